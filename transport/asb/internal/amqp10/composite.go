@@ -11,7 +11,7 @@ type fieldWriter struct {
 	b     []byte
 	start int
 	count int
-	nulls int // fields without a value since the last one that has one
+	nulls int // fields without a value since the last one with a value
 	err   error
 }
 
@@ -26,7 +26,7 @@ func (w *fieldWriter) end() ([]byte, error) {
 
 func (w *fieldWriter) null() { w.nulls++ }
 
-// field begins a field that has a value.
+// field begins a field with a value.
 func (w *fieldWriter) field() {
 	w.count += w.nulls + 1
 	for ; w.nulls > 0; w.nulls-- {
@@ -176,17 +176,17 @@ func (w *fieldWriter) nested(appendTo func([]byte) ([]byte, error)) {
 	}
 }
 
-// fieldReader reads the fields of a composite type. Fields that are absent or null have the
-// value that the caller names as the default. The first error stays.
+// fieldReader reads the fields of a composite type. Fields that are absent or null get
+// the default that the caller passes. The first error is kept.
 type fieldReader struct {
 	d     decoder
-	count int // fields that are left
+	count int // remaining fields
 	name  string
 	err   error
 }
 
-// readComposite reads descriptor and header of a composite type and returns the code of its
-// descriptor and a reader of its fields. Its errors are in the reader.
+// readComposite reads the descriptor and the header of a composite type. It returns the
+// code of the descriptor and a reader of the fields, which has any error.
 func (d *decoder) readComposite() (code byte, f fieldReader) {
 	code, err := d.descriptor()
 	if err != nil {
@@ -241,7 +241,7 @@ func (d *decoder) descriptor() (byte, error) {
 	return 0, fmt.Errorf("no composite type has the descriptor %v", v)
 }
 
-// skip reports whether the next field is absent or null, and passes it in that case.
+// skip reports whether the next field is absent or null, and if so skips it.
 func (f *fieldReader) skip() bool {
 	if f.err != nil || f.count == 0 {
 		return true
@@ -275,7 +275,7 @@ func (f *fieldReader) any(field string) any {
 	return v
 }
 
-// typed reads a field that has the type T, and reports whether it has a value.
+// typed reads a field of type T, and reports whether it has a value.
 func typed[T any](f *fieldReader, field string) (T, bool) {
 	var zero T
 	if f.skip() {
@@ -312,7 +312,7 @@ func (f *fieldReader) optionalUint(field string) *uint32 {
 	return nil
 }
 
-// uint32 reads the commonest encodings without the generic decoder, which allocates.
+// uint32 reads the most common encodings without the generic decoder, which allocates.
 func (f *fieldReader) uint32(field string) (uint32, bool) {
 	if f.skip() {
 		return 0, false

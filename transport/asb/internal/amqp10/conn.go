@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	// pauseLinks is how many bytes may wait to be written before links stop to send.
+	// pauseLinks is the number of unwritten bytes at which links stop sending.
 	pauseLinks = 1 << 20
 
-	// pauseReader is how many bytes may wait to be written before the peer's frames are no
-	// longer read: a peer that reads no replies makes no more of them.
+	// pauseReader is the number of unwritten bytes at which the connection stops reading
+	// the peer's frames: a peer that does not read replies causes no more of them.
 	pauseReader = 8 << 20
 
-	// lastWait is how long the end of a connection awaits the client.
+	// lastWait is how long the end of a connection waits for the client.
 	lastWait = time.Second
 )
 
-// Config configures connections. The zero value will do.
+// Config configures connections. The zero value is usable.
 type Config struct {
 	// ContainerID names the server. The default is "amqp10".
 	ContainerID string
@@ -38,20 +38,20 @@ type Config struct {
 	// HandleMax is the highest handle of a link within a session. The default is 255.
 	HandleMax uint32
 
-	// Window is how many transfer frames of a session a client may send before the server has
-	// read the first. The default is 5000.
+	// Window is the most transfer frames of a session that a client may send before the
+	// server has read the first. The default is 5000.
 	Window uint32
 
-	// IdleTimeout is how long a client may be silent. The client is told half of it. The
-	// default is 4 minutes, a negative value is no limit.
+	// IdleTimeout is how long a client may be silent. The server announces half of it.
+	// The default is 4 minutes; a negative value means no limit.
 	IdleTimeout time.Duration
 
-	// HandshakeTimeout is how long a client may take until its connection is open. The default
+	// HandshakeTimeout is how long a client may take to open its connection. The default
 	// is a minute.
 	HandshakeTimeout time.Duration
 
-	// Authenticate decides about a client's SASL mechanism: ANONYMOUS, EXTERNAL or PLAIN, with
-	// the initial response. By default every client is let in.
+	// Authenticate checks a client's SASL mechanism, ANONYMOUS, EXTERNAL or PLAIN, and
+	// its initial response. By default every client is accepted.
 	Authenticate func(mechanism string, response []byte) bool
 }
 
@@ -113,7 +113,8 @@ type Conn struct {
 	sessions map[uint16]*session
 }
 
-// NewConn returns a connection on nc, which belongs to it. The caller calls Serve.
+// NewConn returns a connection on nc, and takes ownership of nc. The caller must call
+// Serve.
 func NewConn(nc net.Conn, cfg Config, handler Handler) *Conn {
 	c := &Conn{
 		cfg:      cfg.withDefaults(),
@@ -132,9 +133,9 @@ func NewConn(nc net.Conn, cfg Config, handler Handler) *Conn {
 // Done is closed when the connection ends.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Serve reads the client's frames until the connection ends. When it returns, all its links
-// have ended too and none of its goroutines runs. It returns nil after a close by either
-// side, and otherwise the reason of the end.
+// Serve reads the client's frames until the connection ends. When it returns, all its
+// links and all its goroutines have ended. It returns nil after a close by either side,
+// and otherwise the reason of the end.
 func (c *Conn) Serve() error {
 	go c.write()
 	err := c.read()
@@ -142,7 +143,7 @@ func (c *Conn) Serve() error {
 		c.finish(violation)
 	}
 	c.end(err)
-	_ = c.net.Close() // it has ended for the client in any case
+	_ = c.net.Close() // the client sees the end even if this fails
 	<-c.written
 	c.pumps.Wait()
 	c.mu.Lock()
@@ -150,20 +151,21 @@ func (c *Conn) Serve() error {
 	return c.reason
 }
 
-// Close closes the connection with err, which may be nil, after the frames that wait to be
-// written. It waits a second for the client's answer. The handler, inlets and outlets do not call
-// it themselves, but in a goroutine.
+// Close closes the connection with err, which may be nil, after the waiting frames are
+// written. It waits a second for the client's answer. The handler, inlets and outlets
+// must call it only in a separate goroutine.
 func (c *Conn) Close(err *Error) {
 	c.writeLast(err)
 	select {
 	case <-c.done:
 	case <-time.After(lastWait):
 	}
-	_ = c.net.Close() // it has ended for the client in any case
+	_ = c.net.Close() // the client sees the end even if this fails
 }
 
-// finish is Close for the reader. It reads on until the client has gone: a connection that is
-// closed with unread bytes is reset, and the client may lose the reason.
+// finish is Close for the reader. It continues to read until the client has disconnected:
+// a connection that is closed with unread bytes is reset, and the client may lose the
+// reason.
 func (c *Conn) finish(err *Error) {
 	c.writeLast(err)
 	if c.net.SetReadDeadline(time.Now().Add(lastWait)) == nil {
@@ -195,17 +197,16 @@ func (c *Conn) closeLocked(err *Error) {
 	c.wakeLocked()
 }
 
-// Cut resets the connection, as a lost network does. Frames that wait to
-// be written are lost.
+// Cut resets the connection, like a lost network. Unwritten frames are lost.
 func (c *Conn) Cut() {
 	if tcp, ok := c.net.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // the client sees a reset rather than an orderly end
 	}
 	c.end(errors.New("amqp10: the connection was cut"))
-	_ = c.net.Close() // it has ended for the client in any case
+	_ = c.net.Close() // the client sees the end even if this fails
 }
 
-// end ends the connection and all its links. The first call's reason stays.
+// end ends the connection and all its links. The reason of the first call is kept.
 func (c *Conn) end(reason error) {
 	c.mu.Lock()
 	if c.ended {
@@ -236,7 +237,8 @@ func (c *Conn) wakeLocked() {
 	}
 }
 
-// sendLocked appends a frame to those that wait to be written. After the last frame it does nothing.
+// sendLocked appends a frame to those that wait to be written. After the last frame it
+// does nothing.
 func (c *Conn) sendLocked(channel uint16, p Performative) {
 	if c.closing || c.ended {
 		return
@@ -244,14 +246,14 @@ func (c *Conn) sendLocked(channel uint16, p Performative) {
 	b, err := appendFrame(c.out, frameAMQP, channel, p, c.frameMax)
 	c.out = b
 	if err != nil {
-		// Descriptions that an error carries are the only thing without a bound.
+		// Only the descriptions in an error have no size limit.
 		c.out, _ = appendFrame(c.out, frameAMQP, 0, &Close{Error: Errorf(ErrInternal, "%.200v", err)}, c.frameMax)
 		c.closing = true
 	}
 	c.wakeLocked()
 }
 
-// write writes the frames that wait, all of them with one call, and heartbeats.
+// write writes the waiting frames, all of them with one call, and heartbeats.
 func (c *Conn) write() {
 	defer close(c.written)
 	var spare []byte
@@ -357,7 +359,7 @@ func (c *Conn) read() error {
 	}
 }
 
-// readError returns the reason that err is for the end of the connection.
+// readError returns the reason for the end of the connection that follows from err.
 func (c *Conn) readError(err error) error {
 	var violation *Error
 	switch {
@@ -379,7 +381,7 @@ func (c *Conn) isClosing() bool {
 }
 
 // await waits until enough of the replies are written, and reports whether the connection
-// still runs.
+// is still open.
 func (c *Conn) await() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// maxDepth bounds the nesting of lists, maps, arrays and descriptors.
+	// maxDepth limits the nesting of lists, maps, arrays and descriptors.
 	maxDepth = 32
 
-	// maxEmptyElements bounds an array whose elements take no bytes: 9 bytes can announce
+	// maxEmptyElements limits an array whose elements take no bytes: 9 bytes can announce
 	// four billion of them.
 	maxEmptyElements = 4096
 )
@@ -70,7 +70,7 @@ type decoder struct {
 	depth int
 }
 
-// DecodeValue returns the first value in b and the bytes behind it. The value shares no
+// DecodeValue returns the first value in b and the bytes after it. The value shares no
 // memory with b.
 func DecodeValue(b []byte) (value any, rest []byte, err error) {
 	d := decoder{b: b}
@@ -231,7 +231,7 @@ func (d *decoder) variable(code byte) ([]byte, error) {
 	return d.next(n)
 }
 
-// size reads a length or a count, of 1 or 4 bytes as the constructor tells: in the
+// size reads a length or a count of 1 or 4 bytes, depending on the constructor: in the
 // categories 0xa, 0xc and 0xe it is 1 byte.
 func (d *decoder) size(code byte) (int, error) {
 	if code&0x10 == 0 {
@@ -262,7 +262,7 @@ func variableValue(code byte, b []byte) (any, error) {
 }
 
 // header reads size and count of a list, a map or an array and returns a decoder of the
-// bytes that the size takes in, those of the count left out.
+// bytes that the size covers, without those of the count.
 func (d *decoder) header(code byte) (body decoder, count int, err error) {
 	size, err := d.size(code)
 	if err != nil {
@@ -285,7 +285,7 @@ func (d *decoder) compound(code byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if count > len(body.b) { // an element takes a byte or more
+	if count > len(body.b) { // an element takes at least one byte
 		return nil, fmt.Errorf("%d elements in %d bytes", count, len(body.b))
 	}
 	switch code {
@@ -346,7 +346,7 @@ func (d *decoder) array(code byte) (any, error) {
 	return body.elements(count)
 }
 
-// elements reads the elements of an array behind their one constructor.
+// elements reads the elements of an array, which share one constructor.
 func (d *decoder) elements(count int) (Array, error) {
 	code, err := d.byte()
 	if err != nil {

@@ -5,7 +5,7 @@
 // https://docs.oasis-open.org/amqp/core/v1.0/os/. Transactions, resuming of links and
 // the TLS layer are left out. Messages stay encoded: a broker decodes their sections itself.
 //
-// Bytes from the network are never trusted: the codec reads no length or count without a
-// check against the bytes that are there, and bounds nesting and the size of arrays whose
-// elements take no space.
+// Bytes from the network are not trusted: the codec checks each length or count against
+// the available bytes, and limits nesting and the size of arrays whose elements take no
+// space.
 package amqp10

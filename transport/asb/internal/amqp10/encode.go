@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// AppendValue appends the encoding of v, in the shortest form, to b. A type that the
-// table above Symbol does not list is an error, and so is an array of several types.
+// AppendValue appends the encoding of v, in the shortest form, to b. It returns an error
+// for a type that is not in the table above Symbol, and for an array of several types.
 func AppendValue(b []byte, v any) ([]byte, error) {
 	switch v := v.(type) {
 	case nil:
@@ -104,8 +104,8 @@ func appendUlong(b []byte, v uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, codeUlong), v)
 }
 
-// appendVariable appends v behind the constructor code8, or the one of long values of the
-// same type.
+// appendVariable appends a constructor and v: code8, or the constructor for long values
+// of the same type.
 func appendVariable[T ~string | ~[]byte](b []byte, code8 byte, v T) []byte {
 	if len(v) <= math.MaxUint8 {
 		b = append(b, code8, byte(len(v)))
@@ -116,7 +116,7 @@ func appendVariable[T ~string | ~[]byte](b []byte, code8 byte, v T) []byte {
 }
 
 // beginCompound appends the constructor of a short list, map or array, with room for size
-// and count, and returns the position behind it.
+// and count, and returns the position after it.
 func beginCompound(b []byte, code8 byte) ([]byte, int) {
 	b = append(b, code8, 0, 0)
 	return b, len(b)
@@ -167,7 +167,7 @@ func appendMap(b []byte, m Map) ([]byte, error) {
 }
 
 // appendArray appends an array with the longest constructor of its elements' type, since
-// all of them share it.
+// all elements share it.
 func appendArray(b []byte, a Array) ([]byte, error) {
 	b, start := beginCompound(b, codeArray8)
 	if len(a) == 0 {
@@ -199,8 +199,8 @@ func appendArray(b []byte, a Array) ([]byte, error) {
 	return endCompound(b, start, len(a)), nil
 }
 
-// appendDescriptors appends the descriptors of v, the outermost first, and returns the value that
-// they describe.
+// appendDescriptors appends the descriptors of v, the outermost first, and returns the
+// described value.
 func appendDescriptors(b []byte, v any) ([]byte, any, error) {
 	for {
 		d, ok := v.(Described)
@@ -296,7 +296,7 @@ func appendElement(b []byte, v any) ([]byte, error) {
 	case List, Map, Array:
 		return appendLongElement(b, v)
 	}
-	// The other types have one form, which follows one byte of constructor.
+	// The other types have one form, which follows a constructor of one byte.
 	at := len(b)
 	b, err := AppendValue(b, v)
 	if err != nil {

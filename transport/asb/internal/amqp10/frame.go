@@ -34,7 +34,7 @@ type frame struct {
 type frameReader struct {
 	r       *bufio.Reader
 	max     int
-	discard int // bytes of the last frame, which the buffer still has
+	discard int // bytes of the last frame that are still in the buffer
 }
 
 func newFrameReader(r io.Reader, limit int) *frameReader {
@@ -49,14 +49,14 @@ func (f *frameReader) protocolHeader() (h [8]byte, err error) {
 	return h, err
 }
 
-// pass passes the last frame.
+// pass discards the last frame.
 func (f *frameReader) pass() error {
 	_, err := f.r.Discard(f.discard)
 	f.discard = 0
 	return err
 }
 
-// next reads a frame. An *Error tells how the peer broke the protocol.
+// next reads a frame. It returns an *Error if the peer broke the protocol.
 func (f *frameReader) next() (frame, error) {
 	if err := f.pass(); err != nil {
 		return frame{}, err

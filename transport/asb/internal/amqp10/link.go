@@ -1,6 +1,6 @@
 package amqp10
 
-// sendBatch is how many deliveries a link takes from its outlet at once.
+// sendBatch is the most deliveries that a link takes from its outlet at once.
 const sendBatch = 64
 
 type linkState int
@@ -21,7 +21,7 @@ type Link struct {
 	done    chan struct{}
 	wake    chan struct{}
 
-	// The connection's mutex guards the fields that follow.
+	// The connection's mutex guards the following fields.
 
 	state         linkState
 	deliveryCount uint32
@@ -30,19 +30,20 @@ type Link struct {
 	// Of an outgoing link.
 	drain bool
 
-	// Of an incoming link. But for window the reader alone uses them.
-	window     uint32 // the credit that the client gets
+	// Of an incoming link. Only the reader uses them, except for window.
+	window     uint32 // the credit of the client
 	maxMessage uint64 // 0: no limit
 	partial    *Incoming
 }
 
-// Inlet takes the messages of an incoming link, on which the client sends.
+// Inlet accepts the messages of an incoming link, on which the client sends.
 type Inlet interface {
-	// Transfer takes a message. The connection reads no other frame until it returns. Unless
-	// the message is settled, the broker calls Settle of the link with its ID, at any time.
+	// Transfer accepts a message. The connection reads no other frame until it returns.
+	// Unless the message is settled, the broker calls Settle of the link with its ID, at
+	// any time.
 	Transfer(m Incoming)
 
-	// Closed is called once when the link has ended.
+	// Closed is called once, when the link has ended.
 	Closed()
 }
 
@@ -53,25 +54,26 @@ type Incoming struct {
 	Format  uint32
 	Settled bool
 	Payload []byte // belongs to the connection after Transfer has returned
-	State   State  // nil as a rule
+	State   State  // usually nil
 }
 
-// Outlet has the messages of an outgoing link, on which the client receives.
+// Outlet provides the messages of an outgoing link, on which the client receives.
 type Outlet interface {
-	// Next returns up to n messages that are there, without waiting. The link's goroutine calls
-	// it when the client has given credit, and again after Wake of the link.
+	// Next returns up to n available messages, without waiting. The link's goroutine
+	// calls it when the client has given credit, and again after Wake of the link.
 	Next(n int) []Outgoing
 
-	// Unsent takes back the messages that Next returned and that were not sent because the link
-	// ended or the client took its credit back.
+	// Unsent returns messages to the outlet that Next returned, and that were not sent
+	// because the link ended or the client withdrew its credit.
 	Unsent(messages []Outgoing)
 
-	// Settle takes the client's state of a delivery. The connection reads no other frame until
-	// it returns. Unless the client has settled the delivery, the broker calls Settle of the
-	// link with its ID, at any time; before that the client may send a state again.
+	// Settle accepts the client's state of a delivery. The connection reads no other
+	// frame until it returns. Unless the client has settled the delivery, the broker
+	// calls Settle of the link with its ID, at any time; before that the client may send
+	// another state.
 	Settle(s Settlement)
 
-	// Closed is called once when the link has ended, after which Next is not called.
+	// Closed is called once, when the link has ended. Next is not called after it.
 	Closed()
 }
 
@@ -81,7 +83,7 @@ type Outgoing struct {
 	Format  uint32
 	Settled bool
 	Payload []byte
-	Ref     any // is handed to Settle
+	Ref     any // is passed to Settle
 }
 
 // Settlement is a client's state of a delivery.
@@ -92,13 +94,14 @@ type Settlement struct {
 	Settled bool
 }
 
-// Reply is a broker's consent to a link. Source and target default to those of the client.
+// Reply is a broker's acceptance of a link. Source and target default to those of the
+// client.
 type Reply struct {
 	Source         *Source
 	Target         *Target
 	Properties     Map
 	MaxMessageSize uint64 // 0: no limit
-	Credit         uint32 // of an incoming link: how many messages may wait; default 1000
+	Credit         uint32 // of an incoming link: most waiting messages; default 1000
 }
 
 // Name returns the client's name for the link.
@@ -132,8 +135,8 @@ func (l *Link) Wake() {
 	}
 }
 
-// AcceptIncoming attaches a link on which the client sends. It reports whether the link is
-// attached: the client may have gone, and then inlet is not used.
+// AcceptIncoming attaches a link on which the client sends. It reports whether the link
+// is attached: if the client has disconnected, inlet is not used.
 func (l *Link) AcceptIncoming(inlet Inlet, r Reply) bool {
 	c := l.session.conn
 	c.mu.Lock()
@@ -152,8 +155,8 @@ func (l *Link) AcceptIncoming(inlet Inlet, r Reply) bool {
 	return true
 }
 
-// AcceptOutgoing attaches a link on which the client receives. It reports whether the link is
-// attached: the client may have gone, and then outlet is not used.
+// AcceptOutgoing attaches a link on which the client receives. It reports whether the
+// link is attached: if the client has disconnected, outlet is not used.
 func (l *Link) AcceptOutgoing(outlet Outlet, r Reply) bool {
 	c := l.session.conn
 	c.mu.Lock()
@@ -238,7 +241,7 @@ func (l *Link) Detach(err *Error) {
 	closed := l.endLocked()
 	if closed {
 		c.sendLocked(l.session.channel, &Detach{Handle: l.request.Handle, Closed: true, Error: err})
-		l.state = linkDetaching // the handle is free when the client has answered
+		l.state = linkDetaching // the handle becomes free when the client has answered
 	}
 	c.mu.Unlock()
 	if closed {
@@ -246,8 +249,8 @@ func (l *Link) Detach(err *Error) {
 	}
 }
 
-// endLocked ends the link. It reports whether the link was attached until now: the caller then
-// calls notifyClosed without the mutex.
+// endLocked ends the link. It reports whether the link was attached until now: if so, the
+// caller must call notifyClosed without the mutex.
 func (l *Link) endLocked() bool {
 	state := l.state
 	l.state = linkEnded
@@ -267,8 +270,8 @@ func (l *Link) endLocked() bool {
 	return false
 }
 
-// notifyClosed tells the broker that the link has ended. The goroutine of an outgoing link
-// does so itself.
+// notifyClosed tells the broker that the link has ended. The goroutine of an outgoing
+// link does that itself.
 func (l *Link) notifyClosed() {
 	if l.inlet != nil {
 		l.inlet.Closed()
@@ -281,7 +284,7 @@ func (l *Link) replenishLocked() {
 	l.sendFlowLocked(false)
 }
 
-// sendFlowLocked tells the client the link's credit.
+// sendFlowLocked sends the link's credit to the client.
 func (l *Link) sendFlowLocked(drain bool) {
 	f := l.session.flowLocked()
 	handle, count, credit := l.request.Handle, l.deliveryCount, l.credit
@@ -289,13 +292,13 @@ func (l *Link) sendFlowLocked(drain bool) {
 	l.session.conn.sendLocked(l.session.channel, f)
 }
 
-// flowLocked takes a client's flow for the link.
+// flowLocked applies a client's flow for the link.
 func (l *Link) flowLocked(p *Flow) {
 	if l.state != linkAttached {
 		return
 	}
 	if l.outlet != nil && p.LinkCredit != nil {
-		var count uint32 // before the client has the server's attach, the first
+		var count uint32 // the first one, before the client has the server's attach
 		if p.DeliveryCount != nil {
 			count = *p.DeliveryCount
 		}
@@ -308,7 +311,7 @@ func (l *Link) flowLocked(p *Flow) {
 	}
 }
 
-// Settle settles the delivery with the ID and tells the client its outcome.
+// Settle settles the delivery with the ID and sends its outcome to the client.
 func (l *Link) Settle(id uint32, outcome State) {
 	s, c := l.session, l.session.conn
 	c.mu.Lock()

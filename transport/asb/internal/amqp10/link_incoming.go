@@ -1,6 +1,6 @@
 package amqp10
 
-// transfer takes a frame of a message on an incoming link.
+// transfer handles a frame of a message on an incoming link.
 func (l *Link) transfer(p *Transfer) {
 	c := l.session.conn
 	c.mu.Lock()
@@ -47,8 +47,8 @@ func (l *Link) transfer(p *Transfer) {
 	l.inlet.Transfer(*m)
 }
 
-// assemble adds the frame to its message and reports whether that is whole. It returns nil if
-// the message is too large.
+// assemble adds the frame to its message and reports whether the message is complete. It
+// returns nil if the message is too large.
 func (l *Link) assemble(p *Transfer) (m *Incoming, whole bool) {
 	m = l.partial
 	if m == nil {
@@ -69,7 +69,7 @@ func (l *Link) assemble(p *Transfer) (m *Incoming, whole bool) {
 		m.State = p.State
 	}
 	if l.partial == nil && !p.More {
-		m.Payload = p.Payload // of the reader's buffer, which stays until the next frame
+		m.Payload = p.Payload // part of the reader's buffer, which is valid until the next frame
 		return m, true
 	}
 	m.Payload = append(m.Payload, p.Payload...)

@@ -39,7 +39,7 @@ func (l *Link) pump() {
 	}
 }
 
-// drained uses up the credit, since there are no messages for it.
+// drained uses up the credit, because there are no messages for it.
 func (l *Link) drained() {
 	c := l.session.conn
 	c.mu.Lock()
@@ -53,9 +53,9 @@ func (l *Link) drained() {
 	l.sendFlowLocked(true)
 }
 
-// send sends a message in as many frames as it takes, and waits for the session's window and
-// for the frames before it to be written. It reports false if the link ended before, or if the client
-// has taken the credit back.
+// send sends a message in as many frames as needed, and waits for the session's window
+// and for earlier frames to be written. It returns false if the link ended before, or if
+// the client has withdrawn the credit.
 func (l *Link) send(m *Outgoing) bool {
 	s, c := l.session, l.session.conn
 	c.mu.Lock()
@@ -95,8 +95,8 @@ func (l *Link) send(m *Outgoing) bool {
 	return true
 }
 
-// appendTransferLocked appends a frame with as much of the payload as it has room for, and
-// returns the rest.
+// appendTransferLocked appends a frame with as much of the payload as fits, and returns
+// the rest.
 func (c *Conn) appendTransferLocked(channel uint16, t *Transfer, payload []byte) []byte {
 	start := len(c.out)
 	b := c.out

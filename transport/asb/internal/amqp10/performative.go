@@ -47,7 +47,7 @@ var descriptorCodes = func() map[Symbol]byte {
 	return codes
 }()
 
-// Role is the side of a link that a peer is.
+// Role is a peer's side of a link.
 type Role bool
 
 // The roles of a link.
@@ -107,7 +107,7 @@ type (
 		SenderSettleMode     *uint8
 		ReceiverSettleMode   *uint8
 		Source               *Source
-		Target               *Target // nil also for a coordinator of transactions
+		Target               *Target // also nil for a coordinator of transactions
 		Unsettled            Map
 		IncompleteUnsettled  bool
 		InitialDeliveryCount *uint32
@@ -148,7 +148,7 @@ type (
 		Payload            []byte // follows the performative
 	}
 
-	// Disposition tells the state of deliveries.
+	// Disposition sends the state of deliveries.
 	Disposition struct {
 		Role      Role
 		First     uint32
@@ -171,7 +171,7 @@ type (
 	// Close closes a connection.
 	Close struct{ Error *Error }
 
-	// SASLMechanisms tells the mechanisms of a server.
+	// SASLMechanisms lists the mechanisms of a server.
 	SASLMechanisms struct{ Mechanisms []Symbol }
 
 	// SASLInit chooses a mechanism.
@@ -181,7 +181,7 @@ type (
 		Hostname        string
 	}
 
-	// SASLOutcome tells whether the client is authenticated.
+	// SASLOutcome says whether the client is authenticated.
 	SASLOutcome struct {
 		Code           uint8 // 0: yes
 		AdditionalData []byte
@@ -243,8 +243,8 @@ func DecodePerformative(b []byte) (Performative, error) {
 	return p, nil
 }
 
-// AppendPerformative appends the encoding of p, and the payload of a transfer, to b. An
-// error is a value without an AMQP type in one of the fields.
+// AppendPerformative appends the encoding of p, and the payload of a transfer, to b. It
+// returns an error if a value in a field has no AMQP type.
 func AppendPerformative(b []byte, p Performative) ([]byte, error) { return p.appendTo(b) }
 
 func readOpen(f *fieldReader) *Open {

@@ -13,7 +13,7 @@ type session struct {
 	channel uint16
 
 	nextIncomingID       uint32
-	unreported           uint32 // transfer frames since the client was last told the window
+	unreported           uint32 // transfer frames since the client last got the window
 	nextOutgoingID       uint32
 	remoteIncomingWindow uint32
 	nextDeliveryID       uint32
@@ -28,7 +28,7 @@ type unsettled struct {
 	ref  any
 }
 
-// discards reports whether p is to be ignored because the server has ended the session.
+// discards reports whether p must be ignored because the server has ended the session.
 func (s *session) discards(p Performative) bool {
 	if _, ok := p.(*End); ok {
 		return false
@@ -140,7 +140,7 @@ func (s *session) flow(p *Flow) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.nextIncomingID = p.NextOutgoingID
-	var next uint32 // before the client has the server's begin, the first
+	var next uint32 // the first one, before the client has the server's begin
 	if p.NextIncomingID != nil {
 		next = *p.NextIncomingID
 	}
@@ -157,7 +157,7 @@ func (s *session) flow(p *Flow) {
 	}
 }
 
-// beyond returns by how much a window is larger than the part of it that is used.
+// beyond returns the unused part of a window.
 func beyond(window, used uint32) uint32 {
 	if used >= window {
 		return 0
@@ -173,7 +173,7 @@ func (s *session) transfer(p *Transfer) {
 	c := s.conn
 	c.mu.Lock()
 	s.nextIncomingID++
-	// Each frame is handled before the next is read, so the window is always open.
+	// Each frame is handled before the next one is read, so the window is always open.
 	if s.unreported++; s.unreported >= c.cfg.Window/2 {
 		c.sendLocked(s.channel, s.flowLocked())
 	}
@@ -181,8 +181,8 @@ func (s *session) transfer(p *Transfer) {
 	l.transfer(p)
 }
 
-// disposition hands the client's states of deliveries to their links. Deliveries that are
-// settled already, or never were, are passed over.
+// disposition passes the client's states of deliveries to their links. It skips
+// deliveries that are already settled, or do not exist.
 func (s *session) disposition(p *Disposition) {
 	if p.Role == RoleSender {
 		return // deliveries of the client are settled by the server alone
@@ -208,7 +208,7 @@ func (s *session) disposition(p *Disposition) {
 		for i := uint32(0); i <= n; i++ {
 			take(first + i)
 		}
-	} else { // however long the range is, the deliveries are few
+	} else { // the range may be long, but the deliveries are few
 		var ids []uint32
 		for id := range s.unsettled {
 			if id-first <= n {

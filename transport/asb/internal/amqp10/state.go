@@ -25,7 +25,7 @@ type (
 		MessageAnnotations Map
 	}
 
-	// Received tells how much of a message has arrived.
+	// Received says how much of a message has arrived.
 	Received struct {
 		SectionNumber uint32
 		SectionOffset uint64

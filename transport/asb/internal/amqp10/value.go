@@ -48,7 +48,7 @@ type (
 	// Pair is an entry of a Map.
 	Pair struct{ Key, Value any }
 
-	// Described is a value with a descriptor, which is a Symbol or a uint64 as a rule.
+	// Described is a value with a descriptor, which is usually a Symbol or a uint64.
 	Described struct{ Descriptor, Value any }
 )
 
@@ -69,8 +69,8 @@ func (m Map) Get(key string) any {
 	return nil
 }
 
-// Error is an error that one peer reports to the other. As a Go error it is the reason why
-// a link, a session or a connection ended.
+// Error is an error that one peer reports to the other. As a Go error it is the reason
+// for the end of a link, a session or a connection.
 type Error struct {
 	Condition   Symbol
 	Description string

@@ -33,7 +33,8 @@ func (s *Server) administer(run *listening) error {
 	return nil
 }
 
-// refuseAdministration returns the hook by which requests are counted, fail and are authorized.
+// refuseAdministration returns the hook that counts requests, makes them fail, and
+// authorizes them.
 func (s *Server) refuseAdministration(run *listening) func(*http.Request) (int, string) {
 	return func(r *http.Request) (int, string) {
 		s.counts.add(OpAdministration, "")

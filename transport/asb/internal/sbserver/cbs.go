@@ -53,7 +53,7 @@ func (c *client) putToken(r *request) response {
 	return response{}
 }
 
-// checkToken returns why a token is refused.
+// checkToken returns an error if a token is invalid.
 func (s *Server) checkToken(audience, kind, text string) error {
 	s.mu.Lock()
 	refuse := s.refuse
@@ -69,8 +69,8 @@ func (s *Server) checkToken(audience, kind, text string) error {
 	return s.checkSignature(text)
 }
 
-// checkSignature checks a shared access signature (page service-bus-sas, "Generate a Shared
-// Access Signature token"). The error does not tell the right one.
+// checkSignature checks a shared access signature (page service-bus-sas, "Generate a
+// Shared Access Signature token"). The error does not contain the right one.
 func (s *Server) checkSignature(text string) error {
 	fields := signatureFields(text)
 	mac := hmac.New(sha256.New, []byte(s.cfg.Key))
@@ -101,7 +101,7 @@ func signatureFields(text string) map[string]string {
 	return fields
 }
 
-// tokenEnd returns the time at which a token ends, zero for never.
+// tokenEnd returns the time at which a token expires; zero means never.
 func (s *Server) tokenEnd(expiration any, text string) time.Time {
 	var end time.Time
 	seconds, ok := integer(expiration)
@@ -129,7 +129,7 @@ func (s *Server) tokenEnd(expiration any, text string) time.Time {
 // audiencePath returns the path of an audience such as amqp://host/q, in lower case.
 func audiencePath(audience string) string { return strings.ToLower(entityPath(audience)) }
 
-// keepToken remembers the right to an audience until it ends.
+// keepToken stores the right to an audience until it expires.
 func (c *client) keepToken(audience string, end time.Time) {
 	path := audiencePath(audience)
 	t := &token{stop: func() bool { return true }}
@@ -160,8 +160,8 @@ func (c *client) expireToken(path string, t *token, end time.Time) {
 	}
 }
 
-// authorize returns why the client may not attach a link to a node: it needs a token for the
-// node, or for one that the node is part of.
+// authorize returns an error if the client may not attach a link to a node: it needs a
+// token for the node, or for one that contains the node.
 func (c *client) authorize(node string) *amqp10.Error {
 	path := strings.ToLower(node)
 	c.mu.Lock()

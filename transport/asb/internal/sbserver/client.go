@@ -104,7 +104,7 @@ func hasSuffixFold(s, suffix string) bool {
 	return len(s) >= len(suffix) && strings.EqualFold(s[len(s)-len(suffix):], suffix)
 }
 
-// addLink remembers an attached link until it ends.
+// addLink registers an attached link until it ends.
 func (c *client) addLink(l *amqp10.Link, path string) {
 	c.mu.Lock()
 	c.links[l] = path
@@ -131,11 +131,11 @@ func (c *client) linksOf(match func(path string) bool) []*amqp10.Link {
 	return links
 }
 
-// after calls f once d has passed, unless the run or the connection ends before.
+// after calls f once d has passed, unless the run or the connection ends first.
 func (c *client) after(d time.Duration, f func()) {
 	c.run.mu.Lock()
 	defer c.run.mu.Unlock()
-	if c.run.ended { // its tasks are awaited already
+	if c.run.ended { // its tasks are already being waited for
 		return
 	}
 	c.run.tasks.Go(func() {

@@ -8,13 +8,13 @@ import (
 	"sync"
 )
 
-// Operation names the operations that are counted together.
+// Operation identifies operations that are counted together.
 type Operation struct {
 	Op     Op
 	Entity string // path, as the entity was created; "" for OpConnect and OpToken
 }
 
-// counts has how many operations there were.
+// counts has the numbers of operations.
 type counts struct {
 	mu sync.Mutex
 	of map[Operation]int
@@ -29,8 +29,8 @@ func (c *counts) add(op Op, entity string) {
 	c.of[Operation{op, entity}]++
 }
 
-// Count returns how many operations of a kind there were since the start, with an entity or with
-// any if it is "". Those that a fault made fail count too.
+// Count returns the number of operations of a kind since the start, with an entity, or
+// with any if entity is "". Operations that a fault made fail count too.
 func (s *Server) Count(op Op, entity string) int {
 	s.counts.mu.Lock()
 	defer s.counts.mu.Unlock()
@@ -43,7 +43,7 @@ func (s *Server) Count(op Op, entity string) int {
 	return n
 }
 
-// Counts returns how many operations there were since the start.
+// Counts returns the numbers of operations since the start.
 func (s *Server) Counts() map[Operation]int {
 	s.counts.mu.Lock()
 	defer s.counts.mu.Unlock()

@@ -44,18 +44,18 @@ const (
 	OpListSessions    Op = "get-message-sessions"
 )
 
-// Action is the end of an operation that a Fault acts on.
+// Action is the effect of a Fault on an operation.
 type Action int
 
 // The actions.
 const (
-	// Proceed lets the operation go on, after the delay of the fault.
+	// Proceed continues the operation, after the delay of the fault.
 	Proceed Action = iota
 
 	// Refuse answers with the error of the fault. The default error is [ServerBusy].
 	Refuse
 
-	// Silence answers nothing: the reply or the delivery is lost.
+	// Silence sends no answer: the reply or the delivery is lost.
 	Silence
 
 	// Detach detaches the link with the error. The default is amqp:link:detach-forced.
@@ -77,29 +77,30 @@ var ServerBusy = &amqp10.Error{
 
 // Fault makes operations fail.
 type Fault struct {
-	// Ops are the operations. The default is all but OpConnect and OpAdministration.
+	// Ops are the operations. The default is all except OpConnect and OpAdministration.
 	Ops []Op
 
 	// Entity is the path of the only entity whose operations fail, in any case. The default is
 	// all entities.
 	Entity string
 
-	// Skip is how many operations succeed before the first that fails.
+	// Skip is the number of operations that succeed before the first failure.
 	Skip int
 
-	// Times is how many operations fail. The default is 1, a negative number is no limit.
+	// Times is the number of operations that fail. The default is 1; a negative number
+	// means no limit.
 	Times int
 
-	// TakesEffect lets the operation take effect before the action: the client does not learn of
-	// its success.
+	// TakesEffect makes the operation take effect before the action, so that the client
+	// does not learn of its success.
 	TakesEffect bool
 
 	// Delay is the time before the action, or between the effect and the action. Operations that
 	// arrive within that time are not delayed and overtake this one, other than deliveries.
 	Delay time.Duration
 
-	// Action is what ends the operation. Those of OpConnect are cut by any; requests of the
-	// administration API proceed, are refused or are cut, without effect.
+	// Action is the effect on the operation. OpConnect is cut by any action; requests of
+	// the administration API proceed, are refused or are cut, without effect.
 	Action Action
 
 	// Error is the error of the action.
@@ -114,8 +115,8 @@ type faults struct {
 	armed []*Fault
 }
 
-// Inject lets f act on operations from now on, and returns a function that ends it. Of several
-// faults that match an operation the earliest acts.
+// Inject applies f to operations from now on, and returns a function that removes it. If
+// several faults match an operation, the earliest applies.
 func (s *Server) Inject(f Fault) (remove func()) {
 	if f.Times == 0 {
 		f.Times = 1
@@ -146,7 +147,7 @@ func (f *faults) clear() {
 	f.any.Store(false)
 }
 
-// take returns the fault that acts on an operation, nil for none.
+// take returns the fault that applies to an operation, or nil.
 func (f *faults) take(op Op, entity string) *Fault {
 	if !f.any.Load() {
 		return nil
@@ -195,11 +196,11 @@ type operation struct {
 	hold   func()               // copies the bytes that belong to the connection; may be nil
 	run    func() *amqp10.Error // takes effect
 	reply  func(*amqp10.Error)
-	lost   func() // is called in place of reply if there is none; may be nil
-	wait   bool   // a delay holds the caller up
+	lost   func() // called in place of reply if there is none; may be nil
+	wait   bool   // a delay blocks the caller
 }
 
-// perform counts the operation and carries it out, as far as no fault acts on it.
+// perform counts the operation and carries it out, unless a fault changes that.
 func (c *client) perform(o operation) {
 	c.server.counts.add(o.op, o.entity)
 	f := c.server.faults.take(o.op, o.entity)
@@ -231,7 +232,7 @@ func (c *client) perform(o operation) {
 	}
 }
 
-// end ends the operation as the fault says.
+// end ends the operation as the fault specifies.
 func (c *client) end(f *Fault, o operation, run func() *amqp10.Error) {
 	switch f.Action {
 	case Proceed:
@@ -254,7 +255,7 @@ func (c *client) end(f *Fault, o operation, run func() *amqp10.Error) {
 	}
 }
 
-// goClose closes the connection in a goroutine, since its reader may not wait for it.
+// goClose closes the connection in a goroutine, because its reader must not wait for it.
 func (c *client) goClose(err *amqp10.Error) {
 	c.run.mu.Lock()
 	defer c.run.mu.Unlock()
@@ -263,10 +264,10 @@ func (c *client) goClose(err *amqp10.Error) {
 	}
 }
 
-// Connections returns how many connections there are.
+// Connections returns the number of connections.
 func (s *Server) Connections() int { return len(s.clients()) }
 
-// CutConnections resets all connections and returns how many there were.
+// CutConnections resets all connections and returns their number.
 func (s *Server) CutConnections() int {
 	clients := s.clients()
 	for _, c := range clients {
@@ -275,7 +276,7 @@ func (s *Server) CutConnections() int {
 	return len(clients)
 }
 
-// CloseConnections closes all connections with err and returns how many there were.
+// CloseConnections closes all connections with err and returns their number.
 func (s *Server) CloseConnections(err *amqp10.Error) int {
 	clients := s.clients()
 	var closing sync.WaitGroup
@@ -286,8 +287,8 @@ func (s *Server) CloseConnections(err *amqp10.Error) int {
 	return len(clients)
 }
 
-// DetachLinks detaches the links of senders and receivers of an entity, or of all entities if it
-// is "", with err, and returns how many there were. Links of $cbs and $management stay.
+// DetachLinks detaches, with err, the links of senders and receivers of an entity, or of
+// all entities if it is "", and returns their number. Links of $cbs and $management stay.
 func (s *Server) DetachLinks(entity string, err *amqp10.Error) int {
 	n := 0
 	for _, c := range s.clients() {
@@ -299,12 +300,12 @@ func (s *Server) DetachLinks(entity string, err *amqp10.Error) int {
 	return n
 }
 
-// ExpireLocks ends all locks of messages and sessions of an entity now, as if their time had come,
-// and returns the number of messages.
+// ExpireLocks makes all locks of messages and sessions of an entity expire now, and
+// returns the number of messages.
 func (s *Server) ExpireLocks(entity string) (int, error) { return s.Broker().ExpireLocks(entity) }
 
-// RefuseTokens lets f decide about the tokens of clients: those for which it returns an error are
-// refused with its text. Nil ends that.
+// RefuseTokens lets f check the tokens of clients: a token for which it returns an error
+// is refused with the text of the error. Nil ends that.
 func (s *Server) RefuseTokens(f func(audience, token string) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// late is a connection on which everything that the server writes arrives later, in its order, as it
-// does over a network.
+// late is a connection on which everything that the server writes arrives later, in
+// order, as over a network.
 type late struct {
 	net.Conn
 	by      time.Duration
@@ -18,7 +18,7 @@ type late struct {
 	ended   chan struct{} // closed when the writer has ended
 
 	mu     sync.Mutex // guards the fields below
-	chunks []chunk    // that are on their way
+	chunks []chunk    // written and not yet due
 	failed error
 	closed bool
 }
@@ -36,7 +36,8 @@ func delayed(nc net.Conn, by time.Duration) net.Conn {
 	return l
 }
 
-// Write implements net.Conn. It returns at once. The error of the network is that of a later call.
+// Write implements net.Conn. It returns at once. A later call returns the error of the
+// network.
 func (l *late) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +59,8 @@ func (l *late) wake() {
 	}
 }
 
-// lastWrites is how long Close waits, beyond the delay, for a client that does not read.
+// lastWrites is how long Close waits, in addition to the delay, for a client that does
+// not read.
 const lastWrites = time.Second
 
 // Close implements net.Conn. It waits until everything has been written.

@@ -62,7 +62,7 @@ func (a arguments) string(name string) string {
 	return s
 }
 
-// optional returns a string, nil if there is none.
+// optional returns a string, or nil if there is none.
 func (a arguments) optional(name string) *string {
 	if s, ok := a[name].(string); ok {
 		return &s
@@ -148,8 +148,8 @@ func peek(b *broker.Broker, path string, a arguments) (map[string]any, error) {
 	return map[string]any{"messages": list}, nil
 }
 
-// receiveDeferred delivers deferred messages. The session is that of the request, or of the link
-// that the request names: azservicebus v1.11.0 sends no session.
+// receiveDeferred delivers deferred messages. The session is that of the request, or of
+// the link that the request names: azservicebus v1.11.0 sends no session.
 func (c *client) receiveDeferred(path string, r *request, a arguments) (map[string]any, error) {
 	mode := broker.ReceiveAndDelete
 	if a.integer("receiver-settle-mode") == 1 {
@@ -179,7 +179,7 @@ func (c *client) receiveDeferred(path string, r *request, a arguments) (map[stri
 	return map[string]any{"messages": list}, nil
 }
 
-// sessionOfLink returns the session of a receiver, nil if it has none.
+// sessionOfLink returns the session of a receiver, or nil if it has none.
 func (c *client) sessionOfLink(name string) *string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -261,7 +261,8 @@ func listSessions(b *broker.Broker, path string, a arguments) (map[string]any, e
 	return map[string]any{"sessions-ids": ids, "skip": int32(skip) + int32(len(ids))}, nil
 }
 
-// dispositions are the outcomes of update-disposition. The SDKs write "defered" as it stands.
+// dispositions are the outcomes of update-disposition. The misspelling "defered" is that
+// of the SDKs.
 var dispositions = map[string]broker.Outcome{
 	"completed": broker.Complete,
 	"abandoned": broker.Abandon,

@@ -55,7 +55,7 @@ func (c *client) attachReceiver(l *amqp10.Link, path string) *amqp10.Error {
 	return nil
 }
 
-// goAccept runs f, which ends with the link at the latest, outside the connection's reader.
+// goAccept runs f outside the connection's reader. f must end when the link ends.
 func (c *client) goAccept(f func()) {
 	c.run.mu.Lock()
 	defer c.run.mu.Unlock()
@@ -64,7 +64,7 @@ func (c *client) goAccept(f func()) {
 	}
 }
 
-// sessionOf returns the value of the session filter, nil for the next session.
+// sessionOf returns the value of the session filter, or nil for the next session.
 func sessionOf(s *amqp10.Source) (id any, ok bool) {
 	if s == nil {
 		return nil, false
@@ -81,7 +81,7 @@ func sessionOf(s *amqp10.Source) (id any, ok bool) {
 	return nil, false
 }
 
-// acceptNext waits for a session, as long as the property com.microsoft:timeout says.
+// acceptNext waits for a session, for as long as the property com.microsoft:timeout says.
 func (r *receiver) acceptNext(cfg broker.ConsumerConfig) {
 	timeout := r.client.server.cfg.AcceptTimeout
 	if ms, ok := r.link.Request().Properties.Get("com.microsoft:timeout").(uint32); ok {
@@ -124,7 +124,7 @@ func (r *receiver) accept(ctx context.Context, cfg broker.ConsumerConfig) *amqp1
 	return nil
 }
 
-// sessionReply tells the client its session and the end of the lock, in ticks of .NET
+// sessionReply returns a reply with the session and the end of its lock, in ticks of .NET
 // (azservicebus v1.11.0, session_receiver.go).
 func (r *receiver) sessionReply() amqp10.Reply {
 	source := *r.link.Request().Source
@@ -196,7 +196,8 @@ func (r *receiver) Next(n int) []amqp10.Outgoing {
 	return messages
 }
 
-// deliver lets a fault act on a delivery, and reports whether it reaches the client.
+// deliver applies a fault to a delivery, and reports whether the delivery reaches the
+// client.
 func (r *receiver) deliver() bool {
 	sent := true
 	r.client.perform(operation{
@@ -211,12 +212,12 @@ func (r *receiver) deliver() bool {
 // Unsent implements amqp10.Outlet.
 func (r *receiver) Unsent(messages []amqp10.Outgoing) {
 	if r.mode == broker.ReceiveAndDelete {
-		// "at most once": those that still wait when the link ends are lost.
+		// "at most once": messages that still wait when the link ends are lost.
 		r.unsent = append(slices.Clone(messages), r.unsent...)
 		return
 	}
 	for _, m := range messages {
-		_ = r.consumer.Settle(m.Ref.(broker.LockToken), broker.Settlement{Outcome: broker.Release}) // its lock is lost, then
+		_ = r.consumer.Settle(m.Ref.(broker.LockToken), broker.Settlement{Outcome: broker.Release}) // if this fails, the lock is lost
 	}
 }
 
@@ -236,7 +237,7 @@ func (r *receiver) Settle(s amqp10.Settlement) {
 			}
 			state := s.State
 			if _, ok := state.(amqp10.Rejected); ok {
-				state = amqp10.Rejected{} // an error would tell that the dead-lettering failed
+				state = amqp10.Rejected{} // an error would mean that the dead-lettering failed
 			}
 			if err != nil {
 				state = amqp10.Rejected{Error: err}

@@ -34,7 +34,7 @@ type replies struct {
 	queue []amqp10.Outgoing
 }
 
-// mostReplies is how many replies may wait for a client that gives no credit.
+// mostReplies is the most replies that may wait for a client that gives no credit.
 const mostReplies = 5000
 
 // request is a request on $cbs or $management.
@@ -45,7 +45,8 @@ type request struct {
 	reply   func(response)
 }
 
-// response is the answer to a request. Status 0 is none: the request replies later, or never.
+// response is the answer to a request. Status 0 means no answer: the request replies
+// later, or never.
 type response struct {
 	status      int32
 	description string
@@ -185,7 +186,8 @@ func (r *replies) Closed() {
 // property returns an application property of the request.
 func (r *request) property(name string) any { return r.message.ApplicationProperties[name] }
 
-// performed carries the request out as an operation, and replies with success or the error.
+// performed carries the request out as an operation, and replies with success or the
+// error.
 func (r *request) performed(op Op, entity string, success int32, run func() (map[string]any, error)) response {
 	var body map[string]any
 	r.client.perform(operation{
@@ -209,10 +211,10 @@ func (r *request) performed(op Op, entity string, success int32, run func() (map
 	return response{}
 }
 
-// hasResult reports whether a reply without a body tells that there is nothing to return.
+// hasResult reports whether a reply without a body means that there is nothing to return.
 func (op Op) hasResult() bool { return op == OpPeek || op == OpListSessions || op == OpReceiveDeferred }
 
-// refusal returns the reply that tells an error.
+// refusal returns the reply for an error.
 func refusal(err *amqp10.Error) response {
 	status := (&broker.Error{Condition: amqp.ErrCond(err.Condition)}).Status()
 	switch err.Condition {

@@ -31,7 +31,7 @@ func (c *client) attachSender(l *amqp10.Link, path string) *amqp10.Error {
 	c.addLink(l, s.path)
 	reply := amqp10.Reply{
 		MaxMessageSize: uint64(e.MaxMessageSize),
-		// A batch may have 1 MB at most even where a message may have 100 (page
+		// A batch may have at most 1 MB, even if a message may have 100 MB (page
 		// service-bus-premium-messaging, "Large messages support").
 		Properties: amqp10.Map{{Key: amqp10.Symbol("com.microsoft:max-message-batch-size"), Value: min(uint64(e.MaxMessageSize), 1<<20)}},
 	}

@@ -1,8 +1,8 @@
 //go:build darwin || linux
 
-// Package sbserver is a stand-in for Azure Service Bus that the vendor's SDKs can talk to, for
-// tests: it runs in the test process on a separate port of 127.0.0.1, and a test may kill and
-// restart it, move its clock and have it fail.
+// Package sbserver is a stand-in for Azure Service Bus that works with the vendor's SDKs,
+// for tests: it runs in the test process on a separate port of 127.0.0.1, and a test may
+// kill and restart it, move its clock and make it fail.
 //
 // Package broker has the entities, package amqp10 the protocol and package admin the administration
 // API; this package joins them: tokens ($cbs), links of entities, and requests on $management.
@@ -25,17 +25,17 @@ import (
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
 )
 
-// Config configures a server. The zero value will do.
+// Config configures a server. The zero value is usable.
 type Config struct {
 	// Addr is the address to listen on. The default is a port of 127.0.0.1 that is reserved for
 	// the server until Close.
 	Addr string
 
-	// AdminAddr is the address of the administration API, without TLS. The default is as that of
-	// Addr.
+	// AdminAddr is the address of the administration API, without TLS. Its default is
+	// chosen like that of Addr.
 	AdminAddr string
 
-	// Broker configures the entities. With a directory they outlive the process.
+	// Broker configures the entities. With a directory they survive the process.
 	Broker broker.Config
 
 	// KeyName and Key sign tokens of the type servicebus.windows.net:sastoken. If Key is set,
@@ -43,16 +43,16 @@ type Config struct {
 	// RootManageSharedAccessKey.
 	KeyName, Key string
 
-	// TokenLifetime ends tokens this long after they were put, if that is earlier than their own
-	// end. The default is no such limit.
+	// TokenLifetime makes tokens expire this long after they were put, if that is before
+	// their own expiry. By default there is no such limit.
 	TokenLifetime time.Duration
 
-	// AcceptTimeout is how long a receiver waits for the next session if it does not say so. The
-	// default is a minute, as the SDKs describe it.
+	// AcceptTimeout is how long a receiver waits for the next session if it does not
+	// specify a time. The default is a minute, as documented for the SDKs.
 	AcceptTimeout time.Duration
 
-	// Latency is by how much later everything arrives that the server sends, in place of a network. By
-	// default it is sent at once.
+	// Latency delays everything that the server sends, to simulate a network. By default
+	// there is no delay.
 	Latency time.Duration
 
 	// AMQP configures the connections. The defaults are those of the service: frames of 64 KiB, 5000
@@ -68,13 +68,13 @@ type Server struct {
 	faults faults
 	counts counts
 
-	changing sync.Mutex // is held while the server starts or ends
+	changing sync.Mutex // held while the server starts or ends
 
 	mu              sync.Mutex
 	addr, adminAddr string
 	broker          *broker.Broker
 	refuse          func(audience, token string) error
-	running         *listening // nil: it does not run
+	running         *listening // nil: the server is not running
 }
 
 // listening is one run of the server.
@@ -89,7 +89,8 @@ type listening struct {
 	clients map[*client]struct{}
 }
 
-// Start starts a server, which accepts connections when it returns. The caller calls Close.
+// Start starts a server, which accepts connections when it returns. The caller must call
+// Close.
 func Start(cfg Config) (*Server, error) {
 	if cfg.KeyName == "" {
 		cfg.KeyName = "RootManageSharedAccessKey"
@@ -138,7 +139,7 @@ func (s *Server) open() error {
 
 func (s *Server) release() {
 	for _, p := range s.ports {
-		_ = p.Release() // it is of this process, which then has one port less
+		_ = p.Release() // it belongs to this process, which then has one port less
 	}
 }
 
@@ -167,7 +168,7 @@ func (s *Server) accept(run *listening) {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			time.Sleep(time.Millisecond) // out of file descriptors, perhaps
+			time.Sleep(time.Millisecond) // perhaps there are no free file descriptors
 			continue
 		}
 		if s.faults.take(OpConnect, "") != nil {
@@ -179,8 +180,9 @@ func (s *Server) accept(run *listening) {
 	}
 }
 
-// ServeConn serves a connection that did not come by the listener, such as one end of a net.Pipe.
-// It returns at once. If the server does not run, it closes the connection.
+// ServeConn serves a connection that did not come through the listener, such as one end
+// of a net.Pipe. It returns at once. If the server is not running, it closes the
+// connection.
 func (s *Server) ServeConn(nc net.Conn) {
 	s.mu.Lock()
 	run := s.running
@@ -238,16 +240,16 @@ func (s *Server) clock() broker.Clock {
 	return s.cfg.Broker.Clock
 }
 
-// Broker returns the entities of the server. After Restart they are in another Broker if they
-// have a journal.
+// Broker returns the entities of the server. After Restart with a journal they are in
+// another Broker.
 func (s *Server) Broker() *broker.Broker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.broker
 }
 
-// Close closes all connections in an orderly way, and ends the server for good. When it returns,
-// none of the server's goroutines runs.
+// Close closes all connections in an orderly way, and ends the server permanently. When
+// it returns, none of the server's goroutines is running.
 func (s *Server) Close() error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -259,9 +261,9 @@ func (s *Server) Close() error {
 	return s.Broker().Close()
 }
 
-// Kill ends the server as the death of its process does: all connections are cut, and replies
-// that wait are lost. With a journal the entities in memory are given up; without one they are
-// kept until Restart. It does nothing if the server does not run.
+// Kill ends the server in the same way as the death of its process: all connections are
+// cut, and waiting replies are lost. With a journal the entities in memory are discarded;
+// without one they are kept until Restart. It does nothing if the server is not running.
 func (s *Server) Kill() error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -301,7 +303,7 @@ func (s *Server) stop(end func(*client)) bool {
 	if run == nil {
 		return false
 	}
-	_ = run.listener.Close() // it accepts nothing more in any case
+	_ = run.listener.Close() // in any case it accepts no further connections
 	close(run.closing)
 	_ = run.administration.server.Close() // the same
 	run.mu.Lock()

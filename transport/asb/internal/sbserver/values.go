@@ -11,13 +11,13 @@ import (
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
 )
 
-// tagOf returns the delivery tag that carries a lock token: a GUID of .NET, whose first three
-// groups have their bytes in the reverse order (azservicebus v1.11.0, message.go).
+// tagOf returns the delivery tag that carries a lock token: a GUID of .NET, in which the
+// bytes of the first three groups are reversed (azservicebus v1.11.0, message.go).
 func tagOf(t broker.LockToken) []byte {
 	return []byte{t[3], t[2], t[1], t[0], t[5], t[4], t[7], t[6], t[8], t[9], t[10], t[11], t[12], t[13], t[14], t[15]}
 }
 
-// wireError returns an error of the broker as clients get it, nil for none.
+// wireError returns an error of the broker in the form that clients get, or nil.
 func wireError(err error) *amqp10.Error {
 	var refusal *broker.Error
 	switch {
@@ -29,7 +29,7 @@ func wireError(err error) *amqp10.Error {
 	return &amqp10.Error{Condition: amqp10.ErrInternal, Description: err.Error()}
 }
 
-// propertiesOf returns a map of the protocol as application properties.
+// propertiesOf converts a map of the protocol to application properties.
 func propertiesOf(m amqp10.Map) map[string]any {
 	if len(m) == 0 {
 		return nil
@@ -46,7 +46,7 @@ func propertiesOf(m amqp10.Map) map[string]any {
 	return properties
 }
 
-// propertyOf returns a value with a type of package amqp where the two packages differ.
+// propertyOf converts a value to a type of package amqp if the two packages differ.
 func propertyOf(v any) any {
 	switch v := v.(type) {
 	case amqp10.Symbol:

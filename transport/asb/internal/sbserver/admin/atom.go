@@ -134,5 +134,5 @@ func writeXML(w http.ResponseWriter, status int, contentType string, body any) {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(raw)))
 	w.WriteHeader(status)
-	_, _ = w.Write(raw) // the client may have gone
+	_, _ = w.Write(raw) // the client may have disconnected
 }

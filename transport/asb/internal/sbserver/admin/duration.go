@@ -10,14 +10,14 @@ import (
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
 )
 
-// maxDuration is TimeSpan.MaxValue of .NET, which stands for no end (azservicebus v1.11.0,
+// maxDuration is TimeSpan.MaxValue of .NET, which means no end (azservicebus v1.11.0,
 // TestAdminClient_QueueWithMaxValues).
 const maxDuration = "P10675199DT2H48M5.4775807S"
 
 var durationPattern = regexp.MustCompile(`^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?$`)
 
-// parseDuration reads a duration of ISO 8601 with days, hours, minutes and seconds, such as PT1M30S.
-// One that is too long for Go is [broker.MaxTimeToLive].
+// parseDuration parses an ISO 8601 duration with days, hours, minutes and seconds, such
+// as PT1M30S. For a duration that is too long for Go it returns [broker.MaxTimeToLive].
 func parseDuration(s string) (time.Duration, error) {
 	parts := durationPattern.FindStringSubmatch(s)
 	if parts == nil || strings.HasSuffix(s, "T") || s == "P" {

@@ -19,17 +19,17 @@ import (
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
 )
 
-// A Handler answers requests of the administration API. It may be used concurrently; its fields are
-// not changed afterwards.
+// A Handler answers requests of the administration API. It may be used concurrently; its
+// fields must not be changed after first use.
 type Handler struct {
 	Broker *broker.Broker
-	// Refuse may refuse a request before it is answered: with 401 because of its token, with 429
-	// because of throttling, and so on. It returns 0 to let it through. By default a request
-	// without the header Authorization is refused with 401.
+	// Refuse may refuse a request before it is answered: with 401 because of its token,
+	// with 429 because of throttling, and so on. It returns 0 to accept it. By default a
+	// request without the header Authorization is refused with 401.
 	Refuse func(*http.Request) (status int, detail string)
 }
 
-// maxBody is the size of a request's body that the handler reads.
+// maxBody is the most bytes that the handler reads of a request's body.
 const maxBody = 1 << 20
 
 // pageSize is the number of entries in a list without $top: "100" (.NET reference,
@@ -70,7 +70,7 @@ func refuseAnonymous(r *http.Request) (status int, detail string) {
 	return 0, ""
 }
 
-// A target is the path of a request taken apart. A name that is missing stands for the list.
+// A target is the parsed path of a request. A missing name stands for the list.
 type target struct {
 	info                        bool   // $namespaceinfo
 	list                        string // Queues or Topics of $Resources
@@ -322,14 +322,16 @@ func (h *Handler) applySubscription(t target, d *description, update bool) error
 	return h.Broker.CreateSubscription(t.entity, t.subscription, p, first)
 }
 
-// keep keeps a property that cannot be changed and is missing in a request.
+// keep keeps the old value of a property that cannot be changed, if it is missing in a
+// request.
 func keep(sent, value *bool, old bool) {
 	if sent == nil {
 		*value = old
 	}
 }
 
-// standardSize takes back the size that a client read in the Standard tier, where it is no setting.
+// standardSize clears the size that a client read in the Standard tier, in which it is
+// not a setting.
 func (h *Handler) standardSize(kilobytes *int64) {
 	if h.Broker.Tier() != broker.Premium && *kilobytes == 256 {
 		*kilobytes = 0

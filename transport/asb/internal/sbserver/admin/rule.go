@@ -64,7 +64,7 @@ type typedValue struct {
 	Text   string `xml:",chardata"`
 }
 
-// values reads typed values. The prefix of a type is any one that stands for the schema.
+// values reads typed values. The prefix of a type may be any that stands for the schema.
 func (k *keyValues) values() (map[string]any, error) {
 	if k == nil || len(k.All) == 0 {
 		return nil, nil
@@ -159,8 +159,8 @@ func (f *filterDescription) filter() (broker.Filter, error) {
 	return nil, fmt.Errorf("a filter of the type %q is not supported", f.Type)
 }
 
-// describeRule describes a rule. A rule without an action has the action EmptyRuleAction, which the
-// SDK takes for granted.
+// describeRule describes a rule. A rule without an action has the action EmptyRuleAction,
+// which the SDK requires.
 func describeRule(r broker.RuleInfo) *ruleDescription {
 	d := &ruleDescription{
 		XMLName: xml.Name{Local: "RuleDescription"}, Schema: connectSchema, SchemaXSI: schemaXSI,

@@ -2,16 +2,17 @@ package broker
 
 import "container/heap"
 
-// An event is a moment at which the broker does something without a request: a lock, a schedule
-// or a time to live ends. Its owner embeds it, so that it can be moved and removed in O(log n).
+// An event is a moment at which the broker acts without a request: a lock, a schedule or
+// a time to live ends. Its owner embeds it, so that it can be moved and removed in O(log
+// n).
 type event struct {
 	at       instant
-	serial   uint64 // of events at one moment the first that was set comes first
-	position int    // in the agenda, plus one; 0 outside
+	serial   uint64 // orders events at the same moment by when they were set
+	position int    // in the agenda, plus one; 0: not in the agenda
 	owner    interface{ fireLocked(ev *event) }
 }
 
-// An agenda has the events that are to come, in a heap.
+// An agenda has the future events, in a heap.
 type agenda struct {
 	events eventHeap
 	serial uint64
@@ -28,7 +29,7 @@ func (a *agenda) set(ev *event, at instant) {
 	heap.Push(&a.events, ev)
 }
 
-// remove takes an event out of the agenda if it is in there.
+// remove removes an event from the agenda if it is there.
 func (a *agenda) remove(ev *event) {
 	if ev.position > 0 {
 		heap.Remove(&a.events, ev.position-1)

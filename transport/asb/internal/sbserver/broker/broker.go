@@ -13,18 +13,18 @@ import (
 type Config struct {
 	// Clock is the source of time. Default: [SystemClock].
 	Clock Clock
-	// Dir is a directory that exists, in which the broker keeps its journal: a broker of another
-	// process, started there after this one was killed, has all entities, messages and locks.
-	// Default: everything is in memory.
+	// Dir is an existing directory, in which the broker keeps its journal: a broker of
+	// another process that is started there after this one was killed has all entities,
+	// messages and locks. Default: everything is in memory.
 	Dir string
 	// Tier is the tier of the namespace. Default: [Standard].
 	Tier Tier
 	// Namespace is the host name of the namespace, which may begin the addresses to which
 	// entities forward. Default: "localhost".
 	Namespace string
-	// AutoCreate lets a queue appear when a sender, a receiver or a request names an entity that
-	// does not exist. The queue becomes one with sessions when the first receiver asks for a
-	// session: Service Bus decides that when the queue is created.
+	// AutoCreate creates a queue when a sender, a receiver or a request names an entity
+	// that does not exist. The queue becomes one with sessions when the first receiver
+	// asks for a session; in Service Bus that is decided when the queue is created.
 	AutoCreate bool
 	// AutoQueue has the properties of queues that appear by AutoCreate.
 	AutoQueue QueueProperties
@@ -41,7 +41,7 @@ type Broker struct {
 	entities   map[string]*entity // queues and topics, by name in lower case
 	lastEntity uint64
 	agenda     agenda
-	armed      instant // at which the timer calls tick, 0 if it does not
+	armed      instant // when the timer calls tick; 0: it does not
 	disarm     func() bool
 	wakeUps    []*Consumer
 	endings    []ending
@@ -50,7 +50,7 @@ type Broker struct {
 	created    instant
 }
 
-// An ending tells a consumer why it gets no more messages.
+// An ending is the reason for which a consumer gets no more messages.
 type ending struct {
 	consumer *Consumer
 	err      *Error
@@ -114,7 +114,7 @@ func (b *Broker) Now() time.Time { return b.clock.Now() }
 // Created returns the time at which the broker was made.
 func (b *Broker) Created() time.Time { return b.created.time() }
 
-// lock begins an operation: everything that is due has happened when it returns.
+// lock begins an operation: when it returns, all due events have been handled.
 func (b *Broker) lock() {
 	b.mu.Lock()
 	b.now = max(b.now, instantOf(b.clock.Now()))
@@ -123,8 +123,8 @@ func (b *Broker) lock() {
 	}
 }
 
-// unlock ends an operation: it writes the journal, then wakes up consumers. Its error is that of
-// the journal.
+// unlock ends an operation: it writes the journal, then wakes up consumers. It returns
+// the error of the journal.
 func (b *Broker) unlock() error {
 	wakeUps, endings := b.wakeUps, b.endings
 	b.wakeUps, b.endings = nil, nil
@@ -150,7 +150,8 @@ func (b *Broker) finish(err *error) {
 	}
 }
 
-// armLocked lets the timer call tick at the next event. A timer that is early enough stays.
+// armLocked makes the timer call tick at the next event. A timer that is early enough is
+// kept.
 func (b *Broker) armLocked() {
 	if b.closed {
 		if b.disarm != nil {
@@ -170,7 +171,7 @@ func (b *Broker) armLocked() {
 	b.disarm = b.clock.AfterFunc(next.time().Sub(b.clock.Now()), func() { b.tick(next) })
 }
 
-// tick lets everything happen that is due.
+// tick handles all due events.
 func (b *Broker) tick(armed instant) {
 	b.lock()
 	if b.armed == armed {

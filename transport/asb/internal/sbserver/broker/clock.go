@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Clock tells the time and calls functions later. It is safe for concurrent use.
+// A Clock returns the time and calls functions later. It is safe for concurrent use.
 type Clock interface {
 	Now() time.Time
 	// AfterFunc calls f in a goroutine of the clock's choice once d has passed. The returned
@@ -68,8 +68,8 @@ func (c *FakeClock) AfterFunc(d time.Duration, f func()) (stop func() bool) {
 	}
 }
 
-// Advance moves the clock and makes the calls that become due, in their order and at their
-// times. It returns when all of them have.
+// Advance moves the clock and makes the calls that become due, in their order and at
+// their times. It returns when all of them have returned.
 func (c *FakeClock) Advance(d time.Duration) {
 	c.mu.Lock()
 	end := c.now.Add(d)
@@ -99,8 +99,8 @@ func (c *FakeClock) Advance(d time.Duration) {
 	c.mu.Unlock()
 }
 
-// An instant is a time on the broker's clock in milliseconds since 1970, the precision of a
-// timestamp in AMQP. Zero stands for none.
+// An instant is a time on the broker's clock in milliseconds since 1970, the precision of
+// a timestamp in AMQP. Zero means none.
 type instant int64
 
 func instantOf(t time.Time) instant             { return instant(t.UnixMilli()) }

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A ReceiveMode tells when a message leaves its queue (page message-transfers-locks-settlement).
+// A ReceiveMode decides when a message leaves its queue (page
+// message-transfers-locks-settlement).
 type ReceiveMode int
 
 // The values of ReceiveMode. The zero value is PeekLock.
@@ -146,7 +147,7 @@ func (c *Consumer) takeLocked(limit int) []snapshot {
 	return taken
 }
 
-// deliverLocked gives a message that is in no list to a receiver.
+// deliverLocked delivers a message that is in no list to a receiver.
 func (s *store) deliverLocked(m *message, c *Consumer, mode ReceiveMode) snapshot {
 	m.holder = c
 	if mode == ReceiveAndDelete {
@@ -168,7 +169,7 @@ func (s *store) deliverLocked(m *message, c *Consumer, mode ReceiveMode) snapsho
 	return m.snapshot()
 }
 
-// waitLocked has the consumer woken up at the next message.
+// waitLocked registers the consumer to be woken up at the next message.
 func (c *Consumer) waitLocked() {
 	if c.session != nil {
 		if c.session.holder == c {
@@ -190,7 +191,7 @@ func (c *Consumer) waitLocked() {
 	c.store.waiting = append(c.store.waiting, c)
 }
 
-// wakeLocked lets Ready be called after the operation.
+// wakeLocked makes Ready be called after the operation.
 func (c *Consumer) wakeLocked() {
 	c.isWaiting = false
 	if !c.ended && !c.isWoken {

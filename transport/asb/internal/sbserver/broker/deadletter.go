@@ -11,7 +11,7 @@ func (s *store) deadLetterLocked(m *message, reason, description string) {
 	s.entity.deadLetterLocked(m, reason, description)
 }
 
-// deadLetterLocked is deadLetterLocked of a store for a message that is in none.
+// deadLetterLocked is the deadLetterLocked of a store, for a message that is in no store.
 func (e *entity) deadLetterLocked(m *message, reason, description string) {
 	dead := &message{
 		sequence: m.sequence, enqueuedSequence: m.enqueuedSequence, count: m.count, hops: m.hops, enqueued: m.enqueued, ttl: m.ttl,
@@ -24,8 +24,9 @@ func (e *entity) deadLetterLocked(m *message, reason, description string) {
 	e.dead.insertLocked(dead, available)
 }
 
-// withReason returns a content with the application properties that tell why a message was
-// dead-lettered (page service-bus-dead-letter-queues, "Moving messages to the DLQ").
+// withReason returns a content with the application properties that give the reason why a
+// message was dead-lettered (page service-bus-dead-letter-queues, "Moving messages to the
+// DLQ").
 func (c *content) withReason(reason, description string) *content {
 	properties := map[string]any{}
 	if reason != "" {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A Kind tells queues, topics and subscriptions apart.
+// A Kind distinguishes queues, topics and subscriptions.
 type Kind int
 
 // The values of Kind.
@@ -59,7 +59,7 @@ type entity struct {
 	sequence      int64              // the last one that was assigned
 	size          int64              // of all messages, in bytes
 	history       duplicates
-	automatic     bool // appeared when it was first used
+	automatic     bool // created by its first use
 	created       instant
 	updated       instant
 	accessed      instant
@@ -103,14 +103,14 @@ func (e *entity) sortedSubscriptions() []*entity {
 	return all
 }
 
-// An address is a path taken apart.
+// An address is a parsed path.
 type address struct {
 	name         string // of a queue or topic
 	subscription string
 	subqueue     Subqueue
 }
 
-// parseAddress takes a path apart: q, q/$DeadLetterQueue, q/$Transfer/$DeadLetterQueue,
+// parseAddress parses a path: q, q/$DeadLetterQueue, q/$Transfer/$DeadLetterQueue,
 // t/Subscriptions/s and so on, in any case ("Path to the dead-letter queue" on page
 // service-bus-dead-letter-queues). It may begin with the address of a namespace.
 func parseAddress(path string) address {

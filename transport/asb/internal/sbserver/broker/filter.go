@@ -16,8 +16,8 @@ type TrueFilter struct{}
 // FalseFilter selects no messages, as [SQLFilter] with 1=0.
 type FalseFilter struct{}
 
-// A CorrelationFilter selects messages whose properties are equal to all that it has (page
-// topic-filters).
+// A CorrelationFilter selects messages that have all its properties with equal values
+// (page topic-filters).
 type CorrelationFilter struct {
 	ContentType, CorrelationID, Subject, MessageID, ReplyTo, ReplyToSessionID, SessionID, To *string
 
@@ -65,7 +65,7 @@ func checkValues(r Rule) error {
 	return nil
 }
 
-// matcher returns the function that tells whether a filter selects a message.
+// matcher returns a function that reports whether a filter selects a message.
 func matcher(f Filter) (func(*content) (bool, error), error) {
 	switch f := f.(type) {
 	case nil, TrueFilter:
@@ -91,8 +91,8 @@ func matcher(f Filter) (func(*content) (bool, error), error) {
 	return nil, errorf(CondArgument, "A filter of type %T is not supported.", f)
 }
 
-// matcher returns the function that tells whether a message has all the properties. "For string
-// expressions, the comparison is case-sensitive" (page topic-filters).
+// matcher returns a function that reports whether a message has all the properties. "For
+// string expressions, the comparison is case-sensitive" (page topic-filters).
 func (f CorrelationFilter) matcher() func(*content) (bool, error) {
 	type check struct {
 		get  func(*content) any

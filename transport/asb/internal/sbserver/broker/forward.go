@@ -21,17 +21,18 @@ func (b *Broker) forwardLocked(e *entity, m *message) {
 	}
 }
 
-// forwardDeadLetterLocked sends a dead-lettered message on, and tells whether it could; else it
-// stays in the dead-letter queue, as one that was forwarded too often does (azure-service-bus#249).
-// DeadLetterSource is "only set in messages that have been dead-lettered and later autoforwarded
-// from the dead-letter queue to another entity" (page service-bus-messages-payloads).
+// forwardDeadLetterLocked forwards a dead-lettered message, and reports whether it could;
+// if not, the message stays in the dead-letter queue, as does one that was forwarded too
+// often (azure-service-bus#249). DeadLetterSource is "only set in messages that have been
+// dead-lettered and later autoforwarded from the dead-letter queue to another entity"
+// (page service-bus-messages-payloads).
 func (e *entity) forwardDeadLetterLocked(m *message) bool {
 	reason, _ := e.broker.transferLocked(e.settings.ForwardDeadLetteredMessagesTo, m, e.path)
 	return reason == ""
 }
 
-// transferLocked puts a copy of a message into the entity with a path, or returns the reason for
-// which it did not.
+// transferLocked puts a copy of a message into the entity with a path, or returns the
+// reason why it did not.
 func (b *Broker) transferLocked(path string, m *message, deadLetterSource string) (reason, description string) {
 	target := b.findLocked(parseAddress(path))
 	a := arrival{content: m.content, ttl: m.ttl, enqueuedSequence: m.original(), hops: m.hops + 1, deadLetterSource: deadLetterSource}

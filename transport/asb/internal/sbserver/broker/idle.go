@@ -1,9 +1,9 @@
 package broker
 
-// useLocked notes that a sender or a receiver uses an entity, or that it is changed. "Idleness"
-// on page message-expiration: a queue without sends, receives, updates, scheduled messages and
-// browsing; a topic without sends, updates and scheduled messages; a subscription without
-// receives, updates, new rules and browsing.
+// useLocked records that a sender or a receiver uses an entity, or that it is changed.
+// "Idleness" on page message-expiration: a queue without sends, receives, updates,
+// scheduled messages and browsing; a topic without sends, updates and scheduled messages;
+// a subscription without receives, updates, new rules and browsing.
 func (b *Broker) useLocked(e *entity) {
 	e.accessed = b.now
 	if e.settings.AutoDeleteOnIdle < MaxTimeToLive && e.idle.position == 0 {
@@ -11,8 +11,8 @@ func (b *Broker) useLocked(e *entity) {
 	}
 }
 
-// fireLocked deletes an entity that has been idle, or looks again later. A receiver that waits
-// keeps an entity in use, as a scheduled message does.
+// fireLocked deletes an entity that has been idle, or checks again later. A waiting
+// receiver keeps an entity in use, as a scheduled message does.
 func (e *entity) fireLocked(*event) {
 	b := e.broker
 	if e.settings.AutoDeleteOnIdle >= MaxTimeToLive {

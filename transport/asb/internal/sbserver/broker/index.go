@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// An index has messages in the order of their sequence numbers. A removed message stays in the
-// list, marked as gone, until half of the list are such: removal is O(1) in the mean.
+// An index has messages in the order of their sequence numbers. A removed message stays
+// in the list, marked as gone, until half of the list is gone: removal is O(1) on
+// average.
 type index struct {
 	list []*message
 	gone int
@@ -15,7 +16,7 @@ type index struct {
 
 func (x *index) len() int { return len(x.list) - x.gone }
 
-// add inserts a message. At the end, where most messages go, that is O(1).
+// add inserts a message. At the end, where most messages are added, that is O(1).
 func (x *index) add(m *message) {
 	if n := len(x.list); n == 0 || x.list[n-1].sequence < m.sequence {
 		x.list = append(x.list, m)
@@ -24,13 +25,13 @@ func (x *index) add(m *message) {
 	x.list = slices.Insert(x.list, x.from(m.sequence), m)
 }
 
-// from returns the position of the first message with a sequence number or a higher one.
+// from returns the position of the first message with at least the given sequence number.
 func (x *index) from(sequence int64) int {
 	i, _ := slices.BinarySearchFunc(x.list, sequence, func(m *message, s int64) int { return cmp.Compare(m.sequence, s) })
 	return i
 }
 
-// get returns the message with a sequence number if it is in a state, else nil.
+// get returns the message with a sequence number if it has the given state, else nil.
 func (x *index) get(sequence int64, state messageState) *message {
 	i := x.from(sequence)
 	if i == len(x.list) || x.list[i].sequence != sequence || x.list[i].state != state {

@@ -9,23 +9,24 @@ import (
 	"time"
 )
 
-// A journal is the file that makes a broker durable. Each line is an operation: a list of records
-// in JSON with the new state of all that it has changed, written before the operation is answered,
-// so that an operation is there as a whole or not at all. It is not synced: the machine does not
-// fail, only processes do.
+// A journal is the file that makes a broker durable. Each line is an operation: a JSON
+// list of records with the new state of everything that it has changed, written before
+// the operation is answered, so that an operation is stored as a whole or not at all. It
+// is not synced: the journal protects against the failure of processes, not of the
+// machine.
 //
-// A file that has grown is replaced by one with the present state alone.
+// A file that has grown is replaced by one with only the present state.
 type journal struct {
 	path    string
-	writing sync.Mutex // is held while lines are written, and locked before the broker's mutex
+	writing sync.Mutex // held while lines are written, and locked before the broker's mutex
 	file    *os.File
 	size    int    // of the file
-	limit   int    // at which the file is replaced
+	limit   int    // size at which the file is replaced
 	failed  error  // of a write; nothing is written after it
-	lines   []byte // that are not written yet; the broker's mutex guards them
+	lines   []byte // unwritten lines; guarded by the broker's mutex
 	spare   []byte
 
-	// What the operation in progress has changed; the broker's mutex guards it.
+	// The changes of the operation in progress; guarded by the broker's mutex.
 	entities []*entity
 	numbered []*entity
 	messages []*message
@@ -33,7 +34,7 @@ type journal struct {
 	seen     []seenRecord
 }
 
-// A record has one of its fields.
+// A record has exactly one of its fields.
 type record struct {
 	Entity  *entityRecord  `json:"e,omitempty"`
 	Number  *numberRecord  `json:"n,omitempty"`
@@ -62,8 +63,8 @@ type numberRecord struct {
 	Sequence int64  `json:"n"`
 }
 
-// A ruleRecord is a rule. Properties and parameters are the application properties of an encoded
-// message, so that their types stay.
+// A ruleRecord is a rule. Properties and parameters are stored as the application
+// properties of an encoded message, which keeps their types.
 type ruleRecord struct {
 	Name        string             `json:"name"`
 	Created     instant            `json:"created"`
@@ -75,8 +76,8 @@ type ruleRecord struct {
 	ActionWith  []byte             `json:"actionwith,omitempty"`
 }
 
-// A messageRecord is a message. Content is there in the first record of a message and when it
-// has changed.
+// A messageRecord is a message. Content is set in the first record of a message and after
+// a change of it.
 type messageRecord struct {
 	Entity           uint64        `json:"e"`
 	Subqueue         Subqueue      `json:"q,omitempty"`
@@ -110,7 +111,7 @@ type seenRecord struct {
 	At     instant `json:"t"`
 }
 
-// changeLocked notes that an entity was created, changed or deleted.
+// changeLocked records that an entity was created, changed or deleted.
 func (e *entity) changeLocked() {
 	if l := e.broker.log; l != nil && !e.changed {
 		e.changed = true
@@ -125,7 +126,7 @@ func (e *entity) nextSequenceLocked() int64 {
 	return e.sequence
 }
 
-// numberLocked notes that an entity has a new sequence number.
+// numberLocked records that an entity has a new sequence number.
 func (e *entity) numberLocked() {
 	if l := e.broker.log; l != nil && !e.numbered {
 		e.numbered = true
@@ -133,7 +134,7 @@ func (e *entity) numberLocked() {
 	}
 }
 
-// changeLocked notes that a message was created, changed or removed.
+// changeLocked records that a message was created, changed or removed.
 func (b *Broker) changeLocked(m *message) {
 	if b.log != nil && !m.changed {
 		m.changed = true
@@ -141,7 +142,7 @@ func (b *Broker) changeLocked(m *message) {
 	}
 }
 
-// changeSessionLocked notes that the state of a session was set or cleared.
+// changeSessionLocked records that the state of a session was set or cleared.
 func (b *Broker) changeSessionLocked(n *session) {
 	if b.log != nil && !n.changed {
 		n.changed = true
@@ -149,14 +150,14 @@ func (b *Broker) changeSessionLocked(n *session) {
 	}
 }
 
-// rememberedLocked notes a message id in the history of an entity.
+// rememberedLocked records a message id in the history of an entity.
 func (b *Broker) rememberedLocked(e *entity, key string) {
 	if b.log != nil {
 		b.log.seen = append(b.log.seen, seenRecord{e.id, key, b.now})
 	}
 }
 
-// collectLocked makes a line of all that the operation has changed.
+// collectLocked makes a line of all changes of the operation.
 func (b *Broker) collectLocked() {
 	l := b.log
 	if l == nil || len(l.entities)+len(l.numbered)+len(l.messages)+len(l.sessions)+len(l.seen) == 0 {
@@ -189,7 +190,7 @@ func (b *Broker) collectLocked() {
 	}
 	line, err := json.Marshal(records)
 	if err != nil {
-		panic(fmt.Sprintf("broker: journal: %v", err)) // it has strings, bytes and numbers only
+		panic(fmt.Sprintf("broker: journal: %v", err)) // it has only strings, bytes and numbers
 	}
 	l.lines = append(append(l.lines, line...), '\n')
 	clear(l.messages)
@@ -227,7 +228,7 @@ func (b *Broker) flush() error {
 // minRewrite is the size below which a journal is not replaced.
 const minRewrite = 64 << 20
 
-// rewrite writes the present state to a new file, which takes the place of the journal when it is
+// rewrite writes the present state to a new file, which replaces the journal when it is
 // complete. The journal is locked for writing.
 func (b *Broker) rewrite() error {
 	l := b.log
@@ -258,7 +259,7 @@ func (b *Broker) rewrite() error {
 	return old.Close()
 }
 
-// changeAllLocked notes everything as if it were new.
+// changeAllLocked records everything as if it were new.
 func (b *Broker) changeAllLocked() {
 	for _, e := range b.allEntitiesLocked() {
 		e.changeLocked()
@@ -320,7 +321,7 @@ func (m *message) record() *messageRecord {
 	return r
 }
 
-// encode returns the message as the sender wrote it, or as it was changed since.
+// encode returns the message as the sender wrote it, or with the changes made since.
 func (c *content) encode() []byte {
 	if c.encoded != nil {
 		return c.encoded

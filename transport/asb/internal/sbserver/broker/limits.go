@@ -16,7 +16,7 @@ const (
 	maxIDLength         = 128      // "Maximum size of a message ID", of a session ID, and of a partition key
 )
 
-// maxMessageSize returns how many bytes a message or a batch in an entity may have.
+// maxMessageSize returns the most bytes of a message or a batch in an entity.
 func (b *Broker) maxMessageSize(e *entity) int64 {
 	if kb := e.settings.MaxMessageSizeInKilobytes; kb > 0 {
 		return kb << 10
@@ -27,17 +27,18 @@ func (b *Broker) maxMessageSize(e *entity) int64 {
 	return standardMessageSize
 }
 
-// maxSize returns how many bytes an entity has room for.
+// maxSize returns the capacity of an entity in bytes.
 func (e *entity) maxSize() int64 { return int64(e.settings.MaxSizeInMegabytes) << 20 }
 
-// checkProperties refuses application properties that are too large: "Maximum message property
-// size for each property is 32 KB. Cumulative size of all properties can't exceed 64 KB" (page
-// service-bus-quotas, "Message property size").
+// checkProperties refuses application properties that are too large: "Maximum message
+// property size for each property is 32 KB. Cumulative size of all properties can't
+// exceed 64 KB" (page service-bus-quotas, "Message property size").
 //
-// The first refusal sounds like a failure of the service that a retry can pass, so that clients
-// retry without end (azure-sdk-for-net#15325, NServiceBus.Transport.AzureServiceBus#1460); the second
-// is an excess of the message's size (Rebus.AzureServiceBus#35). Ids that are too long are refused by
-// the service (azure-sdk-for-net#32689), with a condition that is told nowhere.
+// The first refusal looks like a transient failure of the service, so that clients retry
+// without end (azure-sdk-for-net#15325, NServiceBus.Transport.AzureServiceBus#1460); the
+// second one says that the message is too large (Rebus.AzureServiceBus#35). Ids that are
+// too long are refused by the service (azure-sdk-for-net#32689), with a condition that is
+// not documented.
 func checkProperties(c *content) error {
 	for _, id := range [...]struct{ name, value string }{{"MessageId", c.id}, {"SessionId", c.session}, {"PartitionKey", c.partition}} {
 		if n := utf8.RuneCountInString(id.value); n > maxIDLength {

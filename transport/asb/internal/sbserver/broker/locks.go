@@ -5,9 +5,9 @@ import "time"
 // endless is DateTime.MaxValue of .NET: 9999-12-31T23:59:59.999Z.
 const endless instant = 253402300799999
 
-// lockUntilLocked lets the lock of a message begin now. The lock of a session "is an umbrella for
-// the message locks" of its messages (page message-sessions), which have no separate end: the
-// service tells "a maximum value" in its place (azure-sdk-for-net#27057).
+// lockUntilLocked begins the lock of a message now. The lock of a session "is an umbrella
+// for the message locks" of its messages (page message-sessions), which have no separate
+// end: the service sends "a maximum value" instead (azure-sdk-for-net#27057).
 func (s *store) lockUntilLocked(m *message) {
 	b := s.entity.broker
 	if m.session != nil {
@@ -35,7 +35,7 @@ func (s *store) unlockLocked(m *message) {
 	s.entity.broker.changeLocked(m)
 }
 
-// loseLockLocked ends a lock whose time has come. "The count is incremented when a message lock
+// loseLockLocked ends an expired lock. "The count is incremented when a message lock
 // expires, or the message is explicitly abandoned by the receiver" (.NET reference,
 // ServiceBusReceivedMessage.DeliveryCount).
 func (s *store) loseLockLocked(m *message) {
@@ -82,7 +82,7 @@ func (s *store) lockedMessage(t LockToken) (*message, error) {
 	return nil, errorf(CondMessageLockLost, "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the queue '%s'.", s.path())
 }
 
-// ExpireLock ends a lock now, as if its time had come. It is for tests.
+// ExpireLock makes a lock expire now. It is for tests.
 func (b *Broker) ExpireLock(path string, t LockToken) (err error) {
 	b.lock()
 	defer b.finish(&err)
@@ -98,8 +98,8 @@ func (b *Broker) ExpireLock(path string, t LockToken) (err error) {
 	return nil
 }
 
-// ExpireLocks ends all locks of messages and sessions of an entity now, as if their time had
-// come, and returns the number of messages. It is for tests.
+// ExpireLocks makes all locks of messages and sessions of an entity expire now, and
+// returns the number of messages. It is for tests.
 func (b *Broker) ExpireLocks(path string) (n int, err error) {
 	b.lock()
 	defer b.finish(&err)

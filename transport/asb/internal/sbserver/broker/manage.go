@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// The bounds of properties (pages service-bus-quotas, message-expiration, duplicate-detection).
+// These are the limits of properties (pages service-bus-quotas, message-expiration,
+// duplicate-detection).
 const (
 	minLockDuration = time.Second
 	maxLockDuration = 5 * time.Minute
@@ -16,7 +17,7 @@ const (
 	maxSubscription = 50  // length of the name of a subscription or rule
 )
 
-// queueSettings fills in the defaults of a queue, and refuses values that are out of bounds.
+// queueSettings fills in the defaults of a queue, and refuses values outside the limits.
 func (b *Broker) queueSettings(p QueueProperties) (settings, error) {
 	s := settings{QueueProperties: p}
 	return s, b.complete(&s)
@@ -62,7 +63,7 @@ func (s *settings) subscription() SubscriptionProperties {
 	}
 }
 
-// complete fills in defaults and checks bounds.
+// complete fills in defaults and checks limits.
 func (b *Broker) complete(s *settings) error {
 	setDefault(&s.LockDuration, time.Minute)
 	setDefault(&s.MaxDeliveryCount, 10)
@@ -151,7 +152,8 @@ func (b *Broker) CreateTopic(name string, p TopicProperties) (err error) {
 	return nil
 }
 
-// checkNewLocked refuses a name that is taken or not allowed, and forwarding to nowhere.
+// checkNewLocked refuses a name that is taken or not allowed, and forwarding to an entity
+// that does not exist.
 func (b *Broker) checkNewLocked(name string, s settings) error {
 	if err := checkName(name, maxNameLength, true); err != nil {
 		return err
@@ -272,8 +274,8 @@ func (b *Broker) update(kind Kind, name, subscription string, s settings) (err e
 	return nil
 }
 
-// applyLocked lets changed properties take effect: receivers of an entity that no longer delivers
-// are ended, and messages go on to an entity to which it now forwards.
+// applyLocked applies changed properties: receivers of an entity that no longer delivers
+// are ended, and messages are forwarded if the entity now forwards.
 func (e *entity) applyLocked() {
 	for _, s := range e.stores() {
 		if err := e.receiveRefusal(s.subqueue); err != nil {

@@ -12,14 +12,16 @@ import (
 
 // A Message is a message that a client sends.
 type Message struct {
-	// AMQP is the decoded message. The broker keeps it: the caller does not change it afterwards.
+	// AMQP is the decoded message. The broker keeps it: the caller must not change it
+	// afterwards.
 	AMQP *amqp.Message
-	// Encoded are the bytes from which AMQP was decoded, by which the broker measures it. The
-	// broker does not keep them. If nil it encodes AMQP.
+	// Encoded are the bytes from which AMQP was decoded, and by which the broker measures
+	// it. The broker does not keep them. If it is nil, the broker encodes AMQP.
 	Encoded []byte
 }
 
-// A LockToken names the lock of one delivery. It is a UUID with its bytes in the order of RFC 4122.
+// A LockToken identifies the lock of one delivery. It is a UUID with its bytes in the
+// order of RFC 4122.
 type LockToken [16]byte
 
 // String returns the token in the usual form of a UUID.
@@ -51,11 +53,11 @@ const (
 	annotationMessageState           = "x-opt-message-state"
 )
 
-// A content is a message without the state that it has in an entity. It never changes, and
-// copies of a message in several entities share it.
+// A content is a message without its state in an entity. It never changes, and copies of
+// a message in several entities share it.
 type content struct {
 	amqp      *amqp.Message
-	encoded   []byte // only until the journal has it
+	encoded   []byte // only until it is in the journal
 	size      int
 	id        string // message id in a canonical form, "" if there is none
 	hasID     bool
@@ -86,9 +88,9 @@ func newContent(m *amqp.Message, size int) *content {
 	return c
 }
 
-// timeToLive returns the time to live that a sender gave. The header has 32 bits for it, 49 days
-// in milliseconds; SDKs write a longer one as absolute-expiry-time minus creation-time (page
-// service-bus-amqp-protocol-guide, "properties").
+// timeToLive returns the time to live that a sender set. The header has 32 bits for it,
+// 49 days in milliseconds; SDKs write a longer one as absolute-expiry-time minus
+// creation-time (page service-bus-amqp-protocol-guide, "properties").
 func timeToLive(m *amqp.Message) time.Duration {
 	var ttl time.Duration
 	if m.Header != nil {
@@ -148,7 +150,7 @@ type message struct {
 	position         int       // in an availableHeap
 	due              event     // end of the lock or of the schedule
 	expiry           event     // end of the time to live
-	saved            *content  // as it is in the journal, nil before the first record
+	saved            *content  // as it is in the journal; nil before the first record
 	changed          bool      // for the journal
 }
 
@@ -164,10 +166,10 @@ func (m *message) fireLocked(ev *event) {
 	}
 }
 
-// A Delivery is a message that a receiver has got. Its message is the receiver's own, except
-// for the sections of the body and the properties, which it shares with the broker.
+// A Delivery is a message for a receiver. The receiver may change the message, except for
+// the sections of the body and the properties, which it shares with the broker.
 type Delivery struct {
-	Message *amqp.Message // with header and annotations as the service fills them
+	Message *amqp.Message // with header and annotations set as the service does
 	// LockToken names the lock; it is zero if the message was received and deleted.
 	LockToken      LockToken
 	LockedUntil    time.Time
@@ -177,7 +179,7 @@ type Delivery struct {
 	SessionID      *string
 }
 
-// snapshot has all that a delivery is made of, so that it can be made without a lock.
+// snapshot has the data of a delivery, so that the delivery can be made without a lock.
 type snapshot struct {
 	content          *content
 	sequence         int64
@@ -228,9 +230,9 @@ func (s *snapshot) delivery() Delivery {
 	return d
 }
 
-// message returns the message as a receiver sees it. The sections that the sender wrote stay as
-// they are; the header has the delivery count and the annotations tell the rest (page
-// service-bus-amqp-protocol-guide, "Messages").
+// message returns the message as a receiver sees it. The sections that the sender wrote
+// are unchanged; the header has the delivery count, and the annotations have the other
+// values (page service-bus-amqp-protocol-guide, "Messages").
 func (s *snapshot) message() *amqp.Message {
 	m := *s.content.amqp
 	header := amqp.MessageHeader{Durable: true, Priority: 4}

@@ -2,9 +2,10 @@ package broker
 
 import "github.com/Azure/go-amqp"
 
-// Peek returns messages in the order of their sequence numbers from one on, at most limit, in any
-// state: "Peek returns all messages, regardless of their state": active, locked, deferred and
-// scheduled ones (page message-browsing). A session limits it to its messages.
+// Peek returns messages in the order of their sequence numbers, beginning at from, at
+// most limit, in any state: "Peek returns all messages, regardless of their state":
+// active, locked, deferred and scheduled ones (page message-browsing). A session limits
+// it to its messages.
 func (b *Broker) Peek(path string, from int64, limit int, session *string) (messages []*amqp.Message, err error) {
 	b.lock()
 	snapshots, err := b.peekLocked(path, from, limit, session)

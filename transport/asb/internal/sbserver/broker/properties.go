@@ -6,7 +6,7 @@ import "time"
 // in milliseconds, P10675199DT2H48M5.477S.
 const MaxTimeToLive = 9223372036854775807 * time.Nanosecond
 
-// A Status tells which operations an entity accepts (page entity-suspend).
+// A Status decides which operations an entity accepts (page entity-suspend).
 type Status string
 
 // The values of Status. The zero value is StatusActive.

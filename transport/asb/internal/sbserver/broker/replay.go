@@ -18,8 +18,8 @@ import (
 
 const journalName = "servicebus.journal"
 
-// open gives a new broker, which nothing else uses yet, the state of the journal in its directory,
-// and begins a new journal with that state alone.
+// open restores the state of the journal in the directory of a new broker that is not in
+// use yet, and begins a new journal with that state alone.
 func (b *Broker) open() error {
 	path := filepath.Join(b.cfg.Dir, journalName)
 	r := &replay{
@@ -47,7 +47,7 @@ type sessionKey struct {
 	id     string
 }
 
-// A replay has the last record of each thing.
+// A replay has the last record of each object.
 type replay struct {
 	entities map[uint64]*entityRecord
 	numbers  map[uint64]int64
@@ -68,7 +68,8 @@ func (r *replay) readFile(path string) error {
 	return errors.Join(r.read(file), file.Close())
 }
 
-// read applies all lines. A last one that is incomplete is left out: its operation was not answered.
+// read applies all lines. It ignores an incomplete last line, whose operation was not
+// answered.
 func (r *replay) read(from io.Reader) error {
 	lines := bufio.NewReaderSize(from, 1<<16)
 	for n := 1; ; n++ {
@@ -113,7 +114,7 @@ func (r *replay) apply(rec *record) {
 	}
 }
 
-// restore gives an empty broker the entities and messages.
+// restore puts the entities and messages into an empty broker.
 func (r *replay) restore(b *Broker) error {
 	r.byID = map[uint64]*entity{}
 	// A topic has a lower id than its subscriptions.
@@ -176,8 +177,8 @@ func (r *replay) entity(b *Broker, rec *entityRecord) error {
 	return nil
 }
 
-// message puts a message into its store. The lock of a message stays, so that it can be settled
-// after the restart; that of a session ends, as when its receiver closes.
+// message puts a message into its store. The lock of a message is kept, so that it can be
+// settled after the restart; the lock of a session ends, as when its receiver closes.
 func (r *replay) message(e *entity, rec *messageRecord) error {
 	decoded := &amqp.Message{}
 	if err := decoded.UnmarshalBinary(rec.Content); err != nil {

@@ -1,18 +1,18 @@
 package broker
 
-// activateLocked lets the time of a scheduled message come. "The SequenceNumber for a scheduled
-// message is only valid while the message is in this state. As the message transitions to the
-// active state, the message is appended to the queue as if had been enqueued at the current
-// instant, which includes assigning a new SequenceNumber" (page message-sequencing, "Scheduled
-// messages"). Its time to live begins then.
+// activateLocked activates a scheduled message when it is due. "The SequenceNumber for a
+// scheduled message is only valid while the message is in this state. As the message
+// transitions to the active state, the message is appended to the queue as if had been
+// enqueued at the current instant, which includes assigning a new SequenceNumber" (page
+// message-sequencing, "Scheduled messages"). Its time to live begins then.
 func (s *store) activateLocked(m *message) {
 	e, b := s.entity, s.entity.broker
 	s.removeLocked(m)
 	b.enqueueLocked(e, &message{sequence: e.nextSequenceLocked(), content: m.content, enqueued: b.now, ttl: m.ttl})
 }
 
-// CancelScheduled removes scheduled messages by their sequence numbers, all or none of them. One
-// that is no longer scheduled is refused with [CondMessageNotFound].
+// CancelScheduled removes scheduled messages by their sequence numbers, all or none of
+// them. A message that is no longer scheduled is refused with [CondMessageNotFound].
 func (b *Broker) CancelScheduled(path string, sequences ...int64) (err error) {
 	b.lock()
 	defer b.finish(&err)

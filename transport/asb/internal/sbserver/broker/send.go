@@ -66,7 +66,7 @@ func (b *Broker) send(path string, messages []Message, schedule bool) (sequences
 	return sequences, nil
 }
 
-// checkSendLocked returns why a store does not accept messages of a sender, nil if it does.
+// checkSendLocked returns an error if a store does not accept messages of a sender.
 func (b *Broker) checkSendLocked(s *store, contents []*content) error {
 	e := s.entity
 	switch {
@@ -102,10 +102,12 @@ func (b *Broker) checkSendLocked(s *store, contents []*content) error {
 	return nil
 }
 
-// batchRefusal returns why a partitioned entity does not accept messages of one request, nil if it does: "all messages included in
-// a single send operation must have the same PartitionKey. If your entity is session-enabled, the same requirement holds true for
-// the SessionId property" (azure-sdk-for-net, TROUBLESHOOTING.md of Azure.Messaging.ServiceBus). With duplicate detection it holds
-// for MessageId, too: the text and the condition are those of azure-sdk-for-python#21955.
+// batchRefusal returns an error if a partitioned entity does not accept messages of one
+// request: "all messages included in a single send operation must have the same
+// PartitionKey. If your entity is session-enabled, the same requirement holds true for
+// the SessionId property" (azure-sdk-for-net, TROUBLESHOOTING.md of
+// Azure.Messaging.ServiceBus). With duplicate detection the same applies to MessageId:
+// the text and the condition are those of azure-sdk-for-python#21955.
 func (e *entity) batchRefusal(contents []*content) error {
 	if !e.settings.EnablePartitioning {
 		return nil
@@ -122,7 +124,7 @@ func (e *entity) batchRefusal(contents []*content) error {
 	return nil
 }
 
-// An arrival is a message on its way into an entity.
+// An arrival is a message that is being put into an entity.
 type arrival struct {
 	content          *content
 	ttl              time.Duration
@@ -151,8 +153,8 @@ func (b *Broker) acceptLocked(e *entity, a arrival) int64 {
 	return sequence
 }
 
-// enqueueLocked makes a message available in an entity, or sends it on to the entities that get
-// it from there.
+// enqueueLocked makes a message available in an entity, or forwards it to the entities
+// that get it from there.
 func (b *Broker) enqueueLocked(e *entity, m *message) {
 	m.ttl = e.limitTTL(m.ttl)
 	if m.ttl < MaxTimeToLive {

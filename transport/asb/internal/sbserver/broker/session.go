@@ -37,7 +37,7 @@ type acceptor struct {
 // fireLocked ends the lock of a session.
 func (n *session) fireLocked(*event) { n.store.loseSessionLocked(n) }
 
-// sessionLocked returns the session with an id, which it creates if there is none.
+// sessionLocked returns the session with an id, and creates it if it does not exist.
 func (s *store) sessionLocked(id string) *session {
 	n := s.sessions[id]
 	if n == nil {
@@ -63,9 +63,9 @@ func (s *store) forgetSessionLocked(n *session) {
 }
 
 // offerSessionLocked offers a session with available messages to its holder, or else to a
-// receiver that waits for any session. "Only one receiver can have a lock on a session" (page
-// message-sessions). Service Bus states no order of sessions; here the one that has waited for
-// the longest time is the next.
+// receiver that waits for any session. "Only one receiver can have a lock on a session"
+// (page message-sessions). Service Bus documents no order of sessions; here the session
+// that has waited longest is the next.
 func (s *store) offerSessionLocked(n *session) {
 	switch {
 	case n.holder != nil:
@@ -84,8 +84,8 @@ func (s *store) offerSessionLocked(n *session) {
 	}
 }
 
-// withdrawSessionLocked removes a session from those on offer if it has no available messages or
-// has a receiver.
+// withdrawSessionLocked removes a session from the offers if it has no available messages
+// or has a receiver.
 func (s *store) withdrawSessionLocked(n *session) {
 	if n.offer != nil && (n.holder != nil || len(n.available) == 0) {
 		s.offers.Remove(n.offer)
@@ -93,8 +93,8 @@ func (s *store) withdrawSessionLocked(n *session) {
 	}
 }
 
-// acceptLocked gives a session to a consumer, or returns an acceptor that waits for one. A session
-// that is named need not have messages.
+// acceptLocked gives a session to a consumer, or returns an acceptor that waits for one.
+// A named session need not have messages.
 func (s *store) acceptLocked(c *Consumer) (*acceptor, error) {
 	if id := c.cfg.Session; id != nil {
 		if n := s.sessions[*id]; n != nil && n.holder != nil {
@@ -112,7 +112,7 @@ func (s *store) acceptLocked(c *Consumer) (*acceptor, error) {
 	return a, nil
 }
 
-// stopAccepting returns the consumer if it has got a session, or else refuses it.
+// stopAccepting returns the consumer if it has got a session, and otherwise refuses it.
 func (b *Broker) stopAccepting(a *acceptor) (c *Consumer, err error) {
 	b.lock()
 	defer b.finish(&err)
@@ -138,17 +138,17 @@ func (s *store) grantLocked(n *session, c *Consumer) {
 	s.lockSessionLocked(n)
 }
 
-// lockSessionLocked lets the lock of a session begin now. It lasts for the lock duration of the
-// entity, as that of a message (page message-sessions).
+// lockSessionLocked begins the lock of a session now. It lasts for the lock duration of
+// the entity, like that of a message (page message-sessions).
 func (s *store) lockSessionLocked(n *session) {
 	b := s.entity.broker
 	n.lockedUntil = b.now.add(s.entity.settings.LockDuration)
 	b.agenda.set(&n.due, n.lockedUntil)
 }
 
-// loseSessionLocked ends the lock of a session whose time has come: "Session is accepted, but the
-// session lock expires (due to timeout)": the delivery count of its locked messages is incremented
-// (page message-sessions, "Impact of delivery count").
+// loseSessionLocked ends the expired lock of a session: "Session is accepted, but the
+// session lock expires (due to timeout)": the delivery count of its locked messages is
+// incremented (page message-sessions, "Impact of delivery count").
 func (s *store) loseSessionLocked(n *session) {
 	c := n.holder
 	c.endLocked()
@@ -166,7 +166,8 @@ func (s *store) releaseSessionLocked(n *session) {
 	}
 }
 
-// freeSessionLocked takes the lock of a session away, and hands its locked messages to giveBack.
+// freeSessionLocked ends the lock of a session, and passes its locked messages to
+// giveBack.
 func (s *store) freeSessionLocked(n *session, giveBack func(*message)) {
 	s.entity.broker.agenda.remove(&n.due)
 	n.holder, n.lockedUntil, n.isWaiting = nil, 0, false
@@ -236,9 +237,9 @@ func (b *Broker) SetSessionState(path, id string, state []byte) (err error) {
 	return nil
 }
 
-// Sessions returns the ids of sessions in their order, leaving skip of them out and at most limit:
-// those with a state that was set after a time, or all that have messages or a state if the time
-// is in the year 9999 or later (azservicebus v1.11.0, GetMessageSessions).
+// Sessions returns the ids of sessions in order, at most limit after the first skip ones:
+// sessions with a state that was set after a time, or all that have messages or a state
+// if the time is in the year 9999 or later (azservicebus v1.11.0, GetMessageSessions).
 func (b *Broker) Sessions(path string, updatedAfter time.Time, skip, limit int) (ids []string, err error) {
 	b.lock()
 	defer b.finish(&err)
@@ -255,8 +256,9 @@ func (b *Broker) Sessions(path string, updatedAfter time.Time, skip, limit int) 
 	return ids[:min(max(limit, 0), len(ids))], nil
 }
 
-// requireSessionsLocked makes a queue that appeared when it was first used one with sessions,
-// unless it has a receiver. Its messages without a session id belong to the session "".
+// requireSessionsLocked turns a queue that was created by its first use into one with
+// sessions, unless it has a receiver. Its messages without a session id belong to the
+// session "".
 func (e *entity) requireSessionsLocked() {
 	s := e.main
 	if !e.automatic || s.sessions != nil || len(s.consumers) > 0 {

@@ -14,7 +14,7 @@ const (
 	DeadLetter                    // it moves to the dead-letter queue
 )
 
-// A Settlement tells how a delivery ends.
+// A Settlement says how a delivery ends.
 type Settlement struct {
 	Outcome Outcome
 	// Reason and Description become the application properties DeadLetterReason and
@@ -105,8 +105,8 @@ func (s *store) failLocked(m *message) {
 	s.returnLocked(m)
 }
 
-// returnLocked gives a message back after its delivery: to the list of available ones at its
-// place in the order, or to the deferred ones.
+// returnLocked returns a message after its delivery: to its place in the list of
+// available messages, or to the deferred ones.
 func (s *store) returnLocked(m *message) {
 	b := s.entity.broker
 	b.changeLocked(m)

@@ -13,7 +13,7 @@ import (
 // An environment is the message for which an expression is evaluated.
 type environment struct {
 	content *content
-	folded  map[string]any // application properties by name in lower case, made when needed
+	folded  map[string]any // application properties by name in lower case, created when needed
 }
 
 // user returns an application property, nil if there is none. "Property names are
@@ -31,7 +31,7 @@ func (e *environment) user(name string) any {
 	return plain(e.folded[strings.ToLower(name)])
 }
 
-// plain returns a value as one of the types of expressions.
+// plain converts a value to one of the types of expressions.
 func plain(v any) any {
 	switch v := v.(type) {
 	case int:
@@ -71,8 +71,8 @@ type systemProperty struct {
 	set func(*amqp.MessageProperties, *string) // nil if it cannot be changed
 }
 
-// systemProperties are those of BrokeredMessage in .NET, in lower case, as far as they have a
-// value before a message is in a subscription.
+// systemProperties are those of BrokeredMessage in .NET, in lower case, as far as they
+// have a value before a message is in a subscription.
 var systemProperties = map[string]*systemProperty{
 	"contenttype":      textProperty(func(p *amqp.MessageProperties) **string { return &p.ContentType }),
 	"label":            textProperty(func(p *amqp.MessageProperties) **string { return &p.Subject }),
@@ -161,7 +161,7 @@ func (d *dynamicProperty) evaluate(env *environment) (any, error) {
 	return env.user(s), nil
 }
 
-// truth returns a value as a truth value; ok is false for unknown.
+// truth converts a value to a truth value; ok is false for unknown.
 func truth(v any) (value, ok bool, err error) {
 	switch v := v.(type) {
 	case nil:
@@ -356,7 +356,7 @@ func (l *like) evaluate(env *environment) (any, error) {
 	return matchLike([]rune(t), likePattern(p, escape)), nil
 }
 
-// The wildcards of a pattern, which are no characters.
+// These are the wildcards of a pattern. They are not characters.
 const (
 	anyText rune = -1 - iota
 	anyCharacter
@@ -383,8 +383,8 @@ func likePattern(pattern string, escape rune) []rune {
 	return out
 }
 
-// matchLike matches in time proportional to the product of the lengths at most: after a mismatch
-// only the last % takes one more character.
+// matchLike takes time proportional to at most the product of the lengths: after a
+// mismatch only the last % takes one more character.
 func matchLike(text, pattern []rune) bool {
 	t, p := 0, 0
 	star, mark := -1, 0
@@ -463,5 +463,5 @@ func integers(operator string, x, y int64) (any, error) {
 	return x % y, nil
 }
 
-// foldName returns the name of a property as systemProperties has it.
+// foldName returns the name of a property in the form that systemProperties uses.
 func foldName(name string) string { return strings.ToLower(name) }

@@ -7,7 +7,7 @@ import (
 	"unicode"
 )
 
-// A tokenKind tells the tokens of the SQL of filters and actions apart.
+// A tokenKind is the kind of a token in the SQL of filters and actions.
 type tokenKind int
 
 const (
@@ -30,12 +30,13 @@ type token struct {
 	position int
 }
 
-// is tells whether a token is a keyword or a symbol.
+// is reports whether a token is a given keyword or symbol.
 func (t token) is(text string) bool {
 	return (t.kind == tokenName || t.kind == tokenSymbol) && t.upper == text
 }
 
-// lex takes an expression apart (page service-bus-messaging-sql-filter, from "property_name" on).
+// lex splits an expression into tokens (page service-bus-messaging-sql-filter, from
+// "property_name" on).
 func lex(expression string) ([]token, error) {
 	l := lexer{input: []rune(expression)}
 	for {
@@ -98,7 +99,7 @@ func (l *lexer) next() (token, error) {
 	return t, err
 }
 
-// quoted reads up to a closing quotation mark; two of them stand for one.
+// quoted reads up to a closing quotation mark; a doubled mark stands for one.
 func (l *lexer) quoted(end rune) (string, error) {
 	var s strings.Builder
 	for l.at++; ; l.at++ {

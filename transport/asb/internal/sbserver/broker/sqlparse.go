@@ -19,7 +19,7 @@ var reserved = []string{"AND", "OR", "NOT", "IS", "NULL", "IN", "LIKE", "ESCAPE"
 // service-bus-quotas).
 const maxSQLLength = 1024
 
-// maxSQLDepth bounds the nesting of an expression.
+// maxSQLDepth limits the nesting of an expression.
 const maxSQLDepth = 200
 
 type parser struct {
@@ -56,7 +56,7 @@ func parseCondition(text string, parameters map[string]any) (expression, error) 
 
 func (p *parser) token() token { return p.tokens[p.at] }
 
-// accept skips a keyword or symbol, and tells whether it was there.
+// accept skips a keyword or symbol, and reports whether it was there.
 func (p *parser) accept(text string) bool {
 	if p.token().is(text) {
 		p.at++

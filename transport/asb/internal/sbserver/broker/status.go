@@ -1,8 +1,8 @@
 package broker
 
-// sendRefusal returns why an entity does not accept messages, nil if it does (page
-// entity-suspend: "Disabled": the queue is suspended; "SendDisabled": the queue is partially
-// suspended with receive being permitted).
+// sendRefusal returns an error if an entity does not accept messages (page
+// entity-suspend: "Disabled": the queue is suspended; "SendDisabled": the queue is
+// partially suspended with receive being permitted).
 func (e *entity) sendRefusal() *Error {
 	if s := e.settings.Status; s == StatusDisabled || s == StatusSendDisabled {
 		return errorf(CondEntityDisabled, "Messaging entity '%s' is currently disabled for sending.", e.path)
@@ -10,9 +10,9 @@ func (e *entity) sendRefusal() *Error {
 	return nil
 }
 
-// receiveRefusal returns why an entity or a subqueue of it delivers no messages, nil if it does.
-// A disabled topic does not matter to its subscriptions: "you can receive messages that are already
-// at the subscription" (page entity-suspend).
+// receiveRefusal returns an error if an entity or its subqueue delivers no messages. A
+// disabled topic does not affect its subscriptions: "you can receive messages that are
+// already at the subscription" (page entity-suspend).
 func (e *entity) receiveRefusal(subqueue Subqueue) *Error {
 	switch s := e.settings.Status; {
 	case e.kind == KindTopic:

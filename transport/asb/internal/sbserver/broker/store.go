@@ -11,9 +11,9 @@ type store struct {
 	locks     map[LockToken]*message
 	available availableHeap       // outside sessions
 	sessions  map[string]*session // nil if the store has none
-	offers    list.List           // of *session: with available messages and without a receiver
+	offers    list.List           // of *session: sessions with available messages and without a receiver
 	acceptors []*acceptor         // receivers that wait for a session
-	waiting   []*Consumer         // that got fewer messages than they wanted
+	waiting   []*Consumer         // consumers that got fewer messages than they wanted
 	consumers map[*Consumer]struct{}
 	scheduled int // number of scheduled messages
 }
@@ -49,7 +49,7 @@ func (s *store) insertLocked(m *message, state messageState) {
 	case scheduled:
 		s.scheduled++
 		b.agenda.set(&m.due, m.content.scheduled)
-	case locked: // in a journal
+	case locked: // from the journal
 		s.locks[m.lock] = m
 		b.agenda.set(&m.due, m.lockedUntil)
 	}
@@ -85,7 +85,7 @@ func (s *store) withdrawLocked(m *message) {
 	s.available.remove(m)
 }
 
-// removeLocked takes a message in any state out of the store.
+// removeLocked removes a message in any state from the store.
 func (s *store) removeLocked(m *message) {
 	b := s.entity.broker
 	switch m.state {

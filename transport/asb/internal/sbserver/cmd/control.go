@@ -14,13 +14,13 @@ import (
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
 )
 
-// control lets another process have the server fail, by HTTP: see package testserver/asb for the requests. Its methods may be
-// called concurrently.
+// control lets another process make the server fail, by HTTP: see package testserver/asb
+// for the requests. Its methods may be called concurrently.
 type control struct {
 	server *sbserver.Server
 
 	mu    sync.Mutex
-	clear []func() // end the faults
+	clear []func() // these end the faults
 }
 
 // newControl returns the handler of the control address.
@@ -35,7 +35,7 @@ func newControl(s *sbserver.Server) http.Handler {
 				return
 			}
 			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(reply) // the client may have gone
+			_ = json.NewEncoder(w).Encode(reply) // the client may have disconnected
 		})
 	}
 	handle("POST "+testserver.PathFaults, c.inject)
@@ -56,7 +56,7 @@ var actions = map[testserver.Action]sbserver.Action{
 	testserver.Detach: sbserver.Detach, testserver.CloseConnection: sbserver.CloseConnection, testserver.Cut: sbserver.Cut,
 }
 
-// mostRequest is how long a request may be.
+// mostRequest is the most bytes of a request.
 const mostRequest = 1 << 16
 
 func (c *control) inject(r *http.Request) (any, error) {
@@ -91,7 +91,8 @@ func (c *control) clearFaults(*http.Request) (any, error) {
 	return n, nil
 }
 
-// expireLocks ends the locks in all queues, and replies with the number of messages.
+// expireLocks makes the locks in all queues expire, and replies with the number of
+// messages.
 func (c *control) expireLocks(*http.Request) (any, error) {
 	queues, err := c.server.Broker().Queues()
 	if err != nil {

@@ -5,9 +5,9 @@
 //
 //	go run ./transport/asb/internal/sbserver/cmd -addr 127.0.0.1:5800 -lock 3s -topic t1=s1,s2
 //
-// It prints the connection string as soon as it accepts connections, and the address of the
-// administration API. Queues appear when they are
-// first used, and any of them may get sessions by the first receiver that asks for one.
+// It prints the connection string as soon as it accepts connections, and the address of
+// the administration API. A queue is created when it is first used, and gets sessions
+// when a receiver first asks for one.
 package main
 
 import (
@@ -53,7 +53,7 @@ type options struct {
 	topics []topic
 	queues []string
 
-	control string // the address for faults; "" is none
+	control string // the address for faults; "" means none
 }
 
 // run serves until ctx ends. It prints the addresses as soon as the server accepts connections.
@@ -127,7 +127,7 @@ func parse(args []string) (options, error) {
 	return o, nil
 }
 
-// create creates the entities of the flags. Those that the journal has stay as they are.
+// create creates the entities of the flags. Those in the journal stay unchanged.
 func create(b *broker.Broker, o options) error {
 	for _, name := range o.queues {
 		if err := unlessExists(b.CreateQueue(name, o.server.Broker.AutoQueue)); err != nil {
