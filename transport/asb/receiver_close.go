@@ -33,7 +33,7 @@ func (r *receiver) Close(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	}
-	// The calls of the SDK end now, except for a wait of its own: before it reports that
+	// The calls of the SDK end now, except for a wait inside it: before it reports that
 	// a link is lost, it waits for up to two minutes for the service to confirm that
 	// (azservicebus v1.11.0, Receiver.receiveMessagesImpl).
 	select {
