@@ -24,8 +24,8 @@ type Config struct {
 	Store Store
 
 	// Scope is the first part of the key of each entry. The default is the name of the
-	// endpoint. It must not change while messages are in the endpoint's queue, so set it
-	// before an endpoint is renamed.
+	// endpoint. It must not change while messages are in the endpoint's queue: set it to
+	// the old name when an endpoint is renamed.
 	Scope string
 
 	// Key returns the text that identifies a message, such as a business key. The default

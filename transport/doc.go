@@ -7,9 +7,9 @@
 // [CheckOutgoing] and [CheckReceiver] refuse messages and receivers that the capabilities
 // exclude, and [NoneSent] and [AllSent] make the error of a failed Send.
 //
-// [Outages] schedules the retries in an outage, and notifies observers of it. [Permanent]
-// marks errors that no retry can fix. [Sleep] is a pause that a context ends, [Await]
-// waits for goroutines until a context ends, and [Signal] wakes a goroutine.
+// [Outages] schedules the retries in an outage, and notifies the endpoint of it.
+// [Permanent] marks errors that no retry can fix. [Sleep] is a pause that a context ends,
+// [Await] waits for goroutines until a context ends, and [Signal] wakes a goroutine.
 //
 // [ServiceClock] estimates the broker's clock.
 //

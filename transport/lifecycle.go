@@ -72,7 +72,7 @@ func (l *Lifecycle) Receivers() []core.Receiver {
 	return slices.Collect(maps.Keys(l.receivers))
 }
 
-// Go runs f in a goroutine that Close waits for. f returns when Context has ended, or
+// Go runs f in a goroutine that Close waits for. f must return when Context has ended, or
 // when the function given to Close has disconnected it. After Close, Go does not run f
 // and returns false.
 func (l *Lifecycle) Go(f func()) bool {

@@ -34,7 +34,7 @@ const (
 // Failed records a failed attempt and when it began, and returns how long to wait before
 // the next one. Attempts that were in progress at the same time, and failed together,
 // count as one. An attempt that began before the last outage ended belongs to that
-// outage, and the observer is not notified.
+// outage, and ConnectionChanged is not called.
 func (o *Outages) Failed(err error, began time.Time) time.Duration {
 	o.order.Lock()
 	defer o.order.Unlock()

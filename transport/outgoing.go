@@ -16,7 +16,7 @@ import (
 //
 // The size limits apply to messages of applications, not to the copies of received
 // messages that the engine makes ([core.SendReason.IsCopy]). An adapter checks the copies
-// against the limits of its broker, unless the broker refuses such a message alone.
+// against the limits of its broker, unless the broker's refusal affects only that message.
 func CheckOutgoing(out *core.Outgoing, caps *core.Capabilities) error {
 	switch {
 	case out.Queue == "" && out.Topic == "":
