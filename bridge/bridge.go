@@ -18,11 +18,10 @@ type Bridge struct {
 	endpoints []*core.Endpoint
 }
 
-// New makes a bridge. The name is that of the queue in which it receives events, on each
-// side, and the bridge recognizes the messages that it has carried by it: all instances
-// of a bridge have the same name, and different bridges must have different names. New
-// checks the whole configuration without contacting a broker; its error lists all
-// mistakes.
+// New makes a bridge. The name is that of the queue in which the bridge receives events,
+// on each side, and marks the messages that it has carried. All instances of a bridge must
+// have the same name, and different bridges different names. New checks the whole
+// configuration without contacting a broker; its error lists all mistakes.
 func New(name string, c Config) (*Bridge, error) {
 	var p problems
 	c.check(&p, name)
