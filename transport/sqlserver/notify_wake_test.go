@@ -48,7 +48,11 @@ func provision(t *testing.T, transport *sqlserver.Transport, queues ...string) {
 	const most = 20
 	for first := true; first || len(queues) > 0; first = false {
 		n := min(most, len(queues))
-		if err := transport.Provision(t.Context(), core.Topology{InputQueue: queues[0], Queues: queues[:n]}); err != nil {
+		topology := core.Topology{Queues: queues[:n]}
+		if n > 0 {
+			topology.InputQueue = queues[0]
+		}
+		if err := transport.Provision(t.Context(), topology); err != nil {
 			t.Fatal(err)
 		}
 		queues = queues[n:]
