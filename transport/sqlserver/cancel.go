@@ -16,11 +16,12 @@ import (
 type canceller struct {
 	conn      *pgconn.PgConn
 	processed chan struct{}
+	broken    bool // the request may still arrive; read after processed
 }
 
 // HandleCancel implements ctxwatch.Handler.
 func (c *canceller) HandleCancel(context.Context) {
-	c.processed = make(chan struct{})
+	c.processed, c.broken = make(chan struct{}), false
 	deadline := time.Now().Add(cancelTimeout)
 	_ = c.conn.Conn().SetDeadline(deadline)
 	go func() {
@@ -28,6 +29,7 @@ func (c *canceller) HandleCancel(context.Context) {
 		ctx, cancel := context.WithDeadline(context.Background(), deadline)
 		defer cancel()
 		if err := c.conn.CancelRequest(ctx); err != nil || ctx.Err() != nil { // it may arrive later
+			c.broken = true
 			_ = c.conn.Conn().Close()
 		}
 	}()
@@ -36,5 +38,11 @@ func (c *canceller) HandleCancel(context.Context) {
 // HandleUnwatchAfterCancel implements ctxwatch.Handler.
 func (c *canceller) HandleUnwatchAfterCancel() {
 	<-c.processed
+	if c.broken {
+		// A statement that succeeded before that reports no error: without this the pool would hand the connection out again.
+		// With any other context Close would wait for the watcher that has called.
+		_ = c.conn.Close(context.Background())
+		return
+	}
 	_ = c.conn.Conn().SetDeadline(time.Time{})
 }

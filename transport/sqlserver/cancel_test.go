@@ -72,3 +72,19 @@ func TestCancel_LateRequestSparesTheNextStatement(t *testing.T) {
 	}
 	complete(t, d)
 }
+
+// A connection is closed if a request to cancel its statement is not answered. The statement may have succeeded, and
+// then nothing else says so: the pool does not lend that connection again.
+func TestCancel_ClosedConnectionLeavesThePool(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	pool := db.open(t, sqlserver.Config{URL: postgres.Via(db.url, delayCancels(t, time.Minute))}).Pool()
+	for range 3 {
+		short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		_, _ = pool.Exec(short, `select pg_sleep(0.1)`)
+		cancel()
+		if _, err := pool.Exec(t.Context(), `select 1`); err != nil {
+			t.Errorf("the next statement: %v", err)
+		}
+	}
+}

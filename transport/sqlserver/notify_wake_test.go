@@ -45,7 +45,7 @@ func open(t *testing.T, cfg sqlserver.Config) *sqlserver.Transport {
 // limit of one call.
 func provision(t *testing.T, transport *sqlserver.Transport, queues ...string) {
 	t.Helper()
-	const most = 20
+	const most = 5
 	for first := true; first || len(queues) > 0; first = false {
 		n := min(most, len(queues))
 		topology := core.Topology{Queues: queues[:n]}
