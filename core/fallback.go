@@ -16,7 +16,8 @@ import (
 //
 // It runs after the failed work was undone: the messages that the handlers collected are
 // dropped, and in SendsAtomicWithReceive the transport's transaction returns to a savepoint,
-// so that New refuses a fallback where the transport has none (Capabilities.Savepoints).
+// so that New refuses a fallback where the transport has none (Capabilities.Savepoints). New
+// also refuses one inside of an inbox, whose transaction cannot be undone in part.
 // What it sends leaves instead. It runs before HandleFailed, which runs only if the fallback
 // fails.
 type Fallback struct {
@@ -107,7 +108,7 @@ func (f Fallback) Middleware() Middleware {
 		if err != nil {
 			start.Fail(err)
 		}
-		start.Describe(Step{Kind: "fallback", Name: f.Name, MessageTypes: f.MessageTypes, TakesOpenCircuit: f.On.OpenCircuit})
+		start.Describe(Step{Kind: "fallback", Name: f.Name, MessageTypes: f.MessageTypes, TakesOpenCircuit: f.On.OpenCircuit, AnswersFailures: true})
 		return func(ctx context.Context, m *Message) error {
 			switch {
 			case err != nil: // outside of an endpoint

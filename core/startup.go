@@ -60,6 +60,12 @@ type Step struct {
 	// TakesOpenCircuit: it is there to answer for ErrCircuitOpen of steps inside of it. It
 	// cannot stand inside of all those that open a circuit: it would never see one.
 	TakesOpenCircuit bool
+	// BeginsTransaction: it calls next in a transaction of the handlers' database, and commits
+	// that when next has succeeded. A step that tries several times, or AnswersFailures, cannot
+	// stand inside of it: the transaction would commit the work of handlers that failed.
+	BeginsTransaction bool
+	// AnswersFailures: it may return nil although next has failed.
+	AnswersFailures bool
 }
 
 // StartUpOf returns the start of the endpoint that gave next to a Middleware, or nil
@@ -178,6 +184,7 @@ func (s *StartUp) end(around steps) (steps, error) {
 	s.begin(0)
 	s.all.check(around, &s.problems)
 	s.all.checkCircuits(around, &s.problems)
+	s.all.checkTransactions(around, &s.problems)
 	return s.all, errors.Join(s.problems.list...)
 }
 
@@ -229,6 +236,24 @@ func (all steps) checkCircuits(around steps, p *problems) {
 				p.add("%v stands inside of %v, which refuses messages before they reach it: but it is there to answer for an open circuit; list it before (for a circuit in the handler itself, let it take core.ErrCircuitOpen among its Errors)", s, outer)
 				break
 			}
+		}
+	}
+}
+
+// checkTransactions refuses a step inside of a transaction that may succeed although handlers
+// inside of it have failed.
+func (all steps) checkTransactions(around steps, p *problems) {
+	whole := slices.Concat(around, all)
+	for i, outer := range whole {
+		for _, inner := range whole[max(i+1, len(around)):] {
+			if !outer.BeginsTransaction || inner.Tries <= 1 && !inner.AnswersFailures || !outer.meets(inner.Step) {
+				continue
+			}
+			fix := "list it before"
+			if outer.list != inner.list {
+				fix = fmt.Sprintf("move it to %s before that, or move both to %s", outer.list, inner.list)
+			}
+			p.add("%v stands inside of %v, whose transaction would commit the work of failed handlers, too; %s", inner, outer, fix)
 		}
 	}
 }

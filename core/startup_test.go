@@ -185,6 +185,7 @@ func TestStartUp_RefusesAWrongOrder(t *testing.T) {
 	open := core.Step{Kind: "circuit breaker", Name: "bank", OpensCircuit: true}
 	open2 := core.Step{Kind: "circuit breaker", Name: "post", OpensCircuit: true}
 	answer := core.Step{Kind: "fallback", Name: "later", TakesOpenCircuit: true}
+	inbox := core.Step{Kind: "inbox", Name: "orders", BeginsTransaction: true}
 	of := func(s core.Step, types ...string) core.Step { s.MessageTypes = types; return s }
 	for _, test := range []struct {
 		name  string
@@ -206,6 +207,10 @@ func TestStartUp_RefusesAWrongOrder(t *testing.T) {
 		{"fallback for another type", []core.Step{of(open, "a"), of(answer, "b")}, ""},
 		{"fallback for a type in breaker for all", []core.Step{open, of(answer, "b")}, "stands inside of"},
 		{"fallback in a breaker, and around one for another type", []core.Step{open, of(answer, "a"), of(open2, "b")}, "stands inside of"},
+		{"retry in a transaction", []core.Step{inbox, retry}, `Middleware[1] (retry "bank") stands inside of Middleware[0] (inbox "orders"), whose transaction would commit the work of failed handlers, too; list it before`},
+		{"a single try in a transaction", []core.Step{inbox, {Kind: "time-out", Tries: 1}, open}, ""},
+		{"retry around a transaction", []core.Step{retry, inbox}, ""},
+		{"retry for another type in a transaction", []core.Step{of(inbox, "a"), of(retry, "b")}, ""},
 		{"two without a name", []core.Step{{Kind: "log"}, {Kind: "log"}}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -224,6 +229,32 @@ func TestStartUp_RefusesAWrongOrder(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A fallback inside of a transaction would let it commit the work of the handlers that
+// failed, for an endpoint and for one handler.
+func TestStartUp_RefusesAFallbackInATransaction(t *testing.T) {
+	bubble(t, func(b *bed) {
+		inbox := described(core.Step{Kind: "inbox", Name: "orders", BeginsTransaction: true})
+		for _, on := range []core.FallbackOn{{Any: true}, {OpenCircuit: true}} {
+			fallback := core.Fallback{On: on, Handle: func(context.Context, *core.Message, error) error { return nil }}.Middleware()
+			const says = "Middleware[1] (fallback) stands inside of Middleware[0] (inbox"
+			if _, err := core.New("orders", b.broker, core.Config{Middleware: []core.Middleware{inbox, fallback}}); err == nil || !strings.Contains(err.Error(), says) {
+				b.Errorf("%v, want %q in it", err, says)
+			}
+			b.endpoint("orders", core.Config{Middleware: []core.Middleware{fallback, inbox}})
+
+			ep := b.endpoint("orders", core.Config{Middleware: []core.Middleware{inbox}})
+			const ways = "move it to Middleware before that, or move both to HandleOptions.Middleware"
+			core.Handle(ep, "order", charge, core.HandleOptions{Middleware: []core.Middleware{fallback}})
+			if err := ep.Err(); err == nil || !strings.Contains(err.Error(), ways) {
+				b.Errorf("%v, want %q in it", err, ways)
+			}
+			ep = b.endpoint("orders", core.Config{Middleware: []core.Middleware{inbox}})
+			core.Handle(ep, "order", charge)
+			b.must(ep.Err())
+		}
+	})
 }
 
 func TestStartUp_TellsAboutTheEndpointAndCanFail(t *testing.T) {

@@ -55,6 +55,13 @@ func TestMiddleware_Refuses(t *testing.T) {
 		"which is the same": func() (*core.Endpoint, error) {
 			return endpoint("billing", inbox.Config{}, core.Config{}, func(box *inbox.Inbox) []core.Middleware { return []core.Middleware{box.Middleware(), box.Middleware()} })
 		},
+		"(retry) stands inside of Middleware[0] (inbox \"billing\"), whose transaction would commit": func() (*core.Endpoint, error) {
+			retries := func(next core.HandlerFunc) core.HandlerFunc {
+				core.StartUpOf(next).Describe(core.Step{Kind: "retry", Tries: 2})
+				return next
+			}
+			return endpoint("billing", inbox.Config{}, core.Config{}, func(box *inbox.Inbox) []core.Middleware { return []core.Middleware{box.Middleware(), retries} })
+		},
 		"the name of a handler is empty": func() (*core.Endpoint, error) {
 			return endpoint("billing", inbox.Config{}, core.Config{}, func(box *inbox.Inbox) []core.Middleware { return []core.Middleware{box.Handler("")} })
 		},

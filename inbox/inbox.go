@@ -162,7 +162,8 @@ func (b *Inbox) Close(ctx context.Context) error {
 
 // Middleware returns the middleware for all handlers of an endpoint together
 // (core.Config.Middleware): one transaction and one entry for each message. Put it inside
-// middleware that retries, so that each try has a transaction.
+// middleware that retries, so that each try has a transaction, and inside a core.Fallback:
+// New refuses another order.
 func (b *Inbox) Middleware() core.Middleware { return b.middleware("") }
 
 // Handler returns the middleware for one handler (core.HandleOptions.Middleware), with
@@ -201,7 +202,7 @@ func (b *Inbox) middleware(suffix string) core.Middleware {
 		if start.Transactions() == core.TransactionSendsAtomicWithReceive {
 			b.tellOnce(slog.LevelInfo, notice{"the transport commits receive and sends as one: the inbox is needed only where the handlers' tables are in another database than the queues", start.Endpoint()})
 		}
-		start.Describe(core.Step{Kind: "inbox", Name: g.scope, Unique: true})
+		start.Describe(core.Step{Kind: "inbox", Name: g.scope, Unique: true, BeginsTransaction: true})
 		return g.handle
 	}
 }

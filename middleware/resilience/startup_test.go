@@ -245,3 +245,36 @@ func TestStartUp_RefusesAFallbackInsideItsBreaker(t *testing.T) {
 		}
 	})
 }
+
+// Each try has a transaction, so that the rows of a failed one are rolled back. In the other
+// order one transaction would commit those of all tries.
+func TestStartUp_RetryAroundATransaction(t *testing.T) {
+	bubble(t, func(b *bed) {
+		begun, committed := 0, 0
+		unitOfWork := func(next core.HandlerFunc) core.HandlerFunc {
+			core.StartUpOf(next).Describe(core.Step{Kind: "unit of work", BeginsTransaction: true})
+			return func(ctx context.Context, m *core.Message) error {
+				begun++
+				err := next(ctx, m)
+				if err == nil {
+					committed++
+				}
+				return err
+			}
+		}
+		p := b.policy(resilience.Config{Retry: resilience.Retry{Tries: 3}})
+		const says = `Middleware[1] (retry "bank") stands inside of Middleware[0] (unit of work), whose transaction would commit`
+		if _, err := core.New("orders", b.transport, middleware(unitOfWork, p.Middleware())); err == nil || !strings.Contains(err.Error(), says) {
+			b.Errorf("New returned %v, want %q in it", err, says)
+		}
+		b.orders(middleware(p.Middleware(), unitOfWork), func(context.Context, *core.Message) error {
+			if begun < 3 {
+				return errAway
+			}
+			return nil
+		})
+		b.put("orders", "order", "m1")
+		b.pass(time.Minute)
+		equal(b, "transactions begun, and committed", fmt.Sprint(begun, committed), "3 1")
+	})
+}
