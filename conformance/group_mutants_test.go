@@ -282,4 +282,24 @@ var groupMutants = []mutant{
 		return next()
 	})},
 	{rule: "R61", name: "loses the copy that replaces a message", on: able(oneMinute), breaks: losesWhatReplaces},
+	{rule: "R61", name: "sends failed messages without their group", breaks: func() changes {
+		ungroup := func(out []core.Outgoing) []core.Outgoing {
+			out = slices.Clone(out)
+			for i := range out {
+				if hasFailed(out[i]) {
+					out[i].GroupKey = ""
+				}
+			}
+			return out
+		}
+		return changes{
+			send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+				return next(ctx, ungroup(out)...)
+			},
+			settle: func(d *brokenDelivery, _ string, next func() error) error {
+				d.out = ungroup(d.out)
+				return next()
+			},
+		}
+	}},
 }

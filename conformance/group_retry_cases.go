@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -140,6 +141,42 @@ var groupRetryCases = []testCase{
 		s.movedOne()
 		t.reach("messages handled", 2, seen.count)
 		t.left(s.queue, "after all were dealt with")
+	}},
+	{rule: "R61", title: "failed messages keep their group and its order in an error queue and a dead-letter queue that keep groups", in: givingBack, needs: []need{groupOrder}, run: func(t *trial) {
+		transport := t.open()
+		errorQueue, dead := t.groupQueue(transport), t.groupQueue(transport)
+		s := t.serviceOn(transport, t.groupQueue(transport), errorQueue, func(c *core.Config) {
+			t.groupRetries(1, 0, 0)(c)
+			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersRejected, dead
+		})
+		s.record(func(m *core.Message) error {
+			if strings.Contains(string(m.RawBody()), "rejected") {
+				return core.Reject(errHandler)
+			}
+			return errHandler
+		})
+		failed, rejected := map[string][]string{}, map[string][]string{}
+		for i := range 4 {
+			for _, group := range []string{"one", "two"} {
+				body := fmt.Sprint(group, " failed ", i)
+				failed[group] = append(failed[group], body)
+				t.sendGroup(transport, s.queue, group, body)
+				body = fmt.Sprint(group, " rejected ", i)
+				rejected[group] = append(rejected[group], body)
+				t.sendGroup(transport, s.queue, group, body)
+			}
+		}
+		s.run()
+		for queue, want := range map[string]map[string][]string{errorQueue: failed, dead: rejected} {
+			found := map[string][]string{}
+			for _, in := range t.left(queue, "the failed messages of two groups", slices.Concat(want["one"], want["two"])...) {
+				found[in.GroupKey] = append(found[in.GroupKey], string(in.Body))
+			}
+			if !maps.EqualFunc(found, want, slices.Equal) {
+				t.fail(fmt.Sprintf("failed messages have the key of their group, and its order: %v", want), "%v", found)
+			}
+		}
+		s.leftNothing("after all its messages failed")
 	}},
 }
 
