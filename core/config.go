@@ -255,8 +255,8 @@ type Recoverability struct {
 
 	// RequeueLimit is how often one message may be deferred before it goes to
 	// the error queue with ErrRequeueLimitExceeded: 3 are four runs of its handler,
-	// the last of which is answered with the move. The default, 0, is without
-	// limit.
+	// the last of which is answered with the move (Brighter's RequeueCount counts the runs:
+	// 4). The default, 0, is without limit.
 	RequeueLimit int
 
 	// UnacceptableMessageLimit stops or parks the endpoint when as many messages were
