@@ -51,7 +51,8 @@ type Fallback struct {
 // Some failures reach no fallback unless they are asked for by name: panics, bodies that
 // cannot be decoded and messages without a handler, and verdicts, with which a handler has
 // decided. After the end of the context (a shutdown, a lost lock, HandlerTimeout) no fallback
-// runs at all.
+// runs at all. Where several independent handlers failed (HandlersError), each of the failures
+// must be one that is chosen.
 type FallbackOn struct {
 	// Any takes every other failure.
 	Any bool
@@ -206,12 +207,24 @@ func (f *Fallback) run(ctx context.Context, m *Message, next HandlerFunc) error 
 	return next(ctx, m)
 }
 
-// takes reports whether the fallback answers for a failure now.
+// takes reports whether the fallback answers for a failure now. Of several independent handlers it
+// must take each failure: the message would be handled, and the others forgotten.
 func (f *Fallback) takes(ctx context.Context, m *Message, cause error) bool {
-	if f.On.OpenCircuit && errors.Is(cause, ErrCircuitOpen) {
-		return true
+	failures := []HandlerFailure{{Err: cause}}
+	if several, ok := errors.AsType[*HandlersError](cause); ok {
+		failures = several.Failures
 	}
-	return f.On.selects(cause) && (f.EachAttempt || m.isLastAttempt(ctx, cause))
+	waits := false // for the last attempt
+	for _, failure := range failures {
+		switch {
+		case f.On.OpenCircuit && errors.Is(failure.Err, ErrCircuitOpen):
+		case f.On.selects(failure.Err):
+			waits = true
+		default:
+			return false
+		}
+	}
+	return !waits || f.EachAttempt || m.isLastAttempt(ctx, cause)
 }
 
 // selects reports whether a failure is one of those chosen, but for the open circuit.

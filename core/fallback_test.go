@@ -211,6 +211,40 @@ func TestFallback_OfOneOfSeveralHandlers(t *testing.T) {
 	})
 }
 
+// A fallback that takes the failure of one independent handler does not hide that of another,
+// whichever of them decides.
+func TestFallback_TakesAllFailuresOfIndependentHandlersOrNone(t *testing.T) {
+	refused := core.Refuse(core.ErrCircuitOpen, time.Second)
+	away, panics := func(*core.Message) error { return errAway }, func(*core.Message) error { panic("nil map") }
+	fails := func(err error) func(*core.Message) error { return func(*core.Message) error { return err } }
+	for name, c := range map[string]struct {
+		on    core.FallbackOn
+		a, b  func(*core.Message) error
+		takes bool
+	}{
+		"one that is not chosen, last":  {core.FallbackOn{Errors: []error{errAway}}, away, fails(errBoom), false},
+		"one that is not chosen, first": {core.FallbackOn{Errors: []error{errAway}}, fails(errBoom), away, false},
+		"a panic":                       {core.FallbackOn{Any: true}, away, panics, false},
+		"a panic that is chosen":        {core.FallbackOn{Any: true, Panics: true}, away, panics, true},
+		"a verdict":                     {core.FallbackOn{Any: true}, away, fails(core.Reject(errBoom)), false},
+		"a verdict beside a circuit":    {core.FallbackOn{OpenCircuit: true}, fails(refused), fails(core.Reject(errBoom)), false},
+		"an error beside a circuit":     {core.FallbackOn{OpenCircuit: true, Any: true}, fails(refused), away, true},
+		"two circuits":                  {core.FallbackOn{OpenCircuit: true}, fails(refused), fails(core.ErrCircuitOpen), true},
+		"two that are chosen":           {core.FallbackOn{Errors: []error{errAway, errBoom}}, away, fails(errBoom), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bed) {
+				ep := b.endpoint("orders", core.Config{Middleware: []core.Middleware{answers(b, c.on).Middleware()}})
+				b.independents(ep, &record[string]{}, map[string]func(*core.Message) error{"a": c.a, "b": c.b})
+				err := ep.Invoke(b.Context(), "order", []byte("x"))
+				if (err == nil) != c.takes {
+					b.Errorf("Invoke returned %v; want it to be taken: %t", err, c.takes)
+				}
+			})
+		})
+	}
+}
+
 func TestFallback_FailureIsThatOfTheAttempt(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer func() error
