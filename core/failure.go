@@ -87,6 +87,22 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
+// panicIn returns the panic in err, or nil. Of several independent handlers it may be that of
+// one that does not decide.
+func panicIn(err error) *PanicError {
+	if p, ok := errors.AsType[*PanicError](err); ok {
+		return p
+	}
+	if several, ok := errors.AsType[*HandlersError](err); ok {
+		for _, failure := range several.Failures {
+			if p, ok := errors.AsType[*PanicError](failure.Err); ok {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
 // MalformedError is the failure of a message that the transport could not parse.
 type MalformedError struct {
 	Err error // Incoming.Malformed

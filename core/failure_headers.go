@@ -259,7 +259,7 @@ func describe(err error) errorDescription {
 			break
 		}
 	}
-	if p, ok := errors.AsType[*PanicError](err); ok {
+	if p := panicIn(err); p != nil {
 		b.WriteString("\n")
 		b.Write(p.Stack)
 	}

@@ -275,6 +275,22 @@ func TestIndependent_Precedence(t *testing.T) {
 	}
 }
 
+// The stack of a panic is told although the failure of another handler decides.
+func TestIndependent_TellsThePanicThatDoesNotDecide(t *testing.T) {
+	bubble(t, func(b *bed) {
+		ep := b.endpoint("orders", core.Config{Recoverability: noRetries})
+		for _, h := range []core.HandlerFunc{func(context.Context, *core.Message) error { return errBoom }, panicsWithText} {
+			core.Handle(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte]) error { return h(ctx, m.Message) }, core.HandleOptions{Independent: true})
+		}
+		b.run(ep)
+		b.put("m1")
+		const want = "github.com/reprise-go/reprise/core_test.panicsWithText"
+		equal(b, "frame in the error queue", firstFrame(b.only("error").Headers.Get(core.HeaderExceptionStackTrace)), want)
+		line := b.logs.about("Moving message 'm1' to the error queue")[0]
+		equal(b, "frame in the log", firstFrame(fmt.Sprint(line.attrs["stack"])), want)
+	})
+}
+
 func TestIndependent_LimitsEndTheWishForARetry(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var recovered recoveries

@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -137,7 +136,7 @@ func (l *loggers) logAction(ctx context.Context, f *failure, d *decision) {
 // withStack adds the stack of a panic. A retry may succeed, and then no header in an
 // error queue has it.
 func withStack(attrs []slog.Attr, key string, err error) []slog.Attr {
-	if p, ok := errors.AsType[*PanicError](err); ok {
+	if p := panicIn(err); p != nil {
 		attrs = append(attrs, slog.String(key, string(p.Stack)))
 	}
 	return attrs
