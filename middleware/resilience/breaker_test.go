@@ -268,6 +268,37 @@ func TestBreaker_IsNotMovedBy(t *testing.T) {
 	}
 }
 
+// The failure of one independent handler counts, although that of another one decides.
+func TestBreaker_CountsEachIndependentHandler(t *testing.T) {
+	for name, other := range map[string]error{"an error": errors.New("other"), "a verdict": core.RetryAfter(errors.New("other"), time.Hour)} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bed) {
+				p := b.policy(resilience.Config{Breaker: resilience.Breaker{Failures: 2, On: []error{errAway}}})
+				c := middleware(p.Middleware())
+				c.Recoverability.Delayed = core.Delayed{Retries: 1}
+				ep := b.endpoint("orders", c, nil)
+				away := errAway
+				for _, err := range []*error{&other, &away} {
+					handler := func(context.Context, *core.TypedMessage[[]byte]) error { return *err }
+					core.Handle(ep, "order", handler, core.HandleOptions{Independent: true})
+				}
+				fails := func() {
+					if err := ep.Invoke(b.Context(), "order", []byte("x")); !errors.Is(err, other) {
+						b.Errorf("Invoke returned %v", err)
+					}
+				}
+				fails()
+				away = errors.New("else")
+				fails() // which is none of the service's
+				equal(b, "state after one failure", p.State(), resilience.Closed)
+				away = errAway
+				fails()
+				equal(b, "state after two", p.State(), resilience.Open)
+			})
+		})
+	}
+}
+
 // unreadable is an error whose nil pointer panics when it is read.
 type unreadable struct{ text string }
 

@@ -170,8 +170,16 @@ func (s *sequence) count(f func() error) error {
 
 var errPanic = errors.New("the handler panicked, or ended its goroutine")
 
-// judge classifies an error by its evidence about the service that handlers call.
+// judge classifies an error by the service that handlers call. Of several independent
+// handlers one that failed for the service's sake is enough, whichever of them decides.
 func (s *sequence) judge(err error) outcome {
+	if several, ok := errors.AsType[*core.HandlersError](err); ok && !hasEnded(s.ctx) {
+		for _, failed := range several.Failures {
+			if s.judge(failed.Err) == failure {
+				return failure
+			}
+		}
+	}
 	switch {
 	case err == nil:
 		return success
