@@ -204,3 +204,42 @@ func TestMoves_ForeignHeadersThatFillTheFrame(t *testing.T) {
 		})
 	}
 }
+
+// A dead-letter queue that is full refuses messages, which go to the error queue: none is lost.
+func TestMoves_FullDeadLetterQueue(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		transport := s.provisioned(t, rabbitmq.Config{}, "billing", "error")
+		s.queue(t, "dead", amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": 100000, "x-max-length": 5, "x-overflow": "reject-publish"})
+		const n = 100 // the limit of a quorum queue is checked after some messages more
+		mustSend(t, transport, func() (out []core.Outgoing) {
+			for i := range n {
+				out = append(out, orderOf(fmt.Sprint(i), 10))
+			}
+			return out
+		}()...)
+		ep, err := core.New("billing", transport, core.Config{
+			Logger: slog.New(slog.DiscardHandler), Concurrency: 1,
+			Recoverability: core.Recoverability{Delayed: core.Delayed{Off: true}, DeadLetter: core.DeadLettersRejected, DeadLetterQueue: "dead"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		core.Handle(ep, "orders.placed", func(context.Context, *core.TypedMessage[[]byte]) error { return core.Reject(errors.New("barred")) })
+		runs(t, ep)
+		dead, failed := 0, 0
+		until(t, "all messages are in one of the two queues", func() bool {
+			dead, _ = s.depth(t, "dead")
+			failed, _ = s.depth(t, "error")
+			return dead+failed >= n
+		})
+		if dead == 0 || failed == 0 || dead+failed != n {
+			t.Errorf("%d messages are in the dead-letter queue and %d in the error queue, want some of %d in each", dead, failed, n)
+		}
+		for _, d := range next(t, consume(t, transport, core.ReceiverConfig{Queue: "error", MaxInFlight: n}), failed) {
+			if reason := d.Incoming().Headers.Get(core.HeaderFailureReason); reason != string(core.FailureRejected) {
+				t.Errorf("the reason is %q in the error queue, want %q", reason, core.FailureRejected)
+			}
+		}
+	})
+}
