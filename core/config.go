@@ -6,23 +6,22 @@ import (
 	"time"
 )
 
-// Config says how an endpoint works. The zero value is ready for use; New
-// checks every field, refuses what would have no effect, and reports all that
-// is wrong together. A field that is 0 has its default. Retries and
-// MaxDeliveries have a field Off, other settings take the constant Off where
-// their comment says so.
+// Config configures an endpoint. The zero value is ready for use; New checks every field,
+// refuses settings that would have no effect, and reports all problems together. A field
+// that is 0 has its default. Retries and MaxDeliveries have a field Off, other settings
+// accept the constant Off if their comment says so.
 //
-// A Config is read from JSON and written to it: keys are the field names in
-// camel case (exactly: "concurrency", not "Concurrency"), durations are text
-// such as "10s", unknown keys are errors. A number that is 0 in JSON is never
-// taken for a default: it is obeyed or refused (see UnmarshalJSON). Fields that
-// hold code (functions, errors, a logger) are set in Go and left out of JSON.
+// A Config is read from JSON and written to it: keys are the field names in camel case
+// (exactly: "concurrency", not "Concurrency"), durations are text such as "10s", unknown
+// keys are errors. A 0 in JSON never stands for a default: it is obeyed or refused (see
+// UnmarshalJSON). Fields that hold code (functions, errors, a logger) are set in Go and
+// left out of JSON.
 //
-// Give a Config in a struct that is read from JSON a name. A struct that embeds
-// it has its UnmarshalJSON and MarshalJSON and with them no other keys.
+// Give a Config in a struct that is read from JSON a name. An embedded Config would give
+// the struct its UnmarshalJSON and MarshalJSON, which ignore the struct's other fields.
 type Config struct {
-	// Concurrency is how many messages are handled at the same time, at most
-	// 10,000. The default is 16.
+	// Concurrency is the number of messages handled at the same time, at most 10,000. The
+	// default is 16.
 	Concurrency int
 
 	// Transactions is the transaction mode. The default is the highest mode
@@ -36,16 +35,16 @@ type Config struct {
 	// is a queue with the endpoint's name.
 	InputQueue string
 
-	// InstanceQueue opens a second queue, called like the input queue with a hyphen
-	// and Instance behind it. This instance alone receives from it: replies to
-	// messages that it sends with SendOptions.ReplyToInstance, and what others
-	// send there. Its messages have the same handlers and recoverability, and count
-	// in the same Concurrency. They wait while the instance is stopped, and an
-	// endpoint with the same Instance gets them; no two that run at the same time
-	// may have it. Subscriptions are the input queue's alone.
+	// InstanceQueue opens a second queue, named after the input queue, a hyphen and
+	// Instance. Only this instance receives from it: replies to messages that it sends with
+	// SendOptions.ReplyToInstance, and messages that others send there. Its messages have
+	// the same handlers and recoverability, and share Concurrency with those of the input
+	// queue. They wait while the instance is stopped, and an endpoint with the same Instance
+	// gets them; two running instances must not have the same Instance. Only the input queue
+	// has subscriptions.
 	//
-	// Instance must be set. How long a queue without its instance stays, and how
-	// to remove one, is in the documentation of the transport.
+	// Instance must be set. The documentation of the transport tells how long a queue
+	// without its instance stays, and how to remove it.
 	InstanceQueue bool
 
 	// AuditQueue receives a copy of every message that was handled
@@ -56,12 +55,12 @@ type Config struct {
 	// configuration and the audit queue.
 	Provision Provisioning
 
-	// PurgeOnStart lets Run remove the messages that wait in the input queue, before
-	// it subscribes and receives: for development and tests. They are lost for ever,
-	// those included that other instances wait for, and failed ones that are stored
-	// there because their error queue cannot be reached (R25). Messages that another
-	// instance has, and delayed ones that are not due, stay. On a transport that is no
-	// Purger it is refused.
+	// PurgeOnStart lets Run remove the waiting messages from the input queue before it
+	// subscribes and receives: for development and tests. They are lost permanently,
+	// including messages for other instances and failed messages that are stored there
+	// because their error queue cannot be reached (R25). Messages that another instance has
+	// locked, and delayed messages that are not due, stay. On a transport that is no Purger
+	// it is refused.
 	PurgeOnStart bool
 
 	// SendOnly makes an endpoint without an input queue. It sends and
@@ -69,52 +68,50 @@ type Config struct {
 	// receiving.
 	SendOnly bool
 
-	// HandlerTimeout is how long one attempt of a message may take: middleware
-	// and all handlers of its type. Then their context is cancelled with a
-	// cause that matches context.DeadlineExceeded, and the attempt has failed.
-	// The default, 0, is without limit.
-	// Recoverability.MessageTypes can have another one for a message type.
+	// HandlerTimeout limits one attempt of a message: middleware and all handlers of its
+	// type. At the timeout their context is cancelled with a cause that matches
+	// context.DeadlineExceeded, and the attempt has failed. The default, 0, means no limit.
+	// Recoverability.MessageTypes can set another timeout for a message type.
 	HandlerTimeout time.Duration
 
-	// SlowHandler is after how long a handler that is still running is logged,
-	// once, as a warning. The default is 1 min. Off logs none.
+	// SlowHandler is the duration after which a running handler is logged once, as a
+	// warning. The default is 1 min. Off logs none.
 	SlowHandler time.Duration
 
-	// MaxPrefetchBytes bounds the memory that messages take, headers and bodies, which
-	// were fetched before a handler is free for them: where that many bytes wait, nothing
-	// is fetched beyond the free handlers. One message more may wait, of whatever size
-	// (with InstanceQueue two); those in handlers come on top. The default is 64 MiB. Off is without bound. It
-	// concerns the transports on which messages are prefetched at all (Capabilities.Prefetch,
-	// not TransactionNone, and TransactionSendsAtomicWithReceive only with Capabilities.AtomicLeases). Not every broker tells
-	// how large a message is before it delivers it; the documentation of the transport
-	// says how far the bound holds there.
+	// MaxPrefetchBytes limits the memory, for headers and bodies, of messages that were
+	// fetched before a handler is free for them: at the limit the endpoint fetches only as
+	// many messages as handlers are free. One message of any size (with InstanceQueue two)
+	// may exceed it; messages in handlers are not counted. The default is 64 MiB. Off means
+	// no limit. It applies only where messages are prefetched (Capabilities.Prefetch, not
+	// TransactionNone, and TransactionSendsAtomicWithReceive only with
+	// Capabilities.AtomicLeases). Not every broker tells how large a message is before it
+	// delivers it; the documentation of the transport says how exact the limit is.
 	MaxPrefetchBytes int
 
-	// DrainTimeout is how long handlers may go on after Run's context ended,
-	// before their contexts are cancelled. The default is 20 s: with the 5 s
-	// that handlers then have to return, Run ends before Kubernetes, which
-	// waits for 30 s, ends the process. With Off they are cancelled at once. The
-	// transport has the rest of it for requests to the broker that are in progress.
+	// DrainTimeout is the time that handlers have after Run's context ended, before their
+	// contexts are cancelled. The default is 20 s: with the 5 s that handlers then have to
+	// return, Run ends before Kubernetes, which waits for 30 s, ends the process. With Off
+	// they are cancelled at once. The transport may use the rest of the time for requests to
+	// the broker that are in progress.
 	DrainTimeout time.Duration
 
-	// OutageLimit is after how long an outage that the transport reported
-	// (ConnectionChange) is a critical error, once for each outage: an *OutageError. The
-	// endpoint goes on reconnecting. The default is 2 min. Off raises none.
+	// OutageLimit is the duration after which an outage that the transport reported
+	// (ConnectionChange) raises a critical error, an *OutageError, once for each outage. The
+	// endpoint continues to reconnect. The default is 2 min. Off raises none.
 	OutageLimit time.Duration
 
-	// WaitForBroker is how long Run waits, before its first message, for a broker that
+	// WaitForBroker limits how long Run waits, before its first message, for a broker that
 	// cannot be reached (ErrUnavailable) and for a ParkStore that fails; Health and
-	// Observer.ConnectionChanged tell. Then it returns the error; a try that is in progress is
-	// given up, so it must be longer than creating the queues takes. It returns the error at
-	// once where waiting cannot help: a missing queue, refused
-	// credentials. The default, 0, is without limit. With Off it does not wait. While it
-	// receives, an endpoint waits for its broker without limit in any case.
+	// Observer.ConnectionChanged report the waiting. After that time Run cancels the attempt
+	// in progress and returns the error, so the time must be longer than creating the queues
+	// takes. Run returns at once an error that waiting cannot fix: a missing queue, refused
+	// credentials. The default, 0, means no limit. With Off it does not wait. A running
+	// endpoint always waits for its broker without limit.
 	WaitForBroker time.Duration
 
-	// Instance tells this running endpoint from others of the same name in
-	// logs and headers, and has no control characters. The default is the
-	// machine's name, the process id and a random part. With InstanceQueue it is
-	// part of a queue's name.
+	// Instance distinguishes this running endpoint from others of the same name in logs and
+	// headers. It must not have control characters. The default is the machine's name, the
+	// process id and a random part. With InstanceQueue it is part of a queue's name.
 	Instance string
 
 	// Codec encodes and decodes message bodies. The default is JSON.
@@ -124,30 +121,28 @@ type Config struct {
 	// type.
 	Codecs []Codec `json:"-"`
 
-	// MessageType names the type of a message, by which its handlers and its
-	// settings are chosen. It is called for each delivery of a message that could
-	// be parsed, and returns "" where the header
-	// NServiceBus.EnclosedMessageTypes decides, as it does without it. So it can
-	// name the type of a foreign message, which has no such header, or give a
-	// type another name. It must not write to the message; a panic is a failed
+	// MessageType returns the type of a message, by which its handlers and settings are
+	// chosen. It is called for each delivery of a message that could be parsed. It returns
+	// "" to leave the type to the header NServiceBus.EnclosedMessageTypes, which decides
+	// without MessageType. It can name the type of a foreign message, which has no such
+	// header, or rename a type. It must not write to the message; a panic is a failed
 	// attempt.
 	MessageType func(in *Incoming) string `json:"-"`
 
-	// MessageID names a foreign message, one without the header
-	// NServiceBus.MessageId: in logs, headers and error queues, and as the source of
-	// the ids of what its handlers send. It is called for each delivery of such a
-	// message that could be parsed, and must return the same id for each. With ""
-	// the message keeps Incoming.ID, the broker's own id, as without MessageID. It
-	// must not write to the message; a panic, and an id that is not UTF-8, are a
-	// failed attempt.
+	// MessageID returns the id of a foreign message, which has no header
+	// NServiceBus.MessageId: for logs, headers and error queues, and as the source of the
+	// ids of messages that its handlers send. It is called for each delivery of such a
+	// message that could be parsed, and must return the same id for each. With "" the
+	// message keeps Incoming.ID, the broker's own id, as without MessageID. It must not
+	// write to the message; a panic, and an id that is not UTF-8, are a failed attempt.
 	MessageID func(in *Incoming) string `json:"-"`
 
 	// BaseTypes names the types that a message type is derived from: base classes and
 	// interfaces, the most derived first. A message of the type that is sent or published
-	// lists all of them behind its type in the header NServiceBus.EnclosedMessageTypes,
-	// so that a receiver that knows only a base type has handlers for it. An event also
-	// reaches the subscribers to the base types, each queue once, on a transport with
-	// Capabilities.BaseTopics. It does not concern received messages: their header lists
+	// lists all of them behind its type in the header NServiceBus.EnclosedMessageTypes, so
+	// that a receiver that knows only a base type has handlers for it. An event also reaches
+	// the subscribers to the base types, each queue once, on a transport with
+	// Capabilities.BaseTopics. It does not apply to received messages: their header lists
 	// their types.
 	BaseTypes map[string][]string
 
@@ -157,47 +152,46 @@ type Config struct {
 	// SendMiddleware wraps every send of the application, outermost first.
 	SendMiddleware []SendMiddleware `json:"-"`
 
-	// Observers are told of events. Each has a function at least; on a send-only endpoint,
-	// which does nothing but send, SendStart, SendEnd or ConnectionChanged.
+	// Observers are notified of events. Each has at least one function; on a send-only
+	// endpoint one of SendStart, SendEnd and ConnectionChanged, as it only sends.
 	Observers []Observer `json:"-"`
 
 	// Logger receives the log lines. The default is slog.Default().
 	Logger *slog.Logger `json:"-"`
 
-	// LogFormat says how the lines about messages are written. The default is
-	// LogNServiceBus.
+	// LogFormat is the format of log lines about messages. The default is LogNServiceBus.
 	LogFormat LogFormat
 
-	// LogRepeats is how many lines about retries and deferrals are written within 10 s for
-	// one cause: in an outage every attempt fails for the same. The others are counted in one
-	// line at the end of the 10 s. Causes differ by message type, handler and the text of the
-	// error, in which words with digits do not count. Lines about messages that are moved or
-	// discarded are always written. The default is 100. With Off all lines are written.
+	// LogRepeats is the number of lines about retries and deferrals that are written within
+	// 10 s for one cause: in an outage every attempt fails for the same cause. One line at
+	// the end of the 10 s counts the others. Causes differ by message type, handler and the
+	// text of the error, in which words with digits are ignored. Lines about messages that
+	// are moved or discarded are always written. The default is 100. With Off all lines are
+	// written.
 	LogRepeats int
 
-	// OnCriticalError is called when the endpoint cannot do what it must: a
-	// failed message could not be moved, a settlement fails again and again, an outage
-	// lasts for OutageLimit (errors.As finds an *OutageError then); or when the
-	// application calls RaiseCritical. Calls
-	// are made one after the other, behind a queue of 100, on a goroutine of their own;
-	// they may call Shutdown. Such errors are logged and counted in any case.
+	// OnCriticalError is called when the endpoint cannot do its work: a failed message could
+	// not be moved, a settlement fails again and again, an outage lasts for OutageLimit
+	// (errors.As finds an *OutageError then); or when the application calls RaiseCritical.
+	// Calls are made one after the other, behind a queue of 100, on their own goroutine;
+	// they may call Shutdown. Critical errors are logged and counted in any case.
 	OnCriticalError func(ctx context.Context, err error) `json:"-"`
 }
 
-// Off switches off a setting that has a default, or that a message type would
-// inherit from Recoverability: Config{SlowHandler: Off}. Which fields take it is
-// said in their comments. In JSON it is 0 or "0s".
+// Off switches off a setting that has a default, or that a message type would inherit
+// from Recoverability: Config{SlowHandler: Off}. The comments of the fields say which
+// accept it. In JSON it is 0 or "0s".
 const Off = -1
 
-// LogFormat says how the log lines about messages are written.
+// LogFormat is the format of log lines about messages.
 type LogFormat int
 
 const (
 	// LogNServiceBus writes the texts of NServiceBus, which contain the id of
 	// the message.
 	LogNServiceBus LogFormat = iota
-	// LogConstant writes the same text in every line of a kind. Everything that
-	// differs is in attributes, by which log systems can group and count.
+	// LogConstant writes the same text in every line of a kind, and everything else in
+	// attributes, by which log systems can group and count.
 	LogConstant
 )
 
@@ -205,8 +199,8 @@ const (
 type Provisioning int
 
 const (
-	// ProvisionAuto creates queues on a transport that keeps nothing beyond
-	// the process (not Durable), where nobody else could have.
+	// ProvisionAuto creates queues on a transport that keeps nothing beyond the process (not
+	// Durable), in which no other process could have created them.
 	ProvisionAuto Provisioning = iota
 	// ProvisionAlways creates queues on every transport that can.
 	ProvisionAlways
@@ -214,38 +208,38 @@ const (
 	ProvisionNever
 )
 
-// Recoverability says what happens to a message whose handling failed. The
-// zero value is 5 immediate retries, then 3 delayed ones after 10, 20 and 30 s,
-// each followed by 5 immediate retries, then the error queue: 24 attempts.
+// Recoverability configures the handling of failed messages. The zero value is 5
+// immediate retries, then 3 delayed ones after 10, 20 and 30 s, each followed by 5
+// immediate retries, then the error queue: 24 attempts.
 type Recoverability struct {
 	Immediate Immediate
 	Delayed   Delayed
 
-	// ErrorQueue is where messages go that could not be handled. The default
-	// is "error".
+	// ErrorQueue is the queue for messages that could not be handled. The default is
+	// "error".
 	ErrorQueue string
 
 	// MessageTypes has other settings for some message types. The keys are the
 	// names with which handlers are registered.
 	MessageTypes map[string]TypeRecoverability
 
-	// MaxRetryAge is how long after a message's first failure DefaultPolicy may
-	// still schedule delayed retries. The default, 0, is without limit. OneDay is
-	// NServiceBus's. A Policy finds it in its RecoverabilityConfig.
+	// MaxRetryAge is the time after a message's first failure in which DefaultPolicy may
+	// schedule delayed retries. The default, 0, means no limit. OneDay is NServiceBus's. A
+	// Policy finds it in its RecoverabilityConfig.
 	MaxRetryAge time.Duration
 
-	// MaxDeliveries bounds how often one copy of a message is delivered,
-	// including deliveries that ended with the death of the process (R34). Where the
-	// broker also counts deliveries in which no handler began
-	// (Capabilities.CountsReleases), the last of them belong to a new copy of the
-	// message; without isolation (IsolateAfter) that copy may be delivered as often again.
+	// MaxDeliveries limits the deliveries of one copy of a message, including deliveries
+	// that ended with the death of the process (R34). If the broker also counts deliveries
+	// in which no handler began (Capabilities.CountsReleases), the last deliveries are those
+	// of a new copy of the message; without isolation (IsolateAfter) that copy may be
+	// delivered as often again.
 	MaxDeliveries MaxDeliveries
 
-	// IsolateAfter is after how many deliveries without a known end a message is
-	// attempted in isolation: with no other message in the hands of this process, so
-	// that none is counted with it if it kills the process (R35). The default, 0, is the
-	// larger of 2 and the immediate retries + 1, which is as often as a message can have
-	// failed; Off is never. It needs Capabilities.NativeDeliveryCount, transaction mode
+	// IsolateAfter is the number of deliveries without a known end after which a message is
+	// attempted in isolation: this process then has no other message, so that no other
+	// message is counted if this one kills the process (R35). The default, 0, is the larger
+	// of 2 and the immediate retries + 1, the number of times that a message can have
+	// failed; Off means never. It needs Capabilities.NativeDeliveryCount, transaction mode
 	// ReceiveOnly (or, with Capabilities.AtomicLeases, SendsAtomicWithReceive) and
 	// MaxDeliveries, and is off without one of them.
 	IsolateAfter int
@@ -253,62 +247,62 @@ type Recoverability struct {
 	// RequeueDelay is the delay of Defer(0). The default is 1 s.
 	RequeueDelay time.Duration
 
-	// RequeueLimit is how often one message may be deferred before it goes to
-	// the error queue with ErrRequeueLimitExceeded: 3 are four runs of its handler,
-	// the last of which is answered with the move (Brighter's RequeueCount counts the runs:
-	// 4). The default, 0, is without limit.
+	// RequeueLimit is the number of times that a message may be deferred; the next deferral
+	// moves it to the error queue with ErrRequeueLimitExceeded. With 3 its handler runs four
+	// times (Brighter's RequeueCount counts the runs: 4). The default, 0, means no limit.
 	RequeueLimit int
 
-	// UnacceptableMessageLimit stops or parks the endpoint when as many messages were
-	// moved to an error, dead-letter or invalid queue. The default, 0, is without limit.
+	// UnacceptableMessageLimit stops or parks the endpoint when this number of messages was
+	// moved to an error, dead-letter or invalid queue. The default, 0, means no limit.
 	UnacceptableMessageLimit int
 
-	// UnacceptableMessageWindow limits that count to messages that failed within this
-	// time, a window that slides. The default, 0, counts since Run or Resume.
+	// UnacceptableMessageWindow restricts the count to messages that failed within this
+	// sliding window. The default, 0, counts since Run or Resume.
 	UnacceptableMessageWindow time.Duration
 
-	// UnacceptableMessagePutBacks counts each time that a message is put back (PutBack) as
-	// well, although nothing was moved: for an endpoint that is to stop when it can do
-	// nothing else. By default they are not counted.
+	// UnacceptableMessagePutBacks also counts each time that a message is put back
+	// (PutBack), although it was not moved: for an endpoint that is to stop when it can do
+	// nothing else. By default PutBacks are not counted.
 	UnacceptableMessagePutBacks bool
 
-	// UnacceptableMessageAction says what happens at the limit. By default an endpoint
-	// that runs alone stops, and one that runs with others (RunAll) is parked.
+	// UnacceptableMessageAction is the action at the limit. By default an endpoint that runs
+	// alone stops, and an endpoint that runs with others (RunAll) is parked.
 	UnacceptableMessageAction LimitAction
 
-	// ParkFor is after which time a parked endpoint resumes by itself. The default, 0, is
-	// never: until Resume is called.
+	// ParkFor is the time after which a parked endpoint resumes by itself. With the default,
+	// 0, it stays parked until Resume is called.
 	ParkFor time.Duration
 
 	// ParkStore lets the next process start parked. The default, nil, starts it receiving.
 	// With LimitStop the next Run starts parked.
 	ParkStore ParkStore `json:"-"`
 
-	// DeadLetter says which failed messages go to a dead-letter queue instead of the error
-	// queue: none, those that a handler rejected, or all (R62).
+	// DeadLetter selects the failed messages that go to a dead-letter queue instead of the
+	// error queue: none, those that a handler rejected, or all (R62).
 	DeadLetter DeadLetters
 
-	// DeadLetterQueue is that queue, on any transport. It gets the same copy as an error queue,
-	// with HeaderFailureReason. The default is the broker's own dead-letter queue, which a
-	// transport with Capabilities.DeadLetter has. A message that the dead-letter queue does not
-	// take, as some brokers' own one in TransactionNone, or whose queue cannot be reached, goes to
-	// the error queue.
+	// DeadLetterQueue is the dead-letter queue, on any transport. It gets the same copy as
+	// an error queue, with HeaderFailureReason. The default is the broker's own dead-letter
+	// queue, which a transport with Capabilities.DeadLetter has. A message goes to the error
+	// queue if the dead-letter queue does not accept it, as some brokers' own in
+	// TransactionNone, or cannot be reached.
 	DeadLetterQueue string
 
-	// InvalidQueue is for messages that no handler can handle: malformed
-	// ones (ErrMalformed), those whose body cannot be decoded (ErrUndecodable) or that name no type
-	// (ErrNoType), and those that a handler calls invalid (Invalid). They are for their sender to
-	// fix, not to be sent back. The default, "", is the dead-letter queue if DeadLetter is
-	// DeadLettersAll, and the error queue otherwise (R63).
+	// InvalidQueue is for messages that no handler can handle: malformed ones
+	// (ErrMalformed), those whose body cannot be decoded (ErrUndecodable) or that name no
+	// type (ErrNoType), and those that a handler calls invalid (Invalid). Their sender has
+	// to fix them; they are not to be sent back. The default, "", is the dead-letter queue
+	// if DeadLetter is DeadLettersAll, and the error queue otherwise (R63).
 	InvalidQueue string
 
-	// InvalidWithoutHandler counts messages without a handler (ErrNoHandler) among them, once
-	// their retries are used up.
+	// InvalidWithoutHandler treats messages without a handler (ErrNoHandler) as invalid,
+	// once their retries are used up.
 	InvalidWithoutHandler bool
 
-	// CustomErrorQueues are queues that handlers name in MoveTo, and a Policy in MoveToError.
-	// Like the error queue they are created by Provision, and must exist when Run begins. Other
-	// queues can be named too; a message for one that does not exist goes to the error queue.
+	// CustomErrorQueues are queues that handlers name in MoveTo, and a Policy in
+	// MoveToError. Like the error queue, Provision creates them, and they must exist when
+	// Run begins. MoveTo and MoveToError may name other queues too; if such a queue does not
+	// exist, the message goes to the error queue.
 	CustomErrorQueues []string
 
 	// RateLimit switches to one attempt at a time after consecutive failures.
@@ -329,101 +323,101 @@ type Recoverability struct {
 	// Policy decides instead of DefaultPolicy.
 	Policy Policy `json:"-"`
 
-	// EditFailed changes what the error queue is told of a failed message: it may
-	// change, add and drop headers of the copy, and replace its body. It is called before
-	// a message is moved to an error or dead-letter queue, after HandleFailed, once for
-	// each delivery that is moved (and again if the move has to wait until the message is
-	// redelivered, or another process takes it over). It must be safe for concurrent use.
+	// EditFailed edits the copy of a failed message for the error queue: it may change, add
+	// and drop headers, and replace the body. It is called before a message is moved to an
+	// error or dead-letter queue, after HandleFailed, once for each delivery that is moved
+	// (and again if the move has to wait until the message is redelivered, or another
+	// process takes it over). It must be safe for concurrent use.
 	//
 	//   - The endpoint restores NServiceBus.FailedQ and NServiceBus.MessageId, by which the
 	//     message can be sent back, and logs a warning.
-	//   - Headers that it added or made longer are left out, the largest first, where the
+	//   - Headers that it added or made longer are left out, the largest first, if the
 	//     copy would exceed the transport's limits. A body that it made too long is
 	//     replaced by the original one, and logged (R24).
 	//   - After a panic, or runtime.Goexit, the copy is moved as if there were no EditFailed,
 	//     and the panic is logged. If a shutdown had cancelled ctx, the message is given back
 	//     instead (R27).
-	//   - A message that waits because its error queue cannot be reached waits as it was
-	//     changed here, and is not changed again.
+	//   - A message that waits because its error queue cannot be reached keeps the
+	//     changes, and EditFailed is not called for it again.
 	//   - In the broker's own dead-letter queue the message has the body with which it was
 	//     received: the broker moves it. The description has the text that is left in
 	//     NServiceBus.ExceptionInfo.Message.
 	//
-	// Retries, audit copies, log lines and observers are not concerned. ctx is as for a
-	// Policy; what is done in a native transaction is kept only where a Policy or a
-	// HandleFailed has its work undone before.
+	// EditFailed does not affect retries, audit copies, log lines and observers. ctx is as
+	// for a Policy; work in a native transaction is kept only if a Policy or HandleFailed is
+	// set, before which the handler's work is undone.
 	EditFailed func(ctx context.Context, failure ErrorContext, message *FailedCopy) `json:"-"`
 }
 
 // FailedCopy is the copy of a failed message for an error queue, as EditFailed gets it. It
 // must not be used after EditFailed returned.
 type FailedCopy struct {
-	// Headers are those of the message and those of its failure. Values that are not
-	// UTF-8 are made so, empty keys are dropped.
+	// Headers are those of the message and those of its failure. Values that are not UTF-8
+	// are converted, empty keys are dropped.
 	Headers Headers
-	// Body is a copy of the message's body, which may be written or replaced. Whoever
-	// sends the message back to its queue sends this body.
+	// Body is a copy of the message's body; EditFailed may write to it or replace it. A
+	// message that an operator sends back to its queue has this body.
 	Body []byte
 	// Queue is the error queue, or "" for the broker's dead-letter queue. Writing to it
 	// changes nothing.
 	Queue string
 }
 
-// Immediate configures retries that follow at once, or after a short pause.
+// Immediate configures retries at once, or after a short pause.
 type Immediate struct {
-	// Retries is how many; the default, 0, is 5.
+	// Retries is the number of retries; the default, 0, is 5.
 	Retries int
 	// Off turns them off.
 	Off bool
-	// Pause is before the first retry of a round; each further pause is twice as long, up
-	// to MaxPause. It is lengthened by a random part, up to a half, so that messages that
-	// failed together are not tried together. The message takes no slot while it waits: this
-	// instance keeps it, up to 1,000 of them (in SendsAtomicWithReceive without Capabilities.AtomicLeases as
-	// many as Concurrency, but not below 10), and then fetches nothing until one is given back. In a
-	// queue that keeps groups the rest of the group waits for it. At most 1 min. The default,
-	// 0 or Off, is none, as with NServiceBus.
+	// Pause is before the first retry of a round; each further pause is twice as long, up to
+	// MaxPause. It is lengthened by a random part, up to a half, so that messages that
+	// failed together are not tried together. The message takes no slot while it waits. This
+	// instance keeps up to 1,000 waiting messages (in SendsAtomicWithReceive without
+	// Capabilities.AtomicLeases as many as Concurrency, but at least 10), and at that limit
+	// fetches nothing until one is given back. In a queue that keeps groups the rest of the
+	// group waits for the message. At most 1 min. The default, 0 or Off, is none, as with
+	// NServiceBus.
 	Pause time.Duration
 	// MaxPause is the longest pause, at most 1 min. The default is 10 s, or Pause if that
 	// is longer; a message type that has another Pause than the endpoint has it too.
 	MaxPause time.Duration
 }
 
-// Delayed configures retries that follow after a delay, each with a full round
-// of immediate retries.
+// Delayed configures retries after a delay, each with a full round of immediate retries.
 type Delayed struct {
-	// Retries is how many; the default, 0, is 3, or the number of Delays.
+	// Retries is the number of retries; the default, 0, is 3, or the number of Delays.
 	Retries int
 	// Off turns them off.
 	Off bool
-	// Increase is the first delay, and by how much each later one is longer. The
+	// Increase is the first delay, and the amount by which each later delay is longer. The
 	// default is 10 s.
 	Increase time.Duration
-	// Factor, at least 1, multiplies each delay instead: Increase,
-	// Increase x Factor, Increase x Factor x Factor. The default, 0 or Off, is
-	// the linear growth of Increase.
+	// Factor, at least 1, multiplies each delay instead of adding Increase: Increase,
+	// Increase x Factor, Increase x Factor x Factor. The default, 0 or Off, is the linear
+	// growth of Increase.
 	Factor float64
-	// MaxDelay is the ceiling of a delay before jitter, at least Increase. The
-	// default, 0 or Off, is none.
+	// MaxDelay limits each delay before jitter; it is at least Increase. The default, 0 or
+	// Off, is none.
 	MaxDelay time.Duration
 	// Delays lists each delay, instead of Increase, Factor and MaxDelay.
 	Delays []time.Duration
-	// Jitter, between 0 and 1, lengthens a delay by a random part of it: 0.2 by
-	// up to a fifth. It never shortens one. The default, 0 or Off, is none.
+	// Jitter, between 0 and 1, lengthens a delay by a random part of it: 0.2 by up to a
+	// fifth. It never shortens a delay. The default, 0 or Off, is none.
 	Jitter float64
 }
 
-// TypeRecoverability is the settings of one message type. It is merged with
-// those of the endpoint field by field: with Delayed{Retries: 10, Increase:
-// time.Minute} in Recoverability, Delayed{MaxDelay: 5 * time.Minute} here is 10
-// retries that grow by a minute up to five.
+// TypeRecoverability has the settings of one message type. It is merged with those of the
+// endpoint field by field: with Delayed{Retries: 10, Increase: time.Minute} in
+// Recoverability, Delayed{MaxDelay: 5 * time.Minute} here means 10 retries, with delays
+// that grow by a minute up to five.
 //
 //   - A field that is 0 is inherited.
 //   - Immediate.Off and Delayed.Off switch a level off; Retries or Delays switch
 //     on a level that is off for the endpoint.
 //   - Delays replace the inherited Retries, Increase, Factor and MaxDelay;
 //     Retries and Increase together replace inherited Delays.
-//   - Off, where a comment mentions it, replaces an inherited value by none. So
-//     it does in Delayed.Factor, Delayed.MaxDelay and Delayed.Jitter.
+//   - Off, if the field's comment mentions it, replaces an inherited value by none, as
+//     in Delayed.Factor, Delayed.MaxDelay and Delayed.Jitter.
 type TypeRecoverability struct {
 	Immediate Immediate
 	Delayed   Delayed
@@ -435,16 +429,16 @@ type TypeRecoverability struct {
 	// DeadLetterQueue and InvalidQueue replace those of the endpoint.
 	DeadLetterQueue, InvalidQueue string
 
-	// HandlerTimeout replaces Config.HandlerTimeout. Off is without limit.
+	// HandlerTimeout replaces Config.HandlerTimeout. Off means no limit.
 	HandlerTimeout time.Duration
 
-	// MaxRetryAge replaces that of the endpoint. Off is without limit.
+	// MaxRetryAge replaces that of the endpoint. Off means no limit.
 	MaxRetryAge time.Duration
 
 	// RequeueDelay replaces that of the endpoint.
 	RequeueDelay time.Duration
 
-	// RequeueLimit replaces that of the endpoint. Off is without limit.
+	// RequeueLimit replaces that of the endpoint. Off means no limit.
 	RequeueLimit int
 
 	// Unrecoverable errors are added to those of the endpoint.
@@ -453,24 +447,24 @@ type TypeRecoverability struct {
 	// UnrecoverableTypes are added to those of the endpoint.
 	UnrecoverableTypes []string
 
-	// UnrecoverableFunc is asked as well as that of the endpoint.
+	// UnrecoverableFunc is called in addition to that of the endpoint.
 	UnrecoverableFunc func(error) bool `json:"-"`
 }
 
-// MaxDeliveries bounds deliveries of one copy of a message.
+// MaxDeliveries limits the deliveries of one copy of a message.
 type MaxDeliveries struct {
-	// Count is how many; the default, 0, is the larger of 50 and
-	// 4 x (immediate retries + 1).
+	// Count is the limit; the default, 0, is the larger of 50 and 4 x (immediate retries +
+	// 1).
 	Count int
-	// Off turns the bound off.
+	// Off turns the limit off.
 	Off bool
 }
 
 // RateLimit configures automatic rate limiting (R40-R45).
 type RateLimit struct {
-	// ConsecutiveFailures is how many failed attempts in a row, over all
-	// messages of the endpoint and counting immediate retries, switch to one
-	// attempt at a time. The default, 0, is never.
+	// ConsecutiveFailures is the number of failed attempts in a row, over all messages of
+	// the endpoint and including immediate retries, that switches to one attempt at a time.
+	// The default, 0, is never.
 	ConsecutiveFailures int
 	// TimeToWait is the pause after each failed attempt in that mode, at most an
 	// hour. The default is 1 s.
@@ -482,8 +476,8 @@ type RateLimit struct {
 	OnEnded   func(ctx context.Context) `json:"-"`
 }
 
-// OneDay is the MaxRetryAge that bounds delayed retries to 24 hours in all, as NServiceBus does by
-// default: "24h" in JSON.
+// OneDay is a MaxRetryAge that limits delayed retries to 24 hours in total, as
+// NServiceBus does by default: "24h" in JSON.
 const OneDay = 24 * time.Hour
 
 // Defaults of Config.
@@ -503,7 +497,7 @@ const (
 	maxTimeToWait          = time.Hour
 	defaultMaxDeliveries   = 50
 	handlerGrace           = 5 * time.Second // from cancelling handlers to ErrHandlersRunning
-	closeGrace             = 4 * time.Second // for all that follows
+	closeGrace             = 4 * time.Second // for the steps after that
 	memoryEntries          = 1000            // settled memory and pending decisions (R28, R25)
 	longestDelay           = OneDay          // R5
 	applicationReserve     = 8 << 10         // bytes kept free for failure headers (R24)

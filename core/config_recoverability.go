@@ -12,8 +12,7 @@ import (
 	"unicode"
 )
 
-// resolveRecoverability checks the settings for failures and makes rules of
-// them.
+// resolveRecoverability checks the settings for failures and resolves them.
 func (r *resolved) resolveRecoverability(p *problems, caps Capabilities) {
 	c := &r.config.Recoverability
 	const prefix = "Recoverability."
@@ -66,7 +65,7 @@ func (r *resolved) resolveRecoverability(p *problems, caps Capabilities) {
 	}
 }
 
-// checkDeadLetters checks where dead letters go (R62, R63).
+// checkDeadLetters checks the queues for dead letters and invalid messages (R62, R63).
 func (r *resolved) checkDeadLetters(p *problems) {
 	c := &r.config.Recoverability
 	const field = "Recoverability.DeadLetter"
@@ -120,8 +119,8 @@ func (r *resolved) resolveType(p *problems, prefix string, own TypeRecoverabilit
 	return c
 }
 
-// checkShared checks the settings that the endpoint and message types have
-// alike, and sets them where they are set.
+// checkShared checks the settings that both the endpoint and message types have, and
+// applies those that are set.
 func (r *resolved) checkShared(p *problems, prefix string, own TypeRecoverability, c *RecoverabilityConfig) {
 	caps := r.rules.caps
 	notNegativeOrOff(p, prefix+"MaxRetryAge", own.MaxRetryAge)
@@ -179,7 +178,8 @@ func (r *resolved) resolveRateLimit(p *problems) {
 	orDefault(&c.TimeToWait, defaultTimeToWait)
 }
 
-// resolveMaxDeliveries bounds deliveries above the retries in force (R34).
+// resolveMaxDeliveries sets a limit of deliveries above the number of retries in force
+// (R34).
 func (r *resolved) resolveMaxDeliveries(p *problems) {
 	c, most := r.config.Recoverability.MaxDeliveries, r.mostImmediate()
 	const field = "Recoverability.MaxDeliveries"
@@ -203,8 +203,8 @@ func (r *resolved) resolveMaxDeliveries(p *problems) {
 	r.rules.maxDeliveries = r.maxDeliveries
 }
 
-// checkMaxRetryAge refuses a limit for delayed retries where there are none. A
-// policy may make some.
+// checkMaxRetryAge refuses a limit for delayed retries if there are none and no policy
+// could make some.
 func (r *resolved) checkMaxRetryAge(p *problems) {
 	c := r.config.Recoverability
 	if c.Policy != nil {
@@ -236,9 +236,8 @@ func (r *resolved) mostImmediate() int {
 	return most
 }
 
-// setImmediate and setDelayed resolve a level of retries. What was asked for
-// explicitly and cannot be done is refused; a default that cannot be done
-// becomes 0 (R10).
+// setImmediate and setDelayed resolve a level of retries. An explicit setting that the
+// transport cannot provide is refused; a default that it cannot provide becomes 0 (R10).
 func (r *resolved) setImmediate(p *problems, field string, c Immediate, inForce *RecoverabilityConfig) {
 	before := len(p.list)
 	inForce.Immediate.MaxNumberOfRetries = r.immediateRetries(p, field, c)
@@ -288,8 +287,7 @@ func (r *resolved) immediateRetries(p *problems, field string, c Immediate) int 
 	return c.Retries
 }
 
-// checkDelayedFields checks each field by itself, and reports whether all are
-// right.
+// checkDelayedFields checks each field by itself, and reports whether all are valid.
 func (r *resolved) checkDelayedFields(p *problems, field string, c Delayed) bool {
 	before := len(p.list)
 	if c.Retries < 0 {
@@ -327,8 +325,8 @@ func (r *resolved) setDelayed(p *problems, field string, c Delayed, inForce *Rec
 	inForce.Delayed.MaxNumberOfRetries, inForce.delayedReduced = r.delayedRetries(p, field, c, s)
 }
 
-// delayedRetries returns how many there are, and why a default that cannot be
-// done became 0.
+// delayedRetries returns the number of delayed retries, and the reason if a default
+// became 0.
 func (r *resolved) delayedRetries(p *problems, field string, c Delayed, s schedule) (retries int, reduced string) {
 	before := len(p.list)
 	switch set := c.set(); {
@@ -381,7 +379,7 @@ func (r *resolved) delayedRetries(p *problems, field string, c Delayed, s schedu
 
 func (c Delayed) isZero() bool { return !c.Off && len(c.set()) == 0 }
 
-// set returns the names of the fields but Off that are set.
+// set returns the names of the set fields, without Off.
 func (c Delayed) set() []string {
 	var names []string
 	v := reflect.ValueOf(c)
@@ -393,7 +391,7 @@ func (c Delayed) set() []string {
 	return names
 }
 
-// A layer is settings that can be put over others.
+// layer has settings that can replace those of a lower layer.
 type layer[T any] interface{ over(base T) T }
 
 var _ layer[MaxDeliveries] = MaxDeliveries{}
@@ -414,9 +412,8 @@ func (c Immediate) over(base Immediate) Immediate {
 	return merged
 }
 
-// over returns base with the fields that c has. A level that is switched off
-// keeps nothing, Retries or Delays switch one on, and listed delays and growing
-// ones replace each other.
+// over returns base with the set fields of c. A level that is switched off keeps nothing,
+// Retries or Delays switch a level on, and listed and growing delays replace each other.
 func (c Delayed) over(base Delayed) Delayed {
 	merged := base
 	switch {

@@ -13,10 +13,9 @@ import (
 	"unicode/utf8"
 )
 
-// Endpoint is one logical receiver: a name, which is also that of its input queue
-// (see Config.InputQueue), a transport, handlers, and what to do when they fail.
-// Several endpoints may share a transport. All methods may be called from several
-// goroutines.
+// Endpoint is one logical receiver: a name, which is also that of its input queue (see
+// Config.InputQueue), a transport, handlers, and rules for failures. Several endpoints
+// may share a transport. All methods are safe for concurrent use.
 type Endpoint struct {
 	name      string
 	instance  string
@@ -37,7 +36,7 @@ type Endpoint struct {
 	composer      *composer
 	env           *environment
 	chain         HandlerFunc
-	scope         string // of what the outermost middleware sends
+	scope         string // of the sends of the outermost middleware
 	steps         steps  // of middleware that described itself
 	host          host
 	observers     *observers
@@ -62,9 +61,9 @@ type Endpoint struct {
 	runErr      error         // of the last Run
 }
 
-// New makes an endpoint. It checks the whole configuration against the
-// transport's capabilities without contacting the broker; its error says all
-// that is wrong at once. It logs what the transport warns of (Warner).
+// New makes an endpoint. It checks the whole configuration against the transport's
+// capabilities without contacting the broker; its error lists all problems at once. It
+// logs the warnings of the transport (Warner).
 func New(name string, t Transport, c Config) (*Endpoint, error) {
 	fail := func(err error) (*Endpoint, error) {
 		return nil, fmt.Errorf("core: new endpoint %q on %T: %w", name, t, err)
@@ -132,7 +131,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	return ep, nil
 }
 
-// logWarnings logs what the transport has found out that operators should know.
+// logWarnings logs the warnings of the transport.
 func (ep *Endpoint) logWarnings() {
 	w, ok := ep.transport.(Warner)
 	if !ok {
@@ -143,13 +142,14 @@ func (ep *Endpoint) logWarnings() {
 	}
 }
 
-// isNilPointer reports a nil pointer in an interface, which is not nil.
+// isNilPointer reports whether v is an interface that holds a nil pointer, and so is not
+// nil itself.
 func isNilPointer(v any) bool {
 	value := reflect.ValueOf(v)
 	return value.Kind() == reflect.Pointer && value.IsNil()
 }
 
-// String says which endpoint it is, for logs. fmt shows nothing else of it.
+// String identifies the endpoint, for logs. fmt prints nothing else of it.
 func (ep *Endpoint) String() string {
 	if ep == nil {
 		return "<nil>"
@@ -157,18 +157,19 @@ func (ep *Endpoint) String() string {
 	return fmt.Sprintf("endpoint %q (%s)", ep.name, ep.instance)
 }
 
-// GoString returns what String does.
+// GoString returns the result of String.
 func (ep *Endpoint) GoString() string { return ep.String() }
 
 // Name returns the endpoint's name.
 func (ep *Endpoint) Name() string { return ep.name }
 
-// Instance returns what tells this endpoint from others of the same name.
+// Instance returns the text that distinguishes this endpoint from others of the same name
+// (Config.Instance).
 func (ep *Endpoint) Instance() string { return ep.instance }
 
-// RecoverabilityConfig returns what is in force for a message type, as a Policy
-// gets it. A test can call DefaultPolicy with it and an ErrorContext, and so learn
-// how a failure would end.
+// RecoverabilityConfig returns the settings in force for a message type, as a Policy gets
+// them. A test can pass them to DefaultPolicy with an ErrorContext, to see how a failure
+// would end.
 func (ep *Endpoint) RecoverabilityConfig(messageType string) RecoverabilityConfig {
 	c := ep.rules.configFor(messageType)
 	c.Failed.Unrecoverable, c.Failed.UnrecoverableTypes = slices.Clone(c.Failed.Unrecoverable), slices.Clone(c.Failed.UnrecoverableTypes)
@@ -178,17 +179,18 @@ func (ep *Endpoint) RecoverabilityConfig(messageType string) RecoverabilityConfi
 // Send sends a command to a queue. It returns nil when the broker has accepted
 // it durably. It works before and after Run, and on send-only endpoints.
 //
-// Inside a handler use Message.Send, which leaves only if the handler succeeds, or
-// Message.SendNow; code that has only the context finds the Message by MessageFromContext. With the
-// context of one of this endpoint's handlers Send leaves at once, or with a transaction that
-// the context carries, at each attempt again with another id, and in a conversation of its
-// own. The first time that it happens, a warning is logged.
+// Inside a handler use Message.Send, whose messages are sent only if the handler
+// succeeds, or Message.SendNow; code that has only the context finds the Message by
+// MessageFromContext. With the context of one of this endpoint's handlers, Send sends at
+// once, or with the transaction that the context carries. Each attempt then sends the
+// message once more, with another id and in its own conversation. The first such call
+// logs a warning.
 func (ep *Endpoint) Send(ctx context.Context, queue, messageType string, body any, opts ...SendOptions) error {
 	return ep.sendOne(ctx, IntentSend, queue, messageType, body, opts)
 }
 
-// Publish publishes an event to all who subscribed to messageType, as Send
-// does. It is no error that there are no subscribers.
+// Publish publishes an event to all subscribers of messageType, with the guarantees of
+// Send. No subscribers is no error.
 func (ep *Endpoint) Publish(ctx context.Context, messageType string, body any, opts ...SendOptions) error {
 	return ep.sendOne(ctx, IntentPublish, "", messageType, body, opts)
 }
@@ -212,7 +214,7 @@ func (ep *Endpoint) sendOne(ctx context.Context, intent, queue, messageType stri
 	return nil
 }
 
-// transportSend sends through the transport, under the eyes of the observers.
+// transportSend sends through the transport and notifies the observers.
 func (ep *Endpoint) transportSend(ctx context.Context, out []Outgoing) error {
 	return ep.observedSend(ctx, out, func(ctx context.Context) error {
 		err := ep.transport.Send(ctx, out...)
@@ -221,8 +223,8 @@ func (ep *Endpoint) transportSend(ctx context.Context, out []Outgoing) error {
 	})
 }
 
-// tellSends tells the observers of a send-only endpoint that its sends begin to fail, or are
-// accepted again.
+// tellSends notifies the observers of a send-only endpoint when its sends begin to fail,
+// or are accepted again.
 func (ep *Endpoint) tellSends(e ConnectionChange) {
 	e.ObservedEndpoint = ep.observed
 	for _, o := range ep.observers.connection {
@@ -247,12 +249,12 @@ func (ep *Endpoint) observerPanicked(value any) {
 	ep.log.endpoint.Error("an observer or hook panicked", "panic", value)
 }
 
-// Invoke runs middleware and handlers for a message in this process, without a
-// queue in between: no retries, no error queue; the handlers' error is returned
-// as it is. The messages that they collect leave if they succeed, those that were
-// committed (Message.Commit) in any case. Of the
-// functions of observers those around an attempt and a send are called, those about received
-// messages are not. Invoke ends the registration of handlers, as Run does.
+// Invoke runs middleware and handlers for a message in this process, without a queue in
+// between: no retries, no error queue; the handlers' error is returned as it is. The
+// messages that the handlers collect are sent if they succeed, committed messages
+// (Message.Commit) in any case. Invoke calls the observers' functions about attempts and
+// sends, not those about received messages. Invoke ends the registration of handlers, as
+// Run does.
 func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) error {
 	if err := ep.registry.seal(); err != nil {
 		return err
@@ -283,11 +285,11 @@ func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) er
 	return err
 }
 
-// Provision creates the queues that the endpoint needs, whatever Config.Provision says, and
-// subscribes to the events that have handlers by now, as Run does: for a step of a
-// deployment that has the rights which the running service lacks, and so that no event is
-// published before its subscribers have run for the first time. It creates nothing where
-// Err returns an error, and returns that.
+// Provision creates the queues that the endpoint needs, regardless of Config.Provision,
+// and subscribes to the events that have handlers by now, as Run does. Call it in a
+// deployment step that has more rights than the running service, or so that no event is
+// published before its subscribers have run for the first time. If Err returns an error,
+// Provision returns it and creates nothing.
 func (ep *Endpoint) Provision(ctx context.Context) error {
 	if err := ep.Err(); err != nil {
 		return err

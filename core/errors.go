@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Errors of the seam. An adapter returns them, wrapped with its own context.
+// Errors that an adapter returns, wrapped with its own context.
 var (
 	// ErrSettled: the delivery was settled before (C5).
 	ErrSettled = errors.New("delivery is settled already")
 
-	// ErrLockLost: the delivery's lock was lost; the message comes again (C6).
-	// It is also the cause with which a handler's context is cancelled then.
+	// ErrLockLost: the delivery's lock was lost; the message is redelivered (C6). It is also
+	// the cause with which the handler's context is then cancelled.
 	ErrLockLost = errors.New("lock on the message was lost")
 
-	// ErrUncounted: a message that failed was given back, but the broker could not note
-	// the delivery in its count (C9). It matches beside ErrLockLost, is a critical error,
+	// ErrUncounted: a message that failed was given back, but the broker could not note the
+	// delivery in its count (C9). The error also matches ErrLockLost, is a critical error,
 	// and says why.
 	ErrUncounted = errors.New("the failed delivery could not be counted")
 
@@ -27,7 +27,7 @@ var (
 	ErrQueueNotFound = errors.New("queue does not exist")
 
 	// ErrUnavailable: the broker cannot be reached, or cannot serve for now: the same call
-	// may succeed later, although nobody changes anything (C15).
+	// may succeed later without a change by anybody (C15).
 	ErrUnavailable = errors.New("broker is unavailable")
 
 	// ErrInvalidHeader: a header's key or value is not UTF-8, or the key is
@@ -53,7 +53,7 @@ func (e *TooLargeError) Is(target error) bool { return target == ErrTooLarge }
 // ErrTooLarge matches every *TooLargeError.
 var ErrTooLarge = errors.New("message is too large")
 
-// SendState is what became of one message of a failed Send.
+// SendState is the outcome of one message of a failed Send.
 type SendState int
 
 const (
@@ -87,8 +87,8 @@ type SendResult struct {
 	Err   error // nil when accepted
 }
 
-// SendError says what became of each message of a Send that did not wholly
-// succeed, in the order in which they were given.
+// SendError has the outcome of each message of a Send that did not wholly succeed, in the
+// order in which they were given.
 type SendError struct {
 	Results []SendResult
 }

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of what a failure adds to a message (R24, R33).
+// Limits of the headers that a failure adds to a message (R24, R33).
 const (
 	maxErrorText   = 16 << 10
 	maxTrace       = 4 << 10
@@ -24,9 +24,9 @@ const (
 // retryHeaders belong to a message that is still being retried.
 var retryHeaders = []string{HeaderRetries, HeaderRetriesTimestamp, HeaderDeferrals, HeaderDeliveries, HeaderFailures, headerLegacyImmediateRetries}
 
-// failureHeaders are written by a move to an error queue. The order is that in
-// which they are given up when the message is too large (R24): what helps least
-// to find and repair the message first, FailedQ never.
+// failureHeaders are written by a move to an error queue. They are dropped in this order
+// when the message is too large (R24): first the headers that help least to find and
+// repair the message, FailedQ never.
 var failureHeaders = []string{
 	HeaderExceptionStackTrace,
 	HeaderAttempts,
@@ -47,7 +47,7 @@ var failureHeaders = []string{
 	HeaderFailedQ,
 }
 
-// host is how an endpoint signs what it processed.
+// host identifies the endpoint in the headers of messages that it processed.
 type host struct {
 	endpoint, instance, machine, hostID string
 }
@@ -64,7 +64,7 @@ func copyForRetry(f *failure, action Action) Headers {
 }
 
 // copyForRefusal returns the headers of a message that middleware refused: nothing is
-// counted, and the attempts that failed before it was refused are not forgotten.
+// counted, and the earlier failed attempts are not forgotten.
 func copyForRefusal(f *failure) Headers {
 	h := f.Headers
 	f.writeID(&h)
@@ -75,8 +75,8 @@ func copyForRefusal(f *failure) Headers {
 	return h
 }
 
-// copyForDeferral returns the headers of a deferred message: retries are
-// carried on unchanged.
+// copyForDeferral returns the headers of a deferred message: the retry headers are kept
+// unchanged.
 func copyForDeferral(f *failure) Headers {
 	h := f.Headers
 	f.writeID(&h)
@@ -96,9 +96,9 @@ func newCopy(f *failure) Headers {
 }
 
 // copyForError returns the headers of a failed message (R23), as many as are within the
-// limits beside the body (R24). A message that leaves no room for any was sent with other
-// limits, or by a foreign sender. The limits, which are for applications, do not tell what
-// the broker takes then: it gets all headers.
+// limits beside the body (R24). A message that leaves no room for any header was sent
+// with other limits, or by a foreign sender. As the limits are those for applications and
+// say nothing about the broker's own, it then gets all headers.
 func copyForError(f *failure, action Action, by host, caps Capabilities) Headers {
 	all := headersForError(f, action, by)
 	h := all
@@ -139,7 +139,7 @@ func headersForError(f *failure, action Action, by host) Headers {
 	return h
 }
 
-// copyForErrorMinimal is for a transport that refused more: FailedQ alone.
+// copyForErrorMinimal returns only FailedQ of them, for a transport that refused more.
 func copyForErrorMinimal(f *failure) Headers {
 	h := f.senderHeaders()
 	h.Del(staleFailureHeaders(h)...)
@@ -152,8 +152,9 @@ func copyForErrorMinimal(f *failure) Headers {
 // bareHeaders are what an operator needs to recognise a failed message and return it.
 var bareHeaders = []string{HeaderMessageID, HeaderMessageTypes, HeaderContentType, HeaderReplyToAddress, HeaderConversationID, HeaderCorrelationID, HeaderUndelivered}
 
-// withoutLargest returns h without its largest headers but those that an operator needs,
-// as few as make it smaller by size bytes, and false where all together are not enough.
+// withoutLargest returns h without as many of its largest headers as make it smaller by
+// size bytes, except those that an operator needs, and false if all of them together are
+// not enough.
 func withoutLargest(h Headers, size int) (smaller Headers, enough bool) {
 	type sized struct {
 		key  string
@@ -180,7 +181,7 @@ func withoutLargest(h Headers, size int) (smaller Headers, enough bool) {
 }
 
 // copyForErrorBare is the last resort for a message whose own headers no transport
-// takes: what an operator needs to recognise and return it.
+// accepts: only the headers that an operator needs to recognise and return it.
 func copyForErrorBare(f *failure) Headers {
 	var h Headers
 	sender := f.senderHeaders()
@@ -194,7 +195,7 @@ func copyForErrorBare(f *failure) Headers {
 	return legible(h)
 }
 
-// staleFailureHeaders returns what an earlier failure of the same message left.
+// staleFailureHeaders returns the headers of an earlier failure of the same message.
 func staleFailureHeaders(h Headers) []string {
 	stale := append([]string(nil), failureHeaders...)
 	for key := range h.All() {
@@ -228,12 +229,12 @@ func fits(h Headers, body []byte, caps Capabilities) bool {
 	return caps.MaxMessageBytes == 0 || size+len(body) <= caps.MaxMessageBytes
 }
 
-// errorDescription is what headers tell of an error.
+// errorDescription has the parts of an error that headers contain.
 type errorDescription struct {
-	// exceptionType is the Go type of the innermost error that is not one of
-	// package errors or fmt: those, and most wrappers, all look alike.
+	// exceptionType is the Go type of the innermost error that is not one of package errors
+	// or fmt: their types, and those of most wrappers, say nothing about the error.
 	exceptionType string
-	innerType     string // of the innermost error, where something wraps it
+	innerType     string // of the innermost error, if another one wraps it
 	message       string
 	source        string // the package that declares the type
 	trace         string // the chain of wrapping, and the stack of a panic
@@ -279,15 +280,15 @@ func (e *errorDescription) write(h *Headers) {
 	h.Set(HeaderExceptionStackTrace, e.trace)
 }
 
-// makeLegible mends what a foreign producer sent and no transport need accept,
-// so that the message can be sent on (R24).
+// makeLegible repairs invalid headers of a foreign producer, which no transport need
+// accept, so that the message can be sent on (R24).
 func (f *failure) makeLegible() {
 	f.Headers = legible(f.Headers)
 	f.MessageID = strings.ToValidUTF8(f.MessageID, "\uFFFD")
 }
 
-// legible returns h with text that is UTF-8 and without an empty key: h itself
-// where that is so.
+// legible returns h converted to valid UTF-8 and without empty keys: h itself if it is
+// valid.
 func legible(h Headers) Headers {
 	if !slices.ContainsFunc(h.pairs, func(p header) bool {
 		return p.key == "" || !utf8.ValidString(p.key) || !utf8.ValidString(p.value)
@@ -303,8 +304,8 @@ func legible(h Headers) Headers {
 	return mended
 }
 
-// recalledError stands for an error whose text alone was kept, and what the
-// engine itself asks of it.
+// recalledError stands for an error of which only the text was kept, and the properties
+// that the engine itself checks.
 type recalledError struct {
 	description errorDescription
 	matches     []error
@@ -320,14 +321,14 @@ func recall(err error) *recalledError {
 	return e
 }
 
-// Is reports what the original error was.
+// Is reports whether the original error matched target.
 func (e *recalledError) Is(target error) bool { return slices.Contains(e.matches, target) }
 
 // Error implements error.
 func (e *recalledError) Error() string { return e.description.message }
 
-// errorChain follows the first branch of joined errors and leaves out verdicts,
-// which are ours, unless there is nothing else.
+// errorChain follows the first branch of joined errors and leaves out verdicts, which are
+// the engine's, unless there is nothing else.
 func errorChain(err error) []error {
 	var chain []error
 	for e := err; e != nil; {
@@ -380,9 +381,9 @@ type Round struct {
 	Delay string `json:"delay,omitempty"`
 }
 
-// Rounds returns the way of a message so far, the first round first, from its
-// header Reprise.Attempts. At most 20 rounds are kept: the first, and the last
-// ones. A header that is not ours counts as none.
+// Rounds returns the rounds of a message so far, in their order, from its header
+// Reprise.Attempts. At most 20 rounds are kept: the first, and the last ones. A header
+// that cannot be read counts as none.
 func Rounds(h Headers) []Round {
 	text := h.Get(HeaderAttempts)
 	if text == "" || len(text) > maxTrace {
@@ -395,9 +396,9 @@ func Rounds(h Headers) []Round {
 	return rounds
 }
 
-// extendTrace returns the value of HeaderAttempts with this failure added. Too
-// many rounds lose those after the first since the message was last in an error
-// queue, which tells when it all began.
+// extendTrace returns the value of HeaderAttempts with this failure added. If there are
+// too many rounds, those after the first since the message was last in an error queue are
+// dropped; the first is kept because it tells when the failures began.
 func extendTrace(f *failure, exceptionType string, action Action) string {
 	rounds := append(Rounds(f.Headers), Round{
 		At:        FormatTime(f.FailedAt),
@@ -424,8 +425,8 @@ func extendTrace(f *failure, exceptionType string, action Action) string {
 	}
 }
 
-// shortened leaves out the second of several rounds, or what came before a move
-// to an error queue.
+// shortened drops the second of several rounds, or the rounds before a move to an error
+// queue.
 func shortened(rounds []Round) []Round {
 	moved := ActionMoveToError.String()
 	switch {
@@ -437,9 +438,9 @@ func shortened(rounds []Round) []Round {
 	return append(rounds[:1], rounds[2:]...)
 }
 
-// firstFailure returns when the message first failed, or the zero time. What
-// came before a move to an error queue does not count: whoever returned the
-// message from there gave it a new life.
+// firstFailure returns when the message first failed, or the zero time. Failures before a
+// move to an error queue do not count: an operator who returned the message from there
+// gave it a fresh start.
 func firstFailure(h Headers) time.Time {
 	var first time.Time
 	for _, round := range Rounds(h) {
@@ -453,9 +454,9 @@ func firstFailure(h Headers) time.Time {
 	return first
 }
 
-// timeText is the zero time for what is no time.
+// timeText parses a time; invalid text is the zero time.
 func timeText(text string) time.Time {
-	if text == "" { // as a rule, and an error costs more than the rest of a failure's description
+	if text == "" { // the usual case, and an error costs more than the rest of a failure's description
 		return time.Time{}
 	}
 	t, err := ParseTime(text)
@@ -465,7 +466,7 @@ func timeText(text string) time.Time {
 	return t
 }
 
-// intHeader is 0 for what is no count.
+// intHeader parses a count; invalid text is 0.
 func intHeader(h Headers, key string) int {
 	text, ok := h.Lookup(key)
 	if !ok {

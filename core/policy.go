@@ -11,26 +11,26 @@ import (
 	"time"
 )
 
-// Policy decides what happens to a message whose handling failed. It may call
-// DefaultPolicy and change its answer, or decide all by itself. It must be safe
-// for concurrent use. An action that cannot be fulfilled becomes MoveToError
-// with the default error queue (R8), and so does a panic or no action (R12). An
-// ImmediateRetry of a message that was delivered MaxDeliveries times is one:
-// MaxDeliveries bounds policies too, 50 deliveries by default. Nothing bounds a
-// DelayedRetry, except for messages of a group: each is a new copy.
+// Policy decides the next step for a message whose handling failed. It may call
+// DefaultPolicy and change its answer, or decide alone. It must be safe for concurrent
+// use. An action that cannot be fulfilled becomes MoveToError with the default error
+// queue (R8), and so does a panic or no action (R12). One such action is an
+// ImmediateRetry of a message that was delivered MaxDeliveries times: MaxDeliveries
+// limits policies too, by default to 50 deliveries. It does not limit DelayedRetry, each
+// of which is a new copy, except for messages of a group.
 //
 // In TransactionSendsAtomicWithReceive ctx carries the native transaction, as that of a
-// handler does, from which the failed handler's work has been undone. What the policy does
-// in it is committed with the action, or undone with an ImmediateRetry.
+// handler does; the failed handler's work has been undone. The policy's work in the
+// transaction is committed with the action, or undone with an ImmediateRetry.
 //
 // In all modes ctx has the values that Observer.HandleStart gave the attempt's, and MessageFromContext
 // finds the message in it. A shutdown cancels it after DrainTimeout: a policy that panics
 // or returns no action then is asked again in the next run (R27).
 type Policy func(ctx context.Context, config RecoverabilityConfig, failure ErrorContext) Action
 
-// Action is what a Policy decides. ImmediateRetry, DelayedRetry, MoveToError
-// and DiscardMessage make one; the zero Action is none. ActionPutBack is only what
-// observers are told of the verdict PutBack: a policy cannot ask for it.
+// Action is what a Policy decides. ImmediateRetry, DelayedRetry, MoveToError and
+// DiscardMessage make one; the zero Action is none. ActionPutBack only reports the
+// verdict PutBack to observers: a policy cannot use it.
 type Action struct {
 	Kind   ActionKind
 	Delay  time.Duration // of a DelayedRetry; the pause of a PutBack, or before an ImmediateRetry
@@ -38,7 +38,7 @@ type Action struct {
 	Reason string        // of a Discard
 }
 
-// ActionKind tells the actions apart.
+// ActionKind is the kind of an Action.
 type ActionKind int
 
 // The kinds of action (R7).
@@ -71,7 +71,7 @@ func (k ActionKind) String() string {
 	}
 }
 
-// String returns the action as one would write it.
+// String returns the action in the form of a function call.
 func (a Action) String() string {
 	switch a.Kind {
 	case ActionImmediateRetry:
@@ -92,28 +92,27 @@ func (a Action) String() string {
 	}
 }
 
-// ImmediateRetry makes the message available again at once, or after a pause that a Policy
-// sets in Delay: 1 min at most, in which the message takes no slot. DefaultPolicy sets that
-// of Immediate.Pause.
+// ImmediateRetry makes the message available again at once, or after a pause that a
+// Policy sets in Delay: at most 1 min, during which the message takes no slot.
+// DefaultPolicy sets the pause of Immediate.Pause.
 func ImmediateRetry() Action { return Action{Kind: ActionImmediateRetry} }
 
-// DelayedRetry sends the message to its own queue again with a delay. A negative
-// delay is 0.
+// DelayedRetry sends the message to its own queue with a delay. A negative delay is 0.
 func DelayedRetry(delay time.Duration) Action {
 	return Action{Kind: ActionDelayedRetry, Delay: max(delay, 0)}
 }
 
-// MoveToError moves the message to an error queue. A queue other than the
-// default one must exist; where it does not, the default one is used (R31).
+// MoveToError moves the message to an error queue. If a queue other than the default one
+// does not exist, the default one is used (R31).
 func MoveToError(queue string) Action { return Action{Kind: ActionMoveToError, Queue: queue} }
 
 // DiscardMessage drops the message: it goes neither to the error queue nor to
 // the audit queue. The reason is logged.
 func DiscardMessage(reason string) Action { return Action{Kind: ActionDiscard, Reason: reason} }
 
-// RecoverabilityConfig is what is in force for the message at hand: a level of
-// retries that is off, or that the transport cannot honour, has
-// MaxNumberOfRetries 0 (R9). It is a value; changing it changes nothing.
+// RecoverabilityConfig has the settings in force for a message. A level of retries that
+// is off, or that the transport cannot provide, has MaxNumberOfRetries 0 (R9). It is a
+// copy; changing it has no effect on the endpoint.
 type RecoverabilityConfig struct {
 	Immediate struct {
 		MaxNumberOfRetries int
@@ -129,8 +128,8 @@ type RecoverabilityConfig struct {
 		UnrecoverableTypes []string
 	}
 
-	// MaxRetryAge is how long after a message's first failure DefaultPolicy may
-	// schedule delayed retries; 0 is without limit.
+	// MaxRetryAge is the time after a message's first failure in which DefaultPolicy may
+	// schedule delayed retries; 0 means no limit.
 	MaxRetryAge time.Duration
 
 	schedule           schedule
@@ -143,17 +142,16 @@ type RecoverabilityConfig struct {
 	delayedReduced     string        // why the default delayed retries cannot be done, or ""
 }
 
-// IsUnrecoverable reports whether err is one that is not retried (R6): an
-// undecodable or malformed message, one that names no type (ErrNoType), a send that was
-// refused (ErrSendRefused), the verdict Unrecoverable, an error of
-// Failed.Unrecoverable or of a type in Failed.UnrecoverableTypes, or one that the configured
-// function reports.
+// IsUnrecoverable reports whether err is not retried (R6): an undecodable or malformed
+// message, one that names no type (ErrNoType), a send that was refused (ErrSendRefused),
+// the verdict Unrecoverable, an error of Failed.Unrecoverable or of a type in
+// Failed.UnrecoverableTypes, or one that the configured function reports.
 func (c RecoverabilityConfig) IsUnrecoverable(err error) bool {
 	return c.listsUnrecoverable(err) || slices.ContainsFunc(c.unrecoverableFuncs, func(f func(error) bool) bool { return f(err) })
 }
 
-// isUnrecoverableWith does so for an error in which v is the verdict, or nil. The configured
-// function is asked about the error beside the verdict.
+// isUnrecoverableWith is IsUnrecoverable for an error whose verdict, or nil, is v. The
+// configured function gets the error without the verdict.
 func (c RecoverabilityConfig) isUnrecoverableWith(v *Verdict, err error) bool {
 	if v == nil {
 		return c.IsUnrecoverable(err)
@@ -161,8 +159,8 @@ func (c RecoverabilityConfig) isUnrecoverableWith(v *Verdict, err error) bool {
 	return c.listsUnrecoverable(err) || v.Err != nil && c.IsUnrecoverable(v.Err)
 }
 
-// listsUnrecoverable leaves the configured function out, which may report all
-// errors that it does not know, a bare Defer included.
+// listsUnrecoverable is IsUnrecoverable without the configured function, which may report
+// all errors that it does not know, including a bare Defer.
 func (c RecoverabilityConfig) listsUnrecoverable(err error) bool {
 	if errors.Is(err, ErrUndecodable) || errors.Is(err, ErrMalformed) || errors.Is(err, ErrNoType) || errors.Is(err, ErrSendRefused) {
 		return true
@@ -191,9 +189,9 @@ func hasTypeIn(err error, names []string) bool {
 	return false
 }
 
-// ErrorContext is one failure.
+// ErrorContext describes one failure.
 type ErrorContext struct {
-	// Err is what the handler returned.
+	// Err is the handler's error.
 	Err error
 
 	// The message. Body must not be written.
@@ -210,19 +208,19 @@ type ErrorContext struct {
 	// ReceiveQueue is the address that the message was received from.
 	ReceiveQueue string
 
-	// ImmediateProcessingFailures is how many attempts of this round failed,
-	// this one included (R2).
+	// ImmediateProcessingFailures is the number of failed attempts of this round, including
+	// this one (R2).
 	ImmediateProcessingFailures int
 
-	// DelayedDeliveriesPerformed is how many delayed retries came before.
+	// DelayedDeliveriesPerformed is the number of earlier delayed retries.
 	DelayedDeliveriesPerformed int
 
 	// FailedAt is the time of this failure.
 	FailedAt time.Time
 
 	// Handler is the function of the handler that failed, with its package:
-	// "example.com/shop/billing.charge". It is "" where no handler was asked, or where
-	// all handlers succeeded and another part of the attempt failed (middleware, a send).
+	// "example.com/shop/billing.charge". It is "" if no handler was called, or if all
+	// handlers succeeded and another part of the attempt failed (middleware, a send).
 	// HandlerStarted is when that handler began, or the zero time.
 	Handler        string
 	HandlerStarted time.Time
@@ -238,8 +236,8 @@ type ErrorContext struct {
 	noted *values // of the attempt
 }
 
-// DefaultPolicy is the policy of an endpoint that has no other (R1-R6). It
-// depends on its arguments alone.
+// DefaultPolicy is the policy of an endpoint without Recoverability.Policy (R1-R6). Its
+// result depends only on its arguments.
 func DefaultPolicy(_ context.Context, config RecoverabilityConfig, failure ErrorContext) Action {
 	if config.IsUnrecoverable(failure.Err) {
 		return MoveToError(config.Failed.ErrorQueue)
@@ -255,7 +253,8 @@ func DefaultPolicy(_ context.Context, config RecoverabilityConfig, failure Error
 	return MoveToError(config.Failed.ErrorQueue)
 }
 
-// youngEnough holds the 24 hours between delayed retries and MaxRetryAge (R5).
+// youngEnough checks the limits of 24 hours between delayed retries and of MaxRetryAge
+// (R5).
 func (c RecoverabilityConfig) youngEnough(f ErrorContext) bool {
 	if !f.LastDelayedRetry.IsZero() && f.FailedAt.Sub(f.LastDelayedRetry) > longestDelay {
 		return false
@@ -263,8 +262,8 @@ func (c RecoverabilityConfig) youngEnough(f ErrorContext) bool {
 	return c.MaxRetryAge == 0 || f.FirstFailure.IsZero() || f.FailedAt.Sub(f.FirstFailure) <= c.MaxRetryAge
 }
 
-// delay computes the delay from the exported fields, so that a policy that
-// changed them in its copy gets what it asked for.
+// delay computes the delay from the exported fields, so that a policy can change them in
+// its copy.
 func (c RecoverabilityConfig) delay(f ErrorContext) time.Duration {
 	s := c.schedule
 	s.increase = c.Delayed.TimeIncrease
@@ -301,8 +300,8 @@ func (s schedule) base(round int) time.Duration {
 	return d
 }
 
-// longest returns the longest delay that the schedule can give in so many
-// rounds. Unless they are listed, delays never shrink.
+// longest returns the longest delay of the first n rounds. Unless they are listed, delays
+// never shrink.
 func (s schedule) longest(rounds int) time.Duration {
 	d := s.base(rounds - 1)
 	if len(s.list) > 0 {
@@ -311,9 +310,9 @@ func (s schedule) longest(rounds int) time.Duration {
 	return addDuration(d, time.Duration(float64(d)*s.jitter))
 }
 
-// delay adds jitter that is derived from the message and the round: messages
-// that failed together come back apart, and the same failure always gets the
-// same answer.
+// delay adds jitter that is derived from the message and the round: messages that failed
+// together are retried at different times, and the same failure always gets the same
+// delay.
 func (s schedule) delay(round int, messageID string) time.Duration {
 	d := s.base(round)
 	if s.jitter == 0 {
@@ -325,8 +324,8 @@ func (s schedule) delay(round int, messageID string) time.Duration {
 	return addDuration(d, time.Duration(float64(d)*s.jitter*fraction))
 }
 
-// mix lets every bit of a hash depend on all of its input: the last bytes of it
-// hardly reach the upper bits of FNV. (The finalizer of splitmix64.)
+// mix makes every bit of a hash depend on its whole input: the last bytes of the input
+// hardly influence the upper bits of FNV. (The finalizer of splitmix64.)
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

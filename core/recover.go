@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// failed deals with an attempt that returned an error.
+// failed handles an attempt that returned an error.
 func (r *runner) failed(w *worker, a *attempt, err error) {
 	a.message.end()
 	switch {
@@ -36,7 +36,7 @@ func (r *runner) failed(w *worker, a *attempt, err error) {
 	if d.action.Kind != ActionPutBack {
 		r.putBacks.ended(f.MessageType)
 	}
-	if d.policyErr != nil { // what the policy did half is undone too
+	if d.policyErr != nil { // the policy's incomplete work is undone too
 		r.prepareRecovery(a, f)
 	}
 	outage := tellsOfOutage(err, d.verdict)
@@ -53,10 +53,11 @@ func (r *runner) failed(w *worker, a *attempt, err error) {
 	}
 }
 
-// tellsOfOutage reports whether a failure may come from an outage, which rate limiting
-// is for (R44). With a verdict that is final, or a plain Defer, the handler decided in
-// full knowledge of its message; RetryAfter, and Defer with an error, are its answers
-// to a service that is away. A message that middleware refused (Refuse) tells nothing new.
+// tellsOfOutage reports whether a failure may come from an outage, which rate limiting is
+// for (R44). A final verdict or a plain Defer is the handler's decision about its
+// message; RetryAfter, and Defer with an error, are its answers to a service that is
+// unavailable. A message that middleware refused (Refuse) says nothing new about an
+// outage.
 func tellsOfOutage(err error, verdict bool) bool {
 	if !verdict {
 		return !refused(err) && !errors.Is(err, ErrNoType)
@@ -65,7 +66,7 @@ func tellsOfOutage(err error, verdict bool) bool {
 	return v.Kind == VerdictRetryAfter || v.Kind == VerdictDefer && v.Err != nil && !v.Refused
 }
 
-// describe gathers what the decision and the failure headers need.
+// describe collects the facts for the decision and the failure headers.
 func (ep *Endpoint) describe(a *attempt, err error) *failure {
 	in := a.delivery.Incoming()
 	handler := a.message.failingIn()
@@ -92,7 +93,7 @@ func (ep *Endpoint) describe(a *attempt, err error) *failure {
 	return f
 }
 
-// setMessage makes f about this delivery of its message.
+// setMessage sets the fields of f that come from this delivery of its message.
 func (f *failure) setMessage(in *Incoming) {
 	f.Headers, f.Body = in.Headers, in.Body
 	f.NativeID, f.GroupKey, f.Properties = in.NativeID, in.GroupKey, in.Properties
@@ -100,8 +101,8 @@ func (f *failure) setMessage(in *Incoming) {
 	f.edited, f.edits = nil, false
 }
 
-// prepareRecovery undoes the failed work where users' code is about to run in
-// the same transaction: a custom policy, or HandleFailed.
+// prepareRecovery undoes the failed work if users' code is about to run in the same
+// transaction: a custom policy, or HandleFailed.
 func (r *runner) prepareRecovery(a *attempt, f *failure) {
 	if !r.isAtomic() || r.ep.rules.policy == nil && fallbackOf(a) == nil {
 		return
@@ -117,8 +118,8 @@ func (r *runner) prepareRecovery(a *attempt, f *failure) {
 	}
 }
 
-// carryOut does what was decided, and tells about it. Where it cannot be done the
-// message is kept for another try.
+// carryOut executes the decision and reports it. If that fails, the message is kept for
+// another try.
 func (r *runner) carryOut(w *worker, a *attempt, f *failure, d *decision) {
 	r.ep.log.logReasons(a.deciding(), f, d)
 	if d.action.Kind == ActionPutBack {
@@ -146,16 +147,17 @@ func (r *runner) carryOut(w *worker, a *attempt, f *failure, d *decision) {
 	r.conclude(a, f, d, takenOver, err)
 }
 
-// Whether a decision is carried out for the first time.
+// Whether a decision is executed for the first time.
 const (
 	firstTry   = true
 	anotherTry = false
 )
 
-// hasEnded reports whether an error of a settlement says that no other can be tried.
+// hasEnded reports whether a settlement's error means that no other settlement can be
+// tried.
 func hasEnded(err error) bool { return errors.Is(err, ErrLockLost) || errors.Is(err, ErrSettled) }
 
-// leaveEnded leaves a delivery alone whose settlement returned such an error.
+// leaveEnded ends the work on a delivery whose settlement returned such an error.
 func (r *runner) leaveEnded(a *attempt, err error) {
 	if !errors.Is(err, ErrSettled) {
 		r.abandonLost(a)
@@ -164,8 +166,8 @@ func (r *runner) leaveEnded(a *attempt, err error) {
 	r.release(a)
 	r.ep.log.endpoint.WarnContext(a.deciding(), "message was settled already, by a call of the transport that returned an error",
 		"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType)
-	// An adapter that settles what it was not asked to would have the message
-	// redelivered, and attempted, without a pause.
+	// If an adapter settles deliveries that it was not asked to settle, the message would be
+	// redelivered and attempted without a pause.
 	pause := time.NewTimer(movePauses.first)
 	defer pause.Stop()
 	select {
@@ -174,7 +176,8 @@ func (r *runner) leaveEnded(a *attempt, err error) {
 	}
 }
 
-// conclude follows a decision that was carried out, or a delivery that ended before.
+// conclude does the last steps after a decision was executed, or after the delivery ended
+// before that.
 func (r *runner) conclude(a *attempt, f *failure, d *decision, takenOver bool, err error) {
 	if errors.Is(err, ErrLockLost) {
 		r.leaveEnded(a, err)
@@ -196,8 +199,8 @@ func (r *runner) conclude(a *attempt, f *failure, d *decision, takenOver bool, e
 	}
 }
 
-// execute carries a decision out that is not an immediate retry. An error means that
-// the message was not settled.
+// execute executes a decision other than an immediate retry. An error means that the
+// message was not settled.
 func (r *runner) execute(a *attempt, f *failure, d *decision, first bool) (takenOver bool, err error) {
 	switch d.action.Kind {
 	case ActionDelayedRetry:
@@ -212,7 +215,7 @@ func (r *runner) execute(a *attempt, f *failure, d *decision, first bool) (taken
 		if err == nil || !refusedFor(err, f.MessageID, ErrTooLarge) && !refusedFor(err, f.MessageID, errors.ErrUnsupported) {
 			return false, err
 		}
-		// What is refused now always will be (R8).
+		// A message that is refused now would always be refused (R8).
 		d.fallBack(fmt.Sprintf("the transport refused it: %v", err))
 		r.ep.rules.direct(r.ep.rules.configFor(f.MessageType), *f, d)
 		f.reason = d.reason
@@ -225,8 +228,8 @@ func (r *runner) execute(a *attempt, f *failure, d *decision, first bool) (taken
 	}
 }
 
-// sendAgain sends the message to the endpoint's own queue with a delay, without
-// the decision trace where that makes it fit (R24).
+// sendAgain sends the message to the endpoint's own queue with a delay, without the
+// decision trace if only that makes it fit (R24).
 func (r *runner) sendAgain(a *attempt, f *failure, d *decision) error {
 	reason := ReasonDelayedRetry
 	switch {
@@ -280,15 +283,15 @@ func (r *runner) abandon(a *attempt, f *failure) {
 	r.settleLater(a.deciding(), held{a.delivery, a.hold}, "abandoned", err, func() error { return a.delivery.Abandon(r.settle, f.Err) }, a.end)
 }
 
-// replace sends out and consumes the message: as one where the mode can, in
-// this order otherwise. The failed handler's work is undone either way.
+// replace sends out and consumes the message: atomically if the mode can, otherwise in
+// this order. The failed handler's work is undone either way.
 func (r *runner) replace(a *attempt, out []Outgoing) error {
 	if r.lockLost(a) { // while policy or HandleFailed ran: another copy must not leave
 		return ErrLockLost
 	}
 	if r.isAtomic() {
 		err := r.ep.observedSend(a.settling(r), out, func(ctx context.Context) error {
-			if a.undone { // what HandleFailed or the policy did is kept
+			if a.undone { // the work of HandleFailed or the policy is kept
 				return a.delivery.CompleteWith(ctx, out)
 			}
 			return a.delivery.ReplaceWith(ctx, out)
@@ -307,7 +310,7 @@ func (r *runner) replace(a *attempt, out []Outgoing) error {
 	return nil
 }
 
-// announce tells recovery observers.
+// announce notifies recovery observers.
 func (r *runner) announce(a *attempt, f *failure, d *decision, takenOver bool) {
 	if len(r.ep.observers.recovery) == 0 {
 		return
@@ -329,7 +332,7 @@ func (r *runner) announce(a *attempt, f *failure, d *decision, takenOver bool) {
 	}
 }
 
-// refused reports a failure for which no handler was asked.
+// refused reports whether a failure came before any handler was called.
 func refused(err error) bool {
 	return errors.Is(err, ErrMalformed) || errors.Is(err, ErrDeliveryCountExceeded)
 }
