@@ -15,21 +15,21 @@ type attempt struct {
 	message  Message
 	delivery Delivery
 	hold     *hold
-	returned atomic.Bool     // the handlers have, or the policy or HandleFailed after them
-	settled  atomic.Bool     // the message has been dealt with: only Complete is left
+	returned atomic.Bool     // the handlers have returned, or the policy or HandleFailed after them
+	settled  atomic.Bool     // only Complete is left to do
 	undone   bool            // the failed handler's work has been undone (Reset)
 	tried    bool            // the handlers have succeeded, and their sends have failed
 	begun    atomic.Bool     // the native transaction, see TransactionBegun
-	observed context.Context // what observers made of the context, or nil
+	observed context.Context // the context that observers returned, or nil
 
-	// Why a part of the work could not be undone (Savepoint), so that none of it may be
-	// committed, or nil. Guarded by message.mu.
+	// The reason why a part of the work could not be undone (Savepoint), so that none of it
+	// may be committed, or nil. Guarded by message.mu.
 	halfUndone error
 }
 
-// settling returns the context for sends and settlements: it outlives the
-// handler's, but carries what observers put there, so that what is sent belongs
-// to the trace of what was handled.
+// settling returns the context for sends and settlements: it outlives the handler's
+// context, but has the values that observers added to it, so that sent messages belong to
+// the trace of the handled message.
 func (a *attempt) settling(r *runner) context.Context {
 	if a.observed == nil {
 		return r.settle
@@ -64,8 +64,7 @@ type decidingContext struct{ *attempt }
 
 func (c decidingContext) Value(key any) any { return c.observed.Value(key) }
 
-// attemptKey is how Shutdown finds that it was called by one whom it would wait
-// for.
+// attemptKey lets Shutdown detect that a handler called it, for which it would wait.
 type attemptKey struct{}
 
 // Value adds the message to the context.
@@ -79,7 +78,7 @@ func (a *attempt) Value(key any) any {
 	return a.Context.Value(key)
 }
 
-// handle takes one delivery from fetched to settled, or to the backlog.
+// handle handles one fetched delivery until it is settled or in the backlog.
 func (r *runner) handle(w *worker, item held) {
 	var idErr error
 	item.delivery, idErr = r.ep.withID(item.delivery)
@@ -184,8 +183,7 @@ func (r *runner) newAttempt(item held, began time.Time) *attempt {
 	return a
 }
 
-// isAtomic reports whether a message's sends and its settlement are one
-// transaction.
+// isAtomic reports whether a message's sends and settlement are one transaction.
 func (r *runner) isAtomic() bool { return r.ep.mode == TransactionSendsAtomicWithReceive }
 
 // holdsConnections reports whether each message takes a connection of the transport from its
@@ -194,17 +192,17 @@ func (ep *Endpoint) holdsConnections() bool {
 	return ep.mode == TransactionSendsAtomicWithReceive && !ep.caps.AtomicLeases
 }
 
-// TransactionBegun is called by an adapter with AtomicLeases when the native transaction of a
-// message begins, with the context that it was asked for with. The message then keeps its slot
-// until it is settled: an endpoint has no more transactions than slots. With any other
-// context it does nothing.
+// TransactionBegun is called by an adapter with AtomicLeases when the native transaction
+// of a message begins, with the context in which it was requested. The message then keeps
+// its slot until it is settled: an endpoint has no more transactions than slots. With any
+// other context it does nothing.
 func TransactionBegun(ctx context.Context) {
 	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
 		a.begun.Store(true)
 	}
 }
 
-// refusal says why a message is not given to any handler.
+// refusal returns the reason for not giving a message to any handler.
 func (r *runner) refusal(in *Incoming) error {
 	switch {
 	case in.Malformed != nil:
@@ -219,13 +217,13 @@ func (r *runner) refusal(in *Incoming) error {
 	return nil
 }
 
-// handlingOf returns how messages of a type are handled. A header may list several.
+// handlingOf returns the handling of a message type. A header may list several types.
 func (ep *Endpoint) handlingOf(messageType string) (h handling) {
 	h.messageType, h.handlers = ep.registry.lookup(messageType)
 	return h
 }
 
-// identify asks Config.MessageType for the type of the message.
+// identify calls Config.MessageType for the type of the message.
 func (ep *Endpoint) identify(a *attempt) (err error) {
 	name := ep.config.MessageType
 	if name == nil {
@@ -243,8 +241,8 @@ func (ep *Endpoint) identify(a *attempt) (err error) {
 	return nil
 }
 
-// invoke calls middleware and handlers, with observers around them, for no longer than
-// the handler timeout.
+// invoke calls middleware and handlers, with observers around them, within the handler
+// timeout.
 func (ep *Endpoint) invoke(a *attempt) error {
 	if !ep.rules.hasTimeouts() {
 		return ep.observedCall(a, a)
@@ -297,8 +295,8 @@ func call(chain HandlerFunc, ctx context.Context, m *Message) (err error) {
 	return chain(ctx, m)
 }
 
-// apart calls f in a goroutine of its own, which users' code may end
-// (runtime.Goexit) without ending the worker before the message is settled.
+// apart calls f in a separate goroutine, which users' code may end (runtime.Goexit)
+// without ending the worker before the message is settled.
 func apart(f func() error) error {
 	err, done := errGoexit, make(chan struct{})
 	go func() {
@@ -330,15 +328,15 @@ func readable(err error) (result error) {
 		}
 	}()
 	text = err.Error()
-	_ = errors.Is(err, errGoexit) // any target will do: it calls what each error in the tree has
+	_ = errors.Is(err, errGoexit) // with any target it calls the methods of each error in the tree
 	for _, e := range errorChain(err) {
 		_ = e.Error()
 	}
 	return err
 }
 
-// dispatch is the innermost handler: it runs those registered for the type, in
-// order, and notes which of them failed.
+// dispatch is the innermost handler: it runs the handlers registered for the type, in
+// order, and records the one that failed.
 func dispatch(ctx context.Context, m *Message) error {
 	handlers := m.choose()
 	if m.Type == anyType && isControl(m.Headers) {
@@ -371,8 +369,8 @@ func dispatch(ctx context.Context, m *Message) error {
 	return nil
 }
 
-// succeeded sends what the handlers collected and consumes the message. An
-// error means that nothing was settled: the attempt failed after all (R20).
+// succeeded sends the messages that the handlers collected and consumes the message. An
+// error means that it was not settled: the attempt failed after all (R20).
 func (r *runner) succeeded(w *worker, a *attempt) error {
 	out := a.message.end()
 	if r.lockLost(a) {
@@ -417,9 +415,8 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 	return nil
 }
 
-// complete consumes a message that has been dealt with. A failure is remembered
-// for the redelivery that follows it, and so is a call that has not returned
-// (R28).
+// complete consumes a handled message. A failure is remembered for the redelivery that
+// follows it, and so is a call that has not returned (R28).
 func (r *runner) complete(a *attempt) {
 	a.settled.Store(true)
 	if !r.ep.caps.ConfirmsSettlement {
@@ -434,7 +431,7 @@ func (r *runner) complete(a *attempt) {
 	r.settleLater(a.deciding(), held{a.delivery, a.hold}, "completed", err, func() error { return a.delivery.Complete(r.settle) }, a.end)
 }
 
-// settleAgain completes a message that was dealt with before.
+// settleAgain completes a message that was handled in an earlier delivery.
 func (r *runner) settleAgain(w *worker, item held) {
 	w.freeSlot()
 	err := item.delivery.Complete(r.settle)
@@ -445,7 +442,7 @@ func (r *runner) settleAgain(w *worker, item held) {
 	r.settleLater(r.values, item, "completed", err, func() error { return item.delivery.Complete(r.settle) }, nil)
 }
 
-// release ends the attempt's hold on the delivery, whatever became of it.
+// release ends the attempt's hold on the delivery, after any outcome.
 func (r *runner) release(a *attempt) {
 	r.renewer.forget(a.hold)
 	a.end()
@@ -461,7 +458,7 @@ func (a *attempt) end() {
 // giveBack releases a delivery that was not started.
 func (r *runner) giveBack(item held) { r.giveBackIn(r.values, item) }
 
-// giveBackIn releases a delivery that was not started, or could not be dealt with. ctx is
+// giveBackIn releases a delivery that was not started, or could not be settled. ctx is
 // for the log.
 func (r *runner) giveBackIn(ctx context.Context, item held) {
 	if item.hold != nil && item.hold.isLost() {
@@ -476,13 +473,13 @@ func (r *runner) giveBackIn(ctx context.Context, item held) {
 	r.settleLater(ctx, item, "released", err, func() error { return item.delivery.Release(r.settle) }, nil)
 }
 
-// settlementTries is after how many tries of a settlement that fails it is a critical
-// error: about half a minute.
+// settlementTries is the number of failed tries after which a settlement raises a
+// critical error: about half a minute.
 const settlementTries = 10
 
-// settleLater repeats a settlement that failed with err, for as long as the lock is
-// renewed: until it succeeds, the lock is lost or the endpoint stops. end may be nil, ctx is
-// for the log.
+// settleLater repeats a settlement that failed with err, while the lock is renewed, until
+// it succeeds, the lock is lost or the endpoint stops. end may be nil, ctx is for the
+// log.
 func (r *runner) settleLater(ctx context.Context, item held, what string, err error, settle func() error, end func()) {
 	in := item.delivery.Incoming()
 	ended := func(err error) bool {
@@ -531,7 +528,7 @@ func (r *runner) lockLost(a *attempt) bool {
 	return a.hold != nil && a.hold.isLost()
 }
 
-// abandonLost leaves a message alone whose lock is lost (R27).
+// abandonLost ends the work on a message whose lock is lost (R27).
 func (r *runner) abandonLost(a *attempt) {
 	r.ep.noteSurvived(a.delivery.Incoming())
 	r.release(a)

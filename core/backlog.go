@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// backlog keeps deliveries whose slot has been released although they are not
-// settled yet: a settlement failed, or a decision cannot be carried out. Each is
-// tried again after a growing pause, with its lock renewed, until it is settled,
-// its lock is lost or the endpoint stops. It costs the other messages nothing: the
-// receiver may hold as many deliveries more (pump.retain).
+// backlog keeps deliveries whose slot has been released although they are not settled
+// yet: a settlement failed, or a decision cannot be carried out. Each is tried again
+// after a growing pause, with its lock renewed, until it is settled, its lock is lost or
+// the endpoint stops. It takes no capacity from other messages: the receiver's limit
+// grows by the number of kept deliveries (pump.retain).
 //
 // Sends of the engine without a delivery, such as an acknowledgement that could not be
 // sent, are kept here too.
 type backlog struct {
 	retain func(n int)    // tells the pump how many more deliveries are kept
 	full   func(now bool) // called when the bound is reached, and when it no longer is
-	most   int            // deliveries; above it nothing new is fetched
+	most   int            // deliveries; above it no more are fetched
 
 	mu      sync.Mutex
 	entries map[*unfinished]struct{}
-	copies  map[string]*unfinished // those with a copy, by it
+	copies  map[string]*unfinished // entries with a copy, by that copy
 	kept    int                    // entries with a delivery
 	stopped bool
-	empty   chan struct{} // closed when stopped and nothing is left
+	empty   chan struct{} // closed when stopped and without entries
 
 	// The length of copies, so that the usual case takes no lock.
 	decided atomic.Int64
@@ -34,15 +34,15 @@ type backlog struct {
 // unfinished is one entry of a backlog. Its functions are called by one goroutine
 // at a time.
 type unfinished struct {
-	// try reports whether there is nothing left to do.
+	// try reports whether the entry is done.
 	try func() (done bool)
 	// giveUp is called instead of a further try when the endpoint stops.
 	giveUp func()
 	pause  pauses
 	// owed: there is no delivery to keep.
 	owed bool
-	// copy names the stored copy of the message (pendingKey) for which a decision is
-	// tried, or is empty.
+	// copy is the key of the message's stored copy (pendingKey) for which a decision is
+	// tried, or empty.
 	copy string
 	// early ends the first pause early when it ends, or is nil.
 	early context.Context
@@ -53,7 +53,7 @@ type unfinished struct {
 	superseded bool // the copy was delivered again
 }
 
-// pauses are the pauses between tries: doubling from the first to the last.
+// pauses are the pauses between tries: they double from the first to the last.
 type pauses struct {
 	first, last time.Duration
 }
@@ -84,8 +84,8 @@ func newBacklog(most int, retain func(n int), full func(now bool)) *backlog {
 	return &backlog{most: most, retain: retain, full: full, entries: map[*unfinished]struct{}{}, copies: map[string]*unfinished{}, empty: make(chan struct{})}
 }
 
-// add keeps an entry, of which one try has failed. If the endpoint has stopped, or if
-// too much is owed already, it calls giveUp instead.
+// add keeps an entry after its first failed try. If the endpoint has stopped, or if there
+// are too many entries without a delivery, it calls giveUp instead.
 func (b *backlog) add(u *unfinished) {
 	b.mu.Lock()
 	if b.stopped || u.owed && len(b.entries)-b.kept >= mostUnfinished {
@@ -120,7 +120,7 @@ func (b *backlog) wait(u *unfinished, tries int) {
 	u.timer = time.AfterFunc(u.pause.after(tries), func() { b.again(u, tries+1) })
 }
 
-// hasten makes the next try now, of an entry that waits for it.
+// hasten makes the next try of a waiting entry now.
 func (b *backlog) hasten(u *unfinished) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -153,9 +153,9 @@ func (b *backlog) again(u *unfinished, tries int) {
 	}
 }
 
-// supersede gives up the entry for a copy of a message that was delivered again: the
-// earlier delivery was lost, which not every transport tells before the settlement. A
-// further try of it would send the same message once more.
+// supersede gives up the entry for a copy of a message that was redelivered: the earlier
+// delivery was lost, which not every transport reports before the settlement. A further
+// try would send the same message once more.
 func (b *backlog) supersede(in *Incoming) {
 	if b.decided.Load() == 0 || !mayBeRemembered(in) {
 		return
@@ -210,8 +210,8 @@ func (b *backlog) remove(u *unfinished) {
 	}
 }
 
-// stop gives up all that is not being tried at the moment, and waits for the tries
-// in progress, but not longer than the timeout.
+// stop gives up all entries without a try in progress, and waits for the tries in
+// progress, but not longer than the timeout.
 func (b *backlog) stop(timeout time.Duration) bool {
 	b.mu.Lock()
 	b.stopped = true

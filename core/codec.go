@@ -14,11 +14,11 @@ type Codec interface {
 	// ContentType is the media type that it writes and reads, such as
 	// "application/json".
 	ContentType() string
-	// Encode returns a new body. A panic reaches the caller of Send, in a handler
-	// as a failure of the attempt.
+	// Encode returns a new body. A panic reaches the caller of Send; in a handler it fails
+	// the attempt.
 	Encode(v any) ([]byte, error)
-	// Decode reads body into the value that v points to. It must not keep or
-	// write body. A panic is an error like others: the body cannot be decoded.
+	// Decode reads body into the value that v points to. It must not keep or write body. A
+	// panic counts as an error: the body cannot be decoded.
 	Decode(body []byte, v any) error
 }
 
@@ -70,8 +70,8 @@ func mediaTypeOf(contentType string) string {
 	return strings.ToLower(strings.TrimSpace(mediaType))
 }
 
-// encode returns the body and content type to send. A []byte is sent as it is,
-// copied, because it is the caller's again as soon as the call returns.
+// encode returns the body and content type to send. A []byte is sent unchanged, as a
+// copy, because the caller may write to it after the call.
 func (c *codecs) encode(messageType string, v any) (body []byte, contentType string, err error) {
 	if raw, ok := v.([]byte); ok {
 		return slices.Clone(raw), rawContentType, nil

@@ -7,17 +7,17 @@ import (
 	"slices"
 )
 
-// This file is for middleware that keeps the messages which a handler sends until they
-// have left, an inbox for example: it stores those that Message.Outgoing returns, says so
-// with Commit, hands them to a later attempt with Resend, and forgets them when Commit tells
-// that they have left.
+// This file is for middleware that keeps a handler's messages until they have been sent,
+// an inbox for example: it stores the messages that Message.Outgoing returns, calls
+// Commit, passes them to a later attempt with Resend, and deletes them when Commit
+// reports that they have been sent.
 
 // Resend collects messages that an earlier attempt at this message had collected
-// (Outgoing) and that may not have left: with the ids, headers and bodies that they have,
-// and without SendMiddleware, which has run for them. Of SendOptions.DeliverAt they know
-// nothing: Delay and TimeToBeReceived count from now. An error, as for a message without an
-// ID or with neither or both of Queue and Topic, means that none of them was collected.
-// The message takes over the bodies.
+// (Outgoing) and that may not have been sent: with their ids, headers and bodies, and
+// without SendMiddleware, which has run for them. They do not keep SendOptions.DeliverAt:
+// Delay and TimeToBeReceived count from now. An error, as for a message without an ID or
+// with neither or both of Queue and Topic, means that none of them was collected. m takes
+// over the bodies.
 func (m *Message) Resend(out ...Outgoing) error {
 	fail := func(err error) error {
 		return fmt.Errorf("core: resend %d messages while handling message %s: %w", len(out), m.incoming.ID, err)
@@ -36,7 +36,8 @@ func (m *Message) Resend(out ...Outgoing) error {
 	return nil
 }
 
-// checkStored refuses what no Outgoing was, or what the transport can no longer do.
+// checkStored refuses a message that cannot have come from Outgoing, or that the
+// transport can no longer send.
 func (c *composer) checkStored(out *Outgoing) error {
 	switch {
 	case out.ID == "":
@@ -52,8 +53,8 @@ func (c *composer) checkStored(out *Outgoing) error {
 	return nil
 }
 
-// SetDuplicate says that the message was handled before, for middleware that does not run
-// the handlers again: observers are told so (HandleEnd.Duplicate, Success.Duplicate), unless
+// SetDuplicate marks the message as handled before, for middleware that does not run the
+// handlers again: observers see the mark (HandleEnd.Duplicate, Success.Duplicate), unless
 // handlers have run in this attempt.
 func (m *Message) SetDuplicate() {
 	outermost := m.outermost()
@@ -68,26 +69,28 @@ func (m *Message) isDuplicate() bool {
 	return m.duplicate && !m.chosen
 }
 
-// Commit says that messages which m has collected (Outgoing, or Resend) are committed:
-// middleware has stored them together with the work of their handler. They leave whatever
-// becomes of the attempt: also where a later handler fails, a Fallback answers, or the
-// message is discarded, moved or taken over. Where they cannot be sent, a message that is to
-// be discarded is kept until they can, and one that is taken over goes to the error queue, as
-// does one whose sends are refused for good. From there an operator returns it, and the
-// middleware can send them again. A message that is given back, for an immediate retry for
-// example, leaves them to the middleware, too; before a delayed retry they are tried once.
-// In all these cases they leave before the message is consumed, and not as one with that:
-// a crash between the two sends them once more.
+// Commit marks messages that m has collected (Outgoing, or Resend) as committed:
+// middleware has stored them together with the work of their handler. They are sent
+// regardless of the attempt's outcome: also if a later handler fails, a Fallback answers,
+// or the message is discarded, moved or taken over. If they cannot be sent, a message
+// that is to be discarded is kept until they can, and a message that is taken over goes
+// to the error queue, as does a message whose sends are refused permanently. An operator
+// can return it from there, and the middleware can send them again. If the message is
+// given back, for an immediate retry for example, the middleware has to send them, too;
+// before a delayed retry one try is made. In all these cases they are sent before the
+// message is consumed, not atomically with that: a crash between the two sends them once
+// more.
 //
-// sent, if it is not nil, is called when these messages, and all others that leave with them,
-// have been accepted by the transport, by the goroutine of the attempt, and before observers
-// are told of its success. It must be quick; several are called in the order of the calls of
-// Commit. It is not called where the process ends before. A panic is logged.
+// sent, if it is not nil, is called when the transport has accepted these messages and
+// all others that are sent with them, by the goroutine of the attempt, and before
+// observers are notified of its success. It must be quick; several are called in the
+// order of the calls of Commit. It is not called if the process ends before. A panic is
+// logged.
 //
-// Messages that were committed in the attempt before, by an earlier run (see Middleware), are
-// known by ID, queue and topic, and leave once. An error, as of Resend, means that nothing
-// was noted. After the handler, or the middleware, has returned it is ErrHandlingEnded. With
-// Invoke they leave also where it returns an error.
+// Messages that were committed in the attempt before, by an earlier run (see Middleware),
+// are recognised by ID, queue and topic, and sent once. An error, as of Resend, means
+// that nothing was committed. After the handler, or the middleware, has returned it is
+// ErrHandlingEnded. With Invoke committed messages are sent even if it returns an error.
 func (m *Message) Commit(out []Outgoing, sent func()) error {
 	fail := func(err error) error {
 		return fmt.Errorf("core: commit %d messages while handling message %s: %w", len(out), m.incoming.ID, err)
@@ -114,13 +117,13 @@ func (m *Message) Commit(out []Outgoing, sent func()) error {
 	return nil
 }
 
-// committed is the messages that leave whatever becomes of an attempt.
+// committed has the messages that are sent after any outcome of an attempt.
 type committed struct {
 	out  []Outgoing
-	sent []func() // called when they have left
+	sent []func() // called when they have been sent
 }
 
-// missing returns out with those of more that it does not have.
+// missing returns out with the messages of more that it lacks.
 func (*committed) missing(out, more []Outgoing) []Outgoing {
 	for i := range more {
 		same := func(o Outgoing) bool {
@@ -133,7 +136,7 @@ func (*committed) missing(out, more []Outgoing) []Outgoing {
 	return out
 }
 
-// with returns the messages that leave with a success that collected out.
+// with returns the messages to send with a success that collected out.
 func (c *committed) with(out []Outgoing) []Outgoing {
 	if c == nil {
 		return out
@@ -151,7 +154,7 @@ func (c *committed) tell(panicked func(any)) {
 	}
 }
 
-// bytes is how much memory the messages take. c may be nil.
+// bytes returns the memory that the messages take. c may be nil.
 func (c *committed) bytes() int {
 	size := 0
 	if c != nil {
@@ -162,14 +165,14 @@ func (c *committed) bytes() int {
 	return size
 }
 
-// committedOut returns the messages that are to leave, or nil.
+// committedOut returns the committed messages to send, or nil.
 func (m *Message) committedOut() *committed {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.committed
 }
 
-// sendCommitted sends the messages that leave although the attempt failed.
+// sendCommitted sends the committed messages after a failed attempt.
 func (r *runner) sendCommitted(a *attempt, d *decision) error {
 	c := d.committed
 	if c == nil {
@@ -208,7 +211,8 @@ func (r *runner) discard(a *attempt, f *failure, d *decision) error {
 	return r.moveOrStore(a, f, d)
 }
 
-// sendCommittedBeforeMove sends what can be sent: the moved message still stands for the rest.
+// sendCommittedBeforeMove sends as many of them as it can: the moved message still stands
+// for the others.
 func (r *runner) sendCommittedBeforeMove(a *attempt, f *failure, d *decision) {
 	err := r.sendCommitted(a, d)
 	if err == nil || hasEnded(err) {

@@ -9,28 +9,28 @@ import (
 	"time"
 )
 
-// SendOptions are what a send may say besides destination, type and body. The
-// zero value is a plain send.
+// SendOptions are the options of a send besides destination, type and body. The zero
+// value is a plain send.
 type SendOptions struct {
-	// Delay is how much later the message becomes available. The header
-	// NServiceBus.DeliverAt tells when.
+	// Delay makes the message available this much later. The header NServiceBus.DeliverAt
+	// has the time.
 	Delay time.Duration
 
-	// DeliverAt is the time at which the message becomes available, instead of
-	// Delay; a time in the past is at once. A message that a handler collected
-	// is due at this time too, however long the handler goes on.
+	// DeliverAt is the time at which the message becomes available, instead of Delay; a time
+	// in the past means at once. It is not affected by the duration of the handler that
+	// collected the message.
 	DeliverAt time.Time
 
-	// TimeToBeReceived is how long the message is worth delivering. The header
-	// NServiceBus.TimeToBeReceived says so. It governs this send alone: retries
-	// and the error queue keep the message for ever.
+	// TimeToBeReceived is the time after which the message expires. The header
+	// NServiceBus.TimeToBeReceived has it. It applies to this send only: the copies for
+	// retries and in the error queue never expire.
 	TimeToBeReceived time.Duration
 
-	// Headers are further headers. They may override standard ones, such as
-	// NServiceBus.TimeSent, but those that say what the call says in other words: the
-	// message id (ID), type (the argument), intent (the method), content type
-	// (ContentType), DeliverAt (Delay, DeliverAt) and TimeToBeReceived
-	// (TimeToBeReceived). Those are refused. SendMiddleware may replace a type.
+	// Headers are further headers. They may override standard headers such as
+	// NServiceBus.TimeSent. Headers that other parts of the call determine are refused: the
+	// message id (ID), type (the argument), intent (the method), content type (ContentType),
+	// DeliverAt (Delay, DeliverAt) and TimeToBeReceived (TimeToBeReceived). SendMiddleware
+	// may replace a type.
 	Headers map[string]string
 
 	// ID is the message id. The default is a new one or, inside a handler, one
@@ -38,9 +38,9 @@ type SendOptions struct {
 	// (Defer), the same at every attempt.
 	ID string
 
-	// CorrelationID and ConversationID override what flows from the message
-	// being handled. A message that leaves the conversation of the message being
-	// handled names it in the header NServiceBus.PreviousConversationId.
+	// CorrelationID and ConversationID override the values from the message being handled. A
+	// message that leaves the conversation of the message being handled names it in the
+	// header NServiceBus.PreviousConversationId.
 	CorrelationID  string
 	ConversationID string
 
@@ -48,22 +48,21 @@ type SendOptions struct {
 	// one, with the id of the message itself.
 	NewConversation bool
 
-	// ReplyTo is the queue for replies. The default is the endpoint's own, which
-	// all of its instances receive from.
+	// ReplyTo is the queue for replies. The default is the endpoint's own queue, from which
+	// all its instances receive.
 	ReplyTo string
 
-	// ReplyToInstance has replies come to this instance, through its instance
-	// queue (Config.InstanceQueue).
+	// ReplyToInstance directs replies to this instance, through its instance queue
+	// (Config.InstanceQueue).
 	ReplyToInstance bool
 
-	// ContentType describes a []byte body. The default is
-	// "application/octet-stream". Any other body has its codec's, and nothing
-	// else can be said here.
+	// ContentType describes a []byte body. The default is "application/octet-stream". Any
+	// other body has the content type of its codec, and another one is refused.
 	ContentType string
 
-	// GroupKey names the messages among which order matters, and Properties are
-	// for the broker. Every transport carries them, to retries and error queues
-	// too; its documentation says what use it has for them.
+	// GroupKey groups the messages whose order matters, and Properties are for the broker.
+	// Every transport carries them, to retries and error queues too; its documentation says
+	// how it uses them.
 	GroupKey   string
 	Properties map[string]string
 }
@@ -75,8 +74,8 @@ const (
 	IntentReply   = "Reply"
 )
 
-// composer makes an application's sends into transport messages: encoding,
-// standard headers, checks. It is immutable.
+// composer turns an application's sends into transport messages: encoding, standard
+// headers, checks. It is immutable.
 type composer struct {
 	endpoint string
 	machine  string
@@ -91,21 +90,21 @@ type composer struct {
 	through         SendFunc                           // Config.SendMiddleware, or nil
 }
 
-// origin is what a message inherits from the one being handled; the zero value
-// is a message that begins a conversation.
+// origin has the values that a message inherits from the message being handled; the zero
+// value is for a message that begins a conversation.
 type origin struct {
 	id             string
 	conversationID string
 	correlationID  string
 
-	// sagaID and sagaType name the saga of NServiceBus that sent the message being handled, or
-	// are empty. A reply without them reaches no saga that does not find itself by the body.
+	// sagaID and sagaType name the saga of NServiceBus that sent the message being handled,
+	// or are empty. Without them a reply only reaches a saga that is found by the reply's
+	// body.
 	sagaID, sagaType string
 }
 
-// compose returns the message for a destination: a queue, or the topic of the
-// message type where the intent is to publish. id is used where the options
-// have none.
+// compose returns the message for a destination: a queue, or the topic of the message
+// type if the intent is to publish. id is used if the options have none.
 func (c *composer) compose(intent, queue, messageType string, body any, opts []SendOptions, from origin, id func() string) (Outgoing, error) {
 	var o SendOptions
 	switch len(opts) {
@@ -211,12 +210,13 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 	}
 	out.Headers = Headers{pairs: override(pairs, o.Headers)}
 	if c.through != nil {
-		return out, nil // handOver checks what the middleware makes of it
+		return out, nil // handOver checks it after the middleware
 	}
 	return out, c.checkSize(&out)
 }
 
-// determined are the headers that follow from the call, and how the call says it.
+// determined are the headers that the call determines, and the part of the call that
+// does.
 var determined = []struct{ key, instead string }{
 	{HeaderMessageID, "use SendOptions.ID"},
 	{HeaderMessageTypes, "pass the message type to the call, or replace it in SendMiddleware"},
@@ -226,7 +226,7 @@ var determined = []struct{ key, instead string }{
 	{HeaderTimeToBeReceived, "use SendOptions.TimeToBeReceived"},
 }
 
-// checkHeaders refuses headers that could say something else than the call does.
+// checkHeaders refuses headers that could contradict the call.
 func checkHeaders(headers map[string]string) error {
 	if len(headers) == 0 {
 		return nil
@@ -239,7 +239,7 @@ func checkHeaders(headers map[string]string) error {
 	return nil
 }
 
-// setDue makes the delay of a message from its due time.
+// setDue computes the delay of a message from its due time.
 func (c *composer) setDue(out *Outgoing, o SendOptions, now time.Time) error {
 	switch {
 	case o.Delay != 0:
@@ -252,9 +252,9 @@ func (c *composer) setDue(out *Outgoing, o SendOptions, now time.Time) error {
 	return nil
 }
 
-// override adds headers in the order of their keys; one that is there already
-// keeps its place and gets the new value. It writes to pairs, which no Headers
-// has yet, and so needs none of the care that Headers.Set takes.
+// override adds headers in the order of their keys; an existing header keeps its place
+// and gets the new value. It writes to pairs, which no Headers shares yet, and so need
+// not copy them as Headers.Set does.
 func override(pairs []header, by map[string]string) []header {
 	standard := pairs
 next:
@@ -271,7 +271,7 @@ next:
 	return pairs
 }
 
-// checkRequest refuses what is wrong or what the transport cannot do, before
+// checkRequest refuses invalid values and missing abilities of the transport, before
 // anything is encoded.
 func (c *composer) checkRequest(out *Outgoing) error {
 	switch {
@@ -308,7 +308,7 @@ func (c *composer) checkRequest(out *Outgoing) error {
 	return nil
 }
 
-// checkTopic refuses a topic that the transport cannot have.
+// checkTopic refuses a topic name that the transport does not accept.
 func (c *composer) checkTopic(topic string) error {
 	if c.topic == nil {
 		return nil
@@ -316,7 +316,7 @@ func (c *composer) checkTopic(topic string) error {
 	return c.topic(topic)
 }
 
-// checkSize keeps room for failure headers: what could not be moved to the
+// checkSize reserves room for failure headers: a message that could not be moved to the
 // error queue with them is not sent in the first place (R24).
 func (c *composer) checkSize(out *Outgoing) error {
 	if c.caps.MaxMessageBytes == 0 {

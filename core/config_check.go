@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// problems collects what is wrong, so that it can be reported together.
+// problems collects errors, so that they can be reported together.
 type problems struct{ list []error }
 
 func (p *problems) add(format string, args ...any) {
@@ -26,14 +26,14 @@ func (p *problems) addErr(err error) {
 	}
 }
 
-// notNegative checks a number or duration whose 0 is the default.
+// notNegative checks a number or duration for which 0 is the default.
 func notNegative[T int | time.Duration](p *problems, field string, value T) {
 	if value < 0 {
 		p.add("%s is %v; it cannot be negative (0 is the default)", field, value)
 	}
 }
 
-// notNegativeOrOff checks one that may be Off.
+// notNegativeOrOff checks a number or duration that may be Off.
 func notNegativeOrOff[T int | time.Duration](p *problems, field string, value T) {
 	if value < 0 && value != Off {
 		p.add("%s is %v; it cannot be negative (0 is the default, core.Off is none)", field, value)
@@ -57,14 +57,14 @@ func offAsZero[T int | float64 | time.Duration](value T) T {
 	return value
 }
 
-// resolved is a Config with its defaults filled in and its promises checked
-// against a transport. A setting that is Off is 0 in it.
+// resolved is a Config with its defaults filled in and its settings checked against a
+// transport. A setting that is Off is 0 in it.
 type resolved struct {
 	given         Config // as New got it
 	config        Config
 	mode          TransactionMode
 	rules         rules
-	maxDeliveries int // 0 = without limit
+	maxDeliveries int // 0 = no limit
 	isolation     isolationRules
 	codecs        *codecs
 	observers     *observers
@@ -74,12 +74,12 @@ type resolved struct {
 	groupQueues   []string // addresses of queues that keep groups in order
 	unordered     []string // reasons why groups are not always in order
 	auditAddress  string   // "" without audit
-	// reduced says which defaults the transport cannot do (R10).
+	// reduced lists the defaults that the transport cannot provide (R10).
 	reduced []string
 }
 
-// resolve checks everything in c but the names of queues, and returns all that
-// is wrong with it.
+// resolve checks everything in c but the names of queues, and returns all errors
+// together.
 func resolve(c Config, caps Capabilities) (*resolved, error) {
 	var p problems
 	c.Recoverability.MessageTypes = maps.Clone(c.Recoverability.MessageTypes) // the caller may go on writing it
@@ -165,8 +165,7 @@ func (r *resolved) checkSendOnly(p *problems) {
 	r.mode = TransactionDefault
 }
 
-// checkTransport refuses what the transport itself, not its capabilities, must
-// be able to do.
+// checkTransport refuses settings for which the transport lacks an optional interface.
 func (r *resolved) checkTransport(p *problems, t Transport) {
 	if _, ok := t.(Provisioner); !ok && r.config.Provision == ProvisionAlways {
 		p.add("Provision is Always, but the transport cannot create queues (it is no core.Provisioner); create them yourself and remove it: %w", errors.ErrUnsupported)
@@ -180,8 +179,8 @@ func (r *resolved) checkPurger(p *problems, t Transport) {
 	}
 }
 
-// resolveQueues checks the names of the endpoint and its queues and notes what
-// the endpoint needs.
+// resolveQueues checks the names of the endpoint and its queues and collects the queues
+// that the endpoint needs.
 func (r *resolved) resolveQueues(p *problems, name string, t Transport) {
 	if r.config.SendOnly {
 		return
@@ -269,8 +268,8 @@ func (r *resolved) resolveQueues(p *problems, name string, t Transport) {
 	}
 }
 
-// warnings are what a user should know at start-up. handled are the message
-// types that have handlers; anyType stands for default ones.
+// warnings logs the warnings for the user at start-up. handled are the message types that
+// have handlers; anyType stands for default ones.
 func (r *resolved) warnings(log *slog.Logger, caps Capabilities, handled []string) {
 	for _, text := range r.reduced {
 		log.Warn("default retries are off", "reason", text)

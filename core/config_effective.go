@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// Config returns the configuration in force: the one that New got, with the
-// defaults filled in that hold on this transport. New accepts it again, with the
-// same effect, and json.Marshal writes it down but for the fields that hold
-// code.
+// Config returns the configuration in force: the one that New got, with the defaults for
+// this transport filled in. New accepts it again, with the same effect, and json.Marshal
+// writes it without the fields that hold code.
 //
-// A message type in Recoverability.MessageTypes has the whole of a level of
-// retries that it changes, not only the fields by which it differs.
+// A message type in Recoverability.MessageTypes has all fields of a level of retries that
+// it changes, not only those that differ.
 func (ep *Endpoint) Config() Config { return ep.resolved.effective() }
 
 func (r *resolved) effective() Config {

@@ -29,7 +29,8 @@ type ConfigFile struct {
 	endpoints map[string]json.RawMessage
 }
 
-// UnmarshalJSON reads the text. Unlike that of Config it keeps nothing of an earlier one.
+// UnmarshalJSON reads the text. Unlike that of Config, it keeps no values of an earlier
+// text.
 func (f *ConfigFile) UnmarshalJSON(data []byte) error {
 	var read ConfigFile
 	if err := read.decode(data); err != nil {
@@ -74,10 +75,10 @@ func (f *ConfigFile) decode(data []byte) error {
 // Names returns the endpoints' names in alphabetical order.
 func (f *ConfigFile) Names() []string { return slices.Sorted(maps.Keys(f.endpoints)) }
 
-// Config returns the configuration of an endpoint: base, which has what is code, changed by
-// the file's defaults and then by what it says of the endpoint. An endpoint that the file
-// does not name is an error. base is not changed, nor by an append to a slice of the result:
-// several endpoints may have one base.
+// Config returns the configuration of an endpoint: base, which has the fields that hold
+// code, changed by the file's defaults and then by its entry for the endpoint. An
+// endpoint that the file does not name is an error. base is not changed, not even by an
+// append to a slice of the result: several endpoints may share one base.
 func (f *ConfigFile) Config(endpoint string, base Config) (Config, error) {
 	if _, ok := f.endpoints[endpoint]; !ok {
 		if len(f.endpoints) == 0 {

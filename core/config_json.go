@@ -22,8 +22,8 @@ import (
 // may change some settings of a first. A level of retries is switched off by
 // "off": true, and on again by retries or delays.
 //
-// A 0 is obeyed where it means none (a limit, a timeout, jitter), and refused
-// with the way out where Config has another default for it, as for retries.
+// A 0 is obeyed if it means none (a limit, a timeout, jitter). It is refused, with the
+// way to fix it, if Config has another default for it, as for retries.
 func (c *Config) UnmarshalJSON(data []byte) error { return decodeConfig(data, c) }
 
 // UnmarshalJSON reads the part of a configuration, as Config does.
@@ -104,9 +104,9 @@ func (f *LogFormat) UnmarshalText(text []byte) error {
 	return fmt.Errorf("unknown log format %q; use NServiceBus or Constant", text)
 }
 
-// zeros says of the fields whose 0, or "", is not their default in JSON as it
-// is in Go what becomes of one that the JSON has: "" is Off, another text says
-// why it is refused and what to write instead.
+// zeros has the fields whose 0, or "", stands for a default in Go but not in JSON. The
+// value "" turns a 0 in the JSON into Off; another text says why it is refused and what
+// to write instead.
 var zeros = map[string]string{
 	"Config.Concurrency":                 `write 1 or more, or leave the key out for the default`,
 	"Config.HandlerTimeout":              "",
@@ -153,9 +153,9 @@ func decodeConfig(data []byte, target any) error {
 
 var durationType = reflect.TypeFor[time.Duration]()
 
-// decodeValue reads one JSON value into v. encoding/json does the scalars; it
-// is not used for the whole because it reads durations as numbers and does not
-// say where an error is.
+// decodeValue reads one JSON value into v. encoding/json reads the scalars; it is not
+// used for the whole text because it reads durations as numbers and does not say where an
+// error is.
 func decodeValue(data []byte, v reflect.Value, path string) error {
 	object := v.Kind() == reflect.Struct || v.Kind() == reflect.Map
 	if !object && bytes.Equal(bytes.TrimSpace(data), []byte("null")) {
@@ -210,8 +210,8 @@ func decodeStruct(data []byte, v reflect.Value, path string) error {
 	return err
 }
 
-// decodeLevel reads what can be Off, and puts it over what was there: a level
-// that the JSON switches off keeps nothing, for example.
+// decodeLevel reads settings that can be Off, and puts them over the earlier ones: a
+// level that the JSON switches off keeps nothing, for example.
 func decodeLevel[T layer[T]](data []byte, level *T, path string) error {
 	var own T
 	keys, err := decodeFields(data, reflect.ValueOf(&own).Elem(), path)
@@ -251,7 +251,7 @@ func decodeFields(data []byte, v reflect.Value, path string) (keys []string, err
 			return nil
 		}
 		switch instead, listed := zeros[v.Type().Name()+"."+v.Type().Field(i).Name]; {
-		case !listed: // 0 is what it says
+		case !listed: // 0 is taken literally
 		case instead != "":
 			return fmt.Errorf("%s is %s; %s", at, value, instead)
 		case field.CanInt():
@@ -264,7 +264,7 @@ func decodeFields(data []byte, v reflect.Value, path string) (keys []string, err
 	return keys, err
 }
 
-// jsonFields returns the indexes and keys of the fields that JSON has.
+// jsonFields returns the indexes and keys of the fields that JSON can set.
 func jsonFields(t reflect.Type) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		for i := range t.NumField() {
@@ -276,7 +276,7 @@ func jsonFields(t reflect.Type) iter.Seq2[int, string] {
 	}
 }
 
-// decodeMap changes the entries that the JSON mentions, in a map of its own.
+// decodeMap changes the entries that the JSON mentions, in a copy of the map.
 func decodeMap(data []byte, v reflect.Value, path string) error {
 	m := reflect.MakeMap(v.Type())
 	for entries := v.MapRange(); entries.Next(); {
@@ -315,8 +315,8 @@ func decodeSlice(data []byte, v reflect.Value, path string) error {
 	return nil
 }
 
-// decodeObject calls set for each key in the order of the text, and refuses a
-// key that comes twice.
+// decodeObject calls set for each key in the order of the text, and refuses a duplicate
+// key.
 func decodeObject(data []byte, path string, set func(key string, value json.RawMessage) error) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if token, err := d.Token(); err != nil || token != json.Delim('{') {
@@ -372,7 +372,7 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// abbreviated quotes JSON in an error without flooding it.
+// abbreviated shortens JSON for an error.
 func abbreviated(data []byte) string {
 	const limit = 40
 	if len(data) > limit {

@@ -13,9 +13,9 @@ import (
 	"unicode/utf8"
 )
 
-// MarshalJSON writes what UnmarshalJSON reads: the fields that are set, but for
-// those that hold code. A value that no JSON can hold, such as a negative
-// timeout, is an error.
+// MarshalJSON writes the text that UnmarshalJSON reads: the fields that are set, without
+// those that hold code. A value that no JSON can hold, such as a negative timeout, is an
+// error.
 func (c Config) MarshalJSON() ([]byte, error) { return encodeConfig(c) }
 
 // MarshalJSON writes the part of a configuration, as Config does.
@@ -97,8 +97,7 @@ func encodeStruct(b *bytes.Buffer, v reflect.Value, path string) error {
 	return nil
 }
 
-// mentioned reports whether JSON has a field: one that is set, and not by code
-// alone.
+// mentioned reports whether the JSON has the field: it is set, and holds more than code.
 func mentioned(v reflect.Value) bool {
 	if v.Kind() != reflect.Struct {
 		return !v.IsZero()
@@ -115,7 +114,7 @@ func isOff(v reflect.Value) bool {
 	return v.CanInt() && v.Int() == Off || v.CanFloat() && v.Float() == Off
 }
 
-// takesOff reports whether Off means something in a field.
+// takesOff reports whether a field accepts Off.
 func takesOff(t reflect.Type, field int) bool {
 	instead, listed := zeros[t.Name()+"."+t.Field(field).Name]
 	return listed && instead == ""

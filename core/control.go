@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// This file is about messages that no handler is asked for because they name no type:
+// This file handles messages that no handler is called for because they name no type:
 // control messages, which are consumed, and all others, which fail.
 
-// isControl reports whether a message is one of NServiceBus's control messages, which say
-// all that they have to say in their headers: an acknowledgement, a subscription.
+// isControl reports whether a message is one of NServiceBus's control messages, which
+// consist of headers only: an acknowledgement, a subscription.
 func isControl(h Headers) bool { return strings.EqualFold(h.Get(HeaderControlMessage), "True") }
 
-// skippedControl logs that a control message is consumed without a handler. Of a
-// subscription it warns: the sender waits for events that never come.
+// skippedControl logs that a control message is consumed without a handler. For a
+// subscription it logs a warning: the sender waits for events that never come.
 func (env *environment) skippedControl(ctx context.Context, m *Message) {
 	switch intent := m.Headers.Get(HeaderMessageIntent); intent {
 	case intentSubscribe, intentUnsubscribe:

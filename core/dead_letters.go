@@ -5,9 +5,11 @@ import (
 	"fmt"
 )
 
-// This file is about the queues beside the error queue: where a failed message goes, and the reason that it carries.
+// This file is about the queues besides the error queue: the queue that a failed message
+// goes to, and the reason in its header.
 
-// DeadLetters says which failed messages go to a dead-letter queue instead of the error queue (R62).
+// DeadLetters selects the failed messages that go to a dead-letter queue instead of the
+// error queue (R62).
 type DeadLetters int
 
 // The messages that are dead-lettered.
@@ -16,8 +18,8 @@ const (
 	DeadLettersNone DeadLetters = iota
 	// DeadLettersRejected: messages that a handler rejected (Reject).
 	DeadLettersRejected
-	// DeadLettersAll: every message that would go to the error queue. Messages that MoveTo or a Policy moves to a queue
-	// that they name go there.
+	// DeadLettersAll: every message that would go to the error queue. Messages that MoveTo
+	// or a Policy moves to a named queue go to that queue.
 	DeadLettersAll
 )
 
@@ -51,8 +53,8 @@ func (d *DeadLetters) UnmarshalText(text []byte) error {
 	return fmt.Errorf("unknown messages to dead-letter %q; use None, Rejected or All", text)
 }
 
-// FailureReason says in one word why a message is in a dead-letter or invalid queue: the reason of Delivery.DeadLetter, and
-// the header HeaderFailureReason.
+// FailureReason is one word for why a message is in a dead-letter or invalid queue: the
+// reason of Delivery.DeadLetter, and the header HeaderFailureReason.
 type FailureReason string
 
 // The reasons.
@@ -68,18 +70,19 @@ const (
 	FailureNoHandler        FailureReason = "NoHandler"        // no handler is registered for its type
 )
 
-// DeadLetter is how a message becomes a dead letter.
+// DeadLetter has the reason and headers with which a message is dead-lettered.
 type DeadLetter struct {
 	// Reason is one word, and Description a text of at most 4 KiB.
 	Reason      FailureReason
 	Description string
 
-	// Headers are all headers of the dead letter: those of the message and those of its failure. A broker that adds to a message, and
-	// takes nothing away, keeps the headers that are not among them. Without any, the message keeps its own.
+	// Headers are all headers of the dead letter: those of the message and those of its
+	// failure. A broker that can only add headers to a message keeps the headers that are
+	// not among them. If Headers is empty, the message keeps its own.
 	Headers Headers
 }
 
-// reason returns why a message is given up.
+// reason returns the reason why a message is given up.
 func (r *rules) reason(config RecoverabilityConfig, f failure, d *decision) (reason FailureReason) {
 	defer func() {
 		if recover() != nil { // a method of the error panicked
@@ -109,7 +112,8 @@ func (r *rules) reason(config RecoverabilityConfig, f failure, d *decision) (rea
 	}
 }
 
-// direct chooses the queue of a message for which neither a verdict nor a policy has named one (R62, R63).
+// direct chooses the queue of a message if neither a verdict nor a policy has named one
+// (R62, R63).
 func (r *rules) direct(config RecoverabilityConfig, f failure, d *decision) {
 	reason := r.reason(config, f, d)
 	d.action.Queue, d.deadLetter = config.Failed.ErrorQueue, false

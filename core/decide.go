@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// decision is what will be done with a failed message. It is made once, by
-// decide, from values alone; carrying it out is another matter.
+// decision is the next step for a failed message. It is made once, by decide, from values
+// alone; execute carries it out.
 type decision struct {
 	action     Action
 	deferral   bool // a DelayedRetry that is a handler's Defer
-	uncounted  bool // a deferral of a message that no handler was asked about (Refuse)
+	uncounted  bool // a deferral without a call of a handler (Refuse)
 	newCopy    bool // a DelayedRetry that begins the count of deliveries anew
 	deadLetter bool // a MoveToError that goes to the broker's own queue
 	named      bool // a MoveToError to a queue that the handler named
@@ -30,21 +30,21 @@ type decision struct {
 	// wraps, or nil.
 	err error
 
-	// fallback says which action had been asked for and why it cannot be
-	// fulfilled (R8), or is "".
+	// fallback names the requested action and the reason why it cannot be fulfilled (R8), or
+	// is "".
 	fallback string
-	// policyErr is what was wrong with the policy (R12), or nil.
+	// policyErr is the error of the policy (R12), or nil.
 	policyErr error
 
-	// extra is what HandleFailed sent, to leave with the move (R51).
+	// extra has the messages that HandleFailed sent; they are sent with the move (R51).
 	extra []Outgoing
-	// committed leaves before the message is consumed (Message.Commit); nil: there is none,
-	// or it has left.
+	// committed is sent before the message is consumed (Message.Commit); nil: there is none,
+	// or it has been sent.
 	committed *committed
 }
 
-// rules is what decisions depend on besides the failure: the configuration in
-// force and what the transport can honour.
+// rules has the inputs of a decision besides the failure: the configuration in force and
+// the abilities of the transport.
 type rules struct {
 	config  RecoverabilityConfig
 	perType map[string]RecoverabilityConfig
@@ -56,8 +56,7 @@ type rules struct {
 	invalidWithoutHandler bool     // a message without a handler is invalid
 	customErrorQueues     []string // that verdicts and policies name
 
-	// maxDeliveries bounds the deliveries of one copy of a message; 0 is
-	// without limit.
+	// maxDeliveries limits the deliveries of one copy of a message; 0 means no limit.
 	maxDeliveries int
 	// ownAddress is that of the endpoint's queue, and instanceAddress that of its
 	// instance queue, or "".
@@ -66,7 +65,7 @@ type rules struct {
 	address func(queue string) (string, error)
 }
 
-// configFor returns what is in force for a message type.
+// configFor returns the settings in force for a message type.
 func (r *rules) configFor(messageType string) RecoverabilityConfig {
 	if c, ok := r.perType[messageType]; ok {
 		return c
@@ -92,8 +91,7 @@ func (c *RecoverabilityConfig) failedQueues() []string {
 // hasTimeouts reports whether an attempt can have a handler timeout.
 func (r *rules) hasTimeouts() bool { return r.config.handlerTimeout > 0 || len(r.perType) > 0 }
 
-// handlerTimeout returns how long an attempt of a message type may take; 0 is
-// without limit.
+// handlerTimeout returns the timeout of an attempt of a message type; 0 means no limit.
 func (r *rules) handlerTimeout(messageType string) time.Duration {
 	if len(r.perType) == 0 {
 		return r.config.handlerTimeout
@@ -101,7 +99,7 @@ func (r *rules) handlerTimeout(messageType string) time.Duration {
 	return r.configFor(messageType).handlerTimeout
 }
 
-// failure is an ErrorContext with what only verdicts need to know.
+// failure is an ErrorContext with fields that only verdicts need.
 type failure struct {
 	ErrorContext
 	deferrals     int
@@ -116,8 +114,8 @@ type failure struct {
 	edits  bool
 }
 
-// decide turns a failure into a decision. It has no effects but those of a
-// custom policy.
+// decide turns a failure into a decision. It has no side effects except those of a custom
+// policy.
 func (r *rules) decide(ctx context.Context, f failure) decision {
 	config := r.configFor(f.MessageType)
 	d := r.choose(ctx, config, f)
@@ -138,7 +136,7 @@ func (d *decision) fallBack(reason string) {
 	d.deferral, d.uncounted, d.newCopy, d.named = false, false, false, false
 }
 
-// choose asks verdicts and policy, and answers for users' code that panics: a
+// choose decides by the verdict or the policy, and handles panics of users' code: of a
 // policy, UnrecoverableFunc, or a method of the error itself.
 func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failure) (d decision) {
 	defer func() {
@@ -207,16 +205,16 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 	return d
 }
 
-// perhapsUnseen reports whether a message that was delivered too often may not have been
-// given to a handler each time, if ever: the broker also counts deliveries that were lost
-// with their connection or process, or given back at a shutdown, before a handler began.
-// It gets a new copy, once (R34).
+// perhapsUnseen reports whether a message that was delivered too often may have reached a
+// handler less often, or never: the broker also counts deliveries that were lost with
+// their connection or process, or given back at a shutdown, before a handler began. It
+// gets a new copy, once (R34).
 func (r *rules) perhapsUnseen(f failure) bool {
 	return r.caps.CountsReleases && r.mode != TransactionNone && !f.inPlace &&
 		errors.Is(f.Err, ErrDeliveryCountExceeded) && f.Headers.Get(HeaderDeliveries) == ""
 }
 
-// newCopyDelay lets messages apart that were delivered together, as far as the transport
+// newCopyDelay separates messages that were delivered together, as far as the transport
 // can: one of them may have ended the process each time.
 func (r *rules) newCopyDelay(messageID string) time.Duration {
 	if !r.caps.DelayedDelivery {
@@ -229,7 +227,7 @@ func (r *rules) newCopyDelay(messageID string) time.Duration {
 	return delay
 }
 
-// possibleDelay shortens a delay to the longest that there can be.
+// possibleDelay shortens a delay to the longest possible one.
 func (r *rules) possibleDelay(delay time.Duration, f failure) time.Duration {
 	longest := r.caps.MaxDelay
 	if f.inPlace {
@@ -246,8 +244,8 @@ const (
 	newCopySpread = 4 // times as long, at most, is added
 )
 
-// askPolicy calls the policy with copies of what it could change, and answers
-// for one that decides nothing.
+// askPolicy calls the policy with copies of the values that it could change, and decides
+// for a policy that returns no action.
 func (r *rules) askPolicy(ctx context.Context, config RecoverabilityConfig, f ErrorContext) (Action, error) {
 	if r.policy == nil {
 		return DefaultPolicy(ctx, config, f), nil
@@ -265,7 +263,7 @@ func (r *rules) askPolicy(ctx context.Context, config RecoverabilityConfig, f Er
 	return MoveToError(""), fmt.Errorf("recoverability policy returned %v, which is no action", action)
 }
 
-// cannot says why an action cannot be fulfilled (R8), or "".
+// cannot returns the reason why an action cannot be fulfilled (R8), or "".
 func (r *rules) cannot(a Action, f failure) string {
 	switch a.Kind {
 	case ActionPutBack:

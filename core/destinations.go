@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// destinations knows which of the endpoint's queues cannot be reached. While one
-// cannot, a single message at a time is a probe, and all others are stored without
-// waiting for their own failure.
+// destinations records the queues that the endpoint cannot reach. For such a queue a
+// single message at a time is a probe, and all others are stored without a try.
 type destinations struct {
 	away    atomic.Int64 // the length of outages, so that the usual case takes no lock
 	mu      sync.Mutex
@@ -24,16 +23,16 @@ type outage struct {
 	next   time.Time // of the next probe
 }
 
-// A stored message is tried again after 1, 2, 4, ... 30 s and then every 30 s or, where
-// more are stored, at such a rate that they leave the queue to the others: about a
-// hundred a second in all.
+// A stored message is tried again after 1, 2, 4, ... 30 s and then every 30 s. If many
+// are stored, the pauses are longer, so that the queue stays free for other messages:
+// about a hundred tries a second in total.
 const (
 	storedPause      = time.Second
 	storedRate       = 100 // a second
 	longestStoredFor = 5 * time.Minute
 )
 
-// mostStored bounds how many stored messages are counted in Health.
+// mostStored limits the stored messages that Health counts.
 const mostStored = 30_000
 
 // probePauses are between the probes of one destination.
@@ -43,8 +42,8 @@ func newDestinations() *destinations {
 	return &destinations{outages: map[string]*outage{}, stored: map[string]time.Time{}}
 }
 
-// blocked returns why a queue is not to be tried now, or nil. The caller to whom it
-// returns nil during an outage is the probe.
+// blocked returns the reason why a queue is not to be tried now, or nil. A caller that
+// gets nil during an outage is the probe.
 func (d *destinations) blocked(queue string) error {
 	if d.away.Load() == 0 {
 		return nil
@@ -63,14 +62,15 @@ func (d *destinations) blocked(queue string) error {
 	return nil
 }
 
-// blockedError is why a queue is not tried: another message's try has just failed.
+// blockedError is the reason why a queue is not tried: another message's try has just
+// failed.
 type blockedError struct{ err error }
 
 func (e *blockedError) Error() string { return e.err.Error() }
 func (e *blockedError) Unwrap() error { return e.err }
 
-// failed notes that a queue could not be reached, and reports whether this is news:
-// the beginning of an outage or a probe, not one more of several that failed together.
+// failed records that a queue could not be reached, and reports whether this is new: the
+// beginning of an outage or a probe, not one of several tries that failed together.
 func (d *destinations) failed(queue string, err error, began time.Time) (news bool, since time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -115,8 +115,8 @@ func (d *destinations) retry() {
 	}
 }
 
-// oldest returns since when a queue cannot be reached, or the zero time. An outage that
-// no message has probed for long may have ended: another instance has the messages.
+// oldest returns the beginning of the longest outage of a queue, or the zero time. An
+// outage without a recent probe may have ended: another instance then has the messages.
 func (d *destinations) oldest() time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -132,7 +132,7 @@ func (d *destinations) oldest() time.Time {
 	return oldest
 }
 
-// pause is how long a message is stored after the given number of tries.
+// pause returns the time for which a message is stored after the given number of tries.
 func (d *destinations) pause(tries int) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -153,7 +153,7 @@ func (d *destinations) noteStored(id string, due time.Time) {
 	}
 }
 
-// noteDelivered ends that.
+// noteDelivered removes a message from the count.
 func (d *destinations) noteDelivered(id string) {
 	d.mu.Lock()
 	delete(d.stored, id)
@@ -166,7 +166,7 @@ func (d *destinations) forgetOverdue() {
 	maps.DeleteFunc(d.stored, func(_ string, due time.Time) bool { return now.Sub(due) > longestStoredFor })
 }
 
-// storedMessages returns how many stored messages this process knows of.
+// storedMessages returns the number of stored messages that this process knows of.
 func (d *destinations) storedMessages() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

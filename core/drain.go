@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Shutdown ends Run in two steps: no new message is started, and running
-// handlers may finish until ctx ends; then their contexts are cancelled. It returns nil
-// when all handlers have ended and their messages are settled, which is before the
-// observers have been told of all and Run returns. When ctx ends before that, it returns
-// ctx's error at once: Run returns at most 10 s later. Without a Run in progress it does
-// nothing. A ctx that cannot end leaves it to DrainTimeout to cancel them.
+// Shutdown ends Run in two steps: no new message is started, and running handlers may
+// finish until ctx ends; then their contexts are cancelled. It returns nil when all
+// handlers have ended and their messages are settled, which is before the observers have
+// got all events and before Run returns. When ctx ends before that, it returns ctx's
+// error at once: Run returns at most 10 s later. Without a Run in progress it does
+// nothing. If ctx cannot end, DrainTimeout cancels the handlers' contexts.
 //
 // Called with the context of a handler of this endpoint it does not wait, since
 // it would wait for the handler: it returns nil, and Run ends after it. Observers,
@@ -97,7 +97,7 @@ func (r *runner) drain() error {
 	return err
 }
 
-// waitDrained reports whether all handlers returned in the time that they have.
+// waitDrained reports whether all handlers returned in time.
 func (r *runner) waitDrained(idle <-chan struct{}) bool {
 	timeout := time.NewTimer(r.ep.config.DrainTimeout)
 	defer timeout.Stop()
@@ -118,8 +118,8 @@ func (r *runner) waitDrained(idle <-chan struct{}) bool {
 	}
 }
 
-// unfinished names the messages whose handlers, or whose settlements, have not
-// returned.
+// unfinished returns an error with the messages whose handlers, or whose settlements,
+// have not returned.
 func (r *runner) unfinished() error {
 	var handlers, settlements []string
 	for _, a := range r.pump.attempts() {
@@ -145,9 +145,10 @@ func (r *runner) unfinished() error {
 	return errors.Join(errs...)
 }
 
-// closeReceiver closes the receiver, and waits for it as long as least, or as most if that
-// is longer: a request in progress may bring messages for as long as the broker was told to
-// wait, and these are to be given back. A Shutdown whose context has ended waits for least.
+// closeReceiver closes the receiver, and waits for it for least, or for most if that is
+// longer: a request in progress may return messages until the end of its wait at the
+// broker, and these have to be given back. A Shutdown whose context has ended waits for
+// least.
 func (r *runner) closeReceiver(least, most time.Duration) {
 	ctx, cancel := context.WithTimeout(r.values, max(least, most))
 	defer cancel()

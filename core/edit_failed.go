@@ -13,18 +13,18 @@ import (
 // This file is about Recoverability.EditFailed: the application's changes to the copy of a
 // failed message that goes to an error queue.
 
-// editedCopy is what EditFailed made of a failed message.
+// editedCopy is a failed message as EditFailed changed it.
 type editedCopy struct {
-	headers Headers // all, whatever the limits
+	headers Headers // all, regardless of limits
 	body    []byte
-	// yielding are the keys of the headers that are left out first where the copy is too
-	// large: the stack trace, and those that EditFailed added or made longer. The largest
-	// is the first.
+	// yielding are the keys of the headers that are left out first if the copy is too large:
+	// the stack trace, and those that EditFailed added or made longer. The largest is the
+	// first.
 	yielding []string
 }
 
-// edit asks EditFailed, once for a delivery. The error is an *undecidedError: the message
-// is not to be moved.
+// edit calls EditFailed, once for a delivery. Its error is an *undecidedError: the
+// message is not to be moved.
 func (r *runner) edit(a *attempt, f *failure, d *decision) error {
 	hook := r.ep.config.Recoverability.EditFailed
 	if hook == nil || f.edits {
@@ -59,11 +59,11 @@ func (r *runner) edit(a *attempt, f *failure, d *decision) error {
 	return nil
 }
 
-// identity is the headers that a message needs to be sent back.
+// identity has the headers that are needed to send a message back.
 var identity = []string{HeaderMessageID, HeaderFailedQ}
 
-// newEditedCopy returns what EditFailed made of the standard headers and the body, and the
-// headers in it that were restored.
+// newEditedCopy returns the copy with EditFailed's changes of the standard headers and
+// the body, and the headers that were restored.
 func newEditedCopy(standard Headers, message *FailedCopy) (e *editedCopy, restored []string) {
 	h := legible(message.Headers)
 	for _, key := range identity {
@@ -85,7 +85,7 @@ func newEditedCopy(standard Headers, message *FailedCopy) (e *editedCopy, restor
 	return e, restored
 }
 
-// complete returns all headers, for the message as it is to be sent now.
+// complete returns all headers for sending the message now.
 func (e *editedCopy) complete(f *failure) Headers {
 	h := e.headers
 	f.writeID(&h)
@@ -96,7 +96,7 @@ func (e *editedCopy) complete(f *failure) Headers {
 }
 
 // fit returns as much of the copy as is within the limits (R24). A body that is too large
-// gives way to the original one.
+// is replaced by the original one.
 func (e *editedCopy) fit(f *failure, caps Capabilities) (Headers, []byte) {
 	if len(e.body) > len(f.Body) && !fits(copyForErrorMinimal(f), e.body, caps) {
 		return e.fitWith(f, f.Body, caps), f.Body
@@ -104,8 +104,8 @@ func (e *editedCopy) fit(f *failure, caps Capabilities) (Headers, []byte) {
 	return e.fitWith(f, e.body, caps), e.body
 }
 
-// fitWith returns as many headers as are within the limits beside a body. Where there is
-// no room for any (copyForError), those that yield are left out alone.
+// fitWith returns as many headers as are within the limits beside a body. If there is no
+// room for any (copyForError), only the yielding headers are left out.
 func (e *editedCopy) fitWith(f *failure, body []byte, caps Capabilities) Headers {
 	h := e.complete(f)
 	var unyielding Headers
@@ -132,8 +132,8 @@ func (e *editedCopy) isDropped(f *failure, sent []byte) bool {
 	return e != nil && len(e.body) > len(f.Body) && len(sent) == len(f.Body)
 }
 
-// senderHeaders returns the headers that the message was received with, without those that
-// EditFailed dropped or made longer, and as it changed the others.
+// senderHeaders returns the headers of the received message with EditFailed's changes,
+// but without headers that it dropped or made longer.
 func (f *failure) senderHeaders() Headers {
 	if f.edited == nil {
 		return f.Headers

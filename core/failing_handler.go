@@ -14,7 +14,7 @@ type failingHandler struct {
 	name          string
 	began, failed time.Time
 
-	fallback error // the failure that a Fallback answered for instead, or nil
+	fallback error // the failure that a Fallback handled instead, or nil
 }
 
 // functionName returns the name of a function with its package, "shop/billing.charge" or
@@ -26,8 +26,8 @@ func functionName(f any) string {
 	return "unknown function"
 }
 
-// distinctName adds a number to the name of a handler whose function, such as one that
-// another function returned, is among the handlers of the same type already.
+// distinctName adds a number to the name of a handler if the same type already has a
+// handler with this name, such as a function that another function returned.
 func distinctName(names []string, name string) string {
 	distinct := name
 	for n := 2; slices.Contains(names, distinct); n++ {
@@ -36,7 +36,7 @@ func distinctName(names []string, name string) string {
 	return distinct
 }
 
-// noteFailing notes which handler of m failed.
+// noteFailing records the handler of m that failed.
 func (m *Message) noteFailing(h *failingHandler) {
 	m = m.outermost()
 	m.mu.Lock()
@@ -44,8 +44,8 @@ func (m *Message) noteFailing(h *failingHandler) {
 	m.mu.Unlock()
 }
 
-// failingIn returns which handler failed in the last run, or the zero value: then no handler
-// ran, or the attempt failed outside of them.
+// failingIn returns the handler that failed in the last run, or the zero value: then no
+// handler ran, or the attempt failed outside of them.
 func (m *Message) failingIn() failingHandler {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -12,10 +12,9 @@ var (
 	// the message; put it in Recoverability.Unrecoverable to change that.
 	ErrNoHandler = errors.New("no handler for the message type")
 
-	// ErrNoType: the message names no type (no header
-	// NServiceBus.EnclosedMessageTypes, or a blank one), Config.MessageType and
-	// middleware gave it none, and there is no default handler. It is
-	// unrecoverable (R6): no instance can know what to do with it.
+	// ErrNoType: the message names no type (no header NServiceBus.EnclosedMessageTypes, or a
+	// blank one), Config.MessageType and middleware gave it none, and there is no default
+	// handler. It is unrecoverable (R6): no instance can choose a handler for it.
 	ErrNoType = errors.New("the message names no type")
 
 	// ErrUndecodable matches a body that its codec could not decode.
@@ -26,8 +25,8 @@ var (
 	// It is unrecoverable (R6).
 	ErrMalformed = errors.New("message cannot be parsed")
 
-	// ErrDeliveryCountExceeded: the message was delivered more often than
-	// MaxDeliveries, as one does that kills its process (R34).
+	// ErrDeliveryCountExceeded: the message was delivered more often than MaxDeliveries, for
+	// example because it kills its process (R34).
 	ErrDeliveryCountExceeded = errors.New("delivered more often than MaxDeliveries")
 
 	// ErrRequeueLimitExceeded matches the failure of a message that its handler
@@ -35,16 +34,16 @@ var (
 	ErrRequeueLimitExceeded = errors.New("deferred more often than RequeueLimit")
 
 	// ErrCircuitOpen matches the error with which middleware refuses a message because a
-	// circuit breaker is open: no handler was asked.
+	// circuit breaker is open: no handler was called.
 	ErrCircuitOpen = errors.New("the circuit is open")
 
 	// ErrSendRefused matches the failure of an attempt whose sends the transport refused for
-	// a reason that does not pass by itself: the queue does not exist, the message is too
-	// large, the transport cannot do it. It is unrecoverable (R6): another run of the
-	// handler would repeat its effects and fail again.
+	// a permanent reason: the queue does not exist, the message is too large, the transport
+	// lacks the ability. It is unrecoverable (R6): another run of the handler would repeat
+	// its effects and fail again.
 	ErrSendRefused = errors.New("a message that the handler sent was refused")
 
-	// ErrNoReplyAddress: Reply to a message that names no address for replies.
+	// ErrNoReplyAddress: Reply was called for a message without a reply address.
 	ErrNoReplyAddress = errors.New("message has no reply address; its sender must have a queue or set SendOptions.ReplyTo")
 
 	// ErrHandlingEnded: a method of a Message was called after its handling had
@@ -52,7 +51,7 @@ var (
 	ErrHandlingEnded = errors.New("handling of the message has ended; send before the handler returns, or with Endpoint.Send")
 )
 
-// Errors that end Run, and causes of a handler's cancelled context.
+// Errors of Run, and causes of a handler's cancelled context.
 var (
 	// ErrShutdown is the cause with which handlers' contexts are cancelled when
 	// the drain took too long.
@@ -66,15 +65,15 @@ var (
 	// Config.HandlerTimeout ended, and matches the failure of such an attempt.
 	ErrHandlerTimeout = errors.New("handler timeout")
 
-	// ErrUnacceptableMessageLimit: as many messages failed for good as
-	// UnacceptableMessageLimit allows (R50). Run returns it, and may be called again; it is
-	// a critical error where the endpoint is parked.
+	// ErrUnacceptableMessageLimit: UnacceptableMessageLimit messages failed permanently
+	// (R50). Run returns it, and may be called again; if the endpoint is parked it is a
+	// critical error.
 	ErrUnacceptableMessageLimit = errors.New("unacceptable message limit reached")
 )
 
 // PanicError is the failure of a handler that panicked (R26).
 type PanicError struct {
-	Value any    // what panic was called with
+	Value any    // the argument of panic
 	Stack []byte // of the goroutine, from the code that panicked on, without frames of this package below it
 }
 
@@ -139,7 +138,7 @@ func (e *DecodeError) Is(target error) bool { return target == ErrUndecodable }
 // often than RequeueLimit allows.
 type RequeueLimitError struct {
 	Limit int   // the RequeueLimit in force
-	Err   error // what the handler returned
+	Err   error // the handler's error
 }
 
 // Error implements error.
@@ -147,7 +146,7 @@ func (e *RequeueLimitError) Error() string {
 	return fmt.Sprintf("%v (%d): %v", ErrRequeueLimitExceeded, e.Limit, e.Err)
 }
 
-// Unwrap returns what the handler returned.
+// Unwrap returns the handler's error.
 func (e *RequeueLimitError) Unwrap() error { return e.Err }
 
 // Is reports that a *RequeueLimitError matches ErrRequeueLimitExceeded.

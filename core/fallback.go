@@ -8,79 +8,80 @@ import (
 	"slices"
 )
 
-// Fallback answers for handlers that failed: with a cheaper result, an apology, or a message
-// to somebody who helps. Middleware makes it a middleware, for an endpoint
+// Fallback handles messages whose handlers failed: with a cheaper result, an apology, or
+// a message to an operator. Its method Middleware makes it a middleware, for an endpoint
 // (Config.Middleware), for some message types (MessageTypes), or for one handler
-// (HandleOptions.Middleware). Where several stand around a handler the innermost that takes
-// the failure answers. The same holds for Invoke.
+// (HandleOptions.Middleware). If several surround a handler, the innermost that accepts
+// the failure runs. Fallbacks also run in Invoke.
 //
 // It runs after the failed work was undone: the messages that the handlers collected are
-// dropped, and in SendsAtomicWithReceive the transport's transaction returns to a savepoint,
-// so that New refuses a fallback where the transport has none (Capabilities.Savepoints). New
-// also refuses one inside of an inbox, whose transaction cannot be undone in part.
-// What it sends leaves instead. It runs before HandleFailed, which runs only if the fallback
-// fails.
+// dropped, and in SendsAtomicWithReceive the transport's transaction returns to a
+// savepoint, so that New refuses a fallback on a transport without savepoints
+// (Capabilities.Savepoints). New also refuses one inside of an inbox, whose transaction
+// cannot be undone in part. The messages of the fallback are sent instead. It runs
+// before HandleFailed, which runs only if the fallback fails.
 type Fallback struct {
-	// On says which failures it takes. It must be chosen.
+	// On selects the failures that the fallback accepts. It must be set.
 	On FallbackOn
 
-	// MessageTypes are those for which it is; nil is all.
+	// MessageTypes are the types that the fallback is for; nil means all.
 	MessageTypes []string
 
 	// EachAttempt lets it run at the first failure, instead of a retry. Without it the
 	// endpoint's retries come first, and it runs in the last attempt: the one after which
 	// the message would go to the error queue. With Invoke, and in transaction mode None,
-	// that is the only one. An open circuit is answered at once in any case. With a
-	// Recoverability.Policy, which cannot be asked beforehand, New refuses a Fallback
-	// that is to wait for the last attempt.
+	// that is the only one. For an open circuit it always runs at once. With a
+	// Recoverability.Policy, whose decision cannot be known beforehand, New refuses a
+	// Fallback that is to wait for the last attempt.
 	EachAttempt bool
 
-	// Name tells it from others in logs.
+	// Name identifies the fallback in logs.
 	Name string
 
-	// Handle answers. cause is the failure. It has the message of the middleware: what it
-	// sends leaves if the attempt succeeds. nil means that the message is handled; observers
-	// are told so (Success.Fallback). An error, or a panic, is the failure of the attempt
-	// together with cause: a *FallbackError. A verdict decides what happens to the message.
-	// It is called by each goroutine that handles messages.
+	// Handle handles the message after the failure cause. m is the message of the
+	// middleware: messages that Handle sends through it are sent if the attempt succeeds.
+	// nil means that the message is handled; observers see it (Success.Fallback). An error,
+	// or a panic, fails the attempt together with cause: a *FallbackError. A verdict decides
+	// about the message. Handle must be safe for concurrent use.
 	Handle func(ctx context.Context, m *Message, cause error) error
 }
 
-// FallbackOn chooses failures. At least one of its fields must be set.
+// FallbackOn selects failures. At least one of its fields must be set.
 //
-// Some failures reach no fallback unless they are asked for by name: panics, bodies that
-// cannot be decoded and messages without a handler, and verdicts, with which a handler has
-// decided. After the end of the context (a shutdown, a lost lock, HandlerTimeout) no fallback
-// runs at all. Where several independent handlers failed (HandlersError), each of the failures
-// must be one that is chosen.
+// Some failures reach a fallback only if they are selected explicitly: panics, bodies
+// that cannot be decoded, messages without a handler, and verdicts, which are a handler's
+// decision. After the end of the context (a shutdown, a lost lock, HandlerTimeout) no
+// fallback runs at all. If several independent handlers failed (HandlersError), each of
+// their failures must be selected.
 type FallbackOn struct {
-	// Any takes every other failure.
+	// Any selects every other failure.
 	Any bool
 
-	// OpenCircuit takes ErrCircuitOpen, also as a verdict (Refuse). New refuses a fallback
-	// that is listed after the circuit breaker, within which it would never see one.
+	// OpenCircuit selects ErrCircuitOpen, also as a verdict (Refuse). New refuses a fallback
+	// that is listed after the circuit breaker, because it would never see this error there.
 	OpenCircuit bool
 
-	// Errors takes the failures that match one of these (errors.Is). ErrUndecodable,
-	// ErrNoHandler and ErrCircuitOpen among them name what Any leaves out.
+	// Errors selects the failures that match one of these (errors.Is). ErrUndecodable,
+	// ErrNoHandler and ErrCircuitOpen, which Any leaves out, can be listed.
 	Errors []error
 
-	// Func takes the failures for which it returns true.
+	// Func selects the failures for which it returns true.
 	Func func(err error) bool
 
-	// Panics takes panics of handlers and inner middleware: errors of the type *PanicError.
+	// Panics selects panics of handlers and inner middleware: errors of the type
+	// *PanicError.
 	Panics bool
 
-	// Verdicts takes the errors of Defer, Reject and the others.
+	// Verdicts selects the errors of Defer, Reject and the other verdicts.
 	Verdicts bool
 }
 
-// FallbackError is the failure of a fallback. It wraps both errors, but of the cause no
-// verdict, which was taken: the failure of the fallback counts, as that of any handler. Where
-// the fallback's error is a verdict that decides alone.
+// FallbackError is the failure of a fallback. It wraps both errors, but not a verdict of
+// the cause, which the fallback has replaced: the failure of the fallback counts, as that
+// of any handler. If the fallback's error is a verdict, that alone decides.
 type FallbackError struct {
 	Err   error // the fallback's
-	Cause error // the failure that it was to answer for
+	Cause error // the failure that it was to handle
 }
 
 // Error implements error.
@@ -99,8 +100,8 @@ func (e *FallbackError) Unwrap() []error {
 	return []error{e.Err, e.Cause}
 }
 
-// Middleware returns the fallback as a middleware. What is wrong with it is the error of New,
-// or of the handler's registration.
+// Middleware returns the fallback as a middleware. If it is invalid, New or the handler's
+// registration returns the error.
 func (f Fallback) Middleware() Middleware {
 	f.On.Errors, f.MessageTypes = slices.Clone(f.On.Errors), slices.Clone(f.MessageTypes)
 	return func(next HandlerFunc) HandlerFunc {
@@ -122,7 +123,7 @@ func (f Fallback) Middleware() Middleware {
 	}
 }
 
-// check says what is wrong, or why it cannot work on an endpoint.
+// check returns an error if the fallback is invalid, or cannot work on the endpoint.
 func (f *Fallback) check(start *StartUp) error {
 	on := &f.On
 	waits := on.Any || len(on.Errors) > 0 || on.Func != nil || on.Panics || on.Verdicts // unless EachAttempt
@@ -146,7 +147,7 @@ func (f *Fallback) check(start *StartUp) error {
 	return nil
 }
 
-// around runs the handlers, and the fallback where it takes their failure.
+// around runs the handlers, and the fallback if it accepts their failure.
 func (f *Fallback) around(ctx context.Context, m *Message, next HandlerFunc) error {
 	var savepoint *Savepoint
 	if m.transaction() != nil {
@@ -175,8 +176,8 @@ func (f *Fallback) around(ctx context.Context, m *Message, next HandlerFunc) err
 	return nil
 }
 
-// outermostVerdict lets the verdict of a fallback decide that was made with a cause which is
-// one too, as RetryAfter(cause, delay) after Refuse.
+// outermostVerdict lets the fallback's verdict decide if it wraps a cause that is a
+// verdict too, as RetryAfter(cause, delay) after Refuse.
 func outermostVerdict(err error) error {
 	v, ok := errors.AsType[*Verdict](err)
 	if !ok || !IsVerdict(v.Err) {
@@ -187,19 +188,19 @@ func outermostVerdict(err error) error {
 	return &outermost
 }
 
-// formerVerdict is an error whose verdict does not count any more.
+// formerVerdict is an error whose verdict no longer counts.
 type formerVerdict struct{ err error }
 
 func (e *formerVerdict) Error() string        { return e.err.Error() }
 func (e *formerVerdict) Is(target error) bool { return errors.Is(e.err, target) }
 
-// As finds what the error wraps beside the verdict.
+// As finds the errors that are wrapped beside the verdict.
 func (e *formerVerdict) As(target any) bool {
 	_, asksForVerdict := target.(**Verdict)
 	return !asksForVerdict && errors.As(e.err, target)
 }
 
-// run calls next, and makes an error of a panic that it is to take.
+// run calls next, and turns a panic into an error if the fallback accepts panics.
 func (f *Fallback) run(ctx context.Context, m *Message, next HandlerFunc) error {
 	if f.On.Panics {
 		return call(next, ctx, m)
@@ -207,8 +208,9 @@ func (f *Fallback) run(ctx context.Context, m *Message, next HandlerFunc) error 
 	return next(ctx, m)
 }
 
-// takes reports whether the fallback answers for a failure now. Of several independent handlers it
-// must take each failure: the message would be handled, and the others forgotten.
+// takes reports whether the fallback handles a failure now. If several independent handlers
+// failed, it must take each failure: otherwise the message would count as handled, and the
+// other failures would be lost.
 func (f *Fallback) takes(ctx context.Context, m *Message, cause error) bool {
 	failures := []HandlerFailure{{Err: cause}}
 	if several, ok := errors.AsType[*HandlersError](cause); ok {
@@ -227,7 +229,7 @@ func (f *Fallback) takes(ctx context.Context, m *Message, cause error) bool {
 	return !waits || f.EachAttempt || m.isLastAttempt(ctx, cause)
 }
 
-// selects reports whether a failure is one of those chosen, but for the open circuit.
+// selects reports whether a failure is selected, except by OpenCircuit.
 func (on *FallbackOn) selects(cause error) bool {
 	named := slices.ContainsFunc(on.Errors, func(target error) bool { return errors.Is(cause, target) })
 	special := func(target error) bool { return errors.Is(cause, target) && !slices.Contains(on.Errors, target) }
@@ -250,8 +252,8 @@ func (m *Message) isLastAttempt(ctx context.Context, err error) bool {
 	return a == nil || a.delivery == nil || m.env.isLast(ctx, a, err)
 }
 
-// isLastAttempt decides as it will be decided. There is no Policy, which would be asked twice:
-// New refuses the two together.
+// isLastAttempt makes the decision in advance. There is no Policy, which would be called
+// twice: New refuses it together with such a fallback.
 func (ep *Endpoint) isLastAttempt(ctx context.Context, a *attempt, err error) bool {
 	kind := ep.rules.decide(ctx, *ep.describe(a, err)).action.Kind
 	return kind == ActionMoveToError || kind == ActionDiscard

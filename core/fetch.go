@@ -8,45 +8,46 @@ import (
 	"time"
 )
 
-// This file is the pump's judgement of what to fetch and what to hold, and the
-// buffer between the two. All but receive is called with the pump's mu held.
+// This file decides how many deliveries the pump fetches and prefetches, and has the
+// buffer of prefetched deliveries. All functions but receive are called with the pump's
+// mu held.
 
-// A fetch and a settlement cost about the same for one message and for a hundred.
-// So fast handlers have many held ahead, whatever the number of slots: what they
-// get through in quickWindow. With slow handlers little or nothing is held ahead:
-// other instances could have it.
+// A fetch and a settlement cost about the same for one message and for a hundred. So the
+// pump prefetches many for fast handlers, regardless of the number of slots: as many as
+// they handle in quickWindow. For slow handlers it prefetches few or none: other
+// instances could handle them.
 const (
-	// aheadWindow is how long an unstarted delivery may be expected to wait.
+	// aheadWindow is the longest expected wait of an unstarted delivery.
 	aheadWindow = 500 * time.Millisecond
-	// quickWindow is how long it may be where more are held than there are slots.
+	// quickWindow is the same limit if more deliveries are prefetched than there are slots.
 	quickWindow = 20 * time.Millisecond
-	// manyAhead is the most that are held ahead of fewer slots than that, and
-	// manyAheadCounted where the broker counts a return as an attempt: what waits for
-	// handlers that turn slow stays where it is.
+	// manyAhead is the most deliveries that are prefetched if there are fewer slots than
+	// that, and manyAheadCounted the most if the broker counts a return as an attempt: those
+	// cannot be given back if handlers become slow.
 	manyAhead        = 1024
 	manyAheadCounted = 256
-	// stallWindow is how long all slots may hang before unstarted deliveries are
+	// stallWindow is the time for which all slots may hang before unstarted deliveries are
 	// given back to other instances.
 	stallWindow = time.Second
-	// hangWindow is for how long nothing may be started before they are given back where
-	// the broker counts that as an attempt: longer than handlers wait for a service that
-	// is away.
+	// hangWindow is the time without a start after which unstarted deliveries are given back
+	// if the broker counts that as an attempt: longer than handlers wait for a service that
+	// is unavailable.
 	hangWindow = 2 * time.Minute
 )
 
-// extraFetchWait is how long a Receive beside another one may wait: an idle queue
-// is watched by one.
+// extraFetchWait limits the wait of a Receive beside another one: one Receive is enough
+// for an idle queue.
 const extraFetchWait = time.Second
 
-// landing is where a Receive puts what it brings.
+// landing is the buffer that a Receive fills.
 type landing struct {
 	arrivals []Delivery
 	arrived  []held
 	suspects []held
 }
 
-// landing returns one that is not in use. There are few, however many workers
-// there are: most of the time one of them fetches.
+// landing returns an unused one. There are few, regardless of the number of workers: most
+// of the time one of them fetches.
 func (p *pump) landing() *landing {
 	last := len(p.landings) - 1
 	if last < 0 {
@@ -105,7 +106,7 @@ func (w *worker) receive(want int) {
 	p.checkReceive(ctx, n, err)
 }
 
-// checkReceive tells an interrupted Receive from one that failed for good.
+// checkReceive distinguishes an interrupted Receive from one with a permanent error.
 func (p *pump) checkReceive(ctx context.Context, n int, err error) {
 	if err == nil && n == 0 {
 		err = errors.New("the adapter's Receive returned neither a delivery nor an error (C3)")
@@ -125,7 +126,7 @@ func (p *pump) checkReceive(ctx context.Context, n int, err error) {
 	p.onError(err)
 }
 
-// want is how many deliveries a worker is to fetch now.
+// want returns how many deliveries a worker is to fetch now.
 func (p *pump) want() int {
 	room := p.limit - p.running - p.buffered() - p.asked
 	switch {
@@ -155,8 +156,8 @@ func (p *pump) want() int {
 	return max(room, 0)
 }
 
-// worthFetching is how many deliveries there is room for before the buffer is
-// filled up: half of the slots or of what may be held ahead of them.
+// worthFetching returns the room that must be free before the buffer is filled up: half
+// of the slots or of the deliveries that may be prefetched.
 func (p *pump) worthFetching() int {
 	most := p.limit
 	if !p.slowed {
@@ -165,7 +166,7 @@ func (p *pump) worthFetching() int {
 	return (most + 1) / 2
 }
 
-// measure learns how long deliveries take in their slots.
+// measure updates the average time of deliveries in their slots.
 func (p *pump) measure(took time.Duration) {
 	if p.measured == 0 {
 		p.average = took
@@ -178,8 +179,9 @@ func (p *pump) measure(took time.Duration) {
 	}
 }
 
-// worthTelling reports whether the receiver is told what may be held now: of large
-// changes alone, of the most, and of the end of holding more than there are slots.
+// worthTelling reports whether the receiver is told its new limit: only after large
+// changes, at the maximum, and when no more deliveries than slots may be prefetched any
+// longer.
 func (p *pump) worthTelling(room int) bool {
 	switch {
 	case room == p.mayBeAhead:
@@ -191,11 +193,10 @@ func (p *pump) worthTelling(room int) bool {
 	}
 }
 
-// aheadRoom is how many deliveries to hold beyond so many free slots: as many as
-// there are slots, more where handlers are fast, fewer where they are slow, none
-// while that is unknown or where one message at a time is attempted. One fast
-// handler proves nothing of the next: there are no more beyond the slots' number
-// than were measured.
+// aheadRoom returns how many deliveries to prefetch beyond the free slots of a limit: as
+// many as there are slots, more if handlers are fast, fewer if they are slow, none while
+// that is unknown or if one message at a time is attempted. One fast handler says nothing
+// about the next: beyond the number of slots, no more are prefetched than were measured.
 func (p *pump) aheadRoom(limit int) int {
 	switch {
 	case !p.ahead || p.measured == 0 || p.slowed || p.stalled:
@@ -206,7 +207,7 @@ func (p *pump) aheadRoom(limit int) int {
 	return min(max(limit, min(p.done(limit, quickWindow), p.mostAhead(), p.measured)), p.prefetched.room())
 }
 
-// mostAhead is the most deliveries to hold beyond fewer slots than that.
+// mostAhead returns the most deliveries to prefetch beyond a smaller number of slots.
 func (p *pump) mostAhead() int {
 	if p.counts {
 		return manyAheadCounted
@@ -214,12 +215,12 @@ func (p *pump) mostAhead() int {
 	return manyAhead
 }
 
-// done is how many deliveries so many slots get through in a time.
+// done returns how many deliveries limit slots handle in a window.
 func (p *pump) done(limit int, window time.Duration) int {
 	return int(min(time.Duration(limit)*window/max(p.average, 1), math.MaxInt32))
 }
 
-// excess is how many unstarted deliveries are too many.
+// excess returns the number of unstarted deliveries above the limit.
 func (p *pump) excess() int {
 	switch {
 	case p.consumed:
@@ -239,8 +240,8 @@ func (p *pump) excess() int {
 	return p.buffered() - allowed
 }
 
-// mayStay is how many deliveries that are held already may wait for handlers that
-// were fast before: they are not given back because one took longer.
+// mayStay returns how many prefetched deliveries may go on waiting for handlers that were
+// fast before: they are not given back because one handler took longer.
 func (p *pump) mayStay() int {
 	if !p.ahead || p.measured == 0 || p.stalled {
 		return 0
@@ -248,11 +249,11 @@ func (p *pump) mayStay() int {
 	return min(p.done(p.limit, aheadWindow), p.mostAhead())
 }
 
-// watchStall begins to look for slots that all hang, where deliveries are held ahead
-// of them: how long handlers take is learnt when they end, and these may never do.
+// watchStall starts to check whether all slots hang while deliveries are prefetched: the
+// duration of a handler is measured when it ends, and hanging handlers may never end.
 //
-// Where the broker counts, the receiver may have prefetched deliveries that the pump does
-// not know of, and they are kept while nothing is to be started.
+// If the broker counts releases, the receiver may have prefetched deliveries that the
+// pump does not know of, and keeps them while nothing is to be started.
 func (p *pump) watchStall() {
 	if !p.ahead || p.stallTimer != nil || p.stopping || p.buffered() == 0 && !p.mayHavePrefetched() {
 		return
@@ -261,13 +262,13 @@ func (p *pump) watchStall() {
 	p.stallTimer = time.AfterFunc(stallWindow, func() { p.checkStall(ended) })
 }
 
-// mayHavePrefetched reports whether the receiver may keep deliveries that wait for a slot,
-// or for the end of what keeps anything from being started.
+// mayHavePrefetched reports whether the receiver may keep deliveries that wait for a
+// slot, or until starting is allowed again.
 func (p *pump) mayHavePrefetched() bool {
 	return p.counts && (p.running > 0 || p.gated > 0 || p.waiting != nil)
 }
 
-// checkStall ends the prefetching where no slot was released since the last look.
+// checkStall ends prefetching if no slot was released since the last check.
 func (p *pump) checkStall(ended int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -290,8 +291,8 @@ func (p *pump) checkStall(ended int) {
 	p.watchStall()
 }
 
-// hang gives back what was prefetched although the broker counts that as an attempt: for
-// too long nothing is started, and other instances could have it.
+// hang gives back prefetched deliveries although the broker counts that as an attempt:
+// nothing was started for too long, and other instances could handle them.
 func (p *pump) hang() {
 	if !p.counts || p.hanging {
 		return
@@ -311,15 +312,15 @@ func (p *pump) endStall() {
 	}
 }
 
-// returning is the return of deliveries that the receiver has prefetched.
+// returning is one run of returnPrefetched.
 type returning struct {
 	stop context.CancelFunc
 	done chan struct{}
 }
 
-// returnPrefetched begins to take from the receiver what it has prefetched, and gives it
-// back. Where the broker does not count, the receiver does so by itself when it may hold
-// nothing.
+// returnPrefetched starts to take prefetched deliveries from the receiver and to give
+// them back. If the broker does not count releases, the receiver does so by itself when
+// its limit is 0.
 func (p *pump) returnPrefetched() {
 	if !p.counts || !p.ahead || p.returning != nil {
 		return
@@ -344,7 +345,7 @@ func (p *pump) returnPrefetched() {
 	}()
 }
 
-// endReturning lets it end.
+// endReturning ends the run of returnPrefetched.
 func (p *pump) endReturning() {
 	if p.returning != nil {
 		p.returning.stop()
@@ -352,7 +353,7 @@ func (p *pump) endReturning() {
 	}
 }
 
-// wait returns when all workers have ended, and nothing is given back any more.
+// wait returns when all workers have ended, and no more deliveries are being given back.
 func (p *pump) wait() {
 	p.wg.Wait()
 	p.mu.Lock()
@@ -366,8 +367,8 @@ func (p *pump) wait() {
 
 func (p *pump) buffered() int { return len(p.buffer) - p.head }
 
-// push reuses the room of what was taken, so that the buffer stays as small as
-// what it holds.
+// push reuses the room of removed deliveries, so that the buffer stays as small as its
+// content.
 func (p *pump) push(items ...held) {
 	if p.head > 0 && len(p.buffer)+len(items) > cap(p.buffer) {
 		n := copy(p.buffer, p.buffer[p.head:])

@@ -6,13 +6,13 @@ import (
 	"fmt"
 )
 
-// Forward collects a copy of the message for another queue: the message id, the body,
-// all headers, group key and properties as they were received, whatever middleware
-// made of them, and without SendMiddleware. Only the headers of its retries here are
-// left out, and those by which an operator's tool waits for this endpoint's answer;
-// the reply address is still that of the first sender. The copy leaves as those of
-// Send do: when all handlers have succeeded. An empty queue, and a message that has no
-// room for failure headers (ErrTooLarge), are errors.
+// Forward collects a copy of the message for another queue: the message id, the body, all
+// headers, group key and properties as they were received, without changes by middleware,
+// and without SendMiddleware. Only the headers of its retries here are left out, and
+// those with which an operator's tool waits for this endpoint's answer; the reply address
+// is still that of the first sender. Like the messages of Send, the copy is sent when all
+// handlers have succeeded. An empty queue, and a message that has no room for failure
+// headers (ErrTooLarge), are errors.
 func (m *Message) Forward(queue string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -24,8 +24,8 @@ func (m *Message) Forward(queue string) error {
 	return nil
 }
 
-// ForwardNow forwards the message at once, as SendNow sends: the copy leaves even if
-// the handler fails, and at every attempt again.
+// ForwardNow forwards the message at once, as SendNow does: the copy is sent even if the
+// handler fails, and once more at every attempt.
 func (m *Message) ForwardNow(ctx context.Context, queue string) error {
 	m.mu.Lock()
 	out, err := m.forwardLocked(queue)
@@ -53,9 +53,9 @@ func (m *Message) forwardLocked(queue string) (Outgoing, error) {
 }
 
 // Copy returns the copy of the message that Forward collects, without a destination: for
-// code that sends it through another transport, as package bridge does. It shares the body
-// and Properties with the message, so neither is to be written. The time to be received is
-// not in it.
+// code that sends it through another transport, as package bridge does. It shares the
+// body and Properties with the message, so neither must be written to. It does not have
+// the time to be received.
 func (m *Message) Copy() Outgoing {
 	in := m.incoming
 	out := in.copyTo("", in.Headers, ReasonForward)

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// This file is about queues that keep groups in order (Capabilities.GroupOrder). A message of
-// a group that fails must stay before those that follow it: a delayed retry, and a
-// deferral, postpone it in its place, instead of sending a copy to the end of the queue.
+// This file is about queues that keep groups in order (Capabilities.GroupOrder). A failed
+// message of a group must stay before its successors: a delayed retry, and a deferral,
+// postpone it in its place, instead of sending a copy to the end of the queue.
 //
-// A copy has headers that tell of earlier rounds, and a delivery count that begins again. A
-// postponed message has the headers that it was sent with, and the broker counts its
-// deliveries over all rounds. So the instance that postpones it remembers its rounds. Of
-// deliveries to other instances it knows the number alone: it takes them for rounds of as
-// many attempts as are configured.
+// A copy has headers about earlier rounds, and a new delivery count. A postponed message
+// has its original headers, and the broker counts its deliveries over all rounds. So the
+// instance that postpones it remembers its rounds. Of deliveries to other instances it
+// knows only the number: it counts them as rounds with the configured number of attempts.
 
-// earlierRounds is what an instance knows of the rounds of a message before the current one.
+// earlierRounds has an instance's knowledge of the rounds of a message before the current
+// one.
 type earlierRounds struct {
 	retries    int // delayed retries
 	deferrals  int
@@ -27,8 +27,9 @@ type earlierRounds struct {
 	expected   int       // the broker's count for the next delivery, if no other instance gets one before
 }
 
-// resolveGroups finds the queues that keep groups, and the reasons why the order in them is not
-// always kept. Without a GroupKeeper there are none of the latter: the application may not have groups.
+// resolveGroups finds the queues that keep groups, and the reasons why the order in them
+// is not always kept. Without a GroupKeeper there are no such reasons: the application
+// may not use groups.
 func (r *resolved) resolveGroups(t Transport) {
 	if !r.rules.caps.GroupOrder {
 		return
@@ -61,7 +62,8 @@ func (r *resolved) resolveGroups(t Transport) {
 	}
 }
 
-// configs returns the settings of each message type that has some, and those of all others as "".
+// configs returns the settings of each message type that has its own, and those of all
+// others under "".
 func (r *rules) configs() map[string]RecoverabilityConfig {
 	configs := maps.Clone(r.perType)
 	if configs == nil {
@@ -89,8 +91,8 @@ func (in *Incoming) delayedRetries() int {
 	return intHeader(in.Headers, HeaderRetries) + in.earlier.retries
 }
 
-// attempt returns the number of this attempt in its round. A message that was refused (Refuse)
-// goes on where it was.
+// attempt returns the number of this attempt in its round. A refused message (Refuse)
+// keeps its number.
 func (in *Incoming) attempt() int {
 	return max(in.DeliveryCount, 1) + intHeader(in.Headers, HeaderFailures)
 }
@@ -108,7 +110,8 @@ func (in *Incoming) firstFailure() time.Time {
 	return in.earlier.failed
 }
 
-// roundsAfter returns what is remembered when the message is given back, and its count rises.
+// roundsAfter returns the rounds to remember when the message is given back, and its
+// count rises.
 func (in *Incoming) roundsAfter(counted int) earlierRounds {
 	e := in.earlier
 	e.expected = e.deliveries + in.DeliveryCount + counted
@@ -123,7 +126,7 @@ func (ep *Endpoint) inRound(d Delivery) Delivery {
 	}
 	e := ep.memory.roundsOf(in.NativeID)
 	delivered := max(in.DeliveryCount, 1)
-	e.deliveries = min(e.deliveries, delivered-1) // an adapter may have taken a deferral off the count
+	e.deliveries = min(e.deliveries, delivered-1) // an adapter may have subtracted a deferral from the count
 	count := delivered - e.deliveries
 	if delivered > e.expected { // other instances had it, or this one has forgotten it
 		config := ep.rules.configFor(ep.typeOf(in))
@@ -162,8 +165,8 @@ func (ep *Endpoint) typeOf(in *Incoming) (messageType string) {
 	return ep.handlingOf(in.Headers.Get(HeaderMessageTypes)).messageType
 }
 
-// deliveriesFrom returns how often one copy of a message from a queue is delivered at most; 0 is
-// without limit.
+// deliveriesFrom returns the limit of deliveries of one copy of a message from a queue; 0
+// means no limit.
 func (ep *Endpoint) deliveriesFrom(address string) int {
 	if slices.Contains(ep.groupQueues, address) {
 		return ep.rules.groupDeliveries()
@@ -171,8 +174,8 @@ func (ep *Endpoint) deliveriesFrom(address string) int {
 	return ep.maxDeliveries
 }
 
-// groupDeliveries returns how often a message of a group is delivered at most, in all its
-// rounds. MaxDeliveries bounds the deliveries of the last one.
+// groupDeliveries returns the limit of deliveries of a message of a group, in all its
+// rounds. MaxDeliveries limits those of the last round.
 func (r *rules) groupDeliveries() int {
 	last := r.maxDeliveries
 	if last == 0 || last == math.MaxInt {
@@ -228,7 +231,8 @@ func (r *runner) postpone(a *attempt, f *failure, d *decision) error {
 	return nil
 }
 
-// cannotPostpone says why a message of a group cannot be retried after a delay, or "".
+// cannotPostpone returns the reason why a message of a group cannot be retried after a
+// delay, or "".
 func (r *rules) cannotPostpone(delay time.Duration) string {
 	if most := r.caps.MaxLockTime; most > 0 && delay > most {
 		return fmt.Sprintf("the transport holds a message of a group for %v at most, and a copy of it would come after those that follow it", most)

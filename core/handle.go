@@ -13,63 +13,62 @@ import (
 	"unicode/utf8"
 )
 
-// Handle registers a handler for a command. The message type is the name on the
-// wire, chosen once and independent of Go's names. T is what the body is
-// decoded into; []byte gets a copy of the raw body.
+// Handle registers a handler for a command. The message type is the name on the wire,
+// chosen once and independent of Go's names. The body is decoded into a T; []byte gets a
+// copy of the raw body.
 //
 // Several handlers of one type take the same T. They run in the order of their
-// registration, each with a copy of the body. The first that fails stops the others: those
-// after it do not run in this attempt, and a retry begins with the first handler again. So
-// a handler that always fails keeps those after it from ever running, unless they are
-// independent (HandleOptions.Independent).
+// registration, each with a copy of the body. The first handler that fails stops the
+// others: the handlers after it do not run in this attempt, and a retry begins with the
+// first handler again. So the handlers after one that always fails never run, unless they
+// are independent (HandleOptions.Independent).
 //
 // A message may be of several types (header NServiceBus.EnclosedMessageTypes, which lists
-// the most derived first, see Config.BaseTypes). Then the handlers of each of them run, in the
-// order of the types, each with the T of its type. Message.Type, the settings and HandleFailed
-// are those of the first type that has some.
+// the most derived first, see Config.BaseTypes). Then the handlers of each of them run,
+// in the order of the types, each with the T of its type. Message.Type, the settings and
+// HandleFailed are those of the first type that has handlers.
 //
-// Handlers are registered before the first Run or Invoke. A wrong registration has no effect:
-// Run, Invoke and Provision return its error, and so does [Endpoint.Err].
-// There are HandleOptions once at most.
+// Handlers are registered before the first Run or Invoke. A wrong registration has no
+// effect: Run, Invoke and Provision return its error, and so does [Endpoint.Err]. A
+// registration has at most one HandleOptions.
 func Handle[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *TypedMessage[T]) error, opts ...HandleOptions) {
 	register(ep, "Handle", messageType, handler, false, opts)
 }
 
-// HandleEvent registers a handler as Handle does, and subscribes the endpoint's
-// queue to the messages that are published with this type. A type that the transport
-// cannot have as a topic is wrong (TopicChecker).
+// HandleEvent registers a handler as Handle does, and subscribes the endpoint's queue to
+// the messages that are published with this type. A type that the transport does not
+// accept as a topic is an error (TopicChecker).
 func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *TypedMessage[T]) error, opts ...HandleOptions) {
 	register(ep, "HandleEvent", messageType, handler, true, opts)
 }
 
-// HandleDefault registers a handler for messages whose type has no handler, or
-// that name no type. TypedMessage.Type tells the type, "" where there is none. T is
-// often []byte. It subscribes the endpoint to nothing. Several default handlers
-// run as several handlers of one type do. Config.MessageType can name the types of
-// messages that name none, so that each type can have its handler.
+// HandleDefault registers a handler for messages whose type has no handler, or that name
+// no type. TypedMessage.Type is the type, or "". T is often []byte. HandleDefault does
+// not subscribe the endpoint to events. Several default handlers run as several handlers
+// of one type do. Config.MessageType can return types for messages that name none, so
+// that each type can have its handler.
 //
-// Control messages (HeaderControlMessage) that name no type have no body, and are not
-// given to it: they are consumed. A Config.MessageType or middleware that names a
-// type for them gives them a handler.
+// Control messages (HeaderControlMessage) that name no type have no body, and do not
+// reach default handlers: they are consumed. A Config.MessageType or middleware that
+// names a type for them gives them a handler.
 func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *TypedMessage[T]) error, opts ...HandleOptions) {
 	register(ep, "HandleDefault", anyType, handler, false, opts)
 }
 
-// HandleFailed registers a last resort for messages of one type: it runs when a
-// message would go to the error queue (retries are used up, or were given up),
-// after the failed work has been undone, and after a Fallback that failed. By default
-// the message goes to the error queue afterwards, and what was sent here goes with it; after
-// Failed.TakeOver the message counts as handled instead. If it fails itself,
-// what it sent is dropped and the message goes to the error queue (R51). Where
-// the move has to be tried again, it runs again in the transaction mode
-// SendsAtomicWithReceive, in which what it did before is undone, and in no other.
-// A move to the broker's own dead-letter queue is never one with its sends: they
-// leave before it, and it does not run again unless the error queue takes the place of that
-// queue.
+// HandleFailed registers a last resort for messages of one type: handler runs when a
+// message would go to the error queue (retries are used up, or were given up), after the
+// failed work has been undone, and after a Fallback that failed. By default the message
+// then goes to the error queue, and the messages that handler sent are sent with it;
+// after Failed.TakeOver the message counts as handled instead. If handler fails itself,
+// its messages are dropped and the message goes to the error queue (R51). If the move has
+// to be tried again, handler runs again in the transaction mode SendsAtomicWithReceive,
+// in which its earlier work is undone, and in no other. A move to the broker's own
+// dead-letter queue is never atomic with the sends of handler: they are sent before it,
+// and handler does not run again unless the error queue replaces that queue.
 //
-// Its message has the values that the failed attempt noted down (Message.SetValue), and
-// its context those that Observer.HandleStart gave the attempt's. A shutdown cancels the
-// context after DrainTimeout: a HandleFailed that returns an error then runs again in
+// Its message has the values that the failed attempt set (Message.SetValue), and its
+// context those that Observer.HandleStart gave the attempt's context. A shutdown cancels
+// the context after DrainTimeout: a HandleFailed that returns an error then runs again in
 // the next Run (R27).
 //
 // It does not run for messages that could not be parsed or decoded, or that
@@ -88,13 +87,13 @@ func HandleFailed[T any](ep *Endpoint, messageType string, handler func(ctx cont
 	ep.remember(err)
 }
 
-// Failed is what is known of a message whose retries are used up.
+// Failed describes a message whose retries are used up.
 type Failed struct {
-	// Err is the last failure. When the move is tried again it has the text of
-	// the error alone, which errors.Is does not find.
+	// Err is the last failure. When the move is tried again it has only the text of the
+	// error, and errors.Is does not match.
 	Err error
-	// Queue is where the message is about to be moved, or "" for the broker's own dead-letter
-	// queue.
+	// Queue is the queue that the message is about to be moved to, or "" for the broker's
+	// own dead-letter queue.
 	Queue string
 
 	takenOver bool
@@ -110,7 +109,7 @@ func (f *Failed) TakenOver() bool { return f.takenOver }
 // type is "".
 const anyType = ""
 
-// shown is a message type in the text of an error.
+// shown returns a message type for the text of an error.
 func shown(messageType string) string {
 	if messageType == anyType {
 		return "messages without a handler"
@@ -165,8 +164,8 @@ func (ep *Endpoint) checkRegistration(name, messageType string, handlerIsNil boo
 	return nil
 }
 
-// isMessageType reports whether a message can have this type: a header lists
-// types separated by ';', with a .NET assembly after ','.
+// isMessageType reports whether name is a valid message type: a header lists types
+// separated by ';', with a .NET assembly after ','.
 func isMessageType(name string) bool {
 	return name != "" && utf8.ValidString(name) && !strings.ContainsAny(name, ";,")
 }
@@ -205,8 +204,8 @@ type handlerSet struct {
 	names       []string // of the functions in run
 	around      []steps  // of the middleware of each of them
 	fallback    func(ctx context.Context, m *Message, f *Failed) error
-	byDefault   bool          // it has a fallback alone, and the handlers are those of HandleDefault
-	parts       []handlerPart // of a message of several types; nil: all are of one
+	byDefault   bool          // it has only a fallback, and the handlers are those of HandleDefault
+	parts       []handlerPart // of a message of several types; nil: all are of one type
 }
 
 var errSealed = errors.New("handlers are registered before the first Run or Invoke")
@@ -279,8 +278,8 @@ func (r *registry) set(messageType string, body reflect.Type) (*handlerSet, erro
 	return set, nil
 }
 
-// remember keeps an error of a registration for the next Run. There may be none for a
-// registration that comes too late, so that is logged as well.
+// remember keeps an error of a registration for the next Run. After a late registration
+// there may be no further Run, so the error is logged as well.
 func (ep *Endpoint) remember(err error) {
 	if err == nil {
 		return
@@ -294,8 +293,9 @@ func (ep *Endpoint) remember(err error) {
 	ep.registry.mu.Unlock()
 }
 
-// Err returns the errors of the registrations of handlers so far, joined, or nil. Run, Invoke
-// and Provision return them too: a program that runs its endpoints need not ask.
+// Err returns the errors of the registrations of handlers so far, joined, or nil. Run,
+// Invoke and Provision return them too: a program that runs its endpoints need not call
+// Err.
 func (ep *Endpoint) Err() error {
 	ep.registry.mu.Lock()
 	defer ep.registry.mu.Unlock()
@@ -340,7 +340,7 @@ func (r *registry) types() []string {
 	return slices.Collect(maps.Keys(r.handlers))
 }
 
-// topics returns what the endpoint subscribes to.
+// topics returns the topics that the endpoint subscribes to.
 func (r *registry) topics() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -365,7 +365,7 @@ func (r *registry) lookup(header string) (messageType string, set *handlerSet) {
 		return header, set
 	}
 	first := anyType
-	var more []typedHandlers // empty as long as there is one type
+	var more []typedHandlers // empty while there is one type
 	for entry := range strings.SplitSeq(header, ";") {
 		name, _, _ := strings.Cut(entry, ",")
 		if name = strings.TrimSpace(name); name == anyType {

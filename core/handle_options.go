@@ -8,44 +8,46 @@ import (
 	"strings"
 )
 
-// HandleOptions are what the registration of a handler may say besides type and function.
-// The zero value is a handler as any other.
+// HandleOptions are the options of a handler's registration. The zero value changes
+// nothing.
 type HandleOptions struct {
-	// Independent keeps the handlers of a message type from standing in each other's way:
-	// each runs in every attempt, also where one before it failed. Either all handlers of a
-	// type are independent or none is. Of a message with several types, those of one may be
-	// independent and those of another not: these stop each other, but no independent one.
+	// Independent makes each handler of a message type run in every attempt, even if an
+	// earlier one failed. Either all handlers of a type are independent or none is. If a
+	// message has several types, the handlers of one type may be independent and those of
+	// another not: the latter stop each other, but no independent one.
 	//
-	// The attempt fails if one of them failed, and a retry runs all again: what they send
-	// leaves only when all have succeeded. Each has a separate Message. In
-	// SendsAtomicWithReceive each starts from a savepoint, where the transport has them
-	// (Capabilities.Savepoints), so that the work of one that fails is undone alone and
+	// The attempt fails if one of them failed, and a retry runs all again: their messages
+	// are sent only when all have succeeded. Each has a separate Message. In
+	// SendsAtomicWithReceive each starts from a savepoint, if the transport has them
+	// (Capabilities.Savepoints), so that the work of a failed handler is undone alone and
 	// does not break the transaction for the next. A panic is the failure of its handler.
-	// When the context ends, the handlers that have not run do not, and the attempt fails.
+	// When the context ends, the remaining handlers do not run, and the attempt fails.
 	// SkipRemainingHandlers skips none of them.
 	//
-	// Where several fail the attempt fails with a *HandlersError, and one of them decides
-	// what happens to the message, so that no handler ends it for another that asked for a
-	// retry: a RetryAfter comes before an error, that before a Defer, and these before
-	// Reject, Invalid, Unrecoverable, MoveTo and Discard. An unrecoverable error, and a RetryAfter or
-	// Defer that has reached its limit, count as Unrecoverable. Of several RetryAfter, or
-	// Defer, the longest delay holds, of others the first handler's.
+	// If several fail, the attempt fails with a *HandlersError, and one failure decides
+	// about the message, so that no handler ends it for another that requested a retry: a
+	// RetryAfter comes before an error, an error before a Defer, and these before Reject,
+	// Invalid, Unrecoverable, MoveTo and Discard. An unrecoverable error, and a RetryAfter
+	// or Defer that has reached its limit, count as Unrecoverable. Of several RetryAfter, or
+	// Defer, the one with the longest delay decides, of other failures that of the first
+	// handler.
 	Independent bool
 
-	// Middleware wraps this handler alone, the first outermost, within Config.Middleware.
-	// It runs once a handler is chosen, so that a change of Message.Type has no effect.
-	// TypedMiddleware makes one that gets the decoded body.
+	// Middleware wraps this handler alone, the first outermost, within Config.Middleware. It
+	// runs once a handler is chosen, so that a change of Message.Type has no effect.
+	// TypedMiddleware makes a Middleware that gets the decoded body.
 	Middleware []Middleware
 }
 
 // TypedHandlerFunc is the function of a handler that takes a T.
 type TypedHandlerFunc[T any] func(ctx context.Context, m *TypedMessage[T]) error
 
-// TypedMiddleware makes a Middleware of one that gets the decoded body: it may look at it,
-// change it, or pass another on. It is for the HandleOptions of a handler that takes the
-// same T: the handler gets the body that next was called with, and it is decoded once. A
-// body that cannot be decoded does not reach it. It may call next several times, as any
-// Middleware; the calls then share what the body refers to.
+// TypedMiddleware makes a Middleware of a function that gets the decoded body: it may
+// read or change the body, or pass on another one. It is for the HandleOptions of a
+// handler that takes the same T: the handler gets the body that next was called with, and
+// it is decoded once. A body that cannot be decoded does not reach the function. It may
+// call next several times, as any Middleware; the calls then share data that the body
+// refers to.
 func TypedMiddleware[T any](middleware func(next TypedHandlerFunc[T]) TypedHandlerFunc[T]) Middleware {
 	return func(next HandlerFunc) HandlerFunc {
 		handle := middleware(func(ctx context.Context, m *TypedMessage[T]) error {
@@ -89,7 +91,7 @@ func theOptions(opts []HandleOptions) (HandleOptions, error) {
 	return HandleOptions{}, fmt.Errorf("%d HandleOptions were given; merge them into one", len(opts))
 }
 
-// handlerScope keeps the ids of messages apart that the handlers of a type send in
+// handlerScope makes the ids of messages distinct that the handlers of a type send in
 // separate runs.
 func handlerScope(position int) string { return "/handler/" + strconv.Itoa(position+1) }
 
@@ -118,19 +120,19 @@ func (ep *Endpoint) wrapHandler(handler HandlerFunc, messageType string, positio
 	}
 	return func(ctx context.Context, m *Message) error {
 		err := chain(ctx, m)
-		m.keepAdopted() // beside what other handlers send
+		m.keepAdopted() // beside the messages of other handlers
 		return err
 	}, inner, nil
 }
 
-// startUp returns the part that the middleware of a list has in the start of the endpoint.
+// startUp returns the StartUp for the middleware of a list.
 func (ep *Endpoint) startUp(list string) *StartUp {
 	return &StartUp{endpoint: ep.name, retrySpan: ep.rules.retrySpan, list: list, mode: ep.mode, caps: ep.caps, hasPolicy: ep.rules.policy != nil, recoverability: ep.RecoverabilityConfig}
 }
 
-// HandlersError is the failure of several independent handlers (HandleOptions.Independent).
-// It wraps the error of the one that decides what happens to the message; the others are
-// found in Failures alone.
+// HandlersError is the failure of several independent handlers
+// (HandleOptions.Independent). It wraps the error that decides about the message; the
+// others are only in Failures.
 type HandlersError struct {
 	// Failures are in the order in which the handlers ran.
 	Failures []HandlerFailure

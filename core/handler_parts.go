@@ -12,14 +12,14 @@ type typedHandlers struct {
 
 // handlerPart is the place of the handlers of one type among those of a message.
 type handlerPart struct {
-	end         int // where the next one begins
+	end         int // index where the next part begins
 	scope       string
 	independent bool
 }
 
 // joinHandlers returns the handlers of all types of a message, in the order of the types.
-// Default handlers run where no type has others. HandleFailed is that of the first type
-// which has one.
+// Default handlers run if no type has handlers. HandleFailed is that of the first type
+// with one.
 func joinHandlers(all []typedHandlers) *handlerSet {
 	own := slices.DeleteFunc(slices.Clone(all), func(t typedHandlers) bool { return t.set.byDefault })
 	if len(own) == 0 {
@@ -47,11 +47,12 @@ func joinHandlers(all []typedHandlers) *handlerSet {
 	return joined
 }
 
-// typeScope keeps the ids of messages apart that the handlers of the types of a message send
-// in separate runs. Those of its first type have the ids that they have without other types.
+// typeScope makes the ids of messages distinct that the handlers of the types of a
+// message send in separate runs. Messages sent for its first type have the same ids as
+// without other types.
 func typeScope(messageType string) string { return "/type/" + messageType }
 
-// part returns that of a handler.
+// part returns the part of a handler.
 func (s *handlerSet) part(i int) handlerPart {
 	for _, p := range s.parts {
 		if i < p.end {
@@ -61,11 +62,11 @@ func (s *handlerSet) part(i int) handlerPart {
 	return handlerPart{end: len(s.run), independent: s.independent}
 }
 
-// scopeOf returns what is added to the scope of a handler.
+// scopeOf returns the addition to the scope of a handler.
 func (s *handlerSet) scopeOf(i int) string { return s.part(i).scope }
 
-// independentAt reports whether a handler is independent, and which handler is the first
-// that it does not stop otherwise.
+// independentAt reports whether a handler is independent, and returns the first handler
+// that it does not stop if it is not.
 func (s *handlerSet) independentAt(i int) (independent bool, end int) {
 	p := s.part(i)
 	return p.independent, p.end

@@ -1,12 +1,12 @@
 package core
 
-// Header names. They are NServiceBus's on purpose, so that endpoints and
-// operator tools of both worlds can share one error queue.
+// Header names. They are NServiceBus's on purpose, so that endpoints and operator tools
+// of both frameworks can share one error queue.
 const (
 	// On every message that an endpoint sends.
 	HeaderMessageID              = "NServiceBus.MessageId"
 	HeaderConversationID         = "NServiceBus.ConversationId"
-	HeaderPreviousConversationID = "NServiceBus.PreviousConversationId" // where it is another than the handled message's
+	HeaderPreviousConversationID = "NServiceBus.PreviousConversationId" // if it differs from the handled message's
 	HeaderCorrelationID          = "NServiceBus.CorrelationId"
 	HeaderRelatedTo              = "NServiceBus.RelatedTo"
 	HeaderMessageIntent          = "NServiceBus.MessageIntent"
@@ -34,15 +34,15 @@ const (
 	HeaderRetries          = "NServiceBus.Retries"
 	HeaderRetriesTimestamp = "NServiceBus.Retries.Timestamp"
 
-	// Of a control message that asks for events, or no longer (NServiceBus's
+	// On a control message that subscribes to events or unsubscribes (NServiceBus's
 	// message-driven subscriptions).
 	headerSubscriptionType  = "SubscriptionMessageType"
 	headerSubscriberAddress = "NServiceBus.SubscriberAddress"
 	intentSubscribe         = "Subscribe"
 	intentUnsubscribe       = "Unsubscribe"
 
-	// By the first two a saga of NServiceBus names itself in a request, by the others a reply
-	// names the saga that it is for.
+	// In the first two a saga of NServiceBus names itself in a request, in the others a
+	// reply names its saga.
 	headerOriginatingSagaID   = "NServiceBus.OriginatingSagaId"
 	headerOriginatingSagaType = "NServiceBus.OriginatingSagaType"
 	headerSagaID              = "NServiceBus.SagaId"
@@ -51,8 +51,8 @@ const (
 	// HeaderDeferrals counts how often a handler deferred the message.
 	HeaderDeferrals = "Reprise.Deferrals"
 
-	// HeaderFailures is on a message that middleware refused (Refuse): how many attempts of
-	// this round had failed before.
+	// HeaderFailures is on a message that middleware refused (Refuse): the number of earlier
+	// failed attempts of this round.
 	HeaderFailures = "Reprise.Failures"
 
 	// HeaderDeliveries is on the new copy of a message that was delivered too often,
@@ -60,7 +60,7 @@ const (
 	// It is the number of the earlier copy's deliveries (R34).
 	HeaderDeliveries = "Reprise.Deliveries"
 
-	// HeaderGeneratedID is on a copy of a message whose sender gave it no id: that in
+	// HeaderGeneratedID is on a copy of a message whose sender gave it no id: the id in
 	// NServiceBus.MessageId was generated when it was received ([Message.SentID]).
 	HeaderGeneratedID = "Reprise.GeneratedMessageId"
 

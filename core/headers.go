@@ -11,16 +11,16 @@ import (
 // Headers are the metadata of a message: UTF-8 keys and values, keys case
 // sensitive, each once. The zero value is empty and ready to use.
 //
-// A Headers is a value. Assigning it or passing it copies nothing and shares
-// nothing that can change: Set and Del on one copy are never seen through
-// another, so copies may be used from several goroutines at once. (One
-// variable may not be written by two goroutines, as with any value.)
+// A Headers is a value. Assigning or passing it copies no data, and copies are
+// independent: Set and Del on one copy are never seen through another, so copies may be
+// used from several goroutines at once. (One variable may not be written by two
+// goroutines, as with any value.)
 //
-// All runs in the order in which the keys were first set.
+// All iterates in the order in which the keys were first set.
 type Headers struct {
-	// pairs is never overwritten once visible through any Headers. Set appends
-	// to its spare capacity only after winning the next place in tail; other
-	// copies end at their own length. Without a tail, nothing is appended to it.
+	// pairs is never overwritten once visible through any Headers. Set appends to its spare
+	// capacity only after reserving the next place in tail; other copies end at their own
+	// length. Without a tail, Set never appends to it.
 	pairs []header
 	tail  *atomic.Int64 // or nil
 }
@@ -103,8 +103,8 @@ func (h *Headers) Set(key, value string) {
 	h.pairs = append(h.pairs, header{key, value})
 }
 
-// Grow makes room for n more headers, so that setting them allocates nothing. Of
-// several copies the one that is written first has the room.
+// Grow makes room for n more headers, so that setting them allocates nothing. Of several
+// copies, the first that is written to gets the room.
 func (h *Headers) Grow(n int) {
 	length, room := len(h.pairs), cap(h.pairs)-len(h.pairs)
 	if n > room || n > 0 && (h.tail == nil || h.tail.Load() > int64(length)) {
@@ -112,7 +112,7 @@ func (h *Headers) Grow(n int) {
 	}
 }
 
-// Del removes keys. Removing what is not there does nothing.
+// Del removes keys. Missing keys are ignored.
 func (h *Headers) Del(keys ...string) {
 	if !slices.ContainsFunc(keys, func(key string) bool { return h.index(key) >= 0 }) {
 		return

@@ -5,95 +5,96 @@ import (
 	"time"
 )
 
-// Health is the state of an endpoint at one moment. encoding/json writes it with errors and
-// durations as text, times as RFC 3339, and without what is not set.
+// Health is the state of an endpoint at one moment. encoding/json writes it with errors
+// and durations as text, times as RFC 3339, and without fields that are not set.
 type Health struct {
 	// Endpoint and Instance are those of the endpoint, Queue is the address of its input
 	// queue, or "" if it is send-only.
 	Endpoint, Instance, Queue string
 
-	// Starting: Run was called and does not receive yet. It creates, checks and connects,
-	// and waits while the broker cannot be reached (Config.WaitForBroker).
+	// Starting: Run was called and does not receive yet. It creates and checks queues and
+	// connects, and waits while the broker cannot be reached (Config.WaitForBroker).
 	Starting bool
 	// Running: Run is receiving, or would if it were neither Paused nor Parked.
 	Running bool
-	// Draining: Run was asked to end and waits for handlers.
+	// Draining: Run is ending and waits for handlers.
 	Draining bool
 	// Paused: Pause was called.
 	Paused bool
-	// Parked is set while the endpoint receives nothing because too many messages failed for
-	// good (UnacceptableMessageLimit). It holds until Resume or Park.Until, over several
-	// Runs.
+	// Parked is set while the endpoint does not receive because too many messages failed
+	// permanently (UnacceptableMessageLimit). It lasts until Resume or Park.Until, over
+	// several Runs.
 	Parked *Park
 	// RateLimited: one message is attempted at a time (R41).
 	RateLimited bool
-	// Isolating: a message was delivered several times without a known end, so one
-	// message is attempted at a time until one comes that was not (R35).
+	// Isolating: a message was delivered several times without a known end, so one message
+	// is attempted at a time until another message is received (R35).
 	Isolating bool
 	// Connected: while Run receives, the transport has reported no outage. Without a Run in
-	// progress, as on a send-only endpoint, the broker has accepted the newest Send that
-	// tells of it; it is false as long as there was none.
+	// progress, as on a send-only endpoint: the broker has accepted the newest Send whose
+	// result says something about the broker; false before the first.
 	Connected bool
-	// ConnectionError is why not, and DisconnectedSince since when, if that is known.
+	// ConnectionError is the reason for not being connected, and DisconnectedSince its
+	// beginning, if that is known.
 	ConnectionError   error
 	DisconnectedSince time.Time
-	// SendError is why the newest call of the transport's Send failed, and
-	// SendsFailingSince since when each has. Both are zero after one that succeeded. Errors
-	// that concern a message alone do not count (its size, its headers, a queue that does
-	// not exist), nor a context that was cancelled, nor the sends that are part of a
-	// settlement (SendsAtomicWithReceive).
+	// SendError is the error of the newest call of the transport's Send, and
+	// SendsFailingSince the time since which every call failed. Both are zero after a
+	// successful call. Errors about a message (its size, its headers, a queue that does not
+	// exist), cancelled contexts, and sends that are part of a settlement
+	// (SendsAtomicWithReceive) do not count.
 	SendError         error
 	SendsFailingSince time.Time
 	// RunError is the error that the last Run returned, or nil. While a Run is in progress
 	// it is nil.
 	RunError error
 
-	// Middleware is the state of middleware that has one and described itself (StartUpOf),
-	// such as a circuit breaker's: first that of Config.Middleware, the outermost first, then
-	// that of single handlers (HandleOptions.Middleware).
+	// Middleware has the states of middleware that described itself with a state
+	// (StartUpOf), such as a circuit breaker: first those of Config.Middleware, the
+	// outermost first, then those of single handlers (HandleOptions.Middleware).
 	Middleware []MiddlewareState
 
 	Concurrency int // slots, as configured or set
 	InFlight    int // messages being handled
 
-	// OldestAttempt is for how long the attempt has been running that began first,
-	// or 0 if none is. One that grows without end is a handler that hangs: see
-	// Config.HandlerTimeout and Config.SlowHandler.
+	// OldestAttempt is the duration of the longest running attempt, or 0 if there is none.
+	// If it grows without end, a handler hangs: see Config.HandlerTimeout and
+	// Config.SlowHandler.
 	OldestAttempt time.Duration
 
-	// Undelivered is how many messages this process knows of that wait because
-	// their destination, such as the error queue, cannot be reached: they are
-	// stored in the endpoint's own queue, or kept by this process (R25).
+	// Undelivered is the number of messages known to this process that wait because their
+	// destination, such as the error queue, cannot be reached: they are stored in the
+	// endpoint's own queue, or kept by this process (R25).
 	Undelivered int
-	// UnreachableSince is since when the error or audit queue cannot be reached that
-	// failed first, or the zero time. A queue that this process has had no message for
-	// in the last five minutes does not count.
+	// UnreachableSince is the beginning of the longest outage of an error or audit queue, or
+	// the zero time. A queue for which this process had no message in the last five minutes
+	// does not count.
 	UnreachableSince time.Time
-	// Unsettled is how many messages this process keeps without a slot because their
-	// settlement or their decision has failed and is tried again. At 1,000 (in
-	// SendsAtomicWithReceive without Capabilities.AtomicLeases at Concurrency, but not below
+	// Unsettled is the number of messages that this process keeps without a slot because
+	// their settlement or decision has failed and is tried again. At 1,000 (in
+	// SendsAtomicWithReceive without Capabilities.AtomicLeases at Concurrency, but at least
 	// 10), Stalled is set.
 	Unsettled int
-	// Stalled: Unsettled has reached its bound, so nothing more is fetched.
+	// Stalled: Unsettled has reached its limit, so no more messages are fetched.
 	Stalled bool
-	// PutBack is how many messages this process keeps for the pause of their verdict PutBack
-	// (PauseMessage), and PutBackUntil until when it takes no message at all because of one
-	// (PauseEndpoint), or the zero time.
+	// PutBack is the number of messages that this process keeps for the pause of their
+	// verdict PutBack (PauseMessage). PutBackUntil is the end of a PauseEndpoint, during
+	// which it takes no message, or the zero time.
 	PutBack      int
 	PutBackUntil time.Time
-	// Retrying is how many messages this process keeps for the pause before their immediate
-	// retry (Immediate.Pause).
+	// Retrying is the number of messages that this process keeps for the pause before their
+	// immediate retry (Immediate.Pause).
 	Retrying int
-	// CriticalErrors is how many there were; LastCritical is the newest.
+	// CriticalErrors is the number of critical errors; LastCritical is the newest.
 	CriticalErrors int64
 	LastCritical   *CriticalError
-	// NotificationsDropped is how many events recovery observers missed in this
+	// NotificationsDropped is the number of events that recovery observers missed in this
 	// Run because they were too slow (R32).
 	NotificationsDropped int64
 }
 
-// CriticalError is something that the endpoint must do and could not, or that the
-// application raised (RaiseCritical).
+// CriticalError is a failure of the endpoint's own work, or an error that the application
+// raised (RaiseCritical).
 type CriticalError struct {
 	Err error
 	At  time.Time
@@ -101,7 +102,7 @@ type CriticalError struct {
 
 // Health returns the endpoint's state.
 func (ep *Endpoint) Health() Health {
-	states := ep.middlewareStates() // their code may ask the endpoint something
+	states := ep.middlewareStates() // their code may call the endpoint
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	h := Health{
@@ -155,10 +156,10 @@ func (ep *Endpoint) Ready() <-chan struct{} {
 	return ep.ready
 }
 
-// SetConcurrency changes how many messages are handled at the same time, while
-// the endpoint runs or for its next Run. Messages being handled are not
-// interrupted; those not started are given back where there became fewer slots, unless
-// the broker would count that as an attempt (Capabilities.CountsReleases).
+// SetConcurrency changes the number of messages handled at the same time, while the
+// endpoint runs or for its next Run. Messages being handled are not interrupted; if there
+// are fewer slots, unstarted messages are given back, unless the broker would count that
+// as an attempt (Capabilities.CountsReleases).
 func (ep *Endpoint) SetConcurrency(n int) error {
 	if n < 1 {
 		return fmt.Errorf("core: endpoint %q: concurrency %d is below 1; use Pause to stop receiving", ep.name, n)
@@ -175,14 +176,13 @@ func (ep *Endpoint) SetConcurrency(n int) error {
 	return nil
 }
 
-// Pause stops receiving: messages being handled are finished, unstarted ones
-// are given back. Where the broker would count that as an attempt
-// (Capabilities.CountsReleases), the few that are prefetched are handled instead.
-// It holds until Resume, over several Runs.
+// Pause stops receiving: messages being handled are finished, unstarted ones are given
+// back. If the broker would count that as an attempt (Capabilities.CountsReleases), the
+// few prefetched messages are handled instead. It lasts until Resume, over several Runs.
 func (ep *Endpoint) Pause() { ep.setPaused(true) }
 
-// Resume ends Pause, and the parking of an endpoint in which too many messages failed for
-// good (Health.Parked): they are counted from 0 again. On an endpoint that is neither it
+// Resume ends Pause, and the parking of an endpoint in which too many messages failed
+// permanently (Health.Parked): the count starts from 0. On an endpoint that is neither it
 // does nothing.
 func (ep *Endpoint) Resume() {
 	ep.setPaused(false)
@@ -203,14 +203,14 @@ func (ep *Endpoint) setPaused(paused bool) {
 	r.pump.setPaused(paused)
 }
 
-// connectionWatch observes the connection of one Run's receiver. One that is left behind
-// says nothing of the next Run's: Health looks at the runner in force, and the hooks of a
-// Run that has ended drop what they are told.
+// connectionWatch observes the connection of one Run's receiver. An old one does not
+// affect the next Run: Health reads the current runner, and the hooks of a Run that has
+// ended ignore reports.
 type connectionWatch struct{ r *runner }
 
-// connectionChanged is ReceiverConfig.ConnectionChanged. It is called on a goroutine of the
-// adapter, which no code of the user holds up: observers and the log have one of their
-// own.
+// connectionChanged is ReceiverConfig.ConnectionChanged. It is called on a goroutine of
+// the adapter, which users' code must not block: observers and the log have their own
+// goroutine.
 func (w connectionWatch) connectionChanged(e ConnectionChange) { w.note(&e) }
 
 func (w connectionWatch) note(e *ConnectionChange) {

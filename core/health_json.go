@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// healthJSON is Health as JSON has it.
+// healthJSON is the JSON form of Health.
 type healthJSON struct {
 	Endpoint             string           `json:"endpoint"`
 	Instance             string           `json:"instance"`
@@ -77,8 +77,8 @@ func (h Health) MarshalJSON() ([]byte, error) {
 	return json.Marshal(j)
 }
 
-// errorText returns the text of an error, or "" for nil. A method of an error that panics
-// must not take the health page along.
+// errorText returns the text of an error, or "" for nil. A panic in a method of the error
+// must not break the health page.
 func errorText(err error) (text string) {
 	if err == nil {
 		return ""

@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// sendWatch knows whether the newest Send of a transport was accepted, for Health. A Send
-// that succeeds after another one costs two loads.
+// sendWatch records whether the newest Send of a transport was accepted, for Health. A
+// Send that succeeds after a successful one costs two atomic loads.
 type sendWatch struct {
-	accepted atomic.Bool // one was, at some time
+	accepted atomic.Bool // whether a Send was ever accepted
 	failing  atomic.Pointer[failingSends]
 
-	// tell tells the observers of a send-only endpoint. It is nil on others, whose
-	// receivers have a connection to tell of, and without observers.
+	// tell notifies the observers of a send-only endpoint. It is nil on other endpoints,
+	// whose receivers report their connection, and without observers.
 	tell    func(ConnectionChange)
 	mu      sync.Mutex
 	telling bool
 	told    *failingSends // the outage that they know of
 }
 
-// failingSends is since when each Send has failed.
+// failingSends is a period in which every Send has failed.
 type failingSends struct {
 	since time.Time
 	err   error // of the newest
 }
 
-// note takes the result of a Send.
+// note records the result of a Send.
 func (w *sendWatch) note(ctx context.Context, err error) {
 	switch {
 	case err == nil:
@@ -54,8 +54,8 @@ func (w *sendWatch) note(ctx context.Context, err error) {
 	}
 }
 
-// changed lets a goroutine tell observers of the beginning or the end of an outage, so that
-// none holds up a Send, and one may send.
+// changed starts a goroutine that notifies observers of the beginning or the end of an
+// outage, so that they do not delay a Send, and may send themselves.
 func (w *sendWatch) changed() {
 	if w.tell == nil {
 		return
@@ -70,8 +70,9 @@ func (w *sendWatch) changed() {
 
 func (w *sendWatch) hasNewsLocked() bool { return (w.failing.Load() == nil) != (w.told == nil) }
 
-// tellAll tells observers until they know the newest state. Outages that begin and end while
-// they are busy are left out. If one ends the goroutine (runtime.Goexit), another goes on.
+// tellAll notifies observers until they know the newest state. Outages that begin and end
+// while they are busy are left out. If an observer ends the goroutine (runtime.Goexit),
+// another goroutine continues.
 func (w *sendWatch) tellAll() {
 	finished := false
 	defer func() {
@@ -104,16 +105,16 @@ func (w *sendWatch) next() (change ConnectionChange, ok bool) {
 	return ConnectionChange{Err: w.told.err, Since: w.told.since}, true
 }
 
-// state returns since when Sends have failed, or nil, and whether the newest was accepted:
-// nil and false before the first.
+// state returns the current failures of Sends, or nil, and whether the newest was
+// accepted: nil and false before the first.
 func (w *sendWatch) state() (failing *failingSends, accepted bool) {
 	failing = w.failing.Load()
 	return failing, w.accepted.Load() && failing == nil
 }
 
-// concernsMessage reports whether a Send failed for a reason that lies in its messages and
-// their destinations, and says nothing of the broker. Of several messages it is enough that
-// the reasons of all that failed are such.
+// concernsMessage reports whether a Send failed because of its messages and their
+// destinations, which says nothing about the broker. Of several messages all that failed
+// must have such a reason.
 func concernsMessage(err error) bool {
 	if several, ok := errors.AsType[*SendError](err); ok {
 		for _, r := range several.Results {

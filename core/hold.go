@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// hold is one delivery whose lock runs out. For the handler it is a context that is
+// hold is one delivery whose lock expires. For the handler it is a context that is
 // cancelled with ErrLockLost when the lock is lost.
 //
-// What that takes of package context is made when somebody first asks for it: most
-// handlers do not, and each such context would be entered in the work context, under
-// one lock for all of them, and taken out again.
+// The cancelable child context is created on the first call of Done or Err: most handlers
+// never call them, and every child has to be registered in the work context, and removed
+// again, under one lock for all of them.
 type hold struct {
 	delivery Delivery
 
@@ -22,9 +22,9 @@ type hold struct {
 
 	mu     sync.Mutex
 	lost   bool
-	over   bool            // the attempt has ended, whatever became of it
+	over   bool            // the attempt has ended, with or without success
 	parent context.Context // nil until an attempt begins
-	own    context.Context // parent's child, once it was asked for
+	own    context.Context // parent's child, once it was needed
 	cancel context.CancelCauseFunc
 }
 
@@ -45,7 +45,7 @@ func (h *hold) begin(parent context.Context) bool {
 	return !h.lost
 }
 
-// end cancels what hangs on the context of an attempt that has ended.
+// end cancels the contexts below that of an attempt that has ended.
 func (h *hold) end() {
 	h.mu.Lock()
 	cancel := h.cancel
@@ -104,7 +104,7 @@ func (h *hold) Err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.own == nil && !h.over {
-		return h.parent.Err() // nobody has cancelled it alone
+		return h.parent.Err() // it was not cancelled alone
 	}
 	return h.child().Err()
 }

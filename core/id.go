@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// newID returns a UUID of version 7: ordered by time, so that it is kind to
-// index pages, and random enough to be unique.
+// newID returns a UUID of version 7: ordered by time, which keeps database indexes
+// compact, and random enough to be unique.
 func newID() string {
 	var id [16]byte
 	binary.BigEndian.PutUint64(id[:8], uint64(time.Now().UnixMilli())<<16|uint64(rand.Uint32()&0xffff))
@@ -17,9 +17,9 @@ func newID() string {
 	return formatID(&id, 7)
 }
 
-// derivedID returns the id of the n-th message sent while handling another
-// one: the same for every attempt, so that a message that left in an attempt
-// that failed afterwards can be recognised (R20). It is a UUID of version 8.
+// derivedID returns the id of the n-th message sent while handling another one: the same
+// for every attempt, so that a message that was sent in an attempt that failed afterwards
+// can be recognised (R20). It is a UUID of version 8.
 func derivedID(incomingID, endpoint string, n int) string {
 	buf := make([]byte, 0, 128)
 	buf = append(buf, endpoint...)

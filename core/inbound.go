@@ -18,32 +18,29 @@ type TypedMessage[T any] struct {
 	Body T
 }
 
-// Message is one attempt at handling one message: what is known of it, and the
-// means to send others. The messages that Send, Publish and Reply collect leave
-// when all handlers have succeeded, and never otherwise. Where middleware runs
-// the handlers more than once, each run has a separate Message (see
-// Middleware).
+// Message is one attempt at handling one message, with its properties and methods for
+// sending other messages. The messages that Send, Publish and Reply collect are sent when
+// all handlers have succeeded, and never otherwise. Where middleware runs the handlers
+// more than once, each run has a separate Message (see Middleware).
 //
-// The fields are copies; changing them affects the inner middleware and the
-// handlers of this attempt alone. The methods may be called from several
-// goroutines, but not after the handler has returned: they return
-// ErrHandlingEnded then.
+// The fields are copies; changing them affects only the inner middleware and the handlers
+// of this attempt. The methods may be called from several goroutines, but not after the
+// handler has returned: they return ErrHandlingEnded then.
 type Message struct {
 	// ID is the message id.
 	ID string
-	// Type is the message type. Its handlers are chosen when the innermost
-	// middleware calls next: a middleware may change the type before.
+	// Type is the message type. Its handlers are chosen when the innermost middleware calls
+	// next: middleware may change the type before that.
 	Type string
 	// Headers are those of the message.
 	Headers Headers
 	// Attempt is the number of this attempt in this round: 1, 2, ...
 	Attempt int
-	// DelayedRetries is how many delayed retries came before.
+	// DelayedRetries is the number of earlier delayed retries.
 	DelayedRetries int
 	// Deferrals is how often handlers have deferred the message (Defer).
 	Deferrals int
-	// LastError is the text of the previous attempt's error, where the
-	// transport remembers it.
+	// LastError is the text of the previous attempt's error, if the transport remembers it.
 	LastError string
 	// EnqueuedAt is when the message became available, or the zero time.
 	EnqueuedAt time.Time
@@ -53,7 +50,7 @@ type Message struct {
 	ctx      context.Context // the handler's, or nil outside an endpoint
 	env      *environment
 	started  int64    // when the attempt got its slot, in Unix nanoseconds
-	scope    string   // keeps the derived ids of middleware and HandleFailed apart
+	scope    string   // makes the derived ids of middleware and HandleFailed distinct
 	as       string   // added to the scopes of runs for handlers of a further type of the message
 	parent   *Message // of the middleware that called next for this one, or nil
 	noted    *values  // of the outermost Message, guarded by its mu; nil until one is set
@@ -73,7 +70,7 @@ type Message struct {
 	committed          *committed // of the outermost Message, or nil
 }
 
-// environment is what messages need of their endpoint.
+// environment has the parts of the endpoint that messages need.
 type environment struct {
 	composer *composer
 	registry *registry
@@ -86,14 +83,14 @@ type environment struct {
 	atomic bool // sends, receive and the handlers' work are one transaction
 }
 
-// handling is by which type a message is handled, and by which handlers.
+// handling is the type under which a message is handled, and its handlers.
 type handling struct {
 	messageType string
 	handlers    *handlerSet // nil if there are none
-	content     *content    // that middleware put in place of the received one, or nil
+	content     *content    // replaces the received content (set by middleware), or nil
 }
 
-// replacedBody is what middleware put in place of the received body.
+// replacedBody is a body with which middleware replaced the received one.
 type replacedBody struct {
 	body    []byte // nil is that of incoming
 	decoded any    // a pointer to the body that TypedMiddleware passed on, or nil
@@ -115,18 +112,16 @@ type MessageConfig struct {
 	Incoming Incoming
 	// Type is the message type.
 	Type string
-	// Capabilities are those of the transport; sends that it could not honour
-	// are refused.
+	// Capabilities are those of the transport; sends that need other abilities are refused.
 	Capabilities Capabilities
-	// Codec encodes what is sent. The default is JSON.
+	// Codec encodes sent messages. The default is JSON.
 	Codec Codec
-	// SendNow gets what SendNow and PublishNow send. nil drops it.
+	// SendNow gets the messages of SendNow and PublishNow. nil drops them.
 	SendNow func(ctx context.Context, out ...Outgoing) error
 }
 
-// NewMessage makes a TypedMessage outside an endpoint, for a handler's unit test;
-// package coretest is the comfortable way to it. A Codec that New would refuse
-// panics.
+// NewMessage makes a TypedMessage outside an endpoint, for a handler's unit test; package
+// coretest is more convenient. It panics for a Codec that New would refuse.
 func NewMessage[T any](body T, c MessageConfig) *TypedMessage[T] {
 	standard, err := newCodecs(c.Codec, nil)
 	if err != nil {
@@ -168,8 +163,8 @@ func (m *Message) begin(env *environment, in *Incoming, h handling) {
 	}
 }
 
-// choose returns the handlers for m's type, which middleware may have changed,
-// and notes both, with the body that middleware set.
+// choose returns the handlers for m's type, which middleware may have changed, and
+// records both, with the body that middleware set.
 func (m *Message) choose() *handlerSet {
 	outermost := m.outermost()
 	outermost.mu.Lock()
@@ -187,15 +182,15 @@ func (m *Message) choose() *handlerSet {
 	return h.handlers
 }
 
-// handledAs returns how the message of an attempt was handled in the last run, or
-// would have been. Unlike m's fields nothing but choose changes it.
+// handledAs returns the handling of the message in the last run, or the one that it would
+// have had. Unlike m's fields, only choose changes it.
 func (m *Message) handledAs() handling {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.handling
 }
 
-// end closes m and returns the messages that leave if it succeeded.
+// end closes m and returns the messages to send if it succeeded.
 func (m *Message) end() []Outgoing {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -214,13 +209,12 @@ func (m *Message) rawBody() []byte {
 	return m.incoming.Body
 }
 
-// SetBody replaces the body, for inner middleware and the handlers of this attempt
-// alone: for middleware that decrypts or decompresses bodies, or fetches them for a
-// claim check. Change Headers with it where the content type is another
-// (NServiceBus.ContentType chooses the codec). HandleFailed gets the body and the
-// headers of the last attempt; retries, the error queue, the audit queue and Forward
-// have those that were received. Like Headers it is set before the call of next, by
-// the goroutine that calls it. The message takes body over.
+// SetBody replaces the body, only for inner middleware and the handlers of this attempt:
+// for middleware that decrypts or decompresses bodies, or fetches them for a claim check.
+// If the content type changes, set Headers too (NServiceBus.ContentType chooses the
+// codec). HandleFailed gets the body and the headers of the last attempt; retries, the
+// error queue, the audit queue and Forward have the received ones. Like Headers it is set
+// before the call of next, by the goroutine that calls next. The message takes over body.
 func (m *Message) SetBody(body []byte) {
 	if body == nil {
 		body = []byte{}
@@ -228,10 +222,10 @@ func (m *Message) SetBody(body []byte) {
 	m.replaced = &replacedBody{body: body}
 }
 
-// SkipRemainingHandlers lets no other handler of the message, of whichever of its types, run
-// after this one, but independent ones (HandleOptions.Independent). The message counts as handled if this one succeeds; another attempt begins
-// with the first handler again. It is for handlers: middleware that wants to run
-// none does not call next.
+// SkipRemainingHandlers skips the handlers of the message, of all its types, that would
+// run after this one, except independent ones (HandleOptions.Independent). The message
+// counts as handled if this one succeeds; another attempt begins with the first handler
+// again. It is for handlers: middleware that is to skip all handlers does not call next.
 func (m *Message) SkipRemainingHandlers() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -250,34 +244,33 @@ func (m *Message) skipsRemaining() bool {
 	return m.skips
 }
 
-// GroupKey returns the key that the message was sent with (SendOptions.GroupKey).
-// The messages that the handler sends have it only where their own SendOptions say
-// so.
+// GroupKey returns the key that the message was sent with (SendOptions.GroupKey). The
+// messages that the handler sends have it only if their own SendOptions set it.
 func (m *Message) GroupKey() string { return m.incoming.GroupKey }
 
-// NativeID names the stored copy of the message: it is the same at every delivery of the
-// copy, and another one for each copy, a delayed retry for example. See Incoming.NativeID.
+// NativeID identifies the stored copy of the message: it is the same at every delivery of
+// the copy, and differs for each copy, such as a delayed retry. See Incoming.NativeID.
 func (m *Message) NativeID() string { return m.incoming.NativeID }
 
 // Native returns the client library's own message, or nil. See Incoming.Native.
 func (m *Message) Native() any { return m.incoming.Native }
 
-// Outgoing returns copies of the messages collected so far: to middleware, also
-// those of the last run of next that succeeded.
+// Outgoing returns copies of the messages collected so far: for middleware, also those of
+// the last run of next that succeeded.
 func (m *Message) Outgoing() []Outgoing {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.outgoing)
 }
 
-// Send collects a command for a queue. An error (a body that cannot be encoded,
-// a message that is too large, an option that the transport cannot honour)
-// means that nothing was collected.
+// Send collects a command for a queue. An error (a body that cannot be encoded, a message
+// that is too large, an option that the transport does not support) means that nothing
+// was collected.
 func (m *Message) Send(queue, messageType string, body any, opts ...SendOptions) error {
 	return m.collect(IntentSend, queue, messageType, body, opts)
 }
 
-// Publish collects an event for all who subscribed to messageType.
+// Publish collects an event for all subscribers of messageType.
 func (m *Message) Publish(messageType string, body any, opts ...SendOptions) error {
 	return m.collect(IntentPublish, "", messageType, body, opts)
 }
@@ -292,9 +285,8 @@ func (m *Message) Reply(messageType string, body any, opts ...SendOptions) error
 	return m.collect(IntentReply, to, messageType, body, opts)
 }
 
-// SendNow sends a command at once: it leaves even if the handler fails, and at
-// every attempt again, with the same message id. After a deferral (Defer) the id
-// is another one.
+// SendNow sends a command at once: it is sent even if the handler fails, and once more at
+// every attempt, with the same message id. After a deferral (Defer) the id changes.
 func (m *Message) SendNow(ctx context.Context, queue, messageType string, body any, opts ...SendOptions) error {
 	return m.now(ctx, IntentSend, queue, messageType, body, opts)
 }
@@ -343,8 +335,8 @@ func (m *Message) context() context.Context {
 	return ContextWithMessage(context.Background(), m)
 }
 
-// compose returns the messages that a send makes: one, unless SendMiddleware makes
-// more or fewer of it. The middleware runs without m's lock.
+// compose returns the messages of a send: one, unless SendMiddleware makes more or fewer
+// of it. The middleware runs without m's lock.
 func (m *Message) compose(ctx context.Context, intent, queue, messageType string, body any, opts []SendOptions) ([]Outgoing, error) {
 	composed, err := m.composeOne(intent, queue, messageType, body, opts)
 	if err != nil {
@@ -388,8 +380,8 @@ func (m *Message) composeLocked(intent, queue, messageType string, body any, opt
 	out, err := m.env.composer.compose(intent, queue, messageType, body, opts, from, func() string {
 		sender := m.env.composer.endpoint + m.scope
 		if n := m.incoming.deferrals(); n > 0 {
-			// Deferred, the message is not attempted again but handled anew, and
-			// sends (SendNow) other messages.
+			// A deferred message is not retried but handled anew, and its messages (SendNow) are
+			// new ones.
 			sender += "/deferral/" + strconv.Itoa(n)
 		}
 		return derivedID(m.incoming.ID, sender, int(m.composed))
@@ -411,11 +403,11 @@ func sendVerb(intent string) string {
 	}
 }
 
-// messageKey is how a handler's context finds its Message.
+// messageKey is the context key of a handler's Message.
 type messageKey struct{}
 
-// ContextWithMessage returns a context under which MessageFromContext finds m: what an
-// endpoint gives its handlers, for those who call one themselves.
+// ContextWithMessage returns a context in which MessageFromContext finds m, as in the
+// context of an endpoint's handlers: for code that calls a handler itself.
 func ContextWithMessage(ctx context.Context, m *Message) context.Context {
 	return context.WithValue(ctx, messageKey{}, m)
 }

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// dispatchIndependent runs all handlers, and notes the one that decides if several fail.
-// Where a message has several types, those of one of them may not be independent: they stop
-// each other, but none of another type.
+// dispatchIndependent runs all handlers, and records the one that decides if several
+// fail. If a message has several types, the handlers of one type may not be independent:
+// they stop each other, but none of another type.
 func dispatchIndependent(ctx context.Context, m *Message, handlers *handlerSet) error {
 	var failures []HandlerFailure
 	var noted []failingHandler
@@ -24,14 +24,14 @@ func dispatchIndependent(ctx context.Context, m *Message, handlers *handlerSet) 
 		failures = append(failures, HandlerFailure{name, err})
 		noted = append(noted, failingHandler{name: name, began: began, failed: time.Now()})
 	}
-	stopped, skipped := 0, false // handlers that are not independent: those before this one, all
+	stopped, skipped := 0, false // handlers that are not independent and may not run: those before this index, or all
 	for i, handler := range handlers.run {
 		independent, end := handlers.independentAt(i)
 		if !independent {
 			if skipped || i < stopped {
 				continue
 			}
-			m.unskip() // which an independent one has asked for
+			m.unskip() // which an independent handler has requested
 		}
 		m.as = handlers.scopeOf(i)
 		name, began = handlers.names[i], time.Now()
@@ -60,7 +60,7 @@ func dispatchIndependent(ctx context.Context, m *Message, handlers *handlerSet) 
 	return &HandlersError{failures, failures[chosen].Err, len(handlers.run)}
 }
 
-// runIndependent runs one handler. goOn is false where the next one cannot run.
+// runIndependent runs one handler. goOn is false if the next one cannot run.
 func runIndependent(ctx context.Context, m *Message, handler HandlerFunc, marked bool) (err error, goOn bool) {
 	if !marked {
 		return call(handler, ctx, m), true
@@ -84,7 +84,7 @@ type rollbackError struct{ err, rollback error }
 func (e *rollbackError) Error() string { return e.err.Error() + "; " + e.rollback.Error() }
 func (e *rollbackError) Unwrap() error { return e.err }
 
-// deciding returns the position of the failure that decides what happens to the message.
+// deciding returns the position of the failure that decides about the message.
 func (env *environment) deciding(m *Message, failures []HandlerFailure) int {
 	config := env.configFor(m.Type)
 	chosen, best := 0, precedence{}
@@ -102,7 +102,8 @@ type precedence struct {
 	delay time.Duration
 }
 
-// The ranks: first those that ask for another try, then those that end the message.
+// The ranks: first the failures that request another try, then those that end the
+// message.
 const (
 	rankRetryAfter = iota
 	rankError
@@ -120,7 +121,8 @@ func (p precedence) compare(other precedence) int {
 	return cmp.Or(cmp.Compare(p.rank, other.rank), cmp.Compare(other.delay, p.delay))
 }
 
-// precedenceOf answers for errors whose methods panic, and for an UnrecoverableFunc that does.
+// precedenceOf also handles errors whose methods panic, and an UnrecoverableFunc that
+// panics.
 func precedenceOf(err error, config RecoverabilityConfig, m *Message) (p precedence) {
 	defer func() {
 		if recover() != nil {

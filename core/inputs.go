@@ -8,40 +8,40 @@ import (
 	"time"
 )
 
-// inputs is the receivers of an endpoint's shared queue and of its instance queue,
-// as one Receiver: one pump with one limit takes from both.
+// inputs combines the receivers of an endpoint's shared queue and of its instance queue
+// into one Receiver: one pump with one limit receives from both.
 //
-// Each queue is received from by goroutines that stay until Close. One calls Receive
-// of its queue when somebody calls Receive here, and goes on when that call has
-// returned with messages of the other queue: its messages wait in arrived for the next
-// call, with their locks renewed. So no message is lost when a context ends or both
-// queues have some, and neither queue has to wait for the other to be empty.
+// Each queue has goroutines that stay until Close. One of them calls Receive of its queue
+// when the pump calls Receive here, and continues when that call has returned with
+// messages of the other queue: its messages wait in arrived for the next call, with their
+// locks renewed. So no message is lost when a context ends or both queues have messages,
+// and neither queue has to wait for the other to be empty.
 //
-// The receivers share MaxInFlight. Together they may hold one more delivery than was
-// asked for, so that both queues are received from while one place is free.
+// The receivers share MaxInFlight. Together they may have one more delivery than the
+// limit, so that both queues are received from while one place is free.
 type inputs struct {
 	queues   [2]*input // the shared one first
-	consumed bool      // TransactionNone: nothing is unsettled, or can be given back
+	consumed bool      // TransactionNone: no message is unsettled, or can be given back
 	counts   bool      // giving back counts as a delivery: arrived keeps its messages
 
 	// Set by the runner before the first Receive.
 	watch    func(Delivery) *hold
 	giveBack func(held)
-	lost     func(Delivery) // consumed, and too late to be handled
+	lost     func(Delivery) // called for consumed messages that came too late to be handled
 
-	bell   chan struct{} // somebody in Receive should look
+	bell   chan struct{} // wakes a call of Receive
 	asks   sync.WaitGroup
 	life   context.Context // ends with stop
 	cancel context.CancelFunc
 
 	mu        sync.Mutex
-	most      int // MaxInFlight asked for
+	most      int // requested MaxInFlight
 	waiting   int // calls of Receive that wait
 	next      int // the queue whose messages are handed out first
 	failed    error
 	stopped   bool
-	ended     bool        // nothing is handed out any more
-	restTimer *time.Timer // while messages of the shared queue may arrive for which no Receive waits any more
+	ended     bool        // no more messages are handed out
+	restTimer *time.Timer // set while messages of the shared queue may arrive without a waiting Receive
 	returned  time.Time   // when a call of Receive last did
 }
 
@@ -59,10 +59,10 @@ type input struct {
 	count     int           // its length
 	ask       context.Context
 	endAsk    context.CancelFunc
-	asking    int // calls of its receiver's Receive, those that are due included
+	asking    int // calls of its receiver's Receive, including due
 	due       int // such calls that a goroutine is about to make
-	places    int // for the deliveries of each
-	idle      int // goroutines that wait for one to be due
+	places    int // for the deliveries of each call
+	idle      int // goroutines that wait for a due call
 	wake      *sync.Cond
 }
 
@@ -71,7 +71,7 @@ type inputDelivery struct {
 	Delivery
 	input         *input
 	hold          *hold
-	before, after *inputDelivery // in the ring of its queue; nil when it has ended
+	before, after *inputDelivery // in the ring of its queue; nil when the delivery has ended
 }
 
 func newInputs(shared, own *input, mode TransactionMode, caps Capabilities) *inputs {
@@ -100,7 +100,7 @@ func (in *inputs) Receive(ctx context.Context, dst []Delivery) (int, error) {
 			if n := in.finishLocked(dst); n > 0 {
 				return n, nil
 			}
-			in.ring() // which may have been for this one, and is for another now
+			in.ring() // the wake-up may have been for this call, and is for another now
 			return 0, err
 		}
 		in.shareLocked()
@@ -132,8 +132,8 @@ func (in *inputs) Receive(ctx context.Context, dst []Delivery) (int, error) {
 	}
 }
 
-// finishLocked follows the end of a call's context where messages that were received
-// cannot be given back: the last call hands out what is being received.
+// finishLocked runs after the end of a call's context if received messages cannot be
+// given back: the last call hands out the messages that are being received.
 func (in *inputs) finishLocked(dst []Delivery) int {
 	if !in.consumed || in.waiting > 0 {
 		return 0
@@ -157,7 +157,7 @@ func (in *inputs) ring() {
 	}
 }
 
-// takeLocked hands out what has arrived, by turns where both queues have messages.
+// takeLocked hands out arrived messages, in turns if both queues have messages.
 func (in *inputs) takeLocked(dst []Delivery) (n int) {
 	for n < len(dst) {
 		q := in.queues[in.next]
@@ -181,8 +181,8 @@ func (in *inputs) takeLocked(dst []Delivery) (n int) {
 	return n
 }
 
-// askLocked has the queue received from by one goroutine for each call of Receive: those
-// that wait, and the one that asks.
+// askLocked makes one goroutine receive from the queue for each call of Receive: the
+// waiting calls, and the current one.
 func (q *input) askLocked(places int) {
 	in := q.of
 	for q.asking <= in.waiting && !in.stopped && in.failed == nil {
@@ -197,7 +197,7 @@ func (q *input) askLocked(places int) {
 	}
 }
 
-// run receives from the queue whenever that is asked for.
+// run receives from the queue whenever a call is due.
 func (q *input) run() {
 	in := q.of
 	var arrivals []Delivery
@@ -250,7 +250,7 @@ func (q *input) receive(ctx context.Context, dst []Delivery) (arrived []*inputDe
 	return arrived, err
 }
 
-// arriveLocked keeps what a call of the receiver brought.
+// arriveLocked keeps the messages of a call of the receiver.
 func (q *input) arriveLocked(arrived []*inputDelivery, err error) {
 	in := q.of
 	if err != nil && in.failed == nil && !in.stopped {
@@ -274,17 +274,17 @@ func (q *input) arriveLocked(arrived []*inputDelivery, err error) {
 	if in.most == 0 && in.waiting == 0 {
 		in.returnLocked(in.arrivedLocked(q))
 	}
-	in.ring() // also where it was ended, and is asked for again
+	in.ring() // also if it was ended, and is due again
 }
 
-// add notes that a delivery is unsettled. The mu of inputs is held.
+// add records that a delivery is unsettled. The mu of inputs is held.
 func (q *input) add(d *inputDelivery) {
 	d.before, d.after = q.unsettled.before, &q.unsettled
 	d.before.after, d.after.before = d, d
 	q.count++
 }
 
-// remove notes that a delivery has ended. The mu of inputs is held.
+// remove records that a delivery has ended. The mu of inputs is held.
 func (q *input) remove(d *inputDelivery) {
 	if d.after == nil {
 		return
@@ -294,7 +294,7 @@ func (q *input) remove(d *inputDelivery) {
 	q.count--
 }
 
-// arrivedLocked removes the messages of a queue that may go back before they were
+// arrivedLocked removes the messages of a queue that may be given back before they were
 // handed out.
 func (in *inputs) arrivedLocked(q *input) []*inputDelivery {
 	if in.consumed || in.counts {
@@ -317,9 +317,9 @@ func (in *inputs) returnLocked(unstarted []*inputDelivery) {
 	}()
 }
 
-// rest has the shared queue left to other instances some time after the last call of
-// Receive: all slots hang, and messages that arrive have to wait for one here. The
-// messages of the instance's own queue are for no other.
+// rest leaves the shared queue to other instances some time after the last call of
+// Receive: all slots hang, and arriving messages would have to wait for one here. The
+// instance queue has no other receiver.
 func (in *inputs) rest() {
 	in.returned = time.Now()
 	if in.restTimer == nil && !in.stopped {
@@ -348,8 +348,8 @@ func (in *inputs) rested() {
 	in.returnLocked(in.arrivedLocked(in.queues[0]))
 }
 
-// endAsksLocked ends the calls of the queue's receiver. Deliveries that one of them
-// brings all the same wait for the next call of Receive.
+// endAsksLocked ends the calls of the queue's receiver. Deliveries that one of them still
+// returns wait for the next call of Receive.
 func (q *input) endAsksLocked() {
 	q.endAsk()
 	q.ask, q.endAsk = context.WithCancel(q.of.life)
@@ -386,9 +386,9 @@ func (in *inputs) SetMaxInFlight(n int) {
 	}
 }
 
-// shareLocked lets a queue that has all that it may hold in work have some of the
-// places that the other one does not need. One is always left, so that neither queue
-// waits for the other.
+// shareLocked gives a queue that has used all its places some of the places that the
+// other queue does not need. One place is always left, so that neither queue waits for
+// the other.
 func (in *inputs) shareLocked() {
 	if in.consumed || in.most == 0 {
 		return
@@ -410,8 +410,8 @@ func (in *inputs) shareLocked() {
 	}
 }
 
-// divideLocked gives the instance's own queue so many of the places, and the shared one
-// the others.
+// divideLocked gives part places to the instance queue, and the others to the shared
+// queue.
 func (in *inputs) divideLocked(part int) {
 	shared, own := in.queues[0], in.queues[1]
 	rest := in.most + 1 - part
@@ -431,8 +431,7 @@ func (q *input) setLocked(n int) {
 	}
 }
 
-// sweepLocked removes deliveries whose locks have run out, which nobody may have
-// settled.
+// sweepLocked removes deliveries whose locks have expired, which may never be settled.
 func (q *input) sweepLocked() {
 	now := time.Now()
 	for d := q.unsettled.after; d != &q.unsettled; {
@@ -444,7 +443,7 @@ func (q *input) sweepLocked() {
 	}
 }
 
-// stop ends all calls of the receivers, and returns what they brought that was not
+// stop ends all calls of the receivers, and returns the received deliveries that were not
 // handed out.
 func (in *inputs) stop(timeout time.Duration) []*inputDelivery {
 	in.end()
@@ -473,7 +472,7 @@ func (in *inputs) end() {
 	in.ring()
 }
 
-// wait returns when no receiver is being called any more, or when it takes too long.
+// wait returns when no call of a receiver is in progress, or at tooLong.
 func (in *inputs) wait(tooLong <-chan time.Time) {
 	done := make(chan struct{})
 	go func() {
@@ -486,7 +485,7 @@ func (in *inputs) wait(tooLong <-chan time.Time) {
 	}
 }
 
-// Close implements Receiver. Both receivers have all of the time.
+// Close implements Receiver. Both receivers have the whole time.
 func (in *inputs) Close(ctx context.Context) error {
 	in.end()
 	in.mu.Lock()
@@ -507,7 +506,7 @@ func (in *inputs) Close(ctx context.Context) error {
 	return errors.Join(errs[:]...)
 }
 
-// ended notes the end of a delivery, if err is that of a settlement which ended it.
+// ended records the end of a delivery, if err is that of a settlement which ended it.
 func (d *inputDelivery) ended(err error) error {
 	if err == nil || hasEnded(err) {
 		in := d.input.of
@@ -568,7 +567,7 @@ func (ep *Endpoint) receivedFrom(d Delivery) string {
 	}
 }
 
-// observedAt says where an attempt happens.
+// observedAt returns the ObservedEndpoint of an attempt.
 func (ep *Endpoint) observedAt(d Delivery) ObservedEndpoint {
 	at := ep.observed
 	at.Queue = ep.receivedFrom(d)
@@ -576,8 +575,8 @@ func (ep *Endpoint) observedAt(d Delivery) ObservedEndpoint {
 	return at
 }
 
-// openReceiver opens the receiver of the input queue or, where the endpoint has an
-// instance queue, those of both.
+// openReceiver opens the receiver of the input queue or, if the endpoint has an instance
+// queue, those of both.
 func (ep *Endpoint) openReceiver(ctx context.Context, maxInFlight int, watch connectionWatch) (Receiver, error) {
 	cfg := ReceiverConfig{
 		Queue: ep.inputQueue(), Mode: ep.mode, MaxInFlight: maxInFlight, MaxDeliveries: ep.deliveriesFrom(ep.address),
@@ -605,8 +604,8 @@ func (ep *Endpoint) openReceiver(ctx context.Context, maxInFlight int, watch con
 	return in, nil
 }
 
-// abandonOpening closes the receiver if it is open: that of the other queue could not be
-// opened.
+// abandonOpening closes the receiver if it is open, after that of the other queue could
+// not be opened.
 func (q *input) abandonOpening(ctx context.Context) error {
 	if q.receiver == nil {
 		return nil
@@ -616,7 +615,7 @@ func (q *input) abandonOpening(ctx context.Context) error {
 	return q.receiver.Close(closing)
 }
 
-// connectInputs gives the receiver of two queues what it needs of this Run.
+// connectInputs sets the fields of inputs that belong to this Run.
 func (r *runner) connectInputs() {
 	in, ok := r.receiver.(*inputs)
 	if !ok {
@@ -629,8 +628,8 @@ func (r *runner) connectInputs() {
 	r.pump.watch = func(d Delivery) *hold { return d.(*inputDelivery).hold }
 }
 
-// handleConsumed lets the messages be handled that a receiver of two queues has taken
-// and not handed out when the endpoint stops, where they cannot be given back.
+// handleConsumed handles the messages that a receiver of two queues has consumed and not
+// handed out when the endpoint stops, because they cannot be given back.
 func (r *runner) handleConsumed() {
 	in, ok := r.receiver.(*inputs)
 	if !ok || !in.consumed {
@@ -647,7 +646,7 @@ func (r *runner) handleConsumed() {
 	p.wakeUp.Broadcast()
 }
 
-// connections makes one connection of those of two receivers: it is lost while one of
+// connections combines the connections of two receivers into one: it is lost while one of
 // them is.
 type connections struct {
 	tell func(ConnectionChange)
@@ -656,7 +655,8 @@ type connections struct {
 	lost [2]time.Time
 }
 
-// changed notes a change of one of the two, and tells of that of both.
+// changed records a change of one of the two, and reports the change of the combined
+// connection.
 func (c *connections) changed(i int, e ConnectionChange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

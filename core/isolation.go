@@ -6,27 +6,29 @@ import (
 	"time"
 )
 
-// This file keeps a message that kills the process from taking others along (R35).
+// This file prevents a message that kills the process from affecting other messages
+// (R35).
 //
-// A handler that ends the process is never seen to fail: all that tells of it is the
-// count of deliveries, which rises for every message that the process had. A message
-// with more deliveries than its failures can explain is a suspect. It is attempted when
-// the process has no other message, so that none is counted with it.
+// The failure of a handler that ends the process cannot be observed: only the delivery
+// counts rise, of every message that the process had. A message with more deliveries than
+// its failures can explain is a suspect. It is attempted when the process has no other
+// message, so that no other message is counted with it.
 
-// isolationRules says which messages are suspects. The zero value: none is.
+// isolationRules decides which messages are suspects. With the zero value none is.
 type isolationRules struct {
-	// after is after how many deliveries a message is a suspect; 0 is never.
+	// after is the number of deliveries after which a message is a suspect; 0 means never.
 	after int
-	// explained is how many deliveries of a copy the immediate retries in force explain.
+	// explained is the number of deliveries of a copy that the immediate retries in force
+	// explain.
 	explained int
-	// reserved is how many of MaxDeliveries belong to the new copy (R34); with 0 the copy
-	// may be delivered MaxDeliveries times again.
+	// reserved is the part of MaxDeliveries for the new copy (R34); with 0 the copy may be
+	// delivered MaxDeliveries times again.
 	reserved int
 }
 
 const (
-	// leastIsolateAfter lets one lost connection, or one restart of all instances, cost
-	// nothing.
+	// leastIsolateAfter tolerates one lost connection, or one restart of all instances,
+	// without isolation.
 	leastIsolateAfter = 2
 	// leastReserved is the least number of deliveries of a new copy. One of them may be lost
 	// without a handler.
@@ -73,8 +75,8 @@ func (r *resolved) resolveIsolation(p *problems) {
 	r.isolation = i
 }
 
-// firstLife is how often a suspect is delivered before it becomes a new copy, where it
-// does, or goes to the error queue.
+// firstLife returns the number of deliveries after which a suspect becomes a new copy, if
+// it does, or goes to the error queue.
 func (i isolationRules) firstLife(maxDeliveries int) int {
 	return max(maxDeliveries-i.reserved, i.explained)
 }
@@ -85,8 +87,8 @@ func (i isolationRules) isCopy(in *Incoming) bool {
 }
 
 // isSuspect reports whether a message was delivered more often than its failures can
-// explain, and whether, as far as is known, the process did not survive that. A new copy is
-// one from its second delivery on.
+// explain, and the process is not known to have survived that. A new copy is a suspect
+// from its second delivery on.
 func (ep *Endpoint) isSuspect(in *Incoming) bool {
 	i := ep.isolation
 	switch {
@@ -100,7 +102,7 @@ func (ep *Endpoint) isSuspect(in *Incoming) bool {
 	return !ep.memory.wasSurvived(in) && !ep.memory.wasSettled(in.NativeID)
 }
 
-// noteSurvived remembers that a handler had the message to its end, where that can matter.
+// noteSurvived records that a handler of the message returned, if that can matter.
 func (ep *Endpoint) noteSurvived(in *Incoming) {
 	if i := ep.isolation; i.after > 0 && (in.DeliveryCount >= i.after || i.isCopy(in)) {
 		ep.memory.rememberSurvived(in)
@@ -115,8 +117,8 @@ func (ep *Endpoint) exceedsDeliveries(in *Incoming) bool {
 	return in.DeliveryCount > ep.maxDeliveries || in.DeliveryCount > ep.isolation.reserved && in.DeliveryCount > ep.mostDeliveries(in)
 }
 
-// mostDeliveries is how often a message is delivered to a handler. The deliveries of a
-// suspect and of its new copy are MaxDeliveries together.
+// mostDeliveries returns the limit of deliveries of a message to a handler. The
+// deliveries of a suspect and of its new copy are MaxDeliveries together.
 func (ep *Endpoint) mostDeliveries(in *Incoming) int {
 	i := ep.isolation
 	switch {
@@ -128,7 +130,7 @@ func (ep *Endpoint) mostDeliveries(in *Incoming) int {
 	return i.firstLife(ep.maxDeliveries)
 }
 
-// isolation is the suspects of a pump. All but suspect and onChange is guarded by the
+// isolation has the suspects of a pump. All but suspect and onChange is guarded by the
 // pump's mu.
 //
 // While there are suspects, nothing is fetched. What is in hand is handled first, then the

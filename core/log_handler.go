@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// LogHandler returns a handler for log/slog that adds the message which is being handled to
-// the lines of the application that are logged with a handler's context: message_id,
-// message_type, attempt (1, 2, ... in this round), delayed_retries and conversation_id.
-// Attributes that a line or its logger has already are left alone, so the endpoint's lines
-// have each of them once. All others are passed on to next as they are.
+// LogHandler returns a handler for log/slog that adds attributes of the message being
+// handled to lines that are logged with a handler's context: message_id, message_type,
+// attempt (1, 2, ... in this round), delayed_retries and conversation_id. Attributes that
+// a line or its logger already has are not added, so the endpoint's lines have each of
+// them once. All other lines are passed to next unchanged.
 //
 //	slog.SetDefault(slog.New(core.LogHandler(slog.NewJSONHandler(os.Stdout, nil))))
 //
-// In a group (slog.Logger.WithGroup) they are part of the group.
+// In a group (slog.Logger.WithGroup) the attributes are part of the group.
 func LogHandler(next slog.Handler) slog.Handler { return &logHandler{next: next} }
 
 type logHandler struct {

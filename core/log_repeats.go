@@ -7,18 +7,20 @@ import (
 	"time"
 )
 
-// This file is about the log lines of retries (Config.LogRepeats). In an outage every attempt
-// fails for one cause, with a line each. Those beyond a number are counted instead.
+// This file is about the log lines of retries (Config.LogRepeats). In an outage every
+// attempt fails for one cause, with a line each. Lines beyond the limit are counted
+// instead.
 
 const (
 	defaultLogRepeats = 100
 	// repeatsWindow is the time for which lines of one cause are counted.
 	repeatsWindow = 10 * time.Second
-	// mostCauses bounds those that are told apart in a window. Further ones count as one.
+	// mostCauses limits the causes that are distinguished in a window. Further causes count
+	// as one.
 	mostCauses = 1000
 )
 
-// cause is what lines about failed attempts have in common.
+// cause is the key by which lines about failed attempts are grouped.
 type cause struct {
 	logger               *slog.Logger // which action follows
 	messageType, handler string
@@ -27,20 +29,20 @@ type cause struct {
 
 // repeats counts lines about retries by their cause.
 type repeats struct {
-	limit int // for each cause in a window; 0 is without limit
+	limit int // for each cause in a window; 0 means no limit
 
 	mu     sync.Mutex
-	ends   time.Time // of the window; it goes on until the timer has told of what was left out
+	ends   time.Time // of the window; it lasts until the timer has reported the omitted lines
 	causes map[cause]*repeated
-	timer  *time.Timer // while lines were left out in the window
+	timer  *time.Timer // set while lines were omitted in the window
 }
 
-// repeated is the lines of one cause in a window.
+// repeated counts the lines of one cause in a window.
 type repeated struct {
 	level   slog.Level
 	lines   int
 	leftOut int
-	since   time.Time // of the first that was left out
+	since   time.Time // of the first omitted line
 	until   time.Time // of the newest
 	err     error     // of the newest
 }
@@ -78,7 +80,7 @@ func (r *repeats) writes(to *slog.Logger, level slog.Level, f *failure) bool {
 	return false
 }
 
-// tell writes how many lines were left out, and begins a new window.
+// tell logs the number of omitted lines, and begins a new window.
 func (r *repeats) tell() {
 	r.mu.Lock()
 	stopTimer(&r.timer)
@@ -94,10 +96,11 @@ func (r *repeats) tell() {
 	}
 }
 
-// wordingBytes is how much of an error's text tells causes apart.
+// wordingBytes is the length of an error's text that distinguishes causes.
 const wordingBytes = 1 << 10
 
-// wordingOf hashes a text but for its numbers and ids: words that contain a digit are alike.
+// wordingOf hashes a text without its numbers and ids: all words that contain a digit
+// count as equal.
 func wordingOf(text string) uint64 {
 	const offset, prime = 14695981039346656037, 1099511628211 // of FNV-1a
 	sum := uint64(offset)

@@ -10,8 +10,8 @@ import (
 	"github.com/reprise-go/reprise/internal/lru"
 )
 
-// memory is the endpoint's memory of messages beyond their settlement, bounded
-// whatever the load. It survives Run, because messages do.
+// memory is the endpoint's memory of messages beyond their settlement, bounded under any
+// load. It survives Run, because messages do.
 type memory struct {
 	mu       sync.Mutex
 	settled  *lru.Cache[string, struct{}]         // R28; by NativeID
@@ -32,7 +32,7 @@ type pendingDecision struct {
 	triedAt  time.Time
 }
 
-// fingerprint tells the messages that one handler sends apart.
+// fingerprint distinguishes the messages that one handler sends.
 type fingerprint [sha256.Size]byte
 
 func newMemory() *memory {
@@ -45,8 +45,8 @@ func newMemory() *memory {
 	}
 }
 
-// rememberSettled notes that the message was dealt with, for the case that its
-// settlement did not happen.
+// rememberSettled records that the message was handled, in case its settlement did not
+// take effect.
 func (m *memory) rememberSettled(nativeID string) {
 	if nativeID == "" {
 		return
@@ -56,7 +56,7 @@ func (m *memory) rememberSettled(nativeID string) {
 	m.mu.Unlock()
 }
 
-// wasSettled reports whether the message was dealt with before.
+// wasSettled reports whether the message was handled before.
 func (m *memory) wasSettled(nativeID string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,7 +64,7 @@ func (m *memory) wasSettled(nativeID string) bool {
 	return ok
 }
 
-// rememberSurvived notes that a handler had the message and that the process lives on.
+// rememberSurvived records that the process survived a handler of the message.
 func (m *memory) rememberSurvived(in *Incoming) {
 	if in.NativeID == "" {
 		return
@@ -74,7 +74,7 @@ func (m *memory) rememberSurvived(in *Incoming) {
 	m.mu.Unlock()
 }
 
-// wasSurvived reports whether this process lives on after the delivery before this one.
+// wasSurvived reports whether this process survived the previous delivery of the message.
 func (m *memory) wasSurvived(in *Incoming) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,7 +82,7 @@ func (m *memory) wasSurvived(in *Incoming) bool {
 	return ok && count == in.DeliveryCount-1
 }
 
-// rememberRounds notes what the next delivery of a message cannot tell.
+// rememberRounds records the rounds of a message, which its next delivery does not have.
 func (m *memory) rememberRounds(nativeID string, e earlierRounds) {
 	if nativeID == "" {
 		return
@@ -92,7 +92,7 @@ func (m *memory) rememberRounds(nativeID string, e earlierRounds) {
 	m.mu.Unlock()
 }
 
-// roundsOf returns what was noted last.
+// roundsOf returns the rounds that were recorded last.
 func (m *memory) roundsOf(nativeID string) earlierRounds {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -100,9 +100,9 @@ func (m *memory) roundsOf(nativeID string) earlierRounds {
 	return e
 }
 
-// pendingKey names a stored copy. A foreign message may have no NativeID: it is known
-// by its id and body. Two with the same of both share a decision, which is then
-// carried out for each.
+// pendingKey identifies a stored copy. A foreign message without NativeID is identified
+// by its id and body. Two messages with equal ids and bodies share a decision, which is
+// then executed for each.
 func pendingKey(in *Incoming) string {
 	if in.NativeID != "" {
 		return in.NativeID
@@ -116,14 +116,14 @@ func mayBeRemembered(in *Incoming) bool {
 	return in.NativeID != "" || in.Redelivered || in.DeliveryCount > 1
 }
 
-// mostRemembered bounds the sends of HandleFailed, and those that handlers have committed,
-// that are remembered with a decision.
+// mostRemembered limits the remembered sends of a decision, in bytes: those of
+// HandleFailed, and those that handlers have committed.
 const mostRemembered = 64 << 10
 
-// rememberPending notes a decision that could not be carried out, for the case that the
-// message is delivered again before it was. It keeps neither the message, which the
-// redelivery brings again, nor the error, which may be of any size. Of a decision
-// with too many sends it keeps nothing: the handler runs again then.
+// rememberPending records a decision that could not be carried out, in case the message
+// is redelivered before that. It keeps neither the message, which the redelivery has, nor
+// the error, which may be of any size. It does not keep a decision with too many sends:
+// then the handler runs again.
 func (m *memory) rememberPending(in *Incoming, f *failure, d *decision) {
 	size := d.committed.bytes()
 	for _, out := range d.extra {
@@ -151,7 +151,8 @@ func (m *memory) rememberPending(in *Incoming, f *failure, d *decision) {
 }
 
 // decisionFor returns a copy of the decision about a redelivered message, or nil. The
-// holder of the message's earlier delivery may still be trying to carry out the same one.
+// goroutine with the message's earlier delivery may still be trying to carry out the same
+// decision.
 func (m *memory) decisionFor(in *Incoming) *pendingDecision {
 	if m.waiting.Load() == 0 || !mayBeRemembered(in) {
 		return nil
@@ -168,8 +169,8 @@ func (m *memory) decisionFor(in *Incoming) *pendingDecision {
 	return &u
 }
 
-// expire forgets decisions about messages that have not been delivered again for long:
-// another instance has dealt with them.
+// expire forgets decisions about messages that have not been redelivered for long:
+// another instance has handled them.
 func (m *memory) expire() {
 	for {
 		key, u, ok := m.pending.Oldest()
@@ -181,7 +182,7 @@ func (m *memory) expire() {
 	m.waiting.Store(int64(m.pending.Len()))
 }
 
-// undelivered returns how many decisions wait.
+// undelivered returns the number of waiting decisions.
 func (m *memory) undelivered() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -200,8 +201,8 @@ func (m *memory) forgetPending(in *Incoming) {
 	m.mu.Unlock()
 }
 
-// rememberAccepted notes which sends of a handler the broker has accepted although the
-// attempt failed: the next attempt sends the others alone.
+// rememberAccepted records the sends of a handler that the broker has accepted although
+// the attempt failed: the next attempt sends only the others.
 func (m *memory) rememberAccepted(incomingID string, out []Outgoing, err error) {
 	sent, ok := asSendError(err, len(out))
 	if !ok {
@@ -224,8 +225,8 @@ func (m *memory) rememberAccepted(incomingID string, out []Outgoing, err error) 
 }
 
 // withoutAccepted returns the sends that the broker has not accepted from an earlier
-// attempt at the same message. A send is the same if it has the id, destination, type,
-// body (before SendMiddleware), group key and delay of the earlier one; observers may
+// attempt at the same message. Two sends are the same if they have the same id,
+// destination, type, body (before SendMiddleware), group key and delay; observers may
 // have changed other headers.
 func (m *memory) withoutAccepted(incomingID string, out []Outgoing) []Outgoing {
 	if len(out) == 0 || m.partials.Load() == 0 {
@@ -272,7 +273,7 @@ func fingerprintOf(out *Outgoing) fingerprint {
 	part(out.GroupKey)
 	part(out.Headers.Get(HeaderMessageTypes))
 	delay, body := out.Delay.String(), out.Body
-	if origin := out.origin; origin != nil { // another attempt has another delay, and another body by encryption
+	if origin := out.origin; origin != nil { // another attempt has another delay, and after encryption another body
 		if !origin.due.IsZero() {
 			delay = FormatTime(origin.due)
 		}

@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// adjusted is a delivery whose message the engine sees otherwise than the adapter: with
-// the id that Config.MessageID gave it, or with the count of its round.
+// adjusted is a delivery whose message differs for the engine and the adapter: it has the
+// id that Config.MessageID gave it, or the count of its round.
 type adjusted struct {
 	Delivery
 	in *Incoming
@@ -15,7 +15,7 @@ type adjusted struct {
 // Incoming implements Delivery.
 func (d *adjusted) Incoming() *Incoming { return d.in }
 
-// withID returns the delivery with the id that Config.MessageID gives its message: one
+// withID returns the delivery with the id that Config.MessageID gives its message, if
 // that could be parsed and has no header NServiceBus.MessageId.
 func (ep *Endpoint) withID(d Delivery) (named Delivery, err error) {
 	name := ep.config.MessageID
@@ -44,13 +44,13 @@ func (ep *Endpoint) withID(d Delivery) (named Delivery, err error) {
 }
 
 // SentID returns the id that the message was sent with, or that Config.MessageID gave it.
-// It is false where the adapter generated the ID, because the sender gave none: the ID
-// then names a stored copy, or a content that several messages may have, and must not be
-// the key by which duplicates are recognized.
+// sent is false if the adapter generated the ID, because the sender gave none: the ID
+// then identifies a stored copy, or a content that several messages may have, and must
+// not be used to recognize duplicates.
 func (m *Message) SentID() (id string, sent bool) { return m.ID, m.incoming.hasSentID() }
 
 // hasSentID reports whether the sender gave the message its ID. A copy that the engine
-// made has the header in any case, and a mark if the ID was generated.
+// made always has the header, and a mark if the ID was generated.
 func (in *Incoming) hasSentID() bool {
 	if in.IDSent {
 		return true

@@ -8,18 +8,18 @@ import (
 	"strconv"
 )
 
-// HandlerFunc handles one message in one attempt. It is what middleware wraps.
+// HandlerFunc handles one message in one attempt. Middleware wraps it.
 type HandlerFunc func(ctx context.Context, m *Message) error
 
 // Middleware wraps the handling of every message: decoding and all handlers of
 // the message's type. It sees the message before and the error after, and may
 // return another error or a verdict instead (R53).
 //
-// It may call next several times, or replace next's error. Each call of next is
-// a run with a separate Message: the messages that a run collected leave if the
-// run returned nil, if it is the last one that did, and if the attempt succeeds.
-// The messages that the middleware itself collects, before or after, depend on
-// no run. MessageFromContext returns to each the Message that it was given.
+// It may call next several times, or replace next's error. Each call of next is a run
+// with a separate Message: the messages that a run collected are sent if it is the last
+// run that returned nil, and the attempt succeeds. The messages that the middleware
+// itself collects, before or after, do not depend on a run. In each context
+// MessageFromContext returns the Message of its own run.
 //
 // It can take part in the endpoint's start with [StartUpOf]: describe itself, and
 // refuse an endpoint on which it cannot work.
@@ -43,7 +43,7 @@ func wrap(handler HandlerFunc, middleware []Middleware, start *StartUp, scopes s
 	return chain, nil
 }
 
-// apply answers for middleware that panics or returns nothing.
+// apply returns an error for middleware that panics or returns nil.
 func apply(each Middleware, next HandlerFunc) (wrapped HandlerFunc, err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -56,11 +56,11 @@ func apply(each Middleware, next HandlerFunc) (wrapped HandlerFunc, err error) {
 	return wrapped, nil
 }
 
-// middlewareScope keeps the ids of messages that middleware sends apart from
-// those of the handlers, which a run that failed may have used (SendNow).
+// middlewareScope makes the ids of messages that middleware sends distinct from those of
+// the handlers, which a failed run may have used (SendNow).
 func middlewareScope(i int) string { return "/middleware/" + strconv.Itoa(i) }
 
-// inRuns is the next that middleware gets: each call is a run.
+// inRuns is the next of a middleware: each call is a run.
 type inRuns struct {
 	next  HandlerFunc
 	scope string
@@ -96,7 +96,7 @@ func (r *run) Value(key any) any {
 	return r.Context.Value(key)
 }
 
-// beginRun fills m for one run that by asked for.
+// beginRun fills m for one run that by starts.
 func (m *Message) beginRun(by *Message, scope string) {
 	m.ID, m.Type, m.Headers = by.ID, by.Type, by.Headers
 	m.Attempt, m.DelayedRetries, m.Deferrals = by.Attempt, by.DelayedRetries, by.Deferrals
@@ -105,8 +105,8 @@ func (m *Message) beginRun(by *Message, scope string) {
 	m.scope, m.as, m.parent = scope+by.as, by.as, by
 }
 
-// adopt collects what a run collected that succeeded, instead of what an earlier
-// one did. skips is whether it skips the remaining handlers.
+// adopt replaces the messages of an earlier run by those of a run that succeeded. skips
+// is whether this run skips the remaining handlers.
 func (m *Message) adopt(out []Outgoing, skips bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,7 +116,7 @@ func (m *Message) adopt(out []Outgoing, skips bool) {
 	m.outgoing = append(m.outgoing, out...)
 }
 
-// keepAdopted lets later runs leave alone what runs so far have collected.
+// keepAdopted makes later runs keep the messages that earlier runs have collected.
 func (m *Message) keepAdopted() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

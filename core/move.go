@@ -18,7 +18,7 @@ func (r *runner) giveUp(a *attempt, f *failure, d *decision, first bool) (takenO
 	switch {
 	case first:
 		d.extra, takenOver, err = r.lastResort(a, f, d)
-	case r.isAtomic() && !d.deadLetter: // what it did in the transaction went with the earlier try
+	case r.isAtomic() && !d.deadLetter: // its work in the transaction was undone with the earlier try
 		r.prepareRecovery(a, f)
 		d.extra, takenOver, err = r.lastResort(a, f, d)
 	}
@@ -49,7 +49,7 @@ func (r *runner) giveUp(a *attempt, f *failure, d *decision, first bool) (takenO
 	return false, err
 }
 
-// dropExtra lets the move happen without what HandleFailed did and sent (R51).
+// dropExtra drops the work and the messages of HandleFailed from the move (R51).
 func (r *runner) dropExtra(a *attempt, f *failure, d *decision, cause error) {
 	r.ep.log.about(a.deciding(), r.ep.log.recoverability, slog.LevelError, f, []slog.Attr{slog.Any("send_error", cause)},
 		"messages of HandleFailed could not be delivered; the message is moved",
@@ -58,8 +58,8 @@ func (r *runner) dropExtra(a *attempt, f *failure, d *decision, cause error) {
 	a.undone = false // so that the move undoes its work too
 }
 
-// moveOrStore moves the message or, where its queue cannot be reached, stores it in
-// the endpoint's own queue until it can.
+// moveOrStore moves the message or, if the queue cannot be reached, stores it in the
+// endpoint's own queue until it can.
 func (r *runner) moveOrStore(a *attempt, f *failure, d *decision) error {
 	if err := r.edit(a, f, d); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (r *runner) move(a *attempt, f *failure, d *decision) error {
 	}
 	if d.deadLetter {
 		err := r.deadLetter(a, f, d)
-		outage := !refusedForGood(err, f.MessageID) && r.ep.mode != TransactionNone // where there is no other try
+		outage := !refusedForGood(err, f.MessageID) && r.ep.mode != TransactionNone // which has no other try
 		if err == nil || hasEnded(err) || outage {
 			return err
 		}
@@ -123,8 +123,7 @@ func (r *runner) move(a *attempt, f *failure, d *decision) error {
 	return r.moveToError(a, f, d)
 }
 
-// leaveDeadLetterQueue lets the error queue take the place of the broker's own dead-letter
-// queue.
+// leaveDeadLetterQueue replaces the broker's own dead-letter queue by the error queue.
 func (r *runner) leaveDeadLetterQueue(a *attempt, f *failure, d *decision, cause error) {
 	r.ep.log.about(a.deciding(), r.ep.log.moved, slog.LevelError, f, []slog.Attr{slog.String("queue", d.action.Queue), slog.Any("cause", cause)},
 		"the broker does not dead-letter the message; moving it to the error queue",
@@ -132,8 +131,8 @@ func (r *runner) leaveDeadLetterQueue(a *attempt, f *failure, d *decision, cause
 	d.deadLetter = false
 }
 
-// sendExtra sends the messages of HandleFailed before the move, where they cannot be
-// one with it.
+// sendExtra sends the messages of HandleFailed before the move, if the two cannot be
+// atomic.
 func (r *runner) sendExtra(a *attempt, d *decision) error {
 	if r.isAtomic() && !d.deadLetter || len(d.extra) == 0 {
 		return nil
@@ -148,8 +147,8 @@ func (r *runner) sendExtra(a *attempt, d *decision) error {
 	return nil
 }
 
-// refusedFor reports whether err says that a message was refused for the sake
-// of target, not merely because of another in the same call.
+// refusedFor reports whether a message was refused with the error target, not merely
+// because of another message in the same call.
 func refusedFor(err error, id string, target error) bool {
 	sent, ok := errors.AsType[*SendError](err)
 	if !ok {
@@ -186,13 +185,13 @@ func refusedForGood(err error, id string) bool {
 	return false
 }
 
-// isAway reports whether the error of a send is that of its queue, not of the message.
+// isAway reports whether a send failed because of its queue, not because of the message.
 func isAway(err error, id string) bool {
 	return !refusedForGood(err, id) || refusedFor(err, id, ErrQueueNotFound)
 }
 
-// moveToError sends the failed message to the decided error queue. A custom
-// queue that does not exist gives way to the default one (R31).
+// moveToError sends the failed message to the decided error queue. A custom queue that
+// does not exist is replaced by the default one (R31).
 func (r *runner) moveToError(a *attempt, f *failure, d *decision) error {
 	send := func(headers Headers, body []byte) error {
 		out := failedCopy(a, f, d.action.Queue, headers, body, ReasonMoveToError)
@@ -210,8 +209,9 @@ func (r *runner) moveToError(a *attempt, f *failure, d *decision) error {
 	return err
 }
 
-// sendFailed sends a failed message. Headers that do not fit, or that the transport
-// does not take, give way to the message (R24), and so does a body of EditFailed.
+// sendFailed sends a failed message. Headers that do not fit, or that the transport does
+// not accept, are left out (R24), and a body of EditFailed is replaced by the original
+// one.
 func (r *runner) sendFailed(a *attempt, f *failure, d *decision, send func(Headers, []byte) error) error {
 	caps := r.ep.caps.beside(a.delivery.Incoming())
 	compose := func() (Headers, []byte) {
@@ -254,7 +254,7 @@ func (r *runner) sendFailed(a *attempt, f *failure, d *decision, send func(Heade
 }
 
 // sendWithoutHeaders sends a failed message whose sender's headers were refused with err:
-// without the largest of them, as few as will do, or with hardly any.
+// without as few of the largest as necessary, or with hardly any.
 func (r *runner) sendWithoutHeaders(a *attempt, f *failure, err error, send func(Headers) error) error {
 	headers := copyForErrorMinimal(f)
 	for range mostSmallerCopies {
@@ -283,7 +283,7 @@ func (r *runner) sendWithoutHeaders(a *attempt, f *failure, err error, send func
 	return err
 }
 
-// mostSmallerCopies is how often the largest headers of a message are left out for a
+// mostSmallerCopies limits the tries to leave out the largest headers of a message for a
 // smaller copy. A transport that tells its limit needs one or two.
 const mostSmallerCopies = 8
 
@@ -295,7 +295,8 @@ func failedCopy(a *attempt, f *failure, queue string, headers Headers, body []by
 	return out
 }
 
-// deadLetter uses the broker's own queue. Headers that do not fit, or that the broker does not take, give way to the message (R24).
+// deadLetter uses the broker's own queue. Headers that do not fit, or that the broker
+// does not accept, are left out (R24).
 func (r *runner) deadLetter(a *attempt, f *failure, d *decision) error {
 	if r.isAtomic() && !a.undone {
 		if err := a.delivery.Reset(r.settle); err != nil {
@@ -323,7 +324,8 @@ func (r *runner) deadLetter(a *attempt, f *failure, d *decision) error {
 	return err
 }
 
-// maxDeadLetterDescription is how much of an error's text is the description of a dead letter, in bytes.
+// maxDeadLetterDescription limits the description of a dead letter, which is the
+// beginning of the error's text, in bytes.
 const maxDeadLetterDescription = 4 << 10
 
 func fallbackOf(a *attempt) func(context.Context, *Message, *Failed) error {
@@ -333,15 +335,15 @@ func fallbackOf(a *attempt) func(context.Context, *Message, *Failed) error {
 	return nil
 }
 
-// lastResort runs HandleFailed. It returns what is to be sent with the move, or
-// instead of it. The error is an *undecidedError: there is to be neither.
+// lastResort runs HandleFailed. It returns the messages to send with the move, or instead
+// of it. Its error is an *undecidedError: neither is to happen.
 func (r *runner) lastResort(a *attempt, f *failure, d *decision) (out []Outgoing, takenOver bool, _ error) {
 	fallback := fallbackOf(a)
 	if fallback == nil || errors.Is(f.Err, ErrUndecodable) || refused(f.Err) {
 		return nil, false, nil
 	}
 	if r.isAtomic() && !a.undone {
-		return nil, false, nil // what it did would be undone with the failed work
+		return nil, false, nil // its work would be undone with the failed work
 	}
 	m := &Message{scope: "/failed", noted: a.message.values(true)}
 	m.begin(r.ep.env, a.delivery.Incoming(), a.message.handledAs())
@@ -366,7 +368,7 @@ func (r *runner) lastResort(a *attempt, f *failure, d *decision) (out []Outgoing
 	if err != nil {
 		r.ep.log.about(a.deciding(), r.ep.log.recoverability, slog.LevelError, f, withStack([]slog.Attr{slog.Any("fallback_error", err)}, "fallback_stack", err),
 			"HandleFailed failed; the message is moved", "HandleFailed failed for message '%s'; the message is moved.", f.MessageID)
-		a.undone = false // so that the move undoes what it did
+		a.undone = false // so that the move undoes its work
 		return nil, false, nil
 	}
 	return out, failed.takenOver, nil

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// notifier runs calls into users' code that nobody waits for, in order, on one
-// goroutine, behind a bounded queue (R32).
+// notifier runs asynchronous calls into users' code, in order, on one goroutine, behind a
+// bounded queue (R32).
 type notifier struct {
 	mu      sync.Mutex
 	closed  bool
@@ -23,8 +23,8 @@ func newNotifier(capacity int, caught func(value any)) *notifier {
 	return n
 }
 
-// run makes the calls. A call that ends the goroutine (runtime.Goexit) ends itself
-// alone: another goroutine goes on.
+// run makes the calls. A call that ends the goroutine (runtime.Goexit) does not end the
+// others: a new goroutine continues.
 func (n *notifier) run() {
 	finished := false
 	defer func() {
@@ -56,8 +56,8 @@ func (n *notifier) notify(call func()) {
 	}
 }
 
-// close waits until what was queued has run, but not longer than the timeout: a
-// call that never returns cannot be ended.
+// close waits until all queued calls have run, but not longer than the timeout: a call
+// that never returns cannot be ended.
 func (n *notifier) close(timeout time.Duration) bool {
 	n.mu.Lock()
 	if !n.closed {

@@ -5,26 +5,25 @@ import (
 	"time"
 )
 
-// Observer is told of the events of an endpoint, so that tracing and metrics can be added
-// from outside: each function by its kind of events. Functions that are nil are not called.
-// None can fail a message: panics are caught. Functions that are called inline should be
-// quick; the others have a goroutine behind a queue of 1,000 events, and an event that does
-// not fit is dropped.
+// Observer has functions for the events of an endpoint, by which tracing and metrics can
+// be added from outside. Functions that are nil are not called. None can fail a message:
+// panics are caught. Functions that are called inline should be quick; the others have a
+// goroutine behind a queue of 1,000 events, and an event that does not fit is dropped.
 //
 // Functions are called by several goroutines at once. Those of several observers nest: each
 // Start gets the context that the one before it returned, and each End the innermost.
 type Observer struct {
 	// HandleStart and HandleEnd are called around every attempt, that of Invoke too: before
 	// middleware and handlers, and after them on the same goroutine, with the context that
-	// HandleStart returned; nil stands for the one that it was given. Both are called inline.
-	// That the handlers succeeded does not mean yet that the message is done: see Succeeded.
+	// HandleStart returned; nil stands for the context that it got. Both are called inline.
+	// After successful handlers the message is not yet done: see Succeeded.
 	HandleStart func(ctx context.Context, e HandleStart) context.Context
 	HandleEnd   func(ctx context.Context, e HandleEnd)
 
 	// Succeeded is called inline when a message has been handled, the messages of its
-	// handlers have left, and it was consumed. A settlement that the transport
-	// does not confirm, or that failed after the sends, counts too, because such a
-	// message is not handled again here.
+	// handlers have been sent, and it was consumed. A settlement that the transport does not
+	// confirm, or that failed after the sends, counts too, because such a message is not
+	// handled again here.
 	Succeeded func(ctx context.Context, e Success)
 
 	// SendStart and SendEnd are called around every call to the transport that sends,
@@ -32,50 +31,51 @@ type Observer struct {
 	// to the error queue. SendStart may set headers on the messages, such as a trace
 	// context. Both are called inline.
 	//
-	// Outgoing.Reason tells why each message is sent. A header that belongs to the
-	// first send of a message, such as the traceparent of its creation, is set where
-	// Reason is ReasonApplication: with the other reasons but ReasonAcknowledgement
-	// the message is a copy of one that was received, and has the header already.
+	// Outgoing.Reason tells why each message is sent. A header that belongs to the first
+	// send of a message, such as the traceparent of its creation, is set where Reason is
+	// ReasonApplication: with the other reasons but ReasonAcknowledgement the message is a
+	// copy of a received message, and has the header already.
 	SendStart func(ctx context.Context, e SendStart) context.Context
 	SendEnd   func(ctx context.Context, e SendEnd)
 
-	// Recovered is told what became of failed messages. It has a goroutine and a queue of
-	// its own; Health counts the events that were dropped. For one message the events are in
-	// order, and that of an immediate retry was queued before the retry could begin. The
-	// context has the values that HandleStart gave the attempt's.
+	// Recovered reports the outcome of failed messages. It has its own goroutine and queue;
+	// Health counts the dropped events. For one message the events are in order, and the
+	// event of an immediate retry is queued before the retry can begin. The context has the
+	// values that HandleStart gave the attempt's.
 	Recovered func(ctx context.Context, e Recovery)
 
 	// RunStarted and RunEnded are called for each Run: for gauges that come from
 	// Endpoint.Health. They are called inline, once each for every Run that was not refused
 	// at once, by the goroutine of Run or RunAll. RunStarted is called before Run connects:
-	// Health tells that it is Starting, and whether it waits for its broker. RunEnded is called
-	// after the last settlement, or when Run could not start, with the error that Run returns:
-	// Health still tells of this Run, and Recovered has been called for all of it.
+	// Health then shows Starting, and whether Run waits for its broker. RunEnded is called
+	// after the last settlement, or when Run could not start, with the error that Run
+	// returns: Health still describes this Run, and Recovered has been called for all its
+	// events.
 	RunStarted func(ctx context.Context, ep *Endpoint)
 	RunEnded   func(ctx context.Context, ep *Endpoint, err error)
 
-	// RateLimitChanged is told when rate-limited mode begins and ends, like
+	// RateLimitChanged is called when rate-limited mode begins and ends, like
 	// RateLimit.OnStarted and OnEnded.
 	RateLimitChanged func(ctx context.Context, e RateLimitChange)
 
-	// ParkChanged is told when the endpoint is parked because UnacceptableMessageLimit was
-	// reached, and when that ends (R50). It is called by the goroutine of ConnectionChanged,
-	// and by Resume where no Run is in progress. An endpoint that starts
-	// parked (ParkStore) is in Health, and no change.
+	// ParkChanged is called when the endpoint is parked because UnacceptableMessageLimit was
+	// reached, and when that ends (R50). The goroutine of ConnectionChanged calls it, or
+	// Resume if no Run is in progress. It is not called for an endpoint that starts parked
+	// (ParkStore), which Health shows.
 	ParkChanged func(ctx context.Context, e ParkChange)
 
-	// ConnectionChanged is told of outages and their end, by a goroutine that it shares
-	// with the hooks of rate limiting.
+	// ConnectionChanged reports outages and their end, on a goroutine that it shares with
+	// the hooks of rate limiting.
 	//
-	// A send-only endpoint receives nothing, and tells of its sends instead: of the first that
-	// fails for a reason other than its message (Health.SendError), and of the first that is
-	// accepted after it, if there is one; RetryIn is 0. A separate goroutine calls, one call
-	// after the other. An outage that ends while a call lasts may be left out.
+	// A send-only endpoint does not receive, and reports its sends instead: the first that
+	// fails for a reason other than its message (Health.SendError), and the first that is
+	// accepted after it, if any; RetryIn is 0. A separate goroutine makes these calls one
+	// after the other. An outage that ends during a call may be left out.
 	ConnectionChanged func(e ConnectionChange)
 
-	// MessageUndeliverable is told of delayed messages that cannot be put into their queue
-	// when they are due, because the queue was deleted for example. It is called by the
-	// goroutine of ConnectionChanged.
+	// MessageUndeliverable reports delayed messages that cannot be put into their queue when
+	// they are due, for example because the queue was deleted. It is called by the goroutine
+	// of ConnectionChanged.
 	MessageUndeliverable func(e Undeliverable)
 }
 
@@ -88,8 +88,8 @@ type ObservedEndpoint struct {
 	Queue string
 	// InstanceQueue: Queue is the instance's own (Config.InstanceQueue).
 	InstanceQueue bool
-	// Transport describes the endpoint's transport, or is nil where that is no Describer.
-	// It is the same pointer in all events of an endpoint, and nobody writes to it.
+	// Transport describes the endpoint's transport, or is nil if that is no Describer. It is
+	// the same pointer in all events of an endpoint, and must not be written to.
 	Transport *TransportInfo
 }
 
@@ -105,7 +105,7 @@ type HandleEnd struct {
 	Message  *Message
 	Err      error // nil on success
 	Duration time.Duration
-	Fallback error // the failure that a Fallback answered for, so that Err is nil, or nil
+	Fallback error // the failure that a Fallback handled, so that Err is nil, or nil
 
 	// Duplicate: the message was handled before, and no handler has run (Message.SetDuplicate).
 	Duplicate bool
@@ -115,7 +115,7 @@ type HandleEnd struct {
 type Success struct {
 	ObservedEndpoint
 	Message  *Message
-	Fallback error // the failure that a Fallback answered for, or nil: the handlers succeeded
+	Fallback error // the failure that a Fallback handled, or nil: the handlers succeeded
 
 	// Duplicate: the message was handled before, and no handler has run (Message.SetDuplicate).
 	Duplicate bool
@@ -124,7 +124,7 @@ type Success struct {
 // SendStart describes a send that begins.
 type SendStart struct {
 	ObservedEndpoint
-	// Messages may have their Headers changed, nothing else.
+	// Messages are the messages to send. An observer may change their Headers, nothing else.
 	Messages []Outgoing
 }
 
@@ -136,7 +136,7 @@ type SendEnd struct {
 	Duration time.Duration
 }
 
-// Recovery is what became of a failed message.
+// Recovery describes the outcome of a failed message.
 type Recovery struct {
 	ObservedEndpoint
 	MessageID, MessageType             string
@@ -187,7 +187,7 @@ type ConnectionChange struct {
 	// ObservedEndpoint is filled in by the endpoint. An adapter leaves it zero.
 	ObservedEndpoint
 	Connected bool
-	// Err is why there is no connection.
+	// Err is the reason why there is no connection.
 	Err error
 	// Since is when the outage began.
 	Since time.Time
@@ -195,7 +195,7 @@ type ConnectionChange struct {
 	RetryIn time.Duration
 }
 
-// observers holds an endpoint's observers by the events that they are told of.
+// observers holds an endpoint's observers by kind of event.
 type observers struct {
 	handle, success, send, recovery, run, rateLimit, park, connection, undeliverable []*Observer
 }

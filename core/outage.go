@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// outageLinePause is how long an outage is not logged as a warning again.
+// outageLinePause is the time between warnings about one outage.
 const outageLinePause = time.Minute
 
-// outageLines writes the log lines of outages: a warning at the beginning and one a minute
-// afterwards, and all other tries to connect at level Debug. It is used by the goroutine of
-// the hooks alone.
+// outageLines writes the log lines of outages: a warning at the beginning and one a
+// minute afterwards, and all other tries to connect at level Debug. Only the goroutine of
+// the hooks uses it.
 type outageLines struct {
 	connected bool      // a connection was made once in this Run
 	warned    time.Time // zero: there is no outage
-	tries     int       // that failed since the beginning
+	tries     int       // failed since the beginning
 }
 
 func (l *outageLines) log(log *slog.Logger, e *ConnectionChange) {
@@ -43,23 +43,24 @@ func (l *outageLines) log(log *slog.Logger, e *ConnectionChange) {
 // that has lasted for Config.OutageLimit. It has a timer, because an adapter may be silent
 // while it reconnects.
 type outageAlarm struct {
-	limit time.Duration // 0 is without limit
+	limit time.Duration // 0 means no limit
 	raise func(err error)
 
-	raising sync.Mutex // taken before mu, which a slow log shall not hold
+	raising sync.Mutex // taken before mu, so that a slow log does not hold mu
 	mu      sync.Mutex
 	current *reportedOutage // nil while connected
 	stopped bool
 }
 
-// reportedOutage is from the first report of a lost connection to that of a restored one.
+// reportedOutage is an outage, from the first report of a lost connection to the report
+// of a restored one.
 type reportedOutage struct {
 	since time.Time
 	err   error // the newest that was reported
 	timer *time.Timer
 }
 
-// changed notes what the transport reported.
+// changed handles a report of the transport.
 func (o *outageAlarm) changed(e ConnectionChange) {
 	if o.limit <= 0 {
 		return

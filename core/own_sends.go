@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// This file is about the sends of the engine beside those of handlers, when a message
-// was handled: the audit copy, and the acknowledgement that an operator's retry asks
-// for. They leave together with the handlers' sends, but never fail an attempt: the
-// engine delivers them later or gives them up.
+// This file is about the sends of the engine beside those of handlers, when a message was
+// handled: the audit copy, and the acknowledgement that an operator's retry requests.
+// They are sent together with the handlers' sends, but never fail an attempt: the engine
+// sends them later or gives them up.
 
 // ownSends returns the engine's sends for a message that was handled.
 func (r *runner) ownSends(a *attempt) []Outgoing {
@@ -54,8 +54,8 @@ func (r *runner) auditCopy(a *attempt, audit Headers, now string) Outgoing {
 	audit.Set(HeaderHostDisplayName, r.ep.host.instance)
 	audit.Set(HeaderProcessingStarted, FormatTime(time.Unix(0, a.message.started)))
 	audit.Set(HeaderProcessingEnded, now)
-	// The copy must not fail a message that was handled. One that is beyond the limits
-	// itself was sent with others, and the broker takes the headers too.
+	// The copy must not fail a message that was handled. A message that itself exceeds the
+	// limits was sent with other limits, and the broker accepts the headers too.
 	caps := r.ep.caps.beside(in)
 	hasRoom := func(h Headers) bool { return fits(h, in.Body, caps) || !fits(in.Headers, in.Body, caps) }
 	if audit = legible(audit); !hasRoom(audit) {
@@ -77,8 +77,8 @@ func (ep *Endpoint) storedAudit(out Outgoing) Outgoing {
 	return ep.storedCopy(out, undeliveredNote{Queue: out.Queue, Audit: true, Tries: 1, Since: FormatTime(time.Now())})
 }
 
-// sendAll sends what the handlers collected and the engine's own sends. An error is
-// that of the handlers' sends.
+// sendAll sends the messages that the handlers collected and the engine's own sends. Its
+// error is that of the handlers' sends.
 func (r *runner) sendAll(a *attempt, out, own []Outgoing) error {
 	id := a.delivery.Incoming().ID
 	out = r.ep.memory.withoutAccepted(id, out)
@@ -98,7 +98,7 @@ func (r *runner) sendAll(a *attempt, out, own []Outgoing) error {
 	if len(own) == 0 {
 		return failedSend(err, out)
 	}
-	if left := r.ep.memory.withoutAccepted(id, out); len(left) > 0 { // perhaps for the sake of the engine's own sends
+	if left := r.ep.memory.withoutAccepted(id, out); len(left) > 0 { // perhaps only because of the engine's own sends
 		if err := r.ep.transportSend(a.settling(r), left); err != nil {
 			r.ep.memory.rememberAccepted(id, left, err)
 			return failedSend(err, left)
@@ -108,8 +108,8 @@ func (r *runner) sendAll(a *attempt, out, own []Outgoing) error {
 	return nil
 }
 
-// completeWith commits what the handlers did and collected together with the engine's
-// own sends or, where those cannot be sent, without them. An error is that of the
+// completeWith commits the handlers' work and collected messages together with the
+// engine's own sends or, if those cannot be sent, without them. Its error is that of the
 // handlers' work.
 func (r *runner) completeWith(a *attempt, out, own []Outgoing) error {
 	commit := func(all []Outgoing) error {
@@ -124,7 +124,7 @@ func (r *runner) completeWith(a *attempt, out, own []Outgoing) error {
 		r.ownSent(a, own)
 		return nil
 	}
-	// Nothing was sent, and the handlers' work is as it was, unless the transaction broke:
+	// Nothing was sent, and the handlers' work is unchanged, unless the transaction broke:
 	// then another try fails too.
 	for _, try := range r.fewerOwnSends(own) {
 		if hasEnded(err) {
@@ -191,7 +191,7 @@ func failedSend(err error, out []Outgoing) error {
 	return err
 }
 
-// ownSent notes that the engine's own sends were accepted.
+// ownSent records that the engine's own sends were accepted.
 func (r *runner) ownSent(ctx context.Context, own []Outgoing) {
 	for i := range own {
 		switch own[i].Reason {
@@ -205,8 +205,8 @@ func (r *runner) ownSent(ctx context.Context, own []Outgoing) {
 }
 
 // sendOwnLater delivers the engine's own sends that failed together with err. An audit
-// copy is stored in the endpoint's own queue where that can be, and kept in this process
-// otherwise, as an acknowledgement is. None of them is worth failing a message for.
+// copy is stored in the endpoint's own queue if possible, and otherwise kept in this
+// process, as an acknowledgement is. None of them justifies failing a message.
 func (r *runner) sendOwnLater(a *attempt, own []Outgoing, err error) {
 	for _, out := range own {
 		cause := refusalOf(err, out.Queue)
@@ -217,7 +217,7 @@ func (r *runner) sendOwnLater(a *attempt, own []Outgoing, err error) {
 			continue
 		case out.Reason == ReasonAudit:
 			began := time.Now()
-			if !refusedForGood(err, out.ID) { // perhaps another send was at fault
+			if !refusedForGood(err, out.ID) { // perhaps another send was the cause
 				if cause = r.ep.transportSend(a.settling(r), []Outgoing{out}); cause == nil {
 					r.ownSent(a, []Outgoing{out})
 					continue
@@ -250,7 +250,7 @@ func refusalOf(err error, queue string) error {
 	return err
 }
 
-// sendFromMemory repeats a send of the engine's own, which this process alone knows of,
+// sendFromMemory repeats a send of the engine itself, which only this process knows of,
 // and gives it up after auditPatience or when the endpoint stops.
 func (r *runner) sendFromMemory(out Outgoing, err error) {
 	began := time.Now()
@@ -269,7 +269,7 @@ func (r *runner) sendFromMemory(out Outgoing, err error) {
 	}})
 }
 
-// asSendError returns the SendError in err, if it is about that number of messages.
+// asSendError returns the SendError in err, if it has this number of messages.
 func asSendError(err error, messages int) (*SendError, bool) {
 	sent, ok := errors.AsType[*SendError](err)
 	return sent, ok && len(sent.Results) == messages

@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// This file stops or parks an endpoint when too many of its messages failed for good (R50).
+// This file stops or parks an endpoint when too many of its messages failed permanently
+// (R50).
 
-// LimitAction says what happens when UnacceptableMessageLimit is reached (R50).
+// LimitAction is the action when UnacceptableMessageLimit is reached (R50).
 type LimitAction int
 
 const (
-	// LimitAuto is LimitStop for an endpoint that runs alone (Run), and LimitPark where it
-	// runs with others (RunAll), which a stop would drain.
+	// LimitAuto is LimitStop for an endpoint that runs alone (Run), and LimitPark for an
+	// endpoint that runs with others (RunAll), which a stop would drain.
 	LimitAuto LimitAction = iota
 	// LimitStop lets Run drain and return an error that matches
 	// ErrUnacceptableMessageLimit. RunAll then drains the other endpoints.
 	LimitStop
-	// LimitPark lets this endpoint alone stop receiving, as Pause does, until Resume is
-	// called or ParkFor has passed. Run does not return, other endpoints go on, and
-	// Health.Parked says why. Handlers that run are finished and their messages settled.
-	// Messages that were fetched and not started are given back, also where the broker
-	// counts that as an attempt; in TransactionNone, where that is impossible, they are
-	// handled.
+	// LimitPark stops receiving for this endpoint only, as Pause does, until Resume is
+	// called or ParkFor has passed. Run does not return, other endpoints continue, and
+	// Health.Parked has the reason. Running handlers finish and their messages are settled.
+	// Messages that were fetched and not started are given back, even if the broker counts
+	// that as an attempt; in TransactionNone, in which that is impossible, they are handled.
 	LimitPark
 )
 
@@ -61,22 +61,22 @@ func (a *LimitAction) UnmarshalText(text []byte) error {
 	return fmt.Errorf("unknown action at a limit %q; use Auto, Stop or Park", text)
 }
 
-// Park says why an endpoint is parked: as many messages failed for good as
-// UnacceptableMessageLimit allows. encoding/json can write and read it.
+// Park describes why an endpoint is parked: UnacceptableMessageLimit messages failed
+// permanently. encoding/json can write and read it.
 type Park struct {
 	// Since is when the limit was reached.
 	Since time.Time `json:"since"`
 	// Until is when the endpoint resumes by itself (Recoverability.ParkFor). The zero time
-	// is not before Resume is called.
+	// means that it stays parked until Resume is called.
 	Until time.Time `json:"until,omitzero"`
-	// Failed is how many messages were counted.
+	// Failed is the number of counted messages.
 	Failed int `json:"failed"`
-	// MessageIDs are those of the messages that were counted last, at most 10, the newest
+	// MessageIDs are the ids of the messages that were counted last, at most 10, the newest
 	// last.
 	MessageIDs []string `json:"messageIDs"`
 }
 
-// isInForce reports whether an endpoint with this is still parked. p may be nil.
+// isInForce reports whether an endpoint with this Park is still parked. p may be nil.
 func (p *Park) isInForce() bool {
 	return p != nil && (p.Until.IsZero() || time.Now().Before(p.Until))
 }
@@ -93,21 +93,21 @@ func (p *Park) clone() *Park {
 
 // ParkStore remembers for an application that an endpoint is parked, so that the next
 // process starts parked, too: without one, a supervisor that restarts the process lets as
-// many messages fail again. An application implements it over a database, a file on a
-// volume, or whatever survives its process.
+// many messages fail again. An application implements it with a database, a file on a
+// volume, or other storage that survives its process.
 //
 // The instances of an endpoint that share a stored state are parked when they start, not
-// when another one is. They should share it: ObservedEndpoint.Instance differs from
-// process to process unless Config.Instance is set.
+// when another instance is parked. They should share it: ObservedEndpoint.Instance
+// differs from process to process unless Config.Instance is set.
 type ParkStore interface {
-	// LoadPark returns what SavePark stored last, or nil if the endpoint is not parked.
-	// Run calls it before it connects. An error counts as an outage of the store: Run waits
-	// and calls again, as for its broker (Config.WaitForBroker). ctx ends when Run is to
-	// end, or has waited for long enough.
+	// LoadPark returns what SavePark stored last, or nil if the endpoint is not parked. Run
+	// calls it before it connects. An error counts as an outage of the store: Run waits and
+	// calls again, as for its broker (Config.WaitForBroker). ctx ends when Run is to end, or
+	// after Config.WaitForBroker.
 	LoadPark(ctx context.Context, e ObservedEndpoint) (*Park, error)
 	// SavePark stores that the endpoint is parked, or with nil that it is not. An error is
-	// raised as a critical error; the endpoint is parked, or resumed, all the same. Calls
-	// of one endpoint are made one after the other, on a separate goroutine while Run is in
+	// raised as a critical error; the endpoint is still parked, or resumed. Calls of one
+	// endpoint are made one after the other, on a separate goroutine while Run is in
 	// progress, and by Resume otherwise. ctx ends after 10 s.
 	SavePark(ctx context.Context, e ObservedEndpoint, p *Park) error
 }
@@ -117,15 +117,15 @@ const (
 	parkedIDs     = 10
 )
 
-// terminations counts messages that were moved for good.
+// terminations counts messages that were moved to an error, dead-letter or invalid queue.
 type terminations struct {
 	mu      sync.Mutex
-	reached bool // the limit was, so that no more are counted
+	reached bool // the limit was reached, so that no more are counted
 	times   []time.Time
 	newest  []string // ids
 }
 
-// count counts a message. It returns what to do where the limit is reached by it, or nil.
+// count counts a message. If that reaches the limit it returns the Park, otherwise nil.
 func (t *terminations) count(messageID string, at time.Time, c *Recoverability) *Park {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -152,15 +152,15 @@ func (t *terminations) count(messageID string, at time.Time, c *Recoverability) 
 	return park
 }
 
-// begin starts the count, at 0 or not at all.
+// begin starts the count at 0 or, if the limit was reached, not at all.
 func (t *terminations) begin(reached bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.reached, t.times, t.newest = reached, nil, nil
 }
 
-// terminated counts a message that was moved for good, and stops or parks the endpoint at
-// the limit (R50).
+// terminated counts a message that was moved permanently, and stops or parks the endpoint
+// at the limit (R50).
 func (r *runner) terminated(messageID string, at time.Time) {
 	c := &r.ep.config.Recoverability
 	if c.UnacceptableMessageLimit == 0 {
@@ -229,8 +229,8 @@ func (r *runner) park(p *Park) {
 	ep.mu.Unlock()
 }
 
-// announceParkLocked queues what observers and the ParkStore are told, in the order in which
-// it happens. It is called with Endpoint.mu held.
+// announceParkLocked queues the calls of observers and the ParkStore, in the order of the
+// changes. It is called with Endpoint.mu held.
 func (r *runner) announceParkLocked(parked bool, p *Park) {
 	r.hooks.notify(func() { r.ep.tellPark(r.values, parked, p) })
 	if r.parks == nil {
@@ -257,7 +257,7 @@ func (r *runner) startParkedLocked() {
 	}
 }
 
-// unpark ends parking: that one, or any for nil.
+// unpark ends this parking, or any if only is nil.
 func (ep *Endpoint) unpark(only *Park) {
 	ep.mu.Lock()
 	p, r := ep.parked, ep.current
@@ -303,7 +303,7 @@ func (ep *Endpoint) savePark(ctx context.Context, p *Park) {
 	}
 }
 
-// loadPark asks the ParkStore, unless this process knows.
+// loadPark reads the ParkStore, unless this process knows the state.
 func (r *runner) loadPark(ctx context.Context) error {
 	ep := r.ep
 	store := ep.config.Recoverability.ParkStore
@@ -328,7 +328,7 @@ func (r *runner) loadPark(ctx context.Context) error {
 	return nil
 }
 
-// logLimit says at the start what the limit does.
+// logLimit logs the effect of the limit at the start.
 func (r *runner) logLimit(parked *Park) {
 	c, log := &r.ep.config.Recoverability, r.ep.log.endpoint
 	if c.UnacceptableMessageLimit == 0 {
@@ -387,7 +387,7 @@ func (r *resolved) checkLimit(p *problems) {
 	}
 }
 
-// setParked stops fetching and gives back what was not started, or lets fetching go on.
+// setParked stops fetching and gives back unstarted deliveries, or resumes fetching.
 func (p *pump) setParked(parked bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// pump fetches deliveries and runs them on a set of workers, never more than limit
-// at a time. There is no goroutine and no channel for a message: an idle worker
-// becomes the fetcher, puts what it got into the buffer, and wakes one other, which
+// pump fetches deliveries and runs them on a set of workers, never more than limit at a
+// time. Messages have no goroutine or channel of their own: an idle worker becomes the
+// fetcher, puts the fetched deliveries into the buffer, and wakes one other worker, which
 // wakes the next if there is more to do.
 //
-// Where a Receive brings few at a time (maxBatch), and brought as many as it
-// could, more workers fetch beside it. Where deliveries are native transactions
-// (perWorker), each worker fetches for itself, so that none is held unstarted.
+// If a Receive returns few deliveries at a time (maxBatch), and returned as many as it
+// could, more workers fetch at the same time. If deliveries are native transactions
+// (perWorker), each worker fetches for itself, so that no delivery waits unstarted.
 type pump struct {
 	receiver  Receiver
 	base      context.Context // ends when fetching ends
 	perWorker bool
-	consumed  bool // what was fetched cannot be given back (TransactionNone)
+	consumed  bool // fetched deliveries cannot be given back (TransactionNone)
 	counts    bool // the broker counts a delivery that is given back as an attempt
-	ahead     bool // unstarted deliveries may be held beyond the free slots
+	ahead     bool // unstarted deliveries may be fetched beyond the free slots
 	overlap   bool // a slot is free while its delivery is being settled
 	maxBatch  int  // 0 = none
 
 	watch    func(Delivery) *hold
-	adjust   func(Delivery) Delivery // to what the engine is to see of it
+	adjust   func(Delivery) Delivery // returns the delivery as the engine is to see it
 	handle   func(w *worker, item held)
 	giveBack func(item held)
 	onError  func(error) // the receiver failed for good; called once, must not block
@@ -41,36 +41,36 @@ type pump struct {
 	wakeUp      *sync.Cond
 	staffing    staffing
 	everyWorker map[*worker]struct{}
-	wanted      int          // slots asked for
-	slowed      bool         // one slot, whatever is asked for
+	wanted      int          // requested slots
+	slowed      bool         // one slot, regardless of wanted
 	limit       int          // slots in force
 	mayHold     int          // the receiver's MaxInFlight in force
 	running     int          // slots taken
 	fetching    int          // workers in Receive
-	asked       int          // the deliveries that they have room for
-	full        bool         // the newest Receive brought as many as it could
+	asked       int          // the deliveries that these workers have room for
+	full        bool         // the newest Receive returned as many as it could
 	gated       int          // reasons for which nothing is fetched or started
 	paused      bool         // by the application
 	parked      bool         // too many messages failed for good
 	waiting     *time.Timer  // while one of the waits lasts: one more such reason
-	waits       [2]time.Time // when each ends, by its reason; zero: there is none
+	waits       [2]time.Time // when each ends, by its reason; zero: no such wait
 	stopping    bool
 	failed      bool
 	prefetched  prefetched // the bytes of buffer
 	buffer      []held     // fetched, not started
 	head        int        // of buffer
 	fetch       context.Context
-	interrupt   context.CancelFunc // ends Receive calls under way
-	average     time.Duration      // for which a delivery has its slot, moving; where ahead
-	measured    int                // deliveries that average is of, up to manyAhead
-	mayBeAhead  int                // deliveries to hold beyond the slots
+	interrupt   context.CancelFunc // ends Receive calls in progress
+	average     time.Duration      // moving average of the time a delivery has its slot; only if ahead
+	measured    int                // deliveries in average, up to manyAhead
+	mayBeAhead  int                // deliveries to fetch beyond the slots
 	landings    []*landing         // not in use
 	retained    int                // deliveries kept without a slot, see backlog
 	ended       int                // slots released so far
-	stallTimer  *time.Timer        // while unstarted deliveries wait, where ahead
-	stalls      int                // times in a row that it found no slot released
+	stallTimer  *time.Timer        // set while unstarted deliveries wait, if ahead
+	stalls      int                // times in a row that the timer found no slot released
 	stalled     bool               // all slots hang: nothing is prefetched until one is released
-	hanging     bool               // nothing has been started for long enough that prefetched messages are released, where counts
+	hanging     bool               // nothing was started for hangWindow, so that prefetched messages are released; only if counts
 	returning   *returning         // of the receiver's prefetched deliveries, or nil
 	slowTimer   *time.Timer        // while an attempt runs
 }
@@ -88,20 +88,19 @@ type worker struct {
 	handling bool                    // it has a delivery
 	since    time.Time               // when it got it
 	told     bool                    // onSlow was called for this slot's attempt
-	current  atomic.Pointer[attempt] // what it is handling, for the report of those that never return
+	current  atomic.Pointer[attempt] // the attempt in progress, for the report of handlers that never return
 }
 
 func newPump(base context.Context, r Receiver) *pump {
-	// mayHold begins as nothing that can be asked for, so that the receiver is
-	// told in any case.
+	// mayHold begins with an impossible value, so that the receiver is told the first one in
+	// any case.
 	p := &pump{receiver: r, base: base, everyWorker: map[*worker]struct{}{}, mayHold: -1}
 	p.wakeUp = sync.NewCond(&p.mu)
 	p.fetch, p.interrupt = context.WithCancel(base)
 	return p
 }
 
-// maxInFlight is how many unsettled deliveries the receiver may hold for a given
-// number of slots.
+// maxInFlight returns the receiver's MaxInFlight for a given number of slots.
 func (p *pump) maxInFlight(limit int) int {
 	if p.slowed || p.isolation.probing {
 		return 1 + p.retained
@@ -113,13 +112,13 @@ func (p *pump) maxInFlight(limit int) int {
 	return n
 }
 
-// besideSlots is how many deliveries may be in settlement without a slot: as many
-// as there are slots, or as may be held unstarted. A statement that settles brings
-// no more messages than those that wait for it.
+// besideSlots returns how many deliveries may be in settlement without a slot: the number
+// of slots, or of deliveries that may wait unstarted. One batch of settlements makes room
+// for no more messages than were waiting for it.
 func (p *pump) besideSlots(limit int) int { return max(limit, p.mayBeAhead) }
 
-// setLimit changes the number of slots. What was not started is given back
-// where it became fewer.
+// setLimit changes the number of slots. If it becomes smaller, unstarted deliveries are
+// given back.
 func (p *pump) setLimit(limit int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,8 +126,7 @@ func (p *pump) setLimit(limit int) {
 	p.apply()
 }
 
-// setSlowed reduces the slots to one, or ends that and the wait that belongs to
-// it.
+// setSlowed reduces the slots to one, or ends this mode and its wait.
 func (p *pump) setSlowed(slowed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,8 +137,8 @@ func (p *pump) setSlowed(slowed bool) {
 	p.apply()
 }
 
-// apply brings slots, workers and what the receiver may hold in line with what
-// is asked for now.
+// apply updates the slots, the workers and the receiver's MaxInFlight to the current
+// settings.
 func (p *pump) apply() {
 	limit := p.wanted
 	if p.slowed {
@@ -164,9 +162,8 @@ func (p *pump) apply() {
 	p.wakeUp.Broadcast()
 }
 
-// retain tells that n more deliveries are kept without a slot, or fewer where n is
-// negative: the receiver may hold as many more, so that none takes the place of
-// another message.
+// retain adds n, which may be negative, to the number of deliveries kept without a slot:
+// the receiver's MaxInFlight grows by n, so that none takes the place of another message.
 func (p *pump) retain(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -174,8 +171,8 @@ func (p *pump) retain(n int) {
 	p.apply()
 }
 
-// setPaused stops fetching, or lets it go on. Unstarted deliveries are given back or,
-// where the broker would count that as an attempt, handled.
+// setPaused stops or resumes fetching. Unstarted deliveries are given back or, if the
+// broker would count that as an attempt, handled.
 func (p *pump) setPaused(paused bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,7 +180,7 @@ func (p *pump) setPaused(paused bool) {
 	p.apply()
 }
 
-// gate stops fetching and starting, until as many calls of ungate.
+// gate stops fetching and starting, until ungate was called as often.
 func (p *pump) gate() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -219,14 +216,14 @@ func (p *pump) end() {
 	p.returnPrefetched()
 }
 
-// inFlight is how many deliveries are being handled.
+// inFlight returns the number of deliveries being handled.
 func (p *pump) inFlight() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.running
 }
 
-// attempts returns those in progress.
+// attempts returns the attempts in progress.
 func (p *pump) attempts() []*attempt {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -240,9 +237,9 @@ func (p *pump) attempts() []*attempt {
 }
 
 // isCompleting reports whether a worker waits for a delivery of the message to be
-// completed: in an outage that takes a while, and the broker may redeliver the
-// message before the call returns (R28). It looks at all workers, and is asked for
-// redeliveries alone.
+// completed: in an outage the call takes a while, and the broker may redeliver the
+// message before it returns (R28). It looks at all workers, and is called for
+// redeliveries only.
 func (p *pump) isCompleting(nativeID string) bool {
 	if nativeID == "" {
 		return false
@@ -257,8 +254,8 @@ func (p *pump) isCompleting(nativeID string) bool {
 	return false
 }
 
-// restartFetch ends Receive calls under way, so that they begin again under
-// what holds now.
+// restartFetch ends Receive calls in progress, so that they begin again with the current
+// settings.
 func (p *pump) restartFetch() {
 	p.interrupt()
 	p.fetch, p.interrupt = context.WithCancel(p.base)
@@ -332,7 +329,7 @@ func (w *worker) start(item held) {
 	w.handled()
 }
 
-// handled follows the end of handle.
+// handled updates the worker after handle has returned.
 func (w *worker) handled() {
 	w.vacate()
 	if w.handling {
@@ -342,7 +339,7 @@ func (w *worker) handled() {
 	}
 }
 
-// wait is called, and returns, with mu held, as all below but freeSlot.
+// wait is called, and returns, with mu held, as are all methods below but freeSlot.
 func (w *worker) wait() {
 	staffing := &w.pump.staffing
 	staffing.idle++
@@ -351,8 +348,8 @@ func (w *worker) wait() {
 	staffing.spare = min(staffing.spare, staffing.idle)
 }
 
-// freeSlot gives the slot back before the worker has settled, where overlap. Where one
-// message at a time is attempted, that includes its settlement.
+// freeSlot gives the slot back before the worker has settled its delivery, if overlap. If
+// one message at a time is attempted, the attempt includes the settlement.
 func (w *worker) freeSlot() {
 	p := w.pump
 	if !p.overlap {
@@ -366,8 +363,8 @@ func (w *worker) freeSlot() {
 	p.mu.Unlock()
 }
 
-// takeSlotBack follows freeSlot where the message was not settled after all: its failure is
-// dealt with in a slot, as any other, even if that is one more than there are.
+// takeSlotBack undoes freeSlot if the settlement failed: the failure is handled in a
+// slot, as any other, even if that exceeds the limit by one.
 func (w *worker) takeSlotBack() {
 	p := w.pump
 	p.mu.Lock()
@@ -387,8 +384,8 @@ func (w *worker) occupy() {
 	}
 }
 
-// vacate ends the slot's time, which is the handler's: what comes after it, the
-// wait for the settlement, grows with the number of those that wait.
+// vacate ends the measured time of the slot, which covers the handler only: the wait for
+// the settlement grows with the number of waiting deliveries.
 func (w *worker) vacate() {
 	if !w.occupied {
 		return
@@ -403,13 +400,13 @@ func (w *worker) vacate() {
 	}
 }
 
-// closed reports whether nothing is to be fetched from the broker.
+// closed reports whether fetching from the broker is stopped.
 func (p *pump) closed() bool {
 	return p.stopping || p.gated > 0 || p.paused || p.parked || p.waiting != nil || p.hanging
 }
 
-// startable reports whether an unstarted delivery is to be handled. One that
-// cannot be given back is, whatever else holds, but for a wait.
+// startable reports whether an unstarted delivery is to be handled. A delivery that
+// cannot be given back is always handled, except during a wait.
 func (p *pump) startable() bool {
 	return p.buffered() > 0 && p.isolation.isolated == nil && (!p.closed() || p.consumed && p.waiting == nil || p.finishesPrefetched())
 }
@@ -424,7 +421,7 @@ func (p *pump) finishesPrefetched() bool {
 // divided evenly.
 func (p *pump) share(n int) int { return (n + p.staffing.idle) / (p.staffing.idle + 1) }
 
-// wakeAnother gets one more worker if there is something to do.
+// wakeAnother wakes or starts one more worker if there is something to do.
 func (p *pump) wakeAnother() {
 	if p.staffing.idle == 0 && !p.mayHire() {
 		return

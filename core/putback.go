@@ -11,45 +11,45 @@ import (
 
 // This file is about messages that stay in their queue (PutBack, R64).
 //
-// Where the broker counts failures alone, a delivery that is released is the same message
-// with the same count. Where it counts every delivery, that would cost the message an
-// attempt, and bring it nearer to the broker's own limit: there it is replaced by a copy, as
-// if it had been refused (Refuse).
+// If the broker counts failures only, a released delivery is the same message with the
+// same count. If it counts every delivery, a release would cost the message an attempt,
+// and bring it nearer to the broker's own limit: the engine then replaces it by a copy,
+// as after Refuse.
 
-// Pause is what follows a message that is put back.
+// Pause is the pause after a message was put back.
 type Pause struct {
-	// Length is for how long, or 0: 1 s at first, and twice as long each time that a pause
-	// has passed and a message is put back again, up to 30 s. A message that ends in any other
-	// way lets it begin with 1 s again; with PauseMessage one of the same type.
+	// Length is the length of the pause. 0 means 1 s at first, and twice as long each time
+	// that a message is put back after a pause, up to 30 s. A message that ends in any other
+	// way resets it to 1 s; with PauseMessage, only a message of the same type.
 	Length time.Duration
-	// Scope is what waits.
+	// Scope selects what the pause applies to.
 	Scope PauseScope
-	// Context ends the pause early when it ends, or is nil. Where it has ended before, the
+	// Context ends the pause early when it ends, or is nil. If it has ended before, the
 	// pause is at most 1 s.
 	Context context.Context
 }
 
-// PauseScope says what waits while a Pause lasts.
+// PauseScope selects what a Pause applies to.
 type PauseScope int
 
 const (
 	// PauseEndpoint: this instance of the endpoint takes no message from its queues. The
-	// message is available at once, to other instances; where the broker counts every
-	// delivery, after 1 s. Attempts in progress go on.
+	// message is available to other instances at once or, if the broker counts every
+	// delivery, after 1 s. Attempts in progress continue.
 	PauseEndpoint PauseScope = iota
-	// PauseMessage: the message alone waits, and others are handled. It takes no slot. This
-	// instance keeps it for the pause, so that it has its place in the queue, and releases it
-	// then. At 1,000 messages it fetches no further ones until one is released; those that it
-	// has fetched by then come on top.
+	// PauseMessage: only this message waits; others are handled. It takes no slot. This
+	// instance keeps it for the pause, so that it keeps its place in the queue, and then
+	// releases it. At 1,000 such messages it fetches no more until one is released; messages
+	// that it has fetched already may exceed the limit.
 	//
-	// Where the broker counts every delivery (Capabilities.CountsReleases), and in
+	// If the broker counts every delivery (Capabilities.CountsReleases), and in
 	// TransactionSendsAtomicWithReceive, a copy is delivered after the pause instead: any
-	// number of messages can wait, but an end of Context reaches none of them. Without
+	// number of messages can wait, but an end of Context does not end their pauses. Without
 	// delayed delivery that is not possible, and the endpoint waits.
 	PauseMessage
 	// PauseCopy is PauseMessage with a copy that is delivered after the pause on every
-	// broker, at the end of the queue, so that any number of messages can wait and none holds
-	// up others. A message of a group from a queue that keeps groups stays in its place.
+	// broker, at the end of the queue, so that any number of messages can wait and none
+	// delays others. A message of a group from a queue that keeps groups stays in its place.
 	// Without delayed delivery it is PauseMessage.
 	PauseCopy
 )
@@ -58,32 +58,33 @@ const (
 	firstPutBackPause = time.Second
 	lastPutBackPause  = 30 * time.Second
 
-	// putBackHandOver is how late a copy is available to other instances. A copy without a
-	// delay could reach this instance's receiver before the broker has heard that it takes no
-	// more: it would hold the copy, and give it back, which counts.
+	// putBackHandOver is the delay of a copy for other instances. A copy without a delay
+	// could reach this instance's receiver before the broker knows that it takes no more:
+	// the receiver would then have to release the copy, which counts.
 	putBackHandOver = time.Second
 
-	// mostPutBack bounds the messages that are kept for their pause.
+	// mostPutBack limits the messages that are kept for their pause.
 	mostPutBack = mostUnfinished
 
-	// mostPutBackTypes bounds the message types whose pauses are remembered.
+	// mostPutBackTypes limits the message types whose pauses are remembered.
 	mostPutBackTypes = 1000
 )
 
 // PutBack leaves the message in its queue, because it cannot be handled here and now: the
-// feature is switched off, this instance is not ready. The message has not been tried. This
-// is neither a failure nor a success, not for RateLimit, and no deferral: nothing is
-// counted (UnacceptableMessagePutBacks may count it), RequeueLimit does not bound it, and
-// what handlers sent is dropped. Nor does it begin a new round of attempts. If err is nil, so is the result.
+// feature is switched off, this instance is not ready. The message has not been
+// attempted. PutBack is neither a failure nor a success, also for RateLimit, and no
+// deferral: nothing is counted (except with UnacceptableMessagePutBacks), RequeueLimit
+// does not apply, and the messages that handlers sent are dropped. It does not begin a
+// new round of attempts. If err is nil, so is the result.
 //
-// Where the broker counts failures only, the message keeps its place, its id and its
-// headers, and any number of pauses is possible. Where it counts every delivery
-// (Capabilities.CountsReleases) a copy takes its place at the end of the queue, as with
-// Refuse. So the broker's own delivery limit is not reached there either, except by a
-// message of a group, which stays in its place and is counted.
+// If the broker counts failures only, the message keeps its place, its id and its
+// headers, and any number of pauses is possible. If it counts every delivery
+// (Capabilities.CountsReleases), a copy at the end of the queue replaces the message, as
+// with Refuse. So the broker's own delivery limit is not reached there either, except by
+// a message of a group, which stays in its place and is counted.
 //
-// Middleware that is given such an error answers with it at once (R53). In
-// TransactionNone, where nothing can be given back, the message goes to the error queue.
+// Middleware that gets such an error returns it at once (R53). In TransactionNone, in
+// which no message can be given back, the message goes to the error queue.
 func PutBack(err error, pause Pause) error {
 	if err == nil {
 		return nil
@@ -116,8 +117,8 @@ func (r *runner) putBack(w *worker, a *attempt, f *failure, d *decision) {
 	a.end()
 }
 
-// possiblePause returns how a scope is fulfilled: PauseEndpoint or PauseMessage, and whether a copy
-// takes the place of the message.
+// possiblePause returns the scope that is possible, PauseEndpoint or PauseMessage, and
+// whether a copy replaces the message.
 func (r *runner) possiblePause(scope PauseScope, f *failure) (possible PauseScope, asCopy bool) {
 	asCopy = r.ep.caps.CountsReleases
 	if scope == PauseEndpoint {
@@ -135,8 +136,8 @@ func (r *runner) possiblePause(scope PauseScope, f *failure) (possible PauseScop
 	}
 }
 
-// putBackCopy replaces the message by a copy, or postpones one of a group, without counting
-// it. It returns false where neither is possible.
+// putBackCopy replaces the message by a copy, or postpones a message of a group, without
+// counting it. It returns false if neither is possible.
 func (r *runner) putBackCopy(a *attempt, f *failure, scope PauseScope, length time.Duration) bool {
 	delay := length
 	if scope == PauseEndpoint && !f.inPlace { // other instances may have it
@@ -180,7 +181,7 @@ func (r *runner) keepFor(a *attempt, length time.Duration, early context.Context
 	})
 }
 
-// keptFull stops fetching while as many messages are kept for their pause as can be.
+// keptFull stops fetching while mostPutBack messages are kept for their pause.
 func (r *runner) keptFull(full bool) {
 	if !full {
 		r.pump.ungate()
@@ -205,7 +206,7 @@ func (l *loggers) logPutBack(ctx context.Context, f *failure, d *decision, scope
 		"putting message back", "Putting message '%s' back; %s waits for %s.", f.MessageID, waits, clock(d.action.Delay))
 }
 
-// putBacks is the pauses of one Run.
+// putBacks has the pauses of one Run.
 type putBacks struct {
 	pump *pump
 
@@ -219,7 +220,7 @@ type putBacks struct {
 
 // putBackPause is the newest pause of a scope.
 type putBackPause struct {
-	length time.Duration // where it grows
+	length time.Duration // if it grows
 	until  time.Time
 }
 
@@ -275,8 +276,9 @@ func (p *putBacks) begin(pause Pause, scope PauseScope, messageType string) (len
 	return length, begins
 }
 
-// noteMessageLocked notes the pause of a message type. Where there are too many types,
-// which senders name, another is forgotten: its pauses begin with the first again.
+// noteMessageLocked notes the pause of a message type. As senders choose the types, there
+// may be too many: then the pause of another type is forgotten and starts again with the
+// first length.
 func (p *putBacks) noteMessageLocked(messageType string, pause putBackPause) {
 	if p.messages == nil {
 		p.messages = map[string]putBackPause{}
@@ -318,7 +320,8 @@ func (p *putBacks) forgetEndsLocked() {
 	p.ends = nil
 }
 
-// ended follows a message that ended in another way: pauses begin with the first again.
+// ended is called after a message that ended in another way: pauses start again with the
+// first length.
 func (p *putBacks) ended(messageType string) {
 	if !p.active.Load() {
 		return

@@ -5,15 +5,14 @@ import (
 	"sync/atomic"
 )
 
-// rateLimiter counts consecutive failures and says when to switch between
-// normal and rate-limited mode (R40-R45). What switching means is its owner's
-// business.
+// rateLimiter counts consecutive failures and switches between normal and rate-limited
+// mode (R40-R45). Its owner implements the switch.
 type rateLimiter struct {
 	threshold int // 0 is off
 	filter    func(error) bool
 
-	// The switches are called with mu held, so in order. They must not block, and so
-	// call no code of the user's, a log handler included.
+	// The switches are called with mu held, and so in order. They must not block, and so
+	// must not call users' code, log handlers included.
 	onLimit  func()          // entering the mode
 	onProbe  func()          // after a failed attempt in the mode and its action: wait
 	onNormal func()          // leaving the mode
@@ -24,7 +23,7 @@ type rateLimiter struct {
 	limited atomic.Bool  // changed with mu held
 }
 
-// counts reports whether a failure with this error is one to count (R44).
+// counts reports whether a failure with this error counts (R44).
 func (l *rateLimiter) counts(err error) bool {
 	if l.threshold == 0 || l.filter == nil {
 		return l.threshold > 0
@@ -45,7 +44,8 @@ func (l *rateLimiter) failed() {
 	}
 }
 
-// probed follows a failed attempt when its action has been carried out.
+// probed is called after a failed attempt in the mode, when its action has been carried
+// out.
 func (l *rateLimiter) probed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +54,7 @@ func (l *rateLimiter) probed() {
 	}
 }
 
-// succeeded ends the row, and the mode at once (R42).
+// succeeded resets the count, and ends the mode at once (R42).
 func (l *rateLimiter) succeeded() {
 	if l.threshold == 0 || l.failing.Load() == 0 {
 		return
@@ -68,5 +68,6 @@ func (l *rateLimiter) succeeded() {
 	}
 }
 
-// isLimited takes no lock: whoever is told of a switch may ask.
+// isLimited takes no lock, so that the functions which are called at a switch may call
+// it.
 func (l *rateLimiter) isLimited() bool { return l.limited.Load() }

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// renewer keeps the locks of all held deliveries alive: one goroutine watches
-// the times, short-lived ones do the renewals that are due.
+// renewer renews the locks of all deliveries in flight: one goroutine watches the times,
+// short-lived goroutines do the renewals that are due.
 type renewer struct {
 	ctx    context.Context // for Renew; ends with stop
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
-	holds   hold      // the head of a ring of all that are renewed
+	holds   hold      // the head of a ring of all renewed holds
 	armed   time.Time // when run looks again by itself; zero: it does not
 	wake    chan struct{}
 	stopped chan struct{}
@@ -22,14 +22,15 @@ type renewer struct {
 	wg      sync.WaitGroup
 }
 
-// renewals that run at the same time; more would only queue at the broker.
+// parallelRenewals limits the renewals at the same time; more would only queue at the
+// broker.
 const parallelRenewals = 16
 
-// renewalPatience is how long renewals that are due wait for others to return before
-// they start beside them: renewals that hang must not let the other locks run out.
+// renewalPatience is how long due renewals wait for others to return before they start
+// anyway: because of renewals that hang, other locks must not expire.
 const renewalPatience = 100 * time.Millisecond
 
-// renewalPause is the least between two renewals of one lock.
+// renewalPause is the shortest time between two renewals of one lock.
 const renewalPause = 10 * time.Millisecond
 
 func newRenewer(ctx context.Context) *renewer {
@@ -39,8 +40,7 @@ func newRenewer(ctx context.Context) *renewer {
 	return r
 }
 
-// watch begins to renew d, if it has a lock that runs out. It returns nil
-// otherwise.
+// watch begins to renew d, if it has a lock that expires. It returns nil otherwise.
 func (r *renewer) watch(d Delivery) *hold {
 	until := d.LockedUntil()
 	if until.IsZero() {
@@ -149,7 +149,7 @@ func acquire(slots chan struct{}, patience time.Duration) (free func(), ok bool)
 	}
 }
 
-// due marks and returns the holds to renew now, and says when the next one is.
+// due marks and returns the holds to renew now, and the time of the next renewal.
 func (r *renewer) due() (due []*hold, next time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -198,8 +198,8 @@ func (r *renewer) renew(h *hold) {
 	r.poke()
 }
 
-// stop ends run and the renewals under way, and waits for them, but not longer
-// than the timeout.
+// stop ends run and the renewals in progress, and waits for them, but not longer than the
+// timeout.
 func (r *renewer) stop(timeout time.Duration) bool {
 	close(r.stopped)
 	r.cancel()

@@ -3,15 +3,15 @@ package core
 import "time"
 
 // This file is about the pause before an immediate retry (Immediate.Pause). The delivery
-// is kept without a slot, with its lock renewed, and given back after the pause, when it is
-// counted. A message of a group is postponed, so that its group waits for it.
+// is kept without a slot, with its lock renewed, and given back after the pause; then it
+// is counted. A message of a group is postponed, so that its group waits for it.
 
 const (
 	defaultMaxPause = 10 * time.Second
-	// longestPause bounds a pause: what waits for longer belongs into a delayed retry, which
-	// takes neither memory nor a lock.
+	// longestPause limits a pause: for a longer wait use a delayed retry, which takes
+	// neither memory nor a lock.
 	longestPause = time.Minute
-	// pauseJitter is the part of a pause by which it is longer at most.
+	// pauseJitter is the largest part of a pause by which it is lengthened.
 	pauseJitter = 0.5
 )
 
@@ -23,8 +23,8 @@ func (c RecoverabilityConfig) immediatePause(f ErrorContext) time.Duration {
 	return c.pauses().delay(f.ImmediateProcessingFailures-1, f.MessageID)
 }
 
-// pauses is the schedule of the pauses in one round. It is made of the exported fields, so
-// that a policy that changed them in its copy gets what it asked for.
+// pauses is the schedule of the pauses in one round. It uses the exported fields, so that
+// a policy can change them in its copy.
 func (c RecoverabilityConfig) pauses() schedule {
 	return schedule{increase: c.Immediate.Pause, factor: 2, ceiling: c.Immediate.MaxPause, jitter: pauseJitter}
 }
@@ -33,7 +33,7 @@ func (c RecoverabilityConfig) pauses() schedule {
 func (r *runner) retryImmediately(w *worker, a *attempt, f *failure, pause time.Duration) {
 	pause = min(pause, longestPause)
 	switch {
-	case pause <= 0, w.isIsolated(): // a suspect keeps no other message company
+	case pause <= 0, w.isIsolated(): // an isolated message must not share the process with others
 	case f.inPlace:
 		if r.postponeRetry(a, f, pause) {
 			return
@@ -47,8 +47,8 @@ func (r *runner) retryImmediately(w *worker, a *attempt, f *failure, pause time.
 	r.abandon(a, f)
 }
 
-// postponeRetry gives a message of a group back, to be available after the pause. It returns
-// false where the delivery is still to be settled.
+// postponeRetry gives a message of a group back, to be available after the pause. It
+// returns false if the delivery is still to be settled.
 func (r *runner) postponeRetry(a *attempt, f *failure, pause time.Duration) bool {
 	in := a.delivery.Incoming()
 	r.ep.noteSurvived(in)
@@ -66,7 +66,7 @@ func (r *runner) postponeRetry(a *attempt, f *failure, pause time.Duration) bool
 }
 
 // keepForRetry keeps the message without a slot, and gives it back after the pause. It
-// returns false where the failed handler's work cannot be undone before: locks in a database
+// returns false if the failed handler's work cannot be undone first: locks in a database
 // must not last for the pause.
 func (r *runner) keepForRetry(a *attempt, f *failure, pause time.Duration) bool {
 	if r.isAtomic() {
@@ -93,8 +93,8 @@ func (r *runner) keepForRetry(a *attempt, f *failure, pause time.Duration) bool 
 	return true
 }
 
-// pausingFull stops fetching while as many messages wait for their retry as can be: those
-// that come would fail like them.
+// pausingFull stops fetching while the largest possible number of messages waits for a
+// retry: further ones would probably fail too.
 func (r *runner) pausingFull(full bool) {
 	if full {
 		r.pump.gate()

@@ -2,28 +2,27 @@ package core
 
 import "time"
 
-// This file is how many workers a pump has. All but thinOut is called with the
-// pump's mu held.
+// This file controls the number of a pump's workers. All functions but thinOut are called
+// with the pump's mu held.
 //
-// Where settlements overlap with handlers, there are as many workers beside the
-// slots as slots, from the beginning. More are hired one by one, when there is
-// something to do and everybody waits for a settlement, up to what may be held
-// without a slot. Those that were idle for all of a staffPeriod leave again.
+// Where settlements overlap with handlers, there are as many workers beside the slots as
+// slots, from the beginning. More workers are started one by one, when there is work and
+// all workers wait for a settlement, up to the number of deliveries that may be without a
+// slot. Workers that were idle for a whole staffPeriod end.
 
-// staffing is a pump's workers in numbers. All that there are is the number of
-// everyWorker.
+// staffing counts a pump's workers. Their total is the length of everyWorker.
 type staffing struct {
-	wanted   int         // those that are more leave
+	wanted   int         // workers above this number end
 	idle     int         // waiting for wakeUp
-	coming   int         // hired, not running yet
-	spare    int         // the fewest that were idle since thinning began
-	thinning *time.Timer // while there are more than the least
+	coming   int         // started, not running yet
+	spare    int         // the lowest idle since thinning began
+	thinning *time.Timer // set while there are more than leastStaff
 }
 
-// staffPeriod is how long a worker that is not needed stays.
+// staffPeriod is the time after which a worker that is not needed ends.
 const staffPeriod = time.Second
 
-// leastStaff is how many workers there are from the beginning.
+// leastStaff returns the initial number of workers.
 func (p *pump) leastStaff() int {
 	if p.overlap {
 		return 2 * p.limit
@@ -31,7 +30,7 @@ func (p *pump) leastStaff() int {
 	return p.limit
 }
 
-// mostStaff is how many workers there can be.
+// mostStaff returns the highest number of workers.
 func (p *pump) mostStaff() int {
 	if p.overlap {
 		return p.limit + p.besideSlots(p.limit)
@@ -39,8 +38,8 @@ func (p *pump) mostStaff() int {
 	return p.limit
 }
 
-// adjustStaff brings the number of workers in line with what holds now. Those that
-// are too many leave by themselves, when they are woken.
+// adjustStaff adapts the number of workers to the current settings. Surplus workers end
+// by themselves when they are woken.
 func (p *pump) adjustStaff() {
 	if p.stopping {
 		p.staffing.stopThinning()
@@ -60,8 +59,8 @@ func (p *pump) hire() {
 	}
 }
 
-// mayHire reports whether one more worker can be hired. One that is on its way
-// does what there is to do, and wakes or hires the next.
+// mayHire reports whether one more worker can be started. A worker that is starting takes
+// the waiting work, and wakes or starts the next.
 func (p *pump) mayHire() bool {
 	return p.overlap && !p.stopping && p.staffing.coming == 0 && p.staffing.wanted < p.mostStaff()
 }
@@ -75,7 +74,7 @@ func (p *pump) hireOneMore() {
 	}
 }
 
-// thinOut lets those workers go that were not needed in the period that ends.
+// thinOut ends the workers that were not needed in the last period.
 func (p *pump) thinOut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,12 +6,11 @@
 //	err := handler(ctx, in)
 //	// look at err and at rec.Sent()
 //
-// core.VerdictOf(err) is what the handler decided, nil if nothing. Code that
-// finds the message by core.MessageFromContext needs core.ContextWithMessage(ctx, in.Message).
+// core.VerdictOf(err) returns the handler's verdict, or nil. Code that finds the message
+// by core.MessageFromContext needs core.ContextWithMessage(ctx, in.Message).
 //
-// It tests the handler alone. Whether messages leave, come again or end in the
-// error queue is the endpoint's business: to test that, run a whole endpoint on
-// package inmemory.
+// It tests the handler alone. The endpoint sends, retries and moves messages: to test
+// that, run a whole endpoint on package inmemory.
 package coretest
 
 import (
@@ -39,18 +38,17 @@ const (
 	ReplyTo = "test-replies"
 )
 
-// Options say what is special about a message. The zero value is the first
-// attempt at a message that can be replied to, on a transport that can do
-// everything.
+// Options are the properties of a message. The zero value is the first attempt at a
+// message that can be replied to, on a transport that can do everything.
 type Options struct {
-	// ID is the message id. The default is the constant ID, so that the ids of
-	// what the handler sends, which derive from it, are the same in every run.
+	// ID is the message id. The default is the constant ID, so that the ids of the handler's
+	// messages, which derive from it, are the same in every run.
 	ID string
 
 	// Attempt is the number of this attempt in its round. The default is 1.
 	Attempt int
 
-	// DelayedRetries is how many delayed retries came before.
+	// DelayedRetries is the number of earlier delayed retries.
 	DelayedRetries int
 
 	// Deferrals is how often handlers have deferred the message (core.Defer).
@@ -82,29 +80,29 @@ type Options struct {
 	// The default is the constant Endpoint.
 	Endpoint string
 
-	// Capabilities are those of the transport. What it lacks is refused as in
-	// production, with an error matching errors.ErrUnsupported or
-	// core.ErrTooLarge. The default is everything, without limits;
-	// inmemory.LikeSQS().Capabilities, for example, is less.
+	// Capabilities are those of the transport. Missing abilities are refused as in
+	// production, with an error matching errors.ErrUnsupported or core.ErrTooLarge. The
+	// default has all abilities and no limits; inmemory.LikeSQS().Capabilities, for example,
+	// has fewer.
 	Capabilities *core.Capabilities
 
 	// Codec encodes and decodes bodies. The default is core.JSON.
 	Codec core.Codec
 
-	// SendNow answers for the broker when the handler calls SendNow or
-	// PublishNow: its error is what the handler gets, and the message is not
-	// recorded then. The default accepts everything.
+	// SendNow stands in for the broker when the handler calls SendNow or PublishNow: the
+	// handler gets its error, and a message with an error is not recorded. The default
+	// accepts everything.
 	SendNow func(ctx context.Context, r Record) error
 }
 
-// Message returns a message for a handler's test, and the recorder of what the
-// handler sends through it. The body goes through the codec, as it would
-// through a queue: the handler sees what survives that, such as exported fields
-// with JSON. A []byte is handed over as it is.
+// Message returns a message for a handler's test, and the recorder of the messages that
+// the handler sends through it. The body is encoded and decoded by the codec, as it would
+// be through a queue: the handler only sees data that survives this, such as exported
+// fields with JSON. A []byte is passed unchanged.
 //
-// Message panics where the test itself is wrong: a body that its codec cannot
-// encode or decode, a type that no handler could be registered for, a negative
-// count, more than one Options.
+// Message panics if the test itself is wrong: a body that its codec cannot encode or
+// decode, a type that no handler could be registered for, a negative count, more than one
+// Options.
 func Message[T any](messageType string, body T, opts ...Options) (*core.TypedMessage[T], *Recorder) {
 	o := one(messageType, opts)
 	rec := &Recorder{codec: o.Codec}
@@ -182,8 +180,7 @@ func orDefault[T comparable](field *T, value T) {
 	}
 }
 
-// throughCodec returns the body as it is on the wire, and as it comes from
-// there.
+// throughCodec returns the encoded body, and the body decoded from it.
 func throughCodec[T any](messageType string, body T, codec core.Codec) (raw []byte, contentType string, decoded T) {
 	if target, ok := any(&decoded).(*[]byte); ok {
 		raw = any(body).([]byte)
@@ -224,8 +221,8 @@ func headers(messageType, contentType string, o Options) core.Headers {
 	return h
 }
 
-// Recorder knows what was sent while a message was handled. It may be used by
-// several goroutines.
+// Recorder records the messages that were sent while a message was handled. It is safe
+// for concurrent use.
 type Recorder struct {
 	message *core.Message
 	codec   core.Codec
@@ -234,9 +231,9 @@ type Recorder struct {
 	now []Record
 }
 
-// Sent returns what Send, Publish and Reply collected, in their order. An
-// endpoint sends it when the handler returns nil, and drops it when the handler
-// returns an error: look at the error first.
+// Sent returns the messages that Send, Publish and Reply collected, in their order. An
+// endpoint sends them when the handler returns nil, and drops them when it returns an
+// error: look at the error first.
 func (r *Recorder) Sent() []Record {
 	var records []Record
 	for _, out := range r.message.Outgoing() {
@@ -245,8 +242,8 @@ func (r *Recorder) Sent() []Record {
 	return records
 }
 
-// SentNow returns what left at once, through SendNow and PublishNow, in the
-// order in which it was accepted.
+// SentNow returns the messages that were sent at once, through SendNow and PublishNow, in
+// the order in which they were accepted.
 func (r *Recorder) SentNow() []Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -284,13 +281,13 @@ func (r *Recorder) record(out core.Outgoing) Record {
 type Record struct {
 	// Intent is core.IntentSend, core.IntentPublish or core.IntentReply.
 	Intent string
-	// Queue is where it goes; "" for an event.
+	// Queue is the destination; "" for an event.
 	Queue string
 	// Type is the message type.
 	Type string
 	// Headers are all of its headers.
 	Headers core.Headers
-	// Delay is how much later it becomes available.
+	// Delay is the delay until the message becomes available.
 	Delay time.Duration
 	// Outgoing is the message as a transport would get it: its id, the encoded
 	// body, the time to be received, group key and properties.
@@ -313,10 +310,10 @@ func (r Record) String() string {
 	return b.String()
 }
 
-// Body decodes a record's body; []byte gets a copy of the encoded one. It
-// panics if that is impossible, because then the test is wrong, or the handler
-// sent something else than the test expects. T need not be the type that was
-// sent: what the receiver declares is a good choice.
+// Body decodes a record's body; []byte gets a copy of the encoded one. It panics if that
+// is impossible, because then the test is wrong, or the handler sent something else than
+// the test expects. T need not be the type that was sent: the type that the receiver
+// declares is a good choice.
 func Body[T any](r Record) T {
 	var body T
 	if raw, ok := any(&body).(*[]byte); ok {

@@ -1,7 +1,7 @@
 // Package health has HTTP handlers for the probes of Kubernetes and of load balancers, over
 // core.Endpoint.Health.
 //
-// The three probes ask different questions, and the platform does something else for each
+// The three probes ask different questions, and the platform reacts differently to each
 // answer "no" (status 503):
 //
 //	probe       no means           no is answered
@@ -12,13 +12,14 @@
 //	startup     wait, then         before Run was called, and after a Run that ended with
 //	            restart it         an error
 //
-// A restart fixes no outage, and makes it longer. So these are no reason for any "no": an
-// outage of the broker while the endpoint runs, sends that fail, error queues that cannot be
-// reached, an endpoint that is paused, parked, rate limited or isolating, critical errors,
-// circuits that are open. They are in the body of each answer, and alerts are for them.
+// A restart fixes no outage, and makes it longer. So these never cause a "no": an outage
+// of the broker while the endpoint runs, sends that fail, error queues that cannot be
+// reached, an endpoint that is paused, parked, rate limited or isolating, critical
+// errors, circuits that are open. They are in the body of each answer; use alerts for
+// them.
 //
-// A send-only endpoint has no Run. It is live, ready and started at any time: whether its
-// broker can be reached is unknown before it sends, and after a failed send until the next
-// one. A probe built on that would take a server out of rotation for ever, because
-// no request would arrive to send anything.
+// A send-only endpoint has no Run. It is always live, ready and started: before its first
+// send, and after a failed send until the next one, it does not know whether its broker
+// can be reached. A readiness probe based on sends would take a server out of rotation
+// permanently, because no request would arrive that sends anything.
 package health

@@ -10,13 +10,13 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Config says how the probes answer. The zero value is ready for use.
+// Config configures the answers of the probes. The zero value is ready for use.
 type Config struct {
-	// AttemptLimit is how long an attempt may take before the liveness probe answers "no",
-	// because a handler hangs (core.Health.OldestAttempt). The default, 0, is without limit.
-	// Choose more than the longest time that a handler may need when its database is slow: a
-	// restart interrupts all other handlers too. core.Config.HandlerTimeout ends one attempt,
-	// if its handler heeds its context.
+	// AttemptLimit is the duration of an attempt after which the liveness probe answers
+	// "no", because a handler hangs (core.Health.OldestAttempt). The default, 0, means no
+	// limit. Choose more than the longest time that a handler may need when its database is
+	// slow: a restart interrupts all other handlers too. core.Config.HandlerTimeout ends one
+	// attempt, if its handler heeds its context.
 	AttemptLimit time.Duration
 
 	// ReadyWithoutBroker lets the readiness probe answer "yes" while an endpoint waits at its
@@ -28,22 +28,23 @@ type Config struct {
 
 	// ErrorTexts adds the texts of errors to the answers: core.Health's ConnectionError,
 	// SendError, RunError and LastCritical. They come from clients, adapters and the
-	// application, and may tell of hosts, users and data; adapters of Reprise keep
-	// passwords out of them. By default an answer says that there is an error and since
-	// when, and the log has its text.
+	// application, and may contain hosts, users and data; adapters of Reprise keep passwords
+	// out of them. By default an answer says that there is an error and since when, and the
+	// log has its text.
 	ErrorTexts bool
 }
 
 // Probes makes the handlers of one or several endpoints. All of them are safe for
-// concurrent use; each request asks every endpoint for its Health, which waits for no
+// concurrent use; each request calls Health of every endpoint, which does not wait for a
 // broker.
 type Probes struct {
 	config    Config
 	endpoints []*core.Endpoint
 }
 
-// New returns the probes of endpoints. Different endpoints can decide each probe: make
-// several Probes, for example one for the readiness of those that requests depend on.
+// New returns the probes of endpoints. To base the probes on different endpoints make
+// several Probes, for example one for the readiness of the endpoints that requests depend
+// on.
 func New(c Config, endpoints ...*core.Endpoint) (*Probes, error) {
 	switch i := slices.Index(endpoints, nil); {
 	case len(endpoints) == 0:
@@ -56,26 +57,26 @@ func New(c Config, endpoints ...*core.Endpoint) (*Probes, error) {
 	return &Probes{config: c, endpoints: slices.Clone(endpoints)}, nil
 }
 
-// Liveness returns the handler that asks for a restart of the process: when a Run has ended
-// with an error, because the process does not receive any more, and while an attempt takes
-// longer than Config.AttemptLimit. A Run that ended because it was asked to, and an endpoint
-// whose Run was never called, are no reason.
+// Liveness returns the handler that asks for a restart of the process: when a Run has
+// ended with an error, because the process does not receive any more, and while an
+// attempt takes longer than Config.AttemptLimit. A Run that ended without an error, and
+// an endpoint whose Run was never called, do not cause a "no".
 func (p *Probes) Liveness() http.Handler { return p.handler("liveness", p.restarts) }
 
 // Readiness returns the handler that takes the process out of rotation while an endpoint
 // does not receive: before Run is called, while it starts (see Config.ReadyWithoutBroker)
-// or drains, and after Run has returned. A paused or parked endpoint, and one whose broker
-// is away while it runs, is ready: the process can do its other work, and no other instance
-// is better off.
+// or drains, and after Run has returned. A paused or parked endpoint is ready, and so is
+// a running endpoint whose broker cannot be reached: the process can do its other work,
+// and other instances have the same outage.
 func (p *Probes) Readiness() http.Handler { return p.handler("readiness", p.rests) }
 
-// Startup returns the handler that holds the other two probes back until Run was called for
-// each endpoint. One that waits for its broker has started: the platform restarts a process
-// whose startup probe fails for long, and an outage of a broker takes as long as it does.
-// It answers "no" as well after Run has returned.
+// Startup returns the handler that delays the other two probes until Run was called for
+// each endpoint. An endpoint that waits for its broker has started: the platform restarts
+// a process whose startup probe fails for long, and an outage of a broker may be longer.
+// It also answers "no" after Run has returned.
 func (p *Probes) Startup() http.Handler { return p.handler("startup", startsUp) }
 
-// restarts returns why the process should be restarted, or "".
+// restarts returns the reason why the process should be restarted, or "".
 func (p *Probes) restarts(h *core.Health) string {
 	switch {
 	case h.RunError != nil:
@@ -86,7 +87,7 @@ func (p *Probes) restarts(h *core.Health) string {
 	return ""
 }
 
-// rests returns why the process should get no requests, or "".
+// rests returns the reason why the process should get no requests, or "".
 func (p *Probes) rests(h *core.Health) string {
 	waits := h.Starting && h.ConnectionError != nil
 	switch {
@@ -102,7 +103,7 @@ func (p *Probes) rests(h *core.Health) string {
 	return endedOrNot(h)
 }
 
-// startsUp returns why the other probes should wait, or "".
+// startsUp returns the reason why the other probes should wait, or "".
 func startsUp(h *core.Health) string {
 	if h.Starting || h.Running || h.Draining {
 		return ""
