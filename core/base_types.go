@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// cloneBaseTypes copies a Config.BaseTypes.
+// cloneBaseTypes copies Config.BaseTypes.
 func cloneBaseTypes(types map[string][]string) map[string][]string {
 	types = maps.Clone(types)
 	for messageType, bases := range types {

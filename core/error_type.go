@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// tellingType returns the type of the innermost error that is not one of package errors or
-// fmt, or else that of the innermost.
+// tellingType returns the type of the innermost error that is not of package errors or
+// fmt, or else that of the innermost error.
 func tellingType(chain []error) reflect.Type {
 	for _, each := range slices.Backward(chain) {
 		if source := declaredIn(reflect.TypeOf(each)); source != "errors" && source != "fmt" {
@@ -16,9 +16,10 @@ func tellingType(chain []error) reflect.Type {
 	return reflect.TypeOf(chain[len(chain)-1])
 }
 
-// ErrorTypeOf returns the name of an error's type as the header
-// NServiceBus.ExceptionInfo.ExceptionType tells it: that of the innermost error which is not
-// one of package errors or fmt, such as "*fs.PathError", at most 128 bytes. Of no error it is "".
+// ErrorTypeOf returns the name of an error's type as in the header
+// NServiceBus.ExceptionInfo.ExceptionType: the type of the innermost error that is not of
+// package errors or fmt, such as "*fs.PathError", at most 128 bytes. For nil it returns
+// "".
 func ErrorTypeOf(err error) string {
 	if err == nil {
 		return ""
@@ -29,7 +30,7 @@ func ErrorTypeOf(err error) string {
 	return boundedText(tellingType(errorChain(err)).String(), maxTypeName)
 }
 
-// declaredIn returns the package of a type or of what it points to.
+// declaredIn returns the package of a type, or of the type that it points to.
 func declaredIn(t reflect.Type) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -25,8 +25,9 @@ import (
 //
 // A message may be of several types (header NServiceBus.EnclosedMessageTypes, which lists
 // the most derived first, see Config.BaseTypes). Then the handlers of each of them run,
-// in the order of the types, each with the T of its type. Message.Type, the settings and
-// HandleFailed are those of the first type that has handlers.
+// in the order of the types, each with the T of its type. Message.Type and the settings
+// are those of the first type that has handlers, HandleFailed is that of the first type
+// that has one.
 //
 // Handlers are registered before the first Run or Invoke. A wrong registration has no
 // effect: Run, Invoke and Provision return its error, and so does [Endpoint.Err]. A

@@ -28,7 +28,7 @@ type Health struct {
 	// RateLimited: one message is attempted at a time (R41).
 	RateLimited bool
 	// Isolating: a message was delivered several times without a known end, so one message
-	// is attempted at a time until another message is received (R35).
+	// is attempted at a time until a message comes that was not (R35).
 	Isolating bool
 	// Connected: while Run receives, the transport has reported no outage. Without a Run in
 	// progress, as on a send-only endpoint: the broker has accepted the newest Send whose

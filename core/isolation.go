@@ -133,34 +133,34 @@ func (ep *Endpoint) mostDeliveries(in *Incoming) int {
 // isolation has the suspects of a pump. All but suspect and onChange is guarded by the
 // pump's mu.
 //
-// While there are suspects, nothing is fetched. What is in hand is handled first, then the
-// suspects are, those with the fewest deliveries first: the message that kills the
+// While there are suspects, nothing is fetched. Other fetched messages are handled first,
+// then the suspects, those with the fewest deliveries first: the message that kills the
 // process was there each time. After that, as after the start, one message at a time is
-// fetched until one is no suspect. Brokers deliver first what they delivered before, so
-// the messages that one process had do not all come to the next at once.
+// fetched until one is no suspect. Brokers redeliver messages first, so this way the next
+// process does not get all messages of the dead process at once.
 type isolation struct {
 	suspect  func(*Incoming) bool               // nil: no message is one
 	onChange func(isolating bool, in *Incoming) // called with the pump's mu; must not block
-	single   bool                               // a receiver that may hold one delivery holds no more
+	single   bool                               // the receiver never has more than one delivery if that is its limit
 
 	probing  bool        // one message at a time is fetched
 	told     bool        // onChange was called with true
 	waiting  []held      // those with the fewest deliveries first
-	isolated *worker     // has a suspect, and nothing else is in hand
+	isolated *worker     // has a suspect, and there is no other fetched message
 	handling int         // workers that have a delivery
-	limit    *time.Timer // of the time for which a suspect has nothing beside it
+	limit    *time.Timer // of the time for which a suspect runs alone
 	look     *time.Timer // until the workers look again whether a suspect may be handled
 	lookAt   time.Time
-	arrived  time.Time // when the newest delivery did, or suspects began to wait
+	arrived  time.Time // when the newest delivery arrived, or suspects began to wait
 }
 
 const (
-	// isolationPatience is how long a handler may have been running that a suspect waits
-	// for, and how long others wait for a suspect's: a handler that hangs, or takes hours,
+	// isolationPatience limits how long a suspect waits for running handlers, and how long
+	// other messages wait for a suspect's handler: a handler that hangs, or takes hours,
 	// must not stop the endpoint.
 	isolationPatience = 2 * time.Minute
-	// quietBefore is for how long a receiver that may hold nothing must have brought
-	// nothing, where it may keep what it has prefetched, or is still giving it back.
+	// quietBefore is how long a receiver with limit 0 must not have delivered a message, if
+	// it may keep its prefetched messages, or is still giving them back.
 	quietBefore = 250 * time.Millisecond
 )
 
@@ -187,8 +187,8 @@ func (w *worker) isIsolated() bool {
 	return w.pump.isolation.isolated == w
 }
 
-// isolating reports whether there are suspects in hand. The pump's mu is held, as in all
-// below.
+// isolating reports whether there are suspects. The pump's mu is held, as in all
+// functions below.
 func (p *pump) isolating() bool {
 	return len(p.isolation.waiting) > 0 || p.isolation.isolated != nil
 }
@@ -200,7 +200,7 @@ func (p *pump) holdsOne() bool { return p.isolation.probing && p.isolation.singl
 // handled before the suspects, because the broker counts their return.
 func (p *pump) drains() bool { return p.counts && !p.holdsOne() }
 
-// isolate follows the arrival of deliveries.
+// isolate updates the isolation after deliveries have arrived.
 func (p *pump) isolate(healthy int, suspects []held) {
 	i := &p.isolation
 	switch {
@@ -233,7 +233,7 @@ func (p *pump) isolate(healthy int, suspects []held) {
 	p.apply()
 }
 
-// deliveriesOf counts those of the message that this one is a new copy of, too.
+// deliveriesOf also counts the deliveries of the message that this one is a new copy of.
 func deliveriesOf(item held) int {
 	in := item.delivery.Incoming()
 	return in.DeliveryCount + intHeader(in.Headers, HeaderDeliveries)
@@ -255,7 +255,7 @@ func (p *pump) suspectReady() bool {
 	return p.lookIn(quietBefore - time.Since(i.arrived))
 }
 
-// youngestIsOld returns after what time no handler is running that is waited for.
+// youngestIsOld returns the time after which no running handler is waited for any more.
 func (p *pump) youngestIsOld() time.Duration {
 	left := time.Duration(0)
 	for w := range p.everyWorker {
@@ -266,7 +266,7 @@ func (p *pump) youngestIsOld() time.Duration {
 	return left
 }
 
-// lookIn reports whether the time has passed already, or has the workers look again then.
+// lookIn reports whether d has passed already; if not, it wakes the workers after d.
 func (p *pump) lookIn(d time.Duration) bool {
 	if d <= 0 {
 		return true
@@ -310,8 +310,8 @@ func (w *worker) takeSuspect() held {
 	return item
 }
 
-// endIsolated follows the end of a suspect's attempt, or of the time for which nothing else
-// is attempted beside it.
+// endIsolated is called after a suspect's attempt, or after the time for which it runs
+// alone.
 func (w *worker) endIsolated() {
 	p := w.pump
 	if p.isolation.isolated == w {
@@ -321,7 +321,7 @@ func (w *worker) endIsolated() {
 	}
 }
 
-// fewerSuspects goes on with the next suspect, or with other messages.
+// fewerSuspects continues with the next suspect, or with other messages.
 func (p *pump) fewerSuspects() {
 	i := &p.isolation
 	switch {
@@ -338,8 +338,7 @@ func (p *pump) fewerSuspects() {
 	}
 }
 
-// endProbing fetches as many messages as there is room for: one has come that is no
-// suspect.
+// endProbing ends fetching one at a time: a message has come that is no suspect.
 func (p *pump) endProbing() {
 	i := &p.isolation
 	i.probing = false
@@ -350,8 +349,8 @@ func (p *pump) endProbing() {
 	p.apply()
 }
 
-// unwantedSuspects is how many waiting suspects are to be given back. Where that costs
-// nothing, one is in hand at a time.
+// unwantedSuspects returns how many waiting suspects are to be given back. If that is not
+// counted, one is kept at a time.
 func (p *pump) unwantedSuspects() int {
 	i := &p.isolation
 	n := len(i.waiting)
@@ -369,7 +368,7 @@ func (p *pump) unwantedSuspects() int {
 	return n - 1
 }
 
-// takeSuspects removes those with the most deliveries.
+// takeSuspects removes the n suspects with the most deliveries.
 func (p *pump) takeSuspects(n int) []held {
 	i := &p.isolation
 	at := len(i.waiting) - n
@@ -385,7 +384,7 @@ func (i *isolation) stopTimers() {
 	stopTimer(&i.look)
 }
 
-// isolationChanged tells of suspects, once for as long as there are some.
+// isolationChanged reports suspects, once while there are some.
 func (r *runner) isolationChanged(isolating bool, in *Incoming) {
 	log := r.ep.log.recoverability
 	if !isolating {

@@ -48,9 +48,8 @@ func failureAttrs(f *failure) []slog.Attr {
 	}
 }
 
-// about writes a line about a failed message. Its text is the sentence in which format
-// and args result or, with LogConstant, always the same; whatever the sentence tells is
-// an attribute too.
+// about writes a line about a failed message. Its text is the sentence made of format and
+// args or, with LogConstant, a constant; all details of the sentence are attributes too.
 func (l *loggers) about(ctx context.Context, to *slog.Logger, level slog.Level, f *failure, more []slog.Attr, constant, format string, args ...any) {
 	if !to.Enabled(ctx, level) {
 		return
@@ -62,7 +61,7 @@ func (l *loggers) about(ctx context.Context, to *slog.Logger, level slog.Level, 
 	to.LogAttrs(ctx, level, text, append(failureAttrs(f), more...)...)
 }
 
-// logReasons says what was wrong with the policy, or why its answer cannot be
+// logReasons logs the error of the policy, or the reason why its answer cannot be
 // fulfilled.
 func (l *loggers) logReasons(ctx context.Context, f *failure, d *decision) {
 	if d.policyErr != nil {
@@ -78,8 +77,8 @@ func (l *loggers) logReasons(ctx context.Context, f *failure, d *decision) {
 }
 
 // logAction writes the line about a failed attempt, by default in the words of
-// NServiceBus, which its operators search for. It comes before the action, so that it is
-// there whatever happens next.
+// NServiceBus, which its operators search for. It is written before the action, so that
+// it exists even if the action fails.
 func (l *loggers) logAction(ctx context.Context, f *failure, d *decision) {
 	a := d.action
 	if a.Kind == ActionImmediateRetry {
@@ -134,7 +133,7 @@ func (l *loggers) logAction(ctx context.Context, f *failure, d *decision) {
 }
 
 // withStack adds the stack of a panic. A retry may succeed, and then no header in an
-// error queue has it.
+// error queue has the stack.
 func withStack(attrs []slog.Attr, key string, err error) []slog.Attr {
 	if p := panicIn(err); p != nil {
 		attrs = append(attrs, slog.String(key, string(p.Stack)))
@@ -142,7 +141,7 @@ func withStack(attrs []slog.Attr, key string, err error) []slog.Attr {
 	return attrs
 }
 
-// clock writes a duration as HH:MM:SS, with a fraction where there is one.
+// clock writes a duration as HH:MM:SS, with a fraction if there is one.
 func clock(d time.Duration) string {
 	text := fmt.Sprintf("%02d:%02d:%02d", int(d.Hours()), int(d.Minutes())%60, int(d.Seconds())%60)
 	if fraction := d % time.Second; fraction != 0 {

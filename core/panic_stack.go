@@ -16,9 +16,9 @@ func newPanicError(value any) *PanicError {
 var ownFrames = []byte(reflect.TypeFor[PanicError]().PkgPath() + ".")
 
 // panicStack cuts a stack that was taken while a panic was recovered: it begins at the
-// code that panicked, and has none of the frames by which the runtime and this package
-// called that code, the middleware around it included, and recovered it. A stack of
-// another form is returned whole.
+// code that panicked, without the frames in which the runtime and this package, including
+// the middleware around it, called and recovered that code. A stack in an unknown format
+// is returned whole.
 func panicStack(stack []byte) []byte {
 	lines := bytes.SplitAfter(stack, []byte("\n"))
 	// A line about the goroutine, then two lines for each frame: the function, and a

@@ -4,20 +4,20 @@ import "math"
 
 // prefetched are the bytes of a pump's unstarted deliveries, guarded by the pump's mu.
 //
-// Half of what they may take is for one Receive (ReceiverConfig.MaxReceiveBytes), and
-// while they take the other half, nothing is fetched ahead. So there is never more than
-// the bound and one message.
+// Half of the limit is for one Receive (ReceiverConfig.MaxReceiveBytes), and while the
+// deliveries take the other half, no more are prefetched. So the total never exceeds the
+// limit by more than one message.
 type prefetched struct {
-	most  int // that they may take; 0 = without bound
+	most  int // limit; 0 = no limit
 	bytes int
-	size  int // of the largest delivery of late
+	size  int // of the largest recent delivery
 }
 
-// forgetSize is the share of its difference to a smaller delivery that size loses: a
-// hundred small messages after a large one, and it is almost theirs.
+// forgetSize is the share of its difference to a smaller delivery that size loses: after
+// a hundred small messages it has almost their size.
 const forgetSize = 16
 
-// messageBytes is what a message takes.
+// messageBytes returns the memory that a message takes.
 func messageBytes(in *Incoming) int {
 	n := len(in.Body)
 	for _, pair := range in.Headers.pairs {
@@ -46,11 +46,11 @@ func (p *prefetched) remove(items ...held) {
 	}
 }
 
-// full reports whether nothing is to be fetched ahead now.
+// full reports whether prefetching has to stop for now.
 func (p *prefetched) full() bool { return p.most > 0 && p.bytes >= (p.most+1)/2 }
 
-// room is how many deliveries like those of late may be prefetched: a broker that sends
-// by itself is told a number.
+// room returns how many deliveries of the recent size may be prefetched: a broker that
+// pushes messages needs a number.
 func (p *prefetched) room() int {
 	if p.most == 0 {
 		return math.MaxInt
@@ -58,8 +58,8 @@ func (p *prefetched) room() int {
 	return max(p.most/max(p.size, 1), 1)
 }
 
-// maxPrefetchBytes is what unstarted deliveries may take; 0 = without bound, as where none
-// are fetched ahead.
+// maxPrefetchBytes returns the limit for unstarted deliveries; 0 = no limit, as without
+// prefetching.
 func (ep *Endpoint) maxPrefetchBytes() int {
 	if !ep.caps.Prefetch || ep.mode == TransactionNone || ep.holdsConnections() {
 		return 0
@@ -67,10 +67,10 @@ func (ep *Endpoint) maxPrefetchBytes() int {
 	return ep.config.MaxPrefetchBytes
 }
 
-// maxReceiveBytes is what one Receive of a queue may fetch of it.
+// maxReceiveBytes returns the part of it that one Receive of a queue may fetch.
 func (ep *Endpoint) maxReceiveBytes() int {
 	half := (ep.maxPrefetchBytes() + 1) / 2
-	if ep.instanceAddress != "" { // two queues are received from
+	if ep.instanceAddress != "" { // there are two queues
 		return (half + 1) / 2
 	}
 	return half

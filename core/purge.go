@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// purge empties the input queue where the configuration says so (PurgeOnStart).
+// purge empties the input queue if PurgeOnStart is set.
 func (ep *Endpoint) purge(ctx context.Context) error {
 	if !ep.config.PurgeOnStart {
 		return nil

@@ -22,10 +22,11 @@ type runner struct {
 	putBacks putBacks
 	limiter  *rateLimiter
 	renewer  *renewer
-	// Calls of the user's code: of recovery observers, of critical errors, and of
-	// rate limiting and connections, so that none crowds the others out.
+	// Calls of users' code: recovery observers, critical errors, and hooks of rate limiting
+	// and connections, each with its own queue so that one kind cannot fill the queue of
+	// another.
 	notifier, criticals, hooks *notifier
-	toldAll                    bool // they are closed
+	toldAll                    bool // the notifiers are closed
 	connection                 atomic.Pointer[ConnectionChange]
 	outages                    outageAlarm
 	outageLines                outageLines
@@ -52,24 +53,24 @@ type runner struct {
 	byRequest bool // Shutdown governs the drain, not DrainTimeout
 
 	terminations terminations
-	together     bool        // others run with it (RunAll)
+	together     bool        // runs with others (RunAll)
 	parkLoaded   bool        // the ParkStore has answered, or there is none
 	parks        *notifier   // of calls of the ParkStore; nil without one
 	parkTimer    *time.Timer // ends parking; guarded by Endpoint.mu
 }
 
-// Run receives and handles messages until ctx ends, Shutdown is called, or
-// something happens that waiting cannot mend. It then drains: no new message is
-// started, unstarted ones are given back, running handlers have DrainTimeout to
-// finish before their contexts are cancelled. If some have not returned 5 s
-// later, Run returns ErrHandlersRunning naming their messages, which come again.
+// Run receives and handles messages until ctx ends, Shutdown is called, or an error
+// occurs that waiting cannot fix. It then drains: no new message is started, unstarted
+// messages are given back, running handlers have DrainTimeout to finish before their
+// contexts are cancelled. If some have not returned 5 s later, Run returns
+// ErrHandlersRunning naming their messages, which are redelivered.
 //
-// A broker that cannot be reached is waited for: before the first message for as long as
-// Config.WaitForBroker says, and without limit afterwards. Anything else that fails before
-// the first message is returned at once.
+// Run waits for a broker that cannot be reached: before the first message up to
+// Config.WaitForBroker, and without limit afterwards. Any other error before the first
+// message is returned at once.
 //
-// Handlers' contexts carry ctx's values, not its cancellation. Run returns nil
-// after a drain that ctx or Shutdown asked for, and may then be called again.
+// Handlers' contexts carry ctx's values, not its cancellation. Run returns nil after a
+// drain that ctx or Shutdown caused, and may then be called again.
 func (ep *Endpoint) Run(ctx context.Context) error {
 	r, err := ep.open(ctx, nil)
 	if r == nil {
@@ -78,18 +79,19 @@ func (ep *Endpoint) Run(ctx context.Context) error {
 	return r.serve(ctx)
 }
 
-// RunAll runs several endpoints until ctx ends, as Run does each. Those of one transport
-// are connected one after the other, and have their queues and subscriptions, before the
-// first of them starts to receive: messages that one sends at once find the others. Those of
-// different transports connect at the same time and wait for each other too, up to 5 s.
-// Endpoints whose broker cannot be reached hold up no others: they start when it can
-// (Config.WaitForBroker). When one of them ends with an error, the others are drained; all
-// errors are returned together.
+// RunAll runs several endpoints until ctx ends, each as Run does. Endpoints of one
+// transport are connected one after the other, with their queues and subscriptions,
+// before the first of them starts to receive: messages that one endpoint sends at once
+// reach the others. Endpoints of different transports connect at the same time and wait
+// for each other too, up to 5 s. Endpoints whose broker cannot be reached do not delay
+// others: they start when it can be reached (Config.WaitForBroker). When an endpoint ends
+// with an error, the others are drained; all errors are returned together.
 //
-// Two endpoints with handlers for different message types that receive from one queue by the
-// same Transport are refused, since each would get a part of the messages, with or without a
-// handler for them: register all handlers at one endpoint. Instances with handlers for the same
-// types may share a queue, though Config.Concurrency is what handles more at a time.
+// Two endpoints with handlers for different message types that receive from one queue by
+// the same Transport are refused, since each would get a part of the messages, with or
+// without a handler for them: register all handlers at one endpoint. Instances with
+// handlers for the same types may share a queue, but to handle more messages at a time
+// use Config.Concurrency.
 func RunAll(ctx context.Context, endpoints ...*Endpoint) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -145,12 +147,13 @@ func checkQueues(endpoints []*Endpoint) error {
 	return nil
 }
 
-// sameTransport reports whether a and b are one transport, as far as can be told.
+// sameTransport reports whether a and b are one transport, as far as that can be
+// detected.
 func sameTransport(a, b Transport) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// serve receives until something ends it, and drains.
+// serve receives until the Run ends, and drains.
 func (r *runner) serve(ctx context.Context) (err error) {
 	defer func() { r.ep.finish(r, err) }()
 	r.start()
@@ -170,11 +173,11 @@ func (r *runner) close() {
 	r.ep.finish(r, nil)
 }
 
-// begin makes the Run in progress, and tells observers.
+// begin creates the Run in progress, and notifies observers.
 func (ep *Endpoint) begin(ctx context.Context) (*runner, error) {
 	r, err := ep.newRunner(ctx)
 	if err == nil {
-		ep.observers.runStarted(r.values, ep.observerPanicked, ep) // they may ask for Health
+		ep.observers.runStarted(r.values, ep.observerPanicked, ep) // they may call Health
 	}
 	return r, err
 }
@@ -233,7 +236,7 @@ func (r *runner) isDrained() bool {
 	}
 }
 
-// connect creates and checks what the endpoint needs, and opens its receiver.
+// connect creates and checks the endpoint's queues, and opens its receiver.
 func (ep *Endpoint) connect(ctx context.Context, watch connectionWatch) (Receiver, error) {
 	always := ep.config.Provision == ProvisionAlways
 	if p, ok := ep.transport.(Provisioner); ok && (always || ep.config.Provision == ProvisionAuto && !ep.caps.Durable) {
@@ -319,7 +322,7 @@ func (r *runner) start() {
 	r.pump.setLimit(ep.concurrency)
 	concurrency, parked := ep.concurrency, ep.parked.clone()
 	ready := ep.ready
-	ep.mu.Unlock() // a log handler may ask for Health
+	ep.mu.Unlock() // a log handler may call Health
 	close(ready)
 	ep.log.endpoint.Info("endpoint is running", "queue", ep.address, "mode", ep.mode.String(), "concurrency", concurrency)
 	r.logLimit(parked)
@@ -349,8 +352,8 @@ func (r *runner) reason() error {
 	return r.endErr
 }
 
-// mostUnsettled bounds the deliveries that are kept without a slot. One that is a native
-// transaction takes a connection of the transport, but with few slots a few messages
+// mostUnsettled returns the limit of deliveries that are kept without a slot. A native
+// transaction takes a connection of the transport; still, with few slots a few messages
 // that the broker refuses must not stop all others.
 func (r *runner) mostUnsettled() int {
 	if r.ep.holdsConnections() {
@@ -370,13 +373,13 @@ func (r *runner) stall(full bool) {
 	r.critical(fmt.Errorf("no more messages are fetched: %d cannot be settled, moved or stored, and are tried again; see the errors before", r.backlog.most))
 }
 
-// slowHandler tells of a handler that takes long.
+// slowHandler reports a handler that takes long.
 func (r *runner) slowHandler(a *attempt, running time.Duration) {
 	r.ep.log.endpoint.Warn("handler is slow; its message is kept locked until it returns",
 		"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType, "running_for", running)
 }
 
-// critical reports that the endpoint cannot do its duty.
+// critical raises a critical error of the endpoint.
 func (r *runner) critical(err error) { r.criticalIn(r.values, err) }
 
 // criticalIn is critical with the context of an attempt for the log.

@@ -13,18 +13,18 @@ type Savepoint struct {
 	message *Message
 	undo    func(ctx context.Context) error // of the transport's transaction, or nil
 
-	// What the message had collected.
+	// The messages collected before the savepoint.
 	outgoing           []Outgoing
 	adoptedAt, adopted int32
 }
 
-// Savepoint marks the state of this attempt, so that the part that follows can be undone
-// alone: a try of middleware that tries several times, or a step of a handler. Rollback
-// drops the messages that were collected since. In SendsAtomicWithReceive it also undoes
-// what was done since in the transport's transaction; where the transport cannot do that
-// (Capabilities.Savepoints) the error matches errors.ErrUnsupported. In the other
+// Savepoint marks the state of this attempt, so that the work after it can be undone
+// alone: a try of middleware that retries, or a step of a handler. Rollback drops the
+// messages that were collected since. In SendsAtomicWithReceive it also undoes the work
+// since then in the transport's transaction; if the transport cannot do that
+// (Capabilities.Savepoints), the error matches errors.ErrUnsupported. In the other
 // transaction modes, and outside of an endpoint, there is no transaction, and a savepoint
-// is about messages alone.
+// only covers messages.
 //
 //	savepoint, err := m.Savepoint(ctx)
 //	if err != nil {
@@ -38,10 +38,11 @@ type Savepoint struct {
 //	}
 //	return err
 //
-// What handlers do elsewhere, and SendNow, is not undone. A database transaction that a
-// handler got from the context before the savepoint can be used after a Rollback as well,
-// one that it got since cannot. A savepoint needs no end. It is taken and rolled back by
-// one goroutine at a time, not while next or the transaction is in use.
+// Other work of handlers, and SendNow, is not undone. A database transaction that a
+// handler got from the context before the savepoint can also be used after a Rollback; a
+// transaction that it got after the savepoint cannot. A savepoint need not be released.
+// Savepoint and Rollback are called by one goroutine at a time, not while next or the
+// transaction is in use.
 func (m *Message) Savepoint(ctx context.Context) (*Savepoint, error) {
 	s := &Savepoint{message: m}
 	m.mu.Lock()
@@ -67,10 +68,11 @@ func (m *Message) Savepoint(ctx context.Context) (*Savepoint, error) {
 	return s, nil
 }
 
-// Rollback undoes what was done since the savepoint. It may be called several times, until
-// an earlier savepoint of the attempt is rolled back, or its run ends. With an error, as
-// where ctx has ended, the attempt fails whatever its handlers return, and all that it did
-// is undone. The ids of later messages are others than those of the dropped ones.
+// Rollback undoes the work since the savepoint. It may be called several times, until an
+// earlier savepoint of the attempt is rolled back, or its run ends. If it returns an
+// error, for example because ctx has ended, the attempt fails even if its handlers return
+// nil, and all its work is undone. Later messages do not reuse the ids of the dropped
+// ones.
 func (s *Savepoint) Rollback(ctx context.Context) error {
 	m := s.message
 	if m.isEnded() {
@@ -92,8 +94,8 @@ func (s *Savepoint) Rollback(ctx context.Context) error {
 	return nil
 }
 
-// transaction returns the attempt whose transaction m's handlers use, or nil where there
-// is none.
+// transaction returns the attempt whose transaction m's handlers use, or nil if there is
+// none.
 func (m *Message) transaction() *attempt {
 	if !m.env.atomic {
 		return nil
@@ -123,14 +125,15 @@ func (a *attempt) refuseCommit(err error) {
 	}
 }
 
-// canCommit follows a Reset.
+// canCommit is called after a Reset.
 func (a *attempt) canCommit() {
 	a.message.mu.Lock()
 	defer a.message.mu.Unlock()
 	a.halfUndone = nil
 }
 
-// cannotCommit returns why the work of the attempt must not be committed, or nil.
+// cannotCommit returns the reason why the work of the attempt must not be committed, or
+// nil.
 func (a *attempt) cannotCommit() error {
 	a.message.mu.Lock()
 	defer a.message.mu.Unlock()

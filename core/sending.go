@@ -9,54 +9,51 @@ import (
 	"time"
 )
 
-// This file is about SendMiddleware, and about what the engine remembers of a send
-// between its composition and its departure.
+// This file is about SendMiddleware, and about data that the engine keeps between
+// composing and sending a message.
 
-// SendFunc takes over one message that the application sends. It is what
-// SendMiddleware wraps.
+// SendFunc takes over one message that the application sends. SendMiddleware wraps it.
 type SendFunc func(ctx context.Context, out *Outgoing) error
 
-// SendMiddleware wraps every send of the application: Send and Publish of an
-// endpoint; Send, Publish, Reply, SendNow and PublishNow of a handler, of
-// Middleware and of HandleFailed. It runs once for each such call, inside it,
-// after the body was encoded and before anything is on the wire. Its error is
-// returned by the call, which then sends and collects nothing; so is a panic
-// that of the call.
+// SendMiddleware wraps every send of the application: Send and Publish of an endpoint;
+// Send, Publish, Reply, SendNow and PublishNow of a handler, of Middleware and of
+// HandleFailed. It runs once for each such call, inside it, after the body was encoded
+// and before the message is transmitted. The call returns its error, and then neither
+// sends nor collects a message; a panic reaches the caller.
 //
-// It may change all of the message but Reason before it passes it to next: the
-// body, for encryption, compression or a claim check, headers, the destination,
-// ID, Delay, TimeToBeReceived, GroupKey and Properties. Body is replaced, not
-// written to. Headers that follow from other fields (NServiceBus.MessageId,
-// DeliverAt, TimeToBeReceived) follow their changes. The limits of the transport
-// are checked afterwards, so that a claim check may take a body of any size.
+// It may change everything in the message but Reason before it passes the message to
+// next: the body, for encryption, compression or a claim check, headers, the destination,
+// ID, Delay, TimeToBeReceived, GroupKey and Properties. Body must be replaced, not
+// written to. Headers that depend on other fields (NServiceBus.MessageId, DeliverAt,
+// TimeToBeReceived) follow their changes. The limits of the transport are checked
+// afterwards, so that a claim check accepts a body of any size.
 //
-// next only takes the message over: the message leaves after the outermost
-// middleware has returned nil, in a handler after all handlers have succeeded.
-// Observer.SendStart is told then. A middleware that returns nil without a call of next
-// drops the message. One that calls it several times sends as many: copies of the
-// Outgoing that it was given, with different IDs.
+// next only takes over the message: it is sent after the outermost middleware has
+// returned nil, in a handler after all handlers have succeeded. Observer.SendStart is
+// called then. Middleware that returns nil without a call of next drops the message. To
+// send several messages it calls next several times, with copies of its Outgoing that
+// have different IDs.
 //
-// ctx is the handler's, under which MessageFromContext returns the message being handled,
-// or that of the call where it takes one. The middleware must be safe for
-// concurrent use.
+// ctx is the handler's, from which MessageFromContext returns the message being handled,
+// or that of the call if it has one. The middleware must be safe for concurrent use.
 //
-// It does not run for copies of a received message: delayed retries, deferrals,
-// moves to error queues, audit copies, acknowledgements, Forward. They carry what was
-// received. It does not run for Invoke either, which sends nothing. Middleware with
+// It does not run for copies of a received message: delayed retries, deferrals, moves to
+// error queues, audit copies, acknowledgements, Forward. These have the received content.
+// It does not run for the message of Invoke either, which is not sent. Middleware with
 // [Message.SetBody] is the counterpart on the receiving side.
 type SendMiddleware func(next SendFunc) SendFunc
 
-// sendOrigin is what the engine remembers of a send. It is part of no message, and
-// shared by all copies of the Outgoing.
+// sendOrigin is the engine's data about a send. It is not part of the message, and shared
+// by all copies of the Outgoing.
 type sendOrigin struct {
 	due   time.Time     // SendOptions.DeliverAt, or zero
-	body  []byte        // what SendMiddleware got; nil without
+	body  []byte        // the body that SendMiddleware got; nil without SendMiddleware
 	delay time.Duration // likewise
 	ttbr  time.Duration
 	next  *handover // nil without SendMiddleware
 }
 
-// handover takes the messages of one call that reach the end of SendMiddleware.
+// handover collects the messages of one call that reach the end of SendMiddleware.
 type handover struct {
 	mu    sync.Mutex
 	ended bool
@@ -85,7 +82,7 @@ func (c *composer) wrapSends(middleware []SendMiddleware) (chain SendFunc, err e
 	return chain, nil
 }
 
-// applyToSends answers for middleware that panics or returns nothing.
+// applyToSends returns an error for middleware that panics or returns nil.
 func applyToSends(each SendMiddleware, next SendFunc) (wrapped SendFunc, err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -107,8 +104,8 @@ func (c *composer) handOver(ctx context.Context, out Outgoing) ([]Outgoing, erro
 	return c.passThrough(ctx, out)
 }
 
-// passThrough runs SendMiddleware. It is apart from handOver because the message, whose
-// address the middleware gets, is allocated.
+// passThrough runs SendMiddleware. It is separate from handOver because it allocates the
+// message, whose address the middleware gets.
 func (c *composer) passThrough(ctx context.Context, out Outgoing) ([]Outgoing, error) {
 	if out.origin == nil {
 		out.origin = &sendOrigin{}
@@ -169,7 +166,7 @@ func (c *composer) takeOver(_ context.Context, given *Outgoing) error {
 	return nil
 }
 
-// keepDue makes the delays of messages with a due time end at it, now that they leave.
+// keepDue recomputes the delays of messages with a due time when they are sent.
 func keepDue(out []Outgoing) {
 	for i := range out {
 		if origin := out[i].origin; origin != nil && !origin.due.IsZero() {

@@ -4,7 +4,7 @@ import "time"
 
 // This file watches attempts that take long.
 
-// oldest is how long the attempt has been running that began first.
+// oldest returns the duration of the longest running attempt.
 func (p *pump) oldest() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -17,7 +17,7 @@ func (p *pump) oldest() time.Duration {
 	return oldest
 }
 
-// watchSlow calls onSlow for attempts that have been running for as long as slow.
+// watchSlow calls onSlow for attempts that have been running for slow.
 func (p *pump) watchSlow() {
 	p.mu.Lock()
 	if p.slowTimer == nil {

@@ -14,9 +14,9 @@ import (
 // message.
 var startPauses = pauses{250 * time.Millisecond, 10 * time.Second}
 
-// open does all that comes before the first message, and waits for a broker that cannot be
-// reached (Config.WaitForBroker): then it calls waiting, which may be nil, at least once. It
-// returns nil and nil if it was asked to end before it was done.
+// open does all steps before the first message, and waits for a broker that cannot be
+// reached (Config.WaitForBroker): then it calls waiting, which may be nil, at least once.
+// It returns nil and nil if the Run was ended before open was done.
 func (ep *Endpoint) open(ctx context.Context, waiting func()) (*runner, error) {
 	if err := ep.registry.seal(); err != nil {
 		return nil, err
@@ -40,8 +40,8 @@ func (ep *Endpoint) open(ctx context.Context, waiting func()) (*runner, error) {
 	return nil, err
 }
 
-// connectEventually connects, again and again while the broker cannot be reached, or the
-// ParkStore asked, and Config.WaitForBroker allows.
+// connectEventually retries to connect while the broker cannot be reached or the
+// ParkStore fails, within Config.WaitForBroker.
 func (r *runner) connectEventually(waiting func()) error {
 	limit, began := r.ep.config.WaitForBroker, time.Now()
 	ctx, stop := r.fetch, context.CancelFunc(func() {})
@@ -77,7 +77,7 @@ func (r *runner) connectEventually(waiting func()) error {
 			return err
 		}
 	}
-	// The receiver may know of another outage by now, or have told of the end of this one.
+	// The receiver may have reported another outage by now, or the end of this one.
 	if told != nil && r.connection.Load() == told {
 		connectionWatch{r}.note(&ConnectionChange{Connected: true, Since: began})
 	}
@@ -85,8 +85,8 @@ func (r *runner) connectEventually(waiting func()) error {
 	return nil
 }
 
-// connectOnce asks the ParkStore, unless it has answered before, and connects. It reports
-// whether its error is one to wait for.
+// connectOnce reads the ParkStore, unless that has succeeded before, and connects. It
+// reports whether waiting may fix its error.
 func (r *runner) connectOnce(ctx context.Context) (waits bool, err error) {
 	if !r.parkLoaded {
 		if err := r.loadPark(ctx); err != nil {
@@ -98,8 +98,8 @@ func (r *runner) connectOnce(ctx context.Context) (waits bool, err error) {
 	return errors.Is(err, ErrUnavailable), err
 }
 
-// waitedError is that of a Run which has waited for Config.WaitForBroker, at whose end a try
-// was given up. An outage that was told before says more than the error of that try.
+// waitedError returns the error of a Run whose Config.WaitForBroker ended during a try.
+// An outage that was reported before says more than the error of that try.
 func (r *runner) waitedError(told *ConnectionChange, err error) error {
 	if told != nil {
 		err = told.Err
@@ -156,7 +156,7 @@ func (s *start) begin(ctx context.Context) {
 	}()
 }
 
-// failed reports whether an endpoint has tried once, and waits for nothing.
+// failed reports whether an endpoint has tried once, and does not wait for its broker.
 func (s *start) failed() bool {
 	<-s.tried
 	if s.waits {
@@ -166,7 +166,7 @@ func (s *start) failed() bool {
 	return s.err != nil
 }
 
-// startGroup is the endpoints of RunAll that have one transport.
+// startGroup has the endpoints of RunAll that share a transport.
 type startGroup struct {
 	starts []*start
 	begun  int // how many of them
@@ -194,8 +194,8 @@ func startGroups(starts []start, endpoints []*Endpoint) (groups []*startGroup) {
 	return groups
 }
 
-// connect connects the endpoints one after the other, until one fails. Once one of them waits
-// for the broker that they share, the others are not waited for.
+// connect connects the endpoints one after the other, until one fails. Once one of them
+// waits for the shared broker, it does not wait for the others.
 func (g *startGroup) connect(ctx context.Context) (failed bool) {
 	waits := false
 	for _, s := range g.starts {
@@ -212,8 +212,8 @@ func (g *startGroup) connect(ctx context.Context) (failed bool) {
 	return false
 }
 
-// serve runs those that have begun, each when it is connected, until ctx ends. One that ends
-// with an error calls cancel.
+// serve runs the endpoints that have begun, each when it is connected, until ctx ends. An
+// endpoint that ends with an error calls cancel.
 func (g *startGroup) serve(ctx context.Context, cancel context.CancelFunc, together bool) {
 	var served sync.WaitGroup
 	for _, s := range g.starts[:g.begun] {

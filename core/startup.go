@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// StartUp is the part that middleware has in the start of its endpoint: what the
-// endpoint can do, and what the middleware says of itself. It is valid until the
-// middleware has returned its HandlerFunc. The methods of a nil *StartUp know nothing
-// and do nothing, so that middleware also works outside an endpoint.
+// StartUp is the start of an endpoint as seen by one middleware, which reads the
+// endpoint's abilities and describes itself. It is valid until the middleware has
+// returned its HandlerFunc. The methods of a nil *StartUp return zero values and do
+// nothing, so that middleware also works outside an endpoint.
 type StartUp struct {
 	endpoint       string
 	list           string // "Middleware": where the configuration has it
@@ -25,40 +25,41 @@ type StartUp struct {
 
 	position int      // of the middleware in its list
 	current  steps    // of this middleware
-	all      steps    // of those within it
+	all      steps    // of the middleware inside it
 	problems problems // why the endpoint cannot start
 }
 
-// Step describes middleware to people who look at the start of an endpoint, and to the
+// Step describes middleware for the log lines at the start of an endpoint, and for the
 // check of the order. All fields but Kind may be left out.
 type Step struct {
-	// Kind is what it does, in a word or two: "retry".
+	// Kind says in a word or two what the step does: "retry".
 	Kind string
-	// Name tells it from others of its kind.
+	// Name distinguishes the step from others of its kind.
 	Name string
-	// MessageTypes are those that it concerns; nil is all.
+	// MessageTypes are the types that it applies to; nil means all.
 	MessageTypes []string
-	// Tries is how often it calls next at most; 0 is once.
+	// Tries is the highest number of calls of next; 0 means one.
 	Tries int
-	// Wait is how long it waits at most, in all, before and between calls of next.
+	// Wait is the longest total wait before and between calls of next.
 	Wait time.Duration
-	// Limit is after how long it cancels the context of each call of next; 0 is never.
+	// Limit is the time after which it cancels the context of each call of next; 0 means
+	// never.
 	Limit time.Duration
-	// State says in a word in which state it is, for Health: that of a circuit breaker, for
-	// example. It is called at any time by several goroutines, and must not wait. nil is
-	// without one.
+	// State returns the state of the step in a word, for Health: that of a circuit breaker,
+	// for example. It is called at any time by several goroutines, and must not block. nil
+	// means that it has no state.
 	State func() string
 	// Unique: no other handler of the same message type may have a step of this Kind and
-	// Name, because the two would share what belongs to one handler.
+	// Name, because the two would share state that belongs to one handler.
 	Unique bool
-	// Refuses: it may answer with a verdict instead of a call of next (Refuse). Such a
-	// step cannot stand inside of one that tries several times: a verdict ends the tries.
+	// Refuses: it may return a verdict instead of calling next (Refuse). Such a step cannot
+	// be inside a step that tries several times: a verdict ends the tries.
 	Refuses bool
-	// OpensCircuit: it may answer ErrCircuitOpen, as a verdict or not, instead of a call of
-	// next. Its State is "closed" where messages are let through.
+	// OpensCircuit: it may return ErrCircuitOpen, as a verdict or not, instead of calling
+	// next. Its State is "closed" while messages pass.
 	OpensCircuit bool
-	// TakesOpenCircuit: it is there to answer for ErrCircuitOpen of steps inside of it. It
-	// cannot stand inside of all those that open a circuit: it would never see one.
+	// TakesOpenCircuit: it handles ErrCircuitOpen of steps inside of it. It cannot be inside
+	// all steps that open a circuit: it would never see that error.
 	TakesOpenCircuit bool
 	// BeginsTransaction: it calls next in a transaction of the handlers' database, and commits
 	// that when next has succeeded. A step that tries several times, or AnswersFailures, cannot
@@ -68,8 +69,8 @@ type Step struct {
 	AnswersFailures bool
 }
 
-// StartUpOf returns the start of the endpoint that gave next to a Middleware, or nil
-// where next is not of an endpoint. Middleware calls it before it returns its HandlerFunc:
+// StartUpOf returns the start of the endpoint that gave next to a Middleware, or nil if
+// next is not of an endpoint. Middleware calls it before it returns its HandlerFunc:
 //
 //	func limited(next core.HandlerFunc) core.HandlerFunc {
 //		core.StartUpOf(next).Describe(core.Step{Kind: "limit", Limit: time.Second})
@@ -87,13 +88,13 @@ func StartUpOf(next HandlerFunc) *StartUp {
 // codeOfNext is the code of the next that endpoints give to middleware.
 var codeOfNext = reflect.ValueOf((&inRuns{}).handle).Pointer()
 
-// startUpQuestion is the context with which StartUpOf asks.
+// startUpQuestion is the context with which StartUpOf calls next.
 type startUpQuestion struct {
 	context.Context
 	answer *StartUp
 }
 
-// answer answers a call without a message.
+// answer handles the call of StartUpOf, which has no message.
 func (n *inRuns) answer(ctx context.Context) error {
 	q, ok := ctx.(*startUpQuestion)
 	if !ok {
@@ -111,9 +112,9 @@ func (s *StartUp) Endpoint() string {
 	return s.endpoint
 }
 
-// RetrySpan returns for how long retries can keep a message, without the time of
-// the attempts: the longest of all message types. Deferrals, and a Policy, may keep it
-// for longer.
+// RetrySpan returns the longest time for which retries can keep a message, without the
+// time of the attempts: the longest of all message types. Deferrals, and a Policy, may
+// keep it for longer.
 func (s *StartUp) RetrySpan() time.Duration {
 	if s == nil {
 		return 0
@@ -144,7 +145,7 @@ func (s *StartUp) CanDefer() bool {
 	return s != nil && s.caps.DelayedDelivery && s.mode != TransactionNone
 }
 
-// Recoverability returns what is in force for a message type, as
+// Recoverability returns the settings in force for a message type, as
 // Endpoint.RecoverabilityConfig does. It may be called later too.
 func (s *StartUp) Recoverability(messageType string) RecoverabilityConfig {
 	if s == nil {
@@ -154,7 +155,7 @@ func (s *StartUp) Recoverability(messageType string) RecoverabilityConfig {
 }
 
 // Describe adds steps of this middleware, the outermost first. Run logs them, and New
-// refuses those that stand in a wrong order.
+// refuses a wrong order.
 func (s *StartUp) Describe(each ...Step) {
 	if s == nil {
 		return
@@ -178,8 +179,8 @@ func (s *StartUp) begin(position int) {
 	s.position = position
 }
 
-// end returns the steps of all middleware, the outermost first. around are those of the
-// middleware that stands around them.
+// end returns the steps of all middleware, the outermost first. around are the steps of
+// the middleware around them.
 func (s *StartUp) end(around steps) (steps, error) {
 	s.begin(0)
 	s.all.check(around, &s.problems)
@@ -204,10 +205,10 @@ func (s placedStep) String() string {
 	return text + ")"
 }
 
-// steps is a nest, the outermost first.
+// steps are nested steps, the outermost first.
 type steps []placedStep
 
-// check refuses a wrong order, also of steps within those that stand around them.
+// check refuses a wrong order, also between these steps and those around them.
 func (all steps) check(around steps, p *problems) {
 	for i, outer := range slices.Concat(around, all) {
 		for _, inner := range all[max(0, i+1-len(around)):] {
@@ -222,8 +223,7 @@ func (all steps) check(around steps, p *problems) {
 	}
 }
 
-// checkCircuits refuses a step that is to answer for open circuits and stands inside of all
-// of them.
+// checkCircuits refuses a step that handles open circuits and is inside all of them.
 func (all steps) checkCircuits(around steps, p *problems) {
 	whole := slices.Concat(around, all)
 	for i, s := range whole {
@@ -270,7 +270,7 @@ func (all steps) checkBeside(siblings []steps) error {
 	return nil
 }
 
-// meets reports whether two steps can stand around the same message.
+// meets reports whether two steps can apply to the same message.
 func (s Step) meets(other Step) bool {
 	return s.MessageTypes == nil || other.MessageTypes == nil ||
 		slices.ContainsFunc(s.MessageTypes, func(t string) bool { return slices.Contains(other.MessageTypes, t) })

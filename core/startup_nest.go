@@ -9,22 +9,22 @@ import (
 	"time"
 )
 
-// This file tells at start-up how often a message may be tried, and for how long.
+// This file logs at start-up how often, and for how long, a message may be tried.
 
-// nestReport is what start-up says of the messages of some types.
+// nestReport is the report at start-up about the messages of some types.
 type nestReport struct {
 	nest string
 
-	tries, immediate, delayed int // that one failing message has: in each attempt, in each round, rounds
+	tries, immediate, delayed int // of one failing message: tries in each attempt, attempts in each round, rounds
 	runs                      int // their product
 
-	attempt time.Duration // the longest time of an attempt; 0 is without limit
-	message time.Duration // of all attempts and the delays between them; 0 is without limit
-	decides bool          // a Policy does, so that there may be others
+	attempt time.Duration // the longest time of an attempt; 0 means no limit
+	message time.Duration // of all attempts and the delays between them; 0 means no limit
+	decides bool          // a Policy decides, so that the numbers may be others
 }
 
-// reports computes what holds for the handlers of a message type: of all together, or of
-// each that has its own middleware.
+// reports computes the reports for the handlers of a message type: one for all together,
+// or one for each that has its own middleware.
 func (ep *Endpoint) reports(messageType string) (all []nestReport) {
 	around := ep.steps.filter(messageType)
 	set := ep.registry.handlersOf(messageType)
@@ -39,7 +39,7 @@ func (ep *Endpoint) reports(messageType string) (all []nestReport) {
 	return all
 }
 
-// report computes what holds for handlers of a message type within these steps.
+// report computes the report for handlers of a message type inside these steps.
 func (ep *Endpoint) report(messageType string, around steps, handlers string) nestReport {
 	config := ep.rules.configFor(messageType)
 	r := nestReport{nest: around.nest(handlers), tries: 1, decides: ep.rules.policy != nil}
@@ -72,7 +72,7 @@ func (c RecoverabilityConfig) delays() time.Duration {
 	return addDuration(sum, timesDuration(pauses, plusOne(c.Delayed.MaxNumberOfRetries)))
 }
 
-// sum returns the longest time that so many retries wait, all together.
+// sum returns the longest total wait of this number of retries.
 func (s schedule) sum(retries int) (sum time.Duration) {
 	if retries > 1_000_000 { // in effect without end
 		return maxDuration
@@ -95,8 +95,8 @@ func (r *rules) retrySpan() (longest time.Duration) {
 	return longest
 }
 
-// logNest tells what holds for the message types of the endpoint, if there is middleware
-// that describes itself: one line for all those that are alike.
+// logNest logs the reports for the message types of the endpoint, if there is middleware
+// that describes itself: one line for all types with equal reports.
 func (ep *Endpoint) logNest() {
 	alike := map[nestReport][]string{}
 	for _, messageType := range ep.registry.types() {
@@ -136,7 +136,7 @@ func limitText(d time.Duration) string {
 	return d.String()
 }
 
-// shorter returns the shorter of two limits, of which 0 is none.
+// shorter returns the shorter of two limits; 0 means no limit.
 func shorter(a, b time.Duration) time.Duration {
 	if a == 0 || b > 0 && b < a {
 		return b
@@ -144,8 +144,8 @@ func shorter(a, b time.Duration) time.Duration {
 	return a
 }
 
-// times and timesDuration multiply numbers above 0, plusOne adds 1 to one. The result is at
-// most the largest that there is.
+// times and timesDuration multiply numbers above 0, plusOne adds 1 to one. On overflow
+// the result is the largest number.
 func times(a, b int) int {
 	if a > math.MaxInt/b {
 		return math.MaxInt

@@ -5,24 +5,24 @@ import (
 	"slices"
 )
 
-// MiddlewareState is what middleware says of itself at one moment (Step.State).
+// MiddlewareState is the state of middleware at one moment (Step.State).
 type MiddlewareState struct {
 	Kind, Name string // of the Step
 	State      string
-	// MessageTypes are those that it concerns; nil is all. "(others)" are the types of
-	// HandleDefault.
+	// MessageTypes are the types that it applies to; nil means all. "(others)" are the types
+	// of HandleDefault.
 	MessageTypes []string
-	// Handlers are the names of those in whose HandleOptions.Middleware it is; nil is
-	// Config.Middleware.
+	// Handlers are the names of the handlers in whose HandleOptions.Middleware it is; nil
+	// means Config.Middleware.
 	Handlers []string
-	// OpensCircuit is that of the Step: State tells of a circuit, which lets messages through
-	// where it is "closed".
+	// OpensCircuit is that of the Step: State is that of a circuit, which lets messages pass
+	// while it is "closed".
 	OpensCircuit bool
 }
 
-// middlewareStates asks the middleware that has a state for it: that of Config.Middleware
-// first, then that of single handlers, in the order of their message types. Middleware of one
-// kind, name and state is one, wherever it stands.
+// middlewareStates returns the states of middleware that has one: first of
+// Config.Middleware, then of single handlers, in the order of their message types.
+// Middleware with the same kind, name and state is listed once.
 func (ep *Endpoint) middlewareStates() (states []MiddlewareState) {
 	add := func(all steps, messageType string, handlers ...string) {
 		for _, s := range all {
@@ -50,7 +50,8 @@ func (ep *Endpoint) middlewareStates() (states []MiddlewareState) {
 	return states
 }
 
-// isSame reports whether two states are those of the same middleware, as far as can be told.
+// isSame reports whether two states belong to the same middleware, as far as that can be
+// detected.
 func (s MiddlewareState) isSame(other MiddlewareState) bool {
 	return s.Name != "" && s.Kind == other.Kind && s.Name == other.Name && s.State == other.State
 }
@@ -74,7 +75,7 @@ type handlerMiddleware struct {
 	around            steps
 }
 
-// middleware returns that of all handlers which describes itself.
+// middleware returns the middleware of all handlers that describes itself.
 func (r *registry) middleware() (all []handlerMiddleware) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -2,12 +2,13 @@ package core
 
 import "log/slog"
 
-// A shutdown that cuts user code off must not decide about a failed message: a policy
-// or HandleFailed that obeys its cancelled context has not answered. The message is
-// given back uncounted, and the next run asks again (R27). Only in TransactionNone,
-// which cannot give anything back, the message is moved.
+// A shutdown that interrupts users' code must not decide about a failed message: a policy
+// or HandleFailed that obeys its cancelled context has made no decision. The message is
+// given back uncounted, and the next run decides (R27). Only in TransactionNone, which
+// cannot give messages back, the message is moved.
 
-// undecidedError is the error of HandleFailed or EditFailed when the endpoint cut it off.
+// undecidedError is the error of HandleFailed or EditFailed after a shutdown interrupted
+// it.
 type undecidedError struct{ cause error }
 
 func (e *undecidedError) Error() string { return "cut off by the shutdown: " + e.cause.Error() }
@@ -18,9 +19,9 @@ func (r *runner) cutOff() bool {
 	return r.work.Err() != nil && r.ep.mode != TransactionNone
 }
 
-// leaveUndecided gives back a failed message whose policy, HandleFailed or EditFailed was cut off
-// with cause. The release undoes their work in the delivery's transaction, as it does
-// that of a handler.
+// leaveUndecided gives back a failed message whose policy, HandleFailed or EditFailed was
+// interrupted with cause. The release undoes their work in the delivery's transaction, as
+// it does that of a handler.
 func (r *runner) leaveUndecided(a *attempt, f *failure, cause error) {
 	if r.lockLost(a) {
 		r.abandonLost(a)

@@ -9,34 +9,33 @@ import (
 // Undeliverable is a failed try to put a delayed message into its queue, or its move to
 // the error queue after the last one.
 type Undeliverable struct {
-	// MessageID is empty where the broker has moved messages itself: see Messages.
+	// MessageID is empty if the broker has moved messages itself: see Messages.
 	MessageID string
-	// Messages is how many messages the broker has moved to MovedTo since an adapter
-	// last told of it, for brokers that tell no more than the number. It is 0 where
-	// MessageID names one.
+	// Messages is the number of messages that the broker has moved to MovedTo since an
+	// adapter's last report, for brokers that only tell the number. It is 0 if MessageID is
+	// set.
 	Messages int
-	// Queue is the address of the queue that the message is for. It is empty where
-	// Messages is set.
+	// Queue is the address of the queue that the message is for. It is empty if Messages is
+	// set.
 	Queue string
-	// Err is why the message cannot be put there.
+	// Err is the reason why the message cannot be put there.
 	Err error
-	// Tries counts the failed ones, by all processes; it is 1 at the first.
+	// Tries is the number of failed tries, by all processes; it is 1 at the first.
 	Tries int
-	// RetryIn is when the next try is made. It is 0 where MovedTo is set.
+	// RetryIn is when the next try is made. It is 0 if MovedTo is set.
 	RetryIn time.Duration
-	// MovedTo is the address of the error queue, or of a queue that the adapter has
-	// for this, that has the message now. It is empty while the message is tried
-	// further.
+	// MovedTo is the address of the error queue, or of a queue that the adapter has for
+	// this, that has the message now. It is empty while tries continue.
 	MovedTo string
-	// MoveErr is why the message could not be moved to the error queue after the last
-	// try. It stays stored, and the move is tried again in RetryIn.
+	// MoveErr is the reason why the message could not be moved to the error queue after the
+	// last try. It stays stored, and the move is tried again in RetryIn.
 	MoveErr error
 }
 
 // MoveHeaders returns the headers with which an adapter moves the message, whose own
-// headers are h, to the error queue at a time. They say why (NServiceBus.ExceptionInfo)
-// and name Queue as the queue at which the message failed (NServiceBus.FailedQ), so that
-// an operator's retry sends it there. h is not changed.
+// headers are h, to the error queue at a time. They have the reason
+// (NServiceBus.ExceptionInfo) and name Queue as the queue at which the message failed
+// (NServiceBus.FailedQ), so that an operator's retry sends it there. h is not changed.
 func (e Undeliverable) MoveHeaders(h Headers, at time.Time) Headers {
 	h.Del(append(staleFailureHeaders(h), HeaderTimeToBeReceived)...)
 	h.Del(retryHeaders...)
@@ -47,8 +46,7 @@ func (e Undeliverable) MoveHeaders(h Headers, at time.Time) Headers {
 	return h
 }
 
-// manyUndeliverable is of how many queues it is remembered that a critical error told
-// about them.
+// manyUndeliverable limits the remembered queues with a critical error.
 const manyUndeliverable = 1000
 
 // undeliverableQueues are the queues about which one Run raised a critical error.
@@ -57,7 +55,7 @@ type undeliverableQueues struct {
 	told map[string]bool
 }
 
-// first reports whether no critical error has told about a queue yet.
+// first reports whether a queue has had no critical error yet.
 func (q *undeliverableQueues) first(queue string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -71,11 +69,11 @@ func (q *undeliverableQueues) first(queue string) bool {
 	return true
 }
 
-// messageUndeliverable is ReceiverConfig.MessageUndeliverable: an Error line at a message's
-// first failed try and when it is moved, and a critical error at the first move for each
-// queue, or the first that failed. Messages that the broker moved are no critical error,
-// because they may be another endpoint's. Code of the user's, which a log handler is too, holds
-// up no adapter.
+// messageUndeliverable is ReceiverConfig.MessageUndeliverable: an Error line at a
+// message's first failed try and when it is moved, and a critical error at the first move
+// for each queue, or the first that failed. Messages that the broker moved are no
+// critical error, because they may be another endpoint's. Users' code, log handlers
+// included, must not block the adapter.
 func (w connectionWatch) messageUndeliverable(e Undeliverable) {
 	r, log := w.r, w.r.ep.log.endpoint
 	r.hooks.notify(func() {

@@ -10,27 +10,28 @@ import (
 	"time"
 )
 
-// A message that cannot be moved because its destination cannot be reached is stored
-// in the endpoint's own queue with a delay, complete as it is to be moved, and with a
-// note of where it goes. The note is all that a later delivery needs: it outlives the
-// process, and another instance carries the decision out as well. No handler runs
-// again, no slot and no lock are kept, and no delivery count rises (R25).
+// A message that cannot be moved because its destination cannot be reached is stored in
+// the endpoint's own queue with a delay, complete as it is to be moved, and with a note
+// of its destination. A later delivery needs only the note: it outlives the process, and
+// another instance can carry out the decision as well. No handler runs again, no slot and
+// no lock are kept, and no delivery count rises (R25).
 
 // undeliveredNote is the value of HeaderUndelivered.
 type undeliveredNote struct {
-	// Queue is the destination. Only a queue of the endpoint's configuration is
-	// honoured: the right to send to the endpoint is not the right to send elsewhere.
+	// Queue is the destination. Only a queue of the endpoint's configuration is accepted:
+	// the right to send to the endpoint is not the right to send elsewhere.
 	Queue string `json:"queue"`
 	// Audit: it is an audit copy, which is given up after auditPatience.
 	Audit bool `json:"audit,omitempty"`
-	// Tries is how often it could not be delivered.
+	// Tries is the number of failed tries to deliver it.
 	Tries int `json:"tries"`
-	// Since is when it first could not.
+	// Since is the time of the first failed try.
 	Since string `json:"since"`
 }
 
-// auditPatience is for how long the delivery of an audit copy is tried. A lost copy is
-// no lost message, but copies without end would fill the endpoint's queue.
+// auditPatience limits the time for which the delivery of an audit copy is tried. A lost
+// copy is no lost message, but an unlimited number of copies would fill the endpoint's
+// queue.
 const auditPatience = time.Hour
 
 func (n undeliveredNote) String() string {
@@ -41,7 +42,7 @@ func (n undeliveredNote) String() string {
 	return string(text)
 }
 
-// readNote reads the header. A header that is not ours counts as none.
+// readNote reads the header. A header that cannot be read counts as none.
 func readNote(h Headers) (n undeliveredNote, ok bool) {
 	text, ok := h.Lookup(HeaderUndelivered)
 	if !ok { // as a rule, and it costs no allocation
@@ -71,8 +72,8 @@ func (ep *Endpoint) ownDestination(queue string) bool {
 }
 
 // storedCopy returns a message as it is stored until its destination can be reached. It
-// is stored in the shared queue also where it came from an instance queue: every
-// instance can deliver it, and a broker may delete the queue of one that has stopped.
+// is stored in the shared queue even if it came from an instance queue: every instance
+// can deliver it, and a broker may delete the queue of a stopped instance.
 func (ep *Endpoint) storedCopy(out Outgoing, note undeliveredNote) Outgoing {
 	out.Queue = ep.address
 	out.Headers.Set(HeaderUndelivered, note.String())
@@ -84,8 +85,8 @@ func (ep *Endpoint) storedCopy(out Outgoing, note undeliveredNote) Outgoing {
 	return out
 }
 
-// unreachable notes that a queue of the endpoint's cannot be reached, and tells about
-// it once for each probe.
+// unreachable records that a queue of the endpoint cannot be reached, and reports it once
+// for each probe.
 func (r *runner) unreachable(queue string, cause error, began time.Time) {
 	if news, since := r.ep.destinations.failed(queue, cause, began); news {
 		r.critical(fmt.Errorf("queue %q cannot be reached since %s; messages for it are kept until it can (%d so far): %w",
@@ -101,7 +102,7 @@ func (r *runner) unreachableLetters(queue, standard string, cause error, began t
 	}
 }
 
-// reached notes that a queue of the endpoint's can be reached.
+// reached records that a queue of the endpoint can be reached.
 func (r *runner) reached(queue string) {
 	if since, wasOut := r.ep.destinations.reached(queue); wasOut {
 		r.ep.log.endpoint.Info("queue can be reached again; messages for it are delivered", "queue", queue, "unreachable_since", since)
@@ -247,9 +248,8 @@ func (r *runner) keep(a *attempt, f *failure, made *decision, cause error, tries
 }
 
 // pausesAfter returns the pauses between the tries of a decision that failed with err. A
-// message that is refused in every form is tried less often: somebody has to change a
-// setting. Each pause leaves time for another try before the broker takes the delivery
-// away.
+// message that is refused in every form is tried less often: a setting has to be changed.
+// Each pause leaves time for another try before the broker ends the delivery.
 func (r *runner) pausesAfter(err error, id string) pauses {
 	pause := movePauses
 	if !isAway(err, id) {
@@ -261,8 +261,8 @@ func (r *runner) pausesAfter(err error, id string) pauses {
 	return pause
 }
 
-// resume carries out the decision about a message that was delivered again before that
-// was done.
+// resume carries out a decision about a message that was redelivered before that was
+// done.
 func (r *runner) resume(w *worker, a *attempt, u *pendingDecision) {
 	in := a.delivery.Incoming()
 	f, d := &u.failure, &u.decision
@@ -281,14 +281,14 @@ func (r *runner) resume(w *worker, a *attempt, u *pendingDecision) {
 	r.conclude(a, f, d, takenOver, err)
 }
 
-// stillKept notes a try that failed.
+// stillKept records a failed try.
 func (r *runner) stillKept(a *attempt, f *failure, d *decision, cause error, tries int, pause pauses) {
 	if r.isAtomic() {
 		if !d.deadLetter {
 			d.extra = nil // HandleFailed runs again, in the next try
 		}
-		// The failed work shall not hold locks until then. If it cannot be undone
-		// now, the next try or the release undoes it.
+		// The failed work must not keep locks until then. If it cannot be undone now, the next
+		// try or the release undoes it.
 		_ = a.delivery.Reset(r.settle)
 		a.undone = false
 	}
@@ -301,12 +301,12 @@ func (r *runner) stillKept(a *attempt, f *failure, d *decision, cause error, tri
 	r.criticalIn(a.deciding(), err)
 }
 
-// customQueueTries is how often a move to the broker's own dead-letter queue, or to a queue
-// that a policy or a verdict named, is tried before the error queue takes its place: about a
-// minute.
+// customQueueTries is how often a move to the broker's own dead-letter queue, or to a
+// queue that a policy or a verdict named, is tried before the error queue replaces it:
+// about a minute.
 const customQueueTries = 7
 
-// leaveCustomQueue gives such a queue up that could not be reached for too long.
+// leaveCustomQueue gives up such a queue that could not be reached for too long.
 func (r *runner) leaveCustomQueue(a *attempt, f *failure, d *decision, tries int, cause error) {
 	switch {
 	case tries <= customQueueTries || d.action.Kind != ActionMoveToError:
@@ -324,9 +324,9 @@ func (r *runner) leaveCustomQueue(a *attempt, f *failure, d *decision, tries int
 	d.action.Queue = standard
 }
 
-// keepDelivery keeps an attempt's delivery without a slot until try reports that it
-// is done with it. When the endpoint stops, or when the broker would soon take the
-// delivery away, the message is given back.
+// keepDelivery keeps an attempt's delivery without a slot until try reports that it is
+// done. When the endpoint stops, or when the broker would soon end the delivery, the
+// message is given back.
 func (r *runner) keepDelivery(a *attempt, pause pauses, try func() (done bool)) {
 	giveBack := func() {
 		if r.ep.mode == TransactionNone {
@@ -344,7 +344,7 @@ func (r *runner) keepDelivery(a *attempt, pause pauses, try func() (done bool)) 
 	}})
 }
 
-// key tells stored messages apart in Health.
+// key identifies a stored message for Health.
 func (n undeliveredNote) key(id string) string {
 	if n.Audit {
 		return "audit/" + id
@@ -352,7 +352,7 @@ func (n undeliveredNote) key(id string) string {
 	return id
 }
 
-// undelivered is how many messages this process knows of that wait for their
+// undelivered returns the number of messages known to this process that wait for their
 // destination.
 func (ep *Endpoint) undelivered() int {
 	return ep.memory.undelivered() + ep.destinations.storedMessages()

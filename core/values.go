@@ -2,13 +2,13 @@ package core
 
 import "sync"
 
-// values are what the code of one attempt noted down (Message.SetValue).
+// values are the values that were set in one attempt (Message.SetValue).
 type values struct {
 	mu sync.Mutex
 	of map[any]any
 }
 
-// get returns nil also of no values.
+// get works on nil values too.
 func (v *values) get(key any) any {
 	if v == nil {
 		return nil
@@ -27,16 +27,16 @@ func (v *values) set(key, value any) {
 	v.of[key] = value
 }
 
-// SetValue notes a value down for the rest of this attempt: for middleware around the
+// SetValue stores a value for the rest of this attempt: for middleware around the
 // handler, for the policy, HandleFailed and the observers. Each attempt begins without
 // values. All runs of an attempt (see Middleware) share them. The key must be comparable;
-// to keep packages apart it has a type of the package that sets it, as with
+// to avoid collisions its type is one of the package that sets it, as with
 // context.WithValue. SetValue and Value are safe for concurrent use, also after the
 // handler has returned.
 func (m *Message) SetValue(key, value any) { m.values(true).set(key, value) }
 
-// Value returns what SetValue noted down in this attempt, or nil. In HandleFailed it is
-// the value of the attempt that failed.
+// Value returns the value that SetValue stored in this attempt, or nil. In HandleFailed
+// it is the value of the attempt that failed.
 func (m *Message) Value(key any) any { return m.values(false).get(key) }
 
 // values returns the values of the attempt, or nil if there are none and none are wanted.
@@ -50,7 +50,7 @@ func (m *Message) values(wanted bool) *values {
 	return outermost.noted
 }
 
-// outermost returns the message of the attempt, of which m may be that of one run.
+// outermost returns the message of the attempt; m may be that of one run.
 func (m *Message) outermost() *Message {
 	for m.parent != nil {
 		m = m.parent
@@ -61,7 +61,7 @@ func (m *Message) outermost() *Message {
 // Value returns what the attempt noted down with Message.SetValue, or nil.
 func (c ErrorContext) Value(key any) any { return c.noted.get(key) }
 
-// WithValue returns a copy with one value more, for the test of a policy that asks for
+// WithValue returns a copy with one more value, for the test of a policy that calls
 // Value.
 func (c ErrorContext) WithValue(key, value any) ErrorContext {
 	noted := &values{}
@@ -77,6 +77,6 @@ func (c ErrorContext) WithValue(key, value any) ErrorContext {
 	return c
 }
 
-// Value returns what the attempt noted down with Message.SetValue, or nil. A decision that
-// was carried out for a later delivery of the message (R25) has none.
+// Value returns what the attempt noted down with Message.SetValue, or nil. A decision
+// that was carried out in a later delivery of the message (R25) has none.
 func (r Recovery) Value(key any) any { return r.noted.get(key) }

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Verdict is an error with which a handler decides what happens to its message,
-// instead of leaving it to the recoverability policy. Defer, Reject and the
-// other functions below make one. It is found through any wrapping. Where an
-// error holds several, the one whose Kind comes first holds.
+// Verdict is an error with which a handler decides about its message, instead of leaving
+// that to the recoverability policy. Defer, Reject and the other functions below make
+// one. It may be wrapped. If an error has several verdicts, the verdict whose Kind comes
+// first counts.
 type Verdict struct {
 	Kind   VerdictKind
 	Err    error         // the failure, or nil
@@ -22,7 +22,7 @@ type Verdict struct {
 	Refused bool
 }
 
-// VerdictKind tells verdicts apart.
+// VerdictKind is the kind of a Verdict.
 type VerdictKind int
 
 // The kinds of verdict, in the order of precedence.
@@ -37,15 +37,14 @@ const (
 	VerdictRetryAfter
 )
 
-// Defer asks for the message to be redelivered after delay, which is counted
-// apart from failures. A delay of 0 or less is the endpoint's RequeueDelay.
-// After RequeueLimit deferrals the message goes to the error queue.
+// Defer requests redelivery of the message after delay. Deferrals are counted separately
+// from failures. A delay of 0 or less means the endpoint's RequeueDelay. After
+// RequeueLimit deferrals the message goes to the error queue.
 func Defer(delay time.Duration) error {
 	return &Verdict{Kind: VerdictDefer, Delay: max(delay, 0)}
 }
 
-// DeferError is Defer with the error that was the reason. If err is nil, so is
-// the result.
+// DeferError is Defer with an error as the reason. If err is nil, so is the result.
 func DeferError(err error, delay time.Duration) error {
 	if err == nil {
 		return nil
@@ -53,15 +52,15 @@ func DeferError(err error, delay time.Duration) error {
 	return &Verdict{Kind: VerdictDefer, Delay: max(delay, 0), Err: err}
 }
 
-// Refuse is DeferError for middleware that does not let a message reach its
-// handlers now, because a circuit is open for example. The message has not been
-// tried: this counts neither as a failure nor as a success, not for RateLimit, and
-// not as a deferral, so that RequeueLimit does not bound it. Nor does it begin a new round
-// of attempts: attempts that failed before are not forgotten. A delay that is longer than
-// the transport can have is shortened. If err is nil, so is the result.
+// Refuse is DeferError for middleware that does not let a message reach its handlers now,
+// for example because a circuit is open. The message has not been attempted: Refuse
+// counts neither as a failure nor as a success, also for RateLimit, and not as a
+// deferral, so that RequeueLimit does not apply. It does not begin a new round of
+// attempts either: earlier failed attempts are not forgotten. A delay that is too long
+// for the transport is shortened. If err is nil, so is the result.
 //
-// Middleware that is given such an error answers with it at once (R53). Like each
-// deferral it needs a transport with delayed delivery (StartUp.CanDefer).
+// Middleware that gets such an error returns it at once (R53). Like each deferral it
+// needs a transport with delayed delivery (StartUp.CanDefer).
 func Refuse(err error, delay time.Duration) error {
 	if err == nil {
 		return nil
@@ -69,9 +68,9 @@ func Refuse(err error, delay time.Duration) error {
 	return &Verdict{Kind: VerdictDefer, Delay: max(delay, 0), Err: err, Refused: true}
 }
 
-// Reject moves the message to the error queue without a retry, or to the
-// dead-letter queue where Recoverability.DeadLetter is set. If err is nil, so is
-// the result: Reject(check(m)) rejects the messages alone that check finds wrong.
+// Reject moves the message to the error queue without a retry, or to the dead-letter
+// queue if Recoverability.DeadLetter is set. If err is nil, so is the result:
+// Reject(check(m)) rejects only messages for which check returns an error.
 func Reject(err error) error {
 	if err == nil {
 		return nil
@@ -103,8 +102,8 @@ func Unrecoverable(err error) error {
 // audit queue. The reason is logged.
 func Discard(reason string) error { return &Verdict{Kind: VerdictDiscard, Reason: reason} }
 
-// DiscardError is Discard with the error that was the cause, which is logged
-// with the reason. If err is nil, so is the result.
+// DiscardError is Discard with an error as the cause, which is logged with the reason. If
+// err is nil, so is the result.
 func DiscardError(err error, reason string) error {
 	if err == nil {
 		return nil
@@ -112,9 +111,9 @@ func DiscardError(err error, reason string) error {
 	return &Verdict{Kind: VerdictDiscard, Reason: reason, Err: err}
 }
 
-// MoveTo moves the message to the given queue as a failed one. The queue must
-// exist; if it does not, the message goes to the error queue. If err is nil, so
-// is the result: a message is only moved with an error that says why.
+// MoveTo moves the message to the given queue as a failed message. The queue must exist;
+// if it does not, the message goes to the error queue. If err is nil, so is the result: a
+// message is only moved with an error as the reason.
 func MoveTo(err error, queue string) error {
 	if err == nil {
 		return nil
@@ -122,10 +121,10 @@ func MoveTo(err error, queue string) error {
 	return &Verdict{Kind: VerdictMoveTo, Queue: queue, Err: err}
 }
 
-// RetryAfter asks for one delayed retry with this delay, skipping immediate
-// retries. A negative delay is 0, so that time.Until may compute it. When the
-// configured number of delayed retries has been used up, the message goes to
-// the error queue. If err is nil, so is the result.
+// RetryAfter requests one delayed retry with this delay, skipping immediate retries. A
+// negative delay is 0, so that time.Until may compute it. When the configured number of
+// delayed retries has been used up, the message goes to the error queue. If err is nil,
+// so is the result.
 func RetryAfter(err error, delay time.Duration) error {
 	if err == nil {
 		return nil
@@ -162,7 +161,7 @@ func (v *Verdict) Error() string {
 // Unwrap returns the failure.
 func (v *Verdict) Unwrap() error { return v.Err }
 
-// VerdictOf returns the verdict that holds in err, or nil.
+// VerdictOf returns the verdict in err that counts, or nil.
 func VerdictOf(err error) *Verdict {
 	var found *Verdict
 	for err != nil {

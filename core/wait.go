@@ -2,7 +2,7 @@ package core
 
 import "time"
 
-// waitReason says why a pump fetches and starts nothing for a while.
+// waitReason is the reason why a pump neither fetches nor starts for a while.
 type waitReason int
 
 const (
@@ -10,9 +10,9 @@ const (
 	waitPutBack                       // after a message was put back
 )
 
-// waitFor fetches and starts nothing for d from now; a wait for the same reason
-// is replaced. Unstarted deliveries are given back, unless the broker would count that
-// as an attempt and the wait is short.
+// waitFor stops fetching and starting for d from now; it replaces a wait for the same
+// reason. Unstarted deliveries are given back, unless the broker would count that as an
+// attempt and the wait is short.
 func (p *pump) waitFor(reason waitReason, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +73,7 @@ func (p *pump) waited() {
 	p.apply()
 }
 
-// endWaitLocked ends the wait for a reason. Another one goes on.
+// endWaitLocked ends the wait for a reason. A wait for another reason continues.
 func (p *pump) endWaitLocked(reason waitReason) {
 	p.waits[reason] = time.Time{}
 	switch left := time.Until(p.lastWaitLocked()); {

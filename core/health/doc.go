@@ -9,8 +9,8 @@
 //	                               Config.AttemptLimit, while an attempt takes longer
 //	readiness   send no requests   while an endpoint does not receive: before Run, while
 //	                               it starts or drains, after Run
-//	startup     wait, then         before Run was called, and after a Run that ended with
-//	            restart it         an error
+//	startup     wait, then         before Run was called, and after Run has returned
+//	            restart it
 //
 // A restart fixes no outage, and makes it longer. So these never cause a "no": an outage
 // of the broker while the endpoint runs, sends that fail, error queues that cannot be
