@@ -350,7 +350,7 @@ func dispatch(ctx context.Context, m *Message) error {
 		return dispatchIndependent(ctx, m, handlers)
 	}
 	current, began, failed := 0, time.Time{}, true
-	defer func() { // also where the handler panics or ends its goroutine
+	defer func() { // also if the handler panics or ends its goroutine
 		if failed {
 			m.noteFailing(&failingHandler{name: handlers.names[current], began: began, failed: time.Now()})
 		}

@@ -193,8 +193,9 @@ func (r *runner) sendCommitted(a *attempt, d *decision) error {
 	return nil
 }
 
-// discard consumes the message once its committed messages have left. Where they are
-// refused for good it is moved to the error queue, with which they are not lost.
+// discard consumes the message once its committed messages have been sent. If they are
+// refused permanently, the message is moved to the error queue, so that they are not
+// lost.
 func (r *runner) discard(a *attempt, f *failure, d *decision) error {
 	err := r.sendCommitted(a, d)
 	switch {

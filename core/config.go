@@ -28,7 +28,7 @@ type Config struct {
 	// that the transport has.
 	Transactions TransactionMode
 
-	// Recoverability says what happens when a handler fails.
+	// Recoverability configures retries and the queues for failed messages.
 	Recoverability Recoverability
 
 	// InputQueue is the queue that the endpoint receives from. The default, "",

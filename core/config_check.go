@@ -82,7 +82,7 @@ type resolved struct {
 // together.
 func resolve(c Config, caps Capabilities) (*resolved, error) {
 	var p problems
-	c.Recoverability.MessageTypes = maps.Clone(c.Recoverability.MessageTypes) // the caller may go on writing it
+	c.Recoverability.MessageTypes = maps.Clone(c.Recoverability.MessageTypes) // the caller may continue to write to it
 	c.BaseTypes = cloneBaseTypes(c.BaseTypes)
 	r := &resolved{given: c, config: c}
 	notNegative(&p, "Concurrency", c.Concurrency)

@@ -105,8 +105,8 @@ func (f *LogFormat) UnmarshalText(text []byte) error {
 }
 
 // zeros has the fields whose 0, or "", stands for a default in Go but not in JSON. The
-// value "" turns a 0 in the JSON into Off; another text says why it is refused and what
-// to write instead.
+// value "" turns a 0 in the JSON into Off; another text is the end of the error: the way
+// to fix it.
 var zeros = map[string]string{
 	"Config.Concurrency":                 `write 1 or more, or leave the key out for the default`,
 	"Config.HandlerTimeout":              "",

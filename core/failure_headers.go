@@ -149,7 +149,8 @@ func copyForErrorMinimal(f *failure) Headers {
 	return h
 }
 
-// bareHeaders are what an operator needs to recognise a failed message and return it.
+// bareHeaders are the headers that an operator needs to recognise a failed message and
+// return it.
 var bareHeaders = []string{HeaderMessageID, HeaderMessageTypes, HeaderContentType, HeaderReplyToAddress, HeaderConversationID, HeaderCorrelationID, HeaderUndelivered}
 
 // withoutLargest returns h without as many of its largest headers as make it smaller by
@@ -375,7 +376,7 @@ type Round struct {
 	Attempts int `json:"attempts"`
 	// Deferrals is how often handlers had deferred the message by then.
 	Deferrals int `json:"deferrals,omitempty"`
-	// Action is what followed: DelayedRetry or MoveToError.
+	// Action is the action after the round: DelayedRetry or MoveToError.
 	Action string `json:"action"`
 	// Delay is that of a DelayedRetry, as time.Duration writes it.
 	Delay string `json:"delay,omitempty"`

@@ -210,7 +210,7 @@ func (r *runner) postpone(a *attempt, f *failure, d *decision) error {
 	before := e.deliveries
 	e.deliveries = e.expected - 1
 	switch {
-	case d.uncounted: // the round goes on
+	case d.uncounted: // the round continues
 		e.deliveries = before + counted
 	case d.deferral:
 		e.deferrals++
@@ -223,7 +223,7 @@ func (r *runner) postpone(a *attempt, f *failure, d *decision) error {
 	r.ep.memory.rememberRounds(in.NativeID, e) // before it can be redelivered
 	r.ep.noteSurvived(in)
 	err := a.delivery.Postpone(r.settle, d.action.Delay, cause)
-	if err != nil { // this round goes on
+	if err != nil { // this round continues
 		r.ep.memory.rememberRounds(in.NativeID, in.roundsAfter(1))
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// dispatchIndependent runs all handlers, and records the one that decides if several
+// dispatchIndependent runs all handlers, and records the deciding failure if several
 // fail. If a message has several types, the handlers of one type may not be independent:
 // they stop each other, but none of another type.
 func dispatchIndependent(ctx context.Context, m *Message, handlers *handlerSet) error {
@@ -15,7 +15,7 @@ func dispatchIndependent(ctx context.Context, m *Message, handlers *handlerSet) 
 	var noted []failingHandler
 	marked := m.env.composer.caps.Savepoints && m.transaction() != nil
 	name, began, failed := "", time.Time{}, true
-	defer func() { // also where a handler ends its goroutine
+	defer func() { // also if a handler ends its goroutine
 		if failed {
 			m.noteFailing(&failingHandler{name: name, began: began, failed: time.Now()})
 		}

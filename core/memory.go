@@ -117,7 +117,7 @@ func mayBeRemembered(in *Incoming) bool {
 }
 
 // mostRemembered limits the remembered sends of a decision, in bytes: those of
-// HandleFailed, and those that handlers have committed.
+// HandleFailed, and committed messages of handlers.
 const mostRemembered = 64 << 10
 
 // rememberPending records a decision that could not be carried out, in case the message

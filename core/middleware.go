@@ -19,7 +19,7 @@ type HandlerFunc func(ctx context.Context, m *Message) error
 // with a separate Message: the messages that a run collected are sent if it is the last
 // run that returned nil, and the attempt succeeds. The messages that the middleware
 // itself collects, before or after, do not depend on a run. In each context
-// MessageFromContext returns the Message of its own run.
+// MessageFromContext returns the Message of that run.
 //
 // It can take part in the endpoint's start with [StartUpOf]: describe itself, and
 // refuse an endpoint on which it cannot work.
@@ -123,7 +123,7 @@ func (m *Message) keepAdopted() {
 	m.adopted = 0
 }
 
-// isEnded reports whether m's run, or one that it is part of, has ended.
+// isEnded reports whether m's run, or a run around it, has ended.
 func (m *Message) isEnded() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

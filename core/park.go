@@ -100,10 +100,10 @@ func (p *Park) clone() *Park {
 // when another instance is parked. They should share it: ObservedEndpoint.Instance
 // differs from process to process unless Config.Instance is set.
 type ParkStore interface {
-	// LoadPark returns what SavePark stored last, or nil if the endpoint is not parked. Run
-	// calls it before it connects. An error counts as an outage of the store: Run waits and
-	// calls again, as for its broker (Config.WaitForBroker). ctx ends when Run is to end, or
-	// after Config.WaitForBroker.
+	// LoadPark returns the Park that SavePark stored last, or nil if the endpoint is not
+	// parked. Run calls it before it connects. An error counts as an outage of the store:
+	// Run waits and calls again, as for its broker (Config.WaitForBroker). ctx ends when Run
+	// is to end, or after Config.WaitForBroker.
 	LoadPark(ctx context.Context, e ObservedEndpoint) (*Park, error)
 	// SavePark stores that the endpoint is parked, or with nil that it is not. An error is
 	// raised as a critical error; the endpoint is still parked, or resumed. Calls of one

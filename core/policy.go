@@ -23,12 +23,12 @@ import (
 // handler does; the failed handler's work has been undone. The policy's work in the
 // transaction is committed with the action, or undone with an ImmediateRetry.
 //
-// In all modes ctx has the values that Observer.HandleStart gave the attempt's, and MessageFromContext
-// finds the message in it. A shutdown cancels it after DrainTimeout: a policy that panics
-// or returns no action then is asked again in the next run (R27).
+// In all modes ctx has the values that Observer.HandleStart gave the attempt's, and
+// MessageFromContext finds the message in it. A shutdown cancels it after DrainTimeout: a
+// policy that panics or returns no action then is called again in the next run (R27).
 type Policy func(ctx context.Context, config RecoverabilityConfig, failure ErrorContext) Action
 
-// Action is what a Policy decides. ImmediateRetry, DelayedRetry, MoveToError and
+// Action is the decision of a Policy. ImmediateRetry, DelayedRetry, MoveToError and
 // DiscardMessage make one; the zero Action is none. ActionPutBack only reports the
 // verdict PutBack to observers: a policy cannot use it.
 type Action struct {
@@ -143,9 +143,9 @@ type RecoverabilityConfig struct {
 }
 
 // IsUnrecoverable reports whether err is not retried (R6): an undecodable or malformed
-// message, one that names no type (ErrNoType), a send that was refused (ErrSendRefused),
-// the verdict Unrecoverable, an error of Failed.Unrecoverable or of a type in
-// Failed.UnrecoverableTypes, or one that the configured function reports.
+// message, a message without a type (ErrNoType), a send that was refused
+// (ErrSendRefused), the verdict Unrecoverable, an error of Failed.Unrecoverable or of a
+// type in Failed.UnrecoverableTypes, or one that the configured function reports.
 func (c RecoverabilityConfig) IsUnrecoverable(err error) bool {
 	return c.listsUnrecoverable(err) || slices.ContainsFunc(c.unrecoverableFuncs, func(f func(error) bool) bool { return f(err) })
 }

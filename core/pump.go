@@ -29,7 +29,7 @@ type pump struct {
 	adjust   func(Delivery) Delivery // returns the delivery as the engine is to see it
 	handle   func(w *worker, item held)
 	giveBack func(item held)
-	onError  func(error) // the receiver failed for good; called once, must not block
+	onError  func(error) // the receiver failed permanently; called once, must not block
 	onSlow   func(a *attempt, running time.Duration)
 	slow     time.Duration // after which onSlow is called, once an attempt; 0 = never
 
@@ -51,7 +51,7 @@ type pump struct {
 	full        bool         // the newest Receive returned as many as it could
 	gated       int          // reasons for which nothing is fetched or started
 	paused      bool         // by the application
-	parked      bool         // too many messages failed for good
+	parked      bool         // too many messages failed permanently
 	waiting     *time.Timer  // while one of the waits lasts: one more such reason
 	waits       [2]time.Time // when each ends, by its reason; zero: no such wait
 	stopping    bool
@@ -113,8 +113,8 @@ func (p *pump) maxInFlight(limit int) int {
 }
 
 // besideSlots returns how many deliveries may be in settlement without a slot: the number
-// of slots, or of deliveries that may wait unstarted. One batch of settlements makes room
-// for no more messages than were waiting for it.
+// of slots, or of deliveries that may wait unstarted. A batch settles only deliveries
+// that wait for it, so this also limits its size.
 func (p *pump) besideSlots(limit int) int { return max(limit, p.mayBeAhead) }
 
 // setLimit changes the number of slots. If it becomes smaller, unstarted deliveries are

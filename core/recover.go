@@ -209,7 +209,7 @@ func (r *runner) execute(a *attempt, f *failure, d *decision, first bool) (taken
 			retry = r.postpone
 		}
 		if !a.tried {
-			_ = r.sendCommitted(a, d) // those that cannot be sent are left to the retry
+			_ = r.sendCommitted(a, d) // unsent messages are left to the retry
 		}
 		err := retry(a, f, d)
 		if err == nil || !refusedFor(err, f.MessageID, ErrTooLarge) && !refusedFor(err, f.MessageID, errors.ErrUnsupported) {

@@ -205,7 +205,7 @@ func (ep *Endpoint) newRunner(ctx context.Context) (*runner, error) {
 	return r, nil
 }
 
-// finish ends a Run, one that failed to start included.
+// finish ends a Run, also after a failed start.
 func (ep *Endpoint) finish(r *runner, err error) {
 	r.stopFetch()
 	r.cancelWork(ErrShutdown)

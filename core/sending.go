@@ -111,7 +111,7 @@ func (c *composer) passThrough(ctx context.Context, out Outgoing) ([]Outgoing, e
 		out.origin = &sendOrigin{}
 	}
 	h := &handover{}
-	defer h.end() // also where the middleware panics
+	defer h.end() // also if the middleware panics
 	out.origin.body, out.origin.delay, out.origin.ttbr, out.origin.next = out.Body, out.Delay, out.TimeToBeReceived, h
 	if err := c.through(ctx, &out); err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ import (
 // nothing, so that middleware also works outside an endpoint.
 type StartUp struct {
 	endpoint       string
-	list           string // "Middleware": where the configuration has it
+	list           string // "Middleware": the field of the configuration that has it
 	mode           TransactionMode
 	caps           Capabilities
 	hasPolicy      bool

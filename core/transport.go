@@ -9,7 +9,7 @@ import (
 
 // This file has the interfaces that an adapter implements. The engine owns time
 // (goroutines, slots, retries, back-off, rate limiting, lock renewal, drain); an adapter
-// translates: it fetches, settles, sends, and says what it can do.
+// translates: it fetches, settles, sends, and lists its abilities.
 //
 // The C-numbers name the rules of the contract, which package conformance
 // checks.
@@ -242,7 +242,7 @@ type Subscriber interface {
 type Checker interface {
 	// Check connects to the broker and verifies the requirements of the transport and that
 	// the queues of t exist. A missing queue is named in an error matching ErrQueueNotFound,
-	// and is not created. The error says what is wrong and how to fix it.
+	// and is not created. The error names the problem and the way to fix it.
 	Check(ctx context.Context, t Topology) error
 }
 

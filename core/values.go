@@ -58,7 +58,7 @@ func (m *Message) outermost() *Message {
 	return m
 }
 
-// Value returns what the attempt noted down with Message.SetValue, or nil.
+// Value returns the value that the attempt set with Message.SetValue, or nil.
 func (c ErrorContext) Value(key any) any { return c.noted.get(key) }
 
 // WithValue returns a copy with one more value, for the test of a policy that calls
@@ -77,6 +77,6 @@ func (c ErrorContext) WithValue(key, value any) ErrorContext {
 	return c
 }
 
-// Value returns what the attempt noted down with Message.SetValue, or nil. A decision
+// Value returns the value that the attempt set with Message.SetValue, or nil. A decision
 // that was carried out in a later delivery of the message (R25) has none.
 func (r Recovery) Value(key any) any { return r.noted.get(key) }

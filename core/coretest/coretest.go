@@ -1,6 +1,5 @@
-// Package coretest is for unit tests of handlers: it makes the message that a
-// handler is given, without an endpoint or a transport, and records what the
-// handler sends.
+// Package coretest is for unit tests of handlers: it makes the message for a handler,
+// without an endpoint or a transport, and records the messages that the handler sends.
 //
 //	in, rec := coretest.Message("orders.placed", OrderPlaced{ID: "42"})
 //	err := handler(ctx, in)

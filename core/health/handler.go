@@ -50,7 +50,7 @@ func (p *Probes) ask(probe string, reasonOf func(h *core.Health) string) answer 
 	a := answer{Probe: probe, OK: true}
 	for _, ep := range p.endpoints {
 		h := ep.Health()
-		if text := reasonOf(&h); text != "" && h.Queue != "" { // a send-only endpoint is never asked to run
+		if text := reasonOf(&h); text != "" && h.Queue != "" { // Run is never called for a send-only endpoint
 			a.OK = false
 			a.Reasons = append(a.Reasons, reason{h.Endpoint, text})
 		}
