@@ -7,124 +7,127 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// acks are the session's acknowledgements that have been requested and not yet written.
-// They are collected because one acknowledgement can cover all tags up to its own, provided
-// that each of those has arrived and is settled.
+// ackBatcher collects the acknowledgements of a consumerChannel that have been requested
+// and not yet written, because one acknowledgement can cover all tags up to its own,
+// provided that each of those has arrived and is settled.
 //
 // The receiver's mu guards every field except the channels.
-type acks struct {
-	first, last *entry   // of the unfinished tags, in order
-	complete    uint64   // every tag up to this one has arrived
-	early       []uint64 // tags that arrived beyond a gap, in order: consumers are read concurrently
-	waiting     int      // acknowledgements not yet written
-	given       []given  // returns to the queue, not yet written
-	heldBack    bool     // given must not be written yet
-	atOnce      int      // this many are written without delay
-	batch       batch    // reused, for its slices
+type ackBatcher struct {
+	oldest, newest    *tagEntry // of the unfinished tags, in order
+	contiguous        uint64    // every tag up to this one has arrived
+	outOfOrder        []uint64  // tags that arrived beyond a gap, in order: consumers are read concurrently
+	pendingAcks       int       // acknowledgements not yet written
+	requeues          []requeue // returns to the queue, not yet written
+	requeuesPostponed bool      // requeues must not be written yet
+	flushThreshold    int       // this many are written without delay
+	batch             ackBatch  // reused, for its slices
 
-	some    transport.Signal // there is something to write
-	enough  transport.Signal // enough to write without waiting for more
-	stopped chan struct{}    // closed when nothing more will arrive
-	stop    func()           // has everything written, then ends the writing
+	pending  transport.Signal // there is something to write
+	flushNow transport.Signal // enough to write without waiting for more
+	stopped  chan struct{}    // closed when nothing more will arrive
+	stop     func()           // has everything written, then ends the writing
 }
 
-// entry is an unfinished tag.
-type entry struct {
-	tag          uint64
-	consumer     *consumer
-	state        state
-	before, next *entry
+// tagEntry is an unfinished tag.
+type tagEntry struct {
+	tag        uint64
+	consumer   *consumer
+	state      tagState
+	prev, next *tagEntry
 }
 
 // isWithheld reports whether the settlement of the tag must not be written yet.
-func (e *entry) isWithheld() bool { return e.consumer != nil && e.consumer.withheld }
+func (e *tagEntry) isWithheld() bool { return e.consumer != nil && e.consumer.withheld }
 
-// state is the state of a tag.
-type state byte
+// tagState is the state of a tag.
+type tagState byte
 
 const (
-	open    state = iota // not settled
-	settled              // to be acknowledged
-	passed               // likewise, and skipped by one flush because a lower tag was open
+	tagUnsettled tagState = iota // not settled
+	tagSettled                   // to be acknowledged
+	tagSkipped                   // likewise, and skipped by one flush because a lower tag was unsettled
 )
 
-// given is a delivery returned to its queue. Its entry stays open until the return is
-// written: no acknowledgement may cover it.
-type given struct {
-	entry   *entry
+// requeue is a delivery returned to its queue. Its entry stays unsettled until the return
+// is written: no acknowledgement may cover it.
+type requeue struct {
+	entry   *tagEntry
 	counted bool
 }
 
-// batch is the settlements to write, in this order.
-type batch struct {
-	given   []given
-	upTo    uint64 // 0: nothing
-	several bool   // upTo covers the tags below it as well
-	singly  []uint64
+// ackBatch is the settlements to write, in this order.
+type ackBatch struct {
+	requeues []requeue
+	upTo     uint64 // 0: nothing
+	multiple bool   // upTo covers the tags below it as well
+	single   []uint64
 }
 
-// mostTogether is the largest number of acknowledgements that wait for others.
-const mostTogether = 50
+// mostFlushThreshold is the largest number of acknowledgements that wait for others.
+const mostFlushThreshold = 50
 
-func newAcks() *acks {
-	a := &acks{
-		atOnce:  1,
-		some:    transport.NewSignal(),
-		enough:  transport.NewSignal(),
-		stopped: make(chan struct{}),
+func newAckBatcher() *ackBatcher {
+	a := &ackBatcher{
+		flushThreshold: 1,
+		pending:        transport.NewSignal(),
+		flushNow:       transport.NewSignal(),
+		stopped:        make(chan struct{}),
 	}
 	a.stop = sync.OnceFunc(func() { close(a.stopped) })
 	return a
 }
 
-// flushAt follows a change of MaxInFlight: the broker counts deliveries whose
+// setMaxInFlight follows a change of MaxInFlight: the broker counts deliveries whose
 // acknowledgement is not written, and sends that many fewer.
-func (a *acks) flushAt(maxInFlight int) { a.atOnce = max(1, min(mostTogether, maxInFlight/4)) }
+func (a *ackBatcher) setMaxInFlight(maxInFlight int) {
+	a.flushThreshold = max(1, min(mostFlushThreshold, maxInFlight/4))
+}
 
-// arrived enters a tag. The broker numbers tags from 1 in the order of sending.
-func (a *acks) arrived(e *entry) {
-	at := a.last
+// add enters a tag. The broker numbers tags from 1 in the order of sending.
+func (a *ackBatcher) add(e *tagEntry) {
+	at := a.newest
 	for at != nil && at.tag > e.tag {
-		at = at.before
+		at = at.prev
 	}
 	a.insert(e, at)
-	if e.tag != a.complete+1 {
-		i, _ := slices.BinarySearch(a.early, e.tag)
-		a.early = slices.Insert(a.early, i, e.tag)
+	if e.tag != a.contiguous+1 {
+		i, _ := slices.BinarySearch(a.outOfOrder, e.tag)
+		a.outOfOrder = slices.Insert(a.outOfOrder, i, e.tag)
 		return
 	}
-	a.complete++
+	a.contiguous++
 	n := 0
-	for n < len(a.early) && a.early[n] == a.complete+1 {
-		a.complete++
+	for n < len(a.outOfOrder) && a.outOfOrder[n] == a.contiguous+1 {
+		a.contiguous++
 		n++
 	}
 	if n > 0 {
-		a.early = slices.Delete(a.early, 0, n)
+		a.outOfOrder = slices.Delete(a.outOfOrder, 0, n)
 	}
 }
 
-// holdGiven begins or ends the holding back of returns. While consumers are about to be
-// cancelled because of a lower MaxInFlight, the broker would redeliver the messages to them.
-func (a *acks) holdGiven(yes bool) {
-	a.heldBack = yes
-	if !yes && len(a.given) > 0 {
-		a.some.Notify()
-		a.enough.Notify()
+// postponeRequeues starts or stops postponing the returns. While consumers are about to be
+// cancelled because of a lower MaxInFlight, the broker would redeliver the messages to
+// them.
+func (a *ackBatcher) postponeRequeues(postpone bool) {
+	a.requeuesPostponed = postpone
+	if !postpone && len(a.requeues) > 0 {
+		a.pending.Notify()
+		a.flushNow.Notify()
 	}
 }
 
 // settle requests the settlement of a tag.
-func (a *acks) settle(e *entry, how settlement) {
-	a.some.Notify()
+func (a *ackBatcher) settle(e *tagEntry, how settlement) {
+	a.pending.Notify()
 	if how == acknowledge {
-		e.state = settled
-		a.waiting++
+		e.state = tagSettled
+		a.pendingAcks++
 	} else {
-		a.given = append(a.given, given{e, how == abandon})
+		a.requeues = append(a.requeues, requeue{e, how == abandon})
 	}
-	if a.waiting+len(a.given) >= a.atOnce {
-		a.enough.Notify()
+	if a.pendingAcks+len(a.requeues) >= a.flushThreshold {
+		a.flushNow.Notify()
 	}
 }
 
@@ -134,77 +137,77 @@ func (a *acks) settle(e *entry, how settlement) {
 //
 // An acknowledgement never names a tag that was written before: the broker would close the
 // channel.
-func (a *acks) take(all bool) *batch {
+func (a *ackBatcher) take(all bool) *ackBatch {
 	b := &a.batch
-	clear(b.given)
-	b.given = b.given[:0]
-	if !a.heldBack || all {
-		b.given, a.given = a.given, b.given
-		for _, g := range b.given {
-			if g.entry.isWithheld() && !all {
-				a.given = append(a.given, g)
+	clear(b.requeues)
+	b.requeues = b.requeues[:0]
+	if !a.requeuesPostponed || all {
+		b.requeues, a.requeues = a.requeues, b.requeues
+		for _, r := range b.requeues {
+			if r.entry.isWithheld() && !all {
+				a.requeues = append(a.requeues, r)
 			} else {
-				a.remove(g.entry)
+				a.remove(r.entry)
 			}
 		}
-		b.given = slices.DeleteFunc(b.given, func(g given) bool { return g.entry.isWithheld() && !all })
+		b.requeues = slices.DeleteFunc(b.requeues, func(r requeue) bool { return r.entry.isWithheld() && !all })
 	}
-	b.upTo, b.several, b.singly = 0, false, b.singly[:0]
-	e := a.first
-	for e != nil && e.state != open && e.tag <= a.complete && (all || !e.isWithheld()) {
-		b.several = b.upTo > 0
+	b.upTo, b.multiple, b.single = 0, false, b.single[:0]
+	e := a.oldest
+	for e != nil && e.state != tagUnsettled && e.tag <= a.contiguous && (all || !e.isWithheld()) {
+		b.multiple = b.upTo > 0
 		b.upTo = e.tag
-		a.waiting--
+		a.pendingAcks--
 		e = a.remove(e)
 	}
-	for e != nil && a.waiting > 0 {
+	for e != nil && a.pendingAcks > 0 {
 		switch {
 		case e.isWithheld() && !all:
-		case e.state == passed, all && e.state == settled:
-			b.singly = append(b.singly, e.tag)
-			a.waiting--
+		case e.state == tagSkipped, all && e.state == tagSettled:
+			b.single = append(b.single, e.tag)
+			a.pendingAcks--
 			e = a.remove(e)
 			continue
-		case e.state == settled:
-			e.state = passed
+		case e.state == tagSettled:
+			e.state = tagSkipped
 		}
 		e = e.next
 	}
-	if a.waiting > 0 {
-		a.some.Notify()
+	if a.pendingAcks > 0 {
+		a.pending.Notify()
 	}
 	return b
 }
 
 // insert enters e after another entry, or as the first.
-func (a *acks) insert(e, after *entry) {
-	e.before = after
+func (a *ackBatcher) insert(e, after *tagEntry) {
+	e.prev = after
 	if after != nil {
 		e.next, after.next = after.next, e
 	} else {
-		e.next, a.first = a.first, e
+		e.next, a.oldest = a.oldest, e
 	}
 	if e.next != nil {
-		e.next.before = e
+		e.next.prev = e
 	} else {
-		a.last = e
+		a.newest = e
 	}
 }
 
 // remove takes an entry out and returns the next one.
-func (a *acks) remove(e *entry) (next *entry) {
+func (a *ackBatcher) remove(e *tagEntry) (next *tagEntry) {
 	next = e.next
-	if e.before != nil {
-		e.before.next = next
+	if e.prev != nil {
+		e.prev.next = next
 	} else {
-		a.first = next
+		a.oldest = next
 	}
 	if next != nil {
-		next.before = e.before
+		next.prev = e.prev
 	} else {
-		a.last = e.before
+		a.newest = e.prev
 	}
-	e.before, e.next = nil, nil
+	e.prev, e.next = nil, nil
 	if e.consumer != nil {
 		e.consumer.unwritten--
 	}

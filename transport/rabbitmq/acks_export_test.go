@@ -17,27 +17,27 @@ import (
 // modelBroker is what a broker does with acknowledgements of one channel.
 type modelBroker struct {
 	t       *testing.T
-	a       *acks
+	a       *ackBatcher
 	ordered map[uint64]settlement // by tags, of those that are settled
-	arrived map[uint64]*entry
+	arrived map[uint64]*tagEntry
 	left    map[uint64]bool // the broker waits for their acknowledgement
 }
 
 // write has the broker do what the next flush says.
 func (b *modelBroker) write(all bool) {
 	batch := b.a.take(all)
-	for _, g := range batch.given {
+	for _, r := range batch.requeues {
 		want := release
-		if g.counted {
+		if r.counted {
 			want = abandon
 		}
-		b.settle(g.entry.tag, want)
+		b.settle(r.entry.tag, want)
 	}
 	if batch.upTo > 0 {
 		if !b.left[batch.upTo] {
 			b.t.Fatalf("tag %d is acknowledged again", batch.upTo)
 		}
-		if batch.several {
+		if batch.multiple {
 			for tag := range b.left {
 				if tag < batch.upTo {
 					b.settle(tag, acknowledge)
@@ -46,15 +46,15 @@ func (b *modelBroker) write(all bool) {
 		}
 		b.settle(batch.upTo, acknowledge)
 	}
-	for _, tag := range batch.singly {
+	for _, tag := range batch.single {
 		b.settle(tag, acknowledge)
 	}
 }
 
-// written writes if the session would, and reports whether it did.
+// written writes if the channel would, and reports whether it did.
 func (b *modelBroker) written() bool {
 	select {
-	case <-b.a.some:
+	case <-b.a.pending:
 		b.write(false)
 		return true
 	default:
@@ -83,8 +83,8 @@ func TestAcks_AcknowledgeTheOrderedTags(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3000) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		b := &modelBroker{t: t, a: newAcks(), ordered: map[uint64]settlement{}, arrived: map[uint64]*entry{}, left: map[uint64]bool{}}
-		b.a.flushAt(1 + random.IntN(300))
+		b := &modelBroker{t: t, a: newAckBatcher(), ordered: map[uint64]settlement{}, arrived: map[uint64]*tagEntry{}, left: map[uint64]bool{}}
+		b.a.setMaxInFlight(1 + random.IntN(300))
 		// What each consumer is sent arrives in order, but consumers are read beside each
 		// other. Some messages take long.
 		consumers := make([][]uint64, 1+random.IntN(4))
@@ -104,10 +104,10 @@ func TestAcks_AcknowledgeTheOrderedTags(t *testing.T) {
 				if len(*c) == 0 {
 					continue
 				}
-				e := &entry{tag: (*c)[0]}
+				e := &tagEntry{tag: (*c)[0]}
 				*c = (*c)[1:]
 				b.arrived[e.tag] = e
-				b.a.arrived(e)
+				b.a.add(e)
 				if random.IntN(100) < slow {
 					stay = append(stay, e.tag)
 				} else {
@@ -127,7 +127,7 @@ func TestAcks_AcknowledgeTheOrderedTags(t *testing.T) {
 				b.ordered[tag] = how
 				b.a.settle(b.arrived[tag], how)
 			case kind == 16:
-				b.a.holdGiven(random.IntN(2) == 0)
+				b.a.postponeRequeues(random.IntN(2) == 0)
 			default:
 				b.written()
 			}
@@ -135,14 +135,14 @@ func TestAcks_AcknowledgeTheOrderedTags(t *testing.T) {
 		if random.IntN(2) == 0 {
 			b.write(true) // as before the channel is closed
 		} else {
-			b.a.holdGiven(false)
+			b.a.postponeRequeues(false)
 			for b.written() {
 			}
 		}
 		if len(b.left) != len(stay) || slices.ContainsFunc(stay, func(tag uint64) bool { return !b.left[tag] }) {
 			t.Fatalf("seed %d: the broker waits for %v, but only %v are not settled", seed, b.left, stay)
 		}
-		if b.a.complete != last || len(b.a.early) > 0 || b.a.waiting != 0 || len(b.a.given) > 0 || (b.a.first != nil) != (len(stay) > 0) {
+		if b.a.contiguous != last || len(b.a.outOfOrder) > 0 || b.a.pendingAcks != 0 || len(b.a.requeues) > 0 || (b.a.oldest != nil) != (len(stay) > 0) {
 			t.Fatalf("seed %d: at the end these are the acknowledgements: %+v", seed, b.a)
 		}
 	}
@@ -151,16 +151,16 @@ func TestAcks_AcknowledgeTheOrderedTags(t *testing.T) {
 // An acknowledgement behind a gap waits for its neighbours' until the next flush.
 func TestAcks_BehindAGapAreFlushedOnce(t *testing.T) {
 	t.Parallel()
-	a := newAcks()
-	var entries []*entry
+	a := newAckBatcher()
+	var entries []*tagEntry
 	for tag := range uint64(5) {
-		e := &entry{tag: tag + 1}
+		e := &tagEntry{tag: tag + 1}
 		entries = append(entries, e)
-		a.arrived(e)
+		a.add(e)
 	}
 	written := func() string {
 		b := a.take(false)
-		return fmt.Sprint(b.upTo, b.several, b.singly)
+		return fmt.Sprint(b.upTo, b.multiple, b.single)
 	}
 	a.settle(entries[1], acknowledge)
 	a.settle(entries[2], acknowledge)
@@ -184,13 +184,13 @@ func TestReceive_OneOfSeveralWakesUp(t *testing.T) {
 	t.Parallel()
 	transport := unconnected(t)
 	r := newReceiver(transport, "billing", core.ReceiverConfig{Queue: "billing", MaxInFlight: 1 << 20})
-	s := &session{r: r, acks: newAcks()}
-	r.session = s
-	c := &consumer{}
+	c := &consumerChannel{r: r, acks: newAckBatcher()}
+	r.channel = c
+	consumer := &consumer{}
 	arrived := uint64(0)
 	arrive := func() {
 		arrived++
-		r.arrive(s, c, &amqp.Delivery{DeliveryTag: arrived, Body: []byte("x")})
+		r.addDelivery(c, consumer, &amqp.Delivery{DeliveryTag: arrived, Body: []byte("x")})
 	}
 	for round := range 5_000 {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -25,7 +25,7 @@ const operationTimeout = 30 * time.Second
 func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)
 	if err == nil {
-		err = within(ctx, func(ctx context.Context) error { return t.check(ctx, topology) })
+		err = withTimeout(ctx, func(ctx context.Context) error { return t.check(ctx, topology) })
 	}
 	if err != nil {
 		return fmt.Errorf("rabbitmq: check: %w", transport.Unavailable(ctx, err, transient))
@@ -34,13 +34,13 @@ func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 }
 
 func (t *Transport) check(ctx context.Context, topology core.Topology) error {
-	conn, err := t.asking.get(ctx)
+	conn, err := t.adminConn.get(ctx)
 	if err != nil {
 		return explained(err)
 	}
 	var errs []error
-	if b, err := brokerOf(conn); err == nil && b.before(oldest) {
-		errs = append(errs, transport.Permanent(fmt.Errorf("the broker is RabbitMQ %v, but must be %v or later", b, oldest)))
+	if v, err := brokerVersion(conn); err == nil && v.before(minVersion) {
+		errs = append(errs, transport.Permanent(fmt.Errorf("the broker is RabbitMQ %v, but must be %v or later", v, minVersion)))
 	}
 	for _, name := range topology.Queues {
 		queue, err := queueName(name)
@@ -49,7 +49,7 @@ func (t *Transport) check(ctx context.Context, topology core.Topology) error {
 		case topology.ReceivesFrom(name):
 			err = t.examine(ctx, queue, anyLimit)
 		default:
-			err = t.find(ctx, queue)
+			err = t.checkQueueExists(ctx, queue)
 		}
 		if err == nil {
 			continue
@@ -62,8 +62,8 @@ func (t *Transport) check(ctx context.Context, topology core.Topology) error {
 	return errors.Join(errs...)
 }
 
-// within bounds an operation on the broker by operationTimeout.
-func within(ctx context.Context, do func(context.Context) error) error {
+// withTimeout bounds an operation on the broker by operationTimeout.
+func withTimeout(ctx context.Context, do func(context.Context) error) error {
 	bounded, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	err := do(bounded)
@@ -73,11 +73,11 @@ func within(ctx context.Context, do func(context.Context) error) error {
 	return err
 }
 
-// ask returns the broker's answer to a question, within operationTimeout. If ctx ends
+// query returns the broker's answer to a question, within operationTimeout. If ctx ends
 // first, the answer still arrives and is dropped.
-func ask[T any](ctx context.Context, t *Transport, question func(*amqp.Channel) (T, error)) (T, error) {
+func query[T any](ctx context.Context, t *Transport, question func(*amqp.Channel) (T, error)) (T, error) {
 	answers := make(chan T, 1)
-	err := within(ctx, func(ctx context.Context) error {
+	err := withTimeout(ctx, func(ctx context.Context) error {
 		return t.admin(ctx, func(ch *amqp.Channel) error {
 			answer, err := question(ch)
 			answers <- answer
@@ -91,8 +91,8 @@ func ask[T any](ctx context.Context, t *Transport, question func(*amqp.Channel) 
 	return <-answers, nil
 }
 
-// brokerOf returns the version of the broker that conn leads to.
-func brokerOf(conn *connection) (version, error) {
+// brokerVersion returns the version of the broker that conn leads to.
+func brokerVersion(conn *connection) (version, error) {
 	text, _ := conn.Properties["version"].(string)
-	return parseBroker(text)
+	return parseVersion(text)
 }

@@ -233,7 +233,7 @@ func (t *RoutingTopology) UnmarshalText(text []byte) error {
 
 // complete fills in the defaults and reads the URLs and the files that they name. Its error
 // names all problems.
-func (c *Config) complete() ([]endpoint, error) {
+func (c *Config) complete() ([]brokerHost, error) {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
@@ -294,17 +294,17 @@ func (c *Config) complete() ([]endpoint, error) {
 	if len(c.URLs) == 0 {
 		wrong("Config.URLs is empty; name the broker, such as amqp://user:password@host/vhost")
 	}
-	endpoints := make([]endpoint, 0, len(c.URLs))
+	endpoints := make([]brokerHost, 0, len(c.URLs))
 	for i, text := range c.URLs {
-		e, err := c.readURL(fmt.Sprintf("Config.URLs[%d]", i), text)
-		if err == nil && e.tls == nil && c.TLS != nil && (management == nil || management.Scheme != "https") {
+		h, err := c.readURL(fmt.Sprintf("Config.URLs[%d]", i), text)
+		if err == nil && h.tls == nil && c.TLS != nil && (management == nil || management.Scheme != "https") {
 			err = fmt.Errorf("Config.URLs[%d] begins with amqp://, so Config.TLS would not be used; begin it with amqps://, or leave Config.TLS nil", i)
 		}
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		endpoints = append(endpoints, e)
+		endpoints = append(endpoints, h)
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)

@@ -72,13 +72,13 @@ func (l *copyLog) delivered(in *core.Incoming, redelivered bool) bool {
 	return !c.shared
 }
 
-// acknowledge records that a message is acknowledged on a channel; over is closed when that
+// acknowledge records that a message is acknowledged on a channel; lost is closed when that
 // channel is lost.
-func (l *copyLog) acknowledge(name string, over <-chan struct{}) {
+func (l *copyLog) acknowledge(name string, lost <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c, known := l.copies.Get(name); known {
-		c.acknowledged = over
+		c.acknowledged = lost
 	}
 }
 

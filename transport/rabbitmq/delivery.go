@@ -16,14 +16,14 @@ import (
 // channel lives.
 type delivery struct {
 	transport.UnsupportedDelivery
-	session  *session
+	channel  *consumerChannel
 	consumer *consumer
 	native   amqp.Delivery
-	in       core.Incoming
+	incoming core.Incoming
 	key      string // in the delivery log; "" until it is first used
 	expires  time.Time
 
-	entry   entry // the receiver's mu guards these
+	entry   tagEntry // the receiver's mu guards these
 	settled bool
 }
 
@@ -41,25 +41,25 @@ func expiry(milliseconds string) time.Time {
 	return time.Now().Add(time.Duration(n) * time.Millisecond)
 }
 
-// read builds the Incoming that the engine sees.
-func (d *delivery) read() {
-	r := d.session.r
-	in := &d.in
+// decode builds the Incoming that the engine sees.
+func (d *delivery) decode() {
+	r := d.channel.r
+	in := &d.incoming
 	r.t.format.incoming(&d.native, r.queue, in)
 	if in.NativeID != "" && !r.copies.delivered(in, d.native.Redelivered) {
 		in.NativeID = ""
 	}
 	in.DeliveryCount = 1
-	if r.counts {
+	if r.brokerCounts {
 		in.DeliveryCount = deliveryCount(&d.native)
 	}
 	in.Redelivered = d.native.Redelivered || in.DeliveryCount > 1
 	// A message without its own identity shares its record with other messages of the same
 	// content, and must not get a higher count from them than necessary.
-	if in.Redelivered || !r.counts && in.NativeID != "" {
+	if in.Redelivered || !r.brokerCounts && in.NativeID != "" {
 		count, lastError := r.log.Delivered(d.logKey())
 		in.LastError = lastError
-		if !r.counts {
+		if !r.brokerCounts {
 			in.DeliveryCount = count
 			in.Redelivered = in.Redelivered || count > 1
 		}
@@ -68,7 +68,7 @@ func (d *delivery) read() {
 
 func (d *delivery) logKey() string {
 	if d.key == "" {
-		d.key = transport.DeliveryKey(&d.in)
+		d.key = transport.DeliveryKey(&d.incoming)
 	}
 	return d.key
 }
@@ -76,14 +76,14 @@ func (d *delivery) logKey() string {
 // String describes the delivery without the state of its connection, which other goroutines
 // use.
 func (d *delivery) String() string {
-	return fmt.Sprintf("delivery of %q from %q", d.in.ID, d.session.r.queue)
+	return fmt.Sprintf("delivery of %q from %q", d.incoming.ID, d.channel.r.queue)
 }
 
 // GoString returns the same as String.
 func (d *delivery) GoString() string { return d.String() }
 
 // Incoming implements core.Delivery.
-func (d *delivery) Incoming() *core.Incoming { return &d.in }
+func (d *delivery) Incoming() *core.Incoming { return &d.incoming }
 
 // Complete implements core.Delivery. It returns when the acknowledgement is queued; the
 // writer sends it within a millisecond or two, together with others.
@@ -91,8 +91,8 @@ func (d *delivery) Complete(ctx context.Context) error {
 	if err := d.settle(ctx, acknowledge); err != nil {
 		return err
 	}
-	if d.in.Redelivered {
-		d.session.r.log.Forget(d.logKey())
+	if d.incoming.Redelivered {
+		d.channel.r.log.Forget(d.logKey())
 	}
 	return nil
 }
@@ -100,7 +100,7 @@ func (d *delivery) Complete(ctx context.Context) error {
 // Abandon implements core.Delivery.
 func (d *delivery) Abandon(ctx context.Context, cause error) error {
 	key := d.logKey()
-	r := d.session.r
+	r := d.channel.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err := d.settleLocked(ctx, abandon)
@@ -114,7 +114,7 @@ func (d *delivery) Abandon(ctx context.Context, cause error) error {
 func (d *delivery) Release(ctx context.Context) error { return d.settle(ctx, release) }
 
 func (d *delivery) settle(ctx context.Context, how settlement) error {
-	r := d.session.r
+	r := d.channel.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return d.settleLocked(ctx, how)
@@ -122,23 +122,23 @@ func (d *delivery) settle(ctx context.Context, how settlement) error {
 
 // settleLocked is called with the receiver's mu held.
 func (d *delivery) settleLocked(ctx context.Context, how settlement) error {
-	r := d.session.r
+	r := d.channel.r
 	switch {
 	case d.settled:
 		return core.ErrSettled
-	case r.session != d.session || r.closed:
+	case r.channel != d.channel || r.closed:
 		return core.ErrLockLost
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	d.session.settle(d, how)
-	if how == acknowledge && d.in.NativeID != "" {
-		r.copies.acknowledge(d.in.NativeID, d.session.over)
+	d.channel.settleLocked(d, how)
+	if how == acknowledge && d.incoming.NativeID != "" {
+		r.copies.acknowledge(d.incoming.NativeID, d.channel.ended)
 	}
-	r.held--
-	if r.first < len(r.arrived) {
-		r.bell.Notify()
+	r.unsettled--
+	if r.prefetchHead < len(r.prefetched) {
+		r.wakeup.Notify()
 	}
 	return nil
 }

@@ -47,8 +47,8 @@ func dial(t *testing.T, server *rabbitmq.Server, vhost string) *amqp.Connection 
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := endpoints[0]
-	conn, err := amqp.DialConfig("amqp://"+e.addr, amqp.Config{SASL: e.sasl(), Vhost: e.uri.Vhost, Heartbeat: e.heartbeat})
+	h := endpoints[0]
+	conn, err := amqp.DialConfig("amqp://"+h.addr, amqp.Config{SASL: h.sasl(), Vhost: h.uri.Vhost, Heartbeat: h.heartbeat})
 	if err != nil {
 		t.Fatal(err)
 	}

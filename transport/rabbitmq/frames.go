@@ -17,10 +17,10 @@ import (
 type frameReader struct {
 	frameMax atomic.Int64 // the negotiated maximum size of a frame, including the 8 bytes around the payload; 0: not known yet
 
-	passing uint64 // remaining bytes of a frame that is passed on as it is read
-	held    []byte // input not passed on yet, from the beginning of a frame
-	ready   []byte // output to pass on before anything else
-	foreign bool   // the other end does not speak AMQP: all input is passed on
+	passThrough uint64 // remaining bytes of a frame that is passed on as it is read
+	pending     []byte // input not passed on yet, from the beginning of a frame
+	ready       []byte // output to pass on before anything else
+	foreign     bool   // the other end does not speak AMQP: all input is passed on
 }
 
 // A frame consists of its type, channel and size, the payload, and frameEnd.
@@ -42,13 +42,13 @@ const (
 // read reads from a connection as net.Conn.Read does.
 func (f *frameReader) read(conn io.Reader, p []byte) (int, error) {
 	for len(f.ready) == 0 {
-		if len(f.held) > 0 {
+		if len(f.pending) > 0 {
 			if f.advance() {
 				continue
 			}
-			f.held = slices.Grow(f.held, max(f.missing(), 4<<10))
-			n, err := conn.Read(f.held[len(f.held):cap(f.held)])
-			f.held = f.held[:len(f.held)+n]
+			f.pending = slices.Grow(f.pending, max(f.missing(), 4<<10))
+			n, err := conn.Read(f.pending[len(f.pending):cap(f.pending)])
+			f.pending = f.pending[:len(f.pending)+n]
 			if n == 0 {
 				return 0, err
 			}
@@ -59,9 +59,9 @@ func (f *frameReader) read(conn io.Reader, p []byte) (int, error) {
 			return n, err
 		}
 		passed := f.scan(p[:n])
-		f.held = append(f.held[:0], p[passed:n]...)
+		f.pending = append(f.pending[:0], p[passed:n]...)
 		if passed > 0 {
-			if len(f.held) > 0 {
+			if len(f.pending) > 0 {
 				err = nil // it is returned by the next read
 			}
 			return passed, err
@@ -72,32 +72,33 @@ func (f *frameReader) read(conn io.Reader, p []byte) (int, error) {
 	return n, nil
 }
 
-// advance moves complete input from held to ready. It returns false if more must be read
+// advance moves complete input from pending to ready. It returns false if more must be read
 // first.
 func (f *frameReader) advance() bool {
-	n := f.scan(f.held)
+	n := f.scan(f.pending)
 	if n > 0 {
-		f.ready, f.held = f.held[:n], f.held[n:]
+		f.ready, f.pending = f.pending[:n], f.pending[n:]
 		return true
 	}
 	if f.missing() > 0 {
 		return false
 	}
-	size := frameSize(f.held)
-	f.ready = rewriteHeader(f.held[:size], f.most())
-	f.held = f.held[size:]
+	size := frameSize(f.pending)
+	f.ready = rewriteHeader(f.pending[:size], f.limit())
+	f.pending = f.pending[size:]
 	return true
 }
 
-// missing returns how many bytes the first frame in held still lacks, as far as is known.
+// missing returns how many bytes the first frame in pending still lacks, as far as is
+// known.
 func (f *frameReader) missing() int {
-	if len(f.held) < frameHead {
-		return frameHead - len(f.held)
+	if len(f.pending) < frameHead {
+		return frameHead - len(f.pending)
 	}
-	return max(0, int(frameSize(f.held))-len(f.held)) // a frame in held has at most mostFrame bytes
+	return max(0, int(frameSize(f.pending))-len(f.pending)) // a frame in pending has at most mostFrame bytes
 }
 
-func (f *frameReader) most() int {
+func (f *frameReader) limit() int {
 	if n := int(f.frameMax.Load()); n > 0 {
 		return n
 	}
@@ -107,8 +108,8 @@ func (f *frameReader) most() int {
 // scan returns how many bytes of the input can be passed on unchanged. It stops before a
 // message header that is incomplete or has to be rewritten.
 func (f *frameReader) scan(p []byte) int {
-	n := min(f.passing, uint64(len(p)))
-	f.passing -= n
+	n := min(f.passThrough, uint64(len(p)))
+	f.passThrough -= n
 	at := int(n)
 	for at < len(p) {
 		frame := p[at:]
@@ -130,7 +131,7 @@ func (f *frameReader) scan(p []byte) int {
 			continue
 		}
 		n := min(size, uint64(len(frame)))
-		f.passing = size - n
+		f.passThrough = size - n
 		at += int(n)
 	}
 	return at
@@ -144,5 +145,5 @@ func frameSize(frame []byte) uint64 {
 // mustRewrite reports whether the client library would refuse a message's header.
 func (f *frameReader) mustRewrite(frame []byte) bool {
 	h, ok := parseHeader(frame)
-	return ok && (len(frame) > f.most() || checkTable(h.table, 0) != "")
+	return ok && (len(frame) > f.limit() || checkTable(h.table, 0) != "")
 }

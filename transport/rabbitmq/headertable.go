@@ -265,7 +265,7 @@ func (t *keptTable) keep(key, field []byte) {
 	case name == copyIDHeader && len(field) <= 5+2*maxShortString:
 		t.copyID = slices.Concat(key, field)
 		return
-	case removed(name):
+	case isTransportHeader(name):
 		return
 	}
 	if checkNested(field, 0) != "" {

@@ -23,47 +23,47 @@ func TestInspect_ReadDifference(t *testing.T) {
 	long := strings.Repeat("l", 199)
 	for _, c := range []struct {
 		text, queue, vhost string
-		want               difference
+		want               argumentMismatch
 		no                 bool
 	}{
 		{text: "PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue 'c' in vhost '/': received 'quorum' but current is 'classic'",
-			queue: "c", vhost: "/", want: difference{name: "x-queue-type", readable: true, current: "'classic'", value: "classic"}},
+			queue: "c", vhost: "/", want: argumentMismatch{name: "x-queue-type", readable: true, current: "'classic'", value: "classic"}},
 		{text: "PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue 'c' in vhost '/': received the value 'quorum' of type 'longstr' but current is none",
-			queue: "c", vhost: "/", want: difference{name: "x-queue-type", readable: true, current: "none", value: "none"}},
+			queue: "c", vhost: "/", want: argumentMismatch{name: "x-queue-type", readable: true, current: "none", value: "none"}},
 		{text: "PRECONDITION_FAILED - inequivalent arg 'x-delivery-limit' for queue 'q' in vhost '/': received none but current is the value '5' of type 'signedint'",
-			queue: "q", vhost: "/", want: difference{name: "x-delivery-limit", readable: true, current: "the value '5' of type 'signedint'", value: "5"}},
+			queue: "q", vhost: "/", want: argumentMismatch{name: "x-delivery-limit", readable: true, current: "the value '5' of type 'signedint'", value: "5"}},
 		{text: "PRECONDITION_FAILED - inequivalent arg 'durable' for queue 'q' in vhost 'a'b': received 'true' but current is 'false'",
-			queue: "q", vhost: "a'b", want: difference{name: "durable", readable: true, current: "'false'", value: "false"}},
+			queue: "q", vhost: "a'b", want: argumentMismatch{name: "durable", readable: true, current: "'false'", value: "false"}},
 		{text: "PRECONDITION_FAILED - inequivalent arg 'x-delivery-limit' for queue 'odd' for queue '' in vhost '/': received '100000' but current is '5'",
-			queue: "odd' for queue '", vhost: "/", want: difference{name: "x-delivery-limit", readable: true, current: "'5'", value: "5"}},
+			queue: "odd' for queue '", vhost: "/", want: argumentMismatch{name: "x-delivery-limit", readable: true, current: "'5'", value: "5"}},
 		{text: "PRECONDITION_FAILED - inequivalent arg 'x-dead-letter-exchange' for queue 'q' in vhost '/': received none but current is the value 'dl' of type ' x' of type 'longstr'",
-			queue: "q", vhost: "/", want: difference{name: "x-dead-letter-exchange", readable: true, current: "the value 'dl' of type ' x' of type 'longstr'", value: "dl' of type ' x", text: true}},
+			queue: "q", vhost: "/", want: argumentMismatch{name: "x-dead-letter-exchange", readable: true, current: "the value 'dl' of type ' x' of type 'longstr'", value: "dl' of type ' x", text: true}},
 		{text: ("PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue '" + long + "' in vhost '/': received 'quorum' but current is 'classic'")[:252] + "...",
-			queue: long, vhost: "/", want: difference{name: "x-queue-type"}},
+			queue: long, vhost: "/", want: argumentMismatch{name: "x-queue-type"}},
 		{text: ("PRECONDITION_FAILED - inequivalent arg 'durable' for queue '" + long[:150] + "' in vhost '/': received the value 'quorum' of type 'longstr' but current is none")[:230] + "...",
-			queue: long[:150], vhost: "/", want: difference{name: "durable"}},
+			queue: long[:150], vhost: "/", want: argumentMismatch{name: "durable"}},
 		{text: "PRECONDITION_FAILED - invalid arg 'x-max-age' for queue 'nope' in vhost '/' of queue type rabbit_quorum_queue",
 			queue: "nope", vhost: "/", no: true},
 		{text: "PRECONDITION_FAILED - something of a later version", queue: "q", vhost: "/", no: true},
 	} {
-		got, ok := readDifference(refusal(c.text), "queue", c.queue, c.vhost)
+		got, ok := parseMismatch(refusal(c.text), "queue", c.queue, c.vhost)
 		if ok == c.no || got != c.want {
 			t.Errorf("%s\n got %+v, %v\nwant %+v", c.text, got, ok, c.want)
 		}
 	}
-	if _, ok := readDifference(&amqp.Error{Code: amqp.AccessRefused, Reason: "inequivalent arg 'durable' for queue 'q'", Server: true}, "queue", "q", "/"); ok {
+	if _, ok := parseMismatch(&amqp.Error{Code: amqp.AccessRefused, Reason: "inequivalent arg 'durable' for queue 'q'", Server: true}, "queue", "q", "/"); ok {
 		t.Error("an error of another kind is read")
 	}
 }
 
 func TestInspect_Adopt(t *testing.T) {
 	t.Parallel()
-	value := func(name, value string) difference {
-		return difference{name: name, readable: true, current: "'" + value + "'", value: value}
+	value := func(name, value string) argumentMismatch {
+		return argumentMismatch{name: name, readable: true, current: "'" + value + "'", value: value}
 	}
-	g := guess{durable: true, arguments: amqp.Table{"x-delivery-limit": int64(100_000), bait: "1D", "x-gone": "x"}, asText: map[string]bool{}}
+	c := candidate{durable: true, arguments: amqp.Table{"x-delivery-limit": int64(100_000), probeArgument: "1D", "x-gone": "x"}, asText: map[string]bool{}}
 	for _, step := range []struct {
-		difference
+		argumentMismatch
 		adopted bool
 		is      any
 	}{
@@ -74,23 +74,23 @@ func TestInspect_Adopt(t *testing.T) {
 		{value("x-dead-letter-routing-key", "5"), false, "5"},
 		{value("x-overflow", "reject-publish"), true, "reject-publish"},
 		{value("x-overflow", "reject-publish"), false, "reject-publish"},
-		{difference{name: "x-text", readable: true, current: "the value '5' of type 'longstr'", value: "5", text: true}, true, "5"},
-		{difference{name: "x-gone", readable: true, current: "none", value: "none"}, true, nil},
-		{difference{name: "x-gone", readable: true, current: "none", value: "none"}, false, nil},
-		{value(bait, "7D"), true, nil}, // a broker that compares it
-		{difference{name: "x-message-ttl"}, false, nil},
-		{difference{name: "x-delivery-limit"}, true, nil}, // it has another one, or none
-		{difference{name: "x-delivery-limit"}, false, nil},
+		{argumentMismatch{name: "x-text", readable: true, current: "the value '5' of type 'longstr'", value: "5", text: true}, true, "5"},
+		{argumentMismatch{name: "x-gone", readable: true, current: "none", value: "none"}, true, nil},
+		{argumentMismatch{name: "x-gone", readable: true, current: "none", value: "none"}, false, nil},
+		{value(probeArgument, "7D"), true, nil}, // a broker that compares it
+		{argumentMismatch{name: "x-message-ttl"}, false, nil},
+		{argumentMismatch{name: "x-delivery-limit"}, true, nil}, // it has another one, or none
+		{argumentMismatch{name: "x-delivery-limit"}, false, nil},
 	} {
-		if got := g.adopt(step.difference); got != step.adopted {
-			t.Errorf("adopt(%+v) = %v", step.difference, got)
+		if got := c.apply(step.argumentMismatch); got != step.adopted {
+			t.Errorf("adopt(%+v) = %v", step.argumentMismatch, got)
 		}
-		if got := g.arguments[step.name]; got != step.is {
-			t.Errorf("after %+v it is %v (%T), want %v", step.difference, got, got, step.is)
+		if got := c.arguments[step.name]; got != step.is {
+			t.Errorf("after %+v it is %v (%T), want %v", step.argumentMismatch, got, got, step.is)
 		}
 	}
-	if !g.adopt(difference{name: "durable"}) || !g.adopt(difference{name: "auto_delete"}) || g.durable || !g.autoDelete {
-		t.Errorf("of what is one way or the other, the other one was not adopted: %+v", g)
+	if !c.apply(argumentMismatch{name: "durable"}) || !c.apply(argumentMismatch{name: "auto_delete"}) || c.durable || !c.autoDelete {
+		t.Errorf("of what is one way or the other, the other one was not adopted: %+v", c)
 	}
 }
 
@@ -99,19 +99,19 @@ func TestInspect_Version(t *testing.T) {
 	for text, want := range map[string]version{
 		"3.10.8": {3, 10}, "4.0.5": {4, 0}, "4.1.0-rc.1": {4, 1}, "3.9.29+1.gabc": {3, 9}, "": {}, "four": {}, "4": {},
 	} {
-		got, err := parseBroker(text)
+		got, err := parseVersion(text)
 		if got != want || (err != nil) != (want == version{}) {
 			t.Errorf("parseBroker(%q) = %v, %v", text, got, err)
 		}
 	}
-	for b, want := range map[version]bool{{3, 9}: true, {3, 10}: false, {3, 13}: false, {4, 0}: false, {2, 14}: true} {
-		if b.before(oldest) != want {
-			t.Errorf("%v is before %v: %v", b, oldest, !want)
+	for v, want := range map[version]bool{{3, 9}: true, {3, 10}: false, {3, 13}: false, {4, 0}: false, {2, 14}: true} {
+		if v.before(minVersion) != want {
+			t.Errorf("%v is before %v: %v", v, minVersion, !want)
 		}
 	}
-	for b, want := range map[version]bool{{3, 13}: false, {4, 0}: true, {5, 0}: true, {}: true} {
-		if b.limits() != want {
-			t.Errorf("%v has limits: %v", b, !want)
+	for v, want := range map[version]bool{{3, 13}: false, {4, 0}: true, {5, 0}: true, {}: true} {
+		if v.hasDefaultLimit() != want {
+			t.Errorf("%v has limits: %v", v, !want)
 		}
 	}
 }
@@ -158,7 +158,7 @@ func TestInspect_OperatorPolicy(t *testing.T) {
 			list = append(list, &one)
 		}
 		got := ""
-		if p := operatorsPolicy(list, "billing"); p != nil {
+		if p := operatorPolicy(list, "billing"); p != nil {
 			got = p.Name
 		}
 		if got != c.want {
@@ -175,7 +175,7 @@ func TestInspect_Within(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		}
-		err := within(t.Context(), ends)
+		err := withTimeout(t.Context(), ends)
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer within 30s") {
 			t.Errorf("within = %v", err)
 		}
@@ -184,7 +184,7 @@ func TestInspect_Within(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := within(ctx, ends); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "answer") {
+		if err := withTimeout(ctx, ends); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "answer") {
 			t.Errorf("within = %v, want the caller's own error", err)
 		}
 	})

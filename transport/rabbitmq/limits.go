@@ -16,16 +16,16 @@ const (
 	// noLimit: the queue returns a message any number of times.
 	noLimit = math.MaxInt
 
-	// brokersLimit is the default limit of a quorum queue since RabbitMQ 4.0, without an
-	// argument or a policy. Before 4.0 there is no default limit.
-	brokersLimit = 20
+	// brokerDefaultLimit is the default limit of a quorum queue since RabbitMQ 4.0, without
+	// an argument or a policy. Before 4.0 there is no default limit.
+	brokerDefaultLimit = 20
 
-	// leastLimit is the lowest limit that is accepted, regardless of MaxDeliveries. The
+	// minLimit is the lowest limit that is accepted, regardless of MaxDeliveries. The
 	// broker also counts returns of messages that no handler has seen: returns by a pause,
 	// by a shutdown, or of a message that is kept for very long. A dead-letter exchange
 	// does not help: AMQP does not tell whether it exists, and a message there has no
 	// reason for its failure.
-	leastLimit = 1_000
+	minLimit = 1_000
 
 	// anyLimit stands for an unknown MaxDeliveries: no limit is too low.
 	anyLimit = -1
@@ -46,7 +46,7 @@ type policy struct {
 	Priority   int                        `json:"priority"`
 	Definition map[string]json.RawMessage `json:"definition"`
 
-	operators bool
+	isOperator bool
 }
 
 // limit returns the policy's delivery limit, if it has one.
@@ -58,7 +58,7 @@ func (p *policy) limit() (n int, ok bool) {
 }
 
 func (p *policy) String() string {
-	if p.operators {
+	if p.isOperator {
 		return fmt.Sprintf("the operator policy %q", p.Name)
 	}
 	return fmt.Sprintf("the policy %q", p.Name)
@@ -76,8 +76,8 @@ func (p *policy) appliesTo(queue string, kind QueueType) bool {
 	return err != nil || pattern.MatchString(queue)
 }
 
-// mended returns the command that changes the policy's limit and nothing else of it.
-func (p *policy) mended(vhost string, limit int) string {
+// fixCommand returns the command that changes the policy's limit and nothing else of it.
+func (p *policy) fixCommand(vhost string, limit int) string {
 	definition := maps.Clone(p.Definition)
 	if definition == nil {
 		definition = map[string]json.RawMessage{}
@@ -88,16 +88,16 @@ func (p *policy) mended(vhost string, limit int) string {
 		panic(err) // it was read from JSON
 	}
 	verb := "set_policy"
-	if p.operators {
+	if p.isOperator {
 		verb = "set_operator_policy"
 	}
 	return command("rabbitmqctl", verb, "--vhost", vhost, "--priority", fmt.Sprint(p.Priority), "--apply-to", p.ApplyTo, p.Name, p.Pattern, string(text))
 }
 
 // limitPolicy returns the policy that NServiceBus makes for an endpoint's queue.
-func limitPolicy(queue string, b version) *policy {
+func limitPolicy(queue string, v version) *policy {
 	p := &policy{Name: "nsb." + queue + "." + limitKey, Pattern: "^" + regexp.QuoteMeta(queue) + "$", ApplyTo: "quorum_queues"}
-	if !b.limits() {
+	if !v.hasDefaultLimit() {
 		p.ApplyTo = "queues" // older brokers do not know quorum_queues
 	}
 	return p
@@ -117,8 +117,8 @@ func command(words ...string) string {
 	return strings.Join(quoted, " ")
 }
 
-// limited is a quorum queue with everything that sets its delivery limit.
-type limited struct {
+// limitCheck is a quorum queue with everything that sets its delivery limit.
+type limitCheck struct {
 	queue, vhost string
 	broker       version
 	argument     *int // nil: it has none
@@ -126,81 +126,81 @@ type limited struct {
 	wanted       int // the limit that a remedy sets
 }
 
-// bound is one of the limits of a queue. The lowest one applies.
-type bound struct {
-	limit int
-	says  string // the source of the limit, for the error
-	mend  string
+// limitSource is one of the limits of a queue. The lowest one applies.
+type limitSource struct {
+	limit       int
+	description string // the source of the limit, for the error
+	fix         string
 }
 
-// bounds returns all limits of the queue that have an effect. A negative limit means none
+// sources returns all limits of the queue that have an effect. A negative limit means none
 // since RabbitMQ 4.0; before 4.0, the queue drops a message at its first return.
-func (l *limited) bounds() (all []bound) {
+func (c *limitCheck) sources() (all []limitSource) {
 	var user *policy
-	said := false
-	add := func(limit int, says, mend string) {
-		said = true
-		if limit >= 0 || !l.broker.limits() {
-			all = append(all, bound{max(limit, 0), says, mend})
+	found := false
+	add := func(limit int, description, fix string) {
+		found = true
+		if limit >= 0 || !c.broker.hasDefaultLimit() {
+			all = append(all, limitSource{max(limit, 0), description, fix})
 		}
 	}
-	if l.argument != nil {
-		add(*l.argument, fmt.Sprintf("its argument %s is %d", limitArgument, *l.argument), fmt.Sprintf(
+	if c.argument != nil {
+		add(*c.argument, fmt.Sprintf("its argument %s is %d", limitArgument, *c.argument), fmt.Sprintf(
 			"an argument stays as it is: once the queue is empty, run %s; and create it again with Provision",
-			command("rabbitmqctl", "delete_queue", "--vhost", l.vhost, l.queue))) // quorum queues do not support --if-empty
+			command("rabbitmqctl", "delete_queue", "--vhost", c.vhost, c.queue))) // quorum queues do not support --if-empty
 	}
-	for _, p := range l.policies {
-		if !p.operators {
+	for _, p := range c.policies {
+		if !p.isOperator {
 			user = p
 		}
 		if n, ok := p.limit(); ok {
-			add(n, fmt.Sprintf("%v says %d", p, n), "run "+p.mended(l.vhost, l.wanted))
+			add(n, fmt.Sprintf("%v says %d", p, n), "run "+p.fixCommand(c.vhost, c.wanted))
 		}
 	}
-	if !said && l.broker.limits() {
+	if !found && c.broker.hasDefaultLimit() {
 		if user == nil {
-			user = limitPolicy(l.queue, l.broker)
+			user = limitPolicy(c.queue, c.broker)
 		}
-		all = append(all, bound{brokersLimit, fmt.Sprintf("RabbitMQ %v says %d where nothing else is said", l.broker, brokersLimit), "run " + user.mended(l.vhost, l.wanted)})
+		all = append(all, limitSource{brokerDefaultLimit, fmt.Sprintf("RabbitMQ %v says %d where nothing else is said", c.broker, brokerDefaultLimit), "run " + user.fixCommand(c.vhost, c.wanted)})
 	}
 	return all
 }
 
-// verdict returns an error if the queue could drop a message that is still being handled.
-func (l *limited) verdict(maxDeliveries int) error {
+// check returns an error if the queue could drop a message that is still being handled.
+func (c *limitCheck) check(maxDeliveries int) error {
 	if maxDeliveries == anyLimit {
 		return nil
 	}
 	lowest := noLimit
-	var says, mends []string
-	for _, b := range l.bounds() {
-		if b.limit <= maxDeliveries || b.limit < leastLimit {
-			lowest = min(lowest, b.limit)
-			says, mends = append(says, b.says), append(mends, b.mend)
+	var descriptions, fixes []string
+	for _, s := range c.sources() {
+		if s.limit <= maxDeliveries || s.limit < minLimit {
+			lowest = min(lowest, s.limit)
+			descriptions, fixes = append(descriptions, s.description), append(fixes, s.fix)
 		}
 	}
 	if lowest == noLimit {
 		return nil
 	}
-	need := fmt.Sprintf("it must be at least %d, because the broker also counts returns that are no attempts", leastLimit)
-	if lowest >= leastLimit {
+	need := fmt.Sprintf("it must be at least %d, because the broker also counts returns that are no attempts", minLimit)
+	if lowest >= minLimit {
 		need = fmt.Sprintf("the endpoint lets a message be delivered %d times (MaxDeliveries)", maxDeliveries)
 	}
 	return transport.Permanent(fmt.Errorf("the delivery limit of the queue %q is %d (%s), but %s: the broker would drop messages that no handler has seen. To fix: %s",
-		l.queue, lowest, strings.Join(says, ", "), need, strings.Join(mends, "; and ")))
+		c.queue, lowest, strings.Join(descriptions, ", "), need, strings.Join(fixes, "; and ")))
 }
 
 // unverified is the error for a queue whose limit only the broker knows.
-func (l *limited) unverified(why error) error {
+func (c *limitCheck) unverified(why error) error {
 	text := "it has no argument " + limitArgument + ", and AMQP does not tell policies"
 	if why != nil {
 		text = "AMQP does not tell it (" + why.Error() + ")"
 	}
-	if l.broker.limits() {
-		text += fmt.Sprintf("; by default RabbitMQ %v drops a message after %d returns", l.broker, brokersLimit)
+	if c.broker.hasDefaultLimit() {
+		text += fmt.Sprintf("; by default RabbitMQ %v drops a message after %d returns", c.broker, brokerDefaultLimit)
 	}
 	return transport.Permanent(fmt.Errorf("the delivery limit of the queue %q cannot be verified: %s. What mends it: set Config.ManagementURL, so that the limit can be read; "+
-		"or run %s and set Config.UnverifiedDeliveryLimit", l.queue, text, limitPolicy(l.queue, l.broker).mended(l.vhost, l.wanted)))
+		"or run %s and set Config.UnverifiedDeliveryLimit", c.queue, text, limitPolicy(c.queue, c.broker).fixCommand(c.vhost, c.wanted)))
 }
 
 // errNoVersion: the limits of the broker are unknown.
@@ -209,29 +209,29 @@ var errNoVersion = errors.New("the broker does not say its version")
 // version is the version of a broker. The zero value means unknown.
 type version struct{ major, minor int }
 
-// oldest is the first version with quorum queues that dead-letter at least once, which
+// minVersion is the first version with quorum queues that dead-letter at least once, which
 // delayed messages need.
-var oldest = version{3, 10}
+var minVersion = version{3, 10}
 
-// parseBroker reads a broker's version, such as "3.10.8" or "4.1.0-rc.1".
-func parseBroker(text string) (version, error) {
-	var b version
-	if n, _ := fmt.Sscanf(text, "%d.%d", &b.major, &b.minor); n != 2 {
+// parseVersion reads a broker's version, such as "3.10.8" or "4.1.0-rc.1".
+func parseVersion(text string) (version, error) {
+	var v version
+	if n, _ := fmt.Sscanf(text, "%d.%d", &v.major, &v.minor); n != 2 {
 		return version{}, fmt.Errorf("%w: %.40q", errNoVersion, text)
 	}
-	return b, nil
+	return v, nil
 }
 
-// limits reports whether quorum queues have a limit by default.
-func (b version) limits() bool { return b == version{} || b.major >= 4 }
+// hasDefaultLimit reports whether quorum queues have a limit by default.
+func (v version) hasDefaultLimit() bool { return v == version{} || v.major >= 4 }
 
-func (b version) before(other version) bool {
-	return b.major < other.major || b.major == other.major && b.minor < other.minor
+func (v version) before(other version) bool {
+	return v.major < other.major || v.major == other.major && v.minor < other.minor
 }
 
-func (b version) String() string {
-	if b == (version{}) {
+func (v version) String() string {
+	if v == (version{}) {
 		return "of an unknown version"
 	}
-	return fmt.Sprintf("%d.%d", b.major, b.minor)
+	return fmt.Sprintf("%d.%d", v.major, v.minor)
 }

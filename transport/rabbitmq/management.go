@@ -31,11 +31,11 @@ const (
 	mostAnswer = 16 << 20
 )
 
-// managed asks the management API how a queue was declared and which policies apply to it.
-// The answer is up to date. The statistics, which include the policy in force, can be ten
-// seconds old and are not used.
-func (t *Transport) managed(ctx context.Context, vhost, queue string) (*facts, error) {
-	m, err := t.management()
+// queryManagement asks the management API how a queue was declared and which policies apply
+// to it. The answer is up to date. The statistics, which include the policy in force, can
+// be ten seconds old and are not used.
+func (t *Transport) queryManagement(ctx context.Context, vhost, queue string) (*queueInfo, error) {
+	m, err := t.managementClient()
 	if err != nil {
 		return nil, err
 	}
@@ -43,16 +43,16 @@ func (t *Transport) managed(ctx context.Context, vhost, queue string) (*facts, e
 	if err != nil {
 		return nil, err
 	}
-	f := &facts{managed: true, kind: q.Type, durable: q.Durable, autoDelete: q.AutoDelete, exclusive: q.Exclusive}
+	info := &queueInfo{fromManagement: true, kind: q.Type, durable: q.Durable, autoDelete: q.AutoDelete, exclusive: q.Exclusive}
 	if text, ok := q.Arguments[limitArgument]; ok {
 		var n int
 		if err := json.Unmarshal(text, &n); err != nil {
 			return nil, transport.Permanent(fmt.Errorf("the queue %q has the argument %s %s, which is no number", queue, limitArgument, text))
 		}
-		f.limit = &n
+		info.limit = &n
 	}
 	if q.Type != Quorum.argument() {
-		return f, nil
+		return info, nil
 	}
 	if q.Policy != "" {
 		list, err := m.policies(ctx, "policies", vhost)
@@ -61,7 +61,7 @@ func (t *Transport) managed(ctx context.Context, vhost, queue string) (*facts, e
 		}
 		for _, p := range list {
 			if p.Name == q.Policy {
-				f.policies = append(f.policies, p)
+				info.policies = append(info.policies, p)
 			}
 		}
 	}
@@ -69,44 +69,44 @@ func (t *Transport) managed(ctx context.Context, vhost, queue string) (*facts, e
 	if err != nil {
 		return nil, err
 	}
-	if p := operatorsPolicy(list, queue); p != nil {
-		f.policies = append(f.policies, p)
+	if p := operatorPolicy(list, queue); p != nil {
+		info.policies = append(info.policies, p)
 	}
-	return f, nil
+	return info, nil
 }
 
-// operatorsPolicy returns the operator policy that applies to a quorum queue, or nil.
+// operatorPolicy returns the operator policy that applies to a quorum queue, or nil.
 // RabbitMQ does not document its choice among policies of equal priority; operatorsPolicy
 // assumes the lowest limit.
-func operatorsPolicy(list []*policy, queue string) *policy {
+func operatorPolicy(list []*policy, queue string) *policy {
 	var found *policy
 	for _, p := range list {
-		p.operators = true
+		p.isOperator = true
 		if !p.appliesTo(queue, Quorum) {
 			continue
 		}
-		if found == nil || p.Priority > found.Priority || p.Priority == found.Priority && lower(p, found) {
+		if found == nil || p.Priority > found.Priority || p.Priority == found.Priority && hasLowerLimit(p, found) {
 			found = p
 		}
 	}
 	return found
 }
 
-func lower(a, b *policy) bool {
+func hasLowerLimit(a, b *policy) bool {
 	x, has := a.limit()
 	y, other := b.limit()
 	return has && (!other || x < y)
 }
 
-// management is a client of the management plugin's API.
-type management struct {
+// managementClient is a client of the management plugin's API.
+type managementClient struct {
 	client *http.Client
 	base   *url.URL // without the user
 	user   *url.Userinfo
 }
 
-// management returns a client for a few requests: it keeps no connection.
-func (t *Transport) management() (*management, error) {
+// managementClient returns a client for a few requests: it keeps no connection.
+func (t *Transport) managementClient() (*managementClient, error) {
 	base, err := readManagementURL(t.cfg.ManagementURL)
 	if err != nil {
 		return nil, transport.Permanent(err)
@@ -116,7 +116,7 @@ func (t *Transport) management() (*management, error) {
 		secure = t.hosts[0].tls.Clone()
 		secure.ServerName = ""
 	}
-	m := &management{base: base, user: base.User, client: &http.Client{
+	m := &managementClient{base: base, user: base.User, client: &http.Client{
 		Timeout: managementTimeout,
 		Transport: &http.Transport{
 			Proxy:             http.ProxyFromEnvironment,
@@ -142,7 +142,7 @@ type managedQueue struct {
 
 // queue returns an existing queue. It searches a list, because the API's answer for a
 // single queue lacks the policy until there are statistics.
-func (m *management) queue(ctx context.Context, vhost, queue string) (*managedQueue, error) {
+func (m *managementClient) queue(ctx context.Context, vhost, queue string) (*managedQueue, error) {
 	query := url.Values{
 		"disable_stats": {"true"},
 		"use_regex":     {"true"},
@@ -182,21 +182,21 @@ func pauseManagement(ctx context.Context) error {
 }
 
 // policies returns the policies, or the operator policies, of a virtual host.
-func (m *management) policies(ctx context.Context, kind, vhost string) (list []*policy, err error) {
+func (m *managementClient) policies(ctx context.Context, kind, vhost string) (list []*policy, err error) {
 	return list, m.get(ctx, &list, nil, kind, vhost)
 }
 
-// passing is a transient failure of the API: the same request may succeed later.
-type passing struct{ error }
+// transientError is a transient failure of the API: the same request may succeed later.
+type transientError struct{ error }
 
-func (p passing) Unwrap() error { return p.error }
+func (e transientError) Unwrap() error { return e.error }
 
 // get requests something of a virtual host, and retries for managementLag while the API
 // itself fails. Any other error says what is wrong with Config.ManagementURL.
-func (m *management) get(ctx context.Context, into any, query url.Values, what, vhost string) error {
+func (m *managementClient) get(ctx context.Context, into any, query url.Values, what, vhost string) error {
 	for until := time.Now().Add(managementLag); ; {
-		err := m.ask(ctx, into, query, what, vhost)
-		if _, passes := errors.AsType[passing](err); !passes || time.Now().After(until) {
+		err := m.getOnce(ctx, into, query, what, vhost)
+		if _, passes := errors.AsType[transientError](err); !passes || time.Now().After(until) {
 			return err
 		}
 		if pauseManagement(ctx) != nil {
@@ -206,7 +206,7 @@ func (m *management) get(ctx context.Context, into any, query url.Values, what, 
 }
 
 // setLimit makes a policy with a delivery limit.
-func (m *management) setLimit(ctx context.Context, vhost string, p *policy, limit int) error {
+func (m *managementClient) setLimit(ctx context.Context, vhost string, p *policy, limit int) error {
 	body, err := json.Marshal(map[string]any{
 		"pattern": p.Pattern, "apply-to": p.ApplyTo, "priority": p.Priority,
 		"definition": map[string]int{limitKey: limit},
@@ -217,14 +217,14 @@ func (m *management) setLimit(ctx context.Context, vhost string, p *policy, limi
 	return m.request(ctx, http.MethodPut, body, nil, nil, "policies", vhost, p.Name)
 }
 
-// ask makes one GET request.
-func (m *management) ask(ctx context.Context, into any, query url.Values, what, vhost string) error {
+// getOnce makes one GET request.
+func (m *managementClient) getOnce(ctx context.Context, into any, query url.Values, what, vhost string) error {
 	return m.request(ctx, http.MethodGet, nil, into, query, what, vhost)
 }
 
 // request makes one request about a kind of object in a virtual host, optionally about the
 // one with a name. It decodes the answer to a GET request into into.
-func (m *management) request(ctx context.Context, method string, body []byte, into any, query url.Values, what, vhost string, name ...string) error {
+func (m *managementClient) request(ctx context.Context, method string, body []byte, into any, query url.Values, what, vhost string, name ...string) error {
 	path := []string{"api", what, url.PathEscape(vhost)}
 	for _, n := range name {
 		path = append(path, url.PathEscape(n))
@@ -253,7 +253,7 @@ func (m *management) request(ctx context.Context, method string, body []byte, in
 		return nil
 	}
 	if response.StatusCode != http.StatusOK {
-		return m.refused(response, answer, what, vhost)
+		return m.statusError(response, answer, what, vhost)
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
 		return transport.Permanent(fmt.Errorf("%s (Config.ManagementURL) does not answer like the management API of RabbitMQ 3.10 or later: %w", m.base, err))
@@ -261,8 +261,8 @@ func (m *management) request(ctx context.Context, method string, body []byte, in
 	return nil
 }
 
-// refused returns the error for a status other than 200.
-func (m *management) refused(response *http.Response, answer []byte, what, vhost string) error {
+// statusError returns the error for a status other than 200.
+func (m *managementClient) statusError(response *http.Response, answer []byte, what, vhost string) error {
 	var said struct {
 		Reason string `json:"reason"`
 	}
@@ -280,7 +280,7 @@ func (m *management) refused(response *http.Response, answer []byte, what, vhost
 	case code == http.StatusNotFound:
 		return transport.Permanent(fmt.Errorf("%w to /api/%s: it has no virtual host %q, so it is another broker's, or it is no management API", err, what, vhost))
 	case code >= 500, code == http.StatusTooManyRequests:
-		return passing{err}
+		return transientError{err}
 	}
 	return transport.Permanent(err)
 }

@@ -44,12 +44,12 @@ func (f *format) incoming(d *amqp.Delivery, queue string, in *core.Incoming) {
 
 	marked, _ := d.Headers[copyIDHeader].(string)
 	in.NativeID = nativeID(marked, d.Exchange, queue)
-	r := reading{escapes: marked != ""}
+	r := headerReader{escapes: marked != ""}
 	if in.NativeID != "" {
-		r.headers(d.Headers, 0)
+		r.readTable(d.Headers, 0)
 	} else {
-		r.headers(d.Headers, roomForProperties)
-		r.foreign(d, func() string {
+		r.readTable(d.Headers, roomForProperties)
+		r.setForeign(d, func() string {
 			if f.messageType == nil {
 				return ""
 			}
@@ -58,9 +58,9 @@ func (f *format) incoming(d *amqp.Delivery, queue string, in *core.Incoming) {
 	}
 	if why, undecodable := d.Headers[undecodableHeader].(string); undecodable {
 		delete(d.Headers, undecodableHeader)
-		r.wrong("", errors.New(strings.ToValidUTF8(why, replacement)))
+		r.markMalformed("", errors.New(strings.ToValidUTF8(why, replacement)))
 	}
-	in.Headers, in.Malformed = r.read, r.malformed()
+	in.Headers, in.Malformed = r.headers, r.malformed()
 	transport.UnpackHeaders(in)
 	maps.DeleteFunc(in.Properties, func(name, value string) bool {
 		return strings.HasPrefix(name, propertyPrefix) && setProperties(&amqp.Publishing{}, map[string]string{name: value}) != nil
@@ -112,29 +112,29 @@ func deliveryCount(d *amqp.Delivery) int {
 	return int(min(max(n, 0), math.MaxInt32-1)) + 1
 }
 
-// reading is the state of reading the headers of one message.
-type reading struct {
-	read    core.Headers
-	many    map[string]string // used instead of read until all headers are read
+// headerReader is the state of reading the headers of one message.
+type headerReader struct {
+	headers core.Headers
+	byKey   map[string]string // used instead of read until all headers are read
 	escapes bool              // names may be escaped
 
 	badKey string // of the header that makes the message malformed, the lowest
-	bad    error
+	badErr error
 }
 
-// headers reads a table, and leaves room for more further headers.
-func (r *reading) headers(table amqp.Table, more int) {
+// readTable reads a table, and leaves room for more further headers.
+func (r *headerReader) readTable(table amqp.Table, more int) {
 	if len(table) <= manyHeaders {
-		r.read.Grow(len(table) + more)
+		r.headers.Grow(len(table) + more)
 	} else {
-		r.many = make(map[string]string, len(table))
+		r.byKey = make(map[string]string, len(table))
 	}
 	for key, value := range table {
-		if removed(key) {
+		if isTransportHeader(key) {
 			continue
 		}
 		if key == "" {
-			r.wrong(key, fmt.Errorf("%w: a key is empty", core.ErrInvalidHeader))
+			r.markMalformed(key, fmt.Errorf("%w: a key is empty", core.ErrInvalidHeader))
 			continue
 		}
 		text, valid := value.(string)
@@ -144,70 +144,70 @@ func (r *reading) headers(table amqp.Table, more int) {
 			text = string(b)
 		}
 		if !valid || !utf8.ValidString(key) {
-			r.wrong(key, fmt.Errorf("%w: %q is not UTF-8 or its value is not", core.ErrInvalidHeader, key))
+			r.markMalformed(key, fmt.Errorf("%w: %q is not UTF-8 or its value is not", core.ErrInvalidHeader, key))
 			key = strings.ToValidUTF8(key, replacement)
 		}
 		if r.escapes {
 			key = unescape(key)
 		}
-		if r.many != nil {
-			r.many[key] = text
+		if r.byKey != nil {
+			r.byKey[key] = text
 		} else {
-			r.read.Set(key, text)
+			r.headers.Set(key, text)
 		}
 	}
-	if r.many != nil {
-		r.read = core.HeadersFromMap(r.many)
+	if r.byKey != nil {
+		r.headers = core.HeadersFromMap(r.byKey)
 	}
 }
 
 // roomForProperties is the largest number of headers that foreign adds.
 const roomForProperties = 5
 
-// foreign adds headers from the properties of a foreign message. It calls messageType for a
-// message without a type.
-func (r *reading) foreign(d *amqp.Delivery, messageType func() string) {
-	r.property(core.HeaderMessageID, "message-id", d.MessageId)
-	r.property(core.HeaderCorrelationID, "correlation-id", d.CorrelationId)
-	r.property(core.HeaderContentType, "content-type", d.ContentType)
-	r.property(core.HeaderReplyToAddress, "reply-to", d.ReplyTo)
-	if callback := r.read.Get(callbackHeader); callback != "" {
-		r.read.Set(core.HeaderReplyToAddress, callback)
+// setForeign adds headers from the properties of a foreign message. It calls messageType
+// for a message without a type.
+func (r *headerReader) setForeign(d *amqp.Delivery, messageType func() string) {
+	r.setMissing(core.HeaderMessageID, "message-id", d.MessageId)
+	r.setMissing(core.HeaderCorrelationID, "correlation-id", d.CorrelationId)
+	r.setMissing(core.HeaderContentType, "content-type", d.ContentType)
+	r.setMissing(core.HeaderReplyToAddress, "reply-to", d.ReplyTo)
+	if callback := r.headers.Get(callbackHeader); callback != "" {
+		r.headers.Set(core.HeaderReplyToAddress, callback)
 	}
-	r.property(core.HeaderMessageTypes, "type", d.Type)
-	if r.read.Get(core.HeaderMessageTypes) == "" {
-		r.property(core.HeaderMessageTypes, "Config.MessageType", messageType())
+	r.setMissing(core.HeaderMessageTypes, "type", d.Type)
+	if r.headers.Get(core.HeaderMessageTypes) == "" {
+		r.setMissing(core.HeaderMessageTypes, "Config.MessageType", messageType())
 	}
 }
 
-// property sets a missing header to the value of a property, unless that is empty.
-func (r *reading) property(key, name, value string) {
+// setMissing sets a missing header to the value of a property, unless that is empty.
+func (r *headerReader) setMissing(key, name, value string) {
 	if value == "" {
 		return
 	}
-	if _, has := r.read.Lookup(key); has {
+	if _, has := r.headers.Lookup(key); has {
 		return
 	}
 	if !utf8.ValidString(value) {
-		r.wrong(key, fmt.Errorf("%w: %s is not UTF-8", core.ErrInvalidHeader, name))
+		r.markMalformed(key, fmt.Errorf("%w: %s is not UTF-8", core.ErrInvalidHeader, name))
 		value = strings.ToValidUTF8(value, replacement)
 	}
-	r.read.Set(key, value)
+	r.headers.Set(key, value)
 }
 
-// wrong records why the message is malformed. The error is always that of the lowest key,
-// because a table is read in random order.
-func (r *reading) wrong(key string, err error) {
-	if r.bad == nil || key < r.badKey {
-		r.badKey, r.bad = key, err
+// markMalformed records why the message is malformed. The error is always that of the
+// lowest key, because a table is read in random order.
+func (r *headerReader) markMalformed(key string, err error) {
+	if r.badErr == nil || key < r.badKey {
+		r.badKey, r.badErr = key, err
 	}
 }
 
-func (r *reading) malformed() error {
-	if r.bad == nil {
+func (r *headerReader) malformed() error {
+	if r.badErr == nil {
 		return nil
 	}
-	return fmt.Errorf("rabbitmq: read the headers: %w", r.bad)
+	return fmt.Errorf("rabbitmq: read the headers: %w", r.badErr)
 }
 
 // unescape returns the name of a header before publishing.

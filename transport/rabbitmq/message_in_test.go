@@ -245,7 +245,7 @@ func FuzzIncoming(f *testing.F) {
 			if k == "" || !utf8.ValidString(k) || !utf8.ValidString(v) {
 				t.Errorf("the header %q: %q", k, v)
 			}
-			if removed(k) && !strings.HasPrefix(key, escapePrefix) {
+			if isTransportHeader(k) && !strings.HasPrefix(key, escapePrefix) {
 				t.Errorf("the header %q is left", k)
 			}
 		}

@@ -45,7 +45,7 @@ const (
 	// For a topic it is the id alone, because each subscriber has its own copy.
 	copyIDHeader = "Reprise.CopyID"
 
-	furtherKeys        = "BCC" // a list of further routing keys, which the broker removes
+	extraKeysHeader    = "BCC" // a list of further routing keys, which the broker removes
 	delayHeader        = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
 	confirmationHeader = "NServiceBus.Transport.RabbitMQ.ConfirmationId" // set by NServiceBus when it sends
 	sequenceHeader     = "x-dotnet-pub-seq-no"                           // set by NServiceBus's client library
@@ -60,9 +60,9 @@ const (
 	escapePrefix = "Reprise.Header."
 )
 
-// removed reports whether a header belongs to the broker or to a transport, and so not to
-// the message.
-func removed(key string) bool {
+// isTransportHeader reports whether a header belongs to the broker or to a transport, and
+// so not to the message.
+func isTransportHeader(key string) bool {
 	switch key {
 	case copyIDHeader, undecodableHeader, delayHeader, confirmationHeader, sequenceHeader, deliveriesHeader, acquiredHeader, deathHeader:
 		return true
@@ -71,14 +71,14 @@ func removed(key string) bool {
 	}
 }
 
-// escaped reports whether a header of a message is published under another name. CC and BCC
-// are lists of further routing keys: a broker that finds text there closes the channel.
-func escaped(key string) bool {
+// mustEscape reports whether a header of a message is published under another name. CC and
+// BCC are lists of further routing keys: a broker that finds text there closes the channel.
+func mustEscape(key string) bool {
 	switch key[0] { // most headers begin with N
 	case 'B', 'C':
 		return key == "CC" || key == "BCC"
 	case 'N', 'R', 'x':
-		return removed(key) || strings.HasPrefix(key, escapePrefix)
+		return isTransportHeader(key) || strings.HasPrefix(key, escapePrefix)
 	default:
 		return false
 	}
@@ -164,7 +164,7 @@ func (f *format) publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 				p.ReplyTo = property(value)
 			}
 		}
-		if key != "" && escaped(key) {
+		if key != "" && mustEscape(key) {
 			key = escapePrefix + key
 		}
 		if len(key) > maxShortString { // longer than CheckOutgoing saw it, because of escapePrefix
@@ -182,7 +182,7 @@ func (f *format) publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 			more[i] = topic
 			size += fieldOverhead + len(topic)
 		}
-		p.Headers[furtherKeys] = more
+		p.Headers[extraKeysHeader] = more
 	}
 	seconds := 0
 	if out.Delay > 0 {

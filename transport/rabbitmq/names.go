@@ -18,8 +18,8 @@ const maxShortString = 255
 const maxQueueName = maxShortString - len(deliveryPattern)
 
 const (
-	// brokersOwn begins names that only the broker may declare.
-	brokersOwn = "amq."
+	// brokerPrefix begins names that only the broker may declare.
+	brokerPrefix = "amq."
 
 	// topicPrefix begins the names of the exchanges of topics. Each queue has an exchange
 	// of the same name, so the name of a queue must not begin with it.
@@ -40,8 +40,8 @@ func queueName(queue string) (string, error) {
 
 func checkQueueName(queue string) error {
 	switch {
-	case strings.HasPrefix(queue, brokersOwn):
-		return fmt.Errorf("the name of a queue cannot begin with %q, which is for the broker itself: %q", brokersOwn, queue)
+	case strings.HasPrefix(queue, brokerPrefix):
+		return fmt.Errorf("the name of a queue cannot begin with %q, which is for the broker itself: %q", brokerPrefix, queue)
 	case strings.HasPrefix(queue, topicPrefix):
 		return fmt.Errorf("the name of a queue cannot begin with %q, as the exchanges of topics do: %q", topicPrefix, queue)
 	case strings.HasPrefix(queue, delayPrefix):
@@ -56,7 +56,7 @@ const (
 	// directReplies is the reply address that a client with direct reply-to sets. The
 	// broker replaces it by the client's own address. If the sender does not consume such
 	// replies, the broker refuses the message and closes the channel.
-	directReplies = brokersOwn + "rabbitmq.reply-to"
+	directReplies = brokerPrefix + "rabbitmq.reply-to"
 
 	// replyPrefix begins the addresses of such clients. They are not queues: the broker
 	// passes a message on to the client's channel, or drops it.

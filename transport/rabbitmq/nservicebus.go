@@ -41,8 +41,8 @@ func eventExchange(topic string) (string, error) {
 		err = fmt.Errorf("in the topology of NServiceBus a topic is the full name of a .NET type, such as Shop.Billing.OrderPlaced, which has no colon: %q", topic)
 	case strings.HasSuffix(exchange, ":"):
 		err = fmt.Errorf("in the topology of NServiceBus a topic is the full name of a .NET type, such as Shop.Billing.OrderPlaced, and this one ends before the name: %q", topic)
-	case strings.HasPrefix(exchange, brokersOwn):
-		err = fmt.Errorf("the exchange of a topic cannot begin with %q, which is for the broker itself: %q", brokersOwn, topic)
+	case strings.HasPrefix(exchange, brokerPrefix):
+		err = fmt.Errorf("the exchange of a topic cannot begin with %q, which is for the broker itself: %q", brokerPrefix, topic)
 	case len(exchange) > maxShortString:
 		err = fmt.Errorf("the exchange of the topic %.40q... may have %d bytes, but has %d", topic, maxShortString, len(exchange))
 	}
@@ -71,7 +71,7 @@ func eventExchangeName(topic string) string {
 // queue was declared differently.
 func (t *Transport) declareAsNServiceBus(ctx context.Context, queue string) error {
 	err := t.admin(ctx, func(ch *amqp.Channel) error {
-		_, err := ch.QueueDeclare(queue, true, false, false, false, t.declaration(false))
+		_, err := ch.QueueDeclare(queue, true, false, false, false, t.queueArguments(false))
 		return err
 	})
 	switch faultOf(err) {
@@ -81,7 +81,7 @@ func (t *Transport) declareAsNServiceBus(ctx context.Context, queue string) erro
 		return fmt.Errorf("the queue %q is not as NServiceBus declares it, and its installer would fail as this does: "+
 			"move its messages to one that is (docs/transports/rabbitmq.md, \"Queues that Reprise made before\"), or set Config.Topology to Conventional: %w", queue, err)
 	}
-	return locked(queue, err)
+	return explainExclusive(queue, err)
 }
 
 // limitState is the state of the delivery limit of a queue in the topology of NServiceBus.
@@ -96,28 +96,28 @@ const (
 // checkAsNServiceBus applies the rule that NServiceBus applies at its start: the limit in
 // force must be exactly 100,000, from any source; if there is no limit, NServiceBus makes a
 // policy, from RabbitMQ 4.0 on. The error says why NServiceBus would not start.
-func (l *limited) checkAsNServiceBus() (limitState, error) {
-	if !l.broker.limits() {
+func (c *limitCheck) checkAsNServiceBus() (limitState, error) {
+	if !c.broker.hasDefaultLimit() {
 		return limitNotNeeded, nil
 	}
 	lowest := math.MaxInt
-	var says, mends []string
+	var descriptions, fixes []string
 	var user *policy
-	set := func(limit int, who, mend string) {
+	set := func(limit int, source, fix string) {
 		lowest = min(lowest, limit)
 		if limit != defaultDeliveryLimit {
-			says, mends = append(says, fmt.Sprintf("%s %d", who, limit)), append(mends, mend)
+			descriptions, fixes = append(descriptions, fmt.Sprintf("%s %d", source, limit)), append(fixes, fix)
 		}
 	}
-	if l.argument != nil {
-		set(*l.argument, "its argument "+limitArgument+" is", "move its messages to a queue without the argument (docs/transports/rabbitmq.md, \"Queues that Reprise made before\")")
+	if c.argument != nil {
+		set(*c.argument, "its argument "+limitArgument+" is", "move its messages to a queue without the argument (docs/transports/rabbitmq.md, \"Queues that Reprise made before\")")
 	}
-	for _, p := range l.policies {
-		if !p.operators {
+	for _, p := range c.policies {
+		if !p.isOperator {
 			user = p
 		}
 		if n, ok := p.limit(); ok {
-			set(n, fmt.Sprintf("%v says", p), "run "+p.mended(l.vhost, defaultDeliveryLimit))
+			set(n, fmt.Sprintf("%v says", p), "run "+p.fixCommand(c.vhost, defaultDeliveryLimit))
 		}
 	}
 	switch {
@@ -125,34 +125,34 @@ func (l *limited) checkAsNServiceBus() (limitState, error) {
 		return limitInForce, nil
 	case lowest != math.MaxInt:
 		return 0, transport.Permanent(fmt.Errorf("the delivery limit of the queue %q must be %d beside NServiceBus, which does not start with another one, but %s. To fix: %s",
-			l.queue, defaultDeliveryLimit, strings.Join(says, ", "), strings.Join(mends, "; and ")))
+			c.queue, defaultDeliveryLimit, strings.Join(descriptions, ", "), strings.Join(fixes, "; and ")))
 	case user != nil:
 		return 0, transport.Permanent(fmt.Errorf("the delivery limit of the queue %q must be %d beside NServiceBus, but %v applies to it, which says none, and a queue has one policy at most. To fix: run %s",
-			l.queue, defaultDeliveryLimit, user, user.mended(l.vhost, defaultDeliveryLimit)))
+			c.queue, defaultDeliveryLimit, user, user.fixCommand(c.vhost, defaultDeliveryLimit)))
 	}
 	return limitMissing, nil
 }
 
-// limitOf asks the management API for the limits of a quorum queue.
-func (t *Transport) limitOf(ctx context.Context, queue string) (*limited, error) {
-	conn, err := t.asking.get(ctx)
+// inspectLimit asks the management API for the limits of a quorum queue.
+func (t *Transport) inspectLimit(ctx context.Context, queue string) (*limitCheck, error) {
+	conn, err := t.adminConn.get(ctx)
 	if err != nil {
 		return nil, err
 	}
-	b, _ := brokerOf(conn)
-	l := &limited{queue: queue, vhost: conn.Config.Vhost, broker: b, wanted: defaultDeliveryLimit}
-	if !b.limits() {
-		return l, nil
+	v, _ := brokerVersion(conn)
+	c := &limitCheck{queue: queue, vhost: conn.Config.Vhost, broker: v, wanted: defaultDeliveryLimit}
+	if !v.hasDefaultLimit() {
+		return c, nil
 	}
 	if t.cfg.ManagementURL == "" {
-		return l, l.unverified(nil)
+		return c, c.unverified(nil)
 	}
-	f, err := t.managed(ctx, conn.Config.Vhost, queue)
+	info, err := t.queryManagement(ctx, conn.Config.Vhost, queue)
 	if err != nil {
-		return l, err
+		return c, err
 	}
-	l.argument, l.policies = f.limit, f.policies
-	return l, nil
+	c.argument, c.policies = info.limit, info.policies
+	return c, nil
 }
 
 // provisionLimit makes the policy for the delivery limit of a queue, if it is missing.
@@ -162,7 +162,7 @@ func (t *Transport) provisionLimit(ctx context.Context, queue string, received b
 	if t.cfg.Topology != NServiceBus || t.cfg.QueueType != Quorum || !received && t.cfg.ManagementURL == "" {
 		return nil
 	}
-	err := within(ctx, func(ctx context.Context) error { return t.makeLimitPolicy(ctx, queue) })
+	err := withTimeout(ctx, func(ctx context.Context) error { return t.makeLimitPolicy(ctx, queue) })
 	if err != nil && !received && transport.IsPermanent(err) {
 		t.warnings.Add(err.Error())
 		return nil
@@ -171,30 +171,30 @@ func (t *Transport) provisionLimit(ctx context.Context, queue string, received b
 }
 
 func (t *Transport) makeLimitPolicy(ctx context.Context, queue string) error {
-	l, err := t.limitOf(ctx, queue)
+	c, err := t.inspectLimit(ctx, queue)
 	if err != nil {
 		if t.cfg.UnverifiedDeliveryLimit {
 			return nil
 		}
 		return err
 	}
-	state, err := l.checkAsNServiceBus()
+	state, err := c.checkAsNServiceBus()
 	if err != nil || state != limitMissing {
 		return err
 	}
-	m, err := t.management()
+	m, err := t.managementClient()
 	if err != nil {
 		return err
 	}
-	p := limitPolicy(queue, l.broker)
-	if err := m.setLimit(ctx, l.vhost, p, defaultDeliveryLimit); err != nil {
+	p := limitPolicy(queue, c.broker)
+	if err := m.setLimit(ctx, c.vhost, p, defaultDeliveryLimit); err != nil {
 		return fmt.Errorf("make the policy %q for the delivery limit of the queue %q: %w", p.Name, queue, err)
 	}
 	for until := time.Now().Add(managementLag); ; {
-		if l, err = t.limitOf(ctx, queue); err != nil {
+		if c, err = t.inspectLimit(ctx, queue); err != nil {
 			return err
 		}
-		if state, err = l.checkAsNServiceBus(); err == nil && state == limitInForce {
+		if state, err = c.checkAsNServiceBus(); err == nil && state == limitInForce {
 			return nil
 		}
 		if time.Now().After(until) {
@@ -211,7 +211,7 @@ var errNotInForce = errors.New("the management API shows no delivery limit of it
 // warnOfNServiceBus adds a warning if queues were made in a virtual host in which
 // NServiceBus publishes: its installer fails because of them.
 func (t *Transport) warnOfNServiceBus(ctx context.Context, made []string) {
-	if len(made) == 0 || t.cfg.Topology == NServiceBus || t.hasExchange(ctx, everyEvent) != nil {
+	if len(made) == 0 || t.cfg.Topology == NServiceBus || t.checkExchangeExists(ctx, everyEvent) != nil {
 		return
 	}
 	t.warnings.Add(fmt.Sprintf("endpoints of NServiceBus publish in this virtual host (there is the exchange %s), and the queues %q were not created as NServiceBus declares them: "+

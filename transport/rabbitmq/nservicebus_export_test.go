@@ -53,7 +53,7 @@ func TestLimitPolicy_Decision(t *testing.T) {
 	}
 	operators := func(definition string) *policy {
 		p := user(definition)
-		p.Name, p.operators = "O", true
+		p.Name, p.isOperator = "O", true
 		return p
 	}
 	for name, test := range map[string]struct {
@@ -75,11 +75,11 @@ func TestLimitPolicy_Decision(t *testing.T) {
 		"a lower operator policy":            {policies: []*policy{user(`{"delivery-limit":100000}`), operators(`{"delivery-limit":50}`)}, says: []string{`the operator policy "O" says 50`, "set_operator_policy"}},
 		"a policy of the wrong kind of text": {policies: []*policy{user(`{"delivery-limit":"100000"}`)}, says: []string{"which says none"}},
 	} {
-		for _, b := range []version{{3, 10}, {3, 13}, {4, 0}, {4, 3}, {5, 0}, {}} {
-			t.Run(fmt.Sprintf("%s on %v", name, b), func(t *testing.T) {
-				l := &limited{queue: "billing", vhost: "shop", broker: b, argument: test.argument, policies: test.policies}
-				got, err := l.checkAsNServiceBus()
-				if b.major == 3 {
+		for _, v := range []version{{3, 10}, {3, 13}, {4, 0}, {4, 3}, {5, 0}, {}} {
+			t.Run(fmt.Sprintf("%s on %v", name, v), func(t *testing.T) {
+				c := &limitCheck{queue: "billing", vhost: "shop", broker: v, argument: test.argument, policies: test.policies}
+				got, err := c.checkAsNServiceBus()
+				if v.major == 3 {
 					if got != limitNotNeeded || err != nil {
 						t.Errorf("%d, %v; want no policy before 4.0", got, err)
 					}

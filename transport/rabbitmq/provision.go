@@ -51,7 +51,7 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 		}
 	}
 	if t.caps.DelayedDelivery {
-		if err := t.known.delays(ctx, t); err != nil {
+		if err := t.declarations.ensureDelays(ctx, t); err != nil {
 			return explained(err)
 		}
 	}
@@ -60,7 +60,7 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 	for i, queue := range queues {
 		instance := queue == topology.InstanceQueue
 		created := false
-		err := within(ctx, func(ctx context.Context) (err error) {
+		err := withTimeout(ctx, func(ctx context.Context) (err error) {
 			created, err = t.provisionQueue(ctx, queue, instance)
 			return err
 		})
@@ -77,12 +77,12 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 			}
 		}
 	}
-	_ = within(ctx, func(ctx context.Context) error { t.warnOfNServiceBus(ctx, made); return nil })
+	_ = withTimeout(ctx, func(ctx context.Context) error { t.warnOfNServiceBus(ctx, made); return nil })
 	return errors.Join(errs...)
 }
 
 func (t *Transport) provisionQueue(ctx context.Context, queue string, instance bool) (created bool, err error) {
-	err = t.find(ctx, queue)
+	err = t.checkQueueExists(ctx, queue)
 	if faultOf(err) == faultNoQueue {
 		created = true
 		err = t.createQueue(ctx, queue, instance)
@@ -116,7 +116,7 @@ func (t *Transport) provisionBindings(ctx context.Context, queue string, instanc
 }
 
 func (t *Transport) createQueue(ctx context.Context, queue string, instance bool) error {
-	arguments := t.declaration(instance)
+	arguments := t.queueArguments(instance)
 	if instance && t.cfg.InstanceQueueExpiry > 0 {
 		arguments[expiryArgument] = t.cfg.InstanceQueueExpiry.Milliseconds()
 	}
@@ -125,7 +125,7 @@ func (t *Transport) createQueue(ctx context.Context, queue string, instance bool
 		return err
 	})
 	if faultOf(err) == faultMismatch { // another process has created it in between
-		if t.find(ctx, queue) == nil {
+		if t.checkQueueExists(ctx, queue) == nil {
 			return t.compare(ctx, queue, instance)
 		}
 	}
@@ -138,38 +138,38 @@ func (t *Transport) createQueue(ctx context.Context, queue string, instance bool
 // compare returns an error if an existing queue differs from Provision's declaration in an
 // essential property.
 func (t *Transport) compare(ctx context.Context, queue string, instance bool) error {
-	conn, err := t.asking.get(ctx)
+	conn, err := t.adminConn.get(ctx)
 	if err != nil {
 		return err
 	}
-	f, err := t.probe(ctx, conn.Config.Vhost, queue)
+	info, err := t.probe(ctx, conn.Config.Vhost, queue)
 	if err != nil {
 		return err
 	}
-	if err := f.mismatch(queue, t.cfg.QueueType); err != nil {
+	if err := info.mismatch(queue, t.cfg.QueueType); err != nil {
 		return err
 	}
-	if instance && f.known() {
-		if err := f.otherExpiry(queue, t.cfg.InstanceQueueExpiry); err != nil {
+	if instance && info.isKnown() {
+		if err := info.checkExpiry(queue, t.cfg.InstanceQueueExpiry); err != nil {
 			return err
 		}
 	}
 	if t.cfg.Topology == NServiceBus && !instance {
 		return t.declareAsNServiceBus(ctx, queue)
 	}
-	if t.cfg.QueueType != Quorum || f.limit == nil || *f.limit >= t.cfg.DeliveryLimit {
+	if t.cfg.QueueType != Quorum || info.limit == nil || *info.limit >= t.cfg.DeliveryLimit {
 		return nil
 	}
-	if b, _ := brokerOf(conn); *f.limit < 0 && b.limits() {
+	if v, _ := brokerVersion(conn); *info.limit < 0 && v.hasDefaultLimit() {
 		return nil // no limit
 	}
 	return transport.Permanent(fmt.Errorf("the queue %q has the delivery limit (%s) %d, but Config.DeliveryLimit says %d: delete it, so that Provision makes it anew, or set Config.DeliveryLimit to %d or less",
-		queue, limitArgument, *f.limit, t.cfg.DeliveryLimit, max(*f.limit, 1)))
+		queue, limitArgument, *info.limit, t.cfg.DeliveryLimit, max(*info.limit, 1)))
 }
 
-// otherExpiry returns an error if an instance's queue has another expiry than Config says.
-func (f *facts) otherExpiry(queue string, want time.Duration) error {
-	has := max(f.expiry, 0)
+// checkExpiry returns an error if an instance's queue has another expiry than Config says.
+func (info *queueInfo) checkExpiry(queue string, want time.Duration) error {
+	has := max(info.expiry, 0)
 	if has == max(want, 0) {
 		return nil
 	}
@@ -196,12 +196,12 @@ func (t *Transport) declareExchange(ctx context.Context, name string, autoDelete
 	})
 	switch faultOf(err) {
 	case faultRefused:
-		if t.hasExchange(ctx, name) == nil {
+		if t.checkExchangeExists(ctx, name) == nil {
 			return nil
 		}
 	case faultMismatch:
-		d, _ := readDifference(err, "exchange", name, "")
-		switch d.name {
+		m, _ := parseMismatch(err, "exchange", name, "")
+		switch m.name {
 		case "auto_delete":
 			if autoDelete { // the existing exchange only lasts longer
 				return nil
@@ -222,8 +222,8 @@ func exchangeMismatch(name string, err error) error {
 	return fmt.Errorf("the exchange %q is not as it must be, durable and of type fanout: delete it, or give what needs it another name: %w", name, err)
 }
 
-// hasExchange returns an error if an exchange does not exist.
-func (t *Transport) hasExchange(ctx context.Context, name string) error {
+// checkExchangeExists returns an error if an exchange does not exist.
+func (t *Transport) checkExchangeExists(ctx context.Context, name string) error {
 	return t.admin(ctx, func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclarePassive(name, amqp.ExchangeFanout, true, false, false, false, nil)
 	})

@@ -14,36 +14,36 @@ import (
 // publisher sends on one channel with publisher confirms, and opens the next one when that
 // is lost. One goroutine writes; callers wait for the confirms of their own messages.
 type publisher struct {
-	t     *Transport
-	link  *link
-	in    chan *parcel
-	start sync.Once
-	up    bool // the goroutine was started; written within start
+	t         *Transport
+	conns     *connManager
+	batches   chan *publishBatch
+	startOnce sync.Once
+	started   bool // the goroutine was started; written within startOnce
 
 	// Only the goroutine uses the fields below.
-	sess  *outbox
-	watch *time.Timer
-	held  *wire // nil: none
+	channel    *confirmChannel
+	watchTimer *time.Timer
+	corked     *coalescingConn // nil: none
 
-	failed   error // the error of the last attempt to open a channel, nil if there is one
-	failedAt time.Time
+	openErr      error // the error of the last attempt to open a channel, nil if there is one
+	openFailedAt time.Time
 }
 
-// parcel is the messages of one call on one channel.
-type parcel struct {
-	letters []letter
-	since   time.Time
-	taken   chan struct{} // closed when the publisher is done with it
-	outbox  *outbox       // the outbox it was sent on; set before taken is closed
+// publishBatch is the messages of one call on one channel.
+type publishBatch struct {
+	publications []publication
+	queuedAt     time.Time
+	done         chan struct{}   // closed when the publisher is done with it
+	channel      *confirmChannel // the channel it was sent on; set before done is closed
 
-	mu       sync.Mutex // guards the fields below, until taken is closed
-	begun    int        // number of letters that may have been written
-	unwanted bool
-	err      error // why the letters after begun were not written
+	mu       sync.Mutex // guards the fields below, until done is closed
+	started  int        // number of publications that may have been written
+	canceled bool
+	err      error // why the publications from started on were not written
 }
 
-// letter is one message that is being sent.
-type letter struct {
+// publication is one message that is being sent.
+type publication struct {
 	index         int // of the message in its Send
 	exchange, key string
 	mandatory     bool
@@ -52,29 +52,29 @@ type letter struct {
 	confirm       *amqp.DeferredConfirmation // nil: it was not written completely
 }
 
-func newPublisher(t *Transport, l *link) *publisher {
-	return &publisher{t: t, link: l, in: make(chan *parcel)}
+func newPublisher(t *Transport, conns *connManager) *publisher {
+	return &publisher{t: t, conns: conns, batches: make(chan *publishBatch)}
 }
 
-// send passes letters to the broker and reports the result of each. The end of ctx ends the
-// waiting, but not sends in progress.
-func (p *publisher) send(ctx context.Context, letters []letter, report func(l *letter, state core.SendState, err error)) {
-	if len(letters) == 0 {
+// send passes publications to the broker and reports the result of each. The end of ctx
+// ends the waiting, but not sends in progress.
+func (p *publisher) send(ctx context.Context, publications []publication, report func(m *publication, state core.SendState, err error)) {
+	if len(publications) == 0 {
 		return
 	}
 	refuse := func(err error) {
-		for i := range letters {
-			report(&letters[i], core.SendRefused, err)
+		for i := range publications {
+			report(&publications[i], core.SendRefused, err)
 		}
 	}
-	p.start.Do(func() { p.up = p.t.life.Go(p.run) })
-	if !p.up {
+	p.startOnce.Do(func() { p.started = p.t.life.Go(p.run) })
+	if !p.started {
 		refuse(core.ErrClosed)
 		return
 	}
-	x := &parcel{letters: letters, since: time.Now(), taken: make(chan struct{})}
+	b := &publishBatch{publications: publications, queuedAt: time.Now(), done: make(chan struct{})}
 	select {
-	case p.in <- x:
+	case p.batches <- b:
 	case <-ctx.Done():
 		refuse(fmt.Errorf("waiting to be sent: %w", ctx.Err()))
 		return
@@ -82,208 +82,209 @@ func (p *publisher) send(ctx context.Context, letters []letter, report func(l *l
 		refuse(core.ErrClosed)
 		return
 	}
-	x.await(ctx)
-	x.report(ctx, report)
+	b.await(ctx)
+	b.report(ctx, report)
 }
 
 // await returns when all confirms have arrived or the caller no longer waits for them.
-func (x *parcel) await(ctx context.Context) {
+func (b *publishBatch) await(ctx context.Context) {
 	select {
-	case <-x.taken:
+	case <-b.done:
 	case <-ctx.Done():
-		x.giveUp()
+		b.cancel()
 		return
 	}
-	for i := range x.letters {
-		if x.letters[i].confirm == nil {
+	for i := range b.publications {
+		if b.publications[i].confirm == nil {
 			return
 		}
 		select {
-		case <-x.letters[i].confirm.Done():
-		case <-x.outbox.given:
+		case <-b.publications[i].confirm.Done():
+		case <-b.channel.abandoned:
 		case <-ctx.Done():
-			x.giveUp() // later confirms must not keep returns
+			b.cancel() // later confirms must not keep returns
 			return
 		}
 	}
 }
 
-// giveUp begins no more letters, and lets the results of begun letters be forgotten.
-func (x *parcel) giveUp() {
-	x.mu.Lock()
-	x.unwanted = true
-	x.mu.Unlock()
+// cancel starts no more publications, and lets the results of started ones be forgotten.
+func (b *publishBatch) cancel() {
+	b.mu.Lock()
+	b.canceled = true
+	b.mu.Unlock()
 }
 
-// report reports the result of each letter.
-func (x *parcel) report(ctx context.Context, report func(l *letter, state core.SendState, err error)) {
+// report reports the result of each publication.
+func (b *publishBatch) report(ctx context.Context, report func(m *publication, state core.SendState, err error)) {
 	select {
-	case <-x.taken:
+	case <-b.done:
 	default: // it is still being written
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		for i := range x.letters {
-			if i < x.begun {
-				report(&x.letters[i], core.SendUnknown, fmt.Errorf("waiting for its confirm: %w", ctx.Err()))
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for i := range b.publications {
+			if i < b.started {
+				report(&b.publications[i], core.SendUnknown, fmt.Errorf("waiting for its confirm: %w", ctx.Err()))
 			} else {
-				report(&x.letters[i], core.SendRefused, fmt.Errorf("waiting to be sent: %w", ctx.Err()))
+				report(&b.publications[i], core.SendRefused, fmt.Errorf("waiting to be sent: %w", ctx.Err()))
 			}
 		}
 		return
 	}
-	if x.outbox != nil {
-		x.outbox.collectReturns()
+	if b.channel != nil {
+		b.channel.collectReturns()
 	}
-	for i := range x.letters {
-		l := &x.letters[i]
+	for i := range b.publications {
+		m := &b.publications[i]
 		switch {
-		case i >= x.begun && x.err == nil: // the publisher noticed first that the caller no longer waits
-			report(l, core.SendRefused, fmt.Errorf("waiting to be sent: %w", ctx.Err()))
-		case i >= x.begun:
-			report(l, core.SendRefused, x.err)
-		case l.confirm == nil:
-			report(l, core.SendUnknown, x.err)
+		case i >= b.started && b.err == nil: // the publisher noticed first that the caller no longer waits
+			report(m, core.SendRefused, fmt.Errorf("waiting to be sent: %w", ctx.Err()))
+		case i >= b.started:
+			report(m, core.SendRefused, b.err)
+		case m.confirm == nil:
+			report(m, core.SendUnknown, b.err)
 		default:
-			state, err := x.outbox.outcome(ctx, l)
-			report(l, state, err)
+			state, err := b.channel.outcome(ctx, m)
+			report(m, state, err)
 		}
 	}
 }
 
-// begin claims the next letter for writing. It returns false if the caller no longer waits.
-func (x *parcel) begin(i int) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.unwanted {
+// start claims the next publication for writing. It returns false if the caller no longer
+// waits.
+func (b *publishBatch) start(i int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.canceled {
 		return false
 	}
-	x.begun = i + 1
+	b.started = i + 1
 	return true
 }
 
-// fail records why letters were not sent.
-func (x *parcel) fail(err error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.err = err
+// fail records why publications were not sent.
+func (b *publishBatch) fail(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.err = err
 }
 
 func (p *publisher) run() {
-	p.watch = time.NewTimer(watchEvery)
-	p.watch.Stop()
-	defer p.watch.Stop()
+	p.watchTimer = time.NewTimer(watchInterval)
+	p.watchTimer.Stop()
+	defer p.watchTimer.Stop()
 	for {
 		select {
-		case x := <-p.in:
-			p.publish(x)
-			p.publishWaiting()
-			p.letGo()
-		case <-p.watch.C:
-			p.sess.admit(nil)
+		case b := <-p.batches:
+			p.publish(b)
+			p.publishQueued()
+			p.uncork()
+		case <-p.watchTimer.C:
+			p.channel.collectConfirms(nil)
 		case <-p.t.life.Context().Done():
 			return
 		}
-		if p.sess != nil && len(p.sess.under) > p.sess.head {
-			p.watch.Reset(watchEvery)
+		if p.channel != nil && len(p.channel.unconfirmed) > p.channel.head {
+			p.watchTimer.Reset(watchInterval)
 		}
 	}
 }
 
-// publishWaiting publishes the parcels that wait at this moment, so that they are written
+// publishQueued publishes the batches that wait at this moment, so that they are written
 // together.
-func (p *publisher) publishWaiting() {
+func (p *publisher) publishQueued() {
 	for {
 		select {
-		case x := <-p.in:
-			p.publish(x)
+		case b := <-p.batches:
+			p.publish(b)
 		default:
 			return
 		}
 	}
 }
 
-// hold buffers published messages until letGo, which is called before any wait for the
+// cork buffers published messages until uncork, which is called before any wait for the
 // broker.
-func (p *publisher) hold(w *wire) {
-	if p.held == nil {
-		w.hold()
-		p.held = w
+func (p *publisher) cork(c *coalescingConn) {
+	if p.corked == nil {
+		c.cork()
+		p.corked = c
 	}
 }
 
-func (p *publisher) letGo() {
-	if p.held != nil {
-		p.held.letGo()
-		p.held = nil
+func (p *publisher) uncork() {
+	if p.corked != nil {
+		p.corked.uncork()
+		p.corked = nil
 	}
 }
 
-func (p *publisher) publish(x *parcel) {
-	defer close(x.taken)
-	if p.failed != nil && x.since.Before(p.failedAt) { // it has already waited during that attempt
-		x.fail(p.failed)
+func (p *publisher) publish(b *publishBatch) {
+	defer close(b.done)
+	if p.openErr != nil && b.queuedAt.Before(p.openFailedAt) { // it has already waited during that attempt
+		b.fail(p.openErr)
 		return
 	}
-	s, err := p.open()
+	c, err := p.openChannel()
 	if err == nil {
-		err = p.t.blocked.wait(p.t.life.Context(), p.letGo)
+		err = p.t.blocked.wait(p.t.life.Context(), p.uncork)
 	}
-	p.failed = nil
+	p.openErr = nil
 	if err != nil {
-		p.failed, p.failedAt = fmt.Errorf("not connected: %w", err), time.Now()
-		x.fail(p.failed)
+		p.openErr, p.openFailedAt = fmt.Errorf("not connected: %w", err), time.Now()
+		b.fail(p.openErr)
 		return
 	}
-	x.outbox = s
-	for i := range x.letters {
-		l := &x.letters[i]
-		if i%window == 0 {
-			s.collectReturns()
+	b.channel = c
+	for i := range b.publications {
+		m := &b.publications[i]
+		if i%mostUnconfirmed == 0 {
+			c.collectReturns()
 		}
-		if s.admit(p.letGo); s.isGiven() {
-			x.fail(s.why())
+		if c.collectConfirms(p.uncork); c.isAbandoned() {
+			b.fail(c.closeReason())
 			return
 		}
-		if !x.begin(i) {
+		if !b.start(i) {
 			return
 		}
-		p.hold(s.conn.wire)
-		l.confirm, err = s.ch.PublishWithDeferredConfirm(l.exchange, l.key, l.mandatory, false, l.publishing)
-		p.t.format.recycle(l.publishing.Headers)
-		l.publishing = amqp.Publishing{} // its caller may wait long
+		p.cork(c.conn.netConn)
+		m.confirm, err = c.ch.PublishWithDeferredConfirm(m.exchange, m.key, m.mandatory, false, m.publishing)
+		p.t.format.recycle(m.publishing.Headers)
+		m.publishing = amqp.Publishing{} // its caller may wait long
 		if err != nil {
-			if why := s.why(); why != nil {
+			if why := c.closeReason(); why != nil {
 				err = why
 			}
-			x.fail(fmt.Errorf("the connection was lost: %w", err))
+			b.fail(fmt.Errorf("the connection was lost: %w", err))
 			return
 		}
-		if len(s.under) == s.head {
-			s.waitFor(l.confirm)
+		if len(c.unconfirmed) == c.head {
+			c.setOldest(m.confirm)
 		}
-		s.under = append(s.under, underWay{l.confirm, x, l.copyID})
+		c.unconfirmed = append(c.unconfirmed, pendingConfirm{m.confirm, b, m.copyID})
 	}
 }
 
-// open returns the channel, or a new one if the last is lost.
-func (p *publisher) open() (*outbox, error) {
-	last := p.sess
-	if last != nil && !last.isGiven() && !last.ch.IsClosed() {
+// openChannel returns the channel, or a new one if the last is lost.
+func (p *publisher) openChannel() (*confirmChannel, error) {
+	last := p.channel
+	if last != nil && !last.isAbandoned() && !last.ch.IsClosed() {
 		return last, nil
 	}
-	p.letGo()
-	limit := firstPatience
-	if last != nil && last.isGiven() {
-		limit = min(2*last.patience, mostPatience)
+	p.uncork()
+	timeout := firstConfirmTimeout
+	if last != nil && last.isAbandoned() {
+		timeout = min(2*last.confirmTimeout, mostConfirmTimeout)
 		select {
 		case <-last.discarded: // or the next channel would be closed with the connection
 		case <-p.t.life.Context().Done():
 			return nil, core.ErrClosed
 		}
-	} else if last != nil && !last.heard {
-		limit = last.patience
+	} else if last != nil && !last.confirmedAny {
+		timeout = last.confirmTimeout
 	}
-	conn, err := p.link.get(p.t.life.Context())
+	conn, err := p.conns.get(p.t.life.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -294,16 +295,16 @@ func (p *publisher) open() (*outbox, error) {
 	if err := ch.Confirm(false); err != nil {
 		return nil, err
 	}
-	p.sess = &outbox{
-		t:         p.t,
-		conn:      conn,
-		ch:        ch,
-		closes:    ch.NotifyClose(make(chan *amqp.Error, 1)),
-		returns:   ch.NotifyReturn(make(chan amqp.Return, 2*window)),
-		returned:  map[string]string{},
-		given:     make(chan struct{}),
-		discarded: make(chan struct{}),
-		patience:  limit,
+	p.channel = &confirmChannel{
+		t:              p.t,
+		conn:           conn,
+		ch:             ch,
+		closes:         ch.NotifyClose(make(chan *amqp.Error, 1)),
+		returns:        ch.NotifyReturn(make(chan amqp.Return, 2*mostUnconfirmed)),
+		returned:       map[string]string{},
+		abandoned:      make(chan struct{}),
+		discarded:      make(chan struct{}),
+		confirmTimeout: timeout,
 	}
-	return p.sess, nil
+	return p.channel, nil
 }

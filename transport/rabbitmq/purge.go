@@ -28,5 +28,5 @@ func (t *Transport) purge(ctx context.Context, name string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return ask(ctx, t, func(ch *amqp.Channel) (int, error) { return ch.QueuePurge(queue, false) })
+	return query(ctx, t, func(ch *amqp.Channel) (int, error) { return ch.QueuePurge(queue, false) })
 }

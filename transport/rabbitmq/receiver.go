@@ -16,48 +16,48 @@ import (
 // receiver receives messages from one queue, on its own connection. The broker pushes them
 // as they arrive, up to MaxInFlight; Receive returns the arrived ones.
 //
-// A session is one channel. When the channel is lost, so are its deliveries, and the next
-// session begins.
+// When its channel is lost, so are the channel's deliveries, and the receiver opens another
+// one.
 type receiver struct {
-	t       *Transport
-	queue   string
-	log     *transport.DeliveryLog
-	copies  *copyLog
-	counts  bool // the broker counts deliveries
-	link    *link
-	outages transport.Outages
+	t            *Transport
+	queue        string
+	log          *transport.DeliveryLog
+	copies       *copyLog
+	brokerCounts bool // the broker counts deliveries
+	conns        *connManager
+	outages      transport.Outages
 
 	closing context.Context // ends when the receiver is closed
 	stop    context.CancelFunc
 	ended   chan struct{}    // closed when run has ended; nil before it begins
 	changed transport.Signal // consumers may have to begin or end
-	bell    transport.Signal // wakes up a Receive
+	wakeup  transport.Signal // wakes up a Receive
 
-	mu          sync.Mutex // guards the fields below, and the session
-	session     *session   // nil: there is none
-	maxInFlight int
-	shrink      shrink
-	arrived     []*delivery // not returned by Receive yet, from first on
-	first       int
-	held        int // returned by Receive and not settled
-	failed      error
-	closed      bool
+	mu           sync.Mutex       // guards the fields below, and those of channel that say so
+	channel      *consumerChannel // nil: there is none
+	maxInFlight  int
+	shrink       shrinkState
+	prefetched   []*delivery // not returned by Receive yet, from prefetchHead on
+	prefetchHead int
+	unsettled    int // returned by Receive and not settled
+	failed       error
+	closed       bool
 }
 
 func newReceiver(t *Transport, queue string, cfg core.ReceiverConfig) *receiver {
 	r := &receiver{
 		t: t, queue: queue,
-		log:         transport.NewDeliveryLog(cfg.MaxInFlight),
-		copies:      t.copiesFrom(queue),
-		counts:      t.caps.NativeDeliveryCount,
-		outages:     transport.Outages{ConnectionChanged: cfg.ConnectionChanged},
-		changed:     transport.NewSignal(),
-		bell:        transport.NewSignal(),
-		maxInFlight: cfg.MaxInFlight,
+		log:          transport.NewDeliveryLog(cfg.MaxInFlight),
+		copies:       t.copyLogFor(queue),
+		brokerCounts: t.caps.NativeDeliveryCount,
+		outages:      transport.Outages{ConnectionChanged: cfg.ConnectionChanged},
+		changed:      transport.NewSignal(),
+		wakeup:       transport.NewSignal(),
+		maxInFlight:  cfg.MaxInFlight,
 	}
 	r.closing, r.stop = context.WithCancel(t.life.Context())
 	r.copies.resize(cfg.MaxInFlight)
-	r.link = newLink(t, t.cfg.ConnectionName+": receive "+queue, nil)
+	r.conns = newConnManager(t, t.cfg.ConnectionName+": receive "+queue, nil)
 	return r
 }
 
@@ -67,11 +67,11 @@ func (r *receiver) String() string { return fmt.Sprintf("receiver of %q", r.queu
 // GoString returns the same as String.
 func (r *receiver) GoString() string { return r.String() }
 
-// open begins the first session.
+// open opens the first channel.
 func (r *receiver) open(ctx context.Context) error {
-	var s *session
-	err := r.t.eventually(ctx, &r.outages, func() (err error) {
-		s, err = r.begin(ctx)
+	var c *consumerChannel
+	err := r.t.retryOutages(ctx, &r.outages, func() (err error) {
+		c, err = r.openChannel(ctx)
 		return err
 	})
 	if err != nil {
@@ -81,31 +81,31 @@ func (r *receiver) open(ctx context.Context) error {
 	r.mu.Lock()
 	r.ended = ended
 	r.mu.Unlock()
-	if !r.t.life.Go(func() { defer close(ended); r.run(s) }) {
-		s.end()
+	if !r.t.life.Go(func() { defer close(ended); r.run(c) }) {
+		c.end()
 		close(ended)
 		return core.ErrClosed
 	}
 	return nil
 }
 
-// run keeps a session until the receiver is closed or an error is permanent.
-func (r *receiver) run(s *session) {
-	defer func() { r.link.close(time.Now().Add(grace)) }()
+// run keeps a channel open until the receiver is closed or an error is permanent.
+func (r *receiver) run(c *consumerChannel) {
+	defer func() { r.conns.close(time.Now().Add(grace)) }()
 	for {
 		began := time.Now()
-		err := s.run()
+		err := c.run()
 		if r.closing.Err() != nil {
-			s.farewell()
-			s.end()
+			c.drain()
+			c.end()
 			return
 		}
-		s.end()
+		c.end()
 		if r.t.pause(r.closing, r.outages.Failed(err, began)) != nil {
 			return
 		}
 		err = r.outages.Retry(r.closing, func() (err error) {
-			s, err = r.begin(r.closing)
+			c, err = r.openChannel(r.closing)
 			return err
 		}, transient, func(d time.Duration) error { return r.t.pause(r.closing, d) })
 		switch {
@@ -119,11 +119,11 @@ func (r *receiver) run(s *session) {
 	}
 }
 
-// interrupted reports whether the receiver has lost its session.
-func (r *receiver) interrupted() bool {
+// isInterrupted reports whether the receiver has lost its channel.
+func (r *receiver) isInterrupted() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.session == nil && r.ended != nil
+	return r.channel == nil && r.ended != nil
 }
 
 func (r *receiver) isClosing() bool { return r.closing.Err() != nil }
@@ -133,7 +133,7 @@ func (r *receiver) fail(err error) {
 	r.mu.Lock()
 	r.failed = err
 	r.mu.Unlock()
-	r.bell.Notify()
+	r.wakeup.Notify()
 }
 
 // Receive implements core.Receiver.
@@ -151,18 +151,18 @@ func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error
 	}
 	for {
 		if err := ctx.Err(); err != nil {
-			r.bell.Notify() // this call may have consumed a wake-up for another one
+			r.wakeup.Notify() // this call may have consumed a wake-up for another one
 			return 0, err
 		}
 		n, err := r.take(dst)
 		if n > 0 || err != nil {
 			for _, d := range dst[:n] {
-				d.(*delivery).read()
+				d.(*delivery).decode()
 			}
 			return n, err
 		}
 		select {
-		case <-r.bell:
+		case <-r.wakeup:
 		case <-ctx.Done():
 		}
 	}
@@ -180,76 +180,76 @@ func (r *receiver) take(dst []core.Delivery) (n int, err error) {
 		err = r.failed
 	}
 	if err != nil {
-		r.bell.Notify()
+		r.wakeup.Notify()
 		return 0, err
 	}
 	var now time.Time
-	for n < len(dst) && r.first < len(r.arrived) && r.mayHandOut() {
-		d := r.arrived[r.first]
-		r.arrived[r.first] = nil
-		r.first++
+	for n < len(dst) && r.prefetchHead < len(r.prefetched) && r.canHandOutLocked() {
+		d := r.prefetched[r.prefetchHead]
+		r.prefetched[r.prefetchHead] = nil
+		r.prefetchHead++
 		if !d.expires.IsZero() {
 			if now.IsZero() {
 				now = time.Now()
 			}
 			if now.After(d.expires) {
-				r.session.settle(d, acknowledge)
+				r.channel.settleLocked(d, acknowledge)
 				continue
 			}
 		}
-		r.held++
+		r.unsettled++
 		dst[n] = d
 		n++
 	}
-	if r.first == len(r.arrived) {
-		r.arrived, r.first = r.arrived[:0], 0
-	} else if r.mayHandOut() {
-		r.bell.Notify()
+	if r.prefetchHead == len(r.prefetched) {
+		r.prefetched, r.prefetchHead = r.prefetched[:0], 0
+	} else if r.canHandOutLocked() {
+		r.wakeup.Notify()
 	}
 	return n, nil
 }
 
-// arrive enters a delivery that the broker sent to a consumer.
-func (r *receiver) arrive(s *session, c *consumer, native *amqp.Delivery) {
-	d := &delivery{session: s, consumer: c, native: *native, entry: entry{tag: native.DeliveryTag, consumer: c}}
+// addDelivery enters a delivery that the broker sent to a consumer.
+func (r *receiver) addDelivery(c *consumerChannel, consumer *consumer, native *amqp.Delivery) {
+	d := &delivery{channel: c, consumer: consumer, native: *native, entry: tagEntry{tag: native.DeliveryTag, consumer: consumer}}
 	d.native.Acknowledger = nil // only the receiver settles
 	if d.native.Expiration != "" {
 		d.expires = expiry(d.native.Expiration)
 	}
 	r.mu.Lock()
-	if r.session != s { // the session is lost already
+	if r.channel != c { // the channel is lost already
 		r.mu.Unlock()
 		return
 	}
-	s.acks.arrived(&d.entry)
-	c.arrived++
-	c.unsettled++
-	c.unwritten++
-	if r.first > 0 && len(r.arrived) == cap(r.arrived) {
-		n := copy(r.arrived, r.arrived[r.first:])
-		clear(r.arrived[n:])
-		r.arrived, r.first = r.arrived[:n], 0
+	c.acks.add(&d.entry)
+	consumer.arrived++
+	consumer.unsettled++
+	consumer.unwritten++
+	if r.prefetchHead > 0 && len(r.prefetched) == cap(r.prefetched) {
+		n := copy(r.prefetched, r.prefetched[r.prefetchHead:])
+		clear(r.prefetched[n:])
+		r.prefetched, r.prefetchHead = r.prefetched[:n], 0
 	}
-	r.arrived = append(r.arrived, d)
-	free := r.mayHandOut()
+	r.prefetched = append(r.prefetched, d)
+	free := r.canHandOutLocked()
 	r.mu.Unlock()
 	if free {
-		r.bell.Notify()
+		r.wakeup.Notify()
 	}
 }
 
-// mayHandOut reports whether Receive may return one more delivery. A MaxInFlight of 0 means
-// that none may be prefetched: if the broker would count their return as an attempt,
-// Receive returns them. mu is held.
-func (r *receiver) mayHandOut() bool {
-	return r.held < r.maxInFlight || r.counts && r.maxInFlight == 0
+// canHandOutLocked reports whether Receive may return one more delivery. A MaxInFlight of 0
+// means that none may be prefetched: if the broker would count their return as an attempt,
+// Receive returns them.
+func (r *receiver) canHandOutLocked() bool {
+	return r.unsettled < r.maxInFlight || r.brokerCounts && r.maxInFlight == 0
 }
 
-// excess reports whether to return a delivery to the queue because more have arrived than
-// MaxInFlight. If the broker counts a return as an attempt, they wait for Receive instead.
-// mu is held.
-func (r *receiver) excess() bool {
-	return !r.counts && len(r.arrived) > r.first && len(r.arrived)-r.first+r.held > r.maxInFlight
+// hasExcessLocked reports whether to return a delivery to the queue because more have
+// arrived than MaxInFlight. If the broker counts a return as an attempt, they wait for
+// Receive instead.
+func (r *receiver) hasExcessLocked() bool {
+	return !r.brokerCounts && len(r.prefetched) > r.prefetchHead && len(r.prefetched)-r.prefetchHead+r.unsettled > r.maxInFlight
 }
 
 // SetMaxInFlight implements core.Receiver. The broker learns of the change as soon as
@@ -257,18 +257,18 @@ func (r *receiver) excess() bool {
 // an attempt, returned by Receive when MaxInFlight allows.
 func (r *receiver) SetMaxInFlight(n int) {
 	r.mu.Lock()
-	if n < r.maxInFlight && r.session != nil {
-		r.session.acks.holdGiven(true)
+	if n < r.maxInFlight && r.channel != nil {
+		r.channel.acks.postponeRequeues(true)
 	}
-	if r.counts {
-		r.shrinkLater(n)
+	if r.brokerCounts {
+		r.shrinkLaterLocked(n)
 	}
 	r.maxInFlight = n
 	r.mu.Unlock()
 	r.log.Resize(n)
 	r.copies.resize(n)
 	r.changed.Notify()
-	r.bell.Notify()
+	r.wakeup.Notify()
 }
 
 // Close implements core.Receiver. It has settled messages acknowledged first, and then the
@@ -280,17 +280,17 @@ func (r *receiver) Close(ctx context.Context) error {
 	r.shrink.stop()
 	ended := r.ended
 	r.mu.Unlock()
-	r.bell.Notify()
+	r.wakeup.Notify()
 	r.stop()
 	if ended != nil {
 		select {
 		case <-ended:
 		case <-ctx.Done():
-			r.link.close(time.Now())
+			r.conns.close(time.Now())
 			<-ended
 		}
 	}
-	r.link.close(deadline(ctx))
+	r.conns.close(deadline(ctx))
 	r.t.life.Remove(r)
 	return nil
 }

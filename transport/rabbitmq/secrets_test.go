@@ -108,7 +108,7 @@ func checkSecrets(t *testing.T, place string, cfg Config, use bool) {
 		planted.CheckTransport(t, place, transport)
 	}
 	if cfg.ManagementURL != "" {
-		_, err := transport.managed(t.Context(), "vhost", "orders")
+		_, err := transport.queryManagement(t.Context(), "vhost", "orders")
 		planted.Check(t, place+": management API", err)
 	}
 }

@@ -24,68 +24,68 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	if len(msgs) == 0 {
 		return nil
 	}
-	m := &mail{t: t, msgs: msgs}
-	if bad, err := m.write(); err != nil {
+	c := &sendCall{t: t, msgs: msgs}
+	if bad, err := c.addAll(); err != nil {
 		return fmt.Errorf("rabbitmq: send: %w", transport.NoneSent(msgs, bad, err))
 	}
-	m.prepare(ctx)
-	m.post(ctx)
-	if m.failed != nil {
-		return fmt.Errorf("rabbitmq: send: %w", m.failed)
+	c.declareDestinations(ctx)
+	c.publish(ctx)
+	if c.failed != nil {
+		return fmt.Errorf("rabbitmq: send: %w", c.failed)
 	}
 	return nil
 }
 
-// mail is the messages of one Send, sorted by channel.
-type mail struct {
+// sendCall is the messages of one Send, sorted by channel.
+type sendCall struct {
 	t    *Transport
 	msgs []core.Outgoing
 
-	toQueues, toNamed, toClients []letter
+	toQueues, toExchanges, toClients []publication
 
 	mu     sync.Mutex // guards failed
 	failed *core.SendError
 }
 
-// write makes letters of all messages, or returns the index of a message that cannot be
-// sent.
-func (m *mail) write() (bad int, err error) {
-	named := 0
-	for i := range m.msgs {
-		if m.msgs[i].Topic != "" || m.msgs[i].Delay > 0 || m.t.cfg.Topology == NServiceBus {
-			named++
+// addAll makes publications of all messages, or returns the index of a message that cannot
+// be sent.
+func (c *sendCall) addAll() (bad int, err error) {
+	n := 0
+	for i := range c.msgs {
+		if c.msgs[i].Topic != "" || c.msgs[i].Delay > 0 || c.t.cfg.Topology == NServiceBus {
+			n++
 		}
 	}
-	if n := len(m.msgs) - named; n > 0 {
-		m.toQueues = make([]letter, 0, n)
+	if direct := len(c.msgs) - n; direct > 0 {
+		c.toQueues = make([]publication, 0, direct)
 	}
-	if named > 0 {
-		m.toNamed = make([]letter, 0, named)
+	if n > 0 {
+		c.toExchanges = make([]publication, 0, n)
 	}
-	for i := range m.msgs {
-		if err := m.letter(i); err != nil {
+	for i := range c.msgs {
+		if err := c.add(i); err != nil {
 			return i, err
 		}
 	}
 	return 0, nil
 }
 
-func (m *mail) letter(i int) error {
-	t, out := m.t, &m.msgs[i]
+func (c *sendCall) add(i int) error {
+	t, out := c.t, &c.msgs[i]
 	if err := transport.CheckOutgoing(out, &t.caps); err != nil {
 		return err
 	}
-	if err := t.sizes.check(len(out.Body)); err != nil {
+	if err := t.sizeLimit.check(len(out.Body)); err != nil {
 		return err
 	}
-	l := letter{index: i}
-	to := &m.toNamed
+	m := publication{index: i}
+	to := &c.toExchanges
 	switch {
 	case out.Topic != "" && out.Delay > 0:
 		return fmt.Errorf("Delay of what is published to a topic: %w", errors.ErrUnsupported)
 	case out.Topic != "":
 		var err error
-		if l.exchange, l.key, err = t.topicRoute(out.Topic); err != nil {
+		if m.exchange, m.key, err = t.topicRoute(out.Topic); err != nil {
 			return err
 		}
 		for _, base := range out.BaseTopics {
@@ -100,28 +100,28 @@ func (m *mail) letter(i int) error {
 		if out.Delay > 0 {
 			return fmt.Errorf("Delay of a reply to a client with direct reply-to: %w", errors.ErrUnsupported)
 		}
-		l.key = out.Queue // not mandatory: whether a broker returns it depends on its version
-		to = &m.toClients
+		m.key = out.Queue // not mandatory: whether a broker returns it depends on its version
+		to = &c.toClients
 	default:
 		queue, err := queueName(out.Queue)
 		if err != nil {
 			return err
 		}
 		if out.Delay > 0 {
-			l.exchange, l.key, _ = delayRoute(out.Delay, queue)
+			m.exchange, m.key, _ = delayRoute(out.Delay, queue)
 		} else {
-			l.key, l.mandatory = queue, true
-			if t.cfg.Topology != NServiceBus { // prepare looks for the queue's exchange
-				to = &m.toQueues
+			m.key, m.mandatory = queue, true
+			if t.cfg.Topology != NServiceBus { // declareDestinations looks for the queue's exchange
+				to = &c.toQueues
 			}
 		}
 	}
 	var err error
-	if l.publishing, err = t.format.publishing(out, t.newCopy()); err != nil {
+	if m.publishing, err = t.format.publishing(out, t.nextCopyID()); err != nil {
 		return err
 	}
-	l.copyID, _ = l.publishing.Headers[copyIDHeader].(string)
-	*to = append(*to, l)
+	m.copyID, _ = m.publishing.Headers[copyIDHeader].(string)
+	*to = append(*to, m)
 	return nil
 }
 
@@ -139,72 +139,72 @@ func (t *Transport) topicRoute(topic string) (exchange, key string, err error) {
 	return exchange, "", err
 }
 
-// prepare verifies or declares the parts that letters to named exchanges need: publishing
-// to a missing exchange closes the channel, and a missing destination goes unnoticed once a
-// delay has begun.
-func (m *mail) prepare(ctx context.Context) {
-	ready := m.toNamed[:0]
-	for _, l := range m.toNamed {
-		out := &m.msgs[l.index]
+// declareDestinations verifies or declares the parts that publications to named exchanges
+// need: publishing to a missing exchange closes the channel, and a missing destination goes
+// unnoticed once a delay has begun.
+func (c *sendCall) declareDestinations(ctx context.Context) {
+	ready := c.toExchanges[:0]
+	for _, m := range c.toExchanges {
+		out := &c.msgs[m.index]
 		var err error
 		switch {
-		case out.Topic != "" && m.t.cfg.Topology == Direct:
+		case out.Topic != "" && c.t.cfg.Topology == Direct:
 		case out.Topic != "":
-			err = m.t.known.declareTopic(ctx, m.t, out.Topic, out.BaseTopics)
+			err = c.t.declarations.ensureTopic(ctx, c.t, out.Topic, out.BaseTopics)
 		case out.Delay > 0:
-			err = m.t.known.bindDelayed(ctx, m.t, out.Queue)
+			err = c.t.declarations.ensureDelayedBinding(ctx, c.t, out.Queue)
 		default:
-			err = m.t.known.exchangeOf(ctx, m.t, out.Queue)
+			err = c.t.declarations.lookUpExchange(ctx, c.t, out.Queue)
 			if errors.Is(err, errNoExchange) { // for example a queue that an AMQP client declared for replies
-				m.toQueues = append(m.toQueues, l)
+				c.toQueues = append(c.toQueues, m)
 				continue
 			}
-			l.exchange, l.key = out.Queue, ""
+			m.exchange, m.key = out.Queue, ""
 		}
 		if err != nil {
-			m.report(&l, core.SendRefused, err)
+			c.report(&m, core.SendRefused, err)
 			continue
 		}
-		ready = append(ready, l)
+		ready = append(ready, m)
 	}
-	m.toNamed = ready
+	c.toExchanges = ready
 }
 
-// post sends all letters and waits for their results.
-func (m *mail) post(ctx context.Context) {
-	if len(m.toNamed)+len(m.toClients) == 0 {
-		m.t.queues.send(ctx, m.toQueues, m.report)
+// publish sends all publications and waits for their results.
+func (c *sendCall) publish(ctx context.Context) {
+	if len(c.toExchanges)+len(c.toClients) == 0 {
+		c.t.queuePublisher.send(ctx, c.toQueues, c.report)
 		return
 	}
 	var other sync.WaitGroup
-	if len(m.toQueues) > 0 {
-		other.Go(func() { m.t.queues.send(ctx, m.toQueues, m.report) })
+	if len(c.toQueues) > 0 {
+		other.Go(func() { c.t.queuePublisher.send(ctx, c.toQueues, c.report) })
 	}
-	if len(m.toClients) > 0 {
-		other.Go(func() { m.t.replies.send(ctx, m.toClients, m.report) })
+	if len(c.toClients) > 0 {
+		other.Go(func() { c.t.replyPublisher.send(ctx, c.toClients, c.report) })
 	}
-	m.t.named.send(ctx, m.toNamed, m.report)
+	c.t.exchangePublisher.send(ctx, c.toExchanges, c.report)
 	other.Wait()
 }
 
-// report records the result of a letter.
-func (m *mail) report(l *letter, state core.SendState, err error) {
+// report records the result of a publication.
+func (c *sendCall) report(m *publication, state core.SendState, err error) {
 	if state == core.SendAccepted {
 		return
 	}
 	if f := faultOf(err); f == faultNoTarget {
-		m.t.known.forget()
+		c.t.declarations.forget()
 	}
-	if m.t.sizes.learn(err) {
-		if tooLarge := m.t.sizes.check(len(m.msgs[l.index].Body)); tooLarge != nil {
+	if c.t.sizeLimit.learn(err) {
+		if tooLarge := c.t.sizeLimit.check(len(c.msgs[m.index].Body)); tooLarge != nil {
 			state, err = core.SendRefused, tooLarge
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.failed == nil {
-		m.failed = transport.AllSent(m.msgs, core.SendAccepted, nil)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failed == nil {
+		c.failed = transport.AllSent(c.msgs, core.SendAccepted, nil)
 	}
-	r := &m.failed.Results[l.index]
+	r := &c.failed.Results[m.index]
 	r.State, r.Err = state, explained(err)
 }

@@ -53,8 +53,8 @@ func (t *Transport) changeSubscriptions(ctx context.Context, queue string, topic
 		}
 		sources[i] = source{topic, exchange, key}
 	}
-	return within(ctx, func(ctx context.Context) error {
-		if err := t.find(ctx, queue); err != nil {
+	return withTimeout(ctx, func(ctx context.Context) error {
+		if err := t.checkQueueExists(ctx, queue); err != nil {
 			return err
 		}
 		return change(ctx, queue, sources)
@@ -69,7 +69,7 @@ func (t *Transport) subscribe(ctx context.Context, queue string, sources []sourc
 				return err
 			}
 		}
-		err := t.hasExchange(ctx, queue)
+		err := t.checkExchangeExists(ctx, queue)
 		if direct = faultOf(err) == faultNoTarget; !direct && err != nil {
 			return err
 		}

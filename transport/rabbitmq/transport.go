@@ -18,37 +18,37 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// Transport connects endpoints to the queues of a RabbitMQ broker or cluster. It
-// implements core.Transport, core.Provisioner, core.Subscriber, core.Checker and
-// core.Purger, and is safe for concurrent use.
+// Transport connects endpoints to the queues of a RabbitMQ broker or cluster. It implements
+// core.Transport, core.Provisioner, core.Subscriber, core.Checker and core.Purger, and is
+// safe for concurrent use.
 type Transport struct {
-	cfg    *Config     // pointers, which fmt does not follow: these have passwords
-	hosts  []*endpoint // likewise
+	cfg    *Config       // pointers, which fmt does not follow: these have passwords
+	hosts  []*brokerHost // likewise
 	caps   core.Capabilities
 	format *format
 
-	sending   *link
-	replying  *link      // for direct replies: a broker can close the connection because of a forged address
-	asking    *link      // for everything except messages: the broker may block publishing connections
-	queues    *publisher // to the default exchange: to queues
-	named     *publisher // to exchanges by name: topics and delays
-	replies   *publisher // to clients with direct reply-to
-	known     *topologyMemory
-	blocked   blockade
-	returning returning
-	sizes     sizes
+	sendConn          *connManager
+	replyConn         *connManager // for direct replies: a broker can close the connection because of a forged address
+	adminConn         *connManager // for everything except messages: the broker may block publishing connections
+	queuePublisher    *publisher   // to the default exchange: to queues
+	exchangePublisher *publisher   // to exchanges by name: topics and delays
+	replyPublisher    *publisher   // to clients with direct reply-to
+	declarations      *declarationCache
+	blocked           blockedConns
+	reconnected       broadcast
+	sizeLimit         sizeLimit
 
-	noSecondWay     atomic.Bool // this user has no right to bind queues so that undelivered messages are kept
-	undelivered     watchUndelivered
+	noSecondBinding atomic.Bool // this user has no right to bind queues so that undelivered messages are kept
+	undelivered     undeliveredWatcher
 	undeliveredPoll time.Duration
 
-	copies struct { // of messages sent
+	copyIDs struct { // of messages sent
 		prefix string
 		last   atomic.Uint64
 	}
 
-	receivedMu sync.Mutex
-	received   map[string]*copyLog // by queue; outlives receivers
+	copyLogsMu sync.Mutex
+	copyLogs   map[string]*copyLog // by queue; outlives receivers
 
 	life     *transport.Lifecycle
 	warnings transport.Warnings
@@ -79,13 +79,13 @@ func New(cfg Config) (*Transport, error) {
 		return nil, fmt.Errorf("rabbitmq: open: %w", err)
 	}
 	t := &Transport{
-		cfg:    &cfg,
-		caps:   capabilities(&cfg),
-		format: newFormat(&cfg),
-		known:  newTopologyMemory(),
-		life:   transport.NewLifecycle(),
+		cfg:          &cfg,
+		caps:         capabilities(&cfg),
+		format:       newFormat(&cfg),
+		declarations: newDeclarationCache(),
+		life:         transport.NewLifecycle(),
 
-		received: map[string]*copyLog{},
+		copyLogs: map[string]*copyLog{},
 
 		undeliveredPoll: undeliveredPoll,
 	}
@@ -97,18 +97,18 @@ func New(cfg Config) (*Transport, error) {
 	}
 	var random [9]byte
 	_, _ = rand.Read(random[:]) // it never fails
-	t.copies.prefix = base64.RawURLEncoding.EncodeToString(random[:])
+	t.copyIDs.prefix = base64.RawURLEncoding.EncodeToString(random[:])
 	sends := func(conn *connection) {
 		t.format.frameMax.Store(int64(conn.Config.FrameSize))
-		t.sizes.forget()
+		t.sizeLimit.forget()
 		t.watchBlocked(conn)
 	}
-	t.sending = newLink(t, cfg.ConnectionName+": send", sends)
-	t.replying = newLink(t, cfg.ConnectionName+": reply", sends)
-	t.sizes.connected = t.sending.connected
-	t.asking = newLink(t, cfg.ConnectionName+": set up", nil)
-	t.queues, t.named = newPublisher(t, t.sending), newPublisher(t, t.sending)
-	t.replies = newPublisher(t, t.replying)
+	t.sendConn = newConnManager(t, cfg.ConnectionName+": send", sends)
+	t.replyConn = newConnManager(t, cfg.ConnectionName+": reply", sends)
+	t.sizeLimit.connected = t.sendConn.connected
+	t.adminConn = newConnManager(t, cfg.ConnectionName+": set up", nil)
+	t.queuePublisher, t.exchangePublisher = newPublisher(t, t.sendConn), newPublisher(t, t.sendConn)
+	t.replyPublisher = newPublisher(t, t.replyConn)
 	return t, nil
 }
 
@@ -208,7 +208,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 		return nil, err
 	}
 	outages := transport.Outages{ConnectionChanged: cfg.ConnectionChanged}
-	err = t.eventually(ctx, &outages, func() error { return t.examine(ctx, queue, cfg.MaxDeliveries) })
+	err = t.retryOutages(ctx, &outages, func() error { return t.examine(ctx, queue, cfg.MaxDeliveries) })
 	if err != nil {
 		return nil, err
 	}
@@ -226,19 +226,19 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	return r, nil
 }
 
-// eventually retries an operation while the broker cannot be reached.
-func (t *Transport) eventually(ctx context.Context, o *transport.Outages, try func() error) error {
+// retryOutages retries an operation while the broker cannot be reached.
+func (t *Transport) retryOutages(ctx context.Context, o *transport.Outages, try func() error) error {
 	return o.Retry(ctx, try, transient, func(d time.Duration) error { return t.pause(ctx, d) })
 }
 
 // admin runs an operation on its own channel, because a refusal by the broker closes the
 // channel. It returns when ctx ends, even if the operation has not ended.
 func (t *Transport) admin(ctx context.Context, do func(*amqp.Channel) error) error {
-	conn, err := t.asking.get(ctx)
+	conn, err := t.adminConn.get(ctx)
 	if err != nil {
 		return err
 	}
-	return t.bound(ctx, func() error {
+	return t.runWithContext(ctx, func() error {
 		ch, err := conn.Channel()
 		if err != nil {
 			return err
@@ -248,9 +248,9 @@ func (t *Transport) admin(ctx context.Context, do func(*amqp.Channel) error) err
 	})
 }
 
-// bound waits until ctx ends for an operation without a context. The operation continues
-// until it is done or its connection is lost.
-func (t *Transport) bound(ctx context.Context, do func() error) error {
+// runWithContext waits until ctx ends for an operation without a context. The operation
+// continues until it is done or its connection is lost.
+func (t *Transport) runWithContext(ctx context.Context, do func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -266,21 +266,21 @@ func (t *Transport) bound(ctx context.Context, do func() error) error {
 	}
 }
 
-// copiesFrom returns the log of the copies received from a queue.
-func (t *Transport) copiesFrom(queue string) *copyLog {
-	t.receivedMu.Lock()
-	defer t.receivedMu.Unlock()
-	l := t.received[queue]
+// copyLogFor returns the log of the copies received from a queue.
+func (t *Transport) copyLogFor(queue string) *copyLog {
+	t.copyLogsMu.Lock()
+	defer t.copyLogsMu.Unlock()
+	l := t.copyLogs[queue]
 	if l == nil {
 		l = newCopyLog()
-		t.received[queue] = l
+		t.copyLogs[queue] = l
 	}
 	return l
 }
 
-// newCopy returns the name of the next stored copy of a message.
-func (t *Transport) newCopy() string {
-	return t.copies.prefix + "-" + strconv.FormatUint(t.copies.last.Add(1), 36)
+// nextCopyID returns the name of the next stored copy of a message.
+func (t *Transport) nextCopyID() string {
+	return t.copyIDs.prefix + "-" + strconv.FormatUint(t.copyIDs.last.Add(1), 36)
 }
 
 // Close ends every connection and goroutine of the transport, and closes receivers that are
@@ -288,9 +288,9 @@ func (t *Transport) newCopy() string {
 // redelivered. Close is idempotent.
 func (t *Transport) Close(ctx context.Context) error {
 	t.life.Close(ctx, func() {
-		t.sending.close(deadline(ctx))
-		t.replying.close(deadline(ctx))
-		t.asking.close(deadline(ctx))
+		t.sendConn.close(deadline(ctx))
+		t.replyConn.close(deadline(ctx))
+		t.adminConn.close(deadline(ctx))
 	})
 	return nil
 }

@@ -57,7 +57,7 @@ func undeliveredArguments() amqp.Table {
 func unroutableArguments() amqp.Table {
 	return amqp.Table{
 		typeArgument:             Quorum.argument(),
-		limitArgument:            int64(leastLimit),
+		limitArgument:            int64(minLimit),
 		"x-dead-letter-exchange": undelivered,
 		"x-dead-letter-strategy": "at-least-once",
 		"x-overflow":             "reject-publish", // which at-least-once requires
@@ -97,7 +97,7 @@ func (t *Transport) declareUndelivered(ctx context.Context) error {
 		}
 	}
 	if complete {
-		t.noSecondWay.Store(false)
+		t.noSecondBinding.Store(false)
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (t *Transport) declareUndelivered(ctx context.Context) error {
 func (t *Transport) bindDelayed(ctx context.Context, queue string, lasts bool) error {
 	key := deliveryBinding(queue)
 	err := t.admin(ctx, func(ch *amqp.Channel) error { return ch.QueueBind(queue, key, deliveryExchange, false, nil) })
-	if err != nil || !lasts || t.noSecondWay.Load() {
+	if err != nil || !lasts || t.noSecondBinding.Load() {
 		return err
 	}
 	err = t.admin(ctx, func(ch *amqp.Channel) error {
@@ -119,28 +119,28 @@ func (t *Transport) bindDelayed(ctx context.Context, queue string, lasts bool) e
 	})
 	switch faultOf(err) {
 	case faultRefused, faultNoTarget: // each attempt would be an error in the broker's log
-		t.noSecondWay.Store(true)
+		t.noSecondBinding.Store(true)
 		return nil
 	}
 	return err
 }
 
-// watchUndelivered moves unroutable messages, and reports messages that stay in the queues
-// of undelivered and of unroutable messages. One goroutine does so for all receivers of the
-// transport.
-type watchUndelivered struct {
+// undeliveredWatcher moves unroutable messages, and reports messages that stay in the
+// queues of undelivered and of unroutable messages. One goroutine does so for all receivers
+// of the transport.
+type undeliveredWatcher struct {
 	mu      sync.Mutex // guards the fields below
-	told    func(core.Undeliverable)
+	notify  func(core.Undeliverable)
 	started bool
 }
 
-// watch reports to told from now on, unless it is nil, and starts the goroutine. Messages
-// are moved even if told is nil.
-func (w *watchUndelivered) watch(t *Transport, told func(core.Undeliverable)) {
+// watch reports to notify from now on, unless it is nil, and starts the goroutine. Messages
+// are moved even if notify is nil.
+func (w *undeliveredWatcher) watch(t *Transport, notify func(core.Undeliverable)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if told != nil {
-		w.told = told
+	if notify != nil {
+		w.notify = notify
 	}
 	if !w.started {
 		w.started = t.life.Go(func() { w.run(t) })
@@ -155,16 +155,16 @@ var (
 		unroutable + " and to write to the exchange " + secondExchange + " (rabbitmqctl set_permissions)")
 )
 
-func (w *watchUndelivered) run(t *Transport) {
+func (w *undeliveredWatcher) run(t *Transport) {
 	moves := true
-	told := map[string]int{}
-	tell := func(ctx context.Context, queue string, why error) error {
+	reported := map[string]int{}
+	report := func(ctx context.Context, queue string, why error) error {
 		n, err := t.countMessages(ctx, queue)
 		if err == nil {
-			if n > told[queue] {
-				w.tell(core.Undeliverable{Messages: n - told[queue], MovedTo: queue, Err: why})
+			if n > reported[queue] {
+				w.report(core.Undeliverable{Messages: n - reported[queue], MovedTo: queue, Err: why})
 			}
-			told[queue] = n
+			reported[queue] = n
 		}
 		return err
 	}
@@ -174,10 +174,10 @@ func (w *watchUndelivered) run(t *Transport) {
 			err = t.moveUnroutable(ctx)
 			moves = faultOf(err) != faultRefused
 		} else {
-			err = tell(ctx, unroutable, errUnroutable)
+			err = report(ctx, unroutable, errUnroutable)
 		}
 		if faultOf(err) != faultNoQueue {
-			err = tell(ctx, undelivered, errUndelivered)
+			err = report(ctx, undelivered, errUndelivered)
 		}
 		if faultOf(err) == faultNoQueue { // another request would be one more error in the broker's log
 			w.stop() // the next receiver starts it again
@@ -189,24 +189,24 @@ func (w *watchUndelivered) run(t *Transport) {
 	}
 }
 
-func (w *watchUndelivered) stop() {
+func (w *undeliveredWatcher) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.started = false
 }
 
-func (w *watchUndelivered) tell(e core.Undeliverable) {
+func (w *undeliveredWatcher) report(e core.Undeliverable) {
 	w.mu.Lock()
-	told := w.told
+	notify := w.notify
 	w.mu.Unlock()
-	if told != nil {
-		told(e)
+	if notify != nil {
+		notify(e)
 	}
 }
 
 // countMessages returns the number of messages of a queue that no consumer has.
 func (t *Transport) countMessages(ctx context.Context, queue string) (int, error) {
-	return ask(ctx, t, func(ch *amqp.Channel) (int, error) {
+	return query(ctx, t, func(ch *amqp.Channel) (int, error) {
 		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 		return q.Messages, err
 	})

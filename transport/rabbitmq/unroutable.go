@@ -35,11 +35,11 @@ const (
 	mostMovedBytes = 8 << 20
 )
 
-// secondTry returns the routing key with which an unroutable message is published once
+// secondKey returns the routing key with which an unroutable message is published once
 // more: its first digit becomes a letter, which the binding of its queue matches as well.
 // It returns false if the message was already published twice, and for a key that is not of
 // a delayed message.
-func secondTry(key string) (string, bool) {
+func secondKey(key string) (string, bool) {
 	if len(key) <= len(deliveryPattern) {
 		return "", false
 	}
@@ -51,10 +51,10 @@ func secondTry(key string) (string, bool) {
 	return string(key[0]-'0'+'a') + key[1:], true
 }
 
-// canRepeat reports whether a message can be published unchanged. A message whose headers
-// the client library could not read would lose them, the broker refuses a message of
-// another user, and further routing keys would send it to other queues again.
-func canRepeat(d *amqp.Delivery) bool {
+// canRepublish reports whether a message can be published unchanged. A message whose
+// headers the client library could not read would lose them, the broker refuses a message
+// of another user, and further routing keys would send it to other queues again.
+func canRepublish(d *amqp.Delivery) bool {
 	for _, key := range []string{undecodableHeader, "CC", "BCC"} {
 		if _, has := d.Headers[key]; has {
 			return false
@@ -63,9 +63,9 @@ func canRepeat(d *amqp.Delivery) bool {
 	return d.UserId == ""
 }
 
-// repeated returns a message to publish once more, without the headers that the broker has
-// added.
-func repeated(d *amqp.Delivery) amqp.Publishing {
+// republishing returns a message to publish once more, without the headers that the broker
+// has added.
+func republishing(d *amqp.Delivery) amqp.Publishing {
 	for key := range d.Headers {
 		if key == deliveriesHeader || key == acquiredHeader || key == deathHeader ||
 			strings.HasPrefix(key, firstDeathPrefix) || strings.HasPrefix(key, lastDeathPrefix) {
@@ -83,18 +83,18 @@ func repeated(d *amqp.Delivery) amqp.Publishing {
 // or one has to wait. It does nothing while the broker blocks publishing connections.
 func (t *Transport) moveUnroutable(ctx context.Context) error {
 	n, err := t.countMessages(ctx, unroutable)
-	for more := n > 0; more && err == nil && !t.blocked.active(); {
-		err = within(ctx, func(ctx context.Context) (err error) {
-			more, err = t.moveSome(ctx)
+	for more := n > 0; more && err == nil && !t.blocked.isBlocked(); {
+		err = withTimeout(ctx, func(ctx context.Context) (err error) {
+			more, err = t.moveBatch(ctx)
 			return err
 		})
 	}
 	return err
 }
 
-// moveSome moves some messages. It reports whether there may be more.
-func (t *Transport) moveSome(ctx context.Context) (more bool, err error) {
-	conn, err := t.sending.get(ctx)
+// moveBatch moves some messages. It reports whether there may be more.
+func (t *Transport) moveBatch(ctx context.Context) (more bool, err error) {
+	conn, err := t.sendConn.get(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -105,7 +105,7 @@ func (t *Transport) moveSome(ctx context.Context) (more bool, err error) {
 			return err
 		}
 		defer func() { _ = to.Close() }() // best effort
-		m := move{
+		m := mover{
 			from: from, to: to,
 			returns: to.NotifyReturn(make(chan amqp.Return, mostMoved)),
 			closes:  to.NotifyClose(make(chan *amqp.Error, 1)),
@@ -113,7 +113,7 @@ func (t *Transport) moveSome(ctx context.Context) (more bool, err error) {
 		if err := to.Confirm(false); err != nil {
 			return err
 		}
-		more, err := m.some(ctx)
+		more, err := m.run(ctx)
 		result <- more
 		return err
 	})
@@ -123,23 +123,23 @@ func (t *Transport) moveSome(ctx context.Context) (more bool, err error) {
 	return <-result, nil
 }
 
-// move moves unroutable messages from one channel to another.
-type move struct {
+// mover moves unroutable messages from one channel to another.
+type mover struct {
 	from, to *amqp.Channel
 	returns  chan amqp.Return
 	closes   chan *amqp.Error // of the publishing channel
 
-	repeats []repeat
+	republished []republished
 }
 
-// repeat is a message that was published once more.
-type repeat struct {
+// republished is a message that was published once more.
+type republished struct {
 	tag     uint64 // of the unroutable message
 	key     string
 	confirm *amqp.DeferredConfirmation
 }
 
-func (m *move) some(ctx context.Context) (more bool, err error) {
+func (m *mover) run(ctx context.Context) (more bool, err error) {
 	for n, bytes := 0, 0; n < mostMoved && bytes < mostMovedBytes; n++ {
 		var d amqp.Delivery
 		if d, more, err = m.from.Get(unroutable, false); err != nil || !more {
@@ -155,14 +155,14 @@ func (m *move) some(ctx context.Context) (more bool, err error) {
 }
 
 // publish publishes a message once more, or rejects it if it was already published twice.
-func (m *move) publish(d *amqp.Delivery) error {
-	key, ok := secondTry(d.RoutingKey)
-	if !ok || !canRepeat(d) {
+func (m *mover) publish(d *amqp.Delivery) error {
+	key, ok := secondKey(d.RoutingKey)
+	if !ok || !canRepublish(d) {
 		return m.from.Reject(d.DeliveryTag, false)
 	}
-	confirm, err := m.to.PublishWithDeferredConfirm(secondExchange, key, true, false, repeated(d))
+	confirm, err := m.to.PublishWithDeferredConfirm(secondExchange, key, true, false, republishing(d))
 	if err == nil {
-		m.repeats = append(m.repeats, repeat{d.DeliveryTag, key, confirm})
+		m.republished = append(m.republished, republished{d.DeliveryTag, key, confirm})
 	}
 	return err
 }
@@ -171,8 +171,8 @@ func (m *move) publish(d *amqp.Delivery) error {
 // reports whether there were others. A returned message is rejected, because the exchange
 // is not as Reprise declares it. The broker returns either all messages with the same key
 // or none.
-func (m *move) settle(ctx context.Context) (waits bool, err error) {
-	for _, r := range m.repeats {
+func (m *mover) settle(ctx context.Context) (waits bool, err error) {
+	for _, r := range m.republished {
 		if _, waitErr := r.confirm.WaitContext(ctx); waitErr != nil {
 			return true, waitErr // the broker releases them with the channel
 		}
@@ -190,7 +190,7 @@ func (m *move) settle(ctx context.Context) (waits bool, err error) {
 			returned[r.RoutingKey] = true
 		}
 	}
-	for _, r := range m.repeats {
+	for _, r := range m.republished {
 		switch {
 		case returned[r.key]:
 			err = m.from.Reject(r.tag, false)

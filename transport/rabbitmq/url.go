@@ -19,8 +19,8 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// endpoint is a node of the broker with the settings of connections to it.
-type endpoint struct {
+// brokerHost is a node of the broker with the settings of connections to it.
+type brokerHost struct {
 	uri       amqp.URI
 	tls       *tls.Config // nil: none. Shared by connections, never changed
 	addr      string      // host:port
@@ -32,32 +32,32 @@ type endpoint struct {
 const connectTimeout = 30 * time.Second
 
 // String returns the endpoint as a URL without secrets.
-func (e endpoint) String() string {
-	shown := url.URL{Scheme: e.uri.Scheme, Host: e.addr, Path: "/" + e.uri.Vhost, User: url.User(e.uri.Username)}
-	if e.uri.Vhost == "/" {
+func (h brokerHost) String() string {
+	shown := url.URL{Scheme: h.uri.Scheme, Host: h.addr, Path: "/" + h.uri.Vhost, User: url.User(h.uri.Username)}
+	if h.uri.Vhost == "/" {
 		shown.Path = "/"
 	}
 	return shown.String()
 }
 
 // GoString returns the same as String.
-func (e endpoint) GoString() string { return e.String() }
+func (h brokerHost) GoString() string { return h.String() }
 
 // sasl returns the authentication mechanisms. They are new at every call, because the
 // client library wipes the password once a connection is open.
-func (e *endpoint) sasl() []amqp.Authentication {
-	if len(e.uri.AuthMechanism) == 0 {
-		return []amqp.Authentication{e.uri.PlainAuth()}
+func (h *brokerHost) sasl() []amqp.Authentication {
+	if len(h.uri.AuthMechanism) == 0 {
+		return []amqp.Authentication{h.uri.PlainAuth()}
 	}
-	ways := make([]amqp.Authentication, len(e.uri.AuthMechanism))
-	for i, mechanism := range e.uri.AuthMechanism {
+	ways := make([]amqp.Authentication, len(h.uri.AuthMechanism))
+	for i, mechanism := range h.uri.AuthMechanism {
 		switch strings.ToLower(mechanism) {
 		case "amqplain":
-			ways[i] = e.uri.AMQPlainAuth()
+			ways[i] = h.uri.AMQPlainAuth()
 		case "external":
 			ways[i] = &amqp.ExternalAuth{}
 		default: // readURL accepts no others
-			ways[i] = e.uri.PlainAuth()
+			ways[i] = h.uri.PlainAuth()
 		}
 	}
 	return ways
@@ -85,22 +85,22 @@ const leastChannels = 8
 
 // readURL reads one of Config.URLs, which is called name, and the files that it names. No
 // error contains any part of a password.
-func (c *Config) readURL(name, text string) (endpoint, error) {
+func (c *Config) readURL(name, text string) (brokerHost, error) {
 	u, err := splitURL(name, text, "amqp", "amqps")
 	if err != nil {
-		return endpoint{}, err
+		return brokerHost{}, err
 	}
 	if err := checkOptions(name, u); err != nil {
-		return endpoint{}, err
+		return brokerHost{}, err
 	}
 	uri, err := amqp.ParseURI(text)
 	if err != nil { // the checks above should catch it; the library's text could contain secrets
-		return endpoint{}, fmt.Errorf("%s cannot be read by the client library", name)
+		return brokerHost{}, fmt.Errorf("%s cannot be read by the client library", name)
 	}
 	if len(uri.Vhost) > maxShortString {
-		return endpoint{}, fmt.Errorf("%s: the name of the virtual host has %d bytes, but may have %d at most", name, len(uri.Vhost), maxShortString)
+		return brokerHost{}, fmt.Errorf("%s: the name of the virtual host has %d bytes, but may have %d at most", name, len(uri.Vhost), maxShortString)
 	}
-	e := endpoint{
+	h := brokerHost{
 		uri:       uri,
 		addr:      net.JoinHostPort(uri.Host, strconv.Itoa(uri.Port)),
 		heartbeat: c.Heartbeat,
@@ -108,17 +108,17 @@ func (c *Config) readURL(name, text string) (endpoint, error) {
 	}
 	options := u.Query()
 	if n, err := strconv.Atoi(options.Get(optionHeartbeat)); err == nil {
-		e.heartbeat = time.Duration(n) * time.Second
+		h.heartbeat = time.Duration(n) * time.Second
 	}
 	if n, err := strconv.Atoi(options.Get(optionTimeout)); err == nil {
-		e.timeout = time.Duration(n) * time.Millisecond
+		h.timeout = time.Duration(n) * time.Millisecond
 	}
 	if uri.Scheme == "amqps" {
-		if e.tls, err = c.clientTLS(name, &uri); err != nil {
-			return endpoint{}, err
+		if h.tls, err = c.clientTLS(name, &uri); err != nil {
+			return brokerHost{}, err
 		}
 	}
-	return e, nil
+	return h, nil
 }
 
 // readManagementURL reads Config.ManagementURL.

@@ -131,8 +131,8 @@ func TestURL_Endpoints(t *testing.T) {
 	if secure.addr != "h:5671" || secure.tls.ServerName != "broker" || secure.tls.MinVersion != tls.VersionTLS12 || secure.heartbeat != 3*time.Second || secure.timeout != 250*time.Millisecond {
 		t.Errorf("the second is %+v", secure)
 	}
-	ways := func(e endpoint) (names []string) {
-		for _, way := range e.sasl() {
+	ways := func(h brokerHost) (names []string) {
+		for _, way := range h.sasl() {
 			names = append(names, way.Mechanism())
 		}
 		return names

@@ -15,11 +15,11 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// sizes remembers the broker's max_message_size, which AMQP does not tell: the broker
+// sizeLimit remembers the broker's max_message_size, which AMQP does not tell: the broker
 // closes the channel on which a larger message arrives, and other messages in flight on it
 // may be lost. The limit may be lower than Config.MaxMessageBytes, and lower than the size
 // of a message that the broker has accepted before.
-type sizes struct {
+type sizeLimit struct {
 	connected func() bool // the publishing connection, over which the broker told the limit, still exists
 
 	limit atomic.Int64 // of the body; 0 means unknown
@@ -28,16 +28,16 @@ type sizes struct {
 	since time.Time // when the broker told the limit
 }
 
-// sizesLast is how long a limit is trusted: the broker's limit can be raised without a
+// sizeLimitTTL is how long a limit is trusted: the broker's limit can be raised without a
 // restart.
-const sizesLast = 5 * time.Minute
+const sizeLimitTTL = 5 * time.Minute
 
 // tooLargeReason matches the reason for closing a channel after a message larger than
 // max_message_size.
 var tooLargeReason = regexp.MustCompile(`message size \d+ is larger than (?:configured )?max size (\d+)`)
 
 // learn reports whether an error of a send contains the limit, and remembers it.
-func (s *sizes) learn(err error) bool {
+func (s *sizeLimit) learn(err error) bool {
 	said, ok := errors.AsType[*amqp.Error](err)
 	if !ok || !said.Server || said.Code != amqp.PreconditionFailed {
 		return false
@@ -60,14 +60,14 @@ func (s *sizes) learn(err error) bool {
 }
 
 // check returns an error for a body that the broker would refuse, as far as is known.
-func (s *sizes) check(body int) error {
+func (s *sizeLimit) check(body int) error {
 	limit := s.limit.Load()
 	if limit == 0 || int64(body) <= limit {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Since(s.since) > sizesLast || !s.connected() { // the broker may have been restarted
+	if time.Since(s.since) > sizeLimitTTL || !s.connected() { // the broker may have been restarted
 		s.limit.Store(0)
 		return nil
 	}
@@ -76,4 +76,4 @@ func (s *sizes) check(body int) error {
 }
 
 // forget forgets the limit because there is a new connection.
-func (s *sizes) forget() { s.limit.Store(0) }
+func (s *sizeLimit) forget() { s.limit.Store(0) }

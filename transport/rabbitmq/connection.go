@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// silence: RabbitMQ closes a connection without an error 3 s after it has refused the
-	// credentials, to slow down guessing. A close without an error after silence or later
-	// counts as such a refusal.
-	silence = 2 * time.Second
+	// authFailureDelay: RabbitMQ closes a connection without an error 3 s after it has
+	// refused the credentials, to slow down guessing. A close without an error after
+	// authFailureDelay or later counts as such a refusal.
+	authFailureDelay = 2 * time.Second
 	// grace is how long to wait for the end of an operation whose result is no longer
 	// needed.
 	grace = 2 * time.Second
@@ -29,57 +29,58 @@ const (
 // connection is a connection to the broker.
 type connection struct {
 	*amqp.Connection
-	wire *wire
+	netConn *coalescingConn
 }
 
-// link is a connection for one purpose. It is opened when it is needed, and reopened after
-// a loss.
-type link struct {
-	t    *Transport
-	name string // as the broker shows it
-	made func(*connection)
+// connManager manages a connection for one purpose. It opens the connection when it is
+// needed, and again after a loss.
+type connManager struct {
+	t         *Transport
+	name      string // as the broker shows it
+	onConnect func(*connection)
 
-	mu      sync.Mutex // guards the fields below
-	conn    *connection
-	attempt *attempt
-	next    int // the host to try first
-	closed  bool
+	mu         sync.Mutex // guards the fields below
+	conn       *connection
+	connecting *connectAttempt
+	nextHost   int // the host to try first
+	closed     bool
 }
 
-// attempt is an attempt to connect. All goroutines that need the connection wait for it.
-type attempt struct {
+// connectAttempt is an attempt to connect. All goroutines that need the connection wait for
+// it.
+type connectAttempt struct {
 	done chan struct{} // closed when conn or err is set
 	conn *connection
 	err  error
 }
 
-// newLink returns a link. It calls made, unless that is nil, with each connection before
-// the connection is used.
-func newLink(t *Transport, name string, made func(*connection)) *link {
-	return &link{t: t, name: name, made: made, next: rand.N(len(t.hosts))}
+// newConnManager returns a connManager. It calls onConnect, unless that is nil, with each
+// connection before the connection is used.
+func newConnManager(t *Transport, name string, onConnect func(*connection)) *connManager {
+	return &connManager{t: t, name: name, onConnect: onConnect, nextHost: rand.N(len(t.hosts))}
 }
 
 // get returns the connection. If there is none, it tries each host once.
-func (l *link) get(ctx context.Context) (*connection, error) {
-	l.mu.Lock()
+func (m *connManager) get(ctx context.Context) (*connection, error) {
+	m.mu.Lock()
 	switch {
-	case l.closed:
-		l.mu.Unlock()
+	case m.closed:
+		m.mu.Unlock()
 		return nil, core.ErrClosed
-	case l.conn != nil && !l.conn.IsClosed():
-		defer l.mu.Unlock()
-		return l.conn, nil
+	case m.conn != nil && !m.conn.IsClosed():
+		defer m.mu.Unlock()
+		return m.conn, nil
 	}
-	a := l.attempt
+	a := m.connecting
 	if a == nil {
-		a = &attempt{done: make(chan struct{})}
-		if !l.t.life.Go(func() { l.connect(a) }) {
-			l.mu.Unlock()
+		a = &connectAttempt{done: make(chan struct{})}
+		if !m.t.life.Go(func() { m.connect(a) }) {
+			m.mu.Unlock()
 			return nil, core.ErrClosed
 		}
-		l.attempt = a
+		m.connecting = a
 	}
-	l.mu.Unlock()
+	m.mu.Unlock()
 	select {
 	case <-a.done:
 		return a.conn, a.err
@@ -89,46 +90,46 @@ func (l *link) get(ctx context.Context) (*connection, error) {
 }
 
 // connected reports whether there is a connection, as far as is known.
-func (l *link) connected() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.conn != nil && !l.conn.IsClosed()
+func (m *connManager) connected() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.conn != nil && !m.conn.IsClosed()
 }
 
-func (l *link) connect(a *attempt) {
+func (m *connManager) connect(a *connectAttempt) {
 	defer close(a.done)
-	l.mu.Lock()
-	first := l.next
-	l.mu.Unlock()
-	a.conn, a.err = l.dial(first)
-	if a.err == nil && l.made != nil {
-		l.made(a.conn)
+	m.mu.Lock()
+	first := m.nextHost
+	m.mu.Unlock()
+	a.conn, a.err = m.dial(first)
+	if a.err == nil && m.onConnect != nil {
+		m.onConnect(a.conn)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.attempt = nil
-	if l.closed && a.err == nil {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.connecting = nil
+	if m.closed && a.err == nil {
 		closeConnection(a.conn, time.Now().Add(grace))
 		a.conn, a.err = nil, core.ErrClosed
 	}
-	l.conn = a.conn
+	m.conn = a.conn
 	if a.err == nil {
-		l.t.returning.wake()
+		m.t.reconnected.wake()
 	}
 }
 
 // dial tries every host, starting at index first. If any failure may be an outage, the
 // error is transient.
-func (l *link) dial(first int) (*connection, error) {
+func (m *connManager) dial(first int) (*connection, error) {
 	var outage, refused []error
-	for i := range l.t.hosts {
-		at := (first + i) % len(l.t.hosts)
-		h := l.t.hosts[at]
-		conn, err := l.t.dial(*h, l.name)
+	for i := range m.t.hosts {
+		at := (first + i) % len(m.t.hosts)
+		h := m.t.hosts[at]
+		conn, err := m.t.dial(*h, m.name)
 		if err == nil {
-			l.mu.Lock()
-			l.next = at
-			l.mu.Unlock()
+			m.mu.Lock()
+			m.nextHost = at
+			m.mu.Unlock()
 			return conn, nil
 		}
 		err = fmt.Errorf("connect to %s: %w", h.addr, err)
@@ -146,7 +147,7 @@ func (l *link) dial(first int) (*connection, error) {
 
 // dial connects to a host. It accepts a refusal of the credentials only after a second one,
 // because a failure of the broker or the network during the login can look the same.
-func (t *Transport) dial(h endpoint, name string) (*connection, error) {
+func (t *Transport) dial(h brokerHost, name string) (*connection, error) {
 	conn, err := t.dialOnce(h, name)
 	if errors.Is(err, amqp.ErrCredentials) && !transient(err) {
 		conn, err = t.dialOnce(h, name)
@@ -154,7 +155,7 @@ func (t *Transport) dial(h endpoint, name string) (*connection, error) {
 	return conn, err
 }
 
-func (t *Transport) dialOnce(h endpoint, name string) (*connection, error) {
+func (t *Transport) dialOnce(h brokerHost, name string) (*connection, error) {
 	ctx, cancel := context.WithTimeout(t.life.Context(), h.timeout)
 	defer cancel()
 	var dialer net.Dialer
@@ -172,7 +173,7 @@ func (t *Transport) dialOnce(h endpoint, name string) (*connection, error) {
 		}
 		conn = secure
 	}
-	network := newWire(conn)
+	network := newCoalescingConn(conn)
 	properties := amqp.NewConnectionProperties()
 	properties["connection_name"] = name
 	properties["product"] = "Reprise"
@@ -190,24 +191,24 @@ func (t *Transport) dialOnce(h endpoint, name string) (*connection, error) {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("no answer within %v: %w", h.timeout, ctx.Err())
 		}
-		if network.alerting.Load() && h.tls == nil {
+		if network.peerSpeaksTLS.Load() && h.tls == nil {
 			return nil, &refusedError{fmt.Errorf("the port speaks TLS; begin the URL with amqps://: %w", err)}
 		}
 		if alert := network.alert.Load(); alert != nil { // the library keeps only its text
 			err = alert
 		}
-		return nil, refusedDial(err, time.Since(began) >= silence)
+		return nil, refusedDial(err, time.Since(began) >= authFailureDelay)
 	}
 	network.frames.frameMax.Store(int64(opened.Config.FrameSize))
 	return &connection{opened, network}, nil
 }
 
 // close closes the connection, and waits for the broker until the deadline at most.
-func (l *link) close(deadline time.Time) {
-	l.mu.Lock()
-	l.closed = true
-	conn := l.conn
-	l.mu.Unlock()
+func (m *connManager) close(deadline time.Time) {
+	m.mu.Lock()
+	m.closed = true
+	conn := m.conn
+	m.mu.Unlock()
 	if conn != nil {
 		closeConnection(conn, deadline)
 	}
@@ -217,33 +218,33 @@ func closeConnection(conn *connection, deadline time.Time) {
 	_ = conn.CloseDeadline(deadline) // the connection is closed even after an error
 }
 
-// returning is closed and replaced when any connection has been made, to wake up the
-// callers that wait before their next attempt.
-type returning struct {
-	mu  sync.Mutex
-	now chan struct{}
+// broadcast wakes up all callers that wait at that moment: those that pause before their
+// next attempt to connect, when any connection has been made.
+type broadcast struct {
+	mu sync.Mutex
+	ch chan struct{}
 }
 
-func (r *returning) wait() <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.now == nil {
-		r.now = make(chan struct{})
+func (b *broadcast) wait() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ch == nil {
+		b.ch = make(chan struct{})
 	}
-	return r.now
+	return b.ch
 }
 
-func (r *returning) wake() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.now != nil {
-		close(r.now)
-		r.now = nil
+func (b *broadcast) wake() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ch != nil {
+		close(b.ch)
+		b.ch = nil
 	}
 }
 
 // pause waits before the next attempt to connect, and returns early if another connection
 // to the broker is made. An error says that the caller or the transport has ended.
 func (t *Transport) pause(ctx context.Context, d time.Duration) error {
-	return transport.Sleep(ctx, t.life.Context(), d, t.returning.wait())
+	return transport.Sleep(ctx, t.life.Context(), d, t.reconnected.wait())
 }

@@ -27,10 +27,10 @@ func unconnected(t *testing.T) *Transport {
 	return transport
 }
 
-func TestTopologyMemory_OneOfManyDeclares(t *testing.T) {
+func TestDeclarationCache_OneOfManyDeclares(t *testing.T) {
 	t.Parallel()
 	transport := unconnected(t)
-	m := transport.known
+	c := transport.declarations
 	var declarations atomic.Int64
 	release := make(chan struct{})
 	declare := func(context.Context) error {
@@ -43,7 +43,7 @@ func TestTopologyMemory_OneOfManyDeclares(t *testing.T) {
 		begun.Add(1)
 		wg.Go(func() {
 			begun.Done()
-			if err := m.fulfil(t.Context(), transport, need{needsTopic, "x"}, 0, time.Minute, declare); err != nil {
+			if err := c.ensure(t.Context(), transport, declaration{kindTopic, "x"}, 0, time.Minute, declare); err != nil {
 				t.Error(err)
 			}
 		})
@@ -52,19 +52,19 @@ func TestTopologyMemory_OneOfManyDeclares(t *testing.T) {
 	// Who does not want to wait any more need not.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := m.fulfil(ctx, transport, need{needsTopic, "x"}, 0, time.Minute, declare); !errors.Is(err, context.Canceled) {
+	if err := c.ensure(ctx, transport, declaration{kindTopic, "x"}, 0, time.Minute, declare); !errors.Is(err, context.Canceled) {
 		t.Errorf("fulfil = %v, want %v", err, context.Canceled)
 	}
 	close(release)
 	wg.Wait()
-	if err := m.fulfil(t.Context(), transport, need{needsTopic, "x"}, 0, time.Minute, declare); err != nil {
+	if err := c.ensure(t.Context(), transport, declaration{kindTopic, "x"}, 0, time.Minute, declare); err != nil {
 		t.Error(err)
 	}
 	if n := declarations.Load(); n != 1 {
 		t.Errorf("it was declared %d times, want once", n)
 	}
-	m.forget()
-	if err := m.fulfil(t.Context(), transport, need{needsTopic, "x"}, 0, time.Minute, declare); err != nil {
+	c.forget()
+	if err := c.ensure(t.Context(), transport, declaration{kindTopic, "x"}, 0, time.Minute, declare); err != nil {
 		t.Error(err)
 	}
 	if n := declarations.Load(); n != 2 {
@@ -72,28 +72,28 @@ func TestTopologyMemory_OneOfManyDeclares(t *testing.T) {
 	}
 }
 
-func TestTopologyMemory_FailedDeclarationIsRepeated(t *testing.T) {
+func TestDeclarationCache_FailedDeclarationIsRepeated(t *testing.T) {
 	t.Parallel()
 	transport := unconnected(t)
 	failed := errors.New("failed")
 	for range 2 {
-		err := transport.known.fulfil(t.Context(), transport, need{kind: needsDelays}, 0, time.Minute, func(context.Context) error { return failed })
+		err := transport.declarations.ensure(t.Context(), transport, declaration{kind: kindDelays}, 0, time.Minute, func(context.Context) error { return failed })
 		if !errors.Is(err, failed) {
 			t.Errorf("fulfil = %v, want %v", err, failed)
 		}
 	}
-	if err := transport.known.fulfil(t.Context(), transport, need{kind: needsDelays}, 0, time.Minute, func(context.Context) error { return nil }); err != nil {
+	if err := transport.declarations.ensure(t.Context(), transport, declaration{kind: kindDelays}, 0, time.Minute, func(context.Context) error { return nil }); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestTopologyMemory_BindingExpires(t *testing.T) {
+func TestDeclarationCache_BindingExpires(t *testing.T) {
 	t.Parallel()
 	transport := unconnected(t)
 	n := 0
-	fulfil := func() {
+	ensure := func() {
 		t.Helper()
-		err := transport.known.fulfil(t.Context(), transport, need{needsBinding, "q"}, time.Hour, time.Minute, func(context.Context) error {
+		err := transport.declarations.ensure(t.Context(), transport, declaration{kindBinding, "q"}, time.Hour, time.Minute, func(context.Context) error {
 			n++
 			return nil
 		})
@@ -101,28 +101,28 @@ func TestTopologyMemory_BindingExpires(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	fulfil()
-	fulfil()
+	ensure()
+	ensure()
 	if n != 1 {
 		t.Errorf("it was declared %d times, want once", n)
 	}
-	bound, _ := transport.known.known.Get(need{needsBinding, "q"})
-	bound.until = time.Now().Add(-1)
-	fulfil()
+	bound, _ := transport.declarations.entries.Get(declaration{kindBinding, "q"})
+	bound.expires = time.Now().Add(-1)
+	ensure()
 	if n != 2 {
 		t.Errorf("after its time it was declared %d times, want twice", n)
 	}
 }
 
 // It may have been declared before it was removed.
-func TestTopologyMemory_ForgottenDuringDeclaration(t *testing.T) {
+func TestDeclarationCache_ForgottenDuringDeclaration(t *testing.T) {
 	t.Parallel()
 	transport := unconnected(t)
 	n := 0
 	for range 2 {
-		err := transport.known.fulfil(t.Context(), transport, need{needsTopic, "x"}, 0, time.Minute, func(context.Context) error {
+		err := transport.declarations.ensure(t.Context(), transport, declaration{kindTopic, "x"}, 0, time.Minute, func(context.Context) error {
 			n++
-			transport.known.forget()
+			transport.declarations.forget()
 			return nil
 		})
 		if err != nil {
@@ -134,26 +134,26 @@ func TestTopologyMemory_ForgottenDuringDeclaration(t *testing.T) {
 	}
 }
 
-func TestTopologyMemory_IsBounded(t *testing.T) {
+func TestDeclarationCache_IsBounded(t *testing.T) {
 	t.Parallel()
 	transport := unconnected(t)
-	for i := range manyNeeds + 10 {
-		if err := transport.known.fulfil(t.Context(), transport, need{needsTopic, fmt.Sprint(i)}, 0, time.Minute, func(context.Context) error { return nil }); err != nil {
+	for i := range mostDeclarations + 10 {
+		if err := transport.declarations.ensure(t.Context(), transport, declaration{kindTopic, fmt.Sprint(i)}, 0, time.Minute, func(context.Context) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := transport.known.known.Len(); n > manyNeeds {
-		t.Errorf("%d are remembered, want %d at most", n, manyNeeds)
+	if n := transport.declarations.entries.Len(); n > mostDeclarations {
+		t.Errorf("%d are remembered, want %d at most", n, mostDeclarations)
 	}
 }
 
-func TestTopologyMemory_DeclaresNothingAfterClose(t *testing.T) {
+func TestDeclarationCache_DeclaresNothingAfterClose(t *testing.T) {
 	t.Parallel()
 	transport := unconnected(t)
 	if err := transport.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := transport.known.delays(t.Context(), transport); !errors.Is(err, core.ErrClosed) {
+	if err := transport.declarations.ensureDelays(t.Context(), transport); !errors.Is(err, core.ErrClosed) {
 		t.Errorf("delays = %v, want %v", err, core.ErrClosed)
 	}
 }

@@ -13,7 +13,7 @@ import (
 // its settlements is written, because each settlement lets the broker send it one more
 // message.
 //
-// Each consumer has a lower priority than the earlier consumers of the session. So all
+// Each consumer has a lower priority than the earlier consumers of the channel. So all
 // except the first get messages only while the consumers before them are full, and become
 // quiet soon when messages become fewer.
 //
@@ -26,9 +26,9 @@ const (
 	// quietTime is how long the broker must have sent a consumer nothing. A message that it
 	// sends right afterwards may still be affected by the cancel.
 	quietTime = 50 * time.Millisecond
-	// retirePatience is the time after which a consumer is cancelled even if it was never
+	// quietTimeout is the time after which a consumer is cancelled even if it was never
 	// quiet. It is short because handled messages wait that long for their acknowledgement.
-	retirePatience = time.Second
+	quietTimeout = time.Second
 )
 
 // lastPriority is lower than all other priorities.
@@ -42,39 +42,39 @@ func priority(n int) amqp.Table {
 	return amqp.Table{"x-priority": int32(-n)}
 }
 
-// retire cancels a consumer. It reports whether it did. If more deliveries may be held
-// again by then, it keeps the consumer, unless there are too many consumers.
-func (s *session) retire(c *consumer, tooMany bool) (retired bool, err error) {
-	if s.r.counts {
-		s.withhold(c)
-		defer s.resume(c)
-		if retired, err = s.quieten(c, tooMany); !retired {
+// cancelQuietly cancels a consumer. It reports whether it did. If more deliveries may be
+// prefetched again by then, it keeps the consumer, unless there are too many consumers.
+func (c *consumerChannel) cancelQuietly(consumer *consumer, tooMany bool) (cancelled bool, err error) {
+	if c.r.brokerCounts {
+		c.withholdSettlements(consumer)
+		defer c.resumeSettlements(consumer)
+		if cancelled, err = c.awaitQuiet(consumer, tooMany); !cancelled {
 			return false, err
 		}
 	}
-	if err := s.cancel(c); err != nil {
+	if err := c.cancel(consumer); err != nil {
 		return false, err
 	}
 	return true, nil
 }
 
-// quieten waits until no message is in transit to a consumer, while the consumer's
+// awaitQuiet waits until no message is in transit to a consumer, while the consumer's
 // settlements are withheld.
-func (s *session) quieten(c *consumer, tooMany bool) (quiet bool, err error) {
+func (c *consumerChannel) awaitQuiet(consumer *consumer, tooMany bool) (quiet bool, err error) {
 	began := time.Now()
 	quietSince, arrived := began, -1
 	for {
-		now := s.state(c)
+		now := c.consumerState(consumer)
 		if now.arrived != arrived {
 			quietSince, arrived = time.Now(), now.arrived
 		}
 		switch {
 		case !now.excess && !tooMany:
 			return false, nil
-		case now.full, time.Since(quietSince) > quietTime, time.Since(began) > retirePatience, s.r.isClosing():
+		case now.full, time.Since(quietSince) > quietTime, time.Since(began) > quietTimeout, c.r.isClosing():
 			return true, nil
 		}
-		if err := s.catchUp(); err != nil {
+		if err := c.sync(); err != nil {
 			return false, err
 		}
 	}
@@ -84,70 +84,71 @@ func (s *session) quieten(c *consumer, tooMany bool) (quiet bool, err error) {
 type consumerState struct {
 	arrived int
 	full    bool // the broker sends it nothing before a settlement is written
-	excess  bool // the active consumers may hold more messages than they should
+	excess  bool // the active consumers may prefetch more messages than they should
 }
 
-func (s *session) state(c *consumer) consumerState {
-	active, _ := s.active()
-	s.r.mu.Lock()
-	defer s.r.mu.Unlock()
+func (c *consumerChannel) consumerState(consumer *consumer) consumerState {
+	active, _ := c.activeConsumers()
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
 	return consumerState{
-		arrived: c.arrived,
-		full:    c.unwritten >= c.prefetch,
-		excess:  active > s.r.mostConsumed(),
+		arrived: consumer.arrived,
+		full:    consumer.unwritten >= consumer.prefetch,
+		excess:  active > c.r.mostConsumedLocked(),
 	}
 }
 
-// catchUp returns when the broker has processed everything written before, and the
-// resulting deliveries have arrived at the channel. A quorum queue processes commands in
-// the order of its log, which includes the beginning and the end of a consumer.
-func (s *session) catchUp() error {
-	c, err := s.consume(1, priority(-lastPriority))
+// sync returns when the broker has processed everything written before, and the resulting
+// deliveries have arrived at the channel. A quorum queue processes commands in the order of
+// its log, which includes the beginning and the end of a consumer.
+func (c *consumerChannel) sync() error {
+	consumer, err := c.consume(1, priority(-lastPriority))
 	if err != nil {
 		return err
 	}
-	return s.cancel(c)
+	return c.cancel(consumer)
 }
 
-// withhold lets no settlement of a consumer's deliveries be written until resume.
-func (s *session) withhold(c *consumer) {
-	s.writing.Lock() // settlements taken before have been written
-	defer s.writing.Unlock()
-	s.r.mu.Lock()
-	defer s.r.mu.Unlock()
-	c.withheld = true
+// withholdSettlements lets no settlement of a consumer's deliveries be written until
+// resumeSettlements.
+func (c *consumerChannel) withholdSettlements(consumer *consumer) {
+	c.writeMu.Lock() // settlements taken before have been written
+	defer c.writeMu.Unlock()
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	consumer.withheld = true
 }
 
-func (s *session) resume(c *consumer) {
-	s.r.mu.Lock()
-	c.withheld = false
-	s.r.mu.Unlock()
-	s.acks.some.Notify()
-	s.acks.enough.Notify()
+func (c *consumerChannel) resumeSettlements(consumer *consumer) {
+	c.r.mu.Lock()
+	consumer.withheld = false
+	c.r.mu.Unlock()
+	c.acks.pending.Notify()
+	c.acks.flushNow.Notify()
 }
 
-// shrink is the state of following a lower MaxInFlight.
-type shrink struct {
-	consumed int         // the most deliveries that consumers may hold together, if more than MaxInFlight
+// shrinkState is the state of following a lower MaxInFlight.
+type shrinkState struct {
+	consumed int         // the most deliveries that consumers may prefetch together, if more than MaxInFlight
 	highest  int         // the highest MaxInFlight since timer began
 	timer    *time.Timer // runs while consumed is more than MaxInFlight
 }
 
-// mostConsumed is how many deliveries the consumers may hold together. mu is held.
-func (r *receiver) mostConsumed() int { return max(r.maxInFlight, r.shrink.consumed) }
+// mostConsumedLocked is how many deliveries the consumers may prefetch together.
+func (r *receiver) mostConsumedLocked() int { return max(r.maxInFlight, r.shrink.consumed) }
 
 // stop limits the consumers to MaxInFlight immediately.
-func (s *shrink) stop() {
+func (s *shrinkState) stop() {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	*s = shrink{}
+	*s = shrinkState{}
 }
 
-// shrinkLater is called before MaxInFlight becomes n. mu is held.
-func (r *receiver) shrinkLater(n int) {
+// shrinkLaterLocked is called before MaxInFlight becomes n.
+func (r *receiver) shrinkLaterLocked(n int) {
 	s := &r.shrink
-	before := r.mostConsumed()
+	before := r.mostConsumedLocked()
 	if n == 0 || n >= before {
 		s.stop()
 		return

@@ -14,7 +14,7 @@ import (
 )
 
 // When a remembered exchange, queue or binding turns out to be gone.
-func TestTopologyMemory_DeclaresAgainAfterDeletion(t *testing.T) {
+func TestDeclarationCache_DeclaresAgainAfterDeletion(t *testing.T) {
 	ofDelayQueues(t)
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {

@@ -37,31 +37,31 @@ func mustWrite(t *testing.T, w io.Writer, frames ...string) {
 	}
 }
 
-func TestWire_HeldWritesTogether(t *testing.T) {
+func TestCoalescingConn_CorkedWritesTogether(t *testing.T) {
 	t.Parallel()
-	large := strings.Repeat("x", mostKept+1)
-	half := strings.Repeat("h", mostKept/2+1)
+	large := strings.Repeat("x", mostBuffered+1)
+	half := strings.Repeat("h", mostBuffered/2+1)
 	for what, c := range map[string]struct {
-		act  func(w *wire)
+		act  func(c *coalescingConn)
 		want []string
 	}{
-		"nobody holds it": {func(w *wire) { mustWrite(t, w, "a", "b") }, []string{"a", "b"}},
-		"held":            {func(w *wire) { w.hold(); mustWrite(t, w, "a", "b"); w.letGo(); mustWrite(t, w, "c") }, []string{"ab", "c"}},
-		"held by two": {func(w *wire) {
-			w.hold()
-			w.hold()
-			mustWrite(t, w, "a")
-			w.letGo()
-			mustWrite(t, w, "b", "c")
-			w.letGo()
+		"nobody holds it": {func(c *coalescingConn) { mustWrite(t, c, "a", "b") }, []string{"a", "b"}},
+		"held":            {func(c *coalescingConn) { c.cork(); mustWrite(t, c, "a", "b"); c.uncork(); mustWrite(t, c, "c") }, []string{"ab", "c"}},
+		"held by two": {func(c *coalescingConn) {
+			c.cork()
+			c.cork()
+			mustWrite(t, c, "a")
+			c.uncork()
+			mustWrite(t, c, "b", "c")
+			c.uncork()
 		}, []string{"a", "bc"}},
-		"nothing to write": {func(w *wire) { w.hold(); w.letGo() }, nil},
-		"too much at once": {func(w *wire) { w.hold(); mustWrite(t, w, "a", large, "b"); w.letGo() }, []string{"a", large, "b"}},
-		"too much in all":  {func(w *wire) { w.hold(); mustWrite(t, w, half, half); w.letGo() }, []string{half, half}},
+		"nothing to write": {func(c *coalescingConn) { c.cork(); c.uncork() }, nil},
+		"too much at once": {func(c *coalescingConn) { c.cork(); mustWrite(t, c, "a", large, "b"); c.uncork() }, []string{"a", large, "b"}},
+		"too much in all":  {func(c *coalescingConn) { c.cork(); mustWrite(t, c, half, half); c.uncork() }, []string{half, half}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			r := &recorder{}
-			c.act(newWire(r))
+			c.act(newCoalescingConn(r))
 			if strings.Join(r.writes, "|") != strings.Join(c.want, "|") {
 				t.Errorf("there are %d writes, %.40q, want %.40q", len(r.writes), r.writes, c.want)
 			}
@@ -70,35 +70,35 @@ func TestWire_HeldWritesTogether(t *testing.T) {
 }
 
 // It is closed, as no other caller would be told of the error.
-func TestWire_FailsOnRelease(t *testing.T) {
+func TestCoalescingConn_FailsOnUncork(t *testing.T) {
 	t.Parallel()
 	r := &recorder{}
-	w := newWire(r)
-	w.hold()
-	mustWrite(t, w, "a")
+	c := newCoalescingConn(r)
+	c.cork()
+	mustWrite(t, c, "a")
 	r.err = errors.New("broken pipe")
-	w.letGo()
+	c.uncork()
 	if !r.closed {
 		t.Error("it is open")
 	}
 }
 
 // It loses nothing and keeps each caller's order, whoever holds it.
-func TestWire_ConcurrentUse(t *testing.T) {
+func TestCoalescingConn_ConcurrentUse(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()
-	w := newWire(ours)
+	c := newCoalescingConn(ours)
 	const writers, frames = 8, 1000
 	go func() {
 		var wg sync.WaitGroup
 		for writer := range writers {
 			wg.Go(func() {
 				for first := 0; first < frames; first += 10 {
-					w.hold()
+					c.cork()
 					for i := first; i < first+10; i++ {
-						_, _ = w.Write([]byte{byte(writer), byte(i >> 8), byte(i)})
+						_, _ = c.Write([]byte{byte(writer), byte(i >> 8), byte(i)})
 					}
-					w.letGo()
+					c.uncork()
 				}
 			})
 		}
