@@ -37,6 +37,7 @@ type outage struct {
 	err     error
 	probes  int // failed ones, after the failure with which it began
 	next    time.Time
+	probing bool                // a probe has not ended: it takes as long as Config.SendTimeout where nothing answers
 	waiting map[string]struct{} // ids of messages that were put back
 }
 
@@ -56,22 +57,32 @@ func newDestinations(log *slog.Logger, giveUpAfter time.Duration) *destinations 
 }
 
 // blocked returns an error if a destination must not be tried now, and how long the
-// message waits. If it returns nil during an outage, the caller's message is the probe.
-func (d *destinations) blocked(key, id string) (pause time.Duration, err error) {
+// message waits, or the function that the caller calls after its try. During an outage
+// that try is the probe, and no other message is tried before it has ended: sends that are
+// not answered would take all slots from the messages for other destinations.
+func (d *destinations) blocked(key, id string) (ended func(), pause time.Duration, err error) {
 	if d.away.Load() == 0 {
-		return 0, nil
+		return noProbe, 0, nil
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	o := d.outages[key]
 	if o == nil {
-		return 0, nil
+		return noProbe, 0, nil
 	}
-	if time.Now().Before(o.next) {
-		return d.waitLocked(o, id), o.err
+	if o.probing || time.Now().Before(o.next) {
+		return nil, d.waitLocked(o, id), o.err
 	}
-	o.next = time.Now().Add(o.interval())
-	return 0, nil
+	o.probing, o.next = true, time.Now().Add(o.interval())
+	return func() { d.probeEnded(o) }, 0, nil
+}
+
+func noProbe() {}
+
+func (d *destinations) probeEnded(o *outage) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	o.probing = false
 }
 
 // interval is the time until the next probe.
@@ -100,7 +111,7 @@ func (d *destinations) failed(key, id string, err error, began time.Time) (pause
 		d.away.Store(int64(len(d.outages)))
 		d.log.Warn("destination cannot be reached; its messages wait", "destination", key, "error", err)
 		o.next = time.Now().Add(o.interval())
-	case !began.Before(o.next.Add(-o.interval())): // not concurrent with the previous attempt
+	case o.probing && !began.Before(o.since): // not one that began with the first
 		o.probes++
 		o.next = time.Now().Add(o.interval())
 	}

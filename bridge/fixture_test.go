@@ -28,7 +28,7 @@ type side struct {
 
 	mu       sync.Mutex
 	fault    func(out core.Outgoing) error // or nil
-	hangs    bool                          // sends of the bridge do not return before their context ends
+	hangs    func(out core.Outgoing) bool  // which sends of the bridge do not return before their context ends, or nil
 	loses    bool                          // settlements are lost, as with a process that dies
 	tries    int                           // sends of the bridge
 	accepted []core.Outgoing               // of the bridge
@@ -63,7 +63,7 @@ func (s *side) Send(ctx context.Context, out ...core.Outgoing) error {
 	s.tries++
 	fault, hangs := s.fault, s.hangs
 	s.mu.Unlock()
-	if hangs {
+	if hangs != nil && hangs(out[0]) {
 		<-ctx.Done()
 		return transport.AllSent(out, core.SendUnknown, ctx.Err())
 	}
@@ -100,11 +100,14 @@ func (s *side) fail(fault func(core.Outgoing) error) {
 func (s *side) away()      { s.fail(func(core.Outgoing) error { return errAway }) }
 func (s *side) reachable() { s.fail(nil) }
 
-func (s *side) setHang(hangs bool) {
+// hang lets the bridge's sends hang for which hangs returns true; nil ends that.
+func (s *side) hang(hangs func(core.Outgoing) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hangs = hangs
 }
+
+func all(core.Outgoing) bool { return true }
 
 // loseSettlements lets each delivery be given back instead of completed.
 func (s *side) loseSettlements(loses bool) {

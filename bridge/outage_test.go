@@ -278,20 +278,113 @@ func TestOutage_SendHangs(t *testing.T) {
 		var seen outcomes
 		c.Endpoint.Observers = []core.Observer{seen.observer()}
 		b.far.queues("billing")
-		b.far.setHang(true)
+		b.far.hang(all)
 		b.run(b.bridge("b", c).Endpoints()...)
 		b.near.must(core.Outgoing{ID: "m1", Queue: "billing"})
 		b.pass(20 * time.Second)
 		if n := b.far.sendTries(); n != 3 { // at 0, 6 and 13 s
 			b.Errorf("%d sends in 20 s, want 3", n)
 		}
-		b.far.setHang(false)
+		b.far.hang(nil)
 		b.pass(time.Minute)
 		b.far.only("billing")
 		if failed := seen.failed(); len(failed) > 0 {
 			b.Errorf("%d attempts are counted, such as %+v", len(failed), failed[0])
 		}
 	})
+}
+
+// A topic whose sends nothing answers holds the others up for one SendTimeout, and then takes
+// one slot at most.
+func TestOutage_TopicThatDoesNotAnswer(t *testing.T) {
+	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
+		c := b.config(bridge.Side{Topics: []string{orderPlaced, orderPaid}}, bridge.Side{})
+		c.Endpoint.Concurrency = 4
+		var seen outcomes
+		c.Endpoint.Observers = []any{&seen}
+		carrier := b.bridge("b", c)
+		b.noError(carrier.Provision(b.Context()))
+		b.noError(b.near.Subscribe(b.Context(), "b", orderPlaced, orderPaid))
+		var got received
+		billing := b.endpoint("billing", b.far, core.Config{})
+		b.noError(core.HandleEvent(billing, orderPlaced, got.handle))
+		b.noError(core.HandleEvent(billing, orderPaid, got.handle))
+		b.run(billing)
+		b.far.hang(func(out core.Outgoing) bool { return out.Topic == orderPlaced })
+		b.publish(orderPlaced, 200)
+		b.run(carrier.Endpoints()...)
+		b.pass(31 * time.Second) // a SendTimeout
+
+		shop := b.endpoint("shop", b.near, core.Config{SendOnly: true})
+		const minutes = 10
+		for i := range 6 * minutes {
+			b.noError(shop.Publish(b.Context(), orderPaid, nil))
+			b.pass(time.Second)
+			if n := len(got.messages()); n != i+1 {
+				b.Fatalf("%d messages for the other topic have arrived, want %d: the newest waits for longer than a second", n, i+1)
+			}
+			b.pass(9 * time.Second)
+		}
+		probes := b.far.sendTries() - 6*minutes - 4
+		if most := 60 * minutes / 30; probes > most || probes < most/3 {
+			b.Errorf("%d probes in %d minutes, each of 30 s", probes, minutes)
+		}
+		b.far.hang(nil)
+		b.pass(2 * time.Minute)
+		if n := len(got.messages()); n != 200+6*minutes {
+			b.Errorf("%d messages have arrived in the end", n)
+		}
+		if failed := seen.failed(); len(failed) > 0 {
+			b.Errorf("%d attempts are counted, such as %+v", len(failed), failed[0])
+		}
+	})
+}
+
+// The messages of a group keep their order while their topic is away, and after it.
+func TestOutage_KeepsTheOrderOfAGroup(t *testing.T) {
+	for name, near := range sides {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, near, inmemory.Config{}, func(b *bed) {
+				topics := []string{orderPlaced, orderPaid}
+				carrier := b.bridge("b", b.config(bridge.Side{Topics: topics}, bridge.Side{}))
+				b.noError(b.far.Provision(b.Context(), core.Topology{Queues: []string{"billing"}}))
+				b.noError(b.far.Subscribe(b.Context(), "billing", topics...))
+				b.run(carrier.Endpoints()...)
+				b.far.fail(func(out core.Outgoing) error {
+					if out.Topic == orderPlaced {
+						return errAway
+					}
+					return nil
+				})
+				shop := b.endpoint("shop", b.near, core.Config{SendOnly: true})
+				const groups, each = 5, 20
+				for i := range each {
+					for g := range groups {
+						b.noError(shop.Publish(b.Context(), orderPlaced, nil, core.SendOptions{ID: fmt.Sprintf("%d %02d", g, i), GroupKey: fmt.Sprint(g)}))
+					}
+					b.noError(shop.Publish(b.Context(), orderPaid, nil))
+					b.pass(2 * time.Second)
+				}
+				b.far.reachable()
+				b.pass(10 * time.Minute)
+				newest := map[string]string{}
+				n := 0
+				for _, m := range b.far.carried() {
+					if m.Topic == orderPaid {
+						continue
+					}
+					n++
+					if m.ID < newest[m.GroupKey] {
+						b.Errorf("%s comes after %s", m.ID, newest[m.GroupKey])
+					}
+					newest[m.GroupKey] = m.ID
+				}
+				if n != groups*each {
+					b.Errorf("%d messages have arrived, want %d", n, groups*each)
+				}
+			})
+		})
+	}
 }
 
 // A process that dies between the send and the end of the delivery sends the message twice,
@@ -338,7 +431,7 @@ func TestShutdown_WhileSending(t *testing.T) {
 		var seen outcomes
 		c.Endpoint.Observers = []core.Observer{seen.observer()}
 		b.far.queues("billing")
-		b.far.setHang(true)
+		b.far.hang(all)
 		stop := b.run(b.bridge("b", c).Endpoints()...)
 		b.near.must(core.Outgoing{ID: "m1", Queue: "billing"})
 		b.pass(time.Second)
@@ -346,7 +439,7 @@ func TestShutdown_WhileSending(t *testing.T) {
 		if lines := b.log.with("logger=reprise.Bridge"); len(lines) > 0 {
 			b.Errorf("a shutdown is no outage: %s", lines)
 		}
-		b.far.setHang(false)
+		b.far.hang(nil)
 		b.run(b.bridge("b", c).Endpoints()...)
 		b.far.only("billing")
 		if len(seen.all) > 0 {

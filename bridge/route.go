@@ -43,9 +43,11 @@ func (r *route) handle(ctx context.Context, m *core.TypedMessage[[]byte]) error 
 		return err
 	}
 	if r.shared {
-		if pause, err := r.reached.blocked(r.key(), m.ID); err != nil {
+		ended, pause, err := r.reached.blocked(r.key(), m.ID)
+		if err != nil {
 			return r.verdict(err, pause)
 		}
+		defer ended()
 	}
 	began := time.Now()
 	err = r.send(ctx, out)

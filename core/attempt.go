@@ -380,7 +380,8 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 	if err := a.cannotCommit(); err != nil {
 		return err
 	}
-	own := r.ownSends(a)
+	own, probed := r.ownSends(a)
+	defer probed()
 	if r.isAtomic() {
 		if !a.begun.Load() {
 			w.freeSlot()

@@ -21,6 +21,8 @@ type outage struct {
 	err    error
 	probes int
 	next   time.Time // of the next probe
+	// probing: a probe has not ended. A broker that does not answer can take long.
+	probing bool
 }
 
 // A stored message is tried again after 1, 2, 4, ... 30 s and then every 30 s. If many
@@ -42,24 +44,34 @@ func newDestinations() *destinations {
 	return &destinations{outages: map[string]*outage{}, stored: map[string]time.Time{}}
 }
 
-// blocked returns the reason why a queue is not to be tried now, or nil. A caller that
-// gets nil during an outage is the probe.
-func (d *destinations) blocked(queue string) error {
+// blocked returns the reason why a queue is not to be tried now, or nil and the function
+// that the caller calls after its try. During an outage that try is the probe, and no
+// other message is tried before it has ended: tries that the broker does not answer would
+// take all slots.
+func (d *destinations) blocked(queue string) (ended func(), err error) {
 	if d.away.Load() == 0 {
-		return nil
+		return noProbe, nil
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	o := d.outages[queue]
 	if o == nil {
-		return nil
+		return noProbe, nil
 	}
 	now := time.Now()
-	if now.Before(o.next) {
-		return &blockedError{o.err}
+	if o.probing || now.Before(o.next) {
+		return nil, &blockedError{o.err}
 	}
-	o.next = now.Add(probePauses.after(o.probes))
-	return nil
+	o.probing, o.next = true, now.Add(probePauses.after(o.probes))
+	return func() { d.probeEnded(o) }, nil
+}
+
+func noProbe() {}
+
+func (d *destinations) probeEnded(o *outage) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	o.probing = false
 }
 
 // blockedError is the reason why a queue is not tried: another message's try has just
@@ -122,7 +134,7 @@ func (d *destinations) oldest() time.Time {
 	defer d.mu.Unlock()
 	var oldest time.Time
 	for _, o := range d.outages {
-		if time.Since(o.next) > longestStoredFor {
+		if !o.probing && time.Since(o.next) > longestStoredFor {
 			continue
 		}
 		if oldest.IsZero() || o.since.Before(oldest) {

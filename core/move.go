@@ -73,8 +73,9 @@ func (r *runner) moveOrStore(a *attempt, f *failure, d *decision) error {
 	if d.deadLetter || r.ep.mode == TransactionNone && !replaceable || !r.ep.ownDestination(queue) {
 		return r.move(a, f, d)
 	}
-	cause := r.ep.destinations.blocked(queue)
+	probed, cause := r.ep.destinations.blocked(queue)
 	if cause == nil {
+		defer probed()
 		began := time.Now()
 		cause = r.move(a, f, d)
 		switch {

@@ -14,14 +14,15 @@ import (
 // They are sent together with the handlers' sends, but never fail an attempt: the engine
 // sends them later or gives them up.
 
-// ownSends returns the engine's sends for a message that was handled.
-func (r *runner) ownSends(a *attempt) []Outgoing {
+// ownSends returns the engine's sends for a message that was handled, and what is called
+// after the try to send them (destinations.blocked).
+func (r *runner) ownSends(a *attempt) (own []Outgoing, probed func()) {
 	in := a.delivery.Incoming()
 	ackQueue := in.Headers.Get(HeaderRetryAckQueue)
 	if ackQueue == "" && r.ep.auditAddress == "" {
-		return nil
+		return nil, noProbe
 	}
-	var own []Outgoing
+	probed = noProbe
 	now := FormatTime(time.Now())
 	audit := in.Headers
 	if unique := in.Headers.Get(HeaderRetryUniqueMessageID); unique != "" && ackQueue != "" {
@@ -38,14 +39,16 @@ func (r *runner) ownSends(a *attempt) []Outgoing {
 		audit.Set(HeaderRetryAckSent, "true")
 	}
 	if r.ep.auditAddress != "" {
-		own = append(own, r.auditCopy(a, audit, now))
+		var copied Outgoing
+		copied, probed = r.auditCopy(a, audit, now)
+		own = append(own, copied)
 	}
-	return own
+	return own, probed
 }
 
 // auditCopy returns the message for the audit queue, or for the endpoint's own queue
 // while the audit queue cannot be reached.
-func (r *runner) auditCopy(a *attempt, audit Headers, now string) Outgoing {
+func (r *runner) auditCopy(a *attempt, audit Headers, now string) (out Outgoing, probed func()) {
 	in := a.delivery.Incoming()
 	in.writeID(&audit)
 	audit.Set(HeaderProcessingEndpoint, r.ep.host.endpoint)
@@ -63,13 +66,18 @@ func (r *runner) auditCopy(a *attempt, audit Headers, now string) Outgoing {
 			"message_id", in.ID, "message_type", a.message.handledAs().messageType)
 		audit = legible(in.Headers)
 	}
-	out := in.copyTo(r.ep.auditAddress, audit, ReasonAudit)
-	if r.ep.storable(out.Queue) && r.ep.destinations.blocked(out.Queue) != nil {
-		if stored := r.ep.storedAudit(out); hasRoom(stored.Headers) {
-			return stored
-		}
+	out = in.copyTo(r.ep.auditAddress, audit, ReasonAudit)
+	if !r.ep.storable(out.Queue) {
+		return out, noProbe
 	}
-	return out
+	probed, away := r.ep.destinations.blocked(out.Queue)
+	if away == nil {
+		return out, probed
+	}
+	if stored := r.ep.storedAudit(out); hasRoom(stored.Headers) {
+		return stored, noProbe
+	}
+	return out, noProbe
 }
 
 // storedAudit returns an audit copy for the endpoint's own queue.

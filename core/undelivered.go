@@ -167,8 +167,9 @@ func (r *runner) tryStored(a *attempt, out Outgoing, note undeliveredNote) (done
 		return true
 	}
 	since := timeText(note.Since)
-	cause := r.ep.destinations.blocked(out.Queue)
+	probed, cause := r.ep.destinations.blocked(out.Queue)
 	if cause == nil {
+		defer probed()
 		began := time.Now()
 		cause = r.replace(a, []Outgoing{out})
 		switch {

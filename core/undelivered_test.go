@@ -268,6 +268,12 @@ func TestUndelivered_OneProbeAtATime(t *testing.T) {
 		if n := asked.Load(); n > 5 {
 			b.Errorf("the error queue was tried %d times, want each slot's first and a probe", n)
 		}
+		for i := range 30 { // a probe that is not answered takes one slot
+			b.send(order(fmt.Sprint("good", i)))
+			b.pass(time.Second)
+			equal(b, "handled", int(handled.Load()), 2+i)
+			b.pass(9 * time.Second)
+		}
 		answers.Store(true)
 		b.pass(time.Hour)
 		b.holds("error", 100)
