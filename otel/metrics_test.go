@@ -20,7 +20,10 @@ import (
 
 // TestCountsAddUp: what is counted of many messages is what the handlers did.
 func TestCountsAddUp(t *testing.T) {
-	const messages = 800
+	messages := 10_000
+	if testing.Short() {
+		messages = 800
+	}
 	bubble(t, func(b *bed) {
 		recover := core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 2}}
 		var attempts, failures, sends atomic.Int64
@@ -60,7 +63,7 @@ func TestCountsAddUp(t *testing.T) {
 		equal(b, "failed", b.total("messaging.process.duration", "error.type=*errors.errorString"), failures.Load())
 		equal(b, "actions", b.total("reprise.recoverability.actions", "error.type=*errors.errorString"), failures.Load())
 		equal(b, "handlers' sends", b.total("messaging.client.sent.messages", "reprise.send.reason=application"), sends.Load())
-		const perClass = messages / 8
+		perClass := messages / 8
 		equal(b, "moved to error", b.total("reprise.recoverability.actions", "reprise.action=error"), int64(perClass/2))
 		equal(b, "discarded", b.total("reprise.recoverability.actions", "reprise.action=discard"), int64(perClass/2))
 		equal(b, "immediate retries", b.total("reprise.recoverability.actions", "reprise.action=immediate_retry"), int64(perClass*(1+1+2+2+3)+perClass/2*3))
@@ -71,7 +74,7 @@ func TestCountsAddUp(t *testing.T) {
 		for _, p := range b.points("reprise.attempts") {
 			want := float64(perClass * (1 + 1 + 2 + 3 + 4 + 5 + 6))
 			if strings.Contains(p.attrs, "given_up") {
-				want = perClass/2*6 + perClass/2*1
+				want = float64(perClass/2*6 + perClass/2*1)
 			}
 			equal(b, "attempts of "+p.attrs, p.sum, want)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -274,10 +275,10 @@ func attr(span tracetest.SpanStub, key string) string {
 }
 
 // TestTraces_OnPostgreSQL: trace contexts and links survive the broker, delayed retries and the
-// error queue.
+// error queue, and telemetry has nothing of the database's URL but host and port.
 func TestTraces_OnPostgreSQL(t *testing.T) {
 	var exported spans
-	start(t, options{
+	address := start(t, options{
 		database: server.PasswordURL(server.NewDatabase(t)),
 		spans:    []sdktrace.TracerProviderOption{sdktrace.WithSyncer(&exported)},
 	})
@@ -287,8 +288,24 @@ func TestTraces_OnPostgreSQL(t *testing.T) {
 		attempts = exported.attempts()
 		return len(attempts) == rounds*perRound
 	})
+	page := scrape(t, address, `reprise_action="error"`)
 	exported.mu.Lock()
 	defer exported.mu.Unlock()
+	told, err := json.Marshal(exported.list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, port, _ := strings.Cut(server.Addr(), ":")
+	for name, text := range map[string]string{"the page": page, "the spans": string(told)} {
+		if !strings.Contains(text, host) || !strings.Contains(text, port) {
+			t.Errorf("%s have no server address", name)
+		}
+		for _, secret := range []string{postgres.Password, url.QueryEscape(postgres.Password), url.PathEscape(postgres.Password), postgres.User + ":", "sslmode"} {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s have %q of the database's URL", name, secret)
+			}
+		}
+	}
 	var send tracetest.SpanStub
 	for _, span := range exported.list {
 		if span.SpanContext.SpanID() == attempts[0].Parent.SpanID() {
