@@ -158,13 +158,13 @@ func (d *destinations) givenUp(key string) (since time.Time, given bool) {
 	return o.since, true
 }
 
-// state returns the state of a destination for core.Health.
+// state returns the state of a destination for core.Health, in the words of a circuit.
 func (d *destinations) state(key string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	o := d.outages[key]
 	if o == nil {
-		return "reachable"
+		return "closed"
 	}
-	return fmt.Sprintf("unreachable since %s (%d messages wait): %v", o.since.UTC().Format(time.RFC3339), len(o.waiting), o.err)
+	return fmt.Sprintf("open since %s (%d messages wait): %v", o.since.UTC().Format(time.RFC3339), len(o.waiting), o.err)
 }

@@ -158,7 +158,7 @@ func outageOfTopics(b *bed, cause error, bad []string) {
 		b.Errorf("%d probes in 2 minutes", probes)
 	}
 	states := fmt.Sprint(carrier.Endpoints()[0].Health().Middleware)
-	if !strings.Contains(states, "unreachable since") || !strings.Contains(states, "(1200 messages wait): ") || !strings.Contains(states, "reachable [shop.Good]") {
+	if !strings.Contains(states, "open since") || !strings.Contains(states, "(1200 messages wait): ") || !strings.Contains(states, "closed [shop.Good]") {
 		b.Errorf("Health says %s", states)
 	}
 	b.far.reachable()
@@ -175,8 +175,10 @@ func outageOfTopics(b *bed, cause error, bad []string) {
 	if lines := b.log.with("level="); len(lines) > 60 {
 		b.Errorf("%d log lines:\n%s", len(lines), strings.Join(lines, ""))
 	}
-	if states := fmt.Sprint(carrier.Endpoints()[0].Health().Middleware); strings.Contains(states, "unreachable") {
-		b.Errorf("Health says %s", states)
+	for _, state := range carrier.Endpoints()[0].Health().Middleware {
+		if state.State != "closed" || !state.OpensCircuit {
+			b.Errorf("Health says %+v, which metrics take for an open circuit, or none", state)
+		}
 	}
 }
 

@@ -25,10 +25,10 @@ func (r *route) key() string {
 	return "queue " + r.queue
 }
 
-// options make core.Health include the destination.
+// options make core.Health, and metrics made of it, include the destination as a circuit.
 func (r *route) options() core.HandleOptions {
 	return core.HandleOptions{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
-		core.StartUpOf(next).Describe(core.Step{Kind: "bridge", Name: r.key(), State: func() string { return r.reached.state(r.key()) }, Refuses: true})
+		core.StartUpOf(next).Describe(core.Step{Kind: "bridge", Name: r.key(), State: func() string { return r.reached.state(r.key()) }, Refuses: true, OpensCircuit: true})
 		return next
 	}}}
 }

@@ -189,7 +189,7 @@ func TestOutage_OfRabbitMQ(t *testing.T) {
 func unreachable(endpoints []*core.Endpoint) bool {
 	for _, ep := range endpoints {
 		for _, m := range ep.Health().Middleware {
-			if strings.HasPrefix(m.State, "unreachable since") {
+			if strings.HasPrefix(m.State, "open since") {
 				return true
 			}
 		}
