@@ -37,7 +37,7 @@ type outage struct {
 	err     error
 	probes  int // failed ones, after the failure with which it began
 	next    time.Time
-	probing bool                // a probe has not ended: it takes as long as Config.SendTimeout where nothing answers
+	probing bool                // a probe has not ended: without an answer it takes Config.SendTimeout
 	waiting map[string]struct{} // ids of messages that were put back
 }
 

@@ -14,7 +14,7 @@ import (
 // They are sent together with the handlers' sends, but never fail an attempt: the engine
 // sends them later or gives them up.
 
-// ownSends returns the engine's sends for a message that was handled, and what is called
+// ownSends returns the engine's sends for a message that was handled, and a function to call
 // after the try to send them (destinations.blocked).
 func (r *runner) ownSends(a *attempt) (own []Outgoing, probed func()) {
 	in := a.delivery.Incoming()

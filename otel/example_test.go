@@ -2,6 +2,7 @@ package otelreprise_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"os"
@@ -51,6 +52,29 @@ func ExampleNewTrace() {
 	// end
 	if err != nil {
 		slog.Error("the command was not sent", "error", err)
+	}
+}
+
+// Two handlers of one event, with a span each.
+func ExampleObserver_HandlerSpan() {
+	type orderPlaced struct{ ID string }
+	var invoice, points func(ctx context.Context, m *core.Inbound[orderPlaced]) error
+	observer := otelreprise.New(otelreprise.Config{})
+	billing, err := core.New("billing", inmemory.Open(), core.Config{Observers: []any{observer}})
+	if err != nil {
+		panic(err)
+	}
+	// snippet: handler
+	spans := func(name string) core.HandleOptions {
+		return core.HandleOptions{Middleware: []core.Middleware{observer.HandlerSpan(name)}}
+	}
+	err = errors.Join(
+		core.HandleEvent(billing, "orders.placed", invoice, spans("invoice")),
+		core.HandleEvent(billing, "orders.placed", points, spans("points")),
+	)
+	// end
+	if err != nil {
+		slog.Error("billing cannot start", "error", err)
 	}
 }
 

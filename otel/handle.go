@@ -28,6 +28,7 @@ type incomingKey struct {
 // incoming has the names, attributes and options that all messages of a series share.
 type incoming struct {
 	process, recover string // names of spans
+	endpoint         string
 	start            []trace.SpanStartOption
 	attrs            []attribute.KeyValue // of metrics: semconv's and ours
 
@@ -71,7 +72,8 @@ func (o *Observer) newIncoming(key incomingKey) *incoming {
 	}
 	in := &incoming{
 		process: operationProcess + " " + queue, recover: "recover " + queue,
-		attrs: common(measured, messageType),
+		endpoint: key.endpoint,
+		attrs:    common(measured, messageType),
 	}
 	in.start = []trace.SpanStartOption{
 		trace.WithSpanKind(trace.SpanKindConsumer),

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/reprise-go/reprise/core"
 	otelreprise "github.com/reprise-go/reprise/otel"
@@ -27,7 +28,7 @@ func TestCountsAddUp(t *testing.T) {
 	bubble(t, func(b *bed) {
 		recover := core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 2}}
 		var attempts, failures, sends atomic.Int64
-		ep := b.orders(core.Config{Recoverability: recover, Transactions: core.TransactionReceiveOnly}, b.observer(otelreprise.Config{}), func(_ context.Context, m *core.Message) error {
+		ep := b.orders(core.Config{Recoverability: recover, Transactions: core.TransactionReceiveOnly}, b.observer(otelreprise.Config{TracerProvider: tracenoop.NewTracerProvider()}), func(_ context.Context, m *core.Message) error {
 			attempts.Add(1)
 			n, err := strconv.Atoi(string(m.RawBody()))
 			if err != nil {

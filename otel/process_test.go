@@ -104,6 +104,74 @@ func TestHandlerContext_CarriesTheSpan(t *testing.T) {
 	})
 }
 
+// TestHandlerSpan: each handler has a span below that of the attempt, however it ends.
+func TestHandlerSpan(t *testing.T) {
+	for name, c := range map[string]struct {
+		end           func() error
+		outcome, kind string
+	}{
+		"success": {func() error { return nil }, "succeeded", ""},
+		"error":   {func() error { return fmt.Errorf("pay: %w", errAway) }, "failed", "*errors.errorString"},
+		"verdict": {func() error { return core.Discard("not needed") }, "discarded", ""},
+		"panic":   {func() error { panic("nil map") }, "failed", "_OTHER"},
+		"Goexit":  {func() error { runtime.Goexit(); return nil }, "failed", "_OTHER"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bed) {
+				o := b.observer(otelreprise.Config{ErrorOn: otelreprise.ErrorOnAttempt})
+				ep := b.endpoint("orders", core.Config{Recoverability: none}, o, nil)
+				handler := func(name string, end func() error) {
+					b.Helper()
+					err := core.Handle(ep, "order", func(ctx context.Context, m *core.Inbound[[]byte]) error {
+						if err := m.SendNow(ctx, "audit", "notice", "x"); err != nil {
+							return err
+						}
+						return end()
+					}, core.HandleOptions{Middleware: []core.Middleware{o.HandlerSpan(name)}})
+					if err != nil {
+						b.Fatal(err)
+					}
+				}
+				handler("first", func() error { return nil })
+				handler("second", c.end)
+				b.run(ep)
+				b.put(nil, "m1")
+				process, handles, sends := b.one("process orders"), b.several("handle order", 2), b.several("send audit", 2)
+				for i, span := range handles {
+					b.isChild(span, process.SpanContext)
+					b.isChild(sends[i], span.SpanContext)
+					equal(b, "handler", attr(span, "reprise.handler"), []string{"first", "second"}[i])
+					equal(b, "endpoint", attr(span, "reprise.endpoint"), "orders")
+					equal(b, "message", attr(span, "messaging.message.id"), "m1")
+				}
+				equal(b, "outcome", attr(handles[1], "reprise.outcome"), c.outcome)
+				equal(b, "error.type", attr(handles[1], "error.type"), c.kind)
+				equal(b, "is an error", handles[1].Status.Code == codes.Error, c.kind != "")
+				equal(b, "outcome of the first", attr(handles[0], "reprise.outcome"), "succeeded")
+			})
+		})
+	}
+}
+
+// TestHandlerSpan_NeverHurts: a tracer that panics fails no message.
+func TestHandlerSpan_NeverHurts(t *testing.T) {
+	for _, p := range []panicky{{}, {spans: true}} {
+		bubble(t, func(b *bed) {
+			o := b.observer(otelreprise.Config{TracerProvider: p})
+			ep := b.endpoint("orders", core.Config{Recoverability: none}, o, nil)
+			handled := 0
+			if err := core.Handle(ep, "order", func(context.Context, *core.Inbound[[]byte]) error { handled++; return nil },
+				core.HandleOptions{Middleware: []core.Middleware{o.HandlerSpan("only")}}); err != nil {
+				b.Fatal(err)
+			}
+			b.run(ep)
+			b.put(nil, "m1")
+			b.pass(0)
+			equal(b, "handled", handled, 1)
+		})
+	}
+}
+
 // TestProcessSpan_NotOfTheTraceOfRun: a span around Run is not the parent of all messages.
 func TestProcessSpan_NotOfTheTraceOfRun(t *testing.T) {
 	bubble(t, func(b *bed) {
