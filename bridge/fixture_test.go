@@ -120,28 +120,40 @@ func (s *side) loseSettlements(loses bool) {
 func (s *side) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
 	cfg.Queue, cfg.ErrorQueue = s.name(cfg.Queue), s.name(cfg.ErrorQueue)
 	r, err := s.Wrapper.OpenReceiver(ctx, cfg)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err != nil || !s.loses {
+	if err != nil {
 		return r, err
 	}
-	return losing{r}, nil
+	return losing{r, s}, nil
 }
 
-// losing is a receiver whose deliveries do not end.
-type losing struct{ core.Receiver }
+// losing is a receiver whose deliveries do not end while the side loses settlements.
+type losing struct {
+	core.Receiver
+	side *side
+}
 
 func (l losing) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
 	n, err := l.Receiver.Receive(ctx, dst)
 	for i := range dst[:n] {
-		dst[i] = losingDelivery{dst[i]}
+		dst[i] = losingDelivery{dst[i], l.side}
 	}
 	return n, err
 }
 
-type losingDelivery struct{ core.Delivery }
+type losingDelivery struct {
+	core.Delivery
+	side *side
+}
 
-func (losingDelivery) Complete(context.Context) error { return errAway }
+func (d losingDelivery) Complete(ctx context.Context) error {
+	d.side.mu.Lock()
+	loses := d.side.loses
+	d.side.mu.Unlock()
+	if loses {
+		return errAway
+	}
+	return d.Delivery.Complete(ctx)
+}
 
 // carried returns what the bridge sent here.
 func (s *side) carried() []core.Outgoing {

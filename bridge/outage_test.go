@@ -425,6 +425,62 @@ func TestCrash_InboxDropsTheDuplicate(t *testing.T) {
 	})
 }
 
+// A process that dies while a destination is away leaves the messages for it in the queue, and
+// the next one begins with a probe.
+func TestCrash_WhileADestinationIsAway(t *testing.T) {
+	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
+		c := b.config(bridge.Side{Topics: []string{orderPlaced, orderPaid}}, bridge.Side{})
+		var seen outcomes
+		c.Endpoint.Observers = []any{&seen}
+		b.far.queues("billing")
+		b.noError(b.far.Subscribe(b.Context(), "billing", orderPlaced, orderPaid))
+		b.far.fail(func(out core.Outgoing) error {
+			if out.Topic == orderPlaced {
+				return errAway
+			}
+			return nil
+		})
+		const each = 300
+		stop := b.run(b.bridge("b", c).Endpoints()...)
+		wait := b.publish(orderPlaced, each)
+		b.pass(10*time.Second + time.Millisecond) // none of them is looked at now
+		b.near.loseSettlements(true)
+		pass := b.publish(orderPaid, each)
+		b.pass(0)
+		stop()
+		b.near.loseSettlements(false)
+		tries := b.far.sendTries()
+		carrier := b.bridge("b", c) // another process
+		b.run(carrier.Endpoints()...)
+		b.pass(time.Minute)
+		if probes := b.far.sendTries() - tries - each; probes < 1 || probes > 24 { // 16 slots at first
+			b.Errorf("%d probes in a minute", probes)
+		}
+		b.far.reachable()
+		b.pass(2 * time.Minute)
+		times := map[string]int{}
+		for _, out := range b.far.carried() {
+			times[out.ID]++
+		}
+		for _, id := range wait {
+			if times[id] != 1 {
+				b.Errorf("%s was carried %d times, want once", id, times[id])
+			}
+		}
+		for _, id := range pass { // the first process carried them, and did not consume them
+			if times[id] != 2 {
+				b.Errorf("%s was carried %d times, want twice", id, times[id])
+			}
+		}
+		if n := len(b.near.peek("b")) + len(b.near.peek("error")); n != 0 || len(times) != 2*each {
+			b.Errorf("%d messages are left, %d ids have arrived", n, len(times))
+		}
+		if failed := seen.failed(); len(failed) > 0 {
+			b.Errorf("%d attempts are counted, such as %+v", len(failed), failed[0])
+		}
+	})
+}
+
 // A shutdown while a send is in progress counts nothing, and the next process sends.
 func TestShutdown_WhileSending(t *testing.T) {
 	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
