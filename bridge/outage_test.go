@@ -303,14 +303,14 @@ func TestOutage_TopicThatDoesNotAnswer(t *testing.T) {
 		c := b.config(bridge.Side{Topics: []string{orderPlaced, orderPaid}}, bridge.Side{})
 		c.Endpoint.Concurrency = 4
 		var seen outcomes
-		c.Endpoint.Observers = []any{&seen}
+		c.Endpoint.Observers = []core.Observer{seen.observer()}
 		carrier := b.bridge("b", c)
 		b.noError(carrier.Provision(b.Context()))
 		b.noError(b.near.Subscribe(b.Context(), "b", orderPlaced, orderPaid))
 		var got received
 		billing := b.endpoint("billing", b.far, core.Config{})
-		b.noError(core.HandleEvent(billing, orderPlaced, got.handle))
-		b.noError(core.HandleEvent(billing, orderPaid, got.handle))
+		core.HandleEvent(billing, orderPlaced, got.handle)
+		core.HandleEvent(billing, orderPaid, got.handle)
 		b.run(billing)
 		b.far.hang(func(out core.Outgoing) bool { return out.Topic == orderPlaced })
 		b.publish(orderPlaced, 200)
@@ -431,7 +431,7 @@ func TestCrash_WhileADestinationIsAway(t *testing.T) {
 	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
 		c := b.config(bridge.Side{Topics: []string{orderPlaced, orderPaid}}, bridge.Side{})
 		var seen outcomes
-		c.Endpoint.Observers = []any{&seen}
+		c.Endpoint.Observers = []core.Observer{seen.observer()}
 		b.far.queues("billing")
 		b.noError(b.far.Subscribe(b.Context(), "billing", orderPlaced, orderPaid))
 		b.far.fail(func(out core.Outgoing) error {

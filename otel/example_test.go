@@ -2,7 +2,6 @@ package otelreprise_test
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"os"
@@ -58,9 +57,9 @@ func ExampleNewTrace() {
 // Two handlers of one event, with a span each.
 func ExampleObserver_HandlerSpan() {
 	type orderPlaced struct{ ID string }
-	var invoice, points func(ctx context.Context, m *core.Inbound[orderPlaced]) error
+	var invoice, points func(ctx context.Context, m *core.TypedMessage[orderPlaced]) error
 	observer := otelreprise.New(otelreprise.Config{})
-	billing, err := core.New("billing", inmemory.Open(), core.Config{Observers: []any{observer}})
+	billing, err := core.New("billing", inmemory.Open(), core.Config{Observers: []core.Observer{observer.Observer}})
 	if err != nil {
 		panic(err)
 	}
@@ -68,14 +67,9 @@ func ExampleObserver_HandlerSpan() {
 	spans := func(name string) core.HandleOptions {
 		return core.HandleOptions{Middleware: []core.Middleware{observer.HandlerSpan(name)}}
 	}
-	err = errors.Join(
-		core.HandleEvent(billing, "orders.placed", invoice, spans("invoice")),
-		core.HandleEvent(billing, "orders.placed", points, spans("points")),
-	)
+	core.HandleEvent(billing, "orders.placed", invoice, spans("invoice"))
+	core.HandleEvent(billing, "orders.placed", points, spans("points"))
 	// end
-	if err != nil {
-		slog.Error("billing cannot start", "error", err)
-	}
 }
 
 // A request whose trace goes on in the messages that its handler sends.

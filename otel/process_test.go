@@ -122,15 +122,12 @@ func TestHandlerSpan(t *testing.T) {
 				ep := b.endpoint("orders", core.Config{Recoverability: none}, o, nil)
 				handler := func(name string, end func() error) {
 					b.Helper()
-					err := core.Handle(ep, "order", func(ctx context.Context, m *core.Inbound[[]byte]) error {
+					core.Handle(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 						if err := m.SendNow(ctx, "audit", "notice", "x"); err != nil {
 							return err
 						}
 						return end()
 					}, core.HandleOptions{Middleware: []core.Middleware{o.HandlerSpan(name)}})
-					if err != nil {
-						b.Fatal(err)
-					}
 				}
 				handler("first", func() error { return nil })
 				handler("second", c.end)
@@ -160,10 +157,8 @@ func TestHandlerSpan_NeverHurts(t *testing.T) {
 			o := b.observer(otelreprise.Config{TracerProvider: p})
 			ep := b.endpoint("orders", core.Config{Recoverability: none}, o, nil)
 			handled := 0
-			if err := core.Handle(ep, "order", func(context.Context, *core.Inbound[[]byte]) error { handled++; return nil },
-				core.HandleOptions{Middleware: []core.Middleware{o.HandlerSpan("only")}}); err != nil {
-				b.Fatal(err)
-			}
+			core.Handle(ep, "order", func(context.Context, *core.TypedMessage[[]byte]) error { handled++; return nil },
+				core.HandleOptions{Middleware: []core.Middleware{o.HandlerSpan("only")}})
 			b.run(ep)
 			b.put(nil, "m1")
 			b.pass(0)
