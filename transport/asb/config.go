@@ -96,12 +96,12 @@ const (
 	leastLock   = 5 * time.Second // the service's limits
 	mostLock    = 5 * time.Minute
 
-	// https://learn.microsoft.com/azure/service-bus-messaging/service-bus-quotas: a
-	// property has at most 32 KiB, all properties together at most 64 KiB. A copy for the
-	// error queue has more headers than the original message.
-	maxHeaderBytes   = 30 << 10
-	mostPropertyByte = 32<<10 - 1
-	mostHeaderBytes  = 64<<10 - 2<<10 // the rest is for properties that the service and the adapter add
+	// https://learn.microsoft.com/azure/service-bus-messaging/service-bus-quotas: a property has at most 32 KiB, all of them
+	// together at most 64 KiB. A copy for the error queue has more headers than the message had.
+	maxHeaderBytes      = 30 << 10
+	mostPropertyByte    = 32<<10 - 1
+	mostPropertiesBytes = 64 << 10
+	mostHeaderBytes     = mostPropertiesBytes - 2<<10 // the rest is for properties that the service and the adapter add
 
 	defaultMessageBytes = 240 << 10
 	mostMessageBytes    = 100<<20 - 64<<10

@@ -155,7 +155,7 @@ func (d *delivery) DeadLetter(ctx context.Context, letter core.DeadLetter) error
 	if err != nil {
 		return fmt.Errorf("asb: dead-letter a message of %q: %w", d.r.address, err)
 	}
-	reason, description := deadLetterText(string(letter.Reason)), deadLetterText(letter.Description)
+	reason, description := d.deadLetterTexts(&letter, properties)
 	return d.settle(ctx, func(ctx context.Context, s settler, m *azservicebus.ReceivedMessage) error {
 		return s.DeadLetterMessage(ctx, m, &azservicebus.DeadLetterOptions{Reason: &reason, ErrorDescription: &description, PropertiesToModify: properties})
 	})
@@ -169,7 +169,9 @@ func (d *delivery) changed(headers core.Headers) (map[string]any, error) {
 	if headers.Len() == 0 {
 		return nil, nil
 	}
-	if err := transport.CheckOutgoing(&core.Outgoing{ID: d.in.ID, Queue: d.r.address, Headers: headers}, &d.r.t.caps); err != nil {
+	// The limits for applications are not those of a foreign message that the service has accepted.
+	copied := core.Outgoing{ID: d.in.ID, Queue: d.r.address, Headers: headers, Reason: core.ReasonMoveToError}
+	if err := transport.CheckOutgoing(&copied, &d.r.t.caps); err != nil {
 		return nil, err
 	}
 	properties, err := applicationProperties(headers)
@@ -191,12 +193,47 @@ func (d *delivery) changed(headers core.Headers) (map[string]any, error) {
 // (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-dead-letter-queues).
 const mostDeadLetterText = 4096
 
-func deadLetterText(s string) string {
-	s = strings.ToValidUTF8(s, "\ufffd")
-	if len(s) <= mostDeadLetterText {
+// The names of the application properties that have the reason and the description.
+const (
+	propertyDeadLetterReason      = "DeadLetterReason"
+	propertyDeadLetterDescription = "DeadLetterErrorDescription"
+)
+
+// deadLetterTexts returns the reason and the description of a dead letter, which has these properties too: as much of them as the service's limit of all
+// properties leaves room for.
+func (d *delivery) deadLetterTexts(letter *core.DeadLetter, properties map[string]any) (reason, description string) {
+	room := mostPropertiesBytes - d.sizeWith(properties) - len(propertyDeadLetterReason) - len(propertyDeadLetterDescription)
+	reason = deadLetterText(string(letter.Reason), min(mostDeadLetterText, room))
+	return reason, deadLetterText(letter.Description, min(mostDeadLetterText, room-len(reason)))
+}
+
+// sizeWith returns how many bytes the message's application properties have when a settlement sets these.
+func (d *delivery) sizeWith(properties map[string]any) (size int) {
+	for key, value := range d.message.ApplicationProperties {
+		if _, replaced := properties[key]; !replaced {
+			size += len(key) + sizeOfProperty(value)
+		}
+	}
+	for key, value := range properties {
+		size += len(key) + sizeOfProperty(value)
+	}
+	return size
+}
+
+// sizeOfProperty returns how many bytes a value takes, or a few more.
+func sizeOfProperty(value any) int {
+	if bytes, ok := value.([]byte); ok {
+		return len(bytes)
+	}
+	return max(8, len(text(value)))
+}
+
+// deadLetterText returns as much of a text as fits into a number of bytes.
+func deadLetterText(s string, most int) string {
+	s, n := strings.ToValidUTF8(s, "\ufffd"), max(most, 0)
+	if len(s) <= n {
 		return s
 	}
-	n := mostDeadLetterText
 	for !utf8.RuneStart(s[n]) {
 		n--
 	}

@@ -1,0 +1,98 @@
+//go:build darwin || linux
+
+package asb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/asb"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
+)
+
+// mostProperties is the service's limit of all application properties of a message.
+const mostProperties = 64 << 10
+
+// A foreign sender is held to the limits of the service alone, which are twice those of applications. The copy in the error queue, and the dead
+// letter, must tell where the message failed, and why as far as there is room.
+func TestFailure_OfAForeignMessageWithLargeProperties(t *testing.T) {
+	t.Parallel()
+	const piece = 15 << 10
+	for _, c := range []struct {
+		name    string
+		pieces  int
+		headers []string // that the failed message has, among others
+	}{
+		{"46 KiB", 3, []string{core.HeaderFailedQ, core.HeaderExceptionMessage, core.HeaderTimeOfFailure}},
+		{"61 KiB", 4, []string{core.HeaderFailedQ}},
+	} {
+		for where, letters := range map[string]core.DeadLetters{"error": core.DeadLettersNone, "q/$deadletterqueue": core.DeadLettersAll} {
+			t.Run(c.name+", "+where, func(t *testing.T) {
+				t.Parallel()
+				s := startSite(t, sbserver.Config{})
+				transport := s.provisioned(t, asb.Config{}, "q", "error")
+				m := &azservicebus.Message{Body: []byte("body"), ApplicationProperties: map[string]any{core.HeaderMessageTypes: "job"}}
+				for i := range c.pieces {
+					m.ApplicationProperties[fmt.Sprint("Piece", i)] = strings.Repeat("x", piece)
+				}
+				sendForeign(t, s, "q", m)
+				ep, err := core.New("q", transport, core.Config{Recoverability: core.Recoverability{
+					DeadLetter: letters, Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true},
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				core.Handle(ep, "job", func(context.Context, *core.TypedMessage[[]byte]) error {
+					return errors.New(strings.Repeat("out of stock ", 1000))
+				})
+				ctx, stop := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- ep.Run(ctx) }()
+				in := take(t, openReceiver(t, transport, where, 1), 1)[0].Incoming()
+				if string(in.Body) != "body" {
+					t.Errorf("the body is %q", in.Body)
+				}
+				for i := range c.pieces {
+					if got := len(in.Headers.Get(fmt.Sprint("Piece", i))); got != piece {
+						t.Errorf("property %d of the sender has %d bytes, want %d", i, got, piece)
+					}
+				}
+				for _, key := range c.headers {
+					if in.Headers.Get(key) == "" {
+						t.Errorf("it does not have the header %s", key)
+					}
+				}
+				if size := in.Headers.Bytes(); size > mostProperties {
+					t.Errorf("its properties have %d bytes, and the service takes %d", size, mostProperties)
+				}
+				stop()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// sendForeign sends a message with the bare SDK.
+func sendForeign(t *testing.T, s *site, queue string, m *azservicebus.Message) {
+	t.Helper()
+	client, err := azservicebus.NewClientFromConnectionString(s.ConnectionString(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close(context.WithoutCancel(t.Context())) }()
+	sender, err := client.NewSender(queue, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sender.SendMessage(t.Context(), m, nil); err != nil {
+		t.Fatal(err)
+	}
+}
