@@ -22,7 +22,7 @@ type Entities struct {
 //
 //	az deployment group create --resource-group GROUP --template-file FILE
 //
-// Config.CustomizeQueue is not called.
+// Config.CustomizeQueue and Config.CustomizeSubscription are not called.
 func Bicep(cfg Config, e Entities) (string, error) {
 	if err := cfg.complete(); err != nil {
 		return "", fmt.Errorf("asb: bicep: %w", err)

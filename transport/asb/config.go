@@ -84,10 +84,14 @@ type Config struct {
 	// call it at the same time.
 	CustomizeQueue func(queue string, properties *admin.QueueProperties)
 
-	// MessageType returns the type of a foreign message in queue: one without the header
-	// NServiceBus.EnclosedMessageTypes. "" means no type. It must not keep or change m.
-	// Several goroutines call it at the same time. If it is nil, the default, foreign
-	// messages have no type.
+	// CustomizeSubscription may change the properties of a subscription before Subscribe creates it: its MaxDeliveryCount or the forwarding of dead
+	// letters, for example, but not ForwardTo and DefaultRule. With SharedTopic it is called for the event with which the queue's
+	// subscription begins. It is called by several goroutines at once.
+	CustomizeSubscription func(queue, topic string, properties *admin.SubscriptionProperties)
+
+	// MessageType returns the type of a foreign message that came to queue: one without the
+	// header NServiceBus.EnclosedMessageTypes. It must not keep or change m, and is called by several goroutines at once. "" is none. The
+	// default is nil: such a message has none.
 	MessageType func(queue string, m *azservicebus.ReceivedMessage) string
 }
 
@@ -280,6 +284,13 @@ func capabilities(c *Config) core.Capabilities {
 	}
 }
 
-// mostDeliveries is the MaxDeliveryCount of the queues that Provision creates. The engine
-// counts attempts, and the service must not dead-letter a message before the engine does.
+// emulatorDeliveries is the largest MaxDeliveryCount, and emulatorTimeToLive the longest DefaultMessageTimeToLive, of Microsoft's emulator
+// (Config-schema.json of azure-service-bus-emulator-installer).
+const (
+	emulatorDeliveries = 10
+	emulatorTimeToLive = "PT1H"
+)
+
+// mostDeliveries is the MaxDeliveryCount of the queues that Provision creates: the engine counts attempts, and the service must not
+// dead-letter a message before.
 const mostDeliveries = math.MaxInt32

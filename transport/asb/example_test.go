@@ -11,6 +11,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/asb"
@@ -105,6 +106,24 @@ func ExampleConfig_sessions() {
 	// end
 	_ = post
 	_ = transport.Close(ctx)
+}
+
+// emulatorConfig is for Microsoft's emulator.
+func emulatorConfig() (asb.Config, core.Config) {
+	// snippet: emulator
+	transport := asb.Config{
+		ConnectionString: "Endpoint=sb://localhost;SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true",
+		AdminEndpoint:    "http://localhost:5300",
+		CustomizeQueue: func(_ string, p *admin.QueueProperties) {
+			p.MaxDeliveryCount, p.DefaultMessageTimeToLive = new(int32(10)), new("PT1H")
+		},
+		CustomizeSubscription: func(_, _ string, p *admin.SubscriptionProperties) {
+			p.MaxDeliveryCount = new(int32(10))
+		},
+	}
+	endpoint := core.Config{Recoverability: core.Recoverability{MaxDeliveries: core.MaxDeliveries{Count: 9}}}
+	// end
+	return transport, endpoint
 }
 
 // Messages of a program without Reprise or NServiceBus.

@@ -84,9 +84,17 @@ func (t *Transport) provisionQueue(ctx context.Context, address string, instance
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("create the queue %q: %w", name, err)
+		return fmt.Errorf("create the queue %q: %w", name, t.cfg.refusedByEmulator(err))
 	}
 	return nil
+}
+
+// refusedByEmulator adds to the refusal of an entity's properties by an emulator that Microsoft's one allows less than the service.
+func (c *Config) refusedByEmulator(err error) error {
+	if said, ok := errors.AsType[*azcore.ResponseError](err); !ok || said.StatusCode != http.StatusBadRequest || !c.isEmulator() {
+		return err
+	}
+	return fmt.Errorf("%w; to fix: Microsoft's emulator allows MaxDeliveryCount %d and DefaultMessageTimeToLive %s at most; set them in Config.CustomizeQueue and Config.CustomizeSubscription (docs/transports/asb.md)", err, emulatorDeliveries, emulatorTimeToLive)
 }
 
 func isConflict(err error) bool {
@@ -223,7 +231,8 @@ func listSessions(ctx context.Context, client *azservicebus.Client, name string)
 func (t *Transport) checkMaxDeliveries(name string, has int32, maxDeliveries int) error {
 	const update = "az servicebus queue update --resource-group GROUP --namespace-name %s --name %s --max-delivery-count %d"
 	if has == mostDeliveries || maxDeliveries > 0 && int(has) > maxDeliveries {
-		if margin := int(has) - maxDeliveries; has != mostDeliveries && margin < enoughReleases {
+		ofEmulator := t.cfg.isEmulator() && has == emulatorDeliveries // it allows no more
+		if margin := int(has) - maxDeliveries; has != mostDeliveries && margin < enoughReleases && !ofEmulator {
 			t.warnings.Add(fmt.Sprintf("the queue %q has MaxDeliveryCount %d, %d above Recoverability.MaxDeliveries, and Service Bus counts messages that are given back unhandled, at a shutdown or a pause for example, too: after %d of that it dead-letters a message that has not failed; to fix: "+update,
 				name, has, margin, margin, t.cfg.namespaceName(), name, max(recommendedDeliveries, maxDeliveries+enoughReleases)))
 		}
@@ -235,8 +244,12 @@ func (t *Transport) checkMaxDeliveries(name string, has int32, maxDeliveries int
 		need = fmt.Sprintf("may deliver a message %d times (Recoverability.MaxDeliveries)", maxDeliveries)
 		wanted = max(recommendedDeliveries, maxDeliveries+enoughReleases)
 	}
-	return transport.Permanent(fmt.Errorf("the queue %q has MaxDeliveryCount %d, and the endpoint %s: Service Bus would dead-letter messages before they reach the error queue; to fix: "+update,
-		name, has, need, t.cfg.namespaceName(), name, wanted))
+	err := fmt.Errorf("the queue %q has MaxDeliveryCount %d, and the endpoint %s: Service Bus would dead-letter messages before they reach the error queue; to fix: "+update,
+		name, has, need, t.cfg.namespaceName(), name, wanted)
+	if t.cfg.isEmulator() {
+		err = fmt.Errorf("%w, or, since Microsoft's emulator allows %d at most: set Recoverability.MaxDeliveries.Count to %d", err, emulatorDeliveries, emulatorDeliveries-1)
+	}
+	return transport.Permanent(err)
 }
 
 // recommendedDeliveries is the highest value that the portal allows.

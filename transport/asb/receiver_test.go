@@ -49,7 +49,7 @@ func TestOpenReceiver_RefusesQueuesThatCannotServe(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
 	for name, p := range map[string]broker.QueueProperties{
-		"few":      {MaxDeliveryCount: 10},
+		"few":      {MaxDeliveryCount: 12},
 		"sessions": {MaxDeliveryCount: 2000, RequiresSession: true},
 		"plain":    {MaxDeliveryCount: 2000},
 		"ordered":  {MaxDeliveryCount: 2000},
@@ -63,7 +63,7 @@ func TestOpenReceiver_RefusesQueuesThatCannotServe(t *testing.T) {
 		deliveries int
 		says       string // "": it opens
 	}{
-		"few":      {10, "--name few --max-delivery-count 2000"},
+		"few":      {12, "--name few --max-delivery-count 2000"},
 		"sessions": {50, "Config.SessionQueues"},
 		"plain":    {50, ""},
 		"ordered":  {50, "RequiresSession"},
@@ -74,10 +74,10 @@ func TestOpenReceiver_RefusesQueuesThatCannotServe(t *testing.T) {
 			t.Errorf("%s: the error is %v; it should say %q", queue, err, c.says)
 		}
 	}
-	if _, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "few", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, MaxDeliveries: 9}); err != nil {
+	if _, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "few", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, MaxDeliveries: 11}); err != nil {
 		t.Errorf("a queue that takes one delivery more than the endpoint is refused: %v", err)
 	}
-	if warnings := transport.Warnings(); len(warnings) != 1 || !strings.Contains(warnings[0], "MaxDeliveryCount 10, 1 above") || !strings.Contains(warnings[0], "--name few --max-delivery-count 2000") {
+	if warnings := transport.Warnings(); len(warnings) != 1 || !strings.Contains(warnings[0], "MaxDeliveryCount 12, 1 above") || !strings.Contains(warnings[0], "--name few --max-delivery-count 2000") {
 		t.Errorf("the warnings are %q, want one about releases", warnings)
 	}
 }

@@ -140,12 +140,15 @@ func (t *Transport) createSubscription(ctx context.Context, address, topic strin
 	if t.cfg.SharedTopic != "" {
 		properties.DefaultRule = &admin.RuleProperties{Name: ruleName(topic), Filter: eventFilter(topic)}
 	}
+	if t.cfg.CustomizeSubscription != nil {
+		t.cfg.CustomizeSubscription(address, topic, properties)
+	}
 	_, err := t.admin.CreateSubscription(ctx, name, subscription, &admin.CreateSubscriptionOptions{Properties: properties})
 	switch {
 	case err == nil:
 		return nil
 	case !isConflict(err):
-		return fmt.Errorf("create the subscription %q of the topic %q: %w", subscription, name, err)
+		return fmt.Errorf("create the subscription %q of the topic %q: %w", subscription, name, t.cfg.refusedByEmulator(err))
 	case t.cfg.SharedTopic == "":
 		return t.compareSubscription(ctx, address, name, subscription)
 	}

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"math"
 	"strings"
 	"time"
 )
@@ -15,6 +16,13 @@ const (
 	maxWindow       = 7 * 24 * time.Hour
 	maxNameLength   = 260 // of a queue or topic
 	maxSubscription = 50  // length of the name of a subscription or rule
+
+	// "The default value is PT1H (1 hour), the minimum value is PT5M (5 minutes) and the maximum
+	// value is PT1H (1 hour)" of DefaultMessageTimeToLive, and MaxDeliveryCount is 10 at most
+	// (azure-service-bus-emulator-installer, Config-schema.json).
+	minEmulatorTimeToLive = 5 * time.Minute
+	maxEmulatorTimeToLive = time.Hour
+	maxEmulatorDeliveries = 10
 )
 
 // queueSettings fills in the defaults of a queue, and refuses values outside the limits.
@@ -65,9 +73,13 @@ func (s *settings) subscription() SubscriptionProperties {
 
 // complete fills in defaults and checks limits.
 func (b *Broker) complete(s *settings) error {
+	minTimeToLive, maxTimeToLive, maxDeliveries := time.Second, MaxTimeToLive, int32(math.MaxInt32)
+	if b.cfg.EmulatorLimits {
+		minTimeToLive, maxTimeToLive, maxDeliveries = minEmulatorTimeToLive, maxEmulatorTimeToLive, maxEmulatorDeliveries
+	}
 	setDefault(&s.LockDuration, time.Minute)
 	setDefault(&s.MaxDeliveryCount, 10)
-	setDefault(&s.DefaultMessageTimeToLive, MaxTimeToLive)
+	setDefault(&s.DefaultMessageTimeToLive, maxTimeToLive)
 	setDefault(&s.DuplicateDetectionWindow, 10*time.Minute)
 	setDefault(&s.Status, StatusActive)
 	setDefault(&s.AutoDeleteOnIdle, MaxTimeToLive)
@@ -75,10 +87,10 @@ func (b *Broker) complete(s *settings) error {
 	switch {
 	case s.LockDuration < minLockDuration || s.LockDuration > maxLockDuration:
 		return outOfRange("LockDuration", s.LockDuration, minLockDuration, maxLockDuration)
-	case s.MaxDeliveryCount < 1:
-		return outOfRange("MaxDeliveryCount", s.MaxDeliveryCount, 1, 2147483647)
-	case s.DefaultMessageTimeToLive < time.Second:
-		return outOfRange("DefaultMessageTimeToLive", s.DefaultMessageTimeToLive, time.Second, MaxTimeToLive)
+	case s.MaxDeliveryCount < 1 || s.MaxDeliveryCount > maxDeliveries:
+		return outOfRange("MaxDeliveryCount", s.MaxDeliveryCount, 1, maxDeliveries)
+	case s.DefaultMessageTimeToLive < minTimeToLive || s.DefaultMessageTimeToLive > maxTimeToLive:
+		return outOfRange("DefaultMessageTimeToLive", s.DefaultMessageTimeToLive, minTimeToLive, maxTimeToLive)
 	case s.DuplicateDetectionWindow < minWindow || s.DuplicateDetectionWindow > maxWindow:
 		return outOfRange("DuplicateDetectionHistoryTimeWindow", s.DuplicateDetectionWindow, minWindow, maxWindow)
 	case s.AutoDeleteOnIdle < minAutoDelete:

@@ -59,6 +59,17 @@ func TestCreateQueue_Refusals(t *testing.T) {
 	}
 }
 
+func TestCreateQueue_LimitsOfTheEmulator(t *testing.T) {
+	n := newNamespace(t, broker.Config{EmulatorLimits: true})
+	for _, p := range []broker.QueueProperties{{MaxDeliveryCount: 11}, {DefaultMessageTimeToLive: 61 * time.Minute}, {DefaultMessageTimeToLive: 4 * time.Minute}} {
+		n.refuses(n.CreateQueue("q", p), broker.CondArgumentRange)
+	}
+	n.must(n.CreateQueue("q", broker.QueueProperties{MaxDeliveryCount: 10}))
+	info, err := n.Queue("q")
+	n.must(err)
+	equal(t, "the time to live", info.Properties.DefaultMessageTimeToLive, time.Hour)
+}
+
 func TestForwardTo_TurnsAutoDeleteOff(t *testing.T) {
 	n := withQueue(t, broker.QueueProperties{})
 	n.queue("source", broker.QueueProperties{ForwardTo: "q", AutoDeleteOnIdle: 5 * time.Minute})

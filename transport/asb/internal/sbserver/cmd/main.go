@@ -94,6 +94,7 @@ func parse(args []string) (options, error) {
 	flags.DurationVar(&o.server.Latency, "latency", 0, "`duration` by which everything that is sent to clients arrives later")
 	flags.StringVar(&cfg.Dir, "dir", "", "`directory` of the journal that keeps everything; without it all is lost at the end")
 	flags.BoolVar(&cfg.AutoCreate, "auto-create", true, "let queues appear when they are first used")
+	flags.BoolVar(&cfg.EmulatorLimits, "emulator-limits", false, "refuse the properties of queues, topics and subscriptions that Microsoft's emulator refuses")
 	flags.DurationVar(&queue.LockDuration, "lock", time.Minute, "`duration` of the locks of messages and sessions")
 	delivery := flags.Int("max-delivery-count", 10, "`number` of deliveries after which a message is dead-lettered")
 	flags.Func("tier", "`tier` of the namespace: Standard, the default, or Premium", func(v string) error {
