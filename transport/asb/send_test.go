@@ -3,12 +3,15 @@
 package asb_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/asb"
@@ -37,6 +40,37 @@ func TestSend_BatchesBySize(t *testing.T) {
 	send(t, transport, "q", small...)
 	if n := s.Count(sbserver.OpSend, "q"); n != 6 {
 		t.Errorf("a hundred small messages went out in %d requests, want 1", n-5)
+	}
+}
+
+// A batch has 1 MiB at most also where a message may have more
+// (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-premium-messaging#large-messages-support).
+func TestSend_LargeMessagesOfThePremiumTier(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{Broker: broker.Config{Tier: broker.Premium}})
+	transport := s.provisioned(t, asb.Config{MaxMessageBytes: 2 << 20, CustomizeQueue: func(_ string, p *admin.QueueProperties) {
+		p.MaxMessageSizeInKilobytes = new(int64(2 << 10))
+	}}, "q")
+	sizes := []int{600 << 10, 600 << 10, 1500 << 10, 300 << 10, 300 << 10}
+	msgs := make([]core.Outgoing, len(sizes))
+	for i, size := range sizes {
+		msgs[i] = core.Outgoing{ID: fmt.Sprint(i), Queue: "q", Body: bytes.Repeat([]byte{byte(i)}, size)}
+	}
+	if err := transport.Send(t.Context(), msgs...); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Count(sbserver.OpSend, "q"); n != 4 {
+		t.Errorf("the messages went out in %d requests, want 4: batches of up to 1 MiB, and the largest one alone", n)
+	}
+	for i, d := range take(t, openReceiver(t, transport, "q", len(sizes)), len(sizes)) {
+		if !bytes.Equal(d.Incoming().Body, msgs[i].Body) {
+			t.Errorf("message %d came with a body of %d bytes, want its %d", i, len(d.Incoming().Body), sizes[i])
+		}
+		complete(t, d)
+	}
+	err := transport.Send(t.Context(), core.Outgoing{ID: "larger", Queue: "q", Body: make([]byte, 2<<20)})
+	if !errors.Is(err, core.ErrTooLarge) {
+		t.Errorf("a message that is larger than the queue allows: %v", err)
 	}
 }
 
