@@ -82,13 +82,13 @@ func (b *bicep) resource(kind, parent, name string, properties ...string) string
 }
 
 func (b *bicep) queue(address string) string {
-	return b.resource("queues", "namespace", b.cfg.QueuePrefix+address,
+	return b.resource("queues", "namespace", armName(b.cfg.QueuePrefix+address),
 		"lockDuration: "+quoted(duration(b.cfg.LockDuration)), fmt.Sprintf("maxDeliveryCount: %d", mostDeliveries),
 		fmt.Sprintf("requiresSession: %v", b.cfg.keepsGroups(address)))
 }
 
 func (b *bicep) subscription(address, event string) {
-	topic := b.resource("topics", "namespace", b.cfg.topicOf(event))
+	topic := b.resource("topics", "namespace", armName(b.cfg.topicOf(event)))
 	queue := b.queue(address)
 	subscription := b.resource("topics/subscriptions", topic, b.cfg.subscriptionName(address),
 		"forwardTo: "+queue+".name", "lockDuration: "+quoted(duration(mostLock)), fmt.Sprintf("maxDeliveryCount: %d", mostDeliveries),

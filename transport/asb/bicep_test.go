@@ -36,7 +36,16 @@ func TestBicep(t *testing.T) {
 			t.Errorf("it has %q %d times, want %d:\n%s", what, got, want, text)
 		}
 	}
-	cfg.SharedTopic = "events"
+	cfg.QueuePrefix, cfg.TopicPrefix = "test/", "test/"
+	if text, err = asb.Bicep(cfg, e); err != nil {
+		t.Fatal(err)
+	}
+	for what, want := range map[string]int{"name: 'test~billing'\n": 1, "name: 'test~Shop.OrderPlaced'\n": 1, "test/": 0} {
+		if got := strings.Count(text, what); got != want {
+			t.Errorf("with slashes it has %q %d times, want %d:\n%s", what, got, want, text)
+		}
+	}
+	cfg.QueuePrefix, cfg.TopicPrefix, cfg.SharedTopic = "test.", "test.", "events"
 	if text, err = asb.Bicep(cfg, e); err != nil {
 		t.Fatal(err)
 	}

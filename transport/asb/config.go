@@ -49,9 +49,8 @@ type Config struct {
 	// az commands, and MaxDeliveryCount and sessions of queues are not checked.
 	NoAdmin bool
 
-	// QueuePrefix is put before the name of every queue, and TopicPrefix before that of
-	// every topic, such as "test/", so that several environments can share a namespace.
-	// Addresses do not have the prefix.
+	// QueuePrefix stands before the name of every queue, and TopicPrefix before that of every topic, such as "test.", so that
+	// several environments may share a namespace. Addresses do not have it.
 	QueuePrefix, TopicPrefix string
 
 	// SessionQueues are the names of the queues that require sessions, or patterns for

@@ -60,8 +60,8 @@ func ExampleNew_identity() {
 	transport, err := asb.New(asb.Config{
 		Namespace:   "shop.servicebus.windows.net",
 		Credential:  credential,
-		QueuePrefix: "staging/",
-		TopicPrefix: "staging/",
+		QueuePrefix: "staging.",
+		TopicPrefix: "staging.",
 	})
 	// end
 	if err != nil {

@@ -129,8 +129,12 @@ func (c *Config) checkTopic(topic string) error {
 	return transport.Permanent(checkName("topic", topicName(topic), c.TopicPrefix))
 }
 
-// topicName returns the name of the topic of an event. NServiceBus replaces the plus sign
-// of nested types in the same way.
+// armName returns the name of a queue or topic for the Azure Resource Manager, which az and Bicep use. There a slash separates resources, and
+// stands as a tilde within a name
+// (https://learn.microsoft.com/archive/blogs/servicebus/azure-service-bus-azure-resource-manager-and-this-character).
+func armName(name string) string { return strings.ReplaceAll(name, "/", "~") }
+
+// topicName is the name of the topic of an event. NServiceBus writes the plus sign of nested types like this, too.
 func topicName(topic string) string { return strings.ReplaceAll(topic, "+", ".") }
 
 // topicOf returns the name of the topic in the namespace to which an event is published.

@@ -132,7 +132,7 @@ func (t *Transport) compare(address string, has *admin.QueueProperties) error {
 	// A shorter time to live loses waiting messages, in an outage for example.
 	if has, wanted := value(has.DefaultMessageTimeToLive), t.timeToLive(address); !isAsLong(has, wanted) {
 		errs = append(errs, transport.Permanent(fmt.Errorf("the queue %q has DefaultMessageTimeToLive %s, and Provision would create it with %s; to fix: az servicebus queue update --resource-group GROUP --namespace-name %s --name %s --default-message-time-to-live %s, or set it in Config.CustomizeQueue",
-			t.cfg.QueuePrefix+address, has, wanted, t.cfg.namespaceName(), t.cfg.QueuePrefix+address, wanted)))
+			t.cfg.QueuePrefix+address, has, wanted, t.cfg.namespaceName(), armName(t.cfg.QueuePrefix+address), wanted)))
 	}
 	return errors.Join(errs...)
 }
@@ -234,7 +234,7 @@ func (t *Transport) checkMaxDeliveries(name string, has int32, maxDeliveries int
 		ofEmulator := t.cfg.isEmulator() && has == emulatorDeliveries // it allows no more
 		if margin := int(has) - maxDeliveries; has != mostDeliveries && margin < enoughReleases && !ofEmulator {
 			t.warnings.Add(fmt.Sprintf("the queue %q has MaxDeliveryCount %d, %d above Recoverability.MaxDeliveries, and Service Bus counts messages that are given back unhandled, at a shutdown or a pause for example, too: after %d of that it dead-letters a message that has not failed; to fix: "+update,
-				name, has, margin, margin, t.cfg.namespaceName(), name, max(recommendedDeliveries, maxDeliveries+enoughReleases)))
+				name, has, margin, margin, t.cfg.namespaceName(), armName(name), max(recommendedDeliveries, maxDeliveries+enoughReleases)))
 		}
 		return nil
 	}
@@ -245,7 +245,7 @@ func (t *Transport) checkMaxDeliveries(name string, has int32, maxDeliveries int
 		wanted = max(recommendedDeliveries, maxDeliveries+enoughReleases)
 	}
 	err := fmt.Errorf("the queue %q has MaxDeliveryCount %d, and the endpoint %s: Service Bus would dead-letter messages before they reach the error queue; to fix: "+update,
-		name, has, need, t.cfg.namespaceName(), name, wanted)
+		name, has, need, t.cfg.namespaceName(), armName(name), wanted)
 	if t.cfg.isEmulator() {
 		err = fmt.Errorf("%w, or, since Microsoft's emulator allows %d at most: set Recoverability.MaxDeliveries.Count to %d", err, emulatorDeliveries, emulatorDeliveries-1)
 	}
@@ -268,7 +268,7 @@ func (c *Config) namespaceName() string {
 // createCommand returns the command that creates a queue.
 func (t *Transport) createCommand(address string) string {
 	command := fmt.Sprintf("az servicebus queue create --resource-group GROUP --namespace-name %s --name %s --lock-duration %s --max-delivery-count %d",
-		t.cfg.namespaceName(), t.cfg.QueuePrefix+address, duration(t.cfg.LockDuration), recommendedDeliveries)
+		t.cfg.namespaceName(), armName(t.cfg.QueuePrefix+address), duration(t.cfg.LockDuration), recommendedDeliveries)
 	if t.cfg.keepsGroups(address) {
 		command += " --enable-session true"
 	}

@@ -401,6 +401,29 @@ func TestSubscribe_RefusesEventsWhoseNamesDifferInCase(t *testing.T) {
 	}
 }
 
+// In the resource manager, which az talks to, a slash separates resources.
+func TestNoAdmin_CommandsHaveNoSlashes(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	for name, shared := range map[string]string{"a topic each": "", "a shared topic": "shop/events"} {
+		transport := s.open(t, asb.Config{NoAdmin: true, QueuePrefix: "test/", TopicPrefix: "test/", SharedTopic: shared})
+		commands := []string{
+			transport.Provision(t.Context(), core.Topology{InputQueue: "q", Queues: []string{"q"}}).Error(),
+			transport.Unsubscribe(t.Context(), "q", "Shop.Placed", "Shop.Paid").Error(),
+		}
+		if err := transport.Subscribe(t.Context(), "q", "Shop.Placed", "Shop.Paid"); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range append(commands, transport.Warnings()...) {
+			_, command, found := strings.Cut(text, "az servicebus ")
+			command, _, _ = strings.Cut(command, "(docs/")
+			if !found || strings.Contains(command, "/") || !strings.Contains(command, "test~") {
+				t.Errorf("%s: there is no command, or one with slashes: %s", name, text)
+			}
+		}
+	}
+}
+
 func TestNoAdmin_TellsTheCommands(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})

@@ -279,10 +279,10 @@ func (c *Config) where() string {
 func (t *Transport) unsubscribeCommands(address string, topics []string) string {
 	var commands []string
 	for _, topic := range topics {
-		command := fmt.Sprintf("az servicebus topic subscription delete %s --topic-name %s --name %s", t.cfg.where(), t.cfg.topicOf(topic), t.cfg.subscriptionName(address))
+		command := fmt.Sprintf("az servicebus topic subscription delete %s --topic-name %s --name %s", t.cfg.where(), armName(t.cfg.topicOf(topic)), t.cfg.subscriptionName(address))
 		if t.cfg.SharedTopic != "" {
 			command = fmt.Sprintf("az servicebus topic subscription rule delete %s --topic-name %s --subscription-name %s --name %s",
-				t.cfg.where(), t.cfg.topicOf(topic), t.cfg.subscriptionName(address), ruleName(topic))
+				t.cfg.where(), armName(t.cfg.topicOf(topic)), t.cfg.subscriptionName(address), ruleName(topic))
 		}
 		commands = append(commands, command)
 	}
@@ -294,14 +294,14 @@ func (t *Transport) subscribeCommands(address string, topics []string) string {
 	var commands []string
 	where := t.cfg.where()
 	for i, topic := range topics {
-		name := t.cfg.topicOf(topic)
+		name := armName(t.cfg.topicOf(topic))
 		if t.cfg.SharedTopic != "" && i > 0 {
 			commands = append(commands, t.ruleCommand(address, topic))
 			continue
 		}
 		commands = append(commands,
 			fmt.Sprintf("az servicebus topic create %s --name %s", where, name),
-			fmt.Sprintf("az servicebus topic subscription create %s --topic-name %s --name %s --forward-to %s", where, name, t.cfg.subscriptionName(address), t.cfg.QueuePrefix+address))
+			fmt.Sprintf("az servicebus topic subscription create %s --topic-name %s --name %s --forward-to %s", where, name, t.cfg.subscriptionName(address), armName(t.cfg.QueuePrefix+address)))
 		if t.cfg.SharedTopic != "" {
 			commands = append(commands,
 				fmt.Sprintf("az servicebus topic subscription rule create %s --topic-name %s --subscription-name %s --name %s --filter-type SqlFilter --filter-sql-expression %s",
@@ -316,7 +316,7 @@ func (t *Transport) subscribeCommands(address string, topics []string) string {
 // of a queue to the shared topic.
 func (t *Transport) ruleCommand(address, topic string) string {
 	return fmt.Sprintf("az servicebus topic subscription rule create %s --topic-name %s --subscription-name %s --name %s --filter-type CorrelationFilter --correlation-filter %s",
-		t.cfg.where(), t.cfg.topicOf(topic), t.cfg.subscriptionName(address), ruleName(topic), quotedForShell(propertyTopic+"="+topic))
+		t.cfg.where(), armName(t.cfg.topicOf(topic)), t.cfg.subscriptionName(address), ruleName(topic), quotedForShell(propertyTopic+"="+topic))
 }
 
 // quotedForShell quotes a word for a shell, if it needs quotes.
