@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
 
@@ -12,10 +13,10 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// Subscribe subscribes a queue to the events of topics: it creates each missing topic,
-// and a subscription with the name of the queue, which forwards to the queue. It needs
-// the right Manage. With Config.NoAdmin it makes no request and succeeds, and Warnings
-// has the commands that create topics and subscriptions.
+// Subscribe lets a queue receive the events that are published to the topics: it creates each topic that does not exist, and a
+// subscription with the name of the queue, which forwards to it. A subscription that forwards to a queue of that name which was deleted is changed, so that it forwards
+// to the one that was created anew. It needs the right Manage. With Config.NoAdmin it asks for nothing and
+// succeeds, and Warnings has the commands that create topics and subscriptions.
 func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.subscribeAll(ctx, queue, topics); err != nil {
 		return fmt.Errorf("asb: subscribe %q: %w", queue, transport.Unavailable(ctx, t.explained(err), transient))
@@ -40,40 +41,40 @@ func (t *Transport) subscribeAll(ctx context.Context, queue string, topics []str
 
 // subscribeEach creates the missing topics and subscriptions of a queue.
 func (t *Transport) subscribeEach(ctx context.Context, address string, topics []string) error {
-	if err := t.lookFor(ctx, t.cfg.QueuePrefix+address); err != nil {
+	created, err := t.creationOf(ctx, t.cfg.QueuePrefix+address)
+	if err != nil {
 		return err
 	}
 	for _, topic := range topics {
-		if err := t.subscribe(ctx, address, topic); err != nil {
+		if err := t.subscribe(ctx, address, created, topic); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// lookFor returns an error if a queue does not exist.
-func (t *Transport) lookFor(ctx context.Context, queue string) error {
+// creationOf returns when a queue was created.
+func (t *Transport) creationOf(ctx context.Context, queue string) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	has, err := t.admin.GetQueue(ctx, queue, nil)
+	has, err := t.admin.GetQueueRuntimeProperties(ctx, queue, nil)
 	if err != nil {
-		return fmt.Errorf("look for the queue %q: %w", queue, err)
+		return time.Time{}, fmt.Errorf("look for the queue %q: %w", queue, err)
 	}
 	if has == nil {
-		return fmt.Errorf("%w: %q", core.ErrQueueNotFound, queue)
+		return time.Time{}, fmt.Errorf("%w: %q", core.ErrQueueNotFound, queue)
 	}
-	return nil
+	return has.CreatedAt, nil
 }
 
-// subscribe creates the topic of an event and the subscription of a queue to it, if they
-// are missing.
-func (t *Transport) subscribe(ctx context.Context, address, topic string) error {
+// subscribe creates the topic of an event and the subscription of a queue to it, where they are missing. The queue was created at a time.
+func (t *Transport) subscribe(ctx context.Context, address string, created time.Time, topic string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if err := t.createTopic(ctx, topic); err != nil {
 		return err
 	}
-	return t.createSubscription(ctx, address, topic)
+	return t.createSubscription(ctx, address, created, topic)
 }
 
 // subscription checks the names of a queue and topics, and returns the queue's address.
@@ -128,7 +129,7 @@ func (t *Transport) createTopic(ctx context.Context, topic string) error {
 }
 
 // createSubscription creates the subscription of a queue to an event if it is missing.
-func (t *Transport) createSubscription(ctx context.Context, address, topic string) error {
+func (t *Transport) createSubscription(ctx context.Context, address string, created time.Time, topic string) error {
 	name, subscription := t.cfg.topicOf(topic), t.cfg.subscriptionName(address)
 	properties := &admin.SubscriptionProperties{
 		ForwardTo:               new(t.cfg.QueuePrefix + address),
@@ -136,6 +137,7 @@ func (t *Transport) createSubscription(ctx context.Context, address, topic strin
 		MaxDeliveryCount:        new(int32(mostDeliveries)),
 		EnableBatchedOperations: new(true),
 		EnableDeadLetteringOnFilterEvaluationExceptions: new(false),
+		UserMetadata: new(forwardMetadata(created)),
 	}
 	if t.cfg.SharedTopic != "" {
 		properties.DefaultRule = &admin.RuleProperties{Name: ruleName(topic), Filter: eventFilter(topic)}
@@ -149,10 +151,8 @@ func (t *Transport) createSubscription(ctx context.Context, address, topic strin
 		return nil
 	case !isConflict(err):
 		return fmt.Errorf("create the subscription %q of the topic %q: %w", subscription, name, t.cfg.refusedByEmulator(err))
-	case t.cfg.SharedTopic == "":
-		return t.compareSubscription(ctx, address, name, subscription)
 	}
-	if err := t.compareSubscription(ctx, address, name, subscription); err != nil {
+	if err := t.compareSubscription(ctx, address, created, name, subscription); err != nil || t.cfg.SharedTopic == "" {
 		return err
 	}
 	rule := ruleName(topic)
@@ -183,9 +183,8 @@ func (t *Transport) compareRule(ctx context.Context, name, subscription, topic s
 		has.Name, subscription, name, propertyTopic, topic))
 }
 
-// compareSubscription returns an error if an existing subscription does not forward to
-// the queue.
-func (t *Transport) compareSubscription(ctx context.Context, address, topic, subscription string) error {
+// compareSubscription returns an error if a subscription that exists does not forward to the queue, which was created at a time.
+func (t *Transport) compareSubscription(ctx context.Context, address string, created time.Time, topic, subscription string) error {
 	has, err := t.admin.GetSubscription(ctx, topic, subscription, nil)
 	switch {
 	case err != nil:
@@ -197,13 +196,49 @@ func (t *Transport) compareSubscription(ctx context.Context, address, topic, sub
 	forward := value(has.ForwardTo)
 	wanted := t.cfg.QueuePrefix + address
 	if strings.EqualFold(forward, wanted) || strings.HasSuffix(strings.ToLower(forward), "/"+strings.ToLower(wanted)) {
-		return nil
+		has.ForwardTo = &wanted
+		return t.renewForwarding(ctx, created, topic, subscription, has.SubscriptionProperties)
 	}
 	return transport.Permanent(fmt.Errorf("the subscription %q of the topic %q has ForwardTo %q, and not %q; to fix: delete it, or correct ForwardTo", subscription, topic, forward, wanted))
 }
 
-// ruleName returns the name of the rule for an event in a subscription to the shared
-// topic.
+// forwardPrefix begins the user metadata of a subscription that Subscribe creates. They tell which queue it forwards to.
+const forwardPrefix = "Reprise: forwards to the queue created at "
+
+func forwardMetadata(created time.Time) string {
+	return forwardPrefix + created.UTC().Format(time.RFC3339Nano)
+}
+
+// mostMetadata is the most characters of user metadata.
+const mostMetadata = 1024
+
+// renewForwarding lets a subscription forward to a queue that was deleted and created anew at a time. The service forwards to the queue that had the
+// name when the subscription was changed last, and dead-letters all messages when that is gone (azure-service-bus#693).
+func (t *Transport) renewForwarding(ctx context.Context, created time.Time, topic, subscription string, has admin.SubscriptionProperties) error {
+	metadata, known := forwardMetadata(created), value(has.UserMetadata)
+	if known == metadata || created.IsZero() {
+		return nil
+	}
+	if !strings.HasPrefix(known, forwardPrefix) { // it was created by others
+		at, err := t.admin.GetSubscriptionRuntimeProperties(ctx, topic, subscription, nil)
+		if err != nil {
+			return fmt.Errorf("look for the subscription %q of the topic %q: %w", subscription, topic, err)
+		}
+		if at == nil || !created.After(at.UpdatedAt) {
+			return nil
+		}
+		if kept := strings.TrimSpace(known + " " + metadata); len(kept) <= mostMetadata {
+			metadata = kept
+		}
+	}
+	has.UserMetadata = &metadata
+	if _, err := t.admin.UpdateSubscription(ctx, topic, subscription, has, nil); err != nil {
+		return fmt.Errorf("let the subscription %q of the topic %q forward to the queue %q, which was created anew: %w", subscription, topic, value(has.ForwardTo), err)
+	}
+	return nil
+}
+
+// ruleName is the name of the rule of an event in a subscription to the shared topic.
 func ruleName(topic string) string { return fitting(topic) }
 
 // eventFilter returns a filter for an event in the shared topic.

@@ -15,6 +15,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/asb"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
 )
 
 // unlimited counts requests that no deadline ends.
@@ -108,6 +109,72 @@ func TestSubscribe_WithoutTheRightManageTellsTheCommands(t *testing.T) {
 	err := openConfigured(t, cfg).Subscribe(t.Context(), "q", "Shop.Placed")
 	if err == nil || !strings.Contains(err.Error(), "set Config.NoAdmin after: az servicebus topic create") {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+// The service forwards events to the queue that had the name when the subscription was changed last. They are lost when that was deleted.
+func TestSubscribe_QueueThatWasCreatedAnewGetsItsEvents(t *testing.T) {
+	t.Parallel()
+	const foreign = "of the team Billing"
+	for name, c := range map[string]struct {
+		cfg   asb.Config
+		topic string
+		made  func(t *testing.T, s *site) // instead of Subscribe
+		keeps string                      // in the user metadata of the subscription
+	}{
+		"a topic each":   {topic: "Shop.Placed"},
+		"a shared topic": {cfg: asb.Config{SharedTopic: "events"}, topic: "events"},
+		"a subscription that others have made": {topic: "Shop.Placed", keeps: foreign, made: func(t *testing.T, s *site) {
+			if err := s.Broker().CreateTopic("Shop.Placed", broker.TopicProperties{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Broker().CreateSubscription("Shop.Placed", "q", broker.SubscriptionProperties{ForwardTo: "q", UserMetadata: foreign}, broker.Rule{}); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startSite(t, sbserver.Config{})
+			transport := s.provisioned(t, c.cfg, "q")
+			if c.made != nil {
+				c.made(t, s)
+			}
+			subscribe := func() broker.SubscriptionInfo {
+				if err := transport.Subscribe(t.Context(), "q", "Shop.Placed"); err != nil {
+					t.Fatal(err)
+				}
+				info, err := s.Broker().Subscription(c.topic, "q")
+				if err != nil {
+					t.Fatal(err)
+				}
+				return info
+			}
+			first := subscribe()
+			if again := subscribe(); !again.Runtime.Updated.Equal(first.Runtime.Updated) {
+				t.Error("a subscription that forwards to its queue was changed")
+			}
+			if err := s.Broker().DeleteQueue("q"); err != nil {
+				t.Fatal(err)
+			}
+			if err := transport.Provision(t.Context(), core.Topology{InputQueue: "q", Queues: []string{"q"}}); err != nil {
+				t.Fatal(err)
+			}
+			renewed := subscribe()
+			if metadata := renewed.Properties.UserMetadata; !strings.HasPrefix(metadata, c.keeps) {
+				t.Errorf("the user metadata are %q, and were %q", metadata, c.keeps)
+			}
+			if again := subscribe(); !again.Runtime.Updated.Equal(renewed.Runtime.Updated) {
+				t.Error("a subscription that forwards to its new queue was changed once more")
+			}
+			if err := transport.Send(t.Context(), core.Outgoing{ID: "event", Topic: "Shop.Placed", Body: []byte("event")}); err != nil {
+				t.Fatal(err)
+			}
+			if dead, err := s.Broker().Subscription(c.topic, "q"); err != nil || dead.Runtime.DeadLetter != 0 {
+				t.Fatalf("the subscription has %d dead letters, %v", dead.Runtime.DeadLetter, err)
+			}
+			complete(t, take(t, openReceiver(t, transport, "q", 1), 1)[0])
+		})
 	}
 }
 

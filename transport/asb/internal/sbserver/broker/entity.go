@@ -40,6 +40,7 @@ type settings struct {
 	QueueProperties
 	DropOnFilterErrors bool
 	SupportOrdering    bool
+	ForwardID          uint64 // of the entity that ForwardTo of a subscription named when it was set
 }
 
 // An entity is a queue, a topic or a subscription. The broker's mutex guards it.

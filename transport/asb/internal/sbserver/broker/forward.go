@@ -16,24 +16,35 @@ const maxHops = 4
 // transfer dead-letter queue, which is wrong (azure-service-bus#33, azure-docs#111251): that one
 // has messages of transactions, which the Go SDK does not have.
 func (b *Broker) forwardLocked(e *entity, m *message) {
-	if reason, description := b.transferLocked(e.settings.ForwardTo, m, ""); reason != "" {
+	if reason, description := b.transferLocked(e.settings.ForwardTo, e.settings.ForwardID, m, ""); reason != "" {
 		e.deadLetterLocked(m, reason, description)
 	}
 }
 
-// forwardDeadLetterLocked forwards a dead-lettered message, and reports whether it could;
-// if not, the message stays in the dead-letter queue, as does one that was forwarded too
-// often (azure-service-bus#249). DeadLetterSource is "only set in messages that have been
-// dead-lettered and later autoforwarded from the dead-letter queue to another entity"
-// (page service-bus-messages-payloads).
+// resolveForwardLocked finds the entity to which a subscription forwards: "the 'Forward To' Queue or
+// Topic for a Subscription is stored as a ResourceId", and one that is "removed and reinstated with
+// the same name" gets nothing until a change of a property "updates the ResourceId" (azure-service-bus#693).
+func (b *Broker) resolveForwardLocked(kind Kind, s *settings) {
+	s.ForwardID = 0
+	if kind == KindSubscription && s.ForwardTo != "" {
+		if target := b.findLocked(parseAddress(s.ForwardTo)); target != nil {
+			s.ForwardID = target.id
+		}
+	}
+}
+
+// forwardDeadLetterLocked sends a dead-lettered message on, and tells whether it could; else it
+// stays in the dead-letter queue, as one that was forwarded too often does (azure-service-bus#249).
+// DeadLetterSource is "only set in messages that have been dead-lettered and later autoforwarded
+// from the dead-letter queue to another entity" (page service-bus-messages-payloads).
 func (e *entity) forwardDeadLetterLocked(m *message) bool {
-	reason, _ := e.broker.transferLocked(e.settings.ForwardDeadLetteredMessagesTo, m, e.path)
+	reason, _ := e.broker.transferLocked(e.settings.ForwardDeadLetteredMessagesTo, 0, m, e.path)
 	return reason == ""
 }
 
-// transferLocked puts a copy of a message into the entity with a path, or returns the
-// reason why it did not.
-func (b *Broker) transferLocked(path string, m *message, deadLetterSource string) (reason, description string) {
+// transferLocked puts a copy of a message into the entity with a path, and with an id unless that is 0, or returns the reason for
+// which it did not.
+func (b *Broker) transferLocked(path string, id uint64, m *message, deadLetterSource string) (reason, description string) {
 	target := b.findLocked(parseAddress(path))
 	a := arrival{content: m.content, ttl: m.ttl, enqueuedSequence: m.original(), hops: m.hops + 1, deadLetterSource: deadLetterSource}
 	switch {
@@ -41,6 +52,8 @@ func (b *Broker) transferLocked(path string, m *message, deadLetterSource string
 		return "MaxTransferHopCountExceeded", "The maximum number of allowed hops when forwarding between queues has been exceeded."
 	case target == nil || target.kind == KindSubscription:
 		return "MessagingEntityNotFoundException", "The messaging entity '" + path + "' could not be found."
+	case id != 0 && target.id != id:
+		return "MessagingEntityNotFoundException", "The transfer destination entity does not exist."
 	case target.sendRefusal() != nil:
 		return "MessagingEntityDisabledException", target.sendRefusal().Description
 	case target.size+int64(m.content.size) > target.maxSize():

@@ -279,6 +279,7 @@ func (b *Broker) update(kind Kind, name, subscription string, s settings) (err e
 	if err := b.checkForwardsLocked(e.path, s); err != nil {
 		return err
 	}
+	b.resolveForwardLocked(kind, &s)
 	e.settings, e.updated = s, b.now
 	e.changeLocked()
 	e.applyLocked()
@@ -321,6 +322,7 @@ func (b *Broker) SetStatus(path string, status Status) (err error) {
 	if err := b.complete(&s); err != nil {
 		return err
 	}
+	b.resolveForwardLocked(e.kind, &s)
 	e.settings, e.updated = s, b.now
 	e.changeLocked()
 	e.applyLocked()

@@ -47,6 +47,7 @@ func (b *Broker) CreateSubscription(topic, name string, p SubscriptionProperties
 	if err := b.checkForwardsLocked(t.path, s); err != nil {
 		return err
 	}
+	b.resolveForwardLocked(KindSubscription, &s)
 	e := b.newEntity(KindSubscription, t, name, s)
 	e.rules = []*rule{r}
 	b.addLocked(e)

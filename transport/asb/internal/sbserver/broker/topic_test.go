@@ -88,6 +88,20 @@ func TestForward_Failures(t *testing.T) {
 	}
 }
 
+func TestForward_QueueThatWasCreatedAnew(t *testing.T) {
+	n := withTopic(t, broker.Rule{})
+	n.queue("target", broker.QueueProperties{})
+	n.must(n.CreateSubscription("t", "f", broker.SubscriptionProperties{ForwardTo: "target"}, broker.Rule{}))
+	n.must(n.DeleteQueue("target"))
+	n.queue("target", broker.QueueProperties{})
+	n.send("t", "a")
+	d := n.receive("t/Subscriptions/f/$DeadLetterQueue")
+	equal(t, "the description", d.Message.ApplicationProperties["DeadLetterErrorDescription"], any("The transfer destination entity does not exist."))
+	n.must(n.UpdateSubscription("t", "f", broker.SubscriptionProperties{ForwardTo: "target", UserMetadata: "changed"}))
+	n.send("t", "b")
+	equal(t, "the body after a change of the subscription", body(n.receive("target")), "b")
+}
+
 func TestForward_FourHops(t *testing.T) {
 	n := newNamespace(t, broker.Config{})
 	n.queue("hop0", broker.QueueProperties{})
