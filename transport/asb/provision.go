@@ -17,9 +17,8 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// Provision creates missing queues, with Config.LockDuration, and with sessions for the
-// queues in Config.SessionQueues. The service deletes an instance queue after a week
-// without use.
+// Provision creates the queues that are missing, with Config.LockDuration, and with sessions where Config.SessionQueues names them. An instance's
+// own queue is deleted by the service when it was idle for a week, unless it has sessions.
 //
 // Provision changes nothing that exists. A queue that requires sessions and should not,
 // or the other way round, is an error; so is one that forwards its messages, or
@@ -110,7 +109,8 @@ func (t *Transport) queueProperties(address string, instance bool) *admin.QueueP
 		EnableBatchedOperations: new(true),
 		RequiresSession:         new(t.cfg.keepsGroups(address)),
 	}
-	if instance {
+	// A receiver that waits for a session does not count as one: the service would delete a queue that is in use (azure-service-bus#439).
+	if instance && !t.cfg.keepsGroups(address) {
 		p.AutoDeleteOnIdle = new(duration(idleInstanceQueue))
 	}
 	if t.cfg.CustomizeQueue != nil {

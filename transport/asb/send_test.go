@@ -368,17 +368,20 @@ func TestSubscribe_RefusesASubscriptionThatForwardsElsewhere(t *testing.T) {
 func TestProvision_QueuesThatExist(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
-	transport := s.provisioned(t, asb.Config{}, "q", "elsewhere")
+	transport := s.provisioned(t, asb.Config{SessionQueues: []string{"ordered*"}}, "q", "elsewhere")
 	if err := s.Broker().CreateQueue("forwards", broker.QueueProperties{ForwardTo: "elsewhere"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := transport.Provision(t.Context(), core.Topology{InputQueue: "forwards", Queues: []string{"forwards"}}); err == nil || !strings.Contains(err.Error(), "ForwardTo") {
 		t.Errorf("of a queue that forwards: %v", err)
 	}
-	if err := transport.Provision(t.Context(), core.Topology{InputQueue: "q", Queues: []string{"q", "q-1"}, InstanceQueue: "q-1"}); err != nil {
-		t.Fatal(err)
+	for _, endpoint := range []string{"q", "ordered"} {
+		instance := endpoint + "-1"
+		if err := transport.Provision(t.Context(), core.Topology{InputQueue: endpoint, Queues: []string{endpoint, instance}, InstanceQueue: instance}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	for queue, deleted := range map[string]bool{"q": false, "q-1": true} {
+	for queue, deleted := range map[string]bool{"q": false, "q-1": true, "ordered": false, "ordered-1": false} {
 		info, err := s.Broker().Queue(queue)
 		if err != nil {
 			t.Fatal(err)
