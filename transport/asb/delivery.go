@@ -306,6 +306,14 @@ func complete(ctx context.Context, s settler, m *azservicebus.ReceivedMessage) e
 	return s.CompleteMessage(ctx, m, nil)
 }
 
+// deadLetterExpired dead-letters a message with the reason that the service has for one that is past its time to live
+// (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-dead-letter-queues#time-to-live).
+func deadLetterExpired(ctx context.Context, s settler, m *azservicebus.ReceivedMessage) error {
+	return s.DeadLetterMessage(ctx, m, &azservicebus.DeadLetterOptions{
+		Reason: new("TTLExpiredException"), ErrorDescription: new("The message expired and was dead lettered."),
+	})
+}
+
 // abandon returns the settlement that makes a message available, with changed properties.
 func abandon(properties map[string]any) settlement {
 	return func(ctx context.Context, s settler, m *azservicebus.ReceivedMessage) error {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
+
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/asb"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
@@ -118,21 +120,37 @@ func TestReceive_CallsAtTheSameTimeShareMessages(t *testing.T) {
 
 func TestReceiver_MessageThatExpiresWhileItWaitsLeavesItsPlace(t *testing.T) {
 	t.Parallel()
-	s := startSite(t, stoppedClock())
-	transport := s.provisioned(t, asb.Config{LockDuration: longestLock}, "q")
-	r := openReceiver(t, transport, "q", 1)
-	const ttl = time.Second
-	if err := transport.Send(t.Context(), core.Outgoing{ID: "id", Queue: "q", Body: []byte("expires"), TimeToBeReceived: ttl}); err != nil {
-		t.Fatal(err)
+	for name, c := range map[string]struct {
+		deadLetters bool // the queue does, on expiration
+		settlement  sbserver.Op
+	}{
+		"it is dropped":       {false, sbserver.OpComplete},
+		"it is dead-lettered": {true, sbserver.OpDeadLetter},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startSite(t, stoppedClock())
+			transport := s.provisioned(t, asb.Config{LockDuration: longestLock, CustomizeQueue: func(_ string, p *admin.QueueProperties) {
+				p.DeadLetteringOnMessageExpiration = &c.deadLetters
+			}}, "q")
+			r := openReceiver(t, transport, "q", 1)
+			const ttl = time.Second
+			if err := transport.Send(t.Context(), core.Outgoing{ID: "id", Queue: "q", Body: []byte("expires"), TimeToBeReceived: ttl}); err != nil {
+				t.Fatal(err)
+			}
+			expires := time.Now().Add(ttl)
+			await(t, "it arrives without a Receive", func() bool { return s.Count(sbserver.OpDeliver, "q") == 1 })
+			awaitTime(t, expires)
+			send(t, transport, "q", "after it")
+			if body := take(t, r, 1)[0].Incoming().Body; string(body) != "after it" {
+				t.Errorf("%q came", body)
+			}
+			await(t, "the expired one is consumed as the queue consumes it", func() bool {
+				info, err := s.Broker().Queue("q")
+				return err == nil && (info.Runtime.DeadLetter == 1) == c.deadLetters && s.Count(c.settlement, "q") == 1
+			})
+		})
 	}
-	expires := time.Now().Add(ttl)
-	await(t, "it arrives without a Receive", func() bool { return s.Count(sbserver.OpDeliver, "q") == 1 })
-	awaitTime(t, expires)
-	send(t, transport, "q", "after it")
-	if body := take(t, r, 1)[0].Incoming().Body; string(body) != "after it" {
-		t.Errorf("%q came", body)
-	}
-	await(t, "the expired one is consumed", func() bool { return s.Count(sbserver.OpComplete, "q") == 1 })
 }
 
 func TestReceiver_MessageWhoseLockEndsWhileItWaitsIsNotHandedOut(t *testing.T) {

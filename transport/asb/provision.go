@@ -201,6 +201,7 @@ func (r *receiver) examine(ctx context.Context, maxDeliveries int) error {
 	if sub != 0 {
 		return nil // a dead-letter queue has no limits and no sessions
 	}
+	r.keepExpired = value(has.DeadLetteringOnMessageExpiration)
 	if err := r.t.compareSessions(r.address, &has.QueueProperties); err != nil {
 		return err
 	}

@@ -28,6 +28,7 @@ type receiver struct {
 	mode        core.TransactionMode
 	sessions    bool          // the queue requires them
 	lock        time.Duration // of a message in this queue; 0: not known
+	keepExpired bool          // the queue dead-letters messages that are past their time to live, as far as is known
 	control     *control
 	outages     transport.Outages
 	closing     context.Context // ends when the receiver is closed
@@ -201,13 +202,16 @@ func (r *receiver) take(dst []core.Delivery) (n int, more bool, err error) {
 	return n, len(r.arrived) > 0, nil
 }
 
-// discard consumes a message that is past its time to live, and whose place is already
-// free.
+// discard consumes a message that is past its time to live, whose place is free already, as the service does.
 func (r *receiver) discard(d *delivery) {
 	ctx, cancel := context.WithTimeout(r.closing, requestTimeout)
 	defer cancel()
 	defer d.ended()
-	_ = d.request(ctx, complete) // otherwise the service drops it when its lock ends
+	consume := complete
+	if r.keepExpired {
+		consume = deadLetterExpired
+	}
+	_ = d.request(ctx, consume) // otherwise the service does so when its lock ends
 }
 
 // refresh renews the locks of messages that have waited long for a Receive, so that a
