@@ -353,15 +353,17 @@ func TestSubscribe_ForwardsToTheQueueWithItsPrefix(t *testing.T) {
 func TestSubscribe_RefusesASubscriptionThatForwardsElsewhere(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
-	transport := s.provisioned(t, asb.Config{}, "q", "elsewhere")
-	if err := errors.Join(
-		s.Broker().CreateTopic("Shop.Placed", broker.TopicProperties{}),
-		s.Broker().CreateSubscription("Shop.Placed", "q", broker.SubscriptionProperties{ForwardTo: "elsewhere"}, broker.Rule{}),
-	); err != nil {
-		t.Fatal(err)
-	}
-	if err := transport.Subscribe(t.Context(), "q", "Shop.Placed"); err == nil || !strings.Contains(err.Error(), "elsewhere") {
-		t.Errorf("Subscribe returned %v", err)
+	transport := s.provisioned(t, asb.Config{}, "q", "elsewhere", "elsewhere/q")
+	for topic, forward := range map[string]string{"Shop.Placed": "elsewhere", "Shop.Paid": "elsewhere/q"} {
+		if err := errors.Join(
+			s.Broker().CreateTopic(topic, broker.TopicProperties{}),
+			s.Broker().CreateSubscription(topic, "q", broker.SubscriptionProperties{ForwardTo: forward}, broker.Rule{}),
+		); err != nil {
+			t.Fatal(err)
+		}
+		if err := transport.Subscribe(t.Context(), "q", topic); err == nil || !strings.Contains(err.Error(), forward) {
+			t.Errorf("of one that forwards to %s, Subscribe returned %v", forward, err)
+		}
 	}
 }
 

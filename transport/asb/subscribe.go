@@ -192,14 +192,20 @@ func (t *Transport) compareSubscription(ctx context.Context, address string, cre
 	case has == nil:
 		return fmt.Errorf("the subscription %q of the topic %q was deleted while it was created", subscription, topic)
 	}
-	// The service returns a URL, whose path is the name.
-	forward := value(has.ForwardTo)
-	wanted := t.cfg.QueuePrefix + address
-	if strings.EqualFold(forward, wanted) || strings.HasSuffix(strings.ToLower(forward), "/"+strings.ToLower(wanted)) {
+	forward, wanted := value(has.ForwardTo), t.cfg.QueuePrefix+address
+	if strings.EqualFold(forwardName(forward), wanted) {
 		has.ForwardTo = &wanted
 		return t.renewForwarding(ctx, created, topic, subscription, has.SubscriptionProperties)
 	}
 	return transport.Permanent(fmt.Errorf("the subscription %q of the topic %q has ForwardTo %q, and not %q; to fix: delete it, or correct ForwardTo", subscription, topic, forward, wanted))
+}
+
+// forwardName returns the name of the queue in ForwardTo, which the service answers as a URL.
+func forwardName(forward string) string {
+	if _, address, isURL := strings.Cut(forward, "://"); isURL {
+		_, forward, _ = strings.Cut(address, "/")
+	}
+	return forward
 }
 
 // forwardPrefix begins the user metadata of a subscription that Subscribe creates. They tell which queue it forwards to.
