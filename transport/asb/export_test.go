@@ -30,6 +30,14 @@ func Resent(m *azservicebus.ReceivedMessage) *azservicebus.AMQPAnnotatedMessage 
 // SubscriptionName returns the name of a queue's subscription.
 func (t *Transport) SubscriptionName(address string) string { return t.cfg.subscriptionName(address) }
 
+// Arrived returns how many messages a receiver has that no Receive has returned.
+func Arrived(of core.Receiver) int {
+	r := of.(*receiver)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.arrived)
+}
+
 // Losses returns the errors of a link that is lost after times without messages.
 func Losses(lasted ...time.Duration) (errs []error) {
 	var l link
