@@ -30,7 +30,9 @@ const (
 	// purgeSessionIdle is that time for the next message of a session. A message that is
 	// missed is found when its session is offered again.
 	purgeSessionIdle = purgeIdle / 4
-	// mostKept is the most sessions with later messages that Purge skips.
+	// purgeFirst is how long the first session may take, which costs some ten requests. How long it took tells how long a further one may.
+	purgeFirst = 15 * time.Second
+	// mostKept is how many sessions with later messages Purge passes over.
 	mostKept = 100
 )
 
@@ -100,10 +102,15 @@ func release(ctx context.Context, sdk settler, messages []*azservicebus.Received
 
 // purgeSessions empties the sessions that no receiver has locked.
 func purgeSessions(ctx context.Context, client *azservicebus.Client, name string, began time.Time) (removed int, err error) {
-	if err := listSessions(ctx, client, name); err != nil {
+	page, err := client.NewListSessionsForQueuePager(name, nil).NextPage(ctx)
+	if err != nil {
 		return 0, err
 	}
-	var kept []*azservicebus.SessionReceiver // sessions whose messages came later: the service would offer these sessions again
+	patience := purgeIdle
+	if len(page.Sessions) > 0 {
+		patience = purgeFirst
+	}
+	var kept []*azservicebus.SessionReceiver // of sessions whose messages came later: the service would offer these again
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 		defer cancel()
@@ -112,9 +119,11 @@ func purgeSessions(ctx context.Context, client *azservicebus.Client, name string
 		}
 	}()
 	for {
-		accept, cancel := context.WithTimeout(ctx, purgeIdle)
+		asked := time.Now()
+		accept, cancel := context.WithTimeout(ctx, patience)
 		sdk, err := client.AcceptNextSessionForQueue(accept, name, nil)
 		cancel()
+		patience = max(purgeIdle, 3*time.Since(asked))
 		switch {
 		case ctx.Err() != nil:
 			return removed, ctx.Err()

@@ -42,6 +42,17 @@ func TestPurge_PassesOverSessionsWhoseMessagesCameLater(t *testing.T) {
 	}
 }
 
+// To take a session costs some ten requests, which take longer here than Purge waits for a message.
+func TestPurge_OfSessionsOverASlowNetwork(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{Latency: 250 * time.Millisecond})
+	transport := s.ordered(t, longestLock)
+	groups(t, transport, "a")
+	if removed, err := transport.Purge(t.Context(), "q"); err != nil || removed != 1 {
+		t.Errorf("Purge removed %d messages, %v; want 1", removed, err)
+	}
+}
+
 func TestPurge_LeavesMessagesThatCameLater(t *testing.T) {
 	t.Parallel()
 	clock := broker.NewFakeClock(time.Now().Add(-time.Hour))
