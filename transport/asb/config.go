@@ -49,8 +49,9 @@ type Config struct {
 	// az commands, and MaxDeliveryCount and sessions of queues are not checked.
 	NoAdmin bool
 
-	// QueuePrefix stands before the name of every queue, and TopicPrefix before that of every topic, such as "test.", so that
-	// several environments may share a namespace. Addresses do not have it.
+	// QueuePrefix is put before the name of every queue, and TopicPrefix before that of
+	// every topic, such as "test.", so that several environments can share a namespace.
+	// Addresses do not have the prefix.
 	QueuePrefix, TopicPrefix string
 
 	// SessionQueues are the names of the queues that require sessions, or patterns for
@@ -88,9 +89,10 @@ type Config struct {
 	// subscription begins. It is called by several goroutines at once.
 	CustomizeSubscription func(queue, topic string, properties *admin.SubscriptionProperties)
 
-	// MessageType returns the type of a foreign message that came to queue: one without the
-	// header NServiceBus.EnclosedMessageTypes. It must not keep or change m, and is called by several goroutines at once. "" is none. The
-	// default is nil: such a message has none.
+	// MessageType returns the type of a foreign message in queue: one without the header
+	// NServiceBus.EnclosedMessageTypes. "" means no type. It must not keep or change m.
+	// Several goroutines call it at the same time. If it is nil, the default, foreign
+	// messages have no type.
 	MessageType func(queue string, m *azservicebus.ReceivedMessage) string
 }
 
@@ -99,8 +101,9 @@ const (
 	leastLock   = 5 * time.Second // the service's limits
 	mostLock    = 5 * time.Minute
 
-	// https://learn.microsoft.com/azure/service-bus-messaging/service-bus-quotas: a property has at most 32 KiB, all of them
-	// together at most 64 KiB. A copy for the error queue has more headers than the message had.
+	// https://learn.microsoft.com/azure/service-bus-messaging/service-bus-quotas: a
+	// property has at most 32 KiB, all properties together at most 64 KiB. A copy for the
+	// error queue has more headers than the original message.
 	maxHeaderBytes      = 30 << 10
 	mostPropertyByte    = 32<<10 - 1
 	mostPropertiesBytes = 64 << 10
@@ -290,6 +293,6 @@ const (
 	emulatorTimeToLive = "PT1H"
 )
 
-// mostDeliveries is the MaxDeliveryCount of the queues that Provision creates: the engine counts attempts, and the service must not
-// dead-letter a message before.
+// mostDeliveries is the MaxDeliveryCount of the queues that Provision creates. The engine
+// counts attempts, and the service must not dead-letter a message before the engine does.
 const mostDeliveries = math.MaxInt32

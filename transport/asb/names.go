@@ -134,7 +134,8 @@ func (c *Config) checkTopic(topic string) error {
 // (https://learn.microsoft.com/archive/blogs/servicebus/azure-service-bus-azure-resource-manager-and-this-character).
 func armName(name string) string { return strings.ReplaceAll(name, "/", "~") }
 
-// topicName is the name of the topic of an event. NServiceBus writes the plus sign of nested types like this, too.
+// topicName returns the name of the topic of an event. NServiceBus replaces the plus sign
+// of nested types in the same way.
 func topicName(topic string) string { return strings.ReplaceAll(topic, "+", ".") }
 
 // topicOf returns the name of the topic in the namespace to which an event is published.

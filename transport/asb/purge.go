@@ -32,7 +32,7 @@ const (
 	purgeSessionIdle = purgeIdle / 4
 	// purgeFirst is how long the first session may take, which costs some ten requests. How long it took tells how long a further one may.
 	purgeFirst = 15 * time.Second
-	// mostKept is how many sessions with later messages Purge passes over.
+	// mostKept is the most sessions with later messages that Purge skips.
 	mostKept = 100
 )
 
@@ -110,7 +110,7 @@ func purgeSessions(ctx context.Context, client *azservicebus.Client, name string
 	if len(page.Sessions) > 0 {
 		patience = purgeFirst
 	}
-	var kept []*azservicebus.SessionReceiver // of sessions whose messages came later: the service would offer these again
+	var kept []*azservicebus.SessionReceiver // sessions whose messages came later: the service would offer these sessions again
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 		defer cancel()

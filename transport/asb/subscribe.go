@@ -244,7 +244,8 @@ func (t *Transport) renewForwarding(ctx context.Context, created time.Time, topi
 	return nil
 }
 
-// ruleName is the name of the rule of an event in a subscription to the shared topic.
+// ruleName returns the name of the rule for an event in a subscription to the shared
+// topic.
 func ruleName(topic string) string { return fitting(topic) }
 
 // eventFilter returns a filter for an event in the shared topic.

@@ -25,9 +25,9 @@ type Config struct {
 	// EmulatorLimits refuses the properties of entities that Microsoft's emulator refuses
 	// (azure-service-bus-emulator-installer, Config-schema.json).
 	EmulatorLimits bool
-	// AutoCreate lets a queue appear when a sender, a receiver or a request names an entity that
-	// does not exist. The queue becomes one with sessions when the first receiver asks for a
-	// session: Service Bus decides that when the queue is created.
+	// AutoCreate creates a queue when a sender, a receiver or a request names an entity
+	// that does not exist. The queue becomes one with sessions when the first receiver
+	// asks for a session; in Service Bus that is decided when the queue is created.
 	AutoCreate bool
 	// AutoQueue has the properties of queues that appear by AutoCreate.
 	AutoQueue QueueProperties

@@ -33,10 +33,11 @@ func (b *Broker) resolveForwardLocked(kind Kind, s *settings) {
 	}
 }
 
-// forwardDeadLetterLocked sends a dead-lettered message on, and tells whether it could; else it
-// stays in the dead-letter queue, as one that was forwarded too often does (azure-service-bus#249).
-// DeadLetterSource is "only set in messages that have been dead-lettered and later autoforwarded
-// from the dead-letter queue to another entity" (page service-bus-messages-payloads).
+// forwardDeadLetterLocked forwards a dead-lettered message, and reports whether it could;
+// if not, the message stays in the dead-letter queue, as does one that was forwarded too
+// often (azure-service-bus#249). DeadLetterSource is "only set in messages that have been
+// dead-lettered and later autoforwarded from the dead-letter queue to another entity"
+// (page service-bus-messages-payloads).
 func (e *entity) forwardDeadLetterLocked(m *message) bool {
 	reason, _ := e.broker.transferLocked(e.settings.ForwardDeadLetteredMessagesTo, 0, m, e.path)
 	return reason == ""
