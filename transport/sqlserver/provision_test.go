@@ -44,7 +44,7 @@ func TestProvision_AgainChangesNothing(t *testing.T) {
 func TestProvision_ManyAtOnce(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
-	const instances = 16
+	const instances = 6
 	for name, cfg := range map[string]sqlserver.Config{"of Reprise": {}, "of NServiceBus": {NServiceBusTables: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
