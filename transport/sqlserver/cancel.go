@@ -39,8 +39,9 @@ func (c *canceller) HandleCancel(context.Context) {
 func (c *canceller) HandleUnwatchAfterCancel() {
 	<-c.processed
 	if c.broken {
-		// A statement that succeeded before that reports no error: without this the pool would hand the connection out again.
-		// With any other context Close would wait for the watcher that has called.
+		// A statement that succeeds although its context has ended reports no error: only
+		// this keeps the pool from lending the connection again. With any other context
+		// Close would wait for the watcher, which has called this function.
 		_ = c.conn.Close(context.Background())
 		return
 	}
