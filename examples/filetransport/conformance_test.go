@@ -39,7 +39,7 @@ const (
 )
 
 func connect(locks time.Duration) (core.Transport, error) {
-	return filetransport.Open(filetransport.Config{Dir: os.Getenv(dirVariable), LockDuration: locks})
+	return filetransport.New(filetransport.Config{Dir: os.Getenv(dirVariable), LockDuration: locks})
 }
 
 // end
@@ -74,7 +74,7 @@ func TestConformance(t *testing.T) {
 
 func BenchmarkTransport(b *testing.B) {
 	conformance.Benchmark(b, conformance.Harness{Open: func(t testing.TB) core.Transport {
-		transport, err := filetransport.Open(filetransport.Config{Dir: filepath.Join(b.TempDir(), "messages")})
+		transport, err := filetransport.New(filetransport.Config{Dir: filepath.Join(b.TempDir(), "messages")})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -312,7 +312,7 @@ func child(text string) int {
 	err := json.Unmarshal([]byte(text), &j)
 	var transport *filetransport.Transport
 	if err == nil {
-		transport, err = filetransport.Open(filetransport.Config{Dir: j.Dir, LockDuration: j.Lock, PollInterval: 5 * time.Millisecond})
+		transport, err = filetransport.New(filetransport.Config{Dir: j.Dir, LockDuration: j.Lock, PollInterval: 5 * time.Millisecond})
 	}
 	switch {
 	case err != nil:

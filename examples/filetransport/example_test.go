@@ -17,7 +17,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	transport, err := filetransport.Open(filetransport.Config{Dir: dir})
+	transport, err := filetransport.New(filetransport.Config{Dir: dir})
 	if err != nil {
 		log.Fatal(err)
 	}

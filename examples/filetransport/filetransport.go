@@ -41,8 +41,8 @@ type Transport struct {
 	life *transport.Lifecycle // open or closed, and the receivers that are open
 }
 
-// Open creates the directory.
-func Open(cfg Config) (*Transport, error) {
+// New returns a transport, and creates its directory.
+func New(cfg Config) (*Transport, error) {
 	if cfg.Dir == "" || cfg.LockDuration < 0 || cfg.PollInterval < 0 {
 		return nil, fmt.Errorf("filetransport: open: %+v: set Dir, and no duration below 0", cfg)
 	}

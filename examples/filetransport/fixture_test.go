@@ -13,7 +13,7 @@ import (
 
 func open(t testing.TB, cfg filetransport.Config) *filetransport.Transport {
 	t.Helper()
-	transport, err := filetransport.Open(cfg)
+	transport, err := filetransport.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

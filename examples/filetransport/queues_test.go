@@ -24,8 +24,8 @@ func TestOpen_Refuses(t *testing.T) {
 		"everything that can be": {LockDuration: -1, PollInterval: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if transport, err := filetransport.Open(cfg); transport != nil || err == nil {
-				t.Errorf("Open = %v, %v", transport, err)
+			if transport, err := filetransport.New(cfg); transport != nil || err == nil {
+				t.Errorf("New = %v, %v", transport, err)
 			}
 		})
 	}

@@ -121,7 +121,7 @@ func TestDeliveryLimit_TooLowIsRefused(t *testing.T) {
 				before := s.definition(t, c.policy != nil)
 				s.mends(t, err)
 				if err := receive(t, transport, queue, c.deliver); err != nil {
-					t.Errorf("after what mends it: %v", err)
+					t.Errorf("after the fix: %v", err)
 				}
 				if after := s.definition(t, c.policy != nil); before != after {
 					t.Errorf("but for the limit, the policy was %s, and is %s", before, after)
@@ -161,7 +161,7 @@ func TestDeliveryLimit_OfTheQueue(t *testing.T) {
 		s.mends(t, receive(t, transport, "orders", 50))
 		provision(t, transport, "orders")
 		if err := receive(t, transport, "orders", 50); err != nil {
-			t.Errorf("after what mends it: %v", err)
+			t.Errorf("after the fix: %v", err)
 		}
 	})
 }

@@ -199,7 +199,7 @@ func (c *limitCheck) unverified(why error) error {
 	if c.broker.hasDefaultLimit() {
 		text += fmt.Sprintf("; by default RabbitMQ %v drops a message after %d returns", c.broker, brokerDefaultLimit)
 	}
-	return transport.Permanent(fmt.Errorf("the delivery limit of the queue %q cannot be verified: %s. What mends it: set Config.ManagementURL, so that the limit can be read; "+
+	return transport.Permanent(fmt.Errorf("the delivery limit of the queue %q cannot be verified: %s; to fix: set Config.ManagementURL, so that the limit can be read; "+
 		"or run %s and set Config.UnverifiedDeliveryLimit", c.queue, text, limitPolicy(c.queue, c.broker).fixCommand(c.vhost, c.wanted)))
 }
 

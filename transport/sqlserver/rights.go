@@ -85,7 +85,7 @@ func withMissingGrants(lacks []missingGrant) (errs []error) {
 			lacks = lacks[1:]
 		}
 		list := strings.Join(verbs, ", ")
-		errs = append(errs, transport.Permanent(fmt.Errorf("the role %s lacks %s on %s; what mends it: grant %s on %s to %s",
+		errs = append(errs, transport.Permanent(fmt.Errorf("the role %s lacks %s on %s; to fix: grant %s on %s to %s",
 			first.role, list, first.object, list, first.object, first.role)))
 	}
 	return errs
