@@ -65,20 +65,20 @@ func (d *transactionDelivery) reset(ctx context.Context) error {
 	if err := d.usable(ctx); err != nil {
 		return err
 	}
-	under := d.r.operations.begin(ctx)
-	defer under.end()
-	d.tx.reclaim(under)
+	op := d.r.operations.Begin(ctx)
+	defer op.End()
+	d.tx.reclaim(op)
 	d.savepoints.Clear()
 	err := errEnded
 	if !d.tx.lost() {
 		if !d.used {
 			return nil
 		}
-		err = d.tx.run(under, d.r.t.dialect.rollbackTo(beforeHandler))
+		err = d.tx.run(op, d.r.t.dialect.rollbackTo(beforeHandler))
 	}
 	if err != nil {
-		d.abort(under)
-		return d.reacquire(under, err)
+		d.abort(op)
+		return d.reacquire(op, err)
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 )
 
 // This file is about large messages. A claim returns the size of each message, and the
@@ -20,13 +22,13 @@ const (
 	// messages are renewed.
 	longTransfer = 4
 	// leastRate is the minimum rate of a connection, in bytes a second: large messages
-	// have the time that this takes in addition to operationTimeout.
+	// have the time that this takes in addition to operation.Timeout.
 	leastRate = 1 << 20
 )
 
 // wholeBytes is the size up to which a claim of n messages returns headers, body and last
 // error of each.
-func (r *receiver) wholeBytes(n int) int64 {
+func (r *leaseStrategy) wholeBytes(n int) int64 {
 	most := int64(claimBytes)
 	if r.mostBytes > 0 {
 		most = min(most, r.mostBytes)
@@ -35,7 +37,7 @@ func (r *receiver) wholeBytes(n int) int64 {
 }
 
 // mayClaim returns how many of n messages one claim may lease.
-func (r *receiver) mayClaim(n int) int {
+func (r *leaseStrategy) mayClaim(n int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mostClaimed == 0 {
@@ -46,7 +48,7 @@ func (r *receiver) mayClaim(n int) int {
 
 // learnClaim limits the next claim after a claim of which only n messages could be
 // delivered. A claim without surplus doubles the limit.
-func (r *receiver) learnClaim(surplus bool, n int) {
+func (r *leaseStrategy) learnClaim(surplus bool, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -69,7 +71,7 @@ func (r *queueRow) withoutContents() *queueRow {
 // arrive fetches the contents of claimed messages, of as many as one fetch may return,
 // and renews all leases at the same time. It returns the messages that have arrived; the
 // error says why others have not. It releases those.
-func (r *receiver) arrive(ctx *operation, claimed []*leaseDelivery, since time.Time) (arrived []*leaseDelivery, err error) {
+func (r *leaseStrategy) arrive(ctx *operation.Operation, claimed []*leaseDelivery, since time.Time) (arrived []*leaseDelivery, err error) {
 	wanted, surplus := r.affordable(claimed)
 	r.release(ctx, surplus)
 	var missing []*leaseDelivery
@@ -81,7 +83,7 @@ func (r *receiver) arrive(ctx *operation, claimed []*leaseDelivery, since time.T
 		}
 	}
 	if len(missing) > 0 {
-		ctx.extend(time.Duration(bytes/leastRate) * time.Second)
+		ctx.Extend(time.Duration(bytes/leastRate) * time.Second)
 		since = r.renewWhile(ctx, wanted, since, func() { err = r.fetchContents(ctx, missing) })
 	}
 	if err == nil && time.Since(since) > r.t.lease/longTransfer {
@@ -104,7 +106,7 @@ func (r *receiver) arrive(ctx *operation, claimed []*leaseDelivery, since time.T
 
 // affordable splits claimed messages into those that one fetch may return, in the order
 // of the queue, and the others.
-func (r *receiver) affordable(claimed []*leaseDelivery) (wanted, surplus []*leaseDelivery) {
+func (r *leaseStrategy) affordable(claimed []*leaseDelivery) (wanted, surplus []*leaseDelivery) {
 	if r.mostBytes == 0 {
 		return claimed, nil
 	}
@@ -129,11 +131,11 @@ func (r *receiver) affordable(claimed []*leaseDelivery) (wanted, surplus []*leas
 
 // release releases claimed messages that were not delivered. If that fails, they are
 // available when their leases end.
-func (r *receiver) release(ctx context.Context, these []*leaseDelivery) {
+func (r *leaseStrategy) release(ctx context.Context, these []*leaseDelivery) {
 	if len(these) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), operation.Grace)
 	defer cancel()
 	left := make([]holding, len(these))
 	first := these[0].due
@@ -149,7 +151,7 @@ func (r *receiver) release(ctx context.Context, these []*leaseDelivery) {
 
 // fetchContents fetches the contents of claimed messages, with a statement for each
 // claimBytes. A message that is not found is lost: another receiver has claimed it.
-func (r *receiver) fetchContents(ctx context.Context, missing []*leaseDelivery) error {
+func (r *leaseStrategy) fetchContents(ctx context.Context, missing []*leaseDelivery) error {
 	for len(missing) > 0 {
 		n, bytes := 0, int64(0)
 		for n < len(missing) && (n == 0 || bytes+missing[n].partial.size <= claimBytes) {
@@ -164,7 +166,7 @@ func (r *receiver) fetchContents(ctx context.Context, missing []*leaseDelivery) 
 	return nil
 }
 
-func (r *receiver) fetchBatch(ctx context.Context, batch []*leaseDelivery) error {
+func (r *leaseStrategy) fetchBatch(ctx context.Context, batch []*leaseDelivery) error {
 	var m queueRow
 	columns := []any{&m.seq, &m.headers, &m.body, &m.lastError}
 	err := r.t.db.exec(ctx, query(func(scan scanner) error {
@@ -194,7 +196,7 @@ func (r *receiver) fetchBatch(ctx context.Context, batch []*leaseDelivery) error
 }
 
 // listed returns arguments for messages and the numbers of their leases.
-func (r *receiver) listed(these []*leaseDelivery) []any {
+func (r *leaseStrategy) listed(these []*leaseDelivery) []any {
 	seqs, claims := make([]int64, len(these)), make([]int32, len(these))
 	for i, d := range these {
 		seqs[i], claims[i] = d.seq, int32(d.claims)
@@ -203,7 +205,7 @@ func (r *receiver) listed(these []*leaseDelivery) []any {
 }
 
 // renewWhile renews leases while do runs, and returns the time of the last renewal.
-func (r *receiver) renewWhile(ctx context.Context, these []*leaseDelivery, since time.Time, do func()) time.Time {
+func (r *leaseStrategy) renewWhile(ctx context.Context, these []*leaseDelivery, since time.Time, do func()) time.Time {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -230,7 +232,7 @@ func (r *receiver) renewWhile(ctx context.Context, these []*leaseDelivery, since
 
 // beginLeases restarts the leases of claimed messages. Messages that another receiver has
 // claimed are lost.
-func (r *receiver) beginLeases(ctx context.Context, these []*leaseDelivery) error {
+func (r *leaseStrategy) beginLeases(ctx context.Context, these []*leaseDelivery) error {
 	if len(these) == 0 {
 		return nil
 	}

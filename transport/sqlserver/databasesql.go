@@ -6,11 +6,11 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/handlertx"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 )
 
@@ -61,7 +61,7 @@ func (d *sqlDatabase) begin(ctx context.Context, statements ...*statement) (tran
 		_ = conn.Close() // back to the pool
 		return nil, &unreachedError{err}
 	}
-	t := &sqlTransaction{conn: conn, tx: tx, end: end}
+	t := &sqlTransaction{conn: conn, tx: tx, end: end, lent: handlertx.NewSQL(conn)}
 	if err := t.run(ctx, statements...); err != nil {
 		t.rollback(ctx)
 		return nil, err
@@ -129,8 +129,7 @@ type sqlTransaction struct {
 	conn *sql.Conn
 	tx   *sql.Tx
 	end  context.CancelFunc // ends the context of the transaction
-	lent []*sqlTxHandle     // one for each part; the last one is lent now
-	part int                // the savepoint to which the next txHandle belongs; 0: none
+	lent *handlertx.SQL     // to the handler
 	gone bool
 }
 
@@ -195,32 +194,13 @@ func (t *sqlTransaction) lost() bool {
 // aborted is always false, because statements are not sent together.
 func (t *sqlTransaction) aborted() bool { return false }
 
-func (t *sqlTransaction) lend() any {
-	if last := len(t.lent) - 1; last >= 0 && t.lent[last].part == t.part {
-		return t.lent[last].tx
-	}
-	l := lendSQL(t.conn)
-	l.part = t.part
-	t.lent = append(t.lent, l)
-	return l.tx
-}
+func (t *sqlTransaction) lend() any { return t.lent.Tx() }
 
-func (t *sqlTransaction) beginPart(_ context.Context, savepoint int) { t.part = savepoint }
+func (t *sqlTransaction) beginPart(_ context.Context, savepoint int) { t.lent.BeginPart(savepoint) }
 
 func (t *sqlTransaction) endParts(ctx context.Context, savepoint int) {
-	t.lent = slices.DeleteFunc(t.lent, func(l *sqlTxHandle) bool {
-		if l.part < savepoint {
-			return false
-		}
-		l.close(ctx)
-		return true
-	})
-	t.part = savepoint
+	t.lent.EndParts(ctx, savepoint)
+	t.lent.BeginPart(savepoint)
 }
 
-func (t *sqlTransaction) reclaim(ctx context.Context) {
-	for _, l := range t.lent {
-		l.close(ctx)
-	}
-	t.lent, t.part = nil, 0
-}
+func (t *sqlTransaction) reclaim(ctx context.Context) { t.lent.End(ctx) }

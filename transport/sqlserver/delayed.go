@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 )
 
 // delayed is the table of messages that are delayed on their way to a queue that
@@ -148,7 +149,7 @@ func (d *delayed) run() {
 
 // forwardAll forwards due messages, and returns the time until there may be more.
 func (d *delayed) forwardAll() time.Duration {
-	ctx, cancel := context.WithTimeout(d.t.life.Context(), operationTimeout)
+	ctx, cancel := context.WithTimeout(d.t.life.Context(), operation.Timeout)
 	defer cancel()
 	started := time.Now()
 	d.mu.Lock()

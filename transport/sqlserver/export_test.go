@@ -1,7 +1,6 @@
 package sqlserver
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -28,15 +27,6 @@ func Waits(of core.Receiver) bool {
 // Failures returns of how many messages the receiver remembers failures, because
 // their table does not.
 func Failures(of core.Receiver) int { return of.(*receiver).count.Len() }
-
-// Operations returns what begins operations of a receiver.
-func Operations(life, closing context.Context) func(caller context.Context) (context.Context, func()) {
-	s := &operationTracker{life: life, closing: closing}
-	return func(caller context.Context) (context.Context, func()) {
-		o := s.begin(caller)
-		return o, o.end
-	}
-}
 
 // ForwardWaits are how long a delayed message waits after each try to forward it that
 // failed.

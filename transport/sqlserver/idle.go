@@ -52,13 +52,13 @@ func (r *receiver) wait(ctx context.Context, pause time.Duration) {
 		if timer.Stop() || ctx.Err() != nil || r.closing.Err() != nil {
 			return
 		}
-		under := r.operations.begin(ctx)
+		op := r.operations.Begin(ctx)
 		text := r.q.next
 		if r.t.nserviceBusTables {
 			text = r.q.nextForeign
 		}
-		next, some, err := r.t.nextDue(under, text)
-		under.end()
+		next, some, err := r.t.nextDue(op, text)
+		op.End()
 		if err != nil || some && next <= 0 {
 			return // the fetch finds out about an outage
 		}

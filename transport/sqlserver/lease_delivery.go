@@ -12,12 +12,58 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 )
 
-// claim leases messages: one statement for all of them, and no transaction while handlers
+// leaseStrategy leases messages: other receivers do not take them until the lease ends.
+type leaseStrategy struct {
+	*receiver
+	settler  *settler
+	renewals *settler
+	presence *presence // its number is part of the numbers of leases; nil: there is none
+	works    bool      // handlers may have a transaction
+
+	mostClaimed int // limit of one claim, after large messages; 0: no limit; guarded by the receiver's mu
+}
+
+func newLeaseStrategy(r *receiver) *leaseStrategy {
+	s := &leaseStrategy{receiver: r, works: r.mode == core.TransactionSendsAtomicWithReceive}
+	s.settler, s.renewals = newSettler(s), newSettler(s)
+	return s
+}
+
+func (r *leaseStrategy) open(ctx context.Context) {
+	r.presence = r.t.joinPresence()
+	r.presence.await(ctx, r.t.life.Context())
+}
+
+func (*leaseStrategy) prepare(context.Context) bool { return true }
+
+func (*leaseStrategy) holds() bool { return true }
+
+func (*leaseStrategy) ended(h holding, now time.Time) bool {
+	return now.After(h.(*leaseDelivery).LockedUntil())
+}
+
+func (r *leaseStrategy) giveBack(ctx context.Context, late []holding) {
+	r.settler.releaseAll(ctx, late)
+}
+
+func (r *leaseStrategy) close(ctx context.Context, left []holding) {
+	var both sync.WaitGroup
+	defer both.Wait()
+	if r.works {
+		both.Go(func() { rollBack(ctx, left) })
+	}
+	r.settler.close(ctx)
+	r.renewals.close(ctx)
+	r.settler.releaseAll(ctx, left)
+}
+
+// fetch claims messages: one statement for all of them, and no transaction while handlers
 // run. An expired message is consumed and not delivered. The contents of large messages
 // are fetched after the claim.
-func (r *receiver) claim(ctx *operation, dst []core.Delivery) (n int, more bool, err error) {
+func (r *leaseStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n int, more bool, err error) {
 	from := r.from()
 	// The lease ends by the server's clock. Counted by our clock from before the
 	// statement, it never ends later here than there.
@@ -87,7 +133,7 @@ func (r *receiver) claim(ctx *operation, dst []core.Delivery) (n int, more bool,
 // have no effect.
 type leaseDelivery struct {
 	transport.UnsupportedDelivery
-	r       *receiver
+	r       *leaseStrategy
 	in      core.Incoming
 	seq     int64
 	claims  int

@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 )
 
 // This file is about leased messages whose handler and sends are atomic with the receive.
@@ -68,12 +69,12 @@ func (d *leaseDelivery) beginWork(ctx context.Context) error {
 	if !d.r.t.reserveConnection(ctx, d.r.closing) {
 		return cmp.Or(ctx.Err(), core.ErrClosed)
 	}
-	under := d.r.operations.begin(ctx)
-	defer under.end()
+	op := d.r.operations.Begin(ctx)
+	defer op.End()
 	holds := false
-	tx, err := d.r.t.db.begin(under, query(rowFound(&holds), d.r.q.leased, d.seq, d.claims))
+	tx, err := d.r.t.db.begin(op, query(rowFound(&holds), d.r.q.leased, d.seq, d.claims))
 	if err == nil && !holds {
-		tx.rollback(under)
+		tx.rollback(op)
 		err = core.ErrLockLost
 	}
 	if err != nil {
@@ -110,9 +111,9 @@ func (d *leaseDelivery) rollBackWork(ctx context.Context) {
 // undo undoes the handler's work and restores the state before the handler began.
 func (d *leaseDelivery) undo(ctx context.Context) {
 	if d.work.tx != nil {
-		under := d.r.operations.begin(ctx)
-		defer under.end()
-		d.rollBackWork(under)
+		op := d.r.operations.Begin(ctx)
+		defer op.End()
+		d.rollBackWork(op)
 	}
 	d.work.undone = nil
 	d.work.savepoints.Clear()
@@ -156,7 +157,7 @@ func (d *leaseDelivery) giveUpWork(ctx context.Context) {
 		d.state = lost
 	}
 	d.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, grace)
+	ctx, cancel := context.WithTimeout(ctx, operation.Grace)
 	defer cancel()
 	now, cut := context.WithCancel(ctx)
 	cut()
@@ -244,12 +245,12 @@ func (d *leaseDelivery) commit(ctx context.Context, m *sendPlan) error {
 // commitWork commits the transaction. If the server refuses m, the handler's work
 // remains.
 func (d *leaseDelivery) commitWork(ctx context.Context, m *sendPlan) error {
-	under := d.r.operations.begin(ctx)
-	defer under.end()
+	op := d.r.operations.Begin(ctx)
+	defer op.End()
 	tx, dialect := d.work.tx, d.r.t.dialect
-	tx.reclaim(under)
+	tx.reclaim(op)
 	if tx.lost() {
-		d.endWork(under)
+		d.endWork(op)
 		return d.workIsUndone(errEnded)
 	}
 	intact := dialect.intact()
@@ -263,18 +264,18 @@ func (d *leaseDelivery) commitWork(ctx context.Context, m *sendPlan) error {
 		reached = dialect.savepoint(afterHandler)
 		statements = append([]*statement{intact, reached, fence}, sends...)
 	}
-	err := tx.commit(under, statements...)
+	err := tx.commit(op, statements...)
 	switch {
 	case err == nil:
 		d.become(settled)
-		d.endWork(under)
+		d.endWork(op)
 		d.r.settled(d)
 		return nil
 	case tx.lost():
-		d.endWork(under)
-		return d.learnOutcome(under, err)
+		d.endWork(op)
+		return d.learnOutcome(op, err)
 	case intact.done && !fence.done && isFence(err):
-		d.rollBackWork(under)
+		d.rollBackWork(op)
 		d.become(lost)
 		d.r.settled(d)
 		return core.ErrLockLost
@@ -282,7 +283,7 @@ func (d *leaseDelivery) commitWork(ctx context.Context, m *sendPlan) error {
 		err = &refusedError{d.r.t.explained(err)}
 	}
 	if reached != nil && reached.done {
-		err = errors.Join(err, tx.run(under, dialect.rollbackTo(afterHandler)))
+		err = errors.Join(err, tx.run(op, dialect.rollbackTo(afterHandler)))
 	}
 	return err
 }
@@ -368,14 +369,14 @@ func (d *leaseDelivery) addSavepoint(ctx context.Context) (n int, name string, e
 	if tx == nil {
 		return n, "", nil
 	}
-	under := d.r.operations.begin(ctx)
-	defer under.end()
-	tx.beginPart(under, n)
+	op := d.r.operations.Begin(ctx)
+	defer op.End()
+	tx.beginPart(op, n)
 	if tx.lost() {
 		return 0, "", errEnded
 	}
 	name = inHandler + strconv.Itoa(n)
-	return n, name, tx.run(under, d.r.t.dialect.savepoint(name))
+	return n, name, tx.run(op, d.r.t.dialect.savepoint(name))
 }
 
 // rollbackTo undoes the work since a savepoint. If that fails, the server does not allow
@@ -387,16 +388,16 @@ func (d *leaseDelivery) rollbackTo(ctx context.Context, n int, name string) erro
 	if err := d.work.savepoints.Check(n); err != nil {
 		return err
 	}
-	under := d.r.operations.begin(ctx)
-	defer under.end()
+	op := d.r.operations.Begin(ctx)
+	defer op.End()
 	if tx := d.work.tx; name == "" {
-		d.rollBackWork(under)
+		d.rollBackWork(op)
 	} else {
-		tx.endParts(under, n)
+		tx.endParts(op, n)
 		if tx.lost() {
 			return errEnded
 		}
-		if err := tx.run(under, d.r.t.dialect.rollbackTo(name)); err != nil {
+		if err := tx.run(op, d.r.t.dialect.rollbackTo(name)); err != nil {
 			return err
 		}
 	}

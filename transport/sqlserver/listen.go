@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 )
 
 // aliveEvery is how often the listening connection is tested: nothing else is sent on it.
@@ -211,7 +212,7 @@ func (l *notifyListener) hear(o *transport.Outages) error {
 // connectBeside opens a connection as the pool does, whose hooks may know the password.
 // The connection does not belong to the pool.
 func connectBeside(life context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
-	ctx, cancel := context.WithTimeout(life, operationTimeout)
+	ctx, cancel := context.WithTimeout(life, operation.Timeout)
 	defer cancel()
 	cfg := pool.Config()
 	// When the wait for a notification ends, there is no statement that the server would
@@ -250,7 +251,7 @@ func (l *notifyListener) quiet() bool {
 // hearFor listens for these queues and no others. It wakes receivers of new queues at
 // once, because messages may have arrived before it listened.
 func (l *notifyListener) hearFor(conn *pgx.Conn, heard, wanted map[string]*queue) error {
-	ctx, cancel := context.WithTimeout(l.life, operationTimeout)
+	ctx, cancel := context.WithTimeout(l.life, operation.Timeout)
 	defer cancel()
 	for channel, q := range wanted {
 		if heard[channel] == nil {

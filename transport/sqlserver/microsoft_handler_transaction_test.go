@@ -294,14 +294,14 @@ func TestMicrosoft_CloseCancelsTheHandlersStatement(t *testing.T) {
 	s.says(textsOf(t, "orders").take, reply{rows: [][]any{message(7)}})
 	r, d := receive(t, openStandIn(t, s), core.ReceiverConfig{Mode: core.TransactionSendsAtomicWithReceive})
 	tx := handlersTx(t, d)
-	under := reply{never: make(chan struct{})}
-	s.says(business, under)
+	op := reply{never: make(chan struct{})}
+	s.says(business, op)
 	failed := make(chan error)
 	go func() {
 		_, err := tx.ExecContext(context.Background(), business)
 		failed <- err
 	}()
-	<-under.never
+	<-op.never
 	if err := r.Close(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -2,13 +2,24 @@ package sqlserver
 
 import (
 	"context"
+	"time"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 )
 
-// consume removes messages before they are delivered: TransactionNone.
-func (r *receiver) consume(ctx *operation, dst []core.Delivery) (n int, more bool, err error) {
+// noneStrategy removes messages before they are delivered: TransactionNone.
+type noneStrategy struct{ *receiver }
+
+func (noneStrategy) open(context.Context)                {}
+func (noneStrategy) prepare(context.Context) bool        { return true }
+func (noneStrategy) holds() bool                         { return false }
+func (noneStrategy) ended(holding, time.Time) bool       { return true }
+func (noneStrategy) giveBack(context.Context, []holding) {} // the messages are gone
+func (noneStrategy) close(context.Context, []holding)    {}
+
+func (r noneStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n int, more bool, err error) {
 	var m queueRow
 	columns := m.columns()
 	take := r.t.dialect.take(r.q.queueTexts, batchSize(len(dst)), r.from().time)

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 )
 
 // leastForPresence is the smallest limit of a pool of database/sql of which one
@@ -61,7 +62,7 @@ func (s *numberSession) run() {
 // number.
 func (s *numberSession) hold(life context.Context, o *transport.Outages) (ended bool, err error) {
 	defer s.presence.detach()
-	ctx, cancel := context.WithTimeout(life, operationTimeout)
+	ctx, cancel := context.WithTimeout(life, operation.Timeout)
 	conn, err := s.db.Conn(ctx)
 	cancel()
 	if err != nil {

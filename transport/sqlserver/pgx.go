@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/handlertx"
 )
 
 // pgxDatabase is PostgreSQL through pgx. Statements that belong together are sent
@@ -171,10 +172,9 @@ var errAborted = errors.New("a statement in the transaction has failed, so that 
 // transaction on it.
 type pgxTransaction struct {
 	pooled *pgxpool.Conn
-	conn   *pgx.Conn // nil: the transaction has ended
-	native pgx.Tx    // for the handler; it never commits or rolls back by itself
-	lent   *txHandle
-	parts  []*txHandlePart // of the lent transaction, one for each savepoint
+	conn   *pgx.Conn      // nil: the transaction has ended
+	native pgx.Tx         // for the handler; it never commits or rolls back by itself
+	lent   *handlertx.Pgx // nil: the handler has not asked for it
 }
 
 func (tx *pgxTransaction) run(ctx context.Context, statements ...*statement) error {
@@ -242,37 +242,30 @@ func (tx *pgxTransaction) aborted() bool {
 	return tx.conn != nil && tx.conn.PgConn().TxStatus() == 'E'
 }
 
-func (tx *pgxTransaction) lend() any {
+func (tx *pgxTransaction) lend() any { return tx.handler().Tx() }
+
+// handler returns what lends the transaction to the handler.
+func (tx *pgxTransaction) handler() *handlertx.Pgx {
 	if tx.lent == nil {
-		tx.lent = &txHandle{tx: tx.native}
+		tx.lent = handlertx.NewPgx(tx.native)
 	}
-	lent := &handlerTx{loan: tx.lent, Tx: tx.native, root: true}
-	if last := len(tx.parts) - 1; last >= 0 {
-		lent.part = tx.parts[last]
-	}
-	return lent
+	return tx.lent
 }
 
 func (tx *pgxTransaction) beginPart(ctx context.Context, savepoint int) {
 	tx.quiet(ctx)
-	tx.parts = append(tx.parts, &txHandlePart{savepoint: savepoint})
+	tx.handler().BeginPart(savepoint)
 }
 
 func (tx *pgxTransaction) endParts(ctx context.Context, savepoint int) {
-	for i, part := range tx.parts {
-		if part.savepoint >= savepoint {
-			part.ended.Store(true)
-			tx.parts[i] = nil
-		}
-	}
-	tx.parts = slices.DeleteFunc(tx.parts, func(part *txHandlePart) bool { return part == nil })
+	tx.handler().EndParts(savepoint)
 	tx.beginPart(ctx, savepoint)
 }
 
 // quiet waits until the handler no longer uses the connection. If the connection is cut,
 // the transaction is lost.
 func (tx *pgxTransaction) quiet(ctx context.Context) {
-	if tx.lent != nil && tx.conn != nil && !tx.lent.quiet(ctx) {
+	if tx.lent != nil && tx.conn != nil && !tx.lent.Quiet(ctx) {
 		tx.giveUpConnection()
 	}
 }
@@ -287,8 +280,8 @@ func (tx *pgxTransaction) reclaim(ctx context.Context) {
 	if tx.lent == nil {
 		return
 	}
-	if !tx.lent.end(ctx) && tx.conn != nil {
+	if !tx.lent.End(ctx) && tx.conn != nil {
 		tx.giveUpConnection()
 	}
-	tx.lent, tx.parts = nil, nil
+	tx.lent = nil
 }

@@ -10,9 +10,10 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 )
 
-// receiver takes messages from one queue. Its mode decides whether it leases messages,
+// receiver takes messages from one queue. Its strategy decides whether it leases messages,
 // locks them in transactions, or consumes them.
 //
 // While the queue has messages, every Receive fetches for itself. After a fetch that
@@ -22,20 +23,16 @@ type receiver struct {
 	t          *Transport
 	q          *queue
 	mode       core.TransactionMode
-	fetch      fetch
+	strategy   strategy
 	count      *transport.DeliveryLog // nil: the table counts
 	uncounted  *uncountedFailures     // messages whose failures the table could not count
-	settler    *settler               // nil without leases
-	renewals   *settler               // as settler
-	presence   *presence              // its number is part of the numbers of leases; nil: there is none
-	works      bool                   // handlers of leased messages may have a transaction
 	wakeup     *wakeup
 	turn       chan struct{}   // held by the call that waits for messages
 	mostBytes  int64           // limit of one fetch, which one message may exceed; 0: no limit
 	closing    context.Context // ends when the receiver is closed
 	close      context.CancelFunc
 	outages    transport.Outages
-	operations operationTracker
+	operations operation.Tracker
 	fetching   sync.WaitGroup
 
 	mu          sync.Mutex // guards the fields below
@@ -48,21 +45,6 @@ type receiver struct {
 	idle        bool         // the last fetch found no message
 	pause       time.Duration
 	watermark   watermark
-	mostClaimed int // limit of one claim, after large messages; 0: no limit
-}
-
-// fetch fills dst with one statement. more says that the queue may have more messages
-// even if n is 0: the fetched messages had expired, or were for other queues.
-type fetch func(ctx *operation, dst []core.Delivery) (n int, more bool, err error)
-
-// holding is an unsettled delivery.
-type holding interface{ core.Delivery }
-
-// inTransaction is an unsettled delivery with a transaction.
-type inTransaction interface {
-	holding
-	// giveUp makes the message available to other receivers. The receiver is closed.
-	giveUp(ctx context.Context)
 }
 
 func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
@@ -77,20 +59,11 @@ func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
 	}
 	r.outages.ConnectionChanged = cfg.ConnectionChanged
 	r.closing, r.close = context.WithCancel(t.life.Context())
-	r.operations.life, r.operations.closing = t.life.Context(), r.closing
+	r.operations.Life, r.operations.Closing = t.life.Context(), r.closing
 	if t.nserviceBusTables {
 		r.count = transport.NewDeliveryLog(cfg.MaxInFlight)
 	}
-	switch {
-	case cfg.Mode == core.TransactionNone:
-		r.fetch = r.consume
-	case t.isInTransaction(cfg.Mode):
-		r.fetch = r.receiveInTransaction
-	default:
-		r.settler, r.renewals = newSettler(r), newSettler(r)
-		r.works = cfg.Mode == core.TransactionSendsAtomicWithReceive
-		r.fetch = r.claim
-	}
+	r.strategy = newStrategy(r)
 	return r
 }
 
@@ -186,7 +159,7 @@ func (r *receiver) reserve(n int, waiting bool) (places int, idle bool, more <-c
 	if r.idle && !waiting {
 		return 0, true, nil, nil
 	}
-	if r.mode != core.TransactionNone {
+	if r.strategy.holds() {
 		if r.maxInFlight-len(r.unsettled)-r.reserved < n {
 			r.sweep()
 		}
@@ -202,15 +175,12 @@ func (r *receiver) reserve(n int, waiting bool) (places int, idle bool, more <-c
 	return n, false, nil, nil
 }
 
-// sweep removes deliveries whose leases have ended and that the engine will not settle
-// any more. mu is held.
+// sweep removes deliveries that have ended although the engine has not settled them. mu is
+// held.
 func (r *receiver) sweep() {
-	if r.settler == nil {
-		return
-	}
 	now := time.Now()
 	for h := range r.unsettled {
-		if now.After(h.(*leaseDelivery).LockedUntil()) {
+		if r.strategy.ended(h, now) {
 			delete(r.unsettled, h)
 		}
 	}
@@ -224,18 +194,15 @@ const conflictPause = time.Millisecond
 // try fetches once. In an outage, down is the time to wait.
 func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, more bool, down time.Duration, err error) {
 	defer r.fetching.Done()
-	if r.t.isInTransaction(r.mode) && !r.t.reserveConnection(ctx, r.closing) {
+	if !r.strategy.prepare(ctx) {
 		r.fetched(len(dst), nil, true)
 		return 0, true, 0, nil
 	}
 	started := time.Now()
-	under := r.operations.begin(ctx)
-	n, more, err = r.fetch(under, dst)
-	cut := under.Err() != nil && time.Now().Before(under.deadline)
-	under.end()
-	if r.t.isInTransaction(r.mode) && n == 0 {
-		r.t.returnConnection()
-	}
+	op := r.operations.Begin(ctx)
+	n, more, err = r.strategy.fetch(op, dst)
+	cut := op.WasCut()
+	op.End()
 	closed := r.fetched(len(dst), dst[:n], more)
 	switch {
 	case closed:
@@ -257,18 +224,13 @@ func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, more bo
 
 // giveUp releases messages that a fetch brought after the receiver was closed.
 func (r *receiver) giveUp(ctx context.Context, got []core.Delivery) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), operation.Grace)
 	defer cancel()
 	late := make([]holding, len(got))
 	for i, d := range got {
 		late[i] = d
 	}
-	switch {
-	case r.settler != nil:
-		r.settler.releaseAll(ctx, late)
-	case r.t.isInTransaction(r.mode):
-		rollBack(ctx, late)
-	}
+	r.strategy.giveBack(ctx, late)
 }
 
 // fetched frees the places that a fetch did not need, and records the fetched deliveries.
@@ -284,7 +246,7 @@ func (r *receiver) fetched(places int, got []core.Delivery, more bool) (closed b
 	if r.closed {
 		return true
 	}
-	if r.mode != core.TransactionNone {
+	if r.strategy.holds() {
 		for _, d := range got {
 			r.unsettled[d.(holding)] = struct{}{}
 		}
@@ -347,39 +309,11 @@ func (r *receiver) Close(ctx context.Context) error {
 	r.mu.Unlock()
 	r.close()
 	r.t.removeWakeup(r.wakeup)
-	r.giveBack(ctx, left)
+	r.strategy.close(ctx, left)
 	r.fetching.Wait()
-	r.operations.close()
+	r.operations.Close()
 	r.t.life.Remove(r)
 	return nil
-}
-
-func (r *receiver) giveBack(ctx context.Context, left []holding) {
-	if r.settler != nil {
-		var both sync.WaitGroup
-		defer both.Wait()
-		if r.works {
-			both.Go(func() { rollBack(ctx, left) })
-		}
-		r.settler.close(ctx)
-		r.renewals.close(ctx)
-		r.settler.releaseAll(ctx, left)
-		return
-	}
-	rollBack(ctx, left)
-}
-
-// rollBack rolls back the transactions of messages. Each has its own connection, and all
-// share one time limit: if the network drops packets, many rollbacks take no longer than
-// one.
-func rollBack(ctx context.Context, left []holding) {
-	ctx, cancel := context.WithTimeout(ctx, grace)
-	defer cancel()
-	var all sync.WaitGroup
-	for _, h := range left {
-		all.Go(func() { h.(inTransaction).giveUp(ctx) })
-	}
-	all.Wait()
 }
 
 func (r *receiver) isIdle() bool {

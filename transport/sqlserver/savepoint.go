@@ -37,16 +37,16 @@ func (d *transactionDelivery) addSavepoint(ctx context.Context) (n int, name str
 	if err := d.usable(ctx); err != nil {
 		return 0, "", err
 	}
-	under := d.r.operations.begin(ctx)
-	defer under.end()
+	op := d.r.operations.Begin(ctx)
+	defer op.End()
 	n, name = d.savepoints.Add(), beforeHandler
-	d.tx.beginPart(under, n)
+	d.tx.beginPart(op, n)
 	switch {
 	case d.tx.lost():
 		return 0, "", errEnded
 	case d.used:
 		name = inHandler + strconv.Itoa(n)
-		err = d.tx.run(under, d.r.t.dialect.savepoint(name))
+		err = d.tx.run(op, d.r.t.dialect.savepoint(name))
 	}
 	return n, name, err
 }
@@ -60,14 +60,14 @@ func (d *transactionDelivery) rollbackTo(ctx context.Context, n int, name string
 	if err := d.savepoints.Check(n); err != nil {
 		return err
 	}
-	under := d.r.operations.begin(ctx)
-	defer under.end()
-	d.tx.endParts(under, n)
+	op := d.r.operations.Begin(ctx)
+	defer op.End()
+	d.tx.endParts(op, n)
 	if d.tx.lost() {
 		return errEnded
 	}
 	if d.used {
-		if err := d.tx.run(under, d.r.t.dialect.rollbackTo(name)); err != nil {
+		if err := d.tx.run(op, d.r.t.dialect.rollbackTo(name)); err != nil {
 			return err
 		}
 	}

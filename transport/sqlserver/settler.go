@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 )
 
 // settler settles leased messages in batches: one goroutine, whose statement takes all
@@ -18,7 +19,7 @@ import (
 // messages are being handled, and no longer than linger. A receiver has two settlers:
 // leases are renewed while a settlement waits.
 type settler struct {
-	r    *receiver
+	r    *leaseStrategy
 	wake transport.Signal // there are requests
 	full transport.Signal // waiting for more requests is useless
 	done chan struct{}    // closed when run has returned
@@ -50,7 +51,7 @@ const (
 	singlesAtOnce = 4
 )
 
-func newSettler(r *receiver) *settler {
+func newSettler(r *leaseStrategy) *settler {
 	s := &settler{
 		r:    r,
 		wake: transport.NewSignal(),
@@ -106,7 +107,7 @@ func (s *settler) await(ctx context.Context, b *settleBatch, i int) error {
 		if !begun {
 			return ctx.Err()
 		}
-		timer := time.NewTimer(grace)
+		timer := time.NewTimer(operation.Grace)
 		defer timer.Stop()
 		select {
 		case <-b.done:
@@ -262,7 +263,7 @@ func (s *settler) carryOutAll(what action, b *settleBatch, list []int, unknown b
 
 // attemptLimit is the time limit of one attempt.
 func (s *settler) attemptLimit() time.Duration {
-	return min(operationTimeout, max(leastAttempt, s.r.t.lease/attemptShare))
+	return min(operation.Timeout, max(leastAttempt, s.r.t.lease/attemptShare))
 }
 
 // split moves requests to single settlements, which run in parallel with later batches:
@@ -366,11 +367,11 @@ func (s *settler) attempt(ctx context.Context, what action, b *settleBatch, list
 func (s *settler) close(ctx context.Context) {
 	s.mu.Lock()
 	s.closed = true
-	running, under := s.running, []*settleBatch{s.current, s.next}
+	running, unfinished := s.running, []*settleBatch{s.current, s.next}
 	s.mu.Unlock()
 	defer context.AfterFunc(ctx, s.end)()
 	if running {
-		for _, b := range under {
+		for _, b := range unfinished {
 			if b != nil && len(b.requests) > 0 {
 				<-b.done
 			}

@@ -11,16 +11,41 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 )
 
-// receiveInTransaction takes one message in a transaction: the row is deleted, and until the
+// transactionStrategy takes each message in a transaction: the row is deleted, and until the
 // commit other receivers neither see that nor can lock the row. The transaction has its
 // own connection until the message is settled.
+type transactionStrategy struct{ *receiver }
+
+func (transactionStrategy) open(context.Context) {}
+
+func (r transactionStrategy) prepare(ctx context.Context) bool {
+	return r.t.reserveConnection(ctx, r.closing)
+}
+
+func (transactionStrategy) holds() bool { return true }
+
+// ended returns false: a transaction lasts until it is settled or the receiver is closed.
+func (transactionStrategy) ended(holding, time.Time) bool { return false }
+
+func (transactionStrategy) giveBack(ctx context.Context, late []holding) { rollBack(ctx, late) }
+func (transactionStrategy) close(ctx context.Context, left []holding)    { rollBack(ctx, left) }
+
+func (r transactionStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n int, more bool, err error) {
+	if n, more, err = r.fetchOne(ctx, dst); n == 0 {
+		r.t.returnConnection()
+	}
+	return n, more, err
+}
+
+// fetchOne takes one message.
 //
 // The order of the statements matters: first the row, then the savepoint. If the outer
 // transaction only locks a row, and the row is deleted after the savepoint, then two
 // transactions lock it in the server's view, and that takes longer the more rows wait.
-func (r *receiver) receiveInTransaction(ctx *operation, dst []core.Delivery) (n int, more bool, err error) {
+func (r transactionStrategy) fetchOne(ctx *operation.Operation, dst []core.Delivery) (n int, more bool, err error) {
 	d, err := r.deleteOne(ctx)
 	switch {
 	case err != nil || d == nil:
@@ -41,8 +66,8 @@ func (r *receiver) receiveInTransaction(ctx *operation, dst []core.Delivery) (n 
 	return 1, false, nil
 }
 
-func (r *receiver) deleteOne(ctx context.Context) (*transactionDelivery, error) {
-	d := &transactionDelivery{r: r}
+func (r transactionStrategy) deleteOne(ctx context.Context) (*transactionDelivery, error) {
+	d := &transactionDelivery{r: r.receiver}
 	found := 0
 	from := r.from()
 	take := r.t.dialect.take(r.q.queueTexts, 1, from.time)
@@ -215,34 +240,34 @@ func (d *transactionDelivery) settleOnce(ctx context.Context, work bool, do func
 	if err := d.usable(ctx); err != nil {
 		return err
 	}
-	under := d.r.operations.begin(ctx)
-	defer under.end()
-	d.tx.reclaim(under)
+	op := d.r.operations.Begin(ctx)
+	defer op.End()
+	d.tx.reclaim(op)
 	var err error
 	for range 2 { // again with another connection, if this one breaks
 		if d.tx.lost() {
 			undone := d.used
-			if err := d.reacquire(under, cmp.Or(err, errEnded)); err != nil {
+			if err := d.reacquire(op, cmp.Or(err, errEnded)); err != nil {
 				return err
 			}
 			if work && undone {
 				return fmt.Errorf("what the handler did in the transaction is undone: %w", cmp.Or(err, errEnded))
 			}
 		}
-		err = do(under)
+		err = do(op)
 		if err == nil {
 			d.state = settled
 			d.end()
 			return nil
 		}
 		if _, ok := errors.AsType[*rolledBackError](err); ok {
-			return d.lose(under, err)
+			return d.lose(op, err)
 		}
 		if !d.tx.lost() {
 			return err
 		}
 	}
-	if lost := d.reacquire(under, err); lost != nil {
+	if lost := d.reacquire(op, err); lost != nil {
 		return lost
 	}
 	return err

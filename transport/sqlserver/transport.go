@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 )
 
 // Transport connects endpoints to queues that are tables. It implements core.Transport,
@@ -322,10 +323,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 		return nil, err
 	}
 	r.open()
-	if r.settler != nil {
-		r.presence = t.joinPresence()
-		r.presence.await(ctx, t.life.Context())
-	}
+	r.strategy.open(ctx)
 	t.delayed.listen(r, &cfg)
 	t.delayed.watch()
 	return r, nil
@@ -430,15 +428,15 @@ func (t *Transport) Close(ctx context.Context) error {
 	select {
 	case <-closed:
 		return nil
-	case <-time.After(grace):
+	case <-time.After(operation.Grace):
 		return fmt.Errorf("sqlserver: close: connections are still being closed: %w", ctx.Err())
 	}
 }
 
 // bound returns a context that also ends when the transport is closed, and after
-// operationTimeout.
+// operation.Timeout.
 func (t *Transport) bound(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	ctx, cancel := context.WithTimeout(ctx, operation.Timeout)
 	stop := context.AfterFunc(t.life.Context(), cancel)
 	return ctx, func() {
 		stop()

@@ -1,20 +1,68 @@
-package sqlserver
+package handlertx
 
 import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// sqlTxHandle is the handler's view of a message's transaction: a *sql.Tx of a database that
-// has a single connection, which is that of the message, and in which transactions
-// neither begin nor end. So a handler cannot commit the receive without its sends. After
-// the handler has returned, database/sql closes rows that it left open: they would keep
-// the connection busy until they are read.
-type sqlTxHandle struct {
+// SQL lends a message's transaction to its handler, as a *sql.Tx for each part of it that a
+// savepoint begins.
+type SQL struct {
+	conn  *sql.Conn
+	views []*view // the handler has the last one
+	part  int     // the savepoint to which the next view belongs; 0: none
+}
+
+// NewSQL returns a transaction to lend, which is open on conn.
+func NewSQL(conn *sql.Conn) *SQL { return &SQL{conn: conn} }
+
+// Tx returns the transaction for the handler. It is usable until End, or until EndParts
+// ends the part that it belongs to.
+func (l *SQL) Tx() *sql.Tx {
+	if last := len(l.views) - 1; last >= 0 && l.views[last].part == l.part {
+		return l.views[last].tx
+	}
+	v := newView(l.conn)
+	v.part = l.part
+	l.views = append(l.views, v)
+	return v.tx
+}
+
+// BeginPart begins a part after a savepoint.
+func (l *SQL) BeginPart(savepoint int) { l.part = savepoint }
+
+// EndParts ends the parts since a savepoint, which is rolled back. It waits for a
+// statement in progress until ctx ends, and then cancels it.
+func (l *SQL) EndParts(ctx context.Context, savepoint int) {
+	l.views = slices.DeleteFunc(l.views, func(v *view) bool {
+		if v.part < savepoint {
+			return false
+		}
+		v.close(ctx)
+		return true
+	})
+}
+
+// End takes the transaction back. It waits for a statement in progress until ctx ends,
+// and then cancels it.
+func (l *SQL) End(ctx context.Context) {
+	for _, v := range l.views {
+		v.close(ctx)
+	}
+	l.views, l.part = nil, 0
+}
+
+// view is the handler's view of the transaction: a *sql.Tx of a database that has a single
+// connection, which is that of the message, and in which transactions neither begin nor
+// end. So a handler cannot commit the receive without its sends. After the handler has
+// returned, database/sql closes rows that it left open: they would keep the connection
+// busy until they are read.
+type view struct {
 	db  *sql.DB
 	tx  *sql.Tx
 	end context.CancelFunc
@@ -22,21 +70,20 @@ type sqlTxHandle struct {
 	part int // the savepoint to which it belongs
 }
 
-// lendSQL lends the connection, with the transaction on it.
-func lendSQL(conn *sql.Conn) *sqlTxHandle {
+func newView(conn *sql.Conn) *view {
 	life, end := context.WithCancel(context.Background())
-	l := &sqlTxHandle{end: end, db: sql.OpenDB(handlerConn{conn, life})}
-	l.tx, _ = l.db.BeginTx(life, nil) // it calls no method that could fail
-	return l
+	v := &view{end: end, db: sql.OpenDB(handlerConn{conn, life})}
+	v.tx, _ = v.db.BeginTx(life, nil) // it calls no method that could fail
+	return v
 }
 
 // close waits for a statement in progress until ctx ends, and then cancels it.
-func (l *sqlTxHandle) close(ctx context.Context) {
-	stop := context.AfterFunc(ctx, l.end)
-	_ = l.tx.Rollback() // rolls back nothing, but closes rows
+func (v *view) close(ctx context.Context) {
+	stop := context.AfterFunc(ctx, v.end)
+	_ = v.tx.Rollback() // rolls back nothing, but closes rows
 	stop()
-	l.end()
-	_ = l.db.Close()
+	v.end()
+	_ = v.db.Close()
 }
 
 // handlerConn is the database, its single connection, and the transaction on it.

@@ -1,4 +1,4 @@
-package sqlserver_test
+package operation_test
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/reprise-go/reprise/transport/sqlserver"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 )
 
 func TestOperation_IsCancelled(t *testing.T) {
@@ -41,28 +41,27 @@ func TestOperation_IsCancelled(t *testing.T) {
 				defer callerEnds()
 				defer receiverCloses()
 				defer transportCloses()
-				begin := sqlserver.Operations(life, closing)
-				under, end := begin(caller)
-				defer end()
-				_, endOther := begin(t.Context()) // ends before
-				endOther()
+				operations := operation.Tracker{Life: life, Closing: closing}
+				op := operations.Begin(caller)
+				defer op.End()
+				operations.Begin(t.Context()).End() // ends before
 
-				child, cancel := context.WithCancel(under)
+				child, cancel := context.WithCancel(op)
 				defer cancel()
 				forgotten := false
-				defer context.AfterFunc(under, func() { forgotten = true })()
-				stopped := context.AfterFunc(under, func() { t.Error("a callback ran after it was stopped") })()
+				defer context.AfterFunc(op, func() { forgotten = true })()
+				stopped := context.AfterFunc(op, func() { t.Error("a callback ran after it was stopped") })()
 				if !stopped {
 					t.Error("a callback could not be stopped")
 				}
 
 				c.why(callerEnds, receiverCloses, transportCloses)
 				start := time.Now()
-				<-under.Done()
+				<-op.Done()
 				if took := time.Since(start); took < c.from || took > c.to {
 					t.Errorf("it was cut off after %v, want %v to %v", took, c.from, c.to)
 				}
-				if err := under.Err(); !errors.Is(err, c.err) {
+				if err := op.Err(); !errors.Is(err, c.err) {
 					t.Errorf("its error is %v, want %v", err, c.err)
 				}
 				<-child.Done()
@@ -71,7 +70,7 @@ func TestOperation_IsCancelled(t *testing.T) {
 					t.Error("a callback did not run")
 				}
 				late := make(chan struct{})
-				if stop := context.AfterFunc(under, func() { close(late) }); stop() {
+				if stop := context.AfterFunc(op, func() { close(late) }); stop() {
 					t.Error("a callback of an operation that was cut off could be stopped")
 				}
 				<-late
@@ -82,22 +81,20 @@ func TestOperation_IsCancelled(t *testing.T) {
 
 func TestOperation_EndedIsNotWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		begin := sqlserver.Operations(t.Context(), t.Context())
-		var ends []func()
+		operations := operation.Tracker{Life: t.Context(), Closing: t.Context()}
+		var begun []*operation.Operation
 		for range 3 {
-			under, end := begin(t.Context())
-			if under.Err() != nil {
-				t.Fatal(under.Err())
+			op := operations.Begin(t.Context())
+			if op.Err() != nil {
+				t.Fatal(op.Err())
 			}
-			ends = append(ends, func() {
-				end()
-				if under.Err() == nil {
-					t.Error("an operation has no error after its end")
-				}
-			})
+			begun = append(begun, op)
 		}
 		for _, i := range []int{1, 2, 0} { // from the middle, from both ends
-			ends[i]()
+			begun[i].End()
+			if begun[i].Err() == nil {
+				t.Error("an operation has no error after its end")
+			}
 		}
 		time.Sleep(time.Second) // the watch ends: otherwise the test never would
 	})

@@ -1,4 +1,7 @@
-package sqlserver
+// Package handlertx lends the transaction of a message to its handler: as a pgx.Tx or a
+// *sql.Tx that the handler can neither commit nor roll back, and that ends with the
+// handler.
+package handlertx
 
 import (
 	"context"
@@ -14,28 +17,58 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// txHandle is a transaction that is lent to a handler. After the handler has returned,
+// Pgx lends a message's transaction to its handler. After the handler has returned,
 // results that it left open are closed, and its transaction cannot be used any more: by
 // then the connection may belong to another message.
-type txHandle struct {
+type Pgx struct {
 	tx    pgx.Tx
 	ended atomic.Bool
+	parts []*part // one for each savepoint
 
 	mu   sync.Mutex // held while a statement is being sent; guards open
 	open func()     // closes the newest result, which the handler may be reading, or have left open; or nil
 }
 
-// end takes the transaction back, and reports whether the connection is free. Until ctx
+// NewPgx returns a transaction to lend. tx never commits or rolls back by itself.
+func NewPgx(tx pgx.Tx) *Pgx { return &Pgx{tx: tx} }
+
+// Tx returns the transaction for the handler. It is usable until End, or until EndParts
+// ends the part that it belongs to.
+func (l *Pgx) Tx() pgx.Tx {
+	tx := &handlerTx{lent: l, Tx: l.tx, root: true}
+	if last := len(l.parts) - 1; last >= 0 {
+		tx.part = l.parts[last]
+	}
+	return tx
+}
+
+// BeginPart begins a part after a savepoint.
+func (l *Pgx) BeginPart(savepoint int) {
+	l.parts = append(l.parts, &part{savepoint: savepoint})
+}
+
+// EndParts ends the parts since a savepoint, which is rolled back.
+func (l *Pgx) EndParts(savepoint int) {
+	l.parts = slices.DeleteFunc(l.parts, func(p *part) bool {
+		if p.savepoint < savepoint {
+			return false
+		}
+		p.ended.Store(true)
+		return true
+	})
+}
+
+// End takes the transaction back, and reports whether the connection is free. Until ctx
 // ends it waits for a statement in progress, and reads the rest of a result that the
 // handler has not closed. Then it closes the network connection: the handler, or one of
 // its goroutines, may still be using it, so no other user may have it.
-func (l *txHandle) end(ctx context.Context) (free bool) {
+func (l *Pgx) End(ctx context.Context) (free bool) {
 	l.ended.Store(true) // later users of mu do nothing
-	return l.quiet(ctx)
+	return l.Quiet(ctx)
 }
 
-// quiet waits until the connection is free, as end does.
-func (l *txHandle) quiet(ctx context.Context) (free bool) {
+// Quiet waits until the connection is free, as End does.
+func (l *Pgx) Quiet(ctx context.Context) (free bool) {
 	if !l.mu.TryLock() {
 		if !l.await(ctx) {
 			return false
@@ -60,7 +93,7 @@ func (l *txHandle) quiet(ctx context.Context) (free bool) {
 
 // await waits for the end of a statement in progress. If ctx ends first, it cuts the
 // connection.
-func (l *txHandle) await(ctx context.Context) bool {
+func (l *Pgx) await(ctx context.Context) bool {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -77,21 +110,21 @@ func (l *txHandle) await(ctx context.Context) bool {
 }
 
 // cut closes the network connection, which is allowed at any time.
-func (l *txHandle) cut() { _ = l.tx.Conn().PgConn().Conn().Close() }
+func (l *Pgx) cut() { _ = l.tx.Conn().PgConn().Conn().Close() }
 
-// txHandlePart is the part of a txHandle since a savepoint. It ends when that savepoint is rolled
-// back.
-type txHandlePart struct {
+// part is the part of a transaction since a savepoint. It ends when that savepoint is
+// rolled back.
+type part struct {
 	savepoint int
 	ended     atomic.Bool
 }
 
 // use calls f while the transaction is the handler's.
 func (tx *handlerTx) use(f func() error) error {
-	tx.loan.mu.Lock()
-	defer tx.loan.mu.Unlock()
+	tx.lent.mu.Lock()
+	defer tx.lent.mu.Unlock()
 	switch {
-	case tx.loan.ended.Load():
+	case tx.lent.ended.Load():
 		return fmt.Errorf("sqlserver: the message that this transaction belongs to is settled: %w", pgx.ErrTxClosed)
 	case tx.part != nil && tx.part.ended.Load():
 		return fmt.Errorf("sqlserver: the part of the attempt that got this transaction was rolled back to a savepoint; get it again with Tx: %w", pgx.ErrTxClosed)
@@ -103,9 +136,9 @@ func (tx *handlerTx) use(f func() error) error {
 // goroutine at a time uses it, as every pgx.Tx.
 type handlerTx struct {
 	pgx.Tx // pgx's own
-	loan   *txHandle
-	part   *txHandlePart // nil before the first savepoint
-	root   bool          // the message's own
+	lent   *Pgx
+	part   *part // nil before the first savepoint
+	root   bool  // the message's own
 }
 
 // errNotYours is the error of Commit and Rollback.
@@ -134,7 +167,7 @@ func (tx *handlerTx) Begin(ctx context.Context) (nested pgx.Tx, err error) {
 	err = tx.use(func() error {
 		inner, err := tx.Tx.Begin(ctx)
 		if err == nil {
-			nested = &handlerTx{Tx: inner, loan: tx.loan, part: tx.part}
+			nested = &handlerTx{Tx: inner, lent: tx.lent, part: tx.part}
 		}
 		return err
 	})
@@ -166,7 +199,7 @@ func (tx *handlerTx) Exec(ctx context.Context, sql string, args ...any) (tag pgc
 	err = tx.use(func() error {
 		tag, err = tx.Tx.Exec(ctx, sql, args...)
 		if err == nil {
-			tx.loan.open = nil // otherwise the connection would have been busy
+			tx.lent.open = nil // otherwise the connection would have been busy
 		}
 		return err
 	})
@@ -178,7 +211,7 @@ func (tx *handlerTx) Query(ctx context.Context, sql string, args ...any) (rows p
 	err = tx.use(func() error {
 		rows, err = tx.Tx.Query(ctx, sql, args...)
 		if err == nil {
-			tx.loan.open = rows.Close
+			tx.lent.open = rows.Close
 		}
 		return err
 	})
@@ -194,7 +227,7 @@ func (tx *handlerTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.
 	if err != nil { // Scan returns the error
 		return firstRow{rows: rows}
 	}
-	return firstRow{rows, tx.loan}
+	return firstRow{rows, tx.lent}
 }
 
 // SendBatch implements pgx.Tx.
@@ -203,7 +236,7 @@ func (tx *handlerTx) SendBatch(ctx context.Context, b *pgx.Batch) (results pgx.B
 		busy := tx.Conn().PgConn().IsBusy() // with a result that is still open, so that this fails
 		results = tx.Tx.SendBatch(ctx, b)
 		if !busy {
-			tx.loan.open = func() { _ = results.Close() }
+			tx.lent.open = func() { _ = results.Close() }
 		}
 		return nil
 	})
@@ -234,7 +267,7 @@ func (tx *handlerTx) Prepare(ctx context.Context, name, sql string) (description
 // firstRow is the result of QueryRow.
 type firstRow struct {
 	rows pgx.Rows
-	loan *txHandle // nil: there is no result
+	lent *Pgx // nil: there is no result
 }
 
 // Scan implements pgx.Row.
@@ -256,10 +289,10 @@ func (r firstRow) Scan(dest ...any) error {
 // close closes the rows.
 func (r firstRow) close() {
 	r.rows.Close()
-	if r.loan != nil {
-		r.loan.mu.Lock()
-		defer r.loan.mu.Unlock()
-		r.loan.open = nil
+	if r.lent != nil {
+		r.lent.mu.Lock()
+		defer r.lent.mu.Unlock()
+		r.lent.open = nil
 	}
 }
 

@@ -1,4 +1,6 @@
-package sqlserver
+// Package operation has the contexts of statements that may outlast their callers for a
+// short time.
+package operation
 
 import (
 	"context"
@@ -7,39 +9,39 @@ import (
 )
 
 const (
-	// operationTimeout is the time after which a statement counts as lost, because the
+	// Timeout is the time after which a statement counts as lost, because the
 	// network dropped it or its answer. No statement waits that long in the server.
-	operationTimeout = 30 * time.Second
-	// grace is how long an operation may continue after its caller stopped waiting:
+	Timeout = 30 * time.Second
+	// Grace is how long an operation may continue after its caller stopped waiting:
 	// cancelling it costs the connection, and its outcome remains unknown.
-	grace = 2 * time.Second
+	Grace = 2 * time.Second
 )
 
 // watchEvery is the interval at which operations in progress are checked.
 const watchEvery = 100 * time.Millisecond
 
-// operationTracker are the operations of a receiver that are in progress. A periodic check
+// Tracker are the operations of a receiver that are in progress. A periodic check
 // covers all of them: a timer and two callbacks for each would be a tenth of this side's
 // work for a message in a transaction.
-type operationTracker struct {
-	life, closing context.Context // the transport's and the receiver's
+type Tracker struct {
+	Life, Closing context.Context // the transport's and the receiver's
 
 	mu       sync.Mutex // guards the fields below, and the operations
-	first    *operation
+	first    *Operation
 	watching *time.Timer // while there are operations
 	closed   bool
 }
 
-// operation is the context of statements that must not be cancelled as soon as their
+// Operation is the context of statements that must not be cancelled as soon as their
 // caller's context ends. They then get some more time, as the contract requires (C3), and
 // also when the receiver is closed.
-type operation struct {
-	of       *operationTracker
+type Operation struct {
+	of       *Tracker
 	caller   context.Context
 	deadline time.Time
 	done     chan struct{}
 
-	next, last *operation // in the list of operations in progress
+	next, last *Operation // in the list of operations in progress
 	unwanted   time.Time  // when the end of the caller's context was noticed
 	err        error
 	callbacks  []*callback
@@ -48,14 +50,14 @@ type operation struct {
 // callback is called when an operation is cancelled.
 type callback struct{ f func() }
 
-var _ context.Context = (*operation)(nil)
+var _ context.Context = (*Operation)(nil)
 
-// begin returns a context for statements that begin now. The caller has to call end.
-func (s *operationTracker) begin(caller context.Context) *operation {
-	o := &operation{of: s, caller: caller, deadline: time.Now().Add(operationTimeout), done: make(chan struct{})}
+// Begin returns a context for statements that begin now. The caller has to call End.
+func (s *Tracker) Begin(caller context.Context) *Operation {
+	o := &Operation{of: s, caller: caller, deadline: time.Now().Add(Timeout), done: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.life.Err() != nil {
+	if s.closed || s.Life.Err() != nil {
 		o.cancel(context.Canceled)
 	}
 	o.next = s.first
@@ -69,8 +71,8 @@ func (s *operationTracker) begin(caller context.Context) *operation {
 	return o
 }
 
-// close cancels operations in progress, and later ones.
-func (s *operationTracker) close() {
+// Close cancels operations in progress, and later ones.
+func (s *Tracker) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -82,8 +84,8 @@ func (s *operationTracker) close() {
 	}
 }
 
-// end is called when the statements have ended.
-func (o *operation) end() {
+// End is called when the statements have ended.
+func (o *Operation) End() {
 	o.of.mu.Lock()
 	defer o.of.mu.Unlock()
 	o.cancel(context.Canceled)
@@ -98,7 +100,7 @@ func (o *operation) end() {
 }
 
 // watch cancels operations that take too long, or whose caller no longer waits.
-func (s *operationTracker) watch() {
+func (s *Tracker) watch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.watching = nil; s.closed || s.first == nil {
@@ -108,28 +110,28 @@ func (s *operationTracker) watch() {
 	now := time.Now()
 	for o := s.first; o != nil; o = o.next {
 		switch {
-		case s.life.Err() != nil:
+		case s.Life.Err() != nil:
 			o.cancel(context.Canceled)
 		case now.After(o.deadline):
 			o.cancel(context.DeadlineExceeded)
-		case o.caller.Err() == nil && s.closing.Err() == nil:
+		case o.caller.Err() == nil && s.Closing.Err() == nil:
 		case o.unwanted.IsZero():
 			o.unwanted = now
-		case now.Sub(o.unwanted) >= grace:
+		case now.Sub(o.unwanted) >= Grace:
 			o.cancel(context.Canceled)
 		}
 	}
 }
 
-// extend postpones the deadline by d.
-func (o *operation) extend(d time.Duration) {
+// Extend postpones the deadline by d.
+func (o *Operation) Extend(d time.Duration) {
 	o.of.mu.Lock()
 	defer o.of.mu.Unlock()
 	o.deadline = o.deadline.Add(d)
 }
 
 // cancel ends the context. mu is held.
-func (o *operation) cancel(why error) {
+func (o *Operation) cancel(why error) {
 	if o.err != nil {
 		return
 	}
@@ -143,28 +145,36 @@ func (o *operation) cancel(why error) {
 	}
 }
 
+// WasCut reports whether the operation was cancelled before its deadline: its caller no
+// longer waits, or the receiver or the transport is closed.
+func (o *Operation) WasCut() bool {
+	o.of.mu.Lock()
+	defer o.of.mu.Unlock()
+	return o.err != nil && time.Now().Before(o.deadline)
+}
+
 // Deadline implements context.Context.
-func (o *operation) Deadline() (time.Time, bool) {
+func (o *Operation) Deadline() (time.Time, bool) {
 	o.of.mu.Lock()
 	defer o.of.mu.Unlock()
 	return o.deadline, true
 }
 
 // Done implements context.Context.
-func (o *operation) Done() <-chan struct{} { return o.done }
+func (o *Operation) Done() <-chan struct{} { return o.done }
 
 // Err implements context.Context.
-func (o *operation) Err() error {
+func (o *Operation) Err() error {
 	o.of.mu.Lock()
 	defer o.of.mu.Unlock()
 	return o.err
 }
 
 // Value implements context.Context: tracers of statements find the caller's values.
-func (o *operation) Value(key any) any { return o.caller.Value(key) }
+func (o *Operation) Value(key any) any { return o.caller.Value(key) }
 
 // AfterFunc is for context.AfterFunc, which then needs no goroutine to wait for the end.
-func (o *operation) AfterFunc(f func()) (stop func() bool) {
+func (o *Operation) AfterFunc(f func()) (stop func() bool) {
 	o.of.mu.Lock()
 	defer o.of.mu.Unlock()
 	if o.err != nil {

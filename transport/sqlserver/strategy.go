@@ -1,0 +1,74 @@
+package sqlserver
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
+)
+
+// strategy is how a receiver takes messages, and keeps other receivers from them until they
+// are settled: leaseStrategy, transactionStrategy or noneStrategy, which belong to the
+// deliveries of the same name. The receiver calls it concurrently.
+type strategy interface {
+	// open is called once the receiver is open, before its first fetch.
+	open(ctx context.Context)
+
+	// prepare waits for what a fetch needs besides places. It returns false if ctx or the
+	// receiver ends first.
+	prepare(ctx context.Context) bool
+
+	// fetch fills dst with one statement. more says that the queue may have more messages
+	// even if n is 0: the fetched messages had expired, or were for other queues.
+	fetch(ctx *operation.Operation, dst []core.Delivery) (n int, more bool, err error)
+
+	// holds reports whether messages are held until they are settled, and have places as
+	// long.
+	holds() bool
+
+	// ended reports whether a delivery is no longer held, although it was not settled.
+	ended(h holding, now time.Time) bool
+
+	// giveBack makes messages available that a fetch brought after close.
+	giveBack(ctx context.Context, late []holding)
+
+	// close ends settlements, and makes the messages available that are left.
+	close(ctx context.Context, left []holding)
+}
+
+// holding is an unsettled delivery.
+type holding interface{ core.Delivery }
+
+// inTransaction is an unsettled delivery with a transaction.
+type inTransaction interface {
+	holding
+	// giveUp makes the message available to other receivers. The receiver is closed.
+	giveUp(ctx context.Context)
+}
+
+// newStrategy returns the strategy of a receiver's mode.
+func newStrategy(r *receiver) strategy {
+	switch {
+	case r.mode == core.TransactionNone:
+		return noneStrategy{r}
+	case r.t.isInTransaction(r.mode):
+		return transactionStrategy{r}
+	default:
+		return newLeaseStrategy(r)
+	}
+}
+
+// rollBack rolls back the transactions of messages. Each has its own connection, and all
+// share one time limit: if the network drops packets, many rollbacks take no longer than
+// one.
+func rollBack(ctx context.Context, left []holding) {
+	ctx, cancel := context.WithTimeout(ctx, operation.Grace)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, h := range left {
+		all.Go(func() { h.(inTransaction).giveUp(ctx) })
+	}
+	all.Wait()
+}
