@@ -24,7 +24,7 @@ import (
 // the URL with which it does.
 func (db *testDatabase) role(t *testing.T) (quoted, rawURL string) {
 	t.Helper()
-	name := "role of " + db.name + " " + db.schema + fmt.Sprint(roles.Add(1))
+	name := fmt.Sprintf("role %d of %s %s", roles.Add(1), db.name, db.schema)
 	quoted = pgx.Identifier{name}.Sanitize()
 	if _, err := server.Exec(t.Context(), db.name, "create role "+quoted+" login password '"+postgres.Password+"'"); err != nil {
 		t.Fatal(err)
