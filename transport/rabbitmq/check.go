@@ -10,6 +10,8 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
 // operationTimeout bounds each operation on the broker, except sends.
@@ -28,7 +30,7 @@ func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 		err = withTimeout(ctx, func(ctx context.Context) error { return t.check(ctx, topology) })
 	}
 	if err != nil {
-		return fmt.Errorf("rabbitmq: check: %w", transport.Unavailable(ctx, err, transient))
+		return fmt.Errorf("rabbitmq: check: %w", transport.Unavailable(ctx, err, amqperror.IsTransient))
 	}
 	return nil
 }
@@ -36,14 +38,14 @@ func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 func (t *Transport) check(ctx context.Context, topology core.Topology) error {
 	conn, err := t.adminConn.get(ctx)
 	if err != nil {
-		return explained(err)
+		return amqperror.Explain(err)
 	}
 	var errs []error
 	if v, err := brokerVersion(conn); err == nil && v.before(minVersion) {
 		errs = append(errs, transport.Permanent(fmt.Errorf("the broker is RabbitMQ %v, but must be %v or later", v, minVersion)))
 	}
 	for _, name := range topology.Queues {
-		queue, err := queueName(name)
+		queue, err := names.Queue(name)
 		switch {
 		case err != nil:
 		case topology.ReceivesFrom(name):
@@ -54,10 +56,10 @@ func (t *Transport) check(ctx context.Context, topology core.Topology) error {
 		if err == nil {
 			continue
 		}
-		if ctx.Err() != nil || transient(err) {
-			return explained(err) // each queue would only repeat it
+		if ctx.Err() != nil || amqperror.IsTransient(err) {
+			return amqperror.Explain(err) // each queue would only repeat it
 		}
-		errs = append(errs, explained(err))
+		errs = append(errs, amqperror.Explain(err))
 	}
 	return errors.Join(errs...)
 }

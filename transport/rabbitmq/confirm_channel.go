@@ -10,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/header"
 )
 
 // confirmChannel is a channel with publisher confirms.
@@ -201,7 +202,7 @@ func (c *confirmChannel) collectReturns() {
 			if !ok {
 				return // the channel is closed
 			}
-			if id, ok := r.Headers[copyIDHeader].(string); ok {
+			if id, ok := r.Headers[header.CopyID].(string); ok {
 				c.returned[id] = fmt.Sprintf("%d %s", r.ReplyCode, r.ReplyText)
 			}
 		default:

@@ -14,6 +14,8 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/wire"
 )
 
 const (
@@ -29,7 +31,7 @@ const (
 // connection is a connection to the broker.
 type connection struct {
 	*amqp.Connection
-	netConn *coalescingConn
+	netConn *wire.Conn
 }
 
 // connManager manages a connection for one purpose. It opens the connection when it is
@@ -133,7 +135,7 @@ func (m *connManager) dial(first int) (*connection, error) {
 			return conn, nil
 		}
 		err = fmt.Errorf("connect to %s: %w", h.addr, err)
-		if transient(err) {
+		if amqperror.IsTransient(err) {
 			outage = append(outage, err)
 		} else {
 			refused = append(refused, err)
@@ -149,7 +151,7 @@ func (m *connManager) dial(first int) (*connection, error) {
 // because a failure of the broker or the network during the login can look the same.
 func (t *Transport) dial(h brokerHost, name string) (*connection, error) {
 	conn, err := t.dialOnce(h, name)
-	if errors.Is(err, amqp.ErrCredentials) && !transient(err) {
+	if errors.Is(err, amqp.ErrCredentials) && !amqperror.IsTransient(err) {
 		conn, err = t.dialOnce(h, name)
 	}
 	return conn, err
@@ -169,11 +171,11 @@ func (t *Transport) dialOnce(h brokerHost, name string) (*connection, error) {
 		secure := tls.Client(conn, h.tls)
 		if err := secure.HandshakeContext(ctx); err != nil {
 			_ = conn.Close()
-			return nil, refusedDial(err, false)
+			return nil, amqperror.OfDial(err, false)
 		}
 		conn = secure
 	}
-	network := newCoalescingConn(conn)
+	network := wire.NewConn(conn)
 	properties := amqp.NewConnectionProperties()
 	properties["connection_name"] = name
 	properties["product"] = "Reprise"
@@ -191,15 +193,15 @@ func (t *Transport) dialOnce(h brokerHost, name string) (*connection, error) {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("no answer within %v: %w", h.timeout, ctx.Err())
 		}
-		if network.peerSpeaksTLS.Load() && h.tls == nil {
-			return nil, &refusedError{fmt.Errorf("the port speaks TLS; begin the URL with amqps://: %w", err)}
+		if network.PeerSpeaksTLS() && h.tls == nil {
+			return nil, amqperror.NewRefused(fmt.Errorf("the port speaks TLS; begin the URL with amqps://: %w", err))
 		}
-		if alert := network.alert.Load(); alert != nil { // the library keeps only its text
+		if alert := network.Alert(); alert != nil { // the library keeps only its text
 			err = alert
 		}
-		return nil, refusedDial(err, time.Since(began) >= authFailureDelay)
+		return nil, amqperror.OfDial(err, time.Since(began) >= authFailureDelay)
 	}
-	network.frames.frameMax.Store(int64(opened.Config.FrameSize))
+	network.SetFrameMax(opened.Config.FrameSize)
 	return &connection{opened, network}, nil
 }
 

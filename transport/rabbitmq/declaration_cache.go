@@ -13,6 +13,9 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/delays"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
 // declarationCache remembers the parts of the topology that sends need besides the queues.
@@ -83,8 +86,8 @@ func (c *declarationCache) ensureTopic(ctx context.Context, t *Transport, topic 
 		}
 		to = append(to, name)
 	}
-	if t.cfg.Topology == NServiceBus && exchange != everyEvent && !slices.Contains(to, everyEvent) {
-		to = append(to, everyEvent)
+	if t.cfg.Topology == NServiceBus && exchange != names.EveryEvent && !slices.Contains(to, names.EveryEvent) {
+		to = append(to, names.EveryEvent)
 	}
 	name := exchange
 	if len(to) > 0 {
@@ -122,7 +125,7 @@ var errNoExchange = errors.New("the queue has no exchange of its name")
 func (c *declarationCache) lookUpExchange(ctx context.Context, t *Transport, queue string) error {
 	return c.ensure(ctx, t, declaration{kindExchange, queue}, 0, operationTimeout, func(ctx context.Context) error {
 		err := t.checkExchangeExists(ctx, queue)
-		if faultOf(err) == faultNoTarget {
+		if amqperror.KindOf(err) == amqperror.NoExchange {
 			return transport.Permanent(errNoExchange)
 		}
 		return err
@@ -130,7 +133,7 @@ func (c *declarationCache) lookUpExchange(ctx context.Context, t *Transport, que
 }
 
 // ensureDelayedBinding ensures that a delayed message to a queue will reach it. If there is
-// no such queue, the error is faultNoQueue.
+// no such queue, it is an error of kind amqperror.NoQueue.
 func (c *declarationCache) ensureDelayedBinding(ctx context.Context, t *Transport, queue string) error {
 	if err := c.ensureDelays(ctx, t); err != nil {
 		return err
@@ -214,25 +217,11 @@ func (d *cachedDeclaration) expired() bool {
 // declareDelays declares the topology of delayed messages. If the user has no right to do
 // so, an existing topology suffices.
 func (t *Transport) declareDelays(ctx context.Context) error {
-	err := t.admin(ctx, declareDelays)
-	if faultOf(err) != faultRefused {
+	err := t.admin(ctx, delays.Declare)
+	if amqperror.KindOf(err) != amqperror.Refused {
 		return err
 	}
-	there := t.admin(ctx, func(ch *amqp.Channel) error {
-		if err := ch.ExchangeDeclarePassive(deliveryExchange, amqp.ExchangeTopic, true, false, false, false, nil); err != nil {
-			return err
-		}
-		for level := range delayLevels {
-			name := delayLevel(level)
-			if err := ch.ExchangeDeclarePassive(name, amqp.ExchangeTopic, true, false, false, false, nil); err != nil {
-				return err
-			}
-			if _, err := ch.QueueDeclarePassive(name, true, false, false, false, nil); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	there := t.admin(ctx, delays.CheckExists)
 	if there == nil {
 		return nil
 	}

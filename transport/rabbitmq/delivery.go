@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/message"
 )
 
 // delivery is a message that the broker sent to a consumer. It is locked for as long as its
@@ -45,13 +46,13 @@ func expiry(milliseconds string) time.Time {
 func (d *delivery) decode() {
 	r := d.channel.r
 	in := &d.incoming
-	r.t.format.incoming(&d.native, r.queue, in)
+	r.t.format.Incoming(&d.native, r.queue, in)
 	if in.NativeID != "" && !r.copies.delivered(in, d.native.Redelivered) {
 		in.NativeID = ""
 	}
 	in.DeliveryCount = 1
 	if r.brokerCounts {
-		in.DeliveryCount = deliveryCount(&d.native)
+		in.DeliveryCount = message.DeliveryCount(&d.native)
 	}
 	in.Redelivered = d.native.Redelivered || in.DeliveryCount > 1
 	// A message without its own identity shares its record with other messages of the same

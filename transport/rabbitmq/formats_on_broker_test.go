@@ -3,6 +3,7 @@ package rabbitmq
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -15,6 +16,9 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/internal/testserver/rabbitmq"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/delays"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/message"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
 // Both releases agree with what this package assumes of a broker.
@@ -72,7 +76,7 @@ func manyDeclareDelays(t *testing.T, server *rabbitmq.Server) {
 		ch := channel(t, conn)
 		all.Go(func() {
 			for range 2 {
-				if err := declareDelays(ch); err != nil {
+				if err := delays.Declare(ch); err != nil {
 					t.Error(err)
 				}
 			}
@@ -84,10 +88,10 @@ func manyDeclareDelays(t *testing.T, server *rabbitmq.Server) {
 func delaysDiffer(t *testing.T, server *rabbitmq.Server) {
 	for what, declare := range map[string]func(*amqp.Channel) error{
 		`exchange "nsb.v2.delay-level-03"`: func(ch *amqp.Channel) error {
-			return ch.ExchangeDeclare(delayLevel(3), amqp.ExchangeFanout, true, false, false, false, nil)
+			return ch.ExchangeDeclare(delays.Level(3), amqp.ExchangeFanout, true, false, false, false, nil)
 		},
 		`queue "nsb.v2.delay-level-03"`: func(ch *amqp.Channel) error {
-			_, err := ch.QueueDeclare(delayLevel(3), true, false, false, false, nil)
+			_, err := ch.QueueDeclare(delays.Level(3), true, false, false, false, nil)
 			return err
 		},
 	} {
@@ -95,7 +99,7 @@ func delaysDiffer(t *testing.T, server *rabbitmq.Server) {
 		if err := declare(channel(t, conn)); err != nil {
 			t.Fatal(err)
 		}
-		err := declareDelays(channel(t, conn))
+		err := delays.Declare(channel(t, conn))
 		if mismatch, ok := errors.AsType[*amqp.Error](err); !ok || mismatch.Code != amqp.PreconditionFailed || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -107,16 +111,16 @@ func delaysDiffer(t *testing.T, server *rabbitmq.Server) {
 func travelsByBroker(t *testing.T, server *rabbitmq.Server) {
 	conn := dial(t, server, server.NewVHost(t))
 	ch := channel(t, conn)
-	if err := declareDelays(ch); err != nil {
+	if err := delays.Declare(ch); err != nil {
 		t.Fatal(err)
 	}
-	to := "sales." + strings.Repeat("q", maxQueueName-len("sales."))
+	to := "sales." + strings.Repeat("q", names.MaxQueue-len("sales."))
 	queues := map[string]<-chan amqp.Delivery{}
 	for _, queue := range []string{to, strings.TrimPrefix(to, "sales."), "sales", "1.1.1." + to[:20]} {
 		if _, err := ch.QueueDeclare(queue, true, false, false, false, amqp.Table{"x-queue-type": Quorum.argument()}); err != nil {
 			t.Fatal(err)
 		}
-		if err := ch.QueueBind(queue, deliveryBinding(queue), deliveryExchange, false, nil); err != nil {
+		if err := ch.QueueBind(queue, delays.BindingKey(queue), delays.DeliveryExchange, false, nil); err != nil {
 			t.Fatal(err)
 		}
 		arrived, err := ch.Consume(queue, "", true, false, false, false, nil)
@@ -125,22 +129,22 @@ func travelsByBroker(t *testing.T, server *rabbitmq.Server) {
 		}
 		queues[queue] = arrived
 	}
-	f := newFormat(&Config{})
-	f.frameMax.Store(int64(conn.Config.FrameSize))
+	f := message.NewFormat(message.Config{})
+	f.SetFrameMax(conn.Config.FrameSize)
 	const delay = 6*time.Second + 1
-	out := core.Outgoing{ID: "m1", Queue: to, Delay: delay, Headers: headersOf(5000, "")}
-	exchange, key, _ := delayRoute(out.Delay, out.Queue)
+	out := core.Outgoing{ID: "m1", Queue: to, Delay: delay, Headers: manyHeaders(5000)}
+	exchange, key, _ := delays.Route(out.Delay, out.Queue)
 	for size := 1; ; size++ { // as many bytes more as there can be
 		with := out
 		with.Headers.Set("last", strings.Repeat("x", size*100))
-		p, err := f.publishing(&with, "c1")
+		p, err := f.Publishing(&with, "c1")
 		if err != nil {
 			break
 		}
-		f.recycle(p.Headers)
+		f.Recycle(p.Headers)
 		out = with
 	}
-	p, err := f.publishing(&out, "c1")
+	p, err := f.Publishing(&out, "c1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +161,7 @@ func travelsByBroker(t *testing.T, server *rabbitmq.Server) {
 		if after := time.Since(sent); after < delay {
 			t.Errorf("it arrived after %v, too early", after)
 		}
-		f.incoming(&d, to, &in)
+		f.Incoming(&d, to, &in)
 	case <-t.Context().Done():
 		t.Fatal("it does not arrive")
 	}
@@ -172,6 +176,15 @@ func travelsByBroker(t *testing.T, server *rabbitmq.Server) {
 		default:
 		}
 	}
+}
+
+// manyHeaders returns n headers without values.
+func manyHeaders(n int) core.Headers {
+	m := make(map[string]string, n)
+	for i := range n {
+		m[fmt.Sprintf("Header.%05d", i)] = ""
+	}
+	return core.HeadersFromMap(m)
 }
 
 func urlOptionsOfTLS(t *testing.T, server *rabbitmq.Server) {
@@ -200,21 +213,23 @@ func urlOptionsOfTLS(t *testing.T, server *rabbitmq.Server) {
 }
 
 func awkwardArrives(t *testing.T, server *rabbitmq.Server) {
-	f := newFormat(&Config{})
+	f := message.NewFormat(message.Config{})
 	for _, kind := range []QueueType{Quorum, Classic} {
 		ch := channel(t, dial(t, server, server.NewVHost(t)))
 		if err := ch.Confirm(false); err != nil {
 			t.Fatal(err)
 		}
-		for _, queue := range []string{"Örder ✓", "a..b.", "0.1.x", "x@y", " ", strings.Repeat("q", maxQueueName)} {
+		for _, queue := range []string{"Örder ✓", "a..b.", "0.1.x", "x@y", " ", strings.Repeat("q", names.MaxQueue)} {
 			if _, err := ch.QueueDeclare(queue, true, false, false, false, amqp.Table{"x-queue-type": kind.argument()}); err != nil {
 				t.Fatalf("%q: %v", queue, err)
 			}
 			out := core.Outgoing{
-				ID: "m1", Queue: queue, TimeToBeReceived: mostExpiration, Properties: map[string]string{"rabbitmq.priority": "255"},
-				Headers: headers("CC", "a", "BCC", "b", "x-death", "c", "x-delivery-count", "9", "x-received-from", "d", "x-stream-offset", "e", "x-delay", "1", "\x00", "\x00", "Örder ✓", "\uFFFE", "empty", "", "Reprise.CopyID", "g"),
+				ID: "m1", Queue: queue, TimeToBeReceived: message.MaxExpiration, Properties: map[string]string{"rabbitmq.priority": "255"},
+				Headers: core.HeadersFromMap(map[string]string{
+					"CC": "a", "BCC": "b", "x-death": "c", "x-delivery-count": "9", "x-received-from": "d", "x-stream-offset": "e", "x-delay": "1", "\x00": "\x00", "Örder ✓": "\uFFFE", "empty": "", "Reprise.CopyID": "g",
+				}),
 			}
-			p, err := f.publishing(&out, "c1")
+			p, err := f.Publishing(&out, "c1")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -231,11 +246,11 @@ func awkwardArrives(t *testing.T, server *rabbitmq.Server) {
 					t.Fatal(err)
 				}
 				var in core.Incoming
-				f.incoming(&d, queue, &in)
+				f.Incoming(&d, queue, &in)
 				if in.Malformed != nil || !maps.Equal(in.Headers.Map(), out.Headers.Map()) || in.NativeID != "c1@"+queue || in.ID != "m1" {
 					t.Errorf("%q arrives with %q, %q, %q, %v", queue, in.ID, in.NativeID, in.Headers.Map(), in.Malformed)
 				}
-				if got := deliveryCount(&d); kind == Quorum && got != count || in.Redelivered != (count > 1) {
+				if got := message.DeliveryCount(&d); kind == Quorum && got != count || in.Redelivered != (count > 1) {
 					t.Errorf("%q: delivery %d has the count %d, redelivered %v", queue, count, got, in.Redelivered)
 				}
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
 )
 
 // queueInfo is the declaration of a queue, as far as it could be found out.
@@ -139,9 +140,9 @@ func (t *Transport) probe(ctx context.Context, vhost, queue string) (*queueInfo,
 			_, err := ch.QueueDeclare(queue, candidate.durable, candidate.autoDelete, false, false, candidate.arguments)
 			return err
 		})
-		switch faultOf(err) {
-		case faultMismatch:
-		case faultRefused:
+		switch amqperror.KindOf(err) {
+		case amqperror.Mismatch:
+		case amqperror.Refused:
 			return &queueInfo{unknownErr: err}, nil
 		default:
 			if err != nil {

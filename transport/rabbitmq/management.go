@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
 )
 
 const (
@@ -242,7 +243,7 @@ func (m *managementClient) request(ctx context.Context, method string, body []by
 		if wrong, ok := errors.AsType[*url.Error](err); ok {
 			err = wrong.Err // its other fields are the URL and the operation
 		}
-		return fmt.Errorf("the management API at %s (Config.ManagementURL) cannot be reached: %w", m.base, refusedDial(err, false))
+		return fmt.Errorf("the management API at %s (Config.ManagementURL) cannot be reached: %w", m.base, amqperror.OfDial(err, false))
 	}
 	defer response.Body.Close() //nolint:errcheck // it was only read
 	answer, err := io.ReadAll(io.LimitReader(response.Body, mostAnswer))

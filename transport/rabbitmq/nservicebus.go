@@ -12,60 +12,13 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
 // This file implements the topology of NServiceBus (Config.Topology): its conventional
 // routing topology, in which all queues, exchanges and bindings are declared as NServiceBus
 // does.
-
-const (
-	// everyEvent is the exchange to which NServiceBus binds the exchanges of all classes.
-	everyEvent = "System:Object"
-
-	// iEvent is the marker of events. NServiceBus treats a subscription to it as a
-	// subscription to all events, whether or not their types have the marker.
-	iEvent = "NServiceBus.IEvent"
-)
-
-// eventExchange returns the name of the exchange of an event in NServiceBus's topology: for
-// the type "Shop.Billing.OrderPlaced" it is "Shop.Billing:OrderPlaced". Like NServiceBus it
-// leaves out the classes that enclose a nested type.
-func eventExchange(topic string) (string, error) {
-	exchange := eventExchangeName(topic)
-	err := checkName("topic", topic, maxShortString)
-	switch {
-	case err != nil:
-	case strings.ContainsAny(topic, "`[]"):
-		err = fmt.Errorf("the topology of NServiceBus has no topic for a generic type: %q; publish a type that is none", topic)
-	case strings.Contains(topic, ":"):
-		err = fmt.Errorf("in the topology of NServiceBus a topic is the full name of a .NET type, such as Shop.Billing.OrderPlaced, which has no colon: %q", topic)
-	case strings.HasSuffix(exchange, ":"):
-		err = fmt.Errorf("in the topology of NServiceBus a topic is the full name of a .NET type, such as Shop.Billing.OrderPlaced, and this one ends before the name: %q", topic)
-	case strings.HasPrefix(exchange, brokerPrefix):
-		err = fmt.Errorf("the exchange of a topic cannot begin with %q, which is for the broker itself: %q", brokerPrefix, topic)
-	case len(exchange) > maxShortString:
-		err = fmt.Errorf("the exchange of the topic %.40q... may have %d bytes, but has %d", topic, maxShortString, len(exchange))
-	}
-	if err != nil {
-		return "", transport.Permanent(err)
-	}
-	return exchange, nil
-}
-
-func eventExchangeName(topic string) string {
-	if topic == iEvent {
-		return everyEvent
-	}
-	outer, nested, _ := strings.Cut(topic, "+")
-	namespace, name := "", outer
-	if at := strings.LastIndexByte(outer, '.'); at >= 0 {
-		namespace, name = outer[:at], outer[at+1:]
-	}
-	if nested != "" {
-		name = nested[strings.LastIndexByte(nested, '+')+1:]
-	}
-	return namespace + ":" + name
-}
 
 // declareAsNServiceBus declares a queue as NServiceBus's installer does. It fails if the
 // queue was declared differently.
@@ -74,10 +27,10 @@ func (t *Transport) declareAsNServiceBus(ctx context.Context, queue string) erro
 		_, err := ch.QueueDeclare(queue, true, false, false, false, t.queueArguments(false))
 		return err
 	})
-	switch faultOf(err) {
-	case faultRefused: // the queue is used as it is
+	switch amqperror.KindOf(err) {
+	case amqperror.Refused: // the queue is used as it is
 		return nil
-	case faultMismatch:
+	case amqperror.Mismatch:
 		return fmt.Errorf("the queue %q is not as NServiceBus declares it, and its installer would fail as this does: "+
 			"move its messages to one that is (docs/transports/rabbitmq.md, \"Queues that Reprise made before\"), or set Config.Topology to Conventional: %w", queue, err)
 	}
@@ -211,10 +164,10 @@ var errNotInForce = errors.New("the management API shows no delivery limit of it
 // warnOfNServiceBus adds a warning if queues were made in a virtual host in which
 // NServiceBus publishes: its installer fails because of them.
 func (t *Transport) warnOfNServiceBus(ctx context.Context, made []string) {
-	if len(made) == 0 || t.cfg.Topology == NServiceBus || t.checkExchangeExists(ctx, everyEvent) != nil {
+	if len(made) == 0 || t.cfg.Topology == NServiceBus || t.checkExchangeExists(ctx, names.EveryEvent) != nil {
 		return
 	}
 	t.warnings.Add(fmt.Sprintf("endpoints of NServiceBus publish in this virtual host (there is the exchange %s), and the queues %q were not created as NServiceBus declares them: "+
 		"its installer fails for each of them that it needs too, such as a shared error queue, and events of one side do not reach the other. "+
-		"To fix: set Config.Topology to NServiceBus (docs/transports/rabbitmq.md)", everyEvent, made))
+		"To fix: set Config.Topology to NServiceBus (docs/transports/rabbitmq.md)", names.EveryEvent, made))
 }

@@ -7,38 +7,6 @@ import (
 	"testing"
 )
 
-func TestEventExchange(t *testing.T) {
-	t.Parallel()
-	for topic, want := range map[string]string{
-		"Shop.Billing.OrderPlaced":        "Shop.Billing:OrderPlaced",
-		"OrderPlaced":                     ":OrderPlaced",
-		"Shop.Contracts+OrderPlaced":      "Shop:OrderPlaced", // as NServiceBus, without the outer class
-		"Shop.Contracts+V2+OrderPlaced":   "Shop:OrderPlaced",
-		"Contracts+OrderPlaced":           ":OrderPlaced",
-		"NServiceBus.IEvent":              "System:Object",
-		"System.Object":                   "System:Object",
-		"Shop.Grüße":                      "Shop:Grüße",
-		strings.Repeat("n", 253) + ".N":   strings.Repeat("n", 253) + ":N",
-		"Shop.Lists`1[[System.Int32]]":    "",
-		"Shop.Lists`1":                    "",
-		"Shop:OrderPlaced":                "",
-		"Shop.":                           "",
-		"":                                "",
-		"amq.shop.OrderPlaced":            "",
-		strings.Repeat("n", 254) + ".N":   "",
-		"Shop.Order\x00":                  "",
-		strings.Repeat("n", 255):          "",
-		"Shop.Contracts+":                 "Shop:Contracts",
-		"amqp.OrderPlaced":                "amqp:OrderPlaced",
-		"Shop.IHandle.Of.Everything.That": "Shop.IHandle.Of.Everything:That",
-	} {
-		got, err := eventExchange(topic)
-		if got != want || (err == nil) != (want != "") {
-			t.Errorf("the exchange of %q is %q, %v; want %q", topic, got, err, want)
-		}
-	}
-}
-
 // NServiceBus's rule: exactly 100,000 from any source; without a limit a policy, from RabbitMQ
 // 4.0 on; otherwise it does not start.
 func TestLimitPolicy_Decision(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
 // Provision creates missing parts: each queue and, except in the Direct topology, an
@@ -37,7 +39,7 @@ func (t *Transport) Provision(ctx context.Context, topology core.Topology) error
 		err = t.provision(ctx, topology)
 	}
 	if err != nil {
-		return fmt.Errorf("rabbitmq: provision: %w", transport.Unavailable(ctx, err, transient))
+		return fmt.Errorf("rabbitmq: provision: %w", transport.Unavailable(ctx, err, amqperror.IsTransient))
 	}
 	return nil
 }
@@ -46,13 +48,13 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 	queues := make([]string, len(topology.Queues))
 	for i, name := range topology.Queues {
 		var err error
-		if queues[i], err = queueName(name); err != nil {
+		if queues[i], err = names.Queue(name); err != nil {
 			return err
 		}
 	}
 	if t.caps.DelayedDelivery {
 		if err := t.declarations.ensureDelays(ctx, t); err != nil {
-			return explained(err)
+			return amqperror.Explain(err)
 		}
 	}
 	var errs []error
@@ -71,8 +73,8 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 			err = t.provisionLimit(ctx, queue, topology.Queues[i] == topology.InputQueue)
 		}
 		if err != nil {
-			errs = append(errs, explained(err))
-			if ctx.Err() != nil || transient(err) {
+			errs = append(errs, amqperror.Explain(err))
+			if ctx.Err() != nil || amqperror.IsTransient(err) {
 				break // each queue would only repeat it
 			}
 		}
@@ -83,7 +85,7 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 
 func (t *Transport) provisionQueue(ctx context.Context, queue string, instance bool) (created bool, err error) {
 	err = t.checkQueueExists(ctx, queue)
-	if faultOf(err) == faultNoQueue {
+	if amqperror.KindOf(err) == amqperror.NoQueue {
 		created = true
 		err = t.createQueue(ctx, queue, instance)
 	} else if err == nil {
@@ -124,7 +126,7 @@ func (t *Transport) createQueue(ctx context.Context, queue string, instance bool
 		_, err := ch.QueueDeclare(queue, true, false, false, false, arguments)
 		return err
 	})
-	if faultOf(err) == faultMismatch { // another process has created it in between
+	if amqperror.KindOf(err) == amqperror.Mismatch { // another process has created it in between
 		if t.checkQueueExists(ctx, queue) == nil {
 			return t.compare(ctx, queue, instance)
 		}
@@ -194,12 +196,12 @@ func (t *Transport) declareExchange(ctx context.Context, name string, autoDelete
 	err := t.admin(ctx, func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclare(name, amqp.ExchangeFanout, true, autoDelete, false, false, nil)
 	})
-	switch faultOf(err) {
-	case faultRefused:
+	switch amqperror.KindOf(err) {
+	case amqperror.Refused:
 		if t.checkExchangeExists(ctx, name) == nil {
 			return nil
 		}
-	case faultMismatch:
+	case amqperror.Mismatch:
 		m, _ := parseMismatch(err, "exchange", name, "")
 		switch m.name {
 		case "auto_delete":

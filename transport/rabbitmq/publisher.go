@@ -9,6 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/wire"
 )
 
 // publisher sends on one channel with publisher confirms, and opens the next one when that
@@ -23,7 +24,7 @@ type publisher struct {
 	// Only the goroutine uses the fields below.
 	channel    *confirmChannel
 	watchTimer *time.Timer
-	corked     *coalescingConn // nil: none
+	corked     *wire.Conn // nil: none
 
 	openErr      error // the error of the last attempt to open a channel, nil if there is one
 	openFailedAt time.Time
@@ -205,16 +206,16 @@ func (p *publisher) publishQueued() {
 
 // cork buffers published messages until uncork, which is called before any wait for the
 // broker.
-func (p *publisher) cork(c *coalescingConn) {
+func (p *publisher) cork(c *wire.Conn) {
 	if p.corked == nil {
-		c.cork()
+		c.Cork()
 		p.corked = c
 	}
 }
 
 func (p *publisher) uncork() {
 	if p.corked != nil {
-		p.corked.uncork()
+		p.corked.Uncork()
 		p.corked = nil
 	}
 }
@@ -250,7 +251,7 @@ func (p *publisher) publish(b *publishBatch) {
 		}
 		p.cork(c.conn.netConn)
 		m.confirm, err = c.ch.PublishWithDeferredConfirm(m.exchange, m.key, m.mandatory, false, m.publishing)
-		p.t.format.recycle(m.publishing.Headers)
+		p.t.format.Recycle(m.publishing.Headers)
 		m.publishing = amqp.Publishing{} // its caller may wait long
 		if err != nil {
 			if why := c.closeReason(); why != nil {

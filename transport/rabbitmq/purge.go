@@ -7,6 +7,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
 // Purge removes the messages of a queue that no consumer has. Prefetched messages stay, and
@@ -15,7 +17,7 @@ import (
 func (t *Transport) Purge(ctx context.Context, queue string) (int, error) {
 	removed, err := t.purge(ctx, queue)
 	if err != nil {
-		return 0, fmt.Errorf("rabbitmq: purge %q: %w", queue, transport.Unavailable(ctx, explained(err), transient))
+		return 0, fmt.Errorf("rabbitmq: purge %q: %w", queue, transport.Unavailable(ctx, amqperror.Explain(err), amqperror.IsTransient))
 	}
 	return removed, nil
 }
@@ -24,7 +26,7 @@ func (t *Transport) purge(ctx context.Context, name string) (int, error) {
 	if err := t.life.Err(ctx); err != nil {
 		return 0, err
 	}
-	queue, err := queueName(name)
+	queue, err := names.Queue(name)
 	if err != nil {
 		return 0, err
 	}

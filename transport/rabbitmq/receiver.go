@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
 )
 
 // receiver receives messages from one queue, on its own connection. The broker pushes them
@@ -107,7 +108,7 @@ func (r *receiver) run(c *consumerChannel) {
 		err = r.outages.Retry(r.closing, func() (err error) {
 			c, err = r.openChannel(r.closing)
 			return err
-		}, transient, func(d time.Duration) error { return r.t.pause(r.closing, d) })
+		}, amqperror.IsTransient, func(d time.Duration) error { return r.t.pause(r.closing, d) })
 		switch {
 		case err == nil:
 		case r.closing.Err() != nil:
@@ -140,7 +141,7 @@ func (r *receiver) fail(err error) {
 func (r *receiver) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
 	n, err := r.receive(ctx, dst)
 	if err != nil && !errors.Is(err, ctx.Err()) {
-		err = fmt.Errorf("rabbitmq: receive from %q: %w", r.queue, explained(err))
+		err = fmt.Errorf("rabbitmq: receive from %q: %w", r.queue, amqperror.Explain(err))
 	}
 	return n, err
 }

@@ -9,6 +9,10 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/delays"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/header"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
 // Send publishes messages and waits until the broker has confirmed all of them (C2). It
@@ -93,8 +97,8 @@ func (c *sendCall) add(i int) error {
 				return err
 			}
 		}
-	case strings.HasPrefix(out.Queue, replyPrefix):
-		if err := checkReplyName(out.Queue); err != nil {
+	case strings.HasPrefix(out.Queue, names.ReplyPrefix):
+		if err := names.CheckReply(out.Queue); err != nil {
 			return err
 		}
 		if out.Delay > 0 {
@@ -103,12 +107,12 @@ func (c *sendCall) add(i int) error {
 		m.key = out.Queue // not mandatory: whether a broker returns it depends on its version
 		to = &c.toClients
 	default:
-		queue, err := queueName(out.Queue)
+		queue, err := names.Queue(out.Queue)
 		if err != nil {
 			return err
 		}
 		if out.Delay > 0 {
-			m.exchange, m.key, _ = delayRoute(out.Delay, queue)
+			m.exchange, m.key, _ = delays.Route(out.Delay, queue)
 		} else {
 			m.key, m.mandatory = queue, true
 			if t.cfg.Topology != NServiceBus { // declareDestinations looks for the queue's exchange
@@ -117,10 +121,10 @@ func (c *sendCall) add(i int) error {
 		}
 	}
 	var err error
-	if m.publishing, err = t.format.publishing(out, t.nextCopyID()); err != nil {
+	if m.publishing, err = t.format.Publishing(out, t.nextCopyID()); err != nil {
 		return err
 	}
-	m.copyID, _ = m.publishing.Headers[copyIDHeader].(string)
+	m.copyID, _ = m.publishing.Headers[header.CopyID].(string)
 	*to = append(*to, m)
 	return nil
 }
@@ -129,13 +133,13 @@ func (c *sendCall) add(i int) error {
 func (t *Transport) topicRoute(topic string) (exchange, key string, err error) {
 	switch t.cfg.Topology {
 	case Direct:
-		key, err = topicKey(topic)
-		return directExchange, key, err
+		key, err = names.TopicKey(topic)
+		return names.DirectExchange, key, err
 	case NServiceBus:
-		exchange, err = eventExchange(topic)
+		exchange, err = names.EventExchange(topic)
 		return exchange, "", err
 	}
-	exchange, err = topicExchange(topic)
+	exchange, err = names.TopicExchange(topic)
 	return exchange, "", err
 }
 
@@ -192,7 +196,7 @@ func (c *sendCall) report(m *publication, state core.SendState, err error) {
 	if state == core.SendAccepted {
 		return
 	}
-	if f := faultOf(err); f == faultNoTarget {
+	if f := amqperror.KindOf(err); f == amqperror.NoExchange {
 		c.t.declarations.forget()
 	}
 	if c.t.sizeLimit.learn(err) {
@@ -206,5 +210,5 @@ func (c *sendCall) report(m *publication, state core.SendState, err error) {
 		c.failed = transport.AllSent(c.msgs, core.SendAccepted, nil)
 	}
 	r := &c.failed.Results[m.index]
-	r.State, r.Err = state, explained(err)
+	r.State, r.Err = state, amqperror.Explain(err)
 }

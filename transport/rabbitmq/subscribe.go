@@ -7,6 +7,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
 // Subscribe lets a queue receive messages published to the topics from now on. Except in
@@ -14,7 +16,7 @@ import (
 // exchange, or to the queue itself if that has no exchange.
 func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.changeSubscriptions(ctx, queue, topics, t.subscribe); err != nil {
-		return fmt.Errorf("rabbitmq: subscribe %q: %w", queue, transport.Unavailable(ctx, explained(err), transient))
+		return fmt.Errorf("rabbitmq: subscribe %q: %w", queue, transport.Unavailable(ctx, amqperror.Explain(err), amqperror.IsTransient))
 	}
 	return nil
 }
@@ -23,7 +25,7 @@ func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...strin
 // publish to it.
 func (t *Transport) Unsubscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.changeSubscriptions(ctx, queue, topics, t.unsubscribe); err != nil {
-		return fmt.Errorf("rabbitmq: unsubscribe %q: %w", queue, transport.Unavailable(ctx, explained(err), transient))
+		return fmt.Errorf("rabbitmq: unsubscribe %q: %w", queue, transport.Unavailable(ctx, amqperror.Explain(err), amqperror.IsTransient))
 	}
 	return nil
 }
@@ -41,7 +43,7 @@ func (t *Transport) changeSubscriptions(ctx context.Context, queue string, topic
 	if err := t.life.Err(ctx); err != nil {
 		return err
 	}
-	queue, err := queueName(queue)
+	queue, err := names.Queue(queue)
 	if err != nil {
 		return err
 	}
@@ -70,7 +72,7 @@ func (t *Transport) subscribe(ctx context.Context, queue string, sources []sourc
 			}
 		}
 		err := t.checkExchangeExists(ctx, queue)
-		if direct = faultOf(err) == faultNoTarget; !direct && err != nil {
+		if direct = amqperror.KindOf(err) == amqperror.NoExchange; !direct && err != nil {
 			return err
 		}
 	}

@@ -16,6 +16,10 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/delays"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/message"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
 // Transport connects endpoints to the queues of a RabbitMQ broker or cluster. It implements
@@ -25,7 +29,7 @@ type Transport struct {
 	cfg    *Config       // pointers, which fmt does not follow: these have passwords
 	hosts  []*brokerHost // likewise
 	caps   core.Capabilities
-	format *format
+	format *message.Format
 
 	sendConn          *connManager
 	replyConn         *connManager // for direct replies: a broker can close the connection because of a forged address
@@ -81,7 +85,7 @@ func New(cfg Config) (*Transport, error) {
 	t := &Transport{
 		cfg:          &cfg,
 		caps:         capabilities(&cfg),
-		format:       newFormat(&cfg),
+		format:       message.NewFormat(message.Config{MessageType: cfg.MessageType, TopicsAreKeys: cfg.Topology == Direct}),
 		declarations: newDeclarationCache(),
 		life:         transport.NewLifecycle(),
 
@@ -99,7 +103,7 @@ func New(cfg Config) (*Transport, error) {
 	_, _ = rand.Read(random[:]) // it never fails
 	t.copyIDs.prefix = base64.RawURLEncoding.EncodeToString(random[:])
 	sends := func(conn *connection) {
-		t.format.frameMax.Store(int64(conn.Config.FrameSize))
+		t.format.SetFrameMax(conn.Config.FrameSize)
 		t.sizeLimit.forget()
 		t.watchBlocked(conn)
 	}
@@ -127,12 +131,12 @@ func capabilities(cfg *Config) core.Capabilities {
 		PublishSubscribe:    true,
 		BaseTopics:          true,
 		TimeToBeReceived:    true,
-		MaxDelay:            maxDelay,
-		DelayPrecision:      delayPrecision,
+		MaxDelay:            delays.Max,
+		DelayPrecision:      delays.Precision,
 		MaxLockTime:         cfg.ConsumerTimeout,
 		MaxMessageBytes:     cfg.MaxMessageBytes,
 		MaxHeaderBytes:      maxHeaderBytes,
-		MaxHeaderKeyBytes:   maxShortString,
+		MaxHeaderKeyBytes:   names.MaxShortString,
 		Durable:             true,
 		Prefetch:            true,
 	}
@@ -173,13 +177,13 @@ func (t *Transport) Warnings() []string { return t.warnings.Take() }
 // reply-to (amq.rabbitmq.reply-to.*) is also an address, to which messages can be sent, but
 // not a queue to receive from.
 func (t *Transport) Address(queue string) (string, error) {
-	if strings.HasPrefix(queue, replyPrefix) {
-		if err := checkReplyName(queue); err != nil {
+	if strings.HasPrefix(queue, names.ReplyPrefix) {
+		if err := names.CheckReply(queue); err != nil {
 			return "", fmt.Errorf("rabbitmq: address: %w", err)
 		}
 		return queue, nil
 	}
-	name, err := queueName(queue)
+	name, err := names.Queue(queue)
 	if err != nil {
 		return "", fmt.Errorf("rabbitmq: address: %w", err)
 	}
@@ -191,7 +195,7 @@ func (t *Transport) Address(queue string) (string, error) {
 func (t *Transport) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
 	r, err := t.openReceiver(ctx, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("rabbitmq: open receiver for %q: %w", cfg.Queue, explained(err))
+		return nil, fmt.Errorf("rabbitmq: open receiver for %q: %w", cfg.Queue, amqperror.Explain(err))
 	}
 	return r, nil
 }
@@ -203,7 +207,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	if err := transport.CheckReceiver(&cfg, &t.caps); err != nil {
 		return nil, err
 	}
-	queue, err := queueName(cfg.Queue)
+	queue, err := names.Queue(cfg.Queue)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +232,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 
 // retryOutages retries an operation while the broker cannot be reached.
 func (t *Transport) retryOutages(ctx context.Context, o *transport.Outages, try func() error) error {
-	return o.Retry(ctx, try, transient, func(d time.Duration) error { return t.pause(ctx, d) })
+	return o.Retry(ctx, try, amqperror.IsTransient, func(d time.Duration) error { return t.pause(ctx, d) })
 }
 
 // admin runs an operation on its own channel, because a refusal by the broker closes the

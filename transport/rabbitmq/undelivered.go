@@ -10,6 +10,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/delays"
 )
 
 // A delayed message whose queue was deleted has no destination: the delivery exchange no
@@ -87,8 +89,8 @@ func (t *Transport) declareUndelivered(ctx context.Context) error {
 	for _, declare := range append(declarations, func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclare(secondExchange, amqp.ExchangeTopic, true, false, false, false, amqp.Table{alternateArgument: unroutable})
 	}) {
-		switch err := t.admin(ctx, declare); faultOf(err) {
-		case faultRefused, faultMismatch, faultNoTarget, faultNoQueue:
+		switch err := t.admin(ctx, declare); amqperror.KindOf(err) {
+		case amqperror.Refused, amqperror.Mismatch, amqperror.NoExchange, amqperror.NoQueue:
 			complete = false
 		default:
 			if err != nil {
@@ -106,8 +108,8 @@ func (t *Transport) declareUndelivered(ctx context.Context) error {
 // queue to the second exchange before it binds that to the delivery exchange, so that no
 // message becomes unroutable in between.
 func (t *Transport) bindDelayed(ctx context.Context, queue string, lasts bool) error {
-	key := deliveryBinding(queue)
-	err := t.admin(ctx, func(ch *amqp.Channel) error { return ch.QueueBind(queue, key, deliveryExchange, false, nil) })
+	key := delays.BindingKey(queue)
+	err := t.admin(ctx, func(ch *amqp.Channel) error { return ch.QueueBind(queue, key, delays.DeliveryExchange, false, nil) })
 	if err != nil || !lasts || t.noSecondBinding.Load() {
 		return err
 	}
@@ -115,10 +117,10 @@ func (t *Transport) bindDelayed(ctx context.Context, queue string, lasts bool) e
 		if err := ch.QueueBind(queue, key, secondExchange, false, nil); err != nil {
 			return err
 		}
-		return ch.ExchangeBind(secondExchange, key, deliveryExchange, false, nil)
+		return ch.ExchangeBind(secondExchange, key, delays.DeliveryExchange, false, nil)
 	})
-	switch faultOf(err) {
-	case faultRefused, faultNoTarget: // each attempt would be an error in the broker's log
+	switch amqperror.KindOf(err) {
+	case amqperror.Refused, amqperror.NoExchange: // each attempt would be an error in the broker's log
 		t.noSecondBinding.Store(true)
 		return nil
 	}
@@ -172,14 +174,14 @@ func (w *undeliveredWatcher) run(t *Transport) {
 		var err error
 		if moves {
 			err = t.moveUnroutable(ctx)
-			moves = faultOf(err) != faultRefused
+			moves = amqperror.KindOf(err) != amqperror.Refused
 		} else {
 			err = report(ctx, unroutable, errUnroutable)
 		}
-		if faultOf(err) != faultNoQueue {
+		if amqperror.KindOf(err) != amqperror.NoQueue {
 			err = report(ctx, undelivered, errUndelivered)
 		}
-		if faultOf(err) == faultNoQueue { // another request would be one more error in the broker's log
+		if amqperror.KindOf(err) == amqperror.NoQueue { // another request would be one more error in the broker's log
 			w.stop() // the next receiver starts it again
 			return
 		}

@@ -6,6 +6,9 @@ import (
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/delays"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/header"
 )
 
 // A message is in the queue of unroutable messages because the second exchange had no
@@ -40,10 +43,10 @@ const (
 // It returns false if the message was already published twice, and for a key that is not of
 // a delayed message.
 func secondKey(key string) (string, bool) {
-	if len(key) <= len(deliveryPattern) {
+	if len(key) <= len(delays.BindingPattern) {
 		return "", false
 	}
-	for i := range delayLevels {
+	for i := range delays.Levels {
 		if digit := key[2*i]; digit != '0' && digit != '1' || key[2*i+1] != '.' {
 			return "", false
 		}
@@ -55,7 +58,7 @@ func secondKey(key string) (string, bool) {
 // headers the client library could not read would lose them, the broker refuses a message
 // of another user, and further routing keys would send it to other queues again.
 func canRepublish(d *amqp.Delivery) bool {
-	for _, key := range []string{undecodableHeader, "CC", "BCC"} {
+	for _, key := range []string{header.Undecodable, "CC", "BCC"} {
 		if _, has := d.Headers[key]; has {
 			return false
 		}
@@ -67,8 +70,8 @@ func canRepublish(d *amqp.Delivery) bool {
 // has added.
 func republishing(d *amqp.Delivery) amqp.Publishing {
 	for key := range d.Headers {
-		if key == deliveriesHeader || key == acquiredHeader || key == deathHeader ||
-			strings.HasPrefix(key, firstDeathPrefix) || strings.HasPrefix(key, lastDeathPrefix) {
+		if key == header.Deliveries || key == header.Acquired || key == header.Death ||
+			strings.HasPrefix(key, header.FirstDeathPrefix) || strings.HasPrefix(key, header.LastDeathPrefix) {
 			delete(d.Headers, key)
 		}
 	}

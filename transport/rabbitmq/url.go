@@ -17,6 +17,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
 // brokerHost is a node of the broker with the settings of connections to it.
@@ -97,8 +98,8 @@ func (c *Config) readURL(name, text string) (brokerHost, error) {
 	if err != nil { // the checks above should catch it; the library's text could contain secrets
 		return brokerHost{}, fmt.Errorf("%s cannot be read by the client library", name)
 	}
-	if len(uri.Vhost) > maxShortString {
-		return brokerHost{}, fmt.Errorf("%s: the name of the virtual host has %d bytes, but may have %d at most", name, len(uri.Vhost), maxShortString)
+	if len(uri.Vhost) > names.MaxShortString {
+		return brokerHost{}, fmt.Errorf("%s: the name of the virtual host has %d bytes, but may have %d at most", name, len(uri.Vhost), names.MaxShortString)
 	}
 	h := brokerHost{
 		uri:       uri,

@@ -1,4 +1,4 @@
-package rabbitmq
+package header
 
 import (
 	"encoding/base64"
@@ -17,10 +17,10 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// replacement stands for a byte that is not UTF-8.
-const replacement = "\uFFFD"
+// Replacement stands for a byte that is not UTF-8.
+const Replacement = "\uFFFD"
 
-// appendValue appends the text of a header's value of another type than string, and reports
+// AppendValue appends the text of a header's value of another type than string, and reports
 // whether all of it was UTF-8. Endpoints write strings; other publishers write any type:
 //
 //   - an integer or a floating point number in decimal, the latter with as many digits as it
@@ -36,7 +36,7 @@ const replacement = "\uFFFD"
 // Values within an array or a table are written in the same way. No character is escaped,
 // so two values can have the same text. NServiceBus writes arrays, tables and times in this
 // way too.
-func appendValue(dst []byte, value any) (text []byte, valid bool) {
+func AppendValue(dst []byte, value any) (text []byte, valid bool) {
 	switch v := value.(type) {
 	case nil:
 		return dst, true
@@ -44,7 +44,7 @@ func appendValue(dst []byte, value any) (text []byte, valid bool) {
 		if utf8.ValidString(v) {
 			return append(dst, v...), true
 		}
-		return append(dst, strings.ToValidUTF8(v, replacement)...), false
+		return append(dst, strings.ToValidUTF8(v, Replacement)...), false
 	case []byte:
 		if utf8.Valid(v) {
 			return append(dst, v...), true
@@ -79,7 +79,7 @@ func appendArray(dst []byte, values []any) (text []byte, valid bool) {
 			dst = append(dst, ';')
 		}
 		var good bool
-		dst, good = appendValue(dst, v)
+		dst, good = AppendValue(dst, v)
 		valid = valid && good
 	}
 	return dst, valid
@@ -92,8 +92,8 @@ func appendTable(dst []byte, table amqp.Table) (text []byte, valid bool) {
 			dst = append(dst, ',')
 		}
 		var goodKey, goodValue bool
-		dst, goodKey = appendValue(dst, key)
-		dst, goodValue = appendValue(append(dst, '='), table[key])
+		dst, goodKey = AppendValue(dst, key)
+		dst, goodValue = AppendValue(append(dst, '='), table[key])
 		valid = valid && goodKey && goodValue
 	}
 	return dst, valid

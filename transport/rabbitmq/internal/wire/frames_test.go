@@ -1,4 +1,4 @@
-package rabbitmq
+package wire
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/header"
 )
 
 // Frames as a broker writes them.
@@ -104,7 +106,7 @@ func TestFrameReader(t *testing.T) {
 		aFrame(frameMethod, "deliver"), bad, aFrame(frameBody, "body"), bad, aFrame(frameHeartbeat, ""), aFrame(frameMethod, "deliver"), aHeader(""),
 		aFrame(frameBody, string([]byte{frameHeader, 0, 0, 0, 0, 0, 1})), // looks like a frame, and is none
 	}, "")
-	good := string(rewriteHeader([]byte(bad), defaultFrameMax))
+	good := string(rewriteHeader([]byte(bad), DefaultFrameMax))
 	want := strings.ReplaceAll(in, bad, good)
 	if h, ok := parseHeader([]byte(good)); !ok || checkTable(h.table, 0) != "" || !strings.Contains(good, entry1("b", withLength('S', "kept"))) {
 		t.Fatalf("the header was replaced by %q", good)
@@ -154,12 +156,12 @@ func TestFrameReader_Foreign(t *testing.T) {
 
 // FuzzRewriteHeader never panics and makes a frame that the client library decodes.
 func FuzzRewriteHeader(f *testing.F) {
-	for _, table := range []string{"", every(), entry1("a", deep(200)), entry1("a", withLength('F', entry1("b", "?"))), entry1("a", withLength('S', strings.Repeat("é", 100_000))), strings.Repeat(entry1(deliveriesHeader, "V"), 9000)} {
+	for _, table := range []string{"", every(), entry1("a", deep(200)), entry1("a", withLength('F', entry1("b", "?"))), entry1("a", withLength('S', strings.Repeat("é", 100_000))), strings.Repeat(entry1(header.Deliveries, "V"), 9000)} {
 		f.Add([]byte(table))
 	}
 	f.Fuzz(func(t *testing.T, table []byte) {
 		frame := []byte(aHeader(string(table)))
-		for _, most := range []int{4096, defaultFrameMax} {
+		for _, most := range []int{4096, DefaultFrameMax} {
 			out := rewriteHeader(frame, most)
 			h, ok := parseHeader(out)
 			if why := checkTable(h.table, 0); !ok || why != "" {

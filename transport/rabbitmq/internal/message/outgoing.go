@@ -1,4 +1,5 @@
-package rabbitmq
+// Package message converts messages between the engine and AMQP.
+package message
 
 import (
 	"errors"
@@ -14,62 +15,36 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/delays"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/header"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/wire"
 )
 
-// format converts messages between the engine and AMQP. It is safe for concurrent use.
-type format struct {
-	messageType func(queue string, d *amqp.Delivery) string // Config.MessageType
-	direct      bool                                        // topics are routing keys
-
-	// frameMax is the maximum size of a frame of the publishing connection, including the
-	// eight bytes around the payload; 0 means no limit. The connection sets it when it is
-	// opened.
-	frameMax atomic.Int64
-
-	tables sync.Pool // of amqp.Table, empty
+// Config has the settings of a Format.
+type Config struct {
+	MessageType   func(queue string, d *amqp.Delivery) string // the type of a foreign message; nil: none
+	TopicsAreKeys bool                                        // topics are routing keys, as in the direct topology
 }
 
-func newFormat(c *Config) *format {
-	f := &format{messageType: c.MessageType, direct: c.Topology == Direct}
-	f.frameMax.Store(defaultFrameMax)
+// Format converts messages between the engine and AMQP. It is safe for concurrent use.
+type Format struct {
+	config   Config
+	frameMax atomic.Int64 // see SetFrameMax
+	tables   sync.Pool    // of amqp.Table, empty
+}
+
+// NewFormat returns a Format for frames of the default size.
+func NewFormat(c Config) *Format {
+	f := &Format{config: c}
+	f.frameMax.Store(wire.DefaultFrameMax)
 	return f
 }
 
-// defaultFrameMax is the frame size that the broker and the client library agree on by
-// default.
-const defaultFrameMax = 128 << 10
-
-// Headers of AMQP that are not headers of the message.
-const (
-	// copyIDHeader names the stored copy: its id, an @, and the queue that it was sent to.
-	// For a topic it is the id alone, because each subscriber has its own copy.
-	copyIDHeader = "Reprise.CopyID"
-
-	extraKeysHeader    = "BCC" // a list of further routing keys, which the broker removes
-	delayHeader        = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
-	confirmationHeader = "NServiceBus.Transport.RabbitMQ.ConfirmationId" // set by NServiceBus when it sends
-	sequenceHeader     = "x-dotnet-pub-seq-no"                           // set by NServiceBus's client library
-	deliveriesHeader   = "x-delivery-count"                              // set by the broker, in quorum queues
-	acquiredHeader     = "x-acquired-count"                              // from 4.3
-	deathHeader        = "x-death"                                       // set by the broker, at dead-lettering
-	firstDeathPrefix   = "x-first-death-"
-	lastDeathPrefix    = "x-last-death-"
-
-	// escapePrefix precedes the name of a header that has a meaning to the broker or is
-	// removed on receipt.
-	escapePrefix = "Reprise.Header."
-)
-
-// isTransportHeader reports whether a header belongs to the broker or to a transport, and
-// so not to the message.
-func isTransportHeader(key string) bool {
-	switch key {
-	case copyIDHeader, undecodableHeader, delayHeader, confirmationHeader, sequenceHeader, deliveriesHeader, acquiredHeader, deathHeader:
-		return true
-	default:
-		return strings.HasPrefix(key, firstDeathPrefix) || strings.HasPrefix(key, lastDeathPrefix)
-	}
-}
+// SetFrameMax sets the maximum size of a frame of the publishing connection, including the
+// eight bytes around the payload; 0 means no limit. The connection sets it when it is
+// opened.
+func (f *Format) SetFrameMax(n int) { f.frameMax.Store(int64(n)) }
 
 // mustEscape reports whether a header of a message is published under another name. CC and
 // BCC are lists of further routing keys: a broker that finds text there closes the channel.
@@ -78,7 +53,7 @@ func mustEscape(key string) bool {
 	case 'B', 'C':
 		return key == "CC" || key == "BCC"
 	case 'N', 'R', 'x':
-		return isTransportHeader(key) || strings.HasPrefix(key, escapePrefix)
+		return header.IsOfTransport(key) || strings.HasPrefix(key, header.EscapePrefix)
 	default:
 		return false
 	}
@@ -113,12 +88,12 @@ const (
 	manyTableHeaders = 64
 )
 
-// publishing returns the message as it is published. It does not repeat the checks of
+// Publishing returns the message as it is published. It does not repeat the checks of
 // transport.CheckOutgoing. copyID has no @, and is new for every message.
 //
-// The table of headers belongs to the format: recycle takes it back once the message is
+// The table of headers belongs to the Format: Recycle takes it back once the message is
 // written.
-func (f *format) publishing(out *core.Outgoing, copyID string) (amqp.Publishing, error) {
+func (f *Format) Publishing(out *core.Outgoing, copyID string) (amqp.Publishing, error) {
 	p := amqp.Publishing{
 		DeliveryMode: amqp.Persistent,
 		MessageId:    property(out.ID),
@@ -147,7 +122,7 @@ func (f *format) publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 		copyID += "@" + out.Queue
 	}
 	p.Headers = f.table(headers.Len() + 2)
-	p.Headers[copyIDHeader] = copyID
+	p.Headers[header.CopyID] = copyID
 	size := len(copyID)
 	for key, value := range headers.All() {
 		switch key {
@@ -160,21 +135,21 @@ func (f *format) publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 		case core.HeaderCorrelationID:
 			p.CorrelationId = property(value)
 		case core.HeaderReplyToAddress:
-			if value != directReplies {
+			if value != names.DirectReplies {
 				p.ReplyTo = property(value)
 			}
 		}
 		if key != "" && mustEscape(key) {
-			key = escapePrefix + key
+			key = header.EscapePrefix + key
 		}
-		if len(key) > maxShortString { // longer than CheckOutgoing saw it, because of escapePrefix
-			f.recycle(p.Headers)
-			return amqp.Publishing{}, &core.TooLargeError{Limit: "MaxHeaderKeyBytes", Max: maxShortString, Size: len(key)}
+		if len(key) > names.MaxShortString { // longer than CheckOutgoing saw it, because of escapePrefix
+			f.Recycle(p.Headers)
+			return amqp.Publishing{}, &core.TooLargeError{Limit: "MaxHeaderKeyBytes", Max: names.MaxShortString, Size: len(key)}
 		}
 		p.Headers[key] = value
 		size += fieldOverhead + len(key) + len(value)
 	}
-	if f.direct && len(out.BaseTopics) > 0 {
+	if f.config.TopicsAreKeys && len(out.BaseTopics) > 0 {
 		// The broker routes by these keys too, a queue gets the message once, and the
 		// header is removed.
 		more := make([]any, len(out.BaseTopics))
@@ -182,30 +157,30 @@ func (f *format) publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 			more[i] = topic
 			size += fieldOverhead + len(topic)
 		}
-		p.Headers[extraKeysHeader] = more
+		p.Headers[header.ExtraKeys] = more
 	}
 	seconds := 0
 	if out.Delay > 0 {
-		seconds = delaySeconds(out.Delay)
-		p.Headers[delayHeader] = int32(seconds)
+		seconds = delays.Seconds(out.Delay)
+		p.Headers[header.Delay] = int32(seconds)
 	}
 	if err := f.checkSize(size+propertiesSize(&p), seconds, out); err != nil {
-		f.recycle(p.Headers)
+		f.Recycle(p.Headers)
 		return amqp.Publishing{}, err
 	}
 	return p, nil
 }
 
 // table returns an empty table.
-func (f *format) table(size int) amqp.Table {
+func (f *Format) table(size int) amqp.Table {
 	if table, ok := f.tables.Get().(amqp.Table); ok {
 		return table
 	}
 	return make(amqp.Table, size)
 }
 
-// recycle takes back the headers of a message that is written or dropped.
-func (f *format) recycle(table amqp.Table) {
+// Recycle takes back the headers of a message that is written or dropped.
+func (f *Format) Recycle(table amqp.Table) {
 	if table == nil || len(table) > manyTableHeaders {
 		return
 	}
@@ -215,7 +190,7 @@ func (f *format) recycle(table amqp.Table) {
 
 // checkSize checks that properties and headers fit into one frame, as AMQP requires, also
 // when the broker delivers the message. delay is in seconds.
-func (f *format) checkSize(size, delay int, out *core.Outgoing) error {
+func (f *Format) checkSize(size, delay int, out *core.Outgoing) error {
 	limit := int(f.frameMax.Load())
 	if limit == 0 {
 		return nil
@@ -228,7 +203,7 @@ func (f *format) checkSize(size, delay int, out *core.Outgoing) error {
 		room = delayedCopyRoom
 	}
 	limit -= min(room, limit/2)
-	limit -= bits.OnesCount(uint(delay)) * (deathRoom + len(deliveryPattern) + len(topicPrefix) + len(out.Queue) + len(out.Topic))
+	limit -= bits.OnesCount(uint(delay)) * (deathRoom + len(delays.BindingPattern) + len(names.TopicPrefix) + len(out.Queue) + len(out.Topic))
 	if size > limit {
 		return &core.TooLargeError{Limit: "MaxHeaderBytes", Max: limit, Size: size}
 	}
@@ -243,7 +218,7 @@ const (
 	// frameOverhead is the size of the frame without headers and text properties: the frame
 	// itself, class and flags, the length of the table, the other properties, the lengths
 	// of six texts, and the headers of the transport.
-	frameOverhead = 8 + 14 + 4 + (1 + 1 + 8) + 6 + (fieldOverhead + len(copyIDHeader)) + (fieldOverhead + len(delayHeader))
+	frameOverhead = 8 + 14 + 4 + (1 + 1 + 8) + 6 + (fieldOverhead + len(header.CopyID)) + (fieldOverhead + len(header.Delay))
 )
 
 func propertiesSize(p *amqp.Publishing) int {
@@ -253,7 +228,7 @@ func propertiesSize(p *amqp.Publishing) int {
 // property returns a value for a property of AMQP, or "" if it is too long for one. The
 // same value is in a header.
 func property(value string) string {
-	if len(value) > maxShortString {
+	if len(value) > names.MaxShortString {
 		return ""
 	}
 	return value
@@ -273,14 +248,14 @@ func firstType(types string) string {
 // For more than the broker's maximum it returns no expiration: not expiring is better than
 // expiring early.
 func expiration(d time.Duration) string {
-	if d > mostExpiration {
+	if d > MaxExpiration {
 		return ""
 	}
 	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
 }
 
-// mostExpiration is the broker's maximum. It closes the channel on a longer one.
-const mostExpiration = 10 * 365 * 24 * time.Hour
+// MaxExpiration is the broker's maximum. It closes the channel on a longer one.
+const MaxExpiration = 10 * 365 * 24 * time.Hour
 
 // Properties of core.Outgoing that belong to this transport.
 const (

@@ -1,4 +1,4 @@
-package rabbitmq
+package wire
 
 import (
 	"encoding/binary"
@@ -7,10 +7,14 @@ import (
 	"sync/atomic"
 )
 
+// DefaultFrameMax is the frame size that the broker and the client library agree on by
+// default.
+const DefaultFrameMax = 128 << 10
+
 // frameReader passes the frames of a connection on to the client library. The library
 // closes the connection when it cannot decode the headers of a message: the message would
 // be redelivered on the next connection, close that one too, and block its queue. The
-// reader replaces such headers by decodable ones with the reason in undecodableHeader. It
+// reader replaces such headers by decodable ones with the reason in header.Undecodable. It
 // passes on everything else unchanged.
 //
 // Only the goroutine that reads the connection uses it, except for frameMax.
@@ -102,7 +106,7 @@ func (f *frameReader) limit() int {
 	if n := int(f.frameMax.Load()); n > 0 {
 		return n
 	}
-	return defaultFrameMax
+	return DefaultFrameMax
 }
 
 // scan returns how many bytes of the input can be passed on unchanged. It stops before a

@@ -1,13 +1,17 @@
-package rabbitmq
+// Package wire has the network connection that the AMQP client library uses. It writes
+// frames together, and reads messages whose headers the library cannot decode.
+package wire
 
 import (
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
 )
 
-// coalescingConn is the network connection that the client library uses.
+// Conn is the network connection that the client library uses.
 //
 // It closes itself when reading fails, above all because of missing heartbeats: the library
 // closes the connection only after its pending write has returned, which never happens in a
@@ -15,12 +19,12 @@ import (
 //
 // The library writes each frame at once. A caller with many frames corks the connection
 // while it writes, and they are written together.
-type coalescingConn struct {
+type Conn struct {
 	net.Conn
 	gotFirstByte   atomic.Bool
-	peerSpeaksTLS  atomic.Bool                 // the broker began with a TLS alert
-	alert          atomic.Pointer[net.OpError] // the TLS alert with which the broker closed the connection
-	readFailed     chan struct{}               // closed when reading has failed
+	peerSpeaksTLS  atomic.Bool
+	alert          atomic.Pointer[net.OpError]
+	readFailed     chan struct{} // closed when reading has failed
 	markReadFailed func()
 	frames         frameReader
 
@@ -29,30 +33,41 @@ type coalescingConn struct {
 	buffered []byte
 }
 
-// newCoalescingConn wraps a connection that has not been read from or written to.
-func newCoalescingConn(conn net.Conn) *coalescingConn {
-	c := &coalescingConn{Conn: conn, readFailed: make(chan struct{})}
+// NewConn wraps a connection that has not been read from or written to.
+func NewConn(conn net.Conn) *Conn {
+	c := &Conn{Conn: conn, readFailed: make(chan struct{})}
 	c.markReadFailed = sync.OnceFunc(func() { close(c.readFailed) })
 	return c
 }
+
+// PeerSpeaksTLS reports whether the broker's first answer was a TLS alert.
+func (c *Conn) PeerSpeaksTLS() bool { return c.peerSpeaksTLS.Load() }
+
+// Alert returns the TLS alert with which the broker closed the connection, or nil.
+func (c *Conn) Alert() *net.OpError { return c.alert.Load() }
+
+// SetFrameMax sets the negotiated maximum size of a frame, including the 8 bytes around the
+// payload. Before the negotiation it is DefaultFrameMax.
+func (c *Conn) SetFrameMax(n int) { c.frames.frameMax.Store(int64(n)) }
 
 // mostBuffered is how many bytes are buffered while a connection is corked.
 const mostBuffered = 32 << 10
 
 // Read implements net.Conn. It does not return headers that the client library refuses.
-func (c *coalescingConn) Read(p []byte) (int, error) { return c.frames.read(rawConn{c}, p) }
+func (c *Conn) Read(p []byte) (int, error) { return c.frames.read(rawConn{c}, p) }
 
-// rawConn reads from a coalescingConn without rewriting.
-type rawConn struct{ *coalescingConn }
+// rawConn reads from a Conn without rewriting.
+type rawConn struct{ c *Conn }
 
 // Read implements io.Reader.
-func (c rawConn) Read(p []byte) (int, error) {
+func (r rawConn) Read(p []byte) (int, error) {
+	c := r.c
 	n, err := c.Conn.Read(p)
 	if n > 0 && !c.gotFirstByte.Swap(true) {
 		c.peerSpeaksTLS.Store(p[0] == tlsAlert)
 	}
 	if err != nil {
-		if alert, ok := tlsAlertOf(err); ok {
+		if alert, ok := amqperror.TLSAlert(err); ok {
 			c.alert.Store(alert)
 		}
 		c.markReadFailed()
@@ -66,7 +81,7 @@ func (c rawConn) Read(p []byte) (int, error) {
 const tlsAlert = 0x15
 
 // Write implements net.Conn.
-func (c *coalescingConn) Write(p []byte) (int, error) {
+func (c *Conn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.buffered)+len(p) > mostBuffered {
@@ -90,18 +105,18 @@ func (c *coalescingConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// cork buffers further writes, up to mostBuffered, until uncork. Several callers may cork a
+// Cork buffers further writes, up to mostBuffered, until Uncork. Several callers may cork a
 // connection at the same time. A caller must not wait for an answer before it has uncorked
 // it.
-func (c *coalescingConn) cork() {
+func (c *Conn) Cork() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.corks++
 }
 
-// uncork writes everything buffered, also for other callers. If the write fails the
+// Uncork writes everything buffered, also for other callers. If the write fails the
 // connection is lost, which its reader notices.
-func (c *coalescingConn) uncork() {
+func (c *Conn) Uncork() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.corks--
@@ -111,7 +126,7 @@ func (c *coalescingConn) uncork() {
 }
 
 // flushLocked writes the buffered bytes.
-func (c *coalescingConn) flushLocked() error {
+func (c *Conn) flushLocked() error {
 	if len(c.buffered) == 0 {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package rabbitmq
+package message
 
 import (
 	"errors"
@@ -12,6 +12,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/delays"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
 func headers(pairs ...string) (h core.Headers) {
@@ -23,7 +25,7 @@ func headers(pairs ...string) (h core.Headers) {
 
 func TestOutgoing_Publishing(t *testing.T) {
 	t.Parallel()
-	f := newFormat(&Config{})
+	f := NewFormat(Config{})
 	long := strings.Repeat("x", 256)
 	for name, c := range map[string]struct {
 		out  core.Outgoing
@@ -66,7 +68,7 @@ func TestOutgoing_Publishing(t *testing.T) {
 			amqp.Publishing{ContentType: "application/octet-stream", Expiration: "1501", DeliveryMode: 2, Headers: amqp.Table{"Reprise.CopyID": "c1@q"}},
 		},
 		"with the last end that there is": {
-			core.Outgoing{Queue: "q", TimeToBeReceived: mostExpiration},
+			core.Outgoing{Queue: "q", TimeToBeReceived: MaxExpiration},
 			amqp.Publishing{ContentType: "application/octet-stream", Expiration: "315360000000", DeliveryMode: 2, Headers: amqp.Table{"Reprise.CopyID": "c1@q"}},
 		},
 		"with an end after that": {
@@ -105,7 +107,7 @@ func TestOutgoing_Publishing(t *testing.T) {
 	} {
 		for range 2 { // the second time in a table that was used
 			before := time.Now()
-			got, err := f.publishing(&c.out, "c1")
+			got, err := f.Publishing(&c.out, "c1")
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 				continue
@@ -116,7 +118,7 @@ func TestOutgoing_Publishing(t *testing.T) {
 			if !maps.Equal(got.Headers, c.want.Headers) {
 				t.Errorf("%s: the headers are %v, want %v", name, got.Headers, c.want.Headers)
 			}
-			f.recycle(got.Headers)
+			f.Recycle(got.Headers)
 			got.Headers, got.Timestamp, got.Body = nil, time.Time{}, nil
 			c.want.Headers = maps.Clone(c.want.Headers)
 			want := c.want
@@ -130,7 +132,7 @@ func TestOutgoing_Publishing(t *testing.T) {
 
 func TestOutgoing_Refused(t *testing.T) {
 	t.Parallel()
-	f := newFormat(&Config{})
+	f := NewFormat(Config{})
 	many := func(n int) (h core.Headers) {
 		m := map[string]string{}
 		for i := range n {
@@ -151,10 +153,10 @@ func TestOutgoing_Refused(t *testing.T) {
 		"too many headers":      {core.Outgoing{Queue: "q", Headers: many(mostHeaders + 1)}, core.ErrTooLarge, []string{"8161", "8160"}},
 		"headers over a frame":  {core.Outgoing{Queue: "q", Headers: large(126 << 10)}, core.ErrTooLarge, []string{"MaxHeaderBytes"}},
 		"many, over a frame":    {core.Outgoing{Queue: "q", Headers: headersOf(8000, "0123456789")}, core.ErrTooLarge, []string{"MaxHeaderBytes"}},
-		"late, over a frame":    {core.Outgoing{Queue: "q", Delay: maxDelay, Headers: large(120 << 10)}, core.ErrTooLarge, []string{"MaxHeaderBytes"}},
+		"late, over a frame":    {core.Outgoing{Queue: "q", Delay: delays.Max, Headers: large(120 << 10)}, core.ErrTooLarge, []string{"MaxHeaderBytes"}},
 		"a key that is escaped": {core.Outgoing{Queue: "q", Headers: headers("x-first-death-"+strings.Repeat("k", 230), "")}, core.ErrTooLarge, []string{"MaxHeaderKeyBytes"}},
 	} {
-		p, err := f.publishing(&c.out, "c1")
+		p, err := f.Publishing(&c.out, "c1")
 		if err == nil || p.Headers != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -171,20 +173,20 @@ func TestOutgoing_Refused(t *testing.T) {
 	for name, out := range map[string]core.Outgoing{
 		"as many headers as there may be":     {Queue: "q", Headers: many(mostHeaders)},
 		"a frame nearly full":                 {Queue: "q", Headers: large(120 << 10)},
-		"late, with the most that is claimed": {Queue: strings.Repeat("q", maxQueueName), Delay: maxDelay, Headers: large(64<<10 - 1)},
+		"late, with the most that is claimed": {Queue: strings.Repeat("q", names.MaxQueue), Delay: delays.Max, Headers: large(64<<10 - 1)},
 	} {
-		if _, err := f.publishing(&out, "c1"); err != nil {
+		if _, err := f.Publishing(&out, "c1"); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	f.frameMax.Store(0)
+	f.SetFrameMax(0)
 	out := core.Outgoing{Queue: "q", Headers: large(1 << 20)}
-	if _, err := f.publishing(&out, "c1"); err != nil {
+	if _, err := f.Publishing(&out, "c1"); err != nil {
 		t.Errorf("a frame without limit: %v", err)
 	}
-	f.frameMax.Store(4096)
+	f.SetFrameMax(4096)
 	out.Headers = large(1000)
-	if _, err := f.publishing(&out, "c1"); err != nil {
+	if _, err := f.Publishing(&out, "c1"); err != nil {
 		t.Errorf("the smallest frame that AMQP allows: %v", err)
 	}
 }
@@ -209,13 +211,13 @@ func standard() core.Outgoing {
 }
 
 func BenchmarkPublishing(b *testing.B) {
-	f, out := newFormat(&Config{}), standard()
+	f, out := NewFormat(Config{}), standard()
 	b.ReportAllocs()
 	for b.Loop() {
-		p, err := f.publishing(&out, "0123456789abcdef-12345")
+		p, err := f.Publishing(&out, "0123456789abcdef-12345")
 		if err != nil {
 			b.Fatal(err)
 		}
-		f.recycle(p.Headers)
+		f.Recycle(p.Headers)
 	}
 }

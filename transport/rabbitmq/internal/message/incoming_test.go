@@ -1,4 +1,4 @@
-package rabbitmq
+package message
 
 import (
 	"errors"
@@ -13,6 +13,9 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/delays"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/header"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
 // delivered returns what a publishing is when it arrives.
@@ -27,7 +30,7 @@ func delivered(p *amqp.Publishing, exchange string) *amqp.Delivery {
 // No header is added or missing.
 func TestIncoming_OwnMessagesArriveAsSent(t *testing.T) {
 	t.Parallel()
-	f := newFormat(&Config{MessageType: func(string, *amqp.Delivery) string { return "none of ours" }})
+	f := NewFormat(Config{MessageType: func(string, *amqp.Delivery) string { return "none of ours" }})
 	for name, out := range map[string]core.Outgoing{
 		"standard":    standard(),
 		"nothing":     {Queue: "billing"},
@@ -36,22 +39,22 @@ func TestIncoming_OwnMessagesArriveAsSent(t *testing.T) {
 		"many":        {Queue: "billing", Headers: headersOf(1000, "v")},
 		"awkward": {Queue: "billing", Headers: headers(
 			"CC", "a", "BCC", "b", "x-death", "c", "x-delivery-count", "d", "x-acquired-count", "e", "x-last-death-queue", "f", "Reprise.CopyID", "g@billing",
-			"Reprise.Header.", "h", "Reprise.Header.CC", "i", "Reprise.Header.Reprise.Header.x", "j", delayHeader, "k", confirmationHeader, "l", sequenceHeader, "m",
+			"Reprise.Header.", "h", "Reprise.Header.CC", "i", "Reprise.Header.Reprise.Header.x", "j", header.Delay, "k", header.Confirmation, "l", header.Sequence, "m",
 			"\x00", "\x00", "Örder ✓", "\uFFFD", "empty", "", callbackHeader, "n",
 		)},
 	} {
-		for exchange, queue := range map[string]string{"": "billing", delayLevel(3): "billing", deliveryExchange: "billing", "topic:orders": "", "amq.topic": ""} {
+		for exchange, queue := range map[string]string{"": "billing", delays.Level(3): "billing", delays.DeliveryExchange: "billing", "topic:orders": "", "amq.topic": ""} {
 			out := out
 			if queue == "" {
 				out.Queue, out.Topic = "", "orders"
 			}
-			p, err := f.publishing(&out, "c1")
+			p, err := f.Publishing(&out, "c1")
 			if err != nil {
 				t.Fatal(err)
 			}
 			d := delivered(&p, exchange)
 			var in core.Incoming
-			f.incoming(d, "billing", &in)
+			f.Incoming(d, "billing", &in)
 			if in.Malformed != nil || !maps.Equal(in.Headers.Map(), out.Headers.Map()) {
 				t.Errorf("%s by %q: %v, %v, want %v", name, exchange, in.Headers.Map(), in.Malformed, out.Headers.Map())
 			}
@@ -99,7 +102,7 @@ func TestIncoming_Copies(t *testing.T) {
 func TestIncoming_ForeignMessages(t *testing.T) {
 	t.Parallel()
 	const queue = "billing"
-	f := newFormat(&Config{MessageType: func(queue string, d *amqp.Delivery) string { return "typeOf " + queue + " " + d.AppId }})
+	f := NewFormat(Config{MessageType: func(queue string, d *amqp.Delivery) string { return "typeOf " + queue + " " + d.AppId }})
 	for name, c := range map[string]struct {
 		d    amqp.Delivery
 		id   string
@@ -127,12 +130,12 @@ func TestIncoming_ForeignMessages(t *testing.T) {
 			amqp.Delivery{MessageId: "m1", Type: "T", Headers: amqp.Table{
 				"x-death": []any{amqp.Table{"count": int64(1)}}, "x-first-death-exchange": "", "x-first-death-queue": "q", "x-first-death-reason": "expired",
 				"x-last-death-exchange": "", "x-last-death-queue": "q", "x-last-death-reason": "rejected", "x-delivery-count": int64(3), "x-acquired-count": int64(4),
-				delayHeader: int32(5), confirmationHeader: "6", sequenceHeader: []byte("7"), "x-other": int32(8), "CC": []any{"a", "b"},
+				header.Delay: int32(5), header.Confirmation: "6", header.Sequence: []byte("7"), "x-other": int32(8), "CC": []any{"a", "b"},
 			}}, "m1",
 			map[string]string{core.HeaderMessageID: "m1", core.HeaderMessageTypes: "T", "x-other": "8", "CC": "a;b"},
 		},
 		"of ours, sent again by somebody": {
-			amqp.Delivery{MessageId: "m1", Type: "T", Headers: amqp.Table{copyIDHeader: "c1@error", "Reprise.Header.CC": "a", "k": "v"}}, "m1",
+			amqp.Delivery{MessageId: "m1", Type: "T", Headers: amqp.Table{header.CopyID: "c1@error", "Reprise.Header.CC": "a", "k": "v"}}, "m1",
 			map[string]string{core.HeaderMessageID: "m1", core.HeaderMessageTypes: "T", "CC": "a", "k": "v"},
 		},
 		"escaped by nobody": {
@@ -141,7 +144,7 @@ func TestIncoming_ForeignMessages(t *testing.T) {
 		},
 	} {
 		var in core.Incoming
-		f.incoming(&c.d, queue, &in)
+		f.Incoming(&c.d, queue, &in)
 		if in.Malformed != nil || !maps.Equal(in.Headers.Map(), c.want) {
 			t.Errorf("%s: %v, %v, want %v", name, in.Headers.Map(), in.Malformed, c.want)
 		}
@@ -150,10 +153,10 @@ func TestIncoming_ForeignMessages(t *testing.T) {
 		}
 	}
 	var in, same, other core.Incoming
-	f = newFormat(&Config{})
-	f.incoming(&amqp.Delivery{Body: []byte("a")}, queue, &in)
-	f.incoming(&amqp.Delivery{Body: []byte("a")}, queue, &same)
-	f.incoming(&amqp.Delivery{Body: []byte("b")}, queue, &other)
+	f = NewFormat(Config{})
+	f.Incoming(&amqp.Delivery{Body: []byte("a")}, queue, &in)
+	f.Incoming(&amqp.Delivery{Body: []byte("a")}, queue, &same)
+	f.Incoming(&amqp.Delivery{Body: []byte("b")}, queue, &other)
 	if in.ID == "" || in.ID != same.ID || in.ID == other.ID || in.Headers.Len() != 0 {
 		t.Errorf("messages without anything: %q, %q, %q, %v", in.ID, same.ID, other.ID, in.Headers.Map())
 	}
@@ -161,7 +164,7 @@ func TestIncoming_ForeignMessages(t *testing.T) {
 
 func TestIncoming_MalformedMessages(t *testing.T) {
 	t.Parallel()
-	f := newFormat(&Config{})
+	f := NewFormat(Config{})
 	for name, c := range map[string]struct {
 		d    amqp.Delivery
 		says string
@@ -177,7 +180,7 @@ func TestIncoming_MalformedMessages(t *testing.T) {
 	} {
 		var in core.Incoming
 		c.d.Body = []byte("body")
-		f.incoming(&c.d, "billing", &in)
+		f.Incoming(&c.d, "billing", &in)
 		switch {
 		case c.says == "":
 			if in.Malformed != nil {
@@ -191,7 +194,7 @@ func TestIncoming_MalformedMessages(t *testing.T) {
 		}
 	}
 	var in core.Incoming
-	f.incoming(&amqp.Delivery{MessageId: "m\xff", Headers: amqp.Table{copyIDHeader: "c1@billing", "bad": "\xff"}}, "billing", &in)
+	f.Incoming(&amqp.Delivery{MessageId: "m\xff", Headers: amqp.Table{header.CopyID: "c1@billing", "bad": "\xff"}}, "billing", &in)
 	if in.NativeID != "c1@billing" || in.ID != "m\uFFFD" || in.Malformed == nil {
 		t.Errorf("one of ours: ID %q, NativeID %q, %v", in.ID, in.NativeID, in.Malformed)
 	}
@@ -219,7 +222,7 @@ func TestIncoming_DeliveryCount(t *testing.T) {
 		if c.header != nil {
 			d.Headers = amqp.Table{"x-delivery-count": c.header}
 		}
-		if got := deliveryCount(&d); got != c.want {
+		if got := DeliveryCount(&d); got != c.want {
 			t.Errorf("%T %v, redelivered %v: %d, want %d", c.header, c.header, c.redelivered, got, c.want)
 		}
 	}
@@ -228,16 +231,16 @@ func TestIncoming_DeliveryCount(t *testing.T) {
 func FuzzIncoming(f *testing.F) {
 	f.Add("key", "value", []byte("bytes"), int64(1), 1.5, "id", "type", "c1@billing", "")
 	f.Add("", "\xff", []byte{0xff}, int64(-1), math.NaN(), "\xff", "a,b", "c1", "topic:x")
-	f.Add("Reprise.Header.x-death", "x", []byte{}, int64(math.MaxInt64), 0.0, "", "", "@", deliveryExchange)
+	f.Add("Reprise.Header.x-death", "x", []byte{}, int64(math.MaxInt64), 0.0, "", "", "@", delays.DeliveryExchange)
 	f.Add("x-delivery-count", "x", []byte{}, int64(1<<62), 0.0, "", "", "c1@other", "amq.topic")
 	f.Fuzz(func(t *testing.T, key, value string, raw []byte, number int64, float float64, id, messageType, marked, exchange string) {
 		nested := amqp.Table{key: value, value: []any{number, float, raw, nil}}
 		d := &amqp.Delivery{
 			MessageId: id, Type: messageType, ReplyTo: value, CorrelationId: key, ContentType: value, Exchange: exchange, Redelivered: number%2 == 0, Body: raw,
-			Headers: amqp.Table{key: value, "table": nested, "array": []any{nested, key}, "number": number, "float": float, "bytes": raw, "time": time.Unix(number, 0), copyIDHeader: marked, deliveriesHeader: number},
+			Headers: amqp.Table{key: value, "table": nested, "array": []any{nested, key}, "number": number, "float": float, "bytes": raw, "time": time.Unix(number, 0), header.CopyID: marked, header.Deliveries: number},
 		}
 		var in core.Incoming
-		newFormat(&Config{MessageType: func(string, *amqp.Delivery) string { return value }}).incoming(d, "billing", &in)
+		NewFormat(Config{MessageType: func(string, *amqp.Delivery) string { return value }}).Incoming(d, "billing", &in)
 		if in.ID == "" || !utf8.ValidString(in.ID) && in.ID != in.NativeID || string(in.Body) != string(raw) || in.Native != d {
 			t.Errorf("ID %q, NativeID %q, Native %v", in.ID, in.NativeID, in.Native)
 		}
@@ -245,7 +248,7 @@ func FuzzIncoming(f *testing.F) {
 			if k == "" || !utf8.ValidString(k) || !utf8.ValidString(v) {
 				t.Errorf("the header %q: %q", k, v)
 			}
-			if isTransportHeader(k) && !strings.HasPrefix(key, escapePrefix) {
+			if header.IsOfTransport(k) && !strings.HasPrefix(key, header.EscapePrefix) {
 				t.Errorf("the header %q is left", k)
 			}
 		}
@@ -256,7 +259,7 @@ func FuzzIncoming(f *testing.F) {
 		if in.Malformed != nil && !errors.Is(in.Malformed, core.ErrInvalidHeader) {
 			t.Errorf("Malformed is %v", in.Malformed)
 		}
-		if n := deliveryCount(d); n < 1 || n > math.MaxInt32 {
+		if n := DeliveryCount(d); n < 1 || n > math.MaxInt32 {
 			t.Errorf("the delivery count is %d", n)
 		}
 	})
@@ -272,12 +275,12 @@ func FuzzRoundTrip(f *testing.F) {
 				return // refused by transport.CheckOutgoing
 			}
 		}
-		if _, err := queueName(queue); err != nil || key == "" || key2 == "" || len(key) > maxShortString || len(key2) > maxShortString {
+		if _, err := names.Queue(queue); err != nil || key == "" || key2 == "" || len(key) > names.MaxShortString || len(key2) > names.MaxShortString {
 			return
 		}
 		out := core.Outgoing{ID: "m1", Queue: queue, Headers: headers(key, value, key2, value2), Body: body}
-		format := newFormat(&Config{})
-		p, err := format.publishing(&out, "c1")
+		format := NewFormat(Config{})
+		p, err := format.Publishing(&out, "c1")
 		if err != nil {
 			if !errors.Is(err, core.ErrTooLarge) {
 				t.Error(err)
@@ -285,12 +288,12 @@ func FuzzRoundTrip(f *testing.F) {
 			return
 		}
 		for k := range p.Headers {
-			if len(k) > maxShortString || k == "CC" || k == "BCC" {
+			if len(k) > names.MaxShortString || k == "CC" || k == "BCC" {
 				t.Errorf("the broker takes no header %q", k)
 			}
 		}
 		var in core.Incoming
-		format.incoming(delivered(&p, ""), queue, &in)
+		format.Incoming(delivered(&p, ""), queue, &in)
 		if in.Malformed != nil || !maps.Equal(in.Headers.Map(), out.Headers.Map()) || in.NativeID != "c1@"+queue {
 			t.Errorf("%q arrives as %q, %v, NativeID %q", out.Headers.Map(), in.Headers.Map(), in.Malformed, in.NativeID)
 		}
@@ -299,11 +302,11 @@ func FuzzRoundTrip(f *testing.F) {
 
 func BenchmarkIncoming(b *testing.B) {
 	for _, n := range []int{0, 64, 65, 200, 1000} {
-		f, out := newFormat(&Config{}), standard()
+		f, out := NewFormat(Config{}), standard()
 		if n > 0 {
 			out.Headers = headersOf(n, "value")
 		}
-		p, err := f.publishing(&out, "0123456789abcdef-12345")
+		p, err := f.Publishing(&out, "0123456789abcdef-12345")
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -312,7 +315,7 @@ func BenchmarkIncoming(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				var in core.Incoming
-				f.incoming(d, "billing", &in)
+				f.Incoming(d, "billing", &in)
 			}
 		})
 	}
@@ -331,7 +334,7 @@ func TestIncoming_PriorityOfForeignMessageIsAProperty(t *testing.T) {
 		"ours, sent elsewhere": {amqp.Delivery{Priority: 9, Headers: amqp.Table{"Reprise.CopyID": "c1@other", "Reprise.Properties": `{"p":"1"}`}}, map[string]string{"p": "1"}},
 	} {
 		var in core.Incoming
-		newFormat(&Config{}).incoming(&c.delivery, "q", &in)
+		NewFormat(Config{}).Incoming(&c.delivery, "q", &in)
 		if !maps.Equal(in.Properties, c.want) {
 			t.Errorf("%s: properties %q, want %q", name, in.Properties, c.want)
 		}

@@ -1,4 +1,6 @@
-package rabbitmq
+// Package amqperror classifies the errors of connections, channels and the management API,
+// and explains them to the callers of the transport.
+package amqperror
 
 import (
 	"context"
@@ -15,16 +17,16 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// fault is the kind of an error, which decides whether to retry.
-type fault int
+// Kind is the kind of an error, which decides whether to retry.
+type Kind int
 
 const (
-	faultOutage   fault = iota // transient
-	faultNoQueue               // a queue does not exist
-	faultNoTarget              // an exchange does not exist
-	faultRefused               // credentials or rights do not suffice
-	faultMismatch              // something exists, but not as it was declared
-	faultOther                 // any other permanent error
+	Outage     Kind = iota // transient
+	NoQueue                // a queue does not exist
+	NoExchange             // an exchange does not exist
+	Refused                // credentials or rights do not suffice
+	Mismatch               // something exists, but not as it was declared
+	Other                  // any other permanent error
 )
 
 // refusedError is the refusal of a connection by the broker or by the check of its
@@ -33,42 +35,45 @@ type refusedError struct{ error }
 
 func (e *refusedError) Unwrap() error { return e.error }
 
-// faultOf classifies an error of a connection or a channel. The broker's reason counts only
+// NewRefused returns an error of kind Refused because of err.
+func NewRefused(err error) error { return &refusedError{err} }
+
+// KindOf classifies an error of a connection or a channel. The broker's reason counts only
 // in an answer to a request: the reason for which a consumer's channel was closed is always
 // an outage.
-func faultOf(err error) fault {
+func KindOf(err error) Kind {
 	if errors.As(err, new(*refusedError)) {
-		return faultRefused
+		return Refused
 	}
 	if transport.IsPermanent(err) || errors.Is(err, core.ErrClosed) {
-		return faultOther
+		return Other
 	}
 	said, ok := errors.AsType[*amqp.Error](err)
 	if !ok || !said.Server {
-		return faultOutage
+		return Outage
 	}
 	switch said.Code {
 	case amqp.NotFound:
 		switch {
 		case strings.Contains(said.Reason, "no queue '"):
-			return faultNoQueue
+			return NoQueue
 		case strings.Contains(said.Reason, "no exchange '"):
-			return faultNoTarget
+			return NoExchange
 		case strings.Contains(said.Reason, "no binding "):
-			return faultOther
+			return Other
 		}
-		return faultOutage // a queue whose leader cannot be reached is "not found" too
+		return Outage // a queue whose leader cannot be reached is "not found" too
 	case amqp.AccessRefused, amqp.NotAllowed:
 		if limitReached(said) {
-			return faultOutage
+			return Outage
 		}
-		return faultRefused
+		return Refused
 	case amqp.PreconditionFailed:
-		return faultMismatch
+		return Mismatch
 	case amqp.ResourceLocked, amqp.NotImplemented, amqp.CommandInvalid, amqp.SyntaxError:
-		return faultOther
+		return Other
 	default:
-		return faultOutage
+		return Outage
 	}
 }
 
@@ -79,18 +84,18 @@ func limitReached(said *amqp.Error) bool {
 	return said.Code == amqp.NotAllowed && strings.Contains(said.Reason, "limit (") && strings.HasSuffix(said.Reason, "is reached")
 }
 
-// transient reports whether a retry may help against an error.
-func transient(err error) bool { return faultOf(err) == faultOutage }
+// IsTransient reports whether a retry may help against an error.
+func IsTransient(err error) bool { return KindOf(err) == Outage }
 
-// explained adds to an error its meaning for the caller of the transport, and the remedy.
-func explained(err error) error {
-	switch said, _ := errors.AsType[*amqp.Error](err); faultOf(err) {
-	case faultNoQueue:
+// Explain adds to an error its meaning for the caller of the transport, and the remedy.
+func Explain(err error) error {
+	switch said, _ := errors.AsType[*amqp.Error](err); KindOf(err) {
+	case NoQueue:
 		if errors.Is(err, core.ErrQueueNotFound) {
 			return err
 		}
 		return fmt.Errorf("%w: %w; create it with Provision (Config.Provision of the endpoint)", core.ErrQueueNotFound, err)
-	case faultRefused:
+	case Refused:
 		if said != nil && strings.Contains(said.Reason, "access to ") {
 			return fmt.Errorf("%w; grant it with rabbitmqctl set_permissions, see docs/transports/rabbitmq.md", err)
 		}
@@ -98,10 +103,11 @@ func explained(err error) error {
 	return err
 }
 
-// refusedDial decides why a connection could not be made. silent says that the broker
-// closed the connection without an error some time after it received the credentials, which
-// is how it refuses them; a broker that is killed during the handshake closes it at once.
-func refusedDial(err error, silent bool) error {
+// OfDial returns the error for a connection that could not be made because of err. It is of
+// kind Refused if a retry does not help. silent says that the broker closed the connection
+// without an error some time after it received the credentials, which is how it refuses
+// them; a broker that is killed during the handshake closes it at once.
+func OfDial(err error, silent bool) error {
 	said, _ := errors.AsType[*amqp.Error](err)
 	switch {
 	case errors.As(err, new(*tls.CertificateVerificationError)),
@@ -124,8 +130,8 @@ func refusedDial(err error, silent bool) error {
 	return err
 }
 
-// tlsAlertOf returns the TLS alert with which the other end closed the connection.
-func tlsAlertOf(err error) (*net.OpError, bool) {
+// TLSAlert returns the TLS alert with which the other end closed the connection.
+func TLSAlert(err error) (*net.OpError, bool) {
 	said, ok := errors.AsType[*net.OpError](err)
 	return said, ok && said.Op == "remote error" // as package tls names it
 }
@@ -133,7 +139,7 @@ func tlsAlertOf(err error) (*net.OpError, bool) {
 // refusesCertificate reports whether the broker ended TLS because it requires another
 // certificate. With TLS 1.3 it says so only after the handshake.
 func refusesCertificate(err error) bool {
-	said, ok := tlsAlertOf(err)
+	said, ok := TLSAlert(err)
 	if !ok {
 		return false
 	}

@@ -1,4 +1,4 @@
-package rabbitmq
+package wire
 
 import (
 	"bytes"
@@ -12,16 +12,9 @@ import (
 	"unicode/utf8"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-)
 
-const (
-	// undecodableHeader is in a message whose headers were replaced, and has the reason. It
-	// is not part of the message. Any sender can set it, which makes the message malformed.
-	undecodableHeader = "Reprise.Undecodable"
-
-	// rawHeadersHeader has the replaced headers: AMQP's table without its length,
-	// compressed by gzip, as base64.
-	rawHeadersHeader = "Reprise.RawHeaders"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/header"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
 // Limits of the client library's decoding of one message.
@@ -43,15 +36,15 @@ const (
 	mostRendered = 1000
 )
 
-// header is a content header: the parts of a frame of type frameHeader.
-type header struct {
+// contentHeader is a content header: the parts of a frame of type frameHeader.
+type contentHeader struct {
 	before []byte // of the frame, up to the length of the table
 	table  []byte
 	after  []byte // from the end of the table to the end of the frame
 }
 
 // parseHeader finds the table of headers in a frame. It returns false if there is none.
-func parseHeader(frame []byte) (h header, ok bool) {
+func parseHeader(frame []byte) (h contentHeader, ok bool) {
 	const (
 		flagsAt = frameHead + 2 + 2 + 8 // behind class, weight and size of the body
 
@@ -80,7 +73,7 @@ func parseHeader(frame []byte) (h header, ok bool) {
 	}
 	size := uint64(binary.BigEndian.Uint32(frame[at:]))
 	if end := uint64(at) + 4 + size; end < uint64(len(frame)) {
-		return header{frame[:at], frame[at+4 : end], frame[end:]}, true
+		return contentHeader{frame[:at], frame[at+4 : end], frame[end:]}, true
 	}
 	return h, false
 }
@@ -183,8 +176,8 @@ func fieldSize(p []byte) int {
 // rewriteHeader returns the frame with headers that the client library can decode, for a
 // frame that it would refuse. The result has at most most bytes.
 //
-// Decodable headers are kept as they are, others as the text that appendValue makes of
-// values. If there are too many, or if the broker has made the frame larger than the
+// Decodable headers are kept as they are, others as the text that header.AppendValue makes
+// of values. If there are too many, or if the broker has made the frame larger than the
 // negotiated maximum (it adds headers at a redelivery), the last headers are left out and
 // the longest are cut.
 func rewriteHeader(frame []byte, most int) []byte {
@@ -217,10 +210,10 @@ func rewriteHeader(frame []byte, most int) []byte {
 		said += fmt.Sprintf("; %d of them are cut and %d are left out", t.cut, t.leftOut)
 	}
 	if raw != "" {
-		said += "; all of them are in " + rawHeadersHeader
-		t.add(shortString(rawHeadersHeader), longString(raw))
+		said += "; all of them are in " + header.RawHeaders
+		t.add(shortString(header.RawHeaders), longString(raw))
 	}
-	t.add(shortString(undecodableHeader), longString(said))
+	t.add(shortString(header.Undecodable), longString(said))
 	t.add(t.deliveries, t.copyID)
 
 	size := len(h.before) + 4 + len(t.table) + len(h.after)
@@ -233,7 +226,7 @@ func rewriteHeader(frame []byte, most int) []byte {
 	return out
 }
 
-// compressTable returns a table in the format of rawHeadersHeader.
+// compressTable returns a table in the format of header.RawHeaders.
 func compressTable(table []byte) string {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -256,16 +249,16 @@ type keptTable struct {
 func (t *keptTable) keep(key, field []byte) {
 	name := string(key[1:])
 	switch {
-	case name == undecodableHeader || name == rawHeadersHeader: // rewriteHeader adds these
+	case name == header.Undecodable || name == header.RawHeaders: // rewriteHeader adds these
 		t.leftOut++
 		return
-	case name == deliveriesHeader && len(field) <= 9:
+	case name == header.Deliveries && len(field) <= 9:
 		t.deliveries = slices.Concat(key, field)
 		return
-	case name == copyIDHeader && len(field) <= 5+2*maxShortString:
+	case name == header.CopyID && len(field) <= 5+2*names.MaxShortString:
 		t.copyID = slices.Concat(key, field)
 		return
-	case isTransportHeader(name):
+	case header.IsOfTransport(name):
 		return
 	}
 	if checkNested(field, 0) != "" {
@@ -302,8 +295,8 @@ func longString(text string) []byte {
 	return append(field, text...)
 }
 
-// appendRaw appends the text of an encoded AMQP value. It writes what appendValue writes
-// for the decoded value, except that a table's keys keep the order of the message.
+// appendRaw appends the text of an encoded AMQP value. It is that of header.AppendValue for
+// the decoded value, except that a table's keys keep the order of the message.
 func appendRaw(dst, field []byte, depth int) []byte {
 	if field[0] == 'F' || field[0] == 'A' {
 		if depth == mostRendered {
@@ -329,7 +322,7 @@ func appendRaw(dst, field []byte, depth int) []byte {
 				dst = append(dst, ';')
 			}
 			if key > 0 {
-				dst, _ = appendValue(dst, string(p[1:key]))
+				dst, _ = header.AppendValue(dst, string(p[1:key]))
 				dst = append(dst, '=')
 			}
 			dst = appendRaw(dst, p[key:key+size], depth+1)
@@ -337,7 +330,7 @@ func appendRaw(dst, field []byte, depth int) []byte {
 		}
 		return dst
 	}
-	dst, _ = appendValue(dst, rawValue(field))
+	dst, _ = header.AppendValue(dst, rawValue(field))
 	return dst
 }
 

@@ -1,4 +1,4 @@
-package rabbitmq
+package message
 
 import (
 	"errors"
@@ -13,6 +13,9 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/delays"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/header"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
 // callbackHeader is the address to which older endpoints of NServiceBus want replies. It
@@ -23,7 +26,7 @@ const callbackHeader = "NServiceBus.RabbitMQ.CallbackQueue"
 // core.Headers.Set, which compares with every key.
 const manyHeaders = 64
 
-// incoming fills in the fields of in from a delivery from queue, except DeliveryCount and
+// Incoming fills in the fields of in from a delivery from queue, except DeliveryCount and
 // LastError. Native is d with its Acknowledger cleared: only the receiver settles.
 //
 // A message of ours has its headers exactly as they were sent. A foreign message gets
@@ -38,11 +41,11 @@ const manyHeaders = 64
 //
 // EnqueuedAt stays zero: the property timestamp is the time of sending by the sender's
 // clock.
-func (f *format) incoming(d *amqp.Delivery, queue string, in *core.Incoming) {
+func (f *Format) Incoming(d *amqp.Delivery, queue string, in *core.Incoming) {
 	d.Acknowledger = nil
 	in.Native, in.Body, in.Redelivered = d, d.Body, d.Redelivered
 
-	marked, _ := d.Headers[copyIDHeader].(string)
+	marked, _ := d.Headers[header.CopyID].(string)
 	in.NativeID = nativeID(marked, d.Exchange, queue)
 	r := headerReader{escapes: marked != ""}
 	if in.NativeID != "" {
@@ -50,15 +53,15 @@ func (f *format) incoming(d *amqp.Delivery, queue string, in *core.Incoming) {
 	} else {
 		r.readTable(d.Headers, roomForProperties)
 		r.setForeign(d, func() string {
-			if f.messageType == nil {
+			if f.config.MessageType == nil {
 				return ""
 			}
-			return f.messageType(queue, d)
+			return f.config.MessageType(queue, d)
 		})
 	}
-	if why, undecodable := d.Headers[undecodableHeader].(string); undecodable {
-		delete(d.Headers, undecodableHeader)
-		r.markMalformed("", errors.New(strings.ToValidUTF8(why, replacement)))
+	if why, undecodable := d.Headers[header.Undecodable].(string); undecodable {
+		delete(d.Headers, header.Undecodable)
+		r.markMalformed("", errors.New(strings.ToValidUTF8(why, header.Replacement)))
 	}
 	in.Headers, in.Malformed = r.headers, r.malformed()
 	transport.UnpackHeaders(in)
@@ -74,7 +77,7 @@ func (f *format) incoming(d *amqp.Delivery, queue string, in *core.Incoming) {
 
 	in.ID = in.Headers.Get(core.HeaderMessageID)
 	if in.ID == "" {
-		in.ID = strings.ToValidUTF8(d.MessageId, replacement)
+		in.ID = strings.ToValidUTF8(d.MessageId, header.Replacement)
 		in.IDSent = in.ID != ""
 	}
 	if in.ID == "" {
@@ -92,7 +95,7 @@ func nativeID(marked, exchange, queue string) string {
 		return ""
 	case direct:
 		return marked
-	case strings.Contains(exchange, ":"), exchange == directExchange, strings.HasPrefix(exchange, delayPrefix):
+	case strings.Contains(exchange, ":"), exchange == names.DirectExchange, strings.HasPrefix(exchange, delays.Prefix):
 		// The exchanges of topics have a colon in their names in all topologies that have
 		// such exchanges.
 		return id + "@" + queue
@@ -101,14 +104,14 @@ func nativeID(marked, exchange, queue string) string {
 	}
 }
 
-// deliveryCount returns the number of deliveries of a message of a quorum queue, including
+// DeliveryCount returns the number of deliveries of a message of a quorum queue, including
 // this one. The header is the broker's only if the message is redelivered; otherwise the
 // sender set it.
-func deliveryCount(d *amqp.Delivery) int {
+func DeliveryCount(d *amqp.Delivery) int {
 	if !d.Redelivered {
 		return 1
 	}
-	n, _ := transport.Integer(d.Headers[deliveriesHeader])
+	n, _ := transport.Integer(d.Headers[header.Deliveries])
 	return int(min(max(n, 0), math.MaxInt32-1)) + 1
 }
 
@@ -130,7 +133,7 @@ func (r *headerReader) readTable(table amqp.Table, more int) {
 		r.byKey = make(map[string]string, len(table))
 	}
 	for key, value := range table {
-		if isTransportHeader(key) {
+		if header.IsOfTransport(key) {
 			continue
 		}
 		if key == "" {
@@ -140,12 +143,12 @@ func (r *headerReader) readTable(table amqp.Table, more int) {
 		text, valid := value.(string)
 		if !valid || !utf8.ValidString(text) {
 			var b []byte
-			b, valid = appendValue(nil, value)
+			b, valid = header.AppendValue(nil, value)
 			text = string(b)
 		}
 		if !valid || !utf8.ValidString(key) {
 			r.markMalformed(key, fmt.Errorf("%w: %q is not UTF-8 or its value is not", core.ErrInvalidHeader, key))
-			key = strings.ToValidUTF8(key, replacement)
+			key = strings.ToValidUTF8(key, header.Replacement)
 		}
 		if r.escapes {
 			key = unescape(key)
@@ -190,7 +193,7 @@ func (r *headerReader) setMissing(key, name, value string) {
 	}
 	if !utf8.ValidString(value) {
 		r.markMalformed(key, fmt.Errorf("%w: %s is not UTF-8", core.ErrInvalidHeader, name))
-		value = strings.ToValidUTF8(value, replacement)
+		value = strings.ToValidUTF8(value, header.Replacement)
 	}
 	r.headers.Set(key, value)
 }
@@ -212,7 +215,7 @@ func (r *headerReader) malformed() error {
 
 // unescape returns the name of a header before publishing.
 func unescape(key string) string {
-	if name, ok := strings.CutPrefix(key, escapePrefix); ok && name != "" {
+	if name, ok := strings.CutPrefix(key, header.EscapePrefix); ok && name != "" {
 		return name
 	}
 	return key

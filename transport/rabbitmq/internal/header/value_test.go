@@ -1,4 +1,4 @@
-package rabbitmq
+package header
 
 import (
 	"math"
@@ -8,7 +8,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-func TestHeaderTable_Values(t *testing.T) {
+func TestAppendValue(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 8, 21, 9, 5, 7, 0, time.UTC)
 	for _, c := range []struct {
@@ -51,7 +51,7 @@ func TestHeaderTable_Values(t *testing.T) {
 		{amqp.Table{"a\xff": "1"}, "a\uFFFD=1", false},
 		{amqp.Table{"a": amqp.Table{"b": "\xff"}, "z": ""}, "a=b=\uFFFD,z=", false},
 	} {
-		got, valid := appendValue([]byte("before "), c.value)
+		got, valid := AppendValue([]byte("before "), c.value)
 		if string(got) != "before "+c.want || valid != c.valid {
 			t.Errorf("%T %v is %q, %v, want %q, %v", c.value, c.value, got, valid, c.want, c.valid)
 		}

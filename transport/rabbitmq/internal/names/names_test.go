@@ -1,4 +1,4 @@
-package rabbitmq
+package names
 
 import (
 	"strings"
@@ -38,7 +38,7 @@ func TestNames(t *testing.T) {
 		for what, check := range map[string]struct {
 			of   func(string) (string, error)
 			want string
-		}{"queue": {queueName, c.queue}, "topic's exchange": {topicExchange, c.exchange}, "topic's key": {topicKey, c.key}} {
+		}{"queue": {Queue, c.queue}, "topic's exchange": {TopicExchange, c.exchange}, "topic's key": {TopicKey, c.key}} {
 			got, err := check.of(c.name)
 			switch {
 			case check.want == illegal && err == nil:
@@ -48,6 +48,38 @@ func TestNames(t *testing.T) {
 			case err != nil && len(err.Error()) > 400:
 				t.Errorf("the error is long: %v", err)
 			}
+		}
+	}
+}
+
+func TestEventExchange(t *testing.T) {
+	t.Parallel()
+	for topic, want := range map[string]string{
+		"Shop.Billing.OrderPlaced":        "Shop.Billing:OrderPlaced",
+		"OrderPlaced":                     ":OrderPlaced",
+		"Shop.Contracts+OrderPlaced":      "Shop:OrderPlaced", // as NServiceBus, without the outer class
+		"Shop.Contracts+V2+OrderPlaced":   "Shop:OrderPlaced",
+		"Contracts+OrderPlaced":           ":OrderPlaced",
+		"NServiceBus.IEvent":              "System:Object",
+		"System.Object":                   "System:Object",
+		"Shop.Grüße":                      "Shop:Grüße",
+		strings.Repeat("n", 253) + ".N":   strings.Repeat("n", 253) + ":N",
+		"Shop.Lists`1[[System.Int32]]":    "",
+		"Shop.Lists`1":                    "",
+		"Shop:OrderPlaced":                "",
+		"Shop.":                           "",
+		"":                                "",
+		"amq.shop.OrderPlaced":            "",
+		strings.Repeat("n", 254) + ".N":   "",
+		"Shop.Order\x00":                  "",
+		strings.Repeat("n", 255):          "",
+		"Shop.Contracts+":                 "Shop:Contracts",
+		"amqp.OrderPlaced":                "amqp:OrderPlaced",
+		"Shop.IHandle.Of.Everything.That": "Shop.IHandle.Of.Everything:That",
+	} {
+		got, err := EventExchange(topic)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("the exchange of %q is %q, %v; want %q", topic, got, err, want)
 		}
 	}
 }

@@ -1,0 +1,9 @@
+package delays
+
+const MaxSeconds = maxSeconds
+
+var (
+	LevelBindings  = levelBindings
+	LevelArguments = levelArguments
+	NextExchange   = nextExchange
+)
