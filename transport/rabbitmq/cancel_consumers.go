@@ -93,7 +93,7 @@ func (c *consumerChannel) consumerState(consumer *consumer) consumerState {
 	defer c.r.mu.Unlock()
 	return consumerState{
 		arrived: consumer.arrived,
-		full:    consumer.unwritten >= consumer.prefetch,
+		full:    consumer.acks.Unwritten >= consumer.prefetch,
 		excess:  active > c.r.mostConsumedLocked(),
 	}
 }
@@ -116,15 +116,15 @@ func (c *consumerChannel) withholdSettlements(consumer *consumer) {
 	defer c.writeMu.Unlock()
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
-	consumer.withheld = true
+	consumer.acks.Withheld = true
 }
 
 func (c *consumerChannel) resumeSettlements(consumer *consumer) {
 	c.r.mu.Lock()
-	consumer.withheld = false
+	consumer.acks.Withheld = false
 	c.r.mu.Unlock()
-	c.acks.pending.Notify()
-	c.acks.flushNow.Notify()
+	c.acks.Pending.Notify()
+	c.acks.FlushNow.Notify()
 }
 
 // shrinkState is the state of following a lower MaxInFlight.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/acks"
 )
 
 // consumerChannel is a channel of a receiver, from its opening until it is lost.
@@ -27,7 +29,7 @@ type consumerChannel struct {
 	consumerCount int         // number of consumers ever begun, for their tags
 
 	writeMu    sync.Mutex    // held while settlements are written
-	acks       *ackBatcher   // the receiver's mu guards it
+	acks       *acks.Batcher // the receiver's mu guards it
 	writerDone chan struct{} // closed when no more acknowledgements are written
 	ended      chan struct{} // closed when end is called
 	readers    sync.WaitGroup
@@ -43,8 +45,7 @@ type consumer struct {
 	cancelled bool // only the goroutine of run writes it
 	arrived   int  // number of deliveries
 	unsettled int  // of these, not settled
-	unwritten int  // of these, unsettled as far as the broker knows
-	withheld  bool // its settlements must not be written now
+	acks      acks.Consumer
 }
 
 // openChannel opens a channel and consumes.
@@ -94,7 +95,7 @@ func (r *receiver) openChannelOn(conn *connection) (*consumerChannel, error) {
 		r: r, ch: ch,
 		lost:       ch.NotifyClose(make(chan *amqp.Error, 1)),
 		cancels:    ch.NotifyCancel(make(chan string, 16)),
-		acks:       newAckBatcher(),
+		acks:       acks.New(),
 		writerDone: make(chan struct{}),
 		ended:      make(chan struct{}),
 	}
@@ -208,11 +209,11 @@ func (c *consumerChannel) releaseExcess(most, active int) (missing int, ending b
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mostConsumedLocked() >= most { // it was not lowered again
-		c.acks.postponeRequeues(false)
+		c.acks.PostponeRequeues(false)
 	}
 	for r.hasExcessLocked() {
 		last := len(r.prefetched) - 1
-		c.settleLocked(r.prefetched[last], release)
+		c.settleLocked(r.prefetched[last], acks.Release)
 		r.prefetched[last] = nil
 		r.prefetched = r.prefetched[:last]
 	}
@@ -229,7 +230,7 @@ func (c *consumerChannel) releaseExcess(most, active int) (missing int, ending b
 	}
 	clear(c.consumers[len(left):])
 	c.consumers = left
-	c.acks.setMaxInFlight(r.maxInFlight)
+	c.acks.SetMaxInFlight(r.maxInFlight)
 	return missing, ending
 }
 
@@ -270,23 +271,14 @@ func (c *consumerChannel) cancel(consumer *consumer) error {
 	return nil
 }
 
-// settlement is how a delivery is settled at the broker.
-type settlement int
-
-const (
-	acknowledge settlement = iota // the broker deletes the message
-	abandon                       // it failed: basic.reject, which every broker counts
-	release                       // basic.nack, which brokers from 4.3 on do not count
-)
-
 // settleLocked requests the settlement of a delivery. The receiver's mu is held.
-func (c *consumerChannel) settleLocked(d *delivery, how settlement) {
+func (c *consumerChannel) settleLocked(d *delivery, how acks.Settlement) {
 	d.settled = true
 	d.consumer.unsettled--
 	if d.consumer.cancelled {
 		c.r.changed.Notify()
 	}
-	c.acks.settle(&d.entry, how)
+	c.acks.Settle(&d.entry, how)
 }
 
 // drain acknowledges settled messages and then requeues all others, when the receiver is
@@ -297,7 +289,7 @@ func (c *consumerChannel) settleLocked(d *delivery, how settlement) {
 // the others for later, and drops them when it is closed. The answer to a cancel arrives
 // when the queue has all commands sent before it.
 func (c *consumerChannel) drain() {
-	c.acks.stop()
+	c.acks.Stop()
 	<-c.writerDone
 	for _, consumer := range c.consumers {
 		if !consumer.cancelled {
@@ -334,8 +326,8 @@ func (c *consumerChannel) writeLoop() {
 	defer timer.Stop()
 	for {
 		select {
-		case <-c.acks.pending:
-		case <-c.acks.stopped:
+		case <-c.acks.Pending:
+		case <-c.acks.Stopped:
 			_ = c.flush(true) // after an error the broker redelivers
 			return
 		case <-c.ended:
@@ -343,9 +335,9 @@ func (c *consumerChannel) writeLoop() {
 		}
 		timer.Reset(linger)
 		select {
-		case <-c.acks.flushNow:
+		case <-c.acks.FlushNow:
 		case <-timer.C:
-		case <-c.acks.stopped:
+		case <-c.acks.Stopped:
 		case <-c.ended:
 			return
 		}
@@ -360,25 +352,25 @@ func (c *consumerChannel) flush(all bool) error {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	c.r.mu.Lock()
-	b := c.acks.take(all)
+	b := c.acks.Take(all)
 	c.r.mu.Unlock()
-	for _, r := range b.requeues {
+	for _, r := range b.Requeues {
 		var err error
-		if r.counted {
-			err = c.ch.Reject(r.entry.tag, true)
+		if r.Counted {
+			err = c.ch.Reject(r.Entry.Tag, true)
 		} else {
-			err = c.ch.Nack(r.entry.tag, false, true)
+			err = c.ch.Nack(r.Entry.Tag, false, true)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if b.upTo > 0 {
-		if err := c.ch.Ack(b.upTo, b.multiple); err != nil {
+	if b.UpTo > 0 {
+		if err := c.ch.Ack(b.UpTo, b.Multiple); err != nil {
 			return err
 		}
 	}
-	for _, tag := range b.single {
+	for _, tag := range b.Single {
 		if err := c.ch.Ack(tag, false); err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/acks"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/message"
 )
 
@@ -24,7 +25,7 @@ type delivery struct {
 	key      string // in the delivery log; "" until it is first used
 	expires  time.Time
 
-	entry   tagEntry // the receiver's mu guards these
+	entry   acks.Entry // the receiver's mu guards these
 	settled bool
 }
 
@@ -89,7 +90,7 @@ func (d *delivery) Incoming() *core.Incoming { return &d.incoming }
 // Complete implements core.Delivery. It returns when the acknowledgement is queued; the
 // writer sends it within a millisecond or two, together with others.
 func (d *delivery) Complete(ctx context.Context) error {
-	if err := d.settle(ctx, acknowledge); err != nil {
+	if err := d.settle(ctx, acks.Acknowledge); err != nil {
 		return err
 	}
 	if d.incoming.Redelivered {
@@ -104,7 +105,7 @@ func (d *delivery) Abandon(ctx context.Context, cause error) error {
 	r := d.channel.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	err := d.settleLocked(ctx, abandon)
+	err := d.settleLocked(ctx, acks.Abandon)
 	if err == nil {
 		r.log.Failed(key, cause) // before it can be redelivered
 	}
@@ -112,9 +113,9 @@ func (d *delivery) Abandon(ctx context.Context, cause error) error {
 }
 
 // Release implements core.Delivery.
-func (d *delivery) Release(ctx context.Context) error { return d.settle(ctx, release) }
+func (d *delivery) Release(ctx context.Context) error { return d.settle(ctx, acks.Release) }
 
-func (d *delivery) settle(ctx context.Context, how settlement) error {
+func (d *delivery) settle(ctx context.Context, how acks.Settlement) error {
 	r := d.channel.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,7 +123,7 @@ func (d *delivery) settle(ctx context.Context, how settlement) error {
 }
 
 // settleLocked is called with the receiver's mu held.
-func (d *delivery) settleLocked(ctx context.Context, how settlement) error {
+func (d *delivery) settleLocked(ctx context.Context, how acks.Settlement) error {
 	r := d.channel.r
 	switch {
 	case d.settled:
@@ -134,7 +135,7 @@ func (d *delivery) settleLocked(ctx context.Context, how settlement) error {
 		return err
 	}
 	d.channel.settleLocked(d, how)
-	if how == acknowledge && d.incoming.NativeID != "" {
+	if how == acks.Acknowledge && d.incoming.NativeID != "" {
 		r.copies.acknowledge(d.incoming.NativeID, d.channel.ended)
 	}
 	r.unsettled--

@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/acks"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
 )
 
@@ -194,7 +195,7 @@ func (r *receiver) take(dst []core.Delivery) (n int, err error) {
 				now = time.Now()
 			}
 			if now.After(d.expires) {
-				r.channel.settleLocked(d, acknowledge)
+				r.channel.settleLocked(d, acks.Acknowledge)
 				continue
 			}
 		}
@@ -212,7 +213,7 @@ func (r *receiver) take(dst []core.Delivery) (n int, err error) {
 
 // addDelivery enters a delivery that the broker sent to a consumer.
 func (r *receiver) addDelivery(c *consumerChannel, consumer *consumer, native *amqp.Delivery) {
-	d := &delivery{channel: c, consumer: consumer, native: *native, entry: tagEntry{tag: native.DeliveryTag, consumer: consumer}}
+	d := &delivery{channel: c, consumer: consumer, native: *native, entry: acks.Entry{Tag: native.DeliveryTag, Consumer: &consumer.acks}}
 	d.native.Acknowledger = nil // only the receiver settles
 	if d.native.Expiration != "" {
 		d.expires = expiry(d.native.Expiration)
@@ -222,10 +223,9 @@ func (r *receiver) addDelivery(c *consumerChannel, consumer *consumer, native *a
 		r.mu.Unlock()
 		return
 	}
-	c.acks.add(&d.entry)
+	c.acks.Add(&d.entry)
 	consumer.arrived++
 	consumer.unsettled++
-	consumer.unwritten++
 	if r.prefetchHead > 0 && len(r.prefetched) == cap(r.prefetched) {
 		n := copy(r.prefetched, r.prefetched[r.prefetchHead:])
 		clear(r.prefetched[n:])
@@ -259,7 +259,7 @@ func (r *receiver) hasExcessLocked() bool {
 func (r *receiver) SetMaxInFlight(n int) {
 	r.mu.Lock()
 	if n < r.maxInFlight && r.channel != nil {
-		r.channel.acks.postponeRequeues(true)
+		r.channel.acks.PostponeRequeues(true)
 	}
 	if r.brokerCounts {
 		r.shrinkLaterLocked(n)

@@ -1,60 +1,53 @@
-package rabbitmq
+package acks
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
-	"time"
-
-	amqp "github.com/rabbitmq/amqp091-go"
-
-	"github.com/reprise-go/reprise/core"
 )
 
 // modelBroker is what a broker does with acknowledgements of one channel.
 type modelBroker struct {
 	t       *testing.T
-	a       *ackBatcher
-	ordered map[uint64]settlement // by tags, of those that are settled
-	arrived map[uint64]*tagEntry
+	a       *Batcher
+	ordered map[uint64]Settlement // by tags, of those that are settled
+	arrived map[uint64]*Entry
 	left    map[uint64]bool // the broker waits for their acknowledgement
 }
 
 // write has the broker do what the next flush says.
 func (b *modelBroker) write(all bool) {
-	batch := b.a.take(all)
-	for _, r := range batch.requeues {
-		want := release
-		if r.counted {
-			want = abandon
+	batch := b.a.Take(all)
+	for _, r := range batch.Requeues {
+		want := Release
+		if r.Counted {
+			want = Abandon
 		}
-		b.settle(r.entry.tag, want)
+		b.settle(r.Entry.Tag, want)
 	}
-	if batch.upTo > 0 {
-		if !b.left[batch.upTo] {
-			b.t.Fatalf("tag %d is acknowledged again", batch.upTo)
+	if batch.UpTo > 0 {
+		if !b.left[batch.UpTo] {
+			b.t.Fatalf("tag %d is acknowledged again", batch.UpTo)
 		}
-		if batch.multiple {
+		if batch.Multiple {
 			for tag := range b.left {
-				if tag < batch.upTo {
-					b.settle(tag, acknowledge)
+				if tag < batch.UpTo {
+					b.settle(tag, Acknowledge)
 				}
 			}
 		}
-		b.settle(batch.upTo, acknowledge)
+		b.settle(batch.UpTo, Acknowledge)
 	}
-	for _, tag := range batch.single {
-		b.settle(tag, acknowledge)
+	for _, tag := range batch.Single {
+		b.settle(tag, Acknowledge)
 	}
 }
 
 // written writes if the channel would, and reports whether it did.
 func (b *modelBroker) written() bool {
 	select {
-	case <-b.a.pending:
+	case <-b.a.Pending:
 		b.write(false)
 		return true
 	default:
@@ -62,7 +55,7 @@ func (b *modelBroker) written() bool {
 	}
 }
 
-func (b *modelBroker) settle(tag uint64, how settlement) {
+func (b *modelBroker) settle(tag uint64, how Settlement) {
 	ordered, ok := b.ordered[tag]
 	switch {
 	case !b.left[tag]:
@@ -83,8 +76,8 @@ func TestAcks_AcknowledgeTheOrderedTags(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3000) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		b := &modelBroker{t: t, a: newAckBatcher(), ordered: map[uint64]settlement{}, arrived: map[uint64]*tagEntry{}, left: map[uint64]bool{}}
-		b.a.setMaxInFlight(1 + random.IntN(300))
+		b := &modelBroker{t: t, a: New(), ordered: map[uint64]Settlement{}, arrived: map[uint64]*Entry{}, left: map[uint64]bool{}}
+		b.a.SetMaxInFlight(1 + random.IntN(300))
 		// What each consumer is sent arrives in order, but consumers are read beside each
 		// other. Some messages take long.
 		consumers := make([][]uint64, 1+random.IntN(4))
@@ -104,14 +97,14 @@ func TestAcks_AcknowledgeTheOrderedTags(t *testing.T) {
 				if len(*c) == 0 {
 					continue
 				}
-				e := &tagEntry{tag: (*c)[0]}
+				e := &Entry{Tag: (*c)[0]}
 				*c = (*c)[1:]
-				b.arrived[e.tag] = e
-				b.a.add(e)
+				b.arrived[e.Tag] = e
+				b.a.Add(e)
 				if random.IntN(100) < slow {
-					stay = append(stay, e.tag)
+					stay = append(stay, e.Tag)
 				} else {
-					open = append(open, e.tag)
+					open = append(open, e.Tag)
 				}
 			case kind < 16:
 				if len(open) == 0 {
@@ -120,14 +113,14 @@ func TestAcks_AcknowledgeTheOrderedTags(t *testing.T) {
 				i := random.IntN(len(open))
 				tag := open[i]
 				open = slices.Delete(open, i, i+1)
-				how := acknowledge
+				how := Acknowledge
 				if random.IntN(100) < givesBack {
-					how = abandon + settlement(random.IntN(2))
+					how = Abandon + Settlement(random.IntN(2))
 				}
 				b.ordered[tag] = how
-				b.a.settle(b.arrived[tag], how)
+				b.a.Settle(b.arrived[tag], how)
 			case kind == 16:
-				b.a.postponeRequeues(random.IntN(2) == 0)
+				b.a.PostponeRequeues(random.IntN(2) == 0)
 			default:
 				b.written()
 			}
@@ -135,7 +128,7 @@ func TestAcks_AcknowledgeTheOrderedTags(t *testing.T) {
 		if random.IntN(2) == 0 {
 			b.write(true) // as before the channel is closed
 		} else {
-			b.a.postponeRequeues(false)
+			b.a.PostponeRequeues(false)
 			for b.written() {
 			}
 		}
@@ -151,65 +144,65 @@ func TestAcks_AcknowledgeTheOrderedTags(t *testing.T) {
 // An acknowledgement behind a gap waits for its neighbours' until the next flush.
 func TestAcks_BehindAGapAreFlushedOnce(t *testing.T) {
 	t.Parallel()
-	a := newAckBatcher()
-	var entries []*tagEntry
+	a := New()
+	var entries []*Entry
 	for tag := range uint64(5) {
-		e := &tagEntry{tag: tag + 1}
+		e := &Entry{Tag: tag + 1}
 		entries = append(entries, e)
-		a.add(e)
+		a.Add(e)
 	}
 	written := func() string {
-		b := a.take(false)
-		return fmt.Sprint(b.upTo, b.multiple, b.single)
+		b := a.Take(false)
+		return fmt.Sprint(b.UpTo, b.Multiple, b.Single)
 	}
-	a.settle(entries[1], acknowledge)
-	a.settle(entries[2], acknowledge)
+	a.Settle(entries[1], Acknowledge)
+	a.Settle(entries[2], Acknowledge)
 	if got := written(); got != "0 false []" {
 		t.Errorf("the first flush writes %s, want nothing", got)
 	}
-	a.settle(entries[4], acknowledge)
+	a.Settle(entries[4], Acknowledge)
 	if got := written(); got != "0 false [2 3]" {
 		t.Errorf("the second flush writes %s, want 2 and 3", got)
 	}
-	a.settle(entries[0], acknowledge)
-	a.settle(entries[3], acknowledge)
+	a.Settle(entries[0], Acknowledge)
+	a.Settle(entries[3], Acknowledge)
 	if got := written(); got != "5 true []" {
 		t.Errorf("the third flush writes %s, want all up to 5", got)
 	}
 }
 
-// A message wakes up one of several calls of Receive, and the next one if that call has
-// just been canceled.
-func TestReceive_OneOfSeveralWakesUp(t *testing.T) {
+// Settlements of a withheld consumer are not written, except for the last ones.
+func TestAcks_WithheldConsumer(t *testing.T) {
 	t.Parallel()
-	transport := unconnected(t)
-	r := newReceiver(transport, "billing", core.ReceiverConfig{Queue: "billing", MaxInFlight: 1 << 20})
-	c := &consumerChannel{r: r, acks: newAckBatcher()}
-	r.channel = c
-	consumer := &consumer{}
-	arrived := uint64(0)
-	arrive := func() {
-		arrived++
-		r.addDelivery(c, consumer, &amqp.Delivery{DeliveryTag: arrived, Body: []byte("x")})
-	}
-	for round := range 5_000 {
-		ctx, cancel := context.WithCancel(t.Context())
-		var fickle int
-		var patient error
-		var first, second sync.WaitGroup
-		first.Go(func() { fickle, _ = r.Receive(ctx, make([]core.Delivery, 1)) })
-		second.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-			defer cancel()
-			_, patient = r.Receive(ctx, make([]core.Delivery, 1))
-		})
-		first.Go(cancel)
-		arrive()
-		if first.Wait(); fickle > 0 {
-			arrive()
+	for _, all := range []bool{false, true} {
+		a := New()
+		c := &Consumer{}
+		withheld, returned, other := &Entry{Tag: 1, Consumer: c}, &Entry{Tag: 2, Consumer: c}, &Entry{Tag: 3}
+		for _, e := range []*Entry{withheld, returned, other} {
+			a.Add(e)
 		}
-		if second.Wait(); patient != nil {
-			t.Fatalf("round %d: a message arrived and nobody was woken: %v", round, patient)
+		c.Withheld = true
+		a.Settle(withheld, Acknowledge)
+		a.Settle(returned, Release)
+		a.Settle(other, Acknowledge)
+		a.Take(false) // the last one is beyond a gap
+		if b := a.Take(all); !all && (b.UpTo != 0 || len(b.Requeues) != 0 || !slices.Equal(b.Single, []uint64{3})) {
+			t.Errorf("while the consumer is withheld, this is written: %+v", b)
+		} else if all && (b.UpTo != 3 || !b.Multiple || len(b.Requeues) != 1) {
+			t.Errorf("at the end, this is written: %+v", b)
+		}
+		if all {
+			continue
+		}
+		if c.Unwritten != 2 {
+			t.Errorf("%d deliveries are unwritten, want 2", c.Unwritten)
+		}
+		c.Withheld = false
+		if b := a.Take(false); b.UpTo != 1 || b.Multiple || len(b.Requeues) != 1 || b.Requeues[0].Entry != returned {
+			t.Errorf("afterwards, this is written: %+v", b)
+		}
+		if c.Unwritten != 0 {
+			t.Errorf("%d deliveries are unwritten at the end", c.Unwritten)
 		}
 	}
 }
