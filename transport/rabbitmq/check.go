@@ -11,7 +11,9 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/deliverylimit"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/version"
 )
 
 // operationTimeout bounds each operation on the broker, except sends.
@@ -41,15 +43,15 @@ func (t *Transport) check(ctx context.Context, topology core.Topology) error {
 		return amqperror.Explain(err)
 	}
 	var errs []error
-	if v, err := brokerVersion(conn); err == nil && v.before(minVersion) {
-		errs = append(errs, transport.Permanent(fmt.Errorf("the broker is RabbitMQ %v, but must be %v or later", v, minVersion)))
+	if v, err := brokerVersion(conn); err == nil && v.Before(version.Min) {
+		errs = append(errs, transport.Permanent(fmt.Errorf("the broker is RabbitMQ %v, but must be %v or later", v, version.Min)))
 	}
 	for _, name := range topology.Queues {
 		queue, err := names.Queue(name)
 		switch {
 		case err != nil:
 		case topology.ReceivesFrom(name):
-			err = t.examine(ctx, queue, anyLimit)
+			err = t.examine(ctx, queue, deliverylimit.AnyLimit)
 		default:
 			err = t.checkQueueExists(ctx, queue)
 		}
@@ -94,7 +96,7 @@ func query[T any](ctx context.Context, t *Transport, question func(*amqp.Channel
 }
 
 // brokerVersion returns the version of the broker that conn leads to.
-func brokerVersion(conn *connection) (version, error) {
+func brokerVersion(conn *connection) (version.Broker, error) {
 	text, _ := conn.Properties["version"].(string)
-	return parseVersion(text)
+	return version.Parse(text)
 }

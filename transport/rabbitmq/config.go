@@ -16,6 +16,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/deliverylimit"
 )
 
 // Config names the broker and sets the properties of its queues. URLs is required; all
@@ -117,7 +118,6 @@ type Config struct {
 }
 
 const (
-	defaultDeliveryLimit   = 100_000
 	defaultInstanceExpiry  = 7 * 24 * time.Hour
 	mostInstanceExpiry     = 49 * 24 * time.Hour // the broker's limit is 2^32 ms
 	defaultMaxMessageBytes = 16 << 20
@@ -243,14 +243,14 @@ func (c *Config) complete() ([]brokerHost, error) {
 	if c.Topology < Conventional || c.Topology > NServiceBus {
 		wrong("Config.Topology is %d; use Conventional, Direct or NServiceBus", int(c.Topology))
 	}
-	if c.Topology == NServiceBus && c.DeliveryLimit != 0 && c.DeliveryLimit != defaultDeliveryLimit {
-		wrong("Config.DeliveryLimit is %d, but in the topology of NServiceBus it is %d; remove it", c.DeliveryLimit, defaultDeliveryLimit)
+	if c.Topology == NServiceBus && c.DeliveryLimit != 0 && c.DeliveryLimit != deliverylimit.Default {
+		wrong("Config.DeliveryLimit is %d, but in the topology of NServiceBus it is %d; remove it", c.DeliveryLimit, deliverylimit.Default)
 	}
 	switch {
 	case c.DeliveryLimit == 0:
-		c.DeliveryLimit = defaultDeliveryLimit
+		c.DeliveryLimit = deliverylimit.Default
 	case c.DeliveryLimit < 0 || c.DeliveryLimit > math.MaxInt32:
-		wrong("Config.DeliveryLimit is %d, but must be from 1 to %d, or 0 for the default of %d", c.DeliveryLimit, math.MaxInt32, defaultDeliveryLimit)
+		wrong("Config.DeliveryLimit is %d, but must be from 1 to %d, or 0 for the default of %d", c.DeliveryLimit, math.MaxInt32, deliverylimit.Default)
 	}
 	switch {
 	case c.InstanceQueueExpiry == 0:

@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -13,6 +14,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/deliverylimit"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/management"
 )
 
 // queueInfo is the declaration of a queue, as far as it could be found out.
@@ -26,13 +29,13 @@ type queueInfo struct {
 	limitErr                       error         // nil, or why the value of the existing argument x-delivery-limit is unknown
 
 	fromManagement bool // the information is from the management API, and includes policies
-	policies       []*policy
+	policies       []*deliverylimit.Policy
 }
 
 // examine verifies that a queue exists and that receiving from it loses no returned
 // messages: it has the type in Config, and the broker allows more than maxDeliveries
-// deliveries of a message. A maxDeliveries of 0 means no limit; anyLimit means that it is
-// unknown.
+// deliveries of a message. A maxDeliveries of 0 means no limit; deliverylimit.AnyLimit
+// means that it is unknown.
 func (t *Transport) examine(ctx context.Context, queue string, maxDeliveries int) error {
 	return withTimeout(ctx, func(ctx context.Context) error { return t.tryToExamine(ctx, queue, maxDeliveries) })
 }
@@ -56,20 +59,20 @@ func (t *Transport) tryToExamine(ctx context.Context, queue string, maxDeliverie
 		return nil
 	}
 	v, _ := brokerVersion(conn)
-	c := &limitCheck{
-		queue: queue, vhost: conn.Config.Vhost, broker: v, argument: info.limit, policies: info.policies,
-		wanted: max(defaultDeliveryLimit, maxDeliveries+1),
+	c := &deliverylimit.Queue{
+		Name: queue, VHost: conn.Config.Vhost, Broker: v, Argument: info.limit, Policies: info.policies,
+		Wanted: max(deliverylimit.Default, maxDeliveries+1),
 	}
 	if t.cfg.Topology == NServiceBus && info.fromManagement {
-		if _, err := c.checkAsNServiceBus(); err != nil {
+		if _, err := c.CheckAsNServiceBus(); err != nil {
 			return err
 		}
 	}
 	switch {
 	case info.fromManagement || info.limit != nil:
-		return c.check(maxDeliveries)
-	case (v.hasDefaultLimit() || info.limitErr != nil) && !t.cfg.UnverifiedDeliveryLimit:
-		return c.unverified(errors.Join(info.unknownErr, info.limitErr))
+		return c.Check(maxDeliveries)
+	case (v.HasDefaultLimit() || info.limitErr != nil) && !t.cfg.UnverifiedDeliveryLimit:
+		return c.Unverified(errors.Join(info.unknownErr, info.limitErr))
 	}
 	return nil
 }
@@ -84,6 +87,64 @@ func (t *Transport) inspectQueue(ctx context.Context, vhost, queue string) (*que
 		}
 	}
 	return t.probe(ctx, vhost, queue)
+}
+
+// queryManagement asks the management API how a queue was declared and which policies apply
+// to it. The answer is up to date. The statistics, which include the policy in force, can
+// be ten seconds old and are not used.
+func (t *Transport) queryManagement(ctx context.Context, vhost, queue string) (*queueInfo, error) {
+	m, err := t.managementClient()
+	if err != nil {
+		return nil, err
+	}
+	q, err := m.Queue(ctx, vhost, queue)
+	if err != nil {
+		return nil, err
+	}
+	info := &queueInfo{fromManagement: true, kind: q.Type, durable: q.Durable, autoDelete: q.AutoDelete, exclusive: q.Exclusive}
+	if text, ok := q.Arguments[deliverylimit.Argument]; ok {
+		var n int
+		if err := json.Unmarshal(text, &n); err != nil {
+			return nil, transport.Permanent(fmt.Errorf("the queue %q has the argument %s %s, which is no number", queue, deliverylimit.Argument, text))
+		}
+		info.limit = &n
+	}
+	if q.Type != Quorum.argument() {
+		return info, nil
+	}
+	if q.Policy != "" {
+		list, err := m.Policies(ctx, vhost)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range list {
+			if p.Name == q.Policy {
+				info.policies = append(info.policies, p)
+			}
+		}
+	}
+	list, err := m.OperatorPolicies(ctx, vhost)
+	if err != nil {
+		return nil, err
+	}
+	if p := deliverylimit.OperatorPolicy(list, queue); p != nil {
+		info.policies = append(info.policies, p)
+	}
+	return info, nil
+}
+
+// managementClient returns a client of the management API for a few requests.
+func (t *Transport) managementClient() (*management.Client, error) {
+	u, err := readManagementURL(t.cfg.ManagementURL)
+	if err != nil {
+		return nil, transport.Permanent(err)
+	}
+	secure := t.cfg.TLS.Clone()
+	if secure == nil && t.hosts[0].tls != nil { // the URL's options apply to both, except the name in the certificate
+		secure = t.hosts[0].tls.Clone()
+		secure.ServerName = ""
+	}
+	return management.NewClient(u, secure), nil
 }
 
 // checkQueueExists returns an error if a queue does not exist.
@@ -123,7 +184,7 @@ func (t *Transport) queueArguments(instance bool) amqp.Table {
 		arguments[typeArgument] = t.cfg.QueueType.argument()
 	}
 	if t.cfg.QueueType == Quorum && !asNServiceBus {
-		arguments[limitArgument] = int64(t.cfg.DeliveryLimit)
+		arguments[deliverylimit.Argument] = int64(t.cfg.DeliveryLimit)
 	}
 	return arguments
 }
@@ -161,7 +222,7 @@ func (t *Transport) probe(ctx context.Context, vhost, queue string) (*queueInfo,
 			info.kind, info.limit = m.kind(), nil
 			return info, nil
 		case candidate.apply(m):
-		case m.name == limitArgument:
+		case m.name == deliverylimit.Argument:
 			info := candidate.queueInfo()
 			info.limitErr = err
 			return info, nil
@@ -189,7 +250,7 @@ func (c *candidate) apply(m argumentMismatch) bool {
 	case m.name == "auto_delete":
 		c.autoDelete = !c.autoDelete
 		return true
-	case m.name == probeArgument, m.current == "none", m.name == limitArgument && !m.readable:
+	case m.name == probeArgument, m.current == "none", m.name == deliverylimit.Argument && !m.readable:
 		_, had := c.arguments[m.name]
 		delete(c.arguments, m.name)
 		return had
@@ -221,7 +282,7 @@ func (c *candidate) queueInfo() *queueInfo {
 	if kind, ok := c.arguments[typeArgument].(string); ok {
 		info.kind = kind
 	}
-	if n, ok := c.arguments[limitArgument].(int64); ok {
+	if n, ok := c.arguments[deliverylimit.Argument].(int64); ok {
 		limit := int(n)
 		info.limit = &limit
 	}

@@ -2,9 +2,7 @@ package rabbitmq
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -94,79 +92,6 @@ func TestInspect_Adopt(t *testing.T) {
 	}
 }
 
-func TestInspect_Version(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]version{
-		"3.10.8": {3, 10}, "4.0.5": {4, 0}, "4.1.0-rc.1": {4, 1}, "3.9.29+1.gabc": {3, 9}, "": {}, "four": {}, "4": {},
-	} {
-		got, err := parseVersion(text)
-		if got != want || (err != nil) != (want == version{}) {
-			t.Errorf("parseBroker(%q) = %v, %v", text, got, err)
-		}
-	}
-	for v, want := range map[version]bool{{3, 9}: true, {3, 10}: false, {3, 13}: false, {4, 0}: false, {2, 14}: true} {
-		if v.before(minVersion) != want {
-			t.Errorf("%v is before %v: %v", v, minVersion, !want)
-		}
-	}
-	for v, want := range map[version]bool{{3, 13}: false, {4, 0}: true, {5, 0}: true, {}: true} {
-		if v.hasDefaultLimit() != want {
-			t.Errorf("%v has limits: %v", v, !want)
-		}
-	}
-}
-
-func TestInspect_OperatorPolicy(t *testing.T) {
-	t.Parallel()
-	of := func(name, pattern, applyTo string, priority int, definition string) *policy {
-		p := &policy{Name: name, Pattern: pattern, ApplyTo: applyTo, Priority: priority}
-		if err := json.Unmarshal([]byte(definition), &p.Definition); err != nil {
-			t.Fatal(err)
-		}
-		return p
-	}
-	all := map[string]*policy{
-		"everything":  of("everything", ".*", "all", 0, `{"delivery-limit":50}`),
-		"queues":      of("queues", "^bill", "queues", 1, `{"max-length":50}`),
-		"quorum":      of("quorum", "^bill", "quorum_queues", 2, `{"delivery-limit":40}`),
-		"quorum too":  of("quorum too", "ing$", "quorum_queues", 2, `{"delivery-limit":30}`),
-		"classic":     of("classic", ".*", "classic_queues", 9, `{"max-length":50}`),
-		"exchanges":   of("exchanges", ".*", "exchanges", 9, `{}`),
-		"others":      of("others", "^sales", "queues", 9, `{"delivery-limit":1}`),
-		"unknown":     of("unknown", "^bil(?=ling)", "queues", 3, `{"delivery-limit":2}`), // Go has no such pattern
-		"of no limit": of("of no limit", "^bill", "queues", 2, `{}`),
-	}
-	for _, c := range []struct {
-		want string
-		list []string
-	}{
-		{"", nil},
-		{"", []string{"classic", "exchanges", "others"}},
-		{"everything", []string{"classic", "everything"}},
-		{"queues", []string{"everything", "queues", "exchanges"}},
-		{"quorum", []string{"quorum", "everything", "queues"}},
-		{"quorum too", []string{"quorum", "quorum too", "queues"}},
-		{"quorum too", []string{"quorum too", "quorum"}},
-		{"quorum", []string{"of no limit", "quorum"}},
-		{"quorum", []string{"quorum", "of no limit"}},
-		{"unknown", []string{"unknown", "quorum"}},
-	} {
-		var list []*policy
-		for _, name := range c.list {
-			one := *all[name]
-			one.Definition = maps.Clone(one.Definition)
-			list = append(list, &one)
-		}
-		got := ""
-		if p := operatorPolicy(list, "billing"); p != nil {
-			got = p.Name
-		}
-		if got != c.want {
-			t.Errorf("of %v it is %q, want %q", c.list, got, c.want)
-		}
-	}
-}
-
 func TestInspect_Within(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -188,12 +113,4 @@ func TestInspect_Within(t *testing.T) {
 			t.Errorf("within = %v, want the caller's own error", err)
 		}
 	})
-}
-
-func TestInspect_Command(t *testing.T) {
-	t.Parallel()
-	got := command("rabbitmqctl", "set_policy", "it's", "", "$HOME `x`", "a-b.c/d_e", "^a$", "ü")
-	if want := `rabbitmqctl set_policy 'it'\''s' '' '$HOME ` + "`x`" + `' a-b.c/d_e '^a$' 'ü'`; got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
 }

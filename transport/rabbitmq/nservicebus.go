@@ -5,14 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/deliverylimit"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/management"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
@@ -37,74 +37,25 @@ func (t *Transport) declareAsNServiceBus(ctx context.Context, queue string) erro
 	return explainExclusive(queue, err)
 }
 
-// limitState is the state of the delivery limit of a queue in the topology of NServiceBus.
-type limitState int
-
-const (
-	limitInForce   limitState = iota // 100,000, which NServiceBus demands
-	limitNotNeeded                   // the broker has none by default
-	limitMissing                     // the policy has to be made
-)
-
-// checkAsNServiceBus applies the rule that NServiceBus applies at its start: the limit in
-// force must be exactly 100,000, from any source; if there is no limit, NServiceBus makes a
-// policy, from RabbitMQ 4.0 on. The error says why NServiceBus would not start.
-func (c *limitCheck) checkAsNServiceBus() (limitState, error) {
-	if !c.broker.hasDefaultLimit() {
-		return limitNotNeeded, nil
-	}
-	lowest := math.MaxInt
-	var descriptions, fixes []string
-	var user *policy
-	set := func(limit int, source, fix string) {
-		lowest = min(lowest, limit)
-		if limit != defaultDeliveryLimit {
-			descriptions, fixes = append(descriptions, fmt.Sprintf("%s %d", source, limit)), append(fixes, fix)
-		}
-	}
-	if c.argument != nil {
-		set(*c.argument, "its argument "+limitArgument+" is", "move its messages to a queue without the argument (docs/transports/rabbitmq.md, \"Queues that Reprise made before\")")
-	}
-	for _, p := range c.policies {
-		if !p.isOperator {
-			user = p
-		}
-		if n, ok := p.limit(); ok {
-			set(n, fmt.Sprintf("%v says", p), "run "+p.fixCommand(c.vhost, defaultDeliveryLimit))
-		}
-	}
-	switch {
-	case lowest == defaultDeliveryLimit:
-		return limitInForce, nil
-	case lowest != math.MaxInt:
-		return 0, transport.Permanent(fmt.Errorf("the delivery limit of the queue %q must be %d beside NServiceBus, which does not start with another one, but %s. To fix: %s",
-			c.queue, defaultDeliveryLimit, strings.Join(descriptions, ", "), strings.Join(fixes, "; and ")))
-	case user != nil:
-		return 0, transport.Permanent(fmt.Errorf("the delivery limit of the queue %q must be %d beside NServiceBus, but %v applies to it, which says none, and a queue has one policy at most. To fix: run %s",
-			c.queue, defaultDeliveryLimit, user, user.fixCommand(c.vhost, defaultDeliveryLimit)))
-	}
-	return limitMissing, nil
-}
-
 // inspectLimit asks the management API for the limits of a quorum queue.
-func (t *Transport) inspectLimit(ctx context.Context, queue string) (*limitCheck, error) {
+func (t *Transport) inspectLimit(ctx context.Context, queue string) (*deliverylimit.Queue, error) {
 	conn, err := t.adminConn.get(ctx)
 	if err != nil {
 		return nil, err
 	}
 	v, _ := brokerVersion(conn)
-	c := &limitCheck{queue: queue, vhost: conn.Config.Vhost, broker: v, wanted: defaultDeliveryLimit}
-	if !v.hasDefaultLimit() {
+	c := &deliverylimit.Queue{Name: queue, VHost: conn.Config.Vhost, Broker: v, Wanted: deliverylimit.Default}
+	if !v.HasDefaultLimit() {
 		return c, nil
 	}
 	if t.cfg.ManagementURL == "" {
-		return c, c.unverified(nil)
+		return c, c.Unverified(nil)
 	}
 	info, err := t.queryManagement(ctx, conn.Config.Vhost, queue)
 	if err != nil {
 		return c, err
 	}
-	c.argument, c.policies = info.limit, info.policies
+	c.Argument, c.Policies = info.limit, info.policies
 	return c, nil
 }
 
@@ -131,29 +82,29 @@ func (t *Transport) makeLimitPolicy(ctx context.Context, queue string) error {
 		}
 		return err
 	}
-	state, err := c.checkAsNServiceBus()
-	if err != nil || state != limitMissing {
+	state, err := c.CheckAsNServiceBus()
+	if err != nil || state != deliverylimit.Missing {
 		return err
 	}
 	m, err := t.managementClient()
 	if err != nil {
 		return err
 	}
-	p := limitPolicy(queue, c.broker)
-	if err := m.setLimit(ctx, c.vhost, p, defaultDeliveryLimit); err != nil {
+	p := deliverylimit.NewPolicy(queue, c.Broker)
+	if err := m.SetLimit(ctx, c.VHost, p, deliverylimit.Default); err != nil {
 		return fmt.Errorf("make the policy %q for the delivery limit of the queue %q: %w", p.Name, queue, err)
 	}
-	for until := time.Now().Add(managementLag); ; {
+	for until := time.Now().Add(management.Lag); ; {
 		if c, err = t.inspectLimit(ctx, queue); err != nil {
 			return err
 		}
-		if state, err = c.checkAsNServiceBus(); err == nil && state == limitInForce {
+		if state, err = c.CheckAsNServiceBus(); err == nil && state == deliverylimit.InForce {
 			return nil
 		}
 		if time.Now().After(until) {
 			return fmt.Errorf("the policy %q was made, but does not apply to the queue %q: %w", p.Name, queue, cmp.Or(err, errNotInForce))
 		}
-		if err := pauseManagement(ctx); err != nil {
+		if err := management.Pause(ctx); err != nil {
 			return err
 		}
 	}

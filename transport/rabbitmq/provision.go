@@ -11,6 +11,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/deliverylimit"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
@@ -162,11 +163,11 @@ func (t *Transport) compare(ctx context.Context, queue string, instance bool) er
 	if t.cfg.QueueType != Quorum || info.limit == nil || *info.limit >= t.cfg.DeliveryLimit {
 		return nil
 	}
-	if v, _ := brokerVersion(conn); *info.limit < 0 && v.hasDefaultLimit() {
+	if v, _ := brokerVersion(conn); *info.limit < 0 && v.HasDefaultLimit() {
 		return nil // no limit
 	}
 	return transport.Permanent(fmt.Errorf("the queue %q has the delivery limit (%s) %d, but Config.DeliveryLimit says %d: delete it, so that Provision makes it anew, or set Config.DeliveryLimit to %d or less",
-		queue, limitArgument, *info.limit, t.cfg.DeliveryLimit, max(*info.limit, 1)))
+		queue, deliverylimit.Argument, *info.limit, t.cfg.DeliveryLimit, max(*info.limit, 1)))
 }
 
 // checkExpiry returns an error if an instance's queue has another expiry than Config says.

@@ -12,6 +12,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/delays"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/deliverylimit"
 )
 
 // A delayed message whose queue was deleted has no destination: the delivery exchange no
@@ -51,7 +52,7 @@ const undeliveredPoll = time.Minute
 // because endpoints with different configurations share it. The delivery limit is high, so
 // that an operator can look at its messages many times.
 func undeliveredArguments() amqp.Table {
-	return amqp.Table{typeArgument: Quorum.argument(), limitArgument: int64(defaultDeliveryLimit)}
+	return amqp.Table{typeArgument: Quorum.argument(), deliverylimit.Argument: int64(deliverylimit.Default)}
 }
 
 // unroutableArguments returns the arguments of that queue. A message that an endpoint
@@ -59,7 +60,7 @@ func undeliveredArguments() amqp.Table {
 func unroutableArguments() amqp.Table {
 	return amqp.Table{
 		typeArgument:             Quorum.argument(),
-		limitArgument:            int64(minLimit),
+		deliverylimit.Argument:   int64(deliverylimit.Min),
 		"x-dead-letter-exchange": undelivered,
 		"x-dead-letter-strategy": "at-least-once",
 		"x-overflow":             "reject-publish", // which at-least-once requires

@@ -1,8 +1,10 @@
-package rabbitmq
+// Package management has a client of the API of the management plugin.
+package management
 
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,109 +18,36 @@ import (
 
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/deliverylimit"
 )
 
 const (
-	// managementTimeout bounds one request to the management API.
-	managementTimeout = 10 * time.Second
+	// Lag is how long a node may take to know a queue of another node, and how long its own
+	// errors may last: a node fails to list queues if any queue is deleted during the
+	// listing.
+	Lag = 3 * time.Second
 
-	// managementLag is how long a node may take to know a queue of another node, and how
-	// long its own errors may last: a node fails to list queues if any queue is deleted
-	// during the listing.
-	managementLag   = 3 * time.Second
-	managementPause = managementLag / 10
+	// timeout bounds one request.
+	timeout = 10 * time.Second
 
-	// mostAnswer bounds the size of an answer of the management API.
+	// mostAnswer bounds the size of an answer.
 	mostAnswer = 16 << 20
 )
 
-// queryManagement asks the management API how a queue was declared and which policies apply
-// to it. The answer is up to date. The statistics, which include the policy in force, can
-// be ten seconds old and are not used.
-func (t *Transport) queryManagement(ctx context.Context, vhost, queue string) (*queueInfo, error) {
-	m, err := t.managementClient()
-	if err != nil {
-		return nil, err
-	}
-	q, err := m.queue(ctx, vhost, queue)
-	if err != nil {
-		return nil, err
-	}
-	info := &queueInfo{fromManagement: true, kind: q.Type, durable: q.Durable, autoDelete: q.AutoDelete, exclusive: q.Exclusive}
-	if text, ok := q.Arguments[limitArgument]; ok {
-		var n int
-		if err := json.Unmarshal(text, &n); err != nil {
-			return nil, transport.Permanent(fmt.Errorf("the queue %q has the argument %s %s, which is no number", queue, limitArgument, text))
-		}
-		info.limit = &n
-	}
-	if q.Type != Quorum.argument() {
-		return info, nil
-	}
-	if q.Policy != "" {
-		list, err := m.policies(ctx, "policies", vhost)
-		if err != nil {
-			return nil, err
-		}
-		for _, p := range list {
-			if p.Name == q.Policy {
-				info.policies = append(info.policies, p)
-			}
-		}
-	}
-	list, err := m.policies(ctx, "operator-policies", vhost)
-	if err != nil {
-		return nil, err
-	}
-	if p := operatorPolicy(list, queue); p != nil {
-		info.policies = append(info.policies, p)
-	}
-	return info, nil
-}
-
-// operatorPolicy returns the operator policy that applies to a quorum queue, or nil.
-// RabbitMQ does not document its choice among policies of equal priority; operatorsPolicy
-// assumes the lowest limit.
-func operatorPolicy(list []*policy, queue string) *policy {
-	var found *policy
-	for _, p := range list {
-		p.isOperator = true
-		if !p.appliesTo(queue, Quorum) {
-			continue
-		}
-		if found == nil || p.Priority > found.Priority || p.Priority == found.Priority && hasLowerLimit(p, found) {
-			found = p
-		}
-	}
-	return found
-}
-
-func hasLowerLimit(a, b *policy) bool {
-	x, has := a.limit()
-	y, other := b.limit()
-	return has && (!other || x < y)
-}
-
-// managementClient is a client of the management plugin's API.
-type managementClient struct {
+// Client asks the API of Config.ManagementURL, which its errors name.
+type Client struct {
 	client *http.Client
 	base   *url.URL // without the user
 	user   *url.Userinfo
 }
 
-// managementClient returns a client for a few requests: it keeps no connection.
-func (t *Transport) managementClient() (*managementClient, error) {
-	base, err := readManagementURL(t.cfg.ManagementURL)
-	if err != nil {
-		return nil, transport.Permanent(err)
-	}
-	secure := t.cfg.TLS.Clone()
-	if secure == nil && t.hosts[0].tls != nil { // the URL's options apply to both, except the name in the certificate
-		secure = t.hosts[0].tls.Clone()
-		secure.ServerName = ""
-	}
-	m := &managementClient{base: base, user: base.User, client: &http.Client{
-		Timeout: managementTimeout,
+// NewClient returns a client for a few requests: it keeps no connection. The URL includes
+// the user.
+func NewClient(u *url.URL, secure *tls.Config) *Client {
+	base := *u
+	base.User = nil
+	return &Client{base: &base, user: u.User, client: &http.Client{
+		Timeout: timeout,
 		Transport: &http.Transport{
 			Proxy:             http.ProxyFromEnvironment,
 			TLSClientConfig:   secure,
@@ -126,12 +55,10 @@ func (t *Transport) managementClient() (*managementClient, error) {
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
-	base.User = nil
-	return m, nil
 }
 
-// managedQueue is a queue as the API shows it.
-type managedQueue struct {
+// Queue is a queue as the API shows it.
+type Queue struct {
 	Name       string                     `json:"name"`
 	Type       string                     `json:"type"`
 	Durable    bool                       `json:"durable"`
@@ -141,9 +68,9 @@ type managedQueue struct {
 	Policy     string                     `json:"policy"` // "" or absent: none
 }
 
-// queue returns an existing queue. It searches a list, because the API's answer for a
+// Queue returns an existing queue. It searches a list, because the API's answer for a
 // single queue lacks the policy until there are statistics.
-func (m *managementClient) queue(ctx context.Context, vhost, queue string) (*managedQueue, error) {
+func (m *Client) Queue(ctx context.Context, vhost, queue string) (*Queue, error) {
 	query := url.Values{
 		"disable_stats": {"true"},
 		"use_regex":     {"true"},
@@ -151,15 +78,15 @@ func (m *managementClient) queue(ctx context.Context, vhost, queue string) (*man
 		"page":          {"1"},
 		"page_size":     {"10"},
 	}
-	until := time.Now().Add(managementLag)
+	until := time.Now().Add(Lag)
 	for {
 		var page struct {
-			Items []*managedQueue `json:"items"`
+			Items []*Queue `json:"items"`
 		}
 		if err := m.get(ctx, &page, query, "queues", vhost); err != nil {
 			return nil, err
 		}
-		at := slices.IndexFunc(page.Items, func(q *managedQueue) bool { return q.Name == queue })
+		at := slices.IndexFunc(page.Items, func(q *Queue) bool { return q.Name == queue })
 		if at >= 0 {
 			return page.Items[at], nil
 		}
@@ -167,24 +94,36 @@ func (m *managementClient) queue(ctx context.Context, vhost, queue string) (*man
 			return nil, transport.Permanent(fmt.Errorf("the broker has the queue %q, but the management API at %s does not know it: "+
 				"set Config.ManagementURL to that of the same broker", queue, m.base))
 		}
-		if err := pauseManagement(ctx); err != nil {
+		if err := Pause(ctx); err != nil {
 			return nil, err
 		}
 	}
 }
 
-func pauseManagement(ctx context.Context) error {
+// Pause waits before the next request about something that the API does not show yet.
+func Pause(ctx context.Context) error {
 	select {
-	case <-time.After(managementPause):
+	case <-time.After(Lag / 10):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// policies returns the policies, or the operator policies, of a virtual host.
-func (m *managementClient) policies(ctx context.Context, kind, vhost string) (list []*policy, err error) {
-	return list, m.get(ctx, &list, nil, kind, vhost)
+// Policies returns the policies of a virtual host.
+func (m *Client) Policies(ctx context.Context, vhost string) ([]*deliverylimit.Policy, error) {
+	return m.policies(ctx, "policies", vhost)
+}
+
+// OperatorPolicies returns the operator policies of a virtual host.
+func (m *Client) OperatorPolicies(ctx context.Context, vhost string) ([]*deliverylimit.Policy, error) {
+	return m.policies(ctx, "operator-policies", vhost)
+}
+
+func (m *Client) policies(ctx context.Context, kind, vhost string) ([]*deliverylimit.Policy, error) {
+	var list []*deliverylimit.Policy
+	err := m.get(ctx, &list, nil, kind, vhost)
+	return list, err
 }
 
 // transientError is a transient failure of the API: the same request may succeed later.
@@ -192,25 +131,25 @@ type transientError struct{ error }
 
 func (e transientError) Unwrap() error { return e.error }
 
-// get requests something of a virtual host, and retries for managementLag while the API
-// itself fails. Any other error says what is wrong with Config.ManagementURL.
-func (m *managementClient) get(ctx context.Context, into any, query url.Values, what, vhost string) error {
-	for until := time.Now().Add(managementLag); ; {
+// get requests something of a virtual host, and retries for Lag while the API itself fails.
+// Any other error explains the mistake in Config.ManagementURL.
+func (m *Client) get(ctx context.Context, into any, query url.Values, what, vhost string) error {
+	for until := time.Now().Add(Lag); ; {
 		err := m.getOnce(ctx, into, query, what, vhost)
 		if _, passes := errors.AsType[transientError](err); !passes || time.Now().After(until) {
 			return err
 		}
-		if pauseManagement(ctx) != nil {
+		if Pause(ctx) != nil {
 			return err
 		}
 	}
 }
 
-// setLimit makes a policy with a delivery limit.
-func (m *managementClient) setLimit(ctx context.Context, vhost string, p *policy, limit int) error {
+// SetLimit makes a policy with a delivery limit.
+func (m *Client) SetLimit(ctx context.Context, vhost string, p *deliverylimit.Policy, limit int) error {
 	body, err := json.Marshal(map[string]any{
 		"pattern": p.Pattern, "apply-to": p.ApplyTo, "priority": p.Priority,
-		"definition": map[string]int{limitKey: limit},
+		"definition": map[string]int{deliverylimit.Key: limit},
 	})
 	if err != nil {
 		return err
@@ -219,13 +158,13 @@ func (m *managementClient) setLimit(ctx context.Context, vhost string, p *policy
 }
 
 // getOnce makes one GET request.
-func (m *managementClient) getOnce(ctx context.Context, into any, query url.Values, what, vhost string) error {
+func (m *Client) getOnce(ctx context.Context, into any, query url.Values, what, vhost string) error {
 	return m.request(ctx, http.MethodGet, nil, into, query, what, vhost)
 }
 
 // request makes one request about a kind of object in a virtual host, optionally about the
 // one with a name. It decodes the answer to a GET request into into.
-func (m *managementClient) request(ctx context.Context, method string, body []byte, into any, query url.Values, what, vhost string, name ...string) error {
+func (m *Client) request(ctx context.Context, method string, body []byte, into any, query url.Values, what, vhost string, name ...string) error {
 	path := []string{"api", what, url.PathEscape(vhost)}
 	for _, n := range name {
 		path = append(path, url.PathEscape(n))
@@ -263,7 +202,7 @@ func (m *managementClient) request(ctx context.Context, method string, body []by
 }
 
 // statusError returns the error for a status other than 200.
-func (m *managementClient) statusError(response *http.Response, answer []byte, what, vhost string) error {
+func (m *Client) statusError(response *http.Response, answer []byte, what, vhost string) error {
 	var said struct {
 		Reason string `json:"reason"`
 	}
