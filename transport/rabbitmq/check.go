@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
-
-	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
@@ -15,9 +12,6 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/version"
 )
-
-// operationTimeout bounds each operation on the broker, except sends.
-const operationTimeout = 30 * time.Second
 
 // Check reaches the broker and verifies that its version is 3.10 or later and that all
 // queues of the topology exist. The queues that the endpoint receives from must have the
@@ -64,39 +58,4 @@ func (t *Transport) check(ctx context.Context, topology core.Topology) error {
 		errs = append(errs, amqperror.Explain(err))
 	}
 	return errors.Join(errs...)
-}
-
-// withTimeout bounds an operation on the broker by operationTimeout.
-func withTimeout(ctx context.Context, do func(context.Context) error) error {
-	bounded, cancel := context.WithTimeout(ctx, operationTimeout)
-	defer cancel()
-	err := do(bounded)
-	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-		return fmt.Errorf("there was no answer within %v: %w", operationTimeout, err)
-	}
-	return err
-}
-
-// query returns the broker's answer to a question, within operationTimeout. If ctx ends
-// first, the answer still arrives and is dropped.
-func query[T any](ctx context.Context, t *Transport, question func(*amqp.Channel) (T, error)) (T, error) {
-	answers := make(chan T, 1)
-	err := withTimeout(ctx, func(ctx context.Context) error {
-		return t.admin(ctx, func(ch *amqp.Channel) error {
-			answer, err := question(ch)
-			answers <- answer
-			return err
-		})
-	})
-	if err != nil {
-		var none T
-		return none, err
-	}
-	return <-answers, nil
-}
-
-// brokerVersion returns the version of the broker that conn leads to.
-func brokerVersion(conn *connection) (version.Broker, error) {
-	text, _ := conn.Properties["version"].(string)
-	return version.Parse(text)
 }

@@ -250,3 +250,20 @@ func (b *broadcast) wake() {
 func (t *Transport) pause(ctx context.Context, d time.Duration) error {
 	return transport.Sleep(ctx, t.life.Context(), d, t.reconnected.wait())
 }
+
+// retryOutages retries an operation while the broker cannot be reached.
+func (t *Transport) retryOutages(ctx context.Context, o *transport.Outages, try func() error) error {
+	return o.Retry(ctx, try, amqperror.IsTransient, func(d time.Duration) error { return t.pause(ctx, d) })
+}
+
+// deadline returns how long to wait for the broker at a close.
+func deadline(ctx context.Context) time.Time {
+	until := time.Now().Add(grace)
+	if d, ok := ctx.Deadline(); ok && d.Before(until) {
+		return d
+	}
+	if ctx.Err() != nil {
+		return time.Now()
+	}
+	return until
+}

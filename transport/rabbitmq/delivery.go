@@ -48,7 +48,7 @@ func (d *delivery) decode() {
 	r := d.channel.r
 	in := &d.incoming
 	r.t.format.Incoming(&d.native, r.queue, in)
-	if in.NativeID != "" && !r.copies.delivered(in, d.native.Redelivered) {
+	if in.NativeID != "" && !r.copies.Delivered(in, d.native.Redelivered) {
 		in.NativeID = ""
 	}
 	in.DeliveryCount = 1
@@ -136,7 +136,7 @@ func (d *delivery) settleLocked(ctx context.Context, how acks.Settlement) error 
 	}
 	d.channel.settleLocked(d, how)
 	if how == acks.Acknowledge && d.incoming.NativeID != "" {
-		r.copies.acknowledge(d.incoming.NativeID, d.channel.ended)
+		r.copies.Acknowledge(d.incoming.NativeID, d.channel.ended)
 	}
 	r.unsettled--
 	if r.prefetchHead < len(r.prefetched) {

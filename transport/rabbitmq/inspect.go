@@ -147,24 +147,6 @@ func (t *Transport) managementClient() (*management.Client, error) {
 	return management.NewClient(u, secure), nil
 }
 
-// checkQueueExists returns an error if a queue does not exist.
-func (t *Transport) checkQueueExists(ctx context.Context, queue string) error {
-	err := t.admin(ctx, func(ch *amqp.Channel) error {
-		_, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
-		return err
-	})
-	return explainExclusive(queue, err)
-}
-
-// explainExclusive adds the remedy to the error for a queue that is exclusive to another
-// connection.
-func explainExclusive(queue string, err error) error {
-	if said, ok := errors.AsType[*amqp.Error](err); ok && said.Code == amqp.ResourceLocked {
-		return transport.Permanent(fmt.Errorf("the queue %q is exclusive, and ends with the connection that declared it: delete it, so that Provision makes it anew: %w", queue, err))
-	}
-	return err
-}
-
 // Names of arguments of queues.
 const (
 	typeArgument   = "x-queue-type"

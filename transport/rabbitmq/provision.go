@@ -54,7 +54,7 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 		}
 	}
 	if t.caps.DelayedDelivery {
-		if err := t.declarations.ensureDelays(ctx, t); err != nil {
+		if err := t.ensureDelays(ctx); err != nil {
 			return amqperror.Explain(err)
 		}
 	}
@@ -188,46 +188,4 @@ func (info *queueInfo) checkExpiry(queue string, want time.Duration) error {
 	}
 	return transport.Permanent(fmt.Errorf("the queue %q of an instance has the expiry (%s) %s, but Config.InstanceQueueExpiry says %s: delete it, so that Provision makes it anew, or set Config.InstanceQueueExpiry %s",
 		queue, expiryArgument, shown(has), shown(want), set))
-}
-
-// declareExchange declares the exchange of a queue or of a topic, optionally one that is
-// deleted with its last binding. If the user has no right to declare it, an existing
-// exchange suffices.
-func (t *Transport) declareExchange(ctx context.Context, name string, autoDelete bool) error {
-	err := t.admin(ctx, func(ch *amqp.Channel) error {
-		return ch.ExchangeDeclare(name, amqp.ExchangeFanout, true, autoDelete, false, false, nil)
-	})
-	switch amqperror.KindOf(err) {
-	case amqperror.Refused:
-		if t.checkExchangeExists(ctx, name) == nil {
-			return nil
-		}
-	case amqperror.Mismatch:
-		m, _ := parseMismatch(err, "exchange", name, "")
-		switch m.name {
-		case "auto_delete":
-			if autoDelete { // the existing exchange only lasts longer
-				return nil
-			}
-			return exchangeMismatch(name, err)
-		case "type", "durable", "internal":
-			return exchangeMismatch(name, err)
-		}
-		return nil // for example an alternate exchange
-	}
-	if err != nil {
-		return fmt.Errorf("declare the exchange %q: %w", name, err)
-	}
-	return nil
-}
-
-func exchangeMismatch(name string, err error) error {
-	return fmt.Errorf("the exchange %q is not as it must be, durable and of type fanout: delete it, or give what needs it another name: %w", name, err)
-}
-
-// checkExchangeExists returns an error if an exchange does not exist.
-func (t *Transport) checkExchangeExists(ctx context.Context, name string) error {
-	return t.admin(ctx, func(ch *amqp.Channel) error {
-		return ch.ExchangeDeclarePassive(name, amqp.ExchangeFanout, true, false, false, false, nil)
-	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/acks"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/copylog"
 )
 
 // receiver receives messages from one queue, on its own connection. The broker pushes them
@@ -24,7 +25,7 @@ type receiver struct {
 	t            *Transport
 	queue        string
 	log          *transport.DeliveryLog
-	copies       *copyLog
+	copies       *copylog.Log
 	brokerCounts bool // the broker counts deliveries
 	conns        *connManager
 	outages      transport.Outages
@@ -50,7 +51,7 @@ func newReceiver(t *Transport, queue string, cfg core.ReceiverConfig) *receiver 
 	r := &receiver{
 		t: t, queue: queue,
 		log:          transport.NewDeliveryLog(cfg.MaxInFlight),
-		copies:       t.copyLogFor(queue),
+		copies:       t.copyLogs.For(queue),
 		brokerCounts: t.caps.NativeDeliveryCount,
 		outages:      transport.Outages{ConnectionChanged: cfg.ConnectionChanged},
 		changed:      transport.NewSignal(),
@@ -58,7 +59,7 @@ func newReceiver(t *Transport, queue string, cfg core.ReceiverConfig) *receiver 
 		maxInFlight:  cfg.MaxInFlight,
 	}
 	r.closing, r.stop = context.WithCancel(t.life.Context())
-	r.copies.resize(cfg.MaxInFlight)
+	r.copies.Resize(cfg.MaxInFlight)
 	r.conns = newConnManager(t, t.cfg.ConnectionName+": receive "+queue, nil)
 	return r
 }
@@ -106,10 +107,10 @@ func (r *receiver) run(c *consumerChannel) {
 		if r.t.pause(r.closing, r.outages.Failed(err, began)) != nil {
 			return
 		}
-		err = r.outages.Retry(r.closing, func() (err error) {
+		err = r.t.retryOutages(r.closing, &r.outages, func() (err error) {
 			c, err = r.openChannel(r.closing)
 			return err
-		}, amqperror.IsTransient, func(d time.Duration) error { return r.t.pause(r.closing, d) })
+		})
 		switch {
 		case err == nil:
 		case r.closing.Err() != nil:
@@ -267,7 +268,7 @@ func (r *receiver) SetMaxInFlight(n int) {
 	r.maxInFlight = n
 	r.mu.Unlock()
 	r.log.Resize(n)
-	r.copies.resize(n)
+	r.copies.Resize(n)
 	r.changed.Notify()
 	r.wakeup.Notify()
 }

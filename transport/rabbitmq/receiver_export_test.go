@@ -12,6 +12,21 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/acks"
 )
 
+// unconnected is a transport that reaches nobody.
+func unconnected(t *testing.T) *Transport {
+	t.Helper()
+	transport, err := Open("amqp://127.0.0.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := transport.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return transport
+}
+
 // A message wakes up one of several calls of Receive, and the next one if that call has
 // just been canceled.
 func TestReceive_OneOfSeveralWakesUp(t *testing.T) {

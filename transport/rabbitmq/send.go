@@ -10,6 +10,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/declarations"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/delays"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/header"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
@@ -129,20 +130,6 @@ func (c *sendCall) add(i int) error {
 	return nil
 }
 
-// topicRoute returns the exchange and the routing key for messages to a topic.
-func (t *Transport) topicRoute(topic string) (exchange, key string, err error) {
-	switch t.cfg.Topology {
-	case Direct:
-		key, err = names.TopicKey(topic)
-		return names.DirectExchange, key, err
-	case NServiceBus:
-		exchange, err = names.EventExchange(topic)
-		return exchange, "", err
-	}
-	exchange, err = names.TopicExchange(topic)
-	return exchange, "", err
-}
-
 // declareDestinations verifies or declares the parts that publications to named exchanges
 // need: publishing to a missing exchange closes the channel, and a missing destination goes
 // unnoticed once a delay has begun.
@@ -154,12 +141,12 @@ func (c *sendCall) declareDestinations(ctx context.Context) {
 		switch {
 		case out.Topic != "" && c.t.cfg.Topology == Direct:
 		case out.Topic != "":
-			err = c.t.declarations.ensureTopic(ctx, c.t, out.Topic, out.BaseTopics)
+			err = c.t.ensureTopic(ctx, out.Topic, out.BaseTopics)
 		case out.Delay > 0:
-			err = c.t.declarations.ensureDelayedBinding(ctx, c.t, out.Queue)
+			err = c.t.ensureDelayedBinding(ctx, out.Queue)
 		default:
-			err = c.t.declarations.lookUpExchange(ctx, c.t, out.Queue)
-			if errors.Is(err, errNoExchange) { // for example a queue that an AMQP client declared for replies
+			err = c.t.lookUpExchange(ctx, out.Queue)
+			if errors.Is(err, declarations.ErrNoExchange) { // for example a queue that an AMQP client declared for replies
 				c.toQueues = append(c.toQueues, m)
 				continue
 			}
@@ -197,7 +184,7 @@ func (c *sendCall) report(m *publication, state core.SendState, err error) {
 		return
 	}
 	if f := amqperror.KindOf(err); f == amqperror.NoExchange {
-		c.t.declarations.forget()
+		c.t.declarations.Forget()
 	}
 	if c.t.sizeLimit.learn(err) {
 		if tooLarge := c.t.sizeLimit.check(len(c.msgs[m.index].Body)); tooLarge != nil {

@@ -8,15 +8,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
-
-	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/copylog"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/declarations"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/delays"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/message"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
@@ -37,7 +36,7 @@ type Transport struct {
 	queuePublisher    *publisher   // to the default exchange: to queues
 	exchangePublisher *publisher   // to exchanges by name: topics and delays
 	replyPublisher    *publisher   // to clients with direct reply-to
-	declarations      *declarationCache
+	declarations      *declarations.Cache
 	blocked           blockedConns
 	reconnected       broadcast
 	sizeLimit         sizeLimit
@@ -51,8 +50,7 @@ type Transport struct {
 		last   atomic.Uint64
 	}
 
-	copyLogsMu sync.Mutex
-	copyLogs   map[string]*copyLog // by queue; outlives receivers
+	copyLogs copylog.Logs
 
 	life     *transport.Lifecycle
 	warnings transport.Warnings
@@ -82,14 +80,13 @@ func New(cfg Config) (*Transport, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rabbitmq: open: %w", err)
 	}
+	life := transport.NewLifecycle()
 	t := &Transport{
 		cfg:          &cfg,
 		caps:         capabilities(&cfg),
 		format:       message.NewFormat(message.Config{MessageType: cfg.MessageType, TopicsAreKeys: cfg.Topology == Direct}),
-		declarations: newDeclarationCache(),
-		life:         transport.NewLifecycle(),
-
-		copyLogs: map[string]*copyLog{},
+		declarations: declarations.New(life),
+		life:         life,
 
 		undeliveredPoll: undeliveredPoll,
 	}
@@ -230,58 +227,6 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	return r, nil
 }
 
-// retryOutages retries an operation while the broker cannot be reached.
-func (t *Transport) retryOutages(ctx context.Context, o *transport.Outages, try func() error) error {
-	return o.Retry(ctx, try, amqperror.IsTransient, func(d time.Duration) error { return t.pause(ctx, d) })
-}
-
-// admin runs an operation on its own channel, because a refusal by the broker closes the
-// channel. It returns when ctx ends, even if the operation has not ended.
-func (t *Transport) admin(ctx context.Context, do func(*amqp.Channel) error) error {
-	conn, err := t.adminConn.get(ctx)
-	if err != nil {
-		return err
-	}
-	return t.runWithContext(ctx, func() error {
-		ch, err := conn.Channel()
-		if err != nil {
-			return err
-		}
-		defer func() { _ = ch.Close() }() // best effort
-		return do(ch)
-	})
-}
-
-// runWithContext waits until ctx ends for an operation without a context. The operation
-// continues until it is done or its connection is lost.
-func (t *Transport) runWithContext(ctx context.Context, do func() error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	done := make(chan error, 1)
-	if !t.life.Go(func() { done <- do() }) {
-		return core.ErrClosed
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// copyLogFor returns the log of the copies received from a queue.
-func (t *Transport) copyLogFor(queue string) *copyLog {
-	t.copyLogsMu.Lock()
-	defer t.copyLogsMu.Unlock()
-	l := t.copyLogs[queue]
-	if l == nil {
-		l = newCopyLog()
-		t.copyLogs[queue] = l
-	}
-	return l
-}
-
 // nextCopyID returns the name of the next stored copy of a message.
 func (t *Transport) nextCopyID() string {
 	return t.copyIDs.prefix + "-" + strconv.FormatUint(t.copyIDs.last.Add(1), 36)
@@ -297,16 +242,4 @@ func (t *Transport) Close(ctx context.Context) error {
 		t.adminConn.close(deadline(ctx))
 	})
 	return nil
-}
-
-// deadline returns how long to wait for the broker at a close.
-func deadline(ctx context.Context) time.Time {
-	until := time.Now().Add(grace)
-	if d, ok := ctx.Deadline(); ok && d.Before(until) {
-		return d
-	}
-	if ctx.Err() != nil {
-		return time.Now()
-	}
-	return until
 }

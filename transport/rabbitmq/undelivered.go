@@ -206,11 +206,3 @@ func (w *undeliveredWatcher) report(e core.Undeliverable) {
 		notify(e)
 	}
 }
-
-// countMessages returns the number of messages of a queue that no consumer has.
-func (t *Transport) countMessages(ctx context.Context, queue string) (int, error) {
-	return query(ctx, t, func(ch *amqp.Channel) (int, error) {
-		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
-		return q.Messages, err
-	})
-}

@@ -1,4 +1,4 @@
-package rabbitmq
+package copylog
 
 import (
 	"strconv"
@@ -7,7 +7,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-func TestCopyLog(t *testing.T) {
+func TestLog(t *testing.T) {
 	t.Parallel()
 	type step struct {
 		body        string
@@ -31,16 +31,16 @@ func TestCopyLog(t *testing.T) {
 		"another one, first delivered elsewhere":  {first("a", true), acknowledge, lose, again("b", false)},
 		"the same one, first delivered elsewhere": {first("a", true), acknowledge, again("a", false), lose, again("a", false)},
 	} {
-		l, over := newCopyLog(), make(chan struct{})
+		l, over := newLog(), make(chan struct{})
 		for i, s := range steps {
 			switch {
 			case s.acknowledge:
-				l.acknowledge("x@billing", over)
+				l.Acknowledge("x@billing", over)
 			case s.lose:
 				close(over)
 				over = make(chan struct{})
 			default:
-				if got := l.delivered(&core.Incoming{NativeID: "x@billing", Body: []byte(s.body)}, s.redelivered); got != s.trusted {
+				if got := l.Delivered(&core.Incoming{NativeID: "x@billing", Body: []byte(s.body)}, s.redelivered); got != s.trusted {
 					t.Errorf("%s: step %d: the name is trusted: %v, want %v", name, i, got, s.trusted)
 				}
 			}
@@ -48,16 +48,29 @@ func TestCopyLog(t *testing.T) {
 	}
 }
 
-func TestCopyLog_Size(t *testing.T) {
+func TestLog_Size(t *testing.T) {
 	t.Parallel()
-	l := newCopyLog()
-	l.resize(1000)
-	l.resize(1)
-	for i := range 3 * leastCopies {
-		l.delivered(&core.Incoming{NativeID: strconv.Itoa(i)}, false)
+	l := newLog()
+	l.Resize(1000)
+	l.Resize(1)
+	for i := range 3 * least {
+		l.Delivered(&core.Incoming{NativeID: strconv.Itoa(i)}, false)
 	}
-	if n := l.copies.Len(); n != leastCopies+4*1000 {
+	if n := l.copies.Len(); n != least+4*1000 {
 		t.Errorf("it holds %d names", n)
+	}
+}
+
+// A log outlives receivers.
+func TestLogs(t *testing.T) {
+	t.Parallel()
+	var l Logs
+	billing := l.For("billing")
+	if l.For("billing") != billing {
+		t.Error("a queue has two logs")
+	}
+	if l.For("orders") == billing {
+		t.Error("two queues share a log")
 	}
 }
 
@@ -93,8 +106,8 @@ func TestChecksum(t *testing.T) {
 	}
 }
 
-func BenchmarkCopyLog(b *testing.B) {
-	l, over := newCopyLog(), make(chan struct{})
+func BenchmarkLog(b *testing.B) {
+	l, over := newLog(), make(chan struct{})
 	in := &core.Incoming{ID: "id", Body: make([]byte, 1000)}
 	for i := range 12 {
 		in.Headers.Set("NServiceBus.Header"+strconv.Itoa(i), "01234567890123456789")
@@ -102,8 +115,8 @@ func BenchmarkCopyLog(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		in.NativeID = strconv.Itoa(i)
-		l.delivered(in, false)
-		l.acknowledge(in.NativeID, over)
+		l.Delivered(in, false)
+		l.Acknowledge(in.NativeID, over)
 	}
 }
 

@@ -1,4 +1,5 @@
-package rabbitmq
+// Package copylog decides whether the name of a stored copy of a message can be trusted.
+package copylog
 
 import (
 	"hash/maphash"
@@ -9,9 +10,9 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// copyLog decides whether the name of a stored copy can be trusted. The name is a header,
-// so a program that forges or copies headers (for example a tool that sends a message to
-// its queue again) gives several messages the same name. The engine completes a redelivered
+// Log decides whether the name of a stored copy can be trusted. The name is a header, so a
+// program that forges or copies headers (for example a tool that sends a message to its
+// queue again) gives several messages the same name. The engine completes a redelivered
 // message without running its handler if a message of that name was settled before (R28):
 // the other messages would be lost. A message whose name is shared counts as a message
 // without a name.
@@ -24,9 +25,9 @@ import (
 //     broker redelivers an acknowledged message only if the channel was lost before the
 //     broker had read the acknowledgement.
 //
-// A copyLog keeps more names than the engine remembers, and outlives receivers, as the
-// engine's memory does. It is safe for concurrent use.
-type copyLog struct {
+// A Log keeps more names than the engine remembers, and outlives receivers, as the engine's
+// memory does. It is safe for concurrent use.
+type Log struct {
 	mu       sync.Mutex
 	capacity int
 	copies   *transport.Cache[string, *storedCopy]
@@ -39,25 +40,46 @@ type storedCopy struct {
 	acknowledged <-chan struct{} // nil: none was acknowledged; closed when the channel of the acknowledgement is lost
 }
 
-// leastCopies is the minimum number of names kept: several times the number of settled
-// messages that the engine remembers.
-const leastCopies = 4000
+// least is the minimum number of names kept: several times the number of settled messages
+// that the engine remembers.
+const least = 4000
 
-func newCopyLog() *copyLog {
-	return &copyLog{capacity: leastCopies, copies: transport.NewCache[string, *storedCopy](leastCopies)}
+func newLog() *Log {
+	return &Log{capacity: least, copies: transport.NewCache[string, *storedCopy](least)}
 }
 
-// resize follows a receiver's MaxInFlight, but forgets nothing when that is lowered.
-func (l *copyLog) resize(maxInFlight int) {
+// Logs are the logs of a transport, one for each queue. It is safe for concurrent use.
+type Logs struct {
+	mu   sync.Mutex
+	logs map[string]*Log
+}
+
+// For returns the log of the copies received from a queue.
+func (l *Logs) For(queue string) *Log {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.capacity = max(l.capacity, leastCopies+4*maxInFlight)
+	log := l.logs[queue]
+	if log == nil {
+		if l.logs == nil {
+			l.logs = map[string]*Log{}
+		}
+		log = newLog()
+		l.logs[queue] = log
+	}
+	return log
+}
+
+// Resize follows a receiver's MaxInFlight, but forgets nothing when that is lowered.
+func (l *Log) Resize(maxInFlight int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.capacity = max(l.capacity, least+4*maxInFlight)
 	l.copies.Resize(l.capacity)
 }
 
-// delivered records a delivery and reports whether its NativeID belongs to this message
+// Delivered records a delivery and reports whether its NativeID belongs to this message
 // alone. redelivered is the broker's flag.
-func (l *copyLog) delivered(in *core.Incoming, redelivered bool) bool {
+func (l *Log) Delivered(in *core.Incoming, redelivered bool) bool {
 	sum := checksum(in)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,9 +94,9 @@ func (l *copyLog) delivered(in *core.Incoming, redelivered bool) bool {
 	return !c.shared
 }
 
-// acknowledge records that a message is acknowledged on a channel; lost is closed when that
+// Acknowledge records that a message is acknowledged on a channel; lost is closed when that
 // channel is lost.
-func (l *copyLog) acknowledge(name string, lost <-chan struct{}) {
+func (l *Log) Acknowledge(name string, lost <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c, known := l.copies.Get(name); known {
