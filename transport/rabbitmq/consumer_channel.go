@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"slices"
 	"sync"
 	"time"
 
@@ -33,19 +31,6 @@ type consumerChannel struct {
 	writerDone chan struct{} // closed when no more acknowledgements are written
 	ended      chan struct{} // closed when end is called
 	readers    sync.WaitGroup
-}
-
-// consumer is one of the consumers of a channel.
-type consumer struct {
-	tag      string
-	prefetch int
-	drained  chan struct{} // closed when it has ended and all of its deliveries have arrived
-
-	// The receiver's mu guards these.
-	cancelled bool // only the goroutine of run writes it
-	arrived   int  // number of deliveries
-	unsettled int  // of these, not settled
-	acks      acks.Consumer
 }
 
 // openChannel opens a channel and consumes.
@@ -142,143 +127,6 @@ func closeError(said *amqp.Error) error {
 		return errors.New("the channel was closed")
 	}
 	return said
-}
-
-// mostConsumers is the maximum number of consumers of a channel, without those that are
-// ending.
-const mostConsumers = 8
-
-// adjustConsumers begins and ends consumers so that their prefetch adds up to MaxInFlight,
-// and requeues excess messages.
-func (c *consumerChannel) adjustConsumers() error {
-	c.r.mu.Lock()
-	most := c.r.mostConsumedLocked()
-	c.r.mu.Unlock()
-	if err := c.cancelExcess(most); err != nil {
-		return err
-	}
-	active, n := c.activeConsumers()
-	missing, ending := c.releaseExcess(most, active)
-	if missing <= 0 || ending && active > 0 && missing*4 < most {
-		return nil // so few are not worth a consumer while ending ones are about to free some
-	}
-	_, err := c.consume(min(missing, math.MaxUint16), priority(n))
-	return err
-}
-
-// cancelExcess ends the latest consumers if together they may prefetch too much. If there
-// are too many consumers for another one to begin, it ends half of them.
-func (c *consumerChannel) cancelExcess(most int) error {
-	active, n := c.activeConsumers()
-	tooMany := active < most && n >= mostConsumers
-	for _, consumer := range slices.Backward(c.consumers) {
-		if active <= most && (!tooMany || n <= mostConsumers/2) {
-			break
-		}
-		if consumer.cancelled {
-			continue
-		}
-		cancelled, err := c.cancelQuietly(consumer, tooMany)
-		if err != nil || !cancelled {
-			return err
-		}
-		active -= consumer.prefetch
-		n--
-	}
-	return nil
-}
-
-// activeConsumers returns how many messages the consumers that are not ending may prefetch,
-// and how many such consumers there are.
-func (c *consumerChannel) activeConsumers() (messages, consumers int) {
-	for _, consumer := range c.consumers {
-		if !consumer.cancelled {
-			messages += consumer.prefetch
-			consumers++
-		}
-	}
-	return messages, consumers
-}
-
-// releaseExcess is called when consumers have ended because of a MaxInFlight of most, and
-// the others may prefetch active messages. It releases arrived messages beyond MaxInFlight
-// (excess) and no longer postpones returns. It returns how many more messages may be
-// consumed, and whether ending consumers still have unsettled messages.
-func (c *consumerChannel) releaseExcess(most, active int) (missing int, ending bool) {
-	r := c.r
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.mostConsumedLocked() >= most { // it was not lowered again
-		c.acks.PostponeRequeues(false)
-	}
-	for r.hasExcessLocked() {
-		last := len(r.prefetched) - 1
-		c.settleLocked(r.prefetched[last], acks.Release)
-		r.prefetched[last] = nil
-		r.prefetched = r.prefetched[:last]
-	}
-	missing = r.mostConsumedLocked() - active
-	left := c.consumers[:0]
-	for _, consumer := range c.consumers {
-		if consumer.cancelled {
-			missing -= consumer.unsettled
-			ending = ending || consumer.unsettled > 0
-		}
-		if !consumer.cancelled || consumer.unsettled > 0 {
-			left = append(left, consumer)
-		}
-	}
-	clear(c.consumers[len(left):])
-	c.consumers = left
-	c.acks.SetMaxInFlight(r.maxInFlight)
-	return missing, ending
-}
-
-// consume begins one more consumer.
-func (c *consumerChannel) consume(prefetch int, args amqp.Table) (*consumer, error) {
-	if err := c.ch.Qos(prefetch, 0, false); err != nil {
-		return nil, err
-	}
-	c.consumerCount++
-	consumer := &consumer{
-		tag: fmt.Sprintf("%s-%d", c.r.t.copyIDs.prefix, c.consumerCount), prefetch: prefetch,
-		drained: make(chan struct{}),
-	}
-	deliveries, err := c.ch.Consume(c.r.queue, consumer.tag, false, false, false, false, args)
-	if err != nil {
-		return nil, err
-	}
-	c.consumers = append(c.consumers, consumer)
-	c.readers.Go(func() {
-		defer close(consumer.drained)
-		for d := range deliveries {
-			c.r.addDelivery(c, consumer, &d)
-		}
-	})
-	return consumer, nil
-}
-
-// cancel ends a consumer. When it returns, all messages that the broker sent to it have
-// arrived.
-func (c *consumerChannel) cancel(consumer *consumer) error {
-	if err := c.ch.Cancel(consumer.tag, false); err != nil {
-		return err
-	}
-	<-consumer.drained
-	c.r.mu.Lock()
-	consumer.cancelled = true
-	c.r.mu.Unlock()
-	return nil
-}
-
-// settleLocked requests the settlement of a delivery. The receiver's mu is held.
-func (c *consumerChannel) settleLocked(d *delivery, how acks.Settlement) {
-	d.settled = true
-	d.consumer.unsettled--
-	if d.consumer.cancelled {
-		c.r.changed.Notify()
-	}
-	c.acks.Settle(&d.entry, how)
 }
 
 // drain acknowledges settled messages and then requeues all others, when the receiver is

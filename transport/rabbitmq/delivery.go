@@ -134,7 +134,7 @@ func (d *delivery) settleLocked(ctx context.Context, how acks.Settlement) error 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	d.channel.settleLocked(d, how)
+	d.requestLocked(how)
 	if how == acks.Acknowledge && d.incoming.NativeID != "" {
 		r.copies.Acknowledge(d.incoming.NativeID, d.channel.ended)
 	}
@@ -143,4 +143,14 @@ func (d *delivery) settleLocked(ctx context.Context, how acks.Settlement) error 
 		r.wakeup.Notify()
 	}
 	return nil
+}
+
+// requestLocked requests the settlement. It is called with the receiver's mu held.
+func (d *delivery) requestLocked(how acks.Settlement) {
+	d.settled = true
+	d.consumer.unsettled--
+	if d.consumer.cancelled {
+		d.channel.r.changed.Notify()
+	}
+	d.channel.acks.Settle(&d.entry, how)
 }

@@ -196,7 +196,7 @@ func (r *receiver) take(dst []core.Delivery) (n int, err error) {
 				now = time.Now()
 			}
 			if now.After(d.expires) {
-				r.channel.settleLocked(d, acks.Acknowledge)
+				d.requestLocked(acks.Acknowledge)
 				continue
 			}
 		}
@@ -271,6 +271,62 @@ func (r *receiver) SetMaxInFlight(n int) {
 	r.copies.Resize(n)
 	r.changed.Notify()
 	r.wakeup.Notify()
+}
+
+// shrinkPause is how long MaxInFlight must have been lower before consumers are cancelled.
+const shrinkPause = 2 * time.Second
+
+// shrinkState is the state of following a lower MaxInFlight. The MaxInFlight that the
+// engine wants rises and falls with the duration of the handlers. Consumers follow it
+// downwards only after a while, so that they are seldom cancelled.
+type shrinkState struct {
+	consumed int         // the most deliveries that consumers may prefetch together, if more than MaxInFlight
+	highest  int         // the highest MaxInFlight since timer began
+	timer    *time.Timer // runs while consumed is more than MaxInFlight
+}
+
+// mostConsumedLocked is how many deliveries the consumers may prefetch together.
+func (r *receiver) mostConsumedLocked() int { return max(r.maxInFlight, r.shrink.consumed) }
+
+// stop limits the consumers to MaxInFlight immediately.
+func (s *shrinkState) stop() {
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	*s = shrinkState{}
+}
+
+// shrinkLaterLocked is called before MaxInFlight becomes n.
+func (r *receiver) shrinkLaterLocked(n int) {
+	s := &r.shrink
+	before := r.mostConsumedLocked()
+	if n == 0 || n >= before {
+		s.stop()
+		return
+	}
+	s.consumed = before
+	s.highest = max(s.highest, n)
+	if s.timer == nil {
+		s.highest = n
+		s.timer = time.AfterFunc(shrinkPause, r.shrinkNow)
+	}
+}
+
+// shrinkNow limits the consumers to the highest MaxInFlight of the last shrinkPause.
+func (r *receiver) shrinkNow() {
+	r.mu.Lock()
+	s := &r.shrink
+	if s.timer == nil || r.closed {
+		r.mu.Unlock()
+		return
+	}
+	s.timer, s.consumed = nil, 0
+	if s.highest > r.maxInFlight {
+		s.consumed, s.highest = s.highest, r.maxInFlight
+		s.timer = time.AfterFunc(shrinkPause, r.shrinkNow)
+	}
+	r.mu.Unlock()
+	r.changed.Notify()
 }
 
 // Close implements core.Receiver. It has settled messages acknowledged first, and then the

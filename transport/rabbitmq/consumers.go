@@ -1,0 +1,268 @@
+package rabbitmq
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/acks"
+)
+
+// consumer is one of the consumers of a channel.
+type consumer struct {
+	tag      string
+	prefetch int
+	drained  chan struct{} // closed when it has ended and all of its deliveries have arrived
+
+	// The receiver's mu guards these.
+	cancelled bool // only the goroutine of run writes it
+	arrived   int  // number of deliveries
+	unsettled int  // of these, not settled
+	acks      acks.Consumer
+}
+
+// mostConsumers is the maximum number of consumers of a channel, without those that are
+// ending.
+const mostConsumers = 8
+
+// adjustConsumers begins and ends consumers so that their prefetch adds up to MaxInFlight,
+// and requeues excess messages.
+func (c *consumerChannel) adjustConsumers() error {
+	c.r.mu.Lock()
+	most := c.r.mostConsumedLocked()
+	c.r.mu.Unlock()
+	if err := c.cancelExcess(most); err != nil {
+		return err
+	}
+	active, n := c.activeConsumers()
+	missing, ending := c.releaseExcess(most, active)
+	if missing <= 0 || ending && active > 0 && missing*4 < most {
+		return nil // so few are not worth a consumer while ending ones are about to free some
+	}
+	_, err := c.consume(min(missing, math.MaxUint16), priority(n))
+	return err
+}
+
+// cancelExcess ends the latest consumers if together they may prefetch too much. If there
+// are too many consumers for another one to begin, it ends half of them.
+func (c *consumerChannel) cancelExcess(most int) error {
+	active, n := c.activeConsumers()
+	tooMany := active < most && n >= mostConsumers
+	for _, consumer := range slices.Backward(c.consumers) {
+		if active <= most && (!tooMany || n <= mostConsumers/2) {
+			break
+		}
+		if consumer.cancelled {
+			continue
+		}
+		cancelled, err := c.cancelQuietly(consumer, tooMany)
+		if err != nil || !cancelled {
+			return err
+		}
+		active -= consumer.prefetch
+		n--
+	}
+	return nil
+}
+
+// activeConsumers returns how many messages the consumers that are not ending may prefetch,
+// and how many such consumers there are.
+func (c *consumerChannel) activeConsumers() (messages, consumers int) {
+	for _, consumer := range c.consumers {
+		if !consumer.cancelled {
+			messages += consumer.prefetch
+			consumers++
+		}
+	}
+	return messages, consumers
+}
+
+// releaseExcess is called when consumers have ended because of a MaxInFlight of most, and
+// the others may prefetch active messages. It releases arrived messages beyond MaxInFlight
+// (excess) and no longer postpones returns. It returns how many more messages may be
+// consumed, and whether ending consumers still have unsettled messages.
+func (c *consumerChannel) releaseExcess(most, active int) (missing int, ending bool) {
+	r := c.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mostConsumedLocked() >= most { // it was not lowered again
+		c.acks.PostponeRequeues(false)
+	}
+	for r.hasExcessLocked() {
+		last := len(r.prefetched) - 1
+		r.prefetched[last].requestLocked(acks.Release)
+		r.prefetched[last] = nil
+		r.prefetched = r.prefetched[:last]
+	}
+	missing = r.mostConsumedLocked() - active
+	left := c.consumers[:0]
+	for _, consumer := range c.consumers {
+		if consumer.cancelled {
+			missing -= consumer.unsettled
+			ending = ending || consumer.unsettled > 0
+		}
+		if !consumer.cancelled || consumer.unsettled > 0 {
+			left = append(left, consumer)
+		}
+	}
+	clear(c.consumers[len(left):])
+	c.consumers = left
+	c.acks.SetMaxInFlight(r.maxInFlight)
+	return missing, ending
+}
+
+// consume begins one more consumer.
+func (c *consumerChannel) consume(prefetch int, args amqp.Table) (*consumer, error) {
+	if err := c.ch.Qos(prefetch, 0, false); err != nil {
+		return nil, err
+	}
+	c.consumerCount++
+	consumer := &consumer{
+		tag: fmt.Sprintf("%s-%d", c.r.t.copyIDs.prefix, c.consumerCount), prefetch: prefetch,
+		drained: make(chan struct{}),
+	}
+	deliveries, err := c.ch.Consume(c.r.queue, consumer.tag, false, false, false, false, args)
+	if err != nil {
+		return nil, err
+	}
+	c.consumers = append(c.consumers, consumer)
+	c.readers.Go(func() {
+		defer close(consumer.drained)
+		for d := range deliveries {
+			c.r.addDelivery(c, consumer, &d)
+		}
+	})
+	return consumer, nil
+}
+
+// cancel ends a consumer. When it returns, all messages that the broker sent to it have
+// arrived.
+func (c *consumerChannel) cancel(consumer *consumer) error {
+	if err := c.ch.Cancel(consumer.tag, false); err != nil {
+		return err
+	}
+	<-consumer.drained
+	c.r.mu.Lock()
+	consumer.cancelled = true
+	c.r.mu.Unlock()
+	return nil
+}
+
+// The rest of this file cancels consumers of a queue whose broker counts deliveries. A
+// message in transit to the channel when the broker processes the cancel is requeued, and
+// counted as an attempt. So there must be none: either the consumer has as many messages as
+// its prefetch allows, or the broker has sent it nothing for a while. During that time none
+// of its settlements is written, because each settlement lets the broker send it one more
+// message.
+//
+// Each consumer has a lower priority than the earlier consumers of the channel. So all
+// except the first get messages only while the consumers before them are full, and become
+// quiet soon when messages become fewer.
+
+const (
+	// quietTime is how long the broker must have sent a consumer nothing. A message that it
+	// sends right afterwards may still be affected by the cancel.
+	quietTime = 50 * time.Millisecond
+	// quietTimeout is the time after which a consumer is cancelled even if it was never
+	// quiet. It is short because handled messages wait that long for their acknowledgement.
+	quietTimeout = time.Second
+)
+
+// lastPriority is lower than all other priorities.
+const lastPriority = -1000
+
+// priority returns the arguments of a consumer that begins beside n others.
+func priority(n int) amqp.Table {
+	if n == 0 {
+		return nil // the default, as other clients' consumers have it
+	}
+	return amqp.Table{"x-priority": int32(-n)}
+}
+
+// cancelQuietly cancels a consumer. It reports whether it did. If more deliveries may be
+// prefetched again by then, it keeps the consumer, unless there are too many consumers.
+func (c *consumerChannel) cancelQuietly(consumer *consumer, tooMany bool) (cancelled bool, err error) {
+	if c.r.brokerCounts {
+		c.withholdSettlements(consumer)
+		defer c.resumeSettlements(consumer)
+		if cancelled, err = c.awaitQuiet(consumer, tooMany); !cancelled {
+			return false, err
+		}
+	}
+	if err := c.cancel(consumer); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// awaitQuiet waits until no message is in transit to a consumer, while the consumer's
+// settlements are withheld.
+func (c *consumerChannel) awaitQuiet(consumer *consumer, tooMany bool) (quiet bool, err error) {
+	began := time.Now()
+	quietSince, arrived := began, -1
+	for {
+		now := c.consumerState(consumer)
+		if now.arrived != arrived {
+			quietSince, arrived = time.Now(), now.arrived
+		}
+		switch {
+		case !now.excess && !tooMany:
+			return false, nil
+		case now.full, time.Since(quietSince) > quietTime, time.Since(began) > quietTimeout, c.r.isClosing():
+			return true, nil
+		}
+		if err := c.sync(); err != nil {
+			return false, err
+		}
+	}
+}
+
+// consumerState is the state of a consumer as far as its cancellation depends on it.
+type consumerState struct {
+	arrived int
+	full    bool // the broker sends it nothing before a settlement is written
+	excess  bool // the active consumers may prefetch more messages than they should
+}
+
+func (c *consumerChannel) consumerState(consumer *consumer) consumerState {
+	active, _ := c.activeConsumers()
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	return consumerState{
+		arrived: consumer.arrived,
+		full:    consumer.acks.Unwritten >= consumer.prefetch,
+		excess:  active > c.r.mostConsumedLocked(),
+	}
+}
+
+// sync returns when the broker has processed everything written before, and the resulting
+// deliveries have arrived at the channel. A quorum queue processes commands in the order of
+// its log, which includes the beginning and the end of a consumer.
+func (c *consumerChannel) sync() error {
+	consumer, err := c.consume(1, priority(-lastPriority))
+	if err != nil {
+		return err
+	}
+	return c.cancel(consumer)
+}
+
+// withholdSettlements lets no settlement of a consumer's deliveries be written until
+// resumeSettlements.
+func (c *consumerChannel) withholdSettlements(consumer *consumer) {
+	c.writeMu.Lock() // settlements taken before have been written
+	defer c.writeMu.Unlock()
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	consumer.acks.Withheld = true
+}
+
+func (c *consumerChannel) resumeSettlements(consumer *consumer) {
+	c.r.mu.Lock()
+	consumer.acks.Withheld = false
+	c.r.mu.Unlock()
+	c.acks.Pending.Notify()
+	c.acks.FlushNow.Notify()
+}
