@@ -1,0 +1,275 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// startExample runs endpoints, and returns a function that stops them.
+func startExample(endpoints ...*core.Endpoint) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- core.RunAll(ctx, endpoints...) }()
+	for _, ep := range endpoints {
+		<-ep.Ready()
+	}
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
+// exampleEndpoint makes an endpoint that logs nothing.
+func exampleEndpoint(name string, transport core.Transport, config core.Config) *core.Endpoint {
+	config.Logger = slog.New(slog.DiscardHandler)
+	ep, err := core.New(name, transport, config)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return ep
+}
+
+// Each endpoint that handles an event gets a copy of it. Run subscribes.
+func ExampleHandleEvent() {
+	transport := inmemory.Open()
+	defer transport.Close(context.Background())
+	handled := make(chan string)
+	var subscribers []*core.Endpoint
+	for _, name := range []string{"billing", "shipping"} {
+		ep := exampleEndpoint(name, transport, core.Config{})
+		core.HandleEvent(ep, "orders.placed", func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
+			handled <- name + " knows order " + m.Body.ID
+			return nil
+		})
+		subscribers = append(subscribers, ep)
+	}
+	stop := startExample(subscribers...)
+	defer stop()
+
+	shop := exampleEndpoint("shop", transport, core.Config{})
+	if err := shop.Publish(context.Background(), "orders.placed", OrderPlaced{ID: "7"}); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(<-handled)
+	fmt.Println(<-handled)
+	// Unordered output:
+	// billing knows order 7
+	// shipping knows order 7
+}
+
+// A message can be sent now and arrive later.
+func ExampleEndpoint_Send() {
+	transport := inmemory.Open()
+	defer transport.Close(context.Background())
+	billing := exampleEndpoint("billing", transport, core.Config{})
+	handled := make(chan bool)
+	core.Handle(billing, "orders.remind", func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
+		due, err := core.ParseTime(m.Headers.Get(core.HeaderDeliverAt))
+		if err != nil {
+			return core.Unrecoverable(err)
+		}
+		handled <- time.Now().Before(due)
+		return nil
+	})
+	stop := startExample(billing)
+	defer stop()
+
+	err := billing.Send(context.Background(), "billing", "orders.remind", OrderPlaced{ID: "7"}, core.SendOptions{Delay: 100 * time.Millisecond})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("too early:", <-handled)
+	// Output: too early: false
+}
+
+// A handler answers the endpoint that asked.
+func ExampleMessage_Reply() {
+	transport := inmemory.Open()
+	defer transport.Close(context.Background())
+	billing, shop := exampleEndpoint("billing", transport, core.Config{}), exampleEndpoint("shop", transport, core.Config{})
+	core.Handle(billing, "orders.total", func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
+		return m.Reply("orders.total.answer", OrderPlaced{ID: m.Body.ID, Total: 42})
+	})
+	answers := make(chan OrderPlaced)
+	core.Handle(shop, "orders.total.answer", func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
+		answers <- m.Body
+		return nil
+	})
+	stop := startExample(billing, shop)
+	defer stop()
+
+	if err := shop.Send(context.Background(), "billing", "orders.total", OrderPlaced{ID: "7"}); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(<-answers)
+	// Output: {7 42}
+}
+
+// Middleware surrounds the handling of every message.
+func ExampleMiddleware() {
+	lines := make(chan string, 10)
+	trace := func(next core.HandlerFunc) core.HandlerFunc {
+		return func(ctx context.Context, m *core.Message) error {
+			err := next(ctx, m)
+			lines <- fmt.Sprintf("%s, attempt %d: %v", m.Type, m.Attempt, err)
+			return err
+		}
+	}
+	transport := inmemory.Open()
+	defer transport.Close(context.Background())
+	billing := exampleEndpoint("billing", transport, core.Config{Middleware: []core.Middleware{trace}})
+	core.Handle(billing, "orders.placed", func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
+		if m.Attempt == 1 {
+			return errors.New("the bank does not answer")
+		}
+		return nil
+	})
+	stop := startExample(billing)
+	defer stop()
+
+	if err := billing.Send(context.Background(), "billing", "orders.placed", OrderPlaced{ID: "7"}); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(<-lines)
+	fmt.Println(<-lines)
+	// Output:
+	// orders.placed, attempt 1: the bank does not answer
+	// orders.placed, attempt 2: <nil>
+}
+
+// A fallback handles what the handler could not, here in the last attempt. Its messages
+// are sent instead of the handler's.
+func ExampleFallback() {
+	transport := inmemory.Open()
+	defer transport.Close(context.Background())
+	apologize := core.Fallback{
+		On: core.FallbackOn{Any: true},
+		Handle: func(_ context.Context, m *core.Message, cause error) error {
+			return m.Send("letters", "letters.apology", cause.Error())
+		},
+	}
+	billing := exampleEndpoint("billing", transport, core.Config{
+		Middleware:     []core.Middleware{apologize.Middleware()},
+		Recoverability: core.Recoverability{Delayed: core.Delayed{Off: true}},
+	})
+	core.Handle(billing, "orders.placed", func(context.Context, *core.TypedMessage[OrderPlaced]) error {
+		return errors.New("the bank does not answer")
+	})
+	letters := exampleEndpoint("letters", transport, core.Config{})
+	sent := make(chan string)
+	core.Handle(letters, "letters.apology", func(_ context.Context, m *core.TypedMessage[string]) error {
+		sent <- m.Body
+		return nil
+	})
+	stop := startExample(billing, letters)
+	defer stop()
+
+	if err := billing.Send(context.Background(), "billing", "orders.placed", OrderPlaced{ID: "7"}); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("we are sorry:", <-sent)
+	// Output: we are sorry: the bank does not answer
+}
+
+// While everything fails, one attempt at a time finds out whether that has ended, instead
+// of moving all messages to the error queue.
+func ExampleRateLimit() {
+	transport := inmemory.Open()
+	defer transport.Close(context.Background())
+	changes := make(chan string, 10)
+	billing := exampleEndpoint("billing", transport, core.Config{
+		Recoverability: core.Recoverability{
+			Immediate: core.Immediate{Retries: 100},
+			RateLimit: core.RateLimit{
+				ConsecutiveFailures: 5,
+				TimeToWait:          time.Millisecond,
+				OnStarted:           func(context.Context) { changes <- "the bank is away" },
+				OnEnded:             func(context.Context) { changes <- "the bank is back" },
+			},
+		},
+	})
+	core.Handle(billing, "orders.placed", func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
+		if m.Attempt < 10 {
+			return errors.New("the bank does not answer")
+		}
+		return nil
+	})
+	stop := startExample(billing)
+	defer stop()
+
+	if err := billing.Send(context.Background(), "billing", "orders.placed", OrderPlaced{ID: "7"}); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(<-changes)
+	fmt.Println(<-changes)
+	// Output:
+	// the bank is away
+	// the bank is back
+}
+
+// An observer sees every decision about a message that failed.
+func ExampleObserver() {
+	transport := inmemory.Open()
+	defer transport.Close(context.Background())
+	decisions := make(chan core.Recovery, 10)
+	billing := exampleEndpoint("billing", transport, core.Config{
+		Observers: []core.Observer{{
+			Recovered: func(_ context.Context, e core.Recovery) { decisions <- e },
+		}},
+		Recoverability: core.Recoverability{
+			Immediate: core.Immediate{Retries: 1},
+			Delayed:   core.Delayed{Retries: 1, Increase: 10 * time.Millisecond},
+		},
+	})
+	core.Handle(billing, "orders.placed", func(context.Context, *core.TypedMessage[OrderPlaced]) error {
+		return errors.New("the bank does not answer")
+	})
+	stop := startExample(billing)
+	defer stop()
+
+	if err := billing.Send(context.Background(), "billing", "orders.placed", OrderPlaced{ID: "7"}); err != nil {
+		log.Fatal(err)
+	}
+	for range 4 {
+		fmt.Println((<-decisions).Action)
+	}
+	// Output:
+	// ImmediateRetry
+	// DelayedRetry(10ms)
+	// ImmediateRetry
+	// MoveToError("error")
+}
+
+// HandleFailed is the last resort: it runs before a message would go to the error queue,
+// and may take it over.
+func ExampleHandleFailed() {
+	transport := inmemory.Open()
+	defer transport.Close(context.Background())
+	billing := exampleEndpoint("billing", transport, core.Config{})
+	core.Handle(billing, "orders.placed", func(context.Context, *core.TypedMessage[OrderPlaced]) error {
+		return core.Unrecoverable(errors.New("negative total"))
+	})
+	cancelled := make(chan string)
+	core.HandleFailed(billing, "orders.placed", func(_ context.Context, m *core.TypedMessage[OrderPlaced], failed *core.Failed) error {
+		cancelled <- fmt.Sprintf("order %s is cancelled: %v", m.Body.ID, failed.Err)
+		failed.TakeOver() // it does not go to the error queue
+		return nil
+	})
+	stop := startExample(billing)
+	defer stop()
+
+	if err := billing.Send(context.Background(), "billing", "orders.placed", OrderPlaced{ID: "7", Total: -1}); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(<-cancelled)
+	// Output: order 7 is cancelled: negative total
+}
