@@ -19,6 +19,7 @@ func TestOwnServer(t *testing.T) {
 		{"alarm of a killed broker is an outage", testAlarmKilledBroker},
 		{"consumer timeout is an outage", testConsumerTimeout},
 		{"move of a size that the broker refuses", testMovesBrokerRefusesTheSize},
+		{"election of a leader fails", testProvisionElectionFails},
 		{"restart loses no message", testRestartLosesNoMessage},
 	})
 }

@@ -118,15 +118,36 @@ func (t *Transport) provisionBindings(ctx context.Context, queue string, instanc
 	return nil
 }
 
+const (
+	// declareRepeats is how often the declaration of a queue is repeated after an internal
+	// error: a quorum queue has to elect a leader, which may take too long on a busy node
+	// ("cluster_not_formed"), and the broker then removes the queue again.
+	declareRepeats = 3
+	declarePause   = time.Second
+)
+
+// isInternal reports whether the broker answered with an internal error.
+func isInternal(err error) bool {
+	said, ok := errors.AsType[*amqp.Error](err)
+	return ok && said.Server && said.Code == amqp.InternalError
+}
+
 func (t *Transport) createQueue(ctx context.Context, queue string, instance bool) error {
 	arguments := t.queueArguments(instance)
 	if instance && t.cfg.InstanceQueueExpiry > 0 {
 		arguments[expiryArgument] = t.cfg.InstanceQueueExpiry.Milliseconds()
 	}
-	err := t.admin(ctx, func(ch *amqp.Channel) error {
+	declare := func(ch *amqp.Channel) error {
 		_, err := ch.QueueDeclare(queue, true, false, false, false, arguments)
 		return err
-	})
+	}
+	err := t.admin(ctx, declare)
+	for range declareRepeats {
+		if !isInternal(err) || transport.Sleep(ctx, t.life.Context(), declarePause, nil) != nil {
+			break
+		}
+		err = t.admin(ctx, declare)
+	}
 	if amqperror.KindOf(err) == amqperror.Mismatch { // another process has created it in between
 		if t.checkQueueExists(ctx, queue) == nil {
 			return t.compare(ctx, queue, instance)
