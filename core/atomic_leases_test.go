@@ -9,8 +9,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// leasingAtomically is a transport that leases deliveries in SendsAtomicWithReceive.
-var leasingAtomically = able(func(c *core.Capabilities) { c.Prefetch, c.AtomicLeases = true, true })
+// atomicLeases is a transport that leases deliveries in SendsAtomicWithReceive.
+var atomicLeases = withCapabilities(func(c *core.Capabilities) { c.Prefetch, c.AtomicLeases = true, true })
 
 // Other messages are handled while the settlement of one waits, unless its handler has a
 // transaction: there are no more transactions than slots.
@@ -23,29 +23,29 @@ func TestAtomicLeases_SlotDuringTheSettlement(t *testing.T) {
 		"with a transaction":    {true, []string{"m1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inModesOn(t, leasingAtomically, []core.TransactionMode{core.TransactionSendsAtomicWithReceive}, func(b *bed) {
+			inModesWith(t, atomicLeases, []core.TransactionMode{core.TransactionSendsAtomicWithReceive}, func(fx *fixture) {
 				answer := make(chan struct{})
-				b.broker.provoke(faults{after: func(_ string, in *core.Incoming) error {
+				fx.broker.setFaults(faults{afterSettle: func(_ string, in *core.Incoming) error {
 					if in.ID == "m1" {
 						<-answer
 					}
 					return nil
 				}})
-				var handled record[string]
-				b.orders(core.Config{Concurrency: 1}, func(ctx context.Context, m *core.Message) error {
+				var handled recorder[string]
+				fx.runOrders(core.Config{Concurrency: 1}, func(ctx context.Context, m *core.Message) error {
 					handled.add(m.ID)
 					if c.begins {
 						core.TransactionBegun(ctx)
 					}
 					return nil
 				})
-				b.put("m1", "m2")
+				fx.enqueue("m1", "m2")
 				if got := handled.all(); !slices.Equal(got, c.want) {
-					b.Errorf("handled %v while a settlement waits, want %v", got, c.want)
+					fx.Errorf("handled %v while a settlement waits, want %v", got, c.want)
 				}
 				close(answer)
 				synctest.Wait()
-				b.holds("orders", 0)
+				fx.wantDepth("orders", 0)
 			})
 		})
 	}
@@ -53,8 +53,8 @@ func TestAtomicLeases_SlotDuringTheSettlement(t *testing.T) {
 
 // A message whose commit fails is dealt with in a slot, as any other failure.
 func TestAtomicLeases_FailedSettlementTakesTheSlotBack(t *testing.T) {
-	inModesOn(t, leasingAtomically, []core.TransactionMode{core.TransactionSendsAtomicWithReceive}, func(b *bed) {
-		b.broker.provoke(failing("CompleteWith", 1))
+	inModesWith(t, atomicLeases, []core.TransactionMode{core.TransactionSendsAtomicWithReceive}, func(fx *fixture) {
+		fx.broker.setFaults(failFirst("CompleteWith", 1))
 		inFlight := 0
 		var ep *core.Endpoint
 		runs := 0
@@ -62,21 +62,21 @@ func TestAtomicLeases_FailedSettlementTakesTheSlotBack(t *testing.T) {
 			inFlight = ep.Health().InFlight
 			return core.DefaultPolicy(ctx, c, f)
 		}
-		ep, _ = b.orders(core.Config{Concurrency: 1, Recoverability: core.Recoverability{Policy: policy}}, func(context.Context, *core.Message) error {
+		ep, _ = fx.runOrders(core.Config{Concurrency: 1, Recoverability: core.Recoverability{Policy: policy}}, func(context.Context, *core.Message) error {
 			runs++
 			return nil
 		})
-		b.put("m1")
-		equal(b, "runs", runs, 2)
-		equal(b, "messages in slots while the policy runs", inFlight, 1)
-		b.holds("orders", 0)
+		fx.enqueue("m1")
+		equal(fx, "runs", runs, 2)
+		equal(fx, "messages in slots while the policy runs", inFlight, 1)
+		fx.wantDepth("orders", 0)
 	})
 }
 
 // Messages are prefetched as in ReceiveOnly, and the isolation of what kills the process works.
 func TestAtomicLeases_IsolationIsOn(t *testing.T) {
-	b := newBed(t, leasingAtomically, core.TransactionSendsAtomicWithReceive)
-	if n := b.endpoint("orders", core.Config{}).Config().Recoverability.IsolateAfter; n <= 0 {
+	fx := newFixture(t, atomicLeases, core.TransactionSendsAtomicWithReceive)
+	if n := fx.newEndpoint("orders", core.Config{}).Config().Recoverability.IsolateAfter; n <= 0 {
 		t.Errorf("IsolateAfter is %d", n)
 	}
 }

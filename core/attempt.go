@@ -12,38 +12,38 @@ import (
 // and its message in a single allocation.
 type attempt struct {
 	context.Context
-	message  Message
-	delivery Delivery
-	hold     *hold
-	returned atomic.Bool     // the handlers have returned, or the policy or HandleFailed after them
-	settled  atomic.Bool     // only Complete is left to do
-	undone   bool            // the failed handler's work has been undone (Reset)
-	tried    bool            // the handlers have succeeded, and their sends have failed
-	begun    atomic.Bool     // the native transaction, see TransactionBegun
-	observed context.Context // the context that observers returned, or nil
+	message          Message
+	delivery         Delivery
+	lock             *lockContext
+	returned         atomic.Bool     // the handlers have returned, or the policy or HandleFailed after them
+	settled          atomic.Bool     // only Complete is left to do
+	workUndone       bool            // the failed handler's work has been undone (Reset)
+	sendsFailed      bool            // the handlers have succeeded, and their sends have failed
+	transactionBegun atomic.Bool     // the native transaction, see TransactionBegun
+	observedCtx      context.Context // the context that observers returned, or nil
 
 	// The reason why a part of the work could not be undone (Savepoint), so that none of it
 	// may be committed, or nil. Guarded by message.mu.
-	halfUndone error
+	partialUndoErr error
 }
 
-// settling returns the context for sends and settlements: it outlives the handler's
-// context, but has the values that observers added to it, so that sent messages belong to
-// the trace of the handled message.
-func (a *attempt) settling(r *runner) context.Context {
-	if a.observed == nil {
-		return r.settle
+// settlementContext returns the context for sends and settlements: it outlives the
+// handler's context, but has the values that observers added to it, so that sent messages
+// belong to the trace of the handled message.
+func (a *attempt) settlementContext(r *runner) context.Context {
+	if a.observedCtx == nil {
+		return r.settleCtx
 	}
-	return &settlingContext{r.settle, a.observed}
+	return &settlementContext{r.settleCtx, a.observedCtx}
 }
 
-type settlingContext struct {
+type settlementContext struct {
 	context.Context
 	values context.Context
 }
 
-func (c *settlingContext) Value(key any) any {
-	// The settling context's own values are needed too: the context package
+func (c *settlementContext) Value(key any) any {
+	// The settlement context's own values are needed too: the context package
 	// finds a cancelled parent by one.
 	if value := c.Context.Value(key); value != nil {
 		return value
@@ -51,18 +51,18 @@ func (c *settlingContext) Value(key any) any {
 	return c.values.Value(key)
 }
 
-// deciding returns the context for policies and HandleFailed: the attempt's, with the
-// values that observers put into that of its handlers, a trace for example.
-func (a *attempt) deciding() context.Context {
-	if a.observed == nil {
+// decisionContext returns the context for policies and HandleFailed: the attempt's, with
+// the values that observers put into that of its handlers, a trace for example.
+func (a *attempt) decisionContext() context.Context {
+	if a.observedCtx == nil {
 		return a
 	}
-	return decidingContext{a}
+	return decisionContext{a}
 }
 
-type decidingContext struct{ *attempt }
+type decisionContext struct{ *attempt }
 
-func (c decidingContext) Value(key any) any { return c.observed.Value(key) }
+func (c decisionContext) Value(key any) any { return c.observedCtx.Value(key) }
 
 // attemptKey lets Shutdown detect that a handler called it, for which it would wait.
 type attemptKey struct{}
@@ -79,16 +79,16 @@ func (a *attempt) Value(key any) any {
 }
 
 // handle handles one fetched delivery until it is settled or in the backlog.
-func (r *runner) handle(w *worker, item held) {
+func (r *runner) handle(w *worker, item fetchedDelivery) {
 	var idErr error
 	item.delivery, idErr = r.ep.withID(item.delivery)
 	in := item.delivery.Incoming()
-	if (in.DeliveryCount > 1 || in.Redelivered) && (r.ep.memory.wasSettled(in.NativeID) || r.pump.isCompleting(in.NativeID)) {
-		r.settleAgain(w, item)
+	if (in.DeliveryCount > 1 || in.Redelivered) && (r.ep.redeliveries.wasSettled(in.NativeID) || r.pump.isCompleting(in.NativeID)) {
+		r.completeAgain(w, item)
 		return
 	}
 	r.backlog.supersede(in)
-	a := r.newAttempt(item, w.since)
+	a := r.newAttempt(item, w.slotStart)
 	if a == nil { // the lock was lost before anything began
 		r.ep.log.endpoint.Warn("lock on an unstarted message was lost; it is redelivered", "message_id", in.ID)
 		return
@@ -106,12 +106,12 @@ func (r *runner) handle(w *worker, item held) {
 		dealtWith = true
 		return
 	}
-	if u := r.ep.memory.decisionFor(in); u != nil {
-		r.resume(w, a, u)
+	if u := r.ep.redeliveries.decisionFor(in); u != nil {
+		r.resumeDecision(w, a, u)
 		dealtWith = true
 		return
 	}
-	if err := r.refusal(in); err != nil {
+	if err := r.whyRefused(in); err != nil {
 		r.failed(w, a, err)
 		dealtWith = true
 		return
@@ -126,7 +126,7 @@ func (r *runner) handle(w *worker, item held) {
 	}()
 	err := idErr
 	if err == nil {
-		err = r.ep.identify(a)
+		err = r.ep.resolveMessageType(a)
 	}
 	if err == nil {
 		err = r.ep.invoke(a)
@@ -142,42 +142,42 @@ func (r *runner) handle(w *worker, item held) {
 	dealtWith = true
 }
 
-// abandonAfterGoexit gives back a message when a policy, a filter or an observer ended
+// abandonAfterGoexit abandons a message when a policy, a filter or an observer ended
 // the worker's goroutine (runtime.Goexit) before the message was settled. It
 // counts as a failure, so that MaxDeliveries bounds the attempts.
 func (r *runner) abandonAfterGoexit(a *attempt) {
-	r.ep.noteSurvived(a.delivery.Incoming())
+	r.ep.recordSurvived(a.delivery.Incoming())
 	cause := errors.New("a policy, filter or observer ended the goroutine with runtime.Goexit (testing's FailNow does)")
-	err := a.delivery.Abandon(r.settle, cause)
+	err := a.delivery.Abandon(r.settleCtx, cause)
 	if errors.Is(err, ErrSettled) {
-		r.release(a)
+		r.endAttempt(a)
 		return
 	}
-	r.ep.log.endpoint.ErrorContext(a.deciding(), "message was left in the middle of being settled", "message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType, "error", cause)
+	r.ep.log.endpoint.ErrorContext(a.decisionContext(), "message was left in the middle of being settled", "message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType, "error", cause)
 	if err == nil {
-		r.release(a)
+		r.endAttempt(a)
 		return
 	}
-	r.settleLater(a.deciding(), held{a.delivery, a.hold}, "abandoned", err, func() error { return a.delivery.Abandon(r.settle, cause) }, a.end)
+	r.retrySettlement(a.decisionContext(), fetchedDelivery{a.delivery, a.lock}, "abandoned", err, func() error { return a.delivery.Abandon(r.settleCtx, cause) }, a.end)
 }
 
 var errGoexit = errors.New("the code called ended its goroutine with runtime.Goexit (testing's FailNow does)")
 
 // newAttempt returns nil if the lock is lost already. began is when it got its slot.
-func (r *runner) newAttempt(item held, began time.Time) *attempt {
+func (r *runner) newAttempt(item fetchedDelivery, began time.Time) *attempt {
 	in := item.delivery.Incoming()
-	a := &attempt{Context: r.work, delivery: item.delivery, hold: item.hold}
-	if a.hold != nil {
-		if !a.hold.begin(r.work) {
-			r.renewer.forget(a.hold)
+	a := &attempt{Context: r.handlerCtx, delivery: item.delivery, lock: item.lock}
+	if a.lock != nil {
+		if !a.lock.begin(r.handlerCtx) {
+			r.renewer.forget(a.lock)
 			return nil
 		}
-		a.Context = a.hold
+		a.Context = a.lock
 	}
 	if r.isAtomic() {
 		a.Context = a.delivery.BindContext(a.Context)
 	}
-	a.message.begin(r.ep.env, in, r.ep.handlingOf(in.Headers.Get(HeaderMessageTypes)))
+	a.message.begin(r.ep.deps, in, r.ep.handlingOf(in.Headers.Get(HeaderMessageTypes)))
 	a.message.scope = r.ep.scope
 	a.message.started = began.UnixNano()
 	return a
@@ -186,9 +186,9 @@ func (r *runner) newAttempt(item held, began time.Time) *attempt {
 // isAtomic reports whether a message's sends and settlement are one transaction.
 func (r *runner) isAtomic() bool { return r.ep.mode == TransactionSendsAtomicWithReceive }
 
-// holdsConnections reports whether each message takes a connection of the transport from its
-// receipt on.
-func (ep *Endpoint) holdsConnections() bool {
+// connectionPerMessage reports whether each message takes a connection of the transport
+// from its receipt on.
+func (ep *Endpoint) connectionPerMessage() bool {
 	return ep.mode == TransactionSendsAtomicWithReceive && !ep.caps.AtomicLeases
 }
 
@@ -198,17 +198,17 @@ func (ep *Endpoint) holdsConnections() bool {
 // other context it does nothing.
 func TransactionBegun(ctx context.Context) {
 	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
-		a.begun.Store(true)
+		a.transactionBegun.Store(true)
 	}
 }
 
-// refusal returns the reason for not giving a message to any handler.
-func (r *runner) refusal(in *Incoming) error {
+// whyRefused returns the reason for not giving a message to any handler.
+func (r *runner) whyRefused(in *Incoming) error {
 	switch {
 	case in.Malformed != nil:
 		return &MalformedError{in.Malformed}
 	case r.ep.exceedsDeliveries(in):
-		err := fmt.Errorf("%w: delivery %d, at most %d", ErrDeliveryCountExceeded, in.DeliveryCount, r.ep.mostDeliveries(in))
+		err := fmt.Errorf("%w: delivery %d, at most %d", ErrDeliveryCountExceeded, in.DeliveryCount, r.ep.maxDeliveriesOf(in))
 		if in.LastError != "" {
 			err = fmt.Errorf("%w; last error: %s", err, in.LastError)
 		}
@@ -223,20 +223,20 @@ func (ep *Endpoint) handlingOf(messageType string) (h handling) {
 	return h
 }
 
-// identify calls Config.MessageType for the type of the message.
-func (ep *Endpoint) identify(a *attempt) (err error) {
+// resolveMessageType calls Config.MessageType for the type of the message.
+func (ep *Endpoint) resolveMessageType(a *attempt) (err error) {
 	name := ep.config.MessageType
 	if name == nil {
 		return nil
 	}
 	defer func() {
 		if value := recover(); value != nil {
-			err = readable(fmt.Errorf("Config.MessageType: %w", newPanicError(value)))
+			err = safeError(fmt.Errorf("Config.MessageType: %w", newPanicError(value)))
 		}
 	}()
 	in := a.delivery.Incoming()
 	if messageType := name(in); messageType != "" {
-		a.message.begin(ep.env, in, ep.handlingOf(messageType))
+		a.message.begin(ep.deps, in, ep.handlingOf(messageType))
 	}
 	return nil
 }
@@ -264,40 +264,40 @@ func (ep *Endpoint) invoke(a *attempt) error {
 func (ep *Endpoint) observedCall(ctx context.Context, a *attempt) error {
 	a.message.ctx = ctx
 	if len(ep.observers.handle) == 0 {
-		return call(ep.chain, ctx, &a.message)
+		return callRecovered(ep.chain, ctx, &a.message)
 	}
 	at := ep.observedAt(a.delivery)
 	ctx = ep.observers.handleStart(ctx, ep.observerPanicked, HandleStart{at, &a.message})
-	a.observed, a.message.ctx = ctx, ctx
+	a.observedCtx, a.message.ctx = ctx, ctx
 	start := time.Now()
 	err := errGoexit
 	defer func() {
 		e := HandleEnd{ObservedEndpoint: at, Message: &a.message, Err: err, Duration: time.Since(start), Duplicate: a.message.isDuplicate()}
 		if err == nil {
-			e.Fallback = a.message.failingIn().fallback
+			e.Fallback = a.message.failingHandler().handledByFallback
 		}
 		ep.observers.handleEnd(ctx, ep.observerPanicked, e)
 	}()
-	err = call(ep.chain, ctx, &a.message)
+	err = callRecovered(ep.chain, ctx, &a.message)
 	return err
 }
 
-// call turns a panic into an error (R26).
-func call(chain HandlerFunc, ctx context.Context, m *Message) (err error) {
+// callRecovered turns a panic into an error (R26).
+func callRecovered(chain HandlerFunc, ctx context.Context, m *Message) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = newPanicError(value)
 		}
 		if err != nil {
-			err = readable(err)
+			err = safeError(err)
 		}
 	}()
 	return chain(ctx, m)
 }
 
-// apart calls f in a separate goroutine, which users' code may end (runtime.Goexit)
-// without ending the worker before the message is settled.
-func apart(f func() error) error {
+// callInGoroutine calls f in a separate goroutine, which users' code may end
+// (runtime.Goexit) without ending the worker before the message is settled.
+func callInGoroutine(f func() error) error {
 	err, done := errGoexit, make(chan struct{})
 	go func() {
 		defer close(done)
@@ -312,9 +312,9 @@ func apart(f func() error) error {
 	return err
 }
 
-// readable replaces an error that cannot be read: a method of it, or of an error
+// safeError replaces an error that cannot be read: a method of it, or of an error
 // that it wraps, panics, as that of a nil pointer does.
-func readable(err error) (result error) {
+func safeError(err error) (result error) {
 	text := ""
 	defer func() {
 		value := recover()
@@ -338,13 +338,13 @@ func readable(err error) (result error) {
 // dispatch is the innermost handler: it runs the handlers registered for the type, in
 // order, and records the one that failed.
 func dispatch(ctx context.Context, m *Message) error {
-	handlers := m.choose()
+	handlers := m.chooseHandlers()
 	if m.Type == anyType && isControl(m.Headers) {
-		m.env.skippedControl(ctx, m)
+		m.deps.logSkippedControl(ctx, m)
 		return nil
 	}
 	if handlers == nil {
-		return unhandled(m.Type)
+		return noHandlerError(m.Type)
 	}
 	if handlers.independent {
 		return dispatchIndependent(ctx, m, handlers)
@@ -352,12 +352,12 @@ func dispatch(ctx context.Context, m *Message) error {
 	current, began, failed := 0, time.Time{}, true
 	defer func() { // also if the handler panics or ends its goroutine
 		if failed {
-			m.noteFailing(&failingHandler{name: handlers.names[current], began: began, failed: time.Now()})
+			m.recordFailingHandler(&failingHandler{name: handlers.names[current], began: began, failed: time.Now()})
 		}
 	}()
-	for i, handler := range handlers.run {
+	for i, handler := range handlers.handlers {
 		current, began = i, time.Now()
-		m.as = handlers.scopeOf(i)
+		m.typeScope = handlers.scopeOf(i)
 		if err := handler(ctx, m); err != nil {
 			return err
 		}
@@ -374,45 +374,45 @@ func dispatch(ctx context.Context, m *Message) error {
 func (r *runner) succeeded(w *worker, a *attempt) error {
 	out := a.message.end()
 	if r.lockLost(a) {
-		r.abandonLost(a)
+		r.endLockLost(a)
 		return nil
 	}
-	if err := a.cannotCommit(); err != nil {
+	if err := a.commitError(); err != nil {
 		return err
 	}
-	own, probed := r.ownSends(a)
-	defer probed()
+	engineSends, endProbe := r.engineSends(a)
+	defer endProbe()
 	if r.isAtomic() {
-		if !a.begun.Load() {
-			w.freeSlot()
+		if !a.transactionBegun.Load() {
+			w.releaseSlotEarly()
 		}
-		err := r.completeWith(a, out, own)
+		err := r.completeWith(a, out, engineSends)
 		if errors.Is(err, ErrLockLost) {
-			r.abandonLost(a)
+			r.endLockLost(a)
 			return nil
 		}
 		if err != nil {
-			w.takeSlotBack()
+			w.reacquireSlot()
 			return fmt.Errorf("commit: %w", err)
 		}
-		r.release(a)
+		r.endAttempt(a)
 	} else {
-		if len(out)+len(own) > 0 {
-			if err := r.sendAll(a, out, own); err != nil {
-				a.tried = true
+		if len(out)+len(engineSends) > 0 {
+			if err := r.sendAll(a, out, engineSends); err != nil {
+				a.sendsFailed = true
 				return err
 			}
 		}
-		r.ep.memory.forgetAccepted(a.delivery.Incoming().ID)
-		w.freeSlot()
+		r.ep.redeliveries.forgetAccepted(a.delivery.Incoming().ID)
+		w.releaseSlotEarly()
 		r.complete(a)
 	}
-	a.message.committedOut().tell(r.ep.observerPanicked)
+	a.message.committedSends().notifySent(r.ep.observerPanicked)
 	if len(r.ep.observers.success) > 0 {
-		r.ep.observers.succeeded(a.settling(r), r.ep.observerPanicked, Success{r.ep.observedAt(a.delivery), &a.message, a.message.failingIn().fallback, a.message.isDuplicate()})
+		r.ep.observers.succeeded(a.settlementContext(r), r.ep.observerPanicked, Success{r.ep.observedAt(a.delivery), &a.message, a.message.failingHandler().handledByFallback, a.message.isDuplicate()})
 	}
 	r.limiter.succeeded()
-	r.putBacks.ended(a.message.handledAs().messageType)
+	r.putBacks.reset(a.message.handledAs().messageType)
 	return nil
 }
 
@@ -421,80 +421,80 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 func (r *runner) complete(a *attempt) {
 	a.settled.Store(true)
 	if !r.ep.caps.ConfirmsSettlement {
-		r.ep.memory.rememberSettled(a.delivery.Incoming().NativeID)
+		r.ep.redeliveries.rememberSettled(a.delivery.Incoming().NativeID)
 	}
-	err := a.delivery.Complete(r.settle)
+	err := a.delivery.Complete(r.settleCtx)
 	if err == nil {
-		r.release(a)
+		r.endAttempt(a)
 		return
 	}
-	r.ep.memory.rememberSettled(a.delivery.Incoming().NativeID)
-	r.settleLater(a.deciding(), held{a.delivery, a.hold}, "completed", err, func() error { return a.delivery.Complete(r.settle) }, a.end)
+	r.ep.redeliveries.rememberSettled(a.delivery.Incoming().NativeID)
+	r.retrySettlement(a.decisionContext(), fetchedDelivery{a.delivery, a.lock}, "completed", err, func() error { return a.delivery.Complete(r.settleCtx) }, a.end)
 }
 
-// settleAgain completes a message that was handled in an earlier delivery.
-func (r *runner) settleAgain(w *worker, item held) {
-	w.freeSlot()
-	err := item.delivery.Complete(r.settle)
+// completeAgain completes a message that was handled in an earlier delivery.
+func (r *runner) completeAgain(w *worker, item fetchedDelivery) {
+	w.releaseSlotEarly()
+	err := item.delivery.Complete(r.settleCtx)
 	if err == nil {
-		r.renewer.forget(item.hold)
+		r.renewer.forget(item.lock)
 		return
 	}
-	r.settleLater(r.values, item, "completed", err, func() error { return item.delivery.Complete(r.settle) }, nil)
+	r.retrySettlement(r.valuesCtx, item, "completed", err, func() error { return item.delivery.Complete(r.settleCtx) }, nil)
 }
 
-// release ends the attempt's hold on the delivery, after any outcome.
-func (r *runner) release(a *attempt) {
-	r.renewer.forget(a.hold)
+// endAttempt ends the attempt and the renewal of its lock, after any outcome.
+func (r *runner) endAttempt(a *attempt) {
+	r.renewer.forget(a.lock)
 	a.end()
 }
 
 // end ends the attempt's context.
 func (a *attempt) end() {
-	if a.hold != nil {
-		a.hold.end()
+	if a.lock != nil {
+		a.lock.end()
 	}
 }
 
-// giveBack releases a delivery that was not started.
-func (r *runner) giveBack(item held) { r.giveBackIn(r.values, item) }
+// releaseUnstarted releases a delivery that was not started.
+func (r *runner) releaseUnstarted(item fetchedDelivery) { r.releaseDelivery(r.valuesCtx, item) }
 
-// giveBackIn releases a delivery that was not started, or could not be settled. ctx is
-// for the log.
-func (r *runner) giveBackIn(ctx context.Context, item held) {
-	if item.hold != nil && item.hold.isLost() {
-		r.renewer.forget(item.hold)
+// releaseDelivery releases a delivery that was not started, or could not be settled. ctx
+// is for the log.
+func (r *runner) releaseDelivery(ctx context.Context, item fetchedDelivery) {
+	if item.lock != nil && item.lock.isLost() {
+		r.renewer.forget(item.lock)
 		return
 	}
-	err := item.delivery.Release(r.settle)
+	err := item.delivery.Release(r.settleCtx)
 	if err == nil {
-		r.renewer.forget(item.hold)
+		r.renewer.forget(item.lock)
 		return
 	}
-	r.settleLater(ctx, item, "released", err, func() error { return item.delivery.Release(r.settle) }, nil)
+	r.retrySettlement(ctx, item, "released", err, func() error { return item.delivery.Release(r.settleCtx) }, nil)
 }
 
-// settlementTries is the number of failed tries after which a settlement raises a
+// criticalSettlementTries is the number of failed tries after which a settlement raises a
 // critical error: about half a minute.
-const settlementTries = 10
+const criticalSettlementTries = 10
 
-// settleLater repeats a settlement that failed with err, while the lock is renewed, until
-// it succeeds, the lock is lost or the endpoint stops. end may be nil, ctx is for the
-// log.
-func (r *runner) settleLater(ctx context.Context, item held, what string, err error, settle func() error, end func()) {
+// retrySettlement repeats a settlement that failed with err, while the lock is renewed,
+// until it succeeds, the lock is lost or the endpoint stops. end may be nil, ctx is for
+// the log.
+func (r *runner) retrySettlement(ctx context.Context, item fetchedDelivery, settlement string, err error, settle func() error, end func()) {
 	in := item.delivery.Incoming()
 	ended := func(err error) bool {
 		if err != nil && !errors.Is(err, ErrLockLost) && !errors.Is(err, ErrSettled) {
 			return false
 		}
 		switch {
-		case err == nil || what == "released":
+		case err == nil || settlement == "released":
 		case errors.Is(err, ErrUncounted):
-			r.criticalIn(ctx, fmt.Errorf("message %s is redelivered, but %w", in.ID, err))
+			r.raiseCriticalContext(ctx, fmt.Errorf("message %s is redelivered, but %w", in.ID, err))
 		default:
-			r.ep.log.endpoint.WarnContext(ctx, "message could not be settled while its lock held; it is redelivered", "message_id", in.ID, "settlement", what, "error", err)
+			r.ep.log.endpoint.WarnContext(ctx, "message could not be settled while its lock held; it is redelivered", "message_id", in.ID, "settlement", settlement, "error", err)
 		}
-		r.renewer.forget(item.hold)
+		r.renewer.forget(item.lock)
 		if end != nil {
 			end()
 		}
@@ -503,22 +503,22 @@ func (r *runner) settleLater(ctx context.Context, item held, what string, err er
 	if ended(err) {
 		return
 	}
-	r.ep.log.endpoint.WarnContext(ctx, "message could not be settled; it is tried again while its lock holds", "message_id", in.ID, "settlement", what, "error", err)
+	r.ep.log.endpoint.WarnContext(ctx, "message could not be settled; it is tried again while its lock holds", "message_id", in.ID, "settlement", settlement, "error", err)
 	tries := 1
-	r.backlog.add(&unfinished{
-		pause: settlementPauses,
+	r.backlog.add(&backlogEntry{
+		backoff: settlementBackoff,
 		try: func() bool {
-			if item.hold != nil && item.hold.isLost() {
+			if item.lock != nil && item.lock.isLost() {
 				return ended(ErrLockLost)
 			}
 			err := settle()
-			if tries++; tries == settlementTries && err != nil {
-				r.criticalIn(ctx, fmt.Errorf("message %s cannot be %s after %d tries; it is tried further: %w", in.ID, what, tries, err))
+			if tries++; tries == criticalSettlementTries && err != nil {
+				r.raiseCriticalContext(ctx, fmt.Errorf("message %s cannot be %s after %d tries; it is tried further: %w", in.ID, settlement, tries, err))
 			}
 			return ended(err)
 		},
-		giveUp: func() {
-			if err := settle(); !ended(err) { // the receiver's Close gives it back
+		cancel: func() {
+			if err := settle(); !ended(err) { // the receiver's Close releases it
 				ended(fmt.Errorf("%w: %w", ErrLockLost, err))
 			}
 		},
@@ -526,13 +526,13 @@ func (r *runner) settleLater(ctx context.Context, item held, what string, err er
 }
 
 func (r *runner) lockLost(a *attempt) bool {
-	return a.hold != nil && a.hold.isLost()
+	return a.lock != nil && a.lock.isLost()
 }
 
-// abandonLost ends the work on a message whose lock is lost (R27).
-func (r *runner) abandonLost(a *attempt) {
-	r.ep.noteSurvived(a.delivery.Incoming())
-	r.release(a)
-	r.ep.log.endpoint.WarnContext(a.deciding(), "lock on a message was lost while it was being handled; it is redelivered",
+// endLockLost ends the work on a message whose lock is lost (R27).
+func (r *runner) endLockLost(a *attempt) {
+	r.ep.recordSurvived(a.delivery.Incoming())
+	r.endAttempt(a)
+	r.ep.log.endpoint.WarnContext(a.decisionContext(), "lock on a message was lost while it was being handled; it is redelivered",
 		"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType)
 }

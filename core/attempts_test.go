@@ -15,25 +15,25 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// countingConfig is a transport whose broker counts every delivery, a prefetched one
-// that is given back too, as RabbitMQ, SQS and Service Bus do.
-func countingConfig() inmemory.Config {
-	return able(func(c *core.Capabilities) { c.Prefetch, c.CountsReleases = true, true })
+// countsReleasesConfig is a transport whose broker counts every delivery, a prefetched
+// one that is given back too, as RabbitMQ, SQS and Service Bus do.
+func countsReleasesConfig() inmemory.Config {
+	return withCapabilities(func(c *core.Capabilities) { c.Prefetch, c.CountsReleases = true, true })
 }
 
-// tally counts attempts by message.
-type tally struct {
-	mu sync.Mutex
-	of map[string]int
+// attemptCounter counts attempts by message.
+type attemptCounter struct {
+	mu     sync.Mutex
+	counts map[string]int
 }
 
-func (t *tally) add(id string) {
+func (t *attemptCounter) add(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.of == nil {
-		t.of = map[string]int{}
+	if t.counts == nil {
+		t.counts = map[string]int{}
 	}
-	t.of[id]++
+	t.counts[id]++
 }
 
 // TestAttempts_ExactWhateverWasPrefetched lets handlers turn from quick to failing and
@@ -75,11 +75,11 @@ func TestAttempts_ExactWhateverWasPrefetched(t *testing.T) {
 		{"rate limited", 3, rateLimited, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			inModesOn(t, countingConfig(), retrying, func(b *bed) {
-				var attempts tally
+			inModesWith(t, countsReleasesConfig(), retryModes, func(fx *fixture) {
+				var attempts attemptCounter
 				var endpoints []*core.Endpoint
 				for range c.instances {
-					ep, _ := b.orders(core.Config{Recoverability: c.rules}, func(_ context.Context, m *core.Message) error {
+					ep, _ := fx.runOrders(core.Config{Recoverability: c.rules}, func(_ context.Context, m *core.Message) error {
 						attempts.add(m.ID)
 						switch {
 						case strings.HasPrefix(m.ID, "slow"):
@@ -94,7 +94,7 @@ func TestAttempts_ExactWhateverWasPrefetched(t *testing.T) {
 				want := map[string]int{}
 				send := func(id string, times int) {
 					want[id] = times
-					b.send(order(id))
+					fx.send(order(id))
 				}
 				for i := range quick {
 					send(fmt.Sprint("quick", i), 1)
@@ -113,18 +113,18 @@ func TestAttempts_ExactWhateverWasPrefetched(t *testing.T) {
 						time.Sleep(50 * time.Millisecond)
 					}
 				}
-				b.pass(5 * time.Hour)
-				b.holds("orders", 0)
-				b.holds("error", failing)
+				fx.advance(5 * time.Hour)
+				fx.wantDepth("orders", 0)
+				fx.wantDepth("error", failing)
 				wrong := 0
 				for id, times := range want {
-					if attempts.of[id] != times {
+					if attempts.counts[id] != times {
 						if wrong++; wrong <= 3 {
-							b.Errorf("%s had %d attempts, want %d", id, attempts.of[id], times)
+							fx.Errorf("%s had %d attempts, want %d", id, attempts.counts[id], times)
 						}
 					}
 				}
-				equal(b, "messages with another number of attempts", wrong, 0)
+				equal(fx, "messages with another number of attempts", wrong, 0)
 			})
 		})
 	}
@@ -133,30 +133,30 @@ func TestAttempts_ExactWhateverWasPrefetched(t *testing.T) {
 // What was prefetched when an endpoint is paused is finished where the broker would count
 // it as an attempt to give it back, and nothing else is fetched.
 func TestPause_PrefetchedFinishedWhereTheBrokerCounts(t *testing.T) {
-	inModesOn(t, countingConfig(), retrying[:1], func(b *bed) {
+	inModesWith(t, countsReleasesConfig(), retryModes[:1], func(fx *fixture) {
 		var slow atomic.Bool
 		var handled atomic.Int64
-		ep, _ := b.orders(core.Config{Concurrency: 2}, func(context.Context, *core.Message) error {
+		ep, _ := fx.runOrders(core.Config{Concurrency: 2}, func(context.Context, *core.Message) error {
 			if slow.Load() {
 				time.Sleep(10 * time.Second)
 			}
 			handled.Add(1)
 			return nil
 		})
-		b.put("quick")
+		fx.enqueue("quick")
 		slow.Store(true)
-		b.put("m1", "m2", "m3", "m4", "m5", "m6")
-		equal(b, "in flight before the pause", b.depth("orders").InFlight, 4)
+		fx.enqueue("m1", "m2", "m3", "m4", "m5", "m6")
+		equal(fx, "in flight before the pause", fx.depth("orders").InFlight, 4)
 		ep.Pause()
-		b.pass(time.Hour)
-		equal(b, "handled", handled.Load(), 1+4)
-		b.holds("orders", 2)
-		for _, m := range b.queue("orders") {
-			equal(b, "delivery count of "+m.ID, m.DeliveryCount, 1) // of its first delivery, still to come
+		fx.advance(time.Hour)
+		equal(fx, "handled", handled.Load(), 1+4)
+		fx.wantDepth("orders", 2)
+		for _, m := range fx.messages("orders") {
+			equal(fx, "delivery count of "+m.ID, m.DeliveryCount, 1) // of its first delivery, still to come
 		}
 		ep.Resume()
-		b.pass(time.Minute)
-		b.holds("orders", 0)
+		fx.advance(time.Minute)
+		fx.wantDepth("orders", 0)
 	})
 }
 
@@ -164,45 +164,45 @@ func TestPause_PrefetchedFinishedWhereTheBrokerCounts(t *testing.T) {
 // other one, at the price of an attempt, but not before any handler that waits for a
 // service would have given up.
 func TestPrefetched_WhereTheBrokerCounts(t *testing.T) {
-	inModesOn(t, countingConfig(), retrying[:1], func(b *bed) {
+	inModesWith(t, countsReleasesConfig(), retryModes[:1], func(fx *fixture) {
 		var hang atomic.Bool
 		release := make(chan struct{})
-		one, _ := b.orders(core.Config{Concurrency: 4, Instance: "one"}, func(context.Context, *core.Message) error {
+		one, _ := fx.runOrders(core.Config{Concurrency: 4, Instance: "one"}, func(context.Context, *core.Message) error {
 			if hang.Load() {
 				<-release
 			}
 			return nil
 		})
 		for i := range 100 { // so that it knows its handlers as quick
-			b.put(fmt.Sprint("quick", i))
+			fx.enqueue(fmt.Sprint("quick", i))
 		}
 		hang.Store(true)
 		for i := range 50 {
-			b.send(order(fmt.Sprint("m", i)))
+			fx.send(order(fmt.Sprint("m", i)))
 		}
-		prefetched := b.depth("orders").InFlight - 4
+		prefetched := fx.depth("orders").InFlight - 4
 		if prefetched < 16 {
-			b.Fatalf("%d are prefetched, want many", prefetched)
+			fx.Fatalf("%d are prefetched, want many", prefetched)
 		}
 		var handled atomic.Int64
-		ep := b.endpoint("orders", core.Config{Concurrency: 4, Instance: "two"})
-		b.handle(ep, "order", func(context.Context, *core.Message) error {
+		ep := fx.newEndpoint("orders", core.Config{Concurrency: 4, Instance: "two"})
+		fx.handle(ep, "order", func(context.Context, *core.Message) error {
 			handled.Add(1)
 			return nil
 		})
-		b.run(ep)
-		b.pass(110 * time.Second)
-		equal(b, "handled by the other instance, after almost two minutes", int(handled.Load()), 50-4-prefetched)
-		b.pass(11 * time.Second)
-		equal(b, "handled by the other instance, after two minutes", handled.Load(), 46)
-		equal(b, "in flight", b.depth("orders").InFlight, 4)
-		equal(b, "MaxInFlight of the one that hangs", slices.Contains(b.broker.inFlight.all(), 0), true)
+		fx.run(ep)
+		fx.advance(110 * time.Second)
+		equal(fx, "handled by the other instance, after almost two minutes", int(handled.Load()), 50-4-prefetched)
+		fx.advance(11 * time.Second)
+		equal(fx, "handled by the other instance, after two minutes", handled.Load(), 46)
+		equal(fx, "in flight", fx.depth("orders").InFlight, 4)
+		equal(fx, "MaxInFlight of the one that hangs", slices.Contains(fx.broker.inFlight.all(), 0), true)
 		hang.Store(false)
 		close(release)
 		synctest.Wait()
-		b.put("after")
-		b.holds("orders", 0)
-		equal(b, "running", one.Health().Running, true)
+		fx.enqueue("after")
+		fx.wantDepth("orders", 0)
+		equal(fx, "running", one.Health().Running, true)
 	})
 }
 
@@ -214,12 +214,12 @@ func TestRateLimited_PrefetchedWhereTheBrokerCounts(t *testing.T) {
 		kept bool
 	}{{time.Minute, true}, {5 * time.Minute, false}} {
 		t.Run(c.wait.String(), func(t *testing.T) {
-			inModesOn(t, countingConfig(), retrying[:1], func(b *bed) {
-				rules := limited(4)
+			inModesWith(t, countsReleasesConfig(), retryModes[:1], func(fx *fixture) {
+				rules := rateLimitedConfig(4)
 				rules.RateLimit.TimeToWait = c.wait
 				var down atomic.Bool
 				fail := make(chan struct{})
-				ep, _ := b.orders(core.Config{Concurrency: 4, Recoverability: rules}, func(context.Context, *core.Message) error {
+				ep, _ := fx.runOrders(core.Config{Concurrency: 4, Recoverability: rules}, func(context.Context, *core.Message) error {
 					if !down.Load() {
 						return nil
 					}
@@ -227,19 +227,19 @@ func TestRateLimited_PrefetchedWhereTheBrokerCounts(t *testing.T) {
 					return errBoom
 				})
 				for i := range 10 {
-					b.put(fmt.Sprint("quick", i))
+					fx.enqueue(fmt.Sprint("quick", i))
 				}
 				down.Store(true)
 				for i := range 20 {
-					b.send(order(fmt.Sprint("m", i)))
+					fx.send(order(fmt.Sprint("m", i)))
 				}
-				if n := b.depth("orders").InFlight; n <= 4 {
-					b.Fatalf("%d are in flight, want some that are prefetched", n)
+				if n := fx.depth("orders").InFlight; n <= 4 {
+					fx.Fatalf("%d are in flight, want some that are prefetched", n)
 				}
 				close(fail)
-				b.pass(time.Second)
-				equal(b, "rate limited", ep.Health().RateLimited, true)
-				equal(b, "prefetched messages are kept", b.depth("orders").InFlight > 0, c.kept)
+				fx.advance(time.Second)
+				equal(fx, "rate limited", ep.Health().RateLimited, true)
+				equal(fx, "prefetched messages are kept", fx.depth("orders").InFlight > 0, c.kept)
 			})
 		})
 	}
@@ -249,60 +249,60 @@ func TestRateLimited_PrefetchedWhereTheBrokerCounts(t *testing.T) {
 // MaxDeliveries beside one that ended their process each time: where the broker counts
 // every delivery, nobody knows which of them was given to a handler.
 func TestR34_MessageThatNoHandlerSaw(t *testing.T) {
-	inModesOn(t, countingConfig(), retrying, func(b *bed) {
-		rules := immediate(1)
+	inModesWith(t, countsReleasesConfig(), retryModes, func(fx *fixture) {
+		rules := immediateRetries(1)
 		rules.MaxDeliveries.Count = 3
 		// deliver lets the messages of the queue be delivered as often without a handler.
 		deliver := func(times int) {
-			b.Helper()
+			fx.Helper()
 			for range times {
-				r, err := b.broker.Transport.OpenReceiver(b.Context(), core.ReceiverConfig{Queue: "orders", Mode: b.mode, MaxInFlight: 10})
+				r, err := fx.broker.Transport.OpenReceiver(fx.Context(), core.ReceiverConfig{Queue: "orders", Mode: fx.mode, MaxInFlight: 10})
 				if err != nil {
-					b.Fatal(err)
+					fx.Fatal(err)
 				}
-				if _, err := r.Receive(b.Context(), make([]core.Delivery, 10)); err != nil {
-					b.Fatal(err)
+				if _, err := r.Receive(fx.Context(), make([]core.Delivery, 10)); err != nil {
+					fx.Fatal(err)
 				}
-				if err := r.Close(b.Context()); err != nil {
-					b.Fatal(err)
+				if err := r.Close(fx.Context()); err != nil {
+					fx.Fatal(err)
 				}
 			}
 		}
-		b.send(order("m1"), order("m2"))
+		fx.send(order("m1"), order("m2"))
 		deliver(3)
-		var handled record[string]
-		var seen recoveries
-		ep := b.endpoint("orders", core.Config{Recoverability: rules, Observers: []core.Observer{seen.observer()}})
-		b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+		var handled recorder[string]
+		var seen recoveryRecorder
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: rules, Observers: []core.Observer{seen.observer()}})
+		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 			handled.add(fmt.Sprint(m.ID, " attempt ", m.Attempt))
 			if m.ID == "m2" {
 				return errBoom
 			}
 			return nil
 		})
-		run := b.run(ep)
-		equal(b, "kinds of recovery", seen.kinds(), "DelayedRetry DelayedRetry")
-		equal(b, "new copies", seen.all()[0].NewCopy && seen.all()[1].NewCopy, true)
-		equal(b, "lines about new copies", len(b.logs.about("deliveries are counted anew")), 2)
-		equal(b, "handled at once", handled.len(), 0)
-		b.pass(time.Minute)
-		b.holds("orders", 0)
-		failed := b.only("error") // m2, after all its attempts
-		equal(b, "failed", failed.ID, "m2")
-		equal(b, "header of the copy is gone", failed.Headers.Get(core.HeaderDeliveries), "")
-		equal(b, "attempts", handled.len(), 3)
+		run := fx.run(ep)
+		equal(fx, "kinds of recovery", seen.actions(), "DelayedRetry DelayedRetry")
+		equal(fx, "new copies", seen.all()[0].NewCopy && seen.all()[1].NewCopy, true)
+		equal(fx, "lines about new copies", len(fx.logs.find("deliveries are counted anew")), 2)
+		equal(fx, "handled at once", handled.len(), 0)
+		fx.advance(time.Minute)
+		fx.wantDepth("orders", 0)
+		failed := fx.onlyMessage("error") // m2, after all its attempts
+		equal(fx, "failed", failed.ID, "m2")
+		equal(fx, "header of the copy is gone", failed.Headers.Get(core.HeaderDeliveries), "")
+		equal(fx, "attempts", handled.len(), 3)
 
 		// The copy is no more than one chance.
 		if err := run.stop(); err != nil {
-			b.Error(err)
+			fx.Error(err)
 		}
 		again := order("m3")
 		again.Headers.Set(core.HeaderDeliveries, "4")
-		b.send(again)
+		fx.send(again)
 		deliver(3)
-		b.run(ep)
-		b.holds("orders", 0)
-		b.holds("error", 2)
-		equal(b, "attempts", handled.len(), 3)
+		fx.run(ep)
+		fx.wantDepth("orders", 0)
+		fx.wantDepth("error", 2)
+		equal(fx, "attempts", handled.len(), 3)
 	})
 }

@@ -17,208 +17,207 @@ import (
 // sent, are kept here too.
 type backlog struct {
 	retain func(n int)    // tells the pump how many more deliveries are kept
-	full   func(now bool) // called when the bound is reached, and when it no longer is
-	most   int            // deliveries; above it no more are fetched
+	onFull func(now bool) // called when the limit is reached, and when it no longer is
+	limit  int            // deliveries; above it no more are fetched
 
-	mu      sync.Mutex
-	entries map[*unfinished]struct{}
-	copies  map[string]*unfinished // entries with a copy, by that copy
-	kept    int                    // entries with a delivery
-	stopped bool
-	empty   chan struct{} // closed when stopped and without entries
+	mu         sync.Mutex
+	entries    map[*backlogEntry]struct{}
+	copies     map[string]*backlogEntry // entries with a copyKey, by it
+	deliveries int                      // entries with a delivery
+	stopped    bool
+	empty      chan struct{} // closed when stopped and without entries
 
 	// The length of copies, so that the usual case takes no lock.
-	decided atomic.Int64
+	copyCount atomic.Int64
 }
 
-// unfinished is one entry of a backlog. Its functions are called by one goroutine
-// at a time.
-type unfinished struct {
+// backlogEntry is one entry of a backlog. Its functions are called by one goroutine at a
+// time.
+type backlogEntry struct {
 	// try reports whether the entry is done.
 	try func() (done bool)
-	// giveUp is called instead of a further try when the endpoint stops.
-	giveUp func()
-	pause  pauses
-	// owed: there is no delivery to keep.
-	owed bool
-	// copy is the key of the message's stored copy (pendingKey) for which a decision is
+	// cancel is called instead of a further try when the endpoint stops.
+	cancel  func()
+	backoff backoff
+	// withoutDelivery: there is no delivery to keep.
+	withoutDelivery bool
+	// copyKey is the key of the message's stored copy (pendingKey) for which a decision is
 	// tried, or empty.
-	copy string
-	// early ends the first pause early when it ends, or is nil.
-	early context.Context
+	copyKey string
+	// skipPause ends the first pause early when it ends, or is nil.
+	skipPause context.Context
 
 	// Guarded by the backlog's mu.
-	timer      *time.Timer
-	stopEarly  func() bool
-	superseded bool // the copy was delivered again
+	timer         *time.Timer
+	stopSkipPause func() bool
+	superseded    bool // the copy was delivered again
 }
 
-// pauses are the pauses between tries: they double from the first to the last.
-type pauses struct {
+// backoff has the pauses between tries, which double from the first to the last.
+type backoff struct {
 	first, last time.Duration
 }
 
 // after returns the pause that follows the given number of tries.
-func (p pauses) after(tries int) time.Duration {
+func (b backoff) after(tries int) time.Duration {
 	if tries > 30 {
-		return p.last
+		return b.last
 	}
-	return min(p.first<<max(tries-1, 0), p.last)
+	return min(b.first<<max(tries-1, 0), b.last)
 }
 
 var (
-	// settlementPauses are between the tries of a settlement.
-	settlementPauses = pauses{50 * time.Millisecond, 10 * time.Second}
-	// movePauses are between the tries of a decision (R25).
-	movePauses = pauses{time.Second, longestUndeliveredHold}
+	// settlementBackoff is for the tries of a settlement.
+	settlementBackoff = backoff{50 * time.Millisecond, 10 * time.Second}
+	// moveBackoff is for the tries of a decision (R25).
+	moveBackoff = backoff{time.Second, maxUndeliveredPause}
 )
 
-// mostUnfinished bounds the deliveries of a backlog, and separately the entries
-// without one.
-const mostUnfinished = 1000
+// maxBacklog limits the deliveries of a backlog, and separately the entries without one.
+const maxBacklog = 1000
 
-// leastUnsettled is the least bound of the deliveries.
-const leastUnsettled = 10
+// minBacklog is the lowest limit of the deliveries.
+const minBacklog = 10
 
-func newBacklog(most int, retain func(n int), full func(now bool)) *backlog {
-	return &backlog{most: most, retain: retain, full: full, entries: map[*unfinished]struct{}{}, copies: map[string]*unfinished{}, empty: make(chan struct{})}
+func newBacklog(limit int, retain func(n int), onFull func(now bool)) *backlog {
+	return &backlog{limit: limit, retain: retain, onFull: onFull, entries: map[*backlogEntry]struct{}{}, copies: map[string]*backlogEntry{}, empty: make(chan struct{})}
 }
 
 // add keeps an entry after its first failed try. If the endpoint has stopped, or if there
-// are too many entries without a delivery, it calls giveUp instead.
-func (b *backlog) add(u *unfinished) {
+// are too many entries without a delivery, it calls cancel instead.
+func (b *backlog) add(e *backlogEntry) {
 	b.mu.Lock()
-	if b.stopped || u.owed && len(b.entries)-b.kept >= mostUnfinished {
+	if b.stopped || e.withoutDelivery && len(b.entries)-b.deliveries >= maxBacklog {
 		b.mu.Unlock()
-		u.giveUp()
+		e.cancel()
 		return
 	}
-	b.entries[u] = struct{}{}
-	if u.copy != "" {
-		b.copies[u.copy] = u
-		b.decided.Store(int64(len(b.copies)))
+	b.entries[e] = struct{}{}
+	if e.copyKey != "" {
+		b.copies[e.copyKey] = e
+		b.copyCount.Store(int64(len(b.copies)))
 	}
-	b.wait(u, 1)
-	if u.early != nil {
-		u.stopEarly = context.AfterFunc(u.early, func() { b.hasten(u) })
+	b.scheduleLocked(e, 1)
+	if e.skipPause != nil {
+		e.stopSkipPause = context.AfterFunc(e.skipPause, func() { b.retryNow(e) })
 	}
-	if u.owed {
+	if e.withoutDelivery {
 		b.mu.Unlock()
 		return
 	}
-	b.kept++
-	full := b.kept == b.most
+	b.deliveries++
+	full := b.deliveries == b.limit
 	b.mu.Unlock()
 	b.retain(1)
 	if full {
-		b.full(true)
+		b.onFull(true)
 	}
 }
 
-// wait sets the timer for the next try. b.mu is held.
-func (b *backlog) wait(u *unfinished, tries int) {
-	u.timer = time.AfterFunc(u.pause.after(tries), func() { b.again(u, tries+1) })
+// scheduleLocked sets the timer for the next try.
+func (b *backlog) scheduleLocked(e *backlogEntry, tries int) {
+	e.timer = time.AfterFunc(e.backoff.after(tries), func() { b.retry(e, tries+1) })
 }
 
-// hasten makes the next try of a waiting entry now.
-func (b *backlog) hasten(u *unfinished) {
+// retryNow makes the next try of a waiting entry now.
+func (b *backlog) retryNow(e *backlogEntry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, waits := b.entries[u]; waits && !b.stopped && u.timer.Stop() {
-		u.timer.Reset(0)
+	if _, waiting := b.entries[e]; waiting && !b.stopped && e.timer.Stop() {
+		e.timer.Reset(0)
 	}
 }
 
-// again makes one more try.
-func (b *backlog) again(u *unfinished, tries int) {
+// retry makes one more try.
+func (b *backlog) retry(e *backlogEntry, tries int) {
 	b.mu.Lock()
-	ended := b.stopped || u.superseded
+	ended := b.stopped || e.superseded
 	b.mu.Unlock()
 	done := false
 	defer func() { // also if users' code ended this goroutine: HandleFailed, an observer
 		b.mu.Lock()
-		if !done && !b.stopped && !u.superseded {
-			b.wait(u, tries)
+		if !done && !b.stopped && !e.superseded {
+			b.scheduleLocked(e, tries)
 			b.mu.Unlock()
 			return
 		}
 		b.mu.Unlock()
 		if !done {
-			u.giveUp()
+			e.cancel()
 		}
-		b.remove(u)
+		b.remove(e)
 	}()
 	if !ended {
-		done = u.try()
+		done = e.try()
 	}
 }
 
-// supersede gives up the entry for a copy of a message that was redelivered: the earlier
+// supersede cancels the entry for a copy of a message that was redelivered: the earlier
 // delivery was lost, which not every transport reports before the settlement. A further
 // try would send the same message once more.
 func (b *backlog) supersede(in *Incoming) {
-	if b.decided.Load() == 0 || !mayBeRemembered(in) {
+	if b.copyCount.Load() == 0 || !mayBeRedelivery(in) {
 		return
 	}
 	key := pendingKey(in)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	u := b.copies[key]
-	if u == nil || b.stopped {
+	e := b.copies[key]
+	if e == nil || b.stopped {
 		return
 	}
-	b.forgetCopyLocked(u)
-	u.superseded = true
-	if u.timer.Stop() {
+	b.forgetCopyLocked(e)
+	e.superseded = true
+	if e.timer.Stop() {
 		go func() {
-			u.giveUp()
-			b.remove(u)
+			e.cancel()
+			b.remove(e)
 		}()
 	}
 }
 
-func (b *backlog) forgetCopyLocked(u *unfinished) {
-	if u.copy != "" && b.copies[u.copy] == u {
-		delete(b.copies, u.copy)
-		b.decided.Store(int64(len(b.copies)))
+func (b *backlog) forgetCopyLocked(e *backlogEntry) {
+	if e.copyKey != "" && b.copies[e.copyKey] == e {
+		delete(b.copies, e.copyKey)
+		b.copyCount.Store(int64(len(b.copies)))
 	}
 }
 
-func (b *backlog) remove(u *unfinished) {
+func (b *backlog) remove(e *backlogEntry) {
 	b.mu.Lock()
-	delete(b.entries, u)
-	if u.stopEarly != nil {
-		u.stopEarly()
+	delete(b.entries, e)
+	if e.stopSkipPause != nil {
+		e.stopSkipPause()
 	}
-	b.forgetCopyLocked(u)
-	notFull := false
-	if !u.owed {
-		b.kept--
-		notFull = b.kept == b.most-1
+	b.forgetCopyLocked(e)
+	hasRoom := false
+	if !e.withoutDelivery {
+		b.deliveries--
+		hasRoom = b.deliveries == b.limit-1
 	}
 	stopped := b.stopped
 	if stopped && len(b.entries) == 0 {
 		close(b.empty)
 	}
 	b.mu.Unlock()
-	if stopped || u.owed {
+	if stopped || e.withoutDelivery {
 		return
 	}
 	b.retain(-1)
-	if notFull {
-		b.full(false)
+	if hasRoom {
+		b.onFull(false)
 	}
 }
 
-// stop gives up all entries without a try in progress, and waits for the tries in
+// stop cancels all entries without a try in progress, and waits for the tries in
 // progress, but not longer than the timeout.
 func (b *backlog) stop(timeout time.Duration) bool {
 	b.mu.Lock()
 	b.stopped = true
-	var waiting []*unfinished
-	for u := range b.entries {
-		if u.timer.Stop() {
-			waiting = append(waiting, u)
+	var waiting []*backlogEntry
+	for e := range b.entries {
+		if e.timer.Stop() {
+			waiting = append(waiting, e)
 		}
 	}
 	if len(b.entries) == 0 {
@@ -226,9 +225,9 @@ func (b *backlog) stop(timeout time.Duration) bool {
 	}
 	b.mu.Unlock()
 	go func() {
-		for _, u := range waiting {
-			u.giveUp()
-			b.remove(u)
+		for _, e := range waiting {
+			e.cancel()
+			b.remove(e)
 		}
 	}()
 	timer := time.NewTimer(timeout)
@@ -245,5 +244,5 @@ func (b *backlog) stop(timeout time.Duration) bool {
 func (b *backlog) size() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.kept
+	return b.deliveries
 }

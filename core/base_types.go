@@ -16,24 +16,24 @@ func cloneBaseTypes(types map[string][]string) map[string][]string {
 }
 
 // checkBaseTypes checks a Config.BaseTypes.
-func checkBaseTypes(p *problems, types map[string][]string) {
+func checkBaseTypes(errs *validationErrors, types map[string][]string) {
 	isName := func(name string) bool { return isMessageType(name) && strings.TrimSpace(name) == name }
 	for _, messageType := range slices.Sorted(maps.Keys(types)) {
 		bases := types[messageType]
 		if !isName(messageType) {
-			p.add("BaseTypes: %q cannot be a message type; use UTF-8 text without ';', ',' and white space around it", messageType)
+			errs.add("BaseTypes: %q cannot be a message type; use UTF-8 text without ';', ',' and white space around it", messageType)
 		}
 		if len(bases) == 0 {
-			p.add("BaseTypes[%q] names no type; name some, or remove it", messageType)
+			errs.add("BaseTypes[%q] names no type; name some, or remove it", messageType)
 		}
 		for i, base := range bases {
 			switch {
 			case !isName(base):
-				p.add("BaseTypes[%q][%d]: %q cannot be a message type; use UTF-8 text without ';', ',' and white space around it", messageType, i, base)
+				errs.add("BaseTypes[%q][%d]: %q cannot be a message type; use UTF-8 text without ';', ',' and white space around it", messageType, i, base)
 			case base == messageType:
-				p.add("BaseTypes[%q][%d] is the type itself; remove it", messageType, i)
+				errs.add("BaseTypes[%q][%d] is the type itself; remove it", messageType, i)
 			case slices.Contains(bases[:i], base):
-				p.add("BaseTypes[%q] names %q twice; remove one", messageType, base)
+				errs.add("BaseTypes[%q] names %q twice; remove one", messageType, base)
 			}
 		}
 	}

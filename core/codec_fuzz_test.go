@@ -26,7 +26,7 @@ func FuzzDecode(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	env := &environment{composer: &composer{codecs: codecs}}
+	env := &messageDeps{composer: &composer{codecs: codecs}}
 	f.Fuzz(func(t *testing.T, contentType string, body []byte) {
 		original := string(body)
 		in := &Incoming{ID: "m1", DeliveryCount: 1, Body: body}
@@ -38,7 +38,7 @@ func FuzzDecode(f *testing.F) {
 			"pointer": func(_ context.Context, m *Message) error { _, err := decodeTyped[*order](m); return err },
 			"any":     func(_ context.Context, m *Message) error { _, err := decodeTyped[any](m); return err },
 		} {
-			err := call(handle, t.Context(), &m)
+			err := callRecovered(handle, t.Context(), &m)
 			if err != nil && !errors.Is(err, ErrUndecodable) {
 				t.Errorf("%s: %v is retried", name, err)
 			}

@@ -23,7 +23,7 @@ func (m *Message) Resend(out ...Outgoing) error {
 		return fmt.Errorf("core: resend %d messages while handling message %s: %w", len(out), m.incoming.ID, err)
 	}
 	for i := range out {
-		if err := m.env.composer.checkStored(&out[i]); err != nil {
+		if err := m.deps.composer.checkResent(&out[i]); err != nil {
 			return fail(err)
 		}
 	}
@@ -36,9 +36,9 @@ func (m *Message) Resend(out ...Outgoing) error {
 	return nil
 }
 
-// checkStored refuses a message that cannot have come from Outgoing, or that the
+// checkResent refuses a message that cannot have come from Outgoing, or that the
 // transport can no longer send.
-func (c *composer) checkStored(out *Outgoing) error {
+func (c *composer) checkResent(out *Outgoing) error {
 	switch {
 	case out.ID == "":
 		return errors.New("a message has no ID; set the one that it was first sent with")
@@ -66,7 +66,7 @@ func (m *Message) SetDuplicate() {
 func (m *Message) isDuplicate() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.duplicate && !m.chosen
+	return m.duplicate && !m.handlersChosen
 }
 
 // Commit marks messages that m has collected (Outgoing, or Resend) as committed:
@@ -96,7 +96,7 @@ func (m *Message) Commit(out []Outgoing, sent func()) error {
 		return fmt.Errorf("core: commit %d messages while handling message %s: %w", len(out), m.incoming.ID, err)
 	}
 	for i := range out {
-		if err := m.env.composer.checkStored(&out[i]); err != nil {
+		if err := m.deps.composer.checkResent(&out[i]); err != nil {
 			return fail(err)
 		}
 	}
@@ -107,24 +107,24 @@ func (m *Message) Commit(out []Outgoing, sent func()) error {
 	outermost.mu.Lock()
 	defer outermost.mu.Unlock()
 	if outermost.committed == nil {
-		outermost.committed = &committed{}
+		outermost.committed = &committedSends{}
 	}
 	c := outermost.committed
-	c.out = c.missing(slices.Clone(c.out), out)
+	c.messages = c.appendMissing(slices.Clone(c.messages), out)
 	if sent != nil {
-		c.sent = append(c.sent, sent)
+		c.callbacks = append(c.callbacks, sent)
 	}
 	return nil
 }
 
-// committed has the messages that are sent after any outcome of an attempt.
-type committed struct {
-	out  []Outgoing
-	sent []func() // called when they have been sent
+// committedSends has the messages that are sent after any outcome of an attempt.
+type committedSends struct {
+	messages  []Outgoing
+	callbacks []func() // called when they have been sent
 }
 
-// missing returns out with the messages of more that it lacks.
-func (*committed) missing(out, more []Outgoing) []Outgoing {
+// appendMissing returns out with the messages of more that it lacks.
+func (*committedSends) appendMissing(out, more []Outgoing) []Outgoing {
 	for i := range more {
 		same := func(o Outgoing) bool {
 			return o.ID == more[i].ID && o.Queue == more[i].Queue && o.Topic == more[i].Topic
@@ -136,37 +136,37 @@ func (*committed) missing(out, more []Outgoing) []Outgoing {
 	return out
 }
 
-// with returns the messages to send with a success that collected out.
-func (c *committed) with(out []Outgoing) []Outgoing {
+// withCommitted returns the messages to send with a success that collected out.
+func (c *committedSends) withCommitted(out []Outgoing) []Outgoing {
 	if c == nil {
 		return out
 	}
-	return c.missing(out, c.out)
+	return c.appendMissing(out, c.messages)
 }
 
-// tell calls the functions of Commit. c may be nil.
-func (c *committed) tell(panicked func(any)) {
+// notifySent calls the functions of Commit. c may be nil.
+func (c *committedSends) notifySent(panicked func(any)) {
 	if c == nil {
 		return
 	}
-	for _, f := range c.sent {
-		guarded(panicked, f)
+	for _, f := range c.callbacks {
+		recoverTo(panicked, f)
 	}
 }
 
 // bytes returns the memory that the messages take. c may be nil.
-func (c *committed) bytes() int {
+func (c *committedSends) bytes() int {
 	size := 0
 	if c != nil {
-		for i := range c.out {
-			size += len(c.out[i].Body) + c.out[i].Headers.Bytes()
+		for i := range c.messages {
+			size += len(c.messages[i].Body) + c.messages[i].Headers.Bytes()
 		}
 	}
 	return size
 }
 
-// committedOut returns the committed messages to send, or nil.
-func (m *Message) committedOut() *committed {
+// committedSends returns the committed messages to send, or nil.
+func (m *Message) committedSends() *committedSends {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.committed
@@ -174,7 +174,7 @@ func (m *Message) committedOut() *committed {
 
 // sendCommitted sends the committed messages after a failed attempt.
 func (r *runner) sendCommitted(a *attempt, d *decision) error {
-	c := d.committed
+	c := d.committedSends
 	if c == nil {
 		return nil
 	}
@@ -182,14 +182,14 @@ func (r *runner) sendCommitted(a *attempt, d *decision) error {
 		return ErrLockLost
 	}
 	id := a.delivery.Incoming().ID
-	if out := r.ep.memory.withoutAccepted(id, c.out); len(out) > 0 {
-		if err := r.ep.transportSend(a.settling(r), out); err != nil {
-			r.ep.memory.rememberAccepted(id, out, err)
-			return failedSend(err, out)
+	if out := r.ep.redeliveries.withoutAccepted(id, c.messages); len(out) > 0 {
+		if err := r.ep.transportSend(a.settlementContext(r), out); err != nil {
+			r.ep.redeliveries.rememberAccepted(id, out, err)
+			return wrapSendError(err, out)
 		}
 	}
-	d.committed = nil
-	c.tell(r.ep.observerPanicked)
+	d.committedSends = nil
+	c.notifySent(r.ep.observerPanicked)
 	return nil
 }
 
@@ -204,11 +204,11 @@ func (r *runner) discard(a *attempt, f *failure, d *decision) error {
 	case !errors.Is(err, ErrSendRefused):
 		return err
 	}
-	d.fallback = fmt.Sprintf("%v was asked for, but messages that a handler has committed cannot be sent: %v", d.action, err)
+	d.whyReplaced = fmt.Sprintf("%v was asked for, but messages that a handler has committed cannot be sent: %v", d.action, err)
 	d.action = MoveToError(r.ep.rules.configFor(f.MessageType).Failed.ErrorQueue)
-	d.verdict = false
+	d.fromVerdict = false
 	f.Err = err
-	r.ep.log.logReasons(a.deciding(), f, d)
+	r.ep.log.logReasons(a.decisionContext(), f, d)
 	return r.moveOrStore(a, f, d)
 }
 
@@ -216,10 +216,10 @@ func (r *runner) discard(a *attempt, f *failure, d *decision) error {
 // for the others.
 func (r *runner) sendCommittedBeforeMove(a *attempt, f *failure, d *decision) {
 	err := r.sendCommitted(a, d)
-	if err == nil || hasEnded(err) {
+	if err == nil || endsDelivery(err) {
 		return
 	}
-	r.ep.log.about(a.deciding(), r.ep.log.moved, slog.LevelWarn, f, []slog.Attr{slog.Any("send_error", err)},
+	r.ep.log.logFailure(a.decisionContext(), r.ep.log.moved, slog.LevelWarn, f, []slog.Attr{slog.Any("send_error", err)},
 		"messages that a handler has committed could not be sent before the message is moved; they are sent when it is returned to its queue",
 		"Messages that a handler of message '%s' has committed could not be sent; they are sent when it is returned to its queue.", f.MessageID)
 }

@@ -12,14 +12,15 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// keeps is middleware that stores what the handler collects, as an inbox does: a message
-// that it knows is not handled again, and its stored messages are sent again.
-type keeps struct {
+// storingMiddleware is middleware that stores what the handler collects, as an inbox
+// does: a message that it knows is not handled again, and its stored messages are sent
+// again.
+type storingMiddleware struct {
 	stored map[string][]core.Outgoing
-	sent   record[string]
+	sent   recorder[string]
 }
 
-func (k *keeps) around(next core.HandlerFunc) core.HandlerFunc {
+func (k *storingMiddleware) wrap(next core.HandlerFunc) core.HandlerFunc {
 	return func(ctx context.Context, m *core.Message) error {
 		out, known := k.stored[m.ID]
 		if known {
@@ -38,8 +39,8 @@ func (k *keeps) around(next core.HandlerFunc) core.HandlerFunc {
 
 var errLostSend = errors.New("the send was lost")
 
-// loses lets the first n sends to a queue fail.
-func loses(n int, queue string) faults {
+// failFirstSends lets the first n sends to a queue fail.
+func failFirstSends(n int, queue string) faults {
 	return faults{send: func(out []core.Outgoing) error {
 		for i := range out {
 			if out[i].Queue == queue && n > 0 {
@@ -52,29 +53,29 @@ func loses(n int, queue string) faults {
 }
 
 func TestResend_LeavesAsItWasFirstComposed(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		k := &keeps{stored: map[string][]core.Outgoing{}}
-		b.broker.provoke(loses(1, "shipping"))
+	inModes(t, retryModes, func(fx *fixture) {
+		k := &storingMiddleware{stored: map[string][]core.Outgoing{}}
+		fx.broker.setFaults(failFirstSends(1, "shipping"))
 		runs := 0
-		b.orders(core.Config{
-			Middleware: []core.Middleware{k.around}, Recoverability: immediate(2),
-			SendMiddleware: []core.SendMiddleware{changes(func(_ context.Context, out *core.Outgoing) { out.Headers.Set("passed", out.Headers.Get("passed")+"x") })},
+		fx.runOrders(core.Config{
+			Middleware: []core.Middleware{k.wrap}, Recoverability: immediateRetries(2),
+			SendMiddleware: []core.SendMiddleware{changeSends(func(_ context.Context, out *core.Outgoing) { out.Headers.Set("passed", out.Headers.Get("passed")+"x") })},
 		}, func(_ context.Context, m *core.Message) error {
 			runs++
 			return m.Send("shipping", "ship", []byte("body"), core.SendOptions{GroupKey: "g", Properties: map[string]string{"p": "1"}})
 		})
-		b.put("m1")
-		got := b.only("shipping")
-		equal(b, "runs", runs, 1)
-		equal(b, "id", got.ID, k.stored["m1"][0].ID)
-		equal(b, "content", fmt.Sprint(string(got.Body), got.GroupKey, got.Properties, got.Headers.Get("passed")), "bodygmap[p:1]x")
-		equal(b, "told", fmt.Sprint(k.sent.all()), "[m1]")
-		b.holds("error", 0)
+		fx.enqueue("m1")
+		got := fx.onlyMessage("shipping")
+		equal(fx, "runs", runs, 1)
+		equal(fx, "id", got.ID, k.stored["m1"][0].ID)
+		equal(fx, "content", fmt.Sprint(string(got.Body), got.GroupKey, got.Properties, got.Headers.Get("passed")), "bodygmap[p:1]x")
+		equal(fx, "told", fmt.Sprint(k.sent.all()), "[m1]")
+		fx.wantDepth("error", 0)
 	})
 }
 
 func TestResend_RefusesWhatHandlersDoNotSend(t *testing.T) {
-	bubbleOn(t, able(func(c *core.Capabilities) { c.TimeToBeReceived = false }), func(b *bed) {
+	bubbleWith(t, withCapabilities(func(c *core.Capabilities) { c.TimeToBeReceived = false }), func(fx *fixture) {
 		good := core.Outgoing{ID: "s1", Queue: "shipping", Body: []byte("x")}
 		for what, change := range map[string]func(*core.Outgoing){
 			"no ID":                         func(o *core.Outgoing) { o.ID = "" },
@@ -86,23 +87,23 @@ func TestResend_RefusesWhatHandlersDoNotSend(t *testing.T) {
 		} {
 			bad := good
 			change(&bad)
-			ep := b.endpoint("orders", core.Config{})
-			b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+			ep := fx.newEndpoint("orders", core.Config{})
+			fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 				err := m.Resend(good, bad)
 				if err == nil || !strings.Contains(err.Error(), what) {
-					b.Errorf("%s: %v", what, err)
+					fx.Errorf("%s: %v", what, err)
 				}
-				equal(b, what, len(m.Outgoing()), 0)
+				equal(fx, what, len(m.Outgoing()), 0)
 				return nil
 			})
-			b.must(ep.Invoke(b.Context(), "order", []byte("x")))
+			fx.noError(ep.Invoke(fx.Context(), "order", []byte("x")))
 		}
 	})
 }
 
-// commits is a handler's middleware that commits the messages of its handler, and does not
-// run it again where they are known.
-func (k *keeps) commits(next core.HandlerFunc) core.HandlerFunc {
+// committing is a handler's middleware that commits the messages of its handler, and does
+// not run it again where they are known.
+func (k *storingMiddleware) committing(next core.HandlerFunc) core.HandlerFunc {
 	return func(ctx context.Context, m *core.Message) error {
 		before := len(m.Outgoing())
 		out, known := k.stored[m.ID]
@@ -121,14 +122,14 @@ func (k *keeps) commits(next core.HandlerFunc) core.HandlerFunc {
 	}
 }
 
-// committing runs an endpoint whose first handler commits a message to shipping, and whose
-// second one ends with result.
-func (b *bed) committing(c core.Config, result error) (k *keeps, ep *core.Endpoint) {
-	k = &keeps{stored: map[string][]core.Outgoing{}}
-	ep = b.endpoint("orders", c)
+// runCommitting runs an endpoint whose first handler commits a message to shipping, and
+// whose second one ends with result.
+func (fx *fixture) runCommitting(c core.Config, result error) (k *storingMiddleware, ep *core.Endpoint) {
+	k = &storingMiddleware{stored: map[string][]core.Outgoing{}}
+	ep = fx.newEndpoint("orders", c)
 	core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 		return m.Send("shipping", "ship", []byte("body"))
-	}, core.HandleOptions{Middleware: []core.Middleware{k.commits}})
+	}, core.HandleOptions{Middleware: []core.Middleware{k.committing}})
 	core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 		return errors.Join(m.Send("shipping", "other", []byte("dropped")), result)
 	})
@@ -148,20 +149,20 @@ func TestCommit_LeavesWhateverBecomesOfTheAttempt(t *testing.T) {
 	} {
 		for _, loss := range []int{0, 3} {
 			t.Run(fmt.Sprint(name, " after sends that failed: ", loss), func(t *testing.T) {
-				inModes(t, retrying, func(b *bed) {
-					k, ep := b.committing(core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 3}}}, c.result)
-					b.broker.provoke(loses(loss, "shipping"))
-					b.run(ep)
-					b.put("m1")
-					b.pass(time.Minute)
-					b.holds("error", c.failed)
+				inModes(t, retryModes, func(fx *fixture) {
+					k, ep := fx.runCommitting(core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 3}}}, c.result)
+					fx.broker.setFaults(failFirstSends(loss, "shipping"))
+					fx.run(ep)
+					fx.enqueue("m1")
+					fx.advance(time.Minute)
+					fx.wantDepth("error", c.failed)
 					if loss > 0 && name != "Discard" { // a message that stays stands for them
-						b.holds("shipping", 0)
-						equal(b, "told", len(k.sent.all()), 0)
+						fx.wantDepth("shipping", 0)
+						equal(fx, "told", len(k.sent.all()), 0)
 						return
 					}
-					equal(b, "id", b.only("shipping").ID, k.stored["m1"][0].ID)
-					equal(b, "told", fmt.Sprint(k.sent.all()), "[m1]")
+					equal(fx, "id", fx.onlyMessage("shipping").ID, k.stored["m1"][0].ID)
+					equal(fx, "told", fmt.Sprint(k.sent.all()), "[m1]")
 				})
 			})
 		}
@@ -170,50 +171,50 @@ func TestCommit_LeavesWhateverBecomesOfTheAttempt(t *testing.T) {
 
 // Where a committed message is refused for good, its message is not discarded.
 func TestCommit_RefusedMessageKeepsTheDiscardedOne(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		k, ep := b.committing(core.Config{Recoverability: noRetries}, core.Discard("not wanted"))
-		b.broker.provoke(faults{send: func(out []core.Outgoing) error {
+	inModes(t, retryModes, func(fx *fixture) {
+		k, ep := fx.runCommitting(core.Config{Recoverability: noRetries}, core.Discard("not wanted"))
+		fx.broker.setFaults(faults{send: func(out []core.Outgoing) error {
 			if out[0].Queue == "shipping" {
 				return fmt.Errorf("no such queue: %w", core.ErrQueueNotFound)
 			}
 			return nil
 		}})
-		b.run(ep)
-		b.put("m1")
-		b.pass(time.Minute)
-		if text := b.only("error").Headers.Get(core.HeaderExceptionMessage); !strings.Contains(text, "no such queue") {
-			b.Errorf("the failure is %q", text)
+		fx.run(ep)
+		fx.enqueue("m1")
+		fx.advance(time.Minute)
+		if text := fx.onlyMessage("error").Headers.Get(core.HeaderExceptionMessage); !strings.Contains(text, "no such queue") {
+			fx.Errorf("the failure is %q", text)
 		}
-		equal(b, "told", len(k.sent.all()), 0)
+		equal(fx, "told", len(k.sent.all()), 0)
 	})
 }
 
 func TestCommit_TakenOver(t *testing.T) {
 	for _, loss := range []int{0, 1} {
-		inModes(t, retrying, func(b *bed) {
-			k, ep := b.committing(core.Config{Recoverability: noRetries}, errSecondHandler)
+		inModes(t, retryModes, func(fx *fixture) {
+			k, ep := fx.runCommitting(core.Config{Recoverability: noRetries}, errSecondHandler)
 			core.HandleFailed(ep, "order", func(_ context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error {
 				f.TakeOver()
 				return nil
 			})
-			b.broker.provoke(loses(loss, "shipping"))
-			b.run(ep)
-			b.put("m1")
-			b.pass(time.Minute)
-			b.only("shipping") // at the second try, beside the move
-			equal(b, "told", fmt.Sprint(k.sent.all()), "[m1]")
-			b.holds("error", loss)
+			fx.broker.setFaults(failFirstSends(loss, "shipping"))
+			fx.run(ep)
+			fx.enqueue("m1")
+			fx.advance(time.Minute)
+			fx.onlyMessage("shipping") // at the second try, beside the move
+			equal(fx, "told", fmt.Sprint(k.sent.all()), "[m1]")
+			fx.wantDepth("error", loss)
 		})
 	}
 }
 
 // Runs that middleware repeats commit the same messages, which leave once.
 func TestCommit_LeavesOnceAfterSeveralRuns(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		k := &keeps{stored: map[string][]core.Outgoing{}}
+	inModes(t, retryModes, func(fx *fixture) {
+		k := &storingMiddleware{stored: map[string][]core.Outgoing{}}
 		runs := 0
-		b.orders(core.Config{Middleware: []core.Middleware{tries(3), func(next core.HandlerFunc) core.HandlerFunc {
-			inner := k.around(next)
+		fx.runOrders(core.Config{Middleware: []core.Middleware{retryMiddleware(3), func(next core.HandlerFunc) core.HandlerFunc {
+			inner := k.wrap(next)
 			return func(ctx context.Context, m *core.Message) error {
 				if err := inner(ctx, m); err != nil {
 					return err
@@ -226,68 +227,68 @@ func TestCommit_LeavesOnceAfterSeveralRuns(t *testing.T) {
 		}}, Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
 			return m.Send("shipping", "ship", []byte("body"))
 		})
-		b.put("m1")
-		equal(b, "id", b.only("shipping").ID, k.stored["m1"][0].ID)
-		equal(b, "runs", runs, 3)
+		fx.enqueue("m1")
+		equal(fx, "id", fx.onlyMessage("shipping").ID, k.stored["m1"][0].ID)
+		equal(fx, "runs", runs, 3)
 	})
 }
 
 func TestCommit_Refuses(t *testing.T) {
-	bubble(t, func(b *bed) {
+	bubble(t, func(fx *fixture) {
 		var late *core.Message
-		_, running := b.orders(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
+		_, running := fx.runOrders(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
 			late = m
 			if err := m.Commit([]core.Outgoing{{Queue: "shipping"}}, nil); err == nil || !strings.Contains(err.Error(), "no ID") {
-				b.Errorf("a message without an id: %v", err)
+				fx.Errorf("a message without an id: %v", err)
 			}
 			return m.Commit(nil, func() { panic("in Commit") })
 		})
-		b.put("m1")
-		b.holds("error", 0)
+		fx.enqueue("m1")
+		fx.wantDepth("error", 0)
 		if err := late.Commit(nil, func() {}); !errors.Is(err, core.ErrHandlingEnded) {
-			b.Errorf("Commit after the end: %v", err)
+			fx.Errorf("Commit after the end: %v", err)
 		}
 		if err := late.Resend(); !errors.Is(err, core.ErrHandlingEnded) {
-			b.Errorf("Resend after the end: %v", err)
+			fx.Errorf("Resend after the end: %v", err)
 		}
-		b.must(running.stop())
+		fx.noError(running.stop())
 	})
 }
 
 func TestCommit_Invoke(t *testing.T) {
-	bubble(t, func(b *bed) {
-		k, ep := b.committing(core.Config{}, errSecondHandler)
-		b.broker.provoke(loses(1, "shipping"))
-		if err := ep.Invoke(b.Context(), "order", []byte("x")); !errors.Is(err, errLostSend) || !errors.Is(err, errSecondHandler) || len(k.sent.all()) > 0 {
-			b.Errorf("a lost send: %v, told %v", err, k.sent.all())
+	bubble(t, func(fx *fixture) {
+		k, ep := fx.runCommitting(core.Config{}, errSecondHandler)
+		fx.broker.setFaults(failFirstSends(1, "shipping"))
+		if err := ep.Invoke(fx.Context(), "order", []byte("x")); !errors.Is(err, errLostSend) || !errors.Is(err, errSecondHandler) || len(k.sent.all()) > 0 {
+			fx.Errorf("a lost send: %v, told %v", err, k.sent.all())
 		}
-		if err := ep.Invoke(b.Context(), "order", []byte("x")); !errors.Is(err, errSecondHandler) || errors.Is(err, errLostSend) {
-			b.Error(err)
+		if err := ep.Invoke(fx.Context(), "order", []byte("x")); !errors.Is(err, errSecondHandler) || errors.Is(err, errLostSend) {
+			fx.Error(err)
 		}
-		b.only("shipping")
-		equal(b, "told", len(k.sent.all()), 1)
+		fx.onlyMessage("shipping")
+		equal(fx, "told", len(k.sent.all()), 1)
 	})
 }
 
-// ends keeps what observers were told of attempts.
-type ends struct{ record[string] }
+// handleEndRecorder keeps what observers were told of attempts.
+type handleEndRecorder struct{ recorder[string] }
 
-func (e *ends) HandleEnd(_ context.Context, end core.HandleEnd) {
+func (e *handleEndRecorder) HandleEnd(_ context.Context, end core.HandleEnd) {
 	e.add(fmt.Sprint("end ", end.Duplicate))
 }
-func (e *ends) Succeeded(_ context.Context, s core.Success) {
+func (e *handleEndRecorder) Succeeded(_ context.Context, s core.Success) {
 	e.add(fmt.Sprint("success ", s.Duplicate))
 }
 
-func (e *ends) observer() core.Observer {
+func (e *handleEndRecorder) observer() core.Observer {
 	return core.Observer{HandleEnd: e.HandleEnd, Succeeded: e.Succeeded}
 }
 
 func TestSetDuplicate_UnlessHandlersHaveRun(t *testing.T) {
 	for runs, want := range map[bool]string{false: "[end true success true]", true: "[end false success false]"} {
-		bubble(t, func(b *bed) {
-			seen := &ends{}
-			b.orders(core.Config{Observers: []core.Observer{seen.observer()}, Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+		bubble(t, func(fx *fixture) {
+			seen := &handleEndRecorder{}
+			fx.runOrders(core.Config{Observers: []core.Observer{seen.observer()}, Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					m.SetDuplicate()
 					if runs {
@@ -296,8 +297,8 @@ func TestSetDuplicate_UnlessHandlersHaveRun(t *testing.T) {
 					return nil
 				}
 			}}}, func(context.Context, *core.Message) error { return nil })
-			b.put("m1")
-			equal(b, "told", fmt.Sprint(seen.all()), want)
+			fx.enqueue("m1")
+			equal(fx, "told", fmt.Sprint(seen.all()), want)
 		})
 	}
 }
@@ -314,17 +315,17 @@ func TestSentID(t *testing.T) {
 			"generated": {nil, "", false},
 			"by Config": {func(*core.Incoming) string { return "business" }, "", true},
 		} {
-			b := newBed(t, able(func(*core.Capabilities) {}), core.TransactionReceiveOnly)
-			var got record[string]
+			fx := newFixture(t, withCapabilities(func(*core.Capabilities) {}), core.TransactionReceiveOnly)
+			var got recorder[string]
 			attempts := 0
-			_, running := b.orders(core.Config{
+			_, running := fx.runOrders(core.Config{
 				MessageID:      c.id,
 				Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1, Delays: []time.Duration{time.Second}}},
 			}, func(_ context.Context, m *core.Message) error {
 				_, sent := m.SentID()
 				got.add(fmt.Sprint(sent))
 				if attempts++; attempts == 2 {
-					b.must(m.Forward("shipping"))
+					fx.noError(m.Forward("shipping"))
 					return nil
 				}
 				return errors.New("again")
@@ -333,29 +334,29 @@ func TestSentID(t *testing.T) {
 			if c.sent == "" {
 				out.Headers.Del(core.HeaderMessageID)
 			}
-			b.send(out)
-			b.pass(5 * time.Second)
-			equal(b, name, fmt.Sprint(got.all()), fmt.Sprintf("[%v %v]", c.want, c.want))
-			equal(b, name+", forwarded", b.only("shipping").Headers.Get(core.HeaderGeneratedID) == "", c.want)
-			b.must(running.stop())
+			fx.send(out)
+			fx.advance(5 * time.Second)
+			equal(fx, name, fmt.Sprint(got.all()), fmt.Sprintf("[%v %v]", c.want, c.want))
+			equal(fx, name+", forwarded", fx.onlyMessage("shipping").Headers.Get(core.HeaderGeneratedID) == "", c.want)
+			fx.noError(running.stop())
 		}
 	})
 }
 
 func TestStep_UniqueNameBesideAnotherHandler(t *testing.T) {
-	bubble(t, func(b *bed) {
+	bubble(t, func(fx *fixture) {
 		describes := func(name string, unique bool) core.HandleOptions {
 			return core.HandleOptions{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 				start := core.StartUpOf(next)
-				equal(b, "endpoint", start.Endpoint(), "orders")
-				equal(b, "retry span", start.RetrySpan(), 3*time.Hour)
+				equal(fx, "endpoint", start.Endpoint(), "orders")
+				equal(fx, "retry span", start.RetrySpan(), 3*time.Hour)
 				start.Describe(core.Step{Kind: "inbox", Name: name, Unique: unique})
 				return next
 			}}}
 		}
 		handler := func(context.Context, *core.TypedMessage[[]byte]) error { return nil }
 		register := func(unique bool, first, second string) error {
-			ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{
+			ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{
 				Delayed:      core.Delayed{Retries: 2, Delays: []time.Duration{time.Minute, time.Minute}},
 				MessageTypes: map[string]core.TypeRecoverability{"slow": {Delayed: core.Delayed{Retries: 1, Delays: []time.Duration{3 * time.Hour}}}},
 			}})
@@ -364,10 +365,10 @@ func TestStep_UniqueNameBesideAnotherHandler(t *testing.T) {
 			core.Handle(ep, "order", handler, describes(second, unique))
 			return ep.Err()
 		}
-		b.must(register(true, "a", "b"))
-		b.must(register(false, "a", "a"))
+		fx.noError(register(true, "a", "b"))
+		fx.noError(register(false, "a", "a"))
 		if err := register(true, "a", "a"); err == nil || !strings.Contains(err.Error(), `(inbox "a") has the name of the one of handler 1`) {
-			b.Errorf("two of one name: %v", err)
+			fx.Errorf("two of one name: %v", err)
 		}
 	})
 }

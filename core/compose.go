@@ -87,12 +87,12 @@ type composer struct {
 	address         func(queue string) (string, error) // Transport.Address
 	topic           func(topic string) error           // TopicChecker.CheckTopic, or nil
 	baseTypes       map[string][]string                // Config.BaseTypes
-	through         SendFunc                           // Config.SendMiddleware, or nil
+	sendChain       SendFunc                           // Config.SendMiddleware, or nil
 }
 
-// origin has the values that a message inherits from the message being handled; the zero
-// value is for a message that begins a conversation.
-type origin struct {
+// causation has the values that a message inherits from the message being handled; the
+// zero value is for a message that begins a conversation.
+type causation struct {
 	id             string
 	conversationID string
 	correlationID  string
@@ -105,7 +105,7 @@ type origin struct {
 
 // compose returns the message for a destination: a queue, or the topic of the message
 // type if the intent is to publish. id is used if the options have none.
-func (c *composer) compose(intent, queue, messageType string, body any, opts []SendOptions, from origin, id func() string) (Outgoing, error) {
+func (c *composer) compose(intent, queue, messageType string, body any, opts []SendOptions, from causation, id func() string) (Outgoing, error) {
 	var o SendOptions
 	switch len(opts) {
 	case 0:
@@ -173,11 +173,11 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 		contentType = o.ContentType
 	}
 
-	conversation := firstOf(from.conversationID, from.id, out.ID)
+	conversation := firstNonEmpty(from.conversationID, from.id, out.ID)
 	if o.NewConversation {
 		conversation = out.ID
 	}
-	conversation = firstOf(o.ConversationID, conversation)
+	conversation = firstNonEmpty(o.ConversationID, conversation)
 	pairs := make([]header, 0, 12+len(o.Headers))
 	add := func(key, value string) {
 		if value != "" {
@@ -189,16 +189,16 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 	add(HeaderContentType, contentType)
 	add(HeaderMessageIntent, intent)
 	add(HeaderConversationID, conversation)
-	if previous := from.conversationID; previous != firstOf(o.Headers[HeaderConversationID], conversation) {
+	if previous := from.conversationID; previous != firstNonEmpty(o.Headers[HeaderConversationID], conversation) {
 		add(HeaderPreviousConversationID, previous)
 	}
-	add(HeaderCorrelationID, firstOf(o.CorrelationID, from.correlationID, from.id, out.ID))
+	add(HeaderCorrelationID, firstNonEmpty(o.CorrelationID, from.correlationID, from.id, out.ID))
 	add(HeaderRelatedTo, from.id)
 	if intent == IntentReply {
 		add(headerSagaID, from.sagaID)
 		add(headerSagaType, from.sagaType)
 	}
-	add(HeaderReplyToAddress, firstOf(o.ReplyTo, c.replyTo))
+	add(HeaderReplyToAddress, firstNonEmpty(o.ReplyTo, c.replyTo))
 	add(HeaderOriginatingEndpoint, c.endpoint)
 	add(HeaderOriginatingMachine, c.machine)
 	add(HeaderTimeSent, FormatTime(now))
@@ -209,15 +209,15 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 		add(HeaderTimeToBeReceived, formatTimeSpan(o.TimeToBeReceived))
 	}
 	out.Headers = Headers{pairs: override(pairs, o.Headers)}
-	if c.through != nil {
-		return out, nil // handOver checks it after the middleware
+	if c.sendChain != nil {
+		return out, nil // runSendMiddleware checks it after the middleware
 	}
 	return out, c.checkSize(&out)
 }
 
-// determined are the headers that the call determines, and the part of the call that
+// reservedHeaders are the headers that the call determines, and the part of the call that
 // does.
-var determined = []struct{ key, instead string }{
+var reservedHeaders = []struct{ key, instead string }{
 	{HeaderMessageID, "use SendOptions.ID"},
 	{HeaderMessageTypes, "pass the message type to the call, or replace it in SendMiddleware"},
 	{HeaderMessageIntent, "call Send, Publish or Reply"},
@@ -231,7 +231,7 @@ func checkHeaders(headers map[string]string) error {
 	if len(headers) == 0 {
 		return nil
 	}
-	for _, d := range determined {
+	for _, d := range reservedHeaders {
 		if value, ok := headers[d.key]; ok {
 			return fmt.Errorf("header %s (%q) cannot be set by SendOptions.Headers; %s", d.key, boundedText(value, maxTypeName), d.instead)
 		}
@@ -248,7 +248,7 @@ func (c *composer) setDue(out *Outgoing, o SendOptions, now time.Time) error {
 		return unsupported("deliver a message at a given time", "DelayedDelivery")
 	}
 	out.Delay = max(o.DeliverAt.Sub(now), 0)
-	out.origin = &sendOrigin{due: o.DeliverAt}
+	out.metadata = &sendMetadata{due: o.DeliverAt}
 	return nil
 }
 
@@ -330,11 +330,11 @@ func (c *composer) checkSize(out *Outgoing) error {
 	return nil
 }
 
-func unsupported(what, capability string) error {
-	return fmt.Errorf("cannot %s: the transport has no %s: %w", what, capability, errors.ErrUnsupported)
+func unsupported(action, capability string) error {
+	return fmt.Errorf("cannot %s: the transport has no %s: %w", action, capability, errors.ErrUnsupported)
 }
 
-func firstOf(values ...string) string {
+func firstNonEmpty(values ...string) string {
 	for _, v := range values {
 		if v != "" {
 			return v

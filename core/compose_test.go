@@ -24,14 +24,14 @@ func composerOf(t *testing.T, caps Capabilities) *composer {
 	return &c
 }
 
-func everyCapability() Capabilities {
+func allCapabilities() Capabilities {
 	return Capabilities{DelayedDelivery: true, PublishSubscribe: true, TimeToBeReceived: true}
 }
 
 func fixedID() string { return "new-id" }
 
 func TestCompose_Headers(t *testing.T) {
-	handled := origin{id: "m1", conversationID: "conversation", correlationID: "correlation"}
+	handled := causation{id: "m1", conversationID: "conversation", correlationID: "correlation"}
 	standard := map[string]string{
 		HeaderMessageID: "new-id", HeaderMessageTypes: "order", HeaderContentType: "application/json", HeaderMessageIntent: "Send",
 		HeaderConversationID: "new-id", HeaderCorrelationID: "new-id", HeaderReplyToAddress: "billing@here",
@@ -41,22 +41,22 @@ func TestCompose_Headers(t *testing.T) {
 		name   string
 		intent string
 		opts   []SendOptions
-		from   origin
+		from   causation
 		want   map[string]string // beside the standard ones; "-" is none
 	}{
-		{"a message that begins a conversation", IntentSend, nil, origin{}, nil},
-		{"empty options", IntentSend, []SendOptions{{}}, origin{}, nil},
-		{"an event", IntentPublish, nil, origin{}, map[string]string{HeaderMessageIntent: "Publish"}},
+		{"a message that begins a conversation", IntentSend, nil, causation{}, nil},
+		{"empty options", IntentSend, []SendOptions{{}}, causation{}, nil},
+		{"an event", IntentPublish, nil, causation{}, map[string]string{HeaderMessageIntent: "Publish"}},
 		{"one sent while handling another", IntentSend, nil, handled, map[string]string{
 			HeaderConversationID: "conversation", HeaderCorrelationID: "correlation", HeaderRelatedTo: "m1",
 		}},
 		{"a reply", IntentReply, nil, handled, map[string]string{
 			HeaderMessageIntent: "Reply", HeaderConversationID: "conversation", HeaderCorrelationID: "correlation", HeaderRelatedTo: "m1",
 		}},
-		{"one sent while handling a foreign message", IntentSend, nil, origin{id: "m1"}, map[string]string{
+		{"one sent while handling a foreign message", IntentSend, nil, causation{id: "m1"}, map[string]string{
 			HeaderConversationID: "m1", HeaderCorrelationID: "m1", HeaderRelatedTo: "m1",
 		}},
-		{"an id", IntentSend, []SendOptions{{ID: "own"}}, origin{}, map[string]string{
+		{"an id", IntentSend, []SendOptions{{ID: "own"}}, causation{}, map[string]string{
 			HeaderMessageID: "own", HeaderConversationID: "own", HeaderCorrelationID: "own",
 		}},
 		{"a correlation id", IntentSend, []SendOptions{{CorrelationID: "own"}}, handled, map[string]string{
@@ -77,23 +77,23 @@ func TestCompose_Headers(t *testing.T) {
 		{"a conversation id among the headers", IntentSend, []SendOptions{{Headers: map[string]string{HeaderConversationID: "own"}}}, handled, map[string]string{
 			HeaderConversationID: "own", HeaderPreviousConversationID: "conversation", HeaderCorrelationID: "correlation", HeaderRelatedTo: "m1",
 		}},
-		{"a new conversation where there was none", IntentSend, []SendOptions{{NewConversation: true}}, origin{}, nil},
-		{"a new conversation after a foreign message", IntentSend, []SendOptions{{NewConversation: true}}, origin{id: "m1"}, map[string]string{
+		{"a new conversation where there was none", IntentSend, []SendOptions{{NewConversation: true}}, causation{}, nil},
+		{"a new conversation after a foreign message", IntentSend, []SendOptions{{NewConversation: true}}, causation{id: "m1"}, map[string]string{
 			HeaderConversationID: "new-id", HeaderCorrelationID: "m1", HeaderRelatedTo: "m1",
 		}},
-		{"a time to be received", IntentSend, []SendOptions{{TimeToBeReceived: 26*time.Hour + 90*time.Second + time.Millisecond}}, origin{}, map[string]string{
+		{"a time to be received", IntentSend, []SendOptions{{TimeToBeReceived: 26*time.Hour + 90*time.Second + time.Millisecond}}, causation{}, map[string]string{
 			HeaderTimeToBeReceived: "1.02:01:30.0010000",
 		}},
-		{"a due time", IntentSend, []SendOptions{{DeliverAt: time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC)}}, origin{}, map[string]string{
+		{"a due time", IntentSend, []SendOptions{{DeliverAt: time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC)}}, causation{}, map[string]string{
 			HeaderDeliverAt: "2000-01-02 00:00:00:000000 Z",
 		}},
-		{"a due time in the past", IntentSend, []SendOptions{{DeliverAt: time.Date(1999, 1, 2, 0, 0, 0, 0, time.UTC)}}, origin{}, nil},
-		{"a reply address", IntentSend, []SendOptions{{ReplyTo: "elsewhere"}}, origin{}, map[string]string{HeaderReplyToAddress: "elsewhere"}},
-		{"a reply address as the transport writes it", IntentPublish, []SendOptions{{ReplyTo: "ElseWhere"}}, origin{}, map[string]string{
+		{"a due time in the past", IntentSend, []SendOptions{{DeliverAt: time.Date(1999, 1, 2, 0, 0, 0, 0, time.UTC)}}, causation{}, nil},
+		{"a reply address", IntentSend, []SendOptions{{ReplyTo: "elsewhere"}}, causation{}, map[string]string{HeaderReplyToAddress: "elsewhere"}},
+		{"a reply address as the transport writes it", IntentPublish, []SendOptions{{ReplyTo: "ElseWhere"}}, causation{}, map[string]string{
 			HeaderMessageIntent: "Publish", HeaderReplyToAddress: "elsewhere",
 		}},
-		{"further headers", IntentSend, []SendOptions{{Headers: map[string]string{"b": "2", "a": "1", "empty": ""}}}, origin{}, map[string]string{"b": "2", "a": "1", "empty": ""}},
-		{"standard headers of its own", IntentSend, []SendOptions{{Headers: map[string]string{HeaderRelatedTo: "r", HeaderTimeSent: "then"}}}, origin{}, map[string]string{
+		{"further headers", IntentSend, []SendOptions{{Headers: map[string]string{"b": "2", "a": "1", "empty": ""}}}, causation{}, map[string]string{"b": "2", "a": "1", "empty": ""}},
+		{"standard headers of its own", IntentSend, []SendOptions{{Headers: map[string]string{HeaderRelatedTo: "r", HeaderTimeSent: "then"}}}, causation{}, map[string]string{
 			HeaderRelatedTo: "r", HeaderTimeSent: "then",
 		}},
 	} {
@@ -103,7 +103,7 @@ func TestCompose_Headers(t *testing.T) {
 				if test.intent == IntentPublish {
 					queue = ""
 				}
-				out, err := composerOf(t, everyCapability()).compose(test.intent, queue, "order", map[string]int{"n": 1}, test.opts, test.from, fixedID)
+				out, err := composerOf(t, allCapabilities()).compose(test.intent, queue, "order", map[string]int{"n": 1}, test.opts, test.from, fixedID)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -127,9 +127,9 @@ func TestCompose_Headers(t *testing.T) {
 		})
 	}
 	t.Run("a send-only endpoint has no address for replies", func(t *testing.T) {
-		c := composerOf(t, everyCapability())
+		c := composerOf(t, allCapabilities())
 		c.replyTo = ""
-		out, err := c.compose(IntentSend, "shipping", "order", 1, nil, origin{}, fixedID)
+		out, err := c.compose(IntentSend, "shipping", "order", 1, nil, causation{}, fixedID)
 		if _, ok := out.Headers.Lookup(HeaderReplyToAddress); ok || err != nil {
 			t.Errorf("%v, %v", out.Headers.Map(), err)
 		}
@@ -139,9 +139,9 @@ func TestCompose_Headers(t *testing.T) {
 func TestCompose_Options(t *testing.T) {
 	properties := map[string]string{"p": "1"}
 	extra := map[string]string{"h": "1"}
-	out, err := composerOf(t, everyCapability()).compose(IntentSend, "shipping", "order", []byte("raw"), []SendOptions{{
+	out, err := composerOf(t, allCapabilities()).compose(IntentSend, "shipping", "order", []byte("raw"), []SendOptions{{
 		Delay: time.Minute, TimeToBeReceived: time.Hour, GroupKey: "g", Properties: properties, Headers: extra, ContentType: "text/plain",
-	}}, origin{}, fixedID)
+	}}, causation{}, fixedID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,9 +156,9 @@ func TestCompose_Options(t *testing.T) {
 		t.Errorf("content type %q", got)
 	}
 	t.Run("further headers come in the order of their keys", func(t *testing.T) {
-		out, err := composerOf(t, everyCapability()).compose(IntentSend, "shipping", "order", 1, []SendOptions{{
+		out, err := composerOf(t, allCapabilities()).compose(IntentSend, "shipping", "order", 1, []SendOptions{{
 			Headers: map[string]string{"d": "", "b": "", "e": "", "a": "", "c": "", HeaderTimeSent: "x"},
-		}}, origin{}, fixedID)
+		}}, causation{}, fixedID)
 		keys := keysOf(out.Headers)
 		if err != nil || !slices.Equal(keys[len(keys)-5:], []string{"a", "b", "c", "d", "e"}) {
 			t.Errorf("%v, %v", keys, err)
@@ -167,7 +167,7 @@ func TestCompose_Options(t *testing.T) {
 }
 
 func TestCompose_Refuses(t *testing.T) {
-	short := everyCapability()
+	short := allCapabilities()
 	short.MaxDelay = time.Minute
 	for _, test := range []struct {
 		name        string
@@ -209,7 +209,7 @@ func TestCompose_Refuses(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.caps.Transactions == nil && !test.unsupported {
-				test.caps = everyCapability()
+				test.caps = allCapabilities()
 			}
 			pick := func(value, standard string) string {
 				if value == "" {
@@ -220,14 +220,14 @@ func TestCompose_Refuses(t *testing.T) {
 			if test.body == nil {
 				test.body = 1
 			}
-			_, err := composerOf(t, test.caps).compose(pick(test.intent, IntentSend), pick(test.queue, "shipping"), pick(test.messageType, "order"), test.body, test.opts, origin{}, fixedID)
+			_, err := composerOf(t, test.caps).compose(pick(test.intent, IntentSend), pick(test.queue, "shipping"), pick(test.messageType, "order"), test.body, test.opts, causation{}, fixedID)
 			if err == nil || !strings.Contains(err.Error(), test.says) || errors.Is(err, errors.ErrUnsupported) != test.unsupported {
 				t.Errorf("%v, want it to say %q", err, test.says)
 			}
 		})
 	}
 	t.Run("but not what is just possible", func(t *testing.T) {
-		if _, err := composerOf(t, short).compose(IntentSend, "shipping", "order", 1, []SendOptions{{Delay: time.Minute, ContentType: "application/json"}}, origin{}, fixedID); err != nil {
+		if _, err := composerOf(t, short).compose(IntentSend, "shipping", "order", 1, []SendOptions{{Delay: time.Minute, ContentType: "application/json"}}, causation{}, fixedID); err != nil {
 			t.Error(err)
 		}
 	})
@@ -235,9 +235,9 @@ func TestCompose_Refuses(t *testing.T) {
 
 func TestR24_KeepsRoomForFailureHeaders(t *testing.T) {
 	compose := func(limit, body int) (Outgoing, error) {
-		caps := everyCapability()
+		caps := allCapabilities()
 		caps.MaxMessageBytes = limit
-		return composerOf(t, caps).compose(IntentSend, "shipping", "order", make([]byte, body), nil, origin{}, fixedID)
+		return composerOf(t, caps).compose(IntentSend, "shipping", "order", make([]byte, body), nil, causation{}, fixedID)
 	}
 	out, err := compose(0, 0)
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 )
 
 // gauge counts what happens at the same time.
-type gauge struct{ now, most atomic.Int64 }
+type gauge struct{ now, max atomic.Int64 }
 
 func (g *gauge) enter() {
 	n := g.now.Add(1)
 	for {
-		most := g.most.Load()
-		if n <= most || g.most.CompareAndSwap(most, n) {
+		most := g.max.Load()
+		if n <= most || g.max.CompareAndSwap(most, n) {
 			return
 		}
 	}
@@ -30,65 +30,65 @@ func (g *gauge) leave() { g.now.Add(-1) }
 
 // transports by how the engine works with them.
 var transports = map[string]inmemory.Config{
-	"plain": {}, "locking": locking, "ahead": aheadConfig(0), "ahead, locking": aheadConfig(10 * time.Second),
-	"small batches": able(func(c *core.Capabilities) { c.MaxReceiveBatch = 3 }),
-	"own count":     able(func(c *core.Capabilities) { c.NativeDeliveryCount = false }),
+	"plain": {}, "locking": expiringLocks, "ahead": prefetchConfig(0), "ahead, locking": prefetchConfig(10 * time.Second),
+	"small batches": withCapabilities(func(c *core.Capabilities) { c.MaxReceiveBatch = 3 }),
+	"own count":     withCapabilities(func(c *core.Capabilities) { c.NativeDeliveryCount = false }),
 	"RabbitMQ":      inmemory.LikeRabbitMQ(), "SQS": inmemory.LikeSQS(), "classic": inmemory.LikeRabbitMQClassic(),
 }
 
-// onEach runs body on every transport in each of its modes.
-func onEach(t *testing.T, body func(b *bed)) {
+// onEachTransport runs body on every transport in each of its modes.
+func onEachTransport(t *testing.T, body func(fx *fixture)) {
 	t.Helper()
 	for name, cfg := range transports {
 		t.Run(name, func(t *testing.T) {
-			modes := everyMode
+			modes := allModes
 			if cfg.Capabilities != nil {
 				modes = cfg.Capabilities.Transactions
 			}
-			inModesOn(t, cfg, modes, body)
+			inModesWith(t, cfg, modes, body)
 		})
 	}
 }
 
 func TestConcurrency_IsAnExactBound(t *testing.T) {
-	onEach(t, func(b *bed) {
+	onEachTransport(t, func(fx *fixture) {
 		for _, concurrency := range []int{1, 7, 50} {
 			var g gauge
 			name := fmt.Sprint("queue ", concurrency)
-			ep := b.endpoint(name, core.Config{Concurrency: concurrency})
-			b.handle(ep, "order", func(context.Context, *core.Message) error {
+			ep := fx.newEndpoint(name, core.Config{Concurrency: concurrency})
+			fx.handle(ep, "order", func(context.Context, *core.Message) error {
 				g.enter()
 				defer g.leave()
 				time.Sleep(time.Second)
 				return nil
 			})
-			run := b.run(ep)
+			run := fx.run(ep)
 			for i := range 200 {
 				m := order(fmt.Sprint("m", i))
 				m.Queue = name
-				b.send(m)
+				fx.send(m)
 			}
 			start := time.Now()
-			for b.depth(name).Total() > 0 || g.now.Load() > 0 {
+			for fx.depth(name).Total() > 0 || g.now.Load() > 0 {
 				time.Sleep(time.Second)
 			}
-			equal(b, fmt.Sprint("most at the same time of ", concurrency), g.most.Load(), int64(concurrency))
+			equal(fx, fmt.Sprint("most at the same time of ", concurrency), g.max.Load(), int64(concurrency))
 			want := time.Duration((200+concurrency-1)/concurrency) * time.Second
 			if took := time.Since(start); took < want || took > want+time.Second {
-				b.Errorf("200 messages by %d took %v, want %v", concurrency, took, want)
+				fx.Errorf("200 messages by %d took %v, want %v", concurrency, took, want)
 			}
 			if err := run.stop(); err != nil {
-				b.Error(err)
+				fx.Error(err)
 			}
 		}
 	})
 }
 
 func TestSetConcurrency_WithMessagesInFlight(t *testing.T) {
-	onEach(t, func(b *bed) {
+	onEachTransport(t, func(fx *fixture) {
 		var g gauge
 		var handled atomic.Int64
-		ep, _ := b.orders(core.Config{Concurrency: 4}, func(context.Context, *core.Message) error {
+		ep, _ := fx.runOrders(core.Config{Concurrency: 4}, func(context.Context, *core.Message) error {
 			g.enter()
 			defer g.leave()
 			time.Sleep(time.Second)
@@ -97,32 +97,32 @@ func TestSetConcurrency_WithMessagesInFlight(t *testing.T) {
 		})
 		const messages = 400
 		for i := range messages {
-			b.send(order(fmt.Sprint("m", i)))
+			fx.send(order(fmt.Sprint("m", i)))
 		}
 		time.Sleep(100 * time.Millisecond)
 		for _, n := range []int{20, 3, 1, 10} {
 			if err := ep.SetConcurrency(n); err != nil {
-				b.Fatal(err)
+				fx.Fatal(err)
 			}
 			time.Sleep(2 * time.Second) // what ran before has finished
 			synctest.Wait()
-			equal(b, fmt.Sprint("running at concurrency ", n), g.now.Load(), int64(n))
-			equal(b, "InFlight", ep.Health().InFlight, n)
-			equal(b, "Concurrency", ep.Health().Concurrency, n)
-			limits := b.broker.inFlight.all()
+			equal(fx, fmt.Sprint("running at concurrency ", n), g.now.Load(), int64(n))
+			equal(fx, "InFlight", ep.Health().InFlight, n)
+			equal(fx, "Concurrency", ep.Health().Concurrency, n)
+			limits := fx.broker.inFlight.all()
 			if limit := limits[len(limits)-1]; limit < n || limit > 3*n {
-				b.Errorf("MaxInFlight is %d at concurrency %d", limit, n)
+				fx.Errorf("MaxInFlight is %d at concurrency %d", limit, n)
 			}
-			if held := b.depth("orders").InFlight; held > 3*n {
-				b.Errorf("%d messages are held at concurrency %d", held, n)
+			if held := fx.depth("orders").InFlight; held > 3*n {
+				fx.Errorf("%d messages are held at concurrency %d", held, n)
 			}
 		}
 		if ep.SetConcurrency(0) == nil || ep.SetConcurrency(-1) == nil {
-			b.Error("a concurrency below 1 was accepted")
+			fx.Error("a concurrency below 1 was accepted")
 		}
 		time.Sleep(time.Minute)
-		b.holds("orders", 0)
-		equal(b, "handled", handled.Load(), messages)
+		fx.wantDepth("orders", 0)
+		equal(fx, "handled", handled.Load(), messages)
 	})
 }
 
@@ -131,24 +131,24 @@ func TestConcurrency_ChangesLoseAndDuplicateNothing(t *testing.T) {
 		t.Skip("1,000 messages on each transport: not in short runs")
 	}
 	t.Parallel()
-	onEach(t, func(b *bed) {
+	onEachTransport(t, func(fx *fixture) {
 		const messages = 1000
 		var handled atomic.Int64
 		config := core.Config{Concurrency: 8}
-		if b.mode != core.TransactionNone {
-			config.Recoverability = immediate(40) // CountsReleases also counts what was given back
+		if fx.mode != core.TransactionNone {
+			config.Recoverability = immediateRetries(40) // CountsReleases also counts what was given back
 			config.Recoverability.MaxDeliveries.Off = true
 		}
-		ep, run := b.orders(config, func(_ context.Context, m *core.Message) error {
+		ep, run := fx.runOrders(config, func(_ context.Context, m *core.Message) error {
 			time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
-			if m.Attempt == 1 && b.mode != core.TransactionNone && rand.IntN(10) == 0 {
+			if m.Attempt == 1 && fx.mode != core.TransactionNone && rand.IntN(10) == 0 {
 				return errBoom
 			}
 			handled.Add(1)
 			return m.Send("shipping", "ship", "x")
 		})
 		for i := range messages {
-			b.send(order(fmt.Sprint("m", i)))
+			fx.send(order(fmt.Sprint("m", i)))
 		}
 		for range 150 {
 			switch rand.IntN(5) {
@@ -156,31 +156,31 @@ func TestConcurrency_ChangesLoseAndDuplicateNothing(t *testing.T) {
 				ep.Pause()
 			case 1:
 				if err := run.stop(); err != nil {
-					b.Error(err)
+					fx.Error(err)
 				}
-				run = b.launch(ep)
+				run = fx.start(ep)
 			default:
 				if err := ep.SetConcurrency(1 + rand.IntN(30)); err != nil {
-					b.Error(err)
+					fx.Error(err)
 				}
 			}
 			time.Sleep(time.Duration(rand.IntN(15)) * time.Millisecond)
 			ep.Resume()
 		}
 		time.Sleep(time.Hour)
-		b.holds("orders", 0)
-		b.holds("error", 0)
-		equal(b, "handled", handled.Load(), messages)
-		b.holds("shipping", messages)
+		fx.wantDepth("orders", 0)
+		fx.wantDepth("error", 0)
+		equal(fx, "handled", handled.Load(), messages)
+		fx.wantDepth("shipping", messages)
 	})
 }
 
 func TestPause_FinishesRunningHandlersAndReleasesTheRest(t *testing.T) {
-	for name, cfg := range map[string]inmemory.Config{"plain": locking, "ahead": aheadConfig(10 * time.Second)} {
+	for name, cfg := range map[string]inmemory.Config{"plain": expiringLocks, "ahead": prefetchConfig(10 * time.Second)} {
 		t.Run(name, func(t *testing.T) {
-			inModesOn(t, cfg, retrying, func(b *bed) {
-				var handled record[string]
-				ep, run := b.orders(core.Config{Concurrency: 2}, func(_ context.Context, m *core.Message) error {
+			inModesWith(t, cfg, retryModes, func(fx *fixture) {
+				var handled recorder[string]
+				ep, run := fx.runOrders(core.Config{Concurrency: 2}, func(_ context.Context, m *core.Message) error {
 					if m.ID == "fast" {
 						return nil // so that others are held ahead, where they may be
 					}
@@ -188,49 +188,49 @@ func TestPause_FinishesRunningHandlersAndReleasesTheRest(t *testing.T) {
 					handled.add(m.ID)
 					return nil
 				})
-				b.put("fast", "m1", "m2", "m3", "m4", "m5")
+				fx.enqueue("fast", "m1", "m2", "m3", "m4", "m5")
 				ahead := 0
-				if name == "ahead" && b.mode == core.TransactionReceiveOnly {
+				if name == "ahead" && fx.mode == core.TransactionReceiveOnly {
 					ahead = 2
 				}
-				equal(b, "held before the pause", b.depth("orders").InFlight, 2+ahead)
+				equal(fx, "held before the pause", fx.depth("orders").InFlight, 2+ahead)
 				ep.Pause()
 				ep.Pause() // no more than once
 				synctest.Wait()
-				equal(b, "held while paused", b.depth("orders").InFlight, 2)
-				equal(b, "paused", ep.Health().Paused, true)
-				equal(b, "running", ep.Health().Running, true)
+				equal(fx, "held while paused", fx.depth("orders").InFlight, 2)
+				equal(fx, "paused", ep.Health().Paused, true)
+				equal(fx, "running", ep.Health().Running, true)
 				time.Sleep(time.Hour)
 				synctest.Wait()
-				equal(b, "handled while paused", handled.len(), 2)
-				equal(b, "held while paused", b.depth("orders").InFlight, 0)
-				for _, m := range b.queue("orders") {
-					equal(b, "delivery count of "+m.ID, m.DeliveryCount, 1)
+				equal(fx, "handled while paused", handled.len(), 2)
+				equal(fx, "held while paused", fx.depth("orders").InFlight, 0)
+				for _, m := range fx.messages("orders") {
+					equal(fx, "delivery count of "+m.ID, m.DeliveryCount, 1)
 				}
 				ep.Resume()
 				time.Sleep(20 * time.Second)
-				b.holds("orders", 0)
+				fx.wantDepth("orders", 0)
 
 				ep.Pause() // holds over several Runs
 				if err := run.stop(); err != nil {
-					b.Error(err)
+					fx.Error(err)
 				}
-				b.run(ep)
-				b.put("m6")
-				b.holds("orders", 1)
-				equal(b, "handled", handled.len(), 5)
+				fx.run(ep)
+				fx.enqueue("m6")
+				fx.wantDepth("orders", 1)
+				equal(fx, "handled", handled.len(), 5)
 				ep.Resume()
 				time.Sleep(10 * time.Second)
-				b.holds("orders", 0)
+				fx.wantDepth("orders", 0)
 			})
 		})
 	}
 }
 
 func TestPrefetch_NoneForSlowHandlers(t *testing.T) {
-	inModesOn(t, aheadConfig(10*time.Second), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+	inModesWith(t, prefetchConfig(10*time.Second), []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
 		var slow atomic.Bool
-		ep, _ := b.orders(core.Config{Concurrency: 4}, func(context.Context, *core.Message) error {
+		ep, _ := fx.runOrders(core.Config{Concurrency: 4}, func(context.Context, *core.Message) error {
 			if slow.Load() {
 				time.Sleep(time.Minute)
 			} else {
@@ -239,17 +239,17 @@ func TestPrefetch_NoneForSlowHandlers(t *testing.T) {
 			return nil
 		})
 		for i := range 1000 {
-			b.send(order(fmt.Sprint("m", i)))
+			fx.send(order(fmt.Sprint("m", i)))
 		}
 		time.Sleep(50 * time.Millisecond)
 		synctest.Wait()
-		if held := b.depth("orders").InFlight; held <= 12 || held > 4+4*20 {
-			b.Errorf("%d messages are held for fast handlers, want what they get through in 20 ms ahead", held)
+		if held := fx.depth("orders").InFlight; held <= 12 || held > 4+4*20 {
+			fx.Errorf("%d messages are held for fast handlers, want what they get through in 20 ms ahead", held)
 		}
 		slow.Store(true)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		equal(b, "held for slow handlers", b.depth("orders").InFlight, 4)
-		equal(b, "in flight", ep.Health().InFlight, 4)
+		equal(fx, "held for slow handlers", fx.depth("orders").InFlight, 4)
+		equal(fx, "in flight", ep.Health().InFlight, 4)
 	})
 }

@@ -482,25 +482,25 @@ const OneDay = 24 * time.Hour
 
 // Defaults of Config.
 const (
-	defaultConcurrency     = 16
-	maxConcurrency         = 10_000 // each is a goroutine or two
-	defaultImmediate       = 5
-	defaultDelayed         = 3
-	defaultIncrease        = 10 * time.Second
-	defaultErrorQueue      = "error"
-	defaultSlowHandler     = time.Minute
-	defaultDrainTimeout    = 20 * time.Second
-	defaultOutageLimit     = 2 * time.Minute
-	defaultPrefetchBytes   = 64 << 20
-	defaultRequeueDelay    = time.Second
-	defaultTimeToWait      = time.Second
-	maxTimeToWait          = time.Hour
-	defaultMaxDeliveries   = 50
-	handlerGrace           = 5 * time.Second // from cancelling handlers to ErrHandlersRunning
-	closeGrace             = 4 * time.Second // for the steps after that
-	memoryEntries          = 1000            // settled memory and pending decisions (R28, R25)
-	longestDelay           = OneDay          // R5
-	applicationReserve     = 8 << 10         // bytes kept free for failure headers (R24)
-	longestUndeliveredHold = 30 * time.Second
-	pendingExpiry          = 10 * time.Minute // of a decision whose message is not redelivered
+	defaultConcurrency    = 16
+	maxConcurrency        = 10_000 // each is a goroutine or two
+	defaultImmediate      = 5
+	defaultDelayed        = 3
+	defaultIncrease       = 10 * time.Second
+	defaultErrorQueue     = "error"
+	defaultSlowHandler    = time.Minute
+	defaultDrainTimeout   = 20 * time.Second
+	defaultOutageLimit    = 2 * time.Minute
+	defaultPrefetchBytes  = 64 << 20
+	defaultRequeueDelay   = time.Second
+	defaultTimeToWait     = time.Second
+	maxTimeToWait         = time.Hour
+	defaultMaxDeliveries  = 50
+	handlerGrace          = 5 * time.Second // from cancelling handlers to ErrHandlersRunning
+	closeGrace            = 4 * time.Second // for the steps after that
+	maxRememberedMessages = 1000            // settled memory and pending decisions (R28, R25)
+	maxRetryDelay         = OneDay          // R5
+	applicationReserve    = 8 << 10         // bytes kept free for failure headers (R24)
+	maxUndeliveredPause   = 30 * time.Second
+	pendingExpiry         = 10 * time.Minute // of a decision whose message is not redelivered
 )

@@ -23,7 +23,7 @@ func refusedBecause(t *testing.T, c Config, caps Capabilities, texts ...string) 
 }
 
 func TestR10_RefusesUnsupportedSettings(t *testing.T) {
-	able := ableCapabilities()
+	able := fullCapabilities()
 	undelayed, short, letterless, receiveOnly := able, able, able, able
 	undelayed.DelayedDelivery = false
 	short.MaxDelay = 15 * time.Minute
@@ -128,7 +128,7 @@ func TestR10_RefusesUnsupportedSettings(t *testing.T) {
 }
 
 func TestR10_ReducesUnsupportedDefaults(t *testing.T) {
-	able := ableCapabilities()
+	able := fullCapabilities()
 	undelayed, short := able, able
 	undelayed.DelayedDelivery = false
 	short.MaxDelay = 20 * time.Second
@@ -164,11 +164,11 @@ func TestR10_ReducesUnsupportedDefaults(t *testing.T) {
 			if c.Immediate.MaxNumberOfRetries != test.immediate || c.Delayed.MaxNumberOfRetries != test.delayed {
 				t.Errorf("immediate %d, delayed %d", c.Immediate.MaxNumberOfRetries, c.Delayed.MaxNumberOfRetries)
 			}
-			if len(r.reduced) != len(test.logged) {
-				t.Errorf("reduced: %q", r.reduced)
+			if len(r.reducedDefaults) != len(test.logged) {
+				t.Errorf("reduced: %q", r.reducedDefaults)
 			}
 			var text bytes.Buffer
-			r.warnings(slog.New(slog.NewTextHandler(&text, nil)), test.caps, []string{"order"})
+			r.logWarnings(slog.New(slog.NewTextHandler(&text, nil)), test.caps, []string{"order"})
 			for _, line := range test.logged {
 				if n := strings.Count(text.String(), `msg="default retries are off" reason="`+line); n != 1 {
 					t.Errorf("%q is logged %d times: %s", line, n, text.String())
@@ -179,7 +179,7 @@ func TestR10_ReducesUnsupportedDefaults(t *testing.T) {
 }
 
 func TestStart_Warnings(t *testing.T) {
-	counting := ableCapabilities()
+	counting := fullCapabilities()
 	counting.NativeDeliveryCount = true
 	const one = "rate limiting can be triggered by a single message"
 	const many = "attempts multiply by their number"
@@ -196,9 +196,9 @@ func TestStart_Warnings(t *testing.T) {
 		{"R40 a limit above them", limit(6, Immediate{}), counting, nil, []string{one}},
 		{"R40 any limit without immediate retries", limit(1, Immediate{Off: true}), counting, nil, []string{one}},
 		{"R40 no limit", Config{}, counting, nil, []string{one}},
-		{"a transport that counts in memory", Config{}, ableCapabilities(), []string{many}, nil},
-		{"but there is nothing to count", Config{Recoverability: Recoverability{Immediate: Immediate{Off: true}}}, ableCapabilities(), nil, []string{many}},
-		{"nor in mode None", Config{Transactions: TransactionNone}, ableCapabilities(), nil, []string{many}},
+		{"a transport that counts in memory", Config{}, fullCapabilities(), []string{many}, nil},
+		{"but there is nothing to count", Config{Recoverability: Recoverability{Immediate: Immediate{Off: true}}}, fullCapabilities(), nil, []string{many}},
+		{"nor in mode None", Config{Transactions: TransactionNone}, fullCapabilities(), nil, []string{many}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, err := resolve(test.config, test.caps)
@@ -206,7 +206,7 @@ func TestStart_Warnings(t *testing.T) {
 				t.Fatal(err)
 			}
 			var text bytes.Buffer
-			r.warnings(slog.New(slog.NewTextHandler(&text, nil)), test.caps, []string{"order"})
+			r.logWarnings(slog.New(slog.NewTextHandler(&text, nil)), test.caps, []string{"order"})
 			for _, line := range test.says {
 				if !strings.Contains(text.String(), line) {
 					t.Errorf("%q is missing in %s", line, text.String())
@@ -246,7 +246,7 @@ func TestCapabilities_Transactions(t *testing.T) {
 		}
 	}
 	t.Run("the default mode is the highest", func(t *testing.T) {
-		r, err := resolve(Config{}, ableCapabilities())
+		r, err := resolve(Config{}, fullCapabilities())
 		if err != nil || r.mode != TransactionSendsAtomicWithReceive || r.rules.mode != r.mode {
 			t.Errorf("%v, %v", r.mode, err)
 		}

@@ -13,30 +13,30 @@ import (
 	"unicode/utf8"
 )
 
-// problems collects errors, so that they can be reported together.
-type problems struct{ list []error }
+// validationErrors collects errors, so that they can be reported together.
+type validationErrors struct{ errs []error }
 
-func (p *problems) add(format string, args ...any) {
-	p.list = append(p.list, fmt.Errorf(format, args...))
+func (errs *validationErrors) add(format string, args ...any) {
+	errs.errs = append(errs.errs, fmt.Errorf(format, args...))
 }
 
-func (p *problems) addErr(err error) {
+func (errs *validationErrors) addErr(err error) {
 	if err != nil {
-		p.list = append(p.list, err)
+		errs.errs = append(errs.errs, err)
 	}
 }
 
-// notNegative checks a number or duration for which 0 is the default.
-func notNegative[T int | time.Duration](p *problems, field string, value T) {
+// checkNotNegative checks a number or duration for which 0 is the default.
+func checkNotNegative[T int | time.Duration](errs *validationErrors, field string, value T) {
 	if value < 0 {
-		p.add("%s is %v; it cannot be negative (0 is the default)", field, value)
+		errs.add("%s is %v; it cannot be negative (0 is the default)", field, value)
 	}
 }
 
-// notNegativeOrOff checks a number or duration that may be Off.
-func notNegativeOrOff[T int | time.Duration](p *problems, field string, value T) {
+// checkNotNegativeOrOff checks a number or duration that may be Off.
+func checkNotNegativeOrOff[T int | time.Duration](errs *validationErrors, field string, value T) {
 	if value < 0 && value != Off {
-		p.add("%s is %v; it cannot be negative (0 is the default, core.Off is none)", field, value)
+		errs.add("%s is %v; it cannot be negative (0 is the default, core.Off is none)", field, value)
 	}
 }
 
@@ -57,80 +57,80 @@ func offAsZero[T int | float64 | time.Duration](value T) T {
 	return value
 }
 
-// resolved is a Config with its defaults filled in and its settings checked against a
-// transport. A setting that is Off is 0 in it.
-type resolved struct {
-	given         Config // as New got it
-	config        Config
-	mode          TransactionMode
-	rules         rules
-	maxDeliveries int // 0 = no limit
-	isolation     isolationRules
-	codecs        *codecs
-	observers     *observers
-	queues        []string // that the endpoint needs
-	inputQueue    string   // one of queues; "" if send-only
-	instanceQueue string   // one of queues; "" without
-	groupQueues   []string // addresses of queues that keep groups in order
-	unordered     []string // reasons why groups are not always in order
-	auditAddress  string   // "" without audit
-	// reduced lists the defaults that the transport cannot provide (R10).
-	reduced []string
+// resolvedConfig is a Config with its defaults filled in and its settings checked against
+// a transport. A setting that is Off is 0 in it.
+type resolvedConfig struct {
+	original           Config // as New got it
+	config             Config
+	mode               TransactionMode
+	rules              rules
+	maxDeliveries      int // 0 = no limit
+	isolation          isolationRules
+	codecs             *codecs
+	observers          *observers
+	queues             []string // that the endpoint needs
+	inputQueue         string   // one of queues; "" if send-only
+	instanceQueue      string   // one of queues; "" without
+	groupQueues        []string // addresses of queues that keep groups in order
+	groupOrderWarnings []string // reasons why groups are not always in order
+	auditAddress       string   // "" without audit
+	// reducedDefaults lists the defaults that the transport cannot provide (R10).
+	reducedDefaults []string
 }
 
 // resolve checks everything in c but the names of queues, and returns all errors
 // together.
-func resolve(c Config, caps Capabilities) (*resolved, error) {
-	var p problems
+func resolve(c Config, caps Capabilities) (*resolvedConfig, error) {
+	var errs validationErrors
 	c.Recoverability.MessageTypes = maps.Clone(c.Recoverability.MessageTypes) // the caller may continue to write to it
 	c.BaseTypes = cloneBaseTypes(c.BaseTypes)
-	r := &resolved{given: c, config: c}
-	notNegative(&p, "Concurrency", c.Concurrency)
+	r := &resolvedConfig{original: c, config: c}
+	checkNotNegative(&errs, "Concurrency", c.Concurrency)
 	if c.Concurrency > maxConcurrency {
-		p.add("Concurrency is %d, for which as many goroutines would start; use at most %d, or more instances", c.Concurrency, maxConcurrency)
+		errs.add("Concurrency is %d, for which as many goroutines would start; use at most %d, or more instances", c.Concurrency, maxConcurrency)
 	}
-	notNegativeOrOff(&p, "HandlerTimeout", c.HandlerTimeout)
-	notNegativeOrOff(&p, "SlowHandler", c.SlowHandler)
-	notNegativeOrOff(&p, "MaxPrefetchBytes", c.MaxPrefetchBytes)
-	notNegativeOrOff(&p, "DrainTimeout", c.DrainTimeout)
-	notNegativeOrOff(&p, "OutageLimit", c.OutageLimit)
-	notNegativeOrOff(&p, "WaitForBroker", c.WaitForBroker)
-	notNegativeOrOff(&p, "LogRepeats", c.LogRepeats)
+	checkNotNegativeOrOff(&errs, "HandlerTimeout", c.HandlerTimeout)
+	checkNotNegativeOrOff(&errs, "SlowHandler", c.SlowHandler)
+	checkNotNegativeOrOff(&errs, "MaxPrefetchBytes", c.MaxPrefetchBytes)
+	checkNotNegativeOrOff(&errs, "DrainTimeout", c.DrainTimeout)
+	checkNotNegativeOrOff(&errs, "OutageLimit", c.OutageLimit)
+	checkNotNegativeOrOff(&errs, "WaitForBroker", c.WaitForBroker)
+	checkNotNegativeOrOff(&errs, "LogRepeats", c.LogRepeats)
 	if c.LogFormat < LogNServiceBus || c.LogFormat > LogConstant {
-		p.add("LogFormat is %d, which is none of LogNServiceBus, LogConstant", int(c.LogFormat))
+		errs.add("LogFormat is %d, which is none of LogNServiceBus, LogConstant", int(c.LogFormat))
 	}
 	if c.Provision < ProvisionAuto || c.Provision > ProvisionNever {
-		p.add("Provision is %d, which is none of ProvisionAuto, ProvisionAlways, ProvisionNever", int(c.Provision))
+		errs.add("Provision is %d, which is none of ProvisionAuto, ProvisionAlways, ProvisionNever", int(c.Provision))
 	}
 	if !utf8.ValidString(c.Instance) || strings.ContainsFunc(c.Instance, unicode.IsControl) {
-		p.add("Instance is %q, which is not UTF-8 or has control characters; use text on one line", c.Instance)
+		errs.add("Instance is %q, which is not UTF-8 or has control characters; use text on one line", c.Instance)
 	}
-	checkBaseTypes(&p, c.BaseTypes)
+	checkBaseTypes(&errs, c.BaseTypes)
 	for i, m := range c.Middleware {
 		if m == nil {
-			p.add("Middleware[%d] is nil; remove it", i)
+			errs.add("Middleware[%d] is nil; remove it", i)
 		}
 	}
 	for i, m := range c.SendMiddleware {
 		if m == nil {
-			p.add("SendMiddleware[%d] is nil; remove it", i)
+			errs.add("SendMiddleware[%d] is nil; remove it", i)
 		}
 	}
 	var err error
 	r.codecs, err = newCodecs(c.Codec, c.Codecs)
-	p.addErr(err)
-	r.observers = sortObservers(&p, slices.Clone(c.Observers), c.SendOnly)
+	errs.addErr(err)
+	r.observers = groupObservers(&errs, slices.Clone(c.Observers), c.SendOnly)
 
 	r.mode = c.Transactions
 	switch {
 	case c.SendOnly:
-		r.checkSendOnly(&p)
+		r.checkSendOnly(&errs)
 	case len(caps.Transactions) == 0:
-		p.add("the transport lists no transaction mode in its Capabilities, so nothing can be received from it")
+		errs.add("the transport lists no transaction mode in its Capabilities, so nothing can be received from it")
 	case c.Transactions == TransactionDefault:
 		r.mode = caps.HighestTransaction()
 	case !caps.Supports(c.Transactions):
-		p.add("Transactions is %v, which the transport does not have; it has %v", c.Transactions, caps.Transactions)
+		errs.add("Transactions is %v, which the transport does not have; it has %v", c.Transactions, caps.Transactions)
 	}
 
 	orDefault(&r.config.Concurrency, defaultConcurrency)
@@ -145,20 +145,20 @@ func resolve(c Config, caps Capabilities) (*resolved, error) {
 	r.config.OutageLimit = offAsZero(r.config.OutageLimit)
 	r.config.HandlerTimeout = offAsZero(r.config.HandlerTimeout)
 	r.config.LogRepeats = offAsZero(r.config.LogRepeats)
-	r.resolveRecoverability(&p, caps)
-	return r, errors.Join(p.list...)
+	r.resolveRecoverability(&errs, caps)
+	return r, errors.Join(errs.errs...)
 }
 
 // checkSendOnly refuses the settings for receiving, and leaves them out of
 // further checks.
-func (r *resolved) checkSendOnly(p *problems) {
+func (r *resolvedConfig) checkSendOnly(errs *validationErrors) {
 	c := &r.config
 	v := reflect.ValueOf(c).Elem()
 	for _, field := range []string{
 		"Concurrency", "Transactions", "Recoverability", "InputQueue", "InstanceQueue", "AuditQueue", "Provision", "PurgeOnStart", "HandlerTimeout", "SlowHandler", "MaxPrefetchBytes", "DrainTimeout", "OutageLimit", "WaitForBroker", "LogRepeats", "Codecs", "MessageID", "Middleware",
 	} {
 		if f := v.FieldByName(field); !f.IsZero() {
-			p.add("%s is set on a send-only endpoint, which receives and handles nothing; remove it, or SendOnly", field)
+			errs.add("%s is set on a send-only endpoint, which receives and handles nothing; remove it, or SendOnly", field)
 		}
 	}
 	c.Recoverability = Recoverability{}
@@ -166,33 +166,33 @@ func (r *resolved) checkSendOnly(p *problems) {
 }
 
 // checkTransport refuses settings for which the transport lacks an optional interface.
-func (r *resolved) checkTransport(p *problems, t Transport) {
+func (r *resolvedConfig) checkTransport(errs *validationErrors, t Transport) {
 	if _, ok := t.(Provisioner); !ok && r.config.Provision == ProvisionAlways {
-		p.add("Provision is Always, but the transport cannot create queues (it is no core.Provisioner); create them yourself and remove it: %w", errors.ErrUnsupported)
+		errs.add("Provision is Always, but the transport cannot create queues (it is no core.Provisioner); create them yourself and remove it: %w", errors.ErrUnsupported)
 	}
 }
 
 // checkPurger refuses PurgeOnStart on a transport without the ability.
-func (r *resolved) checkPurger(p *problems, t Transport) {
+func (r *resolvedConfig) checkPurger(errs *validationErrors, t Transport) {
 	if _, ok := t.(Purger); !ok && r.config.PurgeOnStart {
-		p.add("PurgeOnStart is set, but the transport cannot empty queues (it is no core.Purger); empty the queue yourself and remove it: %w", errors.ErrUnsupported)
+		errs.add("PurgeOnStart is set, but the transport cannot empty queues (it is no core.Purger); empty the queue yourself and remove it: %w", errors.ErrUnsupported)
 	}
 }
 
 // resolveQueues checks the names of the endpoint and its queues and collects the queues
 // that the endpoint needs.
-func (r *resolved) resolveQueues(p *problems, name string, t Transport) {
+func (r *resolvedConfig) resolveQueues(errs *validationErrors, name string, t Transport) {
 	if r.config.SendOnly {
 		return
 	}
-	address := func(what, queue string) string {
+	address := func(field, queue string) string {
 		if trimmed := strings.TrimSpace(queue); trimmed != queue || queue == "" {
-			p.add("%s is %q; a queue's name neither is empty nor begins or ends with white space", what, queue)
+			errs.add("%s is %q; a queue's name neither is empty nor begins or ends with white space", field, queue)
 			return ""
 		}
 		canonical, err := t.Address(queue)
 		if err != nil {
-			p.add("%s %q cannot be a queue's name: %w", what, queue, err)
+			errs.add("%s %q cannot be a queue's name: %w", field, queue, err)
 		}
 		return canonical
 	}
@@ -210,7 +210,7 @@ func (r *resolved) resolveQueues(p *problems, name string, t Transport) {
 	switch {
 	case !r.config.InstanceQueue:
 	case r.config.Instance == "":
-		p.add("InstanceQueue is set without Instance; the default Instance is another one at each start, and no instance would receive the messages of the one before: set Instance to a name that stays, such as that of the host or of the pod in a StatefulSet")
+		errs.add("InstanceQueue is set without Instance; the default Instance is another one at each start, and no instance would receive the messages of the one before: set Instance to a name that stays, such as that of the host or of the pod in a StatefulSet")
 	case own != "":
 		r.instanceQueue = input + "-" + r.config.Instance
 		instance = address("the instance queue (the input queue's name, a hyphen and Instance)", r.instanceQueue)
@@ -225,7 +225,7 @@ func (r *resolved) resolveQueues(p *problems, name string, t Transport) {
 		case "":
 			return
 		case own, instance:
-			p.add("%s is %q, the endpoint's own queue; failed messages would never leave it", field, canonical)
+			errs.add("%s is %q, the endpoint's own queue; failed messages would never leave it", field, canonical)
 			return
 		}
 		if _, named := errorQueues[canonical]; !named {
@@ -260,25 +260,25 @@ func (r *resolved) resolveQueues(p *problems, name string, t Transport) {
 	switch field := errorQueues[r.auditAddress]; {
 	case r.auditAddress == "":
 	case r.auditAddress == own, r.auditAddress == instance:
-		p.add("AuditQueue is %q, the endpoint's own queue; messages would go round for ever", r.auditAddress)
+		errs.add("AuditQueue is %q, the endpoint's own queue; messages would go round for ever", r.auditAddress)
 	case field != "":
-		p.add("AuditQueue is %q, which is %s too; copies of handled messages would be among the failed ones: name another queue", r.auditAddress, field)
+		errs.add("AuditQueue is %q, which is %s too; copies of handled messages would be among the failed ones: name another queue", r.auditAddress, field)
 	default:
 		r.queues = append(r.queues, r.config.AuditQueue)
 	}
 }
 
-// warnings logs the warnings for the user at start-up. handled are the message types that
-// have handlers; anyType stands for default ones.
-func (r *resolved) warnings(log *slog.Logger, caps Capabilities, handled []string) {
-	for _, text := range r.reduced {
+// logWarnings logs the warnings for the user at start-up. handled are the message types
+// that have handlers; anyType stands for default ones.
+func (r *resolvedConfig) logWarnings(log *slog.Logger, caps Capabilities, handled []string) {
+	for _, text := range r.reducedDefaults {
 		log.Warn("default retries are off", "reason", text)
 	}
-	for _, text := range r.unordered {
+	for _, text := range r.groupOrderWarnings {
 		log.Warn("the order of a group's messages is not always kept", "reason", text)
 	}
 	limit := r.config.Recoverability.RateLimit.ConsecutiveFailures
-	if immediate := r.mostImmediate(); limit > 0 && limit <= immediate {
+	if immediate := r.maxImmediateRetries(); limit > 0 && limit <= immediate {
 		log.Warn("rate limiting can be triggered by a single message: ConsecutiveFailures is not above the number of immediate retries",
 			"consecutive_failures", limit, "immediate_retries", immediate)
 	}
@@ -290,7 +290,7 @@ func (r *resolved) warnings(log *slog.Logger, caps Capabilities, handled []strin
 			log.Warn("Recoverability.MessageTypes has settings for a message type without a handler; check the spelling", "message_type", messageType)
 		}
 	}
-	if !caps.NativeDeliveryCount && r.mode != TransactionNone && r.mostImmediate() > 0 {
+	if !caps.NativeDeliveryCount && r.mode != TransactionNone && r.maxImmediateRetries() > 0 {
 		log.Info("the transport counts deliveries in the memory of this process: with several instances on one queue, attempts multiply by their number, and a restart begins to count again")
 	}
 }

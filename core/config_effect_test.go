@@ -26,7 +26,7 @@ func perType(name string, own TypeRecoverability) Config {
 // A setting that would have no effect, or not the one that it promises, is
 // refused by New with the field, the value and the way out.
 func TestNew_RefusesSettingsWithoutEffect(t *testing.T) {
-	undelayed, letterless := ableCapabilities(), ableCapabilities()
+	undelayed, letterless := fullCapabilities(), fullCapabilities()
 	undelayed.DelayedDelivery = false
 	letterless.Transactions = []TransactionMode{TransactionNone}
 	delayed := func(d Delayed) Config { return Config{Recoverability: Recoverability{Delayed: d}} }
@@ -36,49 +36,49 @@ func TestNew_RefusesSettingsWithoutEffect(t *testing.T) {
 		caps   Capabilities
 		says   []string
 	}{
-		{"audit queue that is the error queue", Config{AuditQueue: "Error"}, ableCapabilities(), []string{`AuditQueue is "error"`, "which is Recoverability.ErrorQueue too", "name another queue"}},
+		{"audit queue that is the error queue", Config{AuditQueue: "Error"}, fullCapabilities(), []string{`AuditQueue is "error"`, "which is Recoverability.ErrorQueue too", "name another queue"}},
 		{
 			"audit queue that is the error queue of a type",
 			Config{AuditQueue: "bad", Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {ErrorQueue: "BAD"}}}},
-			ableCapabilities(), []string{`AuditQueue is "bad"`, `which is Recoverability.MessageTypes["order"].ErrorQueue too`},
+			fullCapabilities(), []string{`AuditQueue is "bad"`, `which is Recoverability.MessageTypes["order"].ErrorQueue too`},
 		},
-		{"blank error queue", Config{Recoverability: Recoverability{ErrorQueue: " "}}, ableCapabilities(), []string{`Recoverability.ErrorQueue is " "`, "white space"}},
-		{"audit queue with white space", Config{AuditQueue: "audit\n"}, ableCapabilities(), []string{`AuditQueue is "audit\n"`, "white space"}},
-		{"concurrency without bounds", Config{Concurrency: 1 << 40}, ableCapabilities(), []string{"Concurrency is 1099511627776", "use at most 10000"}},
-		{"an endless pause", Config{Recoverability: Recoverability{RateLimit: RateLimit{ConsecutiveFailures: 9, TimeToWait: 1000 * time.Hour}}}, ableCapabilities(), []string{"Recoverability.RateLimit.TimeToWait is 1000h0m0s", "use at most 1h0m0s"}},
-		{"Off and Increase", delayed(Delayed{Off: true, Increase: time.Second}), ableCapabilities(), []string{"Recoverability.Delayed has Increase and Off", "remove one"}},
-		{"Off and the rest", delayed(Delayed{Off: true, Factor: 2, Jitter: 0.5, MaxDelay: time.Hour}), ableCapabilities(), []string{"Recoverability.Delayed has Factor, MaxDelay, Jitter and Off"}},
-		{"a ceiling below the first delay", delayed(Delayed{Increase: time.Minute, MaxDelay: time.Second}), ableCapabilities(), []string{"Recoverability.Delayed has MaxDelay 1s below its Increase of 1m0s", "raise MaxDelay or lower Increase"}},
-		{"a ceiling below the default increase", delayed(Delayed{MaxDelay: 5 * time.Second}), ableCapabilities(), []string{"MaxDelay 5s below its Increase of 10s"}},
-		{"an empty list of delays", delayed(Delayed{Delays: []time.Duration{}}), ableCapabilities(), []string{"Recoverability.Delayed.Delays is empty", "set Recoverability.Delayed.Off"}},
-		{"MaxRetryAge and no delayed retries", Config{Recoverability: Recoverability{MaxRetryAge: time.Hour, Delayed: Delayed{Off: true}}}, ableCapabilities(), []string{"Recoverability.MaxRetryAge is 1h0m0s", "no delayed retries", "remove it"}},
-		{"MaxRetryAge in mode None", Config{Transactions: TransactionNone, Recoverability: Recoverability{MaxRetryAge: time.Hour}}, ableCapabilities(), []string{"Recoverability.MaxRetryAge is 1h0m0s"}},
+		{"blank error queue", Config{Recoverability: Recoverability{ErrorQueue: " "}}, fullCapabilities(), []string{`Recoverability.ErrorQueue is " "`, "white space"}},
+		{"audit queue with white space", Config{AuditQueue: "audit\n"}, fullCapabilities(), []string{`AuditQueue is "audit\n"`, "white space"}},
+		{"concurrency without bounds", Config{Concurrency: 1 << 40}, fullCapabilities(), []string{"Concurrency is 1099511627776", "use at most 10000"}},
+		{"an endless pause", Config{Recoverability: Recoverability{RateLimit: RateLimit{ConsecutiveFailures: 9, TimeToWait: 1000 * time.Hour}}}, fullCapabilities(), []string{"Recoverability.RateLimit.TimeToWait is 1000h0m0s", "use at most 1h0m0s"}},
+		{"Off and Increase", delayed(Delayed{Off: true, Increase: time.Second}), fullCapabilities(), []string{"Recoverability.Delayed has Increase and Off", "remove one"}},
+		{"Off and the rest", delayed(Delayed{Off: true, Factor: 2, Jitter: 0.5, MaxDelay: time.Hour}), fullCapabilities(), []string{"Recoverability.Delayed has Factor, MaxDelay, Jitter and Off"}},
+		{"a ceiling below the first delay", delayed(Delayed{Increase: time.Minute, MaxDelay: time.Second}), fullCapabilities(), []string{"Recoverability.Delayed has MaxDelay 1s below its Increase of 1m0s", "raise MaxDelay or lower Increase"}},
+		{"a ceiling below the default increase", delayed(Delayed{MaxDelay: 5 * time.Second}), fullCapabilities(), []string{"MaxDelay 5s below its Increase of 10s"}},
+		{"an empty list of delays", delayed(Delayed{Delays: []time.Duration{}}), fullCapabilities(), []string{"Recoverability.Delayed.Delays is empty", "set Recoverability.Delayed.Off"}},
+		{"MaxRetryAge and no delayed retries", Config{Recoverability: Recoverability{MaxRetryAge: time.Hour, Delayed: Delayed{Off: true}}}, fullCapabilities(), []string{"Recoverability.MaxRetryAge is 1h0m0s", "no delayed retries", "remove it"}},
+		{"MaxRetryAge in mode None", Config{Transactions: TransactionNone, Recoverability: Recoverability{MaxRetryAge: time.Hour}}, fullCapabilities(), []string{"Recoverability.MaxRetryAge is 1h0m0s"}},
 		{"MaxRetryAge where None is all there is", Config{Recoverability: Recoverability{MaxRetryAge: time.Hour}}, letterless, []string{"Recoverability.MaxRetryAge is 1h0m0s"}},
 		{"MaxRetryAge without delayed delivery", Config{Recoverability: Recoverability{MaxRetryAge: time.Hour}}, undelayed, []string{"Recoverability.MaxRetryAge is 1h0m0s"}},
-		{"MaxRetryAge of a type without delayed retries", perType("order", TypeRecoverability{MaxRetryAge: time.Hour, Delayed: Delayed{Off: true}}), ableCapabilities(), []string{`Recoverability.MessageTypes["order"].MaxRetryAge is 1h0m0s`}},
-		{"RequeueLimit in mode None", Config{Transactions: TransactionNone, Recoverability: Recoverability{RequeueLimit: 3}}, ableCapabilities(), []string{"Recoverability.RequeueLimit is 3", "nothing can be deferred", "remove it"}},
+		{"MaxRetryAge of a type without delayed retries", perType("order", TypeRecoverability{MaxRetryAge: time.Hour, Delayed: Delayed{Off: true}}), fullCapabilities(), []string{`Recoverability.MessageTypes["order"].MaxRetryAge is 1h0m0s`}},
+		{"RequeueLimit in mode None", Config{Transactions: TransactionNone, Recoverability: Recoverability{RequeueLimit: 3}}, fullCapabilities(), []string{"Recoverability.RequeueLimit is 3", "nothing can be deferred", "remove it"}},
 		{"RequeueLimit without delayed delivery", Config{Recoverability: Recoverability{RequeueLimit: 3}}, undelayed, []string{"Recoverability.RequeueLimit is 3", "Capabilities.DelayedDelivery"}},
 		{"RequeueLimit of a type without delayed delivery", perType("order", TypeRecoverability{RequeueLimit: 3}), undelayed, []string{`Recoverability.MessageTypes["order"].RequeueLimit is 3`}},
 		{"RequeueDelay of a type without delayed delivery", perType("order", TypeRecoverability{RequeueDelay: 3}), undelayed, []string{`Recoverability.MessageTypes["order"].RequeueDelay is 3ns`}},
-		{"MaxDeliveries in mode None", Config{Transactions: TransactionNone, Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: 60}}}, ableCapabilities(), []string{"Recoverability.MaxDeliveries.Count is 60", "delivered once", "remove it"}},
-		{"a type without a name", perType("", TypeRecoverability{HandlerTimeout: 1}), ableCapabilities(), []string{`Recoverability.MessageTypes: "" cannot be a message type`}},
-		{"two types in one", perType("a;b", TypeRecoverability{HandlerTimeout: 1}), ableCapabilities(), []string{`"a;b" cannot be a message type`, "without ';'"}},
-		{"a type with white space", perType(" a", TypeRecoverability{HandlerTimeout: 1}), ableCapabilities(), []string{`" a" cannot be a message type`}},
-		{"a type without settings", perType("order", TypeRecoverability{}), ableCapabilities(), []string{`Recoverability.MessageTypes["order"] has no settings`, "remove it"}},
-		{"a negative timeout of a type", perType("order", TypeRecoverability{HandlerTimeout: -2}), ableCapabilities(), []string{`MessageTypes["order"].HandlerTimeout is -2ns`}},
-		{"an error of a type that is nil", perType("order", TypeRecoverability{Unrecoverable: []error{nil}}), ableCapabilities(), []string{`MessageTypes["order"].Unrecoverable[0] is nil`}},
-		{"an instance on two lines", Config{Instance: "a\nb"}, ableCapabilities(), []string{`Instance is "a\nb"`, "control characters"}},
-		{"an instance with NUL", Config{Instance: "a\x00"}, ableCapabilities(), []string{`Instance is "a\x00"`}},
-		{"a nil pointer as codec", Config{Codec: (*pointerCodec)(nil)}, ableCapabilities(), []string{"Codec is a nil *core.pointerCodec", "remove it"}},
-		{"a nil pointer among the codecs", Config{Codecs: []Codec{(*pointerCodec)(nil)}}, ableCapabilities(), []string{"Codecs[0] is nil"}},
-		{"middleware that panics", Config{Middleware: []Middleware{func(HandlerFunc) HandlerFunc { panic("no database") }}}, ableCapabilities(), []string{"Middleware[0] panicked", "no database"}},
-		{"PurgeOnStart without a Purger", Config{PurgeOnStart: true}, ableCapabilities(), []string{"PurgeOnStart is set", "cannot empty queues", "remove it"}},
-		{"a send middleware that panics", Config{SendMiddleware: []SendMiddleware{func(SendFunc) SendFunc { panic("no key") }}}, ableCapabilities(), []string{"SendMiddleware[0] panicked", "no key"}},
-		{"a send middleware that returns nothing", Config{SendMiddleware: []SendMiddleware{func(SendFunc) SendFunc { return nil }}}, ableCapabilities(), []string{"SendMiddleware[0] returned no function"}},
-		{"a send middleware that is nil", Config{SendMiddleware: []SendMiddleware{nil}}, ableCapabilities(), []string{"SendMiddleware[0] is nil", "remove it"}},
-		{"ProvisionAlways without a Provisioner", Config{Provision: ProvisionAlways}, ableCapabilities(), []string{"Provision is Always", "cannot create queues", "remove it"}},
-		{"an error queue of a type that the transport refuses", perType("order", TypeRecoverability{ErrorQueue: "#"}), ableCapabilities(), []string{`Recoverability.MessageTypes["order"].ErrorQueue "#" cannot be a queue's name`}},
-		{"an error queue of a type that is the input queue", perType("order", TypeRecoverability{ErrorQueue: "BILLING"}), ableCapabilities(), []string{`MessageTypes["order"].ErrorQueue is "billing"`, "own queue"}},
+		{"MaxDeliveries in mode None", Config{Transactions: TransactionNone, Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: 60}}}, fullCapabilities(), []string{"Recoverability.MaxDeliveries.Count is 60", "delivered once", "remove it"}},
+		{"a type without a name", perType("", TypeRecoverability{HandlerTimeout: 1}), fullCapabilities(), []string{`Recoverability.MessageTypes: "" cannot be a message type`}},
+		{"two types in one", perType("a;b", TypeRecoverability{HandlerTimeout: 1}), fullCapabilities(), []string{`"a;b" cannot be a message type`, "without ';'"}},
+		{"a type with white space", perType(" a", TypeRecoverability{HandlerTimeout: 1}), fullCapabilities(), []string{`" a" cannot be a message type`}},
+		{"a type without settings", perType("order", TypeRecoverability{}), fullCapabilities(), []string{`Recoverability.MessageTypes["order"] has no settings`, "remove it"}},
+		{"a negative timeout of a type", perType("order", TypeRecoverability{HandlerTimeout: -2}), fullCapabilities(), []string{`MessageTypes["order"].HandlerTimeout is -2ns`}},
+		{"an error of a type that is nil", perType("order", TypeRecoverability{Unrecoverable: []error{nil}}), fullCapabilities(), []string{`MessageTypes["order"].Unrecoverable[0] is nil`}},
+		{"an instance on two lines", Config{Instance: "a\nb"}, fullCapabilities(), []string{`Instance is "a\nb"`, "control characters"}},
+		{"an instance with NUL", Config{Instance: "a\x00"}, fullCapabilities(), []string{`Instance is "a\x00"`}},
+		{"a nil pointer as codec", Config{Codec: (*pointerCodec)(nil)}, fullCapabilities(), []string{"Codec is a nil *core.pointerCodec", "remove it"}},
+		{"a nil pointer among the codecs", Config{Codecs: []Codec{(*pointerCodec)(nil)}}, fullCapabilities(), []string{"Codecs[0] is nil"}},
+		{"middleware that panics", Config{Middleware: []Middleware{func(HandlerFunc) HandlerFunc { panic("no database") }}}, fullCapabilities(), []string{"Middleware[0] panicked", "no database"}},
+		{"PurgeOnStart without a Purger", Config{PurgeOnStart: true}, fullCapabilities(), []string{"PurgeOnStart is set", "cannot empty queues", "remove it"}},
+		{"a send middleware that panics", Config{SendMiddleware: []SendMiddleware{func(SendFunc) SendFunc { panic("no key") }}}, fullCapabilities(), []string{"SendMiddleware[0] panicked", "no key"}},
+		{"a send middleware that returns nothing", Config{SendMiddleware: []SendMiddleware{func(SendFunc) SendFunc { return nil }}}, fullCapabilities(), []string{"SendMiddleware[0] returned no function"}},
+		{"a send middleware that is nil", Config{SendMiddleware: []SendMiddleware{nil}}, fullCapabilities(), []string{"SendMiddleware[0] is nil", "remove it"}},
+		{"ProvisionAlways without a Provisioner", Config{Provision: ProvisionAlways}, fullCapabilities(), []string{"Provision is Always", "cannot create queues", "remove it"}},
+		{"an error queue of a type that the transport refuses", perType("order", TypeRecoverability{ErrorQueue: "#"}), fullCapabilities(), []string{`Recoverability.MessageTypes["order"].ErrorQueue "#" cannot be a queue's name`}},
+		{"an error queue of a type that is the input queue", perType("order", TypeRecoverability{ErrorQueue: "BILLING"}), fullCapabilities(), []string{`MessageTypes["order"].ErrorQueue is "billing"`, "own queue"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := New("billing", &namedTransport{caps: test.caps}, test.config)
@@ -99,21 +99,21 @@ func TestNew_RefusesSettingsWithoutEffect(t *testing.T) {
 
 // What looks like the above, and has an effect.
 func TestNew_AcceptsSettingsWithAnEffect(t *testing.T) {
-	undelayed := ableCapabilities()
+	undelayed := fullCapabilities()
 	undelayed.DelayedDelivery = false
 	policy := policyOf(MoveToError(""))
 	for name, test := range map[string]struct {
 		config Config
 		caps   Capabilities
 	}{
-		"MaxRetryAge of a policy, which reads it":          {Config{Recoverability: Recoverability{MaxRetryAge: 1, Delayed: Delayed{Off: true}, Policy: policy}}, ableCapabilities()},
-		"MaxRetryAge that a type inherits":                 {Config{Recoverability: Recoverability{MaxRetryAge: 1, Delayed: Delayed{Off: true}, MessageTypes: map[string]TypeRecoverability{"a": {Delayed: Delayed{Retries: 1}}}}}, ableCapabilities()},
-		"RequeueLimit beside Off, which Defer ignores":     {Config{Recoverability: Recoverability{RequeueLimit: 3, Delayed: Delayed{Off: true}}}, ableCapabilities()},
-		"MaxDeliveries beside Off, for processes that die": {Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: 1}, Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}}}, ableCapabilities()},
-		"as many slots as there can be":                    {Config{Concurrency: 10_000}, ableCapabilities()},
-		"Off where it is the default":                      {Config{HandlerTimeout: Off, Recoverability: Recoverability{MaxRetryAge: Off, RequeueLimit: Off, Delayed: Delayed{Factor: Off, MaxDelay: Off, Jitter: Off}}}, ableCapabilities()},
+		"MaxRetryAge of a policy, which reads it":          {Config{Recoverability: Recoverability{MaxRetryAge: 1, Delayed: Delayed{Off: true}, Policy: policy}}, fullCapabilities()},
+		"MaxRetryAge that a type inherits":                 {Config{Recoverability: Recoverability{MaxRetryAge: 1, Delayed: Delayed{Off: true}, MessageTypes: map[string]TypeRecoverability{"a": {Delayed: Delayed{Retries: 1}}}}}, fullCapabilities()},
+		"RequeueLimit beside Off, which Defer ignores":     {Config{Recoverability: Recoverability{RequeueLimit: 3, Delayed: Delayed{Off: true}}}, fullCapabilities()},
+		"MaxDeliveries beside Off, for processes that die": {Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: 1}, Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}}}, fullCapabilities()},
+		"as many slots as there can be":                    {Config{Concurrency: 10_000}, fullCapabilities()},
+		"Off where it is the default":                      {Config{HandlerTimeout: Off, Recoverability: Recoverability{MaxRetryAge: Off, RequeueLimit: Off, Delayed: Delayed{Factor: Off, MaxDelay: Off, Jitter: Off}}}, fullCapabilities()},
 		"Off where nothing can be deferred":                {Config{Recoverability: Recoverability{RequeueLimit: Off}}, undelayed},
-		"one error queue of several types":                 {Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"a": {ErrorQueue: "bad"}, "b": {ErrorQueue: "bad"}, "c": {ErrorQueue: "error"}}}}, ableCapabilities()},
+		"one error queue of several types":                 {Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"a": {ErrorQueue: "bad"}, "b": {ErrorQueue: "bad"}, "c": {ErrorQueue: "error"}}}}, fullCapabilities()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := New("billing", &namedTransport{caps: test.caps}, test.config); err != nil {
@@ -144,16 +144,16 @@ func TestSendOnly_RefusesSettingsForReceiving(t *testing.T) {
 		"Middleware":       {Middleware: []Middleware{func(next HandlerFunc) HandlerFunc { return next }}},
 	} {
 		c.SendOnly = true
-		if _, err := New("website", ableTransport(), c); err == nil || !strings.Contains(err.Error(), field+" is set on a send-only endpoint") {
+		if _, err := New("website", capableTransport(), c); err == nil || !strings.Contains(err.Error(), field+" is set on a send-only endpoint") {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
 	recovered := func(context.Context, Recovery) {}
-	_, err := New("website", ableTransport(), Config{SendOnly: true, Observers: []Observer{{Recovered: recovered}}})
+	_, err := New("website", capableTransport(), Config{SendOnly: true, Observers: []Observer{{Recovered: recovered}}})
 	if err == nil || !strings.Contains(err.Error(), "Observers[0] has no function that a send-only endpoint calls") {
 		t.Errorf("an observer that would never be called: %v", err)
 	}
-	ep, err := New("website", ableTransport(), Config{
+	ep, err := New("website", capableTransport(), Config{
 		SendOnly: true, Instance: "one", Codec: &pointerCodec{"text/x"}, Observers: []Observer{{Recovered: recovered, ConnectionChanged: func(ConnectionChange) {}}}, OnCriticalError: func(context.Context, error) {},
 	})
 	if err != nil {
@@ -165,7 +165,7 @@ func TestSendOnly_RefusesSettingsForReceiving(t *testing.T) {
 }
 
 func TestHandleEvent_NeedsATransportWithEvents(t *testing.T) {
-	transport := ableTransport()
+	transport := capableTransport()
 	transport.caps.PublishSubscribe = false
 	ep, err := New("billing", transport, Config{})
 	if err != nil {
@@ -181,7 +181,7 @@ func TestHandleEvent_NeedsATransportWithEvents(t *testing.T) {
 }
 
 func TestErrorQueue_OfATypeIsProvisioned(t *testing.T) {
-	ep, err := New("billing", ableTransport(), Config{AuditQueue: "audit", Recoverability: Recoverability{
+	ep, err := New("billing", capableTransport(), Config{AuditQueue: "audit", Recoverability: Recoverability{
 		MessageTypes: map[string]TypeRecoverability{"b": {ErrorQueue: "bad.b"}, "a": {ErrorQueue: "bad.a"}, "c": {ErrorQueue: "BAD.A"}, "d": {ErrorQueue: "error"}},
 	}})
 	if err != nil {
@@ -193,7 +193,7 @@ func TestErrorQueue_OfATypeIsProvisioned(t *testing.T) {
 }
 
 func TestSetConcurrency_HasTheBoundsOfTheSetting(t *testing.T) {
-	ep, err := New("billing", ableTransport(), Config{})
+	ep, err := New("billing", capableTransport(), Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func TestR13_OverridesMergeFieldByField(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.base.MessageTypes = map[string]TypeRecoverability{"order": {Delayed: test.own}}
-			refusedBecause(t, Config{Recoverability: test.base}, ableCapabilities(), `Recoverability.MessageTypes["order"].Delayed`, test.says)
+			refusedBecause(t, Config{Recoverability: test.base}, fullCapabilities(), `Recoverability.MessageTypes["order"].Delayed`, test.says)
 		})
 	}
 }
@@ -283,7 +283,7 @@ func TestR13_OtherSettingsOfAMessageType(t *testing.T) {
 		},
 	})
 	at := func(messageType string, err error, change func(*failure)) decision {
-		f := failedTimes(1, 0, err)
+		f := failureAfter(1, 0, err)
 		f.MessageType = messageType
 		if change != nil {
 			change(&f)
@@ -325,7 +325,7 @@ func TestR13_OtherSettingsOfAMessageType(t *testing.T) {
 		{"no age", "endless", errFailed, aged(2 * time.Hour), retry},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := at(test.messageType, test.err, test.change); got.action != test.want || got.fallback != "" {
+			if got := at(test.messageType, test.err, test.change); got.action != test.want || got.whyReplaced != "" {
 				t.Errorf("%+v, want %v", got, test.want)
 			}
 		})
@@ -341,7 +341,7 @@ func TestR13_OtherSettingsOfAMessageType(t *testing.T) {
 
 // New accepts what Endpoint.Config returns, with the same effect.
 func TestConfig_EffectiveOneIsAFixedPoint(t *testing.T) {
-	undelayed, brief := ableCapabilities(), ableCapabilities()
+	undelayed, brief := fullCapabilities(), fullCapabilities()
 	undelayed.DelayedDelivery = false
 	brief.MaxDelay = time.Millisecond
 	types := func(own ...TypeRecoverability) map[string]TypeRecoverability {
@@ -355,13 +355,13 @@ func TestConfig_EffectiveOneIsAFixedPoint(t *testing.T) {
 		config Config
 		caps   Capabilities
 	}{
-		"defaults":            {Config{}, ableCapabilities()},
-		"mode None":           {Config{Transactions: TransactionNone}, ableCapabilities()},
+		"defaults":            {Config{}, fullCapabilities()},
+		"mode None":           {Config{Transactions: TransactionNone}, fullCapabilities()},
 		"no delays":           {Config{}, undelayed},
 		"delays too short":    {Config{}, brief},
-		"send-only":           {Config{SendOnly: true, Instance: "one"}, ableCapabilities()},
-		"off":                 {Config{DrainTimeout: Off, OutageLimit: Off, WaitForBroker: Off, MaxPrefetchBytes: Off, SlowHandler: Off, HandlerTimeout: Off, Recoverability: Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}, MaxDeliveries: MaxDeliveries{Off: true}}}, ableCapabilities()},
-		"retries without end": {Config{Recoverability: Recoverability{Immediate: Immediate{Retries: math.MaxInt}}}, ableCapabilities()},
+		"send-only":           {Config{SendOnly: true, Instance: "one"}, fullCapabilities()},
+		"off":                 {Config{DrainTimeout: Off, OutageLimit: Off, WaitForBroker: Off, MaxPrefetchBytes: Off, SlowHandler: Off, HandlerTimeout: Off, Recoverability: Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}, MaxDeliveries: MaxDeliveries{Off: true}}}, fullCapabilities()},
+		"retries without end": {Config{Recoverability: Recoverability{Immediate: Immediate{Retries: math.MaxInt}}}, fullCapabilities()},
 		"everything": {Config{
 			Concurrency: 3, InputQueue: "orders", InstanceQueue: true, Instance: "one", AuditQueue: "audit", HandlerTimeout: time.Minute, LogFormat: LogConstant, Provision: ProvisionNever,
 			Recoverability: Recoverability{
@@ -374,11 +374,11 @@ func TestConfig_EffectiveOneIsAFixedPoint(t *testing.T) {
 					TypeRecoverability{RequeueDelay: 5},
 				),
 			},
-		}, ableCapabilities()},
+		}, fullCapabilities()},
 		"a list": {Config{Recoverability: Recoverability{
 			Delayed:      Delayed{Delays: []time.Duration{1, 2}, Jitter: 1},
 			MessageTypes: types(TypeRecoverability{Delayed: Delayed{Jitter: Off}}, TypeRecoverability{Delayed: Delayed{Retries: 4, Increase: 7}}),
-		}}, ableCapabilities()},
+		}}, fullCapabilities()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			first, err := New("billing", &namedTransport{caps: test.caps}, test.config)
@@ -416,7 +416,7 @@ func TestConfig_EffectiveOneIsAFixedPoint(t *testing.T) {
 		})
 	}
 	t.Run("shows defaults", func(t *testing.T) {
-		ep, err := New("billing", ableTransport(), Config{})
+		ep, err := New("billing", capableTransport(), Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -429,7 +429,7 @@ func TestConfig_EffectiveOneIsAFixedPoint(t *testing.T) {
 	})
 	t.Run("is a copy", func(t *testing.T) {
 		types := types(TypeRecoverability{Delayed: Delayed{Delays: []time.Duration{1}}})
-		ep, err := New("billing", ableTransport(), Config{Recoverability: Recoverability{MessageTypes: types}})
+		ep, err := New("billing", capableTransport(), Config{Recoverability: Recoverability{MessageTypes: types}})
 		if err != nil {
 			t.Fatal(err)
 		}

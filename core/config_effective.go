@@ -15,8 +15,8 @@ import (
 // it changes, not only those that differ.
 func (ep *Endpoint) Config() Config { return ep.resolved.effective() }
 
-func (r *resolved) effective() Config {
-	c := r.given
+func (r *resolvedConfig) effective() Config {
+	c := r.original
 	c.Codecs, c.Middleware, c.Observers = slices.Clone(c.Codecs), slices.Clone(c.Middleware), slices.Clone(c.Observers)
 	c.SendMiddleware = slices.Clone(c.SendMiddleware)
 	c.BaseTypes = cloneBaseTypes(c.BaseTypes)
@@ -40,8 +40,8 @@ func (r *resolved) effective() Config {
 		if r.maxDeliveries < math.MaxInt { // else it follows from the retries
 			f.MaxDeliveries = MaxDeliveries{Count: r.maxDeliveries, Off: r.maxDeliveries == 0}
 		}
-		if r.isolation.after > 0 {
-			f.IsolateAfter = r.isolation.after
+		if r.isolation.threshold > 0 {
+			f.IsolateAfter = r.isolation.threshold
 		}
 	}
 	if f.RateLimit.ConsecutiveFailures > 0 {

@@ -65,7 +65,7 @@ func (f *ConfigFile) decode(data []byte) error {
 		return errors.New(`endpoints is missing or empty; name each endpoint there, such as {"endpoints": {"orders": {}}}`)
 	}
 	for _, name := range f.Names() {
-		if _, err := f.over(name, Config{}); err != nil {
+		if _, err := f.apply(name, Config{}); err != nil {
 			return err
 		}
 	}
@@ -86,14 +86,14 @@ func (f *ConfigFile) Config(endpoint string, base Config) (Config, error) {
 		}
 		return Config{}, fmt.Errorf("core: configuration: there is no endpoint %q; there are %s", endpoint, strings.Join(f.Names(), ", "))
 	}
-	c, err := f.over(endpoint, base)
+	c, err := f.apply(endpoint, base)
 	if err != nil {
 		return Config{}, fmt.Errorf("core: configuration: %w", err)
 	}
 	return c, nil
 }
 
-func (f *ConfigFile) over(endpoint string, c Config) (Config, error) {
+func (f *ConfigFile) apply(endpoint string, c Config) (Config, error) {
 	c.Codecs, c.Middleware, c.SendMiddleware, c.Observers = slices.Clip(c.Codecs), slices.Clip(c.Middleware), slices.Clip(c.SendMiddleware), slices.Clip(c.Observers)
 	r := &c.Recoverability
 	r.Unrecoverable, r.UnrecoverableTypes, r.CustomErrorQueues = slices.Clip(r.Unrecoverable), slices.Clip(r.UnrecoverableTypes), slices.Clip(r.CustomErrorQueues)

@@ -104,10 +104,10 @@ func (f *LogFormat) UnmarshalText(text []byte) error {
 	return fmt.Errorf("unknown log format %q; use NServiceBus or Constant", text)
 }
 
-// zeros has the fields whose 0, or "", stands for a default in Go but not in JSON. The
-// value "" turns a 0 in the JSON into Off; another text is the end of the error: the way
-// to fix it.
-var zeros = map[string]string{
+// zeroValueErrors has the fields whose 0, or "", stands for a default in Go but not in
+// JSON. The value "" turns a 0 in the JSON into Off; another text is the end of the
+// error: the way to fix it.
+var zeroValueErrors = map[string]string{
 	"Config.Concurrency":                 `write 1 or more, or leave the key out for the default`,
 	"Config.HandlerTimeout":              "",
 	"Config.SlowHandler":                 "",
@@ -168,7 +168,7 @@ func decodeValue(data []byte, v reflect.Value, path string) error {
 	case v.Type() == durationType:
 		var text string
 		if err := json.Unmarshal(data, &text); err != nil {
-			return fmt.Errorf("%s is %s; write a duration as text, such as \"10s\"", path, abbreviated(data))
+			return fmt.Errorf("%s is %s; write a duration as text, such as \"10s\"", path, abbreviate(data))
 		}
 		d, err := time.ParseDuration(text)
 		if err != nil {
@@ -250,7 +250,7 @@ func decodeFields(data []byte, v reflect.Value, path string) (keys []string, err
 		if !field.IsZero() {
 			return nil
 		}
-		switch instead, listed := zeros[v.Type().Name()+"."+v.Type().Field(i).Name]; {
+		switch instead, listed := zeroValueErrors[v.Type().Name()+"."+v.Type().Field(i).Name]; {
 		case !listed: // 0 is taken literally
 		case instead != "":
 			return fmt.Errorf("%s is %s; %s", at, value, instead)
@@ -300,7 +300,7 @@ func decodeMap(data []byte, v reflect.Value, path string) error {
 func decodeSlice(data []byte, v reflect.Value, path string) error {
 	var elements []json.RawMessage
 	if err := json.Unmarshal(data, &elements); err != nil {
-		return fmt.Errorf("%s is %s; it must be a list", path, abbreviated(data))
+		return fmt.Errorf("%s is %s; it must be a list", path, abbreviate(data))
 	}
 	if len(elements) == 0 {
 		return fmt.Errorf("%s is an empty list; leave the key out, or switch the level off with \"off\": true", path)
@@ -320,7 +320,7 @@ func decodeSlice(data []byte, v reflect.Value, path string) error {
 func decodeObject(data []byte, path string, set func(key string, value json.RawMessage) error) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if token, err := d.Token(); err != nil || token != json.Delim('{') {
-		return fmt.Errorf("%s is %s; it must be an object", join(path, ""), abbreviated(data))
+		return fmt.Errorf("%s is %s; it must be an object", join(path, ""), abbreviate(data))
 	}
 	seen := map[string]bool{}
 	for d.More() {
@@ -353,7 +353,7 @@ func decodeObject(data []byte, path string, set func(key string, value json.RawM
 func decodeScalar(data []byte, v reflect.Value, path, kind string) error {
 	if err := json.Unmarshal(data, v.Addr().Interface()); err != nil {
 		if _, wrongKind := err.(*json.UnmarshalTypeError); wrongKind {
-			return fmt.Errorf("%s is %s; it must be %s", path, abbreviated(data), kind)
+			return fmt.Errorf("%s is %s; it must be %s", path, abbreviate(data), kind)
 		}
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -372,8 +372,8 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// abbreviated shortens JSON for an error.
-func abbreviated(data []byte) string {
+// abbreviate shortens JSON for an error.
+func abbreviate(data []byte) string {
 	const limit = 40
 	if len(data) > limit {
 		return strings.ToValidUTF8(string(data[:limit]), "") + "..."

@@ -105,14 +105,14 @@ func TestR13_WholeConfigurationFromJSON(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	counting := ableTransport()
+	counting := capableTransport()
 	counting.caps.NativeDeliveryCount = true // for IsolateAfter
 	if _, err := New("billing", purgeable{counting}, got); err != nil {
 		t.Error(err)
 	}
 	t.Run("the text above has every field that is not code", func(t *testing.T) {
-		everyField(t, reflect.ValueOf(got), "")
-		everyField(t, reflect.ValueOf(got.Recoverability.MessageTypes["orders.shipped"]), "MessageTypes.")
+		checkEveryField(t, reflect.ValueOf(got), "")
+		checkEveryField(t, reflect.ValueOf(got.Recoverability.MessageTypes["orders.shipped"]), "MessageTypes.")
 	})
 	t.Run("recoverability alone", func(t *testing.T) {
 		var r Recoverability
@@ -149,9 +149,9 @@ func TestR13_WholeConfigurationFromJSON(t *testing.T) {
 	})
 }
 
-// everyField fails for fields that a configuration file can set and
+// checkEveryField fails for fields that a configuration file can set and
 // wholeConfig does not; Off and SendOnly would contradict others in it.
-func everyField(t *testing.T, v reflect.Value, path string) {
+func checkEveryField(t *testing.T, v reflect.Value, path string) {
 	t.Helper()
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
@@ -159,7 +159,7 @@ func everyField(t *testing.T, v reflect.Value, path string) {
 		switch {
 		case f.Tag.Get("json") == "-", f.Name == "Off", f.Name == "SendOnly", f.Name == "Delays":
 		case f.Type.Kind() == reflect.Struct:
-			everyField(t, v.Field(i), name+".")
+			checkEveryField(t, v.Field(i), name+".")
 		case v.Field(i).IsZero():
 			t.Errorf("%s is missing", name)
 		}
@@ -280,17 +280,17 @@ func FuzzConfigJSON(f *testing.F) {
 			}
 		}
 		roundTrip(c)
-		ep, err := New("billing", ableTransport(), c)
+		ep, err := New("billing", capableTransport(), c)
 		if err != nil {
 			return
 		}
 		roundTrip(ep.Config())
-		if again, err := New("billing", ableTransport(), ep.Config()); err != nil || !reflect.DeepEqual(again.Config(), ep.Config()) {
+		if again, err := New("billing", capableTransport(), ep.Config()); err != nil || !reflect.DeepEqual(again.Config(), ep.Config()) {
 			t.Errorf("%v\n%+v", err, ep.Config())
 		}
 		for _, messageType := range []string{"order", "orders.placed", ""} {
 			for _, round := range []int{0, 1, 1000, 1<<63 - 1} {
-				failure := failedTimes(round, round, errFailed)
+				failure := failureAfter(round, round, errFailed)
 				failure.MessageType = messageType
 				d := ep.rules.decide(t.Context(), failure)
 				if d.policyErr != nil || d.action.Delay < 0 || d.action.Kind == ActionNone {
@@ -301,8 +301,8 @@ func FuzzConfigJSON(f *testing.F) {
 				}
 			}
 		}
-		first := failedTimes(1, 0, errFailed)
-		if reason := ep.rules.cannot(ep.rules.decide(t.Context(), first).action, first); reason != "" {
+		first := failureAfter(1, 0, errFailed)
+		if reason := ep.rules.whyUnsupported(ep.rules.decide(t.Context(), first).action, first); reason != "" {
 			t.Errorf("R8 the decision cannot be carried out: %s", reason)
 		}
 	})

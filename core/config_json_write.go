@@ -80,11 +80,11 @@ func encodeStruct(b *bytes.Buffer, v reflect.Value, path string) error {
 	separator := ""
 	for i, key := range jsonFields(v.Type()) {
 		field := v.Field(i)
-		if !mentioned(field) {
+		if !isInJSON(field) {
 			continue
 		}
 		at := join(path, key)
-		if isOff(field) && !takesOff(v.Type(), i) {
+		if isOff(field) && !acceptsOff(v.Type(), i) {
 			return fmt.Errorf("%s is %v; it cannot be negative", at, field)
 		}
 		fmt.Fprintf(b, "%s%q:", separator, key)
@@ -97,13 +97,13 @@ func encodeStruct(b *bytes.Buffer, v reflect.Value, path string) error {
 	return nil
 }
 
-// mentioned reports whether the JSON has the field: it is set, and holds more than code.
-func mentioned(v reflect.Value) bool {
+// isInJSON reports whether the JSON has the field: it is set, and holds more than code.
+func isInJSON(v reflect.Value) bool {
 	if v.Kind() != reflect.Struct {
 		return !v.IsZero()
 	}
 	for i := range jsonFields(v.Type()) {
-		if mentioned(v.Field(i)) {
+		if isInJSON(v.Field(i)) {
 			return true
 		}
 	}
@@ -114,9 +114,9 @@ func isOff(v reflect.Value) bool {
 	return v.CanInt() && v.Int() == Off || v.CanFloat() && v.Float() == Off
 }
 
-// takesOff reports whether a field accepts Off.
-func takesOff(t reflect.Type, field int) bool {
-	instead, listed := zeros[t.Name()+"."+t.Field(field).Name]
+// acceptsOff reports whether a field accepts Off.
+func acceptsOff(t reflect.Type, field int) bool {
+	instead, listed := zeroValueErrors[t.Name()+"."+t.Field(field).Name]
 	return listed && instead == ""
 }
 

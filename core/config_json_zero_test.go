@@ -78,7 +78,7 @@ func TestConfigJSON_ExplicitZeroIsNoDefault(t *testing.T) {
 				t.Errorf("%v, want %v", v, test.want)
 			}
 			// A second text with a 0 takes back what a first one has set.
-			if _, err := New("billing", ableTransport(), c); err != nil && !strings.Contains(err.Error(), "has no settings") {
+			if _, err := New("billing", capableTransport(), c); err != nil && !strings.Contains(err.Error(), "has no settings") {
 				t.Error(err)
 			}
 		})
@@ -92,7 +92,7 @@ func TestConfigJSON_ExplicitZeroIsNoDefault(t *testing.T) {
 				f := reflect.TypeOf(part).Field(i)
 				name := reflect.TypeOf(part).Name() + "." + f.Name
 				number := f.Type.Kind() == reflect.Int && f.Type.Name() == "int" || f.Type == durationType || f.Type.Kind() == reflect.Float64
-				if _, listed := zeros[name]; number && !listed && !known[name] {
+				if _, listed := zeroValueErrors[name]; number && !listed && !known[name] {
 					t.Errorf("%s is missing", name)
 				}
 			}

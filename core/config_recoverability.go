@@ -13,13 +13,13 @@ import (
 )
 
 // resolveRecoverability checks the settings for failures and resolves them.
-func (r *resolved) resolveRecoverability(p *problems, caps Capabilities) {
+func (r *resolvedConfig) resolveRecoverability(errs *validationErrors, caps Capabilities) {
 	c := &r.config.Recoverability
 	const prefix = "Recoverability."
-	before := len(p.list)
+	before := len(errs.errs)
 	orDefault(&c.ErrorQueue, defaultErrorQueue)
-	r.checkLimit(p)
-	r.resolveRateLimit(p)
+	r.checkLimit(errs)
+	r.resolveRateLimit(errs)
 
 	r.rules = rules{
 		policy:                c.Policy,
@@ -30,56 +30,56 @@ func (r *resolved) resolveRecoverability(p *problems, caps Capabilities) {
 		caps:                  caps,
 		address:               func(queue string) (string, error) { return queue, nil },
 	}
-	r.checkDeadLetters(p)
+	r.checkDeadLetters(errs)
 	base := &r.rules.config
 	base.Failed.ErrorQueue, base.deadLetterQueue, base.invalidQueue = c.ErrorQueue, c.DeadLetterQueue, c.InvalidQueue
 	base.handlerTimeout = r.config.HandlerTimeout
-	r.checkShared(p, prefix, TypeRecoverability{
+	r.checkShared(errs, prefix, TypeRecoverability{
 		MaxRetryAge: c.MaxRetryAge, RequeueDelay: c.RequeueDelay, RequeueLimit: c.RequeueLimit,
 		Unrecoverable: c.Unrecoverable, UnrecoverableTypes: c.UnrecoverableTypes, UnrecoverableFunc: c.UnrecoverableFunc,
 	}, base)
 	orDefault(&base.requeueDelay, defaultRequeueDelay)
-	r.setImmediate(p, prefix+"Immediate", c.Immediate, base)
-	beforeDelayed := len(p.list)
-	if r.checkDelayedFields(p, prefix+"Delayed", c.Delayed) {
-		r.setDelayed(p, prefix+"Delayed", c.Delayed, base)
+	r.setImmediate(errs, prefix+"Immediate", c.Immediate, base)
+	beforeDelayed := len(errs.errs)
+	if r.checkDelayedFields(errs, prefix+"Delayed", c.Delayed) {
+		r.setDelayed(errs, prefix+"Delayed", c.Delayed, base)
 	}
-	delayedRight := len(p.list) == beforeDelayed
+	delayedRight := len(errs.errs) == beforeDelayed
 
 	r.rules.perType = map[string]RecoverabilityConfig{}
 	for _, messageType := range slices.Sorted(maps.Keys(c.MessageTypes)) {
 		own := c.MessageTypes[messageType]
 		field := fmt.Sprintf("%sMessageTypes[%q]", prefix, messageType)
 		if !isMessageType(messageType) || strings.TrimSpace(messageType) != messageType {
-			p.add("%s: %q cannot be a message type; use UTF-8 text without ';', ',' and white space around it", prefix+"MessageTypes", messageType)
+			errs.add("%s: %q cannot be a message type; use UTF-8 text without ';', ',' and white space around it", prefix+"MessageTypes", messageType)
 		}
 		if reflect.ValueOf(own).IsZero() {
-			p.add("%s has no settings; set some, or remove it", field)
+			errs.add("%s has no settings; set some, or remove it", field)
 		}
-		r.rules.perType[messageType] = r.resolveType(p, field+".", own, delayedRight)
+		r.rules.perType[messageType] = r.resolveType(errs, field+".", own, delayedRight)
 	}
-	r.resolveMaxDeliveries(p)
-	r.resolveIsolation(p)
-	if len(p.list) == before {
-		r.checkMaxRetryAge(p)
+	r.resolveMaxDeliveries(errs)
+	r.resolveIsolation(errs)
+	if len(errs.errs) == before {
+		r.checkMaxRetryAge(errs)
 	}
 }
 
 // checkDeadLetters checks the queues for dead letters and invalid messages (R62, R63).
-func (r *resolved) checkDeadLetters(p *problems) {
+func (r *resolvedConfig) checkDeadLetters(errs *validationErrors) {
 	c := &r.config.Recoverability
 	const field = "Recoverability.DeadLetter"
 	switch none := c.DeadLetter == DeadLettersNone; {
 	case c.DeadLetter < DeadLettersNone || c.DeadLetter > DeadLettersAll:
-		p.add("%s is %d, which is none of DeadLettersNone, DeadLettersRejected, DeadLettersAll", field, int(c.DeadLetter))
+		errs.add("%s is %d, which is none of DeadLettersNone, DeadLettersRejected, DeadLettersAll", field, int(c.DeadLetter))
 	case none && c.DeadLetterQueue != "":
-		p.add("%sQueue is %q, but no message is dead-lettered; set %s to DeadLettersRejected or DeadLettersAll, or remove it", field, c.DeadLetterQueue, field)
+		errs.add("%sQueue is %q, but no message is dead-lettered; set %s to DeadLettersRejected or DeadLettersAll, or remove it", field, c.DeadLetterQueue, field)
 	case !none && c.DeadLetterQueue == "" && !r.rules.caps.DeadLetter:
-		p.add("%s is %v, but the transport has no dead-letter queue of its own (Capabilities.DeadLetter); name a queue in Recoverability.DeadLetterQueue, or remove it", field, c.DeadLetter)
+		errs.add("%s is %v, but the transport has no dead-letter queue of its own (Capabilities.DeadLetter); name a queue in Recoverability.DeadLetterQueue, or remove it", field, c.DeadLetter)
 	}
 	for _, messageType := range slices.Sorted(maps.Keys(c.MessageTypes)) {
 		if queue := c.MessageTypes[messageType].DeadLetterQueue; queue != "" && c.DeadLetter == DeadLettersNone {
-			p.add("Recoverability.MessageTypes[%q].DeadLetterQueue is %q, but no message is dead-lettered; set %s, or remove it", messageType, queue, field)
+			errs.add("Recoverability.MessageTypes[%q].DeadLetterQueue is %q, but no message is dead-lettered; set %s, or remove it", messageType, queue, field)
 		}
 	}
 	invalid := c.InvalidQueue != ""
@@ -87,32 +87,32 @@ func (r *resolved) checkDeadLetters(p *problems) {
 		invalid = invalid || own.InvalidQueue != ""
 	}
 	if c.InvalidWithoutHandler && !invalid {
-		p.add("Recoverability.InvalidWithoutHandler is set without an InvalidQueue; name one, or remove it")
+		errs.add("Recoverability.InvalidWithoutHandler is set without an InvalidQueue; name one, or remove it")
 	}
 }
 
 // resolveType merges the settings of a message type with the endpoint's, of
 // which the delayed retries may be wrong.
-func (r *resolved) resolveType(p *problems, prefix string, own TypeRecoverability, delayedRight bool) RecoverabilityConfig {
+func (r *resolvedConfig) resolveType(errs *validationErrors, prefix string, own TypeRecoverability, delayedRight bool) RecoverabilityConfig {
 	base, c := r.config.Recoverability, r.rules.config
 	if own.ErrorQueue != "" {
 		c.Failed.ErrorQueue = own.ErrorQueue
 	}
 	c.deadLetterQueue, c.invalidQueue = cmp.Or(own.DeadLetterQueue, c.deadLetterQueue), cmp.Or(own.InvalidQueue, c.invalidQueue)
-	notNegativeOrOff(p, prefix+"HandlerTimeout", own.HandlerTimeout)
+	checkNotNegativeOrOff(errs, prefix+"HandlerTimeout", own.HandlerTimeout)
 	if own.HandlerTimeout != 0 {
 		c.handlerTimeout = offAsZero(own.HandlerTimeout)
 	}
-	r.checkShared(p, prefix, own, &c)
+	r.checkShared(errs, prefix, own, &c)
 	if own.Immediate != (Immediate{}) {
-		r.setImmediate(p, prefix+"Immediate", own.Immediate.over(base.Immediate), &c)
+		r.setImmediate(errs, prefix+"Immediate", own.Immediate.over(base.Immediate), &c)
 	}
-	if !own.Delayed.isZero() && r.checkDelayedFields(p, prefix+"Delayed", own.Delayed) && delayedRight {
-		before := len(p.list)
-		r.setDelayed(p, prefix+"Delayed", own.Delayed.over(base.Delayed), &c)
+	if !own.Delayed.isZero() && r.checkDelayedFields(errs, prefix+"Delayed", own.Delayed) && delayedRight {
+		before := len(errs.errs)
+		r.setDelayed(errs, prefix+"Delayed", own.Delayed.over(base.Delayed), &c)
 		if !base.Delayed.isZero() && !own.Delayed.Off {
-			for i, err := range p.list[before:] {
-				p.list[before+i] = fmt.Errorf("%w (the fields that it leaves 0 are those of Recoverability.Delayed)", err)
+			for i, err := range errs.errs[before:] {
+				errs.errs[before+i] = fmt.Errorf("%w (the fields that it leaves 0 are those of Recoverability.Delayed)", err)
 			}
 		}
 	}
@@ -121,19 +121,19 @@ func (r *resolved) resolveType(p *problems, prefix string, own TypeRecoverabilit
 
 // checkShared checks the settings that both the endpoint and message types have, and
 // applies those that are set.
-func (r *resolved) checkShared(p *problems, prefix string, own TypeRecoverability, c *RecoverabilityConfig) {
+func (r *resolvedConfig) checkShared(errs *validationErrors, prefix string, own TypeRecoverability, c *RecoverabilityConfig) {
 	caps := r.rules.caps
-	notNegativeOrOff(p, prefix+"MaxRetryAge", own.MaxRetryAge)
-	notNegativeOrOff(p, prefix+"RequeueLimit", own.RequeueLimit)
-	notNegative(p, prefix+"RequeueDelay", own.RequeueDelay)
+	checkNotNegativeOrOff(errs, prefix+"MaxRetryAge", own.MaxRetryAge)
+	checkNotNegativeOrOff(errs, prefix+"RequeueLimit", own.RequeueLimit)
+	checkNotNegative(errs, prefix+"RequeueDelay", own.RequeueDelay)
 	for i, err := range own.Unrecoverable {
 		if err == nil {
-			p.add(prefix+"Unrecoverable[%d] is nil; remove it", i)
+			errs.add(prefix+"Unrecoverable[%d] is nil; remove it", i)
 		}
 	}
 	for i, name := range own.UnrecoverableTypes {
 		if name == "" || strings.ContainsFunc(name, unicode.IsSpace) || !strings.Contains(name, ".") {
-			p.add("%sUnrecoverableTypes[%d] is %q, which is no type of errors; write its name with the package, such as \"*fs.PathError\"", prefix, i, name)
+			errs.add("%sUnrecoverableTypes[%d] is %q, which is no type of errors; write its name with the package, such as \"*fs.PathError\"", prefix, i, name)
 		}
 	}
 	undeferred := r.mode == TransactionNone || !caps.DelayedDelivery
@@ -141,12 +141,12 @@ func (r *resolved) checkShared(p *problems, prefix string, own TypeRecoverabilit
 	switch {
 	case own.RequeueDelay <= 0:
 	case undeferred:
-		p.add("%sRequeueDelay is %v, but %s", prefix, own.RequeueDelay, why)
+		errs.add("%sRequeueDelay is %v, but %s", prefix, own.RequeueDelay, why)
 	case caps.MaxDelay > 0 && own.RequeueDelay > caps.MaxDelay:
-		p.add("%sRequeueDelay is %v, but the transport's Capabilities.MaxDelay is %v; use no more", prefix, own.RequeueDelay, caps.MaxDelay)
+		errs.add("%sRequeueDelay is %v, but the transport's Capabilities.MaxDelay is %v; use no more", prefix, own.RequeueDelay, caps.MaxDelay)
 	}
 	if own.RequeueLimit > 0 && undeferred {
-		p.add("%sRequeueLimit is %d, but %s", prefix, own.RequeueLimit, why)
+		errs.add("%sRequeueLimit is %d, but %s", prefix, own.RequeueLimit, why)
 	}
 	if own.MaxRetryAge != 0 {
 		c.MaxRetryAge = offAsZero(own.MaxRetryAge)
@@ -164,35 +164,35 @@ func (r *resolved) checkShared(p *problems, prefix string, own TypeRecoverabilit
 	}
 }
 
-func (r *resolved) resolveRateLimit(p *problems) {
+func (r *resolvedConfig) resolveRateLimit(errs *validationErrors) {
 	c := &r.config.Recoverability.RateLimit
 	const prefix = "Recoverability.RateLimit"
-	notNegative(p, prefix+".ConsecutiveFailures", c.ConsecutiveFailures)
-	notNegative(p, prefix+".TimeToWait", c.TimeToWait)
+	checkNotNegative(errs, prefix+".ConsecutiveFailures", c.ConsecutiveFailures)
+	checkNotNegative(errs, prefix+".TimeToWait", c.TimeToWait)
 	if c.TimeToWait > maxTimeToWait {
-		p.add("%s.TimeToWait is %v, for which the endpoint would stand still after the outage has ended; use at most %v", prefix, c.TimeToWait, maxTimeToWait)
+		errs.add("%s.TimeToWait is %v, for which the endpoint would stand still after the outage has ended; use at most %v", prefix, c.TimeToWait, maxTimeToWait)
 	}
 	if c.ConsecutiveFailures == 0 && (c.TimeToWait != 0 || c.Filter != nil || c.OnStarted != nil || c.OnEnded != nil) {
-		p.add("%s is configured without ConsecutiveFailures, which would leave it off; set ConsecutiveFailures to 1 or more", prefix)
+		errs.add("%s is configured without ConsecutiveFailures, which would leave it off; set ConsecutiveFailures to 1 or more", prefix)
 	}
 	orDefault(&c.TimeToWait, defaultTimeToWait)
 }
 
 // resolveMaxDeliveries sets a limit of deliveries above the number of retries in force
 // (R34).
-func (r *resolved) resolveMaxDeliveries(p *problems) {
-	c, most := r.config.Recoverability.MaxDeliveries, r.mostImmediate()
+func (r *resolvedConfig) resolveMaxDeliveries(errs *validationErrors) {
+	c, most := r.config.Recoverability.MaxDeliveries, r.maxImmediateRetries()
 	const field = "Recoverability.MaxDeliveries"
-	notNegative(p, field+".Count", c.Count)
+	checkNotNegative(errs, field+".Count", c.Count)
 	switch {
 	case c.Off && c.Count > 0:
-		p.add("%s has Count %d and Off; remove one of the two", field, c.Count)
+		errs.add("%s has Count %d and Off; remove one of the two", field, c.Count)
 	case c.Off:
 		return
 	case c.Count > 0 && r.mode == TransactionNone:
-		p.add("%s.Count is %d, but in transaction mode None a message is delivered once; remove it", field, c.Count)
+		errs.add("%s.Count is %d, but in transaction mode None a message is delivered once; remove it", field, c.Count)
 	case c.Count > 0 && c.Count <= most:
-		p.add("%s.Count is %d, which a round of %d immediate retries would exceed; use more than that", field, c.Count, most)
+		errs.add("%s.Count is %d, which a round of %d immediate retries would exceed; use more than that", field, c.Count, most)
 	case c.Count > 0:
 		r.maxDeliveries = c.Count
 	case most < math.MaxInt/4:
@@ -205,7 +205,7 @@ func (r *resolved) resolveMaxDeliveries(p *problems) {
 
 // checkMaxRetryAge refuses a limit for delayed retries if there are none and no policy
 // could make some.
-func (r *resolved) checkMaxRetryAge(p *problems) {
+func (r *resolvedConfig) checkMaxRetryAge(errs *validationErrors) {
 	c := r.config.Recoverability
 	if c.Policy != nil {
 		return
@@ -219,43 +219,43 @@ func (r *resolved) checkMaxRetryAge(p *problems) {
 		case age == 0:
 			used = used || retries
 		case age > 0 && !retries:
-			p.add("Recoverability.MessageTypes[%q].MaxRetryAge is %v, %s", messageType, age, why)
+			errs.add("Recoverability.MessageTypes[%q].MaxRetryAge is %v, %s", messageType, age, why)
 		}
 	}
 	if inherited && !used {
-		p.add("Recoverability.MaxRetryAge is %v, %s", c.MaxRetryAge, why)
+		errs.add("Recoverability.MaxRetryAge is %v, %s", c.MaxRetryAge, why)
 	}
 }
 
-// mostImmediate returns the largest number of immediate retries in force.
-func (r *resolved) mostImmediate() int {
-	most := r.rules.config.Immediate.MaxNumberOfRetries
+// maxImmediateRetries returns the largest number of immediate retries in force.
+func (r *resolvedConfig) maxImmediateRetries() int {
+	retries := r.rules.config.Immediate.MaxNumberOfRetries
 	for _, own := range r.rules.perType {
-		most = max(most, own.Immediate.MaxNumberOfRetries)
+		retries = max(retries, own.Immediate.MaxNumberOfRetries)
 	}
-	return most
+	return retries
 }
 
 // setImmediate and setDelayed resolve a level of retries. An explicit setting that the
 // transport cannot provide is refused; a default that it cannot provide becomes 0 (R10).
-func (r *resolved) setImmediate(p *problems, field string, c Immediate, inForce *RecoverabilityConfig) {
-	before := len(p.list)
-	inForce.Immediate.MaxNumberOfRetries = r.immediateRetries(p, field, c)
-	notNegativeOrOff(p, field+".Pause", c.Pause)
-	notNegative(p, field+".MaxPause", c.MaxPause)
+func (r *resolvedConfig) setImmediate(errs *validationErrors, field string, c Immediate, inForce *RecoverabilityConfig) {
+	before := len(errs.errs)
+	inForce.Immediate.MaxNumberOfRetries = r.immediateRetries(errs, field, c)
+	checkNotNegativeOrOff(errs, field+".Pause", c.Pause)
+	checkNotNegative(errs, field+".MaxPause", c.MaxPause)
 	pause := offAsZero(c.Pause)
-	switch most := max(pause, c.MaxPause); {
-	case len(p.list) > before:
-	case c.Off && most > 0:
-		p.add("%s has a Pause or MaxPause and Off; remove one of the two", field)
-	case inForce.Immediate.MaxNumberOfRetries == 0 && most > 0 && !r.config.SendOnly:
-		p.add("%s has a Pause or MaxPause, but the transaction mode is None, in which there are no immediate retries; remove it", field)
-	case most > longestPause:
-		p.add("%s has a pause of %v, for which this instance would keep the message; use at most %v, and Delayed for longer ones", field, most, longestPause)
+	switch longest := max(pause, c.MaxPause); {
+	case len(errs.errs) > before:
+	case c.Off && longest > 0:
+		errs.add("%s has a Pause or MaxPause and Off; remove one of the two", field)
+	case inForce.Immediate.MaxNumberOfRetries == 0 && longest > 0 && !r.config.SendOnly:
+		errs.add("%s has a Pause or MaxPause, but the transaction mode is None, in which there are no immediate retries; remove it", field)
+	case longest > maxImmediatePause:
+		errs.add("%s has a pause of %v, for which this instance would keep the message; use at most %v, and Delayed for longer ones", field, longest, maxImmediatePause)
 	case pause == 0 && c.MaxPause > 0:
-		p.add("%s.MaxPause is %v, but there is no pause to limit; set Pause, or remove it", field, c.MaxPause)
+		errs.add("%s.MaxPause is %v, but there is no pause to limit; set Pause, or remove it", field, c.MaxPause)
 	case c.MaxPause > 0 && c.MaxPause < pause:
-		p.add("%s has MaxPause %v below its Pause of %v, which would never be used; raise MaxPause or lower Pause", field, c.MaxPause, pause)
+		errs.add("%s has MaxPause %v below its Pause of %v, which would never be used; raise MaxPause or lower Pause", field, c.MaxPause, pause)
 	}
 	inForce.Immediate.Pause, inForce.Immediate.MaxPause = pause, c.MaxPause
 	if pause == 0 {
@@ -265,21 +265,21 @@ func (r *resolved) setImmediate(p *problems, field string, c Immediate, inForce 
 	}
 }
 
-func (r *resolved) immediateRetries(p *problems, field string, c Immediate) int {
+func (r *resolvedConfig) immediateRetries(errs *validationErrors, field string, c Immediate) int {
 	switch {
 	case c.Retries < 0:
-		p.add("%s.Retries is %d; it cannot be negative (0 is the default; for none set Off)", field, c.Retries)
+		errs.add("%s.Retries is %d; it cannot be negative (0 is the default; for none set Off)", field, c.Retries)
 		return 0
 	case c.Off && c.Retries > 0:
-		p.add("%s has Retries %d and Off; remove one of the two", field, c.Retries)
+		errs.add("%s has Retries %d and Off; remove one of the two", field, c.Retries)
 		return 0
 	case c.Off || r.config.SendOnly:
 		return 0
 	case r.mode == TransactionNone && c.Retries > 0:
-		p.add("%s.Retries is %d, but the transaction mode is None, in which a message cannot be given back; set %s.Off, or use a transaction mode above None", field, c.Retries, field)
+		errs.add("%s.Retries is %d, but the transaction mode is None, in which a message cannot be given back; set %s.Off, or use a transaction mode above None", field, c.Retries, field)
 		return 0
 	case r.mode == TransactionNone:
-		r.reduced = append(r.reduced, field+": transaction mode None allows no retries")
+		r.reducedDefaults = append(r.reducedDefaults, field+": transaction mode None allows no retries")
 		return 0
 	case c.Retries == 0:
 		return defaultImmediate
@@ -288,33 +288,33 @@ func (r *resolved) immediateRetries(p *problems, field string, c Immediate) int 
 }
 
 // checkDelayedFields checks each field by itself, and reports whether all are valid.
-func (r *resolved) checkDelayedFields(p *problems, field string, c Delayed) bool {
-	before := len(p.list)
+func (r *resolvedConfig) checkDelayedFields(errs *validationErrors, field string, c Delayed) bool {
+	before := len(errs.errs)
 	if c.Retries < 0 {
-		p.add("%s.Retries is %d; it cannot be negative (0 is the default; for none set Off)", field, c.Retries)
+		errs.add("%s.Retries is %d; it cannot be negative (0 is the default; for none set Off)", field, c.Retries)
 	}
-	notNegative(p, field+".Increase", c.Increase)
-	notNegativeOrOff(p, field+".MaxDelay", c.MaxDelay)
+	checkNotNegative(errs, field+".Increase", c.Increase)
+	checkNotNegativeOrOff(errs, field+".MaxDelay", c.MaxDelay)
 	for i, delay := range c.Delays {
 		if delay < 0 {
-			p.add("%s.Delays[%d] is %v; it cannot be negative", field, i, delay)
+			errs.add("%s.Delays[%d] is %v; it cannot be negative", field, i, delay)
 		}
 	}
 	if c.Delays != nil && len(c.Delays) == 0 {
-		p.add("%s.Delays is empty; list delays, or set %s.Off for no retries", field, field)
+		errs.add("%s.Delays is empty; list delays, or set %s.Off for no retries", field, field)
 	}
 	if c.Factor != 0 && c.Factor != Off && !(c.Factor >= 1 && c.Factor <= 1e6) {
-		p.add("%s.Factor is %v; use 1 or more, or 0 for linear growth", field, c.Factor)
+		errs.add("%s.Factor is %v; use 1 or more, or 0 for linear growth", field, c.Factor)
 	}
 	if c.Jitter != Off && !(c.Jitter >= 0 && c.Jitter <= 1) {
-		p.add("%s.Jitter is %v; use a part between 0 and 1", field, c.Jitter)
+		errs.add("%s.Jitter is %v; use a part between 0 and 1", field, c.Jitter)
 	}
-	return len(p.list) == before
+	return len(errs.errs) == before
 }
 
 // setDelayed checks fields of a level against each other and the transport, and
 // puts the level in force.
-func (r *resolved) setDelayed(p *problems, field string, c Delayed, inForce *RecoverabilityConfig) {
+func (r *resolvedConfig) setDelayed(errs *validationErrors, field string, c Delayed, inForce *RecoverabilityConfig) {
 	s := schedule{
 		increase: c.Increase, factor: offAsZero(c.Factor), ceiling: offAsZero(c.MaxDelay),
 		list: slices.Clone(c.Delays), jitter: offAsZero(c.Jitter),
@@ -322,29 +322,29 @@ func (r *resolved) setDelayed(p *problems, field string, c Delayed, inForce *Rec
 	orDefault(&s.increase, defaultIncrease)
 	inForce.schedule = s
 	inForce.Delayed.TimeIncrease = s.increase
-	inForce.Delayed.MaxNumberOfRetries, inForce.delayedReduced = r.delayedRetries(p, field, c, s)
+	inForce.Delayed.MaxNumberOfRetries, inForce.delayedReduced = r.delayedRetries(errs, field, c, s)
 }
 
 // delayedRetries returns the number of delayed retries, and the reason if a default
 // became 0.
-func (r *resolved) delayedRetries(p *problems, field string, c Delayed, s schedule) (retries int, reduced string) {
-	before := len(p.list)
+func (r *resolvedConfig) delayedRetries(errs *validationErrors, field string, c Delayed, s schedule) (retries int, reduced string) {
+	before := len(errs.errs)
 	switch set := c.set(); {
 	case c.Off && len(set) > 0:
-		p.add("%s has %s and Off; remove one of the two", field, strings.Join(set, ", "))
+		errs.add("%s has %s and Off; remove one of the two", field, strings.Join(set, ", "))
 	case c.Off || r.config.SendOnly:
 		return 0, ""
 	case len(c.Delays) > 0:
 		if c.Retries > 0 && c.Retries != len(c.Delays) {
-			p.add("%s.Retries is %d, but Delays lists %d; remove Retries", field, c.Retries, len(c.Delays))
+			errs.add("%s.Retries is %d, but Delays lists %d; remove Retries", field, c.Retries, len(c.Delays))
 		}
 		if c.Increase != 0 || c.Factor > 0 || c.MaxDelay > 0 {
-			p.add("%s has Delays, with which Increase, Factor and MaxDelay mean nothing; remove them", field)
+			errs.add("%s has Delays, with which Increase, Factor and MaxDelay mean nothing; remove them", field)
 		}
 	case s.ceiling > 0 && s.ceiling < s.increase:
-		p.add("%s has MaxDelay %v below its Increase of %v, which would never be used; raise MaxDelay or lower Increase", field, s.ceiling, s.increase)
+		errs.add("%s has MaxDelay %v below its Increase of %v, which would never be used; raise MaxDelay or lower Increase", field, s.ceiling, s.increase)
 	}
-	if len(p.list) > before {
+	if len(errs.errs) > before {
 		return 0, ""
 	}
 
@@ -353,7 +353,7 @@ func (r *resolved) delayedRetries(p *problems, field string, c Delayed, s schedu
 		retries = len(c.Delays)
 	}
 	orDefault(&retries, defaultDelayed)
-	longest := s.longest(retries)
+	longest := s.maxDelay(retries)
 	obstacle := ""
 	switch caps := r.rules.caps; {
 	case r.mode == TransactionNone:
@@ -365,13 +365,13 @@ func (r *resolved) delayedRetries(p *problems, field string, c Delayed, s schedu
 	}
 	switch {
 	case obstacle != "" && !c.isZero():
-		p.add("%s asks for %d retries, but %s; set %s.Off or choose what the transport can do", field, retries, obstacle, field)
+		errs.add("%s asks for %d retries, but %s; set %s.Off or choose what the transport can do", field, retries, obstacle, field)
 		return 0, ""
 	case obstacle != "":
-		r.reduced = append(r.reduced, field+": "+obstacle)
+		r.reducedDefaults = append(r.reducedDefaults, field+": "+obstacle)
 		return 0, "delayed retries are off: " + obstacle
-	case longest >= longestDelay && r.config.Recoverability.Policy == nil:
-		p.add("%s has a delay of %v; after 24 h or more no further retry is allowed (R5), so keep every delay below", field, longest)
+	case longest >= maxRetryDelay && r.config.Recoverability.Policy == nil:
+		errs.add("%s has a delay of %v; after 24 h or more no further retry is allowed (R5), so keep every delay below", field, longest)
 		return 0, ""
 	}
 	return retries, ""

@@ -24,7 +24,7 @@ func (t *namedTransport) Address(queue string) (string, error) {
 	return strings.ToLower(queue), nil
 }
 
-func ableTransport() *namedTransport { return &namedTransport{caps: ableCapabilities()} }
+func capableTransport() *namedTransport { return &namedTransport{caps: fullCapabilities()} }
 
 func TestNew_ReportsEveryWrongField(t *testing.T) {
 	for _, test := range []struct {
@@ -72,8 +72,8 @@ func TestNew_ReportsEveryWrongField(t *testing.T) {
 		{"ParkFor", Config{Recoverability: Recoverability{ParkFor: -1, UnacceptableMessageLimit: 1}}, []string{"Recoverability.ParkFor is -1ns"}},
 		{"ParkFor alone", Config{Recoverability: Recoverability{ParkFor: time.Minute}}, []string{"Recoverability.ParkFor is set without"}},
 		{"ParkFor with Stop", Config{Recoverability: Recoverability{ParkFor: time.Minute, UnacceptableMessageLimit: 1, UnacceptableMessageAction: LimitStop}}, []string{"the endpoint is never parked"}},
-		{"ParkStore alone", Config{Recoverability: Recoverability{ParkStore: noParks{}}}, []string{"Recoverability.ParkStore is set without"}},
-		{"ParkStore nil", Config{Recoverability: Recoverability{ParkStore: (*noParks)(nil), UnacceptableMessageLimit: 1}}, []string{"Recoverability.ParkStore is a nil pointer"}},
+		{"ParkStore alone", Config{Recoverability: Recoverability{ParkStore: unusedParkStore{}}}, []string{"Recoverability.ParkStore is set without"}},
+		{"ParkStore nil", Config{Recoverability: Recoverability{ParkStore: (*unusedParkStore)(nil), UnacceptableMessageLimit: 1}}, []string{"Recoverability.ParkStore is a nil pointer"}},
 		{"R34 MaxDeliveries.Count", Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: -1}}}, []string{"Recoverability.MaxDeliveries.Count is -1"}},
 		{"R34 MaxDeliveries both set", Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: 60, Off: true}}}, []string{"Recoverability.MaxDeliveries has Count 60 and Off", "remove one"}},
 		{"R34 MaxDeliveries below a round", Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: 5}}}, []string{"Recoverability.MaxDeliveries.Count is 5", "5 immediate retries", "use more than that"}},
@@ -87,7 +87,7 @@ func TestNew_ReportsEveryWrongField(t *testing.T) {
 		{"R43 OnEnded alone", Config{Recoverability: Recoverability{RateLimit: RateLimit{OnEnded: func(context.Context) {}}}}, []string{"without ConsecutiveFailures"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			ep, err := New("billing", ableTransport(), test.config)
+			ep, err := New("billing", capableTransport(), test.config)
 			if err == nil || ep != nil {
 				t.Fatalf("accepted: %v", ep)
 			}
@@ -101,7 +101,7 @@ func TestNew_ReportsEveryWrongField(t *testing.T) {
 }
 
 func TestNew_ReportsAllErrorsTogether(t *testing.T) {
-	_, err := New("", ableTransport(), Config{
+	_, err := New("", capableTransport(), Config{
 		Concurrency: -1, DrainTimeout: -2, Provision: -1, Transactions: 9, AuditQueue: "#",
 		Recoverability: Recoverability{
 			Immediate: Immediate{Retries: -1}, Delayed: Delayed{Retries: 1, Off: true}, RequeueLimit: -2, MaxRetryAge: -2,
@@ -129,9 +129,9 @@ func TestNew_ChecksNameAndTransport(t *testing.T) {
 		transport      Transport
 		says           string
 	}{
-		{"no name", "", ableTransport(), "is empty or not UTF-8"},
-		{"a name that is not UTF-8", "a\xff", ableTransport(), "is empty or not UTF-8"},
-		{"a name that the transport refuses", "a#b", ableTransport(), `the name "a#b" cannot be a queue's name: '#' is not allowed`},
+		{"no name", "", capableTransport(), "is empty or not UTF-8"},
+		{"a name that is not UTF-8", "a\xff", capableTransport(), "is empty or not UTF-8"},
+		{"a name that the transport refuses", "a#b", capableTransport(), `the name "a#b" cannot be a queue's name: '#' is not allowed`},
 		{"no transport", "billing", nil, "the transport is nil"},
 		{"a nil pointer as transport", "billing", (*namedTransport)(nil), "the transport is nil"},
 		{"a transport without transaction modes", "billing", &namedTransport{}, "lists no transaction mode in its Capabilities"},
@@ -152,7 +152,7 @@ func TestNew_ChecksNameAndTransport(t *testing.T) {
 		t.Errorf("New returned %v", err)
 	})
 	t.Run("R10 the transport is named", func(t *testing.T) {
-		_, err := New("billing", ableTransport(), Config{Concurrency: -1})
+		_, err := New("billing", capableTransport(), Config{Concurrency: -1})
 		if err == nil || !strings.Contains(err.Error(), "namedTransport") {
 			t.Errorf("%v", err)
 		}
@@ -169,7 +169,7 @@ type panickingTransport struct{ Transport }
 func (panickingTransport) Capabilities() Capabilities { panic("no config file") }
 
 func TestConfig_Defaults(t *testing.T) {
-	r, err := resolve(Config{}, ableCapabilities())
+	r, err := resolve(Config{}, fullCapabilities())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestConfig_Defaults(t *testing.T) {
 	t.Run("what is set is kept", func(t *testing.T) {
 		r, err := resolve(Config{Concurrency: 3, DrainTimeout: time.Minute, Recoverability: Recoverability{
 			ErrorQueue: "failed", RequeueDelay: time.Hour, RequeueLimit: 4, RateLimit: RateLimit{ConsecutiveFailures: 6, TimeToWait: 2},
-		}}, ableCapabilities())
+		}}, fullCapabilities())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -210,7 +210,7 @@ func TestR34_MaxDeliveriesDefault(t *testing.T) {
 		{"nor when four rounds of them are no number", Recoverability{Immediate: Immediate{Retries: math.MaxInt/4 + 5}}, math.MaxInt},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r, err := resolve(Config{Recoverability: test.config}, ableCapabilities())
+			r, err := resolve(Config{Recoverability: test.config}, fullCapabilities())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -221,7 +221,7 @@ func TestR34_MaxDeliveriesDefault(t *testing.T) {
 	}
 	t.Run("a count below endless retries is refused", func(t *testing.T) {
 		refusedBecause(t, Config{Recoverability: Recoverability{Immediate: Immediate{Retries: math.MaxInt}, MaxDeliveries: MaxDeliveries{Count: 60}}},
-			ableCapabilities(), "MaxDeliveries.Count is 60")
+			fullCapabilities(), "MaxDeliveries.Count is 60")
 	})
 }
 
@@ -239,7 +239,7 @@ func TestConfig_HandlerTimeout(t *testing.T) {
 		{"of both", Config{HandlerTimeout: s, Recoverability: Recoverability{MessageTypes: perType}}, map[string]time.Duration{"": s, "long": time.Hour, "endless": 0, "other": s}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r, err := resolve(test.config, ableCapabilities())
+			r, err := resolve(test.config, fullCapabilities())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -251,16 +251,16 @@ func TestConfig_HandlerTimeout(t *testing.T) {
 		})
 	}
 	t.Run("SlowHandler can be off", func(t *testing.T) {
-		r, err := resolve(Config{SlowHandler: Off}, ableCapabilities())
+		r, err := resolve(Config{SlowHandler: Off}, fullCapabilities())
 		if err != nil || r.config.SlowHandler != 0 {
 			t.Errorf("%v, %v", r.config.SlowHandler, err)
 		}
 	})
 }
 
-// noParks is a ParkStore that is never asked.
-type noParks struct{}
+// unusedParkStore is a ParkStore that is never asked.
+type unusedParkStore struct{}
 
-func (noParks) LoadPark(context.Context, ObservedEndpoint) (*Park, error) { return nil, nil }
+func (unusedParkStore) LoadPark(context.Context, ObservedEndpoint) (*Park, error) { return nil, nil }
 
-func (noParks) SavePark(context.Context, ObservedEndpoint, *Park) error { return nil }
+func (unusedParkStore) SavePark(context.Context, ObservedEndpoint, *Park) error { return nil }

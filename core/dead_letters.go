@@ -82,8 +82,8 @@ type DeadLetter struct {
 	Headers Headers
 }
 
-// reason returns the reason why a message is given up.
-func (r *rules) reason(config RecoverabilityConfig, f failure, d *decision) (reason FailureReason) {
+// failureReason returns the reason why a message is given up.
+func (r *rules) failureReason(config RecoverabilityConfig, f failure, d *decision) (reason FailureReason) {
 	defer func() {
 		if recover() != nil { // a method of the error panicked
 			reason = FailureRetriesExhausted
@@ -112,10 +112,10 @@ func (r *rules) reason(config RecoverabilityConfig, f failure, d *decision) (rea
 	}
 }
 
-// direct chooses the queue of a message if neither a verdict nor a policy has named one
-// (R62, R63).
-func (r *rules) direct(config RecoverabilityConfig, f failure, d *decision) {
-	reason := r.reason(config, f, d)
+// chooseErrorQueue chooses the queue of a message if neither a verdict nor a policy has
+// named one (R62, R63).
+func (r *rules) chooseErrorQueue(config RecoverabilityConfig, f failure, d *decision) {
+	reason := r.failureReason(config, f, d)
 	d.action.Queue, d.deadLetter = config.Failed.ErrorQueue, false
 	switch {
 	case config.invalidQueue != "" && r.isInvalid(reason):

@@ -12,19 +12,19 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// givenUp is one way for a message to be given up. Its name is the message's id.
-type givenUp struct {
+// terminalFailure is one way for a message to be given up. Its name is the message's id.
+type terminalFailure struct {
 	reason core.FailureReason
 	err    error // of the handler
 }
 
-var errHopeless = errors.New("hopeless")
+var errPermanent = errors.New("hopeless")
 
-var waysToGiveUp = map[string]givenUp{
+var terminalFailures = map[string]terminalFailure{
 	"rejected":      {core.FailureRejected, core.Reject(errBoom)},
 	"invalid":       {core.FailureInvalid, fmt.Errorf("wrapped: %w", core.Invalid(errBoom))},
 	"unrecoverable": {core.FailureUnrecoverable, core.Unrecoverable(errBoom)},
-	"by function":   {core.FailureUnrecoverable, errHopeless},
+	"by function":   {core.FailureUnrecoverable, errPermanent},
 	"failing":       {core.FailureRetriesExhausted, errBoom},
 	"undecodable":   {core.FailureUndecodable, nil},
 	"malformed":     {core.FailureMalformed, nil},
@@ -33,19 +33,20 @@ var waysToGiveUp = map[string]givenUp{
 	"too-often":     {core.FailureDeliveryLimit, nil},
 }
 
-// giveUpAll runs the endpoint "orders" until it has given up one message of each kind.
-func giveUpAll(b *bed, c core.Config) {
-	b.Helper()
+// moveAllToError runs the endpoint "orders" until it has given up one message of each
+// kind.
+func moveAllToError(fx *fixture, c core.Config) {
+	fx.Helper()
 	c.Recoverability.Immediate, c.Recoverability.Delayed = core.Immediate{Off: true}, core.Delayed{Off: true}
-	c.Recoverability.UnrecoverableFunc = func(err error) bool { return errors.Is(err, errHopeless) }
-	ep := b.endpoint("orders", c)
-	b.handle(ep, "order", func(_ context.Context, m *core.Message) error { return waysToGiveUp[m.ID].err })
+	c.Recoverability.UnrecoverableFunc = func(err error) bool { return errors.Is(err, errPermanent) }
+	ep := fx.newEndpoint("orders", c)
+	fx.handle(ep, "order", func(_ context.Context, m *core.Message) error { return terminalFailures[m.ID].err })
 	core.Handle(ep, "number", func(context.Context, *core.TypedMessage[int]) error { return nil })
-	if b.broker.provoked().arrive == nil {
-		b.broker.provoke(faults{arrive: unfitArrives})
+	if fx.broker.currentFaults().onReceive == nil {
+		fx.broker.setFaults(faults{onReceive: makeUnhandleable})
 	}
-	b.run(ep)
-	for id := range waysToGiveUp {
+	fx.run(ep)
+	for id := range terminalFailures {
 		m := order(id)
 		switch id {
 		case "undecodable":
@@ -55,13 +56,13 @@ func giveUpAll(b *bed, c core.Config) {
 		case "no-type":
 			m.Headers.Del(core.HeaderMessageTypes)
 		}
-		b.send(m)
+		fx.send(m)
 	}
-	b.pass(time.Second)
-	b.holds("orders", 0)
+	fx.advance(time.Second)
+	fx.wantDepth("orders", 0)
 }
 
-func unfitArrives(in *core.Incoming) {
+func makeUnhandleable(in *core.Incoming) {
 	switch in.ID {
 	case "malformed":
 		in.Malformed = errBoom
@@ -70,26 +71,27 @@ func unfitArrives(in *core.Incoming) {
 	}
 }
 
-// idsIn returns the ids of the messages in a queue, and checks what each tells of its failure.
-func idsIn(b *bed, queue string) (ids []string) {
-	b.Helper()
-	for _, m := range b.queue(queue) {
+// messageIDs returns the ids of the messages in a queue, and checks what each tells of
+// its failure.
+func messageIDs(fx *fixture, queue string) (ids []string) {
+	fx.Helper()
+	for _, m := range fx.messages(queue) {
 		ids = append(ids, m.ID)
-		equal(b, "body of "+m.ID, string(m.Body), "body of "+m.ID)
-		equal(b, "FailedQ of "+m.ID, m.Headers.Get(core.HeaderFailedQ), "orders")
+		equal(fx, "body of "+m.ID, string(m.Body), "body of "+m.ID)
+		equal(fx, "FailedQ of "+m.ID, m.Headers.Get(core.HeaderFailedQ), "orders")
 		for _, key := range []string{core.HeaderTimeOfFailure, core.HeaderExceptionType, core.HeaderExceptionMessage, core.HeaderProcessingEndpoint, core.HeaderAttempts} {
 			if m.Headers.Get(key) == "" {
-				b.Errorf("%s in %s has no %s", m.ID, queue, key)
+				fx.Errorf("%s in %s has no %s", m.ID, queue, key)
 			}
 		}
-		want := string(waysToGiveUp[m.ID].reason)
+		want := string(terminalFailures[m.ID].reason)
 		if queue == "error" {
 			want = ""
 		}
-		equal(b, "reason of "+m.ID, m.Headers.Get(core.HeaderFailureReason), want)
+		equal(fx, "reason of "+m.ID, m.Headers.Get(core.HeaderFailureReason), want)
 		if queue == inmemory.DeadLetterQueue("orders") {
-			equal(b, "the broker's reason of "+m.ID, m.Headers.Get(inmemory.HeaderDeadLetterReason), want)
-			equal(b, "the broker's description of "+m.ID, m.Headers.Get(inmemory.HeaderDeadLetterDescription), m.Headers.Get(core.HeaderExceptionMessage))
+			equal(fx, "the broker's reason of "+m.ID, m.Headers.Get(inmemory.HeaderDeadLetterReason), want)
+			equal(fx, "the broker's description of "+m.ID, m.Headers.Get(inmemory.HeaderDeadLetterDescription), m.Headers.Get(core.HeaderExceptionMessage))
 		}
 	}
 	slices.Sort(ids)
@@ -122,12 +124,12 @@ func TestR62_FailedMessagesGoToTheDeadLetterQueue(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			inModes(t, everyMode, func(b *bed) {
-				var recovered recoveries
-				giveUpAll(b, core.Config{Recoverability: test.config, Observers: []core.Observer{recovered.observer()}})
+			inModes(t, allModes, func(fx *fixture) {
+				var recovered recoveryRecorder
+				moveAllToError(fx, core.Config{Recoverability: test.config, Observers: []core.Observer{recovered.observer()}})
 				var rest []string
 				letters := test.letters
-				for id := range waysToGiveUp {
+				for id := range terminalFailures {
 					switch {
 					case slices.Contains(test.invalid, id), slices.Contains(letters, id):
 					case test.letters == nil:
@@ -142,16 +144,16 @@ func TestR62_FailedMessagesGoToTheDeadLetterQueue(t *testing.T) {
 					if len(want) == 0 && queue != "error" {
 						continue // there may be no such queue
 					}
-					if got := idsIn(b, queue); !slices.Equal(got, want) {
-						b.Errorf("%s has %v, want %v", queue, got, want)
+					if got := messageIDs(fx, queue); !slices.Equal(got, want) {
+						fx.Errorf("%s has %v, want %v", queue, got, want)
 					}
 				}
 				for _, e := range recovered.all() {
-					want := waysToGiveUp[e.MessageID].reason
+					want := terminalFailures[e.MessageID].reason
 					if slices.Contains(rest, e.MessageID) {
 						want = ""
 					}
-					equal(b, "reason that observers are told of "+e.MessageID, e.Reason, want)
+					equal(fx, "reason that observers are told of "+e.MessageID, e.Reason, want)
 				}
 			})
 		})
@@ -160,20 +162,20 @@ func TestR62_FailedMessagesGoToTheDeadLetterQueue(t *testing.T) {
 
 func TestR62_ADeferralTooManyIsItsReason(t *testing.T) {
 	t.Parallel()
-	inModes(t, retrying, func(b *bed) {
-		b.orders(core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersAll, RequeueLimit: 1}}, func(context.Context, *core.Message) error {
+	inModes(t, retryModes, func(fx *fixture) {
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersAll, RequeueLimit: 1}}, func(context.Context, *core.Message) error {
 			return core.Defer(time.Second)
 		})
-		b.put("m1")
-		b.pass(time.Minute)
-		equal(b, "reason", b.only(inmemory.DeadLetterQueue("orders")).Headers.Get(core.HeaderFailureReason), string(core.FailureDeferralLimit))
+		fx.enqueue("m1")
+		fx.advance(time.Minute)
+		equal(fx, "reason", fx.onlyMessage(inmemory.DeadLetterQueue("orders")).Headers.Get(core.HeaderFailureReason), string(core.FailureDeferralLimit))
 	})
 }
 
 func TestR62_QueuesThatHandlersAndPoliciesNameAreTheirs(t *testing.T) {
 	t.Parallel()
-	inModes(t, everyMode, func(b *bed) {
-		b.orders(core.Config{Recoverability: core.Recoverability{
+	inModes(t, allModes, func(fx *fixture) {
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{
 			DeadLetter: core.DeadLettersAll, CustomErrorQueues: []string{"fraud"},
 			Policy: func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) core.Action {
 				if f.MessageID == "by policy" {
@@ -190,10 +192,10 @@ func TestR62_QueuesThatHandlersAndPoliciesNameAreTheirs(t *testing.T) {
 			}
 			return errBoom
 		})
-		b.put("to fraud", "to error", "by policy", "left open")
-		equal(b, "fraud", len(b.queue("fraud")), 2)
-		equal(b, "error", b.only("error").ID, "to error")
-		equal(b, "dead letter", b.only(inmemory.DeadLetterQueue("orders")).ID, "left open")
+		fx.enqueue("to fraud", "to error", "by policy", "left open")
+		equal(fx, "fraud", len(fx.messages("fraud")), 2)
+		equal(fx, "error", fx.onlyMessage("error").ID, "to error")
+		equal(fx, "dead letter", fx.onlyMessage(inmemory.DeadLetterQueue("orders")).ID, "left open")
 	})
 }
 
@@ -215,25 +217,25 @@ func TestR62_TheErrorQueueStandsIn(t *testing.T) {
 		faults faults
 		log    string
 	}{
-		"for a queue that does not exist":        {named, refuseForGood("dead", core.ErrQueueNotFound), "does not exist"},
-		"for a queue that cannot be reached":     {named, faults{send: unreachableQueue("dead")}, "cannot be reached"},
-		"for a type's queue that is away":        {ofType, faults{send: unreachableQueue("dead")}, "cannot be reached"},
+		"for a queue that does not exist":        {named, refusePermanently("dead", core.ErrQueueNotFound), "does not exist"},
+		"for a queue that cannot be reached":     {named, faults{send: failSendsToQueue("dead")}, "cannot be reached"},
+		"for a type's queue that is away":        {ofType, faults{send: failSendsToQueue("dead")}, "cannot be reached"},
 		"for a broker that does not dead-letter": {native, settlementFails(errors.ErrUnsupported), "does not dead-letter"},
 		"for a broker without the queue":         {native, settlementFails(core.ErrQueueNotFound), "does not dead-letter"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inModes(t, everyMode, func(b *bed) {
-				b.broker.provoke(test.faults)
-				ep, _ := b.orders(core.Config{Recoverability: test.config}, func(context.Context, *core.Message) error { return core.Reject(errBoom) })
-				b.put("m1")
-				failed := b.only("error")
-				equal(b, "FailedQ", failed.Headers.Get(core.HeaderFailedQ), "orders")
-				equal(b, "reason", failed.Headers.Get(core.HeaderFailureReason), string(core.FailureRejected))
-				equal(b, "cause", failed.Headers.Get(core.HeaderExceptionMessage), errBoom.Error())
-				equal(b, "lines", len(b.logs.about(test.log)), 1)
-				b.holds("orders", 0)
-				equal(b, "undelivered", ep.Health().Undelivered, 0)
+			inModes(t, allModes, func(fx *fixture) {
+				fx.broker.setFaults(test.faults)
+				ep, _ := fx.runOrders(core.Config{Recoverability: test.config}, func(context.Context, *core.Message) error { return core.Reject(errBoom) })
+				fx.enqueue("m1")
+				failed := fx.onlyMessage("error")
+				equal(fx, "FailedQ", failed.Headers.Get(core.HeaderFailedQ), "orders")
+				equal(fx, "reason", failed.Headers.Get(core.HeaderFailureReason), string(core.FailureRejected))
+				equal(fx, "cause", failed.Headers.Get(core.HeaderExceptionMessage), errBoom.Error())
+				equal(fx, "lines", len(fx.logs.find(test.log)), 1)
+				fx.wantDepth("orders", 0)
+				equal(fx, "undelivered", ep.Health().Undelivered, 0)
 			})
 		})
 	}
@@ -255,23 +257,23 @@ func TestR62_RefusedDelayedRetryGoesToTheDeadLetterQueue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inModes(t, retrying, func(b *bed) {
-				b.broker.provoke(faults{send: func(out []core.Outgoing) error {
+			inModes(t, retryModes, func(fx *fixture) {
+				fx.broker.setFaults(faults{send: func(out []core.Outgoing) error {
 					if out[0].Delay > 0 {
 						return fmt.Errorf("delay: %w", errors.ErrUnsupported)
 					}
 					return nil
 				}})
-				var recovered recoveries
-				b.orders(core.Config{Recoverability: test.config, Observers: []core.Observer{recovered.observer()}}, func(context.Context, *core.Message) error { return errBoom })
+				var recovered recoveryRecorder
+				fx.runOrders(core.Config{Recoverability: test.config, Observers: []core.Observer{recovered.observer()}}, func(context.Context, *core.Message) error { return errBoom })
 				m := order("m1")
 				m.Headers.Set(core.HeaderMessageTypes, test.messageType)
-				b.send(m)
-				letter := b.only(test.queue)
-				equal(b, "reason", letter.Headers.Get(core.HeaderFailureReason), string(test.reason))
+				fx.send(m)
+				letter := fx.onlyMessage(test.queue)
+				equal(fx, "reason", letter.Headers.Get(core.HeaderFailureReason), string(test.reason))
 				all := recovered.all()
-				equal(b, "reason that observers are told", all[len(all)-1].Reason, test.reason)
-				b.holds("orders", 0)
+				equal(fx, "reason that observers are told", all[len(all)-1].Reason, test.reason)
+				fx.wantDepth("orders", 0)
 			})
 		})
 	}
@@ -290,47 +292,47 @@ func TestR62_OutageOfTheBrokersDeadLetterQueue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inModes(t, everyMode, func(b *bed) {
+			inModes(t, allModes, func(fx *fixture) {
 				start := time.Now()
-				var told record[string]
-				b.broker.provoke(faults{settle: func(operation string, _ *core.Incoming) error {
+				var told recorder[string]
+				fx.broker.setFaults(faults{settle: func(operation string, _ *core.Incoming) error {
 					if operation == "DeadLetter" && time.Since(start) < test.outage {
 						return errors.New("the dead-letter queue is away")
 					}
 					return nil
 				}})
-				ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}})
-				b.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })
+				ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}})
+				fx.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })
 				core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte], f *core.Failed) error {
 					told.add(f.Queue)
 					return m.Send("shipping", "failed", nil)
 				})
-				b.run(ep)
-				b.put("m1")
+				fx.run(ep)
+				fx.enqueue("m1")
 				queue := test.queue
-				if b.mode == core.TransactionNone { // in which there is no other try
+				if fx.mode == core.TransactionNone { // in which there is no other try
 					queue = "error"
 				}
-				b.pass(30 * time.Minute)
-				equal(b, "reason", b.only(queue).Headers.Get(core.HeaderFailureReason), string(core.FailureRejected))
-				b.holds("orders", 0)
+				fx.advance(30 * time.Minute)
+				equal(fx, "reason", fx.onlyMessage(queue).Headers.Get(core.HeaderFailureReason), string(core.FailureRejected))
+				fx.wantDepth("orders", 0)
 				wantTold := []string{""}
-				if queue == "error" && b.mode == core.TransactionSendsAtomicWithReceive { // its work in the transaction is done again
+				if queue == "error" && fx.mode == core.TransactionSendsAtomicWithReceive { // its work in the transaction is done again
 					wantTold = []string{"", "error"}
 				}
 				if !slices.Equal(told.all(), wantTold) {
-					b.Errorf("HandleFailed is told of the queues %q, want %q", told.all(), wantTold)
+					fx.Errorf("HandleFailed is told of the queues %q, want %q", told.all(), wantTold)
 				}
 				ids := map[string]bool{}
-				for _, m := range b.queue("shipping") {
+				for _, m := range fx.messages("shipping") {
 					ids[m.ID] = true
 				}
-				equal(b, "messages of HandleFailed, by their ids", len(ids), 1)
+				equal(fx, "messages of HandleFailed, by their ids", len(ids), 1)
 				want := 0
 				if queue == "error" {
 					want = 1
 				}
-				equal(b, "lines", len(b.logs.about("does not dead-letter")), want)
+				equal(fx, "lines", len(fx.logs.find("does not dead-letter")), want)
 			})
 		})
 	}
@@ -338,52 +340,52 @@ func TestR62_OutageOfTheBrokersDeadLetterQueue(t *testing.T) {
 
 func TestR62_CriticalErrorOfAQueueThatIsAwayNamesTheErrorQueue(t *testing.T) {
 	t.Parallel()
-	inModes(t, everyMode, func(b *bed) {
-		b.broker.provoke(faults{send: unreachableQueue("dead")})
-		var critical record[string]
-		b.orders(core.Config{
+	inModes(t, allModes, func(fx *fixture) {
+		fx.broker.setFaults(faults{send: failSendsToQueue("dead")})
+		var critical recorder[string]
+		fx.runOrders(core.Config{
 			Recoverability:  core.Recoverability{DeadLetter: core.DeadLettersRejected, DeadLetterQueue: "dead"},
 			OnCriticalError: func(_ context.Context, err error) { critical.add(err.Error()) },
 		}, func(context.Context, *core.Message) error { return core.Reject(errBoom) })
-		b.put("m1")
+		fx.enqueue("m1")
 		if all := critical.all(); len(all) != 1 || !containsAll(all[0], `queue "dead" cannot be reached`, `go to the error queue "error"`) {
-			b.Errorf("critical errors %q", all)
+			fx.Errorf("critical errors %q", all)
 		}
 	})
 }
 
 func TestR63_TheErrorQueueStandsInForTheInvalidQueue(t *testing.T) {
 	t.Parallel()
-	inModes(t, everyMode, func(b *bed) {
-		b.broker.provoke(faults{send: unreachableQueue("invalid")})
-		b.orders(core.Config{Recoverability: core.Recoverability{InvalidQueue: "invalid"}}, func(context.Context, *core.Message) error { return core.Invalid(errBoom) })
-		b.put("m1")
-		equal(b, "reason", b.only("error").Headers.Get(core.HeaderFailureReason), string(core.FailureInvalid))
-		equal(b, "lines", len(b.logs.about("cannot be reached")), 1)
+	inModes(t, allModes, func(fx *fixture) {
+		fx.broker.setFaults(faults{send: failSendsToQueue("invalid")})
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{InvalidQueue: "invalid"}}, func(context.Context, *core.Message) error { return core.Invalid(errBoom) })
+		fx.enqueue("m1")
+		equal(fx, "reason", fx.onlyMessage("error").Headers.Get(core.HeaderFailureReason), string(core.FailureInvalid))
+		equal(fx, "lines", len(fx.logs.find("cannot be reached")), 1)
 	})
 }
 
 func TestR25_MessagesForACustomErrorQueueWaitForIt(t *testing.T) {
 	t.Parallel()
-	inModes(t, retrying, func(b *bed) {
-		reachable := b.unreachable("fraud")
-		ep, _ := b.orders(core.Config{Recoverability: core.Recoverability{CustomErrorQueues: []string{"fraud"}}}, func(context.Context, *core.Message) error {
+	inModes(t, retryModes, func(fx *fixture) {
+		reachable := fx.failSendsTo("fraud")
+		ep, _ := fx.runOrders(core.Config{Recoverability: core.Recoverability{CustomErrorQueues: []string{"fraud"}}}, func(context.Context, *core.Message) error {
 			return core.MoveTo(errBoom, "fraud")
 		})
-		b.put("m1")
-		b.pass(10 * time.Minute)
-		equal(b, "undelivered", ep.Health().Undelivered, 1)
-		b.holdsNow("error", 0)
+		fx.enqueue("m1")
+		fx.advance(10 * time.Minute)
+		equal(fx, "undelivered", ep.Health().Undelivered, 1)
+		fx.wantDepthNow("error", 0)
 		reachable()
-		b.pass(time.Minute)
-		equal(b, "id", b.only("fraud").ID, "m1")
+		fx.advance(time.Minute)
+		equal(fx, "id", fx.onlyMessage("fraud").ID, "m1")
 	})
 }
 
-// unreachableQueue fails the sends to a queue.
-func unreachableQueue(queue string) func([]core.Outgoing) error {
+// failSendsToQueue fails the sends to a queue.
+func failSendsToQueue(queue string) func([]core.Outgoing) error {
 	return func(out []core.Outgoing) error {
-		if goesTo(out, queue) {
+		if sendsTo(out, queue) {
 			return errors.New("cannot send to " + queue)
 		}
 		return nil
@@ -392,9 +394,9 @@ func unreachableQueue(queue string) func([]core.Outgoing) error {
 
 func TestR62_HeadersThatTheBrokerDoesNotTakeAreLeftOut(t *testing.T) {
 	t.Parallel()
-	inModes(t, retrying, func(b *bed) {
+	inModes(t, retryModes, func(fx *fixture) {
 		var tries int
-		b.broker.provoke(faults{settle: func(operation string, _ *core.Incoming) error {
+		fx.broker.setFaults(faults{settle: func(operation string, _ *core.Incoming) error {
 			if operation != "DeadLetter" {
 				return nil
 			}
@@ -403,22 +405,22 @@ func TestR62_HeadersThatTheBrokerDoesNotTakeAreLeftOut(t *testing.T) {
 			}
 			return nil
 		}})
-		b.orders(core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}}, func(context.Context, *core.Message) error {
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}}, func(context.Context, *core.Message) error {
 			return core.Reject(errBoom)
 		})
-		b.put("m1")
-		letter := b.only(inmemory.DeadLetterQueue("orders"))
-		equal(b, "the sender's header", letter.Headers.Get("Sender"), "unit \u00e9")
-		equal(b, "FailedQ", letter.Headers.Get(core.HeaderFailedQ), "")
-		equal(b, "reason", letter.Headers.Get(inmemory.HeaderDeadLetterReason), string(core.FailureRejected))
-		equal(b, "tries", tries, 3)
+		fx.enqueue("m1")
+		letter := fx.onlyMessage(inmemory.DeadLetterQueue("orders"))
+		equal(fx, "the sender's header", letter.Headers.Get("Sender"), "unit \u00e9")
+		equal(fx, "FailedQ", letter.Headers.Get(core.HeaderFailedQ), "")
+		equal(fx, "reason", letter.Headers.Get(inmemory.HeaderDeadLetterReason), string(core.FailureRejected))
+		equal(fx, "tries", tries, 3)
 	})
 }
 
 func TestR62_DeadLettersOfATypeGoToItsQueue(t *testing.T) {
 	t.Parallel()
-	inModes(t, everyMode, func(b *bed) {
-		b.orders(core.Config{Recoverability: core.Recoverability{
+	inModes(t, allModes, func(fx *fixture) {
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{
 			DeadLetter: core.DeadLettersAll, InvalidQueue: "invalid", CustomErrorQueues: []string{"spare"},
 			MessageTypes: map[string]core.TypeRecoverability{"order": {DeadLetterQueue: "dead-orders", InvalidQueue: "invalid-orders"}},
 		}}, func(_ context.Context, m *core.Message) error {
@@ -427,11 +429,11 @@ func TestR62_DeadLettersOfATypeGoToItsQueue(t *testing.T) {
 			}
 			return core.Reject(errBoom)
 		})
-		b.put("invalid", "rejected")
-		equal(b, "invalid", b.only("invalid-orders").ID, "invalid")
-		equal(b, "dead", b.only("dead-orders").ID, "rejected")
-		b.holdsNow("spare", 0) // it was created
-		b.holdsNow("invalid", 0)
+		fx.enqueue("invalid", "rejected")
+		equal(fx, "invalid", fx.onlyMessage("invalid-orders").ID, "invalid")
+		equal(fx, "dead", fx.onlyMessage("dead-orders").ID, "rejected")
+		fx.wantDepthNow("spare", 0) // it was created
+		fx.wantDepthNow("invalid", 0)
 	})
 }
 
@@ -450,33 +452,33 @@ func TestR63_ThePolicySeesMalformedMessages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inModes(t, everyMode, func(b *bed) {
-				b.broker.provoke(faults{arrive: unfitArrives})
+			inModes(t, allModes, func(fx *fixture) {
+				fx.broker.setFaults(faults{onReceive: makeUnhandleable})
 				asked := 0
-				b.orders(core.Config{Recoverability: core.Recoverability{
+				fx.runOrders(core.Config{Recoverability: core.Recoverability{
 					InvalidQueue: "invalid", CustomErrorQueues: []string{"fraud"},
 					Policy: func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) core.Action {
 						asked++
 						if !errors.Is(f.Err, core.ErrMalformed) {
-							b.Errorf("the policy is told of %v", f.Err)
+							fx.Errorf("the policy is told of %v", f.Err)
 						}
 						return test.action
 					},
 				}}, func(context.Context, *core.Message) error {
-					b.Error("a handler got it")
+					fx.Error("a handler got it")
 					return nil
 				})
-				b.put("malformed")
-				b.pass(time.Minute)
-				equal(b, "asked", asked, 1)
+				fx.enqueue("malformed")
+				fx.advance(time.Minute)
+				equal(fx, "asked", asked, 1)
 				for _, queue := range []string{"invalid", "fraud", "error"} {
 					want := 0
 					if queue == test.queue {
 						want = 1
 					}
-					b.holdsNow(queue, want)
+					fx.wantDepthNow(queue, want)
 				}
-				equal(b, "lines", len(b.logs.about("no retry changes that")), test.lines)
+				equal(fx, "lines", len(fx.logs.find("no retry changes that")), test.lines)
 			})
 		})
 	}

@@ -11,15 +11,15 @@ import (
 )
 
 // decision is the next step for a failed message. It is made once, by decide, from values
-// alone; execute carries it out.
+// alone; tryDecision carries it out.
 type decision struct {
-	action     Action
-	deferral   bool // a DelayedRetry that is a handler's Defer
-	uncounted  bool // a deferral without a call of a handler (Refuse)
-	newCopy    bool // a DelayedRetry that begins the count of deliveries anew
-	deadLetter bool // a MoveToError that goes to the broker's own queue
-	named      bool // a MoveToError to a queue that the handler named
-	verdict    bool // the handler decided, not the policy
+	action      Action
+	deferral    bool // a DelayedRetry that is a handler's Defer
+	uncounted   bool // a deferral without a call of a handler (Refuse)
+	newCopy     bool // a DelayedRetry that begins the count of deliveries anew
+	deadLetter  bool // a MoveToError that goes to the broker's own queue
+	customQueue bool // a MoveToError to a queue that the handler named
+	fromVerdict bool // the handler decided, not the policy
 
 	pause Pause // of a PutBack
 
@@ -30,17 +30,18 @@ type decision struct {
 	// wraps, or nil.
 	err error
 
-	// fallback names the requested action and the reason why it cannot be fulfilled (R8), or
-	// is "".
-	fallback string
+	// whyReplaced names the requested action and the reason why it cannot be fulfilled (R8),
+	// or is "".
+	whyReplaced string
 	// policyErr is the error of the policy (R12), or nil.
 	policyErr error
 
-	// extra has the messages that HandleFailed sent; they are sent with the move (R51).
-	extra []Outgoing
-	// committed is sent before the message is consumed (Message.Commit); nil: there is none,
-	// or it has been sent.
-	committed *committed
+	// handleFailedSends has the messages that HandleFailed sent; they are sent with the move
+	// (R51).
+	handleFailedSends []Outgoing
+	// committedSends is sent before the message is consumed (Message.Commit); nil: there is
+	// none, or it has been sent.
+	committedSends *committedSends
 }
 
 // rules has the inputs of a decision besides the failure: the configuration in force and
@@ -110,8 +111,8 @@ type failure struct {
 
 	// The copy for the error queue that EditFailed made of this delivery, or nil, and
 	// whether EditFailed was called.
-	edited *editedCopy
-	edits  bool
+	edited     *editedCopy
+	editCalled bool
 }
 
 // decide turns a failure into a decision. It has no side effects except those of a custom
@@ -120,20 +121,20 @@ func (r *rules) decide(ctx context.Context, f failure) decision {
 	config := r.configFor(f.MessageType)
 	d := r.choose(ctx, config, f)
 	d.action.Delay = max(d.action.Delay, 0)
-	if reason := r.cannot(d.action, f); reason != "" && !d.newCopy {
-		d.fallBack(reason)
+	if reason := r.whyUnsupported(d.action, f); reason != "" && !d.newCopy {
+		d.replaceAction(reason)
 	}
-	if d.action.Kind == ActionMoveToError && !d.named && (d.action.Queue == "" || d.action.Queue == config.Failed.ErrorQueue) {
-		r.direct(config, f, &d)
+	if d.action.Kind == ActionMoveToError && !d.customQueue && (d.action.Queue == "" || d.action.Queue == config.Failed.ErrorQueue) {
+		r.chooseErrorQueue(config, f, &d)
 	}
 	return d
 }
 
-// fallBack replaces an action that cannot be fulfilled, and keeps the reason.
-func (d *decision) fallBack(reason string) {
-	d.fallback = fmt.Sprintf("%v was asked for, but %s", d.action, reason)
+// replaceAction replaces an action that cannot be fulfilled, and keeps the reason.
+func (d *decision) replaceAction(reason string) {
+	d.whyReplaced = fmt.Sprintf("%v was asked for, but %s", d.action, reason)
 	d.action = MoveToError("")
-	d.deferral, d.uncounted, d.newCopy, d.named = false, false, false, false
+	d.deferral, d.uncounted, d.newCopy, d.customQueue = false, false, false, false
 }
 
 // choose decides by the verdict or the policy, and handles panics of users' code: of a
@@ -147,30 +148,30 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 			}
 		}
 	}()
-	if refused(f.Err) {
-		if r.perhapsUnseen(f) {
+	if neverHandled(f.Err) {
+		if r.mayBeUnhandled(f) {
 			return decision{action: DelayedRetry(r.newCopyDelay(f.MessageID)), newCopy: true}
 		}
 		if r.policy == nil || !errors.Is(f.Err, ErrMalformed) {
 			return decision{action: MoveToError("")}
 		}
-		d.action, d.policyErr = r.askPolicy(ctx, config, f.ErrorContext)
+		d.action, d.policyErr = r.callPolicy(ctx, config, f.ErrorContext)
 		if kind := d.action.Kind; kind == ActionImmediateRetry || kind == ActionDelayedRetry {
-			d.fallBack("the transport cannot read the message, and no retry changes that")
+			d.replaceAction("the transport cannot read the message, and no retry changes that")
 		}
 		return d
 	}
 	v := VerdictOf(f.Err)
 	if v == nil {
-		action, err := r.askPolicy(ctx, config, f.ErrorContext)
+		action, err := r.callPolicy(ctx, config, f.ErrorContext)
 		return decision{action: action, policyErr: err}
 	}
-	d.verdict = true
+	d.fromVerdict = true
 	switch v.Kind {
 	case VerdictDiscard:
 		d.action = DiscardMessage(v.Reason)
 	case VerdictMoveTo:
-		d.action, d.named = MoveToError(v.Queue), v.Queue != ""
+		d.action, d.customQueue = MoveToError(v.Queue), v.Queue != ""
 	case VerdictPutBack: // the error is none of this message's
 		d.action, d.pause, d.uncounted = Action{Kind: ActionPutBack}, v.Pause, true
 	case VerdictDefer:
@@ -193,7 +194,7 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 			d.action = MoveToError("")
 		case config.delayedReduced != "":
 			d.action = DelayedRetry(v.Delay)
-			d.fallBack(config.delayedReduced)
+			d.replaceAction(config.delayedReduced)
 		case f.DelayedDeliveriesPerformed < config.Delayed.MaxNumberOfRetries:
 			d.action = DelayedRetry(v.Delay)
 		default:
@@ -205,11 +206,11 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 	return d
 }
 
-// perhapsUnseen reports whether a message that was delivered too often may have reached a
-// handler less often, or never: the broker also counts deliveries that were lost with
-// their connection or process, or given back at a shutdown, before a handler began. It
-// gets a new copy, once (R34).
-func (r *rules) perhapsUnseen(f failure) bool {
+// mayBeUnhandled reports whether a message that was delivered too often may have reached
+// a handler less often, or never: the broker also counts deliveries that were lost with
+// their connection or process, or released at a shutdown, before a handler began. It gets
+// a new copy, once (R34).
+func (r *rules) mayBeUnhandled(f failure) bool {
 	return r.caps.CountsReleases && r.mode != TransactionNone && !f.inPlace &&
 		errors.Is(f.Err, ErrDeliveryCountExceeded) && f.Headers.Get(HeaderDeliveries) == ""
 }
@@ -220,7 +221,7 @@ func (r *rules) newCopyDelay(messageID string) time.Duration {
 	if !r.caps.DelayedDelivery {
 		return 0
 	}
-	delay := schedule{increase: newCopyDelay, jitter: newCopySpread}.delay(0, messageID)
+	delay := schedule{increase: newCopyDelay, jitter: newCopyJitter}.delay(0, messageID)
 	if longest := r.caps.MaxDelay; longest > 0 {
 		delay = min(delay, longest)
 	}
@@ -241,19 +242,19 @@ func (r *rules) possibleDelay(delay time.Duration, f failure) time.Duration {
 
 const (
 	newCopyDelay  = time.Second
-	newCopySpread = 4 // times as long, at most, is added
+	newCopyJitter = 4 // times as long, at most, is added
 )
 
-// askPolicy calls the policy with copies of the values that it could change, and decides
+// callPolicy calls the policy with copies of the values that it could change, and decides
 // for a policy that returns no action.
-func (r *rules) askPolicy(ctx context.Context, config RecoverabilityConfig, f ErrorContext) (Action, error) {
+func (r *rules) callPolicy(ctx context.Context, config RecoverabilityConfig, f ErrorContext) (Action, error) {
 	if r.policy == nil {
 		return DefaultPolicy(ctx, config, f), nil
 	}
 	config.Failed.Unrecoverable, config.Failed.UnrecoverableTypes = slices.Clone(config.Failed.Unrecoverable), slices.Clone(config.Failed.UnrecoverableTypes)
 	f.Body, f.Properties = slices.Clone(f.Body), maps.Clone(f.Properties)
 	var action Action
-	if err := apart(func() error { action = r.policy(ctx, config, f); return nil }); err != nil {
+	if err := callInGoroutine(func() error { action = r.policy(ctx, config, f); return nil }); err != nil {
 		return MoveToError(""), fmt.Errorf("recoverability policy: %w", err)
 	}
 	switch action.Kind {
@@ -263,8 +264,8 @@ func (r *rules) askPolicy(ctx context.Context, config RecoverabilityConfig, f Er
 	return MoveToError(""), fmt.Errorf("recoverability policy returned %v, which is no action", action)
 }
 
-// cannot returns the reason why an action cannot be fulfilled (R8), or "".
-func (r *rules) cannot(a Action, f failure) string {
+// whyUnsupported returns the reason why an action cannot be fulfilled (R8), or "".
+func (r *rules) whyUnsupported(a Action, f failure) string {
 	switch a.Kind {
 	case ActionPutBack:
 		if r.mode == TransactionNone {
@@ -294,7 +295,7 @@ func (r *rules) cannot(a Action, f failure) string {
 		case r.mode == TransactionNone:
 			return "transaction mode None allows no retries"
 		case f.inPlace:
-			return r.cannotPostpone(a.Delay)
+			return r.whyNotPostponable(a.Delay)
 		case !r.caps.DelayedDelivery:
 			return "the transport has no delayed delivery"
 		case r.caps.MaxDelay > 0 && a.Delay > r.caps.MaxDelay:

@@ -16,8 +16,8 @@ var (
 	day       = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 )
 
-// ableCapabilities can do everything that recoverability needs.
-func ableCapabilities() Capabilities {
+// fullCapabilities can do everything that recoverability needs.
+func fullCapabilities() Capabilities {
 	return Capabilities{
 		Transactions:     []TransactionMode{TransactionNone, TransactionReceiveOnly, TransactionSendsAtomicWithReceive},
 		DelayedDelivery:  true,
@@ -29,41 +29,41 @@ func ableCapabilities() Capabilities {
 // rulesOf returns what New makes of a configuration on an able transport.
 func rulesOf(t *testing.T, c Recoverability) *rules {
 	t.Helper()
-	r, err := resolve(Config{Recoverability: c}, ableCapabilities())
+	r, err := resolve(Config{Recoverability: c}, fullCapabilities())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &r.rules
 }
 
-// incomingOnly is a delivery that nobody settles.
-type incomingOnly struct {
+// unsettledDelivery is a delivery that nobody settles.
+type unsettledDelivery struct {
 	Delivery
 	in *Incoming
 }
 
-func (d incomingOnly) Incoming() *Incoming { return d.in }
+func (d unsettledDelivery) Incoming() *Incoming { return d.in }
 
 // failureOf describes a failed delivery the way the engine does.
 func failureOf(in *Incoming, messageType string, err error, at time.Time) failure {
 	ep := &Endpoint{address: "input"}
-	f := ep.describe(&attempt{delivery: incomingOnly{in: in}, message: Message{handling: handling{messageType: messageType}}}, err)
+	f := ep.describe(&attempt{delivery: unsettledDelivery{in: in}, message: Message{handling: handling{messageType: messageType}}}, err)
 	f.FailedAt = at
 	return *f
 }
 
-// failedTimes is a failure that was delivered so often in this round, after so
+// failureAfter is a failure that was delivered so often in this round, after so
 // many delayed retries.
-func failedTimes(deliveries, delayed int, err error) failure {
+func failureAfter(deliveries, delayed int, err error) failure {
 	return failure{ErrorContext: ErrorContext{
 		Err: err, MessageID: "m1", MessageType: "order", ReceiveQueue: "input", FailedAt: day,
 		ImmediateProcessingFailures: deliveries, DelayedDeliveriesPerformed: delayed,
 	}}
 }
 
-// life lets a message fail until it is given up and returns what was decided
-// after each attempt.
-func life(t *testing.T, r *rules, err error) []Action {
+// decisionsUntilMoved lets a message fail until it is given up and returns what was
+// decided after each attempt.
+func decisionsUntilMoved(t *testing.T, r *rules, err error) []Action {
 	t.Helper()
 	in, now := &Incoming{ID: "m1", DeliveryCount: 1}, day
 	var actions []Action
@@ -94,7 +94,7 @@ func TestR1_TotalAttempts(t *testing.T) {
 		{1, 2, 6}, {2, 2, 9}, {1, 3, 8}, {5, 3, 24},
 	} {
 		t.Run(fmt.Sprintf("%d immediate and %d delayed are %d attempts", row.immediate, row.delayed, row.attempts), func(t *testing.T) {
-			actions := life(t, rulesOf(t, Recoverability{
+			actions := decisionsUntilMoved(t, rulesOf(t, Recoverability{
 				Immediate: Immediate{Retries: row.immediate, Off: row.immediate == 0},
 				Delayed:   Delayed{Retries: row.delayed, Off: row.delayed == 0},
 			}), errFailed)
@@ -104,7 +104,7 @@ func TestR1_TotalAttempts(t *testing.T) {
 		})
 	}
 	t.Run("the defaults are 24 attempts", func(t *testing.T) {
-		if actions := life(t, rulesOf(t, Recoverability{}), errFailed); len(actions) != 24 {
+		if actions := decisionsUntilMoved(t, rulesOf(t, Recoverability{}), errFailed); len(actions) != 24 {
 			t.Errorf("%d attempts: %v", len(actions), actions)
 		}
 	})
@@ -165,7 +165,7 @@ func TestR3_DelayedRetries(t *testing.T) {
 	t.Run("each round begins with all immediate retries", func(t *testing.T) {
 		i, e := ImmediateRetry(), MoveToError("error")
 		want := []Action{i, i, DelayedRetry(time.Second), i, i, DelayedRetry(2 * time.Second), i, i, e}
-		got := life(t, rulesOf(t, Recoverability{
+		got := decisionsUntilMoved(t, rulesOf(t, Recoverability{
 			Immediate: Immediate{Retries: 2}, Delayed: Delayed{Retries: 2, Increase: time.Second},
 		}), errFailed)
 		if !slices.Equal(got, want) {
@@ -197,7 +197,7 @@ func delaysOf(t *testing.T, c Recoverability) []time.Duration {
 	t.Helper()
 	c.Immediate = Immediate{Off: true}
 	var delays []time.Duration
-	for _, a := range life(t, rulesOf(t, c), errFailed) {
+	for _, a := range decisionsUntilMoved(t, rulesOf(t, c), errFailed) {
 		if a.Kind == ActionDelayedRetry {
 			delays = append(delays, a.Delay)
 		}
@@ -250,7 +250,7 @@ func TestR6_UnrecoverableFailuresAreNotRetried(t *testing.T) {
 	for _, source := range sources {
 		for _, wrapping := range wrappings {
 			t.Run(source.name+", "+wrapping.name, func(t *testing.T) {
-				d := r.decide(t.Context(), failedTimes(1, 0, wrapping.wrap(source.err)))
+				d := r.decide(t.Context(), failureAfter(1, 0, wrapping.wrap(source.err)))
 				want := ImmediateRetry()
 				if source.moved {
 					want = MoveToError("error")
@@ -262,7 +262,7 @@ func TestR6_UnrecoverableFailuresAreNotRetried(t *testing.T) {
 		}
 	}
 	t.Run("a missing handler is an ordinary failure by default", func(t *testing.T) {
-		d := rulesOf(t, Recoverability{}).decide(t.Context(), failedTimes(1, 0, ErrNoHandler))
+		d := rulesOf(t, Recoverability{}).decide(t.Context(), failureAfter(1, 0, ErrNoHandler))
 		if d.action != ImmediateRetry() {
 			t.Errorf("%v", d.action)
 		}
@@ -280,7 +280,7 @@ func TestR6_UnrecoverableFailuresAreNotRetried(t *testing.T) {
 			return ImmediateRetry()
 		}})
 		for _, err := range []error{fmt.Errorf("%w: 51", ErrDeliveryCountExceeded)} {
-			if d := r.decide(t.Context(), failedTimes(1, 0, err)); d.action != MoveToError("error") {
+			if d := r.decide(t.Context(), failureAfter(1, 0, err)); d.action != MoveToError("error") {
 				t.Errorf("%v: %v", err, d.action)
 			}
 		}
@@ -293,8 +293,8 @@ func TestR7_EveryActionOfAPolicy(t *testing.T) {
 	} {
 		t.Run(want.String(), func(t *testing.T) {
 			r := rulesOf(t, Recoverability{Policy: func(context.Context, RecoverabilityConfig, ErrorContext) Action { return want }})
-			d := r.decide(t.Context(), failedTimes(1, 0, errFailed))
-			if d.action != want || d.fallback != "" || d.policyErr != nil || d.verdict {
+			d := r.decide(t.Context(), failureAfter(1, 0, errFailed))
+			if d.action != want || d.whyReplaced != "" || d.policyErr != nil || d.fromVerdict {
 				t.Errorf("%+v", d)
 			}
 		})
@@ -303,7 +303,7 @@ func TestR7_EveryActionOfAPolicy(t *testing.T) {
 		r := rulesOf(t, Recoverability{ErrorQueue: "failed", Policy: func(context.Context, RecoverabilityConfig, ErrorContext) Action {
 			return MoveToError("")
 		}})
-		if d := r.decide(t.Context(), failedTimes(1, 0, errFailed)); d.action != MoveToError("failed") {
+		if d := r.decide(t.Context(), failureAfter(1, 0, errFailed)); d.action != MoveToError("failed") {
 			t.Errorf("%v", d.action)
 		}
 	})

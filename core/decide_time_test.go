@@ -39,14 +39,14 @@ func TestR5_DayBetweenDelayedRetries(t *testing.T) {
 		})
 	}
 	t.Run("a nanosecond more is more", func(t *testing.T) {
-		f := failedTimes(1, 1, errFailed)
+		f := failureAfter(1, 1, errFailed)
 		f.LastDelayedRetry = day.Add(-24*time.Hour - 1)
 		if d := r.decide(t.Context(), f); d.action.Kind != ActionMoveToError {
 			t.Errorf("%v", d.action)
 		}
 	})
 	t.Run("immediate retries go on", func(t *testing.T) {
-		f := failedTimes(1, 1, errFailed)
+		f := failureAfter(1, 1, errFailed)
 		f.LastDelayedRetry = day.AddDate(-1, 0, 0)
 		if d := rulesOf(t, Recoverability{}).decide(t.Context(), f); d.action.Kind != ActionImmediateRetry {
 			t.Errorf("%v", d.action)
@@ -56,7 +56,7 @@ func TestR5_DayBetweenDelayedRetries(t *testing.T) {
 		r := rulesOf(t, Recoverability{Policy: func(context.Context, RecoverabilityConfig, ErrorContext) Action {
 			return DelayedRetry(48 * time.Hour)
 		}})
-		f := failedTimes(1, 1, errFailed)
+		f := failureAfter(1, 1, errFailed)
 		f.LastDelayedRetry = day.AddDate(-1, 0, 0)
 		if d := r.decide(t.Context(), f); d.action != DelayedRetry(48*time.Hour) {
 			t.Errorf("%v", d.action)
@@ -86,7 +86,7 @@ func TestR5_RefusesDelaysOfADay(t *testing.T) {
 		{"beside a custom policy", Recoverability{Delayed: Delayed{Increase: 25 * time.Hour}, Policy: forever}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			_, err := resolve(Config{Recoverability: test.config}, ableCapabilities())
+			_, err := resolve(Config{Recoverability: test.config}, fullCapabilities())
 			if (err != nil) != test.refused {
 				t.Fatalf("refused: %v, want %v", err, test.refused)
 			}
@@ -110,7 +110,7 @@ func TestR5_MaxRetryAge(t *testing.T) {
 		{"younger", day.Add(-time.Minute), true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			f := failedTimes(1, 1, errFailed)
+			f := failureAfter(1, 1, errFailed)
 			f.FirstFailure, f.LastDelayedRetry = test.first, day.Add(-time.Second)
 			if got := r.decide(t.Context(), f).action.Kind == ActionDelayedRetry; got != test.allowed {
 				t.Errorf("delayed retry: %v", got)
@@ -123,12 +123,12 @@ func TestR5_MaxRetryAge(t *testing.T) {
 			Immediate: Immediate{Off: true}, Delayed: Delayed{Retries: 100, Increase: 10 * time.Minute, MaxDelay: time.Hour},
 			MaxRetryAge: time.Hour,
 		})
-		if actions := life(t, r, errFailed); len(actions) != 5 {
+		if actions := decisionsUntilMoved(t, r, errFailed); len(actions) != 5 {
 			t.Errorf("%v", actions)
 		}
 	})
 	t.Run("is not in force without being asked for", func(t *testing.T) {
-		f := failedTimes(1, 1, errFailed)
+		f := failureAfter(1, 1, errFailed)
 		f.Err, f.FirstFailure = errFailed, day.AddDate(-10, 0, 0)
 		r := rulesOf(t, Recoverability{Immediate: Immediate{Off: true}})
 		if d := r.decide(t.Context(), f); d.action.Kind != ActionDelayedRetry {

@@ -20,13 +20,13 @@ func TestDeliveryCount_MoreFailuresThanTheTransportRemembers(t *testing.T) {
 	}
 	t.Parallel()
 	const messages, attemptsOfOne = 2000, 100
-	bubbleOn(t, able(func(c *core.Capabilities) { c.NativeDeliveryCount = false }), func(b *bed) {
-		b.mode = core.TransactionReceiveOnly
+	bubbleWith(t, withCapabilities(func(c *core.Capabilities) { c.NativeDeliveryCount = false }), func(fx *fixture) {
+		fx.mode = core.TransactionReceiveOnly
 		for i := range messages {
-			b.send(order(strconv.Itoa(i)))
+			fx.send(order(strconv.Itoa(i)))
 		}
 		var attempts, delayed atomic.Int64
-		b.orders(core.Config{Recoverability: core.Recoverability{
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{
 			Immediate: core.Immediate{Retries: 1},
 			Delayed:   core.Delayed{Retries: 1},
 		}}, func(_ context.Context, m *core.Message) error {
@@ -39,13 +39,13 @@ func TestDeliveryCount_MoreFailuresThanTheTransportRemembers(t *testing.T) {
 			return errBoom
 		})
 		time.Sleep(time.Minute)
-		b.holds("error", messages)
-		b.holds("orders", 0)
-		equal(b, "delayed retries of all messages, at least", delayed.Load() >= messages, true)
+		fx.wantDepth("error", messages)
+		fx.wantDepth("orders", 0)
+		equal(fx, "delayed retries of all messages, at least", delayed.Load() >= messages, true)
 		if n := attempts.Load(); n < 4*messages {
-			b.Errorf("%d attempts of %d messages, want 4 of each at least", n, messages)
+			fx.Errorf("%d attempts of %d messages, want 4 of each at least", n, messages)
 		} else {
-			b.Logf("%.1f attempts of each message", float64(n)/messages)
+			fx.Logf("%.1f attempts of each message", float64(n)/messages)
 		}
 	})
 }

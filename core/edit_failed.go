@@ -17,20 +17,20 @@ import (
 type editedCopy struct {
 	headers Headers // all, regardless of limits
 	body    []byte
-	// yielding are the keys of the headers that are left out first if the copy is too large:
-	// the stack trace, and those that EditFailed added or made longer. The largest is the
-	// first.
-	yielding []string
+	// droppable are the keys of the headers that are left out first if the copy is too
+	// large: the stack trace, and those that EditFailed added or made longer. The largest is
+	// the first.
+	droppable []string
 }
 
-// edit calls EditFailed, once for a delivery. Its error is an *undecidedError: the
-// message is not to be moved.
-func (r *runner) edit(a *attempt, f *failure, d *decision) error {
+// callEditFailed calls EditFailed, once for a delivery. Its error is an *undecidedError:
+// the message is not to be moved.
+func (r *runner) callEditFailed(a *attempt, f *failure, d *decision) error {
 	hook := r.ep.config.Recoverability.EditFailed
-	if hook == nil || f.edits {
+	if hook == nil || f.editCalled {
 		return nil
 	}
-	f.edits = true
+	f.editCalled = true
 	standard := headersForError(f, d.action, r.ep.host)
 	message := &FailedCopy{Headers: standard, Body: bytes.Clone(f.Body), Queue: d.action.Queue}
 	if d.deadLetter {
@@ -39,54 +39,54 @@ func (r *runner) edit(a *attempt, f *failure, d *decision) error {
 	given := f.ErrorContext
 	given.Body, given.Properties = bytes.Clone(f.Body), maps.Clone(f.Properties)
 	a.returned.Store(false)
-	err := apart(func() error { hook(a.deciding(), given, message); return nil })
+	err := callInGoroutine(func() error { hook(a.decisionContext(), given, message); return nil })
 	a.returned.Store(true)
-	if err != nil && r.cutOff() {
+	if err != nil && r.interruptedByShutdown() {
 		return &undecidedError{fmt.Errorf("EditFailed: %w", err)}
 	}
 	if err != nil {
-		r.ep.log.about(a.deciding(), r.ep.log.recoverability, slog.LevelError, f, withStack([]slog.Attr{slog.Any("edit_error", err)}, "edit_stack", err),
+		r.ep.log.logFailure(a.decisionContext(), r.ep.log.recoverability, slog.LevelError, f, withStack([]slog.Attr{slog.Any("edit_error", err)}, "edit_stack", err),
 			"EditFailed failed; the message is moved unedited", "EditFailed failed for message '%s'; the message is moved unedited.", f.MessageID)
 		return nil
 	}
 	var restored []string
 	f.edited, restored = newEditedCopy(standard, message)
 	if len(restored) > 0 {
-		r.ep.log.about(a.deciding(), r.ep.log.recoverability, slog.LevelWarn, f, []slog.Attr{slog.Any("headers", restored)},
+		r.ep.log.logFailure(a.decisionContext(), r.ep.log.recoverability, slog.LevelWarn, f, []slog.Attr{slog.Any("headers", restored)},
 			"EditFailed changed headers by which the message can be sent back; they are restored",
 			"EditFailed changed headers of message '%s' by which it can be sent back; they are restored.", f.MessageID)
 	}
 	return nil
 }
 
-// identity has the headers that are needed to send a message back.
-var identity = []string{HeaderMessageID, HeaderFailedQ}
+// identityHeaders has the headers that are needed to send a message back.
+var identityHeaders = []string{HeaderMessageID, HeaderFailedQ}
 
 // newEditedCopy returns the copy with EditFailed's changes of the standard headers and
 // the body, and the headers that were restored.
 func newEditedCopy(standard Headers, message *FailedCopy) (e *editedCopy, restored []string) {
-	h := legible(message.Headers)
-	for _, key := range identity {
+	h := sanitizeHeaders(message.Headers)
+	for _, key := range identityHeaders {
 		if want := strings.ToValidUTF8(standard.Get(key), "\uFFFD"); h.Get(key) != want {
 			h.Set(key, want)
 			restored = append(restored, key)
 		}
 	}
-	h.Del(HeaderUndelivered) // the endpoint's own; complete sets it
+	h.Del(HeaderUndelivered) // the endpoint's own; allHeaders sets it
 	e = &editedCopy{headers: h, body: message.Body}
 	size := func(key string) int { return len(key) + len(h.Get(key)) }
 	for key, value := range h.All() {
 		before, known := standard.Lookup(key)
-		if key == HeaderExceptionStackTrace || !slices.Contains(identity, key) && (!known || len(value) > len(before)) {
-			e.yielding = append(e.yielding, key)
+		if key == HeaderExceptionStackTrace || !slices.Contains(identityHeaders, key) && (!known || len(value) > len(before)) {
+			e.droppable = append(e.droppable, key)
 		}
 	}
-	slices.SortStableFunc(e.yielding, func(a, b string) int { return cmp.Compare(size(b), size(a)) })
+	slices.SortStableFunc(e.droppable, func(a, b string) int { return cmp.Compare(size(b), size(a)) })
 	return e, restored
 }
 
-// complete returns all headers for sending the message now.
-func (e *editedCopy) complete(f *failure) Headers {
+// allHeaders returns all headers for sending the message now.
+func (e *editedCopy) allHeaders(f *failure) Headers {
 	h := e.headers
 	f.writeID(&h)
 	if note, ok := f.Headers.Lookup(HeaderUndelivered); ok {
@@ -95,40 +95,40 @@ func (e *editedCopy) complete(f *failure) Headers {
 	return h
 }
 
-// fit returns as much of the copy as is within the limits (R24). A body that is too large
-// is replaced by the original one.
-func (e *editedCopy) fit(f *failure, caps Capabilities) (Headers, []byte) {
+// fitToLimits returns as much of the copy as is within the limits (R24). A body that is
+// too large is replaced by the original one.
+func (e *editedCopy) fitToLimits(f *failure, caps Capabilities) (Headers, []byte) {
 	if len(e.body) > len(f.Body) && !fits(copyForErrorMinimal(f), e.body, caps) {
-		return e.fitWith(f, f.Body, caps), f.Body
+		return e.fitHeaders(f, f.Body, caps), f.Body
 	}
-	return e.fitWith(f, e.body, caps), e.body
+	return e.fitHeaders(f, e.body, caps), e.body
 }
 
-// fitWith returns as many headers as are within the limits beside a body. If there is no
-// room for any (copyForError), only the yielding headers are left out.
-func (e *editedCopy) fitWith(f *failure, body []byte, caps Capabilities) Headers {
-	h := e.complete(f)
-	var unyielding Headers
-	for _, keys := range [][]string{e.yielding, failureHeaders} {
+// fitHeaders returns as many headers as are within the limits beside a body. If there is
+// no room for any (copyForError), only the droppable headers are left out.
+func (e *editedCopy) fitHeaders(f *failure, body []byte, caps Capabilities) Headers {
+	h := e.allHeaders(f)
+	var withoutDroppable Headers
+	for _, keys := range [][]string{e.droppable, failureHeaders} {
 		for _, key := range keys {
 			if fits(h, body, caps) {
 				return h
 			}
 			h.Del(key)
 		}
-		if unyielding.Len() == 0 {
-			unyielding = h
+		if withoutDroppable.Len() == 0 {
+			withoutDroppable = h
 		}
 	}
 	if fits(h, body, caps) {
 		return h
 	}
-	return unyielding
+	return withoutDroppable
 }
 
-// isDropped reports whether the body that was sent is the original one instead of that of
+// lostBody reports whether the body that was sent is the original one instead of that of
 // EditFailed.
-func (e *editedCopy) isDropped(f *failure, sent []byte) bool {
+func (e *editedCopy) lostBody(f *failure, sent []byte) bool {
 	return e != nil && len(e.body) > len(f.Body) && len(sent) == len(f.Body)
 }
 
@@ -138,11 +138,11 @@ func (f *failure) senderHeaders() Headers {
 	if f.edited == nil {
 		return f.Headers
 	}
-	received := legible(f.Headers)
+	received := sanitizeHeaders(f.Headers)
 	stale := staleFailureHeaders(received)
-	h := f.edited.complete(f)
+	h := f.edited.allHeaders(f)
 	for key := range h.All() {
-		if _, ok := received.Lookup(key); !ok || slices.Contains(stale, key) || slices.Contains(f.edited.yielding, key) {
+		if _, ok := received.Lookup(key); !ok || slices.Contains(stale, key) || slices.Contains(f.edited.droppable, key) {
 			h.Del(key)
 		}
 	}

@@ -18,8 +18,8 @@ import (
 
 type editor = func(ctx context.Context, failure core.ErrorContext, message *core.FailedCopy)
 
-// editing is noRetries with EditFailed.
-func editing(edit editor) core.Config {
+// withEditFailed is noRetries with EditFailed.
+func withEditFailed(edit editor) core.Config {
 	recover := noRetries
 	recover.EditFailed = edit
 	return core.Config{Recoverability: recover}
@@ -34,72 +34,72 @@ func redact(_ context.Context, failure core.ErrorContext, message *core.FailedCo
 	message.Body = append(message.Body, " for "+failure.MessageType...)
 }
 
-// redacted checks what redact made of an order.
-func (b *bed) redacted(in core.Incoming, id string) {
-	b.Helper()
-	equal(b, "id", in.ID, id)
-	equal(b, "body", string(in.Body), "XXXX of "+id+" for order")
+// wantRedacted checks what redact made of an order.
+func (fx *fixture) wantRedacted(in core.Incoming, id string) {
+	fx.Helper()
+	equal(fx, "id", in.ID, id)
+	equal(fx, "body", string(in.Body), "XXXX of "+id+" for order")
 	for key, want := range map[string]string{
 		core.HeaderExceptionMessage: "[redacted]", "Team": "billing",
 		core.HeaderFailedQ: "orders", core.HeaderMessageID: id, core.HeaderMessageTypes: "order",
 	} {
-		equal(b, key, in.Headers.Get(key), want)
+		equal(fx, key, in.Headers.Get(key), want)
 	}
 	for _, key := range []string{core.HeaderExceptionStackTrace, "Sender", core.HeaderUndelivered} {
 		if value, ok := in.Headers.Lookup(key); ok {
-			b.Errorf("header %s is there: %q", key, value)
+			fx.Errorf("header %s is there: %q", key, value)
 		}
 	}
 	if len(core.Rounds(in.Headers)) == 0 || in.Headers.Get(core.HeaderExceptionType) == "" || in.Headers.Get(core.HeaderTimeOfFailure) == "" {
-		b.Errorf("headers that it did not touch are missing: %v", in.Headers.Map())
+		fx.Errorf("headers that it did not touch are missing: %v", in.Headers.Map())
 	}
 }
 
 func TestEditFailed_ChangesAddsDropsAndRedacts(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
+	inModes(t, allModes, func(fx *fixture) {
 		var told []core.ErrorContext
 		var queue string
-		config := editing(func(ctx context.Context, failure core.ErrorContext, message *core.FailedCopy) {
+		config := withEditFailed(func(ctx context.Context, failure core.ErrorContext, message *core.FailedCopy) {
 			told = append(told, failure)
 			queue = message.Queue
-			equal(b, "standard text", message.Headers.Get(core.HeaderExceptionMessage), "order 7 is wrong")
+			equal(fx, "standard text", message.Headers.Get(core.HeaderExceptionMessage), "order 7 is wrong")
 			if m, ok := core.MessageFromContext(ctx); !ok || m.ID != "m1" {
-				b.Errorf("the context has the message %v", m)
+				fx.Errorf("the context has the message %v", m)
 			}
 			redact(ctx, failure, message)
 			message.Headers.Set(core.HeaderUndelivered, `{"queue": "shipping"}`)
 			message.Queue = "shipping"
 		})
-		b.orders(config, func(context.Context, *core.Message) error { return &orderError{"7"} })
-		b.put("m1")
-		b.redacted(b.only("error"), "m1")
-		b.holds("orders", 0)
-		b.holds("shipping", 0)
-		equal(b, "calls", len(told), 1)
-		equal(b, "queue", queue, "error")
+		fx.runOrders(config, func(context.Context, *core.Message) error { return &orderError{"7"} })
+		fx.enqueue("m1")
+		fx.wantRedacted(fx.onlyMessage("error"), "m1")
+		fx.wantDepth("orders", 0)
+		fx.wantDepth("shipping", 0)
+		equal(fx, "calls", len(told), 1)
+		equal(fx, "queue", queue, "error")
 		f := told[0]
-		equal(b, "handler", f.Handler, thisPackage+"(*bed).handle.func1")
-		equal(b, "body told", string(f.Body), "body of m1")
-		equal(b, "header told", f.Headers.Get("Sender"), "unit é")
+		equal(fx, "handler", f.Handler, thisPackage+"(*fixture).handle.func1")
+		equal(fx, "body told", string(f.Body), "body of m1")
+		equal(fx, "header told", f.Headers.Get("Sender"), "unit é")
 		if !errors.As(f.Err, new(*orderError)) {
-			b.Errorf("error told: %v", f.Err)
+			fx.Errorf("error told: %v", f.Err)
 		}
-		equal(b, "warnings", len(b.logs.about("EditFailed")), 0)
+		equal(fx, "warnings", len(fx.logs.find("EditFailed")), 0)
 	})
 }
 
 // Only a move is edited: not what is retried, discarded, deferred or taken over.
 func TestEditFailed_IsAskedBeforeAMoveAlone(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
+	inModes(t, retryModes, func(fx *fixture) {
 		calls := 0
 		recover := core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: time.Second}}
 		recover.EditFailed = func(ctx context.Context, f core.ErrorContext, m *core.FailedCopy) {
 			calls++
 			redact(ctx, f, m)
 		}
-		var bodies, traces record[string]
-		ep := b.endpoint("orders", core.Config{Recoverability: recover})
-		b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+		var bodies, traces recorder[string]
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: recover})
+		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 			switch m.ID {
 			case "discarded":
 				return core.Discard("x")
@@ -115,23 +115,23 @@ func TestEditFailed_IsAskedBeforeAMoveAlone(t *testing.T) {
 			}
 			return nil
 		})
-		b.run(ep)
-		b.put("discarded", "taken")
-		b.pass(time.Minute)
-		equal(b, "calls", calls, 0)
-		b.put("moved")
-		b.pass(time.Minute)
-		equal(b, "calls", calls, 1)
-		equal(b, "attempts", bodies.len(), 4)
+		fx.run(ep)
+		fx.enqueue("discarded", "taken")
+		fx.advance(time.Minute)
+		equal(fx, "calls", calls, 0)
+		fx.enqueue("moved")
+		fx.advance(time.Minute)
+		equal(fx, "calls", calls, 1)
+		equal(fx, "attempts", bodies.len(), 4)
 		for i, body := range bodies.all() {
-			equal(b, "body of an attempt", body, "body of moved")
+			equal(fx, "body of an attempt", body, "body of moved")
 			if trace := traces.all()[i]; strings.Contains(trace, "boom") {
-				b.Errorf("a delayed retry has the text of the error: %s", trace)
+				fx.Errorf("a delayed retry has the text of the error: %s", trace)
 			}
 		}
-		failed := b.only("error")
-		b.redacted(failed, "moved")
-		equal(b, "rounds", len(core.Rounds(failed.Headers)), 2)
+		failed := fx.onlyMessage("error")
+		fx.wantRedacted(failed, "moved")
+		equal(fx, "rounds", len(core.Rounds(failed.Headers)), 2)
 	})
 }
 
@@ -151,26 +151,26 @@ func TestEditFailed_CannotTakeTheWayBack(t *testing.T) {
 		"drops all": func(_ context.Context, _ core.ErrorContext, m *core.FailedCopy) { *m = core.FailedCopy{} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inModes(t, everyMode, func(b *bed) {
-				b.orders(editing(edit), func(context.Context, *core.Message) error { return errBoom })
-				b.put("m1")
-				failed := b.only("error")
-				equal(b, "id", failed.ID, "m1")
-				equal(b, "FailedQ", failed.Headers.Get(core.HeaderFailedQ), "orders")
-				equal(b, "MessageId", failed.Headers.Get(core.HeaderMessageID), "m1")
+			inModes(t, allModes, func(fx *fixture) {
+				fx.runOrders(withEditFailed(edit), func(context.Context, *core.Message) error { return errBoom })
+				fx.enqueue("m1")
+				failed := fx.onlyMessage("error")
+				equal(fx, "id", failed.ID, "m1")
+				equal(fx, "FailedQ", failed.Headers.Get(core.HeaderFailedQ), "orders")
+				equal(fx, "MessageId", failed.Headers.Get(core.HeaderMessageID), "m1")
 				if name == "drops all" {
-					equal(b, "headers", failed.Headers.Len(), 2)
-					equal(b, "body", len(failed.Body), 0)
+					equal(fx, "headers", failed.Headers.Len(), 2)
+					equal(fx, "body", len(failed.Body), 0)
 				}
-				lines := b.logs.about("EditFailed changed")
+				lines := fx.logs.find("EditFailed changed")
 				if len(lines) != 1 || lines[0].level != slog.LevelWarn {
-					b.Errorf("logged %+v", lines)
+					fx.Errorf("logged %+v", lines)
 				}
 				// The way back.
 				back := core.Outgoing{ID: failed.ID, Queue: failed.Headers.Get(core.HeaderFailedQ), Headers: failed.Headers, Body: failed.Body}
 				back.Headers.Set(core.HeaderMessageTypes, "order")
-				b.send(back)
-				equal(b, "failed again", len(b.queue("error")), 2)
+				fx.send(back)
+				equal(fx, "failed again", len(fx.messages("error")), 2)
 			})
 		})
 	}
@@ -181,22 +181,22 @@ func TestEditFailed_ThatFailsChangesNothing(t *testing.T) {
 		"panics": func() { panic("no idea how") }, "ends its goroutine": runtime.Goexit,
 	} {
 		t.Run(name, func(t *testing.T) {
-			inModes(t, everyMode, func(b *bed) {
-				b.orders(editing(func(ctx context.Context, f core.ErrorContext, m *core.FailedCopy) {
+			inModes(t, allModes, func(fx *fixture) {
+				fx.runOrders(withEditFailed(func(ctx context.Context, f core.ErrorContext, m *core.FailedCopy) {
 					redact(ctx, f, m)
 					end()
 				}), func(context.Context, *core.Message) error { return &orderError{"7"} })
-				b.put("m1", "m2")
-				for _, failed := range b.queue("error") {
-					equal(b, "body", string(failed.Body), "body of "+failed.ID)
-					equal(b, "text", failed.Headers.Get(core.HeaderExceptionMessage), "order 7 is wrong")
-					equal(b, "sender", failed.Headers.Get("Sender"), "unit é")
-					equal(b, "team", failed.Headers.Get("Team"), "")
+				fx.enqueue("m1", "m2")
+				for _, failed := range fx.messages("error") {
+					equal(fx, "body", string(failed.Body), "body of "+failed.ID)
+					equal(fx, "text", failed.Headers.Get(core.HeaderExceptionMessage), "order 7 is wrong")
+					equal(fx, "sender", failed.Headers.Get("Sender"), "unit é")
+					equal(fx, "team", failed.Headers.Get("Team"), "")
 				}
-				b.holds("error", 2)
-				lines := b.logs.about("EditFailed failed")
+				fx.wantDepth("error", 2)
+				lines := fx.logs.find("EditFailed failed")
 				if len(lines) != 2 || lines[0].level != slog.LevelError || lines[0].attrs["edit_error"] == nil {
-					b.Errorf("logged %+v", lines)
+					fx.Errorf("logged %+v", lines)
 				}
 			})
 		})
@@ -205,82 +205,82 @@ func TestEditFailed_ThatFailsChangesNothing(t *testing.T) {
 
 // R29: what the hook writes into the bodies that it got reaches nobody else.
 func TestEditFailed_WritesToItsOwnCopies(t *testing.T) {
-	inModesOn(t, able(func(c *core.Capabilities) { c.DelayedDelivery = false }), retrying, func(b *bed) {
-		reachable := b.unreachable("error")
-		var bodies record[string]
+	inModesWith(t, withCapabilities(func(c *core.Capabilities) { c.DelayedDelivery = false }), retryModes, func(fx *fixture) {
+		reachable := fx.failSendsTo("error")
+		var bodies recorder[string]
 		calls := 0
-		ep, run := b.orders(editing(func(_ context.Context, f core.ErrorContext, m *core.FailedCopy) {
+		ep, run := fx.runOrders(withEditFailed(func(_ context.Context, f core.ErrorContext, m *core.FailedCopy) {
 			calls++
 			bodies.add(string(f.Body) + "|" + string(m.Body) + "|" + f.Headers.Get("Sender"))
 			clear(f.Body)
 			clear(m.Body)
 			f.Headers.Set("Sender", "changed")
 		}), func(context.Context, *core.Message) error { return errBoom })
-		b.put("m1")
-		b.pass(10 * time.Minute)
-		b.holds("error", 0)
-		equal(b, "calls for one delivery that is kept", calls, 1)
+		fx.enqueue("m1")
+		fx.advance(10 * time.Minute)
+		fx.wantDepth("error", 0)
+		equal(fx, "calls for one delivery that is kept", calls, 1)
 		if err := run.stop(); err != nil {
-			b.Error(err)
+			fx.Error(err)
 		}
-		b.run(ep) // the message is delivered again, and moved without its handler
-		b.pass(time.Minute)
+		fx.run(ep) // the message is delivered again, and moved without its handler
+		fx.advance(time.Minute)
 		reachable()
-		b.pass(10 * time.Minute)
-		failed := b.only("error")
-		equal(b, "body", string(failed.Body), strings.Repeat("\x00", len("body of m1")))
-		equal(b, "sender", failed.Headers.Get("Sender"), "unit é")
-		equal(b, "calls for two deliveries", calls, 2)
+		fx.advance(10 * time.Minute)
+		failed := fx.onlyMessage("error")
+		equal(fx, "body", string(failed.Body), strings.Repeat("\x00", len("body of m1")))
+		equal(fx, "sender", failed.Headers.Get("Sender"), "unit é")
+		equal(fx, "calls for two deliveries", calls, 2)
 		for _, got := range bodies.all() {
-			equal(b, "what it got", got, "body of m1|body of m1|unit é")
+			equal(fx, "what it got", got, "body of m1|body of m1|unit é")
 		}
 	})
 }
 
 func TestEditFailed_IsAppliedOnceToAStoredMessage(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		reachable := b.unreachable("error")
-		var calls record[string]
-		config := editing(func(ctx context.Context, f core.ErrorContext, m *core.FailedCopy) {
+	inModes(t, retryModes, func(fx *fixture) {
+		reachable := fx.failSendsTo("error")
+		var calls recorder[string]
+		config := withEditFailed(func(ctx context.Context, f core.ErrorContext, m *core.FailedCopy) {
 			calls.add(f.MessageID + fmt.Sprint(f.Headers.Get(core.HeaderUndelivered), m.Headers.Get(core.HeaderUndelivered)))
 			m.Headers.Set(core.HeaderUndelivered, "mine")
 			redact(ctx, f, m)
 		})
-		_, run := b.orders(config, func(context.Context, *core.Message) error { return &orderError{"7"} })
-		b.put("m1", "m2") // m2 is stored without a try of its own
-		b.pass(10 * time.Minute)
-		b.holds("orders", 2)
+		_, run := fx.runOrders(config, func(context.Context, *core.Message) error { return &orderError{"7"} })
+		fx.enqueue("m1", "m2") // m2 is stored without a try of its own
+		fx.advance(10 * time.Minute)
+		fx.wantDepth("orders", 2)
 		if err := run.stop(); err != nil {
-			b.Error(err)
+			fx.Error(err)
 		}
 		reachable()
-		b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return errBoom }) // a process without the hook
-		b.pass(10 * time.Minute)
-		moved := b.queue("error")
-		equal(b, "moved", len(moved), 2)
+		fx.runOrders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return errBoom }) // a process without the hook
+		fx.advance(10 * time.Minute)
+		moved := fx.messages("error")
+		equal(fx, "moved", len(moved), 2)
 		for _, in := range moved {
-			b.redacted(in, in.ID)
+			fx.wantRedacted(in, in.ID)
 		}
 		asked := calls.all()
 		slices.Sort(asked)
-		equal(b, "calls", strings.Join(asked, " "), "m1 m2")
-		b.holds("orders", 0)
+		equal(fx, "calls", strings.Join(asked, " "), "m1 m2")
+		fx.wantDepth("orders", 0)
 	})
 }
 
 // A queue that a policy named and that does not exist gives way to the default one: with
 // the same edited copy.
 func TestEditFailed_CustomQueueThatDoesNotExist(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
+	inModes(t, allModes, func(fx *fixture) {
 		calls := 0
-		b.orders(editing(func(ctx context.Context, f core.ErrorContext, m *core.FailedCopy) {
+		fx.runOrders(withEditFailed(func(ctx context.Context, f core.ErrorContext, m *core.FailedCopy) {
 			calls++
-			equal(b, "queue", m.Queue, "nowhere")
+			equal(fx, "queue", m.Queue, "nowhere")
 			redact(ctx, f, m)
 		}), func(context.Context, *core.Message) error { return core.MoveTo(errBoom, "nowhere") })
-		b.put("m1")
-		b.redacted(b.only("error"), "m1")
-		equal(b, "calls", calls, 1)
+		fx.enqueue("m1")
+		fx.wantRedacted(fx.onlyMessage("error"), "m1")
+		equal(fx, "calls", calls, 1)
 	})
 }
 
@@ -295,8 +295,8 @@ func TestR24_EditFailedCannotPreventTheMove(t *testing.T) {
 		}
 	}
 	limits := map[string]inmemory.Config{
-		"MaxHeaderBytes":  able(func(c *core.Capabilities) { c.MaxHeaderBytes = limit }),
-		"MaxMessageBytes": able(func(c *core.Capabilities) { c.MaxMessageBytes = limit }),
+		"MaxHeaderBytes":  withCapabilities(func(c *core.Capabilities) { c.MaxHeaderBytes = limit }),
+		"MaxMessageBytes": withCapabilities(func(c *core.Capabilities) { c.MaxMessageBytes = limit }),
 	}
 	for limitName, cfg := range limits {
 		for name, edit := range map[string]editor{
@@ -318,24 +318,24 @@ func TestR24_EditFailedCannotPreventTheMove(t *testing.T) {
 			},
 		} {
 			t.Run(name+" and "+limitName, func(t *testing.T) {
-				inModesOn(t, cfg, everyMode, func(b *bed) {
-					b.orders(editing(edit), func(context.Context, *core.Message) error { return &orderError{"7"} })
-					b.put("m1")
-					failed := b.only("error")
-					equal(b, "body", string(failed.Body), "body of m1")
+				inModesWith(t, cfg, allModes, func(fx *fixture) {
+					fx.runOrders(withEditFailed(edit), func(context.Context, *core.Message) error { return &orderError{"7"} })
+					fx.enqueue("m1")
+					failed := fx.onlyMessage("error")
+					equal(fx, "body", string(failed.Body), "body of m1")
 					for key, want := range map[string]string{
 						core.HeaderFailedQ: "orders", core.HeaderProcessingEndpoint: "orders", core.HeaderHandledMessageType: "order",
 						"Team": "billing", core.HeaderExceptionSource: "", core.HeaderMessageTypes: "order",
 					} {
-						equal(b, key, failed.Headers.Get(key), want)
+						equal(fx, key, failed.Headers.Get(key), want)
 					}
 					if len(core.Rounds(failed.Headers)) != 1 {
-						b.Error("the trace gave way, although the headers that were added are what is too large")
+						fx.Error("the trace gave way, although the headers that were added are what is too large")
 					}
 					if name != "a sender's header of 1 MiB" {
-						equal(b, "sender", failed.Headers.Get("Sender"), "unit é")
+						equal(fx, "sender", failed.Headers.Get("Sender"), "unit é")
 					}
-					b.holds("orders", 0)
+					fx.wantDepth("orders", 0)
 				})
 			})
 		}
@@ -349,8 +349,8 @@ func TestR24_TooLargeBodyOfEditFailed(t *testing.T) {
 		m.Headers.Set(core.HeaderExceptionMessage, "[redacted]")
 		m.Headers.Del("Sender")
 	}
-	hidden := func(b *bed) { // a limit that the transport does not tell
-		b.broker.provoke(faults{send: func(out []core.Outgoing) error {
+	hidden := func(fx *fixture) { // a limit that the transport does not tell
+		fx.broker.setFaults(faults{send: func(out []core.Outgoing) error {
 			for _, o := range out {
 				if size := len(o.Body) + o.Headers.Bytes(); size > limit {
 					return &core.SendError{Results: []core.SendResult{{ID: o.ID, To: o.Queue, State: core.SendRefused, Err: &core.TooLargeError{Limit: "?", Max: limit, Size: size}}}}
@@ -361,24 +361,24 @@ func TestR24_TooLargeBodyOfEditFailed(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		cfg     inmemory.Config
-		prepare func(b *bed)
+		prepare func(fx *fixture)
 	}{
-		"MaxMessageBytes":              {able(func(c *core.Capabilities) { c.MaxMessageBytes = limit }), func(*bed) {}},
+		"MaxMessageBytes":              {withCapabilities(func(c *core.Capabilities) { c.MaxMessageBytes = limit }), func(*fixture) {}},
 		"a limit that nobody knows of": {inmemory.Config{}, hidden},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inModesOn(t, test.cfg, everyMode, func(b *bed) {
-				test.prepare(b)
-				b.orders(editing(grow), func(context.Context, *core.Message) error { return errBoom })
-				b.put("m1")
-				failed := b.only("error")
-				equal(b, "body", string(failed.Body), "body of m1")
-				equal(b, "text", failed.Headers.Get(core.HeaderExceptionMessage), "[redacted]")
-				equal(b, "sender", failed.Headers.Get("Sender"), "")
-				equal(b, "FailedQ", failed.Headers.Get(core.HeaderFailedQ), "orders")
-				lines := b.logs.about("too large for the transport")
+			inModesWith(t, test.cfg, allModes, func(fx *fixture) {
+				test.prepare(fx)
+				fx.runOrders(withEditFailed(grow), func(context.Context, *core.Message) error { return errBoom })
+				fx.enqueue("m1")
+				failed := fx.onlyMessage("error")
+				equal(fx, "body", string(failed.Body), "body of m1")
+				equal(fx, "text", failed.Headers.Get(core.HeaderExceptionMessage), "[redacted]")
+				equal(fx, "sender", failed.Headers.Get("Sender"), "")
+				equal(fx, "FailedQ", failed.Headers.Get(core.HeaderFailedQ), "orders")
+				lines := fx.logs.find("too large for the transport")
 				if len(lines) != 1 || lines[0].level != slog.LevelError {
-					b.Errorf("logged %+v", lines)
+					fx.Errorf("logged %+v", lines)
 				}
 			})
 		})
@@ -389,8 +389,8 @@ func TestR24_TooLargeBodyOfEditFailed(t *testing.T) {
 func TestR24_FallbackKeepsEditsOfEditFailed(t *testing.T) {
 	for most := range 14 {
 		t.Run(fmt.Sprint(most, " headers at most"), func(t *testing.T) {
-			inModes(t, everyMode, func(b *bed) {
-				b.broker.provoke(faults{send: func(out []core.Outgoing) error {
+			inModes(t, allModes, func(fx *fixture) {
+				fx.broker.setFaults(faults{send: func(out []core.Outgoing) error {
 					for _, o := range out {
 						if o.Queue == "error" && o.Headers.Len() > max(most, 3) {
 							return &core.SendError{Results: []core.SendResult{{ID: o.ID, To: o.Queue, State: core.SendRefused, Err: core.ErrTooLarge}}}
@@ -398,14 +398,14 @@ func TestR24_FallbackKeepsEditsOfEditFailed(t *testing.T) {
 					}
 					return nil
 				}})
-				b.orders(editing(redact), func(context.Context, *core.Message) error { return errors.New("secret") })
-				b.put("m1")
-				failed := b.only("error")
-				equal(b, "body", string(failed.Body), "XXXX of m1 for order")
-				equal(b, "FailedQ", failed.Headers.Get(core.HeaderFailedQ), "orders")
+				fx.runOrders(withEditFailed(redact), func(context.Context, *core.Message) error { return errors.New("secret") })
+				fx.enqueue("m1")
+				failed := fx.onlyMessage("error")
+				equal(fx, "body", string(failed.Body), "XXXX of m1 for order")
+				equal(fx, "FailedQ", failed.Headers.Get(core.HeaderFailedQ), "orders")
 				for key, value := range failed.Headers.All() {
 					if key == "Sender" || strings.Contains(value, "secret") {
-						b.Errorf("header %s is %q", key, value)
+						fx.Errorf("header %s is %q", key, value)
 					}
 				}
 			})
@@ -414,21 +414,21 @@ func TestR24_FallbackKeepsEditsOfEditFailed(t *testing.T) {
 }
 
 func TestEditFailed_DescribesADeadLetter(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		config := editing(func(ctx context.Context, f core.ErrorContext, m *core.FailedCopy) {
-			equal(b, "queue", m.Queue, "")
+	inModes(t, retryModes, func(fx *fixture) {
+		config := withEditFailed(func(ctx context.Context, f core.ErrorContext, m *core.FailedCopy) {
+			equal(fx, "queue", m.Queue, "")
 			redact(ctx, f, m)
 		})
 		config.Recoverability.DeadLetter = core.DeadLettersRejected
-		b.orders(config, func(context.Context, *core.Message) error { return core.Reject(errors.New("secret")) })
-		b.put("m1")
-		letter := b.only(inmemory.DeadLetterQueue("orders"))
-		equal(b, "body", string(letter.Body), "body of m1")
-		equal(b, "sender, which the hook dropped", letter.Headers.Get("Sender"), "")
-		equal(b, "FailedQ", letter.Headers.Get(core.HeaderFailedQ), "orders")
+		fx.runOrders(config, func(context.Context, *core.Message) error { return core.Reject(errors.New("secret")) })
+		fx.enqueue("m1")
+		letter := fx.onlyMessage(inmemory.DeadLetterQueue("orders"))
+		equal(fx, "body", string(letter.Body), "body of m1")
+		equal(fx, "sender, which the hook dropped", letter.Headers.Get("Sender"), "")
+		equal(fx, "FailedQ", letter.Headers.Get(core.HeaderFailedQ), "orders")
 		all := fmt.Sprint(letter.Headers.Map())
 		if !strings.Contains(all, "[redacted]") || strings.Contains(all, "secret") {
-			b.Errorf("the dead letter says %s", all)
+			fx.Errorf("the dead letter says %s", all)
 		}
 	})
 }
@@ -436,9 +436,9 @@ func TestEditFailed_DescribesADeadLetter(t *testing.T) {
 // A hook that panics because the shutdown cancelled its context has not answered: the message
 // is not moved with what it would have redacted.
 func TestR27_EditFailedRunsAgainAfterACutOff(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
+	inModes(t, allModes, func(fx *fixture) {
 		waits := true
-		config := editing(func(ctx context.Context, f core.ErrorContext, m *core.FailedCopy) {
+		config := withEditFailed(func(ctx context.Context, f core.ErrorContext, m *core.FailedCopy) {
 			if waits {
 				<-ctx.Done()
 				panic(ctx.Err())
@@ -446,21 +446,21 @@ func TestR27_EditFailedRunsAgainAfterACutOff(t *testing.T) {
 			redact(ctx, f, m)
 		})
 		config.DrainTimeout = time.Second
-		ep, run := b.orders(config, func(context.Context, *core.Message) error { return errBoom })
-		b.put("m1")
+		ep, run := fx.runOrders(config, func(context.Context, *core.Message) error { return errBoom })
+		fx.enqueue("m1")
 		if err := run.stop(); err != nil {
-			b.Error(err)
+			fx.Error(err)
 		}
-		if b.mode == core.TransactionNone { // it cannot be given back
-			equal(b, "moved", string(b.only("error").Body), "body of m1")
+		if fx.mode == core.TransactionNone { // it cannot be given back
+			equal(fx, "moved", string(fx.onlyMessage("error").Body), "body of m1")
 			return
 		}
-		b.holds("error", 0)
-		b.holds("orders", 1)
-		equal(b, "lines", len(b.logs.about("before the failure of message 'm1' was decided")), 1)
+		fx.wantDepth("error", 0)
+		fx.wantDepth("orders", 1)
+		equal(fx, "lines", len(fx.logs.find("before the failure of message 'm1' was decided")), 1)
 		waits = false
-		b.run(ep)
-		b.redacted(b.only("error"), "m1")
-		b.holds("orders", 0)
+		fx.run(ep)
+		fx.wantRedacted(fx.onlyMessage("error"), "m1")
+		fx.wantDepth("orders", 0)
 	})
 }

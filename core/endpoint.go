@@ -34,21 +34,21 @@ type Endpoint struct {
 	groupQueues   []string // addresses of its queues that keep groups in order
 	isolation     isolationRules
 	composer      *composer
-	env           *environment
+	deps          *messageDeps
 	chain         HandlerFunc
 	scope         string // of the sends of the outermost middleware
 	steps         steps  // of middleware that described itself
-	host          host
+	host          hostInfo
 	observers     *observers
 	observed      ObservedEndpoint
 	log           *loggers
-	resolved      *resolved
-	memory        *memory
-	destinations  *destinations
+	resolved      *resolvedConfig
+	redeliveries  *redeliveryState
+	unreachable   *unreachableQueues
 
 	criticals    atomic.Int64
 	lastCritical atomic.Pointer[CriticalError]
-	sends        sendWatch
+	sends        sendHealth
 
 	sentInHandler atomic.Bool // Send was called with a handler's context
 
@@ -73,22 +73,22 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	}
 	caps := t.Capabilities()
 	r, err := resolve(c, caps)
-	var p problems
-	p.addErr(err)
+	var errs validationErrors
+	errs.addErr(err)
 	if name == "" || !utf8.ValidString(name) {
-		p.add("the name %q is empty or not UTF-8; it names the endpoint and, without InputQueue, its input queue", name)
+		errs.add("the name %q is empty or not UTF-8; it names the endpoint and, without InputQueue, its input queue", name)
 	}
-	r.checkTransport(&p, t)
-	r.checkPurger(&p, t)
-	r.resolveQueues(&p, name, t)
+	r.checkTransport(&errs, t)
+	r.checkPurger(&errs, t)
+	r.resolveQueues(&errs, name, t)
 	r.resolveGroups(t)
 	ep := &Endpoint{
 		name: name, transport: t, caps: caps, config: r.config, mode: r.mode,
 		address: r.rules.ownAddress, instanceAddress: r.rules.instanceAddress, auditAddress: r.auditAddress,
 		rules: r.rules, maxDeliveries: r.maxDeliveries, groupQueues: r.groupQueues, isolation: r.isolation, resolved: r, observers: r.observers,
-		memory: newMemory(), destinations: newDestinations(), concurrency: r.config.Concurrency, ready: make(chan struct{}),
+		redeliveries: newRedeliveryState(), unreachable: newUnreachableQueues(), concurrency: r.config.Concurrency, ready: make(chan struct{}),
 	}
-	if err := errors.Join(p.list...); err != nil {
+	if err := errors.Join(errs.errs...); err != nil {
 		return fail(err)
 	}
 
@@ -100,25 +100,25 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	if ep.instance == "" {
 		ep.instance = fmt.Sprintf("%s-%d-%s", machine, os.Getpid(), newID()[24:])
 	}
-	ep.host = host{endpoint: name, instance: ep.instance, machine: machine, hostID: derivedID(machine, name, 0)}
+	ep.host = hostInfo{endpoint: name, instance: ep.instance, machine: machine, hostID: derivedID(machine, name, 0)}
 	ep.observed = ObservedEndpoint{Endpoint: name, Instance: ep.instance, Queue: ep.address, Transport: describeTransport(t)}
 	if c.SendOnly && len(r.observers.connection) > 0 {
-		ep.sends.tell = ep.tellSends
+		ep.sends.notify = ep.notifySendHealth
 	}
 	ep.log = newLoggers(c.Logger, c.LogFormat, r.config.LogRepeats, name, ep.instance)
-	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, replyToInstance: ep.instanceAddress, codecs: r.codecs, caps: caps, address: t.Address, baseTypes: r.given.BaseTypes}
+	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, replyToInstance: ep.instanceAddress, codecs: r.codecs, caps: caps, address: t.Address, baseTypes: r.original.BaseTypes}
 	if checker, ok := t.(TopicChecker); ok {
 		ep.composer.topic = checker.CheckTopic
 	}
-	if ep.composer.through, err = ep.composer.wrapSends(c.SendMiddleware); err != nil {
+	if ep.composer.sendChain, err = ep.composer.wrapSends(c.SendMiddleware); err != nil {
 		return fail(err)
 	}
-	ep.env = &environment{composer: ep.composer, registry: &ep.registry, log: ep.log.endpoint, atomic: ep.mode == TransactionSendsAtomicWithReceive, send: func(ctx context.Context, out ...Outgoing) error {
+	ep.deps = &messageDeps{composer: ep.composer, registry: &ep.registry, log: ep.log.endpoint, atomic: ep.mode == TransactionSendsAtomicWithReceive, send: func(ctx context.Context, out ...Outgoing) error {
 		return ep.transportSend(ctx, out)
 	}}
-	ep.env.configFor, ep.env.isLast = ep.rules.configFor, ep.isLastAttempt
+	ep.deps.configFor, ep.deps.isLast = ep.rules.configFor, ep.isLastAttempt
 	start := ep.startUp("Middleware")
-	if ep.chain, err = wrap(dispatch, c.Middleware, start, ""); err == nil {
+	if ep.chain, err = applyMiddleware(dispatch, c.Middleware, start, ""); err == nil {
 		ep.steps, err = start.end(nil)
 	}
 	if err != nil {
@@ -196,14 +196,14 @@ func (ep *Endpoint) Publish(ctx context.Context, messageType string, body any, o
 }
 
 func (ep *Endpoint) sendOne(ctx context.Context, intent, queue, messageType string, body any, opts []SendOptions) error {
-	if m, ok := MessageFromContext(ctx); ok && m.env == ep.env && !ep.sentInHandler.Swap(true) {
+	if m, ok := MessageFromContext(ctx); ok && m.deps == ep.deps && !ep.sentInHandler.Swap(true) {
 		ep.log.endpoint.WarnContext(ctx, "Endpoint.Send or Publish was called with a handler's context: the message leaves at each attempt, even if the handler fails; "+
 			"use Message.Send, or Message.SendNow where that is meant (this is logged once)", "message_id", m.ID, "message_type", m.Type, "sent_type", messageType)
 	}
-	composed, err := ep.composer.compose(intent, queue, messageType, body, opts, origin{}, newID)
+	composed, err := ep.composer.compose(intent, queue, messageType, body, opts, causation{}, newID)
 	var out []Outgoing
 	if err == nil {
-		out, err = ep.composer.handOver(ctx, composed)
+		out, err = ep.composer.runSendMiddleware(ctx, composed)
 	}
 	if err == nil && len(out) > 0 {
 		err = ep.transportSend(ctx, out)
@@ -218,23 +218,23 @@ func (ep *Endpoint) sendOne(ctx context.Context, intent, queue, messageType stri
 func (ep *Endpoint) transportSend(ctx context.Context, out []Outgoing) error {
 	return ep.observedSend(ctx, out, func(ctx context.Context) error {
 		err := ep.transport.Send(ctx, out...)
-		ep.sends.note(ctx, err)
+		ep.sends.record(ctx, err)
 		return err
 	})
 }
 
-// tellSends notifies the observers of a send-only endpoint when its sends begin to fail,
-// or are accepted again.
-func (ep *Endpoint) tellSends(e ConnectionChange) {
+// notifySendHealth notifies the observers of a send-only endpoint when its sends begin to
+// fail, or are accepted again.
+func (ep *Endpoint) notifySendHealth(e ConnectionChange) {
 	e.ObservedEndpoint = ep.observed
 	for _, o := range ep.observers.connection {
-		guarded(ep.observerPanicked, func() { o.ConnectionChanged(e) })
+		recoverTo(ep.observerPanicked, func() { o.ConnectionChanged(e) })
 	}
 }
 
 // observedSend calls send, with the observers around it if it sends anything.
 func (ep *Endpoint) observedSend(ctx context.Context, out []Outgoing, send func(ctx context.Context) error) error {
-	keepDue(out)
+	recomputeDelays(out)
 	if len(ep.observers.send) == 0 || len(out) == 0 {
 		return send(ctx)
 	}
@@ -259,29 +259,29 @@ func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) er
 	if err := ep.registry.seal(); err != nil {
 		return err
 	}
-	out, err := ep.composer.compose(IntentSend, ep.name, messageType, body, nil, origin{}, newID)
+	out, err := ep.composer.compose(IntentSend, ep.name, messageType, body, nil, causation{}, newID)
 	if err != nil {
 		return fmt.Errorf("core: endpoint %q: invoke %q: %w", ep.name, messageType, err)
 	}
 	out.Headers.Del(HeaderReplyToAddress)
 	in := &Incoming{ID: out.ID, NativeID: out.ID, Headers: out.Headers, Body: out.Body, DeliveryCount: 1}
 	a := &attempt{Context: ctx}
-	a.message.begin(ep.env, in, ep.handlingOf(messageType))
+	a.message.begin(ep.deps, in, ep.handlingOf(messageType))
 	a.message.scope = ep.scope
 	err = ep.invoke(a)
-	leaving := a.message.end()
+	toSend := a.message.end()
 	if err != nil {
-		leaving = a.message.committedOut().with(nil)
+		toSend = a.message.committedSends().withCommitted(nil)
 	}
-	if len(leaving) > 0 {
-		if a.observed != nil {
-			ctx = a.observed
+	if len(toSend) > 0 {
+		if a.observedCtx != nil {
+			ctx = a.observedCtx
 		}
-		if failed := ep.transportSend(ctx, leaving); failed != nil {
+		if failed := ep.transportSend(ctx, toSend); failed != nil {
 			return errors.Join(err, failed)
 		}
 	}
-	a.message.committedOut().tell(ep.observerPanicked)
+	a.message.committedSends().notifySent(ep.observerPanicked)
 	return err
 }
 

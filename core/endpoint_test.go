@@ -11,29 +11,29 @@ import (
 
 func TestNew_LogsWarningsOfTheTransport(t *testing.T) {
 	t.Parallel()
-	transport := newChoosy(t)
+	transport := newTopicChecker(t)
 	transport.warnings = []string{"turn it on", "turn it off"}
-	b := &bed{T: t, logs: &logBook{}}
+	fx := &fixture{T: t, logs: &logRecorder{}}
 	for range 2 {
-		if _, err := core.New("orders", transport, core.Config{Logger: slog.New(logHandler{book: b.logs})}); err != nil {
+		if _, err := core.New("orders", transport, core.Config{Logger: slog.New(logHandler{recorder: fx.logs})}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	equal(b, "warnings", len(b.logs.about("should be configured differently")), 2)
+	equal(fx, "warnings", len(fx.logs.find("should be configured differently")), 2)
 }
 
-// warner finds something out when it subscribes.
-type warner struct{ *choosy }
+// subscribeWarner finds something out when it subscribes.
+type subscribeWarner struct{ *topicChecker }
 
-func (w warner) Subscribe(ctx context.Context, queue string, topics ...string) error {
+func (w subscribeWarner) Subscribe(ctx context.Context, queue string, topics ...string) error {
 	w.warnings = append(w.warnings, "subscribe "+queue)
-	return w.choosy.Subscribe(ctx, queue, topics...)
+	return w.topicChecker.Subscribe(ctx, queue, topics...)
 }
 
 func TestRun_LogsWarningsOfTheTransport(t *testing.T) {
 	t.Parallel()
-	b := &bed{T: t, logs: &logBook{}}
-	ep, err := core.New("orders", warner{newChoosy(t)}, core.Config{Logger: slog.New(logHandler{book: b.logs})})
+	fx := &fixture{T: t, logs: &logRecorder{}}
+	ep, err := core.New("orders", subscribeWarner{newTopicChecker(t)}, core.Config{Logger: slog.New(logHandler{recorder: fx.logs})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,13 +46,13 @@ func TestRun_LogsWarningsOfTheTransport(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	equal(b, "warnings", len(b.logs.about("should be configured differently")), 1)
+	equal(fx, "warnings", len(fx.logs.find("should be configured differently")), 1)
 }
 
 // fmt prints nothing of an endpoint's transport.
 func TestEndpoint_String(t *testing.T) {
 	t.Parallel()
-	ep, err := core.New("orders", newChoosy(t), core.Config{Instance: "one"})
+	ep, err := core.New("orders", newTopicChecker(t), core.Config{Instance: "one"})
 	if err != nil {
 		t.Fatal(err)
 	}

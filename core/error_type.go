@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// tellingType returns the type of the innermost error that is not of package errors or
+// specificType returns the type of the innermost error that is not of package errors or
 // fmt, or else that of the innermost error.
-func tellingType(chain []error) reflect.Type {
+func specificType(chain []error) reflect.Type {
 	for _, each := range slices.Backward(chain) {
-		if source := declaredIn(reflect.TypeOf(each)); source != "errors" && source != "fmt" {
+		if source := packageOf(reflect.TypeOf(each)); source != "errors" && source != "fmt" {
 			return reflect.TypeOf(each)
 		}
 	}
@@ -24,14 +24,14 @@ func ErrorTypeOf(err error) string {
 	if err == nil {
 		return ""
 	}
-	if recalled, ok := err.(*recalledError); ok {
-		return recalled.description.exceptionType
+	if snapshot, ok := err.(*errorSnapshot); ok {
+		return snapshot.description.exceptionType
 	}
-	return boundedText(tellingType(errorChain(err)).String(), maxTypeName)
+	return boundedText(specificType(errorChain(err)).String(), maxTypeName)
 }
 
-// declaredIn returns the package of a type, or of the type that it points to.
-func declaredIn(t reflect.Type) string {
+// packageOf returns the package of a type, or of the type that it points to.
+func packageOf(t reflect.Type) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}

@@ -22,9 +22,9 @@ type otherBusinessError struct{ reason string }
 
 func (e *otherBusinessError) Error() string { return e.reason }
 
-// inForce is what three immediate and three delayed retries of two seconds look
+// effectiveConfig is what three immediate and three delayed retries of two seconds look
 // like to a policy.
-func inForce() (c core.RecoverabilityConfig) {
+func effectiveConfig() (c core.RecoverabilityConfig) {
 	c.Immediate.MaxNumberOfRetries = 3
 	c.Delayed.MaxNumberOfRetries = 3
 	c.Delayed.TimeIncrease = 2 * time.Second
@@ -55,8 +55,8 @@ func ExamplePolicy_unrecoverable() {
 
 	// What the default policy makes of it:
 	ctx := context.Background()
-	fmt.Println(core.DefaultPolicy(ctx, inForce(), failedAfter(1, 0, fmt.Errorf("save order: %w", errBusiness))))
-	fmt.Println(core.DefaultPolicy(ctx, inForce(), failedAfter(1, 0, errors.New("deadlock"))))
+	fmt.Println(core.DefaultPolicy(ctx, effectiveConfig(), failedAfter(1, 0, fmt.Errorf("save order: %w", errBusiness))))
+	fmt.Println(core.DefaultPolicy(ctx, effectiveConfig(), failedAfter(1, 0, errors.New("deadlock"))))
 	// Output:
 	// MoveToError("error")
 	// ImmediateRetry
@@ -85,10 +85,10 @@ func ExamplePolicy_partial() {
 	}
 
 	ctx, other := context.Background(), &otherBusinessError{"no stock"}
-	fmt.Println(policy(ctx, inForce(), failedAfter(3, 0, other)))
-	fmt.Println(policy(ctx, inForce(), failedAfter(4, 2, other)))
-	fmt.Println(policy(ctx, inForce(), failedAfter(4, 2, errors.New("deadlock"))))
-	fmt.Println(policy(ctx, inForce(), failedAfter(4, 3, other)))
+	fmt.Println(policy(ctx, effectiveConfig(), failedAfter(3, 0, other)))
+	fmt.Println(policy(ctx, effectiveConfig(), failedAfter(4, 2, other)))
+	fmt.Println(policy(ctx, effectiveConfig(), failedAfter(4, 2, errors.New("deadlock"))))
+	fmt.Println(policy(ctx, effectiveConfig(), failedAfter(4, 3, other)))
 	// Output:
 	// ImmediateRetry
 	// DelayedRetry(5s)
@@ -124,11 +124,11 @@ func ExamplePolicy_full() {
 	}
 
 	ctx, other := context.Background(), &otherBusinessError{"no stock"}
-	fmt.Println(policy(ctx, inForce(), failedAfter(1, 0, errBusiness)))
-	fmt.Println(policy(ctx, inForce(), failedAfter(1, 0, fmt.Errorf("book: %w", errBusinessTimed))))
-	fmt.Println(policy(ctx, inForce(), failedAfter(1, 2, other)))
-	fmt.Println(policy(ctx, inForce(), failedAfter(1, 3, other)))
-	fmt.Println(policy(ctx, inForce(), failedAfter(1, 0, errors.New("deadlock"))))
+	fmt.Println(policy(ctx, effectiveConfig(), failedAfter(1, 0, errBusiness)))
+	fmt.Println(policy(ctx, effectiveConfig(), failedAfter(1, 0, fmt.Errorf("book: %w", errBusinessTimed))))
+	fmt.Println(policy(ctx, effectiveConfig(), failedAfter(1, 2, other)))
+	fmt.Println(policy(ctx, effectiveConfig(), failedAfter(1, 3, other)))
+	fmt.Println(policy(ctx, effectiveConfig(), failedAfter(1, 0, errors.New("deadlock"))))
 	// Output:
 	// MoveToError("customErrorQueue")
 	// Discard("Business operation timed out.")
@@ -141,7 +141,7 @@ func ExamplePolicy_full() {
 // times. These are the decisions after each fourth attempt.
 func ExampleDefaultPolicy() {
 	for delayed := range 4 {
-		fmt.Println(core.DefaultPolicy(context.Background(), inForce(), failedAfter(4, delayed, errors.New("deadlock"))))
+		fmt.Println(core.DefaultPolicy(context.Background(), effectiveConfig(), failedAfter(4, delayed, errors.New("deadlock"))))
 	}
 	// Output:
 	// DelayedRetry(2s)

@@ -14,7 +14,7 @@ type failingHandler struct {
 	name          string
 	began, failed time.Time
 
-	fallback error // the failure that a Fallback handled instead, or nil
+	handledByFallback error // the failure that a Fallback handled instead, or nil
 }
 
 // functionName returns the name of a function with its package, "shop/billing.charge" or
@@ -36,17 +36,17 @@ func distinctName(names []string, name string) string {
 	return distinct
 }
 
-// noteFailing records the handler of m that failed.
-func (m *Message) noteFailing(h *failingHandler) {
+// recordFailingHandler records the handler of m that failed.
+func (m *Message) recordFailingHandler(h *failingHandler) {
 	m = m.outermost()
 	m.mu.Lock()
 	m.failing = h
 	m.mu.Unlock()
 }
 
-// failingIn returns the handler that failed in the last run, or the zero value: then no
-// handler ran, or the attempt failed outside of them.
-func (m *Message) failingIn() failingHandler {
+// failingHandler returns the handler that failed in the last run, or the zero value: then
+// no handler ran, or the attempt failed outside of them.
+func (m *Message) failingHandler() failingHandler {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.failing == nil {

@@ -23,19 +23,19 @@ func failsSlowly(context.Context, *core.TypedMessage[[]byte]) error {
 	return errBoom
 }
 
-type desk struct{ name string }
+type namedService struct{ name string }
 
-func (d *desk) serve(context.Context, *core.TypedMessage[[]byte]) error { panic(d.name) }
+func (d *namedService) serve(context.Context, *core.TypedMessage[[]byte]) error { panic(d.name) }
 
 func endsGoroutine(context.Context, *core.TypedMessage[[]byte]) error {
 	runtime.Goexit()
 	return nil
 }
 
-// made returns different handlers whose function is the same.
+// newHandler returns different handlers whose function is the same.
 //
 //go:noinline
-func made(err error) func(context.Context, *core.TypedMessage[[]byte]) error {
+func newHandler(err error) func(context.Context, *core.TypedMessage[[]byte]) error {
 	return func(context.Context, *core.TypedMessage[[]byte]) error { return err }
 }
 
@@ -51,47 +51,48 @@ func TestR23_NamesTheFailingHandler(t *testing.T) {
 		took     time.Duration
 	}{
 		{"a function, after one that succeeds", handlers{passesSlowly, failsSlowly, passesSlowly}, "failsSlowly", 2 * time.Second, 3 * time.Second},
-		{"a method that panics", handlers{(&desk{"x"}).serve}, "(*desk).serve", 0, 0},
+		{"a method that panics", handlers{(&namedService{"x"}).serve}, "(*namedService).serve", 0, 0},
 		{"one that ends its goroutine", handlers{passesSlowly, endsGoroutine}, "endsGoroutine", 2 * time.Second, 0},
-		{"the second that a function made", handlers{made(nil), made(errBoom)}, "made.func1 #2", 0, 0},
+		{"the second that a function made", handlers{newHandler(nil), newHandler(errBoom)}, "newHandler.func1 #2", 0, 0},
 		{"an instance of a generic function", handlers{generic[[]byte]}, "TestR23_NamesTheFailingHandler.func*|init.func*|generic[...]", 0, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			inModes(t, everyMode, func(b *bed) {
+			inModes(t, allModes, func(fx *fixture) {
 				var policy core.ErrorContext
-				var seen recoveries
+				var seen recoveryRecorder
 				recover := core.Recoverability{Policy: func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) core.Action {
 					policy = f
 					return core.MoveToError("")
 				}}
-				ep := b.endpoint("orders", core.Config{Recoverability: recover, Observers: []core.Observer{seen.observer()}})
+				ep := fx.newEndpoint("orders", core.Config{Recoverability: recover, Observers: []core.Observer{seen.observer()}})
 				for _, h := range test.handlers {
 					core.Handle(ep, "order", h)
 				}
-				b.run(ep)
+				fx.run(ep)
 				sentAt := time.Now()
-				b.put("m1")
-				b.pass(time.Minute)
-				h := b.only("error").Headers
+				fx.enqueue("m1")
+				fx.advance(time.Minute)
+				h := fx.onlyMessage("error").Headers
 				name := h.Get(core.HeaderHandlerType)
-				if !named(name, test.want) {
-					b.Errorf("the failing handler is %q, want %q", name, test.want)
+				if !isNamed(name, test.want) {
+					fx.Errorf("the failing handler is %q, want %q", name, test.want)
 				}
 				began, failed := sentAt.Add(test.began), sentAt.Add(test.began+test.took)
-				equal(b, "began", h.Get(core.HeaderHandlerStartTime), core.FormatTime(began))
-				equal(b, "failed", h.Get(core.HeaderHandlerFailureTime), core.FormatTime(failed))
-				equal(b, "message type", h.Get(core.HeaderHandledMessageType), "order")
-				equal(b, "handler in ErrorContext", policy.Handler, name)
-				equal(b, "its beginning", policy.HandlerStarted, began)
-				equal(b, "handler in Recovery", seen.all()[0].Handler, name)
+				equal(fx, "began", h.Get(core.HeaderHandlerStartTime), core.FormatTime(began))
+				equal(fx, "failed", h.Get(core.HeaderHandlerFailureTime), core.FormatTime(failed))
+				equal(fx, "message type", h.Get(core.HeaderHandledMessageType), "order")
+				equal(fx, "handler in ErrorContext", policy.Handler, name)
+				equal(fx, "its beginning", policy.HandlerStarted, began)
+				equal(fx, "handler in Recovery", seen.all()[0].Handler, name)
 			})
 		})
 	}
 }
 
-// named reports whether a function of this package has one of the names that are separated by |. The
-// compiler may put a closure into the function that it was inlined into.
-func named(name, want string) bool {
+// isNamed reports whether a function of this package has one of the names that are
+// separated by |. The compiler may put a closure into the function that it was inlined
+// into.
+func isNamed(name, want string) bool {
 	name, ok := strings.CutPrefix(name, thisPackage)
 	for each := range strings.SplitSeq(want, "|") {
 		prefix, open := strings.CutSuffix(each, "*")
@@ -147,14 +148,14 @@ func TestR23_NamesNoHandlerWhereNoneFailed(t *testing.T) {
 		"a send that is refused": {message: order("m1"), handler: func(_ context.Context, m *core.Message) error { return m.Send("nowhere", "x", "x") }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inModes(t, everyMode, func(b *bed) {
+			inModes(t, allModes, func(fx *fixture) {
 				test.config.Recoverability = noRetries
-				b.orders(test.config, test.handler)
-				b.send(test.message)
-				h := b.only("error").Headers
+				fx.runOrders(test.config, test.handler)
+				fx.send(test.message)
+				h := fx.onlyMessage("error").Headers
 				for _, key := range []string{core.HeaderHandlerType, core.HeaderHandlerStartTime, core.HeaderHandlerFailureTime, core.HeaderHandledMessageType} {
 					if value, ok := h.Lookup(key); ok != test.named {
-						b.Errorf("header %s is %q", key, value)
+						fx.Errorf("header %s is %q", key, value)
 					}
 				}
 			})
@@ -164,15 +165,15 @@ func TestR23_NamesNoHandlerWhereNoneFailed(t *testing.T) {
 
 // A message that was sent back does not keep the handler of its earlier failure.
 func TestR23_ForgetsAnEarlierFailingHandler(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
+	inModes(t, allModes, func(fx *fixture) {
 		stale := order("m1")
 		stale.Headers.Set(core.HeaderMessageTypes, "stranger")
 		stale.Headers.Set(core.HeaderHandlerType, "shop.charge")
 		stale.Headers.Set(core.HeaderHandlerStartTime, "then")
-		b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return nil })
-		b.send(stale)
-		h := b.only("error").Headers
-		equal(b, "handler", h.Get(core.HeaderHandlerType), "")
-		equal(b, "its beginning", h.Get(core.HeaderHandlerStartTime), "")
+		fx.runOrders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return nil })
+		fx.send(stale)
+		h := fx.onlyMessage("error").Headers
+		equal(fx, "handler", h.Get(core.HeaderHandlerType), "")
+		equal(fx, "its beginning", h.Get(core.HeaderHandlerStartTime), "")
 	})
 }

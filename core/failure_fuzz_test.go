@@ -19,14 +19,14 @@ func FuzzFailureHeaders(f *testing.F) {
 	f.Add("x", byte(3), "k", strings.Repeat("v", 500), `[{"error":"<<<<"}]`, strings.Repeat("b", 100), 100, 200)
 	f.Add("x", byte(6), headerExceptionPrefix+"Data", "v", strings.Repeat("[", 100), "b", 50000, 50)
 	f.Fuzz(func(t *testing.T, text string, shape byte, key, value, trace, body string, maxHeaders, maxMessage int) {
-		message := failedTimes(int(shape), 1, errorOf(text, shape))
+		message := failureAfter(int(shape), 1, errorOf(text, shape))
 		message.Body = []byte(body)
 		message.Headers = HeadersFromMap(map[string]string{key: value, "app": "value", HeaderAttempts: trace, HeaderRetries: "1"})
 		before := message.Headers.Map()
 		caps := Capabilities{MaxHeaderBytes: max(maxHeaders, 0), MaxMessageBytes: max(maxMessage, 0)}
 
-		moved := copyForError(&message, MoveToError("error"), signature, caps)
-		all := headersForError(&message, MoveToError("error"), signature)
+		moved := copyForError(&message, MoveToError("error"), testHost, caps)
+		all := headersForError(&message, MoveToError("error"), testHost)
 		if !fits(moved, message.Body, caps) && !maps.Equal(moved.Map(), all.Map()) {
 			t.Errorf("%d bytes of headers do not fit into %+v, and are not all", moved.Bytes(), caps)
 		}
@@ -73,7 +73,7 @@ func errorOf(text string, shape byte) error {
 	case 4:
 		err = Discard(text)
 	case 5:
-		err = recall(&DecodeError{text, text, err})
+		err = snapshotError(&DecodeError{text, text, err})
 	case 6:
 		err = joined{nil, err}
 	}
@@ -96,7 +96,7 @@ func FuzzPolicyAction(f *testing.F) {
 		r.mode = TransactionNone + TransactionMode(modes%3)
 		r.caps.DelayedDelivery = modes&0x40 == 0
 		r.caps.MaxDelay = time.Duration(max(maxDelay, 0))
-		failure := failedTimes(deliveries, deliveries/2, errFailed)
+		failure := failureAfter(deliveries, deliveries/2, errFailed)
 		d := r.decide(t.Context(), failure)
 		switch d.action.Kind {
 		case ActionImmediateRetry:
@@ -118,10 +118,10 @@ func FuzzPolicyAction(f *testing.F) {
 		if d.action.Kind != answer.Kind && d.action != MoveToError("error") {
 			t.Errorf("%v was asked for, %v decided", answer, d.action)
 		}
-		if d.action.Kind != answer.Kind && d.fallback == "" && d.policyErr == nil {
+		if d.action.Kind != answer.Kind && d.whyReplaced == "" && d.policyErr == nil {
 			t.Error("nothing says why")
 		}
 		_ = copyForRetry(&failure, d.action)
-		_ = copyForError(&failure, d.action, signature, r.caps)
+		_ = copyForError(&failure, d.action, testHost, r.caps)
 	})
 }

@@ -47,8 +47,8 @@ var failureHeaders = []string{
 	HeaderFailedQ,
 }
 
-// host identifies the endpoint in the headers of messages that it processed.
-type host struct {
+// hostInfo identifies the endpoint in the headers of messages that it processed.
+type hostInfo struct {
 	endpoint, instance, machine, hostID string
 }
 
@@ -99,7 +99,7 @@ func newCopy(f *failure) Headers {
 // limits beside the body (R24). A message that leaves no room for any header was sent
 // with other limits, or by a foreign sender. As the limits are those for applications and
 // say nothing about the broker's own, it then gets all headers.
-func copyForError(f *failure, action Action, by host, caps Capabilities) Headers {
+func copyForError(f *failure, action Action, by hostInfo, caps Capabilities) Headers {
 	all := headersForError(f, action, by)
 	h := all
 	for _, key := range failureHeaders {
@@ -112,7 +112,7 @@ func copyForError(f *failure, action Action, by host, caps Capabilities) Headers
 }
 
 // headersForError returns all headers of a failed message (R23).
-func headersForError(f *failure, action Action, by host) Headers {
+func headersForError(f *failure, action Action, by hostInfo) Headers {
 	h := f.Headers
 	description := describe(f.Err)
 	trace := extendTrace(f, description.exceptionType, action)
@@ -169,15 +169,15 @@ func withoutLargest(h Headers, size int) (smaller Headers, enough bool) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b sized) int { return cmp.Compare(b.size, a.size) })
-	var leave []string
+	var leftOut []string
 	for _, each := range all {
 		if size <= 0 {
 			break
 		}
-		leave = append(leave, each.key)
+		leftOut = append(leftOut, each.key)
 		size -= each.size
 	}
-	h.Del(leave...)
+	h.Del(leftOut...)
 	return h, size <= 0
 }
 
@@ -193,7 +193,7 @@ func copyForErrorBare(f *failure) Headers {
 	}
 	f.writeID(&h)
 	h.Set(HeaderFailedQ, f.ReceiveQueue)
-	return legible(h)
+	return sanitizeHeaders(h)
 }
 
 // staleFailureHeaders returns the headers of an earlier failure of the same message.
@@ -207,9 +207,9 @@ func staleFailureHeaders(h Headers) []string {
 	return stale
 }
 
-// beside returns the limits for the headers and body of a copy of in, whose group
+// limitsForCopy returns the limits for the headers and body of a copy of in, whose group
 // key and properties count too.
-func (c Capabilities) beside(in *Incoming) Capabilities {
+func (c Capabilities) limitsForCopy(in *Incoming) Capabilities {
 	carried := len(in.GroupKey)
 	for name, value := range in.Properties {
 		carried += len(name) + len(value)
@@ -238,22 +238,22 @@ type errorDescription struct {
 	innerType     string // of the innermost error, if another one wraps it
 	message       string
 	source        string // the package that declares the type
-	trace         string // the chain of wrapping, and the stack of a panic
+	stackTrace    string // the chain of wrapping, and the stack of a panic
 }
 
 func describe(err error) errorDescription {
-	if recalled, ok := err.(*recalledError); ok {
-		return recalled.description
+	if snapshot, ok := err.(*errorSnapshot); ok {
+		return snapshot.description
 	}
 	chain := errorChain(err)
-	telling := reflect.TypeOf(chain[len(chain)-1])
+	named := reflect.TypeOf(chain[len(chain)-1])
 	e := errorDescription{message: boundedText(err.Error(), maxErrorText)}
 	if len(chain) > 1 {
-		e.innerType = boundedText(telling.String(), maxTypeName)
+		e.innerType = boundedText(named.String(), maxTypeName)
 	}
-	telling = tellingType(chain)
-	e.exceptionType = boundedText(telling.String(), maxTypeName)
-	e.source = declaredIn(telling)
+	named = specificType(chain)
+	e.exceptionType = boundedText(named.String(), maxTypeName)
+	e.source = packageOf(named)
 	var b strings.Builder
 	for i, each := range chain {
 		fmt.Fprintf(&b, "%s%v: %s\n", strings.Repeat("  ", i), reflect.TypeOf(each), boundedText(each.Error(), maxErrorText/8))
@@ -265,7 +265,7 @@ func describe(err error) errorDescription {
 		b.WriteString("\n")
 		b.Write(p.Stack)
 	}
-	e.trace = boundedText(b.String(), maxErrorText)
+	e.stackTrace = boundedText(b.String(), maxErrorText)
 	return e
 }
 
@@ -278,42 +278,42 @@ func (e *errorDescription) write(h *Headers) {
 	if e.source != "" {
 		h.Set(HeaderExceptionSource, e.source)
 	}
-	h.Set(HeaderExceptionStackTrace, e.trace)
+	h.Set(HeaderExceptionStackTrace, e.stackTrace)
 }
 
-// makeLegible repairs invalid headers of a foreign producer, which no transport need
+// sanitize repairs invalid headers of a foreign producer, which no transport need
 // accept, so that the message can be sent on (R24).
-func (f *failure) makeLegible() {
-	f.Headers = legible(f.Headers)
+func (f *failure) sanitize() {
+	f.Headers = sanitizeHeaders(f.Headers)
 	f.MessageID = strings.ToValidUTF8(f.MessageID, "\uFFFD")
 }
 
-// legible returns h converted to valid UTF-8 and without empty keys: h itself if it is
-// valid.
-func legible(h Headers) Headers {
+// sanitizeHeaders returns h converted to valid UTF-8 and without empty keys: h itself if
+// it is valid.
+func sanitizeHeaders(h Headers) Headers {
 	if !slices.ContainsFunc(h.pairs, func(p header) bool {
 		return p.key == "" || !utf8.ValidString(p.key) || !utf8.ValidString(p.value)
 	}) {
 		return h
 	}
-	var mended Headers
+	var sanitized Headers
 	for key, value := range h.All() {
 		if key != "" {
-			mended.Set(strings.ToValidUTF8(key, "\uFFFD"), strings.ToValidUTF8(value, "\uFFFD"))
+			sanitized.Set(strings.ToValidUTF8(key, "\uFFFD"), strings.ToValidUTF8(value, "\uFFFD"))
 		}
 	}
-	return mended
+	return sanitized
 }
 
-// recalledError stands for an error of which only the text was kept, and the properties
+// errorSnapshot stands for an error of which only the text was kept, and the properties
 // that the engine itself checks.
-type recalledError struct {
+type errorSnapshot struct {
 	description errorDescription
 	matches     []error
 }
 
-func recall(err error) *recalledError {
-	e := &recalledError{description: describe(err)}
+func snapshotError(err error) *errorSnapshot {
+	e := &errorSnapshot{description: describe(err)}
 	for _, target := range []error{ErrMalformed, ErrUndecodable, ErrDeliveryCountExceeded} {
 		if errors.Is(err, target) {
 			e.matches = append(e.matches, target)
@@ -323,10 +323,10 @@ func recall(err error) *recalledError {
 }
 
 // Is reports whether the original error matched target.
-func (e *recalledError) Is(target error) bool { return slices.Contains(e.matches, target) }
+func (e *errorSnapshot) Is(target error) bool { return slices.Contains(e.matches, target) }
 
 // Error implements error.
-func (e *recalledError) Error() string { return e.description.message }
+func (e *errorSnapshot) Error() string { return e.description.message }
 
 // errorChain follows the first branch of joined errors and leaves out verdicts, which are
 // the engine's, unless there is nothing else.
@@ -412,7 +412,7 @@ func extendTrace(f *failure, exceptionType string, action Action) string {
 		rounds[len(rounds)-1].Delay = action.Delay.String()
 	}
 	for len(rounds) > maxTraceRounds {
-		rounds = shortened(rounds)
+		rounds = shortenRounds(rounds)
 	}
 	for {
 		text, err := json.Marshal(rounds)
@@ -422,13 +422,13 @@ func extendTrace(f *failure, exceptionType string, action Action) string {
 		if len(text) <= maxTrace || len(rounds) == 1 {
 			return string(text)
 		}
-		rounds = shortened(rounds)
+		rounds = shortenRounds(rounds)
 	}
 }
 
-// shortened drops the second of several rounds, or the rounds before a move to an error
-// queue.
-func shortened(rounds []Round) []Round {
+// shortenRounds drops the second of several rounds, or the rounds before a move to an
+// error queue.
+func shortenRounds(rounds []Round) []Round {
 	moved := ActionMoveToError.String()
 	switch {
 	case len(rounds) == 2 || rounds[0].Action == moved:
@@ -449,14 +449,14 @@ func firstFailure(h Headers) time.Time {
 		case round.Action == ActionMoveToError.String():
 			first = time.Time{}
 		case first.IsZero():
-			first = timeText(round.At)
+			first = parseTimeOrZero(round.At)
 		}
 	}
 	return first
 }
 
-// timeText parses a time; invalid text is the zero time.
-func timeText(text string) time.Time {
+// parseTimeOrZero parses a time; invalid text is the zero time.
+func parseTimeOrZero(text string) time.Time {
 	if text == "" { // the usual case, and an error costs more than the rest of a failure's description
 		return time.Time{}
 	}

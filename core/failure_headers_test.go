@@ -12,12 +12,12 @@ import (
 	"unicode/utf8"
 )
 
-var signature = host{endpoint: "billing", instance: "billing-1", machine: "host-7", hostID: "id-7"}
+var testHost = hostInfo{endpoint: "billing", instance: "billing-1", machine: "host-7", hostID: "id-7"}
 
 // failedMessage is a message with headers of its own, of two delayed retries,
 // and of an earlier stay in an error queue.
 func failedMessage(err error) *failure {
-	f := failedTimes(6, 2, err)
+	f := failureAfter(6, 2, err)
 	f.deferrals = 4
 	f.Body = []byte("body")
 	f.Headers = HeadersFromMap(map[string]string{
@@ -47,7 +47,7 @@ func TestR22_HeadersOfADelayedRetry(t *testing.T) {
 		t.Error("R29 the message's own headers have changed")
 	}
 	t.Run("the first one, of a message without headers", func(t *testing.T) {
-		f := failedTimes(6, 0, errFailed)
+		f := failureAfter(6, 0, errFailed)
 		h := copyForRetry(&f, DelayedRetry(time.Minute))
 		if h.Get(HeaderRetries) != "1" || h.Get(HeaderMessageID) != "m1" || h.Len() != 4 {
 			t.Errorf("%v", h.Map())
@@ -68,7 +68,7 @@ func TestR22_HeadersOfADeferral(t *testing.T) {
 func TestR23_HeadersInTheErrorQueue(t *testing.T) {
 	f := failedMessage(fmt.Errorf("save: %w", codeError{7}))
 	before := f.Headers.Map()
-	got := copyForError(f, MoveToError("error"), signature, Capabilities{}).Map()
+	got := copyForError(f, MoveToError("error"), testHost, Capabilities{}).Map()
 	want := map[string]string{
 		"app": "value", "empty": "", HeaderMessageID: "m1", HeaderTimeSent: "then",
 		HeaderFailedQ:             "input",
@@ -98,8 +98,8 @@ func TestR23_HeadersInTheErrorQueue(t *testing.T) {
 		}
 	})
 	t.Run("a message without an id of its own gets the one it has here", func(t *testing.T) {
-		f := failedTimes(1, 0, errFailed)
-		if h := copyForError(&f, MoveToError("error"), signature, Capabilities{}); h.Get(HeaderMessageID) != "m1" {
+		f := failureAfter(1, 0, errFailed)
+		if h := copyForError(&f, MoveToError("error"), testHost, Capabilities{}); h.Get(HeaderMessageID) != "m1" {
 			t.Errorf("%v", h.Map())
 		}
 	})
@@ -125,11 +125,11 @@ func TestR23_HeadersDescribeTheError(t *testing.T) {
 		{"an error without a package", errFunc(func() string { return "f" }), "core.errFunc", "", "f", "core.errFunc: f\n"},
 		{"an empty join", joined{}, "core.joined", "", "joined", "core.joined: joined\n"},
 		{"a join of nothing", joined{nil}, "core.joined", "", "joined", "core.joined: joined\n"},
-		{"an error of text that was kept", recall(codeError{1}), "core.codeError", "", "code 1", "core.codeError: code 1\n"},
+		{"an error of text that was kept", snapshotError(codeError{1}), "core.codeError", "", "code 1", "core.codeError: code 1\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			f := failedTimes(1, 0, test.err)
-			h := copyForError(&f, MoveToError("error"), signature, Capabilities{})
+			f := failureAfter(1, 0, test.err)
+			h := copyForError(&f, MoveToError("error"), testHost, Capabilities{})
 			if got := h.Get(HeaderExceptionType); got != test.kind {
 				t.Errorf("type %q, want %q", got, test.kind)
 			}
@@ -165,10 +165,10 @@ func TestR23_TypedNilErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &Message{}
-			err := call(func(context.Context, *Message) error { return err }, t.Context(), m)
-			f := failedTimes(1, 0, err)
+			err := callRecovered(func(context.Context, *Message) error { return err }, t.Context(), m)
+			f := failureAfter(1, 0, err)
 			d := rulesOf(t, Recoverability{}).decide(t.Context(), f)
-			h := copyForError(&f, d.action, signature, Capabilities{})
+			h := copyForError(&f, d.action, testHost, Capabilities{})
 			if d.policyErr != nil || d.action != ImmediateRetry() || h.Get(HeaderExceptionMessage) == "" {
 				t.Errorf("%+v, %v", d, h.Map())
 			}
@@ -201,8 +201,8 @@ func TestR24_TextIsBounded(t *testing.T) {
 		"a huge text, wrapped often":                     fmt.Errorf("a: %w", fmt.Errorf("b: %w", errors.New(strings.Repeat("\x00", huge)))),
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := failedTimes(1, 0, err)
-			h := copyForError(&f, MoveToError("error"), signature, Capabilities{})
+			f := failureAfter(1, 0, err)
+			h := copyForError(&f, MoveToError("error"), testHost, Capabilities{})
 			for _, key := range []string{HeaderExceptionMessage, HeaderExceptionStackTrace} {
 				text := h.Get(key)
 				if len(text) > 16<<10 || len(text) == 0 {
@@ -239,7 +239,7 @@ func TestR24_HeadersGiveWayInOrder(t *testing.T) {
 	f := failedMessage(fmt.Errorf("save: %w", codeError{7}))
 	f.Handler, f.HandlerStarted, f.handlerFailed = "shop.charge", day, day
 	f.Body = []byte(strings.Repeat("b", 500))
-	all := copyForError(f, MoveToError("error"), signature, Capabilities{})
+	all := copyForError(f, MoveToError("error"), testHost, Capabilities{})
 	for _, limit := range []struct {
 		name string
 		caps func(n int) Capabilities
@@ -251,7 +251,7 @@ func TestR24_HeadersGiveWayInOrder(t *testing.T) {
 		t.Run(limit.name, func(t *testing.T) {
 			dropped := 0
 			for n := limit.size(all) + 1; n > 0; n-- {
-				got := copyForError(f, MoveToError("error"), signature, limit.caps(n))
+				got := copyForError(f, MoveToError("error"), testHost, limit.caps(n))
 				want := all
 				want.Del(order[:dropped]...)
 				for limit.size(want) > n && dropped < len(order) {

@@ -165,11 +165,11 @@ func (f *Fallback) around(ctx context.Context, m *Message, next HandlerFunc) err
 			return &FallbackError{err, cause}
 		}
 	}
-	if err := call(func(ctx context.Context, m *Message) error { return f.Handle(ctx, m, cause) }, ctx, m); err != nil {
+	if err := callRecovered(func(ctx context.Context, m *Message) error { return f.Handle(ctx, m, cause) }, ctx, m); err != nil {
 		return &FallbackError{outermostVerdict(err), cause}
 	}
-	m.noteFailing(&failingHandler{fallback: cause})
-	if log := m.env.log; log != nil {
+	m.recordFailingHandler(&failingHandler{handledByFallback: cause})
+	if log := m.deps.log; log != nil {
 		log.LogAttrs(ctx, slog.LevelInfo, "a fallback handled the message", slog.String("message_id", m.ID), slog.String("message_type", m.Type),
 			slog.String("fallback", f.Name), slog.Any("error", cause))
 	}
@@ -203,7 +203,7 @@ func (e *formerVerdict) As(target any) bool {
 // run calls next, and turns a panic into an error if the fallback accepts panics.
 func (f *Fallback) run(ctx context.Context, m *Message, next HandlerFunc) error {
 	if f.On.Panics {
-		return call(next, ctx, m)
+		return callRecovered(next, ctx, m)
 	}
 	return next(ctx, m)
 }
@@ -249,7 +249,7 @@ func (on *FallbackOn) selects(cause error) bool {
 // this attempt failed with err.
 func (m *Message) isLastAttempt(ctx context.Context, err error) bool {
 	a := m.attempt()
-	return a == nil || a.delivery == nil || m.env.isLast(ctx, a, err)
+	return a == nil || a.delivery == nil || m.deps.isLast(ctx, a, err)
 }
 
 // isLastAttempt makes the decision in advance. There is no Policy, which would be called

@@ -9,105 +9,106 @@ import (
 )
 
 // This file decides how many deliveries the pump fetches and prefetches, and has the
-// buffer of prefetched deliveries. All functions but receive are called with the pump's
-// mu held.
+// buffer of prefetched deliveries.
 
 // A fetch and a settlement cost about the same for one message and for a hundred. So the
 // pump prefetches many for fast handlers, regardless of the number of slots: as many as
-// they handle in quickWindow. For slow handlers it prefetches few or none: other
+// they handle in targetQueueTime. For slow handlers it prefetches few or none: other
 // instances could handle them.
 const (
-	// aheadWindow is the longest expected wait of an unstarted delivery.
-	aheadWindow = 500 * time.Millisecond
-	// quickWindow is the same limit if more deliveries are prefetched than there are slots.
-	quickWindow = 20 * time.Millisecond
-	// manyAhead is the most deliveries that are prefetched if there are fewer slots than
-	// that, and manyAheadCounted the most if the broker counts a return as an attempt: those
-	// cannot be given back if handlers become slow.
-	manyAhead        = 1024
-	manyAheadCounted = 256
-	// stallWindow is the time for which all slots may hang before unstarted deliveries are
-	// given back to other instances.
-	stallWindow = time.Second
-	// hangWindow is the time without a start after which unstarted deliveries are given back
+	// maxQueueTime is the longest expected wait of an unstarted delivery.
+	maxQueueTime = 500 * time.Millisecond
+	// targetQueueTime is the same limit if more deliveries are prefetched than there are
+	// slots.
+	targetQueueTime = 20 * time.Millisecond
+	// maxPrefetch limits the prefetched deliveries if there are fewer slots than that, and
+	// maxPrefetchCounted limits them if the broker counts a release as an attempt: those
+	// cannot be released if handlers become slow.
+	maxPrefetch        = 1024
+	maxPrefetchCounted = 256
+	// stallTimeout is the time for which all slots may hang before unstarted deliveries are
+	// released to other instances.
+	stallTimeout = time.Second
+	// hangTimeout is the time without a start after which unstarted deliveries are released
 	// if the broker counts that as an attempt: longer than handlers wait for a service that
 	// is unavailable.
-	hangWindow = 2 * time.Minute
+	hangTimeout = 2 * time.Minute
 )
 
-// extraFetchWait limits the wait of a Receive beside another one: one Receive is enough
-// for an idle queue.
-const extraFetchWait = time.Second
+// extraFetchTimeout limits the wait of a Receive beside another one: one Receive is
+// enough for an idle queue.
+const extraFetchTimeout = time.Second
 
-// landing is the buffer that a Receive fills.
-type landing struct {
-	arrivals []Delivery
-	arrived  []held
-	suspects []held
+// fetchBuffer is the buffer that a Receive fills.
+type fetchBuffer struct {
+	received []Delivery
+	ready    []fetchedDelivery
+	suspects []fetchedDelivery
 }
 
-// landing returns an unused one. There are few, regardless of the number of workers: most
-// of the time one of them fetches.
-func (p *pump) landing() *landing {
-	last := len(p.landings) - 1
+// takeFetchBufferLocked returns an unused buffer. There are few, regardless of the number
+// of workers: most of the time one of them fetches.
+func (p *pump) takeFetchBufferLocked() *fetchBuffer {
+	last := len(p.freeBuffers) - 1
 	if last < 0 {
-		return &landing{}
+		return &fetchBuffer{}
 	}
-	l := p.landings[last]
-	p.landings = p.landings[:last]
-	return l
+	b := p.freeBuffers[last]
+	p.freeBuffers = p.freeBuffers[:last]
+	return b
 }
 
-// receive fetches into the buffer.
-func (w *worker) receive(want int) {
+// receiveLocked fetches into the buffer.
+func (w *worker) receiveLocked(want int) {
 	p := w.pump
-	l := p.landing()
-	ctx := p.fetch
-	if p.fetching > 0 && !p.perWorker {
+	b := p.takeFetchBufferLocked()
+	ctx := p.fetchCtx
+	if p.fetching > 0 && !p.fetchPerWorker {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, extraFetchWait)
+		ctx, cancel = context.WithTimeout(ctx, extraFetchTimeout)
 		defer cancel()
 	}
 	p.fetching++
-	p.asked += want
+	p.requested += want
 	p.mu.Unlock()
-	if len(l.arrivals) < want {
-		l.arrivals = make([]Delivery, want)
+	if len(b.received) < want {
+		b.received = make([]Delivery, want)
 	}
-	dst := l.arrivals[:want]
+	dst := b.received[:want]
 	n, err := p.receiver.Receive(ctx, dst)
 	if n < 0 || n > want {
 		err = fmt.Errorf("the adapter's Receive returned %d deliveries for %d places (C3)", n, want)
 		n = 0
 	}
-	l.arrived, l.suspects = l.arrived[:0], l.suspects[:0]
+	b.ready, b.suspects = b.ready[:0], b.suspects[:0]
 	for i, d := range dst[:n] {
 		if d == nil {
 			err = fmt.Errorf("the adapter's Receive returned %d deliveries, of which number %d is nil (C3)", n, i+1)
 			continue
 		}
-		if item := (held{p.adjust(d), p.watch(d)}); p.isSuspect(item.delivery) {
-			l.suspects = append(l.suspects, item)
+		if item := (fetchedDelivery{p.adjust(d), p.watch(d)}); p.isSuspect(item.delivery) {
+			b.suspects = append(b.suspects, item)
 		} else {
-			l.arrived = append(l.arrived, item)
+			b.ready = append(b.ready, item)
 		}
 		dst[i] = nil
 	}
 	p.mu.Lock()
 	p.fetching--
-	p.asked -= want
-	p.full = n == want
-	p.push(l.arrived...)
-	p.isolate(len(l.arrived), l.suspects)
-	p.watchStall()
-	clear(l.arrived)
-	clear(l.suspects)
-	p.landings = append(p.landings, l)
-	p.checkReceive(ctx, n, err)
+	p.requested -= want
+	p.lastFetchFull = n == want
+	p.pushLocked(b.ready...)
+	p.isolateLocked(len(b.ready), b.suspects)
+	p.watchStallLocked()
+	clear(b.ready)
+	clear(b.suspects)
+	p.freeBuffers = append(p.freeBuffers, b)
+	p.checkReceiveLocked(ctx, n, err)
 }
 
-// checkReceive distinguishes an interrupted Receive from one with a permanent error.
-func (p *pump) checkReceive(ctx context.Context, n int, err error) {
+// checkReceiveLocked distinguishes an interrupted Receive from one with a permanent
+// error.
+func (p *pump) checkReceiveLocked(ctx context.Context, n int, err error) {
 	if err == nil && n == 0 {
 		err = errors.New("the adapter's Receive returned neither a delivery nor an error (C3)")
 	}
@@ -115,40 +116,40 @@ func (p *pump) checkReceive(ctx context.Context, n int, err error) {
 	case err == nil || p.stopping || p.failed:
 		return
 	case p.base.Err() != nil:
-		p.end() // as stop is about to do: until then each Receive would return at once
+		p.stopLocked() // as stop is about to do: until then each Receive would return at once
 		return
 	case ctx.Err() != nil:
 		return
 	}
 	p.failed = true
-	p.gated++
-	p.apply()
+	p.fetchPauses++
+	p.applyLimitsLocked()
 	p.onError(err)
 }
 
-// want returns how many deliveries a worker is to fetch now.
-func (p *pump) want() int {
-	room := p.limit - p.running - p.buffered() - p.asked
+// fetchSizeLocked returns how many deliveries a worker is to fetch now.
+func (p *pump) fetchSizeLocked() int {
+	room := p.limit - p.busySlots - p.bufferedLocked() - p.requested
 	switch {
-	case p.closed() && !p.finishesPrefetched():
+	case p.isFetchStoppedLocked() && !p.handlesPrefetchedLocked():
 		return 0
-	case p.perWorker:
+	case p.fetchPerWorker:
 		return max(min(room, 1), 0)
-	case p.isolating():
-		if p.fetching > 0 || !p.drains() {
+	case p.hasSuspectsLocked():
+		if p.fetching > 0 || !p.drainsReceiverLocked() {
 			return 0
 		}
 		return p.limit
 	case p.isolation.probing:
-		return max(min(room, 1-p.running-p.buffered()-p.asked), 0)
+		return max(min(room, 1-p.busySlots-p.bufferedLocked()-p.requested), 0)
 	}
-	if !p.slowed && !p.prefetched.full() {
-		room += p.mayBeAhead
+	if !p.rateLimited && !p.prefetchedBytes.isFull() {
+		room += p.prefetchLimit
 	}
 	switch {
-	case p.fetching > 0 && (p.maxBatch == 0 || !p.full || room < p.maxBatch):
+	case p.fetching > 0 && (p.maxBatch == 0 || !p.lastFetchFull || room < p.maxBatch):
 		return 0 // one at a time, unless small batches cannot keep up
-	case p.buffered() > 0 && room < p.worthFetching():
+	case p.bufferedLocked() > 0 && room < p.minFetchSizeLocked():
 		return 0 // a larger batch is soon due
 	case p.maxBatch > 0:
 		room = min(room, p.maxBatch)
@@ -156,186 +157,189 @@ func (p *pump) want() int {
 	return max(room, 0)
 }
 
-// worthFetching returns the room that must be free before the buffer is filled up: half
-// of the slots or of the deliveries that may be prefetched.
-func (p *pump) worthFetching() int {
-	most := p.limit
-	if !p.slowed {
-		most = max(most, p.mayBeAhead)
+// minFetchSizeLocked returns the room that must be free before the buffer is filled up:
+// half of the slots or of the deliveries that may be prefetched.
+func (p *pump) minFetchSizeLocked() int {
+	places := p.limit
+	if !p.rateLimited {
+		places = max(places, p.prefetchLimit)
 	}
-	return (most + 1) / 2
+	return (places + 1) / 2
 }
 
-// measure updates the average time of deliveries in their slots.
-func (p *pump) measure(took time.Duration) {
-	if p.measured == 0 {
-		p.average = took
+// measureLocked updates the average time of deliveries in their slots.
+func (p *pump) measureLocked(duration time.Duration) {
+	if p.samples == 0 {
+		p.averageTime = duration
 	}
-	p.average += (took - p.average) / 8
-	p.measured = min(p.measured+1, p.mostAhead())
-	if room := p.aheadRoom(p.limit); p.worthTelling(room) {
-		p.mayBeAhead = room
-		p.apply()
+	p.averageTime += (duration - p.averageTime) / 8
+	p.samples = min(p.samples+1, p.maxPrefetched())
+	if target := p.prefetchTargetLocked(p.limit); p.shouldSetPrefetchLimitLocked(target) {
+		p.prefetchLimit = target
+		p.applyLimitsLocked()
 	}
 }
 
-// worthTelling reports whether the receiver is told its new limit: only after large
-// changes, at the maximum, and when no more deliveries than slots may be prefetched any
-// longer.
-func (p *pump) worthTelling(room int) bool {
+// shouldSetPrefetchLimitLocked reports whether target becomes the limit, which the
+// receiver is told: only after large changes, at the maximum, and when no more deliveries
+// than slots may be prefetched any longer.
+func (p *pump) shouldSetPrefetchLimitLocked(target int) bool {
 	switch {
-	case room == p.mayBeAhead:
+	case target == p.prefetchLimit:
 		return false
-	case room > p.mayBeAhead:
-		return room >= 2*p.mayBeAhead || room == p.mostAhead()
+	case target > p.prefetchLimit:
+		return target >= 2*p.prefetchLimit || target == p.maxPrefetched()
 	default:
-		return 2*room <= p.mayBeAhead || room <= p.limit && p.mayBeAhead > p.limit
+		return 2*target <= p.prefetchLimit || target <= p.limit && p.prefetchLimit > p.limit
 	}
 }
 
-// aheadRoom returns how many deliveries to prefetch beyond the free slots of a limit: as
-// many as there are slots, more if handlers are fast, fewer if they are slow, none while
-// that is unknown or if one message at a time is attempted. One fast handler says nothing
-// about the next: beyond the number of slots, no more are prefetched than were measured.
-func (p *pump) aheadRoom(limit int) int {
+// prefetchTargetLocked returns how many deliveries to prefetch beyond the free slots of a
+// limit: as many as there are slots, more if handlers are fast, fewer if they are slow,
+// none while that is unknown or if one message at a time is attempted. One fast handler
+// says nothing about the next: beyond the number of slots, no more are prefetched than
+// were measured.
+func (p *pump) prefetchTargetLocked(limit int) int {
 	switch {
-	case !p.ahead || p.measured == 0 || p.slowed || p.stalled:
+	case !p.prefetches || p.samples == 0 || p.rateLimited || p.stalled:
 		return 0
-	case p.average > aheadWindow:
-		return min(p.done(limit, aheadWindow), p.prefetched.room())
+	case p.averageTime > maxQueueTime:
+		return min(p.handledWithinLocked(limit, maxQueueTime), p.prefetchedBytes.room())
 	}
-	return min(max(limit, min(p.done(limit, quickWindow), p.mostAhead(), p.measured)), p.prefetched.room())
+	return min(max(limit, min(p.handledWithinLocked(limit, targetQueueTime), p.maxPrefetched(), p.samples)), p.prefetchedBytes.room())
 }
 
-// mostAhead returns the most deliveries to prefetch beyond a smaller number of slots.
-func (p *pump) mostAhead() int {
-	if p.counts {
-		return manyAheadCounted
+// maxPrefetched returns the limit of deliveries to prefetch beyond a smaller number of
+// slots.
+func (p *pump) maxPrefetched() int {
+	if p.countsReleases {
+		return maxPrefetchCounted
 	}
-	return manyAhead
+	return maxPrefetch
 }
 
-// done returns how many deliveries limit slots handle in a window.
-func (p *pump) done(limit int, window time.Duration) int {
-	return int(min(time.Duration(limit)*window/max(p.average, 1), math.MaxInt32))
+// handledWithinLocked returns how many deliveries limit slots handle in a window.
+func (p *pump) handledWithinLocked(limit int, window time.Duration) int {
+	return int(min(time.Duration(limit)*window/max(p.averageTime, 1), math.MaxInt32))
 }
 
-// excess returns the number of unstarted deliveries above the limit.
-func (p *pump) excess() int {
+// overPrefetchedLocked returns the number of unstarted deliveries above the limit.
+func (p *pump) overPrefetchedLocked() int {
 	switch {
-	case p.consumed:
+	case p.receiveAndDelete:
 		return 0
-	case p.counts:
+	case p.countsReleases:
 		if p.stopping || p.hanging {
-			return p.buffered()
+			return p.bufferedLocked()
 		}
 		return 0
-	case p.closed():
-		return p.buffered()
+	case p.isFetchStoppedLocked():
+		return p.bufferedLocked()
 	}
-	allowed := max(p.limit-p.running, 0)
-	if !p.slowed {
-		allowed += max(p.mayBeAhead, p.mayStay())
+	allowed := max(p.limit-p.busySlots, 0)
+	if !p.rateLimited {
+		allowed += max(p.prefetchLimit, p.keepLimitLocked())
 	}
-	return p.buffered() - allowed
+	return p.bufferedLocked() - allowed
 }
 
-// mayStay returns how many prefetched deliveries may go on waiting for handlers that were
-// fast before: they are not given back because one handler took longer.
-func (p *pump) mayStay() int {
-	if !p.ahead || p.measured == 0 || p.stalled {
+// keepLimitLocked returns how many prefetched deliveries may go on waiting for handlers
+// that were fast before: they are not released because one handler took longer.
+func (p *pump) keepLimitLocked() int {
+	if !p.prefetches || p.samples == 0 || p.stalled {
 		return 0
 	}
-	return min(p.done(p.limit, aheadWindow), p.mostAhead())
+	return min(p.handledWithinLocked(p.limit, maxQueueTime), p.maxPrefetched())
 }
 
-// watchStall starts to check whether all slots hang while deliveries are prefetched: the
-// duration of a handler is measured when it ends, and hanging handlers may never end.
+// watchStallLocked starts to check whether all slots hang while deliveries are
+// prefetched: the duration of a handler is measured when it ends, and hanging handlers
+// may never end.
 //
 // If the broker counts releases, the receiver may have prefetched deliveries that the
 // pump does not know of, and keeps them while nothing is to be started.
-func (p *pump) watchStall() {
-	if !p.ahead || p.stallTimer != nil || p.stopping || p.buffered() == 0 && !p.mayHavePrefetched() {
+func (p *pump) watchStallLocked() {
+	if !p.prefetches || p.stallTimer != nil || p.stopping || p.bufferedLocked() == 0 && !p.mayHavePrefetchedLocked() {
 		return
 	}
-	ended := p.ended
-	p.stallTimer = time.AfterFunc(stallWindow, func() { p.checkStall(ended) })
+	released := p.releasedSlots
+	p.stallTimer = time.AfterFunc(stallTimeout, func() { p.checkStall(released) })
 }
 
-// mayHavePrefetched reports whether the receiver may keep deliveries that wait for a
-// slot, or until starting is allowed again.
-func (p *pump) mayHavePrefetched() bool {
-	return p.counts && (p.running > 0 || p.gated > 0 || p.waiting != nil)
+// mayHavePrefetchedLocked reports whether the receiver may keep deliveries that wait for
+// a slot, or until starting is allowed again.
+func (p *pump) mayHavePrefetchedLocked() bool {
+	return p.countsReleases && (p.busySlots > 0 || p.fetchPauses > 0 || p.waitTimer != nil)
 }
 
 // checkStall ends prefetching if no slot was released since the last check.
-func (p *pump) checkStall(ended int) {
+func (p *pump) checkStall(released int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stallTimer == nil { // stopped
 		return
 	}
 	p.stallTimer = nil
-	starts := p.running < p.limit && (!p.closed() || p.finishesPrefetched())
-	if p.ended != ended || starts || p.buffered() == 0 && !p.counts {
-		p.stalls = 0
-		p.watchStall()
+	starts := p.busySlots < p.limit && (!p.isFetchStoppedLocked() || p.handlesPrefetchedLocked())
+	if p.releasedSlots != released || starts || p.bufferedLocked() == 0 && !p.countsReleases {
+		p.stallCount = 0
+		p.watchStallLocked()
 		return
 	}
-	p.stalls++
+	p.stallCount++
 	p.stalled = true
-	p.apply()
-	if p.counts && time.Duration(p.stalls)*stallWindow >= hangWindow {
-		p.hang()
+	p.applyLimitsLocked()
+	if p.countsReleases && time.Duration(p.stallCount)*stallTimeout >= hangTimeout {
+		p.releaseHungLocked()
 	}
-	p.watchStall()
+	p.watchStallLocked()
 }
 
-// hang gives back prefetched deliveries although the broker counts that as an attempt:
-// nothing was started for too long, and other instances could handle them.
-func (p *pump) hang() {
-	if !p.counts || p.hanging {
+// releaseHungLocked releases prefetched deliveries although the broker counts that as an
+// attempt: nothing was started for too long, and other instances could handle them.
+func (p *pump) releaseHungLocked() {
+	if !p.countsReleases || p.hanging {
 		return
 	}
 	p.hanging = true
-	p.apply() // the receiver fetches nothing more
-	p.returnPrefetched()
+	p.applyLimitsLocked() // the receiver fetches nothing more
+	p.releasePrefetchedLocked()
 }
 
-// endStall is called when a slot is released, or a wait has ended.
-func (p *pump) endStall() {
-	p.stalled, p.stalls = false, 0
-	if p.hanging && !p.stopping && !p.parked && p.gated == 0 && p.waiting == nil {
+// endStallLocked is called when a slot is released, or a wait has ended.
+func (p *pump) endStallLocked() {
+	p.stalled, p.stallCount = false, 0
+	if p.hanging && !p.stopping && !p.parked && p.fetchPauses == 0 && p.waitTimer == nil {
 		p.hanging = false
-		p.endReturning()
-		p.apply()
+		p.endPrefetchReleaseLocked()
+		p.applyLimitsLocked()
 	}
 }
 
-// returning is one run of returnPrefetched.
-type returning struct {
+// prefetchRelease is one run of releasePrefetchedLocked.
+type prefetchRelease struct {
 	stop context.CancelFunc
 	done chan struct{}
 }
 
-// returnPrefetched starts to take prefetched deliveries from the receiver and to give
-// them back. If the broker does not count releases, the receiver does so by itself when
-// its limit is 0.
-func (p *pump) returnPrefetched() {
-	if !p.counts || !p.ahead || p.returning != nil {
+// releasePrefetchedLocked starts to take prefetched deliveries from the receiver and to
+// release them. If the broker does not count releases, the receiver does so by itself
+// when its limit is 0.
+func (p *pump) releasePrefetchedLocked() {
+	if !p.countsReleases || !p.prefetches || p.prefetchRelease != nil {
 		return
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(p.base))
-	r := &returning{stop, make(chan struct{})}
-	p.returning = r
+	r := &prefetchRelease{stop, make(chan struct{})}
+	p.prefetchRelease = r
 	go func() {
 		defer close(r.done)
-		arrivals := make([]Delivery, manyAheadCounted)
+		deliveries := make([]Delivery, maxPrefetchCounted)
 		for {
-			n, err := p.receiver.Receive(ctx, arrivals)
-			for _, d := range arrivals[:min(max(n, 0), len(arrivals))] {
+			n, err := p.receiver.Receive(ctx, deliveries)
+			for _, d := range deliveries[:min(max(n, 0), len(deliveries))] {
 				if d != nil {
-					p.giveBack(held{d, p.watch(d)})
+					p.release(fetchedDelivery{d, p.watch(d)})
 				}
 			}
 			if err != nil || n <= 0 {
@@ -345,44 +349,44 @@ func (p *pump) returnPrefetched() {
 	}()
 }
 
-// endReturning ends the run of returnPrefetched.
-func (p *pump) endReturning() {
-	if p.returning != nil {
-		p.returning.stop()
-		p.returning = nil
+// endPrefetchReleaseLocked ends the run of releasePrefetchedLocked.
+func (p *pump) endPrefetchReleaseLocked() {
+	if p.prefetchRelease != nil {
+		p.prefetchRelease.stop()
+		p.prefetchRelease = nil
 	}
 }
 
-// wait returns when all workers have ended, and no more deliveries are being given back.
+// wait returns when all workers have ended, and no more deliveries are being released.
 func (p *pump) wait() {
 	p.wg.Wait()
 	p.mu.Lock()
-	r := p.returning
-	p.endReturning()
+	r := p.prefetchRelease
+	p.endPrefetchReleaseLocked()
 	p.mu.Unlock()
 	if r != nil {
 		<-r.done
 	}
 }
 
-func (p *pump) buffered() int { return len(p.buffer) - p.head }
+func (p *pump) bufferedLocked() int { return len(p.buffer) - p.head }
 
-// push reuses the room of removed deliveries, so that the buffer stays as small as its
-// content.
-func (p *pump) push(items ...held) {
+// pushLocked reuses the room of removed deliveries, so that the buffer stays as small as
+// its content.
+func (p *pump) pushLocked(items ...fetchedDelivery) {
 	if p.head > 0 && len(p.buffer)+len(items) > cap(p.buffer) {
 		n := copy(p.buffer, p.buffer[p.head:])
 		clear(p.buffer[n:])
 		p.buffer, p.head = p.buffer[:n], 0
 	}
 	p.buffer = append(p.buffer, items...)
-	p.prefetched.add(items)
+	p.prefetchedBytes.add(items)
 }
 
-func (p *pump) take() held {
+func (p *pump) takeLocked() fetchedDelivery {
 	item := p.buffer[p.head]
-	p.buffer[p.head] = held{}
-	p.prefetched.remove(item)
+	p.buffer[p.head] = fetchedDelivery{}
+	p.prefetchedBytes.remove(item)
 	p.head++
 	if p.head == len(p.buffer) {
 		p.buffer, p.head = p.buffer[:0], 0
@@ -390,11 +394,11 @@ func (p *pump) take() held {
 	return item
 }
 
-// takeLast removes the n deliveries that were fetched last.
-func (p *pump) takeLast(n int) []held {
+// takeLastLocked removes the n deliveries that were fetched last.
+func (p *pump) takeLastLocked(n int) []fetchedDelivery {
 	at := len(p.buffer) - n
-	items := append([]held(nil), p.buffer[at:]...)
-	p.prefetched.remove(items...)
+	items := append([]fetchedDelivery(nil), p.buffer[at:]...)
+	p.prefetchedBytes.remove(items...)
 	clear(p.buffer[at:])
 	p.buffer = p.buffer[:at]
 	if p.head == len(p.buffer) {

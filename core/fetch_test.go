@@ -14,41 +14,41 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// distant makes every Receive take a while, as one over a network does.
-type distant struct {
+// slowTransport makes every Receive take a while, as one over a network does.
+type slowTransport struct {
 	*inmemory.Transport
 	roundTrip time.Duration
 	waiting   atomic.Int64 // calls of Receive under way
 }
 
-func (d *distant) OpenReceiver(ctx context.Context, c core.ReceiverConfig) (core.Receiver, error) {
+func (d *slowTransport) OpenReceiver(ctx context.Context, c core.ReceiverConfig) (core.Receiver, error) {
 	r, err := d.Transport.OpenReceiver(ctx, c)
-	return &distantReceiver{r, d}, err
+	return &slowReceivingReceiver{r, d}, err
 }
 
-type distantReceiver struct {
+type slowReceivingReceiver struct {
 	core.Receiver
-	from *distant
+	transport *slowTransport
 }
 
-func (r *distantReceiver) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
-	r.from.waiting.Add(1)
-	defer r.from.waiting.Add(-1)
-	time.Sleep(r.from.roundTrip)
+func (r *slowReceivingReceiver) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
+	r.transport.waiting.Add(1)
+	defer r.transport.waiting.Add(-1)
+	time.Sleep(r.transport.roundTrip)
 	return r.Receiver.Receive(ctx, dst)
 }
 
 func TestFetch_SmallBatchesKeepManySlotsBusy(t *testing.T) {
-	bubbleOn(t, able(func(c *core.Capabilities) { c.MaxReceiveBatch = 10 }), func(b *bed) {
-		far := &distant{Transport: b.broker.Transport, roundTrip: 12 * time.Millisecond}
+	bubbleWith(t, withCapabilities(func(c *core.Capabilities) { c.MaxReceiveBatch = 10 }), func(fx *fixture) {
+		far := &slowTransport{Transport: fx.broker.Transport, roundTrip: 12 * time.Millisecond}
 		ep, err := core.New("orders", far, core.Config{
 			Concurrency: 64, Transactions: core.TransactionReceiveOnly, Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
-			b.Fatal(err)
+			fx.Fatal(err)
 		}
 		var running, most atomic.Int64
-		b.handle(ep, "order", func(context.Context, *core.Message) error {
+		fx.handle(ep, "order", func(context.Context, *core.Message) error {
 			if n := running.Add(1); n > most.Load() {
 				most.Store(n)
 			}
@@ -57,66 +57,66 @@ func TestFetch_SmallBatchesKeepManySlotsBusy(t *testing.T) {
 			return nil
 		})
 		for i := range 2000 {
-			b.send(order(fmt.Sprint("m", i)))
+			fx.send(order(fmt.Sprint("m", i)))
 		}
-		b.run(ep)
-		for b.depth("orders").Total() > 0 {
+		fx.run(ep)
+		for fx.depth("orders").Total() > 0 {
 			time.Sleep(time.Second)
 		}
 		// One fetch at a time could not keep more than 17 busy.
 		if most.Load() < 40 {
-			b.Errorf("at most %d of 64 slots were busy", most.Load())
+			fx.Errorf("at most %d of 64 slots were busy", most.Load())
 		}
 		if most.Load() > 64 {
-			b.Errorf("%d messages were handled at once, with 64 slots", most.Load())
+			fx.Errorf("%d messages were handled at once, with 64 slots", most.Load())
 		}
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		if n := far.waiting.Load(); n != 1 {
-			b.Errorf("%d calls of Receive watch the idle queue, want one", n)
+			fx.Errorf("%d calls of Receive watch the idle queue, want one", n)
 		}
 	})
 }
 
 // A push adapter fetches without being asked: it must be told to hold nothing.
 func TestPause_ReceiverPrefetchesNothing(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
-		ep, _ := b.orders(core.Config{Concurrency: 3}, func(context.Context, *core.Message) error { return nil })
+	inModes(t, allModes, func(fx *fixture) {
+		ep, _ := fx.runOrders(core.Config{Concurrency: 3}, func(context.Context, *core.Message) error { return nil })
 		ep.Pause()
 		if err := ep.SetConcurrency(5); err != nil {
-			b.Fatal(err)
+			fx.Fatal(err)
 		}
 		ep.Resume()
 		want := []int{3, 3, 0, 5}
-		if b.mode == core.TransactionReceiveOnly {
+		if fx.mode == core.TransactionReceiveOnly {
 			want = []int{1, 1, 0, 1} // until a message has come that is no suspect (R35)
 		}
-		if got := b.broker.inFlight.all(); !slices.Equal(got, want) {
-			b.Errorf("MaxInFlight was set to %v, want %v: so many to begin with, 0 for the pause, so many after it", got, want)
+		if got := fx.broker.inFlight.all(); !slices.Equal(got, want) {
+			fx.Errorf("MaxInFlight was set to %v, want %v: so many to begin with, 0 for the pause, so many after it", got, want)
 		}
 	})
 }
 
 func TestPause_BeforeRunReceiverPrefetchesNothing(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
-		ep := b.endpoint("orders", core.Config{Concurrency: 3})
+	inModes(t, allModes, func(fx *fixture) {
+		ep := fx.newEndpoint("orders", core.Config{Concurrency: 3})
 		ep.Pause()
-		b.run(ep)
+		fx.run(ep)
 		ep.Resume()
 		want := []int{3, 0, 3}
-		if b.mode == core.TransactionReceiveOnly {
+		if fx.mode == core.TransactionReceiveOnly {
 			want = []int{1, 0, 1} // until a message has come that is no suspect (R35)
 		}
-		if got := b.broker.inFlight.all(); !slices.Equal(got, want) {
-			b.Errorf("MaxInFlight was set to %v, want %v: so many to begin with, 0 for the pause, so many after it", got, want)
+		if got := fx.broker.inFlight.all(); !slices.Equal(got, want) {
+			fx.Errorf("MaxInFlight was set to %v, want %v: so many to begin with, 0 for the pause, so many after it", got, want)
 		}
 	})
 }
 
 func TestPrefetch_ReceiverIsToldTheLimit(t *testing.T) {
-	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+	inModesWith(t, prefetchConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
 		var takes atomic.Int64
-		b.orders(core.Config{Concurrency: 8, DrainTimeout: time.Second}, func(ctx context.Context, _ *core.Message) error {
+		fx.runOrders(core.Config{Concurrency: 8, DrainTimeout: time.Second}, func(ctx context.Context, _ *core.Message) error {
 			select {
 			case <-time.After(time.Duration(takes.Load())):
 				return nil
@@ -124,56 +124,56 @@ func TestPrefetch_ReceiverIsToldTheLimit(t *testing.T) {
 				return ctx.Err()
 			}
 		})
-		equal(b, "MaxInFlight before a message has come", b.newestMaxInFlight(), 1) // R35
-		b.put("quick")
-		equal(b, "MaxInFlight before a handler was measured", b.broker.inFlight.all()[2], 16) // slots, and as many being settled
-		equal(b, "MaxInFlight of quick handlers", b.newestMaxInFlight(), 24)
+		equal(fx, "MaxInFlight before a message has come", fx.newestMaxInFlight(), 1) // R35
+		fx.enqueue("quick")
+		equal(fx, "MaxInFlight before a handler was measured", fx.broker.inFlight.all()[2], 16) // slots, and as many being settled
+		equal(fx, "MaxInFlight of quick handlers", fx.newestMaxInFlight(), 24)
 		takes.Store(int64(time.Minute))
 		for i := range 100 {
-			b.send(order(fmt.Sprint("slow", i)))
+			fx.send(order(fmt.Sprint("slow", i)))
 		}
 		time.Sleep(10 * time.Minute)
-		equal(b, "MaxInFlight of handlers that take a minute", b.newestMaxInFlight(), 16)
-		equal(b, "held", b.depth("orders").InFlight, 8)
+		equal(fx, "MaxInFlight of handlers that take a minute", fx.newestMaxInFlight(), 16)
+		equal(fx, "held", fx.depth("orders").InFlight, 8)
 	})
 }
 
 func TestR28_RedeliveryWithoutCount(t *testing.T) {
-	c := able(func(c *core.Capabilities) { c.NativeDeliveryCount = false })
+	c := withCapabilities(func(c *core.Capabilities) { c.NativeDeliveryCount = false })
 	c.LockDuration = time.Minute
-	inModesOn(t, c, []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
-		var attempts record[int]
+	inModesWith(t, c, []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
+		var attempts recorder[int]
 		lost := false
-		b.broker.provoke(faults{settle: func(operation string, _ *core.Incoming) error {
+		fx.broker.setFaults(faults{settle: func(operation string, _ *core.Incoming) error {
 			if operation == "Complete" && !lost {
 				lost = true
 				return errBoom
 			}
 			return nil
 		}})
-		b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {
+		fx.runOrders(core.Config{}, func(_ context.Context, m *core.Message) error {
 			attempts.add(m.Attempt)
 			return nil
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		time.Sleep(5 * time.Minute) // its lock runs out, which this count does not see
-		b.holds("orders", 0)
-		equal(b, "times it was handled", attempts.len(), 1)
+		fx.wantDepth("orders", 0)
+		equal(fx, "times it was handled", attempts.len(), 1)
 	})
 }
 
-// holdingHandler keeps whoever logs a line from going on.
-type holdingHandler struct {
+// blockingLogHandler keeps whoever logs a line from going on.
+type blockingLogHandler struct {
 	slog.Handler
 	line    string
 	release <-chan struct{}
 }
 
-func (h holdingHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
+func (h blockingLogHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
 
-func (h holdingHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (h blockingLogHandler) Enabled(context.Context, slog.Level) bool { return true }
 
-func (h holdingHandler) Handle(_ context.Context, r slog.Record) error {
+func (h blockingLogHandler) Handle(_ context.Context, r slog.Record) error {
 	if r.Message == h.line {
 		<-h.release
 	}
@@ -181,34 +181,34 @@ func (h holdingHandler) Handle(_ context.Context, r slog.Record) error {
 }
 
 func TestReceive_IsNotRepeatedWhileRunEnds(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
+	inModes(t, allModes, func(fx *fixture) {
 		release := make(chan struct{})
 		var calls atomic.Int64
-		b.broker.provoke(faults{receive: func(ctx context.Context) (bool, int, error) {
+		fx.broker.setFaults(faults{receive: func(ctx context.Context) (bool, int, error) {
 			<-ctx.Done()
 			if calls.Add(1) > 10 {
 				<-release // a call without an end would stop the bubble's clock
 			}
 			return true, 0, ctx.Err()
 		}})
-		ep := b.endpoint("orders", core.Config{
+		ep := fx.newEndpoint("orders", core.Config{
 			Concurrency: 1,
-			Logger:      slog.New(holdingHandler{slog.DiscardHandler, "endpoint is running", release}),
+			Logger:      slog.New(blockingLogHandler{slog.DiscardHandler, "endpoint is running", release}),
 		})
-		r := b.launch(ep)
+		r := fx.start(ep)
 		r.cancel() // Run does not notice yet
 		synctest.Wait()
-		equal(b, "calls of Receive", calls.Load(), 1)
+		equal(fx, "calls of Receive", calls.Load(), 1)
 		close(release)
 	})
 }
 
 func TestRun_EndsForANilDelivery(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
-		b.broker.provoke(faults{receive: func(context.Context) (bool, int, error) { return true, 1, nil }})
-		r := b.launch(b.endpoint("orders", core.Config{}))
+	inModes(t, allModes, func(fx *fixture) {
+		fx.broker.setFaults(faults{receive: func(context.Context) (bool, int, error) { return true, 1, nil }})
+		r := fx.start(fx.newEndpoint("orders", core.Config{}))
 		if err := r.wait(); err == nil || !containsAll(err.Error(), "receive", "number 1 is nil (C3)") {
-			b.Errorf("Run returned %v, want what is wrong with the adapter", err)
+			fx.Errorf("Run returned %v, want what is wrong with the adapter", err)
 		}
 	})
 }

@@ -19,63 +19,63 @@ import (
 // synctest.Wait means that all that can happen now has happened.
 
 var (
-	everyMode = []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive}
-	retrying  = everyMode[1:] // modes in which a message can be given back
+	allModes   = []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive}
+	retryModes = allModes[1:] // modes in which a message can be given back
 )
 
 // noRetries lets the first failure be the last.
 var noRetries = core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
 
-// immediate allows n immediate retries and no others.
-func immediate(n int) core.Recoverability {
+// immediateRetries allows n immediate retries and no others.
+func immediateRetries(n int) core.Recoverability {
 	return core.Recoverability{Immediate: core.Immediate{Retries: n, Off: n == 0}, Delayed: core.Delayed{Off: true}}
 }
 
-// bed is what endpoints are tested in: an in-memory transport whose calls can
-// be made to fail, and a logger that keeps what is logged.
-type bed struct {
+// fixture is the environment of a test: an in-memory transport whose calls can be made to
+// fail, and a logger that records its lines.
+type fixture struct {
 	*testing.T
 	mode   core.TransactionMode // of endpoints that name none
-	broker *faulty
-	logs   *logBook
+	broker *faultyTransport
+	logs   *logRecorder
 }
 
 // bubble runs body in a bubble with a transport that can do everything, in the
 // highest transaction mode.
-func bubble(t *testing.T, body func(b *bed)) {
+func bubble(t *testing.T, body func(fx *fixture)) {
 	t.Helper()
-	bubbleOn(t, inmemory.Config{}, body)
+	bubbleWith(t, inmemory.Config{}, body)
 }
 
-// bubbleOn does so with a transport of a given ability.
-func bubbleOn(t *testing.T, cfg inmemory.Config, body func(b *bed)) {
+// bubbleWith does so with a given transport.
+func bubbleWith(t *testing.T, cfg inmemory.Config, body func(fx *fixture)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { body(newBed(t, cfg, core.TransactionDefault)) })
+	synctest.Test(t, func(t *testing.T) { body(newFixture(t, cfg, core.TransactionDefault)) })
 }
 
 // inModes runs body in a bubble for each of the modes.
-func inModes(t *testing.T, modes []core.TransactionMode, body func(b *bed)) {
+func inModes(t *testing.T, modes []core.TransactionMode, body func(fx *fixture)) {
 	t.Helper()
-	inModesOn(t, inmemory.Config{}, modes, body)
+	inModesWith(t, inmemory.Config{}, modes, body)
 }
 
-func inModesOn(t *testing.T, cfg inmemory.Config, modes []core.TransactionMode, body func(b *bed)) {
+func inModesWith(t *testing.T, cfg inmemory.Config, modes []core.TransactionMode, body func(fx *fixture)) {
 	t.Helper()
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { body(newBed(t, cfg, mode)) })
+			synctest.Test(t, func(t *testing.T) { body(newFixture(t, cfg, mode)) })
 		})
 	}
 }
 
-// able is a transport's configuration with everything, changed.
-func able(change func(*core.Capabilities)) inmemory.Config {
+// withCapabilities returns the configuration of a transport with changed capabilities.
+func withCapabilities(change func(*core.Capabilities)) inmemory.Config {
 	caps := inmemory.Everything()
 	change(&caps)
 	return inmemory.Config{Capabilities: &caps}
 }
 
-func newBed(t *testing.T, cfg inmemory.Config, mode core.TransactionMode) *bed {
+func newFixture(t *testing.T, cfg inmemory.Config, mode core.TransactionMode) *fixture {
 	t.Helper()
 	transport, err := inmemory.New(cfg)
 	if err != nil {
@@ -85,106 +85,106 @@ func newBed(t *testing.T, cfg inmemory.Config, mode core.TransactionMode) *bed {
 	if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"orders", "shipping", "error"}}); err != nil {
 		t.Fatal(err)
 	}
-	logs := &logBook{}
+	logs := &logRecorder{}
 	t.Cleanup(func() {
-		for _, twice := range logs.twice.all() {
+		for _, twice := range logs.duplicates.all() {
 			t.Errorf("logged an attribute twice: %s", twice)
 		}
 	})
-	return &bed{T: t, mode: mode, broker: &faulty{Transport: transport, caps: transport.Capabilities()}, logs: logs}
+	return &fixture{T: t, mode: mode, broker: &faultyTransport{Transport: transport, caps: transport.Capabilities()}, logs: logs}
 }
 
-// endpoint makes an endpoint in the bed's mode, with its logger.
-func (b *bed) endpoint(name string, c core.Config) *core.Endpoint {
-	b.Helper()
+// newEndpoint makes an endpoint in the fixture's mode, with its logger.
+func (fx *fixture) newEndpoint(name string, c core.Config) *core.Endpoint {
+	fx.Helper()
 	if !c.SendOnly && c.Transactions == core.TransactionDefault {
-		c.Transactions = b.mode
+		c.Transactions = fx.mode
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(logHandler{book: b.logs})
+		c.Logger = slog.New(logHandler{recorder: fx.logs})
 	}
-	ep, err := core.New(name, b.broker, c)
+	ep, err := core.New(name, fx.broker, c)
 	if err != nil {
-		b.Fatal(err)
+		fx.Fatal(err)
 	}
 	return ep
 }
 
-// orders makes and runs the endpoint "orders" with one handler, of "order".
-func (b *bed) orders(c core.Config, h core.HandlerFunc) (*core.Endpoint, *running) {
-	b.Helper()
-	ep := b.endpoint("orders", c)
-	b.handle(ep, "order", h)
-	return ep, b.run(ep)
+// runOrders makes and runs the endpoint "orders" with one handler, of "order".
+func (fx *fixture) runOrders(c core.Config, h core.HandlerFunc) (*core.Endpoint, *runningEndpoint) {
+	fx.Helper()
+	ep := fx.newEndpoint("orders", c)
+	fx.handle(ep, "order", h)
+	return ep, fx.run(ep)
 }
 
 // handle registers a handler that takes the body as it is.
-func (b *bed) handle(ep *core.Endpoint, messageType string, h core.HandlerFunc) {
-	b.Helper()
+func (fx *fixture) handle(ep *core.Endpoint, messageType string, h core.HandlerFunc) {
+	fx.Helper()
 	core.Handle(ep, messageType, func(ctx context.Context, m *core.TypedMessage[[]byte]) error { return h(ctx, m.Message) })
 }
 
-// running is a Run under way.
-type running struct {
-	bed    *bed
-	cancel context.CancelFunc
-	done   chan struct{}
-	err    error
-	seen   bool // the test has looked at err
+// runningEndpoint is a Run in progress.
+type runningEndpoint struct {
+	fixture *fixture
+	cancel  context.CancelFunc
+	done    chan struct{}
+	err     error
+	checked bool // the test has looked at err
 }
 
-// launch calls Run in a goroutine. At the test's end it must have returned nil
+// start calls Run in a goroutine. At the test's end it must have returned nil
 // on request, unless the test looked at its error.
-func (b *bed) launch(ep *core.Endpoint) *running {
-	return b.launchUnder(context.Background(), ep)
+func (fx *fixture) start(ep *core.Endpoint) *runningEndpoint {
+	return fx.startWithContext(context.Background(), ep)
 }
 
-func (b *bed) launchUnder(ctx context.Context, ep *core.Endpoint) *running {
-	b.Helper()
+func (fx *fixture) startWithContext(ctx context.Context, ep *core.Endpoint) *runningEndpoint {
+	fx.Helper()
 	ctx, cancel := context.WithCancel(ctx)
-	r := &running{bed: b, cancel: cancel, done: make(chan struct{})}
+	r := &runningEndpoint{fixture: fx, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
 		r.err = ep.Run(ctx)
 	}()
-	b.Cleanup(func() {
-		b.Helper()
+	fx.Cleanup(func() {
+		fx.Helper()
 		cancel()
 		<-r.done
-		if r.err != nil && !r.seen {
-			b.Errorf("Run returned %v", r.err)
+		if r.err != nil && !r.checked {
+			fx.Errorf("Run returned %v", r.err)
 		}
 	})
 	synctest.Wait()
 	return r
 }
 
-// run launches an endpoint and checks that it is ready.
-func (b *bed) run(ep *core.Endpoint) *running {
-	b.Helper()
-	r := b.launch(ep)
+// run starts an endpoint and checks that it is ready.
+func (fx *fixture) run(ep *core.Endpoint) *runningEndpoint {
+	fx.Helper()
+	r := fx.start(ep)
 	select {
 	case <-ep.Ready():
 	default:
-		b.Fatalf("endpoint %q is not ready; Run has returned: %t", ep.Name(), r.hasEnded())
+		fx.Fatalf("endpoint %q is not ready; Run has returned: %t", ep.Name(), r.hasEnded())
 	}
 	return r
 }
 
-// stop ends Run's context and returns what Run did.
-func (r *running) stop() error {
+// stop ends Run's context and returns Run's error.
+func (r *runningEndpoint) stop() error {
 	r.cancel()
 	return r.wait()
 }
 
-// wait returns what Run did, once it did.
-func (r *running) wait() error {
+// wait returns Run's error when it has returned.
+func (r *runningEndpoint) wait() error {
 	<-r.done
-	r.seen = true
+	r.checked = true
 	return r.err
 }
 
-func (r *running) hasEnded() bool {
+func (r *runningEndpoint) hasEnded() bool {
 	synctest.Wait()
 	select {
 	case <-r.done:
@@ -207,102 +207,102 @@ func order(id string) core.Outgoing {
 	}
 }
 
-// put sends orders past the endpoints and waits for what they do with them.
-func (b *bed) put(ids ...string) {
-	b.Helper()
+// enqueue sends orders past the endpoints and waits until they have handled them.
+func (fx *fixture) enqueue(ids ...string) {
+	fx.Helper()
 	for _, id := range ids {
-		b.send(order(id))
+		fx.send(order(id))
 	}
 	synctest.Wait()
 }
 
-// pass lets time pass, and waits for all that happens in it.
-func (b *bed) pass(d time.Duration) {
+// advance lets time pass, and waits for everything that happens in it.
+func (fx *fixture) advance(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-func (b *bed) send(msgs ...core.Outgoing) {
-	b.Helper()
-	if err := b.broker.Transport.Send(b.Context(), msgs...); err != nil {
-		b.Fatal(err)
+func (fx *fixture) send(msgs ...core.Outgoing) {
+	fx.Helper()
+	if err := fx.broker.Transport.Send(fx.Context(), msgs...); err != nil {
+		fx.Fatal(err)
 	}
 }
 
-// queue returns the messages that are ready in a queue.
-func (b *bed) queue(name string) []core.Incoming {
-	b.Helper()
+// messages returns the messages that are ready in a queue.
+func (fx *fixture) messages(name string) []core.Incoming {
+	fx.Helper()
 	synctest.Wait()
-	messages, err := b.broker.Peek(name)
+	messages, err := fx.broker.Peek(name)
 	if err != nil {
-		b.Fatal(err)
+		fx.Fatal(err)
 	}
 	return messages
 }
 
-// only returns the one message that is ready in a queue.
-func (b *bed) only(name string) core.Incoming {
-	b.Helper()
-	messages := b.queue(name)
+// onlyMessage returns the one message that is ready in a queue.
+func (fx *fixture) onlyMessage(name string) core.Incoming {
+	fx.Helper()
+	messages := fx.messages(name)
 	if len(messages) != 1 {
-		b.Fatalf("queue %q has %d messages, want one", name, len(messages))
+		fx.Fatalf("queue %q has %d messages, want one", name, len(messages))
 	}
 	return messages[0]
 }
 
-// holds checks how many messages a queue has, whatever their state.
-func (b *bed) holds(name string, want int) {
-	b.Helper()
-	if got := b.depth(name); got.Total() != want {
-		b.Errorf("queue %q holds %+v, want %d", name, got, want)
+// wantDepth checks the number of messages of a queue, in any state.
+func (fx *fixture) wantDepth(name string, want int) {
+	fx.Helper()
+	if got := fx.depth(name); got.Total() != want {
+		fx.Errorf("queue %q holds %+v, want %d", name, got, want)
 	}
 }
 
-// holdsNow is holds for handlers, in which one cannot wait for quiescence.
-func (b *bed) holdsNow(name string, want int) {
-	b.Helper()
-	depth, err := b.broker.Depth(name)
+// wantDepthNow is wantDepth for handlers, in which a test cannot wait for quiescence.
+func (fx *fixture) wantDepthNow(name string, want int) {
+	fx.Helper()
+	depth, err := fx.broker.Depth(name)
 	if err != nil || depth.Total() != want {
-		b.Errorf("queue %q holds %+v, %v; want %d", name, depth, err, want)
+		fx.Errorf("queue %q holds %+v, %v; want %d", name, depth, err, want)
 	}
 }
 
-func (b *bed) depth(name string) inmemory.Depth {
-	b.Helper()
+func (fx *fixture) depth(name string) inmemory.Depth {
+	fx.Helper()
 	synctest.Wait()
-	depth, err := b.broker.Depth(name)
+	depth, err := fx.broker.Depth(name)
 	if err != nil {
-		b.Fatal(err)
+		fx.Fatal(err)
 	}
 	return depth
 }
 
-// record collects values from several goroutines.
-type record[T any] struct {
+// recorder collects values from several goroutines.
+type recorder[T any] struct {
 	mu    sync.Mutex
 	items []T
 }
 
-func (r *record[T]) add(item T) int {
+func (r *recorder[T]) add(item T) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.items = append(r.items, item)
 	return len(r.items)
 }
 
-func (r *record[T]) all() []T {
+func (r *recorder[T]) all() []T {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]T(nil), r.items...)
 }
 
-func (r *record[T]) len() int { return len(r.all()) }
+func (r *recorder[T]) len() int { return len(r.all()) }
 
-// logBook keeps log lines, and those that have an attribute twice.
-type logBook struct {
-	record[logLine]
+// logRecorder records log lines, and those that have an attribute twice.
+type logRecorder struct {
+	recorder[logLine]
 
-	twice record[string]
+	duplicates recorder[string]
 }
 
 type logLine struct {
@@ -311,8 +311,8 @@ type logLine struct {
 	attrs   map[string]any
 }
 
-// about returns the lines whose message contains text.
-func (l *logBook) about(text string) []logLine {
+// find returns the lines whose message contains text.
+func (l *logRecorder) find(text string) []logLine {
 	var lines []logLine
 	for _, line := range l.all() {
 		if strings.Contains(line.message, text) {
@@ -323,8 +323,8 @@ func (l *logBook) about(text string) []logLine {
 }
 
 type logHandler struct {
-	book  *logBook
-	attrs []slog.Attr
+	recorder *logRecorder
+	attrs    []slog.Attr
 }
 
 func (h logHandler) Enabled(context.Context, slog.Level) bool { return true }
@@ -340,7 +340,7 @@ func (h logHandler) Handle(_ context.Context, r slog.Record) error {
 	line := logLine{r.Level, r.Message, map[string]any{}}
 	add := func(a slog.Attr) bool {
 		if _, ok := line.attrs[a.Key]; ok {
-			h.book.twice.add(a.Key + " in " + r.Message)
+			h.recorder.duplicates.add(a.Key + " in " + r.Message)
 		}
 		line.attrs[a.Key] = a.Value.Any()
 		return true
@@ -349,27 +349,27 @@ func (h logHandler) Handle(_ context.Context, r slog.Record) error {
 		add(a)
 	}
 	r.Attrs(add)
-	h.book.add(line)
+	h.recorder.add(line)
 	return nil
 }
 
 // equal compares what a test got with what it wants.
-func equal[T comparable](b *bed, what string, got, want T) {
-	b.Helper()
+func equal[T comparable](fx *fixture, what string, got, want T) {
+	fx.Helper()
 	if got != want {
-		b.Errorf("%s is %v, want %v", what, got, want)
+		fx.Errorf("%s is %v, want %v", what, got, want)
 	}
 }
 
-// sameHeaders compares headers but for the keys that are left out.
-func sameHeaders(b *bed, what string, got core.Headers, want map[string]string, without ...string) {
-	b.Helper()
+// equalHeaders compares headers but for the keys that are left out.
+func equalHeaders(fx *fixture, what string, got core.Headers, want map[string]string, without ...string) {
+	fx.Helper()
 	left := got.Map()
 	for _, key := range without {
 		delete(left, key)
 	}
 	if !maps.Equal(left, want) {
-		b.Errorf("%s are %v, want %v", what, left, want)
+		fx.Errorf("%s are %v, want %v", what, left, want)
 	}
 }
 
@@ -382,16 +382,16 @@ func containsAll(text string, parts ...string) bool {
 	return true
 }
 
-// recoveries keeps what a recovery observer is told.
-type recoveries struct{ record[core.Recovery] }
+// recoveryRecorder records the events of a recovery observer.
+type recoveryRecorder struct{ recorder[core.Recovery] }
 
-func (r *recoveries) Recovered(_ context.Context, e core.Recovery) { r.add(e) }
+func (r *recoveryRecorder) Recovered(_ context.Context, e core.Recovery) { r.add(e) }
 
-func (r *recoveries) observer() core.Observer {
+func (r *recoveryRecorder) observer() core.Observer {
 	return core.Observer{Recovered: r.Recovered}
 }
 
-func (r *recoveries) kinds() string {
+func (r *recoveryRecorder) actions() string {
 	var kinds []string
 	for _, e := range r.all() {
 		kinds = append(kinds, e.Action.Kind.String())

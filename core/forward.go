@@ -33,13 +33,13 @@ func (m *Message) ForwardNow(ctx context.Context, queue string) error {
 	if err != nil {
 		return err
 	}
-	return m.env.send(ctx, out)
+	return m.deps.send(ctx, out)
 }
 
 func (m *Message) forwardLocked(queue string) (Outgoing, error) {
 	out := m.Copy()
 	out.Queue = queue
-	err := m.env.composer.checkSize(&out)
+	err := m.deps.composer.checkSize(&out)
 	switch {
 	case m.endedLocked():
 		err = ErrHandlingEnded

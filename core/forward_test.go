@@ -13,7 +13,7 @@ import (
 // A forwarded message is the received one: not what middleware made of it, and without
 // the history of its retries here.
 func TestForward_KeepsTheMessage(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
+	inModes(t, retryModes, func(fx *fixture) {
 		rules := core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 2}, RequeueDelay: time.Second}
 		changed := func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error {
@@ -22,7 +22,7 @@ func TestForward_KeepsTheMessage(t *testing.T) {
 				return next(ctx, m)
 			}
 		}
-		_, running := b.orders(core.Config{Recoverability: rules, Middleware: []core.Middleware{changed}}, func(_ context.Context, m *core.Message) error {
+		_, running := fx.runOrders(core.Config{Recoverability: rules, Middleware: []core.Middleware{changed}}, func(_ context.Context, m *core.Message) error {
 			if m.Deferrals == 0 {
 				return core.Defer(0)
 			}
@@ -30,7 +30,7 @@ func TestForward_KeepsTheMessage(t *testing.T) {
 				return errBoom
 			}
 			if out := m.Copy(); out.Queue != "" || out.Topic != "" || out.Reason != core.ReasonForward || out.ID != "m1" || string(out.Body) != "body of m1" || out.GroupKey != "g" {
-				b.Errorf("the copy is %+v", out)
+				fx.Errorf("the copy is %+v", out)
 			}
 			return m.Forward("shipping")
 		})
@@ -39,46 +39,46 @@ func TestForward_KeepsTheMessage(t *testing.T) {
 		sent.Headers.Set(core.HeaderReplyToAddress, "elsewhere")
 		sent.Headers.Set(core.HeaderRetryUniqueMessageID, "unique")
 		sent.Headers.Set(core.HeaderTimeToBeReceived, "01:00:00")
-		b.send(sent)
-		b.pass(time.Hour)
-		got := b.only("shipping")
-		equal(b, "forwarded", fmt.Sprint(got.ID, " ", string(got.Body), " ", got.GroupKey, " ", got.Properties), "m1 body of m1 g map[p:1]")
+		fx.send(sent)
+		fx.advance(time.Hour)
+		got := fx.onlyMessage("shipping")
+		equal(fx, "forwarded", fmt.Sprint(got.ID, " ", string(got.Body), " ", got.GroupKey, " ", got.Properties), "m1 body of m1 g map[p:1]")
 		want := sent.Headers.Map()
 		delete(want, core.HeaderRetryUniqueMessageID)
 		delete(want, core.HeaderTimeToBeReceived)
-		sameHeaders(b, "headers", got.Headers, want)
-		b.must(running.stop())
+		equalHeaders(fx, "headers", got.Headers, want)
+		fx.noError(running.stop())
 	})
 }
 
 // A collected forward leaves with the handler's success alone; ForwardNow in any case.
 func TestForward_LeavesAsSendsDo(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
+	inModes(t, allModes, func(fx *fixture) {
 		var after *core.Message
 		var seen tracer
-		b.must(b.broker.Provision(b.Context(), core.Topology{Queues: []string{"at once"}}))
-		b.orders(core.Config{Recoverability: noRetries, Observers: []core.Observer{seen.observer()}}, func(ctx context.Context, m *core.Message) error {
+		fx.noError(fx.broker.Provision(fx.Context(), core.Topology{Queues: []string{"at once"}}))
+		fx.runOrders(core.Config{Recoverability: noRetries, Observers: []core.Observer{seen.observer()}}, func(ctx context.Context, m *core.Message) error {
 			after = m
 			if err := m.Forward(""); err == nil {
-				b.Error("forwarded to no queue")
+				fx.Error("forwarded to no queue")
 			}
-			b.must(errors.Join(m.Forward("shipping"), m.Forward("error"), m.ForwardNow(ctx, "at once")))
+			fx.noError(errors.Join(m.Forward("shipping"), m.Forward("error"), m.ForwardNow(ctx, "at once")))
 			if m.ID == "bad" {
 				return errBoom
 			}
 			return nil
 		})
-		b.put("bad")
-		b.holds("shipping", 0)
-		b.holds("at once", 1)
-		equal(b, "reasons", fmt.Sprint(seen.all()), "[forwarded copy to at once move to the error queue to error]")
-		b.put("good")
-		equal(b, "forwarded", b.only("shipping").ID, "good")
-		b.holds("error", 2)
-		b.holds("at once", 2)
-		for what, err := range map[string]error{"Forward": after.Forward("shipping"), "ForwardNow": after.ForwardNow(b.Context(), "shipping")} {
+		fx.enqueue("bad")
+		fx.wantDepth("shipping", 0)
+		fx.wantDepth("at once", 1)
+		equal(fx, "reasons", fmt.Sprint(seen.all()), "[forwarded copy to at once move to the error queue to error]")
+		fx.enqueue("good")
+		equal(fx, "forwarded", fx.onlyMessage("shipping").ID, "good")
+		fx.wantDepth("error", 2)
+		fx.wantDepth("at once", 2)
+		for what, err := range map[string]error{"Forward": after.Forward("shipping"), "ForwardNow": after.ForwardNow(fx.Context(), "shipping")} {
 			if !errors.Is(err, core.ErrHandlingEnded) {
-				b.Errorf("%s after the handler returned %v", what, err)
+				fx.Errorf("%s after the handler returned %v", what, err)
 			}
 		}
 	})

@@ -30,24 +30,24 @@ func TestGroupKey_SurvivesInCopies(t *testing.T) {
 		"dead letter":          {func(*core.Message) error { return core.Reject(errBoom) }, inmemory.DeadLetterQueue("orders"), time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inModes(t, retrying, func(b *bed) {
-				if err := b.broker.Provision(b.Context(), core.Topology{Queues: []string{"audit"}}); err != nil {
-					b.Fatal(err)
+			inModes(t, retryModes, func(fx *fixture) {
+				if err := fx.broker.Provision(fx.Context(), core.Topology{Queues: []string{"audit"}}); err != nil {
+					fx.Fatal(err)
 				}
 				properties := map[string]string{"priority": "9", "empty": ""}
-				b.orders(core.Config{AuditQueue: "audit", Recoverability: twoRounds}, func(_ context.Context, m *core.Message) error {
-					equal(b, "group key that the handler sees", m.GroupKey(), "customer 7")
+				fx.runOrders(core.Config{AuditQueue: "audit", Recoverability: twoRounds}, func(_ context.Context, m *core.Message) error {
+					equal(fx, "group key that the handler sees", m.GroupKey(), "customer 7")
 					return c.outcome(m)
 				})
 				m := order("m1")
 				m.GroupKey, m.Properties = "customer 7", maps.Clone(properties)
-				b.send(m)
+				fx.send(m)
 				time.Sleep(c.after)
 				synctest.Wait()
-				got := b.only(c.at)
-				equal(b, "group key of the copy", got.GroupKey, "customer 7")
+				got := fx.onlyMessage(c.at)
+				equal(fx, "group key of the copy", got.GroupKey, "customer 7")
 				if !maps.Equal(got.Properties, properties) {
-					b.Errorf("the copy has the properties %q, want %q", got.Properties, properties)
+					fx.Errorf("the copy has the properties %q, want %q", got.Properties, properties)
 				}
 			})
 		})
@@ -71,20 +71,20 @@ func failOneRound(m *core.Message) error {
 // TestGroupKey_LeavesRoomInTheErrorQueue: headers of the failure are given up one
 // by one, not all at once, where a long group key leaves no room for them.
 func TestGroupKey_LeavesRoomInTheErrorQueue(t *testing.T) {
-	tight := able(func(c *core.Capabilities) { c.MaxHeaderBytes = 2000 })
-	inModesOn(t, tight, retrying, func(b *bed) {
-		b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error {
+	tight := withCapabilities(func(c *core.Capabilities) { c.MaxHeaderBytes = 2000 })
+	inModesWith(t, tight, retryModes, func(fx *fixture) {
+		fx.runOrders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error {
 			return errors.New(strings.Repeat("long ", 200))
 		})
 		m := order("m1")
 		m.GroupKey = strings.Repeat("k", 600)
-		b.send(m)
+		fx.send(m)
 		time.Sleep(time.Second)
-		moved := b.only("error")
-		equal(b, "group key", moved.GroupKey, m.GroupKey)
+		moved := fx.onlyMessage("error")
+		equal(fx, "group key", moved.GroupKey, m.GroupKey)
 		for _, key := range []string{core.HeaderFailedQ, core.HeaderExceptionType, core.HeaderTimeOfFailure} {
 			if moved.Headers.Get(key) == "" {
-				b.Errorf("the moved message has no header %s, though there is room: %d bytes of headers and %d of group key, of 2000",
+				fx.Errorf("the moved message has no header %s, though there is room: %d bytes of headers and %d of group key, of 2000",
 					key, moved.Headers.Bytes(), len(moved.GroupKey))
 			}
 		}

@@ -77,7 +77,7 @@ func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *Typ
 func HandleFailed[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *TypedMessage[T], f *Failed) error) {
 	err := ep.checkRegistration("HandleFailed", messageType, handler == nil)
 	if err == nil {
-		err = ep.registry.addFallback(messageType, reflect.TypeFor[T](), func(ctx context.Context, m *Message, f *Failed) error {
+		err = ep.registry.addHandleFailed(messageType, reflect.TypeFor[T](), func(ctx context.Context, m *Message, f *Failed) error {
 			in, err := decodeTyped[T](m)
 			if err != nil {
 				return err
@@ -85,7 +85,7 @@ func HandleFailed[T any](ep *Endpoint, messageType string, handler func(ctx cont
 			return handler(ctx, in, f)
 		})
 	}
-	ep.remember(err)
+	ep.recordRegistrationError(err)
 }
 
 // Failed describes a message whose retries are used up.
@@ -110,8 +110,8 @@ func (f *Failed) TakenOver() bool { return f.takenOver }
 // type is "".
 const anyType = ""
 
-// shown returns a message type for the text of an error.
-func shown(messageType string) string {
+// typeText returns a message type for the text of an error.
+func typeText(messageType string) string {
 	if messageType == anyType {
 		return "messages without a handler"
 	}
@@ -122,8 +122,8 @@ func register[T any](ep *Endpoint, name, messageType string, handler func(ctx co
 	err := ep.checkRegistration(name, messageType, handler == nil)
 	var o HandleOptions
 	if err == nil {
-		if o, err = theOptions(opts); err != nil {
-			err = fmt.Errorf("%s: %w", shownCall(name, messageType), err)
+		if o, err = singleOptions(opts); err != nil {
+			err = fmt.Errorf("%s: %w", callText(name, messageType), err)
 		}
 	}
 	if err == nil {
@@ -135,10 +135,10 @@ func register[T any](ep *Endpoint, name, messageType string, handler func(ctx co
 			return handler(ctx, in)
 		}, o)
 	}
-	ep.remember(err)
+	ep.recordRegistrationError(err)
 }
 
-func shownCall(name, messageType string) string {
+func callText(name, messageType string) string {
 	if messageType == anyType {
 		return name
 	}
@@ -146,7 +146,7 @@ func shownCall(name, messageType string) string {
 }
 
 func (ep *Endpoint) checkRegistration(name, messageType string, handlerIsNil bool) error {
-	call := shownCall(name, messageType)
+	call := callText(name, messageType)
 	switch {
 	case name != "HandleDefault" && !isMessageType(messageType):
 		return fmt.Errorf("%s: %q cannot be a message type; use UTF-8 text without ';' and ','", name, messageType)
@@ -183,7 +183,7 @@ func decodeTyped[T any](m *Message) (*TypedMessage[T], error) {
 		*raw = m.RawBody()
 		return in, nil
 	}
-	err := m.env.composer.codecs.decode(m.Type, m.Headers.Get(HeaderContentType), m.rawBody(), &in.Body)
+	err := m.deps.composer.codecs.decode(m.Type, m.Headers.Get(HeaderContentType), m.rawBody(), &in.Body)
 	return in, err
 }
 
@@ -197,16 +197,16 @@ type registry struct {
 }
 
 type handlerSet struct {
-	body  reflect.Type
-	event bool
+	bodyType reflect.Type
+	event    bool
 
-	independent bool // HandleOptions.Independent
-	run         []HandlerFunc
-	names       []string // of the functions in run
-	around      []steps  // of the middleware of each of them
-	fallback    func(ctx context.Context, m *Message, f *Failed) error
-	byDefault   bool          // it has only a fallback, and the handlers are those of HandleDefault
-	parts       []handlerPart // of a message of several types; nil: all are of one type
+	independent         bool // HandleOptions.Independent
+	handlers            []HandlerFunc
+	names               []string // of the functions in handlers
+	steps               []steps  // of the middleware of each of them
+	handleFailed        func(ctx context.Context, m *Message, f *Failed) error
+	usesDefaultHandlers bool          // it has only handleFailed, and the handlers are those of HandleDefault
+	parts               []handlerPart // of a message of several types; nil: all are of one type
 }
 
 var errSealed = errors.New("handlers are registered before the first Run or Invoke")
@@ -217,41 +217,41 @@ func (ep *Endpoint) addHandler(call, messageType string, body reflect.Type, even
 	r := &ep.registry
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	set, err := r.set(messageType, body)
+	set, err := r.setForLocked(messageType, body)
 	switch {
 	case err != nil:
 		return err
-	case len(set.run) > 0 && set.event != event:
+	case len(set.handlers) > 0 && set.event != event:
 		return fmt.Errorf("%q is registered both by Handle and by HandleEvent; a message type is a command or an event", messageType)
 	}
-	if len(set.run) > 0 && set.independent != o.Independent {
-		return fmt.Errorf("handlers for %s contradict each other: some are independent (HandleOptions.Independent), some are not; let all be, or none", shown(messageType))
+	if len(set.handlers) > 0 && set.independent != o.Independent {
+		return fmt.Errorf("handlers for %s contradict each other: some are independent (HandleOptions.Independent), some are not; let all be, or none", typeText(messageType))
 	}
-	h, around, err := ep.wrapHandler(h, messageType, len(set.run), o)
+	h, described, err := ep.wrapHandler(h, messageType, len(set.handlers), o)
 	if err == nil {
-		err = around.checkBeside(set.around)
+		err = described.checkSiblings(set.steps)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", shownCall(call, messageType), err)
+		return fmt.Errorf("%s: %w", callText(call, messageType), err)
 	}
 	set.event, set.independent = event, o.Independent
-	set.run = append(set.run, h)
-	set.around = append(set.around, around)
+	set.handlers = append(set.handlers, h)
+	set.steps = append(set.steps, described)
 	set.names = append(set.names, distinctName(set.names, name))
 	return nil
 }
 
-func (r *registry) addFallback(messageType string, body reflect.Type, h func(context.Context, *Message, *Failed) error) error {
+func (r *registry) addHandleFailed(messageType string, body reflect.Type, h func(context.Context, *Message, *Failed) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	set, err := r.set(messageType, body)
+	set, err := r.setForLocked(messageType, body)
 	if err != nil {
 		return err
 	}
-	if set.fallback != nil {
+	if set.handleFailed != nil {
 		return fmt.Errorf("HandleFailed is registered twice for %q", messageType)
 	}
-	set.fallback = h
+	set.handleFailed = h
 	return nil
 }
 
@@ -260,28 +260,28 @@ func (r *registry) handlesSame(other *registry) bool {
 	return slices.Equal(slices.Sorted(slices.Values(r.types())), slices.Sorted(slices.Values(other.types())))
 }
 
-// set returns the handlers of a type, all of which take the same body.
-func (r *registry) set(messageType string, body reflect.Type) (*handlerSet, error) {
+// setForLocked returns the handlers of a type, all of which take the same body.
+func (r *registry) setForLocked(messageType string, body reflect.Type) (*handlerSet, error) {
 	if r.sealed {
-		return nil, fmt.Errorf("handler for %s: %w", shown(messageType), errSealed)
+		return nil, fmt.Errorf("handler for %s: %w", typeText(messageType), errSealed)
 	}
 	set, ok := r.handlers[messageType]
 	if !ok {
-		set = &handlerSet{body: body}
+		set = &handlerSet{bodyType: body}
 		if r.handlers == nil {
 			r.handlers = map[string]*handlerSet{}
 		}
 		r.handlers[messageType] = set
 	}
-	if set.body != body {
-		return nil, fmt.Errorf("handlers for %s contradict each other: one takes %v, another %v; let both take the same, or give the messages different types", shown(messageType), set.body, body)
+	if set.bodyType != body {
+		return nil, fmt.Errorf("handlers for %s contradict each other: one takes %v, another %v; let both take the same, or give the messages different types", typeText(messageType), set.bodyType, body)
 	}
 	return set, nil
 }
 
-// remember keeps an error of a registration for the next Run. After a late registration
-// there may be no further Run, so the error is logged as well.
-func (ep *Endpoint) remember(err error) {
+// recordRegistrationError keeps an error of a registration for the next Run. After a late
+// registration there may be no further Run, so the error is logged as well.
+func (ep *Endpoint) recordRegistrationError(err error) {
 	if err == nil {
 		return
 	}
@@ -312,7 +312,7 @@ func (r *registry) seal() error {
 	}
 	r.sealed = true
 	for messageType, set := range r.handlers {
-		if len(set.run) > 0 {
+		if len(set.handlers) > 0 {
 			continue
 		}
 		byDefault, ok := r.handlers[anyType]
@@ -320,8 +320,8 @@ func (r *registry) seal() error {
 			r.errs = append(r.errs, fmt.Errorf("core: HandleFailed is registered for %q, which has no handler; register one with Handle, HandleEvent or HandleDefault", messageType))
 			continue
 		}
-		set.run, set.names, set.around, set.independent = byDefault.run, byDefault.names, byDefault.around, byDefault.independent
-		set.byDefault = true
+		set.handlers, set.names, set.steps, set.independent = byDefault.handlers, byDefault.names, byDefault.steps, byDefault.independent
+		set.usesDefaultHandlers = true
 	}
 	return errors.Join(r.errs...)
 }

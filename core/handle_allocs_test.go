@@ -10,9 +10,9 @@ import (
 // A handler without middleware and options costs seven allocations, two of them of a few bytes,
 // and about 1,120 bytes a message, the transport's included. The race detector adds to both.
 func TestHandle_AllocationsPerMessage(t *testing.T) {
-	for _, mode := range everyMode {
+	for _, mode := range allModes {
 		t.Run(mode.String(), func(t *testing.T) {
-			send := handling(t, mode)
+			send := runHandler(t, mode)
 			for range 100 { // what is kept for the next message
 				send()
 			}

@@ -13,9 +13,9 @@ import (
 // BenchmarkHandle is a message from Transport.Send to its settlement by a handler without
 // middleware, in memory.
 func BenchmarkHandle(b *testing.B) {
-	for _, mode := range everyMode {
+	for _, mode := range allModes {
 		b.Run(mode.String(), func(b *testing.B) {
-			send := handling(b, mode)
+			send := runHandler(b, mode)
 			b.ReportAllocs()
 			for b.Loop() {
 				send()
@@ -24,9 +24,9 @@ func BenchmarkHandle(b *testing.B) {
 	}
 }
 
-// handling runs an endpoint with such a handler. Each call of the function sends it a
+// runHandler runs an endpoint with such a handler. Each call of the function sends it a
 // message and waits for its handler.
-func handling(t testing.TB, mode core.TransactionMode) (send func()) {
+func runHandler(t testing.TB, mode core.TransactionMode) (send func()) {
 	transport := inmemory.Open()
 	ep, err := core.New("orders", transport, core.Config{Transactions: mode, Concurrency: 1, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

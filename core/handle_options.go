@@ -80,8 +80,8 @@ func DecodeBody[T any](m *Message) (T, error) {
 	return in.Body, err
 }
 
-// theOptions returns the options of one call.
-func theOptions(opts []HandleOptions) (HandleOptions, error) {
+// singleOptions returns the options of one call.
+func singleOptions(opts []HandleOptions) (HandleOptions, error) {
 	switch len(opts) {
 	case 0:
 		return HandleOptions{}, nil
@@ -103,12 +103,12 @@ func (ep *Endpoint) wrapHandler(handler HandlerFunc, messageType string, positio
 	}
 	start := ep.startUp("HandleOptions.Middleware")
 	scope := handlerScope(position)
-	chain, err := wrap(handler, o.Middleware, start, scope)
+	chain, err := applyMiddleware(handler, o.Middleware, start, scope)
 	if err != nil {
 		return nil, nil, err
 	}
-	around := ep.steps.filter(messageType)
-	inner, err := start.end(around)
+	outer := ep.steps.filter(messageType)
+	inner, err := start.end(outer)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -116,7 +116,7 @@ func (ep *Endpoint) wrapHandler(handler HandlerFunc, messageType string, positio
 		if len(o.Middleware) > 0 {
 			scope += middlewareScope(0)
 		}
-		chain = (&inRuns{chain, scope, start}).handle
+		chain = (&runStarter{chain, scope, start}).handle
 	}
 	return func(ctx context.Context, m *Message) error {
 		err := chain(ctx, m)

@@ -10,7 +10,7 @@ import (
 
 func newEndpoint(t *testing.T) *Endpoint {
 	t.Helper()
-	ep, err := New("billing", ableTransport(), Config{})
+	ep, err := New("billing", capableTransport(), Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,8 +106,8 @@ func TestHandle_TellsErrorsOfRegistrations(t *testing.T) {
 		if err := ep.registry.seal(); err != nil {
 			t.Fatal(err)
 		}
-		if _, set := ep.registry.lookup("a"); len(set.run) != 1 || set.fallback == nil {
-			t.Errorf("%d handlers, last resort %t", len(set.run), set.fallback != nil)
+		if _, set := ep.registry.lookup("a"); len(set.handlers) != 1 || set.handleFailed == nil {
+			t.Errorf("%d handlers, last resort %t", len(set.handlers), set.handleFailed != nil)
 		}
 	})
 	t.Run("too late", func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestHandle_TellsErrorsOfRegistrations(t *testing.T) {
 		}
 	})
 	t.Run("on a send-only endpoint", func(t *testing.T) {
-		ep, err := New("billing", ableTransport(), Config{SendOnly: true})
+		ep, err := New("billing", capableTransport(), Config{SendOnly: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +159,7 @@ func TestHandle_AcceptsRegistrations(t *testing.T) {
 	if got, want := ep.registry.topics(), []string{"b event", "z.event"}; !slices.Equal(got, want) {
 		t.Errorf("topics %v, want the events %v", got, want)
 	}
-	if n := len(ep.registry.handlers["a"].run); n != 2 {
+	if n := len(ep.registry.handlers["a"].handlers); n != 2 {
 		t.Errorf("%d handlers of a", n)
 	}
 }
@@ -191,7 +191,7 @@ func TestMessageTypeOf_Message(t *testing.T) {
 			got, set := ep.registry.lookup(test.header)
 			handlers := 0
 			if set != nil {
-				handlers = len(set.run)
+				handlers = len(set.handlers)
 			}
 			if got != test.want || handlers != test.handlers {
 				t.Errorf("%q with %d handlers, want %q with %d", got, handlers, test.want, test.handlers)

@@ -13,9 +13,9 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// losing makes the renewal of every lock fail.
-func (b *bed) losing() {
-	b.broker.provoke(faults{settle: func(operation string, _ *core.Incoming) error {
+// failRenewals makes the renewal of every lock fail.
+func (fx *fixture) failRenewals() {
+	fx.broker.setFaults(faults{settle: func(operation string, _ *core.Incoming) error {
 		if operation == "Renew" {
 			return core.ErrLockLost
 		}
@@ -23,19 +23,19 @@ func (b *bed) losing() {
 	}})
 }
 
-// isCancelled checks a context that has ended with a cause.
-func isCancelled(b *bed, what string, ctx context.Context, cause error) {
-	b.Helper()
+// wantCancelled checks a context that has ended with a cause.
+func wantCancelled(fx *fixture, what string, ctx context.Context, cause error) {
+	fx.Helper()
 	select {
 	case <-ctx.Done():
 	default:
-		b.Errorf("%s is not done", what)
+		fx.Errorf("%s is not done", what)
 	}
 	if err := ctx.Err(); err != context.Canceled { // compared as code does that was written before errors.Is
-		b.Errorf("%s has the error %v", what, err)
+		fx.Errorf("%s has the error %v", what, err)
 	}
 	if got := context.Cause(ctx); !errors.Is(got, cause) {
-		b.Errorf("the cause of %s is %v, want %v", what, got, cause)
+		fx.Errorf("the cause of %s is %v, want %v", what, got, cause)
 	}
 }
 
@@ -65,30 +65,30 @@ func TestR27_HandlerContextEndsWithTheLock(t *testing.T) {
 		"child with a value": func(ctx context.Context) context.Context { return context.WithValue(ctx, valueKey{}, 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inModesOn(t, locking, retrying, func(b *bed) {
-				b.losing()
+			inModesWith(t, expiringLocks, retryModes, func(fx *fixture) {
+				fx.failRenewals()
 				seen := false
-				_, run := b.orders(core.Config{}, func(ctx context.Context, _ *core.Message) error {
+				_, run := fx.runOrders(core.Config{}, func(ctx context.Context, _ *core.Message) error {
 					if seen {
 						return nil
 					}
 					seen = true
 					ctx = before(ctx)
 					if ctx.Err() != nil || context.Cause(ctx) != nil {
-						b.Errorf("at first its error is %v, its cause %v", ctx.Err(), context.Cause(ctx))
+						fx.Errorf("at first its error is %v, its cause %v", ctx.Err(), context.Cause(ctx))
 					}
 					time.Sleep(6 * time.Second)
-					isCancelled(b, "the context", ctx, core.ErrLockLost)
+					wantCancelled(fx, "the context", ctx, core.ErrLockLost)
 					child, cancel := context.WithCancel(ctx)
 					defer cancel()
-					isCancelled(b, "a child made afterwards", child, core.ErrLockLost)
+					wantCancelled(fx, "a child made afterwards", child, core.ErrLockLost)
 					return nil
 				})
-				b.put("m1")
+				fx.enqueue("m1")
 				time.Sleep(time.Minute)
-				equal(b, "handled", seen, true)
+				equal(fx, "handled", seen, true)
 				if err := run.stop(); err != nil {
-					b.Error(err)
+					fx.Error(err)
 				}
 			})
 		})
@@ -97,57 +97,57 @@ func TestR27_HandlerContextEndsWithTheLock(t *testing.T) {
 
 // Whoever keeps a handler's context is told that the handler has returned.
 func TestHandlerContext_EndsWithTheAttempt(t *testing.T) {
-	inModesOn(t, locking, retrying[:1], func(b *bed) {
+	inModesWith(t, expiringLocks, retryModes[:1], func(fx *fixture) {
 		var late, early context.Context
-		ep := b.endpoint("orders", core.Config{})
-		b.handle(ep, "order", func(ctx context.Context, _ *core.Message) error {
+		ep := fx.newEndpoint("orders", core.Config{})
+		fx.handle(ep, "order", func(ctx context.Context, _ *core.Message) error {
 			late = ctx
 			var cancel context.CancelFunc
 			early, cancel = context.WithCancel(ctx)
 			context.AfterFunc(early, cancel)
 			return nil
 		})
-		other := b.endpoint("shipping", core.Config{})
+		other := fx.newEndpoint("shipping", core.Config{})
 		var untouched context.Context
-		b.handle(other, "order", func(ctx context.Context, _ *core.Message) error {
+		fx.handle(other, "order", func(ctx context.Context, _ *core.Message) error {
 			untouched = ctx
 			return nil
 		})
-		r := b.launchUnder(context.WithValue(context.Background(), valueKey{}, "of Run"), ep)
-		b.launchUnder(context.WithValue(context.Background(), valueKey{}, "of Run"), other)
-		b.put("m1")
+		r := fx.startWithContext(context.WithValue(context.Background(), valueKey{}, "of Run"), ep)
+		fx.startWithContext(context.WithValue(context.Background(), valueKey{}, "of Run"), other)
+		fx.enqueue("m1")
 		m := order("m2")
 		m.Queue = "shipping"
-		b.send(m)
+		fx.send(m)
 		synctest.Wait()
 		for what, ctx := range map[string]context.Context{"the context": late, "its child": early, "one never asked": untouched} {
-			isCancelled(b, what, ctx, context.Canceled)
-			equal(b, "Run's value by "+what, ctx.Value(valueKey{}), any("of Run"))
+			wantCancelled(fx, what, ctx, context.Canceled)
+			equal(fx, "Run's value by "+what, ctx.Value(valueKey{}), any("of Run"))
 			if _, ok := ctx.Deadline(); ok {
-				b.Errorf("%s has a deadline", what)
+				fx.Errorf("%s has a deadline", what)
 			}
 		}
 		if err := r.stop(); err != nil {
-			b.Error(err)
+			fx.Error(err)
 		}
 	})
 }
 
 func TestHandlerContext_WithALockEndsWithTheDrain(t *testing.T) {
-	inModesOn(t, locking, retrying, func(b *bed) {
+	inModesWith(t, expiringLocks, retryModes, func(fx *fixture) {
 		var ended context.Context
-		_, run := b.orders(core.Config{DrainTimeout: time.Second}, func(ctx context.Context, _ *core.Message) error {
+		_, run := fx.runOrders(core.Config{DrainTimeout: time.Second}, func(ctx context.Context, _ *core.Message) error {
 			time.Sleep(3 * time.Second) // asks for nothing until then
-			isCancelled(b, "the context", ctx, core.ErrShutdown)
+			wantCancelled(fx, "the context", ctx, core.ErrShutdown)
 			ended = ctx
 			return nil
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		if err := run.stop(); err != nil {
-			b.Error(err)
+			fx.Error(err)
 		}
 		if ended == nil {
-			b.Error("the handler was not called")
+			fx.Error("the handler was not called")
 		}
 	})
 }
@@ -155,41 +155,41 @@ func TestHandlerContext_WithALockEndsWithTheDrain(t *testing.T) {
 // Package context starts a goroutine for each child of a context that it does not
 // know.
 func TestHandlerContext_ChildrenNeedNoGoroutine(t *testing.T) {
-	inModesOn(t, locking, retrying, func(b *bed) {
-		_, run := b.orders(core.Config{}, func(ctx context.Context, _ *core.Message) error {
+	inModesWith(t, expiringLocks, retryModes, func(fx *fixture) {
+		_, run := fx.runOrders(core.Config{}, func(ctx context.Context, _ *core.Message) error {
 			child, cancel := context.WithTimeout(ctx, time.Hour)
 			defer cancel()
 			time.Sleep(time.Millisecond)
 			if child.Err() != nil {
-				b.Error(child.Err())
+				fx.Error(child.Err())
 			}
 			stacks := make([]byte, 8<<20)
 			if n := strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "propagateCancel"); n > 0 {
-				b.Errorf("%d goroutines wait for the context", n)
+				fx.Errorf("%d goroutines wait for the context", n)
 			}
 			return nil
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		time.Sleep(time.Second)
-		b.holds("orders", 0)
+		fx.wantDepth("orders", 0)
 		if err := run.stop(); err != nil {
-			b.Error(err)
+			fx.Error(err)
 		}
 	})
 }
 
 // Sixteen renewals that hang kept all other locks from being renewed.
 func TestRenewal_HangingOneDelaysNoOther(t *testing.T) {
-	inModesOn(t, locking, retrying, func(b *bed) {
+	inModesWith(t, expiringLocks, retryModes, func(fx *fixture) {
 		release := make(chan struct{})
-		b.broker.provoke(faults{settle: func(operation string, in *core.Incoming) error {
+		fx.broker.setFaults(faults{settle: func(operation string, in *core.Incoming) error {
 			if operation == "Renew" && strings.HasPrefix(in.ID, "hangs") {
 				<-release
 			}
 			return nil
 		}})
-		var lost, runs record[string]
-		b.orders(core.Config{Concurrency: 40}, func(ctx context.Context, m *core.Message) error {
+		var lost, runs recorder[string]
+		fx.runOrders(core.Config{Concurrency: 40}, func(ctx context.Context, m *core.Message) error {
 			if !strings.HasPrefix(m.ID, "hangs") {
 				runs.add(m.ID)
 			}
@@ -201,20 +201,20 @@ func TestRenewal_HangingOneDelaysNoOther(t *testing.T) {
 			return nil
 		})
 		for i := range 20 {
-			b.send(order(fmt.Sprint("hangs", i)))
+			fx.send(order(fmt.Sprint("hangs", i)))
 		}
 		for i := range 20 {
-			b.send(order(fmt.Sprint("m", i)))
+			fx.send(order(fmt.Sprint("m", i)))
 		}
-		b.pass(50 * time.Second)
+		fx.advance(50 * time.Second)
 		for _, id := range lost.all() {
 			if !strings.HasPrefix(id, "hangs") {
-				b.Errorf("the lock of %s was lost", id)
+				fx.Errorf("the lock of %s was lost", id)
 			}
 		}
 		close(release)
-		b.pass(time.Hour)
-		b.holds("orders", 0)
-		equal(b, "runs of the other messages", runs.len(), 20)
+		fx.advance(time.Hour)
+		fx.wantDepth("orders", 0)
+		equal(fx, "runs of the other messages", runs.len(), 20)
 	})
 }

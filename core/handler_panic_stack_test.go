@@ -50,39 +50,39 @@ func TestR26_StackBeginsAtTheHandler(t *testing.T) {
 		"panicsWithNilPointer": panicsWithNilPointer, "panicsWithIndex": panicsWithIndex,
 	} {
 		t.Run(name, func(t *testing.T) {
-			inModes(t, everyMode, func(b *bed) {
-				b.orders(core.Config{Recoverability: noRetries, Middleware: []core.Middleware{passesOn, passesOn}}, handler)
-				b.put("m1")
-				stack := b.only("error").Headers.Get(core.HeaderExceptionStackTrace)
+			inModes(t, allModes, func(fx *fixture) {
+				fx.runOrders(core.Config{Recoverability: noRetries, Middleware: []core.Middleware{passesOn, passesOn}}, handler)
+				fx.enqueue("m1")
+				stack := fx.onlyMessage("error").Headers.Get(core.HeaderExceptionStackTrace)
 				if got, want := firstFrame(stack), "github.com/reprise-go/reprise/core_test."+name; got != want {
-					b.Errorf("the stack begins at %q, want %q:\n%s", got, want, stack)
+					fx.Errorf("the stack begins at %q, want %q:\n%s", got, want, stack)
 				}
 				if strings.Contains(stack, "reprise/core.") || strings.Contains(stack, "runtime/debug.") || strings.Contains(stack, "created by") {
-					b.Errorf("the stack has frames of the engine:\n%s", stack)
+					fx.Errorf("the stack has frames of the engine:\n%s", stack)
 				}
 				if !strings.Contains(stack, "core_test.passesOn") {
-					b.Errorf("the stack lacks the middleware:\n%s", stack)
+					fx.Errorf("the stack lacks the middleware:\n%s", stack)
 				}
-				lines := b.logs.about("Moving message")
+				lines := fx.logs.find("Moving message")
 				if logged := fmt.Sprint(lines[0].attrs["stack"]); firstFrame(logged) != "github.com/reprise-go/reprise/core_test."+name {
-					b.Errorf("logged %s", logged)
+					fx.Errorf("logged %s", logged)
 				}
 			})
 		})
 	}
 }
 
-func policyWithoutAnIdea(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
+func panickingPolicyFunc(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
 	panic("no idea")
 }
 
 func TestR12_StackBeginsAtThePolicy(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
-		b.orders(core.Config{Recoverability: core.Recoverability{Policy: policyWithoutAnIdea}}, func(context.Context, *core.Message) error { return errBoom })
-		b.put("m1")
-		lines := b.logs.about("Recoverability policy failed")
-		if stack := fmt.Sprint(lines[0].attrs["policy_stack"]); firstFrame(stack) != "github.com/reprise-go/reprise/core_test.policyWithoutAnIdea" {
-			b.Errorf("logged %s", stack)
+	inModes(t, allModes, func(fx *fixture) {
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{Policy: panickingPolicyFunc}}, func(context.Context, *core.Message) error { return errBoom })
+		fx.enqueue("m1")
+		lines := fx.logs.find("Recoverability policy failed")
+		if stack := fmt.Sprint(lines[0].attrs["policy_stack"]); firstFrame(stack) != "github.com/reprise-go/reprise/core_test.panickingPolicyFunc" {
+			fx.Errorf("logged %s", stack)
 		}
 	})
 }

@@ -25,96 +25,96 @@ func TestR20_FailedHandlerSendsNothingButSendNow(t *testing.T) {
 	}
 	for name, fail := range failures {
 		t.Run(name, func(t *testing.T) {
-			inModes(t, everyMode, func(b *bed) {
-				b.orders(core.Config{}, func(ctx context.Context, m *core.Message) error {
-					work(ctx, "insert")
+			inModes(t, allModes, func(fx *fixture) {
+				fx.runOrders(core.Config{}, func(ctx context.Context, m *core.Message) error {
+					doWork(ctx, "insert")
 					if err := errors.Join(m.Send("shipping", "collected", "x"), m.SendNow(ctx, "shipping", "at once", "x")); err != nil {
-						b.Error(err)
+						fx.Error(err)
 					}
 					return fail()
 				})
-				b.put("m1")
-				for _, m := range b.queue("shipping") {
-					equal(b, "type of what left", m.Headers.Get(core.HeaderMessageTypes), "at once")
+				fx.enqueue("m1")
+				for _, m := range fx.messages("shipping") {
+					equal(fx, "type of what left", m.Headers.Get(core.HeaderMessageTypes), "at once")
 				}
-				if len(b.queue("shipping")) == 0 {
-					b.Error("SendNow did not leave")
+				if len(fx.messages("shipping")) == 0 {
+					fx.Error("SendNow did not leave")
 				}
-				equal(b, "work committed", b.broker.committed.len(), 0)
+				equal(fx, "work committed", fx.broker.committed.len(), 0)
 			})
 		})
 	}
 }
 
 func TestR20_SendsOfASuccessLeaveOnceWithTheReceive(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
-		b.orders(core.Config{}, func(ctx context.Context, m *core.Message) error {
-			work(ctx, "insert")
-			b.holdsNow("shipping", 0)
+	inModes(t, allModes, func(fx *fixture) {
+		fx.runOrders(core.Config{}, func(ctx context.Context, m *core.Message) error {
+			doWork(ctx, "insert")
+			fx.wantDepthNow("shipping", 0)
 			return errors.Join(m.Send("shipping", "first", "x"), m.Send("shipping", "second", "x"))
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		var types []string
-		for _, m := range b.queue("shipping") {
+		for _, m := range fx.messages("shipping") {
 			types = append(types, m.Headers.Get(core.HeaderMessageTypes))
 		}
 		if !slices.Equal(types, []string{"first", "second"}) {
-			b.Errorf("sent %v", types)
+			fx.Errorf("sent %v", types)
 		}
-		b.holds("orders", 0)
+		fx.wantDepth("orders", 0)
 		operation, committed := "Complete m1", 0
-		if b.mode == core.TransactionSendsAtomicWithReceive {
+		if fx.mode == core.TransactionSendsAtomicWithReceive {
 			operation, committed = "CompleteWith m1", 1
 		}
-		if got := b.broker.settled.all(); !slices.Equal(got, []string{operation}) {
-			b.Errorf("settled by %v, want %s", got, operation)
+		if got := fx.broker.settled.all(); !slices.Equal(got, []string{operation}) {
+			fx.Errorf("settled by %v, want %s", got, operation)
 		}
-		equal(b, "work committed", b.broker.committed.len(), committed)
+		equal(fx, "work committed", fx.broker.committed.len(), committed)
 	})
 }
 
 func TestR20_FailedDispatchIsAFailedAttempt(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
+	inModes(t, retryModes, func(fx *fixture) {
 		fail := true
-		b.broker.provoke(faults{send: func(out []core.Outgoing) error {
-			if fail && goesTo(out, "shipping") {
+		fx.broker.setFaults(faults{send: func(out []core.Outgoing) error {
+			if fail && sendsTo(out, "shipping") {
 				fail = false
 				return errBoom
 			}
 			return nil
 		}})
-		var attempts record[int]
-		b.orders(core.Config{}, func(ctx context.Context, m *core.Message) error {
+		var attempts recorder[int]
+		fx.runOrders(core.Config{}, func(ctx context.Context, m *core.Message) error {
 			attempts.add(m.Attempt)
 			return m.Send("shipping", "ship", "x")
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		if got := attempts.all(); !slices.Equal(got, []int{1, 2}) {
-			b.Errorf("attempts %v, want 1 and 2", got)
+			fx.Errorf("attempts %v, want 1 and 2", got)
 		}
-		equal(b, "sent in the end", len(b.queue("shipping")), 1)
-		equal(b, "abandoned", b.broker.settledAs("Abandon", "m1"), 1)
-		equal(b, "lines of an immediate retry", len(b.logs.about("Immediate Retry")), 1)
+		equal(fx, "sent in the end", len(fx.messages("shipping")), 1)
+		equal(fx, "abandoned", fx.broker.countSettled("Abandon", "m1"), 1)
+		equal(fx, "lines of an immediate retry", len(fx.logs.find("Immediate Retry")), 1)
 	})
 }
 
 func TestR20_FailingDispatchEndsInTheErrorQueue(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
-		b.orders(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
+	inModes(t, allModes, func(fx *fixture) {
+		fx.runOrders(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
 			return m.Send("nowhere", "ship", "x")
 		})
-		b.put("m1")
-		failed := b.only("error")
+		fx.enqueue("m1")
+		failed := fx.onlyMessage("error")
 		if text := failed.Headers.Get(core.HeaderExceptionMessage); !containsAll(text, "nowhere", core.ErrQueueNotFound.Error()) {
-			b.Errorf("the error queue tells %q", text)
+			fx.Errorf("the error queue tells %q", text)
 		}
-		b.holds("orders", 0)
+		fx.wantDepth("orders", 0)
 	})
 }
 
 func TestR20_RetrySendsTheSameMessageIDs(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		b.orders(core.Config{}, func(ctx context.Context, m *core.Message) error {
+	inModes(t, retryModes, func(fx *fixture) {
+		fx.runOrders(core.Config{}, func(ctx context.Context, m *core.Message) error {
 			if err := m.SendNow(ctx, "shipping", "at once", "x"); err != nil {
 				return err
 			}
@@ -126,22 +126,22 @@ func TestR20_RetrySendsTheSameMessageIDs(t *testing.T) {
 			}
 			return nil
 		})
-		b.put("m1", "m2")
+		fx.enqueue("m1", "m2")
 		ids := map[string]map[string]bool{}
-		for _, m := range b.queue("shipping") {
+		for _, m := range fx.messages("shipping") {
 			kind := m.Headers.Get(core.HeaderMessageTypes) + " of " + m.Headers.Get(core.HeaderRelatedTo)
 			if ids[kind] == nil {
 				ids[kind] = map[string]bool{}
 			}
 			ids[kind][m.ID] = true
 		}
-		equal(b, "kinds of messages", len(ids), 4)
+		equal(fx, "kinds of messages", len(ids), 4)
 		seen := map[string]string{}
 		for kind, of := range ids {
-			equal(b, "ids of "+kind, len(of), 1)
+			equal(fx, "ids of "+kind, len(of), 1)
 			for id := range of {
 				if other, ok := seen[id]; ok {
-					b.Errorf("%s and %s share the id %s", kind, other, id)
+					fx.Errorf("%s and %s share the id %s", kind, other, id)
 				}
 				seen[id] = kind
 			}
@@ -152,8 +152,8 @@ func TestR20_RetrySendsTheSameMessageIDs(t *testing.T) {
 // A handler that defers its message runs again because it asked for that, not because
 // it failed: the messages that it sends then are new ones.
 func TestR20_DeferralSendsOtherMessageIDs(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		b.orders(core.Config{}, func(ctx context.Context, m *core.Message) error {
+	inModes(t, retryModes, func(fx *fixture) {
+		fx.runOrders(core.Config{}, func(ctx context.Context, m *core.Message) error {
 			if err := m.SendNow(ctx, "shipping", fmt.Sprint("run ", m.Deferrals), "x"); err != nil {
 				return err
 			}
@@ -165,11 +165,11 @@ func TestR20_DeferralSendsOtherMessageIDs(t *testing.T) {
 			}
 			return nil
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		time.Sleep(time.Minute)
 		ids := map[string]map[string]int{}
 		all := map[string]bool{}
-		for _, m := range b.queue("shipping") {
+		for _, m := range fx.messages("shipping") {
 			run := m.Headers.Get(core.HeaderMessageTypes)
 			if ids[run] == nil {
 				ids[run] = map[string]int{}
@@ -177,20 +177,20 @@ func TestR20_DeferralSendsOtherMessageIDs(t *testing.T) {
 			ids[run][m.ID]++
 			all[m.ID] = true
 		}
-		equal(b, "runs", len(ids), 4)
-		equal(b, "ids", len(all), 4)
+		equal(fx, "runs", len(ids), 4)
+		equal(fx, "ids", len(all), 4)
 		for run, of := range ids {
 			for _, n := range of {
-				equal(b, "attempts with one id in "+run, n, 2)
+				equal(fx, "attempts with one id in "+run, n, 2)
 			}
 		}
-		b.holds("orders", 0)
+		fx.wantDepth("orders", 0)
 	})
 }
 
 func TestR20_IDsIgnoreChangesOfTheHandler(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
-		b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {
+	inModes(t, allModes, func(fx *fixture) {
+		fx.runOrders(core.Config{}, func(_ context.Context, m *core.Message) error {
 			if m.Headers.Get("overwrite") != "" {
 				m.ID = "another"
 			}
@@ -198,14 +198,14 @@ func TestR20_IDsIgnoreChangesOfTheHandler(t *testing.T) {
 		})
 		overwriting := order("m1")
 		overwriting.Headers.Set("overwrite", "yes")
-		b.send(order("m1"), overwriting)
-		sent := b.queue("shipping")
+		fx.send(order("m1"), overwriting)
+		sent := fx.messages("shipping")
 		if len(sent) != 2 || sent[0].ID != sent[1].ID {
-			b.Fatalf("sent %v", sent)
+			fx.Fatalf("sent %v", sent)
 		}
 		for _, m := range sent {
 			for _, key := range []string{core.HeaderRelatedTo, core.HeaderConversationID, core.HeaderCorrelationID} {
-				equal(b, key, m.Headers.Get(key), "m1")
+				equal(fx, key, m.Headers.Get(key), "m1")
 			}
 		}
 	})
@@ -213,82 +213,82 @@ func TestR20_IDsIgnoreChangesOfTheHandler(t *testing.T) {
 
 func TestR24_SendsLeaveRoomForFailureHeaders(t *testing.T) {
 	const limit = 64 << 10
-	bubbleOn(t, able(func(c *core.Capabilities) { c.MaxMessageBytes = limit }), func(b *bed) {
-		ep := b.endpoint("orders", core.Config{})
+	bubbleWith(t, withCapabilities(func(c *core.Capabilities) { c.MaxMessageBytes = limit }), func(fx *fixture) {
+		ep := fx.newEndpoint("orders", core.Config{})
 		tooLarge := func(what string, err error) {
-			b.Helper()
+			fx.Helper()
 			var e *core.TooLargeError
 			if !errors.As(err, &e) || !errors.Is(err, core.ErrTooLarge) {
-				b.Fatalf("%s: error %v, want a TooLargeError", what, err)
+				fx.Fatalf("%s: error %v, want a TooLargeError", what, err)
 			}
-			equal(b, what+": limit", e.Max, limit-8<<10)
+			equal(fx, what+": limit", e.Max, limit-8<<10)
 		}
-		tooLarge("Endpoint.Send", ep.Send(b.Context(), "shipping", "ship", make([]byte, limit-8<<10)))
-		if err := ep.Send(b.Context(), "shipping", "ship", make([]byte, limit-10<<10)); err != nil {
-			b.Errorf("10 KiB below the limit: %v", err)
+		tooLarge("Endpoint.Send", ep.Send(fx.Context(), "shipping", "ship", make([]byte, limit-8<<10)))
+		if err := ep.Send(fx.Context(), "shipping", "ship", make([]byte, limit-10<<10)); err != nil {
+			fx.Errorf("10 KiB below the limit: %v", err)
 		}
-		b.handle(ep, "order", func(ctx context.Context, m *core.Message) error {
+		fx.handle(ep, "order", func(ctx context.Context, m *core.Message) error {
 			tooLarge("Message.Send", m.Send("shipping", "ship", make([]byte, limit-8<<10)))
 			tooLarge("Message.SendNow", m.SendNow(ctx, "shipping", "ship", make([]byte, limit-8<<10)))
 			return nil
 		})
-		b.run(ep)
-		b.put("m1")
-		b.holds("orders", 0)
-		b.holds("shipping", 1)
+		fx.run(ep)
+		fx.enqueue("m1")
+		fx.wantDepth("orders", 0)
+		fx.wantDepth("shipping", 1)
 	})
 }
 
 func TestSends_RefusedAfterTheHandler(t *testing.T) {
-	bubble(t, func(b *bed) {
+	bubble(t, func(fx *fixture) {
 		var kept *core.Message
-		b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {
+		fx.runOrders(core.Config{}, func(_ context.Context, m *core.Message) error {
 			kept = m
 			return nil
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		for name, err := range map[string]error{
 			"Send":    kept.Send("shipping", "ship", "x"),
-			"SendNow": kept.SendNow(b.Context(), "shipping", "ship", "x"),
+			"SendNow": kept.SendNow(fx.Context(), "shipping", "ship", "x"),
 			"Publish": kept.Publish("shipped", "x"),
 		} {
 			if !errors.Is(err, core.ErrHandlingEnded) {
-				b.Errorf("%s: %v, want ErrHandlingEnded", name, err)
+				fx.Errorf("%s: %v, want ErrHandlingEnded", name, err)
 			}
 		}
-		b.holds("shipping", 0)
+		fx.wantDepth("shipping", 0)
 	})
 }
 
 func TestSends_UnsupportedOnesAreRefusedBeforehand(t *testing.T) {
-	bubbleOn(t, inmemory.Config{Capabilities: &core.Capabilities{Transactions: everyMode}}, func(b *bed) {
-		b.orders(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
+	bubbleWith(t, inmemory.Config{Capabilities: &core.Capabilities{Transactions: allModes}}, func(fx *fixture) {
+		fx.runOrders(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
 			for name, err := range map[string]error{
 				"Publish": m.Publish("shipped", "x"),
 				"Delay":   m.Send("shipping", "ship", "x", core.SendOptions{Delay: 1}),
 				"TTBR":    m.Send("shipping", "ship", "x", core.SendOptions{TimeToBeReceived: 1}),
 			} {
 				if !errors.Is(err, errors.ErrUnsupported) {
-					b.Errorf("%s: %v, want ErrUnsupported", name, err)
+					fx.Errorf("%s: %v, want ErrUnsupported", name, err)
 				}
 			}
-			equal(b, "messages collected", len(m.Outgoing()), 0)
+			equal(fx, "messages collected", len(m.Outgoing()), 0)
 			return nil
 		})
-		b.put("m1")
-		b.holds("error", 0)
+		fx.enqueue("m1")
+		fx.wantDepth("error", 0)
 	})
 }
 
-// accepts lets a broker accept the messages to one queue of a send, and not answer for
+// acceptOnly lets a broker accept the messages to one queue of a send, and not answer for
 // the others.
-func (b *bed) accepts(queue string) faults {
+func (fx *fixture) acceptOnly(queue string) faults {
 	return faults{send: func(out []core.Outgoing) error {
 		failed := &core.SendError{}
 		for _, o := range out {
 			result := core.SendResult{ID: o.ID, To: o.Queue, State: core.SendUnknown, Err: errBoom}
 			if o.Queue == queue {
-				b.send(o)
+				fx.send(o)
 				result.State, result.Err = core.SendAccepted, nil
 			}
 			failed.Results = append(failed.Results, result)
@@ -299,45 +299,45 @@ func (b *bed) accepts(queue string) faults {
 
 // The broker accepted one of two sends: the next attempt sends the other one alone.
 func TestSends_AcceptedOnesAreNotRepeated(t *testing.T) {
-	inModes(t, everyMode[1:2], func(b *bed) {
-		b.broker.provoke(b.accepts("shipping"))
+	inModes(t, allModes[1:2], func(fx *fixture) {
+		fx.broker.setFaults(fx.acceptOnly("shipping"))
 		runs := 0
-		b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {
+		fx.runOrders(core.Config{}, func(_ context.Context, m *core.Message) error {
 			if runs++; runs == 3 {
-				b.broker.provoke(faults{})
+				fx.broker.setFaults(faults{})
 			}
 			return errors.Join(m.Send("shipping", "ship", "x"), m.Send("error", "bill", "x"))
 		})
-		b.put("m1")
-		equal(b, "runs", runs, 3)
-		b.holds("shipping", 1)
-		b.holds("error", 1)
-		b.holds("orders", 0)
-		b.put("m1") // an operator's copy: all of it is sent again
-		b.holds("shipping", 2)
-		b.holds("error", 2)
+		fx.enqueue("m1")
+		equal(fx, "runs", runs, 3)
+		fx.wantDepth("shipping", 1)
+		fx.wantDepth("error", 1)
+		fx.wantDepth("orders", 0)
+		fx.enqueue("m1") // an operator's copy: all of it is sent again
+		fx.wantDepth("shipping", 2)
+		fx.wantDepth("error", 2)
 	})
 }
 
 // The record of accepted sends ends with the message, even when the last attempt sends
 // nothing else.
 func TestSends_AcceptedOnesAreForgottenWithTheirMessage(t *testing.T) {
-	inModes(t, everyMode[1:2], func(b *bed) {
-		b.broker.provoke(b.accepts("shipping"))
+	inModes(t, allModes[1:2], func(fx *fixture) {
+		fx.broker.setFaults(fx.acceptOnly("shipping"))
 		runs := 0
-		b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {
+		fx.runOrders(core.Config{}, func(_ context.Context, m *core.Message) error {
 			err := m.Send("shipping", "ship", "x")
 			if runs++; runs == 1 {
 				err = errors.Join(err, m.Send("error", "bill", "x"))
 			} else {
-				b.broker.provoke(faults{})
+				fx.broker.setFaults(faults{})
 			}
 			return err
 		})
-		b.put("m1")
-		b.holds("shipping", 1)
-		b.put("m1") // an operator's copy
-		b.holds("shipping", 2)
+		fx.enqueue("m1")
+		fx.wantDepth("shipping", 1)
+		fx.enqueue("m1") // an operator's copy
+		fx.wantDepth("shipping", 2)
 	})
 }
 
@@ -351,28 +351,28 @@ func TestSends_RefusedForGoodIsUnrecoverable(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inModes(t, retrying, func(b *bed) {
+			inModes(t, retryModes, func(fx *fixture) {
 				runs := 0
-				b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {
+				fx.runOrders(core.Config{}, func(_ context.Context, m *core.Message) error {
 					runs++
 					if err := m.Send("error", "bill", "x"); err != nil {
 						return err
 					}
 					return send(m)
 				})
-				b.put("m1")
-				b.pass(time.Hour)
-				equal(b, "runs", runs, 1)
-				b.holds("orders", 0)
-				failed := b.queue("error")
+				fx.enqueue("m1")
+				fx.advance(time.Hour)
+				equal(fx, "runs", runs, 1)
+				fx.wantDepth("orders", 0)
+				failed := fx.messages("error")
 				if last := failed[len(failed)-1]; !strings.Contains(last.Headers.Get(core.HeaderExceptionMessage), "a message that the handler sent was refused") {
-					b.Errorf("the error queue tells %q", last.Headers.Get(core.HeaderExceptionMessage))
+					fx.Errorf("the error queue tells %q", last.Headers.Get(core.HeaderExceptionMessage))
 				}
 			})
 		})
 	}
 	t.Run("but a policy may decide otherwise", func(t *testing.T) {
-		inModes(t, retrying, func(b *bed) {
+		inModes(t, retryModes, func(fx *fixture) {
 			runs := 0
 			recover := core.Recoverability{Policy: func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
 				if errors.Is(f.Err, core.ErrSendRefused) && f.ImmediateProcessingFailures < 3 {
@@ -380,13 +380,13 @@ func TestSends_RefusedForGoodIsUnrecoverable(t *testing.T) {
 				}
 				return core.DefaultPolicy(ctx, c, f)
 			}}
-			b.orders(core.Config{Recoverability: recover}, func(_ context.Context, m *core.Message) error {
+			fx.runOrders(core.Config{Recoverability: recover}, func(_ context.Context, m *core.Message) error {
 				runs++
 				return m.Send("nowhere", "ship", "x")
 			})
-			b.put("m1")
-			equal(b, "runs", runs, 3)
-			b.only("error")
+			fx.enqueue("m1")
+			equal(fx, "runs", runs, 3)
+			fx.onlyMessage("error")
 		})
 	})
 }

@@ -17,62 +17,62 @@ func TestHandlerTimeout(t *testing.T) {
 		return ctx.Err()
 	}
 	t.Run("fails the attempt", func(t *testing.T) {
-		inModes(t, everyMode, func(b *bed) {
+		inModes(t, allModes, func(fx *fixture) {
 			start := time.Now()
-			var causes record[error]
-			b.orders(core.Config{HandlerTimeout: time.Minute, Recoverability: noRetries}, func(ctx context.Context, m *core.Message) error {
+			var causes recorder[error]
+			fx.runOrders(core.Config{HandlerTimeout: time.Minute, Recoverability: noRetries}, func(ctx context.Context, m *core.Message) error {
 				defer func() { causes.add(context.Cause(ctx)) }()
 				return hang(ctx, m)
 			})
-			b.put("m1")
-			b.pass(time.Minute)
-			failed := b.only("error")
-			equal(b, "time", time.Since(start), time.Minute)
+			fx.enqueue("m1")
+			fx.advance(time.Minute)
+			failed := fx.onlyMessage("error")
+			equal(fx, "time", time.Since(start), time.Minute)
 			if text := failed.Headers.Get(core.HeaderExceptionMessage); !containsAll(text, "handler timeout of 1m0s", "deadline exceeded") {
-				b.Errorf("the error queue tells %q", text)
+				fx.Errorf("the error queue tells %q", text)
 			}
 			if got := causes.all(); !errors.Is(got[0], core.ErrHandlerTimeout) {
-				b.Errorf("the context's cause is %v", got)
+				fx.Errorf("the context's cause is %v", got)
 			}
 		})
 	})
 	t.Run("is retried like any failure", func(t *testing.T) {
-		inModes(t, retrying, func(b *bed) {
+		inModes(t, retryModes, func(fx *fixture) {
 			runs := 0
-			b.orders(core.Config{HandlerTimeout: time.Second, Recoverability: immediate(2)}, func(ctx context.Context, m *core.Message) error {
+			fx.runOrders(core.Config{HandlerTimeout: time.Second, Recoverability: immediateRetries(2)}, func(ctx context.Context, m *core.Message) error {
 				runs++
 				return hang(ctx, m)
 			})
-			b.put("m1")
-			b.pass(time.Minute)
-			equal(b, "runs", runs, 3)
-			b.only("error")
+			fx.enqueue("m1")
+			fx.advance(time.Minute)
+			equal(fx, "runs", runs, 3)
+			fx.onlyMessage("error")
 		})
 	})
 	t.Run("of a message type", func(t *testing.T) {
-		inModes(t, retrying, func(b *bed) {
+		inModes(t, retryModes, func(fx *fixture) {
 			recover := noRetries
 			recover.MessageTypes = map[string]core.TypeRecoverability{"order": {HandlerTimeout: time.Second}}
 			start := time.Now()
-			b.orders(core.Config{HandlerTimeout: time.Hour, Recoverability: recover}, hang)
-			b.put("m1")
-			b.pass(2 * time.Second)
-			b.only("error")
+			fx.runOrders(core.Config{HandlerTimeout: time.Hour, Recoverability: recover}, hang)
+			fx.enqueue("m1")
+			fx.advance(2 * time.Second)
+			fx.onlyMessage("error")
 			if time.Since(start) > time.Minute {
-				b.Error("the endpoint's timeout was in force")
+				fx.Error("the endpoint's timeout was in force")
 			}
 		})
 	})
 	t.Run("does not concern a success, nor the policy and HandleFailed that follow", func(t *testing.T) {
-		inModes(t, retrying, func(b *bed) {
-			var after record[error]
+		inModes(t, retryModes, func(fx *fixture) {
+			var after recorder[error]
 			recover := noRetries
 			recover.Policy = func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
 				after.add(ctx.Err())
 				return core.DefaultPolicy(ctx, c, f)
 			}
-			ep := b.endpoint("orders", core.Config{HandlerTimeout: time.Second, Recoverability: recover})
-			b.handle(ep, "order", func(ctx context.Context, m *core.Message) error {
+			ep := fx.newEndpoint("orders", core.Config{HandlerTimeout: time.Second, Recoverability: recover})
+			fx.handle(ep, "order", func(ctx context.Context, m *core.Message) error {
 				<-ctx.Done()
 				if m.ID == "succeeds" {
 					return nil
@@ -83,57 +83,57 @@ func TestHandlerTimeout(t *testing.T) {
 				after.add(ctx.Err())
 				return nil
 			})
-			b.run(ep)
-			b.put("succeeds", "fails")
-			b.pass(time.Minute)
-			equal(b, "failed", b.only("error").ID, "fails")
-			b.holds("orders", 0)
+			fx.run(ep)
+			fx.enqueue("succeeds", "fails")
+			fx.advance(time.Minute)
+			equal(fx, "failed", fx.onlyMessage("error").ID, "fails")
+			fx.wantDepth("orders", 0)
 			for _, err := range after.all() {
 				if err != nil {
-					b.Errorf("context after the timeout: %v", err)
+					fx.Errorf("context after the timeout: %v", err)
 				}
 			}
-			equal(b, "calls after the timeout", after.len(), 2)
+			equal(fx, "calls after the timeout", after.len(), 2)
 		})
 	})
 }
 
 // A handler that hangs is told of once, and its age is in Health.
 func TestSlowHandler(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
+	inModes(t, allModes, func(fx *fixture) {
 		release := make(chan struct{})
-		ep, _ := b.orders(core.Config{SlowHandler: time.Minute}, func(_ context.Context, m *core.Message) error {
+		ep, _ := fx.runOrders(core.Config{SlowHandler: time.Minute}, func(_ context.Context, m *core.Message) error {
 			if m.ID == "slow" {
 				<-release
 			}
 			return nil
 		})
-		equal(b, "oldest attempt of none", ep.Health().OldestAttempt, 0)
-		b.put("slow", "quick")
+		equal(fx, "oldest attempt of none", ep.Health().OldestAttempt, 0)
+		fx.enqueue("slow", "quick")
 		for range 59 {
-			b.pass(time.Second)
-			b.put("quick")
+			fx.advance(time.Second)
+			fx.enqueue("quick")
 		}
-		equal(b, "lines after 59 s", len(b.logs.about("handler is slow")), 0)
-		equal(b, "oldest attempt", ep.Health().OldestAttempt, 59*time.Second)
-		b.pass(24 * time.Hour)
-		lines := b.logs.about("handler is slow")
+		equal(fx, "lines after 59 s", len(fx.logs.find("handler is slow")), 0)
+		equal(fx, "oldest attempt", ep.Health().OldestAttempt, 59*time.Second)
+		fx.advance(24 * time.Hour)
+		lines := fx.logs.find("handler is slow")
 		if len(lines) != 1 || lines[0].level != slog.LevelWarn || lines[0].attrs["message_id"] != "slow" || lines[0].attrs["message_type"] != "order" || lines[0].attrs["running_for"] != time.Minute {
-			b.Errorf("logged %+v", lines)
+			fx.Errorf("logged %+v", lines)
 		}
 		for range 180 {
-			b.pass(time.Second)
-			b.put("quick")
+			fx.advance(time.Second)
+			fx.enqueue("quick")
 		}
-		equal(b, "lines, while others are handled", len(b.logs.about("handler is slow")), 1)
+		equal(fx, "lines, while others are handled", len(fx.logs.find("handler is slow")), 1)
 		if age := ep.Health().OldestAttempt; age < 24*time.Hour {
-			b.Errorf("oldest attempt %v", age)
+			fx.Errorf("oldest attempt %v", age)
 		}
 		close(release)
 		synctest.Wait()
-		equal(b, "oldest attempt after it", ep.Health().OldestAttempt, 0)
-		b.put("slow")
-		b.pass(time.Hour)
-		equal(b, "lines", len(b.logs.about("handler is slow")), 1)
+		equal(fx, "oldest attempt after it", ep.Health().OldestAttempt, 0)
+		fx.enqueue("slow")
+		fx.advance(time.Hour)
+		equal(fx, "lines", len(fx.logs.find("handler is slow")), 1)
 	})
 }

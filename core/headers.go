@@ -89,7 +89,7 @@ func (h *Headers) Set(key, value string) {
 		if h.pairs[i].value == value {
 			return
 		}
-		h.own(len(h.pairs) + 1)
+		h.detach(len(h.pairs) + 1)
 		h.pairs[i].value = value
 		return
 	}
@@ -98,7 +98,7 @@ func (h *Headers) Set(key, value string) {
 		h.pairs = append(h.pairs, header{key, value})
 		return
 	}
-	h.own(2*n + 4)
+	h.detach(2*n + 4)
 	h.tail.Store(int64(n + 1))
 	h.pairs = append(h.pairs, header{key, value})
 }
@@ -108,7 +108,7 @@ func (h *Headers) Set(key, value string) {
 func (h *Headers) Grow(n int) {
 	length, room := len(h.pairs), cap(h.pairs)-len(h.pairs)
 	if n > room || n > 0 && (h.tail == nil || h.tail.Load() > int64(length)) {
-		h.own(length + n)
+		h.detach(length + n)
 	}
 }
 
@@ -117,7 +117,7 @@ func (h *Headers) Del(keys ...string) {
 	if !slices.ContainsFunc(keys, func(key string) bool { return h.index(key) >= 0 }) {
 		return
 	}
-	h.own(len(h.pairs))
+	h.detach(len(h.pairs))
 	h.pairs = slices.DeleteFunc(h.pairs, func(p header) bool { return slices.Contains(keys, p.key) })
 	h.tail.Store(int64(len(h.pairs)))
 }
@@ -126,16 +126,17 @@ func (h *Headers) Del(keys ...string) {
 // endpoint's standard headers seldom has more.
 type fewHeaders struct {
 	tail  atomic.Int64
-	pairs [few]header
+	pairs [maxFewHeaders]header
 }
 
-const few = 8
+const maxFewHeaders = 8
 
-// own moves h to storage that it shares with no other Headers, with at least the given capacity.
-func (h *Headers) own(capacity int) {
+// detach moves h to storage that it shares with no other Headers, with at least the given
+// capacity.
+func (h *Headers) detach(capacity int) {
 	n := len(h.pairs)
 	var pairs []header
-	if capacity = max(capacity, n); capacity <= few {
+	if capacity = max(capacity, n); capacity <= maxFewHeaders {
 		s := &fewHeaders{}
 		pairs, h.tail = s.pairs[:n], &s.tail
 	} else {

@@ -98,11 +98,11 @@ func TestHeaders_CopiesAreIndependent(t *testing.T) {
 		"composed": func() Headers { return composed("a", "b") },
 		"a map":    func() Headers { return HeadersFromMap(map[string]string{"a": "1", "b": "2"}) },
 	} {
-		t.Run(origin, func(t *testing.T) { copiesNeverSeeEachOther(t, base) })
+		t.Run(origin, func(t *testing.T) { checkCopiesAreIndependent(t, base) })
 	}
 }
 
-func copiesNeverSeeEachOther(t *testing.T, base func() Headers) {
+func checkCopiesAreIndependent(t *testing.T, base func() Headers) {
 	t.Helper()
 	writes := map[string]func(*Headers){
 		"a new key":           func(h *Headers) { h.Set("new", "x") },

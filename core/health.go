@@ -109,24 +109,24 @@ func (ep *Endpoint) Health() Health {
 		Endpoint: ep.name, Instance: ep.instance, Queue: ep.address,
 		Middleware: states,
 		Paused:     ep.paused, Concurrency: ep.concurrency,
-		Undelivered: ep.undelivered(), UnreachableSince: ep.destinations.oldest(),
+		Undelivered: ep.undelivered(), UnreachableSince: ep.unreachable.oldestOutage(),
 		CriticalErrors: ep.criticals.Load(), LastCritical: ep.lastCritical.Load(),
 	}
 	if ep.parked.isInForce() {
 		h.Parked = ep.parked.clone()
 	}
 	if r := ep.current; r != nil && r.pump != nil {
-		h.Draining = r.fetch.Err() != nil
+		h.Draining = r.fetchCtx.Err() != nil
 		h.Running = !h.Draining
 		h.RateLimited = r.limiter.isLimited()
 		h.Isolating = r.pump.isIsolating()
 		h.InFlight = r.pump.inFlight()
-		h.OldestAttempt = r.pump.oldest()
+		h.OldestAttempt = r.pump.oldestAttempt()
 		h.Unsettled = r.backlog.size()
-		h.Stalled = h.Unsettled >= r.backlog.most
-		h.Retrying = r.pausing.size()
-		h.PutBack, h.PutBackUntil = r.kept.size(), r.pump.waitsUntil(waitPutBack)
-		h.NotificationsDropped = r.notifier.dropped.Load()
+		h.Stalled = h.Unsettled >= r.backlog.limit
+		h.Retrying = r.retryWaits.size()
+		h.PutBack, h.PutBackUntil = r.putBackMessages.size(), r.pump.waitsUntil(waitPutBack)
+		h.NotificationsDropped = r.recoveryCalls.dropped.Load()
 	}
 	failing, accepted := ep.sends.state()
 	if failing != nil {
@@ -137,7 +137,7 @@ func (ep *Endpoint) Health() Health {
 		h.Connected = accepted
 		h.ConnectionError, h.DisconnectedSince = h.SendError, h.SendsFailingSince
 	} else {
-		h.Starting = r.pump == nil && r.fetch.Err() == nil
+		h.Starting = r.pump == nil && r.fetchCtx.Err() == nil
 		h.Connected = r.pump != nil
 		if c := r.connection.Load(); c != nil && !c.Connected {
 			h.Connected = false
@@ -203,23 +203,23 @@ func (ep *Endpoint) setPaused(paused bool) {
 	r.pump.setPaused(paused)
 }
 
-// connectionWatch observes the connection of one Run's receiver. An old one does not
+// connectionReporter observes the connection of one Run's receiver. An old one does not
 // affect the next Run: Health reads the current runner, and the hooks of a Run that has
 // ended ignore reports.
-type connectionWatch struct{ r *runner }
+type connectionReporter struct{ r *runner }
 
 // connectionChanged is ReceiverConfig.ConnectionChanged. It is called on a goroutine of
 // the adapter, which users' code must not block: observers and the log have their own
 // goroutine.
-func (w connectionWatch) connectionChanged(e ConnectionChange) { w.note(&e) }
+func (c connectionReporter) connectionChanged(e ConnectionChange) { c.record(&e) }
 
-func (w connectionWatch) note(e *ConnectionChange) {
-	r, ep := w.r, w.r.ep
+func (c connectionReporter) record(e *ConnectionChange) {
+	r, ep := c.r, c.r.ep
 	e.ObservedEndpoint = ep.observed
 	r.connection.Store(e)
 	r.outages.changed(*e)
-	r.hooks.notify(func() { r.outageLines.log(ep.log.endpoint, e) })
+	r.hookCalls.add(func() { r.outageLog.write(ep.log.endpoint, e) })
 	for _, o := range ep.observers.connection {
-		r.hooks.notify(func() { o.ConnectionChanged(*e) })
+		r.hookCalls.add(func() { o.ConnectionChanged(*e) })
 	}
 }

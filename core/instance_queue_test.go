@@ -20,17 +20,17 @@ func instanceA(c core.Config) core.Config {
 	return c
 }
 
-// toA is an order for the instance's own queue.
-func toA(id string) core.Outgoing {
+// orderToInstanceA is an order for the instance's own queue.
+func orderToInstanceA(id string) core.Outgoing {
 	m := order(id)
 	m.Queue = "orders-a"
 	return m
 }
 
-func (b *bed) fill(n int, make func(id string) core.Outgoing) {
-	b.Helper()
+func (fx *fixture) sendMany(n int, make func(id string) core.Outgoing) {
+	fx.Helper()
 	for i := range n {
-		b.send(make(fmt.Sprint(make("").Queue, " ", i)))
+		fx.send(make(fmt.Sprint(make("").Queue, " ", i)))
 	}
 }
 
@@ -40,32 +40,32 @@ func TestInstanceQueue_OneConcurrencyLimit(t *testing.T) {
 		"both": {35, 35}, "the shared queue alone": {70, 0}, "the instance's alone": {0, 70}, "few of the instance's": {65, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onEach(t, func(b *bed) {
+			onEachTransport(t, func(fx *fixture) {
 				for _, concurrency := range []int{1, 2, 7} {
 					var g gauge
-					ep := b.endpoint("orders", instanceA(core.Config{Concurrency: concurrency}))
-					b.handle(ep, "order", func(context.Context, *core.Message) error {
+					ep := fx.newEndpoint("orders", instanceA(core.Config{Concurrency: concurrency}))
+					fx.handle(ep, "order", func(context.Context, *core.Message) error {
 						g.enter()
 						defer g.leave()
 						time.Sleep(time.Second)
 						return nil
 					})
 					ep.Pause()
-					run := b.run(ep)
-					b.fill(c.shared, order)
-					b.fill(c.own, toA)
+					run := fx.run(ep)
+					fx.sendMany(c.shared, order)
+					fx.sendMany(c.own, orderToInstanceA)
 					ep.Resume()
 					start := time.Now()
-					for b.depth("orders").Total()+b.depth("orders-a").Total() > 0 || g.now.Load() > 0 {
-						b.pass(time.Second)
+					for fx.depth("orders").Total()+fx.depth("orders-a").Total() > 0 || g.now.Load() > 0 {
+						fx.advance(time.Second)
 					}
-					equal(b, fmt.Sprint("most at the same time of ", concurrency), g.most.Load(), int64(concurrency))
+					equal(fx, fmt.Sprint("most at the same time of ", concurrency), g.max.Load(), int64(concurrency))
 					want := time.Duration((70+concurrency-1)/concurrency) * time.Second
 					if took := time.Since(start); took < want || took > want+5*time.Second {
-						b.Errorf("70 messages by %d took %v, want %v", concurrency, took, want)
+						fx.Errorf("70 messages by %d took %v, want %v", concurrency, took, want)
 					}
 					if err := run.stop(); err != nil {
-						b.Error(err)
+						fx.Error(err)
 					}
 				}
 			})
@@ -75,16 +75,16 @@ func TestInstanceQueue_OneConcurrencyLimit(t *testing.T) {
 
 // A queue that is never empty leaves the other one its share.
 func TestInstanceQueue_NeitherQueueStarves(t *testing.T) {
-	for _, busy := range []func(string) core.Outgoing{order, toA} {
+	for _, busy := range []func(string) core.Outgoing{order, orderToInstanceA} {
 		t.Run("busy "+busy("").Queue, func(t *testing.T) {
-			onEach(t, func(b *bed) {
+			onEachTransport(t, func(fx *fixture) {
 				other := order
 				if busy("").Queue == "orders" {
-					other = toA
+					other = orderToInstanceA
 				}
 				var handled atomic.Int64
-				var urgent record[string]
-				_, run := b.orders(instanceA(core.Config{Concurrency: 2}), func(_ context.Context, m *core.Message) error {
+				var urgent recorder[string]
+				_, run := fx.runOrders(instanceA(core.Config{Concurrency: 2}), func(_ context.Context, m *core.Message) error {
 					time.Sleep(time.Second)
 					if strings.HasPrefix(m.ID, "urgent") {
 						urgent.add(m.ID)
@@ -92,20 +92,20 @@ func TestInstanceQueue_NeitherQueueStarves(t *testing.T) {
 					handled.Add(1)
 					return nil
 				})
-				b.fill(600, busy)
-				b.pass(10 * time.Second)
+				fx.sendMany(600, busy)
+				fx.advance(10 * time.Second)
 				for i := range 5 {
-					b.send(other(fmt.Sprint("urgent ", i)))
+					fx.send(other(fmt.Sprint("urgent ", i)))
 				}
-				b.pass(20 * time.Second)
+				fx.advance(20 * time.Second)
 				if n := handled.Load(); n < 58 || n > 60 {
-					b.Errorf("%d were handled by 2 in 30 s of a second each", n)
+					fx.Errorf("%d were handled by 2 in 30 s of a second each", n)
 				}
 				// The queues take turns where both have a message at hand, not for each place.
-				b.pass(30 * time.Second)
-				equal(b, "messages of the other queue that were handled", urgent.len(), 5)
+				fx.advance(30 * time.Second)
+				equal(fx, "messages of the other queue that were handled", urgent.len(), 5)
 				if err := run.stop(); err != nil {
-					b.Error(err)
+					fx.Error(err)
 				}
 			})
 		})
@@ -113,12 +113,12 @@ func TestInstanceQueue_NeitherQueueStarves(t *testing.T) {
 }
 
 func TestInstanceQueue_FailuresStayWithTheirQueue(t *testing.T) {
-	inModesOn(t, locking, retrying, func(b *bed) {
-		var recovered recoveries
-		var asked record[string]
+	inModesWith(t, expiringLocks, retryModes, func(fx *fixture) {
+		var recovered recoveryRecorder
+		var asked recorder[string]
 		sound := false
 		attempts := map[string]int{}
-		_, run := b.orders(instanceA(core.Config{
+		_, run := fx.runOrders(instanceA(core.Config{
 			Observers: []core.Observer{recovered.observer()}, Concurrency: 1,
 			Recoverability: core.Recoverability{
 				Immediate: core.Immediate{Retries: 1},
@@ -135,103 +135,103 @@ func TestInstanceQueue_FailuresStayWithTheirQueue(t *testing.T) {
 			}
 			return errBoom
 		})
-		b.send(toA("m1"), order("m2"))
-		b.pass(time.Second)
-		equal(b, "waiting in the instance queue for a delayed retry", b.depth("orders-a").Delayed, 1)
-		equal(b, "waiting in the shared one", b.depth("orders").Delayed, 1)
-		b.pass(2 * time.Minute)
+		fx.send(orderToInstanceA("m1"), order("m2"))
+		fx.advance(time.Second)
+		equal(fx, "waiting in the instance queue for a delayed retry", fx.depth("orders-a").Delayed, 1)
+		equal(fx, "waiting in the shared one", fx.depth("orders").Delayed, 1)
+		fx.advance(2 * time.Minute)
 		queues := map[string]string{}
-		for _, m := range b.queue("error") {
+		for _, m := range fx.messages("error") {
 			queues[m.ID] = m.Headers.Get(core.HeaderFailedQ)
 		}
-		equal(b, "FailedQ of m1", queues["m1"], "orders-a")
-		equal(b, "FailedQ of m2", queues["m2"], "orders")
-		equal(b, "attempts", attempts["m1"], 4)
+		equal(fx, "FailedQ of m1", queues["m1"], "orders-a")
+		equal(fx, "FailedQ of m2", queues["m2"], "orders")
+		equal(fx, "attempts", attempts["m1"], 4)
 		for _, e := range recovered.all() {
-			equal(b, "queue that observers see of "+e.MessageID, e.Queue, queues[e.MessageID])
+			equal(fx, "queue that observers see of "+e.MessageID, e.Queue, queues[e.MessageID])
 		}
-		equal(b, "failures seen by the policy", asked.len(), 8)
-		equal(b, "of the instance queue", len(slices.DeleteFunc(asked.all(), func(q string) bool { return q != "orders-a" })), 4)
+		equal(fx, "failures seen by the policy", asked.len(), 8)
+		equal(fx, "of the instance queue", len(slices.DeleteFunc(asked.all(), func(q string) bool { return q != "orders-a" })), 4)
 
 		sound = true // an operator sends it back
-		b.send(toA("m1"))
-		b.pass(time.Second)
-		equal(b, "attempts after it was sent back", attempts["m1"], 5)
-		b.holds("orders-a", 0)
+		fx.send(orderToInstanceA("m1"))
+		fx.advance(time.Second)
+		equal(fx, "attempts after it was sent back", attempts["m1"], 5)
+		fx.wantDepth("orders-a", 0)
 		if err := run.stop(); err != nil {
-			b.Error(err)
+			fx.Error(err)
 		}
 	})
 }
 
 func TestInstanceQueue_VerdictsAndMalformedMessages(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		b.orders(instanceA(core.Config{}), func(_ context.Context, m *core.Message) error {
+	inModes(t, retryModes, func(fx *fixture) {
+		fx.runOrders(instanceA(core.Config{}), func(_ context.Context, m *core.Message) error {
 			if m.ID == "later" {
 				return core.Defer(time.Hour)
 			}
 			return core.MoveTo(errBoom, "orders-a")
 		})
-		b.broker.provoke(faults{arrive: func(in *core.Incoming) {
+		fx.broker.setFaults(faults{onReceive: func(in *core.Incoming) {
 			if in.ID == "malformed" {
 				in.Malformed = errBoom
 			}
 		}})
-		b.send(toA("later"), toA("malformed"), toA("round"))
-		b.pass(time.Second)
-		equal(b, "deferred in the instance queue", b.depth("orders-a").Delayed, 1)
-		failed := b.queue("error")
-		equal(b, "moved", len(failed), 2)
+		fx.send(orderToInstanceA("later"), orderToInstanceA("malformed"), orderToInstanceA("round"))
+		fx.advance(time.Second)
+		equal(fx, "deferred in the instance queue", fx.depth("orders-a").Delayed, 1)
+		failed := fx.messages("error")
+		equal(fx, "moved", len(failed), 2)
 		for _, m := range failed {
-			equal(b, "FailedQ of "+m.ID, m.Headers.Get(core.HeaderFailedQ), "orders-a")
+			equal(fx, "FailedQ of "+m.ID, m.Headers.Get(core.HeaderFailedQ), "orders-a")
 		}
 	})
 }
 
 // What cannot be moved is stored where any instance can move it.
 func TestInstanceQueue_UndeliveredIsStoredInTheSharedQueue(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		reachable := b.unreachable("error")
-		_, run := b.orders(instanceA(core.Config{Recoverability: noRetries}), func(context.Context, *core.Message) error { return errBoom })
-		b.send(toA("m1"))
+	inModes(t, retryModes, func(fx *fixture) {
+		reachable := fx.failSendsTo("error")
+		_, run := fx.runOrders(instanceA(core.Config{Recoverability: noRetries}), func(context.Context, *core.Message) error { return errBoom })
+		fx.send(orderToInstanceA("m1"))
 		synctest.Wait()
-		equal(b, "stored", b.depth("orders").Delayed, 1)
+		equal(fx, "stored", fx.depth("orders").Delayed, 1)
 		if err := run.stop(); err != nil {
-			b.Error(err)
+			fx.Error(err)
 		}
 		reachable()
-		b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return errBoom }) // another instance
-		b.pass(time.Hour)
-		equal(b, "FailedQ", b.only("error").Headers.Get(core.HeaderFailedQ), "orders-a")
+		fx.runOrders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return errBoom }) // another instance
+		fx.advance(time.Hour)
+		equal(fx, "FailedQ", fx.onlyMessage("error").Headers.Get(core.HeaderFailedQ), "orders-a")
 	})
 }
 
 func TestInstanceQueue_Pause(t *testing.T) {
-	onEach(t, func(b *bed) {
+	onEachTransport(t, func(fx *fixture) {
 		var handled atomic.Int64
-		ep, _ := b.orders(instanceA(core.Config{Concurrency: 3}), func(context.Context, *core.Message) error {
+		ep, _ := fx.runOrders(instanceA(core.Config{Concurrency: 3}), func(context.Context, *core.Message) error {
 			time.Sleep(time.Second)
 			handled.Add(1)
 			return nil
 		})
-		b.fill(30, order)
-		b.fill(30, toA)
-		b.pass(3500 * time.Millisecond)
+		fx.sendMany(30, order)
+		fx.sendMany(30, orderToInstanceA)
+		fx.advance(3500 * time.Millisecond)
 		ep.Pause()
-		b.pass(time.Minute)
+		fx.advance(time.Minute)
 		before := handled.Load()
 		for _, queue := range []string{"orders", "orders-a"} {
-			if held := b.depth(queue).InFlight; held > 0 && !b.broker.caps.CountsReleases {
-				b.Errorf("%d messages of %q are held", held, queue)
+			if held := fx.depth(queue).InFlight; held > 0 && !fx.broker.caps.CountsReleases {
+				fx.Errorf("%d messages of %q are held", held, queue)
 			}
 		}
-		b.pass(time.Minute)
-		equal(b, "handled while paused", handled.Load()-before, 0)
+		fx.advance(time.Minute)
+		equal(fx, "handled while paused", handled.Load()-before, 0)
 		ep.Resume()
-		b.pass(time.Minute)
-		equal(b, "handled", handled.Load(), 60)
-		b.holds("orders", 0)
-		b.holds("orders-a", 0)
+		fx.advance(time.Minute)
+		equal(fx, "handled", handled.Load(), 60)
+		fx.wantDepth("orders", 0)
+		fx.wantDepth("orders-a", 0)
 	})
 }
 
@@ -241,31 +241,31 @@ func TestInstanceQueue_StopReleasesUncounted(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			inModesOn(t, cfg, retrying[:1], func(b *bed) {
-				var handled record[string]
-				_, run := b.orders(instanceA(core.Config{Concurrency: 2}), func(_ context.Context, m *core.Message) error {
+			inModesWith(t, cfg, retryModes[:1], func(fx *fixture) {
+				var handled recorder[string]
+				_, run := fx.runOrders(instanceA(core.Config{Concurrency: 2}), func(_ context.Context, m *core.Message) error {
 					time.Sleep(300 * time.Millisecond)
 					handled.add(m.ID)
 					return nil
 				})
-				b.fill(40, order)
-				b.fill(40, toA)
-				b.pass(2 * time.Second)
+				fx.sendMany(40, order)
+				fx.sendMany(40, orderToInstanceA)
+				fx.advance(2 * time.Second)
 				start := time.Now()
 				if err := run.stop(); err != nil {
-					b.Error(err)
+					fx.Error(err)
 				}
 				if took := time.Since(start); took > time.Second {
-					b.Errorf("stopping took %v", took)
+					fx.Errorf("stopping took %v", took)
 				}
 				for _, queue := range []string{"orders", "orders-a"} {
-					for _, in := range b.queue(queue) {
+					for _, in := range fx.messages(queue) {
 						if done := slices.Contains(handled.all(), in.ID); done || in.DeliveryCount > 1 {
-							b.Errorf("%q has %s, handled %t, with a count of %d", queue, in.ID, done, in.DeliveryCount)
+							fx.Errorf("%q has %s, handled %t, with a count of %d", queue, in.ID, done, in.DeliveryCount)
 						}
 					}
 				}
-				equal(b, "handled or left", handled.len()+b.depth("orders").Total()+b.depth("orders-a").Total(), 80)
+				equal(fx, "handled or left", handled.len()+fx.depth("orders").Total()+fx.depth("orders-a").Total(), 80)
 			})
 		})
 	}
@@ -274,42 +274,42 @@ func TestInstanceQueue_StopReleasesUncounted(t *testing.T) {
 // In None what was taken cannot be given back: all of it is handled.
 func TestInstanceQueue_StopInNoneLosesNothing(t *testing.T) {
 	for _, concurrency := range []int{1, 2, 5} {
-		inModesOn(t, able(func(c *core.Capabilities) { c.MaxReceiveBatch = 2 }), everyMode[:1], func(b *bed) {
+		inModesWith(t, withCapabilities(func(c *core.Capabilities) { c.MaxReceiveBatch = 2 }), allModes[:1], func(fx *fixture) {
 			left := 0
 			for round := range 20 {
 				var handled atomic.Int64
-				ep := b.endpoint("orders", instanceA(core.Config{Concurrency: concurrency}))
-				b.handle(ep, "order", func(context.Context, *core.Message) error {
+				ep := fx.newEndpoint("orders", instanceA(core.Config{Concurrency: concurrency}))
+				fx.handle(ep, "order", func(context.Context, *core.Message) error {
 					time.Sleep(10 * time.Millisecond)
 					handled.Add(1)
 					return nil
 				})
-				run := b.run(ep)
+				run := fx.run(ep)
 				ep.Pause()
-				b.fill(10, order)
-				b.fill(10, toA)
+				fx.sendMany(10, order)
+				fx.sendMany(10, orderToInstanceA)
 				ep.Resume()
 				time.Sleep(time.Duration(round) * 5 * time.Millisecond)
 				if err := run.stop(); err != nil {
-					b.Error(err)
+					fx.Error(err)
 				}
 				before := left + 20
-				left = b.depth("orders").Total() + b.depth("orders-a").Total()
-				equal(b, "handled or left", int(handled.Load())+left, before)
+				left = fx.depth("orders").Total() + fx.depth("orders-a").Total()
+				equal(fx, "handled or left", int(handled.Load())+left, before)
 			}
 		})
 	}
 }
 
 func TestInstanceQueue_RateLimiting(t *testing.T) {
-	onEach(t, func(b *bed) {
-		if b.mode == core.TransactionNone {
+	onEachTransport(t, func(fx *fixture) {
+		if fx.mode == core.TransactionNone {
 			return
 		}
 		var g gauge
 		var outage atomic.Bool
 		outage.Store(true)
-		_, _ = b.orders(instanceA(core.Config{Concurrency: 4, Recoverability: limited(4)}), func(context.Context, *core.Message) error {
+		_, _ = fx.runOrders(instanceA(core.Config{Concurrency: 4, Recoverability: rateLimitedConfig(4)}), func(context.Context, *core.Message) error {
 			g.enter()
 			defer g.leave()
 			time.Sleep(time.Millisecond)
@@ -318,16 +318,16 @@ func TestInstanceQueue_RateLimiting(t *testing.T) {
 			}
 			return nil
 		})
-		b.fill(20, order)
-		b.fill(20, toA)
-		b.pass(10 * time.Second)
-		g.most.Store(0)
-		b.pass(time.Minute)
-		equal(b, "most at the same time in the outage", g.most.Load(), 1)
+		fx.sendMany(20, order)
+		fx.sendMany(20, orderToInstanceA)
+		fx.advance(10 * time.Second)
+		g.max.Store(0)
+		fx.advance(time.Minute)
+		equal(fx, "most at the same time in the outage", g.max.Load(), 1)
 		outage.Store(false)
-		b.pass(time.Hour)
-		b.holds("orders", 0)
-		b.holds("orders-a", 0)
+		fx.advance(time.Hour)
+		fx.wantDepth("orders", 0)
+		fx.wantDepth("orders-a", 0)
 	})
 }
 
@@ -335,16 +335,16 @@ func TestInstanceQueue_RateLimiting(t *testing.T) {
 func TestInstanceQueue_PermanentErrorOfAReceiver(t *testing.T) {
 	for _, queue := range []string{"orders", "orders-a"} {
 		t.Run(queue, func(t *testing.T) {
-			inModes(t, everyMode, func(b *bed) {
-				b.broker.provoke(faults{receiveFrom: func(from string) error {
+			inModes(t, allModes, func(fx *fixture) {
+				fx.broker.setFaults(faults{receiveFrom: func(from string) error {
 					if from == queue {
 						return errBoom
 					}
 					return nil
 				}})
-				r := b.launch(b.endpoint("orders", instanceA(core.Config{})))
+				r := fx.start(fx.newEndpoint("orders", instanceA(core.Config{})))
 				if err := r.wait(); !errors.Is(err, errBoom) || !strings.Contains(err.Error(), fmt.Sprintf("receive: queue %q: ", queue)) {
-					b.Errorf("Run returned %v", err)
+					fx.Errorf("Run returned %v", err)
 				}
 			})
 		})
@@ -353,77 +353,77 @@ func TestInstanceQueue_PermanentErrorOfAReceiver(t *testing.T) {
 
 // Without its instance queue an endpoint does not start, and leaves no receiver open.
 func TestInstanceQueue_IsMissing(t *testing.T) {
-	bubble(t, func(b *bed) {
-		ep := b.endpoint("orders", instanceA(core.Config{Provision: core.ProvisionNever}))
-		if err := ep.Run(b.Context()); !errors.Is(err, core.ErrQueueNotFound) || !strings.Contains(err.Error(), "orders-a") {
-			b.Errorf("Run returned %v", err)
+	bubble(t, func(fx *fixture) {
+		ep := fx.newEndpoint("orders", instanceA(core.Config{Provision: core.ProvisionNever}))
+		if err := ep.Run(fx.Context()); !errors.Is(err, core.ErrQueueNotFound) || !strings.Contains(err.Error(), "orders-a") {
+			fx.Errorf("Run returned %v", err)
 		}
 		opened := 0
-		b.broker.provoke(faults{open: func(context.Context) error {
+		fx.broker.setFaults(faults{open: func(context.Context) error {
 			if opened++; opened == 2 {
 				return errBoom
 			}
 			return nil
 		}})
-		if err := b.endpoint("orders", instanceA(core.Config{})).Run(b.Context()); !errors.Is(err, errBoom) {
-			b.Errorf("Run returned %v", err)
+		if err := fx.newEndpoint("orders", instanceA(core.Config{})).Run(fx.Context()); !errors.Is(err, errBoom) {
+			fx.Errorf("Run returned %v", err)
 		}
-		equal(b, "receivers closed", b.broker.closed.Load(), 1)
+		equal(fx, "receivers closed", fx.broker.closed.Load(), 1)
 	})
 }
 
 // The connection is there when those of both receivers are.
 func TestInstanceQueue_Connection(t *testing.T) {
-	bubble(t, func(b *bed) {
-		ep, _ := b.orders(instanceA(core.Config{}), func(context.Context, *core.Message) error { return nil })
-		opened := b.broker.receivers.all()
-		equal(b, "receivers", len(opened), 2)
+	bubble(t, func(fx *fixture) {
+		ep, _ := fx.runOrders(instanceA(core.Config{}), func(context.Context, *core.Message) error { return nil })
+		opened := fx.broker.receivers.all()
+		equal(fx, "receivers", len(opened), 2)
 		start := time.Now()
 		tell := func(i int, connected bool) {
 			opened[i].ConnectionChanged(core.ConnectionChange{Connected: connected, Err: errBoom, Since: time.Now()})
 		}
 		tell(0, false)
-		b.pass(time.Second)
+		fx.advance(time.Second)
 		tell(1, false)
-		equal(b, "disconnected since", ep.Health().DisconnectedSince, start)
+		equal(fx, "disconnected since", ep.Health().DisconnectedSince, start)
 		tell(0, true)
-		equal(b, "connected with one of two", ep.Health().Connected, false)
+		equal(fx, "connected with one of two", ep.Health().Connected, false)
 		tell(1, true)
-		equal(b, "connected", ep.Health().Connected, true)
+		equal(fx, "connected", ep.Health().Connected, true)
 	})
 }
 
 func TestReplyToInstance_ReachesTheInstance(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
-		answers := map[string]*record[string]{"a": {}, "b": {}}
+	inModes(t, allModes, func(fx *fixture) {
+		answers := map[string]*recorder[string]{"a": {}, "b": {}}
 		for _, name := range []string{"a", "b"} {
-			ep := b.endpoint("orders", core.Config{Instance: name, InstanceQueue: true})
-			b.handle(ep, "answer", func(_ context.Context, m *core.Message) error {
+			ep := fx.newEndpoint("orders", core.Config{Instance: name, InstanceQueue: true})
+			fx.handle(ep, "answer", func(_ context.Context, m *core.Message) error {
 				answers[name].add(string(m.RawBody()))
 				return nil
 			})
-			b.handle(ep, "start", func(_ context.Context, m *core.Message) error {
+			fx.handle(ep, "start", func(_ context.Context, m *core.Message) error {
 				return m.Send("shipping", "question", []byte("of "+name+" in a handler"), core.SendOptions{ReplyToInstance: true})
 			})
-			b.run(ep)
+			fx.run(ep)
 			for i := range 10 {
-				if err := ep.Send(b.Context(), "shipping", "question", fmt.Appendf(nil, "%d of %s", i, name), core.SendOptions{ReplyToInstance: true}); err != nil {
-					b.Fatal(err)
+				if err := ep.Send(fx.Context(), "shipping", "question", fmt.Appendf(nil, "%d of %s", i, name), core.SendOptions{ReplyToInstance: true}); err != nil {
+					fx.Fatal(err)
 				}
 			}
-			if err := ep.Send(b.Context(), "orders-"+name, "start", nil); err != nil {
-				b.Fatal(err)
+			if err := ep.Send(fx.Context(), "orders-"+name, "start", nil); err != nil {
+				fx.Fatal(err)
 			}
 		}
-		shipping := b.endpoint("shipping", core.Config{})
-		b.handle(shipping, "question", func(_ context.Context, m *core.Message) error { return m.Reply("answer", m.RawBody()) })
-		b.run(shipping)
-		b.pass(time.Second)
+		shipping := fx.newEndpoint("shipping", core.Config{})
+		fx.handle(shipping, "question", func(_ context.Context, m *core.Message) error { return m.Reply("answer", m.RawBody()) })
+		fx.run(shipping)
+		fx.advance(time.Second)
 		for _, name := range []string{"a", "b"} {
-			equal(b, "answers of "+name, answers[name].len(), 11)
+			equal(fx, "answers of "+name, answers[name].len(), 11)
 			for _, answer := range answers[name].all() {
 				if !strings.Contains(answer, "of "+name) {
-					b.Errorf("%s got %q", name, answer)
+					fx.Errorf("%s got %q", name, answer)
 				}
 			}
 		}
@@ -431,38 +431,38 @@ func TestReplyToInstance_ReachesTheInstance(t *testing.T) {
 }
 
 func TestReplyToInstance_Refused(t *testing.T) {
-	bubble(t, func(b *bed) {
-		without := b.endpoint("orders", core.Config{})
-		err := without.Send(b.Context(), "shipping", "question", nil, core.SendOptions{ReplyToInstance: true})
+	bubble(t, func(fx *fixture) {
+		without := fx.newEndpoint("orders", core.Config{})
+		err := without.Send(fx.Context(), "shipping", "question", nil, core.SendOptions{ReplyToInstance: true})
 		if err == nil || !containsAll(err.Error(), "ReplyToInstance", `"orders" has no instance queue`, "set Config.InstanceQueue") {
-			b.Errorf("without an instance queue: %v", err)
+			fx.Errorf("without an instance queue: %v", err)
 		}
-		with := b.endpoint("orders", instanceA(core.Config{}))
-		err = with.Send(b.Context(), "shipping", "question", nil, core.SendOptions{ReplyToInstance: true, ReplyTo: "elsewhere"})
+		with := fx.newEndpoint("orders", instanceA(core.Config{}))
+		err = with.Send(fx.Context(), "shipping", "question", nil, core.SendOptions{ReplyToInstance: true, ReplyTo: "elsewhere"})
 		if err == nil || !containsAll(err.Error(), `ReplyTo is "elsewhere"`, "ReplyToInstance", "remove one") {
-			b.Errorf("with ReplyTo: %v", err)
+			fx.Errorf("with ReplyTo: %v", err)
 		}
-		b.holds("shipping", 0)
+		fx.wantDepth("shipping", 0)
 	})
 }
 
 // Events come to the endpoint once, not to each of its instances.
 func TestInstanceQueue_SubscriptionsAreTheSharedQueues(t *testing.T) {
-	bubble(t, func(b *bed) {
+	bubble(t, func(fx *fixture) {
 		var handled atomic.Int64
 		var ep *core.Endpoint
 		for _, name := range []string{"a", "b"} {
-			ep = b.endpoint("orders", core.Config{Instance: name, InstanceQueue: true})
+			ep = fx.newEndpoint("orders", core.Config{Instance: name, InstanceQueue: true})
 			core.HandleEvent(ep, "ordered", func(context.Context, *core.TypedMessage[[]byte]) error {
 				handled.Add(1)
 				return nil
 			})
-			b.run(ep)
+			fx.run(ep)
 		}
-		if err := ep.Publish(b.Context(), "ordered", nil); err != nil {
-			b.Fatal(err)
+		if err := ep.Publish(fx.Context(), "ordered", nil); err != nil {
+			fx.Fatal(err)
 		}
-		b.pass(time.Second)
-		equal(b, "handled", handled.Load(), 1)
+		fx.advance(time.Second)
+		equal(fx, "handled", handled.Load(), 1)
 	})
 }

@@ -16,38 +16,39 @@ import (
 
 // isolationRules decides which messages are suspects. With the zero value none is.
 type isolationRules struct {
-	// after is the number of deliveries after which a message is a suspect; 0 means never.
-	after int
-	// explained is the number of deliveries of a copy that the immediate retries in force
-	// explain.
-	explained int
+	// threshold is the number of deliveries after which a message is a suspect; 0 means
+	// never.
+	threshold int
+	// explainedDeliveries is the number of deliveries of a copy that the immediate retries
+	// in force explain.
+	explainedDeliveries int
 	// reserved is the part of MaxDeliveries for the new copy (R34); with 0 the copy may be
 	// delivered MaxDeliveries times again.
 	reserved int
 }
 
 const (
-	// leastIsolateAfter tolerates one lost connection, or one restart of all instances,
+	// minIsolateAfter tolerates one lost connection, or one restart of all instances,
 	// without isolation.
-	leastIsolateAfter = 2
-	// leastReserved is the least number of deliveries of a new copy. One of them may be lost
+	minIsolateAfter = 2
+	// minReserved is the lowest number of deliveries of a new copy. One of them may be lost
 	// without a handler.
-	leastReserved = 3
+	minReserved = 3
 )
 
 // resolveIsolation fills in IsolateAfter.
-func (r *resolved) resolveIsolation(p *problems) {
+func (r *resolvedConfig) resolveIsolation(errs *validationErrors) {
 	const field = "Recoverability.IsolateAfter"
-	caps, most := r.rules.caps, r.maxDeliveries
+	caps, maxDeliveries := r.rules.caps, r.maxDeliveries
 	given := r.config.Recoverability.IsolateAfter
-	notNegativeOrOff(p, field, given)
+	checkNotNegativeOrOff(errs, field, given)
 	impossible := ""
 	switch {
 	case r.mode == TransactionNone, r.mode == TransactionSendsAtomicWithReceive && !caps.AtomicLeases:
 		impossible = fmt.Sprintf("the transaction mode is %v, in which the transport's count of deliveries does not tell of processes that died", r.mode)
 	case !caps.NativeDeliveryCount:
 		impossible = "the transport's count of deliveries ends with the process (Capabilities.NativeDeliveryCount)"
-	case most == 0:
+	case maxDeliveries == 0:
 		impossible = "MaxDeliveries is off: a message that kills the process would keep all others waiting for ever"
 	}
 	switch {
@@ -55,34 +56,35 @@ func (r *resolved) resolveIsolation(p *problems) {
 		return
 	case impossible != "":
 		if given > 0 {
-			p.add("%s is %d, but %s; remove it", field, given, impossible)
+			errs.add("%s is %d, but %s; remove it", field, given, impossible)
 		}
 		return
-	case given > 0 && given >= most:
-		p.add("%s is %d, but after %d deliveries (MaxDeliveries) no handler gets the message any more; use less than that", field, given, most)
+	case given > 0 && given >= maxDeliveries:
+		errs.add("%s is %d, but after %d deliveries (MaxDeliveries) no handler gets the message any more; use less than that", field, given, maxDeliveries)
 		return
 	}
-	i := isolationRules{after: given, explained: r.mostImmediate() + 1}
-	if r.mostImmediate() >= most { // retries without end, or a mistake that is reported
+	i := isolationRules{threshold: given, explainedDeliveries: r.maxImmediateRetries() + 1}
+	if r.maxImmediateRetries() >= maxDeliveries { // retries without end, or a mistake that is reported
 		return
 	}
 	if caps.CountsReleases {
-		i.reserved = max(min(max(leastReserved, i.explained), most/2), 1)
+		i.reserved = max(min(max(minReserved, i.explainedDeliveries), maxDeliveries/2), 1)
 	}
-	if i.after == 0 {
-		i.after = max(i.explained, min(leastIsolateAfter, i.firstLife(most)-1), 1)
+	if i.threshold == 0 {
+		i.threshold = max(i.explainedDeliveries, min(minIsolateAfter, i.firstCopyLimit(maxDeliveries)-1), 1)
 	}
 	r.isolation = i
 }
 
-// firstLife returns the number of deliveries after which a suspect becomes a new copy, if
-// it does, or goes to the error queue.
-func (i isolationRules) firstLife(maxDeliveries int) int {
-	return max(maxDeliveries-i.reserved, i.explained)
+// firstCopyLimit returns the number of deliveries after which a suspect becomes a new
+// copy, if it does, or goes to the error queue.
+func (i isolationRules) firstCopyLimit(maxDeliveries int) int {
+	return max(maxDeliveries-i.reserved, i.explainedDeliveries)
 }
 
-// isCopy reports whether a message is the new copy of one that was delivered too often.
-func (i isolationRules) isCopy(in *Incoming) bool {
+// isNewCopy reports whether a message is the new copy of one that was delivered too
+// often.
+func (i isolationRules) isNewCopy(in *Incoming) bool {
 	return i.reserved > 0 && in.Headers.Get(HeaderDeliveries) != ""
 }
 
@@ -92,20 +94,20 @@ func (i isolationRules) isCopy(in *Incoming) bool {
 func (ep *Endpoint) isSuspect(in *Incoming) bool {
 	i := ep.isolation
 	switch {
-	case i.after == 0 || in.DeliveryCount <= 1:
+	case i.threshold == 0 || in.DeliveryCount <= 1:
 		return false
-	case in.DeliveryCount <= i.after && !i.isCopy(in):
+	case in.DeliveryCount <= i.threshold && !i.isNewCopy(in):
 		return false
-	case in.DeliveryCount <= i.explained && in.LastError != "":
+	case in.DeliveryCount <= i.explainedDeliveries && in.LastError != "":
 		return false
 	}
-	return !ep.memory.wasSurvived(in) && !ep.memory.wasSettled(in.NativeID)
+	return !ep.redeliveries.wasSurvived(in) && !ep.redeliveries.wasSettled(in.NativeID)
 }
 
-// noteSurvived records that a handler of the message returned, if that can matter.
-func (ep *Endpoint) noteSurvived(in *Incoming) {
-	if i := ep.isolation; i.after > 0 && (in.DeliveryCount >= i.after || i.isCopy(in)) {
-		ep.memory.rememberSurvived(in)
+// recordSurvived records that a handler of the message returned, if that can matter.
+func (ep *Endpoint) recordSurvived(in *Incoming) {
+	if i := ep.isolation; i.threshold > 0 && (in.DeliveryCount >= i.threshold || i.isNewCopy(in)) {
+		ep.redeliveries.rememberSurvived(in)
 	}
 }
 
@@ -114,23 +116,23 @@ func (ep *Endpoint) exceedsDeliveries(in *Incoming) bool {
 	if ep.maxDeliveries == 0 {
 		return false
 	}
-	return in.DeliveryCount > ep.maxDeliveries || in.DeliveryCount > ep.isolation.reserved && in.DeliveryCount > ep.mostDeliveries(in)
+	return in.DeliveryCount > ep.maxDeliveries || in.DeliveryCount > ep.isolation.reserved && in.DeliveryCount > ep.maxDeliveriesOf(in)
 }
 
-// mostDeliveries returns the limit of deliveries of a message to a handler. The
+// maxDeliveriesOf returns the limit of deliveries of a message to a handler. The
 // deliveries of a suspect and of its new copy are MaxDeliveries together.
-func (ep *Endpoint) mostDeliveries(in *Incoming) int {
+func (ep *Endpoint) maxDeliveriesOf(in *Incoming) int {
 	i := ep.isolation
 	switch {
 	case i.reserved == 0 || !ep.isSuspect(in):
 		return ep.maxDeliveries
-	case i.isCopy(in):
+	case i.isNewCopy(in):
 		return i.reserved
 	}
-	return i.firstLife(ep.maxDeliveries)
+	return i.firstCopyLimit(ep.maxDeliveries)
 }
 
-// isolation has the suspects of a pump. All but suspect and onChange is guarded by the
+// isolation has the suspects of a pump. All but isSuspect and onChange is guarded by the
 // pump's mu.
 //
 // While there are suspects, nothing is fetched. Other fetched messages are handled first,
@@ -139,45 +141,45 @@ func (ep *Endpoint) mostDeliveries(in *Incoming) int {
 // fetched until one is no suspect. Brokers redeliver messages first, so this way the next
 // process does not get all messages of the dead process at once.
 type isolation struct {
-	suspect  func(*Incoming) bool               // nil: no message is one
-	onChange func(isolating bool, in *Incoming) // called with the pump's mu; must not block
-	single   bool                               // the receiver never has more than one delivery if that is its limit
+	isSuspect func(*Incoming) bool               // nil: no message is one
+	onChange  func(isolating bool, in *Incoming) // called with the pump's mu; must not block
+	single    bool                               // the receiver never has more than one delivery if that is its limit
 
-	probing  bool        // one message at a time is fetched
-	told     bool        // onChange was called with true
-	waiting  []held      // those with the fewest deliveries first
-	isolated *worker     // has a suspect, and there is no other fetched message
-	handling int         // workers that have a delivery
-	limit    *time.Timer // of the time for which a suspect runs alone
-	look     *time.Timer // until the workers look again whether a suspect may be handled
-	lookAt   time.Time
-	arrived  time.Time // when the newest delivery arrived, or suspects began to wait
+	probing      bool              // one message at a time is fetched
+	reported     bool              // onChange was called with true
+	suspects     []fetchedDelivery // those with the fewest deliveries first
+	isolated     *worker           // has a suspect, and there is no other fetched message
+	handling     int               // workers that have a delivery
+	aloneTimer   *time.Timer       // of the time for which a suspect runs alone
+	recheckTimer *time.Timer       // until the workers look again whether a suspect may be handled
+	recheckAt    time.Time
+	arrivedAt    time.Time // when the newest delivery arrived, or suspects began to wait
 }
 
 const (
-	// isolationPatience limits how long a suspect waits for running handlers, and how long
+	// isolationTimeout limits how long a suspect waits for running handlers, and how long
 	// other messages wait for a suspect's handler: a handler that hangs, or takes hours,
 	// must not stop the endpoint.
-	isolationPatience = 2 * time.Minute
-	// quietBefore is how long a receiver with limit 0 must not have delivered a message, if
-	// it may keep its prefetched messages, or is still giving them back.
-	quietBefore = 250 * time.Millisecond
+	isolationTimeout = 2 * time.Minute
+	// quietPeriod is how long a receiver with limit 0 must not have delivered a message, if
+	// it may keep its prefetched messages, or is still releasing them.
+	quietPeriod = 250 * time.Millisecond
 )
 
 // isSuspect is called without mu.
 func (p *pump) isSuspect(d Delivery) bool {
-	if p.isolation.suspect == nil {
+	if p.isolation.isSuspect == nil {
 		return false
 	}
 	in := d.Incoming()
-	return in.DeliveryCount > 1 && p.isolation.suspect(in)
+	return in.DeliveryCount > 1 && p.isolation.isSuspect(in)
 }
 
 // isIsolating reports whether one message at a time is attempted because of suspects.
 func (p *pump) isIsolating() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.isolation.told
+	return p.isolation.reported
 }
 
 // isIsolated reports whether the worker handles a suspect.
@@ -187,213 +189,214 @@ func (w *worker) isIsolated() bool {
 	return w.pump.isolation.isolated == w
 }
 
-// isolating reports whether there are suspects. The pump's mu is held, as in all
-// functions below.
-func (p *pump) isolating() bool {
-	return len(p.isolation.waiting) > 0 || p.isolation.isolated != nil
+// hasSuspectsLocked reports whether there are suspects.
+func (p *pump) hasSuspectsLocked() bool {
+	return len(p.isolation.suspects) > 0 || p.isolation.isolated != nil
 }
 
-// holdsOne reports whether the one delivery of the receiver is the suspect.
-func (p *pump) holdsOne() bool { return p.isolation.probing && p.isolation.single }
+// limitedToOneLocked reports whether the receiver is limited to one delivery, which is
+// the suspect.
+func (p *pump) limitedToOneLocked() bool { return p.isolation.probing && p.isolation.single }
 
-// drains reports whether the receiver may have prefetched deliveries that are to be
-// handled before the suspects, because the broker counts their return.
-func (p *pump) drains() bool { return p.counts && !p.holdsOne() }
+// drainsReceiverLocked reports whether the receiver may have prefetched deliveries that
+// are to be handled before the suspects, because the broker counts their release.
+func (p *pump) drainsReceiverLocked() bool { return p.countsReleases && !p.limitedToOneLocked() }
 
-// isolate updates the isolation after deliveries have arrived.
-func (p *pump) isolate(healthy int, suspects []held) {
+// isolateLocked updates the isolation after deliveries have arrived.
+func (p *pump) isolateLocked(others int, suspects []fetchedDelivery) {
 	i := &p.isolation
 	switch {
-	case i.suspect == nil || healthy+len(suspects) == 0:
+	case i.isSuspect == nil || others+len(suspects) == 0:
 		return
-	case len(suspects) == 0 && !p.isolating():
+	case len(suspects) == 0 && !p.hasSuspectsLocked():
 		if i.probing {
-			p.endProbing()
+			p.endProbingLocked()
 		}
 		return
 	}
-	i.arrived = time.Now()
-	began := !p.isolating()
+	i.arrivedAt = time.Now()
+	began := !p.hasSuspectsLocked()
 	for _, item := range suspects {
-		at, _ := slices.BinarySearchFunc(i.waiting, item, func(a, b held) int {
-			if deliveriesOf(a) <= deliveriesOf(b) {
+		at, _ := slices.BinarySearchFunc(i.suspects, item, func(a, b fetchedDelivery) int {
+			if totalDeliveries(a) <= totalDeliveries(b) {
 				return -1
 			}
 			return 1
 		})
-		i.waiting = slices.Insert(i.waiting, at, item)
+		i.suspects = slices.Insert(i.suspects, at, item)
 	}
 	if !began {
 		return
 	}
-	if !i.told {
-		i.told = true
+	if !i.reported {
+		i.reported = true
 		i.onChange(true, suspects[0].delivery.Incoming())
 	}
-	p.apply()
+	p.applyLimitsLocked()
 }
 
-// deliveriesOf also counts the deliveries of the message that this one is a new copy of.
-func deliveriesOf(item held) int {
+// totalDeliveries also counts the deliveries of the message that this one is a new copy
+// of.
+func totalDeliveries(item fetchedDelivery) int {
 	in := item.delivery.Incoming()
 	return in.DeliveryCount + intHeader(in.Headers, HeaderDeliveries)
 }
 
-// suspectReady reports whether a suspect is to be handled now.
-func (p *pump) suspectReady() bool {
+// canStartSuspectLocked reports whether a suspect is to be handled now.
+func (p *pump) canStartSuspectLocked() bool {
 	i := &p.isolation
 	switch {
-	case len(i.waiting) == 0 || i.isolated != nil:
+	case len(i.suspects) == 0 || i.isolated != nil:
 		return false
-	case p.closed() && !p.finishesPrefetched(), p.running >= p.limit, p.buffered() > 0:
+	case p.isFetchStoppedLocked() && !p.handlesPrefetchedLocked(), p.busySlots >= p.limit, p.bufferedLocked() > 0:
 		return false
 	case i.handling > 0:
-		return p.lookIn(p.youngestIsOld())
-	case p.holdsOne() || !p.counts && i.single:
+		return p.hasPassedLocked(p.remainingWaitLocked())
+	case p.limitedToOneLocked() || !p.countsReleases && i.single:
 		return p.fetching == 0
 	}
-	return p.lookIn(quietBefore - time.Since(i.arrived))
+	return p.hasPassedLocked(quietPeriod - time.Since(i.arrivedAt))
 }
 
-// youngestIsOld returns the time after which no running handler is waited for any more.
-func (p *pump) youngestIsOld() time.Duration {
+// remainingWaitLocked returns how long a suspect still waits for running handlers.
+func (p *pump) remainingWaitLocked() time.Duration {
 	left := time.Duration(0)
-	for w := range p.everyWorker {
+	for w := range p.workers {
 		if w.handling {
-			left = max(left, isolationPatience-time.Since(w.since))
+			left = max(left, isolationTimeout-time.Since(w.slotStart))
 		}
 	}
 	return left
 }
 
-// lookIn reports whether d has passed already; if not, it wakes the workers after d.
-func (p *pump) lookIn(d time.Duration) bool {
+// hasPassedLocked reports whether d is 0 or less; otherwise it wakes the workers after d.
+func (p *pump) hasPassedLocked(d time.Duration) bool {
 	if d <= 0 {
 		return true
 	}
 	i, at := &p.isolation, time.Now().Add(d)
-	if i.look != nil && !at.Before(i.lookAt) {
+	if i.recheckTimer != nil && !at.Before(i.recheckAt) {
 		return false
 	}
-	stopTimer(&i.look)
-	var look *time.Timer
-	look = time.AfterFunc(d, func() {
+	stopTimer(&i.recheckTimer)
+	var recheck *time.Timer
+	recheck = time.AfterFunc(d, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if i.look != look { // stopped
+		if i.recheckTimer != recheck { // stopped
 			return
 		}
-		i.look = nil
-		p.restartFetch() // all of them may be in Receive
+		i.recheckTimer = nil
+		p.restartFetchLocked() // all of them may be in Receive
 		p.wakeUp.Broadcast()
 	})
-	i.look, i.lookAt = look, at
+	i.recheckTimer, i.recheckAt = recheck, at
 	return false
 }
 
-// takeSuspect returns the suspect that this worker is about to handle.
-func (w *worker) takeSuspect() held {
+// takeSuspectLocked returns the suspect that this worker is about to handle.
+func (w *worker) takeSuspectLocked() fetchedDelivery {
 	p := w.pump
 	i := &p.isolation
-	item := i.waiting[0]
-	i.waiting = slices.Delete(i.waiting, 0, 1)
+	item := i.suspects[0]
+	i.suspects = slices.Delete(i.suspects, 0, 1)
 	i.isolated = w
-	var limit *time.Timer
-	limit = time.AfterFunc(isolationPatience, func() {
+	var timer *time.Timer
+	timer = time.AfterFunc(isolationTimeout, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if i.limit == limit { // not stopped
-			w.endIsolated()
+		if i.aloneTimer == timer { // not stopped
+			w.endIsolatedLocked()
 		}
 	})
-	i.limit = limit
+	i.aloneTimer = timer
 	return item
 }
 
-// endIsolated is called after a suspect's attempt, or after the time for which it runs
-// alone.
-func (w *worker) endIsolated() {
+// endIsolatedLocked is called after a suspect's attempt, or after the time for which it
+// runs alone.
+func (w *worker) endIsolatedLocked() {
 	p := w.pump
 	if p.isolation.isolated == w {
 		p.isolation.isolated = nil
-		stopTimer(&p.isolation.limit)
-		p.fewerSuspects()
+		stopTimer(&p.isolation.aloneTimer)
+		p.nextSuspectLocked()
 	}
 }
 
-// fewerSuspects continues with the next suspect, or with other messages.
-func (p *pump) fewerSuspects() {
+// nextSuspectLocked continues with the next suspect, or with other messages.
+func (p *pump) nextSuspectLocked() {
 	i := &p.isolation
 	switch {
 	case p.stopping || i.isolated != nil:
-	case len(i.waiting) > 0:
+	case len(i.suspects) > 0:
 		p.wakeUp.Broadcast()
 	case i.handling > 0: // for minutes, and the receiver may have to hold more than one
-		i.stopTimers()
-		p.endProbing()
+		i.stopTimersLocked()
+		p.endProbingLocked()
 	default:
-		i.stopTimers()
+		i.stopTimersLocked()
 		i.probing = true
-		p.apply()
+		p.applyLimitsLocked()
 	}
 }
 
-// endProbing ends fetching one at a time: a message has come that is no suspect.
-func (p *pump) endProbing() {
+// endProbingLocked ends fetching one at a time: a message has come that is no suspect.
+func (p *pump) endProbingLocked() {
 	i := &p.isolation
 	i.probing = false
-	if i.told {
-		i.told = false
+	if i.reported {
+		i.reported = false
 		i.onChange(false, nil)
 	}
-	p.apply()
+	p.applyLimitsLocked()
 }
 
-// unwantedSuspects returns how many waiting suspects are to be given back. If that is not
-// counted, one is kept at a time.
-func (p *pump) unwantedSuspects() int {
+// surplusSuspectsLocked returns how many waiting suspects are to be released. If that is
+// not counted, one is kept at a time.
+func (p *pump) surplusSuspectsLocked() int {
 	i := &p.isolation
-	n := len(i.waiting)
+	n := len(i.suspects)
 	switch {
 	case n == 0:
 		return 0
-	case p.counts:
+	case p.countsReleases:
 		if p.stopping || p.hanging {
 			return n
 		}
 		return 0
-	case p.closed() || i.isolated != nil:
+	case p.isFetchStoppedLocked() || i.isolated != nil:
 		return n
 	}
 	return n - 1
 }
 
-// takeSuspects removes the n suspects with the most deliveries.
-func (p *pump) takeSuspects(n int) []held {
+// takeSuspectsLocked removes the n suspects with the most deliveries.
+func (p *pump) takeSuspectsLocked(n int) []fetchedDelivery {
 	i := &p.isolation
-	at := len(i.waiting) - n
-	items := slices.Clone(i.waiting[at:])
-	clear(i.waiting[at:])
-	i.waiting = i.waiting[:at]
-	p.fewerSuspects()
+	at := len(i.suspects) - n
+	items := slices.Clone(i.suspects[at:])
+	clear(i.suspects[at:])
+	i.suspects = i.suspects[:at]
+	p.nextSuspectLocked()
 	return items
 }
 
-func (i *isolation) stopTimers() {
-	stopTimer(&i.limit)
-	stopTimer(&i.look)
+func (i *isolation) stopTimersLocked() {
+	stopTimer(&i.aloneTimer)
+	stopTimer(&i.recheckTimer)
 }
 
 // isolationChanged reports suspects, once while there are some.
 func (r *runner) isolationChanged(isolating bool, in *Incoming) {
 	log := r.ep.log.recoverability
 	if !isolating {
-		r.hooks.notify(func() { log.Info("messages are attempted side by side again") })
+		r.hookCalls.add(func() { log.Info("messages are attempted side by side again") })
 		return
 	}
 	id, deliveries := in.ID, in.DeliveryCount
-	r.hooks.notify(func() {
+	r.hookCalls.add(func() {
 		log.Warn("a message was delivered several times without a known end and may have killed its process: such messages are attempted one at a time, with nothing beside them",
-			"message_id", id, "deliveries", deliveries, "isolate_after", r.ep.isolation.after)
+			"message_id", id, "deliveries", deliveries, "isolate_after", r.ep.isolation.threshold)
 	})
 }

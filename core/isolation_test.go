@@ -18,68 +18,69 @@ import (
 
 // suspectConfigs are transports whose count tells of processes that died.
 var suspectConfigs = map[string]inmemory.Config{
-	"counts every delivery": countingConfig(), "leases": aheadConfig(30 * time.Second), "leases, nothing ahead": locking,
+	"counts every delivery": countsReleasesConfig(), "leases": prefetchConfig(30 * time.Second), "leases, nothing ahead": expiringLocks,
 	"RabbitMQ": inmemory.LikeRabbitMQ(), "SQS": inmemory.LikeSQS(),
 }
 
-// onSuspects runs body on each of them.
-func onSuspects(t *testing.T, body func(b *bed)) {
+// onSuspectTransports runs body on each of them.
+func onSuspectTransports(t *testing.T, body func(fx *fixture)) {
 	t.Helper()
 	for name, cfg := range suspectConfigs {
-		t.Run(name, func(t *testing.T) { inModesOn(t, cfg, retrying[:1], body) })
+		t.Run(name, func(t *testing.T) { inModesWith(t, cfg, retryModes[:1], body) })
 	}
 }
 
-// undo lets all messages of a queue be delivered so often to a process that dies.
-func (b *bed) undo(queue string, times int) {
-	b.Helper()
+// redeliverTimes lets all messages of a queue be delivered so often to a process that
+// dies.
+func (fx *fixture) redeliverTimes(queue string, times int) {
+	fx.Helper()
 	for range times {
-		r, err := b.broker.Transport.OpenReceiver(b.Context(), core.ReceiverConfig{Queue: queue, Mode: b.mode, MaxInFlight: 100})
+		r, err := fx.broker.Transport.OpenReceiver(fx.Context(), core.ReceiverConfig{Queue: queue, Mode: fx.mode, MaxInFlight: 100})
 		if err != nil {
-			b.Fatal(err)
+			fx.Fatal(err)
 		}
-		depth, err := b.broker.Depth(queue)
+		depth, err := fx.broker.Depth(queue)
 		if err != nil {
-			b.Fatal(err)
+			fx.Fatal(err)
 		}
 		for left := depth.Ready; left > 0; {
-			n, err := r.Receive(b.Context(), make([]core.Delivery, left))
+			n, err := r.Receive(fx.Context(), make([]core.Delivery, left))
 			if err != nil {
-				b.Fatal(err)
+				fx.Fatal(err)
 			}
 			left -= n
 		}
-		if !b.broker.caps.CountsReleases { // closing would count nothing
+		if !fx.broker.caps.CountsReleases { // closing would count nothing
 			time.Sleep(2 * time.Minute)
 		}
-		if err := r.Close(b.Context()); err != nil {
-			b.Fatal(err)
+		if err := r.Close(fx.Context()); err != nil {
+			fx.Fatal(err)
 		}
 	}
 }
 
 // isolationLines are the log lines about its beginning.
-func (b *bed) isolationLines() []logLine {
-	return b.logs.about("delivered several times without a known end")
+func (fx *fixture) isolationLines() []logLine {
+	return fx.logs.find("delivered several times without a known end")
 }
 
 func TestR35_SuspectsAreAttemptedAlone(t *testing.T) {
-	onSuspects(t, func(b *bed) {
+	onSuspectTransports(t, func(fx *fixture) {
 		var g gauge
-		var suspects, healthy record[string]
+		var suspects, healthy recorder[string]
 		handler := func(_ context.Context, m *core.Message) error {
 			g.enter()
 			defer g.leave()
 			if strings.HasPrefix(m.ID, "suspect") {
 				n, inHand := suspects.add(m.ID), 1
-				if b.broker.caps.CountsReleases { // the other suspects, which cannot be given back
+				if fx.broker.caps.CountsReleases { // the other suspects, which cannot be given back
 					inHand = 4 - n
 				}
 				for range 5 {
-					equal(b, "messages at once", g.now.Load(), 1)
-					depth, err := b.broker.Depth("orders")
+					equal(fx, "messages at once", g.now.Load(), 1)
+					depth, err := fx.broker.Depth("orders")
 					if err != nil || depth.InFlight != inHand {
-						b.Errorf("%d messages in hand with a suspect, %v; want %d", depth.InFlight, err, inHand)
+						fx.Errorf("%d messages in hand with a suspect, %v; want %d", depth.InFlight, err, inHand)
 					}
 					time.Sleep(time.Second)
 				}
@@ -89,57 +90,57 @@ func TestR35_SuspectsAreAttemptedAlone(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			return nil
 		}
-		ep, _ := b.orders(core.Config{Concurrency: 4}, handler)
-		b.put("first")
-		b.pass(10 * time.Second)
-		equal(b, "MaxInFlight when a healthy message has come", b.newestMaxInFlight() >= 4, true)
+		ep, _ := fx.runOrders(core.Config{Concurrency: 4}, handler)
+		fx.enqueue("first")
+		fx.advance(10 * time.Second)
+		equal(fx, "MaxInFlight when a healthy message has come", fx.newestMaxInFlight() >= 4, true)
 		ep.Pause()
-		b.put("suspect 1", "suspect 2", "suspect 3")
-		b.undo("orders", 7)
+		fx.enqueue("suspect 1", "suspect 2", "suspect 3")
+		fx.redeliverTimes("orders", 7)
 		for i := range 20 {
-			b.send(order(fmt.Sprint("healthy ", i)))
+			fx.send(order(fmt.Sprint("healthy ", i)))
 		}
-		equal(b, "isolating before", ep.Health().Isolating, false)
+		equal(fx, "isolating before", ep.Health().Isolating, false)
 		ep.Resume()
 		synctest.Wait()
-		equal(b, "isolating", ep.Health().Isolating, true)
-		b.pass(time.Minute)
-		equal(b, "suspects handled", suspects.len(), 3)
-		equal(b, "healthy handled", healthy.len(), 21)
-		equal(b, "most at once", g.most.Load(), 4)
-		b.holds("orders", 0)
-		b.holds("error", 0)
-		equal(b, "isolating afterwards", ep.Health().Isolating, false)
-		equal(b, "lines", len(b.isolationLines()), 1)
-		line := b.isolationLines()[0].attrs
+		equal(fx, "isolating", ep.Health().Isolating, true)
+		fx.advance(time.Minute)
+		equal(fx, "suspects handled", suspects.len(), 3)
+		equal(fx, "healthy handled", healthy.len(), 21)
+		equal(fx, "most at once", g.max.Load(), 4)
+		fx.wantDepth("orders", 0)
+		fx.wantDepth("error", 0)
+		equal(fx, "isolating afterwards", ep.Health().Isolating, false)
+		equal(fx, "lines", len(fx.isolationLines()), 1)
+		line := fx.isolationLines()[0].attrs
 		if line["deliveries"] != int64(8) || line["isolate_after"] != int64(6) {
-			b.Errorf("the line has %v", line)
+			fx.Errorf("the line has %v", line)
 		}
-		equal(b, "lines about the end", len(b.logs.about("side by side again")), 1)
+		equal(fx, "lines about the end", len(fx.logs.find("side by side again")), 1)
 	})
 }
 
 // The message that kills the process was there each time that it died.
 func TestR35_SuspectsWithTheFewestDeliveriesComeFirst(t *testing.T) {
-	inModesOn(t, countingConfig(), retrying[:1], func(b *bed) {
-		var order record[string]
-		ep, _ := b.orders(core.Config{Concurrency: 8}, func(_ context.Context, m *core.Message) error {
+	inModesWith(t, countsReleasesConfig(), retryModes[:1], func(fx *fixture) {
+		var order recorder[string]
+		ep, _ := fx.runOrders(core.Config{Concurrency: 8}, func(_ context.Context, m *core.Message) error {
 			order.add(m.ID)
 			return nil
 		})
-		b.put("first")
+		fx.enqueue("first")
 		ep.Pause()
-		b.put("killer")
-		b.undo("orders", 3)
-		b.put("neighbour")
-		b.undo("orders", 1)
-		b.put("other neighbour")
-		b.undo("orders", 10)
-		b.put("healthy")
+		fx.enqueue("killer")
+		fx.redeliverTimes("orders", 3)
+		fx.enqueue("neighbour")
+		fx.redeliverTimes("orders", 1)
+		fx.enqueue("other neighbour")
+		fx.redeliverTimes("orders", 10)
+		fx.enqueue("healthy")
 		ep.Resume()
-		b.pass(10 * time.Second)
+		fx.advance(10 * time.Second)
 		if got, want := order.all(), []string{"first", "healthy", "other neighbour", "neighbour", "killer"}; !slices.Equal(got, want) {
-			b.Errorf("handled %q, want %q", got, want)
+			fx.Errorf("handled %q, want %q", got, want)
 		}
 	})
 }
@@ -147,60 +148,60 @@ func TestR35_SuspectsWithTheFewestDeliveriesComeFirst(t *testing.T) {
 // A process that starts again after a crash takes one message at a time, until it sees
 // that not all have been there.
 func TestR35_StartBeginsWithOneMessage(t *testing.T) {
-	onSuspects(t, func(b *bed) {
+	onSuspectTransports(t, func(fx *fixture) {
 		for i := range 5 {
-			b.send(order(fmt.Sprint("suspect ", i)))
+			fx.send(order(fmt.Sprint("suspect ", i)))
 		}
-		b.undo("orders", 7)
+		fx.redeliverTimes("orders", 7)
 		for i := range 40 {
-			b.send(order(fmt.Sprint("healthy ", i)))
+			fx.send(order(fmt.Sprint("healthy ", i)))
 		}
 		var g gauge
-		_, run := b.orders(core.Config{Concurrency: 16}, func(_ context.Context, m *core.Message) error {
+		_, run := fx.runOrders(core.Config{Concurrency: 16}, func(_ context.Context, m *core.Message) error {
 			g.enter()
 			defer g.leave()
-			depth, err := b.broker.Depth("orders")
+			depth, err := fx.broker.Depth("orders")
 			if err != nil || strings.HasPrefix(m.ID, "suspect") && depth.InFlight != 1 {
-				b.Errorf("%d messages in hand beside suspects, %v", depth.InFlight, err)
+				fx.Errorf("%d messages in hand beside suspects, %v", depth.InFlight, err)
 			}
 			time.Sleep(10 * time.Second)
 			return nil
 		})
-		b.pass(49 * time.Second)
-		equal(b, "at once among suspects", g.most.Load(), 1)
-		b.pass(2 * time.Second)
-		equal(b, "at once among the others", g.now.Load(), 16)
-		b.pass(time.Minute)
-		b.holds("orders", 0)
-		equal(b, "lines", len(b.isolationLines()), 1)
+		fx.advance(49 * time.Second)
+		equal(fx, "at once among suspects", g.max.Load(), 1)
+		fx.advance(2 * time.Second)
+		equal(fx, "at once among the others", g.now.Load(), 16)
+		fx.advance(time.Minute)
+		fx.wantDepth("orders", 0)
+		equal(fx, "lines", len(fx.isolationLines()), 1)
 		if err := run.stop(); err != nil {
-			b.Error(err)
+			fx.Error(err)
 		}
 	})
 }
 
 // It costs a start nothing but one fetch where messages are healthy.
 func TestR35_HealthyStartIsOpenAfterOneMessage(t *testing.T) {
-	onSuspects(t, func(b *bed) {
+	onSuspectTransports(t, func(fx *fixture) {
 		for i := range 100 {
-			b.send(order(fmt.Sprint("m", i)))
+			fx.send(order(fmt.Sprint("m", i)))
 		}
-		b.undo("orders", 2) // two lost connections, or two deployments
+		fx.redeliverTimes("orders", 2) // two lost connections, or two deployments
 		var g gauge
-		_, run := b.orders(core.Config{Concurrency: 16, DrainTimeout: time.Second}, func(ctx context.Context, _ *core.Message) error {
+		_, run := fx.runOrders(core.Config{Concurrency: 16, DrainTimeout: time.Second}, func(ctx context.Context, _ *core.Message) error {
 			g.enter()
 			defer g.leave()
 			<-ctx.Done()
 			return ctx.Err()
 		})
 		synctest.Wait() // no time has passed
-		equal(b, "at once", g.now.Load(), 16)
-		if got := b.broker.inFlight.all(); got[0] != 1 || got[1] != 1 || got[2] < 16 {
-			b.Errorf("MaxInFlight was set to %v, want 1 to begin with, and the rest at once", got)
+		equal(fx, "at once", g.now.Load(), 16)
+		if got := fx.broker.inFlight.all(); got[0] != 1 || got[1] != 1 || got[2] < 16 {
+			fx.Errorf("MaxInFlight was set to %v, want 1 to begin with, and the rest at once", got)
 		}
-		equal(b, "lines", len(b.isolationLines()), 0)
+		equal(fx, "lines", len(fx.isolationLines()), 0)
 		if err := run.stop(); err != nil {
-			b.Error(err)
+			fx.Error(err)
 		}
 	})
 }
@@ -224,30 +225,30 @@ func TestR35_FailingMessagesAreNoSuspects(t *testing.T) {
 		"with errors that are kept": {3, core.Recoverability{Delayed: core.Delayed{Off: true}, IsolateAfter: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onSuspects(t, func(b *bed) {
+			onSuspectTransports(t, func(fx *fixture) {
 				for i := range c.instances {
-					b.orders(core.Config{Concurrency: 4, Recoverability: c.rules, Instance: fmt.Sprint("i", i)}, func(context.Context, *core.Message) error {
+					fx.runOrders(core.Config{Concurrency: 4, Recoverability: c.rules, Instance: fmt.Sprint("i", i)}, func(context.Context, *core.Message) error {
 						time.Sleep(time.Second)
 						return errBoom
 					})
 				}
 				for i := range 20 {
-					b.send(order(fmt.Sprint("m", i)))
+					fx.send(order(fmt.Sprint("m", i)))
 				}
-				b.pass(10 * time.Minute)
-				b.holds("error", 20)
-				equal(b, "lines", len(b.isolationLines()), 0)
+				fx.advance(10 * time.Minute)
+				fx.wantDepth("error", 20)
+				equal(fx, "lines", len(fx.isolationLines()), 0)
 			})
 		})
 	}
 }
 
-// waiting makes an endpoint with two suspects that wait for a handler, which takes so
-// long; 0 is until the end of its context.
-func (b *bed) waiting(c core.Config, takes time.Duration, handled *record[string]) (*core.Endpoint, *running) {
-	b.Helper()
+// runWaitingSuspects makes an endpoint with two suspects that wait for a handler, which
+// takes so long; 0 is until the end of its context.
+func (fx *fixture) runWaitingSuspects(c core.Config, takes time.Duration, handled *recorder[string]) (*core.Endpoint, *runningEndpoint) {
+	fx.Helper()
 	c.Concurrency = 4
-	ep, run := b.orders(c, func(ctx context.Context, m *core.Message) error {
+	ep, run := fx.runOrders(c, func(ctx context.Context, m *core.Message) error {
 		if m.ID == "slow" {
 			end := time.After(takes)
 			if takes == 0 {
@@ -262,77 +263,77 @@ func (b *bed) waiting(c core.Config, takes time.Duration, handled *record[string
 		handled.add(m.ID)
 		return nil
 	})
-	b.put("first")
-	b.pass(time.Second)
+	fx.enqueue("first")
+	fx.advance(time.Second)
 	ep.Pause()
-	b.put("suspect 1", "suspect 2")
-	b.undo("orders", 7)
-	b.put("slow")
+	fx.enqueue("suspect 1", "suspect 2")
+	fx.redeliverTimes("orders", 7)
+	fx.enqueue("slow")
 	ep.Resume()
-	b.pass(time.Second)
-	equal(b, "isolating", ep.Health().Isolating, true)
+	fx.advance(time.Second)
+	equal(fx, "isolating", ep.Health().Isolating, true)
 	if got := handled.all(); !slices.Equal(got, []string{"first"}) {
-		b.Fatalf("handled %q, want the first alone", got)
+		fx.Fatalf("handled %q, want the first alone", got)
 	}
 	return ep, run
 }
 
 func TestR35_WaitingSuspectsAreReleasedAtShutdown(t *testing.T) {
-	onSuspects(t, func(b *bed) {
-		var handled record[string]
-		_, run := b.waiting(core.Config{DrainTimeout: time.Minute}, 20*time.Second, &handled)
+	onSuspectTransports(t, func(fx *fixture) {
+		var handled recorder[string]
+		_, run := fx.runWaitingSuspects(core.Config{DrainTimeout: time.Minute}, 20*time.Second, &handled)
 		if err := run.stop(); err != nil {
-			b.Error(err)
+			fx.Error(err)
 		}
 		if got := handled.all(); !slices.Equal(got, []string{"first", "slow"}) {
-			b.Errorf("handled %q, want the slow one alone to be finished", got)
+			fx.Errorf("handled %q, want the slow one alone to be finished", got)
 		}
-		equal(b, "left", b.depth("orders").Ready, 2)
-		equal(b, "in flight", b.depth("orders").InFlight, 0)
+		equal(fx, "left", fx.depth("orders").Ready, 2)
+		equal(fx, "in flight", fx.depth("orders").InFlight, 0)
 	})
 }
 
 // Locks are renewed for as long as their messages wait, and nothing is fetched.
 func TestR35_WaitingSuspectsKeepTheirLocks(t *testing.T) {
-	onSuspects(t, func(b *bed) {
-		var handled record[string]
-		b.waiting(core.Config{}, 100*time.Second, &handled)
-		b.put("m1", "m2")
+	onSuspectTransports(t, func(fx *fixture) {
+		var handled recorder[string]
+		fx.runWaitingSuspects(core.Config{}, 100*time.Second, &handled)
+		fx.enqueue("m1", "m2")
 		held := 3
-		if !b.broker.caps.CountsReleases {
+		if !fx.broker.caps.CountsReleases {
 			held = 2 // one suspect is for another instance
 		}
 		for range 95 {
-			b.pass(time.Second)
-			equal(b, "in hand", b.depth("orders").InFlight, held)
+			fx.advance(time.Second)
+			equal(fx, "in hand", fx.depth("orders").InFlight, held)
 		}
-		b.pass(time.Minute)
+		fx.advance(time.Minute)
 		got := handled.all()
 		if len(got) != 6 || got[1] != "slow" || !strings.HasPrefix(got[2], "suspect") {
-			b.Errorf("handled %q, want the slow one first, then a suspect", got)
+			fx.Errorf("handled %q, want the slow one first, then a suspect", got)
 		}
-		equal(b, "lines about lost locks", len(b.logs.about("was lost")), 0)
+		equal(fx, "lines about lost locks", len(fx.logs.find("was lost")), 0)
 	})
 }
 
 // Where it costs nothing, an instance has one suspect in hand: another that has nothing to
 // do gets the others.
 func TestR35_OtherInstancesGetLeasedSuspects(t *testing.T) {
-	inModesOn(t, aheadConfig(30*time.Second), retrying[:1], func(b *bed) {
-		var handled, elsewhere record[string]
-		b.waiting(core.Config{Instance: "one"}, 0, &handled)
-		ep := b.endpoint("orders", core.Config{Instance: "two"})
-		b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+	inModesWith(t, prefetchConfig(30*time.Second), retryModes[:1], func(fx *fixture) {
+		var handled, elsewhere recorder[string]
+		fx.runWaitingSuspects(core.Config{Instance: "one"}, 0, &handled)
+		ep := fx.newEndpoint("orders", core.Config{Instance: "two"})
+		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 			elsewhere.add(m.ID)
 			return nil
 		})
-		run := b.run(ep)
-		b.pass(time.Second)
+		run := fx.run(ep)
+		fx.advance(time.Second)
 		if got := elsewhere.all(); len(got) != 1 || !strings.HasPrefix(got[0], "suspect") {
-			b.Errorf("the other instance handled %q, want one suspect", got)
+			fx.Errorf("the other instance handled %q, want one suspect", got)
 		}
 		if err := run.stop(); err != nil {
-			b.Error(err)
+			fx.Error(err)
 		}
 	})
 }
@@ -340,25 +341,25 @@ func TestR35_OtherInstancesGetLeasedSuspects(t *testing.T) {
 // A handler that hangs must not keep suspects waiting for ever, nor a suspect that hangs
 // the others.
 func TestR35_IsolationHasAnEnd(t *testing.T) {
-	onSuspects(t, func(b *bed) {
-		var handled record[string]
-		b.waiting(core.Config{DrainTimeout: time.Second}, 0, &handled)
-		b.put("m1")
-		b.pass(110 * time.Second)
-		equal(b, "handled while the slow one is waited for", handled.len(), 1)
-		b.pass(20 * time.Second)
+	onSuspectTransports(t, func(fx *fixture) {
+		var handled recorder[string]
+		fx.runWaitingSuspects(core.Config{DrainTimeout: time.Second}, 0, &handled)
+		fx.enqueue("m1")
+		fx.advance(110 * time.Second)
+		equal(fx, "handled while the slow one is waited for", handled.len(), 1)
+		fx.advance(20 * time.Second)
 		got := handled.all()
 		slices.Sort(got)
 		if !slices.Equal(got, []string{"first", "m1", "suspect 1", "suspect 2"}) {
-			b.Errorf("handled %q, want all but the slow one", got)
+			fx.Errorf("handled %q, want all but the slow one", got)
 		}
 	})
 	t.Run("a suspect that hangs", func(t *testing.T) {
-		onSuspects(t, func(b *bed) {
-			var handled record[string]
-			b.put("suspect")
-			b.undo("orders", 7)
-			ep, run := b.orders(core.Config{Concurrency: 4, DrainTimeout: time.Second}, func(ctx context.Context, m *core.Message) error {
+		onSuspectTransports(t, func(fx *fixture) {
+			var handled recorder[string]
+			fx.enqueue("suspect")
+			fx.redeliverTimes("orders", 7)
+			ep, run := fx.runOrders(core.Config{Concurrency: 4, DrainTimeout: time.Second}, func(ctx context.Context, m *core.Message) error {
 				if m.ID == "suspect" {
 					<-ctx.Done()
 					return ctx.Err()
@@ -366,15 +367,15 @@ func TestR35_IsolationHasAnEnd(t *testing.T) {
 				handled.add(m.ID)
 				return nil
 			})
-			b.put("m1", "m2", "m3", "m4", "m5")
-			b.pass(110 * time.Second)
-			equal(b, "handled beside it at first", handled.len(), 0)
-			equal(b, "isolating", ep.Health().Isolating, true)
-			b.pass(20 * time.Second)
-			equal(b, "handled beside it afterwards", handled.len(), 5)
-			equal(b, "isolating", ep.Health().Isolating, false)
+			fx.enqueue("m1", "m2", "m3", "m4", "m5")
+			fx.advance(110 * time.Second)
+			equal(fx, "handled beside it at first", handled.len(), 0)
+			equal(fx, "isolating", ep.Health().Isolating, true)
+			fx.advance(20 * time.Second)
+			equal(fx, "handled beside it afterwards", handled.len(), 5)
+			equal(fx, "isolating", ep.Health().Isolating, false)
 			if err := run.stop(); err != nil {
-				b.Error(err)
+				fx.Error(err)
 			}
 		})
 	})
@@ -382,48 +383,48 @@ func TestR35_IsolationHasAnEnd(t *testing.T) {
 
 // A pause gives suspects back, or has them handled where the broker would count that.
 func TestR35_PauseWhileSuspectsWait(t *testing.T) {
-	onSuspects(t, func(b *bed) {
-		var handled record[string]
-		ep, _ := b.waiting(core.Config{}, 10*time.Second, &handled)
+	onSuspectTransports(t, func(fx *fixture) {
+		var handled recorder[string]
+		ep, _ := fx.runWaitingSuspects(core.Config{}, 10*time.Second, &handled)
 		ep.Pause()
-		b.pass(time.Minute)
+		fx.advance(time.Minute)
 		want := 2 // the first and the slow one
-		if b.broker.caps.CountsReleases {
+		if fx.broker.caps.CountsReleases {
 			want = 4
 		}
-		equal(b, "handled in the pause", handled.len(), want)
-		equal(b, "in flight in the pause", b.depth("orders").InFlight, 0)
+		equal(fx, "handled in the pause", handled.len(), want)
+		equal(fx, "in flight in the pause", fx.depth("orders").InFlight, 0)
 		ep.Resume()
-		b.pass(time.Second)
-		equal(b, "handled", handled.len(), 4)
-		b.holds("orders", 0)
+		fx.advance(time.Second)
+		equal(fx, "handled", handled.len(), 4)
+		fx.wantDepth("orders", 0)
 	})
 }
 
 // The other queue of an instance may have brought a message when the suspect comes.
 func TestR35_SuspectsOfAnInstanceWithAQueue(t *testing.T) {
-	onSuspects(t, func(b *bed) {
-		if err := b.broker.Provision(b.Context(), core.Topology{Queues: []string{"orders", "orders-a"}}); err != nil {
-			b.Fatal(err)
+	onSuspectTransports(t, func(fx *fixture) {
+		if err := fx.broker.Provision(fx.Context(), core.Topology{Queues: []string{"orders", "orders-a"}}); err != nil {
+			fx.Fatal(err)
 		}
-		for _, suspect := range []core.Outgoing{order("suspect"), toA("suspect")} {
-			b.send(suspect)
-			b.undo(suspect.Queue, 7)
+		for _, suspect := range []core.Outgoing{order("suspect"), orderToInstanceA("suspect")} {
+			fx.send(suspect)
+			fx.redeliverTimes(suspect.Queue, 7)
 			if suspect.Queue == "orders" {
-				b.send(toA("m1"))
+				fx.send(orderToInstanceA("m1"))
 			} else {
-				b.send(order("m1"))
+				fx.send(order("m1"))
 			}
-			ep := b.endpoint("orders", instanceA(core.Config{Concurrency: 4}))
-			var handled record[string]
-			b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+			ep := fx.newEndpoint("orders", instanceA(core.Config{Concurrency: 4}))
+			var handled recorder[string]
+			fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 				handled.add(m.ID)
 				if m.ID == "suspect" {
 					for range 3 {
 						for _, queue := range []string{"orders", "orders-a"} {
-							depth, err := b.broker.Depth(queue)
+							depth, err := fx.broker.Depth(queue)
 							if want := map[bool]int{true: 1}[queue == suspect.Queue]; err != nil || depth.InFlight != want {
-								b.Errorf("%d messages of %s in hand with a suspect of %s, %v; want %d", depth.InFlight, queue, suspect.Queue, err, want)
+								fx.Errorf("%d messages of %s in hand with a suspect of %s, %v; want %d", depth.InFlight, queue, suspect.Queue, err, want)
 							}
 						}
 						time.Sleep(time.Second)
@@ -431,38 +432,38 @@ func TestR35_SuspectsOfAnInstanceWithAQueue(t *testing.T) {
 				}
 				return nil
 			})
-			run := b.run(ep)
-			b.pass(10 * time.Second)
-			equal(b, "handled", handled.len(), 2)
+			run := fx.run(ep)
+			fx.advance(10 * time.Second)
+			equal(fx, "handled", handled.len(), 2)
 			if err := run.stop(); err != nil {
-				b.Error(err)
+				fx.Error(err)
 			}
 		}
 	})
 }
 
 func TestR35_ConcurrencyOfOne(t *testing.T) {
-	onSuspects(t, func(b *bed) {
-		var handled record[string]
-		ep, _ := b.orders(core.Config{Concurrency: 1}, func(_ context.Context, m *core.Message) error {
+	onSuspectTransports(t, func(fx *fixture) {
+		var handled recorder[string]
+		ep, _ := fx.runOrders(core.Config{Concurrency: 1}, func(_ context.Context, m *core.Message) error {
 			handled.add(m.ID)
 			return nil
 		})
-		b.put("first", "second") // prefetches from now on, where it can
+		fx.enqueue("first", "second") // prefetches from now on, where it can
 		ep.Pause()
-		b.put("suspect 1", "suspect 2")
-		b.undo("orders", 7)
-		b.put("m1", "m2")
+		fx.enqueue("suspect 1", "suspect 2")
+		fx.redeliverTimes("orders", 7)
+		fx.enqueue("m1", "m2")
 		ep.Resume()
-		b.pass(10 * time.Second)
-		equal(b, "handled", handled.len(), 6)
-		b.holds("orders", 0)
+		fx.advance(10 * time.Second)
+		equal(fx, "handled", handled.len(), 6)
+		fx.wantDepth("orders", 0)
 	})
 }
 
 // A failed suspect is rate limited, deferred and retried as any other message.
 func TestR35_SuspectsInARateLimitedEndpoint(t *testing.T) {
-	onSuspects(t, func(b *bed) {
+	onSuspectTransports(t, func(fx *fixture) {
 		var down atomic.Bool
 		down.Store(true)
 		rules := core.Recoverability{Immediate: core.Immediate{Retries: 3}, Delayed: core.Delayed{Off: true}, MaxDeliveries: core.MaxDeliveries{Count: 1000}}
@@ -471,7 +472,7 @@ func TestR35_SuspectsInARateLimitedEndpoint(t *testing.T) {
 			return core.ImmediateRetry()
 		}
 		var g gauge
-		ep, _ := b.orders(core.Config{Concurrency: 4, Recoverability: rules}, func(context.Context, *core.Message) error {
+		ep, _ := fx.runOrders(core.Config{Concurrency: 4, Recoverability: rules}, func(context.Context, *core.Message) error {
 			g.enter()
 			defer g.leave()
 			if down.Load() {
@@ -482,34 +483,34 @@ func TestR35_SuspectsInARateLimitedEndpoint(t *testing.T) {
 		})
 		ep.Pause()
 		for i := range 10 {
-			b.send(order(fmt.Sprint("suspect ", i)))
+			fx.send(order(fmt.Sprint("suspect ", i)))
 		}
-		b.undo("orders", 9)
+		fx.redeliverTimes("orders", 9)
 		ep.Resume()
-		b.pass(time.Minute)
-		equal(b, "rate limited", ep.Health().RateLimited, true)
+		fx.advance(time.Minute)
+		equal(fx, "rate limited", ep.Health().RateLimited, true)
 		down.Store(false)
-		b.pass(5 * time.Minute)
-		equal(b, "rate limited", ep.Health().RateLimited, false)
-		b.holds("orders", 0)
+		fx.advance(5 * time.Minute)
+		equal(fx, "rate limited", ep.Health().RateLimited, false)
+		fx.wantDepth("orders", 0)
 	})
 }
 
 // Off leaves suspects among the others.
 func TestR35_Off(t *testing.T) {
-	onSuspects(t, func(b *bed) {
-		b.put("suspect 1", "suspect 2", "suspect 3")
-		b.undo("orders", 7)
+	onSuspectTransports(t, func(fx *fixture) {
+		fx.enqueue("suspect 1", "suspect 2", "suspect 3")
+		fx.redeliverTimes("orders", 7)
 		var g gauge
-		b.orders(core.Config{Recoverability: core.Recoverability{IsolateAfter: core.Off}}, func(context.Context, *core.Message) error {
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{IsolateAfter: core.Off}}, func(context.Context, *core.Message) error {
 			g.enter()
 			defer g.leave()
 			time.Sleep(time.Second)
 			return nil
 		})
-		b.pass(10 * time.Second)
-		equal(b, "at once", g.most.Load(), 3)
-		b.holds("orders", 0)
+		fx.advance(10 * time.Second)
+		equal(fx, "at once", g.max.Load(), 3)
+		fx.wantDepth("orders", 0)
 	})
 }
 
@@ -521,7 +522,7 @@ func TestR34_DeliveriesOfAMessageAndItsNewCopy(t *testing.T) {
 		original, copied int
 	}{
 		{core.Recoverability{}, 44, 6},
-		{immediate(0), 47, 3},
+		{immediateRetries(0), 47, 3},
 		{core.Recoverability{Immediate: core.Immediate{Retries: 12}}, 39, 13}, // of 52
 		{core.Recoverability{MaxDeliveries: core.MaxDeliveries{Count: 100}}, 94, 6},
 		{core.Recoverability{MaxDeliveries: core.MaxDeliveries{Count: 12}}, 6, 6},
@@ -530,30 +531,30 @@ func TestR34_DeliveriesOfAMessageAndItsNewCopy(t *testing.T) {
 		{core.Recoverability{IsolateAfter: core.Off}, 50, 50},
 	} {
 		t.Run(fmt.Sprint(c.original, " and ", c.copied), func(t *testing.T) {
-			inModesOn(t, countingConfig(), retrying[:1], func(b *bed) {
+			inModesWith(t, countsReleasesConfig(), retryModes[:1], func(fx *fixture) {
 				handled := 0
 				// deliver starts an endpoint that has the message handled, if so.
 				deliver := func() bool {
 					before := handled
-					ep := b.endpoint("orders", core.Config{Recoverability: c.rules})
-					b.handle(ep, "order", func(ctx context.Context, _ *core.Message) error {
+					ep := fx.newEndpoint("orders", core.Config{Recoverability: c.rules})
+					fx.handle(ep, "order", func(ctx context.Context, _ *core.Message) error {
 						handled++
 						return core.Discard("enough")
 					})
-					run := b.run(ep)
-					b.pass(30 * time.Second)
+					run := fx.run(ep)
+					fx.advance(30 * time.Second)
 					if err := run.stop(); err != nil {
-						b.Error(err)
+						fx.Error(err)
 					}
 					return handled > before
 				}
 				// last is how many deliveries there are, at most, to a handler.
 				last := func(make func() core.Outgoing) int {
 					for n := 1; n <= 200; n++ {
-						b.send(make())
-						b.undo("orders", n)
+						fx.send(make())
+						fx.redeliverTimes("orders", n)
 						if !deliver() {
-							b.holds("orders", 0)
+							fx.wantDepth("orders", 0)
 							return n
 						}
 					}
@@ -564,25 +565,25 @@ func TestR34_DeliveriesOfAMessageAndItsNewCopy(t *testing.T) {
 					m.Headers.Set(core.HeaderDeliveries, "50")
 					return m
 				})
-				equal(b, "deliveries of a copy", copied, c.copied)
-				b.holds("error", 1)
+				equal(fx, "deliveries of a copy", copied, c.copied)
+				fx.wantDepth("error", 1)
 				handled = 0
-				var seen recoveries
-				b.send(order("m2"))
-				b.undo("orders", c.original)
-				ep := b.endpoint("orders", core.Config{Recoverability: c.rules, Observers: []core.Observer{seen.observer()}})
-				b.handle(ep, "order", func(context.Context, *core.Message) error { handled++; return nil })
-				run := b.run(ep)
-				equal(b, "new copies", seen.len() == 1 && seen.all()[0].NewCopy, true)
-				b.pass(time.Minute)
-				equal(b, "handled", handled, 1)
+				var seen recoveryRecorder
+				fx.send(order("m2"))
+				fx.redeliverTimes("orders", c.original)
+				ep := fx.newEndpoint("orders", core.Config{Recoverability: c.rules, Observers: []core.Observer{seen.observer()}})
+				fx.handle(ep, "order", func(context.Context, *core.Message) error { handled++; return nil })
+				run := fx.run(ep)
+				equal(fx, "new copies", seen.len() == 1 && seen.all()[0].NewCopy, true)
+				fx.advance(time.Minute)
+				equal(fx, "handled", handled, 1)
 				if err := run.stop(); err != nil {
-					b.Error(err)
+					fx.Error(err)
 				}
 				if c.original > 1 {
-					b.send(order("m3"))
-					b.undo("orders", c.original-1)
-					equal(b, "the delivery before is handled", deliver(), true)
+					fx.send(order("m3"))
+					fx.redeliverTimes("orders", c.original-1)
+					equal(fx, "the delivery before is handled", deliver(), true)
 				}
 			})
 		})
@@ -607,13 +608,13 @@ func TestIsolateAfter_Refused(t *testing.T) {
 		"above MaxDeliveries": {core.Recoverability{IsolateAfter: 50}, core.TransactionReceiveOnly, able, "after 50 deliveries (MaxDeliveries)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, inmemory.Config{Capabilities: &c.caps}, c.mode)
-			_, err := core.New("orders", b.broker, core.Config{Transactions: c.mode, Recoverability: c.rules})
+			fx := newFixture(t, inmemory.Config{Capabilities: &c.caps}, c.mode)
+			_, err := core.New("orders", fx.broker, core.Config{Transactions: c.mode, Recoverability: c.rules})
 			if err == nil || !strings.Contains(err.Error(), "Recoverability.") || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("New returned %v, want %q", err, c.says)
 			}
 			c.rules.IsolateAfter = core.Off
-			if _, err := core.New("orders", b.broker, core.Config{Transactions: c.mode, Recoverability: c.rules}); err != nil {
+			if _, err := core.New("orders", fx.broker, core.Config{Transactions: c.mode, Recoverability: c.rules}); err != nil {
 				t.Errorf("Off is refused: %v", err)
 			}
 		})
@@ -627,8 +628,8 @@ func TestIsolateAfter_InForce(t *testing.T) {
 		want  int
 	}{
 		"default":                          {core.Recoverability{}, 6},
-		"no immediate retries":             {immediate(0), 2},
-		"many immediate retries":           {immediate(20), 21},
+		"no immediate retries":             {immediateRetries(0), 2},
+		"many immediate retries":           {immediateRetries(20), 21},
 		"of a message type":                {core.Recoverability{MessageTypes: map[string]core.TypeRecoverability{"a": {Immediate: core.Immediate{Retries: 30}}}}, 31},
 		"set":                              {core.Recoverability{IsolateAfter: 10}, 10},
 		"off":                              {core.Recoverability{IsolateAfter: core.Off}, core.Off},
@@ -637,12 +638,12 @@ func TestIsolateAfter_InForce(t *testing.T) {
 		"no bound":                         {core.Recoverability{MaxDeliveries: core.MaxDeliveries{Off: true}}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t, inmemory.Config{Capabilities: &able}, core.TransactionReceiveOnly)
-			ep, err := core.New("orders", b.broker, core.Config{Transactions: b.mode, Recoverability: c.rules})
+			fx := newFixture(t, inmemory.Config{Capabilities: &able}, core.TransactionReceiveOnly)
+			ep, err := core.New("orders", fx.broker, core.Config{Transactions: fx.mode, Recoverability: c.rules})
 			if err != nil {
 				t.Fatal(err)
 			}
-			equal(b, "IsolateAfter", ep.Config().Recoverability.IsolateAfter, c.want)
+			equal(fx, "IsolateAfter", ep.Config().Recoverability.IsolateAfter, c.want)
 		})
 	}
 }

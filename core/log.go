@@ -13,10 +13,10 @@ type loggers struct {
 	endpoint, immediate, delayed, moved, discarded, putBack, recoverability, rateLimit *slog.Logger
 
 	format  LogFormat
-	repeats repeats
+	repeats repeatLimiter
 }
 
-func newLoggers(base *slog.Logger, format LogFormat, mostRepeats int, endpoint, instance string) *loggers {
+func newLoggers(base *slog.Logger, format LogFormat, maxRepeats int, endpoint, instance string) *loggers {
 	if base == nil {
 		base = slog.Default()
 	}
@@ -25,7 +25,7 @@ func newLoggers(base *slog.Logger, format LogFormat, mostRepeats int, endpoint, 
 	}
 	return &loggers{
 		format:         format,
-		repeats:        repeats{limit: mostRepeats},
+		repeats:        repeatLimiter{limit: maxRepeats},
 		endpoint:       named("reprise.Endpoint"),
 		immediate:      named("reprise.ImmediateRetry"),
 		delayed:        named("reprise.DelayedRetry"),
@@ -48,9 +48,10 @@ func failureAttrs(f *failure) []slog.Attr {
 	}
 }
 
-// about writes a line about a failed message. Its text is the sentence made of format and
-// args or, with LogConstant, a constant; all details of the sentence are attributes too.
-func (l *loggers) about(ctx context.Context, to *slog.Logger, level slog.Level, f *failure, more []slog.Attr, constant, format string, args ...any) {
+// logFailure writes a line about a failed message. Its text is the sentence made of
+// format and args or, with LogConstant, a constant; all details of the sentence are
+// attributes too.
+func (l *loggers) logFailure(ctx context.Context, to *slog.Logger, level slog.Level, f *failure, more []slog.Attr, constant, format string, args ...any) {
 	if !to.Enabled(ctx, level) {
 		return
 	}
@@ -65,14 +66,14 @@ func (l *loggers) about(ctx context.Context, to *slog.Logger, level slog.Level, 
 // fulfilled.
 func (l *loggers) logReasons(ctx context.Context, f *failure, d *decision) {
 	if d.policyErr != nil {
-		l.about(ctx, l.recoverability, slog.LevelError, f, withStack([]slog.Attr{slog.Any("policy_error", d.policyErr)}, "policy_stack", d.policyErr),
+		l.logFailure(ctx, l.recoverability, slog.LevelError, f, withStack([]slog.Attr{slog.Any("policy_error", d.policyErr)}, "policy_stack", d.policyErr),
 			"recoverability policy failed; moving message to the error queue",
 			"Recoverability policy failed for message '%s'. Moving message to error queue instead.", f.MessageID)
 	}
-	if d.fallback != "" {
-		l.about(ctx, l.recoverability, slog.LevelWarn, f, []slog.Attr{slog.String("reason", d.fallback)},
+	if d.whyReplaced != "" {
+		l.logFailure(ctx, l.recoverability, slog.LevelWarn, f, []slog.Attr{slog.String("reason", d.whyReplaced)},
 			"recoverability action cannot be carried out; moving message to the error queue",
-			"Recoverability for message '%s': %s. Moving message to error queue instead.", f.MessageID, d.fallback)
+			"Recoverability for message '%s': %s. Moving message to error queue instead.", f.MessageID, d.whyReplaced)
 	}
 }
 
@@ -83,7 +84,7 @@ func (l *loggers) logAction(ctx context.Context, f *failure, d *decision) {
 	a := d.action
 	if a.Kind == ActionImmediateRetry {
 		// The one line that a flood of failures writes at every attempt: without Sprintf.
-		if l.immediate.Enabled(ctx, slog.LevelInfo) && l.repeats.writes(l.immediate, slog.LevelInfo, f) {
+		if l.immediate.Enabled(ctx, slog.LevelInfo) && l.repeats.allows(l.immediate, slog.LevelInfo, f) {
 			text := "retrying message immediately"
 			if l.format != LogConstant {
 				text = "Immediate Retry is going to retry message '" + f.MessageID + "' because of an exception:"
@@ -101,33 +102,33 @@ func (l *loggers) logAction(ctx context.Context, f *failure, d *decision) {
 		if d.deferral {
 			level = slog.LevelInfo
 		}
-		if !l.delayed.Enabled(ctx, level) || !l.repeats.writes(l.delayed, level, f) {
+		if !l.delayed.Enabled(ctx, level) || !l.repeats.allows(l.delayed, level, f) {
 			return
 		}
 	}
 	stack := withStack(nil, "stack", f.Err)
 	switch {
 	case d.deferral:
-		l.about(ctx, l.delayed, slog.LevelInfo, f, append(stack, slog.Duration("delay", a.Delay)),
-			"deferring message", "Deferring message '%s' for %s.", f.MessageID, clock(a.Delay))
+		l.logFailure(ctx, l.delayed, slog.LevelInfo, f, append(stack, slog.Duration("delay", a.Delay)),
+			"deferring message", "Deferring message '%s' for %s.", f.MessageID, formatClock(a.Delay))
 	case d.newCopy:
-		l.about(ctx, l.delayed, slog.LevelWarn, f, append(stack, slog.Duration("delay", a.Delay)),
+		l.logFailure(ctx, l.delayed, slog.LevelWarn, f, append(stack, slog.Duration("delay", a.Delay)),
 			"sending a new copy of the message, whose deliveries are counted anew: the broker may have counted deliveries in which no handler began",
-			"Sending a new copy of message '%s' after a delay of %s, whose deliveries are counted anew: the broker may have counted deliveries in which no handler began:", f.MessageID, clock(a.Delay))
+			"Sending a new copy of message '%s' after a delay of %s, whose deliveries are counted anew: the broker may have counted deliveries in which no handler began:", f.MessageID, formatClock(a.Delay))
 	case a.Kind == ActionDelayedRetry:
-		l.about(ctx, l.delayed, slog.LevelWarn, f, append(stack, slog.Duration("delay", a.Delay)),
-			"retrying message after a delay", "Delayed Retry will reschedule message '%s' after a delay of %s because of an exception:", f.MessageID, clock(a.Delay))
+		l.logFailure(ctx, l.delayed, slog.LevelWarn, f, append(stack, slog.Duration("delay", a.Delay)),
+			"retrying message after a delay", "Delayed Retry will reschedule message '%s' after a delay of %s because of an exception:", f.MessageID, formatClock(a.Delay))
 	case d.deadLetter:
-		l.about(ctx, l.moved, slog.LevelError, f, append(stack, slog.String("failure_reason", string(d.reason))),
+		l.logFailure(ctx, l.moved, slog.LevelError, f, append(stack, slog.String("failure_reason", string(d.reason))),
 			"moving message to the broker's dead-letter queue", "Moving message '%s' to the broker's dead-letter queue because processing failed due to an exception:", f.MessageID)
 	case a.Kind == ActionMoveToError && d.reason != "":
-		l.about(ctx, l.moved, slog.LevelError, f, append(stack, slog.String("queue", a.Queue), slog.String("failure_reason", string(d.reason))),
+		l.logFailure(ctx, l.moved, slog.LevelError, f, append(stack, slog.String("queue", a.Queue), slog.String("failure_reason", string(d.reason))),
 			"moving message to another queue than the error queue", "Moving message '%s' to the queue '%s' (%s) because processing failed due to an exception:", f.MessageID, a.Queue, d.reason)
 	case a.Kind == ActionMoveToError:
-		l.about(ctx, l.moved, slog.LevelError, f, append(stack, slog.String("queue", a.Queue)),
+		l.logFailure(ctx, l.moved, slog.LevelError, f, append(stack, slog.String("queue", a.Queue)),
 			"moving message to the error queue", "Moving message '%s' to the error queue '%s' because processing failed due to an exception:", f.MessageID, a.Queue)
 	case a.Kind == ActionDiscard:
-		l.about(ctx, l.discarded, slog.LevelInfo, f, append(stack, slog.String("reason", a.Reason)),
+		l.logFailure(ctx, l.discarded, slog.LevelInfo, f, append(stack, slog.String("reason", a.Reason)),
 			"discarding message", "Discarding message with id '%s'. Reason: %s", f.MessageID, a.Reason)
 	}
 }
@@ -141,8 +142,8 @@ func withStack(attrs []slog.Attr, key string, err error) []slog.Attr {
 	return attrs
 }
 
-// clock writes a duration as HH:MM:SS, with a fraction if there is one.
-func clock(d time.Duration) string {
+// formatClock writes a duration as HH:MM:SS, with a fraction if there is one.
+func formatClock(d time.Duration) string {
 	text := fmt.Sprintf("%02d:%02d:%02d", int(d.Hours()), int(d.Minutes())%60, int(d.Seconds())%60)
 	if fraction := d % time.Second; fraction != 0 {
 		text += fmt.Sprintf(".%03d", fraction.Milliseconds())

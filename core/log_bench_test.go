@@ -18,7 +18,7 @@ func BenchmarkLogImmediateRetry(b *testing.B) {
 		for _, format := range []LogFormat{LogNServiceBus, LogConstant} {
 			b.Run(fmt.Sprint(name, "/", format), func(b *testing.B) {
 				l := newLoggers(slog.New(handler), format, 0, "billing", "one")
-				f := failedTimes(1, 0, errFailed)
+				f := failureAfter(1, 0, errFailed)
 				d := decision{action: ImmediateRetry()}
 				b.ReportAllocs()
 				for b.Loop() {

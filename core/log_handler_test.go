@@ -85,12 +85,12 @@ func eachKeyOnce(t *testing.T, line []byte) map[string]any {
 
 // The endpoint's own lines about a message have its attributes already.
 func TestLogHandler_OfTheEndpoint(t *testing.T) {
-	bubble(t, func(b *bed) {
+	bubble(t, func(fx *fixture) {
 		var out bytes.Buffer
-		ep := b.endpoint("orders", core.Config{Recoverability: noRetries, Logger: slog.New(core.LogHandler(slog.NewJSONHandler(&out, nil)))})
-		b.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
-		run := b.run(ep)
-		b.put("m1")
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: noRetries, Logger: slog.New(core.LogHandler(slog.NewJSONHandler(&out, nil)))})
+		fx.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
+		run := fx.run(ep)
+		fx.enqueue("m1")
 		synctest.Wait()
 		_ = run.stop()
 		var about int
@@ -106,13 +106,13 @@ func TestLogHandler_OfTheEndpoint(t *testing.T) {
 }
 
 func TestSendInHandler_WarnsOnce(t *testing.T) {
-	bubble(t, func(b *bed) {
+	bubble(t, func(fx *fixture) {
 		const text = "with a handler's context"
 		var ep *core.Endpoint
-		other := b.endpoint("other", core.Config{SendOnly: true})
+		other := fx.newEndpoint("other", core.Config{SendOnly: true})
 		var send func(ctx context.Context, m *core.Message) error
-		ep, _ = b.orders(core.Config{Recoverability: noRetries}, func(ctx context.Context, m *core.Message) error { return send(ctx, m) })
-		b.provision("billing")
+		ep, _ = fx.runOrders(core.Config{Recoverability: noRetries}, func(ctx context.Context, m *core.Message) error { return send(ctx, m) })
+		fx.provision("billing")
 		for i, c := range []struct {
 			name string
 			send func(ctx context.Context, m *core.Message) error
@@ -128,13 +128,13 @@ func TestSendInHandler_WarnsOnce(t *testing.T) {
 			{"Publish, later", func(ctx context.Context, _ *core.Message) error { return ep.Publish(ctx, "billed", "x") }, 1},
 		} {
 			send = c.send
-			b.put(string(rune('a' + i)))
+			fx.enqueue(string(rune('a' + i)))
 			synctest.Wait()
-			equal(b, "warnings after "+c.name, len(b.logs.about(text)), c.want)
+			equal(fx, "warnings after "+c.name, len(fx.logs.find(text)), c.want)
 		}
-		if line := b.logs.about(text)[0]; line.level != slog.LevelWarn || line.attrs["message_type"] != "order" || line.attrs["sent_type"] != "bill" {
-			b.Errorf("the warning is %+v", line)
+		if line := fx.logs.find(text)[0]; line.level != slog.LevelWarn || line.attrs["message_type"] != "order" || line.attrs["sent_type"] != "bill" {
+			fx.Errorf("the warning is %+v", line)
 		}
-		b.holds("error", 0)
+		fx.wantDepth("error", 0)
 	})
 }

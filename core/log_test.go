@@ -40,8 +40,8 @@ func TestLog_RecoverabilityLines(t *testing.T) {
 	}
 	for _, format := range []core.LogFormat{core.LogNServiceBus, core.LogConstant} {
 		t.Run(format.String(), func(t *testing.T) {
-			inModes(t, retrying, func(b *bed) {
-				b.orders(core.Config{Instance: "i1", LogFormat: format, Recoverability: core.Recoverability{
+			inModes(t, retryModes, func(fx *fixture) {
+				fx.runOrders(core.Config{Instance: "i1", LogFormat: format, Recoverability: core.Recoverability{
 					Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: delay},
 				}}, func(_ context.Context, m *core.Message) error {
 					switch {
@@ -54,11 +54,11 @@ func TestLog_RecoverabilityLines(t *testing.T) {
 					}
 					return errBoom
 				})
-				before := b.logs.len()
-				b.put("m1")
+				before := fx.logs.len()
+				fx.enqueue("m1")
 				time.Sleep(4 * time.Hour)
-				b.put("discarded")
-				b.put("deferred")
+				fx.enqueue("discarded")
+				fx.enqueue("deferred")
 				want := slices.Clone(lines)
 				for i := range want {
 					if format == core.LogConstant {
@@ -66,7 +66,7 @@ func TestLog_RecoverabilityLines(t *testing.T) {
 					}
 				}
 				var got []line
-				for i, l := range b.logs.all()[before:] {
+				for i, l := range fx.logs.all()[before:] {
 					keys := []string{"attempt", "delayed_retries", "endpoint", "error", "instance", "logger", "message_id", "message_type"}
 					more := ""
 					if i < len(want) && want[i].more != "" {
@@ -75,18 +75,18 @@ func TestLog_RecoverabilityLines(t *testing.T) {
 						slices.Sort(keys)
 					}
 					got = append(got, line{l.level, l.message, fmt.Sprint(l.attrs["logger"]), fmt.Sprint(l.attrs["message_id"]), l.attrs["attempt"].(int64), l.attrs["delayed_retries"].(int64), more})
-					equal(b, "endpoint", l.attrs["endpoint"], any("orders"))
-					equal(b, "instance", l.attrs["instance"], any("i1"))
-					equal(b, "message type", l.attrs["message_type"], any("order"))
+					equal(fx, "endpoint", l.attrs["endpoint"], any("orders"))
+					equal(fx, "instance", l.attrs["instance"], any("i1"))
+					equal(fx, "message type", l.attrs["message_type"], any("order"))
 					if l.attrs["message_id"] == "m1" {
-						equal(b, "error", l.attrs["error"], any(errBoom))
+						equal(fx, "error", l.attrs["error"], any(errBoom))
 					}
 					if has := slices.Sorted(maps.Keys(l.attrs)); !slices.Equal(has, keys) {
-						b.Errorf("keys %v, want %v", has, keys)
+						fx.Errorf("keys %v, want %v", has, keys)
 					}
 				}
 				if !slices.Equal(got, want) {
-					b.Errorf("logged\n%v\nwant\n%v", got, want)
+					fx.Errorf("logged\n%v\nwant\n%v", got, want)
 				}
 			})
 		})
@@ -110,9 +110,9 @@ func TestLog_ConstantTexts(t *testing.T) {
 		},
 	}
 	ids := []string{"policy", "downgrade", "missing", "discard", "defer", "last", "extra", "taken", "panic", "m1"}
-	inModes(t, retrying, func(b *bed) {
-		ep := b.endpoint("orders", core.Config{LogFormat: core.LogConstant, Recoverability: recover})
-		b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+	inModes(t, retryModes, func(fx *fixture) {
+		ep := fx.newEndpoint("orders", core.Config{LogFormat: core.LogConstant, Recoverability: recover})
+		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 			switch m.ID {
 			case "discard":
 				return core.Discard("why discard")
@@ -134,16 +134,16 @@ func TestLog_ConstantTexts(t *testing.T) {
 			}
 			return nil
 		})
-		b.run(ep)
-		b.put(ids...)
+		fx.run(ep)
+		fx.enqueue(ids...)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		seen := map[string]int{}
-		for _, line := range b.logs.all() {
+		for _, line := range fx.logs.all() {
 			seen[line.message]++
 			for _, id := range ids {
 				if strings.Contains(line.message, "'"+id+"'") || strings.Contains(line.message, "nowhere") {
-					b.Errorf("the text %q is about one message", line.message)
+					fx.Errorf("the text %q is about one message", line.message)
 				}
 			}
 		}
@@ -156,7 +156,7 @@ func TestLog_ConstantTexts(t *testing.T) {
 			"messages of HandleFailed could not be delivered; the message is moved",
 		} {
 			if seen[text] == 0 {
-				b.Errorf("nothing was logged as %q", text)
+				fx.Errorf("nothing was logged as %q", text)
 			}
 		}
 	})
@@ -170,26 +170,26 @@ func TestLog_ReasonOfADowngradedVerdict(t *testing.T) {
 		limit  int
 		reason string
 	}{
-		"RetryAfter without delays": {able(func(c *core.Capabilities) { c.DelayedDelivery = false }), core.RetryAfter(errBoom, time.Second), 0, "no delayed delivery"},
-		"Defer without delays":      {able(func(c *core.Capabilities) { c.DelayedDelivery = false }), core.Defer(time.Second), 0, "no delayed delivery"},
-		"a delay that is too long":  {able(func(c *core.Capabilities) { c.MaxDelay = time.Minute }), core.Defer(time.Hour), 0, "longest delay is 1m0s"},
+		"RetryAfter without delays": {withCapabilities(func(c *core.Capabilities) { c.DelayedDelivery = false }), core.RetryAfter(errBoom, time.Second), 0, "no delayed delivery"},
+		"Defer without delays":      {withCapabilities(func(c *core.Capabilities) { c.DelayedDelivery = false }), core.Defer(time.Second), 0, "no delayed delivery"},
+		"a delay that is too long":  {withCapabilities(func(c *core.Capabilities) { c.MaxDelay = time.Minute }), core.Defer(time.Hour), 0, "longest delay is 1m0s"},
 		"RequeueLimit":              {inmemory.Config{}, core.Defer(time.Second), 1, "RequeueLimit"},
 	} {
 		for _, format := range []core.LogFormat{core.LogNServiceBus, core.LogConstant} {
 			t.Run(name+" "+format.String(), func(t *testing.T) {
-				bubbleOn(t, c.on, func(b *bed) {
-					b.orders(core.Config{LogFormat: format, Recoverability: core.Recoverability{RequeueLimit: c.limit}}, func(context.Context, *core.Message) error { return c.asked })
-					b.put("m1")
+				bubbleWith(t, c.on, func(fx *fixture) {
+					fx.runOrders(core.Config{LogFormat: format, Recoverability: core.Recoverability{RequeueLimit: c.limit}}, func(context.Context, *core.Message) error { return c.asked })
+					fx.enqueue("m1")
 					time.Sleep(time.Minute)
-					b.holds("error", 1)
+					fx.wantDepth("error", 1)
 					told := 0
-					for _, line := range b.logs.all() {
+					for _, line := range fx.logs.all() {
 						if line.level >= slog.LevelWarn && line.attrs["message_id"] == "m1" && strings.Contains(fmt.Sprint(line.attrs["reason"], line.attrs["error"]), c.reason) {
 							told++
 						}
 					}
 					if told == 0 {
-						b.Errorf("no line says %q: %v", c.reason, b.logs.all())
+						fx.Errorf("no line says %q: %v", c.reason, fx.logs.all())
 					}
 				})
 			})
@@ -201,78 +201,78 @@ func TestLog_ReasonOfADowngradedVerdict(t *testing.T) {
 func TestLog_StackOfEachPanic(t *testing.T) {
 	for _, format := range []core.LogFormat{core.LogNServiceBus, core.LogConstant} {
 		t.Run(format.String(), func(t *testing.T) {
-			inModes(t, retrying, func(b *bed) {
-				b.orders(core.Config{LogFormat: format, Recoverability: immediate(2)}, func(_ context.Context, m *core.Message) error {
+			inModes(t, retryModes, func(fx *fixture) {
+				fx.runOrders(core.Config{LogFormat: format, Recoverability: immediateRetries(2)}, func(_ context.Context, m *core.Message) error {
 					switch {
 					case m.ID == "error":
 						return errBoom
 					case m.ID == "panics" || m.Attempt == 1:
-						explode()
+						panicWithError()
 					}
 					return nil
 				})
-				before := b.logs.len()
-				b.put("recovers")
-				b.put("panics")
-				b.put("error")
+				before := fx.logs.len()
+				fx.enqueue("recovers")
+				fx.enqueue("panics")
+				fx.enqueue("error")
 				stacks := map[any]int{}
-				for _, line := range b.logs.all()[before:] {
+				for _, line := range fx.logs.all()[before:] {
 					stack, ok := line.attrs["stack"].(string)
-					if ok != (line.attrs["message_id"] != "error") || ok && !strings.Contains(stack, "core_test.explode") {
-						b.Errorf("%s of %v has the stack %q", line.message, line.attrs["message_id"], stack)
+					if ok != (line.attrs["message_id"] != "error") || ok && !strings.Contains(stack, "core_test.panicWithError") {
+						fx.Errorf("%s of %v has the stack %q", line.message, line.attrs["message_id"], stack)
 					}
 					if ok {
 						stacks[line.attrs["message_id"]]++
 					}
 				}
-				equal(b, "stacks of the message that succeeded", stacks["recovers"], 1)
-				equal(b, "stacks of the message that failed", stacks["panics"], 3)
+				equal(fx, "stacks of the message that succeeded", stacks["recovers"], 1)
+				equal(fx, "stacks of the message that failed", stacks["panics"], 3)
 			})
 		})
 	}
 }
 
 func TestLog_NamesTheInstance(t *testing.T) {
-	bubble(t, func(b *bed) {
-		one, two := b.endpoint("orders", core.Config{}), b.endpoint("orders", core.Config{})
+	bubble(t, func(fx *fixture) {
+		one, two := fx.newEndpoint("orders", core.Config{}), fx.newEndpoint("orders", core.Config{})
 		if one.Instance() == two.Instance() || one.Instance() == "" {
-			b.Errorf("instances %q and %q", one.Instance(), two.Instance())
+			fx.Errorf("instances %q and %q", one.Instance(), two.Instance())
 		}
 	})
 }
 
 func TestLog_HandlerMayCallTheEndpoint(t *testing.T) {
-	bubble(t, func(b *bed) {
-		asking := &askingHandler{logHandler: logHandler{book: b.logs}, about: new(*core.Endpoint)}
-		recover := limited(1)
-		ep := b.endpoint("orders", core.Config{Logger: slog.New(asking), Recoverability: recover})
-		*asking.about = ep
-		b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+	bubble(t, func(fx *fixture) {
+		asking := &healthLogHandler{logHandler: logHandler{recorder: fx.logs}, ep: new(*core.Endpoint)}
+		recover := rateLimitedConfig(1)
+		ep := fx.newEndpoint("orders", core.Config{Logger: slog.New(asking), Recoverability: recover})
+		*asking.ep = ep
+		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 			if m.Attempt == 1 {
 				return errBoom
 			}
 			return nil
 		})
-		b.run(ep)
-		b.put("m1")
+		fx.run(ep)
+		fx.enqueue("m1")
 		time.Sleep(time.Minute)
-		b.holds("orders", 0)
+		fx.wantDepth("orders", 0)
 	})
 }
 
-// askingHandler asks for the endpoint's health at every line.
-type askingHandler struct {
+// healthLogHandler asks for the endpoint's health at every line.
+type healthLogHandler struct {
 	logHandler
-	about **core.Endpoint
+	ep **core.Endpoint
 }
 
-func (h *askingHandler) Handle(ctx context.Context, r slog.Record) error {
-	if ep := *h.about; ep != nil {
+func (h *healthLogHandler) Handle(ctx context.Context, r slog.Record) error {
+	if ep := *h.ep; ep != nil {
 		r.AddAttrs(slog.Any("health", ep.Health()))
 	}
 	return h.logHandler.Handle(ctx, r)
 }
 
-func (h *askingHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &askingHandler{h.logHandler.WithAttrs(attrs).(logHandler), h.about}
+func (h *healthLogHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &healthLogHandler{h.logHandler.WithAttrs(attrs).(logHandler), h.ep}
 }

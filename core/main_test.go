@@ -12,16 +12,16 @@ import (
 // TestMain fails when tests left goroutines of this module behind.
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if left := leftBehind(); code == 0 && len(left) > 0 {
+	if left := leakedGoroutines(); code == 0 && len(left) > 0 {
 		fmt.Fprintf(os.Stderr, "%d goroutines were left behind:\n\n%s\n", len(left), bytes.Join(left, []byte("\n\n")))
 		code = 1
 	}
 	os.Exit(code)
 }
 
-// leftBehind returns the stacks of goroutines that run our code or were started
+// leakedGoroutines returns the stacks of goroutines that run our code or were started
 // by it. Those on their way out get time to go.
-func leftBehind() (left [][]byte) {
+func leakedGoroutines() (left [][]byte) {
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		left = nil
 		all := make([]byte, 16<<20)

@@ -1,184 +1,420 @@
 package core
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
 	"time"
 )
 
-// Outgoing is a message on its way to a transport. An application developer
-// seldom makes one: Endpoint.Send and the methods of Message compose it.
+// TypedMessage is a [Message] with its decoded body, as a handler gets it.
+type TypedMessage[T any] struct {
+	*Message
+	// Body is the decoded body. It is the handler's copy: no other handler and no
+	// retry sees changes to it.
+	Body T
+}
+
+// Message is one attempt at handling one message, with its properties and methods for
+// sending other messages. The messages that Send, Publish and Reply collect are sent when
+// all handlers have succeeded, and never otherwise. Where middleware runs the handlers
+// more than once, each run has a separate Message (see Middleware).
 //
-// It is a value: a copy may be kept. Headers is immutable; Body must not be written to
-// after it was handed to Send.
-type Outgoing struct {
-	// ID is the message id. The engine always sets it, and writes the header
-	// NServiceBus.MessageId with the same value; an adapter may use it where the
-	// broker has a field for it.
+// The fields are copies; changing them affects only the inner middleware and the handlers
+// of this attempt. The methods may be called from several goroutines, but not after the
+// handler has returned: they return ErrHandlingEnded then.
+type Message struct {
+	// ID is the message id.
 	ID string
-
-	// Queue is the destination's name or address. Exactly one of Queue and
-	// Topic is set.
-	Queue string
-
-	// Topic is the name that subscribers subscribed to.
-	Topic string
-
-	// BaseTopics are the topics of the types that the message's type is derived from
-	// (Config.BaseTypes). Subscribers to any of them get the message as subscribers to Topic
-	// do, and a queue with several of these subscriptions gets it once. BaseTopics is only
-	// set with Topic and on a transport with Capabilities.BaseTopics; other transports
-	// refuse it. Neither side writes the slice after Send.
-	BaseTopics []string
-
-	// Headers are carried unchanged: keys and values may hold any UTF-8, NUL
-	// included.
+	// Type is the message type. Its handlers are chosen when the innermost middleware calls
+	// next: middleware may change the type before that.
+	Type string
+	// Headers are those of the message.
 	Headers Headers
-
-	// Body is carried unchanged.
-	Body []byte
-
-	// Delay is the time from now until the message becomes available; 0 means at once, and a
-	// negative delay is refused.
-	Delay time.Duration
-
-	// TimeToBeReceived is the time from now until the message expires; 0 means never, and a
-	// negative one is refused. It counts from the Send even if there is a Delay, unless the
-	// transport refuses the two together with errors.ErrUnsupported (C20).
-	TimeToBeReceived time.Duration
-
-	// GroupKey groups the messages whose order matters; the adapter documents the Properties
-	// that it uses. Every transport carries both, UTF-8 and without empty names, and hands
-	// them back with each delivery (C10), whether it knows a property or not. Neither side
-	// writes the map after Send.
-	GroupKey   string
-	Properties map[string]string
-
-	// Reason says why the message is sent. It is not transmitted, and has no influence on
-	// the received message. An adapter does not apply the size limits of its Capabilities to
-	// the engine's copies of received messages ([SendReason.IsCopy], C10), and may use it
-	// for its own limits, such as a quota for applications, and for diagnostics.
-	Reason SendReason
-
-	origin *sendOrigin // nil as a rule
-}
-
-// SendReason says why a message is sent.
-type SendReason int
-
-// The reasons for a send. With every reason but ReasonApplication the message is a copy
-// of a received message, or control traffic. The engine itself sends with all reasons but
-// ReasonApplication and ReasonForward.
-const (
-	// ReasonApplication is a send of the application: the zero value.
-	ReasonApplication SendReason = iota
-	// ReasonDelayedRetry is the copy of a failed message for a delayed retry.
-	ReasonDelayedRetry
-	// ReasonDeferral is the copy of a message that its handler deferred.
-	ReasonDeferral
-	// ReasonMoveToError is the move of a failed message to an error queue.
-	ReasonMoveToError
-	// ReasonAudit is the copy of a handled message for the audit queue.
-	ReasonAudit
-	// ReasonAcknowledgement tells an operator's tool that the message it returned from
-	// the error queue was handled.
-	ReasonAcknowledgement
-	// ReasonUndelivered is a copy that waits in the endpoint's own queue because its
-	// destination cannot be reached (R25).
-	ReasonUndelivered
-	// ReasonForward is a copy of a message that its handler forwards (Message.Forward).
-	ReasonForward
-	// ReasonNewCopy is the one new copy of a message that was delivered too often,
-	// perhaps without a handler (R34).
-	ReasonNewCopy
-)
-
-var sendReasons = [...]string{"send", "delayed retry", "deferral", "move to the error queue", "audit copy", "acknowledgement", "undelivered copy", "forwarded copy", "new copy"}
-
-// String returns the reason in words.
-func (r SendReason) String() string {
-	if r >= 0 && int(r) < len(sendReasons) {
-		return sendReasons[r]
-	}
-	return fmt.Sprintf("SendReason(%d)", int(r))
-}
-
-// IsCopy reports whether the message is a copy that the engine makes of a message that it
-// received: for a delayed retry, a deferral, the error queue, the audit queue, a new
-// copy, or to wait until its destination can be reached. MaxMessageBytes, MaxHeaderBytes
-// and MaxHeaderKeyBytes limit all other messages, Message.Forward included: the broker
-// has accepted this message once, perhaps from a sender with other limits, and it must
-// not get stuck (C10). A copy fails with ErrTooLarge only if the broker itself would
-// refuse it.
-func (r SendReason) IsCopy() bool {
-	switch r {
-	case ReasonDelayedRetry, ReasonDeferral, ReasonMoveToError, ReasonAudit, ReasonUndelivered, ReasonNewCopy:
-		return true
-	default:
-		return false
-	}
-}
-
-// copyTo returns a copy of the message that the engine sends to a queue: with other
-// headers, and otherwise as the application sent it.
-func (in *Incoming) copyTo(queue string, headers Headers, reason SendReason) Outgoing {
-	return Outgoing{
-		ID: in.ID, Queue: queue, Headers: headers, Body: in.Body,
-		GroupKey: in.GroupKey, Properties: in.Properties, Reason: reason,
-	}
-}
-
-// Incoming is a received message. It is read-only after Receive returned it.
-type Incoming struct {
-	// ID is the message id: the header NServiceBus.MessageId or, for a foreign
-	// message, the broker's own field, or else NativeID. It is never empty.
-	ID string
-
-	// IDSent: the sender gave the message its ID, in a field of the broker. It need not be
-	// set if the header NServiceBus.MessageId has the ID. Without either, the adapter
-	// generated the ID, which then must not be used to recognize duplicates
-	// ([Message.SentID]).
-	IDSent bool
-
-	// NativeID names one stored copy of the message. It is stable over the copy's
-	// redeliveries and new for every Send. It is the key under which the engine and the
-	// adapters remember a message.
-	NativeID string
-
-	// Headers are as they were sent: UTF-8, no empty key. A foreign message with other
-	// headers is Malformed.
-	Headers Headers
-
-	// Body is as it was sent.
-	Body []byte
-
-	// DeliveryCount is 1 on the first delivery.
-	DeliveryCount int
-
-	// Redelivered: this copy was, or may have been, delivered before, as far as the broker
-	// tells. A DeliveryCount above 1 implies it; it also shows deliveries that no count
-	// shows, such as one whose lock expired.
-	Redelivered bool
-
-	// GroupKey and Properties are as they were sent; for a foreign message, the adapter
-	// reads them from the broker's own fields if it can.
-	GroupKey   string
-	Properties map[string]string
-
-	// LastError is the text of the previous failure that the adapter has kept, or "".
+	// Attempt is the number of this attempt in this round: 1, 2, ...
+	Attempt int
+	// DelayedRetries is the number of earlier delayed retries.
+	DelayedRetries int
+	// Deferrals is how often handlers have deferred the message (Defer).
+	Deferrals int
+	// LastError is the text of the previous attempt's error, if the transport remembers it.
 	LastError string
-
-	// EnqueuedAt is when the message became available, by the broker's clock if the broker
-	// tells it, or the zero time.
+	// EnqueuedAt is when the message became available, or the zero time.
 	EnqueuedAt time.Time
 
-	// Malformed says why the message could not be parsed. Body is then the received bytes,
-	// and Headers are those that could be read (C4).
-	Malformed error
+	incoming      *Incoming
+	replaced      *replacedBody   // or nil: the body is that of incoming
+	ctx           context.Context // the handler's, or nil outside an endpoint
+	deps          *messageDeps
+	started       int64    // when the attempt got its slot, in Unix nanoseconds
+	scope         string   // makes the derived ids of middleware and HandleFailed distinct
+	typeScope     string   // added to the scopes of runs for handlers of a further type of the message
+	parent        *Message // of the middleware that called next for this one, or nil
+	attemptValues *values  // of the outermost Message, guarded by its mu; nil until one is set
 
-	// Native is the client library's own message, or nil: it gives access to features that
-	// are not portable. The adapter documents its type.
-	Native any
+	mu       sync.Mutex
+	handling handling        // of the outermost Message
+	failing  *failingHandler // in the last run; of the outermost Message
+	outgoing []Outgoing
+	// outgoing[adoptedAt:][:adopted] were collected by the last run of next that
+	// succeeded.
+	adoptedAt, adopted int32
+	composed           int32 // messages composed so far, those sent at once included
+	ended              bool
+	skipsRest          bool            // the handlers that have not run
+	duplicate          bool            // it was handled before; of the outermost Message
+	handlersChosen     bool            // handlers were chosen, which are about to run; of the outermost Message
+	committed          *committedSends // of the outermost Message, or nil
+}
 
-	// earlier is for a message of a group, which has no headers about its earlier rounds.
-	earlier earlierRounds
+// messageDeps has the parts of the endpoint that messages need.
+type messageDeps struct {
+	composer *composer
+	registry *registry
+	send     func(ctx context.Context, out ...Outgoing) error
+	log      *slog.Logger
+	// configFor returns the recoverability in force for a message type.
+	configFor func(messageType string) RecoverabilityConfig
+	// isLast reports whether an attempt that fails with err is the last one.
+	isLast func(ctx context.Context, a *attempt, err error) bool
+	atomic bool // sends, receive and the handlers' work are one transaction
+}
+
+// handling is the type under which a message is handled, and its handlers.
+type handling struct {
+	messageType string
+	handlers    *handlerSet // nil if there are none
+	content     *content    // replaces the received content (set by middleware), or nil
+}
+
+// replacedBody is a body with which middleware replaced the received one.
+type replacedBody struct {
+	body    []byte // nil is that of incoming
+	decoded any    // a pointer to the body that TypedMiddleware passed on, or nil
+}
+
+// content is a body with the headers that describe it.
+type content struct {
+	body    []byte
+	headers Headers
+}
+
+// MessageConfig describes a TypedMessage that no endpoint received. See NewMessage.
+type MessageConfig struct {
+	// Endpoint is the name of the endpoint that seems to handle the message.
+	// The default is "test". Its instance queue is NAME-instance.
+	Endpoint string
+	// Incoming is the received message. Its Body is not decoded: the body is
+	// given to NewMessage. A DeliveryCount of 0 becomes 1.
+	Incoming Incoming
+	// Type is the message type.
+	Type string
+	// Capabilities are those of the transport; sends that need other abilities are refused.
+	Capabilities Capabilities
+	// Codec encodes sent messages. The default is JSON.
+	Codec Codec
+	// SendNow gets the messages of SendNow and PublishNow. nil drops them.
+	SendNow func(ctx context.Context, out ...Outgoing) error
+}
+
+// NewMessage makes a TypedMessage outside an endpoint, for a handler's unit test; package
+// coretest is more convenient. It panics for a Codec that New would refuse.
+func NewMessage[T any](body T, c MessageConfig) *TypedMessage[T] {
+	standard, err := newCodecs(c.Codec, nil)
+	if err != nil {
+		panic(fmt.Sprintf("core: NewMessage: %v", err)) // a mistake in the test
+	}
+	c.Incoming.DeliveryCount = max(c.Incoming.DeliveryCount, 1)
+	deps := &messageDeps{
+		composer: &composer{
+			endpoint: firstNonEmpty(c.Endpoint, "test"), machine: "test", replyTo: firstNonEmpty(c.Endpoint, "test"),
+			replyToInstance: firstNonEmpty(c.Endpoint, "test") + "-instance",
+			codecs:          standard, caps: c.Capabilities,
+			address: func(queue string) (string, error) { return queue, nil },
+		},
+		send: c.SendNow,
+	}
+	if deps.send == nil {
+		deps.send = func(context.Context, ...Outgoing) error { return nil }
+	}
+	m := &Message{}
+	m.begin(deps, &c.Incoming, handling{messageType: c.Type})
+	return &TypedMessage[T]{Message: m, Body: body}
+}
+
+// begin fills m for one attempt.
+func (m *Message) begin(deps *messageDeps, in *Incoming, h handling) {
+	m.ID = in.ID
+	m.Type = h.messageType
+	m.handling = h
+	m.Headers = in.Headers
+	m.Attempt = in.attempt()
+	m.DelayedRetries = in.delayedRetries()
+	m.Deferrals = in.deferrals()
+	m.LastError = in.LastError
+	m.EnqueuedAt = in.EnqueuedAt
+	m.incoming = in
+	m.deps = deps
+	if c := h.content; c != nil {
+		m.Headers, m.replaced = c.headers, &replacedBody{body: c.body}
+	}
+}
+
+// chooseHandlers returns the handlers for m's type, which middleware may have changed,
+// and records both, with the body that middleware set.
+func (m *Message) chooseHandlers() *handlerSet {
+	outermost := m.outermost()
+	outermost.mu.Lock()
+	defer outermost.mu.Unlock()
+	outermost.failing, outermost.handlersChosen = nil, true
+	h := &outermost.handling
+	if m.Type != h.messageType {
+		m.Type, h.handlers = m.deps.registry.lookup(m.Type)
+		h.messageType = m.Type
+	}
+	h.content = nil
+	if m.replaced != nil && m.replaced.body != nil {
+		h.content = &content{m.replaced.body, m.Headers}
+	}
+	return h.handlers
+}
+
+// handledAs returns the handling of the message in the last run, or the one that it would
+// have had. Unlike m's fields, only chooseHandlers changes it.
+func (m *Message) handledAs() handling {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.handling
+}
+
+// end closes m and returns the messages to send if it succeeded.
+func (m *Message) end() []Outgoing {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ended = true
+	return m.committed.withCommitted(m.outgoing)
+}
+
+// RawBody returns a copy of the body before it is decoded: as it was received, or
+// as an outer middleware set it (SetBody).
+func (m *Message) RawBody() []byte { return slices.Clone(m.rawBody()) }
+
+func (m *Message) rawBody() []byte {
+	if m.replaced != nil && m.replaced.body != nil {
+		return m.replaced.body
+	}
+	return m.incoming.Body
+}
+
+// SetBody replaces the body, only for inner middleware and the handlers of this attempt:
+// for middleware that decrypts or decompresses bodies, or fetches them for a claim check.
+// If the content type changes, set Headers too (NServiceBus.ContentType chooses the
+// codec). HandleFailed gets the body and the headers of the last attempt; retries, the
+// error queue, the audit queue and Forward have the received ones. Like Headers it is set
+// before the call of next, by the goroutine that calls next. The message takes over body.
+func (m *Message) SetBody(body []byte) {
+	if body == nil {
+		body = []byte{}
+	}
+	m.replaced = &replacedBody{body: body}
+}
+
+// SkipRemainingHandlers skips the handlers of the message, of all its types, that would
+// run after this one, except independent ones (HandleOptions.Independent). The message
+// counts as handled if this one succeeds; another attempt begins with the first handler
+// again. It is for handlers: middleware that is to skip all handlers does not call next.
+func (m *Message) SkipRemainingHandlers() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.skipsRest = true
+}
+
+func (m *Message) resetSkip() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.skipsRest = false
+}
+
+func (m *Message) skipsRemaining() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.skipsRest
+}
+
+// GroupKey returns the key that the message was sent with (SendOptions.GroupKey). The
+// messages that the handler sends have it only if their own SendOptions set it.
+func (m *Message) GroupKey() string { return m.incoming.GroupKey }
+
+// NativeID identifies the stored copy of the message: it is the same at every delivery of
+// the copy, and differs for each copy, such as a delayed retry. See Incoming.NativeID.
+func (m *Message) NativeID() string { return m.incoming.NativeID }
+
+// Native returns the client library's own message, or nil. See Incoming.Native.
+func (m *Message) Native() any { return m.incoming.Native }
+
+// Outgoing returns copies of the messages collected so far: for middleware, also those of
+// the last run of next that succeeded.
+func (m *Message) Outgoing() []Outgoing {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.outgoing)
+}
+
+// Send collects a command for a queue. An error (a body that cannot be encoded, a message
+// that is too large, an option that the transport does not support) means that nothing
+// was collected.
+func (m *Message) Send(queue, messageType string, body any, opts ...SendOptions) error {
+	return m.collect(IntentSend, queue, messageType, body, opts)
+}
+
+// Publish collects an event for all subscribers of messageType.
+func (m *Message) Publish(messageType string, body any, opts ...SendOptions) error {
+	return m.collect(IntentPublish, "", messageType, body, opts)
+}
+
+// Reply collects an answer to the address that the message names. Without one
+// it returns ErrNoReplyAddress.
+func (m *Message) Reply(messageType string, body any, opts ...SendOptions) error {
+	to := m.incoming.Headers.Get(HeaderReplyToAddress)
+	if to == "" {
+		return fmt.Errorf("core: reply to message %s: %w", m.incoming.ID, ErrNoReplyAddress)
+	}
+	return m.collect(IntentReply, to, messageType, body, opts)
+}
+
+// SendNow sends a command at once: it is sent even if the handler fails, and once more at
+// every attempt, with the same message id. After a deferral (Defer) the id changes.
+func (m *Message) SendNow(ctx context.Context, queue, messageType string, body any, opts ...SendOptions) error {
+	return m.sendImmediately(ctx, IntentSend, queue, messageType, body, opts)
+}
+
+// PublishNow publishes an event at once, as SendNow does.
+func (m *Message) PublishNow(ctx context.Context, messageType string, body any, opts ...SendOptions) error {
+	return m.sendImmediately(ctx, IntentPublish, "", messageType, body, opts)
+}
+
+func (m *Message) collect(intent, queue, messageType string, body any, opts []SendOptions) error {
+	if m.deps.composer.sendChain == nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		out, err := m.composeLocked(intent, queue, messageType, body, opts)
+		if err == nil {
+			m.outgoing = append(m.outgoing, out)
+		}
+		return err
+	}
+	out, err := m.compose(m.context(), intent, queue, messageType, body, opts)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.endedLocked() { // while SendMiddleware ran
+		return m.sendError(intent, messageType, ErrHandlingEnded)
+	}
+	m.outgoing = append(m.outgoing, out...)
+	return nil
+}
+
+func (m *Message) sendImmediately(ctx context.Context, intent, queue, messageType string, body any, opts []SendOptions) error {
+	out, err := m.compose(ctx, intent, queue, messageType, body, opts)
+	if err != nil || len(out) == 0 {
+		return err
+	}
+	return m.deps.send(ctx, out...)
+}
+
+// context returns the context of the handler.
+func (m *Message) context() context.Context {
+	if m.ctx != nil {
+		return m.ctx
+	}
+	return ContextWithMessage(context.Background(), m)
+}
+
+// compose returns the messages of a send: one, unless SendMiddleware makes more or fewer
+// of it. The middleware runs without m's lock.
+func (m *Message) compose(ctx context.Context, intent, queue, messageType string, body any, opts []SendOptions) ([]Outgoing, error) {
+	composed, err := m.composeOne(intent, queue, messageType, body, opts)
+	if err != nil {
+		return nil, err
+	}
+	c := m.deps.composer
+	if c.sendChain != nil {
+		if found, _ := MessageFromContext(ctx); found != m {
+			ctx = ContextWithMessage(ctx, m)
+		}
+	}
+	out, err := c.runSendMiddleware(ctx, composed)
+	if err != nil {
+		return nil, m.sendError(intent, messageType, err)
+	}
+	return out, nil
+}
+
+func (m *Message) composeOne(intent, queue, messageType string, body any, opts []SendOptions) (Outgoing, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.composeLocked(intent, queue, messageType, body, opts)
+}
+
+func (m *Message) sendError(intent, messageType string, err error) error {
+	return fmt.Errorf("core: %s %q while handling message %s: %w", sendVerb(intent), messageType, m.incoming.ID, err)
+}
+
+func (m *Message) composeLocked(intent, queue, messageType string, body any, opts []SendOptions) (Outgoing, error) {
+	if m.endedLocked() {
+		return Outgoing{}, m.sendError(intent, messageType, ErrHandlingEnded)
+	}
+	from := causation{
+		id:             m.incoming.ID,
+		conversationID: m.incoming.Headers.Get(HeaderConversationID),
+		correlationID:  m.incoming.Headers.Get(HeaderCorrelationID),
+		sagaID:         m.incoming.Headers.Get(headerOriginatingSagaID),
+		sagaType:       m.incoming.Headers.Get(headerOriginatingSagaType),
+	}
+	m.composed++
+	out, err := m.deps.composer.compose(intent, queue, messageType, body, opts, from, func() string {
+		sender := m.deps.composer.endpoint + m.scope
+		if n := m.incoming.deferrals(); n > 0 {
+			// A deferred message is not retried but handled anew, and its messages (SendNow) are
+			// new ones.
+			sender += "/deferral/" + strconv.Itoa(n)
+		}
+		return derivedID(m.incoming.ID, sender, int(m.composed))
+	})
+	if err != nil {
+		return Outgoing{}, m.sendError(intent, messageType, err)
+	}
+	return out, nil
+}
+
+func sendVerb(intent string) string {
+	switch intent {
+	case IntentPublish:
+		return "publish"
+	case IntentReply:
+		return "reply with"
+	default:
+		return "send"
+	}
+}
+
+// messageKey is the context key of a handler's Message.
+type messageKey struct{}
+
+// ContextWithMessage returns a context in which MessageFromContext finds m, as in the
+// context of an endpoint's handlers: for code that calls a handler itself.
+func ContextWithMessage(ctx context.Context, m *Message) context.Context {
+	return context.WithValue(ctx, messageKey{}, m)
+}
+
+// MessageFromContext returns the message that is being handled under ctx, for code
+// below the handler that has only the context, such as a log handler.
+func MessageFromContext(ctx context.Context) (*Message, bool) {
+	m, ok := ctx.Value(messageKey{}).(*Message)
+	return m, ok
 }

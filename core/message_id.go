@@ -5,15 +5,15 @@ import (
 	"unicode/utf8"
 )
 
-// adjusted is a delivery whose message differs for the engine and the adapter: it has the
-// id that Config.MessageID gave it, or the count of its round.
-type adjusted struct {
+// adjustedDelivery is a delivery whose message differs for the engine and the adapter: it
+// has the id that Config.MessageID gave it, or the count of its round.
+type adjustedDelivery struct {
 	Delivery
 	in *Incoming
 }
 
 // Incoming implements Delivery.
-func (d *adjusted) Incoming() *Incoming { return d.in }
+func (d *adjustedDelivery) Incoming() *Incoming { return d.in }
 
 // withID returns the delivery with the id that Config.MessageID gives its message, if
 // that could be parsed and has no header NServiceBus.MessageId.
@@ -28,7 +28,7 @@ func (ep *Endpoint) withID(d Delivery) (named Delivery, err error) {
 	}
 	defer func() {
 		if value := recover(); value != nil {
-			named, err = d, readable(fmt.Errorf("Config.MessageID: %w", newPanicError(value)))
+			named, err = d, safeError(fmt.Errorf("Config.MessageID: %w", newPanicError(value)))
 		}
 	}()
 	switch id := name(in); {
@@ -39,7 +39,7 @@ func (ep *Endpoint) withID(d Delivery) (named Delivery, err error) {
 	default:
 		copied := *in
 		copied.ID, copied.IDSent = id, true
-		return &adjusted{d, &copied}, nil
+		return &adjustedDelivery{d, &copied}, nil
 	}
 }
 

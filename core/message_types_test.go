@@ -15,32 +15,32 @@ const assembly = ", Shop.Contracts, Version=1.0.0.0, Culture=neutral, PublicKeyT
 // threeTypes is the header of a message of a derived type, its base class and an interface.
 const threeTypes = "Shop.OrderPlaced" + assembly + ";Shop.OrderChanged" + assembly + ";Shop.IOrderEvent" + assembly
 
-// typed is an order with another header of types.
-func typed(id, types string) core.Outgoing {
+// orderOfTypes is an order with another header of types.
+func orderOfTypes(id, types string) core.Outgoing {
 	out := order(id)
 	out.Headers.Set(core.HeaderMessageTypes, types)
 	out.Body = []byte(`{"ID":"` + id + `","Total":5}`)
 	return out
 }
 
-// arrive sends messages one after the other, and waits for what becomes of each.
-func (b *bed) arrive(msgs ...core.Outgoing) {
-	b.Helper()
+// sendEach sends messages one after the other, and waits for what becomes of each.
+func (fx *fixture) sendEach(msgs ...core.Outgoing) {
+	fx.Helper()
 	for _, out := range msgs {
-		b.send(out)
-		b.depth("orders")
+		fx.send(out)
+		fx.depth("orders")
 	}
 }
 
 func TestMessageTypes_HandlersOfAllTypesRunInTheirOrder(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
+	inModes(t, allModes, func(fx *fixture) {
 		type placed struct {
 			ID    string
 			Total int
 		}
 		type changed struct{ ID string }
-		var ran record[string]
-		ep := b.endpoint("orders", core.Config{})
+		var ran recorder[string]
+		ep := fx.newEndpoint("orders", core.Config{})
 		core.Handle(ep, "Shop.IOrderEvent", func(_ context.Context, m *core.TypedMessage[json.RawMessage]) error {
 			ran.add("interface " + string(m.Body))
 			return nil
@@ -55,68 +55,68 @@ func TestMessageTypes_HandlersOfAllTypesRunInTheirOrder(t *testing.T) {
 				return nil
 			})
 		}
-		b.run(ep)
-		b.arrive(typed("m1", threeTypes), typed("m2", "Shop.Other"+assembly+";Shop.OrderChanged"+assembly))
-		equal(b, "ran", strings.Join(ran.all()[:4], ", "), `placed m1 as Shop.OrderPlaced, changed m1, changed too m1, interface {"ID":"m1","Total":5}`)
-		equal(b, "ran of an unknown derived type", strings.Join(ran.all()[4:], ", "), "changed m2, changed too m2")
+		fx.run(ep)
+		fx.sendEach(orderOfTypes("m1", threeTypes), orderOfTypes("m2", "Shop.Other"+assembly+";Shop.OrderChanged"+assembly))
+		equal(fx, "ran", strings.Join(ran.all()[:4], ", "), `placed m1 as Shop.OrderPlaced, changed m1, changed too m1, interface {"ID":"m1","Total":5}`)
+		equal(fx, "ran of an unknown derived type", strings.Join(ran.all()[4:], ", "), "changed m2, changed too m2")
 	})
 }
 
 func TestMessageTypes_AFailureStopsTheHandlersOfFurtherTypes(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		var ran record[string]
-		ep := b.endpoint("orders", core.Config{Recoverability: immediate(1)})
-		b.handle(ep, "Shop.OrderPlaced", func(_ context.Context, m *core.Message) error {
+	inModes(t, retryModes, func(fx *fixture) {
+		var ran recorder[string]
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: immediateRetries(1)})
+		fx.handle(ep, "Shop.OrderPlaced", func(_ context.Context, m *core.Message) error {
 			ran.add("placed")
-			sends(b, m, "of placed")
+			sendToShipping(fx, m, "of placed")
 			return nil
 		})
-		b.handle(ep, "Shop.OrderChanged", func(_ context.Context, m *core.Message) error {
+		fx.handle(ep, "Shop.OrderChanged", func(_ context.Context, m *core.Message) error {
 			ran.add("changed")
-			sends(b, m, "of changed")
+			sendToShipping(fx, m, "of changed")
 			if m.Attempt == 1 {
 				return errBoom
 			}
 			return nil
 		})
-		b.handle(ep, "Shop.IOrderEvent", func(context.Context, *core.Message) error { ran.add("interface"); return nil })
-		b.run(ep)
-		b.arrive(typed("m1", threeTypes))
-		equal(b, "sent", b.shipped(), "of placed of changed")
-		equal(b, "ran", strings.Join(ran.all(), " "), "placed changed placed changed interface")
+		fx.handle(ep, "Shop.IOrderEvent", func(context.Context, *core.Message) error { ran.add("interface"); return nil })
+		fx.run(ep)
+		fx.sendEach(orderOfTypes("m1", threeTypes))
+		equal(fx, "sent", fx.shippedTypes(), "of placed of changed")
+		equal(fx, "ran", strings.Join(ran.all(), " "), "placed changed placed changed interface")
 	})
 }
 
 func TestMessageTypes_SkipRemainingHandlers(t *testing.T) {
-	bubble(t, func(b *bed) {
-		var ran record[string]
-		ep := b.endpoint("orders", core.Config{})
-		b.handle(ep, "Shop.OrderPlaced", func(_ context.Context, m *core.Message) error {
+	bubble(t, func(fx *fixture) {
+		var ran recorder[string]
+		ep := fx.newEndpoint("orders", core.Config{})
+		fx.handle(ep, "Shop.OrderPlaced", func(_ context.Context, m *core.Message) error {
 			ran.add("placed")
 			m.SkipRemainingHandlers()
 			return nil
 		})
-		b.handle(ep, "Shop.OrderChanged", func(context.Context, *core.Message) error { ran.add("changed"); return nil })
+		fx.handle(ep, "Shop.OrderChanged", func(context.Context, *core.Message) error { ran.add("changed"); return nil })
 		core.Handle(ep, "Shop.IOrderEvent", func(context.Context, *core.TypedMessage[[]byte]) error {
 			ran.add("interface")
 			return nil
 		}, core.HandleOptions{Independent: true})
-		b.run(ep)
-		b.arrive(typed("m1", threeTypes), typed("m2", "Shop.OrderPlaced;Shop.OrderChanged"))
-		b.holds("orders", 0)
-		equal(b, "ran", strings.Join(ran.all(), " "), "placed interface placed")
+		fx.run(ep)
+		fx.sendEach(orderOfTypes("m1", threeTypes), orderOfTypes("m2", "Shop.OrderPlaced;Shop.OrderChanged"))
+		fx.wantDepth("orders", 0)
+		equal(fx, "ran", strings.Join(ran.all(), " "), "placed interface placed")
 	})
 }
 
 // Those of one type stop each other, and no independent one.
 func TestMessageTypes_IndependentBesideOthers(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		var ran record[string]
-		ep := b.endpoint("orders", core.Config{Recoverability: noRetries})
+	inModes(t, retryModes, func(fx *fixture) {
+		var ran recorder[string]
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: noRetries})
 		add := func(messageType, name string, err error, o core.HandleOptions) {
 			core.Handle(ep, messageType, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 				ran.add(name)
-				sends(b, m.Message, name)
+				sendToShipping(fx, m.Message, name)
 				if o.Independent {
 					m.SkipRemainingHandlers() // which skips none
 				}
@@ -130,62 +130,62 @@ func TestMessageTypes_IndependentBesideOthers(t *testing.T) {
 		add("Shop.OrderChanged", "d", nil, core.HandleOptions{Independent: true})
 		add("Shop.IOrderEvent", "e", nil, core.HandleOptions{})
 		add("Shop.IOrderEvent", "f", nil, core.HandleOptions{})
-		b.run(ep)
-		b.arrive(typed("m1", threeTypes))
-		text := b.only("error").Headers.Get(core.HeaderExceptionMessage)
+		fx.run(ep)
+		fx.sendEach(orderOfTypes("m1", threeTypes))
+		text := fx.onlyMessage("error").Headers.Get(core.HeaderExceptionMessage)
 		if !containsAll(text, "2 of 7 handlers failed", "boom", "other") {
-			b.Errorf("the failure says %q", text)
+			fx.Errorf("the failure says %q", text)
 		}
-		equal(b, "ran", strings.Join(ran.all(), " "), "a b c d e f")
-		b.holds("shipping", 0)
+		equal(fx, "ran", strings.Join(ran.all(), " "), "a b c d e f")
+		fx.wantDepth("shipping", 0)
 	})
 }
 
 // Two handlers in separate runs, each the first of its type, would send with one id.
 func TestMessageTypes_SendsOfEachTypeHaveIDsOfTheirOwn(t *testing.T) {
-	bubble(t, func(b *bed) {
+	bubble(t, func(fx *fixture) {
 		for name, o := range map[string]core.HandleOptions{
 			"independent": {Independent: true},
-			"middleware":  {Middleware: []core.Middleware{tries(1)}},
+			"middleware":  {Middleware: []core.Middleware{retryMiddleware(1)}},
 		} {
-			ep := b.endpoint("orders", core.Config{})
+			ep := fx.newEndpoint("orders", core.Config{})
 			alone := map[string]string{}
 			for _, messageType := range []string{"Shop.OrderPlaced", "Shop.OrderChanged", "Shop.IOrderEvent"} {
 				core.Handle(ep, messageType, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
-					sends(b, m.Message, messageType)
+					sendToShipping(fx, m.Message, messageType)
 					return nil
 				}, o)
 			}
-			r := b.run(ep)
-			b.arrive(typed(name, "Shop.OrderPlaced"))
-			alone["Shop.OrderPlaced"] = b.only("shipping").ID
-			_, err := b.broker.Purge(b.Context(), "shipping")
-			b.must(err)
-			b.arrive(typed(name, threeTypes))
+			r := fx.run(ep)
+			fx.sendEach(orderOfTypes(name, "Shop.OrderPlaced"))
+			alone["Shop.OrderPlaced"] = fx.onlyMessage("shipping").ID
+			_, err := fx.broker.Purge(fx.Context(), "shipping")
+			fx.noError(err)
+			fx.sendEach(orderOfTypes(name, threeTypes))
 			ids := map[string]string{}
-			for _, m := range b.queue("shipping") {
+			for _, m := range fx.messages("shipping") {
 				ids[m.ID] = m.Headers.Get(core.HeaderMessageTypes)
 			}
 			if len(ids) != 3 {
-				b.Errorf("%s: three messages have the ids %v", name, ids)
+				fx.Errorf("%s: three messages have the ids %v", name, ids)
 			}
-			equal(b, name+": what the first type sends", ids[alone["Shop.OrderPlaced"]], "Shop.OrderPlaced")
-			_, err = b.broker.Purge(b.Context(), "shipping")
-			b.must(err)
-			b.must(r.stop())
+			equal(fx, name+": what the first type sends", ids[alone["Shop.OrderPlaced"]], "Shop.OrderPlaced")
+			_, err = fx.broker.Purge(fx.Context(), "shipping")
+			fx.noError(err)
+			fx.noError(r.stop())
 		}
 	})
 }
 
 func TestMessageTypes_LastResortIsThatOfTheFirstTypeThatHasOne(t *testing.T) {
-	bubble(t, func(b *bed) {
-		var ran record[string]
-		ep := b.endpoint("orders", core.Config{Recoverability: noRetries})
+	bubble(t, func(fx *fixture) {
+		var ran recorder[string]
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: noRetries})
 		core.HandleDefault(ep, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 			ran.add("default " + m.Type)
 			return nil
 		})
-		b.handle(ep, "Shop.OrderChanged", func(_ context.Context, m *core.Message) error {
+		fx.handle(ep, "Shop.OrderChanged", func(_ context.Context, m *core.Message) error {
 			ran.add("changed as " + m.Type)
 			return errBoom
 		})
@@ -198,54 +198,54 @@ func TestMessageTypes_LastResortIsThatOfTheFirstTypeThatHasOne(t *testing.T) {
 		}
 		failed("Shop.OrderPlaced") // which has no other handler
 		failed("Shop.OrderChanged")
-		b.run(ep)
-		b.arrive(typed("m1", threeTypes), typed("m2", "Shop.OrderPlaced;Shop.Other"))
-		b.holds("orders", 0)
-		equal(b, "ran", strings.Join(ran.all(), ", "), "changed as Shop.OrderPlaced, failed Shop.OrderPlaced, default Shop.OrderPlaced")
+		fx.run(ep)
+		fx.sendEach(orderOfTypes("m1", threeTypes), orderOfTypes("m2", "Shop.OrderPlaced;Shop.Other"))
+		fx.wantDepth("orders", 0)
+		equal(fx, "ran", strings.Join(ran.all(), ", "), "changed as Shop.OrderPlaced, failed Shop.OrderPlaced, default Shop.OrderPlaced")
 	})
 }
 
 func TestMessageTypes_RetriesKeepThem(t *testing.T) {
-	bubble(t, func(b *bed) {
-		var ran record[string]
-		ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1}}})
+	bubble(t, func(fx *fixture) {
+		var ran recorder[string]
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1}}})
 		for _, messageType := range []string{"Shop.OrderPlaced", "Shop.IOrderEvent"} {
-			b.handle(ep, messageType, func(context.Context, *core.Message) error {
+			fx.handle(ep, messageType, func(context.Context, *core.Message) error {
 				if n := ran.add(messageType); n == 2 || n == 4 {
 					return errBoom
 				}
 				return nil
 			})
 		}
-		b.run(ep)
-		b.arrive(typed("m1", threeTypes))
-		b.pass(core.OneDay)
-		equal(b, "types in the error queue", b.only("error").Headers.Get(core.HeaderMessageTypes), threeTypes)
-		equal(b, "ran", strings.Join(ran.all(), " "), strings.TrimSpace(strings.Repeat("Shop.OrderPlaced Shop.IOrderEvent ", 2)))
+		fx.run(ep)
+		fx.sendEach(orderOfTypes("m1", threeTypes))
+		fx.advance(core.OneDay)
+		equal(fx, "types in the error queue", fx.onlyMessage("error").Headers.Get(core.HeaderMessageTypes), threeTypes)
+		equal(fx, "ran", strings.Join(ran.all(), " "), strings.TrimSpace(strings.Repeat("Shop.OrderPlaced Shop.IOrderEvent ", 2)))
 	})
 }
 
 var orderTypes = map[string][]string{"Shop.OrderPlaced": {"Shop.OrderChanged", "Shop.IOrderEvent"}}
 
 func TestBaseTypes_SubscribersToEachGetAnEventOnce(t *testing.T) {
-	bubble(t, func(b *bed) {
-		var ran record[string]
+	bubble(t, func(fx *fixture) {
+		var ran recorder[string]
 		subscriber := func(name string, types ...string) {
-			ep := b.endpoint(name, core.Config{Provision: core.ProvisionAlways})
+			ep := fx.newEndpoint(name, core.Config{Provision: core.ProvisionAlways})
 			for _, messageType := range types {
 				core.HandleEvent(ep, messageType, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 					ran.add(name + " " + messageType)
 					return nil
 				})
 			}
-			b.run(ep)
+			fx.run(ep)
 		}
 		subscriber("all", "Shop.IOrderEvent", "Shop.OrderPlaced", "Shop.OrderChanged")
 		subscriber("base", "Shop.IOrderEvent")
 		subscriber("sibling", "Shop.OrderCancelled")
-		sender := b.endpoint("sender", core.Config{SendOnly: true, BaseTypes: orderTypes})
-		b.must(sender.Publish(b.Context(), "Shop.OrderPlaced", "x"))
-		b.holds("base", 0)
+		sender := fx.newEndpoint("sender", core.Config{SendOnly: true, BaseTypes: orderTypes})
+		fx.noError(sender.Publish(fx.Context(), "Shop.OrderPlaced", "x"))
+		fx.wantDepth("base", 0)
 		for _, want := range []string{"all Shop.OrderPlaced", "all Shop.OrderChanged", "all Shop.IOrderEvent", "base Shop.IOrderEvent"} {
 			n := 0
 			for _, got := range ran.all() {
@@ -253,55 +253,55 @@ func TestBaseTypes_SubscribersToEachGetAnEventOnce(t *testing.T) {
 					n++
 				}
 			}
-			equal(b, want, n, 1)
+			equal(fx, want, n, 1)
 		}
-		equal(b, "runs of handlers", ran.len(), 4)
+		equal(fx, "runs of handlers", ran.len(), 4)
 	})
 }
 
 func TestBaseTypes_HeaderOfEachSend(t *testing.T) {
-	bubble(t, func(b *bed) {
+	bubble(t, func(fx *fixture) {
 		const want = "Shop.OrderPlaced;Shop.OrderChanged;Shop.IOrderEvent"
 		types := map[string][]string{"Shop.OrderPlaced": {"Shop.OrderChanged", "Shop.IOrderEvent"}}
-		ep := b.endpoint("orders", core.Config{BaseTypes: types})
+		ep := fx.newEndpoint("orders", core.Config{BaseTypes: types})
 		types["Shop.OrderPlaced"][0] = "changed since"
-		b.handle(ep, "order", func(ctx context.Context, m *core.Message) error {
+		fx.handle(ep, "order", func(ctx context.Context, m *core.Message) error {
 			return errors.Join(
 				m.Send("shipping", "Shop.OrderPlaced", "x"),
 				m.Reply("Shop.OrderPlaced", "x"),
 				m.SendNow(ctx, "shipping", "Shop.OrderPlaced", "x"))
 		})
-		b.run(ep)
-		b.must(ep.Send(b.Context(), "shipping", "Shop.OrderPlaced", "x"))
+		fx.run(ep)
+		fx.noError(ep.Send(fx.Context(), "shipping", "Shop.OrderPlaced", "x"))
 		out := order("m1")
 		out.Headers.Set(core.HeaderReplyToAddress, "shipping")
-		b.send(out)
-		for _, m := range b.queue("shipping") {
-			equal(b, "types of "+m.Headers.Get(core.HeaderMessageIntent), m.Headers.Get(core.HeaderMessageTypes), want)
+		fx.send(out)
+		for _, m := range fx.messages("shipping") {
+			equal(fx, "types of "+m.Headers.Get(core.HeaderMessageIntent), m.Headers.Get(core.HeaderMessageTypes), want)
 		}
-		equal(b, "messages", len(b.queue("shipping")), 4)
+		equal(fx, "messages", len(fx.messages("shipping")), 4)
 	})
 }
 
 // The header lists all. Where the transport does not know base topics, subscribers to the
 // type itself get the event.
 func TestBaseTypes_WithoutBaseTopics(t *testing.T) {
-	bubbleOn(t, able(func(c *core.Capabilities) { c.BaseTopics = false }), func(b *bed) {
-		var ran record[string]
-		ep := b.endpoint("orders", core.Config{BaseTypes: orderTypes})
+	bubbleWith(t, withCapabilities(func(c *core.Capabilities) { c.BaseTopics = false }), func(fx *fixture) {
+		var ran recorder[string]
+		ep := fx.newEndpoint("orders", core.Config{BaseTypes: orderTypes})
 		core.HandleEvent(ep, "Shop.OrderPlaced", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 			ran.add(m.Headers.Get(core.HeaderMessageTypes))
 			return nil
 		})
-		b.run(ep)
-		b.must(ep.Publish(b.Context(), "Shop.OrderPlaced", "x"))
-		b.holds("orders", 0)
-		equal(b, "types", strings.Join(ran.all(), "|"), "Shop.OrderPlaced;Shop.OrderChanged;Shop.IOrderEvent")
+		fx.run(ep)
+		fx.noError(ep.Publish(fx.Context(), "Shop.OrderPlaced", "x"))
+		fx.wantDepth("orders", 0)
+		equal(fx, "types", strings.Join(ran.all(), "|"), "Shop.OrderPlaced;Shop.OrderChanged;Shop.IOrderEvent")
 	})
 }
 
 func TestBaseTypes_WrongOnesAreRefused(t *testing.T) {
-	bubble(t, func(b *bed) {
+	bubble(t, func(fx *fixture) {
 		for says, types := range map[string]map[string][]string{
 			`BaseTypes: "" cannot be a message type`:           {"": {"base"}},
 			`BaseTypes: "a;b" cannot be a message type`:        {"a;b": {"base"}},
@@ -311,8 +311,8 @@ func TestBaseTypes_WrongOnesAreRefused(t *testing.T) {
 			`BaseTypes["a"][0] is the type itself`:             {"a": {"a"}},
 			`BaseTypes["a"] names "b" twice`:                   {"a": {"b", "c", "b"}},
 		} {
-			if _, err := core.New("orders", b.broker, core.Config{BaseTypes: types}); err == nil || !strings.Contains(err.Error(), says) {
-				b.Errorf("%v, want it to say %s", err, says)
+			if _, err := core.New("orders", fx.broker, core.Config{BaseTypes: types}); err == nil || !strings.Contains(err.Error(), says) {
+				fx.Errorf("%v, want it to say %s", err, says)
 			}
 		}
 	})
@@ -320,16 +320,16 @@ func TestBaseTypes_WrongOnesAreRefused(t *testing.T) {
 
 // SendMiddleware may make a command of an event.
 func TestBaseTypes_LeaveWithTheTopic(t *testing.T) {
-	bubble(t, func(b *bed) {
+	bubble(t, func(fx *fixture) {
 		redirect := func(next core.SendFunc) core.SendFunc {
 			return func(ctx context.Context, out *core.Outgoing) error {
-				equal(b, "base topics", strings.Join(out.BaseTopics, " "), "Shop.OrderChanged Shop.IOrderEvent")
+				equal(fx, "base topics", strings.Join(out.BaseTopics, " "), "Shop.OrderChanged Shop.IOrderEvent")
 				out.Topic, out.Queue = "", "shipping"
 				return next(ctx, out)
 			}
 		}
-		ep := b.endpoint("orders", core.Config{BaseTypes: orderTypes, SendMiddleware: []core.SendMiddleware{redirect}})
-		b.must(ep.Publish(b.Context(), "Shop.OrderPlaced", "x"))
-		b.holds("shipping", 1)
+		ep := fx.newEndpoint("orders", core.Config{BaseTypes: orderTypes, SendMiddleware: []core.SendMiddleware{redirect}})
+		fx.noError(ep.Publish(fx.Context(), "Shop.OrderPlaced", "x"))
+		fx.wantDepth("shipping", 1)
 	})
 }

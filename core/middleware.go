@@ -25,9 +25,9 @@ type HandlerFunc func(ctx context.Context, m *Message) error
 // refuse an endpoint on which it cannot work.
 type Middleware func(next HandlerFunc) HandlerFunc
 
-// wrap puts middleware around handler, the first outermost. scopes is that of the handler,
-// with which those of the middleware begin.
-func wrap(handler HandlerFunc, middleware []Middleware, start *StartUp, scopes string) (HandlerFunc, error) {
+// applyMiddleware puts middleware around handler, the first outermost. scopes is that of
+// the handler, with which those of the middleware begin.
+func applyMiddleware(handler HandlerFunc, middleware []Middleware, start *StartUp, scopes string) (HandlerFunc, error) {
 	chain := handler
 	for i, each := range slices.Backward(middleware) {
 		scope := scopes
@@ -36,15 +36,15 @@ func wrap(handler HandlerFunc, middleware []Middleware, start *StartUp, scopes s
 		}
 		start.begin(i)
 		var err error
-		if chain, err = apply(each, (&inRuns{chain, scope, start}).handle); err != nil {
+		if chain, err = applyOne(each, (&runStarter{chain, scope, start}).handle); err != nil {
 			return nil, fmt.Errorf("%s[%d] %w", start.list, i, err)
 		}
 	}
 	return chain, nil
 }
 
-// apply returns an error for middleware that panics or returns nil.
-func apply(each Middleware, next HandlerFunc) (wrapped HandlerFunc, err error) {
+// applyOne returns an error for middleware that panics or returns nil.
+func applyOne(each Middleware, next HandlerFunc) (wrapped HandlerFunc, err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = fmt.Errorf("panicked when it was given the next handler: %w", newPanicError(value))
@@ -60,36 +60,36 @@ func apply(each Middleware, next HandlerFunc) (wrapped HandlerFunc, err error) {
 // the handlers, which a failed run may have used (SendNow).
 func middlewareScope(i int) string { return "/middleware/" + strconv.Itoa(i) }
 
-// inRuns is the next of a middleware: each call is a run.
-type inRuns struct {
+// runStarter is the next of a middleware: each call is a run.
+type runStarter struct {
 	next  HandlerFunc
 	scope string
 	start *StartUp
 }
 
-func (n *inRuns) handle(ctx context.Context, m *Message) error {
+func (s *runStarter) handle(ctx context.Context, m *Message) error {
 	if m == nil {
-		return n.answer(ctx)
+		return s.answerStartUp(ctx)
 	}
-	r := &run{Context: ctx}
-	r.message.beginRun(m, n.scope)
+	r := &middlewareRun{Context: ctx}
+	r.message.beginRun(m, s.scope)
 	r.message.ctx = r
 	defer r.message.end() // also where next panics
-	if err := n.next(r, &r.message); err != nil {
+	if err := s.next(r, &r.message); err != nil {
 		return err
 	}
 	m.adopt(r.message.end(), r.message.skipsRemaining())
 	return nil
 }
 
-// run is one call of a middleware's next: its context and its message.
-type run struct {
+// middlewareRun is one call of a middleware's next: its context and its message.
+type middlewareRun struct {
 	context.Context
 	message Message
 }
 
 // Value adds the message to the context.
-func (r *run) Value(key any) any {
+func (r *middlewareRun) Value(key any) any {
 	if key == (messageKey{}) {
 		return &r.message
 	}
@@ -101,8 +101,8 @@ func (m *Message) beginRun(by *Message, scope string) {
 	m.ID, m.Type, m.Headers = by.ID, by.Type, by.Headers
 	m.Attempt, m.DelayedRetries, m.Deferrals = by.Attempt, by.DelayedRetries, by.Deferrals
 	m.LastError, m.EnqueuedAt = by.LastError, by.EnqueuedAt
-	m.incoming, m.replaced, m.env = by.incoming, by.replaced, by.env
-	m.scope, m.as, m.parent = scope+by.as, by.as, by
+	m.incoming, m.replaced, m.deps = by.incoming, by.replaced, by.deps
+	m.scope, m.typeScope, m.parent = scope+by.typeScope, by.typeScope, by
 }
 
 // adopt replaces the messages of an earlier run by those of a run that succeeded. skips
@@ -110,7 +110,7 @@ func (m *Message) beginRun(by *Message, scope string) {
 func (m *Message) adopt(out []Outgoing, skips bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.skips = skips
+	m.skipsRest = skips
 	m.outgoing = slices.Delete(m.outgoing, int(m.adoptedAt), int(m.adoptedAt+m.adopted))
 	m.adoptedAt, m.adopted = int32(len(m.outgoing)), int32(len(out))
 	m.outgoing = append(m.outgoing, out...)

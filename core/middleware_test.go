@@ -13,8 +13,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// tries is middleware that runs the handlers up to n times, until they succeed.
-func tries(n int) core.Middleware {
+// retryMiddleware is middleware that runs the handlers up to n times, until they succeed.
+func retryMiddleware(n int) core.Middleware {
 	return func(next core.HandlerFunc) core.HandlerFunc {
 		return func(ctx context.Context, m *core.Message) (err error) {
 			for range n {
@@ -27,8 +27,8 @@ func tries(n int) core.Middleware {
 	}
 }
 
-// survivor is middleware under which a run may panic or end its goroutine.
-func survivor(next core.HandlerFunc) core.HandlerFunc {
+// recoveringMiddleware is middleware under which a run may panic or end its goroutine.
+func recoveringMiddleware(next core.HandlerFunc) core.HandlerFunc {
 	return func(ctx context.Context, m *core.Message) error {
 		err, done := errors.New("the run did not return"), make(chan struct{})
 		go func() {
@@ -41,19 +41,19 @@ func survivor(next core.HandlerFunc) core.HandlerFunc {
 	}
 }
 
-// sends collects a message of a type for the queue "shipping".
-func sends(b *bed, m *core.Message, messageType string) {
-	b.Helper()
+// sendToShipping collects a message of a type for the queue "shipping".
+func sendToShipping(fx *fixture, m *core.Message, messageType string) {
+	fx.Helper()
 	if err := m.Send("shipping", messageType, "x"); err != nil {
-		b.Error(err)
+		fx.Error(err)
 	}
 }
 
-// shipped returns the types of the messages in the queue "shipping", in order.
-func (b *bed) shipped() string {
-	b.Helper()
+// shippedTypes returns the types of the messages in the queue "shipping", in order.
+func (fx *fixture) shippedTypes() string {
+	fx.Helper()
 	var types []string
-	for _, m := range b.queue("shipping") {
+	for _, m := range fx.messages("shipping") {
 		types = append(types, m.Headers.Get(core.HeaderMessageTypes))
 	}
 	return strings.Join(types, " ")
@@ -64,14 +64,14 @@ func (b *bed) shipped() string {
 // before it does what the case says.
 var runs = []struct {
 	name       string
-	middleware func(b *bed) []core.Middleware
+	middleware func(fx *fixture) []core.Middleware
 	run        func(ctx context.Context, n int) error // nil succeeds
 	err        error                                  // of the attempt
 	want       string
 }{
 	{
 		name:       "the run that succeeds after two that failed",
-		middleware: func(*bed) []core.Middleware { return []core.Middleware{tries(3)} },
+		middleware: func(*fixture) []core.Middleware { return []core.Middleware{retryMiddleware(3)} },
 		run: func(_ context.Context, n int) error {
 			if n < 3 {
 				return errBoom
@@ -82,17 +82,17 @@ var runs = []struct {
 	},
 	{
 		name:       "nothing of runs that all fail",
-		middleware: func(*bed) []core.Middleware { return []core.Middleware{tries(3)} },
+		middleware: func(*fixture) []core.Middleware { return []core.Middleware{retryMiddleware(3)} },
 		run:        func(context.Context, int) error { return errBoom },
 		err:        errBoom,
 	},
 	{
 		name: "the answer of middleware that takes the error",
-		middleware: func(b *bed) []core.Middleware {
+		middleware: func(fx *fixture) []core.Middleware {
 			return []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					if next(ctx, m) != nil {
-						sends(b, m, "answer")
+						sendToShipping(fx, m, "answer")
 					}
 					return nil
 				}
@@ -103,17 +103,17 @@ var runs = []struct {
 	},
 	{
 		name: "what middleware collects before, between and after runs",
-		middleware: func(b *bed) []core.Middleware {
+		middleware: func(fx *fixture) []core.Middleware {
 			return []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
-					sends(b, m, "before")
+					sendToShipping(fx, m, "before")
 					if next(ctx, m) == nil {
-						b.Error("the first run succeeded")
+						fx.Error("the first run succeeded")
 					}
-					sends(b, m, "between")
+					sendToShipping(fx, m, "between")
 					err := next(ctx, m)
-					sends(b, m, "after")
-					equal(b, "messages that middleware sees", len(m.Outgoing()), 4)
+					sendToShipping(fx, m, "after")
+					equal(fx, "messages that middleware sees", len(m.Outgoing()), 4)
 					return err
 				}
 			}}
@@ -128,12 +128,12 @@ var runs = []struct {
 	},
 	{
 		name: "the last of two runs that succeed",
-		middleware: func(b *bed) []core.Middleware {
+		middleware: func(fx *fixture) []core.Middleware {
 			return []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
-					sends(b, m, "before")
+					sendToShipping(fx, m, "before")
 					err := next(ctx, m)
-					sends(b, m, "between")
+					sendToShipping(fx, m, "between")
 					return errors.Join(err, next(ctx, m))
 				}
 			}}
@@ -143,12 +143,12 @@ var runs = []struct {
 	},
 	{
 		name: "the run that succeeded before one that failed",
-		middleware: func(b *bed) []core.Middleware {
+		middleware: func(fx *fixture) []core.Middleware {
 			return []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					err := next(ctx, m)
 					if next(ctx, m) == nil {
-						b.Error("the second run succeeded")
+						fx.Error("the second run succeeded")
 					}
 					return err
 				}
@@ -164,7 +164,7 @@ var runs = []struct {
 	},
 	{
 		name: "nothing of a run that succeeded under middleware that fails",
-		middleware: func(*bed) []core.Middleware {
+		middleware: func(*fixture) []core.Middleware {
 			return []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error { return errors.Join(next(ctx, m), errBoom) }
 			}}
@@ -174,7 +174,7 @@ var runs = []struct {
 	},
 	{
 		name:       "nothing of a run that panicked or ended its goroutine",
-		middleware: func(*bed) []core.Middleware { return []core.Middleware{tries(3), survivor} },
+		middleware: func(*fixture) []core.Middleware { return []core.Middleware{retryMiddleware(3), recoveringMiddleware} },
 		run: func(_ context.Context, n int) error {
 			switch n {
 			case 1:
@@ -188,10 +188,10 @@ var runs = []struct {
 	},
 	{
 		name: "what inner middleware collected in the run that succeeded",
-		middleware: func(b *bed) []core.Middleware {
-			return []core.Middleware{tries(2), func(next core.HandlerFunc) core.HandlerFunc {
+		middleware: func(fx *fixture) []core.Middleware {
+			return []core.Middleware{retryMiddleware(2), func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
-					sends(b, m, "inner")
+					sendToShipping(fx, m, "inner")
 					return next(ctx, m)
 				}
 			}}
@@ -206,7 +206,7 @@ var runs = []struct {
 	},
 	{
 		name: "the last of two runs at the same time",
-		middleware: func(*bed) []core.Middleware {
+		middleware: func(*fixture) []core.Middleware {
 			return []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					var wg sync.WaitGroup
@@ -230,31 +230,31 @@ var runs = []struct {
 func TestR20_OnlyASuccessfulRunSends(t *testing.T) {
 	for _, c := range runs {
 		t.Run(c.name, func(t *testing.T) {
-			handler := func(b *bed) core.HandlerFunc {
-				var calls record[int]
+			handler := func(fx *fixture) core.HandlerFunc {
+				var calls recorder[int]
 				return func(ctx context.Context, m *core.Message) error {
 					n := calls.add(0)
-					sends(b, m, fmt.Sprintf("run %d", n))
+					sendToShipping(fx, m, fmt.Sprintf("run %d", n))
 					return c.run(ctx, n)
 				}
 			}
-			inModes(t, everyMode, func(b *bed) {
-				b.orders(core.Config{Recoverability: noRetries, Middleware: c.middleware(b)}, handler(b))
-				b.put("m1")
-				equal(b, "types that left", b.shipped(), c.want)
-				b.holds("orders", 0)
-				if failed := len(b.queue("error")) > 0; failed != (c.err != nil) {
-					b.Errorf("failed: %t", failed)
+			inModes(t, allModes, func(fx *fixture) {
+				fx.runOrders(core.Config{Recoverability: noRetries, Middleware: c.middleware(fx)}, handler(fx))
+				fx.enqueue("m1")
+				equal(fx, "types that left", fx.shippedTypes(), c.want)
+				fx.wantDepth("orders", 0)
+				if failed := len(fx.messages("error")) > 0; failed != (c.err != nil) {
+					fx.Errorf("failed: %t", failed)
 				}
 			})
 			t.Run("Invoke", func(t *testing.T) {
-				bubble(t, func(b *bed) {
-					ep := b.endpoint("orders", core.Config{Middleware: c.middleware(b)})
-					b.handle(ep, "order", handler(b))
-					if err := ep.Invoke(b.Context(), "order", []byte("x")); !errors.Is(err, c.err) {
-						b.Errorf("Invoke: %v", err)
+				bubble(t, func(fx *fixture) {
+					ep := fx.newEndpoint("orders", core.Config{Middleware: c.middleware(fx)})
+					fx.handle(ep, "order", handler(fx))
+					if err := ep.Invoke(fx.Context(), "order", []byte("x")); !errors.Is(err, c.err) {
+						fx.Errorf("Invoke: %v", err)
 					}
-					equal(b, "types that left", b.shipped(), c.want)
+					equal(fx, "types that left", fx.shippedTypes(), c.want)
 				})
 			})
 		})
@@ -262,89 +262,89 @@ func TestR20_OnlyASuccessfulRunSends(t *testing.T) {
 }
 
 func TestR20_HandlersOfATypeAreOneRun(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
-		ep := b.endpoint("orders", core.Config{Middleware: []core.Middleware{tries(2)}})
-		var calls record[int]
-		b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
-			sends(b, m, "first")
+	inModes(t, allModes, func(fx *fixture) {
+		ep := fx.newEndpoint("orders", core.Config{Middleware: []core.Middleware{retryMiddleware(2)}})
+		var calls recorder[int]
+		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+			sendToShipping(fx, m, "first")
 			return nil
 		})
-		b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
-			sends(b, m, "second")
+		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+			sendToShipping(fx, m, "second")
 			if calls.add(0) == 1 {
 				return errBoom
 			}
 			return nil
 		})
-		b.run(ep)
-		b.put("m1")
-		equal(b, "types that left", b.shipped(), "first second")
+		fx.run(ep)
+		fx.enqueue("m1")
+		equal(fx, "types that left", fx.shippedTypes(), "first second")
 	})
 }
 
 func TestR20_EndedRunTakesNoSends(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
-		var calls record[*core.Message]
+	inModes(t, allModes, func(fx *fixture) {
+		var calls recorder[*core.Message]
 		late, refused := make(chan struct{}), make(chan error, 2)
-		b.orders(core.Config{Middleware: []core.Middleware{tries(2)}}, func(ctx context.Context, m *core.Message) error {
+		fx.runOrders(core.Config{Middleware: []core.Middleware{retryMiddleware(2)}}, func(ctx context.Context, m *core.Message) error {
 			if calls.add(m) == 1 {
 				go func() {
 					<-late
 					refused <- m.Send("shipping", "late", "x")
-					refused <- m.SendNow(b.Context(), "shipping", "late", "x")
+					refused <- m.SendNow(fx.Context(), "shipping", "late", "x")
 				}()
 				return errBoom
 			}
 			close(late)
 			for range 2 {
 				if err := <-refused; !errors.Is(err, core.ErrHandlingEnded) {
-					b.Errorf("a send by the run that failed: %v, want ErrHandlingEnded", err)
+					fx.Errorf("a send by the run that failed: %v, want ErrHandlingEnded", err)
 				}
 			}
-			sends(b, m, "in time")
+			sendToShipping(fx, m, "in time")
 			return nil
 		})
-		b.put("m1")
-		equal(b, "types that left", b.shipped(), "in time")
+		fx.enqueue("m1")
+		equal(fx, "types that left", fx.shippedTypes(), "in time")
 		if all := calls.all(); len(all) != 2 || all[0] == all[1] {
-			b.Errorf("%d runs, with messages %p", len(all), all)
+			fx.Errorf("%d runs, with messages %p", len(all), all)
 		}
 	})
 }
 
 // Middleware that gives a slow run up answers itself; the run goes on alone.
 func TestR20_AbandonedRunSendsNothing(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
+	inModes(t, allModes, func(fx *fixture) {
 		slow, stuck, refused := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-		b.orders(core.Config{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+		fx.runOrders(core.Config{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error {
 				go func() { _ = next(ctx, m) }()
 				<-slow
-				sends(b, m, "too slow")
+				sendToShipping(fx, m, "too slow")
 				return nil
 			}
 		}}}, func(_ context.Context, m *core.Message) error {
-			sends(b, m, "slow")
+			sendToShipping(fx, m, "slow")
 			close(slow)
 			<-stuck
 			refused <- m.Send("shipping", "slower", "x")
 			return nil
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		close(stuck)
 		if err := <-refused; !errors.Is(err, core.ErrHandlingEnded) {
-			b.Errorf("a send after the attempt: %v, want ErrHandlingEnded", err)
+			fx.Errorf("a send after the attempt: %v, want ErrHandlingEnded", err)
 		}
-		equal(b, "types that left", b.shipped(), "too slow")
+		equal(fx, "types that left", fx.shippedTypes(), "too slow")
 	})
 }
 
 func TestR20_EachRunHasTheSameMessageIDs(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		var calls record[int]
-		b.orders(core.Config{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+	inModes(t, retryModes, func(fx *fixture) {
+		var calls recorder[int]
+		fx.runOrders(core.Config{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error {
-				err := tries(2)(next)(ctx, m)
+				err := retryMiddleware(2)(next)(ctx, m)
 				return errors.Join(err, m.SendNow(ctx, "shipping", "middleware", "x"))
 			}
 		}}}, func(ctx context.Context, m *core.Message) error {
@@ -356,36 +356,36 @@ func TestR20_EachRunHasTheSameMessageIDs(t *testing.T) {
 			}
 			return nil
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		ids := map[string][]string{}
-		for _, m := range b.queue("shipping") {
+		for _, m := range fx.messages("shipping") {
 			messageType := m.Headers.Get(core.HeaderMessageTypes)
 			ids[messageType] = append(ids[messageType], m.ID)
 		}
-		equal(b, "sends of the handler", len(ids["handler"]), 4)
-		equal(b, "sends of middleware", len(ids["middleware"]), 2)
+		equal(fx, "sends of the handler", len(ids["handler"]), 4)
+		equal(fx, "sends of middleware", len(ids["middleware"]), 2)
 		for messageType, of := range ids {
 			ids[messageType] = slices.Compact(of)
-			equal(b, "ids of "+messageType, len(ids[messageType]), 1)
+			equal(fx, "ids of "+messageType, len(ids[messageType]), 1)
 		}
 		if ids["handler"][0] == ids["middleware"][0] {
-			b.Error("a message of the handler and one of middleware have the same id")
+			fx.Error("a message of the handler and one of middleware have the same id")
 		}
 	})
 }
 
 func TestMiddleware_ChangesTheMessageForInnerOnes(t *testing.T) {
-	bubble(t, func(b *bed) {
+	bubble(t, func(fx *fixture) {
 		sees := func(name string, m *core.Message, want string) {
-			b.Helper()
-			equal(b, name+" sees", m.Headers.Get("by"), want)
+			fx.Helper()
+			equal(fx, name+" sees", m.Headers.Get("by"), want)
 		}
 		step := func(name, before string) core.Middleware {
 			return func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					sees(name, m, before)
 					if from, ok := core.MessageFromContext(ctx); !ok || from != m {
-						b.Errorf("the context of %s has another message", name)
+						fx.Errorf("the context of %s has another message", name)
 					}
 					m.Headers.Set("by", name)
 					err := next(ctx, m)
@@ -394,15 +394,15 @@ func TestMiddleware_ChangesTheMessageForInnerOnes(t *testing.T) {
 				}
 			}
 		}
-		b.orders(core.Config{Middleware: []core.Middleware{step("outer", ""), step("inner", "outer")}}, func(ctx context.Context, m *core.Message) error {
+		fx.runOrders(core.Config{Middleware: []core.Middleware{step("outer", ""), step("inner", "outer")}}, func(ctx context.Context, m *core.Message) error {
 			sees("the handler", m, "inner")
 			if from, ok := core.MessageFromContext(ctx); !ok || from != m {
-				b.Error("the context of the handler has another message")
+				fx.Error("the context of the handler has another message")
 			}
 			m.Headers.Set("by", "handler")
 			return nil
 		})
-		b.put("m1")
-		b.holds("orders", 0)
+		fx.enqueue("m1")
+		fx.wantDepth("orders", 0)
 	})
 }

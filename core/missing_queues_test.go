@@ -24,26 +24,26 @@ func TestRun_RefusesMissingQueues(t *testing.T) {
 		{"all of them, told together", core.Config{AuditQueue: "audit", Recoverability: errorQueue("failed").Recoverability}, nil, []string{"billing", "failed", "audit"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			bubble(t, func(b *bed) {
+			bubble(t, func(fx *fixture) {
 				test.config.Provision = core.ProvisionNever
-				ep := b.endpoint("billing", test.config)
-				b.provision(test.there...)
+				ep := fx.newEndpoint("billing", test.config)
+				fx.provision(test.there...)
 				if test.missing == nil {
-					b.run(ep)
+					fx.run(ep)
 					return
 				}
-				err := b.launch(ep).wait()
+				err := fx.start(ep).wait()
 				if !errors.Is(err, core.ErrQueueNotFound) || !strings.Contains(err.Error(), `core: run endpoint "billing": check: `) {
-					b.Errorf("Run: %v", err)
+					fx.Errorf("Run: %v", err)
 				}
 				for _, queue := range test.missing {
 					if !strings.Contains(err.Error(), `"`+queue+`"`) {
-						b.Errorf("%q is not named: %v", queue, err)
+						fx.Errorf("%q is not named: %v", queue, err)
 					}
 				}
-				equal(b, "receivers opened", b.broker.opened.len(), 0)
-				b.provision(test.missing...)
-				b.run(ep) // once they are there
+				equal(fx, "receivers opened", fx.broker.opened.len(), 0)
+				fx.provision(test.missing...)
+				fx.run(ep) // once they are there
 			})
 		})
 	}
@@ -53,22 +53,22 @@ func errorQueue(name string) core.Config {
 	return core.Config{Recoverability: core.Recoverability{ErrorQueue: name}}
 }
 
-func (b *bed) provision(queues ...string) {
-	b.Helper()
-	if err := b.broker.Provision(b.Context(), core.Topology{Queues: queues}); err != nil {
-		b.Fatal(err)
+func (fx *fixture) provision(queues ...string) {
+	fx.Helper()
+	if err := fx.broker.Provision(fx.Context(), core.Topology{Queues: queues}); err != nil {
+		fx.Fatal(err)
 	}
 }
 
 func TestRun_DoesNotCheckCustomErrorQueues(t *testing.T) {
-	bubble(t, func(b *bed) {
+	bubble(t, func(fx *fixture) {
 		config := core.Config{Provision: core.ProvisionNever}
 		config.Recoverability.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
 			return core.MoveToError("custom")
 		}
-		b.run(b.endpoint("orders", config))
-		if slices.Contains(b.broker.Queues(), "custom") {
-			b.Error("it was created")
+		fx.run(fx.newEndpoint("orders", config))
+		if slices.Contains(fx.broker.Queues(), "custom") {
+			fx.Error("it was created")
 		}
 	})
 }

@@ -165,7 +165,7 @@ type Recovery struct {
 	// time if this is the first round.
 	FirstFailure time.Time
 
-	noted *values // of the attempt
+	attemptValues *values // of the attempt
 }
 
 // RateLimitChange is the beginning or the end of rate-limited mode.
@@ -200,14 +200,14 @@ type observers struct {
 	handle, success, send, recovery, run, rateLimit, park, connection, undeliverable []*Observer
 }
 
-func sortObservers(p *problems, all []Observer, sendOnly bool) *observers {
+func groupObservers(errs *validationErrors, all []Observer, sendOnly bool) *observers {
 	o := &observers{}
 	for i := range all {
 		each := &all[i]
-		known, told := false, !sendOnly // told of anything
+		known, called := false, !sendOnly // for any event
 		add := func(to *[]*Observer, isSet, ofSends bool) {
 			if isSet {
-				*to, known, told = append(*to, each), true, told || ofSends
+				*to, known, called = append(*to, each), true, called || ofSends
 			}
 		}
 		add(&o.handle, each.HandleStart != nil || each.HandleEnd != nil, false)
@@ -221,30 +221,30 @@ func sortObservers(p *problems, all []Observer, sendOnly bool) *observers {
 		add(&o.undeliverable, each.MessageUndeliverable != nil, false)
 		switch {
 		case !known:
-			p.add("Observers[%d] has no function; set one, or remove it", i)
-		case !told:
-			p.add("Observers[%d] has no function that a send-only endpoint calls: SendStart, SendEnd or ConnectionChanged; remove it, or SendOnly", i)
+			errs.add("Observers[%d] has no function; set one, or remove it", i)
+		case !called:
+			errs.add("Observers[%d] has no function that a send-only endpoint calls: SendStart, SendEnd or ConnectionChanged; remove it, or SendOnly", i)
 		}
 	}
 	return o
 }
 
-// guarded calls f and reports a panic through caught instead of passing it on.
-func guarded(caught func(value any), f func()) {
+// recoverTo calls f and reports a panic to onPanic instead of passing it on.
+func recoverTo(onPanic func(value any), f func()) {
 	defer func() {
 		if value := recover(); value != nil {
-			caught(value)
+			onPanic(value)
 		}
 	}()
 	f()
 }
 
-func (o *observers) handleStart(ctx context.Context, caught func(any), e HandleStart) context.Context {
+func (o *observers) handleStart(ctx context.Context, onPanic func(any), e HandleStart) context.Context {
 	for _, each := range o.handle {
 		if each.HandleStart == nil {
 			continue
 		}
-		guarded(caught, func() {
+		recoverTo(onPanic, func() {
 			if c := each.HandleStart(ctx, e); c != nil {
 				ctx = c
 			}
@@ -253,26 +253,26 @@ func (o *observers) handleStart(ctx context.Context, caught func(any), e HandleS
 	return ctx
 }
 
-func (o *observers) handleEnd(ctx context.Context, caught func(any), e HandleEnd) {
+func (o *observers) handleEnd(ctx context.Context, onPanic func(any), e HandleEnd) {
 	for _, each := range o.handle {
 		if each.HandleEnd != nil {
-			guarded(caught, func() { each.HandleEnd(ctx, e) })
+			recoverTo(onPanic, func() { each.HandleEnd(ctx, e) })
 		}
 	}
 }
 
-func (o *observers) succeeded(ctx context.Context, caught func(any), e Success) {
+func (o *observers) succeeded(ctx context.Context, onPanic func(any), e Success) {
 	for _, each := range o.success {
-		guarded(caught, func() { each.Succeeded(ctx, e) })
+		recoverTo(onPanic, func() { each.Succeeded(ctx, e) })
 	}
 }
 
-func (o *observers) sendStart(ctx context.Context, caught func(any), e SendStart) context.Context {
+func (o *observers) sendStart(ctx context.Context, onPanic func(any), e SendStart) context.Context {
 	for _, each := range o.send {
 		if each.SendStart == nil {
 			continue
 		}
-		guarded(caught, func() {
+		recoverTo(onPanic, func() {
 			if c := each.SendStart(ctx, e); c != nil {
 				ctx = c
 			}
@@ -281,26 +281,26 @@ func (o *observers) sendStart(ctx context.Context, caught func(any), e SendStart
 	return ctx
 }
 
-func (o *observers) sendEnd(ctx context.Context, caught func(any), e SendEnd) {
+func (o *observers) sendEnd(ctx context.Context, onPanic func(any), e SendEnd) {
 	for _, each := range o.send {
 		if each.SendEnd != nil {
-			guarded(caught, func() { each.SendEnd(ctx, e) })
+			recoverTo(onPanic, func() { each.SendEnd(ctx, e) })
 		}
 	}
 }
 
-func (o *observers) runStarted(ctx context.Context, caught func(any), ep *Endpoint) {
+func (o *observers) runStarted(ctx context.Context, onPanic func(any), ep *Endpoint) {
 	for _, each := range o.run {
 		if each.RunStarted != nil {
-			guarded(caught, func() { each.RunStarted(ctx, ep) })
+			recoverTo(onPanic, func() { each.RunStarted(ctx, ep) })
 		}
 	}
 }
 
-func (o *observers) runEnded(ctx context.Context, caught func(any), ep *Endpoint, err error) {
+func (o *observers) runEnded(ctx context.Context, onPanic func(any), ep *Endpoint, err error) {
 	for _, each := range o.run {
 		if each.RunEnded != nil {
-			guarded(caught, func() { each.RunEnded(ctx, ep, err) })
+			recoverTo(onPanic, func() { each.RunEnded(ctx, ep, err) })
 		}
 	}
 }

@@ -22,77 +22,83 @@ func onRecovery(f func(ctx context.Context, e core.Recovery)) core.Observer {
 }
 
 func TestR32_SlowObserverDelaysNothing(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
+	inModes(t, retryModes, func(fx *fixture) {
 		release := make(chan struct{})
-		var seen record[string]
+		var seen recorder[string]
 		slow := onRecovery(func(_ context.Context, e core.Recovery) {
 			<-release
 			seen.add(e.MessageID)
 		})
 		recover := core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
-		ep, run := b.orders(core.Config{Recoverability: recover, Observers: []core.Observer{slow}}, func(context.Context, *core.Message) error { return errBoom })
+		ep, run := fx.runOrders(core.Config{Recoverability: recover, Observers: []core.Observer{slow}}, func(context.Context, *core.Message) error { return errBoom })
 		for i := range 1200 {
-			b.send(order(fmt.Sprint("m", i)))
+			fx.send(order(fmt.Sprint("m", i)))
 		}
-		b.holds("error", 1200)
+		fx.wantDepth("error", 1200)
 		// One is being told, 1,000 are queued.
-		equal(b, "dropped", ep.Health().NotificationsDropped, int64(199))
+		equal(fx, "dropped", ep.Health().NotificationsDropped, int64(199))
 		close(release)
 		if err := run.stop(); err != nil {
-			b.Error(err)
+			fx.Error(err)
 		}
-		equal(b, "told, all before Run returned", seen.len(), 1001)
+		equal(fx, "told, all before Run returned", seen.len(), 1001)
 	})
 }
 
 func TestR32_HangingObserverIsLeftBehind(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
+	inModes(t, retryModes, func(fx *fixture) {
 		release := make(chan struct{})
 		stuck := onRecovery(func(context.Context, core.Recovery) { <-release })
-		_, run := b.orders(core.Config{Recoverability: noRetries, Observers: []core.Observer{stuck}}, func(context.Context, *core.Message) error { return errBoom })
-		b.put("m1")
+		_, run := fx.runOrders(core.Config{Recoverability: noRetries, Observers: []core.Observer{stuck}}, func(context.Context, *core.Message) error { return errBoom })
+		fx.enqueue("m1")
 		start := time.Now()
 		if err := run.stop(); err != nil {
-			b.Error(err)
+			fx.Error(err)
 		}
-		equal(b, "time to stop", time.Since(start), 4*time.Second)
-		equal(b, "lines", len(b.logs.about("has not returned; it is left behind")), 1)
+		equal(fx, "time to stop", time.Since(start), 4*time.Second)
+		equal(fx, "lines", len(fx.logs.find("has not returned; it is left behind")), 1)
 		close(release)
 	})
 }
 
-// panicky panics in each function of an observer.
-type panicky struct{}
+// panickingObserver panics in each function of an observer.
+type panickingObserver struct{}
 
-func (panicky) HandleStart(context.Context, core.HandleStart) context.Context { panic("HandleStart") }
-func (panicky) HandleEnd(context.Context, core.HandleEnd)                     { panic("HandleEnd") }
-func (panicky) SendStart(context.Context, core.SendStart) context.Context     { panic("SendStart") }
-func (panicky) SendEnd(context.Context, core.SendEnd)                         { panic("SendEnd") }
-func (panicky) Succeeded(context.Context, core.Success)                       { panic("Succeeded") }
-func (panicky) Recovered(context.Context, core.Recovery)                      { panic("Recovered") }
-func (panicky) RateLimitChanged(context.Context, core.RateLimitChange)        { panic("RateLimitChanged") }
+func (panickingObserver) HandleStart(context.Context, core.HandleStart) context.Context {
+	panic("HandleStart")
+}
+func (panickingObserver) HandleEnd(context.Context, core.HandleEnd) { panic("HandleEnd") }
+func (panickingObserver) SendStart(context.Context, core.SendStart) context.Context {
+	panic("SendStart")
+}
+func (panickingObserver) SendEnd(context.Context, core.SendEnd)    { panic("SendEnd") }
+func (panickingObserver) Succeeded(context.Context, core.Success)  { panic("Succeeded") }
+func (panickingObserver) Recovered(context.Context, core.Recovery) { panic("Recovered") }
+func (panickingObserver) RateLimitChanged(context.Context, core.RateLimitChange) {
+	panic("RateLimitChanged")
+}
 
-func (p panicky) observer() core.Observer {
+func (p panickingObserver) observer() core.Observer {
 	return core.Observer{HandleStart: p.HandleStart, HandleEnd: p.HandleEnd, SendStart: p.SendStart, SendEnd: p.SendEnd, Succeeded: p.Succeeded, Recovered: p.Recovered, RateLimitChanged: p.RateLimitChanged}
 }
 
 func TestR32_PanicsOfObserversChangeNothing(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
+	inModes(t, retryModes, func(fx *fixture) {
 		var after calls
-		recover := limited(1)
-		b.orders(core.Config{Recoverability: recover, Observers: []core.Observer{panicky{}.observer(), after.observer()}}, func(_ context.Context, m *core.Message) error {
+		recover := rateLimitedConfig(1)
+		fx.runOrders(core.Config{Recoverability: recover, Observers: []core.Observer{panickingObserver{}.observer(), after.observer()}}, func(_ context.Context, m *core.Message) error {
 			if m.Attempt == 1 {
 				return errBoom
 			}
 			return m.Send("shipping", "ship", "x")
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		time.Sleep(10 * time.Second)
-		b.holds("orders", 0)
-		b.holds("shipping", 1)
+		fx.wantDepth("orders", 0)
+		fx.wantDepth("shipping", 1)
 		var panics []string
-		for _, line := range b.logs.about("panicked") {
-			equal(b, "level", line.level, slog.LevelError)
+		for _, line := range fx.logs.find("panicked") {
+			equal(fx, "level", line.level, slog.LevelError)
 			panics = append(panics, fmt.Sprint(line.attrs["panic"]))
 		}
 		slices.Sort(panics)
@@ -101,14 +107,14 @@ func TestR32_PanicsOfObserversChangeNothing(t *testing.T) {
 			"Recovered", "SendEnd", "SendStart", "Succeeded",
 		}
 		if !slices.Equal(panics, want) {
-			b.Errorf("logged panics of %v, want %v", panics, want)
+			fx.Errorf("logged panics of %v, want %v", panics, want)
 		}
-		equal(b, "calls of the other observer", after.len(), 7)
+		equal(fx, "calls of the other observer", after.len(), 7)
 	})
 }
 
 // calls notes what inline observers are told, in order.
-type calls struct{ record[string] }
+type calls struct{ recorder[string] }
 
 type callKey struct{}
 
@@ -140,11 +146,11 @@ func (c *calls) observer() core.Observer {
 }
 
 func TestObservers_SeeAttemptsAndSendsInOrder(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
+	inModes(t, allModes, func(fx *fixture) {
 		var seen calls
-		b.orders(core.Config{Observers: []core.Observer{seen.observer()}, Recoverability: core.Recoverability{Unrecoverable: []error{errBoom}}}, func(ctx context.Context, m *core.Message) error {
+		fx.runOrders(core.Config{Observers: []core.Observer{seen.observer()}, Recoverability: core.Recoverability{Unrecoverable: []error{errBoom}}}, func(ctx context.Context, m *core.Message) error {
 			if ctx.Value(callKey{}) != "traced" {
-				b.Error("the handler's context lacks what HandleStart put there")
+				fx.Error("the handler's context lacks what HandleStart put there")
 			}
 			time.Sleep(time.Second)
 			if m.ID == "bad" {
@@ -152,9 +158,9 @@ func TestObservers_SeeAttemptsAndSendsInOrder(t *testing.T) {
 			}
 			return m.Send("shipping", "ship", "x")
 		})
-		b.put("good")
+		fx.enqueue("good")
 		time.Sleep(2 * time.Second)
-		b.put("bad")
+		fx.enqueue("bad")
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		want := []string{
@@ -162,18 +168,18 @@ func TestObservers_SeeAttemptsAndSendsInOrder(t *testing.T) {
 			"handle bad 1 orders", "handled boom 1s traced", "send error traced", "sent <nil>",
 		}
 		if got := seen.all(); !slices.Equal(got, want) {
-			b.Errorf("observed\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			fx.Errorf("observed\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
-		equal(b, "header set by the observer", b.only("shipping").Headers.Get("Trace"), "on shipping")
-		equal(b, "header set by the observer", b.only("error").Headers.Get("Trace"), "on error")
+		equal(fx, "header set by the observer", fx.onlyMessage("shipping").Headers.Get("Trace"), "on shipping")
+		equal(fx, "header set by the observer", fx.onlyMessage("error").Headers.Get("Trace"), "on error")
 	})
 }
 
 func TestRecoveryObserver_GetsEachOutcome(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		var recovered recoveries
+	inModes(t, retryModes, func(fx *fixture) {
+		var recovered recoveryRecorder
 		failedAt := time.Now()
-		b.orders(core.Config{Instance: "i1", Observers: []core.Observer{recovered.observer()}, Recoverability: core.Recoverability{
+		fx.runOrders(core.Config{Instance: "i1", Observers: []core.Observer{recovered.observer()}, Recoverability: core.Recoverability{
 			Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: time.Second},
 		}}, func(_ context.Context, m *core.Message) error {
 			switch {
@@ -186,70 +192,70 @@ func TestRecoveryObserver_GetsEachOutcome(t *testing.T) {
 			}
 			return nil
 		})
-		b.put("bad")
+		fx.enqueue("bad")
 		time.Sleep(2 * time.Second)
-		b.put("discard")
-		b.put("defer")
+		fx.enqueue("discard")
+		fx.enqueue("defer")
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		equal(b, "kinds", recovered.kinds(), "ImmediateRetry DelayedRetry ImmediateRetry MoveToError Discard DelayedRetry")
+		equal(fx, "kinds", recovered.actions(), "ImmediateRetry DelayedRetry ImmediateRetry MoveToError Discard DelayedRetry")
 		all := recovered.all()
 		for i, want := range []struct{ attempt, delayed int }{{1, 0}, {2, 0}, {1, 1}, {2, 1}, {1, 0}, {1, 0}} {
-			equal(b, fmt.Sprint("attempt of event ", i), all[i].Attempt, want.attempt)
-			equal(b, fmt.Sprint("delayed retries of event ", i), all[i].DelayedRetries, want.delayed)
-			equal(b, fmt.Sprint("deferred ", i), all[i].Deferred, i == 5)
+			equal(fx, fmt.Sprint("attempt of event ", i), all[i].Attempt, want.attempt)
+			equal(fx, fmt.Sprint("delayed retries of event ", i), all[i].DelayedRetries, want.delayed)
+			equal(fx, fmt.Sprint("deferred ", i), all[i].Deferred, i == 5)
 		}
 		first := all[0]
-		equal(b, "endpoint, instance, queue", first.Endpoint+first.Instance+first.Queue, "ordersi1orders")
-		equal(b, "message", first.MessageID+" "+first.MessageType, "bad order")
-		equal(b, "time", first.FailedAt, failedAt)
+		equal(fx, "endpoint, instance, queue", first.Endpoint+first.Instance+first.Queue, "ordersi1orders")
+		equal(fx, "message", first.MessageID+" "+first.MessageType, "bad order")
+		equal(fx, "time", first.FailedAt, failedAt)
 		if !errors.Is(first.Err, errBoom) || all[3].Action.Queue != "error" || all[4].Action.Reason != "why" || all[1].Action.Delay != time.Second {
-			b.Errorf("told %+v", all)
+			fx.Errorf("told %+v", all)
 		}
 	})
 }
 
 func TestRecoveryObserver_NothingIsKeptForASlowLog(t *testing.T) {
-	bubble(t, func(b *bed) {
-		slow := slog.New(slowHandler{logHandler{book: b.logs}})
-		ep, _ := b.orders(core.Config{Logger: slow, Recoverability: noRetries}, func(context.Context, *core.Message) error { return errBoom })
-		b.put("m1", "m2")
+	bubble(t, func(fx *fixture) {
+		slow := slog.New(slowLogHandler{logHandler{recorder: fx.logs}})
+		ep, _ := fx.runOrders(core.Config{Logger: slow, Recoverability: noRetries}, func(context.Context, *core.Message) error { return errBoom })
+		fx.enqueue("m1", "m2")
 		time.Sleep(time.Minute)
-		b.holds("error", 2)
-		equal(b, "in flight", ep.Health().InFlight, 0)
+		fx.wantDepth("error", 2)
+		equal(fx, "in flight", ep.Health().InFlight, 0)
 	})
 }
 
-// slowHandler takes a second for each line.
-type slowHandler struct{ logHandler }
+// slowLogHandler takes a second for each line.
+type slowLogHandler struct{ logHandler }
 
-func (h slowHandler) Handle(ctx context.Context, r slog.Record) error {
+func (h slowLogHandler) Handle(ctx context.Context, r slog.Record) error {
 	time.Sleep(time.Second)
 	return h.logHandler.Handle(ctx, r)
 }
 
-func (h slowHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return slowHandler{h.logHandler.WithAttrs(attrs).(logHandler)}
+func (h slowLogHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return slowLogHandler{h.logHandler.WithAttrs(attrs).(logHandler)}
 }
 
 // One event whose observer ends its goroutine ended all that followed.
 func TestObservers_SurviveGoexit(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		var told record[string]
+	inModes(t, retryModes, func(fx *fixture) {
+		var told recorder[string]
 		observer := onRecovery(func(_ context.Context, e core.Recovery) {
 			if told.add(e.MessageID) == 1 {
 				runtime.Goexit()
 			}
 		})
-		ep, run := b.orders(core.Config{Recoverability: noRetries, Observers: []core.Observer{observer}}, func(context.Context, *core.Message) error { return errBoom })
+		ep, run := fx.runOrders(core.Config{Recoverability: noRetries, Observers: []core.Observer{observer}}, func(context.Context, *core.Message) error { return errBoom })
 		for i := range 5 {
-			b.put(fmt.Sprint("m", i))
+			fx.enqueue(fmt.Sprint("m", i))
 		}
-		equal(b, "told", told.len(), 5)
-		equal(b, "dropped", ep.Health().NotificationsDropped, 0)
-		equal(b, "lines", len(b.logs.about("an observer or hook panicked")), 1)
+		equal(fx, "told", told.len(), 5)
+		equal(fx, "dropped", ep.Health().NotificationsDropped, 0)
+		equal(fx, "lines", len(fx.logs.find("an observer or hook panicked")), 1)
 		if err := run.stop(); err != nil {
-			b.Error(err)
+			fx.Error(err)
 		}
 	})
 }
@@ -259,23 +265,23 @@ func TestOnCriticalError_ThatBlocks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("hours of an outage: not in short runs")
 	}
-	inModes(t, retrying, func(b *bed) {
-		b.unreachable("error", "orders")
+	inModes(t, retryModes, func(fx *fixture) {
+		fx.failSendsTo("error", "orders")
 		release := make(chan struct{})
 		var called atomic.Int64
-		ep, _ := b.orders(core.Config{Recoverability: noRetries, OnCriticalError: func(context.Context, error) {
+		ep, _ := fx.runOrders(core.Config{Recoverability: noRetries, OnCriticalError: func(context.Context, error) {
 			called.Add(1)
 			<-release
 		}}, func(context.Context, *core.Message) error { return errBoom })
-		b.put("m1", "m2", "m3")
+		fx.enqueue("m1", "m2", "m3")
 		before := runtime.NumGoroutine()
-		b.pass(6 * time.Hour)
+		fx.advance(6 * time.Hour)
 		if more := runtime.NumGoroutine() - before; more > 10 {
-			b.Errorf("%d more goroutines after six hours", more)
+			fx.Errorf("%d more goroutines after six hours", more)
 		}
-		equal(b, "calls", called.Load(), 1)
+		equal(fx, "calls", called.Load(), 1)
 		if n := ep.Health().CriticalErrors; n < 250 {
-			b.Errorf("Health counts %d critical errors", n)
+			fx.Errorf("Health counts %d critical errors", n)
 		}
 		close(release)
 	})
@@ -294,30 +300,30 @@ func (t tracing) observer() core.Observer { return core.Observer{HandleStart: t.
 
 // The decision belongs to the trace of the attempt that failed.
 func TestObservers_TheirContextReachesPolicyAndHandleFailed(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
-		var spans record[any]
+	inModes(t, allModes, func(fx *fixture) {
+		var spans recorder[any]
 		recover := noRetries
 		recover.Policy = func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
 			spans.add(ctx.Value(traceKey{}))
 			if m, ok := core.MessageFromContext(ctx); !ok || m.ID != "m1" {
-				b.Error("the policy's context has no message")
+				fx.Error("the policy's context has no message")
 			}
 			return core.DefaultPolicy(ctx, c, f)
 		}
-		ep := b.endpoint("orders", core.Config{Recoverability: recover, Observers: []core.Observer{tracing{}.observer()}})
-		b.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: recover, Observers: []core.Observer{tracing{}.observer()}})
+		fx.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
 		core.HandleFailed(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte], _ *core.Failed) error {
 			spans.add(ctx.Value(traceKey{}))
 			if from, ok := core.MessageFromContext(ctx); !ok || from != m.Message {
-				b.Error("HandleFailed's context has another message")
+				fx.Error("HandleFailed's context has another message")
 			}
 			return nil
 		})
-		b.run(ep)
-		b.put("m1")
-		b.only("error")
+		fx.run(ep)
+		fx.enqueue("m1")
+		fx.onlyMessage("error")
 		if got := spans.all(); len(got) != 2 || got[0] != "span of m1" || got[1] != "span of m1" {
-			b.Errorf("spans %v", got)
+			fx.Errorf("spans %v", got)
 		}
 	})
 }

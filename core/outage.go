@@ -8,32 +8,32 @@ import (
 	"time"
 )
 
-// outageLinePause is the time between warnings about one outage.
-const outageLinePause = time.Minute
+// outageLogInterval is the time between warnings about one outage.
+const outageLogInterval = time.Minute
 
-// outageLines writes the log lines of outages: a warning at the beginning and one a
+// outageLog writes the log lines of outages: a warning at the beginning and one a
 // minute afterwards, and all other tries to connect at level Debug. Only the goroutine of
 // the hooks uses it.
-type outageLines struct {
+type outageLog struct {
 	connected bool      // a connection was made once in this Run
-	warned    time.Time // zero: there is no outage
+	warnedAt  time.Time // zero: there is no outage
 	tries     int       // failed since the beginning
 }
 
-func (l *outageLines) log(log *slog.Logger, e *ConnectionChange) {
+func (l *outageLog) write(log *slog.Logger, e *ConnectionChange) {
 	lost, restored := "connection lost", "connection restored"
 	if !l.connected {
 		lost, restored = "endpoint waits to receive: its broker or its ParkStore cannot be reached", "broker is reached"
 	}
 	if e.Connected {
 		log.Info(restored, "since", e.Since)
-		*l = outageLines{connected: true}
+		*l = outageLog{connected: true}
 		return
 	}
 	level := slog.LevelDebug
 	now := time.Now()
-	if l.warned.IsZero() || now.Sub(l.warned) >= outageLinePause {
-		level, l.warned = slog.LevelWarn, now
+	if l.warnedAt.IsZero() || now.Sub(l.warnedAt) >= outageLogInterval {
+		level, l.warnedAt = slog.LevelWarn, now
 	}
 	l.tries++
 	log.Log(context.Background(), level, lost, "error", e.Err, "since", e.Since, "tries", l.tries, "retry_in", e.RetryIn)
@@ -90,10 +90,10 @@ func (o *outageAlarm) expired(begun *reportedOutage) {
 	o.raising.Lock()
 	defer o.raising.Unlock()
 	o.mu.Lock()
-	still := o.current == begun
+	lasts := o.current == begun
 	err := begun.err
 	o.mu.Unlock()
-	if still {
+	if lasts {
 		o.raise(&OutageError{Since: begun.since, Limit: o.limit, Err: err})
 	}
 }

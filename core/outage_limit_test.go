@@ -9,64 +9,66 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// outageBed is an endpoint whose adapter the test plays.
-type outageBed struct {
-	*bed
+// outageFixture is an endpoint whose adapter the test plays.
+type outageFixture struct {
+	*fixture
 	ep        *core.Endpoint
-	run       *running
-	tell      func(core.ConnectionChange)
-	criticals record[error]
+	run       *runningEndpoint
+	report    func(core.ConnectionChange)
+	criticals recorder[error]
 }
 
-func inOutages(t *testing.T, c core.Config, body func(o *outageBed)) {
+func withOutages(t *testing.T, c core.Config, body func(o *outageFixture)) {
 	t.Helper()
-	bubble(t, func(b *bed) {
-		o := &outageBed{bed: b}
+	bubble(t, func(fx *fixture) {
+		o := &outageFixture{fixture: fx}
 		c.OnCriticalError = func(_ context.Context, err error) { o.criticals.add(err) }
-		o.ep, o.run = b.orders(c, func(context.Context, *core.Message) error { return nil })
-		o.tell = b.broker.changeConnection
+		o.ep, o.run = fx.runOrders(c, func(context.Context, *core.Message) error { return nil })
+		o.report = fx.broker.reportConnection
 		body(o)
 	})
 }
 
-func (o *outageBed) lost(err error) {
-	o.tell(core.ConnectionChange{Err: err, Since: time.Now(), RetryIn: time.Second})
+func (o *outageFixture) loseConnection(err error) {
+	o.report(core.ConnectionChange{Err: err, Since: time.Now(), RetryIn: time.Second})
 }
 
-func (o *outageBed) restored() { o.tell(core.ConnectionChange{Connected: true, Since: time.Now()}) }
+func (o *outageFixture) restoreConnection() {
+	o.report(core.ConnectionChange{Connected: true, Since: time.Now()})
+}
 
-// wants checks how many critical errors there were.
-func (o *outageBed) wants(when string, n int) {
+// wantCriticals checks how many critical errors there were.
+func (o *outageFixture) wantCriticals(when string, n int) {
 	o.Helper()
-	equal(o.bed, "critical errors "+when, o.criticals.len(), n)
-	equal(o.bed, "critical errors counted "+when, int(o.ep.Health().CriticalErrors), n)
+	equal(o.fixture, "critical errors "+when, o.criticals.len(), n)
+	equal(o.fixture, "critical errors counted "+when, int(o.ep.Health().CriticalErrors), n)
 }
 
 func TestOutageLimit_ShorterOutageIsNoCriticalError(t *testing.T) {
-	inOutages(t, core.Config{}, func(o *outageBed) {
+	withOutages(t, core.Config{}, func(o *outageFixture) {
 		for range 5 {
-			o.lost(errBoom)
-			o.pass(2*time.Minute - time.Nanosecond)
-			o.restored()
-			o.pass(time.Minute)
+			o.loseConnection(errBoom)
+			o.advance(2*time.Minute - time.Nanosecond)
+			o.restoreConnection()
+			o.advance(time.Minute)
 		}
-		o.wants("after short outages", 0)
+		o.wantCriticals("after short outages", 0)
 	})
 }
 
 func TestOutageLimit_OneCriticalErrorForEachOutage(t *testing.T) {
-	inOutages(t, core.Config{OutageLimit: time.Minute}, func(o *outageBed) {
+	withOutages(t, core.Config{OutageLimit: time.Minute}, func(o *outageFixture) {
 		began := time.Now()
 		errLast := errors.New("refused")
-		o.lost(errBoom)
+		o.loseConnection(errBoom)
 		for range 59 {
-			o.pass(time.Second)
-			o.lost(errLast)
+			o.advance(time.Second)
+			o.loseConnection(errLast)
 		}
-		o.tell(core.ConnectionChange{}) // an adapter that tells no error any more
-		o.wants("before the limit", 0)
-		o.pass(time.Second)
-		o.wants("at the limit", 1)
+		o.report(core.ConnectionChange{}) // an adapter that tells no error any more
+		o.wantCriticals("before the limit", 0)
+		o.advance(time.Second)
+		o.wantCriticals("at the limit", 1)
 		outage, ok := errors.AsType[*core.OutageError](o.criticals.all()[0])
 		if !ok || !outage.Since.Equal(began) || outage.Limit != time.Minute || !errors.Is(outage, errLast) {
 			o.Errorf("critical error %#v", o.criticals.all()[0])
@@ -75,59 +77,59 @@ func TestOutageLimit_OneCriticalErrorForEachOutage(t *testing.T) {
 			o.Errorf("critical error %q", text)
 		}
 		for range 100 {
-			o.lost(errBoom)
-			o.pass(time.Minute)
+			o.loseConnection(errBoom)
+			o.advance(time.Minute)
 		}
-		o.wants("while the adapter repeats itself", 1)
-		o.restored()
-		o.restored()
-		o.put("m1")
-		o.holds("orders", 0)
-		o.lost(errBoom)
-		o.pass(time.Minute)
-		o.wants("after a second outage", 2)
+		o.wantCriticals("while the adapter repeats itself", 1)
+		o.restoreConnection()
+		o.restoreConnection()
+		o.enqueue("m1")
+		o.wantDepth("orders", 0)
+		o.loseConnection(errBoom)
+		o.advance(time.Minute)
+		o.wantCriticals("after a second outage", 2)
 	})
 }
 
 // Nothing more is told than that the connection was lost.
 func TestOutageLimit_SilentAdapter(t *testing.T) {
-	inOutages(t, core.Config{}, func(o *outageBed) {
-		o.tell(core.ConnectionChange{})
-		o.pass(2*time.Minute - time.Nanosecond)
-		o.wants("before the limit", 0)
-		o.pass(time.Nanosecond)
-		o.wants("at the limit", 1)
-		o.pass(24 * time.Hour)
-		o.wants("a day later", 1)
+	withOutages(t, core.Config{}, func(o *outageFixture) {
+		o.report(core.ConnectionChange{})
+		o.advance(2*time.Minute - time.Nanosecond)
+		o.wantCriticals("before the limit", 0)
+		o.advance(time.Nanosecond)
+		o.wantCriticals("at the limit", 1)
+		o.advance(24 * time.Hour)
+		o.wantCriticals("a day later", 1)
 	})
 }
 
 // Since may be earlier than the report.
 func TestOutageLimit_CountsFromSince(t *testing.T) {
-	inOutages(t, core.Config{OutageLimit: time.Minute}, func(o *outageBed) {
-		o.tell(core.ConnectionChange{Since: time.Now().Add(-59 * time.Second)})
-		o.pass(time.Second)
-		o.wants("a minute after Since", 1)
+	withOutages(t, core.Config{OutageLimit: time.Minute}, func(o *outageFixture) {
+		o.report(core.ConnectionChange{Since: time.Now().Add(-59 * time.Second)})
+		o.advance(time.Second)
+		o.wantCriticals("a minute after Since", 1)
 	})
 }
 
 func TestOutageLimit_Off(t *testing.T) {
-	inOutages(t, core.Config{OutageLimit: core.Off}, func(o *outageBed) {
-		o.lost(errBoom)
-		o.pass(24 * time.Hour)
-		o.wants("after a day", 0)
+	withOutages(t, core.Config{OutageLimit: core.Off}, func(o *outageFixture) {
+		o.loseConnection(errBoom)
+		o.advance(24 * time.Hour)
+		o.wantCriticals("after a day", 0)
 	})
 }
 
 func TestOutageLimit_NoneAfterRun(t *testing.T) {
-	inOutages(t, core.Config{}, func(o *outageBed) {
-		o.lost(errBoom)
-		o.pass(time.Minute)
+	withOutages(t, core.Config{}, func(o *outageFixture) {
+		o.loseConnection(errBoom)
+		o.advance(time.Minute)
 		if err := o.run.stop(); err != nil {
 			o.Errorf("Run returned %v", err)
 		}
-		o.lost(errBoom) // by an adapter that was left behind
-		o.pass(time.Hour)
-		o.wants("after Run has ended", 0)
+		o.loseConnection(errBoom) // by an adapter that was left behind
+		o.advance(time.Hour)
+		o.wantCriticals("after Run has ended", 0)
 	})
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// refusingAbove is a broker that takes no message of more bytes.
-func refusingAbove(most int) func(out []core.Outgoing) error {
+// refuseAbove is a broker that takes no message of more bytes.
+func refuseAbove(most int) func(out []core.Outgoing) error {
 	return func(out []core.Outgoing) error {
 		for _, o := range out {
 			if size := len(o.Body) + o.Headers.Bytes(); size > most {
@@ -26,8 +26,9 @@ func refusingAbove(most int) func(out []core.Outgoing) error {
 	}
 }
 
-// beyond is an order from a sender with other limits than the endpoint's transport has.
-func beyond(id string, headers, body int) core.Outgoing {
+// oversizedOrder is an order from a sender with other limits than the endpoint's
+// transport has.
+func oversizedOrder(id string, headers, body int) core.Outgoing {
 	m := order(id)
 	m.Headers.Set("Large", strings.Repeat("h", headers))
 	m.Body = bytes.Repeat([]byte("b"), body)
@@ -38,15 +39,15 @@ func beyond(id string, headers, body int) core.Outgoing {
 // A message beyond the limits of the endpoint's transport goes every way that others go,
 // whole, and with all that the engine adds.
 func TestOversize_MessageBeyondLimitsIsMovedWhole(t *testing.T) {
-	small := able(func(c *core.Capabilities) {
+	small := withCapabilities(func(c *core.Capabilities) {
 		c.MaxMessageBytes, c.MaxHeaderBytes, c.MaxHeaderKeyBytes = 4000, 2000, len(core.HeaderMessageTypes)
 	})
 	for name, size := range map[string][2]int{"body": {10, 8000}, "headers": {3000, 10}, "both": {3000, 8000}} {
 		t.Run(name, func(t *testing.T) {
-			inModesOn(t, small, retrying, func(b *bed) {
-				b.must(b.broker.Provision(b.Context(), core.Topology{Queues: []string{"audit"}}))
-				var attempts record[string]
-				b.orders(core.Config{
+			inModesWith(t, small, retryModes, func(fx *fixture) {
+				fx.noError(fx.broker.Provision(fx.Context(), core.Topology{Queues: []string{"audit"}}))
+				var attempts recorder[string]
+				fx.runOrders(core.Config{
 					AuditQueue:     "audit",
 					Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1}, RequeueDelay: time.Second},
 				}, func(_ context.Context, m *core.Message) error {
@@ -59,30 +60,30 @@ func TestOversize_MessageBeyondLimitsIsMovedWhole(t *testing.T) {
 					}
 					return errBoom
 				})
-				bad, good := beyond("bad", size[0], size[1]), beyond("good", size[0], size[1])
-				b.send(bad, good)
-				b.pass(time.Hour)
+				bad, good := oversizedOrder("bad", size[0], size[1]), oversizedOrder("good", size[0], size[1])
+				fx.send(bad, good)
+				fx.advance(time.Hour)
 				for queue, sent := range map[string]core.Outgoing{"error": bad, "audit": good} {
-					got := b.only(queue)
-					equal(b, "id in "+queue, got.ID, sent.ID)
-					equal(b, "bytes in "+queue, len(got.Body), size[1])
+					got := fx.onlyMessage(queue)
+					equal(fx, "id in "+queue, got.ID, sent.ID)
+					equal(fx, "bytes in "+queue, len(got.Body), size[1])
 					for key, value := range sent.Headers.All() {
-						equal(b, key+" in "+queue, got.Headers.Get(key), value)
+						equal(fx, key+" in "+queue, got.Headers.Get(key), value)
 					}
 				}
-				failed := b.only("error").Headers
+				failed := fx.onlyMessage("error").Headers
 				for _, key := range []string{core.HeaderFailedQ, core.HeaderExceptionMessage, core.HeaderExceptionStackTrace, core.HeaderAttempts} {
 					if failed.Get(key) == "" {
-						b.Errorf("header %s is missing in the error queue", key)
+						fx.Errorf("header %s is missing in the error queue", key)
 					}
 				}
-				if b.only("audit").Headers.Get(core.HeaderProcessingEndpoint) == "" {
-					b.Error("the headers of the audit copy are missing")
+				if fx.onlyMessage("audit").Headers.Get(core.HeaderProcessingEndpoint) == "" {
+					fx.Error("the headers of the audit copy are missing")
 				}
 				all := attempts.all()
 				slices.Sort(all)
-				equal(b, "attempts", fmt.Sprint(all), "[bad bad bad bad good good]")
-				equal(b, "critical errors", len(b.logs.about("critical")), 0)
+				equal(fx, "attempts", fmt.Sprint(all), "[bad bad bad bad good good]")
+				equal(fx, "critical errors", len(fx.logs.find("critical")), 0)
 			})
 		})
 	}
@@ -90,8 +91,8 @@ func TestOversize_MessageBeyondLimitsIsMovedWhole(t *testing.T) {
 
 // While the error queue is away, such a message is stored in the endpoint's own queue.
 func TestOversize_MessageBeyondLimitsIsStored(t *testing.T) {
-	inModesOn(t, able(func(c *core.Capabilities) { c.MaxMessageBytes, c.MaxHeaderBytes = 4000, 2000 }), retrying, func(b *bed) {
-		b.broker.provoke(faults{send: func(out []core.Outgoing) error {
+	inModesWith(t, withCapabilities(func(c *core.Capabilities) { c.MaxMessageBytes, c.MaxHeaderBytes = 4000, 2000 }), retryModes, func(fx *fixture) {
+		fx.broker.setFaults(faults{send: func(out []core.Outgoing) error {
 			for _, o := range out {
 				if o.Queue == "error" {
 					return errors.New("the error queue is away")
@@ -100,39 +101,39 @@ func TestOversize_MessageBeyondLimitsIsStored(t *testing.T) {
 			return nil
 		}})
 		var runs atomic.Int64
-		b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error {
+		fx.runOrders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error {
 			runs.Add(1)
 			return errBoom
 		})
-		b.send(beyond("m1", 3000, 8000))
+		fx.send(oversizedOrder("m1", 3000, 8000))
 		time.Sleep(time.Minute)
-		equal(b, "stored", b.depth("orders").Delayed, 1)
-		b.broker.provoke(faults{})
-		b.pass(time.Hour)
-		got := b.only("error")
-		equal(b, "body and header", fmt.Sprint(len(got.Body), len(got.Headers.Get("Large"))), "8000 3000")
-		equal(b, "runs", runs.Load(), 1)
+		equal(fx, "stored", fx.depth("orders").Delayed, 1)
+		fx.broker.setFaults(faults{})
+		fx.advance(time.Hour)
+		got := fx.onlyMessage("error")
+		equal(fx, "body and header", fmt.Sprint(len(got.Body), len(got.Headers.Get("Large"))), "8000 3000")
+		equal(fx, "runs", runs.Load(), 1)
 	})
 }
 
 // Applications are held against the limits, Forward included.
 func TestOversize_LimitsAreForApplications(t *testing.T) {
-	inModesOn(t, able(func(c *core.Capabilities) { c.MaxMessageBytes, c.MaxHeaderBytes = 4000, 2000 }), retrying, func(b *bed) {
-		var refused record[error]
-		b.orders(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
+	inModesWith(t, withCapabilities(func(c *core.Capabilities) { c.MaxMessageBytes, c.MaxHeaderBytes = 4000, 2000 }), retryModes, func(fx *fixture) {
+		var refused recorder[error]
+		fx.runOrders(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
 			refused.add(m.Forward("shipping"))
 			refused.add(m.Send("shipping", "ship", make([]byte, 8000)))
 			return nil
 		})
-		b.send(beyond("m1", 10, 8000))
-		b.pass(time.Minute)
+		fx.send(oversizedOrder("m1", 10, 8000))
+		fx.advance(time.Minute)
 		for i, err := range refused.all() {
 			if !errors.Is(err, core.ErrTooLarge) {
-				b.Errorf("send %d: %v, want ErrTooLarge", i, err)
+				fx.Errorf("send %d: %v, want ErrTooLarge", i, err)
 			}
 		}
-		equal(b, "sends", len(refused.all()), 2)
-		b.holds("shipping", 0)
+		equal(fx, "sends", len(refused.all()), 2)
+		fx.wantDepth("shipping", 0)
 	})
 }
 
@@ -158,30 +159,30 @@ func TestOversize_BrokerRefusesLargeCopies(t *testing.T) {
 		"only the needed headers find room": {len(m.Body) + needed, []string{"Largest", "Large", "Small", "Sender"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inModes(t, everyMode, func(b *bed) {
-				b.broker.provoke(faults{send: func(out []core.Outgoing) error {
+			inModes(t, allModes, func(fx *fixture) {
+				fx.broker.setFaults(faults{send: func(out []core.Outgoing) error {
 					if test.most >= 0 {
-						return refusingAbove(test.most)(out)
+						return refuseAbove(test.most)(out)
 					}
-					err := refusingAbove(whole + test.most)(out)
+					err := refuseAbove(whole + test.most)(out)
 					if refused, ok := errors.AsType[*core.SendError](err); ok {
 						refused.Results[0].Err = core.ErrTooLarge
 					}
 					return err
 				}})
-				b.orders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return errBoom })
+				fx.runOrders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return errBoom })
 				m.Reason = core.ReasonNewCopy
-				b.must(b.broker.Transport.Send(b.Context(), m))
-				b.pass(time.Minute)
-				got := b.only("error")
-				equal(b, "body", string(got.Body), string(m.Body))
+				fx.noError(fx.broker.Transport.Send(fx.Context(), m))
+				fx.advance(time.Minute)
+				got := fx.onlyMessage("error")
+				equal(fx, "body", string(got.Body), string(m.Body))
 				for _, key := range []string{"Largest", "Large", "Small", "Sender"} {
 					_, there := got.Headers.Lookup(key)
 					missing := strings.Contains(" "+strings.Join(test.missing, " ")+" ", " "+key+" ")
-					equal(b, key+" is missing", !there, missing)
+					equal(fx, key+" is missing", !there, missing)
 				}
-				equal(b, "lines", len(b.logs.about("without headers of its sender")), min(len(test.missing), 1))
-				equal(b, "critical errors", len(b.logs.about("critical")), 0)
+				equal(fx, "lines", len(fx.logs.find("without headers of its sender")), min(len(test.missing), 1))
+				equal(fx, "critical errors", len(fx.logs.find("critical")), 0)
 			})
 		})
 	}
@@ -191,34 +192,34 @@ func TestOversize_BrokerRefusesLargeCopies(t *testing.T) {
 // its handler does not run again, it is not given back, the tries become rarer, and
 // each critical error names the limit. It is moved when the limit has been raised.
 func TestOversize_MessageThatTheBrokerRefusesIsKept(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		b.broker.provoke(faults{send: refusingAbove(500)})
-		var runs record[string]
-		ep, running := b.orders(core.Config{Concurrency: 1, Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
+	inModes(t, retryModes, func(fx *fixture) {
+		fx.broker.setFaults(faults{send: refuseAbove(500)})
+		var runs recorder[string]
+		ep, running := fx.runOrders(core.Config{Concurrency: 1, Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
 			if runs.add(m.ID); m.ID == "large" {
 				return errBoom
 			}
 			return nil
 		})
-		b.must(b.broker.Transport.Send(b.Context(), beyond("large", 10, 8000)))
-		b.pass(2 * time.Hour)
-		b.put("small")
-		equal(b, "runs", fmt.Sprint(runs.all()), "[large small]")
-		equal(b, "given back", b.broker.settledAs("Release", "large")+b.broker.settledAs("Abandon", "large"), 0)
-		b.holds("error", 0)
+		fx.noError(fx.broker.Transport.Send(fx.Context(), oversizedOrder("large", 10, 8000)))
+		fx.advance(2 * time.Hour)
+		fx.enqueue("small")
+		equal(fx, "runs", fmt.Sprint(runs.all()), "[large small]")
+		equal(fx, "given back", fx.broker.countSettled("Release", "large")+fx.broker.countSettled("Abandon", "large"), 0)
+		fx.wantDepth("error", 0)
 		health := ep.Health()
-		equal(b, "undelivered", health.Undelivered, 1)
+		equal(fx, "undelivered", health.Undelivered, 1)
 		if text := fmt.Sprint(health.LastCritical); !containsAll(text, "large", "max_message_size is 500") {
-			b.Errorf("the critical error is %q", text)
+			fx.Errorf("the critical error is %q", text)
 		}
-		if n := len(b.logs.about("critical")); n < 20 || n > 40 {
-			b.Errorf("%d critical errors in two hours, want one every 5 minutes", n)
+		if n := len(fx.logs.find("critical")); n < 20 || n > 40 {
+			fx.Errorf("%d critical errors in two hours, want one every 5 minutes", n)
 		}
-		b.broker.provoke(faults{})
-		b.pass(10 * time.Minute)
-		equal(b, "bytes in the error queue", len(b.only("error").Body), 8000)
-		equal(b, "undelivered", ep.Health().Undelivered, 0)
-		equal(b, "runs", fmt.Sprint(runs.all()), "[large small]")
-		b.must(running.stop())
+		fx.broker.setFaults(faults{})
+		fx.advance(10 * time.Minute)
+		equal(fx, "bytes in the error queue", len(fx.onlyMessage("error").Body), 8000)
+		equal(fx, "undelivered", ep.Health().Undelivered, 0)
+		equal(fx, "runs", fmt.Sprint(runs.all()), "[large small]")
+		fx.noError(running.stop())
 	})
 }

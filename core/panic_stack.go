@@ -12,8 +12,8 @@ func newPanicError(value any) *PanicError {
 	return &PanicError{Value: value, Stack: panicStack(debug.Stack())}
 }
 
-// ownFrames begins the line of each frame of this package in a stack.
-var ownFrames = []byte(reflect.TypeFor[PanicError]().PkgPath() + ".")
+// packageFrames begins the line of each frame of this package in a stack.
+var packageFrames = []byte(reflect.TypeFor[PanicError]().PkgPath() + ".")
 
 // panicStack cuts a stack that was taken while a panic was recovered: it begins at the
 // code that panicked, without the frames in which the runtime and this package, including
@@ -39,7 +39,7 @@ func panicStack(stack []byte) []byte {
 		}
 	}
 	begins := func(i int, prefix string) bool { return bytes.HasPrefix(frames[i].function, []byte(prefix)) }
-	isOwn := func(i int) bool { return bytes.HasPrefix(frames[i].function, ownFrames) }
+	isOwn := func(i int) bool { return bytes.HasPrefix(frames[i].function, packageFrames) }
 	first, last := 0, len(frames)
 	for first < last && !begins(first, "panic(") {
 		first++

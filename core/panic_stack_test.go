@@ -17,9 +17,9 @@ func stackOf(functions ...string) string {
 }
 
 func TestPanicStack_BeginsAtTheCodeThatPanicked(t *testing.T) {
-	own := func(name string) string { return string(ownFrames) + name }
-	recovering := []string{"runtime/debug.Stack()", own("newPanicError({0x1, 0x2})"), own("call.func1()"), "panic({0x1?, 0x2?})"}
-	calling := []string{own("dispatch({0x1, 0x2}, 0x3)"), own("call(0x1)"), own("(*worker).run(0x1)"), "sync.(*WaitGroup).Go.func1()", "created by sync.(*WaitGroup).Go in goroutine 1"}
+	own := func(name string) string { return string(packageFrames) + name }
+	recovering := []string{"runtime/debug.Stack()", own("newPanicError({0x1, 0x2})"), own("callRecovered.func1()"), "panic({0x1?, 0x2?})"}
+	calling := []string{own("dispatch({0x1, 0x2}, 0x3)"), own("callRecovered(0x1)"), own("(*worker).run(0x1)"), "sync.(*WaitGroup).Go.func1()", "created by sync.(*WaitGroup).Go in goroutine 1"}
 	for _, test := range []struct {
 		name         string
 		inside, kept []string
@@ -28,11 +28,11 @@ func TestPanicStack_BeginsAtTheCodeThatPanicked(t *testing.T) {
 		{"a method, through generic code", []string{"shop.(*Service).Place(0x1)", own("register[...].func1(...)")}, []string{"shop.(*Service).Place(0x1)"}},
 		{"below the handler", []string{"encoding/json.Marshal(...)", "shop.handle(0x1)"}, []string{"encoding/json.Marshal(...)", "shop.handle(0x1)"}},
 		{"a run-time error", []string{"runtime.mapassign_faststr(...)", "runtime.goPanicIndex(...)", "shop.handle(0x1)"}, []string{"shop.handle(0x1)"}},
-		{"middleware around it", []string{"shop.handle(0x1)", own("inRuns.func1()"), "shop.trace.func1()"}, []string{"shop.handle(0x1)", "shop.trace.func1()"}},
+		{"middleware around it", []string{"shop.handle(0x1)", own("(*runStarter).handle(0x1)"), "shop.trace.func1()"}, []string{"shop.handle(0x1)", "shop.trace.func1()"}},
 		{"a method of this package that the handler called", []string{own("(*Message).Send(0x0)"), "shop.handle(0x1)"}, []string{own("(*Message).Send(0x0)"), "shop.handle(0x1)"}},
 		{"users' code below this package below the handler", []string{"shop.Order.MarshalJSON()", own("(*Message).Send(0x0)"), "shop.handle(0x1)"}, []string{"shop.Order.MarshalJSON()", "shop.handle(0x1)"}},
 		{"a panic while another one unwinds", []string{"shop.cleanUp()", "panic({0x3, 0x4})", "shop.handle(0x1)"}, []string{"shop.cleanUp()", "panic({0x3, 0x4})", "shop.handle(0x1)"}},
-		{"a package whose name begins like this one's", []string{strings.TrimSuffix(string(ownFrames), ".") + "_test.handle(0x1)"}, []string{strings.TrimSuffix(string(ownFrames), ".") + "_test.handle(0x1)"}},
+		{"a package whose name begins like this one's", []string{strings.TrimSuffix(string(packageFrames), ".") + "_test.handle(0x1)"}, []string{strings.TrimSuffix(string(packageFrames), ".") + "_test.handle(0x1)"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var whole []string
@@ -47,13 +47,13 @@ func TestPanicStack_BeginsAtTheCodeThatPanicked(t *testing.T) {
 }
 
 func TestPanicStack_OfAnotherFormIsKeptWhole(t *testing.T) {
-	own := string(ownFrames)
+	own := string(packageFrames)
 	for name, stack := range map[string]string{
 		"nothing":                          "",
 		"no stack":                         "oh no",
-		"without a panic":                  stackOf("shop.handle(0x1)", own+"call(0x1)"),
+		"without a panic":                  stackOf("shop.handle(0x1)", own+"callRecovered(0x1)"),
 		"a panic without a caller":         stackOf("panic({0x1, 0x2})"),
-		"a panic of this package alone":    stackOf(own+"call.func1()", "panic({0x1, 0x2})", own+"dispatch()", "created by "+own+"run in goroutine 1"),
+		"a panic of this package alone":    stackOf(own+"callRecovered.func1()", "panic({0x1, 0x2})", own+"dispatch()", "created by "+own+"run in goroutine 1"),
 		"a panic of the runtime alone":     stackOf("panic({0x1, 0x2})", "runtime.main()"),
 		"lines that do not end with frame": "goroutine 7 [running]:\n\n\n\t\n",
 	} {

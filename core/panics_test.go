@@ -11,7 +11,7 @@ import (
 )
 
 //go:noinline
-func explode() { panic(errBoom) }
+func panicWithError() { panic(errBoom) }
 
 // nilError is an error whose text cannot be had when it is nil.
 type nilError struct{ text string }
@@ -28,7 +28,7 @@ func TestR26_EndpointSurvivesHandlers(t *testing.T) {
 		stack    string
 		attempts int
 	}{
-		"panic":             {func(*core.Message) error { explode(); return nil }, "panic: boom", "core_test.explode", 3},
+		"panic":             {func(*core.Message) error { panicWithError(); return nil }, "panic: boom", "core_test.panicWithError", 3},
 		"panic with nil":    {func(*core.Message) error { panic(noValue) }, "panic: ", "TestR26", 3},
 		"runtime error":     {func(*core.Message) error { _ = noItems[len(t.Name())]; return nil }, "index out of range", "TestR26", 3},
 		"Goexit":            {func(*core.Message) error { runtime.Goexit(); return nil }, "Goexit", "", 3},
@@ -40,53 +40,53 @@ func TestR26_EndpointSurvivesHandlers(t *testing.T) {
 		"panic with a verdict": {func(*core.Message) error { panic(core.Unrecoverable(errBoom)) }, "panic: boom", "TestR26", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inModes(t, everyMode, func(b *bed) {
+			inModes(t, allModes, func(fx *fixture) {
 				attempts, want := 0, c.attempts
 				config := core.Config{Concurrency: 1}
-				if b.mode == core.TransactionNone {
+				if fx.mode == core.TransactionNone {
 					want = 1
 				} else {
-					config.Recoverability = immediate(2)
+					config.Recoverability = immediateRetries(2)
 				}
-				ep, _ := b.orders(config, func(_ context.Context, m *core.Message) error {
+				ep, _ := fx.runOrders(config, func(_ context.Context, m *core.Message) error {
 					if m.ID == "good" {
 						return nil
 					}
 					attempts++
 					if err := m.Send("shipping", "ship", "x"); err != nil {
-						b.Error(err)
+						fx.Error(err)
 					}
 					return c.fail(m)
 				})
-				b.put("m1")
-				failed := b.only("error")
-				equal(b, "attempts", attempts, want)
+				fx.enqueue("m1")
+				failed := fx.onlyMessage("error")
+				equal(fx, "attempts", attempts, want)
 				if text := failed.Headers.Get(core.HeaderExceptionMessage); !strings.Contains(text, c.text) {
-					b.Errorf("error text is %q, want it to contain %q", text, c.text)
+					fx.Errorf("error text is %q, want it to contain %q", text, c.text)
 				}
 				if stack := failed.Headers.Get(core.HeaderExceptionStackTrace); !strings.Contains(stack, c.stack) {
-					b.Errorf("stack is %q, want it to contain %q", stack, c.stack)
+					fx.Errorf("stack is %q, want it to contain %q", stack, c.stack)
 				}
-				b.put("good")
-				b.holds("orders", 0)
-				b.holds("error", 1)
-				b.holds("shipping", 0)
-				equal(b, "messages being handled", ep.Health().InFlight, 0)
+				fx.enqueue("good")
+				fx.wantDepth("orders", 0)
+				fx.wantDepth("error", 1)
+				fx.wantDepth("shipping", 0)
+				equal(fx, "messages being handled", ep.Health().InFlight, 0)
 			})
 		})
 	}
 }
 
 func TestR26_MiddlewareMayPanic(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
-		b.orders(core.Config{
+	inModes(t, allModes, func(fx *fixture) {
+		fx.runOrders(core.Config{
 			Recoverability: noRetries,
 			Middleware: []core.Middleware{func(core.HandlerFunc) core.HandlerFunc {
 				return func(context.Context, *core.Message) error { panic("in middleware") }
 			}},
 		}, func(context.Context, *core.Message) error { return nil })
-		b.put("m1")
-		equal(b, "error text", b.only("error").Headers.Get(core.HeaderExceptionMessage), "panic: in middleware")
+		fx.enqueue("m1")
+		equal(fx, "error text", fx.onlyMessage("error").Headers.Get(core.HeaderExceptionMessage), "panic: in middleware")
 	})
 }
 
@@ -97,14 +97,14 @@ func (panickingCodec) Decode([]byte, any) error   { panic("in codec") }
 func (panickingCodec) Encode(any) ([]byte, error) { panic("in codec") }
 
 func TestR26_PanicOfACodecIsUndecodable(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
-		ep := b.endpoint("orders", core.Config{Codec: panickingCodec{core.JSON}})
+	inModes(t, allModes, func(fx *fixture) {
+		ep := fx.newEndpoint("orders", core.Config{Codec: panickingCodec{core.JSON}})
 		core.Handle(ep, "order", func(context.Context, *core.TypedMessage[string]) error { return nil })
-		b.run(ep)
-		b.put("m1")
-		failed := b.only("error")
+		fx.run(ep)
+		fx.enqueue("m1")
+		failed := fx.onlyMessage("error")
 		if text := failed.Headers.Get(core.HeaderExceptionMessage); !containsAll(text, "decode", "panic: in codec") {
-			b.Errorf("error text is %q", text)
+			fx.Errorf("error text is %q", text)
 		}
 	})
 }
@@ -115,10 +115,10 @@ func TestR26_PanicOfAnEncoderFailsTheAttempt(t *testing.T) {
 		"SendNow": func(m *core.Message) error { return m.SendNow(context.Background(), "shipping", "ship", "x") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inModes(t, everyMode, func(b *bed) {
-				b.orders(core.Config{Codec: panickingCodec{core.JSON}, Recoverability: noRetries}, func(_ context.Context, m *core.Message) error { return send(m) })
-				b.put("m1")
-				equal(b, "error text", b.only("error").Headers.Get(core.HeaderExceptionMessage), "panic: in codec")
+			inModes(t, allModes, func(fx *fixture) {
+				fx.runOrders(core.Config{Codec: panickingCodec{core.JSON}, Recoverability: noRetries}, func(_ context.Context, m *core.Message) error { return send(m) })
+				fx.enqueue("m1")
+				equal(fx, "error text", fx.onlyMessage("error").Headers.Get(core.HeaderExceptionMessage), "panic: in codec")
 			})
 		})
 	}
@@ -133,18 +133,18 @@ func TestR12_PanicOfAPolicyMovesTheMessage(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inModes(t, everyMode, func(b *bed) {
+			inModes(t, allModes, func(fx *fixture) {
 				runs := 0
-				b.orders(core.Config{Recoverability: core.Recoverability{Policy: policy}}, func(context.Context, *core.Message) error {
+				fx.runOrders(core.Config{Recoverability: core.Recoverability{Policy: policy}}, func(context.Context, *core.Message) error {
 					runs++
 					return errBoom
 				})
-				b.put("m1")
-				equal(b, "error text", b.only("error").Headers.Get(core.HeaderExceptionMessage), "boom")
-				equal(b, "runs", runs, 1)
-				lines := b.logs.about("Recoverability policy failed for message 'm1'")
+				fx.enqueue("m1")
+				equal(fx, "error text", fx.onlyMessage("error").Headers.Get(core.HeaderExceptionMessage), "boom")
+				equal(fx, "runs", runs, 1)
+				lines := fx.logs.find("Recoverability policy failed for message 'm1'")
 				if len(lines) != 1 || lines[0].attrs["error"] == nil || lines[0].attrs["policy_error"] == nil {
-					b.Errorf("logged %+v, want both errors in one line", lines)
+					fx.Errorf("logged %+v, want both errors in one line", lines)
 				}
 			})
 		})
@@ -152,26 +152,26 @@ func TestR12_PanicOfAPolicyMovesTheMessage(t *testing.T) {
 }
 
 func TestR11_PolicyRunsAfterTheRollback(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		b.orders(core.Config{Recoverability: core.Recoverability{
+	inModes(t, retryModes, func(fx *fixture) {
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{
 			Policy: func(ctx context.Context, config core.RecoverabilityConfig, f core.ErrorContext) core.Action {
-				work(ctx, "policy "+f.MessageID)
-				equal(b, "error", f.Err, errBoom)
-				equal(b, "receive queue", f.ReceiveQueue, "orders")
-				equal(b, "immediate retries in force", config.Immediate.MaxNumberOfRetries, 5)
+				doWork(ctx, "policy "+f.MessageID)
+				equal(fx, "error", f.Err, errBoom)
+				equal(fx, "receive queue", f.ReceiveQueue, "orders")
+				equal(fx, "immediate retries in force", config.Immediate.MaxNumberOfRetries, 5)
 				clear(f.Body)
 				return core.MoveToError("")
 			},
 		}}, func(ctx context.Context, _ *core.Message) error {
-			work(ctx, "handler")
+			doWork(ctx, "handler")
 			return errBoom
 		})
-		b.put("m1")
-		equal(b, "body in the error queue", string(b.only("error").Body), "body of m1")
+		fx.enqueue("m1")
+		equal(fx, "body in the error queue", string(fx.onlyMessage("error").Body), "body of m1")
 		want := ""
-		if b.mode == core.TransactionSendsAtomicWithReceive {
+		if fx.mode == core.TransactionSendsAtomicWithReceive {
 			want = "policy m1"
 		}
-		equal(b, "committed", strings.Join(b.broker.committed.all(), " "), want)
+		equal(fx, "committed", strings.Join(fx.broker.committed.all(), " "), want)
 	})
 }

@@ -113,12 +113,13 @@ type ParkStore interface {
 }
 
 const (
-	parkSaveLimit = 10 * time.Second
-	parkedIDs     = 10
+	parkSaveTimeout = 10 * time.Second
+	maxParkIDs      = 10
 )
 
-// terminations counts messages that were moved to an error, dead-letter or invalid queue.
-type terminations struct {
+// terminalFailures counts messages that were moved to an error, dead-letter or invalid
+// queue.
+type terminalFailures struct {
 	mu      sync.Mutex
 	reached bool // the limit was reached, so that no more are counted
 	times   []time.Time
@@ -126,7 +127,7 @@ type terminations struct {
 }
 
 // count counts a message. If that reaches the limit it returns the Park, otherwise nil.
-func (t *terminations) count(messageID string, at time.Time, c *Recoverability) *Park {
+func (t *terminalFailures) count(messageID string, at time.Time, c *Recoverability) *Park {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.reached {
@@ -136,7 +137,7 @@ func (t *terminations) count(messageID string, at time.Time, c *Recoverability) 
 	if window := c.UnacceptableMessageWindow; window > 0 {
 		t.times = slices.DeleteFunc(t.times, func(other time.Time) bool { return at.Sub(other) > window })
 	}
-	if len(t.newest) == parkedIDs {
+	if len(t.newest) == maxParkIDs {
 		t.newest = slices.Delete(t.newest, 0, 1)
 	}
 	t.newest = append(t.newest, messageID)
@@ -153,28 +154,28 @@ func (t *terminations) count(messageID string, at time.Time, c *Recoverability) 
 }
 
 // begin starts the count at 0 or, if the limit was reached, not at all.
-func (t *terminations) begin(reached bool) {
+func (t *terminalFailures) begin(reached bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.reached, t.times, t.newest = reached, nil, nil
 }
 
-// terminated counts a message that was moved permanently, and stops or parks the endpoint
-// at the limit (R50).
-func (r *runner) terminated(messageID string, at time.Time) {
+// countTerminalFailure counts a message that was moved permanently, and stops or parks
+// the endpoint at the limit (R50).
+func (r *runner) countTerminalFailure(messageID string, at time.Time) {
 	c := &r.ep.config.Recoverability
 	if c.UnacceptableMessageLimit == 0 {
 		return
 	}
-	park := r.terminations.count(messageID, at, c)
+	park := r.terminalFailures.count(messageID, at, c)
 	if park == nil {
 		return
 	}
-	what := "failed for good"
+	outcome := "failed for good"
 	if c.UnacceptableMessagePutBacks {
-		what += " or were put back"
+		outcome += " or were put back"
 	}
-	err := fmt.Errorf("%w: %d messages %s%s, the newest: %q", ErrUnacceptableMessageLimit, park.Failed, what, withinText(c.UnacceptableMessageWindow), park.MessageIDs)
+	err := fmt.Errorf("%w: %d messages %s%s, the newest: %q", ErrUnacceptableMessageLimit, park.Failed, outcome, withinText(c.UnacceptableMessageWindow), park.MessageIDs)
 	stops := r.limitAction() == LimitStop
 	switch {
 	case stops && c.ParkStore == nil:
@@ -190,7 +191,7 @@ func (r *runner) terminated(messageID string, at time.Time) {
 		r.end(err)
 		return
 	}
-	r.critical(err)
+	r.raiseCritical(err)
 }
 
 func withinText(window time.Duration) string {
@@ -213,7 +214,7 @@ func (r *runner) limitAction() LimitAction {
 	switch {
 	case action != LimitAuto:
 		return action
-	case r.together:
+	case r.inRunAll:
 		return LimitPark
 	}
 	return LimitStop
@@ -225,22 +226,22 @@ func (r *runner) park(p *Park) {
 	ep.mu.Lock()
 	ep.parked = p
 	r.startParkedLocked()
-	r.announceParkLocked(true, p)
+	r.notifyParkLocked(true, p)
 	ep.mu.Unlock()
 }
 
-// announceParkLocked queues the calls of observers and the ParkStore, in the order of the
+// notifyParkLocked queues the calls of observers and the ParkStore, in the order of the
 // changes. It is called with Endpoint.mu held.
-func (r *runner) announceParkLocked(parked bool, p *Park) {
-	r.hooks.notify(func() { r.ep.tellPark(r.values, parked, p) })
-	if r.parks == nil {
+func (r *runner) notifyParkLocked(parked bool, p *Park) {
+	r.hookCalls.add(func() { r.ep.notifyPark(r.valuesCtx, parked, p) })
+	if r.parkStoreCalls == nil {
 		return
 	}
 	stored := p
 	if !parked {
 		stored = nil
 	}
-	r.parks.notify(func() { r.ep.savePark(r.values, stored) })
+	r.parkStoreCalls.add(func() { r.ep.savePark(r.valuesCtx, stored) })
 }
 
 // startParkedLocked applies Endpoint.parked to this Run. It is called with Endpoint.mu
@@ -250,7 +251,7 @@ func (r *runner) startParkedLocked() {
 	if p == nil {
 		return
 	}
-	r.terminations.begin(true)
+	r.terminalFailures.begin(true)
 	r.pump.setParked(true)
 	if !p.Until.IsZero() {
 		r.parkTimer = time.AfterFunc(time.Until(p.Until), func() { r.ep.unpark(p) })
@@ -268,23 +269,23 @@ func (ep *Endpoint) unpark(only *Park) {
 	ep.parked = nil
 	if r != nil {
 		stopTimer(&r.parkTimer)
-		r.terminations.begin(false)
+		r.terminalFailures.begin(false)
 		if r.pump != nil {
 			r.pump.setParked(false)
 		}
-		r.announceParkLocked(false, p)
+		r.notifyParkLocked(false, p)
 	}
 	ep.mu.Unlock()
 	ep.log.endpoint.Info("endpoint is no longer parked; it receives again, and counts failed messages from 0", "parked_since", p.Since)
 	if r == nil {
-		ep.tellPark(context.Background(), false, p)
+		ep.notifyPark(context.Background(), false, p)
 		ep.savePark(context.Background(), nil)
 	}
 }
 
-func (ep *Endpoint) tellPark(ctx context.Context, parked bool, p *Park) {
+func (ep *Endpoint) notifyPark(ctx context.Context, parked bool, p *Park) {
 	for _, o := range ep.observers.park {
-		guarded(ep.observerPanicked, func() { o.ParkChanged(ctx, ParkChange{ep.observed, parked, *p.clone()}) })
+		recoverTo(ep.observerPanicked, func() { o.ParkChanged(ctx, ParkChange{ep.observed, parked, *p.clone()}) })
 	}
 }
 
@@ -294,10 +295,10 @@ func (ep *Endpoint) savePark(ctx context.Context, p *Park) {
 	if store == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, parkSaveLimit)
+	ctx, cancel := context.WithTimeout(ctx, parkSaveTimeout)
 	defer cancel()
 	err := errors.New("it panicked")
-	guarded(ep.observerPanicked, func() { err = store.SavePark(ctx, ep.observed, p.clone()) })
+	recoverTo(ep.observerPanicked, func() { err = store.SavePark(ctx, ep.observed, p.clone()) })
 	if err != nil {
 		ep.RaiseCritical(fmt.Errorf("whether the endpoint is parked (%t) could not be stored, so that the next process may start otherwise: SavePark: %w", p != nil, err))
 	}
@@ -353,15 +354,15 @@ func (r *runner) logLimit(parked *Park) {
 }
 
 // checkLimit checks the settings of UnacceptableMessageLimit.
-func (r *resolved) checkLimit(p *problems) {
+func (r *resolvedConfig) checkLimit(errs *validationErrors) {
 	c := &r.config.Recoverability
 	const limit, window, action = "Recoverability.UnacceptableMessageLimit", "Recoverability.UnacceptableMessageWindow", "Recoverability.UnacceptableMessageAction"
 	const parkFor, store = "Recoverability.ParkFor", "Recoverability.ParkStore"
-	notNegative(p, limit, c.UnacceptableMessageLimit)
-	notNegative(p, window, c.UnacceptableMessageWindow)
-	notNegative(p, parkFor, c.ParkFor)
+	checkNotNegative(errs, limit, c.UnacceptableMessageLimit)
+	checkNotNegative(errs, window, c.UnacceptableMessageWindow)
+	checkNotNegative(errs, parkFor, c.ParkFor)
 	if c.UnacceptableMessageAction < LimitAuto || c.UnacceptableMessageAction > LimitPark {
-		p.add("%s is %d, which is none of LimitAuto, LimitStop, LimitPark", action, int(c.UnacceptableMessageAction))
+		errs.add("%s is %d, which is none of LimitAuto, LimitStop, LimitPark", action, int(c.UnacceptableMessageAction))
 	}
 	if c.UnacceptableMessageLimit == 0 {
 		for _, field := range []struct {
@@ -375,28 +376,28 @@ func (r *resolved) checkLimit(p *problems) {
 			{store, c.ParkStore != nil},
 		} {
 			if field.isSet {
-				p.add("%s is set without UnacceptableMessageLimit; set the limit or remove it", field.name)
+				errs.add("%s is set without UnacceptableMessageLimit; set the limit or remove it", field.name)
 			}
 		}
 	}
 	if c.UnacceptableMessageAction == LimitStop && c.ParkFor > 0 && c.ParkStore == nil {
-		p.add("%s is %v, but %s is Stop and there is no ParkStore, so that the endpoint is never parked; remove it, or use LimitPark", parkFor, c.ParkFor, action)
+		errs.add("%s is %v, but %s is Stop and there is no ParkStore, so that the endpoint is never parked; remove it, or use LimitPark", parkFor, c.ParkFor, action)
 	}
 	if c.ParkStore != nil && isNilPointer(c.ParkStore) {
-		p.add("%s is a nil pointer; remove it, or set one", store)
+		errs.add("%s is a nil pointer; remove it, or set one", store)
 	}
 }
 
-// setParked stops fetching and gives back unstarted deliveries, or resumes fetching.
+// setParked stops fetching and releases unstarted deliveries, or resumes fetching.
 func (p *pump) setParked(parked bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.parked = parked
 	if !parked {
-		p.endStall()
+		p.endStallLocked()
 	}
-	p.apply()
+	p.applyLimitsLocked()
 	if parked && !p.stopping {
-		p.hang()
+		p.releaseHungLocked()
 	}
 }

@@ -233,7 +233,7 @@ type ErrorContext struct {
 	// if this is the first.
 	FirstFailure time.Time
 
-	noted *values // of the attempt
+	attemptValues *values // of the attempt
 }
 
 // DefaultPolicy is the policy of an endpoint without Recoverability.Policy (R1-R6). Its
@@ -256,7 +256,7 @@ func DefaultPolicy(_ context.Context, config RecoverabilityConfig, failure Error
 // youngEnough checks the limits of 24 hours between delayed retries and of MaxRetryAge
 // (R5).
 func (c RecoverabilityConfig) youngEnough(f ErrorContext) bool {
-	if !f.LastDelayedRetry.IsZero() && f.FailedAt.Sub(f.LastDelayedRetry) > longestDelay {
+	if !f.LastDelayedRetry.IsZero() && f.FailedAt.Sub(f.LastDelayedRetry) > maxRetryDelay {
 		return false
 	}
 	return c.MaxRetryAge == 0 || f.FirstFailure.IsZero() || f.FailedAt.Sub(f.FirstFailure) <= c.MaxRetryAge
@@ -300,9 +300,9 @@ func (s schedule) base(round int) time.Duration {
 	return d
 }
 
-// longest returns the longest delay of the first n rounds. Unless they are listed, delays
-// never shrink.
-func (s schedule) longest(rounds int) time.Duration {
+// maxDelay returns the longest delay of the first n rounds. Unless they are listed,
+// delays never shrink.
+func (s schedule) maxDelay(rounds int) time.Duration {
 	d := s.base(rounds - 1)
 	if len(s.list) > 0 {
 		d = slices.Max(s.list)

@@ -73,7 +73,7 @@ func TestDefaultPolicy_WithoutAMessage(t *testing.T) {
 		}
 	})
 	t.Run("shows what the transport can do", func(t *testing.T) {
-		transport, err := inmemory.New(able(func(c *core.Capabilities) { c.DelayedDelivery = false }))
+		transport, err := inmemory.New(withCapabilities(func(c *core.Capabilities) { c.DelayedDelivery = false }))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,13 +91,13 @@ func TestErrorType_IsTheNameInTheErrorQueue(t *testing.T) {
 	if got := core.ErrorType[*fs.PathError](); got != "*fs.PathError" {
 		t.Errorf("%q", got)
 	}
-	inModes(t, retrying, func(b *bed) {
-		b.orders(core.Config{Recoverability: core.Recoverability{UnrecoverableTypes: []string{core.ErrorType[*orderError]()}}}, func(context.Context, *core.Message) error {
+	inModes(t, retryModes, func(fx *fixture) {
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{UnrecoverableTypes: []string{core.ErrorType[*orderError]()}}}, func(context.Context, *core.Message) error {
 			return fmt.Errorf("wrapped: %w", &orderError{"7"})
 		})
-		b.put("m1")
-		failed := b.only("error")
-		equal(b, "type", failed.Headers.Get(core.HeaderExceptionType), core.ErrorType[*orderError]())
-		equal(b, "attempts", core.Rounds(failed.Headers)[0].Attempts, 1)
+		fx.enqueue("m1")
+		failed := fx.onlyMessage("error")
+		equal(fx, "type", failed.Headers.Get(core.HeaderExceptionType), core.ErrorType[*orderError]())
+		equal(fx, "attempts", core.Rounds(failed.Headers)[0].Attempts, 1)
 	})
 }

@@ -47,7 +47,7 @@ func TestR13_DelaySchedules(t *testing.T) {
 func TestR13_JitterOnlyLengthens(t *testing.T) {
 	r := rulesOf(t, Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Retries: 2, Increase: 10 * time.Second, Jitter: 0.5}})
 	delay := func(message string, round int) time.Duration {
-		f := failedTimes(1, round, errFailed)
+		f := failureAfter(1, round, errFailed)
 		f.MessageID = message
 		return r.decide(t.Context(), f).action.Delay
 	}
@@ -96,7 +96,7 @@ func TestR13_JitterOnlyLengthens(t *testing.T) {
 	})
 	t.Run("the ceiling is one before jitter", func(t *testing.T) {
 		s := schedule{increase: time.Hour, ceiling: time.Minute, jitter: 1}
-		if d := s.longest(1); d != 2*time.Minute {
+		if d := s.maxDelay(1); d != 2*time.Minute {
 			t.Errorf("%v", d)
 		}
 	})
@@ -127,10 +127,10 @@ func TestR13_SettingsOfAMessageType(t *testing.T) {
 			only := *r
 			only.config = r.configFor(messageType)
 			only.perType = nil
-			if got := life(t, &only, errFailed); !slices.Equal(got, want) {
+			if got := decisionsUntilMoved(t, &only, errFailed); !slices.Equal(got, want) {
 				t.Errorf("got  %v\nwant %v", got, want)
 			}
-			f := failedTimes(1, 0, errFailed)
+			f := failureAfter(1, 0, errFailed)
 			f.MessageType = messageType
 			if got := r.decide(t.Context(), f).action; got != want[0] {
 				t.Errorf("decide begins with %v", got)
@@ -172,29 +172,29 @@ func TestR13_RefusesContradictions(t *testing.T) {
 		{"delays and a ceiling", Recoverability{Delayed: Delayed{Delays: []time.Duration{1}, MaxDelay: 1}}, []string{"Recoverability.Delayed has Delays", "remove them"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			refusedBecause(t, Config{Recoverability: test.config}, ableCapabilities(), test.says...)
+			refusedBecause(t, Config{Recoverability: test.config}, fullCapabilities(), test.says...)
 		})
 	}
 	t.Run("zero is the default and off is none", func(t *testing.T) {
 		off := rulesOf(t, Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}})
-		if got := life(t, off, errFailed); len(got) != 1 {
+		if got := decisionsUntilMoved(t, off, errFailed); len(got) != 1 {
 			t.Errorf("%v", got)
 		}
 	})
 	t.Run("values at their bounds are accepted", func(t *testing.T) {
 		for _, d := range []Delayed{{Jitter: 1}, {Jitter: 0}, {Factor: 1}, {Delays: []time.Duration{0}}} {
-			if _, err := resolve(Config{Recoverability: Recoverability{Delayed: d}}, ableCapabilities()); err != nil {
+			if _, err := resolve(Config{Recoverability: Recoverability{Delayed: d}}, fullCapabilities()); err != nil {
 				t.Errorf("%+v: %v", d, err)
 			}
 		}
 	})
 	t.Run("each is told once", func(t *testing.T) {
-		_, err := resolve(Config{Recoverability: Recoverability{Delayed: Delayed{Retries: -1}}}, ableCapabilities())
+		_, err := resolve(Config{Recoverability: Recoverability{Delayed: Delayed{Retries: -1}}}, fullCapabilities())
 		if n := strings.Count(err.Error(), "Recoverability.Delayed"); n != 1 {
 			t.Errorf("told %d times: %v", n, err)
 		}
 		inherited := map[string]TypeRecoverability{"a": {RequeueDelay: 1}, "b": {Immediate: Immediate{Retries: 1}}}
-		_, err = resolve(Config{Recoverability: Recoverability{Delayed: Delayed{Retries: -1}, MessageTypes: inherited}}, ableCapabilities())
+		_, err = resolve(Config{Recoverability: Recoverability{Delayed: Delayed{Retries: -1}, MessageTypes: inherited}}, fullCapabilities())
 		if n := strings.Count(err.Error(), "Delayed.Retries is -1"); n != 1 {
 			t.Errorf("told %d times, where message types inherit it: %v", n, err)
 		}

@@ -14,15 +14,15 @@ import (
 
 const kib = 1 << 10
 
-// prefetchesBytes runs an endpoint that has handled many small messages quickly, and then
+// prefetchBytes runs an endpoint that has handled many small messages quickly, and then
 // gets large ones whose handlers wait until release. It returns how many are in flight
 // with four in handlers.
-func prefetchesBytes(b *bed, c core.Config, large int, body int) (inFlight int, release func()) {
+func prefetchBytes(fx *fixture, c core.Config, large int, body int) (inFlight int, release func()) {
 	const slots = 4
 	var handled atomic.Int64
 	gate := make(chan struct{})
 	c.Concurrency = slots
-	b.orders(c, func(_ context.Context, m *core.Message) error {
+	fx.runOrders(c, func(_ context.Context, m *core.Message) error {
 		if len(m.RawBody()) >= body {
 			<-gate
 		}
@@ -31,23 +31,23 @@ func prefetchesBytes(b *bed, c core.Config, large int, body int) (inFlight int, 
 	})
 	const small = 3000
 	for i := range small {
-		b.send(order(fmt.Sprint("small", i)))
+		fx.send(order(fmt.Sprint("small", i)))
 	}
-	b.pass(time.Second)
-	equal(b, "small messages handled", handled.Load(), small)
+	fx.advance(time.Second)
+	equal(fx, "small messages handled", handled.Load(), small)
 	msgs := make([]core.Outgoing, large)
 	all := bytes.Repeat([]byte("x"), body)
 	for i := range msgs {
 		msgs[i] = order(fmt.Sprint("large", i))
 		msgs[i].Body = all
 	}
-	b.send(msgs...)
+	fx.send(msgs...)
 	synctest.Wait()
-	return b.depth("orders").InFlight, func() {
+	return fx.depth("orders").InFlight, func() {
 		close(gate)
-		b.pass(time.Second)
-		equal(b, "messages handled in the end", handled.Load(), int64(small+large))
-		b.holds("orders", 0)
+		fx.advance(time.Second)
+		equal(fx, "messages handled in the end", handled.Load(), int64(small+large))
+		fx.wantDepth("orders", 0)
 	}
 }
 
@@ -67,10 +67,10 @@ func TestMaxPrefetchBytes_BoundsLargeMessagesAfterSmallOnes(t *testing.T) {
 		{most: core.Off, body: 1536 * kib, least: 56, upTo: 56}, // 84 MiB
 	} {
 		t.Run(fmt.Sprint(c.most), func(t *testing.T) {
-			inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
-				inFlight, release := prefetchesBytes(b, core.Config{MaxPrefetchBytes: c.most}, 60, c.body)
+			inModesWith(t, prefetchConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
+				inFlight, release := prefetchBytes(fx, core.Config{MaxPrefetchBytes: c.most}, 60, c.body)
 				if ahead := inFlight - 4; ahead < c.least || ahead > c.upTo {
-					b.Errorf("%d messages of %d bytes are prefetched, want %d to %d", ahead, c.body, c.least, c.upTo)
+					fx.Errorf("%d messages of %d bytes are prefetched, want %d to %d", ahead, c.body, c.least, c.upTo)
 				}
 				release()
 			})
@@ -84,17 +84,17 @@ func TestMaxPrefetchBytes_SmallMessagesArePrefetchedAgain(t *testing.T) {
 		t.Skip("6,000 messages: not in short runs")
 	}
 	t.Parallel()
-	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
-		_, release := prefetchesBytes(b, core.Config{MaxPrefetchBytes: 256 * kib}, 60, 100*kib)
+	inModesWith(t, prefetchConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
+		_, release := prefetchBytes(fx, core.Config{MaxPrefetchBytes: 256 * kib}, 60, 100*kib)
 		release()
-		if most := b.newestMaxInFlight(); most > 4+4+4 {
-			b.Errorf("MaxInFlight is %d after large messages, want no more than a few ahead of 4", most)
+		if most := fx.newestMaxInFlight(); most > 4+4+4 {
+			fx.Errorf("MaxInFlight is %d after large messages, want no more than a few ahead of 4", most)
 		}
 		for i := range 3000 {
-			b.send(order(fmt.Sprint("small again", i)))
+			fx.send(order(fmt.Sprint("small again", i)))
 		}
-		b.pass(time.Second)
-		equal(b, "MaxInFlight after small messages", b.newestMaxInFlight(), 4+1024+1024)
+		fx.advance(time.Second)
+		equal(fx, "MaxInFlight after small messages", fx.newestMaxInFlight(), 4+1024+1024)
 	})
 }
 
@@ -112,13 +112,13 @@ func TestMaxPrefetchBytes_IsHalvedForOneReceive(t *testing.T) {
 		{core.Config{}, false, 0},
 		{core.Config{Transactions: core.TransactionNone}, true, 0},
 	} {
-		bubbleOn(t, able(func(caps *core.Capabilities) { caps.Prefetch = c.ahead }), func(b *bed) {
+		bubbleWith(t, withCapabilities(func(caps *core.Capabilities) { caps.Prefetch = c.ahead }), func(fx *fixture) {
 			if c.config.Transactions == core.TransactionDefault {
 				c.config.Transactions = core.TransactionReceiveOnly
 			}
-			b.orders(c.config, func(context.Context, *core.Message) error { return nil })
-			for _, got := range b.broker.receiveBytes.all() {
-				equal(b, "MaxReceiveBytes", got, c.want)
+			fx.runOrders(c.config, func(context.Context, *core.Message) error { return nil })
+			for _, got := range fx.broker.receiveBytes.all() {
+				equal(fx, "MaxReceiveBytes", got, c.want)
 			}
 		})
 	}

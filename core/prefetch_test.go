@@ -15,25 +15,25 @@ import (
 )
 
 func TestR41_NoPrefetchWhileRateLimited(t *testing.T) {
-	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
-		ep, _ := b.orders(core.Config{Concurrency: 4, Recoverability: limited(2)}, func(_ context.Context, m *core.Message) error {
+	inModesWith(t, prefetchConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
+		ep, _ := fx.runOrders(core.Config{Concurrency: 4, Recoverability: rateLimitedConfig(2)}, func(_ context.Context, m *core.Message) error {
 			if m.ID == "quick" {
 				return nil
 			}
 			time.Sleep(time.Second)
 			return errBoom
 		})
-		b.put("quick")
+		fx.enqueue("quick")
 		for i := range 20 {
-			b.send(order(fmt.Sprint("m", i)))
+			fx.send(order(fmt.Sprint("m", i)))
 		}
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		equal(b, "rate limited", ep.Health().RateLimited, true)
+		equal(fx, "rate limited", ep.Health().RateLimited, true)
 		for range 100 {
 			time.Sleep(300 * time.Millisecond)
-			if held := b.depth("orders").InFlight; held > 1 {
-				b.Fatalf("%d messages are held, want the probe alone", held)
+			if held := fx.depth("orders").InFlight; held > 1 {
+				fx.Fatalf("%d messages are held, want the probe alone", held)
 			}
 		}
 	})
@@ -44,29 +44,29 @@ func TestR41_NoPrefetchWhileRateLimited(t *testing.T) {
 func TestPrefetch_WaitsForMeasuredHandlers(t *testing.T) {
 	for _, takes := range []time.Duration{4 * time.Second, 20 * time.Second} {
 		t.Run(takes.String(), func(t *testing.T) {
-			inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+			inModesWith(t, prefetchConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
 				handler := func(context.Context, *core.Message) error {
 					time.Sleep(takes)
 					return nil
 				}
 				for i := range 40 {
-					b.send(order(fmt.Sprint("m", i)))
+					fx.send(order(fmt.Sprint("m", i)))
 				}
-				b.orders(core.Config{Concurrency: 8}, handler)
+				fx.runOrders(core.Config{Concurrency: 8}, handler)
 				time.Sleep(takes / 2)
-				equal(b, "held with the first eight begun", b.depth("orders").InFlight, 8)
+				equal(fx, "held with the first eight begun", fx.depth("orders").InFlight, 8)
 				time.Sleep(takes)
-				if held := b.depth("orders").InFlight; held > 9 {
-					b.Errorf("%d messages are held with the next eight begun, want at most one ahead", held)
+				if held := fx.depth("orders").InFlight; held > 9 {
+					fx.Errorf("%d messages are held with the next eight begun, want at most one ahead", held)
 				}
 			})
 		})
 	}
 }
 
-func (b *bed) newestMaxInFlight() int {
+func (fx *fixture) newestMaxInFlight() int {
 	synctest.Wait()
-	all := b.broker.inFlight.all()
+	all := fx.broker.inFlight.all()
 	return all[len(all)-1]
 }
 
@@ -95,15 +95,15 @@ func TestPrefetch_FollowsHandlerTime(t *testing.T) {
 		{slots: 1100, takes: time.Millisecond, least: 1100, most: 1100},
 	} {
 		t.Run(fmt.Sprintf("%d slots, %v", c.slots, c.takes), func(t *testing.T) {
-			inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+			inModesWith(t, prefetchConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
 				for i := range 100 + 3*(c.slots+c.most) {
-					b.send(order(fmt.Sprint("m", i)))
+					fx.send(order(fmt.Sprint("m", i)))
 				}
 				var most atomic.Int64
-				b.orders(core.Config{Concurrency: c.slots}, func(context.Context, *core.Message) error {
-					depth, err := b.broker.Depth("orders")
+				fx.runOrders(core.Config{Concurrency: c.slots}, func(context.Context, *core.Message) error {
+					depth, err := fx.broker.Depth("orders")
 					if err != nil {
-						b.Error(err)
+						fx.Error(err)
 					}
 					for {
 						old := most.Load()
@@ -115,14 +115,14 @@ func TestPrefetch_FollowsHandlerTime(t *testing.T) {
 					return nil
 				})
 				time.Sleep(time.Hour)
-				b.holds("orders", 0)
+				fx.wantDepth("orders", 0)
 				limits := func(ahead int) int { return c.slots + ahead + max(c.slots, ahead) }
-				got := b.newestMaxInFlight()
+				got := fx.newestMaxInFlight()
 				if got < limits(c.least) || got > limits(c.most) {
-					b.Errorf("MaxInFlight is %d, want %d to %d", got, limits(c.least), limits(c.most))
+					fx.Errorf("MaxInFlight is %d, want %d to %d", got, limits(c.least), limits(c.most))
 				}
 				if most := int(most.Load()); most > got || most < c.slots+c.least*3/4 && c.takes > 0 {
-					b.Errorf("at most %d messages were held, want %d to %d ahead of %d", most, c.least, c.most, c.slots)
+					fx.Errorf("at most %d messages were held, want %d to %d ahead of %d", most, c.least, c.most, c.slots)
 				}
 			})
 		})
@@ -131,31 +131,31 @@ func TestPrefetch_FollowsHandlerTime(t *testing.T) {
 
 // One fast handler says little about the next.
 func TestPrefetch_NoMoreThanMeasured(t *testing.T) {
-	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+	inModesWith(t, prefetchConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
 		var slow atomic.Bool
-		b.orders(core.Config{Concurrency: 4, DrainTimeout: time.Second}, func(ctx context.Context, _ *core.Message) error {
+		fx.runOrders(core.Config{Concurrency: 4, DrainTimeout: time.Second}, func(ctx context.Context, _ *core.Message) error {
 			if slow.Load() {
 				<-ctx.Done()
 			}
 			return nil
 		})
 		for i := range 40 {
-			b.put(fmt.Sprint("fast", i))
+			fx.enqueue(fmt.Sprint("fast", i))
 		}
 		slow.Store(true)
 		for i := range 1000 {
-			b.send(order(fmt.Sprint("slow", i)))
+			fx.send(order(fmt.Sprint("slow", i)))
 		}
-		if held := b.depth("orders").InFlight; held <= 4+4 || held > 4+40 {
-			b.Errorf("%d messages are held after 40 fast handlers, want some more than slots ahead, but at most 40", held)
+		if held := fx.depth("orders").InFlight; held <= 4+4 || held > 4+40 {
+			fx.Errorf("%d messages are held after 40 fast handlers, want some more than slots ahead, but at most 40", held)
 		}
 	})
 }
 
-// slowToSettle makes settlements take a while, and counts those under way.
-func (b *bed) slowToSettle(operation string, takes time.Duration) *gauge {
+// slowSettlements makes settlements take a while, and counts those under way.
+func (fx *fixture) slowSettlements(operation string, takes time.Duration) *gauge {
 	var g gauge
-	b.broker.provoke(faults{settle: func(asked string, _ *core.Incoming) error {
+	fx.broker.setFaults(faults{settle: func(asked string, _ *core.Incoming) error {
 		if asked == operation {
 			g.enter()
 			time.Sleep(takes)
@@ -166,8 +166,8 @@ func (b *bed) slowToSettle(operation string, takes time.Duration) *gauge {
 	return &g
 }
 
-// workers counts the goroutines that handle messages.
-func workers() int {
+// countWorkers counts the goroutines that handle messages.
+func countWorkers() int {
 	synctest.Wait()
 	stacks := make([]byte, 8<<20)
 	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "core.(*worker).run(")
@@ -181,36 +181,36 @@ func TestWorkers_WaitForSettlements(t *testing.T) {
 		least, most  int64
 		mostSettling int
 	}{
-		{"fast handlers", 500 * time.Microsecond, *aheadConfig(0).Capabilities, 100, 160 + 4, 160 + 4},
-		{"handlers that take longer", 50 * time.Millisecond, *aheadConfig(0).Capabilities, 4, 8, 8},
+		{"fast handlers", 500 * time.Microsecond, *prefetchConfig(0).Capabilities, 100, 160 + 4, 160 + 4},
+		{"handlers that take longer", 50 * time.Millisecond, *prefetchConfig(0).Capabilities, 4, 8, 8},
 		{"nothing ahead", time.Millisecond, inmemory.Everything(), 4, 4, 4},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := inmemory.Config{Capabilities: &c.able}
-			inModesOn(t, cfg, []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
-				settling := b.slowToSettle("Complete", 200*time.Millisecond)
-				b.orders(core.Config{Concurrency: 4}, func(context.Context, *core.Message) error {
+			inModesWith(t, cfg, []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
+				settling := fx.slowSettlements("Complete", 200*time.Millisecond)
+				fx.runOrders(core.Config{Concurrency: 4}, func(context.Context, *core.Message) error {
 					time.Sleep(c.takes)
 					return nil
 				})
-				first := workers()
+				first := countWorkers()
 				if first > 8 {
 					t.Errorf("%d workers at an idle endpoint with 4 slots, want at most 8", first)
 				}
 				for range 2 { // again, when they have left
 					for i := range 2000 {
-						b.send(order(fmt.Sprint("m", i)))
+						fx.send(order(fmt.Sprint("m", i)))
 					}
 					time.Sleep(time.Second)
-					if n := workers(); n > c.mostSettling {
+					if n := countWorkers(); n > c.mostSettling {
 						t.Errorf("there are %d workers, want at most %d", n, c.mostSettling)
 					}
 					time.Sleep(5 * time.Minute)
-					b.holds("orders", 0)
-					if most := settling.most.Load(); most < c.least || most > c.most {
+					fx.wantDepth("orders", 0)
+					if most := settling.max.Load(); most < c.least || most > c.most {
 						t.Errorf("%d messages were being settled at once, want %d to %d", most, c.least, c.most)
 					}
-					equal(b, "workers at the end", workers(), first)
+					equal(fx, "workers at the end", countWorkers(), first)
 				}
 			})
 		})
@@ -220,20 +220,20 @@ func TestWorkers_WaitForSettlements(t *testing.T) {
 // The wait for the settlement is not the handler's: it would make fast handlers
 // look slow as soon as many wait.
 func TestPrefetch_SettlementIsNoHandlerTime(t *testing.T) {
-	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
-		b.slowToSettle("Complete", 5*time.Second)
-		b.orders(core.Config{Concurrency: 8}, func(context.Context, *core.Message) error { return nil })
+	inModesWith(t, prefetchConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
+		fx.slowSettlements("Complete", 5*time.Second)
+		fx.runOrders(core.Config{Concurrency: 8}, func(context.Context, *core.Message) error { return nil })
 		for i := range 3000 {
-			b.send(order(fmt.Sprint("m", i)))
+			fx.send(order(fmt.Sprint("m", i)))
 		}
 		time.Sleep(time.Minute)
-		equal(b, "MaxInFlight", b.newestMaxInFlight(), 8+1024+1024)
+		equal(fx, "MaxInFlight", fx.newestMaxInFlight(), 8+1024+1024)
 	})
 }
 
 func TestPrefetched_KeptBesideOneSlowHandler(t *testing.T) {
-	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
-		b.orders(core.Config{Concurrency: 8}, func(_ context.Context, m *core.Message) error {
+	inModesWith(t, prefetchConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
+		fx.runOrders(core.Config{Concurrency: 8}, func(_ context.Context, m *core.Message) error {
 			time.Sleep(time.Millisecond)
 			if m.ID == "m500" {
 				time.Sleep(150 * time.Millisecond)
@@ -241,13 +241,13 @@ func TestPrefetched_KeptBesideOneSlowHandler(t *testing.T) {
 			return nil
 		})
 		for i := range 2000 {
-			b.send(order(fmt.Sprint("m", i)))
+			fx.send(order(fmt.Sprint("m", i)))
 		}
 		time.Sleep(time.Hour)
-		b.holds("orders", 0)
-		for _, settled := range b.broker.settled.all() {
+		fx.wantDepth("orders", 0)
+		for _, settled := range fx.broker.settled.all() {
 			if strings.HasPrefix(settled, "Release ") {
-				b.Fatalf("%s: it was given back", settled)
+				fx.Fatalf("%s: it was given back", settled)
 			}
 		}
 	})
@@ -255,77 +255,77 @@ func TestPrefetched_KeptBesideOneSlowHandler(t *testing.T) {
 
 // The more is held, the longer it would take to give it back one after the other.
 func TestPrefetched_ReleasedInParallel(t *testing.T) {
-	inModesOn(t, aheadConfig(time.Minute), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+	inModesWith(t, prefetchConfig(time.Minute), []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
 		var slow atomic.Bool
-		ep, _ := b.orders(core.Config{Concurrency: 4, DrainTimeout: time.Second}, func(ctx context.Context, _ *core.Message) error {
+		ep, _ := fx.runOrders(core.Config{Concurrency: 4, DrainTimeout: time.Second}, func(ctx context.Context, _ *core.Message) error {
 			if slow.Load() {
 				<-ctx.Done()
 			}
 			return nil
 		})
 		for i := range 200 {
-			b.put(fmt.Sprint("fast", i))
+			fx.enqueue(fmt.Sprint("fast", i))
 		}
-		b.slowToSettle("Release", time.Second)
+		fx.slowSettlements("Release", time.Second)
 		slow.Store(true)
 		for i := range 200 {
-			b.send(order(fmt.Sprint("slow", i)))
+			fx.send(order(fmt.Sprint("slow", i)))
 		}
-		if held := b.depth("orders").InFlight; held < 4+64 {
-			b.Errorf("%d messages are held before the pause, want many", held)
+		if held := fx.depth("orders").InFlight; held < 4+64 {
+			fx.Errorf("%d messages are held before the pause, want many", held)
 		}
 		ep.Pause()
 		time.Sleep(40 * time.Second) // by four workers; one would take more than a minute
-		equal(b, "held while paused", b.depth("orders").InFlight, 4)
+		equal(fx, "held while paused", fx.depth("orders").InFlight, 4)
 	})
 }
 
 // Handlers that are no longer fast have as many held ahead as there are slots,
 // however many there were before.
 func TestPrefetch_IsTheConcurrencyOfSlowerHandlers(t *testing.T) {
-	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+	inModesWith(t, prefetchConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
 		var takes atomic.Int64
-		ep, _ := b.orders(core.Config{Concurrency: 8}, func(context.Context, *core.Message) error {
+		ep, _ := fx.runOrders(core.Config{Concurrency: 8}, func(context.Context, *core.Message) error {
 			time.Sleep(time.Duration(takes.Load()))
 			return nil
 		})
 		for i := range 1100 {
-			b.put(fmt.Sprint("fast", i))
+			fx.enqueue(fmt.Sprint("fast", i))
 		}
-		equal(b, "MaxInFlight of fast handlers", b.newestMaxInFlight(), 8+1024+1024)
+		equal(fx, "MaxInFlight of fast handlers", fx.newestMaxInFlight(), 8+1024+1024)
 		if err := ep.SetConcurrency(100); err != nil {
-			b.Fatal(err)
+			fx.Fatal(err)
 		}
-		equal(b, "MaxInFlight with more slots", b.newestMaxInFlight(), 100+1024+1024)
+		equal(fx, "MaxInFlight with more slots", fx.newestMaxInFlight(), 100+1024+1024)
 		takes.Store(int64(100 * time.Millisecond))
 		for i := range 1000 {
-			b.send(order(fmt.Sprint("slower", i)))
+			fx.send(order(fmt.Sprint("slower", i)))
 		}
 		time.Sleep(time.Minute)
-		b.holds("orders", 0)
-		equal(b, "MaxInFlight of handlers that take longer", b.newestMaxInFlight(), 100+100+100)
+		fx.wantDepth("orders", 0)
+		equal(fx, "MaxInFlight of handlers that take longer", fx.newestMaxInFlight(), 100+100+100)
 	})
 }
 
 func TestFetch_LargeBatchesForFastHandlers(t *testing.T) {
-	inModesOn(t, aheadConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(b *bed) {
+	inModesWith(t, prefetchConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
 		var fetches atomic.Int64
-		b.broker.provoke(faults{receive: func(context.Context) (bool, int, error) {
+		fx.broker.setFaults(faults{receive: func(context.Context) (bool, int, error) {
 			fetches.Add(1)
 			time.Sleep(2 * time.Millisecond)
 			return false, 0, nil
 		}})
-		b.orders(core.Config{Concurrency: 16}, func(context.Context, *core.Message) error {
+		fx.runOrders(core.Config{Concurrency: 16}, func(context.Context, *core.Message) error {
 			time.Sleep(time.Millisecond)
 			return nil
 		})
 		for i := range 10_000 {
-			b.send(order(fmt.Sprint("m", i)))
+			fx.send(order(fmt.Sprint("m", i)))
 		}
 		time.Sleep(time.Minute)
-		b.holds("orders", 0)
+		fx.wantDepth("orders", 0)
 		if each := 10_000 / fetches.Load(); each < 110 { // the first ones bring fewer
-			b.Errorf("a fetch brought %d messages on average, want about half of 320 or more", each)
+			fx.Errorf("a fetch brought %d messages on average, want about half of 320 or more", each)
 		}
 	})
 }
@@ -333,10 +333,10 @@ func TestFetch_LargeBatchesForFastHandlers(t *testing.T) {
 // Handlers hang in one of two instances, on a database for example: the messages that it
 // has prefetched go to the other one.
 func TestPrefetched_ReleasedWhenAllSlotsHang(t *testing.T) {
-	inModesOn(t, aheadConfig(time.Minute), retrying[:1], func(b *bed) {
+	inModesWith(t, prefetchConfig(time.Minute), retryModes[:1], func(fx *fixture) {
 		var hang atomic.Bool
 		release := make(chan struct{})
-		b.orders(core.Config{Concurrency: 4, Instance: "one"}, func(context.Context, *core.Message) error {
+		fx.runOrders(core.Config{Concurrency: 4, Instance: "one"}, func(context.Context, *core.Message) error {
 			if hang.Load() {
 				<-release
 			}
@@ -344,30 +344,30 @@ func TestPrefetched_ReleasedWhenAllSlotsHang(t *testing.T) {
 			return nil
 		})
 		for i := range 1000 { // so that it knows its handlers as quick
-			b.send(order(fmt.Sprint("quick", i)))
+			fx.send(order(fmt.Sprint("quick", i)))
 		}
-		b.pass(10 * time.Second)
-		b.holds("orders", 0)
+		fx.advance(10 * time.Second)
+		fx.wantDepth("orders", 0)
 		hang.Store(true)
 		for i := range 100 {
-			b.send(order(fmt.Sprint("m", i)))
+			fx.send(order(fmt.Sprint("m", i)))
 		}
 		synctest.Wait()
-		if held := b.depth("orders").InFlight; held < 20 {
-			b.Fatalf("%d in flight, want many that are prefetched", held)
+		if held := fx.depth("orders").InFlight; held < 20 {
+			fx.Fatalf("%d in flight, want many that are prefetched", held)
 		}
 		var handled atomic.Int64
-		ep := b.endpoint("orders", core.Config{Concurrency: 4, Instance: "two"})
-		b.handle(ep, "order", func(context.Context, *core.Message) error {
+		ep := fx.newEndpoint("orders", core.Config{Concurrency: 4, Instance: "two"})
+		fx.handle(ep, "order", func(context.Context, *core.Message) error {
 			handled.Add(1)
 			return nil
 		})
-		b.run(ep)
-		b.pass(2 * time.Second)
-		equal(b, "handled by the other instance", handled.Load(), 96)
-		equal(b, "in flight", b.depth("orders").InFlight, 4)
+		fx.run(ep)
+		fx.advance(2 * time.Second)
+		equal(fx, "handled by the other instance", handled.Load(), 96)
+		equal(fx, "in flight", fx.depth("orders").InFlight, 4)
 		close(release)
-		b.pass(time.Second)
-		b.holds("orders", 0)
+		fx.advance(time.Second)
+		fx.wantDepth("orders", 0)
 	})
 }

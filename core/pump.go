@@ -14,150 +14,150 @@ import (
 //
 // If a Receive returns few deliveries at a time (maxBatch), and returned as many as it
 // could, more workers fetch at the same time. If deliveries are native transactions
-// (perWorker), each worker fetches for itself, so that no delivery waits unstarted.
+// (fetchPerWorker), each worker fetches for itself, so that no delivery waits unstarted.
 type pump struct {
-	receiver  Receiver
-	base      context.Context // ends when fetching ends
-	perWorker bool
-	consumed  bool // fetched deliveries cannot be given back (TransactionNone)
-	counts    bool // the broker counts a delivery that is given back as an attempt
-	ahead     bool // unstarted deliveries may be fetched beyond the free slots
-	overlap   bool // a slot is free while its delivery is being settled
-	maxBatch  int  // 0 = none
+	receiver         Receiver
+	base             context.Context // ends when fetching ends
+	fetchPerWorker   bool
+	receiveAndDelete bool // fetched deliveries cannot be released (TransactionNone)
+	countsReleases   bool // the broker counts a delivery that is released as an attempt
+	prefetches       bool // unstarted deliveries may be fetched beyond the free slots
+	settlesOffSlot   bool // a slot is free while its delivery is being settled
+	maxBatch         int  // 0 = none
 
-	watch    func(Delivery) *hold
-	adjust   func(Delivery) Delivery // returns the delivery as the engine is to see it
-	handle   func(w *worker, item held)
-	giveBack func(item held)
-	onError  func(error) // the receiver failed permanently; called once, must not block
-	onSlow   func(a *attempt, running time.Duration)
-	slow     time.Duration // after which onSlow is called, once an attempt; 0 = never
+	watch     func(Delivery) *lockContext
+	adjust    func(Delivery) Delivery // returns the delivery as the engine is to see it
+	handle    func(w *worker, item fetchedDelivery)
+	release   func(item fetchedDelivery)
+	onError   func(error) // the receiver failed permanently; called once, must not block
+	onSlow    func(a *attempt, running time.Duration)
+	slowAfter time.Duration // after which onSlow is called, once an attempt; 0 = never
 
 	isolation isolation
 
 	wg sync.WaitGroup
 
-	mu          sync.Mutex
-	wakeUp      *sync.Cond
-	staffing    staffing
-	everyWorker map[*worker]struct{}
-	wanted      int          // requested slots
-	slowed      bool         // one slot, regardless of wanted
-	limit       int          // slots in force
-	mayHold     int          // the receiver's MaxInFlight in force
-	running     int          // slots taken
-	fetching    int          // workers in Receive
-	asked       int          // the deliveries that these workers have room for
-	full        bool         // the newest Receive returned as many as it could
-	gated       int          // reasons for which nothing is fetched or started
-	paused      bool         // by the application
-	parked      bool         // too many messages failed permanently
-	waiting     *time.Timer  // while one of the waits lasts: one more such reason
-	waits       [2]time.Time // when each ends, by its reason; zero: no such wait
-	stopping    bool
-	failed      bool
-	prefetched  prefetched // the bytes of buffer
-	buffer      []held     // fetched, not started
-	head        int        // of buffer
-	fetch       context.Context
-	interrupt   context.CancelFunc // ends Receive calls in progress
-	average     time.Duration      // moving average of the time a delivery has its slot; only if ahead
-	measured    int                // deliveries in average, up to manyAhead
-	mayBeAhead  int                // deliveries to fetch beyond the slots
-	landings    []*landing         // not in use
-	retained    int                // deliveries kept without a slot, see backlog
-	ended       int                // slots released so far
-	stallTimer  *time.Timer        // set while unstarted deliveries wait, if ahead
-	stalls      int                // times in a row that the timer found no slot released
-	stalled     bool               // all slots hang: nothing is prefetched until one is released
-	hanging     bool               // nothing was started for hangWindow, so that prefetched messages are released; only if counts
-	returning   *returning         // of the receiver's prefetched deliveries, or nil
-	slowTimer   *time.Timer        // while an attempt runs
+	mu              sync.Mutex
+	wakeUp          *sync.Cond
+	pool            workerPool
+	workers         map[*worker]struct{}
+	requestedLimit  int          // requested slots
+	rateLimited     bool         // one slot, regardless of requestedLimit
+	limit           int          // slots in force
+	maxInFlight     int          // the receiver's MaxInFlight in force
+	busySlots       int          // slots taken
+	fetching        int          // workers in Receive
+	requested       int          // deliveries that these workers have room for
+	lastFetchFull   bool         // the newest Receive returned as many as it could
+	fetchPauses     int          // reasons for which nothing is fetched or started
+	paused          bool         // by the application
+	parked          bool         // too many messages failed permanently
+	waitTimer       *time.Timer  // while one of the waits lasts: one more such reason
+	waitEnds        [2]time.Time // when each ends, by its reason; zero: no such wait
+	stopping        bool
+	failed          bool
+	prefetchedBytes prefetchedBytes   // the bytes of buffer
+	buffer          []fetchedDelivery // fetched, not started
+	head            int               // of buffer
+	fetchCtx        context.Context
+	interrupt       context.CancelFunc // ends Receive calls in progress
+	averageTime     time.Duration      // moving average of the time a delivery has its slot; only if prefetches
+	samples         int                // deliveries in averageTime, up to maxPrefetch
+	prefetchLimit   int                // deliveries to fetch beyond the slots
+	freeBuffers     []*fetchBuffer     // not in use
+	retained        int                // deliveries kept without a slot, see backlog
+	releasedSlots   int                // slots released so far
+	stallTimer      *time.Timer        // set while unstarted deliveries wait, if prefetches
+	stallCount      int                // times in a row that the timer found no slot released
+	stalled         bool               // all slots hang: nothing is prefetched until one is released
+	hanging         bool               // nothing was started for hangTimeout, so that prefetched messages are released; only if countsReleases
+	prefetchRelease *prefetchRelease   // of the receiver's prefetched deliveries, or nil
+	slowTimer       *time.Timer        // while an attempt runs
 }
 
-// held is a delivery with the renewal of its lock, if it has one.
-type held struct {
+// fetchedDelivery is a delivery with the renewal of its lock, if it has one.
+type fetchedDelivery struct {
 	delivery Delivery
-	hold     *hold
+	lock     *lockContext
 }
 
 // worker is one goroutine of a pump.
 type worker struct {
-	pump     *pump
-	occupied bool                    // it has a slot
-	handling bool                    // it has a delivery
-	since    time.Time               // when it got it
-	told     bool                    // onSlow was called for this slot's attempt
-	current  atomic.Pointer[attempt] // the attempt in progress, for the report of handlers that never return
+	pump         *pump
+	hasSlot      bool                    // it has a slot
+	handling     bool                    // it has a delivery
+	slotStart    time.Time               // when it got it
+	slowReported bool                    // onSlow was called for this slot's attempt
+	current      atomic.Pointer[attempt] // the attempt in progress, for the report of handlers that never return
 }
 
 func newPump(base context.Context, r Receiver) *pump {
-	// mayHold begins with an impossible value, so that the receiver is told the first one in
-	// any case.
-	p := &pump{receiver: r, base: base, everyWorker: map[*worker]struct{}{}, mayHold: -1}
+	// maxInFlight begins with an impossible value, so that the receiver is told the first
+	// one in any case.
+	p := &pump{receiver: r, base: base, workers: map[*worker]struct{}{}, maxInFlight: -1}
 	p.wakeUp = sync.NewCond(&p.mu)
-	p.fetch, p.interrupt = context.WithCancel(base)
+	p.fetchCtx, p.interrupt = context.WithCancel(base)
 	return p
 }
 
-// maxInFlight returns the receiver's MaxInFlight for a given number of slots.
-func (p *pump) maxInFlight(limit int) int {
-	if p.slowed || p.isolation.probing {
+// receiverLimitLocked returns the receiver's MaxInFlight for a given number of slots.
+func (p *pump) receiverLimitLocked(limit int) int {
+	if p.rateLimited || p.isolation.probing {
 		return 1 + p.retained
 	}
-	n := limit + p.mayBeAhead + p.retained
-	if p.overlap {
-		n += p.besideSlots(limit)
+	n := limit + p.prefetchLimit + p.retained
+	if p.settlesOffSlot {
+		n += p.settlingLimitLocked(limit)
 	}
 	return n
 }
 
-// besideSlots returns how many deliveries may be in settlement without a slot: the number
-// of slots, or of deliveries that may wait unstarted. A batch settles only deliveries
-// that wait for it, so this also limits its size.
-func (p *pump) besideSlots(limit int) int { return max(limit, p.mayBeAhead) }
+// settlingLimitLocked returns how many deliveries may be in settlement without a slot:
+// the number of slots, or of deliveries that may wait unstarted. A batch settles only
+// deliveries that wait for it, so this also limits its size.
+func (p *pump) settlingLimitLocked(limit int) int { return max(limit, p.prefetchLimit) }
 
 // setLimit changes the number of slots. If it becomes smaller, unstarted deliveries are
-// given back.
+// released.
 func (p *pump) setLimit(limit int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.wanted = limit
-	p.apply()
+	p.requestedLimit = limit
+	p.applyLimitsLocked()
 }
 
-// setSlowed reduces the slots to one, or ends this mode and its wait.
-func (p *pump) setSlowed(slowed bool) {
+// setRateLimited reduces the slots to one, or ends this mode and its wait.
+func (p *pump) setRateLimited(limited bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.slowed = slowed
-	if !slowed {
+	p.rateLimited = limited
+	if !limited {
 		p.endWaitLocked(waitRateLimited)
 	}
-	p.apply()
+	p.applyLimitsLocked()
 }
 
-// apply updates the slots, the workers and the receiver's MaxInFlight to the current
-// settings.
-func (p *pump) apply() {
-	limit := p.wanted
-	if p.slowed {
+// applyLimitsLocked updates the slots, the workers and the receiver's MaxInFlight to the
+// current settings.
+func (p *pump) applyLimitsLocked() {
+	limit := p.requestedLimit
+	if p.rateLimited {
 		limit = 1
 	}
-	p.mayBeAhead = min(p.mayBeAhead, p.aheadRoom(limit))
-	mayHold := p.maxInFlight(limit)
-	if p.closed() || p.isolating() && !p.holdsOne() {
-		mayHold = 0
+	p.prefetchLimit = min(p.prefetchLimit, p.prefetchTargetLocked(limit))
+	maxInFlight := p.receiverLimitLocked(limit)
+	if p.isFetchStoppedLocked() || p.hasSuspectsLocked() && !p.limitedToOneLocked() {
+		maxInFlight = 0
 	}
-	fewer := mayHold < p.mayHold || limit < p.limit
+	fewer := maxInFlight < p.maxInFlight || limit < p.limit
 	p.limit = limit
-	if mayHold != p.mayHold {
-		p.mayHold = mayHold
-		p.receiver.SetMaxInFlight(mayHold)
+	if maxInFlight != p.maxInFlight {
+		p.maxInFlight = maxInFlight
+		p.receiver.SetMaxInFlight(maxInFlight)
 	}
-	p.adjustStaff()
+	p.resizePoolLocked()
 	if fewer {
-		p.restartFetch()
+		p.restartFetchLocked()
 	}
 	p.wakeUp.Broadcast()
 }
@@ -168,59 +168,58 @@ func (p *pump) retain(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.retained += n
-	p.apply()
+	p.applyLimitsLocked()
 }
 
-// setPaused stops or resumes fetching. Unstarted deliveries are given back or, if the
-// broker would count that as an attempt, handled.
+// setPaused stops or resumes fetching for the application. Unstarted deliveries are
+// released or, if the broker would count that as an attempt, handled.
 func (p *pump) setPaused(paused bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.paused = paused
-	p.apply()
+	p.applyLimitsLocked()
 }
 
-// gate stops fetching and starting, until ungate was called as often.
-func (p *pump) gate() {
+// pauseFetching stops fetching and starting, until resumeFetching was called as often.
+func (p *pump) pauseFetching() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.gated++
-	p.apply()
-	p.watchStall()
+	p.fetchPauses++
+	p.applyLimitsLocked()
+	p.watchStallLocked()
 }
 
-func (p *pump) ungate() {
+func (p *pump) resumeFetching() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.gated--
-	p.endStall()
-	p.apply()
+	p.fetchPauses--
+	p.endStallLocked()
+	p.applyLimitsLocked()
 }
 
 // stop ends fetching; workers end with the deliveries they have.
 func (p *pump) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.end()
+	p.stopLocked()
 }
 
-// end is stop, with mu held.
-func (p *pump) end() {
+func (p *pump) stopLocked() {
 	p.stopping = true
 	p.endWaitsLocked()
 	stopTimer(&p.stallTimer)
 	stopTimer(&p.slowTimer)
-	p.isolation.stopTimers()
-	p.apply()
+	p.isolation.stopTimersLocked()
+	p.applyLimitsLocked()
 	p.interrupt()
-	p.returnPrefetched()
+	p.releasePrefetchedLocked()
 }
 
 // inFlight returns the number of deliveries being handled.
 func (p *pump) inFlight() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.running
+	return p.busySlots
 }
 
 // attempts returns the attempts in progress.
@@ -228,7 +227,7 @@ func (p *pump) attempts() []*attempt {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all []*attempt
-	for w := range p.everyWorker {
+	for w := range p.workers {
 		if a := w.current.Load(); a != nil {
 			all = append(all, a)
 		}
@@ -246,7 +245,7 @@ func (p *pump) isCompleting(nativeID string) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for w := range p.everyWorker {
+	for w := range p.workers {
 		if a := w.current.Load(); a != nil && a.settled.Load() && a.delivery.Incoming().NativeID == nativeID {
 			return true
 		}
@@ -254,183 +253,185 @@ func (p *pump) isCompleting(nativeID string) bool {
 	return false
 }
 
-// restartFetch ends Receive calls in progress, so that they begin again with the current
-// settings.
-func (p *pump) restartFetch() {
+// restartFetchLocked ends Receive calls in progress, so that they begin again with the
+// current settings.
+func (p *pump) restartFetchLocked() {
 	p.interrupt()
-	p.fetch, p.interrupt = context.WithCancel(p.base)
+	p.fetchCtx, p.interrupt = context.WithCancel(p.base)
 }
 
 func (w *worker) run() {
 	p := w.pump
 	p.mu.Lock()
-	p.staffing.coming--
+	p.pool.starting--
 	regular := false
 	defer func() {
 		if !regular { // a handler ended its goroutine (runtime.Goexit)
 			p.mu.Lock()
-			w.handled()
+			w.finishLocked()
 		}
-		delete(p.everyWorker, w)
-		if !regular && (!p.stopping || p.startable()) {
-			p.hire()
+		delete(p.workers, w)
+		if !regular && (!p.stopping || p.canStartLocked()) {
+			p.spawnLocked()
 		}
 		if p.stopping {
 			p.wakeUp.Broadcast()
 		} else {
-			p.wakeAnother() // it may have been woken for something
+			p.wakeAnotherLocked() // it may have been woken for something
 		}
 		p.mu.Unlock()
 	}()
 	for {
 		switch {
-		case p.excess() > 0:
-			items := p.takeLast(p.share(p.excess()))
+		case p.overPrefetchedLocked() > 0:
+			items := p.takeLastLocked(p.shareLocked(p.overPrefetchedLocked()))
 			p.mu.Unlock()
 			for _, item := range items {
-				p.giveBack(item)
+				p.release(item)
 			}
 			p.mu.Lock()
-		case p.unwantedSuspects() > 0:
-			items := p.takeSuspects(p.unwantedSuspects())
+		case p.surplusSuspectsLocked() > 0:
+			items := p.takeSuspectsLocked(p.surplusSuspectsLocked())
 			p.mu.Unlock()
 			for _, item := range items {
-				p.giveBack(item)
+				p.release(item)
 			}
 			p.mu.Lock()
-		case p.stopping && !p.startable(), len(p.everyWorker) > p.staffing.wanted:
+		case p.stopping && !p.canStartLocked(), len(p.workers) > p.pool.target:
 			regular = true
 			return
-		case p.startable() && p.running < p.limit:
-			w.occupy()
-			w.start(p.take())
-		case p.suspectReady():
-			w.occupy()
-			w.start(w.takeSuspect())
-		case p.closed() && !p.finishesPrefetched():
-			w.wait()
-		case p.want() > 0:
-			w.receive(p.want())
+		case p.canStartLocked() && p.busySlots < p.limit:
+			w.acquireSlotLocked()
+			w.startLocked(p.takeLocked())
+		case p.canStartSuspectLocked():
+			w.acquireSlotLocked()
+			w.startLocked(w.takeSuspectLocked())
+		case p.isFetchStoppedLocked() && !p.handlesPrefetchedLocked():
+			w.waitLocked()
+		case p.fetchSizeLocked() > 0:
+			w.receiveLocked(p.fetchSizeLocked())
 		default:
-			w.wait()
+			w.waitLocked()
 		}
 	}
 }
 
-// start handles a delivery.
-func (w *worker) start(item held) {
+// startLocked handles a delivery.
+func (w *worker) startLocked(item fetchedDelivery) {
 	p := w.pump
 	w.handling = true
 	p.isolation.handling++
-	p.wakeAnother()
+	p.wakeAnotherLocked()
 	p.mu.Unlock()
 	p.handle(w, item)
 	p.mu.Lock()
-	w.handled()
+	w.finishLocked()
 }
 
-// handled updates the worker after handle has returned.
-func (w *worker) handled() {
-	w.vacate()
+// finishLocked updates the worker after handle has returned.
+func (w *worker) finishLocked() {
+	w.releaseSlotLocked()
 	if w.handling {
 		w.handling = false
 		w.pump.isolation.handling--
-		w.endIsolated()
+		w.endIsolatedLocked()
 	}
 }
 
-// wait is called, and returns, with mu held, as are all methods below but freeSlot.
-func (w *worker) wait() {
-	staffing := &w.pump.staffing
-	staffing.idle++
+// waitLocked waits until the worker may have something to do. It releases mu for that
+// time.
+func (w *worker) waitLocked() {
+	pool := &w.pump.pool
+	pool.idle++
 	w.pump.wakeUp.Wait()
-	staffing.idle--
-	staffing.spare = min(staffing.spare, staffing.idle)
+	pool.idle--
+	pool.minIdle = min(pool.minIdle, pool.idle)
 }
 
-// freeSlot gives the slot back before the worker has settled its delivery, if overlap. If
-// one message at a time is attempted, the attempt includes the settlement.
-func (w *worker) freeSlot() {
+// releaseSlotEarly releases the slot before the worker has settled its delivery, if
+// settlesOffSlot. If one message at a time is attempted, the attempt includes the
+// settlement.
+func (w *worker) releaseSlotEarly() {
 	p := w.pump
-	if !p.overlap {
+	if !p.settlesOffSlot {
 		return
 	}
 	p.mu.Lock()
-	if !p.slowed && p.isolation.isolated != w {
-		w.vacate()
-		p.wakeAnother()
+	if !p.rateLimited && p.isolation.isolated != w {
+		w.releaseSlotLocked()
+		p.wakeAnotherLocked()
 	}
 	p.mu.Unlock()
 }
 
-// takeSlotBack undoes freeSlot if the settlement failed: the failure is handled in a
-// slot, as any other, even if that exceeds the limit by one.
-func (w *worker) takeSlotBack() {
+// reacquireSlot undoes releaseSlotEarly if the settlement failed: the failure is handled
+// in a slot, as any other, even if that exceeds the limit by one.
+func (w *worker) reacquireSlot() {
 	p := w.pump
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !w.occupied {
-		w.occupy()
+	if !w.hasSlot {
+		w.acquireSlotLocked()
 	}
 }
 
-func (w *worker) occupy() {
+func (w *worker) acquireSlotLocked() {
 	p := w.pump
-	w.occupied, w.told = true, false
-	w.since = time.Now()
-	p.running++
-	if p.slow > 0 && p.slowTimer == nil && !p.stopping {
-		p.slowTimer = time.AfterFunc(p.slow, p.watchSlow)
+	w.hasSlot, w.slowReported = true, false
+	w.slotStart = time.Now()
+	p.busySlots++
+	if p.slowAfter > 0 && p.slowTimer == nil && !p.stopping {
+		p.slowTimer = time.AfterFunc(p.slowAfter, p.reportSlow)
 	}
 }
 
-// vacate ends the measured time of the slot, which covers the handler only: the wait for
-// the settlement grows with the number of waiting deliveries.
-func (w *worker) vacate() {
-	if !w.occupied {
+// releaseSlotLocked also ends the measured time of the slot, which covers the handler
+// only: the wait for the settlement grows with the number of waiting deliveries.
+func (w *worker) releaseSlotLocked() {
+	if !w.hasSlot {
 		return
 	}
 	p := w.pump
-	w.occupied = false
-	p.running--
-	p.ended++
-	p.endStall()
-	if p.ahead {
-		p.measure(time.Since(w.since))
+	w.hasSlot = false
+	p.busySlots--
+	p.releasedSlots++
+	p.endStallLocked()
+	if p.prefetches {
+		p.measureLocked(time.Since(w.slotStart))
 	}
 }
 
-// closed reports whether fetching from the broker is stopped.
-func (p *pump) closed() bool {
-	return p.stopping || p.gated > 0 || p.paused || p.parked || p.waiting != nil || p.hanging
+// isFetchStoppedLocked reports whether fetching from the broker is stopped.
+func (p *pump) isFetchStoppedLocked() bool {
+	return p.stopping || p.fetchPauses > 0 || p.paused || p.parked || p.waitTimer != nil || p.hanging
 }
 
-// startable reports whether an unstarted delivery is to be handled. A delivery that
-// cannot be given back is always handled, except during a wait.
-func (p *pump) startable() bool {
-	return p.buffered() > 0 && p.isolation.isolated == nil && (!p.closed() || p.consumed && p.waiting == nil || p.finishesPrefetched())
+// canStartLocked reports whether an unstarted delivery is to be handled. A delivery that
+// cannot be released is always handled, except during a wait.
+func (p *pump) canStartLocked() bool {
+	return p.bufferedLocked() > 0 && p.isolation.isolated == nil && (!p.isFetchStoppedLocked() || p.receiveAndDelete && p.waitTimer == nil || p.handlesPrefetchedLocked())
 }
 
-// finishesPrefetched reports whether the endpoint is paused and handles what it has
-// prefetched, because the broker would count giving it back as an attempt.
-func (p *pump) finishesPrefetched() bool {
-	return p.paused && p.counts && !p.stopping && p.gated == 0 && p.waiting == nil && !p.hanging
+// handlesPrefetchedLocked reports whether the endpoint is paused and handles its
+// prefetched deliveries, because the broker would count their release as an attempt.
+func (p *pump) handlesPrefetchedLocked() bool {
+	return p.paused && p.countsReleases && !p.stopping && p.fetchPauses == 0 && p.waitTimer == nil && !p.hanging
 }
 
-// share is an idle worker's part of n tasks. It takes one more if they are not
+// shareLocked is an idle worker's part of n tasks. It takes one more if they are not
 // divided evenly.
-func (p *pump) share(n int) int { return (n + p.staffing.idle) / (p.staffing.idle + 1) }
+func (p *pump) shareLocked(n int) int { return (n + p.pool.idle) / (p.pool.idle + 1) }
 
-// wakeAnother wakes or starts one more worker if there is something to do.
-func (p *pump) wakeAnother() {
-	if p.staffing.idle == 0 && !p.mayHire() {
+// wakeAnotherLocked wakes or starts one more worker if there is something to do.
+func (p *pump) wakeAnotherLocked() {
+	if p.pool.idle == 0 && !p.canSpawnLocked() {
 		return
 	}
 	switch {
-	case (!p.startable() || p.running >= p.limit) && p.want() == 0 && !p.suspectReady():
-	case p.staffing.idle > 0:
+	case (!p.canStartLocked() || p.busySlots >= p.limit) && p.fetchSizeLocked() == 0 && !p.canStartSuspectLocked():
+	case p.pool.idle > 0:
 		p.wakeUp.Signal()
 	default:
-		p.hireOneMore()
+		p.spawnOneLocked()
 	}
 }

@@ -11,27 +11,27 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// slowToClose is a transport whose receivers close when a request to the broker has ended, or
-// their time has.
-type slowToClose struct {
+// slowClosingTransport is a transport whose receivers close when a request to the broker
+// has ended, or their time has.
+type slowClosingTransport struct {
 	transport.Wrapper
-	takes time.Duration
-	cut   *bool
+	closeTime time.Duration
+	cut       *bool
 }
 
-func (t slowToClose) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
+func (t slowClosingTransport) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
 	r, err := t.Wrapper.OpenReceiver(ctx, cfg)
 	return slowReceiver{r, t}, err
 }
 
 type slowReceiver struct {
 	core.Receiver
-	t slowToClose
+	t slowClosingTransport
 }
 
 func (r slowReceiver) Close(ctx context.Context) error {
 	select {
-	case <-time.After(r.t.takes):
+	case <-time.After(r.t.closeTime):
 	case <-ctx.Done():
 		*r.t.cut = true
 	}
@@ -54,7 +54,7 @@ func TestShutdown_WaitsForARequestInProgress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cut := false
-				ep, err := core.New("orders", slowToClose{transport.Wrapper{Transport: inmemory.Open()}, c.takes, &cut}, core.Config{DrainTimeout: c.drain})
+				ep, err := core.New("orders", slowClosingTransport{transport.Wrapper{Transport: inmemory.Open()}, c.takes, &cut}, core.Config{DrainTimeout: c.drain})
 				if err != nil {
 					t.Fatal(err)
 				}

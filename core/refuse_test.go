@@ -13,8 +13,9 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// refuses is middleware that refuses the first n deliveries, once it was told to.
-func refuses(n int64, on func(m *core.Message) bool) core.Middleware {
+// refusingMiddleware is middleware that refuses the first n deliveries, once it was told
+// to.
+func refusingMiddleware(n int64, on func(m *core.Message) bool) core.Middleware {
 	var left atomic.Int64
 	left.Store(n)
 	return func(next core.HandlerFunc) core.HandlerFunc {
@@ -28,11 +29,11 @@ func refuses(n int64, on func(m *core.Message) bool) core.Middleware {
 }
 
 func TestRefuse_CostsNothing(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
+	inModes(t, retryModes, func(fx *fixture) {
 		start := time.Now()
-		var seen record[string]
-		b.orders(core.Config{
-			Middleware: []core.Middleware{refuses(3, func(m *core.Message) bool { return m.DelayedRetries == 1 })},
+		var seen recorder[string]
+		fx.runOrders(core.Config{
+			Middleware: []core.Middleware{refusingMiddleware(3, func(m *core.Message) bool { return m.DelayedRetries == 1 })},
 			Recoverability: core.Recoverability{
 				Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 2, Increase: 10 * time.Second}, RequeueLimit: 1,
 			},
@@ -40,46 +41,46 @@ func TestRefuse_CostsNothing(t *testing.T) {
 			seen.add(fmt.Sprint(time.Since(start), " retries ", m.DelayedRetries, " deferrals ", m.Deferrals))
 			return errBoom
 		})
-		b.put("m1")
-		b.pass(time.Minute)
+		fx.enqueue("m1")
+		fx.advance(time.Minute)
 		want := []string{"0s retries 0 deferrals 0", "25s retries 1 deferrals 0", "45s retries 2 deferrals 0"}
 		if got := seen.all(); !slices.Equal(got, want) {
-			b.Errorf("runs %q, want %q", got, want)
+			fx.Errorf("runs %q, want %q", got, want)
 		}
-		b.only("error")
+		fx.onlyMessage("error")
 	})
 }
 
 func TestRefuse_SaysNothingToRateLimiting(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
+	inModes(t, retryModes, func(fx *fixture) {
 		var refused atomic.Bool
-		ep, _ := b.orders(core.Config{
+		ep, _ := fx.runOrders(core.Config{
 			Concurrency:    1,
-			Middleware:     []core.Middleware{refuses(100, func(*core.Message) bool { return refused.Load() })},
-			Recoverability: limited(2),
+			Middleware:     []core.Middleware{refusingMiddleware(100, func(*core.Message) bool { return refused.Load() })},
+			Recoverability: rateLimitedConfig(2),
 		}, func(context.Context, *core.Message) error { return errBoom })
 		refused.Store(true)
-		b.put("m1", "m2", "m3")
-		equal(b, "rate limited after refusals", ep.Health().RateLimited, false)
+		fx.enqueue("m1", "m2", "m3")
+		equal(fx, "rate limited after refusals", ep.Health().RateLimited, false)
 		refused.Store(false)
-		b.pass(10 * time.Second)
-		equal(b, "rate limited after failures", ep.Health().RateLimited, true)
+		fx.advance(10 * time.Second)
+		equal(fx, "rate limited after failures", ep.Health().RateLimited, true)
 		refused.Store(true)
-		b.pass(30 * time.Second)
-		equal(b, "rate limited after further refusals", ep.Health().RateLimited, true)
+		fx.advance(30 * time.Second)
+		equal(fx, "rate limited after further refusals", ep.Health().RateLimited, true)
 	})
 }
 
 func TestRefuse_ShortensItsDelay(t *testing.T) {
-	bubbleOn(t, able(func(c *core.Capabilities) { c.MaxDelay = 2 * time.Second }), func(b *bed) {
+	bubbleWith(t, withCapabilities(func(c *core.Capabilities) { c.MaxDelay = 2 * time.Second }), func(fx *fixture) {
 		start, ran := time.Now(), time.Duration(-1)
-		b.orders(core.Config{
-			Middleware:     []core.Middleware{refuses(1, func(*core.Message) bool { return true })},
+		fx.runOrders(core.Config{
+			Middleware:     []core.Middleware{refusingMiddleware(1, func(*core.Message) bool { return true })},
 			Recoverability: noRetries,
 		}, func(context.Context, *core.Message) error { ran = time.Since(start); return nil })
-		b.put("m1")
-		b.pass(time.Minute)
-		equal(b, "handled after", ran, 2*time.Second)
+		fx.enqueue("m1")
+		fx.advance(time.Minute)
+		equal(fx, "handled after", ran, 2*time.Second)
 	})
 }
 
@@ -89,11 +90,11 @@ func TestRefuse_InAGroup(t *testing.T) {
 			caps := inmemory.Everything()
 			caps.CountsReleases = counts
 			synctest.Test(t, func(t *testing.T) {
-				b := newBed(t, inmemory.Config{Capabilities: &caps}, core.TransactionReceiveOnly)
+				fx := newFixture(t, inmemory.Config{Capabilities: &caps}, core.TransactionReceiveOnly)
 				start := time.Now()
-				var seen record[string]
-				b.orders(core.Config{
-					Middleware:     []core.Middleware{refuses(3, func(m *core.Message) bool { return m.ID == "m1" })},
+				var seen recorder[string]
+				fx.runOrders(core.Config{
+					Middleware:     []core.Middleware{refusingMiddleware(3, func(m *core.Message) bool { return m.ID == "m1" })},
 					Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Off: true}, RequeueLimit: 1},
 				}, func(_ context.Context, m *core.Message) error {
 					seen.add(fmt.Sprint(m.ID, " after ", time.Since(start), " attempt ", m.Attempt, " deferrals ", m.Deferrals))
@@ -102,12 +103,12 @@ func TestRefuse_InAGroup(t *testing.T) {
 				for _, id := range []string{"m1", "m2"} {
 					out := order(id)
 					out.GroupKey = "g"
-					b.send(out)
+					fx.send(out)
 				}
-				b.pass(time.Minute)
+				fx.advance(time.Minute)
 				want := []string{"m1 after 15s attempt 1 deferrals 0", "m2 after 15s attempt 1 deferrals 0"}
 				if got := seen.all(); !slices.Equal(got, want) {
-					b.Errorf("runs %q, want %q", got, want)
+					fx.Errorf("runs %q, want %q", got, want)
 				}
 			})
 		})
@@ -126,11 +127,11 @@ func TestRefuse_GivesNoAttempt(t *testing.T) {
 		for name, change := range caps {
 			t.Run(fmt.Sprintf("group %q, %s", group, name), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					b := newBed(t, able(change), core.TransactionReceiveOnly)
-					var seen record[string]
+					fx := newFixture(t, withCapabilities(change), core.TransactionReceiveOnly)
+					var seen recorder[string]
 					var deliveries atomic.Int64
-					every := refuses(100, func(*core.Message) bool { return deliveries.Add(1)%2 == 0 })
-					b.orders(core.Config{
+					every := refusingMiddleware(100, func(*core.Message) bool { return deliveries.Add(1)%2 == 0 })
+					fx.runOrders(core.Config{
 						Middleware:     []core.Middleware{every},
 						Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 3}, Delayed: core.Delayed{Retries: 1}},
 					}, func(_ context.Context, m *core.Message) error {
@@ -139,15 +140,15 @@ func TestRefuse_GivesNoAttempt(t *testing.T) {
 					})
 					out := order("m1")
 					out.GroupKey = group
-					b.send(out)
-					b.pass(time.Hour)
+					fx.send(out)
+					fx.advance(time.Hour)
 					want := []string{"0.1", "0.2", "0.3", "0.4", "1.1", "1.2", "1.3", "1.4"}
 					if got := seen.all(); !slices.Equal(got, want) {
-						b.Errorf("attempts %q, want %q", got, want)
+						fx.Errorf("attempts %q, want %q", got, want)
 					}
-					failed := b.only("error")
+					failed := fx.onlyMessage("error")
 					if value, ok := failed.Headers.Lookup(core.HeaderFailures); ok {
-						b.Errorf("the error queue shows %s failures", value)
+						fx.Errorf("the error queue shows %s failures", value)
 					}
 				})
 			})

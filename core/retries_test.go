@@ -24,14 +24,14 @@ type attemptSeen struct {
 }
 
 func TestR1_DefaultsMake24Attempts(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
+	inModes(t, retryModes, func(fx *fixture) {
 		start := time.Now()
-		var seen record[attemptSeen]
-		b.orders(core.Config{}, func(_ context.Context, m *core.Message) error {
+		var seen recorder[attemptSeen]
+		fx.runOrders(core.Config{}, func(_ context.Context, m *core.Message) error {
 			seen.add(attemptSeen{m.Attempt, m.DelayedRetries, m.LastError, string(m.RawBody()), time.Since(start).Truncate(time.Second)})
 			return errBoom
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		time.Sleep(time.Minute + time.Second)
 		var want []attemptSeen
 		at := time.Duration(0)
@@ -47,53 +47,53 @@ func TestR1_DefaultsMake24Attempts(t *testing.T) {
 		}
 		synctest.Wait()
 		if got := seen.all(); !slices.Equal(got, want) {
-			b.Errorf("attempts:\n%v\nwant\n%v", got, want)
+			fx.Errorf("attempts:\n%v\nwant\n%v", got, want)
 		}
-		b.holds("orders", 0)
-		b.only("error")
+		fx.wantDepth("orders", 0)
+		fx.onlyMessage("error")
 	})
 }
 
 func TestR21_ImmediateRetryAbandonsTheDelivery(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		b.orders(core.Config{Recoverability: immediate(2)}, func(_ context.Context, m *core.Message) error {
+	inModes(t, retryModes, func(fx *fixture) {
+		fx.runOrders(core.Config{Recoverability: immediateRetries(2)}, func(_ context.Context, m *core.Message) error {
 			if m.Attempt < 3 {
 				return errBoom
 			}
-			equal(b, "last error", m.LastError, "boom")
+			equal(fx, "last error", m.LastError, "boom")
 			return nil
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		want := []string{"Abandon m1", "Abandon m1", "Complete m1"}
-		if b.mode == core.TransactionSendsAtomicWithReceive {
+		if fx.mode == core.TransactionSendsAtomicWithReceive {
 			want[2] = "CompleteWith m1"
 		}
-		if got := b.broker.requested.all(); !slices.Equal(got, want) {
-			b.Errorf("asked of the transport: %v, want %v", got, want)
+		if got := fx.broker.attempted.all(); !slices.Equal(got, want) {
+			fx.Errorf("asked of the transport: %v, want %v", got, want)
 		}
-		equal(b, "messages sent", b.broker.sent.len(), 0)
+		equal(fx, "messages sent", fx.broker.sent.len(), 0)
 	})
 }
 
 func TestR22_DelayedRetryIsACopyToTheOwnQueue(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
+	inModes(t, retryModes, func(fx *fixture) {
 		sender := order("m1")
 		sender.TimeToBeReceived = 5 * time.Second // shorter than the delay
 		sender.Headers.Set("NServiceBus.TimeToBeReceived", "00:00:05")
 		failedAt := time.Now()
-		b.broker.provoke(faults{send: func(out []core.Outgoing) error {
+		fx.broker.setFaults(faults{send: func(out []core.Outgoing) error {
 			if len(out) != 1 {
-				b.Errorf("%d messages sent together, want one", len(out))
+				fx.Errorf("%d messages sent together, want one", len(out))
 				return nil
 			}
-			equal(b, "queue", out[0].Queue, "orders")
-			equal(b, "delay", out[0].Delay, 7*time.Second)
-			equal(b, "time to be received", out[0].TimeToBeReceived, 0)
-			equal(b, "id", out[0].ID, "m1")
+			equal(fx, "queue", out[0].Queue, "orders")
+			equal(fx, "delay", out[0].Delay, 7*time.Second)
+			equal(fx, "time to be received", out[0].TimeToBeReceived, 0)
+			equal(fx, "id", out[0].ID, "m1")
 			return nil
 		}})
-		var second record[*core.Message]
-		_, run := b.orders(core.Config{Recoverability: core.Recoverability{
+		var second recorder[*core.Message]
+		_, run := fx.runOrders(core.Config{Recoverability: core.Recoverability{
 			Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: 7 * time.Second},
 		}}, func(_ context.Context, m *core.Message) error {
 			if m.DelayedRetries == 0 {
@@ -102,36 +102,36 @@ func TestR22_DelayedRetryIsACopyToTheOwnQueue(t *testing.T) {
 			second.add(m)
 			return nil
 		})
-		b.send(sender)
+		fx.send(sender)
 		synctest.Wait()
-		equal(b, "messages waiting", b.depth("orders").Delayed, 1)
-		equal(b, "messages held", b.depth("orders").InFlight, 0)
+		equal(fx, "messages waiting", fx.depth("orders").Delayed, 1)
+		equal(fx, "messages held", fx.depth("orders").InFlight, 0)
 		operation := "Complete m1"
-		if b.mode == core.TransactionSendsAtomicWithReceive {
+		if fx.mode == core.TransactionSendsAtomicWithReceive {
 			operation = "ReplaceWith m1"
 		}
-		if got := b.broker.requested.all(); !slices.Equal(got, []string{"Abandon m1", operation}) {
-			b.Errorf("asked of the transport: %v", got)
+		if got := fx.broker.attempted.all(); !slices.Equal(got, []string{"Abandon m1", operation}) {
+			fx.Errorf("asked of the transport: %v", got)
 		}
 		time.Sleep(7*time.Second - time.Nanosecond)
 		synctest.Wait()
-		equal(b, "attempts before the delay ended", second.len(), 0)
+		equal(fx, "attempts before the delay ended", second.len(), 0)
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if second.len() != 1 {
-			b.Fatalf("%d attempts after the delay, want 1", second.len())
+			fx.Fatalf("%d attempts after the delay, want 1", second.len())
 		}
 		if err := run.stop(); err != nil {
-			b.Error(err)
+			fx.Error(err)
 		}
 		m := second.all()[0]
-		equal(b, "id", m.ID, "m1")
-		equal(b, "attempt, which starts again", m.Attempt, 1)
-		equal(b, "body", string(m.RawBody()), "body of m1")
+		equal(fx, "id", m.ID, "m1")
+		equal(fx, "attempt, which starts again", m.Attempt, 1)
+		equal(fx, "body", string(m.RawBody()), "body of m1")
 		want := order("m1").Headers.Map()
 		want[core.HeaderRetries] = "1"
 		want[core.HeaderRetriesTimestamp] = core.FormatTime(failedAt)
-		sameHeaders(b, "headers of the copy", m.Headers, want, core.HeaderAttempts)
+		equalHeaders(fx, "headers of the copy", m.Headers, want, core.HeaderAttempts)
 	})
 }
 
@@ -144,28 +144,28 @@ func TestR8_UnsupportedActionIsMovedOnATransport(t *testing.T) {
 		able   func(*core.Capabilities)
 		why    string
 	}{
-		{name: "immediate retry in None", action: core.ImmediateRetry(), modes: everyMode[:1], why: "ImmediateRetry was asked for"},
-		{name: "delayed retry in None", action: core.DelayedRetry(time.Second), modes: everyMode[:1], why: "DelayedRetry(1s) was asked for"},
-		{name: "defer in None", fail: core.Defer(time.Second), modes: everyMode[:1], why: "DelayedRetry(1s) was asked for"},
+		{name: "immediate retry in None", action: core.ImmediateRetry(), modes: allModes[:1], why: "ImmediateRetry was asked for"},
+		{name: "delayed retry in None", action: core.DelayedRetry(time.Second), modes: allModes[:1], why: "DelayedRetry(1s) was asked for"},
+		{name: "defer in None", fail: core.Defer(time.Second), modes: allModes[:1], why: "DelayedRetry(1s) was asked for"},
 		{
-			name: "delayed retry without delayed delivery", action: core.DelayedRetry(time.Second), modes: retrying,
+			name: "delayed retry without delayed delivery", action: core.DelayedRetry(time.Second), modes: retryModes,
 			able: func(c *core.Capabilities) { c.DelayedDelivery = false }, why: "no delayed delivery",
 		},
 		{
-			name: "defer without delayed delivery", fail: core.Defer(time.Second), modes: retrying,
+			name: "defer without delayed delivery", fail: core.Defer(time.Second), modes: retryModes,
 			able: func(c *core.Capabilities) { c.DelayedDelivery = false }, why: "no delayed delivery",
 		},
 		{
-			name: "delay beyond MaxDelay", action: core.DelayedRetry(time.Hour), modes: retrying,
+			name: "delay beyond MaxDelay", action: core.DelayedRetry(time.Hour), modes: retryModes,
 			able: func(c *core.Capabilities) { c.MaxDelay = time.Minute }, why: "longest delay is 1m0s",
 		},
-		{name: "retry after in None", fail: core.RetryAfter(errBoom, time.Second), modes: everyMode[:1], why: "DelayedRetry(1s) was asked for"},
+		{name: "retry after in None", fail: core.RetryAfter(errBoom, time.Second), modes: allModes[:1], why: "DelayedRetry(1s) was asked for"},
 		{
-			name: "retry after without delayed delivery", fail: core.RetryAfter(errBoom, time.Second), modes: retrying,
+			name: "retry after without delayed delivery", fail: core.RetryAfter(errBoom, time.Second), modes: retryModes,
 			able: func(c *core.Capabilities) { c.DelayedDelivery = false }, why: "no delayed delivery",
 		},
 		{
-			name: "retry after where the default delays are too long", fail: core.RetryAfter(errBoom, time.Second), modes: retrying,
+			name: "retry after where the default delays are too long", fail: core.RetryAfter(errBoom, time.Second), modes: retryModes,
 			able: func(c *core.Capabilities) { c.MaxDelay = 20 * time.Second }, why: "delayed retries are off: the longest delay would be 30s",
 		},
 	}
@@ -174,25 +174,25 @@ func TestR8_UnsupportedActionIsMovedOnATransport(t *testing.T) {
 			if c.able == nil {
 				c.able = func(*core.Capabilities) {}
 			}
-			inModesOn(t, able(c.able), c.modes, func(b *bed) {
+			inModesWith(t, withCapabilities(c.able), c.modes, func(fx *fixture) {
 				config := core.Config{}
 				config.Recoverability.ErrorQueue = "failed"
 				if c.action.Kind != core.ActionNone {
 					config.Recoverability.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action { return c.action }
 				}
 				runs := 0
-				b.orders(config, func(context.Context, *core.Message) error {
+				fx.runOrders(config, func(context.Context, *core.Message) error {
 					runs++
 					return errors.Join(errBoom, c.fail)
 				})
-				b.put("m1")
+				fx.enqueue("m1")
 				time.Sleep(time.Minute)
-				b.only("failed")
-				b.holds("orders", 0)
-				equal(b, "attempts", runs, 1)
-				lines := b.logs.about("Moving message to error queue instead.")
+				fx.onlyMessage("failed")
+				fx.wantDepth("orders", 0)
+				equal(fx, "attempts", runs, 1)
+				lines := fx.logs.find("Moving message to error queue instead.")
 				if len(lines) != 1 || lines[0].level != slog.LevelWarn || !containsAll(lines[0].message, "'m1'", c.why) {
-					b.Errorf("logged %+v, want one warning saying %q", lines, c.why)
+					fx.Errorf("logged %+v, want one warning saying %q", lines, c.why)
 				}
 			})
 		})
@@ -200,15 +200,15 @@ func TestR8_UnsupportedActionIsMovedOnATransport(t *testing.T) {
 }
 
 func TestR34_EndlessPolicyEndsAtMaxDeliveries(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
+	inModes(t, retryModes, func(fx *fixture) {
 		runs, told := 0, 0
 		var last error
-		ep := b.endpoint("orders", core.Config{Recoverability: core.Recoverability{
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{
 			Policy: func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
 				return core.ImmediateRetry()
 			},
 		}})
-		b.handle(ep, "order", func(context.Context, *core.Message) error {
+		fx.handle(ep, "order", func(context.Context, *core.Message) error {
 			runs++
 			return fmt.Errorf("attempt %d: %w", runs, errBoom)
 		})
@@ -217,23 +217,23 @@ func TestR34_EndlessPolicyEndsAtMaxDeliveries(t *testing.T) {
 			last = f.Err
 			return nil
 		})
-		b.run(ep)
-		b.put("m1")
-		equal(b, "attempts", runs, 50)
-		equal(b, "calls of HandleFailed", told, 1)
+		fx.run(ep)
+		fx.enqueue("m1")
+		equal(fx, "attempts", runs, 50)
+		equal(fx, "calls of HandleFailed", told, 1)
 		if !errors.Is(last, errBoom) || errors.Is(last, core.ErrDeliveryCountExceeded) {
-			b.Errorf("HandleFailed was given %v", last)
+			fx.Errorf("HandleFailed was given %v", last)
 		}
-		equal(b, "error text", b.only("error").Headers.Get(core.HeaderExceptionMessage), "attempt 50: boom")
-		equal(b, "lines that name MaxDeliveries", len(b.logs.about("MaxDeliveries is 50")), 1)
+		equal(fx, "error text", fx.onlyMessage("error").Headers.Get(core.HeaderExceptionMessage), "attempt 50: boom")
+		equal(fx, "lines that name MaxDeliveries", len(fx.logs.find("MaxDeliveries is 50")), 1)
 	})
 }
 
 func TestR29_ChangesOfAHandlerStayInItsAttempt(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
+	inModes(t, retryModes, func(fx *fixture) {
 		sender := order("m1")
-		var bodies record[string]
-		b.orders(core.Config{
+		var bodies recorder[string]
+		fx.runOrders(core.Config{
 			Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: time.Second}},
 			Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
@@ -252,29 +252,29 @@ func TestR29_ChangesOfAHandlerStayInItsAttempt(t *testing.T) {
 			m.ID, m.Type = "another", "something else"
 			return errBoom
 		})
-		b.send(sender)
+		fx.send(sender)
 		time.Sleep(2 * time.Second)
-		failed := b.only("error")
+		failed := fx.onlyMessage("error")
 		want := []string{"body of m1 unit \u00e9"}
 		if got := bodies.all(); !slices.Equal(got, slices.Repeat(want, 4)) {
-			b.Errorf("handlers got %q", got)
+			fx.Errorf("handlers got %q", got)
 		}
-		equal(b, "id in the error queue", failed.ID, "m1")
-		equal(b, "body in the error queue", string(failed.Body), "body of m1")
-		equal(b, "message type", failed.Headers.Get(core.HeaderMessageTypes), "order")
-		equal(b, "sender's header", failed.Headers.Get("Sender"), "unit \u00e9")
+		equal(fx, "id in the error queue", failed.ID, "m1")
+		equal(fx, "body in the error queue", string(failed.Body), "body of m1")
+		equal(fx, "message type", failed.Headers.Get(core.HeaderMessageTypes), "order")
+		equal(fx, "sender's header", failed.Headers.Get("Sender"), "unit \u00e9")
 		for _, key := range []string{"Middleware", "Handler"} {
 			if value, ok := failed.Headers.Lookup(key); ok {
-				b.Errorf("header %s: %s reached the error queue", key, value)
+				fx.Errorf("header %s: %s reached the error queue", key, value)
 			}
 		}
 	})
 }
 
 func TestR33_TraceInTheErrorQueue(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
+	inModes(t, retryModes, func(fx *fixture) {
 		start := time.Now()
-		b.orders(core.Config{Recoverability: core.Recoverability{
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{
 			Immediate: core.Immediate{Retries: 2}, Delayed: core.Delayed{Retries: 2, Increase: 10 * time.Second},
 		}}, func(_ context.Context, m *core.Message) error {
 			if m.DelayedRetries == 2 {
@@ -282,14 +282,14 @@ func TestR33_TraceInTheErrorQueue(t *testing.T) {
 			}
 			return errBoom
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		time.Sleep(time.Minute)
 		var trace []map[string]any
-		if err := json.Unmarshal([]byte(b.only("error").Headers.Get(core.HeaderAttempts)), &trace); err != nil {
-			b.Fatal(err)
+		if err := json.Unmarshal([]byte(fx.onlyMessage("error").Headers.Get(core.HeaderAttempts)), &trace); err != nil {
+			fx.Fatal(err)
 		}
 		if len(trace) != 3 {
-			b.Fatalf("trace is %v, want an entry for each of 3 rounds", trace)
+			fx.Fatalf("trace is %v, want an entry for each of 3 rounds", trace)
 		}
 		for round, want := range []struct {
 			after    time.Duration
@@ -298,44 +298,44 @@ func TestR33_TraceInTheErrorQueue(t *testing.T) {
 			delay    any
 		}{{0, 3, "DelayedRetry", "10s"}, {10 * time.Second, 3, "DelayedRetry", "20s"}, {30 * time.Second, 1, "MoveToError", nil}} {
 			name := "round " + strconv.Itoa(round)
-			equal(b, name+": time", trace[round]["at"], any(core.FormatTime(start.Add(want.after))))
-			equal(b, name+": error", trace[round]["error"], any("*errors.errorString"))
-			equal(b, name+": attempts", trace[round]["attempts"], any(float64(want.attempts)))
-			equal(b, name+": action", trace[round]["action"], any(want.action))
-			equal(b, name+": delay", trace[round]["delay"], want.delay)
+			equal(fx, name+": time", trace[round]["at"], any(core.FormatTime(start.Add(want.after))))
+			equal(fx, name+": error", trace[round]["error"], any("*errors.errorString"))
+			equal(fx, name+": attempts", trace[round]["attempts"], any(float64(want.attempts)))
+			equal(fx, name+": action", trace[round]["action"], any(want.action))
+			equal(fx, name+": delay", trace[round]["delay"], want.delay)
 		}
 	})
 }
 
 func TestR34_MessageDeliveredTooOftenIsNotRun(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		b.broker.provoke(faults{arrive: func(in *core.Incoming) {
+	inModes(t, retryModes, func(fx *fixture) {
+		fx.broker.setFaults(faults{onReceive: func(in *core.Incoming) {
 			in.DeliveryCount, in.LastError = 51, "killed the process"
 			if in.ID == "m2" {
 				in.DeliveryCount = 50
 			}
 		}})
-		var ran record[string]
+		var ran recorder[string]
 		config := core.Config{Recoverability: core.Recoverability{
 			Policy: func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) core.Action {
-				b.Errorf("the policy was asked about %s", f.MessageID)
+				fx.Errorf("the policy was asked about %s", f.MessageID)
 				return core.ImmediateRetry()
 			},
 			RateLimit: core.RateLimit{ConsecutiveFailures: 1},
 		}}
-		ep, _ := b.orders(config, func(_ context.Context, m *core.Message) error {
+		ep, _ := fx.runOrders(config, func(_ context.Context, m *core.Message) error {
 			ran.add(m.ID)
 			return nil
 		})
-		b.put("m1", "m2")
+		fx.enqueue("m1", "m2")
 		if got := ran.all(); !slices.Equal(got, []string{"m2"}) {
-			b.Errorf("handled %v, want m2, whose count is at the limit", got)
+			fx.Errorf("handled %v, want m2, whose count is at the limit", got)
 		}
-		text := b.only("error").Headers.Get(core.HeaderExceptionMessage)
+		text := fx.onlyMessage("error").Headers.Get(core.HeaderExceptionMessage)
 		if !containsAll(text, core.ErrDeliveryCountExceeded.Error(), "51", "50", "killed the process") {
-			b.Errorf("error text is %q", text)
+			fx.Errorf("error text is %q", text)
 		}
-		equal(b, "rate limited", ep.Health().RateLimited, false)
+		equal(fx, "rate limited", ep.Health().RateLimited, false)
 	})
 }
 
@@ -345,16 +345,16 @@ func TestR34_LimitCanBeSetAndTurnedOff(t *testing.T) {
 		runs int
 	}{"set": {core.MaxDeliveries{Count: 10}, 0}, "off": {core.MaxDeliveries{Off: true}, 1}} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(b *bed) {
-				b.broker.provoke(faults{arrive: func(in *core.Incoming) { in.DeliveryCount = 11 }})
+			bubble(t, func(fx *fixture) {
+				fx.broker.setFaults(faults{onReceive: func(in *core.Incoming) { in.DeliveryCount = 11 }})
 				runs := 0
-				b.orders(core.Config{Recoverability: core.Recoverability{MaxDeliveries: c.max}}, func(context.Context, *core.Message) error {
+				fx.runOrders(core.Config{Recoverability: core.Recoverability{MaxDeliveries: c.max}}, func(context.Context, *core.Message) error {
 					runs++
 					return nil
 				})
-				b.put("m1")
-				equal(b, "runs", runs, c.runs)
-				b.holds("error", 1-c.runs)
+				fx.enqueue("m1")
+				equal(fx, "runs", runs, c.runs)
+				fx.wantDepth("error", 1-c.runs)
 			})
 		})
 	}

@@ -21,19 +21,19 @@ func TestR5_OneDayForAllDelayedRetries(t *testing.T) {
 		"24 hours":        {retries + `, "maxRetryAge": "24h"}}`, 17 * 18 / 2 * 10 * time.Minute}, // scheduled after 22 h 40 min
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(b *bed) {
+			bubble(t, func(fx *fixture) {
 				var c core.Config
-				b.must(json.Unmarshal([]byte(test.config), &c))
+				fx.noError(json.Unmarshal([]byte(test.config), &c))
 				if age := c.Recoverability.MaxRetryAge; age != 0 && age != core.OneDay {
-					b.Errorf("MaxRetryAge is %v", age)
+					fx.Errorf("MaxRetryAge is %v", age)
 				}
 				start := time.Now()
 				var last time.Duration
-				b.orders(c, func(context.Context, *core.Message) error { last = time.Since(start); return errBoom })
-				b.put("m1")
-				b.pass(10 * core.OneDay)
-				equal(b, "the last attempt", last, test.last)
-				b.only("error")
+				fx.runOrders(c, func(context.Context, *core.Message) error { last = time.Since(start); return errBoom })
+				fx.enqueue("m1")
+				fx.advance(10 * core.OneDay)
+				equal(fx, "the last attempt", last, test.last)
+				fx.onlyMessage("error")
 			})
 		})
 	}

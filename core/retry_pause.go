@@ -3,14 +3,14 @@ package core
 import "time"
 
 // This file is about the pause before an immediate retry (Immediate.Pause). The delivery
-// is kept without a slot, with its lock renewed, and given back after the pause; then it
+// is kept without a slot, with its lock renewed, and abandoned after the pause; then it
 // is counted. A message of a group is postponed, so that its group waits for it.
 
 const (
 	defaultMaxPause = 10 * time.Second
-	// longestPause limits a pause: for a longer wait use a delayed retry, which takes
+	// maxImmediatePause limits a pause: for a longer wait use a delayed retry, which takes
 	// neither memory nor a lock.
-	longestPause = time.Minute
+	maxImmediatePause = time.Minute
 	// pauseJitter is the largest part of a pause by which it is lengthened.
 	pauseJitter = 0.5
 )
@@ -31,7 +31,7 @@ func (c RecoverabilityConfig) pauses() schedule {
 
 // retryImmediately gives the message back for its next attempt, after a pause or at once.
 func (r *runner) retryImmediately(w *worker, a *attempt, f *failure, pause time.Duration) {
-	pause = min(pause, longestPause)
+	pause = min(pause, maxImmediatePause)
 	switch {
 	case pause <= 0, w.isIsolated(): // an isolated message must not share the process with others
 	case f.inPlace:
@@ -39,11 +39,11 @@ func (r *runner) retryImmediately(w *worker, a *attempt, f *failure, pause time.
 			return
 		}
 	default:
-		if r.keepForRetry(a, f, pause) {
+		if r.retainForRetry(a, f, pause) {
 			return
 		}
 	}
-	w.freeSlot()
+	w.releaseSlotEarly()
 	r.abandon(a, f)
 }
 
@@ -51,26 +51,26 @@ func (r *runner) retryImmediately(w *worker, a *attempt, f *failure, pause time.
 // returns false if the delivery is still to be settled.
 func (r *runner) postponeRetry(a *attempt, f *failure, pause time.Duration) bool {
 	in := a.delivery.Incoming()
-	r.ep.noteSurvived(in)
-	r.ep.memory.rememberRounds(in.NativeID, in.roundsAfter(1))
-	err := a.delivery.Postpone(r.settle, pause, f.Err)
+	r.ep.recordSurvived(in)
+	r.ep.redeliveries.rememberRounds(in.NativeID, in.roundsAfter(1))
+	err := a.delivery.Postpone(r.settleCtx, pause, f.Err)
 	switch {
 	case err == nil:
-		r.release(a)
-	case hasEnded(err):
-		r.leaveEnded(a, err)
+		r.endAttempt(a)
+	case endsDelivery(err):
+		r.endDelivery(a, err)
 	default:
 		return false
 	}
 	return true
 }
 
-// keepForRetry keeps the message without a slot, and gives it back after the pause. It
+// retainForRetry keeps the message without a slot, and abandons it after the pause. It
 // returns false if the failed handler's work cannot be undone first: locks in a database
 // must not last for the pause.
-func (r *runner) keepForRetry(a *attempt, f *failure, pause time.Duration) bool {
+func (r *runner) retainForRetry(a *attempt, f *failure, pause time.Duration) bool {
 	if r.isAtomic() {
-		if err := a.delivery.Reset(r.settle); err != nil {
+		if err := a.delivery.Reset(r.settleCtx); err != nil {
 			return false
 		}
 	}
@@ -80,25 +80,25 @@ func (r *runner) keepForRetry(a *attempt, f *failure, pause time.Duration) bool 
 	a.end()
 	retry := func() {
 		if r.lockLost(a) {
-			r.abandonLost(a)
+			r.endLockLost(a)
 			return
 		}
 		r.abandon(a, f)
 	}
-	r.pausing.add(&unfinished{
-		pause:  pauses{pause, pause},
-		try:    func() bool { retry(); return true },
-		giveUp: retry,
+	r.retryWaits.add(&backlogEntry{
+		backoff: backoff{pause, pause},
+		try:     func() bool { retry(); return true },
+		cancel:  retry,
 	})
 	return true
 }
 
-// pausingFull stops fetching while the largest possible number of messages waits for a
-// retry: further ones would probably fail too.
-func (r *runner) pausingFull(full bool) {
+// onRetryWaitsFull stops fetching while the largest possible number of messages waits for
+// a retry: further ones would probably fail too.
+func (r *runner) onRetryWaitsFull(full bool) {
 	if full {
-		r.pump.gate()
+		r.pump.pauseFetching()
 	} else {
-		r.pump.ungate()
+		r.pump.resumeFetching()
 	}
 }

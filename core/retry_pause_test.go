@@ -16,23 +16,24 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// pausing allows immediate retries after pauses of 1 s, 2 s, 2 s, ..., and no others.
-func pausing(retries int) core.Recoverability {
-	r := immediate(retries)
+// pausedRetries allows immediate retries after pauses of 1 s, 2 s, 2 s, ..., and no
+// others.
+func pausedRetries(retries int) core.Recoverability {
+	r := immediateRetries(retries)
 	r.Immediate.Pause, r.Immediate.MaxPause = time.Second, 2*time.Second
 	return r
 }
 
-// within checks times between attempts against the pauses that there should be, which are
-// longer by a half at most.
-func within(b *bed, at []time.Time, pauses ...time.Duration) {
-	b.Helper()
+// wantPauses checks times between attempts against the pauses that there should be, which
+// are longer by a half at most.
+func wantPauses(fx *fixture, at []time.Time, pauses ...time.Duration) {
+	fx.Helper()
 	if len(at) != len(pauses)+1 {
-		b.Fatalf("%d attempts, want %d", len(at), len(pauses)+1)
+		fx.Fatalf("%d attempts, want %d", len(at), len(pauses)+1)
 	}
 	for i, want := range pauses {
 		if got := at[i+1].Sub(at[i]); got < want || got > want+want/2 {
-			b.Errorf("pause %d is %v, want %v to %v", i+1, got, want, want+want/2)
+			fx.Errorf("pause %d is %v, want %v to %v", i+1, got, want, want+want/2)
 		}
 	}
 }
@@ -40,38 +41,38 @@ func within(b *bed, at []time.Time, pauses ...time.Duration) {
 func TestRetryPause_GrowsAndTakesNoSlot(t *testing.T) {
 	for _, group := range []string{"", "g"} {
 		t.Run(fmt.Sprintf("group %q", group), func(t *testing.T) {
-			inModesOn(t, locking, retrying, func(b *bed) {
-				var attempts record[time.Time]
-				var recovered recoveries
+			inModesWith(t, expiringLocks, retryModes, func(fx *fixture) {
+				var attempts recorder[time.Time]
+				var recovered recoveryRecorder
 				handled := map[string]time.Duration{}
 				start := time.Now()
-				ep, _ := b.orders(core.Config{Concurrency: 1, Recoverability: pausing(4), Observers: []core.Observer{recovered.observer()}}, func(_ context.Context, m *core.Message) error {
+				ep, _ := fx.runOrders(core.Config{Concurrency: 1, Recoverability: pausedRetries(4), Observers: []core.Observer{recovered.observer()}}, func(_ context.Context, m *core.Message) error {
 					if m.ID != "fails" {
 						handled[m.ID] = time.Since(start)
 						return nil
 					}
 					attempts.add(time.Now())
-					equal(b, "attempt", m.Attempt, len(attempts.all()))
+					equal(fx, "attempt", m.Attempt, len(attempts.all()))
 					return errBoom
 				})
 				failing := order("fails")
 				failing.GroupKey = group
-				b.send(failing)
+				fx.send(failing)
 				synctest.Wait()
-				b.send(order("other"))
-				b.pass(100 * time.Millisecond)
+				fx.send(order("other"))
+				fx.advance(100 * time.Millisecond)
 				if _, ok := handled["other"]; !ok {
-					b.Error("another message waits for the pause of one that failed")
+					fx.Error("another message waits for the pause of one that failed")
 				}
 				if group == "" {
-					equal(b, "Health.Retrying", ep.Health().Retrying, 1)
+					equal(fx, "Health.Retrying", ep.Health().Retrying, 1)
 				}
-				b.pass(time.Minute)
-				within(b, attempts.all(), time.Second, 2*time.Second, 2*time.Second, 2*time.Second)
-				equal(b, "Health.Retrying", ep.Health().Retrying, 0)
-				b.holds("error", 1)
+				fx.advance(time.Minute)
+				wantPauses(fx, attempts.all(), time.Second, 2*time.Second, 2*time.Second, 2*time.Second)
+				equal(fx, "Health.Retrying", ep.Health().Retrying, 0)
+				fx.wantDepth("error", 1)
 				if first := recovered.all()[0].Action; first.Kind != core.ActionImmediateRetry || first.Delay < time.Second {
-					b.Errorf("observers are told of %v, want the pause", first)
+					fx.Errorf("observers are told of %v, want the pause", first)
 				}
 			})
 		})
@@ -80,9 +81,9 @@ func TestRetryPause_GrowsAndTakesNoSlot(t *testing.T) {
 
 // Its group waits for a message that waits for its retry.
 func TestRetryPause_KeepsOrderOfGroup(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		var handled record[string]
-		b.orders(core.Config{Recoverability: pausing(2)}, func(_ context.Context, m *core.Message) error {
+	inModes(t, retryModes, func(fx *fixture) {
+		var handled recorder[string]
+		fx.runOrders(core.Config{Recoverability: pausedRetries(2)}, func(_ context.Context, m *core.Message) error {
 			handled.add(fmt.Sprint(m.ID, m.Attempt))
 			if m.ID == "a" && m.Attempt < 3 {
 				return errBoom
@@ -92,45 +93,45 @@ func TestRetryPause_KeepsOrderOfGroup(t *testing.T) {
 		for _, id := range []string{"a", "b"} {
 			out := order(id)
 			out.GroupKey = "g"
-			b.send(out)
+			fx.send(out)
 		}
-		b.pass(time.Minute)
+		fx.advance(time.Minute)
 		if got, want := handled.all(), []string{"a1", "a2", "a3", "b1"}; !slices.Equal(got, want) {
-			b.Errorf("handled %q, want %q", got, want)
+			fx.Errorf("handled %q, want %q", got, want)
 		}
 	})
 }
 
 // A lock is renewed for as long as its message waits, and never longer than the broker allows.
 func TestRetryPause_WithinTheLock(t *testing.T) {
-	r := immediate(1)
+	r := immediateRetries(1)
 	r.Immediate.Pause = time.Minute
 	for name, c := range map[string]struct {
 		config   inmemory.Config
 		from, to time.Duration
 	}{
-		"renewed":           {locking, time.Minute, 90 * time.Second},
+		"renewed":           {expiringLocks, time.Minute, 90 * time.Second},
 		"shorter than that": {inmemory.Config{LockDuration: 10 * time.Second, Capabilities: longestLock(40 * time.Second)}, 20 * time.Second, 20 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubbleOn(t, c.config, func(b *bed) {
-				b.mode = core.TransactionReceiveOnly
-				var attempts record[time.Time]
-				b.orders(core.Config{Recoverability: r}, func(_ context.Context, m *core.Message) error {
+			bubbleWith(t, c.config, func(fx *fixture) {
+				fx.mode = core.TransactionReceiveOnly
+				var attempts recorder[time.Time]
+				fx.runOrders(core.Config{Recoverability: r}, func(_ context.Context, m *core.Message) error {
 					attempts.add(time.Now())
-					equal(b, "attempt", m.Attempt, len(attempts.all()))
+					equal(fx, "attempt", m.Attempt, len(attempts.all()))
 					return errBoom
 				})
-				b.put("m1")
-				b.pass(time.Hour)
+				fx.enqueue("m1")
+				fx.advance(time.Hour)
 				at := attempts.all()
 				if len(at) != 2 {
-					b.Fatalf("%d attempts, want 2", len(at))
+					fx.Fatalf("%d attempts, want 2", len(at))
 				}
 				if got := at[1].Sub(at[0]); got < c.from || got > c.to {
-					b.Errorf("the pause is %v, want %v to %v", got, c.from, c.to)
+					fx.Errorf("the pause is %v, want %v to %v", got, c.from, c.to)
 				}
-				b.holds("error", 1)
+				fx.wantDepth("error", 1)
 			})
 		})
 	}
@@ -144,37 +145,37 @@ func longestLock(d time.Duration) *core.Capabilities {
 
 // A shutdown ends the pause, and the attempt before it counts.
 func TestRetryPause_EndsWithTheEndpoint(t *testing.T) {
-	inModesOn(t, locking, retrying, func(b *bed) {
-		var attempts record[int]
-		ep, run := b.orders(core.Config{Recoverability: pausing(2)}, func(_ context.Context, m *core.Message) error {
+	inModesWith(t, expiringLocks, retryModes, func(fx *fixture) {
+		var attempts recorder[int]
+		ep, run := fx.runOrders(core.Config{Recoverability: pausedRetries(2)}, func(_ context.Context, m *core.Message) error {
 			attempts.add(m.Attempt)
 			return errBoom
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		synctest.Wait()
 		if err := run.stop(); err != nil {
-			b.Error(err)
+			fx.Error(err)
 		}
-		b.holds("orders", 1)
-		b.run(ep)
-		b.pass(time.Hour)
+		fx.wantDepth("orders", 1)
+		fx.run(ep)
+		fx.advance(time.Hour)
 		if got, want := attempts.all(), []int{1, 2, 3}; !slices.Equal(got, want) {
-			b.Errorf("attempts %v, want %v", got, want)
+			fx.Errorf("attempts %v, want %v", got, want)
 		}
-		b.holds("error", 1)
+		fx.wantDepth("error", 1)
 	})
 }
 
 // Nothing is fetched while as many messages wait as can, and none is lost.
 func TestRetryPause_IsBounded(t *testing.T) {
 	const n = 1200
-	inModes(t, retrying, func(b *bed) {
+	inModes(t, retryModes, func(fx *fixture) {
 		most := 1000
-		if b.mode == core.TransactionSendsAtomicWithReceive {
+		if fx.mode == core.TransactionSendsAtomicWithReceive {
 			most = 10
 		}
 		var attempts atomic.Int64
-		ep, _ := b.orders(core.Config{Concurrency: 4, Recoverability: pausing(1), LogRepeats: 1}, func(context.Context, *core.Message) error {
+		ep, _ := fx.runOrders(core.Config{Concurrency: 4, Recoverability: pausedRetries(1), LogRepeats: 1}, func(context.Context, *core.Message) error {
 			attempts.Add(1)
 			return errBoom
 		})
@@ -182,63 +183,63 @@ func TestRetryPause_IsBounded(t *testing.T) {
 		for i := range ids {
 			ids[i] = fmt.Sprint("m", i)
 		}
-		b.put(ids...)
-		b.pass(500 * time.Millisecond)
+		fx.enqueue(ids...)
+		fx.advance(500 * time.Millisecond)
 		if waiting := ep.Health().Retrying; waiting < most || waiting > most+4 {
-			b.Errorf("%d messages wait for their retry, want %d, and at most one more in each slot", waiting, most)
+			fx.Errorf("%d messages wait for their retry, want %d, and at most one more in each slot", waiting, most)
 		}
-		b.pass(24 * time.Hour)
-		equal(b, "attempts", attempts.Load(), 2*n)
-		b.holds("error", n)
+		fx.advance(24 * time.Hour)
+		equal(fx, "attempts", attempts.Load(), 2*n)
+		fx.wantDepth("error", n)
 	})
 }
 
 // What a handler did in the transaction is undone before the pause: its locks would last.
 func TestRetryPause_UndoesTheHandlersWork(t *testing.T) {
-	bubble(t, func(b *bed) {
-		var undone record[string]
-		b.broker.provoke(faults{settle: func(operation string, _ *core.Incoming) error {
+	bubble(t, func(fx *fixture) {
+		var undone recorder[string]
+		fx.broker.setFaults(faults{settle: func(operation string, _ *core.Incoming) error {
 			undone.add(operation)
 			return nil
 		}})
-		b.orders(core.Config{Recoverability: pausing(1)}, func(context.Context, *core.Message) error { return errBoom })
-		b.put("m1")
+		fx.runOrders(core.Config{Recoverability: pausedRetries(1)}, func(context.Context, *core.Message) error { return errBoom })
+		fx.enqueue("m1")
 		synctest.Wait()
 		if got := undone.all(); !slices.Equal(got, []string{"Reset"}) {
-			b.Errorf("during the pause %q were called, want Reset", got)
+			fx.Errorf("during the pause %q were called, want Reset", got)
 		}
-		b.pass(time.Hour)
-		b.holds("error", 1)
+		fx.advance(time.Hour)
+		fx.wantDepth("error", 1)
 	})
 }
 
 // Where it cannot be undone there is no pause.
 func TestRetryPause_NotWithWorkThatIsNotUndone(t *testing.T) {
-	bubble(t, func(b *bed) {
-		b.broker.provoke(faults{settle: func(operation string, _ *core.Incoming) error {
+	bubble(t, func(fx *fixture) {
+		fx.broker.setFaults(faults{settle: func(operation string, _ *core.Incoming) error {
 			if operation == "Reset" {
 				return errors.New("the connection is broken")
 			}
 			return nil
 		}})
 		var attempts atomic.Int64
-		b.orders(core.Config{Recoverability: pausing(1)}, func(context.Context, *core.Message) error {
+		fx.runOrders(core.Config{Recoverability: pausedRetries(1)}, func(context.Context, *core.Message) error {
 			attempts.Add(1)
 			return errBoom
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		synctest.Wait()
-		equal(b, "attempts at once", attempts.Load(), 2)
+		equal(fx, "attempts at once", attempts.Load(), 2)
 	})
 }
 
 // A policy chooses the pause, and none of more than a minute.
 func TestRetryPause_OfAPolicy(t *testing.T) {
 	for asked, want := range map[time.Duration]time.Duration{0: 0, 3 * time.Second: 3 * time.Second, time.Hour: time.Minute} {
-		inModes(t, retrying, func(b *bed) {
-			var attempts record[time.Time]
+		inModes(t, retryModes, func(fx *fixture) {
+			var attempts recorder[time.Time]
 			policy := func(_ context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
-				equal(b, "Pause in the policy's configuration", c.Immediate.Pause, time.Second)
+				equal(fx, "Pause in the policy's configuration", c.Immediate.Pause, time.Second)
 				if f.ImmediateProcessingFailures > 1 {
 					return core.MoveToError("")
 				}
@@ -246,17 +247,17 @@ func TestRetryPause_OfAPolicy(t *testing.T) {
 				retry.Delay = asked
 				return retry
 			}
-			r := pausing(1)
+			r := pausedRetries(1)
 			r.Policy = policy
-			b.orders(core.Config{Recoverability: r}, func(context.Context, *core.Message) error {
+			fx.runOrders(core.Config{Recoverability: r}, func(context.Context, *core.Message) error {
 				attempts.add(time.Now())
 				return errBoom
 			})
-			b.put("m1")
-			b.pass(time.Hour)
+			fx.enqueue("m1")
+			fx.advance(time.Hour)
 			at := attempts.all()
 			if len(at) != 2 || at[1].Sub(at[0]) != want {
-				b.Errorf("attempts at %v, want two with a pause of %v", at, want)
+				fx.Errorf("attempts at %v, want two with a pause of %v", at, want)
 			}
 		})
 	}

@@ -13,50 +13,50 @@ import (
 
 // runner is one Run of an endpoint.
 type runner struct {
-	ep       *Endpoint
-	receiver Receiver
-	pump     *pump
-	backlog  *backlog
-	kept     *backlog // messages that were put back, for their pause
-	pausing  *backlog // messages that wait for an immediate retry
-	putBacks putBacks
-	limiter  *rateLimiter
-	renewer  *renewer
+	ep              *Endpoint
+	receiver        Receiver
+	pump            *pump
+	backlog         *backlog
+	putBackMessages *backlog // messages that were put back, for their pause
+	retryWaits      *backlog // messages that wait for an immediate retry
+	putBacks        putBacks
+	limiter         *rateLimiter
+	renewer         *renewer
 	// Calls of users' code: recovery observers, critical errors, and hooks of rate limiting
 	// and connections, each with its own queue so that one kind cannot fill the queue of
 	// another.
-	notifier, criticals, hooks *notifier
-	toldAll                    bool // the notifiers are closed
-	connection                 atomic.Pointer[ConnectionChange]
-	outages                    outageAlarm
-	outageLines                outageLines
-	undeliverable              undeliverableQueues
+	recoveryCalls, criticalCalls, hookCalls *callQueue
+	callQueuesClosed                        bool // recoveryCalls, criticalCalls, hookCalls and parkStoreCalls are closed
+	connection                              atomic.Pointer[ConnectionChange]
+	outages                                 outageAlarm
+	outageLog                               outageLog
+	undeliverableQueues                     undeliverableQueues
 
-	values context.Context // Run's values, never cancelled
-	fetch  context.Context // ends when fetching ends
-	work   context.Context // the handlers'
-	settle context.Context // ends after the last settlement
+	valuesCtx  context.Context // Run's values, never cancelled
+	fetchCtx   context.Context // ends when fetching ends
+	handlerCtx context.Context // the handlers'
+	settleCtx  context.Context // ends after the last settlement
 
-	stopFetch  context.CancelFunc
-	cancelWork context.CancelCauseFunc
-	stopSettle context.CancelFunc
+	stopFetch      context.CancelFunc
+	cancelHandlers context.CancelCauseFunc
+	stopSettle     context.CancelFunc
 
-	ended    chan struct{} // closed by end
-	hurry    chan struct{} // closed by Shutdown when its context ended
-	drained  chan struct{} // closed when the handlers have ended and the receiver is closed
-	finished chan struct{} // closed when Run returns
+	ended     chan struct{} // closed by end
+	forceStop chan struct{} // closed by Shutdown when its context ended
+	drained   chan struct{} // closed when the handlers have ended and the receiver is closed
+	finished  chan struct{} // closed when Run returns
 
 	mu        sync.Mutex
 	endErr    error
 	hasEnded  bool
-	hurried   bool
+	forced    bool
 	byRequest bool // Shutdown governs the drain, not DrainTimeout
 
-	terminations terminations
-	together     bool        // runs with others (RunAll)
-	parkLoaded   bool        // the ParkStore has answered, or there is none
-	parks        *notifier   // of calls of the ParkStore; nil without one
-	parkTimer    *time.Timer // ends parking; guarded by Endpoint.mu
+	terminalFailures terminalFailures
+	inRunAll         bool        // runs with others (RunAll)
+	parkLoaded       bool        // the ParkStore has answered, or there is none
+	parkStoreCalls   *callQueue  // nil without a ParkStore
+	parkTimer        *time.Timer // ends parking; guarded by Endpoint.mu
 }
 
 // Run receives and handles messages until ctx ends, Shutdown is called, or an error
@@ -101,10 +101,10 @@ func RunAll(ctx context.Context, endpoints ...*Endpoint) error {
 	if i := slices.Index(endpoints, nil); i >= 0 {
 		return fmt.Errorf("core: run all: endpoint %d of %d is nil; look at the error of its New", i+1, len(endpoints))
 	}
-	if err := checkQueues(endpoints); err != nil {
+	if err := checkSharedQueues(endpoints); err != nil {
 		return err
 	}
-	starts := make([]start, len(endpoints))
+	starts := make([]startingEndpoint, len(endpoints))
 	groups := startGroups(starts, endpoints)
 	var tried, served sync.WaitGroup
 	tried.Add(len(groups))
@@ -117,7 +117,7 @@ func RunAll(ctx context.Context, endpoints ...*Endpoint) error {
 			}
 			tried.Done()
 			if !failed {
-				waitUntilTried(ctx, allTried)
+				waitForFirstTries(ctx, allTried)
 			}
 			g.serve(ctx, cancel, len(endpoints) > 1)
 		})
@@ -132,9 +132,9 @@ func RunAll(ctx context.Context, endpoints ...*Endpoint) error {
 	return errors.Join(errs...)
 }
 
-// checkQueues refuses endpoints that receive from one queue by the same transport and handle
-// different types.
-func checkQueues(endpoints []*Endpoint) error {
+// checkSharedQueues refuses endpoints that receive from one queue by the same transport
+// and handle different types.
+func checkSharedQueues(endpoints []*Endpoint) error {
 	for i, ep := range endpoints {
 		for j, other := range endpoints[:i] {
 			if ep.address != "" && ep.address == other.address && sameTransport(ep.transport, other.transport) && !ep.registry.handlesSame(&other.registry) {
@@ -161,7 +161,7 @@ func (r *runner) serve(ctx context.Context) (err error) {
 	case <-ctx.Done():
 	case <-r.ended:
 	}
-	if err := errors.Join(r.reason(), r.drain()); err != nil {
+	if err := errors.Join(r.endError(), r.drain()); err != nil {
 		return fmt.Errorf("core: run endpoint %q: %w", r.ep.name, err)
 	}
 	return nil
@@ -177,7 +177,7 @@ func (r *runner) close() {
 func (ep *Endpoint) begin(ctx context.Context) (*runner, error) {
 	r, err := ep.newRunner(ctx)
 	if err == nil {
-		ep.observers.runStarted(r.values, ep.observerPanicked, ep) // they may call Health
+		ep.observers.runStarted(r.valuesCtx, ep.observerPanicked, ep) // they may call Health
 	}
 	return r, err
 }
@@ -189,18 +189,18 @@ func (ep *Endpoint) newRunner(ctx context.Context) (*runner, error) {
 		return nil, fmt.Errorf("core: run endpoint %q: it is running already; make a second endpoint for a second receiver", ep.name)
 	}
 	r := &runner{
-		ep: ep, values: context.WithoutCancel(ctx),
-		ended: make(chan struct{}), hurry: make(chan struct{}), drained: make(chan struct{}), finished: make(chan struct{}),
-		notifier: newNotifier(1000, ep.observerPanicked), criticals: newNotifier(100, ep.observerPanicked), hooks: newNotifier(1000, ep.observerPanicked),
+		ep: ep, valuesCtx: context.WithoutCancel(ctx),
+		ended: make(chan struct{}), forceStop: make(chan struct{}), drained: make(chan struct{}), finished: make(chan struct{}),
+		recoveryCalls: newCallQueue(1000, ep.observerPanicked), criticalCalls: newCallQueue(100, ep.observerPanicked), hookCalls: newCallQueue(1000, ep.observerPanicked),
 	}
 	if ep.config.Recoverability.ParkStore != nil {
-		r.parks = newNotifier(100, ep.observerPanicked)
+		r.parkStoreCalls = newCallQueue(100, ep.observerPanicked)
 	}
-	r.outages.limit, r.outages.raise = ep.config.OutageLimit, r.critical
-	r.fetch, r.stopFetch = context.WithCancel(ctx)
-	r.work, r.cancelWork = context.WithCancelCause(r.values)
-	r.settle, r.stopSettle = context.WithCancel(r.values)
-	ep.destinations.retry()
+	r.outages.limit, r.outages.raise = ep.config.OutageLimit, r.raiseCritical
+	r.fetchCtx, r.stopFetch = context.WithCancel(ctx)
+	r.handlerCtx, r.cancelHandlers = context.WithCancelCause(r.valuesCtx)
+	r.settleCtx, r.stopSettle = context.WithCancel(r.valuesCtx)
+	ep.unreachable.allowProbes()
 	ep.current = r
 	return r, nil
 }
@@ -208,10 +208,10 @@ func (ep *Endpoint) newRunner(ctx context.Context) (*runner, error) {
 // finish ends a Run, also after a failed start.
 func (ep *Endpoint) finish(r *runner, err error) {
 	r.stopFetch()
-	r.cancelWork(ErrShutdown)
+	r.cancelHandlers(ErrShutdown)
 	r.stopSettle()
-	r.closeNotifiers(time.Now().Add(closeGrace))
-	ep.observers.runEnded(r.values, ep.observerPanicked, ep, err)
+	r.closeCallQueues(time.Now().Add(closeGrace))
+	ep.observers.runEnded(r.valuesCtx, ep.observerPanicked, ep, err)
 	ep.mu.Lock()
 	ep.current, ep.runErr = nil, err
 	stopTimer(&r.parkTimer)
@@ -237,7 +237,7 @@ func (r *runner) isDrained() bool {
 }
 
 // connect creates and checks the endpoint's queues, and opens its receiver.
-func (ep *Endpoint) connect(ctx context.Context, watch connectionWatch) (Receiver, error) {
+func (ep *Endpoint) connect(ctx context.Context, watch connectionReporter) (Receiver, error) {
 	always := ep.config.Provision == ProvisionAlways
 	if p, ok := ep.transport.(Provisioner); ok && (always || ep.config.Provision == ProvisionAuto && !ep.caps.Durable) {
 		err := p.Provision(ctx, ep.topology())
@@ -259,8 +259,8 @@ func (ep *Endpoint) connect(ctx context.Context, watch connectionWatch) (Receive
 	ep.mu.Lock()
 	concurrency := ep.concurrency
 	ep.mu.Unlock()
-	p := ep.shapePump(&pump{})
-	receiver, err := ep.openReceiver(ctx, p.maxInFlight(concurrency), watch)
+	p := ep.configurePump(&pump{})
+	receiver, err := ep.openReceiver(ctx, p.receiverLimitLocked(concurrency), watch)
 	if err == nil {
 		ep.logWarnings()
 	}
@@ -283,17 +283,17 @@ func (ep *Endpoint) subscribe(ctx context.Context) error {
 	return nil
 }
 
-// shapePump sets how a pump works with this transport in this mode.
-func (ep *Endpoint) shapePump(p *pump) *pump {
-	p.perWorker = ep.holdsConnections()
-	p.consumed = ep.mode == TransactionNone
-	p.counts = ep.caps.CountsReleases && !p.consumed
-	p.ahead = ep.caps.Prefetch && !p.perWorker && !p.consumed
-	p.overlap = p.ahead
+// configurePump sets how a pump works with this transport in this mode.
+func (ep *Endpoint) configurePump(p *pump) *pump {
+	p.fetchPerWorker = ep.connectionPerMessage()
+	p.receiveAndDelete = ep.mode == TransactionNone
+	p.countsReleases = ep.caps.CountsReleases && !p.receiveAndDelete
+	p.prefetches = ep.caps.Prefetch && !p.fetchPerWorker && !p.receiveAndDelete
+	p.settlesOffSlot = p.prefetches
 	p.maxBatch = ep.caps.MaxReceiveBatch
-	p.prefetched.most = ep.maxPrefetchBytes()
-	if ep.isolation.after > 0 {
-		p.isolation.suspect, p.isolation.probing = ep.isSuspect, true
+	p.prefetchedBytes.limit = ep.maxPrefetchBytes()
+	if ep.isolation.threshold > 0 {
+		p.isolation.isSuspect, p.isolation.probing = ep.isSuspect, true
 		p.isolation.single = ep.instanceAddress == ""
 	}
 	return p
@@ -302,21 +302,21 @@ func (ep *Endpoint) shapePump(p *pump) *pump {
 func (r *runner) start() {
 	ep := r.ep
 	ep.mu.Lock()
-	r.renewer = newRenewer(r.settle)
+	r.renewer = newRenewer(r.settleCtx)
 	go r.renewer.run()
-	r.pump = ep.shapePump(newPump(r.fetch, r.receiver))
-	r.pump.watch, r.pump.adjust = r.renewer.watch, ep.inRound
-	r.connectInputs()
+	r.pump = ep.configurePump(newPump(r.fetchCtx, r.receiver))
+	r.pump.watch, r.pump.adjust = r.renewer.watch, ep.withRoundCount
+	r.connectCombinedReceiver()
 	r.pump.handle = r.handle
-	r.pump.giveBack = r.giveBack
+	r.pump.release = r.releaseUnstarted
 	r.pump.onError = func(err error) { r.end(fmt.Errorf("receive: %w", err)) }
 	r.pump.isolation.onChange = r.isolationChanged
-	r.pump.slow, r.pump.onSlow = max(ep.config.SlowHandler, 0), r.slowHandler
-	r.backlog = newBacklog(r.mostUnsettled(), r.pump.retain, r.stall)
-	r.kept = newBacklog(mostPutBack, r.pump.retain, r.keptFull)
-	r.pausing = newBacklog(r.mostUnsettled(), r.pump.retain, r.pausingFull)
+	r.pump.slowAfter, r.pump.onSlow = max(ep.config.SlowHandler, 0), r.reportSlowHandler
+	r.backlog = newBacklog(r.backlogLimit(), r.pump.retain, r.onBacklogFull)
+	r.putBackMessages = newBacklog(maxPutBacks, r.pump.retain, r.onPutBacksFull)
+	r.retryWaits = newBacklog(r.backlogLimit(), r.pump.retain, r.onRetryWaitsFull)
 	r.putBacks.pump = r.pump
-	r.limiter = r.newLimiter()
+	r.limiter = r.newRateLimiter()
 	r.pump.paused = ep.paused
 	r.startParkedLocked()
 	r.pump.setLimit(ep.concurrency)
@@ -346,61 +346,61 @@ func (r *runner) isEnded() bool {
 	return r.hasEnded
 }
 
-func (r *runner) reason() error {
+func (r *runner) endError() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.endErr
 }
 
-// mostUnsettled returns the limit of deliveries that are kept without a slot. A native
+// backlogLimit returns the limit of deliveries that are kept without a slot. A native
 // transaction takes a connection of the transport; still, with few slots a few messages
 // that the broker refuses must not stop all others.
-func (r *runner) mostUnsettled() int {
-	if r.ep.holdsConnections() {
-		return max(r.ep.concurrency, leastUnsettled)
+func (r *runner) backlogLimit() int {
+	if r.ep.connectionPerMessage() {
+		return max(r.ep.concurrency, minBacklog)
 	}
-	return mostUnfinished
+	return maxBacklog
 }
 
-// stall stops fetching while too many messages are kept without a slot.
-func (r *runner) stall(full bool) {
+// onBacklogFull stops fetching while too many messages are kept without a slot.
+func (r *runner) onBacklogFull(full bool) {
 	if !full {
-		r.pump.ungate()
+		r.pump.resumeFetching()
 		r.ep.log.endpoint.Info("messages are fetched again: fewer of them wait to be settled or moved")
 		return
 	}
-	r.pump.gate()
-	r.critical(fmt.Errorf("no more messages are fetched: %d cannot be settled, moved or stored, and are tried again; see the errors before", r.backlog.most))
+	r.pump.pauseFetching()
+	r.raiseCritical(fmt.Errorf("no more messages are fetched: %d cannot be settled, moved or stored, and are tried again; see the errors before", r.backlog.limit))
 }
 
-// slowHandler reports a handler that takes long.
-func (r *runner) slowHandler(a *attempt, running time.Duration) {
+// reportSlowHandler reports a handler that takes long.
+func (r *runner) reportSlowHandler(a *attempt, running time.Duration) {
 	r.ep.log.endpoint.Warn("handler is slow; its message is kept locked until it returns",
 		"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType, "running_for", running)
 }
 
-// critical raises a critical error of the endpoint.
-func (r *runner) critical(err error) { r.criticalIn(r.values, err) }
+// raiseCritical raises a critical error of the endpoint.
+func (r *runner) raiseCritical(err error) { r.raiseCriticalContext(r.valuesCtx, err) }
 
-// criticalIn is critical with the context of an attempt for the log.
-func (r *runner) criticalIn(ctx context.Context, err error) {
-	r.ep.noteCritical(ctx, err)
+// raiseCriticalContext is raiseCritical with the context of an attempt for the log.
+func (r *runner) raiseCriticalContext(ctx context.Context, err error) {
+	r.ep.recordCritical(ctx, err)
 	if f := r.ep.config.OnCriticalError; f != nil {
-		r.criticals.notify(func() { f(r.values, err) })
+		r.criticalCalls.add(func() { f(r.valuesCtx, err) })
 	}
 }
 
-// newLimiter connects rate limiting with the pump. In rate-limited mode there
+// newRateLimiter connects rate limiting with the pump. In rate-limited mode there
 // is one slot; after each failed attempt nothing is fetched for TimeToWait.
-func (r *runner) newLimiter() *rateLimiter {
+func (r *runner) newRateLimiter() *rateLimiter {
 	c := r.ep.config.Recoverability.RateLimit
 	log := r.ep.log.rateLimit
-	tell := func(limited bool, hook func(context.Context)) {
+	notify := func(limited bool, hook func(context.Context)) {
 		if hook != nil {
-			r.hooks.notify(func() { hook(r.values) })
+			r.hookCalls.add(func() { hook(r.valuesCtx) })
 		}
 		for _, o := range r.ep.observers.rateLimit {
-			r.hooks.notify(func() { o.RateLimitChanged(r.values, RateLimitChange{r.ep.observed, limited}) })
+			r.hookCalls.add(func() { o.RateLimitChanged(r.valuesCtx, RateLimitChange{r.ep.observed, limited}) })
 		}
 	}
 	return &rateLimiter{
@@ -408,17 +408,17 @@ func (r *runner) newLimiter() *rateLimiter {
 		filter:    c.Filter,
 		onPanic:   r.ep.observerPanicked,
 		onLimit: func() {
-			r.pump.setSlowed(true)
-			r.hooks.notify(func() {
+			r.pump.setRateLimited(true)
+			r.hookCalls.add(func() {
 				log.Warn("rate limiting began: one message is attempted at a time", "consecutive_failures", c.ConsecutiveFailures, "time_to_wait", c.TimeToWait)
 			})
-			tell(true, c.OnStarted)
+			notify(true, c.OnStarted)
 		},
 		onProbe: func() { r.pump.waitFor(waitRateLimited, c.TimeToWait) },
 		onNormal: func() {
-			r.pump.setSlowed(false)
-			r.hooks.notify(func() { log.Info("rate limiting ended") })
-			tell(false, c.OnEnded)
+			r.pump.setRateLimited(false)
+			r.hookCalls.add(func() { log.Info("rate limiting ended") })
+			notify(false, c.OnEnded)
 		},
 	}
 }

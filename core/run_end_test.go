@@ -10,41 +10,41 @@ import (
 )
 
 func TestShutdown_FromAHandler(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
-		ep := b.endpoint("orders", core.Config{})
-		b.handle(ep, "order", func(ctx context.Context, m *core.Message) error {
+	inModes(t, allModes, func(fx *fixture) {
+		ep := fx.newEndpoint("orders", core.Config{})
+		fx.handle(ep, "order", func(ctx context.Context, m *core.Message) error {
 			if err := ep.Shutdown(ctx); err != nil {
-				b.Errorf("Shutdown: %v", err)
+				fx.Errorf("Shutdown: %v", err)
 			}
 			return m.Send("shipping", "ship", "x")
 		})
-		run := b.run(ep)
-		b.put("m1")
+		run := fx.run(ep)
+		fx.enqueue("m1")
 		if !run.hasEnded() || run.wait() != nil {
-			b.Fatal("Run goes on, or returned an error")
+			fx.Fatal("Run goes on, or returned an error")
 		}
-		b.holds("shipping", 1)
-		b.holds("orders", 0)
+		fx.wantDepth("shipping", 1)
+		fx.wantDepth("orders", 0)
 	})
 }
 
 func TestShutdown_HandlerThatWaitsForItEndsWithDrainTimeout(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
-		ep := b.endpoint("orders", core.Config{})
-		b.handle(ep, "order", func(context.Context, *core.Message) error { return ep.Shutdown(context.Background()) })
-		run := b.run(ep)
-		b.put("m1")
+	inModes(t, allModes, func(fx *fixture) {
+		ep := fx.newEndpoint("orders", core.Config{})
+		fx.handle(ep, "order", func(context.Context, *core.Message) error { return ep.Shutdown(context.Background()) })
+		run := fx.run(ep)
+		fx.enqueue("m1")
 		time.Sleep(time.Minute)
 		if !run.hasEnded() || !errors.Is(run.wait(), core.ErrHandlersRunning) {
-			b.Fatal("Run goes on, or did not name the handler")
+			fx.Fatal("Run goes on, or did not name the handler")
 		}
 	})
 }
 
 func TestRun_ReturnsAfterRenewalsInProgress(t *testing.T) {
-	inModesOn(t, locking, retrying, func(b *bed) {
+	inModesWith(t, expiringLocks, retryModes, func(fx *fixture) {
 		renewing, renewed := make(chan struct{}), false
-		b.broker.provoke(faults{settle: func(operation string, _ *core.Incoming) error {
+		fx.broker.setFaults(faults{settle: func(operation string, _ *core.Incoming) error {
 			if operation == "Renew" {
 				close(renewing)
 				time.Sleep(2 * time.Second)
@@ -52,15 +52,15 @@ func TestRun_ReturnsAfterRenewalsInProgress(t *testing.T) {
 			}
 			return nil
 		}})
-		_, run := b.orders(core.Config{}, func(context.Context, *core.Message) error {
+		_, run := fx.runOrders(core.Config{}, func(context.Context, *core.Message) error {
 			<-renewing
 			return nil
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		<-renewing
 		if err := run.stop(); err != nil {
-			b.Error(err)
+			fx.Error(err)
 		}
-		equal(b, "renewed before Run returned", renewed, true)
+		equal(fx, "renewed before Run returned", renewed, true)
 	})
 }

@@ -57,7 +57,7 @@ func (m *Message) Savepoint(ctx context.Context) (*Savepoint, error) {
 	if a == nil {
 		return s, nil
 	}
-	if !m.env.composer.caps.Savepoints {
+	if !m.deps.composer.caps.Savepoints {
 		return nil, fmt.Errorf("core: savepoint for message %s: the transport cannot undo a part of its transaction (Capabilities.Savepoints); "+
 			"let the attempt fail, which undoes all of it, or use the transaction mode ReceiveOnly: %w", m.ID, errors.ErrUnsupported)
 	}
@@ -97,7 +97,7 @@ func (s *Savepoint) Rollback(ctx context.Context) error {
 // transaction returns the attempt whose transaction m's handlers use, or nil if there is
 // none.
 func (m *Message) transaction() *attempt {
-	if !m.env.atomic {
+	if !m.deps.atomic {
 		return nil
 	}
 	if a := m.attempt(); a != nil && a.delivery != nil {
@@ -120,22 +120,22 @@ func (m *Message) attempt() *attempt {
 func (a *attempt) refuseCommit(err error) {
 	a.message.mu.Lock()
 	defer a.message.mu.Unlock()
-	if a.halfUndone == nil {
-		a.halfUndone = err
+	if a.partialUndoErr == nil {
+		a.partialUndoErr = err
 	}
 }
 
-// canCommit is called after a Reset.
-func (a *attempt) canCommit() {
+// allowCommit is called after a Reset.
+func (a *attempt) allowCommit() {
 	a.message.mu.Lock()
 	defer a.message.mu.Unlock()
-	a.halfUndone = nil
+	a.partialUndoErr = nil
 }
 
-// cannotCommit returns the reason why the work of the attempt must not be committed, or
+// commitError returns the reason why the work of the attempt must not be committed, or
 // nil.
-func (a *attempt) cannotCommit() error {
+func (a *attempt) commitError() error {
 	a.message.mu.Lock()
 	defer a.message.mu.Unlock()
-	return a.halfUndone
+	return a.partialUndoErr
 }

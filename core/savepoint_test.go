@@ -12,8 +12,8 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// fails returns an error from a settlement of one name.
-func fails(operation string) faults {
+// failOperation returns an error from a settlement of one name.
+func failOperation(operation string) faults {
 	return faults{settle: func(other string, _ *core.Incoming) error {
 		if other == operation {
 			return errBoom
@@ -23,141 +23,141 @@ func fails(operation string) faults {
 }
 
 func TestSavepoint_RollbackUndoesAPart(t *testing.T) {
-	bubble(t, func(b *bed) {
-		b.orders(core.Config{}, func(ctx context.Context, m *core.Message) error {
-			work(ctx, "before")
-			b.must(m.Send("shipping", "before", nil))
+	bubble(t, func(fx *fixture) {
+		fx.runOrders(core.Config{}, func(ctx context.Context, m *core.Message) error {
+			doWork(ctx, "before")
+			fx.noError(m.Send("shipping", "before", nil))
 			savepoint, err := m.Savepoint(ctx)
-			b.must(err)
+			fx.noError(err)
 			for range 2 {
-				work(ctx, "undone")
-				b.must(m.Send("shipping", "undone", nil))
-				b.must(savepoint.Rollback(ctx))
+				doWork(ctx, "undone")
+				fx.noError(m.Send("shipping", "undone", nil))
+				fx.noError(savepoint.Rollback(ctx))
 			}
-			work(ctx, "after")
+			doWork(ctx, "after")
 			return m.Send("shipping", "after", nil)
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		synctest.Wait()
 		want := []string{"after", "before"}
-		if got := slices.Sorted(slices.Values(b.broker.committed.all())); !slices.Equal(got, want) {
-			b.Errorf("written %q, want %q", got, want)
+		if got := slices.Sorted(slices.Values(fx.broker.committed.all())); !slices.Equal(got, want) {
+			fx.Errorf("written %q, want %q", got, want)
 		}
-		if got := b.sentTypes("shipping"); !slices.Equal(got, want) {
-			b.Errorf("sent %q, want %q", got, want)
+		if got := fx.sentTypes("shipping"); !slices.Equal(got, want) {
+			fx.Errorf("sent %q, want %q", got, want)
 		}
 	})
 }
 
 func TestSavepoint_OfMiddleware(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
+	inModes(t, allModes, func(fx *fixture) {
 		again := func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error {
-				b.must(next(ctx, m))
+				fx.noError(next(ctx, m))
 				savepoint, err := m.Savepoint(ctx)
-				b.must(err)
+				fx.noError(err)
 				if err := next(ctx, m); err != nil {
-					b.Error(err)
+					fx.Error(err)
 				}
 				return savepoint.Rollback(ctx)
 			}
 		}
 		run := 0
-		b.orders(core.Config{Middleware: []core.Middleware{again}}, func(ctx context.Context, m *core.Message) error {
+		fx.runOrders(core.Config{Middleware: []core.Middleware{again}}, func(ctx context.Context, m *core.Message) error {
 			run++
 			name := []string{"", "first", "second"}[run]
-			work(ctx, name)
+			doWork(ctx, name)
 			return m.Send("shipping", name, nil)
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		synctest.Wait()
-		if got := b.sentTypes("shipping"); !slices.Equal(got, []string{"first"}) {
-			b.Errorf("sent %q, want those of the first run, as before the savepoint", got)
+		if got := fx.sentTypes("shipping"); !slices.Equal(got, []string{"first"}) {
+			fx.Errorf("sent %q, want those of the first run, as before the savepoint", got)
 		}
-		if got := b.broker.committed.all(); b.mode == core.TransactionSendsAtomicWithReceive && !slices.Equal(got, []string{"first"}) {
-			b.Errorf("written %q, want those of the first run, as before the savepoint", got)
+		if got := fx.broker.committed.all(); fx.mode == core.TransactionSendsAtomicWithReceive && !slices.Equal(got, []string{"first"}) {
+			fx.Errorf("written %q, want those of the first run, as before the savepoint", got)
 		}
 	})
 }
 
 func TestSavepoint_RollbackThatFailsFailsTheAttempt(t *testing.T) {
-	bubble(t, func(b *bed) {
-		b.broker.provoke(fails("Rollback"))
+	bubble(t, func(fx *fixture) {
+		fx.broker.setFaults(failOperation("Rollback"))
 		runs := 0
-		b.orders(core.Config{Recoverability: immediate(1)}, func(ctx context.Context, m *core.Message) error {
+		fx.runOrders(core.Config{Recoverability: immediateRetries(1)}, func(ctx context.Context, m *core.Message) error {
 			runs++
 			if runs == 2 {
-				work(ctx, "second")
+				doWork(ctx, "second")
 				return nil
 			}
 			savepoint, err := m.Savepoint(ctx)
-			b.must(err)
-			work(ctx, "first")
+			fx.noError(err)
+			doWork(ctx, "first")
 			if err := savepoint.Rollback(ctx); err == nil {
-				b.Error("Rollback returned nil")
+				fx.Error("Rollback returned nil")
 			}
 			return nil
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		synctest.Wait()
-		equal(b, "runs", runs, 2)
-		if got := b.broker.committed.all(); !slices.Equal(got, []string{"second"}) {
-			b.Errorf("written %q, want that of the second attempt", got)
+		equal(fx, "runs", runs, 2)
+		if got := fx.broker.committed.all(); !slices.Equal(got, []string{"second"}) {
+			fx.Errorf("written %q, want that of the second attempt", got)
 		}
 	})
 }
 
 func TestSavepoint_HandleFailedWhoseRollbackFailsIsUndone(t *testing.T) {
-	bubble(t, func(b *bed) {
-		ep := b.endpoint("orders", core.Config{Recoverability: noRetries})
-		b.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
+	bubble(t, func(fx *fixture) {
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: noRetries})
+		fx.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
 		core.HandleFailed(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte], f *core.Failed) error {
 			savepoint, err := m.Savepoint(ctx)
-			b.must(err)
-			work(ctx, "last resort")
-			b.broker.provoke(fails("Rollback"))
+			fx.noError(err)
+			doWork(ctx, "last resort")
+			fx.broker.setFaults(failOperation("Rollback"))
 			_ = savepoint.Rollback(ctx)
 			f.TakeOver()
 			return nil
 		})
-		b.run(ep)
-		b.put("m1")
-		b.only("error")
-		if got := b.broker.committed.all(); len(got) > 0 {
-			b.Errorf("written %q, want nothing", got)
+		fx.run(ep)
+		fx.enqueue("m1")
+		fx.onlyMessage("error")
+		if got := fx.broker.committed.all(); len(got) > 0 {
+			fx.Errorf("written %q, want nothing", got)
 		}
 	})
 }
 
 func TestSavepoint_NeedsTheCapabilityWhereThereIsATransaction(t *testing.T) {
-	inModesOn(t, able(func(c *core.Capabilities) { c.Savepoints = false }), everyMode, func(b *bed) {
+	inModesWith(t, withCapabilities(func(c *core.Capabilities) { c.Savepoints = false }), allModes, func(fx *fixture) {
 		var got error
-		b.orders(core.Config{}, func(ctx context.Context, m *core.Message) error {
+		fx.runOrders(core.Config{}, func(ctx context.Context, m *core.Message) error {
 			_, got = m.Savepoint(ctx)
 			return nil
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		synctest.Wait()
-		equal(b, "Savepoint is unsupported", errors.Is(got, errors.ErrUnsupported), b.mode == core.TransactionSendsAtomicWithReceive)
+		equal(fx, "Savepoint is unsupported", errors.Is(got, errors.ErrUnsupported), fx.mode == core.TransactionSendsAtomicWithReceive)
 	})
 }
 
 func TestSavepoint_EndsWithItsRun(t *testing.T) {
-	bubble(t, func(b *bed) {
+	bubble(t, func(fx *fixture) {
 		var savepoint *core.Savepoint
 		var message *core.Message
-		b.orders(core.Config{}, func(ctx context.Context, m *core.Message) (err error) {
+		fx.runOrders(core.Config{}, func(ctx context.Context, m *core.Message) (err error) {
 			message = m
 			savepoint, err = m.Savepoint(ctx)
 			return err
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		synctest.Wait()
 		if err := savepoint.Rollback(context.Background()); !errors.Is(err, core.ErrHandlingEnded) {
-			b.Errorf("Rollback returned %v, want ErrHandlingEnded", err)
+			fx.Errorf("Rollback returned %v, want ErrHandlingEnded", err)
 		}
 		if _, err := message.Savepoint(context.Background()); !errors.Is(err, core.ErrHandlingEnded) {
-			b.Errorf("Savepoint returned %v, want ErrHandlingEnded", err)
+			fx.Errorf("Savepoint returned %v, want ErrHandlingEnded", err)
 		}
 	})
 }
@@ -178,18 +178,18 @@ func TestSavepoint_OutsideOfAnEndpoint(t *testing.T) {
 
 func TestSavepoint_OfInvoke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t, inmemory.Config{}, core.TransactionSendsAtomicWithReceive)
-		ep := b.endpoint("orders", core.Config{})
-		b.handle(ep, "order", func(ctx context.Context, m *core.Message) error {
+		fx := newFixture(t, inmemory.Config{}, core.TransactionSendsAtomicWithReceive)
+		ep := fx.newEndpoint("orders", core.Config{})
+		fx.handle(ep, "order", func(ctx context.Context, m *core.Message) error {
 			savepoint, err := m.Savepoint(ctx)
-			b.must(err)
-			b.must(m.Send("shipping", "undone", nil))
-			b.must(savepoint.Rollback(ctx))
+			fx.noError(err)
+			fx.noError(m.Send("shipping", "undone", nil))
+			fx.noError(savepoint.Rollback(ctx))
 			return m.Send("shipping", "after", nil)
 		})
-		b.must(ep.Invoke(t.Context(), "order", []byte("body")))
-		if got := b.sentTypes("shipping"); !slices.Equal(got, []string{"after"}) {
-			b.Errorf("sent %q", got)
+		fx.noError(ep.Invoke(t.Context(), "order", []byte("body")))
+		if got := fx.sentTypes("shipping"); !slices.Equal(got, []string{"after"}) {
+			fx.Errorf("sent %q", got)
 		}
 	})
 }

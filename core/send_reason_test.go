@@ -12,7 +12,7 @@ import (
 
 // tracer gives each message the application sends a trace of its own, and notes
 // why messages were sent.
-type tracer struct{ record[string] }
+type tracer struct{ recorder[string] }
 
 func (tr *tracer) SendStart(ctx context.Context, e core.SendStart) context.Context {
 	for i := range e.Messages {
@@ -54,13 +54,13 @@ func TestSendReason_TellsCopiesFromSends(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inModes(t, retrying, func(b *bed) {
+			inModes(t, retryModes, func(fx *fixture) {
 				var seen tracer
-				if err := b.broker.Provision(b.Context(), core.Topology{Queues: []string{"audit", "acks"}}); err != nil {
-					b.Fatal(err)
+				if err := fx.broker.Provision(fx.Context(), core.Topology{Queues: []string{"audit", "acks"}}); err != nil {
+					fx.Fatal(err)
 				}
 				rules := core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1}}
-				b.orders(core.Config{Observers: []core.Observer{seen.observer()}, AuditQueue: "audit", Recoverability: rules}, func(_ context.Context, m *core.Message) error {
+				fx.runOrders(core.Config{Observers: []core.Observer{seen.observer()}, AuditQueue: "audit", Recoverability: rules}, func(_ context.Context, m *core.Message) error {
 					return c.outcome(m)
 				})
 				m := order("m1")
@@ -69,11 +69,11 @@ func TestSendReason_TellsCopiesFromSends(t *testing.T) {
 					m.Headers.Set(core.HeaderRetryAckQueue, "acks")
 					m.Headers.Set(core.HeaderRetryUniqueMessageID, "campaign")
 				}
-				b.send(m)
+				fx.send(m)
 				time.Sleep(5 * time.Minute)
 				synctest.Wait()
-				equal(b, "reasons", fmt.Sprint(seen.all()), fmt.Sprint(c.want))
-				equal(b, "trace of the copy", b.only(c.in).Headers.Get("traceparent"), "of its creation")
+				equal(fx, "reasons", fmt.Sprint(seen.all()), fmt.Sprint(c.want))
+				equal(fx, "trace of the copy", fx.onlyMessage(c.in).Headers.Get("traceparent"), "of its creation")
 			})
 		})
 	}

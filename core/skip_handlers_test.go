@@ -10,16 +10,16 @@ import (
 
 // The handlers after one that skips them do not run, in this attempt alone.
 func TestSkipRemainingHandlers_InThisAttempt(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
-		var ran record[string]
-		ep := b.endpoint("orders", core.Config{Recoverability: immediate(b.retries())})
+	inModes(t, allModes, func(fx *fixture) {
+		var ran recorder[string]
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: immediateRetries(fx.retriesOfMode())})
 		step := func(name string, skip func(m *core.Message) bool, err func(m *core.Message) error) {
-			b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+			fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 				ran.add(name)
 				if skip(m) {
 					m.SkipRemainingHandlers()
 				}
-				b.must(m.Send("shipping", name, "x"))
+				fx.noError(m.Send("shipping", name, "x"))
 				return err(m)
 			})
 		}
@@ -28,24 +28,24 @@ func TestSkipRemainingHandlers_InThisAttempt(t *testing.T) {
 		step("first", never, fine)
 		step("second", func(m *core.Message) bool { return m.ID == "m1" }, fine)
 		step("third", never, fine)
-		b.run(ep)
-		b.put("m1")
-		equal(b, "ran", fmt.Sprint(ran.all()), "[first second]")
-		equal(b, "sent", b.shipped(), "first second")
-		b.put("m2")
-		equal(b, "ran for another message", fmt.Sprint(ran.all()[2:]), "[first second third]")
-		b.holds("error", 0)
-		b.holds("orders", 0)
+		fx.run(ep)
+		fx.enqueue("m1")
+		equal(fx, "ran", fmt.Sprint(ran.all()), "[first second]")
+		equal(fx, "sent", fx.shippedTypes(), "first second")
+		fx.enqueue("m2")
+		equal(fx, "ran for another message", fmt.Sprint(ran.all()[2:]), "[first second third]")
+		fx.wantDepth("error", 0)
+		fx.wantDepth("orders", 0)
 	})
 }
 
 // A handler that skips the others and fails is retried as any other: the next attempt
 // begins with the first handler, and skips none.
 func TestSkipRemainingHandlers_FailureIsRetried(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		var ran record[string]
-		ep := b.endpoint("orders", core.Config{Recoverability: immediate(1), Middleware: []core.Middleware{tries(1)}})
-		b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+	inModes(t, retryModes, func(fx *fixture) {
+		var ran recorder[string]
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: immediateRetries(1), Middleware: []core.Middleware{retryMiddleware(1)}})
+		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 			ran.add("first")
 			if m.Attempt == 1 {
 				m.SkipRemainingHandlers()
@@ -53,15 +53,15 @@ func TestSkipRemainingHandlers_FailureIsRetried(t *testing.T) {
 			}
 			return nil
 		})
-		b.handle(ep, "order", func(context.Context, *core.Message) error { ran.add("second"); return nil })
-		b.run(ep)
-		b.put("m1")
-		equal(b, "ran", fmt.Sprint(ran.all()), "[first first second]")
+		fx.handle(ep, "order", func(context.Context, *core.Message) error { ran.add("second"); return nil })
+		fx.run(ep)
+		fx.enqueue("m1")
+		equal(fx, "ran", fmt.Sprint(ran.all()), "[first first second]")
 	})
 }
 
-func (b *bed) retries() int {
-	if b.mode == core.TransactionNone {
+func (fx *fixture) retriesOfMode() int {
+	if fx.mode == core.TransactionNone {
 		return 0
 	}
 	return 1

@@ -31,23 +31,23 @@ func TestRecovery_UnderRandomFaults(t *testing.T) {
 	if testing.Short() {
 		seeds = 4
 	}
-	for _, mode := range retrying {
+	for _, mode := range retryModes {
 		for seed := range seeds {
 			t.Run(fmt.Sprintf("%v/%d", mode, seed), func(t *testing.T) {
-				cfg := locking
+				cfg := expiringLocks
 				switch {
 				case seed%4 == 1:
 					cfg = inmemory.Config{}
 				case seed%4 == 3:
-					cfg = able(func(c *core.Capabilities) { c.DelayedDelivery = false })
-					cfg.LockDuration = locking.LockDuration
+					cfg = withCapabilities(func(c *core.Capabilities) { c.DelayedDelivery = false })
+					cfg.LockDuration = expiringLocks.LockDuration
 				case seed%4 == 2 && mode == core.TransactionReceiveOnly:
-					cfg = aheadConfig(10 * time.Second)
+					cfg = prefetchConfig(10 * time.Second)
 				}
 				synctest.Test(t, func(t *testing.T) {
 					s := &faultySoak{
-						bed:  newBed(t, cfg, mode),
-						dice: rand.New(rand.NewPCG(seed, 1)), away: map[string]bool{},
+						fixture: newFixture(t, cfg, mode),
+						dice:    rand.New(rand.NewPCG(seed, 1)), away: map[string]bool{},
 						open: map[string]*core.Incoming{}, lost: map[string]bool{}, decided: map[string]bool{}, runs: map[string]int{},
 					}
 					s.run(seed)
@@ -59,7 +59,7 @@ func TestRecovery_UnderRandomFaults(t *testing.T) {
 
 // faultySoak is one run with one seed.
 type faultySoak struct {
-	*bed
+	*fixture
 
 	mu          sync.Mutex
 	dice        *rand.Rand
@@ -103,7 +103,7 @@ func (s *faultySoak) faults() faults {
 			}
 			return nil
 		},
-		after: func(operation string, in *core.Incoming) error {
+		afterSettle: func(operation string, in *core.Incoming) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if operation == "Reset" {
@@ -117,7 +117,7 @@ func (s *faultySoak) faults() faults {
 			}
 			return nil
 		},
-		arrive: func(in *core.Incoming) {
+		onReceive: func(in *core.Incoming) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if s.open[in.NativeID] != nil {
@@ -137,7 +137,7 @@ func (s *faultySoak) instance(name string) *core.Endpoint {
 	if s.broker.caps.DelayedDelivery {
 		delayed = core.Delayed{Retries: 1, Increase: 5 * time.Second}
 	}
-	ep := s.endpoint("orders", core.Config{Instance: name, Concurrency: 3, AuditQueue: "audit", Recoverability: core.Recoverability{
+	ep := s.newEndpoint("orders", core.Config{Instance: name, Concurrency: 3, AuditQueue: "audit", Recoverability: core.Recoverability{
 		Immediate: core.Immediate{Retries: 1},
 		Delayed:   delayed,
 		RateLimit: core.RateLimit{ConsecutiveFailures: 6},
@@ -177,10 +177,10 @@ func (s *faultySoak) instance(name string) *core.Endpoint {
 
 func (s *faultySoak) run(seed uint64) {
 	s.provision("audit")
-	s.broker.provoke(s.faults())
+	s.broker.setFaults(s.faults())
 	driver := rand.New(rand.NewPCG(seed, 2))
 	instances := []*core.Endpoint{s.instance("one"), s.instance("two")}
-	runs := []*running{s.bed.run(instances[0]), s.bed.run(instances[1])}
+	runs := []*runningEndpoint{s.fixture.run(instances[0]), s.fixture.run(instances[1])}
 	for range 60 {
 		i := driver.IntN(2)
 		switch driver.IntN(9) {
@@ -211,7 +211,7 @@ func (s *faultySoak) run(seed uint64) {
 			if err := runs[i].stop(); err != nil {
 				s.Errorf("Run returned %v", err)
 			}
-			runs[i] = s.bed.run(instances[i])
+			runs[i] = s.fixture.run(instances[i])
 		default:
 			for range 3 {
 				id := fmt.Sprintf("%s-%d", kindsOfOrders[len(s.sent)%len(kindsOfOrders)], len(s.sent))
@@ -219,7 +219,7 @@ func (s *faultySoak) run(seed uint64) {
 				s.send(order(id))
 			}
 		}
-		s.pass(time.Duration(driver.IntN(8000)) * time.Millisecond)
+		s.advance(time.Duration(driver.IntN(8000)) * time.Millisecond)
 	}
 	s.mu.Lock()
 	clear(s.away)
@@ -228,7 +228,7 @@ func (s *faultySoak) run(seed uint64) {
 	for _, ep := range instances {
 		ep.Resume()
 	}
-	s.pass(30 * time.Minute)
+	s.advance(30 * time.Minute)
 	s.check(instances)
 }
 
@@ -236,10 +236,10 @@ func (s *faultySoak) run(seed uint64) {
 func (s *faultySoak) check(instances []*core.Endpoint) {
 	for _, queue := range []string{"orders", "shipping", "error", "audit"} {
 		depth := s.depth(queue)
-		equal(s.bed, "messages in flight in "+queue, depth.InFlight, 0)
-		equal(s.bed, "delayed messages in "+queue, depth.Delayed, 0)
+		equal(s.fixture, "messages in flight in "+queue, depth.InFlight, 0)
+		equal(s.fixture, "delayed messages in "+queue, depth.Delayed, 0)
 	}
-	s.holds("orders", 0)
+	s.wantDepth("orders", 0)
 	for _, ep := range instances {
 		h := ep.Health()
 		if h.InFlight+h.Unsettled+h.Undelivered != 0 || h.Stalled || !h.UnreachableSince.IsZero() {
@@ -247,19 +247,19 @@ func (s *faultySoak) check(instances []*core.Endpoint) {
 		}
 	}
 	renewals := s.broker.renewals()
-	s.pass(time.Minute)
-	equal(s.bed, "renewals after the end", s.broker.renewals()-renewals, 0)
+	s.advance(time.Minute)
+	equal(s.fixture, "renewals after the end", s.broker.renewals()-renewals, 0)
 
 	ends := map[string]int{}
-	for _, m := range s.queue("shipping") {
+	for _, m := range s.messages("shipping") {
 		ends[m.Headers.Get(core.HeaderRelatedTo)]++
 	}
-	for _, m := range s.queue("error") {
+	for _, m := range s.messages("error") {
 		ends[m.ID]++
-		equal(s.bed, "note of "+m.ID, m.Headers.Get(core.HeaderUndelivered), "")
+		equal(s.fixture, "note of "+m.ID, m.Headers.Get(core.HeaderUndelivered), "")
 	}
-	for _, m := range s.queue("audit") {
-		equal(s.bed, "note of the audit copy of "+m.ID, m.Headers.Get(core.HeaderUndelivered), "")
+	for _, m := range s.messages("audit") {
+		equal(s.fixture, "note of the audit copy of "+m.ID, m.Headers.Get(core.HeaderUndelivered), "")
 	}
 	for _, id := range s.sent {
 		want := 1

@@ -198,11 +198,11 @@ func newEndpoint(t *testing.T, transport core.Transport, name string, c core.Con
 // as its fate says and end once, where it says; memory must not grow with the
 // number of messages that have passed.
 func TestMillionMessages(t *testing.T) {
-	for _, mode := range retrying {
+	for _, mode := range retryModes {
 		t.Run(mode.String(), func(t *testing.T) {
 			cfg := inmemory.Config{LockDuration: soakLock}
 			if mode == core.TransactionReceiveOnly {
-				cfg = aheadConfig(cfg.LockDuration)
+				cfg = prefetchConfig(cfg.LockDuration)
 			}
 			messages := soakMessages / 2
 			if testing.Short() {

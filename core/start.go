@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// startPauses are between the tries of an endpoint to reach its broker before its first
+// connectBackoff is for the tries of an endpoint to reach its broker before its first
 // message.
-var startPauses = pauses{250 * time.Millisecond, 10 * time.Second}
+var connectBackoff = backoff{250 * time.Millisecond, 10 * time.Second}
 
 // open does all steps before the first message, and waits for a broker that cannot be
 // reached (Config.WaitForBroker): then it calls waiting, which may be nil, at least once.
@@ -28,9 +28,9 @@ func (ep *Endpoint) open(ctx context.Context, waiting func()) (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	ep.resolved.warnings(ep.log.endpoint, ep.caps, ep.registry.types())
-	ep.logNest()
-	if err = r.connectEventually(waiting); err == nil {
+	ep.resolved.logWarnings(ep.log.endpoint, ep.caps, ep.registry.types())
+	ep.logAttemptsReports()
+	if err = r.connectWithRetry(waiting); err == nil {
 		return r, nil
 	}
 	if err = fmt.Errorf("core: run endpoint %q: %w", ep.name, err); ctx.Err() != nil || r.isEnded() {
@@ -40,48 +40,48 @@ func (ep *Endpoint) open(ctx context.Context, waiting func()) (*runner, error) {
 	return nil, err
 }
 
-// connectEventually retries to connect while the broker cannot be reached or the
+// connectWithRetry retries to connect while the broker cannot be reached or the
 // ParkStore fails, within Config.WaitForBroker.
-func (r *runner) connectEventually(waiting func()) error {
+func (r *runner) connectWithRetry(waiting func()) error {
 	limit, began := r.ep.config.WaitForBroker, time.Now()
-	ctx, stop := r.fetch, context.CancelFunc(func() {})
+	ctx, stop := r.fetchCtx, context.CancelFunc(func() {})
 	if limit > 0 {
 		ctx, stop = context.WithDeadline(ctx, began.Add(limit))
 	}
 	defer stop()
-	var told *ConnectionChange
+	var reported *ConnectionChange
 	for tries := 1; ; tries++ {
 		waits, err := r.connectOnce(ctx)
 		if err == nil {
 			break
 		}
 		switch {
-		case limit < 0 || r.fetch.Err() != nil:
+		case limit < 0 || r.fetchCtx.Err() != nil:
 			return err
 		case ctx.Err() != nil:
-			return r.waitedError(told, err)
+			return r.brokerWaitError(reported, err)
 		case !waits:
 			return err
 		}
-		pause := startPauses.after(tries)
+		pause := connectBackoff.after(tries)
 		pause = pause/2 + rand.N(pause) // instances that start together do not all try together
 		if limit > 0 {
 			pause = min(pause, limit-time.Since(began))
 		}
-		told = &ConnectionChange{Err: err, Since: began, RetryIn: pause}
-		connectionWatch{r}.note(told)
+		reported = &ConnectionChange{Err: err, Since: began, RetryIn: pause}
+		connectionReporter{r}.record(reported)
 		if waiting != nil {
 			waiting()
 		}
-		if err := r.sleepBeforeStart(pause); err != nil {
+		if err := r.sleep(pause); err != nil {
 			return err
 		}
 	}
 	// The receiver may have reported another outage by now, or the end of this one.
-	if told != nil && r.connection.Load() == told {
-		connectionWatch{r}.note(&ConnectionChange{Connected: true, Since: began})
+	if reported != nil && r.connection.Load() == reported {
+		connectionReporter{r}.record(&ConnectionChange{Connected: true, Since: began})
 	}
-	r.hooks.notify(func() { r.outageLines.connected = true })
+	r.hookCalls.add(func() { r.outageLog.connected = true })
 	return nil
 }
 
@@ -94,39 +94,39 @@ func (r *runner) connectOnce(ctx context.Context) (waits bool, err error) {
 		}
 		r.parkLoaded = true
 	}
-	r.receiver, err = r.ep.connect(ctx, connectionWatch{r})
+	r.receiver, err = r.ep.connect(ctx, connectionReporter{r})
 	return errors.Is(err, ErrUnavailable), err
 }
 
-// waitedError returns the error of a Run whose Config.WaitForBroker ended during a try.
-// An outage that was reported before says more than the error of that try.
-func (r *runner) waitedError(told *ConnectionChange, err error) error {
-	if told != nil {
-		err = told.Err
+// brokerWaitError returns the error of a Run whose Config.WaitForBroker ended during a
+// try. An outage that was reported before says more than the error of that try.
+func (r *runner) brokerWaitError(reported *ConnectionChange, err error) error {
+	if reported != nil {
+		err = reported.Err
 	} else {
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return fmt.Errorf("waited for %v (Config.WaitForBroker): %w", r.ep.config.WaitForBroker, err)
 }
 
-// sleepBeforeStart returns an error if the Run was ended before d has passed.
-func (r *runner) sleepBeforeStart(d time.Duration) error {
+// sleep returns an error if the Run was ended before d has passed.
+func (r *runner) sleep(d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return nil
-	case <-r.fetch.Done():
-		return r.fetch.Err()
+	case <-r.fetchCtx.Done():
+		return r.fetchCtx.Err()
 	}
 }
 
-// startPatience is how long endpoints wait for the first tries of those on other
+// firstTryTimeout is how long endpoints wait for the first tries of those on other
 // transports.
-const startPatience = 5 * time.Second
+const firstTryTimeout = 5 * time.Second
 
-func waitUntilTried(ctx context.Context, allTried <-chan struct{}) {
-	timer := time.NewTimer(startPatience)
+func waitForFirstTries(ctx context.Context, allTried <-chan struct{}) {
+	timer := time.NewTimer(firstTryTimeout)
 	defer timer.Stop()
 	select {
 	case <-allTried:
@@ -135,31 +135,31 @@ func waitUntilTried(ctx context.Context, allTried <-chan struct{}) {
 	}
 }
 
-// start is an endpoint of RunAll.
-type start struct {
-	ep     *Endpoint
-	tried  chan struct{} // closed once it has connected, failed or begun to wait
-	done   chan struct{} // closed once it has connected or failed
-	runner *runner       // nil if it failed, or was asked to end
-	err    error         // of its start, then of its Run
-	waits  bool          // for its broker, when tried was closed
+// startingEndpoint is an endpoint of RunAll.
+type startingEndpoint struct {
+	ep             *Endpoint
+	tried          chan struct{} // closed once it has connected, failed or begun to wait
+	done           chan struct{} // closed once it has connected or failed
+	runner         *runner       // nil if it failed, or was asked to end
+	err            error         // of its start, then of its Run
+	waitsForBroker bool          // when tried was closed
 }
 
 // begin connects an endpoint on a goroutine.
-func (s *start) begin(ctx context.Context) {
+func (s *startingEndpoint) begin(ctx context.Context) {
 	s.tried, s.done = make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	go func() {
 		defer close(s.done)
-		s.runner, s.err = s.ep.open(ctx, func() { once.Do(func() { s.waits = true; close(s.tried) }) })
+		s.runner, s.err = s.ep.open(ctx, func() { once.Do(func() { s.waitsForBroker = true; close(s.tried) }) })
 		once.Do(func() { close(s.tried) })
 	}()
 }
 
 // failed reports whether an endpoint has tried once, and does not wait for its broker.
-func (s *start) failed() bool {
+func (s *startingEndpoint) failed() bool {
 	<-s.tried
-	if s.waits {
+	if s.waitsForBroker {
 		return false
 	}
 	<-s.done
@@ -168,12 +168,12 @@ func (s *start) failed() bool {
 
 // startGroup has the endpoints of RunAll that share a transport.
 type startGroup struct {
-	starts []*start
-	begun  int // how many of them
+	starts  []*startingEndpoint
+	started int // how many of them
 }
 
 // startGroups fills in starts, and groups them.
-func startGroups(starts []start, endpoints []*Endpoint) (groups []*startGroup) {
+func startGroups(starts []startingEndpoint, endpoints []*Endpoint) (groups []*startGroup) {
 	byTransport := map[Transport]*startGroup{}
 	for i, ep := range endpoints {
 		starts[i].ep = ep
@@ -200,23 +200,23 @@ func (g *startGroup) connect(ctx context.Context) (failed bool) {
 	waits := false
 	for _, s := range g.starts {
 		s.begin(ctx)
-		g.begun++
+		g.started++
 		if waits {
 			continue
 		}
 		if s.failed() {
 			return true
 		}
-		waits = s.waits
+		waits = s.waitsForBroker
 	}
 	return false
 }
 
-// serve runs the endpoints that have begun, each when it is connected, until ctx ends. An
-// endpoint that ends with an error calls cancel.
+// serve runs the endpoints that have been started, each when it is connected, until ctx
+// ends. An endpoint that ends with an error calls cancel.
 func (g *startGroup) serve(ctx context.Context, cancel context.CancelFunc, together bool) {
 	var served sync.WaitGroup
-	for _, s := range g.starts[:g.begun] {
+	for _, s := range g.starts[:g.started] {
 		served.Go(func() {
 			<-s.done
 			switch {
@@ -224,7 +224,7 @@ func (g *startGroup) serve(ctx context.Context, cancel context.CancelFunc, toget
 			case ctx.Err() != nil: // before the first message
 				s.runner.close()
 			default:
-				s.runner.together = together
+				s.runner.inRunAll = together
 				s.err = s.runner.serve(ctx)
 			}
 			if s.err != nil {

@@ -16,69 +16,69 @@ import (
 // errUnreached is what an adapter returns while its broker cannot be reached.
 var errUnreached = fmt.Errorf("dial: connection refused: %w", core.ErrUnavailable)
 
-// away lets no receiver be opened until the broker is back.
-func (b *bed) away(tries *int) (back func()) {
-	b.broker.provoke(faults{open: func(context.Context) error { *tries++; return errUnreached }})
-	return func() { b.broker.provoke(faults{}) }
+// failOpening lets no receiver be opened until the broker is back.
+func (fx *fixture) failOpening(tries *int) (back func()) {
+	fx.broker.setFaults(faults{open: func(context.Context) error { *tries++; return errUnreached }})
+	return func() { fx.broker.setFaults(faults{}) }
 }
 
 func TestStart_WaitsForItsBroker(t *testing.T) {
-	bubble(t, func(b *bed) {
+	bubble(t, func(fx *fixture) {
 		var tries int
-		back := b.away(&tries)
-		var changes record[core.ConnectionChange]
-		ep := b.endpoint("orders", core.Config{Observers: []core.Observer{hears(func(e core.ConnectionChange) { changes.add(e) })}})
-		var handled record[string]
-		b.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+		back := fx.failOpening(&tries)
+		var changes recorder[core.ConnectionChange]
+		ep := fx.newEndpoint("orders", core.Config{Observers: []core.Observer{connectionObserver(func(e core.ConnectionChange) { changes.add(e) })}})
+		var handled recorder[string]
+		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 			handled.add(m.ID)
 			return nil
 		})
 		began := time.Now()
-		b.launch(ep)
-		b.pass(time.Hour)
+		fx.start(ep)
+		fx.advance(time.Hour)
 		if tries < 350 || tries > 800 {
-			b.Errorf("%d tries in an hour, want one in about 10 s", tries)
+			fx.Errorf("%d tries in an hour, want one in about 10 s", tries)
 		}
 		h := ep.Health()
-		equal(b, "starting", h.Starting, true)
-		equal(b, "running", h.Running, false)
-		equal(b, "connected", h.Connected, false)
-		equal(b, "disconnected since", h.DisconnectedSince, began)
-		equal(b, "why", h.ConnectionError, errUnreached)
+		equal(fx, "starting", h.Starting, true)
+		equal(fx, "running", h.Running, false)
+		equal(fx, "connected", h.Connected, false)
+		equal(fx, "disconnected since", h.DisconnectedSince, began)
+		equal(fx, "why", h.ConnectionError, errUnreached)
 		select {
 		case <-ep.Ready():
-			b.Error("the endpoint says that it is ready")
+			fx.Error("the endpoint says that it is ready")
 		default:
 		}
 		for i, e := range changes.all() {
 			if e.Connected || e.Err == nil || e.RetryIn <= 0 || e.RetryIn > 15*time.Second {
-				b.Errorf("change %d is %+v", i, e)
+				fx.Errorf("change %d is %+v", i, e)
 			}
 		}
-		equal(b, "critical errors, one for the outage", h.CriticalErrors, 1)
+		equal(fx, "critical errors, one for the outage", h.CriticalErrors, 1)
 
 		back()
-		b.pass(15 * time.Second)
+		fx.advance(15 * time.Second)
 		<-ep.Ready()
 		h = ep.Health()
-		equal(b, "starting", h.Starting, false)
-		equal(b, "running", h.Running, true)
-		equal(b, "connected", h.Connected, true)
+		equal(fx, "starting", h.Starting, false)
+		equal(fx, "running", h.Running, true)
+		equal(fx, "connected", h.Connected, true)
 		all := changes.all()
-		equal(b, "the newest change", all[len(all)-1].Connected, true)
-		b.put("m1")
+		equal(fx, "the newest change", all[len(all)-1].Connected, true)
+		fx.enqueue("m1")
 		synctest.Wait()
-		equal(b, "handled", handled.len(), 1)
+		equal(fx, "handled", handled.len(), 1)
 		var warnings int
-		lines := b.logs.about("waits to receive")
+		lines := fx.logs.find("waits to receive")
 		for _, line := range lines {
 			if line.level == slog.LevelWarn {
 				warnings++
 			}
 		}
-		equal(b, "lines", len(lines), tries)
+		equal(fx, "lines", len(lines), tries)
 		if warnings < 55 || warnings > 61 || lines[0].level != slog.LevelWarn {
-			b.Errorf("%d of the lines of an hour are warnings, want the first and one a minute", warnings)
+			fx.Errorf("%d of the lines of an hour are warnings, want the first and one a minute", warnings)
 		}
 	})
 }
@@ -92,17 +92,17 @@ func TestStart_WaitsNoLongerThanConfigured(t *testing.T) {
 		"for a minute": {time.Minute, func(n int) bool { return n > 5 }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(b *bed) {
+			bubble(t, func(fx *fixture) {
 				var tries int
-				b.away(&tries)
+				fx.failOpening(&tries)
 				began := time.Now()
-				err := b.endpoint("orders", core.Config{WaitForBroker: c.wait}).Run(b.Context())
+				err := fx.newEndpoint("orders", core.Config{WaitForBroker: c.wait}).Run(fx.Context())
 				if !errors.Is(err, core.ErrUnavailable) || !containsAll(err.Error(), "orders", "connection refused") {
-					b.Errorf("Run returned %v", err)
+					fx.Errorf("Run returned %v", err)
 				}
-				equal(b, "time", time.Since(began), max(c.wait, 0))
+				equal(fx, "time", time.Since(began), max(c.wait, 0))
 				if !c.tries(tries) {
-					b.Errorf("%d tries", tries)
+					fx.Errorf("%d tries", tries)
 				}
 			})
 		})
@@ -111,68 +111,68 @@ func TestStart_WaitsNoLongerThanConfigured(t *testing.T) {
 
 // An adapter may wait by itself in OpenReceiver, or need long to notice that its broker is away.
 func TestStart_TryEndsWithTheWait(t *testing.T) {
-	bubble(t, func(b *bed) {
-		b.broker.provoke(faults{open: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
+	bubble(t, func(fx *fixture) {
+		fx.broker.setFaults(faults{open: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
 		began := time.Now()
-		err := b.endpoint("orders", core.Config{WaitForBroker: time.Minute}).Run(b.Context())
+		err := fx.newEndpoint("orders", core.Config{WaitForBroker: time.Minute}).Run(fx.Context())
 		if !errors.Is(err, core.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || !containsAll(err.Error(), "orders", "waited for 1m0s (Config.WaitForBroker)") {
-			b.Errorf("Run returned %v", err)
+			fx.Errorf("Run returned %v", err)
 		}
-		equal(b, "time", time.Since(began), time.Minute)
+		equal(fx, "time", time.Since(began), time.Minute)
 	})
 }
 
 // The limit is for the start alone.
 func TestStart_ReceivesAfterTheWait(t *testing.T) {
-	bubble(t, func(b *bed) {
-		ep := b.endpoint("orders", core.Config{WaitForBroker: time.Minute})
-		b.handle(ep, "order", func(context.Context, *core.Message) error { return nil })
-		b.run(ep)
-		b.pass(time.Hour)
-		b.put("m1")
-		b.holds("orders", 0)
+	bubble(t, func(fx *fixture) {
+		ep := fx.newEndpoint("orders", core.Config{WaitForBroker: time.Minute})
+		fx.handle(ep, "order", func(context.Context, *core.Message) error { return nil })
+		fx.run(ep)
+		fx.advance(time.Hour)
+		fx.enqueue("m1")
+		fx.wantDepth("orders", 0)
 	})
 }
 
 func TestStart_WaitsForNothingThatWaitingCannotMend(t *testing.T) {
-	bubble(t, func(b *bed) {
+	bubble(t, func(fx *fixture) {
 		refused := errors.New("password refused")
 		answers := []error{errUnreached, errUnreached, refused}
-		b.broker.provoke(faults{open: func(context.Context) error {
+		fx.broker.setFaults(faults{open: func(context.Context) error {
 			next := answers[0]
 			answers = answers[1:]
 			return next
 		}})
-		if err := b.endpoint("orders", core.Config{}).Run(b.Context()); !errors.Is(err, refused) {
-			b.Errorf("Run returned %v, want the error that came after two outages", err)
+		if err := fx.newEndpoint("orders", core.Config{}).Run(fx.Context()); !errors.Is(err, refused) {
+			fx.Errorf("Run returned %v, want the error that came after two outages", err)
 		}
 	})
 }
 
 func TestStart_EndsWhileItWaits(t *testing.T) {
-	for name, end := range map[string]func(ep *core.Endpoint, run *running) error{
-		"by Run's context": func(_ *core.Endpoint, run *running) error { return run.stop() },
-		"by Shutdown": func(ep *core.Endpoint, run *running) error {
+	for name, end := range map[string]func(ep *core.Endpoint, run *runningEndpoint) error{
+		"by Run's context": func(_ *core.Endpoint, run *runningEndpoint) error { return run.stop() },
+		"by Shutdown": func(ep *core.Endpoint, run *runningEndpoint) error {
 			return errors.Join(ep.Shutdown(context.Background()), run.wait())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(b *bed) {
+			bubble(t, func(fx *fixture) {
 				var tries int
-				back := b.away(&tries)
-				ep := b.endpoint("orders", core.Config{})
-				run := b.launch(ep)
-				b.pass(time.Minute)
+				back := fx.failOpening(&tries)
+				ep := fx.newEndpoint("orders", core.Config{})
+				run := fx.start(ep)
+				fx.advance(time.Minute)
 				began := time.Now()
 				if err := end(ep, run); err != nil {
-					b.Error(err)
+					fx.Error(err)
 				}
-				equal(b, "time to end", time.Since(began), 0)
-				b.pass(time.Hour)
-				equal(b, "critical errors after the end", ep.Health().CriticalErrors, 0)
+				equal(fx, "time to end", time.Since(began), 0)
+				fx.advance(time.Hour)
+				equal(fx, "critical errors after the end", ep.Health().CriticalErrors, 0)
 				back()
-				b.run(ep) // it is free to run again
-				equal(b, "connected by another Run", ep.Health().Connected, true)
+				fx.run(ep) // it is free to run again
+				equal(fx, "connected by another Run", ep.Health().Connected, true)
 			})
 		})
 	}
@@ -180,74 +180,74 @@ func TestStart_EndsWhileItWaits(t *testing.T) {
 
 // An outage that the receiver tells of while it is opened is not ended by the endpoint.
 func TestStart_LeavesANewerOutageToTheReceiver(t *testing.T) {
-	bubble(t, func(b *bed) {
-		transport := &lostAtOnce{watched: watched{faulty: b.broker}}
+	bubble(t, func(fx *fixture) {
+		transport := &disconnectingTransport{watchedTransport: watchedTransport{faultyTransport: fx.broker}}
 		var tries int
-		back := b.away(&tries)
-		ep := b.endpointOn(transport, "orders")
-		b.launch(ep)
+		back := fx.failOpening(&tries)
+		ep := fx.newEndpointOn(transport, "orders")
+		fx.start(ep)
 		back()
-		b.pass(15 * time.Second)
+		fx.advance(15 * time.Second)
 		<-ep.Ready()
-		equal(b, "connected", ep.Health().Connected, false)
-		transport.tell(core.ConnectionChange{Connected: true})
-		equal(b, "connected when the receiver says so", ep.Health().Connected, true)
+		equal(fx, "connected", ep.Health().Connected, false)
+		transport.report(core.ConnectionChange{Connected: true})
+		equal(fx, "connected when the receiver says so", ep.Health().Connected, true)
 	})
 }
 
-// lostAtOnce is a transport whose receivers have lost their connection when OpenReceiver
-// returns.
-type lostAtOnce struct{ watched }
+// disconnectingTransport is a transport whose receivers have lost their connection when
+// OpenReceiver returns.
+type disconnectingTransport struct{ watchedTransport }
 
-func (l *lostAtOnce) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
-	r, err := l.watched.OpenReceiver(ctx, cfg)
+func (l *disconnectingTransport) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
+	r, err := l.watchedTransport.OpenReceiver(ctx, cfg)
 	if err == nil {
-		l.tell(core.ConnectionChange{Err: errBoom, Since: time.Now()})
+		l.report(core.ConnectionChange{Err: errBoom, Since: time.Now()})
 	}
 	return r, err
 }
 
-// endpointOn makes an endpoint on another transport than the bed's.
-func (b *bed) endpointOn(t core.Transport, name string) *core.Endpoint {
-	b.Helper()
-	ep, err := core.New(name, t, core.Config{Logger: slog.New(logHandler{book: b.logs})})
+// newEndpointOn makes an endpoint on another transport than the fixture's.
+func (fx *fixture) newEndpointOn(t core.Transport, name string) *core.Endpoint {
+	fx.Helper()
+	ep, err := core.New(name, t, core.Config{Logger: slog.New(logHandler{recorder: fx.logs})})
 	if err != nil {
-		b.Fatal(err)
+		fx.Fatal(err)
 	}
 	return ep
 }
 
-// elsewhere makes an endpoint on a broker that can be reached.
-func (b *bed) elsewhere(name string) *core.Endpoint {
-	b.Helper()
+// newReachableEndpoint makes an endpoint on a broker that can be reached.
+func (fx *fixture) newReachableEndpoint(name string) *core.Endpoint {
+	fx.Helper()
 	here := inmemory.Open()
-	b.Cleanup(func() { _ = here.Close(context.Background()) })
-	return b.endpointOn(here, name)
+	fx.Cleanup(func() { _ = here.Close(context.Background()) })
+	return fx.newEndpointOn(here, name)
 }
 
 func TestRunAll_StartsWithoutThoseWhoseBrokerIsAway(t *testing.T) {
-	bubble(t, func(b *bed) {
+	bubble(t, func(fx *fixture) {
 		var tries int
-		back := b.away(&tries)
-		one, two := b.endpoint("orders", core.Config{}), b.endpoint("shipping", core.Config{})
-		other := b.elsewhere("billing")
-		ctx, stop := context.WithCancel(b.Context())
+		back := fx.failOpening(&tries)
+		one, two := fx.newEndpoint("orders", core.Config{}), fx.newEndpoint("shipping", core.Config{})
+		other := fx.newReachableEndpoint("billing")
+		ctx, stop := context.WithCancel(fx.Context())
 		defer stop()
 		done := make(chan error, 1)
 		go func() { done <- core.RunAll(ctx, one, two, other) }()
 		synctest.Wait()
-		equal(b, "the endpoint whose broker is there runs", other.Health().Running, true)
+		equal(fx, "the endpoint whose broker is there runs", other.Health().Running, true)
 		for _, ep := range []*core.Endpoint{one, two} {
-			equal(b, ep.String()+" is starting", ep.Health().Starting, true)
+			equal(fx, ep.String()+" is starting", ep.Health().Starting, true)
 		}
 		back()
-		b.pass(15 * time.Second)
+		fx.advance(15 * time.Second)
 		for _, ep := range []*core.Endpoint{one, two} {
-			equal(b, ep.String()+" runs", ep.Health().Running, true)
+			equal(fx, ep.String()+" runs", ep.Health().Running, true)
 		}
 		stop()
 		if err := <-done; err != nil {
-			b.Error(err)
+			fx.Error(err)
 		}
 	})
 }
@@ -256,8 +256,8 @@ func TestRunAll_StartsWithoutThoseWhoseBrokerIsAway(t *testing.T) {
 func TestRunAll_TriesTransportsAtTheSameTime(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		t.Run(fmt.Sprint("black hole first: ", first), func(t *testing.T) {
-			bubble(t, func(b *bed) {
-				b.broker.provoke(faults{open: func(ctx context.Context) error {
+			bubble(t, func(fx *fixture) {
+				fx.broker.setFaults(faults{open: func(ctx context.Context) error {
 					select {
 					case <-time.After(30 * time.Second):
 						return errUnreached
@@ -265,28 +265,28 @@ func TestRunAll_TriesTransportsAtTheSameTime(t *testing.T) {
 						return ctx.Err()
 					}
 				}})
-				hole, second, other := b.endpoint("orders", core.Config{}), b.endpoint("shipping", core.Config{}), b.elsewhere("billing")
+				hole, second, other := fx.newEndpoint("orders", core.Config{}), fx.newEndpoint("shipping", core.Config{}), fx.newReachableEndpoint("billing")
 				endpoints := []*core.Endpoint{hole, second, other}
 				if !first {
 					endpoints = []*core.Endpoint{other, hole, second}
 				}
-				ctx, stop := context.WithCancel(b.Context())
+				ctx, stop := context.WithCancel(fx.Context())
 				defer stop()
 				done := make(chan error, 1)
 				go func() { done <- core.RunAll(ctx, endpoints...) }()
-				b.pass(4 * time.Second)
-				equal(b, "the other receives before all have tried", other.Health().Running, false)
-				b.pass(time.Second)
-				equal(b, "the other receives", other.Health().Running, true)
-				equal(b, "the first has not answered", hole.Health().ConnectionError, error(nil))
-				b.broker.provoke(faults{})
-				b.pass(time.Minute)
+				fx.advance(4 * time.Second)
+				equal(fx, "the other receives before all have tried", other.Health().Running, false)
+				fx.advance(time.Second)
+				equal(fx, "the other receives", other.Health().Running, true)
+				equal(fx, "the first has not answered", hole.Health().ConnectionError, error(nil))
+				fx.broker.setFaults(faults{})
+				fx.advance(time.Minute)
 				for _, ep := range endpoints {
-					equal(b, ep.Name()+" runs", ep.Health().Running, true)
+					equal(fx, ep.Name()+" runs", ep.Health().Running, true)
 				}
 				stop()
 				if err := <-done; err != nil {
-					b.Error(err)
+					fx.Error(err)
 				}
 			})
 		})
@@ -295,32 +295,32 @@ func TestRunAll_TriesTransportsAtTheSameTime(t *testing.T) {
 
 // A start that fails on one transport lets no endpoint of another one receive.
 func TestRunAll_FailedStartOfAnotherTransport(t *testing.T) {
-	bubble(t, func(b *bed) {
-		b.broker.provoke(faults{open: func(context.Context) error { time.Sleep(time.Second); return errBoom }})
-		other := b.elsewhere("billing")
+	bubble(t, func(fx *fixture) {
+		fx.broker.setFaults(faults{open: func(context.Context) error { time.Sleep(time.Second); return errBoom }})
+		other := fx.newReachableEndpoint("billing")
 		begun := other.Ready()
-		if err := core.RunAll(b.Context(), other, b.endpoint("orders", core.Config{})); !errors.Is(err, errBoom) {
-			b.Errorf("RunAll returned %v", err)
+		if err := core.RunAll(fx.Context(), other, fx.newEndpoint("orders", core.Config{})); !errors.Is(err, errBoom) {
+			fx.Errorf("RunAll returned %v", err)
 		}
 		select {
 		case <-begun:
-			b.Error("the other endpoint has received")
+			fx.Error("the other endpoint has received")
 		default:
 		}
-		b.run(other) // it is free to run again
+		fx.run(other) // it is free to run again
 	})
 }
 
 func TestRunAll_EndsWhenOneHasWaitedForTooLong(t *testing.T) {
-	bubble(t, func(b *bed) {
+	bubble(t, func(fx *fixture) {
 		var tries int
-		b.away(&tries)
-		other := b.elsewhere("billing")
+		fx.failOpening(&tries)
+		other := fx.newReachableEndpoint("billing")
 		began := time.Now()
-		if err := core.RunAll(b.Context(), b.endpoint("orders", core.Config{WaitForBroker: time.Minute}), other); !errors.Is(err, core.ErrUnavailable) {
-			b.Errorf("RunAll returned %v", err)
+		if err := core.RunAll(fx.Context(), fx.newEndpoint("orders", core.Config{WaitForBroker: time.Minute}), other); !errors.Is(err, core.ErrUnavailable) {
+			fx.Errorf("RunAll returned %v", err)
 		}
-		equal(b, "time", time.Since(began), time.Minute)
-		equal(b, "the other is drained", other.Health().Running, false)
+		equal(fx, "time", time.Since(began), time.Minute)
+		equal(fx, "the other is drained", other.Health().Running, false)
 	})
 }

@@ -23,10 +23,10 @@ type StartUp struct {
 	recoverability func(messageType string) RecoverabilityConfig
 	retrySpan      func() time.Duration
 
-	position int      // of the middleware in its list
-	current  steps    // of this middleware
-	all      steps    // of the middleware inside it
-	problems problems // why the endpoint cannot start
+	position   int              // of the middleware in its list
+	ownSteps   steps            // of this middleware
+	innerSteps steps            // of the middleware inside it
+	problems   validationErrors // why the endpoint cannot start
 }
 
 // Step describes middleware for the log lines at the start of an endpoint, and for the
@@ -80,27 +80,27 @@ func StartUpOf(next HandlerFunc) *StartUp {
 	if next == nil || reflect.ValueOf(next).Pointer() != codeOfNext {
 		return nil // users' code, which must not be called now
 	}
-	var q startUpQuestion
+	var q startUpQuery
 	_ = next(&q, nil)
 	return q.answer
 }
 
 // codeOfNext is the code of the next that endpoints give to middleware.
-var codeOfNext = reflect.ValueOf((&inRuns{}).handle).Pointer()
+var codeOfNext = reflect.ValueOf((&runStarter{}).handle).Pointer()
 
-// startUpQuestion is the context with which StartUpOf calls next.
-type startUpQuestion struct {
+// startUpQuery is the context with which StartUpOf calls next.
+type startUpQuery struct {
 	context.Context
 	answer *StartUp
 }
 
-// answer handles the call of StartUpOf, which has no message.
-func (n *inRuns) answer(ctx context.Context) error {
-	q, ok := ctx.(*startUpQuestion)
+// answerStartUp handles the call of StartUpOf, which has no message.
+func (s *runStarter) answerStartUp(ctx context.Context) error {
+	q, ok := ctx.(*startUpQuery)
 	if !ok {
 		return errors.New("middleware called next without a message (nil)")
 	}
-	q.answer = n.start
+	q.answer = s.start
 	return nil
 }
 
@@ -162,7 +162,7 @@ func (s *StartUp) Describe(each ...Step) {
 	}
 	for _, step := range each {
 		step.MessageTypes = slices.Clone(step.MessageTypes)
-		s.current = append(s.current, placedStep{step, s.list, s.position})
+		s.ownSteps = append(s.ownSteps, placedStep{step, s.list, s.position})
 	}
 }
 
@@ -175,18 +175,18 @@ func (s *StartUp) Fail(err error) {
 
 // begin is called before middleware is applied, from the innermost to the outermost.
 func (s *StartUp) begin(position int) {
-	s.all, s.current = slices.Concat(s.current, s.all), nil
+	s.innerSteps, s.ownSteps = slices.Concat(s.ownSteps, s.innerSteps), nil
 	s.position = position
 }
 
-// end returns the steps of all middleware, the outermost first. around are the steps of
+// end returns the steps of all middleware, the outermost first. outer are the steps of
 // the middleware around them.
-func (s *StartUp) end(around steps) (steps, error) {
+func (s *StartUp) end(outer steps) (steps, error) {
 	s.begin(0)
-	s.all.check(around, &s.problems)
-	s.all.checkCircuits(around, &s.problems)
-	s.all.checkTransactions(around, &s.problems)
-	return s.all, errors.Join(s.problems.list...)
+	s.innerSteps.check(outer, &s.problems)
+	s.innerSteps.checkCircuits(outer, &s.problems)
+	s.innerSteps.checkTransactions(outer, &s.problems)
+	return s.innerSteps, errors.Join(s.problems.errs...)
 }
 
 // placedStep is a step and the place of its middleware.
@@ -208,32 +208,32 @@ func (s placedStep) String() string {
 // steps are nested steps, the outermost first.
 type steps []placedStep
 
-// check refuses a wrong order, also between these steps and those around them.
-func (all steps) check(around steps, p *problems) {
-	for i, outer := range slices.Concat(around, all) {
-		for _, inner := range all[max(0, i+1-len(around)):] {
+// check refuses a wrong order, also between these steps and the surrounding ones.
+func (all steps) check(surrounding steps, errs *validationErrors) {
+	for i, outer := range slices.Concat(surrounding, all) {
+		for _, inner := range all[max(0, i+1-len(surrounding)):] {
 			switch {
-			case !outer.meets(inner.Step):
+			case !outer.overlaps(inner.Step):
 			case outer.Kind == inner.Kind && outer.Name != "" && outer.Name == inner.Name:
-				p.add("%v is nested in %v, which is the same; remove one of the two", inner, outer)
+				errs.add("%v is nested in %v, which is the same; remove one of the two", inner, outer)
 			case outer.Tries > 1 && inner.Refuses:
-				p.add("%v stands inside of %v, which would try %d times: but where it refuses a message it answers with a verdict, which is never retried (R53); list it before", inner, outer, outer.Tries)
+				errs.add("%v stands inside of %v, which would try %d times: but where it refuses a message it answers with a verdict, which is never retried (R53); list it before", inner, outer, outer.Tries)
 			}
 		}
 	}
 }
 
 // checkCircuits refuses a step that handles open circuits and is inside all of them.
-func (all steps) checkCircuits(around steps, p *problems) {
-	whole := slices.Concat(around, all)
+func (all steps) checkCircuits(surrounding steps, errs *validationErrors) {
+	whole := slices.Concat(surrounding, all)
 	for i, s := range whole {
-		opens := func(other placedStep) bool { return other.OpensCircuit && s.meets(other.Step) }
-		if i < len(around) || !s.TakesOpenCircuit || slices.ContainsFunc(whole[i+1:], opens) {
+		opens := func(other placedStep) bool { return other.OpensCircuit && s.overlaps(other.Step) }
+		if i < len(surrounding) || !s.TakesOpenCircuit || slices.ContainsFunc(whole[i+1:], opens) {
 			continue
 		}
 		for _, outer := range slices.Backward(whole[:i]) {
 			if opens(outer) {
-				p.add("%v stands inside of %v, which refuses messages before they reach it: but it is there to answer for an open circuit; list it before (for a circuit in the handler itself, let it take core.ErrCircuitOpen among its Errors)", s, outer)
+				errs.add("%v stands inside of %v, which refuses messages before they reach it: but it is there to answer for an open circuit; list it before (for a circuit in the handler itself, let it take core.ErrCircuitOpen among its Errors)", s, outer)
 				break
 			}
 		}
@@ -242,24 +242,24 @@ func (all steps) checkCircuits(around steps, p *problems) {
 
 // checkTransactions refuses a step inside of a transaction that may succeed although handlers
 // inside of it have failed.
-func (all steps) checkTransactions(around steps, p *problems) {
-	whole := slices.Concat(around, all)
+func (all steps) checkTransactions(surrounding steps, errs *validationErrors) {
+	whole := slices.Concat(surrounding, all)
 	for i, outer := range whole {
-		for _, inner := range whole[max(i+1, len(around)):] {
-			if !outer.BeginsTransaction || inner.Tries <= 1 && !inner.AnswersFailures || !outer.meets(inner.Step) {
+		for _, inner := range whole[max(i+1, len(surrounding)):] {
+			if !outer.BeginsTransaction || inner.Tries <= 1 && !inner.AnswersFailures || !outer.overlaps(inner.Step) {
 				continue
 			}
 			fix := "list it before"
 			if outer.list != inner.list {
 				fix = fmt.Sprintf("move it to %s before that, or move both to %s", outer.list, inner.list)
 			}
-			p.add("%v stands inside of %v, whose transaction would commit the work of failed handlers, too; %s", inner, outer, fix)
+			errs.add("%v stands inside of %v, whose transaction would commit the work of failed handlers, too; %s", inner, outer, fix)
 		}
 	}
 }
 
-// checkBeside refuses steps that another handler of the same message type has as well.
-func (all steps) checkBeside(siblings []steps) error {
+// checkSiblings refuses steps that another handler of the same message type has as well.
+func (all steps) checkSiblings(siblings []steps) error {
 	for _, s := range all {
 		for i, other := range siblings {
 			if s.Unique && slices.ContainsFunc(other, func(o placedStep) bool { return o.Kind == s.Kind && o.Name == s.Name }) {
@@ -270,8 +270,8 @@ func (all steps) checkBeside(siblings []steps) error {
 	return nil
 }
 
-// meets reports whether two steps can apply to the same message.
-func (s Step) meets(other Step) bool {
+// overlaps reports whether two steps can apply to the same message.
+func (s Step) overlaps(other Step) bool {
 	return s.MessageTypes == nil || other.MessageTypes == nil ||
 		slices.ContainsFunc(s.MessageTypes, func(t string) bool { return slices.Contains(other.MessageTypes, t) })
 }
@@ -283,8 +283,8 @@ func (all steps) filter(messageType string) steps {
 	})
 }
 
-// nest names the steps in their order, and the handlers within them.
-func (all steps) nest(handlers string) string {
+// describeNesting names the steps in their order, and the handlers within them.
+func (all steps) describeNesting(handlers string) string {
 	var names []string
 	for _, s := range all {
 		text := s.Kind

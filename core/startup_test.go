@@ -13,8 +13,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// described is middleware that says what it is and runs the handlers as often.
-func described(steps ...core.Step) core.Middleware {
+// describingMiddleware is middleware that says what it is and runs the handlers as often.
+func describingMiddleware(steps ...core.Step) core.Middleware {
 	return func(next core.HandlerFunc) core.HandlerFunc {
 		core.StartUpOf(next).Describe(steps...)
 		return func(ctx context.Context, m *core.Message) error {
@@ -24,53 +24,53 @@ func described(steps ...core.Step) core.Middleware {
 					total *= max(s.Tries, 1)
 				}
 			}
-			return tries(total)(next)(ctx, m)
+			return retryMiddleware(total)(next)(ctx, m)
 		}
 	}
 }
 
-// nestLines returns what start-up said about tries.
-func (b *bed) nestLines() []logLine {
-	return b.logs.about("how often a message that always fails is tried")
+// attemptsReportLines returns what start-up said about tries.
+func (fx *fixture) attemptsReportLines() []logLine {
+	return fx.logs.find("how often a message that always fails is tried")
 }
 
 func TestStartUp_LogsTheNestAndItsProduct(t *testing.T) {
-	bubble(t, func(b *bed) {
+	bubble(t, func(fx *fixture) {
 		runs := 0
-		b.orders(core.Config{
+		fx.runOrders(core.Config{
 			HandlerTimeout: time.Minute,
 			Middleware: []core.Middleware{
-				described(core.Step{Kind: "circuit breaker", Name: "bank", Refuses: true}),
-				tries(1), // says nothing
-				described(core.Step{Kind: "retry", Name: "bank", Tries: 4, Wait: 3 * time.Second}, core.Step{Kind: "time-out", Limit: 2 * time.Second}),
-				described(core.Step{Kind: "retry", Name: "other", Tries: 7, MessageTypes: []string{"invoice"}}),
+				describingMiddleware(core.Step{Kind: "circuit breaker", Name: "bank", Refuses: true}),
+				retryMiddleware(1), // says nothing
+				describingMiddleware(core.Step{Kind: "retry", Name: "bank", Tries: 4, Wait: 3 * time.Second}, core.Step{Kind: "time-out", Limit: 2 * time.Second}),
+				describingMiddleware(core.Step{Kind: "retry", Name: "other", Tries: 7, MessageTypes: []string{"invoice"}}),
 			},
 			Recoverability: core.Recoverability{
 				Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 2, Increase: 10 * time.Second, Jitter: 0.5},
 			},
 		}, func(context.Context, *core.Message) error { runs++; return errBoom })
-		lines := b.nestLines()
+		lines := fx.attemptsReportLines()
 		if len(lines) != 1 {
-			b.Fatalf("logged %+v", lines)
+			fx.Fatalf("logged %+v", lines)
 		}
-		equal(b, "level", lines[0].level, slog.LevelInfo)
+		equal(fx, "level", lines[0].level, slog.LevelInfo)
 		for key, want := range map[string]any{
 			"message_types": "order", "nest": `circuit breaker "bank" > retry "bank" (4 tries) > time-out (2s) > handlers`,
 			"tries_per_attempt": int64(4), "attempts_per_round": int64(2), "rounds": int64(3), "tries": int64(24),
 			"longest_attempt": "11s", "longest_message": (6*11*time.Second + 45*time.Second).String(),
 		} {
-			equal(b, key, lines[0].attrs[key], want)
+			equal(fx, key, lines[0].attrs[key], want)
 		}
-		b.put("m1")
-		b.pass(time.Hour)
-		equal(b, "runs", runs, 24)
+		fx.enqueue("m1")
+		fx.advance(time.Hour)
+		equal(fx, "runs", runs, 24)
 	})
 }
 
 func TestStartUp_LogsTypesThatDifferApart(t *testing.T) {
-	bubble(t, func(b *bed) {
-		ep := b.endpoint("orders", core.Config{
-			Middleware: []core.Middleware{described(core.Step{Kind: "retry", Tries: 2, MessageTypes: []string{"a", "b"}})},
+	bubble(t, func(fx *fixture) {
+		ep := fx.newEndpoint("orders", core.Config{
+			Middleware: []core.Middleware{describingMiddleware(core.Step{Kind: "retry", Tries: 2, MessageTypes: []string{"a", "b"}})},
 			Recoverability: core.Recoverability{
 				Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true},
 				MessageTypes: map[string]core.TypeRecoverability{"b": {Immediate: core.Immediate{Retries: 4}}},
@@ -78,16 +78,16 @@ func TestStartUp_LogsTypesThatDifferApart(t *testing.T) {
 			HandlerTimeout: 10 * time.Second,
 		})
 		for _, messageType := range []string{"a", "b", "c", "d"} {
-			b.handle(ep, messageType, func(context.Context, *core.Message) error { return nil })
+			fx.handle(ep, messageType, func(context.Context, *core.Message) error { return nil })
 		}
-		b.run(ep)
+		fx.run(ep)
 		var got []string
-		for _, l := range b.nestLines() {
+		for _, l := range fx.attemptsReportLines() {
 			got = append(got, strings.Join([]string{l.attrs["message_types"].(string), l.attrs["nest"].(string), l.attrs["longest_message"].(string)}, ": "))
 		}
 		want := "a: retry (2 tries) > handlers: 10s\nb: retry (2 tries) > handlers: 50s\nc, d: handlers: 10s"
 		if text := strings.Join(got, "\n"); text != want {
-			b.Errorf("logged\n%s\nwant\n%s", text, want)
+			fx.Errorf("logged\n%s\nwant\n%s", text, want)
 		}
 	})
 }
@@ -99,17 +99,17 @@ func TestStartUp_WithoutLimits(t *testing.T) {
 		"a policy":     {HandlerTimeout: time.Second, Recoverability: core.Recoverability{Policy: core.DefaultPolicy}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(b *bed) {
-				c.Middleware = []core.Middleware{described(core.Step{Kind: "retry", Tries: 2, Wait: time.Second})}
-				b.orders(c, func(context.Context, *core.Message) error { return nil })
-				equal(b, "longest_message", b.nestLines()[0].attrs["longest_message"], any("no limit"))
+			bubble(t, func(fx *fixture) {
+				c.Middleware = []core.Middleware{describingMiddleware(core.Step{Kind: "retry", Tries: 2, Wait: time.Second})}
+				fx.runOrders(c, func(context.Context, *core.Message) error { return nil })
+				equal(fx, "longest_message", fx.attemptsReportLines()[0].attrs["longest_message"], any("no limit"))
 			})
 		})
 	}
 }
 
 func TestStartUp_StatesAreInHealth(t *testing.T) {
-	bubble(t, func(b *bed) {
+	bubble(t, func(fx *fixture) {
 		state := "closed"
 		var ep *core.Endpoint
 		breaker := core.Step{Kind: "circuit breaker", Name: "bank", State: func() string {
@@ -118,30 +118,30 @@ func TestStartUp_StatesAreInHealth(t *testing.T) {
 		}}
 		one, two := breaker, breaker
 		one.MessageTypes, two.MessageTypes = []string{"a"}, []string{"b"}
-		ep = b.endpoint("orders", core.Config{Middleware: []core.Middleware{
-			described(one), described(core.Step{Kind: "retry", Name: "bank"}), described(two), described(core.Step{Kind: "switch", State: func() string { return "on" }}),
+		ep = fx.newEndpoint("orders", core.Config{Middleware: []core.Middleware{
+			describingMiddleware(one), describingMiddleware(core.Step{Kind: "retry", Name: "bank"}), describingMiddleware(two), describingMiddleware(core.Step{Kind: "switch", State: func() string { return "on" }}),
 		}})
 		for _, state = range []string{"closed", "open"} {
-			equal(b, "states", fmt.Sprint(ep.Health().Middleware), "[{circuit breaker bank "+state+" [a b] [] false} {switch  on [] [] false}]")
+			equal(fx, "states", fmt.Sprint(ep.Health().Middleware), "[{circuit breaker bank "+state+" [a b] [] false} {switch  on [] [] false}]")
 		}
-		equal(b, "states without middleware", len(b.endpoint("shipping", core.Config{}).Health().Middleware), 0)
+		equal(fx, "states without middleware", len(fx.newEndpoint("shipping", core.Config{}).Health().Middleware), 0)
 	})
 }
 
 // Health names the circuits of single handlers, too, each policy once for each state.
 func TestStartUp_StatesOfHandlersAreInHealth(t *testing.T) {
-	bubble(t, func(b *bed) {
+	bubble(t, func(fx *fixture) {
 		breaker := func(name string, state *string) core.HandleOptions {
-			return core.HandleOptions{Middleware: []core.Middleware{described(core.Step{Kind: "circuit breaker", Name: name, State: func() string { return *state }})}}
+			return core.HandleOptions{Middleware: []core.Middleware{describingMiddleware(core.Step{Kind: "circuit breaker", Name: name, State: func() string { return *state }})}}
 		}
 		bank, post, whole := "closed", "closed", "closed"
-		ep := b.endpoint("orders", core.Config{Middleware: []core.Middleware{described(core.Step{Kind: "circuit breaker", Name: "all", State: func() string { return whole }})}})
+		ep := fx.newEndpoint("orders", core.Config{Middleware: []core.Middleware{describingMiddleware(core.Step{Kind: "circuit breaker", Name: "all", State: func() string { return whole }})}})
 		core.Handle(ep, "b", charge, breaker("bank", &bank))
 		core.Handle(ep, "a", refund, breaker("bank", &bank))
 		core.Handle(ep, "a", charge, breaker("post", &post))
 		core.Handle(ep, "c", charge)
 		core.HandleDefault(ep, refund, breaker("", &post))
-		b.run(ep)
+		fx.run(ep)
 		shown := func() string {
 			var all []string
 			for _, s := range ep.Health().Middleware {
@@ -152,9 +152,9 @@ func TestStartUp_StatesOfHandlersAreInHealth(t *testing.T) {
 			}
 			return strings.Join(all, " ")
 		}
-		equal(b, "states", shown(), "{circuit breaker all closed [] [] false} {circuit breaker  closed [(others)] [refund] false} {circuit breaker bank closed [a b] [refund charge] false} {circuit breaker post closed [a] [charge] false}")
+		equal(fx, "states", shown(), "{circuit breaker all closed [] [] false} {circuit breaker  closed [(others)] [refund] false} {circuit breaker bank closed [a b] [refund charge] false} {circuit breaker post closed [a] [charge] false}")
 		bank = "open"
-		equal(b, "states", shown(), "{circuit breaker all closed [] [] false} {circuit breaker  closed [(others)] [refund] false} {circuit breaker bank open [a b] [refund charge] false} {circuit breaker post closed [a] [charge] false}")
+		equal(fx, "states", shown(), "{circuit breaker all closed [] [] false} {circuit breaker  closed [(others)] [refund] false} {circuit breaker bank open [a b] [refund charge] false} {circuit breaker post closed [a] [charge] false}")
 	})
 }
 
@@ -163,19 +163,19 @@ func refund(context.Context, *core.TypedMessage[[]byte]) error { return nil }
 
 // Two policies with one name are one while they agree: an open one is not hidden.
 func TestStartUp_StatesThatDifferAreShown(t *testing.T) {
-	bubble(t, func(b *bed) {
+	bubble(t, func(fx *fixture) {
 		breaker := func(state, messageType string) core.Middleware {
-			return described(core.Step{Kind: "circuit breaker", Name: "bank", MessageTypes: []string{messageType}, State: func() string { return state }})
+			return describingMiddleware(core.Step{Kind: "circuit breaker", Name: "bank", MessageTypes: []string{messageType}, State: func() string { return state }})
 		}
-		ep := b.endpoint("orders", core.Config{Middleware: []core.Middleware{breaker("closed", "a"), breaker("open", "b"), breaker("closed", "c")}})
-		equal(b, "states", fmt.Sprint(ep.Health().Middleware), "[{circuit breaker bank closed [a c] [] false} {circuit breaker bank open [b] [] false}]")
+		ep := fx.newEndpoint("orders", core.Config{Middleware: []core.Middleware{breaker("closed", "a"), breaker("open", "b"), breaker("closed", "c")}})
+		equal(fx, "states", fmt.Sprint(ep.Health().Middleware), "[{circuit breaker bank closed [a c] [] false} {circuit breaker bank open [b] [] false}]")
 	})
 }
 
 func TestStartUp_SaysNothingWithoutSteps(t *testing.T) {
-	bubble(t, func(b *bed) {
-		b.orders(core.Config{Middleware: []core.Middleware{tries(2)}}, func(context.Context, *core.Message) error { return nil })
-		equal(b, "lines", len(b.nestLines()), 0)
+	bubble(t, func(fx *fixture) {
+		fx.runOrders(core.Config{Middleware: []core.Middleware{retryMiddleware(2)}}, func(context.Context, *core.Message) error { return nil })
+		equal(fx, "lines", len(fx.attemptsReportLines()), 0)
 	})
 }
 
@@ -214,17 +214,17 @@ func TestStartUp_RefusesAWrongOrder(t *testing.T) {
 		{"two without a name", []core.Step{{Kind: "log"}, {Kind: "log"}}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			bubble(t, func(b *bed) {
+			bubble(t, func(fx *fixture) {
 				var c core.Config
 				for _, step := range test.order {
-					c.Middleware = append(c.Middleware, described(step))
+					c.Middleware = append(c.Middleware, describingMiddleware(step))
 				}
-				_, err := core.New("orders", b.broker, c)
+				_, err := core.New("orders", fx.broker, c)
 				switch {
 				case test.says == "" && err != nil:
-					b.Error(err)
+					fx.Error(err)
 				case test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)):
-					b.Errorf("%v, want %q in it", err, test.says)
+					fx.Errorf("%v, want %q in it", err, test.says)
 				}
 			})
 		})
@@ -234,38 +234,38 @@ func TestStartUp_RefusesAWrongOrder(t *testing.T) {
 // A fallback inside of a transaction would let it commit the work of the handlers that
 // failed, for an endpoint and for one handler.
 func TestStartUp_RefusesAFallbackInATransaction(t *testing.T) {
-	bubble(t, func(b *bed) {
-		inbox := described(core.Step{Kind: "inbox", Name: "orders", BeginsTransaction: true})
+	bubble(t, func(fx *fixture) {
+		inbox := describingMiddleware(core.Step{Kind: "inbox", Name: "orders", BeginsTransaction: true})
 		for _, on := range []core.FallbackOn{{Any: true}, {OpenCircuit: true}} {
 			fallback := core.Fallback{On: on, Handle: func(context.Context, *core.Message, error) error { return nil }}.Middleware()
 			const says = "Middleware[1] (fallback) stands inside of Middleware[0] (inbox"
-			if _, err := core.New("orders", b.broker, core.Config{Middleware: []core.Middleware{inbox, fallback}}); err == nil || !strings.Contains(err.Error(), says) {
-				b.Errorf("%v, want %q in it", err, says)
+			if _, err := core.New("orders", fx.broker, core.Config{Middleware: []core.Middleware{inbox, fallback}}); err == nil || !strings.Contains(err.Error(), says) {
+				fx.Errorf("%v, want %q in it", err, says)
 			}
-			b.endpoint("orders", core.Config{Middleware: []core.Middleware{fallback, inbox}})
+			fx.newEndpoint("orders", core.Config{Middleware: []core.Middleware{fallback, inbox}})
 
-			ep := b.endpoint("orders", core.Config{Middleware: []core.Middleware{inbox}})
+			ep := fx.newEndpoint("orders", core.Config{Middleware: []core.Middleware{inbox}})
 			const ways = "move it to Middleware before that, or move both to HandleOptions.Middleware"
 			core.Handle(ep, "order", charge, core.HandleOptions{Middleware: []core.Middleware{fallback}})
 			if err := ep.Err(); err == nil || !strings.Contains(err.Error(), ways) {
-				b.Errorf("%v, want %q in it", err, ways)
+				fx.Errorf("%v, want %q in it", err, ways)
 			}
-			ep = b.endpoint("orders", core.Config{Middleware: []core.Middleware{inbox}})
+			ep = fx.newEndpoint("orders", core.Config{Middleware: []core.Middleware{inbox}})
 			core.Handle(ep, "order", charge)
-			b.must(ep.Err())
+			fx.noError(ep.Err())
 		}
 	})
 }
 
 func TestStartUp_TellsAboutTheEndpointAndCanFail(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
+	inModes(t, allModes, func(fx *fixture) {
 		told := false
-		_, err := core.New("orders", b.broker, core.Config{
-			Transactions:   b.mode,
+		_, err := core.New("orders", fx.broker, core.Config{
+			Transactions:   fx.mode,
 			Recoverability: core.Recoverability{ErrorQueue: "shipping"},
 			Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 				s := core.StartUpOf(next)
-				told = s.Transactions() == b.mode && s.Capabilities().DelayedDelivery && s.CanDefer() == (b.mode != core.TransactionNone) &&
+				told = s.Transactions() == fx.mode && s.Capabilities().DelayedDelivery && s.CanDefer() == (fx.mode != core.TransactionNone) &&
 					s.Recoverability("order").Failed.ErrorQueue == "shipping"
 				s.Fail(errBoom)
 				s.Fail(nil)
@@ -276,10 +276,10 @@ func TestStartUp_TellsAboutTheEndpointAndCanFail(t *testing.T) {
 			}},
 		})
 		if !told {
-			b.Error("the middleware was told something else")
+			fx.Error("the middleware was told something else")
 		}
 		if !errors.Is(err, errBoom) || !strings.Contains(err.Error(), "Middleware[0]: boom") || !strings.Contains(err.Error(), "Middleware[1]: nor me") {
-			b.Errorf("New returned %v", err)
+			fx.Errorf("New returned %v", err)
 		}
 	})
 }
@@ -289,7 +289,7 @@ func TestStartUpOf_OtherCode(t *testing.T) {
 	for name, next := range map[string]core.HandlerFunc{
 		"nil":       nil,
 		"a handler": func(context.Context, *core.Message) error { t.Error("called"); return nil },
-		"a handler in middleware": tries(2)(func(context.Context, *core.Message) error {
+		"a handler in middleware": retryMiddleware(2)(func(context.Context, *core.Message) error {
 			t.Error("called")
 			return nil
 		}),
@@ -307,11 +307,11 @@ func TestStartUpOf_OtherCode(t *testing.T) {
 }
 
 func TestMiddleware_CallsNextWithoutAMessage(t *testing.T) {
-	bubble(t, func(b *bed) {
-		b.orders(core.Config{Recoverability: noRetries, Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+	bubble(t, func(fx *fixture) {
+		fx.runOrders(core.Config{Recoverability: noRetries, Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, _ *core.Message) error { return next(ctx, nil) }
 		}}}, func(context.Context, *core.Message) error { return nil })
-		b.put("m1")
-		equal(b, "error text", b.only("error").Headers.Get(core.HeaderExceptionMessage), "middleware called next without a message (nil)")
+		fx.enqueue("m1")
+		equal(fx, "error text", fx.onlyMessage("error").Headers.Get(core.HeaderExceptionMessage), "middleware called next without a message (nil)")
 	})
 }

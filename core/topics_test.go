@@ -10,8 +10,9 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// choosy is a transport that does not have every topic, and warns of its configuration.
-type choosy struct {
+// topicChecker is a transport that does not have every topic, and warns of its
+// configuration.
+type topicChecker struct {
 	core.Transport
 	core.Subscriber
 	core.Provisioner
@@ -20,33 +21,33 @@ type choosy struct {
 
 var errTopic = errors.New("a topic has no exclamation mark")
 
-func (*choosy) CheckTopic(topic string) error {
+func (*topicChecker) CheckTopic(topic string) error {
 	if strings.Contains(topic, "!") {
 		return errTopic
 	}
 	return nil
 }
 
-func (c *choosy) Warnings() (texts []string) {
+func (c *topicChecker) Warnings() (texts []string) {
 	texts, c.warnings = c.warnings, nil
 	return texts
 }
 
-func newChoosy(t *testing.T) *choosy {
+func newTopicChecker(t *testing.T) *topicChecker {
 	t.Helper()
 	transport, err := inmemory.New(inmemory.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = transport.Close(context.Background()) })
-	return &choosy{Transport: transport, Subscriber: transport, Provisioner: transport}
+	return &topicChecker{Transport: transport, Subscriber: transport, Provisioner: transport}
 }
 
 // HandleEvent, Publish and the endpoint after SendMiddleware check topics before anything is
 // sent. A message type that is no topic is not checked.
 func TestTopics_AreCheckedBeforeSending(t *testing.T) {
 	t.Parallel()
-	transport := newChoosy(t)
+	transport := newTopicChecker(t)
 	ep, err := core.New("orders", transport, core.Config{
 		SendMiddleware: []core.SendMiddleware{func(next core.SendFunc) core.SendFunc {
 			return func(ctx context.Context, out *core.Outgoing) error {

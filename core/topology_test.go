@@ -17,7 +17,7 @@ func TestTopology_ReceivesFrom(t *testing.T) {
 		"send-only":              {Config{SendOnly: true}, nil, []string{"", "website"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ep, err := New("billing", ableTransport(), c.config)
+			ep, err := New("billing", capableTransport(), c.config)
 			if err != nil {
 				t.Fatal(err)
 			}

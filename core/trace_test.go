@@ -13,7 +13,7 @@ import (
 // returns its headers.
 func rounds(h Headers, n int, from time.Time) Headers {
 	for i := range n {
-		f := failedTimes(6, i, fmt.Errorf("round %d: %w", i, codeError{i}))
+		f := failureAfter(6, i, fmt.Errorf("round %d: %w", i, codeError{i}))
 		f.Headers, f.FailedAt = h, from.Add(time.Duration(i)*time.Hour)
 		h = copyForRetry(&f, DelayedRetry(time.Hour))
 	}
@@ -22,9 +22,9 @@ func rounds(h Headers, n int, from time.Time) Headers {
 
 func TestR33_TraceHasEveryStep(t *testing.T) {
 	h := rounds(Headers{}, 2, day)
-	f := failedTimes(3, 2, fmt.Errorf("last: %w", errFailed))
+	f := failureAfter(3, 2, fmt.Errorf("last: %w", errFailed))
 	f.Headers, f.FailedAt, f.deferrals = h, day.Add(5*time.Hour), 2
-	h = copyForError(&f, MoveToError("error"), signature, Capabilities{})
+	h = copyForError(&f, MoveToError("error"), testHost, Capabilities{})
 	const want = `[{"at":"2026-03-01 12:00:00:000000 Z","error":"core.codeError","attempts":6,"action":"DelayedRetry","delay":"1h0m0s"},` +
 		`{"at":"2026-03-01 13:00:00:000000 Z","error":"core.codeError","attempts":6,"action":"DelayedRetry","delay":"1h0m0s"},` +
 		`{"at":"2026-03-01 17:00:00:000000 Z","error":"*errors.errorString","attempts":3,"deferrals":2,"action":"MoveToError"}]`
@@ -36,7 +36,7 @@ func TestR33_TraceHasEveryStep(t *testing.T) {
 		t.Errorf("%+v", told)
 	}
 	t.Run("a deferral adds nothing", func(t *testing.T) {
-		f := failedTimes(1, 0, Defer(0))
+		f := failureAfter(1, 0, Defer(0))
 		if _, ok := copyForDeferral(&f).Lookup(HeaderAttempts); ok {
 			t.Error("it does")
 		}
@@ -64,7 +64,7 @@ func TestR33_TraceIsBounded(t *testing.T) {
 	t.Run("with long names of errors too", func(t *testing.T) {
 		var h Headers
 		for i := range 40 {
-			f := failedTimes(6, i, errLongName{})
+			f := failureAfter(6, i, errLongName{})
 			f.Headers = h
 			h = copyForRetry(&f, DelayedRetry(time.Hour))
 			if size, told := len(h.Get(HeaderAttempts)), Rounds(h); size > 4<<10 || len(told) < min(i+1, 10) {
@@ -103,7 +103,7 @@ func TestR33_TraceSurvivesGarbage(t *testing.T) {
 		"not UTF-8":                       "[{\"error\":\"\xff\xff\"}]",
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := failedTimes(6, 0, errFailed)
+			f := failureAfter(6, 0, errFailed)
 			f.Headers = HeadersFromMap(map[string]string{HeaderAttempts: text})
 			for i := range 3 {
 				f.Headers = copyForRetry(&f, DelayedRetry(time.Duration(i)))
@@ -122,9 +122,9 @@ func TestR33_TraceSurvivesGarbage(t *testing.T) {
 
 func TestR5_FirstFailureOfALife(t *testing.T) {
 	moved := func(h Headers, at time.Time) Headers {
-		f := failedTimes(6, 0, errFailed)
+		f := failureAfter(6, 0, errFailed)
 		f.Headers, f.FailedAt = h, at
-		return copyForError(&f, MoveToError("error"), signature, Capabilities{})
+		return copyForError(&f, MoveToError("error"), testHost, Capabilities{})
 	}
 	second := day.AddDate(0, 1, 0)
 	for _, test := range []struct {

@@ -46,26 +46,26 @@ func (e Undeliverable) MoveHeaders(h Headers, at time.Time) Headers {
 	return h
 }
 
-// manyUndeliverable limits the remembered queues with a critical error.
-const manyUndeliverable = 1000
+// maxUndeliverableQueues limits the remembered queues with a critical error.
+const maxUndeliverableQueues = 1000
 
 // undeliverableQueues are the queues about which one Run raised a critical error.
 type undeliverableQueues struct {
-	mu   sync.Mutex
-	told map[string]bool
+	mu       sync.Mutex
+	reported map[string]bool
 }
 
 // first reports whether a queue has had no critical error yet.
-func (q *undeliverableQueues) first(queue string) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.told[queue] {
+func (u *undeliverableQueues) first(queue string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.reported[queue] {
 		return false
 	}
-	if q.told == nil || len(q.told) >= manyUndeliverable {
-		q.told = map[string]bool{}
+	if u.reported == nil || len(u.reported) >= maxUndeliverableQueues {
+		u.reported = map[string]bool{}
 	}
-	q.told[queue] = true
+	u.reported[queue] = true
 	return true
 }
 
@@ -74,24 +74,24 @@ func (q *undeliverableQueues) first(queue string) bool {
 // for each queue, or the first that failed. Messages that the broker moved are no
 // critical error, because they may be another endpoint's. Users' code, log handlers
 // included, must not block the adapter.
-func (w connectionWatch) messageUndeliverable(e Undeliverable) {
-	r, log := w.r, w.r.ep.log.endpoint
-	r.hooks.notify(func() {
+func (c connectionReporter) messageUndeliverable(e Undeliverable) {
+	r, log := c.r, c.r.ep.log.endpoint
+	r.hookCalls.add(func() {
 		switch {
 		case e.Messages > 0:
 			log.Error("delayed messages could not be put into their queues, and are in another one", "messages", e.Messages, "moved_to", e.MovedTo, "error", e.Err)
 		case e.MovedTo != "":
 			log.Error("delayed message was moved to the error queue, because it cannot be put into its queue",
 				"message_id", e.MessageID, "queue", e.Queue, "error_queue", e.MovedTo, "tries", e.Tries, "error", e.Err)
-			if r.undeliverable.first(e.Queue) {
-				r.critical(fmt.Errorf("delayed messages for queue %q cannot be put there and are moved to %q, the first one (%s) after %d tries: %w",
+			if r.undeliverableQueues.first(e.Queue) {
+				r.raiseCritical(fmt.Errorf("delayed messages for queue %q cannot be put there and are moved to %q, the first one (%s) after %d tries: %w",
 					e.Queue, e.MovedTo, e.MessageID, e.Tries, e.Err))
 			}
 		case e.MoveErr != nil:
 			log.Error("delayed message can be put neither into its queue nor into the error queue; it is tried again",
 				"message_id", e.MessageID, "queue", e.Queue, "tries", e.Tries, "retry_in", e.RetryIn, "error", e.Err, "move_error", e.MoveErr)
-			if r.undeliverable.first(e.Queue) {
-				r.critical(fmt.Errorf("delayed messages for queue %q can be put neither there (%w) nor into the error queue: %w", e.Queue, e.Err, e.MoveErr))
+			if r.undeliverableQueues.first(e.Queue) {
+				r.raiseCritical(fmt.Errorf("delayed messages for queue %q can be put neither there (%w) nor into the error queue: %w", e.Queue, e.Err, e.MoveErr))
 			}
 		case e.Tries <= 1:
 			log.Error("delayed message cannot be put into its queue; it is tried again",
@@ -102,6 +102,6 @@ func (w connectionWatch) messageUndeliverable(e Undeliverable) {
 		}
 	})
 	for _, o := range r.ep.observers.undeliverable {
-		r.hooks.notify(func() { o.MessageUndeliverable(e) })
+		r.hookCalls.add(func() { o.MessageUndeliverable(e) })
 	}
 }

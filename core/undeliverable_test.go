@@ -14,35 +14,36 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// storing is a transport that stores delayed messages itself, of which the test tells.
-type storing struct {
-	*faulty
+// delayStoringTransport is a transport that stores delayed messages itself, of which the
+// test tells.
+type delayStoringTransport struct {
+	*faultyTransport
 	cfg core.ReceiverConfig
 }
 
-func (s *storing) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
+func (s *delayStoringTransport) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
 	s.cfg = cfg
-	return s.faulty.OpenReceiver(ctx, cfg)
+	return s.faultyTransport.OpenReceiver(ctx, cfg)
 }
 
-// hearsUndeliverable returns an observer that calls f for each undeliverable message.
-func hearsUndeliverable(f func(core.Undeliverable)) core.Observer {
+// undeliverableObserver returns an observer that calls f for each undeliverable message.
+func undeliverableObserver(f func(core.Undeliverable)) core.Observer {
 	return core.Observer{MessageUndeliverable: f}
 }
 
-// storingEndpoint runs "orders" on a transport that stores delayed messages itself, and
-// returns what that tells of them.
-func (b *bed) storingEndpoint(c core.Config) (*core.Endpoint, *running, *storing, func(core.Undeliverable)) {
-	b.Helper()
-	transport := &storing{faulty: b.broker}
+// runStoringEndpoint runs "orders" on a transport that stores delayed messages itself,
+// and returns what that tells of them.
+func (fx *fixture) runStoringEndpoint(c core.Config) (*core.Endpoint, *runningEndpoint, *delayStoringTransport, func(core.Undeliverable)) {
+	fx.Helper()
+	transport := &delayStoringTransport{faultyTransport: fx.broker}
 	if c.Logger == nil {
-		c.Logger = slog.New(logHandler{book: b.logs})
+		c.Logger = slog.New(logHandler{recorder: fx.logs})
 	}
 	ep, err := core.New("orders", transport, c)
 	if err != nil {
-		b.Fatal(err)
+		fx.Fatal(err)
 	}
-	run := b.run(ep)
+	run := fx.run(ep)
 	return ep, run, transport, transport.cfg.MessageUndeliverable
 }
 
@@ -50,16 +51,16 @@ func (b *bed) storingEndpoint(c core.Config) (*core.Endpoint, *running, *storing
 // try of each message, none for the tries between, and one for each move; observers hear
 // of all.
 func TestUndeliverable_IsToldAtTheFirstTryAndAtTheEnd(t *testing.T) {
-	bubble(t, func(b *bed) {
-		var told, critical record[string]
-		ep, _, transport, tell := b.storingEndpoint(core.Config{
+	bubble(t, func(fx *fixture) {
+		var told, critical recorder[string]
+		ep, _, transport, tell := fx.runStoringEndpoint(core.Config{
 			Recoverability:  core.Recoverability{ErrorQueue: "shipping"},
 			OnCriticalError: func(_ context.Context, err error) { critical.add(err.Error()) },
-			Observers: []core.Observer{hearsUndeliverable(func(e core.Undeliverable) {
+			Observers: []core.Observer{undeliverableObserver(func(e core.Undeliverable) {
 				told.add(fmt.Sprint(e.MessageID, " ", e.Tries, " ", e.RetryIn, " ", e.MovedTo))
 			})},
 		})
-		equal(b, "error queue of the receiver", transport.cfg.ErrorQueue, "shipping")
+		equal(fx, "error queue of the receiver", transport.cfg.ErrorQueue, "shipping")
 		for _, e := range []core.Undeliverable{
 			{MessageID: "1", Queue: "gone", Err: errBoom, Tries: 1, RetryIn: time.Second},
 			{MessageID: "1", Queue: "gone", Err: errBoom, Tries: 2, RetryIn: time.Minute},
@@ -75,7 +76,7 @@ func TestUndeliverable_IsToldAtTheFirstTryAndAtTheEnd(t *testing.T) {
 		}
 		synctest.Wait()
 		if want := []string{"1 1 1s ", "1 2 1m0s ", "2 1 1s ", "1 3 0s shipping", "2 3 0s shipping", "3 3 0s shipping", " 0 0s undelivered", " 0 0s undelivered", "4 4 1h0m0s "}; !slices.Equal(told.all(), want) {
-			b.Errorf("the observer was told %q, want %q", told.all(), want)
+			fx.Errorf("the observer was told %q, want %q", told.all(), want)
 		}
 		for text, want := range map[string][]string{
 			"cannot be put into its queue; it is tried again":                       {"1 gone", "2 gone"},
@@ -86,7 +87,7 @@ func TestUndeliverable_IsToldAtTheFirstTryAndAtTheEnd(t *testing.T) {
 			"critical error": {"", "", ""},
 		} {
 			var got []string
-			for _, line := range b.logs.about(text) {
+			for _, line := range fx.logs.find(text) {
 				if line.level != slog.LevelError {
 					continue
 				}
@@ -96,18 +97,18 @@ func TestUndeliverable_IsToldAtTheFirstTryAndAtTheEnd(t *testing.T) {
 				}
 				got = append(got, fmt.Sprint(line.attrs["message_id"], " ", line.attrs["queue"]))
 				if line.attrs["error"] == nil {
-					b.Errorf("%q does not say why", text)
+					fx.Errorf("%q does not say why", text)
 				}
 			}
 			if !slices.Equal(got, want) {
-				b.Errorf("Error lines %q are about %q, want %q", text, got, want)
+				fx.Errorf("Error lines %q are about %q, want %q", text, got, want)
 			}
 		}
 		if all := critical.all(); len(all) != 3 || !strings.Contains(all[0], `"gone"`) || !strings.Contains(all[0], "3 tries") || !strings.Contains(all[1], `"lost"`) || !strings.Contains(all[2], `"nowhere"`) {
-			b.Errorf("critical errors: %q, want one for each queue", all)
+			fx.Errorf("critical errors: %q, want one for each queue", all)
 		}
 		if h := ep.Health(); h.CriticalErrors != 3 || !errors.Is(h.LastCritical.Err, errBoom) {
-			b.Errorf("Health tells of %d critical errors, the last being %v", h.CriticalErrors, h.LastCritical)
+			fx.Errorf("Health tells of %d critical errors, the last being %v", h.CriticalErrors, h.LastCritical)
 		}
 	})
 }
@@ -115,21 +116,21 @@ func TestUndeliverable_IsToldAtTheFirstTryAndAtTheEnd(t *testing.T) {
 // TestUndeliverable_HoldsUpNoAdapter: neither a log handler nor an observer that blocks,
 // nor a Run that has ended.
 func TestUndeliverable_HoldsUpNoAdapter(t *testing.T) {
-	bubble(t, func(b *bed) {
+	bubble(t, func(fx *fixture) {
 		release := make(chan struct{})
-		_, run, _, tell := b.storingEndpoint(core.Config{Observers: []core.Observer{hearsUndeliverable(func(core.Undeliverable) { <-release })}})
+		_, run, _, tell := fx.runStoringEndpoint(core.Config{Observers: []core.Observer{undeliverableObserver(func(core.Undeliverable) { <-release })}})
 		for range 10_000 {
 			tell(core.Undeliverable{MessageID: "1", Queue: "gone", Err: errBoom, Tries: 3, MovedTo: "error"})
 		}
 		close(release)
 		if err := run.stop(); err != nil {
-			b.Error(err)
+			fx.Error(err)
 		}
-		before := len(b.logs.all())
+		before := len(fx.logs.all())
 		tell(core.Undeliverable{MessageID: "2", Queue: "gone", Err: errBoom, Tries: 1})
 		synctest.Wait()
-		if n := len(b.logs.all()); n != before {
-			b.Errorf("%d lines were logged after Run had ended", n-before)
+		if n := len(fx.logs.all()); n != before {
+			fx.Errorf("%d lines were logged after Run had ended", n-before)
 		}
 	})
 }
@@ -137,17 +138,17 @@ func TestUndeliverable_HoldsUpNoAdapter(t *testing.T) {
 // TestUndeliverable_IsToldByTheInstanceQueueToo: the adapter may tell either receiver of
 // the endpoint.
 func TestUndeliverable_IsToldByTheInstanceQueueToo(t *testing.T) {
-	bubble(t, func(b *bed) {
-		var told record[string]
-		_, _, transport, tell := b.storingEndpoint(core.Config{
+	bubble(t, func(fx *fixture) {
+		var told recorder[string]
+		_, _, transport, tell := fx.runStoringEndpoint(core.Config{
 			Instance: "one", InstanceQueue: true, Provision: core.ProvisionAlways,
-			Observers: []core.Observer{hearsUndeliverable(func(e core.Undeliverable) { told.add(e.MessageID) })},
+			Observers: []core.Observer{undeliverableObserver(func(e core.Undeliverable) { told.add(e.MessageID) })},
 		})
-		equal(b, "error queue of the receiver", transport.cfg.ErrorQueue, "error")
+		equal(fx, "error queue of the receiver", transport.cfg.ErrorQueue, "error")
 		tell(core.Undeliverable{MessageID: "1", Queue: "gone", Err: errBoom, Tries: 1})
 		synctest.Wait()
 		if !slices.Equal(told.all(), []string{"1"}) {
-			b.Errorf("the observer was told %q", told.all())
+			fx.Errorf("the observer was told %q", told.all())
 		}
 	})
 }

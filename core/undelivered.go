@@ -21,7 +21,7 @@ type undeliveredNote struct {
 	// Queue is the destination. Only a queue of the endpoint's configuration is accepted:
 	// the right to send to the endpoint is not the right to send elsewhere.
 	Queue string `json:"queue"`
-	// Audit: it is an audit copy, which is given up after auditPatience.
+	// Audit: it is an audit copy, which is given up after maxAuditRetryTime.
 	Audit bool `json:"audit,omitempty"`
 	// Tries is the number of failed tries to deliver it.
 	Tries int `json:"tries"`
@@ -29,10 +29,10 @@ type undeliveredNote struct {
 	Since string `json:"since"`
 }
 
-// auditPatience limits the time for which the delivery of an audit copy is tried. A lost
-// copy is no lost message, but an unlimited number of copies would fill the endpoint's
-// queue.
-const auditPatience = time.Hour
+// maxAuditRetryTime limits the time for which the delivery of an audit copy is tried. A
+// lost copy is no lost message, but an unlimited number of copies would fill the
+// endpoint's queue.
+const maxAuditRetryTime = time.Hour
 
 func (n undeliveredNote) String() string {
 	text, err := json.Marshal(n)
@@ -60,14 +60,14 @@ func parseNote(text string) (undeliveredNote, bool) {
 	return n, true
 }
 
-// storable reports whether messages for a queue may be stored in the endpoint's own
+// canStore reports whether messages for a queue may be stored in the endpoint's own
 // queue until it can be reached.
-func (ep *Endpoint) storable(queue string) bool {
-	return ep.caps.DelayedDelivery && ep.mode != TransactionNone && ep.ownDestination(queue)
+func (ep *Endpoint) canStore(queue string) bool {
+	return ep.caps.DelayedDelivery && ep.mode != TransactionNone && ep.isConfiguredQueue(queue)
 }
 
-// ownDestination reports whether the endpoint's configuration names the queue.
-func (ep *Endpoint) ownDestination(queue string) bool {
+// isConfiguredQueue reports whether the endpoint's configuration names the queue.
+func (ep *Endpoint) isConfiguredQueue(queue string) bool {
 	return queue != "" && (queue == ep.auditAddress || slices.Contains(ep.rules.errorQueues(), queue))
 }
 
@@ -77,7 +77,7 @@ func (ep *Endpoint) ownDestination(queue string) bool {
 func (ep *Endpoint) storedCopy(out Outgoing, note undeliveredNote) Outgoing {
 	out.Queue = ep.address
 	out.Headers.Set(HeaderUndelivered, note.String())
-	out.Delay = ep.destinations.pause(note.Tries)
+	out.Delay = ep.unreachable.storedDelay(note.Tries)
 	if ep.caps.MaxDelay > 0 {
 		out.Delay = min(out.Delay, ep.caps.MaxDelay)
 	}
@@ -85,26 +85,27 @@ func (ep *Endpoint) storedCopy(out Outgoing, note undeliveredNote) Outgoing {
 	return out
 }
 
-// unreachable records that a queue of the endpoint cannot be reached, and reports it once
-// for each probe.
-func (r *runner) unreachable(queue string, cause error, began time.Time) {
-	if news, since := r.ep.destinations.failed(queue, cause, began); news {
-		r.critical(fmt.Errorf("queue %q cannot be reached since %s; messages for it are kept until it can (%d so far): %w",
+// reportUnreachable records that a queue of the endpoint cannot be reached, and reports
+// it once for each probe.
+func (r *runner) reportUnreachable(queue string, cause error, began time.Time) {
+	if isNew, since := r.ep.unreachable.recordFailure(queue, cause, began); isNew {
+		r.raiseCritical(fmt.Errorf("queue %q cannot be reached since %s; messages for it are kept until it can (%d so far): %w",
 			queue, since.UTC().Format(time.RFC3339), r.ep.undelivered(), cause))
 	}
 }
 
-// unreachableLetters does so for a dead-letter or invalid queue, which standard replaces.
-func (r *runner) unreachableLetters(queue, standard string, cause error, began time.Time) {
-	if news, since := r.ep.destinations.failed(queue, cause, began); news {
-		r.critical(fmt.Errorf("queue %q cannot be reached since %s; until it can, messages for it go to the error queue %q: %w",
+// reportUnreachableDeadLetters does so for a dead-letter or invalid queue, which standard
+// replaces.
+func (r *runner) reportUnreachableDeadLetters(queue, standard string, cause error, began time.Time) {
+	if isNew, since := r.ep.unreachable.recordFailure(queue, cause, began); isNew {
+		r.raiseCritical(fmt.Errorf("queue %q cannot be reached since %s; until it can, messages for it go to the error queue %q: %w",
 			queue, since.UTC().Format(time.RFC3339), standard, cause))
 	}
 }
 
-// reached records that a queue of the endpoint can be reached.
-func (r *runner) reached(queue string) {
-	if since, wasOut := r.ep.destinations.reached(queue); wasOut {
+// reportReached records that a queue of the endpoint can be reached.
+func (r *runner) reportReached(queue string) {
+	if since, wasUnreachable := r.ep.unreachable.recordReached(queue); wasUnreachable {
 		r.ep.log.endpoint.Info("queue can be reached again; messages for it are delivered", "queue", queue, "unreachable_since", since)
 	}
 }
@@ -113,22 +114,22 @@ func (r *runner) reached(queue string) {
 // is to have in the error queue.
 func (r *runner) store(a *attempt, f *failure, d *decision) error {
 	note := undeliveredNote{Queue: d.action.Queue, Tries: 1, Since: FormatTime(time.Now())}
-	noted := *f
-	noted.Headers.Set(HeaderUndelivered, note.String()) // so that other headers make room for it
+	copied := *f
+	copied.Headers.Set(HeaderUndelivered, note.String()) // so that other headers make room for it
 	var stored Outgoing
-	err := r.sendFailed(a, &noted, d, func(headers Headers, body []byte) error {
-		stored = r.ep.storedCopy(failedCopy(a, &noted, "", headers, body, ReasonUndelivered), note)
-		return r.replace(a, append(slices.Clone(d.extra), stored))
+	err := r.sendFailedCopy(a, &copied, d, func(headers Headers, body []byte) error {
+		stored = r.ep.storedCopy(failedCopy(a, &copied, "", headers, body, ReasonUndelivered), note)
+		return r.replace(a, append(slices.Clone(d.handleFailedSends), stored))
 	})
 	if err == nil {
-		r.tellStored(a.deciding(), &stored, note)
+		r.reportStored(a.decisionContext(), &stored, note)
 	}
 	return err
 }
 
-// tellStored logs and counts a message that was stored.
-func (r *runner) tellStored(ctx context.Context, stored *Outgoing, note undeliveredNote) {
-	r.ep.destinations.noteStored(note.key(stored.ID), time.Now().Add(stored.Delay))
+// reportStored logs and counts a message that was stored.
+func (r *runner) reportStored(ctx context.Context, stored *Outgoing, note undeliveredNote) {
+	r.ep.unreachable.addStored(note.key(stored.ID), time.Now().Add(stored.Delay))
 	r.ep.log.moved.LogAttrs(ctx, slog.LevelWarn, "message is stored in the endpoint's own queue until its destination can be reached",
 		slog.String("message_id", stored.ID), slog.String("queue", note.Queue), slog.Int("tries", note.Tries),
 		slog.String("since", note.Since), slog.Duration("retry_in", stored.Delay))
@@ -142,57 +143,57 @@ func (r *runner) deliverStored(w *worker, a *attempt, note undeliveredNote) {
 		out.Reason = ReasonAudit
 	}
 	switch {
-	case r.ep.ownDestination(note.Queue):
+	case r.ep.isConfiguredQueue(note.Queue):
 	case note.Audit && r.ep.auditAddress != "": // the configuration has changed
 		note.Queue, out.Queue = r.ep.auditAddress, r.ep.auditAddress
 	default: // it has changed, or the note is not ours
 		out.Queue = r.ep.rules.config.Failed.ErrorQueue
-		r.ep.log.moved.LogAttrs(a.deciding(), slog.LevelWarn, "the queue of a stored message is not one of the endpoint's configuration; it goes to the error queue",
+		r.ep.log.moved.LogAttrs(a.decisionContext(), slog.LevelWarn, "the queue of a stored message is not one of the endpoint's configuration; it goes to the error queue",
 			slog.String("message_id", in.ID), slog.String("queue", note.Queue), slog.String("error_queue", out.Queue))
 		note.Queue = out.Queue
 	}
 	note.Audit = note.Audit && out.Queue == r.ep.auditAddress // failed messages are not given up
 	out.Headers.Del(HeaderUndelivered)
-	if r.tryStored(a, out, note) {
+	if r.tryDeliverStored(a, out, note) {
 		return
 	}
-	w.freeSlot()
-	r.keepDelivery(a, r.pausesAfter(nil, out.ID), func() bool { return r.tryStored(a, out, note) })
+	w.releaseSlotEarly()
+	r.retainDelivery(a, r.decisionBackoff(nil, out.ID), func() bool { return r.tryDeliverStored(a, out, note) })
 }
 
-// tryStored makes one try, and reports whether the delivery has ended.
-func (r *runner) tryStored(a *attempt, out Outgoing, note undeliveredNote) (done bool) {
+// tryDeliverStored makes one try, and reports whether the delivery has ended.
+func (r *runner) tryDeliverStored(a *attempt, out Outgoing, note undeliveredNote) (done bool) {
 	if r.lockLost(a) {
-		r.abandonLost(a)
+		r.endLockLost(a)
 		return true
 	}
-	since := timeText(note.Since)
-	probed, cause := r.ep.destinations.blocked(out.Queue)
+	since := parseTimeOrZero(note.Since)
+	endProbe, cause := r.ep.unreachable.blocked(out.Queue)
 	if cause == nil {
-		defer probed()
+		defer endProbe()
 		began := time.Now()
 		cause = r.replace(a, []Outgoing{out})
 		switch {
 		case cause == nil:
-			r.reached(out.Queue)
-			r.ep.destinations.noteDelivered(note.key(out.ID))
-			r.ep.log.moved.LogAttrs(a.deciding(), slog.LevelInfo, "stored message was delivered",
+			r.reportReached(out.Queue)
+			r.ep.unreachable.removeStored(note.key(out.ID))
+			r.ep.log.moved.LogAttrs(a.decisionContext(), slog.LevelInfo, "stored message was delivered",
 				slog.String("message_id", out.ID), slog.String("queue", out.Queue), slog.Int("tries", note.Tries+1), slog.String("since", note.Since))
 			return true
-		case hasEnded(cause):
-			r.leaveEnded(a, cause)
+		case endsDelivery(cause):
+			r.endDelivery(a, cause)
 			return true
-		case isAway(cause, out.ID):
-			r.unreachable(out.Queue, cause, began)
+		case failedByQueue(cause, out.ID):
+			r.reportUnreachable(out.Queue, cause, began)
 		default:
-			r.criticalIn(a.deciding(), fmt.Errorf("queue %q refuses stored message %s; it is stored further: %w", out.Queue, out.ID, cause))
+			r.raiseCriticalContext(a.decisionContext(), fmt.Errorf("queue %q refuses stored message %s; it is stored further: %w", out.Queue, out.ID, cause))
 		}
 	}
-	if note.Audit && time.Since(since) > auditPatience {
+	if note.Audit && time.Since(since) > maxAuditRetryTime {
 		err := r.replace(a, nil)
-		if err == nil || hasEnded(err) {
-			r.ep.destinations.noteDelivered(note.key(out.ID))
-			r.criticalIn(a.deciding(), fmt.Errorf("audit copy of message %s is given up after %v: %w", out.ID, auditPatience, cause))
+		if err == nil || endsDelivery(err) {
+			r.ep.unreachable.removeStored(note.key(out.ID))
+			r.raiseCriticalContext(a.decisionContext(), fmt.Errorf("audit copy of message %s is given up after %v: %w", out.ID, maxAuditRetryTime, cause))
 			return true
 		}
 		return false
@@ -204,102 +205,102 @@ func (r *runner) tryStored(a *attempt, out Outgoing, note undeliveredNote) (done
 	stored := r.ep.storedCopy(out, note)
 	switch err := r.replace(a, []Outgoing{stored}); {
 	case err == nil:
-		r.tellStored(a.deciding(), &stored, note)
+		r.reportStored(a.decisionContext(), &stored, note)
 		return true
-	case hasEnded(err):
-		r.leaveEnded(a, err)
+	case endsDelivery(err):
+		r.endDelivery(a, err)
 		return true
 	}
 	return false
 }
 
-// keep keeps a failed message whose decision cannot be carried out, without a slot; the
-// decision is remembered and tried again without running the handler (R25).
-func (r *runner) keep(a *attempt, f *failure, made *decision, cause error, tries int) {
+// retryDecisionLater keeps a failed message whose decision cannot be carried out, without
+// a slot; the decision is remembered and tried again without running the handler (R25).
+func (r *runner) retryDecisionLater(a *attempt, f *failure, made *decision, cause error, tries int) {
 	copied := *made // so that no other decision has to be on the heap
 	d := &copied
 	if r.ep.mode == TransactionNone {
-		r.release(a)
-		r.criticalIn(a.deciding(), fmt.Errorf("message %s (%d bytes) is lost: it failed (%w), %v could not be carried out (%w), and in transaction mode None it cannot be given back",
+		r.endAttempt(a)
+		r.raiseCriticalContext(a.decisionContext(), fmt.Errorf("message %s (%d bytes) is lost: it failed (%w), %v could not be carried out (%w), and in transaction mode None it cannot be given back",
 			f.MessageID, len(f.Body), f.Err, d.action, cause))
 		return
 	}
-	pause := r.pausesAfter(cause, f.MessageID)
-	r.stillKept(a, f, d, cause, tries, pause)
-	r.keepDelivery(a, pause, func() bool {
+	pause := r.decisionBackoff(cause, f.MessageID)
+	r.recordFailedTry(a, f, d, cause, tries, pause)
+	r.retainDelivery(a, pause, func() bool {
 		if r.lockLost(a) {
-			r.abandonLost(a)
+			r.endLockLost(a)
 			return true
 		}
 		tries++
-		r.leaveCustomQueue(a, f, d, tries, cause)
-		takenOver, err := r.execute(a, f, d, anotherTry)
+		r.replaceCustomQueue(a, f, d, tries, cause)
+		takenOver, err := r.tryDecision(a, f, d, anotherTry)
 		if undecided, ok := errors.AsType[*undecidedError](err); ok {
-			r.leaveUndecided(a, f, undecided.cause)
+			r.releaseUndecided(a, f, undecided.cause)
 			return true
 		}
-		if err != nil && !hasEnded(err) {
-			r.stillKept(a, f, d, err, tries, pause)
+		if err != nil && !endsDelivery(err) {
+			r.recordFailedTry(a, f, d, err, tries, pause)
 			cause = err
 			return false
 		}
-		r.conclude(a, f, d, takenOver, err)
+		r.concludeDecision(a, f, d, takenOver, err)
 		return true
 	})
 }
 
-// pausesAfter returns the pauses between the tries of a decision that failed with err. A
+// decisionBackoff returns the backoff for the tries of a decision that failed with err. A
 // message that is refused in every form is tried less often: a setting has to be changed.
 // Each pause leaves time for another try before the broker ends the delivery.
-func (r *runner) pausesAfter(err error, id string) pauses {
-	pause := movePauses
-	if !isAway(err, id) {
-		pause.last = longestStoredFor
+func (r *runner) decisionBackoff(err error, id string) backoff {
+	pause := moveBackoff
+	if !failedByQueue(err, id) {
+		pause.last = maxStoredDelay
 	}
-	if most := r.ep.caps.MaxLockTime; most > 0 {
-		pause.last = max(min(pause.last, most/4), pause.first)
+	if limit := r.ep.caps.MaxLockTime; limit > 0 {
+		pause.last = max(min(pause.last, limit/4), pause.first)
 	}
 	return pause
 }
 
-// resume carries out a decision about a message that was redelivered before that was
-// done.
-func (r *runner) resume(w *worker, a *attempt, u *pendingDecision) {
+// resumeDecision carries out a decision about a message that was redelivered before that
+// was done.
+func (r *runner) resumeDecision(w *worker, a *attempt, u *pendingDecision) {
 	in := a.delivery.Incoming()
 	f, d := &u.failure, &u.decision
 	f.setMessage(in)
-	a.message.begin(r.ep.env, in, r.ep.handlingOf(f.MessageType)) // that of the attempt that failed
-	takenOver, err := r.execute(a, f, d, anotherTry)
+	a.message.begin(r.ep.deps, in, r.ep.handlingOf(f.MessageType)) // that of the attempt that failed
+	takenOver, err := r.tryDecision(a, f, d, anotherTry)
 	if undecided, ok := errors.AsType[*undecidedError](err); ok {
-		r.leaveUndecided(a, f, undecided.cause)
+		r.releaseUndecided(a, f, undecided.cause)
 		return
 	}
-	if err != nil && !hasEnded(err) {
-		w.freeSlot()
-		r.keep(a, f, d, err, u.tries+1)
+	if err != nil && !endsDelivery(err) {
+		w.releaseSlotEarly()
+		r.retryDecisionLater(a, f, d, err, u.tries+1)
 		return
 	}
-	r.conclude(a, f, d, takenOver, err)
+	r.concludeDecision(a, f, d, takenOver, err)
 }
 
-// stillKept records a failed try.
-func (r *runner) stillKept(a *attempt, f *failure, d *decision, cause error, tries int, pause pauses) {
+// recordFailedTry records a failed try.
+func (r *runner) recordFailedTry(a *attempt, f *failure, d *decision, cause error, tries int, pause backoff) {
 	if r.isAtomic() {
 		if !d.deadLetter {
-			d.extra = nil // HandleFailed runs again, in the next try
+			d.handleFailedSends = nil // HandleFailed runs again, in the next try
 		}
 		// The failed work must not keep locks until then. If it cannot be undone now, the next
 		// try or the release undoes it.
-		_ = a.delivery.Reset(r.settle)
-		a.undone = false
+		_ = a.delivery.Reset(r.settleCtx)
+		a.workUndone = false
 	}
-	r.ep.memory.rememberPending(a.delivery.Incoming(), f, d)
+	r.ep.redeliveries.rememberPending(a.delivery.Incoming(), f, d)
 	err := fmt.Errorf("%v of message %s cannot be carried out; trying again in %v: %w", d.action, f.MessageID, pause.after(tries), cause)
 	if _, blocked := errors.AsType[*blockedError](cause); blocked { // the critical error was that of the message that tried
-		r.ep.log.moved.LogAttrs(a.deciding(), slog.LevelWarn, "message is kept until its destination can be reached", append(failureAttrs(f), slog.Any("cause", err))...)
+		r.ep.log.moved.LogAttrs(a.decisionContext(), slog.LevelWarn, "message is kept until its destination can be reached", append(failureAttrs(f), slog.Any("cause", err))...)
 		return
 	}
-	r.criticalIn(a.deciding(), err)
+	r.raiseCriticalContext(a.decisionContext(), err)
 }
 
 // customQueueTries is how often a move to the broker's own dead-letter queue, or to a
@@ -307,38 +308,39 @@ func (r *runner) stillKept(a *attempt, f *failure, d *decision, cause error, tri
 // about a minute.
 const customQueueTries = 7
 
-// leaveCustomQueue gives up such a queue that could not be reached for too long.
-func (r *runner) leaveCustomQueue(a *attempt, f *failure, d *decision, tries int, cause error) {
+// replaceCustomQueue replaces such a queue by the error queue if it could not be reached
+// for too long.
+func (r *runner) replaceCustomQueue(a *attempt, f *failure, d *decision, tries int, cause error) {
 	switch {
 	case tries <= customQueueTries || d.action.Kind != ActionMoveToError:
 		return
 	case d.deadLetter:
-		r.leaveDeadLetterQueue(a, f, d, cause)
+		r.replaceDeadLetterQueue(a, f, d, cause)
 		return
-	case r.ep.ownDestination(d.action.Queue):
+	case r.ep.isConfiguredQueue(d.action.Queue):
 		return
 	}
 	standard := r.ep.rules.configFor(f.MessageType).Failed.ErrorQueue
-	r.ep.log.about(a.deciding(), r.ep.log.moved, slog.LevelError, f, []slog.Attr{slog.String("unreachable_queue", d.action.Queue), slog.String("queue", standard)},
+	r.ep.log.logFailure(a.decisionContext(), r.ep.log.moved, slog.LevelError, f, []slog.Attr{slog.String("unreachable_queue", d.action.Queue), slog.String("queue", standard)},
 		"error queue cannot be reached; moving message to the default one",
 		"Error queue '%s' cannot be reached. Moving message '%s' to '%s' instead.", d.action.Queue, f.MessageID, standard)
 	d.action.Queue = standard
 }
 
-// keepDelivery keeps an attempt's delivery without a slot until try reports that it is
+// retainDelivery keeps an attempt's delivery without a slot until try reports that it is
 // done. When the endpoint stops, or when the broker would soon end the delivery, the
-// message is given back.
-func (r *runner) keepDelivery(a *attempt, pause pauses, try func() (done bool)) {
-	giveBack := func() {
+// message is released.
+func (r *runner) retainDelivery(a *attempt, pause backoff, try func() (done bool)) {
+	release := func() {
 		if r.ep.mode == TransactionNone {
-			r.criticalIn(a.deciding(), fmt.Errorf("stored message %s is lost: its queue cannot be reached, and in transaction mode None it cannot be given back", a.message.incoming.ID))
+			r.raiseCriticalContext(a.decisionContext(), fmt.Errorf("stored message %s is lost: its queue cannot be reached, and in transaction mode None it cannot be given back", a.message.incoming.ID))
 		}
-		r.giveBackIn(a.deciding(), held{a.delivery, a.hold})
+		r.releaseDelivery(a.decisionContext(), fetchedDelivery{a.delivery, a.lock})
 		a.end()
 	}
-	r.backlog.add(&unfinished{copy: pendingKey(a.delivery.Incoming()), pause: pause, giveUp: giveBack, try: func() bool {
-		if most := r.ep.caps.MaxLockTime; most > 0 && time.Since(time.Unix(0, a.message.started)) > most/2 {
-			giveBack()
+	r.backlog.add(&backlogEntry{copyKey: pendingKey(a.delivery.Incoming()), backoff: pause, cancel: release, try: func() bool {
+		if limit := r.ep.caps.MaxLockTime; limit > 0 && time.Since(time.Unix(0, a.message.started)) > limit/2 {
+			release()
 			return true
 		}
 		return try()
@@ -356,5 +358,5 @@ func (n undeliveredNote) key(id string) string {
 // undelivered returns the number of messages known to this process that wait for their
 // destination.
 func (ep *Endpoint) undelivered() int {
-	return ep.memory.undelivered() + ep.destinations.storedMessages()
+	return ep.redeliveries.pendingDecisions() + ep.unreachable.storedMessages()
 }

@@ -32,36 +32,36 @@ func TestVerdict_DecidesAtTheFirstAttempt(t *testing.T) {
 	} {
 		for _, wrapped := range []bool{false, true} {
 			t.Run(name+" wrapped "+strconv.FormatBool(wrapped), func(t *testing.T) {
-				inModes(t, everyMode, func(b *bed) {
+				inModes(t, allModes, func(fx *fixture) {
 					verdict := c.verdict
 					if wrapped {
 						verdict = fmt.Errorf("outer: %w", errors.Join(errors.New("other"), verdict))
 					}
 					runs := 0
-					b.orders(core.Config{AuditQueue: "audit"}, func(context.Context, *core.Message) error {
+					fx.runOrders(core.Config{AuditQueue: "audit"}, func(context.Context, *core.Message) error {
 						runs++
 						return verdict
 					})
-					b.put("m1")
+					fx.enqueue("m1")
 					time.Sleep(time.Hour)
-					b.holds("orders", 0)
-					b.holds("audit", 0)
-					equal(b, "runs", runs, 1)
+					fx.wantDepth("orders", 0)
+					fx.wantDepth("audit", 0)
+					equal(fx, "runs", runs, 1)
 					for _, queue := range []string{"error", "shipping"} {
 						want := 0
 						if queue == c.queue {
 							want = 1
 						}
-						b.holds(queue, want)
+						fx.wantDepth(queue, want)
 					}
 					if c.queue != "" {
-						text := b.only(c.queue).Headers.Get(core.HeaderExceptionMessage)
+						text := fx.onlyMessage(c.queue).Headers.Get(core.HeaderExceptionMessage)
 						if !containsAll(text, c.text) {
-							b.Errorf("error text is %q", text)
+							fx.Errorf("error text is %q", text)
 						}
-						equal(b, "FailedQ", b.only(c.queue).Headers.Get(core.HeaderFailedQ), "orders")
+						equal(fx, "FailedQ", fx.onlyMessage(c.queue).Headers.Get(core.HeaderFailedQ), "orders")
 					}
-					equal(b, "lines with "+c.log, len(b.logs.about(c.log)), 1)
+					equal(fx, "lines with "+c.log, len(fx.logs.find(c.log)), 1)
 				})
 			})
 		}
@@ -69,10 +69,10 @@ func TestVerdict_DecidesAtTheFirstAttempt(t *testing.T) {
 }
 
 func TestDefer_IsNotCountedAsAFailure(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
+	inModes(t, retryModes, func(fx *fixture) {
 		start := time.Now()
-		var seen record[string]
-		b.orders(core.Config{Recoverability: core.Recoverability{
+		var seen recorder[string]
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{
 			Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1, Increase: 10 * time.Second}, RequeueDelay: 3 * time.Second,
 		}}, func(_ context.Context, m *core.Message) error {
 			n := seen.add(fmt.Sprint(time.Since(start), " retries ", m.DelayedRetries, " deferrals ", m.Headers.Get(core.HeaderDeferrals), " attempt ", m.Attempt))
@@ -86,7 +86,7 @@ func TestDefer_IsNotCountedAsAFailure(t *testing.T) {
 			}
 			return nil
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		want := []string{
@@ -94,103 +94,103 @@ func TestDefer_IsNotCountedAsAFailure(t *testing.T) {
 			"13s retries 1 deferrals 1 attempt 1", "20s retries 1 deferrals 2 attempt 1",
 		}
 		if got := seen.all(); !slices.Equal(got, want) {
-			b.Errorf("attempts %q, want %q", got, want)
+			fx.Errorf("attempts %q, want %q", got, want)
 		}
-		b.holds("orders", 0)
-		b.holds("error", 0)
-		lines := b.logs.about("Deferring message 'm1' for 00:00:03.")
+		fx.wantDepth("orders", 0)
+		fx.wantDepth("error", 0)
+		lines := fx.logs.find("Deferring message 'm1' for 00:00:03.")
 		if len(lines) != 1 || lines[0].level != slog.LevelInfo {
-			b.Errorf("logged %+v", lines)
+			fx.Errorf("logged %+v", lines)
 		}
 	})
 }
 
 func TestDefer_TooOftenMovesToTheErrorQueue(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
+	inModes(t, retryModes, func(fx *fixture) {
 		runs := 0
-		b.orders(core.Config{Recoverability: core.Recoverability{RequeueLimit: 3}}, func(context.Context, *core.Message) error {
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{RequeueLimit: 3}}, func(context.Context, *core.Message) error {
 			runs++
 			return core.DeferError(errBoom, time.Second)
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		time.Sleep(time.Minute)
-		failed := b.only("error")
-		equal(b, "runs", runs, 4)
+		failed := fx.onlyMessage("error")
+		equal(fx, "runs", runs, 4)
 		if value, ok := failed.Headers.Lookup(core.HeaderDeferrals); ok {
-			b.Errorf("the error queue shows %s deferrals", value)
+			fx.Errorf("the error queue shows %s deferrals", value)
 		}
-		equal(b, "error text", failed.Headers.Get(core.HeaderExceptionMessage), "deferred more often than RequeueLimit (3): boom")
-		lines := b.logs.about("Moving message 'm1' to the error queue 'error'")
+		equal(fx, "error text", failed.Headers.Get(core.HeaderExceptionMessage), "deferred more often than RequeueLimit (3): boom")
+		lines := fx.logs.find("Moving message 'm1' to the error queue 'error'")
 		if len(lines) != 1 || !errors.Is(lines[0].attrs["error"].(error), core.ErrRequeueLimitExceeded) {
-			b.Errorf("logged %+v", lines)
+			fx.Errorf("logged %+v", lines)
 		}
 	})
 }
 
 func TestDefer_HasNoLimitByDefault(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
+	inModes(t, retryModes, func(fx *fixture) {
 		runs := 0
-		b.orders(core.Config{}, func(context.Context, *core.Message) error {
+		fx.runOrders(core.Config{}, func(context.Context, *core.Message) error {
 			if runs++; runs <= 2000 {
 				return core.Defer(time.Second)
 			}
 			return nil
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		time.Sleep(time.Hour)
-		b.holds("orders", 0)
-		b.holds("error", 0)
-		equal(b, "runs", runs, 2001)
+		fx.wantDepth("orders", 0)
+		fx.wantDepth("error", 0)
+		equal(fx, "runs", runs, 2001)
 	})
 }
 
 func TestRetryAfter_CountsAsADelayedRetry(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
+	inModes(t, retryModes, func(fx *fixture) {
 		start := time.Now()
-		var at record[time.Duration]
-		b.orders(core.Config{Recoverability: core.Recoverability{Delayed: core.Delayed{Retries: 2}}}, func(context.Context, *core.Message) error {
+		var at recorder[time.Duration]
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{Delayed: core.Delayed{Retries: 2}}}, func(context.Context, *core.Message) error {
 			at.add(time.Since(start))
 			return core.RetryAfter(errBoom, time.Hour)
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		time.Sleep(24 * time.Hour)
-		b.only("error")
+		fx.onlyMessage("error")
 		if got := at.all(); !slices.Equal(got, []time.Duration{0, time.Hour, 2 * time.Hour}) {
-			b.Errorf("attempts after %v", got)
+			fx.Errorf("attempts after %v", got)
 		}
 	})
 }
 
 func TestReject_DeadLetters(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
-		var recovered recoveries
-		b.orders(core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}, Observers: []core.Observer{recovered.observer()}}, func(ctx context.Context, m *core.Message) error {
-			work(ctx, "insert")
+	inModes(t, allModes, func(fx *fixture) {
+		var recovered recoveryRecorder
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}, Observers: []core.Observer{recovered.observer()}}, func(ctx context.Context, m *core.Message) error {
+			doWork(ctx, "insert")
 			if m.ID == "moved" {
 				return core.Unrecoverable(errBoom)
 			}
 			return core.Reject(fmt.Errorf("why: %w", errBoom))
 		})
-		b.put("m1", "moved")
-		b.holds("orders", 0)
-		equal(b, "moved", b.only("error").ID, "moved")
-		letter := b.only(inmemory.DeadLetterQueue("orders"))
-		equal(b, "id", letter.ID, "m1")
-		equal(b, "body", string(letter.Body), "body of m1")
-		equal(b, "description", letter.Headers.Get(inmemory.HeaderDeadLetterDescription), "why: boom")
-		equal(b, "work committed", b.broker.committed.len(), 0)
-		equal(b, "lines", len(b.logs.about("Moving message 'm1' to the broker's dead-letter queue")), 1)
+		fx.enqueue("m1", "moved")
+		fx.wantDepth("orders", 0)
+		equal(fx, "moved", fx.onlyMessage("error").ID, "moved")
+		letter := fx.onlyMessage(inmemory.DeadLetterQueue("orders"))
+		equal(fx, "id", letter.ID, "m1")
+		equal(fx, "body", string(letter.Body), "body of m1")
+		equal(fx, "description", letter.Headers.Get(inmemory.HeaderDeadLetterDescription), "why: boom")
+		equal(fx, "work committed", fx.broker.committed.len(), 0)
+		equal(fx, "lines", len(fx.logs.find("Moving message 'm1' to the broker's dead-letter queue")), 1)
 		for _, e := range recovered.all() {
-			equal(b, "dead-lettered "+e.MessageID, e.DeadLettered, e.MessageID == "m1")
+			equal(fx, "dead-lettered "+e.MessageID, e.DeadLettered, e.MessageID == "m1")
 		}
 	})
 }
 
 func TestR50_LimitStopsTheEndpoint(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
+	inModes(t, allModes, func(fx *fixture) {
 		release := make(chan struct{})
-		var handled record[string]
-		ep, run := b.orders(core.Config{Recoverability: core.Recoverability{UnacceptableMessageLimit: 3}}, func(_ context.Context, m *core.Message) error {
+		var handled recorder[string]
+		ep, run := fx.runOrders(core.Config{Recoverability: core.Recoverability{UnacceptableMessageLimit: 3}}, func(_ context.Context, m *core.Message) error {
 			handled.add(m.ID)
 			switch m.ID {
 			case "slow":
@@ -204,89 +204,89 @@ func TestR50_LimitStopsTheEndpoint(t *testing.T) {
 			}
 			return nil
 		})
-		b.put("slow", "good", "discard 1", "discard 2", "discard 3", "bad 1", "custom")
-		equal(b, "ended after two", run.hasEnded(), false)
-		b.put("bad 2")
-		equal(b, "ended while a handler runs", run.hasEnded(), false)
-		b.put("bad 3", "late")
-		equal(b, "messages not started after the third", b.depth("orders").Ready, 2)
+		fx.enqueue("slow", "good", "discard 1", "discard 2", "discard 3", "bad 1", "custom")
+		equal(fx, "ended after two", run.hasEnded(), false)
+		fx.enqueue("bad 2")
+		equal(fx, "ended while a handler runs", run.hasEnded(), false)
+		fx.enqueue("bad 3", "late")
+		equal(fx, "messages not started after the third", fx.depth("orders").Ready, 2)
 		close(release)
 		err := run.wait()
 		if !errors.Is(err, core.ErrUnacceptableMessageLimit) || !containsAll(err.Error(), `"orders"`, "3 messages") {
-			b.Errorf("Run returned %v", err)
+			fx.Errorf("Run returned %v", err)
 		}
-		b.holds("orders", 2)
-		equal(b, "messages handled", handled.len(), 8)
+		fx.wantDepth("orders", 2)
+		equal(fx, "messages handled", handled.len(), 8)
 
-		b.run(ep) // goes on, and counts from the start
-		b.holds("orders", 0)
-		b.holds("error", 3)
-		b.holds("shipping", 1)
-		equal(b, "messages handled, each once", handled.len(), 10)
+		fx.run(ep) // goes on, and counts from the start
+		fx.wantDepth("orders", 0)
+		fx.wantDepth("error", 3)
+		fx.wantDepth("shipping", 1)
+		equal(fx, "messages handled, each once", handled.len(), 10)
 	})
 }
 
 func TestR50_WindowForgetsOldMessages(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
+	inModes(t, allModes, func(fx *fixture) {
 		recover := core.Recoverability{UnacceptableMessageLimit: 3, UnacceptableMessageWindow: time.Minute}
-		_, run := b.orders(core.Config{Recoverability: recover}, func(context.Context, *core.Message) error { return core.Reject(errBoom) })
+		_, run := fx.runOrders(core.Config{Recoverability: recover}, func(context.Context, *core.Message) error { return core.Reject(errBoom) })
 		for i := range 10 {
-			b.put(fmt.Sprint("m", i))
+			fx.enqueue(fmt.Sprint("m", i))
 			time.Sleep(31 * time.Second)
 		}
-		equal(b, "ended by three in more than a minute", run.hasEnded(), false)
-		b.put("a", "b")
+		equal(fx, "ended by three in more than a minute", run.hasEnded(), false)
+		fx.enqueue("a", "b")
 		if err := run.wait(); !errors.Is(err, core.ErrUnacceptableMessageLimit) {
-			b.Errorf("Run returned %v", err)
+			fx.Errorf("Run returned %v", err)
 		}
 	})
 }
 
 func TestR50_DeadLettersAndFailedDispatchesCount(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
+	inModes(t, retryModes, func(fx *fixture) {
 		recover := core.Recoverability{UnacceptableMessageLimit: 2, DeadLetter: core.DeadLettersRejected, Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
-		_, run := b.orders(core.Config{Recoverability: recover}, func(_ context.Context, m *core.Message) error {
+		_, run := fx.runOrders(core.Config{Recoverability: recover}, func(_ context.Context, m *core.Message) error {
 			if m.ID == "rejected" {
 				return core.Reject(errBoom)
 			}
 			return m.Send("nowhere", "ship", "x")
 		})
-		b.put("rejected", "undispatched")
+		fx.enqueue("rejected", "undispatched")
 		if err := run.wait(); !errors.Is(err, core.ErrUnacceptableMessageLimit) {
-			b.Errorf("Run returned %v", err)
+			fx.Errorf("Run returned %v", err)
 		}
 	})
 }
 
 // The example of "How many attempts".
 func TestR52_DeferralBeginsARoundOfAttempts(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		var calls record[int]
-		recover := immediate(2)
+	inModes(t, retryModes, func(fx *fixture) {
+		var calls recorder[int]
+		recover := immediateRetries(2)
 		recover.RequeueLimit = 3
-		b.orders(core.Config{Recoverability: recover}, func(_ context.Context, m *core.Message) error {
+		fx.runOrders(core.Config{Recoverability: recover}, func(_ context.Context, m *core.Message) error {
 			calls.add(m.Attempt)
 			if m.Attempt == 3 {
 				return core.Defer(time.Second)
 			}
 			return errBoom
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		time.Sleep(time.Minute)
-		failed := b.only("error")
+		failed := fx.onlyMessage("error")
 		if want := slices.Repeat([]int{1, 2, 3}, 4); !slices.Equal(calls.all(), want) {
-			b.Errorf("attempts %v, want %v", calls.all(), want)
+			fx.Errorf("attempts %v, want %v", calls.all(), want)
 		}
 		rounds := core.Rounds(failed.Headers)
 		if len(rounds) != 1 || rounds[0].Attempts != 3 || rounds[0].Deferrals != 3 {
-			b.Errorf("rounds %+v", rounds)
+			fx.Errorf("rounds %+v", rounds)
 		}
 	})
 }
 
 func TestR53_MiddlewareDecides(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
-		var order record[string]
+	inModes(t, retryModes, func(fx *fixture) {
+		var order recorder[string]
 		around := func(name string) core.Middleware {
 			return func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
@@ -301,37 +301,37 @@ func TestR53_MiddlewareDecides(t *testing.T) {
 				}
 			}
 		}
-		b.orders(core.Config{Middleware: []core.Middleware{around("outer"), around("inner")}}, func(ctx context.Context, m *core.Message) error {
+		fx.runOrders(core.Config{Middleware: []core.Middleware{around("outer"), around("inner")}}, func(ctx context.Context, m *core.Message) error {
 			if from, ok := core.MessageFromContext(ctx); !ok || from != m {
-				b.Error("the context has lost its message")
+				fx.Error("the context has lost its message")
 			}
 			order.add("handler")
 			return errBoom
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		var want []string
 		for attempt := 1; attempt <= 2; attempt++ {
 			want = append(want, fmt.Sprint("outer before m1 order ", attempt), fmt.Sprint("inner before m1 order ", attempt), "handler", "inner after boom", "outer after boom")
 		}
 		if got := order.all(); !slices.Equal(got, want) {
-			b.Errorf("calls %q, want %q", got, want)
+			fx.Errorf("calls %q, want %q", got, want)
 		}
-		b.holds("orders", 0)
-		b.holds("error", 0)
-		equal(b, "lines of the discard", len(b.logs.about("middleware has seen enough: unit \u00e9")), 1)
+		fx.wantDepth("orders", 0)
+		fx.wantDepth("error", 0)
+		equal(fx, "lines of the discard", len(fx.logs.find("middleware has seen enough: unit \u00e9")), 1)
 	})
 }
 
 func TestR53_MiddlewareHandlesAlone(t *testing.T) {
-	inModes(t, everyMode, func(b *bed) {
-		b.orders(core.Config{Middleware: []core.Middleware{func(core.HandlerFunc) core.HandlerFunc {
+	inModes(t, allModes, func(fx *fixture) {
+		fx.runOrders(core.Config{Middleware: []core.Middleware{func(core.HandlerFunc) core.HandlerFunc {
 			return func(_ context.Context, m *core.Message) error { return m.Send("shipping", "ship", "x") }
 		}}}, func(context.Context, *core.Message) error {
-			b.Error("the handler ran")
+			fx.Error("the handler ran")
 			return nil
 		})
-		b.put("m1")
-		b.holds("orders", 0)
-		b.holds("shipping", 1)
+		fx.enqueue("m1")
+		fx.wantDepth("orders", 0)
+		fx.wantDepth("shipping", 1)
 	})
 }

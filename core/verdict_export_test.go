@@ -82,7 +82,7 @@ func TestVerdictOf_ReturnsTheEffectiveOne(t *testing.T) {
 
 // A middleware sees what the handler decided, and may decide otherwise.
 func TestR53_MiddlewareReadsVerdicts(t *testing.T) {
-	inModes(t, retrying, func(b *bed) {
+	inModes(t, retryModes, func(fx *fixture) {
 		patient := func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error {
 				err := next(ctx, m)
@@ -92,14 +92,14 @@ func TestR53_MiddlewareReadsVerdicts(t *testing.T) {
 				return err
 			}
 		}
-		var recovered recoveries
-		b.orders(core.Config{Middleware: []core.Middleware{patient}, Observers: []core.Observer{recovered.observer()}}, func(context.Context, *core.Message) error {
+		var recovered recoveryRecorder
+		fx.runOrders(core.Config{Middleware: []core.Middleware{patient}, Observers: []core.Observer{recovered.observer()}}, func(context.Context, *core.Message) error {
 			return core.Defer(time.Hour)
 		})
-		b.put("m1")
+		fx.enqueue("m1")
 		all := recovered.all()
 		if len(all) != 1 || all[0].Action != core.DelayedRetry(time.Minute) || !all[0].Deferred {
-			b.Errorf("%+v", all)
+			fx.Errorf("%+v", all)
 		}
 	})
 }

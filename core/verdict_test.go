@@ -58,10 +58,10 @@ func TestVerdict_Decides(t *testing.T) {
 			},
 		} {
 			t.Run(test.name+", "+wrapping, func(t *testing.T) {
-				f := failedTimes(1, test.delayed, wrap(test.err))
+				f := failureAfter(1, test.delayed, wrap(test.err))
 				f.deferrals = test.deferrals
 				d := r.decide(t.Context(), f)
-				if d.action != test.want || d.deferral != test.deferral || d.deadLetter != test.deadLetter || !d.verdict || d.fallback != "" {
+				if d.action != test.want || d.deferral != test.deferral || d.deadLetter != test.deadLetter || !d.fromVerdict || d.whyReplaced != "" {
 					t.Errorf("%+v", d)
 				}
 				if !IsVerdict(f.Err) {
@@ -75,7 +75,7 @@ func TestVerdict_Decides(t *testing.T) {
 var errListed = errors.New("listed as unrecoverable")
 
 func TestVerdict_DeferHasNoLimitByDefault(t *testing.T) {
-	f := failedTimes(1, 0, Defer(0))
+	f := failureAfter(1, 0, Defer(0))
 	f.deferrals = 1 << 30
 	if d := rulesOf(t, Recoverability{}).decide(t.Context(), f); d.action != DelayedRetry(time.Second) || !d.deferral {
 		t.Errorf("%+v", d)
@@ -97,7 +97,7 @@ func TestVerdict_DeferBeyondTheLimit(t *testing.T) {
 		{"an unrecoverable error", DeferError(errListed, 1), 3, "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			f := failedTimes(1, 0, test.err)
+			f := failureAfter(1, 0, test.err)
 			f.deferrals = test.deferrals
 			d := r.decide(t.Context(), f)
 			if test.text == "" {
@@ -117,7 +117,7 @@ func TestVerdict_DeferBeyondTheLimit(t *testing.T) {
 }
 
 func TestVerdict_RejectWithoutDeadLetter(t *testing.T) {
-	f := failedTimes(1, 0, Reject(errFailed))
+	f := failureAfter(1, 0, Reject(errFailed))
 	if d := rulesOf(t, Recoverability{}).decide(t.Context(), f); d.action != MoveToError("error") || d.deadLetter {
 		t.Errorf("%+v", d)
 	}
@@ -149,7 +149,7 @@ func TestVerdict_Precedence(t *testing.T) {
 				"nested in joins": errors.Join(errors.Join(weak.err), fmt.Errorf("x: %w", errors.Join(strong.err))),
 			} {
 				t.Run(strong.name+" before "+weak.name+", "+form, func(t *testing.T) {
-					if d := r.decide(t.Context(), failedTimes(1, 0, err)); d.action != strong.want {
+					if d := r.decide(t.Context(), failureAfter(1, 0, err)); d.action != strong.want {
 						t.Errorf("%v, want %v", d.action, strong.want)
 					}
 				})
@@ -157,17 +157,17 @@ func TestVerdict_Precedence(t *testing.T) {
 		}
 	}
 	t.Run("a verdict within a verdict", func(t *testing.T) {
-		if d := r.decide(t.Context(), failedTimes(1, 0, RetryAfter(fmt.Errorf("x: %w", Discard("old")), time.Hour))); d.action != DiscardMessage("old") {
+		if d := r.decide(t.Context(), failureAfter(1, 0, RetryAfter(fmt.Errorf("x: %w", Discard("old")), time.Hour))); d.action != DiscardMessage("old") {
 			t.Errorf("%v", d.action)
 		}
-		if d := r.decide(t.Context(), failedTimes(1, 0, MoveTo(RetryAfter(errFailed, time.Hour), "poison"))); d.action != MoveToError("poison") {
+		if d := r.decide(t.Context(), failureAfter(1, 0, MoveTo(RetryAfter(errFailed, time.Hour), "poison"))); d.action != MoveToError("poison") {
 			t.Errorf("%v", d.action)
 		}
 	})
 	t.Run("R6 an unrecoverable error before Defer and RetryAfter beside it", func(t *testing.T) {
 		for _, verdict := range []error{Defer(time.Minute), DeferError(errFailed, time.Minute), RetryAfter(errFailed, time.Hour)} {
 			for _, cause := range []error{errListed, &DecodeError{Err: errFailed}} {
-				if d := r.decide(t.Context(), failedTimes(1, 0, errors.Join(verdict, cause))); d.action != MoveToError("error") {
+				if d := r.decide(t.Context(), failureAfter(1, 0, errors.Join(verdict, cause))); d.action != MoveToError("error") {
 					t.Errorf("%v with %v: %v", verdict, cause, d.action)
 				}
 			}
@@ -175,7 +175,7 @@ func TestVerdict_Precedence(t *testing.T) {
 	})
 	t.Run("a function that reports all it does not know leaves Defer alone", func(t *testing.T) {
 		r := rulesOf(t, Recoverability{UnrecoverableFunc: func(err error) bool { return !errors.Is(err, errFailed) }})
-		if d := r.decide(t.Context(), failedTimes(1, 0, fmt.Errorf("busy: %w", Defer(time.Minute)))); d.action != DelayedRetry(time.Minute) {
+		if d := r.decide(t.Context(), failureAfter(1, 0, fmt.Errorf("busy: %w", Defer(time.Minute)))); d.action != DelayedRetry(time.Minute) {
 			t.Errorf("%v", d.action)
 		}
 	})

@@ -103,7 +103,7 @@ type Options struct {
 // decode, a type that no handler could be registered for, a negative count, more than one
 // Options.
 func Message[T any](messageType string, body T, opts ...Options) (*core.TypedMessage[T], *Recorder) {
-	o := one(messageType, opts)
+	o := singleOptions(messageType, opts)
 	rec := &Recorder{codec: o.Codec}
 	raw, contentType, decoded := throughCodec(messageType, body, o.Codec)
 	in := core.NewMessage(decoded, core.MessageConfig{
@@ -127,8 +127,8 @@ func Message[T any](messageType string, body T, opts ...Options) (*core.TypedMes
 	return in, rec
 }
 
-// one returns the options with their defaults.
-func one(messageType string, opts []Options) Options {
+// singleOptions returns the options with their defaults.
+func singleOptions(messageType string, opts []Options) Options {
 	var o Options
 	switch len(opts) {
 	case 0:
@@ -226,8 +226,8 @@ type Recorder struct {
 	message *core.Message
 	codec   core.Codec
 
-	mu  sync.Mutex
-	now []Record
+	mu      sync.Mutex
+	sentNow []Record
 }
 
 // Sent returns the messages that Send, Publish and Reply collected, in their order. An
@@ -246,7 +246,7 @@ func (r *Recorder) Sent() []Record {
 func (r *Recorder) SentNow() []Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.now)
+	return slices.Clone(r.sentNow)
 }
 
 func (r *Recorder) sendNow(ctx context.Context, broker func(context.Context, Record) error, out []core.Outgoing) error {
@@ -258,7 +258,7 @@ func (r *Recorder) sendNow(ctx context.Context, broker func(context.Context, Rec
 			}
 		}
 		r.mu.Lock()
-		r.now = append(r.now, record)
+		r.sentNow = append(r.sentNow, record)
 		r.mu.Unlock()
 	}
 	return nil

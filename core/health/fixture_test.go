@@ -16,34 +16,34 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// broker is an in-memory transport that can be made to fail.
-type broker struct {
+// fakeTransport is an in-memory transport that can be made to fail.
+type fakeTransport struct {
 	*inmemory.Transport
 	mu             sync.Mutex
 	openErr        error
 	sendErr        error
 	receiverErrors chan error // ends Receive of the newest receiver
-	tell           func(core.ConnectionChange)
+	report         func(core.ConnectionChange)
 }
 
-func (b *broker) fail(open, send error) {
+func (b *fakeTransport) fail(open, send error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.openErr, b.sendErr = open, send
 }
 
-func (b *broker) OpenReceiver(ctx context.Context, c core.ReceiverConfig) (core.Receiver, error) {
+func (b *fakeTransport) OpenReceiver(ctx context.Context, c core.ReceiverConfig) (core.Receiver, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.openErr != nil {
 		return nil, b.openErr
 	}
-	b.tell = c.ConnectionChanged
+	b.report = c.ConnectionChanged
 	r, err := b.Transport.OpenReceiver(ctx, c)
 	return failingReceiver{r, b.receiverErrors}, err
 }
 
-func (b *broker) Send(ctx context.Context, out ...core.Outgoing) error {
+func (b *fakeTransport) Send(ctx context.Context, out ...core.Outgoing) error {
 	b.mu.Lock()
 	err := b.sendErr
 	b.mu.Unlock()
@@ -77,42 +77,42 @@ func (r failingReceiver) Receive(ctx context.Context, dst []core.Delivery) (int,
 	return n, err
 }
 
-// bed is a broker with an endpoint, in a bubble of virtual time.
-type bed struct {
+// fixture is a broker with an endpoint, in a bubble of virtual time.
+type fixture struct {
 	*testing.T
-	broker *broker
+	broker *fakeTransport
 	ep     *core.Endpoint
 }
 
 // bubble runs body with the endpoint "orders", whose handler is h.
-func bubble(t *testing.T, c core.Config, h func(ctx context.Context, m *core.TypedMessage[string]) error, body func(b *bed)) {
+func bubble(t *testing.T, c core.Config, h func(ctx context.Context, m *core.TypedMessage[string]) error, body func(fx *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bed{T: t, broker: &broker{Transport: inmemory.Open(), receiverErrors: make(chan error)}}
-		t.Cleanup(func() { _ = b.broker.Close(context.Background()) })
-		b.ep = b.endpoint("orders", c)
-		core.Handle(b.ep, "order", h)
-		body(b)
+		fx := &fixture{T: t, broker: &fakeTransport{Transport: inmemory.Open(), receiverErrors: make(chan error)}}
+		t.Cleanup(func() { _ = fx.broker.Close(context.Background()) })
+		fx.ep = fx.endpoint("orders", c)
+		core.Handle(fx.ep, "order", h)
+		body(fx)
 	})
 }
 
-func (b *bed) endpoint(name string, c core.Config) *core.Endpoint {
-	b.Helper()
+func (fx *fixture) endpoint(name string, c core.Config) *core.Endpoint {
+	fx.Helper()
 	c.Logger = slog.New(slog.DiscardHandler)
-	ep, err := core.New(name, b.broker, c)
+	ep, err := core.New(name, fx.broker, c)
 	if err != nil {
-		b.Fatal(err)
+		fx.Fatal(err)
 	}
 	return ep
 }
 
 // run runs the endpoint until the test's end, or until stop, which returns Run's error.
-func (b *bed) run() (stop func() error) {
+func (fx *fixture) run() (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	var err error
 	go func() {
-		err = b.ep.Run(ctx)
+		err = fx.ep.Run(ctx)
 		close(done)
 	}()
 	stop = func() error {
@@ -120,27 +120,27 @@ func (b *bed) run() (stop func() error) {
 		<-done
 		return err
 	}
-	b.Cleanup(func() { _ = stop() })
+	fx.Cleanup(func() { _ = stop() })
 	synctest.Wait()
 	return stop
 }
 
 // send sends a message to the endpoint past all others.
-func (b *bed) send() {
-	b.Helper()
+func (fx *fixture) send() {
+	fx.Helper()
 	out := core.Outgoing{ID: "m1", Queue: "orders", Body: []byte(`"x"`), Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageID: "m1", core.HeaderMessageTypes: "order"})}
-	if err := b.broker.Transport.Send(b.Context(), out); err != nil {
-		b.Fatal(err)
+	if err := fx.broker.Transport.Send(fx.Context(), out); err != nil {
+		fx.Fatal(err)
 	}
 	synctest.Wait()
 }
 
 // probes makes probes of the endpoint and others.
-func (b *bed) probes(c health.Config, others ...*core.Endpoint) *health.Probes {
-	b.Helper()
-	p, err := health.New(c, append([]*core.Endpoint{b.ep}, others...)...)
+func (fx *fixture) probes(c health.Config, others ...*core.Endpoint) *health.Probes {
+	fx.Helper()
+	p, err := health.New(c, append([]*core.Endpoint{fx.ep}, others...)...)
 	if err != nil {
-		b.Fatal(err)
+		fx.Fatal(err)
 	}
 	return p
 }
@@ -159,18 +159,18 @@ func ask(t testing.TB, h http.Handler, method string) *httptest.ResponseRecorder
 	return w
 }
 
-// answers checks the three probes, each as "" for yes, or the text of its reason.
-func (b *bed) answers(when string, p *health.Probes, live, ready, startup string) {
-	b.Helper()
+// wantAnswers checks the three probes, each as "" for yes, or the text of its reason.
+func (fx *fixture) wantAnswers(when string, p *health.Probes, live, ready, startup string) {
+	fx.Helper()
 	for _, c := range []struct {
 		name    string
 		handler http.Handler
 		want    string
 	}{{"liveness", p.Liveness(), live}, {"readiness", p.Readiness(), ready}, {"startup", p.Startup(), startup}} {
-		w := ask(b, c.handler, http.MethodGet)
+		w := ask(fx, c.handler, http.MethodGet)
 		var got body
 		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
-			b.Fatal(err)
+			fx.Fatal(err)
 		}
 		code, reasons := http.StatusOK, 0
 		if c.want != "" {
@@ -178,7 +178,7 @@ func (b *bed) answers(when string, p *health.Probes, live, ready, startup string
 		}
 		if w.Code != code || got.Probe != c.name || got.OK != (c.want == "") || len(got.Reasons) != reasons ||
 			reasons == 1 && (got.Reasons[0].Endpoint != "orders" || got.Reasons[0].Text != c.want) {
-			b.Errorf("%s: %s answers %d %s, want the reason %q", when, c.name, w.Code, w.Body, c.want)
+			fx.Errorf("%s: %s answers %d %s, want the reason %q", when, c.name, w.Code, w.Body, c.want)
 		}
 	}
 }

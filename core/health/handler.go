@@ -8,8 +8,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// answer is the body of a response.
-type answer struct {
+// response is the body of a response.
+type response struct {
 	Probe     string        `json:"probe"`
 	OK        bool          `json:"ok"`
 	Reasons   []reason      `json:"reasons,omitempty"`
@@ -31,7 +31,7 @@ func (p *Probes) handler(probe string, reasonOf func(h *core.Health) string) htt
 			http.Error(w, "use GET or HEAD", http.StatusMethodNotAllowed)
 			return
 		}
-		a := p.ask(probe, reasonOf)
+		a := p.probe(probe, reasonOf)
 		body, err := json.Marshal(a)
 		if err != nil { // a name that is not UTF-8 is replaced, so nothing can fail
 			http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -46,8 +46,8 @@ func (p *Probes) handler(probe string, reasonOf func(h *core.Health) string) htt
 	})
 }
 
-func (p *Probes) ask(probe string, reasonOf func(h *core.Health) string) answer {
-	a := answer{Probe: probe, OK: true}
+func (p *Probes) probe(probe string, reasonOf func(h *core.Health) string) response {
+	a := response{Probe: probe, OK: true}
 	for _, ep := range p.endpoints {
 		h := ep.Health()
 		if text := reasonOf(&h); text != "" && h.Queue != "" { // Run is never called for a send-only endpoint
@@ -55,7 +55,7 @@ func (p *Probes) ask(probe string, reasonOf func(h *core.Health) string) answer 
 			a.Reasons = append(a.Reasons, reason{h.Endpoint, text})
 		}
 		if !p.config.ErrorTexts {
-			withoutTexts(&h)
+			hideErrorTexts(&h)
 		}
 		a.Endpoints = append(a.Endpoints, h)
 	}
@@ -65,7 +65,7 @@ func (p *Probes) ask(probe string, reasonOf func(h *core.Health) string) answer 
 // errHidden stands for an error whose text is not shown.
 var errHidden = errors.New("see the log")
 
-func withoutTexts(h *core.Health) {
+func hideErrorTexts(h *core.Health) {
 	for _, err := range []*error{&h.ConnectionError, &h.SendError, &h.RunError} {
 		if *err != nil {
 			*err = errHidden

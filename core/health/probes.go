@@ -61,23 +61,23 @@ func New(c Config, endpoints ...*core.Endpoint) (*Probes, error) {
 // ended with an error, because the process does not receive any more, and while an
 // attempt takes longer than Config.AttemptLimit. A Run that ended without an error, and
 // an endpoint whose Run was never called, do not cause a "no".
-func (p *Probes) Liveness() http.Handler { return p.handler("liveness", p.restarts) }
+func (p *Probes) Liveness() http.Handler { return p.handler("liveness", p.whyNotAlive) }
 
 // Readiness returns the handler that takes the process out of rotation while an endpoint
 // does not receive: before Run is called, while it starts (see Config.ReadyWithoutBroker)
 // or drains, and after Run has returned. A paused or parked endpoint is ready, and so is
 // a running endpoint whose broker cannot be reached: the process can do its other work,
 // and other instances have the same outage.
-func (p *Probes) Readiness() http.Handler { return p.handler("readiness", p.rests) }
+func (p *Probes) Readiness() http.Handler { return p.handler("readiness", p.whyNotReady) }
 
 // Startup returns the handler that delays the other two probes until Run was called for
 // each endpoint. An endpoint that waits for its broker has started: the platform restarts
 // a process whose startup probe fails for long, and an outage of a broker may be longer.
 // It also answers "no" after Run has returned.
-func (p *Probes) Startup() http.Handler { return p.handler("startup", startsUp) }
+func (p *Probes) Startup() http.Handler { return p.handler("startup", whyNotStarted) }
 
-// restarts returns the reason why the process should be restarted, or "".
-func (p *Probes) restarts(h *core.Health) string {
+// whyNotAlive returns the reason why the process should be restarted, or "".
+func (p *Probes) whyNotAlive(h *core.Health) string {
 	switch {
 	case h.RunError != nil:
 		return "Run ended with an error"
@@ -87,8 +87,8 @@ func (p *Probes) restarts(h *core.Health) string {
 	return ""
 }
 
-// rests returns the reason why the process should get no requests, or "".
-func (p *Probes) rests(h *core.Health) string {
+// whyNotReady returns the reason why the process should get no requests, or "".
+func (p *Probes) whyNotReady(h *core.Health) string {
 	waits := h.Starting && h.ConnectionError != nil
 	switch {
 	case h.Running, waits && p.config.ReadyWithoutBroker:
@@ -100,18 +100,18 @@ func (p *Probes) rests(h *core.Health) string {
 	case h.Draining:
 		return "it is draining"
 	}
-	return endedOrNot(h)
+	return whyNotRunning(h)
 }
 
-// startsUp returns the reason why the other probes should wait, or "".
-func startsUp(h *core.Health) string {
+// whyNotStarted returns the reason why the other probes should wait, or "".
+func whyNotStarted(h *core.Health) string {
 	if h.Starting || h.Running || h.Draining {
 		return ""
 	}
-	return endedOrNot(h)
+	return whyNotRunning(h)
 }
 
-func endedOrNot(h *core.Health) string {
+func whyNotRunning(h *core.Health) string {
 	if h.RunError != nil {
 		return "Run ended with an error"
 	}

@@ -32,94 +32,94 @@ func untilCancelled(ctx context.Context, _ *core.TypedMessage[string]) error {
 }
 
 func TestProbes_LifeOfAnEndpoint(t *testing.T) {
-	bubble(t, core.Config{}, untilCancelled, func(b *bed) {
-		p := b.probes(health.Config{})
-		b.answers("before Run", p, "", notRunning, notRunning)
-		stop := b.run()
-		b.answers("while it receives", p, "", "", "")
-		b.send()
+	bubble(t, core.Config{}, untilCancelled, func(fx *fixture) {
+		p := fx.probes(health.Config{})
+		fx.wantAnswers("before Run", p, "", notRunning, notRunning)
+		stop := fx.run()
+		fx.wantAnswers("while it receives", p, "", "", "")
+		fx.send()
 		go func() { _ = stop() }() // its error is that of the call below
 		synctest.Wait()
-		b.answers("while it drains", p, "", draining, "")
+		fx.wantAnswers("while it drains", p, "", draining, "")
 		if err := stop(); err != nil {
-			b.Error(err)
+			fx.Error(err)
 		}
-		b.answers("after Run", p, "", notRunning, notRunning)
+		fx.wantAnswers("after Run", p, "", notRunning, notRunning)
 	})
 }
 
 func TestProbes_OutageAtTheStart(t *testing.T) {
-	bubble(t, core.Config{}, untilCancelled, func(b *bed) {
-		b.broker.fail(fmt.Errorf("dial: %w", core.ErrUnavailable), nil)
-		b.run()
+	bubble(t, core.Config{}, untilCancelled, func(fx *fixture) {
+		fx.broker.fail(fmt.Errorf("dial: %w", core.ErrUnavailable), nil)
+		fx.run()
 		time.Sleep(time.Hour)
-		b.answers("while it waits", b.probes(health.Config{}), "", waiting, "")
-		b.answers("while it waits, ready without its broker", b.probes(health.Config{ReadyWithoutBroker: true}), "", "", "")
-		b.broker.fail(nil, nil)
+		fx.wantAnswers("while it waits", fx.probes(health.Config{}), "", waiting, "")
+		fx.wantAnswers("while it waits, ready without its broker", fx.probes(health.Config{ReadyWithoutBroker: true}), "", "", "")
+		fx.broker.fail(nil, nil)
 		time.Sleep(time.Minute)
-		b.answers("after the outage", b.probes(health.Config{}), "", "", "")
+		fx.wantAnswers("after the outage", fx.probes(health.Config{}), "", "", "")
 	})
 }
 
 // slowStart is a transport that is asked for its queues, and answers when it is let go.
 type slowStart struct {
-	*broker
+	*fakeTransport
 	release chan struct{}
 }
 
 func (s slowStart) Check(context.Context, core.Topology) error { <-s.release; return nil }
 
 func TestProbes_FirstTry(t *testing.T) {
-	bubble(t, core.Config{}, untilCancelled, func(b *bed) {
+	bubble(t, core.Config{}, untilCancelled, func(fx *fixture) {
 		release := make(chan struct{})
 		var err error
-		if b.ep, err = core.New("orders", slowStart{b.broker, release}, core.Config{}); err != nil {
-			b.Fatal(err)
+		if fx.ep, err = core.New("orders", slowStart{fx.broker, release}, core.Config{}); err != nil {
+			fx.Fatal(err)
 		}
-		b.run()
+		fx.run()
 		for _, c := range []health.Config{{}, {ReadyWithoutBroker: true}} {
-			b.answers("while it connects", b.probes(c), "", starting, "")
+			fx.wantAnswers("while it connects", fx.probes(c), "", starting, "")
 		}
 		close(release)
 		synctest.Wait()
-		b.answers("while it receives", b.probes(health.Config{}), "", "", "")
+		fx.wantAnswers("while it receives", fx.probes(health.Config{}), "", "", "")
 	})
 }
 
 func TestProbes_RunThatEndsWithAnError(t *testing.T) {
-	for name, end := range map[string]func(b *bed){
-		"at the start":      func(b *bed) { b.broker.fail(errBoom, nil); b.run() },
-		"while it receives": func(b *bed) { b.run(); b.broker.receiverErrors <- errBoom },
+	for name, end := range map[string]func(fx *fixture){
+		"at the start":      func(fx *fixture) { fx.broker.fail(errBoom, nil); fx.run() },
+		"while it receives": func(fx *fixture) { fx.run(); fx.broker.receiverErrors <- errBoom },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, core.Config{}, untilCancelled, func(b *bed) {
-				end(b)
+			bubble(t, core.Config{}, untilCancelled, func(fx *fixture) {
+				end(fx)
 				synctest.Wait()
-				other := b.endpoint("mail", core.Config{SendOnly: true})
-				p := b.probes(health.Config{}, other)
-				b.answers("after Run", p, failed, failed, failed)
-				if text := ask(b, p.Liveness(), http.MethodGet).Body.String(); strings.Contains(text, errBoom.Error()) {
-					b.Errorf("the answer has the text of the error: %s", text)
+				other := fx.endpoint("mail", core.Config{SendOnly: true})
+				p := fx.probes(health.Config{}, other)
+				fx.wantAnswers("after Run", p, failed, failed, failed)
+				if text := ask(fx, p.Liveness(), http.MethodGet).Body.String(); strings.Contains(text, errBoom.Error()) {
+					fx.Errorf("the answer has the text of the error: %s", text)
 				}
-				b.broker.fail(nil, nil)
-				b.run() // as a supervisor in the process does
-				b.answers("while the next Run receives", p, "", "", "")
+				fx.broker.fail(nil, nil)
+				fx.run() // as a supervisor in the process does
+				fx.wantAnswers("while the next Run receives", p, "", "", "")
 			})
 		})
 	}
 }
 
 func TestLiveness_AttemptLimit(t *testing.T) {
-	bubble(t, core.Config{}, untilCancelled, func(b *bed) {
-		limited := b.probes(health.Config{AttemptLimit: time.Minute})
-		b.run()
-		b.send()
+	bubble(t, core.Config{}, untilCancelled, func(fx *fixture) {
+		limited := fx.probes(health.Config{AttemptLimit: time.Minute})
+		fx.run()
+		fx.send()
 		time.Sleep(time.Minute)
-		b.answers("at the limit", limited, "", "", "")
+		fx.wantAnswers("at the limit", limited, "", "", "")
 		time.Sleep(time.Millisecond)
-		b.answers("above the limit", limited, "an attempt has been running for 1m0.001s, longer than 1m0s", "", "")
+		fx.wantAnswers("above the limit", limited, "an attempt has been running for 1m0.001s, longer than 1m0s", "", "")
 		time.Sleep(time.Hour)
-		b.answers("without a limit", b.probes(health.Config{}), "", "", "")
+		fx.wantAnswers("without a limit", fx.probes(health.Config{}), "", "", "")
 	})
 }
 
@@ -132,31 +132,31 @@ func TestProbes_StatesThatAreNoReason(t *testing.T) {
 	limiting.RateLimit.ConsecutiveFailures = 1
 	for name, c := range map[string]struct {
 		recoverability core.Recoverability
-		provoke        func(b *bed)
+		provoke        func(fx *fixture)
 		isSo           func(h core.Health) bool
 	}{
-		"outage": {noRetries, func(b *bed) {
-			b.broker.tell(core.ConnectionChange{Err: errBoom, Since: time.Now()})
+		"outage": {noRetries, func(fx *fixture) {
+			fx.broker.report(core.ConnectionChange{Err: errBoom, Since: time.Now()})
 		}, func(h core.Health) bool { return !h.Connected && h.ConnectionError != nil }},
-		"sends fail": {noRetries, func(b *bed) {
-			b.broker.fail(nil, errBoom)
-			_ = b.ep.Send(b.Context(), "orders", "order", "x")
+		"sends fail": {noRetries, func(fx *fixture) {
+			fx.broker.fail(nil, errBoom)
+			_ = fx.ep.Send(fx.Context(), "orders", "order", "x")
 		}, func(h core.Health) bool { return h.SendError != nil }},
-		"paused":         {noRetries, func(b *bed) { b.ep.Pause() }, func(h core.Health) bool { return h.Paused }},
-		"parked":         {parking, (*bed).send, func(h core.Health) bool { return h.Parked != nil }},
-		"rate limited":   {limiting, (*bed).send, func(h core.Health) bool { return h.RateLimited }},
-		"critical error": {noRetries, func(b *bed) { b.ep.RaiseCritical(errBoom) }, func(h core.Health) bool { return h.CriticalErrors == 1 }},
+		"paused":         {noRetries, func(fx *fixture) { fx.ep.Pause() }, func(h core.Health) bool { return h.Paused }},
+		"parked":         {parking, (*fixture).send, func(h core.Health) bool { return h.Parked != nil }},
+		"rate limited":   {limiting, (*fixture).send, func(h core.Health) bool { return h.RateLimited }},
+		"critical error": {noRetries, func(fx *fixture) { fx.ep.RaiseCritical(errBoom) }, func(h core.Health) bool { return h.CriticalErrors == 1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, core.Config{Recoverability: c.recoverability, Transactions: core.TransactionReceiveOnly}, failing, func(b *bed) {
-				b.run()
-				c.provoke(b)
+			bubble(t, core.Config{Recoverability: c.recoverability, Transactions: core.TransactionReceiveOnly}, failing, func(fx *fixture) {
+				fx.run()
+				c.provoke(fx)
 				synctest.Wait()
-				if h := b.ep.Health(); !c.isSo(h) {
-					b.Fatalf("the state was not reached: %+v", h)
+				if h := fx.ep.Health(); !c.isSo(h) {
+					fx.Fatalf("the state was not reached: %+v", h)
 				}
 				time.Sleep(time.Hour)
-				b.answers(name, b.probes(health.Config{}), "", "", "")
+				fx.wantAnswers(name, fx.probes(health.Config{}), "", "", "")
 			})
 		})
 	}
@@ -165,30 +165,30 @@ func TestProbes_StatesThatAreNoReason(t *testing.T) {
 // A probe that waited for a send-only endpoint's connection would wait for ever: a process that gets no
 // requests sends nothing.
 func TestProbes_SendOnlyEndpoint(t *testing.T) {
-	bubble(t, core.Config{}, untilCancelled, func(b *bed) {
-		b.ep = b.endpoint("orders", core.Config{SendOnly: true})
-		p := b.probes(health.Config{})
-		b.answers("before its first send", p, "", "", "")
-		b.broker.fail(nil, errBoom)
-		if err := b.ep.Send(b.Context(), "orders", "order", "x"); !errors.Is(err, errBoom) {
-			b.Fatal(err)
+	bubble(t, core.Config{}, untilCancelled, func(fx *fixture) {
+		fx.ep = fx.endpoint("orders", core.Config{SendOnly: true})
+		p := fx.probes(health.Config{})
+		fx.wantAnswers("before its first send", p, "", "", "")
+		fx.broker.fail(nil, errBoom)
+		if err := fx.ep.Send(fx.Context(), "orders", "order", "x"); !errors.Is(err, errBoom) {
+			fx.Fatal(err)
 		}
 		time.Sleep(time.Hour)
-		b.answers("after a send that failed", p, "", "", "")
+		fx.wantAnswers("after a send that failed", p, "", "", "")
 	})
 }
 
 func TestNew_RefusesWhatCannotBeMeant(t *testing.T) {
-	bubble(t, core.Config{}, untilCancelled, func(b *bed) {
+	bubble(t, core.Config{}, untilCancelled, func(fx *fixture) {
 		for want, refused := range map[string]func() (*health.Probes, error){
 			"no endpoint was given":  func() (*health.Probes, error) { return health.New(health.Config{}) },
-			"endpoint 2 of 2 is nil": func() (*health.Probes, error) { return health.New(health.Config{}, b.ep, nil) },
+			"endpoint 2 of 2 is nil": func() (*health.Probes, error) { return health.New(health.Config{}, fx.ep, nil) },
 			"Config.AttemptLimit is -1s": func() (*health.Probes, error) {
-				return health.New(health.Config{AttemptLimit: -time.Second}, b.ep)
+				return health.New(health.Config{AttemptLimit: -time.Second}, fx.ep)
 			},
 		} {
 			if p, err := refused(); p != nil || err == nil || !strings.Contains(err.Error(), want) {
-				b.Errorf("New returned %v, %v; want an error with %q", p, err, want)
+				fx.Errorf("New returned %v, %v; want an error with %q", p, err, want)
 			}
 		}
 	})

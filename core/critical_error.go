@@ -1,0 +1,35 @@
+package core
+
+import (
+	"context"
+	"time"
+)
+
+// RaiseCritical reports an error of the application as a critical error: it is logged,
+// counted in Health and given to Config.OnCriticalError, as the endpoint's own are. The
+// endpoint continues; OnCriticalError decides whether to call Shutdown. If no Run is in
+// progress, OnCriticalError is called before RaiseCritical returns. A nil error is
+// ignored.
+func (ep *Endpoint) RaiseCritical(err error) {
+	if err == nil {
+		return
+	}
+	ep.mu.Lock()
+	r := ep.current
+	ep.mu.Unlock()
+	if r != nil {
+		r.raiseCritical(err)
+		return
+	}
+	ep.recordCritical(context.Background(), err)
+	if f := ep.config.OnCriticalError; f != nil {
+		recoverTo(ep.observerPanicked, func() { f(context.Background(), err) })
+	}
+}
+
+// recordCritical logs and counts a critical error.
+func (ep *Endpoint) recordCritical(ctx context.Context, err error) {
+	ep.criticals.Add(1)
+	ep.lastCritical.Store(&CriticalError{Err: err, At: time.Now()})
+	ep.log.endpoint.ErrorContext(ctx, "critical error", "error", err)
+}

@@ -1,0 +1,464 @@
+package core
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func policyOf(a Action) Policy {
+	return func(context.Context, RecoverabilityConfig, ErrorContext) Action { return a }
+}
+
+func TestR8_UnsupportedActionMovesToTheErrorQueue(t *testing.T) {
+	const none, receive, atomic = TransactionNone, TransactionReceiveOnly, TransactionSendsAtomicWithReceive
+	delays, noDelays := Capabilities{DelayedDelivery: true}, Capabilities{}
+	short := Capabilities{DelayedDelivery: true, MaxDelay: time.Minute}
+	now, later := ImmediateRetry(), DelayedRetry(time.Minute)
+	for _, row := range []struct {
+		mode   TransactionMode
+		caps   Capabilities
+		action Action
+		reason string // "" where the action is possible
+	}{
+		{none, delays, now, "transaction mode None cannot give a message back"},
+		{receive, delays, now, ""},
+		{atomic, delays, now, ""},
+		{none, noDelays, now, "transaction mode None"},
+		{receive, noDelays, now, ""},
+		{atomic, noDelays, now, ""},
+		{none, delays, later, "transaction mode None allows no retries"},
+		{receive, delays, later, ""},
+		{atomic, delays, later, ""},
+		{none, noDelays, later, "transaction mode None"},
+		{receive, noDelays, later, "the transport has no delayed delivery"},
+		{atomic, noDelays, later, "the transport has no delayed delivery"},
+		{receive, short, later, ""},
+		{receive, short, DelayedRetry(time.Minute + 1), "the transport's longest delay is 1m0s"},
+		{atomic, short, DelayedRetry(time.Hour), "the transport's longest delay is 1m0s"},
+		{receive, delays, DelayedRetry(1<<63 - 1), ""},
+		{receive, delays, DelayedRetry(0), ""},
+		{receive, noDelays, DelayedRetry(0), "the transport has no delayed delivery"},
+		{none, noDelays, MoveToError("elsewhere"), ""},
+		{receive, noDelays, MoveToError("elsewhere"), ""},
+		{atomic, noDelays, MoveToError(""), ""},
+		{none, noDelays, DiscardMessage("old"), ""},
+		{receive, noDelays, DiscardMessage("old"), ""},
+		{atomic, noDelays, DiscardMessage("old"), ""},
+	} {
+		t.Run(fmt.Sprintf("%v in %v, delays %v up to %v", row.action, row.mode, row.caps.DelayedDelivery, row.caps.MaxDelay), func(t *testing.T) {
+			r := rulesOf(t, Recoverability{ErrorQueue: "failed", Policy: policyOf(row.action)})
+			r.mode, r.caps = row.mode, row.caps
+			d := r.decide(t.Context(), failureAfter(1, 0, errFailed))
+			if row.reason == "" {
+				want := row.action
+				if want.Kind == ActionMoveToError && want.Queue == "" {
+					want.Queue = "failed"
+				}
+				if d.action != want || d.whyReplaced != "" {
+					t.Errorf("%v, fallback %q", d.action, d.whyReplaced)
+				}
+				return
+			}
+			if d.action != MoveToError("failed") {
+				t.Errorf("%v, want the default error queue", d.action)
+			}
+			if !strings.Contains(d.whyReplaced, row.action.String()+" was asked for") || !strings.Contains(d.whyReplaced, row.reason) {
+				t.Errorf("fallback %q does not say what was asked for and why not", d.whyReplaced)
+			}
+		})
+	}
+}
+
+func TestR8_AppliesToVerdictsAndToTheDefaultPolicy(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		err  error
+		mode TransactionMode
+		caps Capabilities
+	}{
+		{"Defer in mode None", Defer(time.Second), TransactionNone, Capabilities{DelayedDelivery: true}},
+		{"Defer without delayed delivery", Defer(time.Second), TransactionReceiveOnly, Capabilities{}},
+		{"Defer for longer than can be", Defer(time.Hour), TransactionReceiveOnly, Capabilities{DelayedDelivery: true, MaxDelay: time.Minute}},
+		{"DeferError in mode None", DeferError(errFailed, 0), TransactionNone, Capabilities{DelayedDelivery: true}},
+		{"RetryAfter in mode None", RetryAfter(errFailed, time.Second), TransactionNone, Capabilities{DelayedDelivery: true}},
+		{"RetryAfter without delayed delivery", RetryAfter(errFailed, time.Second), TransactionReceiveOnly, Capabilities{}},
+		{"RetryAfter for longer than can be", RetryAfter(errFailed, time.Hour), TransactionReceiveOnly, Capabilities{DelayedDelivery: true, MaxDelay: time.Minute}},
+		{"the default policy in mode None", errFailed, TransactionNone, Capabilities{}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := rulesOf(t, Recoverability{}) // what the policy is shown allows retries; the transport below does not
+			r.mode, r.caps = test.mode, test.caps
+			d := r.decide(t.Context(), failureAfter(1, 0, test.err))
+			if d.action != MoveToError("error") || d.whyReplaced == "" || d.deferral {
+				t.Errorf("%+v", d)
+			}
+		})
+	}
+}
+
+func TestR8_DowngradedRetryAfterSaysWhy(t *testing.T) {
+	undelayed, short := fullCapabilities(), fullCapabilities()
+	undelayed.DelayedDelivery = false
+	short.MaxDelay = 20 * time.Second
+	for _, test := range []struct {
+		name   string
+		config Config
+		caps   Capabilities
+		says   string // "" where nothing was downgraded
+	}{
+		{"in mode None", Config{Transactions: TransactionNone}, fullCapabilities(), "the transaction mode is None"},
+		{"without delayed delivery", Config{}, undelayed, "no delayed delivery"},
+		{"where the default delays are too long", Config{}, short, "the longest delay would be 30s"},
+		{"for a type that inherits them", Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {Immediate: Immediate{Retries: 1}}}}}, undelayed, "no delayed delivery"},
+		{"where delayed retries are off", Config{Recoverability: Recoverability{Delayed: Delayed{Off: true}}}, fullCapabilities(), ""},
+		{"where they are off anyway", Config{Recoverability: Recoverability{Delayed: Delayed{Off: true}}}, undelayed, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r, err := resolve(test.config, test.caps)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := r.rules.decide(t.Context(), failureAfter(1, 0, RetryAfter(errFailed, 5*time.Second)))
+			if d.action != MoveToError("error") || (d.whyReplaced != "") != (test.says != "") || !strings.Contains(d.whyReplaced, test.says) {
+				t.Errorf("%+v", d)
+			}
+			if test.says != "" && !strings.HasPrefix(d.whyReplaced, "DelayedRetry(5s) was asked for, but ") {
+				t.Errorf("fallback %q", d.whyReplaced)
+			}
+		})
+	}
+	t.Run("used up is no downgrade", func(t *testing.T) {
+		if d := rulesOf(t, Recoverability{}).decide(t.Context(), failureAfter(1, 3, RetryAfter(errFailed, 1))); d.action != MoveToError("error") || d.whyReplaced != "" {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+func TestR34_ImmediateRetriesOfAPolicyEndAtMaxDeliveries(t *testing.T) {
+	stubborn := policyOf(ImmediateRetry())
+	for _, test := range []struct {
+		name       string
+		config     Recoverability
+		deliveries int
+		ends       bool
+	}{
+		{"below the default", Recoverability{Policy: stubborn}, 49, false},
+		{"at the default", Recoverability{Policy: stubborn}, 50, true},
+		{"beyond it", Recoverability{Policy: stubborn}, 1000, true},
+		{"at a configured one", Recoverability{Policy: stubborn, MaxDeliveries: MaxDeliveries{Count: 7}}, 7, true},
+		{"never when off", Recoverability{Policy: stubborn, MaxDeliveries: MaxDeliveries{Off: true}}, 1 << 30, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d := rulesOf(t, test.config).decide(t.Context(), failureAfter(test.deliveries, 0, errFailed))
+			want := ImmediateRetry()
+			if test.ends {
+				want = MoveToError("error")
+			}
+			if d.action != want || (d.whyReplaced != "") != test.ends {
+				t.Errorf("%+v, want %v", d, want)
+			}
+			if test.ends && !strings.Contains(d.whyReplaced, fmt.Sprintf("ImmediateRetry was asked for, but this was delivery %d and MaxDeliveries is", test.deliveries)) {
+				t.Errorf("fallback %q", d.whyReplaced)
+			}
+		})
+	}
+}
+
+func TestR8_OwnQueueInAnySpelling(t *testing.T) {
+	ep, err := New("Billing", capableTransport(), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for queue, says := range map[string]string{
+		"Billing": "own queue", "billing": "own queue", "BILLING": "own queue", "b#": "that cannot be a queue's name: '#' is not allowed", "billing2": "",
+	} {
+		for _, cause := range []error{MoveTo(errFailed, queue), errFailed} {
+			r := ep.rules
+			r.policy = policyOf(MoveToError(queue))
+			d := r.decide(t.Context(), failureAfter(1, 0, cause))
+			want := MoveToError("error")
+			if says == "" {
+				want = MoveToError(queue)
+			}
+			if d.action != want || (d.whyReplaced != "") != (says != "") || !strings.Contains(d.whyReplaced, says) {
+				t.Errorf("%q: %+v", queue, d)
+			}
+		}
+	}
+}
+
+func TestPolicy_NegativeDelayIsNone(t *testing.T) {
+	for _, action := range []Action{DelayedRetry(-time.Hour), {Kind: ActionDelayedRetry, Delay: -1}} {
+		d := rulesOf(t, Recoverability{Policy: policyOf(action)}).decide(t.Context(), failureAfter(1, 0, errFailed))
+		if d.action != DelayedRetry(0) || d.whyReplaced != "" {
+			t.Errorf("%+v", d)
+		}
+	}
+}
+
+// What a policy may have forgotten to set.
+var (
+	nothing  any
+	noAction *Action
+)
+
+func TestR12_PolicyThatDecidesNothing(t *testing.T) {
+	cause := errors.New("nil map")
+	for _, test := range []struct {
+		name   string
+		policy Policy
+		says   string
+	}{
+		{"panics", func(context.Context, RecoverabilityConfig, ErrorContext) Action { panic("oh no") }, "oh no"},
+		{"panics with an error", func(context.Context, RecoverabilityConfig, ErrorContext) Action { panic(cause) }, "nil map"},
+		{"panics with nil", func(context.Context, RecoverabilityConfig, ErrorContext) Action { panic(nothing) }, "nil"},
+		{"panics at a nil pointer", func(context.Context, RecoverabilityConfig, ErrorContext) Action { return *noAction }, "nil pointer"},
+		{"returns no action", policyOf(Action{}), "None"},
+		{"returns fields without a kind", policyOf(Action{Delay: time.Second, Queue: "q"}), "None"},
+		{"returns a kind that is none", policyOf(Action{Kind: 99}), "ActionKind(99)"},
+		{"returns a negative kind", policyOf(Action{Kind: -1}), "ActionKind(-1)"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := rulesOf(t, Recoverability{ErrorQueue: "failed", Policy: test.policy})
+			d := r.decide(t.Context(), failureAfter(1, 0, errFailed))
+			if d.action != MoveToError("failed") {
+				t.Errorf("%v, want the default error queue", d.action)
+			}
+			if d.policyErr == nil || !strings.Contains(d.policyErr.Error(), test.says) {
+				t.Errorf("policyErr = %v, want it to tell %q", d.policyErr, test.says)
+			}
+		})
+	}
+	t.Run("the panic keeps its cause and stack", func(t *testing.T) {
+		r := rulesOf(t, Recoverability{Policy: func(context.Context, RecoverabilityConfig, ErrorContext) Action { panic(cause) }})
+		d := r.decide(t.Context(), failureAfter(1, 0, errFailed))
+		p, ok := errors.AsType[*PanicError](d.policyErr)
+		if !ok || !errors.Is(d.policyErr, cause) || !bytes.Contains(p.Stack, []byte("decide_unsupported_test.go")) {
+			t.Errorf("%v", d.policyErr)
+		}
+	})
+	t.Run("both errors are recorded", func(t *testing.T) {
+		var text bytes.Buffer
+		logs := newLoggers(slog.New(slog.NewTextHandler(&text, nil)), LogNServiceBus, 0, "billing", "one")
+		f := failureAfter(1, 0, errFailed)
+		d := rulesOf(t, Recoverability{Policy: policyOf(Action{})}).decide(t.Context(), f)
+		logs.logReasons(t.Context(), &f, &d)
+		if !strings.Contains(text.String(), errFailed.Error()) || !strings.Contains(text.String(), d.policyErr.Error()) {
+			t.Errorf("%s", text.String())
+		}
+	})
+}
+
+func TestR12_UserCodeOfTheDefaultPolicyPanics(t *testing.T) {
+	panics := Recoverability{UnrecoverableFunc: func(error) bool { panic("oh no") }}
+	for _, test := range []struct {
+		name   string
+		config Recoverability
+		err    error
+	}{
+		{"UnrecoverableFunc panics", panics, errFailed},
+		{"UnrecoverableFunc panics about a RetryAfter", panics, RetryAfter(errFailed, time.Second)},
+		{"UnrecoverableFunc panics about a DeferError", panics, DeferError(errFailed, time.Second)},
+		{"an error's Is panics", Recoverability{}, panickingError{}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d := rulesOf(t, test.config).decide(t.Context(), failureAfter(1, 0, test.err))
+			if d.action != MoveToError("error") || d.deferral || d.policyErr == nil {
+				t.Errorf("%+v", d)
+			}
+		})
+	}
+}
+
+type panickingError struct{}
+
+func (panickingError) Error() string   { return "unhelpful" }
+func (panickingError) Is(error) bool   { panic("oh no") }
+func (panickingError) Unwrap() []error { return nil }
+
+// decideRecorded runs decide with a policy that keeps what it was given.
+func decideRecorded(t *testing.T, c Recoverability, caps Capabilities, mode TransactionMode, f failure) (RecoverabilityConfig, ErrorContext) {
+	t.Helper()
+	var config RecoverabilityConfig
+	var seen ErrorContext
+	c.Policy = func(_ context.Context, rc RecoverabilityConfig, ec ErrorContext) Action {
+		config, seen = rc, ec
+		return MoveToError("")
+	}
+	r, err := resolve(Config{Recoverability: c, Transactions: mode}, caps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.rules.decide(t.Context(), f)
+	return config, seen
+}
+
+func TestR9_PolicySeesSettingsInForce(t *testing.T) {
+	able := fullCapabilities()
+	undelayed, short := able, able
+	undelayed.DelayedDelivery = false
+	short.MaxDelay = 29 * time.Second
+	for _, test := range []struct {
+		name               string
+		config             Recoverability
+		caps               Capabilities
+		mode               TransactionMode
+		immediate, delayed int
+	}{
+		{"the defaults", Recoverability{}, able, TransactionDefault, 5, 3},
+		{"what is configured", Recoverability{Immediate: Immediate{Retries: 7}, Delayed: Delayed{Retries: 9}}, able, TransactionDefault, 7, 9},
+		{"what is off", Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}}, able, TransactionDefault, 0, 0},
+		{"as many as there are delays", Recoverability{Delayed: Delayed{Delays: []time.Duration{1, 2}}}, able, TransactionDefault, 5, 2},
+		{"nothing in mode None", Recoverability{}, able, TransactionNone, 0, 0},
+		{"no delays without delayed delivery", Recoverability{}, undelayed, TransactionDefault, 5, 0},
+		{"no delays where one would be too long", Recoverability{}, short, TransactionReceiveOnly, 5, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, _ := decideRecorded(t, test.config, test.caps, test.mode, failureAfter(1, 0, errFailed))
+			if c.Immediate.MaxNumberOfRetries != test.immediate || c.Delayed.MaxNumberOfRetries != test.delayed {
+				t.Errorf("immediate %d, delayed %d", c.Immediate.MaxNumberOfRetries, c.Delayed.MaxNumberOfRetries)
+			}
+		})
+	}
+	t.Run("the time increase, the error queue and the unrecoverable errors too", func(t *testing.T) {
+		c, _ := decideRecorded(t, Recoverability{
+			ErrorQueue: "failed", Unrecoverable: []error{errFailed}, Delayed: Delayed{Increase: time.Minute},
+		}, able, TransactionDefault, failureAfter(1, 0, errFailed))
+		if c.Failed.ErrorQueue != "failed" || c.Delayed.TimeIncrease != time.Minute || !slices.Equal(c.Failed.Unrecoverable, []error{errFailed}) {
+			t.Errorf("%+v", c)
+		}
+	})
+	t.Run("those of the message's type", func(t *testing.T) {
+		c, _ := decideRecorded(t, Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {Immediate: Immediate{Retries: 1}}}},
+			able, TransactionDefault, failureAfter(1, 0, errFailed))
+		if c.Immediate.MaxNumberOfRetries != 1 || c.Delayed.MaxNumberOfRetries != 3 {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
+func TestR9_ChangesOfAPolicyHaveNoEffect(t *testing.T) {
+	listed := errors.New("listed")
+	calls := 0
+	r := rulesOf(t, Recoverability{Unrecoverable: []error{listed}, Policy: func(ctx context.Context, c RecoverabilityConfig, f ErrorContext) Action {
+		calls++
+		if c.Immediate.MaxNumberOfRetries != 5 || c.Delayed.MaxNumberOfRetries != 3 || c.Delayed.TimeIncrease != 10*time.Second ||
+			c.Failed.ErrorQueue != "error" || !slices.Equal(c.Failed.Unrecoverable, []error{listed}) {
+			t.Errorf("call %d sees %+v", calls, c)
+		}
+		if string(f.Body) != "body" || f.Headers.Get("k") != "v" || f.MessageID != "m1" {
+			t.Errorf("call %d sees %+v", calls, f)
+		}
+		c.Immediate.MaxNumberOfRetries, c.Delayed.MaxNumberOfRetries, c.Delayed.TimeIncrease = 100, 100, time.Hour
+		c.Failed.ErrorQueue, c.Failed.Unrecoverable[0] = "hijacked", errFailed
+		copy(f.Body, "XXXX")
+		f.Headers.Set("k", "changed")
+		f.Headers.Del("k")
+		return MoveToError("")
+	}})
+	f := failureAfter(1, 0, errFailed)
+	f.Body, f.Headers = []byte("body"), HeadersFromMap(map[string]string{"k": "v"})
+	for range 2 {
+		if d := r.decide(t.Context(), f); d.action != MoveToError("error") {
+			t.Errorf("%v", d.action)
+		}
+	}
+	if calls != 2 {
+		t.Errorf("%d calls", calls)
+	}
+	t.Run("nor does changing the configuration after New", func(t *testing.T) {
+		c := Recoverability{
+			Unrecoverable: []error{listed},
+			Delayed:       Delayed{Delays: []time.Duration{time.Second, time.Minute}},
+			MessageTypes:  map[string]TypeRecoverability{"special": {Delayed: Delayed{Delays: []time.Duration{time.Hour}}}},
+		}
+		r := rulesOf(t, c)
+		own := c.MessageTypes["special"]
+		c.Unrecoverable[0], c.Delayed.Delays[0], own.Delayed.Delays[0] = errFailed, 0, 0
+		delete(c.MessageTypes, "special")
+		if d := r.decide(t.Context(), failureAfter(6, 0, errFailed)); d.action != DelayedRetry(time.Second) {
+			t.Errorf("%v", d.action)
+		}
+		f := failureAfter(6, 0, errFailed)
+		f.MessageType = "special"
+		if d := r.decide(t.Context(), f); d.action != DelayedRetry(time.Hour) {
+			t.Errorf("%v", d.action)
+		}
+	})
+}
+
+func TestR11_PolicyGetsAllFields(t *testing.T) {
+	trace := `[{"at":"` + FormatTime(day.Add(-time.Hour)) + `","error":"x","attempts":6,"action":"DelayedRetry"}]`
+	in := &Incoming{ID: "m1", NativeID: "n1", Body: []byte("body"), DeliveryCount: 4, Headers: HeadersFromMap(map[string]string{
+		"k": "v", HeaderRetries: "2", HeaderRetriesTimestamp: FormatTime(day.Add(-time.Minute)), HeaderAttempts: trace,
+	})}
+	_, seen := decideRecorded(t, Recoverability{}, fullCapabilities(), TransactionDefault, failureOf(in, "order", errFailed, day))
+	for _, each := range []struct {
+		name      string
+		got, want any
+	}{
+		{"Err", seen.Err, errFailed},
+		{"MessageID", seen.MessageID, "m1"},
+		{"MessageType", seen.MessageType, "order"},
+		{"Headers", seen.Headers.Get("k"), "v"},
+		{"Body", string(seen.Body), "body"},
+		{"ReceiveQueue", seen.ReceiveQueue, "input"},
+		{"ImmediateProcessingFailures", seen.ImmediateProcessingFailures, 4},
+		{"DelayedDeliveriesPerformed", seen.DelayedDeliveriesPerformed, 2},
+		{"FailedAt", seen.FailedAt, day},
+		{"LastDelayedRetry", seen.LastDelayedRetry, day.Add(-time.Minute)},
+		{"FirstFailure", seen.FirstFailure, day.Add(-time.Hour)},
+	} {
+		if each.got != each.want {
+			t.Errorf("%s = %v, want %v", each.name, each.got, each.want)
+		}
+	}
+	t.Run("and gets the context of the decision", func(t *testing.T) {
+		type key struct{}
+		r := rulesOf(t, Recoverability{Policy: func(ctx context.Context, _ RecoverabilityConfig, _ ErrorContext) Action {
+			return MoveToError(fmt.Sprint(ctx.Value(key{})))
+		}})
+		if d := r.decide(context.WithValue(t.Context(), key{}, "tx"), failureAfter(1, 0, errFailed)); d.action != MoveToError("tx") {
+			t.Errorf("%v", d.action)
+		}
+	})
+	t.Run("and may change what it hands to DefaultPolicy", func(t *testing.T) {
+		r := rulesOf(t, Recoverability{Policy: func(ctx context.Context, c RecoverabilityConfig, f ErrorContext) Action {
+			c.Immediate.MaxNumberOfRetries, c.Delayed.TimeIncrease = 0, time.Minute
+			return DefaultPolicy(ctx, c, f)
+		}})
+		if d := r.decide(t.Context(), failureAfter(1, 1, errFailed)); d.action != DelayedRetry(2*time.Minute) {
+			t.Errorf("%v", d.action)
+		}
+	})
+	t.Run("and none is the default one", func(t *testing.T) {
+		without, with := rulesOf(t, Recoverability{}), rulesOf(t, Recoverability{Policy: DefaultPolicy})
+		for deliveries := range 8 {
+			for delayed := range 5 {
+				f := failureAfter(deliveries, delayed, errFailed)
+				if a, b := without.decide(t.Context(), f).action, with.decide(t.Context(), f).action; a != b {
+					t.Errorf("%d deliveries, %d delayed: %v and %v", deliveries, delayed, a, b)
+				}
+			}
+		}
+	})
+}
+
+func TestR12_PolicyThatEndsItsGoroutine(t *testing.T) {
+	r := rulesOf(t, Recoverability{ErrorQueue: "failed", Policy: func(context.Context, RecoverabilityConfig, ErrorContext) Action {
+		runtime.Goexit()
+		return Action{}
+	}})
+	d := r.decide(t.Context(), failureAfter(1, 0, errFailed))
+	if d.action != MoveToError("failed") || !errors.Is(d.policyErr, errGoexit) {
+		t.Errorf("%v, policyErr %v", d.action, d.policyErr)
+	}
+}

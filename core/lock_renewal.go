@@ -1,0 +1,213 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// renewer renews the locks of all deliveries in flight: one goroutine watches the times,
+// short-lived goroutines do the renewals that are due.
+type renewer struct {
+	ctx    context.Context // for Renew; ends with stop
+	cancel context.CancelFunc
+
+	mu        sync.Mutex
+	locks     lockContext // the head of a ring of all renewed locks
+	nextCheck time.Time   // when run looks again by itself; zero: it does not
+	wakeUp    chan struct{}
+	stopped   chan struct{}
+	done      chan struct{} // closed when run and all renewals have returned
+	wg        sync.WaitGroup
+}
+
+// maxRenewals limits the renewals at the same time; more would only queue at the broker.
+const maxRenewals = 16
+
+// renewalSlotTimeout is how long due renewals wait for others to return before they start
+// anyway: because of renewals that hang, other locks must not expire.
+const renewalSlotTimeout = 100 * time.Millisecond
+
+// minRenewalInterval is the shortest time between two renewals of one lock.
+const minRenewalInterval = 10 * time.Millisecond
+
+func newRenewer(ctx context.Context) *renewer {
+	r := &renewer{wakeUp: make(chan struct{}, 1), stopped: make(chan struct{}), done: make(chan struct{})}
+	r.locks.prev, r.locks.next = &r.locks, &r.locks
+	r.ctx, r.cancel = context.WithCancel(ctx)
+	return r
+}
+
+// watch begins to renew d, if it has a lock that expires. It returns nil otherwise.
+func (r *renewer) watch(d Delivery) *lockContext {
+	until := d.LockedUntil()
+	if until.IsZero() {
+		return nil
+	}
+	l := &lockContext{delivery: d, renewAt: halfway(until)}
+	r.mu.Lock()
+	r.locks.insertLocked(l)
+	sooner := r.nextCheck.IsZero() || l.renewAt.Before(r.nextCheck)
+	r.mu.Unlock()
+	if sooner {
+		r.wake()
+	}
+	return l
+}
+
+// insertLocked puts a lock before l in the ring. The renewer's mu is held.
+func (l *lockContext) insertLocked(added *lockContext) {
+	added.prev, added.next = l.prev, l
+	l.prev.next, l.prev = added, added
+}
+
+// removeLocked takes l out of the ring that it is in, if any. The renewer's mu is held.
+func (l *lockContext) removeLocked() {
+	if l.isListedLocked() {
+		l.prev.next, l.next.prev = l.next, l.prev
+		l.prev, l.next = nil, nil
+	}
+}
+
+func (l *lockContext) isListedLocked() bool { return l.next != nil }
+
+// forget ends the renewal of l, which may be nil.
+func (r *renewer) forget(l *lockContext) {
+	if l == nil {
+		return
+	}
+	r.mu.Lock()
+	l.removeLocked()
+	r.mu.Unlock()
+}
+
+// halfway is when a lock that ends at the given time is renewed.
+func halfway(until time.Time) time.Time {
+	now := time.Now()
+	return now.Add(until.Sub(now) / 2)
+}
+
+func (r *renewer) wake() {
+	select {
+	case r.wakeUp <- struct{}{}:
+	default:
+	}
+}
+
+// run renews until stop.
+func (r *renewer) run() {
+	defer close(r.done)
+	slots := make(chan struct{}, maxRenewals)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		due, next := r.takeDue()
+		timeout := renewalSlotTimeout
+		for _, l := range due {
+			free, ok := acquireSlot(slots, timeout)
+			if !ok {
+				timeout = 0
+			}
+			r.wg.Go(func() {
+				defer free()
+				r.renew(l)
+			})
+		}
+		var tick <-chan time.Time
+		if !next.IsZero() {
+			timer.Reset(time.Until(next))
+			tick = timer.C
+		}
+		select {
+		case <-r.stopped:
+			r.wg.Wait()
+			return
+		case <-r.wakeUp:
+		case <-tick:
+		}
+	}
+}
+
+// acquireSlot takes one of the slots, or none (not ok) if that takes longer than timeout.
+// free releases it.
+func acquireSlot(slots chan struct{}, timeout time.Duration) (free func(), ok bool) {
+	release := func() { <-slots }
+	select {
+	case slots <- struct{}{}:
+		return release, true
+	default:
+	}
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case slots <- struct{}{}:
+		return release, true
+	case <-timer.C:
+		return func() {}, false
+	}
+}
+
+// takeDue marks and returns the locks to renew now, and the time of the next renewal.
+func (r *renewer) takeDue() (due []*lockContext, next time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	for l := r.locks.next; l != &r.locks; l = l.next {
+		switch {
+		case l.renewing:
+		case !l.renewAt.After(now):
+			l.renewing = true
+			due = append(due, l)
+		case next.IsZero() || l.renewAt.Before(next):
+			next = l.renewAt
+		}
+	}
+	r.nextCheck = next
+	return due, next
+}
+
+func (r *renewer) renew(l *lockContext) {
+	until := l.delivery.LockedUntil()
+	ctx, cancel := context.WithDeadline(r.ctx, until)
+	err := l.delivery.Renew(ctx)
+	cancel()
+
+	lost := false
+	r.mu.Lock()
+	l.renewing = false
+	now := time.Now()
+	switch {
+	case !l.isListedLocked():
+	case err == nil:
+		l.renewAt = halfway(l.delivery.LockedUntil())
+		if !l.renewAt.After(now) { // a lock that was renewed, but did not move: no reason to spin
+			l.renewAt = now.Add(minRenewalInterval)
+		}
+	case errors.Is(err, ErrLockLost), !now.Before(until):
+		lost = true
+		l.removeLocked()
+	default: // try again while the lock still holds
+		l.renewAt = now.Add(max(until.Sub(now)/4, minRenewalInterval))
+	}
+	r.mu.Unlock()
+	if lost {
+		l.lose()
+	}
+	r.wake()
+}
+
+// stop ends run and the renewals in progress, and waits for them, but not longer than the
+// timeout.
+func (r *renewer) stop(timeout time.Duration) bool {
+	close(r.stopped)
+	r.cancel()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-r.done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}

@@ -1,0 +1,241 @@
+package core
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+)
+
+// This file is about queues that keep groups in order (Capabilities.GroupOrder). A failed
+// message of a group must stay before its successors: a delayed retry, and a deferral,
+// postpone it in its place, instead of sending a copy to the end of the queue.
+//
+// A copy has headers about earlier rounds, and a new delivery count. A postponed message
+// has its original headers, and the broker counts its deliveries over all rounds. So the
+// instance that postpones it remembers its rounds. Of deliveries to other instances it
+// knows only the number: it counts them as rounds with the configured number of attempts.
+
+// earlierRounds has an instance's knowledge of the rounds of a message before the current
+// one.
+type earlierRounds struct {
+	retries      int // delayed retries
+	deferrals    int
+	firstFailure time.Time // for the first time, or the zero time
+	deliveries   int       // in these rounds
+	expected     int       // the broker's count for the next delivery, if no other instance gets one before
+}
+
+// resolveGroups finds the queues that keep groups, and the reasons why the order in them
+// is not always kept. Without a GroupKeeper there are no such reasons: the application
+// may not use groups.
+func (r *resolvedConfig) resolveGroups(t Transport) {
+	if !r.rules.caps.GroupOrder {
+		return
+	}
+	keeper, choosesQueues := t.(GroupKeeper)
+	for _, address := range []string{r.rules.ownAddress, r.rules.instanceAddress} {
+		if address != "" && (!choosesQueues || keeper.KeepsGroups(address)) {
+			r.groupQueues = append(r.groupQueues, address)
+		}
+	}
+	switch {
+	case len(r.groupQueues) == 0:
+	case r.mode == TransactionNone:
+		r.groupQueues = nil
+		if choosesQueues && r.config.Concurrency != 1 {
+			r.groupOrderWarnings = append(r.groupOrderWarnings, "in transaction mode None messages of a group do not wait for each other; use another mode, or a Concurrency of 1")
+		}
+	case choosesQueues:
+		configs := r.rules.allConfigs()
+		for _, messageType := range slices.Sorted(maps.Keys(configs)) {
+			c := configs[messageType]
+			if c.Delayed.MaxNumberOfRetries == 0 {
+				continue
+			}
+			longest := c.schedule.maxDelay(min(c.Delayed.MaxNumberOfRetries, math.MaxInt32))
+			if reason := r.rules.whyNotPostponable(longest); reason != "" {
+				r.groupOrderWarnings = append(r.groupOrderWarnings, fmt.Sprintf("a delayed retry%s may be due after %v, but %s; after a failure with so long a delay it goes to the error queue, and its group goes on", ofTypeText(messageType), longest, reason))
+			}
+		}
+	}
+}
+
+// allConfigs returns the settings of each message type that has its own, and those of all
+// others under "".
+func (r *rules) allConfigs() map[string]RecoverabilityConfig {
+	configs := maps.Clone(r.perType)
+	if configs == nil {
+		configs = map[string]RecoverabilityConfig{}
+	}
+	configs[""] = r.config
+	return configs
+}
+
+func ofTypeText(messageType string) string {
+	if messageType == "" {
+		return ""
+	}
+	return " of " + messageType
+}
+
+// retriesInPlace reports whether a delayed retry postpones a message, because of its group.
+func (ep *Endpoint) retriesInPlace(d Delivery) bool {
+	queues := ep.groupQueues
+	return len(queues) > 0 && d.Incoming().GroupKey != "" && slices.Contains(queues, ep.receivedFrom(d))
+}
+
+// delayedRetries returns the number of delayed retries before this delivery.
+func (in *Incoming) delayedRetries() int {
+	return intHeader(in.Headers, HeaderRetries) + in.earlier.retries
+}
+
+// attempt returns the number of this attempt in its round. A refused message (Refuse)
+// keeps its number.
+func (in *Incoming) attempt() int {
+	return max(in.DeliveryCount, 1) + intHeader(in.Headers, HeaderFailures)
+}
+
+// deferrals returns the number of deferrals before this delivery.
+func (in *Incoming) deferrals() int {
+	return intHeader(in.Headers, HeaderDeferrals) + in.earlier.deferrals
+}
+
+// firstFailure returns when the message failed first, or the zero time.
+func (in *Incoming) firstFailure() time.Time {
+	if at := firstFailure(in.Headers); !at.IsZero() {
+		return at
+	}
+	return in.earlier.firstFailure
+}
+
+// roundsAfter returns the rounds to remember when the message is given back, and its
+// count rises.
+func (in *Incoming) roundsAfter(counted int) earlierRounds {
+	e := in.earlier
+	e.expected = e.deliveries + in.DeliveryCount + counted
+	return e
+}
+
+// withRoundCount returns the delivery with the count of its round.
+func (ep *Endpoint) withRoundCount(d Delivery) Delivery {
+	in := d.Incoming()
+	if in.DeliveryCount <= 1 && !in.Redelivered || !ep.retriesInPlace(d) {
+		return d
+	}
+	e := ep.redeliveries.roundsOf(in.NativeID)
+	delivered := max(in.DeliveryCount, 1)
+	e.deliveries = min(e.deliveries, delivered-1) // an adapter may have subtracted a deferral from the count
+	count := delivered - e.deliveries
+	if delivered > e.expected { // other instances had it, or this one has forgotten it
+		config := ep.rules.configFor(ep.typeOf(in))
+		if round := config.Immediate.MaxNumberOfRetries; round < math.MaxInt {
+			round++
+			rounds := min((count-1)/round, max(config.Delayed.MaxNumberOfRetries-e.retries, 0))
+			e.retries += rounds
+			e.deliveries += rounds * round
+			count -= rounds * round
+		}
+	}
+	if e.retries == 0 && e.deferrals == 0 && e.deliveries == 0 {
+		return d
+	}
+	copied := *in
+	copied.DeliveryCount, copied.Redelivered, copied.earlier = count, true, e
+	return &adjustedDelivery{d, &copied}
+}
+
+// typeOf returns the type that a message will be handled as, for the retries that are in
+// force for it.
+func (ep *Endpoint) typeOf(in *Incoming) (messageType string) {
+	if len(ep.rules.perType) == 0 {
+		return ""
+	}
+	if name := ep.config.MessageType; name != nil {
+		defer func() {
+			if recover() != nil { // it is called again for the attempt, which fails
+				messageType = ""
+			}
+		}()
+		if messageType = name(in); messageType != "" {
+			return ep.handlingOf(messageType).messageType
+		}
+	}
+	return ep.handlingOf(in.Headers.Get(HeaderMessageTypes)).messageType
+}
+
+// deliveriesFrom returns the limit of deliveries of one copy of a message from a queue; 0
+// means no limit.
+func (ep *Endpoint) deliveriesFrom(address string) int {
+	if slices.Contains(ep.groupQueues, address) {
+		return ep.rules.groupDeliveries()
+	}
+	return ep.maxDeliveries
+}
+
+// groupDeliveries returns the limit of deliveries of a message of a group, in all its
+// rounds. MaxDeliveries limits those of the last round.
+func (r *rules) groupDeliveries() int {
+	last := r.maxDeliveries
+	if last == 0 || last == math.MaxInt {
+		return last
+	}
+	total := last
+	for _, c := range r.allConfigs() {
+		round, delayed := c.Immediate.MaxNumberOfRetries, c.Delayed.MaxNumberOfRetries
+		if round >= math.MaxInt32 || delayed >= math.MaxInt32 {
+			return math.MaxInt
+		}
+		total = max(total, last+(round+1)*delayed)
+	}
+	return total
+}
+
+// postpone gives the message back for a new round, and its group waits for it. The failed
+// handler's work is undone.
+func (r *runner) postpone(a *attempt, f *failure, d *decision) error {
+	if r.lockLost(a) { // while policy ran
+		return ErrLockLost
+	}
+	in := a.delivery.Incoming()
+	cause, counted := f.Err, 1
+	if d.deferral {
+		cause = nil
+		if !r.ep.rules.caps.CountsReleases {
+			counted = 0
+		}
+	}
+	e := in.roundsAfter(counted)
+	before := e.deliveries
+	e.deliveries = e.expected - 1
+	switch {
+	case d.uncounted: // the round continues
+		e.deliveries = before + counted
+	case d.deferral:
+		e.deferrals++
+	default:
+		e.retries++
+	}
+	if e.firstFailure.IsZero() && !d.uncounted {
+		e.firstFailure = f.FailedAt
+	}
+	r.ep.redeliveries.rememberRounds(in.NativeID, e) // before it can be redelivered
+	r.ep.recordSurvived(in)
+	err := a.delivery.Postpone(r.settleCtx, d.action.Delay, cause)
+	if err != nil { // this round continues
+		r.ep.redeliveries.rememberRounds(in.NativeID, in.roundsAfter(1))
+		return err
+	}
+	r.endAttempt(a)
+	return nil
+}
+
+// whyNotPostponable returns the reason why a message of a group cannot be retried after a
+// delay, or "".
+func (r *rules) whyNotPostponable(delay time.Duration) string {
+	if limit := r.caps.MaxLockTime; limit > 0 && delay > limit {
+		return fmt.Sprintf("the transport holds a message of a group for %v at most, and a copy of it would come after those that follow it", limit)
+	}
+	return ""
+}

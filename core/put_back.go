@@ -1,0 +1,341 @@
+package core
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// This file is about messages that stay in their queue (PutBack, R64).
+//
+// If the broker counts failures only, a released delivery is the same message with the
+// same count. If it counts every delivery, a release would cost the message an attempt,
+// and bring it nearer to the broker's own limit: the engine then replaces it by a copy,
+// as after Refuse.
+
+// Pause is the pause after a message was put back.
+type Pause struct {
+	// Length is the length of the pause. 0 means 1 s at first, and twice as long each time
+	// that a message is put back after a pause, up to 30 s. A message that ends in any other
+	// way resets it to 1 s; with PauseMessage, only a message of the same type.
+	Length time.Duration
+	// Scope selects what the pause applies to.
+	Scope PauseScope
+	// Context ends the pause early when it ends, or is nil. If it has ended before, the
+	// pause is at most 1 s.
+	Context context.Context
+}
+
+// PauseScope selects what a Pause applies to.
+type PauseScope int
+
+const (
+	// PauseEndpoint: this instance of the endpoint takes no message from its queues. The
+	// message is available to other instances at once or, if the broker counts every
+	// delivery, after 1 s. Attempts in progress continue.
+	PauseEndpoint PauseScope = iota
+	// PauseMessage: only this message waits; others are handled. It takes no slot. This
+	// instance keeps it for the pause, so that it keeps its place in the queue, and then
+	// releases it. At 1,000 such messages it fetches no more until one is released; messages
+	// that it has fetched already may exceed the limit.
+	//
+	// If the broker counts every delivery (Capabilities.CountsReleases), and in
+	// TransactionSendsAtomicWithReceive, a copy is delivered after the pause instead: any
+	// number of messages can wait, but an end of Context does not end their pauses. Without
+	// delayed delivery that is not possible, and the endpoint waits.
+	PauseMessage
+	// PauseCopy is PauseMessage with a copy that is delivered after the pause on every
+	// broker, at the end of the queue, so that any number of messages can wait and none
+	// delays others. A message of a group from a queue that keeps groups stays in its place.
+	// Without delayed delivery it is PauseMessage.
+	PauseCopy
+)
+
+const (
+	minPutBackPause = time.Second
+	maxPutBackPause = 30 * time.Second
+
+	// putBackCopyDelay is the delay of a copy for other instances. A copy without a delay
+	// could reach this instance's receiver before the broker knows that it takes no more:
+	// the receiver would then have to release the copy, which counts.
+	putBackCopyDelay = time.Second
+
+	// maxPutBacks limits the messages that are kept for their pause.
+	maxPutBacks = maxBacklog
+
+	// maxPutBackTypes limits the message types whose pauses are remembered.
+	maxPutBackTypes = 1000
+)
+
+// PutBack leaves the message in its queue, because it cannot be handled here and now: the
+// feature is switched off, this instance is not ready. The message has not been
+// attempted. PutBack is neither a failure nor a success, also for RateLimit, and no
+// deferral: nothing is counted (except with UnacceptableMessagePutBacks), RequeueLimit
+// does not apply, and the messages that handlers sent are dropped. It does not begin a
+// new round of attempts. If err is nil, so is the result.
+//
+// If the broker counts failures only, the message keeps its place, its id and its
+// headers, and any number of pauses is possible. If it counts every delivery
+// (Capabilities.CountsReleases), a copy at the end of the queue replaces the message, as
+// with Refuse. So the broker's own delivery limit is not reached there either, except by
+// a message of a group, which stays in its place and is counted.
+//
+// Middleware that gets such an error returns it at once (R53). In TransactionNone, in
+// which no message can be given back, the message goes to the error queue.
+func PutBack(err error, pause Pause) error {
+	if err == nil {
+		return nil
+	}
+	pause.Length = max(pause.Length, 0)
+	return &Verdict{Kind: VerdictPutBack, Err: err, Pause: pause}
+}
+
+// putBack carries out the verdict.
+func (r *runner) putBack(w *worker, a *attempt, f *failure, d *decision) {
+	scope, asCopy := r.possiblePause(d.pause.Scope, f)
+	length, begins := r.putBacks.begin(d.pause, scope, f.MessageType)
+	d.action.Delay = length
+	r.ep.log.logPutBack(a.decisionContext(), f, d, scope, begins)
+	r.notifyRecovered(a, f, d, false) // before the message can be redelivered
+	r.ep.recordSurvived(a.delivery.Incoming())
+	if r.ep.config.Recoverability.UnacceptableMessagePutBacks {
+		defer r.countTerminalFailure(f.MessageID, f.FailedAt)
+	}
+	if asCopy {
+		if r.putBackCopy(a, f, scope, length) {
+			return
+		}
+	} else if scope == PauseMessage {
+		r.retainForPause(a, length, d.pause.Context)
+		return
+	}
+	w.releaseSlotEarly()
+	r.releaseDelivery(a.decisionContext(), fetchedDelivery{a.delivery, a.lock})
+	a.end()
+}
+
+// possiblePause returns the scope that is possible, PauseEndpoint or PauseMessage, and
+// whether a copy replaces the message.
+func (r *runner) possiblePause(scope PauseScope, f *failure) (possible PauseScope, asCopy bool) {
+	asCopy = r.ep.caps.CountsReleases
+	if scope == PauseEndpoint {
+		return scope, asCopy
+	}
+	canWait := r.ep.caps.DelayedDelivery || f.inPlace
+	switch {
+	case asCopy, r.isAtomic(): // it cannot be kept
+		if !canWait {
+			return PauseEndpoint, asCopy
+		}
+		return PauseMessage, true
+	default:
+		return PauseMessage, scope == PauseCopy && canWait
+	}
+}
+
+// putBackCopy replaces the message by a copy, or postpones a message of a group, without
+// counting it. It returns false if neither is possible.
+func (r *runner) putBackCopy(a *attempt, f *failure, scope PauseScope, length time.Duration) bool {
+	delay := length
+	if scope == PauseEndpoint && !f.inPlace { // other instances may have it
+		delay = 0
+		if r.ep.caps.DelayedDelivery {
+			delay = min(length, putBackCopyDelay)
+		}
+	}
+	d := &decision{action: DelayedRetry(r.ep.rules.possibleDelay(delay, *f)), deferral: true, uncounted: true}
+	replace := r.sendAgain
+	if f.inPlace {
+		replace = r.postpone
+	}
+	err := replace(a, f, d)
+	if err != nil && endsDelivery(err) {
+		r.endDelivery(a, err)
+		return true
+	}
+	if err != nil {
+		r.ep.log.putBack.LogAttrs(a.decisionContext(), slog.LevelWarn, "message could not be replaced by a copy; it is given back, which the broker counts as a delivery",
+			append(failureAttrs(f), slog.Any("send_error", err))...)
+	}
+	return err == nil
+}
+
+// retainForPause keeps the message without a slot, and releases it after the pause.
+func (r *runner) retainForPause(a *attempt, length time.Duration, skipPause context.Context) {
+	if longest := r.ep.caps.MaxLockTime; longest > 0 {
+		length = min(length, longest/2)
+	}
+	if skipPause != nil && skipPause.Err() != nil {
+		skipPause = nil
+	}
+	a.end()
+	release := func() { r.releaseDelivery(a.decisionContext(), fetchedDelivery{a.delivery, a.lock}) }
+	r.putBackMessages.add(&backlogEntry{
+		backoff:   backoff{length, length},
+		skipPause: skipPause,
+		try:       func() bool { release(); return true },
+		cancel:    release,
+	})
+}
+
+// onPutBacksFull stops fetching while maxPutBacks messages are kept for their pause.
+func (r *runner) onPutBacksFull(full bool) {
+	if !full {
+		r.pump.resumeFetching()
+		return
+	}
+	r.pump.pauseFetching()
+	r.ep.log.putBack.Warn("no messages are fetched until one of those that were put back is released: this instance keeps as many as it can", "messages", maxPutBacks)
+}
+
+// logPutBack writes a line at Info when a pause begins, and at Debug for each other message
+// that is put back in it.
+func (l *loggers) logPutBack(ctx context.Context, f *failure, d *decision, scope PauseScope, begins bool) {
+	level := slog.LevelDebug
+	if begins {
+		level = slog.LevelInfo
+	}
+	waits := "the endpoint"
+	if scope == PauseMessage {
+		waits = "the message"
+	}
+	l.logFailure(ctx, l.putBack, level, f, []slog.Attr{slog.Duration("pause", d.action.Delay), slog.String("waits", waits)},
+		"putting message back", "Putting message '%s' back; %s waits for %s.", f.MessageID, waits, formatClock(d.action.Delay))
+}
+
+// putBacks has the pauses of one Run.
+type putBacks struct {
+	pump *pump
+
+	active   atomic.Bool // whether there is something to end
+	mu       sync.Mutex
+	endpoint putBackPause            // of the endpoint
+	messages map[string]putBackPause // of messages, by their type: at most maxPutBackTypes
+	// earlyEnds are the contexts that end the current pause of the endpoint early.
+	earlyEnds []earlyEnd
+}
+
+// putBackPause is the newest pause of a scope.
+type putBackPause struct {
+	length time.Duration // if it grows
+	until  time.Time
+}
+
+type earlyEnd struct {
+	done <-chan struct{}
+	stop func() bool
+}
+
+// next returns the pause that follows, and whether it begins now or is part of one that
+// began earlier.
+func (p putBackPause) next(requested time.Duration, now time.Time) (next putBackPause, begins bool) {
+	begins = !now.Before(p.until)
+	if requested == 0 && begins {
+		p.length = min(max(2*p.length, minPutBackPause), maxPutBackPause)
+	}
+	if requested == 0 {
+		p.length = max(p.length, minPutBackPause) // after one with a length
+	}
+	if length := cmp.Or(requested, p.length); begins || requested > 0 {
+		if until := now.Add(length); until.After(p.until) {
+			p.until = until
+		}
+	}
+	return p, begins
+}
+
+// begin records a pause. It returns the length for this message, and whether a new pause
+// begins with it.
+func (p *putBacks) begin(pause Pause, scope PauseScope, messageType string) (length time.Duration, begins bool) {
+	now := time.Now()
+	requested := pause.Length
+	ended := pause.Context != nil && pause.Context.Err() != nil
+	if ended {
+		requested = min(cmp.Or(requested, minPutBackPause), minPutBackPause)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.active.Store(true)
+	if scope == PauseMessage {
+		current, begins := p.messages[messageType].next(requested, now)
+		p.recordMessageLocked(messageType, current)
+		return cmp.Or(requested, current.length), begins
+	}
+	p.endpoint, begins = p.endpoint.next(requested, now)
+	if begins {
+		p.forgetEndsLocked()
+	}
+	length = p.endpoint.until.Sub(now)
+	p.pump.waitFor(waitPutBack, length) // before the message is released
+	if pause.Context != nil && !ended {
+		p.endWithLocked(pause.Context)
+	}
+	return length, begins
+}
+
+// recordMessageLocked records the pause of a message type. As senders choose the types,
+// there may be too many: then the pause of another type is forgotten and starts again
+// with the first length.
+func (p *putBacks) recordMessageLocked(messageType string, pause putBackPause) {
+	if p.messages == nil {
+		p.messages = map[string]putBackPause{}
+	}
+	p.messages[messageType] = pause
+	for other := range p.messages {
+		if len(p.messages) <= maxPutBackTypes {
+			break
+		}
+		if other != messageType {
+			delete(p.messages, other)
+		}
+	}
+}
+
+// endWithLocked ends the endpoint's pause when ctx ends.
+func (p *putBacks) endWithLocked(ctx context.Context) {
+	done := ctx.Done()
+	if done == nil {
+		return
+	}
+	for _, e := range p.earlyEnds {
+		if e.done == done {
+			return
+		}
+	}
+	p.earlyEnds = append(p.earlyEnds, earlyEnd{done, context.AfterFunc(ctx, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.endpoint = putBackPause{}
+		p.pump.endWait(waitPutBack)
+	})})
+}
+
+func (p *putBacks) forgetEndsLocked() {
+	for _, e := range p.earlyEnds {
+		e.stop()
+	}
+	p.earlyEnds = nil
+}
+
+// reset is called after a message that ended in another way: pauses start again with the
+// first length.
+func (p *putBacks) reset(messageType string) {
+	if !p.active.Load() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.endpoint.length = 0
+	delete(p.messages, messageType)
+	p.active.Store(len(p.messages) > 0 || time.Now().Before(p.endpoint.until))
+}
+
+// stop forgets the contexts that end pauses early.
+func (p *putBacks) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forgetEndsLocked()
+}

@@ -1,0 +1,184 @@
+package core
+
+import (
+	"fmt"
+	"time"
+)
+
+// Outgoing is a message on its way to a transport. An application developer
+// seldom makes one: Endpoint.Send and the methods of Message compose it.
+//
+// It is a value: a copy may be kept. Headers is immutable; Body must not be written to
+// after it was handed to Send.
+type Outgoing struct {
+	// ID is the message id. The engine always sets it, and writes the header
+	// NServiceBus.MessageId with the same value; an adapter may use it where the
+	// broker has a field for it.
+	ID string
+
+	// Queue is the destination's name or address. Exactly one of Queue and
+	// Topic is set.
+	Queue string
+
+	// Topic is the name that subscribers subscribed to.
+	Topic string
+
+	// BaseTopics are the topics of the types that the message's type is derived from
+	// (Config.BaseTypes). Subscribers to any of them get the message as subscribers to Topic
+	// do, and a queue with several of these subscriptions gets it once. BaseTopics is only
+	// set with Topic and on a transport with Capabilities.BaseTopics; other transports
+	// refuse it. Neither side writes the slice after Send.
+	BaseTopics []string
+
+	// Headers are carried unchanged: keys and values may hold any UTF-8, NUL
+	// included.
+	Headers Headers
+
+	// Body is carried unchanged.
+	Body []byte
+
+	// Delay is the time from now until the message becomes available; 0 means at once, and a
+	// negative delay is refused.
+	Delay time.Duration
+
+	// TimeToBeReceived is the time from now until the message expires; 0 means never, and a
+	// negative one is refused. It counts from the Send even if there is a Delay, unless the
+	// transport refuses the two together with errors.ErrUnsupported (C20).
+	TimeToBeReceived time.Duration
+
+	// GroupKey groups the messages whose order matters; the adapter documents the Properties
+	// that it uses. Every transport carries both, UTF-8 and without empty names, and hands
+	// them back with each delivery (C10), whether it knows a property or not. Neither side
+	// writes the map after Send.
+	GroupKey   string
+	Properties map[string]string
+
+	// Reason says why the message is sent. It is not transmitted, and has no influence on
+	// the received message. An adapter does not apply the size limits of its Capabilities to
+	// the engine's copies of received messages ([SendReason.IsCopy], C10), and may use it
+	// for its own limits, such as a quota for applications, and for diagnostics.
+	Reason SendReason
+
+	metadata *sendMetadata // nil as a rule
+}
+
+// SendReason says why a message is sent.
+type SendReason int
+
+// The reasons for a send. With every reason but ReasonApplication the message is a copy
+// of a received message, or control traffic. The engine itself sends with all reasons but
+// ReasonApplication and ReasonForward.
+const (
+	// ReasonApplication is a send of the application: the zero value.
+	ReasonApplication SendReason = iota
+	// ReasonDelayedRetry is the copy of a failed message for a delayed retry.
+	ReasonDelayedRetry
+	// ReasonDeferral is the copy of a message that its handler deferred.
+	ReasonDeferral
+	// ReasonMoveToError is the move of a failed message to an error queue.
+	ReasonMoveToError
+	// ReasonAudit is the copy of a handled message for the audit queue.
+	ReasonAudit
+	// ReasonAcknowledgement tells an operator's tool that the message it returned from
+	// the error queue was handled.
+	ReasonAcknowledgement
+	// ReasonUndelivered is a copy that waits in the endpoint's own queue because its
+	// destination cannot be reached (R25).
+	ReasonUndelivered
+	// ReasonForward is a copy of a message that its handler forwards (Message.Forward).
+	ReasonForward
+	// ReasonNewCopy is the one new copy of a message that was delivered too often,
+	// perhaps without a handler (R34).
+	ReasonNewCopy
+)
+
+var sendReasons = [...]string{"send", "delayed retry", "deferral", "move to the error queue", "audit copy", "acknowledgement", "undelivered copy", "forwarded copy", "new copy"}
+
+// String returns the reason in words.
+func (r SendReason) String() string {
+	if r >= 0 && int(r) < len(sendReasons) {
+		return sendReasons[r]
+	}
+	return fmt.Sprintf("SendReason(%d)", int(r))
+}
+
+// IsCopy reports whether the message is a copy that the engine makes of a message that it
+// received: for a delayed retry, a deferral, the error queue, the audit queue, a new
+// copy, or to wait until its destination can be reached. MaxMessageBytes, MaxHeaderBytes
+// and MaxHeaderKeyBytes limit all other messages, Message.Forward included: the broker
+// has accepted this message once, perhaps from a sender with other limits, and it must
+// not get stuck (C10). A copy fails with ErrTooLarge only if the broker itself would
+// refuse it.
+func (r SendReason) IsCopy() bool {
+	switch r {
+	case ReasonDelayedRetry, ReasonDeferral, ReasonMoveToError, ReasonAudit, ReasonUndelivered, ReasonNewCopy:
+		return true
+	default:
+		return false
+	}
+}
+
+// copyTo returns a copy of the message that the engine sends to a queue: with other
+// headers, and otherwise as the application sent it.
+func (in *Incoming) copyTo(queue string, headers Headers, reason SendReason) Outgoing {
+	return Outgoing{
+		ID: in.ID, Queue: queue, Headers: headers, Body: in.Body,
+		GroupKey: in.GroupKey, Properties: in.Properties, Reason: reason,
+	}
+}
+
+// Incoming is a received message. It is read-only after Receive returned it.
+type Incoming struct {
+	// ID is the message id: the header NServiceBus.MessageId or, for a foreign
+	// message, the broker's own field, or else NativeID. It is never empty.
+	ID string
+
+	// IDSent: the sender gave the message its ID, in a field of the broker. It need not be
+	// set if the header NServiceBus.MessageId has the ID. Without either, the adapter
+	// generated the ID, which then must not be used to recognize duplicates
+	// ([Message.SentID]).
+	IDSent bool
+
+	// NativeID names one stored copy of the message. It is stable over the copy's
+	// redeliveries and new for every Send. It is the key under which the engine and the
+	// adapters remember a message.
+	NativeID string
+
+	// Headers are as they were sent: UTF-8, no empty key. A foreign message with other
+	// headers is Malformed.
+	Headers Headers
+
+	// Body is as it was sent.
+	Body []byte
+
+	// DeliveryCount is 1 on the first delivery.
+	DeliveryCount int
+
+	// Redelivered: this copy was, or may have been, delivered before, as far as the broker
+	// tells. A DeliveryCount above 1 implies it; it also shows deliveries that no count
+	// shows, such as one whose lock expired.
+	Redelivered bool
+
+	// GroupKey and Properties are as they were sent; for a foreign message, the adapter
+	// reads them from the broker's own fields if it can.
+	GroupKey   string
+	Properties map[string]string
+
+	// LastError is the text of the previous failure that the adapter has kept, or "".
+	LastError string
+
+	// EnqueuedAt is when the message became available, by the broker's clock if the broker
+	// tells it, or the zero time.
+	EnqueuedAt time.Time
+
+	// Malformed says why the message could not be parsed. Body is then the received bytes,
+	// and Headers are those that could be read (C4).
+	Malformed error
+
+	// Native is the client library's own message, or nil: it gives access to features that
+	// are not portable. The adapter documents its type.
+	Native any
+
+	// earlier is for a message of a group, which has no headers about its earlier rounds.
+	earlier earlierRounds
+}
