@@ -62,13 +62,13 @@ func (h *sendHealth) changed() {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.notifying && h.hasNewsLocked() {
+	if !h.notifying && h.hasChangeLocked() {
 		h.notifying = true
 		go h.notifyAll()
 	}
 }
 
-func (h *sendHealth) hasNewsLocked() bool { return (h.failing.Load() == nil) != (h.notified == nil) }
+func (h *sendHealth) hasChangeLocked() bool { return (h.failing.Load() == nil) != (h.notified == nil) }
 
 // notifyAll notifies observers until they know the newest state. Outages that begin and
 // end while they are busy are left out. If an observer ends the goroutine
@@ -94,7 +94,7 @@ func (h *sendHealth) notifyAll() {
 func (h *sendHealth) next() (change ConnectionChange, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.hasNewsLocked() {
+	if !h.hasChangeLocked() {
 		h.notifying = false
 		return change, false
 	}

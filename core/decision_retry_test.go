@@ -47,7 +47,7 @@ func TestUndelivered_KeptWhereItCannotBeStored(t *testing.T) {
 	})
 }
 
-func TestUndelivered_DelayedRetryIsRepeatedUntilItSucceeds(t *testing.T) {
+func TestDecisionRetry_DelayedRetryIsRepeatedUntilItSucceeds(t *testing.T) {
 	for name, fail := range map[string]error{"policy": errBoom, "defer": core.Defer(10 * time.Second), "retry after": core.RetryAfter(errBoom, 10*time.Second)} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, retryModes, func(fx *fixture) {
@@ -74,7 +74,7 @@ func TestUndelivered_DelayedRetryIsRepeatedUntilItSucceeds(t *testing.T) {
 	}
 }
 
-func TestUndelivered_PauseDoesNotOutliveShutdown(t *testing.T) {
+func TestDecisionRetry_PauseDoesNotOutliveShutdown(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		reachable := fx.failSendsTo("error", "orders")
 		runs := 0
@@ -100,7 +100,7 @@ func TestUndelivered_PauseDoesNotOutliveShutdown(t *testing.T) {
 }
 
 // At a bound nothing more is fetched, and that is said; the kept deliveries stay.
-func TestUndelivered_Bound(t *testing.T) {
+func TestDecisionRetry_Bound(t *testing.T) {
 	inModes(t, retryModes[1:], func(fx *fixture) {
 		reachable := fx.failSendsTo("error", "orders")
 		var critical recorder[error]
@@ -130,7 +130,7 @@ func TestUndelivered_Bound(t *testing.T) {
 
 // A queue that a verdict or a policy named is not the endpoint's own: no note is
 // followed there. After a minute the error queue takes its place.
-func TestUndelivered_CustomQueueGivesWayToTheErrorQueue(t *testing.T) {
+func TestDecisionRetry_CustomQueueGivesWayToTheErrorQueue(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.failSendsTo("shipping")
 		fx.runOrders(core.Config{}, func(context.Context, *core.Message) error { return core.MoveTo(errBoom, "shipping") })
@@ -144,7 +144,7 @@ func TestUndelivered_CustomQueueGivesWayToTheErrorQueue(t *testing.T) {
 	})
 }
 
-func TestUndelivered_DeadLetteringIsRepeated(t *testing.T) {
+func TestDecisionRetry_DeadLetteringIsRepeated(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		var broken atomic.Bool
 		broken.Store(true)
@@ -169,7 +169,7 @@ func TestUndelivered_DeadLetteringIsRepeated(t *testing.T) {
 	})
 }
 
-func TestUndelivered_InNoneItIsLostAndSaysSo(t *testing.T) {
+func TestDecisionRetry_InNoneItIsLostAndSaysSo(t *testing.T) {
 	inModes(t, allModes[:1], func(fx *fixture) {
 		fx.failSendsTo("error")
 		var critical recorder[error]
@@ -194,7 +194,7 @@ func TestUndelivered_InNoneItIsLostAndSaysSo(t *testing.T) {
 
 // The lock of a message that is kept may be lost: it is redelivered, and the decision
 // about it is carried out then, without its handler.
-func TestUndelivered_LockLostWhileKept(t *testing.T) {
+func TestDecisionRetry_LockLostWhileKept(t *testing.T) {
 	inModesWith(t, expiringLocks, retryModes, func(fx *fixture) {
 		reachable := fx.failSendsTo("error", "orders")
 		fx.broker.mu.Lock()
@@ -221,7 +221,7 @@ func TestUndelivered_LockLostWhileKept(t *testing.T) {
 }
 
 // A broker that takes a delivery away after a while gets it back before.
-func TestUndelivered_ReleasedBeforeTheLongestLockTime(t *testing.T) {
+func TestDecisionRetry_ReleasedBeforeTheLongestLockTime(t *testing.T) {
 	inModesWith(t, withCapabilities(func(c *core.Capabilities) { c.MaxLockTime = time.Hour }), retryModes, func(fx *fixture) {
 		fx.failSendsTo("error", "orders")
 		runs := 0
@@ -242,7 +242,7 @@ func TestUndelivered_ReleasedBeforeTheLongestLockTime(t *testing.T) {
 
 // With one slot, one message that no queue takes stopped an endpoint in
 // SendsAtomicWithReceive.
-func TestUndelivered_OneMessageDoesNotStall(t *testing.T) {
+func TestDecisionRetry_OneMessageDoesNotStall(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.failSendsTo("error", "orders")
 		handled := 0
@@ -260,7 +260,7 @@ func TestUndelivered_OneMessageDoesNotStall(t *testing.T) {
 
 // The broker settled a message, and its answer was lost. Each further settlement was
 // ErrSettled, and the message was kept without end.
-func TestUndelivered_LostAnswerOfASettlement(t *testing.T) {
+func TestDecisionRetry_LostAnswerOfASettlement(t *testing.T) {
 	for name, c := range map[string]struct {
 		operation string
 		modes     []core.TransactionMode
@@ -326,7 +326,7 @@ func TestUndelivered_LostAnswerForAStoredMessage(t *testing.T) {
 
 // Not every transport tells that it has lost a delivery: RabbitMQ's locks end with the
 // connection. Each delivery of a message was kept, and moved in the end.
-func TestUndelivered_RedeliveredWhileKept(t *testing.T) {
+func TestDecisionRetry_RedeliveredWhileKept(t *testing.T) {
 	for name, c := range map[string]struct {
 		config core.Recoverability
 		stored bool
@@ -373,7 +373,7 @@ func TestUndelivered_RedeliveredWhileKept(t *testing.T) {
 }
 
 // The time of the handler counts too.
-func TestUndelivered_ReleasedInTimeAfterASlowHandler(t *testing.T) {
+func TestDecisionRetry_ReleasedInTimeAfterASlowHandler(t *testing.T) {
 	inModesWith(t, withCapabilities(func(c *core.Capabilities) { c.MaxLockTime = time.Hour }), retryModes, func(fx *fixture) {
 		fx.failSendsTo("error", "orders")
 		fx.runOrders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error {
