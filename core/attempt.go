@@ -192,10 +192,10 @@ func (ep *Endpoint) connectionPerMessage() bool {
 	return ep.mode == TransactionSendsAtomicWithReceive && !ep.caps.AtomicLeases
 }
 
-// TransactionBegun is called by an adapter with AtomicLeases when the native transaction
-// of a message begins, with the context in which it was requested. The message then keeps
-// its slot until it is settled: an endpoint has no more transactions than slots. With any
-// other context it does nothing.
+// TransactionBegun is called by an adapter with [Capabilities.AtomicLeases] when the
+// native transaction of a message begins, with the context in which it was requested. The
+// message then keeps its slot until it is settled: an endpoint has no more transactions
+// than slots. With any other context it does nothing.
 func TransactionBegun(ctx context.Context) {
 	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
 		a.transactionBegun.Store(true)

@@ -28,15 +28,15 @@ func (v *values) set(key, value any) {
 }
 
 // SetValue stores a value for the rest of this attempt: for middleware around the
-// handler, for the policy, HandleFailed and the observers. Each attempt begins without
-// values. All runs of an attempt (see Middleware) share them. The key must be comparable;
-// to avoid collisions its type is one of the package that sets it, as with
-// context.WithValue. SetValue and Value are safe for concurrent use, also after the
-// handler has returned.
+// handler, for the policy, [HandleFailed] and the observers. Each attempt begins without
+// values. All runs of an attempt (see [Middleware]) share them. The key must be
+// comparable; to avoid collisions its type is one of the package that sets it, as with
+// context.WithValue. SetValue and [Message.Value] are safe for concurrent use, also after
+// the handler has returned.
 func (m *Message) SetValue(key, value any) { m.values(true).set(key, value) }
 
-// Value returns the value that SetValue stored in this attempt, or nil. In HandleFailed
-// it is the value of the attempt that failed.
+// Value returns the value that [Message.SetValue] stored in this attempt, or nil. In
+// [HandleFailed] it is the value of the attempt that failed.
 func (m *Message) Value(key any) any { return m.values(false).get(key) }
 
 // values returns the values of the attempt, or nil if there are none and none are wanted.
@@ -58,11 +58,11 @@ func (m *Message) outermost() *Message {
 	return m
 }
 
-// Value returns the value that the attempt set with Message.SetValue, or nil.
+// Value returns the value that the attempt set with [Message.SetValue], or nil.
 func (c ErrorContext) Value(key any) any { return c.attemptValues.get(key) }
 
 // WithValue returns a copy with one more value, for the test of a policy that calls
-// Value.
+// [ErrorContext.Value].
 func (c ErrorContext) WithValue(key, value any) ErrorContext {
 	values := &values{}
 	if c.attemptValues != nil {
@@ -77,6 +77,6 @@ func (c ErrorContext) WithValue(key, value any) ErrorContext {
 	return c
 }
 
-// Value returns the value that the attempt set with Message.SetValue, or nil. A decision
-// that was carried out in a later delivery of the message (R25) has none.
+// Value returns the value that the attempt set with [Message.SetValue], or nil. A
+// decision that was carried out in a later delivery of the message (R25) has none.
 func (r Recovery) Value(key any) any { return r.attemptValues.get(key) }

@@ -29,13 +29,13 @@ type SendOptions struct {
 	// Headers are further headers. They may override standard headers such as
 	// NServiceBus.TimeSent. Headers that other parts of the call determine are refused: the
 	// message id (ID), type (the argument), intent (the method), content type (ContentType),
-	// DeliverAt (Delay, DeliverAt) and TimeToBeReceived (TimeToBeReceived). SendMiddleware
+	// DeliverAt (Delay, DeliverAt) and TimeToBeReceived (TimeToBeReceived). [SendMiddleware]
 	// may replace a type.
 	Headers map[string]string
 
 	// ID is the message id. The default is a new one or, inside a handler, one
 	// derived from the message being handled and the number of its deferrals
-	// (Defer), the same at every attempt.
+	// ([Defer]), the same at every attempt.
 	ID string
 
 	// CorrelationID and ConversationID override the values from the message being handled. A
@@ -53,7 +53,7 @@ type SendOptions struct {
 	ReplyTo string
 
 	// ReplyToInstance directs replies to this instance, through its instance queue
-	// (Config.InstanceQueue).
+	// ([Config.InstanceQueue]).
 	ReplyToInstance bool
 
 	// ContentType describes a []byte body. The default is "application/octet-stream". Any

@@ -6,19 +6,20 @@ import (
 	"time"
 )
 
-// Config configures an endpoint. The zero value is ready for use; New checks every field,
-// refuses settings that would have no effect, and reports all problems together. A field
-// that is 0 has its default. Retries and MaxDeliveries have a field Off, other settings
-// accept the constant Off if their comment says so.
+// Config configures an endpoint. The zero value is ready for use; [New] checks every
+// field, refuses settings that would have no effect, and reports all problems together. A
+// field that is 0 has its default. Retries and [MaxDeliveries] have a field Off, other
+// settings accept the constant Off if their comment says so.
 //
 // A Config is read from JSON and written to it: keys are the field names in camel case
 // (exactly: "concurrency", not "Concurrency"), durations are text such as "10s", unknown
 // keys are errors. A 0 in JSON never stands for a default: it is obeyed or refused (see
-// UnmarshalJSON). Fields that hold code (functions, errors, a logger) are set in Go and
-// left out of JSON.
+// [Config.UnmarshalJSON]). Fields that hold code (functions, errors, a logger) are set in
+// Go and left out of JSON.
 //
 // Give a Config in a struct that is read from JSON a name. An embedded Config would give
-// the struct its UnmarshalJSON and MarshalJSON, which ignore the struct's other fields.
+// the struct its UnmarshalJSON and [Config.MarshalJSON], which ignore the struct's other
+// fields.
 type Config struct {
 	// Concurrency is the number of messages handled at the same time, at most 10,000. The
 	// default is 16.
@@ -37,7 +38,7 @@ type Config struct {
 
 	// InstanceQueue opens a second queue, named after the input queue, a hyphen and
 	// Instance. Only this instance receives from it: replies to messages that it sends with
-	// SendOptions.ReplyToInstance, and messages that others send there. Its messages have
+	// [SendOptions.ReplyToInstance], and messages that others send there. Its messages have
 	// the same handlers and recoverability, and share Concurrency with those of the input
 	// queue. They wait while the instance is stopped, and an endpoint with the same Instance
 	// gets them; two running instances must not have the same Instance. Only the input queue
@@ -51,27 +52,26 @@ type Config struct {
 	// successfully. The default, "", is none.
 	AuditQueue string
 
-	// Provision says when Run creates the input queue, the error queues of the
+	// Provision says when [Endpoint.Run] creates the input queue, the error queues of the
 	// configuration and the audit queue.
 	Provision Provisioning
 
-	// PurgeOnStart lets Run remove the waiting messages from the input queue before it
-	// subscribes and receives: for development and tests. They are lost permanently,
-	// including messages for other instances and failed messages that are stored there
-	// because their error queue cannot be reached (R25). Messages that another instance has
-	// locked, and delayed messages that are not due, stay. On a transport that is no Purger
-	// it is refused.
+	// PurgeOnStart lets [Endpoint.Run] remove the waiting messages from the input queue
+	// before it subscribes and receives: for development and tests. They are lost
+	// permanently, including messages for other instances and failed messages that are
+	// stored there because their error queue cannot be reached (R25). Messages that another
+	// instance has locked, and delayed messages that are not due, stay. On a transport that
+	// is no [Purger] it is refused.
 	PurgeOnStart bool
 
-	// SendOnly makes an endpoint without an input queue. It sends and
-	// publishes; handlers are refused, and so are Run and the settings for
-	// receiving.
+	// SendOnly makes an endpoint without an input queue. It sends and publishes; handlers
+	// are refused, and so are [Endpoint.Run] and the settings for receiving.
 	SendOnly bool
 
 	// HandlerTimeout limits one attempt of a message: middleware and all handlers of its
 	// type. At the timeout their context is cancelled with a cause that matches
 	// context.DeadlineExceeded, and the attempt has failed. The default, 0, means no limit.
-	// Recoverability.MessageTypes can set another timeout for a message type.
+	// [Recoverability.MessageTypes] can set another timeout for a message type.
 	HandlerTimeout time.Duration
 
 	// SlowHandler is the duration after which a running handler is logged once, as a
@@ -82,31 +82,31 @@ type Config struct {
 	// fetched before a handler is free for them: at the limit the endpoint fetches only as
 	// many messages as handlers are free. One message of any size (with InstanceQueue two)
 	// may exceed it; messages in handlers are not counted. The default is 64 MiB. Off means
-	// no limit. It applies only where messages are prefetched (Capabilities.Prefetch, not
-	// TransactionNone, and TransactionSendsAtomicWithReceive only with
-	// Capabilities.AtomicLeases). Not every broker tells how large a message is before it
+	// no limit. It applies only where messages are prefetched ([Capabilities.Prefetch], not
+	// [TransactionNone], and [TransactionSendsAtomicWithReceive] only with
+	// [Capabilities.AtomicLeases]). Not every broker tells how large a message is before it
 	// delivers it; the documentation of the transport says how exact the limit is.
 	MaxPrefetchBytes int
 
-	// DrainTimeout is the time that handlers have after Run's context ended, before their
-	// contexts are cancelled. The default is 20 s: with the 5 s that handlers then have to
-	// return, Run ends before Kubernetes, which waits for 30 s, ends the process. With Off
-	// they are cancelled at once. The transport may use the rest of the time for requests to
-	// the broker that are in progress.
+	// DrainTimeout is the time that handlers have after [Endpoint.Run]'s context ended,
+	// before their contexts are cancelled. The default is 20 s: with the 5 s that handlers
+	// then have to return, Run ends before Kubernetes, which waits for 30 s, ends the
+	// process. With Off they are cancelled at once. The transport may use the rest of the
+	// time for requests to the broker that are in progress.
 	DrainTimeout time.Duration
 
 	// OutageLimit is the duration after which an outage that the transport reported
-	// (ConnectionChange) raises a critical error, an *OutageError, once for each outage. The
-	// endpoint continues to reconnect. The default is 2 min. Off raises none.
+	// ([ConnectionChange]) raises a critical error, an [*OutageError], once for each outage.
+	// The endpoint continues to reconnect. The default is 2 min. Off raises none.
 	OutageLimit time.Duration
 
-	// WaitForBroker limits how long Run waits, before its first message, for a broker that
-	// cannot be reached (ErrUnavailable) and for a ParkStore that fails; Health and
-	// Observer.ConnectionChanged report the waiting. After that time Run cancels the attempt
-	// in progress and returns the error, so the time must be longer than creating the queues
-	// takes. Run returns at once an error that waiting cannot fix: a missing queue, refused
-	// credentials. The default, 0, means no limit. With Off it does not wait. A running
-	// endpoint always waits for its broker without limit.
+	// WaitForBroker limits how long [Endpoint.Run] waits, before its first message, for a
+	// broker that cannot be reached ([ErrUnavailable]) and for a [ParkStore] that fails;
+	// Health and [Observer.ConnectionChanged] report the waiting. After that time Run
+	// cancels the attempt in progress and returns the error, so the time must be longer than
+	// creating the queues takes. Run returns at once an error that waiting cannot fix: a
+	// missing queue, refused credentials. The default, 0, means no limit. With Off it does
+	// not wait. A running endpoint always waits for its broker without limit.
 	WaitForBroker time.Duration
 
 	// Instance distinguishes this running endpoint from others of the same name in logs and
@@ -133,7 +133,7 @@ type Config struct {
 	// NServiceBus.MessageId: for logs, headers and error queues, and as the source of the
 	// ids of messages that its handlers send. It is called for each delivery of such a
 	// message that could be parsed, and must return the same id for each. With "" the
-	// message keeps Incoming.ID, the broker's own id, as without MessageID. It must not
+	// message keeps [Incoming.ID], the broker's own id, as without MessageID. It must not
 	// write to the message; a panic, and an id that is not UTF-8, are a failed attempt.
 	MessageID func(in *Incoming) string `json:"-"`
 
@@ -142,7 +142,7 @@ type Config struct {
 	// lists all of them behind its type in the header NServiceBus.EnclosedMessageTypes, so
 	// that a receiver that knows only a base type has handlers for it. An event also reaches
 	// the subscribers to the base types, each queue once, on a transport with
-	// Capabilities.BaseTopics. It does not apply to received messages: their header lists
+	// [Capabilities.BaseTopics]. It does not apply to received messages: their header lists
 	// their types.
 	BaseTypes map[string][]string
 
@@ -153,13 +153,14 @@ type Config struct {
 	SendMiddleware []SendMiddleware `json:"-"`
 
 	// Observers are notified of events. Each has at least one function; on a send-only
-	// endpoint one of SendStart, SendEnd and ConnectionChanged, as it only sends.
+	// endpoint one of [Observer.SendStart], [Observer.SendEnd] and
+	// [Observer.ConnectionChanged], as it only sends.
 	Observers []Observer `json:"-"`
 
 	// Logger receives the log lines. The default is slog.Default().
 	Logger *slog.Logger `json:"-"`
 
-	// LogFormat is the format of log lines about messages. The default is LogNServiceBus.
+	// LogFormat is the format of log lines about messages. The default is [LogNServiceBus].
 	LogFormat LogFormat
 
 	// LogRepeats is the number of lines about retries and deferrals that are written within
@@ -172,14 +173,15 @@ type Config struct {
 
 	// OnCriticalError is called when the endpoint cannot do its work: a failed message could
 	// not be moved, a settlement fails again and again, an outage lasts for OutageLimit
-	// (errors.As finds an *OutageError then); or when the application calls RaiseCritical.
-	// Calls are made one after the other, behind a queue of 100, on their own goroutine;
-	// they may call Shutdown. Critical errors are logged and counted in any case.
+	// (errors.As finds an [*OutageError] then); or when the application calls
+	// [Endpoint.RaiseCritical]. Calls are made one after the other, behind a queue of 100,
+	// on their own goroutine; they may call [Endpoint.Shutdown]. Critical errors are logged
+	// and counted in any case.
 	OnCriticalError func(ctx context.Context, err error) `json:"-"`
 }
 
 // Off switches off a setting that has a default, or that a message type would inherit
-// from Recoverability: Config{SlowHandler: Off}. The comments of the fields say which
+// from [Recoverability]: Config{SlowHandler: Off}. The comments of the fields say which
 // accept it. In JSON it is 0 or "0s".
 const Off = -1
 
@@ -195,7 +197,7 @@ const (
 	LogConstant
 )
 
-// Provisioning says when Run creates queues.
+// Provisioning says when [Endpoint.Run] creates queues.
 type Provisioning int
 
 const (
@@ -223,15 +225,15 @@ type Recoverability struct {
 	// names with which handlers are registered.
 	MessageTypes map[string]TypeRecoverability
 
-	// MaxRetryAge is the time after a message's first failure in which DefaultPolicy may
-	// schedule delayed retries. The default, 0, means no limit. OneDay is NServiceBus's. A
-	// Policy finds it in its RecoverabilityConfig.
+	// MaxRetryAge is the time after a message's first failure in which [DefaultPolicy] may
+	// schedule delayed retries. The default, 0, means no limit. [OneDay] is NServiceBus's. A
+	// Policy finds it in its [RecoverabilityConfig].
 	MaxRetryAge time.Duration
 
 	// MaxDeliveries limits the deliveries of one copy of a message, including deliveries
 	// that ended with the death of the process (R34). If the broker also counts deliveries
-	// in which no handler began (Capabilities.CountsReleases), the last deliveries are those
-	// of a new copy of the message; without isolation (IsolateAfter) that copy may be
+	// in which no handler began ([Capabilities.CountsReleases]), the last deliveries are
+	// those of a new copy of the message; without isolation (IsolateAfter) that copy may be
 	// delivered as often again.
 	MaxDeliveries MaxDeliveries
 
@@ -239,8 +241,8 @@ type Recoverability struct {
 	// attempted in isolation: this process then has no other message, so that no other
 	// message is counted if this one kills the process (R35). The default, 0, is the larger
 	// of 2 and the immediate retries + 1, the number of times that a message can have
-	// failed; Off means never. It needs Capabilities.NativeDeliveryCount, transaction mode
-	// ReceiveOnly (or, with Capabilities.AtomicLeases, SendsAtomicWithReceive) and
+	// failed; Off means never. It needs [Capabilities.NativeDeliveryCount], transaction mode
+	// ReceiveOnly (or, with [Capabilities.AtomicLeases], SendsAtomicWithReceive) and
 	// MaxDeliveries, and is off without one of them.
 	IsolateAfter int
 
@@ -248,8 +250,9 @@ type Recoverability struct {
 	RequeueDelay time.Duration
 
 	// RequeueLimit is the number of times that a message may be deferred; the next deferral
-	// moves it to the error queue with ErrRequeueLimitExceeded. With 3 its handler runs four
-	// times (Brighter's RequeueCount counts the runs: 4). The default, 0, means no limit.
+	// moves it to the error queue with [ErrRequeueLimitExceeded]. With 3 its handler runs
+	// four times (Brighter's RequeueCount counts the runs: 4). The default, 0, means no
+	// limit.
 	RequeueLimit int
 
 	// UnacceptableMessageLimit stops or parks the endpoint when this number of messages was
@@ -257,24 +260,24 @@ type Recoverability struct {
 	UnacceptableMessageLimit int
 
 	// UnacceptableMessageWindow restricts the count to messages that failed within this
-	// sliding window. The default, 0, counts since Run or Resume.
+	// sliding window. The default, 0, counts since [Endpoint.Run] or [Endpoint.Resume].
 	UnacceptableMessageWindow time.Duration
 
 	// UnacceptableMessagePutBacks also counts each time that a message is put back
-	// (PutBack), although it was not moved: for an endpoint that is to stop when it can do
+	// ([PutBack]), although it was not moved: for an endpoint that is to stop when it can do
 	// nothing else. By default PutBacks are not counted.
 	UnacceptableMessagePutBacks bool
 
 	// UnacceptableMessageAction is the action at the limit. By default an endpoint that runs
-	// alone stops, and an endpoint that runs with others (RunAll) is parked.
+	// alone stops, and an endpoint that runs with others ([RunAll]) is parked.
 	UnacceptableMessageAction LimitAction
 
 	// ParkFor is the time after which a parked endpoint resumes by itself. With the default,
-	// 0, it stays parked until Resume is called.
+	// 0, it stays parked until [Endpoint.Resume] is called.
 	ParkFor time.Duration
 
 	// ParkStore lets the next process start parked. The default, nil, starts it receiving.
-	// With LimitStop the next Run starts parked.
+	// With [LimitStop] the next Run starts parked.
 	ParkStore ParkStore `json:"-"`
 
 	// DeadLetter selects the failed messages that go to a dead-letter queue instead of the
@@ -282,50 +285,51 @@ type Recoverability struct {
 	DeadLetter DeadLetters
 
 	// DeadLetterQueue is the dead-letter queue, on any transport. It gets the same copy as
-	// an error queue, with HeaderFailureReason. The default is the broker's own dead-letter
-	// queue, which a transport with Capabilities.DeadLetter has. A message goes to the error
-	// queue if the dead-letter queue does not accept it, as some brokers' own in
-	// TransactionNone, or cannot be reached.
+	// an error queue, with [HeaderFailureReason]. The default is the broker's own
+	// dead-letter queue, which a transport with [Capabilities.DeadLetter] has. A message
+	// goes to the error queue if the dead-letter queue does not accept it, as some brokers'
+	// own in [TransactionNone], or cannot be reached.
 	DeadLetterQueue string
 
 	// InvalidQueue is for messages that no handler can handle: malformed ones
-	// (ErrMalformed), those whose body cannot be decoded (ErrUndecodable) or that name no
-	// type (ErrNoType), and those that a handler calls invalid (Invalid). Their sender has
-	// to fix them; they are not to be sent back. The default, "", is the dead-letter queue
-	// if DeadLetter is DeadLettersAll, and the error queue otherwise (R63).
+	// ([ErrMalformed]), those whose body cannot be decoded ([ErrUndecodable]) or that name
+	// no type ([ErrNoType]), and those that a handler calls invalid ([Invalid]). Their
+	// sender has to fix them; they are not to be sent back. The default, "", is the
+	// dead-letter queue if DeadLetter is [DeadLettersAll], and the error queue otherwise
+	// (R63).
 	InvalidQueue string
 
-	// InvalidWithoutHandler treats messages without a handler (ErrNoHandler) as invalid,
+	// InvalidWithoutHandler treats messages without a handler ([ErrNoHandler]) as invalid,
 	// once their retries are used up.
 	InvalidWithoutHandler bool
 
-	// CustomErrorQueues are queues that handlers name in MoveTo, and a Policy in
-	// MoveToError. Like the error queue, Provision creates them, and they must exist when
-	// Run begins. MoveTo and MoveToError may name other queues too; if such a queue does not
-	// exist, the message goes to the error queue.
+	// CustomErrorQueues are queues that handlers name in [MoveTo], and a Policy in
+	// [MoveToError]. Like the error queue, Provision creates them, and they must exist when
+	// [Endpoint.Run] begins. MoveTo and MoveToError may name other queues too; if such a
+	// queue does not exist, the message goes to the error queue.
 	CustomErrorQueues []string
 
 	// RateLimit switches to one attempt at a time after consecutive failures.
 	RateLimit RateLimit
 
 	// Unrecoverable errors go to the error queue without a retry. Wrapped
-	// errors match too. ErrNoHandler can be one.
+	// errors match too. [ErrNoHandler] can be one.
 	Unrecoverable []error `json:"-"`
 
-	// UnrecoverableTypes names types of errors that go to the error queue without a retry, as
-	// the header NServiceBus.ExceptionInfo.ExceptionType does: "*fs.PathError". An error
-	// that wraps one matches too. In Go ErrorType writes the name.
+	// UnrecoverableTypes names types of errors that go to the error queue without a retry,
+	// as the header NServiceBus.ExceptionInfo.ExceptionType does: "*fs.PathError". An error
+	// that wraps one matches too. In Go [ErrorType] writes the name.
 	UnrecoverableTypes []string
 
 	// UnrecoverableFunc reports further errors as unrecoverable.
 	UnrecoverableFunc func(error) bool `json:"-"`
 
-	// Policy decides instead of DefaultPolicy.
+	// Policy decides instead of [DefaultPolicy].
 	Policy Policy `json:"-"`
 
 	// EditFailed edits the copy of a failed message for the error queue: it may change, add
 	// and drop headers, and replace the body. It is called before a message is moved to an
-	// error or dead-letter queue, after HandleFailed, once for each delivery that is moved
+	// error or dead-letter queue, after [HandleFailed], once for each delivery that is moved
 	// (and again if the move has to wait until the message is redelivered, or another
 	// process takes it over). It must be safe for concurrent use.
 	//
@@ -349,14 +353,14 @@ type Recoverability struct {
 	EditFailed func(ctx context.Context, failure ErrorContext, message *FailedCopy) `json:"-"`
 }
 
-// FailedCopy is the copy of a failed message for an error queue, as EditFailed gets it. It
-// must not be used after EditFailed returned.
+// FailedCopy is the copy of a failed message for an error queue, as
+// [Recoverability.EditFailed] gets it. It must not be used after EditFailed returned.
 type FailedCopy struct {
 	// Headers are those of the message and those of its failure. Values that are not UTF-8
 	// are converted, empty keys are dropped.
 	Headers Headers
-	// Body is a copy of the message's body; EditFailed may write to it or replace it. A
-	// message that an operator sends back to its queue has this body.
+	// Body is a copy of the message's body; [Recoverability.EditFailed] may write to it or
+	// replace it. A message that an operator sends back to its queue has this body.
 	Body []byte
 	// Queue is the error queue, or "" for the broker's dead-letter queue. Writing to it
 	// changes nothing.
@@ -373,10 +377,10 @@ type Immediate struct {
 	// MaxPause. It is lengthened by a random part, up to a half, so that messages that
 	// failed together are not tried together. The message takes no slot while it waits. This
 	// instance keeps up to 1,000 waiting messages (in SendsAtomicWithReceive without
-	// Capabilities.AtomicLeases as many as Concurrency, but at least 10), and at that limit
-	// fetches nothing until one is given back. In a queue that keeps groups the rest of the
-	// group waits for the message. At most 1 min. The default, 0 or Off, is none, as with
-	// NServiceBus.
+	// [Capabilities.AtomicLeases] as many as Concurrency, but at least 10), and at that
+	// limit fetches nothing until one is given back. In a queue that keeps groups the rest
+	// of the group waits for the message. At most 1 min. The default, 0 or Off, is none, as
+	// with NServiceBus.
 	Pause time.Duration
 	// MaxPause is the longest pause, at most 1 min. The default is 10 s, or Pause if that
 	// is longer; a message type that has another Pause than the endpoint has it too.
@@ -408,7 +412,7 @@ type Delayed struct {
 
 // TypeRecoverability has the settings of one message type. It is merged with those of the
 // endpoint field by field: with Delayed{Retries: 10, Increase: time.Minute} in
-// Recoverability, Delayed{MaxDelay: 5 * time.Minute} here means 10 retries, with delays
+// [Recoverability], Delayed{MaxDelay: 5 * time.Minute} here means 10 retries, with delays
 // that grow by a minute up to five.
 //
 //   - A field that is 0 is inherited.
@@ -423,13 +427,13 @@ type TypeRecoverability struct {
 	Delayed   Delayed
 
 	// ErrorQueue is the error queue of this type. Like that of the endpoint it
-	// is created by Provision, and must exist when Run begins.
+	// is created by Provision, and must exist when [Endpoint.Run] begins.
 	ErrorQueue string
 
 	// DeadLetterQueue and InvalidQueue replace those of the endpoint.
 	DeadLetterQueue, InvalidQueue string
 
-	// HandlerTimeout replaces Config.HandlerTimeout. Off means no limit.
+	// HandlerTimeout replaces [Config.HandlerTimeout]. Off means no limit.
 	HandlerTimeout time.Duration
 
 	// MaxRetryAge replaces that of the endpoint. Off means no limit.

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// Config returns the configuration in force: the one that New got, with the defaults for
-// this transport filled in. New accepts it again, with the same effect, and json.Marshal
-// writes it without the fields that hold code.
+// Config returns the configuration in force: the one that [New] got, with the defaults
+// for this transport filled in. New accepts it again, with the same effect, and
+// json.Marshal writes it without the fields that hold code.
 //
-// A message type in Recoverability.MessageTypes has all fields of a level of retries that
-// it changes, not only those that differ.
+// A message type in [Recoverability.MessageTypes] has all fields of a level of retries
+// that it changes, not only those that differ.
 func (ep *Endpoint) Config() Config { return ep.resolved.effective() }
 
 func (r *resolvedConfig) effective() Config {

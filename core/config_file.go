@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// ConfigFile is the configuration of several endpoints in one JSON text, for a process that
-// runs them together (RunAll):
+// ConfigFile is the configuration of several endpoints in one JSON text, for a process
+// that runs them together ([RunAll]):
 //
 //	{
 //		"defaults": {"concurrency": 8, "recoverability": {"errorQueue": "errors"}},
@@ -22,14 +22,14 @@ import (
 //	}
 //
 // json.Unmarshal reads it, alone or as a field of an application's own configuration, and
-// checks all of it: the keys and values of each endpoint are those of Config. An error names
-// the endpoint. It may be read from several goroutines.
+// checks all of it: the keys and values of each endpoint are those of [Config]. An error
+// names the endpoint. It may be read from several goroutines.
 type ConfigFile struct {
 	defaults  json.RawMessage // nil if there are none
 	endpoints map[string]json.RawMessage
 }
 
-// UnmarshalJSON reads the text. Unlike that of Config, it keeps no values of an earlier
+// UnmarshalJSON reads the text. Unlike that of [Config], it keeps no values of an earlier
 // text.
 func (f *ConfigFile) UnmarshalJSON(data []byte) error {
 	var read ConfigFile

@@ -26,22 +26,22 @@ import (
 // way to fix it, if Config has another default for it, as for retries.
 func (c *Config) UnmarshalJSON(data []byte) error { return decodeConfig(data, c) }
 
-// UnmarshalJSON reads the part of a configuration, as Config does.
+// UnmarshalJSON reads the part of a configuration, as [Config] does.
 func (c *Recoverability) UnmarshalJSON(data []byte) error { return decodeConfig(data, c) }
 
-// UnmarshalJSON reads the part of a configuration, as Config does.
+// UnmarshalJSON reads the part of a configuration, as [Config] does.
 func (c *Immediate) UnmarshalJSON(data []byte) error { return decodeConfig(data, c) }
 
-// UnmarshalJSON reads the part of a configuration, as Config does.
+// UnmarshalJSON reads the part of a configuration, as [Config] does.
 func (c *Delayed) UnmarshalJSON(data []byte) error { return decodeConfig(data, c) }
 
-// UnmarshalJSON reads the part of a configuration, as Config does.
+// UnmarshalJSON reads the part of a configuration, as [Config] does.
 func (c *TypeRecoverability) UnmarshalJSON(data []byte) error { return decodeConfig(data, c) }
 
-// UnmarshalJSON reads the part of a configuration, as Config does.
+// UnmarshalJSON reads the part of a configuration, as [Config] does.
 func (c *MaxDeliveries) UnmarshalJSON(data []byte) error { return decodeConfig(data, c) }
 
-// UnmarshalJSON reads the part of a configuration, as Config does.
+// UnmarshalJSON reads the part of a configuration, as [Config] does.
 func (c *RateLimit) UnmarshalJSON(data []byte) error { return decodeConfig(data, c) }
 
 // provisioningNames are the names in configuration files.
@@ -63,7 +63,7 @@ func (p Provisioning) MarshalText() ([]byte, error) {
 	return []byte(p.String()), nil
 }
 
-// UnmarshalText reads the name that String writes.
+// UnmarshalText reads the name that [Provisioning.String] writes.
 func (p *Provisioning) UnmarshalText(text []byte) error {
 	for i, name := range provisioningNames {
 		if name == string(text) {
@@ -93,7 +93,7 @@ func (f LogFormat) MarshalText() ([]byte, error) {
 	return []byte(f.String()), nil
 }
 
-// UnmarshalText reads the name that String writes.
+// UnmarshalText reads the name that [LogFormat.String] writes.
 func (f *LogFormat) UnmarshalText(text []byte) error {
 	for i, name := range logFormatNames {
 		if name == string(text) {

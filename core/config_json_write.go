@@ -13,27 +13,27 @@ import (
 	"unicode/utf8"
 )
 
-// MarshalJSON writes the text that UnmarshalJSON reads: the fields that are set, without
-// those that hold code. A value that no JSON can hold, such as a negative timeout, is an
-// error.
+// MarshalJSON writes the text that [Config.UnmarshalJSON] reads: the fields that are set,
+// without those that hold code. A value that no JSON can hold, such as a negative
+// timeout, is an error.
 func (c Config) MarshalJSON() ([]byte, error) { return encodeConfig(c) }
 
-// MarshalJSON writes the part of a configuration, as Config does.
+// MarshalJSON writes the part of a configuration, as [Config] does.
 func (c Recoverability) MarshalJSON() ([]byte, error) { return encodeConfig(c) }
 
-// MarshalJSON writes the part of a configuration, as Config does.
+// MarshalJSON writes the part of a configuration, as [Config] does.
 func (c Immediate) MarshalJSON() ([]byte, error) { return encodeConfig(c) }
 
-// MarshalJSON writes the part of a configuration, as Config does.
+// MarshalJSON writes the part of a configuration, as [Config] does.
 func (c Delayed) MarshalJSON() ([]byte, error) { return encodeConfig(c) }
 
-// MarshalJSON writes the part of a configuration, as Config does.
+// MarshalJSON writes the part of a configuration, as [Config] does.
 func (c TypeRecoverability) MarshalJSON() ([]byte, error) { return encodeConfig(c) }
 
-// MarshalJSON writes the part of a configuration, as Config does.
+// MarshalJSON writes the part of a configuration, as [Config] does.
 func (c MaxDeliveries) MarshalJSON() ([]byte, error) { return encodeConfig(c) }
 
-// MarshalJSON writes the part of a configuration, as Config does.
+// MarshalJSON writes the part of a configuration, as [Config] does.
 func (c RateLimit) MarshalJSON() ([]byte, error) { return encodeConfig(c) }
 
 func encodeConfig(c any) ([]byte, error) {

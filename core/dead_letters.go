@@ -16,10 +16,10 @@ type DeadLetters int
 const (
 	// DeadLettersNone: no message is. The default.
 	DeadLettersNone DeadLetters = iota
-	// DeadLettersRejected: messages that a handler rejected (Reject).
+	// DeadLettersRejected: messages that a handler rejected ([Reject]).
 	DeadLettersRejected
-	// DeadLettersAll: every message that would go to the error queue. Messages that MoveTo
-	// or a Policy moves to a named queue go to that queue.
+	// DeadLettersAll: every message that would go to the error queue. Messages that [MoveTo]
+	// or a [Policy] moves to a named queue go to that queue.
 	DeadLettersAll
 )
 
@@ -42,7 +42,7 @@ func (d DeadLetters) MarshalText() ([]byte, error) {
 	return []byte(d.String()), nil
 }
 
-// UnmarshalText reads the name that String writes.
+// UnmarshalText reads the name that [DeadLetters.String] writes.
 func (d *DeadLetters) UnmarshalText(text []byte) error {
 	for i, name := range deadLettersNames {
 		if name == string(text) {
@@ -54,7 +54,7 @@ func (d *DeadLetters) UnmarshalText(text []byte) error {
 }
 
 // FailureReason is one word for why a message is in a dead-letter or invalid queue: the
-// reason of Delivery.DeadLetter, and the header HeaderFailureReason.
+// reason of [Delivery.DeadLetter], and the header [HeaderFailureReason].
 type FailureReason string
 
 // The reasons.

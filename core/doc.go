@@ -7,27 +7,27 @@
 //
 // # For application developers
 //
-// New makes an Endpoint from a name, a Transport and a Config, whose zero value works.
-// Handle, HandleEvent and HandleFailed register handlers, which get a TypedMessage.
-// Endpoint.Run receives until its context ends, and drains.
+// [New] makes an [Endpoint] from a name, a [Transport] and a [Config], whose zero value
+// works. [Handle], [HandleEvent] and [HandleFailed] register handlers, which get a
+// [TypedMessage]. [Endpoint.Run] receives until its context ends, and drains.
 //
-// A handler that returns nil has handled its message: its messages of Send, Publish and
-// Reply are sent, and the message is consumed. After an error they are not sent, and the
-// Policy (DefaultPolicy unless Recoverability has another) decides. Verdicts such as
-// Unrecoverable, Defer and Discard let the handler itself decide. Observers and the log
-// report the outcome.
+// A handler that returns nil has handled its message: its messages of [Message.Send],
+// [Message.Publish] and [Message.Reply] are sent, and the message is consumed. After an
+// error they are not sent, and the [Policy] ([DefaultPolicy] unless [Recoverability] has
+// another) decides. Verdicts such as [Unrecoverable], [Defer] and [Discard] let the
+// handler itself decide. An [Observer] and the log report the outcome.
 //
 // The example of the package is a complete program. Package coretest helps to
 // test handlers, package inmemory to run whole endpoints in a test.
 //
 // # For adapter authors
 //
-// An adapter implements Transport, Receiver and Delivery, and lists its abilities in
-// Capabilities. A Delivery refuses an ability that its transport does not claim with
-// errors.ErrUnsupported: adapters embed transport.UnsupportedDelivery. Provisioner,
-// Subscriber and Checker are optional and must agree with Capabilities. The comments of
-// these types are the contract; its rules are numbered C1 to C24. Package inmemory is the
-// shortest complete adapter.
+// An adapter implements [Transport], [Receiver] and [Delivery], and lists its abilities
+// in [Capabilities]. A Delivery refuses an ability that its transport does not claim with
+// errors.ErrUnsupported: adapters embed transport.UnsupportedDelivery. [Provisioner],
+// [Subscriber] and [Checker] are optional and must agree with Capabilities. The comments
+// of these types are the contract; its rules are numbered C1 to C24. Package inmemory is
+// the shortest complete adapter.
 //
 // The R-numbers in comments name the rules of recoverability, which
 // docs/recoverability.md explains.

@@ -14,7 +14,7 @@ import (
 )
 
 // Endpoint is one logical receiver: a name, which is also that of its input queue (see
-// Config.InputQueue), a transport, handlers, and rules for failures. Several endpoints
+// [Config.InputQueue]), a transport, handlers, and rules for failures. Several endpoints
 // may share a transport. All methods are safe for concurrent use.
 type Endpoint struct {
 	name      string
@@ -63,7 +63,7 @@ type Endpoint struct {
 
 // New makes an endpoint. It checks the whole configuration against the transport's
 // capabilities without contacting the broker; its error lists all problems at once. It
-// logs the warnings of the transport (Warner).
+// logs the warnings of the transport ([Warner]).
 func New(name string, t Transport, c Config) (*Endpoint, error) {
 	fail := func(err error) (*Endpoint, error) {
 		return nil, fmt.Errorf("core: new endpoint %q on %T: %w", name, t, err)
@@ -157,19 +157,19 @@ func (ep *Endpoint) String() string {
 	return fmt.Sprintf("endpoint %q (%s)", ep.name, ep.instance)
 }
 
-// GoString returns the result of String.
+// GoString returns the result of [Endpoint.String].
 func (ep *Endpoint) GoString() string { return ep.String() }
 
 // Name returns the endpoint's name.
 func (ep *Endpoint) Name() string { return ep.name }
 
 // Instance returns the text that distinguishes this endpoint from others of the same name
-// (Config.Instance).
+// ([Config.Instance]).
 func (ep *Endpoint) Instance() string { return ep.instance }
 
-// RecoverabilityConfig returns the settings in force for a message type, as a Policy gets
-// them. A test can pass them to DefaultPolicy with an ErrorContext, to see how a failure
-// would end.
+// RecoverabilityConfig returns the settings in force for a message type, as a [Policy]
+// gets them. A test can pass them to [DefaultPolicy] with an [ErrorContext], to see how a
+// failure would end.
 func (ep *Endpoint) RecoverabilityConfig(messageType string) RecoverabilityConfig {
 	c := ep.rules.configFor(messageType)
 	c.Failed.Unrecoverable, c.Failed.UnrecoverableTypes = slices.Clone(c.Failed.Unrecoverable), slices.Clone(c.Failed.UnrecoverableTypes)
@@ -177,12 +177,12 @@ func (ep *Endpoint) RecoverabilityConfig(messageType string) RecoverabilityConfi
 }
 
 // Send sends a command to a queue. It returns nil when the broker has accepted
-// it durably. It works before and after Run, and on send-only endpoints.
+// it durably. It works before and after [Endpoint.Run], and on send-only endpoints.
 //
-// Inside a handler use Message.Send, whose messages are sent only if the handler
-// succeeds, or Message.SendNow; code that has only the context finds the Message by
-// MessageFromContext. With the context of one of this endpoint's handlers, Send sends at
-// once, or with the transaction that the context carries. Each attempt then sends the
+// Inside a handler use [Message.Send], whose messages are sent only if the handler
+// succeeds, or [Message.SendNow]; code that has only the context finds the [Message] by
+// [MessageFromContext]. With the context of one of this endpoint's handlers, Send sends
+// at once, or with the transaction that the context carries. Each attempt then sends the
 // message once more, with another id and in its own conversation. The first such call
 // logs a warning.
 func (ep *Endpoint) Send(ctx context.Context, queue, messageType string, body any, opts ...SendOptions) error {
@@ -190,7 +190,7 @@ func (ep *Endpoint) Send(ctx context.Context, queue, messageType string, body an
 }
 
 // Publish publishes an event to all subscribers of messageType, with the guarantees of
-// Send. No subscribers is no error.
+// [Endpoint.Send]. No subscribers is no error.
 func (ep *Endpoint) Publish(ctx context.Context, messageType string, body any, opts ...SendOptions) error {
 	return ep.sendOne(ctx, IntentPublish, "", messageType, body, opts)
 }
@@ -252,9 +252,9 @@ func (ep *Endpoint) observerPanicked(value any) {
 // Invoke runs middleware and handlers for a message in this process, without a queue in
 // between: no retries, no error queue; the handlers' error is returned as it is. The
 // messages that the handlers collect are sent if they succeed, committed messages
-// (Message.Commit) in any case. Invoke calls the observers' functions about attempts and
-// sends, not those about received messages. Invoke ends the registration of handlers, as
-// Run does.
+// ([Message.Commit]) in any case. Invoke calls the observers' functions about attempts
+// and sends, not those about received messages. Invoke ends the registration of handlers,
+// as [Endpoint.Run] does.
 func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) error {
 	if err := ep.registry.seal(); err != nil {
 		return err
@@ -285,11 +285,11 @@ func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) er
 	return err
 }
 
-// Provision creates the queues that the endpoint needs, regardless of Config.Provision,
-// and subscribes to the events that have handlers by now, as Run does. Call it in a
-// deployment step that has more rights than the running service, or so that no event is
-// published before its subscribers have run for the first time. If Err returns an error,
-// Provision returns it and creates nothing.
+// Provision creates the queues that the endpoint needs, regardless of [Config.Provision],
+// and subscribes to the events that have handlers by now, as [Endpoint.Run] does. Call it
+// in a deployment step that has more rights than the running service, or so that no event
+// is published before its subscribers have run for the first time. If [Endpoint.Err]
+// returns an error, Provision returns it and creates nothing.
 func (ep *Endpoint) Provision(ctx context.Context) error {
 	if err := ep.Err(); err != nil {
 		return err

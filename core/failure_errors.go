@@ -9,11 +9,11 @@ import (
 var (
 	// ErrNoHandler: no handler is registered for the message's type. It is an
 	// ordinary failure, so that an instance of a newer version can still take
-	// the message; put it in Recoverability.Unrecoverable to change that.
+	// the message; put it in [Recoverability.Unrecoverable] to change that.
 	ErrNoHandler = errors.New("no handler for the message type")
 
 	// ErrNoType: the message names no type (no header NServiceBus.EnclosedMessageTypes, or a
-	// blank one), Config.MessageType and middleware gave it none, and there is no default
+	// blank one), [Config.MessageType] and middleware gave it none, and there is no default
 	// handler. It is unrecoverable (R6): no instance can choose a handler for it.
 	ErrNoType = errors.New("the message names no type")
 
@@ -25,12 +25,12 @@ var (
 	// It is unrecoverable (R6).
 	ErrMalformed = errors.New("message cannot be parsed")
 
-	// ErrDeliveryCountExceeded: the message was delivered more often than MaxDeliveries, for
-	// example because it kills its process (R34).
+	// ErrDeliveryCountExceeded: the message was delivered more often than [MaxDeliveries],
+	// for example because it kills its process (R34).
 	ErrDeliveryCountExceeded = errors.New("delivered more often than MaxDeliveries")
 
 	// ErrRequeueLimitExceeded matches the failure of a message that its handler
-	// deferred more often than RequeueLimit allows: a *RequeueLimitError.
+	// deferred more often than RequeueLimit allows: a [*RequeueLimitError].
 	ErrRequeueLimitExceeded = errors.New("deferred more often than RequeueLimit")
 
 	// ErrCircuitOpen matches the error with which middleware refuses a message because a
@@ -46,8 +46,7 @@ var (
 	// ErrNoReplyAddress: Reply was called for a message without a reply address.
 	ErrNoReplyAddress = errors.New("message has no reply address; its sender must have a queue or set SendOptions.ReplyTo")
 
-	// ErrHandlingEnded: a method of a Message was called after its handling had
-	// ended.
+	// ErrHandlingEnded: a method of a [Message] was called after its handling had ended.
 	ErrHandlingEnded = errors.New("handling of the message has ended; send before the handler returns, or with Endpoint.Send")
 )
 
@@ -57,17 +56,17 @@ var (
 	// the drain took too long.
 	ErrShutdown = errors.New("endpoint is shutting down")
 
-	// ErrHandlersRunning: handlers, a policy or HandleFailed did not return after their
+	// ErrHandlersRunning: handlers, a policy or [HandleFailed] did not return after their
 	// contexts had been cancelled. Their messages were not settled and are redelivered.
 	ErrHandlersRunning = errors.New("handlers are still running")
 
 	// ErrHandlerTimeout is the cause with which a handler's context is cancelled when
-	// Config.HandlerTimeout ended, and matches the failure of such an attempt.
+	// [Config.HandlerTimeout] ended, and matches the failure of such an attempt.
 	ErrHandlerTimeout = errors.New("handler timeout")
 
-	// ErrUnacceptableMessageLimit: UnacceptableMessageLimit messages failed permanently
-	// (R50). Run returns it, and may be called again; if the endpoint is parked it is a
-	// critical error.
+	// ErrUnacceptableMessageLimit: [Recoverability.UnacceptableMessageLimit] messages failed
+	// permanently (R50). [Endpoint.Run] returns it, and may be called again; if the endpoint
+	// is parked it is a critical error.
 	ErrUnacceptableMessageLimit = errors.New("unacceptable message limit reached")
 )
 
@@ -113,7 +112,7 @@ func (e *MalformedError) Error() string { return fmt.Sprintf("%v: %v", ErrMalfor
 // Unwrap returns the transport's error.
 func (e *MalformedError) Unwrap() error { return e.Err }
 
-// Is reports that a *MalformedError matches ErrMalformed.
+// Is reports that a *MalformedError matches [ErrMalformed].
 func (e *MalformedError) Is(target error) bool { return target == ErrMalformed }
 
 // DecodeError is the failure of a message whose body could not be decoded.
@@ -131,7 +130,7 @@ func (e *DecodeError) Error() string {
 // Unwrap returns the codec's error.
 func (e *DecodeError) Unwrap() error { return e.Err }
 
-// Is reports that a *DecodeError matches ErrUndecodable.
+// Is reports that a *DecodeError matches [ErrUndecodable].
 func (e *DecodeError) Is(target error) bool { return target == ErrUndecodable }
 
 // RequeueLimitError is the failure of a message that its handler deferred more
@@ -149,5 +148,5 @@ func (e *RequeueLimitError) Error() string {
 // Unwrap returns the handler's error.
 func (e *RequeueLimitError) Unwrap() error { return e.Err }
 
-// Is reports that a *RequeueLimitError matches ErrRequeueLimitExceeded.
+// Is reports that a *RequeueLimitError matches [ErrRequeueLimitExceeded].
 func (e *RequeueLimitError) Is(target error) bool { return target == ErrRequeueLimitExceeded }

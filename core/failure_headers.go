@@ -368,7 +368,7 @@ func boundedText(text string, limit int) string {
 // Round is one round of attempts at a message, as the header Reprise.Attempts
 // tells it (R33).
 type Round struct {
-	// At is when the round's last attempt failed, as FormatTime writes it.
+	// At is when the round's last attempt failed, as [FormatTime] writes it.
 	At string `json:"at"`
 	// Error is the type of the last error.
 	Error string `json:"error"`
@@ -376,9 +376,9 @@ type Round struct {
 	Attempts int `json:"attempts"`
 	// Deferrals is how often handlers had deferred the message by then.
 	Deferrals int `json:"deferrals,omitempty"`
-	// Action is the action after the round: DelayedRetry or MoveToError.
+	// Action is the action after the round: [DelayedRetry] or [MoveToError].
 	Action string `json:"action"`
-	// Delay is that of a DelayedRetry, as time.Duration writes it.
+	// Delay is that of a [DelayedRetry], as time.Duration writes it.
 	Delay string `json:"delay,omitempty"`
 }
 

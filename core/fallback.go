@@ -9,17 +9,17 @@ import (
 )
 
 // Fallback handles messages whose handlers failed: with a cheaper result, an apology, or
-// a message to an operator. Its method Middleware makes it a middleware, for an endpoint
-// (Config.Middleware), for some message types (MessageTypes), or for one handler
-// (HandleOptions.Middleware). If several surround a handler, the innermost that accepts
-// the failure runs. Fallbacks also run in Invoke.
+// a message to an operator. Its method [Fallback.Middleware] makes it a middleware, for
+// an endpoint ([Config.Middleware]), for some message types (MessageTypes), or for one
+// handler ([HandleOptions.Middleware]). If several surround a handler, the innermost that
+// accepts the failure runs. Fallbacks also run in [Endpoint.Invoke].
 //
 // It runs after the failed work was undone: the messages that the handlers collected are
 // dropped, and in SendsAtomicWithReceive the transport's transaction returns to a
-// savepoint, so that New refuses a fallback on a transport without savepoints
-// (Capabilities.Savepoints). New also refuses one inside of an inbox, whose transaction
+// savepoint, so that [New] refuses a fallback on a transport without savepoints
+// ([Capabilities.Savepoints]). New also refuses one inside of an inbox, whose transaction
 // cannot be undone in part. The messages of the fallback are sent instead. It runs
-// before HandleFailed, which runs only if the fallback fails.
+// before [HandleFailed], which runs only if the fallback fails.
 type Fallback struct {
 	// On selects the failures that the fallback accepts. It must be set.
 	On FallbackOn
@@ -29,9 +29,9 @@ type Fallback struct {
 
 	// EachAttempt lets it run at the first failure, instead of a retry. Without it the
 	// endpoint's retries come first, and it runs in the last attempt: the one after which
-	// the message would go to the error queue. With Invoke, and in transaction mode None,
-	// that is the only one. For an open circuit it always runs at once. With a
-	// Recoverability.Policy, whose decision cannot be known beforehand, New refuses a
+	// the message would go to the error queue. With [Endpoint.Invoke], and in transaction
+	// mode None, that is the only one. For an open circuit it always runs at once. With a
+	// [Recoverability.Policy], whose decision cannot be known beforehand, [New] refuses a
 	// Fallback that is to wait for the last attempt.
 	EachAttempt bool
 
@@ -40,9 +40,9 @@ type Fallback struct {
 
 	// Handle handles the message after the failure cause. m is the message of the
 	// middleware: messages that Handle sends through it are sent if the attempt succeeds.
-	// nil means that the message is handled; observers see it (Success.Fallback). An error,
-	// or a panic, fails the attempt together with cause: a *FallbackError. A verdict decides
-	// about the message. Handle must be safe for concurrent use.
+	// nil means that the message is handled; observers see it ([Success.Fallback]). An
+	// error, or a panic, fails the attempt together with cause: a [*FallbackError]. A
+	// verdict decides about the message. Handle must be safe for concurrent use.
 	Handle func(ctx context.Context, m *Message, cause error) error
 }
 
@@ -51,28 +51,29 @@ type Fallback struct {
 // Some failures reach a fallback only if they are selected explicitly: panics, bodies
 // that cannot be decoded, messages without a handler, and verdicts, which are a handler's
 // decision. After the end of the context (a shutdown, a lost lock, HandlerTimeout) no
-// fallback runs at all. If several independent handlers failed (HandlersError), each of
+// fallback runs at all. If several independent handlers failed ([HandlersError]), each of
 // their failures must be selected.
 type FallbackOn struct {
 	// Any selects every other failure.
 	Any bool
 
-	// OpenCircuit selects ErrCircuitOpen, also as a verdict (Refuse). New refuses a fallback
-	// that is listed after the circuit breaker, because it would never see this error there.
+	// OpenCircuit selects [ErrCircuitOpen], also as a verdict ([Refuse]). New refuses a
+	// fallback that is listed after the circuit breaker, because it would never see this
+	// error there.
 	OpenCircuit bool
 
-	// Errors selects the failures that match one of these (errors.Is). ErrUndecodable,
-	// ErrNoHandler and ErrCircuitOpen, which Any leaves out, can be listed.
+	// Errors selects the failures that match one of these (errors.Is). [ErrUndecodable],
+	// [ErrNoHandler] and [ErrCircuitOpen], which Any leaves out, can be listed.
 	Errors []error
 
 	// Func selects the failures for which it returns true.
 	Func func(err error) bool
 
 	// Panics selects panics of handlers and inner middleware: errors of the type
-	// *PanicError.
+	// [*PanicError].
 	Panics bool
 
-	// Verdicts selects the errors of Defer, Reject and the other verdicts.
+	// Verdicts selects the errors of [Defer], [Reject] and the other verdicts.
 	Verdicts bool
 }
 
@@ -100,8 +101,8 @@ func (e *FallbackError) Unwrap() []error {
 	return []error{e.Err, e.Cause}
 }
 
-// Middleware returns the fallback as a middleware. If it is invalid, New or the handler's
-// registration returns the error.
+// Middleware returns the fallback as a middleware. If it is invalid, [New] or the
+// handler's registration returns the error.
 func (f Fallback) Middleware() Middleware {
 	f.On.Errors, f.MessageTypes = slices.Clone(f.On.Errors), slices.Clone(f.MessageTypes)
 	return func(next HandlerFunc) HandlerFunc {

@@ -21,24 +21,24 @@ import (
 // registration, each with a copy of the body. The first handler that fails stops the
 // others: the handlers after it do not run in this attempt, and a retry begins with the
 // first handler again. So the handlers after one that always fails never run, unless they
-// are independent (HandleOptions.Independent).
+// are independent ([HandleOptions.Independent]).
 //
 // A message may be of several types (header NServiceBus.EnclosedMessageTypes, which lists
-// the most derived first, see Config.BaseTypes). Then the handlers of each of them run,
-// in the order of the types, each with the T of its type. Message.Type and the settings
-// are those of the first type that has handlers, HandleFailed is that of the first type
+// the most derived first, see [Config.BaseTypes]). Then the handlers of each of them run,
+// in the order of the types, each with the T of its type. [Message.Type] and the settings
+// are those of the first type that has handlers, [HandleFailed] is that of the first type
 // that has one.
 //
 // Handlers are registered before the first Run or Invoke. A wrong registration has no
-// effect: Run, Invoke and Provision return its error, and so does [Endpoint.Err]. A
-// registration has at most one HandleOptions.
+// effect: [Endpoint.Run], [Endpoint.Invoke] and Provision return its error, and so does
+// [Endpoint.Err]. A registration has at most one [HandleOptions].
 func Handle[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *TypedMessage[T]) error, opts ...HandleOptions) {
 	register(ep, "Handle", messageType, handler, false, opts)
 }
 
-// HandleEvent registers a handler as Handle does, and subscribes the endpoint's queue to
-// the messages that are published with this type. A type that the transport does not
-// accept as a topic is an error (TopicChecker).
+// HandleEvent registers a handler as [Handle] does, and subscribes the endpoint's queue
+// to the messages that are published with this type. A type that the transport does not
+// accept as a topic is an error ([TopicChecker]).
 func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *TypedMessage[T]) error, opts ...HandleOptions) {
 	register(ep, "HandleEvent", messageType, handler, true, opts)
 }
@@ -46,10 +46,10 @@ func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx conte
 // HandleDefault registers a handler for messages whose type has no handler, or that name
 // no type. TypedMessage.Type is the type, or "". T is often []byte. HandleDefault does
 // not subscribe the endpoint to events. Several default handlers run as several handlers
-// of one type do. Config.MessageType can return types for messages that name none, so
+// of one type do. [Config.MessageType] can return types for messages that name none, so
 // that each type can have its handler.
 //
-// Control messages (HeaderControlMessage) that name no type have no body, and do not
+// Control messages ([HeaderControlMessage]) that name no type have no body, and do not
 // reach default handlers: they are consumed. A Config.MessageType or middleware that
 // names a type for them gives them a handler.
 func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *TypedMessage[T]) error, opts ...HandleOptions) {
@@ -58,22 +58,22 @@ func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *Typ
 
 // HandleFailed registers a last resort for messages of one type: handler runs when a
 // message would go to the error queue (retries are used up, or were given up), after the
-// failed work has been undone, and after a Fallback that failed. By default the message
+// failed work has been undone, and after a [Fallback] that failed. By default the message
 // then goes to the error queue, and the messages that handler sent are sent with it;
-// after Failed.TakeOver the message counts as handled instead. If handler fails itself,
+// after [Failed.TakeOver] the message counts as handled instead. If handler fails itself,
 // its messages are dropped and the message goes to the error queue (R51). If the move has
 // to be tried again, handler runs again in the transaction mode SendsAtomicWithReceive,
 // in which its earlier work is undone, and in no other. A move to the broker's own
 // dead-letter queue is never atomic with the sends of handler: they are sent before it,
 // and handler does not run again unless the error queue replaces that queue.
 //
-// Its message has the values that the failed attempt set (Message.SetValue), and its
-// context those that Observer.HandleStart gave the attempt's context. A shutdown cancels
-// the context after DrainTimeout: a HandleFailed that returns an error then runs again in
-// the next Run (R27).
+// Its message has the values that the failed attempt set ([Message.SetValue]), and its
+// context those that [Observer.HandleStart] gave the attempt's context. A shutdown
+// cancels the context after [Config.DrainTimeout]: a HandleFailed that returns an error
+// then runs again in the next Run (R27).
 //
 // It does not run for messages that could not be parsed or decoded, or that
-// exceeded MaxDeliveries. There is at most one for a type.
+// exceeded [MaxDeliveries]. There is at most one for a type.
 func HandleFailed[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *TypedMessage[T], f *Failed) error) {
 	err := ep.checkRegistration("HandleFailed", messageType, handler == nil)
 	if err == nil {
@@ -103,7 +103,7 @@ type Failed struct {
 // TakeOver makes the message count as handled: it is not moved.
 func (f *Failed) TakeOver() { f.takenOver = true }
 
-// TakenOver reports whether TakeOver was called.
+// TakenOver reports whether [Failed.TakeOver] was called.
 func (f *Failed) TakenOver() bool { return f.takenOver }
 
 // anyType is the type under which default handlers are registered. No message
@@ -294,9 +294,9 @@ func (ep *Endpoint) recordRegistrationError(err error) {
 	ep.registry.mu.Unlock()
 }
 
-// Err returns the errors of the registrations of handlers so far, joined, or nil. Run,
-// Invoke and Provision return them too: a program that runs its endpoints need not call
-// Err.
+// Err returns the errors of the registrations of handlers so far, joined, or nil.
+// [Endpoint.Run], [Endpoint.Invoke] and [Endpoint.Provision] return them too: a program
+// that runs its endpoints need not call Err.
 func (ep *Endpoint) Err() error {
 	ep.registry.mu.Lock()
 	defer ep.registry.mu.Unlock()

@@ -17,33 +17,33 @@ type HandleOptions struct {
 	// another not: the latter stop each other, but no independent one.
 	//
 	// The attempt fails if one of them failed, and a retry runs all again: their messages
-	// are sent only when all have succeeded. Each has a separate Message. In
+	// are sent only when all have succeeded. Each has a separate [Message]. In
 	// SendsAtomicWithReceive each starts from a savepoint, if the transport has them
-	// (Capabilities.Savepoints), so that the work of a failed handler is undone alone and
+	// ([Capabilities.Savepoints]), so that the work of a failed handler is undone alone and
 	// does not break the transaction for the next. A panic is the failure of its handler.
 	// When the context ends, the remaining handlers do not run, and the attempt fails.
-	// SkipRemainingHandlers skips none of them.
+	// [Message.SkipRemainingHandlers] skips none of them.
 	//
-	// If several fail, the attempt fails with a *HandlersError, and one failure decides
+	// If several fail, the attempt fails with a [*HandlersError], and one failure decides
 	// about the message, so that no handler ends it for another that requested a retry: a
-	// RetryAfter comes before an error, an error before a Defer, and these before Reject,
-	// Invalid, Unrecoverable, MoveTo and Discard. An unrecoverable error, and a RetryAfter
-	// or Defer that has reached its limit, count as Unrecoverable. Of several RetryAfter, or
-	// Defer, the one with the longest delay decides, of other failures that of the first
-	// handler.
+	// [RetryAfter] comes before an error, an error before a [Defer], and these before
+	// [Reject], [Invalid], [Unrecoverable], [MoveTo] and [Discard]. An unrecoverable error,
+	// and a RetryAfter or Defer that has reached its limit, count as Unrecoverable. Of
+	// several RetryAfter, or Defer, the one with the longest delay decides, of other
+	// failures that of the first handler.
 	Independent bool
 
-	// Middleware wraps this handler alone, the first outermost, within Config.Middleware. It
-	// runs once a handler is chosen, so that a change of Message.Type has no effect.
-	// TypedMiddleware makes a Middleware that gets the decoded body.
+	// Middleware wraps this handler alone, the first outermost, within [Config.Middleware].
+	// It runs once a handler is chosen, so that a change of [Message.Type] has no effect.
+	// [TypedMiddleware] makes a Middleware that gets the decoded body.
 	Middleware []Middleware
 }
 
 // TypedHandlerFunc is the function of a handler that takes a T.
 type TypedHandlerFunc[T any] func(ctx context.Context, m *TypedMessage[T]) error
 
-// TypedMiddleware makes a Middleware of a function that gets the decoded body: it may
-// read or change the body, or pass on another one. It is for the HandleOptions of a
+// TypedMiddleware makes a [Middleware] of a function that gets the decoded body: it may
+// read or change the body, or pass on another one. It is for the [HandleOptions] of a
 // handler that takes the same T: the handler gets the body that next was called with, and
 // it is decoded once. A body that cannot be decoded does not reach the function. It may
 // call next several times, as any Middleware; the calls then share data that the body
@@ -131,7 +131,7 @@ func (ep *Endpoint) startUp(list string) *StartUp {
 }
 
 // HandlersError is the failure of several independent handlers
-// (HandleOptions.Independent). It wraps the error that decides about the message; the
+// ([HandleOptions.Independent]). It wraps the error that decides about the message; the
 // others are only in Failures.
 type HandlersError struct {
 	// Failures are in the order in which the handlers ran.

@@ -51,8 +51,8 @@ const (
 	// HeaderDeferrals counts how often a handler deferred the message.
 	HeaderDeferrals = "Reprise.Deferrals"
 
-	// HeaderFailures is on a message that middleware refused (Refuse): the number of earlier
-	// failed attempts of this round.
+	// HeaderFailures is on a message that middleware refused ([Refuse]): the number of
+	// earlier failed attempts of this round.
 	HeaderFailures = "Reprise.Failures"
 
 	// HeaderDeliveries is on the new copy of a message that was delivered too often,
@@ -71,7 +71,8 @@ const (
 	// HeaderAttempts is the decision trace (R33).
 	HeaderAttempts = "Reprise.Attempts"
 
-	// HeaderFailureReason is on a message in a dead-letter or invalid queue: a FailureReason.
+	// HeaderFailureReason is on a message in a dead-letter or invalid queue: a
+	// [FailureReason].
 	HeaderFailureReason = "Reprise.FailureReason"
 
 	// On a message in an error queue (R23).

@@ -12,9 +12,9 @@ import (
 // sensitive, each once. The zero value is empty and ready to use.
 //
 // A Headers is a value. Assigning or passing it copies no data, and copies are
-// independent: Set and Del on one copy are never seen through another, so copies may be
-// used from several goroutines at once. (One variable may not be written by two
-// goroutines, as with any value.)
+// independent: [Headers.Set] and [Headers.Del] on one copy are never seen through
+// another, so copies may be used from several goroutines at once. (One variable may not
+// be written by two goroutines, as with any value.)
 //
 // All iterates in the order in which the keys were first set.
 type Headers struct {

@@ -12,27 +12,28 @@ type Health struct {
 	// queue, or "" if it is send-only.
 	Endpoint, Instance, Queue string
 
-	// Starting: Run was called and does not receive yet. It creates and checks queues and
-	// connects, and waits while the broker cannot be reached (Config.WaitForBroker).
+	// Starting: [Endpoint.Run] was called and does not receive yet. It creates and checks
+	// queues and connects, and waits while the broker cannot be reached
+	// ([Config.WaitForBroker]).
 	Starting bool
-	// Running: Run is receiving, or would if it were neither Paused nor Parked.
+	// Running: [Endpoint.Run] is receiving, or would if it were neither Paused nor Parked.
 	Running bool
-	// Draining: Run is ending and waits for handlers.
+	// Draining: [Endpoint.Run] is ending and waits for handlers.
 	Draining bool
 	// Paused: Pause was called.
 	Paused bool
 	// Parked is set while the endpoint does not receive because too many messages failed
-	// permanently (UnacceptableMessageLimit). It lasts until Resume or Park.Until, over
-	// several Runs.
+	// permanently ([Recoverability.UnacceptableMessageLimit]). It lasts until
+	// [Endpoint.Resume] or [Park.Until], over several Runs.
 	Parked *Park
 	// RateLimited: one message is attempted at a time (R41).
 	RateLimited bool
 	// Isolating: a message was delivered several times without a known end, so one message
 	// is attempted at a time until a message comes that was not (R35).
 	Isolating bool
-	// Connected: while Run receives, the transport has reported no outage. Without a Run in
-	// progress, as on a send-only endpoint: the broker has accepted the newest Send whose
-	// result says something about the broker; false before the first.
+	// Connected: while [Endpoint.Run] receives, the transport has reported no outage.
+	// Without a Run in progress, as on a send-only endpoint: the broker has accepted the
+	// newest Send whose result says something about the broker; false before the first.
 	Connected bool
 	// ConnectionError is the reason for not being connected, and DisconnectedSince its
 	// beginning, if that is known.
@@ -50,16 +51,16 @@ type Health struct {
 	RunError error
 
 	// Middleware has the states of middleware that described itself with a state
-	// (StartUpOf), such as a circuit breaker: first those of Config.Middleware, the
-	// outermost first, then those of single handlers (HandleOptions.Middleware).
+	// ([StartUpOf]), such as a circuit breaker: first those of [Config.Middleware], the
+	// outermost first, then those of single handlers ([HandleOptions.Middleware]).
 	Middleware []MiddlewareState
 
 	Concurrency int // slots, as configured or set
 	InFlight    int // messages being handled
 
 	// OldestAttempt is the duration of the longest running attempt, or 0 if there is none.
-	// If it grows without end, a handler hangs: see Config.HandlerTimeout and
-	// Config.SlowHandler.
+	// If it grows without end, a handler hangs: see [Config.HandlerTimeout] and
+	// [Config.SlowHandler].
 	OldestAttempt time.Duration
 
 	// Undelivered is the number of messages known to this process that wait because their
@@ -72,18 +73,18 @@ type Health struct {
 	UnreachableSince time.Time
 	// Unsettled is the number of messages that this process keeps without a slot because
 	// their settlement or decision has failed and is tried again. At 1,000 (in
-	// SendsAtomicWithReceive without Capabilities.AtomicLeases at Concurrency, but at least
-	// 10), Stalled is set.
+	// SendsAtomicWithReceive without [Capabilities.AtomicLeases] at Concurrency, but at
+	// least 10), Stalled is set.
 	Unsettled int
 	// Stalled: Unsettled has reached its limit, so no more messages are fetched.
 	Stalled bool
 	// PutBack is the number of messages that this process keeps for the pause of their
-	// verdict PutBack (PauseMessage). PutBackUntil is the end of a PauseEndpoint, during
+	// verdict PutBack ([PauseMessage]). PutBackUntil is the end of a [PauseEndpoint], during
 	// which it takes no message, or the zero time.
 	PutBack      int
 	PutBackUntil time.Time
 	// Retrying is the number of messages that this process keeps for the pause before their
-	// immediate retry (Immediate.Pause).
+	// immediate retry ([Immediate.Pause]).
 	Retrying int
 	// CriticalErrors is the number of critical errors; LastCritical is the newest.
 	CriticalErrors int64
@@ -94,7 +95,7 @@ type Health struct {
 }
 
 // CriticalError is a failure of the endpoint's own work, or an error that the application
-// raised (RaiseCritical).
+// raised ([Endpoint.RaiseCritical]).
 type CriticalError struct {
 	Err error
 	At  time.Time
@@ -147,7 +148,7 @@ func (ep *Endpoint) Health() Health {
 	return h
 }
 
-// Ready returns a channel that is closed once Run receives messages. It stays
+// Ready returns a channel that is closed once [Endpoint.Run] receives messages. It stays
 // open if Run fails before; wait for Run's return too. After Run has returned,
 // call Ready again for the next one.
 func (ep *Endpoint) Ready() <-chan struct{} {
@@ -159,7 +160,7 @@ func (ep *Endpoint) Ready() <-chan struct{} {
 // SetConcurrency changes the number of messages handled at the same time, while the
 // endpoint runs or for its next Run. Messages being handled are not interrupted; if there
 // are fewer slots, unstarted messages are given back, unless the broker would count that
-// as an attempt (Capabilities.CountsReleases).
+// as an attempt ([Capabilities.CountsReleases]).
 func (ep *Endpoint) SetConcurrency(n int) error {
 	if n < 1 {
 		return fmt.Errorf("core: endpoint %q: concurrency %d is below 1; use Pause to stop receiving", ep.name, n)
@@ -177,13 +178,14 @@ func (ep *Endpoint) SetConcurrency(n int) error {
 }
 
 // Pause stops receiving: messages being handled are finished, unstarted ones are given
-// back. If the broker would count that as an attempt (Capabilities.CountsReleases), the
-// few prefetched messages are handled instead. It lasts until Resume, over several Runs.
+// back. If the broker would count that as an attempt ([Capabilities.CountsReleases]), the
+// few prefetched messages are handled instead. It lasts until [Endpoint.Resume], over
+// several Runs.
 func (ep *Endpoint) Pause() { ep.setPaused(true) }
 
-// Resume ends Pause, and the parking of an endpoint in which too many messages failed
-// permanently (Health.Parked): the count starts from 0. On an endpoint that is neither it
-// does nothing.
+// Resume ends [Endpoint.Pause], and the parking of an endpoint in which too many messages
+// failed permanently ([Health.Parked]): the count starts from 0. On an endpoint that is
+// neither it does nothing.
 func (ep *Endpoint) Resume() {
 	ep.setPaused(false)
 	ep.unpark(nil)

@@ -19,13 +19,14 @@ type TypedMessage[T any] struct {
 }
 
 // Message is one attempt at handling one message, with its properties and methods for
-// sending other messages. The messages that Send, Publish and Reply collect are sent when
-// all handlers have succeeded, and never otherwise. Where middleware runs the handlers
-// more than once, each run has a separate Message (see Middleware).
+// sending other messages. The messages that [Message.Send], [Message.Publish] and
+// [Message.Reply] collect are sent when all handlers have succeeded, and never otherwise.
+// Where middleware runs the handlers more than once, each run has a separate Message (see
+// [Middleware]).
 //
 // The fields are copies; changing them affects only the inner middleware and the handlers
 // of this attempt. The methods may be called from several goroutines, but not after the
-// handler has returned: they return ErrHandlingEnded then.
+// handler has returned: they return [ErrHandlingEnded] then.
 type Message struct {
 	// ID is the message id.
 	ID string
@@ -38,7 +39,7 @@ type Message struct {
 	Attempt int
 	// DelayedRetries is the number of earlier delayed retries.
 	DelayedRetries int
-	// Deferrals is how often handlers have deferred the message (Defer).
+	// Deferrals is how often handlers have deferred the message ([Defer]).
 	Deferrals int
 	// LastError is the text of the previous attempt's error, if the transport remembers it.
 	LastError string
@@ -102,13 +103,13 @@ type content struct {
 	headers Headers
 }
 
-// MessageConfig describes a TypedMessage that no endpoint received. See NewMessage.
+// MessageConfig describes a [TypedMessage] that no endpoint received. See [NewMessage].
 type MessageConfig struct {
 	// Endpoint is the name of the endpoint that seems to handle the message.
 	// The default is "test". Its instance queue is NAME-instance.
 	Endpoint string
 	// Incoming is the received message. Its Body is not decoded: the body is
-	// given to NewMessage. A DeliveryCount of 0 becomes 1.
+	// given to [NewMessage]. An [Incoming.DeliveryCount] of 0 becomes 1.
 	Incoming Incoming
 	// Type is the message type.
 	Type string
@@ -116,12 +117,13 @@ type MessageConfig struct {
 	Capabilities Capabilities
 	// Codec encodes sent messages. The default is JSON.
 	Codec Codec
-	// SendNow gets the messages of SendNow and PublishNow. nil drops them.
+	// SendNow gets the messages of [Message.SendNow] and [Message.PublishNow]. nil drops
+	// them.
 	SendNow func(ctx context.Context, out ...Outgoing) error
 }
 
-// NewMessage makes a TypedMessage outside an endpoint, for a handler's unit test; package
-// coretest is more convenient. It panics for a Codec that New would refuse.
+// NewMessage makes a [TypedMessage] outside an endpoint, for a handler's unit test;
+// package coretest is more convenient. It panics for a [Codec] that [New] would refuse.
 func NewMessage[T any](body T, c MessageConfig) *TypedMessage[T] {
 	standard, err := newCodecs(c.Codec, nil)
 	if err != nil {
@@ -199,7 +201,7 @@ func (m *Message) end() []Outgoing {
 }
 
 // RawBody returns a copy of the body before it is decoded: as it was received, or
-// as an outer middleware set it (SetBody).
+// as an outer middleware set it ([Message.SetBody]).
 func (m *Message) RawBody() []byte { return slices.Clone(m.rawBody()) }
 
 func (m *Message) rawBody() []byte {
@@ -212,9 +214,10 @@ func (m *Message) rawBody() []byte {
 // SetBody replaces the body, only for inner middleware and the handlers of this attempt:
 // for middleware that decrypts or decompresses bodies, or fetches them for a claim check.
 // If the content type changes, set Headers too (NServiceBus.ContentType chooses the
-// codec). HandleFailed gets the body and the headers of the last attempt; retries, the
-// error queue, the audit queue and Forward have the received ones. Like Headers it is set
-// before the call of next, by the goroutine that calls next. The message takes over body.
+// codec). [HandleFailed] gets the body and the headers of the last attempt; retries, the
+// error queue, the audit queue and [Message.Forward] have the received ones. Like Headers
+// it is set before the call of next, by the goroutine that calls next. The message takes
+// over body.
 func (m *Message) SetBody(body []byte) {
 	if body == nil {
 		body = []byte{}
@@ -223,7 +226,7 @@ func (m *Message) SetBody(body []byte) {
 }
 
 // SkipRemainingHandlers skips the handlers of the message, of all its types, that would
-// run after this one, except independent ones (HandleOptions.Independent). The message
+// run after this one, except independent ones ([HandleOptions.Independent]). The message
 // counts as handled if this one succeeds; another attempt begins with the first handler
 // again. It is for handlers: middleware that is to skip all handlers does not call next.
 func (m *Message) SkipRemainingHandlers() {
@@ -244,15 +247,15 @@ func (m *Message) skipsRemaining() bool {
 	return m.skipsRest
 }
 
-// GroupKey returns the key that the message was sent with (SendOptions.GroupKey). The
-// messages that the handler sends have it only if their own SendOptions set it.
+// GroupKey returns the key that the message was sent with ([SendOptions.GroupKey]). The
+// messages that the handler sends have it only if their own [SendOptions] set it.
 func (m *Message) GroupKey() string { return m.incoming.GroupKey }
 
 // NativeID identifies the stored copy of the message: it is the same at every delivery of
-// the copy, and differs for each copy, such as a delayed retry. See Incoming.NativeID.
+// the copy, and differs for each copy, such as a delayed retry. See [Incoming.NativeID].
 func (m *Message) NativeID() string { return m.incoming.NativeID }
 
-// Native returns the client library's own message, or nil. See Incoming.Native.
+// Native returns the client library's own message, or nil. See [Incoming.Native].
 func (m *Message) Native() any { return m.incoming.Native }
 
 // Outgoing returns copies of the messages collected so far: for middleware, also those of
@@ -276,7 +279,7 @@ func (m *Message) Publish(messageType string, body any, opts ...SendOptions) err
 }
 
 // Reply collects an answer to the address that the message names. Without one
-// it returns ErrNoReplyAddress.
+// it returns [ErrNoReplyAddress].
 func (m *Message) Reply(messageType string, body any, opts ...SendOptions) error {
 	to := m.incoming.Headers.Get(HeaderReplyToAddress)
 	if to == "" {
@@ -286,12 +289,12 @@ func (m *Message) Reply(messageType string, body any, opts ...SendOptions) error
 }
 
 // SendNow sends a command at once: it is sent even if the handler fails, and once more at
-// every attempt, with the same message id. After a deferral (Defer) the id changes.
+// every attempt, with the same message id. After a deferral ([Defer]) the id changes.
 func (m *Message) SendNow(ctx context.Context, queue, messageType string, body any, opts ...SendOptions) error {
 	return m.sendImmediately(ctx, IntentSend, queue, messageType, body, opts)
 }
 
-// PublishNow publishes an event at once, as SendNow does.
+// PublishNow publishes an event at once, as [Message.SendNow] does.
 func (m *Message) PublishNow(ctx context.Context, messageType string, body any, opts ...SendOptions) error {
 	return m.sendImmediately(ctx, IntentPublish, "", messageType, body, opts)
 }
@@ -406,7 +409,7 @@ func sendVerb(intent string) string {
 // messageKey is the context key of a handler's Message.
 type messageKey struct{}
 
-// ContextWithMessage returns a context in which MessageFromContext finds m, as in the
+// ContextWithMessage returns a context in which [MessageFromContext] finds m, as in the
 // context of an endpoint's handlers: for code that calls a handler itself.
 func ContextWithMessage(ctx context.Context, m *Message) context.Context {
 	return context.WithValue(ctx, messageKey{}, m)

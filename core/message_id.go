@@ -43,8 +43,8 @@ func (ep *Endpoint) withID(d Delivery) (named Delivery, err error) {
 	}
 }
 
-// SentID returns the id that the message was sent with, or that Config.MessageID gave it.
-// sent is false if the adapter generated the ID, because the sender gave none: the ID
+// SentID returns the id that the message was sent with, or that [Config.MessageID] gave
+// it. sent is false if the adapter generated the ID, because the sender gave none: the ID
 // then identifies a stored copy, or a content that several messages may have, and must
 // not be used to recognize duplicates.
 func (m *Message) SentID() (id string, sent bool) { return m.ID, m.incoming.hasSentID() }

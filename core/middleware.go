@@ -16,10 +16,10 @@ type HandlerFunc func(ctx context.Context, m *Message) error
 // return another error or a verdict instead (R53).
 //
 // It may call next several times, or replace next's error. Each call of next is a run
-// with a separate Message: the messages that a run collected are sent if it is the last
+// with a separate [Message]: the messages that a run collected are sent if it is the last
 // run that returned nil, and the attempt succeeds. The messages that the middleware
 // itself collects, before or after, do not depend on a run. In each context
-// MessageFromContext returns the Message of that run.
+// [MessageFromContext] returns the Message of that run.
 //
 // It can take part in the endpoint's start with [StartUpOf]: describe itself, and
 // refuse an endpoint on which it cannot work.

@@ -5,18 +5,18 @@ import (
 	"slices"
 )
 
-// MiddlewareState is the state of middleware at one moment (Step.State).
+// MiddlewareState is the state of middleware at one moment ([Step.State]).
 type MiddlewareState struct {
 	Kind, Name string // of the Step
 	State      string
 	// MessageTypes are the types that it applies to; nil means all. "(others)" are the types
-	// of HandleDefault.
+	// of [HandleDefault].
 	MessageTypes []string
-	// Handlers are the names of the handlers in whose HandleOptions.Middleware it is; nil
-	// means Config.Middleware.
+	// Handlers are the names of the handlers in whose [HandleOptions.Middleware] it is; nil
+	// means [Config.Middleware].
 	Handlers []string
-	// OpensCircuit is that of the Step: State is that of a circuit, which lets messages pass
-	// while it is "closed".
+	// OpensCircuit is that of the [Step]: State is that of a circuit, which lets messages
+	// pass while it is "closed".
 	OpensCircuit bool
 }
 

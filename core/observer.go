@@ -31,10 +31,10 @@ type Observer struct {
 	// to the error queue. SendStart may set headers on the messages, such as a trace
 	// context. Both are called inline.
 	//
-	// Outgoing.Reason tells why each message is sent. A header that belongs to the first
+	// [Outgoing.Reason] tells why each message is sent. A header that belongs to the first
 	// send of a message, such as the traceparent of its creation, is set where Reason is
-	// ReasonApplication: with the other reasons but ReasonAcknowledgement the message is a
-	// copy of a received message, and has the header already.
+	// [ReasonApplication]: with the other reasons but [ReasonAcknowledgement] the message is
+	// a copy of a received message, and has the header already.
 	SendStart func(ctx context.Context, e SendStart) context.Context
 	SendEnd   func(ctx context.Context, e SendEnd)
 
@@ -45,30 +45,30 @@ type Observer struct {
 	Recovered func(ctx context.Context, e Recovery)
 
 	// RunStarted and RunEnded are called for each Run: for gauges that come from
-	// Endpoint.Health. They are called inline, once each for every Run that was not refused
-	// at once, by the goroutine of Run or RunAll. RunStarted is called before Run connects:
-	// Health then shows Starting, and whether Run waits for its broker. RunEnded is called
-	// after the last settlement, or when Run could not start, with the error that Run
-	// returns: Health still describes this Run, and Recovered has been called for all its
-	// events.
+	// [Endpoint.Health]. They are called inline, once each for every Run that was not
+	// refused at once, by the goroutine of Run or [RunAll]. RunStarted is called before
+	// [Endpoint.Run] connects: Health then shows Starting, and whether Run waits for its
+	// broker. RunEnded is called after the last settlement, or when Run could not start,
+	// with the error that Run returns: Health still describes this Run, and Recovered has
+	// been called for all its events.
 	RunStarted func(ctx context.Context, ep *Endpoint)
 	RunEnded   func(ctx context.Context, ep *Endpoint, err error)
 
 	// RateLimitChanged is called when rate-limited mode begins and ends, like
-	// RateLimit.OnStarted and OnEnded.
+	// [RateLimit.OnStarted] and [RateLimit.OnEnded].
 	RateLimitChanged func(ctx context.Context, e RateLimitChange)
 
-	// ParkChanged is called when the endpoint is parked because UnacceptableMessageLimit was
-	// reached, and when that ends (R50). The goroutine of ConnectionChanged calls it, or
-	// Resume if no Run is in progress. It is not called for an endpoint that starts parked
-	// (ParkStore), which Health shows.
+	// ParkChanged is called when the endpoint is parked because
+	// [Recoverability.UnacceptableMessageLimit] was reached, and when that ends (R50). The
+	// goroutine of ConnectionChanged calls it, or Resume if no Run is in progress. It is not
+	// called for an endpoint that starts parked ([ParkStore]), which Health shows.
 	ParkChanged func(ctx context.Context, e ParkChange)
 
 	// ConnectionChanged reports outages and their end, on a goroutine that it shares with
 	// the hooks of rate limiting.
 	//
 	// A send-only endpoint does not receive, and reports its sends instead: the first that
-	// fails for a reason other than its message (Health.SendError), and the first that is
+	// fails for a reason other than its message ([Health.SendError]), and the first that is
 	// accepted after it, if any; RetryIn is 0. A separate goroutine makes these calls one
 	// after the other. An outage that ends during a call may be left out.
 	ConnectionChanged func(e ConnectionChange)
@@ -86,10 +86,10 @@ type ObservedEndpoint struct {
 	// Queue is the address of the queue that the message was received from, and
 	// otherwise that of the input queue; "" if send-only.
 	Queue string
-	// InstanceQueue: Queue is the instance's own (Config.InstanceQueue).
+	// InstanceQueue: Queue is the instance's own ([Config.InstanceQueue]).
 	InstanceQueue bool
-	// Transport describes the endpoint's transport, or is nil if that is no Describer. It is
-	// the same pointer in all events of an endpoint, and must not be written to.
+	// Transport describes the endpoint's transport, or is nil if that is no [Describer]. It
+	// is the same pointer in all events of an endpoint, and must not be written to.
 	Transport *TransportInfo
 }
 
@@ -107,7 +107,8 @@ type HandleEnd struct {
 	Duration time.Duration
 	Fallback error // the failure that a Fallback handled, so that Err is nil, or nil
 
-	// Duplicate: the message was handled before, and no handler has run (Message.SetDuplicate).
+	// Duplicate: the message was handled before, and no handler has run
+	// ([Message.SetDuplicate]).
 	Duplicate bool
 }
 
@@ -117,7 +118,8 @@ type Success struct {
 	Message  *Message
 	Fallback error // the failure that a Fallback handled, or nil: the handlers succeeded
 
-	// Duplicate: the message was handled before, and no handler has run (Message.SetDuplicate).
+	// Duplicate: the message was handled before, and no handler has run
+	// ([Message.SetDuplicate]).
 	Duplicate bool
 }
 
@@ -144,25 +146,25 @@ type Recovery struct {
 	Err                                error
 	Handler                            string // that failed, as in ErrorContext
 	Attempt, DelayedRetries, Deferrals int
-	// Action is the decision that was carried out. A MoveToError whose queue cannot be
-	// reached counts as carried out when the message is stored (Health.Undelivered).
+	// Action is the decision that was carried out. A [MoveToError] whose queue cannot be
+	// reached counts as carried out when the message is stored ([Health.Undelivered]).
 	Action Action
-	// Deferred: the handler deferred the message; Action is a DelayedRetry.
+	// Deferred: the handler deferred the message; Action is a [DelayedRetry].
 	Deferred bool
 	// NewCopy: the message was delivered too often, perhaps without a handler, and gets
-	// the rest of MaxDeliveries as a new copy (R34); Action is a DelayedRetry.
+	// the rest of [MaxDeliveries] as a new copy (R34); Action is a [DelayedRetry].
 	NewCopy bool
 	// DeadLettered: the message went to the broker's own dead-letter queue; Action
-	// is a MoveToError.
+	// is a [MoveToError].
 	DeadLettered bool
 	// Reason is that of a message in a dead-letter queue or the invalid queue, or "".
 	Reason FailureReason
-	// TakenOver: HandleFailed took the message over; it was not moved.
+	// TakenOver: [HandleFailed] took the message over; it was not moved.
 	TakenOver bool
 	// FailedAt is when the attempt failed.
 	FailedAt time.Time
-	// FirstFailure is when the message failed for the first time, as in ErrorContext: the zero
-	// time if this is the first round.
+	// FirstFailure is when the message failed for the first time, as in [ErrorContext]: the
+	// zero time if this is the first round.
 	FirstFailure time.Time
 
 	attemptValues *values // of the attempt

@@ -115,11 +115,12 @@ func (o *outageAlarm) stop() {
 	o.endLocked()
 }
 
-// OutageError is the critical error of an outage that has lasted for Config.OutageLimit.
+// OutageError is the critical error of an outage that has lasted for
+// [Config.OutageLimit].
 type OutageError struct {
 	// Since is when the outage began.
 	Since time.Time
-	// Limit is Config.OutageLimit.
+	// Limit is [Config.OutageLimit].
 	Limit time.Duration
 	// Err is the newest error that the transport reported, or nil.
 	Err error

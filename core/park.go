@@ -13,21 +13,24 @@ import (
 // This file stops or parks an endpoint when too many of its messages failed permanently
 // (R50).
 
-// LimitAction is the action when UnacceptableMessageLimit is reached (R50).
+// LimitAction is the action when [Recoverability.UnacceptableMessageLimit] is reached
+// (R50).
 type LimitAction int
 
 const (
-	// LimitAuto is LimitStop for an endpoint that runs alone (Run), and LimitPark for an
-	// endpoint that runs with others (RunAll), which a stop would drain.
+	// LimitAuto is [LimitStop] for an endpoint that runs alone ([Endpoint.Run]), and
+	// [LimitPark] for an endpoint that runs with others ([RunAll]), which a stop would
+	// drain.
 	LimitAuto LimitAction = iota
-	// LimitStop lets Run drain and return an error that matches
-	// ErrUnacceptableMessageLimit. RunAll then drains the other endpoints.
+	// LimitStop lets [Endpoint.Run] drain and return an error that matches
+	// [ErrUnacceptableMessageLimit]. [RunAll] then drains the other endpoints.
 	LimitStop
-	// LimitPark stops receiving for this endpoint only, as Pause does, until Resume is
-	// called or ParkFor has passed. Run does not return, other endpoints continue, and
-	// Health.Parked has the reason. Running handlers finish and their messages are settled.
-	// Messages that were fetched and not started are given back, even if the broker counts
-	// that as an attempt; in TransactionNone, in which that is impossible, they are handled.
+	// LimitPark stops receiving for this endpoint only, as [Endpoint.Pause] does, until
+	// [Endpoint.Resume] is called or [Recoverability.ParkFor] has passed. [Endpoint.Run]
+	// does not return, other endpoints continue, and [Health.Parked] has the reason. Running
+	// handlers finish and their messages are settled. Messages that were fetched and not
+	// started are given back, even if the broker counts that as an attempt; in
+	// [TransactionNone], in which that is impossible, they are handled.
 	LimitPark
 )
 
@@ -50,7 +53,7 @@ func (a LimitAction) MarshalText() ([]byte, error) {
 	return []byte(a.String()), nil
 }
 
-// UnmarshalText reads the name that String writes.
+// UnmarshalText reads the name that [LimitAction.String] writes.
 func (a *LimitAction) UnmarshalText(text []byte) error {
 	for i, name := range limitActionNames {
 		if name == string(text) {
@@ -61,13 +64,13 @@ func (a *LimitAction) UnmarshalText(text []byte) error {
 	return fmt.Errorf("unknown action at a limit %q; use Auto, Stop or Park", text)
 }
 
-// Park describes why an endpoint is parked: UnacceptableMessageLimit messages failed
-// permanently. encoding/json can write and read it.
+// Park describes why an endpoint is parked: [Recoverability.UnacceptableMessageLimit]
+// messages failed permanently. encoding/json can write and read it.
 type Park struct {
 	// Since is when the limit was reached.
 	Since time.Time `json:"since"`
-	// Until is when the endpoint resumes by itself (Recoverability.ParkFor). The zero time
-	// means that it stays parked until Resume is called.
+	// Until is when the endpoint resumes by itself ([Recoverability.ParkFor]). The zero time
+	// means that it stays parked until [Endpoint.Resume] is called.
 	Until time.Time `json:"until,omitzero"`
 	// Failed is the number of counted messages.
 	Failed int `json:"failed"`
@@ -97,18 +100,18 @@ func (p *Park) clone() *Park {
 // volume, or other storage that survives its process.
 //
 // The instances of an endpoint that share a stored state are parked when they start, not
-// when another instance is parked. They should share it: ObservedEndpoint.Instance
-// differs from process to process unless Config.Instance is set.
+// when another instance is parked. They should share it: [ObservedEndpoint.Instance]
+// differs from process to process unless [Config.Instance] is set.
 type ParkStore interface {
-	// LoadPark returns the Park that SavePark stored last, or nil if the endpoint is not
-	// parked. Run calls it before it connects. An error counts as an outage of the store:
-	// Run waits and calls again, as for its broker (Config.WaitForBroker). ctx ends when Run
-	// is to end, or after Config.WaitForBroker.
+	// LoadPark returns the Park that [ParkStore.SavePark] stored last, or nil if the
+	// endpoint is not parked. [Endpoint.Run] calls it before it connects. An error counts as
+	// an outage of the store: Run waits and calls again, as for its broker
+	// ([Config.WaitForBroker]). ctx ends when Run is to end, or after Config.WaitForBroker.
 	LoadPark(ctx context.Context, e ObservedEndpoint) (*Park, error)
 	// SavePark stores that the endpoint is parked, or with nil that it is not. An error is
 	// raised as a critical error; the endpoint is still parked, or resumed. Calls of one
-	// endpoint are made one after the other, on a separate goroutine while Run is in
-	// progress, and by Resume otherwise. ctx ends after 10 s.
+	// endpoint are made one after the other, on a separate goroutine while [Endpoint.Run] is
+	// in progress, and by [Endpoint.Resume] otherwise. ctx ends after 10 s.
 	SavePark(ctx context.Context, e ObservedEndpoint, p *Park) error
 }
 

@@ -12,25 +12,26 @@ import (
 )
 
 // Policy decides the next step for a message whose handling failed. It may call
-// DefaultPolicy and change its answer, or decide alone. It must be safe for concurrent
-// use. An action that cannot be fulfilled becomes MoveToError with the default error
+// [DefaultPolicy] and change its answer, or decide alone. It must be safe for concurrent
+// use. An action that cannot be fulfilled becomes [MoveToError] with the default error
 // queue (R8), and so does a panic or no action (R12). One such action is an
-// ImmediateRetry of a message that was delivered MaxDeliveries times: MaxDeliveries
-// limits policies too, by default to 50 deliveries. It does not limit DelayedRetry, each
-// of which is a new copy, except for messages of a group.
+// [ImmediateRetry] of a message that was delivered [MaxDeliveries] times: MaxDeliveries
+// limits policies too, by default to 50 deliveries. It does not limit [DelayedRetry],
+// each of which is a new copy, except for messages of a group.
 //
-// In TransactionSendsAtomicWithReceive ctx carries the native transaction, as that of a
+// In [TransactionSendsAtomicWithReceive] ctx carries the native transaction, as that of a
 // handler does; the failed handler's work has been undone. The policy's work in the
 // transaction is committed with the action, or undone with an ImmediateRetry.
 //
-// In all modes ctx has the values that Observer.HandleStart gave the attempt's, and
-// MessageFromContext finds the message in it. A shutdown cancels it after DrainTimeout: a
-// policy that panics or returns no action then is called again in the next run (R27).
+// In all modes ctx has the values that [Observer.HandleStart] gave the attempt's, and
+// [MessageFromContext] finds the message in it. A shutdown cancels it after
+// [Config.DrainTimeout]: a policy that panics or returns no action then is called again
+// in the next run (R27).
 type Policy func(ctx context.Context, config RecoverabilityConfig, failure ErrorContext) Action
 
-// Action is the decision of a Policy. ImmediateRetry, DelayedRetry, MoveToError and
-// DiscardMessage make one; the zero Action is none. ActionPutBack only reports the
-// verdict PutBack to observers: a policy cannot use it.
+// Action is the decision of a [Policy]. [ImmediateRetry], [DelayedRetry], [MoveToError]
+// and [DiscardMessage] make one; the zero Action is none. [ActionPutBack] only reports
+// the verdict [PutBack] to observers: a policy cannot use it.
 type Action struct {
 	Kind   ActionKind
 	Delay  time.Duration // of a DelayedRetry; the pause of a PutBack, or before an ImmediateRetry
@@ -38,7 +39,7 @@ type Action struct {
 	Reason string        // of a Discard
 }
 
-// ActionKind is the kind of an Action.
+// ActionKind is the kind of an [Action].
 type ActionKind int
 
 // The kinds of action (R7).
@@ -93,8 +94,8 @@ func (a Action) String() string {
 }
 
 // ImmediateRetry makes the message available again at once, or after a pause that a
-// Policy sets in Delay: at most 1 min, during which the message takes no slot.
-// DefaultPolicy sets the pause of Immediate.Pause.
+// [Policy] sets in Delay: at most 1 min, during which the message takes no slot.
+// [DefaultPolicy] sets the pause of [Immediate.Pause].
 func ImmediateRetry() Action { return Action{Kind: ActionImmediateRetry} }
 
 // DelayedRetry sends the message to its own queue with a delay. A negative delay is 0.
@@ -128,7 +129,7 @@ type RecoverabilityConfig struct {
 		UnrecoverableTypes []string
 	}
 
-	// MaxRetryAge is the time after a message's first failure in which DefaultPolicy may
+	// MaxRetryAge is the time after a message's first failure in which [DefaultPolicy] may
 	// schedule delayed retries; 0 means no limit.
 	MaxRetryAge time.Duration
 
@@ -143,9 +144,9 @@ type RecoverabilityConfig struct {
 }
 
 // IsUnrecoverable reports whether err is not retried (R6): an undecodable or malformed
-// message, a message without a type (ErrNoType), a send that was refused
-// (ErrSendRefused), the verdict Unrecoverable, an error of Failed.Unrecoverable or of a
-// type in Failed.UnrecoverableTypes, or one that the configured function reports.
+// message, a message without a type ([ErrNoType]), a send that was refused
+// ([ErrSendRefused]), the verdict [Unrecoverable], an error of Failed.Unrecoverable or of
+// a type in Failed.UnrecoverableTypes, or one that the configured function reports.
 func (c RecoverabilityConfig) IsUnrecoverable(err error) bool {
 	return c.listsUnrecoverable(err) || slices.ContainsFunc(c.unrecoverableFuncs, func(f func(error) bool) bool { return f(err) })
 }
@@ -172,7 +173,8 @@ func (c RecoverabilityConfig) listsUnrecoverable(err error) bool {
 		len(c.Failed.UnrecoverableTypes) > 0 && hasTypeIn(err, c.Failed.UnrecoverableTypes)
 }
 
-// ErrorType returns the name of a type of errors for Recoverability.UnrecoverableTypes, such as "*fs.PathError".
+// ErrorType returns the name of a type of errors for [Recoverability.UnrecoverableTypes],
+// such as "*fs.PathError".
 func ErrorType[E error]() string { return reflect.TypeFor[E]().String() }
 
 // hasTypeIn reports whether err is or wraps an error whose type has one of the names.
@@ -200,7 +202,7 @@ type ErrorContext struct {
 	Headers     Headers
 	Body        []byte
 
-	// NativeID, GroupKey and Properties are those of Incoming.
+	// NativeID, GroupKey and Properties are those of [Incoming].
 	NativeID   string
 	GroupKey   string
 	Properties map[string]string
@@ -236,7 +238,7 @@ type ErrorContext struct {
 	attemptValues *values // of the attempt
 }
 
-// DefaultPolicy is the policy of an endpoint without Recoverability.Policy (R1-R6). Its
+// DefaultPolicy is the policy of an endpoint without [Recoverability.Policy] (R1-R6). Its
 // result depends only on its arguments.
 func DefaultPolicy(_ context.Context, config RecoverabilityConfig, failure ErrorContext) Action {
 	if config.IsUnrecoverable(failure.Err) {

@@ -20,7 +20,7 @@ import (
 type Pause struct {
 	// Length is the length of the pause. 0 means 1 s at first, and twice as long each time
 	// that a message is put back after a pause, up to 30 s. A message that ends in any other
-	// way resets it to 1 s; with PauseMessage, only a message of the same type.
+	// way resets it to 1 s; with [PauseMessage], only a message of the same type.
 	Length time.Duration
 	// Scope selects what the pause applies to.
 	Scope PauseScope
@@ -42,12 +42,12 @@ const (
 	// releases it. At 1,000 such messages it fetches no more until one is released; messages
 	// that it has fetched already may exceed the limit.
 	//
-	// If the broker counts every delivery (Capabilities.CountsReleases), and in
-	// TransactionSendsAtomicWithReceive, a copy is delivered after the pause instead: any
+	// If the broker counts every delivery ([Capabilities.CountsReleases]), and in
+	// [TransactionSendsAtomicWithReceive], a copy is delivered after the pause instead: any
 	// number of messages can wait, but an end of Context does not end their pauses. Without
 	// delayed delivery that is not possible, and the endpoint waits.
 	PauseMessage
-	// PauseCopy is PauseMessage with a copy that is delivered after the pause on every
+	// PauseCopy is [PauseMessage] with a copy that is delivered after the pause on every
 	// broker, at the end of the queue, so that any number of messages can wait and none
 	// delays others. A message of a group from a queue that keeps groups stays in its place.
 	// Without delayed delivery it is PauseMessage.
@@ -72,18 +72,19 @@ const (
 
 // PutBack leaves the message in its queue, because it cannot be handled here and now: the
 // feature is switched off, this instance is not ready. The message has not been
-// attempted. PutBack is neither a failure nor a success, also for RateLimit, and no
-// deferral: nothing is counted (except with UnacceptableMessagePutBacks), RequeueLimit
-// does not apply, and the messages that handlers sent are dropped. It does not begin a
-// new round of attempts. If err is nil, so is the result.
+// attempted. PutBack is neither a failure nor a success, also for [RateLimit], and no
+// deferral: nothing is counted (except with
+// [Recoverability.UnacceptableMessagePutBacks]), RequeueLimit does not apply, and the
+// messages that handlers sent are dropped. It does not begin a new round of attempts. If
+// err is nil, so is the result.
 //
 // If the broker counts failures only, the message keeps its place, its id and its
 // headers, and any number of pauses is possible. If it counts every delivery
-// (Capabilities.CountsReleases), a copy at the end of the queue replaces the message, as
-// with Refuse. So the broker's own delivery limit is not reached there either, except by
-// a message of a group, which stays in its place and is counted.
+// ([Capabilities.CountsReleases]), a copy at the end of the queue replaces the message,
+// as with [Refuse]. So the broker's own delivery limit is not reached there either,
+// except by a message of a group, which stays in its place and is counted.
 //
-// Middleware that gets such an error returns it at once (R53). In TransactionNone, in
+// Middleware that gets such an error returns it at once (R53). In [TransactionNone], in
 // which no message can be given back, the message goes to the error queue.
 func PutBack(err error, pause Pause) error {
 	if err == nil {

@@ -59,14 +59,14 @@ type runner struct {
 	parkTimer        *time.Timer // ends parking; guarded by Endpoint.mu
 }
 
-// Run receives and handles messages until ctx ends, Shutdown is called, or an error
-// occurs that waiting cannot fix. It then drains: no new message is started, unstarted
-// messages are given back, running handlers have DrainTimeout to finish before their
-// contexts are cancelled. If some have not returned 5 s later, Run returns
-// ErrHandlersRunning naming their messages, which are redelivered.
+// Run receives and handles messages until ctx ends, [Endpoint.Shutdown] is called, or an
+// error occurs that waiting cannot fix. It then drains: no new message is started,
+// unstarted messages are given back, running handlers have [Config.DrainTimeout] to
+// finish before their contexts are cancelled. If some have not returned 5 s later, Run
+// returns [ErrHandlersRunning] naming their messages, which are redelivered.
 //
 // Run waits for a broker that cannot be reached: before the first message up to
-// Config.WaitForBroker, and without limit afterwards. Any other error before the first
+// [Config.WaitForBroker], and without limit afterwards. Any other error before the first
 // message is returned at once.
 //
 // Handlers' contexts carry ctx's values, not its cancellation. Run returns nil after a
@@ -79,19 +79,19 @@ func (ep *Endpoint) Run(ctx context.Context) error {
 	return r.serve(ctx)
 }
 
-// RunAll runs several endpoints until ctx ends, each as Run does. Endpoints of one
-// transport are connected one after the other, with their queues and subscriptions,
+// RunAll runs several endpoints until ctx ends, each as [Endpoint.Run] does. Endpoints of
+// one transport are connected one after the other, with their queues and subscriptions,
 // before the first of them starts to receive: messages that one endpoint sends at once
 // reach the others. Endpoints of different transports connect at the same time and wait
 // for each other too, up to 5 s. Endpoints whose broker cannot be reached do not delay
-// others: they start when it can be reached (Config.WaitForBroker). When an endpoint ends
-// with an error, the others are drained; all errors are returned together.
+// others: they start when it can be reached ([Config.WaitForBroker]). When an endpoint
+// ends with an error, the others are drained; all errors are returned together.
 //
 // Two endpoints with handlers for different message types that receive from one queue by
-// the same Transport are refused, since each would get a part of the messages, with or
+// the same [Transport] are refused, since each would get a part of the messages, with or
 // without a handler for them: register all handlers at one endpoint. Instances with
 // handlers for the same types may share a queue, but to handle more messages at a time
-// use Config.Concurrency.
+// use [Config.Concurrency].
 func RunAll(ctx context.Context, endpoints ...*Endpoint) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -22,7 +22,7 @@ type Savepoint struct {
 // alone: a try of middleware that retries, or a step of a handler. Rollback drops the
 // messages that were collected since. In SendsAtomicWithReceive it also undoes the work
 // since then in the transport's transaction; if the transport cannot do that
-// (Capabilities.Savepoints), the error matches errors.ErrUnsupported. In the other
+// ([Capabilities.Savepoints]), the error matches errors.ErrUnsupported. In the other
 // transaction modes, and outside of an endpoint, there is no transaction, and a savepoint
 // only covers messages.
 //
@@ -38,11 +38,11 @@ type Savepoint struct {
 //	}
 //	return err
 //
-// Other work of handlers, and SendNow, is not undone. A database transaction that a
-// handler got from the context before the savepoint can also be used after a Rollback; a
-// transaction that it got after the savepoint cannot. A savepoint need not be released.
-// Savepoint and Rollback are called by one goroutine at a time, not while next or the
-// transaction is in use.
+// Other work of handlers, and [Message.SendNow], is not undone. A database transaction
+// that a handler got from the context before the savepoint can also be used after a
+// Rollback; a transaction that it got after the savepoint cannot. A savepoint need not be
+// released. Savepoint and Rollback are called by one goroutine at a time, not while next
+// or the transaction is in use.
 func (m *Message) Savepoint(ctx context.Context) (*Savepoint, error) {
 	s := &Savepoint{message: m}
 	m.mu.Lock()

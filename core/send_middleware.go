@@ -12,12 +12,12 @@ import (
 // This file is about SendMiddleware, and about data that the engine keeps between
 // composing and sending a message.
 
-// SendFunc takes over one message that the application sends. SendMiddleware wraps it.
+// SendFunc takes over one message that the application sends. [SendMiddleware] wraps it.
 type SendFunc func(ctx context.Context, out *Outgoing) error
 
 // SendMiddleware wraps every send of the application: Send and Publish of an endpoint;
-// Send, Publish, Reply, SendNow and PublishNow of a handler, of Middleware and of
-// HandleFailed. It runs once for each such call, inside it, after the body was encoded
+// Send, Publish, Reply, SendNow and PublishNow of a handler, of [Middleware] and of
+// [HandleFailed]. It runs once for each such call, inside it, after the body was encoded
 // and before the message is transmitted. The call returns its error, and then neither
 // sends nor collects a message; a panic reaches the caller.
 //
@@ -29,13 +29,14 @@ type SendFunc func(ctx context.Context, out *Outgoing) error
 // afterwards, so that a claim check accepts a body of any size.
 //
 // next only takes over the message: it is sent after the outermost middleware has
-// returned nil, in a handler after all handlers have succeeded. Observer.SendStart is
+// returned nil, in a handler after all handlers have succeeded. [Observer.SendStart] is
 // called then. Middleware that returns nil without a call of next drops the message. To
-// send several messages it calls next several times, with copies of its Outgoing that
+// send several messages it calls next several times, with copies of its [Outgoing] that
 // have different IDs.
 //
-// ctx is the handler's, from which MessageFromContext returns the message being handled,
-// or that of the call if it has one. The middleware must be safe for concurrent use.
+// ctx is the handler's, from which [MessageFromContext] returns the message being
+// handled, or that of the call if it has one. The middleware must be safe for concurrent
+// use.
 //
 // It does not run for copies of a received message: delayed retries, deferrals, moves to
 // error queues, audit copies, acknowledgements, Forward. These have the received content.

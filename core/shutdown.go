@@ -9,16 +9,17 @@ import (
 	"time"
 )
 
-// Shutdown ends Run in two steps: no new message is started, and running handlers may
-// finish until ctx ends; then their contexts are cancelled. It returns nil when all
-// handlers have ended and their messages are settled, which is before the observers have
-// got all events and before Run returns. When ctx ends before that, it returns ctx's
-// error at once: Run returns at most 10 s later. Without a Run in progress it does
-// nothing. If ctx cannot end, DrainTimeout cancels the handlers' contexts.
+// Shutdown ends [Endpoint.Run] in two steps: no new message is started, and running
+// handlers may finish until ctx ends; then their contexts are cancelled. It returns nil
+// when all handlers have ended and their messages are settled, which is before the
+// observers have got all events and before Run returns. When ctx ends before that, it
+// returns ctx's error at once: Run returns at most 10 s later. Without a Run in progress
+// it does nothing. If ctx cannot end, [Config.DrainTimeout] cancels the handlers'
+// contexts.
 //
 // Called with the context of a handler of this endpoint it does not wait, since
 // it would wait for the handler: it returns nil, and Run ends after it. Observers,
-// OnCriticalError and the hooks of RateLimit may call it.
+// [Config.OnCriticalError] and the hooks of [RateLimit] may call it.
 func (ep *Endpoint) Shutdown(ctx context.Context) error {
 	ep.mu.Lock()
 	r := ep.current

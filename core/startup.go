@@ -12,7 +12,7 @@ import (
 
 // StartUp is the start of an endpoint as seen by one middleware, which reads the
 // endpoint's abilities and describes itself. It is valid until the middleware has
-// returned its HandlerFunc. The methods of a nil *StartUp return zero values and do
+// returned its [HandlerFunc]. The methods of a nil *StartUp return zero values and do
 // nothing, so that middleware also works outside an endpoint.
 type StartUp struct {
 	endpoint       string
@@ -52,14 +52,14 @@ type Step struct {
 	// Unique: no other handler of the same message type may have a step of this Kind and
 	// Name, because the two would share state that belongs to one handler.
 	Unique bool
-	// Refuses: it may return a verdict instead of calling next (Refuse). Such a step cannot
-	// be inside a step that tries several times: a verdict ends the tries.
+	// Refuses: it may return a verdict instead of calling next ([Refuse]). Such a step
+	// cannot be inside a step that tries several times: a verdict ends the tries.
 	Refuses bool
-	// OpensCircuit: it may return ErrCircuitOpen, as a verdict or not, instead of calling
+	// OpensCircuit: it may return [ErrCircuitOpen], as a verdict or not, instead of calling
 	// next. Its State is "closed" while messages pass.
 	OpensCircuit bool
-	// TakesOpenCircuit: it handles ErrCircuitOpen of steps inside of it. It cannot be inside
-	// all steps that open a circuit: it would never see that error.
+	// TakesOpenCircuit: it handles [ErrCircuitOpen] of steps inside of it. It cannot be
+	// inside all steps that open a circuit: it would never see that error.
 	TakesOpenCircuit bool
 	// BeginsTransaction: it calls next in a transaction of the handlers' database, and commits
 	// that when next has succeeded. A step that tries several times, or AnswersFailures, cannot
@@ -69,8 +69,8 @@ type Step struct {
 	AnswersFailures bool
 }
 
-// StartUpOf returns the start of the endpoint that gave next to a Middleware, or nil if
-// next is not of an endpoint. Middleware calls it before it returns its HandlerFunc:
+// StartUpOf returns the start of the endpoint that gave next to a [Middleware], or nil if
+// next is not of an endpoint. Middleware calls it before it returns its [HandlerFunc]:
 //
 //	func limited(next core.HandlerFunc) core.HandlerFunc {
 //		core.StartUpOf(next).Describe(core.Step{Kind: "limit", Limit: time.Second})
@@ -113,7 +113,7 @@ func (s *StartUp) Endpoint() string {
 }
 
 // RetrySpan returns the longest time for which retries can keep a message, without the
-// time of the attempts: the longest of all message types. Deferrals, and a Policy, may
+// time of the attempts: the longest of all message types. Deferrals, and a [Policy], may
 // keep it for longer.
 func (s *StartUp) RetrySpan() time.Duration {
 	if s == nil {
@@ -122,8 +122,8 @@ func (s *StartUp) RetrySpan() time.Duration {
 	return s.retrySpan()
 }
 
-// Transactions returns the transaction mode of the endpoint, or TransactionDefault for a
-// nil StartUp.
+// Transactions returns the transaction mode of the endpoint, or [TransactionDefault] for
+// a nil StartUp.
 func (s *StartUp) Transactions() TransactionMode {
 	if s == nil {
 		return TransactionDefault
@@ -139,14 +139,14 @@ func (s *StartUp) Capabilities() Capabilities {
 	return s.caps
 }
 
-// CanDefer reports whether Defer, Refuse and RetryAfter work: the transport has
+// CanDefer reports whether [Defer], [Refuse] and [RetryAfter] work: the transport has
 // delayed delivery and the transaction mode is not None.
 func (s *StartUp) CanDefer() bool {
 	return s != nil && s.caps.DelayedDelivery && s.mode != TransactionNone
 }
 
 // Recoverability returns the settings in force for a message type, as
-// Endpoint.RecoverabilityConfig does. It may be called later too.
+// [Endpoint.RecoverabilityConfig] does. It may be called later too.
 func (s *StartUp) Recoverability(messageType string) RecoverabilityConfig {
 	if s == nil {
 		return RecoverabilityConfig{}
@@ -154,8 +154,8 @@ func (s *StartUp) Recoverability(messageType string) RecoverabilityConfig {
 	return s.recoverability(messageType)
 }
 
-// Describe adds steps of this middleware, the outermost first. Run logs them, and New
-// refuses a wrong order.
+// Describe adds steps of this middleware, the outermost first. [Endpoint.Run] logs them,
+// and [New] refuses a wrong order.
 func (s *StartUp) Describe(each ...Step) {
 	if s == nil {
 		return
@@ -166,7 +166,7 @@ func (s *StartUp) Describe(each ...Step) {
 	}
 }
 
-// Fail lets New refuse the endpoint, because the middleware cannot work there.
+// Fail lets [New] refuse the endpoint, because the middleware cannot work there.
 func (s *StartUp) Fail(err error) {
 	if s != nil && err != nil {
 		s.problems.add("%s[%d]: %w", s.list, s.position, err)

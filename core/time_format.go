@@ -23,7 +23,7 @@ func FormatTime(t time.Time) string {
 	return string(append(b, " Z"...))
 }
 
-// ParseTime reads a time that FormatTime wrote.
+// ParseTime reads a time that [FormatTime] wrote.
 func ParseTime(text string) (time.Time, error) {
 	if t, ok := parseTimeFast(text); ok { // the usual case, and five times as fast
 		return t, nil

@@ -29,27 +29,28 @@ type Transport interface {
 	Address(queue string) (string, error)
 
 	// Send hands messages to the broker. It returns nil only when every one is durably
-	// accepted (C2); otherwise the error matches *SendError, which says of each message
+	// accepted (C2); otherwise the error matches [*SendError], which says of each message
 	// whether it was accepted, refused, or is unknown. A message to an unknown queue is
-	// refused with ErrQueueNotFound. Send checks the messages themselves (limits, abilities
-	// that are not claimed) before it transmits any (C10), and refuses the whole call if one
-	// is wrong, as it does after Close (ErrClosed) and when ctx had ended before. If the
-	// broker itself refuses a message for its size, the state is SendRefused with
-	// ErrTooLarge; the engine then tries to move the message in a smaller form. A message
-	// has a Queue or a Topic, and no negative duration. Send takes over the messages' Body:
-	// neither side writes to it afterwards. Send keeps no reference to msgs.
+	// refused with [ErrQueueNotFound]. Send checks the messages themselves (limits,
+	// abilities that are not claimed) before it transmits any (C10), and refuses the whole
+	// call if one is wrong, as it does after [Transport.Close] ([ErrClosed]) and when ctx
+	// had ended before. If the broker itself refuses a message for its size, the state is
+	// [SendRefused] with [ErrTooLarge]; the engine then tries to move the message in a
+	// smaller form. A message has a Queue or a Topic, and no negative duration. Send takes
+	// over the messages' Body: neither side writes to it afterwards. Send keeps no reference
+	// to msgs.
 	Send(ctx context.Context, msgs ...Outgoing) error
 
 	// OpenReceiver starts to receive from a queue. It returns the errors that waiting cannot
 	// fix: a missing queue, refused credentials, a transaction mode that the transport does
-	// not have, a MaxInFlight below 1. In an outage it waits until ctx ends, or returns
-	// ErrUnavailable (C15). ctx applies to the opening alone: the receiver continues after
-	// ctx ends.
+	// not have, a [ReceiverConfig.MaxInFlight] below 1. In an outage it waits until ctx
+	// ends, or returns [ErrUnavailable] (C15). ctx applies to the opening alone: the
+	// receiver continues after ctx ends.
 	OpenReceiver(ctx context.Context, cfg ReceiverConfig) (Receiver, error)
 
 	// Close ends every connection and goroutine of the transport (C14). It is
 	// idempotent. Receivers still open are closed. Afterwards every method but
-	// Capabilities and Address returns ErrClosed.
+	// [Transport.Capabilities] and [Transport.Address] returns [ErrClosed].
 	Close(ctx context.Context) error
 }
 
@@ -60,35 +61,36 @@ type Receiver interface {
 	// called by several goroutines at once. When ctx ends, Receive stops waiting, but a
 	// fetch in progress is completed, so that no message is lost (C3).
 	//
-	// A broker outage is not an error: Receive reconnects with back-off and
-	// jitter for as long as it takes (C15). An error other than ctx's own is
-	// permanent: the engine stops the endpoint with it. After Close it is
-	// ErrClosed.
+	// A broker outage is not an error: Receive reconnects with back-off and jitter for as
+	// long as it takes (C15). An error other than ctx's own is permanent: the engine stops
+	// the endpoint with it. After [Receiver.Close] it is [ErrClosed].
 	Receive(ctx context.Context, dst []Delivery) (n int, err error)
 
 	// SetMaxInFlight changes the limit of unsettled deliveries of a running receiver,
 	// without reconnecting. Deliveries already handed out are not taken back. With 0 (the
 	// endpoint is paused, or waits) the receiver fetches no more messages and releases its
 	// prefetched deliveries. A receiver whose broker counts releases as attempts
-	// (CountsReleases) keeps its prefetched deliveries, also when n becomes smaller, and
-	// hands them out in Receive: as many as n allows, or all of them with 0. The engine
-	// handles them, or releases them if it must. SetMaxInFlight is called from any
-	// goroutine, under a lock of the engine: it must neither block nor call the observer.
+	// ([Capabilities.CountsReleases]) keeps its prefetched deliveries, also when n becomes
+	// smaller, and hands them out in [Receiver.Receive]: as many as n allows, or all of them
+	// with 0. The engine handles them, or releases them if it must. SetMaxInFlight is called
+	// from any goroutine, under a lock of the engine: it must neither block nor call the
+	// observer.
 	SetMaxInFlight(n int)
 
-	// Close unblocks Receive with ErrClosed and gives every unsettled delivery
+	// Close unblocks [Receiver.Receive] with [ErrClosed] and gives every unsettled delivery
 	// back (C14). It is idempotent.
 	Close(ctx context.Context) error
 }
 
 // Delivery is one message, locked for this receiver until it is settled or its lock is
-// lost. It is settled exactly once, by Complete, Abandon, Release, Postpone,
-// CompleteWith, ReplaceWith or DeadLetter: a second settlement is ErrSettled and changes
-// nothing (C5), a settlement after the lock was lost, or its receiver closed, is
-// ErrLockLost (C6) and changes nothing for the receiver that has the message by then.
-// After any other error the delivery is still unsettled, as far as the adapter can tell,
-// and another settlement may be tried. If ctx ends, the settlement either takes full
-// effect or has none; a nil error means that it took effect.
+// lost. It is settled exactly once, by [Delivery.Complete], [Delivery.Abandon],
+// [Delivery.Release], [Delivery.Postpone], [Delivery.CompleteWith],
+// [Delivery.ReplaceWith] or [Delivery.DeadLetter]: a second settlement is [ErrSettled]
+// and changes nothing (C5), a settlement after the lock was lost, or its receiver closed,
+// is [ErrLockLost] (C6) and changes nothing for the receiver that has the message by
+// then. After any other error the delivery is still unsettled, as far as the adapter can
+// tell, and another settlement may be tried. If ctx ends, the settlement either takes
+// full effect or has none; a nil error means that it took effect.
 //
 // Every delivery has every method, so that a wrapper is one type. A method for an
 // ability that the transport does not claim, or that the receiver's mode does not
@@ -103,29 +105,30 @@ type Delivery interface {
 	// neither side writes to the message.
 	Incoming() *Incoming
 
-	// Complete consumes the message: it is never delivered again (C7). In TransactionNone
-	// the message has been consumed already: Complete, Abandon and Release only count as the
-	// one settlement.
+	// Complete consumes the message: it is never delivered again (C7). In [TransactionNone]
+	// the message has been consumed already: Complete, [Delivery.Abandon] and
+	// [Delivery.Release] only count as the one settlement.
 	Complete(ctx context.Context) error
 
 	// Abandon gives back a message whose handling failed: it is available at once, at no
-	// particular position, with a DeliveryCount one higher (C8). The cause may be nil. The
-	// adapter may keep its text, of any length and content, for the next delivery's
-	// LastError. If the broker cannot record the failure in the count, Abandon gives the
-	// message back with the old count and returns an error that matches ErrLockLost and
-	// ErrUncounted.
+	// particular position, with an [Incoming.DeliveryCount] one higher (C8). The cause may
+	// be nil. The adapter may keep its text, of any length and content, for the next
+	// delivery's LastError. If the broker cannot record the failure in the count, Abandon
+	// gives the message back with the old count and returns an error that matches
+	// [ErrLockLost] and [ErrUncounted].
 	Abandon(ctx context.Context, cause error) error
 
-	// Release gives back a message that has not failed: it is available at
-	// once, and its DeliveryCount is unchanged unless CountsReleases (C8).
+	// Release gives back a message that has not failed: it is available at once, and its
+	// [Incoming.DeliveryCount] is unchanged unless [Capabilities.CountsReleases] (C8).
 	Release(ctx context.Context) error
 
 	// Postpone gives back a message of a group from a queue that keeps groups
-	// (Capabilities.GroupOrder), to be available after a delay, which may be 0 (C24). It is
-	// never early, and late by DelayPrecision at most; no later message of its group is
-	// delivered before. With a cause it counts as Abandon does, without one as Release does.
-	// A delay that would end later than MaxLockTime after the delivery is refused with an
-	// error matching errors.ErrUnsupported.
+	// ([Capabilities.GroupOrder]), to be available after a delay, which may be 0 (C24). It
+	// is never early, and late by [Capabilities.DelayPrecision] at most; no later message of
+	// its group is delivered before. With a cause it counts as [Delivery.Abandon] does,
+	// without one as [Delivery.Release] does. A delay that would end later than
+	// [Capabilities.MaxLockTime] after the delivery is refused with an error matching
+	// errors.ErrUnsupported.
 	Postpone(ctx context.Context, delay time.Duration, cause error) error
 
 	// The methods of TransactionSendsAtomicWithReceive (C12), in which Abandon
@@ -135,29 +138,30 @@ type Delivery interface {
 	// the handler. Without one it returns ctx itself.
 	BindContext(ctx context.Context) context.Context
 
-	// CompleteWith commits the work done through BindContext, sends out and consumes the
-	// message: all or nothing. It takes over out and the bodies in it. If messages were
-	// refused, the error of CompleteWith and ReplaceWith matches *SendError, as that of Send
-	// does, and every message in it is refused. If the handler's work has broken the
-	// transaction, CompleteWith and Complete return an error, and the delivery is still
-	// unsettled.
+	// CompleteWith commits the work done through [Delivery.BindContext], sends out and
+	// consumes the message: all or nothing. It takes over out and the bodies in it. If
+	// messages were refused, the error of CompleteWith and [Delivery.ReplaceWith] matches
+	// [*SendError], as that of Send does, and every message in it is refused. If the
+	// handler's work has broken the transaction, CompleteWith and [Delivery.Complete] return
+	// an error, and the delivery is still unsettled.
 	CompleteWith(ctx context.Context, out []Outgoing) error
 
-	// Reset undoes the work done through BindContext, even if the work has broken the
-	// transaction, and keeps the lock. The context that BindContext returned stays usable.
+	// Reset undoes the work done through [Delivery.BindContext], even if the work has broken
+	// the transaction, and keeps the lock. The context that BindContext returned stays
+	// usable.
 	Reset(ctx context.Context) error
 
-	// Savepoint marks the state of the work done through BindContext. rollback undoes the
-	// work done since, even if that work has broken the transaction, and keeps the work done
-	// before; the context that BindContext returned stays usable. rollback may be called
-	// several times, until an earlier savepoint is rolled back, a Reset or a settlement;
-	// after that it returns an error and changes nothing. After any other error of rollback,
-	// such as a broken connection, the work cannot be committed before a Reset. Savepoint
-	// and rollback are not called at the same time as a settlement or Reset. Without
-	// Capabilities.Savepoints it is unsupported.
+	// Savepoint marks the state of the work done through [Delivery.BindContext]. rollback
+	// undoes the work done since, even if that work has broken the transaction, and keeps
+	// the work done before; the context that BindContext returned stays usable. rollback may
+	// be called several times, until an earlier savepoint is rolled back, a [Delivery.Reset]
+	// or a settlement; after that it returns an error and changes nothing. After any other
+	// error of rollback, such as a broken connection, the work cannot be committed before a
+	// Reset. Savepoint and rollback are not called at the same time as a settlement or
+	// Reset. Without [Capabilities.Savepoints] it is unsupported.
 	Savepoint(ctx context.Context) (rollback func(ctx context.Context) error, err error)
 
-	// ReplaceWith undoes all work done through BindContext, sends out and
+	// ReplaceWith undoes all work done through [Delivery.BindContext], sends out and
 	// consumes the message, atomically. It takes over out and the bodies in it.
 	ReplaceWith(ctx context.Context, out []Outgoing) error
 
@@ -168,18 +172,18 @@ type Delivery interface {
 	// means that it does not expire; such a lock is not renewed.
 	LockedUntil() time.Time
 
-	// Renew moves LockedUntil forward, but not beyond MaxLockTime, or returns ErrLockLost;
-	// after the settlement it may return ErrSettled as well. Any other error, such as that
-	// of ctx, leaves the lock unchanged. ctx ends with the lock.
+	// Renew moves [Delivery.LockedUntil] forward, but not beyond [Capabilities.MaxLockTime],
+	// or returns [ErrLockLost]; after the settlement it may return [ErrSettled] as well. Any
+	// other error, such as that of ctx, leaves the lock unchanged. ctx ends with the lock.
 	Renew(ctx context.Context) error
 
 	// DeadLetter moves the message with reason, description and headers to the broker's own
 	// dead-letter queue and consumes it, atomically (C22). It accepts any text and keeps the
 	// beginning of a long one. For headers that the broker does not accept it returns
-	// ErrTooLarge or ErrInvalidHeader, and the delivery is still unsettled. In
-	// TransactionSendsAtomicWithReceive it commits the work done through BindContext since
-	// the last Reset. In TransactionNone, in which the broker no longer has the message, it
-	// may be unsupported.
+	// [ErrTooLarge] or [ErrInvalidHeader], and the delivery is still unsettled. In
+	// [TransactionSendsAtomicWithReceive] it commits the work done through
+	// [Delivery.BindContext] since the last [Delivery.Reset]. In [TransactionNone], in which
+	// the broker no longer has the message, it may be unsupported.
 	DeadLetter(ctx context.Context, letter DeadLetter) error
 }
 
@@ -189,8 +193,7 @@ type Delivery interface {
 // transport lacks an interface: the engine then treats the wrapper as a transport that
 // does not implement it. A wrapper can embed transport.Wrapper.
 
-// Provisioner is implemented by a Transport that can create the queues of an
-// endpoint.
+// Provisioner is implemented by a [Transport] that can create the queues of an endpoint.
 type Provisioner interface {
 	// Provision creates the missing parts of t. It is idempotent and safe from many
 	// instances at once. It never alters or deletes an existing queue: a mismatch is an
@@ -207,66 +210,67 @@ type Topology struct {
 	// or "".
 	InputQueue string
 	// InstanceQueue is the element of Queues that a single instance of the endpoint receives
-	// from (Config.InstanceQueue), or "". If the broker can delete unused queues, Provision
-	// lets it delete this one some time after its last receiver left, because no other
-	// instance receives from it. The adapter documents the time.
+	// from ([Config.InstanceQueue]), or "". If the broker can delete unused queues,
+	// Provision lets it delete this one some time after its last receiver left, because no
+	// other instance receives from it. The adapter documents the time.
 	InstanceQueue string
-	// Transactions is the mode in which the endpoint receives, or TransactionDefault if that
-	// is not known. A Checker may check requirements of this mode.
+	// Transactions is the mode in which the endpoint receives, or [TransactionDefault] if
+	// that is not known. A [Checker] may check requirements of this mode.
 	Transactions TransactionMode
 }
 
 // ReceivesFrom reports whether the endpoint receives from a queue, as it is named in
-// Queues: a Checker then requires more rights than those for sending to it.
+// Queues: a [Checker] then requires more rights than those for sending to it.
 func (t Topology) ReceivesFrom(queue string) bool {
 	return queue != "" && (queue == t.InputQueue || queue == t.InstanceQueue)
 }
 
-// Subscriber is implemented by a Transport that has PublishSubscribe. A transport that
-// implements it without the capability (because it can be switched off) returns errors
-// matching errors.ErrUnsupported.
+// Subscriber is implemented by a [Transport] that has [Capabilities.PublishSubscribe]. A
+// transport that implements it without the capability (because it can be switched off)
+// returns errors matching errors.ErrUnsupported.
 type Subscriber interface {
 	// Subscribe lets queue receive a copy of every message published to each topic. Topic
-	// names are compared literally, without patterns. From Capabilities.SubscriptionDelay
+	// names are compared literally, without patterns. From [Capabilities.SubscriptionDelay]
 	// after it returned, every published message reaches the queue once (C19), as a copy
 	// with its own NativeID. Subscribe is idempotent. A queue that does not exist is
-	// ErrQueueNotFound.
+	// [ErrQueueNotFound].
 	Subscribe(ctx context.Context, queue string, topics ...string) error
 
 	// Unsubscribe ends subscriptions. A subscription that does not exist is no error.
 	Unsubscribe(ctx context.Context, queue string, topics ...string) error
 }
 
-// Checker is implemented by a Transport that can tell before the first message
+// Checker is implemented by a [Transport] that can tell before the first message
 // whether an endpoint can run.
 type Checker interface {
 	// Check connects to the broker and verifies the requirements of the transport and that
-	// the queues of t exist. A missing queue is named in an error matching ErrQueueNotFound,
-	// and is not created. The error names the problem and the way to fix it.
+	// the queues of t exist. A missing queue is named in an error matching
+	// [ErrQueueNotFound], and is not created. The error names the problem and the way to fix
+	// it.
 	Check(ctx context.Context, t Topology) error
 }
 
-// Purger is implemented by a Transport that can empty a queue.
+// Purger is implemented by a [Transport] that can empty a queue.
 type Purger interface {
 	// Purge permanently removes the messages that could be delivered from a queue now, and
 	// returns their number, or -1 if the broker does not tell it (C23). Messages that a
 	// receiver has locked, delayed messages that are not due, other queues and the queue
 	// itself are not changed. A message that is sent at the same time may be removed or not.
-	// A queue that does not exist is ErrQueueNotFound.
+	// A queue that does not exist is [ErrQueueNotFound].
 	Purge(ctx context.Context, queue string) (removed int, err error)
 }
 
-// Warner is implemented by a Transport that detects risky settings which do not prevent
+// Warner is implemented by a [Transport] that detects risky settings which do not prevent
 // it from working: connections that do not verify the server, for example.
 type Warner interface {
 	// Warnings returns the problems that operators should know and their fixes, one sentence
 	// each and without secrets, or nil. It does no I/O. Each warning is returned once, also
-	// if several endpoints share the transport. [New] logs each as a warning, and Run those
-	// that Provision, Check, Subscribe and OpenReceiver have added.
+	// if several endpoints share the transport. [New] logs each as a warning, and
+	// [Endpoint.Run] those that Provision, Check, Subscribe and OpenReceiver have added.
 	Warnings() []string
 }
 
-// TopicChecker is implemented by a Transport whose broker does not accept every topic
+// TopicChecker is implemented by a [Transport] whose broker does not accept every topic
 // name. It does for topics the check that [Transport.Address] does for queues.
 type TopicChecker interface {
 	// CheckTopic returns an error that says why a topic cannot have this name, or nil. It
@@ -275,11 +279,11 @@ type TopicChecker interface {
 	CheckTopic(topic string) error
 }
 
-// GroupKeeper is implemented by a Transport that has GroupOrder for some queues only. Without
-// it all queues keep groups.
+// GroupKeeper is implemented by a [Transport] that has [Capabilities.GroupOrder] for some
+// queues only. Without it all queues keep groups.
 type GroupKeeper interface {
 	// KeepsGroups reports whether the queue with this name or address keeps groups in order,
-	// if it exists. The answer is the same for the Transport's whole life. It does no I/O.
+	// if it exists. The answer is the same for the [Transport]'s whole life. It does no I/O.
 	KeepsGroups(queue string) bool
 }
 
@@ -287,7 +291,7 @@ type GroupKeeper interface {
 type TransactionMode int
 
 const (
-	// TransactionDefault in a Config means the highest mode that the transport
+	// TransactionDefault in a [Config] means the highest mode that the transport
 	// has. A transport never lists it.
 	TransactionDefault TransactionMode = iota
 
@@ -329,7 +333,7 @@ func (m TransactionMode) MarshalText() ([]byte, error) {
 	return []byte(m.String()), nil
 }
 
-// UnmarshalText reads the name that String writes.
+// UnmarshalText reads the name that [TransactionMode.String] writes.
 func (m *TransactionMode) UnmarshalText(text []byte) error {
 	for mode := TransactionDefault; mode <= TransactionSendsAtomicWithReceive; mode++ {
 		if mode.String() == string(text) {
@@ -344,50 +348,50 @@ func (m *TransactionMode) UnmarshalText(text []byte) error {
 // is the least able transport. Package conformance checks that the fields agree with the
 // optional interfaces and with the transport's behaviour.
 type Capabilities struct {
-	// Transactions lists the modes that OpenReceiver accepts. No mode implies another.
+	// Transactions lists the modes that [Transport.OpenReceiver] accepts. No mode implies
+	// another.
 	Transactions []TransactionMode
 
-	// DelayedDelivery: Outgoing.Delay works (C13).
+	// DelayedDelivery: [Outgoing.Delay] works (C13).
 	DelayedDelivery bool
 
-	// NativeDeliveryCount: Incoming.DeliveryCount is durable and shared by all
-	// instances (C9), exactly when this is set. Without it an adapter counts in
-	// the memory of its process, and attempts multiply by the number of
-	// instances. A delivery that ended with its process counts too, but need not
-	// in TransactionSendsAtomicWithReceive without AtomicLeases, where a crash may roll it
-	// back (R34).
+	// NativeDeliveryCount: [Incoming.DeliveryCount] is durable and shared by all instances
+	// (C9), exactly when this is set. Without it an adapter counts in the memory of its
+	// process, and attempts multiply by the number of instances. A delivery that ended with
+	// its process counts too, but need not in [TransactionSendsAtomicWithReceive] without
+	// AtomicLeases, where a crash may roll it back (R34).
 	NativeDeliveryCount bool
 
-	// PublishSubscribe: Outgoing.Topic works and the Transport is a Subscriber.
+	// PublishSubscribe: [Outgoing.Topic] works and the [Transport] is a [Subscriber].
 	PublishSubscribe bool
 
-	// BaseTopics: Outgoing.BaseTopics works (C19). Without it an event reaches the
+	// BaseTopics: [Outgoing.BaseTopics] works (C19). Without it an event reaches the
 	// subscribers to its own topic alone. It needs PublishSubscribe.
 	BaseTopics bool
 
-	// TimeToBeReceived: Outgoing.TimeToBeReceived works (C20).
+	// TimeToBeReceived: [Outgoing.TimeToBeReceived] works (C20).
 	TimeToBeReceived bool
 
-	// DeadLetter: the broker has its own dead-letter queue, and Delivery.DeadLetter works.
+	// DeadLetter: the broker has its own dead-letter queue, and [Delivery.DeadLetter] works.
 	DeadLetter bool
 
-	// Savepoints: in TransactionSendsAtomicWithReceive a part of the work done through
-	// BindContext can be undone alone, and Delivery.Savepoint works (C12).
+	// Savepoints: in [TransactionSendsAtomicWithReceive] a part of the work done through
+	// [Delivery.BindContext] can be undone alone, and [Delivery.Savepoint] works (C12).
 	Savepoints bool
 
-	// GroupOrder: there are queues that keep groups (all, or those of GroupKeeper). From
+	// GroupOrder: there are queues that keep groups (all, or those of [GroupKeeper]). From
 	// such a queue the messages with one GroupKey, unless it is empty, come in the order in
 	// which they were sent, and one at a time: the next when the one before it has been
 	// consumed, or has expired. A message that is given back by any means is redelivered
-	// before later messages of its group, and Delivery.Postpone works (C24). A delayed
-	// message takes its place when it is due. In TransactionNone, in which no message is
+	// before later messages of its group, and [Delivery.Postpone] works (C24). A delayed
+	// message takes its place when it is due. In [TransactionNone], in which no message is
 	// given back, messages come in order, but without waiting for each other.
 	GroupOrder bool
 
 	// Limits. Zero means none.
 
-	// MaxDelay is the longest Outgoing.Delay that the transport accepts. Zero accepts years
-	// too.
+	// MaxDelay is the longest [Outgoing.Delay] that the transport accepts. Zero accepts
+	// years too.
 	MaxDelay time.Duration
 	// DelayPrecision is how much later than due a delayed message may arrive
 	// on an idle system; more than 0 with DelayedDelivery. It is never early.
@@ -396,13 +400,13 @@ type Capabilities struct {
 	// the subscription.
 	SubscriptionDelay time.Duration
 	// DeliveryCountLag is the longest time for which the broker may keep a change of a
-	// DeliveryCount in memory alone. If the broker dies (kill -9, not a power failure),
-	// newer changes are lost and those messages are attempted more often. With
+	// [Incoming.DeliveryCount] in memory alone. If the broker dies (kill -9, not a power
+	// failure), newer changes are lost and those messages are attempted more often. With
 	// NativeDeliveryCount and Durable, 0 means that no change is lost.
 	DeliveryCountLag time.Duration
 	// MaxLockTime is the longest time that a delivery may stay unsettled, renewals included:
-	// after it the broker redelivers the message, even if LockedUntil is later. The engine
-	// gives a message back well before that.
+	// after it the broker redelivers the message, even if [Delivery.LockedUntil] is later.
+	// The engine gives a message back well before that.
 	MaxLockTime time.Duration
 	// MaxReceiveBatch is the most deliveries that one Receive can return.
 	MaxReceiveBatch int
@@ -422,21 +426,22 @@ type Capabilities struct {
 
 	// Durable: sent messages survive a restart of the broker.
 	Durable bool
-	// CountsReleases: DeliveryCount also rises when a message that has not failed is given
-	// back, as by Release. So that each attempt counts once, the engine then releases
-	// messages only at a shutdown or when all handlers hang. It needs NativeDeliveryCount.
+	// CountsReleases: [Incoming.DeliveryCount] also rises when a message that has not failed
+	// is given back, as by Release. So that each attempt counts once, the engine then
+	// releases messages only at a shutdown or when all handlers hang. It needs
+	// NativeDeliveryCount.
 	CountsReleases bool
 	// ConfirmsSettlement: a settlement that returned nil took effect.
 	ConfirmsSettlement bool
 	// MayDuplicate: the broker itself may deliver a message twice.
 	MayDuplicate bool
 	// Prefetch: deliveries are leased, so that the engine may fetch more of them than it has
-	// free slots. It does not apply to TransactionSendsAtomicWithReceive without
+	// free slots. It does not apply to [TransactionSendsAtomicWithReceive] without
 	// AtomicLeases.
 	Prefetch bool
-	// AtomicLeases: in TransactionSendsAtomicWithReceive a delivery is leased as in
-	// TransactionReceiveOnly. It takes no connection before the native transaction is first
-	// used (C12), which the adapter reports to the engine (TransactionBegun). With
+	// AtomicLeases: in [TransactionSendsAtomicWithReceive] a delivery is leased as in
+	// [TransactionReceiveOnly]. It takes no connection before the native transaction is
+	// first used (C12), which the adapter reports to the engine ([TransactionBegun]). With
 	// NativeDeliveryCount, a delivery that ended with its process is counted (R34).
 	AtomicLeases bool
 }
@@ -447,7 +452,7 @@ func (c Capabilities) Supports(mode TransactionMode) bool {
 }
 
 // HighestTransaction returns the most protective mode of Transactions, or
-// TransactionDefault if there is none.
+// [TransactionDefault] if there is none.
 func (c Capabilities) HighestTransaction() TransactionMode {
 	if len(c.Transactions) == 0 {
 		return TransactionDefault
@@ -455,14 +460,14 @@ func (c Capabilities) HighestTransaction() TransactionMode {
 	return slices.Max(c.Transactions)
 }
 
-// ReceiverConfig configures a Receiver.
+// ReceiverConfig configures a [Receiver].
 type ReceiverConfig struct {
 	// Queue is the name or address of the queue.
 	Queue string
-	// Mode is one of Capabilities.Transactions.
+	// Mode is one of [Capabilities.Transactions].
 	Mode TransactionMode
-	// MaxInFlight is the limit of unsettled deliveries, at least 1. In TransactionNone there
-	// are none, and the receiver hands out as many as Receive asks for.
+	// MaxInFlight is the limit of unsettled deliveries, at least 1. In [TransactionNone]
+	// there are none, and the receiver hands out as many as Receive asks for.
 	MaxInFlight int
 	// MaxReceiveBytes bounds the bytes, of headers and bodies, that one Receive fetches from
 	// the broker; 0 means no limit. Receive may exceed it by one message, so that a larger
@@ -470,9 +475,9 @@ type ReceiverConfig struct {
 	// sizes beforehand, or pushes messages, as RabbitMQ does.
 	MaxReceiveBytes int
 	// MaxDeliveries is the engine's limit of deliveries of one copy of a message; 0 means no
-	// limit. A broker's own limit must be above it, or OpenReceiver returns an error with
-	// the command that fixes it (R34). From a queue that keeps groups, where a delayed retry
-	// makes no new copy, it counts the deliveries of all rounds.
+	// limit. A broker's own limit must be above it, or [Transport.OpenReceiver] returns an
+	// error with the command that fixes it (R34). From a queue that keeps groups, where a
+	// delayed retry makes no new copy, it counts the deliveries of all rounds.
 	MaxDeliveries int
 	// ConnectionChanged reports outages and their end (C15). MessageUndeliverable reports
 	// delayed messages that the adapter stores itself and cannot put into their queue when

@@ -16,7 +16,7 @@ var (
 	ErrLockLost = errors.New("lock on the message was lost")
 
 	// ErrUncounted: a message that failed was given back, but the broker could not note the
-	// delivery in its count (C9). The error also matches ErrLockLost, is a critical error,
+	// delivery in its count (C9). The error also matches [ErrLockLost], is a critical error,
 	// and says why.
 	ErrUncounted = errors.New("the failed delivery could not be counted")
 
@@ -47,10 +47,10 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("message is too large: %s is %d, the message has %d", e.Limit, e.Max, e.Size)
 }
 
-// Is reports that a *TooLargeError matches ErrTooLarge.
+// Is reports that a *TooLargeError matches [ErrTooLarge].
 func (e *TooLargeError) Is(target error) bool { return target == ErrTooLarge }
 
-// ErrTooLarge matches every *TooLargeError.
+// ErrTooLarge matches every [*TooLargeError].
 var ErrTooLarge = errors.New("message is too large")
 
 // SendState is the outcome of one message of a failed Send.

@@ -1,9 +1,9 @@
 package core
 
-// Describer is implemented by a Transport that can describe its connection, for
+// Describer is implemented by a [Transport] that can describe its connection, for
 // telemetry.
 type Describer interface {
-	// Describe returns the same for the Transport's whole life, or the zero value if a
+	// Describe returns the same for the [Transport]'s whole life, or the zero value if a
 	// wrapped transport is no Describer. It does no I/O.
 	Describe() TransportInfo
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // Outgoing is a message on its way to a transport. An application developer
-// seldom makes one: Endpoint.Send and the methods of Message compose it.
+// seldom makes one: [Endpoint.Send] and the methods of [Message] compose it.
 //
 // It is a value: a copy may be kept. Headers is immutable; Body must not be written to
 // after it was handed to Send.
@@ -24,10 +24,10 @@ type Outgoing struct {
 	Topic string
 
 	// BaseTopics are the topics of the types that the message's type is derived from
-	// (Config.BaseTypes). Subscribers to any of them get the message as subscribers to Topic
-	// do, and a queue with several of these subscriptions gets it once. BaseTopics is only
-	// set with Topic and on a transport with Capabilities.BaseTopics; other transports
-	// refuse it. Neither side writes the slice after Send.
+	// ([Config.BaseTypes]). Subscribers to any of them get the message as subscribers to
+	// Topic do, and a queue with several of these subscriptions gets it once. BaseTopics is
+	// only set with Topic and on a transport with [Capabilities.BaseTopics]; other
+	// transports refuse it. Neither side writes the slice after Send.
 	BaseTopics []string
 
 	// Headers are carried unchanged: keys and values may hold any UTF-8, NUL
@@ -54,8 +54,8 @@ type Outgoing struct {
 	Properties map[string]string
 
 	// Reason says why the message is sent. It is not transmitted, and has no influence on
-	// the received message. An adapter does not apply the size limits of its Capabilities to
-	// the engine's copies of received messages ([SendReason.IsCopy], C10), and may use it
+	// the received message. An adapter does not apply the size limits of its [Capabilities]
+	// to the engine's copies of received messages ([SendReason.IsCopy], C10), and may use it
 	// for its own limits, such as a quota for applications, and for diagnostics.
 	Reason SendReason
 
@@ -65,9 +65,9 @@ type Outgoing struct {
 // SendReason says why a message is sent.
 type SendReason int
 
-// The reasons for a send. With every reason but ReasonApplication the message is a copy
+// The reasons for a send. With every reason but [ReasonApplication] the message is a copy
 // of a received message, or control traffic. The engine itself sends with all reasons but
-// ReasonApplication and ReasonForward.
+// ReasonApplication and [ReasonForward].
 const (
 	// ReasonApplication is a send of the application: the zero value.
 	ReasonApplication SendReason = iota
@@ -85,7 +85,7 @@ const (
 	// ReasonUndelivered is a copy that waits in the endpoint's own queue because its
 	// destination cannot be reached (R25).
 	ReasonUndelivered
-	// ReasonForward is a copy of a message that its handler forwards (Message.Forward).
+	// ReasonForward is a copy of a message that its handler forwards ([Message.Forward]).
 	ReasonForward
 	// ReasonNewCopy is the one new copy of a message that was delivered too often,
 	// perhaps without a handler (R34).
@@ -104,11 +104,11 @@ func (r SendReason) String() string {
 
 // IsCopy reports whether the message is a copy that the engine makes of a message that it
 // received: for a delayed retry, a deferral, the error queue, the audit queue, a new
-// copy, or to wait until its destination can be reached. MaxMessageBytes, MaxHeaderBytes
-// and MaxHeaderKeyBytes limit all other messages, Message.Forward included: the broker
-// has accepted this message once, perhaps from a sender with other limits, and it must
-// not get stuck (C10). A copy fails with ErrTooLarge only if the broker itself would
-// refuse it.
+// copy, or to wait until its destination can be reached. [Capabilities.MaxMessageBytes],
+// [Capabilities.MaxHeaderBytes] and [Capabilities.MaxHeaderKeyBytes] limit all other
+// messages, [Message.Forward] included: the broker has accepted this message once,
+// perhaps from a sender with other limits, and it must not get stuck (C10). A copy fails
+// with [ErrTooLarge] only if the broker itself would refuse it.
 func (r SendReason) IsCopy() bool {
 	switch r {
 	case ReasonDelayedRetry, ReasonDeferral, ReasonMoveToError, ReasonAudit, ReasonUndelivered, ReasonNewCopy:

@@ -7,7 +7,7 @@ import (
 )
 
 // Verdict is an error with which a handler decides about its message, instead of leaving
-// that to the recoverability policy. Defer, Reject and the other functions below make
+// that to the recoverability policy. [Defer], [Reject] and the other functions below make
 // one. It may be wrapped. If an error has several verdicts, the verdict whose Kind comes
 // first counts.
 type Verdict struct {
@@ -18,11 +18,11 @@ type Verdict struct {
 	Reason string        // of Discard
 	Pause  Pause         // of PutBack
 
-	// Refused: middleware did not let the message reach its handlers (Refuse).
+	// Refused: middleware did not let the message reach its handlers ([Refuse]).
 	Refused bool
 }
 
-// VerdictKind is the kind of a Verdict.
+// VerdictKind is the kind of a [Verdict].
 type VerdictKind int
 
 // The kinds of verdict, in the order of precedence.
@@ -44,7 +44,7 @@ func Defer(delay time.Duration) error {
 	return &Verdict{Kind: VerdictDefer, Delay: max(delay, 0)}
 }
 
-// DeferError is Defer with an error as the reason. If err is nil, so is the result.
+// DeferError is [Defer] with an error as the reason. If err is nil, so is the result.
 func DeferError(err error, delay time.Duration) error {
 	if err == nil {
 		return nil
@@ -52,15 +52,15 @@ func DeferError(err error, delay time.Duration) error {
 	return &Verdict{Kind: VerdictDefer, Delay: max(delay, 0), Err: err}
 }
 
-// Refuse is DeferError for middleware that does not let a message reach its handlers now,
-// for example because a circuit is open. The message has not been attempted: Refuse
-// counts neither as a failure nor as a success, also for RateLimit, and not as a
+// Refuse is [DeferError] for middleware that does not let a message reach its handlers
+// now, for example because a circuit is open. The message has not been attempted: Refuse
+// counts neither as a failure nor as a success, also for [RateLimit], and not as a
 // deferral, so that RequeueLimit does not apply. It does not begin a new round of
 // attempts either: earlier failed attempts are not forgotten. A delay that is too long
 // for the transport is shortened. If err is nil, so is the result.
 //
 // Middleware that gets such an error returns it at once (R53). Like each deferral it
-// needs a transport with delayed delivery (StartUp.CanDefer).
+// needs a transport with delayed delivery ([StartUp.CanDefer]).
 func Refuse(err error, delay time.Duration) error {
 	if err == nil {
 		return nil
@@ -69,7 +69,7 @@ func Refuse(err error, delay time.Duration) error {
 }
 
 // Reject moves the message to the error queue without a retry, or to the dead-letter
-// queue if Recoverability.DeadLetter is set. If err is nil, so is the result:
+// queue if [Recoverability.DeadLetter] is set. If err is nil, so is the result:
 // Reject(check(m)) rejects only messages for which check returns an error.
 func Reject(err error) error {
 	if err == nil {
@@ -79,9 +79,8 @@ func Reject(err error) error {
 }
 
 // Invalid moves the message to the invalid queue without a retry
-// (Recoverability.InvalidQueue): only its sender can fix it, so it is not to be sent
-// back. Without that queue it is Unrecoverable. If err is nil, so is
-// the result.
+// ([Recoverability.InvalidQueue]): only its sender can fix it, so it is not to be sent
+// back. Without that queue it is [Unrecoverable]. If err is nil, so is the result.
 func Invalid(err error) error {
 	if err == nil {
 		return nil
@@ -102,8 +101,8 @@ func Unrecoverable(err error) error {
 // audit queue. The reason is logged.
 func Discard(reason string) error { return &Verdict{Kind: VerdictDiscard, Reason: reason} }
 
-// DiscardError is Discard with an error as the cause, which is logged with the reason. If
-// err is nil, so is the result.
+// DiscardError is [Discard] with an error as the cause, which is logged with the reason.
+// If err is nil, so is the result.
 func DiscardError(err error, reason string) error {
 	if err == nil {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/reprise-go/reprise/internal/lru"
 )
 
-// MaxErrorText is the most bytes that ErrorText, and so a DeliveryLog, keeps of one
+// MaxErrorText is the most bytes that [ErrorText], and so a [DeliveryLog], keeps of one
 // error.
 const MaxErrorText = 4 << 10
 
@@ -102,8 +102,8 @@ func (l *DeliveryLog) Resize(maxInFlight int) {
 	l.segments[len(l.segments)-1].patience = 0 // the LRU cache
 }
 
-// Failed records another failure of the message, and keeps ErrorText of its cause, which
-// may be nil.
+// Failed records another failure of the message, and keeps [ErrorText] of its cause,
+// which may be nil.
 func (l *DeliveryLog) Failed(key string, cause error) {
 	text := ErrorText(cause)
 	l.mu.Lock()
@@ -169,7 +169,7 @@ func (l *DeliveryLog) Len() (n int) {
 	return n
 }
 
-// DeliveryKey returns the key of a message in a DeliveryLog: its NativeID or, for a
+// DeliveryKey returns the key of a message in a [DeliveryLog]: its NativeID or, for a
 // foreign message without one, a hash of its headers and body. Two foreign messages with
 // the same content share a key, and so a count.
 func DeliveryKey(in *core.Incoming) string {
@@ -196,7 +196,7 @@ func hashPart(h hash.Hash, part []byte) {
 }
 
 // ErrorText returns the text that an adapter keeps of a cause given to Abandon: the
-// error's text as valid UTF-8, cut to MaxErrorText bytes without splitting a character.
+// error's text as valid UTF-8, cut to [MaxErrorText] bytes without splitting a character.
 // It is "" for nil.
 func ErrorText(cause error) string {
 	if cause == nil {

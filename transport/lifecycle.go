@@ -12,8 +12,8 @@ import (
 
 // Lifecycle is the part of a Transport that opens and closes: it knows whether the
 // transport is open, its open receivers, and its goroutines, which must have ended when
-// Close returns (C14). An adapter's New creates one with NewLifecycle. It is safe for
-// concurrent use.
+// [Lifecycle.Close] returns (C14). An adapter's New creates one with [NewLifecycle]. It
+// is safe for concurrent use.
 type Lifecycle struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -33,12 +33,12 @@ func NewLifecycle() *Lifecycle {
 	return l
 }
 
-// Context ends in Close, once all receivers are closed. Goroutines and connections of the
-// transport use it.
+// Context ends in [Lifecycle.Close], once all receivers are closed. Goroutines and
+// connections of the transport use it.
 func (l *Lifecycle) Context() context.Context { return l.ctx }
 
-// Err returns core.ErrClosed after Close, otherwise ctx.Err(). Every operation calls it
-// first.
+// Err returns [core.ErrClosed] after [Lifecycle.Close], otherwise ctx.Err(). Every
+// operation calls it first.
 func (l *Lifecycle) Err(ctx context.Context) error {
 	if l.closed.Load() {
 		return core.ErrClosed
@@ -46,8 +46,9 @@ func (l *Lifecycle) Err(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Add registers an opened receiver for Close. It returns core.ErrClosed if the transport
-// was closed while the receiver was being opened; Close does not close that receiver.
+// Add registers an opened receiver for [Lifecycle.Close]. It returns [core.ErrClosed] if
+// the transport was closed while the receiver was being opened; Close does not close that
+// receiver.
 func (l *Lifecycle) Add(r core.Receiver) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,9 +73,9 @@ func (l *Lifecycle) Receivers() []core.Receiver {
 	return slices.Collect(maps.Keys(l.receivers))
 }
 
-// Go runs f in a goroutine that Close waits for. f must return when Context has ended, or
-// when the function given to Close has disconnected it. After Close, Go does not run f
-// and returns false.
+// Go runs f in a goroutine that [Lifecycle.Close] waits for. f must return when
+// [Lifecycle.Context] has ended, or when the function given to Close has disconnected it.
+// After Close, Go does not run f and returns false.
 func (l *Lifecycle) Go(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,10 +86,10 @@ func (l *Lifecycle) Go(f func()) bool {
 	return true
 }
 
-// Close closes all receivers, at the same time and with ctx, ends Context, calls
-// disconnect unless it is nil, and waits for the goroutines. As soon as Close begins,
-// everything else is refused. The first call returns true; all other calls wait for the
-// first one and return false.
+// Close closes all receivers, at the same time and with ctx, ends [Lifecycle.Context],
+// calls disconnect unless it is nil, and waits for the goroutines. As soon as Close
+// begins, everything else is refused. The first call returns true; all other calls wait
+// for the first one and return false.
 func (l *Lifecycle) Close(ctx context.Context, disconnect func()) bool {
 	l.mu.Lock()
 	first := !l.closed.Swap(true)

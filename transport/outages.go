@@ -14,7 +14,7 @@ import (
 // retry in step (C15). The zero value does not notify. It is safe for concurrent use once
 // its field is set.
 type Outages struct {
-	// ConnectionChanged is core.ReceiverConfig.ConnectionChanged, or nil.
+	// ConnectionChanged is [core.ReceiverConfig.ConnectionChanged], or nil.
 	ConnectionChanged func(core.ConnectionChange)
 
 	order sync.Mutex // held during calls of ConnectionChanged, so that changes are reported in order
@@ -81,7 +81,7 @@ func (o *Outages) isOn() bool {
 
 // Retry calls try until it succeeds, fails with an error that is not transient, or ctx
 // ends, whose error it then returns. Between attempts it calls sleep with the pause of
-// Failed; an error of sleep ends it too.
+// [Outages.Failed]; an error of sleep ends it too.
 func (o *Outages) Retry(ctx context.Context, try func() error, transient func(error) bool, sleep func(time.Duration) error) error {
 	for {
 		began := time.Now()

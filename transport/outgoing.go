@@ -10,8 +10,8 @@ import (
 
 // CheckOutgoing returns an error for a message that a transport with these capabilities
 // cannot send to any destination: the message needs an ability that is not claimed
-// (errors.ErrUnsupported, C1), exceeds a limit (core.ErrTooLarge, C10), has a header,
-// group key or property that is not UTF-8 (core.ErrInvalidHeader), or has a negative
+// (errors.ErrUnsupported, C1), exceeds a limit ([core.ErrTooLarge], C10), has a header,
+// group key or property that is not UTF-8 ([core.ErrInvalidHeader]), or has a negative
 // duration. An adapter's Send calls it for every message before it sends the first.
 //
 // The size limits apply to messages of applications, not to the copies of received
@@ -78,7 +78,7 @@ func CheckOutgoing(out *core.Outgoing, caps *core.Capabilities) error {
 }
 
 // Unsupported returns the error for an operation that needs a capability, a field of
-// core.Capabilities.
+// [core.Capabilities].
 func Unsupported(capability string) error {
 	return fmt.Errorf("the transport does not have the capability %s: %w", capability, errors.ErrUnsupported)
 }
@@ -108,7 +108,7 @@ func NoneSent(msgs []core.Outgoing, bad int, cause error) *core.SendError {
 
 // AllSent returns a SendError with the same state for every message, which the caller may
 // change for single messages. The cause belongs to the state; it is nil for
-// core.SendAccepted.
+// [core.SendAccepted].
 func AllSent(msgs []core.Outgoing, state core.SendState, cause error) *core.SendError {
 	results := make([]core.SendResult, len(msgs))
 	for i := range msgs {

@@ -9,7 +9,7 @@ import (
 // These are the headers in which [PackHeaders] carries values that a broker has no field
 // for. They are part of the wire format.
 const (
-	// GroupKeyHeader carries core.Outgoing's GroupKey.
+	// GroupKeyHeader carries [core.Outgoing.GroupKey].
 	GroupKeyHeader = "Reprise.GroupKey"
 	// PropertiesHeader carries its Properties, as a JSON object of strings.
 	PropertiesHeader = "Reprise.Properties"
@@ -21,9 +21,10 @@ const (
 )
 
 // PackHeaders returns the headers to store with a message if the broker has no fields for
-// GroupKey and Properties: those of the message, plus GroupKeyHeader and PropertiesHeader
-// for values that are set. [UnpackHeaders] removes them again. An adapter whose broker
-// has a field for one of the two clears it in a copy of the message first.
+// GroupKey and Properties: those of the message, plus [GroupKeyHeader] and
+// [PropertiesHeader] for values that are set. [UnpackHeaders] removes them again. An
+// adapter whose broker has a field for one of the two clears it in a copy of the message
+// first.
 //
 // The result is out.Headers itself for a message with neither.
 func PackHeaders(out *core.Outgoing) core.Headers {
@@ -47,7 +48,7 @@ func PackHeaders(out *core.Outgoing) core.Headers {
 
 // UnpackHeaders moves the headers that [PackHeaders] added to in.Headers into GroupKey
 // and Properties, and leaves the other headers as they were sent. It allocates nothing
-// for a message without them. If the PropertiesHeader of a foreign message cannot be
+// for a message without them. If the [PropertiesHeader] of a foreign message cannot be
 // read, it stays among the headers.
 func UnpackHeaders(in *core.Incoming) {
 	if !hasReserved(in.Headers) {

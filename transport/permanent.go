@@ -19,7 +19,7 @@ func Permanent(err error) error {
 	return &permanentError{err}
 }
 
-// IsPermanent reports whether Permanent has marked err, or an error that it wraps.
+// IsPermanent reports whether [Permanent] has marked err, or an error that it wraps.
 func IsPermanent(err error) bool {
 	_, ok := errors.AsType[*permanentError](err)
 	return ok

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Savepoints is the set of a delivery's existing savepoints (core.Delivery.Savepoint).
+// Savepoints is the set of a delivery's existing savepoints ([core.Delivery.Savepoint]).
 // The zero value is empty, and small, because most deliveries never have one. It is not
-// safe for concurrent use, and must not be copied after Add.
+// safe for concurrent use, and must not be copied after [Savepoints.Add].
 type Savepoints struct{ list *savepointList } // nil before the first
 
 type savepointList struct {

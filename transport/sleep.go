@@ -9,7 +9,7 @@ import (
 )
 
 // Sleep pauses for d, or until early gets a value or is closed; early may be nil. If it
-// ends before that, it returns ctx.Err(), or core.ErrClosed if life, the Context of the
+// ends before that, it returns ctx.Err(), or [core.ErrClosed] if life, the Context of the
 // Lifecycle or of a receiver, has ended.
 func Sleep(ctx, life context.Context, d time.Duration, early <-chan struct{}) error {
 	timer := time.NewTimer(d)
@@ -27,9 +27,9 @@ func Sleep(ctx, life context.Context, d time.Duration, early <-chan struct{}) er
 }
 
 // Signal wakes a goroutine that receives from it. It stores one wake-up: a goroutine that
-// begins to receive after Notify wakes at once, and several calls of Notify before that
-// wake one goroutine once. Call Notify after a change; the goroutine that wakes checks
-// everything that may have changed.
+// begins to receive after [Signal.Notify] wakes at once, and several calls of Notify
+// before that wake one goroutine once. Call Notify after a change; the goroutine that
+// wakes checks everything that may have changed.
 type Signal chan struct{}
 
 // NewSignal returns a Signal without a wake-up.

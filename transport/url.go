@@ -113,8 +113,8 @@ func hostOf(text string) (host string, certain bool) {
 	return rest[at+1 : end], true
 }
 
-// ShownURL returns a URL of ReadURL for people to read: without the password, and without
-// the options, which may contain another one.
+// ShownURL returns a URL of [ReadURL] for people to read: without the password, and
+// without the options, which may contain another one.
 func ShownURL(u *url.URL) string {
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
 	if u.User != nil {
@@ -123,7 +123,7 @@ func ShownURL(u *url.URL) string {
 	return shown.String()
 }
 
-// RedactURL returns a URL of a configuration for its String method: ShownURL of the URL
+// RedactURL returns a URL of a configuration for its String method: [ShownURL] of the URL
 // that read returns, "" for "", and a constant text if read refuses it, because the
 // password may be anywhere in it.
 func RedactURL(text string, read func(text string) (*url.URL, error)) string {

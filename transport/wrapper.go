@@ -20,7 +20,7 @@ import (
 //
 // If the wrapped transport lacks an interface, its methods return an error matching
 // errors.ErrUnsupported, and an endpoint treats the wrapper as a transport without it.
-// Wrappers of receivers and of deliveries embed core.Receiver and core.Delivery.
+// Wrappers of receivers and of deliveries embed [core.Receiver] and [core.Delivery].
 type Wrapper struct{ core.Transport }
 
 var _ interface {
@@ -34,7 +34,7 @@ var _ interface {
 	core.Describer
 } = Wrapper{}
 
-// Provision implements core.Provisioner.
+// Provision implements [core.Provisioner].
 func (w Wrapper) Provision(ctx context.Context, t core.Topology) error {
 	if p, ok := w.Transport.(core.Provisioner); ok {
 		return p.Provision(ctx, t)
@@ -42,7 +42,7 @@ func (w Wrapper) Provision(ctx context.Context, t core.Topology) error {
 	return w.lacks("Provision")
 }
 
-// Subscribe implements core.Subscriber.
+// Subscribe implements [core.Subscriber].
 func (w Wrapper) Subscribe(ctx context.Context, queue string, topics ...string) error {
 	if s, ok := w.Transport.(core.Subscriber); ok {
 		return s.Subscribe(ctx, queue, topics...)
@@ -50,7 +50,7 @@ func (w Wrapper) Subscribe(ctx context.Context, queue string, topics ...string) 
 	return w.lacks("Subscribe")
 }
 
-// Unsubscribe implements core.Subscriber.
+// Unsubscribe implements [core.Subscriber].
 func (w Wrapper) Unsubscribe(ctx context.Context, queue string, topics ...string) error {
 	if s, ok := w.Transport.(core.Subscriber); ok {
 		return s.Unsubscribe(ctx, queue, topics...)
@@ -58,7 +58,7 @@ func (w Wrapper) Unsubscribe(ctx context.Context, queue string, topics ...string
 	return w.lacks("Unsubscribe")
 }
 
-// Check implements core.Checker.
+// Check implements [core.Checker].
 func (w Wrapper) Check(ctx context.Context, t core.Topology) error {
 	if c, ok := w.Transport.(core.Checker); ok {
 		return c.Check(ctx, t)
@@ -66,7 +66,7 @@ func (w Wrapper) Check(ctx context.Context, t core.Topology) error {
 	return w.lacks("Check")
 }
 
-// Purge implements core.Purger.
+// Purge implements [core.Purger].
 func (w Wrapper) Purge(ctx context.Context, queue string) (int, error) {
 	if p, ok := w.Transport.(core.Purger); ok {
 		return p.Purge(ctx, queue)
@@ -74,7 +74,7 @@ func (w Wrapper) Purge(ctx context.Context, queue string) (int, error) {
 	return 0, w.lacks("Purge")
 }
 
-// Warnings implements core.Warner.
+// Warnings implements [core.Warner].
 func (w Wrapper) Warnings() []string {
 	if warner, ok := w.Transport.(core.Warner); ok {
 		return warner.Warnings()
@@ -82,7 +82,7 @@ func (w Wrapper) Warnings() []string {
 	return nil
 }
 
-// CheckTopic implements core.TopicChecker.
+// CheckTopic implements [core.TopicChecker].
 func (w Wrapper) CheckTopic(topic string) error {
 	if checker, ok := w.Transport.(core.TopicChecker); ok {
 		return checker.CheckTopic(topic)
@@ -90,7 +90,7 @@ func (w Wrapper) CheckTopic(topic string) error {
 	return nil
 }
 
-// KeepsGroups implements core.GroupKeeper.
+// KeepsGroups implements [core.GroupKeeper].
 func (w Wrapper) KeepsGroups(queue string) bool {
 	if keeper, ok := w.Transport.(core.GroupKeeper); ok {
 		return keeper.KeepsGroups(queue)
@@ -98,7 +98,7 @@ func (w Wrapper) KeepsGroups(queue string) bool {
 	return w.Transport.Capabilities().GroupOrder
 }
 
-// Describe implements core.Describer.
+// Describe implements [core.Describer].
 func (w Wrapper) Describe() core.TransportInfo {
 	if d, ok := w.Transport.(core.Describer); ok {
 		return d.Describe()

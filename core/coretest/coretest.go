@@ -6,7 +6,7 @@
 //	// look at err and at rec.Sent()
 //
 // core.VerdictOf(err) returns the handler's verdict, or nil. Code that finds the message
-// by core.MessageFromContext needs core.ContextWithMessage(ctx, in.Message).
+// by [core.MessageFromContext] needs core.ContextWithMessage(ctx, in.Message).
 //
 // It tests the handler alone. The endpoint sends, retries and moves messages: to test
 // that, run a whole endpoint on package inmemory.
@@ -27,7 +27,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Defaults of Options.
+// Defaults of [Options].
 const (
 	// ID is the message id.
 	ID = "test-message"
@@ -50,7 +50,7 @@ type Options struct {
 	// DelayedRetries is the number of earlier delayed retries.
 	DelayedRetries int
 
-	// Deferrals is how often handlers have deferred the message (core.Defer).
+	// Deferrals is how often handlers have deferred the message ([core.Defer]).
 	Deferrals int
 
 	// LastError is the text of the previous attempt's error.
@@ -72,7 +72,7 @@ type Options struct {
 	ReplyTo string
 
 	// NoReplyTo makes a message without an address for replies: Reply returns
-	// core.ErrNoReplyAddress.
+	// [core.ErrNoReplyAddress].
 	NoReplyTo bool
 
 	// Endpoint is the name of the endpoint that seems to handle the message.
@@ -80,12 +80,12 @@ type Options struct {
 	Endpoint string
 
 	// Capabilities are those of the transport. Missing abilities are refused as in
-	// production, with an error matching errors.ErrUnsupported or core.ErrTooLarge. The
+	// production, with an error matching errors.ErrUnsupported or [core.ErrTooLarge]. The
 	// default has all abilities and no limits; inmemory.LikeSQS().Capabilities, for example,
 	// has fewer.
 	Capabilities *core.Capabilities
 
-	// Codec encodes and decodes bodies. The default is core.JSON.
+	// Codec encodes and decodes bodies. The default is [core.JSON].
 	Codec core.Codec
 
 	// SendNow stands in for the broker when the handler calls SendNow or PublishNow: the
@@ -101,7 +101,7 @@ type Options struct {
 //
 // Message panics if the test itself is wrong: a body that its codec cannot encode or
 // decode, a type that no handler could be registered for, a negative count, more than one
-// Options.
+// [Options].
 func Message[T any](messageType string, body T, opts ...Options) (*core.TypedMessage[T], *Recorder) {
 	o := singleOptions(messageType, opts)
 	rec := &Recorder{codec: o.Codec}
@@ -241,8 +241,8 @@ func (r *Recorder) Sent() []Record {
 	return records
 }
 
-// SentNow returns the messages that were sent at once, through SendNow and PublishNow, in
-// the order in which they were accepted.
+// SentNow returns the messages that were sent at once, through [core.Message.SendNow] and
+// [core.Message.PublishNow], in the order in which they were accepted.
 func (r *Recorder) SentNow() []Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -278,7 +278,7 @@ func (r *Recorder) record(out core.Outgoing) Record {
 
 // Record is one message that a handler sent. Body decodes its body.
 type Record struct {
-	// Intent is core.IntentSend, core.IntentPublish or core.IntentReply.
+	// Intent is [core.IntentSend], [core.IntentPublish] or [core.IntentReply].
 	Intent string
 	// Queue is the destination; "" for an event.
 	Queue string

@@ -1,5 +1,5 @@
-// Package health has HTTP handlers for the probes of Kubernetes and of load balancers, over
-// core.Endpoint.Health.
+// Package health has HTTP handlers for the probes of Kubernetes and of load balancers,
+// over [core.Endpoint.Health].
 //
 // The three probes ask different questions, and the platform reacts differently to each
 // answer "no" (status 503):

@@ -13,20 +13,20 @@ import (
 // Config configures the answers of the probes. The zero value is ready for use.
 type Config struct {
 	// AttemptLimit is the duration of an attempt after which the liveness probe answers
-	// "no", because a handler hangs (core.Health.OldestAttempt). The default, 0, means no
+	// "no", because a handler hangs ([core.Health.OldestAttempt]). The default, 0, means no
 	// limit. Choose more than the longest time that a handler may need when its database is
-	// slow: a restart interrupts all other handlers too. core.Config.HandlerTimeout ends one
-	// attempt, if its handler heeds its context.
+	// slow: a restart interrupts all other handlers too. [core.Config.HandlerTimeout] ends
+	// one attempt, if its handler heeds its context.
 	AttemptLimit time.Duration
 
-	// ReadyWithoutBroker lets the readiness probe answer "yes" while an endpoint waits at its
-	// start for a broker that cannot be reached (core.Config.WaitForBroker). It is for a
-	// process whose other work, such as answering requests, does not need that broker. By
+	// ReadyWithoutBroker lets the readiness probe answer "yes" while an endpoint waits at
+	// its start for a broker that cannot be reached ([core.Config.WaitForBroker]). It is for
+	// a process whose other work, such as answering requests, does not need that broker. By
 	// default the answer is "no", which stops the deployment of a version whose broker has a
 	// wrong address.
 	ReadyWithoutBroker bool
 
-	// ErrorTexts adds the texts of errors to the answers: core.Health's ConnectionError,
+	// ErrorTexts adds the texts of errors to the answers: [core.Health]'s ConnectionError,
 	// SendError, RunError and LastCritical. They come from clients, adapters and the
 	// application, and may contain hosts, users and data; adapters of Reprise keep passwords
 	// out of them. By default an answer says that there is an error and since when, and the
@@ -43,8 +43,8 @@ type Probes struct {
 }
 
 // New returns the probes of endpoints. To base the probes on different endpoints make
-// several Probes, for example one for the readiness of the endpoints that requests depend
-// on.
+// several [Probes], for example one for the readiness of the endpoints that requests
+// depend on.
 func New(c Config, endpoints ...*core.Endpoint) (*Probes, error) {
 	switch i := slices.Index(endpoints, nil); {
 	case len(endpoints) == 0:
@@ -59,15 +59,15 @@ func New(c Config, endpoints ...*core.Endpoint) (*Probes, error) {
 
 // Liveness returns the handler that asks for a restart of the process: when a Run has
 // ended with an error, because the process does not receive any more, and while an
-// attempt takes longer than Config.AttemptLimit. A Run that ended without an error, and
+// attempt takes longer than [Config.AttemptLimit]. A Run that ended without an error, and
 // an endpoint whose Run was never called, do not cause a "no".
 func (p *Probes) Liveness() http.Handler { return p.handler("liveness", p.whyNotAlive) }
 
 // Readiness returns the handler that takes the process out of rotation while an endpoint
-// does not receive: before Run is called, while it starts (see Config.ReadyWithoutBroker)
-// or drains, and after Run has returned. A paused or parked endpoint is ready, and so is
-// a running endpoint whose broker cannot be reached: the process can do its other work,
-// and other instances have the same outage.
+// does not receive: before Run is called, while it starts (see
+// [Config.ReadyWithoutBroker]) or drains, and after Run has returned. A paused or parked
+// endpoint is ready, and so is a running endpoint whose broker cannot be reached: the
+// process can do its other work, and other instances have the same outage.
 func (p *Probes) Readiness() http.Handler { return p.handler("readiness", p.whyNotReady) }
 
 // Startup returns the handler that delays the other two probes until Run was called for
