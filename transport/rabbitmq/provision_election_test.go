@@ -24,7 +24,9 @@ func testProvisionElectionFails(t *testing.T, _ *broker, s *site) {
 	go func() {
 		provisioned <- transport.Provision(t.Context(), core.Topology{Queues: []string{"late"}})
 	}()
-	until(t, "the broker gives up", func() bool { return strings.Contains(s.Log(), "Cannot declare quorum queue 'late'") || len(provisioned) > 0 })
+	until(t, "the broker gives up", func() bool {
+		return strings.Contains(s.Log(), "Cannot declare quorum queue 'late'") || len(provisioned) > 0
+	})
 	eval("rabbit_ra_systems:ensure_ra_system_started(quorum_queues).")
 	if err := <-provisioned; err != nil {
 		t.Error(err)
