@@ -28,11 +28,12 @@ type census struct {
 	twice    bool          // the broker itself may deliver a message twice
 	complete chan struct{} // closed once nothing is missing
 
-	mu      sync.Mutex
-	due     map[string]int
-	missing int
-	surplus []string
-	arrived []*core.Incoming
+	mu         sync.Mutex
+	due        map[string]int
+	missing    int
+	redelivers redeliveries
+	surplus    []string
+	arrived    []*core.Incoming
 }
 
 // census returns a census that expects each body as often as want names it.
@@ -47,9 +48,15 @@ func (t *trial) census(want []string) *census {
 	return c
 }
 
-func (c *census) add(in *core.Incoming) {
+// add counts a delivery, after Complete was called for it. lockLost says that it is not
+// completed, and will be redelivered.
+func (c *census) add(d core.Delivery, lockLost bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	in := c.redelivers.settled(d, lockLost)
+	if in == nil {
+		return
+	}
 	c.arrived = append(c.arrived, in)
 	body := string(in.Body)
 	due, known := c.due[body]
@@ -60,7 +67,7 @@ func (c *census) add(in *core.Incoming) {
 			close(c.complete)
 		}
 	case !known || !c.twice:
-		c.surplus = append(c.surplus, string(in.Body))
+		c.surplus = append(c.surplus, body)
 	}
 }
 
@@ -120,10 +127,13 @@ func (r *receiver) drainInto(c *census) {
 
 // take counts and completes deliveries.
 func (c *census) take(t *trial, deliveries []core.Delivery) {
-	for _, d := range deliveries {
-		c.add(d.Incoming())
+	lost, err := t.completeRead(deliveries)
+	for i, d := range deliveries {
+		c.add(d, lost[i])
 	}
-	t.complete(deliveries...)
+	if err != nil {
+		t.stop(completesHeld, "%v", err)
+	}
 }
 
 // drainTogether is drain by several concurrent calls of Receive. It starts one goroutine
@@ -172,13 +182,12 @@ func (r *receiver) count(ctx context.Context, c *census, brief []time.Duration) 
 		if !r.wellFormed(dst, n, err, ended) {
 			return
 		}
-		for _, d := range dst[:n] {
-			c.add(d.Incoming())
-			settling, cancel := r.t.patient()
-			if err := d.Complete(settling); err != nil {
-				r.t.fail("Complete returns nil for a delivery that is held", "%v%s", err, lockEndedAgo(d))
-			}
-			cancel()
+		lost, err := r.t.completeRead(dst[:n])
+		for i, d := range dst[:n] {
+			c.add(d, lost[i])
+		}
+		if err != nil {
+			r.t.fail(completesHeld, "%v", err)
 		}
 	}
 }
@@ -189,9 +198,11 @@ func (t *trial) received(transport core.Transport, queue string, sent ...core.Ou
 	r := t.receiver(transport, queue, 16)
 	arrived := make([]*core.Incoming, len(sent))
 	for missing := len(sent); missing > 0; {
-		d := r.next()
-		in := d.Incoming()
-		t.complete(d)
+		read := r.read(r.take(1))
+		if len(read) == 0 {
+			continue // it is redelivered
+		}
+		in := read[0]
 		i := slices.IndexFunc(sent, func(m core.Outgoing) bool { return m.ID == in.ID })
 		switch {
 		case i < 0:
@@ -332,18 +343,31 @@ func (t *trial) nobodyGets(expected string, receivers ...*receiver) {
 	}
 }
 
-// collect completes deliveries until enough returns true. It reports whether enough did
-// so within the limit.
-func (r *receiver) collect(limit time.Duration, enough func(d core.Delivery) bool) bool {
-	return r.each(limit, func(d core.Delivery) bool {
-		r.t.complete(d)
-		return enough(d)
+// collect completes deliveries until enough returns true for the message of one. It
+// reports whether enough did so within the limit.
+func (r *receiver) collect(limit time.Duration, enough func(in *core.Incoming) bool) bool {
+	return r.batches(limit, func(got []core.Delivery) (done bool) {
+		for _, in := range r.read(got) {
+			done = enough(in) || done
+		}
+		return done
 	})
 }
 
 // each calls do for each delivery until do returns true. It reports whether do did so
 // within the limit.
 func (r *receiver) each(limit time.Duration, do func(d core.Delivery) (enough bool)) bool {
+	return r.batches(limit, func(got []core.Delivery) (enough bool) {
+		for _, d := range got {
+			enough = do(d) || enough
+		}
+		return enough
+	})
+}
+
+// batches calls do with the deliveries of each call of Receive until do returns true. It
+// reports whether do did so within the limit.
+func (r *receiver) batches(limit time.Duration, do func(got []core.Delivery) (enough bool)) bool {
 	ctx, cancel := context.WithTimeout(r.t.ctx, limit)
 	defer cancel()
 	for {
@@ -351,11 +375,7 @@ func (r *receiver) each(limit time.Duration, do func(d core.Delivery) (enough bo
 		if err != nil {
 			return false
 		}
-		enough := false
-		for _, d := range got {
-			enough = do(d) || enough
-		}
-		if enough {
+		if do(got) {
 			return true
 		}
 	}

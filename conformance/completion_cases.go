@@ -318,8 +318,3 @@ func (w *randomWorker) settle(d core.Delivery, chance int) bool {
 	}
 	return true
 }
-
-// lockEnded reports whether a settlement was refused because the lock had ended.
-func lockEnded(d core.Delivery, err error) bool {
-	return errors.Is(err, core.ErrLockLost) && !d.LockedUntil().IsZero() && !time.Now().Before(d.LockedUntil())
-}

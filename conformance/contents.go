@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"slices"
 
@@ -17,33 +18,27 @@ import (
 func (t *trial) look(queue string, enough func(found []*core.Incoming) bool) (found []*core.Incoming) {
 	transport, done := t.looking()
 	r := t.receiverIn(t.caps.HighestTransaction(), transport, queue, 64)
-	type copies struct{ id, body string }
 	times, comesForEver := map[copies]int{}, false
-	take := func(got []core.Delivery) {
-		for _, d := range got {
-			in := d.Incoming()
-			found = append(found, in)
-			key := copies{in.ID, string(in.Body)}
-			times[key]++
-			comesForEver = comesForEver || times[key] > endless // redelivered although it is completed each time
+	for !comesForEver {
+		wait := t.patience()
+		if enough(found) && r.redelivers.none() {
+			wait = t.quiet()
 		}
-		t.complete(got...)
-	}
-	for !comesForEver && !enough(found) {
-		ctx, cancel := t.patient()
+		ctx, cancel := context.WithTimeout(t.ctx, wait)
 		got, err := r.batch(ctx, r.size)
 		cancel()
 		if err != nil {
 			break
 		}
-		take(got)
-	}
-	for !comesForEver {
-		got := r.within(t.quiet())
-		if len(got) == 0 {
-			break
+		for _, d := range got {
+			key := copiesOf(d.Incoming())
+			times[key]++
+			comesForEver = comesForEver || times[key] > endless // redelivered although it is completed each time
 		}
-		take(got)
+		found = append(found, r.read(got)...)
+	}
+	if !comesForEver && !r.redelivers.none() {
+		t.fail("a message is redelivered whose lock had ended before Complete, which returned core.ErrLockLost", "not after %v: %s", t.patience(), some(r.redelivers.bodies()))
 	}
 	r.shut()
 	done()

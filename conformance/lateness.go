@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -26,6 +27,11 @@ func (t *trial) lockLate(d core.Delivery) {
 	if until := d.LockedUntil(); !until.IsZero() && time.Now().After(until) {
 		t.ranLate("the lock of a delivery had ended %v before the case came to it", time.Since(until))
 	}
+}
+
+// lockEnded reports whether a settlement was refused because the lock had ended.
+func lockEnded(d core.Delivery, err error) bool {
+	return errors.Is(err, core.ErrLockLost) && !d.LockedUntil().IsZero() && !time.Now().Before(d.LockedUntil())
 }
 
 // keep sets the deliveries that the case has to keep by renewing their locks.

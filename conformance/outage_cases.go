@@ -482,8 +482,8 @@ var outageCases = []testCase{
 		})
 		t.Cleanup(func() { _ = r.Close(context.WithoutCancel(t.ctx)) })
 		after := false
-		(&receiver{r, t, queue, 8}).collect(t.patience(), func(d core.Delivery) bool {
-			if string(d.Incoming().Body) == "after" {
+		(&receiver{Receiver: r, t: t, queue: queue, size: 8}).collect(t.patience(), func(in *core.Incoming) bool {
+			if string(in.Body) == "after" {
 				after = true
 			}
 			return after

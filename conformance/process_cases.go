@@ -141,15 +141,14 @@ var processCases = []testCase{
 		p := t.start(w.job)
 		p.until(isHandling, t.patience())
 		p.kill()
-		var d core.Delivery
-		t.receiver(transport, w.queue, 1).collect(t.comesAgain(), func(next core.Delivery) bool {
-			d = next
+		var in *core.Incoming
+		t.receiver(transport, w.queue, 1).collect(t.comesAgain(), func(next *core.Incoming) bool {
+			in = next
 			return true
 		})
-		if d == nil {
+		if in == nil {
 			t.stop("a message comes again after the process that handled it was killed", "it did not within %v", t.comesAgain())
 		}
-		in := d.Incoming()
 		if in.DeliveryCount < 2 {
 			t.fail("NativeDeliveryCount is claimed, so the delivery to the process that was killed counts: DeliveryCount is 2, or more", "%d", in.DeliveryCount)
 		}
@@ -170,7 +169,7 @@ var processCases = []testCase{
 		p.kill()
 		latest := delay + t.caps.DelayPrecision + t.suite.h.DelayTolerance
 		var arrived time.Time
-		t.receiver(t.open(), queue, 1).collect(latest+t.patience(), func(core.Delivery) bool {
+		t.receiver(t.open(), queue, 1).collect(latest+t.patience(), func(*core.Incoming) bool {
 			arrived = time.Now()
 			return true
 		})
@@ -206,12 +205,12 @@ func (t *trial) besideDeadly(processes int) {
 
 	forwarded, moved := t.receiver(t.open(), w.forward, healthy), t.receiver(t.open(), w.ErrorQueue, 1+healthy)
 	failed := map[string]*core.Incoming{}
-	arrived := func(d core.Delivery) bool {
-		delete(bodies, string(d.Incoming().Body))
+	arrived := func(in *core.Incoming) bool {
+		delete(bodies, string(in.Body))
 		return false
 	}
-	given := func(d core.Delivery) bool {
-		failed[d.Incoming().ID] = d.Incoming()
+	given := func(in *core.Incoming) bool {
+		failed[in.ID] = in
 		return false
 	}
 	expected := fmt.Sprintf("with MaxDeliveries %d a message that kills its process does so %d times at most, and then goes to the error queue", w.MaxDeliveries, w.MaxDeliveries)
@@ -406,8 +405,8 @@ func (t *trial) killAtRandom() {
 	last.until(isReady, t.patience())
 
 	arrived := map[string]int{}
-	seen := func(d core.Delivery) bool {
-		arrived[string(d.Incoming().Body)]++
+	seen := func(in *core.Incoming) bool {
+		arrived[string(in.Body)]++
 		return len(arrived) == killMessages
 	}
 	forwarded := t.receiverIn(t.caps.HighestTransaction(), t.open(), w.forward, 64)
@@ -426,7 +425,7 @@ func (t *trial) killAtRandom() {
 	}
 	last.shut()
 	count(last)
-	forwarded.collect(max(t.quiet(), time.Second), func(d core.Delivery) bool { seen(d); return false })
+	forwarded.collect(max(t.quiet(), time.Second), func(in *core.Incoming) bool { seen(in); return false })
 	forwarded.shut()
 
 	duplicates, lost, twice := 0, 0, 0

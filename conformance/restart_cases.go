@@ -162,7 +162,7 @@ var restartCases = []testCase{
 		t.send(transport, m)
 		o.restart()
 		var arrived time.Time
-		t.receiver(t.open(), queue, 1).collect(delay+t.patience(), func(core.Delivery) bool {
+		t.receiver(t.open(), queue, 1).collect(delay+t.patience(), func(*core.Incoming) bool {
 			arrived = time.Now()
 			return true
 		})
@@ -207,7 +207,7 @@ var restartCases = []testCase{
 		event.Topic = topic
 		publisher := t.open()
 		t.sendEventually(publisher, event)
-		if !t.receiver(publisher, queue, 1).collect(t.patience(), func(d core.Delivery) bool { return d.Incoming().ID == event.ID }) {
+		if !t.receiver(publisher, queue, 1).collect(t.patience(), func(in *core.Incoming) bool { return in.ID == event.ID }) {
 			t.fail("Durable is claimed, so a queue that was subscribed before a restart of the broker gets what is published afterwards", "it does not within %v", t.patience())
 		}
 	}},

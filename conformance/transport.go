@@ -193,6 +193,8 @@ type receiver struct {
 	t     *trial
 	queue string
 	size  int // of the slices passed to Receive
+
+	redelivers redeliveries // of read
 }
 
 // receiver opens a receiver in the case's mode.
@@ -221,7 +223,7 @@ func (t *trial) openReceiver(transport core.Transport, cfg core.ReceiverConfig) 
 			t.fail("Receiver.Close returns nil, also when called again", "%v", err)
 		}
 	})
-	return &receiver{r, t, cfg.Queue, 8}
+	return &receiver{Receiver: r, t: t, queue: cfg.Queue, size: 8}
 }
 
 // shut closes the receiver.
@@ -310,13 +312,18 @@ func (t *trial) release(deliveries ...core.Delivery) {
 	t.settle("Release", deliveries, core.Delivery.Release)
 }
 
+const (
+	settlesHeld   = " returns nil for a delivery that is held"
+	completesHeld = "Complete" + settlesHeld
+)
+
 func (t *trial) settle(name string, deliveries []core.Delivery, settle func(core.Delivery, context.Context) error) {
 	ctx, cancel := t.patient()
 	defer cancel()
 	for _, d := range deliveries {
 		if err := settle(d, ctx); err != nil {
 			t.lockLate(d)
-			t.stop(name+" returns nil for a delivery that is held", "%v%s", err, lockEndedAgo(d))
+			t.stop(name+settlesHeld, "%v%s", err, lockEndedAgo(d))
 		}
 	}
 }

@@ -46,6 +46,7 @@ type trial struct {
 	kept     []core.Delivery // deliveries whose locks are being renewed
 
 	lastActive atomic.Pointer[time.Time]
+	lateReads  atomic.Int64 // deliveries that readers of queues completed too late
 }
 
 var errCaseEnded = errors.New("conformance: the case has ended")

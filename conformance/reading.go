@@ -1,0 +1,108 @@
+package conformance
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// Reading of queues until they are empty. On a busy machine the locks of some deliveries
+// may end before they are completed. That is not the transport's fault, and loses nothing:
+// the message is redelivered, and counts once.
+
+// copies tells messages apart; copies of a message are alike.
+type copies struct{ id, body string }
+
+func copiesOf(in *core.Incoming) copies { return copies{in.ID, string(in.Body)} }
+
+// redeliveries are the messages that a reader is going to be delivered again, because
+// their locks had ended before Complete. Each is kept as it was delivered first, with the
+// delivery count that it has on a faster machine.
+type redeliveries map[copies]*core.Incoming
+
+// settled records a call of Complete. It returns the message, as it was delivered first,
+// if the call completed it, and nil if the lock had ended.
+func (r *redeliveries) settled(d core.Delivery, lockLost bool) *core.Incoming {
+	in := d.Incoming()
+	key := copiesOf(in)
+	first, again := (*r)[key]
+	switch {
+	case !again && !lockLost:
+		return in
+	case !again:
+		if *r == nil {
+			*r = redeliveries{}
+		}
+		(*r)[key] = in
+		return nil
+	case !lockLost:
+		delete(*r, key)
+		return first
+	default:
+		return nil
+	}
+}
+
+func (r redeliveries) none() bool { return len(r) == 0 }
+
+func (r redeliveries) bodies() (bodies []string) {
+	for key := range r {
+		bodies = append(bodies, key.body)
+	}
+	return slices.Sorted(slices.Values(bodies))
+}
+
+// read completes deliveries, and returns the completed messages.
+func (r *receiver) read(deliveries []core.Delivery) (completed []*core.Incoming) {
+	lost, err := r.t.completeRead(deliveries)
+	if err != nil {
+		r.t.stop(completesHeld, "%v", err)
+	}
+	for i, d := range deliveries {
+		if in := r.redelivers.settled(d, lost[i]); in != nil {
+			completed = append(completed, in)
+		}
+	}
+	return completed
+}
+
+// maxLateReads ends a case that never completes a delivery before its lock ends.
+const maxLateReads = 10 * endless
+
+// completeRead completes deliveries, and reports which of them had lost their locks
+// because the machine was slow. err is the first other error. It does not stop the case.
+func (t *trial) completeRead(deliveries []core.Delivery) (lost []bool, err error) {
+	lost = make([]bool, len(deliveries))
+	for i, failed := range t.completeAll(deliveries) {
+		if failed == nil {
+			continue
+		}
+		d := deliveries[i]
+		t.lockLate(d)
+		if lost[i] = lockEnded(d, failed) && t.lateReads.Add(1) <= maxLateReads; !lost[i] && err == nil {
+			err = fmt.Errorf("%w%s", failed, lockEndedAgo(d))
+		}
+	}
+	return lost, err
+}
+
+// completeAll completes deliveries, and returns the error of each. It completes them all
+// at once, so that their locks last, except in a bubble, whose time waits for the machine.
+func (t *trial) completeAll(deliveries []core.Delivery) []error {
+	ctx, cancel := t.patient()
+	defer cancel()
+	errs := make([]error, len(deliveries))
+	var all sync.WaitGroup
+	for i, d := range deliveries {
+		complete := func() { errs[i] = d.Complete(ctx) }
+		if t.suite.h.Synctest {
+			complete()
+		} else {
+			t.beside(&all, complete)
+		}
+	}
+	all.Wait()
+	return errs
+}
