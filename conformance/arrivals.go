@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -11,17 +12,6 @@ import (
 
 // Counting of received messages, for cases that send many messages and tell them apart by
 // their bodies.
-
-// soon is the time limit for something that is expected at once.
-func (t *trial) soon() time.Duration { return t.patience() / 3 }
-
-func bodiesOf(msgs []core.Outgoing) []string {
-	list := make([]string, len(msgs))
-	for i, m := range msgs {
-		list[i] = string(m.Body)
-	}
-	return list
-}
 
 // census compares received messages with sent ones. Goroutines may share a census.
 type census struct {
@@ -231,152 +221,38 @@ func (t *trial) arriveUnchanged(transport core.Transport, queue string, sent ...
 	}
 }
 
-// renew renews the locks of deliveries, if locks end by themselves.
-func (t *trial) renew(deliveries ...core.Delivery) {
-	ctx, cancel := t.patient()
-	defer cancel()
-	for _, d := range deliveries {
-		if !d.LockedUntil().IsZero() {
-			if err := d.Renew(ctx); err != nil {
-				t.lockLate(d)
-				t.stop("Renew returns nil for a delivery that is held", "%v%s", err, lockEndedAgo(d))
-			}
+// completedOnce checks the messages that several receivers have completed.
+func (t *trial) completedOnce(names []string, completed *tally, queue string) {
+	var missing, twice []string
+	for _, name := range names {
+		switch n := completed.of(name); {
+		case n == 0:
+			missing = append(missing, name)
+		case n > 1 && !t.caps.MayDuplicate:
+			twice = append(twice, name)
 		}
+	}
+	if len(missing) > 0 {
+		t.fail(fmt.Sprintf("each of %d messages is completed within %v, because none is lost", len(names), t.patience()), "%d are missing: %s", len(missing), some(missing))
+	}
+	if len(twice) > 0 {
+		t.fail("a message is completed once, by one receiver alone", "more often: %s", some(twice))
+	}
+	if len(missing) == 0 && !t.caps.MayDuplicate {
+		t.left(queue, "after all were completed")
 	}
 }
 
-// answer has the results of one call of Receive.
-type answer struct {
-	deliveries []core.Delivery
-	err        error
-	at         time.Time
-}
-
-// ask calls Receive in a separate goroutine.
-func (r *receiver) ask(ctx context.Context, size int) <-chan answer {
-	answers := make(chan answer, 1)
-	r.t.apart(func() {
-		defer close(answers)
-		dst := make([]core.Delivery, size)
-		n, err := r.Receive(ctx, dst)
-		answers <- answer{dst[:max(0, min(n, size))], err, time.Now()}
-	})
-	return answers
-}
-
-// soonAnswered returns the results of a call that is expected to return soon, because of
-// the event just before.
-func (t *trial) soonAnswered(answers <-chan answer, expected string) answer {
-	since := time.Now()
-	timer := time.NewTimer(t.patience())
-	defer timer.Stop()
-	select {
-	case a := <-answers:
-		if took := a.at.Sub(since); took > t.soon() {
-			t.fail(expected, "it took %v", took)
-		}
-		return a
-	case <-timer.C:
-		t.stop(expected, "Receive has not returned after %v", t.patience())
-		panic("unreachable")
+// headersArrive checks that messages with these headers, and an id, arrive with them.
+// Each map of headers has its own message, so that a failure shows the map.
+func (t *trial) headersArrive(list ...map[string]string) {
+	transport := t.open()
+	queue := t.queue(transport)
+	var sent []core.Outgoing
+	for _, headers := range list {
+		m := core.Outgoing{ID: t.id(), Queue: queue, Headers: core.HeadersFromMap(headers), Body: []byte("body")}
+		m.Headers.Set(core.HeaderMessageID, m.ID)
+		sent = append(sent, m)
 	}
-}
-
-// receiving calls Receive in a separate goroutine until a message is received or the case
-// ends.
-func (r *receiver) receiving() <-chan answer { return r.ask(r.t.ctx, r.size) }
-
-// sendEach sends one message for each body.
-func (t *trial) sendEach(transport core.Transport, queue string, bodies ...string) {
-	msgs := make([]core.Outgoing, len(bodies))
-	for i, body := range bodies {
-		msgs[i] = t.message(queue, body)
-	}
-	for chunk := range slices.Chunk(msgs, 50) {
-		t.send(transport, chunk...)
-	}
-}
-
-// takeThese returns the deliveries of the messages with these bodies. It stops the case
-// if another message is delivered, or one of them twice.
-func (r *receiver) takeThese(expected string, want ...string) map[string]core.Delivery {
-	ctx, cancel := r.t.patient()
-	defer cancel()
-	taken := map[string]core.Delivery{}
-	for len(taken) < len(want) {
-		batch, err := r.batch(ctx, min(r.size, len(want)-len(taken)))
-		if err != nil {
-			missing := slices.DeleteFunc(slices.Clone(want), func(body string) bool { return taken[body] != nil })
-			r.t.stop(expected, "after %v these have not come: %s", r.t.patience(), some(missing))
-		}
-		for _, d := range batch {
-			body := string(d.Incoming().Body)
-			switch {
-			case slices.Contains(want, body) && taken[body] == nil:
-				taken[body] = d
-			case r.t.caps.MayDuplicate:
-				r.t.complete(d)
-			default:
-				r.t.stop(expected, "%s came, which should not; expected were %s", excerpt([]byte(body)), some(want))
-			}
-		}
-	}
-	return taken
-}
-
-// nobodyGets checks that settled messages are not delivered to the receivers. It checks
-// nothing if the broker itself makes duplicates.
-func (t *trial) nobodyGets(expected string, receivers ...*receiver) {
-	if t.caps.MayDuplicate {
-		return
-	}
-	got := make([][]core.Delivery, len(receivers))
-	var all sync.WaitGroup
-	for i, r := range receivers {
-		t.beside(&all, func() { got[i] = r.within(t.quiet()) })
-	}
-	all.Wait()
-	for i, deliveries := range got {
-		if len(deliveries) > 0 {
-			t.stop(expected, "receiver %d of %d was delivered %s", i+1, len(receivers), bodies(deliveries))
-		}
-	}
-}
-
-// collect completes deliveries until enough returns true for the message of one. It
-// reports whether enough did so within the limit.
-func (r *receiver) collect(limit time.Duration, enough func(in *core.Incoming) bool) bool {
-	return r.batches(limit, func(got []core.Delivery) (done bool) {
-		for _, in := range r.read(got) {
-			done = enough(in) || done
-		}
-		return done
-	})
-}
-
-// each calls do for each delivery until do returns true. It reports whether do did so
-// within the limit.
-func (r *receiver) each(limit time.Duration, do func(d core.Delivery) (enough bool)) bool {
-	return r.batches(limit, func(got []core.Delivery) (enough bool) {
-		for _, d := range got {
-			enough = do(d) || enough
-		}
-		return enough
-	})
-}
-
-// batches calls do with the deliveries of each call of Receive until do returns true. It
-// reports whether do did so within the limit.
-func (r *receiver) batches(limit time.Duration, do func(got []core.Delivery) (enough bool)) bool {
-	ctx, cancel := context.WithTimeout(r.t.ctx, limit)
-	defer cancel()
-	for {
-		got, err := r.batch(ctx, r.size)
-		if err != nil {
-			return false
-		}
-		if do(got) {
-			return true
-		}
-	}
+	t.unchanged(transport, queue, sent...)
 }

@@ -71,29 +71,6 @@ func (t *trial) attempted(a *attempts, body string, want int) {
 	}
 }
 
-const (
-	arrivesInError = "what cannot be handled arrives in the error queue"
-	movedAway      = "after the message went to the error queue"
-)
-
-// moved waits until n messages are in the error queue, and returns them by their bodies.
-func (s *service) moved(n int) map[string]*core.Incoming {
-	return s.t.arrive(s.errorQueue, arrivesInError, n)
-}
-
-// movedOne returns the only message in the error queue, stops the endpoint, and checks
-// that its queue is empty. It stops the case if there is no such message.
-func (s *service) movedOne() *core.Incoming {
-	var moved *core.Incoming
-	for _, moved = range s.moved(1) {
-	}
-	s.leftNothing(movedAway)
-	if moved == nil {
-		s.t.stop(arrivesInError, "nothing arrived")
-	}
-	return moved
-}
-
 // leftNothing stops the endpoint and checks that its queue is empty.
 func (s *service) leftNothing(when string) {
 	s.end()
@@ -111,36 +88,6 @@ func (t *trial) receives(signal <-chan struct{}, what string) {
 	}
 }
 
-// original returns a failed message's headers without those added by the move to the
-// error queue.
-func original(h core.Headers) map[string]string {
-	h.Del(
-		core.HeaderFailedQ, core.HeaderFailureReason, core.HeaderTimeOfFailure, core.HeaderAttempts,
-		core.HeaderExceptionType, core.HeaderExceptionMessage, core.HeaderExceptionStackTrace,
-		core.HeaderExceptionSource, core.HeaderExceptionInnerType,
-		core.HeaderHandlerType, core.HeaderHandlerStartTime, core.HeaderHandlerFailureTime, core.HeaderHandledMessageType,
-		core.HeaderProcessingEndpoint, core.HeaderProcessingMachine, core.HeaderHostID, core.HeaderHostDisplayName,
-	)
-	return h.Map()
-}
-
-// shortDelay is the shortest sensible delay, for cases that do not measure it.
-func (t *trial) shortDelay() time.Duration {
-	return t.withinMaxDelay(max(20*time.Millisecond, t.caps.DelayPrecision/2))
-}
-
-func (t *trial) withinMaxDelay(d time.Duration) time.Duration {
-	if t.caps.MaxDelay > 0 {
-		return min(d, t.caps.MaxDelay)
-	}
-	return d
-}
-
-// canDelay reports whether delayed retries are possible in the case's mode.
-func (t *trial) canDelay() bool {
-	return t.caps.DelayedDelivery && t.mode != core.TransactionNone
-}
-
 // immediate returns n immediate retries, or none in mode None.
 func (t *trial) immediate(n int) core.Immediate {
 	if n == 0 || t.mode == core.TransactionNone {
@@ -155,4 +102,41 @@ func (t *trial) delayed(n int) core.Delayed {
 		return core.Delayed{Off: true}
 	}
 	return core.Delayed{Delays: slices.Repeat([]time.Duration{t.shortDelay()}, n)}
+}
+
+// manyFailures is more than 1,000, the number of messages that a transport.DeliveryLog of
+// a small receiver remembers.
+const manyFailures = 1250
+
+// many returns the number of messages of a case: in a bubble, where time costs nothing,
+// or on a broker.
+func (t *trial) many(inBubble, onBroker int) int {
+	if t.suite.h.Synctest {
+		return inBubble
+	}
+	return onBroker
+}
+
+// triesToCount returns how often the count may be tried. A broker that counts every
+// delivery may count a delivery that is in transit when its consumer ends, and consumers
+// end when an endpoint pauses or lowers its limit. That seldom happens; a transport that
+// loses attempts for another reason loses them each time.
+func (t *trial) triesToCount() int {
+	if t.caps.CountsReleases {
+		return 3
+	}
+	return 1
+}
+
+// attemptsFit reports whether a message was attempted as often as planned. A broker that
+// may deliver twice can cause more attempts.
+func (t *trial) attemptsFit(n, want int) bool {
+	switch {
+	case n < 1:
+		return false
+	case t.caps.MayDuplicate && n > want:
+	case n != want:
+		return false
+	}
+	return true
 }

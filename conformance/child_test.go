@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -34,6 +35,11 @@ func TestMain(m *testing.M) {
 		return
 	}
 	m.Run()
+}
+
+// casesNeeding returns the cases with a need.
+func casesNeeding(n need) []testCase {
+	return slices.DeleteFunc(cases(), func(c testCase) bool { return !c.wants(n) })
 }
 
 // checkCases runs some cases alone, as Check does, and those at the same time
@@ -87,7 +93,7 @@ func TestProcessCases_Pass(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it starts and kills dozens of processes: not in short runs")
 	}
-	report := checkCases(t, harnessOnWire(t, false), processCases...)
+	report := checkCases(t, harnessOnWire(t, false), casesNeeding(processes)...)
 	for _, f := range report.Failures() {
 		t.Error(f)
 	}
@@ -107,10 +113,10 @@ func TestProcessCases_FindEarlyConsumption(t *testing.T) {
 	h := harnessOnWire(t, true)
 	h.Timeout = 2 * time.Second
 	noticed := map[string]bool{}
-	for _, r := range checkCases(t, h, processCases...).Results {
+	for _, r := range checkCases(t, h, casesNeeding(processes)...).Results {
 		noticed[r.Case] = noticed[r.Case] || r.Outcome == Failed
 	}
-	for _, c := range processCases {
+	for _, c := range casesNeeding(processes) {
 		if (c.in == inReceiveOnly || c.in == leasing || c.in == inAtomic) && !noticed[c.name()] {
 			t.Errorf("%s does not notice that messages are consumed before they are handed out", c.name())
 		}

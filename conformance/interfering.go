@@ -2,6 +2,8 @@ package conformance
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 
 	"github.com/reprise-go/reprise/core"
 )
@@ -71,4 +73,24 @@ func (d *interferingDelivery) CompleteWith(ctx context.Context, out []core.Outgo
 
 func (d *interferingDelivery) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
 	return d.by.sending(ctx, out, func(ctx context.Context) error { return d.Delivery.ReplaceWith(ctx, out) })
+}
+
+var errInterfered = errors.New("the connection was reset, as the case wants it")
+
+// refusing fails the first n sends of messages that pass the filter.
+func refusing(transport core.Transport, n int64, filter func(o core.Outgoing) bool) *interfering {
+	var left atomic.Int64
+	left.Store(n)
+	return &interfering{Transport: transport, send: func(ctx context.Context, out []core.Outgoing, next func(context.Context) error) error {
+		for _, o := range out {
+			if filter(o) && left.Add(-1) >= 0 {
+				failed := &core.SendError{}
+				for _, o := range out {
+					failed.Results = append(failed.Results, core.SendResult{ID: o.ID, To: o.Queue, State: core.SendUnknown, Err: errInterfered})
+				}
+				return failed
+			}
+		}
+		return next(ctx)
+	}}
 }

@@ -2,8 +2,10 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -195,4 +197,98 @@ func (l *ledger) drain(r *receiver, n int) {
 		_ = l.complete(r.t, d)
 		return false
 	})
+}
+
+// noOutage checks that an error that does not end by waiting does not match
+// core.ErrUnavailable.
+func (t *trial) noOutage(what string, err error) {
+	if errors.Is(err, core.ErrUnavailable) {
+		t.fail(what+" is no core.ErrUnavailable: an endpoint that starts would wait for ever", "%v", err)
+	}
+}
+
+// amid returns a random time to wait before the broker dies, so that it dies during an
+// operation.
+func (t *trial) amid() time.Duration { return time.Duration(t.random.IntN(300)) * time.Microsecond }
+
+// dieBeforeSettling lets the broker die after the handler of a message has succeeded and
+// before the message is settled. It returns how often the message was handled, and how
+// often the handler's message arrived.
+func (t *trial) dieBeforeSettling() (handled, copies int) {
+	o := t.operator()
+	transport := t.open()
+	forward := t.queue(transport)
+	arrived, goOn := make(chan struct{}), make(chan struct{})
+	let := sync.OnceFunc(func() { close(goOn) })
+	reached := sync.OnceFunc(func() { close(arrived) })
+	var settled atomic.Bool
+	settling := func(settle func() error) error {
+		reached()
+		<-goOn
+		err := settle()
+		if err == nil {
+			settled.Store(true)
+		}
+		return err
+	}
+	queue, errorQueue := t.queue(transport), t.queue(transport)
+	through := &interfering{
+		Transport: transport,
+		complete: func(ctx context.Context, d core.Delivery) error {
+			return settling(func() error { return d.Complete(ctx) })
+		},
+	}
+	if t.mode == core.TransactionSendsAtomicWithReceive {
+		through.send = func(ctx context.Context, _ []core.Outgoing, next func(context.Context) error) error {
+			return settling(func() error { return next(ctx) })
+		}
+	}
+	s := t.serviceOn(through, queue, errorQueue, func(c *core.Config) {
+		c.Concurrency = 1
+		c.Recoverability.Immediate = core.Immediate{Retries: 5}
+	})
+	var attempts tally
+	s.handle(workType, func(_ context.Context, m *core.Message) error {
+		attempts.add(m.ID)
+		return m.Send(forward, workType, []byte("forwarded"))
+	})
+	s.run()
+	t.Cleanup(let) // before the endpoint is stopped
+	m := t.command(queue, workType, "work")
+	t.send(transport, m)
+	t.await("a message is handled", func() bool {
+		select {
+		case <-arrived:
+			return true
+		default:
+			return false
+		}
+	})
+	o.kill()
+	t.rest(t.quiet())
+	if t.mode != core.TransactionSendsAtomicWithReceive {
+		let() // so that the endpoint has the result before the message is redelivered
+	}
+	o.start()
+	t.sendEventually(transport, t.message(t.queue(t.open()), "connected again"))
+	let()
+	t.await("the message comes again and is settled", settled.Load)
+	// At the end no message is left, neither available nor locked.
+	t.rest(t.lock())
+	deadline := time.Now().Add(t.patience())
+	for time.Now().Before(deadline) {
+		found := t.contents(forward, 0)
+		copies += len(found)
+		if len(found) == 0 && copies > 0 && attempts.of(m.ID) > 0 {
+			break
+		}
+	}
+	if err := s.stop(); err != nil {
+		t.stop("an endpoint goes on after an outage", "Run returned %v", err)
+	}
+	if !t.caps.MayDuplicate {
+		t.left(queue, "after the message was handled")
+	}
+	t.left(errorQueue, "the error queue, after the message was handled without a failure")
+	return attempts.of(m.ID), copies
 }

@@ -171,7 +171,7 @@ func TestFailure_Text(t *testing.T) {
 	}
 	text := failures[0].String()
 	for _, want := range []string{
-		"C1: " + rules["C1"] + "\n", "expected: ", "observed: it is 0", "docs/adapter-rules.md#c1\n", "at:       conformance/capability_cases.go:",
+		"C1: " + rules["C1"] + "\n", "expected: ", "observed: it is 0", "docs/adapter-rules.md#c1\n", "at:       conformance/c01_capabilities.go:",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the failure lacks %q:\n%s", want, text)

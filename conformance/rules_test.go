@@ -1,7 +1,9 @@
 package conformance
 
 import (
+	"cmp"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -32,6 +34,44 @@ func TestRules_AreDocumented(t *testing.T) {
 		if rules[rule] == "" {
 			t.Errorf("docs/adapter-rules.md explains %s, which no case is about", rule)
 		}
+	}
+}
+
+// TestRules_NameTheirFiles lets a reader find the cases and the mutants of a rule: those of
+// C7 are in c07_*.go, those of R2 to R4 in r02_r04_*.go.
+func TestRules_NameTheirFiles(t *testing.T) {
+	element := regexp.MustCompile(`(?m)^\t+\{rule: "([CR]\d+)"`)
+	name := regexp.MustCompile(`^([cr]\d\d)(?:_([cr]\d\d))?_`)
+	entries, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), ".go") {
+			continue
+		}
+		text, err := os.ReadFile(e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var first, last string // the rules of the file
+		if m := name.FindStringSubmatch(e.Name()); m != nil {
+			first, last = m[1], cmp.Or(m[2], m[1])
+		}
+		for _, m := range element.FindAllStringSubmatch(string(text), -1) {
+			found++
+			rule := strings.ToLower(m[1])
+			if len(rule) == 2 {
+				rule = rule[:1] + "0" + rule[1:]
+			}
+			if rule < first || rule > last {
+				t.Errorf("%s has a case or a mutant of %s, which belongs into the file of that rule", e.Name(), m[1])
+			}
+		}
+	}
+	if found < len(cases()) {
+		t.Errorf("%d cases and mutants were found, but there are %d cases alone", found, len(cases()))
 	}
 }
 

@@ -19,7 +19,7 @@ func TestControl_Server(t *testing.T) {
 	}
 	s.short = testing.Short()
 	t.Cleanup(func() { // when the parallel subtests have ended
-		for _, c := range slices.Concat(processCases, outageCases, restartCases) {
+		for _, c := range slices.Concat(casesNeeding(processes), casesNeeding(outages), casesNeeding(brokerControl)) {
 			for _, r := range s.report.Results {
 				if r.Case == c.name() && r.Outcome == NotRun && r.Reason != notDurable.unmet {
 					t.Errorf("%s was not run, because %s", r.Case, r.Reason)
@@ -48,11 +48,11 @@ func TestNetwork_RunsOutageCasesWithoutABroker(t *testing.T) {
 	t.Parallel()
 	h := harnessOnServer(inmemory.Config{}, changes{})
 	networkAlone(&h)
-	report := checkCases(t, h, slices.Concat(outageCases, secretCases, restartCases)...)
+	report := checkCases(t, h, slices.Concat(casesNeeding(outages), casesNeeding(brokerControl))...)
 	for _, f := range report.Failures() {
 		t.Error(f)
 	}
-	for _, c := range slices.Concat(outageCases, secretCases) {
+	for _, c := range casesNeeding(outages) {
 		if slices.ContainsFunc(c.needs, func(n need) bool {
 			return n.unmet == notDurable.unmet || // a broker that forgets must be restarted to do so
 				n.unmet == misconfiguration.unmet
@@ -65,7 +65,7 @@ func TestNetwork_RunsOutageCasesWithoutABroker(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range restartCases {
+	for _, c := range casesNeeding(brokerControl) {
 		for _, r := range report.Results {
 			if r.Case == c.name() && r.Outcome != NotRun {
 				t.Errorf("%s %s, although nobody can restart the broker", r.Case, r.Outcome)
@@ -91,8 +91,8 @@ func TestNetwork_IsCutBesideABroker(t *testing.T) {
 		cases []testCase
 		kills bool
 	}{
-		"outages":  {slices.DeleteFunc(slices.Clone(outageCases), func(c testCase) bool { return !c.wants(outages) }), false},
-		"restarts": {restartCases, true},
+		"outages":  {casesNeeding(outages), false},
+		"restarts": {casesNeeding(brokerControl), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -119,7 +119,7 @@ func TestNetwork_CatchesATransportThatGivesUp(t *testing.T) {
 	h := harnessOnServer(inmemory.Config{}, changes{})
 	givesUp(&h)
 	networkAlone(&h)
-	if report := checkCases(t, h, outageCases...); report.Count(Failed) == 0 {
+	if report := checkCases(t, h, casesNeeding(outages)...); report.Count(Failed) == 0 {
 		t.Error("a transport that gives up after three attempts to connect fails no case")
 	}
 }
@@ -135,9 +135,9 @@ func TestControl_ServerVariants(t *testing.T) {
 		harness func(*Harness)
 		cases   []testCase
 	}{
-		{"writes delivery counts later", inmemory.Config{}, changes{}, writesCountsLater(100*time.Millisecond, 100*time.Millisecond), restartCases},
-		{"keeps nothing", inmemory.Config{}, forgetful(), atDeath(func(s *server, t *inmemory.Transport) { s.takeAll(t) }), outageCases},
-		{"counts every delivery", countingEvery, changes{}, func(*Harness) {}, processCases},
+		{"writes delivery counts later", inmemory.Config{}, changes{}, writesCountsLater(100*time.Millisecond, 100*time.Millisecond), casesNeeding(brokerControl)},
+		{"keeps nothing", inmemory.Config{}, forgetful(), atDeath(func(s *server, t *inmemory.Transport) { s.takeAll(t) }), slices.Concat(casesNeeding(outages), casesNeeding(brokerControl))},
+		{"counts every delivery", countingEvery, changes{}, func(*Harness) {}, casesNeeding(processes)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -1,11 +1,9 @@
 package conformance
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -97,30 +95,6 @@ func topologyOf(queues ...string) core.Topology {
 	return topology
 }
 
-// id returns a message id that no other message has.
-func (t *trial) id() string {
-	return fmt.Sprintf("m%d-%016x", t.suite.names.Add(1), t.random.Uint64())
-}
-
-// message returns a message as the engine would send it: with an id, and the
-// header for it.
-func (t *trial) message(queue, body string) core.Outgoing {
-	id := t.id()
-	var h core.Headers
-	h.Set(core.HeaderMessageID, id)
-	h.Set("Sender", "conformance, ünïcode ✓")
-	return core.Outgoing{ID: id, Queue: queue, Headers: h, Body: []byte(body)}
-}
-
-// messages returns n messages.
-func (t *trial) messages(queue string, n int) []core.Outgoing {
-	out := make([]core.Outgoing, n)
-	for i := range out {
-		out[i] = t.message(queue, fmt.Sprintf("body %d", i))
-	}
-	return out
-}
-
 // send sends messages, and stops the case if they are not accepted.
 func (t *trial) send(transport core.Transport, msgs ...core.Outgoing) {
 	ctx, cancel := t.patient()
@@ -187,230 +161,51 @@ func (t *trial) sendResults(err error, msgs []core.Outgoing) []core.SendResult {
 	return sent.Results
 }
 
-// receiver receives from one queue.
-type receiver struct {
-	core.Receiver
-	t     *trial
-	queue string
-	size  int // of the slices passed to Receive
-
-	redelivers redeliveries // of read
-}
-
-// receiver opens a receiver in the case's mode.
-func (t *trial) receiver(transport core.Transport, queue string, maxInFlight int) *receiver {
-	return t.receiverIn(t.mode, transport, queue, maxInFlight)
-}
-
-func (t *trial) receiverIn(mode core.TransactionMode, transport core.Transport, queue string, maxInFlight int) *receiver {
-	return t.openReceiver(transport, core.ReceiverConfig{Queue: queue, Mode: mode, MaxInFlight: maxInFlight})
-}
-
-func (t *trial) openReceiver(transport core.Transport, cfg core.ReceiverConfig) *receiver {
-	ctx, cancel := t.patient()
-	defer cancel()
-	r, err := transport.OpenReceiver(ctx, cfg)
-	if err != nil {
-		t.stop(fmt.Sprintf("OpenReceiver opens a receiver in mode %v, which Capabilities.Transactions lists", cfg.Mode), "%v", err)
+// sendEach sends one message for each body.
+func (t *trial) sendEach(transport core.Transport, queue string, bodies ...string) {
+	msgs := make([]core.Outgoing, len(bodies))
+	for i, body := range bodies {
+		msgs[i] = t.message(queue, body)
 	}
-	if r == nil {
-		t.stop("OpenReceiver returns a receiver or an error", "it returned nil, nil")
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), t.suite.h.Timeout)
-		defer cancel()
-		if err := r.Close(ctx); err != nil {
-			t.fail("Receiver.Close returns nil, also when called again", "%v", err)
-		}
-	})
-	return &receiver{Receiver: r, t: t, queue: cfg.Queue, size: 8}
-}
-
-// shut closes the receiver.
-func (r *receiver) shut() {
-	ctx, cancel := r.t.patient()
-	defer cancel()
-	if err := r.Close(ctx); err != nil {
-		r.t.stop("Receiver.Close returns nil", "%v", err)
+	for chunk := range slices.Chunk(msgs, 50) {
+		t.send(transport, chunk...)
 	}
 }
 
-// batch calls Receive once, and checks its results. If there is no delivery, err is that
-// of ctx.
-func (r *receiver) batch(ctx context.Context, size int) ([]core.Delivery, error) {
-	dst := make([]core.Delivery, size)
-	n, err := r.Receive(ctx, dst)
-	r.t.active()
-	switch {
-	case n < 0 || n > len(dst):
-		r.t.stop(fmt.Sprintf("Receive fills 1..%d elements", size), "it returned %d", n)
-	case n > 0 && err != nil:
-		r.t.stop("Receive returns deliveries or an error", "it returned %d deliveries and %v", n, err)
-	case n == 0 && err == nil:
-		r.t.stop("Receive blocks until it has a delivery or an error", "it returned 0, nil")
-	case err != nil && ctx.Err() == nil:
-		r.t.stop("Receive returns no error while its context goes on", "%v", err)
+// unsupported returns messages with options that the transport does not claim.
+func (t *trial) unsupported(queue string) (list []core.Outgoing) {
+	add := func(change func(o *core.Outgoing)) {
+		m := t.message(queue, "unsupported")
+		change(&m)
+		list = append(list, m)
 	}
-	for i, d := range dst[:n] {
-		if d == nil || d.Incoming() == nil {
-			r.t.stop("Receive fills its slice with deliveries that have a message", "element %d is %v", i, d)
-		}
+	if !t.caps.DelayedDelivery {
+		add(func(o *core.Outgoing) { o.Delay = time.Second })
 	}
-	return dst[:n], err
+	if !t.caps.TimeToBeReceived {
+		add(func(o *core.Outgoing) { o.TimeToBeReceived = time.Hour })
+	}
+	if !t.caps.PublishSubscribe {
+		add(func(o *core.Outgoing) { o.Queue, o.Topic = "", t.uniqueName() })
+	}
+	return list
 }
 
-// take waits for the next n deliveries, and returns them.
-func (r *receiver) take(n int) []core.Delivery {
-	ctx, cancel := r.t.patient()
-	defer cancel()
-	var taken []core.Delivery
-	for len(taken) < n {
-		got, err := r.batch(ctx, min(r.size, n-len(taken)))
-		if err != nil {
-			r.t.stop(fmt.Sprintf("%d messages are delivered from the queue", n), "%d after %v: %s", len(taken), r.t.patience(), bodies(taken))
-		}
-		taken = append(taken, got...)
-	}
-	return taken
+// lowLimit is the MaxMessageBytes of a receiver whose senders have a higher one.
+const lowLimit = 16 << 10
+
+// engineCopies are the reasons with which the engine sends copies of received messages.
+var engineCopies = []core.SendReason{
+	core.ReasonDelayedRetry, core.ReasonDeferral, core.ReasonMoveToError, core.ReasonAudit, core.ReasonUndelivered, core.ReasonNewCopy,
 }
 
-// next waits for the next delivery, and returns it.
-func (r *receiver) next() core.Delivery { return r.take(1)[0] }
-
-// within returns the deliveries that arrive within d.
-func (r *receiver) within(d time.Duration) []core.Delivery {
-	ctx, cancel := context.WithTimeout(r.t.ctx, d)
-	defer cancel()
-	var taken []core.Delivery
-	for {
-		got, err := r.batch(ctx, r.size)
-		if err != nil {
-			return taken
-		}
-		taken = append(taken, got...)
+// beyondLimit returns a message whose body alone, and whose headers alone, are larger than
+// lowLimit.
+func (t *trial) beyondLimit(queue, text string) core.Outgoing {
+	m := t.message(queue, text)
+	for i := 0; m.Headers.Bytes() <= lowLimit; i++ {
+		m.Headers.Set(fmt.Sprintf("H%d", i), strings.Repeat("v", 1<<10))
 	}
-}
-
-// silent checks that no message is delivered for a while.
-func (r *receiver) silent(expected string) {
-	if got := r.within(r.t.quiet()); len(got) > 0 {
-		r.t.stop(expected, "delivered: %s", bodies(got))
-	}
-}
-
-func (t *trial) complete(deliveries ...core.Delivery) {
-	t.settle("Complete", deliveries, core.Delivery.Complete)
-}
-
-var errHandler = errors.New("the handler failed, as the case wants it")
-
-func (t *trial) abandon(deliveries ...core.Delivery) {
-	t.settle("Abandon", deliveries, func(d core.Delivery, ctx context.Context) error { return d.Abandon(ctx, errHandler) })
-}
-
-func (t *trial) release(deliveries ...core.Delivery) {
-	t.settle("Release", deliveries, core.Delivery.Release)
-}
-
-const (
-	settlesHeld   = " returns nil for a delivery that is held"
-	completesHeld = "Complete" + settlesHeld
-)
-
-func (t *trial) settle(name string, deliveries []core.Delivery, settle func(core.Delivery, context.Context) error) {
-	ctx, cancel := t.patient()
-	defer cancel()
-	for _, d := range deliveries {
-		if err := settle(d, ctx); err != nil {
-			t.lockLate(d)
-			t.stop(name+settlesHeld, "%v%s", err, lockEndedAgo(d))
-		}
-	}
-}
-
-// lockEndedAgo returns a text about the end of a delivery's lock if it is known to have
-// ended.
-func lockEndedAgo(d core.Delivery) string {
-	if until := d.LockedUntil(); !until.IsZero() && time.Now().After(until) {
-		return fmt.Sprintf("; its LockedUntil was %v ago", time.Since(until))
-	}
-	return ""
-}
-
-// same checks that a received message equals the sent one.
-func (t *trial) same(in *core.Incoming, sent core.Outgoing) {
-	if in.Malformed != nil {
-		t.fail("a message that was sent is not Malformed", "%v", in.Malformed)
-	}
-	if in.ID != sent.ID {
-		t.fail(fmt.Sprintf("Incoming.ID is the id that was sent, %q", sent.ID), "%q", in.ID)
-	}
-	if got, want := in.Headers.Map(), sent.Headers.Map(); !maps.Equal(got, want) {
-		t.fail("the headers are those that were sent, "+excerptHeaders(want, got), "%s", excerptHeaders(got, want))
-	}
-	if in.GroupKey != sent.GroupKey {
-		t.fail(fmt.Sprintf("Incoming.GroupKey is that which was sent, %q", sent.GroupKey), "%q", in.GroupKey)
-	}
-	if got, want := in.Properties, sent.Properties; !maps.Equal(got, want) {
-		t.fail("Incoming.Properties are those that were sent, "+excerptHeaders(want, got), "%s", excerptHeaders(got, want))
-	}
-	if !bytes.Equal(in.Body, sent.Body) {
-		t.fail(fmt.Sprintf("the body is that which was sent, %s", excerpt(sent.Body)), "%s", excerpt(in.Body))
-	}
-}
-
-// excerptHeaders returns the headers that are missing or different in others.
-func excerptHeaders(headers, others map[string]string) string {
-	var differ []string
-	for _, key := range slices.Sorted(maps.Keys(headers)) {
-		if other, has := others[key]; !has || other != headers[key] {
-			differ = append(differ, excerpt([]byte(key))+": "+excerpt([]byte(headers[key])))
-		}
-	}
-	return fmt.Sprintf("%d headers, here those that differ: {%s}", len(headers), strings.Join(shortened(differ), ", "))
-}
-
-// excerpt formats a body of any size.
-func excerpt(body []byte) string {
-	const shown = 64
-	if len(body) <= shown {
-		return fmt.Sprintf("%q", body)
-	}
-	return fmt.Sprintf("%q... (%d bytes)", body[:shown], len(body))
-}
-
-// bodies lists the bodies of deliveries.
-func bodies(deliveries []core.Delivery) string {
-	var list []string
-	for _, d := range deliveries {
-		list = append(list, string(d.Incoming().Body))
-	}
-	return some(list)
-}
-
-// some formats a list of bodies, or of other texts, of any length.
-func some(list []string) string {
-	quoted := make([]string, len(list))
-	for i, text := range list {
-		quoted[i] = excerpt([]byte(text))
-	}
-	return "[" + strings.Join(shortened(quoted), ", ") + "]"
-}
-
-// listed formats a few of many keys.
-func listed[V any](all map[string]V) string {
-	var list []string
-	for _, key := range slices.Sorted(maps.Keys(all)) {
-		list = append(list, fmt.Sprintf("%s: %v", excerpt([]byte(key)), all[key]))
-	}
-	return strings.Join(shortened(list), "; ")
-}
-
-// shortened leaves out the end of a long list, and says so.
-func shortened(list []string) []string {
-	const shown = 10
-	if len(list) <= shown {
-		return list
-	}
-	return append(slices.Clone(list[:shown]), fmt.Sprintf("and %d more", len(list)-shown))
+	m.Body = append([]byte(text), t.randomBytes(4*lowLimit)...)
+	return m
 }

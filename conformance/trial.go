@@ -294,3 +294,6 @@ func (t *trial) rest(d time.Duration) {
 	case <-t.ctx.Done():
 	}
 }
+
+// soon is the time limit for something that is expected at once.
+func (t *trial) soon() time.Duration { return t.patience() / 3 }

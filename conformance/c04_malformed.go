@@ -1,0 +1,141 @@
+package conformance
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var malformedCases = []testCase{
+	{rule: "C4", title: "a message that cannot be parsed is delivered as Malformed, with its body", needs: []need{corruption}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		body := t.suite.h.Corrupt(t, queue)
+		r := t.receiver(transport, queue, 1)
+		d := r.next()
+		t.malformed(d, body)
+		in := d.Incoming()
+		if in.ID == "" || in.NativeID == "" {
+			t.fail("a malformed message has the ID and the NativeID that the broker gives", "ID %q, NativeID %q", in.ID, in.NativeID)
+		}
+		if in.DeliveryCount != 1 {
+			t.fail("a malformed message has DeliveryCount 1 at first", "%d", in.DeliveryCount)
+		}
+		t.complete(d)
+		r.shut()
+		t.left(queue, "after a malformed message was completed")
+	}},
+	{rule: "C4", title: "a malformed message disturbs none before or after it", needs: []need{corruption}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		r := t.receiver(transport, queue, 8)
+		before, after := t.messages(queue, 3), t.messages(queue, 3)
+		t.send(transport, before...)
+		body := t.suite.h.Corrupt(t, queue)
+		t.send(transport, after...)
+		sound := map[string]core.Outgoing{}
+		for _, m := range slices.Concat(before, after) {
+			sound[m.ID] = m
+		}
+		malformed := 0
+		for _, d := range r.take(7) {
+			if d.Incoming().Malformed != nil {
+				t.malformed(d, body)
+				malformed++
+			} else {
+				t.same(d.Incoming(), sound[d.Incoming().ID])
+				delete(sound, d.Incoming().ID)
+			}
+			t.complete(d)
+		}
+		if malformed != 1 || len(sound) != 0 {
+			t.fail("1 malformed and 6 sound messages are delivered once each", "%d malformed and %d sound ones were among the first 7, of which %d different ones of the 6 sound", malformed, 7-malformed, 6-len(sound))
+		}
+		m := t.message(queue, "later")
+		t.send(transport, m)
+		d := r.next()
+		t.same(d.Incoming(), m)
+		t.complete(d)
+		r.shut()
+		t.left(queue, "after all were completed")
+	}},
+	{rule: "C4", title: "several malformed messages are delivered, each as itself", needs: []need{corruption}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		body := t.suite.h.Corrupt(t, queue)
+		for range 2 {
+			t.suite.h.Corrupt(t, queue)
+		}
+		r := t.receiver(transport, queue, 8)
+		natives := map[string]bool{}
+		for _, d := range r.take(3) {
+			t.malformed(d, body)
+			natives[d.Incoming().NativeID] = true
+			t.complete(d)
+		}
+		if len(natives) != 3 {
+			t.fail("3 malformed messages have 3 NativeIDs: they key the memories of the engine", "%d: %v", len(natives), natives)
+		}
+		r.shut()
+		t.left(queue, "after 3 malformed messages were completed")
+	}},
+	{rule: "C4", title: "a malformed message is abandoned like any other", in: givingBack, needs: []need{corruption}, run: func(t *trial) {
+		t.malformedAgain("Abandon", func(d core.Delivery) { t.abandon(d) }, 2)
+	}},
+	{rule: "C4", title: "a malformed message is released like any other", in: givingBack, needs: []need{corruption}, run: func(t *trial) {
+		t.malformedAgain("Release", func(d core.Delivery) { t.release(d) }, 1)
+	}},
+	{rule: "C4", title: "a malformed message that is held comes again when the receiver closes", in: givingBack, needs: []need{corruption}, run: func(t *trial) {
+		transport := t.open()
+		queue := t.queue(transport)
+		body := t.suite.h.Corrupt(t, queue)
+		r := t.receiver(transport, queue, 1)
+		r.next()
+		r.shut()
+		r = t.receiver(t.open(), queue, 1)
+		d := r.next()
+		t.malformed(d, body)
+		t.complete(d)
+		r.shut()
+		t.left(queue, "after the malformed message was completed")
+	}},
+	{rule: "C4", title: "a malformed message is replaced atomically", in: inAtomic, needs: []need{corruption}, run: func(t *trial) {
+		for _, s := range []dispatch{replacing, completing} {
+			transport := t.open()
+			queue, errorQueue := t.queue(transport), t.queue(transport)
+			body := t.suite.h.Corrupt(t, queue)
+			r := t.receiver(transport, queue, 1)
+			d := r.next()
+			t.malformed(d, body)
+			t.sendsNot(s, d, core.ErrQueueNotFound, t.message(errorQueue, "too many"), t.message(t.uniqueName(), "lost"))
+			t.sends(s, d, t.message(errorQueue, string(body)))
+			r.shut()
+			t.left(queue, "after "+s.name+" of a malformed message")
+			t.left(errorQueue, "after "+s.name+" of a malformed message", string(body))
+		}
+	}},
+}
+
+// malformedAgain gives a malformed message back and checks its next delivery.
+func (t *trial) malformedAgain(operation string, giveBack func(d core.Delivery), count int) {
+	transport := t.open()
+	queue := t.queue(transport)
+	body := t.suite.h.Corrupt(t, queue)
+	r := t.receiver(transport, queue, 1)
+	first := r.next()
+	t.malformed(first, body)
+	giveBack(first)
+	again := r.next()
+	t.malformed(again, body)
+	in := again.Incoming()
+	if in.NativeID != first.Incoming().NativeID {
+		t.fail("a malformed message has the same NativeID at every delivery, here "+first.Incoming().NativeID, "%s", in.NativeID)
+	}
+	if in.DeliveryCount != count && !t.returnCounted(operation, in.DeliveryCount, count) {
+		t.fail(fmt.Sprintf("after %s a malformed message has DeliveryCount %d", operation, count), "%d", in.DeliveryCount)
+	}
+	t.complete(again)
+	r.shut()
+	t.left(queue, "after the malformed message was completed")
+}

@@ -1,0 +1,250 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// atomicCases are about messages sent with a settlement; nativeTransactionCases are about
+// a handler's work in the native transaction.
+var atomicCases = []testCase{
+	{rule: "C12", title: "Reset keeps the delivery", in: inAtomic, run: func(t *trial) {
+		f := t.forwarding()
+		rival := t.receiver(t.open(), f.from, 1)
+		t.reset(f.d)
+		rival.silent("a delivery that was Reset stays locked: nobody else gets its message")
+		rival.shut()
+		t.reset(f.d)
+		t.sends(completing, f.d, t.message(f.to, "forwarded"))
+		t.ends(f, "after Reset and CompleteWith", nil, []string{"forwarded"})
+	}},
+	{rule: "C12", title: "BindContext adds to the context it is given", in: inAtomic, run: func(t *trial) {
+		type key struct{}
+		f := t.forwarding()
+		ctx, cancel := context.WithCancel(context.WithValue(t.ctx, key{}, "value"))
+		bound := f.d.BindContext(ctx)
+		if bound == nil {
+			cancel()
+			t.stop("BindContext returns a context", "it returned nil")
+		}
+		if got := bound.Value(key{}); got != "value" {
+			t.fail("the context that BindContext returns has the values of the one it was given", "a value is %v", got)
+		}
+		cancel()
+		select {
+		case <-bound.Done():
+		case <-time.After(t.quiet()):
+			t.fail("the context that BindContext returns ends with the one it was given", "it did not within %v", t.quiet())
+		}
+		t.complete(f.d)
+	}},
+	{rule: "C12", title: "200 concurrent CompleteWith forward 200 messages", in: inAtomic, slow: true, run: func(t *trial) {
+		t.forwardConcurrently(200)
+	}},
+	{rule: "C12", title: "nothing is lost or doubled when processes are killed at random", in: inAtomic, needs: []need{processes}, run: func(t *trial) {
+		t.killAtRandom()
+	}},
+	{rule: "C12", title: "a commit that the broker's death prevented is made again", in: inAtomic, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+		handled, copies := t.dieBeforeSettling()
+		if copies != 1 && (copies == 0 || !t.caps.MayDuplicate) {
+			t.fail("when the broker dies before CompleteWith, nothing was sent; the message is handled again, and what the handler sends arrives once",
+				"handled %d times, arrived %d times", handled, copies)
+		}
+	}},
+}
+
+func dispatchCases(s dispatch) []testCase {
+	return []testCase{
+		{rule: "C12", title: s.name + " sends all and consumes", in: inAtomic, run: func(t *trial) {
+			f := t.forwarding()
+			out := t.messages(f.to, 3)
+			t.sends(s, f.d, out...)
+			r := t.receiver(f.transport, f.to, 3)
+			for _, d := range r.take(3) {
+				i := slices.IndexFunc(out, func(o core.Outgoing) bool { return o.ID == d.Incoming().ID })
+				if i < 0 {
+					t.stop(fmt.Sprintf("%s sends what it was given", s.name), "a message %q with body %s arrived", d.Incoming().ID, excerpt(d.Incoming().Body))
+				}
+				t.same(d.Incoming(), out[i])
+				t.complete(d)
+			}
+			r.shut()
+			t.ends(f, "after "+s.name, nil, nil)
+		}},
+		{rule: "C12", title: s.name + " of nothing consumes", in: inAtomic, run: func(t *trial) {
+			f := t.forwarding()
+			t.sends(s, f.d)
+			t.ends(f, "after "+s.name+" without messages", nil, nil)
+		}},
+		{rule: "C12", title: s.name + " sends to the message's own queue", in: inAtomic, run: func(t *trial) {
+			f := t.forwarding()
+			t.sends(s, f.d, t.message(f.from, "copy"), t.message(f.to, "other"))
+			t.ends(f, "after "+s.name+" to the queue itself and another", []string{"copy"}, []string{"other"})
+		}},
+		{rule: "C12", title: s.name + " sends a hundred messages", in: inAtomic, run: func(t *trial) {
+			f := t.forwarding()
+			out := t.messages(f.to, 100)
+			want := make([]string, len(out))
+			for i := range out {
+				want[i] = string(out[i].Body)
+			}
+			t.sends(s, f.d, out...)
+			t.ends(f, "after "+s.name+" with 100 messages", nil, want)
+		}},
+		{rule: "C12", title: s.name + " with an unknown queue does nothing", in: inAtomic, run: func(t *trial) {
+			f := t.forwarding()
+			t.sendsNot(s, f.d, core.ErrQueueNotFound, t.message(f.to, "before"), t.message(t.uniqueName(), "lost"), t.message(f.to, "after"))
+			t.abandon(f.d)
+			again := f.r.next()
+			if in := again.Incoming(); string(in.Body) != forwarded || in.DeliveryCount < 2 {
+				t.fail(fmt.Sprintf("a message whose %s was refused comes again after Abandon, with DeliveryCount 2", s.name), "%s with DeliveryCount %d", excerpt(in.Body), in.DeliveryCount)
+			}
+			t.release(again)
+			t.ends(f, "after a refused "+s.name, []string{forwarded}, nil)
+		}},
+		{rule: "C12", title: s.name + " refuses what Send refuses, and does nothing", in: inAtomic, run: func(t *trial) {
+			f := t.forwarding()
+			for _, bad := range t.unsendable(f.to) {
+				t.sendsNot(s, f.d, bad.err, t.message(f.to, "good"), bad.message)
+			}
+			t.release(f.d)
+			t.ends(f, "after a refused "+s.name, []string{forwarded}, nil)
+		}},
+		{rule: "C12", title: s.name + " that was refused leaves any settlement possible", in: inAtomic, run: func(t *trial) {
+			ctx, cancel := t.patient()
+			defer cancel()
+			for _, c := range []struct {
+				name     string
+				settle   func(f *forwarding) error
+				from, to []string
+			}{
+				{"Complete", func(f *forwarding) error { return f.d.Complete(ctx) }, nil, nil},
+				{"Abandon", func(f *forwarding) error { return f.d.Abandon(ctx, errHandler) }, []string{forwarded}, nil},
+				{"Release", func(f *forwarding) error { return f.d.Release(ctx) }, []string{forwarded}, nil},
+				{"CompleteWith", func(f *forwarding) error {
+					return f.d.CompleteWith(ctx, []core.Outgoing{t.message(f.to, "sent")})
+				}, nil, []string{"sent"}},
+				{"ReplaceWith", func(f *forwarding) error {
+					return f.d.ReplaceWith(ctx, []core.Outgoing{t.message(f.to, "sent")})
+				}, nil, []string{"sent"}},
+			} {
+				f := t.forwarding()
+				t.sendsNot(s, f.d, core.ErrQueueNotFound, t.message(f.to, "good"), t.message(t.uniqueName(), "lost"))
+				if err := c.settle(f); err != nil {
+					t.fail(fmt.Sprintf("after a refused %s the delivery is still held, and %s settles it", s.name, c.name), "%v", err)
+				}
+				t.ends(f, fmt.Sprintf("after a refused %s and %s", s.name, c.name), c.from, c.to)
+			}
+		}},
+		{rule: "C12", title: s.name + " sends delayed messages", in: inAtomic, needs: []need{delays}, run: func(t *trial) {
+			f := t.forwarding()
+			late := t.message(f.to, "late")
+			late.Delay = t.briefDelay()
+			start := time.Now()
+			t.sends(s, f.d, late, t.message(f.to, "at once"))
+			r := t.receiver(f.transport, f.to, 2)
+			for _, d := range r.take(2) {
+				if early := time.Until(start.Add(late.Delay)); string(d.Incoming().Body) == "late" && early > 0 {
+					t.fail("what "+s.name+" sends with a delay is not early", "it arrived %v before it was due", early)
+				}
+				t.complete(d)
+			}
+			r.shut()
+			t.ends(f, "after all have arrived", nil, nil)
+		}},
+		{rule: "C12", title: s.name + " that was refused sends no delayed message", in: inAtomic, needs: []need{delays}, run: func(t *trial) {
+			f := t.forwarding()
+			late := t.message(f.to, "late")
+			late.Delay = t.briefDelay()
+			t.sendsNot(s, f.d, core.ErrQueueNotFound, late, t.message(t.uniqueName(), "lost"))
+			t.complete(f.d)
+			t.rest(late.Delay + t.caps.DelayPrecision)
+			t.ends(f, "when what was refused would have been due", nil, nil)
+		}},
+		{rule: "C12", title: s.name + " publishes", in: inAtomic, needs: []need{publishing}, run: func(t *trial) {
+			f := t.forwarding()
+			event := t.event("event")
+			t.subscribe(f.transport, f.to, event.Topic)
+			t.sendsNot(s, f.d, core.ErrQueueNotFound, event, t.message(t.uniqueName(), "lost"))
+			unheard := t.event("nobody listens")
+			t.sends(s, f.d, event, unheard, t.message(f.to, "command"))
+			t.ends(f, "after "+s.name+" with an event was refused once, then accepted", nil, []string{"event", "command"})
+		}},
+		{rule: "C12", title: s.name + " after its receiver was closed does nothing", in: inAtomic, run: func(t *trial) {
+			f := t.forwarding()
+			f.r.shut()
+			if err := t.trySends(s, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
+				t.fail(s.name+" after Receiver.Close, which gave the message back, returns core.ErrLockLost", "%v", err)
+			}
+			t.ends(f, "after "+s.name+" on a closed receiver", []string{forwarded}, nil)
+		}},
+		{rule: "C12", title: s.name + " after its lock ran out does nothing", in: inAtomic, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
+			f := t.forwarding()
+			t.needsLock(f.d) // if locks end by themselves, those of this mode may still not end
+			t.rest(t.lock() + t.suite.h.DelayTolerance)
+			if err := t.trySends(s, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
+				t.fail(s.name+" after the lock ran out returns core.ErrLockLost", "%v", err)
+			}
+			t.ends(f, "after "+s.name+" with a lost lock", []string{forwarded}, nil)
+		}},
+		{rule: "C12", title: s.name + " settles once and sends once", in: inAtomic, run: func(t *trial) {
+			f := t.forwarding()
+			t.sends(s, f.d, t.message(f.to, "first"))
+			if err := t.trySends(s, f.d, t.message(f.to, "second")); !errors.Is(err, core.ErrSettled) {
+				t.fail(s.name+" of a delivery that is settled returns core.ErrSettled", "%v", err)
+			}
+			g := t.forwarding()
+			t.complete(g.d)
+			if err := t.trySends(s, g.d, t.message(g.to, "second")); !errors.Is(err, core.ErrSettled) {
+				t.fail(s.name+" after Complete returns core.ErrSettled", "%v", err)
+			}
+			t.ends(f, "after a second "+s.name, nil, []string{"first"})
+			t.ends(g, "after Complete and "+s.name, nil, nil)
+		}},
+		{rule: "C12", title: s.name + " in an ended context is all or nothing", in: inAtomic, run: func(t *trial) {
+			f := t.forwarding()
+			ended, cancel := context.WithCancel(t.ctx)
+			cancel()
+			var from, to []string
+			if err := s.call(f.d, ended, []core.Outgoing{t.message(f.to, "forwarded")}); err == nil {
+				to = []string{"forwarded"}
+			} else {
+				from = []string{forwarded}
+			}
+			t.ends(f, fmt.Sprintf("after %s in an ended context, which did all (%t) or nothing", s.name, from == nil), from, to)
+		}},
+	}
+}
+
+// forwardConcurrently forwards each of n messages with its settlement, many at the same
+// time.
+func (t *trial) forwardConcurrently(n int) {
+	const workers = 16
+	transport := t.open()
+	from, to := t.queue(transport), t.queue(transport)
+	msgs := t.messages(from, n)
+	for batch := range slices.Chunk(msgs, 50) {
+		t.send(transport, batch...)
+	}
+	r := t.receiver(transport, from, workers)
+	var all sync.WaitGroup
+	for range n {
+		d := r.next() // waits until an earlier delivery is settled
+		out := t.message(to, string(d.Incoming().Body))
+		t.beside(&all, func() {
+			if err := t.trySends(completing, d, out); err != nil {
+				t.fail("CompleteWith of different deliveries succeeds concurrently", "%v", err)
+			}
+		})
+	}
+	all.Wait()
+	r.shut()
+	t.left(from, "after each message was forwarded")
+	t.left(to, fmt.Sprintf("after %d messages were forwarded with their settlements, each exactly once", n), bodiesOf(msgs)...)
+}

@@ -1,0 +1,253 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// nativeTransactionCases are about a handler's work in the native transaction of a
+// delivery, through BindContext.
+var nativeTransactionCases = []testCase{
+	{rule: "C12", title: "Complete commits the handler's work", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+		f := t.forwarding()
+		ctx := f.d.BindContext(t.ctx)
+		first, second := t.work(ctx), t.work(ctx)
+		t.notDone(first, "before Complete")
+		t.complete(f.d)
+		t.done(first, "after Complete")
+		t.done(second, "after Complete")
+		t.ends(f, "after Complete", nil, nil)
+	}},
+	{rule: "C12", title: "CompleteWith commits the handler's work, what it sends and the receive", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+		f := t.forwarding()
+		key := t.work(f.d.BindContext(t.ctx))
+		t.notDone(key, "before CompleteWith")
+		t.sends(completing, f.d, t.message(f.to, "sent"))
+		t.done(key, "after CompleteWith")
+		t.ends(f, "after CompleteWith", nil, []string{"sent"})
+	}},
+	{rule: "C12", title: "what CompleteWith commits is seen together", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+		f := t.forwarding()
+		key := t.work(f.d.BindContext(t.ctx))
+		r := t.receiver(f.transport, f.to, 1)
+		settled, out := make(chan error, 1), t.message(f.to, "sent")
+		t.apart(func() {
+			defer close(settled)
+			settled <- t.trySends(completing, f.d, out)
+		})
+		t.complete(r.next())
+		if !t.suite.h.NativeTx.Committed(t, key) {
+			t.fail("what CompleteWith sends does not arrive before the handler's work is committed", "it did")
+		}
+		if err := <-settled; err != nil {
+			t.fail("CompleteWith returns nil when its messages were sent", "%v", err)
+		}
+	}},
+	{rule: "C12", title: "CompleteWith that was refused commits nothing", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+		f := t.forwarding()
+		key := t.work(f.d.BindContext(t.ctx))
+		t.sendsNot(completing, f.d, core.ErrQueueNotFound, t.message(f.to, "good"), t.message(t.uniqueName(), "lost"))
+		t.notDone(key, "after a refused CompleteWith")
+		t.abandon(f.d)
+		t.notDone(key, "after a refused CompleteWith and Abandon")
+		t.ends(f, "after a refused CompleteWith and Abandon", []string{forwarded}, nil)
+	}},
+	{rule: "C12", title: "Reset mends a delivery whose CompleteWith was refused", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+		f := t.forwarding()
+		ctx := f.d.BindContext(t.ctx)
+		undone := t.work(ctx)
+		t.sendsNot(completing, f.d, core.ErrQueueNotFound, t.message(t.uniqueName(), "lost"))
+		t.reset(f.d)
+		kept := t.work(ctx)
+		t.sends(completing, f.d, t.message(f.to, "sent"))
+		t.done(kept, "by CompleteWith, done after Reset")
+		t.notDone(undone, "by CompleteWith, done before Reset")
+		t.ends(f, "after Reset and CompleteWith", nil, []string{"sent"})
+	}},
+	undoCase("Abandon", func(t *trial, f *forwarding) { t.abandon(f.d) }, []string{forwarded}, nil),
+	undoCase("Release", func(t *trial, f *forwarding) { t.release(f.d) }, []string{forwarded}, nil),
+	undoCase("Receiver.Close", func(_ *trial, f *forwarding) { f.r.shut() }, []string{forwarded}, nil),
+	undoCase("Transport.Close", func(t *trial, f *forwarding) { t.close(f.transport) }, []string{forwarded}, nil),
+	undoCase("ReplaceWith", func(t *trial, f *forwarding) { t.sends(replacing, f.d, t.message(f.to, "sent")) }, nil, []string{"sent"}),
+	undoCase("ReplaceWith of nothing", func(t *trial, f *forwarding) { t.sends(replacing, f.d) }, nil, nil),
+	undoCase("Reset", func(t *trial, f *forwarding) {
+		t.reset(f.d)
+		t.complete(f.d)
+	}, nil, nil),
+	{rule: "C12", title: "work after Reset counts, in the same context", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+		f := t.forwarding()
+		ctx := f.d.BindContext(t.ctx)
+		before := t.work(ctx)
+		t.reset(f.d)
+		between := t.work(ctx)
+		t.reset(f.d)
+		after := t.work(ctx)
+		t.sends(completing, f.d, t.message(f.to, "sent"))
+		t.done(after, "by CompleteWith, done after the last Reset")
+		t.notDone(before, "by CompleteWith, done before Reset")
+		t.notDone(between, "by CompleteWith, done before the second Reset")
+		t.ends(f, "after Reset and CompleteWith", nil, []string{"sent"})
+	}},
+	{rule: "C12", title: "a second BindContext is of the same transaction", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+		f := t.forwarding()
+		first := t.work(f.d.BindContext(t.ctx))
+		second := t.work(f.d.BindContext(t.ctx))
+		t.sends(completing, f.d)
+		t.done(first, "by CompleteWith, in the first context")
+		t.done(second, "by CompleteWith, in the second context")
+		t.ends(f, "after CompleteWith", nil, nil)
+	}},
+	{rule: "C12", title: "Reset mends a broken transaction", in: inAtomic, needs: []need{breakableWork}, run: func(t *trial) {
+		f := t.forwarding()
+		ctx := f.d.BindContext(t.ctx)
+		lost := t.work(ctx)
+		t.breakWork(ctx)
+		t.reset(f.d)
+		kept := t.work(ctx)
+		t.sends(completing, f.d, t.message(f.to, "sent"))
+		t.done(kept, "by CompleteWith, done after Reset")
+		t.notDone(lost, "by CompleteWith, done before the transaction broke")
+		t.ends(f, "after the transaction broke, Reset and CompleteWith", nil, []string{"sent"})
+	}},
+	brokenCase("ReplaceWith", func(t *trial, f *forwarding) { t.sends(replacing, f.d, t.message(f.to, "sent")) }, nil, []string{"sent"}),
+	brokenCase("Abandon", func(t *trial, f *forwarding) {
+		t.abandon(f.d)
+		if again := f.r.next(); again.Incoming().DeliveryCount < 2 {
+			t.fail("Abandon raises DeliveryCount to 2 also when the transaction is broken", "%d", again.Incoming().DeliveryCount)
+		}
+	}, []string{forwarded}, nil),
+	brokenCase("Release", func(t *trial, f *forwarding) { t.release(f.d) }, []string{forwarded}, nil),
+	brokenCase("Receiver.Close", func(_ *trial, f *forwarding) { f.r.shut() }, []string{forwarded}, nil),
+	commitBrokenCase("Complete", func(f *forwarding, ctx context.Context) error { return f.d.Complete(ctx) }),
+	commitBrokenCase("CompleteWith", func(f *forwarding, ctx context.Context) error { return f.d.CompleteWith(ctx, nil) }),
+	{rule: "C12", title: "CompleteWith with messages in a broken transaction is an error and does nothing", in: inAtomic, needs: []need{breakableWork}, run: func(t *trial) {
+		f := t.forwarding()
+		ctx := f.d.BindContext(t.ctx)
+		lost := t.work(ctx)
+		t.breakWork(ctx)
+		if err := t.trySends(completing, f.d, t.message(f.to, "not sent")); err == nil {
+			t.fail("CompleteWith is an error when the handler's work cannot be committed", "nil")
+		}
+		t.notDone(lost, "by CompleteWith in a broken transaction")
+		t.reset(f.d)
+		t.sends(completing, f.d, t.message(f.to, "sent"))
+		t.ends(f, "after CompleteWith in a broken transaction, Reset and CompleteWith again", nil, []string{"sent"})
+	}},
+	{rule: "C12", title: "two deliveries' transactions are independent", in: inAtomic, needs: []need{nativeTransactions}, run: independentWork},
+	{rule: "C12", title: "work on a delivery that is lost is not committed", in: inAtomic, needs: []need{nativeTransactions, locks}, shortLocks: true, run: func(t *trial) {
+		f := t.forwarding()
+		t.needsLock(f.d) // if locks end by themselves, those of this mode may still not end
+		key := t.work(f.d.BindContext(t.ctx))
+		t.rest(t.lock() + t.suite.h.DelayTolerance)
+		if err := t.trySends(completing, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
+			t.fail("CompleteWith after the lock ran out returns core.ErrLockLost", "%v", err)
+		}
+		t.notDone(key, "by a CompleteWith that was core.ErrLockLost")
+		t.ends(f, "after CompleteWith with a lost lock", []string{forwarded}, nil)
+	}},
+	{rule: "C12", title: "the end of the handler's context tears nothing apart", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+		f := t.forwarding()
+		ctx, cancel := context.WithCancel(t.ctx)
+		key := t.work(f.d.BindContext(ctx))
+		cancel() // like a handler's own time limit
+		err := t.trySends(completing, f.d, t.message(f.to, "sent"))
+		var from, to []string
+		if err == nil {
+			t.done(key, "by a CompleteWith that returned nil")
+			to = []string{"sent"}
+		} else {
+			t.notDone(key, "by a CompleteWith that failed")
+			from = []string{forwarded}
+		}
+		t.ends(f, fmt.Sprintf("after the handler's context ended and CompleteWith returned %v", err), from, to)
+	}},
+}
+
+// undoCase is about a call that undoes the handler's work.
+func undoCase(name string, call func(t *trial, f *forwarding), from, to []string) testCase {
+	return testCase{rule: "C12", title: name + " undoes the handler's work", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+		f := t.forwarding()
+		key := t.work(f.d.BindContext(t.ctx))
+		call(t, f)
+		t.notDone(key, "after "+name)
+		t.ends(f, "after "+name, from, to)
+		t.notDone(key, "when its message has been received again after "+name)
+	}}
+}
+
+// brokenCase is about a call that works even if the handler has broken the transaction.
+func brokenCase(name string, call func(t *trial, f *forwarding), from, to []string) testCase {
+	return testCase{rule: "C12", title: name + " works in a broken transaction", in: inAtomic, needs: []need{breakableWork}, run: func(t *trial) {
+		f := t.forwarding()
+		ctx := f.d.BindContext(t.ctx)
+		key := t.work(ctx)
+		t.breakWork(ctx)
+		call(t, f)
+		t.notDone(key, "after "+name+" in a broken transaction")
+		t.ends(f, "after "+name+" in a broken transaction", from, to)
+	}}
+}
+
+// commitBrokenCase is about a call that cannot commit a broken transaction.
+func commitBrokenCase(name string, call func(f *forwarding, ctx context.Context) error) testCase {
+	return testCase{rule: "C12", title: name + " in a broken transaction is an error and keeps the message", in: inAtomic, needs: []need{breakableWork}, run: func(t *trial) {
+		f := t.forwarding()
+		ctx := f.d.BindContext(t.ctx)
+		key := t.work(ctx)
+		t.breakWork(ctx)
+		patient, cancel := t.patient()
+		defer cancel()
+		if err := call(f, patient); err == nil {
+			t.fail(name+" is an error when the handler's work cannot be committed: a rollback is no success", "nil")
+		}
+		t.notDone(key, "by "+name+" in a broken transaction")
+		t.ends(f, "after "+name+" in a broken transaction", []string{forwarded}, nil)
+	}}
+}
+
+// independentWork settles many deliveries of one receiver at the same time, every other
+// one without success.
+func independentWork(t *trial) {
+	const n = 8
+	transport := t.open()
+	queue := t.queue(transport)
+	t.send(transport, t.messages(queue, n)...)
+	deliveries := t.receiver(transport, queue, n).take(n)
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = t.id()
+	}
+	var working, settling sync.WaitGroup
+	for i, d := range deliveries {
+		atomic := d
+		t.beside(&working, func() {
+			if err := t.suite.h.NativeTx.Write(atomic.BindContext(t.ctx), keys[i]); err != nil {
+				t.fail("Harness.NativeTx.Write works in the contexts of different deliveries concurrently", "%v", err)
+			}
+		})
+	}
+	working.Wait()
+	for i, d := range deliveries {
+		s := completing
+		if i%2 != 0 {
+			s = replacing
+		}
+		t.beside(&settling, func() {
+			if err := t.trySends(s, d); err != nil {
+				t.fail("different deliveries are settled concurrently", "%v", err)
+			}
+		})
+	}
+	settling.Wait()
+	for i, key := range keys {
+		if i%2 == 0 {
+			t.done(key, "by CompleteWith, whatever happens to other deliveries")
+		} else {
+			t.notDone(key, "by ReplaceWith, whatever happens to other deliveries")
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// Processes that a case starts, and kills as kill -9 does. They run an endpoint, or send.
+
+// running is a process started by a case.
+type running struct {
+	process
+	t    *trial
+	told []event // all events returned by next
+}
+
+// start starts a process, which is killed at the end of the case.
+func (t *trial) start(j job) *running {
+	j.Mode = t.mode
+	p := t.suite.h.process(t, j)
+	t.Cleanup(p.kill)
+	return &running{process: p, t: t}
+}
+
+func (p *running) next(limit time.Duration) (event, error) {
+	e, err := p.process.next(limit)
+	if err == nil {
+		p.t.active()
+		p.told = append(p.told, e)
+	}
+	return e, err
+}
+
+// until waits for an event of the process.
+func (p *running) until(what happening, limit time.Duration) {
+	deadline := time.Now().Add(limit)
+	for {
+		e, err := p.next(time.Until(deadline))
+		switch {
+		case errors.Is(err, errEnded):
+			p.t.stop(fmt.Sprintf("a process of an endpoint %s", what), "it has ended: %s", p.remains())
+		case err != nil:
+			p.kill()
+			p.t.stop(fmt.Sprintf("a process of an endpoint %s", what), "it does not within %v; what it left when it was killed: %s", limit, p.remains())
+		case e.What == what:
+			return
+		}
+	}
+}
+
+// all returns all events of a process that has ended.
+func (p *running) all() []event {
+	for {
+		if _, err := p.next(p.t.patience()); err != nil {
+			return p.told
+		}
+	}
+}
+
+// shut shuts the process down gracefully.
+func (p *running) shut() {
+	if err := p.stop(p.t.patience()); err != nil {
+		p.t.stop("a process of an endpoint ends without an error when it is asked to", "%v", err)
+	}
+}
+
+// workplace is a job with its own queues, before its other fields are set.
+type workplace struct {
+	job
+	queue, forward string
+}
+
+func (t *trial) workplace(concurrency int) *workplace {
+	transport := t.open()
+	w := &workplace{queue: t.queue(transport), forward: t.queue(transport)}
+	w.job = job{Queue: w.queue, Forward: w.forward, ErrorQueue: t.queue(transport), Concurrency: concurrency}
+	return w
+}
+
+// untilHandlesNew sends messages until the process handles one of them. The broker may
+// have delivered the first ones to processes that have ended, without having noticed that
+// they ended.
+func (t *trial) untilHandlesNew(p *running, sender core.Transport, queue string) {
+	expected := "a process of an endpoint handles one of the messages that are sent after its start"
+	sent := map[string]bool{}
+	for deadline := time.Now().Add(t.patience()); ; {
+		m := t.command(queue, workType, "after all others")
+		sent[m.ID] = true
+		t.send(sender, m)
+		for {
+			e, err := p.next(max(t.quiet(), time.Second))
+			switch {
+			case errors.Is(err, errEnded):
+				t.stop(expected, "it has ended: %s", p.remains())
+			case err == nil && e.What == isHandling && sent[e.ID]:
+				return
+			case err == nil:
+				continue
+			case time.Now().After(deadline):
+				p.kill()
+				t.stop(expected, "it does not within %v; what it left when it was killed: %s", t.patience(), p.remains())
+			}
+			break
+		}
+	}
+}
+
+// nothingLeft checks that a job's queues are empty. Messages that may be delivered twice
+// may be so at the end, too.
+func (t *trial) nothingLeft(w *workplace) {
+	if !t.caps.MayDuplicate {
+		t.left(w.queue, "after all was handled")
+	}
+	t.left(w.ErrorQueue, "the error queue, after all was handled without a failure")
+}
+
+const (
+	killRounds   = 8
+	killMessages = 300
+)
+
+// killAtRandom lets processes handle many messages and forward each of them. It kills the
+// processes one after the other, half of them during a settlement.
+func (t *trial) killAtRandom() {
+	w := t.workplace(4)
+	w.Pause = 5 * time.Millisecond
+	sender := t.open()
+	bodies := make([]string, killMessages)
+	for i := range bodies {
+		bodies[i] = fmt.Sprintf("body %d", i)
+	}
+	for first := 0; first < killMessages; first += 50 {
+		var out []core.Outgoing
+		for _, body := range bodies[first : first+50] {
+			out = append(out, t.command(w.queue, workType, body))
+		}
+		t.send(sender, out...)
+	}
+	handled := map[string]int{}
+	count := func(p *running) {
+		for _, e := range p.all() {
+			if e.What == isHandling {
+				handled[e.ID]++
+			}
+		}
+	}
+	for round := range killRounds {
+		p := t.start(w.job)
+		p.until(isReady, t.patience())
+		moment := []happening{isHandling, isSettling}[round%2]
+		for n := 1 + t.random.IntN(30); n > 0; {
+			e, err := p.next(max(t.quiet(), 2*time.Second))
+			if err != nil {
+				break // the remaining messages are still locked by processes killed before
+			}
+			if e.What == moment {
+				n--
+			}
+		}
+		if moment == isHandling {
+			t.rest(time.Duration(t.random.IntN(2000)) * time.Microsecond)
+		} else { // between the send and the settlement
+			t.rest(time.Duration(t.random.IntN(300)) * time.Microsecond)
+		}
+		p.kill()
+		count(p)
+	}
+	last := t.start(w.job)
+	last.until(isReady, t.patience())
+
+	arrived := map[string]int{}
+	seen := func(in *core.Incoming) bool {
+		arrived[string(in.Body)]++
+		return len(arrived) == killMessages
+	}
+	forwarded := t.receiverIn(t.caps.HighestTransaction(), t.open(), w.forward, 64)
+	if t.mode != core.TransactionNone {
+		for before := -1; len(arrived) > before && len(arrived) < killMessages; { // as long as more arrive, however slowly
+			before = len(arrived)
+			forwarded.collect(t.comesAgain(), seen)
+		}
+		t.rest(t.lock()) // until all held messages are redelivered, if they are
+	}
+	if t.mode == core.TransactionNone { // lost messages never arrive, but messages sent now are processed
+		t.untilHandlesNew(last, sender, w.queue)
+	}
+	for err := error(nil); err == nil; { // until the last process has no more messages
+		_, err = last.next(max(t.quiet(), time.Second))
+	}
+	last.shut()
+	count(last)
+	forwarded.collect(max(t.quiet(), time.Second), func(in *core.Incoming) bool { seen(in); return false })
+	forwarded.shut()
+
+	duplicates, lost, twice := 0, 0, 0
+	for _, body := range bodies {
+		if n := arrived[body]; n == 0 {
+			lost++
+		} else {
+			duplicates += n - 1
+		}
+	}
+	for _, n := range handled {
+		twice += n - 1
+	}
+	t.measure("duplicates after killed processes", float64(duplicates))
+	switch {
+	case t.mode == core.TransactionNone:
+		t.measure("losses after killed processes", float64(lost))
+		t.note("%d of %d messages were lost with %d killed processes", lost, killMessages, killRounds)
+		if twice+duplicates > 0 && !t.caps.MayDuplicate {
+			t.fail("in None a message is consumed before it is handed out, so that none is handled twice", "%d were handled again after their process was killed", twice)
+		}
+	case lost > 0:
+		t.fail(fmt.Sprintf("%d messages are handled, and one is forwarded for each, although %d processes are killed meanwhile", killMessages, killRounds),
+			"nothing was forwarded for %d", lost)
+	}
+	if t.mode == core.TransactionSendsAtomicWithReceive && duplicates > 0 && !t.caps.MayDuplicate {
+		t.fail("in SendsAtomicWithReceive what a handler sends arrives once, although its process may be killed at any moment", "%d of %d arrived again", duplicates, killMessages)
+	}
+	t.nothingLeft(w)
+}

@@ -1,0 +1,194 @@
+package conformance
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var shutdownCases = []testCase{
+	{rule: "R27", title: "stopping waits for the handlers under way, and settles their messages", run: func(t *trial) {
+		jobs := t.crowd()
+		transport := t.open()
+		out := t.queue(transport)
+		s := t.service(transport, func(c *core.Config) { c.Concurrency, c.DrainTimeout = 3, 2*t.patience() })
+		var cut tally
+		s.handle("job", func(ctx context.Context, m *core.Message) error {
+			err := jobs.handle(ctx, m)
+			if ctx.Err() != nil {
+				cut.add(m.ID)
+			}
+			if err != nil {
+				return err
+			}
+			return m.Send(out, "done", m.RawBody())
+		})
+		s.run()
+		msgs := t.jobs(s.queue, 2)
+		t.send(transport, msgs...)
+		t.reach("handlers at the same time", 2, jobs.running)
+		s.endRun()
+		t.steady("the number of handlers after Run's context was cancelled", 2, jobs.running)
+		if s.hasEnded() {
+			t.fail("Run returns after its handlers, for which it waits DrainTimeout", "it returned %v while two handlers run", s.ended())
+		}
+		jobs.open()
+		s.end()
+		if n := cut.total(); n > 0 {
+			t.fail("handlers' contexts go on for DrainTimeout after Run's context ended", "%d were cancelled", n)
+		}
+		t.once(msgs, jobs)
+		t.left(out, "what the handlers sent that ended during the drain", "job 0", "job 1")
+		t.left(s.queue, "after what was handled during the drain")
+		t.left(s.errorQueue, "after what was handled during the drain")
+	}},
+	{rule: "R27", title: "what was not started is free for others while a handler is waited for", in: givingBack, run: func(t *trial) {
+		firstJobs, secondJobs := t.crowd(), t.crowd()
+		transport := t.open()
+		first := t.service(transport, func(c *core.Config) { c.Concurrency, c.DrainTimeout = 2, 2*t.patience() })
+		second := t.serviceOn(t.open(), first.queue, first.errorQueue, nil)
+		first.handle("job", firstJobs.handle)
+		second.handle("job", secondJobs.handle)
+		secondJobs.open()
+		msgs := t.jobs(first.queue, 12)
+		t.send(transport, msgs...)
+		first.run()
+		t.reach("of 12 messages, handlers of the first instance at the same time", 2, firstJobs.running)
+		first.endRun()
+		second.run()
+		t.reach("while the first instance stops with 2 messages in its handlers, messages that the second instance handles", 10, secondJobs.messages)
+		firstJobs.open()
+		first.end()
+		second.end()
+		t.once(msgs, firstJobs, secondJobs)
+		t.left(first.queue, "after all was handled")
+		t.left(first.errorQueue, "after all was handled")
+	}},
+	{rule: "R27", title: "a handler that is cut off after DrainTimeout leaves its message with the count it had", in: givingBack, run: func(t *trial) {
+		transport := t.open()
+		jobs := t.crowd()
+		drain := 2 * t.quiet()
+		s := t.service(transport, func(c *core.Config) { c.Concurrency, c.DrainTimeout = 3, drain })
+		var mu sync.Mutex
+		var cut time.Time
+		s.handle("job", func(ctx context.Context, m *core.Message) error {
+			err := jobs.handle(ctx, m)
+			mu.Lock()
+			defer mu.Unlock()
+			cut = time.Now()
+			return err
+		})
+		s.run()
+		t.send(transport, t.jobs(s.queue, 3)...)
+		t.reach("handlers at the same time", 3, jobs.running)
+		began := time.Now()
+		s.end()
+		mu.Lock()
+		took := cut.Sub(began)
+		mu.Unlock()
+		if took < drain {
+			t.fail("handlers' contexts are cancelled DrainTimeout after Run's, "+drain.String(), "after %v", took)
+		}
+		t.left(s.errorQueue, "after handlers were cut off, which is no failure of theirs")
+		for _, in := range t.left(s.queue, "what was cut off is given back", "job 0", "job 1", "job 2") {
+			if in.DeliveryCount != 1 && !t.caps.CountsReleases {
+				t.fail("what was given back by a shutdown has not failed: it is delivered with count 1 again", "%q has count %d", in.Body, in.DeliveryCount)
+			}
+		}
+	}},
+	{rule: "R27", title: "a failure that is being decided when the endpoint is cut off is decided again", in: givingBack, run: func(t *trial) {
+		const byPolicy, byHandleFailed = "job 0", "job 1" // the messages cut off in the policy and in HandleFailed
+		transport := t.open()
+		out := t.queue(transport)
+		var policies, resorts, counted tally
+		deciding := make(chan struct{}, 2)
+		cutOff := func(ctx context.Context) error {
+			deciding <- struct{}{}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		s := t.service(transport, func(c *core.Config) {
+			c.DrainTimeout = t.quiet()
+			c.Recoverability.Policy = func(ctx context.Context, config core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+				if policies.add(string(f.Body)) == 1 && string(f.Body) == byPolicy && cutOff(ctx) != nil {
+					return core.Action{}
+				}
+				return core.DefaultPolicy(ctx, config, f)
+			}
+		})
+		s.handle("job", func(_ context.Context, m *core.Message) error {
+			if m.Attempt > 1 {
+				counted.add(string(m.RawBody()))
+			}
+			return errHandler
+		})
+		core.HandleFailed(s.Endpoint, "job", func(ctx context.Context, m *core.TypedMessage[[]byte], _ *core.Failed) error {
+			if err := m.Send(out, "report", m.Body); err != nil {
+				return err
+			}
+			if resorts.add(string(m.Body)) == 1 && string(m.Body) == byHandleFailed {
+				return cutOff(ctx)
+			}
+			return nil
+		})
+		s.run()
+		t.send(transport, t.jobs(s.queue, 2)...)
+		t.receives(deciding, "a policy or HandleFailed is asked about a message that failed")
+		t.receives(deciding, "a policy or HandleFailed is asked about a message that failed")
+		s.end()
+		t.left(s.errorQueue, "after policy and HandleFailed were cut off before they decided")
+		t.left(out, "what a HandleFailed sent that was cut off")
+		s.run()
+		t.reach("runs of HandleFailed, of which one was cut off", 3, resorts.total)
+		t.await("both messages are moved", func() bool { return s.Health().InFlight == 0 })
+		s.end()
+		if n := counted.counts(); len(n) > 0 && !t.caps.CountsReleases && !t.caps.MayDuplicate {
+			t.fail("what was given back by a shutdown is delivered with count 1 again", "with a higher one: %s", listed(n))
+		}
+		t.left(s.errorQueue, "after the failures were decided in the next run", byPolicy, byHandleFailed)
+		t.left(out, "what HandleFailed sends leaves once", byPolicy, byHandleFailed)
+		t.left(s.queue, "after all failures were decided")
+	}},
+	{rule: "R27", title: "a retry that the shutdown cuts off keeps its count", in: givingBack, run: func(t *trial) {
+		transport := t.open()
+		var seen attempts
+		started, done := make(chan struct{}, endless), make(chan struct{}, endless)
+		s := t.service(transport, func(c *core.Config) {
+			c.DrainTimeout = 20 * time.Millisecond
+			c.Recoverability.Immediate = core.Immediate{Retries: 3}
+		})
+		s.handle("order", func(ctx context.Context, m *core.Message) error {
+			switch seen.add(m) {
+			case 1:
+				return errHandler // so that there is a count to keep
+			case 2:
+				started <- struct{}{}
+				<-ctx.Done()
+				return context.Cause(ctx)
+			default:
+				done <- struct{}{}
+				return nil
+			}
+		})
+		s.run()
+		t.send(transport, t.command(s.queue, "order", "m1"))
+		t.receives(started, "an abandoned message is delivered again")
+		s.end()
+		s.run()
+		t.receives(done, "a message that was released at the shutdown is delivered to the next Run")
+		s.leftNothing("after the next Run handled the message")
+		t.attempted(&seen, "m1", 3)
+		t.left(s.errorQueue, "after the next Run handled the message")
+		third := seen.of("m1")[2].number
+		switch {
+		case t.caps.NativeDeliveryCount && !t.caps.CountsReleases && third != 2:
+			t.fail("after the release, the DeliveryCount is that of the attempt which was cut off, 2", "%d", third)
+		case t.caps.NativeDeliveryCount && third < 2:
+			t.fail("after the release, the DeliveryCount is at least that of the attempt which was cut off, 2", "%d", third)
+		case third < 1 || third > 2 && !t.caps.CountsReleases:
+			t.fail("after the release, the DeliveryCount is 2, or 1 where the next receiver begins to count again", "%d", third)
+		}
+	}},
+}

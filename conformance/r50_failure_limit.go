@@ -1,0 +1,87 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var failureLimitCases = []testCase{
+	{rule: "R50", title: "an endpoint stops at its limit of failed messages, and goes on when it runs again", run: func(t *trial) {
+		transport := t.open()
+		s := t.service(transport, func(c *core.Config) {
+			c.Concurrency = 1
+			c.Recoverability.UnacceptableMessageLimit = 6
+		})
+		s.handle("job", func(context.Context, *core.Message) error {
+			t.rest(5 * time.Millisecond) // otherwise a fast transport delivers all messages before Run has ended
+			return errHandler
+		})
+		const n = 11 // more than the limit, and less than twice the limit
+		msgs := t.jobs(s.queue, n)
+		t.send(transport, msgs...)
+		s.run()
+		t.await("Run returns when 6 messages were moved to the error queue", s.hasEnded)
+		if err := s.ended(); !errors.Is(err, core.ErrUnacceptableMessageLimit) {
+			t.stop("Run returns core.ErrUnacceptableMessageLimit", "%v", err)
+		}
+		before := t.contents(s.errorQueue, 6)
+		t.note("of %d messages %d failed before the endpoint stopped at its limit of 6", n, len(before))
+		s.run()
+		after := t.arrive(s.errorQueue, "what was left when the endpoint had stopped, and failed when it ran again", n-len(before))
+		s.end()
+		for _, m := range msgs {
+			same := func(in *core.Incoming) bool { return bytes.Equal(in.Body, m.Body) }
+			if !slices.ContainsFunc(before, same) && after[string(m.Body)] == nil {
+				t.fail("an endpoint that stops at its limit loses nothing", "%q is missing", m.Body)
+			}
+		}
+		t.left(s.queue, "after all have failed")
+	}},
+	{rule: "R50", title: "a parked endpoint leaves the rest to other instances, and goes on after Resume", in: givingBack, run: func(t *trial) {
+		transport := t.open()
+		s := t.service(transport, func(c *core.Config) {
+			c.Concurrency = 2
+			c.Recoverability.UnacceptableMessageLimit = 6
+			c.Recoverability.UnacceptableMessageAction = core.LimitPark
+		})
+		var failed atomic.Int64
+		s.handle("job", func(context.Context, *core.Message) error {
+			t.rest(5 * time.Millisecond) // otherwise a fast transport delivers all messages before the endpoint is parked
+			failed.Add(1)
+			return core.Unrecoverable(errHandler)
+		})
+		jobs := t.crowd()
+		jobs.open()
+		other := t.serviceOn(t.open(), s.queue, s.errorQueue, nil)
+		other.handle("job", jobs.handle)
+		const n = 30
+		msgs := t.jobs(s.queue, n)
+		t.send(transport, msgs...)
+		s.run()
+		t.await("after 6 messages were moved to the error queue, the endpoint is parked", func() bool { return s.Health().Parked != nil })
+		t.await("a parked endpoint comes to rest", func() bool { return s.Health().InFlight == 0 })
+		before := int(failed.Load())
+		t.note("of %d messages %d failed before the endpoint was parked at its limit of 6", n, before)
+		other.run()
+		t.reach("while one instance is parked, messages that the other one handles", n-before, jobs.messages)
+		other.end()
+		moved := t.arrive(s.errorQueue, "what failed before the endpoint was parked", before)
+		for _, m := range msgs {
+			if moved[string(m.Body)] == nil && jobs.of(string(m.Body)) == 0 {
+				t.fail("an endpoint that is parked at its limit loses nothing", "%q is missing", m.Body)
+			}
+		}
+		t.send(transport, t.jobs(s.queue, 3)...)
+		t.steady("messages that a parked endpoint has handled", before, func() int { return int(failed.Load()) })
+		s.Resume()
+		t.arrive(s.errorQueue, "what was sent to the parked endpoint, after Resume", 3)
+		s.end()
+		t.left(s.queue, "after all have failed or were handled")
+	}},
+}

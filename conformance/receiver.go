@@ -1,0 +1,282 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// receiver receives from one queue.
+type receiver struct {
+	core.Receiver
+	t     *trial
+	queue string
+	size  int // of the slices passed to Receive
+
+	redelivers redeliveries // of read
+}
+
+// receiver opens a receiver in the case's mode.
+func (t *trial) receiver(transport core.Transport, queue string, maxInFlight int) *receiver {
+	return t.receiverIn(t.mode, transport, queue, maxInFlight)
+}
+
+func (t *trial) receiverIn(mode core.TransactionMode, transport core.Transport, queue string, maxInFlight int) *receiver {
+	return t.openReceiver(transport, core.ReceiverConfig{Queue: queue, Mode: mode, MaxInFlight: maxInFlight})
+}
+
+func (t *trial) openReceiver(transport core.Transport, cfg core.ReceiverConfig) *receiver {
+	ctx, cancel := t.patient()
+	defer cancel()
+	r, err := transport.OpenReceiver(ctx, cfg)
+	if err != nil {
+		t.stop(fmt.Sprintf("OpenReceiver opens a receiver in mode %v, which Capabilities.Transactions lists", cfg.Mode), "%v", err)
+	}
+	if r == nil {
+		t.stop("OpenReceiver returns a receiver or an error", "it returned nil, nil")
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), t.suite.h.Timeout)
+		defer cancel()
+		if err := r.Close(ctx); err != nil {
+			t.fail("Receiver.Close returns nil, also when called again", "%v", err)
+		}
+	})
+	return &receiver{Receiver: r, t: t, queue: cfg.Queue, size: 8}
+}
+
+// tryOpening returns the error of OpenReceiver, and closes the receiver.
+func (t *trial) tryOpening(transport core.Transport, cfg core.ReceiverConfig) error {
+	ctx, cancel := t.patient()
+	defer cancel()
+	r, err := transport.OpenReceiver(ctx, cfg)
+	switch {
+	case err != nil:
+		return err
+	case r == nil:
+		return errNeither
+	}
+	_ = r.Close(context.WithoutCancel(ctx))
+	return nil
+}
+
+var errNeither = errors.New("no error, but no receiver either: OpenReceiver returned nil, nil")
+
+// shut closes the receiver.
+func (r *receiver) shut() {
+	ctx, cancel := r.t.patient()
+	defer cancel()
+	if err := r.Close(ctx); err != nil {
+		r.t.stop("Receiver.Close returns nil", "%v", err)
+	}
+}
+
+// batch calls Receive once, and checks its results. If there is no delivery, err is that
+// of ctx.
+func (r *receiver) batch(ctx context.Context, size int) ([]core.Delivery, error) {
+	dst := make([]core.Delivery, size)
+	n, err := r.Receive(ctx, dst)
+	r.t.active()
+	switch {
+	case n < 0 || n > len(dst):
+		r.t.stop(fmt.Sprintf("Receive fills 1..%d elements", size), "it returned %d", n)
+	case n > 0 && err != nil:
+		r.t.stop("Receive returns deliveries or an error", "it returned %d deliveries and %v", n, err)
+	case n == 0 && err == nil:
+		r.t.stop("Receive blocks until it has a delivery or an error", "it returned 0, nil")
+	case err != nil && ctx.Err() == nil:
+		r.t.stop("Receive returns no error while its context goes on", "%v", err)
+	}
+	for i, d := range dst[:n] {
+		if d == nil || d.Incoming() == nil {
+			r.t.stop("Receive fills its slice with deliveries that have a message", "element %d is %v", i, d)
+		}
+	}
+	return dst[:n], err
+}
+
+// wellFormed checks the results of a call of Receive in a goroutine that cannot stop the
+// case. ended says whether the call's context had ended.
+func (r *receiver) wellFormed(dst []core.Delivery, n int, err error, ended bool) bool {
+	if n < 0 || n > len(dst) || (n > 0) == (err != nil) || (err != nil && !ended) {
+		r.t.fail("Receive fills 1..len(dst) elements and returns no error, or returns 0 and an error because its context ended",
+			"%d of %d elements, %v, context ended: %t", n, len(dst), err, ended)
+		return false
+	}
+	for i, d := range dst[:n] {
+		if d == nil || d.Incoming() == nil {
+			r.t.fail("Receive fills its slice with deliveries that have a message", "element %d is %v", i, d)
+			return false
+		}
+	}
+	return true
+}
+
+// take waits for the next n deliveries, and returns them.
+func (r *receiver) take(n int) []core.Delivery {
+	ctx, cancel := r.t.patient()
+	defer cancel()
+	var taken []core.Delivery
+	for len(taken) < n {
+		got, err := r.batch(ctx, min(r.size, n-len(taken)))
+		if err != nil {
+			r.t.stop(fmt.Sprintf("%d messages are delivered from the queue", n), "%d after %v: %s", len(taken), r.t.patience(), bodies(taken))
+		}
+		taken = append(taken, got...)
+	}
+	return taken
+}
+
+// next waits for the next delivery, and returns it.
+func (r *receiver) next() core.Delivery { return r.take(1)[0] }
+
+// within returns the deliveries that arrive within d.
+func (r *receiver) within(d time.Duration) []core.Delivery {
+	ctx, cancel := context.WithTimeout(r.t.ctx, d)
+	defer cancel()
+	var taken []core.Delivery
+	for {
+		got, err := r.batch(ctx, r.size)
+		if err != nil {
+			return taken
+		}
+		taken = append(taken, got...)
+	}
+}
+
+// silent checks that no message is delivered for a while.
+func (r *receiver) silent(expected string) {
+	if got := r.within(r.t.quiet()); len(got) > 0 {
+		r.t.stop(expected, "delivered: %s", bodies(got))
+	}
+}
+
+// takeThese returns the deliveries of the messages with these bodies. It stops the case
+// if another message is delivered, or one of them twice.
+func (r *receiver) takeThese(expected string, want ...string) map[string]core.Delivery {
+	ctx, cancel := r.t.patient()
+	defer cancel()
+	taken := map[string]core.Delivery{}
+	for len(taken) < len(want) {
+		batch, err := r.batch(ctx, min(r.size, len(want)-len(taken)))
+		if err != nil {
+			missing := slices.DeleteFunc(slices.Clone(want), func(body string) bool { return taken[body] != nil })
+			r.t.stop(expected, "after %v these have not come: %s", r.t.patience(), some(missing))
+		}
+		for _, d := range batch {
+			body := string(d.Incoming().Body)
+			switch {
+			case slices.Contains(want, body) && taken[body] == nil:
+				taken[body] = d
+			case r.t.caps.MayDuplicate:
+				r.t.complete(d)
+			default:
+				r.t.stop(expected, "%s came, which should not; expected were %s", excerpt([]byte(body)), some(want))
+			}
+		}
+	}
+	return taken
+}
+
+// collect completes deliveries until enough returns true for the message of one. It
+// reports whether enough did so within the limit.
+func (r *receiver) collect(limit time.Duration, enough func(in *core.Incoming) bool) bool {
+	return r.batches(limit, func(got []core.Delivery) (done bool) {
+		for _, in := range r.read(got) {
+			done = enough(in) || done
+		}
+		return done
+	})
+}
+
+// each calls do for each delivery until do returns true. It reports whether do did so
+// within the limit.
+func (r *receiver) each(limit time.Duration, do func(d core.Delivery) (enough bool)) bool {
+	return r.batches(limit, func(got []core.Delivery) (enough bool) {
+		for _, d := range got {
+			enough = do(d) || enough
+		}
+		return enough
+	})
+}
+
+// batches calls do with the deliveries of each call of Receive until do returns true. It
+// reports whether do did so within the limit.
+func (r *receiver) batches(limit time.Duration, do func(got []core.Delivery) (enough bool)) bool {
+	ctx, cancel := context.WithTimeout(r.t.ctx, limit)
+	defer cancel()
+	for {
+		got, err := r.batch(ctx, r.size)
+		if err != nil {
+			return false
+		}
+		if do(got) {
+			return true
+		}
+	}
+}
+
+// answer has the results of one call of Receive.
+type answer struct {
+	deliveries []core.Delivery
+	err        error
+	at         time.Time
+}
+
+// ask calls Receive in a separate goroutine.
+func (r *receiver) ask(ctx context.Context, size int) <-chan answer {
+	answers := make(chan answer, 1)
+	r.t.apart(func() {
+		defer close(answers)
+		dst := make([]core.Delivery, size)
+		n, err := r.Receive(ctx, dst)
+		answers <- answer{dst[:max(0, min(n, size))], err, time.Now()}
+	})
+	return answers
+}
+
+// receiving calls Receive in a separate goroutine until a message is received or the case
+// ends.
+func (r *receiver) receiving() <-chan answer { return r.ask(r.t.ctx, r.size) }
+
+// soonAnswered returns the results of a call that is expected to return soon, because of
+// the event just before.
+func (t *trial) soonAnswered(answers <-chan answer, expected string) answer {
+	since := time.Now()
+	timer := time.NewTimer(t.patience())
+	defer timer.Stop()
+	select {
+	case a := <-answers:
+		if took := a.at.Sub(since); took > t.soon() {
+			t.fail(expected, "it took %v", took)
+		}
+		return a
+	case <-timer.C:
+		t.stop(expected, "Receive has not returned after %v", t.patience())
+		panic("unreachable")
+	}
+}
+
+// nobodyGets checks that settled messages are not delivered to the receivers. It checks
+// nothing if the broker itself makes duplicates.
+func (t *trial) nobodyGets(expected string, receivers ...*receiver) {
+	if t.caps.MayDuplicate {
+		return
+	}
+	got := make([][]core.Delivery, len(receivers))
+	var all sync.WaitGroup
+	for i, r := range receivers {
+		t.beside(&all, func() { got[i] = r.within(t.quiet()) })
+	}
+	all.Wait()
+	for i, deliveries := range got {
+		if len(deliveries) > 0 {
+			t.stop(expected, "receiver %d of %d was delivered %s", i+1, len(receivers), bodies(deliveries))
+		}
+	}
+}

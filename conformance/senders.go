@@ -1,0 +1,92 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// load is sent by several goroutines, one message after the other. Each message is sent
+// again until it is accepted.
+type load struct {
+	t    *trial
+	wg   sync.WaitGroup
+	news chan struct{} // holds a value when more messages were accepted
+
+	mu sync.Mutex
+	// doubtful has the ids of the accepted messages. The value is true if an earlier Send
+	// failed to say whether the message had been accepted.
+	doubtful map[string]bool
+}
+
+func (t *trial) sendLoad(transport core.Transport, queue string, senders, each int) *load {
+	l := &load{t: t, news: make(chan struct{}, 1), doubtful: map[string]bool{}}
+	for i := range senders {
+		msgs := t.messages(queue, each)
+		for j := range msgs {
+			msgs[j].Body = fmt.Appendf(nil, "%d of sender %d", j, i)
+		}
+		t.beside(&l.wg, func() {
+			for _, m := range msgs {
+				l.send(transport, m)
+			}
+		})
+	}
+	t.Cleanup(l.wg.Wait)
+	return l
+}
+
+func (l *load) send(transport core.Transport, m core.Outgoing) {
+	doubtful := false
+	for pause := time.Millisecond; l.t.ctx.Err() == nil; pause = min(2*pause, 50*time.Millisecond) {
+		err := l.t.trySend(transport, m)
+		if err == nil {
+			l.mu.Lock()
+			l.doubtful[m.ID] = doubtful
+			l.mu.Unlock()
+			select {
+			case l.news <- struct{}{}:
+			default:
+			}
+			return
+		}
+		sent, ok := errors.AsType[*core.SendError](err)
+		switch {
+		case !ok || len(sent.Results) != 1:
+			l.t.fail("Send's error in an outage matches *core.SendError, with a result for each message", "%v", err)
+			return
+		case sent.Results[0].State != core.SendRefused:
+			doubtful = true
+		}
+		l.t.rest(pause)
+	}
+}
+
+func (l *load) accepted() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.doubtful)
+}
+
+// until waits until n messages were accepted.
+func (l *load) until(n int) {
+	timer := time.NewTimer(l.t.patience())
+	defer timer.Stop()
+	for l.accepted() < n {
+		select {
+		case <-l.news:
+		case <-timer.C:
+			l.t.stop("Send accepts messages, before and after an outage", "%d were, and then no more within %v", l.accepted(), l.t.patience())
+		}
+	}
+}
+
+// wait waits until all messages are sent.
+func (l *load) wait() {
+	if !l.t.returns(l.wg.Wait) {
+		l.t.stop("Send works again after the outage", "%d messages were accepted, and then no more within %v", l.accepted(), l.t.patience())
+	}
+}
