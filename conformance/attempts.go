@@ -28,11 +28,6 @@ func (a attempt) String() string {
 	return fmt.Sprintf("attempt %d after %d delayed retries", a.number, a.delayedRetries)
 }
 
-// endless is more attempts than any case allows a message. If a transport redelivered a
-// message for ever to a handler that always fails, the clock of a bubble would stand
-// still.
-const endless = 60
-
 // add records an attempt, and returns the number of attempts for the same body.
 func (a *attempts) add(m *core.Message) int {
 	a.mu.Lock()

@@ -1,9 +1,11 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/reprise-go/reprise/core"
 )
@@ -105,4 +107,42 @@ func (t *trial) completeAll(deliveries []core.Delivery) []error {
 	}
 	all.Wait()
 	return errs
+}
+
+// collect completes deliveries until enough returns true for the message of one. It
+// reports whether enough did so within the limit.
+func (r *receiver) collect(limit time.Duration, enough func(in *core.Incoming) bool) bool {
+	return r.batches(limit, func(got []core.Delivery) (done bool) {
+		for _, in := range r.read(got) {
+			done = enough(in) || done
+		}
+		return done
+	})
+}
+
+// each calls do for each delivery until do returns true. It reports whether do did so
+// within the limit.
+func (r *receiver) each(limit time.Duration, do func(d core.Delivery) (enough bool)) bool {
+	return r.batches(limit, func(got []core.Delivery) (enough bool) {
+		for _, d := range got {
+			enough = do(d) || enough
+		}
+		return enough
+	})
+}
+
+// batches calls do with the deliveries of each call of Receive until do returns true. It
+// reports whether do did so within the limit.
+func (r *receiver) batches(limit time.Duration, do func(got []core.Delivery) (enough bool)) bool {
+	ctx, cancel := context.WithTimeout(r.t.ctx, limit)
+	defer cancel()
+	for {
+		got, err := r.batch(ctx, r.size)
+		if err != nil {
+			return false
+		}
+		if do(got) {
+			return true
+		}
+	}
 }

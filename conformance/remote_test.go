@@ -14,30 +14,6 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-var ctxBackground = context.Background()
-
-// contextUntil returns a context that ends when one of the channels is closed.
-func contextUntil(channels ...<-chan struct{}) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctxBackground)
-	for _, c := range channels {
-		go func() {
-			select {
-			case <-c:
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
-	}
-	return ctx, cancel
-}
-
-func errorText(err error) string {
-	if err == nil {
-		return "without an error"
-	}
-	return err.Error()
-}
-
 // remote is a transport that is connected to a server, and connects again when
 // the connection is lost: a model of an adapter for a broker.
 type remote struct {

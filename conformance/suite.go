@@ -7,9 +7,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
-	"runtime"
-	"runtime/debug"
-	"runtime/pprof"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -223,15 +220,6 @@ func (s *suite) attemptOnce(t *testing.T, c *testCase, mode core.TransactionMode
 	return r, "" // a bubble's time waits for the machine
 }
 
-// caseLabel marks a case's goroutine for the profiler, and thereby all goroutines that
-// the transport starts on its behalf. A second label has the case's name: go tool pprof
-// -tags shows the processor time of each case.
-const caseLabel = "conformance"
-
-// transportLabel marks the goroutines that are started while a case uses one of its
-// transports.
-const transportLabel = "conformance.transport"
-
 // stage runs a case in a separate goroutine, which a fatal failure ends. It returns a
 // description of the operation that the case was too late for.
 func (s *suite) stage(t *testing.T, c *testCase, mode core.TransactionMode, label string, r *Result) (late string) {
@@ -255,53 +243,4 @@ func (s *suite) stage(t *testing.T, c *testCase, mode core.TransactionMode, labe
 		trial.fail("the transport can be closed", "Close did not return within %v\n%s", silence, trial.goroutines())
 	}
 	return trial.seal()
-}
-
-// within runs f, which may end its goroutine, and reports whether it ended in time. There
-// is no limit for f as a whole, as long as the case is active.
-func (t *trial) within(silence time.Duration, f func()) bool {
-	t.active()
-	done := make(chan struct{})
-	go pprof.Do(context.Background(), pprof.Labels(caseLabel, t.label, "case", t.name()), func(context.Context) {
-		defer close(done)
-		defer func() {
-			if problem := recover(); problem != nil {
-				t.fail("neither the transport nor the harness panics", "panic: %v\n%s", problem, debug.Stack())
-			}
-		}()
-		f()
-	})
-	timer := time.NewTimer(silence)
-	defer timer.Stop()
-	for {
-		select {
-		case <-done:
-			return true
-		case <-timer.C:
-			left := silence - time.Since(*t.lastActive.Load())
-			if left <= 0 {
-				return false
-			}
-			timer.Reset(left)
-		}
-	}
-}
-
-// active records that the case makes progress.
-func (t *trial) active() {
-	now := time.Now()
-	t.lastActive.Store(&now)
-}
-
-// caller returns the place in the suite, or in the harness, that called a method of
-// trial.
-func caller() string {
-	var pcs [16]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
-	for {
-		frame, more := frames.Next()
-		if !isPlumbing(frame.Function) || !more {
-			return shortPosition(frame)
-		}
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"runtime/pprof"
 	"strings"
 	"sync"
@@ -297,3 +298,66 @@ func (t *trial) rest(d time.Duration) {
 
 // soon is the time limit for something that is expected at once.
 func (t *trial) soon() time.Duration { return t.patience() / 3 }
+
+// endless is more attempts than any case allows a message. If a transport redelivered a
+// message for ever to a handler that always fails, the clock of a bubble would stand
+// still.
+const endless = 60
+
+// caseLabel marks a case's goroutine for the profiler, and thereby all goroutines that
+// the transport starts on its behalf. A second label has the case's name: go tool pprof
+// -tags shows the processor time of each case.
+const caseLabel = "conformance"
+
+// transportLabel marks the goroutines that are started while a case uses one of its
+// transports.
+const transportLabel = "conformance.transport"
+
+// within runs f, which may end its goroutine, and reports whether it ended in time. There
+// is no limit for f as a whole, as long as the case is active.
+func (t *trial) within(silence time.Duration, f func()) bool {
+	t.active()
+	done := make(chan struct{})
+	go pprof.Do(context.Background(), pprof.Labels(caseLabel, t.label, "case", t.name()), func(context.Context) {
+		defer close(done)
+		defer func() {
+			if problem := recover(); problem != nil {
+				t.fail("neither the transport nor the harness panics", "panic: %v\n%s", problem, debug.Stack())
+			}
+		}()
+		f()
+	})
+	timer := time.NewTimer(silence)
+	defer timer.Stop()
+	for {
+		select {
+		case <-done:
+			return true
+		case <-timer.C:
+			left := silence - time.Since(*t.lastActive.Load())
+			if left <= 0 {
+				return false
+			}
+			timer.Reset(left)
+		}
+	}
+}
+
+// active records that the case makes progress.
+func (t *trial) active() {
+	now := time.Now()
+	t.lastActive.Store(&now)
+}
+
+// caller returns the place in the suite, or in the harness, that called a method of
+// trial.
+func caller() string {
+	var pcs [16]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	for {
+		frame, more := frames.Next()
+		if !isPlumbing(frame.Function) || !more {
+			return shortPosition(frame)
+		}
+	}
+}
