@@ -27,7 +27,7 @@ type census struct {
 }
 
 // census returns a census that expects each body as often as want names it.
-func (t *trial) census(want []string) *census {
+func (t *caseT) census(want []string) *census {
 	c := &census{twice: t.caps.MayDuplicate, complete: make(chan struct{}), due: map[string]int{}, missing: len(want)}
 	for _, body := range want {
 		c.due[body]++
@@ -78,7 +78,7 @@ func (c *census) state() (missing int, list string) {
 const everyMessageArrives = "every message that Send accepted is delivered"
 
 // conclude checks the received messages, and returns them.
-func (c *census) conclude(t *trial) []*core.Incoming {
+func (c *census) conclude(t *caseT) []*core.Incoming {
 	if missing, list := c.state(); missing > 0 {
 		t.stop(everyMessageArrives, "%d are missing: %s", missing, list)
 	}
@@ -116,7 +116,7 @@ func (r *receiver) drainInto(c *census) {
 }
 
 // take counts and completes deliveries.
-func (c *census) take(t *trial, deliveries []core.Delivery) {
+func (c *census) take(t *caseT, deliveries []core.Delivery) {
 	lost, err := t.completeRead(deliveries)
 	for i, d := range deliveries {
 		c.add(d, lost[i])
@@ -129,7 +129,7 @@ func (c *census) take(t *trial, deliveries []core.Delivery) {
 // drainTogether is drain by several concurrent calls of Receive. It starts one goroutine
 // for each element of brief; the goroutines take turns at the receivers. The elements of
 // brief limit the duration of a goroutine's first calls.
-func (t *trial) drainTogether(want []string, brief [][]time.Duration, receivers ...*receiver) []*core.Incoming {
+func (t *caseT) drainTogether(want []string, brief [][]time.Duration, receivers ...*receiver) []*core.Incoming {
 	c := t.census(want)
 	ctx, cancel := context.WithCancel(t.ctx)
 	var callers sync.WaitGroup
@@ -184,7 +184,7 @@ func (r *receiver) count(ctx context.Context, c *census, brief []time.Duration) 
 
 // received receives the sent messages, which have different ids, and returns the
 // delivered messages by id.
-func (t *trial) received(transport core.Transport, queue string, sent ...core.Outgoing) []*core.Incoming {
+func (t *caseT) received(transport core.Transport, queue string, sent ...core.Outgoing) []*core.Incoming {
 	r := t.receiver(transport, queue, 16)
 	arrived := make([]*core.Incoming, len(sent))
 	for missing := len(sent); missing > 0; {
@@ -209,20 +209,20 @@ func (t *trial) received(transport core.Transport, queue string, sent ...core.Ou
 }
 
 // unchanged sends messages and checks that they arrive unchanged.
-func (t *trial) unchanged(transport core.Transport, queue string, sent ...core.Outgoing) {
+func (t *caseT) unchanged(transport core.Transport, queue string, sent ...core.Outgoing) {
 	t.send(transport, sent...)
 	t.arriveUnchanged(transport, queue, sent...)
 }
 
 // arriveUnchanged checks that messages sent before arrive unchanged.
-func (t *trial) arriveUnchanged(transport core.Transport, queue string, sent ...core.Outgoing) {
+func (t *caseT) arriveUnchanged(transport core.Transport, queue string, sent ...core.Outgoing) {
 	for i, in := range t.received(transport, queue, sent...) {
 		t.same(in, sent[i])
 	}
 }
 
 // completedOnce checks the messages that several receivers have completed.
-func (t *trial) completedOnce(names []string, completed *tally, queue string) {
+func (t *caseT) completedOnce(names []string, completed *tally, queue string) {
 	var missing, twice []string
 	for _, name := range names {
 		switch n := completed.of(name); {
@@ -245,7 +245,7 @@ func (t *trial) completedOnce(names []string, completed *tally, queue string) {
 
 // headersArrive checks that messages with these headers, and an id, arrive with them.
 // Each map of headers has its own message, so that a failure shows the map.
-func (t *trial) headersArrive(list ...map[string]string) {
+func (t *caseT) headersArrive(list ...map[string]string) {
 	transport := t.open()
 	queue := t.queue(transport)
 	var sent []core.Outgoing

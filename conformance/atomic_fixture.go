@@ -34,7 +34,7 @@ type forwarding struct {
 // forwarded is the body of the message of a forwarding.
 const forwarded = "to be forwarded"
 
-func (t *trial) forwarding() *forwarding {
+func (t *caseT) forwarding() *forwarding {
 	f := &forwarding{transport: t.open()}
 	f.from, f.to = t.queue(f.transport), t.queue(f.transport)
 	t.send(f.transport, t.message(f.from, forwarded))
@@ -44,26 +44,26 @@ func (t *trial) forwarding() *forwarding {
 }
 
 // ends closes the receiver and checks the messages left in both queues.
-func (t *trial) ends(f *forwarding, when string, from, to []string) {
+func (t *caseT) ends(f *forwarding, when string, from, to []string) {
 	f.r.shut()
 	t.left(f.from, when+", the queue that was received from", from...)
 	t.left(f.to, when+", the queue that was sent to", to...)
 }
 
-func (t *trial) trySends(s dispatch, d core.Delivery, out ...core.Outgoing) error {
+func (t *caseT) trySends(s dispatch, d core.Delivery, out ...core.Outgoing) error {
 	ctx, cancel := t.patient()
 	defer cancel()
 	return s.call(d, ctx, slices.Clone(out)) // call takes ownership of its slice
 }
 
-func (t *trial) sends(s dispatch, d core.Delivery, out ...core.Outgoing) {
+func (t *caseT) sends(s dispatch, d core.Delivery, out ...core.Outgoing) {
 	if err := t.trySends(s, d, out...); err != nil {
 		t.stop(fmt.Sprintf("%s sends %d messages with a delivery that is held", s.name, len(out)), "%v", err)
 	}
 }
 
 // sendsNot checks that the settlement is refused, with a result for every message.
-func (t *trial) sendsNot(s dispatch, d core.Delivery, want error, out ...core.Outgoing) {
+func (t *caseT) sendsNot(s dispatch, d core.Delivery, want error, out ...core.Outgoing) {
 	err := t.trySends(s, d, out...)
 	if !errors.Is(err, want) {
 		t.stop(s.name+" returns an error matching "+errorName(want), "%v", err)
@@ -75,7 +75,7 @@ func (t *trial) sendsNot(s dispatch, d core.Delivery, want error, out ...core.Ou
 	}
 }
 
-func (t *trial) reset(d core.Delivery) {
+func (t *caseT) reset(d core.Delivery) {
 	ctx, cancel := t.patient()
 	defer cancel()
 	if err := d.Reset(ctx); err != nil {
@@ -89,7 +89,7 @@ type unsendable struct {
 	err     error
 }
 
-func (t *trial) unsendable(queue string) []unsendable {
+func (t *caseT) unsendable(queue string) []unsendable {
 	garbled := t.message(queue, "garbled")
 	garbled.Headers.Set("Garbled", "\xff")
 	all := []unsendable{{garbled, core.ErrInvalidHeader}}
@@ -114,7 +114,7 @@ func (t *trial) unsendable(queue string) []unsendable {
 }
 
 // work writes a key in the native transaction and returns it.
-func (t *trial) work(ctx context.Context) string {
+func (t *caseT) work(ctx context.Context) string {
 	key := t.id()
 	if err := t.suite.h.NativeTx.Write(ctx, key); err != nil {
 		t.stop("the context that BindContext returns lets Harness.NativeTx.Write work in the native transaction", "%v", err)
@@ -122,7 +122,7 @@ func (t *trial) work(ctx context.Context) string {
 	return key
 }
 
-func (t *trial) breakWork(ctx context.Context) {
+func (t *caseT) breakWork(ctx context.Context) {
 	if err := t.suite.h.NativeTx.Break(ctx); err != nil {
 		t.stop("Harness.NativeTx.Break returns nil when it has broken the transaction", "%v", err)
 	}
@@ -130,7 +130,7 @@ func (t *trial) breakWork(ctx context.Context) {
 
 // done checks that work was committed. If settlements are not confirmed that may take a
 // while.
-func (t *trial) done(key, when string) {
+func (t *caseT) done(key, when string) {
 	if t.caps.ConfirmsSettlement {
 		if !t.suite.h.NativeTx.Committed(t, key) {
 			t.fail("the handler's work is committed "+when, "it is not")
@@ -140,7 +140,7 @@ func (t *trial) done(key, when string) {
 	t.await("the handler's work is committed "+when, func() bool { return t.suite.h.NativeTx.Committed(t, key) })
 }
 
-func (t *trial) notDone(key, when string) {
+func (t *caseT) notDone(key, when string) {
 	if t.suite.h.NativeTx.Committed(t, key) {
 		t.fail("the handler's work is not committed "+when, "it is")
 	}

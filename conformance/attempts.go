@@ -59,7 +59,7 @@ func (a *attempts) of(body string) []attempt {
 
 // attempted checks the number of attempts of a message. A broker that may deliver twice
 // can cause more attempts.
-func (t *trial) attempted(a *attempts, body string, want int) {
+func (t *caseT) attempted(a *attempts, body string, want int) {
 	got := a.of(body)
 	if len(got) != want && (!t.caps.MayDuplicate || len(got) < want) {
 		t.fail(fmt.Sprintf("message %q is attempted %d times", body, want), "%d times: %v", len(got), got)
@@ -73,7 +73,7 @@ func (s *service) leftNothing(when string) {
 }
 
 // receives checks that a signal arrives.
-func (t *trial) receives(signal <-chan struct{}, what string) {
+func (t *caseT) receives(signal <-chan struct{}, what string) {
 	timer := time.NewTimer(t.patience())
 	defer timer.Stop()
 	select {
@@ -84,7 +84,7 @@ func (t *trial) receives(signal <-chan struct{}, what string) {
 }
 
 // immediate returns n immediate retries, or none in mode None.
-func (t *trial) immediate(n int) core.Immediate {
+func (t *caseT) immediate(n int) core.Immediate {
 	if n == 0 || t.mode == core.TransactionNone {
 		return core.Immediate{Off: true}
 	}
@@ -92,7 +92,7 @@ func (t *trial) immediate(n int) core.Immediate {
 }
 
 // delayed returns n delayed retries, or none where they are not possible.
-func (t *trial) delayed(n int) core.Delayed {
+func (t *caseT) delayed(n int) core.Delayed {
 	if n == 0 || !t.canDelay() {
 		return core.Delayed{Off: true}
 	}
@@ -105,7 +105,7 @@ const manyFailures = 1250
 
 // many returns the number of messages of a case: in a bubble, where time costs nothing,
 // or on a broker.
-func (t *trial) many(inBubble, onBroker int) int {
+func (t *caseT) many(inBubble, onBroker int) int {
 	if t.suite.h.Synctest {
 		return inBubble
 	}
@@ -116,7 +116,7 @@ func (t *trial) many(inBubble, onBroker int) int {
 // delivery may count a delivery that is in transit when its consumer ends, and consumers
 // end when an endpoint pauses or lowers its limit. That seldom happens; a transport that
 // loses attempts for another reason loses them each time.
-func (t *trial) triesToCount() int {
+func (t *caseT) triesToCount() int {
 	if t.caps.CountsReleases {
 		return 3
 	}
@@ -125,7 +125,7 @@ func (t *trial) triesToCount() int {
 
 // attemptsFit reports whether a message was attempted as often as planned. A broker that
 // may deliver twice can cause more attempts.
-func (t *trial) attemptsFit(n, want int) bool {
+func (t *caseT) attemptsFit(n, want int) bool {
 	switch {
 	case n < 1:
 		return false

@@ -9,15 +9,15 @@ import (
 // its results, would end the whole test binary.
 
 // beside runs f in a goroutine and adds it to all.
-func (t *trial) beside(all *sync.WaitGroup, f func()) { all.Go(func() { t.guard(f) }) }
+func (t *caseT) beside(all *sync.WaitGroup, f func()) { all.Go(func() { t.guard(f) }) }
 
 // apart runs f in a goroutine. f signals its end in a deferred call.
-func (t *trial) apart(f func()) {
+func (t *caseT) apart(f func()) {
 	go t.guard(f)
 }
 
 // guard runs f, and turns a panic into a failure.
-func (t *trial) guard(f func()) {
+func (t *caseT) guard(f func()) {
 	defer func() {
 		if problem := recover(); problem != nil {
 			t.fail("neither the transport nor the harness panics", "panic: %v\n%s", problem, debug.Stack())

@@ -12,7 +12,7 @@ import (
 )
 
 var capabilityCases = []testCase{
-	{rule: "C1", title: "the capabilities never change", in: once, run: func(t *trial) {
+	{rule: "C1", title: "the capabilities never change", in: once, run: func(t *caseT) {
 		transport := t.open()
 		before := transport.Capabilities()
 		before.Transactions = slices.Clone(before.Transactions)
@@ -34,7 +34,7 @@ var capabilityCases = []testCase{
 			t.fail(fmt.Sprintf("every transport that Harness.Open returns has the same capabilities: %+v", before), "%+v", other)
 		}
 	}},
-	{rule: "C1", title: "the capabilities make sense", in: once, run: func(t *trial) {
+	{rule: "C1", title: "the capabilities make sense", in: once, run: func(t *caseT) {
 		c := t.caps
 		for i, mode := range c.Transactions {
 			if mode <= core.TransactionDefault || mode > core.TransactionSendsAtomicWithReceive {
@@ -61,7 +61,7 @@ var capabilityCases = []testCase{
 			t.fail("a transport that claims CountsReleases claims NativeDeliveryCount too: it is the broker's count that rises with every delivery", "NativeDeliveryCount is false")
 		}
 	}},
-	{rule: "C1", title: "a transaction mode that is not claimed is refused", in: once, run: func(t *trial) {
+	{rule: "C1", title: "a transaction mode that is not claimed is refused", in: once, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		for mode := core.TransactionDefault; mode <= core.TransactionSendsAtomicWithReceive+1; mode++ {
@@ -74,7 +74,7 @@ var capabilityCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C1", title: "methods that do not apply to a delivery are refused and change nothing", run: func(t *trial) {
+	{rule: "C1", title: "methods that do not apply to a delivery are refused and change nothing", run: func(t *caseT) {
 		transport := t.open()
 		queue, out := t.queue(transport), t.queue(transport)
 		names := []string{"first", "second"}
@@ -95,7 +95,7 @@ var capabilityCases = []testCase{
 		t.left(queue, "after all were completed, methods that do not apply having been called before")
 		t.left(out, "after CompleteWith and ReplaceWith were refused with errors.ErrUnsupported")
 	}},
-	{rule: "C1", title: "methods that apply to a delivery are not refused as unsupported", in: givingBack, run: func(t *trial) {
+	{rule: "C1", title: "methods that apply to a delivery are not refused as unsupported", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 1)
@@ -113,7 +113,7 @@ var capabilityCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C1", title: "a delivery tells what it is without doing anything", run: func(t *trial) {
+	{rule: "C1", title: "a delivery tells what it is without doing anything", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "any"))
@@ -129,7 +129,7 @@ var capabilityCases = []testCase{
 		}
 		t.complete(d)
 	}},
-	{rule: "C1", title: "delay is refused where DelayedDelivery is not claimed", in: once, needs: []need{noDelays}, run: func(t *trial) {
+	{rule: "C1", title: "delay is refused where DelayedDelivery is not claimed", in: once, needs: []need{noDelays}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		late := t.message(queue, "late")
@@ -137,7 +137,7 @@ var capabilityCases = []testCase{
 		t.refused(transport, errors.ErrUnsupported, t.message(queue, "at once"), late)
 		t.left(queue, "after a refused Send")
 	}},
-	{rule: "C1", title: "time to be received is refused where it is not claimed", in: once, needs: []need{noExpiry}, run: func(t *trial) {
+	{rule: "C1", title: "time to be received is refused where it is not claimed", in: once, needs: []need{noExpiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		brief := t.message(queue, "brief")
@@ -145,7 +145,7 @@ var capabilityCases = []testCase{
 		t.refused(transport, errors.ErrUnsupported, t.message(queue, "for ever"), brief)
 		t.left(queue, "after a refused Send")
 	}},
-	{rule: "C1", title: "publish and subscribe are refused where they are not claimed", in: once, needs: []need{noPublishing}, run: func(t *trial) {
+	{rule: "C1", title: "publish and subscribe are refused where they are not claimed", in: once, needs: []need{noPublishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.message("", "event")
@@ -163,7 +163,7 @@ var capabilityCases = []testCase{
 			t.fail("Unsubscribe is refused with errors.ErrUnsupported", "%v", err)
 		}
 	}},
-	{rule: "C1", title: "base topics are refused where BaseTopics is not claimed", in: once, needs: []need{publishing, noBaseTopics}, run: func(t *trial) {
+	{rule: "C1", title: "base topics are refused where BaseTopics is not claimed", in: once, needs: []need{publishing, noBaseTopics}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.event("event")
@@ -172,7 +172,7 @@ var capabilityCases = []testCase{
 		t.refused(transport, errors.ErrUnsupported, t.message(queue, "command"), event)
 		t.left(queue, "after a refused Send")
 	}},
-	{rule: "C1", title: "CompleteWith and ReplaceWith refuse what is not claimed", in: inAtomic, needs: []need{unclaimedSends}, run: func(t *trial) {
+	{rule: "C1", title: "CompleteWith and ReplaceWith refuse what is not claimed", in: inAtomic, needs: []need{unclaimedSends}, run: func(t *caseT) {
 		for _, s := range []dispatch{completing, replacing} {
 			f := t.forwarding()
 			for _, m := range t.unsupported(f.to) {
@@ -182,14 +182,14 @@ var capabilityCases = []testCase{
 			t.ends(f, "after "+s.name+" was refused with errors.ErrUnsupported", []string{forwarded}, nil)
 		}
 	}},
-	{rule: "C1", title: "a transport that claims PublishSubscribe is a core.Subscriber", in: once, needs: []need{publishing}, run: func(t *trial) {
+	{rule: "C1", title: "a transport that claims PublishSubscribe is a core.Subscriber", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		if transport := t.open(); transport != nil {
 			if _, ok := transport.(core.Subscriber); !ok {
 				t.fail("the transport has the methods of core.Subscriber", "%T has not", transport)
 			}
 		}
 	}},
-	{rule: "C1", title: "an address is canonical", in: once, run: func(t *trial) {
+	{rule: "C1", title: "an address is canonical", in: once, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		address, err := transport.Address(queue)
@@ -212,7 +212,7 @@ var capabilityCases = []testCase{
 		t.complete(d)
 		t.left(queue, "after what was sent to the address was taken from it")
 	}},
-	{rule: "C1", title: "a reply finds its way by the address that the transport gave", run: func(t *trial) {
+	{rule: "C1", title: "a reply finds its way by the address that the transport gave", run: func(t *caseT) {
 		transport := t.open()
 		asking := t.service(transport, nil)
 		answering := t.service(t.open(), nil)
@@ -243,7 +243,7 @@ var capabilityCases = []testCase{
 			t.left(queue, "after all questions were answered")
 		}
 	}},
-	{rule: "C1", title: "Postpone is refused without GroupOrder", in: givingBack, needs: []need{noGroupOrder}, run: func(t *trial) {
+	{rule: "C1", title: "Postpone is refused without GroupOrder", in: givingBack, needs: []need{noGroupOrder}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.member(queue, "one", "first"))
@@ -266,7 +266,7 @@ type method struct {
 // unclaimedMethods returns the methods that the case's deliveries must refuse: those of
 // unclaimed capabilities, and those of other modes. Messages given to CompleteWith and
 // ReplaceWith go to the queue out.
-func (t *trial) unclaimedMethods(out string) (list []method) {
+func (t *caseT) unclaimedMethods(out string) (list []method) {
 	add := func(name string, call func(d core.Delivery, ctx context.Context) error) {
 		list = append(list, method{name, func(d core.Delivery) error {
 			ctx, cancel := t.patient()

@@ -13,7 +13,7 @@ import (
 
 // maxInFlightCases are about the unsettled deliveries of a receiver. In None there are none.
 var maxInFlightCases = []testCase{
-	{rule: "C3", title: "no more than MaxInFlight are handed out", in: givingBack, run: func(t *trial) {
+	{rule: "C3", title: "no more than MaxInFlight are handed out", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 10)
@@ -34,7 +34,7 @@ var maxInFlightCases = []testCase{
 		})
 		t.left(queue, "of 10 messages 4 were completed, the others abandoned, released or never handed out", rest...)
 	}},
-	{rule: "C3", title: "MaxInFlight holds for all callers together", in: givingBack, run: func(t *trial) {
+	{rule: "C3", title: "MaxInFlight holds for all callers together", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.messages(queue, 20)...)
@@ -64,7 +64,7 @@ var maxInFlightCases = []testCase{
 		}
 		t.release(held...)
 	}},
-	{rule: "C3", title: "SetMaxInFlight takes effect while messages are in flight", in: givingBack, run: func(t *trial) {
+	{rule: "C3", title: "SetMaxInFlight takes effect while messages are in flight", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.messages(queue, 30)...)
@@ -83,7 +83,7 @@ var maxInFlightCases = []testCase{
 		held = t.exactly(r, held, 2, "changed many times, the last time to 4, two more are handed out than the two in hand")
 		t.complete(held...)
 	}},
-	{rule: "C3", title: "room wakes a Receive that waits", in: givingBack, run: func(t *trial) {
+	{rule: "C3", title: "room wakes a Receive that waits", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.messages(queue, 5)...)
@@ -110,7 +110,7 @@ var maxInFlightCases = []testCase{
 		}
 		t.complete(held...)
 	}},
-	{rule: "C3", title: "SetMaxInFlight 0 fetches nothing more, and keeps nothing", in: givingBack, run: func(t *trial) {
+	{rule: "C3", title: "SetMaxInFlight 0 fetches nothing more, and keeps nothing", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 12)
@@ -149,7 +149,7 @@ var maxInFlightCases = []testCase{
 		t.complete(again)
 		t.left(queue, "after all messages were taken")
 	}},
-	{rule: "C3", title: "a Receive that waits can be paused", in: givingBack, run: func(t *trial) {
+	{rule: "C3", title: "a Receive that waits can be paused", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -178,7 +178,7 @@ var maxInFlightCases = []testCase{
 		t.complete(a.deliveries...)
 		t.left(queue, "after the message was taken")
 	}},
-	{rule: "C3", title: "more than 1,000 messages can be held", in: inReceiveOnly, slow: true, needs: []need{holdingMany}, run: func(t *trial) {
+	{rule: "C3", title: "more than 1,000 messages can be held", in: inReceiveOnly, slow: true, needs: []need{holdingMany}, run: func(t *caseT) {
 		const total = manyHeld
 		transport := t.open()
 		queue := t.queue(transport)
@@ -211,7 +211,7 @@ var maxInFlightCases = []testCase{
 		t.complete(held["0"], held[fmt.Sprint(total-1)])
 		r.shut() // gives back the others
 	}},
-	{rule: "C3", title: "a pause gives back what arrived after Receive had ended", in: givingBack, run: func(t *trial) {
+	{rule: "C3", title: "a pause gives back what arrived after Receive had ended", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		paused := t.receiver(transport, queue, 4)
@@ -231,7 +231,7 @@ var maxInFlightCases = []testCase{
 		t.complete(d)
 		t.left(queue, "after the message was completed")
 	}},
-	{rule: "C3", title: "a delivery whose lock has ended leaves its place to another", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
+	{rule: "C3", title: "a delivery whose lock has ended leaves its place to another", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		const places = 2
 		transport := t.open()
 		queue := t.queue(transport)
@@ -250,7 +250,7 @@ var maxInFlightCases = []testCase{
 		}
 		t.noPlaceLeft(r, next, "a late settlement frees no place of MaxInFlight: its place was free since the lock ended")
 	}},
-	{rule: "C3", title: "a message that comes as a Receive is cancelled goes to another that waits", in: givingBack, run: func(t *trial) {
+	{rule: "C3", title: "a message that comes as a Receive is cancelled goes to another that waits", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 2)
@@ -283,7 +283,7 @@ var maxInFlightCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C3", title: "an endpoint handles as many messages at the same time as it may, and no more", run: func(t *trial) {
+	{rule: "C3", title: "an endpoint handles as many messages at the same time as it may, and no more", run: func(t *caseT) {
 		jobs := t.crowd()
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) { c.Concurrency = 5 })
@@ -303,7 +303,7 @@ var maxInFlightCases = []testCase{
 		t.left(s.queue, "after all was handled")
 		t.left(s.errorQueue, "after all was handled")
 	}},
-	{rule: "C3", title: "the concurrency of an endpoint follows every change while messages are handled", run: func(t *trial) {
+	{rule: "C3", title: "the concurrency of an endpoint follows every change while messages are handled", run: func(t *caseT) {
 		jobs := t.crowd()
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) { c.Concurrency = 5 })
@@ -349,7 +349,7 @@ var maxInFlightCases = []testCase{
 		t.once(msgs, jobs)
 		t.left(s.queue, "after all was handled")
 	}},
-	{rule: "C3", title: "a paused endpoint fetches nothing and holds nothing that another instance could have", in: givingBack, run: func(t *trial) {
+	{rule: "C3", title: "a paused endpoint fetches nothing and holds nothing that another instance could have", in: givingBack, run: func(t *caseT) {
 		firstJobs, secondJobs := t.crowd(), t.crowd()
 		transport := t.open()
 		first := t.service(transport, func(c *core.Config) { c.Concurrency = 2 })
@@ -424,7 +424,7 @@ func (r *receiver) prefetched() []core.Delivery {
 
 // exactly receives n deliveries in addition to those in held, and checks that no other is
 // handed out. It returns all of them.
-func (t *trial) exactly(r *receiver, held []core.Delivery, n int, when string) []core.Delivery {
+func (t *caseT) exactly(r *receiver, held []core.Delivery, n int, when string) []core.Delivery {
 	ctx, cancel := t.patient()
 	defer cancel()
 	for want := len(held) + n; len(held) != want; {

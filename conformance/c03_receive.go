@@ -11,7 +11,7 @@ import (
 )
 
 var receiveCases = []testCase{
-	{rule: "C3", title: "a message wakes a Receive that waits", run: func(t *trial) {
+	{rule: "C3", title: "a message wakes a Receive that waits", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sender := t.open()
@@ -31,7 +31,7 @@ var receiveCases = []testCase{
 			t.complete(a.deliveries...)
 		}
 	}},
-	{rule: "C3", title: "Receive fills no more than it is given", run: func(t *trial) {
+	{rule: "C3", title: "Receive fills no more than it is given", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 60)
@@ -59,7 +59,7 @@ var receiveCases = []testCase{
 		r.drainInto(c)
 		c.conclude(t)
 	}},
-	{rule: "C3", title: "Receive keeps no reference to its slice", run: func(t *trial) {
+	{rule: "C3", title: "Receive keeps no reference to its slice", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 16)
@@ -83,7 +83,7 @@ var receiveCases = []testCase{
 		t.complete(append(others, first)...)
 		t.left(queue, "after all messages were taken")
 	}},
-	{rule: "C3", title: "no Receive returns more than MaxReceiveBatch", needs: []need{receiveBatch}, run: func(t *trial) {
+	{rule: "C3", title: "no Receive returns more than MaxReceiveBatch", needs: []need{receiveBatch}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		limit := t.caps.MaxReceiveBatch
@@ -105,7 +105,7 @@ var receiveCases = []testCase{
 		}
 		c.conclude(t)
 	}},
-	{rule: "C3", title: "the end of its context ends a Receive", run: func(t *trial) {
+	{rule: "C3", title: "the end of its context ends a Receive", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 4)
@@ -132,7 +132,7 @@ var receiveCases = []testCase{
 		t.same(d.Incoming(), m)
 		t.complete(d)
 	}},
-	{rule: "C3", title: "a Receive whose context has ended loses nothing", in: givingBack, run: func(t *trial) {
+	{rule: "C3", title: "a Receive whose context has ended loses nothing", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 10)
@@ -154,7 +154,7 @@ var receiveCases = []testCase{
 		t.uncounted(c.conclude(t))
 		t.left(queue, "after all messages were taken")
 	}},
-	{rule: "C3", title: "a storm of cancelled Receives loses nothing", in: givingBack, slow: true, run: func(t *trial) {
+	{rule: "C3", title: "a storm of cancelled Receives loses nothing", in: givingBack, slow: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		one, other := t.receiver(transport, queue, 16), t.receiver(t.open(), queue, 16)
@@ -168,7 +168,7 @@ var receiveCases = []testCase{
 		alone.shut()
 		t.left(queue, "after all messages were taken")
 	}},
-	{rule: "C3", title: "Receive may be called by many at once", slow: true, run: func(t *trial) {
+	{rule: "C3", title: "Receive may be called by many at once", slow: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 200)
@@ -186,7 +186,7 @@ var receiveCases = []testCase{
 		t.drainTogether(bodiesOf(sent), make([][]time.Duration, 8), r)
 		t.left(queue, "after all messages were taken")
 	}},
-	{rule: "C3", title: "a large backlog is delivered to the last message", slow: true, run: func(t *trial) {
+	{rule: "C3", title: "a large backlog is delivered to the last message", slow: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 2000)
@@ -198,7 +198,7 @@ var receiveCases = []testCase{
 		t.drainTogether(bodiesOf(sent), make([][]time.Duration, 8), r)
 		t.left(queue, "after all messages were taken")
 	}},
-	{rule: "C3", title: "receivers of one transport keep to their queues", run: func(t *trial) {
+	{rule: "C3", title: "receivers of one transport keep to their queues", run: func(t *caseT) {
 		transport := t.open()
 		var receivers []*receiver
 		var want [][]string
@@ -219,7 +219,7 @@ var receiveCases = []testCase{
 			t.left(r.queue, "after all messages were taken")
 		}
 	}},
-	{rule: "C3", title: "a queue that does not exist has no receiver", run: func(t *trial) {
+	{rule: "C3", title: "a queue that does not exist has no receiver", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.uniqueName()
 		opened := make(chan error, 1)
@@ -237,7 +237,7 @@ var receiveCases = []testCase{
 		}
 		t.receiver(transport, t.queue(transport), 1).silent("nothing is delivered from a queue that is empty")
 	}},
-	{rule: "C3", title: "MaxInFlight is at least 1", run: func(t *trial) {
+	{rule: "C3", title: "MaxInFlight is at least 1", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		for _, n := range []int{0, -1} {
@@ -250,7 +250,7 @@ var receiveCases = []testCase{
 
 // storm sends batches of messages during many calls of Receive. The callers, whose
 // contexts end soon, take turns at the receivers.
-func (t *trial) storm(queue string, many, callers int, receivers ...*receiver) {
+func (t *caseT) storm(queue string, many, callers int, receivers ...*receiver) {
 	sender := t.open()
 	var batches [][]core.Outgoing
 	var pauses []time.Duration

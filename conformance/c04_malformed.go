@@ -8,7 +8,7 @@ import (
 )
 
 var malformedCases = []testCase{
-	{rule: "C4", title: "a message that cannot be parsed is delivered as Malformed, with its body", needs: []need{corruption}, run: func(t *trial) {
+	{rule: "C4", title: "a message that cannot be parsed is delivered as Malformed, with its body", needs: []need{corruption}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		body := t.suite.h.Corrupt(t, queue)
@@ -26,7 +26,7 @@ var malformedCases = []testCase{
 		r.shut()
 		t.left(queue, "after a malformed message was completed")
 	}},
-	{rule: "C4", title: "a malformed message disturbs none before or after it", needs: []need{corruption}, run: func(t *trial) {
+	{rule: "C4", title: "a malformed message disturbs none before or after it", needs: []need{corruption}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -60,7 +60,7 @@ var malformedCases = []testCase{
 		r.shut()
 		t.left(queue, "after all were completed")
 	}},
-	{rule: "C4", title: "several malformed messages are delivered, each as itself", needs: []need{corruption}, run: func(t *trial) {
+	{rule: "C4", title: "several malformed messages are delivered, each as itself", needs: []need{corruption}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		body := t.suite.h.Corrupt(t, queue)
@@ -80,13 +80,13 @@ var malformedCases = []testCase{
 		r.shut()
 		t.left(queue, "after 3 malformed messages were completed")
 	}},
-	{rule: "C4", title: "a malformed message is abandoned like any other", in: givingBack, needs: []need{corruption}, run: func(t *trial) {
+	{rule: "C4", title: "a malformed message is abandoned like any other", in: givingBack, needs: []need{corruption}, run: func(t *caseT) {
 		t.malformedAgain("Abandon", func(d core.Delivery) { t.abandon(d) }, 2)
 	}},
-	{rule: "C4", title: "a malformed message is released like any other", in: givingBack, needs: []need{corruption}, run: func(t *trial) {
+	{rule: "C4", title: "a malformed message is released like any other", in: givingBack, needs: []need{corruption}, run: func(t *caseT) {
 		t.malformedAgain("Release", func(d core.Delivery) { t.release(d) }, 1)
 	}},
-	{rule: "C4", title: "a malformed message that is held comes again when the receiver closes", in: givingBack, needs: []need{corruption}, run: func(t *trial) {
+	{rule: "C4", title: "a malformed message that is held comes again when the receiver closes", in: givingBack, needs: []need{corruption}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		body := t.suite.h.Corrupt(t, queue)
@@ -100,7 +100,7 @@ var malformedCases = []testCase{
 		r.shut()
 		t.left(queue, "after the malformed message was completed")
 	}},
-	{rule: "C4", title: "a malformed message is replaced atomically", in: inAtomic, needs: []need{corruption}, run: func(t *trial) {
+	{rule: "C4", title: "a malformed message is replaced atomically", in: inAtomic, needs: []need{corruption}, run: func(t *caseT) {
 		for _, s := range []dispatch{replacing, completing} {
 			transport := t.open()
 			queue, errorQueue := t.queue(transport), t.queue(transport)
@@ -118,7 +118,7 @@ var malformedCases = []testCase{
 }
 
 // malformedAgain gives a malformed message back and checks its next delivery.
-func (t *trial) malformedAgain(operation string, giveBack func(d core.Delivery), count int) {
+func (t *caseT) malformedAgain(operation string, giveBack func(d core.Delivery), count int) {
 	transport := t.open()
 	queue := t.queue(transport)
 	body := t.suite.h.Corrupt(t, queue)

@@ -17,7 +17,7 @@ type settledTwice struct {
 }
 
 // settleTwice settles a delivery twice for each ordered pair of ways to settle.
-func (t *trial) settleTwice(transport core.Transport, queue, out string) (all []settledTwice) {
+func (t *caseT) settleTwice(transport core.Transport, queue, out string) (all []settledTwice) {
 	r := t.receiver(transport, queue, 8)
 	ways := t.waysToSettle(out)
 	for _, first := range ways {
@@ -49,7 +49,7 @@ func (t *trial) settleTwice(transport core.Transport, queue, out string) (all []
 }
 
 var settleOnceCases = []testCase{
-	{rule: "C5", title: "a second settlement is refused", run: func(t *trial) {
+	{rule: "C5", title: "a second settlement is refused", run: func(t *caseT) {
 		transport := t.open()
 		for _, p := range t.settleTwice(transport, t.queue(transport), t.queue(transport)) {
 			if !errors.Is(p.err, core.ErrSettled) {
@@ -57,7 +57,7 @@ var settleOnceCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C5", title: "a second settlement changes nothing in the queue", run: func(t *trial) {
+	{rule: "C5", title: "a second settlement changes nothing in the queue", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		for _, p := range t.settleTwice(transport, queue, t.queue(transport)) {
@@ -74,7 +74,7 @@ var settleOnceCases = []testCase{
 		}
 		t.left(queue, "after everything was completed, each delivery settled twice")
 	}},
-	{rule: "C5", title: "a second settlement sends nothing", in: inAtomic, run: func(t *trial) {
+	{rule: "C5", title: "a second settlement sends nothing", in: inAtomic, run: func(t *caseT) {
 		transport := t.open()
 		out := t.queue(transport)
 		var sent []string
@@ -85,7 +85,7 @@ var settleOnceCases = []testCase{
 		}
 		t.left(out, "what the first settlements sent", sent...)
 	}},
-	{rule: "C5", title: "a settlement concerns one delivery alone", run: func(t *trial) {
+	{rule: "C5", title: "a settlement concerns one delivery alone", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -100,7 +100,7 @@ var settleOnceCases = []testCase{
 		}
 		t.left(queue, "after all were completed, one of the middle first")
 	}},
-	{rule: "C5", title: "different deliveries are settled at the same time", run: func(t *trial) {
+	{rule: "C5", title: "different deliveries are settled at the same time", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -134,7 +134,7 @@ var settleOnceCases = []testCase{
 		r.shut()
 		t.left(queue, "after all were completed")
 	}},
-	{rule: "C5", title: "the lock of a settled delivery cannot be renewed", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+	{rule: "C5", title: "the lock of a settled delivery cannot be renewed", in: givingBack, needs: []need{locks}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 1)

@@ -13,7 +13,7 @@ import (
 
 // lose receives one message for each way to settle, named by it, waits until their locks
 // have ended, and returns the deliveries. The receiver fetches no others.
-func (t *trial) lose(transport core.Transport, queue string, ways []wayToSettle) (late []core.Delivery, names []string) {
+func (t *caseT) lose(transport core.Transport, queue string, ways []wayToSettle) (late []core.Delivery, names []string) {
 	for _, way := range ways {
 		names = append(names, "for a late "+way.name)
 	}
@@ -29,7 +29,7 @@ func (t *trial) lose(transport core.Transport, queue string, ways []wayToSettle)
 }
 
 // tooLate checks that settlements are refused because the lock was lost.
-func (t *trial) tooLate(when string, ways []wayToSettle, late []core.Delivery) {
+func (t *caseT) tooLate(when string, ways []wayToSettle, late []core.Delivery) {
 	for i, way := range ways {
 		if err := t.trySettling(way, late[i]); !errors.Is(err, core.ErrLockLost) {
 			t.fail(fmt.Sprintf("%s %s returns core.ErrLockLost", way.name, when), "%v", err)
@@ -38,7 +38,7 @@ func (t *trial) tooLate(when string, ways []wayToSettle, late []core.Delivery) {
 }
 
 var lostLockCases = []testCase{
-	{rule: "C6", title: "a settlement after the lock has ended is refused, and the message comes again", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
+	{rule: "C6", title: "a settlement after the lock has ended is refused, and the message comes again", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue, out := t.queue(transport), t.queue(transport)
 		ways := t.waysToSettle(out)
@@ -50,7 +50,7 @@ var lostLockCases = []testCase{
 		t.left(queue, "after they were completed by who received them next")
 		t.left(out, "what CompleteWith and ReplaceWith would have sent is not there after they were refused")
 	}},
-	{rule: "C6", title: "a late settlement does not touch the next holder", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
+	{rule: "C6", title: "a late settlement does not touch the next holder", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue, out := t.queue(transport), t.queue(transport)
 		ways := t.waysToSettle(out)
@@ -65,7 +65,7 @@ var lostLockCases = []testCase{
 		t.left(queue, "after the next holder completed them")
 		t.left(out, "what CompleteWith and ReplaceWith would have sent is not there after they were refused")
 	}},
-	{rule: "C6", title: "a late settlement counts nothing", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
+	{rule: "C6", title: "a late settlement counts nothing", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		ways := t.waysToSettle("")[1:3] // Abandon and Release
@@ -85,7 +85,7 @@ var lostLockCases = []testCase{
 		}
 		t.left(queue, "after they were completed")
 	}},
-	{rule: "C6", title: "of deliveries received together, only those whose lock ended are lost", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
+	{rule: "C6", title: "of deliveries received together, only those whose lock ended are lost", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 4)
@@ -113,13 +113,13 @@ var lostLockCases = []testCase{
 		}
 		t.left(queue, "after all were completed")
 	}},
-	{rule: "C6", title: "a settlement after the receiver was closed is refused", in: givingBack, run: func(t *trial) {
+	{rule: "C6", title: "a settlement after the receiver was closed is refused", in: givingBack, run: func(t *caseT) {
 		t.settleAfter("its receiver was closed", func(_ core.Transport, r *receiver) { r.shut() })
 	}},
-	{rule: "C6", title: "a settlement after the transport was closed is refused", in: givingBack, run: func(t *trial) {
+	{rule: "C6", title: "a settlement after the transport was closed is refused", in: givingBack, run: func(t *caseT) {
 		t.settleAfter("its transport was closed", func(transport core.Transport, _ *receiver) { t.close(transport) })
 	}},
-	{rule: "C6", title: "a delivery held in an outage is settled or comes again", in: givingBack, exclusive: true, needs: []need{outages, durable}, run: func(t *trial) {
+	{rule: "C6", title: "a delivery held in an outage is settled or comes again", in: givingBack, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		o := t.operator()
 		transport := t.open()
 		queue := t.queue(transport)
@@ -181,7 +181,7 @@ var lostLockCases = []testCase{
 
 // settleAfter tries each way to settle after an event that takes the deliveries away from
 // the receiver, before and after another receiver has received the messages.
-func (t *trial) settleAfter(event string, happens func(transport core.Transport, r *receiver)) {
+func (t *caseT) settleAfter(event string, happens func(transport core.Transport, r *receiver)) {
 	first, transport := t.open(), t.open()
 	queue, out := t.queue(transport), t.queue(transport)
 	ways := t.waysToSettle(out)
@@ -224,7 +224,7 @@ type retaken struct {
 // retakes receives, with the receiver that had these deliveries in an outage and with
 // another one, until their messages have been redelivered. It does nothing if locks end
 // by time, and not with their connection: then the messages need not be redelivered.
-func (t *trial) retakes(holder *receiver, queue string, lost []core.Delivery) (all retaken) {
+func (t *caseT) retakes(holder *receiver, queue string, lost []core.Delivery) (all retaken) {
 	all.again = map[string]bool{}
 	missing := map[string]bool{}
 	for _, d := range lost {
@@ -252,7 +252,7 @@ func (t *trial) retakes(holder *receiver, queue string, lost []core.Delivery) (a
 
 // places checks after an outage that a receiver can hold exactly MaxInFlight deliveries.
 // It sends as many messages as that takes.
-func (t *trial) places(r *receiver, queue string, maxInFlight int, before retaken) {
+func (t *caseT) places(r *receiver, queue string, maxInFlight int, before retaken) {
 	if before.other != nil {
 		before.other.shut()
 	}
@@ -270,7 +270,7 @@ func (t *trial) places(r *receiver, queue string, maxInFlight int, before retake
 // some returns have taken effect but their answers are lost. Another instance then
 // receives the messages. If the broker identifies a message only by its id, repeating a
 // return would take the message away from that instance.
-func returnsWithoutAnswer(t *trial) {
+func returnsWithoutAnswer(t *caseT) {
 	const n = 8
 	o := t.operator()
 	first, second := t.open(), t.open()

@@ -15,7 +15,7 @@ import (
 
 // settleSome receives six messages, completes two, abandons two and releases two. It
 // returns the bodies of the messages that must be redelivered.
-func (t *trial) settleSome(transport core.Transport, r *receiver) []string {
+func (t *caseT) settleSome(transport core.Transport, r *receiver) []string {
 	names := []string{"completed 1", "abandoned 1", "released 1", "completed 2", "abandoned 2", "released 2"}
 	t.sendEach(transport, r.queue, names...)
 	held := r.takeThese("six messages are delivered", names...)
@@ -28,7 +28,7 @@ func (t *trial) settleSome(transport core.Transport, r *receiver) []string {
 const othersComeAgain = "what was abandoned and released comes again, each once, and what was completed does not"
 
 var nothingLostCases = []testCase{
-	{rule: "C7", title: "a completed message does not come again", in: givingBack, run: func(t *trial) {
+	{rule: "C7", title: "a completed message does not come again", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -37,7 +37,7 @@ var nothingLostCases = []testCase{
 		}
 		t.nobodyGets("what was completed comes to nobody", r, t.receiver(transport, queue, 8), t.receiver(t.open(), queue, 8))
 	}},
-	{rule: "C7", title: "a completed message does not come again after its receiver was closed", in: givingBack, run: func(t *trial) {
+	{rule: "C7", title: "a completed message does not come again after its receiver was closed", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -50,7 +50,7 @@ var nothingLostCases = []testCase{
 		again.shut()
 		t.left(queue, "after all were completed, and their receivers closed")
 	}},
-	{rule: "C7", title: "a completed message does not come again after a restart of the process", in: givingBack, run: func(t *trial) {
+	{rule: "C7", title: "a completed message does not come again after a restart of the process", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		back := t.settleSome(transport, t.receiver(transport, queue, 8))
@@ -62,7 +62,7 @@ var nothingLostCases = []testCase{
 		t.close(transport)
 		t.left(queue, "after all were completed, and their transports closed")
 	}},
-	{rule: "C7", title: "a completed message does not come again when its lock would have ended", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
+	{rule: "C7", title: "a completed message does not come again when its lock would have ended", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue, out := t.queue(transport), t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -89,7 +89,7 @@ var nothingLostCases = []testCase{
 		r.shut()
 		t.left(queue, "after the messages were consumed and their locks would have ended")
 	}},
-	{rule: "C7", title: "of a batch exactly what is not completed comes again", in: givingBack, run: func(t *trial) {
+	{rule: "C7", title: "of a batch exactly what is not completed comes again", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -116,7 +116,7 @@ var nothingLostCases = []testCase{
 		t.left(queue, "after all were completed")
 	}},
 	{rule: "C7", title: "every message is completed once, whatever is abandoned, released and closed on the way", in: givingBack, run: completeAllAtRandom},
-	{rule: "C7", title: "a settlement whose context has ended happens or does not", run: func(t *trial) {
+	{rule: "C7", title: "a settlement whose context has ended happens or does not", run: func(t *caseT) {
 		transport := t.open()
 		queue, out := t.queue(transport), t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -162,7 +162,7 @@ var nothingLostCases = []testCase{
 		t.left(queue, "after all were completed")
 		t.left(out, "what was sent by CompleteWith and ReplaceWith, once each", sent...)
 	}},
-	{rule: "C7", title: "in mode None a message is consumed before it is handed out", in: inNone, shortLocks: true, run: func(t *trial) {
+	{rule: "C7", title: "in mode None a message is consumed before it is handed out", in: inNone, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "a", "b", "c", "d")
@@ -176,7 +176,7 @@ var nothingLostCases = []testCase{
 		t.rest(t.lock() - time.Since(began))
 		t.left(queue, "after all was received in mode None, and nothing settled")
 	}},
-	{rule: "C7", title: "in mode None settlements give nothing back", in: inNone, run: func(t *trial) {
+	{rule: "C7", title: "in mode None settlements give nothing back", in: inNone, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "completed", "abandoned", "released")
@@ -189,7 +189,7 @@ var nothingLostCases = []testCase{
 		r.shut()
 		t.left(queue, "after a message was abandoned and another released in mode None")
 	}},
-	{rule: "C7", title: "what a killed process had handled but not settled comes again", in: givingBack, needs: []need{processes}, run: func(t *trial) {
+	{rule: "C7", title: "what a killed process had handled but not settled comes again", in: givingBack, needs: []need{processes}, run: func(t *caseT) {
 		w := t.workplace(4)
 		sent := t.command(w.queue, workType, "work")
 		t.send(t.open(), sent)
@@ -211,7 +211,7 @@ var nothingLostCases = []testCase{
 		}
 		t.nothingLeft(w)
 	}},
-	{rule: "C7", title: "what a killed process was handling in None does not come again", in: inNone, needs: []need{processes}, run: func(t *trial) {
+	{rule: "C7", title: "what a killed process was handling in None does not come again", in: inNone, needs: []need{processes}, run: func(t *caseT) {
 		w := t.workplace(1)
 		t.send(t.open(), t.command(w.queue, workType, "work"))
 		w.HoldSettlement = true
@@ -231,13 +231,13 @@ var nothingLostCases = []testCase{
 		t.note("of a message that was handled in None when its process was killed, %d of 1 sent messages arrived", len(t.contents(w.forward, 0)))
 		t.nothingLeft(w)
 	}},
-	{rule: "C7", title: "nothing is lost when processes are killed at random", in: inReceiveOnly, needs: []need{processes}, run: func(t *trial) {
+	{rule: "C7", title: "nothing is lost when processes are killed at random", in: inReceiveOnly, needs: []need{processes}, run: func(t *caseT) {
 		t.killAtRandom()
 	}},
-	{rule: "C7", title: "nothing comes twice in None when processes are killed at random", in: inNone, needs: []need{processes}, run: func(t *trial) {
+	{rule: "C7", title: "nothing comes twice in None when processes are killed at random", in: inNone, needs: []need{processes}, run: func(t *caseT) {
 		t.killAtRandom()
 	}},
-	{rule: "C7", title: "what waits survives a restart of the broker, what was completed does not", in: givingBack, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+	{rule: "C7", title: "what waits survives a restart of the broker, what was completed does not", in: givingBack, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
 		const total, done = 20, 10
 		o := t.operator()
 		transport := t.open()
@@ -263,7 +263,7 @@ var nothingLostCases = []testCase{
 			t.fail("ConfirmsSettlement is claimed, so what was completed does not come again after a restart of the broker", "%d of %d messages do", seen.again, done)
 		}
 	}},
-	{rule: "C7", title: "nothing is lost when the broker dies while messages are received", in: givingBack, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+	{rule: "C7", title: "nothing is lost when the broker dies while messages are received", in: givingBack, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
 		const total = 60
 		o := t.operator()
 		transport := t.open()
@@ -287,7 +287,7 @@ var nothingLostCases = []testCase{
 		seen.drain(r, total)
 		t.nothingLost(seen, total)
 	}},
-	{rule: "C7", title: "nothing is lost when the broker restarts three times under load", in: givingBack, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+	{rule: "C7", title: "nothing is lost when the broker restarts three times under load", in: givingBack, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
 		const total, senders = 100, 4
 		o := t.operator()
 		receives := t.open()
@@ -327,7 +327,7 @@ var nothingLostCases = []testCase{
 
 // completeAllAtRandom lets four receivers on two transports settle at random until each
 // message has been completed.
-func completeAllAtRandom(t *trial) {
+func completeAllAtRandom(t *caseT) {
 	const messages, receivers = 240, 4
 	queue := t.queue(t.open())
 	transports := []core.Transport{t.open(), t.open()}
@@ -359,7 +359,7 @@ func completeAllAtRandom(t *trial) {
 
 // randomWorker receives messages and settles them at random.
 type randomWorker struct {
-	t         *trial
+	t         *caseT
 	transport core.Transport
 	queue     string
 	random    *rand.Rand
@@ -432,7 +432,7 @@ func (w *randomWorker) settle(d core.Delivery, chance int) bool {
 }
 
 // oftenAs says how often messages that a handler sends arrive after a crash.
-func (t *trial) oftenAs() string {
+func (t *caseT) oftenAs() string {
 	if t.mode == core.TransactionSendsAtomicWithReceive && !t.caps.MayDuplicate {
 		return "once in SendsAtomicWithReceive"
 	}
@@ -440,7 +440,7 @@ func (t *trial) oftenAs() string {
 }
 
 // nothingLost checks a case's messages over an outage.
-func (t *trial) nothingLost(seen *ledger, total int) {
+func (t *caseT) nothingLost(seen *ledger, total int) {
 	t.measure("duplicates after broker outages", float64(seen.duplicates()))
 	if done := len(seen.done); done != total {
 		t.fail(fmt.Sprintf("Durable is claimed, so all %d messages are delivered, again where they were held and not completed when the broker died", total), "%d are not", total-done)

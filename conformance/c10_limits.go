@@ -23,7 +23,7 @@ var (
 )
 
 var limitCases = []testCase{
-	{rule: "C10", title: "a message may be as large as MaxMessageBytes", in: once, needs: []need{messageLimitTried}, run: func(t *trial) {
+	{rule: "C10", title: "a message may be as large as MaxMessageBytes", in: once, needs: []need{messageLimitTried}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m, headers := t.message(queue, ""), t.message(queue, "")
@@ -32,7 +32,7 @@ var limitCases = []testCase{
 		headers.Body = t.randomBytes(t.caps.MaxMessageBytes - headers.Headers.Bytes())
 		t.unchanged(transport, queue, m, headers)
 	}},
-	{rule: "C10", title: "a message larger than MaxMessageBytes is refused", in: once, needs: []need{messageLimitTried}, run: func(t *trial) {
+	{rule: "C10", title: "a message larger than MaxMessageBytes is refused", in: once, needs: []need{messageLimitTried}, run: func(t *caseT) {
 		limit := t.caps.MaxMessageBytes
 		t.tooLarge("MaxMessageBytes", limit, limit+1, func(queue string) (bad []core.Outgoing) {
 			body, both := t.message(queue, ""), t.message(queue, "")
@@ -42,14 +42,14 @@ var limitCases = []testCase{
 			return []core.Outgoing{body, both}
 		})
 	}},
-	{rule: "C10", title: "headers may be as large as MaxHeaderBytes", in: once, needs: []need{headerLimitTried}, run: func(t *trial) {
+	{rule: "C10", title: "headers may be as large as MaxHeaderBytes", in: once, needs: []need{headerLimitTried}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "")
 		t.fill(&m, t.caps.MaxHeaderBytes)
 		t.unchanged(transport, queue, m)
 	}},
-	{rule: "C10", title: "headers larger than MaxHeaderBytes are refused", in: once, needs: []need{headerLimitTried}, run: func(t *trial) {
+	{rule: "C10", title: "headers larger than MaxHeaderBytes are refused", in: once, needs: []need{headerLimitTried}, run: func(t *caseT) {
 		limit := t.caps.MaxHeaderBytes
 		t.tooLarge("MaxHeaderBytes", limit, limit+1, func(queue string) []core.Outgoing {
 			m := t.message(queue, "")
@@ -57,11 +57,11 @@ var limitCases = []testCase{
 			return []core.Outgoing{m}
 		})
 	}},
-	{rule: "C10", title: "a header's key may be as long as MaxHeaderKeyBytes", in: once, needs: []need{headerKeyLimit}, run: func(t *trial) {
+	{rule: "C10", title: "a header's key may be as long as MaxHeaderKeyBytes", in: once, needs: []need{headerKeyLimit}, run: func(t *caseT) {
 		limit := t.caps.MaxHeaderKeyBytes
 		t.headersArrive(map[string]string{strings.Repeat("k", limit): "ASCII"}, map[string]string{wide(limit): "not ASCII"})
 	}},
-	{rule: "C10", title: "a header's key longer than MaxHeaderKeyBytes is refused", in: once, needs: []need{headerKeyLimit}, run: func(t *trial) {
+	{rule: "C10", title: "a header's key longer than MaxHeaderKeyBytes is refused", in: once, needs: []need{headerKeyLimit}, run: func(t *caseT) {
 		limit := t.caps.MaxHeaderKeyBytes
 		t.tooLarge("MaxHeaderKeyBytes", limit, limit+1, func(queue string) []core.Outgoing {
 			long, characters := t.message(queue, ""), t.message(queue, "")
@@ -70,16 +70,16 @@ var limitCases = []testCase{
 			return []core.Outgoing{long, characters}
 		})
 	}},
-	{rule: "C10", title: "a header that is no UTF-8 or has no key is refused", in: once, run: func(t *trial) {
+	{rule: "C10", title: "a header that is no UTF-8 or has no key is refused", in: once, run: func(t *caseT) {
 		t.refusesEach(t.invalidHeaders)
 	}},
-	{rule: "C10", title: "a message without exactly one destination is refused", in: once, run: func(t *trial) {
+	{rule: "C10", title: "a message without exactly one destination is refused", in: once, run: func(t *caseT) {
 		t.refusesEach(t.wrongDestinations)
 	}},
-	{rule: "C10", title: "a negative time is refused", in: once, run: func(t *trial) {
+	{rule: "C10", title: "a negative time is refused", in: once, run: func(t *caseT) {
 		t.refusesEach(t.negativeTimes)
 	}},
-	{rule: "C10", title: "a message that is refused costs nobody else", in: givingBack, run: func(t *trial) {
+	{rule: "C10", title: "a message that is refused costs nobody else", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 2)
@@ -101,7 +101,7 @@ var limitCases = []testCase{
 		t.complete(held, next)
 		t.left(queue, "after both messages were completed")
 	}},
-	{rule: "C10", title: "a settlement checks what it sends", in: inAtomic, run: func(t *trial) {
+	{rule: "C10", title: "a settlement checks what it sends", in: inAtomic, run: func(t *caseT) {
 		transport := t.open()
 		from, to := t.queue(transport), t.queue(transport)
 		for _, s := range []dispatch{completing, replacing} {
@@ -126,7 +126,7 @@ var limitCases = []testCase{
 		t.left(from, "after its messages were settled by CompleteWith and ReplaceWith")
 		t.left(to, "after what was illegal was refused with all that was sent with it", "sent with CompleteWith", "sent with ReplaceWith")
 	}},
-	{rule: "C10", title: "the limits are for what applications send", in: once, needs: []need{lowerLimit}, run: func(t *trial) {
+	{rule: "C10", title: "the limits are for what applications send", in: once, needs: []need{lowerLimit}, run: func(t *caseT) {
 		transport := t.openLimited(lowLimit)
 		queue := t.queue(transport)
 		for _, reason := range []core.SendReason{core.ReasonApplication, core.ReasonForward, core.ReasonAcknowledgement} {
@@ -166,7 +166,7 @@ func (i illegal) how() string {
 	return " with an error matching " + errorName(i.want)
 }
 
-func (t *trial) invalidHeaders(queue string) (list []illegal) {
+func (t *caseT) invalidHeaders(queue string) (list []illegal) {
 	for _, h := range []struct{ what, key, value string }{
 		{"an empty key", "", "value"},
 		{"a key that is not UTF-8", "\xff", "value"},
@@ -182,7 +182,7 @@ func (t *trial) invalidHeaders(queue string) (list []illegal) {
 	return list
 }
 
-func (t *trial) wrongDestinations(queue string) []illegal {
+func (t *caseT) wrongDestinations(queue string) []illegal {
 	neither, both := t.message("", "no destination"), t.message(queue, "two destinations")
 	both.Topic = t.uniqueName()
 	return []illegal{
@@ -191,7 +191,7 @@ func (t *trial) wrongDestinations(queue string) []illegal {
 	}
 }
 
-func (t *trial) negativeTimes(queue string) []illegal {
+func (t *caseT) negativeTimes(queue string) []illegal {
 	early, expired := t.message(queue, "early"), t.message(queue, "expired")
 	early.Delay = -time.Second
 	expired.TimeToBeReceived = -time.Second
@@ -202,7 +202,7 @@ func (t *trial) negativeTimes(queue string) []illegal {
 }
 
 // illegal returns messages that a transport refuses for all kinds of reasons.
-func (t *trial) illegal(queue string) []illegal {
+func (t *caseT) illegal(queue string) []illegal {
 	list := append(append(t.invalidHeaders(queue), t.wrongDestinations(queue)...), t.negativeTimes(queue)...)
 	if messageLimitTried.met(t.suite) {
 		m := t.message(queue, "")
@@ -224,7 +224,7 @@ func (t *trial) illegal(queue string) []illegal {
 
 // refusesEach checks that Send refuses a batch with one of these messages, and that no
 // message of the batch arrives.
-func (t *trial) refusesEach(illegals func(queue string) []illegal) {
+func (t *caseT) refusesEach(illegals func(queue string) []illegal) {
 	transport := t.open()
 	queue := t.queue(transport)
 	for _, bad := range illegals(queue) {
@@ -245,7 +245,7 @@ func (t *trial) refusesEach(illegals func(queue string) []illegal) {
 }
 
 // allRefused checks that no message of a Send was sent.
-func (t *trial) allRefused(results []core.SendResult) {
+func (t *caseT) allRefused(results []core.SendResult) {
 	for i, r := range results {
 		if r.State != core.SendRefused {
 			t.fail("all messages are checked before the first is sent, so that each of them is core.SendRefused", "message %d is %v", i, r.State)
@@ -255,7 +255,7 @@ func (t *trial) allRefused(results []core.SendResult) {
 
 // tooLarge checks that messages which exceed one limit are refused, and that no message
 // of their Sends arrives.
-func (t *trial) tooLarge(limit string, maximum, size int, exceeding func(queue string) []core.Outgoing) {
+func (t *caseT) tooLarge(limit string, maximum, size int, exceeding func(queue string) []core.Outgoing) {
 	transport := t.open()
 	queue := t.queue(transport)
 	r := t.receiver(transport, queue, 4)
@@ -280,7 +280,7 @@ func (t *trial) tooLarge(limit string, maximum, size int, exceeding func(queue s
 
 // mostHeaders is the size in bytes of the headers of a message that has many headers, and
 // a body too.
-func (t *trial) mostHeaders() int {
+func (t *caseT) mostHeaders() int {
 	most := min(t.caps.MaxMessageBytes/2, 16<<10)
 	if limit := t.caps.MaxHeaderBytes; limit > 0 {
 		most = min(most, limit)
@@ -290,7 +290,7 @@ func (t *trial) mostHeaders() int {
 
 // fill adds headers to a message until they have the size. The headers are long, but none
 // is very long, and not in ASCII.
-func (t *trial) fill(m *core.Outgoing, size int) {
+func (t *caseT) fill(m *core.Outgoing, size int) {
 	const long, key = 4 << 10, "f00000"
 	for i := 0; ; i++ {
 		rest := size - m.Headers.Bytes() - len(key)
@@ -317,7 +317,7 @@ func wide(size int) string {
 
 // blamed checks that the illegal message has its own error, and the other messages do
 // not.
-func (t *trial) blamed(bad illegal, msgs []core.Outgoing, results []core.SendResult) {
+func (t *caseT) blamed(bad illegal, msgs []core.Outgoing, results []core.SendResult) {
 	for i, r := range results {
 		switch {
 		case bad.want == nil:

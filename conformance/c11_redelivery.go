@@ -12,19 +12,19 @@ import (
 // redeliveryCases are about the contents of redelivered messages, and about their earlier
 // deliveries.
 var redeliveryCases = []testCase{
-	{rule: "C11", title: "an abandoned message comes again as it was sent", in: givingBack, run: func(t *trial) {
+	{rule: "C11", title: "an abandoned message comes again as it was sent", in: givingBack, run: func(t *caseT) {
 		t.redelivers(func(r *receiver, d core.Delivery) *receiver { t.abandon(d); return r })
 	}},
-	{rule: "C11", title: "a released message comes again as it was sent", in: givingBack, run: func(t *trial) {
+	{rule: "C11", title: "a released message comes again as it was sent", in: givingBack, run: func(t *caseT) {
 		t.redelivers(func(r *receiver, d core.Delivery) *receiver { t.release(d); return r })
 	}},
-	{rule: "C11", title: "a message whose receiver was closed comes again as it was sent", in: givingBack, run: func(t *trial) {
+	{rule: "C11", title: "a message whose receiver was closed comes again as it was sent", in: givingBack, run: func(t *caseT) {
 		t.redelivers(func(r *receiver, _ core.Delivery) *receiver {
 			r.shut()
 			return t.receiver(t.open(), r.queue, 1)
 		})
 	}},
-	{rule: "C11", title: "what a handler makes of its headers reaches no other delivery", in: givingBack, run: func(t *trial) {
+	{rule: "C11", title: "what a handler makes of its headers reaches no other delivery", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.rich(queue)
@@ -44,7 +44,7 @@ var redeliveryCases = []testCase{
 		t.same(d.Incoming(), sent)
 		t.complete(d)
 	}},
-	{rule: "C11", title: "what a sender makes of its headers reaches no message that was sent", in: once, run: func(t *trial) {
+	{rule: "C11", title: "what a sender makes of its headers reaches no message that was sent", in: once, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		given := []core.Outgoing{t.rich(queue), t.rich(queue)}
@@ -57,7 +57,7 @@ var redeliveryCases = []testCase{
 		}
 		t.arriveUnchanged(transport, queue, sent...)
 	}},
-	{rule: "C11", title: "a delivery's message is its own for ever", run: func(t *trial) {
+	{rule: "C11", title: "a delivery's message is its own for ever", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		const messages, atOnce = 400, 20
@@ -102,7 +102,7 @@ var redeliveryCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C11", title: "NativeID stays while a message comes again", in: givingBack, run: func(t *trial) {
+	{rule: "C11", title: "NativeID stays while a message comes again", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "any"))
@@ -126,7 +126,7 @@ var redeliveryCases = []testCase{
 		stays("another process received it")
 		t.complete(d)
 	}},
-	{rule: "C11", title: "NativeID is new for every Send", run: func(t *trial) {
+	{rule: "C11", title: "NativeID is new for every Send", run: func(t *caseT) {
 		transport := t.open()
 		queue, other := t.queue(transport), t.queue(transport)
 		seen := map[string]string{}
@@ -153,7 +153,7 @@ var redeliveryCases = []testCase{
 }
 
 // redelivers checks that a message has the same headers and body at every delivery.
-func (t *trial) redelivers(giveBack func(r *receiver, d core.Delivery) *receiver) {
+func (t *caseT) redelivers(giveBack func(r *receiver, d core.Delivery) *receiver) {
 	transport := t.open()
 	queue := t.queue(transport)
 	small, large := t.rich(queue), t.rich(queue)

@@ -14,7 +14,7 @@ import (
 // atomicCases are about messages sent with a settlement; nativeTransactionCases are about
 // a handler's work in the native transaction.
 var atomicCases = []testCase{
-	{rule: "C12", title: "Reset keeps the delivery", in: inAtomic, run: func(t *trial) {
+	{rule: "C12", title: "Reset keeps the delivery", in: inAtomic, run: func(t *caseT) {
 		f := t.forwarding()
 		rival := t.receiver(t.open(), f.from, 1)
 		t.reset(f.d)
@@ -24,7 +24,7 @@ var atomicCases = []testCase{
 		t.sends(completing, f.d, t.message(f.to, "forwarded"))
 		t.ends(f, "after Reset and CompleteWith", nil, []string{"forwarded"})
 	}},
-	{rule: "C12", title: "BindContext adds to the context it is given", in: inAtomic, run: func(t *trial) {
+	{rule: "C12", title: "BindContext adds to the context it is given", in: inAtomic, run: func(t *caseT) {
 		type key struct{}
 		f := t.forwarding()
 		ctx, cancel := context.WithCancel(context.WithValue(t.ctx, key{}, "value"))
@@ -44,13 +44,13 @@ var atomicCases = []testCase{
 		}
 		t.complete(f.d)
 	}},
-	{rule: "C12", title: "200 concurrent CompleteWith forward 200 messages", in: inAtomic, slow: true, run: func(t *trial) {
+	{rule: "C12", title: "200 concurrent CompleteWith forward 200 messages", in: inAtomic, slow: true, run: func(t *caseT) {
 		t.forwardConcurrently(200)
 	}},
-	{rule: "C12", title: "nothing is lost or doubled when processes are killed at random", in: inAtomic, needs: []need{processes}, run: func(t *trial) {
+	{rule: "C12", title: "nothing is lost or doubled when processes are killed at random", in: inAtomic, needs: []need{processes}, run: func(t *caseT) {
 		t.killAtRandom()
 	}},
-	{rule: "C12", title: "a commit that the broker's death prevented is made again", in: inAtomic, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *trial) {
+	{rule: "C12", title: "a commit that the broker's death prevented is made again", in: inAtomic, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
 		handled, copies := t.dieBeforeSettling()
 		if copies != 1 && (copies == 0 || !t.caps.MayDuplicate) {
 			t.fail("when the broker dies before CompleteWith, nothing was sent; the message is handled again, and what the handler sends arrives once",
@@ -61,7 +61,7 @@ var atomicCases = []testCase{
 
 func dispatchCases(s dispatch) []testCase {
 	return []testCase{
-		{rule: "C12", title: s.name + " sends all and consumes", in: inAtomic, run: func(t *trial) {
+		{rule: "C12", title: s.name + " sends all and consumes", in: inAtomic, run: func(t *caseT) {
 			f := t.forwarding()
 			out := t.messages(f.to, 3)
 			t.sends(s, f.d, out...)
@@ -77,17 +77,17 @@ func dispatchCases(s dispatch) []testCase {
 			r.shut()
 			t.ends(f, "after "+s.name, nil, nil)
 		}},
-		{rule: "C12", title: s.name + " of nothing consumes", in: inAtomic, run: func(t *trial) {
+		{rule: "C12", title: s.name + " of nothing consumes", in: inAtomic, run: func(t *caseT) {
 			f := t.forwarding()
 			t.sends(s, f.d)
 			t.ends(f, "after "+s.name+" without messages", nil, nil)
 		}},
-		{rule: "C12", title: s.name + " sends to the message's own queue", in: inAtomic, run: func(t *trial) {
+		{rule: "C12", title: s.name + " sends to the message's own queue", in: inAtomic, run: func(t *caseT) {
 			f := t.forwarding()
 			t.sends(s, f.d, t.message(f.from, "copy"), t.message(f.to, "other"))
 			t.ends(f, "after "+s.name+" to the queue itself and another", []string{"copy"}, []string{"other"})
 		}},
-		{rule: "C12", title: s.name + " sends a hundred messages", in: inAtomic, run: func(t *trial) {
+		{rule: "C12", title: s.name + " sends a hundred messages", in: inAtomic, run: func(t *caseT) {
 			f := t.forwarding()
 			out := t.messages(f.to, 100)
 			want := make([]string, len(out))
@@ -97,7 +97,7 @@ func dispatchCases(s dispatch) []testCase {
 			t.sends(s, f.d, out...)
 			t.ends(f, "after "+s.name+" with 100 messages", nil, want)
 		}},
-		{rule: "C12", title: s.name + " with an unknown queue does nothing", in: inAtomic, run: func(t *trial) {
+		{rule: "C12", title: s.name + " with an unknown queue does nothing", in: inAtomic, run: func(t *caseT) {
 			f := t.forwarding()
 			t.sendsNot(s, f.d, core.ErrQueueNotFound, t.message(f.to, "before"), t.message(t.uniqueName(), "lost"), t.message(f.to, "after"))
 			t.abandon(f.d)
@@ -108,7 +108,7 @@ func dispatchCases(s dispatch) []testCase {
 			t.release(again)
 			t.ends(f, "after a refused "+s.name, []string{forwarded}, nil)
 		}},
-		{rule: "C12", title: s.name + " refuses what Send refuses, and does nothing", in: inAtomic, run: func(t *trial) {
+		{rule: "C12", title: s.name + " refuses what Send refuses, and does nothing", in: inAtomic, run: func(t *caseT) {
 			f := t.forwarding()
 			for _, bad := range t.unsendable(f.to) {
 				t.sendsNot(s, f.d, bad.err, t.message(f.to, "good"), bad.message)
@@ -116,7 +116,7 @@ func dispatchCases(s dispatch) []testCase {
 			t.release(f.d)
 			t.ends(f, "after a refused "+s.name, []string{forwarded}, nil)
 		}},
-		{rule: "C12", title: s.name + " that was refused leaves any settlement possible", in: inAtomic, run: func(t *trial) {
+		{rule: "C12", title: s.name + " that was refused leaves any settlement possible", in: inAtomic, run: func(t *caseT) {
 			ctx, cancel := t.patient()
 			defer cancel()
 			for _, c := range []struct {
@@ -142,7 +142,7 @@ func dispatchCases(s dispatch) []testCase {
 				t.ends(f, fmt.Sprintf("after a refused %s and %s", s.name, c.name), c.from, c.to)
 			}
 		}},
-		{rule: "C12", title: s.name + " sends delayed messages", in: inAtomic, needs: []need{delays}, run: func(t *trial) {
+		{rule: "C12", title: s.name + " sends delayed messages", in: inAtomic, needs: []need{delays}, run: func(t *caseT) {
 			f := t.forwarding()
 			late := t.message(f.to, "late")
 			late.Delay = t.briefDelay()
@@ -158,7 +158,7 @@ func dispatchCases(s dispatch) []testCase {
 			r.shut()
 			t.ends(f, "after all have arrived", nil, nil)
 		}},
-		{rule: "C12", title: s.name + " that was refused sends no delayed message", in: inAtomic, needs: []need{delays}, run: func(t *trial) {
+		{rule: "C12", title: s.name + " that was refused sends no delayed message", in: inAtomic, needs: []need{delays}, run: func(t *caseT) {
 			f := t.forwarding()
 			late := t.message(f.to, "late")
 			late.Delay = t.briefDelay()
@@ -167,7 +167,7 @@ func dispatchCases(s dispatch) []testCase {
 			t.rest(late.Delay + t.caps.DelayPrecision)
 			t.ends(f, "when what was refused would have been due", nil, nil)
 		}},
-		{rule: "C12", title: s.name + " publishes", in: inAtomic, needs: []need{publishing}, run: func(t *trial) {
+		{rule: "C12", title: s.name + " publishes", in: inAtomic, needs: []need{publishing}, run: func(t *caseT) {
 			f := t.forwarding()
 			event := t.event("event")
 			t.subscribe(f.transport, f.to, event.Topic)
@@ -176,7 +176,7 @@ func dispatchCases(s dispatch) []testCase {
 			t.sends(s, f.d, event, unheard, t.message(f.to, "command"))
 			t.ends(f, "after "+s.name+" with an event was refused once, then accepted", nil, []string{"event", "command"})
 		}},
-		{rule: "C12", title: s.name + " after its receiver was closed does nothing", in: inAtomic, run: func(t *trial) {
+		{rule: "C12", title: s.name + " after its receiver was closed does nothing", in: inAtomic, run: func(t *caseT) {
 			f := t.forwarding()
 			f.r.shut()
 			if err := t.trySends(s, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
@@ -184,7 +184,7 @@ func dispatchCases(s dispatch) []testCase {
 			}
 			t.ends(f, "after "+s.name+" on a closed receiver", []string{forwarded}, nil)
 		}},
-		{rule: "C12", title: s.name + " after its lock ran out does nothing", in: inAtomic, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
+		{rule: "C12", title: s.name + " after its lock ran out does nothing", in: inAtomic, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 			f := t.forwarding()
 			t.needsLock(f.d) // if locks end by themselves, those of this mode may still not end
 			t.rest(t.lock() + t.suite.h.DelayTolerance)
@@ -193,7 +193,7 @@ func dispatchCases(s dispatch) []testCase {
 			}
 			t.ends(f, "after "+s.name+" with a lost lock", []string{forwarded}, nil)
 		}},
-		{rule: "C12", title: s.name + " settles once and sends once", in: inAtomic, run: func(t *trial) {
+		{rule: "C12", title: s.name + " settles once and sends once", in: inAtomic, run: func(t *caseT) {
 			f := t.forwarding()
 			t.sends(s, f.d, t.message(f.to, "first"))
 			if err := t.trySends(s, f.d, t.message(f.to, "second")); !errors.Is(err, core.ErrSettled) {
@@ -207,7 +207,7 @@ func dispatchCases(s dispatch) []testCase {
 			t.ends(f, "after a second "+s.name, nil, []string{"first"})
 			t.ends(g, "after Complete and "+s.name, nil, nil)
 		}},
-		{rule: "C12", title: s.name + " in an ended context is all or nothing", in: inAtomic, run: func(t *trial) {
+		{rule: "C12", title: s.name + " in an ended context is all or nothing", in: inAtomic, run: func(t *caseT) {
 			f := t.forwarding()
 			ended, cancel := context.WithCancel(t.ctx)
 			cancel()
@@ -224,7 +224,7 @@ func dispatchCases(s dispatch) []testCase {
 
 // forwardConcurrently forwards each of n messages with its settlement, many at the same
 // time.
-func (t *trial) forwardConcurrently(n int) {
+func (t *caseT) forwardConcurrently(n int) {
 	const workers = 16
 	transport := t.open()
 	from, to := t.queue(transport), t.queue(transport)

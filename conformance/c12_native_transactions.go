@@ -12,7 +12,7 @@ import (
 // nativeTransactionCases are about a handler's work in the native transaction of a
 // delivery, through BindContext.
 var nativeTransactionCases = []testCase{
-	{rule: "C12", title: "Complete commits the handler's work", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+	{rule: "C12", title: "Complete commits the handler's work", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
 		ctx := f.d.BindContext(t.ctx)
 		first, second := t.work(ctx), t.work(ctx)
@@ -22,7 +22,7 @@ var nativeTransactionCases = []testCase{
 		t.done(second, "after Complete")
 		t.ends(f, "after Complete", nil, nil)
 	}},
-	{rule: "C12", title: "CompleteWith commits the handler's work, what it sends and the receive", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+	{rule: "C12", title: "CompleteWith commits the handler's work, what it sends and the receive", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
 		key := t.work(f.d.BindContext(t.ctx))
 		t.notDone(key, "before CompleteWith")
@@ -30,7 +30,7 @@ var nativeTransactionCases = []testCase{
 		t.done(key, "after CompleteWith")
 		t.ends(f, "after CompleteWith", nil, []string{"sent"})
 	}},
-	{rule: "C12", title: "what CompleteWith commits is seen together", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+	{rule: "C12", title: "what CompleteWith commits is seen together", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
 		key := t.work(f.d.BindContext(t.ctx))
 		r := t.receiver(f.transport, f.to, 1)
@@ -47,7 +47,7 @@ var nativeTransactionCases = []testCase{
 			t.fail("CompleteWith returns nil when its messages were sent", "%v", err)
 		}
 	}},
-	{rule: "C12", title: "CompleteWith that was refused commits nothing", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+	{rule: "C12", title: "CompleteWith that was refused commits nothing", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
 		key := t.work(f.d.BindContext(t.ctx))
 		t.sendsNot(completing, f.d, core.ErrQueueNotFound, t.message(f.to, "good"), t.message(t.uniqueName(), "lost"))
@@ -56,7 +56,7 @@ var nativeTransactionCases = []testCase{
 		t.notDone(key, "after a refused CompleteWith and Abandon")
 		t.ends(f, "after a refused CompleteWith and Abandon", []string{forwarded}, nil)
 	}},
-	{rule: "C12", title: "Reset mends a delivery whose CompleteWith was refused", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+	{rule: "C12", title: "Reset mends a delivery whose CompleteWith was refused", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
 		ctx := f.d.BindContext(t.ctx)
 		undone := t.work(ctx)
@@ -68,17 +68,17 @@ var nativeTransactionCases = []testCase{
 		t.notDone(undone, "by CompleteWith, done before Reset")
 		t.ends(f, "after Reset and CompleteWith", nil, []string{"sent"})
 	}},
-	undoCase("Abandon", func(t *trial, f *forwarding) { t.abandon(f.d) }, []string{forwarded}, nil),
-	undoCase("Release", func(t *trial, f *forwarding) { t.release(f.d) }, []string{forwarded}, nil),
-	undoCase("Receiver.Close", func(_ *trial, f *forwarding) { f.r.shut() }, []string{forwarded}, nil),
-	undoCase("Transport.Close", func(t *trial, f *forwarding) { t.close(f.transport) }, []string{forwarded}, nil),
-	undoCase("ReplaceWith", func(t *trial, f *forwarding) { t.sends(replacing, f.d, t.message(f.to, "sent")) }, nil, []string{"sent"}),
-	undoCase("ReplaceWith of nothing", func(t *trial, f *forwarding) { t.sends(replacing, f.d) }, nil, nil),
-	undoCase("Reset", func(t *trial, f *forwarding) {
+	undoCase("Abandon", func(t *caseT, f *forwarding) { t.abandon(f.d) }, []string{forwarded}, nil),
+	undoCase("Release", func(t *caseT, f *forwarding) { t.release(f.d) }, []string{forwarded}, nil),
+	undoCase("Receiver.Close", func(_ *caseT, f *forwarding) { f.r.shut() }, []string{forwarded}, nil),
+	undoCase("Transport.Close", func(t *caseT, f *forwarding) { t.close(f.transport) }, []string{forwarded}, nil),
+	undoCase("ReplaceWith", func(t *caseT, f *forwarding) { t.sends(replacing, f.d, t.message(f.to, "sent")) }, nil, []string{"sent"}),
+	undoCase("ReplaceWith of nothing", func(t *caseT, f *forwarding) { t.sends(replacing, f.d) }, nil, nil),
+	undoCase("Reset", func(t *caseT, f *forwarding) {
 		t.reset(f.d)
 		t.complete(f.d)
 	}, nil, nil),
-	{rule: "C12", title: "work after Reset counts, in the same context", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+	{rule: "C12", title: "work after Reset counts, in the same context", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
 		ctx := f.d.BindContext(t.ctx)
 		before := t.work(ctx)
@@ -92,7 +92,7 @@ var nativeTransactionCases = []testCase{
 		t.notDone(between, "by CompleteWith, done before the second Reset")
 		t.ends(f, "after Reset and CompleteWith", nil, []string{"sent"})
 	}},
-	{rule: "C12", title: "a second BindContext is of the same transaction", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+	{rule: "C12", title: "a second BindContext is of the same transaction", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
 		first := t.work(f.d.BindContext(t.ctx))
 		second := t.work(f.d.BindContext(t.ctx))
@@ -101,7 +101,7 @@ var nativeTransactionCases = []testCase{
 		t.done(second, "by CompleteWith, in the second context")
 		t.ends(f, "after CompleteWith", nil, nil)
 	}},
-	{rule: "C12", title: "Reset mends a broken transaction", in: inAtomic, needs: []need{breakableWork}, run: func(t *trial) {
+	{rule: "C12", title: "Reset mends a broken transaction", in: inAtomic, needs: []need{breakableWork}, run: func(t *caseT) {
 		f := t.forwarding()
 		ctx := f.d.BindContext(t.ctx)
 		lost := t.work(ctx)
@@ -113,18 +113,18 @@ var nativeTransactionCases = []testCase{
 		t.notDone(lost, "by CompleteWith, done before the transaction broke")
 		t.ends(f, "after the transaction broke, Reset and CompleteWith", nil, []string{"sent"})
 	}},
-	brokenCase("ReplaceWith", func(t *trial, f *forwarding) { t.sends(replacing, f.d, t.message(f.to, "sent")) }, nil, []string{"sent"}),
-	brokenCase("Abandon", func(t *trial, f *forwarding) {
+	brokenCase("ReplaceWith", func(t *caseT, f *forwarding) { t.sends(replacing, f.d, t.message(f.to, "sent")) }, nil, []string{"sent"}),
+	brokenCase("Abandon", func(t *caseT, f *forwarding) {
 		t.abandon(f.d)
 		if again := f.r.next(); again.Incoming().DeliveryCount < 2 {
 			t.fail("Abandon raises DeliveryCount to 2 also when the transaction is broken", "%d", again.Incoming().DeliveryCount)
 		}
 	}, []string{forwarded}, nil),
-	brokenCase("Release", func(t *trial, f *forwarding) { t.release(f.d) }, []string{forwarded}, nil),
-	brokenCase("Receiver.Close", func(_ *trial, f *forwarding) { f.r.shut() }, []string{forwarded}, nil),
+	brokenCase("Release", func(t *caseT, f *forwarding) { t.release(f.d) }, []string{forwarded}, nil),
+	brokenCase("Receiver.Close", func(_ *caseT, f *forwarding) { f.r.shut() }, []string{forwarded}, nil),
 	commitBrokenCase("Complete", func(f *forwarding, ctx context.Context) error { return f.d.Complete(ctx) }),
 	commitBrokenCase("CompleteWith", func(f *forwarding, ctx context.Context) error { return f.d.CompleteWith(ctx, nil) }),
-	{rule: "C12", title: "CompleteWith with messages in a broken transaction is an error and does nothing", in: inAtomic, needs: []need{breakableWork}, run: func(t *trial) {
+	{rule: "C12", title: "CompleteWith with messages in a broken transaction is an error and does nothing", in: inAtomic, needs: []need{breakableWork}, run: func(t *caseT) {
 		f := t.forwarding()
 		ctx := f.d.BindContext(t.ctx)
 		lost := t.work(ctx)
@@ -138,7 +138,7 @@ var nativeTransactionCases = []testCase{
 		t.ends(f, "after CompleteWith in a broken transaction, Reset and CompleteWith again", nil, []string{"sent"})
 	}},
 	{rule: "C12", title: "two deliveries' transactions are independent", in: inAtomic, needs: []need{nativeTransactions}, run: independentWork},
-	{rule: "C12", title: "work on a delivery that is lost is not committed", in: inAtomic, needs: []need{nativeTransactions, locks}, shortLocks: true, run: func(t *trial) {
+	{rule: "C12", title: "work on a delivery that is lost is not committed", in: inAtomic, needs: []need{nativeTransactions, locks}, shortLocks: true, run: func(t *caseT) {
 		f := t.forwarding()
 		t.needsLock(f.d) // if locks end by themselves, those of this mode may still not end
 		key := t.work(f.d.BindContext(t.ctx))
@@ -149,7 +149,7 @@ var nativeTransactionCases = []testCase{
 		t.notDone(key, "by a CompleteWith that was core.ErrLockLost")
 		t.ends(f, "after CompleteWith with a lost lock", []string{forwarded}, nil)
 	}},
-	{rule: "C12", title: "the end of the handler's context tears nothing apart", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+	{rule: "C12", title: "the end of the handler's context tears nothing apart", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
 		ctx, cancel := context.WithCancel(t.ctx)
 		key := t.work(f.d.BindContext(ctx))
@@ -168,8 +168,8 @@ var nativeTransactionCases = []testCase{
 }
 
 // undoCase is about a call that undoes the handler's work.
-func undoCase(name string, call func(t *trial, f *forwarding), from, to []string) testCase {
-	return testCase{rule: "C12", title: name + " undoes the handler's work", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+func undoCase(name string, call func(t *caseT, f *forwarding), from, to []string) testCase {
+	return testCase{rule: "C12", title: name + " undoes the handler's work", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
 		key := t.work(f.d.BindContext(t.ctx))
 		call(t, f)
@@ -180,8 +180,8 @@ func undoCase(name string, call func(t *trial, f *forwarding), from, to []string
 }
 
 // brokenCase is about a call that works even if the handler has broken the transaction.
-func brokenCase(name string, call func(t *trial, f *forwarding), from, to []string) testCase {
-	return testCase{rule: "C12", title: name + " works in a broken transaction", in: inAtomic, needs: []need{breakableWork}, run: func(t *trial) {
+func brokenCase(name string, call func(t *caseT, f *forwarding), from, to []string) testCase {
+	return testCase{rule: "C12", title: name + " works in a broken transaction", in: inAtomic, needs: []need{breakableWork}, run: func(t *caseT) {
 		f := t.forwarding()
 		ctx := f.d.BindContext(t.ctx)
 		key := t.work(ctx)
@@ -194,7 +194,7 @@ func brokenCase(name string, call func(t *trial, f *forwarding), from, to []stri
 
 // commitBrokenCase is about a call that cannot commit a broken transaction.
 func commitBrokenCase(name string, call func(f *forwarding, ctx context.Context) error) testCase {
-	return testCase{rule: "C12", title: name + " in a broken transaction is an error and keeps the message", in: inAtomic, needs: []need{breakableWork}, run: func(t *trial) {
+	return testCase{rule: "C12", title: name + " in a broken transaction is an error and keeps the message", in: inAtomic, needs: []need{breakableWork}, run: func(t *caseT) {
 		f := t.forwarding()
 		ctx := f.d.BindContext(t.ctx)
 		key := t.work(ctx)
@@ -211,7 +211,7 @@ func commitBrokenCase(name string, call func(f *forwarding, ctx context.Context)
 
 // independentWork settles many deliveries of one receiver at the same time, every other
 // one without success.
-func independentWork(t *trial) {
+func independentWork(t *caseT) {
 	const n = 8
 	transport := t.open()
 	queue := t.queue(transport)

@@ -9,7 +9,7 @@ import (
 
 // savepointCases are about undoing a part of the handler's work.
 var savepointCases = []testCase{
-	{rule: "C12", title: "a rollback to a savepoint undoes the work since, and keeps the work before", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *trial) {
+	{rule: "C12", title: "a rollback to a savepoint undoes the work since, and keeps the work before", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
 		ctx := f.d.BindContext(t.ctx)
 		before := t.work(ctx)
@@ -21,7 +21,7 @@ var savepointCases = []testCase{
 		t.notDone(undone, "by CompleteWith, done between the savepoint and the rollback to it")
 		t.ends(f, "after a rollback to a savepoint and CompleteWith", nil, []string{"sent"})
 	}},
-	{rule: "C12", title: "a savepoint before any work undoes all of it", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *trial) {
+	{rule: "C12", title: "a savepoint before any work undoes all of it", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
 		ctx := f.d.BindContext(t.ctx)
 		rollback := t.savepoint(f.d)
@@ -33,7 +33,7 @@ var savepointCases = []testCase{
 		t.notDone(undone, "by Complete, done between the first savepoint and the rollback to it")
 		t.ends(f, "after a rollback to a savepoint and Complete", nil, nil)
 	}},
-	{rule: "C12", title: "a savepoint can be rolled back several times", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *trial) {
+	{rule: "C12", title: "a savepoint can be rolled back several times", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
 		ctx := f.d.BindContext(t.ctx)
 		before := t.work(ctx)
@@ -52,7 +52,7 @@ var savepointCases = []testCase{
 		}
 		t.ends(f, "after three rollbacks to a savepoint and CompleteWith", nil, nil)
 	}},
-	{rule: "C12", title: "work after a savepoint that is not rolled back is committed", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *trial) {
+	{rule: "C12", title: "work after a savepoint that is not rolled back is committed", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
 		ctx := f.d.BindContext(t.ctx)
 		var kept []string
@@ -67,7 +67,7 @@ var savepointCases = []testCase{
 		}
 		t.ends(f, "after savepoints and CompleteWith", nil, nil)
 	}},
-	{rule: "C12", title: "savepoints nest", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *trial) {
+	{rule: "C12", title: "savepoints nest", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
 		ctx := f.d.BindContext(t.ctx)
 		first := t.work(ctx)
@@ -105,7 +105,7 @@ var savepointCases = []testCase{
 		t.notDone(undone, "by CompleteWith, done after the inner savepoint and before the rollback to the outer one")
 		t.ends(f, "after a rollback to the outer savepoint and CompleteWith", nil, nil)
 	}},
-	{rule: "C12", title: "a rollback to a savepoint repairs a broken transaction", in: inAtomic, needs: []need{savepoints, breakableWork}, run: func(t *trial) {
+	{rule: "C12", title: "a rollback to a savepoint repairs a broken transaction", in: inAtomic, needs: []need{savepoints, breakableWork}, run: func(t *caseT) {
 		f := t.forwarding()
 		ctx := f.d.BindContext(t.ctx)
 		before := t.work(ctx)
@@ -120,7 +120,7 @@ var savepointCases = []testCase{
 		t.notDone(undone, "by CompleteWith, done before the transaction broke")
 		t.ends(f, "after the transaction broke, a rollback to a savepoint and CompleteWith", nil, []string{"sent"})
 	}},
-	{rule: "C12", title: "Reset removes savepoints", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *trial) {
+	{rule: "C12", title: "Reset removes savepoints", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
 		ctx := f.d.BindContext(t.ctx)
 		undone := t.work(ctx)
@@ -137,10 +137,10 @@ var savepointCases = []testCase{
 		t.notDone(undone, "by CompleteWith, done before Reset")
 		t.ends(f, "after Reset and CompleteWith", nil, nil)
 	}},
-	savepointUndoCase("Abandon", func(t *trial, f *forwarding) { t.abandon(f.d) }, []string{forwarded}, nil),
-	savepointUndoCase("Release", func(t *trial, f *forwarding) { t.release(f.d) }, []string{forwarded}, nil),
-	savepointUndoCase("ReplaceWith", func(t *trial, f *forwarding) { t.sends(replacing, f.d, t.message(f.to, "sent")) }, nil, []string{"sent"}),
-	{rule: "C12", title: "savepoints end with the delivery", in: inAtomic, needs: []need{savepoints}, run: func(t *trial) {
+	savepointUndoCase("Abandon", func(t *caseT, f *forwarding) { t.abandon(f.d) }, []string{forwarded}, nil),
+	savepointUndoCase("Release", func(t *caseT, f *forwarding) { t.release(f.d) }, []string{forwarded}, nil),
+	savepointUndoCase("ReplaceWith", func(t *caseT, f *forwarding) { t.sends(replacing, f.d, t.message(f.to, "sent")) }, nil, []string{"sent"}),
+	{rule: "C12", title: "savepoints end with the delivery", in: inAtomic, needs: []need{savepoints}, run: func(t *caseT) {
 		f := t.forwarding()
 		rollback := t.savepoint(f.d)
 		t.complete(f.d)
@@ -166,8 +166,8 @@ var savepointCases = []testCase{
 
 // savepointUndoCase is about a call that undoes all work, from before and after a
 // savepoint.
-func savepointUndoCase(name string, call func(t *trial, f *forwarding), from, to []string) testCase {
-	return testCase{rule: "C12", title: name + " undoes the work on both sides of a savepoint", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *trial) {
+func savepointUndoCase(name string, call func(t *caseT, f *forwarding), from, to []string) testCase {
+	return testCase{rule: "C12", title: name + " undoes the work on both sides of a savepoint", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
 		ctx := f.d.BindContext(t.ctx)
 		before := t.work(ctx)
@@ -184,7 +184,7 @@ func savepointUndoCase(name string, call func(t *trial, f *forwarding), from, to
 }
 
 // savepoint sets a savepoint, which has to succeed.
-func (t *trial) savepoint(d core.Delivery) (rollback func(context.Context) error) {
+func (t *caseT) savepoint(d core.Delivery) (rollback func(context.Context) error) {
 	ctx, cancel := t.patient()
 	defer cancel()
 	rollback, err := d.Savepoint(ctx)
@@ -195,7 +195,7 @@ func (t *trial) savepoint(d core.Delivery) (rollback func(context.Context) error
 }
 
 // rollback returns to a savepoint, which has to succeed.
-func (t *trial) rollback(rollback func(context.Context) error) {
+func (t *caseT) rollback(rollback func(context.Context) error) {
 	ctx, cancel := t.patient()
 	defer cancel()
 	if err := rollback(ctx); err != nil {

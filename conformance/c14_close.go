@@ -13,7 +13,7 @@ import (
 
 // blocked has the results of calls of Receive that wait for messages.
 type blocked struct {
-	t       *trial
+	t       *caseT
 	results chan error
 	calls   int
 }
@@ -55,7 +55,7 @@ func (b *blocked) endWith(expected string, want error) {
 }
 
 // receiveClosed checks that Receive on a closed receiver returns the right error.
-func (t *trial) receiveClosed(when string, r *receiver) {
+func (t *caseT) receiveClosed(when string, r *receiver) {
 	ctx, cancel := t.patient()
 	defer cancel()
 	n, err := r.Receive(ctx, make([]core.Delivery, 2))
@@ -65,7 +65,7 @@ func (t *trial) receiveClosed(when string, r *receiver) {
 }
 
 // atTheSameTime calls f from several goroutines.
-func (t *trial) atTheSameTime(expected string, f func(ctx context.Context) error) {
+func (t *caseT) atTheSameTime(expected string, f func(ctx context.Context) error) {
 	ctx, cancel := t.patient()
 	defer cancel()
 	errs := make([]error, 8)
@@ -80,14 +80,14 @@ func (t *trial) atTheSameTime(expected string, f func(ctx context.Context) error
 }
 
 var closeCases = []testCase{
-	{rule: "C14", title: "closing a receiver ends all calls of Receive", run: func(t *trial) {
+	{rule: "C14", title: "closing a receiver ends all calls of Receive", run: func(t *caseT) {
 		transport := t.open()
 		r := t.receiver(transport, t.queue(transport), 4)
 		calls := r.block(4)
 		r.shut()
 		calls.endWith("Receive, which waits while its receiver is closed, returns core.ErrClosed", core.ErrClosed)
 	}},
-	{rule: "C14", title: "a closed receiver receives nothing", run: func(t *trial) {
+	{rule: "C14", title: "a closed receiver receives nothing", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 4)
@@ -98,7 +98,7 @@ var closeCases = []testCase{
 		t.receiveClosed("after Receiver.Close was called twice", r)
 		t.left(queue, "after a closed receiver was asked", "for others")
 	}},
-	{rule: "C14", title: "a receiver can be closed again, and by several at once", run: func(t *trial) {
+	{rule: "C14", title: "a receiver can be closed again, and by several at once", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 4)
@@ -108,7 +108,7 @@ var closeCases = []testCase{
 		r.shut()
 		t.receiveClosed("after Receiver.Close", r)
 	}},
-	{rule: "C14", title: "closing a receiver disturbs no other of the transport", run: func(t *trial) {
+	{rule: "C14", title: "closing a receiver disturbs no other of the transport", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r, other := t.receiver(transport, queue, 2), t.receiver(transport, queue, 2)
@@ -125,13 +125,13 @@ var closeCases = []testCase{
 		t.complete(other.next())
 		t.left(queue, "after all were completed")
 	}},
-	{rule: "C14", title: "what is unsettled goes back at once when its receiver is closed", in: givingBack, run: func(t *trial) {
+	{rule: "C14", title: "what is unsettled goes back at once when its receiver is closed", in: givingBack, run: func(t *caseT) {
 		t.goesBack(func(_ core.Transport, r *receiver) { r.shut() })
 	}},
-	{rule: "C14", title: "what is unsettled goes back at once when its transport is closed", in: givingBack, run: func(t *trial) {
+	{rule: "C14", title: "what is unsettled goes back at once when its transport is closed", in: givingBack, run: func(t *caseT) {
 		t.goesBack(func(transport core.Transport, _ *receiver) { t.close(transport) })
 	}},
-	{rule: "C14", title: "what was fetched ahead goes back when its receiver is closed", in: givingBack, run: func(t *trial) {
+	{rule: "C14", title: "what was fetched ahead goes back when its receiver is closed", in: givingBack, run: func(t *caseT) {
 		first, second := t.open(), t.open()
 		queue := t.queue(first)
 		var names []string
@@ -151,7 +151,7 @@ var closeCases = []testCase{
 		other.shut()
 		t.left(queue, "after all were completed by another receiver")
 	}},
-	{rule: "C14", title: "what is called too late does no harm", run: func(t *trial) {
+	{rule: "C14", title: "what is called too late does no harm", run: func(t *caseT) {
 		transport := t.open()
 		queue, out := t.queue(transport), t.queue(transport)
 		ways := t.waysToSettle(out)
@@ -182,7 +182,7 @@ var closeCases = []testCase{
 		t.left(queue, "after settlements on a closed receiver", names...)
 		t.left(out, "after settlements on a closed receiver")
 	}},
-	{rule: "C14", title: "a closed transport refuses everything", run: func(t *trial) {
+	{rule: "C14", title: "a closed transport refuses everything", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		address, err := transport.Address(queue)
@@ -221,7 +221,7 @@ var closeCases = []testCase{
 		}
 		t.left(queue, "after a Send on a closed transport")
 	}},
-	{rule: "C14", title: "closing a transport closes its receivers", run: func(t *trial) {
+	{rule: "C14", title: "closing a transport closes its receivers", run: func(t *caseT) {
 		transport := t.open()
 		r, other := t.receiver(transport, t.queue(transport), 2), t.receiver(transport, t.queue(transport), 2)
 		calls, others := r.block(2), other.block(2)
@@ -234,7 +234,7 @@ var closeCases = []testCase{
 		other.shut()
 		t.receiveClosed("after Transport.Close and Receiver.Close", other)
 	}},
-	{rule: "C14", title: "a transport can be closed again, and by several at once", run: func(t *trial) {
+	{rule: "C14", title: "a transport can be closed again, and by several at once", run: func(t *caseT) {
 		transport := t.open()
 		r := t.receiver(transport, t.queue(transport), 2)
 		calls := r.block(2)
@@ -242,7 +242,7 @@ var closeCases = []testCase{
 		calls.endWith("Receive, which waits while its transport is closed, returns core.ErrClosed", core.ErrClosed)
 		t.close(transport)
 	}},
-	{rule: "C14", title: "closing a transport disturbs no other", run: func(t *trial) {
+	{rule: "C14", title: "closing a transport disturbs no other", run: func(t *caseT) {
 		transport, other := t.open(), t.open()
 		queue := t.queue(other)
 		r := t.receiver(other, queue, 2)
@@ -255,7 +255,7 @@ var closeCases = []testCase{
 		t.left(queue, "after all were completed")
 	}},
 	{rule: "C14", title: "nothing is lost when a transport in full work is closed", slow: true, run: closeInFullWork},
-	{rule: "C14", title: "a closed transport leaves no goroutine", run: func(t *trial) {
+	{rule: "C14", title: "a closed transport leaves no goroutine", run: func(t *caseT) {
 		// Goroutines that are started once in a process are started by the first
 		// transport.
 		first := t.open()
@@ -263,7 +263,7 @@ var closeCases = []testCase{
 		t.useAndClose(first, queue, idle)
 		t.leavesNoGoroutine("Transport.Close", func() { t.useAndClose(t.open(), queue, idle) })
 	}},
-	{rule: "C14", title: "a closed transport leaves no connection", needs: []need{connectionCount}, exclusive: true, run: func(t *trial) {
+	{rule: "C14", title: "a closed transport leaves no connection", needs: []need{connectionCount}, exclusive: true, run: func(t *caseT) {
 		first := t.open()
 		queue, idle := t.queue(first), t.queue(first)
 		t.useAndClose(first, queue, idle)
@@ -277,7 +277,7 @@ var closeCases = []testCase{
 			t.fail(fmt.Sprintf("after Transport.Close the broker has no more connections than before the transport was opened, %d", before), "%d after %v", now, t.patience())
 		}
 	}},
-	{rule: "C14", title: "Close in an outage returns, and leaves nothing behind", in: once, exclusive: true, needs: []need{outages}, run: func(t *trial) {
+	{rule: "C14", title: "Close in an outage returns, and leaves nothing behind", in: once, exclusive: true, needs: []need{outages}, run: func(t *caseT) {
 		o := t.operator()
 		first := t.open() // starts the goroutines that are started once in a process
 		queue := t.queue(first)
@@ -321,7 +321,7 @@ var closeCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C14", title: "an endpoint that runs again gets what was sent meanwhile", run: func(t *trial) {
+	{rule: "C14", title: "an endpoint that runs again gets what was sent meanwhile", run: func(t *caseT) {
 		jobs := t.crowd()
 		jobs.open()
 		transport := t.open()
@@ -346,7 +346,7 @@ var closeCases = []testCase{
 
 // goesBack checks three deliveries after an event closes their receiver. One of them has
 // failed before.
-func (t *trial) goesBack(happens func(transport core.Transport, r *receiver)) {
+func (t *caseT) goesBack(happens func(transport core.Transport, r *receiver)) {
 	first, second := t.open(), t.open()
 	queue := t.queue(first)
 	names := []string{"unsettled", "unsettled too", "abandoned once, then unsettled"}
@@ -378,7 +378,7 @@ func (t *trial) goesBack(happens func(transport core.Transport, r *receiver)) {
 
 // useAndClose uses a transport as an endpoint does, and closes it while one receiver
 // holds a delivery and another one waits.
-func (t *trial) useAndClose(transport core.Transport, queue, idle string) {
+func (t *caseT) useAndClose(transport core.Transport, queue, idle string) {
 	r := t.receiver(transport, queue, 4)
 	calls := t.receiver(transport, idle, 4).block(1)
 	t.sendEach(transport, queue, "completed", "abandoned", "unsettled")
@@ -393,7 +393,7 @@ func (t *trial) useAndClose(transport core.Transport, queue, idle string) {
 // goroutines started by the transport end. It finds these by a label: the number of all
 // goroutines is too high while those of another transport are still ending (some clients
 // do not wait for them in Close), so a leak would not be seen.
-func (t *trial) leavesNoGoroutine(after string, use func()) {
+func (t *caseT) leavesNoGoroutine(after string, use func()) {
 	label := fmt.Sprintf("%s/%d", t.label, t.suite.names.Add(1))
 	t.labelTransport(label)
 	use()
@@ -408,7 +408,7 @@ func (t *trial) leavesNoGoroutine(after string, use func()) {
 }
 
 // closeInFullWork closes a transport while it sends, receives and settles.
-func closeInFullWork(t *trial) {
+func closeInFullWork(t *caseT) {
 	const senders, receivers, atMost = 3, 3, 300
 	transport := t.open()
 	queue := t.queue(transport)
@@ -474,7 +474,7 @@ func closeInFullWork(t *trial) {
 }
 
 // accountFor checks that each message is where it has to be.
-func (t *trial) accountFor(due []string, refused, completed, remaining *tally) {
+func (t *caseT) accountFor(due []string, refused, completed, remaining *tally) {
 	var lost, twice, unsent []string
 	for _, body := range due {
 		if remaining.of(body) == 0 {
@@ -505,7 +505,7 @@ func (t *trial) accountFor(due []string, refused, completed, remaining *tally) {
 }
 
 // workUntilClosed runs in a separate goroutine.
-func (t *trial) workUntilClosed(r *receiver, completed, doubtful *tally) {
+func (t *caseT) workUntilClosed(r *receiver, completed, doubtful *tally) {
 	for n := 0; ; n++ {
 		dst := make([]core.Delivery, 2)
 		got, err := r.Receive(t.ctx, dst)

@@ -12,7 +12,7 @@ import (
 
 // outageCases are about a transport during an outage of the broker, and after it.
 var outageCases = []testCase{
-	{rule: "C15", title: "a queue that does not exist is an error of OpenReceiver at once", in: once, run: func(t *trial) {
+	{rule: "C15", title: "a queue that does not exist is an error of OpenReceiver at once", in: once, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.uniqueName()
 		ctx, cancel := t.patient()
@@ -29,7 +29,7 @@ var outageCases = []testCase{
 		}
 		t.noOutage("OpenReceiver of a queue that does not exist", err)
 	}},
-	{rule: "C15", title: "Receive outlasts an outage", exclusive: true, needs: []need{outages, durable}, run: func(t *trial) {
+	{rule: "C15", title: "Receive outlasts an outage", exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		o := t.operator()
 		transport := t.open()
 		queue := t.queue(transport)
@@ -53,7 +53,7 @@ var outageCases = []testCase{
 			t.stop("Receive goes on when the broker is back, and returns what is sent", "it has not returned after %v", t.patience())
 		}
 	}},
-	{rule: "C15", title: "an outage and its end are told to the observer", in: once, exclusive: true, needs: []need{outages, durable}, run: func(t *trial) {
+	{rule: "C15", title: "an outage and its end are told to the observer", in: once, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		o := t.operator()
 		transport := t.open()
 		queue := t.queue(transport)
@@ -92,7 +92,7 @@ var outageCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C15", title: "reconnecting is neither hasty nor in step", in: once, exclusive: true, needs: []need{outages, durable}, run: func(t *trial) {
+	{rule: "C15", title: "reconnecting is neither hasty nor in step", in: once, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		const instances = 6
 		o := t.operator()
 		queue := t.queue(t.open())
@@ -132,7 +132,7 @@ var outageCases = []testCase{
 			t.fail("the pauses between attempts to connect have jitter, so that many instances do not all come at once", "the first pause of %d instances is %v for each", instances, pauses(observers[0])[0])
 		}
 	}},
-	{rule: "C15", title: "a partition is outlasted", in: givingBack, exclusive: true, needs: []need{outages}, run: func(t *trial) {
+	{rule: "C15", title: "a partition is outlasted", in: givingBack, exclusive: true, needs: []need{outages}, run: func(t *caseT) {
 		const total = 30
 		o := t.operator()
 		transport := t.open()
@@ -190,7 +190,7 @@ var outageCases = []testCase{
 			t.fail(fmt.Sprintf("all %d messages are delivered although the network was cut meanwhile, those whose lock was lost again", total+len(late)), "%d were not", total+len(late)-done)
 		}
 	}},
-	{rule: "C15", title: "OpenReceiver and Check end with their context in an outage", in: once, exclusive: true, needs: []need{outages}, run: func(t *trial) {
+	{rule: "C15", title: "OpenReceiver and Check end with their context in an outage", in: once, exclusive: true, needs: []need{outages}, run: func(t *caseT) {
 		o := t.operator()
 		transport := t.open()
 		queue := t.queue(transport)
@@ -219,7 +219,7 @@ var outageCases = []testCase{
 			t.fail("Check returns an error while the broker cannot be reached", "nil")
 		}
 	}},
-	{rule: "C15", title: "an endpoint goes on after an outage, and its Health tells", exclusive: true, needs: []need{outages, durable}, run: func(t *trial) {
+	{rule: "C15", title: "an endpoint goes on after an outage, and its Health tells", exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		o := t.operator()
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) {
@@ -250,7 +250,7 @@ var outageCases = []testCase{
 		t.sendEventually(transport, after)
 		t.await("a message is handled after the outage", func() bool { return handled.of(after.ID) > 0 })
 	}},
-	{rule: "C15", title: "what an outage prevents is ErrUnavailable, and an endpoint that starts in it waits", exclusive: true, needs: []need{outages, durable}, run: func(t *trial) {
+	{rule: "C15", title: "what an outage prevents is ErrUnavailable, and an endpoint that starts in it waits", exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		o := t.operator()
 		transport := t.open()
 		s := t.service(transport, nil)
@@ -283,7 +283,7 @@ var outageCases = []testCase{
 		t.sendEventually(transport, after)
 		t.await("a message is handled after the outage", func() bool { return handled.of(after.ID) > 0 })
 	}},
-	{rule: "C15", title: "an outage that lasts is one critical error, and the endpoint goes on after it", in: once, exclusive: true, needs: []need{outages, durable}, run: func(t *trial) {
+	{rule: "C15", title: "an outage that lasts is one critical error, and the endpoint goes on after it", in: once, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		o := t.operator()
 		transport := t.open()
 		limit := max(t.quiet(), time.Second)
@@ -322,7 +322,7 @@ var outageCases = []testCase{
 		t.sendEventually(transport, after)
 		t.await("a message is handled after the outage", func() bool { return handled.of(after.ID) > 0 })
 	}},
-	{rule: "C15", title: "the transport goes on with a broker that has forgotten all", exclusive: true, needs: []need{brokerControl, notDurable}, run: func(t *trial) {
+	{rule: "C15", title: "the transport goes on with a broker that has forgotten all", exclusive: true, needs: []need{brokerControl, notDurable}, run: func(t *caseT) {
 		const total = 10
 		o := t.operator()
 		transport := t.open()
@@ -360,7 +360,7 @@ var outageCases = []testCase{
 			t.fail("a message that was sent after the outage is delivered", "it is not within %v", t.patience())
 		}
 	}},
-	{rule: "C15", title: "connections that have fallen silent are noticed", in: givingBack, slow: true, needs: []need{ownLine}, run: func(t *trial) {
+	{rule: "C15", title: "connections that have fallen silent are noticed", in: givingBack, slow: true, needs: []need{ownLine}, run: func(t *caseT) {
 		other := t.open()
 		queue := t.queue(other)
 		transport, line := t.openOnLine()
@@ -401,7 +401,7 @@ var outageCases = []testCase{
 
 // requests are the requests that an endpoint makes before it opens its receiver, if the
 // transport supports them.
-func (t *trial) requests(transport core.Transport, queue string) map[string]func(ctx context.Context) error {
+func (t *caseT) requests(transport core.Transport, queue string) map[string]func(ctx context.Context) error {
 	requests := map[string]func(ctx context.Context) error{}
 	topology := core.Topology{InputQueue: queue, Queues: []string{queue}}
 	if p, ok := transport.(core.Provisioner); ok {

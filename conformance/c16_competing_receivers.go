@@ -13,7 +13,7 @@ import (
 )
 
 var competingReceiverCases = []testCase{
-	{rule: "C16", title: "two instances of an endpoint share its messages, each handled once", run: func(t *trial) {
+	{rule: "C16", title: "two instances of an endpoint share its messages, each handled once", run: func(t *caseT) {
 		transport := t.open()
 		firstJobs, secondJobs := t.crowd(), t.crowd()
 		first := t.service(transport, func(c *core.Config) { c.Concurrency = 4 })
@@ -41,7 +41,7 @@ var competingReceiverCases = []testCase{
 		t.left(first.errorQueue, "after all was handled")
 	}},
 	{rule: "C16", title: "competing receivers never hold one message together", run: compete},
-	{rule: "C16", title: "a held message goes to no other receiver", in: givingBack, needs: []need{noDuplicates}, run: func(t *trial) {
+	{rule: "C16", title: "a held message goes to no other receiver", in: givingBack, needs: []need{noDuplicates}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 4)
@@ -57,7 +57,7 @@ var noDuplicates = unclaimed("MayDuplicate", func(c core.Capabilities) bool { re
 
 // compete lets four receivers on two transports receive from one queue, with two calls of
 // Receive each. For each delivery it checks that no other receiver holds the message.
-func compete(t *trial) {
+func compete(t *caseT) {
 	const messages = 300
 	first := t.open()
 	queue := t.queue(first)
@@ -85,7 +85,7 @@ func compete(t *trial) {
 
 // competition records the holder of each message, and the completed messages.
 type competition struct {
-	t         *trial
+	t         *caseT
 	enough    int64
 	done      func()
 	completed tally

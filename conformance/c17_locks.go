@@ -12,7 +12,7 @@ import (
 )
 
 var lockCases = []testCase{
-	{rule: "C17", title: "a lock ends in the future, and renewing moves its end forward", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
+	{rule: "C17", title: "a lock ends in the future, and renewing moves its end forward", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "renewed")
@@ -39,7 +39,7 @@ var lockCases = []testCase{
 		t.complete(d)
 		t.left(queue, "after it was completed")
 	}},
-	{rule: "C17", title: "a lock that is renewed holds", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
+	{rule: "C17", title: "a lock that is renewed holds", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 3)
@@ -67,7 +67,7 @@ var lockCases = []testCase{
 		r.shut()
 		t.left(queue, "after all were completed, three times later than their locks would have ended")
 	}},
-	{rule: "C17", title: "a lock that is not renewed is lost at its end, and not before", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
+	{rule: "C17", title: "a lock that is not renewed is lost at its end, and not before", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "forgotten")
@@ -84,7 +84,7 @@ var lockCases = []testCase{
 		t.complete(again)
 		t.left(queue, "after the other receiver completed it")
 	}},
-	{rule: "C17", title: "a lock that was renewed and then no more is lost at its new end", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
+	{rule: "C17", title: "a lock that was renewed and then no more is lost at its new end", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "renewed once")
@@ -102,7 +102,7 @@ var lockCases = []testCase{
 		t.complete(again)
 		t.left(queue, "after the other receiver completed it")
 	}},
-	{rule: "C17", title: "a lock that has ended cannot be renewed", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
+	{rule: "C17", title: "a lock that has ended cannot be renewed", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "forgotten")
@@ -116,7 +116,7 @@ var lockCases = []testCase{
 		t.complete(t.receiver(t.open(), queue, 1).next())
 		t.left(queue, "after another receiver completed it")
 	}},
-	{rule: "C17", title: "a lock that is renewed holds for MaxLockTime", in: givingBack, needs: []need{locks, shortestLife}, shortLocks: true, run: func(t *trial) {
+	{rule: "C17", title: "a lock that is renewed holds for MaxLockTime", in: givingBack, needs: []need{locks, shortestLife}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "kept for long")
@@ -131,7 +131,7 @@ var lockCases = []testCase{
 		t.complete(d)
 		t.left(queue, "after it was completed, shortly before MaxLockTime")
 	}},
-	{rule: "C17", title: "renewing ends with its context", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+	{rule: "C17", title: "renewing ends with its context", in: givingBack, needs: []need{locks}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "held")
@@ -147,7 +147,7 @@ var lockCases = []testCase{
 		t.left(queue, "after it was completed")
 	}},
 	{rule: "C17", title: "a message whose lock does not end stays with its holder", in: givingBack, slow: true, run: keepsForEver},
-	{rule: "C17", title: "renewing while settling does no harm", in: givingBack, needs: []need{locks}, run: func(t *trial) {
+	{rule: "C17", title: "renewing while settling does no harm", in: givingBack, needs: []need{locks}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -172,7 +172,7 @@ var lockCases = []testCase{
 		r.shut()
 		t.left(queue, "after all were completed")
 	}},
-	{rule: "C17", title: "a handler that takes longer than the lock keeps its message", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
+	{rule: "C17", title: "a handler that takes longer than the lock keeps its message", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		jobs := t.crowd()
 		transport := t.open()
 		first := t.service(transport, nil)
@@ -203,7 +203,7 @@ var lockCases = []testCase{
 		t.left(first.queue, "after all was handled")
 		t.left(first.errorQueue, "after all was handled")
 	}},
-	{rule: "C17", title: "what waits behind a slow handler is not lost to its lock", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *trial) {
+	{rule: "C17", title: "what waits behind a slow handler is not lost to its lock", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		jobs := t.crowd()
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) { c.Concurrency = 2 })
@@ -232,7 +232,7 @@ var lockCases = []testCase{
 // keepsForEver holds a message without renewing its lock while another process receives:
 // an adapter may ignore that its broker's leases end. Whether they end depends on the
 // mode, so the case finds out by itself whether it is meaningful.
-func keepsForEver(t *trial) {
+func keepsForEver(t *caseT) {
 	const expected = "a delivery whose LockedUntil is the zero time stays with its receiver; " +
 		"if the broker's locks end, LockedUntil must say when"
 	hold := 10 * time.Second
@@ -275,7 +275,7 @@ func keepsForEver(t *trial) {
 }
 
 // lostFor checks that a lock cannot be renewed any more.
-func (t *trial) lostFor(d core.Delivery, when string) {
+func (t *caseT) lostFor(d core.Delivery, when string) {
 	ctx, cancel := t.patient()
 	defer cancel()
 	if err := d.Renew(ctx); !errors.Is(err, core.ErrLockLost) {
@@ -285,7 +285,7 @@ func (t *trial) lostFor(d core.Delivery, when string) {
 
 // settleWhileRenewing settles a delivery while its lock is being renewed and read, as the
 // engine does.
-func (t *trial) settleWhileRenewing(way wayToSettle, d core.Delivery) {
+func (t *caseT) settleWhileRenewing(way wayToSettle, d core.Delivery) {
 	t.needsLock(d)
 	begun, settled, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	var wrong error

@@ -11,7 +11,7 @@ import (
 )
 
 var publishCases = []testCase{
-	{rule: "C19", title: "an event reaches each subscribed queue once", in: once, needs: []need{publishing}, run: func(t *trial) {
+	{rule: "C19", title: "an event reaches each subscribed queue once", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		first, second, third := t.queue(transport), t.queue(transport), t.queue(transport)
 		event := t.event("event")
@@ -22,7 +22,7 @@ var publishCases = []testCase{
 		t.left(second, "another subscribed queue", "event")
 		t.left(third, "a queue that did not subscribe")
 	}},
-	{rule: "C19", title: "an event arrives as it was published", in: once, needs: []need{publishing}, run: func(t *trial) {
+	{rule: "C19", title: "an event arrives as it was published", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		first, second := t.queue(transport), t.queue(transport)
 		event := t.event("event \x00\xff")
@@ -48,7 +48,7 @@ var publishCases = []testCase{
 			t.fail("the copies of an event are messages of their own, with different NativeIDs", "the NativeIDs of two copies are %s", some(slices.Sorted(maps.Keys(natives))))
 		}
 	}},
-	{rule: "C19", title: "one queue's failure concerns no other queue", in: once, needs: []need{publishing}, run: func(t *trial) {
+	{rule: "C19", title: "one queue's failure concerns no other queue", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		first, second := t.queue(transport), t.queue(transport)
 		event := t.event("event")
@@ -61,7 +61,7 @@ var publishCases = []testCase{
 		t.left(first, "after the event was completed there")
 		t.left(second, "after the event was completed in another queue", "event")
 	}},
-	{rule: "C19", title: "a queue may subscribe to several topics", in: once, needs: []need{publishing}, run: func(t *trial) {
+	{rule: "C19", title: "a queue may subscribe to several topics", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		a, b, c, d := t.event("a"), t.event("b"), t.event("c"), t.event("d")
@@ -70,7 +70,7 @@ var publishCases = []testCase{
 		t.send(transport, a, b, c, d)
 		t.left(queue, "subscribed to a, b and c but not to d", "a", "b", "c")
 	}},
-	{rule: "C19", title: "an event with base topics reaches the subscribers to each of them once", in: once, needs: []need{publishing, baseTopics}, run: func(t *trial) {
+	{rule: "C19", title: "an event with base topics reaches the subscribers to each of them once", in: once, needs: []need{publishing, baseTopics}, run: func(t *caseT) {
 		transport := t.open()
 		derived, base, all, other := t.queue(transport), t.queue(transport), t.queue(transport), t.queue(transport)
 		event := t.event("event")
@@ -87,7 +87,7 @@ var publishCases = []testCase{
 		t.left(all, "subscribed to the topic and both base topics", "event", "alone")
 		t.left(other, "subscribed to another topic")
 	}},
-	{rule: "C19", title: "publishing without subscribers is nil", in: once, needs: []need{publishing}, run: func(t *trial) {
+	{rule: "C19", title: "publishing without subscribers is nil", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.event("nobody listens")
@@ -95,7 +95,7 @@ var publishCases = []testCase{
 		t.send(transport, t.message(queue, "before"), event, t.message(queue, "after"))
 		t.left(queue, "after an event without subscribers was sent between two commands", "before", "after")
 	}},
-	{rule: "C19", title: "a topic may be published to before it is first subscribed to", in: once, needs: []need{publishing}, run: func(t *trial) {
+	{rule: "C19", title: "a topic may be published to before it is first subscribed to", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.event("too soon")
@@ -106,7 +106,7 @@ var publishCases = []testCase{
 		t.send(t.open(), event)
 		t.left(queue, "subscribed between the first event and two others", "in time", "in time")
 	}},
-	{rule: "C19", title: "Unsubscribe ends it, for that queue and topic alone", in: once, needs: []need{publishing}, run: func(t *trial) {
+	{rule: "C19", title: "Unsubscribe ends it, for that queue and topic alone", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		leaving, staying := t.queue(transport), t.queue(transport)
 		kept, ended := t.event("kept"), t.event("ended")
@@ -118,7 +118,7 @@ var publishCases = []testCase{
 		t.left(leaving, "after it unsubscribed from one of two topics", "kept", "kept")
 		t.left(staying, "after another queue unsubscribed", "kept", "kept", "ended")
 	}},
-	{rule: "C19", title: "Unsubscribe leaves what has arrived, and may be undone", in: givingBack, needs: []need{publishing}, run: func(t *trial) {
+	{rule: "C19", title: "Unsubscribe leaves what has arrived, and may be undone", in: givingBack, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		first, second, third := t.event("first"), t.event("second"), t.event("third")
@@ -132,7 +132,7 @@ var publishCases = []testCase{
 		t.send(transport, third)
 		t.left(queue, "unsubscribed while the second of three events was published", "first", "third")
 	}},
-	{rule: "C19", title: "unsubscribing what is not subscribed is nil", in: once, needs: []need{publishing}, run: func(t *trial) {
+	{rule: "C19", title: "unsubscribing what is not subscribed is nil", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.event("event")
@@ -143,7 +143,7 @@ var publishCases = []testCase{
 		t.send(transport, event)
 		t.left(queue, "after it unsubscribed twice")
 	}},
-	{rule: "C19", title: "subscribing again delivers once", in: once, needs: []need{publishing}, run: func(t *trial) {
+	{rule: "C19", title: "subscribing again delivers once", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.event("event")
@@ -153,7 +153,7 @@ var publishCases = []testCase{
 		t.send(transport, event)
 		t.left(queue, "subscribed four times, by two instances", "event")
 	}},
-	{rule: "C19", title: "eight instances may subscribe at once", in: once, needs: []need{publishing}, run: func(t *trial) {
+	{rule: "C19", title: "eight instances may subscribe at once", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.event("event")
@@ -173,7 +173,7 @@ var publishCases = []testCase{
 		t.send(transport, event)
 		t.left(queue, "subscribed by 8 instances", "event")
 	}},
-	{rule: "C19", title: "an event goes to one of the instances that share a queue", in: once, needs: []need{publishing}, run: func(t *trial) {
+	{rule: "C19", title: "an event goes to one of the instances that share a queue", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.event("event")
@@ -188,7 +188,7 @@ var publishCases = []testCase{
 		second.shut()
 		t.left(queue, "after the event was completed")
 	}},
-	{rule: "C19", title: "a subscription outlives the process that made it", in: once, needs: []need{publishing}, run: func(t *trial) {
+	{rule: "C19", title: "a subscription outlives the process that made it", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.event("event")
@@ -197,7 +197,7 @@ var publishCases = []testCase{
 		t.send(t.open(), event)
 		t.left(queue, "after the transport that subscribed it was closed", "event")
 	}},
-	{rule: "C19", title: "another process's Unsubscribe and Subscribe are known at once", in: once, needs: []need{publishing}, run: func(t *trial) {
+	{rule: "C19", title: "another process's Unsubscribe and Subscribe are known at once", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		publisher, subscriber := t.open(), t.open()
 		queue := t.queue(subscriber)
 		first, second, third := t.event("first"), t.event("second"), t.event("third")
@@ -215,7 +215,7 @@ var publishCases = []testCase{
 		r.shut()
 		t.left(queue, "subscribed and unsubscribed by another process than the one that publishes")
 	}},
-	{rule: "C19", title: "a queue that does not exist cannot be subscribed", in: once, needs: []need{publishing}, run: func(t *trial) {
+	{rule: "C19", title: "a queue that does not exist cannot be subscribed", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		ctx, cancel := t.patient()
 		defer cancel()
 		err := t.subscriber(t.open()).Subscribe(ctx, t.uniqueName(), t.uniqueName())
@@ -225,7 +225,7 @@ var publishCases = []testCase{
 		}
 	}},
 	{rule: "C19", title: "a topic is no pattern: another topic's events do not arrive", in: once, needs: []need{publishing}, run: similarTopics},
-	{rule: "C19", title: "an event and commands may be sent together", in: once, needs: []need{publishing}, run: func(t *trial) {
+	{rule: "C19", title: "an event and commands may be sent together", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		subscribed, commanded := t.queue(transport), t.queue(transport)
 		event := t.event("event")
@@ -235,7 +235,7 @@ var publishCases = []testCase{
 		t.left(commanded, "after two commands", "one", "three")
 	}},
 	{rule: "C19", title: "a hundred events published concurrently arrive once each", in: once, needs: []need{publishing}, run: publishConcurrently},
-	{rule: "C19", title: "an event is handled once by each endpoint, whatever the number of its instances", needs: []need{publishing}, run: func(t *trial) {
+	{rule: "C19", title: "an event is handled once by each endpoint, whatever the number of its instances", needs: []need{publishing}, run: func(t *caseT) {
 		topic := t.uniqueName()
 		transport := t.open()
 		firstEvents, secondEvents, otherEvents := t.crowd(), t.crowd(), t.crowd()
@@ -261,7 +261,7 @@ var publishCases = []testCase{
 			t.left(queue, "after all was handled")
 		}
 	}},
-	{rule: "C19", title: "an event waits for an endpoint of which no instance runs any more", needs: []need{publishing}, run: func(t *trial) {
+	{rule: "C19", title: "an event waits for an endpoint of which no instance runs any more", needs: []need{publishing}, run: func(t *caseT) {
 		topic := t.uniqueName()
 		transport := t.open()
 		firstEvents, secondEvents := t.crowd(), t.crowd()
@@ -286,7 +286,7 @@ var publishCases = []testCase{
 		t.once(append(early, late...), firstEvents, secondEvents)
 		t.left(first.queue, "after all was handled")
 	}},
-	{rule: "C19", title: "a subscription survives a restart of the broker", in: once, exclusive: true, needs: []need{brokerControl, durable, publishing}, run: func(t *trial) {
+	{rule: "C19", title: "a subscription survives a restart of the broker", in: once, exclusive: true, needs: []need{brokerControl, durable, publishing}, run: func(t *caseT) {
 		o := t.operator()
 		transport := t.open()
 		queue, topic := t.queue(transport), t.uniqueName()
@@ -307,7 +307,7 @@ var publishCases = []testCase{
 	}},
 }
 
-func (t *trial) unsubscribe(transport core.Transport, queue string, topics ...string) {
+func (t *caseT) unsubscribe(transport core.Transport, queue string, topics ...string) {
 	ctx, cancel := t.patient()
 	defer cancel()
 	if err := t.subscriber(transport).Unsubscribe(ctx, queue, topics...); err != nil {
@@ -318,7 +318,7 @@ func (t *trial) unsubscribe(transport core.Transport, queue string, topics ...st
 
 // waiting reports whether a queue has a message that can be received, and leaves it
 // there.
-func (t *trial) waiting(queue string) bool {
+func (t *caseT) waiting(queue string) bool {
 	transport := t.open()
 	defer t.close(transport)
 	r := t.receiver(transport, queue, 1)
@@ -329,7 +329,7 @@ func (t *trial) waiting(queue string) bool {
 
 // similarTopics publishes to topics that differ little, or that a broker could take for
 // patterns. Each topic that can be subscribed to is subscribed to by its own queue.
-func similarTopics(t *trial) {
+func similarTopics(t *caseT) {
 	transport := t.open()
 	base := t.uniqueName() + ".Order"
 	// Names of types have these forms, and every transport must carry them.
@@ -382,7 +382,7 @@ func lowered(name string) string {
 	return name[:i] + "o" + name[i+1:]
 }
 
-func publishConcurrently(t *trial) {
+func publishConcurrently(t *caseT) {
 	const n = 100
 	transports := []core.Transport{t.open(), t.open()}
 	first, second := t.queue(transports[0]), t.queue(transports[0])
@@ -410,7 +410,7 @@ func publishConcurrently(t *trial) {
 }
 
 // publish publishes n events through a send-only endpoint.
-func (t *trial) publish(transport core.Transport, topic, name string, n int) []core.Outgoing {
+func (t *caseT) publish(transport core.Transport, topic, name string, n int) []core.Outgoing {
 	ep, err := core.New(t.uniqueName(), transport, core.Config{SendOnly: true})
 	if err != nil {
 		t.stop("core.New makes a send-only endpoint", "%v", err)

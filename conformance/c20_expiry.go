@@ -10,7 +10,7 @@ import (
 )
 
 var expiryCases = []testCase{
-	{rule: "C20", title: "a message past its time is not delivered", needs: []need{expiry}, run: func(t *trial) {
+	{rule: "C20", title: "a message past its time is not delivered", needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.brief(queue, "brief"), t.message(queue, "for ever"))
@@ -21,7 +21,7 @@ var expiryCases = []testCase{
 		}
 		r.silent("a message is not delivered past its time")
 	}},
-	{rule: "C20", title: "a message within its time is delivered as it was sent", needs: []need{expiry}, run: func(t *trial) {
+	{rule: "C20", title: "a message within its time is delivered as it was sent", needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := map[string]core.Outgoing{}
@@ -46,7 +46,7 @@ var expiryCases = []testCase{
 		r.shut()
 		t.left(queue, "after all were completed")
 	}},
-	{rule: "C20", title: "a message that waits within its time is not dropped", in: once, needs: []need{expiry}, run: func(t *trial) {
+	{rule: "C20", title: "a message that waits within its time is not dropped", in: once, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "long")
@@ -56,7 +56,7 @@ var expiryCases = []testCase{
 		t.expire()
 		t.left(queue, "after the time of another message", "long")
 	}},
-	{rule: "C20", title: "expired messages disturb no others", in: once, needs: []need{expiry}, run: func(t *trial) {
+	{rule: "C20", title: "expired messages disturb no others", in: once, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		var want []string
@@ -86,7 +86,7 @@ var expiryCases = []testCase{
 		r.shut()
 		t.left(queue, "after all that had not expired were completed")
 	}},
-	{rule: "C20", title: "a message that expires behind one that is held is not delivered", in: givingBack, needs: []need{expiry}, run: func(t *trial) {
+	{rule: "C20", title: "a message that expires behind one that is held is not delivered", in: givingBack, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 1)
@@ -104,7 +104,7 @@ var expiryCases = []testCase{
 		r.shut()
 		t.left(queue, "after the brief message expired")
 	}},
-	{rule: "C20", title: "a message that expires in the hands of its receiver is not delivered", in: givingBack, needs: []need{expiry}, run: func(t *trial) {
+	{rule: "C20", title: "a message that expires in the hands of its receiver is not delivered", in: givingBack, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -122,7 +122,7 @@ var expiryCases = []testCase{
 		}
 		t.complete(taken...)
 	}},
-	{rule: "C20", title: "a message that expires while its receiver is paused is not delivered", in: once, needs: []need{expiry}, run: func(t *trial) {
+	{rule: "C20", title: "a message that expires while its receiver is paused is not delivered", in: once, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 2)
@@ -138,7 +138,7 @@ var expiryCases = []testCase{
 		}
 		r.silent("a message that expired during a pause is not delivered after it")
 	}},
-	{rule: "C20", title: "a message past its time does not come again", in: givingBack, needs: []need{expiry}, run: func(t *trial) {
+	{rule: "C20", title: "a message past its time does not come again", in: givingBack, needs: []need{expiry}, run: func(t *caseT) {
 		for _, c := range []struct {
 			name     string
 			giveBack func(r *receiver, d core.Delivery)
@@ -160,7 +160,7 @@ var expiryCases = []testCase{
 			t.left(queue, "after "+c.name+" of a message whose time had passed")
 		}
 	}},
-	{rule: "C20", title: "a message given back within its time comes again, until then", in: givingBack, needs: []need{expiry}, run: func(t *trial) {
+	{rule: "C20", title: "a message given back within its time comes again, until then", in: givingBack, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "valid")
@@ -181,7 +181,7 @@ var expiryCases = []testCase{
 		t.expire()
 		t.left(queue, "after a message that was abandoned within its time had expired")
 	}},
-	{rule: "C20", title: "a message that is handled may be completed past its time", in: givingBack, needs: []need{expiry}, run: func(t *trial) {
+	{rule: "C20", title: "a message that is handled may be completed past its time", in: givingBack, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 1)
@@ -194,7 +194,7 @@ var expiryCases = []testCase{
 		r.shut()
 		t.left(queue, "after the message was completed")
 	}},
-	{rule: "C20", title: "a delayed message expires after it was due, not before", in: once, needs: []need{expiry, delays}, run: func(t *trial) {
+	{rule: "C20", title: "a delayed message expires after it was due, not before", in: once, needs: []need{expiry, delays}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "late")
@@ -212,7 +212,7 @@ var expiryCases = []testCase{
 		t.same(d.Incoming(), m)
 		t.complete(d)
 	}},
-	{rule: "C20", title: "a delayed message that expires before it is due is never delivered", in: once, needs: []need{expiry, delays}, run: func(t *trial) {
+	{rule: "C20", title: "a delayed message that expires before it is due is never delivered", in: once, needs: []need{expiry, delays}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "expired")
@@ -230,7 +230,7 @@ var expiryCases = []testCase{
 		r.shut()
 		t.left(queue, "after a delayed message has expired")
 	}},
-	{rule: "C20", title: "an event expires too", in: once, needs: []need{expiry, publishing}, run: func(t *trial) {
+	{rule: "C20", title: "an event expires too", in: once, needs: []need{expiry, publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		brief, long := t.event("brief"), t.event("long")
@@ -240,7 +240,7 @@ var expiryCases = []testCase{
 		t.expire()
 		t.left(queue, "after the time of one of two events", "long")
 	}},
-	{rule: "C20", title: "what is sent with a settlement expires too", in: inAtomic, needs: []need{expiry}, run: func(t *trial) {
+	{rule: "C20", title: "what is sent with a settlement expires too", in: inAtomic, needs: []need{expiry}, run: func(t *caseT) {
 		for _, s := range []dispatch{completing, replacing} {
 			f := t.forwarding()
 			t.sends(s, f.d, t.brief(f.to, "brief"), t.message(f.to, "for ever"))
@@ -248,7 +248,7 @@ var expiryCases = []testCase{
 			t.ends(f, "after the time of one of two messages sent with "+s.name, nil, []string{"for ever"})
 		}
 	}},
-	{rule: "C20", title: "the time of what is sent with a settlement counts from the settlement", in: inAtomic, needs: []need{expiry}, run: func(t *trial) {
+	{rule: "C20", title: "the time of what is sent with a settlement counts from the settlement", in: inAtomic, needs: []need{expiry}, run: func(t *caseT) {
 		for life := time.Second; ; life *= 2 {
 			f := t.forwarding()
 			t.rest(life + 50*time.Millisecond) // like a handler that takes longer than the messages it sends may live
@@ -277,7 +277,7 @@ var expiryCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C20", title: "copies for the audit queue and the error queue do not expire", needs: []need{expiry}, run: func(t *trial) {
+	{rule: "C20", title: "copies for the audit queue and the error queue do not expire", needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		audit := t.queue(transport)
 		var seen tally
@@ -305,18 +305,18 @@ var expiryCases = []testCase{
 const briefTime = 500 * time.Millisecond
 
 // brief returns a message that expires soon.
-func (t *trial) brief(queue, body string) core.Outgoing {
+func (t *caseT) brief(queue, body string) core.Outgoing {
 	m := t.message(queue, body)
 	m.TimeToBeReceived = briefTime
 	return m
 }
 
 // expire waits until all brief messages that were sent have expired.
-func (t *trial) expire() { t.rest(briefTime + 50*time.Millisecond) }
+func (t *caseT) expire() { t.rest(briefTime + 50*time.Millisecond) }
 
 // takeBrief receives a brief message. If that takes longer than the message lives, the
 // case cannot decide anything, and takeBrief returns late.
-func (t *trial) takeBrief(transport core.Transport, queue string, r *receiver) (d core.Delivery, late bool) {
+func (t *caseT) takeBrief(transport core.Transport, queue string, r *receiver) (d core.Delivery, late bool) {
 	for range 3 {
 		t.send(transport, t.brief(queue, "brief"))
 		if got := r.once(briefTime); got != nil {
@@ -340,7 +340,7 @@ func (r *receiver) once(d time.Duration) core.Delivery {
 
 // refusesBoth reports whether the transport refuses a message with both Delay and
 // TimeToBeReceived, which is allowed.
-func (t *trial) refusesBoth(transport core.Transport, m core.Outgoing) bool {
+func (t *caseT) refusesBoth(transport core.Transport, m core.Outgoing) bool {
 	err := t.trySend(transport, m)
 	if err == nil {
 		return false

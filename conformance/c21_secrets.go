@@ -13,13 +13,13 @@ import (
 
 var secretCases = []testCase{
 	// fmt also reads data that the values share with others, so these two are exclusive.
-	{rule: "C21", title: "none is shown by printing a transport", in: once, exclusive: true, needs: []need{secrets}, run: func(t *trial) {
+	{rule: "C21", title: "none is shown by printing a transport", in: once, exclusive: true, needs: []need{secrets}, run: func(t *caseT) {
 		transport := t.open()
 		t.printsNoSecret("an open transport", transport, false)
 		t.close(transport)
 		t.printsNoSecret("a transport", transport, true)
 	}},
-	{rule: "C21", title: "none is shown by printing a receiver or a delivery", exclusive: true, needs: []need{secrets}, run: func(t *trial) {
+	{rule: "C21", title: "none is shown by printing a receiver or a delivery", exclusive: true, needs: []need{secrets}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "any"))
@@ -34,7 +34,7 @@ var secretCases = []testCase{
 		t.printsNoSecret("a delivery", d, true)
 		t.showsNoSecret("a message's Native", fmt.Sprint(d.Incoming().Native))
 	}},
-	{rule: "C21", title: "none is in an error about a queue that does not exist", in: once, needs: []need{secrets}, run: func(t *trial) {
+	{rule: "C21", title: "none is in an error about a queue that does not exist", in: once, needs: []need{secrets}, run: func(t *caseT) {
 		transport := t.open()
 		missing := t.uniqueName()
 		ctx, cancel := t.patient()
@@ -49,7 +49,7 @@ var secretCases = []testCase{
 			t.tellsNoSecret("Check of a missing queue", checker.Check(ctx, core.Topology{InputQueue: missing, Queues: []string{missing}}))
 		}
 	}},
-	{rule: "C21", title: "none is in an error about what is refused", in: once, needs: []need{secrets}, run: func(t *trial) {
+	{rule: "C21", title: "none is in an error about what is refused", in: once, needs: []need{secrets}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		ctx, cancel := t.patient()
@@ -65,7 +65,7 @@ var secretCases = []testCase{
 			t.tellsNoSecret("Provision of an empty name", provisioner.Provision(ctx, core.Topology{InputQueue: "", Queues: []string{""}}))
 		}
 	}},
-	{rule: "C21", title: "none is in an error about an ended context", in: once, needs: []need{secrets}, run: func(t *trial) {
+	{rule: "C21", title: "none is in an error about an ended context", in: once, needs: []need{secrets}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 1)
@@ -86,7 +86,7 @@ var secretCases = []testCase{
 			t.tellsNoSecret("Check in an ended context", checker.Check(ended, core.Topology{InputQueue: queue, Queues: []string{queue}}))
 		}
 	}},
-	{rule: "C21", title: "none is in an error about what is closed", needs: []need{secrets}, run: func(t *trial) {
+	{rule: "C21", title: "none is in an error about what is closed", needs: []need{secrets}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "any"))
@@ -104,11 +104,11 @@ var secretCases = []testCase{
 		t.tellsNoSecret("OpenReceiver after Transport.Close", err)
 		t.tellsNoSecret("Transport.Close again", transport.Close(ctx))
 	}},
-	{rule: "C21", title: "none is told when a transport cannot be opened", in: once, exclusive: true, needs: []need{secrets, outages}, run: func(t *trial) {
+	{rule: "C21", title: "none is told when a transport cannot be opened", in: once, exclusive: true, needs: []need{secrets, outages}, run: func(t *caseT) {
 		t.open() // a queue or a database may have to exist
 		o := t.operator()
 		o.kill()
-		heard := &listening{trial: t}
+		heard := &listening{caseT: t}
 		opened := make(chan struct{})
 		t.apart(func() {
 			defer close(opened)
@@ -126,7 +126,7 @@ var secretCases = []testCase{
 		}
 		t.showsNoSecret("the error of an Open that fails", heard.text())
 	}},
-	{rule: "C21", title: "none is in an error about a wrong configuration", in: once, needs: []need{secrets, misconfiguration}, run: func(t *trial) {
+	{rule: "C21", title: "none is in an error about a wrong configuration", in: once, needs: []need{secrets, misconfiguration}, run: func(t *caseT) {
 		failures := t.suite.h.OpenWrong(t)
 		if len(failures) == 0 {
 			t.stop("Harness.OpenWrong returns the errors of configurations with which no transport can be opened", "it returned none")
@@ -144,7 +144,7 @@ var secretCases = []testCase{
 // listening is a testing.TB for Harness.Open that only records failures: Open is expected
 // to fail. Its other methods are the case's.
 type listening struct {
-	*trial
+	*caseT
 	mu    sync.Mutex
 	heard strings.Builder
 }
@@ -186,7 +186,7 @@ func (l *listening) Fatalf(format string, args ...any) {
 }
 
 // secretsInOutage checks errors and log records during an outage.
-func secretsInOutage(t *trial) {
+func secretsInOutage(t *caseT) {
 	transport := t.open()
 	queue := t.queue(transport)
 	ctx, cancel := t.patient()
@@ -217,7 +217,7 @@ func secretsInOutage(t *trial) {
 }
 
 // tellsNoSecret checks an error, and all errors that it wraps.
-func (t *trial) tellsNoSecret(who string, err error) {
+func (t *caseT) tellsNoSecret(who string, err error) {
 	if err == nil {
 		return
 	}
@@ -241,7 +241,7 @@ func (t *trial) tellsNoSecret(who string, err error) {
 // printsNoSecret prints a value in every way. For a type without its own method, fmt
 // reads all fields, and with %s also the values that they point to. That is safe only if
 // the value is not in use any more: alone is then true.
-func (t *trial) printsNoSecret(what string, value any, alone bool) {
+func (t *caseT) printsNoSecret(what string, value any, alone bool) {
 	for _, verb := range []string{"%v", "%+v", "%s", "%#v"} {
 		var prints bool
 		switch value.(type) {
@@ -259,7 +259,7 @@ func (t *trial) printsNoSecret(what string, value any, alone bool) {
 	}
 }
 
-func (t *trial) showsNoSecret(where, text string) {
+func (t *caseT) showsNoSecret(where, text string) {
 	for i, secret := range t.suite.h.Secrets {
 		if secret == "" {
 			t.stop("no element of Harness.Secrets is empty", "number %d is empty", i)

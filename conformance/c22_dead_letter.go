@@ -13,7 +13,7 @@ import (
 )
 
 var deadLetterCases = []testCase{
-	{rule: "C22", title: "DeadLetter takes the message out of its queue", in: givingBack, needs: []need{deadLettering}, run: func(t *trial) {
+	{rule: "C22", title: "DeadLetter takes the message out of its queue", in: givingBack, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "dead"), t.message(queue, "alive"))
@@ -28,7 +28,7 @@ var deadLetterCases = []testCase{
 		r.shut()
 		t.left(queue, "after one of two messages was dead-lettered", "alive")
 	}},
-	{rule: "C22", title: "the message is in the dead-letter queue, with body, reason and description", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *trial) {
+	{rule: "C22", title: "the message is in the dead-letter queue, with body, reason and description", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		body := "dead \x00\xff"
@@ -45,7 +45,7 @@ var deadLetterCases = []testCase{
 		}
 		t.left(queue, "after its message was dead-lettered")
 	}},
-	{rule: "C22", title: "a dead letter has the message's own headers", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *trial) {
+	{rule: "C22", title: "a dead letter has the message's own headers", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "dead")
@@ -63,7 +63,7 @@ var deadLetterCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C22", title: "a dead letter has the headers that it is given", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *trial) {
+	{rule: "C22", title: "a dead letter has the headers that it is given", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "dead"))
@@ -90,7 +90,7 @@ var deadLetterCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C22", title: "a message that failed before may be dead-lettered", in: givingBack, needs: []need{deadLettering}, run: func(t *trial) {
+	{rule: "C22", title: "a message that failed before may be dead-lettered", in: givingBack, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "dead"))
@@ -103,7 +103,7 @@ var deadLetterCases = []testCase{
 		t.left(queue, "after its message was dead-lettered")
 		t.deadIfSeen(queue, "dead")
 	}},
-	{rule: "C22", title: "DeadLetter is the one settlement", in: givingBack, needs: []need{deadLettering}, run: func(t *trial) {
+	{rule: "C22", title: "DeadLetter is the one settlement", in: givingBack, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		ctx, cancel := t.patient()
@@ -126,7 +126,7 @@ var deadLetterCases = []testCase{
 		t.left(queue, "after one message was dead-lettered and one completed")
 		t.deadIfSeen(queue, "dead")
 	}},
-	{rule: "C22", title: "DeadLetter after its receiver was closed does nothing", in: givingBack, needs: []need{deadLettering}, run: func(t *trial) {
+	{rule: "C22", title: "DeadLetter after its receiver was closed does nothing", in: givingBack, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "alive"))
@@ -139,7 +139,7 @@ var deadLetterCases = []testCase{
 		t.left(queue, "after DeadLetter on a closed receiver", "alive")
 		t.deadIfSeen(queue)
 	}},
-	{rule: "C22", title: "DeadLetter after its lock ran out does nothing", in: givingBack, needs: []need{deadLettering, locks}, shortLocks: true, run: func(t *trial) {
+	{rule: "C22", title: "DeadLetter after its lock ran out does nothing", in: givingBack, needs: []need{deadLettering, locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "alive"))
@@ -153,7 +153,7 @@ var deadLetterCases = []testCase{
 		t.left(queue, "after DeadLetter with a lost lock", "alive")
 		t.deadIfSeen(queue)
 	}},
-	{rule: "C22", title: "any reason and description will do", in: givingBack, needs: []need{deadLettering}, run: func(t *trial) {
+	{rule: "C22", title: "any reason and description will do", in: givingBack, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 1)
@@ -183,7 +183,7 @@ var deadLetterCases = []testCase{
 		r.shut()
 		t.left(queue, "after its messages were dead-lettered")
 	}},
-	{rule: "C22", title: "a reason in Unicode arrives as it was", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *trial) {
+	{rule: "C22", title: "a reason in Unicode arrives as it was", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		const reason, description = "Grund: ünïcode ✓ 🐇", "“so” war's"
 		transport := t.open()
 		queue := t.queue(transport)
@@ -195,7 +195,7 @@ var deadLetterCases = []testCase{
 			t.fail(fmt.Sprintf("a dead letter has the reason %q and the description %q", reason, description), "%q and %q", dead.Reason, dead.Description)
 		}
 	}},
-	{rule: "C22", title: "a long reason is kept, at least its beginning", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *trial) {
+	{rule: "C22", title: "a long reason is kept, at least its beginning", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "dead"))
@@ -212,7 +212,7 @@ var deadLetterCases = []testCase{
 			t.fail(fmt.Sprintf("of a description of %d bytes the beginning is kept, as UTF-8", len(description)), "%s", excerpt([]byte(dead.Description)))
 		}
 	}},
-	{rule: "C22", title: "twenty messages are dead-lettered concurrently", in: givingBack, needs: []need{deadLettering}, run: func(t *trial) {
+	{rule: "C22", title: "twenty messages are dead-lettered concurrently", in: givingBack, needs: []need{deadLettering}, run: func(t *caseT) {
 		const n = 20
 		transport := t.open()
 		queue := t.queue(transport)
@@ -238,7 +238,7 @@ var deadLetterCases = []testCase{
 		t.left(queue, "after all its messages were dead-lettered")
 		t.deadIfSeen(queue, want...)
 	}},
-	{rule: "C22", title: "DeadLetter in an ended context is all or nothing", in: givingBack, needs: []need{deadLettering}, run: func(t *trial) {
+	{rule: "C22", title: "DeadLetter in an ended context is all or nothing", in: givingBack, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "either"))
@@ -257,7 +257,7 @@ var deadLetterCases = []testCase{
 			t.deadIfSeen(queue)
 		}
 	}},
-	{rule: "C22", title: "a malformed message may be dead-lettered", in: givingBack, needs: []need{deadLettering, corruption}, run: func(t *trial) {
+	{rule: "C22", title: "a malformed message may be dead-lettered", in: givingBack, needs: []need{deadLettering, corruption}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		body := t.suite.h.Corrupt(t, queue)
@@ -274,7 +274,7 @@ var deadLetterCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C22", title: "DeadLetter commits the handler's work since the last Reset", in: inAtomic, needs: []need{deadLettering, nativeTransactions}, run: func(t *trial) {
+	{rule: "C22", title: "DeadLetter commits the handler's work since the last Reset", in: inAtomic, needs: []need{deadLettering, nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
 		ctx := f.d.BindContext(t.ctx)
 		undone := t.work(ctx)
@@ -286,7 +286,7 @@ var deadLetterCases = []testCase{
 		t.ends(f, "after DeadLetter", nil, nil)
 		t.deadIfSeen(f.from, forwarded)
 	}},
-	{rule: "C22", title: "an endpoint that wants it rejects to the broker's own dead-letter queue", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *trial) {
+	{rule: "C22", title: "an endpoint that wants it rejects to the broker's own dead-letter queue", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		transport := t.open()
 		s, seen := t.answered(transport, core.Reject(errors.New("no good")), func(c *core.Config) { c.Recoverability.DeadLetter = core.DeadLettersRejected })
 		var dead []DeadLetter
@@ -305,26 +305,26 @@ var deadLetterCases = []testCase{
 	}},
 }
 
-func (t *trial) tryDeadLetter(d core.Delivery, reason, description string) error {
+func (t *caseT) tryDeadLetter(d core.Delivery, reason, description string) error {
 	ctx, cancel := t.patient()
 	defer cancel()
 	return d.DeadLetter(ctx, core.DeadLetter{Reason: core.FailureReason(reason), Description: description})
 }
 
-func (t *trial) deadLetter(d core.Delivery, reason, description string) {
+func (t *caseT) deadLetter(d core.Delivery, reason, description string) {
 	if err := t.tryDeadLetter(d, reason, description); err != nil {
 		t.stop(fmt.Sprintf("DeadLetter with the reason %s moves a message that is held", excerpt([]byte(reason))), "%v", err)
 	}
 }
 
-func (t *trial) settledBefore(what string, err error) {
+func (t *caseT) settledBefore(what string, err error) {
 	if !errors.Is(err, core.ErrSettled) {
 		t.fail(what+" returns core.ErrSettled", "%v", err)
 	}
 }
 
 // dead waits for n dead letters of a queue, and checks that there are no more.
-func (t *trial) dead(queue string, n int) []DeadLetter {
+func (t *caseT) dead(queue string, n int) []DeadLetter {
 	var all []DeadLetter
 	collect := func() { all = append(all, t.suite.h.DeadLetters(t, queue)...) }
 	t.await(fmt.Sprintf("there are %d dead letters of the queue", n), func() bool {
@@ -347,7 +347,7 @@ func deadBodies(dead []DeadLetter) string {
 }
 
 // deadIfSeen checks the bodies of the dead letters, if the harness can read them.
-func (t *trial) deadIfSeen(queue string, want ...string) {
+func (t *caseT) deadIfSeen(queue string, want ...string) {
 	if t.suite.h.DeadLetters == nil {
 		return
 	}

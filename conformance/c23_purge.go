@@ -9,14 +9,14 @@ import (
 
 // purge empties a queue from another process, and checks the number of removed messages,
 // if the broker reports it.
-func (t *trial) purge(queue string, want int) {
+func (t *caseT) purge(queue string, want int) {
 	purger := t.open().(core.Purger)
 	if removed := t.purgeOnce(purger, queue); removed >= 0 && removed != want {
 		t.fail(fmt.Sprintf("Purge returns how many messages it removed, %d", want), "%d", removed)
 	}
 }
 
-func (t *trial) purgeOnce(purger core.Purger, queue string) int {
+func (t *caseT) purgeOnce(purger core.Purger, queue string) int {
 	ctx, cancel := t.patient()
 	defer cancel()
 	removed, err := purger.Purge(ctx, queue)
@@ -27,7 +27,7 @@ func (t *trial) purgeOnce(purger core.Purger, queue string) int {
 }
 
 var purgeCases = []testCase{
-	{rule: "C23", title: "Purge empties a queue, which can be used as before", in: once, needs: []need{purging}, run: func(t *trial) {
+	{rule: "C23", title: "Purge empties a queue, which can be used as before", in: once, needs: []need{purging}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.purge(queue, 0)
@@ -45,7 +45,7 @@ var purgeCases = []testCase{
 		r.shut()
 		t.left(queue, "after it was purged, and what was sent since was received")
 	}},
-	{rule: "C23", title: "Purge removes messages whose delivery was given back", in: givingBack, needs: []need{purging}, run: func(t *trial) {
+	{rule: "C23", title: "Purge removes messages whose delivery was given back", in: givingBack, needs: []need{purging}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.messages(queue, 2)...)
@@ -62,7 +62,7 @@ var purgeCases = []testCase{
 		})
 		t.left(queue, "after it was purged")
 	}},
-	{rule: "C23", title: "Purge leaves messages that a receiver has", in: givingBack, needs: []need{purging}, run: func(t *trial) {
+	{rule: "C23", title: "Purge leaves messages that a receiver has", in: givingBack, needs: []need{purging}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "to be completed"), t.message(queue, "to be given back"))
@@ -75,7 +75,7 @@ var purgeCases = []testCase{
 		r.shut()
 		t.left(queue, "after a purge while a receiver had two messages, of which it completed one", "to be given back")
 	}},
-	{rule: "C23", title: "Purge leaves delayed messages that are not due", in: once, needs: []need{purging, delays}, run: func(t *trial) {
+	{rule: "C23", title: "Purge leaves delayed messages that are not due", in: once, needs: []need{purging, delays}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "delayed")
@@ -84,7 +84,7 @@ var purgeCases = []testCase{
 		t.purge(queue, 1)
 		t.left(queue, "when the delayed message is due", "delayed")
 	}},
-	{rule: "C23", title: "Purge leaves other queues alone, and refuses one that does not exist", in: once, needs: []need{purging}, run: func(t *trial) {
+	{rule: "C23", title: "Purge leaves other queues alone, and refuses one that does not exist", in: once, needs: []need{purging}, run: func(t *caseT) {
 		transport := t.open()
 		queue, other := t.queue(transport), t.queue(transport)
 		address, err := transport.Address(queue)

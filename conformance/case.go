@@ -29,7 +29,7 @@ type testCase struct {
 	// processes wait for locks too, and need not set it.
 	shortLocks bool
 
-	run func(t *trial)
+	run func(t *caseT)
 }
 
 // name is the name of the case in reports and deviations.

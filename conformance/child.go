@@ -167,7 +167,7 @@ type child struct {
 }
 
 // startChild starts the test binary with a job and additional environment variables.
-func startChild(t *trial, j job, environment ...string) process {
+func startChild(t *caseT, j job, environment ...string) process {
 	path, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

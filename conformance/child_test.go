@@ -84,7 +84,7 @@ func harnessOnWire(t *testing.T, consumes bool) Harness {
 			return transport
 		},
 		Timeout: 10 * time.Second,
-		process: func(t *trial, j job) process { return startChild(t, j, wireVariable+"="+address) },
+		process: func(t *caseT, j job) process { return startChild(t, j, wireVariable+"="+address) },
 	}
 }
 
@@ -124,14 +124,14 @@ func TestProcessCases_FindEarlyConsumption(t *testing.T) {
 }
 
 // staged runs f as a case that starts processes.
-func staged(t *testing.T, f func(t *trial)) Result {
+func staged(t *testing.T, f func(t *caseT)) Result {
 	t.Helper()
 	return checkCases(t, harnessOnWire(t, false), testCase{rule: "C7", title: "a test of processes", in: once, run: f}).Results[0]
 }
 
 func TestProcess_EndsInOrder(t *testing.T) {
 	t.Parallel()
-	r := staged(t, func(t *trial) {
+	r := staged(t, func(t *caseT) {
 		w := t.workplace(1)
 		t.send(t.open(), t.command(w.queue, workType, "work"))
 		p := t.start(w.job)
@@ -161,7 +161,7 @@ func TestMain_TimeZones(t *testing.T) {
 	if text, err := command.CombinedOutput(); err != nil || !strings.Contains(string(text), "in the zone conformance\n") {
 		t.Errorf("the tests of an adapter: %v:\n%s", err, text)
 	}
-	r := staged(t, func(t *trial) {
+	r := staged(t, func(t *caseT) {
 		p := t.start(t.workplace(1).job)
 		p.until(isReady, t.patience())
 		p.shut()
@@ -182,7 +182,7 @@ func TestMain_TimeZones(t *testing.T) {
 
 func TestProcess_FailureIsShown(t *testing.T) {
 	t.Parallel()
-	r := staged(t, func(t *trial) {
+	r := staged(t, func(t *caseT) {
 		j := t.workplace(1).job
 		p := &running{process: startChild(t, j), t: t} // without an address
 		p.until(isReady, t.patience())
@@ -195,7 +195,7 @@ func TestProcess_FailureIsShown(t *testing.T) {
 // Nobody is left when the parent dies: with it goes the standard input.
 func TestProcess_EndsWithItsParent(t *testing.T) {
 	t.Parallel()
-	r := staged(t, func(t *trial) {
+	r := staged(t, func(t *caseT) {
 		p := t.start(t.workplace(1).job)
 		p.until(isReady, t.patience())
 		c := p.process.(*child)

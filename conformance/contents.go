@@ -15,7 +15,7 @@ import (
 // receivers do not hold. A slow broker does not cause a wrong result: look waits with
 // patience until enough messages have arrived, and only then checks for a short time that
 // there are no more.
-func (t *trial) look(queue string, enough func(found []*core.Incoming) bool) (found []*core.Incoming) {
+func (t *caseT) look(queue string, enough func(found []*core.Incoming) bool) (found []*core.Incoming) {
 	transport, done := t.looking()
 	r := t.receiverIn(t.caps.HighestTransaction(), transport, queue, 64)
 	times, comesForEver := map[copies]int{}, false
@@ -47,13 +47,13 @@ func (t *trial) look(queue string, enough func(found []*core.Incoming) bool) (fo
 
 // contents returns the available messages of a queue whose contents are unknown, except
 // that there are at least that many.
-func (t *trial) contents(queue string, least int) []*core.Incoming {
+func (t *caseT) contents(queue string, least int) []*core.Incoming {
 	return t.look(queue, func(found []*core.Incoming) bool { return len(found) >= least })
 }
 
 // left checks the messages left in a queue by their bodies, and returns them. It consumes
 // them.
-func (t *trial) left(queue, what string, want ...string) []*core.Incoming {
+func (t *caseT) left(queue, what string, want ...string) []*core.Incoming {
 	found := t.look(queue, func(found []*core.Incoming) bool { return len(missing(want, found)) == 0 })
 	lacking, surplus := missing(want, found), t.surplus(want, found)
 	if len(lacking)+len(surplus) > 0 {
@@ -71,7 +71,7 @@ func (t *trial) left(queue, what string, want ...string) []*core.Incoming {
 
 // holds checks the messages left in a queue: each of must, perhaps some of may, and no
 // others, once each. refused are messages that Send reported as not sent.
-func (t *trial) holds(queue, what string, must, may []string, refused ...string) {
+func (t *caseT) holds(queue, what string, must, may []string, refused ...string) {
 	found := t.look(queue, func(found []*core.Incoming) bool { return len(missing(must, found)) == 0 })
 	if lacking := missing(must, found); len(lacking) > 0 {
 		t.fail(what+" is in the queue", "missing after %v: %s", t.patience(), some(lacking))
@@ -95,7 +95,7 @@ func (t *trial) holds(queue, what string, must, may []string, refused ...string)
 
 // arrive receives n messages with different bodies from a queue and returns them by their
 // bodies. It records failures, and does not stop the case.
-func (t *trial) arrive(queue, what string, n int) map[string]*core.Incoming {
+func (t *caseT) arrive(queue, what string, n int) map[string]*core.Incoming {
 	arrived := map[string]*core.Incoming{}
 	var bodies []string
 	for _, in := range t.look(queue, func(found []*core.Incoming) bool { return len(found) >= n && len(distinct(found)) >= n }) {
@@ -154,7 +154,7 @@ func missing(want []string, found []*core.Incoming) []string {
 
 // surplus returns the bodies of the messages beyond the wanted ones. A broker that may
 // deliver twice may deliver wanted messages twice.
-func (t *trial) surplus(want []string, found []*core.Incoming) []string {
+func (t *caseT) surplus(want []string, found []*core.Incoming) []string {
 	room, known := map[string]int{}, map[string]bool{}
 	for _, body := range want {
 		room[body]++

@@ -12,7 +12,7 @@ import (
 // crowd counts the running handlers of one case, and the calls for each message. It
 // blocks handlers until the case lets them through.
 type crowd struct {
-	t    *trial
+	t    *caseT
 	gate chan struct{}
 
 	mu        sync.Mutex
@@ -20,7 +20,7 @@ type crowd struct {
 	begun     map[string]int // by body
 }
 
-func (t *trial) crowd() *crowd {
+func (t *caseT) crowd() *crowd {
 	return &crowd{t: t, gate: make(chan struct{}), begun: map[string]int{}}
 }
 
@@ -103,12 +103,12 @@ func (c *crowd) messages() int {
 
 // once checks that each message was given to a handler once, in any of the crowds, except
 // for the broker's own duplicates.
-func (t *trial) once(msgs []core.Outgoing, crowds ...*crowd) {
+func (t *caseT) once(msgs []core.Outgoing, crowds ...*crowd) {
 	t.times(1, msgs, crowds...)
 }
 
 // times is once for n attempts.
-func (t *trial) times(n int, msgs []core.Outgoing, crowds ...*crowd) {
+func (t *caseT) times(n int, msgs []core.Outgoing, crowds ...*crowd) {
 	wrong := map[string]int{}
 	for _, m := range msgs {
 		attempts := 0
@@ -126,7 +126,7 @@ func (t *trial) times(n int, msgs []core.Outgoing, crowds ...*crowd) {
 
 // jobs returns n commands with the type and the bodies that the endpoints of the cases
 // handle.
-func (t *trial) jobs(queue string, n int) []core.Outgoing {
+func (t *caseT) jobs(queue string, n int) []core.Outgoing {
 	out := make([]core.Outgoing, n)
 	for i := range out {
 		out[i] = t.command(queue, "job", fmt.Sprintf("job %d", i))
@@ -136,7 +136,7 @@ func (t *trial) jobs(queue string, n int) []core.Outgoing {
 
 // reach waits until count is as high as wanted. It waits as long as the count changes,
 // and stops the case when it does not change for too long.
-func (t *trial) reach(what string, want int, count func() int) {
+func (t *caseT) reach(what string, want int, count func() int) {
 	last, since := count(), time.Now()
 	for pause := time.Millisecond; last < want; pause = min(2*pause, 50*time.Millisecond) {
 		time.Sleep(pause)
@@ -150,7 +150,7 @@ func (t *trial) reach(what string, want int, count func() int) {
 }
 
 // steady checks that a number does not change.
-func (t *trial) steady(what string, want int, count func() int) {
+func (t *caseT) steady(what string, want int, count func() int) {
 	t.rest(t.quiet())
 	if n := count(); n != want {
 		t.stop(fmt.Sprintf("%s stays %d", what, want), "%d after %v", n, t.quiet())

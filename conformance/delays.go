@@ -8,11 +8,11 @@ import (
 )
 
 // shortDelay is the shortest sensible delay, for cases that do not measure it.
-func (t *trial) shortDelay() time.Duration {
+func (t *caseT) shortDelay() time.Duration {
 	return t.withinMaxDelay(max(20*time.Millisecond, t.caps.DelayPrecision/2))
 }
 
-func (t *trial) withinMaxDelay(d time.Duration) time.Duration {
+func (t *caseT) withinMaxDelay(d time.Duration) time.Duration {
 	if t.caps.MaxDelay > 0 {
 		return min(d, t.caps.MaxDelay)
 	}
@@ -20,15 +20,15 @@ func (t *trial) withinMaxDelay(d time.Duration) time.Duration {
 }
 
 // canDelay reports whether delayed retries are possible in the case's mode.
-func (t *trial) canDelay() bool {
+func (t *caseT) canDelay() bool {
 	return t.caps.DelayedDelivery && t.mode != core.TransactionNone
 }
 
 // delay returns a delay that can be told from none despite the transport's precision.
-func (t *trial) delay() time.Duration { return max(2*t.caps.DelayPrecision, 300*time.Millisecond) }
+func (t *caseT) delay() time.Duration { return max(2*t.caps.DelayPrecision, 300*time.Millisecond) }
 
 // due checks that a delayed message arrived neither too early nor too late.
-func (t *trial) due(what string, delay, after time.Duration) {
+func (t *caseT) due(what string, delay, after time.Duration) {
 	switch latest := delay + t.caps.DelayPrecision + t.suite.h.DelayTolerance; {
 	case after < delay:
 		t.fail(fmt.Sprintf("%s with a delay of %v is not early", what, delay), "it came after %v", after)
@@ -38,7 +38,7 @@ func (t *trial) due(what string, delay, after time.Duration) {
 }
 
 // moment returns the next time reported by a handler.
-func (t *trial) moment(times <-chan time.Time, what string) time.Time {
+func (t *caseT) moment(times <-chan time.Time, what string) time.Time {
 	timer := time.NewTimer(t.patience())
 	defer timer.Stop()
 	select {
@@ -51,7 +51,7 @@ func (t *trial) moment(times <-chan time.Time, what string) time.Time {
 }
 
 // briefDelay returns a delay long enough to test and short enough to take little time.
-func (t *trial) briefDelay() time.Duration {
+func (t *caseT) briefDelay() time.Duration {
 	delay := max(2*t.caps.DelayPrecision, 200*time.Millisecond)
 	if t.caps.MaxDelay > 0 {
 		delay = min(delay, t.caps.MaxDelay)
@@ -61,7 +61,7 @@ func (t *trial) briefDelay() time.Duration {
 
 // onTime checks that a message arrived after the earliest time at which it was due and
 // not later than the latest such time plus the precision.
-func (t *trial) onTime(what string, delay time.Duration, earliest, last, arrived time.Time) {
+func (t *caseT) onTime(what string, delay time.Duration, earliest, last, arrived time.Time) {
 	if early := earliest.Sub(arrived); early > 0 {
 		t.fail(fmt.Sprintf("%s with a delay of %v is never early", what, delay), "it arrived %v early", early)
 	}
@@ -74,7 +74,7 @@ func (t *trial) onTime(what string, delay time.Duration, earliest, last, arrived
 // receivedInTime sends a message that is to be received within life; count shows whether
 // it was. It sends the message again if it has expired before, as may happen on a busy
 // machine.
-func (t *trial) receivedInTime(transport core.Transport, life time.Duration, m core.Outgoing, count func() int) {
+func (t *caseT) receivedInTime(transport core.Transport, life time.Duration, m core.Outgoing, count func() int) {
 	m.TimeToBeReceived = life
 	before, began := count(), time.Now()
 	for count() == before {

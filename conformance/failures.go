@@ -14,7 +14,7 @@ import (
 
 // retried turns on all retries that the transport can make, so that the case shows that a
 // verdict causes none.
-func (t *trial) retried(c *core.Config) {
+func (t *caseT) retried(c *core.Config) {
 	if t.mode != core.TransactionNone {
 		c.Recoverability.Immediate = core.Immediate{Retries: 3}
 	}
@@ -26,7 +26,7 @@ func (t *trial) retried(c *core.Config) {
 // answered runs an endpoint whose handler returns the verdict for the message "judged"
 // and succeeds for the message "after". It waits until both were handled, and returns the
 // endpoint and the attempts.
-func (t *trial) answered(transport core.Transport, verdict error, change func(c *core.Config)) (*service, *attempts) {
+func (t *caseT) answered(transport core.Transport, verdict error, change func(c *core.Config)) (*service, *attempts) {
 	seen := &attempts{}
 	s := t.service(transport, func(c *core.Config) {
 		t.retried(c)
@@ -50,7 +50,7 @@ func (t *trial) answered(transport core.Transport, verdict error, change func(c 
 }
 
 // deciding makes an endpoint whose policy always returns the action.
-func (t *trial) deciding(transport core.Transport, action core.Action) *service {
+func (t *caseT) deciding(transport core.Transport, action core.Action) *service {
 	return t.service(transport, func(c *core.Config) {
 		c.Recoverability.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action { return action }
 	})
@@ -58,7 +58,7 @@ func (t *trial) deciding(transport core.Transport, action core.Action) *service 
 
 // fallsBack checks that the engine turns a policy's action into a move to the default
 // error queue.
-func (t *trial) fallsBack(action core.Action) {
+func (t *caseT) fallsBack(action core.Action) {
 	transport := t.open()
 	var seen attempts
 	s := t.deciding(transport, action)
@@ -98,7 +98,7 @@ func (s *service) movedOne() *core.Incoming {
 }
 
 // failedWith checks that a message in an error queue is the sent one.
-func (t *trial) failedWith(in *core.Incoming, sent core.Outgoing) {
+func (t *caseT) failedWith(in *core.Incoming, sent core.Outgoing) {
 	if in.ID != sent.ID {
 		t.fail(fmt.Sprintf("the failed message has the id that was sent, %q", sent.ID), "%q", in.ID)
 	}
@@ -112,7 +112,7 @@ func (t *trial) failedWith(in *core.Incoming, sent core.Outgoing) {
 
 // failedFrom checks that the headers of a message in an error queue name the queue in
 // which it failed.
-func (t *trial) failedFrom(in *core.Incoming, transport core.Transport, queue string) {
+func (t *caseT) failedFrom(in *core.Incoming, transport core.Transport, queue string) {
 	address, err := transport.Address(queue)
 	if err != nil {
 		t.stop("Address takes a queue's name", "%v", err)
@@ -124,7 +124,7 @@ func (t *trial) failedFrom(in *core.Incoming, transport core.Transport, queue st
 
 // failedHeaders checks the headers of a failed message in the queue to which it was
 // moved.
-func (t *trial) failedHeaders(in *core.Incoming, cause string) {
+func (t *caseT) failedHeaders(in *core.Incoming, cause string) {
 	if got := in.Headers.Get(core.HeaderExceptionMessage); !strings.Contains(got, cause) {
 		t.fail(fmt.Sprintf("a moved message has its error %q in the header %s", cause, core.HeaderExceptionMessage), "%q", got)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // groupQueue returns an empty queue for this case that keeps groups.
-func (t *trial) groupQueue(transport core.Transport) string {
+func (t *caseT) groupQueue(transport core.Transport) string {
 	var queue string
 	if t.suite.h.GroupQueue != nil {
 		queue = t.suite.h.GroupQueue(t)
@@ -27,24 +27,24 @@ func (t *trial) groupQueue(transport core.Transport) string {
 }
 
 // member returns a message of a group.
-func (t *trial) member(queue, group, body string) core.Outgoing {
+func (t *caseT) member(queue, group, body string) core.Outgoing {
 	m := t.command(queue, "job", body)
 	m.GroupKey = group
 	return m
 }
 
 // sendGroup sends messages of one group, each with a separate Send.
-func (t *trial) sendGroup(transport core.Transport, queue, group string, bodies ...string) {
+func (t *caseT) sendGroup(transport core.Transport, queue, group string, bodies ...string) {
 	for _, body := range bodies {
 		t.send(transport, t.member(queue, group, body))
 	}
 }
 
 // groupDelay is the delay with which the cases postpone messages.
-func (t *trial) groupDelay() time.Duration { return t.delay() }
+func (t *caseT) groupDelay() time.Duration { return t.delay() }
 
 // outlasting returns a delay that is longer than the cases wait.
-func (t *trial) outlasting() time.Duration {
+func (t *caseT) outlasting() time.Duration {
 	delay := 23 * time.Hour // a delayed retry may have no longer delay (R5)
 	for _, limit := range []time.Duration{t.caps.MaxLockTime, t.caps.MaxDelay} {
 		if limit > 0 {
@@ -55,7 +55,7 @@ func (t *trial) outlasting() time.Duration {
 }
 
 // notPostponed checks that Postpone is refused and changes nothing.
-func (t *trial) notPostponed(r *receiver) {
+func (t *caseT) notPostponed(r *receiver) {
 	d := r.next()
 	ctx, cancel := t.patient()
 	defer cancel()
@@ -66,7 +66,7 @@ func (t *trial) notPostponed(r *receiver) {
 }
 
 // groupRetries configures retries; a delay of 0 stands for a short one.
-func (t *trial) groupRetries(immediate, delayed int, delay time.Duration) func(*core.Config) {
+func (t *caseT) groupRetries(immediate, delayed int, delay time.Duration) func(*core.Config) {
 	return func(c *core.Config) {
 		c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(immediate), t.delayed(delayed)
 		if delay > 0 {
@@ -76,13 +76,13 @@ func (t *trial) groupRetries(immediate, delayed int, delay time.Duration) func(*
 }
 
 // groupService returns an endpoint with such retries on a queue that keeps groups.
-func (t *trial) groupService(transport core.Transport, immediate, delayed int, delay time.Duration) *service {
+func (t *caseT) groupService(transport core.Transport, immediate, delayed int, delay time.Duration) *service {
 	return t.serviceOn(transport, t.groupQueue(transport), t.queue(transport), t.groupRetries(immediate, delayed, delay))
 }
 
 // handled records the attempts of an endpoint, in their order.
 type handled struct {
-	t        *trial
+	t        *caseT
 	mu       sync.Mutex
 	attempts []string // "body, attempt / delayed retries"
 	times    []time.Time

@@ -84,7 +84,7 @@ func unlabelledTwice(t testing.TB, begin func(testing.TB) (end func())) (end fun
 // unlabelled calls f without the label of the case's goroutines.
 func unlabelled(t testing.TB, f func()) {
 	pprof.SetGoroutineLabels(context.Background())
-	if t, ok := t.(*trial); ok {
+	if t, ok := t.(*caseT); ok {
 		defer t.setLabels()
 	}
 	f()

@@ -22,7 +22,7 @@ func TestHarness_GoroutinesAreNotTheTransports(t *testing.T) {
 	}
 	s := &suite{h: h.uncounted(), spinLimit: spinLimit, run: t.Name()}
 	var before, harness, transport int
-	s.attempt(t, &testCase{rule: "C14", title: "any", run: func(t *trial) {
+	s.attempt(t, &testCase{rule: "C14", title: "any", run: func(t *caseT) {
 		count := func() int { return strings.Count(t.goroutines(), "# labels:") }
 		before = count()
 		t.suite.h.Queue(t)

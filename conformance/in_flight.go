@@ -3,7 +3,7 @@ package conformance
 import "github.com/reprise-go/reprise/core"
 
 // uncounted checks that no earlier delivery was counted as an attempt.
-func (t *trial) uncounted(arrived []*core.Incoming) {
+func (t *caseT) uncounted(arrived []*core.Incoming) {
 	if t.caps.MayDuplicate {
 		return
 	}
@@ -31,7 +31,7 @@ func (r *receiver) takePlaces(n int, expected string) (taken []core.Delivery) {
 
 // noPlaceLeft checks that a receiver gets no message while it has the MaxInFlight
 // deliveries of held. It cannot decide that if their locks have ended during the check.
-func (t *trial) noPlaceLeft(r *receiver, held []core.Delivery, expected string) {
+func (t *caseT) noPlaceLeft(r *receiver, held []core.Delivery, expected string) {
 	got := r.within(t.quiet())
 	if len(got) == 0 {
 		return

@@ -13,7 +13,7 @@ import (
 // case records that it was late, and the suite runs it again.
 
 // ranLate records that the machine delayed the case too much.
-func (t *trial) ranLate(format string, args ...any) {
+func (t *caseT) ranLate(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.late == "" {
@@ -23,7 +23,7 @@ func (t *trial) ranLate(format string, args ...any) {
 
 // lockLate is called when a delivery has lost its lock, perhaps because the case held it
 // for too long.
-func (t *trial) lockLate(d core.Delivery) {
+func (t *caseT) lockLate(d core.Delivery) {
 	if until := d.LockedUntil(); !until.IsZero() && time.Now().After(until) {
 		t.ranLate("the lock of a delivery had ended %v before the case came to it", time.Since(until))
 	}
@@ -35,14 +35,14 @@ func lockEnded(d core.Delivery, err error) bool {
 }
 
 // keep sets the deliveries that the case has to keep by renewing their locks.
-func (t *trial) keep(deliveries []core.Delivery) {
+func (t *caseT) keep(deliveries []core.Delivery) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.kept = deliveries
 }
 
 // keptLate is called after a failure.
-func (t *trial) keptLate() {
+func (t *caseT) keptLate() {
 	t.mu.Lock()
 	kept := t.kept
 	t.mu.Unlock()
@@ -53,7 +53,7 @@ func (t *trial) keptLate() {
 
 // watchPauses looks for times in which no goroutine of the process runs. A pause of a
 // quarter of the lock's duration may have prevented the renewal of a lock.
-func (t *trial) watchPauses() (stop func()) {
+func (t *caseT) watchPauses() (stop func()) {
 	lock := t.lock()
 	if lock == 0 || t.suite.h.Synctest {
 		return func() {}

@@ -43,7 +43,7 @@ func TestSlowMachine_CaseWhoseLockEndedIsRunAgain(t *testing.T) {
 	t.Parallel()
 	const lock = 2 * time.Second
 	paused := false
-	c := testCase{rule: "C17", title: "pauses once", run: func(t *trial) {
+	c := testCase{rule: "C17", title: "pauses once", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "held")
@@ -121,7 +121,7 @@ func TestFailedCase_EndsWithoutFurtherWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	var before, after time.Duration
-	s.attempt(t, &testCase{rule: "C3", title: "fails", run: func(t *trial) {
+	s.attempt(t, &testCase{rule: "C3", title: "fails", run: func(t *caseT) {
 		before = t.patience()
 		t.fail("one", "another")
 		after = t.patience()
@@ -141,7 +141,7 @@ func TestCase_MayTakeLongWhileItWorks(t *testing.T) {
 		t.Fatal(err)
 	}
 	took := time.Duration(0)
-	r := s.attempt(t, &testCase{rule: "C3", title: "takes long", run: func(t *trial) {
+	r := s.attempt(t, &testCase{rule: "C3", title: "takes long", run: func(t *caseT) {
 		began := time.Now()
 		for range 10 {
 			t.rest(2 * t.patience())

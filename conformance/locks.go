@@ -11,7 +11,7 @@ import (
 )
 
 // renew renews the locks of deliveries, if locks end by themselves.
-func (t *trial) renew(deliveries ...core.Delivery) {
+func (t *caseT) renew(deliveries ...core.Delivery) {
 	ctx, cancel := t.patient()
 	defer cancel()
 	for _, d := range deliveries {
@@ -25,14 +25,14 @@ func (t *trial) renew(deliveries ...core.Delivery) {
 }
 
 // needsLock ends the case if locks do not end by themselves in its mode.
-func (t *trial) needsLock(d core.Delivery) {
+func (t *caseT) needsLock(d core.Delivery) {
 	if d.LockedUntil().IsZero() {
 		t.notRun(fmt.Sprintf("in %v a delivery's lock does not end by itself", t.mode))
 	}
 }
 
 // outlive rests until the locks of all these deliveries have ended.
-func (t *trial) outlive(deliveries ...core.Delivery) {
+func (t *caseT) outlive(deliveries ...core.Delivery) {
 	var last time.Time
 	for _, d := range deliveries {
 		t.needsLock(d)
@@ -45,7 +45,7 @@ func (t *trial) outlive(deliveries ...core.Delivery) {
 
 // keepRenewing renews the locks in time until stop is called. stop returns the first
 // error.
-func (t *trial) keepRenewing(deliveries ...core.Delivery) (stop func() error) {
+func (t *caseT) keepRenewing(deliveries ...core.Delivery) (stop func() error) {
 	ctx, cancel := context.WithCancel(t.ctx)
 	t.keep(deliveries)
 	ended := make(chan error, len(deliveries))
@@ -106,4 +106,4 @@ func (r *receiver) comesAt(until time.Time) core.Delivery {
 }
 
 // comesAgain returns the time in which messages held by a killed process are redelivered.
-func (t *trial) comesAgain() time.Duration { return t.patience() + t.lock() }
+func (t *caseT) comesAgain() time.Duration { return t.patience() + t.lock() }

@@ -13,7 +13,7 @@ import (
 // some brokers as the rest of a case.
 type looker struct {
 	mu        sync.Mutex
-	trial     *trial // belongs to no case
+	t     *caseT // belongs to no case
 	transport core.Transport
 	failed    bool // it cannot be opened
 }
@@ -22,7 +22,7 @@ type looker struct {
 // cases share it, except for two kinds, which open their own: cases in a bubble, which
 // has its own channels, and cases that stop the broker or count connections or
 // goroutines.
-func (t *trial) looking() (transport core.Transport, done func()) {
+func (t *caseT) looking() (transport core.Transport, done func()) {
 	if t.suite.h.Synctest || t.exclusive || t.rule == "C14" {
 		transport = t.open()
 		return transport, func() { t.close(transport) }
@@ -30,9 +30,9 @@ func (t *trial) looking() (transport core.Transport, done func()) {
 	l := &t.suite.looker
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.transport == nil && l.trial != nil && !l.failed {
+	if l.transport == nil && l.t != nil && !l.failed {
 		var opened core.Transport
-		if l.trial.within(t.suite.h.Timeout, func() { opened = l.trial.open() }) {
+		if l.t.within(t.suite.h.Timeout, func() { opened = l.t.open() }) {
 			l.transport = opened
 		}
 		l.failed = l.transport == nil
@@ -47,12 +47,12 @@ func (t *trial) looking() (transport core.Transport, done func()) {
 // lendsLooker lets the cases share a transport until the test ends.
 func (s *suite) lendsLooker(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	s.looker.trial = &trial{
+	s.looker.t = &caseT{
 		TB: t, suite: s, testCase: &testCase{rule: "C1", title: "the transport opens"}, caps: s.caps, mode: s.caps.HighestTransaction(),
 		result: &Result{}, ctx: ctx, label: fmt.Sprintf("%s/%d", s.run, s.names.Add(1)),
 	}
 	t.Cleanup(func() {
 		cancel()
-		s.looker.trial.within(s.h.Timeout, s.looker.trial.cleanUp) // closing is checked by other cases
+		s.looker.t.within(s.h.Timeout, s.looker.t.cleanUp) // closing is checked by other cases
 	})
 }

@@ -12,13 +12,13 @@ import (
 )
 
 // id returns a message id that no other message has.
-func (t *trial) id() string {
+func (t *caseT) id() string {
 	return fmt.Sprintf("m%d-%016x", t.suite.names.Add(1), t.random.Uint64())
 }
 
 // message returns a message as the engine would send it: with an id, and the
 // header for it.
-func (t *trial) message(queue, body string) core.Outgoing {
+func (t *caseT) message(queue, body string) core.Outgoing {
 	id := t.id()
 	var h core.Headers
 	h.Set(core.HeaderMessageID, id)
@@ -27,7 +27,7 @@ func (t *trial) message(queue, body string) core.Outgoing {
 }
 
 // messages returns n messages.
-func (t *trial) messages(queue string, n int) []core.Outgoing {
+func (t *caseT) messages(queue string, n int) []core.Outgoing {
 	out := make([]core.Outgoing, n)
 	for i := range out {
 		out[i] = t.message(queue, fmt.Sprintf("body %d", i))
@@ -36,7 +36,7 @@ func (t *trial) messages(queue string, n int) []core.Outgoing {
 }
 
 // rich returns a message with contents that adapters often lose.
-func (t *trial) rich(queue string) core.Outgoing {
+func (t *caseT) rich(queue string) core.Outgoing {
 	m := t.message(queue, "not UTF-8: \xff\xfe \x00 zero, ünïcödé ✓\r\n")
 	m.GroupKey = "customer-7"
 	m.Properties = map[string]string{"Conformance.Property": "значение", "Conformance.Empty": ""}
@@ -50,7 +50,7 @@ func (t *trial) rich(queue string) core.Outgoing {
 }
 
 // randomBytes returns bytes that are not UTF-8 and cannot be compressed.
-func (t *trial) randomBytes(size int) []byte {
+func (t *caseT) randomBytes(size int) []byte {
 	body := make([]byte, 0, size+8)
 	for len(body) < size {
 		body = binary.LittleEndian.AppendUint64(body, t.random.Uint64())
@@ -59,7 +59,7 @@ func (t *trial) randomBytes(size int) []byte {
 }
 
 // malformed checks the delivery of a message sent by Harness.Corrupt.
-func (t *trial) malformed(d core.Delivery, body []byte) {
+func (t *caseT) malformed(d core.Delivery, body []byte) {
 	in := d.Incoming()
 	if in.Malformed == nil {
 		t.stop("a message that cannot be parsed is delivered with Malformed set", "Malformed is nil, the body %s", excerpt(in.Body))
@@ -78,7 +78,7 @@ func (t *trial) malformed(d core.Delivery, body []byte) {
 }
 
 // same checks that a received message equals the sent one.
-func (t *trial) same(in *core.Incoming, sent core.Outgoing) {
+func (t *caseT) same(in *core.Incoming, sent core.Outgoing) {
 	if in.Malformed != nil {
 		t.fail("a message that was sent is not Malformed", "%v", in.Malformed)
 	}

@@ -19,12 +19,12 @@ var notDurable = unclaimed("Durable", func(c core.Capabilities) bool { return c.
 // operator kills and starts the broker, for the goroutine of a case. In cases that need
 // outages only, it cuts the harness's Network instead, if there is one.
 type operator struct {
-	t       *trial
+	t       *caseT
 	down    bool
 	restore func() // restores the network, if it was cut
 }
 
-func (t *trial) operator() *operator { return &operator{t: t} }
+func (t *caseT) operator() *operator { return &operator{t: t} }
 
 // kill kills the broker. If the case does not start it again, the end of the case does.
 func (o *operator) kill() {
@@ -70,17 +70,17 @@ func (o *operator) partition() (heal func()) {
 
 // sendEventually sends messages until they are accepted, once the transport is connected
 // again. They may arrive more than once.
-func (t *trial) sendEventually(transport core.Transport, msgs ...core.Outgoing) {
+func (t *caseT) sendEventually(transport core.Transport, msgs ...core.Outgoing) {
 	t.await("Send works again after the outage", func() bool { return t.trySend(transport, msgs...) == nil })
 }
 
 // briefly returns a context that ends soon, for a call that is to end with it.
-func (t *trial) briefly() (context.Context, context.CancelFunc) {
+func (t *caseT) briefly() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.ctx, t.quiet())
 }
 
 // returns reports whether a call returns within the patience.
-func (t *trial) returns(call func()) bool {
+func (t *caseT) returns(call func()) bool {
 	done := make(chan struct{})
 	t.apart(func() {
 		defer close(done)
@@ -132,7 +132,7 @@ func pauses(told *connections) (list []time.Duration) {
 }
 
 // observed opens a receiver with an observer.
-func (t *trial) observed(transport core.Transport, queue string) (*receiver, *connections) {
+func (t *caseT) observed(transport core.Transport, queue string) (*receiver, *connections) {
 	told := &connections{}
 	return t.openReceiver(transport, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 8, ConnectionChanged: told.ConnectionChanged}), told
 }
@@ -163,7 +163,7 @@ func (l *ledger) deliver(d core.Delivery) {
 }
 
 // complete completes a delivery, as far as the outage allows.
-func (l *ledger) complete(t *trial, d core.Delivery) error {
+func (l *ledger) complete(t *caseT, d core.Delivery) error {
 	ctx, cancel := t.patient()
 	defer cancel()
 	err := d.Complete(ctx)
@@ -201,7 +201,7 @@ func (l *ledger) drain(r *receiver, n int) {
 
 // noOutage checks that an error that does not end by waiting does not match
 // core.ErrUnavailable.
-func (t *trial) noOutage(what string, err error) {
+func (t *caseT) noOutage(what string, err error) {
 	if errors.Is(err, core.ErrUnavailable) {
 		t.fail(what+" is no core.ErrUnavailable: an endpoint that starts would wait for ever", "%v", err)
 	}
@@ -209,12 +209,12 @@ func (t *trial) noOutage(what string, err error) {
 
 // amid returns a random time to wait before the broker dies, so that it dies during an
 // operation.
-func (t *trial) amid() time.Duration { return time.Duration(t.random.IntN(300)) * time.Microsecond }
+func (t *caseT) amid() time.Duration { return time.Duration(t.random.IntN(300)) * time.Microsecond }
 
 // dieBeforeSettling lets the broker die after the handler of a message has succeeded and
 // before the message is settled. It returns how often the message was handled, and how
 // often the handler's message arrived.
-func (t *trial) dieBeforeSettling() (handled, copies int) {
+func (t *caseT) dieBeforeSettling() (handled, copies int) {
 	o := t.operator()
 	transport := t.open()
 	forward := t.queue(transport)

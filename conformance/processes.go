@@ -13,12 +13,12 @@ import (
 // running is a process started by a case.
 type running struct {
 	process
-	t    *trial
+	t    *caseT
 	told []event // all events returned by next
 }
 
 // start starts a process, which is killed at the end of the case.
-func (t *trial) start(j job) *running {
+func (t *caseT) start(j job) *running {
 	j.Mode = t.mode
 	p := t.suite.h.process(t, j)
 	t.Cleanup(p.kill)
@@ -73,7 +73,7 @@ type workplace struct {
 	queue, forward string
 }
 
-func (t *trial) workplace(concurrency int) *workplace {
+func (t *caseT) workplace(concurrency int) *workplace {
 	transport := t.open()
 	w := &workplace{queue: t.queue(transport), forward: t.queue(transport)}
 	w.job = job{Queue: w.queue, Forward: w.forward, ErrorQueue: t.queue(transport), Concurrency: concurrency}
@@ -83,7 +83,7 @@ func (t *trial) workplace(concurrency int) *workplace {
 // untilHandlesNew sends messages until the process handles one of them. The broker may
 // have delivered the first ones to processes that have ended, without having noticed that
 // they ended.
-func (t *trial) untilHandlesNew(p *running, sender core.Transport, queue string) {
+func (t *caseT) untilHandlesNew(p *running, sender core.Transport, queue string) {
 	expected := "a process of an endpoint handles one of the messages that are sent after its start"
 	sent := map[string]bool{}
 	for deadline := time.Now().Add(t.patience()); ; {
@@ -110,7 +110,7 @@ func (t *trial) untilHandlesNew(p *running, sender core.Transport, queue string)
 
 // nothingLeft checks that a job's queues are empty. Messages that may be delivered twice
 // may be so at the end, too.
-func (t *trial) nothingLeft(w *workplace) {
+func (t *caseT) nothingLeft(w *workplace) {
 	if !t.caps.MayDuplicate {
 		t.left(w.queue, "after all was handled")
 	}
@@ -124,7 +124,7 @@ const (
 
 // killAtRandom lets processes handle many messages and forward each of them. It kills the
 // processes one after the other, half of them during a settlement.
-func (t *trial) killAtRandom() {
+func (t *caseT) killAtRandom() {
 	w := t.workplace(4)
 	w.Pause = 5 * time.Millisecond
 	sender := t.open()

@@ -9,7 +9,7 @@ import (
 )
 
 var attemptCases = []testCase{
-	{rule: "R1", title: "more messages fail than an instance can remember, and each reaches the error queue", in: givingBack, needs: []need{noNativeCount}, run: func(t *trial) {
+	{rule: "R1", title: "more messages fail than an instance can remember, and each reaches the error queue", in: givingBack, needs: []need{noNativeCount}, run: func(t *caseT) {
 		const attemptsOfOne = 50 // 2 are configured: there may be more, but not unlimited ones
 		transport := t.open()
 		var attempts atomic.Int64
@@ -35,7 +35,7 @@ var attemptCases = []testCase{
 		}
 		s.leftNothing("after all messages went to the error queue")
 	}},
-	{rule: "R1", title: "every row of the table of attempts holds", run: func(t *trial) {
+	{rule: "R1", title: "every row of the table of attempts holds", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		types := map[string]core.TypeRecoverability{}
@@ -64,13 +64,13 @@ var attemptCases = []testCase{
 		}
 		t.left(s.queue, "after all messages went to the error queue")
 	}},
-	{rule: "R1", title: "three instances that take turns at one failing message attempt it no more often than they may", in: givingBack, run: func(t *trial) {
+	{rule: "R1", title: "three instances that take turns at one failing message attempt it no more often than they may", in: givingBack, run: func(t *caseT) {
 		tries := t.triesToCount()
 		for try := 1; !t.scaledOut(1, true, try < tries); try++ {
 			t.note("an attempt was lost at the end of a consumer, in %d of at most %d tries", try, tries)
 		}
 	}},
-	{rule: "R1", title: "three instances attempt each of twenty failing messages no more often than they may", in: givingBack, run: func(t *trial) {
+	{rule: "R1", title: "three instances attempt each of twenty failing messages no more often than they may", in: givingBack, run: func(t *caseT) {
 		t.scaledOut(20, false, false)
 	}},
 }
@@ -96,7 +96,7 @@ var attemptsTable = []struct{ immediate, delayed, attempts int }{
 // the message: a count kept by one instance alone is then as wrong as possible. scaledOut
 // returns false instead of failing if there were too few attempts and fewerAllowed is
 // set.
-func (t *trial) scaledOut(messages int, turns, fewerAllowed bool) (enough bool) {
+func (t *caseT) scaledOut(messages int, turns, fewerAllowed bool) (enough bool) {
 	const instances, immediate = 3, 4
 	retries := 0
 	if t.canDelay() {

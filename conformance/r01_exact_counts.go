@@ -16,13 +16,13 @@ import (
 // it learns to fetch less. No process ends and no connection breaks, so the number of
 // attempts is the configured one, however the broker counts deliveries.
 var exactCountCases = []testCase{
-	{rule: "R1", title: "quick, failing and slow messages are each attempted exactly as often as configured", in: givingBack, slow: true, run: func(t *trial) {
+	{rule: "R1", title: "quick, failing and slow messages are each attempted exactly as often as configured", in: givingBack, slow: true, run: func(t *caseT) {
 		t.countsExactly(exactness{quick: t.many(2000, 400), failing: t.many(1000, 160), slow: 24, instances: 1})
 	}},
-	{rule: "R1", title: "three instances attempt each message exactly as often as configured", in: givingBack, slow: true, run: func(t *trial) {
+	{rule: "R1", title: "three instances attempt each message exactly as often as configured", in: givingBack, slow: true, run: func(t *caseT) {
 		t.countsExactly(exactness{quick: 200, failing: 80, slow: 12, instances: 3})
 	}},
-	{rule: "R1", title: "each message is attempted exactly as often as configured while the concurrency changes", in: givingBack, slow: true, run: func(t *trial) {
+	{rule: "R1", title: "each message is attempted exactly as often as configured while the concurrency changes", in: givingBack, slow: true, run: func(t *caseT) {
 		limits := []int{1, 16, 3, 32, 2, 8}
 		t.countsExactly(exactness{quick: 200, failing: 80, slow: 12, instances: 1, every: 20, interfere: func(n int, s *service) {
 			if err := s.SetConcurrency(limits[n%len(limits)]); err != nil {
@@ -30,14 +30,14 @@ var exactCountCases = []testCase{
 			}
 		}})
 	}},
-	{rule: "R1", title: "each message is attempted exactly as often as configured while the endpoint is paused and resumed", in: givingBack, slow: true, run: func(t *trial) {
+	{rule: "R1", title: "each message is attempted exactly as often as configured while the endpoint is paused and resumed", in: givingBack, slow: true, run: func(t *caseT) {
 		t.countsExactly(exactness{quick: 200, failing: 80, slow: 12, instances: 1, every: 60, interfere: func(_ int, s *service) {
 			s.Pause()
 			t.rest(20 * time.Millisecond)
 			s.Resume()
 		}})
 	}},
-	{rule: "R1", title: "each message is attempted exactly as often as configured while rate limiting begins and ends", in: givingBack, slow: true, run: func(t *trial) {
+	{rule: "R1", title: "each message is attempted exactly as often as configured while rate limiting begins and ends", in: givingBack, slow: true, run: func(t *caseT) {
 		var began, ended atomic.Int64
 		t.countsExactly(exactness{quick: 200, failing: 40, slow: 12, instances: 1, change: func(c *core.Config) {
 			c.Recoverability.RateLimit = core.RateLimit{
@@ -50,7 +50,7 @@ var exactCountCases = []testCase{
 			t.fail("four failures in a row begin rate limiting, and a success ends it", "it began %d times and ended %d times", began.Load(), ended.Load())
 		}
 	}},
-	{rule: "R1", title: "a change of the concurrency while a failed message is sent on costs no attempt", in: givingBack, run: func(t *trial) {
+	{rule: "R1", title: "a change of the concurrency while a failed message is sent on costs no attempt", in: givingBack, run: func(t *caseT) {
 		const messages = 20
 		transport := t.open()
 		var seen attempts
@@ -117,7 +117,7 @@ const (
 
 // countsExactly runs the messages through endpoints with one immediate and one delayed
 // retry, and counts the attempts.
-func (t *trial) countsExactly(e exactness) {
+func (t *caseT) countsExactly(e exactness) {
 	tries := t.triesToCount()
 	for try := 1; !t.countExactly(e, try < tries); try++ {
 		t.note("an attempt was lost at the end of a consumer, in %d of at most %d tries", try, tries)
@@ -129,7 +129,7 @@ const fewLost = 2
 
 // countExactly is one try. It returns false instead of failing if a few messages lack one
 // attempt and fewerAllowed is set.
-func (t *trial) countExactly(e exactness, fewerAllowed bool) (exact bool) {
+func (t *caseT) countExactly(e exactness, fewerAllowed bool) (exact bool) {
 	transport := t.open()
 	queue, errorQueue, unexpected := t.queue(transport), t.queue(transport), t.queue(transport)
 	rounds, perRound := 1, exactImmediate+1
@@ -253,7 +253,7 @@ func (t *trial) countExactly(e exactness, fewerAllowed bool) (exact bool) {
 
 // interfering calls e.interfere in a separate goroutine until the returned function is
 // called. That function waits for the last call, and lets the endpoint go on.
-func (t *trial) interfering(e exactness, s *service, attempted <-chan struct{}) (end func()) {
+func (t *caseT) interfering(e exactness, s *service, attempted <-chan struct{}) (end func()) {
 	if e.interfere == nil {
 		return func() {}
 	}
@@ -278,7 +278,7 @@ func (t *trial) interfering(e exactness, s *service, attempted <-chan struct{}) 
 }
 
 // sendJobs sends a command for each body, many at the same time.
-func (t *trial) sendJobs(transport core.Transport, queue string, bodies []string) {
+func (t *caseT) sendJobs(transport core.Transport, queue string, bodies []string) {
 	msgs := make([]core.Outgoing, len(bodies))
 	for i, body := range bodies {
 		msgs[i] = t.command(queue, "job", body)

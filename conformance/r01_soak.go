@@ -10,7 +10,7 @@ import (
 )
 
 var soakCases = []testCase{
-	{rule: "R1", title: "of hundreds of messages of all kinds each is attempted as often as it should be, and ends where it belongs", slow: true, run: func(t *trial) {
+	{rule: "R1", title: "of hundreds of messages of all kinds each is attempted as often as it should be, and ends where it belongs", slow: true, run: func(t *caseT) {
 		plan := t.soakPlan(t.many(1000, 250))
 		k := &soak{t: t, plan: plan, attempts: &tally{}, ends: &tally{}}
 		transport := t.open()
@@ -75,7 +75,7 @@ type soakJob struct {
 	end      string
 }
 
-func (t *trial) soakPlan(n int) []soakJob {
+func (t *caseT) soakPlan(n int) []soakJob {
 	plan := make([]soakJob, n)
 	rounds := 1
 	if t.canDelay() {
@@ -118,7 +118,7 @@ func (t *trial) soakPlan(n int) []soakJob {
 
 // soak is the handler of the soak test and its counts.
 type soak struct {
-	t        *trial
+	t        *caseT
 	plan     []soakJob
 	done     string
 	attempts *tally

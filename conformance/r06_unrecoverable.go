@@ -10,7 +10,7 @@ import (
 )
 
 var unrecoverableCases = []testCase{
-	{rule: "R6", title: "an unrecoverable failure is attempted once", run: func(t *trial) {
+	{rule: "R6", title: "an unrecoverable failure is attempted once", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		errInvalid := errors.New("the order is invalid")
@@ -44,7 +44,7 @@ var unrecoverableCases = []testCase{
 		t.attempted(&seen, undecodable, 1)
 	}},
 	{rule: "R6", title: "a message that cannot be parsed goes to the error queue, whatever the policy says, without a handler", needs: []need{corruption}, run: malformedToErrorQueue},
-	{rule: "R6", title: "a message that names no type goes to the error queue at once", run: func(t *trial) {
+	{rule: "R6", title: "a message that names no type goes to the error queue at once", run: func(t *caseT) {
 		transport := t.open()
 		var seen, handled attempts
 		s := t.service(transport, func(c *core.Config) {
@@ -77,7 +77,7 @@ var unrecoverableCases = []testCase{
 			}
 		}
 	}},
-	{rule: "R6", title: "a handler's verdict Unrecoverable is found through any wrapping", run: func(t *trial) {
+	{rule: "R6", title: "a handler's verdict Unrecoverable is found through any wrapping", run: func(t *caseT) {
 		transport := t.open()
 		s, seen := t.answered(transport, errors.Join(errors.New("beside it"), fmt.Errorf("around it: %w", core.Unrecoverable(errors.New("hopeless")))), nil)
 		t.failedHeaders(s.movedOne(), "hopeless")
@@ -85,7 +85,7 @@ var unrecoverableCases = []testCase{
 	}},
 }
 
-func malformedToErrorQueue(t *trial) {
+func malformedToErrorQueue(t *caseT) {
 	transport := t.open()
 	var ran tally
 	s := t.service(transport, func(c *core.Config) {

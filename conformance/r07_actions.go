@@ -11,7 +11,7 @@ import (
 )
 
 var actionCases = []testCase{
-	{rule: "R7", title: "a deferred message comes again after its delay, and has not failed", in: givingBack, needs: []need{delays}, run: func(t *trial) {
+	{rule: "R7", title: "a deferred message comes again after its delay, and has not failed", in: givingBack, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		s := t.service(transport, t.retried)
 		delay := t.delay()
@@ -58,7 +58,7 @@ var actionCases = []testCase{
 		t.left(s.queue, "after the message was handled at last")
 		t.left(s.errorQueue, "after the message was handled at last")
 	}},
-	{rule: "R7", title: "a message that is refused is counted for nothing, and goes on where it was", in: givingBack, needs: []need{delays}, run: func(t *trial) {
+	{rule: "R7", title: "a message that is refused is counted for nothing, and goes on where it was", in: givingBack, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) {
 			c.Recoverability.Immediate = t.immediate(1)
@@ -88,7 +88,7 @@ var actionCases = []testCase{
 			}
 		}
 	}},
-	{rule: "R7", title: "a message that was deferred too often goes to the error queue", in: givingBack, needs: []need{delays}, run: func(t *trial) {
+	{rule: "R7", title: "a message that was deferred too often goes to the error queue", in: givingBack, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		seen := &attempts{}
 		s := t.service(transport, func(c *core.Config) {
@@ -105,7 +105,7 @@ var actionCases = []testCase{
 		t.failedHeaders(in, errHandler.Error())
 		t.attempted(seen, "always deferred", 3)
 	}},
-	{rule: "R7", title: "RetryAfter asks for one delayed retry with a delay of its own", in: givingBack, needs: []need{delays}, run: func(t *trial) {
+	{rule: "R7", title: "RetryAfter asks for one delayed retry with a delay of its own", in: givingBack, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		seen := &attempts{}
 		delay := t.delay()
@@ -128,7 +128,7 @@ var actionCases = []testCase{
 			}
 		}
 	}},
-	{rule: "R7", title: "a policy retries at once", in: givingBack, run: func(t *trial) {
+	{rule: "R7", title: "a policy retries at once", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.deciding(transport, core.ImmediateRetry())
@@ -147,7 +147,7 @@ var actionCases = []testCase{
 		t.attempted(&seen, "m1", 3)
 		t.left(s.errorQueue, "after the third attempt succeeded")
 	}},
-	{rule: "R7", title: "a policy retries later", in: givingBack, needs: []need{delays}, run: func(t *trial) {
+	{rule: "R7", title: "a policy retries later", in: givingBack, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		delay := t.withinMaxDelay(max(50*time.Millisecond, t.caps.DelayPrecision*3/2))
@@ -171,7 +171,7 @@ var actionCases = []testCase{
 		}
 		t.left(s.errorQueue, "after the delayed retry succeeded")
 	}},
-	{rule: "R7", title: "a policy moves to a queue of its choice", run: func(t *trial) {
+	{rule: "R7", title: "a policy moves to a queue of its choice", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		queue := t.queue(transport)
@@ -186,7 +186,7 @@ var actionCases = []testCase{
 		t.attempted(&seen, "m1", 1)
 		t.left(s.errorQueue, "after the message was moved to another queue")
 	}},
-	{rule: "R7", title: "a policy discards", run: func(t *trial) {
+	{rule: "R7", title: "a policy discards", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.deciding(transport, core.DiscardMessage("nobody wants it"))
@@ -202,7 +202,7 @@ var actionCases = []testCase{
 		t.attempted(&seen, "m1", 1)
 		t.left(s.errorQueue, "after the message was discarded")
 	}},
-	{rule: "R7", title: "a policy asks the default one first", run: func(t *trial) {
+	{rule: "R7", title: "a policy asks the default one first", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		other := t.queue(transport)
@@ -232,7 +232,7 @@ var actionCases = []testCase{
 		t.attempted(&seen, "m1", want)
 		t.attempted(&seen, "m2", want)
 	}},
-	{rule: "R7", title: "a message that its handler discards is gone", run: func(t *trial) {
+	{rule: "R7", title: "a message that its handler discards is gone", run: func(t *caseT) {
 		transport := t.open()
 		audit := t.queue(transport)
 		s, seen := t.answered(transport, fmt.Errorf("wrapped: %w", core.Discard("the case wants it")), func(c *core.Config) { c.AuditQueue = audit })
@@ -242,7 +242,7 @@ var actionCases = []testCase{
 		t.left(s.queue, "after a message was discarded and another handled")
 		t.left(s.errorQueue, "after a message was discarded and another handled")
 	}},
-	{rule: "R7", title: "a handler moves its message to a queue that it names", run: func(t *trial) {
+	{rule: "R7", title: "a handler moves its message to a queue that it names", run: func(t *caseT) {
 		transport := t.open()
 		custom := t.queue(transport)
 		s, seen := t.answered(transport, core.MoveTo(errors.New("it belongs elsewhere"), custom), nil)
@@ -254,7 +254,7 @@ var actionCases = []testCase{
 		t.left(s.queue, "after a message was moved and another handled")
 		t.left(s.errorQueue, "after a message was moved to another queue")
 	}},
-	{rule: "R7", title: "a message that its handler rejects goes to the error queue at once", run: func(t *trial) {
+	{rule: "R7", title: "a message that its handler rejects goes to the error queue at once", run: func(t *caseT) {
 		transport := t.open()
 		s, seen := t.answered(transport, core.Reject(errors.New("no good")), nil)
 		t.failedHeaders(s.movedOne(), "no good")

@@ -9,19 +9,19 @@ import (
 )
 
 var unsupportedCases = []testCase{
-	{rule: "R8", title: "an immediate retry in mode None goes to the error queue", in: inNone, run: func(t *trial) {
+	{rule: "R8", title: "an immediate retry in mode None goes to the error queue", in: inNone, run: func(t *caseT) {
 		t.fallsBack(core.ImmediateRetry())
 	}},
-	{rule: "R8", title: "a delayed retry in mode None goes to the error queue", in: inNone, run: func(t *trial) {
+	{rule: "R8", title: "a delayed retry in mode None goes to the error queue", in: inNone, run: func(t *caseT) {
 		t.fallsBack(core.DelayedRetry(t.shortDelay()))
 	}},
-	{rule: "R8", title: "a delayed retry without DelayedDelivery goes to the error queue", in: givingBack, needs: []need{noDelays}, run: func(t *trial) {
+	{rule: "R8", title: "a delayed retry without DelayedDelivery goes to the error queue", in: givingBack, needs: []need{noDelays}, run: func(t *caseT) {
 		t.fallsBack(core.DelayedRetry(time.Second))
 	}},
-	{rule: "R8", title: "a delayed retry beyond MaxDelay goes to the error queue", in: givingBack, needs: []need{delays, longestDelay}, run: func(t *trial) {
+	{rule: "R8", title: "a delayed retry beyond MaxDelay goes to the error queue", in: givingBack, needs: []need{delays, longestDelay}, run: func(t *caseT) {
 		t.fallsBack(core.DelayedRetry(t.caps.MaxDelay + time.Second))
 	}},
-	{rule: "R10", title: "retries that cannot be made are refused or left out", run: func(t *trial) {
+	{rule: "R10", title: "retries that cannot be made are refused or left out", run: func(t *caseT) {
 		transport := t.open()
 		queue, errorQueue := t.queue(transport), t.queue(transport)
 		// An endpoint may be created long after the transport started.
@@ -69,7 +69,7 @@ var unsupportedCases = []testCase{
 
 // obstacle returns the capability or the mode, as core.New names it, that makes retries
 // impossible, or "".
-func (t *trial) obstacle(delayed bool, longest time.Duration) string {
+func (t *caseT) obstacle(delayed bool, longest time.Duration) string {
 	switch {
 	case t.mode == core.TransactionNone:
 		return "the transaction mode is None"

@@ -12,7 +12,7 @@ import (
 )
 
 var policyCases = []testCase{
-	{rule: "R11", title: "a policy sees the failure as it was", run: func(t *trial) {
+	{rule: "R11", title: "a policy sees the failure as it was", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		var mu sync.Mutex
@@ -71,7 +71,7 @@ var policyCases = []testCase{
 			}
 		}
 	}},
-	{rule: "R11", title: "what a policy does in the transaction goes with its decision", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+	{rule: "R11", title: "what a policy does in the transaction goes with its decision", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		handled, decided := t.uniqueName(), t.uniqueName()
@@ -105,10 +105,10 @@ var policyCases = []testCase{
 			t.fail("what a policy did in the transaction is committed with the move that it decided", "it was not")
 		}
 	}},
-	{rule: "R12", title: "a policy that decides nothing moves to the error queue", run: func(t *trial) {
+	{rule: "R12", title: "a policy that decides nothing moves to the error queue", run: func(t *caseT) {
 		t.fallsBack(core.Action{})
 	}},
-	{rule: "R12", title: "a policy that panics moves to the error queue", run: func(t *trial) {
+	{rule: "R12", title: "a policy that panics moves to the error queue", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.service(transport, func(c *core.Config) {

@@ -20,7 +20,7 @@ type outbox struct {
 	filled        atomic.Int64
 }
 
-func (t *trial) outbox(transport core.Transport) *outbox {
+func (t *caseT) outbox(transport core.Transport) *outbox {
 	o := &outbox{queue: t.queue(transport), atOnce: t.queue(transport), bodies: []string{"sent", "replied"}}
 	if t.caps.DelayedDelivery {
 		o.bodies = append(o.bodies, "delayed")
@@ -35,7 +35,7 @@ func (t *trial) outbox(transport core.Transport) *outbox {
 }
 
 // fill sends messages in every way available to a handler.
-func (o *outbox) fill(ctx context.Context, t *trial, m *core.Message) {
+func (o *outbox) fill(ctx context.Context, t *caseT, m *core.Message) {
 	errs := []error{
 		m.Send(o.queue, "any", []byte("sent")),
 		m.Reply("any", []byte("replied")),
@@ -53,7 +53,7 @@ func (o *outbox) fill(ctx context.Context, t *trial, m *core.Message) {
 }
 
 // order returns a message with a reply address.
-func (o *outbox) order(t *trial, transport core.Transport, s *service) core.Outgoing {
+func (o *outbox) order(t *caseT, transport core.Transport, s *service) core.Outgoing {
 	address, err := transport.Address(o.queue)
 	if err != nil {
 		t.stop("Address takes a queue's name", "%v", err)
@@ -64,7 +64,7 @@ func (o *outbox) order(t *trial, transport core.Transport, s *service) core.Outg
 }
 
 // sentAtOnce checks that SendNow sent at each of n attempts, with one id.
-func (o *outbox) sentAtOnce(t *trial, n int) {
+func (o *outbox) sentAtOnce(t *caseT, n int) {
 	var ids []string
 	for _, in := range t.arrive(o.atOnce, "what a handler sends with SendNow leaves at each of its attempts, whether it fails or not", n) {
 		ids = append(ids, in.ID)
@@ -90,7 +90,7 @@ func runsUntil(seen *attempts, n int) core.Middleware {
 }
 
 var handlerSendCases = []testCase{
-	{rule: "R20", title: "nothing that a failed handler sent leaves", run: func(t *trial) {
+	{rule: "R20", title: "nothing that a failed handler sent leaves", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		o := t.outbox(transport)
@@ -107,7 +107,7 @@ var handlerSendCases = []testCase{
 		t.left(o.queue, "after the handler failed that sent, replied, delayed and published there")
 		o.sentAtOnce(t, 1)
 	}},
-	{rule: "R20", title: "what a handler sends leaves once, when it succeeds", run: func(t *trial) {
+	{rule: "R20", title: "what a handler sends leaves once, when it succeeds", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		o := t.outbox(transport)
@@ -131,7 +131,7 @@ var handlerSendCases = []testCase{
 		o.sentAtOnce(t, want)
 		t.left(s.errorQueue, "after the handler succeeded")
 	}},
-	{rule: "R20", title: "of the runs of a handler in one attempt, only the one that succeeded sends", run: func(t *trial) {
+	{rule: "R20", title: "of the runs of a handler in one attempt, only the one that succeeded sends", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		o := t.outbox(transport)
@@ -153,7 +153,7 @@ var handlerSendCases = []testCase{
 		t.left(o.queue, "after the messages of the run that succeeded arrived")
 		t.left(s.errorQueue, "after the handler succeeded")
 	}},
-	{rule: "R20", title: "what all runs of a handler in one attempt did in the transaction is committed", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+	{rule: "R20", title: "what all runs of a handler in one attempt did in the transaction is committed", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		keys, done := []string{t.uniqueName(), t.uniqueName()}, make(chan struct{}, endless)
@@ -177,7 +177,7 @@ var handlerSendCases = []testCase{
 			t.done(key, "after middleware ran the handler again, and it succeeded")
 		}
 	}},
-	{rule: "R20", title: "what a fallback does and sends replaces what the failed handler did and sent", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *trial) {
+	{rule: "R20", title: "what a fallback does and sends replaces what the failed handler did and sent", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
 		transport := t.open()
 		out := t.queue(transport)
 		first, failed, answer := t.uniqueName(), t.uniqueName(), t.uniqueName()
@@ -225,7 +225,7 @@ var handlerSendCases = []testCase{
 		}
 		r.silent("what a failed handler sent does not leave beside what its fallback sends")
 	}},
-	{rule: "R20", title: "a fallback answers in the last attempt, and what it sends leaves instead of what the handler sent", run: func(t *trial) {
+	{rule: "R20", title: "a fallback answers in the last attempt, and what it sends leaves instead of what the handler sent", run: func(t *caseT) {
 		if t.mode == core.TransactionSendsAtomicWithReceive && !t.caps.Savepoints {
 			t.notRun("Savepoints is not claimed")
 		}
@@ -263,7 +263,7 @@ var handlerSendCases = []testCase{
 		}
 		t.attempted(&seen, "m1", attempts)
 	}},
-	{rule: "R20", title: "a send to a queue that does not exist fails the attempt", run: func(t *trial) {
+	{rule: "R20", title: "a send to a queue that does not exist fails the attempt", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		out, missing := t.queue(transport), t.uniqueName()
@@ -303,7 +303,7 @@ var handlerSendCases = []testCase{
 			t.fail("where a message left before the attempt failed, that of the retry has the same id", "%q", ids)
 		}
 	}},
-	{rule: "R20", title: "what a failed handler did in the transaction is undone", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *trial) {
+	{rule: "R20", title: "what a failed handler did in the transaction is undone", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		var mu sync.Mutex
@@ -340,7 +340,7 @@ var handlerSendCases = []testCase{
 			}
 		}
 	}},
-	{rule: "R20", title: "a commit that fails is an attempt that failed", in: inAtomic, run: func(t *trial) {
+	{rule: "R20", title: "a commit that fails is an attempt that failed", in: inAtomic, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		o := t.outbox(transport)
@@ -362,7 +362,7 @@ var handlerSendCases = []testCase{
 		t.numbered(&seen, "m1", 1, 2, 3)
 		t.left(s.errorQueue, "after the third attempt was committed")
 	}},
-	{rule: "R20", title: "what can never be committed is attempted as often as configured, and leaves nothing but a message in the error queue", in: inAtomic, needs: []need{breakableWork}, run: func(t *trial) {
+	{rule: "R20", title: "what can never be committed is attempted as often as configured, and leaves nothing but a message in the error queue", in: inAtomic, needs: []need{breakableWork}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		var mu sync.Mutex
@@ -402,7 +402,7 @@ var handlerSendCases = []testCase{
 
 // numbered checks the number of attempts of a message, and the number of each attempt in
 // its round.
-func (t *trial) numbered(a *attempts, body string, want ...int) {
+func (t *caseT) numbered(a *attempts, body string, want ...int) {
 	t.attempted(a, body, len(want))
 	var got []int
 	for _, attempt := range a.of(body) {

@@ -10,7 +10,7 @@ import (
 )
 
 var originalMessageCases = []testCase{
-	{rule: "R22", title: "a delayed retry is the original, with its retries counted", in: givingBack, needs: []need{delays}, run: func(t *trial) {
+	{rule: "R22", title: "a delayed retry is the original, with its retries counted", in: givingBack, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.service(transport, func(c *core.Config) { c.Recoverability.Delayed = t.delayed(1) })
@@ -42,7 +42,7 @@ var originalMessageCases = []testCase{
 		}
 		t.left(s.errorQueue, "after the delayed retry succeeded")
 	}},
-	{rule: "R22", title: "a delayed retry outlives the time to be received", in: givingBack, slow: true, needs: []need{delays, expiry}, run: func(t *trial) {
+	{rule: "R22", title: "a delayed retry outlives the time to be received", in: givingBack, slow: true, needs: []need{delays, expiry}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		const brief = time.Second
@@ -58,7 +58,7 @@ var originalMessageCases = []testCase{
 		s.movedOne()
 		t.attempted(&seen, "m1", 2)
 	}},
-	{rule: "R23", title: "the error queue has the original and its failure", run: func(t *trial) {
+	{rule: "R23", title: "the error queue has the original and its failure", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.service(transport, func(c *core.Config) {
@@ -85,7 +85,7 @@ var originalMessageCases = []testCase{
 			t.fail(fmt.Sprintf("the header %s is a time between %v and %v", core.HeaderTimeOfFailure, began.UTC(), ended.UTC()), "%v, %v", at, err)
 		}
 	}},
-	{rule: "R23", title: "a failed message can be sent back to the queue that it names", in: once, run: func(t *trial) {
+	{rule: "R23", title: "a failed message can be sent back to the queue that it names", in: once, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.service(transport, nil)
@@ -102,7 +102,7 @@ var originalMessageCases = []testCase{
 		}
 		t.failedWith(back, sent)
 	}},
-	{rule: "R23", title: "an edited failed message arrives as edited, and can be sent back", run: func(t *trial) {
+	{rule: "R23", title: "an edited failed message arrives as edited, and can be sent back", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		const body, text, team = "\x00 redacted \xff", "[redacted]\n\tünïcode", "billing ✓"

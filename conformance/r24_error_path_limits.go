@@ -19,7 +19,7 @@ var tryable = need{"MaxMessageBytes is too large to be tried", func(s *suite) bo
 const usualBody = 1 << 20
 
 var errorPathLimitCases = []testCase{
-	{rule: "R24", title: "a message whose error is 1 MiB long reaches the error queue", slow: true, run: func(t *trial) {
+	{rule: "R24", title: "a message whose error is 1 MiB long reaches the error queue", slow: true, run: func(t *caseT) {
 		transport := t.open()
 		text := "out of stock: " + strings.Repeat("é✓ ", 1<<20/6)
 		in := t.failsWith(transport, errors.New(text))
@@ -31,7 +31,7 @@ var errorPathLimitCases = []testCase{
 				"%d bytes, %s", len(got), excerpt([]byte(got)))
 		}
 	}},
-	{rule: "R24", title: "a message whose error is not UTF-8 reaches the error queue", run: func(t *trial) {
+	{rule: "R24", title: "a message whose error is not UTF-8 reaches the error queue", run: func(t *caseT) {
 		transport := t.open()
 		in := t.failsWith(transport, errors.New("code \xff\xfe, \x00 and a tab\t✓"))
 		const want = "code \uFFFD, \uFFFD and a tab\t✓"
@@ -39,7 +39,7 @@ var errorPathLimitCases = []testCase{
 			t.fail(fmt.Sprintf("the header %s is %q", core.HeaderExceptionMessage, want), "%q", got)
 		}
 	}},
-	{rule: "R24", title: "the largest message that an endpoint sends reaches the error queue", slow: true, needs: []need{tryable}, run: func(t *trial) {
+	{rule: "R24", title: "the largest message that an endpoint sends reaches the error queue", slow: true, needs: []need{tryable}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.service(transport, func(c *core.Config) { c.Recoverability.Delayed = t.delayed(1) })
@@ -68,12 +68,12 @@ var errorPathLimitCases = []testCase{
 		}
 		t.failedFrom(in, transport, s.queue)
 	}},
-	{rule: "R24", title: "a message at MaxMessageBytes reaches the error queue", needs: []need{messageLimit, tryable}, run: func(t *trial) {
+	{rule: "R24", title: "a message at MaxMessageBytes reaches the error queue", needs: []need{messageLimit, tryable}, run: func(t *caseT) {
 		t.movesFull(func(m *core.Outgoing) {
 			m.Body = bytes.Repeat([]byte("x"), t.caps.MaxMessageBytes-m.Headers.Bytes())
 		})
 	}},
-	{rule: "R24", title: "a message with headers at MaxHeaderBytes reaches the error queue", needs: []need{headerLimit}, run: func(t *trial) {
+	{rule: "R24", title: "a message with headers at MaxHeaderBytes reaches the error queue", needs: []need{headerLimit}, run: func(t *caseT) {
 		t.movesFull(func(m *core.Outgoing) {
 			const size = 1 << 10 // of one header, as brokers limit these too
 			limit := t.caps.MaxHeaderBytes
@@ -92,7 +92,7 @@ var errorPathLimitCases = []testCase{
 			}
 		})
 	}},
-	{rule: "R24", title: "a message from a sender with higher limits is retried and reaches the error queue", needs: []need{lowerLimit}, run: func(t *trial) {
+	{rule: "R24", title: "a message from a sender with higher limits is retried and reaches the error queue", needs: []need{lowerLimit}, run: func(t *caseT) {
 		sender, transport := t.open(), t.openLimited(lowLimit)
 		var runs, delayed atomic.Int64
 		s := t.service(transport, func(c *core.Config) {
@@ -129,7 +129,7 @@ var errorPathLimitCases = []testCase{
 }
 
 // failsWith lets a message fail, and returns it from the error queue.
-func (t *trial) failsWith(transport core.Transport, err error) *core.Incoming {
+func (t *caseT) failsWith(transport core.Transport, err error) *core.Incoming {
 	var seen attempts
 	s := t.service(transport, func(c *core.Config) {
 		c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(1), t.delayed(1)
@@ -146,7 +146,7 @@ func (t *trial) failsWith(transport core.Transport, err error) *core.Incoming {
 
 // movesFull checks that a message without room for headers about the failure arrives in
 // the error queue unchanged. A delayed copy of it does not fit either.
-func (t *trial) movesFull(fill func(m *core.Outgoing)) {
+func (t *caseT) movesFull(fill func(m *core.Outgoing)) {
 	transport := t.open()
 	var seen attempts
 	s := t.service(transport, func(c *core.Config) {

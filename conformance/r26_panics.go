@@ -9,7 +9,7 @@ import (
 )
 
 var panicCases = []testCase{
-	{rule: "R26", title: "a panic in a handler is a failure", run: func(t *trial) {
+	{rule: "R26", title: "a panic in a handler is a failure", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		const text = "nil map\n\tin line 2, ünïcode"

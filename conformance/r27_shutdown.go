@@ -9,7 +9,7 @@ import (
 )
 
 var shutdownCases = []testCase{
-	{rule: "R27", title: "stopping waits for the handlers under way, and settles their messages", run: func(t *trial) {
+	{rule: "R27", title: "stopping waits for the handlers under way, and settles their messages", run: func(t *caseT) {
 		jobs := t.crowd()
 		transport := t.open()
 		out := t.queue(transport)
@@ -44,7 +44,7 @@ var shutdownCases = []testCase{
 		t.left(s.queue, "after what was handled during the drain")
 		t.left(s.errorQueue, "after what was handled during the drain")
 	}},
-	{rule: "R27", title: "what was not started is free for others while a handler is waited for", in: givingBack, run: func(t *trial) {
+	{rule: "R27", title: "what was not started is free for others while a handler is waited for", in: givingBack, run: func(t *caseT) {
 		firstJobs, secondJobs := t.crowd(), t.crowd()
 		transport := t.open()
 		first := t.service(transport, func(c *core.Config) { c.Concurrency, c.DrainTimeout = 2, 2*t.patience() })
@@ -66,7 +66,7 @@ var shutdownCases = []testCase{
 		t.left(first.queue, "after all was handled")
 		t.left(first.errorQueue, "after all was handled")
 	}},
-	{rule: "R27", title: "a handler that is cut off after DrainTimeout leaves its message with the count it had", in: givingBack, run: func(t *trial) {
+	{rule: "R27", title: "a handler that is cut off after DrainTimeout leaves its message with the count it had", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		jobs := t.crowd()
 		drain := 2 * t.quiet()
@@ -98,7 +98,7 @@ var shutdownCases = []testCase{
 			}
 		}
 	}},
-	{rule: "R27", title: "a failure that is being decided when the endpoint is cut off is decided again", in: givingBack, run: func(t *trial) {
+	{rule: "R27", title: "a failure that is being decided when the endpoint is cut off is decided again", in: givingBack, run: func(t *caseT) {
 		const byPolicy, byHandleFailed = "job 0", "job 1" // the messages cut off in the policy and in HandleFailed
 		transport := t.open()
 		out := t.queue(transport)
@@ -151,7 +151,7 @@ var shutdownCases = []testCase{
 		t.left(out, "what HandleFailed sends leaves once", byPolicy, byHandleFailed)
 		t.left(s.queue, "after all failures were decided")
 	}},
-	{rule: "R27", title: "a retry that the shutdown cuts off keeps its count", in: givingBack, run: func(t *trial) {
+	{rule: "R27", title: "a retry that the shutdown cuts off keeps its count", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		started, done := make(chan struct{}, endless), make(chan struct{}, endless)

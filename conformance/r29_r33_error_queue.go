@@ -11,7 +11,7 @@ import (
 )
 
 var errorQueueCases = []testCase{
-	{rule: "R29", title: "what a handler overwrites reaches nobody else", run: func(t *trial) {
+	{rule: "R29", title: "what a handler overwrites reaches nobody else", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.service(transport, func(c *core.Config) {
@@ -38,7 +38,7 @@ var errorQueueCases = []testCase{
 		t.send(transport, sent)
 		t.failedWith(s.movedOne(), sent)
 	}},
-	{rule: "R29", title: "what a policy writes to the headers that it got reaches nobody else", run: func(t *trial) {
+	{rule: "R29", title: "what a policy writes to the headers that it got reaches nobody else", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		sent := t.command(t.queue(transport), "order", "m1")
@@ -81,7 +81,7 @@ var errorQueueCases = []testCase{
 		}
 		t.attempted(&seen, "m1", times)
 	}},
-	{rule: "R30", title: "in mode None a failed message goes to the error queue", in: inNone, run: func(t *trial) {
+	{rule: "R30", title: "in mode None a failed message goes to the error queue", in: inNone, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.service(transport, func(c *core.Config) { // the defaults
@@ -103,7 +103,7 @@ var errorQueueCases = []testCase{
 			}
 		}
 	}},
-	{rule: "R31", title: "an error queue that does not exist gives way to the default one", run: func(t *trial) {
+	{rule: "R31", title: "an error queue that does not exist gives way to the default one", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.deciding(transport, core.MoveToError(t.uniqueName()))
@@ -114,7 +114,7 @@ var errorQueueCases = []testCase{
 		t.failedWith(s.movedOne(), sent)
 		t.attempted(&seen, "m1", 1)
 	}},
-	{rule: "R33", title: "the error queue shows every round of attempts", run: func(t *trial) {
+	{rule: "R33", title: "the error queue shows every round of attempts", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.service(transport, func(c *core.Config) {

@@ -11,7 +11,7 @@ import (
 
 var poisonMessageCases = []testCase{
 	// In SendsAtomicWithReceive without AtomicLeases a crash may roll back the count.
-	{rule: "R34", title: "what kills its process goes to the error queue", in: leasing, needs: []need{processes, nativeCount}, run: func(t *trial) {
+	{rule: "R34", title: "what kills its process goes to the error queue", in: leasing, needs: []need{processes, nativeCount}, run: func(t *caseT) {
 		w := t.workplace(1)
 		w.Then, w.MaxDeliveries = crashes, 2
 		sent := t.command(w.queue, workType, "deadly")
@@ -53,17 +53,17 @@ var poisonMessageCases = []testCase{
 		}
 		t.left(w.queue, "after the message was moved to the error queue")
 	}},
-	{rule: "R35", title: "what kills its process takes no other message along", in: leasing, needs: []need{processes, nativeCount}, run: func(t *trial) {
+	{rule: "R35", title: "what kills its process takes no other message along", in: leasing, needs: []need{processes, nativeCount}, run: func(t *caseT) {
 		t.besideDeadly(1)
 	}},
-	{rule: "R35", title: "what kills three processes in turn takes no other message along", in: leasing, needs: []need{processes, nativeCount}, run: func(t *trial) {
+	{rule: "R35", title: "what kills three processes in turn takes no other message along", in: leasing, needs: []need{processes, nativeCount}, run: func(t *caseT) {
 		t.besideDeadly(3)
 	}},
 }
 
 // besideDeadly lets processes handle messages, one of which ends its process, and
 // restarts each process that has ended.
-func (t *trial) besideDeadly(processes int) {
+func (t *caseT) besideDeadly(processes int) {
 	const healthy = 60
 	w := t.workplace(16)
 	w.MaxDeliveries, w.Pause = 5, 20*time.Millisecond

@@ -11,7 +11,7 @@ var poisonMessageMutants = []mutant{
 
 func neverIsolates(h *Harness) {
 	start := h.process
-	h.process = func(t *trial, j job) process {
+	h.process = func(t *caseT, j job) process {
 		j.IsolateAfter = core.Off
 		return start(t, j)
 	}

@@ -13,7 +13,7 @@ import (
 // limited makes an endpoint that attempts one message at a time after this number of
 // consecutive failures. A message is retried immediately up to ten times; every broker
 // has to allow more.
-func (t *trial) limited(transport core.Transport, failures int, wait time.Duration) *service {
+func (t *caseT) limited(transport core.Transport, failures int, wait time.Duration) *service {
 	return t.service(transport, func(c *core.Config) {
 		c.Concurrency = 4
 		c.Recoverability.Immediate = t.immediate(10)
@@ -34,7 +34,7 @@ type probes struct {
 	all []probe
 }
 
-func (t *trial) probes() *probes {
+func (t *caseT) probes() *probes {
 	p := &probes{crowd: t.crowd()}
 	p.down.Store(true)
 	return p
@@ -78,7 +78,7 @@ func (p *probes) resting(s *service) {
 }
 
 var rateLimitCases = []testCase{
-	{rule: "R40", title: "the immediate retries of one message begin rate limiting, and its success ends it", in: givingBack, run: func(t *trial) {
+	{rule: "R40", title: "the immediate retries of one message begin rate limiting, and its success ends it", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		s := t.limited(transport, 3, 200*time.Millisecond)
 		seen := &attempts{}
@@ -97,7 +97,7 @@ var rateLimitCases = []testCase{
 		t.left(s.queue, "after the message was handled")
 		t.left(s.errorQueue, "after the message was handled")
 	}},
-	{rule: "R41", title: "a rate-limited endpoint attempts one message at a time, with pauses", in: givingBack, run: func(t *trial) {
+	{rule: "R41", title: "a rate-limited endpoint attempts one message at a time, with pauses", in: givingBack, run: func(t *caseT) {
 		const wait = 400 * time.Millisecond
 		transport := t.open()
 		s := t.limited(transport, 4, wait)
@@ -127,7 +127,7 @@ var rateLimitCases = []testCase{
 		s.end()
 		t.holds(s.errorQueue, "no message fails for good", nil, nil)
 	}},
-	{rule: "R41", title: "a rate-limited endpoint that waits leaves its messages to others, with the count they had", in: givingBack, run: func(t *trial) {
+	{rule: "R41", title: "a rate-limited endpoint that waits leaves its messages to others, with the count they had", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		// The limit is lower than the number of failures allowed for one message: one
 		// message may cause all of them, while the other slots wait for their
@@ -162,7 +162,7 @@ var rateLimitCases = []testCase{
 		t.left(first.queue, "after another instance handled all")
 		t.left(first.errorQueue, "after another instance handled all")
 	}},
-	{rule: "R42", title: "one success brings back all of the concurrency", in: givingBack, run: func(t *trial) {
+	{rule: "R42", title: "one success brings back all of the concurrency", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		s := t.limited(transport, 4, 400*time.Millisecond)
 		jobs := t.probes()
@@ -185,7 +185,7 @@ var rateLimitCases = []testCase{
 		t.left(s.queue, "after all was handled")
 		t.left(s.errorQueue, "after all was handled")
 	}},
-	{rule: "R45", title: "many switches lose, duplicate and count nothing", slow: true, run: func(t *trial) {
+	{rule: "R45", title: "many switches lose, duplicate and count nothing", slow: true, run: func(t *caseT) {
 		transport := t.open()
 		out := t.queue(transport)
 		var switches atomic.Int64

@@ -12,7 +12,7 @@ import (
 )
 
 var failureLimitCases = []testCase{
-	{rule: "R50", title: "an endpoint stops at its limit of failed messages, and goes on when it runs again", run: func(t *trial) {
+	{rule: "R50", title: "an endpoint stops at its limit of failed messages, and goes on when it runs again", run: func(t *caseT) {
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) {
 			c.Concurrency = 1
@@ -43,7 +43,7 @@ var failureLimitCases = []testCase{
 		}
 		t.left(s.queue, "after all have failed")
 	}},
-	{rule: "R50", title: "a parked endpoint leaves the rest to other instances, and goes on after Resume", in: givingBack, run: func(t *trial) {
+	{rule: "R50", title: "a parked endpoint leaves the rest to other instances, and goes on after Resume", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) {
 			c.Concurrency = 2

@@ -10,7 +10,7 @@ import (
 )
 
 var handleFailedCases = []testCase{
-	{rule: "R51", title: "HandleFailed takes a message over, and what it sends leaves", run: func(t *trial) {
+	{rule: "R51", title: "HandleFailed takes a message over, and what it sends leaves", run: func(t *caseT) {
 		transport := t.open()
 		out := t.queue(transport)
 		s := t.lastResort(transport, func(m *core.Message, f *core.Failed) error {
@@ -23,7 +23,7 @@ var handleFailedCases = []testCase{
 		t.left(s.queue, "after HandleFailed took the only message over")
 		t.left(s.errorQueue, "after HandleFailed took the only message over")
 	}},
-	{rule: "R51", title: "what HandleFailed sends leaves with the move", run: func(t *trial) {
+	{rule: "R51", title: "what HandleFailed sends leaves with the move", run: func(t *caseT) {
 		transport := t.open()
 		out := t.queue(transport)
 		s := t.lastResort(transport, func(m *core.Message, _ *core.Failed) error {
@@ -33,7 +33,7 @@ var handleFailedCases = []testCase{
 		t.failedHeaders(s.movedOne(), "the handler failed")
 		s.ran(t)
 	}},
-	{rule: "R51", title: "the move happens although HandleFailed fails, without what it sent", run: func(t *trial) {
+	{rule: "R51", title: "the move happens although HandleFailed fails, without what it sent", run: func(t *caseT) {
 		transport := t.open()
 		out := t.queue(transport)
 		s := t.lastResort(transport, func(m *core.Message, f *core.Failed) error {
@@ -44,7 +44,7 @@ var handleFailedCases = []testCase{
 		s.ran(t)
 		t.left(out, "nothing of a HandleFailed that failed is sent")
 	}},
-	{rule: "R51", title: "the move happens although HandleFailed sends to a queue that does not exist", run: func(t *trial) {
+	{rule: "R51", title: "the move happens although HandleFailed sends to a queue that does not exist", run: func(t *caseT) {
 		transport := t.open()
 		missing := t.uniqueName()
 		s := t.lastResort(transport, func(m *core.Message, _ *core.Failed) error {
@@ -63,7 +63,7 @@ type lastResort struct {
 }
 
 // lastResort runs an endpoint with HandleFailed in which a message fails.
-func (t *trial) lastResort(transport core.Transport, resort func(m *core.Message, f *core.Failed) error) *lastResort {
+func (t *caseT) lastResort(transport core.Transport, resort func(m *core.Message, f *core.Failed) error) *lastResort {
 	l := &lastResort{}
 	l.service = t.service(transport, func(c *core.Config) {
 		if t.mode != core.TransactionNone {
@@ -87,7 +87,7 @@ func (t *trial) lastResort(transport core.Transport, resort func(m *core.Message
 }
 
 // ran checks the number of handler calls.
-func (l *lastResort) ran(t *trial) {
+func (l *lastResort) ran(t *caseT) {
 	if n := l.handled.Load(); !t.attemptsFit(int(n), int(l.retries)+1) {
 		t.fail(fmt.Sprintf("the handler runs %d times", l.retries+1), "%d times", n)
 	}

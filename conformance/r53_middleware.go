@@ -8,7 +8,7 @@ import (
 )
 
 var middlewareCases = []testCase{
-	{rule: "R53", title: "middleware judges a message by its headers", run: func(t *trial) {
+	{rule: "R53", title: "middleware judges a message by its headers", run: func(t *caseT) {
 		transport := t.open()
 		var seen tally
 		s := t.service(transport, func(c *core.Config) {

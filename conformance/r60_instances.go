@@ -9,7 +9,7 @@ import (
 
 // instanceCases are about endpoints with a separate queue for each instance.
 var instanceCases = []testCase{
-	{rule: "R60", title: "of two instances that ask 50 questions each, each gets its own answers, once", needs: []need{provisioning}, run: func(t *trial) {
+	{rule: "R60", title: "of two instances that ask 50 questions each, each gets its own answers, once", needs: []need{provisioning}, run: func(t *caseT) {
 		const questions = 50
 		c := t.conversation(core.SendOptions{ReplyToInstance: true})
 		var expected [2][]core.Outgoing
@@ -30,7 +30,7 @@ var instanceCases = []testCase{
 			}
 		}
 	}},
-	{rule: "R60", title: "answers to an endpoint come to any of its instances, also where these have queues", needs: []need{provisioning}, run: func(t *trial) {
+	{rule: "R60", title: "answers to an endpoint come to any of its instances, also where these have queues", needs: []need{provisioning}, run: func(t *caseT) {
 		const questions = 50
 		c := t.conversation(core.SendOptions{})
 		var expected []core.Outgoing
@@ -47,7 +47,7 @@ var instanceCases = []testCase{
 		c.end()
 		t.once(expected, c.answers[:]...)
 	}},
-	{rule: "R60", title: "answers to an instance that is stopped wait for it", needs: []need{provisioning}, run: func(t *trial) {
+	{rule: "R60", title: "answers to an instance that is stopped wait for it", needs: []need{provisioning}, run: func(t *caseT) {
 		const questions = 5
 		c := t.conversation(core.SendOptions{ReplyToInstance: true})
 		for _, answers := range c.answers {
@@ -65,7 +65,7 @@ var instanceCases = []testCase{
 		c.end()
 		t.once(expected, c.answers[0])
 	}},
-	{rule: "R60", title: "a message of an instance's queue that fails is retried there, fails with its address, and comes back there", needs: []need{provisioning}, run: func(t *trial) {
+	{rule: "R60", title: "a message of an instance's queue that fails is retried there, fails with its address, and comes back there", needs: []need{provisioning}, run: func(t *caseT) {
 		transport := t.open()
 		queue, errorQueue := t.queue(transport), t.queue(transport)
 		seen := [2]*tally{{}, {}}
@@ -107,7 +107,7 @@ var instanceCases = []testCase{
 		t.left(own, "after all was handled")
 		t.left(errorQueue, "after the only message in it was sent back")
 	}},
-	{rule: "R60", title: "messages flow through both queues of an instance under one limit, while it is paused, resumed and restarted", needs: []need{provisioning}, run: func(t *trial) {
+	{rule: "R60", title: "messages flow through both queues of an instance under one limit, while it is paused, resumed and restarted", needs: []need{provisioning}, run: func(t *caseT) {
 		const each, concurrency = 60, 3
 		transport := t.open()
 		queue, errorQueue := t.queue(transport), t.queue(transport)
@@ -146,7 +146,7 @@ var instanceCases = []testCase{
 }
 
 // instance makes an instance of an endpoint, with its own queue and its own transport.
-func (t *trial) instance(queue, errorQueue string, i int, change func(c *core.Config)) *service {
+func (t *caseT) instance(queue, errorQueue string, i int, change func(c *core.Config)) *service {
 	return t.serviceOn(t.open(), queue, errorQueue, func(c *core.Config) {
 		c.InstanceQueue, c.Instance = true, fmt.Sprint("instance", i)
 		c.Provision = core.ProvisionAlways
@@ -161,7 +161,7 @@ func instanceQueue(queue string, i int) string { return fmt.Sprintf("%s-instance
 
 // conversation is two instances of an endpoint that ask, and an endpoint that answers.
 type conversation struct {
-	t         *trial
+	t         *caseT
 	options   core.SendOptions
 	asking    [2]*service
 	answers   [2]*crowd
@@ -171,7 +171,7 @@ type conversation struct {
 
 // conversation starts all three endpoints. Handlers of answers wait until their crowd is
 // opened.
-func (t *trial) conversation(options core.SendOptions) *conversation {
+func (t *caseT) conversation(options core.SendOptions) *conversation {
 	c := &conversation{t: t, options: options, questions: t.crowd()}
 	transport := t.open()
 	queue, errorQueue := t.queue(transport), t.queue(transport)

@@ -15,7 +15,7 @@ import (
 )
 
 var failureQueueCases = []testCase{
-	{rule: "R62", title: "a message that its handler rejects goes to the dead-letter queue of the endpoint", run: func(t *trial) {
+	{rule: "R62", title: "a message that its handler rejects goes to the dead-letter queue of the endpoint", run: func(t *caseT) {
 		transport := t.open()
 		dead := t.queue(transport)
 		s, seen := t.answered(transport, core.Reject(errors.New("no good")), func(c *core.Config) {
@@ -30,7 +30,7 @@ var failureQueueCases = []testCase{
 		t.left(s.queue, "after a message was dead-lettered and another handled")
 		t.left(s.errorQueue, "after a message was dead-lettered instead")
 	}},
-	{rule: "R62", title: "a message whose retries are used up becomes a dead letter, and is handled when it is sent back", run: func(t *trial) {
+	{rule: "R62", title: "a message whose retries are used up becomes a dead letter, and is handled when it is sent back", run: func(t *caseT) {
 		transport := t.open()
 		dead := t.queue(transport)
 		var seen tally
@@ -65,12 +65,12 @@ var failureQueueCases = []testCase{
 		t.left(s.errorQueue, "after a message was dead-lettered instead")
 		t.left(dead, "after its message was taken away")
 	}},
-	{rule: "R62", title: "messages go to the error queue while the dead-letter queue is away, and to it when it is back", run: func(t *trial) {
+	{rule: "R62", title: "messages go to the error queue while the dead-letter queue is away, and to it when it is back", run: func(t *caseT) {
 		t.replacedWhileAway(core.Reject(errHandler), core.FailureRejected, func(c *core.Config, queue string) {
 			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersRejected, queue
 		})
 	}},
-	{rule: "R62", title: "a dead-letter queue that does not exist gives way to the error queue", run: func(t *trial) {
+	{rule: "R62", title: "a dead-letter queue that does not exist gives way to the error queue", run: func(t *caseT) {
 		transport := t.open()
 		unchecked := &interfering{Transport: transport} // which is no core.Checker: otherwise Run would report the missing queue
 		var seen attempts
@@ -85,7 +85,7 @@ var failureQueueCases = []testCase{
 		t.failedBecause(in, core.FailureRejected)
 		t.attempted(&seen, "rejected", 1)
 	}},
-	{rule: "R62", title: "a dead letter keeps 33 KiB of headers of its sender", run: func(t *trial) {
+	{rule: "R62", title: "a dead letter keeps 33 KiB of headers of its sender", run: func(t *caseT) {
 		transport := t.open()
 		dead := t.queue(transport)
 		s := t.service(transport, func(c *core.Config) {
@@ -114,7 +114,7 @@ var failureQueueCases = []testCase{
 		s.leftNothing("after a message was dead-lettered")
 		t.left(s.errorQueue, "after a message was dead-lettered instead")
 	}},
-	{rule: "R62", title: "a crash between a dead letter and the end of its message leaves a second copy with the same id", in: inReceiveOnly, run: func(t *trial) {
+	{rule: "R62", title: "a crash between a dead letter and the end of its message leaves a second copy with the same id", in: inReceiveOnly, run: func(t *caseT) {
 		transport := t.open()
 		queue, errorQueue, dead := t.queue(transport), t.queue(transport), t.queue(transport)
 		crashed := make(chan struct{}, endless)
@@ -145,10 +145,10 @@ var failureQueueCases = []testCase{
 		second.leftNothing("after the second instance dead-lettered the message")
 		t.left(errorQueue, "after a message was dead-lettered instead")
 	}},
-	{rule: "R63", title: "messages go to the error queue while the invalid queue is away, and to it when it is back", run: func(t *trial) {
+	{rule: "R63", title: "messages go to the error queue while the invalid queue is away, and to it when it is back", run: func(t *caseT) {
 		t.replacedWhileAway(core.Invalid(errHandler), core.FailureInvalid, func(c *core.Config, queue string) { c.Recoverability.InvalidQueue = queue })
 	}},
-	{rule: "R63", title: "without an invalid queue an invalid message is a dead letter", run: func(t *trial) {
+	{rule: "R63", title: "without an invalid queue an invalid message is a dead letter", run: func(t *caseT) {
 		transport := t.open()
 		dead := t.queue(transport)
 		s, seen := t.answered(transport, core.Invalid(errHandler), func(c *core.Config) {
@@ -162,7 +162,7 @@ var failureQueueCases = []testCase{
 		t.attempted(seen, "judged", 1)
 		t.left(s.errorQueue, "after a message was dead-lettered instead")
 	}},
-	{rule: "R63", title: "a message that its handler calls invalid goes to the invalid queue", run: func(t *trial) {
+	{rule: "R63", title: "a message that its handler calls invalid goes to the invalid queue", run: func(t *caseT) {
 		transport := t.open()
 		invalid := t.queue(transport)
 		s, seen := t.answered(transport, core.Invalid(errors.New("no customer")), func(c *core.Config) { c.Recoverability.InvalidQueue = invalid })
@@ -175,7 +175,7 @@ var failureQueueCases = []testCase{
 		t.left(s.queue, "after a message was called invalid and another handled")
 		t.left(s.errorQueue, "after a message went to the invalid queue instead")
 	}},
-	{rule: "R63", title: "a body that cannot be decoded goes to the invalid queue as it is", run: func(t *trial) {
+	{rule: "R63", title: "a body that cannot be decoded goes to the invalid queue as it is", run: func(t *caseT) {
 		transport := t.open()
 		invalid := t.queue(transport)
 		s := t.service(transport, func(c *core.Config) { c.Recoverability.InvalidQueue = invalid })
@@ -190,7 +190,7 @@ var failureQueueCases = []testCase{
 		t.left(s.queue, "after a message went to the invalid queue")
 		t.left(s.errorQueue, "after a message went to the invalid queue instead")
 	}},
-	{rule: "R63", title: "a message that cannot be parsed goes to the invalid queue, with its raw body", needs: []need{corruption}, run: func(t *trial) {
+	{rule: "R63", title: "a message that cannot be parsed goes to the invalid queue, with its raw body", needs: []need{corruption}, run: func(t *caseT) {
 		transport := t.open()
 		invalid := t.queue(transport)
 		s := t.service(transport, func(c *core.Config) { c.Recoverability.InvalidQueue = invalid })
@@ -216,7 +216,7 @@ var failureQueueCases = []testCase{
 
 // replacedWhileAway lets messages fail with a verdict while the queue configured for them
 // is unreachable, and again afterwards.
-func (t *trial) replacedWhileAway(verdict error, reason core.FailureReason, configure func(c *core.Config, queue string)) {
+func (t *caseT) replacedWhileAway(verdict error, reason core.FailureReason, configure func(c *core.Config, queue string)) {
 	transport := t.open()
 	queue, away, errorQueue := t.queue(transport), t.queue(transport), t.queue(transport)
 	var isBack atomic.Bool
@@ -241,7 +241,7 @@ func (t *trial) replacedWhileAway(verdict error, reason core.FailureReason, conf
 
 // failedBecause checks the reason in the headers of a message in a dead-letter or invalid
 // queue.
-func (t *trial) failedBecause(in *core.Incoming, want core.FailureReason) {
+func (t *caseT) failedBecause(in *core.Incoming, want core.FailureReason) {
 	if got := in.Headers.Get(core.HeaderFailureReason); got != string(want) {
 		t.fail(fmt.Sprintf("a message in such a queue has the reason %q in the header %s", want, core.HeaderFailureReason), "%q", got)
 	}

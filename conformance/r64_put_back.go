@@ -14,8 +14,8 @@ const putBackPause = 50 * time.Millisecond
 
 // putBackOften has a message put back twenty times, with two failures in between,
 // although it may be delivered five times at most.
-func putBackOften(scope core.PauseScope) func(t *trial) {
-	return func(t *trial) {
+func putBackOften(scope core.PauseScope) func(t *caseT) {
+	return func(t *caseT) {
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) {
 			c.Recoverability.Immediate = t.immediate(3)
@@ -62,7 +62,7 @@ func putBackOften(scope core.PauseScope) func(t *trial) {
 var putBackCases = []testCase{
 	{rule: "R64", title: "a message that is put back twenty times loses no attempt, and the endpoint waits each time", in: givingBack, run: putBackOften(core.PauseEndpoint)},
 	{rule: "R64", title: "a message that is put back twenty times loses no attempt, and waits alone each time", in: givingBack, needs: []need{delays}, run: putBackOften(core.PauseMessage)},
-	{rule: "R64", title: "a message that one instance puts back is handled by another", in: givingBack, run: func(t *trial) {
+	{rule: "R64", title: "a message that one instance puts back is handled by another", in: givingBack, run: func(t *caseT) {
 		first, second := t.open(), t.open()
 		cold := t.service(first, nil)
 		putBack, handled := &attempts{}, &attempts{}
@@ -89,7 +89,7 @@ var putBackCases = []testCase{
 		t.left(cold.queue, "after the message was handled")
 		t.left(cold.errorQueue, "after the message was handled")
 	}},
-	{rule: "R64", title: "messages of one type are put back, and others are handled", in: givingBack, needs: []need{delays}, run: func(t *trial) {
+	{rule: "R64", title: "messages of one type are put back, and others are handled", in: givingBack, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		var on atomic.Bool
 		putBack, handled := &attempts{}, &attempts{}
@@ -131,7 +131,7 @@ var putBackCases = []testCase{
 		t.left(s.queue, "after all messages were handled")
 		t.left(s.errorQueue, "after all messages were handled")
 	}},
-	{rule: "R64", title: "a message of a group that is put back holds its group", in: givingBack, needs: []need{groupOrder, delays}, run: func(t *trial) {
+	{rule: "R64", title: "a message of a group that is put back holds its group", in: givingBack, needs: []need{groupOrder, delays}, run: func(t *caseT) {
 		for _, scope := range []core.PauseScope{core.PauseEndpoint, core.PauseMessage} {
 			transport := t.open()
 			s := t.groupService(transport, 1, 0, 0)

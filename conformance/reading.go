@@ -75,7 +75,7 @@ const maxLateReads = 10 * endless
 
 // completeRead completes deliveries, and reports which of them had lost their locks
 // because the machine was slow. err is the first other error. It does not stop the case.
-func (t *trial) completeRead(deliveries []core.Delivery) (lost []bool, err error) {
+func (t *caseT) completeRead(deliveries []core.Delivery) (lost []bool, err error) {
 	lost = make([]bool, len(deliveries))
 	for i, failed := range t.completeAll(deliveries) {
 		if failed == nil {
@@ -92,7 +92,7 @@ func (t *trial) completeRead(deliveries []core.Delivery) (lost []bool, err error
 
 // completeAll completes deliveries, and returns the error of each. It completes them all
 // at once, so that their locks last, except in a bubble, whose time waits for the machine.
-func (t *trial) completeAll(deliveries []core.Delivery) []error {
+func (t *caseT) completeAll(deliveries []core.Delivery) []error {
 	ctx, cancel := t.patient()
 	defer cancel()
 	errs := make([]error, len(deliveries))

@@ -16,26 +16,26 @@ import (
 
 // readers are all helpers of cases that read a queue until it is empty. Each checks
 // that it holds the messages, once each.
-var readers = map[string]func(t *trial, transport core.Transport, queue string, sent []core.Outgoing){
-	"left": func(t *trial, _ core.Transport, queue string, sent []core.Outgoing) {
+var readers = map[string]func(t *caseT, transport core.Transport, queue string, sent []core.Outgoing){
+	"left": func(t *caseT, _ core.Transport, queue string, sent []core.Outgoing) {
 		t.left(queue, "after the Send", bodiesOf(sent)...)
 	},
-	"holds": func(t *trial, _ core.Transport, queue string, sent []core.Outgoing) {
+	"holds": func(t *caseT, _ core.Transport, queue string, sent []core.Outgoing) {
 		t.holds(queue, "what was sent", bodiesOf(sent), nil)
 	},
-	"arrive": func(t *trial, _ core.Transport, queue string, sent []core.Outgoing) {
+	"arrive": func(t *caseT, _ core.Transport, queue string, sent []core.Outgoing) {
 		t.arrive(queue, "what was sent arrives", len(sent))
 	},
-	"drain": func(t *trial, transport core.Transport, queue string, sent []core.Outgoing) {
+	"drain": func(t *caseT, transport core.Transport, queue string, sent []core.Outgoing) {
 		t.receiver(transport, queue, 16).drain(bodiesOf(sent)...)
 	},
-	"drainTogether": func(t *trial, transport core.Transport, queue string, sent []core.Outgoing) {
+	"drainTogether": func(t *caseT, transport core.Transport, queue string, sent []core.Outgoing) {
 		t.drainTogether(bodiesOf(sent), make([][]time.Duration, 4), t.receiver(transport, queue, 16), t.receiver(transport, queue, 16))
 	},
-	"received": func(t *trial, transport core.Transport, queue string, sent []core.Outgoing) {
+	"received": func(t *caseT, transport core.Transport, queue string, sent []core.Outgoing) {
 		t.received(transport, queue, sent...)
 	},
-	"collect": func(t *trial, transport core.Transport, queue string, sent []core.Outgoing) {
+	"collect": func(t *caseT, transport core.Transport, queue string, sent []core.Outgoing) {
 		counts := map[string]int{}
 		r := t.receiver(transport, queue, 16)
 		r.collect(t.patience(), func(in *core.Incoming) bool {
@@ -59,7 +59,7 @@ func pastLock(d *brokenDelivery) { time.Sleep(time.Until(d.LockedUntil()) + time
 
 // readLate lets a reader read eight messages in a bubble. complete replaces the first call
 // of Complete for each of them.
-func readLate(t *testing.T, read func(t *trial, transport core.Transport, queue string, sent []core.Outgoing), complete func(d *brokenDelivery, next func() error) error) Result {
+func readLate(t *testing.T, read func(t *caseT, transport core.Transport, queue string, sent []core.Outgoing), complete func(d *brokenDelivery, next func() error) error) Result {
 	t.Helper()
 	var mu sync.Mutex
 	known := map[string]bool{}
@@ -81,7 +81,7 @@ func readLate(t *testing.T, read func(t *trial, transport core.Transport, queue 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.attempt(t, &testCase{rule: "C7", title: "reads", run: func(t *trial) {
+	return s.attempt(t, &testCase{rule: "C7", title: "reads", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 8)
@@ -148,7 +148,7 @@ func TestReaders_NoticeLockThatIsLostTooEarly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := s.attempt(t, &testCase{rule: "C7", title: "reads", run: func(t *trial) {
+	r := s.attempt(t, &testCase{rule: "C7", title: "reads", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "a")
@@ -177,7 +177,7 @@ func TestReaders_CompleteAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	together.Add(messages)
-	r := s.attempt(t, &testCase{rule: "C7", title: "reads", run: func(t *trial) {
+	r := s.attempt(t, &testCase{rule: "C7", title: "reads", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, messages)

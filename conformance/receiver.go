@@ -14,7 +14,7 @@ import (
 // receiver receives from one queue.
 type receiver struct {
 	core.Receiver
-	t     *trial
+	t     *caseT
 	queue string
 	size  int // of the slices passed to Receive
 
@@ -22,15 +22,15 @@ type receiver struct {
 }
 
 // receiver opens a receiver in the case's mode.
-func (t *trial) receiver(transport core.Transport, queue string, maxInFlight int) *receiver {
+func (t *caseT) receiver(transport core.Transport, queue string, maxInFlight int) *receiver {
 	return t.receiverIn(t.mode, transport, queue, maxInFlight)
 }
 
-func (t *trial) receiverIn(mode core.TransactionMode, transport core.Transport, queue string, maxInFlight int) *receiver {
+func (t *caseT) receiverIn(mode core.TransactionMode, transport core.Transport, queue string, maxInFlight int) *receiver {
 	return t.openReceiver(transport, core.ReceiverConfig{Queue: queue, Mode: mode, MaxInFlight: maxInFlight})
 }
 
-func (t *trial) openReceiver(transport core.Transport, cfg core.ReceiverConfig) *receiver {
+func (t *caseT) openReceiver(transport core.Transport, cfg core.ReceiverConfig) *receiver {
 	ctx, cancel := t.patient()
 	defer cancel()
 	r, err := transport.OpenReceiver(ctx, cfg)
@@ -51,7 +51,7 @@ func (t *trial) openReceiver(transport core.Transport, cfg core.ReceiverConfig) 
 }
 
 // tryOpening returns the error of OpenReceiver, and closes the receiver.
-func (t *trial) tryOpening(transport core.Transport, cfg core.ReceiverConfig) error {
+func (t *caseT) tryOpening(transport core.Transport, cfg core.ReceiverConfig) error {
 	ctx, cancel := t.patient()
 	defer cancel()
 	r, err := transport.OpenReceiver(ctx, cfg)
@@ -208,7 +208,7 @@ func (r *receiver) receiving() <-chan answer { return r.ask(r.t.ctx, r.size) }
 
 // soonAnswered returns the results of a call that is expected to return soon, because of
 // the event just before.
-func (t *trial) soonAnswered(answers <-chan answer, expected string) answer {
+func (t *caseT) soonAnswered(answers <-chan answer, expected string) answer {
 	since := time.Now()
 	timer := time.NewTimer(t.patience())
 	defer timer.Stop()
@@ -226,7 +226,7 @@ func (t *trial) soonAnswered(answers <-chan answer, expected string) answer {
 
 // nobodyGets checks that settled messages are not delivered to the receivers. It checks
 // nothing if the broker itself makes duplicates.
-func (t *trial) nobodyGets(expected string, receivers ...*receiver) {
+func (t *caseT) nobodyGets(expected string, receivers ...*receiver) {
 	if t.caps.MayDuplicate {
 		return
 	}

@@ -12,7 +12,7 @@ import (
 // load is sent by several goroutines, one message after the other. Each message is sent
 // again until it is accepted.
 type load struct {
-	t    *trial
+	t    *caseT
 	wg   sync.WaitGroup
 	news chan struct{} // holds a value when more messages were accepted
 
@@ -22,7 +22,7 @@ type load struct {
 	doubtful map[string]bool
 }
 
-func (t *trial) sendLoad(transport core.Transport, queue string, senders, each int) *load {
+func (t *caseT) sendLoad(transport core.Transport, queue string, senders, each int) *load {
 	l := &load{t: t, news: make(chan struct{}, 1), doubtful: map[string]bool{}}
 	for i := range senders {
 		msgs := t.messages(queue, each)

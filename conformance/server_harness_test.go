@@ -51,8 +51,8 @@ func (l line) silence(kinds ...int) {
 }
 
 // process is Harness.process: one in goroutines, whose plug is pulled.
-func (s *server) process(open func() *broken) func(t *trial, j job) process {
-	return func(_ *trial, j job) process {
+func (s *server) process(open func() *broken) func(t *caseT, j job) process {
+	return func(_ *caseT, j job) process {
 		transport := open()
 		p := &localProcess{feed: newFeed(), remote: transport.base.(*remote), gone: make(chan struct{}), done: make(chan struct{})}
 		p.asked = make(chan struct{})

@@ -12,7 +12,7 @@ import (
 // service is an endpoint with its own input queue and error queue.
 type service struct {
 	*core.Endpoint
-	t                 *trial
+	t                 *caseT
 	queue, errorQueue string
 
 	mu     sync.Mutex
@@ -23,12 +23,12 @@ type service struct {
 
 // service makes an endpoint in the case's mode, without retries, with its own queues;
 // change may alter its configuration. The endpoint starts when run is called.
-func (t *trial) service(transport core.Transport, change func(c *core.Config)) *service {
+func (t *caseT) service(transport core.Transport, change func(c *core.Config)) *service {
 	return t.serviceOn(transport, t.queue(transport), t.queue(transport), change)
 }
 
 // serviceOn is service on given queues, for several instances of one endpoint.
-func (t *trial) serviceOn(transport core.Transport, queue, errorQueue string, change func(c *core.Config)) *service {
+func (t *caseT) serviceOn(transport core.Transport, queue, errorQueue string, change func(c *core.Config)) *service {
 	c := core.Config{
 		Transactions: t.mode,
 		Provision:    core.ProvisionNever,
@@ -156,7 +156,7 @@ func (s *service) ended() error {
 }
 
 // command returns a message for the handlers of a type.
-func (t *trial) command(queue, messageType, body string) core.Outgoing {
+func (t *caseT) command(queue, messageType, body string) core.Outgoing {
 	m := t.message(queue, body)
 	m.Headers.Set(core.HeaderMessageTypes, messageType)
 	return m

@@ -9,17 +9,17 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-func (t *trial) complete(deliveries ...core.Delivery) {
+func (t *caseT) complete(deliveries ...core.Delivery) {
 	t.settle("Complete", deliveries, core.Delivery.Complete)
 }
 
 var errHandler = errors.New("the handler failed, as the case wants it")
 
-func (t *trial) abandon(deliveries ...core.Delivery) {
+func (t *caseT) abandon(deliveries ...core.Delivery) {
 	t.settle("Abandon", deliveries, func(d core.Delivery, ctx context.Context) error { return d.Abandon(ctx, errHandler) })
 }
 
-func (t *trial) release(deliveries ...core.Delivery) {
+func (t *caseT) release(deliveries ...core.Delivery) {
 	t.settle("Release", deliveries, core.Delivery.Release)
 }
 
@@ -28,7 +28,7 @@ const (
 	completesHeld = "Complete" + settlesHeld
 )
 
-func (t *trial) settle(name string, deliveries []core.Delivery, settle func(core.Delivery, context.Context) error) {
+func (t *caseT) settle(name string, deliveries []core.Delivery, settle func(core.Delivery, context.Context) error) {
 	ctx, cancel := t.patient()
 	defer cancel()
 	for _, d := range deliveries {
@@ -58,7 +58,7 @@ type wayToSettle struct {
 // waysToSettle returns the ways in which the case's deliveries can be settled. The
 // message sent by CompleteWith or ReplaceWith goes to the queue out, and its body says
 // which of them sent it, for which delivery.
-func (t *trial) waysToSettle(out string) []wayToSettle {
+func (t *caseT) waysToSettle(out string) []wayToSettle {
 	ways := []wayToSettle{
 		{"Complete", true, func(ctx context.Context, d core.Delivery) error { return d.Complete(ctx) }},
 		{"Abandon", false, func(ctx context.Context, d core.Delivery) error { return d.Abandon(ctx, errHandler) }},
@@ -83,7 +83,7 @@ func (t *trial) waysToSettle(out string) []wayToSettle {
 }
 
 // trySettling returns the error of a settlement.
-func (t *trial) trySettling(way wayToSettle, d core.Delivery) error {
+func (t *caseT) trySettling(way wayToSettle, d core.Delivery) error {
 	ctx, cancel := t.patient()
 	defer cancel()
 	return way.do(ctx, d)
@@ -91,7 +91,7 @@ func (t *trial) trySettling(way wayToSettle, d core.Delivery) error {
 
 // atOnce is the time limit for the redelivery of a message that was given back. A later
 // redelivery has been caused by the end of its lock, or by a delay.
-func (t *trial) atOnce(d core.Delivery) time.Duration {
+func (t *caseT) atOnce(d core.Delivery) time.Duration {
 	limit := t.suite.h.DelayTolerance + t.quiet()
 	if until := d.LockedUntil(); !until.IsZero() {
 		limit = min(limit, time.Until(until))
@@ -100,7 +100,7 @@ func (t *trial) atOnce(d core.Delivery) time.Duration {
 }
 
 // counted checks a DeliveryCount after failed deliveries only.
-func (t *trial) counted(when string, d core.Delivery, want int) {
+func (t *caseT) counted(when string, d core.Delivery, want int) {
 	if got := d.Incoming().DeliveryCount; got != want {
 		t.fail(fmt.Sprintf("DeliveryCount is %d %s", want, when), "it is %d", got)
 	}
@@ -108,7 +108,7 @@ func (t *trial) counted(when string, d core.Delivery, want int) {
 
 // countedBeside checks a DeliveryCount if there were other returns too, by Release, Close
 // or the end of a lock; these count too with CountsReleases.
-func (t *trial) countedBeside(when string, d core.Delivery, want int) {
+func (t *caseT) countedBeside(when string, d core.Delivery, want int) {
 	if got := d.Incoming().DeliveryCount; !t.caps.CountsReleases || got < want {
 		t.counted(when, d, want)
 	}
@@ -116,6 +116,6 @@ func (t *trial) countedBeside(when string, d core.Delivery, want int) {
 
 // returnCounted reports whether the broker may have counted a return that was not a
 // failure.
-func (t *trial) returnCounted(operation string, got, want int) bool {
+func (t *caseT) returnCounted(operation string, got, want int) bool {
 	return t.caps.CountsReleases && operation != "Abandon" && got > want
 }

@@ -7,14 +7,14 @@ import (
 )
 
 // event returns a message to its own topic, which has no subscribers yet.
-func (t *trial) event(body string) core.Outgoing {
+func (t *caseT) event(body string) core.Outgoing {
 	event := t.message("", body)
 	event.Topic = t.uniqueName() + ".Happened"
 	return event
 }
 
 // subscribe waits until the subscription is certain to be in effect.
-func (t *trial) subscribe(transport core.Transport, queue string, topics ...string) {
+func (t *caseT) subscribe(transport core.Transport, queue string, topics ...string) {
 	ctx, cancel := t.patient()
 	defer cancel()
 	if err := t.subscriber(transport).Subscribe(ctx, queue, topics...); err != nil {
@@ -25,7 +25,7 @@ func (t *trial) subscribe(transport core.Transport, queue string, topics ...stri
 
 // subscriber returns the transport as a core.Subscriber, which it has to be if it claims
 // PublishSubscribe.
-func (t *trial) subscriber(transport core.Transport) core.Subscriber {
+func (t *caseT) subscriber(transport core.Transport) core.Subscriber {
 	s, ok := transport.(core.Subscriber)
 	if !ok {
 		t.stop("a transport that claims PublishSubscribe is a core.Subscriber", "%T has no methods Subscribe and Unsubscribe", transport)

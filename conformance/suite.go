@@ -65,7 +65,7 @@ func newSuite(t *testing.T, h Harness) (*suite, error) {
 		return nil, err
 	}
 	if h.process == nil && childOpens != nil && !h.Synctest {
-		h.process = func(t *trial, j job) process { return startChild(t, j) }
+		h.process = func(t *caseT, j job) process { return startChild(t, j) }
 	}
 	s := &suite{h: h.uncounted(), run: hex.EncodeToString(id[:]), spinLimit: spinLimit, giveUp: func(text string) { panic(text) }}
 	s.report = &Report{Adapter: h.Name, Seed: h.Seed}
@@ -76,12 +76,12 @@ func newSuite(t *testing.T, h Harness) (*suite, error) {
 	}
 	s.report.Capabilities = s.caps
 	// A failure here occurs again in a case, and is reported there.
-	lasts := testCase{rule: "C17", title: "a lock tells how long it lasts", run: func(t *trial) { s.probeLocks(t, &s.lock) }}
+	lasts := testCase{rule: "C17", title: "a lock tells how long it lasts", run: func(t *caseT) { s.probeLocks(t, &s.lock) }}
 	s.attempt(t, &lasts, s.caps.HighestTransaction())
 	s.shortLock = s.lock
 	if h.OpenShortLocks != nil {
 		s.shortLock = 0
-		lasts.shortLocks, lasts.run = true, func(t *trial) { s.probeLocks(t, &s.shortLock) }
+		lasts.shortLocks, lasts.run = true, func(t *caseT) { s.probeLocks(t, &s.shortLock) }
 		s.attempt(t, &lasts, s.caps.HighestTransaction())
 		if s.shortLock > s.h.Timeout {
 			return nil, fmt.Errorf("conformance: the locks of Harness.OpenShortLocks end after %v; return a transport whose locks end after a few seconds, since cases wait for it", s.shortLock.Round(time.Second))
@@ -129,7 +129,7 @@ func seedFromEnvironment() (uint64, error) {
 }
 
 // probe determines the properties that decide which cases run.
-func (s *suite) probe(t *trial) {
+func (s *suite) probe(t *caseT) {
 	transport := t.open()
 	s.caps = transport.Capabilities()
 	s.caps.Transactions = slices.Clone(s.caps.Transactions)
@@ -148,7 +148,7 @@ func (s *suite) probe(t *trial) {
 }
 
 // probeLocks determines the duration of a delivery's lock.
-func (s *suite) probeLocks(t *trial, shortest *time.Duration) {
+func (s *suite) probeLocks(t *caseT, shortest *time.Duration) {
 	transport := t.open()
 	for _, mode := range givingBack.of(s.caps) {
 		if lock := t.lockIn(mode, transport); lock > 0 && (*shortest == 0 || lock < *shortest) {
@@ -158,7 +158,7 @@ func (s *suite) probeLocks(t *trial, shortest *time.Duration) {
 }
 
 // lockIn returns the duration of a delivery's lock in a mode, or 0.
-func (t *trial) lockIn(mode core.TransactionMode, transport core.Transport) (lock time.Duration) {
+func (t *caseT) lockIn(mode core.TransactionMode, transport core.Transport) (lock time.Duration) {
 	queue := t.queue(transport)
 	t.send(transport, t.message(queue, "probe"))
 	r := t.receiverIn(mode, transport, queue, 1)
@@ -224,23 +224,23 @@ func (s *suite) attemptOnce(t *testing.T, c *testCase, mode core.TransactionMode
 // description of the operation that the case was too late for.
 func (s *suite) stage(t *testing.T, c *testCase, mode core.TransactionMode, label string, r *Result) (late string) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
-	trial := &trial{
+	ct := &caseT{
 		TB: t, suite: s, testCase: c, caps: s.caps, mode: mode, result: r,
 		ctx: ctx, label: label,
 	}
-	trial.seedRandom()
-	stopWatch := trial.watchPauses()
+	ct.seedRandom()
+	stopWatch := ct.watchPauses()
 	// Longer than all waits of a case together: some wait for the end of a lock more than
 	// once.
-	silence := 6*s.h.Timeout + 6*trial.lock()
-	inTime := trial.within(silence, func() { c.run(trial) })
+	silence := 6*s.h.Timeout + 6*ct.lock()
+	inTime := ct.within(silence, func() { c.run(ct) })
 	if !inTime {
-		trial.fail("every call of the transport returns when its context ends", "the case has done nothing for %v: some call has not returned\n%s", silence, trial.goroutines())
+		ct.fail("every call of the transport returns when its context ends", "the case has done nothing for %v: some call has not returned\n%s", silence, ct.goroutines())
 	}
 	stopWatch()
 	cancel(errCaseEnded)
-	if !trial.within(silence, trial.cleanUp) && inTime {
-		trial.fail("the transport can be closed", "Close did not return within %v\n%s", silence, trial.goroutines())
+	if !ct.within(silence, ct.cleanUp) && inTime {
+		ct.fail("the transport can be closed", "Close did not return within %v\n%s", silence, ct.goroutines())
 	}
-	return trial.seal()
+	return ct.seal()
 }

@@ -14,7 +14,7 @@ import (
 // Operations of cases on a transport. A failure here stops the case.
 
 // open returns a new transport, as another process would have.
-func (t *trial) open() core.Transport {
+func (t *caseT) open() core.Transport {
 	if short := t.suite.h.OpenShortLocks; short != nil && t.waitsForLocks() {
 		return t.opened(short(t), "Harness.OpenShortLocks")
 	}
@@ -22,7 +22,7 @@ func (t *trial) open() core.Transport {
 }
 
 // openLimited returns a transport with the given MaxMessageBytes.
-func (t *trial) openLimited(maxMessageBytes int) core.Transport {
+func (t *caseT) openLimited(maxMessageBytes int) core.Transport {
 	transport := t.opened(t.suite.h.OpenLimited(t, maxMessageBytes), "Harness.OpenLimited")
 	if got := transport.Capabilities().MaxMessageBytes; got != maxMessageBytes {
 		t.stop(fmt.Sprintf("Harness.OpenLimited returns a transport whose MaxMessageBytes is %d", maxMessageBytes), "it is %d", got)
@@ -31,7 +31,7 @@ func (t *trial) openLimited(maxMessageBytes int) core.Transport {
 }
 
 // openOnLine returns a transport with its own network.
-func (t *trial) openOnLine() (core.Transport, Line) {
+func (t *caseT) openOnLine() (core.Transport, Line) {
 	transport, line := t.suite.h.OpenOnLine(t)
 	if line == nil {
 		t.stop("Harness.OpenOnLine returns a Line", "it returned nil")
@@ -39,7 +39,7 @@ func (t *trial) openOnLine() (core.Transport, Line) {
 	return t.opened(transport, "Harness.OpenOnLine"), line
 }
 
-func (t *trial) opened(transport core.Transport, by string) core.Transport {
+func (t *caseT) opened(transport core.Transport, by string) core.Transport {
 	if transport == nil {
 		t.stop(by+" returns a transport", "it returned nil")
 	}
@@ -54,7 +54,7 @@ func (t *trial) opened(transport core.Transport, by string) core.Transport {
 }
 
 // close closes a transport, as the end of its process would.
-func (t *trial) close(transport core.Transport) {
+func (t *caseT) close(transport core.Transport) {
 	ctx, cancel := t.patient()
 	defer cancel()
 	if err := transport.Close(ctx); err != nil {
@@ -63,12 +63,12 @@ func (t *trial) close(transport core.Transport) {
 }
 
 // uniqueName returns a name that no other case and no other run uses.
-func (t *trial) uniqueName() string {
+func (t *caseT) uniqueName() string {
 	return fmt.Sprintf("conf-%s-%d", t.suite.run, t.suite.names.Add(1))
 }
 
 // queue returns an empty queue for this case.
-func (t *trial) queue(transport core.Transport) string {
+func (t *caseT) queue(transport core.Transport) string {
 	if t.suite.h.Queue != nil {
 		return t.suite.h.Queue(t)
 	}
@@ -77,7 +77,7 @@ func (t *trial) queue(transport core.Transport) string {
 	return queue
 }
 
-func (t *trial) provision(transport core.Transport, queues ...string) {
+func (t *caseT) provision(transport core.Transport, queues ...string) {
 	ctx, cancel := t.patient()
 	defer cancel()
 	if err := transport.(core.Provisioner).Provision(ctx, topologyOf(queues...)); err != nil {
@@ -96,7 +96,7 @@ func topologyOf(queues ...string) core.Topology {
 }
 
 // send sends messages, and stops the case if they are not accepted.
-func (t *trial) send(transport core.Transport, msgs ...core.Outgoing) {
+func (t *caseT) send(transport core.Transport, msgs ...core.Outgoing) {
 	ctx, cancel := t.patient()
 	defer cancel()
 	if err := transport.Send(ctx, msgs...); err != nil {
@@ -105,7 +105,7 @@ func (t *trial) send(transport core.Transport, msgs ...core.Outgoing) {
 }
 
 // trySend returns the error of Send.
-func (t *trial) trySend(transport core.Transport, msgs ...core.Outgoing) error {
+func (t *caseT) trySend(transport core.Transport, msgs ...core.Outgoing) error {
 	ctx, cancel := t.patient()
 	defer cancel()
 	return transport.Send(ctx, msgs...)
@@ -113,7 +113,7 @@ func (t *trial) trySend(transport core.Transport, msgs ...core.Outgoing) error {
 
 // refused checks that a whole Send was refused with the error, that the SendError has it
 // for every message, and that no message was sent.
-func (t *trial) refused(transport core.Transport, want error, msgs ...core.Outgoing) {
+func (t *caseT) refused(transport core.Transport, want error, msgs ...core.Outgoing) {
 	err := t.trySend(transport, msgs...)
 	if !errors.Is(err, want) {
 		t.stop("Send returns an error matching "+errorName(want), "%v", err)
@@ -141,7 +141,7 @@ func errorName(err error) string {
 }
 
 // sendResults returns the results of a SendError, after checking that it is well formed.
-func (t *trial) sendResults(err error, msgs []core.Outgoing) []core.SendResult {
+func (t *caseT) sendResults(err error, msgs []core.Outgoing) []core.SendResult {
 	sent, ok := errors.AsType[*core.SendError](err)
 	if !ok {
 		t.stop("Send's error matches *core.SendError", "%T: %v", err, err)
@@ -162,7 +162,7 @@ func (t *trial) sendResults(err error, msgs []core.Outgoing) []core.SendResult {
 }
 
 // sendEach sends one message for each body.
-func (t *trial) sendEach(transport core.Transport, queue string, bodies ...string) {
+func (t *caseT) sendEach(transport core.Transport, queue string, bodies ...string) {
 	msgs := make([]core.Outgoing, len(bodies))
 	for i, body := range bodies {
 		msgs[i] = t.message(queue, body)
@@ -173,7 +173,7 @@ func (t *trial) sendEach(transport core.Transport, queue string, bodies ...strin
 }
 
 // unsupported returns messages with options that the transport does not claim.
-func (t *trial) unsupported(queue string) (list []core.Outgoing) {
+func (t *caseT) unsupported(queue string) (list []core.Outgoing) {
 	add := func(change func(o *core.Outgoing)) {
 		m := t.message(queue, "unsupported")
 		change(&m)
@@ -201,7 +201,7 @@ var engineCopies = []core.SendReason{
 
 // beyondLimit returns a message whose body alone, and whose headers alone, are larger than
 // lowLimit.
-func (t *trial) beyondLimit(queue, text string) core.Outgoing {
+func (t *caseT) beyondLimit(queue, text string) core.Outgoing {
 	m := t.message(queue, text)
 	for i := 0; m.Headers.Bytes() <= lowLimit; i++ {
 		m.Headers.Set(fmt.Sprintf("H%d", i), strings.Repeat("v", 1<<10))

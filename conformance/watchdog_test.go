@@ -17,7 +17,7 @@ func TestWatchdog_EndsASpinningCase(t *testing.T) {
 	}
 	var told atomic.Pointer[string]
 	s.spinLimit, s.giveUp = 50*time.Millisecond, func(text string) { told.Store(&text) }
-	r := s.attempt(t, &testCase{rule: "C3", title: "spins", run: func(*trial) {
+	r := s.attempt(t, &testCase{rule: "C3", title: "spins", run: func(*caseT) {
 		for told.Load() == nil {
 		}
 	}}, core.TransactionReceiveOnly)
@@ -38,6 +38,6 @@ func TestWatchdog_SparesACaseThatEnds(t *testing.T) {
 	}
 	const limit = 200 * time.Millisecond
 	s.spinLimit, s.giveUp = limit, func(text string) { t.Error(text) }
-	s.attempt(t, &testCase{rule: "C3", title: "waits", run: func(t *trial) { t.rest(time.Hour) }}, core.TransactionReceiveOnly)
+	s.attempt(t, &testCase{rule: "C3", title: "waits", run: func(t *caseT) { t.rest(time.Hour) }}, core.TransactionReceiveOnly)
 	time.Sleep(2 * limit)
 }

@@ -19,11 +19,11 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// trial is one case in one transaction mode, and the toolbox of a case. Harness functions
+// caseT is one case in one transaction mode, and the toolbox of a case. Harness functions
 // receive it as their testing.TB. Its methods that fail or stop the case take a text
 // about the expectation and one about the observation; those that stop the case end the
 // calling goroutine, so only the case's own goroutine may call them.
-type trial struct {
+type caseT struct {
 	testing.TB // for the methods that are not replaced here
 	*testCase
 
@@ -54,19 +54,19 @@ var errCaseEnded = errors.New("conformance: the case has ended")
 
 // seedRandom gives every case its own random numbers, which do not depend on the other
 // cases in the run.
-func (t *trial) seedRandom() {
+func (t *caseT) seedRandom() {
 	h := fnv.New64a()
 	fmt.Fprint(h, t.name(), t.mode)
 	t.random = rand.New(rand.NewPCG(t.suite.h.Seed, h.Sum64()))
 }
 
 // fail records a violation of the case's rule, and goes on.
-func (t *trial) fail(expected, observed string, args ...any) {
+func (t *caseT) fail(expected, observed string, args ...any) {
 	t.add(Failure{Rule: t.rule, Expected: expected, Observed: shown(observed, args...), At: caller()})
 }
 
 // stop records a failure, and ends the case.
-func (t *trial) stop(expected, observed string, args ...any) {
+func (t *caseT) stop(expected, observed string, args ...any) {
 	t.add(Failure{Rule: t.rule, Expected: expected, Observed: shown(observed, args...), At: caller()})
 	runtime.Goexit()
 }
@@ -78,7 +78,7 @@ func shown(observed string, args ...any) string {
 
 // notRun ends a case that turns out not to apply to its mode. Earlier failures stay
 // recorded.
-func (t *trial) notRun(reason string) {
+func (t *caseT) notRun(reason string) {
 	t.mu.Lock()
 	if !t.sealed && t.result.Outcome == Passed {
 		t.result.Outcome, t.result.Reason = NotRun, reason
@@ -87,7 +87,7 @@ func (t *trial) notRun(reason string) {
 	runtime.Goexit()
 }
 
-func (t *trial) add(f Failure) {
+func (t *caseT) add(f Failure) {
 	t.keptLate()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,7 +97,7 @@ func (t *trial) add(f Failure) {
 }
 
 // note adds an observation to the result.
-func (t *trial) note(format string, args ...any) {
+func (t *caseT) note(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.sealed {
@@ -106,7 +106,7 @@ func (t *trial) note(format string, args ...any) {
 }
 
 // measure adds a number that the reports compare.
-func (t *trial) measure(name string, value float64) {
+func (t *caseT) measure(name string, value float64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.sealed {
@@ -118,16 +118,16 @@ func (t *trial) measure(name string, value float64) {
 	t.result.Measures[name] = value
 }
 
-// seal ends the trial, and returns a description of the operation that it was too late
+// seal ends the case, and returns a description of the operation that it was too late
 // for.
-func (t *trial) seal() (late string) {
+func (t *caseT) seal() (late string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sealed = true
 	return t.late
 }
 
-func (t *trial) cleanUp() {
+func (t *caseT) cleanUp() {
 	for {
 		t.mu.Lock()
 		n := len(t.cleanups)
@@ -144,17 +144,17 @@ func (t *trial) cleanUp() {
 }
 
 // goroutines returns the stacks of the goroutines started by the case and the transport.
-func (t *trial) goroutines() string { return goroutines(t.label) }
+func (t *caseT) goroutines() string { return goroutines(t.label) }
 
 // labelTransport adds a label to the goroutine of the case, and thereby to the goroutines
 // started from now on; "" removes it.
-func (t *trial) labelTransport(label string) {
+func (t *caseT) labelTransport(label string) {
 	t.transportLabel.Store(&label)
 	t.setLabels()
 }
 
 // setLabels labels the goroutine as the case's.
-func (t *trial) setLabels() {
+func (t *caseT) setLabels() {
 	labels := []string{caseLabel, t.label, "case", t.name()}
 	if own := t.transportLabel.Load(); own != nil && *own != "" {
 		labels = append(labels, transportLabel, *own)
@@ -166,18 +166,18 @@ func (t *trial) setLabels() {
 // case.
 
 // Name returns the name of the case.
-func (t *trial) Name() string { return t.name() + "/" + t.mode.String() }
+func (t *caseT) Name() string { return t.name() + "/" + t.mode.String() }
 
 // Helper does nothing.
-func (t *trial) Helper() {}
+func (t *caseT) Helper() {}
 
 // Context ends when the case does, before its cleanups.
-func (t *trial) Context() context.Context { return t.ctx }
+func (t *caseT) Context() context.Context { return t.ctx }
 
 // Cleanup runs f at the end of the case, the last one first. A case that did not end in
 // time goes on beside the test: resources that it opens after that are cleaned up at
 // once.
-func (t *trial) Cleanup(f func()) {
+func (t *caseT) Cleanup(f func()) {
 	t.mu.Lock()
 	late := t.cleanAll
 	if !late {
@@ -191,23 +191,23 @@ func (t *trial) Cleanup(f func()) {
 
 // Log, Logf, Error, Errorf, Fatal, Fatalf, Fail, FailNow and Failed implement testing.TB.
 
-func (t *trial) Log(args ...any)                 { t.note("%s", strings.TrimSuffix(fmt.Sprintln(args...), "\n")) }
-func (t *trial) Logf(format string, args ...any) { t.note(format, args...) }
+func (t *caseT) Log(args ...any)                 { t.note("%s", strings.TrimSuffix(fmt.Sprintln(args...), "\n")) }
+func (t *caseT) Logf(format string, args ...any) { t.note(format, args...) }
 
 const harnessWorks = "the functions of the Harness do their work"
 
-func (t *trial) Error(args ...any) {
+func (t *caseT) Error(args ...any) {
 	t.fail(harnessWorks, "%s", strings.TrimSuffix(fmt.Sprintln(args...), "\n"))
 }
-func (t *trial) Errorf(format string, args ...any) { t.fail(harnessWorks, format, args...) }
-func (t *trial) Fatal(args ...any) {
+func (t *caseT) Errorf(format string, args ...any) { t.fail(harnessWorks, format, args...) }
+func (t *caseT) Fatal(args ...any) {
 	t.stop(harnessWorks, "%s", strings.TrimSuffix(fmt.Sprintln(args...), "\n"))
 }
-func (t *trial) Fatalf(format string, args ...any) { t.stop(harnessWorks, format, args...) }
-func (t *trial) Fail()                             { t.fail(harnessWorks, "it called Fail") }
-func (t *trial) FailNow()                          { t.stop(harnessWorks, "it called FailNow") }
+func (t *caseT) Fatalf(format string, args ...any) { t.stop(harnessWorks, format, args...) }
+func (t *caseT) Fail()                             { t.fail(harnessWorks, "it called Fail") }
+func (t *caseT) FailNow()                          { t.stop(harnessWorks, "it called FailNow") }
 
-func (t *trial) Failed() bool {
+func (t *caseT) Failed() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.result.Outcome == Failed
@@ -216,22 +216,22 @@ func (t *trial) Failed() bool {
 // Skip, Skipf and SkipNow fail: leave fields of the Harness empty for cases that are not
 // possible.
 
-func (t *trial) Skip(args ...any) {
+func (t *caseT) Skip(args ...any) {
 	t.stop("the Harness skips nothing: what it cannot do is nil in it", "%s", strings.TrimSuffix(fmt.Sprintln(args...), "\n"))
 }
-func (t *trial) Skipf(format string, args ...any) {
+func (t *caseT) Skipf(format string, args ...any) {
 	t.stop("the Harness skips nothing: what it cannot do is nil in it", format, args...)
 }
-func (t *trial) SkipNow() {
+func (t *caseT) SkipNow() {
 	t.stop("the Harness skips nothing: what it cannot do is nil in it", "the harness called SkipNow")
 }
-func (t *trial) Skipped() bool { return false }
+func (t *caseT) Skipped() bool { return false }
 
 // isPlumbing reports whether a function is a helper, rather than the place that has the
 // expectation.
 func isPlumbing(function string) bool {
 	_, method, found := strings.Cut(function, "/conformance.(*")
-	return found && (strings.HasPrefix(method, "trial).") || strings.HasPrefix(method, "receiver).") || strings.HasPrefix(method, "service)."))
+	return found && (strings.HasPrefix(method, "caseT).") || strings.HasPrefix(method, "receiver).") || strings.HasPrefix(method, "service)."))
 }
 
 func shortPosition(f runtime.Frame) string {
@@ -242,18 +242,18 @@ func shortPosition(f runtime.Frame) string {
 
 // patience is how long the case waits for an event that must happen. After a failure,
 // later waits are shorter.
-func (t *trial) patience() time.Duration {
+func (t *caseT) patience() time.Duration {
 	if t.Failed() && !t.suite.h.Synctest {
 		return t.suite.h.Timeout / 10
 	}
 	return t.suite.h.Timeout
 }
 
-func (t *trial) quiet() time.Duration { return t.suite.h.QuietPeriod }
+func (t *caseT) quiet() time.Duration { return t.suite.h.QuietPeriod }
 
 // lock returns the duration of a lock of the case's transports, in the mode with the
 // shortest one; 0: it does not end.
-func (t *trial) lock() time.Duration {
+func (t *caseT) lock() time.Duration {
 	if t.waitsForLocks() {
 		return t.suite.shortLock
 	}
@@ -261,20 +261,20 @@ func (t *trial) lock() time.Duration {
 }
 
 // patient returns a context for one call.
-func (t *trial) patient() (context.Context, context.CancelFunc) {
+func (t *caseT) patient() (context.Context, context.CancelFunc) {
 	t.active()
 	return context.WithTimeout(t.ctx, t.patience())
 }
 
 // await waits until is returns true, and stops the case if that takes too long.
-func (t *trial) await(what string, is func() bool) {
+func (t *caseT) await(what string, is func() bool) {
 	if !t.comesTrue(is) {
 		t.stop(what, "it is not so after %v%s", t.patience(), t.log.told())
 	}
 }
 
 // comesTrue waits until is returns true, and reports whether it did so in time.
-func (t *trial) comesTrue(is func() bool) bool {
+func (t *caseT) comesTrue(is func() bool) bool {
 	deadline := time.Now().Add(t.patience())
 	for pause := time.Millisecond; !is(); pause = min(2*pause, max(t.quiet()/6, time.Millisecond)) {
 		if time.Now().After(deadline) || t.ctx.Err() != nil {
@@ -286,7 +286,7 @@ func (t *trial) comesTrue(is func() bool) bool {
 }
 
 // rest lets time pass that the case itself requires.
-func (t *trial) rest(d time.Duration) {
+func (t *caseT) rest(d time.Duration) {
 	t.active()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -297,7 +297,7 @@ func (t *trial) rest(d time.Duration) {
 }
 
 // soon is the time limit for something that is expected at once.
-func (t *trial) soon() time.Duration { return t.patience() / 3 }
+func (t *caseT) soon() time.Duration { return t.patience() / 3 }
 
 // endless is more attempts than any case allows a message. If a transport redelivered a
 // message for ever to a handler that always fails, the clock of a bubble would stand
@@ -315,7 +315,7 @@ const transportLabel = "conformance.transport"
 
 // within runs f, which may end its goroutine, and reports whether it ended in time. There
 // is no limit for f as a whole, as long as the case is active.
-func (t *trial) within(silence time.Duration, f func()) bool {
+func (t *caseT) within(silence time.Duration, f func()) bool {
 	t.active()
 	done := make(chan struct{})
 	go pprof.Do(context.Background(), pprof.Labels(caseLabel, t.label, "case", t.name()), func(context.Context) {
@@ -344,13 +344,13 @@ func (t *trial) within(silence time.Duration, f func()) bool {
 }
 
 // active records that the case makes progress.
-func (t *trial) active() {
+func (t *caseT) active() {
 	now := time.Now()
 	t.lastActive.Store(&now)
 }
 
 // caller returns the place in the suite, or in the harness, that called a method of
-// trial.
+// caseT.
 func caller() string {
 	var pcs [16]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
