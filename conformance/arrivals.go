@@ -72,7 +72,7 @@ func (c *census) state() (missing int, list string) {
 		}
 	}
 	slices.Sort(bodies)
-	return c.missing, some(bodies)
+	return c.missing, sample(bodies)
 }
 
 const everyMessageArrives = "every message that Send accepted is delivered"
@@ -85,7 +85,7 @@ func (c *census) conclude(t *caseT) []*core.Incoming {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.surplus) > 0 {
-		t.fail("each message is delivered once, and nothing but what was sent", "%d too many: %s", len(c.surplus), some(c.surplus))
+		t.fail("each message is delivered once, and nothing but what was sent", "%d too many: %s", len(c.surplus), sample(c.surplus))
 	}
 	return c.arrived
 }
@@ -105,11 +105,11 @@ func (r *receiver) drainInto(c *census) {
 		if missing == 0 {
 			return
 		}
-		ctx, cancel := r.t.patient()
+		ctx, cancel := r.t.withTimeout()
 		got, err := r.batch(ctx, r.size)
 		cancel()
 		if err != nil {
-			r.t.stop(everyMessageArrives, "%d are missing after %v without any: %s", missing, r.t.patience(), list)
+			r.t.stop(everyMessageArrives, "%d are missing after %v without any: %s", missing, r.t.timeout(), list)
 		}
 		c.take(r.t, got)
 	}
@@ -117,7 +117,7 @@ func (r *receiver) drainInto(c *census) {
 
 // take counts and completes deliveries.
 func (c *census) take(t *caseT, deliveries []core.Delivery) {
-	lost, err := t.completeRead(deliveries)
+	lost, err := t.tryComplete(deliveries)
 	for i, d := range deliveries {
 		c.add(d, lost[i])
 	}
@@ -137,7 +137,7 @@ func (t *caseT) drainTogether(want []string, brief [][]time.Duration, receivers 
 	defer cancel()
 	for i, durations := range brief {
 		r := receivers[i%len(receivers)]
-		t.beside(&callers, func() { r.count(ctx, c, durations) })
+		t.goInGroup(&callers, func() { r.count(ctx, c, durations) })
 	}
 	for missing := len(want); ; {
 		select {
@@ -145,11 +145,11 @@ func (t *caseT) drainTogether(want []string, brief [][]time.Duration, receivers 
 			cancel()
 			callers.Wait()
 			return c.conclude(t)
-		case <-time.After(t.patience()):
+		case <-time.After(t.timeout()):
 		}
 		still, list := c.state()
 		if still == missing {
-			t.stop(everyMessageArrives, "%d of %d are missing after %v without any: %s", still, len(want), t.patience(), list)
+			t.stop(everyMessageArrives, "%d of %d are missing after %v without any: %s", still, len(want), t.timeout(), list)
 		}
 		missing = still
 	}
@@ -172,7 +172,7 @@ func (r *receiver) count(ctx context.Context, c *census, brief []time.Duration) 
 		if !r.wellFormed(dst, n, err, ended) {
 			return
 		}
-		lost, err := r.t.completeRead(dst[:n])
+		lost, err := r.t.tryComplete(dst[:n])
 		for i, d := range dst[:n] {
 			c.add(d, lost[i])
 		}
@@ -188,7 +188,7 @@ func (t *caseT) received(transport core.Transport, queue string, sent ...core.Ou
 	r := t.receiver(transport, queue, 16)
 	arrived := make([]*core.Incoming, len(sent))
 	for missing := len(sent); missing > 0; {
-		read := r.read(r.take(1))
+		read := r.consume(r.take(1))
 		if len(read) == 0 {
 			continue // it is redelivered
 		}
@@ -204,7 +204,7 @@ func (t *caseT) received(transport core.Transport, queue string, sent ...core.Ou
 			t.stop("each message is delivered once", "twice: %q", in.ID)
 		}
 	}
-	r.shut()
+	r.close()
 	return arrived
 }
 
@@ -217,12 +217,12 @@ func (t *caseT) unchanged(transport core.Transport, queue string, sent ...core.O
 // arriveUnchanged checks that messages sent before arrive unchanged.
 func (t *caseT) arriveUnchanged(transport core.Transport, queue string, sent ...core.Outgoing) {
 	for i, in := range t.received(transport, queue, sent...) {
-		t.same(in, sent[i])
+		t.wantSame(in, sent[i])
 	}
 }
 
-// completedOnce checks the messages that several receivers have completed.
-func (t *caseT) completedOnce(names []string, completed *tally, queue string) {
+// wantCompletedOnce checks the messages that several receivers have completed.
+func (t *caseT) wantCompletedOnce(names []string, completed *tally, queue string) {
 	var missing, twice []string
 	for _, name := range names {
 		switch n := completed.of(name); {
@@ -233,13 +233,13 @@ func (t *caseT) completedOnce(names []string, completed *tally, queue string) {
 		}
 	}
 	if len(missing) > 0 {
-		t.fail(fmt.Sprintf("each of %d messages is completed within %v, because none is lost", len(names), t.patience()), "%d are missing: %s", len(missing), some(missing))
+		t.fail(fmt.Sprintf("each of %d messages is completed within %v, because none is lost", len(names), t.timeout()), "%d are missing: %s", len(missing), sample(missing))
 	}
 	if len(twice) > 0 {
-		t.fail("a message is completed once, by one receiver alone", "more often: %s", some(twice))
+		t.fail("a message is completed once, by one receiver alone", "more often: %s", sample(twice))
 	}
 	if len(missing) == 0 && !t.caps.MayDuplicate {
-		t.left(queue, "after all were completed")
+		t.wantLeft(queue, "after all were completed")
 	}
 }
 

@@ -43,15 +43,15 @@ func (t *caseT) forwarding() *forwarding {
 	return f
 }
 
-// ends closes the receiver and checks the messages left in both queues.
-func (t *caseT) ends(f *forwarding, when string, from, to []string) {
-	f.r.shut()
-	t.left(f.from, when+", the queue that was received from", from...)
-	t.left(f.to, when+", the queue that was sent to", to...)
+// wantQueues closes the receiver and checks the messages left in both queues.
+func (t *caseT) wantQueues(f *forwarding, when string, from, to []string) {
+	f.r.close()
+	t.wantLeft(f.from, when+", the queue that was received from", from...)
+	t.wantLeft(f.to, when+", the queue that was sent to", to...)
 }
 
 func (t *caseT) trySends(s dispatch, d core.Delivery, out ...core.Outgoing) error {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	return s.call(d, ctx, slices.Clone(out)) // call takes ownership of its slice
 }
@@ -62,8 +62,9 @@ func (t *caseT) sends(s dispatch, d core.Delivery, out ...core.Outgoing) {
 	}
 }
 
-// sendsNot checks that the settlement is refused, with a result for every message.
-func (t *caseT) sendsNot(s dispatch, d core.Delivery, want error, out ...core.Outgoing) {
+// wantSettleRefused checks that the settlement is refused, with a result for every
+// message.
+func (t *caseT) wantSettleRefused(s dispatch, d core.Delivery, want error, out ...core.Outgoing) {
 	err := t.trySends(s, d, out...)
 	if !errors.Is(err, want) {
 		t.stop(s.name+" returns an error matching "+errorName(want), "%v", err)
@@ -76,7 +77,7 @@ func (t *caseT) sendsNot(s dispatch, d core.Delivery, want error, out ...core.Ou
 }
 
 func (t *caseT) reset(d core.Delivery) {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	if err := d.Reset(ctx); err != nil {
 		t.stop("Reset returns nil for a delivery that is held", "%v", err)
@@ -128,9 +129,9 @@ func (t *caseT) breakWork(ctx context.Context) {
 	}
 }
 
-// done checks that work was committed. If settlements are not confirmed that may take a
-// while.
-func (t *caseT) done(key, when string) {
+// wantCommitted checks that work was committed. If settlements are not confirmed that
+// may take a while.
+func (t *caseT) wantCommitted(key, when string) {
 	if t.caps.ConfirmsSettlement {
 		if !t.suite.h.NativeTx.Committed(t, key) {
 			t.fail("the handler's work is committed "+when, "it is not")
@@ -140,7 +141,7 @@ func (t *caseT) done(key, when string) {
 	t.await("the handler's work is committed "+when, func() bool { return t.suite.h.NativeTx.Committed(t, key) })
 }
 
-func (t *caseT) notDone(key, when string) {
+func (t *caseT) wantNotCommitted(key, when string) {
 	if t.suite.h.NativeTx.Committed(t, key) {
 		t.fail("the handler's work is not committed "+when, "it is")
 	}

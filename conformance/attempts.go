@@ -57,29 +57,29 @@ func (a *attempts) of(body string) []attempt {
 	return slices.Clone(a.seen[body])
 }
 
-// attempted checks the number of attempts of a message. A broker that may deliver twice
-// can cause more attempts.
-func (t *caseT) attempted(a *attempts, body string, want int) {
+// wantAttempts checks the number of attempts of a message. A broker that may deliver
+// twice can cause more attempts.
+func (t *caseT) wantAttempts(a *attempts, body string, want int) {
 	got := a.of(body)
 	if len(got) != want && (!t.caps.MayDuplicate || len(got) < want) {
 		t.fail(fmt.Sprintf("message %q is attempted %d times", body, want), "%d times: %v", len(got), got)
 	}
 }
 
-// leftNothing stops the endpoint and checks that its queue is empty.
-func (s *service) leftNothing(when string) {
+// wantDrained stops the endpoint and checks that its queue is empty.
+func (s *service) wantDrained(when string) {
 	s.end()
-	s.t.left(s.queue, when)
+	s.t.wantLeft(s.queue, when)
 }
 
-// receives checks that a signal arrives.
-func (t *caseT) receives(signal <-chan struct{}, what string) {
-	timer := time.NewTimer(t.patience())
+// awaitSignal checks that a signal arrives.
+func (t *caseT) awaitSignal(signal <-chan struct{}, what string) {
+	timer := time.NewTimer(t.timeout())
 	defer timer.Stop()
 	select {
 	case <-signal:
 	case <-timer.C:
-		t.stop(what, "not within %v%s", t.patience(), t.log.told())
+		t.stop(what, "not within %v%s", t.timeout(), t.log.told())
 	}
 }
 

@@ -8,16 +8,16 @@ import (
 // Goroutines beside a case's own. A panic in one of them, in the transport or because of
 // its results, would end the whole test binary.
 
-// beside runs f in a goroutine and adds it to all.
-func (t *caseT) beside(all *sync.WaitGroup, f func()) { all.Go(func() { t.guard(f) }) }
+// goInGroup runs f in a goroutine and adds it to all.
+func (t *caseT) goInGroup(all *sync.WaitGroup, f func()) { all.Go(func() { t.recoverPanic(f) }) }
 
-// apart runs f in a goroutine. f signals its end in a deferred call.
-func (t *caseT) apart(f func()) {
-	go t.guard(f)
+// goGuarded runs f in a goroutine. f signals its end in a deferred call.
+func (t *caseT) goGuarded(f func()) {
+	go t.recoverPanic(f)
 }
 
-// guard runs f, and turns a panic into a failure.
-func (t *caseT) guard(f func()) {
+// recoverPanic runs f, and turns a panic into a failure.
+func (t *caseT) recoverPanic(f func()) {
 	defer func() {
 		if problem := recover(); problem != nil {
 			t.fail("neither the transport nor the harness panics", "panic: %v\n%s", problem, debug.Stack())

@@ -30,9 +30,10 @@ type changes struct {
 	arrive        func(r *brokenReceiver, in *core.Incoming) // may change what is received
 	maxInFlight   func(r *brokenReceiver, n int, next func(int))
 	closeReceiver func(r *brokenReceiver, next func() error) error
-	// settle is asked by Complete, Abandon, Release, Postpone, CompleteWith, ReplaceWith,
-	// Reset, Savepoint, the rollback to a savepoint (as "Rollback"), DeadLetter and Renew, by that name. It may write to d.out, what is
-	// sent with the settlement, d.cause, d.delay and d.letter.
+	// settle is asked by Complete, Abandon, Release, Postpone, CompleteWith,
+	// ReplaceWith, Reset, Savepoint, the rollback to a savepoint (as "Rollback"),
+	// DeadLetter and Renew, by that name. It may write to d.out, what is sent with the
+	// settlement, d.cause, d.delay and d.letter.
 	settle      func(d *brokenDelivery, operation string, next func() error) error
 	lockedUntil func(d *brokenDelivery, next func() time.Time) time.Time
 	bind        func(d *brokenDelivery, ctx context.Context, next func(context.Context) context.Context) context.Context

@@ -80,7 +80,7 @@ var capabilityCases = []testCase{
 		names := []string{"first", "second"}
 		t.sendEach(transport, queue, names...)
 		r := t.receiver(transport, queue, len(names))
-		held := r.takeThese("the messages are delivered", names...)
+		held := r.takeBodies("the messages are delivered", names...)
 		for _, method := range t.unclaimedMethods(out) {
 			for _, name := range names {
 				if err := method.call(held[name]); !errors.Is(err, errors.ErrUnsupported) {
@@ -91,9 +91,9 @@ var capabilityCases = []testCase{
 		for _, name := range names {
 			t.complete(held[name]) // stops the case if a refused call has settled it
 		}
-		r.shut()
-		t.left(queue, "after all were completed, methods that do not apply having been called before")
-		t.left(out, "after CompleteWith and ReplaceWith were refused with errors.ErrUnsupported")
+		r.close()
+		t.wantLeft(queue, "after all were completed, methods that do not apply having been called before")
+		t.wantLeft(out, "after CompleteWith and ReplaceWith were refused with errors.ErrUnsupported")
 	}},
 	{rule: "C1", title: "methods that apply to a delivery are not refused as unsupported", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
@@ -134,24 +134,24 @@ var capabilityCases = []testCase{
 		queue := t.queue(transport)
 		late := t.message(queue, "late")
 		late.Delay = time.Second
-		t.refused(transport, errors.ErrUnsupported, t.message(queue, "at once"), late)
-		t.left(queue, "after a refused Send")
+		t.wantSendRefused(transport, errors.ErrUnsupported, t.message(queue, "at once"), late)
+		t.wantLeft(queue, "after a refused Send")
 	}},
 	{rule: "C1", title: "time to be received is refused where it is not claimed", in: once, needs: []need{noExpiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		brief := t.message(queue, "brief")
 		brief.TimeToBeReceived = time.Hour
-		t.refused(transport, errors.ErrUnsupported, t.message(queue, "for ever"), brief)
-		t.left(queue, "after a refused Send")
+		t.wantSendRefused(transport, errors.ErrUnsupported, t.message(queue, "for ever"), brief)
+		t.wantLeft(queue, "after a refused Send")
 	}},
 	{rule: "C1", title: "publish and subscribe are refused where they are not claimed", in: once, needs: []need{noPublishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.message("", "event")
 		event.Topic = t.uniqueName()
-		t.refused(transport, errors.ErrUnsupported, t.message(queue, "command"), event)
-		t.left(queue, "after a refused Send")
+		t.wantSendRefused(transport, errors.ErrUnsupported, t.message(queue, "command"), event)
+		t.wantLeft(queue, "after a refused Send")
 		subscriber, ok := transport.(core.Subscriber)
 		if !ok {
 			return
@@ -169,17 +169,17 @@ var capabilityCases = []testCase{
 		event := t.event("event")
 		event.BaseTopics = []string{t.uniqueName()}
 		t.subscribe(transport, queue, event.Topic)
-		t.refused(transport, errors.ErrUnsupported, t.message(queue, "command"), event)
-		t.left(queue, "after a refused Send")
+		t.wantSendRefused(transport, errors.ErrUnsupported, t.message(queue, "command"), event)
+		t.wantLeft(queue, "after a refused Send")
 	}},
 	{rule: "C1", title: "CompleteWith and ReplaceWith refuse what is not claimed", in: inAtomic, needs: []need{unclaimedSends}, run: func(t *caseT) {
 		for _, s := range []dispatch{completing, replacing} {
 			f := t.forwarding()
 			for _, m := range t.unsupported(f.to) {
-				t.sendsNot(s, f.d, errors.ErrUnsupported, t.message(f.to, "supported"), m)
+				t.wantSettleRefused(s, f.d, errors.ErrUnsupported, t.message(f.to, "supported"), m)
 			}
 			t.release(f.d)
-			t.ends(f, "after "+s.name+" was refused with errors.ErrUnsupported", []string{forwarded}, nil)
+			t.wantQueues(f, "after "+s.name+" was refused with errors.ErrUnsupported", []string{forwarded}, nil)
 		}
 	}},
 	{rule: "C1", title: "a transport that claims PublishSubscribe is a core.Subscriber", in: once, needs: []need{publishing}, run: func(t *caseT) {
@@ -210,7 +210,7 @@ var capabilityCases = []testCase{
 		r := t.receiver(transport, address, 1)
 		d := r.next()
 		t.complete(d)
-		t.left(queue, "after what was sent to the address was taken from it")
+		t.wantLeft(queue, "after what was sent to the address was taken from it")
 	}},
 	{rule: "C1", title: "a reply finds its way by the address that the transport gave", run: func(t *caseT) {
 		transport := t.open()
@@ -227,7 +227,7 @@ var capabilityCases = []testCase{
 		var expected []core.Outgoing
 		for i := range 3 {
 			body := fmt.Appendf(nil, "question %d", i)
-			ctx, cancel := t.patient()
+			ctx, cancel := t.withTimeout()
 			err := asking.Send(ctx, answering.queue, "question", body)
 			cancel()
 			if err != nil {
@@ -235,12 +235,12 @@ var capabilityCases = []testCase{
 			}
 			expected = append(expected, t.message(asking.queue, "re "+string(body)))
 		}
-		t.reach("replies to 3 questions", 3, answers.messages)
+		t.awaitCount("replies to 3 questions", 3, answers.messages)
 		asking.end()
 		answering.end()
-		t.once(expected, answers)
+		t.wantOnce(expected, answers)
 		for _, queue := range []string{asking.queue, answering.queue, asking.errorQueue, answering.errorQueue} {
-			t.left(queue, "after all questions were answered")
+			t.wantLeft(queue, "after all questions were answered")
 		}
 	}},
 	{rule: "C1", title: "Postpone is refused without GroupOrder", in: givingBack, needs: []need{noGroupOrder}, run: func(t *caseT) {
@@ -248,7 +248,7 @@ var capabilityCases = []testCase{
 		queue := t.queue(transport)
 		t.send(transport, t.member(queue, "one", "first"))
 		t.notPostponed(t.receiver(transport, queue, 1))
-		t.left(queue, "after it was completed")
+		t.wantLeft(queue, "after it was completed")
 	}},
 }
 
@@ -269,7 +269,7 @@ type method struct {
 func (t *caseT) unclaimedMethods(out string) (list []method) {
 	add := func(name string, call func(d core.Delivery, ctx context.Context) error) {
 		list = append(list, method{name, func(d core.Delivery) error {
-			ctx, cancel := t.patient()
+			ctx, cancel := t.withTimeout()
 			defer cancel()
 			return call(d, ctx)
 		}})

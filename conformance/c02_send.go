@@ -18,7 +18,7 @@ var sendCases = []testCase{
 		queue := t.queue(transport)
 		sent := t.messages(queue, 100) // more than brokers accept at once
 		t.unchanged(transport, queue, sent...)
-		t.left(queue, "after all messages were taken")
+		t.wantLeft(queue, "after all messages were taken")
 	}},
 	{rule: "C2", title: "a Send of no messages succeeds", in: once, run: func(t *caseT) {
 		if err := t.trySend(t.open()); err != nil {
@@ -70,7 +70,7 @@ var sendCases = []testCase{
 		}
 		t.send(transport, sent...)
 		for i, queue := range queues {
-			t.holds(queue, fmt.Sprintf("after a Send to three queues, in the one numbered %d", i), want[queue], nil)
+			t.wantContents(queue, fmt.Sprintf("after a Send to three queues, in the one numbered %d", i), want[queue], nil)
 		}
 	}},
 	{rule: "C2", title: "many senders share a transport", in: once, slow: true, run: func(t *caseT) {
@@ -90,7 +90,7 @@ var sendCases = []testCase{
 		}
 		var running sync.WaitGroup
 		for _, rounds := range batches {
-			t.beside(&running, func() {
+			t.goInGroup(&running, func() {
 				for _, batch := range rounds {
 					if err := t.trySend(transport, batch...); err != nil {
 						t.fail("Send accepts messages from 64 goroutines at once", "%v", err)
@@ -100,7 +100,7 @@ var sendCases = []testCase{
 		}
 		running.Wait()
 		t.receiver(transport, queue, 32).drain(want...)
-		t.left(queue, "after all messages were taken")
+		t.wantLeft(queue, "after all messages were taken")
 	}},
 	{rule: "C2", title: "a queue that does not exist is an error", in: once, run: func(t *caseT) {
 		transport := t.open()
@@ -116,7 +116,7 @@ var sendCases = []testCase{
 		}
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "afterwards"))
-		t.left(queue, "after a Send to another queue failed", "afterwards")
+		t.wantLeft(queue, "after a Send to another queue failed", "afterwards")
 	}},
 	{rule: "C2", title: "a SendError tells what became of each message", in: once, run: func(t *caseT) {
 		transport := t.open()
@@ -143,8 +143,8 @@ var sendCases = []testCase{
 				refused[to] = append(refused[to], body)
 			}
 		}
-		t.holds(queue, "what the SendError calls accepted", must[queue], may[queue], refused[queue]...)
-		t.holds(other, "what the SendError calls accepted", must[other], may[other], refused[other]...)
+		t.wantContents(queue, "what the SendError calls accepted", must[queue], may[queue], refused[queue]...)
+		t.wantContents(other, "what the SendError calls accepted", must[other], may[other], refused[other]...)
 	}},
 	{rule: "C2", title: "a queue that does not exist disturbs no other Send", in: once, run: func(t *caseT) {
 		transport := t.open()
@@ -152,7 +152,7 @@ var sendCases = []testCase{
 		sound, lost := t.messages(queue, 100), t.messages(missing, 40)
 		var running sync.WaitGroup
 		for batch := range slices.Chunk(sound, 25) {
-			t.beside(&running, func() {
+			t.goInGroup(&running, func() {
 				for _, m := range batch {
 					if err := t.trySend(transport, m); err != nil {
 						t.fail("Send succeeds while other goroutines send to a queue that does not exist", "%v", err)
@@ -161,7 +161,7 @@ var sendCases = []testCase{
 			})
 		}
 		for batch := range slices.Chunk(lost, 20) {
-			t.beside(&running, func() {
+			t.goInGroup(&running, func() {
 				for _, m := range batch {
 					if err := t.trySend(transport, m); !errors.Is(err, core.ErrQueueNotFound) {
 						t.fail("Send to a queue that does not exist returns an error matching core.ErrQueueNotFound, at any time", "%v", err)
@@ -171,7 +171,7 @@ var sendCases = []testCase{
 		}
 		running.Wait()
 		t.receiver(transport, queue, 16).drain(bodiesOf(sound)...)
-		t.left(queue, "after all messages were taken")
+		t.wantLeft(queue, "after all messages were taken")
 	}},
 	{rule: "C2", title: "a queue that is created later is found", in: once, needs: []need{provisioning}, run: func(t *caseT) {
 		transport := t.open()
@@ -181,7 +181,7 @@ var sendCases = []testCase{
 		}
 		t.provision(t.open(), queue)
 		t.send(transport, t.message(queue, "in time"))
-		t.left(queue, "after it was created", "in time")
+		t.wantLeft(queue, "after it was created", "in time")
 	}},
 	{rule: "C2", title: "a Send after its context ended says so", in: once, run: func(t *caseT) {
 		transport := t.open()
@@ -203,7 +203,7 @@ var sendCases = []testCase{
 			t.sortOut(err, sent, &must, &may, &refused)
 		}
 		t.send(transport, t.message(queue, "afterwards"))
-		t.holds(queue, "what was accepted", append(must, "afterwards"), may, refused...)
+		t.wantContents(queue, "what was accepted", append(must, "afterwards"), may, refused...)
 	}},
 	{rule: "C2", title: "a Send cut short tells the truth", in: once, run: func(t *caseT) {
 		transport := t.open()
@@ -222,7 +222,7 @@ var sendCases = []testCase{
 		}
 		var running sync.WaitGroup
 		for some := range slices.Chunk(attempts, 15) {
-			t.beside(&running, func() {
+			t.goInGroup(&running, func() {
 				for i := range some {
 					ctx, cancel := context.WithTimeout(t.ctx, some[i].in)
 					some[i].err = transport.Send(ctx, some[i].sent...)
@@ -235,14 +235,14 @@ var sendCases = []testCase{
 		for _, a := range attempts {
 			t.sortOut(a.err, a.sent, &must, &may, &refused)
 		}
-		t.holds(queue, "what was accepted before its context ended", must, may, refused...)
+		t.wantContents(queue, "what was accepted before its context ended", must, may, refused...)
 	}},
 	{rule: "C2", title: "a Send after Close is core.ErrClosed", in: once, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.close(transport)
-		t.refused(transport, core.ErrClosed, t.messages(queue, 2)...)
-		t.left(queue, "after a Send to it by a closed transport")
+		t.wantSendRefused(transport, core.ErrClosed, t.messages(queue, 2)...)
+		t.wantLeft(queue, "after a Send to it by a closed transport")
 	}},
 	{rule: "C2", title: "what was accepted outlives its sender", in: once, run: func(t *caseT) {
 		sender := t.open()
@@ -251,7 +251,7 @@ var sendCases = []testCase{
 		t.send(sender, sent[:19]...)
 		t.send(sender, sent[19])
 		t.close(sender) // before any receiver is opened
-		t.left(queue, "after its sender closed its transport", bodiesOf(sent)...)
+		t.wantLeft(queue, "after its sender closed its transport", bodiesOf(sent)...)
 	}},
 	{rule: "C2", title: "the slice is the sender's own again", in: once, run: func(t *caseT) {
 		transport := t.open()
@@ -262,7 +262,7 @@ var sendCases = []testCase{
 		for i := range given {
 			given[i] = t.message(queue, "written to the slice after Send returned")
 		}
-		t.left(queue, "after the slice given to Send was written to", bodiesOf(sent)...)
+		t.wantLeft(queue, "after the slice given to Send was written to", bodiesOf(sent)...)
 	}},
 	{rule: "C2", title: "Send leaves the sender's messages as they are", in: once, run: func(t *caseT) {
 		transport := t.open()
@@ -273,7 +273,7 @@ var sendCases = []testCase{
 			sent[i].Body = slices.Clone(given[i].Body)
 		}
 		t.send(transport, given...)
-		t.left(queue, "after the Send", bodiesOf(sent)...)
+		t.wantLeft(queue, "after the Send", bodiesOf(sent)...)
 		for i, m := range given {
 			if got, want := m.Headers.Map(), sent[i].Headers.Map(); !maps.Equal(got, want) {
 				t.fail(fmt.Sprintf("Send does not change the headers of the messages given to it, %s", excerptHeaders(want, got)), "%s", excerptHeaders(got, want))
@@ -295,7 +295,7 @@ var sendCases = []testCase{
 		t.send(transport, m, other)
 		t.send(transport, m)
 		t.receiver(transport, queue, 8).drain("the same", "the same", "the same id, another body")
-		t.left(queue, "after all messages were taken")
+		t.wantLeft(queue, "after all messages were taken")
 	}},
 	{rule: "C2", title: "a receiver may send to its own queue", run: func(t *caseT) {
 		transport := t.open()
@@ -312,7 +312,7 @@ var sendCases = []testCase{
 			}
 			t.complete(d)
 		}
-		t.left(queue, "after the last message was taken")
+		t.wantLeft(queue, "after the last message was taken")
 	}},
 	{rule: "C2", title: "transports exchange messages", run: func(t *caseT) {
 		ping, pong := t.open(), t.open() // two processes
@@ -329,8 +329,8 @@ var sendCases = []testCase{
 			}
 			t.complete(reply)
 		}
-		t.left(there, "after all requests were answered")
-		t.left(back, "after all answers were taken")
+		t.wantLeft(there, "after all requests were answered")
+		t.wantLeft(back, "after all answers were taken")
 	}},
 	{rule: "C2", title: "a Send whose answer was lost is not said to be refused", in: once, slow: true, needs: []need{ownLine}, run: func(t *caseT) {
 		other := t.open()
@@ -339,11 +339,11 @@ var sendCases = []testCase{
 		t.sendEach(transport, queue, "before") // so that its connections are open
 		line.SilenceBroker()
 		sent := []core.Outgoing{t.message(queue, "one"), t.message(queue, "two")}
-		ctx, cancel := t.briefly()
+		ctx, cancel := t.withQuietPeriod()
 		defer cancel()
 		var must, may, refused []string
 		t.sortOut(transport.Send(ctx, sent...), sent, &must, &may, &refused)
-		t.holds(queue, "what was accepted before, or by a new connection,", append(must, "before"), may, refused...)
+		t.wantContents(queue, "what was accepted before, or by a new connection,", append(must, "before"), may, refused...)
 	}},
 	{rule: "C2", title: "a Send in an outage is an error in time, and works afterwards", in: once, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		o := t.operator()
@@ -352,11 +352,11 @@ var sendCases = []testCase{
 		t.send(transport, t.message(queue, "before"))
 		o.kill()
 		during := t.messages(queue, 2)
-		ctx, cancel := t.briefly()
+		ctx, cancel := t.withQuietPeriod()
 		defer cancel()
 		var err error
-		if !t.returns(func() { err = transport.Send(ctx, during...) }) {
-			t.stop("Send, in an outage, returns when its context ends", "it has not returned %v later", t.patience())
+		if !t.returnsInTime(func() { err = transport.Send(ctx, during...) }) {
+			t.stop("Send, in an outage, returns when its context ends", "it has not returned %v later", t.timeout())
 		}
 		if err == nil {
 			t.stop("Send returns an error while there is no broker that could accept the messages", "nil")
@@ -370,9 +370,9 @@ var sendCases = []testCase{
 		after := t.message(queue, "after")
 		t.sendEventually(transport, after)
 		accepted := []string{"before", "after"} // the others may have been sent
-		found := t.look(queue, func(found []*core.Incoming) bool { return len(missing(accepted, found)) == 0 })
-		if lost := missing(accepted, found); len(lost) > 0 {
-			t.fail(`the queue holds what Send accepted, "before" and "after" the outage`, "missing are %s; it holds %s", some(lost), some(bodiesIn(found)))
+		found := t.drainQueue(queue, func(found []*core.Incoming) bool { return len(missingBodies(accepted, found)) == 0 })
+		if lost := missingBodies(accepted, found); len(lost) > 0 {
+			t.fail(`the queue holds what Send accepted, "before" and "after" the outage`, "missing are %s; it holds %s", sample(lost), sample(bodiesIn(found)))
 		}
 	}},
 	{rule: "C2", title: "what Send had accepted is there when its process was killed", in: once, needs: []need{processes}, run: func(t *caseT) {
@@ -381,7 +381,7 @@ var sendCases = []testCase{
 		for range 3 {
 			p := t.start(job{To: queue, Prefix: t.id(), Count: 100})
 			for range 1 + t.random.IntN(40) {
-				p.until(hasSent, t.patience())
+				p.until(hasSent, t.timeout())
 			}
 			p.kill()
 			for _, e := range p.all() {
@@ -403,7 +403,7 @@ var sendCases = []testCase{
 		load := t.sendLoad(transport, queue, senders, total/senders)
 		for round := range 3 {
 			load.until((round + 1) * total / 5)
-			t.rest(t.amid())
+			t.sleep(t.randomPause())
 			o.restart()
 		}
 		load.wait()
@@ -462,16 +462,16 @@ func (t *caseT) drainQuickly(transport core.Transport, queue string, want ...str
 	r.size = 500
 	seen := map[string]int{}
 	for len(seen) < len(want) {
-		ctx, cancel := t.patient()
+		ctx, cancel := t.withTimeout()
 		got, err := r.batch(ctx, r.size)
 		cancel()
 		if err != nil {
-			lacking := slices.DeleteFunc(slices.Clone(want), func(body string) bool { return seen[body] > 0 })
-			t.stop(fmt.Sprintf("%d messages that Send accepted are delivered", len(want)), "after %v without any, %d are missing: %s", t.patience(), len(lacking), some(lacking))
+			missing := slices.DeleteFunc(slices.Clone(want), func(body string) bool { return seen[body] > 0 })
+			t.stop(fmt.Sprintf("%d messages that Send accepted are delivered", len(want)), "after %v without any, %d are missing: %s", t.timeout(), len(missing), sample(missing))
 		}
 		for _, d := range got {
 			seen[string(d.Incoming().Body)]++
 		}
 	}
-	r.shut()
+	r.close()
 }

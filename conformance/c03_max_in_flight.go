@@ -11,7 +11,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// maxInFlightCases are about the unsettled deliveries of a receiver. In None there are none.
+// maxInFlightCases are about the unsettled deliveries of a receiver. In None there are
+// none.
 var maxInFlightCases = []testCase{
 	{rule: "C3", title: "no more than MaxInFlight are handed out", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
@@ -27,25 +28,25 @@ var maxInFlightCases = []testCase{
 			held = t.exactly(r, held[1:], 1, "with MaxInFlight 3, one is handed out after one of three was settled")
 		}
 		t.complete(held...)
-		r.shut()
+		r.close()
 		completed = append(completed, held...)
 		rest := slices.DeleteFunc(bodiesOf(sent), func(body string) bool {
 			return slices.ContainsFunc(completed, func(d core.Delivery) bool { return string(d.Incoming().Body) == body })
 		})
-		t.left(queue, "of 10 messages 4 were completed, the others abandoned, released or never handed out", rest...)
+		t.wantLeft(queue, "of 10 messages 4 were completed, the others abandoned, released or never handed out", rest...)
 	}},
 	{rule: "C3", title: "MaxInFlight holds for all callers together", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.messages(queue, 20)...)
 		r := t.receiver(transport, queue, 3)
-		ctx, cancel := context.WithTimeout(t.ctx, t.quiet())
+		ctx, cancel := context.WithTimeout(t.ctx, t.quietPeriod())
 		defer cancel()
 		var mu sync.Mutex
 		var held []core.Delivery
 		var callers sync.WaitGroup
 		for range 6 {
-			t.beside(&callers, func() {
+			t.goInGroup(&callers, func() {
 				dst := make([]core.Delivery, 4)
 				for ctx.Err() == nil {
 					n, err := r.Receive(ctx, dst)
@@ -96,12 +97,12 @@ var maxInFlightCases = []testCase{
 			func() { t.release(held[0]); held = held[1:] },
 		} {
 			what := []string{"Complete", "Abandon", "SetMaxInFlight", "Release"}[i]
-			ctx, cancel := t.patient()
-			waiting := r.ask(ctx, 1)
-			t.rest(t.quiet() / 2)
+			ctx, cancel := t.withTimeout()
+			waiting := r.receiveAsync(ctx, 1)
+			t.sleep(t.quietPeriod() / 2)
 			t.renew(held...)
 			change()
-			a := t.soonAnswered(waiting, "a Receive that waits because MaxInFlight are unsettled returns soon after "+what+" made room")
+			a := t.awaitResult(waiting, "a Receive that waits because MaxInFlight are unsettled returns soon after "+what+" made room")
 			cancel()
 			if a.err != nil {
 				t.stop("Receive returns a message once there is room, by "+what, "%v", a.err)
@@ -125,7 +126,7 @@ var maxInFlightCases = []testCase{
 			taken = append(taken, prefetched...)
 			t.complete(prefetched...)
 		} else {
-			paused.silent("with SetMaxInFlight(0) nothing is handed out")
+			paused.wantSilence("with SetMaxInFlight(0) nothing is handed out")
 		}
 		t.renew(held...)
 		other := t.receiver(t.open(), queue, 16)
@@ -134,11 +135,11 @@ var maxInFlightCases = []testCase{
 			rest = slices.DeleteFunc(rest, func(body string) bool { return body == string(d.Incoming().Body) })
 		}
 		arrived := other.drain(rest...) // prefetched messages that were not handed out are here
-		other.shut()
+		other.close()
 		for _, d := range taken {
 			arrived = append(arrived, d.Incoming())
 		}
-		t.uncounted(arrived)
+		t.wantFirstDeliveries(arrived)
 		t.complete(held[0])
 		t.release(held[1])
 		paused.SetMaxInFlight(1)
@@ -147,18 +148,18 @@ var maxInFlightCases = []testCase{
 			t.fail(fmt.Sprintf("after SetMaxInFlight(1) the message that is left is delivered, %q", want), "%q", got)
 		}
 		t.complete(again)
-		t.left(queue, "after all messages were taken")
+		t.wantLeft(queue, "after all messages were taken")
 	}},
 	{rule: "C3", title: "a Receive that waits can be paused", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
-		ctx, cancel := t.patient()
+		ctx, cancel := t.withTimeout()
 		defer cancel()
-		waiting := r.ask(ctx, 8)
-		t.rest(t.quiet())
+		waiting := r.receiveAsync(ctx, 8)
+		t.sleep(t.quietPeriod())
 		r.SetMaxInFlight(0)
-		t.rest(t.quiet()) // a fetch in progress may still use the old limit
+		t.sleep(t.quietPeriod()) // a fetch in progress may still use the old limit
 		m := t.message(queue, "while it is paused")
 		t.send(transport, m)
 		select {
@@ -169,14 +170,14 @@ var maxInFlightCases = []testCase{
 		other := t.receiver(t.open(), queue, 1)
 		d := other.next() // no other receiver has it
 		t.release(d)
-		other.shut()
+		other.close()
 		r.SetMaxInFlight(1)
-		a := t.soonAnswered(waiting, "a Receive that waits returns soon after SetMaxInFlight made room")
+		a := t.awaitResult(waiting, "a Receive that waits returns soon after SetMaxInFlight made room")
 		if a.err != nil {
 			t.stop("Receive goes on after SetMaxInFlight(1)", "%v", a.err)
 		}
 		t.complete(a.deliveries...)
-		t.left(queue, "after the message was taken")
+		t.wantLeft(queue, "after the message was taken")
 	}},
 	{rule: "C3", title: "more than 1,000 messages can be held", in: inReceiveOnly, slow: true, needs: []need{holdingMany}, run: func(t *caseT) {
 		const total = manyHeld
@@ -192,11 +193,11 @@ var maxInFlightCases = []testCase{
 		expected := fmt.Sprintf("with MaxInFlight %d, so many messages are handed out although none of them is settled: a limit of the broker on unsettled messages is set to MaxInFlight or above", total)
 		held := map[string]core.Delivery{}
 		for renewed := time.Now(); len(held) < total; {
-			ctx, cancel := t.patient()
+			ctx, cancel := t.withTimeout()
 			got, err := r.batch(ctx, r.size)
 			cancel()
 			if err != nil {
-				t.stop(expected, "%d are, and then no more within %v", len(held), t.patience())
+				t.stop(expected, "%d are, and then no more within %v", len(held), t.timeout())
 			}
 			for _, d := range got {
 				held[string(d.Incoming().Body)] = d
@@ -209,27 +210,27 @@ var maxInFlightCases = []testCase{
 			}
 		}
 		t.complete(held["0"], held[fmt.Sprint(total-1)])
-		r.shut() // gives back the others
+		r.close() // gives back the others
 	}},
 	{rule: "C3", title: "a pause gives back what arrived after Receive had ended", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		paused := t.receiver(transport, queue, 4)
-		ctx, cancel := t.briefly()
+		ctx, cancel := t.withQuietPeriod()
 		defer cancel()
 		if got, _ := paused.batch(ctx, 4); len(got) > 0 {
 			t.stop("nothing is delivered from an empty queue", "%s was", bodies(got))
 		}
 		t.sendEach(transport, queue, "late") // a request of the receiver that is in progress may fetch it
-		t.rest(t.quiet())
+		t.sleep(t.quietPeriod())
 		paused.SetMaxInFlight(0)
 		if t.caps.CountsReleases {
 			t.release(paused.prefetched()...)
 		}
 		other := t.receiver(t.open(), queue, 4)
-		d := other.takeThese("a message that arrived when no Receive waited is available to another instance after SetMaxInFlight(0): the end of Receive's context, or the pause, ends an open request, and gives back what it has brought", "late")["late"]
+		d := other.takeBodies("a message that arrived when no Receive waited is available to another instance after SetMaxInFlight(0): the end of Receive's context, or the pause, ends an open request, and gives back what it has brought", "late")["late"]
 		t.complete(d)
-		t.left(queue, "after the message was completed")
+		t.wantLeft(queue, "after the message was completed")
 	}},
 	{rule: "C3", title: "a delivery whose lock has ended leaves its place to another", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		const places = 2
@@ -238,17 +239,17 @@ var maxInFlightCases = []testCase{
 		t.sendEach(transport, queue, "a", "b", "c", "d")
 		r := t.receiver(transport, queue, places)
 		lost := r.take(places)
-		t.outlive(lost...)
+		t.sleepPastLocks(lost...)
 		next := r.takePlaces(places, "a receiver whose deliveries all lost their locks receives as many again: a lost lock leaves its place of MaxInFlight")
 		for _, d := range lost {
-			ctx, cancel := t.patient()
+			ctx, cancel := t.withTimeout()
 			err := d.Complete(ctx)
 			cancel()
 			if !errors.Is(err, core.ErrLockLost) {
 				t.fail("Complete after LockedUntil returns core.ErrLockLost, also where the message came to the same receiver again", "%v", err)
 			}
 		}
-		t.noPlaceLeft(r, next, "a late settlement frees no place of MaxInFlight: its place was free since the lock ended")
+		t.wantNoPlaceLeft(r, next, "a late settlement frees no place of MaxInFlight: its place was free since the lock ended")
 	}},
 	{rule: "C3", title: "a message that comes as a Receive is cancelled goes to another that waits", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
@@ -256,16 +257,16 @@ var maxInFlightCases = []testCase{
 		r := t.receiver(transport, queue, 2)
 		for round := range 30 {
 			ctx, cancel := context.WithCancel(t.ctx)
-			cancelled := r.ask(ctx, 1)
-			t.rest(time.Millisecond) // so that the first call is before the second
-			waits := r.ask(t.ctx, 1)
-			t.rest(time.Millisecond)
+			cancelled := r.receiveAsync(ctx, 1)
+			t.sleep(time.Millisecond) // so that the first call is before the second
+			waits := r.receiveAsync(t.ctx, 1)
+			t.sleep(time.Millisecond)
 			if round%3 == 0 {
 				cancel() // the receiver may not have noticed this when the message arrives
 			}
 			t.send(transport, t.message(queue, fmt.Sprintf("of round %d", round)))
 			if round%3 == 1 { // over a network the message takes a while
-				t.rest(time.Duration(t.random.IntN(2000)) * time.Microsecond)
+				t.sleep(time.Duration(t.random.IntN(2000)) * time.Microsecond)
 			}
 			cancel()
 			if first := <-cancelled; len(first.deliveries) > 0 {
@@ -278,8 +279,8 @@ var maxInFlightCases = []testCase{
 					t.stop("Receive returns a delivery, while its context goes on", "%v", second.err)
 				}
 				t.complete(second.deliveries...)
-			case <-time.After(t.patience()):
-				t.stop("of two calls of Receive, one of which is cancelled as a message comes, the other receives what the first has not returned", "it has not, in round %d, after %v", round+1, t.patience())
+			case <-time.After(t.timeout()):
+				t.stop("of two calls of Receive, one of which is cancelled as a message comes, the other receives what the first has not returned", "it has not, in round %d, after %v", round+1, t.timeout())
 			}
 		}
 	}},
@@ -291,17 +292,17 @@ var maxInFlightCases = []testCase{
 		s.run()
 		msgs := t.jobs(s.queue, 12)
 		t.send(transport, msgs...)
-		t.reach("12 messages wait for 5 handlers; handlers at the same time", 5, jobs.running)
-		t.steady("the number of handlers, of which none has ended,", 5, jobs.running)
+		t.awaitCount("12 messages wait for 5 handlers; handlers at the same time", 5, jobs.running)
+		t.wantSteady("the number of handlers, of which none has ended,", 5, jobs.running)
 		jobs.open()
-		t.reach("messages handled in the end", 12, jobs.messages)
+		t.awaitCount("messages handled in the end", 12, jobs.messages)
 		s.end()
 		if most := jobs.peak(); most > 5 {
 			t.fail("an endpoint with Concurrency 5 runs no more than 5 handlers at the same time", "%d", most)
 		}
-		t.once(msgs, jobs)
-		t.left(s.queue, "after all was handled")
-		t.left(s.errorQueue, "after all was handled")
+		t.wantOnce(msgs, jobs)
+		t.wantLeft(s.queue, "after all was handled")
+		t.wantLeft(s.errorQueue, "after all was handled")
 	}},
 	{rule: "C3", title: "the concurrency of an endpoint follows every change while messages are handled", run: func(t *caseT) {
 		jobs := t.crowd()
@@ -316,18 +317,18 @@ var maxInFlightCases = []testCase{
 		}
 		msgs := t.jobs(s.queue, 40)
 		t.send(transport, msgs...)
-		t.reach("with 40 messages in the queue and concurrency 5, handlers at the same time", 5, jobs.running)
+		t.awaitCount("with 40 messages in the queue and concurrency 5, handlers at the same time", 5, jobs.running)
 		change(10)
-		t.reach("after the concurrency was raised to 10, handlers at the same time", 10, jobs.running)
-		t.steady("the number of handlers at concurrency 10", 10, jobs.running)
+		t.awaitCount("after the concurrency was raised to 10, handlers at the same time", 10, jobs.running)
+		t.wantSteady("the number of handlers at concurrency 10", 10, jobs.running)
 		change(2)
 		jobs.pass(9) // eight surplus handlers, and one whose slot another handler takes
-		t.reach("after nine of ten ended at concurrency 2, messages that were begun", 11, jobs.messages)
-		t.reach("after nine of ten ended at concurrency 2, handlers at the same time", 2, jobs.running)
+		t.awaitCount("after nine of ten ended at concurrency 2, messages that were begun", 11, jobs.messages)
+		t.awaitCount("after nine of ten ended at concurrency 2, handlers at the same time", 2, jobs.running)
 		jobs.peak()
 		jobs.pass(4)
-		t.reach("after four more ended, messages that were begun", 15, jobs.messages)
-		t.steady("the number of handlers at concurrency 2", 2, jobs.running)
+		t.awaitCount("after four more ended, messages that were begun", 15, jobs.messages)
+		t.wantSteady("the number of handlers at concurrency 2", 2, jobs.running)
 		if most := jobs.peak(); most > 2 {
 			t.fail("after the concurrency was lowered to 2, no more than 2 handlers at the same time", "%d", most)
 		}
@@ -338,16 +339,16 @@ var maxInFlightCases = []testCase{
 		t.await("after several changes at once, of which the last was to 4, there are 4 handlers at the same time", func() bool { return jobs.running() == 4 })
 		jobs.peak()
 		jobs.pass(4)
-		t.reach("after several changes at once and four that ended, handlers at the same time", 4, jobs.running)
-		t.rest(t.quiet())
+		t.awaitCount("after several changes at once and four that ended, handlers at the same time", 4, jobs.running)
+		t.sleep(t.quietPeriod())
 		if most := jobs.peak(); most > 4 {
 			t.fail("after the concurrency was lowered to 4, no more than 4 handlers at the same time", "%d", most)
 		}
 		jobs.open()
-		t.reach("messages handled in the end", 40, jobs.messages)
+		t.awaitCount("messages handled in the end", 40, jobs.messages)
 		s.end()
-		t.once(msgs, jobs)
-		t.left(s.queue, "after all was handled")
+		t.wantOnce(msgs, jobs)
+		t.wantLeft(s.queue, "after all was handled")
 	}},
 	{rule: "C3", title: "a paused endpoint fetches nothing and holds nothing that another instance could have", in: givingBack, run: func(t *caseT) {
 		firstJobs, secondJobs := t.crowd(), t.crowd()
@@ -360,17 +361,17 @@ var maxInFlightCases = []testCase{
 		msgs := t.jobs(first.queue, 10)
 		t.send(transport, msgs...)
 		first.run()
-		t.reach("of 10 messages, handlers of the first instance at the same time", 2, firstJobs.running)
+		t.awaitCount("of 10 messages, handlers of the first instance at the same time", 2, firstJobs.running)
 		first.Pause()
 		second.run()
 		begun := 2
 		if t.caps.CountsReleases { // the first instance handles its prefetched messages
 			firstJobs.open()
-			t.reach("while the first instance is paused, messages that are handled", len(msgs), func() int { return firstJobs.messages() + secondJobs.messages() })
+			t.awaitCount("while the first instance is paused, messages that are handled", len(msgs), func() int { return firstJobs.messages() + secondJobs.messages() })
 			t.await("a paused endpoint comes to rest", func() bool { return first.Health().InFlight == 0 })
 			begun = firstJobs.messages()
 		} else {
-			t.reach("while the first instance is paused with 2 messages in its handlers, messages that the second instance handles", 8, secondJobs.messages)
+			t.awaitCount("while the first instance is paused with 2 messages in its handlers, messages that the second instance handles", 8, secondJobs.messages)
 			firstJobs.pass(2)
 		}
 		second.Pause()
@@ -388,24 +389,24 @@ var maxInFlightCases = []testCase{
 			t.await("soon after the pause, paused endpoints fetch nothing", func() bool {
 				before := handled()
 				send(fmt.Sprintf("probe %d", len(msgs)))
-				t.rest(t.quiet())
+				t.sleep(t.quietPeriod())
 				return handled() == before
 			})
 			begun = firstJobs.messages()
 		}
 		before := handled()
 		send("more 1", "more 2", "more 3")
-		t.steady("the number of messages begun by instances that are paused", before, handled)
+		t.wantSteady("the number of messages begun by instances that are paused", before, handled)
 		if !t.caps.CountsReleases {
 			firstJobs.open()
 		}
 		first.Resume()
-		t.reach("after Resume, messages that the first instance has begun", begun+len(msgs)-before, firstJobs.messages)
+		t.awaitCount("after Resume, messages that the first instance has begun", begun+len(msgs)-before, firstJobs.messages)
 		first.end()
 		second.end()
-		t.once(msgs, firstJobs, secondJobs)
-		t.left(first.queue, "after all was handled")
-		t.left(first.errorQueue, "after all was handled")
+		t.wantOnce(msgs, firstJobs, secondJobs)
+		t.wantLeft(first.queue, "after all was handled")
+		t.wantLeft(first.errorQueue, "after all was handled")
 	}},
 }
 
@@ -414,7 +415,7 @@ var maxInFlightCases = []testCase{
 func (r *receiver) prefetched() []core.Delivery {
 	var all []core.Delivery
 	for {
-		got := r.within(r.t.quiet())
+		got := r.takeFor(r.t.quietPeriod())
 		if len(got) == 0 {
 			return all
 		}
@@ -425,18 +426,18 @@ func (r *receiver) prefetched() []core.Delivery {
 // exactly receives n deliveries in addition to those in held, and checks that no other is
 // handed out. It returns all of them.
 func (t *caseT) exactly(r *receiver, held []core.Delivery, n int, when string) []core.Delivery {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	for want := len(held) + n; len(held) != want; {
 		got, err := r.batch(ctx, 100)
 		if err != nil {
-			t.stop(when, "%d of %d were handed out after %v", n-(want-len(held)), n, t.patience())
+			t.stop(when, "%d of %d were handed out after %v", n-(want-len(held)), n, t.timeout())
 		}
 		if held = append(slices.Clip(held), got...); len(held) > want {
 			t.stop(when, "%d were handed out at once: %s", len(held)-want+n, bodies(held))
 		}
 	}
-	r.silent(when)
+	r.wantSilence(when)
 	t.renew(held...)
 	return held
 }

@@ -17,17 +17,17 @@ var receiveCases = []testCase{
 		sender := t.open()
 		r := t.receiver(transport, queue, 4)
 		for i := range 3 { // during the first, a connection may still be opened
-			ctx, cancel := t.patient()
-			waiting := r.ask(ctx, 100) // for more messages than will arrive
-			t.rest(t.quiet())
+			ctx, cancel := t.withTimeout()
+			waiting := r.receiveAsync(ctx, 100) // for more messages than will arrive
+			t.sleep(t.quietPeriod())
 			m := t.message(queue, fmt.Sprintf("body %d", i))
 			t.send(sender, m)
-			a := t.soonAnswered(waiting, "Receive returns a message soon after it was sent, without waiting for more")
+			a := t.awaitResult(waiting, "Receive returns a message soon after it was sent, without waiting for more")
 			cancel()
 			if a.err != nil || len(a.deliveries) != 1 {
 				t.stop("Receive returns the message that was sent while it waited", "%d deliveries, %v", len(a.deliveries), a.err)
 			}
-			t.same(a.deliveries[0].Incoming(), m)
+			t.wantSame(a.deliveries[0].Incoming(), m)
 			t.complete(a.deliveries...)
 		}
 	}},
@@ -40,7 +40,7 @@ var receiveCases = []testCase{
 		c := t.census(bodiesOf(sent))
 		for _, size := range []int{1, 1, 3, 10, 1, 100, 1} {
 			backing := make([]core.Delivery, size+5)
-			ctx, cancel := t.patient()
+			ctx, cancel := t.withTimeout()
 			n, err := r.Receive(ctx, backing[:size]) // the capacity of dst is larger
 			cancel()
 			if n < 1 || n > size || err != nil {
@@ -65,7 +65,7 @@ var receiveCases = []testCase{
 		r := t.receiver(transport, queue, 16)
 		t.send(transport, t.message(queue, "first"))
 		dst := make([]core.Delivery, 5)
-		ctx, cancel := t.patient()
+		ctx, cancel := t.withTimeout()
 		defer cancel()
 		n, err := r.Receive(ctx, dst)
 		if n != 1 || err != nil {
@@ -81,7 +81,7 @@ var receiveCases = []testCase{
 			}
 		}
 		t.complete(append(others, first)...)
-		t.left(queue, "after all messages were taken")
+		t.wantLeft(queue, "after all messages were taken")
 	}},
 	{rule: "C3", title: "no Receive returns more than MaxReceiveBatch", needs: []need{receiveBatch}, run: func(t *caseT) {
 		transport := t.open()
@@ -92,7 +92,7 @@ var receiveCases = []testCase{
 		r := t.receiver(transport, queue, 2*len(sent))
 		c := t.census(bodiesOf(sent))
 		for missing := len(sent); missing > 0; missing, _ = c.state() {
-			ctx, cancel := t.patient()
+			ctx, cancel := t.withTimeout()
 			got, err := r.batch(ctx, 2*limit)
 			cancel()
 			if err != nil {
@@ -113,14 +113,14 @@ var receiveCases = []testCase{
 			ctx, cancel := context.WithCancel(t.ctx)
 			if errors.Is(end, context.DeadlineExceeded) {
 				cancel()
-				ctx, cancel = context.WithTimeout(t.ctx, t.quiet())
+				ctx, cancel = context.WithTimeout(t.ctx, t.quietPeriod())
 			}
-			waiting := r.ask(ctx, 8)
-			t.rest(t.quiet())
+			waiting := r.receiveAsync(ctx, 8)
+			t.sleep(t.quietPeriod())
 			if errors.Is(end, context.Canceled) {
 				cancel()
 			}
-			a := t.soonAnswered(waiting, "Receive returns soon after its context has ended, whatever it waits for")
+			a := t.awaitResult(waiting, "Receive returns soon after its context has ended, whatever it waits for")
 			cancel()
 			if len(a.deliveries) > 0 || !errors.Is(a.err, end) {
 				t.fail(fmt.Sprintf("Receive on an empty queue returns 0 and an error matching that of its context, %q", end), "%d, %v", len(a.deliveries), a.err)
@@ -129,7 +129,7 @@ var receiveCases = []testCase{
 		m := t.message(queue, "afterwards")
 		t.send(transport, m)
 		d := r.next()
-		t.same(d.Incoming(), m)
+		t.wantSame(d.Incoming(), m)
 		t.complete(d)
 	}},
 	{rule: "C3", title: "a Receive whose context has ended loses nothing", in: givingBack, run: func(t *caseT) {
@@ -142,8 +142,8 @@ var receiveCases = []testCase{
 		ended, cancel := context.WithCancel(t.ctx)
 		cancel()
 		for range 20 {
-			waiting := r.ask(ended, 2)
-			a := t.soonAnswered(waiting, "Receive returns soon when its context has ended before")
+			waiting := r.receiveAsync(ended, 2)
+			a := t.awaitResult(waiting, "Receive returns soon when its context has ended before")
 			switch {
 			case len(a.deliveries) == 0 && !errors.Is(a.err, context.Canceled), len(a.deliveries) > 0 && a.err != nil:
 				t.stop("Receive with a context that has ended returns deliveries, or an error matching that of its context", "%d deliveries, %v", len(a.deliveries), a.err)
@@ -151,22 +151,22 @@ var receiveCases = []testCase{
 			c.take(t, a.deliveries)
 		}
 		r.drainInto(c)
-		t.uncounted(c.conclude(t))
-		t.left(queue, "after all messages were taken")
+		t.wantFirstDeliveries(c.conclude(t))
+		t.wantLeft(queue, "after all messages were taken")
 	}},
 	{rule: "C3", title: "a storm of cancelled Receives loses nothing", in: givingBack, slow: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		one, other := t.receiver(transport, queue, 16), t.receiver(t.open(), queue, 16)
 		t.storm(queue, 80, 6, one, other, one) // two thirds of the calls go to one receiver
-		one.shut()
-		other.shut()
+		one.close()
+		other.close()
 		// With many calls, a call always waits for the messages that another call has
 		// left.
 		alone := t.receiver(transport, queue, 16)
 		t.storm(queue, 40, 1, alone)
-		alone.shut()
-		t.left(queue, "after all messages were taken")
+		alone.close()
+		t.wantLeft(queue, "after all messages were taken")
 	}},
 	{rule: "C3", title: "Receive may be called by many at once", slow: true, run: func(t *caseT) {
 		transport := t.open()
@@ -176,7 +176,7 @@ var receiveCases = []testCase{
 		r := t.receiver(transport, queue, 64)
 		var sending sync.WaitGroup
 		defer sending.Wait()
-		t.beside(&sending, func() {
+		t.goInGroup(&sending, func() {
 			for _, m := range sent[100:] {
 				if err := t.trySend(transport, m); err != nil {
 					t.fail("Send accepts messages", "%v", err)
@@ -184,7 +184,7 @@ var receiveCases = []testCase{
 			}
 		})
 		t.drainTogether(bodiesOf(sent), make([][]time.Duration, 8), r)
-		t.left(queue, "after all messages were taken")
+		t.wantLeft(queue, "after all messages were taken")
 	}},
 	{rule: "C3", title: "a large backlog is delivered to the last message", slow: true, run: func(t *caseT) {
 		transport := t.open()
@@ -196,7 +196,7 @@ var receiveCases = []testCase{
 		r := t.receiver(transport, queue, 128)
 		r.size = 32
 		t.drainTogether(bodiesOf(sent), make([][]time.Duration, 8), r)
-		t.left(queue, "after all messages were taken")
+		t.wantLeft(queue, "after all messages were taken")
 	}},
 	{rule: "C3", title: "receivers of one transport keep to their queues", run: func(t *caseT) {
 		transport := t.open()
@@ -216,14 +216,14 @@ var receiveCases = []testCase{
 			r.drain(want[i]...)
 		}
 		for _, r := range receivers {
-			t.left(r.queue, "after all messages were taken")
+			t.wantLeft(r.queue, "after all messages were taken")
 		}
 	}},
 	{rule: "C3", title: "a queue that does not exist has no receiver", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.uniqueName()
 		opened := make(chan error, 1)
-		t.apart(func() {
+		t.goGuarded(func() {
 			defer close(opened)
 			opened <- t.tryOpening(transport, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 1})
 		})
@@ -232,10 +232,10 @@ var receiveCases = []testCase{
 			if !errors.Is(err, core.ErrQueueNotFound) {
 				t.fail("OpenReceiver of a queue that does not exist returns an error matching core.ErrQueueNotFound", "%v", err)
 			}
-		case <-time.After(t.soon()):
-			t.fail("OpenReceiver of a queue that does not exist returns its error at once, for no waiting will mend it", "it has not after %v", t.soon())
+		case <-time.After(t.shortTimeout()):
+			t.fail("OpenReceiver of a queue that does not exist returns its error at once, for no waiting will mend it", "it has not after %v", t.shortTimeout())
 		}
-		t.receiver(transport, t.queue(transport), 1).silent("nothing is delivered from a queue that is empty")
+		t.receiver(transport, t.queue(transport), 1).wantSilence("nothing is delivered from a queue that is empty")
 	}},
 	{rule: "C3", title: "MaxInFlight is at least 1", run: func(t *caseT) {
 		transport := t.open()
@@ -272,13 +272,13 @@ func (t *caseT) storm(queue string, many, callers int, receivers ...*receiver) {
 	}
 	var sending sync.WaitGroup
 	defer sending.Wait()
-	t.beside(&sending, func() {
+	t.goInGroup(&sending, func() {
 		for i, batch := range batches {
 			if err := t.trySend(sender, batch...); err != nil {
 				t.fail("Send accepts messages", "%v", err)
 			}
-			t.rest(pauses[i])
+			t.sleep(pauses[i])
 		}
 	})
-	t.uncounted(t.drainTogether(want, brief, receivers...))
+	t.wantFirstDeliveries(t.drainTogether(want, brief, receivers...))
 }

@@ -23,8 +23,8 @@ var malformedCases = []testCase{
 			t.fail("a malformed message has DeliveryCount 1 at first", "%d", in.DeliveryCount)
 		}
 		t.complete(d)
-		r.shut()
-		t.left(queue, "after a malformed message was completed")
+		r.close()
+		t.wantLeft(queue, "after a malformed message was completed")
 	}},
 	{rule: "C4", title: "a malformed message disturbs none before or after it", needs: []need{corruption}, run: func(t *caseT) {
 		transport := t.open()
@@ -44,7 +44,7 @@ var malformedCases = []testCase{
 				t.malformed(d, body)
 				malformed++
 			} else {
-				t.same(d.Incoming(), sound[d.Incoming().ID])
+				t.wantSame(d.Incoming(), sound[d.Incoming().ID])
 				delete(sound, d.Incoming().ID)
 			}
 			t.complete(d)
@@ -55,10 +55,10 @@ var malformedCases = []testCase{
 		m := t.message(queue, "later")
 		t.send(transport, m)
 		d := r.next()
-		t.same(d.Incoming(), m)
+		t.wantSame(d.Incoming(), m)
 		t.complete(d)
-		r.shut()
-		t.left(queue, "after all were completed")
+		r.close()
+		t.wantLeft(queue, "after all were completed")
 	}},
 	{rule: "C4", title: "several malformed messages are delivered, each as itself", needs: []need{corruption}, run: func(t *caseT) {
 		transport := t.open()
@@ -77,8 +77,8 @@ var malformedCases = []testCase{
 		if len(natives) != 3 {
 			t.fail("3 malformed messages have 3 NativeIDs: they key the memories of the engine", "%d: %v", len(natives), natives)
 		}
-		r.shut()
-		t.left(queue, "after 3 malformed messages were completed")
+		r.close()
+		t.wantLeft(queue, "after 3 malformed messages were completed")
 	}},
 	{rule: "C4", title: "a malformed message is abandoned like any other", in: givingBack, needs: []need{corruption}, run: func(t *caseT) {
 		t.malformedAgain("Abandon", func(d core.Delivery) { t.abandon(d) }, 2)
@@ -92,13 +92,13 @@ var malformedCases = []testCase{
 		body := t.suite.h.Corrupt(t, queue)
 		r := t.receiver(transport, queue, 1)
 		r.next()
-		r.shut()
+		r.close()
 		r = t.receiver(t.open(), queue, 1)
 		d := r.next()
 		t.malformed(d, body)
 		t.complete(d)
-		r.shut()
-		t.left(queue, "after the malformed message was completed")
+		r.close()
+		t.wantLeft(queue, "after the malformed message was completed")
 	}},
 	{rule: "C4", title: "a malformed message is replaced atomically", in: inAtomic, needs: []need{corruption}, run: func(t *caseT) {
 		for _, s := range []dispatch{replacing, completing} {
@@ -108,11 +108,11 @@ var malformedCases = []testCase{
 			r := t.receiver(transport, queue, 1)
 			d := r.next()
 			t.malformed(d, body)
-			t.sendsNot(s, d, core.ErrQueueNotFound, t.message(errorQueue, "too many"), t.message(t.uniqueName(), "lost"))
+			t.wantSettleRefused(s, d, core.ErrQueueNotFound, t.message(errorQueue, "too many"), t.message(t.uniqueName(), "lost"))
 			t.sends(s, d, t.message(errorQueue, string(body)))
-			r.shut()
-			t.left(queue, "after "+s.name+" of a malformed message")
-			t.left(errorQueue, "after "+s.name+" of a malformed message", string(body))
+			r.close()
+			t.wantLeft(queue, "after "+s.name+" of a malformed message")
+			t.wantLeft(errorQueue, "after "+s.name+" of a malformed message", string(body))
 		}
 	}},
 }
@@ -136,6 +136,6 @@ func (t *caseT) malformedAgain(operation string, giveBack func(d core.Delivery),
 		t.fail(fmt.Sprintf("after %s a malformed message has DeliveryCount %d", operation, count), "%d", in.DeliveryCount)
 	}
 	t.complete(again)
-	r.shut()
-	t.left(queue, "after the malformed message was completed")
+	r.close()
+	t.wantLeft(queue, "after the malformed message was completed")
 }

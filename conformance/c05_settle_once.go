@@ -26,7 +26,7 @@ func (t *caseT) settleTwice(transport core.Transport, queue, out string) (all []
 			names[i] = first.name + ", then " + second.name
 		}
 		t.sendEach(transport, queue, names...)
-		held := r.takeThese("what was settled before does not come again", names...)
+		held := r.takeBodies("what was settled before does not come again", names...)
 		pairs := make([]settledTwice, len(ways))
 		for i, second := range ways {
 			if err := t.trySettling(first, held[names[i]]); err != nil {
@@ -35,7 +35,7 @@ func (t *caseT) settleTwice(transport core.Transport, queue, out string) (all []
 			pairs[i] = settledTwice{first: first, second: second, err: t.trySettling(second, held[names[i]])}
 		}
 		if !first.consumes && t.mode != core.TransactionNone {
-			back := r.takeThese("what was settled by "+first.name+" comes again, whatever is tried next", names...)
+			back := r.takeBodies("what was settled by "+first.name+" comes again, whatever is tried next", names...)
 			for i := range pairs {
 				pairs[i].again = back[names[i]].Incoming()
 				t.complete(back[names[i]])
@@ -43,8 +43,8 @@ func (t *caseT) settleTwice(transport core.Transport, queue, out string) (all []
 		}
 		all = append(all, pairs...)
 	}
-	t.nobodyGets("a second settlement brings nothing back", r)
-	r.shut()
+	t.wantNoneDelivered("a second settlement brings nothing back", r)
+	r.close()
 	return all
 }
 
@@ -72,7 +72,7 @@ var settleOnceCases = []testCase{
 				t.fail(fmt.Sprintf("after %s, and %s that was refused, DeliveryCount is %d", p.first.name, p.second.name, want), "it is %d", got)
 			}
 		}
-		t.left(queue, "after everything was completed, each delivery settled twice")
+		t.wantLeft(queue, "after everything was completed, each delivery settled twice")
 	}},
 	{rule: "C5", title: "a second settlement sends nothing", in: inAtomic, run: func(t *caseT) {
 		transport := t.open()
@@ -83,7 +83,7 @@ var settleOnceCases = []testCase{
 				sent = append(sent, fmt.Sprintf("%s for %s, then %s", p.first.name, p.first.name, p.second.name))
 			}
 		}
-		t.left(out, "what the first settlements sent", sent...)
+		t.wantLeft(out, "what the first settlements sent", sent...)
 	}},
 	{rule: "C5", title: "a settlement concerns one delivery alone", run: func(t *caseT) {
 		transport := t.open()
@@ -91,14 +91,14 @@ var settleOnceCases = []testCase{
 		r := t.receiver(transport, queue, 8)
 		names := []string{"a", "b", "c", "d", "e", "f"}
 		t.sendEach(transport, queue, names...)
-		held := r.takeThese("six messages are delivered", names...)
+		held := r.takeBodies("six messages are delivered", names...)
 		t.complete(held["d"])
 		for _, name := range names {
 			if name != "d" {
 				t.complete(held[name]) // stops the case if it was settled together with d
 			}
 		}
-		t.left(queue, "after all were completed, one of the middle first")
+		t.wantLeft(queue, "after all were completed, one of the middle first")
 	}},
 	{rule: "C5", title: "different deliveries are settled at the same time", run: func(t *caseT) {
 		transport := t.open()
@@ -110,12 +110,12 @@ var settleOnceCases = []testCase{
 				names[i] = fmt.Sprintf("round %d, message %d", round, i)
 			}
 			t.sendEach(transport, queue, names...)
-			held := r.takeThese("eight messages are delivered", names...)
+			held := r.takeBodies("eight messages are delivered", names...)
 			ways := t.waysToSettle("")[:3]
 			errs := make([]error, len(names))
 			var settling sync.WaitGroup
 			for i, name := range names {
-				t.beside(&settling, func() { errs[i] = t.trySettling(ways[i%3], held[name]) })
+				t.goInGroup(&settling, func() { errs[i] = t.trySettling(ways[i%3], held[name]) })
 			}
 			settling.Wait()
 			var back []string
@@ -127,12 +127,12 @@ var settleOnceCases = []testCase{
 					back = append(back, names[i])
 				}
 			}
-			for _, d := range r.takeThese("what was abandoned or released comes again, and nothing else", back...) {
+			for _, d := range r.takeBodies("what was abandoned or released comes again, and nothing else", back...) {
 				t.complete(d)
 			}
 		}
-		r.shut()
-		t.left(queue, "after all were completed")
+		r.close()
+		t.wantLeft(queue, "after all were completed")
 	}},
 	{rule: "C5", title: "the lock of a settled delivery cannot be renewed", in: givingBack, needs: []need{locks}, run: func(t *caseT) {
 		transport := t.open()
@@ -141,12 +141,12 @@ var settleOnceCases = []testCase{
 		for _, way := range t.waysToSettle(t.queue(transport)) {
 			t.sendEach(transport, queue, way.name)
 			d := r.next()
-			t.needsLock(d)
+			t.needLock(d)
 			if err := t.trySettling(way, d); err != nil {
 				t.stop(way.name+" settles a delivery that is held", "%v", err)
 			}
 			d.LockedUntil() // the result does not matter: the case calls it during a settlement
-			ctx, cancel := t.patient()
+			ctx, cancel := t.withTimeout()
 			if err := d.Renew(ctx); !errors.Is(err, core.ErrSettled) && !errors.Is(err, core.ErrLockLost) {
 				t.fail("Renew after "+way.name+" returns core.ErrSettled or core.ErrLockLost", "%v", err)
 			}
@@ -155,6 +155,6 @@ var settleOnceCases = []testCase{
 				t.complete(r.next())
 			}
 		}
-		t.left(queue, "after everything was completed")
+		t.wantLeft(queue, "after everything was completed")
 	}},
 }

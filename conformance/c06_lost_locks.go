@@ -19,12 +19,12 @@ func (t *caseT) lose(transport core.Transport, queue string, ways []wayToSettle)
 	}
 	t.sendEach(transport, queue, names...)
 	r := t.receiver(transport, queue, len(ways))
-	held := r.takeThese("the messages are delivered", names...)
+	held := r.takeBodies("the messages are delivered", names...)
 	r.SetMaxInFlight(0)
 	for _, name := range names {
 		late = append(late, held[name])
 	}
-	t.outlive(late...)
+	t.sleepPastLocks(late...)
 	return late, names
 }
 
@@ -44,11 +44,11 @@ var lostLockCases = []testCase{
 		ways := t.waysToSettle(out)
 		late, names := t.lose(transport, queue, ways)
 		t.tooLate("after LockedUntil", ways, late)
-		for _, d := range t.receiver(t.open(), queue, len(ways)).takeThese("a message whose lock has ended comes again, whatever was tried too late", names...) {
+		for _, d := range t.receiver(t.open(), queue, len(ways)).takeBodies("a message whose lock has ended comes again, whatever was tried too late", names...) {
 			t.complete(d)
 		}
-		t.left(queue, "after they were completed by who received them next")
-		t.left(out, "what CompleteWith and ReplaceWith would have sent is not there after they were refused")
+		t.wantLeft(queue, "after they were completed by who received them next")
+		t.wantLeft(out, "what CompleteWith and ReplaceWith would have sent is not there after they were refused")
 	}},
 	{rule: "C6", title: "a late settlement does not touch the next holder", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
@@ -56,14 +56,14 @@ var lostLockCases = []testCase{
 		ways := t.waysToSettle(out)
 		late, names := t.lose(transport, queue, ways)
 		next := t.receiver(t.open(), queue, len(ways))
-		held := next.takeThese("a message whose lock has ended comes again", names...)
+		held := next.takeBodies("a message whose lock has ended comes again", names...)
 		t.tooLate("after the message went to another receiver", ways, late)
-		t.nobodyGets("a late settlement takes the message from nobody", t.receiver(t.open(), queue, len(ways)))
+		t.wantNoneDelivered("a late settlement takes the message from nobody", t.receiver(t.open(), queue, len(ways)))
 		for _, name := range names {
 			t.complete(held[name])
 		}
-		t.left(queue, "after the next holder completed them")
-		t.left(out, "what CompleteWith and ReplaceWith would have sent is not there after they were refused")
+		t.wantLeft(queue, "after the next holder completed them")
+		t.wantLeft(out, "what CompleteWith and ReplaceWith would have sent is not there after they were refused")
 	}},
 	{rule: "C6", title: "a late settlement counts nothing", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
@@ -71,34 +71,34 @@ var lostLockCases = []testCase{
 		ways := t.waysToSettle("")[1:3] // Abandon and Release
 		late, names := t.lose(transport, queue, ways)
 		next := t.receiver(t.open(), queue, len(ways))
-		held := next.takeThese("a message whose lock has ended comes again", names...)
+		held := next.takeBodies("a message whose lock has ended comes again", names...)
 		t.tooLate("after the message went to another receiver", ways, late)
 		for _, name := range names {
 			t.abandon(held[name])
 		}
-		for name, d := range next.takeThese("an abandoned message comes again", names...) {
+		for name, d := range next.takeBodies("an abandoned message comes again", names...) {
 			want := held[name].Incoming().DeliveryCount + 1
 			if got := d.Incoming().DeliveryCount; got != want && (!t.caps.CountsReleases || got < want) {
 				t.fail(fmt.Sprintf("DeliveryCount is one higher, %d, after one Abandon in time and one settlement too late", want), "it is %d", got)
 			}
 			t.complete(d)
 		}
-		t.left(queue, "after they were completed")
+		t.wantLeft(queue, "after they were completed")
 	}},
 	{rule: "C6", title: "of deliveries received together, only those whose lock ended are lost", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 4)
 		t.sendEach(transport, queue, "completed", "renewed", "expired", "expired too")
-		held := r.takeThese("four messages are delivered", "completed", "renewed", "expired", "expired too")
+		held := r.takeBodies("four messages are delivered", "completed", "renewed", "expired", "expired too")
 		r.SetMaxInFlight(0)
 		t.complete(held["completed"])
 		expiring := []core.Delivery{held["expired"], held["expired too"]}
 		stop := t.keepRenewing(held["renewed"])
-		t.outlive(expiring...)
+		t.sleepPastLocks(expiring...)
 		next := t.receiver(t.open(), queue, 4)
-		again := next.takeThese("those that nobody renewed come again, and nothing else", "expired", "expired too")
-		t.nobodyGets("what was renewed or completed does not come again", next)
+		again := next.takeBodies("those that nobody renewed come again, and nothing else", "expired", "expired too")
+		t.wantNoneDelivered("what was renewed or completed does not come again", next)
 		if err := stop(); err != nil {
 			t.stop("a lock that is renewed in time holds", "Renew: %v", err)
 		}
@@ -111,10 +111,10 @@ var lostLockCases = []testCase{
 		for _, d := range again {
 			t.complete(d)
 		}
-		t.left(queue, "after all were completed")
+		t.wantLeft(queue, "after all were completed")
 	}},
 	{rule: "C6", title: "a settlement after the receiver was closed is refused", in: givingBack, run: func(t *caseT) {
-		t.settleAfter("its receiver was closed", func(_ core.Transport, r *receiver) { r.shut() })
+		t.settleAfter("its receiver was closed", func(_ core.Transport, r *receiver) { r.close() })
 	}},
 	{rule: "C6", title: "a settlement after the transport was closed is refused", in: givingBack, run: func(t *caseT) {
 		t.settleAfter("its transport was closed", func(transport core.Transport, _ *receiver) { t.close(transport) })
@@ -138,11 +138,11 @@ var lostLockCases = []testCase{
 		var late error              // the result of the last settlement
 		settle := func(i int, when string) {
 			s := settlements[i%len(settlements)]
-			ctx, cancel := t.briefly()
+			ctx, cancel := t.withQuietPeriod()
 			defer cancel()
 			var err error
-			if !t.returns(func() { err = s.call(ctx, held[i]) }) {
-				t.stop(s.name+" "+when+" the outage returns when its context ends", "it has not returned %v later", t.patience())
+			if !t.returnsInTime(func() { err = s.call(ctx, held[i]) }) {
+				t.stop(s.name+" "+when+" the outage returns when its context ends", "it has not returned %v later", t.timeout())
 			}
 			late = err
 			if s.name == "Complete" && err == nil {
@@ -162,7 +162,7 @@ var lostLockCases = []testCase{
 			}
 		}
 		t.places(holder, queue, 2*len(settlements), retaken)
-		holder.shut() // it may have prefetched redelivered messages
+		holder.close() // it may have prefetched redelivered messages
 		again := newLedger()
 		again.drain(t.receiver(t.open(), queue, 8), 4*len(settlements)-len(gone))
 		for _, d := range held {
@@ -193,7 +193,7 @@ func (t *caseT) settleAfter(event string, happens func(transport core.Transport,
 	all := slices.Concat(early, late)
 	t.sendEach(transport, queue, all...)
 	r := t.receiver(first, queue, len(all))
-	deliveries := r.takeThese("the messages are delivered", all...)
+	deliveries := r.takeBodies("the messages are delivered", all...)
 	happens(first, r)
 	pick := func(names []string) (picked []core.Delivery) {
 		for _, name := range names {
@@ -203,15 +203,15 @@ func (t *caseT) settleAfter(event string, happens func(transport core.Transport,
 	}
 	t.tooLate("of a delivery after "+event, ways, pick(early))
 	next := t.receiver(transport, queue, len(all))
-	held := next.takeThese("what was unsettled comes again after "+event, all...)
+	held := next.takeBodies("what was unsettled comes again after "+event, all...)
 	t.tooLate("of a delivery after "+event+" and another receiver took the message", ways, pick(late))
 	for _, name := range all {
 		t.complete(held[name])
 	}
-	t.nobodyGets("a settlement after "+event+" gives nothing back", next)
-	next.shut()
-	t.left(queue, "after the next holder completed them")
-	t.left(out, "what CompleteWith and ReplaceWith would have sent is not there after they were refused")
+	t.wantNoneDelivered("a settlement after "+event+" gives nothing back", next)
+	next.close()
+	t.wantLeft(queue, "after the next holder completed them")
+	t.wantLeft(out, "what CompleteWith and ReplaceWith would have sent is not there after they were refused")
 }
 
 // retaken has the messages that were redelivered after an outage and are still unsettled.
@@ -235,9 +235,9 @@ func (t *caseT) retakes(holder *receiver, queue string, lost []core.Delivery) (a
 	}
 	other := t.receiver(t.open(), queue, len(lost))
 	all.other = other
-	for deadline := time.Now().Add(t.comesAgain()); len(missing) > 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(t.redeliveryTimeout()); len(missing) > 0 && time.Now().Before(deadline); {
 		for _, r := range []*receiver{holder, other} {
-			for _, d := range r.within(t.quiet() / 4) {
+			for _, d := range r.takeFor(t.quietPeriod() / 4) {
 				body := string(d.Incoming().Body)
 				all.again[body] = true
 				delete(missing, body)
@@ -254,7 +254,7 @@ func (t *caseT) retakes(holder *receiver, queue string, lost []core.Delivery) (a
 // It sends as many messages as that takes.
 func (t *caseT) places(r *receiver, queue string, maxInFlight int, before retaken) {
 	if before.other != nil {
-		before.other.shut()
+		before.other.close()
 	}
 	more := make([]core.Outgoing, maxInFlight)
 	for i := range more {
@@ -263,7 +263,7 @@ func (t *caseT) places(r *receiver, queue string, maxInFlight int, before retake
 	t.sendEventually(t.open(), more...)
 	held := slices.Concat(before.holder, r.takePlaces(maxInFlight-len(before.holder),
 		fmt.Sprintf("a receiver whose connection was lost holds as many deliveries afterwards as before, %d: what was lost leaves its places of MaxInFlight", maxInFlight)))
-	t.noPlaceLeft(r, held, fmt.Sprintf("late settlements of what was lost in an outage free no places: MaxInFlight is %d", maxInFlight))
+	t.wantNoPlaceLeft(r, held, fmt.Sprintf("late settlements of what was lost in an outage free no places: MaxInFlight is %d", maxInFlight))
 }
 
 // returnsWithoutAnswer lets the broker die while messages are being given back, so that
@@ -287,12 +287,12 @@ func returnsWithoutAnswer(t *caseT) {
 	// over the duration of a call.
 	receiving, pause := context.WithCancel(t.ctx)
 	defer pause()
-	returning, cancel := t.patient()
+	returning, cancel := t.withTimeout()
 	defer cancel()
 	var all sync.WaitGroup
 	for i, d := range held {
-		t.beside(&all, func() {
-			t.rest(took * time.Duration(i) / n)
+		t.goInGroup(&all, func() {
+			t.sleep(took * time.Duration(i) / n)
 			for receiving.Err() == nil && d.Abandon(returning, errHandler) == nil {
 				dst := make([]core.Delivery, 1)
 				if got, err := holder.Receive(receiving, dst); got == 0 || err != nil {
@@ -302,7 +302,7 @@ func returnsWithoutAnswer(t *caseT) {
 			}
 		})
 	}
-	t.rest(3*took + t.amid())
+	t.sleep(3*took + t.randomPause())
 	o.kill()
 	pause()
 	holder.SetMaxInFlight(0)
@@ -313,12 +313,12 @@ func returnsWithoutAnswer(t *caseT) {
 	next := t.receiver(second, queue, 2*n)
 	next.size = 2 * n
 	kept := map[string]core.Delivery{}
-	until := time.Now().Add(t.comesAgain())
+	until := time.Now().Add(t.redeliveryTimeout())
 	for complete := false; time.Now().Before(until); {
 		if len(kept) == n && !complete {
 			complete, until = true, time.Now().Add(watched)
 		}
-		for _, d := range next.within(t.quiet() / 3) {
+		for _, d := range next.takeFor(t.quietPeriod() / 3) {
 			body := string(d.Incoming().Body)
 			if earlier := kept[body]; earlier != nil && heldUntil(earlier, time.Now()) && !t.caps.MayDuplicate {
 				t.stop("a return of which it is not known whether it happened is not made again once another instance may have the message: where the broker has no token for each delivery, it would give back that one's message",
@@ -328,17 +328,17 @@ func returnsWithoutAnswer(t *caseT) {
 		}
 		for _, d := range kept {
 			if until := d.LockedUntil(); !until.IsZero() && time.Until(until) < t.lock()/2 {
-				ctx, cancel := t.patient()
+				ctx, cancel := t.withTimeout()
 				_ = d.Renew(ctx)
 				cancel()
 			}
 		}
 	}
 	if len(kept) < n {
-		t.stop("messages that were given back, or held, when the broker died are delivered to another instance", "%d of %d are after %v", len(kept), n, t.comesAgain())
+		t.stop("messages that were given back, or held, when the broker died are delivered to another instance", "%d of %d are after %v", len(kept), n, t.redeliveryTimeout())
 	}
 	for body, d := range kept {
-		ctx, cancel := t.patient()
+		ctx, cancel := t.withTimeout()
 		err := d.Complete(ctx)
 		cancel()
 		if err != nil && (!errors.Is(err, core.ErrLockLost) || heldUntil(d, time.Now())) {
@@ -346,8 +346,8 @@ func returnsWithoutAnswer(t *caseT) {
 		}
 	}
 	cancel()
-	if !t.returns(all.Wait) {
-		t.stop("Abandon returns when its context ends", "it has not returned %v later", t.patience())
+	if !t.returnsInTime(all.Wait) {
+		t.stop("Abandon returns when its context ends", "it has not returned %v later", t.timeout())
 	}
 }
 

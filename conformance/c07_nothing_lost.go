@@ -18,7 +18,7 @@ import (
 func (t *caseT) settleSome(transport core.Transport, r *receiver) []string {
 	names := []string{"completed 1", "abandoned 1", "released 1", "completed 2", "abandoned 2", "released 2"}
 	t.sendEach(transport, r.queue, names...)
-	held := r.takeThese("six messages are delivered", names...)
+	held := r.takeBodies("six messages are delivered", names...)
 	t.complete(held["completed 2"], held["completed 1"])
 	t.abandon(held["abandoned 1"], held["abandoned 2"])
 	t.release(held["released 1"], held["released 2"])
@@ -32,23 +32,23 @@ var nothingLostCases = []testCase{
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
-		for _, d := range r.takeThese(othersComeAgain, t.settleSome(transport, r)...) {
+		for _, d := range r.takeBodies(othersComeAgain, t.settleSome(transport, r)...) {
 			t.complete(d)
 		}
-		t.nobodyGets("what was completed comes to nobody", r, t.receiver(transport, queue, 8), t.receiver(t.open(), queue, 8))
+		t.wantNoneDelivered("what was completed comes to nobody", r, t.receiver(transport, queue, 8), t.receiver(t.open(), queue, 8))
 	}},
 	{rule: "C7", title: "a completed message does not come again after its receiver was closed", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
 		back := t.settleSome(transport, r)
-		r.shut()
+		r.close()
 		again := t.receiver(transport, queue, 8)
-		for _, d := range again.takeThese(othersComeAgain, back...) {
+		for _, d := range again.takeBodies(othersComeAgain, back...) {
 			t.complete(d)
 		}
-		again.shut()
-		t.left(queue, "after all were completed, and their receivers closed")
+		again.close()
+		t.wantLeft(queue, "after all were completed, and their receivers closed")
 	}},
 	{rule: "C7", title: "a completed message does not come again after a restart of the process", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
@@ -56,11 +56,11 @@ var nothingLostCases = []testCase{
 		back := t.settleSome(transport, t.receiver(transport, queue, 8))
 		t.close(transport)
 		transport = t.open()
-		for _, d := range t.receiver(transport, queue, 8).takeThese(othersComeAgain, back...) {
+		for _, d := range t.receiver(transport, queue, 8).takeBodies(othersComeAgain, back...) {
 			t.complete(d)
 		}
 		t.close(transport)
-		t.left(queue, "after all were completed, and their transports closed")
+		t.wantLeft(queue, "after all were completed, and their transports closed")
 	}},
 	{rule: "C7", title: "a completed message does not come again when its lock would have ended", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
@@ -72,11 +72,11 @@ var nothingLostCases = []testCase{
 			names = append(names, way.name)
 		}
 		t.sendEach(transport, queue, names...)
-		held := r.takeThese("the messages are delivered", names...)
+		held := r.takeBodies("the messages are delivered", names...)
 		ends := time.Now()
 		for _, way := range ways {
 			d := held[way.name]
-			t.needsLock(d)
+			t.needLock(d)
 			if until := d.LockedUntil(); until.After(ends) {
 				ends = until
 			}
@@ -84,10 +84,10 @@ var nothingLostCases = []testCase{
 				t.stop(way.name+" settles a delivery that is held", "%v", err)
 			}
 		}
-		t.rest(time.Until(ends) + t.quiet()/2)
-		t.nobodyGets("what was consumed does not come again when its lock would have ended", r)
-		r.shut()
-		t.left(queue, "after the messages were consumed and their locks would have ended")
+		t.sleep(time.Until(ends) + t.quietPeriod()/2)
+		t.wantNoneDelivered("what was consumed does not come again when its lock would have ended", r)
+		r.close()
+		t.wantLeft(queue, "after the messages were consumed and their locks would have ended")
 	}},
 	{rule: "C7", title: "of a batch exactly what is not completed comes again", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
@@ -95,7 +95,7 @@ var nothingLostCases = []testCase{
 		r := t.receiver(transport, queue, 8)
 		names := []string{"unsettled 1", "released 1", "abandoned 1", "completed 1", "unsettled 2", "completed 2", "abandoned 2", "released 2"}
 		t.sendEach(transport, queue, names...)
-		held := r.takeThese("eight messages are delivered", names...)
+		held := r.takeBodies("eight messages are delivered", names...)
 		r.SetMaxInFlight(0) // this receiver must not fetch them again
 		// The later ones first, because some brokers can settle all messages up to a
 		// given one.
@@ -103,17 +103,17 @@ var nothingLostCases = []testCase{
 		t.abandon(held["abandoned 2"], held["abandoned 1"])
 		t.release(held["released 2"], held["released 1"])
 		other := t.receiver(t.open(), queue, 8)
-		again := other.takeThese("what was abandoned and released goes to another receiver", "released 1", "abandoned 1", "abandoned 2", "released 2")
-		t.nobodyGets("what is completed or still held comes to nobody", other)
-		r.shut()
-		for _, d := range other.takeThese("what was unsettled when its receiver was closed goes to another one", "unsettled 1", "unsettled 2") {
+		again := other.takeBodies("what was abandoned and released goes to another receiver", "released 1", "abandoned 1", "abandoned 2", "released 2")
+		t.wantNoneDelivered("what is completed or still held comes to nobody", other)
+		r.close()
+		for _, d := range other.takeBodies("what was unsettled when its receiver was closed goes to another one", "unsettled 1", "unsettled 2") {
 			t.complete(d)
 		}
 		for _, d := range again {
 			t.complete(d)
 		}
-		other.shut()
-		t.left(queue, "after all were completed")
+		other.close()
+		t.wantLeft(queue, "after all were completed")
 	}},
 	{rule: "C7", title: "every message is completed once, whatever is abandoned, released and closed on the way", in: givingBack, run: completeAllAtRandom},
 	{rule: "C7", title: "a settlement whose context has ended happens or does not", run: func(t *caseT) {
@@ -126,7 +126,7 @@ var nothingLostCases = []testCase{
 			names = append(names, way.name)
 		}
 		t.sendEach(transport, queue, names...)
-		held := r.takeThese("the messages are delivered", names...)
+		held := r.takeBodies("the messages are delivered", names...)
 		ended, cancel := context.WithCancel(t.ctx)
 		cancel()
 		var back, sent []string
@@ -155,12 +155,12 @@ var nothingLostCases = []testCase{
 		if t.mode == core.TransactionNone {
 			back = nil
 		}
-		for _, d := range r.takeThese("what was not consumed comes again, whatever context its settlement had", back...) {
+		for _, d := range r.takeBodies("what was not consumed comes again, whatever context its settlement had", back...) {
 			t.complete(d)
 		}
-		r.shut()
-		t.left(queue, "after all were completed")
-		t.left(out, "what was sent by CompleteWith and ReplaceWith, once each", sent...)
+		r.close()
+		t.wantLeft(queue, "after all were completed")
+		t.wantLeft(out, "what was sent by CompleteWith and ReplaceWith, once each", sent...)
 	}},
 	{rule: "C7", title: "in mode None a message is consumed before it is handed out", in: inNone, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
@@ -168,26 +168,26 @@ var nothingLostCases = []testCase{
 		t.sendEach(transport, queue, "a", "b", "c", "d")
 		began := time.Now()
 		r := t.receiver(transport, queue, 4)
-		r.takeThese("four messages are delivered", "a", "b", "c", "d")
-		t.nobodyGets("what was received in mode None does not come again", r)
-		r.shut()
+		r.takeBodies("four messages are delivered", "a", "b", "c", "d")
+		t.wantNoneDelivered("what was received in mode None does not come again", r)
+		r.close()
 		t.close(transport)
 		// A message that is not consumed is redelivered when its lock ends.
-		t.rest(t.lock() - time.Since(began))
-		t.left(queue, "after all was received in mode None, and nothing settled")
+		t.sleep(t.lock() - time.Since(began))
+		t.wantLeft(queue, "after all was received in mode None, and nothing settled")
 	}},
 	{rule: "C7", title: "in mode None settlements give nothing back", in: inNone, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "completed", "abandoned", "released")
 		r := t.receiver(transport, queue, 4)
-		held := r.takeThese("three messages are delivered", "completed", "abandoned", "released")
+		held := r.takeBodies("three messages are delivered", "completed", "abandoned", "released")
 		t.complete(held["completed"])
 		t.abandon(held["abandoned"])
 		t.release(held["released"])
-		t.nobodyGets("what was received in mode None does not come again, however it is settled", r)
-		r.shut()
-		t.left(queue, "after a message was abandoned and another released in mode None")
+		t.wantNoneDelivered("what was received in mode None does not come again, however it is settled", r)
+		r.close()
+		t.wantLeft(queue, "after a message was abandoned and another released in mode None")
 	}},
 	{rule: "C7", title: "what a killed process had handled but not settled comes again", in: givingBack, needs: []need{processes}, run: func(t *caseT) {
 		w := t.workplace(4)
@@ -195,12 +195,12 @@ var nothingLostCases = []testCase{
 		t.send(t.open(), sent)
 		w.HoldSettlement = true
 		first := t.start(w.job)
-		first.until(isSettling, t.patience())
+		first.until(isSettling, t.timeout())
 		first.kill()
 		w.HoldSettlement = false
 		second := t.start(w.job)
-		second.until(hasSettled, t.comesAgain())
-		t.rest(t.quiet()) // so that a third delivery would be noticed
+		second.until(hasSettled, t.redeliveryTimeout())
+		t.sleep(t.quietPeriod()) // so that a third delivery would be noticed
 		second.shut()
 		copies := len(t.contents(w.forward, 1))
 		switch {
@@ -209,19 +209,19 @@ var nothingLostCases = []testCase{
 		case copies > 1:
 			t.note("what the handler sent arrived %d times", copies)
 		}
-		t.nothingLeft(w)
+		t.wantDrained(w)
 	}},
 	{rule: "C7", title: "what a killed process was handling in None does not come again", in: inNone, needs: []need{processes}, run: func(t *caseT) {
 		w := t.workplace(1)
 		t.send(t.open(), t.command(w.queue, workType, "work"))
 		w.HoldSettlement = true
 		first := t.start(w.job)
-		first.until(isSettling, t.patience())
+		first.until(isSettling, t.timeout())
 		first.kill()
 		w.HoldSettlement = false
 		second := t.start(w.job)
-		second.until(isReady, t.patience())
-		t.rest(min(t.lock(), t.quiet()) + t.quiet())
+		second.until(isReady, t.timeout())
+		t.sleep(min(t.lock(), t.quietPeriod()) + t.quietPeriod())
 		second.shut()
 		for _, e := range second.all() {
 			if e.What == isHandling && !t.caps.MayDuplicate {
@@ -229,7 +229,7 @@ var nothingLostCases = []testCase{
 			}
 		}
 		t.note("of a message that was handled in None when its process was killed, %d of 1 sent messages arrived", len(t.contents(w.forward, 0)))
-		t.nothingLeft(w)
+		t.wantDrained(w)
 	}},
 	{rule: "C7", title: "nothing is lost when processes are killed at random", in: inReceiveOnly, needs: []need{processes}, run: func(t *caseT) {
 		t.killAtRandom()
@@ -253,7 +253,7 @@ var nothingLostCases = []testCase{
 			}
 		}
 		o.restart()
-		r.shut()
+		r.close()
 		other := t.receiver(t.open(), queue, 8)
 		seen.drain(other, total)
 		if delivered := len(seen.deliveries); delivered != total {
@@ -282,10 +282,10 @@ var nothingLostCases = []testCase{
 			seen.deliver(d)
 		}
 		o.kill()
-		t.rest(t.quiet())
+		t.sleep(t.quietPeriod())
 		o.start()
 		seen.drain(r, total)
-		t.nothingLost(seen, total)
+		t.wantNothingLost(seen, total)
 	}},
 	{rule: "C7", title: "nothing is lost when the broker restarts three times under load", in: givingBack, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
 		const total, senders = 100, 4
@@ -295,10 +295,10 @@ var nothingLostCases = []testCase{
 		r := t.receiver(receives, queue, 16)
 		load := t.sendLoad(t.open(), queue, senders, total/senders)
 		drained := make(chan *ledger, 1)
-		t.apart(func() {
+		t.goGuarded(func() {
 			seen := newLedger()
 			defer func() { drained <- seen }()
-			ctx, cancel := context.WithTimeout(t.ctx, 3*t.comesAgain())
+			ctx, cancel := context.WithTimeout(t.ctx, 3*t.redeliveryTimeout())
 			defer cancel()
 			dst := make([]core.Delivery, 8)
 			for len(seen.done) < total {
@@ -317,11 +317,11 @@ var nothingLostCases = []testCase{
 		})
 		for round := range 3 {
 			load.until((round + 1) * total / 5)
-			t.rest(t.amid())
+			t.sleep(t.randomPause())
 			o.restart()
 		}
 		load.wait()
-		t.nothingLost(<-drained, total)
+		t.wantNothingLost(<-drained, total)
 	}},
 }
 
@@ -336,7 +336,7 @@ func completeAllAtRandom(t *caseT) {
 		names[i] = fmt.Sprintf("message %d", i)
 	}
 	t.sendEach(transports[0], queue, names...)
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	var completed tally
 	var different atomic.Int64
@@ -351,10 +351,10 @@ func completeAllAtRandom(t *caseT) {
 				}
 			},
 		}
-		t.beside(&working, func() { w.work(ctx) })
+		t.goInGroup(&working, func() { w.work(ctx) })
 	}
 	working.Wait()
-	t.completedOnce(names, &completed, queue)
+	t.wantCompletedOnce(names, &completed, queue)
 }
 
 // randomWorker receives messages and settles them at random.
@@ -375,7 +375,7 @@ func (w *randomWorker) work(ctx context.Context) {
 			return
 		}
 		goOn := w.receive(ctx, r)
-		closing, cancel := w.t.patient()
+		closing, cancel := w.t.withTimeout()
 		if err := r.Close(closing); err != nil {
 			w.t.fail("Receiver.Close returns nil", "%v", err)
 		}
@@ -411,7 +411,7 @@ func (w *randomWorker) receive(ctx context.Context, r core.Receiver) bool {
 }
 
 func (w *randomWorker) settle(d core.Delivery, chance int) bool {
-	ctx, cancel := w.t.patient()
+	ctx, cancel := w.t.withTimeout()
 	defer cancel()
 	var err error
 	switch {
@@ -439,8 +439,8 @@ func (t *caseT) oftenAs() string {
 	return "once or more"
 }
 
-// nothingLost checks a case's messages over an outage.
-func (t *caseT) nothingLost(seen *ledger, total int) {
+// wantNothingLost checks a case's messages over an outage.
+func (t *caseT) wantNothingLost(seen *ledger, total int) {
 	t.measure("duplicates after broker outages", float64(seen.duplicates()))
 	if done := len(seen.done); done != total {
 		t.fail(fmt.Sprintf("Durable is claimed, so all %d messages are delivered, again where they were held and not completed when the broker died", total), "%d are not", total-done)

@@ -19,7 +19,7 @@ func (t *caseT) giveBack(way wayToSettle, d core.Delivery, to *receiver) core.De
 		t.stop(way.name+" returns nil for a delivery that is held", "%v%s", err, lockEndedAgo(d))
 	}
 	body := string(d.Incoming().Body)
-	again := to.takeThese("a message that was given back by "+way.name+" comes again", body)[body]
+	again := to.takeBodies("a message that was given back by "+way.name+" comes again", body)[body]
 	if took := time.Since(began); took > limit {
 		t.fail("a message that was given back by "+way.name+" is available at once", "it came after %v", took)
 	}
@@ -42,7 +42,7 @@ var giveBackCases = []testCase{
 			t.fail("DeliveryCount is 2 when a message comes again after one Abandon", "it is %d", got)
 		}
 		t.complete(d)
-		t.left(queue, "after it was completed")
+		t.wantLeft(queue, "after it was completed")
 	}},
 	{rule: "C8", title: "a released message comes again at once, not counted", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
@@ -57,7 +57,7 @@ var giveBackCases = []testCase{
 		d = t.giveBack(release, d, r)
 		t.countedBeside("after one Abandon and two Releases", d, 2)
 		t.complete(d)
-		t.left(queue, "after it was completed")
+		t.wantLeft(queue, "after it was completed")
 	}},
 	{rule: "C8", title: "what is given back is available to another instance at once", in: givingBack, run: func(t *caseT) {
 		first, second := t.open(), t.open()
@@ -69,10 +69,10 @@ var giveBackCases = []testCase{
 			r.SetMaxInFlight(0) // this receiver must not fetch the message again
 			other := t.receiver(second, queue, 1)
 			t.complete(t.giveBack(way, d, other))
-			r.shut()
-			other.shut()
+			r.close()
+			other.close()
 		}
-		t.left(queue, "after they were completed by another instance")
+		t.wantLeft(queue, "after they were completed by another instance")
 	}},
 	{rule: "C8", title: "what is given back is not lost with its receiver", in: givingBack, run: func(t *caseT) {
 		first, second := t.open(), t.open()
@@ -83,12 +83,12 @@ var giveBackCases = []testCase{
 			if err := t.trySettling(way, r.next()); err != nil {
 				t.stop(way.name+" returns nil for a delivery that is held", "%v", err)
 			}
-			r.shut()
+			r.close()
 			other := t.receiver(second, queue, 1)
 			t.complete(other.next())
-			other.shut()
+			other.close()
 		}
-		t.left(queue, "after they were completed by another instance")
+		t.wantLeft(queue, "after they were completed by another instance")
 	}},
 	{rule: "C8", title: "a message can be abandoned without a cause", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
@@ -96,12 +96,12 @@ var giveBackCases = []testCase{
 		t.sendEach(transport, queue, "abandoned without a cause")
 		r := t.receiver(transport, queue, 1)
 		d := t.giveBack(abandonWith(nil), r.next(), r)
-		t.counted("after one Abandon without a cause", d, 2)
+		t.wantCount("after one Abandon without a cause", d, 2)
 		if got := d.Incoming().LastError; got != "" {
 			t.fail("LastError is empty after an Abandon without a cause", "it is %q", got)
 		}
 		t.complete(d)
-		t.left(queue, "after it was completed")
+		t.wantLeft(queue, "after it was completed")
 	}},
 	{rule: "C8", title: "LastError is empty or has the text of the message's last cause", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
@@ -109,7 +109,7 @@ var giveBackCases = []testCase{
 		names := []string{"apple", "pear", "plum"}
 		t.sendEach(transport, queue, names...)
 		r := t.receiver(transport, queue, 4)
-		held := r.takeThese("three messages are delivered", names...)
+		held := r.takeBodies("three messages are delivered", names...)
 		for name, d := range held {
 			if got := d.Incoming().LastError; got != "" {
 				t.fail("LastError is empty on the first delivery", "that of %s is %q", name, got)
@@ -121,7 +121,7 @@ var giveBackCases = []testCase{
 					t.stop("Abandon returns nil for a delivery that is held", "%v%s", err, lockEndedAgo(held[name]))
 				}
 			}
-			held = r.takeThese("what was abandoned comes again", names...)
+			held = r.takeBodies("what was abandoned comes again", names...)
 			for name, d := range held {
 				want := fmt.Sprintf("the %s of the %s", round, name)
 				if got := d.Incoming().LastError; got != "" && !strings.Contains(got, want) {
@@ -132,7 +132,7 @@ var giveBackCases = []testCase{
 		for _, d := range held {
 			t.complete(d)
 		}
-		t.left(queue, "after all were completed")
+		t.wantLeft(queue, "after all were completed")
 	}},
 	{rule: "C8", title: "no cause's text does harm", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
@@ -149,11 +149,11 @@ var giveBackCases = []testCase{
 			errors.New(""),
 		} {
 			d = t.giveBack(abandonWith(cause), d, r)
-			t.counted(fmt.Sprintf("after %d times Abandon", i+1), d, i+2)
-			t.same(d.Incoming(), sent)
+			t.wantCount(fmt.Sprintf("after %d times Abandon", i+1), d, i+2)
+			t.wantSame(d.Incoming(), sent)
 		}
 		t.complete(d)
-		t.left(queue, "after it was completed")
+		t.wantLeft(queue, "after it was completed")
 	}},
 	{rule: "C8", title: "a message can be abandoned twenty times", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
@@ -163,13 +163,13 @@ var giveBackCases = []testCase{
 		r := t.receiver(transport, queue, 1)
 		d := r.next()
 		for n := range 20 {
-			t.counted(fmt.Sprintf("after %d times Abandon", n), d, n+1)
+			t.wantCount(fmt.Sprintf("after %d times Abandon", n), d, n+1)
 			d = t.giveBack(abandonWith(errHandler), d, r)
 		}
-		t.counted("after 20 times Abandon", d, 21)
-		t.same(d.Incoming(), sent)
+		t.wantCount("after 20 times Abandon", d, 21)
+		t.wantSame(d.Incoming(), sent)
 		t.complete(d)
-		t.left(queue, "after it was completed")
+		t.wantLeft(queue, "after it was completed")
 	}},
 	{rule: "C8", title: "an abandoned message does not keep others from being delivered", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
@@ -200,7 +200,7 @@ var giveBackCases = []testCase{
 			failing = r.next()
 		}
 		t.complete(failing)
-		t.left(queue, "after all were completed")
+		t.wantLeft(queue, "after all were completed")
 	}},
 	{rule: "C8", title: "what is given back comes again as quickly as a new message", in: givingBack, run: func(t *caseT) {
 		// The times are compared with those of new messages sent in between, so that a
@@ -218,7 +218,7 @@ var giveBackCases = []testCase{
 		for range rounds {
 			began := time.Now()
 			t.sendEach(transport, queue, "new")
-			other := r.takeThese("a new message is delivered", "new")["new"]
+			other := r.takeBodies("a new message is delivered", "new")["new"]
 			fresh = append(fresh, time.Since(began))
 			t.complete(other)
 			for _, way := range ways {

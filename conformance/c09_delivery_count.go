@@ -33,11 +33,11 @@ var deliveryCountCases = []testCase{
 		names := []string{"a", "b", "c", "d"}
 		t.sendEach(transport, queue, names...)
 		r := t.receiver(transport, queue, 4)
-		for _, d := range r.takeThese("four messages are delivered", names...) {
+		for _, d := range r.takeBodies("four messages are delivered", names...) {
 			t.first("on the first delivery", d.Incoming())
 			t.complete(d)
 		}
-		t.left(queue, "after all were completed")
+		t.wantLeft(queue, "after all were completed")
 	}},
 	{rule: "C9", title: "another copy of a message has a count of its own", run: func(t *caseT) {
 		transport := t.open()
@@ -62,7 +62,7 @@ var deliveryCountCases = []testCase{
 			t.fail("every copy that was sent has a NativeID of its own", "two have %q", one)
 		}
 		t.complete(held, copied)
-		t.left(queue, "after both were completed")
+		t.wantLeft(queue, "after both were completed")
 	}},
 	{rule: "C9", title: "the count and the NativeID are of one copy", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
@@ -70,7 +70,7 @@ var deliveryCountCases = []testCase{
 		names := []string{"failing never", "failing once", "failing twice", "failing thrice"}
 		t.sendEach(transport, queue, names...)
 		r := t.receiver(transport, queue, len(names))
-		held := r.takeThese("four messages are delivered", names...)
+		held := r.takeBodies("four messages are delivered", names...)
 		native := map[string]string{}
 		for failures := range names {
 			var back []string
@@ -82,7 +82,7 @@ var deliveryCountCases = []testCase{
 				if failures == 0 {
 					native[in.NativeID] = name
 				}
-				t.counted(fmt.Sprintf("after %d failures, whatever happened to others", failures), held[name], failures+1)
+				t.wantCount(fmt.Sprintf("after %d failures, whatever happened to others", failures), held[name], failures+1)
 				if was := native[in.NativeID]; was != name {
 					t.fail("a copy has one NativeID over its redeliveries, and no other copy has it", "%q now has that of %q, %q", name, was, in.NativeID)
 				}
@@ -93,9 +93,9 @@ var deliveryCountCases = []testCase{
 					back = append(back, name)
 				}
 			}
-			held = r.takeThese("what was abandoned comes again", back...)
+			held = r.takeBodies("what was abandoned comes again", back...)
 		}
-		t.left(queue, "after all were completed")
+		t.wantLeft(queue, "after all were completed")
 	}},
 	{rule: "C9", title: "a delivery whose count is above 1 is a redelivery", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
@@ -111,7 +111,7 @@ var deliveryCountCases = []testCase{
 			}
 		}
 		t.complete(d)
-		t.left(queue, "after it was completed")
+		t.wantLeft(queue, "after it was completed")
 	}},
 	{rule: "C9", title: "a delivery after one whose lock ended is a redelivery", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
@@ -120,7 +120,7 @@ var deliveryCountCases = []testCase{
 		r := t.receiver(transport, queue, 1)
 		lost := r.next()
 		r.SetMaxInFlight(0)
-		t.outlive(lost)
+		t.sleepPastLocks(lost)
 		d := t.receiver(t.open(), queue, 1).next()
 		least := 1
 		if t.caps.NativeDeliveryCount { // its receiver may hang or have died, perhaps because of the message
@@ -130,7 +130,7 @@ var deliveryCountCases = []testCase{
 			t.fail(fmt.Sprintf("after a delivery whose lock ended, Redelivered is true and DeliveryCount is %d at least", least), "Redelivered is %t and DeliveryCount is %d", in.Redelivered, in.DeliveryCount)
 		}
 		t.complete(d)
-		t.left(queue, "after it was completed")
+		t.wantLeft(queue, "after it was completed")
 	}},
 	{rule: "C9", title: "a delivery after one that was given back is a redelivery", in: inReceiveOnly, run: func(t *caseT) {
 		for _, c := range []struct {
@@ -138,20 +138,20 @@ var deliveryCountCases = []testCase{
 			giveBack func(r *receiver, d core.Delivery)
 		}{
 			{"Release", func(_ *receiver, d core.Delivery) { t.release(d) }},
-			{"Receiver.Close", func(r *receiver, _ core.Delivery) { r.shut() }},
+			{"Receiver.Close", func(r *receiver, _ core.Delivery) { r.close() }},
 		} {
 			transport := t.open()
 			queue := t.queue(transport)
 			t.sendEach(transport, queue, "given back")
 			r := t.receiver(transport, queue, 1)
 			c.giveBack(r, r.next())
-			r.shut()
+			r.close()
 			d := t.receiver(transport, queue, 1).next()
 			if in := d.Incoming(); !in.Redelivered && in.DeliveryCount < 2 {
 				t.fail("after "+c.name+" Redelivered is true or DeliveryCount above 1: a message whose settlement was lost is known by it (R28)", "Redelivered is %t and DeliveryCount is %d", in.Redelivered, in.DeliveryCount)
 			}
 			t.complete(d)
-			t.left(queue, "after it was completed")
+			t.wantLeft(queue, "after it was completed")
 		}
 	}},
 	{rule: "C9", title: "the count goes on after a restart of the process", in: givingBack, needs: []need{nativeCount}, run: func(t *caseT) {
@@ -174,7 +174,7 @@ var deliveryCountCases = []testCase{
 		d = r.next()
 		t.countedBeside("after four failures, the last one after a restart", d, 5)
 		t.complete(d)
-		t.left(queue, "after it was completed")
+		t.wantLeft(queue, "after it was completed")
 	}},
 	{rule: "C9", title: "the count is shared by instances", in: givingBack, needs: []need{nativeCount}, run: func(t *caseT) {
 		first, second := t.open(), t.open()
@@ -185,7 +185,7 @@ var deliveryCountCases = []testCase{
 		native := ""
 		for failures := range 6 {
 			d := r.next()
-			t.counted(fmt.Sprintf("after %d failures at two instances in turn, because NativeDeliveryCount is claimed", failures), d, failures+1)
+			t.wantCount(fmt.Sprintf("after %d failures at two instances in turn, because NativeDeliveryCount is claimed", failures), d, failures+1)
 			if native == "" {
 				native = d.Incoming().NativeID
 			}
@@ -198,24 +198,24 @@ var deliveryCountCases = []testCase{
 			r.SetMaxInFlight(1)
 		}
 		t.complete(r.next())
-		t.left(queue, "after it was completed")
+		t.wantLeft(queue, "after it was completed")
 	}},
 	{rule: "C9", title: "the count starts again after a restart of the process where NativeDeliveryCount is not claimed", in: givingBack, needs: []need{noNativeCount}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "failing")
 		d := t.receiver(transport, queue, 1).abandonOften(2)
-		t.counted("after two failures", d, 3)
+		t.wantCount("after two failures", d, 3)
 		t.abandon(d)
 		t.close(transport)
 		r := t.receiver(t.open(), queue, 1)
 		d = r.next()
-		t.counted("after a restart; a transport whose count survives it claims NativeDeliveryCount", d, 1)
+		t.wantCount("after a restart; a transport whose count survives it claims NativeDeliveryCount", d, 1)
 		t.abandon(d)
 		d = r.next()
-		t.counted("after one more failure", d, 2)
+		t.wantCount("after one more failure", d, 2)
 		t.complete(d)
-		t.left(queue, "after it was completed")
+		t.wantLeft(queue, "after it was completed")
 	}},
 	{rule: "C9", title: "each instance counts for itself where NativeDeliveryCount is not claimed", in: givingBack, needs: []need{noNativeCount}, run: func(t *caseT) {
 		first, second := t.open(), t.open()
@@ -226,7 +226,7 @@ var deliveryCountCases = []testCase{
 		for round := range 3 {
 			for _, instance := range []string{"first", "second"} {
 				d := r.next()
-				t.counted(fmt.Sprintf("after %d failures at the %s instance, whatever the other one counts", round, instance), d, round+1)
+				t.wantCount(fmt.Sprintf("after %d failures at the %s instance, whatever the other one counts", round, instance), d, round+1)
 				r.SetMaxInFlight(0)
 				t.abandon(d)
 				r, other = other, r
@@ -234,7 +234,7 @@ var deliveryCountCases = []testCase{
 			}
 		}
 		t.complete(r.next())
-		t.left(queue, "after it was completed")
+		t.wantLeft(queue, "after it was completed")
 	}},
 	{rule: "C9", title: "an instance counts, however many messages that failed there others took", in: givingBack, needs: []need{noNativeCount}, run: func(t *caseT) {
 		first, second := t.open(), t.open()
@@ -265,7 +265,7 @@ var deliveryCountCases = []testCase{
 			}
 			t.abandon(d)
 		}
-		t.left(queue, "after it was completed")
+		t.wantLeft(queue, "after it was completed")
 	}},
 	{rule: "C9", title: "what was handed out when the broker died is known as delivered before", in: inReceiveOnly, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
 		o := t.operator()
@@ -278,7 +278,7 @@ var deliveryCountCases = []testCase{
 		r.SetMaxInFlight(0) // now: it may keep messages that it fetches when it is connected again
 		o.start()
 		other := t.receiver(transport, queue, 1) // of the same process, which remembers deliveries
-		ended := other.each(t.comesAgain(), func(d core.Delivery) bool {
+		ended := other.forEach(t.redeliveryTimeout(), func(d core.Delivery) bool {
 			if in := d.Incoming(); !in.Redelivered && in.DeliveryCount < 2 {
 				t.fail("a message that was handed out when the broker died comes again with Redelivered set, or a DeliveryCount above 1: the engine recognises by it what it has handled already (R28). Where a broker may forget deliveries, the adapter sets Redelivered for each message that may be older than the broker's last start",
 					"Redelivered is false and DeliveryCount is %d", in.DeliveryCount)
@@ -287,7 +287,7 @@ var deliveryCountCases = []testCase{
 			return true
 		})
 		if !ended {
-			t.fail("Durable is claimed, so a message that was handed out when the broker died comes again", "it does not within %v", t.comesAgain())
+			t.fail("Durable is claimed, so a message that was handed out when the broker died comes again", "it does not within %v", t.redeliveryTimeout())
 		}
 	}},
 	{rule: "C9", title: "a delivery after its process was killed counts", in: leasing, needs: []need{processes, nativeCount}, run: func(t *caseT) {
@@ -296,15 +296,15 @@ var deliveryCountCases = []testCase{
 		transport := t.open()
 		t.send(transport, t.command(w.queue, workType, "work"))
 		p := t.start(w.job)
-		p.until(isHandling, t.patience())
+		p.until(isHandling, t.timeout())
 		p.kill()
 		var in *core.Incoming
-		t.receiver(transport, w.queue, 1).collect(t.comesAgain(), func(next *core.Incoming) bool {
+		t.receiver(transport, w.queue, 1).collect(t.redeliveryTimeout(), func(next *core.Incoming) bool {
 			in = next
 			return true
 		})
 		if in == nil {
-			t.stop("a message comes again after the process that handled it was killed", "it did not within %v", t.comesAgain())
+			t.stop("a message comes again after the process that handled it was killed", "it did not within %v", t.redeliveryTimeout())
 		}
 		if in.DeliveryCount < 2 {
 			t.fail("NativeDeliveryCount is claimed, so the delivery to the process that was killed counts: DeliveryCount is 2, or more", "%d", in.DeliveryCount)
@@ -322,8 +322,8 @@ var deliveryCountCases = []testCase{
 		for range 2 {
 			t.abandon(r.next())
 		}
-		r.shut() // no delivery is unsettled when the broker dies
-		t.rest(t.caps.DeliveryCountLag)
+		r.close() // no delivery is unsettled when the broker dies
+		t.sleep(t.caps.DeliveryCountLag)
 		o.restart()
 		d := t.receiver(t.open(), queue, 1).next()
 		if n := d.Incoming().DeliveryCount; n < 3 || n > 3 && !t.caps.CountsReleases {

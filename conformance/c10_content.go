@@ -136,13 +136,13 @@ var contentCases = []testCase{
 		r := t.receiver(transport, queue, 1)
 		for _, way := range t.waysToSettle("")[1:3] {
 			d := r.next()
-			t.same(d.Incoming(), m)
+			t.wantSame(d.Incoming(), m)
 			if err := t.trySettling(way, d); err != nil {
 				t.stop(way.name+" settles a delivery that is held", "%v", err)
 			}
 		}
 		d := r.next()
-		t.same(d.Incoming(), m)
+		t.wantSame(d.Incoming(), m)
 		t.complete(d)
 	}},
 	{rule: "C10", title: "a message without headers arrives without headers", in: once, run: func(t *caseT) {
@@ -227,7 +227,7 @@ var contentCases = []testCase{
 			out := []core.Outgoing{t.rich(to), {ID: t.id(), Queue: to, Headers: core.HeadersFromMap(map[string]string{"Empty": ""})}}
 			out[1].Headers.Set(core.HeaderMessageID, out[1].ID)
 			t.sends(s, r.next(), slices.Clone(out)...)
-			r.shut()
+			r.close()
 			t.arriveUnchanged(transport, to, out...)
 		}
 	}},
@@ -254,9 +254,9 @@ var contentCases = []testCase{
 		}
 		s.run()
 		t.send(transport, t.command(s.queue, "job", "bad"), good, t.command(s.queue, "job", "unwanted"))
-		t.reach("messages handled", 3, jobs.messages)
+		t.awaitCount("messages handled", 3, jobs.messages)
 		s.end()
-		for _, in := range t.left(audit, "the copies of what was handled", "good") {
+		for _, in := range t.wantLeft(audit, "the copies of what was handled", "good") {
 			if in.ID != good.ID {
 				t.fail("the audit copy has the message's id, "+good.ID, "%q", in.ID)
 			}
@@ -269,8 +269,8 @@ var contentCases = []testCase{
 				t.fail(fmt.Sprintf("the audit copy says in the header %s who handled it: %q", core.HeaderProcessingEndpoint, s.queue), "%q", in.Headers.Map())
 			}
 		}
-		t.left(s.errorQueue, "what failed", "bad")
-		t.left(s.queue, "after all was handled")
+		t.wantLeft(s.errorQueue, "what failed", "bad")
+		t.wantLeft(s.queue, "after all was handled")
 	}},
 	{rule: "C10", title: "messages of 64 KiB come and go", slow: true, run: func(t *caseT) {
 		transport := t.open()
@@ -296,7 +296,7 @@ var contentCases = []testCase{
 			t.complete(d)
 		}
 		s.end()
-		t.left(s.queue, "after all was handled")
+		t.wantLeft(s.queue, "after all was handled")
 	}},
 	{rule: "C10", title: "a control message is consumed, audited and acknowledged", run: func(t *caseT) {
 		transport := t.open()
@@ -313,18 +313,18 @@ var contentCases = []testCase{
 		sent.Headers.Set(core.HeaderRetryAckQueue, acks)
 		t.send(transport, sent)
 		const consumed = "a control message, which has neither a type nor a body, is consumed"
-		for _, ack := range t.arrive(acks, consumed+", and an operator's retry of it acknowledged", 1) {
+		for _, ack := range t.wantArrivals(acks, consumed+", and an operator's retry of it acknowledged", 1) {
 			if got, want := ack.Headers.Get(core.HeaderRetryUniqueMessageID), "unique "+sent.ID; got != want {
 				t.fail(fmt.Sprintf("the acknowledgement has the header %s: %q", core.HeaderRetryUniqueMessageID, want), "%q", got)
 			}
 		}
-		for _, in := range t.left(audit, consumed+", and audited", "") {
+		for _, in := range t.wantLeft(audit, consumed+", and audited", "") {
 			if in.ID != sent.ID {
 				t.fail("the audit copy has the message's id, "+sent.ID, "%q", in.ID)
 			}
 		}
-		s.leftNothing("after its control message was consumed")
-		t.left(s.errorQueue, "after a control message was consumed")
+		s.wantDrained("after its control message was consumed")
+		t.wantLeft(s.errorQueue, "after a control message was consumed")
 	}},
 }
 

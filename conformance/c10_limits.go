@@ -99,7 +99,7 @@ var limitCases = []testCase{
 			t.stop(`while "held" is held, "afterwards" is delivered: refused messages lose no lock`, "%q", got)
 		}
 		t.complete(held, next)
-		t.left(queue, "after both messages were completed")
+		t.wantLeft(queue, "after both messages were completed")
 	}},
 	{rule: "C10", title: "a settlement checks what it sends", in: inAtomic, run: func(t *caseT) {
 		transport := t.open()
@@ -121,10 +121,10 @@ var limitCases = []testCase{
 				t.sendResults(err, out)
 			}
 			t.sends(s, d, t.message(to, "sent with "+s.name)) // it is still unsettled
-			r.shut()
+			r.close()
 		}
-		t.left(from, "after its messages were settled by CompleteWith and ReplaceWith")
-		t.left(to, "after what was illegal was refused with all that was sent with it", "sent with CompleteWith", "sent with ReplaceWith")
+		t.wantLeft(from, "after its messages were settled by CompleteWith and ReplaceWith")
+		t.wantLeft(to, "after what was illegal was refused with all that was sent with it", "sent with CompleteWith", "sent with ReplaceWith")
 	}},
 	{rule: "C10", title: "the limits are for what applications send", in: once, needs: []need{lowerLimit}, run: func(t *caseT) {
 		transport := t.openLimited(lowLimit)
@@ -241,7 +241,7 @@ func (t *caseT) refusesEach(illegals func(queue string) []illegal) {
 		}
 	}
 	t.send(transport, t.message(queue, "afterwards"))
-	t.left(queue, "after every Send was refused but the last", "afterwards")
+	t.wantLeft(queue, "after every Send was refused but the last", "afterwards")
 }
 
 // allRefused checks that no message of a Send was sent.
@@ -274,8 +274,8 @@ func (t *caseT) tooLarge(limit string, maximum, size int, exceeding func(queue s
 	}
 	t.send(transport, t.message(queue, "afterwards"))
 	r.drain("afterwards") // transport and receiver still work
-	r.shut()
-	t.left(queue, "after every Send was refused but the last, which was received")
+	r.close()
+	t.wantLeft(queue, "after every Send was refused but the last, which was received")
 }
 
 // mostHeaders is the size in bytes of the headers of a message that has many headers, and

@@ -20,7 +20,7 @@ var redeliveryCases = []testCase{
 	}},
 	{rule: "C11", title: "a message whose receiver was closed comes again as it was sent", in: givingBack, run: func(t *caseT) {
 		t.redelivers(func(r *receiver, _ core.Delivery) *receiver {
-			r.shut()
+			r.close()
 			return t.receiver(t.open(), r.queue, 1)
 		})
 	}},
@@ -32,16 +32,16 @@ var redeliveryCases = []testCase{
 		r := t.receiver(transport, queue, 1)
 		for range 4 {
 			d := r.next()
-			t.same(d.Incoming(), sent)
+			t.wantSame(d.Incoming(), sent)
 			own := d.Incoming().Headers // a copy
 			own.Set("Added", "by the handler")
 			own.Set("UPPER", "changed by the handler")
 			own.Del("Empty", core.HeaderMessageID)
-			t.same(d.Incoming(), sent)
+			t.wantSame(d.Incoming(), sent)
 			t.abandon(d)
 		}
 		d := r.next()
-		t.same(d.Incoming(), sent)
+		t.wantSame(d.Incoming(), sent)
 		t.complete(d)
 	}},
 	{rule: "C11", title: "what a sender makes of its headers reaches no message that was sent", in: once, run: func(t *caseT) {
@@ -87,7 +87,7 @@ var redeliveryCases = []testCase{
 				t.complete(d)
 			}
 		}
-		r.shut()
+		r.close()
 		for i, in := range received {
 			m, known := sent[before[i].ID]
 			if !known {
@@ -118,10 +118,10 @@ var redeliveryCases = []testCase{
 		stays("Abandon")
 		t.release(d)
 		stays("Release")
-		r.shut()
+		r.close()
 		r = t.receiver(transport, queue, 1)
 		stays("its receiver was closed")
-		r.shut()
+		r.close()
 		r = t.receiver(t.open(), queue, 1)
 		stays("another process received it")
 		t.complete(d)
@@ -167,13 +167,13 @@ func (t *caseT) redelivers(giveBack func(r *receiver, d core.Delivery) *receiver
 		r := t.receiver(transport, queue, 1)
 		for range 4 {
 			d := r.next()
-			t.same(d.Incoming(), m)
+			t.wantSame(d.Incoming(), m)
 			r = giveBack(r, d)
 		}
 		d := r.next()
-		t.same(d.Incoming(), m)
+		t.wantSame(d.Incoming(), m)
 		t.complete(d)
-		r.shut()
+		r.close()
 	}
-	t.left(queue, "after both messages were completed")
+	t.wantLeft(queue, "after both messages were completed")
 }

@@ -18,11 +18,11 @@ var atomicCases = []testCase{
 		f := t.forwarding()
 		rival := t.receiver(t.open(), f.from, 1)
 		t.reset(f.d)
-		rival.silent("a delivery that was Reset stays locked: nobody else gets its message")
-		rival.shut()
+		rival.wantSilence("a delivery that was Reset stays locked: nobody else gets its message")
+		rival.close()
 		t.reset(f.d)
 		t.sends(completing, f.d, t.message(f.to, "forwarded"))
-		t.ends(f, "after Reset and CompleteWith", nil, []string{"forwarded"})
+		t.wantQueues(f, "after Reset and CompleteWith", nil, []string{"forwarded"})
 	}},
 	{rule: "C12", title: "BindContext adds to the context it is given", in: inAtomic, run: func(t *caseT) {
 		type key struct{}
@@ -39,8 +39,8 @@ var atomicCases = []testCase{
 		cancel()
 		select {
 		case <-bound.Done():
-		case <-time.After(t.quiet()):
-			t.fail("the context that BindContext returns ends with the one it was given", "it did not within %v", t.quiet())
+		case <-time.After(t.quietPeriod()):
+			t.fail("the context that BindContext returns ends with the one it was given", "it did not within %v", t.quietPeriod())
 		}
 		t.complete(f.d)
 	}},
@@ -71,21 +71,21 @@ func dispatchCases(s dispatch) []testCase {
 				if i < 0 {
 					t.stop(fmt.Sprintf("%s sends what it was given", s.name), "a message %q with body %s arrived", d.Incoming().ID, excerpt(d.Incoming().Body))
 				}
-				t.same(d.Incoming(), out[i])
+				t.wantSame(d.Incoming(), out[i])
 				t.complete(d)
 			}
-			r.shut()
-			t.ends(f, "after "+s.name, nil, nil)
+			r.close()
+			t.wantQueues(f, "after "+s.name, nil, nil)
 		}},
 		{rule: "C12", title: s.name + " of nothing consumes", in: inAtomic, run: func(t *caseT) {
 			f := t.forwarding()
 			t.sends(s, f.d)
-			t.ends(f, "after "+s.name+" without messages", nil, nil)
+			t.wantQueues(f, "after "+s.name+" without messages", nil, nil)
 		}},
 		{rule: "C12", title: s.name + " sends to the message's own queue", in: inAtomic, run: func(t *caseT) {
 			f := t.forwarding()
 			t.sends(s, f.d, t.message(f.from, "copy"), t.message(f.to, "other"))
-			t.ends(f, "after "+s.name+" to the queue itself and another", []string{"copy"}, []string{"other"})
+			t.wantQueues(f, "after "+s.name+" to the queue itself and another", []string{"copy"}, []string{"other"})
 		}},
 		{rule: "C12", title: s.name + " sends a hundred messages", in: inAtomic, run: func(t *caseT) {
 			f := t.forwarding()
@@ -95,29 +95,29 @@ func dispatchCases(s dispatch) []testCase {
 				want[i] = string(out[i].Body)
 			}
 			t.sends(s, f.d, out...)
-			t.ends(f, "after "+s.name+" with 100 messages", nil, want)
+			t.wantQueues(f, "after "+s.name+" with 100 messages", nil, want)
 		}},
 		{rule: "C12", title: s.name + " with an unknown queue does nothing", in: inAtomic, run: func(t *caseT) {
 			f := t.forwarding()
-			t.sendsNot(s, f.d, core.ErrQueueNotFound, t.message(f.to, "before"), t.message(t.uniqueName(), "lost"), t.message(f.to, "after"))
+			t.wantSettleRefused(s, f.d, core.ErrQueueNotFound, t.message(f.to, "before"), t.message(t.uniqueName(), "lost"), t.message(f.to, "after"))
 			t.abandon(f.d)
 			again := f.r.next()
 			if in := again.Incoming(); string(in.Body) != forwarded || in.DeliveryCount < 2 {
 				t.fail(fmt.Sprintf("a message whose %s was refused comes again after Abandon, with DeliveryCount 2", s.name), "%s with DeliveryCount %d", excerpt(in.Body), in.DeliveryCount)
 			}
 			t.release(again)
-			t.ends(f, "after a refused "+s.name, []string{forwarded}, nil)
+			t.wantQueues(f, "after a refused "+s.name, []string{forwarded}, nil)
 		}},
 		{rule: "C12", title: s.name + " refuses what Send refuses, and does nothing", in: inAtomic, run: func(t *caseT) {
 			f := t.forwarding()
 			for _, bad := range t.unsendable(f.to) {
-				t.sendsNot(s, f.d, bad.err, t.message(f.to, "good"), bad.message)
+				t.wantSettleRefused(s, f.d, bad.err, t.message(f.to, "good"), bad.message)
 			}
 			t.release(f.d)
-			t.ends(f, "after a refused "+s.name, []string{forwarded}, nil)
+			t.wantQueues(f, "after a refused "+s.name, []string{forwarded}, nil)
 		}},
 		{rule: "C12", title: s.name + " that was refused leaves any settlement possible", in: inAtomic, run: func(t *caseT) {
-			ctx, cancel := t.patient()
+			ctx, cancel := t.withTimeout()
 			defer cancel()
 			for _, c := range []struct {
 				name     string
@@ -135,11 +135,11 @@ func dispatchCases(s dispatch) []testCase {
 				}, nil, []string{"sent"}},
 			} {
 				f := t.forwarding()
-				t.sendsNot(s, f.d, core.ErrQueueNotFound, t.message(f.to, "good"), t.message(t.uniqueName(), "lost"))
+				t.wantSettleRefused(s, f.d, core.ErrQueueNotFound, t.message(f.to, "good"), t.message(t.uniqueName(), "lost"))
 				if err := c.settle(f); err != nil {
 					t.fail(fmt.Sprintf("after a refused %s the delivery is still held, and %s settles it", s.name, c.name), "%v", err)
 				}
-				t.ends(f, fmt.Sprintf("after a refused %s and %s", s.name, c.name), c.from, c.to)
+				t.wantQueues(f, fmt.Sprintf("after a refused %s and %s", s.name, c.name), c.from, c.to)
 			}
 		}},
 		{rule: "C12", title: s.name + " sends delayed messages", in: inAtomic, needs: []need{delays}, run: func(t *caseT) {
@@ -155,43 +155,43 @@ func dispatchCases(s dispatch) []testCase {
 				}
 				t.complete(d)
 			}
-			r.shut()
-			t.ends(f, "after all have arrived", nil, nil)
+			r.close()
+			t.wantQueues(f, "after all have arrived", nil, nil)
 		}},
 		{rule: "C12", title: s.name + " that was refused sends no delayed message", in: inAtomic, needs: []need{delays}, run: func(t *caseT) {
 			f := t.forwarding()
 			late := t.message(f.to, "late")
 			late.Delay = t.briefDelay()
-			t.sendsNot(s, f.d, core.ErrQueueNotFound, late, t.message(t.uniqueName(), "lost"))
+			t.wantSettleRefused(s, f.d, core.ErrQueueNotFound, late, t.message(t.uniqueName(), "lost"))
 			t.complete(f.d)
-			t.rest(late.Delay + t.caps.DelayPrecision)
-			t.ends(f, "when what was refused would have been due", nil, nil)
+			t.sleep(late.Delay + t.caps.DelayPrecision)
+			t.wantQueues(f, "when what was refused would have been due", nil, nil)
 		}},
 		{rule: "C12", title: s.name + " publishes", in: inAtomic, needs: []need{publishing}, run: func(t *caseT) {
 			f := t.forwarding()
 			event := t.event("event")
 			t.subscribe(f.transport, f.to, event.Topic)
-			t.sendsNot(s, f.d, core.ErrQueueNotFound, event, t.message(t.uniqueName(), "lost"))
+			t.wantSettleRefused(s, f.d, core.ErrQueueNotFound, event, t.message(t.uniqueName(), "lost"))
 			unheard := t.event("nobody listens")
 			t.sends(s, f.d, event, unheard, t.message(f.to, "command"))
-			t.ends(f, "after "+s.name+" with an event was refused once, then accepted", nil, []string{"event", "command"})
+			t.wantQueues(f, "after "+s.name+" with an event was refused once, then accepted", nil, []string{"event", "command"})
 		}},
 		{rule: "C12", title: s.name + " after its receiver was closed does nothing", in: inAtomic, run: func(t *caseT) {
 			f := t.forwarding()
-			f.r.shut()
+			f.r.close()
 			if err := t.trySends(s, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
 				t.fail(s.name+" after Receiver.Close, which gave the message back, returns core.ErrLockLost", "%v", err)
 			}
-			t.ends(f, "after "+s.name+" on a closed receiver", []string{forwarded}, nil)
+			t.wantQueues(f, "after "+s.name+" on a closed receiver", []string{forwarded}, nil)
 		}},
 		{rule: "C12", title: s.name + " after its lock ran out does nothing", in: inAtomic, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 			f := t.forwarding()
-			t.needsLock(f.d) // if locks end by themselves, those of this mode may still not end
-			t.rest(t.lock() + t.suite.h.DelayTolerance)
+			t.needLock(f.d) // if locks end by themselves, those of this mode may still not end
+			t.sleep(t.lock() + t.suite.h.DelayTolerance)
 			if err := t.trySends(s, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
 				t.fail(s.name+" after the lock ran out returns core.ErrLockLost", "%v", err)
 			}
-			t.ends(f, "after "+s.name+" with a lost lock", []string{forwarded}, nil)
+			t.wantQueues(f, "after "+s.name+" with a lost lock", []string{forwarded}, nil)
 		}},
 		{rule: "C12", title: s.name + " settles once and sends once", in: inAtomic, run: func(t *caseT) {
 			f := t.forwarding()
@@ -204,8 +204,8 @@ func dispatchCases(s dispatch) []testCase {
 			if err := t.trySends(s, g.d, t.message(g.to, "second")); !errors.Is(err, core.ErrSettled) {
 				t.fail(s.name+" after Complete returns core.ErrSettled", "%v", err)
 			}
-			t.ends(f, "after a second "+s.name, nil, []string{"first"})
-			t.ends(g, "after Complete and "+s.name, nil, nil)
+			t.wantQueues(f, "after a second "+s.name, nil, []string{"first"})
+			t.wantQueues(g, "after Complete and "+s.name, nil, nil)
 		}},
 		{rule: "C12", title: s.name + " in an ended context is all or nothing", in: inAtomic, run: func(t *caseT) {
 			f := t.forwarding()
@@ -217,7 +217,7 @@ func dispatchCases(s dispatch) []testCase {
 			} else {
 				from = []string{forwarded}
 			}
-			t.ends(f, fmt.Sprintf("after %s in an ended context, which did all (%t) or nothing", s.name, from == nil), from, to)
+			t.wantQueues(f, fmt.Sprintf("after %s in an ended context, which did all (%t) or nothing", s.name, from == nil), from, to)
 		}},
 	}
 }
@@ -237,14 +237,14 @@ func (t *caseT) forwardConcurrently(n int) {
 	for range n {
 		d := r.next() // waits until an earlier delivery is settled
 		out := t.message(to, string(d.Incoming().Body))
-		t.beside(&all, func() {
+		t.goInGroup(&all, func() {
 			if err := t.trySends(completing, d, out); err != nil {
 				t.fail("CompleteWith of different deliveries succeeds concurrently", "%v", err)
 			}
 		})
 	}
 	all.Wait()
-	r.shut()
-	t.left(from, "after each message was forwarded")
-	t.left(to, fmt.Sprintf("after %d messages were forwarded with their settlements, each exactly once", n), bodiesOf(msgs)...)
+	r.close()
+	t.wantLeft(from, "after each message was forwarded")
+	t.wantLeft(to, fmt.Sprintf("after %d messages were forwarded with their settlements, each exactly once", n), bodiesOf(msgs)...)
 }

@@ -16,26 +16,26 @@ var nativeTransactionCases = []testCase{
 		f := t.forwarding()
 		ctx := f.d.BindContext(t.ctx)
 		first, second := t.work(ctx), t.work(ctx)
-		t.notDone(first, "before Complete")
+		t.wantNotCommitted(first, "before Complete")
 		t.complete(f.d)
-		t.done(first, "after Complete")
-		t.done(second, "after Complete")
-		t.ends(f, "after Complete", nil, nil)
+		t.wantCommitted(first, "after Complete")
+		t.wantCommitted(second, "after Complete")
+		t.wantQueues(f, "after Complete", nil, nil)
 	}},
 	{rule: "C12", title: "CompleteWith commits the handler's work, what it sends and the receive", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
 		key := t.work(f.d.BindContext(t.ctx))
-		t.notDone(key, "before CompleteWith")
+		t.wantNotCommitted(key, "before CompleteWith")
 		t.sends(completing, f.d, t.message(f.to, "sent"))
-		t.done(key, "after CompleteWith")
-		t.ends(f, "after CompleteWith", nil, []string{"sent"})
+		t.wantCommitted(key, "after CompleteWith")
+		t.wantQueues(f, "after CompleteWith", nil, []string{"sent"})
 	}},
 	{rule: "C12", title: "what CompleteWith commits is seen together", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
 		key := t.work(f.d.BindContext(t.ctx))
 		r := t.receiver(f.transport, f.to, 1)
 		settled, out := make(chan error, 1), t.message(f.to, "sent")
-		t.apart(func() {
+		t.goGuarded(func() {
 			defer close(settled)
 			settled <- t.trySends(completing, f.d, out)
 		})
@@ -50,27 +50,27 @@ var nativeTransactionCases = []testCase{
 	{rule: "C12", title: "CompleteWith that was refused commits nothing", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
 		key := t.work(f.d.BindContext(t.ctx))
-		t.sendsNot(completing, f.d, core.ErrQueueNotFound, t.message(f.to, "good"), t.message(t.uniqueName(), "lost"))
-		t.notDone(key, "after a refused CompleteWith")
+		t.wantSettleRefused(completing, f.d, core.ErrQueueNotFound, t.message(f.to, "good"), t.message(t.uniqueName(), "lost"))
+		t.wantNotCommitted(key, "after a refused CompleteWith")
 		t.abandon(f.d)
-		t.notDone(key, "after a refused CompleteWith and Abandon")
-		t.ends(f, "after a refused CompleteWith and Abandon", []string{forwarded}, nil)
+		t.wantNotCommitted(key, "after a refused CompleteWith and Abandon")
+		t.wantQueues(f, "after a refused CompleteWith and Abandon", []string{forwarded}, nil)
 	}},
 	{rule: "C12", title: "Reset mends a delivery whose CompleteWith was refused", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
 		ctx := f.d.BindContext(t.ctx)
 		undone := t.work(ctx)
-		t.sendsNot(completing, f.d, core.ErrQueueNotFound, t.message(t.uniqueName(), "lost"))
+		t.wantSettleRefused(completing, f.d, core.ErrQueueNotFound, t.message(t.uniqueName(), "lost"))
 		t.reset(f.d)
 		kept := t.work(ctx)
 		t.sends(completing, f.d, t.message(f.to, "sent"))
-		t.done(kept, "by CompleteWith, done after Reset")
-		t.notDone(undone, "by CompleteWith, done before Reset")
-		t.ends(f, "after Reset and CompleteWith", nil, []string{"sent"})
+		t.wantCommitted(kept, "by CompleteWith, done after Reset")
+		t.wantNotCommitted(undone, "by CompleteWith, done before Reset")
+		t.wantQueues(f, "after Reset and CompleteWith", nil, []string{"sent"})
 	}},
 	undoCase("Abandon", func(t *caseT, f *forwarding) { t.abandon(f.d) }, []string{forwarded}, nil),
 	undoCase("Release", func(t *caseT, f *forwarding) { t.release(f.d) }, []string{forwarded}, nil),
-	undoCase("Receiver.Close", func(_ *caseT, f *forwarding) { f.r.shut() }, []string{forwarded}, nil),
+	undoCase("Receiver.Close", func(_ *caseT, f *forwarding) { f.r.close() }, []string{forwarded}, nil),
 	undoCase("Transport.Close", func(t *caseT, f *forwarding) { t.close(f.transport) }, []string{forwarded}, nil),
 	undoCase("ReplaceWith", func(t *caseT, f *forwarding) { t.sends(replacing, f.d, t.message(f.to, "sent")) }, nil, []string{"sent"}),
 	undoCase("ReplaceWith of nothing", func(t *caseT, f *forwarding) { t.sends(replacing, f.d) }, nil, nil),
@@ -87,19 +87,19 @@ var nativeTransactionCases = []testCase{
 		t.reset(f.d)
 		after := t.work(ctx)
 		t.sends(completing, f.d, t.message(f.to, "sent"))
-		t.done(after, "by CompleteWith, done after the last Reset")
-		t.notDone(before, "by CompleteWith, done before Reset")
-		t.notDone(between, "by CompleteWith, done before the second Reset")
-		t.ends(f, "after Reset and CompleteWith", nil, []string{"sent"})
+		t.wantCommitted(after, "by CompleteWith, done after the last Reset")
+		t.wantNotCommitted(before, "by CompleteWith, done before Reset")
+		t.wantNotCommitted(between, "by CompleteWith, done before the second Reset")
+		t.wantQueues(f, "after Reset and CompleteWith", nil, []string{"sent"})
 	}},
 	{rule: "C12", title: "a second BindContext is of the same transaction", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
 		first := t.work(f.d.BindContext(t.ctx))
 		second := t.work(f.d.BindContext(t.ctx))
 		t.sends(completing, f.d)
-		t.done(first, "by CompleteWith, in the first context")
-		t.done(second, "by CompleteWith, in the second context")
-		t.ends(f, "after CompleteWith", nil, nil)
+		t.wantCommitted(first, "by CompleteWith, in the first context")
+		t.wantCommitted(second, "by CompleteWith, in the second context")
+		t.wantQueues(f, "after CompleteWith", nil, nil)
 	}},
 	{rule: "C12", title: "Reset mends a broken transaction", in: inAtomic, needs: []need{breakableWork}, run: func(t *caseT) {
 		f := t.forwarding()
@@ -109,9 +109,9 @@ var nativeTransactionCases = []testCase{
 		t.reset(f.d)
 		kept := t.work(ctx)
 		t.sends(completing, f.d, t.message(f.to, "sent"))
-		t.done(kept, "by CompleteWith, done after Reset")
-		t.notDone(lost, "by CompleteWith, done before the transaction broke")
-		t.ends(f, "after the transaction broke, Reset and CompleteWith", nil, []string{"sent"})
+		t.wantCommitted(kept, "by CompleteWith, done after Reset")
+		t.wantNotCommitted(lost, "by CompleteWith, done before the transaction broke")
+		t.wantQueues(f, "after the transaction broke, Reset and CompleteWith", nil, []string{"sent"})
 	}},
 	brokenCase("ReplaceWith", func(t *caseT, f *forwarding) { t.sends(replacing, f.d, t.message(f.to, "sent")) }, nil, []string{"sent"}),
 	brokenCase("Abandon", func(t *caseT, f *forwarding) {
@@ -121,7 +121,7 @@ var nativeTransactionCases = []testCase{
 		}
 	}, []string{forwarded}, nil),
 	brokenCase("Release", func(t *caseT, f *forwarding) { t.release(f.d) }, []string{forwarded}, nil),
-	brokenCase("Receiver.Close", func(_ *caseT, f *forwarding) { f.r.shut() }, []string{forwarded}, nil),
+	brokenCase("Receiver.Close", func(_ *caseT, f *forwarding) { f.r.close() }, []string{forwarded}, nil),
 	commitBrokenCase("Complete", func(f *forwarding, ctx context.Context) error { return f.d.Complete(ctx) }),
 	commitBrokenCase("CompleteWith", func(f *forwarding, ctx context.Context) error { return f.d.CompleteWith(ctx, nil) }),
 	{rule: "C12", title: "CompleteWith with messages in a broken transaction is an error and does nothing", in: inAtomic, needs: []need{breakableWork}, run: func(t *caseT) {
@@ -132,22 +132,22 @@ var nativeTransactionCases = []testCase{
 		if err := t.trySends(completing, f.d, t.message(f.to, "not sent")); err == nil {
 			t.fail("CompleteWith is an error when the handler's work cannot be committed", "nil")
 		}
-		t.notDone(lost, "by CompleteWith in a broken transaction")
+		t.wantNotCommitted(lost, "by CompleteWith in a broken transaction")
 		t.reset(f.d)
 		t.sends(completing, f.d, t.message(f.to, "sent"))
-		t.ends(f, "after CompleteWith in a broken transaction, Reset and CompleteWith again", nil, []string{"sent"})
+		t.wantQueues(f, "after CompleteWith in a broken transaction, Reset and CompleteWith again", nil, []string{"sent"})
 	}},
 	{rule: "C12", title: "two deliveries' transactions are independent", in: inAtomic, needs: []need{nativeTransactions}, run: independentWork},
 	{rule: "C12", title: "work on a delivery that is lost is not committed", in: inAtomic, needs: []need{nativeTransactions, locks}, shortLocks: true, run: func(t *caseT) {
 		f := t.forwarding()
-		t.needsLock(f.d) // if locks end by themselves, those of this mode may still not end
+		t.needLock(f.d) // if locks end by themselves, those of this mode may still not end
 		key := t.work(f.d.BindContext(t.ctx))
-		t.rest(t.lock() + t.suite.h.DelayTolerance)
+		t.sleep(t.lock() + t.suite.h.DelayTolerance)
 		if err := t.trySends(completing, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
 			t.fail("CompleteWith after the lock ran out returns core.ErrLockLost", "%v", err)
 		}
-		t.notDone(key, "by a CompleteWith that was core.ErrLockLost")
-		t.ends(f, "after CompleteWith with a lost lock", []string{forwarded}, nil)
+		t.wantNotCommitted(key, "by a CompleteWith that was core.ErrLockLost")
+		t.wantQueues(f, "after CompleteWith with a lost lock", []string{forwarded}, nil)
 	}},
 	{rule: "C12", title: "the end of the handler's context tears nothing apart", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
@@ -157,13 +157,13 @@ var nativeTransactionCases = []testCase{
 		err := t.trySends(completing, f.d, t.message(f.to, "sent"))
 		var from, to []string
 		if err == nil {
-			t.done(key, "by a CompleteWith that returned nil")
+			t.wantCommitted(key, "by a CompleteWith that returned nil")
 			to = []string{"sent"}
 		} else {
-			t.notDone(key, "by a CompleteWith that failed")
+			t.wantNotCommitted(key, "by a CompleteWith that failed")
 			from = []string{forwarded}
 		}
-		t.ends(f, fmt.Sprintf("after the handler's context ended and CompleteWith returned %v", err), from, to)
+		t.wantQueues(f, fmt.Sprintf("after the handler's context ended and CompleteWith returned %v", err), from, to)
 	}},
 }
 
@@ -173,9 +173,9 @@ func undoCase(name string, call func(t *caseT, f *forwarding), from, to []string
 		f := t.forwarding()
 		key := t.work(f.d.BindContext(t.ctx))
 		call(t, f)
-		t.notDone(key, "after "+name)
-		t.ends(f, "after "+name, from, to)
-		t.notDone(key, "when its message has been received again after "+name)
+		t.wantNotCommitted(key, "after "+name)
+		t.wantQueues(f, "after "+name, from, to)
+		t.wantNotCommitted(key, "when its message has been received again after "+name)
 	}}
 }
 
@@ -187,8 +187,8 @@ func brokenCase(name string, call func(t *caseT, f *forwarding), from, to []stri
 		key := t.work(ctx)
 		t.breakWork(ctx)
 		call(t, f)
-		t.notDone(key, "after "+name+" in a broken transaction")
-		t.ends(f, "after "+name+" in a broken transaction", from, to)
+		t.wantNotCommitted(key, "after "+name+" in a broken transaction")
+		t.wantQueues(f, "after "+name+" in a broken transaction", from, to)
 	}}
 }
 
@@ -199,13 +199,13 @@ func commitBrokenCase(name string, call func(f *forwarding, ctx context.Context)
 		ctx := f.d.BindContext(t.ctx)
 		key := t.work(ctx)
 		t.breakWork(ctx)
-		patient, cancel := t.patient()
+		patient, cancel := t.withTimeout()
 		defer cancel()
 		if err := call(f, patient); err == nil {
 			t.fail(name+" is an error when the handler's work cannot be committed: a rollback is no success", "nil")
 		}
-		t.notDone(key, "by "+name+" in a broken transaction")
-		t.ends(f, "after "+name+" in a broken transaction", []string{forwarded}, nil)
+		t.wantNotCommitted(key, "by "+name+" in a broken transaction")
+		t.wantQueues(f, "after "+name+" in a broken transaction", []string{forwarded}, nil)
 	}}
 }
 
@@ -224,7 +224,7 @@ func independentWork(t *caseT) {
 	var working, settling sync.WaitGroup
 	for i, d := range deliveries {
 		atomic := d
-		t.beside(&working, func() {
+		t.goInGroup(&working, func() {
 			if err := t.suite.h.NativeTx.Write(atomic.BindContext(t.ctx), keys[i]); err != nil {
 				t.fail("Harness.NativeTx.Write works in the contexts of different deliveries concurrently", "%v", err)
 			}
@@ -236,7 +236,7 @@ func independentWork(t *caseT) {
 		if i%2 != 0 {
 			s = replacing
 		}
-		t.beside(&settling, func() {
+		t.goInGroup(&settling, func() {
 			if err := t.trySends(s, d); err != nil {
 				t.fail("different deliveries are settled concurrently", "%v", err)
 			}
@@ -245,9 +245,9 @@ func independentWork(t *caseT) {
 	settling.Wait()
 	for i, key := range keys {
 		if i%2 == 0 {
-			t.done(key, "by CompleteWith, whatever happens to other deliveries")
+			t.wantCommitted(key, "by CompleteWith, whatever happens to other deliveries")
 		} else {
-			t.notDone(key, "by ReplaceWith, whatever happens to other deliveries")
+			t.wantNotCommitted(key, "by ReplaceWith, whatever happens to other deliveries")
 		}
 	}
 }

@@ -17,9 +17,9 @@ var savepointCases = []testCase{
 		undone := t.work(ctx)
 		t.rollback(rollback)
 		t.sends(completing, f.d, t.message(f.to, "sent"))
-		t.done(before, "by CompleteWith, done before the savepoint")
-		t.notDone(undone, "by CompleteWith, done between the savepoint and the rollback to it")
-		t.ends(f, "after a rollback to a savepoint and CompleteWith", nil, []string{"sent"})
+		t.wantCommitted(before, "by CompleteWith, done before the savepoint")
+		t.wantNotCommitted(undone, "by CompleteWith, done between the savepoint and the rollback to it")
+		t.wantQueues(f, "after a rollback to a savepoint and CompleteWith", nil, []string{"sent"})
 	}},
 	{rule: "C12", title: "a savepoint before any work undoes all of it", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
@@ -29,9 +29,9 @@ var savepointCases = []testCase{
 		t.rollback(rollback)
 		kept := t.work(ctx)
 		t.complete(f.d)
-		t.done(kept, "by Complete, done after a rollback to a savepoint")
-		t.notDone(undone, "by Complete, done between the first savepoint and the rollback to it")
-		t.ends(f, "after a rollback to a savepoint and Complete", nil, nil)
+		t.wantCommitted(kept, "by Complete, done after a rollback to a savepoint")
+		t.wantNotCommitted(undone, "by Complete, done between the first savepoint and the rollback to it")
+		t.wantQueues(f, "after a rollback to a savepoint and Complete", nil, nil)
 	}},
 	{rule: "C12", title: "a savepoint can be rolled back several times", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
@@ -45,12 +45,12 @@ var savepointCases = []testCase{
 		}
 		after := t.work(ctx)
 		t.sends(completing, f.d)
-		t.done(before, "by CompleteWith, done before the savepoint")
-		t.done(after, "by CompleteWith, done after the last rollback to a savepoint")
+		t.wantCommitted(before, "by CompleteWith, done before the savepoint")
+		t.wantCommitted(after, "by CompleteWith, done after the last rollback to a savepoint")
 		for _, key := range undone {
-			t.notDone(key, "by CompleteWith, done between the savepoint and a rollback to it")
+			t.wantNotCommitted(key, "by CompleteWith, done between the savepoint and a rollback to it")
 		}
-		t.ends(f, "after three rollbacks to a savepoint and CompleteWith", nil, nil)
+		t.wantQueues(f, "after three rollbacks to a savepoint and CompleteWith", nil, nil)
 	}},
 	{rule: "C12", title: "work after a savepoint that is not rolled back is committed", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
@@ -63,9 +63,9 @@ var savepointCases = []testCase{
 		kept = append(kept, t.work(ctx))
 		t.sends(completing, f.d)
 		for _, key := range kept {
-			t.done(key, "by CompleteWith, with savepoints in between")
+			t.wantCommitted(key, "by CompleteWith, with savepoints in between")
 		}
-		t.ends(f, "after savepoints and CompleteWith", nil, nil)
+		t.wantQueues(f, "after savepoints and CompleteWith", nil, nil)
 	}},
 	{rule: "C12", title: "savepoints nest", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
@@ -79,10 +79,10 @@ var savepointCases = []testCase{
 		third := t.work(ctx)
 		t.sends(completing, f.d)
 		for _, key := range []string{first, second, third} {
-			t.done(key, "by CompleteWith, done outside of the part that was rolled back")
+			t.wantCommitted(key, "by CompleteWith, done outside of the part that was rolled back")
 		}
-		t.notDone(undone, "by CompleteWith, done between the inner savepoint and the rollback to it")
-		t.ends(f, "after a rollback to the inner savepoint and CompleteWith", nil, nil)
+		t.wantNotCommitted(undone, "by CompleteWith, done between the inner savepoint and the rollback to it")
+		t.wantQueues(f, "after a rollback to the inner savepoint and CompleteWith", nil, nil)
 
 		f = t.forwarding()
 		ctx = f.d.BindContext(t.ctx)
@@ -93,17 +93,17 @@ var savepointCases = []testCase{
 		undone = t.work(ctx)
 		t.rollback(outer)
 		third = t.work(ctx)
-		patient, cancel := t.patient()
+		patient, cancel := t.withTimeout()
 		defer cancel()
 		if err := inner(patient); err == nil {
 			t.fail("a rollback to a savepoint that an earlier one's rollback has removed is an error", "nil")
 		}
 		t.sends(completing, f.d)
-		t.done(first, "by CompleteWith, done before the outer savepoint")
-		t.done(third, "by CompleteWith, done after the rollback to the outer savepoint, whatever a rollback to a removed one returned")
-		t.notDone(second, "by CompleteWith, done between the outer savepoint and the rollback to it")
-		t.notDone(undone, "by CompleteWith, done after the inner savepoint and before the rollback to the outer one")
-		t.ends(f, "after a rollback to the outer savepoint and CompleteWith", nil, nil)
+		t.wantCommitted(first, "by CompleteWith, done before the outer savepoint")
+		t.wantCommitted(third, "by CompleteWith, done after the rollback to the outer savepoint, whatever a rollback to a removed one returned")
+		t.wantNotCommitted(second, "by CompleteWith, done between the outer savepoint and the rollback to it")
+		t.wantNotCommitted(undone, "by CompleteWith, done after the inner savepoint and before the rollback to the outer one")
+		t.wantQueues(f, "after a rollback to the outer savepoint and CompleteWith", nil, nil)
 	}},
 	{rule: "C12", title: "a rollback to a savepoint repairs a broken transaction", in: inAtomic, needs: []need{savepoints, breakableWork}, run: func(t *caseT) {
 		f := t.forwarding()
@@ -115,10 +115,10 @@ var savepointCases = []testCase{
 		t.rollback(rollback)
 		after := t.work(ctx)
 		t.sends(completing, f.d, t.message(f.to, "sent"))
-		t.done(before, "by CompleteWith, done before the savepoint")
-		t.done(after, "by CompleteWith, done after the rollback to the savepoint")
-		t.notDone(undone, "by CompleteWith, done before the transaction broke")
-		t.ends(f, "after the transaction broke, a rollback to a savepoint and CompleteWith", nil, []string{"sent"})
+		t.wantCommitted(before, "by CompleteWith, done before the savepoint")
+		t.wantCommitted(after, "by CompleteWith, done after the rollback to the savepoint")
+		t.wantNotCommitted(undone, "by CompleteWith, done before the transaction broke")
+		t.wantQueues(f, "after the transaction broke, a rollback to a savepoint and CompleteWith", nil, []string{"sent"})
 	}},
 	{rule: "C12", title: "Reset removes savepoints", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
 		f := t.forwarding()
@@ -127,15 +127,15 @@ var savepointCases = []testCase{
 		rollback := t.savepoint(f.d)
 		t.reset(f.d)
 		kept := t.work(ctx)
-		patient, cancel := t.patient()
+		patient, cancel := t.withTimeout()
 		defer cancel()
 		if err := rollback(patient); err == nil {
 			t.fail("a rollback to a savepoint that was taken before Reset is an error", "nil")
 		}
 		t.sends(completing, f.d)
-		t.done(kept, "by CompleteWith, done after Reset, whatever a rollback to a removed savepoint returned")
-		t.notDone(undone, "by CompleteWith, done before Reset")
-		t.ends(f, "after Reset and CompleteWith", nil, nil)
+		t.wantCommitted(kept, "by CompleteWith, done after Reset, whatever a rollback to a removed savepoint returned")
+		t.wantNotCommitted(undone, "by CompleteWith, done before Reset")
+		t.wantQueues(f, "after Reset and CompleteWith", nil, nil)
 	}},
 	savepointUndoCase("Abandon", func(t *caseT, f *forwarding) { t.abandon(f.d) }, []string{forwarded}, nil),
 	savepointUndoCase("Release", func(t *caseT, f *forwarding) { t.release(f.d) }, []string{forwarded}, nil),
@@ -144,7 +144,7 @@ var savepointCases = []testCase{
 		f := t.forwarding()
 		rollback := t.savepoint(f.d)
 		t.complete(f.d)
-		ctx, cancel := t.patient()
+		ctx, cancel := t.withTimeout()
 		defer cancel()
 		if err := rollback(ctx); !errors.Is(err, core.ErrSettled) {
 			t.fail("a rollback to a savepoint after Complete returns core.ErrSettled", "%v", err)
@@ -152,15 +152,15 @@ var savepointCases = []testCase{
 		if _, err := f.d.Savepoint(ctx); !errors.Is(err, core.ErrSettled) {
 			t.fail("Savepoint after Complete returns core.ErrSettled", "%v", err)
 		}
-		t.ends(f, "after Complete and a rollback to a savepoint", nil, nil)
+		t.wantQueues(f, "after Complete and a rollback to a savepoint", nil, nil)
 
 		f = t.forwarding()
 		rollback = t.savepoint(f.d)
-		f.r.shut()
+		f.r.close()
 		if err := rollback(ctx); !errors.Is(err, core.ErrLockLost) {
 			t.fail("a rollback to a savepoint after Receiver.Close returns core.ErrLockLost", "%v", err)
 		}
-		t.ends(f, "after Receiver.Close and a rollback to a savepoint", []string{forwarded}, nil)
+		t.wantQueues(f, "after Receiver.Close and a rollback to a savepoint", []string{forwarded}, nil)
 	}},
 }
 
@@ -177,15 +177,15 @@ func savepointUndoCase(name string, call func(t *caseT, f *forwarding), from, to
 		after := t.work(ctx)
 		call(t, f)
 		for _, key := range []string{before, undone, after} {
-			t.notDone(key, "after "+name)
+			t.wantNotCommitted(key, "after "+name)
 		}
-		t.ends(f, "after a rollback to a savepoint and "+name, from, to)
+		t.wantQueues(f, "after a rollback to a savepoint and "+name, from, to)
 	}}
 }
 
 // savepoint sets a savepoint, which has to succeed.
 func (t *caseT) savepoint(d core.Delivery) (rollback func(context.Context) error) {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	rollback, err := d.Savepoint(ctx)
 	if err != nil || rollback == nil {
@@ -196,7 +196,7 @@ func (t *caseT) savepoint(d core.Delivery) (rollback func(context.Context) error
 
 // rollback returns to a savepoint, which has to succeed.
 func (t *caseT) rollback(rollback func(context.Context) error) {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	if err := rollback(ctx); err != nil {
 		t.fail("a rollback to a savepoint that exists returns nil", "%v", err)

@@ -90,8 +90,8 @@ var delayCases = []testCase{
 			seen[in.ID] = true
 			t.complete(d)
 		}
-		r.shut()
-		t.left(queue, "after all delayed messages were received")
+		r.close()
+		t.wantLeft(queue, "after all delayed messages were received")
 	}},
 	{rule: "C13", title: "a delayed message is the original", in: once, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
@@ -102,15 +102,15 @@ var delayCases = []testCase{
 		t.send(transport, late)
 		r := t.receiver(transport, queue, 1)
 		d := r.next()
-		t.same(d.Incoming(), late)
+		t.wantSame(d.Incoming(), late)
 		if in := d.Incoming(); in.DeliveryCount != 1 {
 			t.fail("the first delivery of a delayed message has DeliveryCount 1: waiting is no delivery", "%d", in.DeliveryCount)
 		} else if in.NativeID == "" {
 			t.fail("a delayed message has a NativeID", "it is empty")
 		}
 		t.complete(d)
-		r.shut()
-		t.left(queue, "after the delayed message was received")
+		r.close()
+		t.wantLeft(queue, "after the delayed message was received")
 	}},
 	{rule: "C13", title: "EnqueuedAt of a delayed message is when it became available", in: once, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
@@ -138,7 +138,7 @@ var delayCases = []testCase{
 		transport := t.open()
 		queue := t.queue(transport)
 		late := t.message(queue, "late")
-		late.Delay = 2*t.quiet() + t.briefDelay()
+		late.Delay = 2*t.quietPeriod() + t.briefDelay()
 		start := time.Now()
 		t.send(transport, late)
 		early := t.contents(queue, 0)
@@ -149,8 +149,8 @@ var delayCases = []testCase{
 		}
 		r := t.receiver(transport, queue, 1)
 		t.complete(r.next())
-		r.shut()
-		t.left(queue, "after the delayed message was received")
+		r.close()
+		t.wantLeft(queue, "after the delayed message was received")
 	}},
 	{rule: "C13", title: "goes to any queue", in: once, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
@@ -167,10 +167,10 @@ var delayCases = []testCase{
 		for i, queue := range []string{first, second} {
 			r := t.receiver(transport, queue, 1)
 			d := r.next()
-			t.same(d.Incoming(), out[i])
+			t.wantSame(d.Incoming(), out[i])
 			t.complete(d)
-			r.shut()
-			t.left(queue, "after its delayed message was received")
+			r.close()
+			t.wantLeft(queue, "after its delayed message was received")
 		}
 	}},
 	{rule: "C13", title: "an unknown queue is refused with a delay too", in: once, needs: []need{delays}, run: func(t *caseT) {
@@ -204,9 +204,9 @@ var delayCases = []testCase{
 		for _, beyond := range positive(1, time.Millisecond, time.Second, t.caps.DelayPrecision) {
 			long := t.message(queue, "too long")
 			long.Delay = t.caps.MaxDelay + beyond
-			t.refused(transport, errors.ErrUnsupported, t.message(queue, "at once"), long)
+			t.wantSendRefused(transport, errors.ErrUnsupported, t.message(queue, "at once"), long)
 		}
-		t.left(queue, "after Sends with a delay over MaxDelay")
+		t.wantLeft(queue, "after Sends with a delay over MaxDelay")
 	}},
 	{rule: "C13", title: "the longest delay is accepted, and does not end at once", in: once, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
@@ -215,8 +215,8 @@ var delayCases = []testCase{
 		if longest == 0 { // without limit
 			longest = 10 * 365 * 24 * time.Hour
 		}
-		if longest < t.briefDelay()+4*t.quiet() {
-			t.stop(fmt.Sprintf("MaxDelay is %v at least, which is longer than DelayPrecision and what Harness.QuietPeriod needs to look", t.briefDelay()+4*t.quiet()), "it is %v", longest)
+		if longest < t.briefDelay()+4*t.quietPeriod() {
+			t.stop(fmt.Sprintf("MaxDelay is %v at least, which is longer than DelayPrecision and what Harness.QuietPeriod needs to look", t.briefDelay()+4*t.quietPeriod()), "it is %v", longest)
 		}
 		// Beyond these, counts of milliseconds and of seconds overflow.
 		for _, delay := range []time.Duration{time.Hour, (1<<31 + 1) * time.Millisecond, longest} {
@@ -226,7 +226,7 @@ var delayCases = []testCase{
 				t.send(transport, m)
 			}
 		}
-		t.left(queue, "with messages that are due in an hour or more")
+		t.wantLeft(queue, "with messages that are due in an hour or more")
 	}},
 	{rule: "C13", title: "waits with the broker, not with the process that sent it", in: once, needs: []need{delays}, run: func(t *caseT) {
 		sender := t.open()
@@ -236,13 +236,13 @@ var delayCases = []testCase{
 		start := time.Now()
 		t.send(sender, late)
 		t.close(sender)
-		t.rest(time.Until(start.Add(late.Delay))) // while no transport is connected
+		t.sleep(time.Until(start.Add(late.Delay))) // while no transport is connected
 		r := t.receiver(t.open(), queue, 1)
 		d := r.next()
-		t.same(d.Incoming(), late)
+		t.wantSame(d.Incoming(), late)
 		t.complete(d)
-		r.shut()
-		t.left(queue, "after the delayed message was received")
+		r.close()
+		t.wantLeft(queue, "after the delayed message was received")
 	}},
 	{rule: "C13", title: "is punctual for a receiver that was opened after the sender closed", in: once, needs: []need{delays}, run: func(t *caseT) {
 		sender := t.open()
@@ -256,7 +256,7 @@ var delayCases = []testCase{
 		due := time.Now().Add(late.Delay)
 		t.close(sender)
 		d := r.next()
-		t.onTime("a message whose sender has closed", late.Delay, start.Add(late.Delay), due, time.Now())
+		t.wantOnTime("a message whose sender has closed", late.Delay, start.Add(late.Delay), due, time.Now())
 		t.complete(d)
 	}},
 	{rule: "C13", title: "holds for messages sent with a settlement", in: inAtomic, needs: []need{delays}, run: func(t *caseT) {
@@ -265,16 +265,16 @@ var delayCases = []testCase{
 			r := t.receiver(f.transport, f.to, 1)
 			late := t.message(f.to, "late")
 			late.Delay = t.briefDelay()
-			t.rest(t.quiet()) // like the time of a handler: the delay does not count from the time of receipt
+			t.sleep(t.quietPeriod()) // like the time of a handler: the delay does not count from the time of receipt
 			start := time.Now()
 			t.sends(s, f.d, late)
 			due := time.Now().Add(late.Delay)
 			d := r.next()
-			t.onTime("a message sent with "+s.name, late.Delay, start.Add(late.Delay), due, time.Now())
-			t.same(d.Incoming(), late)
+			t.wantOnTime("a message sent with "+s.name, late.Delay, start.Add(late.Delay), due, time.Now())
+			t.wantSame(d.Incoming(), late)
 			t.complete(d)
-			r.shut()
-			t.ends(f, "after the delayed message was received", nil, nil)
+			r.close()
+			t.wantQueues(f, "after the delayed message was received", nil, nil)
 		}
 	}},
 	{rule: "C13", title: "a copy goes to the own queue while the message is held", needs: []need{delays}, in: givingBack, run: func(t *caseT) {
@@ -292,8 +292,8 @@ var delayCases = []testCase{
 		due := time.Now().Add(late.Delay)
 		t.complete(d)
 		again := r.next()
-		t.onTime("a copy with the id of a message that was held", late.Delay, start.Add(late.Delay), due, time.Now())
-		t.same(again.Incoming(), late)
+		t.wantOnTime("a copy with the id of a message that was held", late.Delay, start.Add(late.Delay), due, time.Now())
+		t.wantSame(again.Incoming(), late)
 		if first, second := d.Incoming().NativeID, again.Incoming().NativeID; first == second {
 			t.fail("each Send makes a copy with a NativeID of its own", "both have %q", first)
 		}
@@ -301,8 +301,8 @@ var delayCases = []testCase{
 			t.fail("a copy that was sent has DeliveryCount 1, whatever its id", "%d", n)
 		}
 		t.complete(again)
-		r.shut()
-		t.left(queue, "after message and copy were completed")
+		r.close()
+		t.wantLeft(queue, "after message and copy were completed")
 	}},
 	{rule: "C13", title: "what a handler sends with a delay comes when it is due", needs: []need{delays}, run: func(t *caseT) {
 		delay := t.delay()
@@ -325,14 +325,14 @@ var delayCases = []testCase{
 		s.run()
 		r := t.receiver(t.open(), out, 1)
 		t.send(transport, t.command(s.queue, "job", "now"))
-		sent := t.moment(times, "the handler of what was sent runs")
+		sent := t.awaitTime(times, "the handler of what was sent runs")
 		t.complete(r.next())
-		t.due("a message that a handler sent elsewhere", delay, time.Since(sent))
-		t.due("a message that a handler sent to its own queue", delay, t.moment(times, "the handler of what was delayed runs").Sub(sent))
+		t.wantDue("a message that a handler sent elsewhere", delay, time.Since(sent))
+		t.wantDue("a message that a handler sent to its own queue", delay, t.awaitTime(times, "the handler of what was delayed runs").Sub(sent))
 		s.end()
-		t.left(s.queue, "after all was handled")
-		t.left(s.errorQueue, "after all was handled")
-		t.left(out, "after its only message was consumed")
+		t.wantLeft(s.queue, "after all was handled")
+		t.wantLeft(s.errorQueue, "after all was handled")
+		t.wantLeft(out, "after its only message was consumed")
 	}},
 	{rule: "C13", title: "a delayed message outlives the process that sent it", in: once, needs: []need{processes, delays}, run: func(t *caseT) {
 		queue := t.queue(t.open())
@@ -342,18 +342,18 @@ var delayCases = []testCase{
 		}
 		start := time.Now()
 		p := t.start(job{To: queue, Prefix: t.id(), Count: 1, Delay: delay})
-		p.until(hasSent, t.patience())
+		p.until(hasSent, t.timeout())
 		sent := time.Now()
 		p.kill()
 		latest := delay + t.caps.DelayPrecision + t.suite.h.DelayTolerance
 		var arrived time.Time
-		t.receiver(t.open(), queue, 1).collect(latest+t.patience(), func(*core.Incoming) bool {
+		t.receiver(t.open(), queue, 1).collect(latest+t.timeout(), func(*core.Incoming) bool {
 			arrived = time.Now()
 			return true
 		})
 		switch after := arrived.Sub(sent); {
 		case arrived.IsZero():
-			t.fail(fmt.Sprintf("a message sent with a delay of %v arrives, although its sender was killed meanwhile", delay), "it did not within %v", latest+t.patience())
+			t.fail(fmt.Sprintf("a message sent with a delay of %v arrives, although its sender was killed meanwhile", delay), "it did not within %v", latest+t.timeout())
 		case arrived.Sub(start) < delay:
 			t.fail(fmt.Sprintf("a message sent with a delay of %v does not arrive before", delay), "after %v", arrived.Sub(start))
 		case after > latest:
@@ -374,14 +374,14 @@ var delayCases = []testCase{
 		t.send(transport, m)
 		o.restart()
 		var arrived time.Time
-		t.receiver(t.open(), queue, 1).collect(delay+t.patience(), func(*core.Incoming) bool {
+		t.receiver(t.open(), queue, 1).collect(delay+t.timeout(), func(*core.Incoming) bool {
 			arrived = time.Now()
 			return true
 		})
 		expected := fmt.Sprintf("Durable is claimed, so a message with a delay of %v arrives then, although the broker restarts meanwhile", delay)
 		switch {
 		case arrived.IsZero():
-			t.fail(expected, "it did not arrive within %v", delay+t.patience())
+			t.fail(expected, "it did not arrive within %v", delay+t.timeout())
 		case arrived.Sub(start) < delay:
 			t.fail(expected, "after %v", arrived.Sub(start))
 		}
@@ -440,10 +440,10 @@ func (t *caseT) punctualOn(transport core.Transport, queue string, r *receiver, 
 			t.stop("what arrives is due, and arrives once", "a message with the body %s arrived besides%s", excerpt(d.Incoming().Body), besides)
 		}
 		delete(expected, d.Incoming().ID)
-		t.onTime("a message", e.message.Delay, e.earliest, e.last, arrived)
-		t.same(d.Incoming(), e.message)
+		t.wantOnTime("a message", e.message.Delay, e.earliest, e.last, arrived)
+		t.wantSame(d.Incoming(), e.message)
 		t.complete(d)
 	}
-	r.shut()
-	t.left(queue, "after all that was due was received")
+	r.close()
+	t.wantLeft(queue, "after all that was due was received")
 }

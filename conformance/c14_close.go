@@ -24,7 +24,7 @@ func (r *receiver) block(n int) *blocked {
 	var begun sync.WaitGroup
 	begun.Add(n)
 	for range n {
-		r.t.apart(func() {
+		r.t.goGuarded(func() {
 			dst := make([]core.Delivery, 2)
 			begun.Done()
 			n, err := r.Receive(r.t.ctx, dst)
@@ -40,7 +40,7 @@ func (r *receiver) block(n int) *blocked {
 
 // endWith checks that all calls return the error, or no deliveries.
 func (b *blocked) endWith(expected string, want error) {
-	ctx, cancel := b.t.patient()
+	ctx, cancel := b.t.withTimeout()
 	defer cancel()
 	for i := range b.calls {
 		select {
@@ -49,14 +49,14 @@ func (b *blocked) endWith(expected string, want error) {
 				b.t.fail(expected, "it returned %v", err)
 			}
 		case <-ctx.Done():
-			b.t.stop(expected, "%d of %d calls have not returned after %v", b.calls-i, b.calls, b.t.patience())
+			b.t.stop(expected, "%d of %d calls have not returned after %v", b.calls-i, b.calls, b.t.timeout())
 		}
 	}
 }
 
 // receiveClosed checks that Receive on a closed receiver returns the right error.
 func (t *caseT) receiveClosed(when string, r *receiver) {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	n, err := r.Receive(ctx, make([]core.Delivery, 2))
 	if n != 0 || !errors.Is(err, core.ErrClosed) {
@@ -66,12 +66,12 @@ func (t *caseT) receiveClosed(when string, r *receiver) {
 
 // atTheSameTime calls f from several goroutines.
 func (t *caseT) atTheSameTime(expected string, f func(ctx context.Context) error) {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	errs := make([]error, 8)
 	var all sync.WaitGroup
 	for i := range errs {
-		t.beside(&all, func() { errs[i] = f(ctx) })
+		t.goInGroup(&all, func() { errs[i] = f(ctx) })
 	}
 	all.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -84,19 +84,19 @@ var closeCases = []testCase{
 		transport := t.open()
 		r := t.receiver(transport, t.queue(transport), 4)
 		calls := r.block(4)
-		r.shut()
+		r.close()
 		calls.endWith("Receive, which waits while its receiver is closed, returns core.ErrClosed", core.ErrClosed)
 	}},
 	{rule: "C14", title: "a closed receiver receives nothing", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 4)
-		r.shut()
+		r.close()
 		t.sendEach(transport, queue, "for others")
 		t.receiveClosed("after Receiver.Close", r)
-		r.shut()
+		r.close()
 		t.receiveClosed("after Receiver.Close was called twice", r)
-		t.left(queue, "after a closed receiver was asked", "for others")
+		t.wantLeft(queue, "after a closed receiver was asked", "for others")
 	}},
 	{rule: "C14", title: "a receiver can be closed again, and by several at once", run: func(t *caseT) {
 		transport := t.open()
@@ -105,7 +105,7 @@ var closeCases = []testCase{
 		calls := r.block(2)
 		t.atTheSameTime("Receiver.Close returns nil to each of several callers", r.Close)
 		calls.endWith("Receive, which waits while its receiver is closed, returns core.ErrClosed", core.ErrClosed)
-		r.shut()
+		r.close()
 		t.receiveClosed("after Receiver.Close", r)
 	}},
 	{rule: "C14", title: "closing a receiver disturbs no other of the transport", run: func(t *caseT) {
@@ -114,19 +114,19 @@ var closeCases = []testCase{
 		r, other := t.receiver(transport, queue, 2), t.receiver(transport, queue, 2)
 		r.SetMaxInFlight(0)
 		if t.mode == core.TransactionNone {
-			r.shut() // in that mode the other receiver may have fetched messages
+			r.close() // in that mode the other receiver may have fetched messages
 		}
-		t.rest(t.quiet()) // a fetch in progress may still use the old limit
+		t.sleep(t.quietPeriod()) // a fetch in progress may still use the old limit
 		t.sendEach(transport, queue, "held by the other")
 		held := other.next()
-		r.shut()
+		r.close()
 		t.complete(held)
 		t.sendEach(transport, queue, "later")
 		t.complete(other.next())
-		t.left(queue, "after all were completed")
+		t.wantLeft(queue, "after all were completed")
 	}},
 	{rule: "C14", title: "what is unsettled goes back at once when its receiver is closed", in: givingBack, run: func(t *caseT) {
-		t.goesBack(func(_ core.Transport, r *receiver) { r.shut() })
+		t.goesBack(func(_ core.Transport, r *receiver) { r.close() })
 	}},
 	{rule: "C14", title: "what is unsettled goes back at once when its transport is closed", in: givingBack, run: func(t *caseT) {
 		t.goesBack(func(transport core.Transport, _ *receiver) { t.close(transport) })
@@ -143,13 +143,13 @@ var closeCases = []testCase{
 		for range 3 {
 			r.next()
 		}
-		r.shut()
+		r.close()
 		other := t.receiver(second, queue, len(names))
-		for _, d := range other.takeThese("what was delivered, and what was fetched ahead, goes to another receiver", names...) {
+		for _, d := range other.takeBodies("what was delivered, and what was fetched ahead, goes to another receiver", names...) {
 			t.complete(d)
 		}
-		other.shut()
-		t.left(queue, "after all were completed by another receiver")
+		other.close()
+		t.wantLeft(queue, "after all were completed by another receiver")
 	}},
 	{rule: "C14", title: "what is called too late does no harm", run: func(t *caseT) {
 		transport := t.open()
@@ -161,8 +161,8 @@ var closeCases = []testCase{
 		}
 		t.sendEach(transport, queue, names...)
 		r := t.receiver(transport, queue, len(names))
-		held := r.takeThese("the messages are delivered", names...)
-		r.shut()
+		held := r.takeBodies("the messages are delivered", names...)
+		r.close()
 		late := func() {
 			r.SetMaxInFlight(5)
 			r.SetMaxInFlight(0)
@@ -179,8 +179,8 @@ var closeCases = []testCase{
 		if t.mode == core.TransactionNone {
 			names = nil
 		}
-		t.left(queue, "after settlements on a closed receiver", names...)
-		t.left(out, "after settlements on a closed receiver")
+		t.wantLeft(queue, "after settlements on a closed receiver", names...)
+		t.wantLeft(out, "after settlements on a closed receiver")
 	}},
 	{rule: "C14", title: "a closed transport refuses everything", run: func(t *caseT) {
 		transport := t.open()
@@ -193,7 +193,7 @@ var closeCases = []testCase{
 		if again, err := transport.Address(queue); err != nil || again != address {
 			t.fail("Address needs no connection: it is the same after Close", "%q, %v", again, err)
 		}
-		ctx, cancel := t.patient()
+		ctx, cancel := t.withTimeout()
 		defer cancel()
 		refused := func(method string, err error) {
 			if !errors.Is(err, core.ErrClosed) {
@@ -219,7 +219,7 @@ var closeCases = []testCase{
 			refused("Subscribe", subscriber.Subscribe(ctx, queue, topic))
 			refused("Unsubscribe", subscriber.Unsubscribe(ctx, queue, topic))
 		}
-		t.left(queue, "after a Send on a closed transport")
+		t.wantLeft(queue, "after a Send on a closed transport")
 	}},
 	{rule: "C14", title: "closing a transport closes its receivers", run: func(t *caseT) {
 		transport := t.open()
@@ -230,8 +230,8 @@ var closeCases = []testCase{
 			b.endWith("Receive, which waits while its transport is closed, returns core.ErrClosed", core.ErrClosed)
 		}
 		t.receiveClosed("after Transport.Close", r)
-		r.shut()
-		other.shut()
+		r.close()
+		other.close()
 		t.receiveClosed("after Transport.Close and Receiver.Close", other)
 	}},
 	{rule: "C14", title: "a transport can be closed again, and by several at once", run: func(t *caseT) {
@@ -252,7 +252,7 @@ var closeCases = []testCase{
 		t.complete(held)
 		t.sendEach(other, queue, "after")
 		t.complete(r.next())
-		t.left(queue, "after all were completed")
+		t.wantLeft(queue, "after all were completed")
 	}},
 	{rule: "C14", title: "nothing is lost when a transport in full work is closed", slow: true, run: closeInFullWork},
 	{rule: "C14", title: "a closed transport leaves no goroutine", run: func(t *caseT) {
@@ -270,11 +270,11 @@ var closeCases = []testCase{
 		before := t.suite.h.Connections(t)
 		t.useAndClose(t.open(), queue, idle)
 		now := before
-		if !t.comesTrue(func() bool {
+		if !t.eventually(func() bool {
 			now = t.suite.h.Connections(t)
 			return now <= before
 		}) {
-			t.fail(fmt.Sprintf("after Transport.Close the broker has no more connections than before the transport was opened, %d", before), "%d after %v", now, t.patience())
+			t.fail(fmt.Sprintf("after Transport.Close the broker has no more connections than before the transport was opened, %d", before), "%d after %v", now, t.timeout())
 		}
 	}},
 	{rule: "C14", title: "Close in an outage returns, and leaves nothing behind", in: once, exclusive: true, needs: []need{outages}, run: func(t *caseT) {
@@ -289,13 +289,13 @@ var closeCases = []testCase{
 			if t.mode != core.TransactionNone {
 				r.next()
 			}
-			received := r.receiving()
+			received := r.receiveInBackground()
 			o.kill()
-			t.rest(t.quiet())
-			ctx, cancel := t.patient()
+			t.sleep(t.quietPeriod())
+			ctx, cancel := t.withTimeout()
 			defer cancel()
-			if !t.returns(func() { _ = r.Close(ctx) }) {
-				t.stop("Receiver.Close returns in an outage", "it has not returned after %v", t.patience())
+			if !t.returnsInTime(func() { _ = r.Close(ctx) }) {
+				t.stop("Receiver.Close returns in an outage", "it has not returned after %v", t.timeout())
 			}
 			select {
 			case got := <-received:
@@ -305,11 +305,11 @@ var closeCases = []testCase{
 				if t.mode != core.TransactionNone && !broughtOne && !errors.Is(got.err, core.ErrClosed) {
 					t.fail("Receive returns core.ErrClosed when its receiver is closed in an outage", "%d deliveries and %v", len(got.deliveries), got.err)
 				}
-			case <-time.After(t.patience()):
-				t.fail("Receive returns when its receiver is closed in an outage", "it has not returned after %v", t.patience())
+			case <-time.After(t.timeout()):
+				t.fail("Receive returns when its receiver is closed in an outage", "it has not returned after %v", t.timeout())
 			}
-			if !t.returns(func() { _ = transport.Close(ctx) }) {
-				t.stop("Transport.Close returns in an outage", "it has not returned after %v", t.patience())
+			if !t.returnsInTime(func() { _ = transport.Close(ctx) }) {
+				t.stop("Transport.Close returns in an outage", "it has not returned after %v", t.timeout())
 			}
 			o.start()
 		})
@@ -330,17 +330,17 @@ var closeCases = []testCase{
 		msgs := t.jobs(s.queue, 7)
 		t.send(transport, msgs[0])
 		s.run()
-		t.reach("messages handled in the first run", 1, jobs.messages)
+		t.awaitCount("messages handled in the first run", 1, jobs.messages)
 		s.end()
 		t.send(transport, msgs[1:4]...)
-		t.steady("the number of messages handled by an endpoint that is stopped", 1, jobs.messages)
+		t.wantSteady("the number of messages handled by an endpoint that is stopped", 1, jobs.messages)
 		s.run()
-		t.reach("messages handled when it runs again", 4, jobs.messages)
+		t.awaitCount("messages handled when it runs again", 4, jobs.messages)
 		t.send(transport, msgs[4:]...)
-		t.reach("messages handled that were sent while it runs again", 7, jobs.messages)
+		t.awaitCount("messages handled that were sent while it runs again", 7, jobs.messages)
 		s.end()
-		t.once(msgs, jobs)
-		t.left(s.queue, "after all was handled")
+		t.wantOnce(msgs, jobs)
+		t.wantLeft(s.queue, "after all was handled")
 	}},
 }
 
@@ -352,15 +352,15 @@ func (t *caseT) goesBack(happens func(transport core.Transport, r *receiver)) {
 	names := []string{"unsettled", "unsettled too", "abandoned once, then unsettled"}
 	t.sendEach(first, queue, names...)
 	r := t.receiver(first, queue, len(names))
-	held := r.takeThese("three messages are delivered", names...)
+	held := r.takeBodies("three messages are delivered", names...)
 	t.abandon(held[names[2]])
 	held[names[2]] = r.next()
-	t.counted("after one Abandon", held[names[2]], 2)
+	t.wantCount("after one Abandon", held[names[2]], 2)
 	limit := min(t.atOnce(held[names[0]]), t.atOnce(held[names[1]]))
 	other := t.receiver(second, queue, len(names))
 	began := time.Now()
 	happens(first, r)
-	again := other.takeThese("what was unsettled goes to another receiver", names...)
+	again := other.takeBodies("what was unsettled goes to another receiver", names...)
 	if took := time.Since(began); took > limit {
 		t.fail("what was unsettled goes back at once", "it came after %v", took)
 	}
@@ -372,8 +372,8 @@ func (t *caseT) goesBack(happens func(transport core.Transport, r *receiver)) {
 		t.countedBeside(fmt.Sprintf("for what was %s, and went back with its receiver, which is no failure", name), again[name], want)
 		t.complete(again[name])
 	}
-	other.shut()
-	t.left(queue, "after all were completed by another receiver")
+	other.close()
+	t.wantLeft(queue, "after all were completed by another receiver")
 }
 
 // useAndClose uses a transport as an endpoint does, and closes it while one receiver
@@ -399,11 +399,11 @@ func (t *caseT) leavesNoGoroutine(after string, use func()) {
 	use()
 	t.labelTransport("")
 	left := ""
-	if !t.comesTrue(func() bool {
+	if !t.eventually(func() bool {
 		left = labelledGoroutines(transportLabel, label)
 		return left == ""
 	}) {
-		t.fail("after "+after+" all goroutines end that the transport has started", "after %v these have not:\n%s", t.patience(), left)
+		t.fail("after "+after+" all goroutines end that the transport has started", "after %v these have not:\n%s", t.timeout(), left)
 	}
 }
 
@@ -421,7 +421,7 @@ func closeInFullWork(t *caseT) {
 		for k := range msgs {
 			msgs[k] = t.message(queue, fmt.Sprintf("message %d of sender %d", k, i))
 		}
-		t.beside(&working, func() {
+		t.goInGroup(&working, func() {
 			defer underWay()
 			for k, m := range msgs {
 				if k == 10 {
@@ -443,7 +443,7 @@ func closeInFullWork(t *caseT) {
 	}
 	for range receivers {
 		r := t.receiver(transport, queue, 4)
-		t.beside(&working, func() { t.workUntilClosed(r, &completed, &doubtful) })
+		t.goInGroup(&working, func() { t.workUntilClosed(r, &completed, &doubtful) })
 	}
 	<-started
 	t.close(transport)
@@ -452,12 +452,12 @@ func closeInFullWork(t *caseT) {
 		working.Wait()
 		close(done)
 	}()
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	select {
 	case <-done:
 	case <-ctx.Done():
-		t.stop("Send, Receive and settlements return when the transport is closed", "some did not after %v\n%s", t.patience(), t.goroutines())
+		t.stop("Send, Receive and settlements return when the transport is closed", "some did not after %v\n%s", t.timeout(), t.goroutines())
 	}
 	// If Complete failed, the message may have been consumed and the answer lost.
 	var due []string
@@ -467,7 +467,7 @@ func closeInFullWork(t *caseT) {
 		}
 	}
 	var remaining tally
-	for _, in := range t.look(queue, func(found []*core.Incoming) bool { return len(missing(due, found)) == 0 }) {
+	for _, in := range t.drainQueue(queue, func(found []*core.Incoming) bool { return len(missingBodies(due, found)) == 0 }) {
 		remaining.add(string(in.Body))
 	}
 	t.accountFor(due, &refused, &completed, &remaining)
@@ -493,14 +493,14 @@ func (t *caseT) accountFor(due []string, refused, completed, remaining *tally) {
 		slices.Sort(list)
 	}
 	if len(lost) > 0 {
-		t.fail("each message that Send accepted, and for which Complete was not called, is in the queue after its transport was closed", "not in the queue after %v: lost, or still locked by the closed receiver: %s", t.patience(), some(lost))
+		t.fail("each message that Send accepted, and for which Complete was not called, is in the queue after its transport was closed", "not in the queue after %v: lost, or still locked by the closed receiver: %s", t.timeout(), sample(lost))
 	}
 	// An unconfirmed settlement may be lost with its connection.
 	if len(twice) > 0 && t.caps.ConfirmsSettlement && !t.caps.MayDuplicate {
-		t.fail("no message is in the queue that was completed, after its transport was closed", "these are: %s", some(twice))
+		t.fail("no message is in the queue that was completed, after its transport was closed", "these are: %s", sample(twice))
 	}
 	if len(unsent) > 0 {
-		t.fail(refusedStays+", also when the transport is closed meanwhile", "%s arrived%s", some(unsent), sayUnknown)
+		t.fail(refusedStays+", also when the transport is closed meanwhile", "%s arrived%s", sample(unsent), sayUnknown)
 	}
 }
 

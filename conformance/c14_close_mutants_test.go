@@ -317,6 +317,6 @@ var closeMutants = []mutant{
 	}},
 }
 
-// looksSeldom lets a case that waits in a bubble for the end of goroutines look for them a
-// few times only: each look stops everything that runs beside it.
+// looksSeldom lets a case that waits in a bubble for the end of goroutines look for them
+// a few times only: each look stops everything that runs beside it.
 func looksSeldom(h *Harness) { h.Timeout = 3 * time.Second }

@@ -15,7 +15,7 @@ var outageCases = []testCase{
 	{rule: "C15", title: "a queue that does not exist is an error of OpenReceiver at once", in: once, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.uniqueName()
-		ctx, cancel := t.patient()
+		ctx, cancel := t.withTimeout()
 		defer cancel()
 		r, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 1})
 		switch {
@@ -23,19 +23,19 @@ var outageCases = []testCase{
 			_ = r.Close(t.ctx)
 			t.fail("OpenReceiver of a queue that does not exist is an error", "nil")
 		case ctx.Err() != nil:
-			t.fail("OpenReceiver of a queue that does not exist returns at once, because waiting cannot mend it", "after %v: %v", t.patience(), err)
+			t.fail("OpenReceiver of a queue that does not exist returns at once, because waiting cannot mend it", "after %v: %v", t.timeout(), err)
 		case !errors.Is(err, core.ErrQueueNotFound):
 			t.fail("OpenReceiver of a queue that does not exist returns core.ErrQueueNotFound", "%v", err)
 		}
-		t.noOutage("OpenReceiver of a queue that does not exist", err)
+		t.wantNoOutage("OpenReceiver of a queue that does not exist", err)
 	}},
 	{rule: "C15", title: "Receive outlasts an outage", exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		o := t.operator()
 		transport := t.open()
 		queue := t.queue(transport)
-		received := t.receiver(transport, queue, 4).receiving()
+		received := t.receiver(transport, queue, 4).receiveInBackground()
 		o.kill()
-		t.rest(t.quiet())
+		t.sleep(t.quietPeriod())
 		select {
 		case got := <-received:
 			t.stop("Receive waits while the broker is away", "it returned %d deliveries and the error %v", len(got.deliveries), got.err)
@@ -49,8 +49,8 @@ var outageCases = []testCase{
 				t.stop("Receive goes on when the broker is back", "it returned %d deliveries and the error %v", len(got.deliveries), got.err)
 			}
 			t.complete(got.deliveries...)
-		case <-time.After(t.patience()):
-			t.stop("Receive goes on when the broker is back, and returns what is sent", "it has not returned after %v", t.patience())
+		case <-time.After(t.timeout()):
+			t.stop("Receive goes on when the broker is back, and returns what is sent", "it has not returned after %v", t.timeout())
 		}
 	}},
 	{rule: "C15", title: "an outage and its end are told to the observer", in: once, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
@@ -58,7 +58,7 @@ var outageCases = []testCase{
 		transport := t.open()
 		queue := t.queue(transport)
 		r, told := t.observed(transport, queue)
-		received := r.receiving()
+		received := r.receiveInBackground()
 		before := time.Now()
 		known := len(told.all())
 		o.kill()
@@ -83,8 +83,8 @@ var outageCases = []testCase{
 			return all[len(all)-1].Connected
 		})
 		t.sendEventually(t.open(), t.message(queue, "after"), t.message(queue, "after that"))
-		t.complete(t.soonAnswered(received, "Receive goes on when the outage has ended").deliveries...)
-		r.within(t.quiet())
+		t.complete(t.awaitResult(received, "Receive goes on when the outage has ended").deliveries...)
+		r.takeFor(t.quietPeriod())
 		all := told.all()
 		for i := 1; i < len(all); i++ {
 			if all[i].Connected && all[i-1].Connected {
@@ -99,7 +99,7 @@ var outageCases = []testCase{
 		var observers []*connections
 		for range instances {
 			r, told := t.observed(t.open(), queue)
-			r.receiving()
+			r.receiveInBackground()
 			observers = append(observers, told)
 		}
 		start := time.Now()
@@ -152,15 +152,15 @@ var outageCases = []testCase{
 		}
 		held := r.take(4)
 		heal := o.partition()
-		received := r.receiving()
-		ctx, cancel := t.briefly()
+		received := r.receiveInBackground()
+		ctx, cancel := t.withQuietPeriod()
 		for _, d := range held[:2] {
 			_ = d.Complete(ctx)
 			seen.deliver(d)
 			seen.done[string(d.Incoming().Body)] = true
 		}
 		cancel()
-		t.rest(t.quiet())
+		t.sleep(t.quietPeriod())
 		heal()
 		for _, d := range held[2:] {
 			seen.deliver(d)
@@ -182,8 +182,8 @@ var outageCases = []testCase{
 				seen.deliver(d)
 				_ = seen.complete(t, d)
 			}
-		case <-time.After(t.comesAgain()):
-			t.stop("Receive goes on after a partition of the network", "it has not returned after %v", t.comesAgain())
+		case <-time.After(t.redeliveryTimeout()):
+			t.stop("Receive goes on after a partition of the network", "it has not returned after %v", t.redeliveryTimeout())
 		}
 		seen.drain(r, total+len(late))
 		if done := len(seen.done); done != total+len(late) {
@@ -195,13 +195,13 @@ var outageCases = []testCase{
 		transport := t.open()
 		queue := t.queue(transport)
 		o.kill()
-		ctx, cancel := t.briefly()
+		ctx, cancel := t.withQuietPeriod()
 		defer cancel()
 		var opened core.Receiver
-		if !t.returns(func() {
+		if !t.returnsInTime(func() {
 			opened, _ = transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 1})
 		}) {
-			t.fail("OpenReceiver, in an outage, returns when its context ends", "it has not returned %v later", t.patience())
+			t.fail("OpenReceiver, in an outage, returns when its context ends", "it has not returned %v later", t.timeout())
 		} else if opened != nil {
 			t.Cleanup(func() { _ = opened.Close(context.WithoutCancel(t.ctx)) })
 		}
@@ -209,11 +209,11 @@ var outageCases = []testCase{
 		if !ok {
 			return
 		}
-		ctx, cancel = t.briefly()
+		ctx, cancel = t.withQuietPeriod()
 		defer cancel()
 		var checked error
-		if !t.returns(func() { checked = checker.Check(ctx, core.Topology{InputQueue: queue, Queues: []string{queue}}) }) {
-			t.stop("Check, in an outage, returns when its context ends", "it has not returned %v later", t.patience())
+		if !t.returnsInTime(func() { checked = checker.Check(ctx, core.Topology{InputQueue: queue, Queues: []string{queue}}) }) {
+			t.stop("Check, in an outage, returns when its context ends", "it has not returned %v later", t.timeout())
 		}
 		if checked == nil {
 			t.fail("Check returns an error while the broker cannot be reached", "nil")
@@ -262,8 +262,8 @@ var outageCases = []testCase{
 		o.kill()
 		for name, request := range t.requests(transport, s.queue) {
 			var err error
-			if !t.returns(func() { err = request(t.ctx) }) {
-				t.stop(name+" returns an error while the broker cannot be reached", "it has not returned %v later", t.patience())
+			if !t.returnsInTime(func() { err = request(t.ctx) }) {
+				t.stop(name+" returns an error while the broker cannot be reached", "it has not returned %v later", t.timeout())
 			}
 			if !errors.Is(err, core.ErrUnavailable) {
 				t.fail(name+" returns core.ErrUnavailable while the broker cannot be reached", "%v", err)
@@ -286,7 +286,7 @@ var outageCases = []testCase{
 	{rule: "C15", title: "an outage that lasts is one critical error, and the endpoint goes on after it", in: once, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		o := t.operator()
 		transport := t.open()
-		limit := max(t.quiet(), time.Second)
+		limit := max(t.quietPeriod(), time.Second)
 		var outages, handled tally
 		s := t.service(transport, func(c *core.Config) {
 			c.OutageLimit = limit
@@ -309,7 +309,7 @@ var outageCases = []testCase{
 		t.await("a message is handled before the outage", func() bool { return handled.of(before.ID) > 0 })
 		o.kill()
 		t.await(fmt.Sprintf("an outage that lasts for OutageLimit (%v) is a critical error: the observer is told that it began, and not that it ended", limit), func() bool { return outages.total() > 0 })
-		t.rest(3 * limit)
+		t.sleep(3 * limit)
 		if n := outages.total(); n != 1 {
 			t.fail("an outage is one critical error, since the observer is not told of its end before it", "%d: %s", n, listed(outages.counts()))
 		}
@@ -329,11 +329,11 @@ var outageCases = []testCase{
 		queue := t.queue(transport)
 		t.send(transport, t.messages(queue, total)...)
 		o.kill()
-		t.rest(t.quiet())
+		t.sleep(t.quietPeriod())
 		o.start()
 		if p, ok := transport.(core.Provisioner); ok {
 			t.await("Provision works again after the outage", func() bool {
-				ctx, cancel := t.patient()
+				ctx, cancel := t.withTimeout()
 				defer cancel()
 				return p.Provision(ctx, core.Topology{InputQueue: queue, Queues: []string{queue}}) == nil
 			})
@@ -342,7 +342,7 @@ var outageCases = []testCase{
 		t.sendEventually(transport, t.message(queue, "after"))
 		var r core.Receiver
 		t.await("OpenReceiver works again after the outage", func() bool {
-			ctx, cancel := t.patient()
+			ctx, cancel := t.withTimeout()
 			defer cancel()
 			opened, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 8})
 			r = opened
@@ -350,14 +350,14 @@ var outageCases = []testCase{
 		})
 		t.Cleanup(func() { _ = r.Close(context.WithoutCancel(t.ctx)) })
 		after := false
-		(&receiver{Receiver: r, t: t, queue: queue, size: 8}).collect(t.patience(), func(in *core.Incoming) bool {
+		(&receiver{Receiver: r, t: t, queue: queue, size: 8}).collect(t.timeout(), func(in *core.Incoming) bool {
 			if string(in.Body) == "after" {
 				after = true
 			}
 			return after
 		})
 		if !after {
-			t.fail("a message that was sent after the outage is delivered", "it is not within %v", t.patience())
+			t.fail("a message that was sent after the outage is delivered", "it is not within %v", t.timeout())
 		}
 	}},
 	{rule: "C15", title: "connections that have fallen silent are noticed", in: givingBack, slow: true, needs: []need{ownLine}, run: func(t *caseT) {
@@ -366,16 +366,16 @@ var outageCases = []testCase{
 		transport, line := t.openOnLine()
 		r := t.receiver(transport, queue, 4)
 		t.sendEach(transport, queue, "before")
-		t.complete(r.takeThese("a message is received", "before")["before"])
-		received := r.receiving()
+		t.complete(r.takeBodies("a message is received", "before")["before"])
+		received := r.receiveInBackground()
 		line.Silence()
 		expected := "a transport whose connections are silent, with no reset and no end, notices it by itself (a heartbeat, a time limit for answers), connects again and receives"
 		// A fetch that was in progress may lock the messages that it finds until their
 		// locks end, which may take long. So this message is sent again and again.
 		t.sendEach(other, queue, "meanwhile")
-		again := time.NewTicker(t.patience() / 20)
+		again := time.NewTicker(t.timeout() / 20)
 		defer again.Stop()
-		limit := time.NewTimer(t.patience())
+		limit := time.NewTimer(t.timeout())
 		defer limit.Stop()
 		for arrived := false; !arrived; {
 			select {
@@ -387,12 +387,12 @@ var outageCases = []testCase{
 				// "before" is redelivered if its settlement was lost.
 				arrived = slices.ContainsFunc(got.deliveries, func(d core.Delivery) bool { return string(d.Incoming().Body) == "meanwhile" })
 				if !arrived {
-					received = r.receiving()
+					received = r.receiveInBackground()
 				}
 			case <-again.C:
 				t.sendEach(other, queue, "meanwhile")
 			case <-limit.C:
-				t.stop(expected, "it has received no message that was sent afterwards within %v", t.patience())
+				t.stop(expected, "it has received no message that was sent afterwards within %v", t.timeout())
 			}
 		}
 		t.sendEventually(transport, t.message(queue, "afterwards"))

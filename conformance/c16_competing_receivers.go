@@ -27,18 +27,18 @@ var competingReceiverCases = []testCase{
 		both := func(count func(c *crowd) int) func() int {
 			return func() int { return count(firstJobs) + count(secondJobs) }
 		}
-		t.reach("handlers of two instances with 4 places each, at the same time", 8, both((*crowd).running))
+		t.awaitCount("handlers of two instances with 4 places each, at the same time", 8, both((*crowd).running))
 		firstJobs.open()
 		secondJobs.open()
 		for part := range slices.Chunk(msgs[40:], 10) {
 			t.send(transport, part...)
 		}
-		t.reach("messages handled by two instances together", 100, both((*crowd).messages))
+		t.awaitCount("messages handled by two instances together", 100, both((*crowd).messages))
 		first.end()
 		second.end()
-		t.once(msgs, firstJobs, secondJobs)
-		t.left(first.queue, "after all was handled")
-		t.left(first.errorQueue, "after all was handled")
+		t.wantOnce(msgs, firstJobs, secondJobs)
+		t.wantLeft(first.queue, "after all was handled")
+		t.wantLeft(first.errorQueue, "after all was handled")
 	}},
 	{rule: "C16", title: "competing receivers never hold one message together", run: compete},
 	{rule: "C16", title: "a held message goes to no other receiver", in: givingBack, needs: []need{noDuplicates}, run: func(t *caseT) {
@@ -46,10 +46,10 @@ var competingReceiverCases = []testCase{
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 4)
 		t.sendEach(transport, queue, "held", "held too")
-		held := r.takeThese("two messages are delivered", "held", "held too")
-		t.nobodyGets("a message that is held is delivered to nobody else", r, t.receiver(transport, queue, 4), t.receiver(t.open(), queue, 4))
+		held := r.takeBodies("two messages are delivered", "held", "held too")
+		t.wantNoneDelivered("a message that is held is delivered to nobody else", r, t.receiver(transport, queue, 4), t.receiver(t.open(), queue, 4))
 		t.complete(held["held"], held["held too"])
-		t.left(queue, "after both were completed")
+		t.wantLeft(queue, "after both were completed")
 	}},
 }
 
@@ -66,7 +66,7 @@ func compete(t *caseT) {
 		names[i] = fmt.Sprintf("message %d", i)
 	}
 	t.sendEach(first, queue, names...)
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	c := &competition{t: t, enough: messages, done: cancel, held: map[string]core.Delivery{}}
 	var working sync.WaitGroup
@@ -75,12 +75,12 @@ func compete(t *caseT) {
 			r := t.receiver(transport, queue, 4)
 			for range 2 {
 				random := rand.New(rand.NewPCG(t.random.Uint64(), t.random.Uint64()))
-				t.beside(&working, func() { c.work(ctx, r, random) })
+				t.goInGroup(&working, func() { c.work(ctx, r, random) })
 			}
 		}
 	}
 	working.Wait()
-	t.completedOnce(names, &c.completed, queue)
+	t.wantCompletedOnce(names, &c.completed, queue)
 }
 
 // competition records the holder of each message, and the completed messages.
@@ -110,7 +110,7 @@ func (c *competition) work(ctx context.Context, r *receiver, random *rand.Rand) 
 			c.take(d)
 		}
 		for _, d := range dst[:n] {
-			c.t.rest(time.Duration(random.IntN(3000)) * time.Microsecond)
+			c.t.sleep(time.Duration(random.IntN(3000)) * time.Microsecond)
 			c.giveUp(d, random.IntN(10) == 0)
 		}
 	}
@@ -140,7 +140,7 @@ func (c *competition) giveUp(d core.Delivery, failed bool) {
 		delete(c.held, d.Incoming().NativeID)
 	}
 	c.mu.Unlock()
-	ctx, cancel := c.t.patient()
+	ctx, cancel := c.t.withTimeout()
 	defer cancel()
 	if failed && c.t.mode != core.TransactionNone {
 		if err := d.Abandon(ctx, errHandler); err != nil && !lockEnded(d, err) {

@@ -17,14 +17,14 @@ var lockCases = []testCase{
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "renewed")
 		d := t.receiver(transport, queue, 1).next()
-		t.needsLock(d)
+		t.needLock(d)
 		until := d.LockedUntil()
 		left := time.Until(until)
 		if left <= 0 {
 			t.stop("LockedUntil is in the future when a message is delivered", "it was %v ago", -left)
 		}
 		for range 3 {
-			t.rest(left / 5)
+			t.sleep(left / 5)
 			t.renew(d)
 			now := d.LockedUntil()
 			// Some brokers store whole seconds.
@@ -37,7 +37,7 @@ var lockCases = []testCase{
 			t.fail(fmt.Sprintf("after three times Renew over %v the lock, which held for %v, ends later than it did at first", left*3/5, left), "it ends in %v", time.Until(until))
 		}
 		t.complete(d)
-		t.left(queue, "after it was completed")
+		t.wantLeft(queue, "after it was completed")
 	}},
 	{rule: "C17", title: "a lock that is renewed holds", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
@@ -45,7 +45,7 @@ var lockCases = []testCase{
 		r := t.receiver(transport, queue, 3)
 		names := []string{"in work", "not started", "not started either"}
 		t.sendEach(transport, queue, names...)
-		held := r.takeThese("three messages are delivered", names...)
+		held := r.takeBodies("three messages are delivered", names...)
 		var all []core.Delivery
 		for _, d := range held {
 			all = append(all, d)
@@ -53,9 +53,9 @@ var lockCases = []testCase{
 		stop := t.keepRenewing(all...)
 		duration := time.Until(all[0].LockedUntil())
 		others := []*receiver{t.receiver(transport, queue, 3), t.receiver(t.open(), queue, 3)}
-		for end := time.Now().Add(min(3*duration, 2*t.patience())); time.Now().Before(end); {
+		for end := time.Now().Add(min(3*duration, 2*t.timeout())); time.Now().Before(end); {
 			for _, other := range others {
-				if got := other.within(min(time.Until(end), duration/4)); len(got) > 0 {
+				if got := other.takeFor(min(time.Until(end), duration/4)); len(got) > 0 {
 					t.stop(fmt.Sprintf("a message whose lock of %v is renewed in time is delivered to nobody else", duration), "another receiver was delivered %s", bodies(got))
 				}
 			}
@@ -64,8 +64,8 @@ var lockCases = []testCase{
 			t.stop("Renew returns nil while the lock holds", "%v", err)
 		}
 		t.complete(all...)
-		r.shut()
-		t.left(queue, "after all were completed, three times later than their locks would have ended")
+		r.close()
+		t.wantLeft(queue, "after all were completed, three times later than their locks would have ended")
 	}},
 	{rule: "C17", title: "a lock that is not renewed is lost at its end, and not before", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
@@ -75,14 +75,14 @@ var lockCases = []testCase{
 		other := t.receiver(t.open(), queue, 1)
 		other.SetMaxInFlight(0)
 		d := r.next()
-		t.needsLock(d)
+		t.needLock(d)
 		r.SetMaxInFlight(0)
 		other.SetMaxInFlight(1)
 		until := d.LockedUntil()
-		again := other.comesAt(until)
+		again := other.wantAfterLock(until)
 		t.lostFor(d, "after the message went to another receiver")
 		t.complete(again)
-		t.left(queue, "after the other receiver completed it")
+		t.wantLeft(queue, "after the other receiver completed it")
 	}},
 	{rule: "C17", title: "a lock that was renewed and then no more is lost at its new end", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
@@ -92,15 +92,15 @@ var lockCases = []testCase{
 		other := t.receiver(t.open(), queue, 1)
 		other.SetMaxInFlight(0)
 		d := r.next()
-		t.needsLock(d)
+		t.needLock(d)
 		r.SetMaxInFlight(0)
 		other.SetMaxInFlight(1)
-		t.rest(time.Until(d.LockedUntil()) / 2)
+		t.sleep(time.Until(d.LockedUntil()) / 2)
 		t.renew(d)
-		again := other.comesAt(d.LockedUntil())
+		again := other.wantAfterLock(d.LockedUntil())
 		t.lostFor(d, "after the message went to another receiver")
 		t.complete(again)
-		t.left(queue, "after the other receiver completed it")
+		t.wantLeft(queue, "after the other receiver completed it")
 	}},
 	{rule: "C17", title: "a lock that has ended cannot be renewed", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
@@ -108,13 +108,13 @@ var lockCases = []testCase{
 		t.sendEach(transport, queue, "forgotten")
 		r := t.receiver(transport, queue, 1)
 		d := r.next()
-		t.needsLock(d)
+		t.needLock(d)
 		r.SetMaxInFlight(0)
-		t.outlive(d)
+		t.sleepPastLocks(d)
 		t.lostFor(d, "after LockedUntil")
 		t.lostFor(d, "after LockedUntil, tried again")
 		t.complete(t.receiver(t.open(), queue, 1).next())
-		t.left(queue, "after another receiver completed it")
+		t.wantLeft(queue, "after another receiver completed it")
 	}},
 	{rule: "C17", title: "a lock that is renewed holds for MaxLockTime", in: givingBack, needs: []need{locks, shortestLife}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
@@ -122,21 +122,21 @@ var lockCases = []testCase{
 		t.sendEach(transport, queue, "kept for long")
 		began := time.Now()
 		d := t.receiver(transport, queue, 1).next()
-		t.needsLock(d)
+		t.needLock(d)
 		stop := t.keepRenewing(d)
-		t.rest(time.Until(began.Add(t.caps.MaxLockTime * 9 / 10)))
+		t.sleep(time.Until(began.Add(t.caps.MaxLockTime * 9 / 10)))
 		if err := stop(); err != nil {
 			t.stop(fmt.Sprintf("Renew returns nil until a delivery has been kept for MaxLockTime, %v", t.caps.MaxLockTime), "%v", err)
 		}
 		t.complete(d)
-		t.left(queue, "after it was completed, shortly before MaxLockTime")
+		t.wantLeft(queue, "after it was completed, shortly before MaxLockTime")
 	}},
 	{rule: "C17", title: "renewing ends with its context", in: givingBack, needs: []need{locks}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "held")
 		d := t.receiver(transport, queue, 1).next()
-		t.needsLock(d)
+		t.needLock(d)
 		ended, cancel := context.WithCancel(t.ctx)
 		cancel()
 		if err := d.Renew(ended); err != nil && (errors.Is(err, core.ErrLockLost) || errors.Is(err, core.ErrSettled)) {
@@ -144,7 +144,7 @@ var lockCases = []testCase{
 		}
 		t.renew(d)
 		t.complete(d)
-		t.left(queue, "after it was completed")
+		t.wantLeft(queue, "after it was completed")
 	}},
 	{rule: "C17", title: "a message whose lock does not end stays with its holder", in: givingBack, slow: true, run: keepsForEver},
 	{rule: "C17", title: "renewing while settling does no harm", in: givingBack, needs: []need{locks}, run: func(t *caseT) {
@@ -161,16 +161,16 @@ var lockCases = []testCase{
 				}
 			}
 			t.sendEach(transport, queue, names...)
-			held := r.takeThese("the messages are delivered", names...)
+			held := r.takeBodies("the messages are delivered", names...)
 			for i, way := range ways {
 				t.settleWhileRenewing(way, held[names[i]])
 			}
-			for _, d := range r.takeThese("what was abandoned or released comes again, and nothing else", back...) {
+			for _, d := range r.takeBodies("what was abandoned or released comes again, and nothing else", back...) {
 				t.complete(d)
 			}
 		}
-		r.shut()
-		t.left(queue, "after all were completed")
+		r.close()
+		t.wantLeft(queue, "after all were completed")
 	}},
 	{rule: "C17", title: "a handler that takes longer than the lock keeps its message", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		jobs := t.crowd()
@@ -194,14 +194,14 @@ var lockCases = []testCase{
 		}
 		msgs := t.jobs(first.queue, 3)
 		t.send(transport, msgs...)
-		t.reach("handlers at the same time", 3, jobs.running)
-		t.rest(t.lock() * 2)
+		t.awaitCount("handlers at the same time", 3, jobs.running)
+		t.sleep(t.lock() * 2)
 		t.await("handlers that take 2.5 times the lock have ended", func() bool { return jobs.running() == 0 })
 		first.end()
 		second.end()
-		t.once(msgs, jobs)
-		t.left(first.queue, "after all was handled")
-		t.left(first.errorQueue, "after all was handled")
+		t.wantOnce(msgs, jobs)
+		t.wantLeft(first.queue, "after all was handled")
+		t.wantLeft(first.errorQueue, "after all was handled")
 	}},
 	{rule: "C17", title: "what waits behind a slow handler is not lost to its lock", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		jobs := t.crowd()
@@ -218,14 +218,14 @@ var lockCases = []testCase{
 		s.run()
 		msgs := t.jobs(s.queue, 32)
 		t.send(transport, msgs...)
-		t.reach("messages begun, of which the last two are slow", 22, jobs.messages)
-		t.rest(t.lock() * 3 / 2)
+		t.awaitCount("messages begun, of which the last two are slow", 22, jobs.messages)
+		t.sleep(t.lock() * 3 / 2)
 		jobs.open()
-		t.reach("messages begun when the slow ones have ended, which took 1.5 times the lock", 32, jobs.messages)
+		t.awaitCount("messages begun when the slow ones have ended, which took 1.5 times the lock", 32, jobs.messages)
 		s.end()
-		t.once(msgs, jobs)
-		t.left(s.queue, "after all was handled")
-		t.left(s.errorQueue, "after all was handled")
+		t.wantOnce(msgs, jobs)
+		t.wantLeft(s.queue, "after all was handled")
+		t.wantLeft(s.errorQueue, "after all was handled")
 	}},
 }
 
@@ -239,7 +239,7 @@ func keepsForEver(t *caseT) {
 	if t.suite.h.Synctest {
 		hold = time.Hour // in a bubble, which costs nothing
 	}
-	hold = min(hold, 3*t.patience()) // a case has to end
+	hold = min(hold, 3*t.timeout()) // a case has to end
 	if longest := t.caps.MaxLockTime; longest > 0 {
 		hold = min(hold, longest*9/10)
 	}
@@ -266,17 +266,17 @@ func keepsForEver(t *caseT) {
 		}
 		t.complete(got...) // if there is no duplicate among them, d cannot be completed any more
 	}
-	other.shut()
+	other.close()
 	if err := t.trySettling(t.waysToSettle("")[0], d); err != nil {
 		t.stop(expected, "Complete returned %v after %T was held for %v", err, d, time.Since(began))
 	}
-	r.shut()
-	t.left(queue, "after it was completed")
+	r.close()
+	t.wantLeft(queue, "after it was completed")
 }
 
 // lostFor checks that a lock cannot be renewed any more.
 func (t *caseT) lostFor(d core.Delivery, when string) {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	if err := d.Renew(ctx); !errors.Is(err, core.ErrLockLost) {
 		t.fail("Renew returns core.ErrLockLost "+when, "%v", err)
@@ -286,10 +286,10 @@ func (t *caseT) lostFor(d core.Delivery, when string) {
 // settleWhileRenewing settles a delivery while its lock is being renewed and read, as the
 // engine does.
 func (t *caseT) settleWhileRenewing(way wayToSettle, d core.Delivery) {
-	t.needsLock(d)
+	t.needLock(d)
 	begun, settled, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	var wrong error
-	t.apart(func() {
+	t.goGuarded(func() {
 		defer close(done)
 		begin := sync.OnceFunc(func() { close(begun) })
 		defer begin()

@@ -20,7 +20,7 @@ var provisionCases = []testCase{
 		m := t.message(queue, "first")
 		t.send(t.open(), m)
 		d := r.next()
-		t.same(d.Incoming(), m)
+		t.wantSame(d.Incoming(), m)
 		t.complete(d)
 	}},
 	{rule: "C18", title: "Provision keeps queues that exist, and their messages", in: once, needs: []need{provisioning}, run: func(t *caseT) {
@@ -30,8 +30,8 @@ var provisionCases = []testCase{
 		t.send(transport, t.message(old, "kept"))
 		t.provision(transport, old)
 		t.provision(t.open(), old, added)
-		t.left(old, "after it was provisioned again", "kept")
-		t.left(added, "after it was provisioned together with one that existed")
+		t.wantLeft(old, "after it was provisioned again", "kept")
+		t.wantLeft(added, "after it was provisioned together with one that existed")
 	}},
 	{rule: "C18", title: "Provision creates what is missing among queues that exist", in: once, needs: []need{provisioning}, run: func(t *caseT) {
 		transport := t.open()
@@ -40,7 +40,7 @@ var provisionCases = []testCase{
 		t.provision(transport, first, old, last, first)
 		for _, queue := range []string{first, last} {
 			t.send(transport, t.message(queue, "any"))
-			t.left(queue, "after it was created beside one that existed", "any")
+			t.wantLeft(queue, "after it was created beside one that existed", "any")
 		}
 	}},
 	{rule: "C18", title: "eight instances may create the same queues at once", in: once, needs: []need{provisioning}, run: func(t *caseT) {
@@ -52,9 +52,9 @@ var provisionCases = []testCase{
 		start := make(chan struct{})
 		var all sync.WaitGroup
 		for _, transport := range transports {
-			t.beside(&all, func() {
+			t.goInGroup(&all, func() {
 				<-start
-				ctx, cancel := t.patient()
+				ctx, cancel := t.withTimeout()
 				defer cancel()
 				if err := transport.(core.Provisioner).Provision(ctx, topologyOf(names...)); err != nil {
 					t.fail("Provision returns nil to each of 8 instances that create the same queues at once", "%v", err)
@@ -65,7 +65,7 @@ var provisionCases = []testCase{
 		all.Wait()
 		for _, queue := range names {
 			t.send(transports[0], t.message(queue, "any"))
-			t.left(queue, "after 8 instances created it", "any")
+			t.wantLeft(queue, "after 8 instances created it", "any")
 		}
 	}},
 	{rule: "C18", title: "Provision disturbs no messages that flow", in: once, needs: []need{provisioning}, run: func(t *caseT) {
@@ -77,12 +77,12 @@ var provisionCases = []testCase{
 		instance := t.open().(core.Provisioner)
 		stop, again := make(chan struct{}), make(chan error, 1)
 		first := make(chan struct{}) // closed when Provision has returned for the first time
-		t.apart(func() {
+		t.goGuarded(func() {
 			once := sync.OnceFunc(func() { close(first) })
 			defer once()
 			defer close(again)
-			for pause := time.Millisecond; ; pause = min(pause*9/8, t.quiet()) {
-				ctx, cancel := t.patient()
+			for pause := time.Millisecond; ; pause = min(pause*9/8, t.quietPeriod()) {
+				ctx, cancel := t.withTimeout()
 				err := instance.Provision(ctx, core.Topology{InputQueue: queue, Queues: []string{queue}})
 				cancel()
 				if err != nil {
@@ -117,17 +117,17 @@ var provisionCases = []testCase{
 		if len(arrived) != n {
 			t.fail(fmt.Sprintf("%d messages arrive once each while their queue is provisioned again and again", n), "%d did: %s", len(arrived), listed(arrived))
 		}
-		r.shut()
-		t.left(queue, "after all were received")
+		r.close()
+		t.wantLeft(queue, "after all were received")
 	}},
 	{rule: "C18", title: "an empty name is refused", in: once, needs: []need{provisioning}, run: func(t *caseT) {
-		ctx, cancel := t.patient()
+		ctx, cancel := t.withTimeout()
 		defer cancel()
 		err := t.open().(core.Provisioner).Provision(ctx, core.Topology{InputQueue: t.uniqueName(), Queues: []string{t.uniqueName(), ""}})
 		if err == nil {
 			t.fail("Provision refuses a queue without a name", "nil")
 		}
-		t.noOutage("Provision of a queue without a name", err)
+		t.wantNoOutage("Provision of a queue without a name", err)
 	}},
 	{rule: "C18", title: "Provision of nothing is nil", in: once, needs: []need{provisioning}, run: func(t *caseT) {
 		t.provision(t.open())
@@ -135,7 +135,7 @@ var provisionCases = []testCase{
 	{rule: "C18", title: "Provision creates what it is told to, and nothing before", in: once, needs: []need{provisioning}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.uniqueName()
-		ctx, cancel := t.patient()
+		ctx, cancel := t.withTimeout()
 		defer cancel()
 		if err := t.trySend(transport, t.message(queue, "too soon")); !errors.Is(err, core.ErrQueueNotFound) {
 			t.fail("Send to a queue that nobody has provisioned returns core.ErrQueueNotFound", "%v", err)
@@ -145,7 +145,7 @@ var provisionCases = []testCase{
 		}
 		t.provision(transport, queue)
 		t.send(transport, t.message(queue, "in time"))
-		t.left(queue, "after it was provisioned and sent to", "in time")
+		t.wantLeft(queue, "after it was provisioned and sent to", "in time")
 	}},
 	{rule: "C18", title: "Provision may be called with addresses", in: once, needs: []need{provisioning}, run: func(t *caseT) {
 		transport := t.open()
@@ -157,7 +157,7 @@ var provisionCases = []testCase{
 			t.stop("Address takes a queue's name", "%v", err)
 		}
 		t.provision(transport, address)
-		t.left(queue, "after its address was provisioned", "kept")
+		t.wantLeft(queue, "after its address was provisioned", "kept")
 	}},
 	{rule: "C18", title: "names that differ are different queues", in: once, needs: []need{provisioning}, run: func(t *caseT) {
 		t.separateQueues(func(name string) []string {
@@ -173,7 +173,7 @@ var provisionCases = []testCase{
 		t.send(transport, t.message(queue, "kept"))
 		sound := t.uniqueName()
 		for _, queues := range [][]string{{queue}, {sound, queue}, {queue}} { // the queue is not fixed in between
-			ctx, cancel := t.patient()
+			ctx, cancel := t.withTimeout()
 			err := transport.(core.Provisioner).Provision(ctx, topologyOf(queues...))
 			cancel()
 			if err == nil {
@@ -184,12 +184,12 @@ var provisionCases = []testCase{
 					t.fail(fmt.Sprintf("Provision's error names both values, that of the queue, %q, and that which is wanted, %q", values[0], values[1]), "%q", err)
 				}
 			}
-			t.noOutage("Provision of a queue that is not as it should be", err)
+			t.wantNoOutage("Provision of a queue that is not as it should be", err)
 			if !strings.Contains(err.Error(), queue) {
 				t.fail(fmt.Sprintf("Provision's error names the queue that is not as it should be, %q", queue), "%q", err)
 			}
 		}
-		t.left(queue, "after Provision refused it", "kept")
+		t.wantLeft(queue, "after Provision refused it", "kept")
 	}},
 	{rule: "C18", title: "Check knows which queues exist", in: once, needs: []need{checking}, run: func(t *caseT) {
 		transport := t.open()
@@ -205,7 +205,7 @@ var provisionCases = []testCase{
 			{[]string{missing}, false},
 			{[]string{first, missing, second}, false},
 		} {
-			ctx, cancel := t.patient()
+			ctx, cancel := t.withTimeout()
 			err := t.open().(core.Checker).Check(ctx, topologyOf(c.queues...))
 			cancel()
 			switch {
@@ -214,9 +214,9 @@ var provisionCases = []testCase{
 			case !c.ok && (!errors.Is(err, core.ErrQueueNotFound) || !strings.Contains(err.Error(), missing)):
 				t.fail(fmt.Sprintf("Check of the queues %q returns core.ErrQueueNotFound and names %q", c.queues, missing), "%v", err)
 			}
-			t.noOutage("Check of a queue that does not exist", err)
+			t.wantNoOutage("Check of a queue that does not exist", err)
 		}
-		t.left(first, "after Check", "kept")
+		t.wantLeft(first, "after Check", "kept")
 		if err := t.trySend(transport, t.message(missing, "lost")); !errors.Is(err, core.ErrQueueNotFound) {
 			t.fail("Check creates nothing: a Send to the missing queue returns core.ErrQueueNotFound", "%v", err)
 		}
@@ -233,7 +233,7 @@ func (t *caseT) separateQueues(similar func(name string) []string) {
 	var out []core.Outgoing
 	known := map[string]string{} // by address
 	for _, name := range similar(t.uniqueName()) {
-		ctx, cancel := t.patient()
+		ctx, cancel := t.withTimeout()
 		address, err := transport.Address(name)
 		if same := known[address]; err == nil && same != "" {
 			cancel()
@@ -268,9 +268,9 @@ func (t *caseT) separateQueues(similar func(name string) []string) {
 			want = append(want, "late to "+queue)
 		}
 		receivers[i] = t.receiver(transport, queue, len(want))
-		for _, d := range receivers[i].takeThese(fmt.Sprintf("of the queues %q, each gets what is sent to it", queues), want...) {
+		for _, d := range receivers[i].takeBodies(fmt.Sprintf("of the queues %q, each gets what is sent to it", queues), want...) {
 			t.complete(d)
 		}
 	}
-	t.nobodyGets(fmt.Sprintf("of the queues %q, none gets what is sent to another", queues), receivers...)
+	t.wantNoneDelivered(fmt.Sprintf("of the queues %q, none gets what is sent to another", queues), receivers...)
 }

@@ -18,9 +18,9 @@ var publishCases = []testCase{
 		t.subscribe(transport, first, event.Topic)
 		t.subscribe(transport, second, event.Topic)
 		t.send(transport, event)
-		t.left(first, "a subscribed queue", "event")
-		t.left(second, "another subscribed queue", "event")
-		t.left(third, "a queue that did not subscribe")
+		t.wantLeft(first, "a subscribed queue", "event")
+		t.wantLeft(second, "another subscribed queue", "event")
+		t.wantLeft(third, "a queue that did not subscribe")
 	}},
 	{rule: "C19", title: "an event arrives as it was published", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
@@ -35,17 +35,17 @@ var publishCases = []testCase{
 			r := t.receiver(transport, queue, 1)
 			d := r.next()
 			in := d.Incoming()
-			t.same(in, event)
+			t.wantSame(in, event)
 			if in.DeliveryCount != 1 {
 				t.fail("each copy of an event is delivered for the first time, with DeliveryCount 1", "%d", in.DeliveryCount)
 			}
 			natives[in.NativeID] = true
 			t.complete(d)
-			r.shut()
-			t.left(queue, "after the event was completed")
+			r.close()
+			t.wantLeft(queue, "after the event was completed")
 		}
 		if len(natives) != 2 || natives[""] {
-			t.fail("the copies of an event are messages of their own, with different NativeIDs", "the NativeIDs of two copies are %s", some(slices.Sorted(maps.Keys(natives))))
+			t.fail("the copies of an event are messages of their own, with different NativeIDs", "the NativeIDs of two copies are %s", sample(slices.Sorted(maps.Keys(natives))))
 		}
 	}},
 	{rule: "C19", title: "one queue's failure concerns no other queue", in: once, needs: []need{publishing}, run: func(t *caseT) {
@@ -57,9 +57,9 @@ var publishCases = []testCase{
 		t.send(transport, event)
 		r := t.receiver(transport, first, 1)
 		t.complete(r.next())
-		r.shut()
-		t.left(first, "after the event was completed there")
-		t.left(second, "after the event was completed in another queue", "event")
+		r.close()
+		t.wantLeft(first, "after the event was completed there")
+		t.wantLeft(second, "after the event was completed in another queue", "event")
 	}},
 	{rule: "C19", title: "a queue may subscribe to several topics", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
@@ -68,7 +68,7 @@ var publishCases = []testCase{
 		t.subscribe(transport, queue, a.Topic, b.Topic)
 		t.subscribe(transport, queue, c.Topic)
 		t.send(transport, a, b, c, d)
-		t.left(queue, "subscribed to a, b and c but not to d", "a", "b", "c")
+		t.wantLeft(queue, "subscribed to a, b and c but not to d", "a", "b", "c")
 	}},
 	{rule: "C19", title: "an event with base topics reaches the subscribers to each of them once", in: once, needs: []need{publishing, baseTopics}, run: func(t *caseT) {
 		transport := t.open()
@@ -82,10 +82,10 @@ var publishCases = []testCase{
 		t.subscribe(transport, all, event.Topic, event.BaseTopics[0], event.BaseTopics[1])
 		t.subscribe(transport, other, t.uniqueName())
 		t.send(t.open(), event, alone, t.message(derived, "command"))
-		t.left(derived, "subscribed to the topic", "event", "command")
-		t.left(base, "subscribed to one base topic", "event")
-		t.left(all, "subscribed to the topic and both base topics", "event", "alone")
-		t.left(other, "subscribed to another topic")
+		t.wantLeft(derived, "subscribed to the topic", "event", "command")
+		t.wantLeft(base, "subscribed to one base topic", "event")
+		t.wantLeft(all, "subscribed to the topic and both base topics", "event", "alone")
+		t.wantLeft(other, "subscribed to another topic")
 	}},
 	{rule: "C19", title: "publishing without subscribers is nil", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
@@ -93,7 +93,7 @@ var publishCases = []testCase{
 		event := t.event("nobody listens")
 		t.send(transport, event)
 		t.send(transport, t.message(queue, "before"), event, t.message(queue, "after"))
-		t.left(queue, "after an event without subscribers was sent between two commands", "before", "after")
+		t.wantLeft(queue, "after an event without subscribers was sent between two commands", "before", "after")
 	}},
 	{rule: "C19", title: "a topic may be published to before it is first subscribed to", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
@@ -104,7 +104,7 @@ var publishCases = []testCase{
 		event.Body = []byte("in time")
 		t.send(transport, event)
 		t.send(t.open(), event)
-		t.left(queue, "subscribed between the first event and two others", "in time", "in time")
+		t.wantLeft(queue, "subscribed between the first event and two others", "in time", "in time")
 	}},
 	{rule: "C19", title: "Unsubscribe ends it, for that queue and topic alone", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
@@ -115,8 +115,8 @@ var publishCases = []testCase{
 		t.send(transport, kept)
 		t.unsubscribe(t.open(), leaving, ended.Topic)
 		t.send(transport, kept, ended)
-		t.left(leaving, "after it unsubscribed from one of two topics", "kept", "kept")
-		t.left(staying, "after another queue unsubscribed", "kept", "kept", "ended")
+		t.wantLeft(leaving, "after it unsubscribed from one of two topics", "kept", "kept")
+		t.wantLeft(staying, "after another queue unsubscribed", "kept", "kept", "ended")
 	}},
 	{rule: "C19", title: "Unsubscribe leaves what has arrived, and may be undone", in: givingBack, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
@@ -130,7 +130,7 @@ var publishCases = []testCase{
 		t.send(transport, second)
 		t.subscribe(transport, queue, first.Topic)
 		t.send(transport, third)
-		t.left(queue, "unsubscribed while the second of three events was published", "first", "third")
+		t.wantLeft(queue, "unsubscribed while the second of three events was published", "first", "third")
 	}},
 	{rule: "C19", title: "unsubscribing what is not subscribed is nil", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
@@ -141,7 +141,7 @@ var publishCases = []testCase{
 		t.unsubscribe(transport, queue, event.Topic, t.uniqueName())
 		t.unsubscribe(transport, queue, event.Topic)
 		t.send(transport, event)
-		t.left(queue, "after it unsubscribed twice")
+		t.wantLeft(queue, "after it unsubscribed twice")
 	}},
 	{rule: "C19", title: "subscribing again delivers once", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
@@ -151,7 +151,7 @@ var publishCases = []testCase{
 		t.subscribe(transport, queue, event.Topic, event.Topic)
 		t.subscribe(t.open(), queue, event.Topic) // another instance of the endpoint
 		t.send(transport, event)
-		t.left(queue, "subscribed four times, by two instances", "event")
+		t.wantLeft(queue, "subscribed four times, by two instances", "event")
 	}},
 	{rule: "C19", title: "eight instances may subscribe at once", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
@@ -160,8 +160,8 @@ var publishCases = []testCase{
 		var all sync.WaitGroup
 		for range 8 {
 			instance := t.subscriber(t.open())
-			t.beside(&all, func() {
-				ctx, cancel := t.patient()
+			t.goInGroup(&all, func() {
+				ctx, cancel := t.withTimeout()
 				defer cancel()
 				if err := instance.Subscribe(ctx, queue, event.Topic); err != nil {
 					t.fail("Subscribe returns nil to each of 8 instances that subscribe one queue at once", "%v", err)
@@ -169,9 +169,9 @@ var publishCases = []testCase{
 			})
 		}
 		all.Wait()
-		t.rest(t.caps.SubscriptionDelay)
+		t.sleep(t.caps.SubscriptionDelay)
 		t.send(transport, event)
-		t.left(queue, "subscribed by 8 instances", "event")
+		t.wantLeft(queue, "subscribed by 8 instances", "event")
 	}},
 	{rule: "C19", title: "an event goes to one of the instances that share a queue", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
@@ -182,11 +182,11 @@ var publishCases = []testCase{
 		first := t.receiver(transport, queue, 1)
 		d := first.next()
 		second := t.receiver(t.open(), queue, 1)
-		second.silent("an event is one message in a subscribed queue, however many instances receive from it")
+		second.wantSilence("an event is one message in a subscribed queue, however many instances receive from it")
 		t.complete(d)
-		first.shut()
-		second.shut()
-		t.left(queue, "after the event was completed")
+		first.close()
+		second.close()
+		t.wantLeft(queue, "after the event was completed")
 	}},
 	{rule: "C19", title: "a subscription outlives the process that made it", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
@@ -195,7 +195,7 @@ var publishCases = []testCase{
 		t.subscribe(transport, queue, event.Topic)
 		t.close(transport)
 		t.send(t.open(), event)
-		t.left(queue, "after the transport that subscribed it was closed", "event")
+		t.wantLeft(queue, "after the transport that subscribed it was closed", "event")
 	}},
 	{rule: "C19", title: "another process's Unsubscribe and Subscribe are known at once", in: once, needs: []need{publishing}, run: func(t *caseT) {
 		publisher, subscriber := t.open(), t.open()
@@ -207,19 +207,19 @@ var publishCases = []testCase{
 		t.send(publisher, second)
 		r := t.receiver(subscriber, queue, 1)
 		d := r.next()
-		t.same(d.Incoming(), second)
+		t.wantSame(d.Incoming(), second)
 		t.complete(d)
 		t.unsubscribe(subscriber, queue, first.Topic)
 		t.send(publisher, third)
-		r.silent("what is published after Unsubscribe, by whomever, does not arrive")
-		r.shut()
-		t.left(queue, "subscribed and unsubscribed by another process than the one that publishes")
+		r.wantSilence("what is published after Unsubscribe, by whomever, does not arrive")
+		r.close()
+		t.wantLeft(queue, "subscribed and unsubscribed by another process than the one that publishes")
 	}},
 	{rule: "C19", title: "a queue that does not exist cannot be subscribed", in: once, needs: []need{publishing}, run: func(t *caseT) {
-		ctx, cancel := t.patient()
+		ctx, cancel := t.withTimeout()
 		defer cancel()
 		err := t.subscriber(t.open()).Subscribe(ctx, t.uniqueName(), t.uniqueName())
-		t.noOutage("Subscribe of a queue that does not exist", err)
+		t.wantNoOutage("Subscribe of a queue that does not exist", err)
 		if !errors.Is(err, core.ErrQueueNotFound) {
 			t.fail("Subscribe of a queue that does not exist returns core.ErrQueueNotFound", "%v", err)
 		}
@@ -231,8 +231,8 @@ var publishCases = []testCase{
 		event := t.event("event")
 		t.subscribe(transport, subscribed, event.Topic)
 		t.send(transport, t.message(commanded, "one"), event, t.message(subscribed, "two"), t.message(commanded, "three"))
-		t.left(subscribed, "after an event and a command", "event", "two")
-		t.left(commanded, "after two commands", "one", "three")
+		t.wantLeft(subscribed, "after an event and a command", "event", "two")
+		t.wantLeft(commanded, "after two commands", "one", "three")
 	}},
 	{rule: "C19", title: "a hundred events published concurrently arrive once each", in: once, needs: []need{publishing}, run: publishConcurrently},
 	{rule: "C19", title: "an event is handled once by each endpoint, whatever the number of its instances", needs: []need{publishing}, run: func(t *caseT) {
@@ -247,18 +247,18 @@ var publishCases = []testCase{
 			events.open()
 			s.run()
 		}
-		t.rest(t.caps.SubscriptionDelay)
+		t.sleep(t.caps.SubscriptionDelay)
 		msgs := t.publish(transport, topic, "event", 6)
-		t.reach("events handled by an endpoint of two instances", 6, func() int { return firstEvents.messages() + secondEvents.messages() })
-		t.reach("events handled by another endpoint", 6, otherEvents.messages)
-		t.rest(t.quiet())
+		t.awaitCount("events handled by an endpoint of two instances", 6, func() int { return firstEvents.messages() + secondEvents.messages() })
+		t.awaitCount("events handled by another endpoint", 6, otherEvents.messages)
+		t.sleep(t.quietPeriod())
 		for _, s := range []*service{first, second, other} {
 			s.end()
 		}
-		t.once(msgs, firstEvents, secondEvents)
-		t.once(msgs, otherEvents)
+		t.wantOnce(msgs, firstEvents, secondEvents)
+		t.wantOnce(msgs, otherEvents)
 		for _, queue := range []string{first.queue, first.errorQueue, other.queue, other.errorQueue} {
-			t.left(queue, "after all was handled")
+			t.wantLeft(queue, "after all was handled")
 		}
 	}},
 	{rule: "C19", title: "an event waits for an endpoint of which no instance runs any more", needs: []need{publishing}, run: func(t *caseT) {
@@ -273,47 +273,47 @@ var publishCases = []testCase{
 		second.handleEvent(topic, secondEvents.handle)
 		first.run()
 		second.run()
-		t.rest(t.caps.SubscriptionDelay)
+		t.sleep(t.caps.SubscriptionDelay)
 		second.end()
 		early := t.publish(transport, topic, "early", 2)
-		t.reach("events handled by the instance that still runs", 2, firstEvents.messages)
+		t.awaitCount("events handled by the instance that still runs", 2, firstEvents.messages)
 		first.end()
 		late := t.publish(transport, topic, "late", 2)
-		t.steady("the number of events handled by an endpoint that is stopped", 2, firstEvents.messages)
+		t.wantSteady("the number of events handled by an endpoint that is stopped", 2, firstEvents.messages)
 		second.run()
-		t.reach("events that were published meanwhile and are handled when an instance runs again", 2, secondEvents.messages)
+		t.awaitCount("events that were published meanwhile and are handled when an instance runs again", 2, secondEvents.messages)
 		second.end()
-		t.once(append(early, late...), firstEvents, secondEvents)
-		t.left(first.queue, "after all was handled")
+		t.wantOnce(append(early, late...), firstEvents, secondEvents)
+		t.wantLeft(first.queue, "after all was handled")
 	}},
 	{rule: "C19", title: "a subscription survives a restart of the broker", in: once, exclusive: true, needs: []need{brokerControl, durable, publishing}, run: func(t *caseT) {
 		o := t.operator()
 		transport := t.open()
 		queue, topic := t.queue(transport), t.uniqueName()
-		ctx, cancel := t.patient()
+		ctx, cancel := t.withTimeout()
 		defer cancel()
 		if err := t.subscriber(transport).Subscribe(ctx, queue, topic); err != nil {
 			t.stop("Subscribe subscribes a queue to a topic", "%v", err)
 		}
-		t.rest(t.caps.SubscriptionDelay)
+		t.sleep(t.caps.SubscriptionDelay)
 		o.restart()
 		event := t.message("", "event")
 		event.Topic = topic
 		publisher := t.open()
 		t.sendEventually(publisher, event)
-		if !t.receiver(publisher, queue, 1).collect(t.patience(), func(in *core.Incoming) bool { return in.ID == event.ID }) {
-			t.fail("Durable is claimed, so a queue that was subscribed before a restart of the broker gets what is published afterwards", "it does not within %v", t.patience())
+		if !t.receiver(publisher, queue, 1).collect(t.timeout(), func(in *core.Incoming) bool { return in.ID == event.ID }) {
+			t.fail("Durable is claimed, so a queue that was subscribed before a restart of the broker gets what is published afterwards", "it does not within %v", t.timeout())
 		}
 	}},
 }
 
 func (t *caseT) unsubscribe(transport core.Transport, queue string, topics ...string) {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	if err := t.subscriber(transport).Unsubscribe(ctx, queue, topics...); err != nil {
 		t.stop(fmt.Sprintf("Unsubscribe ends the subscription to %q, if there is one", topics), "%v", err)
 	}
-	t.rest(t.caps.SubscriptionDelay)
+	t.sleep(t.caps.SubscriptionDelay)
 }
 
 // waiting reports whether a queue has a message that can be received, and leaves it
@@ -322,8 +322,8 @@ func (t *caseT) waiting(queue string) bool {
 	transport := t.open()
 	defer t.close(transport)
 	r := t.receiver(transport, queue, 1)
-	defer r.shut()
-	got := r.within(t.quiet())
+	defer r.close()
+	got := r.takeFor(t.quietPeriod())
 	return len(got) > 0
 }
 
@@ -343,7 +343,7 @@ func similarTopics(t *caseT) {
 	subscriber := t.subscriber(transport)
 	for _, topic := range slices.Concat(plain, odd) {
 		queue := t.queue(transport)
-		ctx, cancel := t.patient()
+		ctx, cancel := t.withTimeout()
 		err := subscriber.Subscribe(ctx, queue, topic)
 		cancel()
 		switch {
@@ -353,10 +353,10 @@ func similarTopics(t *caseT) {
 			t.fail(fmt.Sprintf("Subscribe takes the topic %q, the name of a type", topic), "%v", err)
 		default:
 			t.note("the topic %q cannot be subscribed to: %v", topic, err)
-			t.noOutage(fmt.Sprintf("Subscribe of the topic %q, which the transport does not take,", topic), err)
+			t.wantNoOutage(fmt.Sprintf("Subscribe of the topic %q, which the transport does not take,", topic), err)
 		}
 	}
-	t.rest(t.caps.SubscriptionDelay)
+	t.sleep(t.caps.SubscriptionDelay)
 	published := map[string]bool{}
 	for topic := range subscribed {
 		event := t.message("", topic)
@@ -371,7 +371,7 @@ func similarTopics(t *caseT) {
 	// in one goroutine does not stop the others, and the case ends after them.
 	var all sync.WaitGroup
 	for topic := range published {
-		t.beside(&all, func() { t.left(subscribed[topic], fmt.Sprintf("subscribed to the topic %q alone", topic), topic) })
+		t.goInGroup(&all, func() { t.wantLeft(subscribed[topic], fmt.Sprintf("subscribed to the topic %q alone", topic), topic) })
 	}
 	all.Wait()
 }
@@ -397,7 +397,7 @@ func publishConcurrently(t *caseT) {
 		events[i].Topic = topic
 		want[i] = string(events[i].Body)
 		slots <- struct{}{}
-		t.beside(&all, func() {
+		t.goInGroup(&all, func() {
 			defer func() { <-slots }()
 			if err := t.trySend(transports[i%len(transports)], events[i]); err != nil {
 				t.fail("events are published concurrently", "%v", err)
@@ -405,8 +405,8 @@ func publishConcurrently(t *caseT) {
 		})
 	}
 	all.Wait()
-	t.left(first, "after 100 events", want...)
-	t.left(second, "after 100 events", slices.Clone(want)...)
+	t.wantLeft(first, "after 100 events", want...)
+	t.wantLeft(second, "after 100 events", slices.Clone(want)...)
 }
 
 // publish publishes n events through a send-only endpoint.
@@ -415,7 +415,7 @@ func (t *caseT) publish(transport core.Transport, topic, name string, n int) []c
 	if err != nil {
 		t.stop("core.New makes a send-only endpoint", "%v", err)
 	}
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	var sent []core.Outgoing
 	for i := range n {

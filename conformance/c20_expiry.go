@@ -16,10 +16,10 @@ var expiryCases = []testCase{
 		t.send(transport, t.brief(queue, "brief"), t.message(queue, "for ever"))
 		t.expire()
 		r := t.receiver(transport, queue, 4)
-		for _, d := range r.takeThese("a message is not delivered past its time, and others are", "for ever") {
+		for _, d := range r.takeBodies("a message is not delivered past its time, and others are", "for ever") {
 			t.complete(d)
 		}
-		r.silent("a message is not delivered past its time")
+		r.wantSilence("a message is not delivered past its time")
 	}},
 	{rule: "C20", title: "a message within its time is delivered as it was sent", needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
@@ -33,28 +33,28 @@ var expiryCases = []testCase{
 			t.send(transport, m)
 			sent[m.ID] = m
 		}
-		t.rest(100 * time.Millisecond)
+		t.sleep(100 * time.Millisecond)
 		r := t.receiver(transport, queue, 1)
 		for range sent {
 			d := r.next()
-			t.same(d.Incoming(), sent[d.Incoming().ID])
+			t.wantSame(d.Incoming(), sent[d.Incoming().ID])
 			if n := d.Incoming().DeliveryCount; n != 1 {
 				t.fail("the first delivery of a message with a time to be received has DeliveryCount 1", "%d", n)
 			}
 			t.complete(d)
 		}
-		r.shut()
-		t.left(queue, "after all were completed")
+		r.close()
+		t.wantLeft(queue, "after all were completed")
 	}},
 	{rule: "C20", title: "a message that waits within its time is not dropped", in: once, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "long")
-		m.TimeToBeReceived = 2*t.patience() + time.Hour
+		m.TimeToBeReceived = 2*t.timeout() + time.Hour
 		t.send(transport, m, t.brief(queue, "brief"))
 		t.close(transport)
 		t.expire()
-		t.left(queue, "after the time of another message", "long")
+		t.wantLeft(queue, "after the time of another message", "long")
 	}},
 	{rule: "C20", title: "expired messages disturb no others", in: once, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
@@ -83,8 +83,8 @@ var expiryCases = []testCase{
 				t.fail("of 61 messages, 40 of which have expired, the 21 others are delivered once each", "%q was delivered %d times", body, seen[body])
 			}
 		}
-		r.shut()
-		t.left(queue, "after all that had not expired were completed")
+		r.close()
+		t.wantLeft(queue, "after all that had not expired were completed")
 	}},
 	{rule: "C20", title: "a message that expires behind one that is held is not delivered", in: givingBack, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
@@ -95,14 +95,14 @@ var expiryCases = []testCase{
 		t.send(transport, t.brief(queue, "brief"))
 		t.expire()
 		t.complete(d)
-		r.silent("a message is not delivered past its time, though a receiver was there all the time: what was fetched ahead is looked at again before it is handed out")
+		r.wantSilence("a message is not delivered past its time, though a receiver was there all the time: what was fetched ahead is looked at again before it is handed out")
 		m := t.message(queue, "later")
 		t.send(transport, m)
 		d = r.next()
-		t.same(d.Incoming(), m)
+		t.wantSame(d.Incoming(), m)
 		t.complete(d)
-		r.shut()
-		t.left(queue, "after the brief message expired")
+		r.close()
+		t.wantLeft(queue, "after the brief message expired")
 	}},
 	{rule: "C20", title: "a message that expires in the hands of its receiver is not delivered", in: givingBack, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
@@ -116,7 +116,7 @@ var expiryCases = []testCase{
 			taken = append(taken, r.next())
 		}
 		t.expire()
-		if got := r.within(t.quiet()); len(got) > 0 {
+		if got := r.takeFor(t.quietPeriod()); len(got) > 0 {
 			t.fail("a message is not delivered past its time, though its receiver had a place for it all the time: what was prefetched is looked at again before it is handed out", "delivered: %s", bodies(got))
 			t.complete(got...)
 		}
@@ -136,7 +136,7 @@ var expiryCases = []testCase{
 			}
 			t.complete(d)
 		}
-		r.silent("a message that expired during a pause is not delivered after it")
+		r.wantSilence("a message that expired during a pause is not delivered after it")
 	}},
 	{rule: "C20", title: "a message past its time does not come again", in: givingBack, needs: []need{expiry}, run: func(t *caseT) {
 		for _, c := range []struct {
@@ -145,7 +145,7 @@ var expiryCases = []testCase{
 		}{
 			{"Abandon", func(_ *receiver, d core.Delivery) { t.abandon(d) }},
 			{"Release", func(_ *receiver, d core.Delivery) { t.release(d) }},
-			{"Receiver.Close", func(r *receiver, _ core.Delivery) { r.shut() }},
+			{"Receiver.Close", func(r *receiver, _ core.Delivery) { r.close() }},
 		} {
 			transport := t.open()
 			queue := t.queue(transport)
@@ -156,30 +156,30 @@ var expiryCases = []testCase{
 			}
 			t.expire()
 			c.giveBack(r, d)
-			r.shut()
-			t.left(queue, "after "+c.name+" of a message whose time had passed")
+			r.close()
+			t.wantLeft(queue, "after "+c.name+" of a message whose time had passed")
 		}
 	}},
 	{rule: "C20", title: "a message given back within its time comes again, until then", in: givingBack, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "valid")
-		m.TimeToBeReceived = t.patience() + time.Hour
+		m.TimeToBeReceived = t.timeout() + time.Hour
 		t.send(transport, m)
 		r := t.receiver(transport, queue, 1)
 		t.abandon(r.next())
 		t.release(r.next())
 		d := r.next()
-		t.same(d.Incoming(), m)
+		t.wantSame(d.Incoming(), m)
 		t.complete(d)
 		brief, late := t.takeBrief(transport, queue, r)
 		if late {
 			return
 		}
 		t.abandon(brief)
-		r.shut()
+		r.close()
 		t.expire()
-		t.left(queue, "after a message that was abandoned within its time had expired")
+		t.wantLeft(queue, "after a message that was abandoned within its time had expired")
 	}},
 	{rule: "C20", title: "a message that is handled may be completed past its time", in: givingBack, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
@@ -191,25 +191,25 @@ var expiryCases = []testCase{
 		}
 		t.expire()
 		t.complete(d)
-		r.shut()
-		t.left(queue, "after the message was completed")
+		r.close()
+		t.wantLeft(queue, "after the message was completed")
 	}},
 	{rule: "C20", title: "a delayed message expires after it was due, not before", in: once, needs: []need{expiry, delays}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "late")
 		m.Delay = t.briefDelay()
-		m.TimeToBeReceived = m.Delay + t.caps.DelayPrecision + t.patience()
+		m.TimeToBeReceived = m.Delay + t.caps.DelayPrecision + t.timeout()
 		start := time.Now()
 		if t.refusesBoth(transport, m) {
-			t.left(queue, "after a delay with a time to be received was refused")
+			t.wantLeft(queue, "after a delay with a time to be received was refused")
 			return
 		}
 		due := time.Now().Add(m.Delay)
 		r := t.receiver(transport, queue, 1)
 		d := r.next()
-		t.onTime("a message that may be received for longer", m.Delay, start.Add(m.Delay), due, time.Now())
-		t.same(d.Incoming(), m)
+		t.wantOnTime("a message that may be received for longer", m.Delay, start.Add(m.Delay), due, time.Now())
+		t.wantSame(d.Incoming(), m)
 		t.complete(d)
 	}},
 	{rule: "C20", title: "a delayed message that expires before it is due is never delivered", in: once, needs: []need{expiry, delays}, run: func(t *caseT) {
@@ -219,16 +219,16 @@ var expiryCases = []testCase{
 		m.TimeToBeReceived = t.briefDelay() / 2
 		m.Delay = t.briefDelay()
 		if t.refusesBoth(transport, m) {
-			t.left(queue, "after a delay with a time to be received was refused")
+			t.wantLeft(queue, "after a delay with a time to be received was refused")
 			return
 		}
 		r := t.receiver(transport, queue, 1)
-		if got := r.within(m.Delay + t.caps.DelayPrecision + t.quiet()); len(got) > 0 {
+		if got := r.takeFor(m.Delay + t.caps.DelayPrecision + t.quietPeriod()); len(got) > 0 {
 			t.fail("time to be received counts from Send, with a delay too: a message that expired before it was due is never delivered", "delivered: %s", bodies(got))
 			t.complete(got...)
 		}
-		r.shut()
-		t.left(queue, "after a delayed message has expired")
+		r.close()
+		t.wantLeft(queue, "after a delayed message has expired")
 	}},
 	{rule: "C20", title: "an event expires too", in: once, needs: []need{expiry, publishing}, run: func(t *caseT) {
 		transport := t.open()
@@ -238,33 +238,33 @@ var expiryCases = []testCase{
 		t.subscribe(transport, queue, brief.Topic, long.Topic)
 		t.send(transport, brief, long)
 		t.expire()
-		t.left(queue, "after the time of one of two events", "long")
+		t.wantLeft(queue, "after the time of one of two events", "long")
 	}},
 	{rule: "C20", title: "what is sent with a settlement expires too", in: inAtomic, needs: []need{expiry}, run: func(t *caseT) {
 		for _, s := range []dispatch{completing, replacing} {
 			f := t.forwarding()
 			t.sends(s, f.d, t.brief(f.to, "brief"), t.message(f.to, "for ever"))
 			t.expire()
-			t.ends(f, "after the time of one of two messages sent with "+s.name, nil, []string{"for ever"})
+			t.wantQueues(f, "after the time of one of two messages sent with "+s.name, nil, []string{"for ever"})
 		}
 	}},
 	{rule: "C20", title: "the time of what is sent with a settlement counts from the settlement", in: inAtomic, needs: []need{expiry}, run: func(t *caseT) {
 		for life := time.Second; ; life *= 2 {
 			f := t.forwarding()
-			t.rest(life + 50*time.Millisecond) // like a handler that takes longer than the messages it sends may live
+			t.sleep(life + 50*time.Millisecond) // like a handler that takes longer than the messages it sends may live
 			brief := t.message(f.to, "brief")
 			brief.TimeToBeReceived = life
 			r := t.receiver(f.transport, f.to, 2)
 			start := time.Now()
 			t.sends(completing, f.d, brief, t.message(f.to, "for ever"))
 			arrived := map[string]time.Duration{}
-			r.each(life, func(d core.Delivery) bool {
+			r.forEach(life, func(d core.Delivery) bool {
 				arrived[string(d.Incoming().Body)] = time.Since(start)
 				t.complete(d)
 				return len(arrived) == 2
 			})
-			r.shut()
-			f.r.shut()
+			r.close()
+			f.r.close()
 			at, other := arrived["for ever"]
 			_, in := arrived["brief"]
 			switch {
@@ -272,7 +272,7 @@ var expiryCases = []testCase{
 				return
 			case other && at < life/2: // so the machine was not slow
 				t.stop(fmt.Sprintf("a message with a time to be received of %v, sent by CompleteWith %v after its message was received, is delivered: the time counts from CompleteWith", life, life), "it is not, and another one sent with it was after %v", at)
-			case life > t.patience()/2:
+			case life > t.timeout()/2:
 				t.stop(fmt.Sprintf("messages sent by CompleteWith are delivered within %v", life), "%d of 2 were", len(arrived))
 			}
 		}
@@ -294,10 +294,10 @@ var expiryCases = []testCase{
 		for _, body := range []string{"succeeds", "fails"} {
 			t.receivedInTime(transport, life, t.command(s.queue, "job", body), seen.total)
 		}
-		t.rest(life + 50*time.Millisecond)
+		t.sleep(life + 50*time.Millisecond)
 		s.end()
-		t.left(audit, "after the time to be received of the message that succeeded", "succeeds")
-		t.left(s.errorQueue, "after the time to be received of the message that failed", "fails")
+		t.wantLeft(audit, "after the time to be received of the message that succeeded", "succeeds")
+		t.wantLeft(s.errorQueue, "after the time to be received of the message that failed", "fails")
 	}},
 }
 
@@ -312,7 +312,7 @@ func (t *caseT) brief(queue, body string) core.Outgoing {
 }
 
 // expire waits until all brief messages that were sent have expired.
-func (t *caseT) expire() { t.rest(briefTime + 50*time.Millisecond) }
+func (t *caseT) expire() { t.sleep(briefTime + 50*time.Millisecond) }
 
 // takeBrief receives a brief message. If that takes longer than the message lives, the
 // case cannot decide anything, and takeBrief returns late.
@@ -331,7 +331,7 @@ func (t *caseT) takeBrief(transport core.Transport, queue string, r *receiver) (
 func (r *receiver) once(d time.Duration) core.Delivery {
 	deadline := time.Now().Add(d)
 	for pause := d / 8; time.Now().Before(deadline); {
-		if got := r.within(pause); len(got) > 0 {
+		if got := r.takeFor(pause); len(got) > 0 {
 			return got[0]
 		}
 	}

@@ -28,7 +28,7 @@ var secretCases = []testCase{
 		t.printsNoSecret("an open receiver", r.Receiver, false)
 		t.printsNoSecret("a delivery", d, false)
 		t.complete(d)
-		r.shut()
+		r.close()
 		t.close(transport)
 		t.printsNoSecret("a receiver", r.Receiver, true)
 		t.printsNoSecret("a delivery", d, true)
@@ -37,7 +37,7 @@ var secretCases = []testCase{
 	{rule: "C21", title: "none is in an error about a queue that does not exist", in: once, needs: []need{secrets}, run: func(t *caseT) {
 		transport := t.open()
 		missing := t.uniqueName()
-		ctx, cancel := t.patient()
+		ctx, cancel := t.withTimeout()
 		defer cancel()
 		t.tellsNoSecret("Send to a missing queue", transport.Send(ctx, t.message(missing, "lost")))
 		_, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: missing, Mode: t.mode, MaxInFlight: 1})
@@ -52,7 +52,7 @@ var secretCases = []testCase{
 	{rule: "C21", title: "none is in an error about what is refused", in: once, needs: []need{secrets}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
-		ctx, cancel := t.patient()
+		ctx, cancel := t.withTimeout()
 		defer cancel()
 		for _, bad := range t.unsendable(queue) {
 			t.tellsNoSecret("Send of a message that is refused", transport.Send(ctx, bad.message))
@@ -92,8 +92,8 @@ var secretCases = []testCase{
 		t.send(transport, t.message(queue, "any"))
 		r := t.receiver(transport, queue, 1)
 		d := r.next()
-		r.shut()
-		ctx, cancel := t.patient()
+		r.close()
+		ctx, cancel := t.withTimeout()
 		defer cancel()
 		t.tellsNoSecret("a settlement after Receiver.Close", d.Complete(ctx))
 		_, err := r.Receive(ctx, make([]core.Delivery, 1))
@@ -110,17 +110,17 @@ var secretCases = []testCase{
 		o.kill()
 		heard := &listening{caseT: t}
 		opened := make(chan struct{})
-		t.apart(func() {
+		t.goGuarded(func() {
 			defer close(opened)
 			transport := t.suite.h.Open(heard)
 			if transport == nil {
 				return
 			}
-			ctx, cancel := t.patient()
+			ctx, cancel := t.withTimeout()
 			defer cancel()
 			t.tellsNoSecret("Transport.Close in an outage", transport.Close(ctx))
 		})
-		if !t.returns(func() { <-opened }) { // Open may wait for the broker
+		if !t.returnsInTime(func() { <-opened }) { // Open may wait for the broker
 			o.start()
 			<-opened
 		}
@@ -189,7 +189,7 @@ func (l *listening) Fatalf(format string, args ...any) {
 func secretsInOutage(t *caseT) {
 	transport := t.open()
 	queue := t.queue(transport)
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	heard := &connections{}
 	r, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 1, ConnectionChanged: heard.ConnectionChanged})
@@ -198,7 +198,7 @@ func secretsInOutage(t *caseT) {
 	}
 	o := t.operator()
 	o.kill()
-	short, cancelShort := context.WithTimeout(ctx, 10*t.quiet())
+	short, cancelShort := context.WithTimeout(ctx, 10*t.quietPeriod())
 	_, err = r.Receive(short, make([]core.Delivery, 1))
 	t.tellsNoSecret("Receive in an outage", err)
 	t.tellsNoSecret("Send in an outage", transport.Send(short, t.message(queue, "lost")))

@@ -25,8 +25,8 @@ var deadLetterCases = []testCase{
 				t.release(d)
 			}
 		}
-		r.shut()
-		t.left(queue, "after one of two messages was dead-lettered", "alive")
+		r.close()
+		t.wantLeft(queue, "after one of two messages was dead-lettered", "alive")
 	}},
 	{rule: "C22", title: "the message is in the dead-letter queue, with body, reason and description", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		transport := t.open()
@@ -35,7 +35,7 @@ var deadLetterCases = []testCase{
 		t.send(transport, t.message(queue, body))
 		r := t.receiver(transport, queue, 1)
 		t.deadLetter(r.next(), "the reason", "the description")
-		r.shut()
+		r.close()
 		dead := t.dead(queue, 1)[0]
 		if string(dead.Body) != body {
 			t.fail(fmt.Sprintf("a dead letter has the message's body, %q", body), "%s", excerpt(dead.Body))
@@ -43,7 +43,7 @@ var deadLetterCases = []testCase{
 		if dead.Reason != "the reason" || dead.Description != "the description" {
 			t.fail(`a dead letter has the reason "the reason" and the description "the description"`, "%q and %q", dead.Reason, dead.Description)
 		}
-		t.left(queue, "after its message was dead-lettered")
+		t.wantLeft(queue, "after its message was dead-lettered")
 	}},
 	{rule: "C22", title: "a dead letter has the message's own headers", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		transport := t.open()
@@ -52,7 +52,7 @@ var deadLetterCases = []testCase{
 		t.send(transport, m)
 		r := t.receiver(transport, queue, 1)
 		t.deadLetter(r.next(), "the reason", "the description")
-		r.shut()
+		r.close()
 		headers := t.dead(queue, 1)[0].Headers
 		if headers.Len() == 0 {
 			t.notRun("Harness.DeadLetters fills in no Headers")
@@ -74,12 +74,12 @@ var deadLetterCases = []testCase{
 		headers.Set(core.HeaderExceptionMessage, "Grund: ünïcode ✓\r\nand a second line")
 		headers.Set(core.HeaderExceptionStackTrace, strings.Repeat("at one of many places\n", 100))
 		headers.Set(core.HeaderFailureReason, string(core.FailureRejected))
-		ctx, cancel := t.patient()
+		ctx, cancel := t.withTimeout()
 		defer cancel()
 		if err := d.DeadLetter(ctx, core.DeadLetter{Reason: core.FailureRejected, Description: "description", Headers: headers}); err != nil {
 			t.stop("DeadLetter with the headers of a failure moves a message that is held", "%v", err)
 		}
-		r.shut()
+		r.close()
 		kept := t.dead(queue, 1)[0].Headers
 		if kept.Len() == 0 {
 			t.notRun("Harness.DeadLetters fills in no Headers")
@@ -98,15 +98,15 @@ var deadLetterCases = []testCase{
 		t.abandon(r.next())
 		t.release(r.next())
 		t.deadLetter(r.next(), "reason", "description")
-		r.silent("a dead-lettered message is not delivered again")
-		r.shut()
-		t.left(queue, "after its message was dead-lettered")
+		r.wantSilence("a dead-lettered message is not delivered again")
+		r.close()
+		t.wantLeft(queue, "after its message was dead-lettered")
 		t.deadIfSeen(queue, "dead")
 	}},
 	{rule: "C22", title: "DeadLetter is the one settlement", in: givingBack, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
-		ctx, cancel := t.patient()
+		ctx, cancel := t.withTimeout()
 		defer cancel()
 		t.send(transport, t.message(queue, "dead"), t.message(queue, "done"))
 		r := t.receiver(transport, queue, 2)
@@ -122,8 +122,8 @@ var deadLetterCases = []testCase{
 			t.settledBefore("Abandon after DeadLetter", d.Abandon(ctx, errHandler))
 			t.settledBefore("Release after DeadLetter", d.Release(ctx))
 		}
-		r.shut()
-		t.left(queue, "after one message was dead-lettered and one completed")
+		r.close()
+		t.wantLeft(queue, "after one message was dead-lettered and one completed")
 		t.deadIfSeen(queue, "dead")
 	}},
 	{rule: "C22", title: "DeadLetter after its receiver was closed does nothing", in: givingBack, needs: []need{deadLettering}, run: func(t *caseT) {
@@ -132,11 +132,11 @@ var deadLetterCases = []testCase{
 		t.send(transport, t.message(queue, "alive"))
 		r := t.receiver(transport, queue, 1)
 		d := r.next()
-		r.shut()
+		r.close()
 		if err := t.tryDeadLetter(d, "reason", "description"); !errors.Is(err, core.ErrLockLost) {
 			t.fail("DeadLetter after Receiver.Close, which gave the message back, returns core.ErrLockLost", "%v", err)
 		}
-		t.left(queue, "after DeadLetter on a closed receiver", "alive")
+		t.wantLeft(queue, "after DeadLetter on a closed receiver", "alive")
 		t.deadIfSeen(queue)
 	}},
 	{rule: "C22", title: "DeadLetter after its lock ran out does nothing", in: givingBack, needs: []need{deadLettering, locks}, shortLocks: true, run: func(t *caseT) {
@@ -145,12 +145,12 @@ var deadLetterCases = []testCase{
 		t.send(transport, t.message(queue, "alive"))
 		r := t.receiver(transport, queue, 1)
 		d := r.next()
-		t.rest(t.lock() + t.suite.h.DelayTolerance)
+		t.sleep(t.lock() + t.suite.h.DelayTolerance)
 		if err := t.tryDeadLetter(d, "reason", "description"); !errors.Is(err, core.ErrLockLost) {
 			t.fail("DeadLetter after the lock ran out returns core.ErrLockLost", "%v", err)
 		}
-		r.shut()
-		t.left(queue, "after DeadLetter with a lost lock", "alive")
+		r.close()
+		t.wantLeft(queue, "after DeadLetter with a lost lock", "alive")
 		t.deadIfSeen(queue)
 	}},
 	{rule: "C22", title: "any reason and description will do", in: givingBack, needs: []need{deadLettering}, run: func(t *caseT) {
@@ -178,10 +178,10 @@ var deadLetterCases = []testCase{
 		m := t.message(queue, "later")
 		t.send(transport, m)
 		d := r.next()
-		t.same(d.Incoming(), m)
+		t.wantSame(d.Incoming(), m)
 		t.complete(d)
-		r.shut()
-		t.left(queue, "after its messages were dead-lettered")
+		r.close()
+		t.wantLeft(queue, "after its messages were dead-lettered")
 	}},
 	{rule: "C22", title: "a reason in Unicode arrives as it was", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		const reason, description = "Grund: ünïcode ✓ 🐇", "“so” war's"
@@ -190,7 +190,7 @@ var deadLetterCases = []testCase{
 		t.send(transport, t.message(queue, "dead"))
 		r := t.receiver(transport, queue, 1)
 		t.deadLetter(r.next(), reason, description)
-		r.shut()
+		r.close()
 		if dead := t.dead(queue, 1)[0]; dead.Reason != reason || dead.Description != description {
 			t.fail(fmt.Sprintf("a dead letter has the reason %q and the description %q", reason, description), "%q and %q", dead.Reason, dead.Description)
 		}
@@ -202,7 +202,7 @@ var deadLetterCases = []testCase{
 		r := t.receiver(transport, queue, 1)
 		reason, description := strings.Repeat("reason ✓ ", 400), strings.Repeat("description ✓ ", 300) // about 4 KiB each
 		t.deadLetter(r.next(), reason, description)
-		r.shut()
+		r.close()
 		const least = 128
 		dead := t.dead(queue, 1)[0]
 		if !utf8.ValidString(dead.Reason) || len(dead.Reason) < least || !strings.HasPrefix(dead.Reason, reason[:least]) {
@@ -227,15 +227,15 @@ var deadLetterCases = []testCase{
 		t.renew(held...)
 		var all sync.WaitGroup
 		for _, d := range held {
-			t.beside(&all, func() {
+			t.goInGroup(&all, func() {
 				if err := t.tryDeadLetter(d, string(d.Incoming().Body), "description"); err != nil {
 					t.fail("DeadLetter returns nil for each of many deliveries at once", "%v", err)
 				}
 			})
 		}
 		all.Wait()
-		r.shut()
-		t.left(queue, "after all its messages were dead-lettered")
+		r.close()
+		t.wantLeft(queue, "after all its messages were dead-lettered")
 		t.deadIfSeen(queue, want...)
 	}},
 	{rule: "C22", title: "DeadLetter in an ended context is all or nothing", in: givingBack, needs: []need{deadLettering}, run: func(t *caseT) {
@@ -247,13 +247,13 @@ var deadLetterCases = []testCase{
 		ended, cancel := context.WithCancel(t.ctx)
 		cancel()
 		err := d.DeadLetter(ended, core.DeadLetter{Reason: "reason", Description: "description"})
-		r.shut()
+		r.close()
 		when := fmt.Sprintf("after DeadLetter in an ended context returned %v", err)
 		if err == nil {
-			t.left(queue, when)
+			t.wantLeft(queue, when)
 			t.deadIfSeen(queue, "either")
 		} else {
-			t.left(queue, when, "either")
+			t.wantLeft(queue, when, "either")
 			t.deadIfSeen(queue)
 		}
 	}},
@@ -265,8 +265,8 @@ var deadLetterCases = []testCase{
 		d := r.next()
 		t.malformed(d, body)
 		t.deadLetter(d, "malformed", d.Incoming().Malformed.Error())
-		r.shut()
-		t.left(queue, "after a malformed message was dead-lettered")
+		r.close()
+		t.wantLeft(queue, "after a malformed message was dead-lettered")
 		if t.suite.h.DeadLetters != nil {
 			// The broker may keep more than the body that could be read.
 			if dead := t.dead(queue, 1)[0]; !bytes.Contains(dead.Body, body) {
@@ -281,9 +281,9 @@ var deadLetterCases = []testCase{
 		t.reset(f.d)
 		kept := t.work(ctx)
 		t.deadLetter(f.d, "reason", "description")
-		t.done(kept, "by DeadLetter, done after the last Reset")
-		t.notDone(undone, "by DeadLetter, done before the last Reset")
-		t.ends(f, "after DeadLetter", nil, nil)
+		t.wantCommitted(kept, "by DeadLetter, done after the last Reset")
+		t.wantNotCommitted(undone, "by DeadLetter, done before the last Reset")
+		t.wantQueues(f, "after DeadLetter", nil, nil)
 		t.deadIfSeen(f.from, forwarded)
 	}},
 	{rule: "C22", title: "an endpoint that wants it rejects to the broker's own dead-letter queue", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
@@ -299,14 +299,14 @@ var deadLetterCases = []testCase{
 		if d := dead[0]; len(dead) > 1 && !t.caps.MayDuplicate || string(d.Body) != "judged" || d.Reason != "Rejected" || !strings.Contains(d.Description, "no good") {
 			t.fail(`the dead-letter queue has "judged" once, with the reason "Rejected" and the error "no good" as description`, "it has %s, the first with %q and %q", deadBodies(dead), d.Reason, d.Description)
 		}
-		t.attempted(seen, "judged", 1)
-		t.left(s.queue, "after a message was dead-lettered and another handled")
-		t.left(s.errorQueue, "after a message was dead-lettered instead")
+		t.wantAttempts(seen, "judged", 1)
+		t.wantLeft(s.queue, "after a message was dead-lettered and another handled")
+		t.wantLeft(s.errorQueue, "after a message was dead-lettered instead")
 	}},
 }
 
 func (t *caseT) tryDeadLetter(d core.Delivery, reason, description string) error {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	return d.DeadLetter(ctx, core.DeadLetter{Reason: core.FailureReason(reason), Description: description})
 }
@@ -343,7 +343,7 @@ func deadBodies(dead []DeadLetter) string {
 	for _, d := range dead {
 		list = append(list, string(d.Body))
 	}
-	return some(list)
+	return sample(list)
 }
 
 // deadIfSeen checks the bodies of the dead letters, if the harness can read them.

@@ -17,7 +17,7 @@ func (t *caseT) purge(queue string, want int) {
 }
 
 func (t *caseT) purgeOnce(purger core.Purger, queue string) int {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	removed, err := purger.Purge(ctx, queue)
 	if err != nil {
@@ -40,10 +40,10 @@ var purgeCases = []testCase{
 		t.send(transport, m)
 		r := t.receiver(transport, queue, 1)
 		d := r.next()
-		t.same(d.Incoming(), m)
+		t.wantSame(d.Incoming(), m)
 		t.complete(d)
-		r.shut()
-		t.left(queue, "after it was purged, and what was sent since was received")
+		r.close()
+		t.wantLeft(queue, "after it was purged, and what was sent since was received")
 	}},
 	{rule: "C23", title: "Purge removes messages whose delivery was given back", in: givingBack, needs: []need{purging}, run: func(t *caseT) {
 		transport := t.open()
@@ -53,27 +53,27 @@ var purgeCases = []testCase{
 		both := r.take(2)
 		t.abandon(both[0])
 		t.release(both[1])
-		r.shut()
+		r.close()
 		purger, total := t.open().(core.Purger), 0
 		t.await("Purge removes two messages that were given back", func() bool { // which the broker may return later
 			removed := t.purgeOnce(purger, queue)
 			total += max(removed, 0)
 			return removed < 0 || total >= 2
 		})
-		t.left(queue, "after it was purged")
+		t.wantLeft(queue, "after it was purged")
 	}},
 	{rule: "C23", title: "Purge leaves messages that a receiver has", in: givingBack, needs: []need{purging}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "to be completed"), t.message(queue, "to be given back"))
 		r := t.receiver(transport, queue, 2)
-		held := r.takeThese("both messages arrive", "to be completed", "to be given back")
+		held := r.takeBodies("both messages arrive", "to be completed", "to be given back")
 		t.send(transport, t.message(queue, "waits"))
 		t.purge(queue, 1)
 		t.complete(held["to be completed"])
 		t.release(held["to be given back"])
-		r.shut()
-		t.left(queue, "after a purge while a receiver had two messages, of which it completed one", "to be given back")
+		r.close()
+		t.wantLeft(queue, "after a purge while a receiver had two messages, of which it completed one", "to be given back")
 	}},
 	{rule: "C23", title: "Purge leaves delayed messages that are not due", in: once, needs: []need{purging, delays}, run: func(t *caseT) {
 		transport := t.open()
@@ -82,7 +82,7 @@ var purgeCases = []testCase{
 		m.Delay = t.briefDelay()
 		t.send(transport, m, t.message(queue, "ready"))
 		t.purge(queue, 1)
-		t.left(queue, "when the delayed message is due", "delayed")
+		t.wantLeft(queue, "when the delayed message is due", "delayed")
 	}},
 	{rule: "C23", title: "Purge leaves other queues alone, and refuses one that does not exist", in: once, needs: []need{purging}, run: func(t *caseT) {
 		transport := t.open()
@@ -93,8 +93,8 @@ var purgeCases = []testCase{
 		}
 		t.send(transport, t.message(queue, "removed"), t.message(other, "kept"))
 		t.purge(address, 1)
-		t.left(other, "after another one was purged", "kept")
-		ctx, cancel := t.patient()
+		t.wantLeft(other, "after another one was purged", "kept")
+		ctx, cancel := t.withTimeout()
 		defer cancel()
 		missing := t.uniqueName()
 		if _, err := transport.(core.Purger).Purge(ctx, missing); !errors.Is(err, core.ErrQueueNotFound) {

@@ -86,32 +86,32 @@ var groupCases = []testCase{
 				}
 			}
 		}
-		t.left(queue, "after all were completed")
+		t.wantLeft(queue, "after all were completed")
 	}},
 	{rule: "C24", title: "two receivers get the messages of a group in their order", in: givingBack, needs: []need{groupOrder}, run: func(t *caseT) {
 		sends, receives := t.open(), t.open()
 		queue := t.groupQueue(sends)
 		order := numbered("number", 20)
 		rs := []*receiver{t.receiver(sends, queue, 5), t.receiver(receives, queue, 5)}
-		answers := []<-chan answer{rs[0].receiving(), rs[1].receiving()}
+		answers := []<-chan receiveResult{rs[0].receiveInBackground(), rs[1].receiveInBackground()}
 		t.sendGroup(sends, queue, "one", order...)
 		for _, want := range order {
-			var a answer
+			var a receiveResult
 			which := 0
-			timer := time.NewTimer(t.patience())
+			timer := time.NewTimer(t.timeout())
 			select {
 			case a = <-answers[0]:
 			case a = <-answers[1]:
 				which = 1
 			case <-timer.C:
-				t.stop(fmt.Sprintf("%q is delivered", want), "nothing was for %v", t.patience())
+				t.stop(fmt.Sprintf("%q is delivered", want), "nothing was for %v", t.timeout())
 			}
 			timer.Stop()
 			if a.err != nil || len(a.deliveries) != 1 || string(a.deliveries[0].Incoming().Body) != want {
 				t.stop(fmt.Sprintf("%q alone is delivered next", want), "Receive returned %s, %v", bodies(a.deliveries), a.err)
 			}
 			t.complete(a.deliveries[0])
-			answers[which] = rs[which].receiving()
+			answers[which] = rs[which].receiveInBackground()
 		}
 	}},
 	{rule: "C24", title: "a message that is given back is redelivered before those that follow it", in: givingBack, needs: []need{groupOrder}, run: func(t *caseT) {
@@ -131,11 +131,11 @@ var groupCases = []testCase{
 				d = r.expect("after "+way.name, "first")
 			}
 			if way.name == "Abandon" {
-				t.counted("after three times Abandon", d, 4)
+				t.wantCount("after three times Abandon", d, 4)
 			}
 			t.complete(d)
 			t.complete(r.expect("after the first was completed", "second"))
-			r.shut()
+			r.close()
 		}
 	}},
 	{rule: "C24", title: "the receiver's end gives a group back in its order", in: givingBack, needs: []need{groupOrder}, run: func(t *caseT) {
@@ -144,7 +144,7 @@ var groupCases = []testCase{
 		t.sendGroup(transport, queue, "one", "first", "second")
 		r := t.receiver(transport, queue, 10)
 		r.expect("at first", "first")
-		r.shut()
+		r.close()
 		r = t.receiver(transport, queue, 10)
 		t.complete(r.expect("after its receiver was closed", "first"))
 		t.complete(r.expect("after the first was completed", "second"))
@@ -163,7 +163,7 @@ var groupCases = []testCase{
 				t.stop(way.name+" returns nil for a delivery that is held", "%v", err)
 			}
 			t.complete(r.expect("after "+way.name, "second"))
-			r.shut()
+			r.close()
 		}
 	}},
 	{rule: "C24", title: "messages without a group do not wait for each other", in: givingBack, needs: []need{groupOrder}, run: func(t *caseT) {
@@ -171,7 +171,7 @@ var groupCases = []testCase{
 		queue := t.groupQueue(transport)
 		t.sendEach(transport, queue, "x", "y", "z")
 		r := t.receiver(transport, queue, 3)
-		for _, d := range r.takeThese("messages without a group are delivered beside each other", "x", "y", "z") {
+		for _, d := range r.takeBodies("messages without a group are delivered beside each other", "x", "y", "z") {
 			t.complete(d)
 		}
 	}},
@@ -185,12 +185,12 @@ var groupCases = []testCase{
 		for count := 2; count <= 3; count++ {
 			began := t.postpone(d, delay, errHandler)
 			d = r.expect("when it is due", "first")
-			t.due("a postponed message", delay, time.Since(began))
-			t.counted(fmt.Sprintf("after it was postponed %d times because its handler failed", count-1), d, count)
+			t.wantDue("a postponed message", delay, time.Since(began))
+			t.wantCount(fmt.Sprintf("after it was postponed %d times because its handler failed", count-1), d, count)
 		}
 		t.complete(d)
 		t.complete(r.expect("after the first was completed", "second"))
-		t.left(queue, "after all were completed")
+		t.wantLeft(queue, "after all were completed")
 	}},
 	{rule: "C24", title: "no other message waits for one that is postponed", in: givingBack, needs: []need{groupOrder}, run: func(t *caseT) {
 		transport := t.open()
@@ -211,11 +211,11 @@ var groupCases = []testCase{
 		delay := t.groupDelay()
 		began := t.postpone(r.expect("at first", "first"), delay, nil)
 		d := r.expect("when it is due", "first")
-		t.due("a postponed message", delay, time.Since(began))
+		t.wantDue("a postponed message", delay, time.Since(began))
 		t.countedBeside("after it was postponed without a cause", d, 1)
 		began = t.postpone(d, 0, nil)
 		d = r.expect("after it was postponed for no time", "first")
-		if took := time.Since(began); took > t.suite.h.DelayTolerance+t.quiet() {
+		if took := time.Since(began); took > t.suite.h.DelayTolerance+t.quietPeriod() {
 			t.fail("a message that was postponed for no time is available at once", "it came after %v", took)
 		}
 		t.complete(d)
@@ -234,18 +234,18 @@ var groupCases = []testCase{
 				t.fail(way.name+" after Postpone is core.ErrSettled", "%v", err)
 			}
 		}
-		ctx, cancel := t.patient()
+		ctx, cancel := t.withTimeout()
 		defer cancel()
 		if err := d.Postpone(ctx, delay, nil); !errors.Is(err, core.ErrSettled) {
 			t.fail("a second Postpone is core.ErrSettled", "%v", err)
 		}
 		d = r.expect("when it is due", "first")
-		t.due("a postponed message", delay, time.Since(began))
+		t.wantDue("a postponed message", delay, time.Since(began))
 		t.complete(d)
 		if err := d.Postpone(ctx, delay, nil); !errors.Is(err, core.ErrSettled) {
 			t.fail("Postpone after Complete is core.ErrSettled", "%v", err)
 		}
-		t.left(queue, "after it was completed")
+		t.wantLeft(queue, "after it was completed")
 	}},
 	{rule: "C24", title: "a message that is postponed stays so when its receiver is closed", in: givingBack, needs: []need{groupOrder}, run: func(t *caseT) {
 		transport := t.open()
@@ -254,12 +254,12 @@ var groupCases = []testCase{
 		r := t.receiver(transport, queue, 10)
 		delay := t.groupDelay()
 		began := t.postpone(r.expect("at first", "first"), delay, errHandler)
-		r.shut()
+		r.close()
 		t.close(transport)
 		transport = t.open()
 		r = t.receiver(transport, queue, 10)
 		d := r.expect("when it is due", "first")
-		t.due("a postponed message", delay, time.Since(began))
+		t.wantDue("a postponed message", delay, time.Since(began))
 		t.complete(d)
 		t.complete(r.expect("after the first was completed", "second"))
 	}},
@@ -269,20 +269,20 @@ var groupCases = []testCase{
 		t.sendGroup(transport, queue, "one", "first")
 		r := t.receiver(transport, queue, 10)
 		d := r.next()
-		ctx, cancel := t.patient()
+		ctx, cancel := t.withTimeout()
 		defer cancel()
 		if err := d.Postpone(ctx, t.caps.MaxLockTime+time.Second, errHandler); !errors.Is(err, errors.ErrUnsupported) {
 			t.fail("Postpone for longer than MaxLockTime is an error that matches errors.ErrUnsupported", "%v", err)
 		}
 		t.complete(d)
-		t.left(queue, "after it was completed")
+		t.wantLeft(queue, "after it was completed")
 	}},
 	{rule: "C24", title: "Postpone of a message without a group is refused", in: givingBack, needs: []need{groupOrder}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.groupQueue(transport)
 		t.sendEach(transport, queue, "alone")
 		t.notPostponed(t.receiver(transport, queue, 1))
-		t.left(queue, "after it was completed")
+		t.wantLeft(queue, "after it was completed")
 	}},
 	{rule: "C24", title: "the end of a lock leaves a group in its order", in: givingBack, shortLocks: true, needs: []need{groupOrder, locks}, run: func(t *caseT) {
 		transport := t.open()
@@ -290,8 +290,8 @@ var groupCases = []testCase{
 		t.sendGroup(transport, queue, "one", "first", "second")
 		r := t.receiver(transport, queue, 10)
 		d := r.expect("at first", "first")
-		r.comesAt(d.LockedUntil())
-		r.shut()
+		r.wantAfterLock(d.LockedUntil())
+		r.close()
 		r = t.receiver(transport, queue, 10)
 		t.complete(r.expect("after its lock has ended", "first"))
 		t.complete(r.expect("after the first was completed", "second"))
@@ -315,7 +315,7 @@ var groupCases = []testCase{
 
 // postpone postpones a delivery, and returns the time before the call.
 func (t *caseT) postpone(d core.Delivery, delay time.Duration, cause error) time.Time {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	began := time.Now()
 	if err := d.Postpone(ctx, delay, cause); err != nil {
@@ -326,7 +326,7 @@ func (t *caseT) postpone(d core.Delivery, delay time.Duration, cause error) time
 
 // receiveBatch returns the deliveries of one call of Receive.
 func (r *receiver) receiveBatch() []core.Delivery {
-	ctx, cancel := r.t.patient()
+	ctx, cancel := r.t.withTimeout()
 	defer cancel()
 	deliveries, err := r.batch(ctx, 10)
 	if err != nil {

@@ -44,7 +44,7 @@ type caseT struct {
 	cleanups []func()
 	cleanAll bool // all cleanups have run
 	late     string
-	kept     []core.Delivery // deliveries whose locks are being renewed
+	renewing []core.Delivery // deliveries whose locks are being renewed
 
 	lastActive atomic.Pointer[time.Time]
 	lateReads  atomic.Int64 // deliveries that readers of queues completed too late
@@ -88,7 +88,7 @@ func (t *caseT) notRun(reason string) {
 }
 
 func (t *caseT) add(f Failure) {
-	t.keptLate()
+	t.recordLateRenewals()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.sealed { // a goroutine left over from a case may call this too late
@@ -240,16 +240,16 @@ func shortPosition(f runtime.Frame) string {
 
 // Time.
 
-// patience is how long the case waits for an event that must happen. After a failure,
+// timeout is how long the case waits for an event that must happen. After a failure,
 // later waits are shorter.
-func (t *caseT) patience() time.Duration {
+func (t *caseT) timeout() time.Duration {
 	if t.Failed() && !t.suite.h.Synctest {
 		return t.suite.h.Timeout / 10
 	}
 	return t.suite.h.Timeout
 }
 
-func (t *caseT) quiet() time.Duration { return t.suite.h.QuietPeriod }
+func (t *caseT) quietPeriod() time.Duration { return t.suite.h.QuietPeriod }
 
 // lock returns the duration of a lock of the case's transports, in the mode with the
 // shortest one; 0: it does not end.
@@ -260,34 +260,34 @@ func (t *caseT) lock() time.Duration {
 	return t.suite.lock
 }
 
-// patient returns a context for one call.
-func (t *caseT) patient() (context.Context, context.CancelFunc) {
-	t.active()
-	return context.WithTimeout(t.ctx, t.patience())
+// withTimeout returns a context for one call.
+func (t *caseT) withTimeout() (context.Context, context.CancelFunc) {
+	t.recordProgress()
+	return context.WithTimeout(t.ctx, t.timeout())
 }
 
 // await waits until is returns true, and stops the case if that takes too long.
 func (t *caseT) await(what string, is func() bool) {
-	if !t.comesTrue(is) {
-		t.stop(what, "it is not so after %v%s", t.patience(), t.log.told())
+	if !t.eventually(is) {
+		t.stop(what, "it is not so after %v%s", t.timeout(), t.log.told())
 	}
 }
 
-// comesTrue waits until is returns true, and reports whether it did so in time.
-func (t *caseT) comesTrue(is func() bool) bool {
-	deadline := time.Now().Add(t.patience())
-	for pause := time.Millisecond; !is(); pause = min(2*pause, max(t.quiet()/6, time.Millisecond)) {
+// eventually waits until is returns true, and reports whether it did so in time.
+func (t *caseT) eventually(is func() bool) bool {
+	deadline := time.Now().Add(t.timeout())
+	for pause := time.Millisecond; !is(); pause = min(2*pause, max(t.quietPeriod()/6, time.Millisecond)) {
 		if time.Now().After(deadline) || t.ctx.Err() != nil {
 			return false
 		}
-		t.rest(pause)
+		t.sleep(pause)
 	}
 	return true
 }
 
-// rest lets time pass that the case itself requires.
-func (t *caseT) rest(d time.Duration) {
-	t.active()
+// sleep lets time pass that the case itself requires.
+func (t *caseT) sleep(d time.Duration) {
+	t.recordProgress()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -296,8 +296,8 @@ func (t *caseT) rest(d time.Duration) {
 	}
 }
 
-// soon is the time limit for something that is expected at once.
-func (t *caseT) soon() time.Duration { return t.patience() / 3 }
+// shortTimeout is the time limit for something that is expected at once.
+func (t *caseT) shortTimeout() time.Duration { return t.timeout() / 3 }
 
 // endless is more attempts than any case allows a message. If a transport redelivered a
 // message for ever to a handler that always fails, the clock of a bubble would stand
@@ -313,10 +313,10 @@ const caseLabel = "conformance"
 // transports.
 const transportLabel = "conformance.transport"
 
-// within runs f, which may end its goroutine, and reports whether it ended in time. There
-// is no limit for f as a whole, as long as the case is active.
-func (t *caseT) within(silence time.Duration, f func()) bool {
-	t.active()
+// runWatched runs f, which may end its goroutine, and reports whether it ended in time.
+// There is no limit for f as a whole, as long as the case is active.
+func (t *caseT) runWatched(silence time.Duration, f func()) bool {
+	t.recordProgress()
 	done := make(chan struct{})
 	go pprof.Do(context.Background(), pprof.Labels(caseLabel, t.label, "case", t.name()), func(context.Context) {
 		defer close(done)
@@ -343,8 +343,8 @@ func (t *caseT) within(silence time.Duration, f func()) bool {
 	}
 }
 
-// active records that the case makes progress.
-func (t *caseT) active() {
+// recordProgress records that the case makes progress.
+func (t *caseT) recordProgress() {
 	now := time.Now()
 	t.lastActive.Store(&now)
 }

@@ -135,8 +135,8 @@ func TestProcess_EndsInOrder(t *testing.T) {
 		w := t.workplace(1)
 		t.send(t.open(), t.command(w.queue, workType, "work"))
 		p := t.start(w.job)
-		p.until(isReady, t.patience())
-		p.until(hasSettled, t.patience())
+		p.until(isReady, t.timeout())
+		p.until(hasSettled, t.timeout())
 		p.shut()
 		if text := p.remains(); !strings.Contains(text, "opened for wire") {
 			t.fail("the output is kept", "%s", text)
@@ -148,8 +148,8 @@ func TestProcess_EndsInOrder(t *testing.T) {
 	}
 }
 
-// An adapter that stores local times must not work because all processes have the machine's
-// zone.
+// An adapter that stores local times must not work because all processes have the
+// machine's zone.
 func TestMain_TimeZones(t *testing.T) {
 	t.Parallel()
 	path, err := os.Executable()
@@ -163,7 +163,7 @@ func TestMain_TimeZones(t *testing.T) {
 	}
 	r := staged(t, func(t *caseT) {
 		p := t.start(t.workplace(1).job)
-		p.until(isReady, t.patience())
+		p.until(isReady, t.timeout())
 		p.shut()
 		if text := p.remains(); !strings.HasSuffix(text, "in the zone conformance child") {
 			t.fail("child processes have another zone", "%s", text)
@@ -185,7 +185,7 @@ func TestProcess_FailureIsShown(t *testing.T) {
 	r := staged(t, func(t *caseT) {
 		j := t.workplace(1).job
 		p := &running{process: startChild(t, j), t: t} // without an address
-		p.until(isReady, t.patience())
+		p.until(isReady, t.timeout())
 	})
 	if r.Outcome != Failed || !strings.Contains(r.Failures[0].Observed, wireVariable+" is not set") || !strings.Contains(r.Failures[0].Observed, "exit status 1") {
 		t.Errorf("got %v", r.Failures)
@@ -197,12 +197,12 @@ func TestProcess_EndsWithItsParent(t *testing.T) {
 	t.Parallel()
 	r := staged(t, func(t *caseT) {
 		p := t.start(t.workplace(1).job)
-		p.until(isReady, t.patience())
+		p.until(isReady, t.timeout())
 		c := p.process.(*child)
 		if err := c.stdin.(io.Closer).Close(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.next(t.patience()); !errors.Is(err, errEnded) {
+		if _, err := p.next(t.timeout()); !errors.Is(err, errEnded) {
 			t.fail("the process ends when its standard input does", "%v", err)
 		}
 		if code := c.command.ProcessState.ExitCode(); code != exitOrphan {

@@ -11,18 +11,18 @@ import (
 
 // Contents of a queue, read by a transport that is used for nothing else.
 
-// look receives and completes the available messages of a queue: those that other
-// receivers do not hold. A slow broker does not cause a wrong result: look waits with
-// patience until enough messages have arrived, and only then checks for a short time that
-// there are no more.
-func (t *caseT) look(queue string, enough func(found []*core.Incoming) bool) (found []*core.Incoming) {
+// drainQueue receives and completes the available messages of a queue: those that other
+// receivers do not hold. A slow broker does not cause a wrong result: drainQueue waits
+// until enough messages have arrived, and only then checks for a short time that there
+// are no more.
+func (t *caseT) drainQueue(queue string, enough func(found []*core.Incoming) bool) (found []*core.Incoming) {
 	transport, done := t.looking()
 	r := t.receiverIn(t.caps.HighestTransaction(), transport, queue, 64)
 	times, comesForEver := map[copies]int{}, false
 	for !comesForEver {
-		wait := t.patience()
+		wait := t.timeout()
 		if enough(found) && r.redelivers.none() {
-			wait = t.quiet()
+			wait = t.quietPeriod()
 		}
 		ctx, cancel := context.WithTimeout(t.ctx, wait)
 		got, err := r.batch(ctx, r.size)
@@ -35,12 +35,12 @@ func (t *caseT) look(queue string, enough func(found []*core.Incoming) bool) (fo
 			times[key]++
 			comesForEver = comesForEver || times[key] > endless // redelivered although it is completed each time
 		}
-		found = append(found, r.read(got)...)
+		found = append(found, r.consume(got)...)
 	}
 	if !comesForEver && !r.redelivers.none() {
-		t.fail("a message is redelivered whose lock had ended before Complete, which returned core.ErrLockLost", "not after %v: %s", t.patience(), some(r.redelivers.bodies()))
+		t.fail("a message is redelivered whose lock had ended before Complete, which returned core.ErrLockLost", "not after %v: %s", t.timeout(), sample(r.redelivers.bodies()))
 	}
-	r.shut()
+	r.close()
 	done()
 	return found
 }
@@ -48,37 +48,37 @@ func (t *caseT) look(queue string, enough func(found []*core.Incoming) bool) (fo
 // contents returns the available messages of a queue whose contents are unknown, except
 // that there are at least that many.
 func (t *caseT) contents(queue string, least int) []*core.Incoming {
-	return t.look(queue, func(found []*core.Incoming) bool { return len(found) >= least })
+	return t.drainQueue(queue, func(found []*core.Incoming) bool { return len(found) >= least })
 }
 
-// left checks the messages left in a queue by their bodies, and returns them. It consumes
-// them.
-func (t *caseT) left(queue, what string, want ...string) []*core.Incoming {
-	found := t.look(queue, func(found []*core.Incoming) bool { return len(missing(want, found)) == 0 })
-	lacking, surplus := missing(want, found), t.surplus(want, found)
-	if len(lacking)+len(surplus) > 0 {
-		observed := fmt.Sprintf("it holds %s", some(bodiesIn(found)))
-		if len(lacking) > 0 {
-			observed += fmt.Sprintf(" after %v; missing are %s", t.patience(), some(lacking))
+// wantLeft checks the messages left in a queue by their bodies, and returns them. It
+// consumes them.
+func (t *caseT) wantLeft(queue, what string, want ...string) []*core.Incoming {
+	found := t.drainQueue(queue, func(found []*core.Incoming) bool { return len(missingBodies(want, found)) == 0 })
+	missing, unexpected := missingBodies(want, found), t.unexpected(want, found)
+	if len(missing)+len(unexpected) > 0 {
+		observed := fmt.Sprintf("it holds %s", sample(bodiesIn(found)))
+		if len(missing) > 0 {
+			observed += fmt.Sprintf(" after %v; missing are %s", t.timeout(), sample(missing))
 		}
-		if len(surplus) > 0 {
-			observed += "; too many are " + some(surplus)
+		if len(unexpected) > 0 {
+			observed += "; too many are " + sample(unexpected)
 		}
-		t.fail(fmt.Sprintf("%s: the queue holds %s", what, some(want)), "%s%s", observed, t.log.told())
+		t.fail(fmt.Sprintf("%s: the queue holds %s", what, sample(want)), "%s%s", observed, t.log.told())
 	}
 	return found
 }
 
-// holds checks the messages left in a queue: each of must, perhaps some of may, and no
-// others, once each. refused are messages that Send reported as not sent.
-func (t *caseT) holds(queue, what string, must, may []string, refused ...string) {
-	found := t.look(queue, func(found []*core.Incoming) bool { return len(missing(must, found)) == 0 })
-	if lacking := missing(must, found); len(lacking) > 0 {
-		t.fail(what+" is in the queue", "missing after %v: %s", t.patience(), some(lacking))
+// wantContents checks the messages left in a queue: each of must, perhaps some of may,
+// and no others, once each. refused are messages that Send reported as not sent.
+func (t *caseT) wantContents(queue, what string, must, may []string, refused ...string) {
+	found := t.drainQueue(queue, func(found []*core.Incoming) bool { return len(missingBodies(must, found)) == 0 })
+	if missing := missingBodies(must, found); len(missing) > 0 {
+		t.fail(what+" is in the queue", "missing after %v: %s", t.timeout(), sample(missing))
 	}
-	surplus := t.surplus(slices.Concat(must, may), found)
+	unexpected := t.unexpected(slices.Concat(must, may), found)
 	var denied []string
-	surplus = slices.DeleteFunc(surplus, func(body string) bool {
+	unexpected = slices.DeleteFunc(unexpected, func(body string) bool {
 		if !slices.Contains(refused, body) {
 			return false
 		}
@@ -86,27 +86,27 @@ func (t *caseT) holds(queue, what string, must, may []string, refused ...string)
 		return true
 	})
 	if len(denied) > 0 {
-		t.fail(refusedStays, "%s arrived%s", some(denied), sayUnknown)
+		t.fail(refusedStays, "%s arrived%s", sample(denied), sayUnknown)
 	}
-	if len(surplus) > 0 {
-		t.fail("nothing is in the queue but "+what+", once each", "too many are %s", some(surplus))
+	if len(unexpected) > 0 {
+		t.fail("nothing is in the queue but "+what+", once each", "too many are %s", sample(unexpected))
 	}
 }
 
-// arrive receives n messages with different bodies from a queue and returns them by their
-// bodies. It records failures, and does not stop the case.
-func (t *caseT) arrive(queue, what string, n int) map[string]*core.Incoming {
+// wantArrivals receives n messages with different bodies from a queue and returns them
+// by their bodies. It records failures, and does not stop the case.
+func (t *caseT) wantArrivals(queue, what string, n int) map[string]*core.Incoming {
 	arrived := map[string]*core.Incoming{}
 	var bodies []string
-	for _, in := range t.look(queue, func(found []*core.Incoming) bool { return len(found) >= n && len(distinct(found)) >= n }) {
+	for _, in := range t.drainQueue(queue, func(found []*core.Incoming) bool { return len(found) >= n && len(distinct(found)) >= n }) {
 		arrived[string(in.Body)] = in
 		bodies = append(bodies, string(in.Body))
 	}
 	switch {
 	case len(arrived) != n:
-		t.fail(fmt.Sprintf("%s: %d messages", what, n), "%d: %s%s", len(arrived), some(bodies), t.log.told())
+		t.fail(fmt.Sprintf("%s: %d messages", what, n), "%d: %s%s", len(arrived), sample(bodies), t.log.told())
 	case len(bodies) > n && !t.caps.MayDuplicate:
-		t.fail(fmt.Sprintf("%s: %d messages, once each", what, n), "%d: %s", len(bodies), some(bodies))
+		t.fail(fmt.Sprintf("%s: %d messages, once each", what, n), "%d: %s", len(bodies), sample(bodies))
 	}
 	return arrived
 }
@@ -137,34 +137,34 @@ func ofAnother(body []byte, sent []core.Outgoing) string {
 	return "; this is the body of another message: was a buffer used again? (C11)"
 }
 
-// missing returns the wanted bodies that are not found as often as they are wanted.
-func missing(want []string, found []*core.Incoming) []string {
+// missingBodies returns the wanted bodies that are not found as often as they are wanted.
+func missingBodies(want []string, found []*core.Incoming) []string {
 	have := map[string]int{}
 	for _, in := range found {
 		have[string(in.Body)]++
 	}
-	var lacking []string
+	var missing []string
 	for _, body := range want {
 		if have[body]--; have[body] < 0 {
-			lacking = append(lacking, body)
+			missing = append(missing, body)
 		}
 	}
-	return lacking
+	return missing
 }
 
-// surplus returns the bodies of the messages beyond the wanted ones. A broker that may
+// unexpected returns the bodies of the messages beyond the wanted ones. A broker that may
 // deliver twice may deliver wanted messages twice.
-func (t *caseT) surplus(want []string, found []*core.Incoming) []string {
+func (t *caseT) unexpected(want []string, found []*core.Incoming) []string {
 	room, known := map[string]int{}, map[string]bool{}
 	for _, body := range want {
 		room[body]++
 		known[body] = true
 	}
-	var surplus []string
+	var unexpected []string
 	for _, body := range bodiesIn(found) {
 		if room[body]--; room[body] < 0 && !(known[body] && t.caps.MayDuplicate) {
-			surplus = append(surplus, body)
+			unexpected = append(unexpected, body)
 		}
 	}
-	return surplus
+	return unexpected
 }

@@ -57,13 +57,13 @@ func (c *crowd) leave() {
 
 // pass lets n handlers through.
 func (c *crowd) pass(n int) {
-	ctx, cancel := c.t.patient()
+	ctx, cancel := c.t.withTimeout()
 	defer cancel()
 	for range n {
 		select {
 		case c.gate <- struct{}{}:
 		case <-ctx.Done():
-			c.t.stop(fmt.Sprintf("%d handlers run, one after the other", n), "there is none after %v", c.t.patience())
+			c.t.stop(fmt.Sprintf("%d handlers run, one after the other", n), "there is none after %v", c.t.timeout())
 		}
 	}
 }
@@ -101,14 +101,14 @@ func (c *crowd) messages() int {
 	return len(c.begun)
 }
 
-// once checks that each message was given to a handler once, in any of the crowds, except
-// for the broker's own duplicates.
-func (t *caseT) once(msgs []core.Outgoing, crowds ...*crowd) {
-	t.times(1, msgs, crowds...)
+// wantOnce checks that each message was given to a handler once, in any of the crowds,
+// except for the broker's own duplicates.
+func (t *caseT) wantOnce(msgs []core.Outgoing, crowds ...*crowd) {
+	t.wantTimes(1, msgs, crowds...)
 }
 
-// times is once for n attempts.
-func (t *caseT) times(n int, msgs []core.Outgoing, crowds ...*crowd) {
+// wantTimes is wantOnce for n attempts.
+func (t *caseT) wantTimes(n int, msgs []core.Outgoing, crowds ...*crowd) {
 	wrong := map[string]int{}
 	for _, m := range msgs {
 		attempts := 0
@@ -134,25 +134,25 @@ func (t *caseT) jobs(queue string, n int) []core.Outgoing {
 	return out
 }
 
-// reach waits until count is as high as wanted. It waits as long as the count changes,
-// and stops the case when it does not change for too long.
-func (t *caseT) reach(what string, want int, count func() int) {
+// awaitCount waits until count is as high as wanted. It waits as long as the count
+// changes, and stops the case when it does not change for too long.
+func (t *caseT) awaitCount(what string, want int, count func() int) {
 	last, since := count(), time.Now()
 	for pause := time.Millisecond; last < want; pause = min(2*pause, 50*time.Millisecond) {
 		time.Sleep(pause)
 		switch n := count(); {
 		case n != last:
 			last, since = n, time.Now()
-		case time.Since(since) > t.patience():
-			t.stop(fmt.Sprintf("%s: their number reaches %d", what, want), "it is %d, and has not changed for %v", last, t.patience())
+		case time.Since(since) > t.timeout():
+			t.stop(fmt.Sprintf("%s: their number reaches %d", what, want), "it is %d, and has not changed for %v", last, t.timeout())
 		}
 	}
 }
 
-// steady checks that a number does not change.
-func (t *caseT) steady(what string, want int, count func() int) {
-	t.rest(t.quiet())
+// wantSteady checks that a number does not change.
+func (t *caseT) wantSteady(what string, want int, count func() int) {
+	t.sleep(t.quietPeriod())
 	if n := count(); n != want {
-		t.stop(fmt.Sprintf("%s stays %d", what, want), "%d after %v", n, t.quiet())
+		t.stop(fmt.Sprintf("%s stays %d", what, want), "%d after %v", n, t.quietPeriod())
 	}
 }

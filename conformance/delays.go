@@ -27,8 +27,8 @@ func (t *caseT) canDelay() bool {
 // delay returns a delay that can be told from none despite the transport's precision.
 func (t *caseT) delay() time.Duration { return max(2*t.caps.DelayPrecision, 300*time.Millisecond) }
 
-// due checks that a delayed message arrived neither too early nor too late.
-func (t *caseT) due(what string, delay, after time.Duration) {
+// wantDue checks that a delayed message arrived neither too early nor too late.
+func (t *caseT) wantDue(what string, delay, after time.Duration) {
 	switch latest := delay + t.caps.DelayPrecision + t.suite.h.DelayTolerance; {
 	case after < delay:
 		t.fail(fmt.Sprintf("%s with a delay of %v is not early", what, delay), "it came after %v", after)
@@ -37,15 +37,15 @@ func (t *caseT) due(what string, delay, after time.Duration) {
 	}
 }
 
-// moment returns the next time reported by a handler.
-func (t *caseT) moment(times <-chan time.Time, what string) time.Time {
-	timer := time.NewTimer(t.patience())
+// awaitTime returns the next time reported by a handler.
+func (t *caseT) awaitTime(times <-chan time.Time, what string) time.Time {
+	timer := time.NewTimer(t.timeout())
 	defer timer.Stop()
 	select {
 	case at := <-times:
 		return at
 	case <-timer.C:
-		t.stop(what, "it did not within %v", t.patience())
+		t.stop(what, "it did not within %v", t.timeout())
 		return time.Time{}
 	}
 }
@@ -59,9 +59,9 @@ func (t *caseT) briefDelay() time.Duration {
 	return delay
 }
 
-// onTime checks that a message arrived after the earliest time at which it was due and
-// not later than the latest such time plus the precision.
-func (t *caseT) onTime(what string, delay time.Duration, earliest, last, arrived time.Time) {
+// wantOnTime checks that a message arrived after the earliest time at which it was due
+// and not later than the latest such time plus the precision.
+func (t *caseT) wantOnTime(what string, delay time.Duration, earliest, last, arrived time.Time) {
 	if early := earliest.Sub(arrived); early > 0 {
 		t.fail(fmt.Sprintf("%s with a delay of %v is never early", what, delay), "it arrived %v early", early)
 	}
@@ -78,8 +78,8 @@ func (t *caseT) receivedInTime(transport core.Transport, life time.Duration, m c
 	m.TimeToBeReceived = life
 	before, began := count(), time.Now()
 	for count() == before {
-		if time.Since(began) > t.patience() {
-			t.stop(fmt.Sprintf("a message with a time to be received of %v is received", life), "none of those that were sent in %v was", t.patience())
+		if time.Since(began) > t.timeout() {
+			t.stop(fmt.Sprintf("a message with a time to be received of %v is received", life), "none of those that were sent in %v was", t.timeout())
 		}
 		t.send(transport, m)
 		for sent := time.Now(); count() == before && time.Since(sent) < life+t.suite.h.DelayTolerance; {

@@ -10,7 +10,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Messages that an endpoint cannot handle, and the checks of their copies in an error queue.
+// Messages that an endpoint cannot handle, and the checks of their copies in an error
+// queue.
 
 // retried turns on all retries that the transport can make, so that the case shows that a
 // verdict causes none.
@@ -43,7 +44,7 @@ func (t *caseT) answered(transport core.Transport, verdict error, change func(c 
 	})
 	s.run()
 	t.send(transport, t.command(s.queue, "job", "judged"), t.command(s.queue, "job", "after"))
-	t.reach("messages handled, one with a verdict and one after it", 2, func() int {
+	t.awaitCount("messages handled, one with a verdict and one after it", 2, func() int {
 		return min(1, len(seen.of("judged"))) + min(1, len(seen.of("after")))
 	})
 	return s, seen
@@ -56,9 +57,9 @@ func (t *caseT) deciding(transport core.Transport, action core.Action) *service 
 	})
 }
 
-// fallsBack checks that the engine turns a policy's action into a move to the default
+// wantFallback checks that the engine turns a policy's action into a move to the default
 // error queue.
-func (t *caseT) fallsBack(action core.Action) {
+func (t *caseT) wantFallback(action core.Action) {
 	transport := t.open()
 	var seen attempts
 	s := t.deciding(transport, action)
@@ -66,9 +67,9 @@ func (t *caseT) fallsBack(action core.Action) {
 	s.run()
 	sent := t.command(s.queue, "order", "m1")
 	t.send(transport, sent)
-	in := s.movedOne()
-	t.attempted(&seen, "m1", 1)
-	t.failedFrom(in, transport, s.queue)
+	in := s.wantOneMoved()
+	t.wantAttempts(&seen, "m1", 1)
+	t.wantFailedFrom(in, transport, s.queue)
 	if got, want := original(in.Headers), sent.Headers.Map(); !maps.Equal(got, want) {
 		t.fail(fmt.Sprintf("the message in the error queue has the headers that were sent, %s", excerptHeaders(want, got)), "%s", excerptHeaders(got, want))
 	}
@@ -79,26 +80,27 @@ const (
 	movedAway      = "after the message went to the error queue"
 )
 
-// moved waits until n messages are in the error queue, and returns them by their bodies.
-func (s *service) moved(n int) map[string]*core.Incoming {
-	return s.t.arrive(s.errorQueue, arrivesInError, n)
+// wantMoved waits until n messages are in the error queue, and returns them by their
+// bodies.
+func (s *service) wantMoved(n int) map[string]*core.Incoming {
+	return s.t.wantArrivals(s.errorQueue, arrivesInError, n)
 }
 
-// movedOne returns the only message in the error queue, stops the endpoint, and checks
-// that its queue is empty. It stops the case if there is no such message.
-func (s *service) movedOne() *core.Incoming {
+// wantOneMoved returns the only message in the error queue, stops the endpoint, and
+// checks that its queue is empty. It stops the case if there is no such message.
+func (s *service) wantOneMoved() *core.Incoming {
 	var moved *core.Incoming
-	for _, moved = range s.moved(1) {
+	for _, moved = range s.wantMoved(1) {
 	}
-	s.leftNothing(movedAway)
+	s.wantDrained(movedAway)
 	if moved == nil {
 		s.t.stop(arrivesInError, "nothing arrived")
 	}
 	return moved
 }
 
-// failedWith checks that a message in an error queue is the sent one.
-func (t *caseT) failedWith(in *core.Incoming, sent core.Outgoing) {
+// wantFailedWith checks that a message in an error queue is the sent one.
+func (t *caseT) wantFailedWith(in *core.Incoming, sent core.Outgoing) {
 	if in.ID != sent.ID {
 		t.fail(fmt.Sprintf("the failed message has the id that was sent, %q", sent.ID), "%q", in.ID)
 	}
@@ -110,9 +112,9 @@ func (t *caseT) failedWith(in *core.Incoming, sent core.Outgoing) {
 	}
 }
 
-// failedFrom checks that the headers of a message in an error queue name the queue in
+// wantFailedFrom checks that the headers of a message in an error queue name the queue in
 // which it failed.
-func (t *caseT) failedFrom(in *core.Incoming, transport core.Transport, queue string) {
+func (t *caseT) wantFailedFrom(in *core.Incoming, transport core.Transport, queue string) {
 	address, err := transport.Address(queue)
 	if err != nil {
 		t.stop("Address takes a queue's name", "%v", err)
@@ -122,9 +124,9 @@ func (t *caseT) failedFrom(in *core.Incoming, transport core.Transport, queue st
 	}
 }
 
-// failedHeaders checks the headers of a failed message in the queue to which it was
+// wantFailedHeaders checks the headers of a failed message in the queue to which it was
 // moved.
-func (t *caseT) failedHeaders(in *core.Incoming, cause string) {
+func (t *caseT) wantFailedHeaders(in *core.Incoming, cause string) {
 	if got := in.Headers.Get(core.HeaderExceptionMessage); !strings.Contains(got, cause) {
 		t.fail(fmt.Sprintf("a moved message has its error %q in the header %s", cause, core.HeaderExceptionMessage), "%q", got)
 	}

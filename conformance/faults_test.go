@@ -104,8 +104,8 @@ func remembersFailures(full func(*countMemory)) changes {
 	return c
 }
 
-// sinceReceive changes what is sent with a settlement by how long its message was held, and
-// drops what is born too late.
+// sinceReceive changes what is sent with a settlement by how long its message was held,
+// and drops what is born too late.
 func sinceReceive(change func(o core.Outgoing, since time.Duration) (changed core.Outgoing, born bool)) changes {
 	var received sync.Map // by NativeID
 	return changes{

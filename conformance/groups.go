@@ -57,7 +57,7 @@ func (t *caseT) outlasting() time.Duration {
 // notPostponed checks that Postpone is refused and changes nothing.
 func (t *caseT) notPostponed(r *receiver) {
 	d := r.next()
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	if err := d.Postpone(ctx, time.Second, errHandler); !errors.Is(err, errors.ErrUnsupported) {
 		t.fail("Postpone is refused with an error that matches errors.ErrUnsupported", "%v", err)

@@ -31,8 +31,8 @@ const password = "correct-horse-battery-staple"
 // equip gives the harness what is backstage.
 func (b *backstage) equip(h *Harness) {
 	h.Corrupt = b.corrupt
-	// The in-memory broker has no such operation. No case looks at the queue any more, and
-	// what is in it holds up nothing.
+	// The in-memory broker has no such operation. No case looks at the queue any more,
+	// and what is in it holds up nothing.
 	h.DeleteQueue = func(testing.TB, string) {}
 	h.DeadLetters = b.deadLetters
 	h.Mismatch = b.mismatch

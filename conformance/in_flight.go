@@ -2,8 +2,8 @@ package conformance
 
 import "github.com/reprise-go/reprise/core"
 
-// uncounted checks that no earlier delivery was counted as an attempt.
-func (t *caseT) uncounted(arrived []*core.Incoming) {
+// wantFirstDeliveries checks that no earlier delivery was counted as an attempt.
+func (t *caseT) wantFirstDeliveries(arrived []*core.Incoming) {
 	if t.caps.MayDuplicate {
 		return
 	}
@@ -17,22 +17,22 @@ func (t *caseT) uncounted(arrived []*core.Incoming) {
 
 // takePlaces returns the next n deliveries.
 func (r *receiver) takePlaces(n int, expected string) (taken []core.Delivery) {
-	ctx, cancel := r.t.patient()
+	ctx, cancel := r.t.withTimeout()
 	defer cancel()
 	for len(taken) < n {
 		got, err := r.batch(ctx, n-len(taken))
 		if err != nil {
-			r.t.stop(expected, "after %v it has received %d of %d: %s", r.t.patience(), len(taken), n, bodies(taken))
+			r.t.stop(expected, "after %v it has received %d of %d: %s", r.t.timeout(), len(taken), n, bodies(taken))
 		}
 		taken = append(taken, got...)
 	}
 	return taken
 }
 
-// noPlaceLeft checks that a receiver gets no message while it has the MaxInFlight
+// wantNoPlaceLeft checks that a receiver gets no message while it has the MaxInFlight
 // deliveries of held. It cannot decide that if their locks have ended during the check.
-func (t *caseT) noPlaceLeft(r *receiver, held []core.Delivery, expected string) {
-	got := r.within(t.quiet())
+func (t *caseT) wantNoPlaceLeft(r *receiver, held []core.Delivery, expected string) {
+	got := r.takeFor(t.quietPeriod())
 	if len(got) == 0 {
 		return
 	}

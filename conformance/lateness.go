@@ -12,8 +12,8 @@ import (
 // that is busy with other work it may not, which is not the transport's fault. So the
 // case records that it was late, and the suite runs it again.
 
-// ranLate records that the machine delayed the case too much.
-func (t *caseT) ranLate(format string, args ...any) {
+// recordLate records that the machine delayed the case too much.
+func (t *caseT) recordLate(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.late == "" {
@@ -21,11 +21,11 @@ func (t *caseT) ranLate(format string, args ...any) {
 	}
 }
 
-// lockLate is called when a delivery has lost its lock, perhaps because the case held it
-// for too long.
-func (t *caseT) lockLate(d core.Delivery) {
+// recordLateLock is called when a delivery has lost its lock, perhaps because the case
+// held it for too long.
+func (t *caseT) recordLateLock(d core.Delivery) {
 	if until := d.LockedUntil(); !until.IsZero() && time.Now().After(until) {
-		t.ranLate("the lock of a delivery had ended %v before the case came to it", time.Since(until))
+		t.recordLate("the lock of a delivery had ended %v before the case came to it", time.Since(until))
 	}
 }
 
@@ -34,20 +34,20 @@ func lockEnded(d core.Delivery, err error) bool {
 	return errors.Is(err, core.ErrLockLost) && !d.LockedUntil().IsZero() && !time.Now().Before(d.LockedUntil())
 }
 
-// keep sets the deliveries that the case has to keep by renewing their locks.
-func (t *caseT) keep(deliveries []core.Delivery) {
+// setRenewing sets the deliveries that the case has to keep by renewing their locks.
+func (t *caseT) setRenewing(deliveries []core.Delivery) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.kept = deliveries
+	t.renewing = deliveries
 }
 
-// keptLate is called after a failure.
-func (t *caseT) keptLate() {
+// recordLateRenewals is called after a failure.
+func (t *caseT) recordLateRenewals() {
 	t.mu.Lock()
-	kept := t.kept
+	kept := t.renewing
 	t.mu.Unlock()
 	for _, d := range kept {
-		t.lockLate(d)
+		t.recordLateLock(d)
 	}
 }
 
@@ -70,7 +70,7 @@ func (t *caseT) watchPauses() (stop func()) {
 			case <-ticker.C:
 				now := time.Now()
 				if pause := now.Sub(last); pause > lock/4 {
-					t.ranLate("the process was not running for %v, with locks that end after %v", pause, lock)
+					t.recordLate("the process was not running for %v, with locks that end after %v", pause, lock)
 				}
 				last = now
 			}

@@ -50,7 +50,7 @@ func TestSlowMachine_CaseWhoseLockEndedIsRunAgain(t *testing.T) {
 		d := t.receiver(transport, queue, 1).next()
 		if !paused {
 			paused = true
-			t.rest(lock + lock/2) // the machine had something else to do
+			t.sleep(lock + lock/2) // the machine had something else to do
 		}
 		t.complete(d)
 	}}
@@ -122,9 +122,9 @@ func TestFailedCase_EndsWithoutFurtherWaiting(t *testing.T) {
 	}
 	var before, after time.Duration
 	s.attempt(t, &testCase{rule: "C3", title: "fails", run: func(t *caseT) {
-		before = t.patience()
+		before = t.timeout()
 		t.fail("one", "another")
-		after = t.patience()
+		after = t.timeout()
 	}}, core.TransactionReceiveOnly)
 	if before != time.Minute || after > before/10 {
 		t.Errorf("the case waits for %v before it has failed and %v afterwards, want %v and a tenth", before, after, time.Minute)
@@ -144,7 +144,7 @@ func TestCase_MayTakeLongWhileItWorks(t *testing.T) {
 	r := s.attempt(t, &testCase{rule: "C3", title: "takes long", run: func(t *caseT) {
 		began := time.Now()
 		for range 10 {
-			t.rest(2 * t.patience())
+			t.sleep(2 * t.timeout())
 		}
 		took = time.Since(began)
 	}}, core.TransactionReceiveOnly)

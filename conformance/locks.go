@@ -12,57 +12,57 @@ import (
 
 // renew renews the locks of deliveries, if locks end by themselves.
 func (t *caseT) renew(deliveries ...core.Delivery) {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	for _, d := range deliveries {
 		if !d.LockedUntil().IsZero() {
 			if err := d.Renew(ctx); err != nil {
-				t.lockLate(d)
+				t.recordLateLock(d)
 				t.stop("Renew returns nil for a delivery that is held", "%v%s", err, lockEndedAgo(d))
 			}
 		}
 	}
 }
 
-// needsLock ends the case if locks do not end by themselves in its mode.
-func (t *caseT) needsLock(d core.Delivery) {
+// needLock ends the case if locks do not end by themselves in its mode.
+func (t *caseT) needLock(d core.Delivery) {
 	if d.LockedUntil().IsZero() {
 		t.notRun(fmt.Sprintf("in %v a delivery's lock does not end by itself", t.mode))
 	}
 }
 
-// outlive rests until the locks of all these deliveries have ended.
-func (t *caseT) outlive(deliveries ...core.Delivery) {
+// sleepPastLocks rests until the locks of all these deliveries have ended.
+func (t *caseT) sleepPastLocks(deliveries ...core.Delivery) {
 	var last time.Time
 	for _, d := range deliveries {
-		t.needsLock(d)
+		t.needLock(d)
 		if until := d.LockedUntil(); until.After(last) {
 			last = until
 		}
 	}
-	t.rest(time.Until(last) + t.quiet()/2)
+	t.sleep(time.Until(last) + t.quietPeriod()/2)
 }
 
 // keepRenewing renews the locks in time until stop is called. stop returns the first
 // error.
 func (t *caseT) keepRenewing(deliveries ...core.Delivery) (stop func() error) {
 	ctx, cancel := context.WithCancel(t.ctx)
-	t.keep(deliveries)
+	t.setRenewing(deliveries)
 	ended := make(chan error, len(deliveries))
 	for _, d := range deliveries {
-		t.needsLock(d)
+		t.needLock(d)
 		pause := max(time.Until(d.LockedUntil())/3, time.Millisecond)
-		t.apart(func() {
+		t.goGuarded(func() {
 			var err error
 			defer func() { ended <- err }()
 			for err == nil {
-				restWithin(ctx, pause)
+				sleepContext(ctx, pause)
 				if ctx.Err() != nil {
 					return
 				}
 				err = d.Renew(t.ctx)
 				if err != nil {
-					t.lockLate(d)
+					t.recordLateLock(d)
 				}
 			}
 		})
@@ -73,15 +73,15 @@ func (t *caseT) keepRenewing(deliveries ...core.Delivery) (stop func() error) {
 		for range deliveries {
 			errs = append(errs, <-ended)
 		}
-		t.keep(nil)
+		t.setRenewing(nil)
 		return errors.Join(errs...)
 	})
 	t.Cleanup(func() { _ = stop() })
 	return stop
 }
 
-// restWithin lets d pass, unless ctx ends first.
-func restWithin(ctx context.Context, d time.Duration) {
+// sleepContext lets d pass, unless ctx ends first.
+func sleepContext(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -90,14 +90,14 @@ func restWithin(ctx context.Context, d time.Duration) {
 	}
 }
 
-// comesAt waits for the next delivery. It must not arrive before a lock has ended, and
-// has to arrive soon after.
-func (r *receiver) comesAt(until time.Time) core.Delivery {
-	ctx, cancel := context.WithDeadline(r.t.ctx, until.Add(r.t.patience()))
+// wantAfterLock waits for the next delivery. It must not arrive before a lock has ended,
+// and has to arrive soon after.
+func (r *receiver) wantAfterLock(until time.Time) core.Delivery {
+	ctx, cancel := context.WithDeadline(r.t.ctx, until.Add(r.t.timeout()))
 	defer cancel()
 	got, err := r.batch(ctx, 1)
 	if err != nil {
-		r.t.stop("a message whose lock has ended is delivered to another receiver", "nothing came until %v after LockedUntil", r.t.patience())
+		r.t.stop("a message whose lock has ended is delivered to another receiver", "nothing came until %v after LockedUntil", r.t.timeout())
 	}
 	if early := time.Until(until); early > 0 {
 		r.t.fail("a message is not delivered to another receiver before LockedUntil", "it came %v earlier", early)
@@ -105,5 +105,6 @@ func (r *receiver) comesAt(until time.Time) core.Delivery {
 	return got[0]
 }
 
-// comesAgain returns the time in which messages held by a killed process are redelivered.
-func (t *caseT) comesAgain() time.Duration { return t.patience() + t.lock() }
+// redeliveryTimeout returns the time in which messages held by a killed process are
+// redelivered.
+func (t *caseT) redeliveryTimeout() time.Duration { return t.timeout() + t.lock() }

@@ -13,7 +13,7 @@ import (
 // some brokers as the rest of a case.
 type looker struct {
 	mu        sync.Mutex
-	t     *caseT // belongs to no case
+	t         *caseT // belongs to no case
 	transport core.Transport
 	failed    bool // it cannot be opened
 }
@@ -32,7 +32,7 @@ func (t *caseT) looking() (transport core.Transport, done func()) {
 	defer l.mu.Unlock()
 	if l.transport == nil && l.t != nil && !l.failed {
 		var opened core.Transport
-		if l.t.within(t.suite.h.Timeout, func() { opened = l.t.open() }) {
+		if l.t.runWatched(t.suite.h.Timeout, func() { opened = l.t.open() }) {
 			l.transport = opened
 		}
 		l.failed = l.transport == nil
@@ -53,6 +53,6 @@ func (s *suite) lendsLooker(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		cancel()
-		s.looker.t.within(s.h.Timeout, s.looker.t.cleanUp) // closing is checked by other cases
+		s.looker.t.runWatched(s.h.Timeout, s.looker.t.cleanUp) // closing is checked by other cases
 	})
 }

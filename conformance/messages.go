@@ -77,8 +77,8 @@ func (t *caseT) malformed(d core.Delivery, body []byte) {
 	}
 }
 
-// same checks that a received message equals the sent one.
-func (t *caseT) same(in *core.Incoming, sent core.Outgoing) {
+// wantSame checks that a received message equals the sent one.
+func (t *caseT) wantSame(in *core.Incoming, sent core.Outgoing) {
 	if in.Malformed != nil {
 		t.fail("a message that was sent is not Malformed", "%v", in.Malformed)
 	}
@@ -125,7 +125,7 @@ func bodies(deliveries []core.Delivery) string {
 	for _, d := range deliveries {
 		list = append(list, string(d.Incoming().Body))
 	}
-	return some(list)
+	return sample(list)
 }
 
 func bodiesOf(msgs []core.Outgoing) []string {
@@ -136,8 +136,8 @@ func bodiesOf(msgs []core.Outgoing) []string {
 	return list
 }
 
-// some formats a list of bodies, or of other texts, of any length.
-func some(list []string) string {
+// sample formats a list of bodies, or of other texts, of any length.
+func sample(list []string) string {
 	quoted := make([]string, len(list))
 	for i, text := range list {
 		quoted[i] = excerpt([]byte(text))

@@ -225,10 +225,10 @@ func (g *gallery) table() string {
 	return fmt.Sprintf("%s%d mutants of %d rules", strings.Join(g.lines, ""), len(g.lines), len(g.rules))
 }
 
-// TestControl shows that it is what a mutant breaks, and not what it is made of,
-// that is found: without changes nothing fails. All cases run on the transport that can do
-// everything, and on every other one those of the rules that mutants break on it. (Package
-// inmemory runs all cases on transports that are less able.)
+// TestControl shows that it is what a mutant breaks, and not what it is made of, that is
+// found: without changes nothing fails. All cases run on the transport that can do
+// everything, and on every other one those of the rules that mutants break on it.
+// (Package inmemory runs all cases on transports that are less able.)
 func TestControl(t *testing.T) {
 	t.Parallel()
 	t.Run("which can do everything", func(t *testing.T) {

@@ -74,19 +74,19 @@ func (t *caseT) sendEventually(transport core.Transport, msgs ...core.Outgoing) 
 	t.await("Send works again after the outage", func() bool { return t.trySend(transport, msgs...) == nil })
 }
 
-// briefly returns a context that ends soon, for a call that is to end with it.
-func (t *caseT) briefly() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(t.ctx, t.quiet())
+// withQuietPeriod returns a context that ends soon, for a call that is to end with it.
+func (t *caseT) withQuietPeriod() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(t.ctx, t.quietPeriod())
 }
 
-// returns reports whether a call returns within the patience.
-func (t *caseT) returns(call func()) bool {
+// returnsInTime reports whether a call returns within the time limit.
+func (t *caseT) returnsInTime(call func()) bool {
 	done := make(chan struct{})
-	t.apart(func() {
+	t.goGuarded(func() {
 		defer close(done)
 		call()
 	})
-	timer := time.NewTimer(t.patience())
+	timer := time.NewTimer(t.timeout())
 	defer timer.Stop()
 	select {
 	case <-done:
@@ -164,7 +164,7 @@ func (l *ledger) deliver(d core.Delivery) {
 
 // complete completes a delivery, as far as the outage allows.
 func (l *ledger) complete(t *caseT, d core.Delivery) error {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	err := d.Complete(ctx)
 	l.done[string(d.Incoming().Body)] = true
@@ -186,30 +186,32 @@ func (l *ledger) duplicates() (n int) {
 // has passed in which messages lost in an outage are redelivered.
 func (l *ledger) drain(r *receiver, n int) {
 	if len(l.done) < n {
-		r.each(r.t.comesAgain(), func(d core.Delivery) bool {
+		r.forEach(r.t.redeliveryTimeout(), func(d core.Delivery) bool {
 			l.deliver(d)
 			_ = l.complete(r.t, d)
 			return len(l.done) >= n
 		})
 	}
-	r.each(r.t.quiet(), func(d core.Delivery) bool { // messages with an unknown outcome
+	r.forEach(r.t.quietPeriod(), func(d core.Delivery) bool { // messages with an unknown outcome
 		l.deliver(d)
 		_ = l.complete(r.t, d)
 		return false
 	})
 }
 
-// noOutage checks that an error that does not end by waiting does not match
+// wantNoOutage checks that an error that does not end by waiting does not match
 // core.ErrUnavailable.
-func (t *caseT) noOutage(what string, err error) {
+func (t *caseT) wantNoOutage(what string, err error) {
 	if errors.Is(err, core.ErrUnavailable) {
 		t.fail(what+" is no core.ErrUnavailable: an endpoint that starts would wait for ever", "%v", err)
 	}
 }
 
-// amid returns a random time to wait before the broker dies, so that it dies during an
-// operation.
-func (t *caseT) amid() time.Duration { return time.Duration(t.random.IntN(300)) * time.Microsecond }
+// randomPause returns a random time to wait before the broker dies, so that it dies
+// during an operation.
+func (t *caseT) randomPause() time.Duration {
+	return time.Duration(t.random.IntN(300)) * time.Microsecond
+}
 
 // dieBeforeSettling lets the broker die after the handler of a message has succeeded and
 // before the message is settled. It returns how often the message was handled, and how
@@ -265,7 +267,7 @@ func (t *caseT) dieBeforeSettling() (handled, copies int) {
 		}
 	})
 	o.kill()
-	t.rest(t.quiet())
+	t.sleep(t.quietPeriod())
 	if t.mode != core.TransactionSendsAtomicWithReceive {
 		let() // so that the endpoint has the result before the message is redelivered
 	}
@@ -274,8 +276,8 @@ func (t *caseT) dieBeforeSettling() (handled, copies int) {
 	let()
 	t.await("the message comes again and is settled", settled.Load)
 	// At the end no message is left, neither available nor locked.
-	t.rest(t.lock())
-	deadline := time.Now().Add(t.patience())
+	t.sleep(t.lock())
+	deadline := time.Now().Add(t.timeout())
 	for time.Now().Before(deadline) {
 		found := t.contents(forward, 0)
 		copies += len(found)
@@ -287,8 +289,8 @@ func (t *caseT) dieBeforeSettling() (handled, copies int) {
 		t.stop("an endpoint goes on after an outage", "Run returned %v", err)
 	}
 	if !t.caps.MayDuplicate {
-		t.left(queue, "after the message was handled")
+		t.wantLeft(queue, "after the message was handled")
 	}
-	t.left(errorQueue, "the error queue, after the message was handled without a failure")
+	t.wantLeft(errorQueue, "the error queue, after the message was handled without a failure")
 	return attempts.of(m.ID), copies
 }

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// Main runs sixteen tests at a time where there are fewer cores, unless -parallel says otherwise.
+// Main runs sixteen tests at a time where there are fewer cores, unless -parallel says
+// otherwise.
 func TestMain_RunsSixteenTestsAtATime(t *testing.T) {
 	const childVariable, prefix = "REPRISE_PARALLEL_CHILD", "parallel: "
 	if os.Getenv(childVariable) != "" {

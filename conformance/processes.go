@@ -28,7 +28,7 @@ func (t *caseT) start(j job) *running {
 func (p *running) next(limit time.Duration) (event, error) {
 	e, err := p.process.next(limit)
 	if err == nil {
-		p.t.active()
+		p.t.recordProgress()
 		p.told = append(p.told, e)
 	}
 	return e, err
@@ -54,7 +54,7 @@ func (p *running) until(what happening, limit time.Duration) {
 // all returns all events of a process that has ended.
 func (p *running) all() []event {
 	for {
-		if _, err := p.next(p.t.patience()); err != nil {
+		if _, err := p.next(p.t.timeout()); err != nil {
 			return p.told
 		}
 	}
@@ -62,7 +62,7 @@ func (p *running) all() []event {
 
 // shut shuts the process down gracefully.
 func (p *running) shut() {
-	if err := p.stop(p.t.patience()); err != nil {
+	if err := p.stop(p.t.timeout()); err != nil {
 		p.t.stop("a process of an endpoint ends without an error when it is asked to", "%v", err)
 	}
 }
@@ -86,12 +86,12 @@ func (t *caseT) workplace(concurrency int) *workplace {
 func (t *caseT) untilHandlesNew(p *running, sender core.Transport, queue string) {
 	expected := "a process of an endpoint handles one of the messages that are sent after its start"
 	sent := map[string]bool{}
-	for deadline := time.Now().Add(t.patience()); ; {
+	for deadline := time.Now().Add(t.timeout()); ; {
 		m := t.command(queue, workType, "after all others")
 		sent[m.ID] = true
 		t.send(sender, m)
 		for {
-			e, err := p.next(max(t.quiet(), time.Second))
+			e, err := p.next(max(t.quietPeriod(), time.Second))
 			switch {
 			case errors.Is(err, errEnded):
 				t.stop(expected, "it has ended: %s", p.remains())
@@ -101,20 +101,20 @@ func (t *caseT) untilHandlesNew(p *running, sender core.Transport, queue string)
 				continue
 			case time.Now().After(deadline):
 				p.kill()
-				t.stop(expected, "it does not within %v; what it left when it was killed: %s", t.patience(), p.remains())
+				t.stop(expected, "it does not within %v; what it left when it was killed: %s", t.timeout(), p.remains())
 			}
 			break
 		}
 	}
 }
 
-// nothingLeft checks that a job's queues are empty. Messages that may be delivered twice
+// wantDrained checks that a job's queues are empty. Messages that may be delivered twice
 // may be so at the end, too.
-func (t *caseT) nothingLeft(w *workplace) {
+func (t *caseT) wantDrained(w *workplace) {
 	if !t.caps.MayDuplicate {
-		t.left(w.queue, "after all was handled")
+		t.wantLeft(w.queue, "after all was handled")
 	}
-	t.left(w.ErrorQueue, "the error queue, after all was handled without a failure")
+	t.wantLeft(w.ErrorQueue, "the error queue, after all was handled without a failure")
 }
 
 const (
@@ -149,10 +149,10 @@ func (t *caseT) killAtRandom() {
 	}
 	for round := range killRounds {
 		p := t.start(w.job)
-		p.until(isReady, t.patience())
+		p.until(isReady, t.timeout())
 		moment := []happening{isHandling, isSettling}[round%2]
 		for n := 1 + t.random.IntN(30); n > 0; {
-			e, err := p.next(max(t.quiet(), 2*time.Second))
+			e, err := p.next(max(t.quietPeriod(), 2*time.Second))
 			if err != nil {
 				break // the remaining messages are still locked by processes killed before
 			}
@@ -161,15 +161,15 @@ func (t *caseT) killAtRandom() {
 			}
 		}
 		if moment == isHandling {
-			t.rest(time.Duration(t.random.IntN(2000)) * time.Microsecond)
+			t.sleep(time.Duration(t.random.IntN(2000)) * time.Microsecond)
 		} else { // between the send and the settlement
-			t.rest(time.Duration(t.random.IntN(300)) * time.Microsecond)
+			t.sleep(time.Duration(t.random.IntN(300)) * time.Microsecond)
 		}
 		p.kill()
 		count(p)
 	}
 	last := t.start(w.job)
-	last.until(isReady, t.patience())
+	last.until(isReady, t.timeout())
 
 	arrived := map[string]int{}
 	seen := func(in *core.Incoming) bool {
@@ -180,20 +180,20 @@ func (t *caseT) killAtRandom() {
 	if t.mode != core.TransactionNone {
 		for before := -1; len(arrived) > before && len(arrived) < killMessages; { // as long as more arrive, however slowly
 			before = len(arrived)
-			forwarded.collect(t.comesAgain(), seen)
+			forwarded.collect(t.redeliveryTimeout(), seen)
 		}
-		t.rest(t.lock()) // until all held messages are redelivered, if they are
+		t.sleep(t.lock()) // until all held messages are redelivered, if they are
 	}
 	if t.mode == core.TransactionNone { // lost messages never arrive, but messages sent now are processed
 		t.untilHandlesNew(last, sender, w.queue)
 	}
 	for err := error(nil); err == nil; { // until the last process has no more messages
-		_, err = last.next(max(t.quiet(), time.Second))
+		_, err = last.next(max(t.quietPeriod(), time.Second))
 	}
 	last.shut()
 	count(last)
-	forwarded.collect(max(t.quiet(), time.Second), func(in *core.Incoming) bool { seen(in); return false })
-	forwarded.shut()
+	forwarded.collect(max(t.quietPeriod(), time.Second), func(in *core.Incoming) bool { seen(in); return false })
+	forwarded.close()
 
 	duplicates, lost, twice := 0, 0, 0
 	for _, body := range bodies {
@@ -221,5 +221,5 @@ func (t *caseT) killAtRandom() {
 	if t.mode == core.TransactionSendsAtomicWithReceive && duplicates > 0 && !t.caps.MayDuplicate {
 		t.fail("in SendsAtomicWithReceive what a handler sends arrives once, although its process may be killed at any moment", "%d of %d arrived again", duplicates, killMessages)
 	}
-	t.nothingLeft(w)
+	t.wantDrained(w)
 }

@@ -29,11 +29,11 @@ var attemptCases = []testCase{
 		}
 		t.send(transport, msgs...)
 		s.run()
-		s.moved(manyFailures)
+		s.wantMoved(manyFailures)
 		if n := attempts.Load(); n > manyFailures*attemptsOfOne {
 			t.fail(fmt.Sprintf("%d messages that always fail end in the error queue after %d attempts on average at most", manyFailures, attemptsOfOne), "after %d attempts of all of them they had not", n)
 		}
-		s.leftNothing("after all messages went to the error queue")
+		s.wantDrained("after all messages went to the error queue")
 	}},
 	{rule: "R1", title: "every row of the table of attempts holds", run: func(t *caseT) {
 		transport := t.open()
@@ -57,12 +57,12 @@ var attemptCases = []testCase{
 		}
 		t.send(transport, sent...)
 		s.run()
-		s.moved(len(want))
+		s.wantMoved(len(want))
 		s.end()
 		for body, n := range want {
-			t.attempted(&seen, body, n)
+			t.wantAttempts(&seen, body, n)
 		}
-		t.left(s.queue, "after all messages went to the error queue")
+		t.wantLeft(s.queue, "after all messages went to the error queue")
 	}},
 	{rule: "R1", title: "three instances that take turns at one failing message attempt it no more often than they may", in: givingBack, run: func(t *caseT) {
 		tries := t.triesToCount()
@@ -129,7 +129,7 @@ func (t *caseT) scaledOut(messages int, turns, fewerAllowed bool) (enough bool) 
 	}
 	msgs := t.jobs(queue, messages)
 	t.send(first, msgs...)
-	moved := t.arrive(errorQueue, arrivesInError, messages)
+	moved := t.wantArrivals(errorQueue, arrivesInError, messages)
 	for _, s := range services {
 		s.end()
 	}
@@ -158,6 +158,6 @@ func (t *caseT) scaledOut(messages int, turns, fewerAllowed bool) (enough bool) 
 		t.measure("attempts with three instances", float64(highest))
 		t.note("three instances: %d attempts, between %d and %d expected", highest, least, most)
 	}
-	t.left(queue, "after all have failed for good")
+	t.wantLeft(queue, "after all have failed for good")
 	return true
 }

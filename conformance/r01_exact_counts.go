@@ -33,7 +33,7 @@ var exactCountCases = []testCase{
 	{rule: "R1", title: "each message is attempted exactly as often as configured while the endpoint is paused and resumed", in: givingBack, slow: true, run: func(t *caseT) {
 		t.countsExactly(exactness{quick: 200, failing: 80, slow: 12, instances: 1, every: 60, interfere: func(_ int, s *service) {
 			s.Pause()
-			t.rest(20 * time.Millisecond)
+			t.sleep(20 * time.Millisecond)
 			s.Resume()
 		}})
 	}},
@@ -77,21 +77,21 @@ var exactCountCases = []testCase{
 		msgs := t.jobs(queue, messages)
 		t.send(transport, msgs...)
 		s.run()
-		moved := s.moved(messages)
+		moved := s.wantMoved(messages)
 		want := exactImmediate + 1
 		if t.canDelay() {
 			want *= exactDelayed + 1
 		}
 		for _, m := range msgs {
-			t.attempted(&seen, string(m.Body), want)
+			t.wantAttempts(&seen, string(m.Body), want)
 			if in := moved[string(m.Body)]; in != nil {
-				t.failedWith(in, m)
+				t.wantFailedWith(in, m)
 			}
 		}
 		if changes.Load() < messages {
 			t.fail("each failed message is sent with Send or a settlement", "%d sends of %d failed messages", changes.Load(), messages)
 		}
-		s.leftNothing("after all failed messages were sent on")
+		s.wantDrained("after all failed messages were sent on")
 	}},
 }
 
@@ -110,8 +110,8 @@ type exactness struct {
 const (
 	exactImmediate = 1
 	exactDelayed   = 1
-	// exactlySlow is long enough to make an endpoint prefetch less after some messages: by
-	// the average duration of handlers, prefetched messages would wait too long.
+	// exactlySlow is long enough to make an endpoint prefetch less after some messages:
+	// by the average duration of handlers, prefetched messages would wait too long.
 	exactlySlow = 300 * time.Millisecond
 )
 
@@ -151,7 +151,7 @@ func (t *caseT) countExactly(e exactness, fewerAllowed bool) (exact bool) {
 		}
 		switch {
 		case strings.HasPrefix(body, "slow"):
-			t.rest(exactlySlow)
+			t.sleep(exactlySlow)
 		case strings.HasPrefix(body, "failing") && n < endless: // ends the case if a transport never counts
 			return errHandler
 		}
@@ -203,15 +203,15 @@ func (t *caseT) countExactly(e exactness, fewerAllowed bool) (exact bool) {
 		s.run()
 	}
 	ended := t.interfering(e, services[0], attempted)
-	t.reach("messages that were handled, or failed for good and arrived in the error queue", len(want), func() int { return len(ends.counts()) })
+	t.awaitCount("messages that were handled, or failed for good and arrived in the error queue", len(want), func() int { return len(ends.counts()) })
 	ended()
 	if e.change != nil { // a change that began with the last failing messages ends with these
 		var again []string
 		add(&again, "quick again", e.quick/10, 1)
 		t.sendJobs(transport, queue, again)
-		t.reach("messages that were handled, or failed for good and arrived in the error queue", len(want), func() int { return len(ends.counts()) })
+		t.awaitCount("messages that were handled, or failed for good and arrived in the error queue", len(want), func() int { return len(ends.counts()) })
 	}
-	t.rest(t.quiet())
+	t.sleep(t.quietPeriod())
 	for _, s := range append(services, sink) {
 		s.end()
 	}
@@ -246,8 +246,8 @@ func (t *caseT) countExactly(e exactness, fewerAllowed bool) (exact bool) {
 	if len(twice) > 0 {
 		t.fail("each message ends once: handled, or in the error queue", "%s", listed(twice))
 	}
-	t.left(queue, "when all have ended")
-	t.left(unexpected, "when all have ended")
+	t.wantLeft(queue, "when all have ended")
+	t.wantLeft(unexpected, "when all have ended")
 	return true
 }
 
@@ -258,7 +258,7 @@ func (t *caseT) interfering(e exactness, s *service, attempted <-chan struct{}) 
 		return func() {}
 	}
 	stop, stopped := make(chan struct{}), make(chan struct{})
-	t.apart(func() {
+	t.goGuarded(func() {
 		defer close(stopped)
 		for n := 0; ; n++ {
 			select {

@@ -45,14 +45,14 @@ var soakCases = []testCase{
 			}
 			t.send(transport, msgs...)
 		}
-		t.reach("messages that were handled, moved to the error queue or discarded", len(plan), k.ends.total)
-		t.rest(t.quiet())
+		t.awaitCount("messages that were handled, moved to the error queue or discarded", len(plan), k.ends.total)
+		t.sleep(t.quietPeriod())
 		for _, s := range []*service{s, good, bad} {
 			s.end()
 		}
 		k.account()
 		for _, queue := range []string{s.queue, k.done, s.errorQueue, unexpected} {
-			t.left(queue, "when all have ended")
+			t.wantLeft(queue, "when all have ended")
 		}
 	}},
 }
@@ -147,7 +147,7 @@ func (k *soak) handle(_ context.Context, m *core.Message) error {
 		k.ends.add(name + soakDiscarded)
 		return core.Discard("the case wants it")
 	case j.kind == "slow":
-		k.t.rest(20 * time.Millisecond)
+		k.t.sleep(20 * time.Millisecond)
 	}
 	return m.Send(k.done, "job", m.RawBody())
 }

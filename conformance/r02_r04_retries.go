@@ -19,7 +19,7 @@ var retryCases = []testCase{
 		s.handle("order", seen.fail)
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
-		s.movedOne()
+		s.wantOneMoved()
 		var want, got []string
 		rounds, perRound := 3, 3
 		if !t.canDelay() {
@@ -56,10 +56,10 @@ var retryCases = []testCase{
 			}
 			t.send(transport, m)
 		}
-		moved := s.moved(len(retried))
-		s.leftNothing("after all messages went to the error queue")
+		moved := s.wantMoved(len(retried))
+		s.wantDrained("after all messages went to the error queue")
 		for n, body := range retried {
-			t.attempted(&seen, body, len(retried)-n)
+			t.wantAttempts(&seen, body, len(retried)-n)
 			in := moved[body]
 			if in == nil {
 				continue
@@ -84,8 +84,8 @@ var retryCases = []testCase{
 		s.handle("order", seen.fail)
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
-		s.movedOne()
-		t.attempted(&seen, "m1", 3)
+		s.wantOneMoved()
+		t.wantAttempts(&seen, "m1", 3)
 		rounds := seen.of("m1")
 		for i := 1; i < 3 && len(rounds) == 3; i++ {
 			waited, due := rounds[i].at.Sub(rounds[i-1].at), time.Duration(i)*increase

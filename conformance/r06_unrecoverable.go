@@ -36,12 +36,12 @@ var unrecoverableCases = []testCase{
 		core.Handle(s.Endpoint, "undecodable", func(context.Context, *core.TypedMessage[map[string]int]) error { return nil })
 		t.send(transport, t.command(s.queue, "undecodable", undecodable))
 		s.run()
-		s.moved(len(failures) + 1)
-		s.leftNothing("after all messages went to the error queue")
+		s.wantMoved(len(failures) + 1)
+		s.wantDrained("after all messages went to the error queue")
 		for body := range failures {
-			t.attempted(&seen, body, 1)
+			t.wantAttempts(&seen, body, 1)
 		}
-		t.attempted(&seen, undecodable, 1)
+		t.wantAttempts(&seen, undecodable, 1)
 	}},
 	{rule: "R6", title: "a message that cannot be parsed goes to the error queue, whatever the policy says, without a handler", needs: []need{corruption}, run: malformedToErrorQueue},
 	{rule: "R6", title: "a message that names no type goes to the error queue at once", run: func(t *caseT) {
@@ -64,24 +64,24 @@ var unrecoverableCases = []testCase{
 			t.send(transport, m)
 		}
 		s.run()
-		moved := s.moved(len(sent))
-		s.leftNothing("after all messages went to the error queue")
+		moved := s.wantMoved(len(sent))
+		s.wantDrained("after all messages went to the error queue")
 		for body, m := range sent {
-			t.attempted(&seen, body, 1)
+			t.wantAttempts(&seen, body, 1)
 			if got := handled.of(body); len(got) > 0 {
 				t.fail("no handler gets a message that names no type", "message %q: %v, with the headers %q", body, got, got[0].headers.Map())
 			}
 			if in := moved[body]; in != nil {
-				t.failedWith(in, m)
-				t.failedFrom(in, transport, s.queue)
+				t.wantFailedWith(in, m)
+				t.wantFailedFrom(in, transport, s.queue)
 			}
 		}
 	}},
 	{rule: "R6", title: "a handler's verdict Unrecoverable is found through any wrapping", run: func(t *caseT) {
 		transport := t.open()
 		s, seen := t.answered(transport, errors.Join(errors.New("beside it"), fmt.Errorf("around it: %w", core.Unrecoverable(errors.New("hopeless")))), nil)
-		t.failedHeaders(s.movedOne(), "hopeless")
-		t.attempted(seen, "judged", 1)
+		t.wantFailedHeaders(s.wantOneMoved(), "hopeless")
+		t.wantAttempts(seen, "judged", 1)
 	}},
 }
 
@@ -127,7 +127,7 @@ func malformedToErrorQueue(t *caseT) {
 		t.fail(core.HeaderExceptionMessage+" says why the message could not be parsed", "it is empty")
 	}
 	t.complete(d)
-	r.shut()
+	r.close()
 	t.await("the sound message behind a malformed one is handled", func() bool { return ran.of("handler") == 1 })
 	if err := s.stop(); err != nil {
 		t.fail("the endpoint goes on after a malformed message", "Run returned %v", err)
@@ -135,6 +135,6 @@ func malformedToErrorQueue(t *caseT) {
 	if ran.of("policy") != 1 && !t.caps.MayDuplicate || ran.of("middleware for sound") != 1 || ran.total()-ran.of("policy") != 2 {
 		t.fail("the policy is asked once about a message that cannot be parsed, and neither middleware nor a handler runs for it", "what ran, and how often: %s", listed(ran.counts()))
 	}
-	t.left(s.queue, "the input queue, after a malformed and a sound message")
-	t.left(s.errorQueue, "the error queue, after its one message was taken")
+	t.wantLeft(s.queue, "the input queue, after a malformed and a sound message")
+	t.wantLeft(s.errorQueue, "the error queue, after its one message was taken")
 }

@@ -34,14 +34,14 @@ var actionCases = []testCase{
 		sent.Headers.Set(core.HeaderRetriesTimestamp, stamp)
 		s.run()
 		t.send(transport, sent)
-		before := t.moment(verdicts, "the handler runs")
+		before := t.awaitTime(verdicts, "the handler runs")
 		for n := range 2 {
-			again := t.moment(verdicts, fmt.Sprintf("a message that was deferred %d times comes again", n+1))
-			t.due("a message that was deferred", delay, again.Sub(before))
+			again := t.awaitTime(verdicts, fmt.Sprintf("a message that was deferred %d times comes again", n+1))
+			t.wantDue("a message that was deferred", delay, again.Sub(before))
 			before = again
 		}
 		s.end()
-		t.attempted(seen, string(sent.Body), 3)
+		t.wantAttempts(seen, string(sent.Body), 3)
 		for i, a := range seen.of(string(sent.Body)) {
 			if a.number != 1 && !t.caps.MayDuplicate {
 				t.fail("a deferred message has not failed: each of its copies is attempt 1", "copy %d is %v", i+1, a)
@@ -55,8 +55,8 @@ var actionCases = []testCase{
 				}
 			}
 		}
-		t.left(s.queue, "after the message was handled at last")
-		t.left(s.errorQueue, "after the message was handled at last")
+		t.wantLeft(s.queue, "after the message was handled at last")
+		t.wantLeft(s.errorQueue, "after the message was handled at last")
 	}},
 	{rule: "R7", title: "a message that is refused is counted for nothing, and goes on where it was", in: givingBack, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
@@ -78,10 +78,10 @@ var actionCases = []testCase{
 		})
 		s.run()
 		t.send(transport, t.command(s.queue, "job", "refused"))
-		t.receives(done, "a message that was refused three times is handled in the end")
-		s.leftNothing("after the message was handled")
-		t.left(s.errorQueue, "after the message was handled: a refusal is no deferral, and RequeueLimit does not bound it")
-		t.attempted(seen, "refused", 5)
+		t.awaitSignal(done, "a message that was refused three times is handled in the end")
+		s.wantDrained("after the message was handled")
+		t.wantLeft(s.errorQueue, "after the message was handled: a refusal is no deferral, and RequeueLimit does not bound it")
+		t.wantAttempts(seen, "refused", 5)
 		for i, want := range []int{1, 1, 2, 2, 2} {
 			if a := seen.of("refused")[i]; (a.number != want || a.delayedRetries != 0) && !t.caps.MayDuplicate {
 				t.fail(fmt.Sprintf("a refusal takes no attempt: delivery %d is attempt %d after 0 delayed retries", i+1, want), "it is %v", a)
@@ -101,9 +101,9 @@ var actionCases = []testCase{
 		})
 		s.run()
 		t.send(transport, t.command(s.queue, "job", "always deferred"))
-		in := s.movedOne()
-		t.failedHeaders(in, errHandler.Error())
-		t.attempted(seen, "always deferred", 3)
+		in := s.wantOneMoved()
+		t.wantFailedHeaders(in, errHandler.Error())
+		t.wantAttempts(seen, "always deferred", 3)
 	}},
 	{rule: "R7", title: "RetryAfter asks for one delayed retry with a delay of its own", in: givingBack, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
@@ -116,15 +116,15 @@ var actionCases = []testCase{
 		s.run()
 		body := bytes.Repeat([]byte("slow down "), 20)
 		t.send(transport, t.command(s.queue, "job", string(body)))
-		t.failedHeaders(s.movedOne(), errHandler.Error())
-		t.attempted(seen, string(body), 3) // two delayed retries are configured
+		t.wantFailedHeaders(s.wantOneMoved(), errHandler.Error())
+		t.wantAttempts(seen, string(body), 3) // two delayed retries are configured
 		all := seen.of(string(body))
 		for i, a := range all {
 			if a.delayedRetries != i && !t.caps.MayDuplicate {
 				t.fail(fmt.Sprintf("attempt %d comes after %d delayed retries, and none at once", i+1, i), "%v", a)
 			}
 			if i > 0 {
-				t.due("a message whose handler asked to be retried", delay, a.at.Sub(all[i-1].at))
+				t.wantDue("a message whose handler asked to be retried", delay, a.at.Sub(all[i-1].at))
 			}
 		}
 	}},
@@ -142,10 +142,10 @@ var actionCases = []testCase{
 		})
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
-		t.receives(done, "a message that was abandoned twice is delivered a third time")
-		s.leftNothing("after the third attempt succeeded")
-		t.attempted(&seen, "m1", 3)
-		t.left(s.errorQueue, "after the third attempt succeeded")
+		t.awaitSignal(done, "a message that was abandoned twice is delivered a third time")
+		s.wantDrained("after the third attempt succeeded")
+		t.wantAttempts(&seen, "m1", 3)
+		t.wantLeft(s.errorQueue, "after the third attempt succeeded")
 	}},
 	{rule: "R7", title: "a policy retries later", in: givingBack, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
@@ -162,14 +162,14 @@ var actionCases = []testCase{
 		})
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
-		t.receives(done, "a delayed retry is delivered")
-		s.leftNothing("after the delayed retry succeeded")
-		t.attempted(&seen, "m1", 2)
+		t.awaitSignal(done, "a delayed retry is delivered")
+		s.wantDrained("after the delayed retry succeeded")
+		t.wantAttempts(&seen, "m1", 2)
 		rounds := seen.of("m1")
 		if waited := rounds[1].at.Sub(rounds[0].at); waited < delay && len(rounds) == 2 {
 			t.fail(fmt.Sprintf("the retry comes %v after the failure, never earlier", delay), "after %v", waited)
 		}
-		t.left(s.errorQueue, "after the delayed retry succeeded")
+		t.wantLeft(s.errorQueue, "after the delayed retry succeeded")
 	}},
 	{rule: "R7", title: "a policy moves to a queue of its choice", run: func(t *caseT) {
 		transport := t.open()
@@ -179,12 +179,12 @@ var actionCases = []testCase{
 		s.handle("order", seen.fail)
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
-		for _, in := range t.arrive(queue, "a failed message arrives in the queue that the policy named", 1) {
-			t.failedFrom(in, transport, s.queue)
+		for _, in := range t.wantArrivals(queue, "a failed message arrives in the queue that the policy named", 1) {
+			t.wantFailedFrom(in, transport, s.queue)
 		}
-		s.leftNothing("after the message was moved")
-		t.attempted(&seen, "m1", 1)
-		t.left(s.errorQueue, "after the message was moved to another queue")
+		s.wantDrained("after the message was moved")
+		t.wantAttempts(&seen, "m1", 1)
+		t.wantLeft(s.errorQueue, "after the message was moved to another queue")
 	}},
 	{rule: "R7", title: "a policy discards", run: func(t *caseT) {
 		transport := t.open()
@@ -197,10 +197,10 @@ var actionCases = []testCase{
 		})
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
-		t.receives(failed, "the message is delivered")
-		s.leftNothing("after the message was discarded")
-		t.attempted(&seen, "m1", 1)
-		t.left(s.errorQueue, "after the message was discarded")
+		t.awaitSignal(failed, "the message is delivered")
+		s.wantDrained("after the message was discarded")
+		t.wantAttempts(&seen, "m1", 1)
+		t.wantLeft(s.errorQueue, "after the message was discarded")
 	}},
 	{rule: "R7", title: "a policy asks the default one first", run: func(t *caseT) {
 		transport := t.open()
@@ -220,8 +220,8 @@ var actionCases = []testCase{
 		s.handle("exception", seen.fail)
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"), t.command(s.queue, "exception", "m2"))
-		t.arrive(other, "the message of the policy's exception arrives in its queue", 1)
-		s.movedOne()
+		t.wantArrivals(other, "the message of the policy's exception arrives in its queue", 1)
+		s.wantOneMoved()
 		want := 4
 		switch {
 		case t.mode == core.TransactionNone:
@@ -229,35 +229,35 @@ var actionCases = []testCase{
 		case !t.canDelay():
 			want = 2
 		}
-		t.attempted(&seen, "m1", want)
-		t.attempted(&seen, "m2", want)
+		t.wantAttempts(&seen, "m1", want)
+		t.wantAttempts(&seen, "m2", want)
 	}},
 	{rule: "R7", title: "a message that its handler discards is gone", run: func(t *caseT) {
 		transport := t.open()
 		audit := t.queue(transport)
 		s, seen := t.answered(transport, fmt.Errorf("wrapped: %w", core.Discard("the case wants it")), func(c *core.Config) { c.AuditQueue = audit })
-		t.left(audit, "the copies of what was handled, which a discarded message is not", "after")
+		t.wantLeft(audit, "the copies of what was handled, which a discarded message is not", "after")
 		s.end()
-		t.attempted(seen, "judged", 1)
-		t.left(s.queue, "after a message was discarded and another handled")
-		t.left(s.errorQueue, "after a message was discarded and another handled")
+		t.wantAttempts(seen, "judged", 1)
+		t.wantLeft(s.queue, "after a message was discarded and another handled")
+		t.wantLeft(s.errorQueue, "after a message was discarded and another handled")
 	}},
 	{rule: "R7", title: "a handler moves its message to a queue that it names", run: func(t *caseT) {
 		transport := t.open()
 		custom := t.queue(transport)
 		s, seen := t.answered(transport, core.MoveTo(errors.New("it belongs elsewhere"), custom), nil)
-		for _, in := range t.left(custom, "what its handler moved there", "judged") {
-			t.failedHeaders(in, "it belongs elsewhere")
+		for _, in := range t.wantLeft(custom, "what its handler moved there", "judged") {
+			t.wantFailedHeaders(in, "it belongs elsewhere")
 		}
 		s.end()
-		t.attempted(seen, "judged", 1)
-		t.left(s.queue, "after a message was moved and another handled")
-		t.left(s.errorQueue, "after a message was moved to another queue")
+		t.wantAttempts(seen, "judged", 1)
+		t.wantLeft(s.queue, "after a message was moved and another handled")
+		t.wantLeft(s.errorQueue, "after a message was moved to another queue")
 	}},
 	{rule: "R7", title: "a message that its handler rejects goes to the error queue at once", run: func(t *caseT) {
 		transport := t.open()
 		s, seen := t.answered(transport, core.Reject(errors.New("no good")), nil)
-		t.failedHeaders(s.movedOne(), "no good")
-		t.attempted(seen, "judged", 1)
+		t.wantFailedHeaders(s.wantOneMoved(), "no good")
+		t.wantAttempts(seen, "judged", 1)
 	}},
 }

@@ -10,16 +10,16 @@ import (
 
 var unsupportedCases = []testCase{
 	{rule: "R8", title: "an immediate retry in mode None goes to the error queue", in: inNone, run: func(t *caseT) {
-		t.fallsBack(core.ImmediateRetry())
+		t.wantFallback(core.ImmediateRetry())
 	}},
 	{rule: "R8", title: "a delayed retry in mode None goes to the error queue", in: inNone, run: func(t *caseT) {
-		t.fallsBack(core.DelayedRetry(t.shortDelay()))
+		t.wantFallback(core.DelayedRetry(t.shortDelay()))
 	}},
 	{rule: "R8", title: "a delayed retry without DelayedDelivery goes to the error queue", in: givingBack, needs: []need{noDelays}, run: func(t *caseT) {
-		t.fallsBack(core.DelayedRetry(time.Second))
+		t.wantFallback(core.DelayedRetry(time.Second))
 	}},
 	{rule: "R8", title: "a delayed retry beyond MaxDelay goes to the error queue", in: givingBack, needs: []need{delays, longestDelay}, run: func(t *caseT) {
-		t.fallsBack(core.DelayedRetry(t.caps.MaxDelay + time.Second))
+		t.wantFallback(core.DelayedRetry(t.caps.MaxDelay + time.Second))
 	}},
 	{rule: "R10", title: "retries that cannot be made are refused or left out", run: func(t *caseT) {
 		transport := t.open()
@@ -62,8 +62,8 @@ var unsupportedCases = []testCase{
 			return
 		}
 		s.run()
-		s.movedOne()
-		t.attempted(&seen, "m1", inForce.Immediate.MaxNumberOfRetries+1)
+		s.wantOneMoved()
+		t.wantAttempts(&seen, "m1", inForce.Immediate.MaxNumberOfRetries+1)
 	}},
 }
 

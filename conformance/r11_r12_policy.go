@@ -31,7 +31,7 @@ var policyCases = []testCase{
 		sent := t.command(s.queue, "order", "m1")
 		sent.Headers.Set("Company.Sequence", "7; of 9")
 		t.send(transport, sent)
-		s.movedOne()
+		s.wantOneMoved()
 		address, err := transport.Address(s.queue)
 		if err != nil {
 			t.stop("Address takes a queue's name", "%v", err)
@@ -43,7 +43,7 @@ var policyCases = []testCase{
 		case !t.canDelay():
 			all = 2
 		}
-		t.attempted(&seen, "m1", all)
+		t.wantAttempts(&seen, "m1", all)
 		if n := len(seen.of("m1")); len(failures) != n {
 			t.stop("the policy is asked once for every failure", "%d times for %d", len(failures), n)
 		}
@@ -97,7 +97,7 @@ var policyCases = []testCase{
 		})
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
-		s.movedOne()
+		s.wantOneMoved()
 		if tx.Committed(t, handled) {
 			t.fail("what a failed handler did in the transaction is undone", "it was committed")
 		}
@@ -106,7 +106,7 @@ var policyCases = []testCase{
 		}
 	}},
 	{rule: "R12", title: "a policy that decides nothing moves to the error queue", run: func(t *caseT) {
-		t.fallsBack(core.Action{})
+		t.wantFallback(core.Action{})
 	}},
 	{rule: "R12", title: "a policy that panics moves to the error queue", run: func(t *caseT) {
 		transport := t.open()
@@ -119,7 +119,7 @@ var policyCases = []testCase{
 		s.handle("order", seen.fail)
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
-		s.movedOne()
-		t.attempted(&seen, "m1", 1)
+		s.wantOneMoved()
+		t.wantAttempts(&seen, "m1", 1)
 	}},
 }

@@ -66,7 +66,7 @@ func (o *outbox) order(t *caseT, transport core.Transport, s *service) core.Outg
 // sentAtOnce checks that SendNow sent at each of n attempts, with one id.
 func (o *outbox) sentAtOnce(t *caseT, n int) {
 	var ids []string
-	for _, in := range t.arrive(o.atOnce, "what a handler sends with SendNow leaves at each of its attempts, whether it fails or not", n) {
+	for _, in := range t.wantArrivals(o.atOnce, "what a handler sends with SendNow leaves at each of its attempts, whether it fails or not", n) {
 		ids = append(ids, in.ID)
 	}
 	slices.Sort(ids)
@@ -101,10 +101,10 @@ var handlerSendCases = []testCase{
 		})
 		s.run()
 		t.send(transport, o.order(t, transport, s))
-		s.movedOne()
-		t.attempted(&seen, "m1", 1)
-		t.rest(t.shortDelay() + t.caps.DelayPrecision) // a delayed message would arrive at about the same time
-		t.left(o.queue, "after the handler failed that sent, replied, delayed and published there")
+		s.wantOneMoved()
+		t.wantAttempts(&seen, "m1", 1)
+		t.sleep(t.shortDelay() + t.caps.DelayPrecision) // a delayed message would arrive at about the same time
+		t.wantLeft(o.queue, "after the handler failed that sent, replied, delayed and published there")
 		o.sentAtOnce(t, 1)
 	}},
 	{rule: "R20", title: "what a handler sends leaves once, when it succeeds", run: func(t *caseT) {
@@ -125,11 +125,11 @@ var handlerSendCases = []testCase{
 		})
 		s.run()
 		t.send(transport, o.order(t, transport, s))
-		t.arrive(o.queue, "what a handler sent, replied, delayed and published arrives", len(o.bodies))
-		s.leftNothing("after the handler succeeded")
-		t.attempted(&seen, "m1", want)
+		t.wantArrivals(o.queue, "what a handler sent, replied, delayed and published arrives", len(o.bodies))
+		s.wantDrained("after the handler succeeded")
+		t.wantAttempts(&seen, "m1", want)
 		o.sentAtOnce(t, want)
-		t.left(s.errorQueue, "after the handler succeeded")
+		t.wantLeft(s.errorQueue, "after the handler succeeded")
 	}},
 	{rule: "R20", title: "of the runs of a handler in one attempt, only the one that succeeded sends", run: func(t *caseT) {
 		transport := t.open()
@@ -145,13 +145,13 @@ var handlerSendCases = []testCase{
 		})
 		s.run()
 		t.send(transport, o.order(t, transport, s))
-		t.arrive(o.queue, "what the run that succeeded sent, replied, delayed and published arrives", len(o.bodies))
-		s.leftNothing("after the handler succeeded")
-		t.attempted(&seen, "m1", 3)
+		t.wantArrivals(o.queue, "what the run that succeeded sent, replied, delayed and published arrives", len(o.bodies))
+		s.wantDrained("after the handler succeeded")
+		t.wantAttempts(&seen, "m1", 3)
 		o.sentAtOnce(t, 3)
-		t.rest(t.shortDelay() + t.caps.DelayPrecision) // delayed messages of the other runs would arrive at about the same time
-		t.left(o.queue, "after the messages of the run that succeeded arrived")
-		t.left(s.errorQueue, "after the handler succeeded")
+		t.sleep(t.shortDelay() + t.caps.DelayPrecision) // delayed messages of the other runs would arrive at about the same time
+		t.wantLeft(o.queue, "after the messages of the run that succeeded arrived")
+		t.wantLeft(s.errorQueue, "after the handler succeeded")
 	}},
 	{rule: "R20", title: "what all runs of a handler in one attempt did in the transaction is committed", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		transport := t.open()
@@ -171,10 +171,10 @@ var handlerSendCases = []testCase{
 		})
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
-		t.receives(done, "middleware runs the handler again")
-		s.leftNothing("after the handler succeeded")
+		t.awaitSignal(done, "middleware runs the handler again")
+		s.wantDrained("after the handler succeeded")
 		for _, key := range keys {
-			t.done(key, "after middleware ran the handler again, and it succeeded")
+			t.wantCommitted(key, "after middleware ran the handler again, and it succeeded")
 		}
 	}},
 	{rule: "R20", title: "what a fallback does and sends replaces what the failed handler did and sent", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
@@ -209,11 +209,11 @@ var handlerSendCases = []testCase{
 		}, core.HandleOptions{Independent: true})
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
-		t.receives(done, "the handler after the one with the fallback runs")
-		s.leftNothing("after the fallback answered")
-		t.done(first, "of a handler beside the one that failed")
-		t.done(answer, "of a fallback that answered")
-		t.notDone(failed, "of a handler whose fallback answered")
+		t.awaitSignal(done, "the handler after the one with the fallback runs")
+		s.wantDrained("after the fallback answered")
+		t.wantCommitted(first, "of a handler beside the one that failed")
+		t.wantCommitted(answer, "of a fallback that answered")
+		t.wantNotCommitted(failed, "of a handler whose fallback answered")
 		r := t.receiver(transport, out, 3)
 		var sent []string
 		for _, d := range r.take(2) {
@@ -223,7 +223,7 @@ var handlerSendCases = []testCase{
 		if slices.Contains(sent, failed) {
 			t.fail("what a fallback sends leaves instead of what the failed handler sent", "the failed handler's message arrived")
 		}
-		r.silent("what a failed handler sent does not leave beside what its fallback sends")
+		r.wantSilence("what a failed handler sent does not leave beside what its fallback sends")
 	}},
 	{rule: "R20", title: "a fallback answers in the last attempt, and what it sends leaves instead of what the handler sent", run: func(t *caseT) {
 		if t.mode == core.TransactionSendsAtomicWithReceive && !t.caps.Savepoints {
@@ -253,15 +253,15 @@ var handlerSendCases = []testCase{
 		})
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
-		t.receives(answered, "the fallback answers")
-		t.left(out, "what the fallback sent, and nothing that the handler sent", "of the fallback")
-		s.leftNothing("after the fallback answered")
-		t.left(s.errorQueue, "after the fallback answered")
+		t.awaitSignal(answered, "the fallback answers")
+		t.wantLeft(out, "what the fallback sent, and nothing that the handler sent", "of the fallback")
+		s.wantDrained("after the fallback answered")
+		t.wantLeft(s.errorQueue, "after the fallback answered")
 		attempts := 3
 		if t.mode == core.TransactionNone {
 			attempts = 1
 		}
-		t.attempted(&seen, "m1", attempts)
+		t.wantAttempts(&seen, "m1", attempts)
 	}},
 	{rule: "R20", title: "a send to a queue that does not exist fails the attempt", run: func(t *caseT) {
 		transport := t.open()
@@ -286,12 +286,12 @@ var handlerSendCases = []testCase{
 		s.run()
 		sent := t.command(s.queue, "order", "m1")
 		t.send(transport, sent)
-		t.failedWith(s.movedOne(), sent)
+		t.wantFailedWith(s.wantOneMoved(), sent)
 		want := 3
 		if t.mode == core.TransactionNone {
 			want = 1
 		}
-		t.attempted(&seen, "m1", want)
+		t.wantAttempts(&seen, "m1", want)
 		var ids []string
 		for _, in := range t.contents(out, 0) {
 			ids = append(ids, in.ID)
@@ -332,8 +332,8 @@ var handlerSendCases = []testCase{
 		})
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
-		t.receives(done, "the message is retried until it is handled")
-		s.leftNothing("after the handler succeeded")
+		t.awaitSignal(done, "the message is retried until it is handled")
+		s.wantDrained("after the handler succeeded")
 		for i, key := range keys {
 			if got := t.suite.h.NativeTx.Committed(t, key); got != (i == len(keys)-1) {
 				t.fail("what the attempt that succeeded did is committed, and nothing else", "of %d attempts, the work of attempt %d: committed %t", len(keys), i+1, got)
@@ -357,10 +357,10 @@ var handlerSendCases = []testCase{
 		})
 		s.run()
 		t.send(transport, o.order(t, transport, s))
-		t.arrive(o.queue, "what the attempt sent that was committed arrives", 1)
-		s.leftNothing("after the third attempt was committed")
+		t.wantArrivals(o.queue, "what the attempt sent that was committed arrives", 1)
+		s.wantDrained("after the third attempt was committed")
 		t.numbered(&seen, "m1", 1, 2, 3)
-		t.left(s.errorQueue, "after the third attempt was committed")
+		t.wantLeft(s.errorQueue, "after the third attempt was committed")
 	}},
 	{rule: "R20", title: "what can never be committed is attempted as often as configured, and leaves nothing but a message in the error queue", in: inAtomic, needs: []need{breakableWork}, run: func(t *caseT) {
 		transport := t.open()
@@ -385,17 +385,17 @@ var handlerSendCases = []testCase{
 		s.run()
 		sent := o.order(t, transport, s)
 		t.send(transport, sent)
-		t.failedWith(s.movedOne(), sent)
+		t.wantFailedWith(s.wantOneMoved(), sent)
 		if t.canDelay() {
 			t.numbered(&seen, "m1", 1, 2, 1, 2)
 		} else {
 			t.numbered(&seen, "m1", 1, 2)
 		}
-		t.left(o.queue, "after no attempt could be committed")
+		t.wantLeft(o.queue, "after no attempt could be committed")
 		mu.Lock()
 		defer mu.Unlock()
 		for i, key := range keys {
-			t.notDone(key, fmt.Sprintf("by attempt %d of %d, none of which could be committed", i+1, len(keys)))
+			t.wantNotCommitted(key, fmt.Sprintf("by attempt %d of %d, none of which could be committed", i+1, len(keys)))
 		}
 	}},
 }
@@ -403,7 +403,7 @@ var handlerSendCases = []testCase{
 // numbered checks the number of attempts of a message, and the number of each attempt in
 // its round.
 func (t *caseT) numbered(a *attempts, body string, want ...int) {
-	t.attempted(a, body, len(want))
+	t.wantAttempts(a, body, len(want))
 	var got []int
 	for _, attempt := range a.of(body) {
 		got = append(got, attempt.number)

@@ -25,10 +25,10 @@ var originalMessageCases = []testCase{
 		s.run()
 		sent := t.command(s.queue, "order", "m1")
 		t.send(transport, sent)
-		t.receives(done, "a delayed retry is delivered")
-		t.rest(t.shortDelay() + t.caps.DelayPrecision) // a second copy would arrive at about the same time
-		s.leftNothing("after the delayed retry succeeded")
-		t.attempted(&seen, "m1", 2)
+		t.awaitSignal(done, "a delayed retry is delivered")
+		t.sleep(t.shortDelay() + t.caps.DelayPrecision) // a second copy would arrive at about the same time
+		s.wantDrained("after the delayed retry succeeded")
+		t.wantAttempts(&seen, "m1", 2)
 		h := seen.of("m1")[1].headers
 		if got := h.Get(core.HeaderRetries); got != "1" {
 			t.fail(fmt.Sprintf("the delayed copy's header %s is 1", core.HeaderRetries), "%q", got)
@@ -40,7 +40,7 @@ var originalMessageCases = []testCase{
 		if got, want := h.Map(), sent.Headers.Map(); !maps.Equal(got, want) {
 			t.fail(fmt.Sprintf("besides those of the retry, the delayed copy has the headers that were sent, %s", excerptHeaders(want, got)), "%s", excerptHeaders(got, want))
 		}
-		t.left(s.errorQueue, "after the delayed retry succeeded")
+		t.wantLeft(s.errorQueue, "after the delayed retry succeeded")
 	}},
 	{rule: "R22", title: "a delayed retry outlives the time to be received", in: givingBack, slow: true, needs: []need{delays, expiry}, run: func(t *caseT) {
 		transport := t.open()
@@ -55,8 +55,8 @@ var originalMessageCases = []testCase{
 		s.handle("order", seen.fail)
 		s.run()
 		t.receivedInTime(transport, brief, t.command(s.queue, "order", "m1"), func() int { return len(seen.of("m1")) })
-		s.movedOne()
-		t.attempted(&seen, "m1", 2)
+		s.wantOneMoved()
+		t.wantAttempts(&seen, "m1", 2)
 	}},
 	{rule: "R23", title: "the error queue has the original and its failure", run: func(t *caseT) {
 		transport := t.open()
@@ -69,10 +69,10 @@ var originalMessageCases = []testCase{
 		began := time.Now()
 		t.send(transport, sent)
 		s.run()
-		in := s.movedOne()
+		in := s.wantOneMoved()
 		ended := time.Now()
-		t.failedWith(in, sent)
-		t.failedFrom(in, transport, s.queue)
+		t.wantFailedWith(in, sent)
+		t.wantFailedFrom(in, transport, s.queue)
 		if got := in.Headers.Get(core.HeaderExceptionMessage); got != errHandler.Error() {
 			t.fail(fmt.Sprintf("the header %s is the error's text, %q", core.HeaderExceptionMessage, errHandler), "%q", got)
 		}
@@ -93,14 +93,14 @@ var originalMessageCases = []testCase{
 		s.run()
 		sent := t.command(s.queue, "order", "m1")
 		t.send(transport, sent)
-		in := s.movedOne()
+		in := s.wantOneMoved()
 		// Like an operator, from a separate process.
 		t.send(t.open(), core.Outgoing{ID: in.ID, Queue: in.Headers.Get(core.HeaderFailedQ), Headers: in.Headers, Body: in.Body})
-		back := t.arrive(s.queue, "what is sent to the queue that NServiceBus.FailedQ names arrives where it failed", 1)["m1"]
+		back := t.wantArrivals(s.queue, "what is sent to the queue that NServiceBus.FailedQ names arrives where it failed", 1)["m1"]
 		if back == nil {
 			t.stop("the message that was sent to the queue which NServiceBus.FailedQ names is delivered from it", "it is not")
 		}
-		t.failedWith(back, sent)
+		t.wantFailedWith(back, sent)
 	}},
 	{rule: "R23", title: "an edited failed message arrives as edited, and can be sent back", run: func(t *caseT) {
 		transport := t.open()
@@ -119,13 +119,13 @@ var originalMessageCases = []testCase{
 		sent := t.command(s.queue, "order", "personal data")
 		sent.Headers.Set("Company.Customer", "4711")
 		t.send(transport, sent)
-		in := s.movedOne()
+		in := s.wantOneMoved()
 		edited := sent
 		edited.Body = []byte(body)
 		edited.Headers.Del("Company.Customer")
 		edited.Headers.Set("Company.Team", team)
-		t.failedWith(in, edited)
-		t.failedFrom(in, transport, s.queue)
+		t.wantFailedWith(in, edited)
+		t.wantFailedFrom(in, transport, s.queue)
 		if got := in.Headers.Get(core.HeaderExceptionMessage); got != text {
 			t.fail(fmt.Sprintf("the header %s is what EditFailed made of it, %q", core.HeaderExceptionMessage, text), "%q", got)
 		}
@@ -133,10 +133,10 @@ var originalMessageCases = []testCase{
 			t.fail(fmt.Sprintf("the header %s, which EditFailed dropped, is not there", core.HeaderExceptionStackTrace), "%s", excerpt([]byte(got)))
 		}
 		t.send(transport, core.Outgoing{ID: in.ID, Queue: in.Headers.Get(core.HeaderFailedQ), Headers: in.Headers, Body: in.Body})
-		back := t.arrive(s.queue, "an edited message that is sent to the queue which NServiceBus.FailedQ names arrives where it failed", 1)[body]
+		back := t.wantArrivals(s.queue, "an edited message that is sent to the queue which NServiceBus.FailedQ names arrives where it failed", 1)[body]
 		if back == nil {
 			t.stop("the edited message that was sent back is delivered with its body", "it is not")
 		}
-		t.failedWith(back, edited)
+		t.wantFailedWith(back, edited)
 	}},
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// movesWhatItHolds moves a message to another queue as brokers do that have an operation for
-// it: the body stays, whatever the copy has.
+// movesWhatItHolds moves a message to another queue as brokers do that have an operation
+// for it: the body stays, whatever the copy has.
 func movesWhatItHolds() changes {
 	var mu sync.Mutex
 	held := map[string][]byte{} // bodies by message id

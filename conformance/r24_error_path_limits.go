@@ -57,16 +57,16 @@ var errorPathLimitCases = []testCase{
 			}
 			body = body[:len(body)-(tooLarge.Size-tooLarge.Max)]
 		}
-		ctx, cancel := t.patient()
+		ctx, cancel := t.withTimeout()
 		defer cancel()
 		if err := s.Send(ctx, s.queue, "order", body); err != nil {
 			t.stop(fmt.Sprintf("the transport takes a body of %d bytes, which is within its MaxMessageBytes of %d", len(body), t.caps.MaxMessageBytes), "%v", err)
 		}
-		in := s.movedOne()
+		in := s.wantOneMoved()
 		if !bytes.Equal(in.Body, body) {
 			t.fail(fmt.Sprintf("the body in the error queue is that which was sent, of %d bytes", len(body)), "%s", excerpt(in.Body))
 		}
-		t.failedFrom(in, transport, s.queue)
+		t.wantFailedFrom(in, transport, s.queue)
 	}},
 	{rule: "R24", title: "a message at MaxMessageBytes reaches the error queue", needs: []need{messageLimit, tryable}, run: func(t *caseT) {
 		t.movesFull(func(m *core.Outgoing) {
@@ -111,14 +111,14 @@ var errorPathLimitCases = []testCase{
 		sent := t.beyondLimit(s.queue, "sent with higher limits")
 		sent.Headers.Set(core.HeaderMessageTypes, "order")
 		t.send(sender, sent)
-		in := s.movedOne()
+		in := s.wantOneMoved()
 		if !bytes.Equal(in.Body, sent.Body) {
 			t.fail(fmt.Sprintf("the body in the error queue is that which was sent, of %d bytes", len(sent.Body)), "%d bytes, %s", len(in.Body), excerpt(in.Body))
 		}
 		if got, want := original(in.Headers), sent.Headers.Map(); !maps.Equal(got, want) {
 			t.fail(fmt.Sprintf("the headers in the error queue are the %d that were sent", len(want)), "%d headers of %d bytes", len(got), in.Headers.Bytes())
 		}
-		t.failedFrom(in, transport, s.queue)
+		t.wantFailedFrom(in, transport, s.queue)
 		if in.Headers.Get(core.HeaderExceptionMessage) == "" {
 			t.fail(fmt.Sprintf("the header %s is in the error queue", core.HeaderExceptionMessage), "there is none")
 		}
@@ -138,9 +138,9 @@ func (t *caseT) failsWith(transport core.Transport, err error) *core.Incoming {
 	s.run()
 	sent := t.command(s.queue, "order", "m1")
 	t.send(transport, sent)
-	in := s.movedOne()
-	t.failedWith(in, sent)
-	t.failedFrom(in, transport, s.queue)
+	in := s.wantOneMoved()
+	t.wantFailedWith(in, sent)
+	t.wantFailedFrom(in, transport, s.queue)
 	return in
 }
 
@@ -157,7 +157,7 @@ func (t *caseT) movesFull(fill func(m *core.Outgoing)) {
 	sent := t.command(s.queue, "order", "")
 	fill(&sent)
 	t.send(transport, sent)
-	in := s.movedOne()
+	in := s.wantOneMoved()
 	if !bytes.Equal(in.Body, sent.Body) {
 		t.fail(fmt.Sprintf("the body in the error queue is that which was sent, %s", excerpt(sent.Body)), "%s", excerpt(in.Body))
 	}

@@ -37,18 +37,18 @@ func (t *caseT) keepsUndelivered(away func(o core.Outgoing, queue, errorQueue st
 	t.await("all messages that cannot be moved are kept", func() bool { return s.Health().Undelivered == failing })
 	for i := range 3 * slots {
 		t.send(transport, t.command(queue, "healthy", fmt.Sprint("h", i)))
-		t.receives(handled, "a message is handled while others can be moved nowhere")
+		t.awaitSignal(handled, "a message is handled while others can be moved nowhere")
 	}
 	ended.Store(true)
 	var want []string
 	for i := range failing {
 		want = append(want, fmt.Sprint("m", i))
 	}
-	t.left(errorQueue, "after the error queue could be reached again", want...)
+	t.wantLeft(errorQueue, "after the error queue could be reached again", want...)
 	for _, id := range want {
-		t.attempted(&seen, id, 1)
+		t.wantAttempts(&seen, id, 1)
 	}
-	s.leftNothing("after all messages were moved")
+	s.wantDrained("after all messages were moved")
 }
 
 var failedMoveCases = []testCase{
@@ -62,8 +62,8 @@ var failedMoveCases = []testCase{
 		s.run()
 		sent := t.command(queue, "order", "m1")
 		t.send(transport, sent)
-		t.failedWith(s.movedOne(), sent)
-		t.attempted(&seen, "m1", 1)
+		t.wantFailedWith(s.wantOneMoved(), sent)
+		t.wantAttempts(&seen, "m1", 1)
 	}},
 	{rule: "R25", title: "a delayed retry that fails is repeated without the handler", in: givingBack, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
@@ -75,8 +75,8 @@ var failedMoveCases = []testCase{
 		s.run()
 		sent := t.command(queue, "order", "m1")
 		t.send(transport, sent)
-		t.failedWith(s.movedOne(), sent)
-		t.attempted(&seen, "m1", 2)
+		t.wantFailedWith(s.wantOneMoved(), sent)
+		t.wantAttempts(&seen, "m1", 2)
 	}},
 	{rule: "R25", title: "messages whose error queue cannot be reached are kept, and moved when it can", in: givingBack, run: func(t *caseT) {
 		t.keepsUndelivered(func(o core.Outgoing, queue, errorQueue string) bool { return o.Queue == errorQueue })
@@ -99,7 +99,7 @@ var failedMoveCases = []testCase{
 		s.end()
 		away.Store(false)
 		s.run()
-		t.failedWith(s.movedOne(), sent)
-		t.attempted(&seen, "m1", 1)
+		t.wantFailedWith(s.wantOneMoved(), sent)
+		t.wantAttempts(&seen, "m1", 1)
 	}},
 }

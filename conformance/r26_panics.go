@@ -23,13 +23,13 @@ var panicCases = []testCase{
 		s.run()
 		sent := t.command(s.queue, "order", "m1")
 		t.send(transport, sent)
-		in := s.movedOne()
+		in := s.wantOneMoved()
 		want := 2
 		if t.mode == core.TransactionNone {
 			want = 1
 		}
-		t.attempted(&seen, "m1", want)
-		t.failedWith(in, sent)
+		t.wantAttempts(&seen, "m1", want)
+		t.wantFailedWith(in, sent)
 		if got, want := in.Headers.Get(core.HeaderExceptionMessage), "panic: "+text; got != want {
 			t.fail(fmt.Sprintf("the header %s is %q, all of its lines", core.HeaderExceptionMessage, want), "%q", got)
 		}

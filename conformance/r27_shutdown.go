@@ -13,7 +13,7 @@ var shutdownCases = []testCase{
 		jobs := t.crowd()
 		transport := t.open()
 		out := t.queue(transport)
-		s := t.service(transport, func(c *core.Config) { c.Concurrency, c.DrainTimeout = 3, 2*t.patience() })
+		s := t.service(transport, func(c *core.Config) { c.Concurrency, c.DrainTimeout = 3, 2*t.timeout() })
 		var cut tally
 		s.handle("job", func(ctx context.Context, m *core.Message) error {
 			err := jobs.handle(ctx, m)
@@ -28,9 +28,9 @@ var shutdownCases = []testCase{
 		s.run()
 		msgs := t.jobs(s.queue, 2)
 		t.send(transport, msgs...)
-		t.reach("handlers at the same time", 2, jobs.running)
+		t.awaitCount("handlers at the same time", 2, jobs.running)
 		s.endRun()
-		t.steady("the number of handlers after Run's context was cancelled", 2, jobs.running)
+		t.wantSteady("the number of handlers after Run's context was cancelled", 2, jobs.running)
 		if s.hasEnded() {
 			t.fail("Run returns after its handlers, for which it waits DrainTimeout", "it returned %v while two handlers run", s.ended())
 		}
@@ -39,15 +39,15 @@ var shutdownCases = []testCase{
 		if n := cut.total(); n > 0 {
 			t.fail("handlers' contexts go on for DrainTimeout after Run's context ended", "%d were cancelled", n)
 		}
-		t.once(msgs, jobs)
-		t.left(out, "what the handlers sent that ended during the drain", "job 0", "job 1")
-		t.left(s.queue, "after what was handled during the drain")
-		t.left(s.errorQueue, "after what was handled during the drain")
+		t.wantOnce(msgs, jobs)
+		t.wantLeft(out, "what the handlers sent that ended during the drain", "job 0", "job 1")
+		t.wantLeft(s.queue, "after what was handled during the drain")
+		t.wantLeft(s.errorQueue, "after what was handled during the drain")
 	}},
 	{rule: "R27", title: "what was not started is free for others while a handler is waited for", in: givingBack, run: func(t *caseT) {
 		firstJobs, secondJobs := t.crowd(), t.crowd()
 		transport := t.open()
-		first := t.service(transport, func(c *core.Config) { c.Concurrency, c.DrainTimeout = 2, 2*t.patience() })
+		first := t.service(transport, func(c *core.Config) { c.Concurrency, c.DrainTimeout = 2, 2*t.timeout() })
 		second := t.serviceOn(t.open(), first.queue, first.errorQueue, nil)
 		first.handle("job", firstJobs.handle)
 		second.handle("job", secondJobs.handle)
@@ -55,21 +55,21 @@ var shutdownCases = []testCase{
 		msgs := t.jobs(first.queue, 12)
 		t.send(transport, msgs...)
 		first.run()
-		t.reach("of 12 messages, handlers of the first instance at the same time", 2, firstJobs.running)
+		t.awaitCount("of 12 messages, handlers of the first instance at the same time", 2, firstJobs.running)
 		first.endRun()
 		second.run()
-		t.reach("while the first instance stops with 2 messages in its handlers, messages that the second instance handles", 10, secondJobs.messages)
+		t.awaitCount("while the first instance stops with 2 messages in its handlers, messages that the second instance handles", 10, secondJobs.messages)
 		firstJobs.open()
 		first.end()
 		second.end()
-		t.once(msgs, firstJobs, secondJobs)
-		t.left(first.queue, "after all was handled")
-		t.left(first.errorQueue, "after all was handled")
+		t.wantOnce(msgs, firstJobs, secondJobs)
+		t.wantLeft(first.queue, "after all was handled")
+		t.wantLeft(first.errorQueue, "after all was handled")
 	}},
 	{rule: "R27", title: "a handler that is cut off after DrainTimeout leaves its message with the count it had", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		jobs := t.crowd()
-		drain := 2 * t.quiet()
+		drain := 2 * t.quietPeriod()
 		s := t.service(transport, func(c *core.Config) { c.Concurrency, c.DrainTimeout = 3, drain })
 		var mu sync.Mutex
 		var cut time.Time
@@ -82,7 +82,7 @@ var shutdownCases = []testCase{
 		})
 		s.run()
 		t.send(transport, t.jobs(s.queue, 3)...)
-		t.reach("handlers at the same time", 3, jobs.running)
+		t.awaitCount("handlers at the same time", 3, jobs.running)
 		began := time.Now()
 		s.end()
 		mu.Lock()
@@ -91,8 +91,8 @@ var shutdownCases = []testCase{
 		if took < drain {
 			t.fail("handlers' contexts are cancelled DrainTimeout after Run's, "+drain.String(), "after %v", took)
 		}
-		t.left(s.errorQueue, "after handlers were cut off, which is no failure of theirs")
-		for _, in := range t.left(s.queue, "what was cut off is given back", "job 0", "job 1", "job 2") {
+		t.wantLeft(s.errorQueue, "after handlers were cut off, which is no failure of theirs")
+		for _, in := range t.wantLeft(s.queue, "what was cut off is given back", "job 0", "job 1", "job 2") {
 			if in.DeliveryCount != 1 && !t.caps.CountsReleases {
 				t.fail("what was given back by a shutdown has not failed: it is delivered with count 1 again", "%q has count %d", in.Body, in.DeliveryCount)
 			}
@@ -110,7 +110,7 @@ var shutdownCases = []testCase{
 			return ctx.Err()
 		}
 		s := t.service(transport, func(c *core.Config) {
-			c.DrainTimeout = t.quiet()
+			c.DrainTimeout = t.quietPeriod()
 			c.Recoverability.Policy = func(ctx context.Context, config core.RecoverabilityConfig, f core.ErrorContext) core.Action {
 				if policies.add(string(f.Body)) == 1 && string(f.Body) == byPolicy && cutOff(ctx) != nil {
 					return core.Action{}
@@ -135,21 +135,21 @@ var shutdownCases = []testCase{
 		})
 		s.run()
 		t.send(transport, t.jobs(s.queue, 2)...)
-		t.receives(deciding, "a policy or HandleFailed is asked about a message that failed")
-		t.receives(deciding, "a policy or HandleFailed is asked about a message that failed")
+		t.awaitSignal(deciding, "a policy or HandleFailed is asked about a message that failed")
+		t.awaitSignal(deciding, "a policy or HandleFailed is asked about a message that failed")
 		s.end()
-		t.left(s.errorQueue, "after policy and HandleFailed were cut off before they decided")
-		t.left(out, "what a HandleFailed sent that was cut off")
+		t.wantLeft(s.errorQueue, "after policy and HandleFailed were cut off before they decided")
+		t.wantLeft(out, "what a HandleFailed sent that was cut off")
 		s.run()
-		t.reach("runs of HandleFailed, of which one was cut off", 3, resorts.total)
+		t.awaitCount("runs of HandleFailed, of which one was cut off", 3, resorts.total)
 		t.await("both messages are moved", func() bool { return s.Health().InFlight == 0 })
 		s.end()
 		if n := counted.counts(); len(n) > 0 && !t.caps.CountsReleases && !t.caps.MayDuplicate {
 			t.fail("what was given back by a shutdown is delivered with count 1 again", "with a higher one: %s", listed(n))
 		}
-		t.left(s.errorQueue, "after the failures were decided in the next run", byPolicy, byHandleFailed)
-		t.left(out, "what HandleFailed sends leaves once", byPolicy, byHandleFailed)
-		t.left(s.queue, "after all failures were decided")
+		t.wantLeft(s.errorQueue, "after the failures were decided in the next run", byPolicy, byHandleFailed)
+		t.wantLeft(out, "what HandleFailed sends leaves once", byPolicy, byHandleFailed)
+		t.wantLeft(s.queue, "after all failures were decided")
 	}},
 	{rule: "R27", title: "a retry that the shutdown cuts off keeps its count", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
@@ -174,13 +174,13 @@ var shutdownCases = []testCase{
 		})
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
-		t.receives(started, "an abandoned message is delivered again")
+		t.awaitSignal(started, "an abandoned message is delivered again")
 		s.end()
 		s.run()
-		t.receives(done, "a message that was released at the shutdown is delivered to the next Run")
-		s.leftNothing("after the next Run handled the message")
-		t.attempted(&seen, "m1", 3)
-		t.left(s.errorQueue, "after the next Run handled the message")
+		t.awaitSignal(done, "a message that was released at the shutdown is delivered to the next Run")
+		s.wantDrained("after the next Run handled the message")
+		t.wantAttempts(&seen, "m1", 3)
+		t.wantLeft(s.errorQueue, "after the next Run handled the message")
 		third := seen.of("m1")[2].number
 		switch {
 		case t.caps.NativeDeliveryCount && !t.caps.CountsReleases && third != 2:

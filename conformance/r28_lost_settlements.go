@@ -65,13 +65,13 @@ func (t *caseT) losesComplete(result, handled error) {
 	s.handle("order", func(_ context.Context, m *core.Message) error { return seen.failWith(m, handled) })
 	s.run()
 	t.send(transport, t.command(queue, "order", "m1"))
-	t.receives(done, "the message is handled")
+	t.awaitSignal(done, "the message is handled")
 	t.abandon(lossy.lost) // its next delivery has a count of 2, by which it is recognised
-	t.receives(lossy.completed, "a message whose settlement was lost is completed when it comes again")
-	s.leftNothing("after the message was settled again")
-	t.attempted(&seen, "m1", 1)
+	t.awaitSignal(lossy.completed, "a message whose settlement was lost is completed when it comes again")
+	s.wantDrained("after the message was settled again")
+	t.wantAttempts(&seen, "m1", 1)
 	if handled != nil {
-		t.left(errorQueue, "after the move of a message, whose settlement was lost", "m1")
+		t.wantLeft(errorQueue, "after the move of a message, whose settlement was lost", "m1")
 	}
 }
 
@@ -97,14 +97,14 @@ var lostSettlementCases = []testCase{
 		s.handle("order", func(_ context.Context, m *core.Message) error { return seen.failWith(m, nil) })
 		s.run()
 		t.send(transport, t.command(queue, "order", "m1"))
-		t.receives(done, "the message is handled")
+		t.awaitSignal(done, "the message is handled")
 		s.end() // this also closes the receiver, which gives the message back
 		s.run()
-		t.receives(lossy.completed, "an unsettled message of a receiver that was closed is delivered to the next one")
-		s.leftNothing("after the message was settled again")
+		t.awaitSignal(lossy.completed, "an unsettled message of a receiver that was closed is delivered to the next one")
+		s.wantDrained("after the message was settled again")
 		switch n := len(seen.of("m1")); {
 		case lossy.redelivered:
-			t.attempted(&seen, "m1", 1)
+			t.wantAttempts(&seen, "m1", 1)
 		case n > 2:
 			t.fail("the message is handled again once at most", "%d times", n)
 		default:
@@ -152,9 +152,9 @@ var lostSettlementCases = []testCase{
 			}
 		})
 		t.abandon(d) // like the end of the connection or of the lock
-		t.receives(completed, "a message that comes again while Complete waits for its first delivery is completed without its handler")
+		t.awaitSignal(completed, "a message that comes again while Complete waits for its first delivery is completed without its handler")
 		answer()
-		s.leftNothing("after the message was settled again")
-		t.attempted(&seen, "m1", 1)
+		s.wantDrained("after the message was settled again")
+		t.wantAttempts(&seen, "m1", 1)
 	}},
 }

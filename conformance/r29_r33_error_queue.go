@@ -36,7 +36,7 @@ var errorQueueCases = []testCase{
 		})
 		s.run()
 		t.send(transport, sent)
-		t.failedWith(s.movedOne(), sent)
+		t.wantFailedWith(s.wantOneMoved(), sent)
 	}},
 	{rule: "R29", title: "what a policy writes to the headers that it got reaches nobody else", run: func(t *caseT) {
 		transport := t.open()
@@ -71,7 +71,7 @@ var errorQueueCases = []testCase{
 		})
 		s.run()
 		t.send(transport, sent)
-		t.failedWith(s.movedOne(), want)
+		t.wantFailedWith(s.wantOneMoved(), want)
 		times := 4
 		switch {
 		case t.mode == core.TransactionNone:
@@ -79,7 +79,7 @@ var errorQueueCases = []testCase{
 		case !t.canDelay():
 			times = 2
 		}
-		t.attempted(&seen, "m1", times)
+		t.wantAttempts(&seen, "m1", times)
 	}},
 	{rule: "R30", title: "in mode None a failed message goes to the error queue", in: inNone, run: func(t *caseT) {
 		transport := t.open()
@@ -94,12 +94,12 @@ var errorQueueCases = []testCase{
 		}
 		t.send(transport, sent...)
 		s.run()
-		moved := s.moved(len(sent))
-		s.leftNothing("after all messages went to the error queue")
+		moved := s.wantMoved(len(sent))
+		s.wantDrained("after all messages went to the error queue")
 		for _, out := range sent {
-			t.attempted(&seen, string(out.Body), 1)
+			t.wantAttempts(&seen, string(out.Body), 1)
 			if in := moved[string(out.Body)]; in != nil {
-				t.failedWith(in, out)
+				t.wantFailedWith(in, out)
 			}
 		}
 	}},
@@ -111,8 +111,8 @@ var errorQueueCases = []testCase{
 		s.run()
 		sent := t.command(s.queue, "order", "m1")
 		t.send(transport, sent)
-		t.failedWith(s.movedOne(), sent)
-		t.attempted(&seen, "m1", 1)
+		t.wantFailedWith(s.wantOneMoved(), sent)
+		t.wantAttempts(&seen, "m1", 1)
 	}},
 	{rule: "R33", title: "the error queue shows every round of attempts", run: func(t *caseT) {
 		transport := t.open()
@@ -123,7 +123,7 @@ var errorQueueCases = []testCase{
 		s.handle("order", seen.fail)
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
-		in := s.movedOne()
+		in := s.wantOneMoved()
 		var got, want []string
 		for _, r := range core.Rounds(in.Headers) {
 			if _, err := core.ParseTime(r.At); err != nil {

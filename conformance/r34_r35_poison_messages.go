@@ -25,9 +25,9 @@ var poisonMessageCases = []testCase{
 		// The count may rise by more than one at a time, but not by less than one.
 		for ; runs <= most; runs++ {
 			p := t.start(w.job)
-			handles := p.handles(t.comesAgain())
+			handles := p.handles(t.redeliveryTimeout())
 			for ; !handles && newCopies > 0; newCopies-- {
-				handles = p.handles(t.comesAgain())
+				handles = p.handles(t.redeliveryTimeout())
 			}
 			if !handles {
 				break
@@ -51,7 +51,7 @@ var poisonMessageCases = []testCase{
 		if why, want := failed[0].Headers.Get(core.HeaderExceptionMessage), core.ErrDeliveryCountExceeded.Error(); !strings.Contains(why, want) {
 			t.fail(fmt.Sprintf("%s says why: %q", core.HeaderExceptionMessage, want), "%q", why)
 		}
-		t.left(w.queue, "after the message was moved to the error queue")
+		t.wantLeft(w.queue, "after the message was moved to the error queue")
 	}},
 	{rule: "R35", title: "what kills its process takes no other message along", in: leasing, needs: []need{processes, nativeCount}, run: func(t *caseT) {
 		t.besideDeadly(1)
@@ -114,7 +114,7 @@ func (t *caseT) besideDeadly(processes int) {
 		}
 		forwarded.collect(moment, arrived)
 		moved.collect(moment, given)
-		if time.Since(last) > t.comesAgain()+10*time.Second { // a new copy is delayed
+		if time.Since(last) > t.redeliveryTimeout()+10*time.Second { // a new copy is delayed
 			break
 		}
 	}
@@ -123,7 +123,7 @@ func (t *caseT) besideDeadly(processes int) {
 		for _, p := range running {
 			var err error
 			for err == nil {
-				_, err = p.next(t.quiet())
+				_, err = p.next(t.quietPeriod())
 			}
 			if errors.Is(err, errEnded) { // the process killed last
 				crashed++
@@ -131,7 +131,7 @@ func (t *caseT) besideDeadly(processes int) {
 				p.shut()
 			}
 		}
-		moved.collect(t.quiet(), given)
+		moved.collect(t.quietPeriod(), given)
 	}
 	if len(bodies) > 0 || len(failed) != 1 || why == nil {
 		t.stop(fmt.Sprintf("of %d messages the one that kills its process goes to the error queue, alone: what was delivered several times is attempted with nothing beside it, so a receiver holds no more than MaxInFlight", 1+healthy),
@@ -144,7 +144,7 @@ func (t *caseT) besideDeadly(processes int) {
 		t.fail(expected, "it has killed %d", crashed)
 	}
 	t.measure("processes that one message killed, with MaxDeliveries 5", float64(crashed))
-	t.left(w.queue, "after all was handled or moved")
+	t.wantLeft(w.queue, "after all was handled or moved")
 }
 
 // handles reports whether the process handles a message; if not, the message is in the
@@ -152,7 +152,7 @@ func (t *caseT) besideDeadly(processes int) {
 func (p *running) handles(limit time.Duration) bool {
 	deadline := time.Now().Add(limit)
 	for {
-		e, err := p.next(p.t.quiet())
+		e, err := p.next(p.t.quietPeriod())
 		switch {
 		case err == nil && e.What == isHandling:
 			return true

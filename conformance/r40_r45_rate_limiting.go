@@ -53,7 +53,7 @@ func (p *probes) handle(ctx context.Context, m *core.Message) error {
 	defer p.leave()
 	// Concurrent attempts would be noticed in this time. The durations differ so that
 	// prefetched messages exist when the endpoint switches.
-	p.t.rest(time.Duration(10+2*(p.messages()%5)) * time.Millisecond)
+	p.t.sleep(time.Duration(10+2*(p.messages()%5)) * time.Millisecond)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.all = append(p.all, probe{began, time.Now()})
@@ -93,9 +93,9 @@ var rateLimitCases = []testCase{
 		t.await("three failures of one message begin rate limiting", func() bool { return s.Health().RateLimited })
 		t.await("a success ends rate limiting", func() bool { return !s.Health().RateLimited })
 		s.end()
-		t.attempted(seen, "fails four times", 5)
-		t.left(s.queue, "after the message was handled")
-		t.left(s.errorQueue, "after the message was handled")
+		t.wantAttempts(seen, "fails four times", 5)
+		t.wantLeft(s.queue, "after the message was handled")
+		t.wantLeft(s.errorQueue, "after the message was handled")
 	}},
 	{rule: "R41", title: "a rate-limited endpoint attempts one message at a time, with pauses", in: givingBack, run: func(t *caseT) {
 		const wait = 400 * time.Millisecond
@@ -109,7 +109,7 @@ var rateLimitCases = []testCase{
 		jobs.resting(s)
 		jobs.peak()
 		before := len(jobs.failed())
-		t.reach("attempts of a rate-limited endpoint", before+4, func() int { return len(jobs.failed()) })
+		t.awaitCount("attempts of a rate-limited endpoint", before+4, func() int { return len(jobs.failed()) })
 		if most := jobs.peak(); most > 1 {
 			t.fail("a rate-limited endpoint attempts one message at a time", "%d at the same time", most)
 		}
@@ -125,14 +125,14 @@ var rateLimitCases = []testCase{
 		jobs.open()
 		t.await("rate limiting ends with a success", func() bool { return !s.Health().RateLimited })
 		s.end()
-		t.holds(s.errorQueue, "no message fails for good", nil, nil)
+		t.wantContents(s.errorQueue, "no message fails for good", nil, nil)
 	}},
 	{rule: "R41", title: "a rate-limited endpoint that waits leaves its messages to others, with the count they had", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
 		// The limit is lower than the number of failures allowed for one message: one
 		// message may cause all of them, while the other slots wait for their
 		// connections.
-		first := t.limited(transport, 8, 10*t.patience())
+		first := t.limited(transport, 8, 10*t.timeout())
 		failing := t.probes()
 		first.handle("job", failing.handle)
 		msgs := t.jobs(first.queue, 40)
@@ -155,12 +155,12 @@ var rateLimitCases = []testCase{
 			return good.handle(ctx, m)
 		})
 		second.run()
-		t.reach("while one instance is rate-limited, messages that another one handles", len(msgs), good.messages)
+		t.awaitCount("while one instance is rate-limited, messages that another one handles", len(msgs), good.messages)
 		second.end()
 		first.end()
-		t.once(msgs, good)
-		t.left(first.queue, "after another instance handled all")
-		t.left(first.errorQueue, "after another instance handled all")
+		t.wantOnce(msgs, good)
+		t.wantLeft(first.queue, "after another instance handled all")
+		t.wantLeft(first.errorQueue, "after another instance handled all")
 	}},
 	{rule: "R42", title: "one success brings back all of the concurrency", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
@@ -172,18 +172,18 @@ var rateLimitCases = []testCase{
 		s.run()
 		jobs.resting(s)
 		jobs.down.Store(false)
-		t.reach("attempts of a rate-limited endpoint at the same time", 1, jobs.running)
-		t.steady("the number of attempts before the first has succeeded", 1, jobs.running)
+		t.awaitCount("attempts of a rate-limited endpoint at the same time", 1, jobs.running)
+		t.wantSteady("the number of attempts before the first has succeeded", 1, jobs.running)
 		jobs.pass(1)
-		t.reach("handlers at the same time after one success", 4, jobs.running)
+		t.awaitCount("handlers at the same time after one success", 4, jobs.running)
 		jobs.open()
-		t.reach("messages handled", len(msgs), jobs.good.total)
+		t.awaitCount("messages handled", len(msgs), jobs.good.total)
 		s.end()
 		if s.Health().RateLimited {
 			t.fail("Endpoint.Health no longer says RateLimited after a success", "it does")
 		}
-		t.left(s.queue, "after all was handled")
-		t.left(s.errorQueue, "after all was handled")
+		t.wantLeft(s.queue, "after all was handled")
+		t.wantLeft(s.errorQueue, "after all was handled")
 	}},
 	{rule: "R45", title: "many switches lose, duplicate and count nothing", slow: true, run: func(t *caseT) {
 		transport := t.open()
@@ -215,7 +215,7 @@ var rateLimitCases = []testCase{
 			if m.Attempt != n && !t.caps.MayDuplicate {
 				t.fail(fmt.Sprintf("attempt %d of a message has the number %d: switching counts nothing", n, n), "%d", m.Attempt)
 			}
-			t.rest(time.Millisecond)
+			t.sleep(time.Millisecond)
 			if n <= failures[string(m.RawBody())] {
 				return errHandler
 			}
@@ -223,8 +223,8 @@ var rateLimitCases = []testCase{
 		})
 		s.run()
 		t.send(transport, msgs...)
-		t.left(out, "what the handlers sent that succeeded in the end", good...)
-		t.left(s.errorQueue, "what cannot be tried again", bad...)
+		t.wantLeft(out, "what the handlers sent that succeeded in the end", good...)
+		t.wantLeft(s.errorQueue, "what cannot be tried again", bad...)
 		s.end()
 		for _, m := range msgs {
 			want := 1 + failures[string(m.Body)]
@@ -235,7 +235,7 @@ var rateLimitCases = []testCase{
 				t.fail(fmt.Sprintf("%q is attempted %d times", m.Body, want), "%d times", n)
 			}
 		}
-		t.left(s.queue, "after all was handled")
+		t.wantLeft(s.queue, "after all was handled")
 		t.note("rate limiting began %d times", switches.Load())
 	}},
 }

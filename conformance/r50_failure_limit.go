@@ -19,7 +19,7 @@ var failureLimitCases = []testCase{
 			c.Recoverability.UnacceptableMessageLimit = 6
 		})
 		s.handle("job", func(context.Context, *core.Message) error {
-			t.rest(5 * time.Millisecond) // otherwise a fast transport delivers all messages before Run has ended
+			t.sleep(5 * time.Millisecond) // otherwise a fast transport delivers all messages before Run has ended
 			return errHandler
 		})
 		const n = 11 // more than the limit, and less than twice the limit
@@ -33,7 +33,7 @@ var failureLimitCases = []testCase{
 		before := t.contents(s.errorQueue, 6)
 		t.note("of %d messages %d failed before the endpoint stopped at its limit of 6", n, len(before))
 		s.run()
-		after := t.arrive(s.errorQueue, "what was left when the endpoint had stopped, and failed when it ran again", n-len(before))
+		after := t.wantArrivals(s.errorQueue, "what was left when the endpoint had stopped, and failed when it ran again", n-len(before))
 		s.end()
 		for _, m := range msgs {
 			same := func(in *core.Incoming) bool { return bytes.Equal(in.Body, m.Body) }
@@ -41,7 +41,7 @@ var failureLimitCases = []testCase{
 				t.fail("an endpoint that stops at its limit loses nothing", "%q is missing", m.Body)
 			}
 		}
-		t.left(s.queue, "after all have failed")
+		t.wantLeft(s.queue, "after all have failed")
 	}},
 	{rule: "R50", title: "a parked endpoint leaves the rest to other instances, and goes on after Resume", in: givingBack, run: func(t *caseT) {
 		transport := t.open()
@@ -52,7 +52,7 @@ var failureLimitCases = []testCase{
 		})
 		var failed atomic.Int64
 		s.handle("job", func(context.Context, *core.Message) error {
-			t.rest(5 * time.Millisecond) // otherwise a fast transport delivers all messages before the endpoint is parked
+			t.sleep(5 * time.Millisecond) // otherwise a fast transport delivers all messages before the endpoint is parked
 			failed.Add(1)
 			return core.Unrecoverable(errHandler)
 		})
@@ -69,19 +69,19 @@ var failureLimitCases = []testCase{
 		before := int(failed.Load())
 		t.note("of %d messages %d failed before the endpoint was parked at its limit of 6", n, before)
 		other.run()
-		t.reach("while one instance is parked, messages that the other one handles", n-before, jobs.messages)
+		t.awaitCount("while one instance is parked, messages that the other one handles", n-before, jobs.messages)
 		other.end()
-		moved := t.arrive(s.errorQueue, "what failed before the endpoint was parked", before)
+		moved := t.wantArrivals(s.errorQueue, "what failed before the endpoint was parked", before)
 		for _, m := range msgs {
 			if moved[string(m.Body)] == nil && jobs.of(string(m.Body)) == 0 {
 				t.fail("an endpoint that is parked at its limit loses nothing", "%q is missing", m.Body)
 			}
 		}
 		t.send(transport, t.jobs(s.queue, 3)...)
-		t.steady("messages that a parked endpoint has handled", before, func() int { return int(failed.Load()) })
+		t.wantSteady("messages that a parked endpoint has handled", before, func() int { return int(failed.Load()) })
 		s.Resume()
-		t.arrive(s.errorQueue, "what was sent to the parked endpoint, after Resume", 3)
+		t.wantArrivals(s.errorQueue, "what was sent to the parked endpoint, after Resume", 3)
 		s.end()
-		t.left(s.queue, "after all have failed or were handled")
+		t.wantLeft(s.queue, "after all have failed or were handled")
 	}},
 }

@@ -17,11 +17,11 @@ var handleFailedCases = []testCase{
 			f.TakeOver()
 			return errors.Join(m.Send(out, "done", []byte("apology")), m.Send(out, "done", []byte("report")))
 		})
-		t.left(out, "what HandleFailed sent when it took a message over", "apology", "report")
+		t.wantLeft(out, "what HandleFailed sent when it took a message over", "apology", "report")
 		s.end()
 		s.ran(t)
-		t.left(s.queue, "after HandleFailed took the only message over")
-		t.left(s.errorQueue, "after HandleFailed took the only message over")
+		t.wantLeft(s.queue, "after HandleFailed took the only message over")
+		t.wantLeft(s.errorQueue, "after HandleFailed took the only message over")
 	}},
 	{rule: "R51", title: "what HandleFailed sends leaves with the move", run: func(t *caseT) {
 		transport := t.open()
@@ -29,8 +29,8 @@ var handleFailedCases = []testCase{
 		s := t.lastResort(transport, func(m *core.Message, _ *core.Failed) error {
 			return errors.Join(m.Send(out, "done", []byte("apology")), m.Send(out, "done", []byte("report")))
 		})
-		t.left(out, "what HandleFailed sent when it let a message go", "apology", "report")
-		t.failedHeaders(s.movedOne(), "the handler failed")
+		t.wantLeft(out, "what HandleFailed sent when it let a message go", "apology", "report")
+		t.wantFailedHeaders(s.wantOneMoved(), "the handler failed")
 		s.ran(t)
 	}},
 	{rule: "R51", title: "the move happens although HandleFailed fails, without what it sent", run: func(t *caseT) {
@@ -40,9 +40,9 @@ var handleFailedCases = []testCase{
 			f.TakeOver()
 			return errors.Join(m.Send(out, "done", []byte("apology")), errors.New("the last resort failed too"))
 		})
-		t.failedHeaders(s.movedOne(), "the handler failed")
+		t.wantFailedHeaders(s.wantOneMoved(), "the handler failed")
 		s.ran(t)
-		t.left(out, "nothing of a HandleFailed that failed is sent")
+		t.wantLeft(out, "nothing of a HandleFailed that failed is sent")
 	}},
 	{rule: "R51", title: "the move happens although HandleFailed sends to a queue that does not exist", run: func(t *caseT) {
 		transport := t.open()
@@ -50,7 +50,7 @@ var handleFailedCases = []testCase{
 		s := t.lastResort(transport, func(m *core.Message, _ *core.Failed) error {
 			return m.Send(missing, "done", []byte("apology"))
 		})
-		t.failedHeaders(s.movedOne(), "the handler failed")
+		t.wantFailedHeaders(s.wantOneMoved(), "the handler failed")
 		s.ran(t)
 	}},
 }

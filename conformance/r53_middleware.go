@@ -36,8 +36,8 @@ var middlewareCases = []testCase{
 		vetoed.Headers.Set("Véto-By", "somebody")
 		s.run()
 		t.send(transport, dropped, vetoed, t.command(s.queue, "job", "good"))
-		t.reach("messages that middleware sees", 3, func() int { return seen.of("before") })
-		t.failedHeaders(s.movedOne(), "vetoed")
+		t.awaitCount("messages that middleware sees", 3, func() int { return seen.of("before") })
+		t.wantFailedHeaders(s.wantOneMoved(), "vetoed")
 		if n := seen.of("handled"); n < 1 || n > 1 && !t.caps.MayDuplicate {
 			t.fail("the one message on which middleware has no verdict is handled", "%d handled", n)
 		}

@@ -20,8 +20,8 @@ var instanceCases = []testCase{
 		}
 		for a, answers := range c.answers {
 			answers.open()
-			t.reach("answers at the instance that asked", questions, answers.messages)
-			t.once(expected[a], answers)
+			t.awaitCount("answers at the instance that asked", questions, answers.messages)
+			t.wantOnce(expected[a], answers)
 		}
 		c.end()
 		for a, answers := range c.answers {
@@ -38,14 +38,14 @@ var instanceCases = []testCase{
 			expected = append(expected, c.ask(0, fmt.Sprintf("question %d", i)))
 		}
 		for _, answers := range c.answers { // which are waiting for permission
-			t.reach("answers at each of two instances", 1, answers.messages)
+			t.awaitCount("answers at each of two instances", 1, answers.messages)
 		}
 		for _, answers := range c.answers {
 			answers.open()
 		}
-		t.reach("answers at the two instances", questions, func() int { return c.answers[0].messages() + c.answers[1].messages() })
+		t.awaitCount("answers at the two instances", questions, func() int { return c.answers[0].messages() + c.answers[1].messages() })
 		c.end()
-		t.once(expected, c.answers[:]...)
+		t.wantOnce(expected, c.answers[:]...)
 	}},
 	{rule: "R60", title: "answers to an instance that is stopped wait for it", needs: []need{provisioning}, run: func(t *caseT) {
 		const questions = 5
@@ -58,12 +58,12 @@ var instanceCases = []testCase{
 		for i := range questions {
 			expected = append(expected, c.ask(0, fmt.Sprintf("question %d", i)))
 		}
-		t.reach("questions that were answered", questions, c.questions.messages)
-		t.steady("the number of answers that another instance got", 0, c.answers[1].messages)
+		t.awaitCount("questions that were answered", questions, c.questions.messages)
+		t.wantSteady("the number of answers that another instance got", 0, c.answers[1].messages)
 		c.asking[0].run()
-		t.reach("answers at the instance that asked, once it runs again", questions, c.answers[0].messages)
+		t.awaitCount("answers at the instance that asked, once it runs again", questions, c.answers[0].messages)
 		c.end()
-		t.once(expected, c.answers[0])
+		t.wantOnce(expected, c.answers[0])
 	}},
 	{rule: "R60", title: "a message of an instance's queue that fails is retried there, fails with its address, and comes back there", needs: []need{provisioning}, run: func(t *caseT) {
 		transport := t.open()
@@ -103,9 +103,9 @@ var instanceCases = []testCase{
 		if n := seen[1].total(); n > 0 {
 			t.fail("no attempt of a message of one instance's queue is made by another instance", "%d were", n)
 		}
-		t.left(queue, "after all was handled")
-		t.left(own, "after all was handled")
-		t.left(errorQueue, "after the only message in it was sent back")
+		t.wantLeft(queue, "after all was handled")
+		t.wantLeft(own, "after all was handled")
+		t.wantLeft(errorQueue, "after the only message in it was sent back")
 	}},
 	{rule: "R60", title: "messages flow through both queues of an instance under one limit, while it is paused, resumed and restarted", needs: []need{provisioning}, run: func(t *caseT) {
 		const each, concurrency = 60, 3
@@ -122,26 +122,26 @@ var instanceCases = []testCase{
 		t.send(transport, msgs...)
 		passed := 0
 		for round := range 4 {
-			t.reach("messages begun", passed+concurrency, jobs.messages)
+			t.awaitCount("messages begun", passed+concurrency, jobs.messages)
 			s.Pause()
 			jobs.pass(concurrency)
 			s.Resume()
 			jobs.pass(2 + round)
 			passed += concurrency + 2 + round
 		}
-		t.reach("messages begun", passed+concurrency, jobs.messages)
+		t.awaitCount("messages begun", passed+concurrency, jobs.messages)
 		jobs.open()
 		s.end()
 		s.run()
-		t.reach("messages handled", 2*each, jobs.messages)
+		t.awaitCount("messages handled", 2*each, jobs.messages)
 		s.end()
-		t.once(msgs, jobs)
+		t.wantOnce(msgs, jobs)
 		if most := jobs.peak(); most > concurrency {
 			t.fail(fmt.Sprintf("no more than %d handlers run at the same time", concurrency), "%d did", most)
 		}
-		t.left(queue, "after all was handled")
-		t.left(instanceQueue(queue, 0), "after all was handled")
-		t.left(errorQueue, "after all was handled")
+		t.wantLeft(queue, "after all was handled")
+		t.wantLeft(instanceQueue(queue, 0), "after all was handled")
+		t.wantLeft(errorQueue, "after all was handled")
 	}},
 }
 
@@ -195,7 +195,7 @@ func (t *caseT) conversation(options core.SendOptions) *conversation {
 
 // ask sends a question to one of the instances. The answer has the same text.
 func (c *conversation) ask(instance int, question string) core.Outgoing {
-	ctx, cancel := c.t.patient()
+	ctx, cancel := c.t.withTimeout()
 	defer cancel()
 	if err := c.asking[instance].Send(ctx, c.answering.queue, "question", []byte(question), c.options); err != nil {
 		c.t.stop("Endpoint.Send sends a question", "%v", err)
@@ -208,9 +208,9 @@ func (c *conversation) end() {
 	c.answering.end()
 	for i, s := range c.asking {
 		s.end()
-		c.t.left(instanceQueue(s.queue, i), "after all questions were answered")
+		c.t.wantLeft(instanceQueue(s.queue, i), "after all questions were answered")
 	}
 	for _, queue := range []string{c.asking[0].queue, c.asking[0].errorQueue, c.answering.queue, c.answering.errorQueue} {
-		c.t.left(queue, "after all questions were answered")
+		c.t.wantLeft(queue, "after all questions were answered")
 	}
 }

@@ -23,8 +23,8 @@ var groupRetryCases = []testCase{
 		})
 		s.run()
 		t.sendGroup(transport, s.queue, "one", "before", "fails", "after", "last")
-		s.movedOne()
-		t.reach("messages of the group handled", 9, seen.count)
+		s.wantOneMoved()
+		t.awaitCount("messages of the group handled", 9, seen.count)
 		s.end()
 		seen.inOrder(
 			"before 1/0",
@@ -32,9 +32,9 @@ var groupRetryCases = []testCase{
 			"after 1/0", "last 1/0",
 		)
 		for _, i := range []int{3, 5} { // the first attempts after a delay
-			t.due("a delayed retry", t.shortDelay(), seen.at(i).Sub(seen.at(i-1)))
+			t.wantDue("a delayed retry", t.shortDelay(), seen.at(i).Sub(seen.at(i-1)))
 		}
-		t.left(s.queue, "after all were dealt with")
+		t.wantLeft(s.queue, "after all were dealt with")
 	}},
 	{rule: "R61", title: "other groups, and messages without one, do not wait for a group that is held", in: givingBack, needs: []need{groupOrder, delays}, run: func(t *caseT) {
 		transport := t.open()
@@ -51,10 +51,10 @@ var groupRetryCases = []testCase{
 		})
 		t.sendGroup(transport, s.queue, "one", "fails")
 		s.run()
-		t.reach("attempts that failed", 1, failed.total)
+		t.awaitCount("attempts that failed", 1, failed.total)
 		t.sendGroup(transport, s.queue, "two", "other group")
 		t.send(transport, t.command(s.queue, "job", "no group"))
-		t.reach("other messages handled", 2, others.total)
+		t.awaitCount("other messages handled", 2, others.total)
 		s.end()
 	}},
 	{rule: "R61", title: "a message of a group is attempted as often as configured by instances that take turns", in: givingBack, needs: []need{groupOrder, delays, nativeCount}, run: func(t *caseT) {
@@ -70,12 +70,12 @@ var groupRetryCases = []testCase{
 		}
 		t.sendGroup(first, queue, "one", "m1", "m2")
 		t.sendGroup(first, queue, "two", "m3")
-		instances[0].moved(3)
+		instances[0].wantMoved(3)
 		for _, s := range instances {
 			s.end()
 		}
 		for _, body := range []string{"m1", "m2", "m3"} {
-			t.attempted(&seen, body, 9)
+			t.wantAttempts(&seen, body, 9)
 		}
 	}},
 	{rule: "R61", title: "a deferral begins a new round, and holds its group", in: givingBack, needs: []need{groupOrder, delays}, run: func(t *caseT) {
@@ -93,14 +93,14 @@ var groupRetryCases = []testCase{
 		})
 		t.sendGroup(transport, s.queue, "one", "deferred", "after")
 		s.run()
-		t.reach("messages handled", 6, seen.count)
+		t.awaitCount("messages handled", 6, seen.count)
 		s.end()
 		seen.inOrder("deferred 1/0", "deferred 2/0", "deferred 1/0", "deferred 2/0", "deferred 1/0", "after 1/0")
 		for _, i := range []int{2, 4} { // the first attempts after a deferral
-			t.due("a deferred message", delay, seen.at(i).Sub(seen.at(i-1)))
+			t.wantDue("a deferred message", delay, seen.at(i).Sub(seen.at(i-1)))
 		}
-		t.left(s.queue, "after all were handled")
-		t.left(s.errorQueue, "after all were handled")
+		t.wantLeft(s.queue, "after all were handled")
+		t.wantLeft(s.errorQueue, "after all were handled")
 	}},
 	{rule: "R61", title: "RetryAfter is one delayed retry, and holds its group", in: givingBack, needs: []need{groupOrder, delays}, run: func(t *caseT) {
 		transport := t.open()
@@ -117,14 +117,14 @@ var groupRetryCases = []testCase{
 		})
 		t.sendGroup(transport, s.queue, "one", "fails", "after")
 		s.run()
-		s.movedOne()
-		t.reach("messages of the group handled", 7, seen.count)
+		s.wantOneMoved()
+		t.awaitCount("messages of the group handled", 7, seen.count)
 		s.end()
 		seen.inOrder("fails 1/0", "fails 1/1", "fails 2/1", "fails 1/2", "fails 2/2", "fails 3/2", "after 1/0")
 		for _, i := range []int{1, 3} { // the first attempts after a delay
-			t.due("a delayed retry", delay, seen.at(i).Sub(seen.at(i-1)))
+			t.wantDue("a delayed retry", delay, seen.at(i).Sub(seen.at(i-1)))
 		}
-		t.left(s.queue, "after all were dealt with")
+		t.wantLeft(s.queue, "after all were dealt with")
 	}},
 	{rule: "R61", title: "a delay for which no message of a group can be held becomes a move to the error queue", in: givingBack, needs: []need{groupOrder, delays, lockLimit}, run: func(t *caseT) {
 		transport := t.open()
@@ -137,9 +137,9 @@ var groupRetryCases = []testCase{
 		})
 		t.sendGroup(transport, s.queue, "one", "fails", "after")
 		s.run()
-		s.movedOne()
-		t.reach("messages handled", 2, seen.count)
-		t.left(s.queue, "after all were dealt with")
+		s.wantOneMoved()
+		t.awaitCount("messages handled", 2, seen.count)
+		t.wantLeft(s.queue, "after all were dealt with")
 	}},
 	{rule: "R61", title: "failed messages keep their group and its order in an error queue and a dead-letter queue that keep groups", in: givingBack, needs: []need{groupOrder}, run: func(t *caseT) {
 		transport := t.open()
@@ -168,13 +168,13 @@ var groupRetryCases = []testCase{
 		s.run()
 		for queue, want := range map[string]map[string][]string{errorQueue: failed, dead: rejected} {
 			found := map[string][]string{}
-			for _, in := range t.left(queue, "the failed messages of two groups", slices.Concat(want["one"], want["two"])...) {
+			for _, in := range t.wantLeft(queue, "the failed messages of two groups", slices.Concat(want["one"], want["two"])...) {
 				found[in.GroupKey] = append(found[in.GroupKey], string(in.Body))
 			}
 			if !maps.EqualFunc(found, want, slices.Equal) {
 				t.fail(fmt.Sprintf("failed messages have the key of their group, and its order: %v", want), "%v", found)
 			}
 		}
-		s.leftNothing("after all its messages failed")
+		s.wantDrained("after all its messages failed")
 	}},
 }

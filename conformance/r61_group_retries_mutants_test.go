@@ -8,7 +8,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// countsPostponementsTwice raises the count by two with each postponement after a failure.
+// countsPostponementsTwice raises the count by two with each postponement after a
+// failure.
 func countsPostponementsTwice() changes {
 	var mu sync.Mutex
 	extra := map[string]int{}

@@ -21,14 +21,14 @@ var failureQueueCases = []testCase{
 		s, seen := t.answered(transport, core.Reject(errors.New("no good")), func(c *core.Config) {
 			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersRejected, dead
 		})
-		for _, in := range t.left(dead, "the message that its handler rejected", "judged") {
-			t.failedHeaders(in, "no good")
-			t.failedBecause(in, core.FailureRejected)
+		for _, in := range t.wantLeft(dead, "the message that its handler rejected", "judged") {
+			t.wantFailedHeaders(in, "no good")
+			t.wantFailedBecause(in, core.FailureRejected)
 		}
 		s.end()
-		t.attempted(seen, "judged", 1)
-		t.left(s.queue, "after a message was dead-lettered and another handled")
-		t.left(s.errorQueue, "after a message was dead-lettered instead")
+		t.wantAttempts(seen, "judged", 1)
+		t.wantLeft(s.queue, "after a message was dead-lettered and another handled")
+		t.wantLeft(s.errorQueue, "after a message was dead-lettered instead")
 	}},
 	{rule: "R62", title: "a message whose retries are used up becomes a dead letter, and is handled when it is sent back", run: func(t *caseT) {
 		transport := t.open()
@@ -50,20 +50,20 @@ var failureQueueCases = []testCase{
 		})
 		s.run()
 		t.send(transport, t.command(s.queue, "job", "letter"))
-		letters := t.left(dead, "the message whose retries are used up", "letter")
+		letters := t.wantLeft(dead, "the message whose retries are used up", "letter")
 		if len(letters) == 0 {
 			t.stop("a message whose retries are used up is in the dead-letter queue", "it is empty")
 		}
 		in := letters[0]
-		t.failedHeaders(in, "down for now")
-		t.failedBecause(in, core.FailureRetriesExhausted)
+		t.wantFailedHeaders(in, "down for now")
+		t.wantFailedBecause(in, core.FailureRetriesExhausted)
 		back := core.Outgoing{ID: in.ID, Queue: in.Headers.Get(core.HeaderFailedQ), Headers: in.Headers, Body: in.Body, Properties: in.Properties}
 		t.send(transport, back)
 		t.await("a dead letter that is sent back to the queue that it names is handled", func() bool { return seen.of("attempt") > attempts })
 		s.end()
-		t.left(s.queue, "after a dead letter was sent back and handled")
-		t.left(s.errorQueue, "after a message was dead-lettered instead")
-		t.left(dead, "after its message was taken away")
+		t.wantLeft(s.queue, "after a dead letter was sent back and handled")
+		t.wantLeft(s.errorQueue, "after a message was dead-lettered instead")
+		t.wantLeft(dead, "after its message was taken away")
 	}},
 	{rule: "R62", title: "messages go to the error queue while the dead-letter queue is away, and to it when it is back", run: func(t *caseT) {
 		t.replacedWhileAway(core.Reject(errHandler), core.FailureRejected, func(c *core.Config, queue string) {
@@ -80,10 +80,10 @@ var failureQueueCases = []testCase{
 		s.handle("job", func(_ context.Context, m *core.Message) error { return seen.failWith(m, core.Reject(errHandler)) })
 		s.run()
 		t.send(transport, t.command(s.queue, "job", "rejected"))
-		in := s.movedOne()
-		t.failedHeaders(in, errHandler.Error())
-		t.failedBecause(in, core.FailureRejected)
-		t.attempted(&seen, "rejected", 1)
+		in := s.wantOneMoved()
+		t.wantFailedHeaders(in, errHandler.Error())
+		t.wantFailedBecause(in, core.FailureRejected)
+		t.wantAttempts(&seen, "rejected", 1)
 	}},
 	{rule: "R62", title: "a dead letter keeps 33 KiB of headers of its sender", run: func(t *caseT) {
 		transport := t.open()
@@ -102,17 +102,17 @@ var failureQueueCases = []testCase{
 			sent.Headers.Set(fmt.Sprintf("large-%d", i), strings.Repeat("x", 1000))
 		}
 		t.send(transport, sent)
-		for _, in := range t.left(dead, "the message that its handler rejected", "letter") {
+		for _, in := range t.wantLeft(dead, "the message that its handler rejected", "letter") {
 			if got, want := original(in.Headers), sent.Headers.Map(); !maps.Equal(got, want) {
 				t.fail(fmt.Sprintf("a dead letter has the %d headers that were sent", len(want)), "%d headers of %d bytes", len(got), in.Headers.Bytes())
 			}
 			if limit := t.caps.MaxHeaderBytes; limit == 0 || limit >= size+8<<10 {
-				t.failedHeaders(in, errHandler.Error())
-				t.failedBecause(in, core.FailureRejected)
+				t.wantFailedHeaders(in, errHandler.Error())
+				t.wantFailedBecause(in, core.FailureRejected)
 			}
 		}
-		s.leftNothing("after a message was dead-lettered")
-		t.left(s.errorQueue, "after a message was dead-lettered instead")
+		s.wantDrained("after a message was dead-lettered")
+		t.wantLeft(s.errorQueue, "after a message was dead-lettered instead")
 	}},
 	{rule: "R62", title: "a crash between a dead letter and the end of its message leaves a second copy with the same id", in: inReceiveOnly, run: func(t *caseT) {
 		transport := t.open()
@@ -133,17 +133,17 @@ var failureQueueCases = []testCase{
 		first := instance(lossy)
 		sent := t.command(queue, "job", "letter")
 		t.send(transport, sent)
-		t.receives(crashed, "a dead letter is accepted before its message is completed")
+		t.awaitSignal(crashed, "a dead letter is accepted before its message is completed")
 		first.end()                   // this also closes the receiver, which gives the message back
 		second := instance(transport) // which has no memory of the first one's attempts
-		for _, in := range t.left(dead, "one copy of each of the two instances", "letter", "letter") {
+		for _, in := range t.wantLeft(dead, "one copy of each of the two instances", "letter", "letter") {
 			if in.ID != sent.ID {
 				t.fail("each copy of a dead letter has the id of the message, "+sent.ID, "%s", in.ID)
 			}
-			t.failedBecause(in, core.FailureRejected)
+			t.wantFailedBecause(in, core.FailureRejected)
 		}
-		second.leftNothing("after the second instance dead-lettered the message")
-		t.left(errorQueue, "after a message was dead-lettered instead")
+		second.wantDrained("after the second instance dead-lettered the message")
+		t.wantLeft(errorQueue, "after a message was dead-lettered instead")
 	}},
 	{rule: "R63", title: "messages go to the error queue while the invalid queue is away, and to it when it is back", run: func(t *caseT) {
 		t.replacedWhileAway(core.Invalid(errHandler), core.FailureInvalid, func(c *core.Config, queue string) { c.Recoverability.InvalidQueue = queue })
@@ -154,26 +154,26 @@ var failureQueueCases = []testCase{
 		s, seen := t.answered(transport, core.Invalid(errHandler), func(c *core.Config) {
 			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersAll, dead
 		})
-		for _, in := range t.left(dead, "the message that its handler called invalid", "judged") {
-			t.failedHeaders(in, errHandler.Error())
-			t.failedBecause(in, core.FailureInvalid)
+		for _, in := range t.wantLeft(dead, "the message that its handler called invalid", "judged") {
+			t.wantFailedHeaders(in, errHandler.Error())
+			t.wantFailedBecause(in, core.FailureInvalid)
 		}
-		s.leftNothing("after a message was dead-lettered and another handled")
-		t.attempted(seen, "judged", 1)
-		t.left(s.errorQueue, "after a message was dead-lettered instead")
+		s.wantDrained("after a message was dead-lettered and another handled")
+		t.wantAttempts(seen, "judged", 1)
+		t.wantLeft(s.errorQueue, "after a message was dead-lettered instead")
 	}},
 	{rule: "R63", title: "a message that its handler calls invalid goes to the invalid queue", run: func(t *caseT) {
 		transport := t.open()
 		invalid := t.queue(transport)
 		s, seen := t.answered(transport, core.Invalid(errors.New("no customer")), func(c *core.Config) { c.Recoverability.InvalidQueue = invalid })
-		for _, in := range t.left(invalid, "the message that its handler called invalid", "judged") {
-			t.failedHeaders(in, "no customer")
-			t.failedBecause(in, core.FailureInvalid)
+		for _, in := range t.wantLeft(invalid, "the message that its handler called invalid", "judged") {
+			t.wantFailedHeaders(in, "no customer")
+			t.wantFailedBecause(in, core.FailureInvalid)
 		}
 		s.end()
-		t.attempted(seen, "judged", 1)
-		t.left(s.queue, "after a message was called invalid and another handled")
-		t.left(s.errorQueue, "after a message went to the invalid queue instead")
+		t.wantAttempts(seen, "judged", 1)
+		t.wantLeft(s.queue, "after a message was called invalid and another handled")
+		t.wantLeft(s.errorQueue, "after a message went to the invalid queue instead")
 	}},
 	{rule: "R63", title: "a body that cannot be decoded goes to the invalid queue as it is", run: func(t *caseT) {
 		transport := t.open()
@@ -183,12 +183,12 @@ var failureQueueCases = []testCase{
 		s.run()
 		const body = "{\"no\": number\x00\xff"
 		t.send(transport, t.command(s.queue, "number", body))
-		for _, in := range t.left(invalid, "the message whose body is no number", body) {
-			t.failedBecause(in, core.FailureUndecodable)
+		for _, in := range t.wantLeft(invalid, "the message whose body is no number", body) {
+			t.wantFailedBecause(in, core.FailureUndecodable)
 		}
 		s.end()
-		t.left(s.queue, "after a message went to the invalid queue")
-		t.left(s.errorQueue, "after a message went to the invalid queue instead")
+		t.wantLeft(s.queue, "after a message went to the invalid queue")
+		t.wantLeft(s.errorQueue, "after a message went to the invalid queue instead")
 	}},
 	{rule: "R63", title: "a message that cannot be parsed goes to the invalid queue, with its raw body", needs: []need{corruption}, run: func(t *caseT) {
 		transport := t.open()
@@ -207,10 +207,10 @@ var failureQueueCases = []testCase{
 		if in := found[0]; !bytes.Equal(in.Body, body) {
 			t.fail(fmt.Sprintf("the raw body is in the invalid queue, %s", excerpt(body)), "%s", excerpt(in.Body))
 		}
-		t.failedBecause(found[0], core.FailureMalformed)
+		t.wantFailedBecause(found[0], core.FailureMalformed)
 		s.end()
-		t.left(s.queue, "after a message went to the invalid queue")
-		t.left(s.errorQueue, "after a message went to the invalid queue instead")
+		t.wantLeft(s.queue, "after a message went to the invalid queue")
+		t.wantLeft(s.errorQueue, "after a message went to the invalid queue instead")
 	}},
 }
 
@@ -225,23 +225,23 @@ func (t *caseT) replacedWhileAway(verdict error, reason core.FailureReason, conf
 	s.handle("job", func(context.Context, *core.Message) error { return verdict })
 	s.run()
 	t.send(transport, t.command(queue, "job", "while it is away"))
-	for _, in := range t.left(errorQueue, "the message whose queue is away", "while it is away") {
-		t.failedHeaders(in, errHandler.Error())
-		t.failedBecause(in, reason)
+	for _, in := range t.wantLeft(errorQueue, "the message whose queue is away", "while it is away") {
+		t.wantFailedHeaders(in, errHandler.Error())
+		t.wantFailedBecause(in, reason)
 	}
 	isBack.Store(true)
-	t.rest(2 * time.Second) // the engine tries an unreachable queue again after a second
+	t.sleep(2 * time.Second) // the engine tries an unreachable queue again after a second
 	t.send(transport, t.command(queue, "job", "when it is back"))
-	for _, in := range t.left(away, "the message whose queue is back", "when it is back") {
-		t.failedBecause(in, reason)
+	for _, in := range t.wantLeft(away, "the message whose queue is back", "when it is back") {
+		t.wantFailedBecause(in, reason)
 	}
-	s.leftNothing("after both messages were moved")
-	t.left(errorQueue, "after the other queue was back")
+	s.wantDrained("after both messages were moved")
+	t.wantLeft(errorQueue, "after the other queue was back")
 }
 
-// failedBecause checks the reason in the headers of a message in a dead-letter or invalid
-// queue.
-func (t *caseT) failedBecause(in *core.Incoming, want core.FailureReason) {
+// wantFailedBecause checks the reason in the headers of a message in a dead-letter or
+// invalid queue.
+func (t *caseT) wantFailedBecause(in *core.Incoming, want core.FailureReason) {
 	if got := in.Headers.Get(core.HeaderFailureReason); got != string(want) {
 		t.fail(fmt.Sprintf("a message in such a queue has the reason %q in the header %s", want, core.HeaderFailureReason), "%q", got)
 	}

@@ -40,9 +40,9 @@ func putBackOften(scope core.PauseScope) func(t *caseT) {
 		})
 		s.run()
 		t.send(transport, t.command(s.queue, "job", "put back"))
-		t.reach("deliveries of a message that is put back twenty times and fails twice", 23, func() int { return len(seen.of("put back")) })
+		t.awaitCount("deliveries of a message that is put back twenty times and fails twice", 23, func() int { return len(seen.of("put back")) })
 		s.end()
-		t.attempted(seen, "put back", 23)
+		t.wantAttempts(seen, "put back", 23)
 		for i, a := range seen.of("put back") {
 			want := 1
 			for _, failed := range []int{8, 15} {
@@ -54,8 +54,8 @@ func putBackOften(scope core.PauseScope) func(t *caseT) {
 				t.fail(fmt.Sprintf("a message that is put back loses no attempt: delivery %d is attempt %d", i+1, want), "it is %v", a)
 			}
 		}
-		t.left(s.queue, "after the message was handled")
-		t.left(s.errorQueue, "after the message was handled")
+		t.wantLeft(s.queue, "after the message was handled")
+		t.wantLeft(s.errorQueue, "after the message was handled")
 	}
 }
 
@@ -72,11 +72,11 @@ var putBackCases = []testCase{
 		})
 		cold.run()
 		t.send(first, t.command(cold.queue, "job", "put back"))
-		t.reach("messages put back", 1, func() int { return len(putBack.of("put back")) })
+		t.awaitCount("messages put back", 1, func() int { return len(putBack.of("put back")) })
 		warm := t.serviceOn(second, cold.queue, cold.errorQueue, nil)
 		warm.handle("job", func(_ context.Context, m *core.Message) error { handled.add(m); return nil })
 		warm.run()
-		t.reach("messages handled by the other instance", 1, func() int { return len(handled.of("put back")) })
+		t.awaitCount("messages handled by the other instance", 1, func() int { return len(handled.of("put back")) })
 		warm.end()
 		cold.end()
 		before, a := putBack.of("put back")[0], handled.of("put back")[0]
@@ -86,8 +86,8 @@ var putBackCases = []testCase{
 		if !t.caps.CountsReleases && a.nativeID != before.nativeID {
 			t.fail("a message that was put back is the same stored copy, with its NativeID "+before.nativeID, "%s", a.nativeID)
 		}
-		t.left(cold.queue, "after the message was handled")
-		t.left(cold.errorQueue, "after the message was handled")
+		t.wantLeft(cold.queue, "after the message was handled")
+		t.wantLeft(cold.errorQueue, "after the message was handled")
 	}},
 	{rule: "R64", title: "messages of one type are put back, and others are handled", in: givingBack, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
@@ -97,7 +97,7 @@ var putBackCases = []testCase{
 		s.handle("off", func(_ context.Context, m *core.Message) error {
 			if !on.Load() {
 				putBack.add(m)
-				t.rest(time.Millisecond) // otherwise a transport without pauses would keep the endpoint busy for ever
+				t.sleep(time.Millisecond) // otherwise a transport without pauses would keep the endpoint busy for ever
 				return core.PutBack(errHandler, core.Pause{Length: putBackPause, Scope: core.PauseMessage})
 			}
 			handled.add(m)
@@ -113,11 +113,11 @@ var putBackCases = []testCase{
 		for i := range 20 {
 			body := fmt.Sprint("job ", i)
 			t.send(transport, t.command(s.queue, "job", body))
-			t.reach("messages of another type handled", 1, func() int { return len(handled.of(body)) })
+			t.awaitCount("messages of another type handled", 1, func() int { return len(handled.of(body)) })
 		}
 		on.Store(true)
 		for _, body := range bodies {
-			t.reach("messages handled that were put back before", 1, func() int { return len(handled.of(body)) })
+			t.awaitCount("messages handled that were put back before", 1, func() int { return len(handled.of(body)) })
 			if len(putBack.of(body)) == 0 {
 				t.fail("a message of a type that is put back is not handled before that ends", "%q was", body)
 			}
@@ -128,8 +128,8 @@ var putBackCases = []testCase{
 			}
 		}
 		s.end()
-		t.left(s.queue, "after all messages were handled")
-		t.left(s.errorQueue, "after all messages were handled")
+		t.wantLeft(s.queue, "after all messages were handled")
+		t.wantLeft(s.errorQueue, "after all messages were handled")
 	}},
 	{rule: "R64", title: "a message of a group that is put back holds its group", in: givingBack, needs: []need{groupOrder, delays}, run: func(t *caseT) {
 		for _, scope := range []core.PauseScope{core.PauseEndpoint, core.PauseMessage} {
@@ -145,7 +145,7 @@ var putBackCases = []testCase{
 			})
 			t.sendGroup(transport, s.queue, "one", "before", "put back", "after", "last")
 			s.run()
-			t.reach("messages handled", 7, seen.count)
+			t.awaitCount("messages handled", 7, seen.count)
 			s.end()
 			for i := 2; i <= 4; i++ {
 				if gap := seen.at(i).Sub(seen.at(i - 1)); gap < putBackPause {
@@ -153,8 +153,8 @@ var putBackCases = []testCase{
 				}
 			}
 			seen.inOrder("before 1/0", "put back 1/0", "put back 1/0", "put back 1/0", "put back 1/0", "after 1/0", "last 1/0")
-			t.left(s.queue, "after all were handled")
-			t.left(s.errorQueue, "after all were handled")
+			t.wantLeft(s.queue, "after all were handled")
+			t.wantLeft(s.errorQueue, "after all were handled")
 		}
 	}},
 }

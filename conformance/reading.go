@@ -11,8 +11,8 @@ import (
 )
 
 // Reading of queues until they are empty. On a busy machine the locks of some deliveries
-// may end before they are completed. That is not the transport's fault, and loses nothing:
-// the message is redelivered, and counts once.
+// may end before they are completed. That is not the transport's fault, and loses
+// nothing: the message is redelivered, and counts once.
 
 // copies tells messages apart; copies of a message are alike.
 type copies struct{ id, body string }
@@ -56,9 +56,9 @@ func (r redeliveries) bodies() (bodies []string) {
 	return slices.Sorted(slices.Values(bodies))
 }
 
-// read completes deliveries, and returns the completed messages.
-func (r *receiver) read(deliveries []core.Delivery) (completed []*core.Incoming) {
-	lost, err := r.t.completeRead(deliveries)
+// consume completes deliveries, and returns the completed messages.
+func (r *receiver) consume(deliveries []core.Delivery) (completed []*core.Incoming) {
+	lost, err := r.t.tryComplete(deliveries)
 	if err != nil {
 		r.t.stop(completesHeld, "%v", err)
 	}
@@ -73,16 +73,16 @@ func (r *receiver) read(deliveries []core.Delivery) (completed []*core.Incoming)
 // maxLateReads ends a case that never completes a delivery before its lock ends.
 const maxLateReads = 10 * endless
 
-// completeRead completes deliveries, and reports which of them had lost their locks
+// tryComplete completes deliveries, and reports which of them had lost their locks
 // because the machine was slow. err is the first other error. It does not stop the case.
-func (t *caseT) completeRead(deliveries []core.Delivery) (lost []bool, err error) {
+func (t *caseT) tryComplete(deliveries []core.Delivery) (lost []bool, err error) {
 	lost = make([]bool, len(deliveries))
-	for i, failed := range t.completeAll(deliveries) {
+	for i, failed := range t.completeConcurrently(deliveries) {
 		if failed == nil {
 			continue
 		}
 		d := deliveries[i]
-		t.lockLate(d)
+		t.recordLateLock(d)
 		if lost[i] = lockEnded(d, failed) && t.lateReads.Add(1) <= maxLateReads; !lost[i] && err == nil {
 			err = fmt.Errorf("%w%s", failed, lockEndedAgo(d))
 		}
@@ -90,10 +90,11 @@ func (t *caseT) completeRead(deliveries []core.Delivery) (lost []bool, err error
 	return lost, err
 }
 
-// completeAll completes deliveries, and returns the error of each. It completes them all
-// at once, so that their locks last, except in a bubble, whose time waits for the machine.
-func (t *caseT) completeAll(deliveries []core.Delivery) []error {
-	ctx, cancel := t.patient()
+// completeConcurrently completes deliveries, and returns the error of each. It completes
+// them all at once, so that their locks last, except in a bubble, whose time waits for
+// the machine.
+func (t *caseT) completeConcurrently(deliveries []core.Delivery) []error {
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	errs := make([]error, len(deliveries))
 	var all sync.WaitGroup
@@ -102,7 +103,7 @@ func (t *caseT) completeAll(deliveries []core.Delivery) []error {
 		if t.suite.h.Synctest {
 			complete()
 		} else {
-			t.beside(&all, complete)
+			t.goInGroup(&all, complete)
 		}
 	}
 	all.Wait()
@@ -112,18 +113,18 @@ func (t *caseT) completeAll(deliveries []core.Delivery) []error {
 // collect completes deliveries until enough returns true for the message of one. It
 // reports whether enough did so within the limit.
 func (r *receiver) collect(limit time.Duration, enough func(in *core.Incoming) bool) bool {
-	return r.batches(limit, func(got []core.Delivery) (done bool) {
-		for _, in := range r.read(got) {
+	return r.forEachBatch(limit, func(got []core.Delivery) (done bool) {
+		for _, in := range r.consume(got) {
 			done = enough(in) || done
 		}
 		return done
 	})
 }
 
-// each calls do for each delivery until do returns true. It reports whether do did so
+// forEach calls do for each delivery until do returns true. It reports whether do did so
 // within the limit.
-func (r *receiver) each(limit time.Duration, do func(d core.Delivery) (enough bool)) bool {
-	return r.batches(limit, func(got []core.Delivery) (enough bool) {
+func (r *receiver) forEach(limit time.Duration, do func(d core.Delivery) (enough bool)) bool {
+	return r.forEachBatch(limit, func(got []core.Delivery) (enough bool) {
 		for _, d := range got {
 			enough = do(d) || enough
 		}
@@ -131,9 +132,9 @@ func (r *receiver) each(limit time.Duration, do func(d core.Delivery) (enough bo
 	})
 }
 
-// batches calls do with the deliveries of each call of Receive until do returns true. It
-// reports whether do did so within the limit.
-func (r *receiver) batches(limit time.Duration, do func(got []core.Delivery) (enough bool)) bool {
+// forEachBatch calls do with the deliveries of each call of Receive until do returns
+// true. It reports whether do did so within the limit.
+func (r *receiver) forEachBatch(limit time.Duration, do func(got []core.Delivery) (enough bool)) bool {
 	ctx, cancel := context.WithTimeout(r.t.ctx, limit)
 	defer cancel()
 	for {

@@ -18,13 +18,13 @@ import (
 // that it holds the messages, once each.
 var readers = map[string]func(t *caseT, transport core.Transport, queue string, sent []core.Outgoing){
 	"left": func(t *caseT, _ core.Transport, queue string, sent []core.Outgoing) {
-		t.left(queue, "after the Send", bodiesOf(sent)...)
+		t.wantLeft(queue, "after the Send", bodiesOf(sent)...)
 	},
 	"holds": func(t *caseT, _ core.Transport, queue string, sent []core.Outgoing) {
-		t.holds(queue, "what was sent", bodiesOf(sent), nil)
+		t.wantContents(queue, "what was sent", bodiesOf(sent), nil)
 	},
 	"arrive": func(t *caseT, _ core.Transport, queue string, sent []core.Outgoing) {
-		t.arrive(queue, "what was sent arrives", len(sent))
+		t.wantArrivals(queue, "what was sent arrives", len(sent))
 	},
 	"drain": func(t *caseT, transport core.Transport, queue string, sent []core.Outgoing) {
 		t.receiver(transport, queue, 16).drain(bodiesOf(sent)...)
@@ -38,11 +38,11 @@ var readers = map[string]func(t *caseT, transport core.Transport, queue string, 
 	"collect": func(t *caseT, transport core.Transport, queue string, sent []core.Outgoing) {
 		counts := map[string]int{}
 		r := t.receiver(transport, queue, 16)
-		r.collect(t.patience(), func(in *core.Incoming) bool {
+		r.collect(t.timeout(), func(in *core.Incoming) bool {
 			counts[in.ID]++
 			return len(counts) == len(sent)
 		})
-		r.collect(t.quiet(), func(in *core.Incoming) bool { // redeliveries of the last ones
+		r.collect(t.quietPeriod(), func(in *core.Incoming) bool { // redeliveries of the last ones
 			counts[in.ID]++
 			return false
 		})
@@ -57,8 +57,8 @@ var readers = map[string]func(t *caseT, transport core.Transport, queue string, 
 // pastLock waits until the lock of a delivery has ended.
 func pastLock(d *brokenDelivery) { time.Sleep(time.Until(d.LockedUntil()) + time.Millisecond) }
 
-// readLate lets a reader read eight messages in a bubble. complete replaces the first call
-// of Complete for each of them.
+// readLate lets a reader read eight messages in a bubble. complete replaces the first
+// call of Complete for each of them.
 func readLate(t *testing.T, read func(t *caseT, transport core.Transport, queue string, sent []core.Outgoing), complete func(d *brokenDelivery, next func() error) error) Result {
 	t.Helper()
 	var mu sync.Mutex
@@ -87,7 +87,7 @@ func readLate(t *testing.T, read func(t *caseT, transport core.Transport, queue 
 		sent := t.messages(queue, 8)
 		t.send(transport, sent...)
 		read(t, transport, queue, sent)
-		t.left(queue, "after it was read")
+		t.wantLeft(queue, "after it was read")
 	}}, core.TransactionReceiveOnly)
 }
 
@@ -152,7 +152,7 @@ func TestReaders_NoticeLockThatIsLostTooEarly(t *testing.T) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "a")
-		t.left(queue, "after the Send", "a")
+		t.wantLeft(queue, "after the Send", "a")
 	}}, core.TransactionReceiveOnly)
 	if r.Outcome != Failed {
 		t.Errorf("the case is %s, want failed, because no lock had ended", r.Outcome)
@@ -185,12 +185,12 @@ func TestReaders_CompleteAtOnce(t *testing.T) {
 			sent[i].Headers.Set("Together", fmt.Sprint(i))
 		}
 		t.send(transport, sent...)
-		ctx, cancel := context.WithTimeout(t.ctx, t.patience())
+		ctx, cancel := context.WithTimeout(t.ctx, t.timeout())
 		defer cancel()
 		done := make(chan struct{})
-		t.apart(func() {
+		t.goGuarded(func() {
 			defer close(done)
-			t.left(queue, "after the Send", bodiesOf(sent)...)
+			t.wantLeft(queue, "after the Send", bodiesOf(sent)...)
 		})
 		select {
 		case <-done:

@@ -31,7 +31,7 @@ func (t *caseT) receiverIn(mode core.TransactionMode, transport core.Transport, 
 }
 
 func (t *caseT) openReceiver(transport core.Transport, cfg core.ReceiverConfig) *receiver {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	r, err := transport.OpenReceiver(ctx, cfg)
 	if err != nil {
@@ -52,7 +52,7 @@ func (t *caseT) openReceiver(transport core.Transport, cfg core.ReceiverConfig) 
 
 // tryOpening returns the error of OpenReceiver, and closes the receiver.
 func (t *caseT) tryOpening(transport core.Transport, cfg core.ReceiverConfig) error {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	r, err := transport.OpenReceiver(ctx, cfg)
 	switch {
@@ -67,9 +67,9 @@ func (t *caseT) tryOpening(transport core.Transport, cfg core.ReceiverConfig) er
 
 var errNeither = errors.New("no error, but no receiver either: OpenReceiver returned nil, nil")
 
-// shut closes the receiver.
-func (r *receiver) shut() {
-	ctx, cancel := r.t.patient()
+// close closes the receiver.
+func (r *receiver) close() {
+	ctx, cancel := r.t.withTimeout()
 	defer cancel()
 	if err := r.Close(ctx); err != nil {
 		r.t.stop("Receiver.Close returns nil", "%v", err)
@@ -81,7 +81,7 @@ func (r *receiver) shut() {
 func (r *receiver) batch(ctx context.Context, size int) ([]core.Delivery, error) {
 	dst := make([]core.Delivery, size)
 	n, err := r.Receive(ctx, dst)
-	r.t.active()
+	r.t.recordProgress()
 	switch {
 	case n < 0 || n > len(dst):
 		r.t.stop(fmt.Sprintf("Receive fills 1..%d elements", size), "it returned %d", n)
@@ -119,13 +119,13 @@ func (r *receiver) wellFormed(dst []core.Delivery, n int, err error, ended bool)
 
 // take waits for the next n deliveries, and returns them.
 func (r *receiver) take(n int) []core.Delivery {
-	ctx, cancel := r.t.patient()
+	ctx, cancel := r.t.withTimeout()
 	defer cancel()
 	var taken []core.Delivery
 	for len(taken) < n {
 		got, err := r.batch(ctx, min(r.size, n-len(taken)))
 		if err != nil {
-			r.t.stop(fmt.Sprintf("%d messages are delivered from the queue", n), "%d after %v: %s", len(taken), r.t.patience(), bodies(taken))
+			r.t.stop(fmt.Sprintf("%d messages are delivered from the queue", n), "%d after %v: %s", len(taken), r.t.timeout(), bodies(taken))
 		}
 		taken = append(taken, got...)
 	}
@@ -135,8 +135,8 @@ func (r *receiver) take(n int) []core.Delivery {
 // next waits for the next delivery, and returns it.
 func (r *receiver) next() core.Delivery { return r.take(1)[0] }
 
-// within returns the deliveries that arrive within d.
-func (r *receiver) within(d time.Duration) []core.Delivery {
+// takeFor returns the deliveries that arrive within d.
+func (r *receiver) takeFor(d time.Duration) []core.Delivery {
 	ctx, cancel := context.WithTimeout(r.t.ctx, d)
 	defer cancel()
 	var taken []core.Delivery
@@ -149,24 +149,24 @@ func (r *receiver) within(d time.Duration) []core.Delivery {
 	}
 }
 
-// silent checks that no message is delivered for a while.
-func (r *receiver) silent(expected string) {
-	if got := r.within(r.t.quiet()); len(got) > 0 {
+// wantSilence checks that no message is delivered for a while.
+func (r *receiver) wantSilence(expected string) {
+	if got := r.takeFor(r.t.quietPeriod()); len(got) > 0 {
 		r.t.stop(expected, "delivered: %s", bodies(got))
 	}
 }
 
-// takeThese returns the deliveries of the messages with these bodies. It stops the case
+// takeBodies returns the deliveries of the messages with these bodies. It stops the case
 // if another message is delivered, or one of them twice.
-func (r *receiver) takeThese(expected string, want ...string) map[string]core.Delivery {
-	ctx, cancel := r.t.patient()
+func (r *receiver) takeBodies(expected string, want ...string) map[string]core.Delivery {
+	ctx, cancel := r.t.withTimeout()
 	defer cancel()
 	taken := map[string]core.Delivery{}
 	for len(taken) < len(want) {
 		batch, err := r.batch(ctx, min(r.size, len(want)-len(taken)))
 		if err != nil {
 			missing := slices.DeleteFunc(slices.Clone(want), func(body string) bool { return taken[body] != nil })
-			r.t.stop(expected, "after %v these have not come: %s", r.t.patience(), some(missing))
+			r.t.stop(expected, "after %v these have not come: %s", r.t.timeout(), sample(missing))
 		}
 		for _, d := range batch {
 			body := string(d.Incoming().Body)
@@ -176,64 +176,64 @@ func (r *receiver) takeThese(expected string, want ...string) map[string]core.De
 			case r.t.caps.MayDuplicate:
 				r.t.complete(d)
 			default:
-				r.t.stop(expected, "%s came, which should not; expected were %s", excerpt([]byte(body)), some(want))
+				r.t.stop(expected, "%s came, which should not; expected were %s", excerpt([]byte(body)), sample(want))
 			}
 		}
 	}
 	return taken
 }
 
-// answer has the results of one call of Receive.
-type answer struct {
+// receiveResult has the results of one call of Receive.
+type receiveResult struct {
 	deliveries []core.Delivery
 	err        error
 	at         time.Time
 }
 
-// ask calls Receive in a separate goroutine.
-func (r *receiver) ask(ctx context.Context, size int) <-chan answer {
-	answers := make(chan answer, 1)
-	r.t.apart(func() {
+// receiveAsync calls Receive in a separate goroutine.
+func (r *receiver) receiveAsync(ctx context.Context, size int) <-chan receiveResult {
+	answers := make(chan receiveResult, 1)
+	r.t.goGuarded(func() {
 		defer close(answers)
 		dst := make([]core.Delivery, size)
 		n, err := r.Receive(ctx, dst)
-		answers <- answer{dst[:max(0, min(n, size))], err, time.Now()}
+		answers <- receiveResult{dst[:max(0, min(n, size))], err, time.Now()}
 	})
 	return answers
 }
 
-// receiving calls Receive in a separate goroutine until a message is received or the case
-// ends.
-func (r *receiver) receiving() <-chan answer { return r.ask(r.t.ctx, r.size) }
+// receiveInBackground calls Receive in a separate goroutine until a message is received
+// or the case ends.
+func (r *receiver) receiveInBackground() <-chan receiveResult { return r.receiveAsync(r.t.ctx, r.size) }
 
-// soonAnswered returns the results of a call that is expected to return soon, because of
+// awaitResult returns the results of a call that is expected to return soon, because of
 // the event just before.
-func (t *caseT) soonAnswered(answers <-chan answer, expected string) answer {
+func (t *caseT) awaitResult(answers <-chan receiveResult, expected string) receiveResult {
 	since := time.Now()
-	timer := time.NewTimer(t.patience())
+	timer := time.NewTimer(t.timeout())
 	defer timer.Stop()
 	select {
 	case a := <-answers:
-		if took := a.at.Sub(since); took > t.soon() {
+		if took := a.at.Sub(since); took > t.shortTimeout() {
 			t.fail(expected, "it took %v", took)
 		}
 		return a
 	case <-timer.C:
-		t.stop(expected, "Receive has not returned after %v", t.patience())
+		t.stop(expected, "Receive has not returned after %v", t.timeout())
 		panic("unreachable")
 	}
 }
 
-// nobodyGets checks that settled messages are not delivered to the receivers. It checks
-// nothing if the broker itself makes duplicates.
-func (t *caseT) nobodyGets(expected string, receivers ...*receiver) {
+// wantNoneDelivered checks that settled messages are not delivered to the receivers. It
+// checks nothing if the broker itself makes duplicates.
+func (t *caseT) wantNoneDelivered(expected string, receivers ...*receiver) {
 	if t.caps.MayDuplicate {
 		return
 	}
 	got := make([][]core.Delivery, len(receivers))
 	var all sync.WaitGroup
 	for i, r := range receivers {
-		t.beside(&all, func() { got[i] = r.within(t.quiet()) })
+		t.goInGroup(&all, func() { got[i] = r.takeFor(t.quietPeriod()) })
 	}
 	all.Wait()
 	for i, deliveries := range got {

@@ -37,8 +37,8 @@ func TestRules_AreDocumented(t *testing.T) {
 	}
 }
 
-// TestRules_NameTheirFiles lets a reader find the cases and the mutants of a rule: those of
-// C7 are in c07_*.go, those of R2 to R4 in r02_r04_*.go.
+// TestRules_NameTheirFiles lets a reader find the cases and the mutants of a rule: those
+// of C7 are in c07_*.go, those of R2 to R4 in r02_r04_*.go.
 func TestRules_NameTheirFiles(t *testing.T) {
 	element := regexp.MustCompile(`(?m)^\t+\{rule: "([CR]\d+)"`)
 	name := regexp.MustCompile(`^([cr]\d\d)(?:_([cr]\d\d))?_`)

@@ -9,7 +9,8 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// A process that such a case started was never killed, and the test waited for it for ever.
+// A process that such a case started was never killed, and the test waited for it for
+// ever.
 func TestCase_TimeoutLeavesNothing(t *testing.T) {
 	t.Parallel()
 	h := harnessOn(inmemory.Config{}, changes{})

@@ -29,7 +29,7 @@ func (t *caseT) sendLoad(transport core.Transport, queue string, senders, each i
 		for j := range msgs {
 			msgs[j].Body = fmt.Appendf(nil, "%d of sender %d", j, i)
 		}
-		t.beside(&l.wg, func() {
+		t.goInGroup(&l.wg, func() {
 			for _, m := range msgs {
 				l.send(transport, m)
 			}
@@ -61,7 +61,7 @@ func (l *load) send(transport core.Transport, m core.Outgoing) {
 		case sent.Results[0].State != core.SendRefused:
 			doubtful = true
 		}
-		l.t.rest(pause)
+		l.t.sleep(pause)
 	}
 }
 
@@ -73,20 +73,20 @@ func (l *load) accepted() int {
 
 // until waits until n messages were accepted.
 func (l *load) until(n int) {
-	timer := time.NewTimer(l.t.patience())
+	timer := time.NewTimer(l.t.timeout())
 	defer timer.Stop()
 	for l.accepted() < n {
 		select {
 		case <-l.news:
 		case <-timer.C:
-			l.t.stop("Send accepts messages, before and after an outage", "%d were, and then no more within %v", l.accepted(), l.t.patience())
+			l.t.stop("Send accepts messages, before and after an outage", "%d were, and then no more within %v", l.accepted(), l.t.timeout())
 		}
 	}
 }
 
 // wait waits until all messages are sent.
 func (l *load) wait() {
-	if !l.t.returns(l.wg.Wait) {
-		l.t.stop("Send works again after the outage", "%d messages were accepted, and then no more within %v", l.accepted(), l.t.patience())
+	if !l.t.returnsInTime(l.wg.Wait) {
+		l.t.stop("Send works again after the outage", "%d messages were accepted, and then no more within %v", l.accepted(), l.t.timeout())
 	}
 }

@@ -25,7 +25,8 @@ func (b countedBroker) Kill(t testing.TB) {
 	b.Broker.Kill(t)
 }
 
-// Cases that stop the broker have a separate one, and their results are in the same report.
+// Cases that stop the broker have a separate one, and their results are in the same
+// report.
 func TestSeparate_EachCaseHasABroker(t *testing.T) {
 	t.Parallel()
 	onServer := func() Harness {

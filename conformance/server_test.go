@@ -46,8 +46,8 @@ type serverFaults struct {
 	backOff func(attempt int) time.Duration
 	// noHeartbeat: neither side notices that the other is silent.
 	noHeartbeat bool
-	// keepsLocks, if not 0, is how long the server keeps the locks of a connection that has
-	// fallen silent after the client has given it up.
+	// keepsLocks, if not 0, is how long the server keeps the locks of a connection that
+	// has fallen silent after the client has given it up.
 	keepsLocks time.Duration
 	// attempts is after how many the client gives up; 0: never.
 	attempts int

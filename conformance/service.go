@@ -89,14 +89,14 @@ func (s *service) awaitReady() {
 	s.mu.Lock()
 	done := s.done
 	s.mu.Unlock()
-	timer := time.NewTimer(s.t.patience())
+	timer := time.NewTimer(s.t.timeout())
 	defer timer.Stop()
 	select {
 	case <-s.Ready():
 	case <-done:
 		s.t.stop("an endpoint on the transport runs", "Endpoint.Run returned %v", s.ended())
 	case <-timer.C:
-		s.t.stop("an endpoint on the transport runs", "it is not Ready after %v", s.t.patience())
+		s.t.stop("an endpoint on the transport runs", "it is not Ready after %v", s.t.timeout())
 	}
 }
 
@@ -112,8 +112,8 @@ func (s *service) stop() error {
 	select {
 	case <-done:
 		return s.ended()
-	case <-time.After(s.t.patience()):
-		return fmt.Errorf("Run did not return within %v", s.t.patience())
+	case <-time.After(s.t.timeout()):
+		return fmt.Errorf("Run did not return within %v", s.t.timeout())
 	}
 }
 

@@ -29,11 +29,11 @@ const (
 )
 
 func (t *caseT) settle(name string, deliveries []core.Delivery, settle func(core.Delivery, context.Context) error) {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	for _, d := range deliveries {
 		if err := settle(d, ctx); err != nil {
-			t.lockLate(d)
+			t.recordLateLock(d)
 			t.stop(name+settlesHeld, "%v%s", err, lockEndedAgo(d))
 		}
 	}
@@ -84,7 +84,7 @@ func (t *caseT) waysToSettle(out string) []wayToSettle {
 
 // trySettling returns the error of a settlement.
 func (t *caseT) trySettling(way wayToSettle, d core.Delivery) error {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	return way.do(ctx, d)
 }
@@ -92,15 +92,15 @@ func (t *caseT) trySettling(way wayToSettle, d core.Delivery) error {
 // atOnce is the time limit for the redelivery of a message that was given back. A later
 // redelivery has been caused by the end of its lock, or by a delay.
 func (t *caseT) atOnce(d core.Delivery) time.Duration {
-	limit := t.suite.h.DelayTolerance + t.quiet()
+	limit := t.suite.h.DelayTolerance + t.quietPeriod()
 	if until := d.LockedUntil(); !until.IsZero() {
 		limit = min(limit, time.Until(until))
 	}
 	return limit
 }
 
-// counted checks a DeliveryCount after failed deliveries only.
-func (t *caseT) counted(when string, d core.Delivery, want int) {
+// wantCount checks a DeliveryCount after failed deliveries only.
+func (t *caseT) wantCount(when string, d core.Delivery, want int) {
 	if got := d.Incoming().DeliveryCount; got != want {
 		t.fail(fmt.Sprintf("DeliveryCount is %d %s", want, when), "it is %d", got)
 	}
@@ -110,7 +110,7 @@ func (t *caseT) counted(when string, d core.Delivery, want int) {
 // or the end of a lock; these count too with CountsReleases.
 func (t *caseT) countedBeside(when string, d core.Delivery, want int) {
 	if got := d.Incoming().DeliveryCount; !t.caps.CountsReleases || got < want {
-		t.counted(when, d, want)
+		t.wantCount(when, d, want)
 	}
 }
 

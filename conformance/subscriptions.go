@@ -15,12 +15,12 @@ func (t *caseT) event(body string) core.Outgoing {
 
 // subscribe waits until the subscription is certain to be in effect.
 func (t *caseT) subscribe(transport core.Transport, queue string, topics ...string) {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	if err := t.subscriber(transport).Subscribe(ctx, queue, topics...); err != nil {
 		t.stop(fmt.Sprintf("Subscribe lets a queue receive the topics %q", topics), "%v", err)
 	}
-	t.rest(t.caps.SubscriptionDelay)
+	t.sleep(t.caps.SubscriptionDelay)
 }
 
 // subscriber returns the transport as a core.Subscriber, which it has to be if it claims

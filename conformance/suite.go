@@ -167,7 +167,7 @@ func (t *caseT) lockIn(mode core.TransactionMode, transport core.Transport) (loc
 		lock = max(time.Until(until), 1)
 	}
 	t.complete(d)
-	r.shut()
+	r.close()
 	return lock
 }
 
@@ -233,13 +233,13 @@ func (s *suite) stage(t *testing.T, c *testCase, mode core.TransactionMode, labe
 	// Longer than all waits of a case together: some wait for the end of a lock more than
 	// once.
 	silence := 6*s.h.Timeout + 6*ct.lock()
-	inTime := ct.within(silence, func() { c.run(ct) })
+	inTime := ct.runWatched(silence, func() { c.run(ct) })
 	if !inTime {
 		ct.fail("every call of the transport returns when its context ends", "the case has done nothing for %v: some call has not returned\n%s", silence, ct.goroutines())
 	}
 	stopWatch()
 	cancel(errCaseEnded)
-	if !ct.within(silence, ct.cleanUp) && inTime {
+	if !ct.runWatched(silence, ct.cleanUp) && inTime {
 		ct.fail("the transport can be closed", "Close did not return within %v\n%s", silence, ct.goroutines())
 	}
 	return ct.seal()

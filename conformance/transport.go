@@ -55,7 +55,7 @@ func (t *caseT) opened(transport core.Transport, by string) core.Transport {
 
 // close closes a transport, as the end of its process would.
 func (t *caseT) close(transport core.Transport) {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	if err := transport.Close(ctx); err != nil {
 		t.stop("Transport.Close returns nil", "%v", err)
@@ -78,7 +78,7 @@ func (t *caseT) queue(transport core.Transport) string {
 }
 
 func (t *caseT) provision(transport core.Transport, queues ...string) {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	if err := transport.(core.Provisioner).Provision(ctx, topologyOf(queues...)); err != nil {
 		t.stop(fmt.Sprintf("Provision creates %q", queues), "%v", err)
@@ -97,7 +97,7 @@ func topologyOf(queues ...string) core.Topology {
 
 // send sends messages, and stops the case if they are not accepted.
 func (t *caseT) send(transport core.Transport, msgs ...core.Outgoing) {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	if err := transport.Send(ctx, msgs...); err != nil {
 		t.stop(fmt.Sprintf("Send accepts %d messages", len(msgs)), "%v", err)
@@ -106,14 +106,14 @@ func (t *caseT) send(transport core.Transport, msgs ...core.Outgoing) {
 
 // trySend returns the error of Send.
 func (t *caseT) trySend(transport core.Transport, msgs ...core.Outgoing) error {
-	ctx, cancel := t.patient()
+	ctx, cancel := t.withTimeout()
 	defer cancel()
 	return transport.Send(ctx, msgs...)
 }
 
-// refused checks that a whole Send was refused with the error, that the SendError has it
-// for every message, and that no message was sent.
-func (t *caseT) refused(transport core.Transport, want error, msgs ...core.Outgoing) {
+// wantSendRefused checks that a whole Send was refused with the error, that the
+// SendError has it for every message, and that no message was sent.
+func (t *caseT) wantSendRefused(transport core.Transport, want error, msgs ...core.Outgoing) {
 	err := t.trySend(transport, msgs...)
 	if !errors.Is(err, want) {
 		t.stop("Send returns an error matching "+errorName(want), "%v", err)
@@ -199,8 +199,8 @@ var engineCopies = []core.SendReason{
 	core.ReasonDelayedRetry, core.ReasonDeferral, core.ReasonMoveToError, core.ReasonAudit, core.ReasonUndelivered, core.ReasonNewCopy,
 }
 
-// beyondLimit returns a message whose body alone, and whose headers alone, are larger than
-// lowLimit.
+// beyondLimit returns a message whose body alone, and whose headers alone, are larger
+// than lowLimit.
 func (t *caseT) beyondLimit(queue, text string) core.Outgoing {
 	m := t.message(queue, text)
 	for i := 0; m.Headers.Bytes() <= lowLimit; i++ {

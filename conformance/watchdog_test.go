@@ -38,6 +38,6 @@ func TestWatchdog_SparesACaseThatEnds(t *testing.T) {
 	}
 	const limit = 200 * time.Millisecond
 	s.spinLimit, s.giveUp = limit, func(text string) { t.Error(text) }
-	s.attempt(t, &testCase{rule: "C3", title: "waits", run: func(t *caseT) { t.rest(time.Hour) }}, core.TransactionReceiveOnly)
+	s.attempt(t, &testCase{rule: "C3", title: "waits", run: func(t *caseT) { t.sleep(time.Hour) }}, core.TransactionReceiveOnly)
 	time.Sleep(2 * limit)
 }
