@@ -11,61 +11,61 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// dispatch is CompleteWith or ReplaceWith. They differ only in their effect on the work
-// done through BindContext.
-type dispatch struct {
+// atomicSettle is CompleteWith or ReplaceWith. They differ only in their effect on the
+// work done through BindContext.
+type atomicSettle struct {
 	name string
 	call func(d core.Delivery, ctx context.Context, out []core.Outgoing) error
 }
 
 var (
-	completing = dispatch{"CompleteWith", core.Delivery.CompleteWith}
-	replacing  = dispatch{"ReplaceWith", core.Delivery.ReplaceWith}
+	completeWith = atomicSettle{"CompleteWith", core.Delivery.CompleteWith}
+	replaceWith  = atomicSettle{"ReplaceWith", core.Delivery.ReplaceWith}
 )
 
-// forwarding is a received message, and a queue to forward it to.
-type forwarding struct {
+// atomicFixture is a received message, and a queue to forward it to.
+type atomicFixture struct {
 	transport core.Transport
 	from, to  string
-	r         *receiver
-	d         core.Delivery
+	receiver  *receiver
+	delivery  core.Delivery
 }
 
-// forwarded is the body of the message of a forwarding.
-const forwarded = "to be forwarded"
+// forwardedBody is the body of the message of an atomicFixture.
+const forwardedBody = "to be forwarded"
 
-func (t *caseT) forwarding() *forwarding {
-	f := &forwarding{transport: t.open()}
+func (t *caseT) atomicFixture() *atomicFixture {
+	f := &atomicFixture{transport: t.open()}
 	f.from, f.to = t.queue(f.transport), t.queue(f.transport)
-	t.send(f.transport, t.message(f.from, forwarded))
-	f.r = t.receiver(f.transport, f.from, 1)
-	f.d = f.r.next()
+	t.send(f.transport, t.message(f.from, forwardedBody))
+	f.receiver = t.receiver(f.transport, f.from, 1)
+	f.delivery = f.receiver.next()
 	return f
 }
 
 // wantQueues closes the receiver and checks the messages left in both queues.
-func (t *caseT) wantQueues(f *forwarding, when string, from, to []string) {
-	f.r.close()
+func (t *caseT) wantQueues(f *atomicFixture, when string, from, to []string) {
+	f.receiver.close()
 	t.wantLeft(f.from, when+", the queue that was received from", from...)
 	t.wantLeft(f.to, when+", the queue that was sent to", to...)
 }
 
-func (t *caseT) trySends(s dispatch, d core.Delivery, out ...core.Outgoing) error {
+func (t *caseT) trySettleWith(s atomicSettle, d core.Delivery, out ...core.Outgoing) error {
 	ctx, cancel := t.withTimeout()
 	defer cancel()
 	return s.call(d, ctx, slices.Clone(out)) // call takes ownership of its slice
 }
 
-func (t *caseT) sends(s dispatch, d core.Delivery, out ...core.Outgoing) {
-	if err := t.trySends(s, d, out...); err != nil {
+func (t *caseT) settleWith(s atomicSettle, d core.Delivery, out ...core.Outgoing) {
+	if err := t.trySettleWith(s, d, out...); err != nil {
 		t.stop(fmt.Sprintf("%s sends %d messages with a delivery that is held", s.name, len(out)), "%v", err)
 	}
 }
 
 // wantSettleRefused checks that the settlement is refused, with a result for every
 // message.
-func (t *caseT) wantSettleRefused(s dispatch, d core.Delivery, want error, out ...core.Outgoing) {
-	err := t.trySends(s, d, out...)
+func (t *caseT) wantSettleRefused(s atomicSettle, d core.Delivery, want error, out ...core.Outgoing) {
+	err := t.trySettleWith(s, d, out...)
 	if !errors.Is(err, want) {
 		t.stop(s.name+" returns an error matching "+errorName(want), "%v", err)
 	}
@@ -84,20 +84,20 @@ func (t *caseT) reset(d core.Delivery) {
 	}
 }
 
-// unsendable is a message that Send refuses, and the expected error.
-type unsendable struct {
+// refusedMessage is a message that Send refuses, and the expected error.
+type refusedMessage struct {
 	message core.Outgoing
 	err     error
 }
 
-func (t *caseT) unsendable(queue string) []unsendable {
+func (t *caseT) refusedMessages(queue string) []refusedMessage {
 	garbled := t.message(queue, "garbled")
 	garbled.Headers.Set("Garbled", "\xff")
-	all := []unsendable{{garbled, core.ErrInvalidHeader}}
+	all := []refusedMessage{{garbled, core.ErrInvalidHeader}}
 	add := func(err error, change func(o *core.Outgoing)) {
 		m := t.message(queue, "unsendable")
 		change(&m)
-		all = append(all, unsendable{m, err})
+		all = append(all, refusedMessage{m, err})
 	}
 	if limit := t.caps.MaxMessageBytes; limit > 0 {
 		add(core.ErrTooLarge, func(o *core.Outgoing) { o.Body = make([]byte, limit+1) })
@@ -109,13 +109,13 @@ func (t *caseT) unsendable(queue string) []unsendable {
 		add(errors.ErrUnsupported, func(o *core.Outgoing) { o.Delay = limit + max(t.caps.DelayPrecision, time.Second) })
 	}
 	for _, m := range t.unsupported(queue) {
-		all = append(all, unsendable{m, errors.ErrUnsupported})
+		all = append(all, refusedMessage{m, errors.ErrUnsupported})
 	}
 	return all
 }
 
-// work writes a key in the native transaction and returns it.
-func (t *caseT) work(ctx context.Context) string {
+// writeInTx writes a key in the native transaction and returns it.
+func (t *caseT) writeInTx(ctx context.Context) string {
 	key := t.id()
 	if err := t.suite.h.NativeTx.Write(ctx, key); err != nil {
 		t.stop("the context that BindContext returns lets Harness.NativeTx.Write work in the native transaction", "%v", err)
@@ -123,7 +123,7 @@ func (t *caseT) work(ctx context.Context) string {
 	return key
 }
 
-func (t *caseT) breakWork(ctx context.Context) {
+func (t *caseT) breakTx(ctx context.Context) {
 	if err := t.suite.h.NativeTx.Break(ctx); err != nil {
 		t.stop("Harness.NativeTx.Break returns nil when it has broken the transaction", "%v", err)
 	}

@@ -51,7 +51,7 @@ func (a *attempts) failWith(m *core.Message, err error) error {
 	return err
 }
 
-func (a *attempts) of(body string) []attempt {
+func (a *attempts) forBody(body string) []attempt {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.seen[body])
@@ -60,7 +60,7 @@ func (a *attempts) of(body string) []attempt {
 // wantAttempts checks the number of attempts of a message. A broker that may deliver
 // twice can cause more attempts.
 func (t *caseT) wantAttempts(a *attempts, body string, want int) {
-	got := a.of(body)
+	got := a.forBody(body)
 	if len(got) != want && (!t.caps.MayDuplicate || len(got) < want) {
 		t.fail(fmt.Sprintf("message %q is attempted %d times", body, want), "%d times: %v", len(got), got)
 	}

@@ -41,13 +41,13 @@ func (b *bench) run(mode core.TransactionMode, succeeded func(context.Context, c
 	}
 }
 
-// successes counts completed messages.
-type successes struct{ n atomic.Int64 }
+// successCount counts completed messages.
+type successCount struct{ n atomic.Int64 }
 
-func (s *successes) succeeded(context.Context, core.Success) { s.n.Add(1) }
+func (s *successCount) succeeded(context.Context, core.Success) { s.n.Add(1) }
 
 func (b *bench) endToEnd(mode core.TransactionMode, failing bool) {
-	done := &successes{}
+	done := &successCount{}
 	b.run(mode, done.succeeded, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 		if failing && m.Attempt == 1 {
 			return errHandler
@@ -64,7 +64,7 @@ func (b *bench) endToEnd(mode core.TransactionMode, failing bool) {
 }
 
 // reach waits until all messages are completed.
-func (b *bench) reach(done *successes) {
+func (b *bench) reach(done *successCount) {
 	last, since := int64(0), time.Now()
 	for {
 		n := done.n.Load()

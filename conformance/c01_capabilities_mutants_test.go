@@ -31,7 +31,7 @@ var capabilityMutants = []mutant{
 	{rule: "C1", name: "opens receivers in a mode that it does not claim",
 		on: able(func(c *core.Capabilities) { c.Transactions = []core.TransactionMode{core.TransactionReceiveOnly} }),
 		breaks: func() changes {
-			return changes{open: func(_ *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+			return changes{open: func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 				cfg.Mode = core.TransactionReceiveOnly
 				return next(cfg)
 			}}
@@ -96,7 +96,7 @@ var capabilityMutants = []mutant{
 	{rule: "C1", name: "ignores a delay that it cannot honour",
 		on: able(func(c *core.Capabilities) { c.DelayedDelivery = false }),
 		breaks: func() changes {
-			return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				for i := range out {
 					out[i].Delay = 0
 				}
@@ -106,7 +106,7 @@ var capabilityMutants = []mutant{
 	{rule: "C1", name: "ignores a time to be received that it cannot honour",
 		on: able(func(c *core.Capabilities) { c.TimeToBeReceived = false }),
 		breaks: func() changes {
-			return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				for i := range out {
 					out[i].TimeToBeReceived = 0
 				}
@@ -116,7 +116,7 @@ var capabilityMutants = []mutant{
 	{rule: "C1", name: "ignores base topics that it cannot honour",
 		on: able(func(c *core.Capabilities) { c.BaseTopics = false }),
 		breaks: func() changes {
-			return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				out = slices.Clone(out)
 				for i := range out {
 					out[i].BaseTopics = nil
@@ -127,7 +127,7 @@ var capabilityMutants = []mutant{
 	{rule: "C1", name: "drops what is published when it cannot publish",
 		on: able(func(c *core.Capabilities) { c.PublishSubscribe = false }),
 		breaks: func() changes {
-			return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				for _, o := range out {
 					if o.Topic == "" {
 						if err := next(ctx, o); err != nil {
@@ -151,7 +151,7 @@ var capabilityMutants = []mutant{
 	{rule: "C1", name: "pretends to subscribe when it cannot",
 		on: able(func(c *core.Capabilities) { c.PublishSubscribe = false }),
 		breaks: func() changes {
-			return changes{subscribe: func(*broken, string, []string, func() error) error { return nil }}
+			return changes{subscribe: func(*brokenTransport, string, []string, func() error) error { return nil }}
 		}},
 	{rule: "C1", name: "claims to publish without a way to subscribe", breaks: func() changes { return changes{} },
 		harness: func(h *Harness) { h.Open = withoutSubscriber(h.Open) }},

@@ -17,7 +17,7 @@ import (
 
 var sendMutants = []mutant{
 	{rule: "C2", name: "drops what is beyond the first 1,000 messages of a Send", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			return next(ctx, out[:min(len(out), 1000)]...)
 		}}
 	}},
@@ -29,12 +29,12 @@ var sendMutants = []mutant{
 		})}
 	}},
 	{rule: "C2", name: "sends the first ten of a batch alone", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			return next(ctx, out[:min(10, len(out))]...)
 		}}
 	}},
 	{rule: "C2", name: "sends a batch again whose confirm was late", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			if len(out) > 50 {
 				if err := next(ctx, out...); err != nil {
 					return err
@@ -44,7 +44,7 @@ var sendMutants = []mutant{
 		}}
 	}},
 	{rule: "C2", name: "refuses to send nothing", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			if len(out) == 0 {
 				return errors.New("the request has no entries")
 			}
@@ -52,7 +52,7 @@ var sendMutants = []mutant{
 		}}
 	}},
 	{rule: "C2", name: "holds a whole Send against the limit of one message", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			size := 0
 			for _, m := range out {
 				size += len(m.Body)
@@ -64,7 +64,7 @@ var sendMutants = []mutant{
 		}}
 	}},
 	{rule: "C2", name: "sends a batch to the queue of its first message", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			out = slices.Clone(out)
 			for i := range out {
 				out[i].Queue = out[0].Queue
@@ -74,7 +74,7 @@ var sendMutants = []mutant{
 	}},
 	{rule: "C2", name: "confirms one of two Sends at a time by the other's confirm", breaks: func() changes {
 		var under atomic.Int64
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			defer under.Add(-1)
 			if under.Add(1) == 2 {
 				return nil
@@ -84,7 +84,7 @@ var sendMutants = []mutant{
 		}}
 	}},
 	{rule: "C2", name: "drops in silence what no queue takes", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			if err := next(ctx, out...); !errors.Is(err, core.ErrQueueNotFound) {
 				return err
 			}
@@ -92,7 +92,7 @@ var sendMutants = []mutant{
 		}}
 	}},
 	{rule: "C2", name: "says that a queue is missing without a SendError", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			err := next(ctx, out...)
 			if errors.Is(err, core.ErrQueueNotFound) {
 				return fmt.Errorf("send: %w", core.ErrQueueNotFound)
@@ -117,7 +117,7 @@ var sendMutants = []mutant{
 		})}
 	}},
 	{rule: "C2", name: "stops at the first message that is refused and calls the others accepted", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			for i := range out {
 				if err := next(ctx, out[i]); err != nil {
 					all := refuse(out, err)
@@ -138,7 +138,7 @@ var sendMutants = []mutant{
 		})}
 	}},
 	{rule: "C2", name: "lists the refused messages alone", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			err := next(ctx, out...)
 			if sent, ok := errors.AsType[*core.SendError](err); ok {
 				return &core.SendError{Results: slices.DeleteFunc(sent.Results, func(r core.SendResult) bool { return r.State == core.SendAccepted })}
@@ -148,7 +148,7 @@ var sendMutants = []mutant{
 	}},
 	{rule: "C2", name: "loses its channel, and what others send on it, to a missing queue", breaks: func() changes {
 		var lost atomic.Bool
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			if lost.Swap(false) {
 				return refuse(out, errors.New("the channel was closed"))
 			}
@@ -162,7 +162,7 @@ var sendMutants = []mutant{
 	{rule: "C2", name: "remembers for ever that a queue did not exist", breaks: func() changes {
 		var mu sync.Mutex
 		missing := map[string]bool{}
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if len(out) > 0 && missing[out[0].Queue] {
@@ -176,12 +176,12 @@ var sendMutants = []mutant{
 		}}
 	}},
 	{rule: "C2", name: "sends although the context has ended", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			return next(context.WithoutCancel(ctx), out...)
 		}}
 	}},
 	{rule: "C2", name: "calls the end of a context a broken connection", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			if ctx.Err() != nil {
 				return refuse(out, errors.New("connection reset"))
 			}
@@ -192,7 +192,7 @@ var sendMutants = []mutant{
 		return changes{send: withConfirms(func(out []core.Outgoing, err error) error { return refuse(out, err) })}
 	}},
 	{rule: "C2", name: "calls accepted what it had no time to send", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			for i := range out {
 				select {
 				case <-time.After(2 * time.Millisecond):
@@ -211,7 +211,7 @@ var sendMutants = []mutant{
 		}}
 	}},
 	{rule: "C2", name: "hides that it was closed", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			if err := next(ctx, out...); !errors.Is(err, core.ErrClosed) {
 				return err
 			}
@@ -223,7 +223,7 @@ var sendMutants = []mutant{
 		return buffering(func(out []core.Outgoing) []core.Outgoing { return out })
 	}},
 	{rule: "C2", name: "writes a header into the sender's message", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			err := next(ctx, out...)
 			for i := range out {
 				out[i].Headers.Set("Content-Length", fmt.Sprint(len(out[i].Body)))
@@ -232,7 +232,7 @@ var sendMutants = []mutant{
 		}}
 	}},
 	{rule: "C2", name: "encodes the sender's body in place", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			err := next(ctx, out...)
 			for _, m := range out {
 				for i := range m.Body {
@@ -245,7 +245,7 @@ var sendMutants = []mutant{
 	{rule: "C2", name: "detects duplicates by their id", breaks: func() changes {
 		var mu sync.Mutex
 		known := map[string]bool{}
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			mu.Lock()
 			defer mu.Unlock()
 			return next(ctx, slices.DeleteFunc(slices.Clone(out), func(m core.Outgoing) bool {
@@ -257,9 +257,9 @@ var sendMutants = []mutant{
 	}},
 	{rule: "C2", name: "sends nothing to a queue that it receives from", breaks: func() changes {
 		var mu sync.Mutex
-		receives := map[*broken]map[string]bool{}
+		receives := map[*brokenTransport]map[string]bool{}
 		return changes{
-			open: func(t *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+			open: func(t *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				if receives[t] == nil {
@@ -268,7 +268,7 @@ var sendMutants = []mutant{
 				receives[t][cfg.Queue] = true
 				return next(cfg)
 			},
-			send: func(t *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			send: func(t *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				mu.Lock()
 				defer mu.Unlock()
 				return next(ctx, slices.DeleteFunc(slices.Clone(out), func(m core.Outgoing) bool { return receives[t][m.Queue] })...)
@@ -285,7 +285,7 @@ var sendMutants = []mutant{
 		}
 	}},
 	{rule: "C2", name: "says that a Send without an answer was refused", onServer: true, breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			err := next(ctx, out...)
 			if errors.Is(err, errNoAnswer) {
 				return sendFailed(out, core.SendRefused, err)
@@ -294,7 +294,7 @@ var sendMutants = []mutant{
 		}}
 	}},
 	{rule: "C2", name: "accepts messages in an outage", onServer: true, breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			if err := next(ctx, out...); err != nil && !errors.Is(err, errRefused) && !errors.Is(err, errConnectionLost) {
 				return err
 			}
@@ -302,13 +302,13 @@ var sendMutants = []mutant{
 		}}
 	}},
 	{rule: "C2", name: "accepts messages, and sends them a moment later", onServer: true, breaks: func() changes {
-		return changes{send: func(_ *broken, _ context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, _ context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			time.AfterFunc(time.Millisecond, func() { _ = next(ctxBackground, out...) })
 			return nil
 		}}
 	}},
 	{rule: "C2", name: "says that a message was refused when there was no answer", onServer: true, breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			err := next(ctx, out...)
 			if sent, ok := errors.AsType[*core.SendError](err); ok {
 				for i := range sent.Results {
@@ -328,7 +328,7 @@ var sendMutants = []mutant{
 // withConfirms sends, and waits for the broker to confirm it. late says what
 // becomes of it when the context ends before.
 func withConfirms(late func(out []core.Outgoing, err error) error) sending {
-	return func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+	return func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 		if err := next(ctx, out...); err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 // maxInFlightCases are about the unsettled deliveries of a receiver. In None there are
 // none.
 var maxInFlightCases = []testCase{
-	{rule: "C3", title: "no more than MaxInFlight are handed out", in: givingBack, run: func(t *caseT) {
+	{rule: "C3", title: "no more than MaxInFlight are handed out", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 10)
@@ -35,7 +35,7 @@ var maxInFlightCases = []testCase{
 		})
 		t.wantLeft(queue, "of 10 messages 4 were completed, the others abandoned, released or never handed out", rest...)
 	}},
-	{rule: "C3", title: "MaxInFlight holds for all callers together", in: givingBack, run: func(t *caseT) {
+	{rule: "C3", title: "MaxInFlight holds for all callers together", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.messages(queue, 20)...)
@@ -65,7 +65,7 @@ var maxInFlightCases = []testCase{
 		}
 		t.release(held...)
 	}},
-	{rule: "C3", title: "SetMaxInFlight takes effect while messages are in flight", in: givingBack, run: func(t *caseT) {
+	{rule: "C3", title: "SetMaxInFlight takes effect while messages are in flight", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.messages(queue, 30)...)
@@ -84,7 +84,7 @@ var maxInFlightCases = []testCase{
 		held = t.exactly(r, held, 2, "changed many times, the last time to 4, two more are handed out than the two in hand")
 		t.complete(held...)
 	}},
-	{rule: "C3", title: "room wakes a Receive that waits", in: givingBack, run: func(t *caseT) {
+	{rule: "C3", title: "room wakes a Receive that waits", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.messages(queue, 5)...)
@@ -111,7 +111,7 @@ var maxInFlightCases = []testCase{
 		}
 		t.complete(held...)
 	}},
-	{rule: "C3", title: "SetMaxInFlight 0 fetches nothing more, and keeps nothing", in: givingBack, run: func(t *caseT) {
+	{rule: "C3", title: "SetMaxInFlight 0 fetches nothing more, and keeps nothing", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 12)
@@ -150,7 +150,7 @@ var maxInFlightCases = []testCase{
 		t.complete(again)
 		t.wantLeft(queue, "after all messages were taken")
 	}},
-	{rule: "C3", title: "a Receive that waits can be paused", in: givingBack, run: func(t *caseT) {
+	{rule: "C3", title: "a Receive that waits can be paused", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -179,8 +179,8 @@ var maxInFlightCases = []testCase{
 		t.complete(a.deliveries...)
 		t.wantLeft(queue, "after the message was taken")
 	}},
-	{rule: "C3", title: "more than 1,000 messages can be held", in: inReceiveOnly, slow: true, needs: []need{holdingMany}, run: func(t *caseT) {
-		const total = manyHeld
+	{rule: "C3", title: "more than 1,000 messages can be held", in: inReceiveOnly, slow: true, needs: []need{holdsManyDeliveries}, run: func(t *caseT) {
+		const total = manyDeliveries
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := make([]string, total)
@@ -212,7 +212,7 @@ var maxInFlightCases = []testCase{
 		t.complete(held["0"], held[fmt.Sprint(total-1)])
 		r.close() // gives back the others
 	}},
-	{rule: "C3", title: "a pause gives back what arrived after Receive had ended", in: givingBack, run: func(t *caseT) {
+	{rule: "C3", title: "a pause gives back what arrived after Receive had ended", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		paused := t.receiver(transport, queue, 4)
@@ -232,7 +232,7 @@ var maxInFlightCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after the message was completed")
 	}},
-	{rule: "C3", title: "a delivery whose lock has ended leaves its place to another", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C3", title: "a delivery whose lock has ended leaves its place to another", in: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		const places = 2
 		transport := t.open()
 		queue := t.queue(transport)
@@ -251,7 +251,7 @@ var maxInFlightCases = []testCase{
 		}
 		t.wantNoPlaceLeft(r, next, "a late settlement frees no place of MaxInFlight: its place was free since the lock ended")
 	}},
-	{rule: "C3", title: "a message that comes as a Receive is cancelled goes to another that waits", in: givingBack, run: func(t *caseT) {
+	{rule: "C3", title: "a message that comes as a Receive is cancelled goes to another that waits", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 2)
@@ -285,7 +285,7 @@ var maxInFlightCases = []testCase{
 		}
 	}},
 	{rule: "C3", title: "an endpoint handles as many messages at the same time as it may, and no more", run: func(t *caseT) {
-		jobs := t.crowd()
+		jobs := t.blockingHandler()
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) { c.Concurrency = 5 })
 		s.handle("job", jobs.handle)
@@ -294,10 +294,10 @@ var maxInFlightCases = []testCase{
 		t.send(transport, msgs...)
 		t.awaitCount("12 messages wait for 5 handlers; handlers at the same time", 5, jobs.running)
 		t.wantSteady("the number of handlers, of which none has ended,", 5, jobs.running)
-		jobs.open()
+		jobs.releaseAll()
 		t.awaitCount("messages handled in the end", 12, jobs.messages)
 		s.end()
-		if most := jobs.peak(); most > 5 {
+		if most := jobs.maxConcurrent(); most > 5 {
 			t.fail("an endpoint with Concurrency 5 runs no more than 5 handlers at the same time", "%d", most)
 		}
 		t.wantOnce(msgs, jobs)
@@ -305,7 +305,7 @@ var maxInFlightCases = []testCase{
 		t.wantLeft(s.errorQueue, "after all was handled")
 	}},
 	{rule: "C3", title: "the concurrency of an endpoint follows every change while messages are handled", run: func(t *caseT) {
-		jobs := t.crowd()
+		jobs := t.blockingHandler()
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) { c.Concurrency = 5 })
 		s.handle("job", jobs.handle)
@@ -322,42 +322,42 @@ var maxInFlightCases = []testCase{
 		t.awaitCount("after the concurrency was raised to 10, handlers at the same time", 10, jobs.running)
 		t.wantSteady("the number of handlers at concurrency 10", 10, jobs.running)
 		change(2)
-		jobs.pass(9) // eight surplus handlers, and one whose slot another handler takes
+		jobs.release(9) // eight handlers too many, and one whose slot another handler takes
 		t.awaitCount("after nine of ten ended at concurrency 2, messages that were begun", 11, jobs.messages)
 		t.awaitCount("after nine of ten ended at concurrency 2, handlers at the same time", 2, jobs.running)
-		jobs.peak()
-		jobs.pass(4)
+		jobs.maxConcurrent()
+		jobs.release(4)
 		t.awaitCount("after four more ended, messages that were begun", 15, jobs.messages)
 		t.wantSteady("the number of handlers at concurrency 2", 2, jobs.running)
-		if most := jobs.peak(); most > 2 {
+		if most := jobs.maxConcurrent(); most > 2 {
 			t.fail("after the concurrency was lowered to 2, no more than 2 handlers at the same time", "%d", most)
 		}
 		for _, n := range []int{9, 3, 12, 1, 4} {
 			change(n)
 		}
-		jobs.pass(12) // as many as may have started in between
+		jobs.release(12) // as many as may have started in between
 		t.await("after several changes at once, of which the last was to 4, there are 4 handlers at the same time", func() bool { return jobs.running() == 4 })
-		jobs.peak()
-		jobs.pass(4)
+		jobs.maxConcurrent()
+		jobs.release(4)
 		t.awaitCount("after several changes at once and four that ended, handlers at the same time", 4, jobs.running)
 		t.sleep(t.quietPeriod())
-		if most := jobs.peak(); most > 4 {
+		if most := jobs.maxConcurrent(); most > 4 {
 			t.fail("after the concurrency was lowered to 4, no more than 4 handlers at the same time", "%d", most)
 		}
-		jobs.open()
+		jobs.releaseAll()
 		t.awaitCount("messages handled in the end", 40, jobs.messages)
 		s.end()
 		t.wantOnce(msgs, jobs)
 		t.wantLeft(s.queue, "after all was handled")
 	}},
-	{rule: "C3", title: "a paused endpoint fetches nothing and holds nothing that another instance could have", in: givingBack, run: func(t *caseT) {
-		firstJobs, secondJobs := t.crowd(), t.crowd()
+	{rule: "C3", title: "a paused endpoint fetches nothing and holds nothing that another instance could have", in: withRedelivery, run: func(t *caseT) {
+		firstJobs, secondJobs := t.blockingHandler(), t.blockingHandler()
 		transport := t.open()
 		first := t.service(transport, func(c *core.Config) { c.Concurrency = 2 })
 		second := t.serviceOn(t.open(), first.queue, first.errorQueue, func(c *core.Config) { c.Concurrency = 2 })
 		first.handle("job", firstJobs.handle)
 		second.handle("job", secondJobs.handle)
-		secondJobs.open()
+		secondJobs.releaseAll()
 		msgs := t.jobs(first.queue, 10)
 		t.send(transport, msgs...)
 		first.run()
@@ -366,13 +366,13 @@ var maxInFlightCases = []testCase{
 		second.run()
 		begun := 2
 		if t.caps.CountsReleases { // the first instance handles its prefetched messages
-			firstJobs.open()
+			firstJobs.releaseAll()
 			t.awaitCount("while the first instance is paused, messages that are handled", len(msgs), func() int { return firstJobs.messages() + secondJobs.messages() })
 			t.await("a paused endpoint comes to rest", func() bool { return first.Health().InFlight == 0 })
 			begun = firstJobs.messages()
 		} else {
 			t.awaitCount("while the first instance is paused with 2 messages in its handlers, messages that the second instance handles", 8, secondJobs.messages)
-			firstJobs.pass(2)
+			firstJobs.release(2)
 		}
 		second.Pause()
 		t.await("a paused endpoint comes to rest", func() bool { return second.Health().InFlight == 0 })
@@ -398,7 +398,7 @@ var maxInFlightCases = []testCase{
 		send("more 1", "more 2", "more 3")
 		t.wantSteady("the number of messages begun by instances that are paused", before, handled)
 		if !t.caps.CountsReleases {
-			firstJobs.open()
+			firstJobs.releaseAll()
 		}
 		first.Resume()
 		t.awaitCount("after Resume, messages that the first instance has begun", begun+len(msgs)-before, firstJobs.messages)

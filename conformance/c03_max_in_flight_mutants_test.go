@@ -9,8 +9,8 @@ import (
 )
 
 // openWith opens a receiver with another MaxInFlight than it was asked for.
-func openWith(maxInFlight int) func(*broken, context.Context, core.ReceiverConfig, func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
-	return func(_ *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+func openWith(maxInFlight int) func(*brokenTransport, context.Context, core.ReceiverConfig, func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+	return func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 		if cfg.MaxInFlight >= 1 {
 			cfg.MaxInFlight = maxInFlight
 		}
@@ -112,7 +112,7 @@ var maxInFlightMutants = []mutant{
 	}},
 	{rule: "C3", name: "holds no more than 1,000 messages", breaks: func() changes {
 		return changes{
-			open: func(_ *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+			open: func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 				cfg.MaxInFlight = min(cfg.MaxInFlight, 1000)
 				return next(cfg)
 			},
@@ -135,7 +135,7 @@ var maxInFlightMutants = []mutant{
 	}},
 	{rule: "C3", name: "has one message in flight whatever it is told", breaks: func() changes {
 		return changes{
-			open: func(_ *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+			open: func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 				cfg.MaxInFlight = 1
 				return next(cfg)
 			},

@@ -37,7 +37,7 @@ var receiveCases = []testCase{
 		sent := t.messages(queue, 60)
 		t.send(transport, sent...)
 		r := t.receiver(transport, queue, 100)
-		c := t.census(bodiesOf(sent))
+		c := t.collector(bodiesOf(sent))
 		for _, size := range []int{1, 1, 3, 10, 1, 100, 1} {
 			backing := make([]core.Delivery, size+5)
 			ctx, cancel := t.withTimeout()
@@ -51,13 +51,13 @@ var receiveCases = []testCase{
 					t.stop("Receive writes nothing behind the length of its slice", "it wrote %q there", d.Incoming().Body)
 				}
 			}
-			c.take(t, backing[:n])
+			c.consume(t, backing[:n])
 			if missing, _ := c.state(); missing == 0 {
 				break
 			}
 		}
-		r.drainInto(c)
-		c.conclude(t)
+		r.drainTo(c)
+		c.check(t)
 	}},
 	{rule: "C3", title: "Receive keeps no reference to its slice", run: func(t *caseT) {
 		transport := t.open()
@@ -90,7 +90,7 @@ var receiveCases = []testCase{
 		sent := t.messages(queue, min(3*limit, 500))
 		t.send(transport, sent...)
 		r := t.receiver(transport, queue, 2*len(sent))
-		c := t.census(bodiesOf(sent))
+		c := t.collector(bodiesOf(sent))
 		for missing := len(sent); missing > 0; missing, _ = c.state() {
 			ctx, cancel := t.withTimeout()
 			got, err := r.batch(ctx, 2*limit)
@@ -101,9 +101,9 @@ var receiveCases = []testCase{
 			if len(got) > limit {
 				t.fail(fmt.Sprintf("Receive returns at most MaxReceiveBatch deliveries, %d", limit), "%d", len(got))
 			}
-			c.take(t, got)
+			c.consume(t, got)
 		}
-		c.conclude(t)
+		c.check(t)
 	}},
 	{rule: "C3", title: "the end of its context ends a Receive", run: func(t *caseT) {
 		transport := t.open()
@@ -132,13 +132,13 @@ var receiveCases = []testCase{
 		t.wantSame(d.Incoming(), m)
 		t.complete(d)
 	}},
-	{rule: "C3", title: "a Receive whose context has ended loses nothing", in: givingBack, run: func(t *caseT) {
+	{rule: "C3", title: "a Receive whose context has ended loses nothing", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 10)
 		t.send(transport, sent...)
 		r := t.receiver(transport, queue, 16)
-		c := t.census(bodiesOf(sent))
+		c := t.collector(bodiesOf(sent))
 		ended, cancel := context.WithCancel(t.ctx)
 		cancel()
 		for range 20 {
@@ -148,13 +148,13 @@ var receiveCases = []testCase{
 			case len(a.deliveries) == 0 && !errors.Is(a.err, context.Canceled), len(a.deliveries) > 0 && a.err != nil:
 				t.stop("Receive with a context that has ended returns deliveries, or an error matching that of its context", "%d deliveries, %v", len(a.deliveries), a.err)
 			}
-			c.take(t, a.deliveries)
+			c.consume(t, a.deliveries)
 		}
-		r.drainInto(c)
-		t.wantFirstDeliveries(c.conclude(t))
+		r.drainTo(c)
+		t.wantFirstDeliveries(c.check(t))
 		t.wantLeft(queue, "after all messages were taken")
 	}},
-	{rule: "C3", title: "a storm of cancelled Receives loses nothing", in: givingBack, slow: true, run: func(t *caseT) {
+	{rule: "C3", title: "a storm of cancelled Receives loses nothing", in: withRedelivery, slow: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		one, other := t.receiver(transport, queue, 16), t.receiver(t.open(), queue, 16)
@@ -183,7 +183,7 @@ var receiveCases = []testCase{
 				}
 			}
 		})
-		t.drainTogether(bodiesOf(sent), make([][]time.Duration, 8), r)
+		t.drainConcurrently(bodiesOf(sent), make([][]time.Duration, 8), r)
 		t.wantLeft(queue, "after all messages were taken")
 	}},
 	{rule: "C3", title: "a large backlog is delivered to the last message", slow: true, run: func(t *caseT) {
@@ -195,7 +195,7 @@ var receiveCases = []testCase{
 		}
 		r := t.receiver(transport, queue, 128)
 		r.size = 32
-		t.drainTogether(bodiesOf(sent), make([][]time.Duration, 8), r)
+		t.drainConcurrently(bodiesOf(sent), make([][]time.Duration, 8), r)
 		t.wantLeft(queue, "after all messages were taken")
 	}},
 	{rule: "C3", title: "receivers of one transport keep to their queues", run: func(t *caseT) {
@@ -280,5 +280,5 @@ func (t *caseT) storm(queue string, many, callers int, receivers ...*receiver) {
 			t.sleep(pauses[i])
 		}
 	})
-	t.wantFirstDeliveries(t.drainTogether(want, brief, receivers...))
+	t.wantFirstDeliveries(t.drainConcurrently(want, brief, receivers...))
 }

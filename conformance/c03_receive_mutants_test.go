@@ -198,7 +198,7 @@ var receiveMutants = []mutant{
 	{rule: "C3", name: "drops what is beyond the length of a queue", breaks: func() changes {
 		var mu sync.Mutex
 		length := map[string]int{}
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			mu.Lock()
 			defer mu.Unlock()
 			return next(ctx, slices.DeleteFunc(slices.Clone(out), func(m core.Outgoing) bool {
@@ -209,9 +209,9 @@ var receiveMutants = []mutant{
 	}},
 	{rule: "C3", name: "receives from the queue of its first receiver", breaks: func() changes {
 		var mu sync.Mutex
-		first := map[*broken]string{}
+		first := map[*brokenTransport]string{}
 		return changes{
-			open: func(t *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+			open: func(t *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				if first[t] == "" {
@@ -229,7 +229,7 @@ var receiveMutants = []mutant{
 		}
 	}},
 	{rule: "C3", name: "waits for a queue that does not exist", breaks: func() changes {
-		return changes{open: func(_ *broken, ctx context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+		return changes{open: func(_ *brokenTransport, ctx context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 			r, err := next(cfg)
 			if errors.Is(err, core.ErrQueueNotFound) {
 				pass(ctx, time.Hour)
@@ -238,7 +238,7 @@ var receiveMutants = []mutant{
 		}}
 	}},
 	{rule: "C3", name: "creates the queue that it is to receive from", breaks: func() changes {
-		return changes{open: func(t *broken, ctx context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+		return changes{open: func(t *brokenTransport, ctx context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 			if err := t.base.Provision(ctx, core.Topology{InputQueue: cfg.Queue, Queues: []string{cfg.Queue}}); err != nil {
 				return nil, err
 			}
@@ -246,7 +246,7 @@ var receiveMutants = []mutant{
 		}}
 	}},
 	{rule: "C3", name: "takes no MaxInFlight for one of its own", breaks: func() changes {
-		return changes{open: func(_ *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+		return changes{open: func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 			if cfg.MaxInFlight <= 0 {
 				cfg.MaxInFlight = 16
 			}

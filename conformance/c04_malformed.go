@@ -14,7 +14,7 @@ var malformedCases = []testCase{
 		body := t.suite.h.Corrupt(t, queue)
 		r := t.receiver(transport, queue, 1)
 		d := r.next()
-		t.malformed(d, body)
+		t.wantMalformed(d, body)
 		in := d.Incoming()
 		if in.ID == "" || in.NativeID == "" {
 			t.fail("a malformed message has the ID and the NativeID that the broker gives", "ID %q, NativeID %q", in.ID, in.NativeID)
@@ -41,7 +41,7 @@ var malformedCases = []testCase{
 		malformed := 0
 		for _, d := range r.take(7) {
 			if d.Incoming().Malformed != nil {
-				t.malformed(d, body)
+				t.wantMalformed(d, body)
 				malformed++
 			} else {
 				t.wantSame(d.Incoming(), sound[d.Incoming().ID])
@@ -70,7 +70,7 @@ var malformedCases = []testCase{
 		r := t.receiver(transport, queue, 8)
 		natives := map[string]bool{}
 		for _, d := range r.take(3) {
-			t.malformed(d, body)
+			t.wantMalformed(d, body)
 			natives[d.Incoming().NativeID] = true
 			t.complete(d)
 		}
@@ -80,13 +80,13 @@ var malformedCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after 3 malformed messages were completed")
 	}},
-	{rule: "C4", title: "a malformed message is abandoned like any other", in: givingBack, needs: []need{corruption}, run: func(t *caseT) {
+	{rule: "C4", title: "a malformed message is abandoned like any other", in: withRedelivery, needs: []need{corruption}, run: func(t *caseT) {
 		t.malformedAgain("Abandon", func(d core.Delivery) { t.abandon(d) }, 2)
 	}},
-	{rule: "C4", title: "a malformed message is released like any other", in: givingBack, needs: []need{corruption}, run: func(t *caseT) {
+	{rule: "C4", title: "a malformed message is released like any other", in: withRedelivery, needs: []need{corruption}, run: func(t *caseT) {
 		t.malformedAgain("Release", func(d core.Delivery) { t.release(d) }, 1)
 	}},
-	{rule: "C4", title: "a malformed message that is held comes again when the receiver closes", in: givingBack, needs: []need{corruption}, run: func(t *caseT) {
+	{rule: "C4", title: "a malformed message that is held comes again when the receiver closes", in: withRedelivery, needs: []need{corruption}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		body := t.suite.h.Corrupt(t, queue)
@@ -95,21 +95,21 @@ var malformedCases = []testCase{
 		r.close()
 		r = t.receiver(t.open(), queue, 1)
 		d := r.next()
-		t.malformed(d, body)
+		t.wantMalformed(d, body)
 		t.complete(d)
 		r.close()
 		t.wantLeft(queue, "after the malformed message was completed")
 	}},
 	{rule: "C4", title: "a malformed message is replaced atomically", in: inAtomic, needs: []need{corruption}, run: func(t *caseT) {
-		for _, s := range []dispatch{replacing, completing} {
+		for _, s := range []atomicSettle{replaceWith, completeWith} {
 			transport := t.open()
 			queue, errorQueue := t.queue(transport), t.queue(transport)
 			body := t.suite.h.Corrupt(t, queue)
 			r := t.receiver(transport, queue, 1)
 			d := r.next()
-			t.malformed(d, body)
+			t.wantMalformed(d, body)
 			t.wantSettleRefused(s, d, core.ErrQueueNotFound, t.message(errorQueue, "too many"), t.message(t.uniqueName(), "lost"))
-			t.sends(s, d, t.message(errorQueue, string(body)))
+			t.settleWith(s, d, t.message(errorQueue, string(body)))
 			r.close()
 			t.wantLeft(queue, "after "+s.name+" of a malformed message")
 			t.wantLeft(errorQueue, "after "+s.name+" of a malformed message", string(body))
@@ -124,10 +124,10 @@ func (t *caseT) malformedAgain(operation string, giveBack func(d core.Delivery),
 	body := t.suite.h.Corrupt(t, queue)
 	r := t.receiver(transport, queue, 1)
 	first := r.next()
-	t.malformed(first, body)
+	t.wantMalformed(first, body)
 	giveBack(first)
 	again := r.next()
-	t.malformed(again, body)
+	t.wantMalformed(again, body)
 	in := again.Incoming()
 	if in.NativeID != first.Incoming().NativeID {
 		t.fail("a malformed message has the same NativeID at every delivery, here "+first.Incoming().NativeID, "%s", in.NativeID)

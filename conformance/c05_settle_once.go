@@ -134,7 +134,7 @@ var settleOnceCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after all were completed")
 	}},
-	{rule: "C5", title: "the lock of a settled delivery cannot be renewed", in: givingBack, needs: []need{locks}, run: func(t *caseT) {
+	{rule: "C5", title: "the lock of a settled delivery cannot be renewed", in: withRedelivery, needs: []need{locks}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 1)

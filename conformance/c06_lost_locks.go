@@ -28,8 +28,8 @@ func (t *caseT) lose(transport core.Transport, queue string, ways []wayToSettle)
 	return late, names
 }
 
-// tooLate checks that settlements are refused because the lock was lost.
-func (t *caseT) tooLate(when string, ways []wayToSettle, late []core.Delivery) {
+// wantLockLost checks that settlements are refused because the lock was lost.
+func (t *caseT) wantLockLost(when string, ways []wayToSettle, late []core.Delivery) {
 	for i, way := range ways {
 		if err := t.trySettling(way, late[i]); !errors.Is(err, core.ErrLockLost) {
 			t.fail(fmt.Sprintf("%s %s returns core.ErrLockLost", way.name, when), "%v", err)
@@ -38,26 +38,26 @@ func (t *caseT) tooLate(when string, ways []wayToSettle, late []core.Delivery) {
 }
 
 var lostLockCases = []testCase{
-	{rule: "C6", title: "a settlement after the lock has ended is refused, and the message comes again", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C6", title: "a settlement after the lock has ended is refused, and the message comes again", in: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue, out := t.queue(transport), t.queue(transport)
 		ways := t.waysToSettle(out)
 		late, names := t.lose(transport, queue, ways)
-		t.tooLate("after LockedUntil", ways, late)
+		t.wantLockLost("after LockedUntil", ways, late)
 		for _, d := range t.receiver(t.open(), queue, len(ways)).takeBodies("a message whose lock has ended comes again, whatever was tried too late", names...) {
 			t.complete(d)
 		}
 		t.wantLeft(queue, "after they were completed by who received them next")
 		t.wantLeft(out, "what CompleteWith and ReplaceWith would have sent is not there after they were refused")
 	}},
-	{rule: "C6", title: "a late settlement does not touch the next holder", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C6", title: "a late settlement does not touch the next holder", in: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue, out := t.queue(transport), t.queue(transport)
 		ways := t.waysToSettle(out)
 		late, names := t.lose(transport, queue, ways)
 		next := t.receiver(t.open(), queue, len(ways))
 		held := next.takeBodies("a message whose lock has ended comes again", names...)
-		t.tooLate("after the message went to another receiver", ways, late)
+		t.wantLockLost("after the message went to another receiver", ways, late)
 		t.wantNoneDelivered("a late settlement takes the message from nobody", t.receiver(t.open(), queue, len(ways)))
 		for _, name := range names {
 			t.complete(held[name])
@@ -65,14 +65,14 @@ var lostLockCases = []testCase{
 		t.wantLeft(queue, "after the next holder completed them")
 		t.wantLeft(out, "what CompleteWith and ReplaceWith would have sent is not there after they were refused")
 	}},
-	{rule: "C6", title: "a late settlement counts nothing", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C6", title: "a late settlement counts nothing", in: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		ways := t.waysToSettle("")[1:3] // Abandon and Release
 		late, names := t.lose(transport, queue, ways)
 		next := t.receiver(t.open(), queue, len(ways))
 		held := next.takeBodies("a message whose lock has ended comes again", names...)
-		t.tooLate("after the message went to another receiver", ways, late)
+		t.wantLockLost("after the message went to another receiver", ways, late)
 		for _, name := range names {
 			t.abandon(held[name])
 		}
@@ -85,7 +85,7 @@ var lostLockCases = []testCase{
 		}
 		t.wantLeft(queue, "after they were completed")
 	}},
-	{rule: "C6", title: "of deliveries received together, only those whose lock ended are lost", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C6", title: "of deliveries received together, only those whose lock ended are lost", in: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 4)
@@ -113,14 +113,14 @@ var lostLockCases = []testCase{
 		}
 		t.wantLeft(queue, "after all were completed")
 	}},
-	{rule: "C6", title: "a settlement after the receiver was closed is refused", in: givingBack, run: func(t *caseT) {
+	{rule: "C6", title: "a settlement after the receiver was closed is refused", in: withRedelivery, run: func(t *caseT) {
 		t.settleAfter("its receiver was closed", func(_ core.Transport, r *receiver) { r.close() })
 	}},
-	{rule: "C6", title: "a settlement after the transport was closed is refused", in: givingBack, run: func(t *caseT) {
+	{rule: "C6", title: "a settlement after the transport was closed is refused", in: withRedelivery, run: func(t *caseT) {
 		t.settleAfter("its transport was closed", func(transport core.Transport, _ *receiver) { t.close(transport) })
 	}},
-	{rule: "C6", title: "a delivery held in an outage is settled or comes again", in: givingBack, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
-		o := t.operator()
+	{rule: "C6", title: "a delivery held in an outage is settled or comes again", in: withRedelivery, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
+		broker := t.brokerController()
 		transport := t.open()
 		queue := t.queue(transport)
 		settlements := []struct {
@@ -149,11 +149,11 @@ var lostLockCases = []testCase{
 				gone[string(held[i].Incoming().Body)] = s.name + " " + when + " the outage"
 			}
 		}
-		o.kill()
+		broker.kill()
 		for i := range settlements {
 			settle(i, "during")
 		}
-		o.start()
+		broker.start()
 		retaken := t.retakes(holder, queue, held[len(settlements):])
 		for i := range settlements {
 			settle(len(settlements)+i, "after")
@@ -163,7 +163,7 @@ var lostLockCases = []testCase{
 		}
 		t.places(holder, queue, 2*len(settlements), retaken)
 		holder.close() // it may have prefetched redelivered messages
-		again := newLedger()
+		again := newOutageLog()
 		again.drain(t.receiver(t.open(), queue, 8), 4*len(settlements)-len(gone))
 		for _, d := range held {
 			body := string(d.Incoming().Body)
@@ -176,7 +176,7 @@ var lostLockCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C6", title: "a return whose answer was lost is not made again at another's expense", in: givingBack, exclusive: true, needs: []need{outages, durable}, run: returnsWithoutAnswer},
+	{rule: "C6", title: "a return whose answer was lost is not made again at another's expense", in: withRedelivery, exclusive: true, needs: []need{outages, durable}, run: returnsWithoutAnswer},
 }
 
 // settleAfter tries each way to settle after an event that takes the deliveries away from
@@ -201,10 +201,10 @@ func (t *caseT) settleAfter(event string, happens func(transport core.Transport,
 		}
 		return picked
 	}
-	t.tooLate("of a delivery after "+event, ways, pick(early))
+	t.wantLockLost("of a delivery after "+event, ways, pick(early))
 	next := t.receiver(transport, queue, len(all))
 	held := next.takeBodies("what was unsettled comes again after "+event, all...)
-	t.tooLate("of a delivery after "+event+" and another receiver took the message", ways, pick(late))
+	t.wantLockLost("of a delivery after "+event+" and another receiver took the message", ways, pick(late))
 	for _, name := range all {
 		t.complete(held[name])
 	}
@@ -272,7 +272,7 @@ func (t *caseT) places(r *receiver, queue string, maxInFlight int, before retake
 // return would take the message away from that instance.
 func returnsWithoutAnswer(t *caseT) {
 	const n = 8
-	o := t.operator()
+	broker := t.brokerController()
 	first, second := t.open(), t.open()
 	queue := t.queue(first)
 	t.send(first, t.messages(queue, n)...)
@@ -303,10 +303,10 @@ func returnsWithoutAnswer(t *caseT) {
 		})
 	}
 	t.sleep(3*took + t.randomPause())
-	o.kill()
+	broker.kill()
 	pause()
 	holder.SetMaxInFlight(0)
-	o.start()
+	broker.start()
 
 	// The next holder keeps each message long enough for a repeated return to arrive.
 	const watched = 1500 * time.Millisecond

@@ -28,7 +28,7 @@ func (t *caseT) settleSome(transport core.Transport, r *receiver) []string {
 const othersComeAgain = "what was abandoned and released comes again, each once, and what was completed does not"
 
 var nothingLostCases = []testCase{
-	{rule: "C7", title: "a completed message does not come again", in: givingBack, run: func(t *caseT) {
+	{rule: "C7", title: "a completed message does not come again", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -37,7 +37,7 @@ var nothingLostCases = []testCase{
 		}
 		t.wantNoneDelivered("what was completed comes to nobody", r, t.receiver(transport, queue, 8), t.receiver(t.open(), queue, 8))
 	}},
-	{rule: "C7", title: "a completed message does not come again after its receiver was closed", in: givingBack, run: func(t *caseT) {
+	{rule: "C7", title: "a completed message does not come again after its receiver was closed", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -50,7 +50,7 @@ var nothingLostCases = []testCase{
 		again.close()
 		t.wantLeft(queue, "after all were completed, and their receivers closed")
 	}},
-	{rule: "C7", title: "a completed message does not come again after a restart of the process", in: givingBack, run: func(t *caseT) {
+	{rule: "C7", title: "a completed message does not come again after a restart of the process", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		back := t.settleSome(transport, t.receiver(transport, queue, 8))
@@ -62,7 +62,7 @@ var nothingLostCases = []testCase{
 		t.close(transport)
 		t.wantLeft(queue, "after all were completed, and their transports closed")
 	}},
-	{rule: "C7", title: "a completed message does not come again when its lock would have ended", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C7", title: "a completed message does not come again when its lock would have ended", in: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue, out := t.queue(transport), t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -89,7 +89,7 @@ var nothingLostCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after the messages were consumed and their locks would have ended")
 	}},
-	{rule: "C7", title: "of a batch exactly what is not completed comes again", in: givingBack, run: func(t *caseT) {
+	{rule: "C7", title: "of a batch exactly what is not completed comes again", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -115,7 +115,7 @@ var nothingLostCases = []testCase{
 		other.close()
 		t.wantLeft(queue, "after all were completed")
 	}},
-	{rule: "C7", title: "every message is completed once, whatever is abandoned, released and closed on the way", in: givingBack, run: completeAllAtRandom},
+	{rule: "C7", title: "every message is completed once, whatever is abandoned, released and closed on the way", in: withRedelivery, run: completeAllAtRandom},
 	{rule: "C7", title: "a settlement whose context has ended happens or does not", run: func(t *caseT) {
 		transport := t.open()
 		queue, out := t.queue(transport), t.queue(transport)
@@ -189,41 +189,41 @@ var nothingLostCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after a message was abandoned and another released in mode None")
 	}},
-	{rule: "C7", title: "what a killed process had handled but not settled comes again", in: givingBack, needs: []need{processes}, run: func(t *caseT) {
-		w := t.workplace(4)
+	{rule: "C7", title: "what a killed process had handled but not settled comes again", in: withRedelivery, needs: []need{processes}, run: func(t *caseT) {
+		w := t.workerFixture(4)
 		sent := t.command(w.queue, workType, "work")
 		t.send(t.open(), sent)
 		w.HoldSettlement = true
-		first := t.start(w.job)
-		first.until(isSettling, t.timeout())
+		first := t.startWorker(w.workerSpec)
+		first.awaitEvent(isSettling, t.timeout())
 		first.kill()
 		w.HoldSettlement = false
-		second := t.start(w.job)
-		second.until(hasSettled, t.redeliveryTimeout())
+		second := t.startWorker(w.workerSpec)
+		second.awaitEvent(hasSettled, t.redeliveryTimeout())
 		t.sleep(t.quietPeriod()) // so that a third delivery would be noticed
-		second.shut()
+		second.shutdown()
 		copies := len(t.contents(w.forward, 1))
 		switch {
 		case copies == 0, copies > 1 && t.mode == core.TransactionSendsAtomicWithReceive && !t.caps.MayDuplicate:
-			t.fail(fmt.Sprintf("the message is handled again by the next process, and what the handler sends arrives: %s", t.oftenAs()), "it arrived %d times", copies)
+			t.fail(fmt.Sprintf("the message is handled again by the next process, and what the handler sends arrives: %s", t.arrivalFrequency()), "it arrived %d times", copies)
 		case copies > 1:
 			t.note("what the handler sent arrived %d times", copies)
 		}
 		t.wantDrained(w)
 	}},
 	{rule: "C7", title: "what a killed process was handling in None does not come again", in: inNone, needs: []need{processes}, run: func(t *caseT) {
-		w := t.workplace(1)
+		w := t.workerFixture(1)
 		t.send(t.open(), t.command(w.queue, workType, "work"))
 		w.HoldSettlement = true
-		first := t.start(w.job)
-		first.until(isSettling, t.timeout())
+		first := t.startWorker(w.workerSpec)
+		first.awaitEvent(isSettling, t.timeout())
 		first.kill()
 		w.HoldSettlement = false
-		second := t.start(w.job)
-		second.until(isReady, t.timeout())
+		second := t.startWorker(w.workerSpec)
+		second.awaitEvent(isReady, t.timeout())
 		t.sleep(min(t.lock(), t.quietPeriod()) + t.quietPeriod())
-		second.shut()
-		for _, e := range second.all() {
+		second.shutdown()
+		for _, e := range second.allEvents() {
 			if e.What == isHandling && !t.caps.MayDuplicate {
 				t.fail("in None a message is consumed before it is handed out, so that the next process does not get it", "the next process handled it")
 			}
@@ -237,66 +237,66 @@ var nothingLostCases = []testCase{
 	{rule: "C7", title: "nothing comes twice in None when processes are killed at random", in: inNone, needs: []need{processes}, run: func(t *caseT) {
 		t.killAtRandom()
 	}},
-	{rule: "C7", title: "what waits survives a restart of the broker, what was completed does not", in: givingBack, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
+	{rule: "C7", title: "what waits survives a restart of the broker, what was completed does not", in: withRedelivery, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
 		const total, done = 20, 10
-		o := t.operator()
+		broker := t.brokerController()
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, total)
 		t.send(transport, sent...)
 		r := t.receiver(transport, queue, done)
-		seen := newLedger()
+		seen := newOutageLog()
 		for _, d := range r.take(done) {
-			seen.deliver(d)
+			seen.record(d)
 			if err := seen.complete(t, d); err != nil {
 				t.stop("Complete returns nil for a delivery that is held", "%v", err)
 			}
 		}
-		o.restart()
+		broker.restart()
 		r.close()
 		other := t.receiver(t.open(), queue, 8)
 		seen.drain(other, total)
 		if delivered := len(seen.deliveries); delivered != total {
 			t.fail(fmt.Sprintf("Durable is claimed, so all %d messages are delivered, before the restart or after it", total), "%d are", delivered)
 		}
-		if seen.again > 0 && t.caps.ConfirmsSettlement && !t.caps.MayDuplicate {
-			t.fail("ConfirmsSettlement is claimed, so what was completed does not come again after a restart of the broker", "%d of %d messages do", seen.again, done)
+		if seen.redelivered > 0 && t.caps.ConfirmsSettlement && !t.caps.MayDuplicate {
+			t.fail("ConfirmsSettlement is claimed, so what was completed does not come again after a restart of the broker", "%d of %d messages do", seen.redelivered, done)
 		}
 	}},
-	{rule: "C7", title: "nothing is lost when the broker dies while messages are received", in: givingBack, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
+	{rule: "C7", title: "nothing is lost when the broker dies while messages are received", in: withRedelivery, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
 		const total = 60
-		o := t.operator()
+		broker := t.brokerController()
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.messages(queue, total)...)
 		r := t.receiver(transport, queue, 16)
-		seen := newLedger()
+		seen := newOutageLog()
 		for range 5 { // so that some messages are settled
 			for _, d := range r.take(6) {
-				seen.deliver(d)
+				seen.record(d)
 				_ = seen.complete(t, d)
 			}
 		}
 		held := r.take(8)
 		for _, d := range held {
-			seen.deliver(d)
+			seen.record(d)
 		}
-		o.kill()
+		broker.kill()
 		t.sleep(t.quietPeriod())
-		o.start()
+		broker.start()
 		seen.drain(r, total)
 		t.wantNothingLost(seen, total)
 	}},
-	{rule: "C7", title: "nothing is lost when the broker restarts three times under load", in: givingBack, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
+	{rule: "C7", title: "nothing is lost when the broker restarts three times under load", in: withRedelivery, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
 		const total, senders = 100, 4
-		o := t.operator()
+		broker := t.brokerController()
 		receives := t.open()
 		queue := t.queue(receives)
 		r := t.receiver(receives, queue, 16)
-		load := t.sendLoad(t.open(), queue, senders, total/senders)
-		drained := make(chan *ledger, 1)
+		pool := t.startSenders(t.open(), queue, senders, total/senders)
+		drained := make(chan *outageLog, 1)
 		t.goGuarded(func() {
-			seen := newLedger()
+			seen := newOutageLog()
 			defer func() { drained <- seen }()
 			ctx, cancel := context.WithTimeout(t.ctx, 3*t.redeliveryTimeout())
 			defer cancel()
@@ -310,17 +310,17 @@ var nothingLostCases = []testCase{
 					break
 				}
 				for _, d := range dst[:n] {
-					seen.deliver(d)
+					seen.record(d)
 					_ = seen.complete(t, d)
 				}
 			}
 		})
 		for round := range 3 {
-			load.until((round + 1) * total / 5)
+			pool.awaitAccepted((round + 1) * total / 5)
 			t.sleep(t.randomPause())
-			o.restart()
+			broker.restart()
 		}
-		load.wait()
+		pool.wait()
 		t.wantNothingLost(<-drained, total)
 	}},
 }
@@ -338,7 +338,7 @@ func completeAllAtRandom(t *caseT) {
 	t.sendEach(transports[0], queue, names...)
 	ctx, cancel := t.withTimeout()
 	defer cancel()
-	var completed tally
+	var completed counter
 	var different atomic.Int64
 	var working sync.WaitGroup
 	for i := range receivers {
@@ -431,8 +431,8 @@ func (w *randomWorker) settle(d core.Delivery, chance int) bool {
 	return true
 }
 
-// oftenAs says how often messages that a handler sends arrive after a crash.
-func (t *caseT) oftenAs() string {
+// arrivalFrequency says how often messages that a handler sends arrive after a crash.
+func (t *caseT) arrivalFrequency() string {
 	if t.mode == core.TransactionSendsAtomicWithReceive && !t.caps.MayDuplicate {
 		return "once in SendsAtomicWithReceive"
 	}
@@ -440,12 +440,12 @@ func (t *caseT) oftenAs() string {
 }
 
 // wantNothingLost checks a case's messages over an outage.
-func (t *caseT) wantNothingLost(seen *ledger, total int) {
+func (t *caseT) wantNothingLost(seen *outageLog, total int) {
 	t.measure("duplicates after broker outages", float64(seen.duplicates()))
 	if done := len(seen.done); done != total {
 		t.fail(fmt.Sprintf("Durable is claimed, so all %d messages are delivered, again where they were held and not completed when the broker died", total), "%d are not", total-done)
 	}
-	if seen.again > 0 && t.caps.ConfirmsSettlement && !t.caps.MayDuplicate {
-		t.fail("ConfirmsSettlement is claimed, so a message for which Complete returned nil does not come again", "%d deliveries of such messages", seen.again)
+	if seen.redelivered > 0 && t.caps.ConfirmsSettlement && !t.caps.MayDuplicate {
+		t.fail("ConfirmsSettlement is claimed, so a message for which Complete returned nil does not come again", "%d deliveries of such messages", seen.redelivered)
 	}
 }

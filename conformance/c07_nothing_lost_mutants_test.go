@@ -49,11 +49,11 @@ var nothingLostMutants = []mutant{
 	{rule: "C7", name: "acknowledges later, and forgets it when its receiver is closed", breaks: func() changes { return lazily("Complete") }},
 	{rule: "C7", name: "forgets to acknowledge", on: withLocks, breaks: forgetsToAcknowledge},
 	{rule: "C7", name: "acknowledges every delivery up to the one that is completed, without knowing it", breaks: func() changes { return acknowledgesUpTo(notSettled) }},
-	{rule: "C7", name: "acknowledges an Abandon now and then", breaks: func() changes { return settlingAt(7, "Abandon", complete) }},
-	{rule: "C7", name: "acknowledges a Release now and then", breaks: func() changes { return settlingAt(7, "Release", complete) }},
+	{rule: "C7", name: "acknowledges an Abandon now and then", breaks: func() changes { return settlingAt(7, "Abandon", completeDelivery) }},
+	{rule: "C7", name: "acknowledges a Release now and then", breaks: func() changes { return settlingAt(7, "Release", completeDelivery) }},
 	{rule: "C7", name: "acknowledges what a closed receiver holds", breaks: losesWhenClosed},
 	{rule: "C7", name: "settles a delivery and says that the context ended", breaks: func() changes {
-		return onEnded(func(d *brokenDelivery) { _ = complete(d) })
+		return onEnded(func(d *brokenDelivery) { _ = completeDelivery(d) })
 	}},
 	{rule: "C7", name: "takes a settlement whose context ended for done", breaks: func() changes { return onEnded(func(*brokenDelivery) {}) }},
 	{rule: "C7", name: "says that it settled though the context ended", breaks: func() changes {
@@ -68,7 +68,7 @@ var nothingLostMutants = []mutant{
 	{rule: "C7", name: "lets locks end in mode None", on: withLocks, breaks: consumesLate},
 	{rule: "C7", name: "consumes messages before it hands them out, in every mode", onServer: true, breaks: consumesEarly},
 	{rule: "C7", name: "consumes messages in None when they are completed", onServer: true, breaks: func() changes {
-		return changes{open: func(_ *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+		return changes{open: func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 			if cfg.Mode == core.TransactionNone {
 				cfg.Mode = core.TransactionReceiveOnly
 			}
@@ -92,7 +92,7 @@ var nothingLostMutants = []mutant{
 
 // consumesLate opens receivers in mode None as in ReceiveOnly.
 func consumesLate() changes {
-	return changes{open: func(_ *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+	return changes{open: func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 		if cfg.Mode == core.TransactionNone {
 			cfg.Mode = core.TransactionReceiveOnly
 		}

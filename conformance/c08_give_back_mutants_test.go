@@ -13,7 +13,7 @@ func nothing(*brokenDelivery) error { return nil }
 
 var giveBackMutants = []mutant{
 	{rule: "C8", name: "acknowledges what is abandoned", breaks: acknowledgesAbandoned},
-	{rule: "C8", name: "acknowledges what is released", breaks: func() changes { return settling("Release", complete) }},
+	{rule: "C8", name: "acknowledges what is released", breaks: func() changes { return settling("Release", completeDelivery) }},
 	{rule: "C8", name: "waits for the lock's end instead of abandoning", on: withLocks, breaks: func() changes { return settling("Abandon", nothing) }},
 	{rule: "C8", name: "waits for the lock's end instead of releasing", on: withLocks, breaks: func() changes { return settling("Release", nothing) }},
 	{rule: "C8", name: "lets an abandoned message rest for ten seconds", breaks: func() changes {
@@ -31,7 +31,7 @@ var giveBackMutants = []mutant{
 	{rule: "C8", name: "forgets all failures with a Release", breaks: func() changes {
 		return settling("Release", func(d *brokenDelivery) error {
 			resend(d)
-			return complete(d)
+			return completeDelivery(d)
 		})
 	}},
 	{rule: "C8", name: "keeps what is given back for the same receiver", breaks: func() changes { return lazily("Abandon") }},
@@ -77,7 +77,7 @@ var giveBackMutants = []mutant{
 	{rule: "C8", name: "drops a message with its tenth failure", breaks: func() changes {
 		return failing(func(d *brokenDelivery, next func() error) error {
 			if d.in.DeliveryCount == 10 {
-				return complete(d)
+				return completeDelivery(d)
 			}
 			return next()
 		})
@@ -92,10 +92,10 @@ var giveBackMutants = []mutant{
 		})
 	}},
 	{rule: "C8", name: "lets an abandoned message wait for a second", breaks: func() changes {
-		return settling("Abandon", later(func(d *brokenDelivery) { _ = d.Delivery.Abandon(ctxBackground, d.cause) }))
+		return settling("Abandon", inBackground(func(d *brokenDelivery) { _ = d.Delivery.Abandon(ctxBackground, d.cause) }))
 	}, harness: withSlack},
 	{rule: "C8", name: "lets a released message wait for a second", breaks: func() changes {
-		return settling("Release", later(func(d *brokenDelivery) { _ = d.Delivery.Release(ctxBackground) }))
+		return settling("Release", inBackground(func(d *brokenDelivery) { _ = d.Delivery.Release(ctxBackground) }))
 	}, harness: withSlack},
 }
 
@@ -114,7 +114,7 @@ func losesWhatIsGivenBack() changes {
 	return c
 }
 
-func later(do func(d *brokenDelivery)) func(d *brokenDelivery) error {
+func inBackground(do func(d *brokenDelivery)) func(d *brokenDelivery) error {
 	return func(d *brokenDelivery) error {
 		time.AfterFunc(time.Second, func() { do(d) })
 		return nil

@@ -16,8 +16,8 @@ func (r *receiver) abandonOften(n int) core.Delivery {
 	return d
 }
 
-// first checks that a delivery is the first one of its message.
-func (t *caseT) first(what string, in *core.Incoming) {
+// wantFirstDelivery checks that a delivery is the first one of its message.
+func (t *caseT) wantFirstDelivery(what string, in *core.Incoming) {
 	if in.DeliveryCount != 1 {
 		t.fail("DeliveryCount is 1 "+what, "it is %d", in.DeliveryCount)
 	}
@@ -34,7 +34,7 @@ var deliveryCountCases = []testCase{
 		t.sendEach(transport, queue, names...)
 		r := t.receiver(transport, queue, 4)
 		for _, d := range r.takeBodies("four messages are delivered", names...) {
-			t.first("on the first delivery", d.Incoming())
+			t.wantFirstDelivery("on the first delivery", d.Incoming())
 			t.complete(d)
 		}
 		t.wantLeft(queue, "after all were completed")
@@ -57,14 +57,14 @@ var deliveryCountCases = []testCase{
 		if got := string(copied.Incoming().Body); got != string(other.Body) {
 			t.stop("a message that is held is not delivered again", "%q was", got)
 		}
-		t.first("on the first delivery of another copy with the same id", copied.Incoming())
+		t.wantFirstDelivery("on the first delivery of another copy with the same id", copied.Incoming())
 		if one, other := held.Incoming().NativeID, copied.Incoming().NativeID; one == other {
 			t.fail("every copy that was sent has a NativeID of its own", "two have %q", one)
 		}
 		t.complete(held, copied)
 		t.wantLeft(queue, "after both were completed")
 	}},
-	{rule: "C9", title: "the count and the NativeID are of one copy", in: givingBack, run: func(t *caseT) {
+	{rule: "C9", title: "the count and the NativeID are of one copy", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		names := []string{"failing never", "failing once", "failing twice", "failing thrice"}
@@ -97,7 +97,7 @@ var deliveryCountCases = []testCase{
 		}
 		t.wantLeft(queue, "after all were completed")
 	}},
-	{rule: "C9", title: "a delivery whose count is above 1 is a redelivery", in: givingBack, run: func(t *caseT) {
+	{rule: "C9", title: "a delivery whose count is above 1 is a redelivery", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "failing")
@@ -113,7 +113,7 @@ var deliveryCountCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C9", title: "a delivery after one whose lock ended is a redelivery", in: givingBack, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C9", title: "a delivery after one whose lock ended is a redelivery", in: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "forgotten")
@@ -154,7 +154,7 @@ var deliveryCountCases = []testCase{
 			t.wantLeft(queue, "after it was completed")
 		}
 	}},
-	{rule: "C9", title: "the count goes on after a restart of the process", in: givingBack, needs: []need{nativeCount}, run: func(t *caseT) {
+	{rule: "C9", title: "the count goes on after a restart of the process", in: withRedelivery, needs: []need{nativeCount}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "failing")
@@ -176,7 +176,7 @@ var deliveryCountCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C9", title: "the count is shared by instances", in: givingBack, needs: []need{nativeCount}, run: func(t *caseT) {
+	{rule: "C9", title: "the count is shared by instances", in: withRedelivery, needs: []need{nativeCount}, run: func(t *caseT) {
 		first, second := t.open(), t.open()
 		queue := t.queue(first)
 		r, other := t.receiver(first, queue, 1), t.receiver(second, queue, 1)
@@ -200,7 +200,7 @@ var deliveryCountCases = []testCase{
 		t.complete(r.next())
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C9", title: "the count starts again after a restart of the process where NativeDeliveryCount is not claimed", in: givingBack, needs: []need{noNativeCount}, run: func(t *caseT) {
+	{rule: "C9", title: "the count starts again after a restart of the process where NativeDeliveryCount is not claimed", in: withRedelivery, needs: []need{noNativeCount}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "failing")
@@ -217,7 +217,7 @@ var deliveryCountCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C9", title: "each instance counts for itself where NativeDeliveryCount is not claimed", in: givingBack, needs: []need{noNativeCount}, run: func(t *caseT) {
+	{rule: "C9", title: "each instance counts for itself where NativeDeliveryCount is not claimed", in: withRedelivery, needs: []need{noNativeCount}, run: func(t *caseT) {
 		first, second := t.open(), t.open()
 		queue := t.queue(first)
 		r, other := t.receiver(first, queue, 1), t.receiver(second, queue, 1)
@@ -236,7 +236,7 @@ var deliveryCountCases = []testCase{
 		t.complete(r.next())
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C9", title: "an instance counts, however many messages that failed there others took", in: givingBack, needs: []need{noNativeCount}, run: func(t *caseT) {
+	{rule: "C9", title: "an instance counts, however many messages that failed there others took", in: withRedelivery, needs: []need{noNativeCount}, run: func(t *caseT) {
 		first, second := t.open(), t.open()
 		queue := t.queue(first)
 		const batch = 50
@@ -268,15 +268,15 @@ var deliveryCountCases = []testCase{
 		t.wantLeft(queue, "after it was completed")
 	}},
 	{rule: "C9", title: "what was handed out when the broker died is known as delivered before", in: inReceiveOnly, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
-		o := t.operator()
+		broker := t.brokerController()
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "handed out")
 		r := t.receiver(transport, queue, 1)
 		r.next()
-		o.kill()            // at once: some brokers store a moment later that they have delivered a message
+		broker.kill()       // at once: some brokers store a moment later that they have delivered a message
 		r.SetMaxInFlight(0) // now: it may keep messages that it fetches when it is connected again
-		o.start()
+		broker.start()
 		other := t.receiver(transport, queue, 1) // of the same process, which remembers deliveries
 		ended := other.forEach(t.redeliveryTimeout(), func(d core.Delivery) bool {
 			if in := d.Incoming(); !in.Redelivered && in.DeliveryCount < 2 {
@@ -290,13 +290,13 @@ var deliveryCountCases = []testCase{
 			t.fail("Durable is claimed, so a message that was handed out when the broker died comes again", "it does not within %v", t.redeliveryTimeout())
 		}
 	}},
-	{rule: "C9", title: "a delivery after its process was killed counts", in: leasing, needs: []need{processes, nativeCount}, run: func(t *caseT) {
-		w := t.workplace(1)
+	{rule: "C9", title: "a delivery after its process was killed counts", in: withLeases, needs: []need{processes, nativeCount}, run: func(t *caseT) {
+		w := t.workerFixture(1)
 		w.Then = blocks
 		transport := t.open()
 		t.send(transport, t.command(w.queue, workType, "work"))
-		p := t.start(w.job)
-		p.until(isHandling, t.timeout())
+		p := t.startWorker(w.workerSpec)
+		p.awaitEvent(isHandling, t.timeout())
 		p.kill()
 		var in *core.Incoming
 		t.receiver(transport, w.queue, 1).collect(t.redeliveryTimeout(), func(next *core.Incoming) bool {
@@ -313,8 +313,8 @@ var deliveryCountCases = []testCase{
 			t.fail("Redelivered is true after the message was delivered to a process that was killed", "false, with DeliveryCount %d", in.DeliveryCount)
 		}
 	}},
-	{rule: "C9", title: "DeliveryCount survives a restart of the broker", in: givingBack, exclusive: true, needs: []need{brokerControl, durable, nativeCount}, run: func(t *caseT) {
-		o := t.operator()
+	{rule: "C9", title: "DeliveryCount survives a restart of the broker", in: withRedelivery, exclusive: true, needs: []need{brokerControl, durable, nativeCount}, run: func(t *caseT) {
+		broker := t.brokerController()
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "counted"))
@@ -324,7 +324,7 @@ var deliveryCountCases = []testCase{
 		}
 		r.close() // no delivery is unsettled when the broker dies
 		t.sleep(t.caps.DeliveryCountLag)
-		o.restart()
+		broker.restart()
 		d := t.receiver(t.open(), queue, 1).next()
 		if n := d.Incoming().DeliveryCount; n < 3 || n > 3 && !t.caps.CountsReleases {
 			t.fail("NativeDeliveryCount and Durable are claimed, so the DeliveryCount of a message that was abandoned twice is 3 after the broker was killed, at once or DeliveryCountLag later, and started again", "%d", n)

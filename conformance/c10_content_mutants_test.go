@@ -183,7 +183,7 @@ var contentMutants = []mutant{
 	{rule: "C10", name: "shows the way of a delayed message in its headers", breaks: marks(func(m core.Outgoing) bool { return m.Delay > 0 }, "x-death")},
 	{rule: "C10", name: "shows the time to be received in a header", breaks: marks(func(m core.Outgoing) bool { return m.TimeToBeReceived > 0 }, "expiration")},
 	{rule: "C10", name: "wraps what is published", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			out = slices.Clone(out)
 			for i := range out {
 				if out[i].Topic != "" {
@@ -204,7 +204,7 @@ var contentMutants = []mutant{
 		}}
 	}},
 	{rule: "C10", name: "carries ten headers at most", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			out = slices.Clone(out)
 			for i := range out {
 				n := 0
@@ -218,7 +218,7 @@ var contentMutants = []mutant{
 		}}
 	}},
 	{rule: "C10", name: "has a column of 65,535 bytes for bodies", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			out = slices.Clone(out)
 			for i := range out {
 				out[i].Body = out[i].Body[:min(len(out[i].Body), 65535)]
@@ -232,7 +232,7 @@ var contentMutants = []mutant{
 		}
 	})},
 	{rule: "C10", name: "keeps control messages to itself", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			var kept []core.Outgoing
 			for _, o := range out {
 				if o.Headers.Get(core.HeaderControlMessage) == "" {
@@ -250,7 +250,7 @@ var contentMutants = []mutant{
 // marks is a transport that adds a header to some messages when it sends them.
 func marks(which func(m core.Outgoing) bool, key string) func() changes {
 	return func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			out = slices.Clone(out)
 			for i := range out {
 				if which(out[i]) {

@@ -23,7 +23,7 @@ var (
 )
 
 var limitCases = []testCase{
-	{rule: "C10", title: "a message may be as large as MaxMessageBytes", in: once, needs: []need{messageLimitTried}, run: func(t *caseT) {
+	{rule: "C10", title: "a message may be as large as MaxMessageBytes", in: inHighest, needs: []need{messageLimitTried}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m, headers := t.message(queue, ""), t.message(queue, "")
@@ -32,7 +32,7 @@ var limitCases = []testCase{
 		headers.Body = t.randomBytes(t.caps.MaxMessageBytes - headers.Headers.Bytes())
 		t.unchanged(transport, queue, m, headers)
 	}},
-	{rule: "C10", title: "a message larger than MaxMessageBytes is refused", in: once, needs: []need{messageLimitTried}, run: func(t *caseT) {
+	{rule: "C10", title: "a message larger than MaxMessageBytes is refused", in: inHighest, needs: []need{messageLimitTried}, run: func(t *caseT) {
 		limit := t.caps.MaxMessageBytes
 		t.tooLarge("MaxMessageBytes", limit, limit+1, func(queue string) (bad []core.Outgoing) {
 			body, both := t.message(queue, ""), t.message(queue, "")
@@ -42,14 +42,14 @@ var limitCases = []testCase{
 			return []core.Outgoing{body, both}
 		})
 	}},
-	{rule: "C10", title: "headers may be as large as MaxHeaderBytes", in: once, needs: []need{headerLimitTried}, run: func(t *caseT) {
+	{rule: "C10", title: "headers may be as large as MaxHeaderBytes", in: inHighest, needs: []need{headerLimitTried}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "")
 		t.fill(&m, t.caps.MaxHeaderBytes)
 		t.unchanged(transport, queue, m)
 	}},
-	{rule: "C10", title: "headers larger than MaxHeaderBytes are refused", in: once, needs: []need{headerLimitTried}, run: func(t *caseT) {
+	{rule: "C10", title: "headers larger than MaxHeaderBytes are refused", in: inHighest, needs: []need{headerLimitTried}, run: func(t *caseT) {
 		limit := t.caps.MaxHeaderBytes
 		t.tooLarge("MaxHeaderBytes", limit, limit+1, func(queue string) []core.Outgoing {
 			m := t.message(queue, "")
@@ -57,11 +57,11 @@ var limitCases = []testCase{
 			return []core.Outgoing{m}
 		})
 	}},
-	{rule: "C10", title: "a header's key may be as long as MaxHeaderKeyBytes", in: once, needs: []need{headerKeyLimit}, run: func(t *caseT) {
+	{rule: "C10", title: "a header's key may be as long as MaxHeaderKeyBytes", in: inHighest, needs: []need{headerKeyLimit}, run: func(t *caseT) {
 		limit := t.caps.MaxHeaderKeyBytes
 		t.headersArrive(map[string]string{strings.Repeat("k", limit): "ASCII"}, map[string]string{wide(limit): "not ASCII"})
 	}},
-	{rule: "C10", title: "a header's key longer than MaxHeaderKeyBytes is refused", in: once, needs: []need{headerKeyLimit}, run: func(t *caseT) {
+	{rule: "C10", title: "a header's key longer than MaxHeaderKeyBytes is refused", in: inHighest, needs: []need{headerKeyLimit}, run: func(t *caseT) {
 		limit := t.caps.MaxHeaderKeyBytes
 		t.tooLarge("MaxHeaderKeyBytes", limit, limit+1, func(queue string) []core.Outgoing {
 			long, characters := t.message(queue, ""), t.message(queue, "")
@@ -70,23 +70,23 @@ var limitCases = []testCase{
 			return []core.Outgoing{long, characters}
 		})
 	}},
-	{rule: "C10", title: "a header that is no UTF-8 or has no key is refused", in: once, run: func(t *caseT) {
+	{rule: "C10", title: "a header that is no UTF-8 or has no key is refused", in: inHighest, run: func(t *caseT) {
 		t.refusesEach(t.invalidHeaders)
 	}},
-	{rule: "C10", title: "a message without exactly one destination is refused", in: once, run: func(t *caseT) {
+	{rule: "C10", title: "a message without exactly one destination is refused", in: inHighest, run: func(t *caseT) {
 		t.refusesEach(t.wrongDestinations)
 	}},
-	{rule: "C10", title: "a negative time is refused", in: once, run: func(t *caseT) {
+	{rule: "C10", title: "a negative time is refused", in: inHighest, run: func(t *caseT) {
 		t.refusesEach(t.negativeTimes)
 	}},
-	{rule: "C10", title: "a message that is refused costs nobody else", in: givingBack, run: func(t *caseT) {
+	{rule: "C10", title: "a message that is refused costs nobody else", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 2)
 		t.send(transport, t.message(queue, "held"))
 		held := r.next()
 		for range 3 {
-			for _, bad := range t.illegal(queue) {
+			for _, bad := range t.invalidMessages(queue) {
 				t.renew(held)
 				if err := t.trySend(transport, bad.message); err == nil {
 					t.stop("Send refuses "+bad.what, "nil")
@@ -104,14 +104,14 @@ var limitCases = []testCase{
 	{rule: "C10", title: "a settlement checks what it sends", in: inAtomic, run: func(t *caseT) {
 		transport := t.open()
 		from, to := t.queue(transport), t.queue(transport)
-		for _, s := range []dispatch{completing, replacing} {
+		for _, s := range []atomicSettle{completeWith, replaceWith} {
 			t.send(transport, t.message(from, "received"))
 			r := t.receiver(transport, from, 1)
 			d := r.next()
-			for _, bad := range t.illegal(to) {
+			for _, bad := range t.invalidMessages(to) {
 				t.renew(d)
 				out := []core.Outgoing{t.message(to, "sound"), bad.message}
-				err := t.trySends(s, d, out...)
+				err := t.trySettleWith(s, d, out...)
 				if !bad.matches(err) {
 					t.fail(fmt.Sprintf("%s refuses %s%s", s.name, bad.what, bad.how()), "%v", err)
 				}
@@ -120,13 +120,13 @@ var limitCases = []testCase{
 				}
 				t.sendResults(err, out)
 			}
-			t.sends(s, d, t.message(to, "sent with "+s.name)) // it is still unsettled
+			t.settleWith(s, d, t.message(to, "sent with "+s.name)) // it is still unsettled
 			r.close()
 		}
 		t.wantLeft(from, "after its messages were settled by CompleteWith and ReplaceWith")
 		t.wantLeft(to, "after what was illegal was refused with all that was sent with it", "sent with CompleteWith", "sent with ReplaceWith")
 	}},
-	{rule: "C10", title: "the limits are for what applications send", in: once, needs: []need{lowerLimit}, run: func(t *caseT) {
+	{rule: "C10", title: "the limits are for what applications send", in: inHighest, needs: []need{lowerLimit}, run: func(t *caseT) {
 		transport := t.openLimited(lowLimit)
 		queue := t.queue(transport)
 		for _, reason := range []core.SendReason{core.ReasonApplication, core.ReasonForward, core.ReasonAcknowledgement} {
@@ -148,25 +148,25 @@ var limitCases = []testCase{
 	}},
 }
 
-// illegal is a message that a transport refuses.
-type illegal struct {
+// invalidMessage is a message that a transport refuses.
+type invalidMessage struct {
 	what    string
 	want    error // the expected error; nil: any
 	message core.Outgoing
 }
 
-func (i illegal) matches(err error) bool {
+func (i invalidMessage) matches(err error) bool {
 	return err != nil && (i.want == nil || errors.Is(err, i.want))
 }
 
-func (i illegal) how() string {
+func (i invalidMessage) how() string {
 	if i.want == nil {
 		return ""
 	}
 	return " with an error matching " + errorName(i.want)
 }
 
-func (t *caseT) invalidHeaders(queue string) (list []illegal) {
+func (t *caseT) invalidHeaders(queue string) (list []invalidMessage) {
 	for _, h := range []struct{ what, key, value string }{
 		{"an empty key", "", "value"},
 		{"a key that is not UTF-8", "\xff", "value"},
@@ -177,54 +177,54 @@ func (t *caseT) invalidHeaders(queue string) (list []illegal) {
 	} {
 		m := t.message(queue, "a header with "+h.what)
 		m.Headers.Set(h.key, h.value)
-		list = append(list, illegal{"a header with " + h.what, core.ErrInvalidHeader, m})
+		list = append(list, invalidMessage{"a header with " + h.what, core.ErrInvalidHeader, m})
 	}
 	return list
 }
 
-func (t *caseT) wrongDestinations(queue string) []illegal {
+func (t *caseT) wrongDestinations(queue string) []invalidMessage {
 	neither, both := t.message("", "no destination"), t.message(queue, "two destinations")
 	both.Topic = t.uniqueName()
-	return []illegal{
+	return []invalidMessage{
 		{"a message with neither Queue nor Topic", nil, neither},
 		{"a message with both Queue and Topic", nil, both},
 	}
 }
 
-func (t *caseT) negativeTimes(queue string) []illegal {
+func (t *caseT) negativeTimes(queue string) []invalidMessage {
 	early, expired := t.message(queue, "early"), t.message(queue, "expired")
 	early.Delay = -time.Second
 	expired.TimeToBeReceived = -time.Second
-	return []illegal{
+	return []invalidMessage{
 		{"a message with a negative Delay", nil, early},
 		{"a message with a negative TimeToBeReceived", nil, expired},
 	}
 }
 
-// illegal returns messages that a transport refuses for all kinds of reasons.
-func (t *caseT) illegal(queue string) []illegal {
+// invalidMessages returns messages that a transport refuses for all kinds of reasons.
+func (t *caseT) invalidMessages(queue string) []invalidMessage {
 	list := append(append(t.invalidHeaders(queue), t.wrongDestinations(queue)...), t.negativeTimes(queue)...)
 	if messageLimitTried.met(t.suite) {
 		m := t.message(queue, "")
 		m.Body = make([]byte, t.caps.MaxMessageBytes+1)
-		list = append(list, illegal{"a message larger than MaxMessageBytes", core.ErrTooLarge, m})
+		list = append(list, invalidMessage{"a message larger than MaxMessageBytes", core.ErrTooLarge, m})
 	}
 	if headerLimitTried.met(t.suite) {
 		m := t.message(queue, "")
 		t.fill(&m, t.caps.MaxHeaderBytes+1)
-		list = append(list, illegal{"headers larger than MaxHeaderBytes", core.ErrTooLarge, m})
+		list = append(list, invalidMessage{"headers larger than MaxHeaderBytes", core.ErrTooLarge, m})
 	}
 	if limit := t.caps.MaxHeaderKeyBytes; limit > 0 {
 		m := t.message(queue, "")
 		m.Headers.Set(strings.Repeat("k", limit+1), "")
-		list = append(list, illegal{"a header's key longer than MaxHeaderKeyBytes", core.ErrTooLarge, m})
+		list = append(list, invalidMessage{"a header's key longer than MaxHeaderKeyBytes", core.ErrTooLarge, m})
 	}
 	return list
 }
 
 // refusesEach checks that Send refuses a batch with one of these messages, and that no
 // message of the batch arrives.
-func (t *caseT) refusesEach(illegals func(queue string) []illegal) {
+func (t *caseT) refusesEach(illegals func(queue string) []invalidMessage) {
 	transport := t.open()
 	queue := t.queue(transport)
 	for _, bad := range illegals(queue) {
@@ -315,9 +315,9 @@ func wide(size int) string {
 	return strings.Repeat(string(character), size/n) + strings.Repeat("u", size%n)
 }
 
-// blamed checks that the illegal message has its own error, and the other messages do
+// blamed checks that the invalid message has its own error, and the other messages do
 // not.
-func (t *caseT) blamed(bad illegal, msgs []core.Outgoing, results []core.SendResult) {
+func (t *caseT) blamed(bad invalidMessage, msgs []core.Outgoing, results []core.SendResult) {
 	for i, r := range results {
 		switch {
 		case bad.want == nil:

@@ -29,7 +29,7 @@ func claims(check func(c core.Capabilities, m core.Outgoing) error) func() chang
 	return func() changes {
 		return changes{
 			capabilities: func(core.Capabilities) core.Capabilities { return limits },
-			send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				for _, m := range out {
 					if err := check(limits, m); err != nil {
 						return refuse(out, err)
@@ -48,10 +48,10 @@ func characters(h core.Headers) (n int) {
 	return n
 }
 
-// mends is a transport that makes something of illegal messages.
-func mends(mend func(m *core.Outgoing)) func() changes {
+// fixes is a transport that makes something of invalid messages.
+func fixes(mend func(m *core.Outgoing)) func() changes {
 	return func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			out = slices.Clone(out)
 			for i := range out {
 				mend(&out[i])
@@ -61,7 +61,7 @@ func mends(mend func(m *core.Outgoing)) func() changes {
 	}
 }
 
-func mendHeaders(h core.Headers) (mended core.Headers) {
+func fixHeaders(h core.Headers) (mended core.Headers) {
 	for key, value := range h.All() {
 		if key != "" {
 			mended.Set(strings.ToValidUTF8(key, "\ufffd"), strings.ToValidUTF8(value, "\ufffd"))
@@ -140,7 +140,7 @@ var limitMutants = []mutant{
 		})}
 	}},
 	{rule: "C10", name: "sends the messages of a batch up to the one that it refuses", on: withLimits(), breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			for i := range out {
 				if err := next(ctx, out[i]); err != nil {
 					return refuse(out, err)
@@ -149,7 +149,7 @@ var limitMutants = []mutant{
 			return nil
 		}}
 	}},
-	{rule: "C10", name: "replaces what is not UTF-8", breaks: mends(func(m *core.Outgoing) { m.Headers = mendHeaders(m.Headers) })},
+	{rule: "C10", name: "replaces what is not UTF-8", breaks: fixes(func(m *core.Outgoing) { m.Headers = fixHeaders(m.Headers) })},
 	{rule: "C10", name: "refuses an invalid header without ErrInvalidHeader", breaks: func() changes {
 		return changes{send: results(func(r []core.SendResult) {
 			for i := range r {
@@ -159,18 +159,18 @@ var limitMutants = []mutant{
 			}
 		})}
 	}},
-	{rule: "C10", name: "prefers the queue to the topic", breaks: mends(func(m *core.Outgoing) {
+	{rule: "C10", name: "prefers the queue to the topic", breaks: fixes(func(m *core.Outgoing) {
 		if m.Queue != "" {
 			m.Topic = ""
 		}
 	})},
-	{rule: "C10", name: "takes a negative delay for none", breaks: mends(func(m *core.Outgoing) { m.Delay = max(m.Delay, 0) })},
-	{rule: "C10", name: "takes a negative time to be received for none", breaks: mends(func(m *core.Outgoing) { m.TimeToBeReceived = max(m.TimeToBeReceived, 0) })},
+	{rule: "C10", name: "takes a negative delay for none", breaks: fixes(func(m *core.Outgoing) { m.Delay = max(m.Delay, 0) })},
+	{rule: "C10", name: "takes a negative time to be received for none", breaks: fixes(func(m *core.Outgoing) { m.TimeToBeReceived = max(m.TimeToBeReceived, 0) })},
 	{rule: "C10", name: "loses the connection, and every lock, to an illegal message", breaks: func() changes {
 		var mu sync.Mutex
 		var receivers []core.Receiver
 		return changes{
-			open: func(_ *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+			open: func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 				r, err := next(cfg)
 				if err == nil {
 					mu.Lock()
@@ -179,7 +179,7 @@ var limitMutants = []mutant{
 				}
 				return r, err
 			},
-			send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				err := next(ctx, out...)
 				if errors.Is(err, core.ErrInvalidHeader) {
 					mu.Lock()
@@ -195,7 +195,7 @@ var limitMutants = []mutant{
 	{rule: "C10", name: "mends what it sends with a settlement", breaks: func() changes {
 		return changes{settle: func(d *brokenDelivery, _ string, next func() error) error {
 			for i := range d.out {
-				d.out[i].Headers = mendHeaders(d.out[i].Headers)
+				d.out[i].Headers = fixHeaders(d.out[i].Headers)
 				d.out[i].Delay = max(d.out[i].Delay, 0)
 			}
 			return next()
@@ -214,7 +214,7 @@ var limitMutants = []mutant{
 	}},
 	{rule: "C10", name: "holds the engine's copies against its limits", breaks: func() changes { return refusingCopies(engineCopies...) }},
 	{rule: "C10", name: "holds audit copies against its limits", breaks: func() changes { return refusingCopies(core.ReasonAudit) }},
-	{rule: "C10", name: "lets forwarded messages exceed its limits", breaks: mends(func(m *core.Outgoing) {
+	{rule: "C10", name: "lets forwarded messages exceed its limits", breaks: fixes(func(m *core.Outgoing) {
 		if m.Reason == core.ReasonForward {
 			m.Reason = core.ReasonNewCopy
 		}

@@ -10,9 +10,9 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// again is a transport that changes what it delivers another time, after the
+// onRedelivery is a transport that changes what it delivers another time, after the
 // given operation or, for "", after any.
-func again(operation string, change func(in *core.Incoming)) func() changes {
+func onRedelivery(operation string, change func(in *core.Incoming)) func() changes {
 	return func() changes {
 		var mu sync.Mutex
 		changed := map[string]bool{}
@@ -37,9 +37,9 @@ func again(operation string, change func(in *core.Incoming)) func() changes {
 }
 
 var redeliveryMutants = []mutant{
-	{rule: "C11", name: "writes a failure into the message that it gives back", breaks: again("Abandon", func(in *core.Incoming) { in.Headers.Set("x-death", "rejected") })},
-	{rule: "C11", name: "sends an empty body when it releases a message", breaks: again("Release", func(in *core.Incoming) { in.Body = nil })},
-	{rule: "C11", name: "marks what comes again in a header", breaks: again("", func(in *core.Incoming) { in.Headers.Set("Redelivered", "true") })},
+	{rule: "C11", name: "writes a failure into the message that it gives back", breaks: onRedelivery("Abandon", func(in *core.Incoming) { in.Headers.Set("x-death", "rejected") })},
+	{rule: "C11", name: "sends an empty body when it releases a message", breaks: onRedelivery("Release", func(in *core.Incoming) { in.Body = nil })},
+	{rule: "C11", name: "marks what comes again in a header", breaks: onRedelivery("", func(in *core.Incoming) { in.Headers.Set("Redelivered", "true") })},
 	{rule: "C11", name: "gives a message another native id at each delivery", breaks: func() changes {
 		var tag atomic.Int64
 		return changes{arrive: func(_ *brokenReceiver, in *core.Incoming) { in.NativeID = fmt.Sprint(tag.Add(1)) }}
@@ -94,7 +94,7 @@ var redeliveryMutants = []mutant{
 		return buffering(func(out []core.Outgoing) []core.Outgoing { return out })
 	}},
 	{rule: "C11", name: "takes the bodies of a batch from one place", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			out = slices.Clone(out)
 			for i := range out {
 				out[i].Body = out[0].Body

@@ -15,20 +15,20 @@ import (
 // a handler's work in the native transaction.
 var atomicCases = []testCase{
 	{rule: "C12", title: "Reset keeps the delivery", in: inAtomic, run: func(t *caseT) {
-		f := t.forwarding()
+		f := t.atomicFixture()
 		rival := t.receiver(t.open(), f.from, 1)
-		t.reset(f.d)
+		t.reset(f.delivery)
 		rival.wantSilence("a delivery that was Reset stays locked: nobody else gets its message")
 		rival.close()
-		t.reset(f.d)
-		t.sends(completing, f.d, t.message(f.to, "forwarded"))
+		t.reset(f.delivery)
+		t.settleWith(completeWith, f.delivery, t.message(f.to, "forwarded"))
 		t.wantQueues(f, "after Reset and CompleteWith", nil, []string{"forwarded"})
 	}},
 	{rule: "C12", title: "BindContext adds to the context it is given", in: inAtomic, run: func(t *caseT) {
 		type key struct{}
-		f := t.forwarding()
+		f := t.atomicFixture()
 		ctx, cancel := context.WithCancel(context.WithValue(t.ctx, key{}, "value"))
-		bound := f.d.BindContext(ctx)
+		bound := f.delivery.BindContext(ctx)
 		if bound == nil {
 			cancel()
 			t.stop("BindContext returns a context", "it returned nil")
@@ -42,7 +42,7 @@ var atomicCases = []testCase{
 		case <-time.After(t.quietPeriod()):
 			t.fail("the context that BindContext returns ends with the one it was given", "it did not within %v", t.quietPeriod())
 		}
-		t.complete(f.d)
+		t.complete(f.delivery)
 	}},
 	{rule: "C12", title: "200 concurrent CompleteWith forward 200 messages", in: inAtomic, slow: true, run: func(t *caseT) {
 		t.forwardConcurrently(200)
@@ -59,12 +59,12 @@ var atomicCases = []testCase{
 	}},
 }
 
-func dispatchCases(s dispatch) []testCase {
+func atomicSettleCases(s atomicSettle) []testCase {
 	return []testCase{
 		{rule: "C12", title: s.name + " sends all and consumes", in: inAtomic, run: func(t *caseT) {
-			f := t.forwarding()
+			f := t.atomicFixture()
 			out := t.messages(f.to, 3)
-			t.sends(s, f.d, out...)
+			t.settleWith(s, f.delivery, out...)
 			r := t.receiver(f.transport, f.to, 3)
 			for _, d := range r.take(3) {
 				i := slices.IndexFunc(out, func(o core.Outgoing) bool { return o.ID == d.Incoming().ID })
@@ -78,64 +78,64 @@ func dispatchCases(s dispatch) []testCase {
 			t.wantQueues(f, "after "+s.name, nil, nil)
 		}},
 		{rule: "C12", title: s.name + " of nothing consumes", in: inAtomic, run: func(t *caseT) {
-			f := t.forwarding()
-			t.sends(s, f.d)
+			f := t.atomicFixture()
+			t.settleWith(s, f.delivery)
 			t.wantQueues(f, "after "+s.name+" without messages", nil, nil)
 		}},
 		{rule: "C12", title: s.name + " sends to the message's own queue", in: inAtomic, run: func(t *caseT) {
-			f := t.forwarding()
-			t.sends(s, f.d, t.message(f.from, "copy"), t.message(f.to, "other"))
+			f := t.atomicFixture()
+			t.settleWith(s, f.delivery, t.message(f.from, "copy"), t.message(f.to, "other"))
 			t.wantQueues(f, "after "+s.name+" to the queue itself and another", []string{"copy"}, []string{"other"})
 		}},
 		{rule: "C12", title: s.name + " sends a hundred messages", in: inAtomic, run: func(t *caseT) {
-			f := t.forwarding()
+			f := t.atomicFixture()
 			out := t.messages(f.to, 100)
 			want := make([]string, len(out))
 			for i := range out {
 				want[i] = string(out[i].Body)
 			}
-			t.sends(s, f.d, out...)
+			t.settleWith(s, f.delivery, out...)
 			t.wantQueues(f, "after "+s.name+" with 100 messages", nil, want)
 		}},
 		{rule: "C12", title: s.name + " with an unknown queue does nothing", in: inAtomic, run: func(t *caseT) {
-			f := t.forwarding()
-			t.wantSettleRefused(s, f.d, core.ErrQueueNotFound, t.message(f.to, "before"), t.message(t.uniqueName(), "lost"), t.message(f.to, "after"))
-			t.abandon(f.d)
-			again := f.r.next()
-			if in := again.Incoming(); string(in.Body) != forwarded || in.DeliveryCount < 2 {
+			f := t.atomicFixture()
+			t.wantSettleRefused(s, f.delivery, core.ErrQueueNotFound, t.message(f.to, "before"), t.message(t.uniqueName(), "lost"), t.message(f.to, "after"))
+			t.abandon(f.delivery)
+			again := f.receiver.next()
+			if in := again.Incoming(); string(in.Body) != forwardedBody || in.DeliveryCount < 2 {
 				t.fail(fmt.Sprintf("a message whose %s was refused comes again after Abandon, with DeliveryCount 2", s.name), "%s with DeliveryCount %d", excerpt(in.Body), in.DeliveryCount)
 			}
 			t.release(again)
-			t.wantQueues(f, "after a refused "+s.name, []string{forwarded}, nil)
+			t.wantQueues(f, "after a refused "+s.name, []string{forwardedBody}, nil)
 		}},
 		{rule: "C12", title: s.name + " refuses what Send refuses, and does nothing", in: inAtomic, run: func(t *caseT) {
-			f := t.forwarding()
-			for _, bad := range t.unsendable(f.to) {
-				t.wantSettleRefused(s, f.d, bad.err, t.message(f.to, "good"), bad.message)
+			f := t.atomicFixture()
+			for _, bad := range t.refusedMessages(f.to) {
+				t.wantSettleRefused(s, f.delivery, bad.err, t.message(f.to, "good"), bad.message)
 			}
-			t.release(f.d)
-			t.wantQueues(f, "after a refused "+s.name, []string{forwarded}, nil)
+			t.release(f.delivery)
+			t.wantQueues(f, "after a refused "+s.name, []string{forwardedBody}, nil)
 		}},
 		{rule: "C12", title: s.name + " that was refused leaves any settlement possible", in: inAtomic, run: func(t *caseT) {
 			ctx, cancel := t.withTimeout()
 			defer cancel()
 			for _, c := range []struct {
 				name     string
-				settle   func(f *forwarding) error
+				settle   func(f *atomicFixture) error
 				from, to []string
 			}{
-				{"Complete", func(f *forwarding) error { return f.d.Complete(ctx) }, nil, nil},
-				{"Abandon", func(f *forwarding) error { return f.d.Abandon(ctx, errHandler) }, []string{forwarded}, nil},
-				{"Release", func(f *forwarding) error { return f.d.Release(ctx) }, []string{forwarded}, nil},
-				{"CompleteWith", func(f *forwarding) error {
-					return f.d.CompleteWith(ctx, []core.Outgoing{t.message(f.to, "sent")})
+				{"Complete", func(f *atomicFixture) error { return f.delivery.Complete(ctx) }, nil, nil},
+				{"Abandon", func(f *atomicFixture) error { return f.delivery.Abandon(ctx, errHandler) }, []string{forwardedBody}, nil},
+				{"Release", func(f *atomicFixture) error { return f.delivery.Release(ctx) }, []string{forwardedBody}, nil},
+				{"CompleteWith", func(f *atomicFixture) error {
+					return f.delivery.CompleteWith(ctx, []core.Outgoing{t.message(f.to, "sent")})
 				}, nil, []string{"sent"}},
-				{"ReplaceWith", func(f *forwarding) error {
-					return f.d.ReplaceWith(ctx, []core.Outgoing{t.message(f.to, "sent")})
+				{"ReplaceWith", func(f *atomicFixture) error {
+					return f.delivery.ReplaceWith(ctx, []core.Outgoing{t.message(f.to, "sent")})
 				}, nil, []string{"sent"}},
 			} {
-				f := t.forwarding()
-				t.wantSettleRefused(s, f.d, core.ErrQueueNotFound, t.message(f.to, "good"), t.message(t.uniqueName(), "lost"))
+				f := t.atomicFixture()
+				t.wantSettleRefused(s, f.delivery, core.ErrQueueNotFound, t.message(f.to, "good"), t.message(t.uniqueName(), "lost"))
 				if err := c.settle(f); err != nil {
 					t.fail(fmt.Sprintf("after a refused %s the delivery is still held, and %s settles it", s.name, c.name), "%v", err)
 				}
@@ -143,11 +143,11 @@ func dispatchCases(s dispatch) []testCase {
 			}
 		}},
 		{rule: "C12", title: s.name + " sends delayed messages", in: inAtomic, needs: []need{delays}, run: func(t *caseT) {
-			f := t.forwarding()
+			f := t.atomicFixture()
 			late := t.message(f.to, "late")
 			late.Delay = t.briefDelay()
 			start := time.Now()
-			t.sends(s, f.d, late, t.message(f.to, "at once"))
+			t.settleWith(s, f.delivery, late, t.message(f.to, "at once"))
 			r := t.receiver(f.transport, f.to, 2)
 			for _, d := range r.take(2) {
 				if early := time.Until(start.Add(late.Delay)); string(d.Incoming().Body) == "late" && early > 0 {
@@ -159,63 +159,63 @@ func dispatchCases(s dispatch) []testCase {
 			t.wantQueues(f, "after all have arrived", nil, nil)
 		}},
 		{rule: "C12", title: s.name + " that was refused sends no delayed message", in: inAtomic, needs: []need{delays}, run: func(t *caseT) {
-			f := t.forwarding()
+			f := t.atomicFixture()
 			late := t.message(f.to, "late")
 			late.Delay = t.briefDelay()
-			t.wantSettleRefused(s, f.d, core.ErrQueueNotFound, late, t.message(t.uniqueName(), "lost"))
-			t.complete(f.d)
+			t.wantSettleRefused(s, f.delivery, core.ErrQueueNotFound, late, t.message(t.uniqueName(), "lost"))
+			t.complete(f.delivery)
 			t.sleep(late.Delay + t.caps.DelayPrecision)
 			t.wantQueues(f, "when what was refused would have been due", nil, nil)
 		}},
 		{rule: "C12", title: s.name + " publishes", in: inAtomic, needs: []need{publishing}, run: func(t *caseT) {
-			f := t.forwarding()
+			f := t.atomicFixture()
 			event := t.event("event")
 			t.subscribe(f.transport, f.to, event.Topic)
-			t.wantSettleRefused(s, f.d, core.ErrQueueNotFound, event, t.message(t.uniqueName(), "lost"))
+			t.wantSettleRefused(s, f.delivery, core.ErrQueueNotFound, event, t.message(t.uniqueName(), "lost"))
 			unheard := t.event("nobody listens")
-			t.sends(s, f.d, event, unheard, t.message(f.to, "command"))
+			t.settleWith(s, f.delivery, event, unheard, t.message(f.to, "command"))
 			t.wantQueues(f, "after "+s.name+" with an event was refused once, then accepted", nil, []string{"event", "command"})
 		}},
 		{rule: "C12", title: s.name + " after its receiver was closed does nothing", in: inAtomic, run: func(t *caseT) {
-			f := t.forwarding()
-			f.r.close()
-			if err := t.trySends(s, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
+			f := t.atomicFixture()
+			f.receiver.close()
+			if err := t.trySettleWith(s, f.delivery, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
 				t.fail(s.name+" after Receiver.Close, which gave the message back, returns core.ErrLockLost", "%v", err)
 			}
-			t.wantQueues(f, "after "+s.name+" on a closed receiver", []string{forwarded}, nil)
+			t.wantQueues(f, "after "+s.name+" on a closed receiver", []string{forwardedBody}, nil)
 		}},
 		{rule: "C12", title: s.name + " after its lock ran out does nothing", in: inAtomic, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
-			f := t.forwarding()
-			t.needLock(f.d) // if locks end by themselves, those of this mode may still not end
+			f := t.atomicFixture()
+			t.needLock(f.delivery) // if locks end by themselves, those of this mode may still not end
 			t.sleep(t.lock() + t.suite.h.DelayTolerance)
-			if err := t.trySends(s, f.d, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
+			if err := t.trySettleWith(s, f.delivery, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
 				t.fail(s.name+" after the lock ran out returns core.ErrLockLost", "%v", err)
 			}
-			t.wantQueues(f, "after "+s.name+" with a lost lock", []string{forwarded}, nil)
+			t.wantQueues(f, "after "+s.name+" with a lost lock", []string{forwardedBody}, nil)
 		}},
 		{rule: "C12", title: s.name + " settles once and sends once", in: inAtomic, run: func(t *caseT) {
-			f := t.forwarding()
-			t.sends(s, f.d, t.message(f.to, "first"))
-			if err := t.trySends(s, f.d, t.message(f.to, "second")); !errors.Is(err, core.ErrSettled) {
+			f := t.atomicFixture()
+			t.settleWith(s, f.delivery, t.message(f.to, "first"))
+			if err := t.trySettleWith(s, f.delivery, t.message(f.to, "second")); !errors.Is(err, core.ErrSettled) {
 				t.fail(s.name+" of a delivery that is settled returns core.ErrSettled", "%v", err)
 			}
-			g := t.forwarding()
-			t.complete(g.d)
-			if err := t.trySends(s, g.d, t.message(g.to, "second")); !errors.Is(err, core.ErrSettled) {
+			g := t.atomicFixture()
+			t.complete(g.delivery)
+			if err := t.trySettleWith(s, g.delivery, t.message(g.to, "second")); !errors.Is(err, core.ErrSettled) {
 				t.fail(s.name+" after Complete returns core.ErrSettled", "%v", err)
 			}
 			t.wantQueues(f, "after a second "+s.name, nil, []string{"first"})
 			t.wantQueues(g, "after Complete and "+s.name, nil, nil)
 		}},
 		{rule: "C12", title: s.name + " in an ended context is all or nothing", in: inAtomic, run: func(t *caseT) {
-			f := t.forwarding()
+			f := t.atomicFixture()
 			ended, cancel := context.WithCancel(t.ctx)
 			cancel()
 			var from, to []string
-			if err := s.call(f.d, ended, []core.Outgoing{t.message(f.to, "forwarded")}); err == nil {
+			if err := s.call(f.delivery, ended, []core.Outgoing{t.message(f.to, "forwarded")}); err == nil {
 				to = []string{"forwarded"}
 			} else {
-				from = []string{forwarded}
+				from = []string{forwardedBody}
 			}
 			t.wantQueues(f, fmt.Sprintf("after %s in an ended context, which did all (%t) or nothing", s.name, from == nil), from, to)
 		}},
@@ -238,7 +238,7 @@ func (t *caseT) forwardConcurrently(n int) {
 		d := r.next() // waits until an earlier delivery is settled
 		out := t.message(to, string(d.Incoming().Body))
 		t.goInGroup(&all, func() {
-			if err := t.trySends(completing, d, out); err != nil {
+			if err := t.trySettleWith(completeWith, d, out); err != nil {
 				t.fail("CompleteWith of different deliveries succeeds concurrently", "%v", err)
 			}
 		})

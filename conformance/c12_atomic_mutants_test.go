@@ -114,9 +114,9 @@ var atomicMutants = []mutant{
 		return err
 	})},
 	{rule: "C12", name: "forgets what it sends with a settlement now and then", breaks: func() changes {
-		var sent counter
+		var sent callCounter
 		return onSend(func(d *brokenDelivery, next func() error) error {
-			if sent.every(97) {
+			if sent.isNth(97) {
 				d.out = nil
 			}
 			return next()

@@ -12,15 +12,15 @@ import (
 )
 
 var nativeTransactionMutants = []mutant{
-	{rule: "C12", name: "forgets the handler's work by Complete", breaks: on(undoing, "Complete")},
-	{rule: "C12", name: "forgets the handler's work by CompleteWith", breaks: on(undoing, "CompleteWith")},
-	{rule: "C12", name: "commits the handler's work before it sends", breaks: on(committing, "CompleteWith")},
-	{rule: "C12", name: "commits the handler's work by Abandon", breaks: on(committing, "Abandon")},
-	{rule: "C12", name: "commits the handler's work by Release", breaks: on(committing, "Release")},
-	{rule: "C12", name: "commits the handler's work by ReplaceWith", breaks: on(committing, "ReplaceWith")},
-	{rule: "C12", name: "commits the handler's work by Reset", breaks: on(committing, "Reset")},
-	{rule: "C12", name: "has nothing to undo in Reset", breaks: on(func(*brokenDelivery, func() error) error { return nil }, "Reset")},
-	{rule: "C12", name: "commits the handler's work after what it sends has left", breaks: on(func(d *brokenDelivery, next func() error) error {
+	{rule: "C12", name: "forgets the handler's work by Complete", breaks: onOperation(undoing, "Complete")},
+	{rule: "C12", name: "forgets the handler's work by CompleteWith", breaks: onOperation(undoing, "CompleteWith")},
+	{rule: "C12", name: "commits the handler's work before it sends", breaks: onOperation(committing, "CompleteWith")},
+	{rule: "C12", name: "commits the handler's work by Abandon", breaks: onOperation(committing, "Abandon")},
+	{rule: "C12", name: "commits the handler's work by Release", breaks: onOperation(committing, "Release")},
+	{rule: "C12", name: "commits the handler's work by ReplaceWith", breaks: onOperation(committing, "ReplaceWith")},
+	{rule: "C12", name: "commits the handler's work by Reset", breaks: onOperation(committing, "Reset")},
+	{rule: "C12", name: "has nothing to undo in Reset", breaks: onOperation(func(*brokenDelivery, func() error) error { return nil }, "Reset")},
+	{rule: "C12", name: "commits the handler's work after what it sends has left", breaks: onOperation(func(d *brokenDelivery, next func() error) error {
 		later := *d.work
 		d.work.undo()
 		err := next()
@@ -36,12 +36,12 @@ var nativeTransactionMutants = []mutant{
 			return next(ctx)
 		}}
 	}},
-	{rule: "C12", name: "begins a new transaction by Reset, which the context does not know", breaks: on(func(d *brokenDelivery, next func() error) error {
+	{rule: "C12", name: "begins a new transaction by Reset, which the context does not know", breaks: onOperation(func(d *brokenDelivery, next func() error) error {
 		err := next()
 		d.afresh()
 		return err
 	}, "Reset")},
-	{rule: "C12", name: "loses its transaction by a refusal", breaks: on(func(d *brokenDelivery, next func() error) error {
+	{rule: "C12", name: "loses its transaction by a refusal", breaks: onOperation(func(d *brokenDelivery, next func() error) error {
 		err := next()
 		if err != nil {
 			d.afresh()
@@ -54,20 +54,20 @@ var nativeTransactionMutants = []mutant{
 			return next(ctx)
 		}}
 	}},
-	{rule: "C12", name: "cannot go on when the handler has broken the transaction", breaks: on(func(d *brokenDelivery, next func() error) error {
+	{rule: "C12", name: "cannot go on when the handler has broken the transaction", breaks: onOperation(func(d *brokenDelivery, next func() error) error {
 		if d.work.isBroken() {
 			return errAborted
 		}
 		return next()
 	}, "Abandon", "Release", "Reset", "ReplaceWith")},
-	{rule: "C12", name: "takes the rollback of a broken transaction for a commit", breaks: on(func(d *brokenDelivery, next func() error) error {
+	{rule: "C12", name: "takes the rollback of a broken transaction for a commit", breaks: onOperation(func(d *brokenDelivery, next func() error) error {
 		if d.work.isBroken() {
 			_ = d.Delivery.Release(context.Background())
 			return nil
 		}
 		return next()
 	}, "Complete", "CompleteWith")},
-	{rule: "C12", name: "commits without the work that it cannot commit", breaks: on(func(d *brokenDelivery, next func() error) error {
+	{rule: "C12", name: "commits without the work that it cannot commit", breaks: onOperation(func(d *brokenDelivery, next func() error) error {
 		if d.work.isBroken() {
 			d.work.undo()
 		}
@@ -107,7 +107,7 @@ var nativeTransactionMutants = []mutant{
 		}}
 	}},
 	{rule: "C12", name: "commits the handler's work although the lock is lost", on: inmemory.Config{LockDuration: 10 * time.Second},
-		breaks: on(func(d *brokenDelivery, next func() error) error {
+		breaks: onOperation(func(d *brokenDelivery, next func() error) error {
 			err := next()
 			if errors.Is(err, core.ErrLockLost) {
 				d.work.commit()

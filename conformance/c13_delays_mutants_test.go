@@ -15,7 +15,7 @@ import (
 func onDelay(change func(o *core.Outgoing)) func() changes {
 	return func() changes {
 		return changes{
-			send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				out = slices.Clone(out)
 				for i := range out {
 					if out[i].Delay > 0 {
@@ -36,10 +36,10 @@ func onDelay(change func(o *core.Outgoing)) func() changes {
 	}
 }
 
-// without sends without those messages.
-func without(unwanted func(t *broken, o core.Outgoing) bool) func() changes {
+// dropping sends without those messages.
+func dropping(unwanted func(t *brokenTransport, o core.Outgoing) bool) func() changes {
 	return func() changes {
-		return changes{send: func(t *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(t *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			kept := slices.DeleteFunc(slices.Clone(out), func(o core.Outgoing) bool { return unwanted(t, o) })
 			return next(ctx, kept...)
 		}}
@@ -57,9 +57,9 @@ var delayMutants = []mutant{
 		})
 	}},
 	{rule: "C13", name: "is early by a millisecond", breaks: onDelay(func(o *core.Outgoing) { o.Delay = max(o.Delay-time.Millisecond, 0) })},
-	{rule: "C13", name: "loses delays below its unit", breaks: without(func(_ *broken, o core.Outgoing) bool { return o.Delay > 0 && o.Delay < time.Millisecond })},
+	{rule: "C13", name: "loses delays below its unit", breaks: dropping(func(_ *brokenTransport, o core.Outgoing) bool { return o.Delay > 0 && o.Delay < time.Millisecond })},
 	{rule: "C13", name: "delays everything by a tick at least", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			out = slices.Clone(out)
 			for i := range out {
 				out[i].Delay = max(out[i].Delay, time.Second)
@@ -78,14 +78,14 @@ var delayMutants = []mutant{
 		})()
 	}},
 	{rule: "C13", name: "loses a delayed message now and then", breaks: func() changes {
-		var delayed counter
-		return without(func(_ *broken, o core.Outgoing) bool { return o.Delay > 0 && delayed.every(17) })()
+		var delayed callCounter
+		return dropping(func(_ *brokenTransport, o core.Outgoing) bool { return o.Delay > 0 && delayed.isNth(17) })()
 	}},
 	{rule: "C13", name: "keeps the due time among the headers", breaks: onDelay(func(o *core.Outgoing) { o.Headers.Set("x-delay", o.Delay.String()) })},
 	{rule: "C13", name: "says that a delayed message was enqueued when it was sent", breaks: func() changes {
 		var sent sync.Map
 		return changes{
-			send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				for _, o := range out {
 					sent.Store(o.ID, time.Now())
 				}
@@ -100,12 +100,12 @@ var delayMutants = []mutant{
 	}},
 	{rule: "C13", name: "delays for queues alone that it receives from", breaks: func() changes {
 		var mu sync.Mutex
-		changes := without(func(t *broken, o core.Outgoing) bool {
+		changes := dropping(func(t *brokenTransport, o core.Outgoing) bool {
 			mu.Lock()
 			defer mu.Unlock()
 			return o.Delay > 0 && t.memory[o.Queue] == 0
 		})()
-		changes.open = func(t *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+		changes.open = func(t *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 			mu.Lock()
 			t.memory[cfg.Queue] = 1
 			mu.Unlock()
@@ -114,7 +114,7 @@ var delayMutants = []mutant{
 		return changes
 	}},
 	{rule: "C13", name: "takes delayed messages for a queue that does not exist", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			err := next(ctx, out...)
 			if errors.Is(err, core.ErrQueueNotFound) && slices.ContainsFunc(out, func(o core.Outgoing) bool { return o.Delay > 0 }) {
 				return nil
@@ -138,9 +138,9 @@ var delayMutants = []mutant{
 	})},
 	{rule: "C13", name: "waits in the process that sent the message", breaks: func() changes {
 		var mu sync.Mutex
-		waiting := map[*broken][]*time.Timer{}
+		waiting := map[*brokenTransport][]*time.Timer{}
 		return changes{
-			send: func(t *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			send: func(t *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				mu.Lock()
 				defer mu.Unlock()
 				for _, o := range out {
@@ -156,7 +156,7 @@ var delayMutants = []mutant{
 				}
 				return nil
 			},
-			close: func(t *broken, next func() error) error {
+			close: func(t *brokenTransport, next func() error) error {
 				mu.Lock()
 				defer mu.Unlock()
 				for _, timer := range waiting[t] {
@@ -190,7 +190,7 @@ var delayMutants = []mutant{
 	}},
 	{rule: "C13", name: "takes a copy with a known id for a duplicate", breaks: func() changes {
 		var known sync.Map
-		return without(func(_ *broken, o core.Outgoing) bool {
+		return dropping(func(_ *brokenTransport, o core.Outgoing) bool {
 			_, seen := known.LoadOrStore(o.ID, true)
 			return seen
 		})()
@@ -208,7 +208,7 @@ var delayMutants = []mutant{
 		}}
 	}},
 	{rule: "C13", name: "keeps delayed messages in memory, and claims to be durable", onServer: true, breaks: func() changes {
-		return changes{send: func(t *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(t *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			if out[0].Delay == 0 {
 				return next(ctx, out...)
 			}
@@ -227,7 +227,7 @@ var delayMutants = []mutant{
 }
 
 func delaysItself() changes {
-	return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+	return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 		for _, o := range out {
 			if o.Delay == 0 {
 				if err := next(ctx, o); err != nil {

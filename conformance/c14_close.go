@@ -11,16 +11,17 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// blocked has the results of calls of Receive that wait for messages.
-type blocked struct {
+// blockedReceives has the results of calls of Receive that wait for messages.
+type blockedReceives struct {
 	t       *caseT
 	results chan error
 	calls   int
 }
 
-// block lets n calls of Receive wait at a receiver, with a context that does not end.
-func (r *receiver) block(n int) *blocked {
-	b := &blocked{r.t, make(chan error, n), n}
+// blockReceives lets n calls of Receive wait at a receiver, with a context that does not
+// end.
+func (r *receiver) blockReceives(n int) *blockedReceives {
+	b := &blockedReceives{r.t, make(chan error, n), n}
 	var begun sync.WaitGroup
 	begun.Add(n)
 	for range n {
@@ -39,7 +40,7 @@ func (r *receiver) block(n int) *blocked {
 }
 
 // endWith checks that all calls return the error, or no deliveries.
-func (b *blocked) endWith(expected string, want error) {
+func (b *blockedReceives) endWith(expected string, want error) {
 	ctx, cancel := b.t.withTimeout()
 	defer cancel()
 	for i := range b.calls {
@@ -83,7 +84,7 @@ var closeCases = []testCase{
 	{rule: "C14", title: "closing a receiver ends all calls of Receive", run: func(t *caseT) {
 		transport := t.open()
 		r := t.receiver(transport, t.queue(transport), 4)
-		calls := r.block(4)
+		calls := r.blockReceives(4)
 		r.close()
 		calls.endWith("Receive, which waits while its receiver is closed, returns core.ErrClosed", core.ErrClosed)
 	}},
@@ -102,7 +103,7 @@ var closeCases = []testCase{
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 4)
-		calls := r.block(2)
+		calls := r.blockReceives(2)
 		t.atTheSameTime("Receiver.Close returns nil to each of several callers", r.Close)
 		calls.endWith("Receive, which waits while its receiver is closed, returns core.ErrClosed", core.ErrClosed)
 		r.close()
@@ -125,13 +126,13 @@ var closeCases = []testCase{
 		t.complete(other.next())
 		t.wantLeft(queue, "after all were completed")
 	}},
-	{rule: "C14", title: "what is unsettled goes back at once when its receiver is closed", in: givingBack, run: func(t *caseT) {
-		t.goesBack(func(_ core.Transport, r *receiver) { r.close() })
+	{rule: "C14", title: "what is unsettled goes back at once when its receiver is closed", in: withRedelivery, run: func(t *caseT) {
+		t.wantReturned(func(_ core.Transport, r *receiver) { r.close() })
 	}},
-	{rule: "C14", title: "what is unsettled goes back at once when its transport is closed", in: givingBack, run: func(t *caseT) {
-		t.goesBack(func(transport core.Transport, _ *receiver) { t.close(transport) })
+	{rule: "C14", title: "what is unsettled goes back at once when its transport is closed", in: withRedelivery, run: func(t *caseT) {
+		t.wantReturned(func(transport core.Transport, _ *receiver) { t.close(transport) })
 	}},
-	{rule: "C14", title: "what was fetched ahead goes back when its receiver is closed", in: givingBack, run: func(t *caseT) {
+	{rule: "C14", title: "what was fetched ahead goes back when its receiver is closed", in: withRedelivery, run: func(t *caseT) {
 		first, second := t.open(), t.open()
 		queue := t.queue(first)
 		var names []string
@@ -224,9 +225,9 @@ var closeCases = []testCase{
 	{rule: "C14", title: "closing a transport closes its receivers", run: func(t *caseT) {
 		transport := t.open()
 		r, other := t.receiver(transport, t.queue(transport), 2), t.receiver(transport, t.queue(transport), 2)
-		calls, others := r.block(2), other.block(2)
+		calls, others := r.blockReceives(2), other.blockReceives(2)
 		t.close(transport)
-		for _, b := range []*blocked{calls, others} {
+		for _, b := range []*blockedReceives{calls, others} {
 			b.endWith("Receive, which waits while its transport is closed, returns core.ErrClosed", core.ErrClosed)
 		}
 		t.receiveClosed("after Transport.Close", r)
@@ -237,7 +238,7 @@ var closeCases = []testCase{
 	{rule: "C14", title: "a transport can be closed again, and by several at once", run: func(t *caseT) {
 		transport := t.open()
 		r := t.receiver(transport, t.queue(transport), 2)
-		calls := r.block(2)
+		calls := r.blockReceives(2)
 		t.atTheSameTime("Transport.Close returns nil to each of several callers", transport.Close)
 		calls.endWith("Receive, which waits while its transport is closed, returns core.ErrClosed", core.ErrClosed)
 		t.close(transport)
@@ -277,8 +278,8 @@ var closeCases = []testCase{
 			t.fail(fmt.Sprintf("after Transport.Close the broker has no more connections than before the transport was opened, %d", before), "%d after %v", now, t.timeout())
 		}
 	}},
-	{rule: "C14", title: "Close in an outage returns, and leaves nothing behind", in: once, exclusive: true, needs: []need{outages}, run: func(t *caseT) {
-		o := t.operator()
+	{rule: "C14", title: "Close in an outage returns, and leaves nothing behind", in: inHighest, exclusive: true, needs: []need{outages}, run: func(t *caseT) {
+		broker := t.brokerController()
 		first := t.open() // starts the goroutines that are started once in a process
 		queue := t.queue(first)
 		t.close(first)
@@ -290,7 +291,7 @@ var closeCases = []testCase{
 				r.next()
 			}
 			received := r.receiveInBackground()
-			o.kill()
+			broker.kill()
 			t.sleep(t.quietPeriod())
 			ctx, cancel := t.withTimeout()
 			defer cancel()
@@ -311,10 +312,10 @@ var closeCases = []testCase{
 			if !t.returnsInTime(func() { _ = transport.Close(ctx) }) {
 				t.stop("Transport.Close returns in an outage", "it has not returned after %v", t.timeout())
 			}
-			o.start()
+			broker.start()
 		})
 		if t.caps.Durable && t.mode != core.TransactionNone {
-			again := newLedger()
+			again := newOutageLog()
 			again.drain(t.receiver(t.open(), queue, 8), 2)
 			if len(again.deliveries) != 2 {
 				t.fail("what was held, and what waited, when the transport was closed in an outage is delivered to another", "%d of 2 messages are", len(again.deliveries))
@@ -322,8 +323,8 @@ var closeCases = []testCase{
 		}
 	}},
 	{rule: "C14", title: "an endpoint that runs again gets what was sent meanwhile", run: func(t *caseT) {
-		jobs := t.crowd()
-		jobs.open()
+		jobs := t.blockingHandler()
+		jobs.releaseAll()
 		transport := t.open()
 		s := t.service(transport, nil)
 		s.handle("job", jobs.handle)
@@ -344,9 +345,9 @@ var closeCases = []testCase{
 	}},
 }
 
-// goesBack checks three deliveries after an event closes their receiver. One of them has
-// failed before.
-func (t *caseT) goesBack(happens func(transport core.Transport, r *receiver)) {
+// wantReturned checks three deliveries after an event closes their receiver. One of them
+// has failed before.
+func (t *caseT) wantReturned(happens func(transport core.Transport, r *receiver)) {
 	first, second := t.open(), t.open()
 	queue := t.queue(first)
 	names := []string{"unsettled", "unsettled too", "abandoned once, then unsettled"}
@@ -380,7 +381,7 @@ func (t *caseT) goesBack(happens func(transport core.Transport, r *receiver)) {
 // holds a delivery and another one waits.
 func (t *caseT) useAndClose(transport core.Transport, queue, idle string) {
 	r := t.receiver(transport, queue, 4)
-	calls := t.receiver(transport, idle, 4).block(1)
+	calls := t.receiver(transport, idle, 4).blockReceives(1)
 	t.sendEach(transport, queue, "completed", "abandoned", "unsettled")
 	held := r.take(3)
 	t.complete(held[0])
@@ -412,7 +413,7 @@ func closeInFullWork(t *caseT) {
 	const senders, receivers, atMost = 3, 3, 300
 	transport := t.open()
 	queue := t.queue(transport)
-	var accepted, refused, completed, doubtful tally
+	var accepted, refused, completed, doubtful counter
 	var working sync.WaitGroup
 	started := make(chan struct{})
 	underWay := sync.OnceFunc(func() { close(started) })
@@ -462,11 +463,11 @@ func closeInFullWork(t *caseT) {
 	// If Complete failed, the message may have been consumed and the answer lost.
 	var due []string
 	for body := range accepted.counts() {
-		if completed.of(body)+doubtful.of(body) == 0 && t.mode != core.TransactionNone {
+		if completed.get(body)+doubtful.get(body) == 0 && t.mode != core.TransactionNone {
 			due = append(due, body)
 		}
 	}
-	var remaining tally
+	var remaining counter
 	for _, in := range t.drainQueue(queue, func(found []*core.Incoming) bool { return len(missingBodies(due, found)) == 0 }) {
 		remaining.add(string(in.Body))
 	}
@@ -474,18 +475,18 @@ func closeInFullWork(t *caseT) {
 }
 
 // accountFor checks that each message is where it has to be.
-func (t *caseT) accountFor(due []string, refused, completed, remaining *tally) {
+func (t *caseT) accountFor(due []string, refused, completed, remaining *counter) {
 	var lost, twice, unsent []string
 	for _, body := range due {
-		if remaining.of(body) == 0 {
+		if remaining.get(body) == 0 {
 			lost = append(lost, body)
 		}
 	}
 	for body, n := range remaining.counts() {
-		if n+completed.of(body) > 1 {
+		if n+completed.get(body) > 1 {
 			twice = append(twice, body)
 		}
-		if refused.of(body) > 0 {
+		if refused.get(body) > 0 {
 			unsent = append(unsent, body)
 		}
 	}
@@ -505,7 +506,7 @@ func (t *caseT) accountFor(due []string, refused, completed, remaining *tally) {
 }
 
 // workUntilClosed runs in a separate goroutine.
-func (t *caseT) workUntilClosed(r *receiver, completed, doubtful *tally) {
+func (t *caseT) workUntilClosed(r *receiver, completed, doubtful *counter) {
 	for n := 0; ; n++ {
 		dst := make([]core.Delivery, 2)
 		got, err := r.Receive(t.ctx, dst)

@@ -148,7 +148,7 @@ var closeMutants = []mutant{
 	{rule: "C14", name: "loses what a closed receiver holds", breaks: losesWhenClosed},
 	{rule: "C14", name: "loses what a closed transport holds", breaks: func() changes {
 		held, c := recording()
-		c.close = func(t *broken, next func() error) error {
+		c.close = func(t *brokenTransport, next func() error) error {
 			held.mu.Lock()
 			defer held.mu.Unlock()
 			for r, deliveries := range held.of {
@@ -200,7 +200,7 @@ var closeMutants = []mutant{
 		}
 	}},
 	{rule: "C14", name: "says nothing when it sends after Close", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			if err := next(ctx, out...); !errors.Is(err, core.ErrClosed) {
 				return err
 			}
@@ -208,26 +208,26 @@ var closeMutants = []mutant{
 		}}
 	}},
 	{rule: "C14", name: "connects again when it is used after Close", breaks: func() changes {
-		return changes{check: func(*broken, core.Topology, func() error) error { return nil }}
+		return changes{check: func(*brokenTransport, core.Topology, func() error) error { return nil }}
 	}},
 	{rule: "C14", name: "leaves its receivers open when it is closed", breaks: func() changes {
-		return changes{close: func(t *broken, _ func() error) error {
+		return changes{close: func(t *brokenTransport, _ func() error) error {
 			t.leave()
 			return nil
 		}}
 	}},
 	{rule: "C14", name: "cannot be closed again", breaks: func() changes {
-		once := onceOnly[*broken](func() error { return core.ErrClosed })
+		once := onceOnly[*brokenTransport](func() error { return core.ErrClosed })
 		return changes{close: once}
 	}},
 	{rule: "C14", name: "shares one connection among all transports, and closes it", breaks: func() changes {
-		var open openOnes[*broken]
+		var open openOnes[*brokenTransport]
 		return changes{
-			open: func(t *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+			open: func(t *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 				open.add(t)
 				return next(cfg)
 			},
-			close: func(_ *broken, next func() error) error {
+			close: func(_ *brokenTransport, next func() error) error {
 				for other := range open.take() {
 					_ = other.base.Close(ctxBackground)
 				}
@@ -236,7 +236,7 @@ var closeMutants = []mutant{
 		}
 	}},
 	{rule: "C14", name: "leaves a goroutine behind", breaks: func() changes {
-		return changes{close: func(_ *broken, next func() error) error {
+		return changes{close: func(_ *brokenTransport, next func() error) error {
 			go time.Sleep(10 * time.Minute) // its keep-alive
 			return next()
 		}}
@@ -246,10 +246,10 @@ var closeMutants = []mutant{
 		h.Timeout = 3 * time.Second
 		open := h.Open
 		h.Open = func(t testing.TB) core.Transport {
-			transport := open(t).(*broken)
+			transport := open(t).(*brokenTransport)
 			go time.Sleep(time.Minute) // its keep-alive
 			c := *transport.changes
-			c.close = func(_ *broken, next func() error) error {
+			c.close = func(_ *brokenTransport, next func() error) error {
 				for range 5 { // those of a client that does not wait for them
 					go time.Sleep(500 * time.Millisecond)
 				}
@@ -260,18 +260,18 @@ var closeMutants = []mutant{
 		}
 	}},
 	{rule: "C14", name: "leaves a connection behind", breaks: func() changes {
-		return changes{close: func(t *broken, _ func() error) error { return t.base.Close(ctxBackground) }}
+		return changes{close: func(t *brokenTransport, _ func() error) error { return t.base.Close(ctxBackground) }}
 	}},
 	{rule: "C14", name: "accepts messages while it is closed, and loses them", breaks: func() changes {
 		var mu sync.Mutex
-		waiting := map[*broken][]core.Outgoing{}
-		flush := func(t *broken) error {
+		waiting := map[*brokenTransport][]core.Outgoing{}
+		flush := func(t *brokenTransport) error {
 			out := waiting[t]
 			waiting[t] = nil
 			return t.base.Send(ctxBackground, out...)
 		}
 		return changes{
-			send: func(t *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			send: func(t *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				mu.Lock()
 				defer mu.Unlock()
 				if err := next(ctx); err != nil {
@@ -290,7 +290,7 @@ var closeMutants = []mutant{
 		}
 	}},
 	{rule: "C14", name: "leaves a goroutine behind when it is closed in an outage", onServer: true, breaks: func() changes {
-		return changes{close: func(t *broken, next func() error) error {
+		return changes{close: func(t *brokenTransport, next func() error) error {
 			if _, err := t.base.(*remote).connected(); errors.Is(err, errRefused) {
 				go time.Sleep(time.Hour)
 			}
@@ -298,7 +298,7 @@ var closeMutants = []mutant{
 		}}
 	}, harness: looksSeldom},
 	{rule: "C14", name: "waits for the broker in Close", onServer: true, breaks: func() changes {
-		return changes{close: func(t *broken, next func() error) error {
+		return changes{close: func(t *brokenTransport, next func() error) error {
 			for {
 				if _, err := t.base.(*remote).connected(); !errors.Is(err, errRefused) {
 					return next()
@@ -308,7 +308,7 @@ var closeMutants = []mutant{
 		}}
 	}},
 	{rule: "C14", name: "leaves a consumer behind that keeps the next one out", breaks: func() changes {
-		return changes{open: func(t *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+		return changes{open: func(t *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 			if t.memory[cfg.Queue]++; t.memory[cfg.Queue] > 1 {
 				return nil, errors.New("the queue has an exclusive consumer")
 			}

@@ -12,7 +12,7 @@ import (
 
 // outageCases are about a transport during an outage of the broker, and after it.
 var outageCases = []testCase{
-	{rule: "C15", title: "a queue that does not exist is an error of OpenReceiver at once", in: once, run: func(t *caseT) {
+	{rule: "C15", title: "a queue that does not exist is an error of OpenReceiver at once", in: inHighest, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.uniqueName()
 		ctx, cancel := t.withTimeout()
@@ -30,18 +30,18 @@ var outageCases = []testCase{
 		t.wantNoOutage("OpenReceiver of a queue that does not exist", err)
 	}},
 	{rule: "C15", title: "Receive outlasts an outage", exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
-		o := t.operator()
+		broker := t.brokerController()
 		transport := t.open()
 		queue := t.queue(transport)
 		received := t.receiver(transport, queue, 4).receiveInBackground()
-		o.kill()
+		broker.kill()
 		t.sleep(t.quietPeriod())
 		select {
 		case got := <-received:
 			t.stop("Receive waits while the broker is away", "it returned %d deliveries and the error %v", len(got.deliveries), got.err)
 		default:
 		}
-		o.start()
+		broker.start()
 		t.sendEventually(t.open(), t.message(queue, "after"))
 		select {
 		case got := <-received:
@@ -53,15 +53,15 @@ var outageCases = []testCase{
 			t.stop("Receive goes on when the broker is back, and returns what is sent", "it has not returned after %v", t.timeout())
 		}
 	}},
-	{rule: "C15", title: "an outage and its end are told to the observer", in: once, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
-		o := t.operator()
+	{rule: "C15", title: "an outage and its end are told to the observer", in: inHighest, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
+		broker := t.brokerController()
 		transport := t.open()
 		queue := t.queue(transport)
-		r, told := t.observed(transport, queue)
+		r, told := t.openObserved(transport, queue)
 		received := r.receiveInBackground()
 		before := time.Now()
 		known := len(told.all())
-		o.kill()
+		broker.kill()
 		t.await("the observer is told of an outage (Connected false), and when the next attempt to connect begins (RetryIn above 0)", func() bool {
 			return slices.ContainsFunc(told.outages(known), func(c core.ConnectionChange) bool { return c.RetryIn > 0 })
 		})
@@ -77,7 +77,7 @@ var outageCases = []testCase{
 				t.fail(fmt.Sprintf("Since is when the outage began, here after %v", before), "%v", c.Since)
 			}
 		}
-		o.start()
+		broker.start()
 		t.await("the observer is told of the end of the outage (Connected true)", func() bool {
 			all := told.all()
 			return all[len(all)-1].Connected
@@ -92,24 +92,24 @@ var outageCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C15", title: "reconnecting is neither hasty nor in step", in: once, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
+	{rule: "C15", title: "reconnecting is neither hasty nor in step", in: inHighest, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		const instances = 6
-		o := t.operator()
+		broker := t.brokerController()
 		queue := t.queue(t.open())
-		var observers []*connections
+		var observers []*connectionLog
 		for range instances {
-			r, told := t.observed(t.open(), queue)
+			r, told := t.openObserved(t.open(), queue)
 			r.receiveInBackground()
 			observers = append(observers, told)
 		}
 		start := time.Now()
-		o.kill()
+		broker.kill()
 		t.await(fmt.Sprintf("the observers of %d instances are told when they try to connect again (RetryIn)", instances), func() bool {
-			return !slices.ContainsFunc(observers, func(told *connections) bool { return len(pauses(told)) == 0 })
+			return !slices.ContainsFunc(observers, func(told *connectionLog) bool { return len(pauses(told)) == 0 })
 		})
 		const enough = 5 * time.Second // no case needs a longer pause
 		t.await(fmt.Sprintf("the observers of %d instances are told of one attempt to connect after the other", instances), func() bool {
-			return !slices.ContainsFunc(observers, func(told *connections) bool {
+			return !slices.ContainsFunc(observers, func(told *connectionLog) bool {
 				list := pauses(told)
 				return len(list) < 5 && list[len(list)-1] < enough
 			})
@@ -132,17 +132,17 @@ var outageCases = []testCase{
 			t.fail("the pauses between attempts to connect have jitter, so that many instances do not all come at once", "the first pause of %d instances is %v for each", instances, pauses(observers[0])[0])
 		}
 	}},
-	{rule: "C15", title: "a partition is outlasted", in: givingBack, exclusive: true, needs: []need{outages}, run: func(t *caseT) {
+	{rule: "C15", title: "a partition is outlasted", in: withRedelivery, exclusive: true, needs: []need{outages}, run: func(t *caseT) {
 		const total = 30
-		o := t.operator()
+		broker := t.brokerController()
 		transport := t.open()
 		queue := t.queue(transport)
 		msgs := t.messages(queue, total)
 		t.send(transport, msgs...)
 		r := t.receiver(transport, queue, 16)
-		seen := newLedger()
+		seen := newOutageLog()
 		for _, d := range r.take(10) {
-			seen.deliver(d)
+			seen.record(d)
 			switch err := seen.complete(t, d); {
 			case errors.Is(err, core.ErrLockLost): // the machine is busy, and the message is redelivered
 				delete(seen.done, string(d.Incoming().Body))
@@ -151,19 +151,19 @@ var outageCases = []testCase{
 			}
 		}
 		held := r.take(4)
-		heal := o.partition()
+		heal := broker.partition()
 		received := r.receiveInBackground()
 		ctx, cancel := t.withQuietPeriod()
 		for _, d := range held[:2] {
 			_ = d.Complete(ctx)
-			seen.deliver(d)
+			seen.record(d)
 			seen.done[string(d.Incoming().Body)] = true
 		}
 		cancel()
 		t.sleep(t.quietPeriod())
 		heal()
 		for _, d := range held[2:] {
-			seen.deliver(d)
+			seen.record(d)
 			if errors.Is(seen.complete(t, d), core.ErrLockLost) { // the message is redelivered
 				delete(seen.done, string(d.Incoming().Body))
 			}
@@ -179,7 +179,7 @@ var outageCases = []testCase{
 				t.stop("Receive outlasts a partition of the network", "it returned %v", got.err)
 			}
 			for _, d := range got.deliveries {
-				seen.deliver(d)
+				seen.record(d)
 				_ = seen.complete(t, d)
 			}
 		case <-time.After(t.redeliveryTimeout()):
@@ -190,11 +190,11 @@ var outageCases = []testCase{
 			t.fail(fmt.Sprintf("all %d messages are delivered although the network was cut meanwhile, those whose lock was lost again", total+len(late)), "%d were not", total+len(late)-done)
 		}
 	}},
-	{rule: "C15", title: "OpenReceiver and Check end with their context in an outage", in: once, exclusive: true, needs: []need{outages}, run: func(t *caseT) {
-		o := t.operator()
+	{rule: "C15", title: "OpenReceiver and Check end with their context in an outage", in: inHighest, exclusive: true, needs: []need{outages}, run: func(t *caseT) {
+		broker := t.brokerController()
 		transport := t.open()
 		queue := t.queue(transport)
-		o.kill()
+		broker.kill()
 		ctx, cancel := t.withQuietPeriod()
 		defer cancel()
 		var opened core.Receiver
@@ -220,14 +220,14 @@ var outageCases = []testCase{
 		}
 	}},
 	{rule: "C15", title: "an endpoint goes on after an outage, and its Health tells", exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
-		o := t.operator()
+		broker := t.brokerController()
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) {
 			if t.mode != core.TransactionNone { // a settlement may fail in the outage
 				c.Recoverability.Immediate = core.Immediate{Retries: 5}
 			}
 		})
-		var handled tally
+		var handled counter
 		s.handle(workType, func(_ context.Context, m *core.Message) error {
 			handled.add(m.ID)
 			return nil
@@ -235,31 +235,31 @@ var outageCases = []testCase{
 		s.run()
 		before := t.command(s.queue, workType, "before")
 		t.send(transport, before)
-		t.await("a message is handled before the outage", func() bool { return handled.of(before.ID) > 0 })
-		o.kill()
+		t.await("a message is handled before the outage", func() bool { return handled.get(before.ID) > 0 })
+		broker.kill()
 		t.await("Endpoint.Health says in an outage that it is not Connected, with a ConnectionError", func() bool {
 			h := s.Health()
 			return !h.Connected && h.ConnectionError != nil
 		})
-		o.start()
+		broker.start()
 		t.await("Endpoint.Health says after the outage that it is Connected, and Running", func() bool {
 			h := s.Health()
 			return h.Connected && h.Running
 		})
 		after := t.command(s.queue, workType, "after")
 		t.sendEventually(transport, after)
-		t.await("a message is handled after the outage", func() bool { return handled.of(after.ID) > 0 })
+		t.await("a message is handled after the outage", func() bool { return handled.get(after.ID) > 0 })
 	}},
 	{rule: "C15", title: "what an outage prevents is ErrUnavailable, and an endpoint that starts in it waits", exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
-		o := t.operator()
+		broker := t.brokerController()
 		transport := t.open()
 		s := t.service(transport, nil)
-		var handled tally
+		var handled counter
 		s.handle(workType, func(_ context.Context, m *core.Message) error {
 			handled.add(m.ID)
 			return nil
 		})
-		o.kill()
+		broker.kill()
 		for name, request := range t.requests(transport, s.queue) {
 			var err error
 			if !t.returnsInTime(func() { err = request(t.ctx) }) {
@@ -277,17 +277,17 @@ var outageCases = []testCase{
 			h := s.Health()
 			return h.Starting && !h.Connected && h.ConnectionError != nil
 		})
-		o.start()
+		broker.start()
 		s.awaitReady()
 		after := t.command(s.queue, workType, "after")
 		t.sendEventually(transport, after)
-		t.await("a message is handled after the outage", func() bool { return handled.of(after.ID) > 0 })
+		t.await("a message is handled after the outage", func() bool { return handled.get(after.ID) > 0 })
 	}},
-	{rule: "C15", title: "an outage that lasts is one critical error, and the endpoint goes on after it", in: once, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
-		o := t.operator()
+	{rule: "C15", title: "an outage that lasts is one critical error, and the endpoint goes on after it", in: inHighest, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
+		broker := t.brokerController()
 		transport := t.open()
 		limit := max(t.quietPeriod(), time.Second)
-		var outages, handled tally
+		var outages, handled counter
 		s := t.service(transport, func(c *core.Config) {
 			c.OutageLimit = limit
 			c.OnCriticalError = func(_ context.Context, err error) {
@@ -306,31 +306,31 @@ var outageCases = []testCase{
 		s.run()
 		before := t.command(s.queue, workType, "before")
 		t.send(transport, before)
-		t.await("a message is handled before the outage", func() bool { return handled.of(before.ID) > 0 })
-		o.kill()
+		t.await("a message is handled before the outage", func() bool { return handled.get(before.ID) > 0 })
+		broker.kill()
 		t.await(fmt.Sprintf("an outage that lasts for OutageLimit (%v) is a critical error: the observer is told that it began, and not that it ended", limit), func() bool { return outages.total() > 0 })
 		t.sleep(3 * limit)
 		if n := outages.total(); n != 1 {
 			t.fail("an outage is one critical error, since the observer is not told of its end before it", "%d: %s", n, listed(outages.counts()))
 		}
-		o.start()
+		broker.start()
 		t.await("Endpoint.Health says after the outage that it is Connected, and Running", func() bool {
 			h := s.Health()
 			return h.Connected && h.Running
 		})
 		after := t.command(s.queue, workType, "after")
 		t.sendEventually(transport, after)
-		t.await("a message is handled after the outage", func() bool { return handled.of(after.ID) > 0 })
+		t.await("a message is handled after the outage", func() bool { return handled.get(after.ID) > 0 })
 	}},
 	{rule: "C15", title: "the transport goes on with a broker that has forgotten all", exclusive: true, needs: []need{brokerControl, notDurable}, run: func(t *caseT) {
 		const total = 10
-		o := t.operator()
+		broker := t.brokerController()
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.messages(queue, total)...)
-		o.kill()
+		broker.kill()
 		t.sleep(t.quietPeriod())
-		o.start()
+		broker.start()
 		if p, ok := transport.(core.Provisioner); ok {
 			t.await("Provision works again after the outage", func() bool {
 				ctx, cancel := t.withTimeout()
@@ -360,7 +360,7 @@ var outageCases = []testCase{
 			t.fail("a message that was sent after the outage is delivered", "it is not within %v", t.timeout())
 		}
 	}},
-	{rule: "C15", title: "connections that have fallen silent are noticed", in: givingBack, slow: true, needs: []need{ownLine}, run: func(t *caseT) {
+	{rule: "C15", title: "connections that have fallen silent are noticed", in: withRedelivery, slow: true, needs: []need{ownLine}, run: func(t *caseT) {
 		other := t.open()
 		queue := t.queue(other)
 		transport, line := t.openOnLine()

@@ -11,7 +11,7 @@ import (
 
 var outageMutants = []mutant{
 	{rule: "C15", name: "waits for a queue that does not exist", breaks: func() changes {
-		return changes{open: func(_ *broken, ctx context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+		return changes{open: func(_ *brokenTransport, ctx context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 			r, err := next(cfg)
 			if errors.Is(err, core.ErrQueueNotFound) {
 				<-ctx.Done()
@@ -21,7 +21,7 @@ var outageMutants = []mutant{
 		}}
 	}},
 	{rule: "C15", name: "hides that a queue does not exist", breaks: func() changes {
-		return changes{open: func(_ *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+		return changes{open: func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 			r, err := next(cfg)
 			if err != nil {
 				err = errors.New("cannot open a receiver")
@@ -30,22 +30,22 @@ var outageMutants = []mutant{
 		}}
 	}},
 	{rule: "C15", name: "takes a queue that does not exist for an outage", breaks: func() changes {
-		return changes{open: func(_ *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+		return changes{open: func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 			r, err := next(cfg)
 			return r, asOutage(err)
 		}}
 	}},
 	{rule: "C15", name: "does not say in Check that there is an outage", onServer: true, breaks: func() changes {
-		return changes{check: func(_ *broken, _ core.Topology, next func() error) error { return asFailure(next()) }}
+		return changes{check: func(_ *brokenTransport, _ core.Topology, next func() error) error { return asFailure(next()) }}
 	}},
 	{rule: "C15", name: "does not say in Provision that there is an outage", onServer: true, breaks: func() changes {
-		return changes{provision: func(_ *broken, _ core.Topology, next func() error) error { return asFailure(next()) }}
+		return changes{provision: func(_ *brokenTransport, _ core.Topology, next func() error) error { return asFailure(next()) }}
 	}},
 	{rule: "C15", name: "does not say in Subscribe that there is an outage", onServer: true, breaks: func() changes {
-		return changes{subscribe: func(_ *broken, _ string, _ []string, next func() error) error { return asFailure(next()) }}
+		return changes{subscribe: func(_ *brokenTransport, _ string, _ []string, next func() error) error { return asFailure(next()) }}
 	}},
 	{rule: "C15", name: "does not say in Purge that there is an outage", onServer: true, breaks: func() changes {
-		return changes{purge: func(_ *broken, queue string, next func(string) (int, error)) (int, error) {
+		return changes{purge: func(_ *brokenTransport, queue string, next func(string) (int, error)) (int, error) {
 			n, err := next(queue)
 			return n, asFailure(err)
 		}}
@@ -119,7 +119,7 @@ var outageMutants = []mutant{
 		}}
 	}},
 	{rule: "C15", name: "waits for the broker in Check, whatever its context says", onServer: true, breaks: func() changes {
-		return changes{check: func(_ *broken, _ core.Topology, next func() error) error {
+		return changes{check: func(_ *brokenTransport, _ core.Topology, next func() error) error {
 			for {
 				if err := next(); !errors.Is(err, errRefused) {
 					return err
@@ -129,7 +129,7 @@ var outageMutants = []mutant{
 		}}
 	}},
 	{rule: "C15", name: "says in an outage that all is well", onServer: true, breaks: func() changes {
-		return changes{check: func(_ *broken, _ core.Topology, next func() error) error {
+		return changes{check: func(_ *brokenTransport, _ core.Topology, next func() error) error {
 			if err := next(); !errors.Is(err, errRefused) {
 				return err
 			}
@@ -143,8 +143,8 @@ var outageMutants = []mutant{
 }
 
 // observing lets tell come between a transport and its endpoints, or tells them nothing.
-func observing(tell func(told func(core.ConnectionChange), c core.ConnectionChange)) func(*broken, context.Context, core.ReceiverConfig, func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
-	return func(_ *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+func observing(tell func(told func(core.ConnectionChange), c core.ConnectionChange)) func(*brokenTransport, context.Context, core.ReceiverConfig, func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+	return func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 		told := cfg.ConnectionChanged
 		cfg.ConnectionChanged = nil
 		if told != nil && tell != nil {

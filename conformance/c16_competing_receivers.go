@@ -15,7 +15,7 @@ import (
 var competingReceiverCases = []testCase{
 	{rule: "C16", title: "two instances of an endpoint share its messages, each handled once", run: func(t *caseT) {
 		transport := t.open()
-		firstJobs, secondJobs := t.crowd(), t.crowd()
+		firstJobs, secondJobs := t.blockingHandler(), t.blockingHandler()
 		first := t.service(transport, func(c *core.Config) { c.Concurrency = 4 })
 		second := t.serviceOn(t.open(), first.queue, first.errorQueue, func(c *core.Config) { c.Concurrency = 4 })
 		first.handle("job", firstJobs.handle)
@@ -24,16 +24,16 @@ var competingReceiverCases = []testCase{
 		second.run()
 		msgs := t.jobs(first.queue, 100)
 		t.send(transport, msgs[:40]...)
-		both := func(count func(c *crowd) int) func() int {
+		both := func(count func(h *blockingHandler) int) func() int {
 			return func() int { return count(firstJobs) + count(secondJobs) }
 		}
-		t.awaitCount("handlers of two instances with 4 places each, at the same time", 8, both((*crowd).running))
-		firstJobs.open()
-		secondJobs.open()
+		t.awaitCount("handlers of two instances with 4 places each, at the same time", 8, both((*blockingHandler).running))
+		firstJobs.releaseAll()
+		secondJobs.releaseAll()
 		for part := range slices.Chunk(msgs[40:], 10) {
 			t.send(transport, part...)
 		}
-		t.awaitCount("messages handled by two instances together", 100, both((*crowd).messages))
+		t.awaitCount("messages handled by two instances together", 100, both((*blockingHandler).messages))
 		first.end()
 		second.end()
 		t.wantOnce(msgs, firstJobs, secondJobs)
@@ -41,7 +41,7 @@ var competingReceiverCases = []testCase{
 		t.wantLeft(first.errorQueue, "after all was handled")
 	}},
 	{rule: "C16", title: "competing receivers never hold one message together", run: compete},
-	{rule: "C16", title: "a held message goes to no other receiver", in: givingBack, needs: []need{noDuplicates}, run: func(t *caseT) {
+	{rule: "C16", title: "a held message goes to no other receiver", in: withRedelivery, needs: []need{noDuplicates}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 4)
@@ -68,7 +68,7 @@ func compete(t *caseT) {
 	t.sendEach(first, queue, names...)
 	ctx, cancel := t.withTimeout()
 	defer cancel()
-	c := &competition{t: t, enough: messages, done: cancel, held: map[string]core.Delivery{}}
+	c := &contention{t: t, enough: messages, done: cancel, held: map[string]core.Delivery{}}
 	var working sync.WaitGroup
 	for _, transport := range []core.Transport{first, t.open()} {
 		for range 2 {
@@ -83,12 +83,12 @@ func compete(t *caseT) {
 	t.wantCompletedOnce(names, &c.completed, queue)
 }
 
-// competition records the holder of each message, and the completed messages.
-type competition struct {
+// contention records the holder of each message, and the completed messages.
+type contention struct {
 	t         *caseT
 	enough    int64
 	done      func()
-	completed tally
+	completed counter
 	different atomic.Int64
 
 	mu   sync.Mutex
@@ -96,7 +96,7 @@ type competition struct {
 }
 
 // work runs in a separate goroutine.
-func (c *competition) work(ctx context.Context, r *receiver, random *rand.Rand) {
+func (c *contention) work(ctx context.Context, r *receiver, random *rand.Rand) {
 	dst := make([]core.Delivery, 3)
 	for {
 		n, err := r.Receive(ctx, dst[:1+random.IntN(3)])
@@ -107,17 +107,17 @@ func (c *competition) work(ctx context.Context, r *receiver, random *rand.Rand) 
 			return
 		}
 		for _, d := range dst[:n] {
-			c.take(d)
+			c.acquire(d)
 		}
 		for _, d := range dst[:n] {
 			c.t.sleep(time.Duration(random.IntN(3000)) * time.Microsecond)
-			c.giveUp(d, random.IntN(10) == 0)
+			c.settle(d, random.IntN(10) == 0)
 		}
 	}
 }
 
-// take records a new holder.
-func (c *competition) take(d core.Delivery) {
+// acquire records a new holder.
+func (c *contention) acquire(d core.Delivery) {
 	if c.t.mode == core.TransactionNone {
 		return // deliveries of this mode are not locked
 	}
@@ -132,9 +132,9 @@ func (c *competition) take(d core.Delivery) {
 	c.held[id] = d
 }
 
-// giveUp removes the holder, and then settles: the next delivery may arrive before the
+// settle removes the holder, and then settles: the next delivery may arrive before the
 // settlement returns.
-func (c *competition) giveUp(d core.Delivery, failed bool) {
+func (c *contention) settle(d core.Delivery, failed bool) {
 	c.mu.Lock()
 	if c.held[d.Incoming().NativeID] == d {
 		delete(c.held, d.Incoming().NativeID)

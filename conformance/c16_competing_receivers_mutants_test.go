@@ -14,7 +14,7 @@ var competingReceiverMutants = []mutant{
 	{rule: "C16", name: "reads messages without locking them", breaks: func() changes {
 		var mu sync.Mutex
 		var seen *core.Incoming
-		var by *broken
+		var by *brokenTransport
 		return changes{receive: func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
 			mu.Lock()
 			defer mu.Unlock()

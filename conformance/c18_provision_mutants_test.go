@@ -13,17 +13,17 @@ import (
 )
 
 // exist reports whether all the queues do.
-func (t *broken) exist(queues ...string) bool {
+func (t *brokenTransport) exist(queues ...string) bool {
 	return t.base.Check(context.Background(), topologyOf(queues...)) == nil
 }
 
 // onProvision makes changes of a function that replaces Provision.
-func onProvision(provision func(t *broken, topology core.Topology, next func() error) error) func() changes {
+func onProvision(provision func(t *brokenTransport, topology core.Topology, next func() error) error) func() changes {
 	return func() changes { return changes{provision: provision} }
 }
 
 // onCheck makes changes of a function that replaces Check.
-func onCheck(check func(t *broken, topology core.Topology, next func() error) error) func() changes {
+func onCheck(check func(t *brokenTransport, topology core.Topology, next func() error) error) func() changes {
 	return func() changes { return changes{check: check} }
 }
 
@@ -33,7 +33,7 @@ var provisionMutants = []mutant{
 		return renamesQueues(strings.NewReplacer("'", "", `"`, "", "`", "").Replace)
 	}},
 	{rule: "C18", name: "matches a delayed message's queue by the end of its name", breaks: func() changes {
-		return changes{send: func(t *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(t *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			for _, o := range out {
 				if _, rest, found := strings.Cut(o.Queue, "."); found && o.Delay > 0 && t.exist(rest) {
 					o.Queue = rest
@@ -43,13 +43,13 @@ var provisionMutants = []mutant{
 			return next(ctx, out...)
 		}}
 	}},
-	{rule: "C18", name: "makes a queue anew that exists", breaks: onProvision(func(t *broken, topology core.Topology, next func() error) error {
+	{rule: "C18", name: "makes a queue anew that exists", breaks: onProvision(func(t *brokenTransport, topology core.Topology, next func() error) error {
 		for _, queue := range topology.Queues {
-			t.stage.purge(queue, func(*core.Incoming) bool { return true })
+			t.fixture.purge(queue, func(*core.Incoming) bool { return true })
 		}
 		return next()
 	})},
-	{rule: "C18", name: "refuses a queue that exists", breaks: onProvision(func(t *broken, topology core.Topology, next func() error) error {
+	{rule: "C18", name: "refuses a queue that exists", breaks: onProvision(func(t *brokenTransport, topology core.Topology, next func() error) error {
 		for _, queue := range topology.Queues {
 			if t.exist(queue) {
 				return fmt.Errorf("provision: queue %q exists already", queue)
@@ -57,27 +57,27 @@ var provisionMutants = []mutant{
 		}
 		return next()
 	})},
-	{rule: "C18", name: "creates nothing if the first queue exists", breaks: onProvision(func(t *broken, topology core.Topology, next func() error) error {
+	{rule: "C18", name: "creates nothing if the first queue exists", breaks: onProvision(func(t *brokenTransport, topology core.Topology, next func() error) error {
 		if len(topology.Queues) > 0 && t.exist(topology.Queues[0]) {
 			return nil
 		}
 		return next()
 	})},
-	{rule: "C18", name: "creates the first queue alone", breaks: onProvision(func(t *broken, topology core.Topology, _ func() error) error {
+	{rule: "C18", name: "creates the first queue alone", breaks: onProvision(func(t *brokenTransport, topology core.Topology, _ func() error) error {
 		topology.Queues = topology.Queues[:min(1, len(topology.Queues))]
 		return t.base.Provision(context.Background(), topology)
 	})},
 	{rule: "C18", name: "sends to those queues alone that it created itself", breaks: func() changes {
 		var mu sync.Mutex
-		created := map[*broken][]string{}
+		created := map[*brokenTransport][]string{}
 		return changes{
-			provision: func(t *broken, topology core.Topology, next func() error) error {
+			provision: func(t *brokenTransport, topology core.Topology, next func() error) error {
 				mu.Lock()
 				defer mu.Unlock()
 				created[t] = append(created[t], topology.Queues...)
 				return next()
 			},
-			send: func(t *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			send: func(t *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				mu.Lock()
 				defer mu.Unlock()
 				for _, o := range out {
@@ -89,7 +89,7 @@ var provisionMutants = []mutant{
 			},
 		}
 	}},
-	{rule: "C18", name: "fails when another instance creates the queue at the same time", breaks: onProvision(func(t *broken, topology core.Topology, next func() error) error {
+	{rule: "C18", name: "fails when another instance creates the queue at the same time", breaks: onProvision(func(t *brokenTransport, topology core.Topology, next func() error) error {
 		existed := t.exist(topology.Queues...)
 		time.Sleep(time.Millisecond)
 		if !existed && t.exist(topology.Queues...) {
@@ -101,14 +101,14 @@ var provisionMutants = []mutant{
 		var mu sync.Mutex
 		open := map[string][]core.Receiver{}
 		return changes{
-			open: func(_ *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+			open: func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 				r, err := next(cfg)
 				mu.Lock()
 				defer mu.Unlock()
 				open[cfg.Queue] = append(open[cfg.Queue], r)
 				return r, err
 			},
-			provision: func(_ *broken, topology core.Topology, next func() error) error {
+			provision: func(_ *brokenTransport, topology core.Topology, next func() error) error {
 				mu.Lock()
 				defer mu.Unlock()
 				for _, queue := range topology.Queues {
@@ -120,18 +120,18 @@ var provisionMutants = []mutant{
 			},
 		}
 	}},
-	{rule: "C18", name: "leaves out a queue without a name", breaks: onProvision(func(t *broken, topology core.Topology, _ func() error) error {
+	{rule: "C18", name: "leaves out a queue without a name", breaks: onProvision(func(t *brokenTransport, topology core.Topology, _ func() error) error {
 		topology.Queues = slices.DeleteFunc(slices.Clone(topology.Queues), func(queue string) bool { return queue == "" })
 		return t.base.Provision(context.Background(), topology)
 	})},
-	{rule: "C18", name: "must be told of one queue at least", breaks: onProvision(func(_ *broken, topology core.Topology, next func() error) error {
+	{rule: "C18", name: "must be told of one queue at least", breaks: onProvision(func(_ *brokenTransport, topology core.Topology, next func() error) error {
 		if len(topology.Queues) == 0 {
 			return errors.New("provision: there is nothing to create")
 		}
 		return next()
 	})},
 	{rule: "C18", name: "creates a queue that is sent to", breaks: func() changes {
-		return changes{send: func(t *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(t *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			for _, o := range out {
 				_ = t.base.Provision(ctx, core.Topology{InputQueue: o.Queue, Queues: []string{o.Queue}})
 			}
@@ -139,7 +139,7 @@ var provisionMutants = []mutant{
 		}}
 	}},
 	{rule: "C18", name: "creates a queue that is received from", breaks: func() changes {
-		return changes{open: func(t *broken, ctx context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+		return changes{open: func(t *brokenTransport, ctx context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 			_ = t.base.Provision(ctx, core.Topology{InputQueue: cfg.Queue, Queues: []string{cfg.Queue}})
 			return next(cfg)
 		}}
@@ -151,7 +151,7 @@ var provisionMutants = []mutant{
 				name, err := next(strings.TrimPrefix(queue, scheme))
 				return scheme + name, err
 			},
-			provision: func(_ *broken, topology core.Topology, next func() error) error {
+			provision: func(_ *brokenTransport, topology core.Topology, next func() error) error {
 				if slices.ContainsFunc(topology.Queues, func(queue string) bool { return strings.HasPrefix(queue, scheme) }) {
 					return errors.New("provision: a queue's name has no colon")
 				}
@@ -159,42 +159,42 @@ var provisionMutants = []mutant{
 			},
 		}
 	}},
-	{rule: "C18", name: "takes a queue as it is", breaks: onProvision(func(t *broken, topology core.Topology, _ func() error) error {
+	{rule: "C18", name: "takes a queue as it is", breaks: onProvision(func(t *brokenTransport, topology core.Topology, _ func() error) error {
 		return t.base.Provision(context.Background(), topology)
 	})},
-	{rule: "C18", name: "makes a queue anew that is not as it would make it", breaks: onProvision(func(t *broken, topology core.Topology, next func() error) error {
+	{rule: "C18", name: "makes a queue anew that is not as it would make it", breaks: onProvision(func(t *brokenTransport, topology core.Topology, next func() error) error {
 		err := next()
 		if err == nil {
 			return nil
 		}
 		for _, queue := range topology.Queues {
-			t.stage.purge(queue, func(*core.Incoming) bool { return true })
+			t.fixture.purge(queue, func(*core.Incoming) bool { return true })
 		}
 		return err
 	})},
-	{rule: "C18", name: "does not say how a queue differs", breaks: onProvision(func(_ *broken, _ core.Topology, next func() error) error {
+	{rule: "C18", name: "does not say how a queue differs", breaks: onProvision(func(_ *brokenTransport, _ core.Topology, next func() error) error {
 		if err := next(); err != nil {
 			return errors.New("provision: PRECONDITION_FAILED")
 		}
 		return nil
 	})},
-	{rule: "C18", name: "checks that the broker is there, and no more", breaks: onCheck(func(*broken, core.Topology, func() error) error { return nil })},
-	{rule: "C18", name: "does not say which queue is missing", breaks: onCheck(func(_ *broken, _ core.Topology, next func() error) error {
+	{rule: "C18", name: "checks that the broker is there, and no more", breaks: onCheck(func(*brokenTransport, core.Topology, func() error) error { return nil })},
+	{rule: "C18", name: "does not say which queue is missing", breaks: onCheck(func(_ *brokenTransport, _ core.Topology, next func() error) error {
 		if next() != nil {
 			return core.ErrQueueNotFound
 		}
 		return nil
 	})},
-	{rule: "C18", name: "creates the queues that it checks", breaks: onCheck(func(t *broken, topology core.Topology, next func() error) error {
+	{rule: "C18", name: "creates the queues that it checks", breaks: onCheck(func(t *brokenTransport, topology core.Topology, next func() error) error {
 		err := next()
 		_ = t.base.Provision(context.Background(), topology)
 		return err
 	})},
 	{rule: "C18", name: "takes a queue that does not exist for an outage in Check", breaks: func() changes {
-		return changes{check: func(_ *broken, _ core.Topology, next func() error) error { return asOutage(next()) }}
+		return changes{check: func(_ *brokenTransport, _ core.Topology, next func() error) error { return asOutage(next()) }}
 	}},
 	{rule: "C18", name: "takes a queue without a name for an outage", breaks: func() changes {
-		return changes{provision: func(_ *broken, topology core.Topology, next func() error) error {
+		return changes{provision: func(_ *brokenTransport, topology core.Topology, next func() error) error {
 			err := next()
 			if slices.Contains(topology.Queues, "") {
 				err = asOutage(err)
@@ -207,7 +207,7 @@ var provisionMutants = []mutant{
 // renamesQueues is a transport for which names are the same that rename makes the same.
 func renamesQueues(rename func(string) string) changes {
 	return changes{
-		provision: func(t *broken, topology core.Topology, _ func() error) error {
+		provision: func(t *brokenTransport, topology core.Topology, _ func() error) error {
 			topology.Queues = slices.Clone(topology.Queues)
 			for i := range topology.Queues {
 				topology.Queues[i] = rename(topology.Queues[i])
@@ -215,14 +215,14 @@ func renamesQueues(rename func(string) string) changes {
 			topology.InputQueue = rename(topology.InputQueue)
 			return t.base.Provision(context.Background(), topology)
 		},
-		send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			out = slices.Clone(out)
 			for i := range out {
 				out[i].Queue = rename(out[i].Queue)
 			}
 			return next(ctx, out...)
 		},
-		open: func(_ *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+		open: func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 			cfg.Queue = rename(cfg.Queue)
 			return next(cfg)
 		},

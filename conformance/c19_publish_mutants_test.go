@@ -77,9 +77,9 @@ func command(event core.Outgoing, queue string) core.Outgoing {
 }
 
 // onPublish makes changes of a function that replaces the publishing of events.
-func onPublish(publish func(t *broken, event core.Outgoing, next func() error) error) func() changes {
+func onPublish(publish func(t *brokenTransport, event core.Outgoing, next func() error) error) func() changes {
 	return func() changes {
-		return changes{send: func(t *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(t *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			for _, o := range out {
 				send := func() error { return next(ctx, o) }
 				if o.Topic != "" {
@@ -97,14 +97,14 @@ func onPublish(publish func(t *broken, event core.Outgoing, next func() error) e
 
 // knowing adds to changes what keeps subscriptions up to date.
 func knowing(s *subscriptions, c changes) changes {
-	c.subscribe = func(_ *broken, queue string, topics []string, next func() error) error {
+	c.subscribe = func(_ *brokenTransport, queue string, topics []string, next func() error) error {
 		err := next()
 		if err == nil {
 			s.add(queue, topics)
 		}
 		return err
 	}
-	c.unsubscribe = func(_ *broken, queue string, topics []string, next func() error) error {
+	c.unsubscribe = func(_ *brokenTransport, queue string, topics []string, next func() error) error {
 		s.remove(queue, topics)
 		return next()
 	}
@@ -114,7 +114,7 @@ func knowing(s *subscriptions, c changes) changes {
 var publishMutants = []mutant{
 	{rule: "C19", name: "publishes to one of the subscribed queues", breaks: func() changes {
 		var s subscriptions
-		return knowing(&s, onPublish(func(t *broken, event core.Outgoing, _ func() error) error {
+		return knowing(&s, onPublish(func(t *brokenTransport, event core.Outgoing, _ func() error) error {
 			queues := s.of(func(topic string) bool { return topic == event.Topic })
 			if len(queues) == 0 {
 				return nil
@@ -122,11 +122,11 @@ var publishMutants = []mutant{
 			return t.base.Send(context.Background(), command(event, queues[0]))
 		})())
 	}},
-	{rule: "C19", name: "publishes again when it has no answer at once", breaks: onPublish(func(_ *broken, _ core.Outgoing, next func() error) error {
+	{rule: "C19", name: "publishes again when it has no answer at once", breaks: onPublish(func(_ *brokenTransport, _ core.Outgoing, next func() error) error {
 		return errors.Join(next(), next())
 	})},
 	{rule: "C19", name: "does not publish to base topics", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			out = slices.Clone(out)
 			for i := range out {
 				out[i].BaseTopics = nil
@@ -134,7 +134,7 @@ var publishMutants = []mutant{
 			return next(ctx, out...)
 		}}
 	}},
-	{rule: "C19", name: "publishes once for each base topic", breaks: onPublish(func(t *broken, event core.Outgoing, next func() error) error {
+	{rule: "C19", name: "publishes once for each base topic", breaks: onPublish(func(t *brokenTransport, event core.Outgoing, next func() error) error {
 		for _, topic := range event.BaseTopics {
 			event.Topic, event.BaseTopics = topic, nil
 			if err := t.base.Send(context.Background(), event); err != nil {
@@ -144,7 +144,7 @@ var publishMutants = []mutant{
 		return next()
 	})},
 	{rule: "C19", name: "adds the topic to the headers of an event", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			out = slices.Clone(out)
 			for i := range out {
 				if out[i].Topic != "" {
@@ -158,9 +158,9 @@ var publishMutants = []mutant{
 		return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
 			err := next()
 			if operation == "Complete" {
-				stage := d.receiver.transport.stage
-				for _, queue := range stage.broker.Queues() {
-					stage.purge(queue, func(in *core.Incoming) bool { return in.ID == d.in.ID })
+				fixture := d.receiver.transport.fixture
+				for _, queue := range fixture.broker.Queues() {
+					fixture.purge(queue, func(in *core.Incoming) bool { return in.ID == d.in.ID })
 				}
 			}
 			return err
@@ -170,7 +170,7 @@ var publishMutants = []mutant{
 		var s subscriptions
 		c := knowing(&s, changes{})
 		add := c.subscribe
-		c.subscribe = func(t *broken, queue string, topics []string, next func() error) error {
+		c.subscribe = func(t *brokenTransport, queue string, topics []string, next func() error) error {
 			old := s.topicsOf(queue)
 			s.remove(queue, old)
 			_ = t.base.Unsubscribe(context.Background(), queue, old...)
@@ -180,7 +180,7 @@ var publishMutants = []mutant{
 	}},
 	{rule: "C19", name: "returns what nobody has subscribed to", breaks: func() changes {
 		var s subscriptions
-		return knowing(&s, onPublish(func(_ *broken, event core.Outgoing, next func() error) error {
+		return knowing(&s, onPublish(func(_ *brokenTransport, event core.Outgoing, next func() error) error {
 			if len(s.of(func(topic string) bool { return topic == event.Topic })) == 0 {
 				return errors.New("publish: 312 NO_ROUTE")
 			}
@@ -189,7 +189,7 @@ var publishMutants = []mutant{
 	}},
 	{rule: "C19", name: "drops the rest of a Send after an event without subscribers", breaks: func() changes {
 		var s subscriptions
-		return knowing(&s, changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return knowing(&s, changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			for i, o := range out {
 				if o.Topic != "" && len(s.of(func(topic string) bool { return topic == o.Topic })) == 0 {
 					return next(ctx, out[:i]...)
@@ -201,8 +201,8 @@ var publishMutants = []mutant{
 	{rule: "C19", name: "remembers the subscribers that a topic had first", breaks: func() changes {
 		var s subscriptions
 		var mu sync.Mutex
-		routes := map[*broken]map[string][]string{}
-		return knowing(&s, onPublish(func(t *broken, event core.Outgoing, _ func() error) error {
+		routes := map[*brokenTransport]map[string][]string{}
+		return knowing(&s, onPublish(func(t *brokenTransport, event core.Outgoing, _ func() error) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if routes[t] == nil {
@@ -222,12 +222,12 @@ var publishMutants = []mutant{
 		})())
 	}},
 	{rule: "C19", name: "does not unsubscribe", breaks: func() changes {
-		return changes{unsubscribe: func(*broken, string, []string, func() error) error { return nil }}
+		return changes{unsubscribe: func(*brokenTransport, string, []string, func() error) error { return nil }}
 	}},
 	{rule: "C19", name: "ends all subscriptions of a queue with one", breaks: func() changes {
 		var s subscriptions
 		c := knowing(&s, changes{})
-		c.unsubscribe = func(t *broken, queue string, _ []string, _ func() error) error {
+		c.unsubscribe = func(t *brokenTransport, queue string, _ []string, _ func() error) error {
 			all := s.topicsOf(queue)
 			s.remove(queue, all)
 			return t.base.Unsubscribe(context.Background(), queue, all...)
@@ -237,7 +237,7 @@ var publishMutants = []mutant{
 	{rule: "C19", name: "ends the subscriptions of all queues with one", breaks: func() changes {
 		var s subscriptions
 		c := knowing(&s, changes{})
-		c.unsubscribe = func(t *broken, _ string, topics []string, _ func() error) error {
+		c.unsubscribe = func(t *brokenTransport, _ string, topics []string, _ func() error) error {
 			for _, topic := range topics {
 				for _, queue := range s.of(func(other string) bool { return other == topic }) {
 					s.remove(queue, []string{topic})
@@ -249,15 +249,15 @@ var publishMutants = []mutant{
 		return c
 	}},
 	{rule: "C19", name: "empties a queue that unsubscribes", breaks: func() changes {
-		return changes{unsubscribe: func(t *broken, queue string, _ []string, next func() error) error {
-			t.stage.purge(queue, func(*core.Incoming) bool { return true })
+		return changes{unsubscribe: func(t *brokenTransport, queue string, _ []string, next func() error) error {
+			t.fixture.purge(queue, func(*core.Incoming) bool { return true })
 			return next()
 		}}
 	}},
 	{rule: "C19", name: "fails to unsubscribe what is not subscribed", breaks: func() changes {
 		var s subscriptions
 		c := knowing(&s, changes{})
-		c.unsubscribe = func(_ *broken, queue string, topics []string, next func() error) error {
+		c.unsubscribe = func(_ *brokenTransport, queue string, topics []string, next func() error) error {
 			if s.remove(queue, topics) < len(topics) {
 				return errors.New("unsubscribe: there is no such subscription")
 			}
@@ -267,7 +267,7 @@ var publishMutants = []mutant{
 	}},
 	{rule: "C19", name: "subscribes once for each Subscribe", breaks: func() changes {
 		var s subscriptions
-		return knowing(&s, onPublish(func(t *broken, event core.Outgoing, _ func() error) error {
+		return knowing(&s, onPublish(func(t *brokenTransport, event core.Outgoing, _ func() error) error {
 			for _, queue := range s.of(func(topic string) bool { return topic == event.Topic }) {
 				if err := t.base.Send(context.Background(), command(event, queue)); err != nil {
 					return err
@@ -278,7 +278,7 @@ var publishMutants = []mutant{
 	}},
 	{rule: "C19", name: "fails when another instance subscribes at the same time", breaks: func() changes {
 		var subscribing atomic.Int64
-		return changes{subscribe: func(_ *broken, _ string, _ []string, next func() error) error {
+		return changes{subscribe: func(_ *brokenTransport, _ string, _ []string, next func() error) error {
 			defer subscribing.Add(-1)
 			subscribing.Add(1)
 			time.Sleep(time.Millisecond) // in a bubble, until all instances are here
@@ -300,9 +300,9 @@ var publishMutants = []mutant{
 	}},
 	{rule: "C19", name: "ends its subscriptions with its process", breaks: func() changes {
 		var mu sync.Mutex
-		mine := map[*broken]*subscriptions{}
+		mine := map[*brokenTransport]*subscriptions{}
 		return changes{
-			subscribe: func(t *broken, queue string, topics []string, next func() error) error {
+			subscribe: func(t *brokenTransport, queue string, topics []string, next func() error) error {
 				mu.Lock()
 				defer mu.Unlock()
 				if mine[t] == nil {
@@ -311,7 +311,7 @@ var publishMutants = []mutant{
 				mine[t].add(queue, topics)
 				return next()
 			},
-			close: func(t *broken, next func() error) error {
+			close: func(t *brokenTransport, next func() error) error {
 				mu.Lock()
 				defer mu.Unlock()
 				if s := mine[t]; s != nil {
@@ -326,7 +326,7 @@ var publishMutants = []mutant{
 		}
 	}},
 	{rule: "C19", name: "subscribes a queue that does not exist", breaks: func() changes {
-		return changes{subscribe: func(_ *broken, _ string, _ []string, next func() error) error {
+		return changes{subscribe: func(_ *brokenTransport, _ string, _ []string, next func() error) error {
 			if err := next(); !errors.Is(err, core.ErrQueueNotFound) {
 				return err
 			}
@@ -335,7 +335,7 @@ var publishMutants = []mutant{
 	}},
 	{rule: "C19", name: "takes topics for patterns", breaks: func() changes {
 		var s subscriptions
-		return knowing(&s, onPublish(func(t *broken, event core.Outgoing, next func() error) error {
+		return knowing(&s, onPublish(func(t *brokenTransport, event core.Outgoing, next func() error) error {
 			for _, queue := range s.of(func(topic string) bool {
 				prefix, pattern := strings.CutSuffix(topic, "#")
 				return pattern && strings.HasPrefix(event.Topic, prefix) && topic != event.Topic
@@ -347,7 +347,7 @@ var publishMutants = []mutant{
 	}},
 	{rule: "C19", name: "compares topics without their case", breaks: func() changes {
 		var s subscriptions
-		return knowing(&s, onPublish(func(t *broken, event core.Outgoing, next func() error) error {
+		return knowing(&s, onPublish(func(t *brokenTransport, event core.Outgoing, next func() error) error {
 			for _, queue := range s.of(func(topic string) bool { return strings.EqualFold(topic, event.Topic) && topic != event.Topic }) {
 				_ = t.base.Send(context.Background(), command(event, queue))
 			}
@@ -355,7 +355,7 @@ var publishMutants = []mutant{
 		})())
 	}},
 	{rule: "C19", name: "sends the commands alone of a Send with both", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			commands := slices.DeleteFunc(slices.Clone(out), func(o core.Outgoing) bool { return o.Topic != "" })
 			if len(commands) > 0 {
 				return next(ctx, commands...)
@@ -364,9 +364,9 @@ var publishMutants = []mutant{
 		}}
 	}},
 	{rule: "C19", name: "loses an event now and then", breaks: func() changes {
-		var published counter
-		return onPublish(func(_ *broken, _ core.Outgoing, next func() error) error {
-			if published.every(31) {
+		var published callCounter
+		return onPublish(func(_ *brokenTransport, _ core.Outgoing, next func() error) error {
+			if published.isNth(31) {
 				return nil
 			}
 			return next()
@@ -376,7 +376,7 @@ var publishMutants = []mutant{
 		var mu sync.Mutex
 		subscriptions := map[string][]string{} // queues by topic
 		return changes{
-			subscribe: func(_ *broken, queue string, topics []string, next func() error) error {
+			subscribe: func(_ *brokenTransport, queue string, topics []string, next func() error) error {
 				mu.Lock()
 				defer mu.Unlock()
 				for _, topic := range topics {
@@ -384,7 +384,7 @@ var publishMutants = []mutant{
 				}
 				return next()
 			},
-			send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				mu.Lock()
 				defer mu.Unlock()
 				for _, o := range out {
@@ -405,7 +405,7 @@ var publishMutants = []mutant{
 		var mu sync.Mutex
 		subscriptions := map[string][]string{} // topics by queue
 		return changes{
-			subscribe: func(_ *broken, queue string, topics []string, next func() error) error {
+			subscribe: func(_ *brokenTransport, queue string, topics []string, next func() error) error {
 				mu.Lock()
 				defer mu.Unlock()
 				subscriptions[queue] = append(subscriptions[queue], topics...)
@@ -425,13 +425,13 @@ var publishMutants = []mutant{
 	}},
 	{rule: "C19", name: "keeps subscriptions in memory, and claims to be durable", onServer: true, breaks: func() changes {
 		// The subscription is a copy that the subscriber's connection makes.
-		return changes{subscribe: func(t *broken, queue string, topics []string, next func() error) error {
+		return changes{subscribe: func(t *brokenTransport, queue string, topics []string, next func() error) error {
 			err := next()
 			lost := t.base.(*remote).lost()
 			s := t.base.(*remote).server
 			go func() {
 				<-lost
-				transport, err := inmemory.New(inmemory.Config{Broker: s.stage.broker})
+				transport, err := inmemory.New(inmemory.Config{Broker: s.fixture.broker})
 				if err == nil {
 					_ = transport.Unsubscribe(ctxBackground, queue, topics...)
 				}

@@ -12,9 +12,9 @@ import (
 
 // onExpiry makes changes of a function that changes what is sent with a time to
 // be received.
-func onExpiry(change func(t *broken, o *core.Outgoing)) func() changes {
+func onExpiry(change func(t *brokenTransport, o *core.Outgoing)) func() changes {
 	return func() changes {
-		return changes{send: func(t *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(t *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			out = slices.Clone(out)
 			for i := range out {
 				if out[i].TimeToBeReceived > 0 {
@@ -27,15 +27,15 @@ func onExpiry(change func(t *broken, o *core.Outgoing)) func() changes {
 }
 
 var expiryMutants = []mutant{
-	{rule: "C20", name: "lets no message expire", breaks: onExpiry(func(_ *broken, o *core.Outgoing) { o.TimeToBeReceived = 0 })},
-	{rule: "C20", name: "keeps the expiry among the headers", breaks: onExpiry(func(_ *broken, o *core.Outgoing) { o.Headers.Set("expiration", o.TimeToBeReceived.String()) })},
-	{rule: "C20", name: "counts the time as 32 bits of milliseconds", breaks: onExpiry(func(_ *broken, o *core.Outgoing) {
+	{rule: "C20", name: "lets no message expire", breaks: onExpiry(func(_ *brokenTransport, o *core.Outgoing) { o.TimeToBeReceived = 0 })},
+	{rule: "C20", name: "keeps the expiry among the headers", breaks: onExpiry(func(_ *brokenTransport, o *core.Outgoing) { o.Headers.Set("expiration", o.TimeToBeReceived.String()) })},
+	{rule: "C20", name: "counts the time as 32 bits of milliseconds", breaks: onExpiry(func(_ *brokenTransport, o *core.Outgoing) {
 		if o.TimeToBeReceived > math.MaxInt32*time.Millisecond {
 			o.TimeToBeReceived = 1
 		}
 	})},
 	{rule: "C20", name: "gives all messages of a Send the shortest time", breaks: func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			out = slices.Clone(out)
 			shortest := time.Duration(math.MaxInt64)
 			for _, o := range out {
@@ -54,14 +54,14 @@ var expiryMutants = []mutant{
 	{rule: "C20", name: "does not look again at what it has fetched ahead", breaks: func() changes {
 		var mu sync.Mutex
 		fetching := map[string]bool{}
-		c := onExpiry(func(_ *broken, o *core.Outgoing) {
+		c := onExpiry(func(_ *brokenTransport, o *core.Outgoing) {
 			mu.Lock()
 			defer mu.Unlock()
 			if fetching[o.Queue] {
 				o.TimeToBeReceived = 0
 			}
 		})()
-		c.open = func(_ *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+		c.open = func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			fetching[cfg.Queue] = true
@@ -95,7 +95,7 @@ var expiryMutants = []mutant{
 	}},
 	{rule: "C20", name: "drops a message with a time when it is given back", breaks: func() changes {
 		var brief sync.Map
-		c := onExpiry(func(_ *broken, o *core.Outgoing) { brief.Store(o.ID, true) })()
+		c := onExpiry(func(_ *brokenTransport, o *core.Outgoing) { brief.Store(o.ID, true) })()
 		c.settle = func(d *brokenDelivery, operation string, next func() error) error {
 			if _, is := brief.Load(d.in.ID); is && (operation == "Abandon" || operation == "Release") {
 				return d.Delivery.Complete(context.Background())
@@ -106,7 +106,7 @@ var expiryMutants = []mutant{
 	}},
 	{rule: "C20", name: "takes the lock of a message that expires", breaks: func() changes {
 		var expires sync.Map
-		c := onExpiry(func(_ *broken, o *core.Outgoing) { expires.Store(o.ID, time.Now().Add(o.TimeToBeReceived)) })()
+		c := onExpiry(func(_ *brokenTransport, o *core.Outgoing) { expires.Store(o.ID, time.Now().Add(o.TimeToBeReceived)) })()
 		c.settle = func(d *brokenDelivery, operation string, next func() error) error {
 			if at, ok := expires.Load(d.in.ID); ok && operation == "Complete" && time.Now().After(at.(time.Time)) {
 				_ = next()
@@ -131,9 +131,9 @@ var expiryMutants = []mutant{
 			return out
 		})
 	}},
-	{rule: "C20", name: "ignores the delay of a message that expires", breaks: onExpiry(func(_ *broken, o *core.Outgoing) { o.Delay = 0 })},
-	{rule: "C20", name: "counts the time from when a delayed message is due", breaks: onExpiry(func(_ *broken, o *core.Outgoing) { o.TimeToBeReceived += o.Delay })},
-	{rule: "C20", name: "lets events live for ever", breaks: onExpiry(func(_ *broken, o *core.Outgoing) {
+	{rule: "C20", name: "ignores the delay of a message that expires", breaks: onExpiry(func(_ *brokenTransport, o *core.Outgoing) { o.Delay = 0 })},
+	{rule: "C20", name: "counts the time from when a delayed message is due", breaks: onExpiry(func(_ *brokenTransport, o *core.Outgoing) { o.TimeToBeReceived += o.Delay })},
+	{rule: "C20", name: "lets events live for ever", breaks: onExpiry(func(_ *brokenTransport, o *core.Outgoing) {
 		if o.Topic != "" {
 			o.TimeToBeReceived = 0
 		}
@@ -150,7 +150,7 @@ var expiryMutants = []mutant{
 // where looks says so.
 func expiresAtReceive(looks func(r *brokenReceiver) bool) changes {
 	var ends sync.Map // by queue and message id
-	c := onExpiry(func(_ *broken, o *core.Outgoing) {
+	c := onExpiry(func(_ *brokenTransport, o *core.Outgoing) {
 		if o.Queue != "" {
 			ends.Store(o.Queue+" "+o.ID, time.Now().Add(o.TimeToBeReceived))
 			o.TimeToBeReceived = 0

@@ -13,7 +13,7 @@ import (
 
 var secretCases = []testCase{
 	// fmt also reads data that the values share with others, so these two are exclusive.
-	{rule: "C21", title: "none is shown by printing a transport", in: once, exclusive: true, needs: []need{secrets}, run: func(t *caseT) {
+	{rule: "C21", title: "none is shown by printing a transport", in: inHighest, exclusive: true, needs: []need{secrets}, run: func(t *caseT) {
 		transport := t.open()
 		t.printsNoSecret("an open transport", transport, false)
 		t.close(transport)
@@ -34,7 +34,7 @@ var secretCases = []testCase{
 		t.printsNoSecret("a delivery", d, true)
 		t.showsNoSecret("a message's Native", fmt.Sprint(d.Incoming().Native))
 	}},
-	{rule: "C21", title: "none is in an error about a queue that does not exist", in: once, needs: []need{secrets}, run: func(t *caseT) {
+	{rule: "C21", title: "none is in an error about a queue that does not exist", in: inHighest, needs: []need{secrets}, run: func(t *caseT) {
 		transport := t.open()
 		missing := t.uniqueName()
 		ctx, cancel := t.withTimeout()
@@ -49,12 +49,12 @@ var secretCases = []testCase{
 			t.tellsNoSecret("Check of a missing queue", checker.Check(ctx, core.Topology{InputQueue: missing, Queues: []string{missing}}))
 		}
 	}},
-	{rule: "C21", title: "none is in an error about what is refused", in: once, needs: []need{secrets}, run: func(t *caseT) {
+	{rule: "C21", title: "none is in an error about what is refused", in: inHighest, needs: []need{secrets}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		ctx, cancel := t.withTimeout()
 		defer cancel()
-		for _, bad := range t.unsendable(queue) {
+		for _, bad := range t.refusedMessages(queue) {
 			t.tellsNoSecret("Send of a message that is refused", transport.Send(ctx, bad.message))
 		}
 		_, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: -1, MaxInFlight: 1})
@@ -65,7 +65,7 @@ var secretCases = []testCase{
 			t.tellsNoSecret("Provision of an empty name", provisioner.Provision(ctx, core.Topology{InputQueue: "", Queues: []string{""}}))
 		}
 	}},
-	{rule: "C21", title: "none is in an error about an ended context", in: once, needs: []need{secrets}, run: func(t *caseT) {
+	{rule: "C21", title: "none is in an error about an ended context", in: inHighest, needs: []need{secrets}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 1)
@@ -104,11 +104,11 @@ var secretCases = []testCase{
 		t.tellsNoSecret("OpenReceiver after Transport.Close", err)
 		t.tellsNoSecret("Transport.Close again", transport.Close(ctx))
 	}},
-	{rule: "C21", title: "none is told when a transport cannot be opened", in: once, exclusive: true, needs: []need{secrets, outages}, run: func(t *caseT) {
+	{rule: "C21", title: "none is told when a transport cannot be opened", in: inHighest, exclusive: true, needs: []need{secrets, outages}, run: func(t *caseT) {
 		t.open() // a queue or a database may have to exist
-		o := t.operator()
-		o.kill()
-		heard := &listening{caseT: t}
+		broker := t.brokerController()
+		broker.kill()
+		heard := &logRecorder{caseT: t}
 		opened := make(chan struct{})
 		t.goGuarded(func() {
 			defer close(opened)
@@ -121,12 +121,12 @@ var secretCases = []testCase{
 			t.tellsNoSecret("Transport.Close in an outage", transport.Close(ctx))
 		})
 		if !t.returnsInTime(func() { <-opened }) { // Open may wait for the broker
-			o.start()
+			broker.start()
 			<-opened
 		}
 		t.showsNoSecret("the error of an Open that fails", heard.text())
 	}},
-	{rule: "C21", title: "none is in an error about a wrong configuration", in: once, needs: []need{secrets, misconfiguration}, run: func(t *caseT) {
+	{rule: "C21", title: "none is in an error about a wrong configuration", in: inHighest, needs: []need{secrets, misconfiguration}, run: func(t *caseT) {
 		failures := t.suite.h.OpenWrong(t)
 		if len(failures) == 0 {
 			t.stop("Harness.OpenWrong returns the errors of configurations with which no transport can be opened", "it returned none")
@@ -138,49 +138,49 @@ var secretCases = []testCase{
 			t.tellsNoSecret("an Open with a wrong configuration", err)
 		}
 	}},
-	{rule: "C21", title: "none is told in an outage", in: once, exclusive: true, needs: []need{secrets, outages}, run: secretsInOutage},
+	{rule: "C21", title: "none is told in an outage", in: inHighest, exclusive: true, needs: []need{secrets, outages}, run: secretsInOutage},
 }
 
-// listening is a testing.TB for Harness.Open that only records failures: Open is expected
-// to fail. Its other methods are the case's.
-type listening struct {
+// logRecorder is a testing.TB for Harness.Open that only records failures: Open is
+// expected to fail. Its other methods are the case's.
+type logRecorder struct {
 	*caseT
 	mu    sync.Mutex
-	heard strings.Builder
+	texts strings.Builder
 }
 
-func (l *listening) hear(text string) {
+func (l *logRecorder) record(text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	fmt.Fprintln(&l.heard, text)
+	fmt.Fprintln(&l.texts, text)
 }
 
-func (l *listening) text() string {
+func (l *logRecorder) text() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.heard.String()
+	return l.texts.String()
 }
 
-func (l *listening) Log(args ...any) { l.hear(fmt.Sprintln(args...)) }
+func (l *logRecorder) Log(args ...any) { l.record(fmt.Sprintln(args...)) }
 
-func (l *listening) Logf(format string, args ...any) { l.hear(fmt.Sprintf(format, args...)) }
+func (l *logRecorder) Logf(format string, args ...any) { l.record(fmt.Sprintf(format, args...)) }
 
-func (l *listening) Error(args ...any) { l.hear(fmt.Sprintln(args...)) }
+func (l *logRecorder) Error(args ...any) { l.record(fmt.Sprintln(args...)) }
 
-func (l *listening) Errorf(format string, args ...any) { l.hear(fmt.Sprintf(format, args...)) }
+func (l *logRecorder) Errorf(format string, args ...any) { l.record(fmt.Sprintf(format, args...)) }
 
-func (l *listening) Fail() {}
+func (l *logRecorder) Fail() {}
 
-func (l *listening) FailNow() { runtime.Goexit() }
+func (l *logRecorder) FailNow() { runtime.Goexit() }
 
-func (l *listening) Failed() bool { return l.text() != "" }
+func (l *logRecorder) Failed() bool { return l.text() != "" }
 
-func (l *listening) Fatal(args ...any) {
+func (l *logRecorder) Fatal(args ...any) {
 	l.Error(args...)
 	runtime.Goexit()
 }
 
-func (l *listening) Fatalf(format string, args ...any) {
+func (l *logRecorder) Fatalf(format string, args ...any) {
 	l.Errorf(format, args...)
 	runtime.Goexit()
 }
@@ -191,13 +191,13 @@ func secretsInOutage(t *caseT) {
 	queue := t.queue(transport)
 	ctx, cancel := t.withTimeout()
 	defer cancel()
-	heard := &connections{}
+	heard := &connectionLog{}
 	r, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 1, ConnectionChanged: heard.ConnectionChanged})
 	if err != nil {
 		t.stop("OpenReceiver opens a receiver", "%v", err)
 	}
-	o := t.operator()
-	o.kill()
+	broker := t.brokerController()
+	broker.kill()
 	short, cancelShort := context.WithTimeout(ctx, 10*t.quietPeriod())
 	_, err = r.Receive(short, make([]core.Delivery, 1))
 	t.tellsNoSecret("Receive in an outage", err)
@@ -208,7 +208,7 @@ func secretsInOutage(t *caseT) {
 		t.tellsNoSecret("Check in an outage", checker.Check(short, core.Topology{InputQueue: queue, Queues: []string{queue}}))
 	}
 	cancelShort()
-	o.start()
+	broker.start()
 	t.tellsNoSecret("Receiver.Close after an outage", r.Close(ctx))
 	t.tellsNoSecret("Transport.Close after an outage", transport.Close(ctx))
 	for _, change := range heard.all() {

@@ -12,10 +12,10 @@ import (
 )
 
 // url is where a transport is connected to, as careless code keeps it.
-func (t *broken) url() string { return "amqp://user:" + t.login() + "@broker/" }
+func (t *brokenTransport) url() string { return "amqp://user:" + t.login() + "@broker/" }
 
 // indiscreet adds the URL to errors.
-func (t *broken) indiscreet(err error, about ...error) error {
+func (t *brokenTransport) indiscreet(err error, about ...error) error {
 	for _, target := range about {
 		if errors.Is(err, target) {
 			return fmt.Errorf("%s: %w", t.url(), err)
@@ -28,10 +28,10 @@ func (t *broken) indiscreet(err error, about ...error) error {
 func telling(about ...error) func() changes {
 	return func() changes {
 		return changes{
-			send: func(t *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			send: func(t *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				return t.indiscreet(next(ctx, out...), about...)
 			},
-			open: func(t *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+			open: func(t *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 				r, err := next(cfg)
 				return r, t.indiscreet(err, about...)
 			},
@@ -44,7 +44,7 @@ func printing(wrap func(transport core.Transport, url string) core.Transport) fu
 	return func(h *Harness) {
 		open := h.Open
 		h.Open = func(t testing.TB) core.Transport {
-			transport := open(t).(*broken)
+			transport := open(t).(*brokenTransport)
 			return wrap(transport, transport.url())
 		}
 	}
@@ -89,7 +89,7 @@ var secretMutants = []mutant{
 		return &named{transport.(base), func() string { return url }}
 	})},
 	{rule: "C21", name: "keeps the URL in its receivers", breaks: func() changes {
-		return changes{open: func(t *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+		return changes{open: func(t *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 			r, err := next(cfg)
 			return receiverOf{r, t.url()}, err
 		}}
@@ -99,7 +99,7 @@ var secretMutants = []mutant{
 	{rule: "C21", name: "tells its URL when a context ends", breaks: telling(context.Canceled)},
 	{rule: "C21", name: "tells its URL when it is closed", breaks: telling(core.ErrClosed)},
 	{rule: "C21", name: "tells its URL inside of an error that does not", breaks: func() changes {
-		return changes{send: func(t *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(t *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			if err := next(ctx, out...); err != nil {
 				return &discreet{t.indiscreet(err, err)}
 			}
@@ -109,7 +109,7 @@ var secretMutants = []mutant{
 	{rule: "C21", name: "tells its URL when it cannot be opened", onServer: true, harness: func(h *Harness) {
 		open, s := h.Open, h.Broker.(*server)
 		h.Open = func(t testing.TB) core.Transport {
-			transport := open(t).(*broken)
+			transport := open(t).(*brokenTransport)
 			s.mu.Lock()
 			down := s.down
 			s.mu.Unlock()
@@ -133,9 +133,9 @@ var secretMutants = []mutant{
 		h.Broker = broker
 		open := h.Open
 		h.Open = func(t testing.TB) core.Transport {
-			transport := open(t).(*broken)
+			transport := open(t).(*brokenTransport)
 			c := *transport.changes
-			c.send = func(t *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			c.send = func(t *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				if broker.down.Load() {
 					return fmt.Errorf("dial %s: connection refused", t.url())
 				}

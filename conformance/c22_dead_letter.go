@@ -13,7 +13,7 @@ import (
 )
 
 var deadLetterCases = []testCase{
-	{rule: "C22", title: "DeadLetter takes the message out of its queue", in: givingBack, needs: []need{deadLettering}, run: func(t *caseT) {
+	{rule: "C22", title: "DeadLetter takes the message out of its queue", in: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "dead"), t.message(queue, "alive"))
@@ -28,7 +28,7 @@ var deadLetterCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after one of two messages was dead-lettered", "alive")
 	}},
-	{rule: "C22", title: "the message is in the dead-letter queue, with body, reason and description", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
+	{rule: "C22", title: "the message is in the dead-letter queue, with body, reason and description", in: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		body := "dead \x00\xff"
@@ -36,7 +36,7 @@ var deadLetterCases = []testCase{
 		r := t.receiver(transport, queue, 1)
 		t.deadLetter(r.next(), "the reason", "the description")
 		r.close()
-		dead := t.dead(queue, 1)[0]
+		dead := t.wantDeadLetters(queue, 1)[0]
 		if string(dead.Body) != body {
 			t.fail(fmt.Sprintf("a dead letter has the message's body, %q", body), "%s", excerpt(dead.Body))
 		}
@@ -45,7 +45,7 @@ var deadLetterCases = []testCase{
 		}
 		t.wantLeft(queue, "after its message was dead-lettered")
 	}},
-	{rule: "C22", title: "a dead letter has the message's own headers", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
+	{rule: "C22", title: "a dead letter has the message's own headers", in: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "dead")
@@ -53,7 +53,7 @@ var deadLetterCases = []testCase{
 		r := t.receiver(transport, queue, 1)
 		t.deadLetter(r.next(), "the reason", "the description")
 		r.close()
-		headers := t.dead(queue, 1)[0].Headers
+		headers := t.wantDeadLetters(queue, 1)[0].Headers
 		if headers.Len() == 0 {
 			t.notRun("Harness.DeadLetters fills in no Headers")
 		}
@@ -63,7 +63,7 @@ var deadLetterCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C22", title: "a dead letter has the headers that it is given", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
+	{rule: "C22", title: "a dead letter has the headers that it is given", in: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "dead"))
@@ -80,7 +80,7 @@ var deadLetterCases = []testCase{
 			t.stop("DeadLetter with the headers of a failure moves a message that is held", "%v", err)
 		}
 		r.close()
-		kept := t.dead(queue, 1)[0].Headers
+		kept := t.wantDeadLetters(queue, 1)[0].Headers
 		if kept.Len() == 0 {
 			t.notRun("Harness.DeadLetters fills in no Headers")
 		}
@@ -90,7 +90,7 @@ var deadLetterCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C22", title: "a message that failed before may be dead-lettered", in: givingBack, needs: []need{deadLettering}, run: func(t *caseT) {
+	{rule: "C22", title: "a message that failed before may be dead-lettered", in: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "dead"))
@@ -101,9 +101,9 @@ var deadLetterCases = []testCase{
 		r.wantSilence("a dead-lettered message is not delivered again")
 		r.close()
 		t.wantLeft(queue, "after its message was dead-lettered")
-		t.deadIfSeen(queue, "dead")
+		t.wantDeadBodies(queue, "dead")
 	}},
-	{rule: "C22", title: "DeadLetter is the one settlement", in: givingBack, needs: []need{deadLettering}, run: func(t *caseT) {
+	{rule: "C22", title: "DeadLetter is the one settlement", in: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		ctx, cancel := t.withTimeout()
@@ -124,9 +124,9 @@ var deadLetterCases = []testCase{
 		}
 		r.close()
 		t.wantLeft(queue, "after one message was dead-lettered and one completed")
-		t.deadIfSeen(queue, "dead")
+		t.wantDeadBodies(queue, "dead")
 	}},
-	{rule: "C22", title: "DeadLetter after its receiver was closed does nothing", in: givingBack, needs: []need{deadLettering}, run: func(t *caseT) {
+	{rule: "C22", title: "DeadLetter after its receiver was closed does nothing", in: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "alive"))
@@ -137,9 +137,9 @@ var deadLetterCases = []testCase{
 			t.fail("DeadLetter after Receiver.Close, which gave the message back, returns core.ErrLockLost", "%v", err)
 		}
 		t.wantLeft(queue, "after DeadLetter on a closed receiver", "alive")
-		t.deadIfSeen(queue)
+		t.wantDeadBodies(queue)
 	}},
-	{rule: "C22", title: "DeadLetter after its lock ran out does nothing", in: givingBack, needs: []need{deadLettering, locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C22", title: "DeadLetter after its lock ran out does nothing", in: withRedelivery, needs: []need{deadLettering, locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "alive"))
@@ -151,9 +151,9 @@ var deadLetterCases = []testCase{
 		}
 		r.close()
 		t.wantLeft(queue, "after DeadLetter with a lost lock", "alive")
-		t.deadIfSeen(queue)
+		t.wantDeadBodies(queue)
 	}},
-	{rule: "C22", title: "any reason and description will do", in: givingBack, needs: []need{deadLettering}, run: func(t *caseT) {
+	{rule: "C22", title: "any reason and description will do", in: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 1)
@@ -165,7 +165,7 @@ var deadLetterCases = []testCase{
 			if t.suite.h.DeadLetters == nil {
 				continue
 			}
-			dead := t.dead(queue, 1)[0]
+			dead := t.wantDeadLetters(queue, 1)[0]
 			if string(dead.Body) != body {
 				t.fail(fmt.Sprintf("a dead letter has the message's body, %q", body), "%s", excerpt(dead.Body))
 			}
@@ -183,7 +183,7 @@ var deadLetterCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after its messages were dead-lettered")
 	}},
-	{rule: "C22", title: "a reason in Unicode arrives as it was", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
+	{rule: "C22", title: "a reason in Unicode arrives as it was", in: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		const reason, description = "Grund: ünïcode ✓ 🐇", "“so” war's"
 		transport := t.open()
 		queue := t.queue(transport)
@@ -191,11 +191,11 @@ var deadLetterCases = []testCase{
 		r := t.receiver(transport, queue, 1)
 		t.deadLetter(r.next(), reason, description)
 		r.close()
-		if dead := t.dead(queue, 1)[0]; dead.Reason != reason || dead.Description != description {
+		if dead := t.wantDeadLetters(queue, 1)[0]; dead.Reason != reason || dead.Description != description {
 			t.fail(fmt.Sprintf("a dead letter has the reason %q and the description %q", reason, description), "%q and %q", dead.Reason, dead.Description)
 		}
 	}},
-	{rule: "C22", title: "a long reason is kept, at least its beginning", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
+	{rule: "C22", title: "a long reason is kept, at least its beginning", in: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "dead"))
@@ -204,7 +204,7 @@ var deadLetterCases = []testCase{
 		t.deadLetter(r.next(), reason, description)
 		r.close()
 		const least = 128
-		dead := t.dead(queue, 1)[0]
+		dead := t.wantDeadLetters(queue, 1)[0]
 		if !utf8.ValidString(dead.Reason) || len(dead.Reason) < least || !strings.HasPrefix(dead.Reason, reason[:least]) {
 			t.fail(fmt.Sprintf("of a reason of %d bytes the beginning is kept, as UTF-8", len(reason)), "%s", excerpt([]byte(dead.Reason)))
 		}
@@ -212,7 +212,7 @@ var deadLetterCases = []testCase{
 			t.fail(fmt.Sprintf("of a description of %d bytes the beginning is kept, as UTF-8", len(description)), "%s", excerpt([]byte(dead.Description)))
 		}
 	}},
-	{rule: "C22", title: "twenty messages are dead-lettered concurrently", in: givingBack, needs: []need{deadLettering}, run: func(t *caseT) {
+	{rule: "C22", title: "twenty messages are dead-lettered concurrently", in: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
 		const n = 20
 		transport := t.open()
 		queue := t.queue(transport)
@@ -236,9 +236,9 @@ var deadLetterCases = []testCase{
 		all.Wait()
 		r.close()
 		t.wantLeft(queue, "after all its messages were dead-lettered")
-		t.deadIfSeen(queue, want...)
+		t.wantDeadBodies(queue, want...)
 	}},
-	{rule: "C22", title: "DeadLetter in an ended context is all or nothing", in: givingBack, needs: []need{deadLettering}, run: func(t *caseT) {
+	{rule: "C22", title: "DeadLetter in an ended context is all or nothing", in: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "either"))
@@ -251,44 +251,44 @@ var deadLetterCases = []testCase{
 		when := fmt.Sprintf("after DeadLetter in an ended context returned %v", err)
 		if err == nil {
 			t.wantLeft(queue, when)
-			t.deadIfSeen(queue, "either")
+			t.wantDeadBodies(queue, "either")
 		} else {
 			t.wantLeft(queue, when, "either")
-			t.deadIfSeen(queue)
+			t.wantDeadBodies(queue)
 		}
 	}},
-	{rule: "C22", title: "a malformed message may be dead-lettered", in: givingBack, needs: []need{deadLettering, corruption}, run: func(t *caseT) {
+	{rule: "C22", title: "a malformed message may be dead-lettered", in: withRedelivery, needs: []need{deadLettering, corruption}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		body := t.suite.h.Corrupt(t, queue)
 		r := t.receiver(transport, queue, 1)
 		d := r.next()
-		t.malformed(d, body)
+		t.wantMalformed(d, body)
 		t.deadLetter(d, "malformed", d.Incoming().Malformed.Error())
 		r.close()
 		t.wantLeft(queue, "after a malformed message was dead-lettered")
 		if t.suite.h.DeadLetters != nil {
 			// The broker may keep more than the body that could be read.
-			if dead := t.dead(queue, 1)[0]; !bytes.Contains(dead.Body, body) {
+			if dead := t.wantDeadLetters(queue, 1)[0]; !bytes.Contains(dead.Body, body) {
 				t.fail(fmt.Sprintf("the dead letter of a malformed message has its raw body, %s", excerpt(body)), "%s", excerpt(dead.Body))
 			}
 		}
 	}},
 	{rule: "C22", title: "DeadLetter commits the handler's work since the last Reset", in: inAtomic, needs: []need{deadLettering, nativeTransactions}, run: func(t *caseT) {
-		f := t.forwarding()
-		ctx := f.d.BindContext(t.ctx)
-		undone := t.work(ctx)
-		t.reset(f.d)
-		kept := t.work(ctx)
-		t.deadLetter(f.d, "reason", "description")
+		f := t.atomicFixture()
+		ctx := f.delivery.BindContext(t.ctx)
+		undone := t.writeInTx(ctx)
+		t.reset(f.delivery)
+		kept := t.writeInTx(ctx)
+		t.deadLetter(f.delivery, "reason", "description")
 		t.wantCommitted(kept, "by DeadLetter, done after the last Reset")
 		t.wantNotCommitted(undone, "by DeadLetter, done before the last Reset")
 		t.wantQueues(f, "after DeadLetter", nil, nil)
-		t.deadIfSeen(f.from, forwarded)
+		t.wantDeadBodies(f.from, forwardedBody)
 	}},
-	{rule: "C22", title: "an endpoint that wants it rejects to the broker's own dead-letter queue", in: givingBack, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
+	{rule: "C22", title: "an endpoint that wants it rejects to the broker's own dead-letter queue", in: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		transport := t.open()
-		s, seen := t.answered(transport, core.Reject(errors.New("no good")), func(c *core.Config) { c.Recoverability.DeadLetter = core.DeadLettersRejected })
+		s, seen := t.runVerdict(transport, core.Reject(errors.New("no good")), func(c *core.Config) { c.Recoverability.DeadLetter = core.DeadLettersRejected })
 		var dead []DeadLetter
 		t.await("the broker's own dead-letter queue gets what was rejected", func() bool {
 			dead = append(dead, t.suite.h.DeadLetters(t, s.queue)...)
@@ -323,8 +323,8 @@ func (t *caseT) settledBefore(what string, err error) {
 	}
 }
 
-// dead waits for n dead letters of a queue, and checks that there are no more.
-func (t *caseT) dead(queue string, n int) []DeadLetter {
+// wantDeadLetters waits for n dead letters of a queue, and checks that there are no more.
+func (t *caseT) wantDeadLetters(queue string, n int) []DeadLetter {
 	var all []DeadLetter
 	collect := func() { all = append(all, t.suite.h.DeadLetters(t, queue)...) }
 	t.await(fmt.Sprintf("there are %d dead letters of the queue", n), func() bool {
@@ -346,13 +346,13 @@ func deadBodies(dead []DeadLetter) string {
 	return sample(list)
 }
 
-// deadIfSeen checks the bodies of the dead letters, if the harness can read them.
-func (t *caseT) deadIfSeen(queue string, want ...string) {
+// wantDeadBodies checks the bodies of the dead letters, if the harness can read them.
+func (t *caseT) wantDeadBodies(queue string, want ...string) {
 	if t.suite.h.DeadLetters == nil {
 		return
 	}
 	got := map[string]int{}
-	for _, dead := range t.dead(queue, len(want)) {
+	for _, dead := range t.wantDeadLetters(queue, len(want)) {
 		got[string(dead.Body)]++
 	}
 	for _, body := range want {

@@ -14,7 +14,7 @@ import (
 
 // onDeadLetter makes changes of a function that replaces DeadLetter.
 func onDeadLetter(deadLetter func(d *brokenDelivery, next func() error) error) func() changes {
-	return on(deadLetter, "DeadLetter")
+	return onOperation(deadLetter, "DeadLetter")
 }
 
 // copyToDead leaves a copy in the dead-letter queue.
@@ -118,9 +118,9 @@ var deadLetterMutants = []mutant{
 		return next()
 	})},
 	{rule: "C22", name: "forgets one of many messages that are dead-lettered at once", breaks: func() changes {
-		var dead counter
+		var dead callCounter
 		return onDeadLetter(func(d *brokenDelivery, next func() error) error {
-			if dead.every(13) {
+			if dead.isNth(13) {
 				return d.Delivery.Complete(context.Background())
 			}
 			return next()

@@ -9,7 +9,7 @@ import (
 )
 
 // onPurge makes changes of a function that replaces Purge.
-func onPurge(purge func(t *broken, queue string, next func(queue string) (int, error)) (int, error)) func() changes {
+func onPurge(purge func(t *brokenTransport, queue string, next func(queue string) (int, error)) (int, error)) func() changes {
 	return func() changes { return changes{purge: purge} }
 }
 
@@ -25,7 +25,7 @@ func holding(purge func(held []core.Delivery, next func() (int, error)) (int, er
 				held[d.Incoming().NativeID] = d
 				return d
 			},
-			purge: func(_ *broken, queue string, next func(string) (int, error)) (int, error) {
+			purge: func(_ *brokenTransport, queue string, next func(string) (int, error)) (int, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				var list []core.Delivery
@@ -39,30 +39,30 @@ func holding(purge func(held []core.Delivery, next func() (int, error)) (int, er
 }
 
 var purgeMutants = []mutant{
-	{rule: "C23", name: "purges nothing", breaks: onPurge(func(*broken, string, func(string) (int, error)) (int, error) { return 0, nil })},
-	{rule: "C23", name: "does not say how many messages it purged", breaks: onPurge(func(_ *broken, queue string, next func(string) (int, error)) (int, error) {
+	{rule: "C23", name: "purges nothing", breaks: onPurge(func(*brokenTransport, string, func(string) (int, error)) (int, error) { return 0, nil })},
+	{rule: "C23", name: "does not say how many messages it purged", breaks: onPurge(func(_ *brokenTransport, queue string, next func(string) (int, error)) (int, error) {
 		_, err := next(queue)
 		return 0, err
 	})},
-	{rule: "C23", name: "purges as many messages as it receives at once", breaks: onPurge(func(t *broken, queue string, next func(string) (int, error)) (int, error) {
-		depth, err := t.stage.broker.Depth(queue)
+	{rule: "C23", name: "purges as many messages as it receives at once", breaks: onPurge(func(t *brokenTransport, queue string, next func(string) (int, error)) (int, error) {
+		depth, err := t.fixture.broker.Depth(queue)
 		if err != nil {
 			return 0, err
 		}
 		n := 0
-		t.stage.purge(queue, func(*core.Incoming) bool { n++; return n <= 10 })
+		t.fixture.purge(queue, func(*core.Incoming) bool { n++; return n <= 10 })
 		return depth.Ready, nil
 	})},
-	{rule: "C23", name: "purges first deliveries alone", breaks: onPurge(func(t *broken, queue string, next func(string) (int, error)) (int, error) {
+	{rule: "C23", name: "purges first deliveries alone", breaks: onPurge(func(t *brokenTransport, queue string, next func(string) (int, error)) (int, error) {
 		n := 0
-		t.stage.purge(queue, func(in *core.Incoming) bool {
+		t.fixture.purge(queue, func(in *core.Incoming) bool {
 			if in.DeliveryCount > 1 {
 				return false
 			}
 			n++
 			return true
 		})
-		_, err := t.stage.broker.Depth(queue)
+		_, err := t.fixture.broker.Depth(queue)
 		return n, err
 	})},
 	{rule: "C23", name: "purges what receivers have", breaks: holding(func(held []core.Delivery, next func() (int, error)) (int, error) {
@@ -75,7 +75,7 @@ var purgeMutants = []mutant{
 		var mu sync.Mutex
 		purged := map[string]bool{}
 		return changes{
-			purge: func(_ *broken, queue string, next func(string) (int, error)) (int, error) {
+			purge: func(_ *brokenTransport, queue string, next func(string) (int, error)) (int, error) {
 				mu.Lock()
 				purged[queue] = true
 				mu.Unlock()
@@ -106,18 +106,18 @@ var purgeMutants = []mutant{
 			},
 		}
 	}},
-	{rule: "C23", name: "purges all queues", breaks: onPurge(func(t *broken, queue string, next func(string) (int, error)) (int, error) {
+	{rule: "C23", name: "purges all queues", breaks: onPurge(func(t *brokenTransport, queue string, next func(string) (int, error)) (int, error) {
 		n, err := next(queue)
-		for _, other := range t.stage.broker.Queues() {
-			t.stage.purge(other, func(*core.Incoming) bool { return true })
+		for _, other := range t.fixture.broker.Queues() {
+			t.fixture.purge(other, func(*core.Incoming) bool { return true })
 		}
 		return n, err
 	})},
-	{rule: "C23", name: "creates the queue that it purges", breaks: onPurge(func(t *broken, queue string, next func(string) (int, error)) (int, error) {
+	{rule: "C23", name: "creates the queue that it purges", breaks: onPurge(func(t *brokenTransport, queue string, next func(string) (int, error)) (int, error) {
 		_ = t.base.Provision(context.Background(), core.Topology{InputQueue: queue, Queues: []string{queue}})
 		return next(queue)
 	})},
-	{rule: "C23", name: "takes a queue that does not exist for an empty one", breaks: onPurge(func(_ *broken, queue string, next func(string) (int, error)) (int, error) {
+	{rule: "C23", name: "takes a queue that does not exist for an empty one", breaks: onPurge(func(_ *brokenTransport, queue string, next func(string) (int, error)) (int, error) {
 		n, err := next(queue)
 		if errors.Is(err, core.ErrQueueNotFound) {
 			return 0, nil

@@ -67,7 +67,7 @@ var groupMutants = []mutant{
 	{rule: "C24", name: "takes messages without a group for one group", breaks: func() changes {
 		const none = "none"
 		return changes{
-			send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				out = slices.Clone(out)
 				for i := range out {
 					if out[i].GroupKey == "" {

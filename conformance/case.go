@@ -54,7 +54,7 @@ func (c *testCase) subtestName() string {
 	}{
 		{tagBroker, c.stopsBroker()},
 		{tagLocks, c.shortLocks},
-		{tagProcesses, c.wants(processes)},
+		{tagProcesses, c.hasNeed(processes)},
 		{tagSlow, c.slow},
 	} {
 		if tag.has {
@@ -64,17 +64,17 @@ func (c *testCase) subtestName() string {
 	return name.String()
 }
 
-// wants reports whether the case has the need.
-func (c *testCase) wants(n need) bool {
+// hasNeed reports whether the case has the need.
+func (c *testCase) hasNeed(n need) bool {
 	return slices.ContainsFunc(c.needs, func(other need) bool { return other.unmet == n.unmet })
 }
 
 // stopsBroker reports whether the case stops the broker, or cuts the network.
-func (c *testCase) stopsBroker() bool { return c.wants(brokerControl) || c.wants(outages) }
+func (c *testCase) stopsBroker() bool { return c.hasNeed(brokerControl) || c.hasNeed(outages) }
 
 // waitsForLocks reports whether the case waits for redelivery after locks have ended.
 func (c *testCase) waitsForLocks() bool {
-	return c.shortLocks || c.stopsBroker() || c.wants(processes)
+	return c.shortLocks || c.stopsBroker() || c.hasNeed(processes)
 }
 
 // modes is a choice of transaction modes. The zero value chooses every mode of the
@@ -82,27 +82,27 @@ func (c *testCase) waitsForLocks() bool {
 type modes int
 
 const (
-	// givingBack: each mode in which a message can be given back.
-	givingBack modes = iota + 1
+	// withRedelivery: each mode in which a message can be given back.
+	withRedelivery modes = iota + 1
 	// inNone, inReceiveOnly, inAtomic: that mode only.
 	inNone
 	inReceiveOnly
 	inAtomic
-	// leasing: each mode in which a message is leased, so that its count survives the end
-	// of the process.
-	leasing
-	// once: the transport's highest mode only, because the mode makes no difference.
-	once
+	// withLeases: each mode in which a message is leased, so that its count survives the
+	// end of the process.
+	withLeases
+	// inHighest: the transport's highest mode only, because the mode makes no difference.
+	inHighest
 )
 
-// of returns the chosen ones of the transport's modes.
-func (m modes) of(caps core.Capabilities) []core.TransactionMode {
-	if m == once {
+// choose returns the chosen ones of the transport's modes.
+func (m modes) choose(caps core.Capabilities) []core.TransactionMode {
+	if m == inHighest {
 		return []core.TransactionMode{caps.HighestTransaction()}
 	}
 	chosen := slices.DeleteFunc(slices.Clone(caps.Transactions), func(mode core.TransactionMode) bool {
 		switch m {
-		case givingBack:
+		case withRedelivery:
 			return mode == core.TransactionNone
 		case inNone:
 			return mode != core.TransactionNone
@@ -110,7 +110,7 @@ func (m modes) of(caps core.Capabilities) []core.TransactionMode {
 			return mode != core.TransactionReceiveOnly
 		case inAtomic:
 			return mode != core.TransactionSendsAtomicWithReceive
-		case leasing:
+		case withLeases:
 			return mode != core.TransactionReceiveOnly && (mode != core.TransactionSendsAtomicWithReceive || !caps.AtomicLeases)
 		default:
 			return false
@@ -120,12 +120,12 @@ func (m modes) of(caps core.Capabilities) []core.TransactionMode {
 	return chosen
 }
 
-// absent returns the reason why there is no mode to run in.
-func (m modes) absent() string {
+// absentReason returns the reason why there is no mode to run in.
+func (m modes) absentReason() string {
 	switch m {
 	case inNone:
 		return "the transport does not have the mode None"
-	case inReceiveOnly, leasing:
+	case inReceiveOnly, withLeases:
 		return "the transport does not have the mode ReceiveOnly"
 	case inAtomic:
 		return "the transport does not have the mode SendsAtomicWithReceive"
@@ -177,23 +177,23 @@ var (
 	shortestLife   = need{"MaxLockTime is without limit, or longer than a case can wait", func(s *suite) bool {
 		return s.caps.MaxLockTime > 0 && (s.caps.MaxLockTime <= time.Minute || s.h.Synctest && s.caps.MaxLockTime <= 5*time.Minute)
 	}}
-	locks              = need{"no delivery has a LockedUntil: locks do not end by themselves", func(s *suite) bool { return s.shortLock > 0 }}
-	brokerControl      = need{"Harness.Broker is nil", func(s *suite) bool { return s.h.Broker != nil }}
-	outages            = need{"Harness.Broker and Harness.Network are nil", func(s *suite) bool { return s.h.Broker != nil || s.h.Network != nil }}
-	corruption         = need{"Harness.Corrupt is nil", func(s *suite) bool { return s.h.Corrupt != nil }}
-	deletion           = need{"Harness.DeleteQueue is nil", func(s *suite) bool { return s.h.DeleteQueue != nil }}
-	deadLetterView     = need{"Harness.DeadLetters is nil", func(s *suite) bool { return s.h.DeadLetters != nil }}
-	mismatches         = need{"Harness.Mismatch is nil", func(s *suite) bool { return s.h.Mismatch != nil }}
-	nativeTransactions = need{"Harness.NativeTx is nil", func(s *suite) bool { return s.h.NativeTx != nil }}
-	breakableWork      = need{"Harness.NativeTx.Break is nil", func(s *suite) bool { return s.h.NativeTx != nil && s.h.NativeTx.Break != nil }}
-	connectionCount    = need{"Harness.Connections is nil", func(s *suite) bool { return s.h.Connections != nil }}
-	secrets            = need{"Harness.Secrets is empty", func(s *suite) bool { return len(s.h.Secrets) > 0 }}
-	holdingMany        = need{"Harness.MaxInFlight is less than 1,100", func(s *suite) bool { return s.h.MaxInFlight == 0 || s.h.MaxInFlight >= manyHeld }}
-	misconfiguration   = need{"Harness.OpenWrong is nil", func(s *suite) bool { return s.h.OpenWrong != nil }}
-	lowerLimit         = need{"Harness.OpenLimited is nil", func(s *suite) bool { return s.h.OpenLimited != nil }}
-	ownLine            = need{"Harness.OpenOnLine is nil", func(s *suite) bool { return s.h.OpenOnLine != nil }}
-	processes          = need{"TestMain does not call conformance.Main, or the transport lives in this process", func(s *suite) bool { return s.h.process != nil }}
+	locks               = need{"no delivery has a LockedUntil: locks do not end by themselves", func(s *suite) bool { return s.shortLock > 0 }}
+	brokerControl       = need{"Harness.Broker is nil", func(s *suite) bool { return s.h.Broker != nil }}
+	outages             = need{"Harness.Broker and Harness.Network are nil", func(s *suite) bool { return s.h.Broker != nil || s.h.Network != nil }}
+	corruption          = need{"Harness.Corrupt is nil", func(s *suite) bool { return s.h.Corrupt != nil }}
+	deletion            = need{"Harness.DeleteQueue is nil", func(s *suite) bool { return s.h.DeleteQueue != nil }}
+	deadLetterView      = need{"Harness.DeadLetters is nil", func(s *suite) bool { return s.h.DeadLetters != nil }}
+	mismatches          = need{"Harness.Mismatch is nil", func(s *suite) bool { return s.h.Mismatch != nil }}
+	nativeTransactions  = need{"Harness.NativeTx is nil", func(s *suite) bool { return s.h.NativeTx != nil }}
+	breakableTx         = need{"Harness.NativeTx.Break is nil", func(s *suite) bool { return s.h.NativeTx != nil && s.h.NativeTx.Break != nil }}
+	connectionCount     = need{"Harness.Connections is nil", func(s *suite) bool { return s.h.Connections != nil }}
+	secrets             = need{"Harness.Secrets is empty", func(s *suite) bool { return len(s.h.Secrets) > 0 }}
+	holdsManyDeliveries = need{"Harness.MaxInFlight is less than 1,100", func(s *suite) bool { return s.h.MaxInFlight == 0 || s.h.MaxInFlight >= manyDeliveries }}
+	misconfiguration    = need{"Harness.OpenWrong is nil", func(s *suite) bool { return s.h.OpenWrong != nil }}
+	lowerLimit          = need{"Harness.OpenLimited is nil", func(s *suite) bool { return s.h.OpenLimited != nil }}
+	ownLine             = need{"Harness.OpenOnLine is nil", func(s *suite) bool { return s.h.OpenOnLine != nil }}
+	processes           = need{"TestMain does not call conformance.Main, or the transport lives in this process", func(s *suite) bool { return s.h.process != nil }}
 )
 
-// manyHeld is more than 1,000, the default limit of several brokers and clients.
-const manyHeld = 1100
+// manyDeliveries is more than 1,000, the default limit of several brokers and clients.
+const manyDeliveries = 1100

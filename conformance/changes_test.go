@@ -121,7 +121,7 @@ func locking(cfg inmemory.Config) inmemory.Config {
 // outgoing changes everything that is sent, by whatever call.
 func outgoing(change func(out []core.Outgoing) []core.Outgoing) changes {
 	return changes{
-		send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			return next(ctx, change(out)...)
 		},
 		settle: func(d *brokenDelivery, operation string, next func() error) error {
@@ -182,7 +182,7 @@ func cutsHeaders(cut func(value string) string) changes {
 }
 
 // sending is the hook for Send.
-type sending func(t *broken, ctx context.Context, out []core.Outgoing, next func(ctx context.Context, out ...core.Outgoing) error) error
+type sending func(t *brokenTransport, ctx context.Context, out []core.Outgoing, next func(ctx context.Context, out ...core.Outgoing) error) error
 
 // refuse returns a SendError that refuses all.
 func refuse(out []core.Outgoing, err error) *core.SendError {
@@ -195,7 +195,7 @@ func refuse(out []core.Outgoing, err error) *core.SendError {
 
 // results changes what a SendError says.
 func results(change func(r []core.SendResult)) sending {
-	return func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+	return func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 		err := next(ctx, out...)
 		if sent, ok := errors.AsType[*core.SendError](err); ok {
 			change(sent.Results)
@@ -208,22 +208,22 @@ func results(change func(r []core.SendResult)) sending {
 // when it is closed before.
 func buffering(keep func([]core.Outgoing) []core.Outgoing) changes {
 	var mu sync.Mutex
-	kept := map[*broken][]core.Outgoing{}
-	flush := func(t *broken) {
+	kept := map[*brokenTransport][]core.Outgoing{}
+	flush := func(t *brokenTransport) {
 		mu.Lock()
 		defer mu.Unlock()
 		_ = t.base.Send(context.Background(), kept[t]...)
 		delete(kept, t)
 	}
 	return changes{
-		send: func(t *broken, _ context.Context, out []core.Outgoing, _ func(context.Context, ...core.Outgoing) error) error {
+		send: func(t *brokenTransport, _ context.Context, out []core.Outgoing, _ func(context.Context, ...core.Outgoing) error) error {
 			flush(t)
 			mu.Lock()
 			defer mu.Unlock()
 			kept[t] = keep(out)
 			return nil
 		},
-		open: func(t *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+		open: func(t *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 			flush(t)
 			return next(cfg)
 		},
@@ -352,7 +352,7 @@ func deleteByNativeID(d *brokenDelivery) {
 // write to the slice.
 func changesOutgoing(change func(out []core.Outgoing) []core.Outgoing) changes {
 	return changes{
-		send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			return next(ctx, change(slices.Clone(out))...)
 		},
 		settle: func(d *brokenDelivery, _ string, next func() error) error {
@@ -362,8 +362,8 @@ func changesOutgoing(change func(out []core.Outgoing) []core.Outgoing) changes {
 	}
 }
 
-// on makes changes of a function that replaces settlements.
-func on(settle func(d *brokenDelivery, next func() error) error, operations ...string) func() changes {
+// onOperation makes changes of a function that replaces settlements.
+func onOperation(settle func(d *brokenDelivery, next func() error) error, operations ...string) func() changes {
 	return func() changes {
 		return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
 			if !slices.Contains(operations, operation) {

@@ -5,42 +5,42 @@ import (
 	"sync"
 )
 
-// tally counts by key. Several goroutines may use it.
-type tally struct {
+// counter counts by key. Several goroutines may use it.
+type counter struct {
 	mu    sync.Mutex
-	count map[string]int
+	byKey map[string]int
 }
 
 // add counts one more and returns the count of the key.
-func (c *tally) add(key string) int {
+func (c *counter) add(key string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.count == nil {
-		c.count = map[string]int{}
+	if c.byKey == nil {
+		c.byKey = map[string]int{}
 	}
-	c.count[key]++
-	return c.count[key]
+	c.byKey[key]++
+	return c.byKey[key]
 }
 
-func (c *tally) of(key string) int {
+func (c *counter) get(key string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.count[key]
+	return c.byKey[key]
 }
 
-func (c *tally) total() int {
+func (c *counter) total() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	total := 0
-	for _, n := range c.count {
+	for _, n := range c.byKey {
 		total += n
 	}
 	return total
 }
 
 // counts returns all counts.
-func (c *tally) counts() map[string]int {
+func (c *counter) counts() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return maps.Clone(c.count)
+	return maps.Clone(c.byKey)
 }

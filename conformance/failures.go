@@ -13,9 +13,9 @@ import (
 // Messages that an endpoint cannot handle, and the checks of their copies in an error
 // queue.
 
-// retried turns on all retries that the transport can make, so that the case shows that a
-// verdict causes none.
-func (t *caseT) retried(c *core.Config) {
+// enableRetries turns on all retries that the transport can make, so that the case shows
+// that a verdict causes none.
+func (t *caseT) enableRetries(c *core.Config) {
 	if t.mode != core.TransactionNone {
 		c.Recoverability.Immediate = core.Immediate{Retries: 3}
 	}
@@ -24,13 +24,13 @@ func (t *caseT) retried(c *core.Config) {
 	}
 }
 
-// answered runs an endpoint whose handler returns the verdict for the message "judged"
+// runVerdict runs an endpoint whose handler returns the verdict for the message "judged"
 // and succeeds for the message "after". It waits until both were handled, and returns the
 // endpoint and the attempts.
-func (t *caseT) answered(transport core.Transport, verdict error, change func(c *core.Config)) (*service, *attempts) {
+func (t *caseT) runVerdict(transport core.Transport, verdict error, change func(c *core.Config)) (*service, *attempts) {
 	seen := &attempts{}
 	s := t.service(transport, func(c *core.Config) {
-		t.retried(c)
+		t.enableRetries(c)
 		if change != nil {
 			change(c)
 		}
@@ -45,13 +45,13 @@ func (t *caseT) answered(transport core.Transport, verdict error, change func(c 
 	s.run()
 	t.send(transport, t.command(s.queue, "job", "judged"), t.command(s.queue, "job", "after"))
 	t.awaitCount("messages handled, one with a verdict and one after it", 2, func() int {
-		return min(1, len(seen.of("judged"))) + min(1, len(seen.of("after")))
+		return min(1, len(seen.forBody("judged"))) + min(1, len(seen.forBody("after")))
 	})
 	return s, seen
 }
 
-// deciding makes an endpoint whose policy always returns the action.
-func (t *caseT) deciding(transport core.Transport, action core.Action) *service {
+// policyEndpoint makes an endpoint whose policy always returns the action.
+func (t *caseT) policyEndpoint(transport core.Transport, action core.Action) *service {
 	return t.service(transport, func(c *core.Config) {
 		c.Recoverability.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action { return action }
 	})
@@ -62,7 +62,7 @@ func (t *caseT) deciding(transport core.Transport, action core.Action) *service 
 func (t *caseT) wantFallback(action core.Action) {
 	transport := t.open()
 	var seen attempts
-	s := t.deciding(transport, action)
+	s := t.policyEndpoint(transport, action)
 	s.handle("order", seen.fail)
 	s.run()
 	sent := t.command(s.queue, "order", "m1")

@@ -44,7 +44,7 @@ func lazily(operation string) changes {
 	}
 }
 
-func complete(d *brokenDelivery) error { return d.Delivery.Complete(ctxBackground) }
+func completeDelivery(d *brokenDelivery) error { return d.Delivery.Complete(ctxBackground) }
 
 // losesWhenClosed completes what a closed receiver holds.
 func losesWhenClosed() changes {
@@ -72,7 +72,7 @@ type countMemory struct {
 // remembersFailures remembers 1,000 messages for each transport. full may make room.
 func remembersFailures(full func(*countMemory)) changes {
 	var mu sync.Mutex
-	memories := map[*broken]*countMemory{}
+	memories := map[*brokenTransport]*countMemory{}
 	memory := func(r *brokenReceiver) *countMemory {
 		m := memories[r.transport]
 		if m == nil {
@@ -134,7 +134,7 @@ func leaksItsHeaders() changes {
 // swallowsUnroutable sends as RabbitMQ does without the mandatory flag.
 func swallowsUnroutable() changes {
 	return changes{
-		send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			if err := next(ctx, out...); !errors.Is(err, core.ErrQueueNotFound) {
 				return err
 			}
@@ -184,7 +184,7 @@ func dropsOwnHeaders() changes {
 func withoutGroups() changes {
 	const key = "Mutant.GroupKey"
 	return changes{
-		send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			out = slices.Clone(out)
 			for i := range out {
 				if out[i].GroupKey != "" {
@@ -268,7 +268,7 @@ func refusingCopies(reasons ...core.SendReason) changes {
 // failingSends lets every call fail whose messages are not as they should be.
 func failingSends(check func(out []core.Outgoing) error) changes {
 	return changes{
-		send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			if err := check(out); err != nil {
 				return err
 			}

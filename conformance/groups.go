@@ -26,8 +26,8 @@ func (t *caseT) groupQueue(transport core.Transport) string {
 	return queue
 }
 
-// member returns a message of a group.
-func (t *caseT) member(queue, group, body string) core.Outgoing {
+// groupMessage returns a message of a group.
+func (t *caseT) groupMessage(queue, group, body string) core.Outgoing {
 	m := t.command(queue, "job", body)
 	m.GroupKey = group
 	return m
@@ -36,7 +36,7 @@ func (t *caseT) member(queue, group, body string) core.Outgoing {
 // sendGroup sends messages of one group, each with a separate Send.
 func (t *caseT) sendGroup(transport core.Transport, queue, group string, bodies ...string) {
 	for _, body := range bodies {
-		t.send(transport, t.member(queue, group, body))
+		t.send(transport, t.groupMessage(queue, group, body))
 	}
 }
 
@@ -80,8 +80,8 @@ func (t *caseT) groupService(transport core.Transport, immediate, delayed int, d
 	return t.serviceOn(transport, t.groupQueue(transport), t.queue(transport), t.groupRetries(immediate, delayed, delay))
 }
 
-// handled records the attempts of an endpoint, in their order.
-type handled struct {
+// handlingLog records the attempts of an endpoint, in their order.
+type handlingLog struct {
 	t        *caseT
 	mu       sync.Mutex
 	attempts []string // "body, attempt / delayed retries"
@@ -89,8 +89,8 @@ type handled struct {
 }
 
 // record registers a handler that records each attempt.
-func (s *service) record(do func(m *core.Message) error) *handled {
-	h := &handled{t: s.t}
+func (s *service) record(do func(m *core.Message) error) *handlingLog {
+	h := &handlingLog{t: s.t}
 	s.handle("job", func(_ context.Context, m *core.Message) error {
 		h.mu.Lock()
 		h.attempts = append(h.attempts, fmt.Sprintf("%s %d/%d", m.RawBody(), m.Attempt, m.DelayedRetries))
@@ -105,14 +105,14 @@ func (s *service) record(do func(m *core.Message) error) *handled {
 	return h
 }
 
-func (h *handled) count() int {
+func (h *handlingLog) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.attempts)
 }
 
 // inOrder checks the attempts and their order.
-func (h *handled) inOrder(want ...string) {
+func (h *handlingLog) inOrder(want ...string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !slices.Equal(h.attempts, want) {
@@ -121,7 +121,7 @@ func (h *handled) inOrder(want ...string) {
 }
 
 // at returns the time at which attempt i began.
-func (h *handled) at(i int) time.Time {
+func (h *handlingLog) at(i int) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.times[min(i, len(h.times)-1)]

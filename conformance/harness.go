@@ -160,7 +160,7 @@ type Harness struct {
 
 	// process starts a process of an endpoint, or a substitute for it. The default is a
 	// child process, if Main was called. The suite's own tests replace it.
-	process func(t *caseT, job job) process
+	process func(t *caseT, job workerSpec) process
 }
 
 // Broker stops and starts the broker that Harness.Open connects to.

@@ -29,7 +29,7 @@ func lostLocks(t *testing.T, lock time.Duration, renew func(d *brokenDelivery, n
 	if i < 0 {
 		t.Fatalf("there is no case %q", title)
 	}
-	return s.attempt(t, &cases()[i], core.TransactionReceiveOnly)
+	return s.runCase(t, &cases()[i], core.TransactionReceiveOnly)
 }
 
 const renewedHolds = "C17 a lock that is renewed holds"
@@ -60,7 +60,7 @@ func TestSlowMachine_CaseWhoseLockEndedIsRunAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := s.attempt(t, &c, core.TransactionReceiveOnly)
+	r := s.runCase(t, &c, core.TransactionReceiveOnly)
 	if r.Outcome != Passed {
 		t.Errorf("the case is %s, want it to be run again and to pass: %v", r.Outcome, r.Failures)
 	}
@@ -104,8 +104,8 @@ func TestSlowMachine_DefectIsFoundAllTheSame(t *testing.T) {
 			if r.Outcome != Failed {
 				t.Fatalf("the case is %s, want failed; notes: %q", r.Outcome, r.Notes)
 			}
-			if again := len(notesAbout(r, "run again")); again > maxAttempts-1 || (again > 0) != c.again {
-				t.Errorf("the case was run again %d times, want that: %t, and at most %d times: %q", again, c.again, maxAttempts-1, r.Notes)
+			if again := len(notesAbout(r, "run again")); again > maxRuns-1 || (again > 0) != c.again {
+				t.Errorf("the case was run again %d times, want that: %t, and at most %d times: %q", again, c.again, maxRuns-1, r.Notes)
 			}
 		})
 	}
@@ -121,7 +121,7 @@ func TestFailedCase_EndsWithoutFurtherWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	var before, after time.Duration
-	s.attempt(t, &testCase{rule: "C3", title: "fails", run: func(t *caseT) {
+	s.runCase(t, &testCase{rule: "C3", title: "fails", run: func(t *caseT) {
 		before = t.timeout()
 		t.fail("one", "another")
 		after = t.timeout()
@@ -141,7 +141,7 @@ func TestCase_MayTakeLongWhileItWorks(t *testing.T) {
 		t.Fatal(err)
 	}
 	took := time.Duration(0)
-	r := s.attempt(t, &testCase{rule: "C3", title: "takes long", run: func(t *caseT) {
+	r := s.runCase(t, &testCase{rule: "C3", title: "takes long", run: func(t *caseT) {
 		began := time.Now()
 		for range 10 {
 			t.sleep(2 * t.timeout())

@@ -35,8 +35,8 @@ func (t *caseT) messages(queue string, n int) []core.Outgoing {
 	return out
 }
 
-// rich returns a message with contents that adapters often lose.
-func (t *caseT) rich(queue string) core.Outgoing {
+// richMessage returns a message with contents that adapters often lose.
+func (t *caseT) richMessage(queue string) core.Outgoing {
 	m := t.message(queue, "not UTF-8: \xff\xfe \x00 zero, ünïcödé ✓\r\n")
 	m.GroupKey = "customer-7"
 	m.Properties = map[string]string{"Conformance.Property": "значение", "Conformance.Empty": ""}
@@ -58,8 +58,8 @@ func (t *caseT) randomBytes(size int) []byte {
 	return body[:size]
 }
 
-// malformed checks the delivery of a message sent by Harness.Corrupt.
-func (t *caseT) malformed(d core.Delivery, body []byte) {
+// wantMalformed checks the delivery of a message sent by Harness.Corrupt.
+func (t *caseT) wantMalformed(d core.Delivery, body []byte) {
 	in := d.Incoming()
 	if in.Malformed == nil {
 		t.stop("a message that cannot be parsed is delivered with Malformed set", "Malformed is nil, the body %s", excerpt(in.Body))

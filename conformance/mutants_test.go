@@ -101,7 +101,7 @@ var heavyCases = map[string]string{
 // least.
 func TestMutants(t *testing.T) {
 	t.Parallel()
-	met := gallery{rules: map[string]int{}, cases: map[string]bool{}}
+	met := mutantLog{rules: map[string]int{}, cases: map[string]bool{}}
 	all := map[string]int{} // by rule
 	for name, by := range heavyCases {
 		if !slices.ContainsFunc(cases(), func(c testCase) bool { return c.name() == name }) {
@@ -142,7 +142,7 @@ func TestMutants(t *testing.T) {
 
 // noticedBy returns the names of cases of its rule that fail for a mutant. Once one has
 // failed, those are left out that are known to fail for another mutant.
-func (m *mutant) noticedBy(t *testing.T, met *gallery) []string {
+func (m *mutant) noticedBy(t *testing.T, log *mutantLog) []string {
 	t.Helper()
 	var c changes
 	if m.breaks != nil {
@@ -173,14 +173,14 @@ func (m *mutant) noticedBy(t *testing.T, met *gallery) []string {
 	}
 	var by []string
 	for i, c := range slices.Concat(light, heavy) {
-		if len(by) > 0 && (i >= len(light) || met.has(c.name())) || s.leavesOut(&c) {
+		if len(by) > 0 && (i >= len(light) || log.has(c.name())) || s.leavesOut(&c) {
 			continue
 		}
-		for _, mode := range c.in.of(s.caps) {
-			if r := s.attempt(t, &c, mode); r.Outcome == Failed {
+		for _, mode := range c.in.choose(s.caps) {
+			if r := s.runCase(t, &c, mode); r.Outcome == Failed {
 				t.Log(r.Case, "in", r.Mode, r.Failures[0])
 				by = append(by, r.Case)
-				met.noticed(r.Case)
+				log.noticed(r.Case)
 				break
 			}
 		}
@@ -189,40 +189,40 @@ func (m *mutant) noticedBy(t *testing.T, met *gallery) []string {
 	return by
 }
 
-// gallery is the mutants that ran.
-type gallery struct {
+// mutantLog is the mutants that ran.
+type mutantLog struct {
 	mu    sync.Mutex
 	rules map[string]int  // how many
 	cases map[string]bool // that fail for one
 	lines []string
 }
 
-func (g *gallery) add(m *mutant, by []string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.rules[m.rule]++
-	g.lines = append(g.lines, fmt.Sprintf("%-4s %-80s %s\n", m.rule, m.name, strings.Join(by, "; ")))
+func (l *mutantLog) add(m *mutant, by []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rules[m.rule]++
+	l.lines = append(l.lines, fmt.Sprintf("%-4s %-80s %s\n", m.rule, m.name, strings.Join(by, "; ")))
 }
 
 // noticed notes that a case fails for a mutant.
-func (g *gallery) noticed(name string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.cases[name] = true
+func (l *mutantLog) noticed(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cases[name] = true
 }
 
-func (g *gallery) has(name string) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.cases[name]
+func (l *mutantLog) has(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cases[name]
 }
 
 // table lists them by their rules: C1, C2, ... C22, R1, ...
-func (g *gallery) table() string {
-	slices.SortFunc(g.lines, func(a, b string) int {
+func (l *mutantLog) table() string {
+	slices.SortFunc(l.lines, func(a, b string) int {
 		return cmp.Or(compareRules(strings.Fields(a)[0], strings.Fields(b)[0]), strings.Compare(a, b))
 	})
-	return fmt.Sprintf("%s%d mutants of %d rules", strings.Join(g.lines, ""), len(g.lines), len(g.rules))
+	return fmt.Sprintf("%s%d mutants of %d rules", strings.Join(l.lines, ""), len(l.lines), len(l.rules))
 }
 
 // TestControl shows that it is what a mutant breaks, and not what it is made of, that is

@@ -16,55 +16,55 @@ import (
 
 var notDurable = unclaimed("Durable", func(c core.Capabilities) bool { return c.Durable })
 
-// operator kills and starts the broker, for the goroutine of a case. In cases that need
-// outages only, it cuts the harness's Network instead, if there is one.
-type operator struct {
+// brokerController kills and starts the broker, for the goroutine of a case. In cases
+// that need outages only, it cuts the harness's Network instead, if there is one.
+type brokerController struct {
 	t       *caseT
 	down    bool
 	restore func() // restores the network, if it was cut
 }
 
-func (t *caseT) operator() *operator { return &operator{t: t} }
+func (t *caseT) brokerController() *brokerController { return &brokerController{t: t} }
 
 // kill kills the broker. If the case does not start it again, the end of the case does.
-func (o *operator) kill() {
-	if n := o.t.suite.h.Network; n != nil && o.t.wants(outages) {
-		o.restore = n.Cut(o.t)
+func (broker *brokerController) kill() {
+	if n := broker.t.suite.h.Network; n != nil && broker.t.hasNeed(outages) {
+		broker.restore = n.Cut(broker.t)
 	} else {
-		o.t.suite.h.Broker.Kill(o.t)
+		broker.t.suite.h.Broker.Kill(broker.t)
 	}
-	o.down = true
-	o.t.Cleanup(func() {
-		if o.down {
-			o.start()
+	broker.down = true
+	broker.t.Cleanup(func() {
+		if broker.down {
+			broker.start()
 		}
 	})
 }
 
-func (o *operator) start() {
-	o.down = false
-	if o.restore != nil {
-		o.restore()
+func (broker *brokerController) start() {
+	broker.down = false
+	if broker.restore != nil {
+		broker.restore()
 	} else {
-		o.t.suite.h.Broker.Start(o.t)
+		broker.t.suite.h.Broker.Start(broker.t)
 	}
 }
 
-func (o *operator) restart() {
-	o.kill()
-	o.start()
+func (broker *brokerController) restart() {
+	broker.kill()
+	broker.start()
 }
 
 // partition cuts the network until heal is called or the case ends.
-func (o *operator) partition() (heal func()) {
+func (broker *brokerController) partition() (heal func()) {
 	var network interface {
 		Partition(t testing.TB) (heal func())
-	} = o.t.suite.h.Network
-	if b := o.t.suite.h.Broker; b != nil {
+	} = broker.t.suite.h.Network
+	if b := broker.t.suite.h.Broker; b != nil {
 		network = b
 	}
-	heal = sync.OnceFunc(network.Partition(o.t))
-	o.t.Cleanup(heal)
+	heal = sync.OnceFunc(network.Partition(broker.t))
+	broker.t.Cleanup(heal)
 	return heal
 }
 
@@ -96,33 +96,33 @@ func (t *caseT) returnsInTime(call func()) bool {
 	}
 }
 
-// connections is an observer that records connection changes.
-type connections struct {
+// connectionLog is an observer that records connection changes.
+type connectionLog struct {
 	mu      sync.Mutex
 	changes []core.ConnectionChange
 }
 
 // ConnectionChanged implements the observer of a core.ReceiverConfig.
-func (c *connections) ConnectionChanged(change core.ConnectionChange) {
+func (c *connectionLog) ConnectionChanged(change core.ConnectionChange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.changes = append(c.changes, change)
 }
 
 // all returns the recorded changes, the oldest first.
-func (c *connections) all() []core.ConnectionChange {
+func (c *connectionLog) all() []core.ConnectionChange {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.changes)
 }
 
 // outages returns the recorded outages, without the first since changes.
-func (c *connections) outages(since int) []core.ConnectionChange {
+func (c *connectionLog) outages(since int) []core.ConnectionChange {
 	return slices.DeleteFunc(c.all()[since:], func(change core.ConnectionChange) bool { return change.Connected })
 }
 
 // pauses returns the transport's pauses before its attempts to connect.
-func pauses(told *connections) (list []time.Duration) {
+func pauses(told *connectionLog) (list []time.Duration) {
 	for _, c := range told.outages(0) {
 		if c.RetryIn > 0 {
 			list = append(list, c.RetryIn)
@@ -131,51 +131,51 @@ func pauses(told *connections) (list []time.Duration) {
 	return list
 }
 
-// observed opens a receiver with an observer.
-func (t *caseT) observed(transport core.Transport, queue string) (*receiver, *connections) {
-	told := &connections{}
+// openObserved opens a receiver with an observer.
+func (t *caseT) openObserved(transport core.Transport, queue string) (*receiver, *connectionLog) {
+	told := &connectionLog{}
 	return t.openReceiver(transport, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 8, ConnectionChanged: told.ConnectionChanged}), told
 }
 
-// ledger records a case's messages over an outage.
-type ledger struct {
+// outageLog records a case's messages over an outage.
+type outageLog struct {
 	// deliveries counts by the messages' bodies.
 	deliveries map[string]int
 	// done has the bodies of messages for which Complete was called. They need not be
 	// redelivered: if Complete returned an error, its outcome is unknown.
 	done map[string]bool
-	// copies has the NativeIDs of messages for which Complete returned nil, and again
+	// completed has the NativeIDs of messages for which Complete returned nil, and again
 	// counts later deliveries of these copies.
-	copies map[string]bool
-	again  int
+	completed   map[string]bool
+	redelivered int
 }
 
-func newLedger() *ledger {
-	return &ledger{deliveries: map[string]int{}, done: map[string]bool{}, copies: map[string]bool{}}
+func newOutageLog() *outageLog {
+	return &outageLog{deliveries: map[string]int{}, done: map[string]bool{}, completed: map[string]bool{}}
 }
 
-// deliver records a delivery.
-func (l *ledger) deliver(d core.Delivery) {
+// record records a delivery.
+func (l *outageLog) record(d core.Delivery) {
 	l.deliveries[string(d.Incoming().Body)]++
-	if l.copies[d.Incoming().NativeID] {
-		l.again++
+	if l.completed[d.Incoming().NativeID] {
+		l.redelivered++
 	}
 }
 
 // complete completes a delivery, as far as the outage allows.
-func (l *ledger) complete(t *caseT, d core.Delivery) error {
+func (l *outageLog) complete(t *caseT, d core.Delivery) error {
 	ctx, cancel := t.withTimeout()
 	defer cancel()
 	err := d.Complete(ctx)
 	l.done[string(d.Incoming().Body)] = true
 	if id := d.Incoming().NativeID; id != "" && err == nil {
-		l.copies[id] = true
+		l.completed[id] = true
 	}
 	return err
 }
 
 // duplicates returns the number of surplus deliveries.
-func (l *ledger) duplicates() (n int) {
+func (l *outageLog) duplicates() (n int) {
 	for _, deliveries := range l.deliveries {
 		n += deliveries - 1
 	}
@@ -184,16 +184,16 @@ func (l *ledger) duplicates() (n int) {
 
 // drain receives and completes until n messages have been completed, or until the time
 // has passed in which messages lost in an outage are redelivered.
-func (l *ledger) drain(r *receiver, n int) {
+func (l *outageLog) drain(r *receiver, n int) {
 	if len(l.done) < n {
 		r.forEach(r.t.redeliveryTimeout(), func(d core.Delivery) bool {
-			l.deliver(d)
+			l.record(d)
 			_ = l.complete(r.t, d)
 			return len(l.done) >= n
 		})
 	}
 	r.forEach(r.t.quietPeriod(), func(d core.Delivery) bool { // messages with an unknown outcome
-		l.deliver(d)
+		l.record(d)
 		_ = l.complete(r.t, d)
 		return false
 	})
@@ -217,7 +217,7 @@ func (t *caseT) randomPause() time.Duration {
 // before the message is settled. It returns how often the message was handled, and how
 // often the handler's message arrived.
 func (t *caseT) dieBeforeSettling() (handled, copies int) {
-	o := t.operator()
+	broker := t.brokerController()
 	transport := t.open()
 	forward := t.queue(transport)
 	arrived, goOn := make(chan struct{}), make(chan struct{})
@@ -234,7 +234,7 @@ func (t *caseT) dieBeforeSettling() (handled, copies int) {
 		return err
 	}
 	queue, errorQueue := t.queue(transport), t.queue(transport)
-	through := &interfering{
+	through := &faultTransport{
 		Transport: transport,
 		complete: func(ctx context.Context, d core.Delivery) error {
 			return settling(func() error { return d.Complete(ctx) })
@@ -249,7 +249,7 @@ func (t *caseT) dieBeforeSettling() (handled, copies int) {
 		c.Concurrency = 1
 		c.Recoverability.Immediate = core.Immediate{Retries: 5}
 	})
-	var attempts tally
+	var attempts counter
 	s.handle(workType, func(_ context.Context, m *core.Message) error {
 		attempts.add(m.ID)
 		return m.Send(forward, workType, []byte("forwarded"))
@@ -266,12 +266,12 @@ func (t *caseT) dieBeforeSettling() (handled, copies int) {
 			return false
 		}
 	})
-	o.kill()
+	broker.kill()
 	t.sleep(t.quietPeriod())
 	if t.mode != core.TransactionSendsAtomicWithReceive {
 		let() // so that the endpoint has the result before the message is redelivered
 	}
-	o.start()
+	broker.start()
 	t.sendEventually(transport, t.message(t.queue(t.open()), "connected again"))
 	let()
 	t.await("the message comes again and is settled", settled.Load)
@@ -281,7 +281,7 @@ func (t *caseT) dieBeforeSettling() (handled, copies int) {
 	for time.Now().Before(deadline) {
 		found := t.contents(forward, 0)
 		copies += len(found)
-		if len(found) == 0 && copies > 0 && attempts.of(m.ID) > 0 {
+		if len(found) == 0 && copies > 0 && attempts.get(m.ID) > 0 {
 			break
 		}
 	}
@@ -292,5 +292,5 @@ func (t *caseT) dieBeforeSettling() (handled, copies int) {
 		t.wantLeft(queue, "after the message was handled")
 	}
 	t.wantLeft(errorQueue, "the error queue, after the message was handled without a failure")
-	return attempts.of(m.ID), copies
+	return attempts.get(m.ID), copies
 }

@@ -21,7 +21,7 @@ func prefetching(size int) *prefetch {
 
 func (p *prefetch) changes() changes {
 	return changes{
-		open: func(_ *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+		open: func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 			cfg.MaxInFlight += p.size
 			return next(cfg)
 		},

@@ -16,30 +16,30 @@ import (
 // it learns to fetch less. No process ends and no connection breaks, so the number of
 // attempts is the configured one, however the broker counts deliveries.
 var exactCountCases = []testCase{
-	{rule: "R1", title: "quick, failing and slow messages are each attempted exactly as often as configured", in: givingBack, slow: true, run: func(t *caseT) {
-		t.countsExactly(exactness{quick: t.many(2000, 400), failing: t.many(1000, 160), slow: 24, instances: 1})
+	{rule: "R1", title: "quick, failing and slow messages are each attempted exactly as often as configured", in: withRedelivery, slow: true, run: func(t *caseT) {
+		t.countsExactly(exactCountConfig{quick: t.many(2000, 400), failing: t.many(1000, 160), slow: 24, instances: 1})
 	}},
-	{rule: "R1", title: "three instances attempt each message exactly as often as configured", in: givingBack, slow: true, run: func(t *caseT) {
-		t.countsExactly(exactness{quick: 200, failing: 80, slow: 12, instances: 3})
+	{rule: "R1", title: "three instances attempt each message exactly as often as configured", in: withRedelivery, slow: true, run: func(t *caseT) {
+		t.countsExactly(exactCountConfig{quick: 200, failing: 80, slow: 12, instances: 3})
 	}},
-	{rule: "R1", title: "each message is attempted exactly as often as configured while the concurrency changes", in: givingBack, slow: true, run: func(t *caseT) {
+	{rule: "R1", title: "each message is attempted exactly as often as configured while the concurrency changes", in: withRedelivery, slow: true, run: func(t *caseT) {
 		limits := []int{1, 16, 3, 32, 2, 8}
-		t.countsExactly(exactness{quick: 200, failing: 80, slow: 12, instances: 1, every: 20, interfere: func(n int, s *service) {
+		t.countsExactly(exactCountConfig{quick: 200, failing: 80, slow: 12, instances: 1, every: 20, interfere: func(n int, s *service) {
 			if err := s.SetConcurrency(limits[n%len(limits)]); err != nil {
 				t.fail("Endpoint.SetConcurrency takes a number above 0", "%v", err)
 			}
 		}})
 	}},
-	{rule: "R1", title: "each message is attempted exactly as often as configured while the endpoint is paused and resumed", in: givingBack, slow: true, run: func(t *caseT) {
-		t.countsExactly(exactness{quick: 200, failing: 80, slow: 12, instances: 1, every: 60, interfere: func(_ int, s *service) {
+	{rule: "R1", title: "each message is attempted exactly as often as configured while the endpoint is paused and resumed", in: withRedelivery, slow: true, run: func(t *caseT) {
+		t.countsExactly(exactCountConfig{quick: 200, failing: 80, slow: 12, instances: 1, every: 60, interfere: func(_ int, s *service) {
 			s.Pause()
 			t.sleep(20 * time.Millisecond)
 			s.Resume()
 		}})
 	}},
-	{rule: "R1", title: "each message is attempted exactly as often as configured while rate limiting begins and ends", in: givingBack, slow: true, run: func(t *caseT) {
+	{rule: "R1", title: "each message is attempted exactly as often as configured while rate limiting begins and ends", in: withRedelivery, slow: true, run: func(t *caseT) {
 		var began, ended atomic.Int64
-		t.countsExactly(exactness{quick: 200, failing: 40, slow: 12, instances: 1, change: func(c *core.Config) {
+		t.countsExactly(exactCountConfig{quick: 200, failing: 40, slow: 12, instances: 1, change: func(c *core.Config) {
 			c.Recoverability.RateLimit = core.RateLimit{
 				ConsecutiveFailures: 4, TimeToWait: 5 * time.Millisecond,
 				OnStarted: func(context.Context) { began.Add(1) },
@@ -50,7 +50,7 @@ var exactCountCases = []testCase{
 			t.fail("four failures in a row begin rate limiting, and a success ends it", "it began %d times and ended %d times", began.Load(), ended.Load())
 		}
 	}},
-	{rule: "R1", title: "a change of the concurrency while a failed message is sent on costs no attempt", in: givingBack, run: func(t *caseT) {
+	{rule: "R1", title: "a change of the concurrency while a failed message is sent on costs no attempt", in: withRedelivery, run: func(t *caseT) {
 		const messages = 20
 		transport := t.open()
 		var seen attempts
@@ -63,7 +63,7 @@ var exactCountCases = []testCase{
 				t.fail("Endpoint.SetConcurrency takes a number above 0", "%v", err)
 			}
 		}
-		meddling := &interfering{Transport: transport, send: func(ctx context.Context, _ []core.Outgoing, next func(context.Context) error) error {
+		meddling := &faultTransport{Transport: transport, send: func(ctx context.Context, _ []core.Outgoing, next func(context.Context) error) error {
 			set(1 + int(changes.Add(1))%4)
 			err := next(ctx)
 			set(8)
@@ -95,8 +95,8 @@ var exactCountCases = []testCase{
 	}},
 }
 
-// exactness configures a case of exactCountCases.
-type exactness struct {
+// exactCountConfig configures a case of exactCountCases.
+type exactCountConfig struct {
 	quick, failing, slow int // messages
 	instances            int
 	change               func(c *core.Config)
@@ -117,7 +117,7 @@ const (
 
 // countsExactly runs the messages through endpoints with one immediate and one delayed
 // retry, and counts the attempts.
-func (t *caseT) countsExactly(e exactness) {
+func (t *caseT) countsExactly(e exactCountConfig) {
 	tries := t.triesToCount()
 	for try := 1; !t.countExactly(e, try < tries); try++ {
 		t.note("an attempt was lost at the end of a consumer, in %d of at most %d tries", try, tries)
@@ -129,7 +129,7 @@ const fewLost = 2
 
 // countExactly is one try. It returns false instead of failing if a few messages lack one
 // attempt and fewerAllowed is set.
-func (t *caseT) countExactly(e exactness, fewerAllowed bool) (exact bool) {
+func (t *caseT) countExactly(e exactCountConfig, fewerAllowed bool) (exact bool) {
 	transport := t.open()
 	queue, errorQueue, unexpected := t.queue(transport), t.queue(transport), t.queue(transport)
 	rounds, perRound := 1, exactImmediate+1
@@ -137,7 +137,7 @@ func (t *caseT) countExactly(e exactness, fewerAllowed bool) (exact bool) {
 		rounds += exactDelayed
 	}
 	want := map[string]int{}
-	var seen, ends tally
+	var seen, ends counter
 	attempted := make(chan struct{}, 1) // signalled after every e.every attempts
 	var attempts atomic.Int64
 	handle := func(_ context.Context, m *core.Message) error {
@@ -202,7 +202,7 @@ func (t *caseT) countExactly(e exactness, fewerAllowed bool) (exact bool) {
 	for _, s := range services {
 		s.run()
 	}
-	ended := t.interfering(e, services[0], attempted)
+	ended := t.interfere(e, services[0], attempted)
 	t.awaitCount("messages that were handled, or failed for good and arrived in the error queue", len(want), func() int { return len(ends.counts()) })
 	ended()
 	if e.change != nil { // a change that began with the last failing messages ends with these
@@ -225,14 +225,14 @@ func (t *caseT) countExactly(e exactness, fewerAllowed bool) (exact bool) {
 	wrong, twice := map[string]string{}, map[string]string{}
 	lost := 0
 	for body, want := range want {
-		n := seen.of(body)
+		n := seen.get(body)
 		if n < want || n > most(want) && !t.caps.MayDuplicate {
 			wrong[body] = fmt.Sprintf("%d instead of %d", n, want)
 		}
 		if want > 1 && n == want-1 { // a handler has seen it
 			lost++
 		}
-		if n := ends.of(body); n != 1 && !t.caps.MayDuplicate {
+		if n := ends.get(body); n != 1 && !t.caps.MayDuplicate {
 			twice[body] = fmt.Sprintf("%d times", n)
 		}
 	}
@@ -251,9 +251,9 @@ func (t *caseT) countExactly(e exactness, fewerAllowed bool) (exact bool) {
 	return true
 }
 
-// interfering calls e.interfere in a separate goroutine until the returned function is
+// interfere calls e.interfere in a separate goroutine until the returned function is
 // called. That function waits for the last call, and lets the endpoint go on.
-func (t *caseT) interfering(e exactness, s *service, attempted <-chan struct{}) (end func()) {
+func (t *caseT) interfere(e exactCountConfig, s *service, attempted <-chan struct{}) (end func()) {
 	if e.interfere == nil {
 		return func() {}
 	}

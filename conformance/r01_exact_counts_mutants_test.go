@@ -33,8 +33,8 @@ func withholds(some func(r *brokenReceiver) bool) changes {
 	}}
 }
 
-// every is true each n-th time.
-func every(n int64) func() bool {
+// eachNth is true each n-th time.
+func eachNth(n int64) func() bool {
 	var calls atomic.Int64
 	return func() bool { return calls.Add(1)%n == 0 }
 }
@@ -61,7 +61,7 @@ func withholdsWhenLowered() changes {
 
 var exactCountMutants = []mutant{
 	{rule: "R1", name: "counts a prefetched message that it gave back", breaks: func() changes {
-		now := every(40)
+		now := eachNth(40)
 		return withholds(func(*brokenReceiver) bool { return now() })
 	}},
 	{rule: "R1", name: "gives messages back, counted, when MaxInFlight is lowered", breaks: withholdsWhenLowered},
@@ -101,7 +101,7 @@ var exactCountMutants = []mutant{
 		}
 	}},
 	{rule: "R1", name: "forgets a failure now and then", breaks: func() changes {
-		now := every(40)
+		now := eachNth(40)
 		return settling("Abandon", func(d *brokenDelivery) error {
 			if now() {
 				return d.Delivery.Release(context.Background())
@@ -110,7 +110,7 @@ var exactCountMutants = []mutant{
 		})
 	}},
 	{rule: "R1", name: "counts a failure twice now and then", breaks: func() changes {
-		now := every(40)
+		now := eachNth(40)
 		var mu sync.Mutex
 		surplus := map[string]int{}
 		return changes{

@@ -12,7 +12,7 @@ import (
 var soakCases = []testCase{
 	{rule: "R1", title: "of hundreds of messages of all kinds each is attempted as often as it should be, and ends where it belongs", slow: true, run: func(t *caseT) {
 		plan := t.soakPlan(t.many(1000, 250))
-		k := &soak{t: t, plan: plan, attempts: &tally{}, ends: &tally{}}
+		k := &soak{t: t, plan: plan, attempts: &counter{}, ends: &counter{}}
 		transport := t.open()
 		sinks := t.open()
 		k.done = t.queue(transport)
@@ -121,8 +121,8 @@ type soak struct {
 	t        *caseT
 	plan     []soakJob
 	done     string
-	attempts *tally
-	ends     *tally // by name and destination
+	attempts *counter
+	ends     *counter // by name and destination
 }
 
 func (k *soak) handle(_ context.Context, m *core.Message) error {
@@ -156,7 +156,7 @@ func (k *soak) handle(_ context.Context, m *core.Message) error {
 func (k *soak) account() {
 	attempts, ends := map[string]string{}, map[string]string{}
 	for _, j := range k.plan {
-		if n := k.attempts.of(j.name); !k.t.attemptsFit(n, j.attempts) {
+		if n := k.attempts.get(j.name); !k.t.attemptsFit(n, j.attempts) {
 			attempts[j.name] = fmt.Sprintf("%d instead of %d", n, j.attempts)
 		}
 		for _, end := range []string{soakDone, soakError, soakDiscarded} {
@@ -164,7 +164,7 @@ func (k *soak) account() {
 			if end == j.end {
 				want = 1
 			}
-			n := k.ends.of(j.name + end)
+			n := k.ends.get(j.name + end)
 			switch {
 			case n == want:
 			case k.t.caps.MayDuplicate && want == 1 && n > 1:

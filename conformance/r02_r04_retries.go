@@ -33,7 +33,7 @@ var retryCases = []testCase{
 				want = append(want, attempt{number: number + 1, delayedRetries: round}.String())
 			}
 		}
-		for _, a := range seen.of("m1") {
+		for _, a := range seen.forBody("m1") {
 			got = append(got, a.String())
 		}
 		if slices.Equal(got, want) || t.caps.MayDuplicate && !slices.ContainsFunc(want, func(w string) bool { return !slices.Contains(got, w) }) {
@@ -41,7 +41,7 @@ var retryCases = []testCase{
 		}
 		t.fail(fmt.Sprintf("DeliveryCount is 1, 2, ... in the first round, and again in the round of each delayed retry, which is a new message: %q", want), "%q", got)
 	}},
-	{rule: "R3", title: "delayed retries end at the configured number", in: givingBack, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R3", title: "delayed retries end at the configured number", in: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.service(transport, func(c *core.Config) { c.Recoverability.Delayed = t.delayed(2) })
@@ -71,7 +71,7 @@ var retryCases = []testCase{
 			}
 		}
 	}},
-	{rule: "R4", title: "each delayed retry waits longer", in: givingBack, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R4", title: "each delayed retry waits longer", in: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		increase := t.withinMaxDelay(max(50*time.Millisecond, t.caps.DelayPrecision*3/2))
@@ -86,7 +86,7 @@ var retryCases = []testCase{
 		t.send(transport, t.command(s.queue, "order", "m1"))
 		s.wantOneMoved()
 		t.wantAttempts(&seen, "m1", 3)
-		rounds := seen.of("m1")
+		rounds := seen.forBody("m1")
 		for i := 1; i < 3 && len(rounds) == 3; i++ {
 			waited, due := rounds[i].at.Sub(rounds[i-1].at), time.Duration(i)*increase
 			latest := due + t.caps.DelayPrecision + t.suite.h.DelayTolerance

@@ -68,7 +68,7 @@ var unrecoverableCases = []testCase{
 		s.wantDrained("after all messages went to the error queue")
 		for body, m := range sent {
 			t.wantAttempts(&seen, body, 1)
-			if got := handled.of(body); len(got) > 0 {
+			if got := handled.forBody(body); len(got) > 0 {
 				t.fail("no handler gets a message that names no type", "message %q: %v, with the headers %q", body, got, got[0].headers.Map())
 			}
 			if in := moved[body]; in != nil {
@@ -79,7 +79,7 @@ var unrecoverableCases = []testCase{
 	}},
 	{rule: "R6", title: "a handler's verdict Unrecoverable is found through any wrapping", run: func(t *caseT) {
 		transport := t.open()
-		s, seen := t.answered(transport, errors.Join(errors.New("beside it"), fmt.Errorf("around it: %w", core.Unrecoverable(errors.New("hopeless")))), nil)
+		s, seen := t.runVerdict(transport, errors.Join(errors.New("beside it"), fmt.Errorf("around it: %w", core.Unrecoverable(errors.New("hopeless")))), nil)
 		t.wantFailedHeaders(s.wantOneMoved(), "hopeless")
 		t.wantAttempts(seen, "judged", 1)
 	}},
@@ -87,7 +87,7 @@ var unrecoverableCases = []testCase{
 
 func malformedToErrorQueue(t *caseT) {
 	transport := t.open()
-	var ran tally
+	var ran counter
 	s := t.service(transport, func(c *core.Config) {
 		c.Recoverability.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
 			ran.add("policy")
@@ -128,11 +128,11 @@ func malformedToErrorQueue(t *caseT) {
 	}
 	t.complete(d)
 	r.close()
-	t.await("the sound message behind a malformed one is handled", func() bool { return ran.of("handler") == 1 })
+	t.await("the sound message behind a malformed one is handled", func() bool { return ran.get("handler") == 1 })
 	if err := s.stop(); err != nil {
 		t.fail("the endpoint goes on after a malformed message", "Run returned %v", err)
 	}
-	if ran.of("policy") != 1 && !t.caps.MayDuplicate || ran.of("middleware for sound") != 1 || ran.total()-ran.of("policy") != 2 {
+	if ran.get("policy") != 1 && !t.caps.MayDuplicate || ran.get("middleware for sound") != 1 || ran.total()-ran.get("policy") != 2 {
 		t.fail("the policy is asked once about a message that cannot be parsed, and neither middleware nor a handler runs for it", "what ran, and how often: %s", listed(ran.counts()))
 	}
 	t.wantLeft(s.queue, "the input queue, after a malformed and a sound message")

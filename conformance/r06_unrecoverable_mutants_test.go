@@ -17,7 +17,7 @@ var unrecoverableMutants = []mutant{
 					in.Headers.Set("x-parsing", "failed")
 				}
 			},
-			send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				for _, o := range out {
 					if o.Headers.Get("x-parsing") != "" {
 						return core.ErrClosed

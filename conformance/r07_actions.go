@@ -11,9 +11,9 @@ import (
 )
 
 var actionCases = []testCase{
-	{rule: "R7", title: "a deferred message comes again after its delay, and has not failed", in: givingBack, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R7", title: "a deferred message comes again after its delay, and has not failed", in: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
-		s := t.service(transport, t.retried)
+		s := t.service(transport, t.enableRetries)
 		delay := t.delay()
 		seen := &attempts{}
 		verdicts := make(chan time.Time, endless+2)
@@ -42,7 +42,7 @@ var actionCases = []testCase{
 		}
 		s.end()
 		t.wantAttempts(seen, string(sent.Body), 3)
-		for i, a := range seen.of(string(sent.Body)) {
+		for i, a := range seen.forBody(string(sent.Body)) {
 			if a.number != 1 && !t.caps.MayDuplicate {
 				t.fail("a deferred message has not failed: each of its copies is attempt 1", "copy %d is %v", i+1, a)
 			}
@@ -58,7 +58,7 @@ var actionCases = []testCase{
 		t.wantLeft(s.queue, "after the message was handled at last")
 		t.wantLeft(s.errorQueue, "after the message was handled at last")
 	}},
-	{rule: "R7", title: "a message that is refused is counted for nothing, and goes on where it was", in: givingBack, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R7", title: "a message that is refused is counted for nothing, and goes on where it was", in: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) {
 			c.Recoverability.Immediate = t.immediate(1)
@@ -83,16 +83,16 @@ var actionCases = []testCase{
 		t.wantLeft(s.errorQueue, "after the message was handled: a refusal is no deferral, and RequeueLimit does not bound it")
 		t.wantAttempts(seen, "refused", 5)
 		for i, want := range []int{1, 1, 2, 2, 2} {
-			if a := seen.of("refused")[i]; (a.number != want || a.delayedRetries != 0) && !t.caps.MayDuplicate {
+			if a := seen.forBody("refused")[i]; (a.number != want || a.delayedRetries != 0) && !t.caps.MayDuplicate {
 				t.fail(fmt.Sprintf("a refusal takes no attempt: delivery %d is attempt %d after 0 delayed retries", i+1, want), "it is %v", a)
 			}
 		}
 	}},
-	{rule: "R7", title: "a message that was deferred too often goes to the error queue", in: givingBack, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R7", title: "a message that was deferred too often goes to the error queue", in: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		seen := &attempts{}
 		s := t.service(transport, func(c *core.Config) {
-			t.retried(c)
+			t.enableRetries(c)
 			c.Recoverability.RequeueLimit = 2
 			c.Recoverability.RequeueDelay = 10 * time.Millisecond
 		})
@@ -105,11 +105,11 @@ var actionCases = []testCase{
 		t.wantFailedHeaders(in, errHandler.Error())
 		t.wantAttempts(seen, "always deferred", 3)
 	}},
-	{rule: "R7", title: "RetryAfter asks for one delayed retry with a delay of its own", in: givingBack, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R7", title: "RetryAfter asks for one delayed retry with a delay of its own", in: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		seen := &attempts{}
 		delay := t.delay()
-		s := t.service(transport, t.retried)
+		s := t.service(transport, t.enableRetries)
 		s.handle("job", func(_ context.Context, m *core.Message) error {
 			return seen.failWith(m, core.RetryAfter(errHandler, delay))
 		})
@@ -118,7 +118,7 @@ var actionCases = []testCase{
 		t.send(transport, t.command(s.queue, "job", string(body)))
 		t.wantFailedHeaders(s.wantOneMoved(), errHandler.Error())
 		t.wantAttempts(seen, string(body), 3) // two delayed retries are configured
-		all := seen.of(string(body))
+		all := seen.forBody(string(body))
 		for i, a := range all {
 			if a.delayedRetries != i && !t.caps.MayDuplicate {
 				t.fail(fmt.Sprintf("attempt %d comes after %d delayed retries, and none at once", i+1, i), "%v", a)
@@ -128,10 +128,10 @@ var actionCases = []testCase{
 			}
 		}
 	}},
-	{rule: "R7", title: "a policy retries at once", in: givingBack, run: func(t *caseT) {
+	{rule: "R7", title: "a policy retries at once", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
-		s := t.deciding(transport, core.ImmediateRetry())
+		s := t.policyEndpoint(transport, core.ImmediateRetry())
 		done := make(chan struct{}, endless)
 		s.handle("order", func(_ context.Context, m *core.Message) error {
 			if seen.add(m) < 3 {
@@ -147,11 +147,11 @@ var actionCases = []testCase{
 		t.wantAttempts(&seen, "m1", 3)
 		t.wantLeft(s.errorQueue, "after the third attempt succeeded")
 	}},
-	{rule: "R7", title: "a policy retries later", in: givingBack, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R7", title: "a policy retries later", in: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		delay := t.withinMaxDelay(max(50*time.Millisecond, t.caps.DelayPrecision*3/2))
-		s := t.deciding(transport, core.DelayedRetry(delay))
+		s := t.policyEndpoint(transport, core.DelayedRetry(delay))
 		done := make(chan struct{}, endless)
 		s.handle("order", func(_ context.Context, m *core.Message) error {
 			if seen.add(m) < 2 {
@@ -165,7 +165,7 @@ var actionCases = []testCase{
 		t.awaitSignal(done, "a delayed retry is delivered")
 		s.wantDrained("after the delayed retry succeeded")
 		t.wantAttempts(&seen, "m1", 2)
-		rounds := seen.of("m1")
+		rounds := seen.forBody("m1")
 		if waited := rounds[1].at.Sub(rounds[0].at); waited < delay && len(rounds) == 2 {
 			t.fail(fmt.Sprintf("the retry comes %v after the failure, never earlier", delay), "after %v", waited)
 		}
@@ -175,7 +175,7 @@ var actionCases = []testCase{
 		transport := t.open()
 		var seen attempts
 		queue := t.queue(transport)
-		s := t.deciding(transport, core.MoveToError(queue))
+		s := t.policyEndpoint(transport, core.MoveToError(queue))
 		s.handle("order", seen.fail)
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
@@ -189,7 +189,7 @@ var actionCases = []testCase{
 	{rule: "R7", title: "a policy discards", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
-		s := t.deciding(transport, core.DiscardMessage("nobody wants it"))
+		s := t.policyEndpoint(transport, core.DiscardMessage("nobody wants it"))
 		failed := make(chan struct{}, endless+1)
 		s.handle("order", func(_ context.Context, m *core.Message) error {
 			failed <- struct{}{}
@@ -235,7 +235,7 @@ var actionCases = []testCase{
 	{rule: "R7", title: "a message that its handler discards is gone", run: func(t *caseT) {
 		transport := t.open()
 		audit := t.queue(transport)
-		s, seen := t.answered(transport, fmt.Errorf("wrapped: %w", core.Discard("the case wants it")), func(c *core.Config) { c.AuditQueue = audit })
+		s, seen := t.runVerdict(transport, fmt.Errorf("wrapped: %w", core.Discard("the case wants it")), func(c *core.Config) { c.AuditQueue = audit })
 		t.wantLeft(audit, "the copies of what was handled, which a discarded message is not", "after")
 		s.end()
 		t.wantAttempts(seen, "judged", 1)
@@ -245,7 +245,7 @@ var actionCases = []testCase{
 	{rule: "R7", title: "a handler moves its message to a queue that it names", run: func(t *caseT) {
 		transport := t.open()
 		custom := t.queue(transport)
-		s, seen := t.answered(transport, core.MoveTo(errors.New("it belongs elsewhere"), custom), nil)
+		s, seen := t.runVerdict(transport, core.MoveTo(errors.New("it belongs elsewhere"), custom), nil)
 		for _, in := range t.wantLeft(custom, "what its handler moved there", "judged") {
 			t.wantFailedHeaders(in, "it belongs elsewhere")
 		}
@@ -256,7 +256,7 @@ var actionCases = []testCase{
 	}},
 	{rule: "R7", title: "a message that its handler rejects goes to the error queue at once", run: func(t *caseT) {
 		transport := t.open()
-		s, seen := t.answered(transport, core.Reject(errors.New("no good")), nil)
+		s, seen := t.runVerdict(transport, core.Reject(errors.New("no good")), nil)
 		t.wantFailedHeaders(s.wantOneMoved(), "no good")
 		t.wantAttempts(seen, "judged", 1)
 	}},

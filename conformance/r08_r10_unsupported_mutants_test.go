@@ -18,7 +18,7 @@ func learnsCapabilities(change func(c *core.Capabilities)) changes {
 			}
 			return c
 		},
-		send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			sent.Store(true)
 			return next(ctx, out...)
 		},

@@ -44,7 +44,7 @@ var policyCases = []testCase{
 			all = 2
 		}
 		t.wantAttempts(&seen, "m1", all)
-		if n := len(seen.of("m1")); len(failures) != n {
+		if n := len(seen.forBody("m1")); len(failures) != n {
 			t.stop("the policy is asked once for every failure", "%d times for %d", len(failures), n)
 		}
 		for i, f := range failures {

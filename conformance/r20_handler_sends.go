@@ -11,41 +11,41 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// outbox has the destinations of messages that a handler sends: one queue for all, except
-// for messages that it sends at once, which have another one.
-type outbox struct {
+// sendTargets has the destinations of messages that a handler sends: one queue for all,
+// except for messages that it sends at once, which have another one.
+type sendTargets struct {
 	queue, atOnce string
 	topic         string // "" if the transport cannot publish
 	bodies        []string
 	filled        atomic.Int64
 }
 
-func (t *caseT) outbox(transport core.Transport) *outbox {
-	o := &outbox{queue: t.queue(transport), atOnce: t.queue(transport), bodies: []string{"sent", "replied"}}
+func (t *caseT) sendTargets(transport core.Transport) *sendTargets {
+	targets := &sendTargets{queue: t.queue(transport), atOnce: t.queue(transport), bodies: []string{"sent", "replied"}}
 	if t.caps.DelayedDelivery {
-		o.bodies = append(o.bodies, "delayed")
+		targets.bodies = append(targets.bodies, "delayed")
 	}
 	if t.caps.PublishSubscribe {
-		o.bodies = append(o.bodies, "published")
-		o.topic = t.uniqueName() + ".Happened"
-		t.subscribe(transport, o.queue, o.topic)
+		targets.bodies = append(targets.bodies, "published")
+		targets.topic = t.uniqueName() + ".Happened"
+		t.subscribe(transport, targets.queue, targets.topic)
 	}
-	slices.Sort(o.bodies)
-	return o
+	slices.Sort(targets.bodies)
+	return targets
 }
 
 // fill sends messages in every way available to a handler.
-func (o *outbox) fill(ctx context.Context, t *caseT, m *core.Message) {
+func (targets *sendTargets) fill(ctx context.Context, t *caseT, m *core.Message) {
 	errs := []error{
-		m.Send(o.queue, "any", []byte("sent")),
+		m.Send(targets.queue, "any", []byte("sent")),
 		m.Reply("any", []byte("replied")),
-		m.SendNow(ctx, o.atOnce, "any", fmt.Appendf(nil, "at once, run %d", o.filled.Add(1))),
+		m.SendNow(ctx, targets.atOnce, "any", fmt.Appendf(nil, "at once, run %d", targets.filled.Add(1))),
 	}
 	if t.caps.DelayedDelivery {
-		errs = append(errs, m.Send(o.queue, "any", []byte("delayed"), core.SendOptions{Delay: t.shortDelay()}))
+		errs = append(errs, m.Send(targets.queue, "any", []byte("delayed"), core.SendOptions{Delay: t.shortDelay()}))
 	}
-	if o.topic != "" {
-		errs = append(errs, m.Publish(o.topic, []byte("published")))
+	if targets.topic != "" {
+		errs = append(errs, m.Publish(targets.topic, []byte("published")))
 	}
 	if err := errors.Join(errs...); err != nil {
 		t.fail("a handler can send what the transport's Capabilities allow", "%v", err)
@@ -53,8 +53,8 @@ func (o *outbox) fill(ctx context.Context, t *caseT, m *core.Message) {
 }
 
 // order returns a message with a reply address.
-func (o *outbox) order(t *caseT, transport core.Transport, s *service) core.Outgoing {
-	address, err := transport.Address(o.queue)
+func (targets *sendTargets) order(t *caseT, transport core.Transport, s *service) core.Outgoing {
+	address, err := transport.Address(targets.queue)
 	if err != nil {
 		t.stop("Address takes a queue's name", "%v", err)
 	}
@@ -64,9 +64,9 @@ func (o *outbox) order(t *caseT, transport core.Transport, s *service) core.Outg
 }
 
 // sentAtOnce checks that SendNow sent at each of n attempts, with one id.
-func (o *outbox) sentAtOnce(t *caseT, n int) {
+func (targets *sendTargets) sentAtOnce(t *caseT, n int) {
 	var ids []string
-	for _, in := range t.wantArrivals(o.atOnce, "what a handler sends with SendNow leaves at each of its attempts, whether it fails or not", n) {
+	for _, in := range t.wantArrivals(targets.atOnce, "what a handler sends with SendNow leaves at each of its attempts, whether it fails or not", n) {
 		ids = append(ids, in.ID)
 	}
 	slices.Sort(ids)
@@ -81,7 +81,7 @@ func runsUntil(seen *attempts, n int) core.Middleware {
 	return func(next core.HandlerFunc) core.HandlerFunc {
 		return func(ctx context.Context, m *core.Message) error {
 			for {
-				if err := next(ctx, m); err == nil || len(seen.of(string(m.RawBody()))) >= n {
+				if err := next(ctx, m); err == nil || len(seen.forBody(string(m.RawBody()))) >= n {
 					return err
 				}
 			}
@@ -93,64 +93,64 @@ var handlerSendCases = []testCase{
 	{rule: "R20", title: "nothing that a failed handler sent leaves", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
-		o := t.outbox(transport)
+		targets := t.sendTargets(transport)
 		s := t.service(transport, nil)
 		s.handle("order", func(ctx context.Context, m *core.Message) error {
-			o.fill(ctx, t, m)
+			targets.fill(ctx, t, m)
 			return seen.failWith(m, errHandler)
 		})
 		s.run()
-		t.send(transport, o.order(t, transport, s))
+		t.send(transport, targets.order(t, transport, s))
 		s.wantOneMoved()
 		t.wantAttempts(&seen, "m1", 1)
 		t.sleep(t.shortDelay() + t.caps.DelayPrecision) // a delayed message would arrive at about the same time
-		t.wantLeft(o.queue, "after the handler failed that sent, replied, delayed and published there")
-		o.sentAtOnce(t, 1)
+		t.wantLeft(targets.queue, "after the handler failed that sent, replied, delayed and published there")
+		targets.sentAtOnce(t, 1)
 	}},
 	{rule: "R20", title: "what a handler sends leaves once, when it succeeds", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
-		o := t.outbox(transport)
+		targets := t.sendTargets(transport)
 		s := t.service(transport, func(c *core.Config) { c.Recoverability.Immediate = t.immediate(1) })
 		want := 2
 		if t.mode == core.TransactionNone {
 			want = 1
 		}
 		s.handle("order", func(ctx context.Context, m *core.Message) error {
-			o.fill(ctx, t, m)
+			targets.fill(ctx, t, m)
 			if seen.add(m) < want {
 				return errHandler
 			}
 			return nil
 		})
 		s.run()
-		t.send(transport, o.order(t, transport, s))
-		t.wantArrivals(o.queue, "what a handler sent, replied, delayed and published arrives", len(o.bodies))
+		t.send(transport, targets.order(t, transport, s))
+		t.wantArrivals(targets.queue, "what a handler sent, replied, delayed and published arrives", len(targets.bodies))
 		s.wantDrained("after the handler succeeded")
 		t.wantAttempts(&seen, "m1", want)
-		o.sentAtOnce(t, want)
+		targets.sentAtOnce(t, want)
 		t.wantLeft(s.errorQueue, "after the handler succeeded")
 	}},
 	{rule: "R20", title: "of the runs of a handler in one attempt, only the one that succeeded sends", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
-		o := t.outbox(transport)
+		targets := t.sendTargets(transport)
 		s := t.service(transport, func(c *core.Config) { c.Middleware = []core.Middleware{runsUntil(&seen, 3)} })
 		s.handle("order", func(ctx context.Context, m *core.Message) error {
-			o.fill(ctx, t, m)
+			targets.fill(ctx, t, m)
 			if seen.add(m) < 3 {
 				return errHandler
 			}
 			return nil
 		})
 		s.run()
-		t.send(transport, o.order(t, transport, s))
-		t.wantArrivals(o.queue, "what the run that succeeded sent, replied, delayed and published arrives", len(o.bodies))
+		t.send(transport, targets.order(t, transport, s))
+		t.wantArrivals(targets.queue, "what the run that succeeded sent, replied, delayed and published arrives", len(targets.bodies))
 		s.wantDrained("after the handler succeeded")
 		t.wantAttempts(&seen, "m1", 3)
-		o.sentAtOnce(t, 3)
+		targets.sentAtOnce(t, 3)
 		t.sleep(t.shortDelay() + t.caps.DelayPrecision) // delayed messages of the other runs would arrive at about the same time
-		t.wantLeft(o.queue, "after the messages of the run that succeeded arrived")
+		t.wantLeft(targets.queue, "after the messages of the run that succeeded arrived")
 		t.wantLeft(s.errorQueue, "after the handler succeeded")
 	}},
 	{rule: "R20", title: "what all runs of a handler in one attempt did in the transaction is committed", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
@@ -343,31 +343,31 @@ var handlerSendCases = []testCase{
 	{rule: "R20", title: "a commit that fails is an attempt that failed", in: inAtomic, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
-		o := t.outbox(transport)
+		targets := t.sendTargets(transport)
 		queue, errorQueue := t.queue(transport), t.queue(transport)
 		// The settlements of the first two attempts fail to send the handler's messages.
 		// The move or the retry of a failed message is sent.
-		lossy := refusing(transport, 2, func(out core.Outgoing) bool { return out.Queue == o.queue })
+		lossy := refusingTransport(transport, 2, func(out core.Outgoing) bool { return out.Queue == targets.queue })
 		s := t.serviceOn(lossy, queue, errorQueue, func(c *core.Config) { c.Recoverability.Immediate = t.immediate(2) })
 		s.handle("order", func(_ context.Context, m *core.Message) error {
 			if seen.add(m) > endless {
 				return core.Discard("attempted too often")
 			}
-			return m.Send(o.queue, "any", []byte("sent"))
+			return m.Send(targets.queue, "any", []byte("sent"))
 		})
 		s.run()
-		t.send(transport, o.order(t, transport, s))
-		t.wantArrivals(o.queue, "what the attempt sent that was committed arrives", 1)
+		t.send(transport, targets.order(t, transport, s))
+		t.wantArrivals(targets.queue, "what the attempt sent that was committed arrives", 1)
 		s.wantDrained("after the third attempt was committed")
-		t.numbered(&seen, "m1", 1, 2, 3)
+		t.wantAttemptNumbers(&seen, "m1", 1, 2, 3)
 		t.wantLeft(s.errorQueue, "after the third attempt was committed")
 	}},
-	{rule: "R20", title: "what can never be committed is attempted as often as configured, and leaves nothing but a message in the error queue", in: inAtomic, needs: []need{breakableWork}, run: func(t *caseT) {
+	{rule: "R20", title: "what can never be committed is attempted as often as configured, and leaves nothing but a message in the error queue", in: inAtomic, needs: []need{breakableTx}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		var mu sync.Mutex
 		var keys []string
-		o := t.outbox(transport)
+		targets := t.sendTargets(transport)
 		s := t.service(transport, func(c *core.Config) {
 			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(1), t.delayed(1)
 		})
@@ -379,19 +379,19 @@ var handlerSendCases = []testCase{
 			mu.Lock()
 			keys = append(keys, key)
 			mu.Unlock()
-			err := m.Send(o.queue, "any", []byte("sent"))
+			err := m.Send(targets.queue, "any", []byte("sent"))
 			return errors.Join(err, t.suite.h.NativeTx.Write(ctx, key), t.suite.h.NativeTx.Break(ctx))
 		})
 		s.run()
-		sent := o.order(t, transport, s)
+		sent := targets.order(t, transport, s)
 		t.send(transport, sent)
 		t.wantFailedWith(s.wantOneMoved(), sent)
 		if t.canDelay() {
-			t.numbered(&seen, "m1", 1, 2, 1, 2)
+			t.wantAttemptNumbers(&seen, "m1", 1, 2, 1, 2)
 		} else {
-			t.numbered(&seen, "m1", 1, 2)
+			t.wantAttemptNumbers(&seen, "m1", 1, 2)
 		}
-		t.wantLeft(o.queue, "after no attempt could be committed")
+		t.wantLeft(targets.queue, "after no attempt could be committed")
 		mu.Lock()
 		defer mu.Unlock()
 		for i, key := range keys {
@@ -400,12 +400,12 @@ var handlerSendCases = []testCase{
 	}},
 }
 
-// numbered checks the number of attempts of a message, and the number of each attempt in
-// its round.
-func (t *caseT) numbered(a *attempts, body string, want ...int) {
+// wantAttemptNumbers checks the number of attempts of a message, and the number of each
+// attempt in its round.
+func (t *caseT) wantAttemptNumbers(a *attempts, body string, want ...int) {
 	t.wantAttempts(a, body, len(want))
 	var got []int
-	for _, attempt := range a.of(body) {
+	for _, attempt := range a.forBody(body) {
 		got = append(got, attempt.number)
 	}
 	if !slices.Equal(got, want) && !t.caps.MayDuplicate {

@@ -18,7 +18,7 @@ func enlistsSends() changes {
 		bind: func(d *brokenDelivery, ctx context.Context, next func(context.Context) context.Context) context.Context {
 			return context.WithValue(next(ctx), enlisting{}, d)
 		},
-		send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			d, ok := ctx.Value(enlisting{}).(*brokenDelivery)
 			if !ok {
 				return next(ctx, out...)
@@ -108,7 +108,7 @@ var handlerSendMutants = []mutant{
 			bind: func(d *brokenDelivery, ctx context.Context, next func(context.Context) context.Context) context.Context {
 				return context.WithValue(next(ctx), sending{}, d)
 			},
-			send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				d, ok := ctx.Value(sending{}).(*brokenDelivery)
 				if !ok {
 					return next(ctx, out...)
@@ -139,8 +139,8 @@ var handlerSendMutants = []mutant{
 			return next()
 		}}
 	}},
-	{rule: "R20", name: "keeps the work of a handler whose fallback answered", breaks: on(func(*brokenDelivery, func() error) error { return nil }, "Rollback")},
-	{rule: "R20", name: "undoes all handlers' work for a fallback", breaks: on(func(d *brokenDelivery, next func() error) error {
+	{rule: "R20", name: "keeps the work of a handler whose fallback answered", breaks: onOperation(func(*brokenDelivery, func() error) error { return nil }, "Rollback")},
+	{rule: "R20", name: "undoes all handlers' work for a fallback", breaks: onOperation(func(d *brokenDelivery, next func() error) error {
 		err := next()
 		d.work.undo()
 		return err

@@ -10,7 +10,7 @@ import (
 )
 
 var originalMessageCases = []testCase{
-	{rule: "R22", title: "a delayed retry is the original, with its retries counted", in: givingBack, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R22", title: "a delayed retry is the original, with its retries counted", in: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.service(transport, func(c *core.Config) { c.Recoverability.Delayed = t.delayed(1) })
@@ -29,7 +29,7 @@ var originalMessageCases = []testCase{
 		t.sleep(t.shortDelay() + t.caps.DelayPrecision) // a second copy would arrive at about the same time
 		s.wantDrained("after the delayed retry succeeded")
 		t.wantAttempts(&seen, "m1", 2)
-		h := seen.of("m1")[1].headers
+		h := seen.forBody("m1")[1].headers
 		if got := h.Get(core.HeaderRetries); got != "1" {
 			t.fail(fmt.Sprintf("the delayed copy's header %s is 1", core.HeaderRetries), "%q", got)
 		}
@@ -42,7 +42,7 @@ var originalMessageCases = []testCase{
 		}
 		t.wantLeft(s.errorQueue, "after the delayed retry succeeded")
 	}},
-	{rule: "R22", title: "a delayed retry outlives the time to be received", in: givingBack, slow: true, needs: []need{delays, expiry}, run: func(t *caseT) {
+	{rule: "R22", title: "a delayed retry outlives the time to be received", in: withRedelivery, slow: true, needs: []need{delays, expiry}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		const brief = time.Second
@@ -54,7 +54,7 @@ var originalMessageCases = []testCase{
 		s := t.service(transport, func(c *core.Config) { c.Recoverability.Delayed = core.Delayed{Retries: 1, Increase: delay} })
 		s.handle("order", seen.fail)
 		s.run()
-		t.receivedInTime(transport, brief, t.command(s.queue, "order", "m1"), func() int { return len(seen.of("m1")) })
+		t.receivedInTime(transport, brief, t.command(s.queue, "order", "m1"), func() int { return len(seen.forBody("m1")) })
 		s.wantOneMoved()
 		t.wantAttempts(&seen, "m1", 2)
 	}},
@@ -85,7 +85,7 @@ var originalMessageCases = []testCase{
 			t.fail(fmt.Sprintf("the header %s is a time between %v and %v", core.HeaderTimeOfFailure, began.UTC(), ended.UTC()), "%v, %v", at, err)
 		}
 	}},
-	{rule: "R23", title: "a failed message can be sent back to the queue that it names", in: once, run: func(t *caseT) {
+	{rule: "R23", title: "a failed message can be sent back to the queue that it names", in: inHighest, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.service(transport, nil)

@@ -17,7 +17,7 @@ func (t *caseT) keepsUndelivered(away func(o core.Outgoing, queue, errorQueue st
 	var seen attempts
 	queue, errorQueue := t.queue(transport), t.queue(transport)
 	var ended atomic.Bool
-	lossy := refusing(transport, math.MaxInt64, func(o core.Outgoing) bool { return !ended.Load() && away(o, queue, errorQueue) })
+	lossy := refusingTransport(transport, math.MaxInt64, func(o core.Outgoing) bool { return !ended.Load() && away(o, queue, errorQueue) })
 	const slots = 2
 	failing := 2 * slots
 	if t.mode == core.TransactionSendsAtomicWithReceive {
@@ -52,11 +52,11 @@ func (t *caseT) keepsUndelivered(away func(o core.Outgoing, queue, errorQueue st
 }
 
 var failedMoveCases = []testCase{
-	{rule: "R25", title: "a move that fails is repeated without the handler", in: givingBack, run: func(t *caseT) {
+	{rule: "R25", title: "a move that fails is repeated without the handler", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		queue, errorQueue := t.queue(transport), t.queue(transport)
-		lossy := refusing(transport, 2, func(o core.Outgoing) bool { return o.Queue == errorQueue })
+		lossy := refusingTransport(transport, 2, func(o core.Outgoing) bool { return o.Queue == errorQueue })
 		s := t.serviceOn(lossy, queue, errorQueue, nil)
 		s.handle("order", seen.fail)
 		s.run()
@@ -65,11 +65,11 @@ var failedMoveCases = []testCase{
 		t.wantFailedWith(s.wantOneMoved(), sent)
 		t.wantAttempts(&seen, "m1", 1)
 	}},
-	{rule: "R25", title: "a delayed retry that fails is repeated without the handler", in: givingBack, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R25", title: "a delayed retry that fails is repeated without the handler", in: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		queue, errorQueue := t.queue(transport), t.queue(transport)
-		lossy := refusing(transport, 1, func(o core.Outgoing) bool { return o.Delay > 0 })
+		lossy := refusingTransport(transport, 1, func(o core.Outgoing) bool { return o.Delay > 0 })
 		s := t.serviceOn(lossy, queue, errorQueue, func(c *core.Config) { c.Recoverability.Delayed = t.delayed(1) })
 		s.handle("order", seen.fail)
 		s.run()
@@ -78,19 +78,19 @@ var failedMoveCases = []testCase{
 		t.wantFailedWith(s.wantOneMoved(), sent)
 		t.wantAttempts(&seen, "m1", 2)
 	}},
-	{rule: "R25", title: "messages whose error queue cannot be reached are kept, and moved when it can", in: givingBack, run: func(t *caseT) {
+	{rule: "R25", title: "messages whose error queue cannot be reached are kept, and moved when it can", in: withRedelivery, run: func(t *caseT) {
 		t.keepsUndelivered(func(o core.Outgoing, queue, errorQueue string) bool { return o.Queue == errorQueue })
 	}},
-	{rule: "R25", title: "messages that can neither be moved nor stored are kept, and moved when they can", in: givingBack, run: func(t *caseT) {
+	{rule: "R25", title: "messages that can neither be moved nor stored are kept, and moved when they can", in: withRedelivery, run: func(t *caseT) {
 		t.keepsUndelivered(func(o core.Outgoing, queue, errorQueue string) bool { return o.Queue == errorQueue || o.Queue == queue })
 	}},
-	{rule: "R25", title: "a message that can neither be moved nor stored is moved by the next Run, without its handler", in: givingBack, run: func(t *caseT) {
+	{rule: "R25", title: "a message that can neither be moved nor stored is moved by the next Run, without its handler", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		queue, errorQueue := t.queue(transport), t.queue(transport)
 		var away atomic.Bool
 		away.Store(true)
-		s := t.serviceOn(refusing(transport, math.MaxInt64, func(core.Outgoing) bool { return away.Load() }), queue, errorQueue, nil)
+		s := t.serviceOn(refusingTransport(transport, math.MaxInt64, func(core.Outgoing) bool { return away.Load() }), queue, errorQueue, nil)
 		s.handle("order", seen.fail)
 		s.run()
 		sent := t.command(queue, "order", "m1")

@@ -10,11 +10,11 @@ import (
 
 var shutdownCases = []testCase{
 	{rule: "R27", title: "stopping waits for the handlers under way, and settles their messages", run: func(t *caseT) {
-		jobs := t.crowd()
+		jobs := t.blockingHandler()
 		transport := t.open()
 		out := t.queue(transport)
 		s := t.service(transport, func(c *core.Config) { c.Concurrency, c.DrainTimeout = 3, 2*t.timeout() })
-		var cut tally
+		var cut counter
 		s.handle("job", func(ctx context.Context, m *core.Message) error {
 			err := jobs.handle(ctx, m)
 			if ctx.Err() != nil {
@@ -34,7 +34,7 @@ var shutdownCases = []testCase{
 		if s.hasEnded() {
 			t.fail("Run returns after its handlers, for which it waits DrainTimeout", "it returned %v while two handlers run", s.ended())
 		}
-		jobs.open()
+		jobs.releaseAll()
 		s.end()
 		if n := cut.total(); n > 0 {
 			t.fail("handlers' contexts go on for DrainTimeout after Run's context ended", "%d were cancelled", n)
@@ -44,14 +44,14 @@ var shutdownCases = []testCase{
 		t.wantLeft(s.queue, "after what was handled during the drain")
 		t.wantLeft(s.errorQueue, "after what was handled during the drain")
 	}},
-	{rule: "R27", title: "what was not started is free for others while a handler is waited for", in: givingBack, run: func(t *caseT) {
-		firstJobs, secondJobs := t.crowd(), t.crowd()
+	{rule: "R27", title: "what was not started is free for others while a handler is waited for", in: withRedelivery, run: func(t *caseT) {
+		firstJobs, secondJobs := t.blockingHandler(), t.blockingHandler()
 		transport := t.open()
 		first := t.service(transport, func(c *core.Config) { c.Concurrency, c.DrainTimeout = 2, 2*t.timeout() })
 		second := t.serviceOn(t.open(), first.queue, first.errorQueue, nil)
 		first.handle("job", firstJobs.handle)
 		second.handle("job", secondJobs.handle)
-		secondJobs.open()
+		secondJobs.releaseAll()
 		msgs := t.jobs(first.queue, 12)
 		t.send(transport, msgs...)
 		first.run()
@@ -59,16 +59,16 @@ var shutdownCases = []testCase{
 		first.endRun()
 		second.run()
 		t.awaitCount("while the first instance stops with 2 messages in its handlers, messages that the second instance handles", 10, secondJobs.messages)
-		firstJobs.open()
+		firstJobs.releaseAll()
 		first.end()
 		second.end()
 		t.wantOnce(msgs, firstJobs, secondJobs)
 		t.wantLeft(first.queue, "after all was handled")
 		t.wantLeft(first.errorQueue, "after all was handled")
 	}},
-	{rule: "R27", title: "a handler that is cut off after DrainTimeout leaves its message with the count it had", in: givingBack, run: func(t *caseT) {
+	{rule: "R27", title: "a handler that is cut off after DrainTimeout leaves its message with the count it had", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
-		jobs := t.crowd()
+		jobs := t.blockingHandler()
 		drain := 2 * t.quietPeriod()
 		s := t.service(transport, func(c *core.Config) { c.Concurrency, c.DrainTimeout = 3, drain })
 		var mu sync.Mutex
@@ -98,11 +98,11 @@ var shutdownCases = []testCase{
 			}
 		}
 	}},
-	{rule: "R27", title: "a failure that is being decided when the endpoint is cut off is decided again", in: givingBack, run: func(t *caseT) {
+	{rule: "R27", title: "a failure that is being decided when the endpoint is cut off is decided again", in: withRedelivery, run: func(t *caseT) {
 		const byPolicy, byHandleFailed = "job 0", "job 1" // the messages cut off in the policy and in HandleFailed
 		transport := t.open()
 		out := t.queue(transport)
-		var policies, resorts, counted tally
+		var policies, resorts, counted counter
 		deciding := make(chan struct{}, 2)
 		cutOff := func(ctx context.Context) error {
 			deciding <- struct{}{}
@@ -151,7 +151,7 @@ var shutdownCases = []testCase{
 		t.wantLeft(out, "what HandleFailed sends leaves once", byPolicy, byHandleFailed)
 		t.wantLeft(s.queue, "after all failures were decided")
 	}},
-	{rule: "R27", title: "a retry that the shutdown cuts off keeps its count", in: givingBack, run: func(t *caseT) {
+	{rule: "R27", title: "a retry that the shutdown cuts off keeps its count", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		started, done := make(chan struct{}, endless), make(chan struct{}, endless)
@@ -181,7 +181,7 @@ var shutdownCases = []testCase{
 		s.wantDrained("after the next Run handled the message")
 		t.wantAttempts(&seen, "m1", 3)
 		t.wantLeft(s.errorQueue, "after the next Run handled the message")
-		third := seen.of("m1")[2].number
+		third := seen.forBody("m1")[2].number
 		switch {
 		case t.caps.NativeDeliveryCount && !t.caps.CountsReleases && third != 2:
 			t.fail("after the release, the DeliveryCount is that of the attempt which was cut off, 2", "%d", third)

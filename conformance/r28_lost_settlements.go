@@ -8,21 +8,21 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// settled signals that the engine has settled a message.
-type settled chan struct{}
+// settledSignal signals that the engine has settled a message.
+type settledSignal chan struct{}
 
-func (s settled) observer() core.Observer {
+func (s settledSignal) observer() core.Observer {
 	return core.Observer{
 		Succeeded: func(context.Context, core.Success) { s <- struct{}{} },
 		Recovered: func(context.Context, core.Recovery) { s <- struct{}{} },
 	}
 }
 
-// losing drops the first Complete, returns the given result for it, and keeps the
+// settleLoser drops the first Complete, returns the given result for it, and keeps the
 // delivery. The case gives the delivery back when the engine has finished with it. Later
 // calls are signalled after they have been carried out.
-type losing struct {
-	*interfering
+type settleLoser struct {
+	*faultTransport
 	completed chan struct{}
 
 	mu          sync.Mutex
@@ -30,9 +30,9 @@ type losing struct {
 	redelivered bool // whether the second delivery was marked as redelivered
 }
 
-func losingComplete(transport core.Transport, result error) *losing {
-	l := &losing{completed: make(chan struct{}, endless)}
-	l.interfering = &interfering{Transport: transport, complete: func(ctx context.Context, d core.Delivery) error {
+func newSettleLoser(transport core.Transport, result error) *settleLoser {
+	l := &settleLoser{completed: make(chan struct{}, endless)}
+	l.faultTransport = &faultTransport{Transport: transport, complete: func(ctx context.Context, d core.Delivery) error {
 		l.mu.Lock()
 		if l.lost == nil {
 			l.lost = d
@@ -53,14 +53,14 @@ func losingComplete(transport core.Transport, result error) *losing {
 	return l
 }
 
-// losesComplete drops the settlement of a message, with the given result, and checks that
+// loseComplete drops the settlement of a message, with the given result, and checks that
 // the message is not handled again when it is redelivered.
-func (t *caseT) losesComplete(result, handled error) {
+func (t *caseT) loseComplete(result, handled error) {
 	transport := t.open()
 	var seen attempts
 	queue, errorQueue := t.queue(transport), t.queue(transport)
-	lossy := losingComplete(transport, result)
-	done := make(settled, 2*endless)
+	lossy := newSettleLoser(transport, result)
+	done := make(settledSignal, 2*endless)
 	s := t.serviceOn(lossy, queue, errorQueue, func(c *core.Config) { c.Observers = []core.Observer{done.observer()} })
 	s.handle("order", func(_ context.Context, m *core.Message) error { return seen.failWith(m, handled) })
 	s.run()
@@ -79,20 +79,20 @@ var unconfirmed = unclaimed("ConfirmsSettlement", func(c core.Capabilities) bool
 
 var lostSettlementCases = []testCase{
 	{rule: "R28", title: "a success whose settlement was lost is not handled again", in: inReceiveOnly, run: func(t *caseT) {
-		t.losesComplete(errInterfered, nil)
+		t.loseComplete(errInjected, nil)
 	}},
 	{rule: "R28", title: "a move whose settlement was lost is not made again", in: inReceiveOnly, run: func(t *caseT) {
-		t.losesComplete(errInterfered, errHandler)
+		t.loseComplete(errInjected, errHandler)
 	}},
 	{rule: "R28", title: "a settlement that is not confirmed is remembered", in: inReceiveOnly, needs: []need{unconfirmed}, run: func(t *caseT) {
-		t.losesComplete(nil, nil)
+		t.loseComplete(nil, nil)
 	}},
 	{rule: "R28", title: "a settlement that the end of a receiver lost is remembered", in: inReceiveOnly, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		queue, errorQueue := t.queue(transport), t.queue(transport)
-		lossy := losingComplete(transport, errInterfered)
-		done := make(settled, 2*endless)
+		lossy := newSettleLoser(transport, errInjected)
+		done := make(settledSignal, 2*endless)
 		s := t.serviceOn(lossy, queue, errorQueue, func(c *core.Config) { c.Observers = []core.Observer{done.observer()} })
 		s.handle("order", func(_ context.Context, m *core.Message) error { return seen.failWith(m, nil) })
 		s.run()
@@ -102,13 +102,13 @@ var lostSettlementCases = []testCase{
 		s.run()
 		t.awaitSignal(lossy.completed, "an unsettled message of a receiver that was closed is delivered to the next one")
 		s.wantDrained("after the message was settled again")
-		switch n := len(seen.of("m1")); {
+		switch n := len(seen.forBody("m1")); {
 		case lossy.redelivered:
 			t.wantAttempts(&seen, "m1", 1)
 		case n > 2:
 			t.fail("the message is handled again once at most", "%d times", n)
 		default:
-			t.fail("a message that comes again after its receiver was closed has Redelivered or a DeliveryCount above 1: it is handled again where neither is", "%s", fmt.Sprint(seen.of("m1")))
+			t.fail("a message that comes again after its receiver was closed has Redelivered or a DeliveryCount above 1: it is handled again where neither is", "%s", fmt.Sprint(seen.forBody("m1")))
 		}
 	}},
 	{rule: "R28", title: "a message whose settlement the broker's death prevented is not handled again", in: inReceiveOnly, exclusive: true, needs: []need{brokerControl, durable, nativeCount}, run: func(t *caseT) {
@@ -125,7 +125,7 @@ var lostSettlementCases = []testCase{
 		waiting, goOn, completed := make(chan core.Delivery, 1), make(chan struct{}), make(chan struct{}, endless)
 		answer := sync.OnceFunc(func() { close(goOn) })
 		var first sync.Once
-		slow := &interfering{Transport: transport, complete: func(ctx context.Context, d core.Delivery) error {
+		slow := &faultTransport{Transport: transport, complete: func(ctx context.Context, d core.Delivery) error {
 			isFirst := false
 			first.Do(func() { isFirst = true })
 			if !isFirst {
@@ -135,7 +135,7 @@ var lostSettlementCases = []testCase{
 			}
 			waiting <- d
 			<-goOn
-			return errInterfered
+			return errInjected
 		}}
 		s := t.serviceOn(slow, queue, errorQueue, nil)
 		t.Cleanup(answer) // before the endpoint is stopped

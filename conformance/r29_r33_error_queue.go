@@ -106,7 +106,7 @@ var errorQueueCases = []testCase{
 	{rule: "R31", title: "an error queue that does not exist gives way to the default one", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
-		s := t.deciding(transport, core.MoveToError(t.uniqueName()))
+		s := t.policyEndpoint(transport, core.MoveToError(t.uniqueName()))
 		s.handle("order", seen.fail)
 		s.run()
 		sent := t.command(s.queue, "order", "m1")

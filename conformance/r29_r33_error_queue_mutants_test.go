@@ -21,7 +21,7 @@ func hidesMissingQueue() changes {
 		return sent
 	}
 	return changes{
-		send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			return hide(out, next(ctx, out...))
 		},
 		settle: func(d *brokenDelivery, _ string, next func() error) error { return hide(d.out, next()) },

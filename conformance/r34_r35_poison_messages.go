@@ -11,8 +11,8 @@ import (
 
 var poisonMessageCases = []testCase{
 	// In SendsAtomicWithReceive without AtomicLeases a crash may roll back the count.
-	{rule: "R34", title: "what kills its process goes to the error queue", in: leasing, needs: []need{processes, nativeCount}, run: func(t *caseT) {
-		w := t.workplace(1)
+	{rule: "R34", title: "what kills its process goes to the error queue", in: withLeases, needs: []need{processes, nativeCount}, run: func(t *caseT) {
+		w := t.workerFixture(1)
 		w.Then, w.MaxDeliveries = crashes, 2
 		sent := t.command(w.queue, workType, "deadly")
 		transport := t.open()
@@ -24,7 +24,7 @@ var poisonMessageCases = []testCase{
 		}
 		// The count may rise by more than one at a time, but not by less than one.
 		for ; runs <= most; runs++ {
-			p := t.start(w.job)
+			p := t.startWorker(w.workerSpec)
 			handles := p.handles(t.redeliveryTimeout())
 			for ; !handles && newCopies > 0; newCopies-- {
 				handles = p.handles(t.redeliveryTimeout())
@@ -53,23 +53,23 @@ var poisonMessageCases = []testCase{
 		}
 		t.wantLeft(w.queue, "after the message was moved to the error queue")
 	}},
-	{rule: "R35", title: "what kills its process takes no other message along", in: leasing, needs: []need{processes, nativeCount}, run: func(t *caseT) {
-		t.besideDeadly(1)
+	{rule: "R35", title: "what kills its process takes no other message along", in: withLeases, needs: []need{processes, nativeCount}, run: func(t *caseT) {
+		t.handlePoisonMessage(1)
 	}},
-	{rule: "R35", title: "what kills three processes in turn takes no other message along", in: leasing, needs: []need{processes, nativeCount}, run: func(t *caseT) {
-		t.besideDeadly(3)
+	{rule: "R35", title: "what kills three processes in turn takes no other message along", in: withLeases, needs: []need{processes, nativeCount}, run: func(t *caseT) {
+		t.handlePoisonMessage(3)
 	}},
 }
 
-// besideDeadly lets processes handle messages, one of which ends its process, and
+// handlePoisonMessage lets processes handle messages, one of which ends its process, and
 // restarts each process that has ended.
-func (t *caseT) besideDeadly(processes int) {
+func (t *caseT) handlePoisonMessage(processes int) {
 	const healthy = 60
-	w := t.workplace(16)
+	w := t.workerFixture(16)
 	w.MaxDeliveries, w.Pause = 5, 20*time.Millisecond
 	sender := t.open()
 	deadly := t.command(w.queue, workType, "deadly")
-	w.Deadly = deadly.ID
+	w.Poison = deadly.ID
 	t.send(sender, deadly)
 	bodies := map[string]bool{}
 	var out []core.Outgoing
@@ -92,9 +92,9 @@ func (t *caseT) besideDeadly(processes int) {
 	}
 	expected := fmt.Sprintf("with MaxDeliveries %d a message that kills its process does so %d times at most, and then goes to the error queue", w.MaxDeliveries, w.MaxDeliveries)
 	crashed := 0
-	var running []*running
+	var running []*workerProcess
 	for range processes {
-		running = append(running, t.start(w.job))
+		running = append(running, t.startWorker(w.workerSpec))
 	}
 	const moment = 10 * time.Millisecond
 	last := time.Now()
@@ -103,9 +103,9 @@ func (t *caseT) besideDeadly(processes int) {
 			_, err := p.next(moment)
 			if errors.Is(err, errEnded) {
 				if crashed++; crashed > w.MaxDeliveries {
-					t.stop(expected, "it has killed %d: %s", crashed, p.remains())
+					t.stop(expected, "it has killed %d: %s", crashed, p.exitReport())
 				}
-				running[i] = t.start(w.job)
+				running[i] = t.startWorker(w.workerSpec)
 				err = nil
 			}
 			if err == nil {
@@ -128,7 +128,7 @@ func (t *caseT) besideDeadly(processes int) {
 			if errors.Is(err, errEnded) { // the process killed last
 				crashed++
 			} else {
-				p.shut()
+				p.shutdown()
 			}
 		}
 		moved.collect(t.quietPeriod(), given)
@@ -149,7 +149,7 @@ func (t *caseT) besideDeadly(processes int) {
 
 // handles reports whether the process handles a message; if not, the message is in the
 // error queue.
-func (p *running) handles(limit time.Duration) bool {
+func (p *workerProcess) handles(limit time.Duration) bool {
 	deadline := time.Now().Add(limit)
 	for {
 		e, err := p.next(p.t.quietPeriod())
@@ -159,7 +159,7 @@ func (p *running) handles(limit time.Duration) bool {
 		case err == nil && e.What == hasSettled: // where the move was not a commit
 			return false
 		case errors.Is(err, errEnded):
-			p.t.stop("a process of an endpoint handles a message", "it has ended before: %s", p.remains())
+			p.t.stop("a process of an endpoint handles a message", "it has ended before: %s", p.exitReport())
 		case time.Now().After(deadline):
 			p.t.stop("a message comes again after the process that handled it was killed", "the next process neither handled nor moved it within %v", limit)
 		}

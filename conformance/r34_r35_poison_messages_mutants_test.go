@@ -11,8 +11,8 @@ var poisonMessageMutants = []mutant{
 
 func neverIsolates(h *Harness) {
 	start := h.process
-	h.process = func(t *caseT, j job) process {
-		j.IsolateAfter = core.Off
-		return start(t, j)
+	h.process = func(t *caseT, spec workerSpec) process {
+		spec.IsolateAfter = core.Off
+		return start(t, spec)
 	}
 }

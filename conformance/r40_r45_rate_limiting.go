@@ -10,10 +10,10 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// limited makes an endpoint that attempts one message at a time after this number of
-// consecutive failures. A message is retried immediately up to ten times; every broker
-// has to allow more.
-func (t *caseT) limited(transport core.Transport, failures int, wait time.Duration) *service {
+// rateLimitedEndpoint makes an endpoint that attempts one message at a time after this
+// number of consecutive failures. A message is retried immediately up to ten times;
+// every broker has to allow more.
+func (t *caseT) rateLimitedEndpoint(transport core.Transport, failures int, wait time.Duration) *service {
 	return t.service(transport, func(c *core.Config) {
 		c.Concurrency = 4
 		c.Recoverability.Immediate = t.immediate(10)
@@ -21,28 +21,28 @@ func (t *caseT) limited(transport core.Transport, failures int, wait time.Durati
 	})
 }
 
-// probe is one attempt of a rate-limited endpoint.
-type probe struct{ began, ended time.Time }
+// rateLimitAttempt is one attempt of a rate-limited endpoint.
+type rateLimitAttempt struct{ began, ended time.Time }
 
-// probes is a crowd in which every attempt fails while it is down.
-type probes struct {
-	*crowd
+// rateLimitAttempts is a blockingHandler in which every attempt fails while it is down.
+type rateLimitAttempts struct {
+	*blockingHandler
 	down atomic.Bool
-	good tally
+	good counter
 
 	mu  sync.Mutex
-	all []probe
+	all []rateLimitAttempt
 }
 
-func (t *caseT) probes() *probes {
-	p := &probes{crowd: t.crowd()}
+func (t *caseT) rateLimitAttempts() *rateLimitAttempts {
+	p := &rateLimitAttempts{blockingHandler: t.blockingHandler()}
 	p.down.Store(true)
 	return p
 }
 
-func (p *probes) handle(ctx context.Context, m *core.Message) error {
+func (p *rateLimitAttempts) handle(ctx context.Context, m *core.Message) error {
 	if !p.down.Load() {
-		err := p.crowd.handle(ctx, m)
+		err := p.blockingHandler.handle(ctx, m)
 		if err == nil {
 			p.good.add(string(m.RawBody()))
 		}
@@ -56,7 +56,7 @@ func (p *probes) handle(ctx context.Context, m *core.Message) error {
 	p.t.sleep(time.Duration(10+2*(p.messages()%5)) * time.Millisecond)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.all = append(p.all, probe{began, time.Now()})
+	p.all = append(p.all, rateLimitAttempt{began, time.Now()})
 	if n > endless {
 		return nil
 	}
@@ -64,23 +64,23 @@ func (p *probes) handle(ctx context.Context, m *core.Message) error {
 }
 
 // failed returns the failed attempts.
-func (p *probes) failed() []probe {
+func (p *rateLimitAttempts) failed() []rateLimitAttempt {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return append([]probe(nil), p.all...)
+	return append([]rateLimitAttempt(nil), p.all...)
 }
 
 // resting waits until the endpoint is rate-limited and runs no handler.
-func (p *probes) resting(s *service) {
+func (p *rateLimitAttempts) resting(s *service) {
 	p.t.await("after several failures in a row the endpoint is rate-limited, and attempts nothing for a while", func() bool {
 		return s.Health().RateLimited && p.running() == 0 && s.Health().InFlight == 0
 	})
 }
 
 var rateLimitCases = []testCase{
-	{rule: "R40", title: "the immediate retries of one message begin rate limiting, and its success ends it", in: givingBack, run: func(t *caseT) {
+	{rule: "R40", title: "the immediate retries of one message begin rate limiting, and its success ends it", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
-		s := t.limited(transport, 3, 200*time.Millisecond)
+		s := t.rateLimitedEndpoint(transport, 3, 200*time.Millisecond)
 		seen := &attempts{}
 		s.handle("job", func(_ context.Context, m *core.Message) error {
 			if seen.add(m) <= 4 {
@@ -97,20 +97,20 @@ var rateLimitCases = []testCase{
 		t.wantLeft(s.queue, "after the message was handled")
 		t.wantLeft(s.errorQueue, "after the message was handled")
 	}},
-	{rule: "R41", title: "a rate-limited endpoint attempts one message at a time, with pauses", in: givingBack, run: func(t *caseT) {
+	{rule: "R41", title: "a rate-limited endpoint attempts one message at a time, with pauses", in: withRedelivery, run: func(t *caseT) {
 		const wait = 400 * time.Millisecond
 		transport := t.open()
-		s := t.limited(transport, 4, wait)
-		jobs := t.probes()
+		s := t.rateLimitedEndpoint(transport, 4, wait)
+		jobs := t.rateLimitAttempts()
 		s.handle("job", jobs.handle)
 		msgs := t.jobs(s.queue, 12)
 		t.send(transport, msgs...)
 		s.run()
 		jobs.resting(s)
-		jobs.peak()
+		jobs.maxConcurrent()
 		before := len(jobs.failed())
 		t.awaitCount("attempts of a rate-limited endpoint", before+4, func() int { return len(jobs.failed()) })
-		if most := jobs.peak(); most > 1 {
+		if most := jobs.maxConcurrent(); most > 1 {
 			t.fail("a rate-limited endpoint attempts one message at a time", "%d at the same time", most)
 		}
 		all := jobs.failed()
@@ -122,30 +122,30 @@ var rateLimitCases = []testCase{
 			}
 		}
 		jobs.down.Store(false)
-		jobs.open()
+		jobs.releaseAll()
 		t.await("rate limiting ends with a success", func() bool { return !s.Health().RateLimited })
 		s.end()
 		t.wantContents(s.errorQueue, "no message fails for good", nil, nil)
 	}},
-	{rule: "R41", title: "a rate-limited endpoint that waits leaves its messages to others, with the count they had", in: givingBack, run: func(t *caseT) {
+	{rule: "R41", title: "a rate-limited endpoint that waits leaves its messages to others, with the count they had", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		// The limit is lower than the number of failures allowed for one message: one
 		// message may cause all of them, while the other slots wait for their
 		// connections.
-		first := t.limited(transport, 8, 10*t.timeout())
-		failing := t.probes()
+		first := t.rateLimitedEndpoint(transport, 8, 10*t.timeout())
+		failing := t.rateLimitAttempts()
 		first.handle("job", failing.handle)
 		msgs := t.jobs(first.queue, 40)
 		t.send(transport, msgs...)
 		first.run()
 		failing.resting(first)
 		second := t.serviceOn(t.open(), first.queue, first.errorQueue, func(c *core.Config) { c.Recoverability.Immediate = t.immediate(10) })
-		good := t.crowd()
-		good.open()
+		good := t.blockingHandler()
+		good.releaseAll()
 		second.handle("job", func(ctx context.Context, m *core.Message) error {
 			want := 1
 			if t.caps.NativeDeliveryCount {
-				want += failing.of(string(m.RawBody()))
+				want += failing.calls(string(m.RawBody()))
 			}
 			// With such a long wait the endpoint gives messages back also where that is
 			// counted.
@@ -162,10 +162,10 @@ var rateLimitCases = []testCase{
 		t.wantLeft(first.queue, "after another instance handled all")
 		t.wantLeft(first.errorQueue, "after another instance handled all")
 	}},
-	{rule: "R42", title: "one success brings back all of the concurrency", in: givingBack, run: func(t *caseT) {
+	{rule: "R42", title: "one success brings back all of the concurrency", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
-		s := t.limited(transport, 4, 400*time.Millisecond)
-		jobs := t.probes()
+		s := t.rateLimitedEndpoint(transport, 4, 400*time.Millisecond)
+		jobs := t.rateLimitAttempts()
 		s.handle("job", jobs.handle)
 		msgs := t.jobs(s.queue, 12)
 		t.send(transport, msgs...)
@@ -174,9 +174,9 @@ var rateLimitCases = []testCase{
 		jobs.down.Store(false)
 		t.awaitCount("attempts of a rate-limited endpoint at the same time", 1, jobs.running)
 		t.wantSteady("the number of attempts before the first has succeeded", 1, jobs.running)
-		jobs.pass(1)
+		jobs.release(1)
 		t.awaitCount("handlers at the same time after one success", 4, jobs.running)
-		jobs.open()
+		jobs.releaseAll()
 		t.awaitCount("messages handled", len(msgs), jobs.good.total)
 		s.end()
 		if s.Health().RateLimited {
@@ -231,7 +231,7 @@ var rateLimitCases = []testCase{
 			if t.mode == core.TransactionNone {
 				want = 1
 			}
-			if n := len(seen.of(string(m.Body))); !t.attemptsFit(n, want) {
+			if n := len(seen.forBody(string(m.Body))); !t.attemptsFit(n, want) {
 				t.fail(fmt.Sprintf("%q is attempted %d times", m.Body, want), "%d times", n)
 			}
 		}

@@ -43,7 +43,7 @@ var failureLimitCases = []testCase{
 		}
 		t.wantLeft(s.queue, "after all have failed")
 	}},
-	{rule: "R50", title: "a parked endpoint leaves the rest to other instances, and goes on after Resume", in: givingBack, run: func(t *caseT) {
+	{rule: "R50", title: "a parked endpoint leaves the rest to other instances, and goes on after Resume", in: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) {
 			c.Concurrency = 2
@@ -56,8 +56,8 @@ var failureLimitCases = []testCase{
 			failed.Add(1)
 			return core.Unrecoverable(errHandler)
 		})
-		jobs := t.crowd()
-		jobs.open()
+		jobs := t.blockingHandler()
+		jobs.releaseAll()
 		other := t.serviceOn(t.open(), s.queue, s.errorQueue, nil)
 		other.handle("job", jobs.handle)
 		const n = 30
@@ -73,7 +73,7 @@ var failureLimitCases = []testCase{
 		other.end()
 		moved := t.wantArrivals(s.errorQueue, "what failed before the endpoint was parked", before)
 		for _, m := range msgs {
-			if moved[string(m.Body)] == nil && jobs.of(string(m.Body)) == 0 {
+			if moved[string(m.Body)] == nil && jobs.calls(string(m.Body)) == 0 {
 				t.fail("an endpoint that is parked at its limit loses nothing", "%q is missing", m.Body)
 			}
 		}

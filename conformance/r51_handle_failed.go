@@ -13,58 +13,58 @@ var handleFailedCases = []testCase{
 	{rule: "R51", title: "HandleFailed takes a message over, and what it sends leaves", run: func(t *caseT) {
 		transport := t.open()
 		out := t.queue(transport)
-		s := t.lastResort(transport, func(m *core.Message, f *core.Failed) error {
+		s := t.handleFailedFixture(transport, func(m *core.Message, f *core.Failed) error {
 			f.TakeOver()
 			return errors.Join(m.Send(out, "done", []byte("apology")), m.Send(out, "done", []byte("report")))
 		})
 		t.wantLeft(out, "what HandleFailed sent when it took a message over", "apology", "report")
 		s.end()
-		s.ran(t)
+		s.wantRuns(t)
 		t.wantLeft(s.queue, "after HandleFailed took the only message over")
 		t.wantLeft(s.errorQueue, "after HandleFailed took the only message over")
 	}},
 	{rule: "R51", title: "what HandleFailed sends leaves with the move", run: func(t *caseT) {
 		transport := t.open()
 		out := t.queue(transport)
-		s := t.lastResort(transport, func(m *core.Message, _ *core.Failed) error {
+		s := t.handleFailedFixture(transport, func(m *core.Message, _ *core.Failed) error {
 			return errors.Join(m.Send(out, "done", []byte("apology")), m.Send(out, "done", []byte("report")))
 		})
 		t.wantLeft(out, "what HandleFailed sent when it let a message go", "apology", "report")
 		t.wantFailedHeaders(s.wantOneMoved(), "the handler failed")
-		s.ran(t)
+		s.wantRuns(t)
 	}},
 	{rule: "R51", title: "the move happens although HandleFailed fails, without what it sent", run: func(t *caseT) {
 		transport := t.open()
 		out := t.queue(transport)
-		s := t.lastResort(transport, func(m *core.Message, f *core.Failed) error {
+		s := t.handleFailedFixture(transport, func(m *core.Message, f *core.Failed) error {
 			f.TakeOver()
 			return errors.Join(m.Send(out, "done", []byte("apology")), errors.New("the last resort failed too"))
 		})
 		t.wantFailedHeaders(s.wantOneMoved(), "the handler failed")
-		s.ran(t)
+		s.wantRuns(t)
 		t.wantLeft(out, "nothing of a HandleFailed that failed is sent")
 	}},
 	{rule: "R51", title: "the move happens although HandleFailed sends to a queue that does not exist", run: func(t *caseT) {
 		transport := t.open()
 		missing := t.uniqueName()
-		s := t.lastResort(transport, func(m *core.Message, _ *core.Failed) error {
+		s := t.handleFailedFixture(transport, func(m *core.Message, _ *core.Failed) error {
 			return m.Send(missing, "done", []byte("apology"))
 		})
 		t.wantFailedHeaders(s.wantOneMoved(), "the handler failed")
-		s.ran(t)
+		s.wantRuns(t)
 	}},
 }
 
-// lastResort is an endpoint with HandleFailed.
-type lastResort struct {
+// handleFailedFixture is an endpoint with HandleFailed.
+type handleFailedFixture struct {
 	*service
-	handled, resorted atomic.Int64
-	retries           int64
+	handled, fallbacks atomic.Int64
+	retries            int64
 }
 
-// lastResort runs an endpoint with HandleFailed in which a message fails.
-func (t *caseT) lastResort(transport core.Transport, resort func(m *core.Message, f *core.Failed) error) *lastResort {
-	l := &lastResort{}
+// handleFailedFixture runs an endpoint with HandleFailed in which a message fails.
+func (t *caseT) handleFailedFixture(transport core.Transport, resort func(m *core.Message, f *core.Failed) error) *handleFailedFixture {
+	l := &handleFailedFixture{}
 	l.service = t.service(transport, func(c *core.Config) {
 		if t.mode != core.TransactionNone {
 			l.retries = 1
@@ -78,7 +78,7 @@ func (t *caseT) lastResort(transport core.Transport, resort func(m *core.Message
 		return errHandler
 	})
 	core.HandleFailed(l.Endpoint, "job", func(_ context.Context, m *core.TypedMessage[[]byte], f *core.Failed) error {
-		l.resorted.Add(1)
+		l.fallbacks.Add(1)
 		return resort(m.Message, f)
 	})
 	l.run()
@@ -86,12 +86,12 @@ func (t *caseT) lastResort(transport core.Transport, resort func(m *core.Message
 	return l
 }
 
-// ran checks the number of handler calls.
-func (l *lastResort) ran(t *caseT) {
+// wantRuns checks the number of handler calls.
+func (l *handleFailedFixture) wantRuns(t *caseT) {
 	if n := l.handled.Load(); !t.attemptsFit(int(n), int(l.retries)+1) {
 		t.fail(fmt.Sprintf("the handler runs %d times", l.retries+1), "%d times", n)
 	}
-	if n := l.resorted.Load(); !t.attemptsFit(int(n), 1) {
+	if n := l.fallbacks.Load(); !t.attemptsFit(int(n), 1) {
 		t.fail("HandleFailed runs once", "%d times", n)
 	}
 }

@@ -30,7 +30,7 @@ var handleFailedMutants = []mutant{
 			return err
 		}
 		return changes{
-			send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				return outage(next(ctx, out...))
 			},
 			settle: func(_ *brokenDelivery, _ string, next func() error) error { return outage(next()) },

@@ -10,9 +10,9 @@ import (
 var middlewareCases = []testCase{
 	{rule: "R53", title: "middleware judges a message by its headers", run: func(t *caseT) {
 		transport := t.open()
-		var seen tally
+		var seen counter
 		s := t.service(transport, func(c *core.Config) {
-			t.retried(c)
+			t.enableRetries(c)
 			c.Middleware = []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					seen.add("before")
@@ -36,9 +36,9 @@ var middlewareCases = []testCase{
 		vetoed.Headers.Set("Véto-By", "somebody")
 		s.run()
 		t.send(transport, dropped, vetoed, t.command(s.queue, "job", "good"))
-		t.awaitCount("messages that middleware sees", 3, func() int { return seen.of("before") })
+		t.awaitCount("messages that middleware sees", 3, func() int { return seen.get("before") })
 		t.wantFailedHeaders(s.wantOneMoved(), "vetoed")
-		if n := seen.of("handled"); n < 1 || n > 1 && !t.caps.MayDuplicate {
+		if n := seen.get("handled"); n < 1 || n > 1 && !t.caps.MayDuplicate {
 			t.fail("the one message on which middleware has no verdict is handled", "%d handled", n)
 		}
 	}},

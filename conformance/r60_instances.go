@@ -19,7 +19,7 @@ var instanceCases = []testCase{
 			}
 		}
 		for a, answers := range c.answers {
-			answers.open()
+			answers.releaseAll()
 			t.awaitCount("answers at the instance that asked", questions, answers.messages)
 			t.wantOnce(expected[a], answers)
 		}
@@ -41,7 +41,7 @@ var instanceCases = []testCase{
 			t.awaitCount("answers at each of two instances", 1, answers.messages)
 		}
 		for _, answers := range c.answers {
-			answers.open()
+			answers.releaseAll()
 		}
 		t.awaitCount("answers at the two instances", questions, func() int { return c.answers[0].messages() + c.answers[1].messages() })
 		c.end()
@@ -51,7 +51,7 @@ var instanceCases = []testCase{
 		const questions = 5
 		c := t.conversation(core.SendOptions{ReplyToInstance: true})
 		for _, answers := range c.answers {
-			answers.open()
+			answers.releaseAll()
 		}
 		c.asking[0].end()
 		var expected []core.Outgoing
@@ -68,7 +68,7 @@ var instanceCases = []testCase{
 	{rule: "R60", title: "a message of an instance's queue that fails is retried there, fails with its address, and comes back there", needs: []need{provisioning}, run: func(t *caseT) {
 		transport := t.open()
 		queue, errorQueue := t.queue(transport), t.queue(transport)
-		seen := [2]*tally{{}, {}}
+		seen := [2]*counter{{}, {}}
 		var instances [2]*service
 		for i := range instances {
 			instances[i] = t.instance(queue, errorQueue, i, func(c *core.Config) {
@@ -91,12 +91,12 @@ var instanceCases = []testCase{
 		if got := d.Incoming().Headers.Get(core.HeaderFailedQ); got != own {
 			t.fail(fmt.Sprintf("the header %s is the address of the instance's queue, %q", core.HeaderFailedQ, own), "%q", got)
 		}
-		attempts := seen[0].of("bad")
+		attempts := seen[0].get("bad")
 		again := core.Outgoing{ID: d.Incoming().ID, Queue: d.Incoming().Headers.Get(core.HeaderFailedQ), Headers: d.Incoming().Headers, Body: d.Incoming().Body}
 		again.Headers.Set("Repaired", "yes")
 		t.send(transport, again)
 		t.complete(d)
-		t.await("a message that is sent back to where it failed comes to the instance", func() bool { return seen[0].of("bad") > attempts })
+		t.await("a message that is sent back to where it failed comes to the instance", func() bool { return seen[0].get("bad") > attempts })
 		for _, s := range instances {
 			s.end()
 		}
@@ -112,7 +112,7 @@ var instanceCases = []testCase{
 		transport := t.open()
 		queue, errorQueue := t.queue(transport), t.queue(transport)
 		s := t.instance(queue, errorQueue, 0, func(c *core.Config) { c.Concurrency = concurrency })
-		jobs := t.crowd()
+		jobs := t.blockingHandler()
 		s.handle("job", jobs.handle)
 		s.run()
 		var msgs []core.Outgoing
@@ -124,19 +124,19 @@ var instanceCases = []testCase{
 		for round := range 4 {
 			t.awaitCount("messages begun", passed+concurrency, jobs.messages)
 			s.Pause()
-			jobs.pass(concurrency)
+			jobs.release(concurrency)
 			s.Resume()
-			jobs.pass(2 + round)
+			jobs.release(2 + round)
 			passed += concurrency + 2 + round
 		}
 		t.awaitCount("messages begun", passed+concurrency, jobs.messages)
-		jobs.open()
+		jobs.releaseAll()
 		s.end()
 		s.run()
 		t.awaitCount("messages handled", 2*each, jobs.messages)
 		s.end()
 		t.wantOnce(msgs, jobs)
-		if most := jobs.peak(); most > concurrency {
+		if most := jobs.maxConcurrent(); most > concurrency {
 			t.fail(fmt.Sprintf("no more than %d handlers run at the same time", concurrency), "%d did", most)
 		}
 		t.wantLeft(queue, "after all was handled")
@@ -164,25 +164,25 @@ type conversation struct {
 	t         *caseT
 	options   core.SendOptions
 	asking    [2]*service
-	answers   [2]*crowd
+	answers   [2]*blockingHandler
 	answering *service
-	questions *crowd
+	questions *blockingHandler
 }
 
-// conversation starts all three endpoints. Handlers of answers wait until their crowd is
-// opened.
+// conversation starts all three endpoints. Handlers of answers wait until their
+// blockingHandler releases them.
 func (t *caseT) conversation(options core.SendOptions) *conversation {
-	c := &conversation{t: t, options: options, questions: t.crowd()}
+	c := &conversation{t: t, options: options, questions: t.blockingHandler()}
 	transport := t.open()
 	queue, errorQueue := t.queue(transport), t.queue(transport)
 	for i := range c.asking {
-		c.answers[i] = t.crowd()
+		c.answers[i] = t.blockingHandler()
 		c.asking[i] = t.instance(queue, errorQueue, i, func(c *core.Config) { c.Concurrency = 4 })
 		c.asking[i].handle("answer", c.answers[i].handle)
 		c.asking[i].run()
 	}
 	c.answering = t.service(transport, nil)
-	c.questions.open()
+	c.questions.releaseAll()
 	c.answering.handle("question", func(ctx context.Context, m *core.Message) error {
 		if err := c.questions.handle(ctx, m); err != nil {
 			return err

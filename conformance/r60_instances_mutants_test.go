@@ -18,7 +18,7 @@ func shared(queue string) string {
 // sendElsewhere changes the destination of messages to queues.
 func sendElsewhere(change func(out *core.Outgoing)) func() changes {
 	return func() changes {
-		return changes{send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			out = slices.Clone(out)
 			for i := range out {
 				change(&out[i])
@@ -41,7 +41,7 @@ var instanceMutants = []mutant{
 		}
 	})},
 	{rule: "R60", name: "receives from the queues of all instances", breaks: func() changes {
-		return changes{open: func(_ *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+		return changes{open: func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 			if shared(cfg.Queue) != cfg.Queue {
 				cfg.Queue = shared(cfg.Queue) + "-instance0"
 			}
@@ -49,21 +49,21 @@ var instanceMutants = []mutant{
 		}}
 	}},
 	{rule: "R60", name: "has one receiver for an endpoint", breaks: func() changes {
-		return changes{open: func(_ *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+		return changes{open: func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 			cfg.Queue = shared(cfg.Queue)
 			return next(cfg)
 		}}
 	}},
 	{rule: "R60", name: "does not create the queues of instances", breaks: func() changes {
-		return changes{provision: func(t *broken, topology core.Topology, _ func() error) error {
+		return changes{provision: func(t *brokenTransport, topology core.Topology, _ func() error) error {
 			topology.Queues = slices.DeleteFunc(slices.Clone(topology.Queues), func(queue string) bool { return queue == topology.InstanceQueue })
 			return t.base.Provision(context.Background(), topology)
 		}}
 	}},
 	{rule: "R60", name: "empties the queue of an instance that leaves it", breaks: func() changes {
-		return changes{open: func(t *broken, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+		return changes{open: func(t *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 			if shared(cfg.Queue) != cfg.Queue {
-				t.stage.purge(cfg.Queue, func(*core.Incoming) bool { return true })
+				t.fixture.purge(cfg.Queue, func(*core.Incoming) bool { return true })
 			}
 			return next(cfg)
 		}}

@@ -75,7 +75,7 @@ var groupRetryMutants = []mutant{
 			return out
 		}
 		return changes{
-			send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				return next(ctx, ungroup(out)...)
 			},
 			settle: func(d *brokenDelivery, _ string, next func() error) error {

@@ -18,7 +18,7 @@ var failureQueueCases = []testCase{
 	{rule: "R62", title: "a message that its handler rejects goes to the dead-letter queue of the endpoint", run: func(t *caseT) {
 		transport := t.open()
 		dead := t.queue(transport)
-		s, seen := t.answered(transport, core.Reject(errors.New("no good")), func(c *core.Config) {
+		s, seen := t.runVerdict(transport, core.Reject(errors.New("no good")), func(c *core.Config) {
 			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersRejected, dead
 		})
 		for _, in := range t.wantLeft(dead, "the message that its handler rejected", "judged") {
@@ -33,7 +33,7 @@ var failureQueueCases = []testCase{
 	{rule: "R62", title: "a message whose retries are used up becomes a dead letter, and is handled when it is sent back", run: func(t *caseT) {
 		transport := t.open()
 		dead := t.queue(transport)
-		var seen tally
+		var seen counter
 		s := t.service(transport, func(c *core.Config) {
 			c.Recoverability.Immediate = t.immediate(1)
 			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersAll, dead
@@ -43,7 +43,7 @@ var failureQueueCases = []testCase{
 			attempts = 1
 		}
 		s.handle("job", func(context.Context, *core.Message) error {
-			if seen.add("attempt"); seen.of("attempt") <= attempts {
+			if seen.add("attempt"); seen.get("attempt") <= attempts {
 				return errors.New("down for now")
 			}
 			return nil
@@ -59,7 +59,7 @@ var failureQueueCases = []testCase{
 		t.wantFailedBecause(in, core.FailureRetriesExhausted)
 		back := core.Outgoing{ID: in.ID, Queue: in.Headers.Get(core.HeaderFailedQ), Headers: in.Headers, Body: in.Body, Properties: in.Properties}
 		t.send(transport, back)
-		t.await("a dead letter that is sent back to the queue that it names is handled", func() bool { return seen.of("attempt") > attempts })
+		t.await("a dead letter that is sent back to the queue that it names is handled", func() bool { return seen.get("attempt") > attempts })
 		s.end()
 		t.wantLeft(s.queue, "after a dead letter was sent back and handled")
 		t.wantLeft(s.errorQueue, "after a message was dead-lettered instead")
@@ -72,7 +72,7 @@ var failureQueueCases = []testCase{
 	}},
 	{rule: "R62", title: "a dead-letter queue that does not exist gives way to the error queue", run: func(t *caseT) {
 		transport := t.open()
-		unchecked := &interfering{Transport: transport} // which is no core.Checker: otherwise Run would report the missing queue
+		unchecked := &faultTransport{Transport: transport} // which is no core.Checker: otherwise Run would report the missing queue
 		var seen attempts
 		s := t.serviceOn(unchecked, t.queue(transport), t.queue(transport), func(c *core.Config) {
 			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersRejected, t.uniqueName()
@@ -118,9 +118,9 @@ var failureQueueCases = []testCase{
 		transport := t.open()
 		queue, errorQueue, dead := t.queue(transport), t.queue(transport), t.queue(transport)
 		crashed := make(chan struct{}, endless)
-		lossy := &interfering{Transport: transport, complete: func(context.Context, core.Delivery) error {
+		lossy := &faultTransport{Transport: transport, complete: func(context.Context, core.Delivery) error {
 			crashed <- struct{}{}
-			return errInterfered
+			return errInjected
 		}}
 		instance := func(on core.Transport) *service {
 			s := t.serviceOn(on, queue, errorQueue, func(c *core.Config) {
@@ -151,7 +151,7 @@ var failureQueueCases = []testCase{
 	{rule: "R63", title: "without an invalid queue an invalid message is a dead letter", run: func(t *caseT) {
 		transport := t.open()
 		dead := t.queue(transport)
-		s, seen := t.answered(transport, core.Invalid(errHandler), func(c *core.Config) {
+		s, seen := t.runVerdict(transport, core.Invalid(errHandler), func(c *core.Config) {
 			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersAll, dead
 		})
 		for _, in := range t.wantLeft(dead, "the message that its handler called invalid", "judged") {
@@ -165,7 +165,7 @@ var failureQueueCases = []testCase{
 	{rule: "R63", title: "a message that its handler calls invalid goes to the invalid queue", run: func(t *caseT) {
 		transport := t.open()
 		invalid := t.queue(transport)
-		s, seen := t.answered(transport, core.Invalid(errors.New("no customer")), func(c *core.Config) { c.Recoverability.InvalidQueue = invalid })
+		s, seen := t.runVerdict(transport, core.Invalid(errors.New("no customer")), func(c *core.Config) { c.Recoverability.InvalidQueue = invalid })
 		for _, in := range t.wantLeft(invalid, "the message that its handler called invalid", "judged") {
 			t.wantFailedHeaders(in, "no customer")
 			t.wantFailedBecause(in, core.FailureInvalid)
@@ -220,7 +220,7 @@ func (t *caseT) replacedWhileAway(verdict error, reason core.FailureReason, conf
 	transport := t.open()
 	queue, away, errorQueue := t.queue(transport), t.queue(transport), t.queue(transport)
 	var isBack atomic.Bool
-	lossy := refusing(transport, math.MaxInt64, func(o core.Outgoing) bool { return o.Queue == away && !isBack.Load() })
+	lossy := refusingTransport(transport, math.MaxInt64, func(o core.Outgoing) bool { return o.Queue == away && !isBack.Load() })
 	s := t.serviceOn(lossy, queue, errorQueue, func(c *core.Config) { configure(c, away) })
 	s.handle("job", func(context.Context, *core.Message) error { return verdict })
 	s.run()

@@ -12,9 +12,9 @@ var failureQueueMutants = []mutant{
 	{rule: "R62", name: "drops the headers of a failure that NServiceBus does not have", breaks: dropsOwnHeaders},
 	{rule: "R62", name: "loses a copy that it accepts while it consumes the message", breaks: losesWhatReplaces},
 	{rule: "R62", name: "consumes a message before its copy is accepted, and loses the copy", breaks: func() changes {
-		var moves counter
+		var moves callCounter
 		return changesOutgoing(func(out []core.Outgoing) []core.Outgoing {
-			if len(out) == 1 && out[0].Reason == core.ReasonMoveToError && moves.every(1) {
+			if len(out) == 1 && out[0].Reason == core.ReasonMoveToError && moves.isNth(1) {
 				return nil
 			}
 			return out
@@ -47,7 +47,7 @@ var failureQueueMutants = []mutant{
 			}
 			return out
 		})
-		c.provision = func(_ *broken, topology core.Topology, next func() error) error {
+		c.provision = func(_ *brokenTransport, topology core.Topology, next func() error) error {
 			errorQueue.Store(topology.Queues[len(topology.Queues)-1])
 			return next()
 		}

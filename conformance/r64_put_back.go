@@ -40,10 +40,10 @@ func putBackOften(scope core.PauseScope) func(t *caseT) {
 		})
 		s.run()
 		t.send(transport, t.command(s.queue, "job", "put back"))
-		t.awaitCount("deliveries of a message that is put back twenty times and fails twice", 23, func() int { return len(seen.of("put back")) })
+		t.awaitCount("deliveries of a message that is put back twenty times and fails twice", 23, func() int { return len(seen.forBody("put back")) })
 		s.end()
 		t.wantAttempts(seen, "put back", 23)
-		for i, a := range seen.of("put back") {
+		for i, a := range seen.forBody("put back") {
 			want := 1
 			for _, failed := range []int{8, 15} {
 				if i >= failed {
@@ -60,9 +60,9 @@ func putBackOften(scope core.PauseScope) func(t *caseT) {
 }
 
 var putBackCases = []testCase{
-	{rule: "R64", title: "a message that is put back twenty times loses no attempt, and the endpoint waits each time", in: givingBack, run: putBackOften(core.PauseEndpoint)},
-	{rule: "R64", title: "a message that is put back twenty times loses no attempt, and waits alone each time", in: givingBack, needs: []need{delays}, run: putBackOften(core.PauseMessage)},
-	{rule: "R64", title: "a message that one instance puts back is handled by another", in: givingBack, run: func(t *caseT) {
+	{rule: "R64", title: "a message that is put back twenty times loses no attempt, and the endpoint waits each time", in: withRedelivery, run: putBackOften(core.PauseEndpoint)},
+	{rule: "R64", title: "a message that is put back twenty times loses no attempt, and waits alone each time", in: withRedelivery, needs: []need{delays}, run: putBackOften(core.PauseMessage)},
+	{rule: "R64", title: "a message that one instance puts back is handled by another", in: withRedelivery, run: func(t *caseT) {
 		first, second := t.open(), t.open()
 		cold := t.service(first, nil)
 		putBack, handled := &attempts{}, &attempts{}
@@ -72,14 +72,14 @@ var putBackCases = []testCase{
 		})
 		cold.run()
 		t.send(first, t.command(cold.queue, "job", "put back"))
-		t.awaitCount("messages put back", 1, func() int { return len(putBack.of("put back")) })
+		t.awaitCount("messages put back", 1, func() int { return len(putBack.forBody("put back")) })
 		warm := t.serviceOn(second, cold.queue, cold.errorQueue, nil)
 		warm.handle("job", func(_ context.Context, m *core.Message) error { handled.add(m); return nil })
 		warm.run()
-		t.awaitCount("messages handled by the other instance", 1, func() int { return len(handled.of("put back")) })
+		t.awaitCount("messages handled by the other instance", 1, func() int { return len(handled.forBody("put back")) })
 		warm.end()
 		cold.end()
-		before, a := putBack.of("put back")[0], handled.of("put back")[0]
+		before, a := putBack.forBody("put back")[0], handled.forBody("put back")[0]
 		if a.number != 1 {
 			t.fail("a message that another instance has put back is attempted for the first time", "it is %v", a)
 		}
@@ -89,7 +89,7 @@ var putBackCases = []testCase{
 		t.wantLeft(cold.queue, "after the message was handled")
 		t.wantLeft(cold.errorQueue, "after the message was handled")
 	}},
-	{rule: "R64", title: "messages of one type are put back, and others are handled", in: givingBack, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R64", title: "messages of one type are put back, and others are handled", in: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		var on atomic.Bool
 		putBack, handled := &attempts{}, &attempts{}
@@ -113,15 +113,15 @@ var putBackCases = []testCase{
 		for i := range 20 {
 			body := fmt.Sprint("job ", i)
 			t.send(transport, t.command(s.queue, "job", body))
-			t.awaitCount("messages of another type handled", 1, func() int { return len(handled.of(body)) })
+			t.awaitCount("messages of another type handled", 1, func() int { return len(handled.forBody(body)) })
 		}
 		on.Store(true)
 		for _, body := range bodies {
-			t.awaitCount("messages handled that were put back before", 1, func() int { return len(handled.of(body)) })
-			if len(putBack.of(body)) == 0 {
+			t.awaitCount("messages handled that were put back before", 1, func() int { return len(handled.forBody(body)) })
+			if len(putBack.forBody(body)) == 0 {
 				t.fail("a message of a type that is put back is not handled before that ends", "%q was", body)
 			}
-			for _, a := range append(putBack.of(body), handled.of(body)...) {
+			for _, a := range append(putBack.forBody(body), handled.forBody(body)...) {
 				if a.number != 1 {
 					t.fail("a message that is put back loses no attempt", "%q: %v", body, a)
 				}
@@ -131,7 +131,7 @@ var putBackCases = []testCase{
 		t.wantLeft(s.queue, "after all messages were handled")
 		t.wantLeft(s.errorQueue, "after all messages were handled")
 	}},
-	{rule: "R64", title: "a message of a group that is put back holds its group", in: givingBack, needs: []need{groupOrder, delays}, run: func(t *caseT) {
+	{rule: "R64", title: "a message of a group that is put back holds its group", in: withRedelivery, needs: []need{groupOrder, delays}, run: func(t *caseT) {
 		for _, scope := range []core.PauseScope{core.PauseEndpoint, core.PauseMessage} {
 			transport := t.open()
 			s := t.groupService(transport, 1, 0, 0)

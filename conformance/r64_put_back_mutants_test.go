@@ -30,7 +30,7 @@ var putBackMutants = []mutant{
 	{rule: "R64", name: "loses the copy that replaces a message", on: countingEach, breaks: losesWhatReplaces},
 	{rule: "R64", name: "delivers the copy that replaces a message at once", on: countingEach, breaks: func() changes {
 		return changes{
-			send: func(_ *broken, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				for i := range out {
 					out[i].Delay = 0
 				}

@@ -18,7 +18,7 @@ type receiver struct {
 	queue string
 	size  int // of the slices passed to Receive
 
-	redelivers redeliveries // of read
+	pending redeliveries // of read
 }
 
 // receiver opens a receiver in the case's mode.

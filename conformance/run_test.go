@@ -18,7 +18,7 @@ func TestCase_TimeoutLeavesNothing(t *testing.T) {
 	s := &suite{h: h, report: &Report{}, run: t.Name()} // the goroutines of others are labelled otherwise
 	ended := make(chan struct{})
 	early, late := make(chan struct{}), make(chan struct{})
-	r := s.attempt(t, &testCase{rule: "C3", title: "goes on", run: func(t *caseT) {
+	r := s.runCase(t, &testCase{rule: "C3", title: "goes on", run: func(t *caseT) {
 		t.Cleanup(func() { close(early) })
 		<-ended
 		t.Cleanup(func() { close(late) })

@@ -18,7 +18,7 @@ func writesCountsLater(later, claimed time.Duration) func(h *Harness) {
 		var counted time.Time
 		open := h.Open
 		h.Open = func(t testing.TB) core.Transport {
-			transport := open(t).(*broken)
+			transport := open(t).(*brokenTransport)
 			mu.Lock()
 			counted = time.Time{} // of another case
 			mu.Unlock()
@@ -89,7 +89,7 @@ func countsInMemory() changes {
 func atDeath(do func(s *server, t *inmemory.Transport)) func(h *Harness) {
 	return func(h *Harness) {
 		h.Broker.(*server).faults.killed = func(s *server) {
-			t, err := inmemory.New(inmemory.Config{Broker: s.stage.broker})
+			t, err := inmemory.New(inmemory.Config{Broker: s.fixture.broker})
 			if err != nil {
 				panic(err)
 			}
@@ -102,7 +102,7 @@ func atDeath(do func(s *server, t *inmemory.Transport)) func(h *Harness) {
 // takeAll takes what waits in every queue.
 func (s *server) takeAll(t *inmemory.Transport) map[string][]*core.Incoming {
 	taken := map[string][]*core.Incoming{}
-	for _, queue := range s.stage.broker.Queues() {
+	for _, queue := range s.fixture.broker.Queues() {
 		depth, err := t.Depth(queue)
 		if err != nil || depth.Ready == 0 {
 			continue

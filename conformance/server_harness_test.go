@@ -15,8 +15,8 @@ import (
 // have. It claims Durable.
 func harnessOnServer(cfg inmemory.Config, c changes) Harness {
 	s := newServer(cfg)
-	open := func() *broken {
-		return &broken{
+	open := func() *brokenTransport {
+		return &brokenTransport{
 			base: s.open(), changes: &c, memory: map[string]int{},
 			login: func() string { return password },
 			leave: func() {},
@@ -32,7 +32,7 @@ func harnessOnServer(cfg inmemory.Config, c changes) Harness {
 			return transport, line{transport.base.(*remote)}
 		},
 	}
-	s.stage.equip(&h)
+	s.fixture.equip(&h)
 	h.Connections = func(testing.TB) int { return s.count() }
 	return h
 }
@@ -51,31 +51,31 @@ func (l line) silence(kinds ...int) {
 }
 
 // process is Harness.process: one in goroutines, whose plug is pulled.
-func (s *server) process(open func() *broken) func(t *caseT, j job) process {
-	return func(_ *caseT, j job) process {
+func (s *server) process(open func() *brokenTransport) func(t *caseT, spec workerSpec) process {
+	return func(_ *caseT, spec workerSpec) process {
 		transport := open()
-		p := &localProcess{feed: newFeed(), remote: transport.base.(*remote), gone: make(chan struct{}), done: make(chan struct{})}
+		p := &localProcess{eventQueue: newEventQueue(), remote: transport.base.(*remote), gone: make(chan struct{}), done: make(chan struct{})}
 		p.asked = make(chan struct{})
-		go p.run(j, transport)
+		go p.run(spec, transport)
 		return p
 	}
 }
 
 type localProcess struct {
-	*feed
+	*eventQueue
 	remote *remote
 	asked  chan struct{} // closed by stop
 	gone   chan struct{} // closed by crash
-	done   chan struct{} // closed when the job has ended
+	done   chan struct{} // closed when the worker has ended
 	once   sync.Once
 	err    error
 }
 
-func (p *localProcess) run(j job, transport core.Transport) {
+func (p *localProcess) run(spec workerSpec, transport core.Transport) {
 	ctx, cancel := contextUntil(p.asked, p.gone)
 	defer cancel()
-	p.err = j.run(ctx, transport, surroundings{
-		say: func(e event) {
+	p.err = spec.run(ctx, transport, workerEnv{
+		report: func(e event) {
 			select {
 			case <-p.gone:
 			default:
@@ -83,12 +83,12 @@ func (p *localProcess) run(j job, transport core.Transport) {
 			}
 		},
 		crash: p.crash,
-		gone:  p.gone,
+		ended: p.gone,
 	})
 	if err := transport.Close(ctxBackground); p.err == nil {
 		p.err = err
 	}
-	p.end()
+	p.close()
 	close(p.done)
 }
 
@@ -116,7 +116,7 @@ func (p *localProcess) stop(limit time.Duration) error {
 	}
 }
 
-func (p *localProcess) remains() string {
+func (p *localProcess) exitReport() string {
 	<-p.done
 	select {
 	case <-p.gone:

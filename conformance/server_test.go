@@ -20,8 +20,8 @@ import (
 // broker holds is its disk, and survives. It uses channels and timers alone, so
 // that it works in a bubble.
 type server struct {
-	stage *backstage
-	cfg   inmemory.Config
+	fixture *suiteFixture
+	cfg     inmemory.Config
 
 	// What a mutant does to it. Unlike changes, it is not about what a transport
 	// does with a call.
@@ -67,8 +67,8 @@ var (
 )
 
 func newServer(cfg inmemory.Config) *server {
-	s := &server{stage: &backstage{broker: inmemory.NewBroker()}, cfg: cfg, connections: map[*connection]struct{}{}}
-	s.cfg.Broker = s.stage.broker
+	s := &server{fixture: &suiteFixture{broker: inmemory.NewBroker()}, cfg: cfg, connections: map[*connection]struct{}{}}
+	s.cfg.Broker = s.fixture.broker
 	return s
 }
 
@@ -151,8 +151,8 @@ func (s *server) connect(quit <-chan struct{}) (*connection, error) {
 		return nil, err
 	}
 	c := &connection{server: s, lost: make(chan struct{}), held: map[core.Delivery]int{}}
-	c.transport = &broken{
-		base: transport, stage: s.stage, memory: map[string]int{}, leave: func() {}, login: func() string { return "" },
+	c.transport = &brokenTransport{
+		base: transport, fixture: s.fixture, memory: map[string]int{}, leave: func() {}, login: func() string { return "" },
 		changes: &changes{deliver: c.deliver, settle: c.settle, provision: c.provision, check: c.check, purge: c.purge, subscribe: c.subscribe, unsubscribe: c.subscribe},
 	}
 	s.mu.Lock()
@@ -168,7 +168,7 @@ func (s *server) connect(quit <-chan struct{}) (*connection, error) {
 // broker, with a network in between.
 type connection struct {
 	server    *server
-	transport *broken
+	transport *brokenTransport
 	lost      chan struct{} // closed when it is gone
 
 	calls sync.WaitGroup
@@ -298,7 +298,7 @@ var errNoAnswer = errors.New("the connection to the server was lost before its a
 
 // The changes to the sound transport.
 
-func (c *connection) purge(_ *broken, queue string, next func(string) (int, error)) (removed int, err error) {
+func (c *connection) purge(_ *brokenTransport, queue string, next func(string) (int, error)) (removed int, err error) {
 	err = c.call(func() error {
 		removed, err = next(queue)
 		return err
@@ -306,13 +306,15 @@ func (c *connection) purge(_ *broken, queue string, next func(string) (int, erro
 	return removed, err
 }
 
-func (c *connection) provision(_ *broken, _ core.Topology, next func() error) error {
+func (c *connection) provision(_ *brokenTransport, _ core.Topology, next func() error) error {
 	return c.call(next)
 }
 
-func (c *connection) check(_ *broken, _ core.Topology, next func() error) error { return c.call(next) }
+func (c *connection) check(_ *brokenTransport, _ core.Topology, next func() error) error {
+	return c.call(next)
+}
 
-func (c *connection) subscribe(_ *broken, _ string, _ []string, next func() error) error {
+func (c *connection) subscribe(_ *brokenTransport, _ string, _ []string, next func() error) error {
 	return c.call(next)
 }
 

@@ -36,17 +36,17 @@ type suite struct {
 	lock, shortLock time.Duration
 
 	short  bool // leave out cases that take long
-	probed bool // all properties were determined; errors in the probe's cleanup are found again by cases
+	probed bool // all properties were determined; errors in the cleanup of probe are found again by cases
 
 	run   string // makes names unique over runs on one broker
 	names atomic.Int64
 
-	looker looker
+	sharedReader sharedReader
 
 	// For a case that stops the clock of its bubble: the time limit, and the function
 	// that aborts. Tests replace them.
 	spinLimit time.Duration
-	giveUp    func(text string)
+	abort     func(text string)
 }
 
 func newSuite(t *testing.T, h Harness) (*suite, error) {
@@ -65,24 +65,24 @@ func newSuite(t *testing.T, h Harness) (*suite, error) {
 		return nil, err
 	}
 	if h.process == nil && childOpens != nil && !h.Synctest {
-		h.process = func(t *caseT, j job) process { return startChild(t, j) }
+		h.process = func(t *caseT, spec workerSpec) process { return startChildProcess(t, spec) }
 	}
-	s := &suite{h: h.uncounted(), run: hex.EncodeToString(id[:]), spinLimit: spinLimit, giveUp: func(text string) { panic(text) }}
+	s := &suite{h: h.withoutLabels(), run: hex.EncodeToString(id[:]), spinLimit: spinLimit, abort: func(text string) { panic(text) }}
 	s.report = &Report{Adapter: h.Name, Seed: h.Seed}
 	t.Logf("conformance: seed %d; %s=%d repeats it", h.Seed, SeedVariable, h.Seed)
-	probe := s.attempt(t, &testCase{rule: "C1", title: "the transport opens and tells what it can do", run: s.probe}, core.TransactionDefault)
+	probe := s.runCase(t, &testCase{rule: "C1", title: "the transport opens and tells what it can do", run: s.probe}, core.TransactionDefault)
 	if !s.probed {
 		return nil, fmt.Errorf("conformance: nothing can be tried:\n%v", probe.Failures[0])
 	}
 	s.report.Capabilities = s.caps
 	// A failure here occurs again in a case, and is reported there.
 	lasts := testCase{rule: "C17", title: "a lock tells how long it lasts", run: func(t *caseT) { s.probeLocks(t, &s.lock) }}
-	s.attempt(t, &lasts, s.caps.HighestTransaction())
+	s.runCase(t, &lasts, s.caps.HighestTransaction())
 	s.shortLock = s.lock
 	if h.OpenShortLocks != nil {
 		s.shortLock = 0
 		lasts.shortLocks, lasts.run = true, func(t *caseT) { s.probeLocks(t, &s.shortLock) }
-		s.attempt(t, &lasts, s.caps.HighestTransaction())
+		s.runCase(t, &lasts, s.caps.HighestTransaction())
 		if s.shortLock > s.h.Timeout {
 			return nil, fmt.Errorf("conformance: the locks of Harness.OpenShortLocks end after %v; return a transport whose locks end after a few seconds, since cases wait for it", s.shortLock.Round(time.Second))
 		}
@@ -90,7 +90,7 @@ func newSuite(t *testing.T, h Harness) (*suite, error) {
 	if s.shortLock > 0 {
 		s.h.QuietPeriod = min(s.h.QuietPeriod, s.shortLock/5)
 	}
-	s.lendsLooker(t)
+	s.shareReader(t)
 	return s, nil
 }
 
@@ -108,9 +108,9 @@ func (s *suite) separate(t *testing.T) (*suite, error) {
 	}
 	h.Seed, h.QuietPeriod, h.process = s.h.Seed, s.h.QuietPeriod, s.h.process
 	return &suite{
-		h: h.uncounted(), report: s.report, caps: s.caps, provisioner: s.provisioner, checker: s.checker, purger: s.purger,
+		h: h.withoutLabels(), report: s.report, caps: s.caps, provisioner: s.provisioner, checker: s.checker, purger: s.purger,
 		lock: s.lock, shortLock: s.shortLock, short: s.short, probed: true,
-		run: fmt.Sprintf("%s-%d", s.run, s.names.Add(1)), spinLimit: s.spinLimit, giveUp: s.giveUp,
+		run: fmt.Sprintf("%s-%d", s.run, s.names.Add(1)), spinLimit: s.spinLimit, abort: s.abort,
 	}, nil
 }
 
@@ -150,7 +150,7 @@ func (s *suite) probe(t *caseT) {
 // probeLocks determines the duration of a delivery's lock.
 func (s *suite) probeLocks(t *caseT, shortest *time.Duration) {
 	transport := t.open()
-	for _, mode := range givingBack.of(s.caps) {
+	for _, mode := range withRedelivery.choose(s.caps) {
 		if lock := t.lockIn(mode, transport); lock > 0 && (*shortest == 0 || lock < *shortest) {
 			*shortest = lock
 		}
@@ -171,19 +171,19 @@ func (t *caseT) lockIn(mode core.TransactionMode, transport core.Transport) (loc
 	return lock
 }
 
-// maxAttempts is how often a case is tried whose locks end because the machine is slow.
-const maxAttempts = 3
+// maxRuns is how often a case is tried whose locks end because the machine is slow.
+const maxRuns = 3
 
-// attempt runs a case in one mode. It runs the case again if it failed after a lock had
+// runCase runs a case in one mode. It runs the case again if it failed after a lock had
 // ended that the case would have renewed or settled in time on a faster machine. A faulty
 // transport fails each time.
-func (s *suite) attempt(t *testing.T, c *testCase, mode core.TransactionMode) Result {
+func (s *suite) runCase(t *testing.T, c *testCase, mode core.TransactionMode) Result {
 	t.Helper()
 	var notes []string
 	for n := 1; ; n++ {
-		r, late := s.attemptOnce(t, c, mode)
+		r, late := s.runCaseOnce(t, c, mode)
 		if r.Outcome == Failed && late != "" {
-			if n < maxAttempts {
+			if n < maxRuns {
 				f := r.Failures[0]
 				notes = append(notes, fmt.Sprintf("run again, because it failed and %s; it had expected: %s; observed: %s", late, f.Expected, f.Observed))
 				continue
@@ -195,17 +195,17 @@ func (s *suite) attempt(t *testing.T, c *testCase, mode core.TransactionMode) Re
 	}
 }
 
-// attemptOnce runs a case in one mode. late describes the operation that the case was too
+// runCaseOnce runs a case in one mode. late describes the operation that the case was too
 // late for because the machine is slow, or is empty.
-func (s *suite) attemptOnce(t *testing.T, c *testCase, mode core.TransactionMode) (r Result, late string) {
+func (s *suite) runCaseOnce(t *testing.T, c *testCase, mode core.TransactionMode) (r Result, late string) {
 	t.Helper()
 	r = Result{Case: c.name(), Rule: c.rule, Outcome: Passed, Mode: mode}
-	if c.in == once {
+	if c.in == inHighest {
 		r.Mode = core.TransactionDefault
 	}
 	label := fmt.Sprintf("%s/%d", s.run, s.names.Add(1))
 	if !s.h.Synctest {
-		late = s.stage(t, c, mode, label, &r)
+		late = s.superviseCase(t, c, mode, label, &r)
 		return r, late
 	}
 	defer s.watch(c, mode, label)()
@@ -216,13 +216,13 @@ func (s *suite) attemptOnce(t *testing.T, c *testCase, mode core.TransactionMode
 			r.fail(Failure{Rule: c.rule, Expected: "the transport's calls return, and its goroutines end when it is closed", Observed: fmt.Sprint(problem)})
 		}
 	}()
-	synctest.Test(t, func(t *testing.T) { s.stage(t, c, mode, label, &r) })
+	synctest.Test(t, func(t *testing.T) { s.superviseCase(t, c, mode, label, &r) })
 	return r, "" // a bubble's time waits for the machine
 }
 
-// stage runs a case in a separate goroutine, which a fatal failure ends. It returns a
-// description of the operation that the case was too late for.
-func (s *suite) stage(t *testing.T, c *testCase, mode core.TransactionMode, label string, r *Result) (late string) {
+// superviseCase runs a case in a separate goroutine, which a fatal failure ends. It
+// returns a description of the operation that the case was too late for.
+func (s *suite) superviseCase(t *testing.T, c *testCase, mode core.TransactionMode, label string, r *Result) (late string) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	ct := &caseT{
 		TB: t, suite: s, testCase: c, caps: s.caps, mode: mode, result: r,

@@ -21,7 +21,7 @@ const spinLimit = 5 * time.Minute
 func (s *suite) watch(c *testCase, mode core.TransactionMode, label string) (stop func() bool) {
 	began := time.Now()
 	return time.AfterFunc(s.spinLimit, func() {
-		s.giveUp(fmt.Sprintf("conformance: the case %q in mode %v has not ended after %v.\n"+
+		s.abort(fmt.Sprintf("conformance: the case %q in mode %v has not ended after %v.\n"+
 			"Usually a goroutine of the transport, or of the case, works without ever waiting: it asks again and again, or fails and tries again at once, "+
 			"and so the clock of the bubble (Harness.Synctest) stands still, and no time limit ends it. Look for a loop without a pause among these goroutines:\n%s",
 			c.name(), mode, time.Since(began).Round(time.Millisecond), goroutines(label)))

@@ -16,8 +16,8 @@ func TestWatchdog_EndsASpinningCase(t *testing.T) {
 		t.Fatal(err)
 	}
 	var told atomic.Pointer[string]
-	s.spinLimit, s.giveUp = 50*time.Millisecond, func(text string) { told.Store(&text) }
-	r := s.attempt(t, &testCase{rule: "C3", title: "spins", run: func(*caseT) {
+	s.spinLimit, s.abort = 50*time.Millisecond, func(text string) { told.Store(&text) }
+	r := s.runCase(t, &testCase{rule: "C3", title: "spins", run: func(*caseT) {
 		for told.Load() == nil {
 		}
 	}}, core.TransactionReceiveOnly)
@@ -37,7 +37,7 @@ func TestWatchdog_SparesACaseThatEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	const limit = 200 * time.Millisecond
-	s.spinLimit, s.giveUp = limit, func(text string) { t.Error(text) }
-	s.attempt(t, &testCase{rule: "C3", title: "waits", run: func(t *caseT) { t.sleep(time.Hour) }}, core.TransactionReceiveOnly)
+	s.spinLimit, s.abort = limit, func(text string) { t.Error(text) }
+	s.runCase(t, &testCase{rule: "C3", title: "waits", run: func(t *caseT) { t.sleep(time.Hour) }}, core.TransactionReceiveOnly)
 	time.Sleep(2 * limit)
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // wire is a small transport to the in-memory broker of another process: as much
-// as the jobs of child processes need.
+// as the workers of child processes need.
 
 // wireVariable has the address at which the parent serves its broker.
 const wireVariable = "REPRISE_CONFORMANCE_WIRE"

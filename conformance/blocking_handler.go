@@ -9,30 +9,30 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// crowd counts the running handlers of one case, and the calls for each message. It
-// blocks handlers until the case lets them through.
-type crowd struct {
+// blockingHandler counts the running handlers of one case, and the calls for each
+// message. It blocks handlers until the case lets them through.
+type blockingHandler struct {
 	t    *caseT
 	gate chan struct{}
 
-	mu        sync.Mutex
-	now, most int
-	begun     map[string]int // by body
+	mu               sync.Mutex
+	current, highest int
+	started          map[string]int // by body
 }
 
-func (t *caseT) crowd() *crowd {
-	return &crowd{t: t, gate: make(chan struct{}), begun: map[string]int{}}
+func (t *caseT) blockingHandler() *blockingHandler {
+	return &blockingHandler{t: t, gate: make(chan struct{}), started: map[string]int{}}
 }
 
 // handle is a handler that waits for permission. It fails only if its context ends
 // before.
-func (c *crowd) handle(ctx context.Context, m *core.Message) error {
-	c.enter(string(m.RawBody()))
-	defer c.leave()
+func (h *blockingHandler) handle(ctx context.Context, m *core.Message) error {
+	h.enter(string(m.RawBody()))
+	defer h.leave()
 	select {
-	case <-c.gate:
+	case <-h.gate:
 		return nil
-	case <-c.t.ctx.Done(): // the case was stopped
+	case <-h.t.ctx.Done(): // the case was stopped
 		return errCaseEnded
 	case <-ctx.Done():
 		return ctx.Err()
@@ -40,80 +40,80 @@ func (c *crowd) handle(ctx context.Context, m *core.Message) error {
 }
 
 // enter counts one more handler, and returns the number of calls for its message.
-func (c *crowd) enter(body string) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now++
-	c.most = max(c.most, c.now)
-	c.begun[body]++
-	return c.begun[body]
+func (h *blockingHandler) enter(body string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.current++
+	h.highest = max(h.highest, h.current)
+	h.started[body]++
+	return h.started[body]
 }
 
-func (c *crowd) leave() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now--
+func (h *blockingHandler) leave() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.current--
 }
 
-// pass lets n handlers through.
-func (c *crowd) pass(n int) {
-	ctx, cancel := c.t.withTimeout()
+// release lets n handlers through.
+func (h *blockingHandler) release(n int) {
+	ctx, cancel := h.t.withTimeout()
 	defer cancel()
 	for range n {
 		select {
-		case c.gate <- struct{}{}:
+		case h.gate <- struct{}{}:
 		case <-ctx.Done():
-			c.t.stop(fmt.Sprintf("%d handlers run, one after the other", n), "there is none after %v", c.t.timeout())
+			h.t.stop(fmt.Sprintf("%d handlers run, one after the other", n), "there is none after %v", h.t.timeout())
 		}
 	}
 }
 
-// open lets all handlers through from now on.
-func (c *crowd) open() { close(c.gate) }
+// releaseAll lets all handlers through from now on.
+func (h *blockingHandler) releaseAll() { close(h.gate) }
 
 // running returns the number of running handlers.
-func (c *crowd) running() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
+func (h *blockingHandler) running() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.current
 }
 
-// peak returns the highest number of concurrent handlers since the last call.
-func (c *crowd) peak() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	most := c.most
-	c.most = c.now
+// maxConcurrent returns the highest number of concurrent handlers since the last call.
+func (h *blockingHandler) maxConcurrent() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	most := h.highest
+	h.highest = h.current
 	return most
 }
 
-// of returns the number of handler calls for a message.
-func (c *crowd) of(body string) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.begun[body]
+// calls returns the number of handler calls for a message.
+func (h *blockingHandler) calls(body string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.started[body]
 }
 
 // messages returns the number of different messages.
-func (c *crowd) messages() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.begun)
+func (h *blockingHandler) messages() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.started)
 }
 
-// wantOnce checks that each message was given to a handler once, in any of the crowds,
+// wantOnce checks that each message was given to a handler once, by any of the handlers,
 // except for the broker's own duplicates.
-func (t *caseT) wantOnce(msgs []core.Outgoing, crowds ...*crowd) {
-	t.wantTimes(1, msgs, crowds...)
+func (t *caseT) wantOnce(msgs []core.Outgoing, handlers ...*blockingHandler) {
+	t.wantTimes(1, msgs, handlers...)
 }
 
 // wantTimes is wantOnce for n attempts.
-func (t *caseT) wantTimes(n int, msgs []core.Outgoing, crowds ...*crowd) {
+func (t *caseT) wantTimes(n int, msgs []core.Outgoing, handlers ...*blockingHandler) {
 	wrong := map[string]int{}
 	for _, m := range msgs {
 		attempts := 0
-		for _, c := range crowds {
-			attempts += c.of(string(m.Body))
+		for _, h := range handlers {
+			attempts += h.calls(string(m.Body))
 		}
 		if attempts < n || attempts > n && !t.caps.MayDuplicate {
 			wrong[string(m.Body)] = attempts

@@ -24,8 +24,8 @@ import (
 
 // Environment variables of a child process.
 const (
-	// jobVariable has the job of the child process.
-	jobVariable = "REPRISE_CONFORMANCE_JOB"
+	// specVariable has the workerSpec of the child process.
+	specVariable = "REPRISE_CONFORMANCE_JOB"
 	// HarnessVariable has the Name of the Harness that started the process, for a package
 	// that tests several harnesses with one open function.
 	HarnessVariable = "REPRISE_CONFORMANCE_HARNESS"
@@ -66,7 +66,7 @@ var childOpens func() (core.Transport, error)
 // cores: cases mostly wait.
 func Main(m *testing.M, open func() (core.Transport, error)) {
 	time.Local = oddZone
-	if text, ok := os.LookupEnv(jobVariable); ok {
+	if text, ok := os.LookupEnv(specVariable); ok {
 		time.Local = childZone
 		os.Exit(runChild(text, open))
 	}
@@ -97,7 +97,7 @@ var (
 // Exit codes of a child process.
 const (
 	exitFailed  = 1
-	exitCrashed = 70 // as told by its job
+	exitCrashed = 70 // as its workerSpec wants it
 	exitOrphan  = 71 // its parent has ended
 )
 
@@ -113,9 +113,9 @@ func runChild(text string, open func() (core.Transport, error)) int {
 		fmt.Fprintf(os.Stderr, "conformance: child process: %s: %v\n", doing, err)
 		return exitFailed
 	}
-	var j job
-	if err := json.Unmarshal([]byte(text), &j); err != nil {
-		return fail("reading "+jobVariable, err)
+	var spec workerSpec
+	if err := json.Unmarshal([]byte(text), &spec); err != nil {
+		return fail("reading "+specVariable, err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -135,8 +135,8 @@ func runChild(text string, open func() (core.Transport, error)) int {
 		return fail("the open that conformance.Main was given", err)
 	}
 	var stdout sync.Mutex
-	err = j.run(ctx, transport, surroundings{
-		say: func(e event) {
+	err = spec.run(ctx, transport, workerEnv{
+		report: func(e event) {
 			line, err := json.Marshal(e)
 			if err != nil {
 				panic(err) // an event has only strings, which can always be marshalled
@@ -156,9 +156,9 @@ func runChild(text string, open func() (core.Transport, error)) int {
 	return 0
 }
 
-// child is a child process.
-type child struct {
-	*feed
+// childProcess is a child process.
+type childProcess struct {
+	*eventQueue
 	command *exec.Cmd
 	stdin   io.Writer
 	output  *output
@@ -166,20 +166,21 @@ type child struct {
 	err     error         // the result of Wait
 }
 
-// startChild starts the test binary with a job and additional environment variables.
-func startChild(t *caseT, j job, environment ...string) process {
+// startChildProcess starts the test binary with a workerSpec and additional environment
+// variables.
+func startChildProcess(t *caseT, spec workerSpec, environment ...string) process {
 	path, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := json.Marshal(j)
+	text, err := json.Marshal(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &child{feed: newFeed(), done: make(chan struct{})}
+	c := &childProcess{eventQueue: newEventQueue(), done: make(chan struct{})}
 	c.output = &output{event: c.push}
 	c.command = exec.Command(path) // without the flags of this process
-	c.command.Env = slices.Concat(os.Environ(), environment, []string{jobVariable + "=" + string(text), HarnessVariable + "=" + t.suite.h.Name})
+	c.command.Env = slices.Concat(os.Environ(), environment, []string{specVariable + "=" + string(text), HarnessVariable + "=" + t.suite.h.Name})
 	c.command.Stdout = c.output
 	c.command.Stderr = stderr{c.output}
 	c.command.WaitDelay = 5 * time.Second // in case it leaves child processes behind
@@ -193,7 +194,7 @@ func startChild(t *caseT, j job, environment ...string) process {
 	}
 	go func() {
 		c.err = c.command.Wait()
-		c.end()
+		c.close()
 		close(c.done)
 	}()
 	t.Cleanup(func() {
@@ -204,12 +205,12 @@ func startChild(t *caseT, j job, environment ...string) process {
 	return c
 }
 
-func (c *child) kill() {
+func (c *childProcess) kill() {
 	_ = c.command.Process.Kill() // it may have ended already
 	<-c.done
 }
 
-func (c *child) stop(limit time.Duration) error {
+func (c *childProcess) stop(limit time.Duration) error {
 	if _, err := fmt.Fprintln(c.stdin, stopLine); err != nil {
 		return fmt.Errorf("it has ended before: %w", err)
 	}
@@ -221,13 +222,13 @@ func (c *child) stop(limit time.Duration) error {
 		return fmt.Errorf("it has not ended within %v\n%s", limit, c.output.text())
 	}
 	if c.err != nil {
-		return errors.New(c.remains())
+		return errors.New(c.exitReport())
 	}
 	return nil
 }
 
-// remains is called after the end of the process.
-func (c *child) remains() string {
+// exitReport is called after the end of the process.
+func (c *childProcess) exitReport() string {
 	<-c.done
 	return fmt.Sprintf("%v\n%s", c.command.ProcessState, c.output.text())
 }

@@ -23,7 +23,7 @@ const adapterVariable = "REPRISE_CONFORMANCE_ADAPTER"
 // TestMain lets this package's tests start processes. Its open suits one of them
 // alone, so that the others must not find it.
 func TestMain(m *testing.M) {
-	if _, ok := os.LookupEnv(jobVariable); ok {
+	if _, ok := os.LookupEnv(specVariable); ok {
 		Main(m, func() (core.Transport, error) {
 			fmt.Fprintln(os.Stderr, "opened for", os.Getenv(HarnessVariable), "in the zone", time.Local)
 			return openWire(os.Getenv(wireVariable))
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 
 // casesNeeding returns the cases with a need.
 func casesNeeding(n need) []testCase {
-	return slices.DeleteFunc(cases(), func(c testCase) bool { return !c.wants(n) })
+	return slices.DeleteFunc(cases(), func(c testCase) bool { return !c.hasNeed(n) })
 }
 
 // checkCases runs some cases alone, as Check does, and those at the same time
@@ -56,8 +56,8 @@ func checkCases(t *testing.T, h Harness, list ...testCase) *Report {
 		if s.leavesOut(&c) {
 			continue
 		}
-		for _, mode := range c.in.of(s.caps) {
-			try := func() { s.report.add(s.attempt(t, &c, mode)) }
+		for _, mode := range c.in.choose(s.caps) {
+			try := func() { s.report.add(s.runCase(t, &c, mode)) }
 			if s.h.Synctest || c.exclusive {
 				try()
 			} else {
@@ -84,7 +84,7 @@ func harnessOnWire(t *testing.T, consumes bool) Harness {
 			return transport
 		},
 		Timeout: 10 * time.Second,
-		process: func(t *caseT, j job) process { return startChild(t, j, wireVariable+"="+address) },
+		process: func(t *caseT, spec workerSpec) process { return startChildProcess(t, spec, wireVariable+"="+address) },
 	}
 }
 
@@ -117,28 +117,28 @@ func TestProcessCases_FindEarlyConsumption(t *testing.T) {
 		noticed[r.Case] = noticed[r.Case] || r.Outcome == Failed
 	}
 	for _, c := range casesNeeding(processes) {
-		if (c.in == inReceiveOnly || c.in == leasing || c.in == inAtomic) && !noticed[c.name()] {
+		if (c.in == inReceiveOnly || c.in == withLeases || c.in == inAtomic) && !noticed[c.name()] {
 			t.Errorf("%s does not notice that messages are consumed before they are handed out", c.name())
 		}
 	}
 }
 
-// staged runs f as a case that starts processes.
-func staged(t *testing.T, f func(t *caseT)) Result {
+// runAsCase runs f as a case that starts processes.
+func runAsCase(t *testing.T, f func(t *caseT)) Result {
 	t.Helper()
-	return checkCases(t, harnessOnWire(t, false), testCase{rule: "C7", title: "a test of processes", in: once, run: f}).Results[0]
+	return checkCases(t, harnessOnWire(t, false), testCase{rule: "C7", title: "a test of processes", in: inHighest, run: f}).Results[0]
 }
 
 func TestProcess_EndsInOrder(t *testing.T) {
 	t.Parallel()
-	r := staged(t, func(t *caseT) {
-		w := t.workplace(1)
+	r := runAsCase(t, func(t *caseT) {
+		w := t.workerFixture(1)
 		t.send(t.open(), t.command(w.queue, workType, "work"))
-		p := t.start(w.job)
-		p.until(isReady, t.timeout())
-		p.until(hasSettled, t.timeout())
-		p.shut()
-		if text := p.remains(); !strings.Contains(text, "opened for wire") {
+		p := t.startWorker(w.workerSpec)
+		p.awaitEvent(isReady, t.timeout())
+		p.awaitEvent(hasSettled, t.timeout())
+		p.shutdown()
+		if text := p.exitReport(); !strings.Contains(text, "opened for wire") {
 			t.fail("the output is kept", "%s", text)
 		}
 		p.kill() // again
@@ -161,11 +161,11 @@ func TestMain_TimeZones(t *testing.T) {
 	if text, err := command.CombinedOutput(); err != nil || !strings.Contains(string(text), "in the zone conformance\n") {
 		t.Errorf("the tests of an adapter: %v:\n%s", err, text)
 	}
-	r := staged(t, func(t *caseT) {
-		p := t.start(t.workplace(1).job)
-		p.until(isReady, t.timeout())
-		p.shut()
-		if text := p.remains(); !strings.HasSuffix(text, "in the zone conformance child") {
+	r := runAsCase(t, func(t *caseT) {
+		p := t.startWorker(t.workerFixture(1).workerSpec)
+		p.awaitEvent(isReady, t.timeout())
+		p.shutdown()
+		if text := p.exitReport(); !strings.HasSuffix(text, "in the zone conformance child") {
 			t.fail("child processes have another zone", "%s", text)
 		}
 	})
@@ -182,10 +182,10 @@ func TestMain_TimeZones(t *testing.T) {
 
 func TestProcess_FailureIsShown(t *testing.T) {
 	t.Parallel()
-	r := staged(t, func(t *caseT) {
-		j := t.workplace(1).job
-		p := &running{process: startChild(t, j), t: t} // without an address
-		p.until(isReady, t.timeout())
+	r := runAsCase(t, func(t *caseT) {
+		spec := t.workerFixture(1).workerSpec
+		p := &workerProcess{process: startChildProcess(t, spec), t: t} // without an address
+		p.awaitEvent(isReady, t.timeout())
 	})
 	if r.Outcome != Failed || !strings.Contains(r.Failures[0].Observed, wireVariable+" is not set") || !strings.Contains(r.Failures[0].Observed, "exit status 1") {
 		t.Errorf("got %v", r.Failures)
@@ -195,10 +195,10 @@ func TestProcess_FailureIsShown(t *testing.T) {
 // Nobody is left when the parent dies: with it goes the standard input.
 func TestProcess_EndsWithItsParent(t *testing.T) {
 	t.Parallel()
-	r := staged(t, func(t *caseT) {
-		p := t.start(t.workplace(1).job)
-		p.until(isReady, t.timeout())
-		c := p.process.(*child)
+	r := runAsCase(t, func(t *caseT) {
+		p := t.startWorker(t.workerFixture(1).workerSpec)
+		p.awaitEvent(isReady, t.timeout())
+		c := p.process.(*childProcess)
 		if err := c.stdin.(io.Closer).Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -206,7 +206,7 @@ func TestProcess_EndsWithItsParent(t *testing.T) {
 			t.fail("the process ends when its standard input does", "%v", err)
 		}
 		if code := c.command.ProcessState.ExitCode(); code != exitOrphan {
-			t.fail("it says why", "%v", c.remains())
+			t.fail("it says why", "%v", c.exitReport())
 		}
 	})
 	if r.Outcome != Passed {
@@ -221,9 +221,9 @@ func TestProcess_RunsNoTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	command := exec.Command(path, "-test.run=^$", "-test.v")
-	command.Env = append(os.Environ(), jobVariable+"={")
+	command.Env = append(os.Environ(), specVariable+"={")
 	text, err := command.CombinedOutput()
-	if err == nil || !strings.Contains(string(text), "conformance: child process: reading "+jobVariable) || strings.Contains(string(text), "PASS") {
+	if err == nil || !strings.Contains(string(text), "conformance: child process: reading "+specVariable) || strings.Contains(string(text), "PASS") {
 		t.Errorf("got %v on %s:\n%s", err, runtime.GOOS, text)
 	}
 }

@@ -14,21 +14,21 @@ import (
 // may end before they are completed. That is not the transport's fault, and loses
 // nothing: the message is redelivered, and counts once.
 
-// copies tells messages apart; copies of a message are alike.
-type copies struct{ id, body string }
+// messageKey tells messages apart; copies of a message are alike.
+type messageKey struct{ id, body string }
 
-func copiesOf(in *core.Incoming) copies { return copies{in.ID, string(in.Body)} }
+func keyOf(in *core.Incoming) messageKey { return messageKey{in.ID, string(in.Body)} }
 
 // redeliveries are the messages that a reader is going to be delivered again, because
 // their locks had ended before Complete. Each is kept as it was delivered first, with the
 // delivery count that it has on a faster machine.
-type redeliveries map[copies]*core.Incoming
+type redeliveries map[messageKey]*core.Incoming
 
 // settled records a call of Complete. It returns the message, as it was delivered first,
 // if the call completed it, and nil if the lock had ended.
 func (r *redeliveries) settled(d core.Delivery, lockLost bool) *core.Incoming {
 	in := d.Incoming()
-	key := copiesOf(in)
+	key := keyOf(in)
 	first, again := (*r)[key]
 	switch {
 	case !again && !lockLost:
@@ -47,7 +47,7 @@ func (r *redeliveries) settled(d core.Delivery, lockLost bool) *core.Incoming {
 	}
 }
 
-func (r redeliveries) none() bool { return len(r) == 0 }
+func (r redeliveries) isEmpty() bool { return len(r) == 0 }
 
 func (r redeliveries) bodies() (bodies []string) {
 	for key := range r {
@@ -63,7 +63,7 @@ func (r *receiver) consume(deliveries []core.Delivery) (completed []*core.Incomi
 		r.t.stop(completesHeld, "%v", err)
 	}
 	for i, d := range deliveries {
-		if in := r.redelivers.settled(d, lost[i]); in != nil {
+		if in := r.pending.settled(d, lost[i]); in != nil {
 			completed = append(completed, in)
 		}
 	}

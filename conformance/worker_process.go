@@ -10,80 +10,80 @@ import (
 
 // Processes that a case starts, and kills as kill -9 does. They run an endpoint, or send.
 
-// running is a process started by a case.
-type running struct {
+// workerProcess is a process started by a case.
+type workerProcess struct {
 	process
-	t    *caseT
-	told []event // all events returned by next
+	t      *caseT
+	events []event // all events returned by next
 }
 
-// start starts a process, which is killed at the end of the case.
-func (t *caseT) start(j job) *running {
-	j.Mode = t.mode
-	p := t.suite.h.process(t, j)
+// startWorker starts a process, which is killed at the end of the case.
+func (t *caseT) startWorker(spec workerSpec) *workerProcess {
+	spec.Mode = t.mode
+	p := t.suite.h.process(t, spec)
 	t.Cleanup(p.kill)
-	return &running{process: p, t: t}
+	return &workerProcess{process: p, t: t}
 }
 
-func (p *running) next(limit time.Duration) (event, error) {
+func (p *workerProcess) next(limit time.Duration) (event, error) {
 	e, err := p.process.next(limit)
 	if err == nil {
 		p.t.recordProgress()
-		p.told = append(p.told, e)
+		p.events = append(p.events, e)
 	}
 	return e, err
 }
 
-// until waits for an event of the process.
-func (p *running) until(what happening, limit time.Duration) {
+// awaitEvent waits for an event of the process.
+func (p *workerProcess) awaitEvent(what eventKind, limit time.Duration) {
 	deadline := time.Now().Add(limit)
 	for {
 		e, err := p.next(time.Until(deadline))
 		switch {
 		case errors.Is(err, errEnded):
-			p.t.stop(fmt.Sprintf("a process of an endpoint %s", what), "it has ended: %s", p.remains())
+			p.t.stop(fmt.Sprintf("a process of an endpoint %s", what), "it has ended: %s", p.exitReport())
 		case err != nil:
 			p.kill()
-			p.t.stop(fmt.Sprintf("a process of an endpoint %s", what), "it does not within %v; what it left when it was killed: %s", limit, p.remains())
+			p.t.stop(fmt.Sprintf("a process of an endpoint %s", what), "it does not within %v; what it left when it was killed: %s", limit, p.exitReport())
 		case e.What == what:
 			return
 		}
 	}
 }
 
-// all returns all events of a process that has ended.
-func (p *running) all() []event {
+// allEvents returns all events of a process that has ended.
+func (p *workerProcess) allEvents() []event {
 	for {
 		if _, err := p.next(p.t.timeout()); err != nil {
-			return p.told
+			return p.events
 		}
 	}
 }
 
-// shut shuts the process down gracefully.
-func (p *running) shut() {
+// shutdown shuts the process down gracefully.
+func (p *workerProcess) shutdown() {
 	if err := p.stop(p.t.timeout()); err != nil {
 		p.t.stop("a process of an endpoint ends without an error when it is asked to", "%v", err)
 	}
 }
 
-// workplace is a job with its own queues, before its other fields are set.
-type workplace struct {
-	job
+// workerFixture is a workerSpec with its own queues, before its other fields are set.
+type workerFixture struct {
+	workerSpec
 	queue, forward string
 }
 
-func (t *caseT) workplace(concurrency int) *workplace {
+func (t *caseT) workerFixture(concurrency int) *workerFixture {
 	transport := t.open()
-	w := &workplace{queue: t.queue(transport), forward: t.queue(transport)}
-	w.job = job{Queue: w.queue, Forward: w.forward, ErrorQueue: t.queue(transport), Concurrency: concurrency}
+	w := &workerFixture{queue: t.queue(transport), forward: t.queue(transport)}
+	w.workerSpec = workerSpec{Queue: w.queue, Forward: w.forward, ErrorQueue: t.queue(transport), Concurrency: concurrency}
 	return w
 }
 
-// untilHandlesNew sends messages until the process handles one of them. The broker may
+// awaitNewHandled sends messages until the process handles one of them. The broker may
 // have delivered the first ones to processes that have ended, without having noticed that
 // they ended.
-func (t *caseT) untilHandlesNew(p *running, sender core.Transport, queue string) {
+func (t *caseT) awaitNewHandled(p *workerProcess, sender core.Transport, queue string) {
 	expected := "a process of an endpoint handles one of the messages that are sent after its start"
 	sent := map[string]bool{}
 	for deadline := time.Now().Add(t.timeout()); ; {
@@ -94,23 +94,23 @@ func (t *caseT) untilHandlesNew(p *running, sender core.Transport, queue string)
 			e, err := p.next(max(t.quietPeriod(), time.Second))
 			switch {
 			case errors.Is(err, errEnded):
-				t.stop(expected, "it has ended: %s", p.remains())
+				t.stop(expected, "it has ended: %s", p.exitReport())
 			case err == nil && e.What == isHandling && sent[e.ID]:
 				return
 			case err == nil:
 				continue
 			case time.Now().After(deadline):
 				p.kill()
-				t.stop(expected, "it does not within %v; what it left when it was killed: %s", t.timeout(), p.remains())
+				t.stop(expected, "it does not within %v; what it left when it was killed: %s", t.timeout(), p.exitReport())
 			}
 			break
 		}
 	}
 }
 
-// wantDrained checks that a job's queues are empty. Messages that may be delivered twice
-// may be so at the end, too.
-func (t *caseT) wantDrained(w *workplace) {
+// wantDrained checks that a worker's queues are empty. Messages that may be delivered
+// twice may be so at the end, too.
+func (t *caseT) wantDrained(w *workerFixture) {
 	if !t.caps.MayDuplicate {
 		t.wantLeft(w.queue, "after all was handled")
 	}
@@ -125,7 +125,7 @@ const (
 // killAtRandom lets processes handle many messages and forward each of them. It kills the
 // processes one after the other, half of them during a settlement.
 func (t *caseT) killAtRandom() {
-	w := t.workplace(4)
+	w := t.workerFixture(4)
 	w.Pause = 5 * time.Millisecond
 	sender := t.open()
 	bodies := make([]string, killMessages)
@@ -140,17 +140,17 @@ func (t *caseT) killAtRandom() {
 		t.send(sender, out...)
 	}
 	handled := map[string]int{}
-	count := func(p *running) {
-		for _, e := range p.all() {
+	count := func(p *workerProcess) {
+		for _, e := range p.allEvents() {
 			if e.What == isHandling {
 				handled[e.ID]++
 			}
 		}
 	}
 	for round := range killRounds {
-		p := t.start(w.job)
-		p.until(isReady, t.timeout())
-		moment := []happening{isHandling, isSettling}[round%2]
+		p := t.startWorker(w.workerSpec)
+		p.awaitEvent(isReady, t.timeout())
+		moment := []eventKind{isHandling, isSettling}[round%2]
 		for n := 1 + t.random.IntN(30); n > 0; {
 			e, err := p.next(max(t.quietPeriod(), 2*time.Second))
 			if err != nil {
@@ -168,8 +168,8 @@ func (t *caseT) killAtRandom() {
 		p.kill()
 		count(p)
 	}
-	last := t.start(w.job)
-	last.until(isReady, t.timeout())
+	last := t.startWorker(w.workerSpec)
+	last.awaitEvent(isReady, t.timeout())
 
 	arrived := map[string]int{}
 	seen := func(in *core.Incoming) bool {
@@ -185,12 +185,12 @@ func (t *caseT) killAtRandom() {
 		t.sleep(t.lock()) // until all held messages are redelivered, if they are
 	}
 	if t.mode == core.TransactionNone { // lost messages never arrive, but messages sent now are processed
-		t.untilHandlesNew(last, sender, w.queue)
+		t.awaitNewHandled(last, sender, w.queue)
 	}
 	for err := error(nil); err == nil; { // until the last process has no more messages
 		_, err = last.next(max(t.quietPeriod(), time.Second))
 	}
-	last.shut()
+	last.shutdown()
 	count(last)
 	forwarded.collect(max(t.quietPeriod(), time.Second), func(in *core.Incoming) bool { seen(in); return false })
 	forwarded.close()

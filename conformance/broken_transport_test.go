@@ -18,14 +18,14 @@ import (
 type changes struct {
 	capabilities  func(c core.Capabilities) core.Capabilities
 	address       func(queue string, next func(string) (string, error)) (string, error)
-	send          func(t *broken, ctx context.Context, out []core.Outgoing, next func(ctx context.Context, out ...core.Outgoing) error) error
-	provision     func(t *broken, topology core.Topology, next func() error) error
-	check         func(t *broken, topology core.Topology, next func() error) error
-	purge         func(t *broken, queue string, next func(queue string) (int, error)) (int, error)
-	subscribe     func(t *broken, queue string, topics []string, next func() error) error
-	unsubscribe   func(t *broken, queue string, topics []string, next func() error) error
-	open          func(t *broken, ctx context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error)
-	close         func(t *broken, next func() error) error
+	send          func(t *brokenTransport, ctx context.Context, out []core.Outgoing, next func(ctx context.Context, out ...core.Outgoing) error) error
+	provision     func(t *brokenTransport, topology core.Topology, next func() error) error
+	check         func(t *brokenTransport, topology core.Topology, next func() error) error
+	purge         func(t *brokenTransport, queue string, next func(queue string) (int, error)) (int, error)
+	subscribe     func(t *brokenTransport, queue string, topics []string, next func() error) error
+	unsubscribe   func(t *brokenTransport, queue string, topics []string, next func() error) error
+	open          func(t *brokenTransport, ctx context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error)
+	close         func(t *brokenTransport, next func() error) error
 	receive       func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(ctx context.Context, dst []core.Delivery) (int, error)) (int, error)
 	arrive        func(r *brokenReceiver, in *core.Incoming) // may change what is received
 	maxInFlight   func(r *brokenReceiver, n int, next func(int))
@@ -50,18 +50,18 @@ type base interface {
 	core.Purger
 }
 
-// broken is a sound transport with changes.
-type broken struct {
+// brokenTransport is a sound transport with changes.
+type brokenTransport struct {
 	base
 	changes *changes
 	memory  map[string]int // for the changes; guarded by whoever uses it
-	stage   *backstage     // nil: the base has the native transactions
+	fixture *suiteFixture  // nil: the base has the native transactions
 	// login returns the password. A field would be shown by fmt.
 	login func() string
 	leave func() // ends the connection, once
 }
 
-func (t *broken) Capabilities() core.Capabilities {
+func (t *brokenTransport) Capabilities() core.Capabilities {
 	c := t.base.Capabilities()
 	if t.changes.capabilities != nil {
 		c = t.changes.capabilities(c)
@@ -69,23 +69,23 @@ func (t *broken) Capabilities() core.Capabilities {
 	return c
 }
 
-func (t *broken) Address(queue string) (string, error) {
+func (t *brokenTransport) Address(queue string) (string, error) {
 	if t.changes.address != nil {
 		return t.changes.address(queue, t.base.Address)
 	}
 	return t.base.Address(queue)
 }
 
-func (t *broken) Send(ctx context.Context, out ...core.Outgoing) error {
+func (t *brokenTransport) Send(ctx context.Context, out ...core.Outgoing) error {
 	if t.changes.send != nil {
 		return t.changes.send(t, ctx, out, t.base.Send)
 	}
 	return t.base.Send(ctx, out...)
 }
 
-func (t *broken) Provision(ctx context.Context, topology core.Topology) error {
+func (t *brokenTransport) Provision(ctx context.Context, topology core.Topology) error {
 	next := func() error {
-		if err := t.stage.compare(topology.Queues); err != nil {
+		if err := t.fixture.compare(topology.Queues); err != nil {
 			return err
 		}
 		return t.base.Provision(ctx, topology)
@@ -96,7 +96,7 @@ func (t *broken) Provision(ctx context.Context, topology core.Topology) error {
 	return next()
 }
 
-func (t *broken) Check(ctx context.Context, topology core.Topology) error {
+func (t *brokenTransport) Check(ctx context.Context, topology core.Topology) error {
 	next := func() error { return t.base.Check(ctx, topology) }
 	if t.changes.check != nil {
 		return t.changes.check(t, topology, next)
@@ -104,7 +104,7 @@ func (t *broken) Check(ctx context.Context, topology core.Topology) error {
 	return next()
 }
 
-func (t *broken) Purge(ctx context.Context, queue string) (int, error) {
+func (t *brokenTransport) Purge(ctx context.Context, queue string) (int, error) {
 	next := func(queue string) (int, error) { return t.base.Purge(ctx, queue) }
 	if t.changes.purge != nil {
 		return t.changes.purge(t, queue, next)
@@ -112,7 +112,7 @@ func (t *broken) Purge(ctx context.Context, queue string) (int, error) {
 	return next(queue)
 }
 
-func (t *broken) Subscribe(ctx context.Context, queue string, topics ...string) error {
+func (t *brokenTransport) Subscribe(ctx context.Context, queue string, topics ...string) error {
 	next := func() error { return t.base.Subscribe(ctx, queue, topics...) }
 	if t.changes.subscribe != nil {
 		return t.changes.subscribe(t, queue, topics, next)
@@ -120,7 +120,7 @@ func (t *broken) Subscribe(ctx context.Context, queue string, topics ...string) 
 	return next()
 }
 
-func (t *broken) Unsubscribe(ctx context.Context, queue string, topics ...string) error {
+func (t *brokenTransport) Unsubscribe(ctx context.Context, queue string, topics ...string) error {
 	next := func() error { return t.base.Unsubscribe(ctx, queue, topics...) }
 	if t.changes.unsubscribe != nil {
 		return t.changes.unsubscribe(t, queue, topics, next)
@@ -128,7 +128,7 @@ func (t *broken) Unsubscribe(ctx context.Context, queue string, topics ...string
 	return next()
 }
 
-func (t *broken) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
+func (t *brokenTransport) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
 	next := func(cfg core.ReceiverConfig) (core.Receiver, error) { return t.base.OpenReceiver(ctx, cfg) }
 	var r core.Receiver
 	var err error
@@ -143,7 +143,7 @@ func (t *broken) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (cor
 	return &brokenReceiver{r, t, cfg}, nil
 }
 
-func (t *broken) Close(ctx context.Context) error {
+func (t *brokenTransport) Close(ctx context.Context) error {
 	next := func() error {
 		t.leave()
 		return t.base.Close(ctx)
@@ -156,7 +156,7 @@ func (t *broken) Close(ctx context.Context) error {
 
 type brokenReceiver struct {
 	core.Receiver
-	transport *broken
+	transport *brokenTransport
 	cfg       core.ReceiverConfig
 }
 
@@ -200,8 +200,8 @@ func (r *brokenReceiver) deliver(sound core.Delivery) core.Delivery {
 	if r.transport.changes.arrive != nil {
 		r.transport.changes.arrive(r, &d.in)
 	}
-	if r.cfg.Mode == core.TransactionSendsAtomicWithReceive && r.transport.stage != nil {
-		d.work = &transaction{db: &r.transport.stage.database}
+	if r.cfg.Mode == core.TransactionSendsAtomicWithReceive && r.transport.fixture != nil {
+		d.work = &transaction{db: &r.transport.fixture.database}
 	}
 	return d
 }
@@ -342,18 +342,18 @@ func limitedTo(cfg inmemory.Config, maxMessageBytes int) inmemory.Config {
 // harnessOn returns a harness for the changes over transports of the
 // configuration, with everything that a harness can have but a Broker.
 func harnessOn(cfg inmemory.Config, c changes) Harness {
-	stage := &backstage{broker: inmemory.NewBroker()}
-	cfg.Broker = stage.broker
+	fixture := &suiteFixture{broker: inmemory.NewBroker()}
+	cfg.Broker = fixture.broker
 	open := func(t testing.TB, cfg inmemory.Config) core.Transport {
 		transport, err := inmemory.New(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		stage.connections.Add(1)
-		return &broken{
-			base: transport, changes: &c, memory: map[string]int{}, stage: stage,
+		fixture.connections.Add(1)
+		return &brokenTransport{
+			base: transport, changes: &c, memory: map[string]int{}, fixture: fixture,
 			login: func() string { return password },
-			leave: sync.OnceFunc(func() { stage.connections.Add(-1) }),
+			leave: sync.OnceFunc(func() { fixture.connections.Add(-1) }),
 		}
 	}
 	h := Harness{
@@ -363,6 +363,6 @@ func harnessOn(cfg inmemory.Config, c changes) Harness {
 			return open(t, limitedTo(cfg, maxMessageBytes))
 		},
 	}
-	stage.equip(&h)
+	fixture.equip(&h)
 	return h
 }

@@ -30,7 +30,7 @@ var readers = map[string]func(t *caseT, transport core.Transport, queue string, 
 		t.receiver(transport, queue, 16).drain(bodiesOf(sent)...)
 	},
 	"drainTogether": func(t *caseT, transport core.Transport, queue string, sent []core.Outgoing) {
-		t.drainTogether(bodiesOf(sent), make([][]time.Duration, 4), t.receiver(transport, queue, 16), t.receiver(transport, queue, 16))
+		t.drainConcurrently(bodiesOf(sent), make([][]time.Duration, 4), t.receiver(transport, queue, 16), t.receiver(transport, queue, 16))
 	},
 	"received": func(t *caseT, transport core.Transport, queue string, sent []core.Outgoing) {
 		t.received(transport, queue, sent...)
@@ -81,7 +81,7 @@ func readLate(t *testing.T, read func(t *caseT, transport core.Transport, queue 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.attempt(t, &testCase{rule: "C7", title: "reads", run: func(t *caseT) {
+	return s.runCase(t, &testCase{rule: "C7", title: "reads", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 8)
@@ -148,7 +148,7 @@ func TestReaders_NoticeLockThatIsLostTooEarly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := s.attempt(t, &testCase{rule: "C7", title: "reads", run: func(t *caseT) {
+	r := s.runCase(t, &testCase{rule: "C7", title: "reads", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "a")
@@ -177,7 +177,7 @@ func TestReaders_CompleteAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	together.Add(messages)
-	r := s.attempt(t, &testCase{rule: "C7", title: "reads", run: func(t *caseT) {
+	r := s.runCase(t, &testCase{rule: "C7", title: "reads", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, messages)

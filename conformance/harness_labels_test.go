@@ -20,9 +20,9 @@ func TestHarness_GoroutinesAreNotTheTransports(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &suite{h: h.uncounted(), spinLimit: spinLimit, run: t.Name()}
+	s := &suite{h: h.withoutLabels(), spinLimit: spinLimit, run: t.Name()}
 	var before, harness, transport int
-	s.attempt(t, &testCase{rule: "C14", title: "any", run: func(t *caseT) {
+	s.runCase(t, &testCase{rule: "C14", title: "any", run: func(t *caseT) {
 		count := func() int { return strings.Count(t.goroutines(), "# labels:") }
 		before = count()
 		t.suite.h.Queue(t)

@@ -16,12 +16,12 @@ import (
 // until enough messages have arrived, and only then checks for a short time that there
 // are no more.
 func (t *caseT) drainQueue(queue string, enough func(found []*core.Incoming) bool) (found []*core.Incoming) {
-	transport, done := t.looking()
+	transport, done := t.readerTransport()
 	r := t.receiverIn(t.caps.HighestTransaction(), transport, queue, 64)
-	times, comesForEver := map[copies]int{}, false
+	times, comesForEver := map[messageKey]int{}, false
 	for !comesForEver {
 		wait := t.timeout()
-		if enough(found) && r.redelivers.none() {
+		if enough(found) && r.pending.isEmpty() {
 			wait = t.quietPeriod()
 		}
 		ctx, cancel := context.WithTimeout(t.ctx, wait)
@@ -31,14 +31,14 @@ func (t *caseT) drainQueue(queue string, enough func(found []*core.Incoming) boo
 			break
 		}
 		for _, d := range got {
-			key := copiesOf(d.Incoming())
+			key := keyOf(d.Incoming())
 			times[key]++
 			comesForEver = comesForEver || times[key] > endless // redelivered although it is completed each time
 		}
 		found = append(found, r.consume(got)...)
 	}
-	if !comesForEver && !r.redelivers.none() {
-		t.fail("a message is redelivered whose lock had ended before Complete, which returned core.ErrLockLost", "not after %v: %s", t.timeout(), sample(r.redelivers.bodies()))
+	if !comesForEver && !r.pending.isEmpty() {
+		t.fail("a message is redelivered whose lock had ended before Complete, which returned core.ErrLockLost", "not after %v: %s", t.timeout(), sample(r.pending.bodies()))
 	}
 	r.close()
 	done()

@@ -9,12 +9,12 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// load is sent by several goroutines, one message after the other. Each message is sent
-// again until it is accepted.
-type load struct {
-	t    *caseT
-	wg   sync.WaitGroup
-	news chan struct{} // holds a value when more messages were accepted
+// senderPool is sent by several goroutines, one message after the other. Each message is
+// sent again until it is accepted.
+type senderPool struct {
+	t      *caseT
+	wg     sync.WaitGroup
+	wakeup chan struct{} // holds a value when more messages were accepted
 
 	mu sync.Mutex
 	// doubtful has the ids of the accepted messages. The value is true if an earlier Send
@@ -22,8 +22,8 @@ type load struct {
 	doubtful map[string]bool
 }
 
-func (t *caseT) sendLoad(transport core.Transport, queue string, senders, each int) *load {
-	l := &load{t: t, news: make(chan struct{}, 1), doubtful: map[string]bool{}}
+func (t *caseT) startSenders(transport core.Transport, queue string, senders, each int) *senderPool {
+	l := &senderPool{t: t, wakeup: make(chan struct{}, 1), doubtful: map[string]bool{}}
 	for i := range senders {
 		msgs := t.messages(queue, each)
 		for j := range msgs {
@@ -39,7 +39,7 @@ func (t *caseT) sendLoad(transport core.Transport, queue string, senders, each i
 	return l
 }
 
-func (l *load) send(transport core.Transport, m core.Outgoing) {
+func (l *senderPool) send(transport core.Transport, m core.Outgoing) {
 	doubtful := false
 	for pause := time.Millisecond; l.t.ctx.Err() == nil; pause = min(2*pause, 50*time.Millisecond) {
 		err := l.t.trySend(transport, m)
@@ -48,7 +48,7 @@ func (l *load) send(transport core.Transport, m core.Outgoing) {
 			l.doubtful[m.ID] = doubtful
 			l.mu.Unlock()
 			select {
-			case l.news <- struct{}{}:
+			case l.wakeup <- struct{}{}:
 			default:
 			}
 			return
@@ -65,28 +65,28 @@ func (l *load) send(transport core.Transport, m core.Outgoing) {
 	}
 }
 
-func (l *load) accepted() int {
+func (l *senderPool) recordAccepted() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.doubtful)
 }
 
-// until waits until n messages were accepted.
-func (l *load) until(n int) {
+// awaitAccepted waits until n messages were accepted.
+func (l *senderPool) awaitAccepted(n int) {
 	timer := time.NewTimer(l.t.timeout())
 	defer timer.Stop()
-	for l.accepted() < n {
+	for l.recordAccepted() < n {
 		select {
-		case <-l.news:
+		case <-l.wakeup:
 		case <-timer.C:
-			l.t.stop("Send accepts messages, before and after an outage", "%d were, and then no more within %v", l.accepted(), l.t.timeout())
+			l.t.stop("Send accepts messages, before and after an outage", "%d were, and then no more within %v", l.recordAccepted(), l.t.timeout())
 		}
 	}
 }
 
 // wait waits until all messages are sent.
-func (l *load) wait() {
+func (l *senderPool) wait() {
 	if !l.t.returnsInTime(l.wg.Wait) {
-		l.t.stop("Send works again after the outage", "%d messages were accepted, and then no more within %v", l.accepted(), l.t.timeout())
+		l.t.stop("Send works again after the outage", "%d messages were accepted, and then no more within %v", l.recordAccepted(), l.t.timeout())
 	}
 }

@@ -13,60 +13,60 @@ import (
 // Counting of received messages, for cases that send many messages and tell them apart by
 // their bodies.
 
-// census compares received messages with sent ones. Goroutines may share a census.
-type census struct {
-	twice    bool          // the broker itself may deliver a message twice
-	complete chan struct{} // closed once nothing is missing
+// collector compares received messages with sent ones. Goroutines may share a collector.
+type collector struct {
+	mayDuplicate bool          // the broker itself may deliver a message twice
+	done         chan struct{} // closed once nothing is missing
 
 	mu         sync.Mutex
-	due        map[string]int
+	expected   map[string]int
 	missing    int
-	redelivers redeliveries
-	surplus    []string
+	pending    redeliveries
+	unexpected []string
 	arrived    []*core.Incoming
 }
 
-// census returns a census that expects each body as often as want names it.
-func (t *caseT) census(want []string) *census {
-	c := &census{twice: t.caps.MayDuplicate, complete: make(chan struct{}), due: map[string]int{}, missing: len(want)}
+// collector returns a collector that expects each body as often as want names it.
+func (t *caseT) collector(want []string) *collector {
+	c := &collector{mayDuplicate: t.caps.MayDuplicate, done: make(chan struct{}), expected: map[string]int{}, missing: len(want)}
 	for _, body := range want {
-		c.due[body]++
+		c.expected[body]++
 	}
 	if c.missing == 0 {
-		close(c.complete)
+		close(c.done)
 	}
 	return c
 }
 
 // add counts a delivery, after Complete was called for it. lockLost says that it is not
 // completed, and will be redelivered.
-func (c *census) add(d core.Delivery, lockLost bool) {
+func (c *collector) add(d core.Delivery, lockLost bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	in := c.redelivers.settled(d, lockLost)
+	in := c.pending.settled(d, lockLost)
 	if in == nil {
 		return
 	}
 	c.arrived = append(c.arrived, in)
 	body := string(in.Body)
-	due, known := c.due[body]
+	due, known := c.expected[body]
 	switch {
 	case due > 0:
-		c.due[body]--
+		c.expected[body]--
 		if c.missing--; c.missing == 0 {
-			close(c.complete)
+			close(c.done)
 		}
-	case !known || !c.twice:
-		c.surplus = append(c.surplus, body)
+	case !known || !c.mayDuplicate:
+		c.unexpected = append(c.unexpected, body)
 	}
 }
 
 // state returns the number of missing messages, and a list of their bodies.
-func (c *census) state() (missing int, list string) {
+func (c *collector) state() (missing int, list string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var bodies []string
-	for body, due := range c.due {
+	for body, due := range c.expected {
 		for range due {
 			bodies = append(bodies, body)
 		}
@@ -77,15 +77,15 @@ func (c *census) state() (missing int, list string) {
 
 const everyMessageArrives = "every message that Send accepted is delivered"
 
-// conclude checks the received messages, and returns them.
-func (c *census) conclude(t *caseT) []*core.Incoming {
+// check checks the received messages, and returns them.
+func (c *collector) check(t *caseT) []*core.Incoming {
 	if missing, list := c.state(); missing > 0 {
 		t.stop(everyMessageArrives, "%d are missing: %s", missing, list)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.surplus) > 0 {
-		t.fail("each message is delivered once, and nothing but what was sent", "%d too many: %s", len(c.surplus), sample(c.surplus))
+	if len(c.unexpected) > 0 {
+		t.fail("each message is delivered once, and nothing but what was sent", "%d too many: %s", len(c.unexpected), sample(c.unexpected))
 	}
 	return c.arrived
 }
@@ -93,13 +93,13 @@ func (c *census) conclude(t *caseT) []*core.Incoming {
 // drain receives and completes messages until each body has arrived as often as want
 // names it, and returns the messages.
 func (r *receiver) drain(want ...string) []*core.Incoming {
-	c := r.t.census(want)
-	r.drainInto(c)
-	return c.conclude(r.t)
+	c := r.t.collector(want)
+	r.drainTo(c)
+	return c.check(r.t)
 }
 
-// drainInto receives and completes messages until none is missing.
-func (r *receiver) drainInto(c *census) {
+// drainTo receives and completes messages until none is missing.
+func (r *receiver) drainTo(c *collector) {
 	for {
 		missing, list := c.state()
 		if missing == 0 {
@@ -111,12 +111,12 @@ func (r *receiver) drainInto(c *census) {
 		if err != nil {
 			r.t.stop(everyMessageArrives, "%d are missing after %v without any: %s", missing, r.t.timeout(), list)
 		}
-		c.take(r.t, got)
+		c.consume(r.t, got)
 	}
 }
 
-// take counts and completes deliveries.
-func (c *census) take(t *caseT, deliveries []core.Delivery) {
+// consume counts and completes deliveries.
+func (c *collector) consume(t *caseT, deliveries []core.Delivery) {
 	lost, err := t.tryComplete(deliveries)
 	for i, d := range deliveries {
 		c.add(d, lost[i])
@@ -126,25 +126,25 @@ func (c *census) take(t *caseT, deliveries []core.Delivery) {
 	}
 }
 
-// drainTogether is drain by several concurrent calls of Receive. It starts one goroutine
-// for each element of brief; the goroutines take turns at the receivers. The elements of
-// brief limit the duration of a goroutine's first calls.
-func (t *caseT) drainTogether(want []string, brief [][]time.Duration, receivers ...*receiver) []*core.Incoming {
-	c := t.census(want)
+// drainConcurrently is drain by several concurrent calls of Receive. It starts one
+// goroutine for each element of brief; the goroutines take turns at the receivers. The
+// elements of brief limit the duration of a goroutine's first calls.
+func (t *caseT) drainConcurrently(want []string, brief [][]time.Duration, receivers ...*receiver) []*core.Incoming {
+	c := t.collector(want)
 	ctx, cancel := context.WithCancel(t.ctx)
 	var callers sync.WaitGroup
 	defer callers.Wait()
 	defer cancel()
 	for i, durations := range brief {
 		r := receivers[i%len(receivers)]
-		t.goInGroup(&callers, func() { r.count(ctx, c, durations) })
+		t.goInGroup(&callers, func() { r.collectUntilDone(ctx, c, durations) })
 	}
 	for missing := len(want); ; {
 		select {
-		case <-c.complete:
+		case <-c.done:
 			cancel()
 			callers.Wait()
-			return c.conclude(t)
+			return c.check(t)
 		case <-time.After(t.timeout()):
 		}
 		still, list := c.state()
@@ -155,9 +155,9 @@ func (t *caseT) drainTogether(want []string, brief [][]time.Duration, receivers 
 	}
 }
 
-// count receives and completes until ctx ends. It runs in a goroutine beside the case's
-// own, and does not stop the case.
-func (r *receiver) count(ctx context.Context, c *census, brief []time.Duration) {
+// collectUntilDone receives and completes until ctx ends. It runs in a goroutine beside
+// the case's own, and does not stop the case.
+func (r *receiver) collectUntilDone(ctx context.Context, c *collector, brief []time.Duration) {
 	for ctx.Err() == nil {
 		call, cancel := context.WithCancel(ctx)
 		if len(brief) > 0 {
@@ -222,10 +222,10 @@ func (t *caseT) arriveUnchanged(transport core.Transport, queue string, sent ...
 }
 
 // wantCompletedOnce checks the messages that several receivers have completed.
-func (t *caseT) wantCompletedOnce(names []string, completed *tally, queue string) {
+func (t *caseT) wantCompletedOnce(names []string, completed *counter, queue string) {
 	var missing, twice []string
 	for _, name := range names {
-		switch n := completed.of(name); {
+		switch n := completed.get(name); {
 		case n == 0:
 			missing = append(missing, name)
 		case n > 1 && !t.caps.MayDuplicate:

@@ -13,9 +13,9 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// backstage is what the suite's own tests can do on an in-memory broker besides
+// suiteFixture is what the suite's own tests can do on an in-memory broker besides
 // using transports: what an adapter's tests do with the tools of their broker.
-type backstage struct {
+type suiteFixture struct {
 	broker   *inmemory.Broker
 	database database
 
@@ -28,22 +28,22 @@ type backstage struct {
 // password is what the transports of the suite's own tests log in with.
 const password = "correct-horse-battery-staple"
 
-// equip gives the harness what is backstage.
-func (b *backstage) equip(h *Harness) {
-	h.Corrupt = b.corrupt
+// equip gives the harness its functions.
+func (f *suiteFixture) equip(h *Harness) {
+	h.Corrupt = f.corrupt
 	// The in-memory broker has no such operation. No case looks at the queue any more,
 	// and what is in it holds up nothing.
 	h.DeleteQueue = func(testing.TB, string) {}
-	h.DeadLetters = b.deadLetters
-	h.Mismatch = b.mismatch
-	h.NativeTx = &NativeTx{Write: work, Committed: b.database.has, Break: breakWork}
-	h.Connections = func(testing.TB) int { return int(b.connections.Load()) }
+	h.DeadLetters = f.deadLetters
+	h.Mismatch = f.mismatch
+	h.NativeTx = &NativeTx{Write: work, Committed: f.database.has, Break: breakWork}
+	h.Connections = func(testing.TB) int { return int(f.connections.Load()) }
 	h.Secrets = []string{password}
 }
 
-// tool opens a sound and able transport on the broker.
-func (b *backstage) tool(t testing.TB) *inmemory.Transport {
-	transport, err := inmemory.New(inmemory.Config{Broker: b.broker})
+// openSound opens a sound and able transport on the broker.
+func (f *suiteFixture) openSound(t testing.TB) *inmemory.Transport {
+	transport, err := inmemory.New(inmemory.Config{Broker: f.broker})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,26 +53,26 @@ func (b *backstage) tool(t testing.TB) *inmemory.Transport {
 
 // mismatch makes a queue of which the suite's transports say that it is another
 // one than they would make: the in-memory broker's queues are all alike.
-func (b *backstage) mismatch(t testing.TB) (queue string, values [2]string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	queue = fmt.Sprintf("mistaken-%d", len(b.mistaken))
-	if err := b.tool(t).Provision(t.Context(), core.Topology{InputQueue: queue, Queues: []string{queue}}); err != nil {
+func (f *suiteFixture) mismatch(t testing.TB) (queue string, values [2]string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	queue = fmt.Sprintf("mistaken-%d", len(f.mistaken))
+	if err := f.openSound(t).Provision(t.Context(), core.Topology{InputQueue: queue, Queues: []string{queue}}); err != nil {
 		t.Fatal(err)
 	}
-	b.mistaken = append(b.mistaken, queue)
+	f.mistaken = append(f.mistaken, queue)
 	return queue, [2]string{"classic", "quorum"}
 }
 
 // compare is what an adapter finds wrong with queues that exist.
-func (b *backstage) compare(queues []string) error {
-	if b == nil {
+func (f *suiteFixture) compare(queues []string) error {
+	if f == nil {
 		return nil
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, queue := range queues {
-		if slices.Contains(b.mistaken, queue) {
+		if slices.Contains(f.mistaken, queue) {
 			return fmt.Errorf("provision: queue %q exists with the type classic; quorum is wanted: delete it, or choose another name", queue)
 		}
 	}
@@ -84,11 +84,11 @@ const headerCorrupt = "suite.corrupt"
 
 var errCorrupt = errors.New("the envelope is cut off")
 
-func (b *backstage) corrupt(t testing.TB, queue string) []byte {
+func (f *suiteFixture) corrupt(t testing.TB, queue string) []byte {
 	body := []byte("\x00\xff{half an enve")
 	m := core.Outgoing{Queue: queue, Body: body}
 	m.Headers.Set(headerCorrupt, "true")
-	if err := b.tool(t).Send(t.Context(), m); err != nil {
+	if err := f.openSound(t).Send(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
 	return body
@@ -104,16 +104,16 @@ func unparsed(in *core.Incoming) {
 	in.ID = in.NativeID
 }
 
-func (b *backstage) deadLetters(t testing.TB, queue string) (dead []DeadLetter) {
+func (f *suiteFixture) deadLetters(t testing.TB, queue string) (dead []DeadLetter) {
 	name := inmemory.DeadLetterQueue(queue)
-	depth, err := b.broker.Depth(name)
+	depth, err := f.broker.Depth(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if depth.Ready == 0 {
 		return nil
 	}
-	r, err := b.tool(t).OpenReceiver(t.Context(), core.ReceiverConfig{Queue: name, Mode: core.TransactionNone, MaxInFlight: 1})
+	r, err := f.openSound(t).OpenReceiver(t.Context(), core.ReceiverConfig{Queue: name, Mode: core.TransactionNone, MaxInFlight: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,14 +273,14 @@ func (tx *transaction) isBroken() bool {
 }
 
 // purge removes messages from a queue, as a mutant may.
-func (b *backstage) purge(queue string, unwanted func(in *core.Incoming) bool) {
-	transport, err := inmemory.New(inmemory.Config{Broker: b.broker})
+func (f *suiteFixture) purge(queue string, unwanted func(in *core.Incoming) bool) {
+	transport, err := inmemory.New(inmemory.Config{Broker: f.broker})
 	if err != nil {
 		panic(err)
 	}
 	ctx := context.Background()
 	defer func() { _ = transport.Close(ctx) }()
-	depth, err := b.broker.Depth(queue)
+	depth, err := f.broker.Depth(queue)
 	if err != nil || depth.Ready == 0 {
 		return
 	}
@@ -300,11 +300,11 @@ func (b *backstage) purge(queue string, unwanted func(in *core.Incoming) bool) {
 	} // the others go back when the transport is closed
 }
 
-// counter counts the calls that a mutant does wrong now and then.
-type counter struct{ n atomic.Int64 }
+// callCounter counts the calls that a mutant does wrong now and then.
+type callCounter struct{ n atomic.Int64 }
 
-// every reports whether this call is an n-th one.
-func (c *counter) every(n int64) bool { return c.n.Add(1)%n == 0 }
+// isNth reports whether this call is an n-th one.
+func (c *callCounter) isNth(n int64) bool { return c.n.Add(1)%n == 0 }
 
 // isSend reports whether a settlement is one that sends.
 func isSend(operation string) bool { return operation == "CompleteWith" || operation == "ReplaceWith" }
