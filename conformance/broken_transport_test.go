@@ -297,7 +297,7 @@ func (d *brokenDelivery) Savepoint(ctx context.Context) (func(context.Context) e
 			if err := rollback(ctx); err != nil {
 				return err
 			}
-			d.work.returnTo(mark)
+			d.work.rollBackTo(mark)
 			return nil
 		})
 	}, nil

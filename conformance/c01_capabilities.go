@@ -12,7 +12,7 @@ import (
 )
 
 var capabilityCases = []testCase{
-	{rule: "C1", title: "the capabilities never change", in: inHighest, run: func(t *caseT) {
+	{rule: "C1", title: "the capabilities never change", modes: inHighest, run: func(t *caseT) {
 		transport := t.open()
 		before := transport.Capabilities()
 		before.Transactions = slices.Clone(before.Transactions)
@@ -34,7 +34,7 @@ var capabilityCases = []testCase{
 			t.fail(fmt.Sprintf("every transport that Harness.Open returns has the same capabilities: %+v", before), "%+v", other)
 		}
 	}},
-	{rule: "C1", title: "the capabilities make sense", in: inHighest, run: func(t *caseT) {
+	{rule: "C1", title: "the capabilities make sense", modes: inHighest, run: func(t *caseT) {
 		c := t.caps
 		for i, mode := range c.Transactions {
 			if mode <= core.TransactionDefault || mode > core.TransactionSendsAtomicWithReceive {
@@ -61,7 +61,7 @@ var capabilityCases = []testCase{
 			t.fail("a transport that claims CountsReleases claims NativeDeliveryCount too: it is the broker's count that rises with every delivery", "NativeDeliveryCount is false")
 		}
 	}},
-	{rule: "C1", title: "a transaction mode that is not claimed is refused", in: inHighest, run: func(t *caseT) {
+	{rule: "C1", title: "a transaction mode that is not claimed is refused", modes: inHighest, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		for mode := core.TransactionDefault; mode <= core.TransactionSendsAtomicWithReceive+1; mode++ {
@@ -95,7 +95,7 @@ var capabilityCases = []testCase{
 		t.wantLeft(queue, "after all were completed, methods that do not apply having been called before")
 		t.wantLeft(out, "after CompleteWith and ReplaceWith were refused with errors.ErrUnsupported")
 	}},
-	{rule: "C1", title: "methods that apply to a delivery are not refused as unsupported", in: withRedelivery, run: func(t *caseT) {
+	{rule: "C1", title: "methods that apply to a delivery are not refused as unsupported", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 1)
@@ -129,7 +129,7 @@ var capabilityCases = []testCase{
 		}
 		t.complete(d)
 	}},
-	{rule: "C1", title: "delay is refused where DelayedDelivery is not claimed", in: inHighest, needs: []need{noDelays}, run: func(t *caseT) {
+	{rule: "C1", title: "delay is refused where DelayedDelivery is not claimed", modes: inHighest, needs: []need{noDelays}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		late := t.message(queue, "late")
@@ -137,7 +137,7 @@ var capabilityCases = []testCase{
 		t.wantSendRefused(transport, errors.ErrUnsupported, t.message(queue, "at once"), late)
 		t.wantLeft(queue, "after a refused Send")
 	}},
-	{rule: "C1", title: "time to be received is refused where it is not claimed", in: inHighest, needs: []need{noExpiry}, run: func(t *caseT) {
+	{rule: "C1", title: "time to be received is refused where it is not claimed", modes: inHighest, needs: []need{noExpiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		brief := t.message(queue, "brief")
@@ -145,7 +145,7 @@ var capabilityCases = []testCase{
 		t.wantSendRefused(transport, errors.ErrUnsupported, t.message(queue, "for ever"), brief)
 		t.wantLeft(queue, "after a refused Send")
 	}},
-	{rule: "C1", title: "publish and subscribe are refused where they are not claimed", in: inHighest, needs: []need{noPublishing}, run: func(t *caseT) {
+	{rule: "C1", title: "publish and subscribe are refused where they are not claimed", modes: inHighest, needs: []need{noPublishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.message("", "event")
@@ -163,7 +163,7 @@ var capabilityCases = []testCase{
 			t.fail("Unsubscribe is refused with errors.ErrUnsupported", "%v", err)
 		}
 	}},
-	{rule: "C1", title: "base topics are refused where BaseTopics is not claimed", in: inHighest, needs: []need{publishing, noBaseTopics}, run: func(t *caseT) {
+	{rule: "C1", title: "base topics are refused where BaseTopics is not claimed", modes: inHighest, needs: []need{publishing, noBaseTopics}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.event("event")
@@ -172,7 +172,7 @@ var capabilityCases = []testCase{
 		t.wantSendRefused(transport, errors.ErrUnsupported, t.message(queue, "command"), event)
 		t.wantLeft(queue, "after a refused Send")
 	}},
-	{rule: "C1", title: "CompleteWith and ReplaceWith refuse what is not claimed", in: inAtomic, needs: []need{unclaimedSends}, run: func(t *caseT) {
+	{rule: "C1", title: "CompleteWith and ReplaceWith refuse what is not claimed", modes: inAtomic, needs: []need{unclaimedSends}, run: func(t *caseT) {
 		for _, s := range []atomicSettle{completeWith, replaceWith} {
 			f := t.atomicFixture()
 			for _, m := range t.unsupported(f.to) {
@@ -182,14 +182,14 @@ var capabilityCases = []testCase{
 			t.wantQueues(f, "after "+s.name+" was refused with errors.ErrUnsupported", []string{forwardedBody}, nil)
 		}
 	}},
-	{rule: "C1", title: "a transport that claims PublishSubscribe is a core.Subscriber", in: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C1", title: "a transport that claims PublishSubscribe is a core.Subscriber", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		if transport := t.open(); transport != nil {
 			if _, ok := transport.(core.Subscriber); !ok {
 				t.fail("the transport has the methods of core.Subscriber", "%T has not", transport)
 			}
 		}
 	}},
-	{rule: "C1", title: "an address is canonical", in: inHighest, run: func(t *caseT) {
+	{rule: "C1", title: "an address is canonical", modes: inHighest, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		address, err := transport.Address(queue)
@@ -243,7 +243,7 @@ var capabilityCases = []testCase{
 			t.wantLeft(queue, "after all questions were answered")
 		}
 	}},
-	{rule: "C1", title: "Postpone is refused without GroupOrder", in: withRedelivery, needs: []need{noGroupOrder}, run: func(t *caseT) {
+	{rule: "C1", title: "Postpone is refused without GroupOrder", modes: withRedelivery, needs: []need{noGroupOrder}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.groupMessage(queue, "one", "first"))

@@ -21,7 +21,7 @@ var capabilityMutants = []mutant{
 		}}
 	}},
 	{rule: "C1", name: "claims a count that rises with every delivery, of its own memory",
-		on: able(func(c *core.Capabilities) { c.NativeDeliveryCount = false }),
+		config: able(func(c *core.Capabilities) { c.NativeDeliveryCount = false }),
 		breaks: func() changes {
 			return changes{capabilities: func(c core.Capabilities) core.Capabilities {
 				c.CountsReleases = true
@@ -29,7 +29,7 @@ var capabilityMutants = []mutant{
 			}}
 		}},
 	{rule: "C1", name: "opens receivers in a mode that it does not claim",
-		on: able(func(c *core.Capabilities) { c.Transactions = []core.TransactionMode{core.TransactionReceiveOnly} }),
+		config: able(func(c *core.Capabilities) { c.Transactions = []core.TransactionMode{core.TransactionReceiveOnly} }),
 		breaks: func() changes {
 			return changes{open: func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 				cfg.Mode = core.TransactionReceiveOnly
@@ -37,7 +37,7 @@ var capabilityMutants = []mutant{
 			}}
 		}},
 	{rule: "C1", name: "claims a mode that it cannot open",
-		on: able(func(c *core.Capabilities) { c.Transactions = []core.TransactionMode{core.TransactionReceiveOnly} }),
+		config: able(func(c *core.Capabilities) { c.Transactions = []core.TransactionMode{core.TransactionReceiveOnly} }),
 		breaks: func() changes {
 			return changes{capabilities: func(c core.Capabilities) core.Capabilities {
 				c.Transactions = []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly}
@@ -45,7 +45,7 @@ var capabilityMutants = []mutant{
 			}}
 		}},
 	{rule: "C1", name: "claims dead letters without a way to send them there",
-		on: able(func(c *core.Capabilities) { c.DeadLetter = false }),
+		config: able(func(c *core.Capabilities) { c.DeadLetter = false }),
 		breaks: func() changes {
 			return changes{capabilities: func(c core.Capabilities) core.Capabilities {
 				c.DeadLetter = true
@@ -55,26 +55,26 @@ var capabilityMutants = []mutant{
 	{rule: "C1", name: "claims a transaction and cannot send in it", breaks: func() changes {
 		return pretending("CompleteWith", func(*brokenDelivery) error { return errors.ErrUnsupported })
 	}},
-	{rule: "C1", name: "sends with a settlement of another mode", on: receivingOnly, breaks: func() changes {
+	{rule: "C1", name: "sends with a settlement of another mode", config: receivingOnly, breaks: func() changes {
 		return pretending("CompleteWith", func(d *brokenDelivery) error {
 			return errors.Join(d.receiver.transport.base.Send(ctxBackground, d.out...), errors.ErrUnsupported)
 		})
 	}},
-	{rule: "C1", name: "settles with a settlement of another mode", on: receivingOnly, breaks: func() changes {
+	{rule: "C1", name: "settles with a settlement of another mode", config: receivingOnly, breaks: func() changes {
 		return pretending("ReplaceWith", func(d *brokenDelivery) error {
 			return errors.Join(d.Delivery.Complete(ctxBackground), errors.ErrUnsupported)
 		})
 	}},
-	{rule: "C1", name: "pretends to reset without a transaction", on: receivingOnly, breaks: func() changes {
+	{rule: "C1", name: "pretends to reset without a transaction", config: receivingOnly, breaks: func() changes {
 		return pretending("Reset", func(*brokenDelivery) error { return nil })
 	}},
 	{rule: "C1", name: "pretends to dead-letter when it cannot",
-		on: able(func(c *core.Capabilities) { c.DeadLetter = false }),
+		config: able(func(c *core.Capabilities) { c.DeadLetter = false }),
 		breaks: func() changes {
 			return pretending("DeadLetter", func(*brokenDelivery) error { return nil })
 		}},
 	{rule: "C1", name: "gives back when it cannot dead-letter",
-		on: able(func(c *core.Capabilities) { c.DeadLetter = false }),
+		config: able(func(c *core.Capabilities) { c.DeadLetter = false }),
 		breaks: func() changes {
 			return pretending("DeadLetter", func(d *brokenDelivery) error {
 				return errors.Join(d.Delivery.Release(ctxBackground), errors.ErrUnsupported)
@@ -83,18 +83,18 @@ var capabilityMutants = []mutant{
 	{rule: "C1", name: "pretends to renew a lock that does not end", breaks: func() changes {
 		return pretending("Renew", func(*brokenDelivery) error { return nil })
 	}},
-	{rule: "C1", name: "binds a context where it has no transaction", on: receivingOnly, breaks: func() changes {
+	{rule: "C1", name: "binds a context where it has no transaction", config: receivingOnly, breaks: func() changes {
 		return changes{bind: func(_ *brokenDelivery, ctx context.Context, _ func(context.Context) context.Context) context.Context {
 			return context.WithoutCancel(ctx)
 		}}
 	}},
 	{rule: "C1", name: "tells of a lock on a message that is consumed",
-		on: able(func(c *core.Capabilities) { c.Transactions = []core.TransactionMode{core.TransactionNone} }),
+		config: able(func(c *core.Capabilities) { c.Transactions = []core.TransactionMode{core.TransactionNone} }),
 		breaks: func() changes {
 			return changes{lockedUntil: func(*brokenDelivery, func() time.Time) time.Time { return time.Now().Add(time.Minute) }}
 		}},
 	{rule: "C1", name: "ignores a delay that it cannot honour",
-		on: able(func(c *core.Capabilities) { c.DelayedDelivery = false }),
+		config: able(func(c *core.Capabilities) { c.DelayedDelivery = false }),
 		breaks: func() changes {
 			return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				for i := range out {
@@ -104,7 +104,7 @@ var capabilityMutants = []mutant{
 			}}
 		}},
 	{rule: "C1", name: "ignores a time to be received that it cannot honour",
-		on: able(func(c *core.Capabilities) { c.TimeToBeReceived = false }),
+		config: able(func(c *core.Capabilities) { c.TimeToBeReceived = false }),
 		breaks: func() changes {
 			return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				for i := range out {
@@ -114,7 +114,7 @@ var capabilityMutants = []mutant{
 			}}
 		}},
 	{rule: "C1", name: "ignores base topics that it cannot honour",
-		on: able(func(c *core.Capabilities) { c.BaseTopics = false }),
+		config: able(func(c *core.Capabilities) { c.BaseTopics = false }),
 		breaks: func() changes {
 			return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				out = slices.Clone(out)
@@ -125,7 +125,7 @@ var capabilityMutants = []mutant{
 			}}
 		}},
 	{rule: "C1", name: "drops what is published when it cannot publish",
-		on: able(func(c *core.Capabilities) { c.PublishSubscribe = false }),
+		config: able(func(c *core.Capabilities) { c.PublishSubscribe = false }),
 		breaks: func() changes {
 			return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				for _, o := range out {
@@ -139,7 +139,7 @@ var capabilityMutants = []mutant{
 			}}
 		}},
 	{rule: "C1", name: "ignores with a settlement what it cannot honour",
-		on: able(func(c *core.Capabilities) { c.DelayedDelivery = false }),
+		config: able(func(c *core.Capabilities) { c.DelayedDelivery = false }),
 		breaks: func() changes {
 			return changes{settle: func(d *brokenDelivery, _ string, next func() error) error {
 				for i := range d.out {
@@ -149,7 +149,7 @@ var capabilityMutants = []mutant{
 			}}
 		}},
 	{rule: "C1", name: "pretends to subscribe when it cannot",
-		on: able(func(c *core.Capabilities) { c.PublishSubscribe = false }),
+		config: able(func(c *core.Capabilities) { c.PublishSubscribe = false }),
 		breaks: func() changes {
 			return changes{subscribe: func(*brokenTransport, string, []string, func() error) error { return nil }}
 		}},
@@ -167,7 +167,7 @@ var capabilityMutants = []mutant{
 			return c
 		}}
 	}},
-	{rule: "C1", name: "abandons a message that it cannot postpone", on: able(func(c *core.Capabilities) { c.GroupOrder = false }), breaks: onPostpone(func(d *brokenDelivery, _ func() error) error {
+	{rule: "C1", name: "abandons a message that it cannot postpone", config: able(func(c *core.Capabilities) { c.GroupOrder = false }), breaks: onPostpone(func(d *brokenDelivery, _ func() error) error {
 		return d.Delivery.Abandon(context.Background(), d.cause)
 	})},
 	{rule: "C1", name: "makes addresses that it cannot send to", breaks: func() changes {
@@ -179,7 +179,7 @@ var capabilityMutants = []mutant{
 			return address + "@here", nil
 		}}
 	}},
-	{rule: "C1", name: "has savepoints that it does not claim", on: withoutSavepoints(), breaks: func() changes {
+	{rule: "C1", name: "has savepoints that it does not claim", config: withoutSavepoints(), breaks: func() changes {
 		return changes{deliver: func(_ *brokenReceiver, d core.Delivery) core.Delivery { return savepointed{d} }}
 	}},
 }

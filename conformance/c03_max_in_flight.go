@@ -14,7 +14,7 @@ import (
 // maxInFlightCases are about the unsettled deliveries of a receiver. In None there are
 // none.
 var maxInFlightCases = []testCase{
-	{rule: "C3", title: "no more than MaxInFlight are handed out", in: withRedelivery, run: func(t *caseT) {
+	{rule: "C3", title: "no more than MaxInFlight are handed out", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 10)
@@ -35,7 +35,7 @@ var maxInFlightCases = []testCase{
 		})
 		t.wantLeft(queue, "of 10 messages 4 were completed, the others abandoned, released or never handed out", rest...)
 	}},
-	{rule: "C3", title: "MaxInFlight holds for all callers together", in: withRedelivery, run: func(t *caseT) {
+	{rule: "C3", title: "MaxInFlight holds for all callers together", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.messages(queue, 20)...)
@@ -65,7 +65,7 @@ var maxInFlightCases = []testCase{
 		}
 		t.release(held...)
 	}},
-	{rule: "C3", title: "SetMaxInFlight takes effect while messages are in flight", in: withRedelivery, run: func(t *caseT) {
+	{rule: "C3", title: "SetMaxInFlight takes effect while messages are in flight", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.messages(queue, 30)...)
@@ -84,7 +84,7 @@ var maxInFlightCases = []testCase{
 		held = t.exactly(r, held, 2, "changed many times, the last time to 4, two more are handed out than the two in hand")
 		t.complete(held...)
 	}},
-	{rule: "C3", title: "room wakes a Receive that waits", in: withRedelivery, run: func(t *caseT) {
+	{rule: "C3", title: "room wakes a Receive that waits", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.messages(queue, 5)...)
@@ -111,7 +111,7 @@ var maxInFlightCases = []testCase{
 		}
 		t.complete(held...)
 	}},
-	{rule: "C3", title: "SetMaxInFlight 0 fetches nothing more, and keeps nothing", in: withRedelivery, run: func(t *caseT) {
+	{rule: "C3", title: "SetMaxInFlight 0 fetches nothing more, and keeps nothing", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 12)
@@ -150,7 +150,7 @@ var maxInFlightCases = []testCase{
 		t.complete(again)
 		t.wantLeft(queue, "after all messages were taken")
 	}},
-	{rule: "C3", title: "a Receive that waits can be paused", in: withRedelivery, run: func(t *caseT) {
+	{rule: "C3", title: "a Receive that waits can be paused", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -179,7 +179,7 @@ var maxInFlightCases = []testCase{
 		t.complete(a.deliveries...)
 		t.wantLeft(queue, "after the message was taken")
 	}},
-	{rule: "C3", title: "more than 1,000 messages can be held", in: inReceiveOnly, slow: true, needs: []need{holdsManyDeliveries}, run: func(t *caseT) {
+	{rule: "C3", title: "more than 1,000 messages can be held", modes: inReceiveOnly, slow: true, needs: []need{holdsManyDeliveries}, run: func(t *caseT) {
 		const total = manyDeliveries
 		transport := t.open()
 		queue := t.queue(transport)
@@ -212,7 +212,7 @@ var maxInFlightCases = []testCase{
 		t.complete(held["0"], held[fmt.Sprint(total-1)])
 		r.close() // gives back the others
 	}},
-	{rule: "C3", title: "a pause gives back what arrived after Receive had ended", in: withRedelivery, run: func(t *caseT) {
+	{rule: "C3", title: "a pause gives back what arrived after Receive had ended", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		paused := t.receiver(transport, queue, 4)
@@ -232,7 +232,7 @@ var maxInFlightCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after the message was completed")
 	}},
-	{rule: "C3", title: "a delivery whose lock has ended leaves its place to another", in: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C3", title: "a delivery whose lock has ended leaves its place to another", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		const places = 2
 		transport := t.open()
 		queue := t.queue(transport)
@@ -251,7 +251,7 @@ var maxInFlightCases = []testCase{
 		}
 		t.wantNoPlaceLeft(r, next, "a late settlement frees no place of MaxInFlight: its place was free since the lock ended")
 	}},
-	{rule: "C3", title: "a message that comes as a Receive is cancelled goes to another that waits", in: withRedelivery, run: func(t *caseT) {
+	{rule: "C3", title: "a message that comes as a Receive is cancelled goes to another that waits", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 2)
@@ -350,7 +350,7 @@ var maxInFlightCases = []testCase{
 		t.wantOnce(msgs, jobs)
 		t.wantLeft(s.queue, "after all was handled")
 	}},
-	{rule: "C3", title: "a paused endpoint fetches nothing and holds nothing that another instance could have", in: withRedelivery, run: func(t *caseT) {
+	{rule: "C3", title: "a paused endpoint fetches nothing and holds nothing that another instance could have", modes: withRedelivery, run: func(t *caseT) {
 		firstJobs, secondJobs := t.blockingHandler(), t.blockingHandler()
 		transport := t.open()
 		first := t.service(transport, func(c *core.Config) { c.Concurrency = 2 })

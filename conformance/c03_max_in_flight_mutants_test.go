@@ -120,8 +120,8 @@ var maxInFlightMutants = []mutant{
 		}
 	}},
 	{rule: "C3", name: "keeps what an open request brought after its caller was gone", breaks: keepsLateAnswers},
-	{rule: "C3", name: "keeps the place of a delivery whose lock has ended", on: withLocks, breaks: keepsLostPlaces},
-	{rule: "C3", name: "frees the place of a lost delivery once more when it is settled late", on: withLocks, breaks: func() changes {
+	{rule: "C3", name: "keeps the place of a delivery whose lock has ended", config: withLocks, breaks: keepsLostPlaces},
+	{rule: "C3", name: "frees the place of a lost delivery once more when it is settled late", config: withLocks, breaks: func() changes {
 		return changes{settle: func(d *brokenDelivery, _ string, next func() error) error {
 			err := next()
 			if errors.Is(err, core.ErrLockLost) {
@@ -142,7 +142,7 @@ var maxInFlightMutants = []mutant{
 			maxInFlight: func(_ *brokenReceiver, n int, next func(int)) { next(min(n, 1)) },
 		}
 	}},
-	{rule: "C3", name: "keeps what it fetched ahead when it is paused", on: receivingOnly, breaks: func() changes { return prefetching(4).changes() }},
+	{rule: "C3", name: "keeps what it fetched ahead when it is paused", config: receivingOnly, breaks: func() changes { return prefetching(4).changes() }},
 	{rule: "C3", name: "takes a pause for the end", breaks: func() changes {
 		var mu sync.Mutex
 		paused := map[*brokenReceiver]bool{}

@@ -56,7 +56,7 @@ var receiveCases = []testCase{
 				break
 			}
 		}
-		r.drainTo(c)
+		r.drainInto(c)
 		c.check(t)
 	}},
 	{rule: "C3", title: "Receive keeps no reference to its slice", run: func(t *caseT) {
@@ -132,7 +132,7 @@ var receiveCases = []testCase{
 		t.wantSame(d.Incoming(), m)
 		t.complete(d)
 	}},
-	{rule: "C3", title: "a Receive whose context has ended loses nothing", in: withRedelivery, run: func(t *caseT) {
+	{rule: "C3", title: "a Receive whose context has ended loses nothing", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 10)
@@ -150,11 +150,11 @@ var receiveCases = []testCase{
 			}
 			c.consume(t, a.deliveries)
 		}
-		r.drainTo(c)
+		r.drainInto(c)
 		t.wantFirstDeliveries(c.check(t))
 		t.wantLeft(queue, "after all messages were taken")
 	}},
-	{rule: "C3", title: "a storm of cancelled Receives loses nothing", in: withRedelivery, slow: true, run: func(t *caseT) {
+	{rule: "C3", title: "a storm of cancelled Receives loses nothing", modes: withRedelivery, slow: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		one, other := t.receiver(transport, queue, 16), t.receiver(t.open(), queue, 16)

@@ -80,13 +80,13 @@ var malformedCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after 3 malformed messages were completed")
 	}},
-	{rule: "C4", title: "a malformed message is abandoned like any other", in: withRedelivery, needs: []need{corruption}, run: func(t *caseT) {
+	{rule: "C4", title: "a malformed message is abandoned like any other", modes: withRedelivery, needs: []need{corruption}, run: func(t *caseT) {
 		t.malformedAgain("Abandon", func(d core.Delivery) { t.abandon(d) }, 2)
 	}},
-	{rule: "C4", title: "a malformed message is released like any other", in: withRedelivery, needs: []need{corruption}, run: func(t *caseT) {
+	{rule: "C4", title: "a malformed message is released like any other", modes: withRedelivery, needs: []need{corruption}, run: func(t *caseT) {
 		t.malformedAgain("Release", func(d core.Delivery) { t.release(d) }, 1)
 	}},
-	{rule: "C4", title: "a malformed message that is held comes again when the receiver closes", in: withRedelivery, needs: []need{corruption}, run: func(t *caseT) {
+	{rule: "C4", title: "a malformed message that is held comes again when the receiver closes", modes: withRedelivery, needs: []need{corruption}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		body := t.suite.h.Corrupt(t, queue)
@@ -100,7 +100,7 @@ var malformedCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after the malformed message was completed")
 	}},
-	{rule: "C4", title: "a malformed message is replaced atomically", in: inAtomic, needs: []need{corruption}, run: func(t *caseT) {
+	{rule: "C4", title: "a malformed message is replaced atomically", modes: inAtomic, needs: []need{corruption}, run: func(t *caseT) {
 		for _, s := range []atomicSettle{replaceWith, completeWith} {
 			transport := t.open()
 			queue, errorQueue := t.queue(transport), t.queue(transport)

@@ -74,7 +74,7 @@ var settleOnceCases = []testCase{
 		}
 		t.wantLeft(queue, "after everything was completed, each delivery settled twice")
 	}},
-	{rule: "C5", title: "a second settlement sends nothing", in: inAtomic, run: func(t *caseT) {
+	{rule: "C5", title: "a second settlement sends nothing", modes: inAtomic, run: func(t *caseT) {
 		transport := t.open()
 		out := t.queue(transport)
 		var sent []string
@@ -134,7 +134,7 @@ var settleOnceCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after all were completed")
 	}},
-	{rule: "C5", title: "the lock of a settled delivery cannot be renewed", in: withRedelivery, needs: []need{locks}, run: func(t *caseT) {
+	{rule: "C5", title: "the lock of a settled delivery cannot be renewed", modes: withRedelivery, needs: []need{locks}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 1)

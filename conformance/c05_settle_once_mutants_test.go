@@ -65,7 +65,7 @@ var settleOnceMutants = []mutant{
 			return next()
 		}}
 	}},
-	{rule: "C5", name: "pretends to renew the lock of what is settled", on: withLocks, breaks: func() changes {
+	{rule: "C5", name: "pretends to renew the lock of what is settled", config: withLocks, breaks: func() changes {
 		return answering(func(_ *brokenDelivery, operation string, err error) error {
 			if operation == "Renew" && errors.Is(err, core.ErrSettled) {
 				return nil

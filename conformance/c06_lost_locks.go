@@ -38,7 +38,7 @@ func (t *caseT) wantLockLost(when string, ways []wayToSettle, late []core.Delive
 }
 
 var lostLockCases = []testCase{
-	{rule: "C6", title: "a settlement after the lock has ended is refused, and the message comes again", in: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C6", title: "a settlement after the lock has ended is refused, and the message comes again", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue, out := t.queue(transport), t.queue(transport)
 		ways := t.waysToSettle(out)
@@ -50,7 +50,7 @@ var lostLockCases = []testCase{
 		t.wantLeft(queue, "after they were completed by who received them next")
 		t.wantLeft(out, "what CompleteWith and ReplaceWith would have sent is not there after they were refused")
 	}},
-	{rule: "C6", title: "a late settlement does not touch the next holder", in: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C6", title: "a late settlement does not touch the next holder", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue, out := t.queue(transport), t.queue(transport)
 		ways := t.waysToSettle(out)
@@ -65,7 +65,7 @@ var lostLockCases = []testCase{
 		t.wantLeft(queue, "after the next holder completed them")
 		t.wantLeft(out, "what CompleteWith and ReplaceWith would have sent is not there after they were refused")
 	}},
-	{rule: "C6", title: "a late settlement counts nothing", in: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C6", title: "a late settlement counts nothing", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		ways := t.waysToSettle("")[1:3] // Abandon and Release
@@ -85,7 +85,7 @@ var lostLockCases = []testCase{
 		}
 		t.wantLeft(queue, "after they were completed")
 	}},
-	{rule: "C6", title: "of deliveries received together, only those whose lock ended are lost", in: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C6", title: "of deliveries received together, only those whose lock ended are lost", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 4)
@@ -113,13 +113,13 @@ var lostLockCases = []testCase{
 		}
 		t.wantLeft(queue, "after all were completed")
 	}},
-	{rule: "C6", title: "a settlement after the receiver was closed is refused", in: withRedelivery, run: func(t *caseT) {
+	{rule: "C6", title: "a settlement after the receiver was closed is refused", modes: withRedelivery, run: func(t *caseT) {
 		t.settleAfter("its receiver was closed", func(_ core.Transport, r *receiver) { r.close() })
 	}},
-	{rule: "C6", title: "a settlement after the transport was closed is refused", in: withRedelivery, run: func(t *caseT) {
+	{rule: "C6", title: "a settlement after the transport was closed is refused", modes: withRedelivery, run: func(t *caseT) {
 		t.settleAfter("its transport was closed", func(transport core.Transport, _ *receiver) { t.close(transport) })
 	}},
-	{rule: "C6", title: "a delivery held in an outage is settled or comes again", in: withRedelivery, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
+	{rule: "C6", title: "a delivery held in an outage is settled or comes again", modes: withRedelivery, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		broker := t.brokerController()
 		transport := t.open()
 		queue := t.queue(transport)
@@ -176,7 +176,7 @@ var lostLockCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C6", title: "a return whose answer was lost is not made again at another's expense", in: withRedelivery, exclusive: true, needs: []need{outages, durable}, run: returnsWithoutAnswer},
+	{rule: "C6", title: "a return whose answer was lost is not made again at another's expense", modes: withRedelivery, exclusive: true, needs: []need{outages, durable}, run: returnsWithoutAnswer},
 }
 
 // settleAfter tries each way to settle after an event that takes the deliveries away from

@@ -31,21 +31,21 @@ func lateFor(asked string, do func(holder core.Delivery)) changes {
 }
 
 var lostLockMutants = []mutant{
-	{rule: "C6", name: "takes a settlement that came too late for a success", on: withLocks, breaks: func() changes { return instead(core.ErrLockLost, nil) }},
-	{rule: "C6", name: "calls a lost delivery settled", on: withLocks, breaks: func() changes { return instead(core.ErrLockLost, core.ErrSettled) }},
+	{rule: "C6", name: "takes a settlement that came too late for a success", config: withLocks, breaks: func() changes { return instead(core.ErrLockLost, nil) }},
+	{rule: "C6", name: "calls a lost delivery settled", config: withLocks, breaks: func() changes { return instead(core.ErrLockLost, core.ErrSettled) }},
 	{rule: "C6", name: "says only that the receiver is closed", breaks: func() changes {
 		return instead(core.ErrLockLost, core.ErrClosed)
 	}},
-	{rule: "C6", name: "deletes a message by its id, whoever holds it now", on: withLocks, breaks: func() changes {
+	{rule: "C6", name: "deletes a message by its id, whoever holds it now", config: withLocks, breaks: func() changes {
 		return lateFor("Complete", func(holder core.Delivery) { _ = holder.Complete(ctxBackground) })
 	}},
-	{rule: "C6", name: "makes a message available by its id, whoever holds it now", on: withLocks, breaks: func() changes {
+	{rule: "C6", name: "makes a message available by its id, whoever holds it now", config: withLocks, breaks: func() changes {
 		return lateFor("Release", func(holder core.Delivery) { _ = holder.Release(ctxBackground) })
 	}},
 	{rule: "C6", name: "takes a message of a closed receiver from who holds it now", breaks: func() changes {
 		return lateFor("Abandon", func(holder core.Delivery) { _ = holder.Release(ctxBackground) })
 	}},
-	{rule: "C6", name: "counts an Abandon that came too late", on: withLocks, breaks: func() changes {
+	{rule: "C6", name: "counts an Abandon that came too late", config: withLocks, breaks: func() changes {
 		return countingMore(func(more func(*brokenDelivery)) changes {
 			return onRefusal(core.ErrLockLost, func(d *brokenDelivery, operation string) {
 				if operation == "Abandon" {
@@ -54,17 +54,17 @@ var lostLockMutants = []mutant{
 			})
 		})
 	}},
-	{rule: "C6", name: "sends with a settlement that came too late", on: withLocks, breaks: func() changes {
+	{rule: "C6", name: "sends with a settlement that came too late", config: withLocks, breaks: func() changes {
 		return onRefusal(core.ErrLockLost, func(d *brokenDelivery, operation string) {
 			if operation == "ReplaceWith" {
 				_ = d.receiver.transport.base.Send(ctxBackground, d.out...)
 			}
 		})
 	}},
-	{rule: "C6", name: "has one lock for all that was received together, which ends like the first", on: withLocks, breaks: func() changes {
+	{rule: "C6", name: "has one lock for all that was received together, which ends like the first", config: withLocks, breaks: func() changes {
 		return settling("Renew", func(*brokenDelivery) error { return nil })
 	}},
-	{rule: "C6", name: "completes what was lost", on: withLocks, breaks: func() changes {
+	{rule: "C6", name: "completes what was lost", config: withLocks, breaks: func() changes {
 		return lateComplete()
 	}},
 	{rule: "C6", name: "settles without a connection", onServer: true, breaks: func() changes {

@@ -47,7 +47,7 @@ var nothingLostMutants = []mutant{
 		return settling("Complete", func(d *brokenDelivery) error { return d.Delivery.Release(ctxBackground) })
 	}},
 	{rule: "C7", name: "acknowledges later, and forgets it when its receiver is closed", breaks: func() changes { return lazily("Complete") }},
-	{rule: "C7", name: "forgets to acknowledge", on: withLocks, breaks: forgetsToAcknowledge},
+	{rule: "C7", name: "forgets to acknowledge", config: withLocks, breaks: forgetsToAcknowledge},
 	{rule: "C7", name: "acknowledges every delivery up to the one that is completed, without knowing it", breaks: func() changes { return acknowledgesUpTo(notSettled) }},
 	{rule: "C7", name: "acknowledges an Abandon now and then", breaks: func() changes { return settlingAt(7, "Abandon", completeDelivery) }},
 	{rule: "C7", name: "acknowledges a Release now and then", breaks: func() changes { return settlingAt(7, "Release", completeDelivery) }},
@@ -65,7 +65,7 @@ var nothingLostMutants = []mutant{
 		})
 	}},
 	{rule: "C7", name: "consumes after handing out in mode None", breaks: consumesLate},
-	{rule: "C7", name: "lets locks end in mode None", on: withLocks, breaks: consumesLate},
+	{rule: "C7", name: "lets locks end in mode None", config: withLocks, breaks: consumesLate},
 	{rule: "C7", name: "consumes messages before it hands them out, in every mode", onServer: true, breaks: consumesEarly},
 	{rule: "C7", name: "consumes messages in None when they are completed", onServer: true, breaks: func() changes {
 		return changes{open: func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {

@@ -14,8 +14,8 @@ func nothing(*brokenDelivery) error { return nil }
 var giveBackMutants = []mutant{
 	{rule: "C8", name: "acknowledges what is abandoned", breaks: acknowledgesAbandoned},
 	{rule: "C8", name: "acknowledges what is released", breaks: func() changes { return settling("Release", completeDelivery) }},
-	{rule: "C8", name: "waits for the lock's end instead of abandoning", on: withLocks, breaks: func() changes { return settling("Abandon", nothing) }},
-	{rule: "C8", name: "waits for the lock's end instead of releasing", on: withLocks, breaks: func() changes { return settling("Release", nothing) }},
+	{rule: "C8", name: "waits for the lock's end instead of abandoning", config: withLocks, breaks: func() changes { return settling("Abandon", nothing) }},
+	{rule: "C8", name: "waits for the lock's end instead of releasing", config: withLocks, breaks: func() changes { return settling("Release", nothing) }},
 	{rule: "C8", name: "lets an abandoned message rest for ten seconds", breaks: func() changes {
 		return failing(func(_ *brokenDelivery, next func() error) error {
 			time.AfterFunc(10*time.Second, func() { _ = next() })
@@ -103,7 +103,7 @@ var giveBackMutants = []mutant{
 // receives again.
 func losesWhatIsGivenBack() changes {
 	c := lazily("Abandon")
-	held, recorded := recording()
+	held, recorded := recordDeliveries()
 	c.deliver = recorded.deliver
 	c.closeReceiver = func(r *brokenReceiver, next func() error) error {
 		for _, d := range held.all(r) {

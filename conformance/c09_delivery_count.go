@@ -64,7 +64,7 @@ var deliveryCountCases = []testCase{
 		t.complete(held, copied)
 		t.wantLeft(queue, "after both were completed")
 	}},
-	{rule: "C9", title: "the count and the NativeID are of one copy", in: withRedelivery, run: func(t *caseT) {
+	{rule: "C9", title: "the count and the NativeID are of one copy", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		names := []string{"failing never", "failing once", "failing twice", "failing thrice"}
@@ -97,7 +97,7 @@ var deliveryCountCases = []testCase{
 		}
 		t.wantLeft(queue, "after all were completed")
 	}},
-	{rule: "C9", title: "a delivery whose count is above 1 is a redelivery", in: withRedelivery, run: func(t *caseT) {
+	{rule: "C9", title: "a delivery whose count is above 1 is a redelivery", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "failing")
@@ -113,7 +113,7 @@ var deliveryCountCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C9", title: "a delivery after one whose lock ended is a redelivery", in: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C9", title: "a delivery after one whose lock ended is a redelivery", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "forgotten")
@@ -132,7 +132,7 @@ var deliveryCountCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C9", title: "a delivery after one that was given back is a redelivery", in: inReceiveOnly, run: func(t *caseT) {
+	{rule: "C9", title: "a delivery after one that was given back is a redelivery", modes: inReceiveOnly, run: func(t *caseT) {
 		for _, c := range []struct {
 			name     string
 			giveBack func(r *receiver, d core.Delivery)
@@ -154,7 +154,7 @@ var deliveryCountCases = []testCase{
 			t.wantLeft(queue, "after it was completed")
 		}
 	}},
-	{rule: "C9", title: "the count goes on after a restart of the process", in: withRedelivery, needs: []need{nativeCount}, run: func(t *caseT) {
+	{rule: "C9", title: "the count goes on after a restart of the process", modes: withRedelivery, needs: []need{nativeCount}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "failing")
@@ -176,7 +176,7 @@ var deliveryCountCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C9", title: "the count is shared by instances", in: withRedelivery, needs: []need{nativeCount}, run: func(t *caseT) {
+	{rule: "C9", title: "the count is shared by instances", modes: withRedelivery, needs: []need{nativeCount}, run: func(t *caseT) {
 		first, second := t.open(), t.open()
 		queue := t.queue(first)
 		r, other := t.receiver(first, queue, 1), t.receiver(second, queue, 1)
@@ -200,7 +200,7 @@ var deliveryCountCases = []testCase{
 		t.complete(r.next())
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C9", title: "the count starts again after a restart of the process where NativeDeliveryCount is not claimed", in: withRedelivery, needs: []need{noNativeCount}, run: func(t *caseT) {
+	{rule: "C9", title: "the count starts again after a restart of the process where NativeDeliveryCount is not claimed", modes: withRedelivery, needs: []need{noNativeCount}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "failing")
@@ -217,7 +217,7 @@ var deliveryCountCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C9", title: "each instance counts for itself where NativeDeliveryCount is not claimed", in: withRedelivery, needs: []need{noNativeCount}, run: func(t *caseT) {
+	{rule: "C9", title: "each instance counts for itself where NativeDeliveryCount is not claimed", modes: withRedelivery, needs: []need{noNativeCount}, run: func(t *caseT) {
 		first, second := t.open(), t.open()
 		queue := t.queue(first)
 		r, other := t.receiver(first, queue, 1), t.receiver(second, queue, 1)
@@ -236,7 +236,7 @@ var deliveryCountCases = []testCase{
 		t.complete(r.next())
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C9", title: "an instance counts, however many messages that failed there others took", in: withRedelivery, needs: []need{noNativeCount}, run: func(t *caseT) {
+	{rule: "C9", title: "an instance counts, however many messages that failed there others took", modes: withRedelivery, needs: []need{noNativeCount}, run: func(t *caseT) {
 		first, second := t.open(), t.open()
 		queue := t.queue(first)
 		const batch = 50
@@ -267,7 +267,7 @@ var deliveryCountCases = []testCase{
 		}
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C9", title: "what was handed out when the broker died is known as delivered before", in: inReceiveOnly, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
+	{rule: "C9", title: "what was handed out when the broker died is known as delivered before", modes: inReceiveOnly, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
 		broker := t.brokerController()
 		transport := t.open()
 		queue := t.queue(transport)
@@ -290,7 +290,7 @@ var deliveryCountCases = []testCase{
 			t.fail("Durable is claimed, so a message that was handed out when the broker died comes again", "it does not within %v", t.redeliveryTimeout())
 		}
 	}},
-	{rule: "C9", title: "a delivery after its process was killed counts", in: withLeases, needs: []need{processes, nativeCount}, run: func(t *caseT) {
+	{rule: "C9", title: "a delivery after its process was killed counts", modes: withLeases, needs: []need{processes, nativeCount}, run: func(t *caseT) {
 		w := t.workerFixture(1)
 		w.Then = blocks
 		transport := t.open()
@@ -313,7 +313,7 @@ var deliveryCountCases = []testCase{
 			t.fail("Redelivered is true after the message was delivered to a process that was killed", "false, with DeliveryCount %d", in.DeliveryCount)
 		}
 	}},
-	{rule: "C9", title: "DeliveryCount survives a restart of the broker", in: withRedelivery, exclusive: true, needs: []need{brokerControl, durable, nativeCount}, run: func(t *caseT) {
+	{rule: "C9", title: "DeliveryCount survives a restart of the broker", modes: withRedelivery, exclusive: true, needs: []need{brokerControl, durable, nativeCount}, run: func(t *caseT) {
 		broker := t.brokerController()
 		transport := t.open()
 		queue := t.queue(transport)

@@ -21,9 +21,9 @@ var deliveryCountMutants = []mutant{
 	}},
 	{rule: "C9", name: "calls everything a redelivery", breaks: arriving(func(in *core.Incoming) { in.Redelivered = true })},
 	{rule: "C9", name: "calls nothing a redelivery", breaks: arriving(func(in *core.Incoming) { in.Redelivered = false })},
-	{rule: "C9", name: "calls a redelivery only what its own memory counted", on: locking(countingAlone()), breaks: arriving(func(in *core.Incoming) { in.Redelivered = in.DeliveryCount > 1 })},
+	{rule: "C9", name: "calls a redelivery only what its own memory counted", config: locking(countingAlone()), breaks: arriving(func(in *core.Incoming) { in.Redelivered = in.DeliveryCount > 1 })},
 	{rule: "C9", name: "calls a redelivery only what failed", breaks: arriving(func(in *core.Incoming) { in.Redelivered = in.DeliveryCount > 1 })},
-	{rule: "C9", name: "does not count a delivery whose lock has ended", on: withLocks, breaks: func() changes {
+	{rule: "C9", name: "does not count a delivery whose lock has ended", config: withLocks, breaks: func() changes {
 		var mu sync.Mutex
 		failures := map[string]int{}
 		c := failing(func(d *brokenDelivery, next func() error) error {
@@ -61,7 +61,7 @@ var deliveryCountMutants = []mutant{
 		}
 		return c
 	}},
-	{rule: "C9", name: "calls a count of its memory the broker's", on: countingAlone(), breaks: func() changes {
+	{rule: "C9", name: "calls a count of its memory the broker's", config: countingAlone(), breaks: func() changes {
 		return changes{capabilities: func(c core.Capabilities) core.Capabilities {
 			c.NativeDeliveryCount = true
 			return c
@@ -73,7 +73,7 @@ var deliveryCountMutants = []mutant{
 			return c
 		}}
 	}},
-	{rule: "C9", name: "counts no other message once its memory is full", on: countingAlone(), breaks: func() changes {
+	{rule: "C9", name: "counts no other message once its memory is full", config: countingAlone(), breaks: func() changes {
 		return remembersFailures(func(*countMemory) {})
 	}},
 	{rule: "C9", name: "forgets what it had handed out when it dies", onServer: true, breaks: func() changes {

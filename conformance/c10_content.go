@@ -14,7 +14,7 @@ import (
 // contentCases are about the contents of received messages; limitCases are about the
 // limits of sent ones.
 var contentCases = []testCase{
-	{rule: "C10", title: "a header's key may be any text", in: inHighest, run: func(t *caseT) {
+	{rule: "C10", title: "a header's key may be any text", modes: inHighest, run: func(t *caseT) {
 		t.headersArrive(eachWith("value",
 			"a key with spaces", "dots.in.it", "dashes-in-it", "underscores_in_it", "colons:in:it", "slashes/in/it",
 			"$.diagnostics.hostid", "$", "@", "#1", "a=b", "a&b=c", "100%", "%41", "\"quoted\"", "it's", "back\\slash",
@@ -23,20 +23,20 @@ var contentCases = []testCase{
 			"e\u0301 decomposed", "\u00e9 composed",
 		)...)
 	}},
-	{rule: "C10", title: "keys that differ in case are different headers", in: inHighest, run: func(t *caseT) {
+	{rule: "C10", title: "keys that differ in case are different headers", modes: inHighest, run: func(t *caseT) {
 		t.headersArrive(
 			map[string]string{"key": "lower", "KEY": "upper", "Key": "title", "kEY": "inverted"},
 			map[string]string{"straße": "sharp", "STRASSE": "double", "STRAẞE": "capital"},
 		)
 	}},
-	{rule: "C10", title: "keys that look alike are different headers", in: inHighest, run: func(t *caseT) {
+	{rule: "C10", title: "keys that look alike are different headers", modes: inHighest, run: func(t *caseT) {
 		t.headersArrive(
 			map[string]string{"é": "composed", "e\u0301": "decomposed"},
 			map[string]string{"key": "plain", " key": "leading", "key ": "trailing", "ke y": "inside", "k\u200bey": "zero width"},
 			map[string]string{"a.b": "dot", "a-b": "dash", "a_b": "underscore", "a:b": "colon", "a/b": "slash", "ab": "none"},
 		)
 	}},
-	{rule: "C10", title: "a header may be called as brokers call theirs", in: inHighest, run: func(t *caseT) {
+	{rule: "C10", title: "a header may be called as brokers call theirs", modes: inHighest, run: func(t *caseT) {
 		t.headersArrive(eachWith("the application's own",
 			"id", "ID", "Id", "type", "timestamp", "priority", "headers", "body", "queue", "expiration", "delivery-mode",
 			"content-type", "Content-Type", "ContentType", "content-encoding", "correlation-id", "CorrelationId",
@@ -48,7 +48,7 @@ var contentCases = []testCase{
 			"Reprise.GroupKey", "Reprise.Properties", "Reprise.Escaped.", "Reprise.Escaped.Reprise.GroupKey", "GroupKey", "MessageGroupId", "SessionId",
 		)...)
 	}},
-	{rule: "C10", title: "a header's value may be any text", in: inHighest, run: func(t *caseT) {
+	{rule: "C10", title: "a header's value may be any text", modes: inHighest, run: func(t *caseT) {
 		t.headersArrive(eachKey(
 			"ünïcödé", "значение", "値段", "قيمة", "👩‍👩‍👧🏴‍☠️", "é composed, e\u0301 decomposed", "\ufeffbyte order mark", "right\u200eto\u200fleft",
 			"\ufffd", "\U0010ffff", "\u2028\u2029", "\"quoted\"", "'quoted'", "back\\slash", `{"json": [1, "two", null]}`, "<xml a=\"b\">&amp;</xml>",
@@ -56,19 +56,19 @@ var contentCases = []testCase{
 			"2026-01-02T03:04:05Z", "aGVsbG8=", "=?UTF-8?B?aGVsbG8=?=", "\\u0041", "\\x41", "&#65;",
 		)...)
 	}},
-	{rule: "C10", title: "a header's value may be empty", in: inHighest, run: func(t *caseT) {
+	{rule: "C10", title: "a header's value may be empty", modes: inHighest, run: func(t *caseT) {
 		t.headersArrive(
 			map[string]string{"Empty": ""},
 			map[string]string{"Empty": "", "Full": "value", "Empty too": ""},
 		)
 	}},
-	{rule: "C10", title: "white space round a header's value is part of it", in: inHighest, run: func(t *caseT) {
+	{rule: "C10", title: "white space round a header's value is part of it", modes: inHighest, run: func(t *caseT) {
 		t.headersArrive(eachKey(" ", "   ", " leading", "trailing ", "  both  ", "\u00a0no-break\u00a0", "\u3000ideographic\u3000")...)
 	}},
-	{rule: "C10", title: "a header's value may have tabs and line breaks", in: inHighest, run: func(t *caseT) {
+	{rule: "C10", title: "a header's value may have tabs and line breaks", modes: inHighest, run: func(t *caseT) {
 		t.headersArrive(eachKey("a\tb", "\t", "a\nb", "a\r\nb\r\n", "\n", "a\rb", "two\n\nlines\n", "Folded: a\r\n b")...)
 	}},
-	{rule: "C10", title: "a header's value may have any control character", in: inHighest, run: func(t *caseT) {
+	{rule: "C10", title: "a header's value may have any control character", modes: inHighest, run: func(t *caseT) {
 		var list []string
 		for c := range rune(0xa0) {
 			if c < ' ' || c >= 0x7f {
@@ -77,17 +77,17 @@ var contentCases = []testCase{
 		}
 		t.headersArrive(eachKey(append(list, "\x00", "cut\x00here", "\x1b[31mred", "\ufffe\uffff")...)...)
 	}},
-	{rule: "C10", title: "a header's key may have control characters", in: inHighest, run: func(t *caseT) {
+	{rule: "C10", title: "a header's key may have control characters", modes: inHighest, run: func(t *caseT) {
 		t.headersArrive(eachWith("value", "tab\there", "line\nbreak", "\r\n", "nul\x00inside", "\x00", "\x7f")...)
 	}},
-	{rule: "C10", title: "a message may have a hundred headers", in: inHighest, run: func(t *caseT) {
+	{rule: "C10", title: "a message may have a hundred headers", modes: inHighest, run: func(t *caseT) {
 		many := map[string]string{}
 		for i := range 100 {
 			many[fmt.Sprintf("Header.%d", i)] = fmt.Sprintf("value %d", i)
 		}
 		t.headersArrive(many)
 	}},
-	{rule: "C10", title: "a header may be long", in: inHighest, run: func(t *caseT) {
+	{rule: "C10", title: "a header may be long", modes: inHighest, run: func(t *caseT) {
 		long := 40 << 10
 		for _, limit := range []int{t.caps.MaxHeaderBytes, t.caps.MaxMessageBytes} {
 			if limit > 0 {
@@ -104,7 +104,7 @@ var contentCases = []testCase{
 			map[string]string{strings.Repeat("k", min(key, long)): "of a long key"},
 		)
 	}},
-	{rule: "C10", title: "a group key arrives as it was sent", in: inHighest, run: func(t *caseT) {
+	{rule: "C10", title: "a group key arrives as it was sent", modes: inHighest, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 5)
@@ -113,7 +113,7 @@ var contentCases = []testCase{
 		}
 		t.unchanged(transport, queue, sent...)
 	}},
-	{rule: "C10", title: "properties arrive as they were sent", in: inHighest, run: func(t *caseT) {
+	{rule: "C10", title: "properties arrive as they were sent", modes: inHighest, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 4)
@@ -127,7 +127,7 @@ var contentCases = []testCase{
 		}
 		t.unchanged(transport, queue, sent...)
 	}},
-	{rule: "C10", title: "group key and properties are there at every delivery", in: withRedelivery, run: func(t *caseT) {
+	{rule: "C10", title: "group key and properties are there at every delivery", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.richMessage(queue)
@@ -145,7 +145,7 @@ var contentCases = []testCase{
 		t.wantSame(d.Incoming(), m)
 		t.complete(d)
 	}},
-	{rule: "C10", title: "a message without headers arrives without headers", in: inHighest, run: func(t *caseT) {
+	{rule: "C10", title: "a message without headers arrives without headers", modes: inHighest, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		id := t.id()
@@ -170,7 +170,7 @@ var contentCases = []testCase{
 			seen[in.ID] = true
 		}
 	}},
-	{rule: "C10", title: "a body may be any bytes", in: inHighest, run: func(t *caseT) {
+	{rule: "C10", title: "a body may be any bytes", modes: inHighest, run: func(t *caseT) {
 		all := make([]byte, 256)
 		for i := range all {
 			all[i] = byte(i)
@@ -182,10 +182,10 @@ var contentCases = []testCase{
 			[]byte("null"), []byte("{}"), []byte(`""`), []byte(`{"json": "\u0041"}`), []byte("<xml/>"), []byte("aGVsbG8="), []byte("0"), []byte("\\x00ff"), []byte("'; --"),
 			[]byte("\x1f\x8b\x08\x00 gzip"), []byte("\x78\x9c zlib"))
 	}},
-	{rule: "C10", title: "a body may be empty", in: inHighest, run: func(t *caseT) {
+	{rule: "C10", title: "a body may be empty", modes: inHighest, run: func(t *caseT) {
 		t.bodiesArrive(nil, []byte{})
 	}},
-	{rule: "C10", title: "a body may be large", in: inHighest, run: func(t *caseT) {
+	{rule: "C10", title: "a body may be large", modes: inHighest, run: func(t *caseT) {
 		sizes := []int{1 << 10, 4<<10 + 1, 32 << 10, 64<<10 - 1, 64 << 10, 64<<10 + 1, 1 << 20}
 		var large [][]byte
 		for _, size := range sizes {
@@ -196,21 +196,21 @@ var contentCases = []testCase{
 		}
 		t.bodiesArrive(large...)
 	}},
-	{rule: "C10", title: "a delayed message arrives as it was sent", in: inHighest, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "C10", title: "a delayed message arrives as it was sent", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.richMessage(queue)
 		m.Delay = t.briefDelay()
 		t.unchanged(transport, queue, m)
 	}},
-	{rule: "C10", title: "a message with a time to be received arrives as it was sent", in: inHighest, needs: []need{expiry}, run: func(t *caseT) {
+	{rule: "C10", title: "a message with a time to be received arrives as it was sent", modes: inHighest, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.richMessage(queue)
 		m.TimeToBeReceived = time.Hour
 		t.unchanged(transport, queue, m)
 	}},
-	{rule: "C10", title: "what is published arrives as it was sent", in: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C10", title: "what is published arrives as it was sent", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.richMessage("")
@@ -218,7 +218,7 @@ var contentCases = []testCase{
 		t.subscribe(transport, queue, m.Topic)
 		t.unchanged(transport, queue, m)
 	}},
-	{rule: "C10", title: "what is sent with a settlement arrives as it was sent", in: inAtomic, run: func(t *caseT) {
+	{rule: "C10", title: "what is sent with a settlement arrives as it was sent", modes: inAtomic, run: func(t *caseT) {
 		transport := t.open()
 		from, to := t.queue(transport), t.queue(transport)
 		for _, s := range []atomicSettle{completeWith, replaceWith} {

@@ -23,7 +23,7 @@ var (
 )
 
 var limitCases = []testCase{
-	{rule: "C10", title: "a message may be as large as MaxMessageBytes", in: inHighest, needs: []need{messageLimitTried}, run: func(t *caseT) {
+	{rule: "C10", title: "a message may be as large as MaxMessageBytes", modes: inHighest, needs: []need{messageLimitTried}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m, headers := t.message(queue, ""), t.message(queue, "")
@@ -32,7 +32,7 @@ var limitCases = []testCase{
 		headers.Body = t.randomBytes(t.caps.MaxMessageBytes - headers.Headers.Bytes())
 		t.unchanged(transport, queue, m, headers)
 	}},
-	{rule: "C10", title: "a message larger than MaxMessageBytes is refused", in: inHighest, needs: []need{messageLimitTried}, run: func(t *caseT) {
+	{rule: "C10", title: "a message larger than MaxMessageBytes is refused", modes: inHighest, needs: []need{messageLimitTried}, run: func(t *caseT) {
 		limit := t.caps.MaxMessageBytes
 		t.tooLarge("MaxMessageBytes", limit, limit+1, func(queue string) (bad []core.Outgoing) {
 			body, both := t.message(queue, ""), t.message(queue, "")
@@ -42,14 +42,14 @@ var limitCases = []testCase{
 			return []core.Outgoing{body, both}
 		})
 	}},
-	{rule: "C10", title: "headers may be as large as MaxHeaderBytes", in: inHighest, needs: []need{headerLimitTried}, run: func(t *caseT) {
+	{rule: "C10", title: "headers may be as large as MaxHeaderBytes", modes: inHighest, needs: []need{headerLimitTried}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "")
 		t.fill(&m, t.caps.MaxHeaderBytes)
 		t.unchanged(transport, queue, m)
 	}},
-	{rule: "C10", title: "headers larger than MaxHeaderBytes are refused", in: inHighest, needs: []need{headerLimitTried}, run: func(t *caseT) {
+	{rule: "C10", title: "headers larger than MaxHeaderBytes are refused", modes: inHighest, needs: []need{headerLimitTried}, run: func(t *caseT) {
 		limit := t.caps.MaxHeaderBytes
 		t.tooLarge("MaxHeaderBytes", limit, limit+1, func(queue string) []core.Outgoing {
 			m := t.message(queue, "")
@@ -57,11 +57,11 @@ var limitCases = []testCase{
 			return []core.Outgoing{m}
 		})
 	}},
-	{rule: "C10", title: "a header's key may be as long as MaxHeaderKeyBytes", in: inHighest, needs: []need{headerKeyLimit}, run: func(t *caseT) {
+	{rule: "C10", title: "a header's key may be as long as MaxHeaderKeyBytes", modes: inHighest, needs: []need{headerKeyLimit}, run: func(t *caseT) {
 		limit := t.caps.MaxHeaderKeyBytes
 		t.headersArrive(map[string]string{strings.Repeat("k", limit): "ASCII"}, map[string]string{wide(limit): "not ASCII"})
 	}},
-	{rule: "C10", title: "a header's key longer than MaxHeaderKeyBytes is refused", in: inHighest, needs: []need{headerKeyLimit}, run: func(t *caseT) {
+	{rule: "C10", title: "a header's key longer than MaxHeaderKeyBytes is refused", modes: inHighest, needs: []need{headerKeyLimit}, run: func(t *caseT) {
 		limit := t.caps.MaxHeaderKeyBytes
 		t.tooLarge("MaxHeaderKeyBytes", limit, limit+1, func(queue string) []core.Outgoing {
 			long, characters := t.message(queue, ""), t.message(queue, "")
@@ -70,16 +70,16 @@ var limitCases = []testCase{
 			return []core.Outgoing{long, characters}
 		})
 	}},
-	{rule: "C10", title: "a header that is no UTF-8 or has no key is refused", in: inHighest, run: func(t *caseT) {
+	{rule: "C10", title: "a header that is no UTF-8 or has no key is refused", modes: inHighest, run: func(t *caseT) {
 		t.refusesEach(t.invalidHeaders)
 	}},
-	{rule: "C10", title: "a message without exactly one destination is refused", in: inHighest, run: func(t *caseT) {
+	{rule: "C10", title: "a message without exactly one destination is refused", modes: inHighest, run: func(t *caseT) {
 		t.refusesEach(t.wrongDestinations)
 	}},
-	{rule: "C10", title: "a negative time is refused", in: inHighest, run: func(t *caseT) {
+	{rule: "C10", title: "a negative time is refused", modes: inHighest, run: func(t *caseT) {
 		t.refusesEach(t.negativeTimes)
 	}},
-	{rule: "C10", title: "a message that is refused costs nobody else", in: withRedelivery, run: func(t *caseT) {
+	{rule: "C10", title: "a message that is refused costs nobody else", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 2)
@@ -101,7 +101,7 @@ var limitCases = []testCase{
 		t.complete(held, next)
 		t.wantLeft(queue, "after both messages were completed")
 	}},
-	{rule: "C10", title: "a settlement checks what it sends", in: inAtomic, run: func(t *caseT) {
+	{rule: "C10", title: "a settlement checks what it sends", modes: inAtomic, run: func(t *caseT) {
 		transport := t.open()
 		from, to := t.queue(transport), t.queue(transport)
 		for _, s := range []atomicSettle{completeWith, replaceWith} {
@@ -126,7 +126,7 @@ var limitCases = []testCase{
 		t.wantLeft(from, "after its messages were settled by CompleteWith and ReplaceWith")
 		t.wantLeft(to, "after what was illegal was refused with all that was sent with it", "sent with CompleteWith", "sent with ReplaceWith")
 	}},
-	{rule: "C10", title: "the limits are for what applications send", in: inHighest, needs: []need{lowerLimit}, run: func(t *caseT) {
+	{rule: "C10", title: "the limits are for what applications send", modes: inHighest, needs: []need{lowerLimit}, run: func(t *caseT) {
 		transport := t.openLimited(lowLimit)
 		queue := t.queue(transport)
 		for _, reason := range []core.SendReason{core.ReasonApplication, core.ReasonForward, core.ReasonAcknowledgement} {

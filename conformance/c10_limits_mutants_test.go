@@ -82,9 +82,9 @@ var limitMutants = []mutant{
 			}
 		})}
 	}},
-	{rule: "C10", name: "claims limits and leaves it to the broker to hold them", on: inmemory.Config{},
+	{rule: "C10", name: "claims limits and leaves it to the broker to hold them", config: inmemory.Config{},
 		breaks: claims(func(core.Capabilities, core.Outgoing) error { return nil })},
-	{rule: "C10", name: "has no room for the last byte of its limits", on: inmemory.Config{},
+	{rule: "C10", name: "has no room for the last byte of its limits", config: inmemory.Config{},
 		breaks: claims(func(c core.Capabilities, m core.Outgoing) error {
 			for key := range m.Headers.All() {
 				if len(key) >= c.MaxHeaderKeyBytes {
@@ -99,14 +99,14 @@ var limitMutants = []mutant{
 			}
 			return nil
 		})},
-	{rule: "C10", name: "counts the body alone", on: inmemory.Config{},
+	{rule: "C10", name: "counts the body alone", config: inmemory.Config{},
 		breaks: claims(func(c core.Capabilities, m core.Outgoing) error {
 			if len(m.Body) > c.MaxMessageBytes {
 				return &core.TooLargeError{Limit: "MaxMessageBytes", Max: c.MaxMessageBytes, Size: len(m.Body)}
 			}
 			return nil
 		})},
-	{rule: "C10", name: "counts characters instead of bytes", on: inmemory.Config{},
+	{rule: "C10", name: "counts characters instead of bytes", config: inmemory.Config{},
 		breaks: claims(func(c core.Capabilities, m core.Outgoing) error {
 			for key := range m.Headers.All() {
 				if n := utf8.RuneCountInString(key); n > c.MaxHeaderKeyBytes {
@@ -121,7 +121,7 @@ var limitMutants = []mutant{
 			}
 			return nil
 		})},
-	{rule: "C10", name: "says that a message is too large, but not by how much", on: withLimits(), breaks: func() changes {
+	{rule: "C10", name: "says that a message is too large, but not by how much", config: withLimits(), breaks: func() changes {
 		return changes{send: results(func(r []core.SendResult) {
 			for i := range r {
 				if large, ok := errors.AsType[*core.TooLargeError](r[i].Err); ok {
@@ -130,7 +130,7 @@ var limitMutants = []mutant{
 			}
 		})}
 	}},
-	{rule: "C10", name: "says that a message is too large without a TooLargeError", on: withLimits(), breaks: func() changes {
+	{rule: "C10", name: "says that a message is too large without a TooLargeError", config: withLimits(), breaks: func() changes {
 		return changes{send: results(func(r []core.SendResult) {
 			for i := range r {
 				if errors.Is(r[i].Err, core.ErrTooLarge) {
@@ -139,7 +139,7 @@ var limitMutants = []mutant{
 			}
 		})}
 	}},
-	{rule: "C10", name: "sends the messages of a batch up to the one that it refuses", on: withLimits(), breaks: func() changes {
+	{rule: "C10", name: "sends the messages of a batch up to the one that it refuses", config: withLimits(), breaks: func() changes {
 		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			for i := range out {
 				if err := next(ctx, out[i]); err != nil {

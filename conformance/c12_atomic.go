@@ -14,7 +14,7 @@ import (
 // atomicCases are about messages sent with a settlement; nativeTransactionCases are about
 // a handler's work in the native transaction.
 var atomicCases = []testCase{
-	{rule: "C12", title: "Reset keeps the delivery", in: inAtomic, run: func(t *caseT) {
+	{rule: "C12", title: "Reset keeps the delivery", modes: inAtomic, run: func(t *caseT) {
 		f := t.atomicFixture()
 		rival := t.receiver(t.open(), f.from, 1)
 		t.reset(f.delivery)
@@ -24,7 +24,7 @@ var atomicCases = []testCase{
 		t.settleWith(completeWith, f.delivery, t.message(f.to, "forwarded"))
 		t.wantQueues(f, "after Reset and CompleteWith", nil, []string{"forwarded"})
 	}},
-	{rule: "C12", title: "BindContext adds to the context it is given", in: inAtomic, run: func(t *caseT) {
+	{rule: "C12", title: "BindContext adds to the context it is given", modes: inAtomic, run: func(t *caseT) {
 		type key struct{}
 		f := t.atomicFixture()
 		ctx, cancel := context.WithCancel(context.WithValue(t.ctx, key{}, "value"))
@@ -44,13 +44,13 @@ var atomicCases = []testCase{
 		}
 		t.complete(f.delivery)
 	}},
-	{rule: "C12", title: "200 concurrent CompleteWith forward 200 messages", in: inAtomic, slow: true, run: func(t *caseT) {
+	{rule: "C12", title: "200 concurrent CompleteWith forward 200 messages", modes: inAtomic, slow: true, run: func(t *caseT) {
 		t.forwardConcurrently(200)
 	}},
-	{rule: "C12", title: "nothing is lost or doubled when processes are killed at random", in: inAtomic, needs: []need{processes}, run: func(t *caseT) {
+	{rule: "C12", title: "nothing is lost or doubled when processes are killed at random", modes: inAtomic, needs: []need{processes}, run: func(t *caseT) {
 		t.killAtRandom()
 	}},
-	{rule: "C12", title: "a commit that the broker's death prevented is made again", in: inAtomic, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
+	{rule: "C12", title: "a commit that the broker's death prevented is made again", modes: inAtomic, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
 		handled, copies := t.dieBeforeSettling()
 		if copies != 1 && (copies == 0 || !t.caps.MayDuplicate) {
 			t.fail("when the broker dies before CompleteWith, nothing was sent; the message is handled again, and what the handler sends arrives once",
@@ -61,7 +61,7 @@ var atomicCases = []testCase{
 
 func atomicSettleCases(s atomicSettle) []testCase {
 	return []testCase{
-		{rule: "C12", title: s.name + " sends all and consumes", in: inAtomic, run: func(t *caseT) {
+		{rule: "C12", title: s.name + " sends all and consumes", modes: inAtomic, run: func(t *caseT) {
 			f := t.atomicFixture()
 			out := t.messages(f.to, 3)
 			t.settleWith(s, f.delivery, out...)
@@ -77,17 +77,17 @@ func atomicSettleCases(s atomicSettle) []testCase {
 			r.close()
 			t.wantQueues(f, "after "+s.name, nil, nil)
 		}},
-		{rule: "C12", title: s.name + " of nothing consumes", in: inAtomic, run: func(t *caseT) {
+		{rule: "C12", title: s.name + " of nothing consumes", modes: inAtomic, run: func(t *caseT) {
 			f := t.atomicFixture()
 			t.settleWith(s, f.delivery)
 			t.wantQueues(f, "after "+s.name+" without messages", nil, nil)
 		}},
-		{rule: "C12", title: s.name + " sends to the message's own queue", in: inAtomic, run: func(t *caseT) {
+		{rule: "C12", title: s.name + " sends to the message's own queue", modes: inAtomic, run: func(t *caseT) {
 			f := t.atomicFixture()
 			t.settleWith(s, f.delivery, t.message(f.from, "copy"), t.message(f.to, "other"))
 			t.wantQueues(f, "after "+s.name+" to the queue itself and another", []string{"copy"}, []string{"other"})
 		}},
-		{rule: "C12", title: s.name + " sends a hundred messages", in: inAtomic, run: func(t *caseT) {
+		{rule: "C12", title: s.name + " sends a hundred messages", modes: inAtomic, run: func(t *caseT) {
 			f := t.atomicFixture()
 			out := t.messages(f.to, 100)
 			want := make([]string, len(out))
@@ -97,7 +97,7 @@ func atomicSettleCases(s atomicSettle) []testCase {
 			t.settleWith(s, f.delivery, out...)
 			t.wantQueues(f, "after "+s.name+" with 100 messages", nil, want)
 		}},
-		{rule: "C12", title: s.name + " with an unknown queue does nothing", in: inAtomic, run: func(t *caseT) {
+		{rule: "C12", title: s.name + " with an unknown queue does nothing", modes: inAtomic, run: func(t *caseT) {
 			f := t.atomicFixture()
 			t.wantSettleRefused(s, f.delivery, core.ErrQueueNotFound, t.message(f.to, "before"), t.message(t.uniqueName(), "lost"), t.message(f.to, "after"))
 			t.abandon(f.delivery)
@@ -108,7 +108,7 @@ func atomicSettleCases(s atomicSettle) []testCase {
 			t.release(again)
 			t.wantQueues(f, "after a refused "+s.name, []string{forwardedBody}, nil)
 		}},
-		{rule: "C12", title: s.name + " refuses what Send refuses, and does nothing", in: inAtomic, run: func(t *caseT) {
+		{rule: "C12", title: s.name + " refuses what Send refuses, and does nothing", modes: inAtomic, run: func(t *caseT) {
 			f := t.atomicFixture()
 			for _, bad := range t.refusedMessages(f.to) {
 				t.wantSettleRefused(s, f.delivery, bad.err, t.message(f.to, "good"), bad.message)
@@ -116,7 +116,7 @@ func atomicSettleCases(s atomicSettle) []testCase {
 			t.release(f.delivery)
 			t.wantQueues(f, "after a refused "+s.name, []string{forwardedBody}, nil)
 		}},
-		{rule: "C12", title: s.name + " that was refused leaves any settlement possible", in: inAtomic, run: func(t *caseT) {
+		{rule: "C12", title: s.name + " that was refused leaves any settlement possible", modes: inAtomic, run: func(t *caseT) {
 			ctx, cancel := t.withTimeout()
 			defer cancel()
 			for _, c := range []struct {
@@ -142,7 +142,7 @@ func atomicSettleCases(s atomicSettle) []testCase {
 				t.wantQueues(f, fmt.Sprintf("after a refused %s and %s", s.name, c.name), c.from, c.to)
 			}
 		}},
-		{rule: "C12", title: s.name + " sends delayed messages", in: inAtomic, needs: []need{delays}, run: func(t *caseT) {
+		{rule: "C12", title: s.name + " sends delayed messages", modes: inAtomic, needs: []need{delays}, run: func(t *caseT) {
 			f := t.atomicFixture()
 			late := t.message(f.to, "late")
 			late.Delay = t.briefDelay()
@@ -158,7 +158,7 @@ func atomicSettleCases(s atomicSettle) []testCase {
 			r.close()
 			t.wantQueues(f, "after all have arrived", nil, nil)
 		}},
-		{rule: "C12", title: s.name + " that was refused sends no delayed message", in: inAtomic, needs: []need{delays}, run: func(t *caseT) {
+		{rule: "C12", title: s.name + " that was refused sends no delayed message", modes: inAtomic, needs: []need{delays}, run: func(t *caseT) {
 			f := t.atomicFixture()
 			late := t.message(f.to, "late")
 			late.Delay = t.briefDelay()
@@ -167,7 +167,7 @@ func atomicSettleCases(s atomicSettle) []testCase {
 			t.sleep(late.Delay + t.caps.DelayPrecision)
 			t.wantQueues(f, "when what was refused would have been due", nil, nil)
 		}},
-		{rule: "C12", title: s.name + " publishes", in: inAtomic, needs: []need{publishing}, run: func(t *caseT) {
+		{rule: "C12", title: s.name + " publishes", modes: inAtomic, needs: []need{publishing}, run: func(t *caseT) {
 			f := t.atomicFixture()
 			event := t.event("event")
 			t.subscribe(f.transport, f.to, event.Topic)
@@ -176,7 +176,7 @@ func atomicSettleCases(s atomicSettle) []testCase {
 			t.settleWith(s, f.delivery, event, unheard, t.message(f.to, "command"))
 			t.wantQueues(f, "after "+s.name+" with an event was refused once, then accepted", nil, []string{"event", "command"})
 		}},
-		{rule: "C12", title: s.name + " after its receiver was closed does nothing", in: inAtomic, run: func(t *caseT) {
+		{rule: "C12", title: s.name + " after its receiver was closed does nothing", modes: inAtomic, run: func(t *caseT) {
 			f := t.atomicFixture()
 			f.receiver.close()
 			if err := t.trySettleWith(s, f.delivery, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
@@ -184,7 +184,7 @@ func atomicSettleCases(s atomicSettle) []testCase {
 			}
 			t.wantQueues(f, "after "+s.name+" on a closed receiver", []string{forwardedBody}, nil)
 		}},
-		{rule: "C12", title: s.name + " after its lock ran out does nothing", in: inAtomic, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+		{rule: "C12", title: s.name + " after its lock ran out does nothing", modes: inAtomic, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 			f := t.atomicFixture()
 			t.needLock(f.delivery) // if locks end by themselves, those of this mode may still not end
 			t.sleep(t.lock() + t.suite.h.DelayTolerance)
@@ -193,7 +193,7 @@ func atomicSettleCases(s atomicSettle) []testCase {
 			}
 			t.wantQueues(f, "after "+s.name+" with a lost lock", []string{forwardedBody}, nil)
 		}},
-		{rule: "C12", title: s.name + " settles once and sends once", in: inAtomic, run: func(t *caseT) {
+		{rule: "C12", title: s.name + " settles once and sends once", modes: inAtomic, run: func(t *caseT) {
 			f := t.atomicFixture()
 			t.settleWith(s, f.delivery, t.message(f.to, "first"))
 			if err := t.trySettleWith(s, f.delivery, t.message(f.to, "second")); !errors.Is(err, core.ErrSettled) {
@@ -207,7 +207,7 @@ func atomicSettleCases(s atomicSettle) []testCase {
 			t.wantQueues(f, "after a second "+s.name, nil, []string{"first"})
 			t.wantQueues(g, "after Complete and "+s.name, nil, nil)
 		}},
-		{rule: "C12", title: s.name + " in an ended context is all or nothing", in: inAtomic, run: func(t *caseT) {
+		{rule: "C12", title: s.name + " in an ended context is all or nothing", modes: inAtomic, run: func(t *caseT) {
 			f := t.atomicFixture()
 			ended, cancel := context.WithCancel(t.ctx)
 			cancel()

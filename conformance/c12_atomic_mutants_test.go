@@ -14,7 +14,7 @@ import (
 var atomicMutants = []mutant{
 	{rule: "C12", name: "sends the messages of a settlement one after the other, then consumes", breaks: onSend(func(d *brokenDelivery, _ func() error) error {
 		for _, o := range d.out {
-			if err := d.sendApart([]core.Outgoing{o}); err != nil {
+			if err := d.sendSeparately([]core.Outgoing{o}); err != nil {
 				return err
 			}
 		}
@@ -67,7 +67,7 @@ var atomicMutants = []mutant{
 	{rule: "C12", name: "schedules delayed messages outside of the settlement", breaks: onSend(func(d *brokenDelivery, next func() error) error {
 		for _, o := range d.out {
 			if o.Delay > 0 {
-				_ = d.sendApart([]core.Outgoing{o})
+				_ = d.sendSeparately([]core.Outgoing{o})
 			}
 		}
 		all := d.out
@@ -77,22 +77,22 @@ var atomicMutants = []mutant{
 	{rule: "C12", name: "publishes events outside of the settlement", breaks: onSend(func(d *brokenDelivery, next func() error) error {
 		for _, o := range d.out {
 			if o.Topic != "" {
-				_ = d.sendApart([]core.Outgoing{o})
+				_ = d.sendSeparately([]core.Outgoing{o})
 			}
 		}
 		all := d.out
 		d.out = slices.DeleteFunc(slices.Clone(all), func(o core.Outgoing) bool { return o.Topic != "" })
 		return resized(next(), all)
 	})},
-	{rule: "C12", name: "sends although the delivery was lost with its receiver or lock", on: inmemory.Config{LockDuration: 10 * time.Second},
+	{rule: "C12", name: "sends although the delivery was lost with its receiver or lock", config: inmemory.Config{LockDuration: 10 * time.Second},
 		breaks: onSend(func(d *brokenDelivery, next func() error) error {
 			err := next()
 			if errors.Is(err, core.ErrLockLost) {
-				_ = d.sendApart(d.out)
+				_ = d.sendSeparately(d.out)
 			}
 			return err
 		})},
-	{rule: "C12", name: "does not notice that the delivery is lost", on: inmemory.Config{LockDuration: 10 * time.Second},
+	{rule: "C12", name: "does not notice that the delivery is lost", config: inmemory.Config{LockDuration: 10 * time.Second},
 		breaks: onSend(func(_ *brokenDelivery, next func() error) error {
 			if err := next(); !errors.Is(err, core.ErrLockLost) {
 				return err
@@ -102,14 +102,14 @@ var atomicMutants = []mutant{
 	{rule: "C12", name: "sends with a delivery that was settled before", breaks: onSend(func(d *brokenDelivery, next func() error) error {
 		err := next()
 		if errors.Is(err, core.ErrSettled) {
-			_ = d.sendApart(d.out)
+			_ = d.sendSeparately(d.out)
 		}
 		return err
 	})},
 	{rule: "C12", name: "sends in an ended context, and then fails to consume", breaks: onSend(func(d *brokenDelivery, next func() error) error {
 		err := next()
 		if errors.Is(err, context.Canceled) {
-			_ = d.sendApart(d.out)
+			_ = d.sendSeparately(d.out)
 		}
 		return err
 	})},

@@ -12,7 +12,7 @@ import (
 // nativeTransactionCases are about a handler's work in the native transaction of a
 // delivery, through BindContext.
 var nativeTransactionCases = []testCase{
-	{rule: "C12", title: "Complete commits the handler's work", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
+	{rule: "C12", title: "Complete commits the handler's work", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		ctx := f.delivery.BindContext(t.ctx)
 		first, second := t.writeInTx(ctx), t.writeInTx(ctx)
@@ -22,7 +22,7 @@ var nativeTransactionCases = []testCase{
 		t.wantCommitted(second, "after Complete")
 		t.wantQueues(f, "after Complete", nil, nil)
 	}},
-	{rule: "C12", title: "CompleteWith commits the handler's work, what it sends and the receive", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
+	{rule: "C12", title: "CompleteWith commits the handler's work, what it sends and the receive", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		key := t.writeInTx(f.delivery.BindContext(t.ctx))
 		t.wantNotCommitted(key, "before CompleteWith")
@@ -30,7 +30,7 @@ var nativeTransactionCases = []testCase{
 		t.wantCommitted(key, "after CompleteWith")
 		t.wantQueues(f, "after CompleteWith", nil, []string{"sent"})
 	}},
-	{rule: "C12", title: "what CompleteWith commits is seen together", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
+	{rule: "C12", title: "what CompleteWith commits is seen together", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		key := t.writeInTx(f.delivery.BindContext(t.ctx))
 		r := t.receiver(f.transport, f.to, 1)
@@ -47,7 +47,7 @@ var nativeTransactionCases = []testCase{
 			t.fail("CompleteWith returns nil when its messages were sent", "%v", err)
 		}
 	}},
-	{rule: "C12", title: "CompleteWith that was refused commits nothing", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
+	{rule: "C12", title: "CompleteWith that was refused commits nothing", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		key := t.writeInTx(f.delivery.BindContext(t.ctx))
 		t.wantSettleRefused(completeWith, f.delivery, core.ErrQueueNotFound, t.message(f.to, "good"), t.message(t.uniqueName(), "lost"))
@@ -56,7 +56,7 @@ var nativeTransactionCases = []testCase{
 		t.wantNotCommitted(key, "after a refused CompleteWith and Abandon")
 		t.wantQueues(f, "after a refused CompleteWith and Abandon", []string{forwardedBody}, nil)
 	}},
-	{rule: "C12", title: "Reset mends a delivery whose CompleteWith was refused", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
+	{rule: "C12", title: "Reset mends a delivery whose CompleteWith was refused", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		ctx := f.delivery.BindContext(t.ctx)
 		undone := t.writeInTx(ctx)
@@ -78,7 +78,7 @@ var nativeTransactionCases = []testCase{
 		t.reset(f.delivery)
 		t.complete(f.delivery)
 	}, nil, nil),
-	{rule: "C12", title: "work after Reset counts, in the same context", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
+	{rule: "C12", title: "work after Reset counts, in the same context", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		ctx := f.delivery.BindContext(t.ctx)
 		before := t.writeInTx(ctx)
@@ -92,7 +92,7 @@ var nativeTransactionCases = []testCase{
 		t.wantNotCommitted(between, "by CompleteWith, done before the second Reset")
 		t.wantQueues(f, "after Reset and CompleteWith", nil, []string{"sent"})
 	}},
-	{rule: "C12", title: "a second BindContext is of the same transaction", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
+	{rule: "C12", title: "a second BindContext is of the same transaction", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		first := t.writeInTx(f.delivery.BindContext(t.ctx))
 		second := t.writeInTx(f.delivery.BindContext(t.ctx))
@@ -101,7 +101,7 @@ var nativeTransactionCases = []testCase{
 		t.wantCommitted(second, "by CompleteWith, in the second context")
 		t.wantQueues(f, "after CompleteWith", nil, nil)
 	}},
-	{rule: "C12", title: "Reset mends a broken transaction", in: inAtomic, needs: []need{breakableTx}, run: func(t *caseT) {
+	{rule: "C12", title: "Reset mends a broken transaction", modes: inAtomic, needs: []need{breakableTx}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		ctx := f.delivery.BindContext(t.ctx)
 		lost := t.writeInTx(ctx)
@@ -124,7 +124,7 @@ var nativeTransactionCases = []testCase{
 	brokenCase("Receiver.Close", func(_ *caseT, f *atomicFixture) { f.receiver.close() }, []string{forwardedBody}, nil),
 	commitBrokenCase("Complete", func(f *atomicFixture, ctx context.Context) error { return f.delivery.Complete(ctx) }),
 	commitBrokenCase("CompleteWith", func(f *atomicFixture, ctx context.Context) error { return f.delivery.CompleteWith(ctx, nil) }),
-	{rule: "C12", title: "CompleteWith with messages in a broken transaction is an error and does nothing", in: inAtomic, needs: []need{breakableTx}, run: func(t *caseT) {
+	{rule: "C12", title: "CompleteWith with messages in a broken transaction is an error and does nothing", modes: inAtomic, needs: []need{breakableTx}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		ctx := f.delivery.BindContext(t.ctx)
 		lost := t.writeInTx(ctx)
@@ -137,8 +137,8 @@ var nativeTransactionCases = []testCase{
 		t.settleWith(completeWith, f.delivery, t.message(f.to, "sent"))
 		t.wantQueues(f, "after CompleteWith in a broken transaction, Reset and CompleteWith again", nil, []string{"sent"})
 	}},
-	{rule: "C12", title: "two deliveries' transactions are independent", in: inAtomic, needs: []need{nativeTransactions}, run: independentWork},
-	{rule: "C12", title: "work on a delivery that is lost is not committed", in: inAtomic, needs: []need{nativeTransactions, locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C12", title: "two deliveries' transactions are independent", modes: inAtomic, needs: []need{nativeTransactions}, run: independentWork},
+	{rule: "C12", title: "work on a delivery that is lost is not committed", modes: inAtomic, needs: []need{nativeTransactions, locks}, shortLocks: true, run: func(t *caseT) {
 		f := t.atomicFixture()
 		t.needLock(f.delivery) // if locks end by themselves, those of this mode may still not end
 		key := t.writeInTx(f.delivery.BindContext(t.ctx))
@@ -149,7 +149,7 @@ var nativeTransactionCases = []testCase{
 		t.wantNotCommitted(key, "by a CompleteWith that was core.ErrLockLost")
 		t.wantQueues(f, "after CompleteWith with a lost lock", []string{forwardedBody}, nil)
 	}},
-	{rule: "C12", title: "the end of the handler's context tears nothing apart", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
+	{rule: "C12", title: "the end of the handler's context tears nothing apart", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		ctx, cancel := context.WithCancel(t.ctx)
 		key := t.writeInTx(f.delivery.BindContext(ctx))
@@ -169,7 +169,7 @@ var nativeTransactionCases = []testCase{
 
 // undoCase is about a call that undoes the handler's work.
 func undoCase(name string, call func(t *caseT, f *atomicFixture), from, to []string) testCase {
-	return testCase{rule: "C12", title: name + " undoes the handler's work", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
+	return testCase{rule: "C12", title: name + " undoes the handler's work", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		key := t.writeInTx(f.delivery.BindContext(t.ctx))
 		call(t, f)
@@ -181,7 +181,7 @@ func undoCase(name string, call func(t *caseT, f *atomicFixture), from, to []str
 
 // brokenCase is about a call that works even if the handler has broken the transaction.
 func brokenCase(name string, call func(t *caseT, f *atomicFixture), from, to []string) testCase {
-	return testCase{rule: "C12", title: name + " works in a broken transaction", in: inAtomic, needs: []need{breakableTx}, run: func(t *caseT) {
+	return testCase{rule: "C12", title: name + " works in a broken transaction", modes: inAtomic, needs: []need{breakableTx}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		ctx := f.delivery.BindContext(t.ctx)
 		key := t.writeInTx(ctx)
@@ -194,7 +194,7 @@ func brokenCase(name string, call func(t *caseT, f *atomicFixture), from, to []s
 
 // commitBrokenCase is about a call that cannot commit a broken transaction.
 func commitBrokenCase(name string, call func(f *atomicFixture, ctx context.Context) error) testCase {
-	return testCase{rule: "C12", title: name + " in a broken transaction is an error and keeps the message", in: inAtomic, needs: []need{breakableTx}, run: func(t *caseT) {
+	return testCase{rule: "C12", title: name + " in a broken transaction is an error and keeps the message", modes: inAtomic, needs: []need{breakableTx}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		ctx := f.delivery.BindContext(t.ctx)
 		key := t.writeInTx(ctx)

@@ -106,7 +106,7 @@ var nativeTransactionMutants = []mutant{
 			return next(ctx)
 		}}
 	}},
-	{rule: "C12", name: "commits the handler's work although the lock is lost", on: inmemory.Config{LockDuration: 10 * time.Second},
+	{rule: "C12", name: "commits the handler's work although the lock is lost", config: inmemory.Config{LockDuration: 10 * time.Second},
 		breaks: onOperation(func(d *brokenDelivery, next func() error) error {
 			err := next()
 			if errors.Is(err, core.ErrLockLost) {

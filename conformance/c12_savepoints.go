@@ -9,7 +9,7 @@ import (
 
 // savepointCases are about undoing a part of the handler's work.
 var savepointCases = []testCase{
-	{rule: "C12", title: "a rollback to a savepoint undoes the work since, and keeps the work before", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
+	{rule: "C12", title: "a rollback to a savepoint undoes the work since, and keeps the work before", modes: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		ctx := f.delivery.BindContext(t.ctx)
 		before := t.writeInTx(ctx)
@@ -21,7 +21,7 @@ var savepointCases = []testCase{
 		t.wantNotCommitted(undone, "by CompleteWith, done between the savepoint and the rollback to it")
 		t.wantQueues(f, "after a rollback to a savepoint and CompleteWith", nil, []string{"sent"})
 	}},
-	{rule: "C12", title: "a savepoint before any work undoes all of it", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
+	{rule: "C12", title: "a savepoint before any work undoes all of it", modes: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		ctx := f.delivery.BindContext(t.ctx)
 		rollback := t.savepoint(f.delivery)
@@ -33,7 +33,7 @@ var savepointCases = []testCase{
 		t.wantNotCommitted(undone, "by Complete, done between the first savepoint and the rollback to it")
 		t.wantQueues(f, "after a rollback to a savepoint and Complete", nil, nil)
 	}},
-	{rule: "C12", title: "a savepoint can be rolled back several times", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
+	{rule: "C12", title: "a savepoint can be rolled back several times", modes: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		ctx := f.delivery.BindContext(t.ctx)
 		before := t.writeInTx(ctx)
@@ -52,7 +52,7 @@ var savepointCases = []testCase{
 		}
 		t.wantQueues(f, "after three rollbacks to a savepoint and CompleteWith", nil, nil)
 	}},
-	{rule: "C12", title: "work after a savepoint that is not rolled back is committed", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
+	{rule: "C12", title: "work after a savepoint that is not rolled back is committed", modes: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		ctx := f.delivery.BindContext(t.ctx)
 		var kept []string
@@ -67,7 +67,7 @@ var savepointCases = []testCase{
 		}
 		t.wantQueues(f, "after savepoints and CompleteWith", nil, nil)
 	}},
-	{rule: "C12", title: "savepoints nest", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
+	{rule: "C12", title: "savepoints nest", modes: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		ctx := f.delivery.BindContext(t.ctx)
 		first := t.writeInTx(ctx)
@@ -105,7 +105,7 @@ var savepointCases = []testCase{
 		t.wantNotCommitted(undone, "by CompleteWith, done after the inner savepoint and before the rollback to the outer one")
 		t.wantQueues(f, "after a rollback to the outer savepoint and CompleteWith", nil, nil)
 	}},
-	{rule: "C12", title: "a rollback to a savepoint repairs a broken transaction", in: inAtomic, needs: []need{savepoints, breakableTx}, run: func(t *caseT) {
+	{rule: "C12", title: "a rollback to a savepoint repairs a broken transaction", modes: inAtomic, needs: []need{savepoints, breakableTx}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		ctx := f.delivery.BindContext(t.ctx)
 		before := t.writeInTx(ctx)
@@ -120,7 +120,7 @@ var savepointCases = []testCase{
 		t.wantNotCommitted(undone, "by CompleteWith, done before the transaction broke")
 		t.wantQueues(f, "after the transaction broke, a rollback to a savepoint and CompleteWith", nil, []string{"sent"})
 	}},
-	{rule: "C12", title: "Reset removes savepoints", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
+	{rule: "C12", title: "Reset removes savepoints", modes: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		ctx := f.delivery.BindContext(t.ctx)
 		undone := t.writeInTx(ctx)
@@ -140,7 +140,7 @@ var savepointCases = []testCase{
 	savepointUndoCase("Abandon", func(t *caseT, f *atomicFixture) { t.abandon(f.delivery) }, []string{forwardedBody}, nil),
 	savepointUndoCase("Release", func(t *caseT, f *atomicFixture) { t.release(f.delivery) }, []string{forwardedBody}, nil),
 	savepointUndoCase("ReplaceWith", func(t *caseT, f *atomicFixture) { t.settleWith(replaceWith, f.delivery, t.message(f.to, "sent")) }, nil, []string{"sent"}),
-	{rule: "C12", title: "savepoints end with the delivery", in: inAtomic, needs: []need{savepoints}, run: func(t *caseT) {
+	{rule: "C12", title: "savepoints end with the delivery", modes: inAtomic, needs: []need{savepoints}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		rollback := t.savepoint(f.delivery)
 		t.complete(f.delivery)
@@ -167,7 +167,7 @@ var savepointCases = []testCase{
 // savepointUndoCase is about a call that undoes all work, from before and after a
 // savepoint.
 func savepointUndoCase(name string, call func(t *caseT, f *atomicFixture), from, to []string) testCase {
-	return testCase{rule: "C12", title: name + " undoes the work on both sides of a savepoint", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
+	return testCase{rule: "C12", title: name + " undoes the work on both sides of a savepoint", modes: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		ctx := f.delivery.BindContext(t.ctx)
 		before := t.writeInTx(ctx)

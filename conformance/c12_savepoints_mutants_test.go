@@ -37,7 +37,7 @@ var savepointMutants = []mutant{
 				first.LoadOrStore(d, d.work.mark())
 			case operation == "Rollback" && err == nil:
 				saved, _ := first.Load(d)
-				d.work.returnTo(saved.(savedWork))
+				d.work.rollBackTo(saved.(savedWork))
 			}
 			return err
 		}}
@@ -50,7 +50,7 @@ var savepointMutants = []mutant{
 	}, "Rollback")},
 	{rule: "C12", name: "returns to a savepoint that does not exist any more", breaks: onOperation(func(d *brokenDelivery, next func() error) error {
 		if err := next(); err != nil && !errors.Is(err, core.ErrSettled) && !errors.Is(err, core.ErrLockLost) {
-			d.work.returnTo(d.mark)
+			d.work.rollBackTo(d.mark)
 		}
 		return nil
 	}, "Rollback")},
@@ -65,7 +65,7 @@ var savepointMutants = []mutant{
 		if err == nil {
 			saved := d.work.mark()
 			d.afresh()
-			d.work.returnTo(saved)
+			d.work.rollBackTo(saved)
 		}
 		return err
 	}, "Rollback")},

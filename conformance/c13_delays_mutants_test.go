@@ -122,9 +122,9 @@ var delayMutants = []mutant{
 			return err
 		}}
 	}},
-	{rule: "C13", name: "delays by its longest when it is asked for more", on: able(func(c *core.Capabilities) { c.MaxDelay = time.Hour }),
+	{rule: "C13", name: "delays by its longest when it is asked for more", config: able(func(c *core.Capabilities) { c.MaxDelay = time.Hour }),
 		breaks: onDelay(func(o *core.Outgoing) { o.Delay = min(o.Delay, time.Hour) })},
-	{rule: "C13", name: "refuses the longest delay that it claims", on: able(func(c *core.Capabilities) { c.MaxDelay = time.Hour - 1 }),
+	{rule: "C13", name: "refuses the longest delay that it claims", config: able(func(c *core.Capabilities) { c.MaxDelay = time.Hour - 1 }),
 		breaks: func() changes {
 			return changes{capabilities: func(c core.Capabilities) core.Capabilities {
 				c.MaxDelay = time.Hour

@@ -126,13 +126,13 @@ var closeCases = []testCase{
 		t.complete(other.next())
 		t.wantLeft(queue, "after all were completed")
 	}},
-	{rule: "C14", title: "what is unsettled goes back at once when its receiver is closed", in: withRedelivery, run: func(t *caseT) {
+	{rule: "C14", title: "what is unsettled goes back at once when its receiver is closed", modes: withRedelivery, run: func(t *caseT) {
 		t.wantReturned(func(_ core.Transport, r *receiver) { r.close() })
 	}},
-	{rule: "C14", title: "what is unsettled goes back at once when its transport is closed", in: withRedelivery, run: func(t *caseT) {
+	{rule: "C14", title: "what is unsettled goes back at once when its transport is closed", modes: withRedelivery, run: func(t *caseT) {
 		t.wantReturned(func(transport core.Transport, _ *receiver) { t.close(transport) })
 	}},
-	{rule: "C14", title: "what was fetched ahead goes back when its receiver is closed", in: withRedelivery, run: func(t *caseT) {
+	{rule: "C14", title: "what was fetched ahead goes back when its receiver is closed", modes: withRedelivery, run: func(t *caseT) {
 		first, second := t.open(), t.open()
 		queue := t.queue(first)
 		var names []string
@@ -278,7 +278,7 @@ var closeCases = []testCase{
 			t.fail(fmt.Sprintf("after Transport.Close the broker has no more connections than before the transport was opened, %d", before), "%d after %v", now, t.timeout())
 		}
 	}},
-	{rule: "C14", title: "Close in an outage returns, and leaves nothing behind", in: inHighest, exclusive: true, needs: []need{outages}, run: func(t *caseT) {
+	{rule: "C14", title: "Close in an outage returns, and leaves nothing behind", modes: inHighest, exclusive: true, needs: []need{outages}, run: func(t *caseT) {
 		broker := t.brokerController()
 		first := t.open() // starts the goroutines that are started once in a process
 		queue := t.queue(first)

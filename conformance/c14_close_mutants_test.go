@@ -136,7 +136,7 @@ var closeMutants = []mutant{
 		}
 	}},
 	{rule: "C14", name: "counts as failed what goes back with its receiver", breaks: func() changes {
-		held, c := recording()
+		held, c := recordDeliveries()
 		c.closeReceiver = func(r *brokenReceiver, next func() error) error {
 			for _, d := range held.all(r) {
 				_ = d.Abandon(ctxBackground, nil)
@@ -147,11 +147,11 @@ var closeMutants = []mutant{
 	}},
 	{rule: "C14", name: "loses what a closed receiver holds", breaks: losesWhenClosed},
 	{rule: "C14", name: "loses what a closed transport holds", breaks: func() changes {
-		held, c := recording()
+		held, c := recordDeliveries()
 		c.close = func(t *brokenTransport, next func() error) error {
 			held.mu.Lock()
 			defer held.mu.Unlock()
-			for r, deliveries := range held.of {
+			for r, deliveries := range held.byReceiver {
 				if r.transport == t {
 					for _, d := range deliveries {
 						_ = d.Complete(ctxBackground)
@@ -162,9 +162,9 @@ var closeMutants = []mutant{
 		}
 		return c
 	}},
-	{rule: "C14", name: "leaves what is unsettled to its lock's end when its receiver is closed", on: withLocks, breaks: leavesHeld},
+	{rule: "C14", name: "leaves what is unsettled to its lock's end when its receiver is closed", config: withLocks, breaks: leavesHeld},
 	{rule: "C14", name: "loses what it fetched ahead when its receiver is closed", breaks: func() changes {
-		held, c := recording()
+		held, c := recordDeliveries()
 		p := prefetching(12)
 		c.receive, c.open, c.maxInFlight = p.changes().receive, p.changes().open, p.changes().maxInFlight
 		c.closeReceiver = func(r *brokenReceiver, next func() error) error {

@@ -12,7 +12,7 @@ import (
 
 // outageCases are about a transport during an outage of the broker, and after it.
 var outageCases = []testCase{
-	{rule: "C15", title: "a queue that does not exist is an error of OpenReceiver at once", in: inHighest, run: func(t *caseT) {
+	{rule: "C15", title: "a queue that does not exist is an error of OpenReceiver at once", modes: inHighest, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.uniqueName()
 		ctx, cancel := t.withTimeout()
@@ -53,7 +53,7 @@ var outageCases = []testCase{
 			t.stop("Receive goes on when the broker is back, and returns what is sent", "it has not returned after %v", t.timeout())
 		}
 	}},
-	{rule: "C15", title: "an outage and its end are told to the observer", in: inHighest, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
+	{rule: "C15", title: "an outage and its end are told to the observer", modes: inHighest, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		broker := t.brokerController()
 		transport := t.open()
 		queue := t.queue(transport)
@@ -92,7 +92,7 @@ var outageCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C15", title: "reconnecting is neither hasty nor in step", in: inHighest, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
+	{rule: "C15", title: "reconnecting is neither hasty nor in step", modes: inHighest, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		const instances = 6
 		broker := t.brokerController()
 		queue := t.queue(t.open())
@@ -132,7 +132,7 @@ var outageCases = []testCase{
 			t.fail("the pauses between attempts to connect have jitter, so that many instances do not all come at once", "the first pause of %d instances is %v for each", instances, pauses(observers[0])[0])
 		}
 	}},
-	{rule: "C15", title: "a partition is outlasted", in: withRedelivery, exclusive: true, needs: []need{outages}, run: func(t *caseT) {
+	{rule: "C15", title: "a partition is outlasted", modes: withRedelivery, exclusive: true, needs: []need{outages}, run: func(t *caseT) {
 		const total = 30
 		broker := t.brokerController()
 		transport := t.open()
@@ -190,7 +190,7 @@ var outageCases = []testCase{
 			t.fail(fmt.Sprintf("all %d messages are delivered although the network was cut meanwhile, those whose lock was lost again", total+len(late)), "%d were not", total+len(late)-done)
 		}
 	}},
-	{rule: "C15", title: "OpenReceiver and Check end with their context in an outage", in: inHighest, exclusive: true, needs: []need{outages}, run: func(t *caseT) {
+	{rule: "C15", title: "OpenReceiver and Check end with their context in an outage", modes: inHighest, exclusive: true, needs: []need{outages}, run: func(t *caseT) {
 		broker := t.brokerController()
 		transport := t.open()
 		queue := t.queue(transport)
@@ -283,7 +283,7 @@ var outageCases = []testCase{
 		t.sendEventually(transport, after)
 		t.await("a message is handled after the outage", func() bool { return handled.get(after.ID) > 0 })
 	}},
-	{rule: "C15", title: "an outage that lasts is one critical error, and the endpoint goes on after it", in: inHighest, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
+	{rule: "C15", title: "an outage that lasts is one critical error, and the endpoint goes on after it", modes: inHighest, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		broker := t.brokerController()
 		transport := t.open()
 		limit := max(t.quietPeriod(), time.Second)
@@ -360,7 +360,7 @@ var outageCases = []testCase{
 			t.fail("a message that was sent after the outage is delivered", "it is not within %v", t.timeout())
 		}
 	}},
-	{rule: "C15", title: "connections that have fallen silent are noticed", in: withRedelivery, slow: true, needs: []need{ownLine}, run: func(t *caseT) {
+	{rule: "C15", title: "connections that have fallen silent are noticed", modes: withRedelivery, slow: true, needs: []need{ownLine}, run: func(t *caseT) {
 		other := t.open()
 		queue := t.queue(other)
 		transport, line := t.openOnLine()

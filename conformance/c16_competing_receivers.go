@@ -41,7 +41,7 @@ var competingReceiverCases = []testCase{
 		t.wantLeft(first.errorQueue, "after all was handled")
 	}},
 	{rule: "C16", title: "competing receivers never hold one message together", run: compete},
-	{rule: "C16", title: "a held message goes to no other receiver", in: withRedelivery, needs: []need{noDuplicates}, run: func(t *caseT) {
+	{rule: "C16", title: "a held message goes to no other receiver", modes: withRedelivery, needs: []need{noDuplicates}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 4)

@@ -32,8 +32,8 @@ var competingReceiverMutants = []mutant{
 		}}
 	}},
 	{rule: "C16", name: "reads what another receiver holds", breaks: readsWithoutLocking},
-	{rule: "C16", name: "has shorter locks than it says", on: inmemory.Config{LockDuration: time.Millisecond}, breaks: func() changes { return claiming(12 * time.Second) }},
-	{rule: "C16", name: "delivers a message again as soon as its handler takes a while", on: inmemory.Config{LockDuration: 4 * time.Second}, breaks: func() changes { return claiming(20 * time.Second) }},
+	{rule: "C16", name: "has shorter locks than it says", config: inmemory.Config{LockDuration: time.Millisecond}, breaks: func() changes { return claiming(12 * time.Second) }},
+	{rule: "C16", name: "delivers a message again as soon as its handler takes a while", config: inmemory.Config{LockDuration: 4 * time.Second}, breaks: func() changes { return claiming(20 * time.Second) }},
 }
 
 // unlocked is a delivery of a message that somebody else has as well.

@@ -12,7 +12,7 @@ import (
 )
 
 var lockCases = []testCase{
-	{rule: "C17", title: "a lock ends in the future, and renewing moves its end forward", in: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C17", title: "a lock ends in the future, and renewing moves its end forward", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "renewed")
@@ -39,7 +39,7 @@ var lockCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C17", title: "a lock that is renewed holds", in: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C17", title: "a lock that is renewed holds", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 3)
@@ -67,7 +67,7 @@ var lockCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after all were completed, three times later than their locks would have ended")
 	}},
-	{rule: "C17", title: "a lock that is not renewed is lost at its end, and not before", in: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C17", title: "a lock that is not renewed is lost at its end, and not before", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "forgotten")
@@ -84,7 +84,7 @@ var lockCases = []testCase{
 		t.complete(again)
 		t.wantLeft(queue, "after the other receiver completed it")
 	}},
-	{rule: "C17", title: "a lock that was renewed and then no more is lost at its new end", in: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C17", title: "a lock that was renewed and then no more is lost at its new end", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "renewed once")
@@ -102,7 +102,7 @@ var lockCases = []testCase{
 		t.complete(again)
 		t.wantLeft(queue, "after the other receiver completed it")
 	}},
-	{rule: "C17", title: "a lock that has ended cannot be renewed", in: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C17", title: "a lock that has ended cannot be renewed", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "forgotten")
@@ -116,7 +116,7 @@ var lockCases = []testCase{
 		t.complete(t.receiver(t.open(), queue, 1).next())
 		t.wantLeft(queue, "after another receiver completed it")
 	}},
-	{rule: "C17", title: "a lock that is renewed holds for MaxLockTime", in: withRedelivery, needs: []need{locks, shortestLife}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C17", title: "a lock that is renewed holds for MaxLockTime", modes: withRedelivery, needs: []need{locks, shortestLife}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "kept for long")
@@ -131,7 +131,7 @@ var lockCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed, shortly before MaxLockTime")
 	}},
-	{rule: "C17", title: "renewing ends with its context", in: withRedelivery, needs: []need{locks}, run: func(t *caseT) {
+	{rule: "C17", title: "renewing ends with its context", modes: withRedelivery, needs: []need{locks}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "held")
@@ -146,8 +146,8 @@ var lockCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C17", title: "a message whose lock does not end stays with its holder", in: withRedelivery, slow: true, run: keepsForEver},
-	{rule: "C17", title: "renewing while settling does no harm", in: withRedelivery, needs: []need{locks}, run: func(t *caseT) {
+	{rule: "C17", title: "a message whose lock does not end stays with its holder", modes: withRedelivery, slow: true, run: keepsForEver},
+	{rule: "C17", title: "renewing while settling does no harm", modes: withRedelivery, needs: []need{locks}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -172,7 +172,7 @@ var lockCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after all were completed")
 	}},
-	{rule: "C17", title: "a handler that takes longer than the lock keeps its message", in: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C17", title: "a handler that takes longer than the lock keeps its message", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		jobs := t.blockingHandler()
 		transport := t.open()
 		first := t.service(transport, nil)
@@ -203,7 +203,7 @@ var lockCases = []testCase{
 		t.wantLeft(first.queue, "after all was handled")
 		t.wantLeft(first.errorQueue, "after all was handled")
 	}},
-	{rule: "C17", title: "what waits behind a slow handler is not lost to its lock", in: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C17", title: "what waits behind a slow handler is not lost to its lock", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		jobs := t.blockingHandler()
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) { c.Concurrency = 2 })

@@ -21,8 +21,8 @@ func renewing(change func(d *brokenDelivery, next func() error) error) changes {
 }
 
 var lockMutants = []mutant{
-	{rule: "C17", name: "says when a lock began instead of when it ends", on: withLocks, breaks: func() changes { return claiming(-withLocks.LockDuration) }},
-	{rule: "C17", name: "renews without asking the broker", on: withLocks, breaks: func() changes {
+	{rule: "C17", name: "says when a lock began instead of when it ends", config: withLocks, breaks: func() changes { return claiming(-withLocks.LockDuration) }},
+	{rule: "C17", name: "renews without asking the broker", config: withLocks, breaks: func() changes {
 		var mu sync.Mutex
 		until := map[*brokenDelivery]time.Time{}
 		c := renewing(func(d *brokenDelivery, _ func() error) error {
@@ -41,7 +41,7 @@ var lockMutants = []mutant{
 		}
 		return c
 	}},
-	{rule: "C17", name: "does not say how far it renewed", on: withLocks, breaks: func() changes {
+	{rule: "C17", name: "does not say how far it renewed", config: withLocks, breaks: func() changes {
 		var mu sync.Mutex
 		first := map[*brokenDelivery]time.Time{}
 		return changes{lockedUntil: func(d *brokenDelivery, next func() time.Time) time.Time {
@@ -54,14 +54,14 @@ var lockMutants = []mutant{
 		}}
 	}},
 	{rule: "C17", name: "keeps a delivery for less time than it claims",
-		on: locking(able(func(c *core.Capabilities) { c.MaxLockTime = 2 * time.Minute })),
+		config: locking(able(func(c *core.Capabilities) { c.MaxLockTime = 2 * time.Minute })),
 		breaks: func() changes {
 			return changes{capabilities: func(c core.Capabilities) core.Capabilities {
 				c.MaxLockTime = 5 * time.Minute
 				return c
 			}}
 		}},
-	{rule: "C17", name: "renews for a moment only", on: withLocks, breaks: func() changes {
+	{rule: "C17", name: "renews for a moment only", config: withLocks, breaks: func() changes {
 		var mu sync.Mutex
 		until := map[*brokenDelivery]time.Time{}
 		c := renewing(func(d *brokenDelivery, next func() error) error {
@@ -80,7 +80,7 @@ var lockMutants = []mutant{
 		}
 		return c
 	}},
-	{rule: "C17", name: "renews once", on: withLocks, breaks: func() changes {
+	{rule: "C17", name: "renews once", config: withLocks, breaks: func() changes {
 		var mu sync.Mutex
 		renewed := map[*brokenDelivery]bool{}
 		return renewing(func(d *brokenDelivery, next func() error) error {
@@ -93,8 +93,8 @@ var lockMutants = []mutant{
 			return next()
 		})
 	}},
-	{rule: "C17", name: "renews only the first delivery of a receiver", on: withLocks, breaks: func() changes {
-		held, c := recording()
+	{rule: "C17", name: "renews only the first delivery of a receiver", config: withLocks, breaks: func() changes {
+		held, c := recordDeliveries()
 		c.settle = func(d *brokenDelivery, operation string, next func() error) error {
 			if operation == "Renew" && held.all(d.receiver)[0] != d.Delivery {
 				return nil
@@ -103,9 +103,9 @@ var lockMutants = []mutant{
 		}
 		return c
 	}},
-	{rule: "C17", name: "keeps a lock that nobody renews", on: inmemory.Config{LockDuration: time.Hour}, breaks: func() changes { return claiming(-time.Hour + 12*time.Second) }},
-	{rule: "C17", name: "loses a lock before LockedUntil", on: withLocks, breaks: func() changes { return claiming(3 * time.Second) }},
-	{rule: "C17", name: "renews for ever what was renewed once", on: withLocks, breaks: func() changes {
+	{rule: "C17", name: "keeps a lock that nobody renews", config: inmemory.Config{LockDuration: time.Hour}, breaks: func() changes { return claiming(-time.Hour + 12*time.Second) }},
+	{rule: "C17", name: "loses a lock before LockedUntil", config: withLocks, breaks: func() changes { return claiming(3 * time.Second) }},
+	{rule: "C17", name: "renews for ever what was renewed once", config: withLocks, breaks: func() changes {
 		return renewing(func(d *brokenDelivery, next func() error) error {
 			err := next()
 			times := 0
@@ -119,13 +119,13 @@ var lockMutants = []mutant{
 			return err
 		})
 	}},
-	{rule: "C17", name: "says nothing when a lock cannot be renewed", on: withLocks, breaks: func() changes {
+	{rule: "C17", name: "says nothing when a lock cannot be renewed", config: withLocks, breaks: func() changes {
 		return renewing(func(_ *brokenDelivery, next func() error) error {
 			_ = next()
 			return nil
 		})
 	}},
-	{rule: "C17", name: "calls a lock lost when the context has ended", on: withLocks, breaks: func() changes {
+	{rule: "C17", name: "calls a lock lost when the context has ended", config: withLocks, breaks: func() changes {
 		return renewing(func(_ *brokenDelivery, next func() error) error {
 			err := next()
 			if errors.Is(err, context.Canceled) {
@@ -134,7 +134,7 @@ var lockMutants = []mutant{
 			return err
 		})
 	}},
-	{rule: "C17", name: "gives a message back when the context of Renew has ended", on: withLocks, breaks: func() changes {
+	{rule: "C17", name: "gives a message back when the context of Renew has ended", config: withLocks, breaks: func() changes {
 		return renewing(func(d *brokenDelivery, next func() error) error {
 			err := next()
 			if errors.Is(err, context.Canceled) {
@@ -143,13 +143,13 @@ var lockMutants = []mutant{
 			return err
 		})
 	}},
-	{rule: "C17", name: "does not say when its locks end", on: withLocks, breaks: func() changes {
+	{rule: "C17", name: "does not say when its locks end", config: withLocks, breaks: func() changes {
 		return changes{lockedUntil: func(*brokenDelivery, func() time.Time) time.Time { return time.Time{} }}
 	}},
-	{rule: "C17", name: "cannot renew locks that end", on: withLocks, breaks: func() changes {
+	{rule: "C17", name: "cannot renew locks that end", config: withLocks, breaks: func() changes {
 		return pretending("Renew", func(*brokenDelivery) error { return errors.ErrUnsupported })
 	}},
-	{rule: "C17", name: "cannot settle what it is just renewing", on: withLocks, breaks: func() changes {
+	{rule: "C17", name: "cannot settle what it is just renewing", config: withLocks, breaks: func() changes {
 		var mu sync.Mutex
 		renewed := map[*brokenDelivery]time.Time{}
 		return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
@@ -163,7 +163,7 @@ var lockMutants = []mutant{
 			return next()
 		}}
 	}},
-	{rule: "C17", name: "says that it has renewed a lock and has not", on: locking(inmemory.Config{}), breaks: func() changes {
+	{rule: "C17", name: "says that it has renewed a lock and has not", config: locking(inmemory.Config{}), breaks: func() changes {
 		return changes{
 			settle: func(_ *brokenDelivery, operation string, next func() error) error {
 				if operation == "Renew" {

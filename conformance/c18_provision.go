@@ -12,7 +12,7 @@ import (
 
 // provisionCases are about queues; publishCases about subscriptions.
 var provisionCases = []testCase{
-	{rule: "C18", title: "a queue that was created can be used at once, by every instance", in: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
+	{rule: "C18", title: "a queue that was created can be used at once, by every instance", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.uniqueName()
 		t.provision(transport, queue)
@@ -23,7 +23,7 @@ var provisionCases = []testCase{
 		t.wantSame(d.Incoming(), m)
 		t.complete(d)
 	}},
-	{rule: "C18", title: "Provision keeps queues that exist, and their messages", in: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
+	{rule: "C18", title: "Provision keeps queues that exist, and their messages", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
 		transport := t.open()
 		old, added := t.uniqueName(), t.uniqueName()
 		t.provision(transport, old)
@@ -33,7 +33,7 @@ var provisionCases = []testCase{
 		t.wantLeft(old, "after it was provisioned again", "kept")
 		t.wantLeft(added, "after it was provisioned together with one that existed")
 	}},
-	{rule: "C18", title: "Provision creates what is missing among queues that exist", in: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
+	{rule: "C18", title: "Provision creates what is missing among queues that exist", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
 		transport := t.open()
 		old, first, last := t.uniqueName(), t.uniqueName(), t.uniqueName()
 		t.provision(transport, old)
@@ -43,7 +43,7 @@ var provisionCases = []testCase{
 			t.wantLeft(queue, "after it was created beside one that existed", "any")
 		}
 	}},
-	{rule: "C18", title: "eight instances may create the same queues at once", in: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
+	{rule: "C18", title: "eight instances may create the same queues at once", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
 		names := []string{t.uniqueName(), t.uniqueName(), t.uniqueName(), t.uniqueName()}
 		transports := make([]core.Transport, 8)
 		for i := range transports {
@@ -68,7 +68,7 @@ var provisionCases = []testCase{
 			t.wantLeft(queue, "after 8 instances created it", "any")
 		}
 	}},
-	{rule: "C18", title: "Provision disturbs no messages that flow", in: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
+	{rule: "C18", title: "Provision disturbs no messages that flow", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
 		const n = 50
 		transport := t.open()
 		queue := t.uniqueName()
@@ -120,7 +120,7 @@ var provisionCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after all were received")
 	}},
-	{rule: "C18", title: "an empty name is refused", in: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
+	{rule: "C18", title: "an empty name is refused", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
 		ctx, cancel := t.withTimeout()
 		defer cancel()
 		err := t.open().(core.Provisioner).Provision(ctx, core.Topology{InputQueue: t.uniqueName(), Queues: []string{t.uniqueName(), ""}})
@@ -129,10 +129,10 @@ var provisionCases = []testCase{
 		}
 		t.wantNoOutage("Provision of a queue without a name", err)
 	}},
-	{rule: "C18", title: "Provision of nothing is nil", in: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
+	{rule: "C18", title: "Provision of nothing is nil", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
 		t.provision(t.open())
 	}},
-	{rule: "C18", title: "Provision creates what it is told to, and nothing before", in: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
+	{rule: "C18", title: "Provision creates what it is told to, and nothing before", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.uniqueName()
 		ctx, cancel := t.withTimeout()
@@ -147,7 +147,7 @@ var provisionCases = []testCase{
 		t.send(transport, t.message(queue, "in time"))
 		t.wantLeft(queue, "after it was provisioned and sent to", "in time")
 	}},
-	{rule: "C18", title: "Provision may be called with addresses", in: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
+	{rule: "C18", title: "Provision may be called with addresses", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.uniqueName()
 		t.provision(transport, queue)
@@ -159,15 +159,15 @@ var provisionCases = []testCase{
 		t.provision(transport, address)
 		t.wantLeft(queue, "after its address was provisioned", "kept")
 	}},
-	{rule: "C18", title: "names that differ are different queues", in: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
+	{rule: "C18", title: "names that differ are different queues", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
 		t.separateQueues(func(name string) []string {
 			return []string{name, name + "a", "a." + name, name + ".a", name + " a", name + "'a", name + `"a`, name + "%61", name + "/a", name + "ä"}
 		})
 	}},
-	{rule: "C18", title: "names that differ in case are different queues", in: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
+	{rule: "C18", title: "names that differ in case are different queues", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
 		t.separateQueues(func(name string) []string { return []string{name + "-case", name + "-Case", name + "-CASE"} })
 	}},
-	{rule: "C18", title: "a queue that is not as Provision would create it is named, and left as it is", in: inHighest, needs: []need{provisioning, mismatches}, run: func(t *caseT) {
+	{rule: "C18", title: "a queue that is not as Provision would create it is named, and left as it is", modes: inHighest, needs: []need{provisioning, mismatches}, run: func(t *caseT) {
 		queue, values := t.suite.h.Mismatch(t)
 		transport := t.open()
 		t.send(transport, t.message(queue, "kept"))
@@ -191,7 +191,7 @@ var provisionCases = []testCase{
 		}
 		t.wantLeft(queue, "after Provision refused it", "kept")
 	}},
-	{rule: "C18", title: "Check knows which queues exist", in: inHighest, needs: []need{checking}, run: func(t *caseT) {
+	{rule: "C18", title: "Check knows which queues exist", modes: inHighest, needs: []need{checking}, run: func(t *caseT) {
 		transport := t.open()
 		first, second := t.queue(transport), t.queue(transport)
 		missing := t.uniqueName()

@@ -11,7 +11,7 @@ import (
 )
 
 var publishCases = []testCase{
-	{rule: "C19", title: "an event reaches each subscribed queue once", in: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "an event reaches each subscribed queue once", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		first, second, third := t.queue(transport), t.queue(transport), t.queue(transport)
 		event := t.event("event")
@@ -22,7 +22,7 @@ var publishCases = []testCase{
 		t.wantLeft(second, "another subscribed queue", "event")
 		t.wantLeft(third, "a queue that did not subscribe")
 	}},
-	{rule: "C19", title: "an event arrives as it was published", in: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "an event arrives as it was published", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		first, second := t.queue(transport), t.queue(transport)
 		event := t.event("event \x00\xff")
@@ -48,7 +48,7 @@ var publishCases = []testCase{
 			t.fail("the copies of an event are messages of their own, with different NativeIDs", "the NativeIDs of two copies are %s", sample(slices.Sorted(maps.Keys(natives))))
 		}
 	}},
-	{rule: "C19", title: "one queue's failure concerns no other queue", in: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "one queue's failure concerns no other queue", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		first, second := t.queue(transport), t.queue(transport)
 		event := t.event("event")
@@ -61,7 +61,7 @@ var publishCases = []testCase{
 		t.wantLeft(first, "after the event was completed there")
 		t.wantLeft(second, "after the event was completed in another queue", "event")
 	}},
-	{rule: "C19", title: "a queue may subscribe to several topics", in: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "a queue may subscribe to several topics", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		a, b, c, d := t.event("a"), t.event("b"), t.event("c"), t.event("d")
@@ -70,7 +70,7 @@ var publishCases = []testCase{
 		t.send(transport, a, b, c, d)
 		t.wantLeft(queue, "subscribed to a, b and c but not to d", "a", "b", "c")
 	}},
-	{rule: "C19", title: "an event with base topics reaches the subscribers to each of them once", in: inHighest, needs: []need{publishing, baseTopics}, run: func(t *caseT) {
+	{rule: "C19", title: "an event with base topics reaches the subscribers to each of them once", modes: inHighest, needs: []need{publishing, baseTopics}, run: func(t *caseT) {
 		transport := t.open()
 		derived, base, all, other := t.queue(transport), t.queue(transport), t.queue(transport), t.queue(transport)
 		event := t.event("event")
@@ -87,7 +87,7 @@ var publishCases = []testCase{
 		t.wantLeft(all, "subscribed to the topic and both base topics", "event", "alone")
 		t.wantLeft(other, "subscribed to another topic")
 	}},
-	{rule: "C19", title: "publishing without subscribers is nil", in: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "publishing without subscribers is nil", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.event("nobody listens")
@@ -95,7 +95,7 @@ var publishCases = []testCase{
 		t.send(transport, t.message(queue, "before"), event, t.message(queue, "after"))
 		t.wantLeft(queue, "after an event without subscribers was sent between two commands", "before", "after")
 	}},
-	{rule: "C19", title: "a topic may be published to before it is first subscribed to", in: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "a topic may be published to before it is first subscribed to", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.event("too soon")
@@ -106,7 +106,7 @@ var publishCases = []testCase{
 		t.send(t.open(), event)
 		t.wantLeft(queue, "subscribed between the first event and two others", "in time", "in time")
 	}},
-	{rule: "C19", title: "Unsubscribe ends it, for that queue and topic alone", in: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "Unsubscribe ends it, for that queue and topic alone", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		leaving, staying := t.queue(transport), t.queue(transport)
 		kept, ended := t.event("kept"), t.event("ended")
@@ -118,7 +118,7 @@ var publishCases = []testCase{
 		t.wantLeft(leaving, "after it unsubscribed from one of two topics", "kept", "kept")
 		t.wantLeft(staying, "after another queue unsubscribed", "kept", "kept", "ended")
 	}},
-	{rule: "C19", title: "Unsubscribe leaves what has arrived, and may be undone", in: withRedelivery, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "Unsubscribe leaves what has arrived, and may be undone", modes: withRedelivery, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		first, second, third := t.event("first"), t.event("second"), t.event("third")
@@ -132,7 +132,7 @@ var publishCases = []testCase{
 		t.send(transport, third)
 		t.wantLeft(queue, "unsubscribed while the second of three events was published", "first", "third")
 	}},
-	{rule: "C19", title: "unsubscribing what is not subscribed is nil", in: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "unsubscribing what is not subscribed is nil", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.event("event")
@@ -143,7 +143,7 @@ var publishCases = []testCase{
 		t.send(transport, event)
 		t.wantLeft(queue, "after it unsubscribed twice")
 	}},
-	{rule: "C19", title: "subscribing again delivers once", in: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "subscribing again delivers once", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.event("event")
@@ -153,7 +153,7 @@ var publishCases = []testCase{
 		t.send(transport, event)
 		t.wantLeft(queue, "subscribed four times, by two instances", "event")
 	}},
-	{rule: "C19", title: "eight instances may subscribe at once", in: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "eight instances may subscribe at once", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.event("event")
@@ -173,7 +173,7 @@ var publishCases = []testCase{
 		t.send(transport, event)
 		t.wantLeft(queue, "subscribed by 8 instances", "event")
 	}},
-	{rule: "C19", title: "an event goes to one of the instances that share a queue", in: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "an event goes to one of the instances that share a queue", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.event("event")
@@ -188,7 +188,7 @@ var publishCases = []testCase{
 		second.close()
 		t.wantLeft(queue, "after the event was completed")
 	}},
-	{rule: "C19", title: "a subscription outlives the process that made it", in: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "a subscription outlives the process that made it", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.event("event")
@@ -197,7 +197,7 @@ var publishCases = []testCase{
 		t.send(t.open(), event)
 		t.wantLeft(queue, "after the transport that subscribed it was closed", "event")
 	}},
-	{rule: "C19", title: "another process's Unsubscribe and Subscribe are known at once", in: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "another process's Unsubscribe and Subscribe are known at once", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		publisher, subscriber := t.open(), t.open()
 		queue := t.queue(subscriber)
 		first, second, third := t.event("first"), t.event("second"), t.event("third")
@@ -215,7 +215,7 @@ var publishCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "subscribed and unsubscribed by another process than the one that publishes")
 	}},
-	{rule: "C19", title: "a queue that does not exist cannot be subscribed", in: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "a queue that does not exist cannot be subscribed", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		ctx, cancel := t.withTimeout()
 		defer cancel()
 		err := t.subscriber(t.open()).Subscribe(ctx, t.uniqueName(), t.uniqueName())
@@ -224,8 +224,8 @@ var publishCases = []testCase{
 			t.fail("Subscribe of a queue that does not exist returns core.ErrQueueNotFound", "%v", err)
 		}
 	}},
-	{rule: "C19", title: "a topic is no pattern: another topic's events do not arrive", in: inHighest, needs: []need{publishing}, run: similarTopics},
-	{rule: "C19", title: "an event and commands may be sent together", in: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "a topic is no pattern: another topic's events do not arrive", modes: inHighest, needs: []need{publishing}, run: similarTopics},
+	{rule: "C19", title: "an event and commands may be sent together", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		subscribed, commanded := t.queue(transport), t.queue(transport)
 		event := t.event("event")
@@ -234,7 +234,7 @@ var publishCases = []testCase{
 		t.wantLeft(subscribed, "after an event and a command", "event", "two")
 		t.wantLeft(commanded, "after two commands", "one", "three")
 	}},
-	{rule: "C19", title: "a hundred events published concurrently arrive once each", in: inHighest, needs: []need{publishing}, run: publishConcurrently},
+	{rule: "C19", title: "a hundred events published concurrently arrive once each", modes: inHighest, needs: []need{publishing}, run: publishConcurrently},
 	{rule: "C19", title: "an event is handled once by each endpoint, whatever the number of its instances", needs: []need{publishing}, run: func(t *caseT) {
 		topic := t.uniqueName()
 		transport := t.open()
@@ -286,7 +286,7 @@ var publishCases = []testCase{
 		t.wantOnce(append(early, late...), firstEvents, secondEvents)
 		t.wantLeft(first.queue, "after all was handled")
 	}},
-	{rule: "C19", title: "a subscription survives a restart of the broker", in: inHighest, exclusive: true, needs: []need{brokerControl, durable, publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "a subscription survives a restart of the broker", modes: inHighest, exclusive: true, needs: []need{brokerControl, durable, publishing}, run: func(t *caseT) {
 		broker := t.brokerController()
 		transport := t.open()
 		queue, topic := t.queue(transport), t.uniqueName()

@@ -46,8 +46,8 @@ func (s *subscriptions) remove(queue string, topics []string) (had int) {
 	return had
 }
 
-// of returns the queues of the topics that fit.
-func (s *subscriptions) of(fits func(topic string) bool) (queues []string) {
+// queuesFor returns the queues of the topics that fit.
+func (s *subscriptions) queuesFor(fits func(topic string) bool) (queues []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for topic, subscribed := range s.queues {
@@ -115,7 +115,7 @@ var publishMutants = []mutant{
 	{rule: "C19", name: "publishes to one of the subscribed queues", breaks: func() changes {
 		var s subscriptions
 		return knowing(&s, onPublish(func(t *brokenTransport, event core.Outgoing, _ func() error) error {
-			queues := s.of(func(topic string) bool { return topic == event.Topic })
+			queues := s.queuesFor(func(topic string) bool { return topic == event.Topic })
 			if len(queues) == 0 {
 				return nil
 			}
@@ -181,7 +181,7 @@ var publishMutants = []mutant{
 	{rule: "C19", name: "returns what nobody has subscribed to", breaks: func() changes {
 		var s subscriptions
 		return knowing(&s, onPublish(func(_ *brokenTransport, event core.Outgoing, next func() error) error {
-			if len(s.of(func(topic string) bool { return topic == event.Topic })) == 0 {
+			if len(s.queuesFor(func(topic string) bool { return topic == event.Topic })) == 0 {
 				return errors.New("publish: 312 NO_ROUTE")
 			}
 			return next()
@@ -191,7 +191,7 @@ var publishMutants = []mutant{
 		var s subscriptions
 		return knowing(&s, changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			for i, o := range out {
-				if o.Topic != "" && len(s.of(func(topic string) bool { return topic == o.Topic })) == 0 {
+				if o.Topic != "" && len(s.queuesFor(func(topic string) bool { return topic == o.Topic })) == 0 {
 					return next(ctx, out[:i]...)
 				}
 			}
@@ -210,7 +210,7 @@ var publishMutants = []mutant{
 			}
 			queues, known := routes[t][event.Topic]
 			if !known {
-				queues = s.of(func(topic string) bool { return topic == event.Topic })
+				queues = s.queuesFor(func(topic string) bool { return topic == event.Topic })
 				routes[t][event.Topic] = queues
 			}
 			for _, queue := range queues {
@@ -239,7 +239,7 @@ var publishMutants = []mutant{
 		c := knowing(&s, changes{})
 		c.unsubscribe = func(t *brokenTransport, _ string, topics []string, _ func() error) error {
 			for _, topic := range topics {
-				for _, queue := range s.of(func(other string) bool { return other == topic }) {
+				for _, queue := range s.queuesFor(func(other string) bool { return other == topic }) {
 					s.remove(queue, []string{topic})
 					_ = t.base.Unsubscribe(context.Background(), queue, topic)
 				}
@@ -268,7 +268,7 @@ var publishMutants = []mutant{
 	{rule: "C19", name: "subscribes once for each Subscribe", breaks: func() changes {
 		var s subscriptions
 		return knowing(&s, onPublish(func(t *brokenTransport, event core.Outgoing, _ func() error) error {
-			for _, queue := range s.of(func(topic string) bool { return topic == event.Topic }) {
+			for _, queue := range s.queuesFor(func(topic string) bool { return topic == event.Topic }) {
 				if err := t.base.Send(context.Background(), command(event, queue)); err != nil {
 					return err
 				}
@@ -336,7 +336,7 @@ var publishMutants = []mutant{
 	{rule: "C19", name: "takes topics for patterns", breaks: func() changes {
 		var s subscriptions
 		return knowing(&s, onPublish(func(t *brokenTransport, event core.Outgoing, next func() error) error {
-			for _, queue := range s.of(func(topic string) bool {
+			for _, queue := range s.queuesFor(func(topic string) bool {
 				prefix, pattern := strings.CutSuffix(topic, "#")
 				return pattern && strings.HasPrefix(event.Topic, prefix) && topic != event.Topic
 			}) {
@@ -348,7 +348,7 @@ var publishMutants = []mutant{
 	{rule: "C19", name: "compares topics without their case", breaks: func() changes {
 		var s subscriptions
 		return knowing(&s, onPublish(func(t *brokenTransport, event core.Outgoing, next func() error) error {
-			for _, queue := range s.of(func(topic string) bool { return strings.EqualFold(topic, event.Topic) && topic != event.Topic }) {
+			for _, queue := range s.queuesFor(func(topic string) bool { return strings.EqualFold(topic, event.Topic) && topic != event.Topic }) {
 				_ = t.base.Send(context.Background(), command(event, queue))
 			}
 			return next()

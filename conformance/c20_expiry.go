@@ -46,7 +46,7 @@ var expiryCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after all were completed")
 	}},
-	{rule: "C20", title: "a message that waits within its time is not dropped", in: inHighest, needs: []need{expiry}, run: func(t *caseT) {
+	{rule: "C20", title: "a message that waits within its time is not dropped", modes: inHighest, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "long")
@@ -56,7 +56,7 @@ var expiryCases = []testCase{
 		t.expire()
 		t.wantLeft(queue, "after the time of another message", "long")
 	}},
-	{rule: "C20", title: "expired messages disturb no others", in: inHighest, needs: []need{expiry}, run: func(t *caseT) {
+	{rule: "C20", title: "expired messages disturb no others", modes: inHighest, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		var want []string
@@ -86,7 +86,7 @@ var expiryCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after all that had not expired were completed")
 	}},
-	{rule: "C20", title: "a message that expires behind one that is held is not delivered", in: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
+	{rule: "C20", title: "a message that expires behind one that is held is not delivered", modes: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 1)
@@ -104,7 +104,7 @@ var expiryCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after the brief message expired")
 	}},
-	{rule: "C20", title: "a message that expires in the hands of its receiver is not delivered", in: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
+	{rule: "C20", title: "a message that expires in the hands of its receiver is not delivered", modes: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -122,7 +122,7 @@ var expiryCases = []testCase{
 		}
 		t.complete(taken...)
 	}},
-	{rule: "C20", title: "a message that expires while its receiver is paused is not delivered", in: inHighest, needs: []need{expiry}, run: func(t *caseT) {
+	{rule: "C20", title: "a message that expires while its receiver is paused is not delivered", modes: inHighest, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 2)
@@ -138,7 +138,7 @@ var expiryCases = []testCase{
 		}
 		r.wantSilence("a message that expired during a pause is not delivered after it")
 	}},
-	{rule: "C20", title: "a message past its time does not come again", in: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
+	{rule: "C20", title: "a message past its time does not come again", modes: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
 		for _, c := range []struct {
 			name     string
 			giveBack func(r *receiver, d core.Delivery)
@@ -160,7 +160,7 @@ var expiryCases = []testCase{
 			t.wantLeft(queue, "after "+c.name+" of a message whose time had passed")
 		}
 	}},
-	{rule: "C20", title: "a message given back within its time comes again, until then", in: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
+	{rule: "C20", title: "a message given back within its time comes again, until then", modes: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "valid")
@@ -181,7 +181,7 @@ var expiryCases = []testCase{
 		t.expire()
 		t.wantLeft(queue, "after a message that was abandoned within its time had expired")
 	}},
-	{rule: "C20", title: "a message that is handled may be completed past its time", in: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
+	{rule: "C20", title: "a message that is handled may be completed past its time", modes: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 1)
@@ -194,7 +194,7 @@ var expiryCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after the message was completed")
 	}},
-	{rule: "C20", title: "a delayed message expires after it was due, not before", in: inHighest, needs: []need{expiry, delays}, run: func(t *caseT) {
+	{rule: "C20", title: "a delayed message expires after it was due, not before", modes: inHighest, needs: []need{expiry, delays}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "late")
@@ -212,7 +212,7 @@ var expiryCases = []testCase{
 		t.wantSame(d.Incoming(), m)
 		t.complete(d)
 	}},
-	{rule: "C20", title: "a delayed message that expires before it is due is never delivered", in: inHighest, needs: []need{expiry, delays}, run: func(t *caseT) {
+	{rule: "C20", title: "a delayed message that expires before it is due is never delivered", modes: inHighest, needs: []need{expiry, delays}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "expired")
@@ -230,7 +230,7 @@ var expiryCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after a delayed message has expired")
 	}},
-	{rule: "C20", title: "an event expires too", in: inHighest, needs: []need{expiry, publishing}, run: func(t *caseT) {
+	{rule: "C20", title: "an event expires too", modes: inHighest, needs: []need{expiry, publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		brief, long := t.event("brief"), t.event("long")
@@ -240,7 +240,7 @@ var expiryCases = []testCase{
 		t.expire()
 		t.wantLeft(queue, "after the time of one of two events", "long")
 	}},
-	{rule: "C20", title: "what is sent with a settlement expires too", in: inAtomic, needs: []need{expiry}, run: func(t *caseT) {
+	{rule: "C20", title: "what is sent with a settlement expires too", modes: inAtomic, needs: []need{expiry}, run: func(t *caseT) {
 		for _, s := range []atomicSettle{completeWith, replaceWith} {
 			f := t.atomicFixture()
 			t.settleWith(s, f.delivery, t.brief(f.to, "brief"), t.message(f.to, "for ever"))
@@ -248,7 +248,7 @@ var expiryCases = []testCase{
 			t.wantQueues(f, "after the time of one of two messages sent with "+s.name, nil, []string{"for ever"})
 		}
 	}},
-	{rule: "C20", title: "the time of what is sent with a settlement counts from the settlement", in: inAtomic, needs: []need{expiry}, run: func(t *caseT) {
+	{rule: "C20", title: "the time of what is sent with a settlement counts from the settlement", modes: inAtomic, needs: []need{expiry}, run: func(t *caseT) {
 		for life := time.Second; ; life *= 2 {
 			f := t.atomicFixture()
 			t.sleep(life + 50*time.Millisecond) // like a handler that takes longer than the messages it sends may live

@@ -90,7 +90,7 @@ var expiryMutants = []mutant{
 			if err := d.Delivery.Complete(context.Background()); err != nil {
 				return err
 			}
-			return d.sendApart([]core.Outgoing{{ID: d.in.ID, Queue: d.receiver.cfg.Queue, Headers: d.in.Headers, Body: d.in.Body}})
+			return d.sendSeparately([]core.Outgoing{{ID: d.in.ID, Queue: d.receiver.cfg.Queue, Headers: d.in.Headers, Body: d.in.Body}})
 		}}
 	}},
 	{rule: "C20", name: "drops a message with a time when it is given back", breaks: func() changes {

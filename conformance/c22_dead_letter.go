@@ -13,7 +13,7 @@ import (
 )
 
 var deadLetterCases = []testCase{
-	{rule: "C22", title: "DeadLetter takes the message out of its queue", in: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
+	{rule: "C22", title: "DeadLetter takes the message out of its queue", modes: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "dead"), t.message(queue, "alive"))
@@ -28,7 +28,7 @@ var deadLetterCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after one of two messages was dead-lettered", "alive")
 	}},
-	{rule: "C22", title: "the message is in the dead-letter queue, with body, reason and description", in: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
+	{rule: "C22", title: "the message is in the dead-letter queue, with body, reason and description", modes: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		body := "dead \x00\xff"
@@ -45,7 +45,7 @@ var deadLetterCases = []testCase{
 		}
 		t.wantLeft(queue, "after its message was dead-lettered")
 	}},
-	{rule: "C22", title: "a dead letter has the message's own headers", in: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
+	{rule: "C22", title: "a dead letter has the message's own headers", modes: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "dead")
@@ -63,7 +63,7 @@ var deadLetterCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C22", title: "a dead letter has the headers that it is given", in: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
+	{rule: "C22", title: "a dead letter has the headers that it is given", modes: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "dead"))
@@ -90,7 +90,7 @@ var deadLetterCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C22", title: "a message that failed before may be dead-lettered", in: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
+	{rule: "C22", title: "a message that failed before may be dead-lettered", modes: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "dead"))
@@ -103,7 +103,7 @@ var deadLetterCases = []testCase{
 		t.wantLeft(queue, "after its message was dead-lettered")
 		t.wantDeadBodies(queue, "dead")
 	}},
-	{rule: "C22", title: "DeadLetter is the one settlement", in: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
+	{rule: "C22", title: "DeadLetter is the one settlement", modes: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		ctx, cancel := t.withTimeout()
@@ -126,7 +126,7 @@ var deadLetterCases = []testCase{
 		t.wantLeft(queue, "after one message was dead-lettered and one completed")
 		t.wantDeadBodies(queue, "dead")
 	}},
-	{rule: "C22", title: "DeadLetter after its receiver was closed does nothing", in: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
+	{rule: "C22", title: "DeadLetter after its receiver was closed does nothing", modes: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "alive"))
@@ -139,7 +139,7 @@ var deadLetterCases = []testCase{
 		t.wantLeft(queue, "after DeadLetter on a closed receiver", "alive")
 		t.wantDeadBodies(queue)
 	}},
-	{rule: "C22", title: "DeadLetter after its lock ran out does nothing", in: withRedelivery, needs: []need{deadLettering, locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C22", title: "DeadLetter after its lock ran out does nothing", modes: withRedelivery, needs: []need{deadLettering, locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "alive"))
@@ -153,7 +153,7 @@ var deadLetterCases = []testCase{
 		t.wantLeft(queue, "after DeadLetter with a lost lock", "alive")
 		t.wantDeadBodies(queue)
 	}},
-	{rule: "C22", title: "any reason and description will do", in: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
+	{rule: "C22", title: "any reason and description will do", modes: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 1)
@@ -183,7 +183,7 @@ var deadLetterCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after its messages were dead-lettered")
 	}},
-	{rule: "C22", title: "a reason in Unicode arrives as it was", in: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
+	{rule: "C22", title: "a reason in Unicode arrives as it was", modes: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		const reason, description = "Grund: ünïcode ✓ 🐇", "“so” war's"
 		transport := t.open()
 		queue := t.queue(transport)
@@ -195,7 +195,7 @@ var deadLetterCases = []testCase{
 			t.fail(fmt.Sprintf("a dead letter has the reason %q and the description %q", reason, description), "%q and %q", dead.Reason, dead.Description)
 		}
 	}},
-	{rule: "C22", title: "a long reason is kept, at least its beginning", in: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
+	{rule: "C22", title: "a long reason is kept, at least its beginning", modes: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "dead"))
@@ -212,7 +212,7 @@ var deadLetterCases = []testCase{
 			t.fail(fmt.Sprintf("of a description of %d bytes the beginning is kept, as UTF-8", len(description)), "%s", excerpt([]byte(dead.Description)))
 		}
 	}},
-	{rule: "C22", title: "twenty messages are dead-lettered concurrently", in: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
+	{rule: "C22", title: "twenty messages are dead-lettered concurrently", modes: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
 		const n = 20
 		transport := t.open()
 		queue := t.queue(transport)
@@ -238,7 +238,7 @@ var deadLetterCases = []testCase{
 		t.wantLeft(queue, "after all its messages were dead-lettered")
 		t.wantDeadBodies(queue, want...)
 	}},
-	{rule: "C22", title: "DeadLetter in an ended context is all or nothing", in: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
+	{rule: "C22", title: "DeadLetter in an ended context is all or nothing", modes: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "either"))
@@ -257,7 +257,7 @@ var deadLetterCases = []testCase{
 			t.wantDeadBodies(queue)
 		}
 	}},
-	{rule: "C22", title: "a malformed message may be dead-lettered", in: withRedelivery, needs: []need{deadLettering, corruption}, run: func(t *caseT) {
+	{rule: "C22", title: "a malformed message may be dead-lettered", modes: withRedelivery, needs: []need{deadLettering, corruption}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		body := t.suite.h.Corrupt(t, queue)
@@ -274,7 +274,7 @@ var deadLetterCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C22", title: "DeadLetter commits the handler's work since the last Reset", in: inAtomic, needs: []need{deadLettering, nativeTransactions}, run: func(t *caseT) {
+	{rule: "C22", title: "DeadLetter commits the handler's work since the last Reset", modes: inAtomic, needs: []need{deadLettering, nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		ctx := f.delivery.BindContext(t.ctx)
 		undone := t.writeInTx(ctx)
@@ -286,7 +286,7 @@ var deadLetterCases = []testCase{
 		t.wantQueues(f, "after DeadLetter", nil, nil)
 		t.wantDeadBodies(f.from, forwardedBody)
 	}},
-	{rule: "C22", title: "an endpoint that wants it rejects to the broker's own dead-letter queue", in: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
+	{rule: "C22", title: "an endpoint that wants it rejects to the broker's own dead-letter queue", modes: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		transport := t.open()
 		s, seen := t.runVerdict(transport, core.Reject(errors.New("no good")), func(c *core.Config) { c.Recoverability.DeadLetter = core.DeadLettersRejected })
 		var dead []DeadLetter

@@ -19,7 +19,7 @@ func onDeadLetter(deadLetter func(d *brokenDelivery, next func() error) error) f
 
 // copyToDead leaves a copy in the dead-letter queue.
 func (d *brokenDelivery) copyToDead() {
-	_ = d.sendApart([]core.Outgoing{{ID: d.in.ID, Queue: inmemory.DeadLetterQueue(d.receiver.cfg.Queue), Headers: d.in.Headers, Body: d.in.Body}})
+	_ = d.sendSeparately([]core.Outgoing{{ID: d.in.ID, Queue: inmemory.DeadLetterQueue(d.receiver.cfg.Queue), Headers: d.in.Headers, Body: d.in.Body}})
 }
 
 var deadLetterMutants = []mutant{
@@ -34,7 +34,7 @@ var deadLetterMutants = []mutant{
 		if err := d.Delivery.Complete(context.Background()); err != nil {
 			return err
 		}
-		return d.sendApart([]core.Outgoing{dead})
+		return d.sendSeparately([]core.Outgoing{dead})
 	})},
 	{rule: "C22", name: "dead-letters a message with the headers that it was received with", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
 		d.letter.Headers = core.Headers{}
@@ -69,7 +69,7 @@ var deadLetterMutants = []mutant{
 		}
 		return next()
 	})},
-	{rule: "C22", name: "does not notice that what it dead-letters is settled or lost", on: inmemory.Config{LockDuration: 10 * time.Second},
+	{rule: "C22", name: "does not notice that what it dead-letters is settled or lost", config: inmemory.Config{LockDuration: 10 * time.Second},
 		breaks: onDeadLetter(func(_ *brokenDelivery, next func() error) error {
 			err := next()
 			if errors.Is(err, core.ErrSettled) || errors.Is(err, core.ErrLockLost) {
@@ -77,7 +77,7 @@ var deadLetterMutants = []mutant{
 			}
 			return err
 		})},
-	{rule: "C22", name: "copies what is lost to the dead-letter queue", on: inmemory.Config{LockDuration: 10 * time.Second},
+	{rule: "C22", name: "copies what is lost to the dead-letter queue", config: inmemory.Config{LockDuration: 10 * time.Second},
 		breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
 			err := next()
 			if errors.Is(err, core.ErrLockLost) {

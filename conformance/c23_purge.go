@@ -27,7 +27,7 @@ func (t *caseT) purgeOnce(purger core.Purger, queue string) int {
 }
 
 var purgeCases = []testCase{
-	{rule: "C23", title: "Purge empties a queue, which can be used as before", in: inHighest, needs: []need{purging}, run: func(t *caseT) {
+	{rule: "C23", title: "Purge empties a queue, which can be used as before", modes: inHighest, needs: []need{purging}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.purge(queue, 0)
@@ -45,7 +45,7 @@ var purgeCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after it was purged, and what was sent since was received")
 	}},
-	{rule: "C23", title: "Purge removes messages whose delivery was given back", in: withRedelivery, needs: []need{purging}, run: func(t *caseT) {
+	{rule: "C23", title: "Purge removes messages whose delivery was given back", modes: withRedelivery, needs: []need{purging}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.messages(queue, 2)...)
@@ -62,7 +62,7 @@ var purgeCases = []testCase{
 		})
 		t.wantLeft(queue, "after it was purged")
 	}},
-	{rule: "C23", title: "Purge leaves messages that a receiver has", in: withRedelivery, needs: []need{purging}, run: func(t *caseT) {
+	{rule: "C23", title: "Purge leaves messages that a receiver has", modes: withRedelivery, needs: []need{purging}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "to be completed"), t.message(queue, "to be given back"))
@@ -75,7 +75,7 @@ var purgeCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after a purge while a receiver had two messages, of which it completed one", "to be given back")
 	}},
-	{rule: "C23", title: "Purge leaves delayed messages that are not due", in: inHighest, needs: []need{purging, delays}, run: func(t *caseT) {
+	{rule: "C23", title: "Purge leaves delayed messages that are not due", modes: inHighest, needs: []need{purging, delays}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "delayed")
@@ -84,7 +84,7 @@ var purgeCases = []testCase{
 		t.purge(queue, 1)
 		t.wantLeft(queue, "when the delayed message is due", "delayed")
 	}},
-	{rule: "C23", title: "Purge leaves other queues alone, and refuses one that does not exist", in: inHighest, needs: []need{purging}, run: func(t *caseT) {
+	{rule: "C23", title: "Purge leaves other queues alone, and refuses one that does not exist", modes: inHighest, needs: []need{purging}, run: func(t *caseT) {
 		transport := t.open()
 		queue, other := t.queue(transport), t.queue(transport)
 		address, err := transport.Address(queue)

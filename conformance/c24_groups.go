@@ -29,7 +29,7 @@ func numbered(prefix string, n int) []string {
 }
 
 var groupCases = []testCase{
-	{rule: "C24", title: "messages of a group are delivered in their order, one at a time", in: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
+	{rule: "C24", title: "messages of a group are delivered in their order, one at a time", modes: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
 		const each = 12
 		transport := t.open()
 		queue := t.groupQueue(transport)
@@ -88,7 +88,7 @@ var groupCases = []testCase{
 		}
 		t.wantLeft(queue, "after all were completed")
 	}},
-	{rule: "C24", title: "two receivers get the messages of a group in their order", in: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
+	{rule: "C24", title: "two receivers get the messages of a group in their order", modes: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
 		sends, receives := t.open(), t.open()
 		queue := t.groupQueue(sends)
 		order := numbered("number", 20)
@@ -114,7 +114,7 @@ var groupCases = []testCase{
 			answers[which] = rs[which].receiveInBackground()
 		}
 	}},
-	{rule: "C24", title: "a message that is given back is redelivered before those that follow it", in: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
+	{rule: "C24", title: "a message that is given back is redelivered before those that follow it", modes: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
 		transport := t.open()
 		for _, way := range t.waysToSettle("") {
 			if way.consumes {
@@ -138,7 +138,7 @@ var groupCases = []testCase{
 			r.close()
 		}
 	}},
-	{rule: "C24", title: "the receiver's end gives a group back in its order", in: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
+	{rule: "C24", title: "the receiver's end gives a group back in its order", modes: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.groupQueue(transport)
 		t.sendGroup(transport, queue, "one", "first", "second")
@@ -149,7 +149,7 @@ var groupCases = []testCase{
 		t.complete(r.expect("after its receiver was closed", "first"))
 		t.complete(r.expect("after the first was completed", "second"))
 	}},
-	{rule: "C24", title: "a group goes on when a message of it is consumed", in: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
+	{rule: "C24", title: "a group goes on when a message of it is consumed", modes: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
 		transport := t.open()
 		out := t.queue(transport)
 		for _, way := range t.waysToSettle(out) {
@@ -166,7 +166,7 @@ var groupCases = []testCase{
 			r.close()
 		}
 	}},
-	{rule: "C24", title: "messages without a group do not wait for each other", in: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
+	{rule: "C24", title: "messages without a group do not wait for each other", modes: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.groupQueue(transport)
 		t.sendEach(transport, queue, "x", "y", "z")
@@ -175,7 +175,7 @@ var groupCases = []testCase{
 			t.complete(d)
 		}
 	}},
-	{rule: "C24", title: "a postponed message is redelivered when it is due, before those that follow it", in: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
+	{rule: "C24", title: "a postponed message is redelivered when it is due, before those that follow it", modes: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.groupQueue(transport)
 		t.sendGroup(transport, queue, "one", "first", "second")
@@ -192,7 +192,7 @@ var groupCases = []testCase{
 		t.complete(r.expect("after the first was completed", "second"))
 		t.wantLeft(queue, "after all were completed")
 	}},
-	{rule: "C24", title: "no other message waits for one that is postponed", in: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
+	{rule: "C24", title: "no other message waits for one that is postponed", modes: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.groupQueue(transport)
 		t.sendGroup(transport, queue, "one", "first")
@@ -203,7 +203,7 @@ var groupCases = []testCase{
 		t.sendEach(transport, queue, "no group")
 		t.complete(r.expect("while a message of a group is postponed", "no group"))
 	}},
-	{rule: "C24", title: "a message that is postponed without a cause has not failed", in: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
+	{rule: "C24", title: "a message that is postponed without a cause has not failed", modes: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.groupQueue(transport)
 		t.sendGroup(transport, queue, "one", "first", "second")
@@ -221,7 +221,7 @@ var groupCases = []testCase{
 		t.complete(d)
 		t.complete(r.expect("after the first was completed", "second"))
 	}},
-	{rule: "C24", title: "a postponed delivery is settled", in: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
+	{rule: "C24", title: "a postponed delivery is settled", modes: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.groupQueue(transport)
 		t.sendGroup(transport, queue, "one", "first")
@@ -247,7 +247,7 @@ var groupCases = []testCase{
 		}
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C24", title: "a message that is postponed stays so when its receiver is closed", in: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
+	{rule: "C24", title: "a message that is postponed stays so when its receiver is closed", modes: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.groupQueue(transport)
 		t.sendGroup(transport, queue, "one", "first", "second")
@@ -263,7 +263,7 @@ var groupCases = []testCase{
 		t.complete(d)
 		t.complete(r.expect("after the first was completed", "second"))
 	}},
-	{rule: "C24", title: "Postpone for longer than MaxLockTime is refused", in: withRedelivery, needs: []need{groupOrder, lockLimit}, run: func(t *caseT) {
+	{rule: "C24", title: "Postpone for longer than MaxLockTime is refused", modes: withRedelivery, needs: []need{groupOrder, lockLimit}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.groupQueue(transport)
 		t.sendGroup(transport, queue, "one", "first")
@@ -277,14 +277,14 @@ var groupCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C24", title: "Postpone of a message without a group is refused", in: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
+	{rule: "C24", title: "Postpone of a message without a group is refused", modes: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.groupQueue(transport)
 		t.sendEach(transport, queue, "alone")
 		t.notPostponed(t.receiver(transport, queue, 1))
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C24", title: "the end of a lock leaves a group in its order", in: withRedelivery, shortLocks: true, needs: []need{groupOrder, locks}, run: func(t *caseT) {
+	{rule: "C24", title: "the end of a lock leaves a group in its order", modes: withRedelivery, shortLocks: true, needs: []need{groupOrder, locks}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.groupQueue(transport)
 		t.sendGroup(transport, queue, "one", "first", "second")
@@ -296,7 +296,7 @@ var groupCases = []testCase{
 		t.complete(r.expect("after its lock has ended", "first"))
 		t.complete(r.expect("after the first was completed", "second"))
 	}},
-	{rule: "C24", title: "in None the messages of a group are delivered in their order", in: inNone, needs: []need{groupOrder}, run: func(t *caseT) {
+	{rule: "C24", title: "in None the messages of a group are delivered in their order", modes: inNone, needs: []need{groupOrder}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.groupQueue(transport)
 		order := numbered("number", 20)

@@ -129,7 +129,7 @@ var groupMutants = []mutant{
 			return nil
 		}}
 	}},
-	{rule: "C24", name: "postpones for a second where more than MaxLockTime is asked for", on: able(oneMinute), breaks: onPostpone(func(d *brokenDelivery, next func() error) error {
+	{rule: "C24", name: "postpones for a second where more than MaxLockTime is asked for", config: able(oneMinute), breaks: onPostpone(func(d *brokenDelivery, next func() error) error {
 		d.delay = min(d.delay, time.Second)
 		return next()
 	})},
@@ -139,5 +139,5 @@ var groupMutants = []mutant{
 		}
 		return next()
 	})},
-	{rule: "C24", name: "delivers the next message of a group before one whose lock has ended", on: withLocks, breaks: withoutGroups},
+	{rule: "C24", name: "delivers the next message of a group before one whose lock has ended", config: withLocks, breaks: withoutGroups},
 }

@@ -14,9 +14,9 @@ type testCase struct {
 	rule string
 	// title completes the name: the checked property, in a few words.
 	title string
-	// in are the transaction modes in which the case runs. The default is every mode of
-	// the transport.
-	in modes
+	// modes are the transaction modes in which the case runs. The default is every mode
+	// of the transport.
+	modes modes
 	// needs are conditions of the case. If one is not met, the case is not run, and the
 	// report has the reason of the first such need.
 	needs []need

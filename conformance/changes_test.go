@@ -23,8 +23,8 @@ func onSend(settle func(d *brokenDelivery, next func() error) error) func() chan
 	}
 }
 
-// sendApart sends outside of any transaction.
-func (d *brokenDelivery) sendApart(out []core.Outgoing) error {
+// sendSeparately sends outside of any transaction.
+func (d *brokenDelivery) sendSeparately(out []core.Outgoing) error {
 	return d.receiver.transport.base.Send(context.Background(), out...)
 }
 
@@ -283,32 +283,32 @@ func countingMore(when func(more func(d *brokenDelivery)) changes) changes {
 	return c
 }
 
-// holdings remember what receivers were delivered, in that order.
-type holdings struct {
-	mu sync.Mutex
-	of map[*brokenReceiver][]core.Delivery
+// deliveryRecord remember what receivers were delivered, in that order.
+type deliveryRecord struct {
+	mu         sync.Mutex
+	byReceiver map[*brokenReceiver][]core.Delivery
 }
 
-// recording returns changes that write down what is delivered.
-func recording() (*holdings, changes) {
-	h := &holdings{of: map[*brokenReceiver][]core.Delivery{}}
+// recordDeliveries returns changes that write down what is delivered.
+func recordDeliveries() (*deliveryRecord, changes) {
+	h := &deliveryRecord{byReceiver: map[*brokenReceiver][]core.Delivery{}}
 	return h, changes{deliver: func(r *brokenReceiver, d core.Delivery) core.Delivery {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.of[r] = append(h.of[r], d)
+		h.byReceiver[r] = append(h.byReceiver[r], d)
 		return d
 	}}
 }
 
 // all returns what a receiver was delivered.
-func (h *holdings) all(r *brokenReceiver) []core.Delivery {
+func (h *deliveryRecord) all(r *brokenReceiver) []core.Delivery {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Clone(h.of[r])
+	return slices.Clone(h.byReceiver[r])
 }
 
 // upTo returns what a delivery's receiver was delivered until then.
-func (h *holdings) upTo(d *brokenDelivery) []core.Delivery {
+func (h *deliveryRecord) upTo(d *brokenDelivery) []core.Delivery {
 	all := h.all(d.receiver)
 	return all[:slices.Index(all, d.Delivery)+1]
 }
@@ -316,7 +316,7 @@ func (h *holdings) upTo(d *brokenDelivery) []core.Delivery {
 // acknowledgesUpTo settles more than was asked for, as basic.ack with multiple
 // does, and answers for the others as told.
 func acknowledgesUpTo(answer func(err error) error) changes {
-	held, c := recording()
+	held, c := recordDeliveries()
 	c.settle = func(d *brokenDelivery, operation string, next func() error) error {
 		if operation != "Complete" {
 			return answer(next())

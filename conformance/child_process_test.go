@@ -56,7 +56,7 @@ func checkCases(t *testing.T, h Harness, list ...testCase) *Report {
 		if s.leavesOut(&c) {
 			continue
 		}
-		for _, mode := range c.in.choose(s.caps) {
+		for _, mode := range c.modes.choose(s.caps) {
 			try := func() { s.report.add(s.runCase(t, &c, mode)) }
 			if s.h.Synctest || c.exclusive {
 				try()
@@ -117,7 +117,7 @@ func TestProcessCases_FindEarlyConsumption(t *testing.T) {
 		noticed[r.Case] = noticed[r.Case] || r.Outcome == Failed
 	}
 	for _, c := range casesNeeding(processes) {
-		if (c.in == inReceiveOnly || c.in == withLeases || c.in == inAtomic) && !noticed[c.name()] {
+		if (c.modes == inReceiveOnly || c.modes == withLeases || c.modes == inAtomic) && !noticed[c.name()] {
 			t.Errorf("%s does not notice that messages are consumed before they are handed out", c.name())
 		}
 	}
@@ -126,7 +126,7 @@ func TestProcessCases_FindEarlyConsumption(t *testing.T) {
 // runAsCase runs f as a case that starts processes.
 func runAsCase(t *testing.T, f func(t *caseT)) Result {
 	t.Helper()
-	return checkCases(t, harnessOnWire(t, false), testCase{rule: "C7", title: "a test of processes", in: inHighest, run: f}).Results[0]
+	return checkCases(t, harnessOnWire(t, false), testCase{rule: "C7", title: "a test of processes", modes: inHighest, run: f}).Results[0]
 }
 
 func TestProcess_EndsInOrder(t *testing.T) {

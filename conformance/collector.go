@@ -94,12 +94,12 @@ func (c *collector) check(t *caseT) []*core.Incoming {
 // names it, and returns the messages.
 func (r *receiver) drain(want ...string) []*core.Incoming {
 	c := r.t.collector(want)
-	r.drainTo(c)
+	r.drainInto(c)
 	return c.check(r.t)
 }
 
-// drainTo receives and completes messages until none is missing.
-func (r *receiver) drainTo(c *collector) {
+// drainInto receives and completes messages until none is missing.
+func (r *receiver) drainInto(c *collector) {
 	for {
 		missing, list := c.state()
 		if missing == 0 {

@@ -48,7 +48,7 @@ func completeDelivery(d *brokenDelivery) error { return d.Delivery.Complete(ctxB
 
 // losesWhenClosed completes what a closed receiver holds.
 func losesWhenClosed() changes {
-	held, c := recording()
+	held, c := recordDeliveries()
 	c.closeReceiver = func(r *brokenReceiver, next func() error) error {
 		for _, d := range held.all(r) {
 			_ = d.Complete(ctxBackground)

@@ -21,7 +21,7 @@ func TestLine_FetchInProgressMayKeepItsLocks(t *testing.T) {
 		if c.rule != "C15" {
 			continue
 		}
-		for _, mode := range c.in.choose(s.caps) {
+		for _, mode := range c.modes.choose(s.caps) {
 			for _, f := range s.runCase(t, &c, mode).Failures {
 				t.Errorf("%s in %v: %v", c.name(), mode, f)
 			}

@@ -9,8 +9,8 @@ import (
 type mutant struct {
 	rule string
 	name string // what it does, completing "a transport that ..."
-	// on is the transport that it breaks. The default can do everything.
-	on inmemory.Config
+	// config is that of the transport that it breaks. The default can do everything.
+	config inmemory.Config
 	// onServer: the harness has a Broker and processes too.
 	onServer bool
 	// breaks returns what it does differently, anew for each harness.

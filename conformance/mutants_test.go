@@ -148,9 +148,9 @@ func (m *mutant) noticedBy(t *testing.T, log *mutantLog) []string {
 	if m.breaks != nil {
 		c = m.breaks()
 	}
-	h := harnessOn(m.on, c)
+	h := harnessOn(m.config, c)
 	if m.onServer {
-		h = harnessOnServer(m.on, c)
+		h = harnessOnServer(m.config, c)
 	}
 	if m.harness != nil {
 		m.harness(&h)
@@ -176,7 +176,7 @@ func (m *mutant) noticedBy(t *testing.T, log *mutantLog) []string {
 		if len(by) > 0 && (i >= len(light) || log.has(c.name())) || s.leavesOut(&c) {
 			continue
 		}
-		for _, mode := range c.in.choose(s.caps) {
+		for _, mode := range c.modes.choose(s.caps) {
 			if r := s.runCase(t, &c, mode); r.Outcome == Failed {
 				t.Log(r.Case, "in", r.Mode, r.Failures[0])
 				by = append(by, r.Case)
@@ -244,10 +244,10 @@ func TestControl(t *testing.T) {
 	}
 	var others []transport
 	for _, m := range mutants() {
-		if m.onServer || m.breaks == nil || m.on == (inmemory.Config{}) {
+		if m.onServer || m.breaks == nil || m.config == (inmemory.Config{}) {
 			continue
 		}
-		on := m.on
+		on := m.config
 		if on.Capabilities == nil {
 			on = withLocks // how long locks last belongs to what a mutant breaks
 		}

@@ -21,7 +21,7 @@ var attemptMutants = []mutant{
 	{rule: "R1", name: "counts every message twice", breaks: func() changes {
 		return changes{arrive: func(_ *brokenReceiver, in *core.Incoming) { in.DeliveryCount *= 2 }}
 	}},
-	{rule: "R1", name: "loses what fails once a third time", on: withoutDelays, breaks: func() changes {
+	{rule: "R1", name: "loses what fails once a third time", config: withoutDelays, breaks: func() changes {
 		return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
 			if operation == "Abandon" && d.in.DeliveryCount == 3 {
 				return d.Delivery.Complete(context.Background())
@@ -29,7 +29,7 @@ var attemptMutants = []mutant{
 			return next()
 		}}
 	}},
-	{rule: "R1", name: "forgets the oldest count when its memory is full", on: countingAlone(), breaks: func() changes {
+	{rule: "R1", name: "forgets the oldest count when its memory is full", config: countingAlone(), breaks: func() changes {
 		return remembersFailures(func(m *countMemory) {
 			delete(m.failures, m.order[0])
 			m.order = m.order[1:]
@@ -50,7 +50,7 @@ var attemptMutants = []mutant{
 		}}
 	}},
 	{rule: "R1", name: "takes the counts of its own process for those of the broker",
-		on: able(func(c *core.Capabilities) { c.NativeDeliveryCount = false }),
+		config: able(func(c *core.Capabilities) { c.NativeDeliveryCount = false }),
 		breaks: func() changes {
 			return changes{capabilities: func(c core.Capabilities) core.Capabilities {
 				c.NativeDeliveryCount = true

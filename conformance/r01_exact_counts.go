@@ -16,13 +16,13 @@ import (
 // it learns to fetch less. No process ends and no connection breaks, so the number of
 // attempts is the configured one, however the broker counts deliveries.
 var exactCountCases = []testCase{
-	{rule: "R1", title: "quick, failing and slow messages are each attempted exactly as often as configured", in: withRedelivery, slow: true, run: func(t *caseT) {
+	{rule: "R1", title: "quick, failing and slow messages are each attempted exactly as often as configured", modes: withRedelivery, slow: true, run: func(t *caseT) {
 		t.countsExactly(exactCountConfig{quick: t.many(2000, 400), failing: t.many(1000, 160), slow: 24, instances: 1})
 	}},
-	{rule: "R1", title: "three instances attempt each message exactly as often as configured", in: withRedelivery, slow: true, run: func(t *caseT) {
+	{rule: "R1", title: "three instances attempt each message exactly as often as configured", modes: withRedelivery, slow: true, run: func(t *caseT) {
 		t.countsExactly(exactCountConfig{quick: 200, failing: 80, slow: 12, instances: 3})
 	}},
-	{rule: "R1", title: "each message is attempted exactly as often as configured while the concurrency changes", in: withRedelivery, slow: true, run: func(t *caseT) {
+	{rule: "R1", title: "each message is attempted exactly as often as configured while the concurrency changes", modes: withRedelivery, slow: true, run: func(t *caseT) {
 		limits := []int{1, 16, 3, 32, 2, 8}
 		t.countsExactly(exactCountConfig{quick: 200, failing: 80, slow: 12, instances: 1, every: 20, interfere: func(n int, s *service) {
 			if err := s.SetConcurrency(limits[n%len(limits)]); err != nil {
@@ -30,14 +30,14 @@ var exactCountCases = []testCase{
 			}
 		}})
 	}},
-	{rule: "R1", title: "each message is attempted exactly as often as configured while the endpoint is paused and resumed", in: withRedelivery, slow: true, run: func(t *caseT) {
+	{rule: "R1", title: "each message is attempted exactly as often as configured while the endpoint is paused and resumed", modes: withRedelivery, slow: true, run: func(t *caseT) {
 		t.countsExactly(exactCountConfig{quick: 200, failing: 80, slow: 12, instances: 1, every: 60, interfere: func(_ int, s *service) {
 			s.Pause()
 			t.sleep(20 * time.Millisecond)
 			s.Resume()
 		}})
 	}},
-	{rule: "R1", title: "each message is attempted exactly as often as configured while rate limiting begins and ends", in: withRedelivery, slow: true, run: func(t *caseT) {
+	{rule: "R1", title: "each message is attempted exactly as often as configured while rate limiting begins and ends", modes: withRedelivery, slow: true, run: func(t *caseT) {
 		var began, ended atomic.Int64
 		t.countsExactly(exactCountConfig{quick: 200, failing: 40, slow: 12, instances: 1, change: func(c *core.Config) {
 			c.Recoverability.RateLimit = core.RateLimit{
@@ -50,7 +50,7 @@ var exactCountCases = []testCase{
 			t.fail("four failures in a row begin rate limiting, and a success ends it", "it began %d times and ended %d times", began.Load(), ended.Load())
 		}
 	}},
-	{rule: "R1", title: "a change of the concurrency while a failed message is sent on costs no attempt", in: withRedelivery, run: func(t *caseT) {
+	{rule: "R1", title: "a change of the concurrency while a failed message is sent on costs no attempt", modes: withRedelivery, run: func(t *caseT) {
 		const messages = 20
 		transport := t.open()
 		var seen attempts

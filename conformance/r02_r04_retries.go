@@ -41,7 +41,7 @@ var retryCases = []testCase{
 		}
 		t.fail(fmt.Sprintf("DeliveryCount is 1, 2, ... in the first round, and again in the round of each delayed retry, which is a new message: %q", want), "%q", got)
 	}},
-	{rule: "R3", title: "delayed retries end at the configured number", in: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R3", title: "delayed retries end at the configured number", modes: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.service(transport, func(c *core.Config) { c.Recoverability.Delayed = t.delayed(2) })
@@ -71,7 +71,7 @@ var retryCases = []testCase{
 			}
 		}
 	}},
-	{rule: "R4", title: "each delayed retry waits longer", in: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R4", title: "each delayed retry waits longer", modes: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		increase := t.withinMaxDelay(max(50*time.Millisecond, t.caps.DelayPrecision*3/2))

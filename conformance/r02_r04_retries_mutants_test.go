@@ -38,7 +38,7 @@ var retryMutants = []mutant{
 	{rule: "R4", name: "delivers at once what is delayed", breaks: func() changes {
 		return changesDelay(func(time.Duration) time.Duration { return 0 })
 	}},
-	{rule: "R4", name: "cuts a delay to whole seconds", on: able(func(c *core.Capabilities) { c.DelayPrecision = time.Second }), breaks: func() changes {
+	{rule: "R4", name: "cuts a delay to whole seconds", config: able(func(c *core.Capabilities) { c.DelayPrecision = time.Second }), breaks: func() changes {
 		return changesDelay(func(d time.Duration) time.Duration { return d.Truncate(time.Second) })
 	}},
 	{rule: "R4", name: "delays each message as long as the one before it", breaks: func() changes {

@@ -11,7 +11,7 @@ import (
 )
 
 var actionCases = []testCase{
-	{rule: "R7", title: "a deferred message comes again after its delay, and has not failed", in: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R7", title: "a deferred message comes again after its delay, and has not failed", modes: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		s := t.service(transport, t.enableRetries)
 		delay := t.delay()
@@ -58,7 +58,7 @@ var actionCases = []testCase{
 		t.wantLeft(s.queue, "after the message was handled at last")
 		t.wantLeft(s.errorQueue, "after the message was handled at last")
 	}},
-	{rule: "R7", title: "a message that is refused is counted for nothing, and goes on where it was", in: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R7", title: "a message that is refused is counted for nothing, and goes on where it was", modes: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) {
 			c.Recoverability.Immediate = t.immediate(1)
@@ -88,7 +88,7 @@ var actionCases = []testCase{
 			}
 		}
 	}},
-	{rule: "R7", title: "a message that was deferred too often goes to the error queue", in: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R7", title: "a message that was deferred too often goes to the error queue", modes: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		seen := &attempts{}
 		s := t.service(transport, func(c *core.Config) {
@@ -105,7 +105,7 @@ var actionCases = []testCase{
 		t.wantFailedHeaders(in, errHandler.Error())
 		t.wantAttempts(seen, "always deferred", 3)
 	}},
-	{rule: "R7", title: "RetryAfter asks for one delayed retry with a delay of its own", in: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R7", title: "RetryAfter asks for one delayed retry with a delay of its own", modes: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		seen := &attempts{}
 		delay := t.delay()
@@ -128,7 +128,7 @@ var actionCases = []testCase{
 			}
 		}
 	}},
-	{rule: "R7", title: "a policy retries at once", in: withRedelivery, run: func(t *caseT) {
+	{rule: "R7", title: "a policy retries at once", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.policyEndpoint(transport, core.ImmediateRetry())
@@ -147,7 +147,7 @@ var actionCases = []testCase{
 		t.wantAttempts(&seen, "m1", 3)
 		t.wantLeft(s.errorQueue, "after the third attempt succeeded")
 	}},
-	{rule: "R7", title: "a policy retries later", in: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R7", title: "a policy retries later", modes: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		delay := t.withinMaxDelay(max(50*time.Millisecond, t.caps.DelayPrecision*3/2))

@@ -9,16 +9,16 @@ import (
 )
 
 var unsupportedCases = []testCase{
-	{rule: "R8", title: "an immediate retry in mode None goes to the error queue", in: inNone, run: func(t *caseT) {
+	{rule: "R8", title: "an immediate retry in mode None goes to the error queue", modes: inNone, run: func(t *caseT) {
 		t.wantFallback(core.ImmediateRetry())
 	}},
-	{rule: "R8", title: "a delayed retry in mode None goes to the error queue", in: inNone, run: func(t *caseT) {
+	{rule: "R8", title: "a delayed retry in mode None goes to the error queue", modes: inNone, run: func(t *caseT) {
 		t.wantFallback(core.DelayedRetry(t.shortDelay()))
 	}},
-	{rule: "R8", title: "a delayed retry without DelayedDelivery goes to the error queue", in: withRedelivery, needs: []need{noDelays}, run: func(t *caseT) {
+	{rule: "R8", title: "a delayed retry without DelayedDelivery goes to the error queue", modes: withRedelivery, needs: []need{noDelays}, run: func(t *caseT) {
 		t.wantFallback(core.DelayedRetry(time.Second))
 	}},
-	{rule: "R8", title: "a delayed retry beyond MaxDelay goes to the error queue", in: withRedelivery, needs: []need{delays, longestDelay}, run: func(t *caseT) {
+	{rule: "R8", title: "a delayed retry beyond MaxDelay goes to the error queue", modes: withRedelivery, needs: []need{delays, longestDelay}, run: func(t *caseT) {
 		t.wantFallback(core.DelayedRetry(t.caps.MaxDelay + time.Second))
 	}},
 	{rule: "R10", title: "retries that cannot be made are refused or left out", run: func(t *caseT) {

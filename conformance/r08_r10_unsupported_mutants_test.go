@@ -27,14 +27,14 @@ func learnsCapabilities(change func(c *core.Capabilities)) changes {
 
 var unsupportedMutants = []mutant{
 	{rule: "R8", name: "drops a message whose id it has seen", breaks: dropsKnownIDs},
-	{rule: "R8", name: "drops a message whose id it has seen, and cannot delay", on: withoutDelays, breaks: dropsKnownIDs},
+	{rule: "R8", name: "drops a message whose id it has seen, and cannot delay", config: withoutDelays, breaks: dropsKnownIDs},
 	{rule: "R8", name: "drops a message whose id it has seen, and delays up to a minute",
-		on: able(func(c *core.Capabilities) { c.MaxDelay = time.Minute }), breaks: dropsKnownIDs},
+		config: able(func(c *core.Capabilities) { c.MaxDelay = time.Minute }), breaks: dropsKnownIDs},
 	{rule: "R10", name: "finds out that it can delay when it first sends", breaks: func() changes {
 		return learnsCapabilities(func(c *core.Capabilities) { c.DelayedDelivery = false })
 	}},
-	{rule: "R10", name: "finds out its longest delay when it first sends", on: able(func(c *core.Capabilities) { c.MaxDelay = 15 * time.Minute }), breaks: func() changes {
+	{rule: "R10", name: "finds out its longest delay when it first sends", config: able(func(c *core.Capabilities) { c.MaxDelay = 15 * time.Minute }), breaks: func() changes {
 		return learnsCapabilities(func(c *core.Capabilities) { c.MaxDelay = 0 })
 	}},
-	{rule: "R10", name: "acknowledges what is abandoned, and cannot delay", on: withoutDelays, breaks: acknowledgesAbandoned},
+	{rule: "R10", name: "acknowledges what is abandoned, and cannot delay", config: withoutDelays, breaks: acknowledgesAbandoned},
 }

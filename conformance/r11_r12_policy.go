@@ -71,7 +71,7 @@ var policyCases = []testCase{
 			}
 		}
 	}},
-	{rule: "R11", title: "what a policy does in the transaction goes with its decision", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
+	{rule: "R11", title: "what a policy does in the transaction goes with its decision", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		handled, decided := t.uniqueName(), t.uniqueName()

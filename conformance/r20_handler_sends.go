@@ -153,7 +153,7 @@ var handlerSendCases = []testCase{
 		t.wantLeft(targets.queue, "after the messages of the run that succeeded arrived")
 		t.wantLeft(s.errorQueue, "after the handler succeeded")
 	}},
-	{rule: "R20", title: "what all runs of a handler in one attempt did in the transaction is committed", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
+	{rule: "R20", title: "what all runs of a handler in one attempt did in the transaction is committed", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		keys, done := []string{t.uniqueName(), t.uniqueName()}, make(chan struct{}, endless)
@@ -177,7 +177,7 @@ var handlerSendCases = []testCase{
 			t.wantCommitted(key, "after middleware ran the handler again, and it succeeded")
 		}
 	}},
-	{rule: "R20", title: "what a fallback does and sends replaces what the failed handler did and sent", in: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
+	{rule: "R20", title: "what a fallback does and sends replaces what the failed handler did and sent", modes: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
 		transport := t.open()
 		out := t.queue(transport)
 		first, failed, answer := t.uniqueName(), t.uniqueName(), t.uniqueName()
@@ -303,7 +303,7 @@ var handlerSendCases = []testCase{
 			t.fail("where a message left before the attempt failed, that of the retry has the same id", "%q", ids)
 		}
 	}},
-	{rule: "R20", title: "what a failed handler did in the transaction is undone", in: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
+	{rule: "R20", title: "what a failed handler did in the transaction is undone", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		var mu sync.Mutex
@@ -340,7 +340,7 @@ var handlerSendCases = []testCase{
 			}
 		}
 	}},
-	{rule: "R20", title: "a commit that fails is an attempt that failed", in: inAtomic, run: func(t *caseT) {
+	{rule: "R20", title: "a commit that fails is an attempt that failed", modes: inAtomic, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		targets := t.sendTargets(transport)
@@ -362,7 +362,7 @@ var handlerSendCases = []testCase{
 		t.wantAttemptNumbers(&seen, "m1", 1, 2, 3)
 		t.wantLeft(s.errorQueue, "after the third attempt was committed")
 	}},
-	{rule: "R20", title: "what can never be committed is attempted as often as configured, and leaves nothing but a message in the error queue", in: inAtomic, needs: []need{breakableTx}, run: func(t *caseT) {
+	{rule: "R20", title: "what can never be committed is attempted as often as configured, and leaves nothing but a message in the error queue", modes: inAtomic, needs: []need{breakableTx}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		var mu sync.Mutex

@@ -10,7 +10,7 @@ import (
 )
 
 var originalMessageCases = []testCase{
-	{rule: "R22", title: "a delayed retry is the original, with its retries counted", in: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R22", title: "a delayed retry is the original, with its retries counted", modes: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.service(transport, func(c *core.Config) { c.Recoverability.Delayed = t.delayed(1) })
@@ -42,7 +42,7 @@ var originalMessageCases = []testCase{
 		}
 		t.wantLeft(s.errorQueue, "after the delayed retry succeeded")
 	}},
-	{rule: "R22", title: "a delayed retry outlives the time to be received", in: withRedelivery, slow: true, needs: []need{delays, expiry}, run: func(t *caseT) {
+	{rule: "R22", title: "a delayed retry outlives the time to be received", modes: withRedelivery, slow: true, needs: []need{delays, expiry}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		const brief = time.Second
@@ -85,7 +85,7 @@ var originalMessageCases = []testCase{
 			t.fail(fmt.Sprintf("the header %s is a time between %v and %v", core.HeaderTimeOfFailure, began.UTC(), ended.UTC()), "%v, %v", at, err)
 		}
 	}},
-	{rule: "R23", title: "a failed message can be sent back to the queue that it names", in: inHighest, run: func(t *caseT) {
+	{rule: "R23", title: "a failed message can be sent back to the queue that it names", modes: inHighest, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.service(transport, nil)

@@ -50,7 +50,7 @@ var errorPathLimitMutants = []mutant{
 			}, value)
 		})
 	}},
-	{rule: "R24", name: "sends bodies in base64, and claims what its broker allows", on: limited, breaks: func() changes {
+	{rule: "R24", name: "sends bodies in base64, and claims what its broker allows", config: limited, breaks: func() changes {
 		return failingSends(func(out []core.Outgoing) error {
 			for _, o := range out {
 				if size := len(o.Body)*4/3 + o.Headers.Bytes(); size > 256<<10 {
@@ -60,7 +60,7 @@ var errorPathLimitMutants = []mutant{
 			return nil
 		})
 	}},
-	{rule: "R24", name: "does not say that a message is too large", on: limited, breaks: func() changes {
+	{rule: "R24", name: "does not say that a message is too large", config: limited, breaks: func() changes {
 		return failingSends(func(out []core.Outgoing) error {
 			for _, o := range out {
 				if o.Headers.Bytes() > 64<<10 || len(o.Body)+o.Headers.Bytes() > 256<<10 {
@@ -81,7 +81,7 @@ var errorPathLimitMutants = []mutant{
 	{rule: "R24", name: "holds what it moves to the error queue against its limits", breaks: func() changes {
 		return refusingCopies(core.ReasonMoveToError, core.ReasonUndelivered)
 	}},
-	{rule: "R24", name: "holds delayed retries against its limits", on: inmemory.Config{}, breaks: func() changes { return refusingCopies(core.ReasonDelayedRetry) }},
+	{rule: "R24", name: "holds delayed retries against its limits", config: inmemory.Config{}, breaks: func() changes { return refusingCopies(core.ReasonDelayedRetry) }},
 	{rule: "R24", name: "cuts the copies that it sends to its limit", breaks: func() changes {
 		return outgoing(func(out []core.Outgoing) []core.Outgoing {
 			for i := range out {

@@ -52,7 +52,7 @@ func (t *caseT) keepsUndelivered(away func(o core.Outgoing, queue, errorQueue st
 }
 
 var failedMoveCases = []testCase{
-	{rule: "R25", title: "a move that fails is repeated without the handler", in: withRedelivery, run: func(t *caseT) {
+	{rule: "R25", title: "a move that fails is repeated without the handler", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		queue, errorQueue := t.queue(transport), t.queue(transport)
@@ -65,7 +65,7 @@ var failedMoveCases = []testCase{
 		t.wantFailedWith(s.wantOneMoved(), sent)
 		t.wantAttempts(&seen, "m1", 1)
 	}},
-	{rule: "R25", title: "a delayed retry that fails is repeated without the handler", in: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R25", title: "a delayed retry that fails is repeated without the handler", modes: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		queue, errorQueue := t.queue(transport), t.queue(transport)
@@ -78,13 +78,13 @@ var failedMoveCases = []testCase{
 		t.wantFailedWith(s.wantOneMoved(), sent)
 		t.wantAttempts(&seen, "m1", 2)
 	}},
-	{rule: "R25", title: "messages whose error queue cannot be reached are kept, and moved when it can", in: withRedelivery, run: func(t *caseT) {
+	{rule: "R25", title: "messages whose error queue cannot be reached are kept, and moved when it can", modes: withRedelivery, run: func(t *caseT) {
 		t.keepsUndelivered(func(o core.Outgoing, queue, errorQueue string) bool { return o.Queue == errorQueue })
 	}},
-	{rule: "R25", title: "messages that can neither be moved nor stored are kept, and moved when they can", in: withRedelivery, run: func(t *caseT) {
+	{rule: "R25", title: "messages that can neither be moved nor stored are kept, and moved when they can", modes: withRedelivery, run: func(t *caseT) {
 		t.keepsUndelivered(func(o core.Outgoing, queue, errorQueue string) bool { return o.Queue == errorQueue || o.Queue == queue })
 	}},
-	{rule: "R25", title: "a message that can neither be moved nor stored is moved by the next Run, without its handler", in: withRedelivery, run: func(t *caseT) {
+	{rule: "R25", title: "a message that can neither be moved nor stored is moved by the next Run, without its handler", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		queue, errorQueue := t.queue(transport), t.queue(transport)

@@ -17,7 +17,7 @@ var failedMoveMutants = []mutant{
 			return next()
 		}}
 	}},
-	{rule: "R25", name: "holds no more than it was opened for", on: receivingOnly, breaks: func() changes {
+	{rule: "R25", name: "holds no more than it was opened for", config: receivingOnly, breaks: func() changes {
 		return changes{maxInFlight: func(r *brokenReceiver, n int, next func(int)) { next(min(n, r.cfg.MaxInFlight)) }}
 	}},
 	{rule: "R25", name: "loses the headers whose meaning it does not know", breaks: altersHeaders(func(headers map[string]string) {

@@ -16,7 +16,7 @@ var shutdownMutants = []mutant{
 			return n, err
 		}}
 	}},
-	{rule: "R27", name: "keeps what it fetched ahead until it is closed", on: receivingOnly, breaks: func() changes { return prefetching(8).changes() }},
+	{rule: "R27", name: "keeps what it fetched ahead until it is closed", config: receivingOnly, breaks: func() changes { return prefetching(8).changes() }},
 	{rule: "R27", name: "counts what is released", breaks: releasesByAbandoning},
 	{rule: "R27", name: "loses what is released", breaks: losesReleased},
 	{rule: "R27", name: "loses what is released", breaks: losesReleased},

@@ -81,7 +81,7 @@ var errorQueueCases = []testCase{
 		}
 		t.wantAttempts(&seen, "m1", times)
 	}},
-	{rule: "R30", title: "in mode None a failed message goes to the error queue", in: inNone, run: func(t *caseT) {
+	{rule: "R30", title: "in mode None a failed message goes to the error queue", modes: inNone, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.service(transport, func(c *core.Config) { // the defaults

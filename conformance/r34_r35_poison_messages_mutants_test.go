@@ -6,7 +6,7 @@ var poisonMessageMutants = []mutant{
 	{rule: "R34", name: "does not count deliveries that ended with their process", onServer: true, harness: countsNoCrash},
 	{rule: "R34", name: "claims a count that it keeps in its process", onServer: true, breaks: countsInMemory},
 	{rule: "R35", name: "keeps more than MaxInFlight", onServer: true, breaks: func() changes { return prefetching(40).changes() }},
-	{rule: "R35", name: "has an engine that does not isolate suspects, and counts every delivery", onServer: true, on: countingEvery, harness: neverIsolates},
+	{rule: "R35", name: "has an engine that does not isolate suspects, and counts every delivery", onServer: true, config: countingEvery, harness: neverIsolates},
 }
 
 func neverIsolates(h *Harness) {

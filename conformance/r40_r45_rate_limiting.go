@@ -78,7 +78,7 @@ func (p *rateLimitAttempts) resting(s *service) {
 }
 
 var rateLimitCases = []testCase{
-	{rule: "R40", title: "the immediate retries of one message begin rate limiting, and its success ends it", in: withRedelivery, run: func(t *caseT) {
+	{rule: "R40", title: "the immediate retries of one message begin rate limiting, and its success ends it", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		s := t.rateLimitedEndpoint(transport, 3, 200*time.Millisecond)
 		seen := &attempts{}
@@ -97,7 +97,7 @@ var rateLimitCases = []testCase{
 		t.wantLeft(s.queue, "after the message was handled")
 		t.wantLeft(s.errorQueue, "after the message was handled")
 	}},
-	{rule: "R41", title: "a rate-limited endpoint attempts one message at a time, with pauses", in: withRedelivery, run: func(t *caseT) {
+	{rule: "R41", title: "a rate-limited endpoint attempts one message at a time, with pauses", modes: withRedelivery, run: func(t *caseT) {
 		const wait = 400 * time.Millisecond
 		transport := t.open()
 		s := t.rateLimitedEndpoint(transport, 4, wait)
@@ -127,7 +127,7 @@ var rateLimitCases = []testCase{
 		s.end()
 		t.wantContents(s.errorQueue, "no message fails for good", nil, nil)
 	}},
-	{rule: "R41", title: "a rate-limited endpoint that waits leaves its messages to others, with the count they had", in: withRedelivery, run: func(t *caseT) {
+	{rule: "R41", title: "a rate-limited endpoint that waits leaves its messages to others, with the count they had", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		// The limit is lower than the number of failures allowed for one message: one
 		// message may cause all of them, while the other slots wait for their
@@ -162,7 +162,7 @@ var rateLimitCases = []testCase{
 		t.wantLeft(first.queue, "after another instance handled all")
 		t.wantLeft(first.errorQueue, "after another instance handled all")
 	}},
-	{rule: "R42", title: "one success brings back all of the concurrency", in: withRedelivery, run: func(t *caseT) {
+	{rule: "R42", title: "one success brings back all of the concurrency", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		s := t.rateLimitedEndpoint(transport, 4, 400*time.Millisecond)
 		jobs := t.rateLimitAttempts()

@@ -43,7 +43,7 @@ var failureLimitCases = []testCase{
 		}
 		t.wantLeft(s.queue, "after all have failed")
 	}},
-	{rule: "R50", title: "a parked endpoint leaves the rest to other instances, and goes on after Resume", in: withRedelivery, run: func(t *caseT) {
+	{rule: "R50", title: "a parked endpoint leaves the rest to other instances, and goes on after Resume", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) {
 			c.Concurrency = 2

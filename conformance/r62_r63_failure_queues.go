@@ -114,7 +114,7 @@ var failureQueueCases = []testCase{
 		s.wantDrained("after a message was dead-lettered")
 		t.wantLeft(s.errorQueue, "after a message was dead-lettered instead")
 	}},
-	{rule: "R62", title: "a crash between a dead letter and the end of its message leaves a second copy with the same id", in: inReceiveOnly, run: func(t *caseT) {
+	{rule: "R62", title: "a crash between a dead letter and the end of its message leaves a second copy with the same id", modes: inReceiveOnly, run: func(t *caseT) {
 		transport := t.open()
 		queue, errorQueue, dead := t.queue(transport), t.queue(transport), t.queue(transport)
 		crashed := make(chan struct{}, endless)

@@ -60,9 +60,9 @@ func putBackOften(scope core.PauseScope) func(t *caseT) {
 }
 
 var putBackCases = []testCase{
-	{rule: "R64", title: "a message that is put back twenty times loses no attempt, and the endpoint waits each time", in: withRedelivery, run: putBackOften(core.PauseEndpoint)},
-	{rule: "R64", title: "a message that is put back twenty times loses no attempt, and waits alone each time", in: withRedelivery, needs: []need{delays}, run: putBackOften(core.PauseMessage)},
-	{rule: "R64", title: "a message that one instance puts back is handled by another", in: withRedelivery, run: func(t *caseT) {
+	{rule: "R64", title: "a message that is put back twenty times loses no attempt, and the endpoint waits each time", modes: withRedelivery, run: putBackOften(core.PauseEndpoint)},
+	{rule: "R64", title: "a message that is put back twenty times loses no attempt, and waits alone each time", modes: withRedelivery, needs: []need{delays}, run: putBackOften(core.PauseMessage)},
+	{rule: "R64", title: "a message that one instance puts back is handled by another", modes: withRedelivery, run: func(t *caseT) {
 		first, second := t.open(), t.open()
 		cold := t.service(first, nil)
 		putBack, handled := &attempts{}, &attempts{}
@@ -89,7 +89,7 @@ var putBackCases = []testCase{
 		t.wantLeft(cold.queue, "after the message was handled")
 		t.wantLeft(cold.errorQueue, "after the message was handled")
 	}},
-	{rule: "R64", title: "messages of one type are put back, and others are handled", in: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R64", title: "messages of one type are put back, and others are handled", modes: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		var on atomic.Bool
 		putBack, handled := &attempts{}, &attempts{}
@@ -131,7 +131,7 @@ var putBackCases = []testCase{
 		t.wantLeft(s.queue, "after all messages were handled")
 		t.wantLeft(s.errorQueue, "after all messages were handled")
 	}},
-	{rule: "R64", title: "a message of a group that is put back holds its group", in: withRedelivery, needs: []need{groupOrder, delays}, run: func(t *caseT) {
+	{rule: "R64", title: "a message of a group that is put back holds its group", modes: withRedelivery, needs: []need{groupOrder, delays}, run: func(t *caseT) {
 		for _, scope := range []core.PauseScope{core.PauseEndpoint, core.PauseMessage} {
 			transport := t.open()
 			s := t.groupService(transport, 1, 0, 0)

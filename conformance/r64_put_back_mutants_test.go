@@ -27,8 +27,8 @@ var putBackMutants = []mutant{
 	{rule: "R64", name: "does not go on after it was to hold nothing", breaks: func() changes {
 		return changes{maxInFlight: keepsLowest(0)}
 	}},
-	{rule: "R64", name: "loses the copy that replaces a message", on: countingEach, breaks: losesWhatReplaces},
-	{rule: "R64", name: "delivers the copy that replaces a message at once", on: countingEach, breaks: func() changes {
+	{rule: "R64", name: "loses the copy that replaces a message", config: countingEach, breaks: losesWhatReplaces},
+	{rule: "R64", name: "delivers the copy that replaces a message at once", config: countingEach, breaks: func() changes {
 		return changes{
 			send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 				for i := range out {
@@ -44,7 +44,7 @@ var putBackMutants = []mutant{
 			},
 		}
 	}},
-	{rule: "R64", name: "postpones at once", on: countingEach, breaks: onPostpone(func(d *brokenDelivery, next func() error) error {
+	{rule: "R64", name: "postpones at once", config: countingEach, breaks: onPostpone(func(d *brokenDelivery, next func() error) error {
 		d.delay = 0
 		return next()
 	})},

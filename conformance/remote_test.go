@@ -275,7 +275,7 @@ type remoteReceiver struct {
 	mu          sync.Mutex
 	closed      bool
 	maxInFlight int
-	on          *connection
+	connection  *connection
 	inner       core.Receiver // on that connection
 }
 
@@ -291,14 +291,14 @@ func (r *remoteReceiver) attached(ctx context.Context) (core.Receiver, error) {
 			r.mu.Unlock()
 			return nil, core.ErrClosed
 		}
-		if r.on != c {
+		if r.connection != c {
 			cfg := r.cfg
-			if r.on != nil { // with 0 it could not be opened
+			if r.connection != nil { // with 0 it could not be opened
 				cfg.MaxInFlight = max(r.maxInFlight, 1)
 			}
 			inner, err := c.transport.OpenReceiver(ctx, cfg)
 			if err == nil {
-				r.on, r.inner = c, inner
+				r.connection, r.inner = c, inner
 				inner.SetMaxInFlight(r.maxInFlight)
 			} else if !errors.Is(err, core.ErrClosed) { // it was lost again
 				r.mu.Unlock()
@@ -306,7 +306,7 @@ func (r *remoteReceiver) attached(ctx context.Context) (core.Receiver, error) {
 			}
 		}
 		inner := r.inner
-		lost := r.on != c
+		lost := r.connection != c
 		r.mu.Unlock()
 		if !lost {
 			return inner, nil
@@ -342,7 +342,7 @@ func (r *remoteReceiver) Receive(ctx context.Context, dst []core.Delivery) (int,
 			return 0, err
 		default:
 			r.mu.Lock()
-			c := r.on
+			c := r.connection
 			r.mu.Unlock()
 			<-c.lost
 			r.transport.forget(c)
@@ -353,7 +353,7 @@ func (r *remoteReceiver) Receive(ctx context.Context, dst []core.Delivery) (int,
 // arrived reports whether what was delivered came over the network.
 func (r *remoteReceiver) arrived(inner core.Receiver) bool {
 	r.mu.Lock()
-	c := r.on
+	c := r.connection
 	is := r.inner == inner
 	r.mu.Unlock()
 	return is && c.travel(answers, 0)

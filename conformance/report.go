@@ -121,11 +121,11 @@ func (r *Report) partial() bool {
 			if result.Case == c.name() {
 				modes++
 				if result.Outcome == NotRun {
-					modes = len(c.in.choose(r.Capabilities))
+					modes = len(c.modes.choose(r.Capabilities))
 				}
 			}
 		}
-		if modes < len(c.in.choose(r.Capabilities)) {
+		if modes < len(c.modes.choose(r.Capabilities)) {
 			return true
 		}
 	}

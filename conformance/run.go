@@ -105,7 +105,7 @@ func Check(t *testing.T, h Harness, rules ...string) (*Report, error) {
 		if s.leavesOut(&c) {
 			continue
 		}
-		for _, mode := range c.in.choose(s.caps) {
+		for _, mode := range c.modes.choose(s.caps) {
 			s.report.add(s.runCase(t, &c, mode))
 		}
 	}
@@ -133,8 +133,8 @@ func (s *suite) isSame(c *testCase) bool {
 // the reason.
 func (s *suite) leavesOut(c *testCase) bool {
 	reason := ""
-	if len(c.in.choose(s.caps)) == 0 { // first, because no field of the harness would change it
-		reason = c.in.absentReason()
+	if len(c.modes.choose(s.caps)) == 0 { // first, because no field of the harness would change it
+		reason = c.modes.absentReason()
 	} else if i := slices.IndexFunc(c.needs, func(n need) bool { return !n.met(s) }); i >= 0 {
 		reason = c.needs[i].unmet
 	}
@@ -158,7 +158,7 @@ func (s *suite) tooLong(c *testCase) bool {
 // modesOf returns the modes in which a case runs. In a short run that is one mode, which
 // differs from case to case, so that each mode is tried.
 func (s *suite) modesOf(c *testCase) []core.TransactionMode {
-	modes := c.in.choose(s.caps)
+	modes := c.modes.choose(s.caps)
 	if !s.short {
 		return modes
 	}

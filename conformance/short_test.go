@@ -121,7 +121,7 @@ func TestShortRun_TriesEachModeAndEachCaseInOne(t *testing.T) {
 		if len(modes) != 1 {
 			t.Errorf("in a short run %s runs in %v, want one mode", c.name(), modes)
 		}
-		if c.in == 0 {
+		if c.modes == 0 {
 			seen[modes[0]]++
 		}
 	}

@@ -200,7 +200,7 @@ func (s *suite) runCase(t *testing.T, c *testCase, mode core.TransactionMode) Re
 func (s *suite) runCaseOnce(t *testing.T, c *testCase, mode core.TransactionMode) (r Result, late string) {
 	t.Helper()
 	r = Result{Case: c.name(), Rule: c.rule, Outcome: Passed, Mode: mode}
-	if c.in == inHighest {
+	if c.modes == inHighest {
 		r.Mode = core.TransactionDefault
 	}
 	label := fmt.Sprintf("%s/%d", s.run, s.names.Add(1))

@@ -242,8 +242,8 @@ func (tx *transaction) mark() savedWork {
 	return slices.Clone(tx.work)
 }
 
-// returnTo rolls back to a savepoint.
-func (tx *transaction) returnTo(saved savedWork) {
+// rollBackTo rolls back to a savepoint.
+func (tx *transaction) rollBackTo(saved savedWork) {
 	if tx == nil {
 		return
 	}
