@@ -17,19 +17,19 @@ import (
 // readers are all helpers of cases that read a queue until it is empty. Each checks
 // that it holds the messages, once each.
 var readers = map[string]func(t *caseT, transport core.Transport, queue string, sent []core.Outgoing){
-	"left": func(t *caseT, _ core.Transport, queue string, sent []core.Outgoing) {
+	"wantLeft": func(t *caseT, _ core.Transport, queue string, sent []core.Outgoing) {
 		t.wantLeft(queue, "after the Send", bodiesOf(sent)...)
 	},
-	"holds": func(t *caseT, _ core.Transport, queue string, sent []core.Outgoing) {
+	"wantContents": func(t *caseT, _ core.Transport, queue string, sent []core.Outgoing) {
 		t.wantContents(queue, "what was sent", bodiesOf(sent), nil)
 	},
-	"arrive": func(t *caseT, _ core.Transport, queue string, sent []core.Outgoing) {
+	"wantArrivals": func(t *caseT, _ core.Transport, queue string, sent []core.Outgoing) {
 		t.wantArrivals(queue, "what was sent arrives", len(sent))
 	},
 	"drain": func(t *caseT, transport core.Transport, queue string, sent []core.Outgoing) {
 		t.receiver(transport, queue, 16).drain(bodiesOf(sent)...)
 	},
-	"drainTogether": func(t *caseT, transport core.Transport, queue string, sent []core.Outgoing) {
+	"drainConcurrently": func(t *caseT, transport core.Transport, queue string, sent []core.Outgoing) {
 		t.drainConcurrently(bodiesOf(sent), make([][]time.Duration, 4), t.receiver(transport, queue, 16), t.receiver(transport, queue, 16))
 	},
 	"received": func(t *caseT, transport core.Transport, queue string, sent []core.Outgoing) {
