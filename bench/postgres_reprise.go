@@ -13,8 +13,14 @@ import (
 // postgresSetup is one way of running Reprise on PostgreSQL.
 type postgresSetup struct {
 	repriseSetup
-	instances int  // of the endpoint, each with its own transport; 0 is one
-	apart     bool // the sender has a separate transport
+	instances   int  // of the endpoint, each with its own transport; 0 is one
+	apart       bool // the sender has a separate transport
+	nserviceBus bool // the tables are NServiceBus's, and each message has a transaction
+}
+
+// open opens a transport.
+func (setup postgresSetup) open(db *database) (*sqlserver.Transport, error) {
+	return sqlserver.New(sqlserver.Config{URL: db.url, NServiceBusTables: setup.nserviceBus})
 }
 
 func (setup postgresSetup) keeper(l load, name string) keeper {
@@ -46,7 +52,7 @@ func (setup postgresSetup) openOn(ctx context.Context, l load) (_ store, err err
 	}
 	s := &postgresStore{setup: setup, database: db, body: setup.body()}
 	for range max(setup.instances, 1) {
-		t, err := sqlserver.Open(db.url)
+		t, err := setup.open(db)
 		if err != nil {
 			return nil, errors.Join(err, s.close(ctx))
 		}
@@ -54,7 +60,7 @@ func (setup postgresSetup) openOn(ctx context.Context, l load) (_ store, err err
 	}
 	s.sender = s.transports[0]
 	if setup.apart {
-		if s.sender, err = sqlserver.Open(db.url); err != nil {
+		if s.sender, err = setup.open(db); err != nil {
 			return nil, errors.Join(err, s.close(ctx))
 		}
 	}
