@@ -5,7 +5,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 )
+
+// cancelTimeout is how long the server may take to cancel a statement before the
+// connection is closed.
+const cancelTimeout = time.Second
 
 // canceller cancels the statement of a connection when its context ends, and keeps the
 // connection: a time limit that a handler sets fails the handler, not the transaction.
@@ -18,6 +23,9 @@ type canceller struct {
 	processed chan struct{}
 	broken    bool // the request may still arrive; read after processed
 }
+
+// newCanceller returns the canceller of a connection.
+func newCanceller(conn *pgconn.PgConn) ctxwatch.Handler { return &canceller{conn: conn} }
 
 // HandleCancel implements ctxwatch.Handler.
 func (c *canceller) HandleCancel(context.Context) {

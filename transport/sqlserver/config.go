@@ -1,26 +1,18 @@
 package sqlserver
 
 import (
-	"context"
 	"database/sql"
-	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
-	"os"
-	"reflect"
-	"strconv"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/serverurl"
 )
 
 // Config names the database and its options. Set one of URL, Pool and DB; every other
@@ -115,7 +107,6 @@ const (
 	defaultSubscriptionCache = 5 * time.Second
 	defaultSubscriptionTable = "SubscriptionRouting"
 	delayedTable             = "reprise_delayed"
-	idleConnections          = 16
 )
 
 // String returns the configuration without the password and the options of URL. fmt, slog
@@ -143,146 +134,9 @@ type plainConfig Config
 
 // shown returns the configuration without secrets.
 func (c Config) shown() Config {
-	c.URL = transport.RedactURL(c.URL, readURL)
+	c.URL = transport.RedactURL(c.URL, serverurl.Read)
 	return c
 }
-
-// connect opens the database that the configuration names, without connecting to it.
-func (c *Config) connect() (database, dialect, error) {
-	given := 0
-	for _, set := range []bool{c.URL != "", c.Pool != nil, c.DB != nil} {
-		if set {
-			given++
-		}
-	}
-	if given == 0 {
-		return nil, nil, errors.New("no database is named: Config.URL, which is also the argument of Open, is empty, and neither Config.Pool nor Config.DB is set")
-	}
-	if given > 1 {
-		return nil, nil, fmt.Errorf("%d of Config.URL, Config.Pool and Config.DB are set; set one", given)
-	}
-	switch {
-	case c.Pool != nil:
-		if hasHostOfPassword(&c.Pool.Config().ConnConfig.Config) {
-			return nil, nil, fmt.Errorf("Config.Pool: %w", errHostOfPassword)
-		}
-		return &pgxDatabase{connections: c.Pool, most: int(c.Pool.Config().MaxConns)}, postgres{}, nil
-	case c.DB != nil:
-		used := c.DB.Driver()
-		if _, ok := used.(*stdlib.Driver); ok {
-			return &sqlDatabase{db: c.DB}, postgres{}, nil
-		}
-		if isMicrosoftDriver(used) {
-			return &sqlDatabase{db: c.DB}, microsoft{}, nil
-		}
-		return nil, nil, fmt.Errorf("Config.DB uses the driver %T; use \"sqlserver\" of %s or \"pgx\" of github.com/jackc/pgx/v5/stdlib", used, microsoftLibrary)
-	}
-	u, err := readURL(c.URL)
-	if err != nil {
-		return nil, nil, err
-	}
-	switch u.Scheme {
-	case "postgres", "postgresql":
-		return connectPostgres(c.URL, u)
-	case "sqlserver":
-		return c.connectMicrosoft(u)
-	default:
-		return nil, nil, fmt.Errorf("Config.URL has the scheme %q; use postgres://... or sqlserver://...", u.Scheme)
-	}
-}
-
-// connectionsOfOurs is the limit of a pool that we open, if the URL has none: receivers
-// and senders open the connections that they need.
-const connectionsOfOurs = 1 << 16
-
-// connectTimeout limits an attempt to connect, if the URL has no limit (pgx's default is
-// two minutes).
-const connectTimeout = 10 * time.Second
-
-// cancelTimeout is how long the server may take to cancel a statement before the
-// connection is closed.
-const cancelTimeout = time.Second
-
-func connectPostgres(rawURL string, u *url.URL) (database, dialect, error) {
-	options, err := optionsForPgx(u.RawQuery)
-	if err == nil {
-		err = checkOptions(options)
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("Config.URL: %w", err)
-	}
-	cfg, err := pgxpool.ParseConfig(urlForPgx(rawURL, u)) // u.String() would break "postgres://"
-	if err != nil {
-		return nil, nil, fmt.Errorf("Config.URL: %s", reason(err))
-	}
-	d := &pgxDatabase{owned: true}
-	cfg.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { return &canceller{conn: conn} }
-	if valueOf(options, "connect_timeout") == "" && os.Getenv("PGCONNECT_TIMEOUT") == "" {
-		cfg.ConnConfig.ConnectTimeout = connectTimeout
-	}
-	if text := valueOf(options, "pool_max_conns"); text == "" {
-		cfg.MaxConns = connectionsOfOurs
-	} else {
-		d.most, _ = strconv.Atoi(text) // pgxpool has checked it
-	}
-	d.connections, err = pgxpool.NewWithConfig(context.Background(), cfg)
-	if err != nil {
-		return nil, nil, fmt.Errorf("Config.URL: %s", reason(err))
-	}
-	return d, postgres{}, nil
-}
-
-func (c *Config) connectMicrosoft(u *url.URL) (database, dialect, error) {
-	if err := checkMicrosoftOptions(u.Query()); err != nil {
-		return nil, nil, fmt.Errorf("Config.URL: %w", err)
-	}
-	server := &microsoftdriver.Server{Database: microsoftDatabase(u), Connector: noDriver{}}
-	if library := microsoftdriver.Registered(); library != nil {
-		var err error
-		if server, err = library.Parse(u.String()); err != nil {
-			return nil, nil, fmt.Errorf("Config.URL: %s", reason(err))
-		}
-	}
-	if c.Database == "" {
-		c.Database = server.Database
-	}
-	// Without a database, the tables would be in the default database of the login, which
-	// is usually master. DDL needs no database.
-	if c.Database == "" && u.Host != "" {
-		return nil, nil, errors.New("Config.URL names no database: add the option database=name, or set Config.Database (what follows the host is the name of an instance)")
-	}
-	db := sql.OpenDB(server.Connector)
-	db.SetMaxIdleConns(idleConnections)
-	return &sqlDatabase{db: db, owned: true, server: server}, microsoft{}, nil
-}
-
-const (
-	microsoftLibrary = "github.com/microsoft/go-mssqldb"
-	microsoftPackage = "github.com/reprise-go/reprise/transport/sqlserver/microsoft"
-)
-
-// isMicrosoftDriver reports whether a driver is go-mssqldb's. It compares the type's
-// name, so that it also works in a program that imports go-mssqldb and not package
-// microsoft.
-func isMicrosoftDriver(d driver.Driver) bool {
-	t := reflect.TypeOf(d)
-	return t != nil && t.Kind() == reflect.Pointer && t.Elem().PkgPath() == microsoftLibrary && t.Elem().Name() == "Driver"
-}
-
-// noDriver never connects. DDL uses it in a program that does not import package
-// microsoft.
-type noDriver struct{}
-
-// Connect implements driver.Connector.
-func (noDriver) Connect(context.Context) (driver.Conn, error) { return nil, errNoDriver }
-
-// Driver implements driver.Connector.
-func (d noDriver) Driver() driver.Driver { return d }
-
-// Open implements driver.Driver.
-func (noDriver) Open(string) (driver.Conn, error) { return nil, errNoDriver }
-
-var errNoDriver = fmt.Errorf("the program does not import the package for it: add import _ %q", microsoftPackage)
 
 // complete sets the defaults, and checks the configuration as far as that is possible
 // without the server. connects is false for a transport that never contacts its server.

@@ -1,6 +1,9 @@
 package sqlserver
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
 
 // connectionLimit limits the transactions that hold connections of one pool at a time, for all
 // transports that share it. Each transaction lasts as long as a handler, and handlers
@@ -28,6 +31,31 @@ func connectionLimitOf(pool any, most int) *connectionLimit {
 	h.transports++
 	return h
 }
+
+// reserve waits until one more transaction may hold a connection. It returns false if one
+// of the contexts ends first.
+func (h *connectionLimit) reserve(ctx, closing context.Context) bool {
+	if h == nil {
+		return true
+	}
+	select {
+	case h.free <- struct{}{}:
+		return true
+	case <-ctx.Done():
+	case <-closing.Done():
+	}
+	return false
+}
+
+// giveBack frees the place that reserve took.
+func (h *connectionLimit) giveBack() {
+	if h != nil {
+		<-h.free
+	}
+}
+
+// most returns how many transactions may hold a connection.
+func (h *connectionLimit) most() int { return cap(h.free) }
 
 // release is called when a transport is closed.
 func (h *connectionLimit) release() {

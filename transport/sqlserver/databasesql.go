@@ -11,15 +11,33 @@ import (
 
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/handlertx"
-	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/serverurl"
 )
 
 // sqlDatabase is a server through database/sql: Microsoft SQL Server, and also PostgreSQL
 // for programs that use database/sql. Each statement is a round trip.
 type sqlDatabase struct {
-	db     *sql.DB
-	owned  bool
-	server *microsoftdriver.Server // the server of Config.URL; nil: unknown
+	db    *sql.DB
+	owned bool
+
+	// transactionEnded reports whether an error means that the server's transaction is
+	// gone, though the connection is not; nil: no error does.
+	transactionEnded func(err error) bool
+}
+
+// idleConnections is how many idle connections our pool keeps.
+const idleConnections = 16
+
+// newSQLDatabase returns the database of an existing pool, which is not closed.
+func newSQLDatabase(db *sql.DB, transactionEnded func(err error) bool) *sqlDatabase {
+	return &sqlDatabase{db: db, transactionEnded: transactionEnded}
+}
+
+// openSQLDatabase opens a pool without a limit.
+func openSQLDatabase(connector driver.Connector, transactionEnded func(err error) bool) *sqlDatabase {
+	db := sql.OpenDB(connector)
+	db.SetMaxIdleConns(idleConnections)
+	return &sqlDatabase{db: db, owned: true, transactionEnded: transactionEnded}
 }
 
 // runner is a *sql.Conn or a *sql.Tx.
@@ -32,7 +50,7 @@ type runner interface {
 // that failed because of a dead connection before they were sent.
 func (d *sqlDatabase) exec(ctx context.Context, statements ...*statement) error {
 	if len(statements) == 1 {
-		return withoutHostOfPassword(runSQL(ctx, d.db, statements))
+		return serverurl.WithoutHostOfPassword(runSQL(ctx, d.db, statements))
 	}
 	tx, err := d.begin(ctx, statements...)
 	if err != nil {
@@ -48,7 +66,7 @@ func (d *sqlDatabase) exec(ctx context.Context, statements ...*statement) error 
 func (d *sqlDatabase) begin(ctx context.Context, statements ...*statement) (transaction, error) {
 	conn, err := d.db.Conn(ctx)
 	if err != nil {
-		return nil, &unreachedError{withoutHostOfPassword(err)}
+		return nil, &unreachedError{serverurl.WithoutHostOfPassword(err)}
 	}
 	// database/sql rolls back when the context of BeginTx ends; here we decide when. It
 	// is also the only way to cancel a commit.
@@ -61,7 +79,7 @@ func (d *sqlDatabase) begin(ctx context.Context, statements ...*statement) (tran
 		_ = conn.Close() // back to the pool
 		return nil, &unreachedError{err}
 	}
-	t := &sqlTransaction{conn: conn, tx: tx, end: end, lent: handlertx.NewSQL(conn)}
+	t := &sqlTransaction{db: d, conn: conn, tx: tx, end: end, lent: handlertx.NewSQL(conn)}
 	if err := t.run(ctx, statements...); err != nil {
 		t.rollback(ctx)
 		return nil, err
@@ -126,6 +144,7 @@ func runOneSQL(ctx context.Context, on runner, s *statement) (err error) {
 
 // sqlTransaction is a *sql.Tx on its own connection.
 type sqlTransaction struct {
+	db   *sqlDatabase
 	conn *sql.Conn
 	tx   *sql.Tx
 	end  context.CancelFunc // ends the context of the transaction
@@ -157,7 +176,8 @@ func (t *sqlTransaction) commit(ctx context.Context, statements ...*statement) e
 // Rollback of the *sql.Tx, which we cannot prevent, and Microsoft SQL Server may end a
 // transaction itself.
 func (t *sqlTransaction) noticed(err error) error {
-	if errors.Is(err, sql.ErrTxDone) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, driver.ErrBadConn) || transactionEnded(err) {
+	if errors.Is(err, sql.ErrTxDone) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, driver.ErrBadConn) ||
+		err != nil && t.db.transactionEnded != nil && t.db.transactionEnded(err) {
 		t.gone = true
 	}
 	return err

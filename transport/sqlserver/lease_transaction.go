@@ -66,7 +66,7 @@ func (d *leaseDelivery) beginWork(ctx context.Context) error {
 	if d.work.undone != nil {
 		return d.work.undone
 	}
-	if !d.r.t.reserveConnection(ctx, d.r.closing) {
+	if !d.r.t.limit.reserve(ctx, d.r.closing) {
 		return cmp.Or(ctx.Err(), core.ErrClosed)
 	}
 	op := d.r.operations.Begin(ctx)
@@ -78,7 +78,7 @@ func (d *leaseDelivery) beginWork(ctx context.Context) error {
 		err = core.ErrLockLost
 	}
 	if err != nil {
-		d.r.t.returnConnection()
+		d.r.t.limit.giveBack()
 		if errors.Is(err, core.ErrLockLost) {
 			d.become(lost)
 			d.r.settled(d)
@@ -96,7 +96,7 @@ func (d *leaseDelivery) endWork(ctx context.Context) {
 	d.work.tx.rollback(ctx)
 	d.work.tx = nil
 	d.work.expiry.Stop()
-	d.r.t.returnConnection()
+	d.r.t.limit.giveBack()
 }
 
 // rollBackWork ends the transaction, if there is one.

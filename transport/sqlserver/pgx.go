@@ -18,8 +18,23 @@ import (
 // together: one round trip for any number of them.
 type pgxDatabase struct {
 	connections *pgxpool.Pool
-	owned       bool // opened by us, without a limit unless the URL names one
+	owned       bool // opened by us
 	most        int
+}
+
+// newPgxDatabase returns the database of an existing pool, with the limit of its
+// connections. It is not closed.
+func newPgxDatabase(pool *pgxpool.Pool, limit int) *pgxDatabase {
+	return &pgxDatabase{connections: pool, most: limit}
+}
+
+// openPgxDatabase opens a pool, with the limit of its connections or 0 for none.
+func openPgxDatabase(cfg *pgxpool.Config, limit int) (*pgxDatabase, error) {
+	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &pgxDatabase{connections: pool, owned: true, most: limit}, nil
 }
 
 // unreachedError is the error of statements that were never sent.
@@ -164,6 +179,9 @@ func isAboutText(err error) bool {
 	server, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && server.Position > 0
 }
+
+// errEnded is the error of a transaction that has ended without another error.
+var errEnded = errors.New("the transaction has ended: its connection broke, or the handler ended it")
 
 var errAborted = errors.New("a statement in the transaction has failed, so that it cannot be committed")
 

@@ -22,7 +22,7 @@ type transactionStrategy struct{ *receiver }
 func (transactionStrategy) open(context.Context) {}
 
 func (r transactionStrategy) prepare(ctx context.Context) bool {
-	return r.t.reserveConnection(ctx, r.closing)
+	return r.t.limit.reserve(ctx, r.closing)
 }
 
 func (transactionStrategy) holds() bool { return true }
@@ -35,7 +35,7 @@ func (transactionStrategy) close(ctx context.Context, left []holding)    { rollB
 
 func (r transactionStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n int, more bool, err error) {
 	if n, more, err = r.fetchOne(ctx, dst); n == 0 {
-		r.t.returnConnection()
+		r.t.limit.giveBack()
 	}
 	return n, more, err
 }
@@ -273,9 +273,6 @@ func (d *transactionDelivery) settleOnce(ctx context.Context, work bool, do func
 	return err
 }
 
-// errEnded is the error of a transaction that has ended without another error.
-var errEnded = errors.New("the transaction has ended: its connection broke, or the handler ended it")
-
 // lose ends a message that is no longer held. The row is available again.
 func (d *transactionDelivery) lose(ctx context.Context, cause error) error {
 	d.state = lost
@@ -289,7 +286,7 @@ func (d *transactionDelivery) lose(ctx context.Context, cause error) error {
 // end removes the message from the receiver.
 func (d *transactionDelivery) end() {
 	d.r.settled(d)
-	d.r.t.returnConnection()
+	d.r.t.limit.giveBack()
 }
 
 // giveUp implements inTransaction.
@@ -305,7 +302,7 @@ func (d *transactionDelivery) giveUp(ctx context.Context) {
 	cancel()
 	d.tx.reclaim(now) // the handler may still be running
 	d.tx.rollback(ctx)
-	d.r.t.returnConnection()
+	d.r.t.limit.giveBack()
 	d.r.t.wakeReceivers(d.r.q)
 }
 

@@ -75,17 +75,17 @@ func New(cfg Config) (*Transport, error) {
 // newTransport is New. connects is false for a transport that never contacts its server
 // and so needs no driver.
 func newTransport(cfg Config, connects bool) (*Transport, error) {
-	db, dialect, err := cfg.connect()
+	to, err := cfg.connect()
 	if err != nil {
 		return nil, fmt.Errorf("sqlserver: open: %w", err)
 	}
-	if err := cfg.complete(dialect, connects); err != nil {
-		db.close()
+	if err := cfg.complete(to.dialect, connects); err != nil {
+		to.db.close()
 		return nil, fmt.Errorf("sqlserver: open: %w", err)
 	}
 	t := &Transport{
-		db:                db,
-		dialect:           dialect,
+		db:                to.db,
+		dialect:           to.dialect,
 		in:                location{cfg.Database, cfg.Schema},
 		lease:             cfg.Lease,
 		pollIntervals:     defaultPolls,
@@ -93,47 +93,25 @@ func newTransport(cfg Config, connects bool) (*Transport, error) {
 		sends:             make(chan struct{}, parallelSends),
 		life:              transport.NewLifecycle(),
 		returned:          newReturned(),
-		info:              cfg.describe(db, dialect),
+		info:              to.info,
 	}
-	if text := cfg.weakness(db); text != "" {
-		t.warnings.Add(text)
+	if to.weakness != "" {
+		t.warnings.Add(to.weakness)
 	}
-	t.caps = capabilities(&cfg, dialect)
+	t.caps = capabilities(&cfg, to.dialect)
 	t.queues.t = t
 	t.wakeups.byAddress = map[string][]*wakeup{}
 	t.subscriptions = newSubscriptions(t, cfg.SubscriptionTable, cfg.SubscriptionCache)
 	t.delayed = newDelayed(t)
-	if d, ok := db.(*pgxDatabase); ok {
+	if d, ok := to.db.(*pgxDatabase); ok {
 		t.notifier = newNotifier(t, d)
 	}
 	// A transaction holds its connection while a handler runs, and the handler may send:
 	// some connections are reserved for sends.
-	if limit := db.limit(); limit > 0 {
-		t.limit = connectionLimitOf(db.pool(), limit-keptForSending)
+	if limit := to.db.limit(); limit > 0 {
+		t.limit = connectionLimitOf(to.db.pool(), limit-keptForSending)
 	}
 	return t, nil
-}
-
-// reserveConnection waits until one more transaction may hold a connection. It returns
-// false if one of the contexts ends first.
-func (t *Transport) reserveConnection(ctx, closing context.Context) bool {
-	if t.limit == nil {
-		return true
-	}
-	select {
-	case t.limit.free <- struct{}{}:
-		return true
-	case <-ctx.Done():
-	case <-closing.Done():
-	}
-	return false
-}
-
-// returnConnection frees the place that reserveConnection took.
-func (t *Transport) returnConnection() {
-	if t.limit != nil {
-		<-t.limit.free
-	}
 }
 
 // keptForSending is how many connections of a limited pool are reserved: no transaction
@@ -300,10 +278,10 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 		return nil, err
 	}
 	switch {
-	case cfg.Mode == core.TransactionSendsAtomicWithReceive && t.limit != nil && cap(t.limit.free) == 0:
+	case cfg.Mode == core.TransactionSendsAtomicWithReceive && t.limit != nil && t.limit.most() == 0:
 		return nil, fmt.Errorf("in %v the transaction of a handler holds a connection: it needs a pool of %d connections or more, this one has %d; raise its limit (pool_max_conns in the URL)",
 			cfg.Mode, 1+keptForSending, t.db.limit())
-	case t.isInTransaction(cfg.Mode) && t.limit != nil && cfg.MaxInFlight > cap(t.limit.free):
+	case t.isInTransaction(cfg.Mode) && t.limit != nil && cfg.MaxInFlight > t.limit.most():
 		return nil, fmt.Errorf("in %v each message holds a connection: MaxInFlight %d needs a pool of %d connections, this one has %d; raise its limit (pool_max_conns in the URL) or lower the concurrency",
 			cfg.Mode, cfg.MaxInFlight, cfg.MaxInFlight+keptForSending, t.db.limit())
 	}

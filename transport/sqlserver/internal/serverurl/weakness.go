@@ -1,4 +1,4 @@
-package sqlserver
+package serverurl
 
 import (
 	"fmt"
@@ -11,24 +11,10 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 )
 
-// weakness returns a warning about the connections, or "". Those of Config.DB are
-// unknown.
-func (c *Config) weakness(db database) string {
-	switch db := db.(type) {
-	case *pgxDatabase:
-		return weaknessOfPgx(&db.connections.Config().ConnConfig.Config)
-	case *sqlDatabase:
-		if u, err := readURL(c.URL); err == nil && db.server != nil {
-			return weaknessOfMicrosoft(db.server, u.Hostname())
-		}
-	}
-	return ""
-}
-
-// weaknessOfPgx returns a warning about connections to other machines that do not verify
+// WeaknessOfPgx returns a warning about connections to other machines that do not verify
 // the server, or "". The behaviour of a DialFunc is unknown; a caller that replaces pgx's
 // connection by its own is responsible for it.
-func weaknessOfPgx(c *pgconn.Config) string {
+func WeaknessOfPgx(c *pgconn.Config) string {
 	if c.AfterNetConnect != nil {
 		return ""
 	}
@@ -62,8 +48,8 @@ func weaknessOfPgx(c *pgconn.Config) string {
 		"Set the option sslmode=verify-full in the URL and, where the system does not know the certificate authority, sslrootcert=FILE", quoted(hosts), what)
 }
 
-// weaknessOfMicrosoft does the same for Microsoft SQL Server.
-func weaknessOfMicrosoft(s *microsoftdriver.Server, host string) string {
+// WeaknessOfMicrosoft does the same for Microsoft SQL Server.
+func WeaknessOfMicrosoft(s *microsoftdriver.Server, host string) string {
 	if transport.IsLocalHost(host) || host == "." {
 		return ""
 	}

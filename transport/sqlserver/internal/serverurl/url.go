@@ -1,4 +1,4 @@
-package sqlserver
+package serverurl
 
 import (
 	"errors"
@@ -15,29 +15,29 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// readURL reads Config.URL. Its errors quote nothing that may be part of a password.
-func readURL(text string) (*url.URL, error) {
+// Read reads Config.URL. Its errors quote nothing that may be part of a password.
+func Read(text string) (*url.URL, error) {
 	return transport.ReadURL("Config.URL", text, "postgres:// or sqlserver:// (a list of key=value is not read)")
 }
 
-// urlForPgx returns the text of a URL that readURL has read, in which pgx finds the same
+// ForPgx returns the text of a URL that Read has read, in which pgx finds the same
 // parts. pgx knows only lower-case schemes (it reads any other text as a list of
 // key=value), and ends the password at the first @, which a password may contain here.
-func urlForPgx(text string, u *url.URL) string {
+func ForPgx(text string, u *url.URL) string {
 	_, rest, _ := strings.Cut(text, "://")
-	if u.User != nil { // then no other @ follows: readURL refuses one
+	if u.User != nil { // then no other @ follows: Read refuses one
 		rest = u.User.String() + rest[strings.LastIndex(rest, "@"):]
 	}
 	return u.Scheme + "://" + rest
 }
 
-// option is an option of a URL of PostgreSQL.
-type option struct{ name, value string }
+// Option is an option of a URL of PostgreSQL.
+type Option struct{ name, value string }
 
-// optionsForPgx reads options as pgx does, in which a + is no space. Its errors quote
+// PostgresOptions reads options as pgx does, in which a + is no space. Its errors quote
 // none of them: a value that contains an & or = may be a password.
-func optionsForPgx(query string) ([]option, error) {
-	var options []option
+func PostgresOptions(query string) ([]Option, error) {
+	var options []Option
 	for query != "" {
 		var pair string
 		pair, query, _ = strings.Cut(query, "&")
@@ -45,7 +45,7 @@ func optionsForPgx(query string) ([]option, error) {
 		if !ok || name == "" || strings.Contains(value, "=") {
 			return nil, errors.New("options are written as name=value and separated by &; in a value an & is written as %26 and an = as %3D")
 		}
-		o := option{}
+		o := Option{}
 		var err error
 		if o.name, err = url.PathUnescape(name); err == nil {
 			o.value, err = url.PathUnescape(value)
@@ -58,8 +58,8 @@ func optionsForPgx(query string) ([]option, error) {
 	return options, nil
 }
 
-// valueOf returns the value of an option. Of several, pgx uses the last.
-func valueOf(options []option, name string) string {
+// Value returns the value of an option. Of several, pgx uses the last.
+func Value(options []Option, name string) string {
 	for _, o := range slices.Backward(options) {
 		if o.name == name {
 			return o.value
@@ -68,10 +68,10 @@ func valueOf(options []option, name string) string {
 	return ""
 }
 
-// checkOptions checks options of pgx and pgxpool for which their errors would quote the
+// CheckPostgresOptions checks options of pgx and pgxpool for which their errors would quote the
 // value, or not name the option. Its error does not quote the value, which may be a
 // misplaced secret.
-func checkOptions(options []option) error {
+func CheckPostgresOptions(options []Option) error {
 	for _, o := range []struct {
 		name  string
 		legal func(value string) bool
@@ -125,9 +125,9 @@ const aDuration = `a duration such as "30s" or "1h30m"`
 
 var sslModes = []string{"disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
 
-// checkMicrosoftOptions refuses repeated options, for which go-mssqldb's error would
+// CheckMicrosoftOptions refuses repeated options, for which go-mssqldb's error would
 // quote the names.
-func checkMicrosoftOptions(options url.Values) error {
+func CheckMicrosoftOptions(options url.Values) error {
 	count := map[string]int{}
 	for name, values := range options {
 		name = strings.ToLower(name)
@@ -143,9 +143,9 @@ func checkMicrosoftOptions(options url.Values) error {
 	return nil
 }
 
-// microsoftDatabase returns the database that a URL names, as go-mssqldb reads it.
-// checkMicrosoftOptions has ensured that there is at most one.
-func microsoftDatabase(u *url.URL) string {
+// MicrosoftDatabase returns the database that a URL names, as go-mssqldb reads it.
+// CheckMicrosoftOptions has ensured that there is at most one.
+func MicrosoftDatabase(u *url.URL) string {
 	for name, values := range u.Query() {
 		if strings.ToLower(name) == "database" { // not EqualFold, which knows more letters
 			return values[0]
@@ -157,10 +157,10 @@ func microsoftDatabase(u *url.URL) string {
 // microsoftOptions are options whose names an error may quote.
 var microsoftOptions = []string{"database", "encrypt", "app name", "dial timeout", "connection timeout", "trustservercertificate", "certificate"}
 
-// reason returns the reason for which pgx or go-mssqldb refuses a URL, without any value:
+// Reason returns the reason for which pgx or go-mssqldb refuses a URL, without any value:
 // they quote values of options and of environment variables, and pgx nearly all of the
 // URL.
-func reason(err error) string {
+func Reason(err error) string {
 	const check = "; check the options, and the variables of the environment that the client library reads"
 	refused, ok := errors.AsType[*pgconn.ParseConfigError](err)
 	if !ok {
@@ -206,21 +206,21 @@ func constantPart(text string) string {
 	return strings.TrimSpace(text)
 }
 
-// errHostOfPassword is about an impossible host name: the end of a password that was not
+// ErrHostOfPassword is about an impossible host name: the end of a password that was not
 // percent-encoded, which pgx takes for the host. pgx's error would quote it.
-var errHostOfPassword = errors.New("the host in it has an @, and is the end of a password: an @ in a password is written as %40")
+var ErrHostOfPassword = errors.New("the host in it has an @, and is the end of a password: an @ in a password is written as %40")
 
-// hasHostOfPassword reports whether a host that pgx would connect to is the end of a
+// HasHostOfPassword reports whether a host that pgx would connect to is the end of a
 // password.
-func hasHostOfPassword(c *pgconn.Config) bool {
+func HasHostOfPassword(c *pgconn.Config) bool {
 	wrong := func(host string) bool { return strings.Contains(host, "@") && !strings.HasPrefix(host, "/") }
 	return wrong(c.Host) || slices.ContainsFunc(c.Fallbacks, func(f *pgconn.FallbackConfig) bool { return wrong(f.Host) })
 }
 
-// withoutHostOfPassword replaces an error of a caller's pool that quotes a password.
-func withoutHostOfPassword(err error) error {
-	if failed, ok := errors.AsType[*pgconn.ConnectError](err); ok && failed.Config != nil && hasHostOfPassword(failed.Config) {
-		return transport.Permanent(fmt.Errorf("Config.DB: %w", errHostOfPassword))
+// WithoutHostOfPassword replaces an error of a caller's pool that quotes a password.
+func WithoutHostOfPassword(err error) error {
+	if failed, ok := errors.AsType[*pgconn.ConnectError](err); ok && failed.Config != nil && HasHostOfPassword(failed.Config) {
+		return transport.Permanent(fmt.Errorf("Config.DB: %w", ErrHostOfPassword))
 	}
 	return err
 }
