@@ -6,6 +6,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // These are the methods of a message whose handler and sends take part in its
@@ -67,14 +68,14 @@ func (d *transactionDelivery) reset(ctx context.Context) error {
 	}
 	op := d.r.operations.Begin(ctx)
 	defer op.End()
-	d.tx.reclaim(op)
+	d.tx.Reclaim(op)
 	d.savepoints.Clear()
-	err := errEnded
-	if !d.tx.lost() {
+	err := sqlexec.ErrEnded
+	if !d.tx.Lost() {
 		if !d.used {
 			return nil
 		}
-		err = d.tx.run(op, d.r.t.dialect.rollbackTo(beforeHandler))
+		err = d.tx.Run(op, d.r.t.dialect.rollbackTo(beforeHandler))
 	}
 	if err != nil {
 		d.abort(op)
@@ -89,7 +90,7 @@ func (d *transactionDelivery) ReplaceWith(ctx context.Context, out []core.Outgoi
 }
 
 // send is a settlement that sends.
-func (d *transactionDelivery) send(ctx context.Context, what string, work bool, out []core.Outgoing, commit func(ctx context.Context, statements ...*statement) error) error {
+func (d *transactionDelivery) send(ctx context.Context, what string, work bool, out []core.Outgoing, commit func(ctx context.Context, statements ...*sqlexec.Statement) error) error {
 	if !d.isAtomic() {
 		return d.failed(what, transport.Unsupported("SendsAtomicWithReceive"))
 	}

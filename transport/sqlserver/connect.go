@@ -18,11 +18,12 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/serverurl"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // connections are the connections to the database that a configuration names.
 type connections struct {
-	db       database
+	db       sqlexec.Database
 	dialect  dialect
 	info     core.TransportInfo // for telemetry: no user, and only host and port of the URL
 	weakness string             // a warning about their security, or ""; those of Config.DB are unknown
@@ -47,14 +48,14 @@ func (c *Config) connect() (*connections, error) {
 		if serverurl.HasHostOfPassword(&c.Pool.Config().ConnConfig.Config) {
 			return nil, fmt.Errorf("Config.Pool: %w", serverurl.ErrHostOfPassword)
 		}
-		return connectionsOf(newPgxDatabase(c.Pool, int(c.Pool.Config().MaxConns))), nil
+		return connectionsOf(sqlexec.NewPgx(c.Pool, int(c.Pool.Config().MaxConns))), nil
 	case c.DB != nil:
 		used := c.DB.Driver()
 		if _, ok := used.(*stdlib.Driver); ok {
-			return &connections{db: newSQLDatabase(c.DB, nil), dialect: postgres{}, info: core.TransportInfo{System: systemPostgres}}, nil
+			return &connections{db: sqlexec.NewSQL(c.DB, nil), dialect: postgres{}, info: core.TransportInfo{System: systemPostgres}}, nil
 		}
 		if isMicrosoftDriver(used) {
-			return &connections{db: newSQLDatabase(c.DB, transactionEnded), dialect: microsoft{}, info: core.TransportInfo{System: systemMicrosoft}}, nil
+			return &connections{db: sqlexec.NewSQL(c.DB, transactionEnded), dialect: microsoft{}, info: core.TransportInfo{System: systemMicrosoft}}, nil
 		}
 		return nil, fmt.Errorf("Config.DB uses the driver %T; use \"sqlserver\" of %s or \"pgx\" of github.com/jackc/pgx/v5/stdlib", used, microsoftLibrary)
 	}
@@ -79,8 +80,8 @@ const (
 )
 
 // connectionsOf describes connections to PostgreSQL through pgx.
-func connectionsOf(db *pgxDatabase) *connections {
-	server := &db.connections.Config().ConnConfig.Config
+func connectionsOf(db *sqlexec.PgxDatabase) *connections {
+	server := &db.Connections.Config().ConnConfig.Config
 	info := core.TransportInfo{System: systemPostgres, ServerAddress: server.Host, ServerPort: int(server.Port)}
 	if strings.HasPrefix(server.Host, "/") { // a Unix domain socket
 		info.ServerPort = 0
@@ -108,7 +109,7 @@ func connectPostgres(rawURL string, u *url.URL) (*connections, error) {
 	if err != nil {
 		return nil, fmt.Errorf("Config.URL: %s", serverurl.Reason(err))
 	}
-	cfg.ConnConfig.BuildContextWatcherHandler = newCanceller
+	cfg.ConnConfig.BuildContextWatcherHandler = sqlexec.NewCanceller
 	if serverurl.Value(options, "connect_timeout") == "" && os.Getenv("PGCONNECT_TIMEOUT") == "" {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
 	}
@@ -118,7 +119,7 @@ func connectPostgres(rawURL string, u *url.URL) (*connections, error) {
 	} else {
 		limit, _ = strconv.Atoi(text) // pgxpool has checked it
 	}
-	db, err := openPgxDatabase(cfg, limit)
+	db, err := sqlexec.OpenPgx(cfg, limit)
 	if err != nil {
 		return nil, fmt.Errorf("Config.URL: %s", serverurl.Reason(err))
 	}
@@ -145,7 +146,7 @@ func (c *Config) connectMicrosoft(u *url.URL) (*connections, error) {
 		return nil, errors.New("Config.URL names no database: add the option database=name, or set Config.Database (what follows the host is the name of an instance)")
 	}
 	return &connections{
-		db:       openSQLDatabase(server.Connector, transactionEnded),
+		db:       sqlexec.OpenSQL(server.Connector, transactionEnded),
 		dialect:  microsoft{},
 		info:     core.TransportInfo{System: systemMicrosoft, ServerAddress: server.Host, ServerPort: server.Port},
 		weakness: serverurl.WeaknessOfMicrosoft(server, u.Hostname()),

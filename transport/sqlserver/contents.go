@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // This file is about large messages. A claim returns the size of each message, and the
@@ -169,7 +170,7 @@ func (r *leaseStrategy) fetchContents(ctx context.Context, missing []*leaseDeliv
 func (r *leaseStrategy) fetchBatch(ctx context.Context, batch []*leaseDelivery) error {
 	var m queueRow
 	columns := []any{&m.seq, &m.headers, &m.body, &m.lastError}
-	err := r.t.db.exec(ctx, query(func(scan scanner) error {
+	err := r.t.db.Exec(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error {
 		m.body = nil // the last message's body is in use
 		if err := scan(columns...); err != nil {
 			return err
@@ -240,7 +241,7 @@ func (r *leaseStrategy) beginLeases(ctx context.Context, these []*leaseDelivery)
 	defer cancel()
 	until := time.Now().Add(r.t.lease)
 	held := make(map[int64]bool, len(these))
-	err := r.t.db.exec(ctx, query(func(scan scanner) error {
+	err := r.t.db.Exec(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error {
 		var seq int64
 		err := scan(&seq)
 		held[seq] = true

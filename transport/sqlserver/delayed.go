@@ -9,6 +9,7 @@ import (
 
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // delayed is the table of messages that are delayed on their way to a queue that
@@ -209,7 +210,7 @@ func (d *delayed) failed(err error) time.Duration {
 // forward moves up to most due messages to their queues, in one transaction.
 func (d *delayed) forward(ctx context.Context, most int) (int, error) {
 	var due []delayedRow
-	tx, err := d.t.db.begin(ctx, query(func(scan scanner) error {
+	tx, err := d.t.db.Begin(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error {
 		var w delayedRow
 		err := scan(w.columns()...)
 		due = append(due, w)
@@ -219,23 +220,23 @@ func (d *delayed) forward(ctx context.Context, most int) (int, error) {
 		return 0, err
 	}
 	if len(due) == 0 {
-		tx.rollback(ctx)
+		tx.Rollback(ctx)
 		return 0, nil
 	}
-	var statements []*statement
+	var statements []*sqlexec.Statement
 	var to []*queue
 	for i := range due {
 		w := &due[i]
 		q, err := d.t.queues.get(w.destination)
 		if err != nil {
-			tx.rollback(ctx)
+			tx.Rollback(ctx)
 			return 0, &undeliverable{w, transport.Permanent(err)}
 		}
-		statements = append(statements, command(d.delayedTexts.forward(q.table), w.expires, w.headers, w.body))
+		statements = append(statements, sqlexec.Command(d.delayedTexts.forward(q.table), w.expires, w.headers, w.body))
 		to = append(to, q)
 	}
-	if err := tx.commit(ctx, statements...); err != nil {
-		tx.rollback(ctx)
+	if err := tx.Commit(ctx, statements...); err != nil {
+		tx.Rollback(ctx)
 		if most == 1 {
 			return 0, &undeliverable{&due[0], err}
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // dialect has the differences between the database products: names, the texts of
@@ -38,32 +39,32 @@ type dialect interface {
 	// more than whole bytes, claim returns it without these contents; one more column is
 	// the size of all three, which is 0 for a message with its contents. n is one of
 	// batchSizes. The number is that of the process, see presence.
-	claim(t *queueTexts, n int, lease time.Duration, from time.Time, whole int64, number int32) *statement
-	take(t *queueTexts, n int, from time.Time) *statement
-	takeForeign(t *queueTexts, n int) *statement
+	claim(t *queueTexts, n int, lease time.Duration, from time.Time, whole int64, number int32) *sqlexec.Statement
+	take(t *queueTexts, n int, from time.Time) *sqlexec.Statement
+	takeForeign(t *queueTexts, n int) *sqlexec.Statement
 
 	// insert returns the statements that add messages to a queue's table. With foreign,
 	// NServiceBus created the table and no message has a delay.
-	insert(t *queueTexts, messages []newRow, foreign bool) []*statement
+	insert(t *queueTexts, messages []newRow, foreign bool) []*sqlexec.Statement
 
 	// insertDelayed adds messages to the table of delayed messages.
-	insertDelayed(t *delayedTexts, messages []newRow) []*statement
+	insertDelayed(t *delayedTexts, messages []newRow) []*sqlexec.Statement
 
 	// list turns columns of equal length, each a slice, into the arguments of a statement
 	// on several rows.
 	list(columns ...any) []any
 
 	// savepoint marks a state of the transaction to which rollbackTo returns.
-	savepoint(name string) *statement
-	rollbackTo(name string) *statement
+	savepoint(name string) *sqlexec.Statement
+	rollbackTo(name string) *sqlexec.Statement
 
 	// intact fails if the handler's statements have made a commit of the transaction
 	// impossible. It is the first statement after the handler.
-	intact() *statement
+	intact() *sqlexec.Statement
 
 	// columns returns a statement with a row (name, type) for each column of a table, and
 	// no rows if the table does not exist.
-	columns(t table) *statement
+	columns(t table) *sqlexec.Statement
 
 	// wanted returns the columns of a queue's table, as Reprise or NServiceBus creates
 	// it. The others return the statements that create tables.
@@ -75,11 +76,11 @@ type dialect interface {
 	// notifyTrigger creates the trigger that wakes receivers for rows of senders that do
 	// not notify, if the table has none. hasNotifyTrigger has a row if the table has the
 	// trigger. Both return nil if the product has no such trigger.
-	notifyTrigger(t table) *statement
-	hasNotifyTrigger(t table) *statement
+	notifyTrigger(t table) *sqlexec.Statement
+	hasNotifyTrigger(t table) *sqlexec.Statement
 
 	// lockSchema lets one transaction at a time create tables.
-	lockSchema() *statement
+	lockSchema() *sqlexec.Statement
 
 	// unless returns other reasons for which a table may seem not to exist.
 	unless() string
@@ -94,7 +95,7 @@ type dialect interface {
 	// missing returns a statement with a row (role, index, sequence) for each of these
 	// rights that the role of the session lacks; grantable returns the object of the
 	// right. Both are written as in GRANT.
-	missing(needed []right) *statement
+	missing(needed []right) *sqlexec.Statement
 	grantable(r right) string
 
 	// classify returns the class of an error of the client library.
@@ -160,10 +161,10 @@ type queueTexts struct {
 	// expiry.
 	insert, insertAll string
 
-	// giveBack, recount and retake are only for the dialect that keeps messages in
+	// GiveBack, recount and retake are only for the dialect that keeps messages in
 	// transactions in tables that Reprise created.
 
-	// giveBack adds a removed message again: the columns of queueRow in their order without
+	// GiveBack adds a removed message again: the columns of queueRow in their order without
 	// expired.
 	giveBack string
 
@@ -223,7 +224,7 @@ type queueRow struct {
 	due        time.Time
 	deliveries int    // including this one
 	claims     int    // fences off receivers whose lease has ended
-	expires    string // as giveBack takes it, or ""
+	expires    string // as GiveBack takes it, or ""
 	expired    bool
 	lastError  string
 	size       int64 // of headers, body and last error, if a claim does not return them

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // NeverPoll makes receivers of an idle queue wait for what wakes them, and for nothing
@@ -71,4 +72,4 @@ func (t *Transport) LookToForward() {
 }
 
 // Pool returns the transport's connections to PostgreSQL.
-func (t *Transport) Pool() *pgxpool.Pool { return t.db.(*pgxDatabase).connections }
+func (t *Transport) Pool() *pgxpool.Pool { return t.db.(*sqlexec.PgxDatabase).Connections }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // forwardHeader is a header that NServiceBus adds to a message that it delays. When the
@@ -43,7 +44,7 @@ func undeliverableTo(address string, err error) error {
 }
 
 // forwarding returns the statements that pass a message on.
-func (r *receiver) forwarding(in *core.Incoming, to *queue) []*statement {
+func (r *receiver) forwarding(in *core.Incoming, to *queue) []*sqlexec.Statement {
 	headers := transport.PackHeaders(&core.Outgoing{Headers: in.Headers, GroupKey: in.GroupKey, Properties: in.Properties})
 	row := newRow{headers: string(transport.AppendHeadersJSON(nil, headers)), body: in.Body}
 	return r.t.dialect.insert(to.queueTexts, []newRow{row}, to.kind() == nserviceBusTable)
@@ -52,12 +53,12 @@ func (r *receiver) forwarding(in *core.Incoming, to *queue) []*statement {
 // passOn passes a message on in the transaction that removed it. If that is not possible,
 // the message is still held, and malformed.
 func (d *transactionDelivery) passOn(ctx context.Context, to *queue) (held bool, err error) {
-	cause := d.tx.commit(ctx, d.r.forwarding(&d.in, to)...)
+	cause := d.tx.Commit(ctx, d.r.forwarding(&d.in, to)...)
 	if cause == nil {
 		d.r.t.wakeReceivers(to)
 		return false, nil
 	}
-	d.tx.rollback(ctx)
+	d.tx.Rollback(ctx)
 	if d.r.t.transient(cause) {
 		return false, cause
 	}
@@ -67,7 +68,7 @@ func (d *transactionDelivery) passOn(ctx context.Context, to *queue) (held bool,
 	case err != nil:
 		return false, err
 	case !found: // another receiver was faster
-		tx.rollback(ctx)
+		tx.Rollback(ctx)
 		return false, nil
 	}
 	d.tx = tx
@@ -80,7 +81,7 @@ func (r *receiver) passOn(ctx context.Context, got []core.Delivery) (left int) {
 	for _, d := range got {
 		in := d.Incoming()
 		if to := r.forwarded(in); to != nil {
-			err := r.t.db.exec(ctx, r.forwarding(in, to)...)
+			err := r.t.db.Exec(ctx, r.forwarding(in, to)...)
 			if err == nil {
 				r.t.wakeReceivers(to)
 				continue

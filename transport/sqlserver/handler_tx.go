@@ -97,5 +97,5 @@ func (d *transactionDelivery) lend(context.Context) (any, error) {
 		return nil, err
 	}
 	d.used = true
-	return d.tx.lend(), nil
+	return d.tx.Lend(), nil
 }

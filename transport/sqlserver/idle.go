@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // A receiver of an empty queue fetches again when its wakeup is signaled, which this process does
@@ -75,7 +76,7 @@ const farAway = 24 * time.Hour
 // none.
 func (t *Transport) nextDue(ctx context.Context, text string) (wait time.Duration, some bool, err error) {
 	var next *int64
-	err = t.read(ctx, query(func(scan scanner) error { return scan(&next) }, text))
+	err = t.read(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error { return scan(&next) }, text))
 	if err != nil || next == nil {
 		return 0, false, err
 	}

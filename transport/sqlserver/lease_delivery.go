@@ -13,6 +13,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // leaseStrategy leases messages: other receivers do not take them until the lease ends.
@@ -76,7 +77,7 @@ func (r *leaseStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n 
 	large := 0
 	got := make([]*leaseDelivery, 0, asked)
 	claim := r.t.dialect.claim(r.q.queueTexts, asked, r.t.lease, from.time, whole, r.presence.own())
-	claim.row = func(scan scanner) error {
+	claim.Row = func(scan sqlexec.Scanner) error {
 		m.body = nil // the last message's body is in use
 		if err := scan(columns...); err != nil {
 			return err
@@ -94,7 +95,7 @@ func (r *leaseStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n 
 		got = append(got, d)
 		return nil
 	}
-	if err := r.t.db.exec(ctx, claim); err != nil {
+	if err := r.t.db.Exec(ctx, claim); err != nil {
 		return 0, false, err
 	}
 	slices.SortFunc(got, func(a, b *leaseDelivery) int { return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.seq, b.seq)) })
@@ -200,7 +201,7 @@ func (d *leaseDelivery) Release(ctx context.Context) error {
 	return d.giveBack(ctx, settleRequest{action: release})
 }
 
-// giveBack is a settlement that undoes the handler's work.
+// GiveBack is a settlement that undoes the handler's work.
 func (d *leaseDelivery) giveBack(ctx context.Context, what settleRequest) error {
 	if d.r.works {
 		d.work.mu.Lock()

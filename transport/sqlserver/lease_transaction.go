@@ -12,6 +12,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // This file is about leased messages whose handler and sends are atomic with the receive.
@@ -26,8 +27,8 @@ import (
 type work struct {
 	mu sync.Mutex // held while tx is begun, or the message is settled; guards the fields below
 
-	tx         transaction // nil: the handler has none
-	undone     error       // the error that undid the handler's work, which cannot be committed before a Reset; or nil
+	tx         sqlexec.Transaction // nil: the handler has none
+	undone     error               // the error that undid the handler's work, which cannot be committed before a Reset; or nil
 	savepoints transport.Savepoints
 	expiry     *time.Timer // ends the transaction of a message that the engine does not settle
 }
@@ -57,7 +58,7 @@ func (d *leaseDelivery) lend(ctx context.Context) (any, error) {
 			return nil, fmt.Errorf("sqlserver: begin the transaction of message %s from %s: %w", d.in.NativeID, d.r.q.table.address, err)
 		}
 	}
-	return d.work.tx.lend(), nil
+	return d.work.tx.Lend(), nil
 }
 
 // beginWork begins the transaction, if the lease is valid. work.mu is held, as in all
@@ -66,19 +67,19 @@ func (d *leaseDelivery) beginWork(ctx context.Context) error {
 	if d.work.undone != nil {
 		return d.work.undone
 	}
-	if !d.r.t.limit.reserve(ctx, d.r.closing) {
+	if !d.r.t.limit.Reserve(ctx, d.r.closing) {
 		return cmp.Or(ctx.Err(), core.ErrClosed)
 	}
 	op := d.r.operations.Begin(ctx)
 	defer op.End()
 	holds := false
-	tx, err := d.r.t.db.begin(op, query(rowFound(&holds), d.r.q.leased, d.seq, d.claims))
+	tx, err := d.r.t.db.Begin(op, sqlexec.Query(sqlexec.RowFound(&holds), d.r.q.leased, d.seq, d.claims))
 	if err == nil && !holds {
-		tx.rollback(op)
+		tx.Rollback(op)
 		err = core.ErrLockLost
 	}
 	if err != nil {
-		d.r.t.limit.giveBack()
+		d.r.t.limit.GiveBack()
 		if errors.Is(err, core.ErrLockLost) {
 			d.become(lost)
 			d.r.settled(d)
@@ -93,10 +94,10 @@ func (d *leaseDelivery) beginWork(ctx context.Context) error {
 
 // endWork rolls the transaction back, unless it has ended.
 func (d *leaseDelivery) endWork(ctx context.Context) {
-	d.work.tx.rollback(ctx)
+	d.work.tx.Rollback(ctx)
 	d.work.tx = nil
 	d.work.expiry.Stop()
-	d.r.t.limit.giveBack()
+	d.r.t.limit.GiveBack()
 }
 
 // rollBackWork ends the transaction, if there is one.
@@ -104,7 +105,7 @@ func (d *leaseDelivery) rollBackWork(ctx context.Context) {
 	if d.work.tx == nil {
 		return
 	}
-	d.work.tx.reclaim(ctx)
+	d.work.tx.Reclaim(ctx)
 	d.endWork(ctx)
 }
 
@@ -162,7 +163,7 @@ func (d *leaseDelivery) giveUpWork(ctx context.Context) {
 	now, cut := context.WithCancel(ctx)
 	cut()
 	if d.work.tx != nil {
-		d.work.tx.reclaim(now)
+		d.work.tx.Reclaim(now)
 		d.endWork(ctx)
 	}
 }
@@ -248,42 +249,42 @@ func (d *leaseDelivery) commitWork(ctx context.Context, m *sendPlan) error {
 	op := d.r.operations.Begin(ctx)
 	defer op.End()
 	tx, dialect := d.work.tx, d.r.t.dialect
-	tx.reclaim(op)
-	if tx.lost() {
+	tx.Reclaim(op)
+	if tx.Lost() {
 		d.endWork(op)
-		return d.workIsUndone(errEnded)
+		return d.workIsUndone(sqlexec.ErrEnded)
 	}
 	intact := dialect.intact()
-	var reached *statement
-	fence := query(func(scan scanner) error {
+	var reached *sqlexec.Statement
+	fence := sqlexec.Query(func(scan sqlexec.Scanner) error {
 		var one int64
 		return scan(&one)
 	}, d.r.q.fence, d.seq, d.claims)
-	statements := append([]*statement{intact}, fence)
+	statements := append([]*sqlexec.Statement{intact}, fence)
 	if sends := m.statements(); len(sends) > 0 {
 		reached = dialect.savepoint(afterHandler)
-		statements = append([]*statement{intact, reached, fence}, sends...)
+		statements = append([]*sqlexec.Statement{intact, reached, fence}, sends...)
 	}
-	err := tx.commit(op, statements...)
+	err := tx.Commit(op, statements...)
 	switch {
 	case err == nil:
 		d.become(settled)
 		d.endWork(op)
 		d.r.settled(d)
 		return nil
-	case tx.lost():
+	case tx.Lost():
 		d.endWork(op)
 		return d.learnOutcome(op, err)
-	case intact.done && !fence.done && isFence(err):
+	case intact.Done && !fence.Done && isFence(err):
 		d.rollBackWork(op)
 		d.become(lost)
 		d.r.settled(d)
 		return core.ErrLockLost
-	case fence.done, isAboutText(err):
+	case fence.Done, sqlexec.IsAboutText(err):
 		err = &refusedError{d.r.t.explained(err)}
 	}
-	if reached != nil && reached.done {
-		err = errors.Join(err, tx.run(op, dialect.rollbackTo(afterHandler)))
+	if reached != nil && reached.Done {
+		err = errors.Join(err, tx.Run(op, dialect.rollbackTo(afterHandler)))
 	}
 	return err
 }
@@ -304,7 +305,7 @@ func (d *leaseDelivery) learnOutcome(ctx context.Context, cause error) error {
 	o := transport.Outages{}
 	for {
 		began, until, found := time.Now(), time.Now().Add(d.r.t.lease), false
-		err := d.r.t.db.exec(ctx, query(rowFound(&found), d.r.q.begin, append([]any{d.r.t.lease.Microseconds()}, d.r.listed([]*leaseDelivery{d})...)...))
+		err := d.r.t.db.Exec(ctx, sqlexec.Query(sqlexec.RowFound(&found), d.r.q.begin, append([]any{d.r.t.lease.Microseconds()}, d.r.listed([]*leaseDelivery{d})...)...))
 		switch {
 		case err == nil && found:
 			d.until.Store(&until)
@@ -371,12 +372,12 @@ func (d *leaseDelivery) addSavepoint(ctx context.Context) (n int, name string, e
 	}
 	op := d.r.operations.Begin(ctx)
 	defer op.End()
-	tx.beginPart(op, n)
-	if tx.lost() {
-		return 0, "", errEnded
+	tx.BeginPart(op, n)
+	if tx.Lost() {
+		return 0, "", sqlexec.ErrEnded
 	}
 	name = inHandler + strconv.Itoa(n)
-	return n, name, tx.run(op, d.r.t.dialect.savepoint(name))
+	return n, name, tx.Run(op, d.r.t.dialect.savepoint(name))
 }
 
 // rollbackTo undoes the work since a savepoint. If that fails, the server does not allow
@@ -393,11 +394,11 @@ func (d *leaseDelivery) rollbackTo(ctx context.Context, n int, name string) erro
 	if tx := d.work.tx; name == "" {
 		d.rollBackWork(op)
 	} else {
-		tx.endParts(op, n)
-		if tx.lost() {
-			return errEnded
+		tx.EndParts(op, n)
+		if tx.Lost() {
+			return sqlexec.ErrEnded
 		}
-		if err := tx.run(op, d.r.t.dialect.rollbackTo(name)); err != nil {
+		if err := tx.Run(op, d.r.t.dialect.rollbackTo(name)); err != nil {
 			return err
 		}
 	}

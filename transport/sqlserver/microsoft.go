@@ -8,6 +8,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // microsoft is the dialect of Microsoft SQL Server 2017 and later and of Azure SQL, in
@@ -144,21 +145,21 @@ const (
 )
 
 // savepoint also records the identity of the transaction, before the handler gets it.
-func (microsoft) savepoint(name string) *statement {
+func (microsoft) savepoint(name string) *sqlexec.Statement {
 	text := `save transaction ` + name + `;`
 	if name == beforeHandler {
 		text += `
 declare @transaction bigint = current_transaction_id();
 exec sys.sp_set_session_context @key = N'reprise transaction', @value = @transaction;`
 	}
-	return command(text)
+	return sqlexec.Command(text)
 }
 
 // rollbackTo also undoes transactions that a handler has begun and not committed: the
 // server only counts these, and while the count is above 1 a commit only decrements it.
 // The rollback removes the savepoint, so it is set again.
-func (microsoft) rollbackTo(name string) *statement {
-	return command(`rollback transaction ` + name + `;
+func (microsoft) rollbackTo(name string) *sqlexec.Statement {
+	return sqlexec.Command(`rollback transaction ` + name + `;
 while @@trancount > 1 commit transaction;
 save transaction ` + name + `;`)
 }
@@ -167,8 +168,8 @@ save transaction ` + name + `;`)
 // deadlock and after some errors, and a handler can end it (or a procedure that it
 // calls); later statements would be executed and committed outside of any transaction.
 // go-mssqldb detects that itself, but not if another transaction has been begun since.
-func (microsoft) intact() *statement {
-	return command(fmt.Sprintf(`if xact_state() <> 1 or isnull(cast(session_context(N'reprise transaction') as bigint), 0) <> current_transaction_id()
+func (microsoft) intact() *sqlexec.Statement {
+	return sqlexec.Command(fmt.Sprintf(`if xact_state() <> 1 or isnull(cast(session_context(N'reprise transaction') as bigint), 0) <> current_transaction_id()
 	throw %d, N'the transaction of the message has ended: the server has rolled it back, or the handler has ended it', 1;
 if @@trancount <> 1
 	throw %d, N'the handler has left a transaction open that it began inside that of the message', 1;`, microsoftEnded, microsoftNested))

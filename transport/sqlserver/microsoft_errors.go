@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // These are error numbers (sys.messages) that say more than their severity.
@@ -63,7 +64,7 @@ var (
 // classify uses the number and the severity of the server's errors. Without any such
 // error the connection failed.
 func (microsoft) classify(err error) fault {
-	var unreached *unreachedError
+	var unreached *sqlexec.UnreachedError
 	connecting := errors.As(err, &unreached)
 	if microsoftdriver.Severed(err) { // the server ended the connection
 		return outage(connecting)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	mssql "github.com/microsoft/go-mssqldb"
+
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 func TestMicrosoft_ClassifyErrors(t *testing.T) {
@@ -53,7 +55,7 @@ func TestMicrosoft_ClassifyErrors(t *testing.T) {
 		"table exists, so no constraint is made": {several(2714, 1750), faultStatement},
 		"shutting down":                          {number(17188, 16), faultUnreached},
 		"killed":                                 {number(596, 21), faultOutage},
-		"killed while connecting":                {&unreachedError{number(596, 21)}, faultUnreached},
+		"killed while connecting":                {&sqlexec.UnreachedError{Err: number(596, 21)}, faultUnreached},
 		"Azure: moved":                           {number(40197, 16), faultOutage},
 		"severed":                                {mssql.ServerError{}, faultOutage},
 		"nothing listens":                        {fmt.Errorf("open: %w", &net.OpError{Op: "dial", Err: errors.New("refused")}), faultUnreached},
@@ -62,7 +64,7 @@ func TestMicrosoft_ClassifyErrors(t *testing.T) {
 		"never sent":                             {driver.ErrBadConn, faultUnreached},
 		"never sent, says go-mssqldb":            {mssql.RetryableError{}, faultUnreached},
 		"cut off":                                {context.DeadlineExceeded, faultOutage},
-		"no connection in time":                  {&unreachedError{context.DeadlineExceeded}, faultUnreached},
+		"no connection in time":                  {&sqlexec.UnreachedError{Err: context.DeadlineExceeded}, faultUnreached},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := (microsoft{}).classify(c.err); got != c.want {

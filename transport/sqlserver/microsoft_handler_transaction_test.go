@@ -146,9 +146,9 @@ func TestMicrosoft_SettlementFails(t *testing.T) {
 		want  []string // what the server gets
 		again []string // and of the replacement afterwards
 	}{
-		"because another transaction is under way": {(microsoft{}).intact().sql, failsWith(microsoftEnded, 16), true,
+		"because another transaction is under way": {(microsoft{}).intact().SQL, failsWith(microsoftEnded, 16), true,
 			[]string{"intact", rollsBack}, nil},
-		"because the handler left one open": {(microsoft{}).intact().sql, failsWith(microsoftNested, 16), false,
+		"because the handler left one open": {(microsoft{}).intact().SQL, failsWith(microsoftNested, 16), false,
 			[]string{"intact"}, []string{"undo", "insert billing", commits}},
 		"because a lock timed out": {insertOf(t, "billing"), failsWith(1222, 16), false,
 			[]string{"intact", "second savepoint", "insert billing", "undo sends"}, []string{"undo", "insert billing", commits}},

@@ -121,11 +121,11 @@ func TestMicrosoft_InsertsFewStatements(t *testing.T) {
 		}
 		var got []string
 		for _, s := range (microsoft{}).insert(q, messages, false) {
-			if s.sql != "sp_executesql" || len(s.args) > 2100 {
-				t.Fatalf("%d messages are a call of %s with %d arguments", n, s.sql, len(s.args))
+			if s.SQL != "sp_executesql" || len(s.Args) > 2100 {
+				t.Fatalf("%d messages are a call of %s with %d arguments", n, s.SQL, len(s.Args))
 			}
-			texts[s.args[0].(string)] = true
-			for _, arg := range s.args[2:] {
+			texts[s.Args[0].(string)] = true
+			for _, arg := range s.Args[2:] {
 				if headers, ok := arg.(sql.NamedArg).Value.(mssql.NVarCharMax); ok {
 					got = append(got, string(headers))
 				}

@@ -1,6 +1,10 @@
 package sqlserver
 
-import "time"
+import (
+	"time"
+
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
+)
 
 // readCommitted precedes each statement that looks for rows: the isolation level that
 // another user of the pool has set is not reset with the connection, and under
@@ -168,16 +172,16 @@ order by Due;`,
 	}
 }
 
-func (microsoft) claim(t *queueTexts, n int, lease time.Duration, from time.Time, whole int64, _ int32) *statement {
-	return command(t.claim, n, lease.Microseconds(), from, whole)
+func (microsoft) claim(t *queueTexts, n int, lease time.Duration, from time.Time, whole int64, _ int32) *sqlexec.Statement {
+	return sqlexec.Command(t.claim, n, lease.Microseconds(), from, whole)
 }
 
-func (microsoft) take(t *queueTexts, n int, from time.Time) *statement {
-	return command(t.take, n, from)
+func (microsoft) take(t *queueTexts, n int, from time.Time) *sqlexec.Statement {
+	return sqlexec.Command(t.take, n, from)
 }
 
-func (microsoft) takeForeign(t *queueTexts, n int) *statement {
-	return command(t.takeForeign, n)
+func (microsoft) takeForeign(t *queueTexts, n int) *sqlexec.Statement {
+	return sqlexec.Command(t.takeForeign, n)
 }
 
 // subscriptions compares topics exactly: NServiceBus's table compares with its database's

@@ -35,7 +35,7 @@ func textsOf(t *testing.T, queue string) *queueTexts {
 // insertOf is the statement that sends a message without delay.
 func insertOf(t *testing.T, queue string) string {
 	t.Helper()
-	return microsoft{}.insert(textsOf(t, queue), make([]newRow, 1), false)[0].args[0].(string)
+	return microsoft{}.insert(textsOf(t, queue), make([]newRow, 1), false)[0].Args[0].(string)
 }
 
 func openStandIn(t *testing.T, s *standIn, options ...string) *Transport {
@@ -85,11 +85,11 @@ func steps(t *testing.T, requests []request) (names []string) {
 		}
 	}
 	d := microsoft{}
-	known[d.savepoint(beforeHandler).sql] = "savepoint"
-	known[d.savepoint(afterHandler).sql] = "second savepoint"
-	known[d.rollbackTo(beforeHandler).sql] = "undo"
-	known[d.rollbackTo(afterHandler).sql] = "undo sends"
-	known[d.intact().sql] = "intact"
+	known[d.savepoint(beforeHandler).SQL] = "savepoint"
+	known[d.savepoint(afterHandler).SQL] = "second savepoint"
+	known[d.rollbackTo(beforeHandler).SQL] = "undo"
+	known[d.rollbackTo(afterHandler).SQL] = "undo sends"
+	known[d.intact().SQL] = "intact"
 	var transaction uint64
 	for _, r := range requests {
 		name, ok := known[r.text]

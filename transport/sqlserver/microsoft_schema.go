@@ -1,6 +1,10 @@
 package sqlserver
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
+)
 
 // This file has the tables in Microsoft SQL Server.
 
@@ -14,9 +18,9 @@ func catalogViews(t table) string {
 
 // columns also checks that openjson exists: without it, the first settlement would fail
 // because of an object of that name.
-func (microsoft) columns(t table) *statement {
+func (microsoft) columns(t table) *sqlexec.Statement {
 	views := catalogViews(t)
-	return command(fmt.Sprintf(`if exists (select 1 from sys.databases where name = db_name() and compatibility_level < 130)
+	return sqlexec.Command(fmt.Sprintf(`if exists (select 1 from sys.databases where name = db_name() and compatibility_level < 130)
 	throw %d, N'the compatibility level of the database is below 130: raise it with ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL', 1;
 select c.name, t.name + case
 	when t.name in ('nvarchar', 'nchar') then '(' + case c.max_length when -1 then 'max' else cast(c.max_length / 2 as varchar(5)) end + ')'
@@ -134,13 +138,13 @@ func version(t table, text string) string {
 }
 
 // lockSchema waits until its context ends.
-func (microsoft) lockSchema() *statement {
-	return command(fmt.Sprintf(`declare @got int;
+func (microsoft) lockSchema() *sqlexec.Statement {
+	return sqlexec.Command(fmt.Sprintf(`declare @got int;
 exec @got = sys.sp_getapplock @Resource = N'reprise schema', @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = -1;
 if @got < 0
 	throw %d, N'the lock of those who create tables could not be had', 1;`, microsoftLock))
 }
 
-func (microsoft) notifyTrigger(table) *statement { return nil }
+func (microsoft) notifyTrigger(table) *sqlexec.Statement { return nil }
 
-func (microsoft) hasNotifyTrigger(table) *statement { return nil }
+func (microsoft) hasNotifyTrigger(table) *sqlexec.Statement { return nil }

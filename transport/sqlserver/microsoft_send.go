@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // microsoftRows is how many messages one statement inserts at most. A statement has no
@@ -15,16 +16,16 @@ const microsoftRows = 256
 
 // insert writes the columns that NServiceBus's tables have too, and Due only for messages
 // with a delay, which are never for such tables.
-func (microsoft) insert(t *queueTexts, messages []newRow, _ bool) []*statement {
+func (microsoft) insert(t *queueTexts, messages []newRow, _ bool) []*sqlexec.Statement {
 	return inserts(t.table, messages, false)
 }
 
-func (microsoft) insertDelayed(t *delayedTexts, messages []newRow) []*statement {
+func (microsoft) insertDelayed(t *delayedTexts, messages []newRow) []*sqlexec.Statement {
 	return inserts(t.table, messages, true)
 }
 
 // inserts adds messages with as few statements as possible.
-func inserts(into table, messages []newRow, destinations bool) (all []*statement) {
+func inserts(into table, messages []newRow, destinations bool) (all []*sqlexec.Statement) {
 	for len(messages) > 0 {
 		n := min(len(messages), microsoftRows)
 		all = append(all, insertRows(into, messages[:n], destinations))
@@ -50,7 +51,7 @@ type field struct {
 //
 // For the same reason it calls sp_executesql itself. go-mssqldb would declare each
 // parameter with the length of its value, and each length is another plan.
-func insertRows(into table, messages []newRow, destinations bool) *statement {
+func insertRows(into table, messages []newRow, destinations bool) *sqlexec.Statement {
 	fields := []field{
 		{"h", "nvarchar(max)", sql.NullString{}, func(m *newRow) any { return microsoftdriver.Text(m.headers) }, "Headers", "m.h"},
 		{"b", "varbinary(max)", []byte(nil), func(m *newRow) any { return m.body }, "Body", "m.b"},
@@ -102,7 +103,7 @@ from (values
 ) as m (i, ` + strings.Join(names, ", ") + `)
 where m.h is not null
 order by m.i;`
-	return command("sp_executesql", append([]any{text, strings.Join(declared, ", ")}, args...)...)
+	return sqlexec.Command("sp_executesql", append([]any{text, strings.Join(declared, ", ")}, args...)...)
 }
 
 // lifetime rounds down, but never to 0 for a message that expires.

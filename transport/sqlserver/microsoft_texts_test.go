@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 var updateTSQL = flag.Bool("update-tsql", false, "write the statements for Microsoft SQL Server to the directory tsql")
@@ -57,13 +59,13 @@ func allTSQL(t *testing.T) map[string]string {
 		"purge": q.purge, "purge-foreign": q.purgeForeign,
 		"subscribers": sub.subscribers, "subscribed": sub.subscribed, "subscribe": sub.subscribe, "unsubscribe": sub.unsubscribe,
 		"delayed-take": wait.take, "delayed-forward": wait.forward(queue), "delayed-postpone": wait.postpone, "delayed-remove": wait.remove, "delayed-next": wait.next,
-		"savepoint-before-handler": d.savepoint(beforeHandler).sql, "savepoint-after-handler": d.savepoint(afterHandler).sql,
-		"rollback-to": d.rollbackTo(beforeHandler).sql, "intact": d.intact().sql,
-		"columns": d.columns(queue).sql, "missing-rights": d.missing(append(d.receiving(queue), d.sending(elsewhere, false)...)).sql, "lock-schema": d.lockSchema().sql,
+		"savepoint-before-handler": d.savepoint(beforeHandler).SQL, "savepoint-after-handler": d.savepoint(afterHandler).SQL,
+		"rollback-to": d.rollbackTo(beforeHandler).SQL, "intact": d.intact().SQL,
+		"columns": d.columns(queue).SQL, "missing-rights": d.missing(append(d.receiving(queue), d.sending(elsewhere, false)...)).SQL, "lock-schema": d.lockSchema().SQL,
 	}
 	messages := make([]newRow, 3)
 	messages[1].delay, messages[2].ttl = time.Hour, time.Minute
-	for name, s := range map[string][]*statement{
+	for name, s := range map[string][]*sqlexec.Statement{
 		"insert":          d.insert(q, messages[:1], false),
 		"insert-rows":     d.insert(q, messages[:1:1], false),
 		"insert-delay":    d.insert(q, messages[:2], false),
@@ -72,7 +74,7 @@ func allTSQL(t *testing.T) map[string]string {
 		"delayed-insert":  d.insertDelayed(wait, messages[:2]),
 		"delayed-expires": d.insertDelayed(wait, messages),
 	} {
-		texts[name] = s[0].args[0].(string)
+		texts[name] = s[0].Args[0].(string)
 	}
 	for name, ddl := range map[string][]string{
 		"create-queue":         d.createQueue(queue, false),

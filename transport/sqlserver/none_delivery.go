@@ -7,6 +7,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // noneStrategy removes messages before they are delivered: TransactionNone.
@@ -26,7 +27,7 @@ func (r noneStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n in
 	if r.t.nserviceBusTables {
 		take = r.t.dialect.takeForeign(r.q.queueTexts, batchSize(len(dst)))
 	}
-	take.row = func(scan scanner) error {
+	take.Row = func(scan sqlexec.Scanner) error {
 		m.body = nil
 		if err := scan(columns...); err != nil {
 			return err
@@ -39,7 +40,7 @@ func (r noneStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n in
 		n++
 		return nil
 	}
-	if err := r.t.db.exec(ctx, take); err != nil {
+	if err := r.t.db.Exec(ctx, take); err != nil {
 		return 0, false, err
 	}
 	if r.t.nserviceBusTables {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // notifier lets PostgreSQL wake idle receivers, in other processes too. NOTIFY takes a
@@ -19,7 +20,7 @@ import (
 // up for that.
 type notifier struct {
 	t  *Transport
-	db *pgxDatabase
+	db *sqlexec.PgxDatabase
 
 	wake transport.Signal
 
@@ -38,7 +39,7 @@ const (
 	notifyTimeout   = 5 * time.Second
 )
 
-func newNotifier(t *Transport, db *pgxDatabase) *notifier {
+func newNotifier(t *Transport, db *sqlexec.PgxDatabase) *notifier {
 	return &notifier{t: t, db: db, pending: map[*queue]struct{}{}, wake: transport.NewSignal()}
 }
 
@@ -48,7 +49,7 @@ func (b *notifier) listen() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.listener == nil {
-		l := joinNotifyListener(b.db.connections, b)
+		l := joinNotifyListener(b.db.Connections, b)
 		if !b.t.life.Go(func() {
 			<-b.t.life.Context().Done()
 			l.leave(b)
@@ -163,7 +164,7 @@ func (b *notifier) send(to []*queue) {
 	}
 	ctx, cancel := context.WithTimeout(b.t.life.Context(), notifyTimeout)
 	defer cancel()
-	_ = b.db.exec(ctx, command(notifyText, channels)) // polling makes up for lost notifications
+	_ = b.db.Exec(ctx, sqlexec.Command(notifyText, channels)) // polling makes up for lost notifications
 }
 
 // watchedTransaction is a caller's transaction that sent messages.
@@ -234,7 +235,7 @@ func (b *notifier) checkWatched() bool {
 	outcomes := map[string]string{}
 	ctx, cancel := context.WithTimeout(b.t.life.Context(), notifyTimeout)
 	defer cancel()
-	_ = b.db.exec(ctx, query(func(scan scanner) error {
+	_ = b.db.Exec(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error {
 		var xid, outcome string
 		err := scan(&xid, &outcome)
 		outcomes[xid] = outcome

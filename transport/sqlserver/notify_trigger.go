@@ -3,6 +3,8 @@ package sqlserver
 import (
 	"context"
 	"fmt"
+
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // The trigger of a queue's table wakes its receivers for messages of senders that do not
@@ -38,19 +40,19 @@ func (t *Transport) addNotifyTriggers(ctx context.Context, queues []*queue) erro
 }
 
 func (t *Transport) addNotifyTrigger(ctx context.Context, q *queue) error {
-	tx, err := t.db.begin(ctx, t.dialect.lockSchema()) // it waits for the lock as long as others take
+	tx, err := t.db.Begin(ctx, t.dialect.lockSchema()) // it waits for the lock as long as others take
 	if err != nil {
 		return err
 	}
-	patience := command(fmt.Sprintf("set local lock_timeout = %d", triggerPatience))
-	for _, s := range []*statement{patience, t.dialect.notifyTrigger(q.table)} {
-		if err := tx.run(ctx, s); err != nil {
-			tx.rollback(ctx)
+	patience := sqlexec.Command(fmt.Sprintf("set local lock_timeout = %d", triggerPatience))
+	for _, s := range []*sqlexec.Statement{patience, t.dialect.notifyTrigger(q.table)} {
+		if err := tx.Run(ctx, s); err != nil {
+			tx.Rollback(ctx)
 			return err
 		}
 	}
-	if err := tx.commit(ctx); err != nil {
-		tx.rollback(ctx)
+	if err := tx.Commit(ctx); err != nil {
+		tx.Rollback(ctx)
 		return err
 	}
 	return nil
@@ -63,7 +65,7 @@ func (t *Transport) lacksNotifyTrigger(ctx context.Context, q *queue) (bool, err
 		return false, nil
 	}
 	lacks := true
-	s.row = func(scan scanner) error {
+	s.Row = func(scan sqlexec.Scanner) error {
 		var one int
 		lacks = false
 		return scan(&one)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // leastForPresence is the smallest limit of a pool of database/sql of which one
@@ -26,11 +27,11 @@ type numberSession struct {
 
 // startNumberSession returns the presence of a transport over database/sql, or nil if
 // there cannot be one: it must not take a connection that others need.
-func startNumberSession(t *Transport, db *sqlDatabase) *presence {
-	if limit := db.limit(); !t.onPostgres() || limit > 0 && limit < leastForPresence {
+func startNumberSession(t *Transport, db *sqlexec.SQLDatabase) *presence {
+	if limit := db.Limit(); !t.onPostgres() || limit > 0 && limit < leastForPresence {
 		return nil
 	}
-	s := &numberSession{t: t, db: db.db}
+	s := &numberSession{t: t, db: db.DB}
 	s.presence = newPresence(func() map[string]*queue {
 		queues := map[string]*queue{}
 		for _, q := range t.wakeups.queues() {

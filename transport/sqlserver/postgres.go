@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // postgres is the dialect of PostgreSQL 13 and later.
@@ -127,22 +129,22 @@ const limitMark = "\x00"
 // sized puts the limit into a statement.
 func sized(text string, n int) string { return strings.Replace(text, limitMark, strconv.Itoa(n), 1) }
 
-func (postgres) claim(t *queueTexts, n int, lease time.Duration, from time.Time, whole int64, number int32) *statement {
-	return command(sized(t.claim, n), dueFrom(from), lease.Microseconds(), whole, number)
+func (postgres) claim(t *queueTexts, n int, lease time.Duration, from time.Time, whole int64, number int32) *sqlexec.Statement {
+	return sqlexec.Command(sized(t.claim, n), dueFrom(from), lease.Microseconds(), whole, number)
 }
 
-func (postgres) take(t *queueTexts, n int, from time.Time) *statement {
+func (postgres) take(t *queueTexts, n int, from time.Time) *sqlexec.Statement {
 	if n == 1 {
-		return command(t.takeOne, dueFrom(from))
+		return sqlexec.Command(t.takeOne, dueFrom(from))
 	}
-	return command(sized(t.take, n), dueFrom(from))
+	return sqlexec.Command(sized(t.take, n), dueFrom(from))
 }
 
-func (postgres) takeForeign(t *queueTexts, n int) *statement {
+func (postgres) takeForeign(t *queueTexts, n int) *sqlexec.Statement {
 	if n == 1 {
-		return command(t.takeOneForeign)
+		return sqlexec.Command(t.takeOneForeign)
 	}
-	return command(sized(t.takeForeign, n))
+	return sqlexec.Command(sized(t.takeForeign, n))
 }
 
 // untilNext asks for the time until the next message is due. It ignores infinity, which
@@ -165,7 +167,7 @@ const microseconds = ` * interval '1 microsecond'`
 // of the row stays in its page and no index has to be written (a HOT update).
 func (postgres) queue(t table) *queueTexts {
 	ready := fmt.Sprintf(available, t.quoted)
-	// A leased row stays in the table, so columns that only giveBack needs are not read.
+	// A leased row stays in the table, so columns that only GiveBack needs are not read.
 	const record = `id::text, seq, headers, coalesce(body, ''), ` + dueRead + `, %s, claims, %s,
 	coalesce(expires <= clock_timestamp() at time zone 'utc', false), coalesce(last_error, '')`
 	const claimed = `id::text, seq, case when octet_length(headers) > $3 then '' else headers end, case when octet_length(body) > $3 then '' else coalesce(body, '') end,
@@ -227,7 +229,7 @@ const (
 	dueIn     = `coalesce(clock_timestamp() + nullif(%s::bigint, 0)` + microseconds + `, now())`
 )
 
-func (postgres) insert(t *queueTexts, messages []newRow, _ bool) []*statement {
+func (postgres) insert(t *queueTexts, messages []newRow, _ bool) []*sqlexec.Statement {
 	plain, delayed := true, false
 	for i := range messages {
 		delayed = delayed || messages[i].delay != 0
@@ -238,24 +240,24 @@ func (postgres) insert(t *queueTexts, messages []newRow, _ bool) []*statement {
 	switch {
 	case plain && several:
 		headers, bodies := columnsOf(messages)
-		return []*statement{command(t.insertAll, headers, bodies)}
+		return []*sqlexec.Statement{sqlexec.Command(t.insertAll, headers, bodies)}
 	case plain:
-		return []*statement{command(t.insert, m.headers, m.body)}
+		return []*sqlexec.Statement{sqlexec.Command(t.insert, m.headers, m.body)}
 	case !delayed && several: // NServiceBus may have created the table, whether that is known or not
 		headers, bodies := columnsOf(messages)
 		ttls, _ := durationsOf(messages)
-		return []*statement{command(into+` (id, headers, body, expires) select `+ownID+`, h, b, `+fmt.Sprintf(expiresIn, "t")+`
+		return []*sqlexec.Statement{sqlexec.Command(into+` (id, headers, body, expires) select `+ownID+`, h, b, `+fmt.Sprintf(expiresIn, "t")+`
 from unnest($1::text[], $2::bytea[], $3::bigint[]) as m(h, b, t)`, headers, bodies, ttls)}
 	case !delayed:
-		return []*statement{command(into+` (id, headers, body, expires) values (`+ownID+`, $1, $2, `+fmt.Sprintf(expiresIn, "$3")+`)`,
+		return []*sqlexec.Statement{sqlexec.Command(into+` (id, headers, body, expires) values (`+ownID+`, $1, $2, `+fmt.Sprintf(expiresIn, "$3")+`)`,
 			m.headers, m.body, roundUp(m.ttl).Microseconds())}
 	case several:
 		headers, bodies := columnsOf(messages)
 		ttls, delays := durationsOf(messages)
-		return []*statement{command(into+` (id, headers, body, expires, due) select `+ownID+`, h, b, `+fmt.Sprintf(expiresIn, "t")+`, `+fmt.Sprintf(dueIn, "d")+`
+		return []*sqlexec.Statement{sqlexec.Command(into+` (id, headers, body, expires, due) select `+ownID+`, h, b, `+fmt.Sprintf(expiresIn, "t")+`, `+fmt.Sprintf(dueIn, "d")+`
 from unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[]) as m(h, b, t, d)`, headers, bodies, ttls, delays)}
 	default:
-		return []*statement{command(into+` (id, headers, body, expires, due) values (`+ownID+`, $1, $2, `+
+		return []*sqlexec.Statement{sqlexec.Command(into+` (id, headers, body, expires, due) values (`+ownID+`, $1, $2, `+
 			fmt.Sprintf(expiresIn, "$3")+`, `+fmt.Sprintf(dueIn, "$4")+`)`,
 			m.headers, m.body, roundUp(m.ttl).Microseconds(), roundUp(m.delay).Microseconds())}
 	}
@@ -315,14 +317,14 @@ returning seq, destination, coalesce(expires::text, ''), headers, body, attempts
 	}
 }
 
-func (postgres) insertDelayed(t *delayedTexts, messages []newRow) []*statement {
+func (postgres) insertDelayed(t *delayedTexts, messages []newRow) []*sqlexec.Statement {
 	headers, bodies := columnsOf(messages)
 	ttls, delays := durationsOf(messages)
 	destinations := make([]string, len(messages))
 	for i := range messages {
 		destinations[i] = messages[i].destination
 	}
-	return []*statement{command(`insert into `+t.table.quoted+` (destination, headers, body, expires, due)
+	return []*sqlexec.Statement{sqlexec.Command(`insert into `+t.table.quoted+` (destination, headers, body, expires, due)
 select a, h, b, `+fmt.Sprintf(expiresIn, "t")+`, `+fmt.Sprintf(dueIn, "d")+`
 from unnest($1::text[], $2::text[], $3::bytea[], $4::bigint[], $5::bigint[]) as m(a, h, b, t, d)`,
 		destinations, headers, bodies, ttls, delays)}
@@ -334,10 +336,14 @@ func storable(text string) string { return strings.ReplaceAll(text, "\x00", "\uF
 // list passes slices as arrays.
 func (postgres) list(columns ...any) []any { return columns }
 
-func (postgres) savepoint(name string) *statement { return command(`savepoint ` + name) }
+func (postgres) savepoint(name string) *sqlexec.Statement {
+	return sqlexec.Command(`savepoint ` + name)
+}
 
-func (postgres) rollbackTo(name string) *statement { return command(`rollback to savepoint ` + name) }
+func (postgres) rollbackTo(name string) *sqlexec.Statement {
+	return sqlexec.Command(`rollback to savepoint ` + name)
+}
 
 // intact finds the violation of a deferred constraint while the savepoint can still undo
 // it. At the commit the violation would cost the lock on the message.
-func (postgres) intact() *statement { return command(`set constraints all immediate`) }
+func (postgres) intact() *sqlexec.Statement { return sqlexec.Command(`set constraints all immediate`) }

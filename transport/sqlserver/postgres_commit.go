@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // completeAndSend returns the statement that removes leased messages of a queue and adds
 // the messages that their handlers sent. A message whose lease is not valid is not
 // removed, and its handler's messages are not sent. The statement returns the seq of
 // removed messages.
-func (postgres) completeAndSend(t *queueTexts, delayed *delayedTexts, orders []*settleRequest) *statement {
+func (postgres) completeAndSend(t *queueTexts, delayed *delayedTexts, orders []*settleRequest) *sqlexec.Statement {
 	seqs, claims := make([]int64, len(orders)), make([]int32, len(orders))
 	for i, o := range orders {
 		seqs[i], claims[i] = o.leased.seq, int32(o.leased.claims)
@@ -56,7 +58,7 @@ func (postgres) completeAndSend(t *queueTexts, delayed *delayedTexts, orders []*
 			i, into, columns, values, strings.Join(types, ", "), names)
 	}
 	text.WriteString("\nselect seq from removed")
-	return command(text.String(), args...)
+	return sqlexec.Command(text.String(), args...)
 }
 
 func isNotZero(n int64) bool { return n != 0 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // classify uses the SQLSTATE (PostgreSQL's Appendix A). Without one, the connection
@@ -14,7 +16,7 @@ func (postgres) classify(err error) fault {
 	if !errors.As(err, &server) {
 		return connectionFault(err, pgconn.SafeToRetry(err))
 	}
-	var unreached *unreachedError
+	var unreached *sqlexec.UnreachedError
 	connecting := errors.As(err, &unreached) || errors.As(err, new(*pgconn.ConnectError))
 	switch code := server.Code; code {
 	case "42P01", "3F000": // undefined_table, invalid_schema_name
@@ -56,7 +58,7 @@ func outage(connecting bool) fault {
 
 // connectionFault is the fault of an error that is not the server's.
 func connectionFault(err error, unsent bool) fault {
-	var unreached *unreachedError
+	var unreached *sqlexec.UnreachedError
 	// Drivers return ErrBadConn before they send anything.
 	return outage(unsent || errors.As(err, &unreached) || errors.Is(err, driver.ErrBadConn))
 }

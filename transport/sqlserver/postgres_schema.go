@@ -1,11 +1,15 @@
 package sqlserver
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
+)
 
 // This file has the tables in PostgreSQL.
 
-func (postgres) columns(t table) *statement {
-	return command(`select attname::text, format_type(atttypid, atttypmod) from pg_attribute
+func (postgres) columns(t table) *sqlexec.Statement {
+	return sqlexec.Command(`select attname::text, format_type(atttypid, atttypmod) from pg_attribute
 where attrelid = to_regclass($1) and attnum > 0 and not attisdropped order by attnum`, t.quoted)
 }
 
@@ -102,10 +106,12 @@ func createNotifyTrigger(t table) string {
 end ` + tag
 }
 
-func (postgres) notifyTrigger(t table) *statement { return command(createNotifyTrigger(t)) }
+func (postgres) notifyTrigger(t table) *sqlexec.Statement {
+	return sqlexec.Command(createNotifyTrigger(t))
+}
 
-func (postgres) hasNotifyTrigger(t table) *statement {
-	return command(`select 1 from pg_trigger where tgrelid = to_regclass($1) and tgname = '`+notifyTrigger+`'`, t.quoted)
+func (postgres) hasNotifyTrigger(t table) *sqlexec.Statement {
+	return sqlexec.Command(`select 1 from pg_trigger where tgrelid = to_regclass($1) and tgname = '`+notifyTrigger+`'`, t.quoted)
 }
 
 // createSubscriptions creates NServiceBus's table.
@@ -132,6 +138,6 @@ func (postgres) createDelayed(t table) []string {
 )`, `comment on table ` + t.quoted + ` is 'Reprise delayed messages, version 1'`}
 }
 
-func (postgres) lockSchema() *statement {
-	return command(`select pg_advisory_xact_lock(hashtext('reprise schema'))`)
+func (postgres) lockSchema() *sqlexec.Statement {
+	return sqlexec.Command(`select pg_advisory_xact_lock(hashtext('reprise schema'))`)
 }

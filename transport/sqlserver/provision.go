@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // Provision creates missing tables: those of the topology's queues, the table of
@@ -88,22 +89,22 @@ func (t *Transport) create(ctx context.Context, ddl []string) error {
 }
 
 func (t *Transport) tryToCreate(ctx context.Context, ddl []string) error {
-	statements := []*statement{t.dialect.lockSchema()}
+	statements := []*sqlexec.Statement{t.dialect.lockSchema()}
 	for _, text := range ddl {
-		statements = append(statements, command(text))
+		statements = append(statements, sqlexec.Command(text))
 	}
-	tx, err := t.db.begin(ctx, statements[0])
+	tx, err := t.db.Begin(ctx, statements[0])
 	if err != nil {
 		return err
 	}
 	for _, s := range statements[1:] { // one by one: a statement may need the table that the one before it created
-		if err := tx.run(ctx, s); err != nil {
-			tx.rollback(ctx)
+		if err := tx.Run(ctx, s); err != nil {
+			tx.Rollback(ctx)
 			return err
 		}
 	}
-	if err := tx.commit(ctx); err != nil {
-		tx.rollback(ctx)
+	if err := tx.Commit(ctx); err != nil {
+		tx.Rollback(ctx)
 		return err
 	}
 	return nil

@@ -3,6 +3,8 @@ package sqlserver
 import (
 	"context"
 	"fmt"
+
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // purgeLimit is how many messages a statement removes. Each statement is a transaction: a
@@ -51,7 +53,7 @@ func (t *Transport) purge(ctx context.Context, name string) (removed int, err er
 func (t *Transport) purgeSome(ctx context.Context, text string) (int, error) {
 	ctx, done := t.bound(ctx)
 	defer done()
-	s := command(text)
-	err := t.db.exec(ctx, s)
-	return int(s.affected), err
+	s := sqlexec.Command(text)
+	err := t.db.Exec(ctx, s)
+	return int(s.Affected), err
 }

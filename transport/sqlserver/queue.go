@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // queue has the statements and the maker of one queue's table.
@@ -129,7 +130,7 @@ func (t *Transport) look(ctx context.Context, q *queue) (foreign bool, has map[s
 func (t *Transport) columns(ctx context.Context, of table) (map[string]string, error) {
 	has := map[string]string{}
 	s := t.dialect.columns(of)
-	s.row = func(scan scanner) error {
+	s.Row = func(scan sqlexec.Scanner) error {
 		var c column
 		err := scan(&c.name, &c.kind)
 		has[c.name] = c.kind
@@ -143,14 +144,14 @@ func (t *Transport) columns(ctx context.Context, of table) (map[string]string, e
 
 // read runs a statement that changes nothing. It repeats the statement after it used a
 // connection that had died while it was idle.
-func (t *Transport) read(ctx context.Context, s *statement) error {
+func (t *Transport) read(ctx context.Context, s *sqlexec.Statement) error {
 	for attempt := 1; ; attempt++ {
-		err := t.db.exec(ctx, s)
-		if err == nil || t.fault(err) != faultOutage || ctx.Err() != nil || attempt == staleConnections {
+		err := t.db.Exec(ctx, s)
+		if err == nil || t.fault(err) != faultOutage || ctx.Err() != nil || attempt == sqlexec.StaleConnections {
 			return err
 		}
 		if attempt > 1 {
-			t.db.reset() // the others have probably died too
+			t.db.Reset() // the others have probably died too
 		}
 	}
 }

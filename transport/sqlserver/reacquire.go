@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // A row that a transaction has lost stays locked until the server has noticed the loss
@@ -20,7 +21,7 @@ const (
 // the message is held as before. The handler's work is undone. So a broken connection is
 // a failure like any other, and is counted.
 func (d *transactionDelivery) reacquire(ctx context.Context, cause error) error {
-	d.tx.rollback(ctx)
+	d.tx.Rollback(ctx)
 	for attempt := 1; ; attempt++ {
 		tx, found, err := d.relock(ctx)
 		switch {
@@ -36,17 +37,17 @@ func (d *transactionDelivery) reacquire(ctx context.Context, cause error) error 
 		if attempt == retakes || transport.Sleep(ctx, d.r.closing, retakePause, nil) != nil {
 			return d.lose(ctx, cause)
 		}
-		tx.rollback(ctx)
+		tx.Rollback(ctx)
 	}
 }
 
 // relock begins a transaction with the row, and reports whether the row was there.
-func (d *transactionDelivery) relock(ctx context.Context) (tx transaction, found bool, err error) {
+func (d *transactionDelivery) relock(ctx context.Context) (tx sqlexec.Transaction, found bool, err error) {
 	text, args := d.r.q.retake, []any{d.seq, d.deliveries - d.missed, d.claims}
 	if d.r.t.nserviceBusTables {
 		text, args = d.r.q.retakeForeign, []any{d.id, d.seq}
 	}
-	statements := []*statement{query(func(scan scanner) error {
+	statements := []*sqlexec.Statement{sqlexec.Query(func(scan sqlexec.Scanner) error {
 		var seq int64
 		found = true
 		return scan(&seq)
@@ -54,6 +55,6 @@ func (d *transactionDelivery) relock(ctx context.Context) (tx transaction, found
 	if d.isAtomic() {
 		statements = append(statements, d.r.t.dialect.savepoint(beforeHandler))
 	}
-	tx, err = d.r.t.db.begin(ctx, statements...)
+	tx, err = d.r.t.db.Begin(ctx, statements...)
 	return tx, found, err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // A message in a transaction is given back by inserting its row again. If the server
@@ -22,12 +23,12 @@ import (
 func (d *transactionDelivery) recount(ctx context.Context, cause error) error {
 	// Before the rollback: after it other receivers find the row.
 	d.r.uncounted.add(&d.queueRow)
-	d.tx.rollback(ctx)
+	d.tx.Rollback(ctx)
 	if n, _ := d.r.uncounted.of(&d.queueRow); n > d.missed+1 { // another receiver had it, and failed too
 		d.deliveries += n - d.missed - 1
 	}
 	counted := false
-	err := d.r.t.db.exec(ctx, query(rowFound(&counted), d.r.q.recount, d.seq, d.claims, storedInt(d.deliveries), d.nextClaim(), d.lastError))
+	err := d.r.t.db.Exec(ctx, sqlexec.Query(sqlexec.RowFound(&counted), d.r.q.recount, d.seq, d.claims, storedInt(d.deliveries), d.nextClaim(), d.lastError))
 	switch {
 	case err == nil && counted:
 		d.available()
@@ -49,14 +50,14 @@ func (e *rolledBackError) Unwrap() error { return e.err }
 // the handler has released it. Then the transaction is lost, and the message is taken
 // again; if another receiver is faster, that receiver knows of the failure.
 func (d *transactionDelivery) abort(ctx context.Context) {
-	if d.tx.lost() {
+	if d.tx.Lost() {
 		return
 	}
 	if d.r.count == nil {
 		d.r.uncounted.add(&d.queueRow)
 		d.noted = true
 	}
-	d.tx.rollback(ctx)
+	d.tx.Rollback(ctx)
 }
 
 // recall removes the failure that abort recorded, once the message is held again. In

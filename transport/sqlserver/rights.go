@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // right is a right that a use of a table needs.
@@ -48,7 +49,7 @@ func (t *Transport) missing(ctx context.Context, needed []right) ([]error, error
 	}
 	s := t.dialect.missing(needed)
 	var lacks []missingGrant
-	s.row = func(scan scanner) error {
+	s.Row = func(scan sqlexec.Scanner) error {
 		var role, sequence string
 		var n int
 		if err := scan(&role, &n, &sequence); err != nil {
@@ -135,13 +136,13 @@ func (postgres) grantable(r right) string {
 // missing looks tables up by their names in the catalogue, because to_regclass needs the
 // right to use the schema. A right on columns counts like one on the table. A sequence of
 // an identity column needs no right.
-func (postgres) missing(needed []right) *statement {
+func (postgres) missing(needed []right) *sqlexec.Statement {
 	n := len(needed)
 	verbs, ons, schemas, names := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 	for i, r := range needed {
 		verbs[i], ons[i], schemas[i], names[i] = r.verb, string(r.on), r.of.schema, r.of.name
 	}
-	return command(`select quote_ident(current_user), (n - 1)::int, coalesce(quote_ident(schema) || '.' || quote_ident(q.relname), '')
+	return sqlexec.Command(`select quote_ident(current_user), (n - 1)::int, coalesce(quote_ident(schema) || '.' || quote_ident(q.relname), '')
 from unnest($1::text[], $2::text[], $3::text[], $4::text[]) with ordinality as needed(verb, kind, schema, name, n)
 	left join pg_namespace as s on s.nspname = schema
 	left join pg_class as c on c.relnamespace = s.oid and c.relname = name
@@ -173,7 +174,7 @@ func (microsoft) grantable(r right) string {
 
 // missing: has_perms_by_name is NULL if it does not know. A right on columns counts like
 // one on the table.
-func (microsoft) missing(needed []right) *statement {
+func (microsoft) missing(needed []right) *sqlexec.Statement {
 	var selects []string
 	var args []any
 	for i, r := range needed {
@@ -184,5 +185,5 @@ func (microsoft) missing(needed []right) *statement {
 			i, object, verb, catalogViews(r.of), object, object, verb))
 		args = append(args, r.of.quoted, strings.ToUpper(r.verb))
 	}
-	return command(strings.Join(selects, "\nunion all\n")+";", args...)
+	return sqlexec.Command(strings.Join(selects, "\nunion all\n")+";", args...)
 }

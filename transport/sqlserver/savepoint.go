@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // Savepoint implements core.Delivery.
@@ -40,13 +41,13 @@ func (d *transactionDelivery) addSavepoint(ctx context.Context) (n int, name str
 	op := d.r.operations.Begin(ctx)
 	defer op.End()
 	n, name = d.savepoints.Add(), beforeHandler
-	d.tx.beginPart(op, n)
+	d.tx.BeginPart(op, n)
 	switch {
-	case d.tx.lost():
-		return 0, "", errEnded
+	case d.tx.Lost():
+		return 0, "", sqlexec.ErrEnded
 	case d.used:
 		name = inHandler + strconv.Itoa(n)
-		err = d.tx.run(op, d.r.t.dialect.savepoint(name))
+		err = d.tx.Run(op, d.r.t.dialect.savepoint(name))
 	}
 	return n, name, err
 }
@@ -62,12 +63,12 @@ func (d *transactionDelivery) rollbackTo(ctx context.Context, n int, name string
 	}
 	op := d.r.operations.Begin(ctx)
 	defer op.End()
-	d.tx.endParts(op, n)
-	if d.tx.lost() {
-		return errEnded
+	d.tx.EndParts(op, n)
+	if d.tx.Lost() {
+		return sqlexec.ErrEnded
 	}
 	if d.used {
-		if err := d.tx.run(op, d.r.t.dialect.rollbackTo(name)); err != nil {
+		if err := d.tx.Run(op, d.r.t.dialect.rollbackTo(name)); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // Send adds messages to their queues' tables: all of them, or none (C2). With a context
@@ -63,7 +64,7 @@ func (m *sendPlan) send(ctx context.Context) error {
 	if err := t.takeTurn(ctx); err != nil {
 		return err
 	}
-	err := t.db.exec(ctx, m.statements()...)
+	err := t.db.Exec(ctx, m.statements()...)
 	<-t.sends
 	if err != nil {
 		t.gaveUp(err)
@@ -81,16 +82,16 @@ func (t *Transport) takeTurn(ctx context.Context) error {
 	case t.sends <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return &unreachedError{ctx.Err()}
+		return &sqlexec.UnreachedError{Err: ctx.Err()}
 	}
 }
 
 // gaveUp closes connections if an error shows that they are useless.
 func (t *Transport) gaveUp(err error) {
 	f := t.fault(err)
-	_, overSQL := t.db.(*sqlDatabase) // database/sql does not test a connection before it uses it
+	_, overSQL := t.db.(*sqlexec.SQLDatabase) // database/sql does not test a connection before it uses it
 	if f == faultReadOnly || f == faultOutage && overSQL {
-		t.db.reset()
+		t.db.Reset()
 	}
 	if f == faultReadOnly && t.notifier != nil {
 		t.notifier.leaveServer()
@@ -104,7 +105,7 @@ func (m *sendPlan) sendIn(ctx context.Context, tx any) error {
 	statements := m.statements()
 	if t.notifier != nil {
 		statements = append(statements,
-			query(func(scan scanner) error { return scan(&xid) }, transactionID))
+			sqlexec.Query(func(scan sqlexec.Scanner) error { return scan(&xid) }, transactionID))
 	}
 	err := t.runIn(ctx, tx, statements...)
 	if err == nil && t.notifier != nil {
@@ -114,16 +115,16 @@ func (m *sendPlan) sendIn(ctx context.Context, tx any) error {
 }
 
 // runIn runs statements in a caller's transaction.
-func (t *Transport) runIn(ctx context.Context, tx any, statements ...*statement) error {
+func (t *Transport) runIn(ctx context.Context, tx any, statements ...*sqlexec.Statement) error {
 	var err error
 	switch tx := tx.(type) {
 	case pgx.Tx:
 		if _, ok := t.dialect.(postgres); !ok {
 			return transport.Permanent(fmt.Errorf("the transaction of WithTx is one of PostgreSQL's, but the transport is for %s; use WithSQLTx", t.dialect.product()))
 		}
-		err = runPgx(ctx, tx, statements)
+		err = sqlexec.RunPgx(ctx, tx, statements)
 	case *sql.Tx:
-		err = runSQL(ctx, tx, statements)
+		err = sqlexec.RunSQL(ctx, tx, statements)
 	default:
 		return transport.Permanent(fmt.Errorf("a transaction of the type %T is not known", tx))
 	}
@@ -231,7 +232,7 @@ func (t *Transport) plan(ctx context.Context, msgs []core.Outgoing) (*sendPlan, 
 }
 
 // statements returns the statements that send the messages.
-func (m *sendPlan) statements() (all []*statement) {
+func (m *sendPlan) statements() (all []*sqlexec.Statement) {
 	t := m.transport
 	for _, p := range m.batches {
 		if p.waits {

@@ -12,6 +12,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // settler settles leased messages in batches: one goroutine, whose statement takes all
@@ -338,7 +339,7 @@ func (s *settler) attempt(ctx context.Context, what action, b *settleBatch, list
 				all[at] = &b.requests[i]
 			}
 			together := postgres{}.completeAndSend(q.queueTexts, s.r.t.delayed.delayedTexts, all)
-			sql, args = together.sql, together.args
+			sql, args = together.SQL, together.Args
 		}
 	case abandonment:
 		sql, args = q.abandon, columns(seqs, claims, texts)
@@ -354,7 +355,7 @@ func (s *settler) attempt(ctx context.Context, what action, b *settleBatch, list
 	held = make([]int64, 0, len(list))
 	var seq int64
 	column := []any{&seq}
-	err = s.r.t.db.exec(ctx, query(func(scan scanner) error {
+	err = s.r.t.db.Exec(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error {
 		err := scan(column...)
 		held = append(held, seq)
 		return err

@@ -10,10 +10,10 @@ func (t *Transport) Statements(queue string) (map[string]string, error) {
 		return nil, err
 	}
 	return map[string]string{
-		"claim": t.dialect.claim(q.queueTexts, 1, t.lease, time.Time{}, 0, 0).sql, "complete": q.complete, "abandon": q.abandon, "release": q.release, "renew": q.renew,
+		"claim": t.dialect.claim(q.queueTexts, 1, t.lease, time.Time{}, 0, 0).SQL, "complete": q.complete, "abandon": q.abandon, "release": q.release, "renew": q.renew,
 		"contents": q.contents, "begin": q.begin, "leased": q.leased, "fence": q.fence,
-		"take":   t.dialect.take(q.queueTexts, 1, time.Time{}).sql,
-		"send":   t.dialect.insert(q.queueTexts, make([]newRow, 1), false)[0].sql,
+		"take":   t.dialect.take(q.queueTexts, 1, time.Time{}).SQL,
+		"send":   t.dialect.insert(q.queueTexts, make([]newRow, 1), false)[0].SQL,
 		"notify": notifyText,
 	}, nil
 }

@@ -31,7 +31,7 @@ type strategy interface {
 	// ended reports whether a delivery is no longer held, although it was not settled.
 	ended(h holding, now time.Time) bool
 
-	// giveBack makes messages available that a fetch brought after close.
+	// GiveBack makes messages available that a fetch brought after close.
 	giveBack(ctx context.Context, late []holding)
 
 	// close ends settlements, and makes the messages available that are left.

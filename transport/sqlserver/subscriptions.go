@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // longestTopic is the length of the columns of NServiceBus's table of subscriptions, in
@@ -61,7 +62,7 @@ func (s *subscriptions) of(ctx context.Context, topic string) ([]*queue, error) 
 	}
 	now := time.Now()
 	var addresses []string
-	err := s.read(ctx, query(func(scan scanner) error {
+	err := s.read(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error {
 		var address string
 		err := scan(&address)
 		addresses = append(addresses, address)
@@ -93,7 +94,7 @@ func (s *subscriptions) of(ctx context.Context, topic string) ([]*queue, error) 
 // read reads in the caller's transaction, if there is one: a wait for another connection
 // could wait for the caller itself, which holds one. In that transaction it first checks
 // that the table exists, because the error would break the transaction.
-func (s *subscriptions) read(ctx context.Context, of *statement) error {
+func (s *subscriptions) read(ctx context.Context, of *sqlexec.Statement) error {
 	s.mu.Lock()
 	exists := s.exists
 	s.mu.Unlock()
@@ -217,7 +218,7 @@ func (t *Transport) changeSubscriptions(ctx context.Context, name string, topics
 func (t *Transport) subscribe(ctx context.Context, address, endpoint string, topics []string) error {
 	s := t.subscriptions
 	there := map[string]bool{}
-	err := t.read(ctx, query(func(scan scanner) error {
+	err := t.read(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error {
 		var topic string
 		err := scan(&topic)
 		there[topic] = true
@@ -229,22 +230,22 @@ func (t *Transport) subscribe(ctx context.Context, address, endpoint string, top
 		}
 	}
 	var missing []string
-	var statements []*statement
+	var statements []*sqlexec.Statement
 	for _, topic := range topics {
 		if !there[topic] {
 			missing = append(missing, topic)
-			statements = append(statements, command(s.subscribe, address, endpoint, topic))
+			statements = append(statements, sqlexec.Command(s.subscribe, address, endpoint, topic))
 		}
 	}
 	if len(statements) == 0 {
 		return nil
 	}
-	err = t.db.exec(ctx, statements...)
+	err = t.db.Exec(ctx, statements...)
 	if err != nil && t.fault(err) == faultNoTable {
 		if err := t.createSubscriptions(ctx); err != nil {
 			return err
 		}
-		err = t.db.exec(ctx, statements...)
+		err = t.db.Exec(ctx, statements...)
 	}
 	switch {
 	case err == nil:
@@ -258,11 +259,11 @@ func (t *Transport) subscribe(ctx context.Context, address, endpoint string, top
 
 func (t *Transport) unsubscribe(ctx context.Context, endpoint string, topics []string) error {
 	s := t.subscriptions
-	var statements []*statement
+	var statements []*sqlexec.Statement
 	for _, topic := range topics {
-		statements = append(statements, command(s.unsubscribe, endpoint, topic))
+		statements = append(statements, sqlexec.Command(s.unsubscribe, endpoint, topic))
 	}
-	err := t.db.exec(ctx, statements...)
+	err := t.db.Exec(ctx, statements...)
 	if err == nil {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // transactionStrategy takes each message in a transaction: the row is deleted, and until the
@@ -22,7 +23,7 @@ type transactionStrategy struct{ *receiver }
 func (transactionStrategy) open(context.Context) {}
 
 func (r transactionStrategy) prepare(ctx context.Context) bool {
-	return r.t.limit.reserve(ctx, r.closing)
+	return r.t.limit.Reserve(ctx, r.closing)
 }
 
 func (transactionStrategy) holds() bool { return true }
@@ -35,7 +36,7 @@ func (transactionStrategy) close(ctx context.Context, left []holding)    { rollB
 
 func (r transactionStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n int, more bool, err error) {
 	if n, more, err = r.fetchOne(ctx, dst); n == 0 {
-		r.t.limit.giveBack()
+		r.t.limit.GiveBack()
 	}
 	return n, more, err
 }
@@ -51,8 +52,8 @@ func (r transactionStrategy) fetchOne(ctx *operation.Operation, dst []core.Deliv
 	case err != nil || d == nil:
 		return 0, false, err
 	case d.expired:
-		if err := d.tx.commit(ctx); err != nil { // without the message
-			d.tx.rollback(ctx)
+		if err := d.tx.Commit(ctx); err != nil { // without the message
+			d.tx.Rollback(ctx)
 			return 0, false, err
 		}
 		return 0, true, nil
@@ -74,22 +75,22 @@ func (r transactionStrategy) deleteOne(ctx context.Context) (*transactionDeliver
 	if r.t.nserviceBusTables {
 		take = r.t.dialect.takeForeign(r.q.queueTexts, 1)
 	}
-	take.row = func(scan scanner) error {
+	take.Row = func(scan sqlexec.Scanner) error {
 		found = 1
 		return scan(d.columns()...)
 	}
 	start := time.Now()
-	statements := []*statement{take}
+	statements := []*sqlexec.Statement{take}
 	if d.isAtomic() {
 		statements = append(statements, r.t.dialect.savepoint(beforeHandler))
 	}
-	tx, err := r.t.db.begin(ctx, statements...)
+	tx, err := r.t.db.Begin(ctx, statements...)
 	if err != nil {
 		return nil, err
 	}
 	r.advanceWatermark(from, found, 1, d.due, time.Since(start))
 	if found == 0 {
-		tx.rollback(ctx)
+		tx.Rollback(ctx)
 		return nil, nil
 	}
 	d.tx = tx
@@ -115,7 +116,7 @@ type transactionDelivery struct {
 	noted  bool // misses has one more of them: this delivery
 
 	mu    sync.Mutex // held during a settlement; Close may come in between
-	tx    transaction
+	tx    sqlexec.Transaction
 	state state
 	used  bool // a handler has had the transaction
 
@@ -178,7 +179,7 @@ func (d *transactionDelivery) Abandon(ctx context.Context, cause error) error {
 		switch {
 		case err == nil:
 			d.available()
-		case !d.tx.lost():
+		case !d.tx.Lost():
 			err = d.recount(ctx, err)
 		}
 		return err
@@ -188,16 +189,16 @@ func (d *transactionDelivery) Abandon(ctx context.Context, cause error) error {
 // undo restores the row. If the server does not confirm that, the connection is lost: the
 // row may have been available for long, and another receiver may have the message.
 func (d *transactionDelivery) undo(ctx context.Context) error {
-	if err := d.tx.undo(ctx); err != nil {
+	if err := d.tx.Undo(ctx); err != nil {
 		return &rolledBackError{err}
 	}
 	d.available()
 	return nil
 }
 
-// giveBack is the statement that adds the row again, with one more delivery.
-func (d *transactionDelivery) giveBack() *statement {
-	return command(d.r.q.giveBack, d.id, d.seq, string(d.headers), d.body, d.due, storedInt(d.deliveries), d.nextClaim(), d.expires, d.lastError)
+// GiveBack is the statement that adds the row again, with one more delivery.
+func (d *transactionDelivery) giveBack() *sqlexec.Statement {
+	return sqlexec.Command(d.r.q.giveBack, d.id, d.seq, string(d.headers), d.body, d.due, storedInt(d.deliveries), d.nextClaim(), d.expires, d.lastError)
 }
 
 // available tells receivers that the message is available again.
@@ -242,16 +243,16 @@ func (d *transactionDelivery) settleOnce(ctx context.Context, work bool, do func
 	}
 	op := d.r.operations.Begin(ctx)
 	defer op.End()
-	d.tx.reclaim(op)
+	d.tx.Reclaim(op)
 	var err error
 	for range 2 { // again with another connection, if this one breaks
-		if d.tx.lost() {
+		if d.tx.Lost() {
 			undone := d.used
-			if err := d.reacquire(op, cmp.Or(err, errEnded)); err != nil {
+			if err := d.reacquire(op, cmp.Or(err, sqlexec.ErrEnded)); err != nil {
 				return err
 			}
 			if work && undone {
-				return fmt.Errorf("what the handler did in the transaction is undone: %w", cmp.Or(err, errEnded))
+				return fmt.Errorf("what the handler did in the transaction is undone: %w", cmp.Or(err, sqlexec.ErrEnded))
 			}
 		}
 		err = do(op)
@@ -263,7 +264,7 @@ func (d *transactionDelivery) settleOnce(ctx context.Context, work bool, do func
 		if _, ok := errors.AsType[*rolledBackError](err); ok {
 			return d.lose(op, err)
 		}
-		if !d.tx.lost() {
+		if !d.tx.Lost() {
 			return err
 		}
 	}
@@ -277,7 +278,7 @@ func (d *transactionDelivery) settleOnce(ctx context.Context, work bool, do func
 func (d *transactionDelivery) lose(ctx context.Context, cause error) error {
 	d.state = lost
 	d.r.t.returned.add(d.id)
-	d.tx.rollback(ctx)
+	d.tx.Rollback(ctx)
 	d.end()
 	d.available()
 	return fmt.Errorf("%w: %w", core.ErrLockLost, cause)
@@ -286,7 +287,7 @@ func (d *transactionDelivery) lose(ctx context.Context, cause error) error {
 // end removes the message from the receiver.
 func (d *transactionDelivery) end() {
 	d.r.settled(d)
-	d.r.t.limit.giveBack()
+	d.r.t.limit.GiveBack()
 }
 
 // giveUp implements inTransaction.
@@ -300,9 +301,9 @@ func (d *transactionDelivery) giveUp(ctx context.Context) {
 	d.r.t.returned.add(d.id)
 	now, cancel := context.WithCancel(ctx)
 	cancel()
-	d.tx.reclaim(now) // the handler may still be running
-	d.tx.rollback(ctx)
-	d.r.t.limit.giveBack()
+	d.tx.Reclaim(now) // the handler may still be running
+	d.tx.Rollback(ctx)
+	d.r.t.limit.GiveBack()
 	d.r.t.wakeReceivers(d.r.q)
 }
 
@@ -315,28 +316,28 @@ const (
 
 // commit commits the handler's work together with these statements. If one of them fails,
 // the transaction returns to the state after the handler.
-func (d *transactionDelivery) commit(ctx context.Context, statements ...*statement) error {
+func (d *transactionDelivery) commit(ctx context.Context, statements ...*sqlexec.Statement) error {
 	if !d.used {
 		return d.commitFrom(ctx, beforeHandler, nil, statements)
 	}
 	if len(statements) == 0 {
-		return d.tx.commit(ctx, d.r.t.dialect.intact())
+		return d.tx.Commit(ctx, d.r.t.dialect.intact())
 	}
 	mark := d.r.t.dialect.savepoint(afterHandler)
-	return d.commitFrom(ctx, afterHandler, mark, append([]*statement{d.r.t.dialect.intact(), mark}, statements...))
+	return d.commitFrom(ctx, afterHandler, mark, append([]*sqlexec.Statement{d.r.t.dialect.intact(), mark}, statements...))
 }
 
 // commitUndone commits these statements without the handler's work.
-func (d *transactionDelivery) commitUndone(ctx context.Context, statements ...*statement) error {
+func (d *transactionDelivery) commitUndone(ctx context.Context, statements ...*sqlexec.Statement) error {
 	if !d.used {
 		return d.commitFrom(ctx, beforeHandler, nil, statements)
 	}
 	back := d.r.t.dialect.rollbackTo(beforeHandler)
-	if !d.tx.aborted() {
-		return d.commitFrom(ctx, beforeHandler, back, append([]*statement{back}, statements...))
+	if !d.tx.Aborted() {
+		return d.commitFrom(ctx, beforeHandler, back, append([]*sqlexec.Statement{back}, statements...))
 	}
 	// Until then the server prepares no other statement.
-	if err := d.tx.run(ctx, back); err != nil {
+	if err := d.tx.Run(ctx, back); err != nil {
 		d.abort(ctx)
 		return err
 	}
@@ -346,29 +347,29 @@ func (d *transactionDelivery) commitUndone(ctx context.Context, statements ...*s
 // commitFrom commits with these statements. If one fails, the transaction returns to a
 // savepoint, unless first, which has to succeed before, failed. Statements after first
 // are not the handler's work: their error is a refusedError.
-func (d *transactionDelivery) commitFrom(ctx context.Context, savepoint string, first *statement, statements []*statement) error {
+func (d *transactionDelivery) commitFrom(ctx context.Context, savepoint string, first *sqlexec.Statement, statements []*sqlexec.Statement) error {
 	for _, s := range statements {
-		s.done = false // an earlier attempt may have executed more statements
+		s.Done = false // an earlier attempt may have executed more statements
 	}
-	err := d.tx.commit(ctx, statements...)
+	err := d.tx.Commit(ctx, statements...)
 	if err == nil || len(statements) == 0 {
 		return err
 	}
-	ready := first == nil || first.done
+	ready := first == nil || first.Done
 	switch {
-	case d.tx.lost():
+	case d.tx.Lost():
 		if !d.used && !d.r.t.transient(err) { // at the commit
 			err = &refusedError{d.r.t.explained(err)}
 		}
 		return err
-	case !ready && savepoint == beforeHandler && !isAboutText(err):
+	case !ready && savepoint == beforeHandler && !sqlexec.IsAboutText(err):
 		d.abort(ctx)
 		return err
-	case ready && slices.ContainsFunc(statements, func(s *statement) bool { return !s.done }), isAboutText(err):
+	case ready && slices.ContainsFunc(statements, func(s *sqlexec.Statement) bool { return !s.Done }), sqlexec.IsAboutText(err):
 		err = &refusedError{d.r.t.explained(err)}
 	}
 	if ready && d.isAtomic() {
-		err = errors.Join(err, d.tx.run(ctx, d.r.t.dialect.rollbackTo(savepoint)))
+		err = errors.Join(err, d.tx.Run(ctx, d.r.t.dialect.rollbackTo(savepoint)))
 	}
 	return err
 }

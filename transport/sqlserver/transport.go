@@ -11,13 +11,14 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // Transport connects endpoints to queues that are tables. It implements core.Transport,
 // core.Provisioner, core.Subscriber, core.Checker and core.Purger, and is safe for
 // concurrent use.
 type Transport struct {
-	db      database
+	db      sqlexec.Database
 	dialect dialect
 	caps    core.Capabilities
 
@@ -33,9 +34,9 @@ type Transport struct {
 	wakeups       wakeups
 	notifier      *notifier // nil: the server has no notifications
 	sends         chan struct{}
-	numberSession sync.Once        // starts the session of presence over database/sql
-	presence      *presence        // over database/sql
-	limit         *connectionLimit // limits connections in transactions; nil: no limit
+	numberSession sync.Once                // starts the session of presence over database/sql
+	presence      *presence                // over database/sql
+	limit         *sqlexec.ConnectionLimit // limits connections in transactions; nil: no limit
 	info          core.TransportInfo
 
 	life     *transport.Lifecycle
@@ -80,7 +81,7 @@ func newTransport(cfg Config, connects bool) (*Transport, error) {
 		return nil, fmt.Errorf("sqlserver: open: %w", err)
 	}
 	if err := cfg.complete(to.dialect, connects); err != nil {
-		to.db.close()
+		to.db.Close()
 		return nil, fmt.Errorf("sqlserver: open: %w", err)
 	}
 	t := &Transport{
@@ -103,13 +104,13 @@ func newTransport(cfg Config, connects bool) (*Transport, error) {
 	t.wakeups.byAddress = map[string][]*wakeup{}
 	t.subscriptions = newSubscriptions(t, cfg.SubscriptionTable, cfg.SubscriptionCache)
 	t.delayed = newDelayed(t)
-	if d, ok := to.db.(*pgxDatabase); ok {
+	if d, ok := to.db.(*sqlexec.PgxDatabase); ok {
 		t.notifier = newNotifier(t, d)
 	}
 	// A transaction holds its connection while a handler runs, and the handler may send:
 	// some connections are reserved for sends.
-	if limit := to.db.limit(); limit > 0 {
-		t.limit = connectionLimitOf(to.db.pool(), limit-keptForSending)
+	if limit := to.db.Limit(); limit > 0 {
+		t.limit = sqlexec.JoinConnectionLimit(to.db.Pool(), limit-keptForSending)
 	}
 	return t, nil
 }
@@ -247,7 +248,7 @@ func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) e
 }
 
 // reach checks that the server accepts a connection and a statement.
-func (t *Transport) reach(ctx context.Context) error { return t.read(ctx, command("select 1")) }
+func (t *Transport) reach(ctx context.Context) error { return t.read(ctx, sqlexec.Command("select 1")) }
 
 // distinct removes repeated errors: a schema without rights is the error of each queue in
 // it.
@@ -278,12 +279,12 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 		return nil, err
 	}
 	switch {
-	case cfg.Mode == core.TransactionSendsAtomicWithReceive && t.limit != nil && t.limit.most() == 0:
+	case cfg.Mode == core.TransactionSendsAtomicWithReceive && t.limit != nil && t.limit.Most() == 0:
 		return nil, fmt.Errorf("in %v the transaction of a handler holds a connection: it needs a pool of %d connections or more, this one has %d; raise its limit (pool_max_conns in the URL)",
-			cfg.Mode, 1+keptForSending, t.db.limit())
-	case t.isInTransaction(cfg.Mode) && t.limit != nil && cfg.MaxInFlight > t.limit.most():
+			cfg.Mode, 1+keptForSending, t.db.Limit())
+	case t.isInTransaction(cfg.Mode) && t.limit != nil && cfg.MaxInFlight > t.limit.Most():
 		return nil, fmt.Errorf("in %v each message holds a connection: MaxInFlight %d needs a pool of %d connections, this one has %d; raise its limit (pool_max_conns in the URL) or lower the concurrency",
-			cfg.Mode, cfg.MaxInFlight, cfg.MaxInFlight+keptForSending, t.db.limit())
+			cfg.Mode, cfg.MaxInFlight, cfg.MaxInFlight+keptForSending, t.db.Limit())
 	}
 	q, err := t.queues.get(cfg.Queue)
 	if err != nil {
@@ -339,9 +340,9 @@ func (t *Transport) onPostgres() bool {
 // The receiver is open.
 func (t *Transport) joinPresence() *presence {
 	switch db := t.db.(type) {
-	case *pgxDatabase:
+	case *sqlexec.PgxDatabase:
 		return t.notifier.presence()
-	case *sqlDatabase:
+	case *sqlexec.SQLDatabase:
 		t.numberSession.Do(func() { t.presence = startNumberSession(t, db) })
 		return t.presence
 	default:
@@ -392,11 +393,11 @@ func (t *Transport) Close(ctx context.Context) error {
 	if !t.life.Close(ctx, nil) {
 		return nil
 	}
-	t.limit.release()
+	t.limit.Release()
 	closed := make(chan struct{})
 	go func() { // pools have no contexts
 		defer close(closed)
-		t.db.close()
+		t.db.Close()
 	}()
 	select {
 	case <-closed:

@@ -7,6 +7,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // This file is about a delayed message that cannot be forwarded, because its queue is
@@ -130,7 +131,7 @@ func (d *delayed) failedFor(ctx context.Context, bad *undeliverable) error {
 // postponed makes a message due later, with the error in its row, unless another process
 // was faster.
 func (d *delayed) postponed(ctx context.Context, bad *undeliverable, wait time.Duration, cause error, tries int) (ok bool, err error) {
-	err = d.t.db.exec(ctx, query(rowFound(&ok), d.postpone, bad.seq, wait.Microseconds(), storable(cause.Error()), bad.tries, tries))
+	err = d.t.db.Exec(ctx, sqlexec.Query(sqlexec.RowFound(&ok), d.postpone, bad.seq, wait.Microseconds(), storable(cause.Error()), bad.tries, tries))
 	return ok, err
 }
 
@@ -141,28 +142,19 @@ func (d *delayed) move(ctx context.Context, bad *undeliverable, errorQueue, head
 	if err != nil {
 		return nil, false, transport.Permanent(err)
 	}
-	tx, err := d.t.db.begin(ctx, query(rowFound(&ok), d.remove, bad.seq, bad.tries))
+	tx, err := d.t.db.Begin(ctx, sqlexec.Query(sqlexec.RowFound(&ok), d.remove, bad.seq, bad.tries))
 	if err != nil {
 		return nil, false, err
 	}
 	if !ok {
-		tx.rollback(ctx)
+		tx.Rollback(ctx)
 		return to, false, nil
 	}
-	if err := tx.commit(ctx, command(d.delayedTexts.forward(to.table), "", headers, bad.body)); err != nil {
-		tx.rollback(ctx)
+	if err := tx.Commit(ctx, sqlexec.Command(d.delayedTexts.forward(to.table), "", headers, bad.body)); err != nil {
+		tx.Rollback(ctx)
 		return nil, false, d.t.explained(err)
 	}
 	return to, true, nil
-}
-
-// rowFound records that a statement returned a row.
-func rowFound(ok *bool) func(scan scanner) error {
-	return func(scan scanner) error {
-		var seq int64
-		*ok = true
-		return scan(&seq)
-	}
 }
 
 // tell calls the listener's observer, if there is one.

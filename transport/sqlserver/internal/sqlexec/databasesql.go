@@ -1,4 +1,4 @@
-package sqlserver
+package sqlexec
 
 import (
 	"context"
@@ -14,10 +14,10 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/serverurl"
 )
 
-// sqlDatabase is a server through database/sql: Microsoft SQL Server, and also PostgreSQL
+// SQLDatabase is a server through database/sql: Microsoft SQL Server, and also PostgreSQL
 // for programs that use database/sql. Each statement is a round trip.
-type sqlDatabase struct {
-	db    *sql.DB
+type SQLDatabase struct {
+	DB    *sql.DB
 	owned bool
 
 	// transactionEnded reports whether an error means that the server's transaction is
@@ -28,16 +28,16 @@ type sqlDatabase struct {
 // idleConnections is how many idle connections our pool keeps.
 const idleConnections = 16
 
-// newSQLDatabase returns the database of an existing pool, which is not closed.
-func newSQLDatabase(db *sql.DB, transactionEnded func(err error) bool) *sqlDatabase {
-	return &sqlDatabase{db: db, transactionEnded: transactionEnded}
+// NewSQL returns the database of an existing pool, which is not closed.
+func NewSQL(db *sql.DB, transactionEnded func(err error) bool) *SQLDatabase {
+	return &SQLDatabase{DB: db, transactionEnded: transactionEnded}
 }
 
-// openSQLDatabase opens a pool without a limit.
-func openSQLDatabase(connector driver.Connector, transactionEnded func(err error) bool) *sqlDatabase {
+// OpenSQL opens a pool without a limit.
+func OpenSQL(connector driver.Connector, transactionEnded func(err error) bool) *SQLDatabase {
 	db := sql.OpenDB(connector)
 	db.SetMaxIdleConns(idleConnections)
-	return &sqlDatabase{db: db, owned: true, transactionEnded: transactionEnded}
+	return &SQLDatabase{DB: db, owned: true, transactionEnded: transactionEnded}
 }
 
 // runner is a *sql.Conn or a *sql.Tx.
@@ -46,27 +46,27 @@ type runner interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// exec runs several statements in a transaction. database/sql itself repeats statements
+// Exec runs several statements in a transaction. database/sql itself repeats statements
 // that failed because of a dead connection before they were sent.
-func (d *sqlDatabase) exec(ctx context.Context, statements ...*statement) error {
+func (d *SQLDatabase) Exec(ctx context.Context, statements ...*Statement) error {
 	if len(statements) == 1 {
-		return serverurl.WithoutHostOfPassword(runSQL(ctx, d.db, statements))
+		return serverurl.WithoutHostOfPassword(RunSQL(ctx, d.DB, statements))
 	}
-	tx, err := d.begin(ctx, statements...)
+	tx, err := d.Begin(ctx, statements...)
 	if err != nil {
 		return err
 	}
-	if err := tx.commit(ctx); err != nil {
-		tx.rollback(ctx)
+	if err := tx.Commit(ctx); err != nil {
+		tx.Rollback(ctx)
 		return err
 	}
 	return nil
 }
 
-func (d *sqlDatabase) begin(ctx context.Context, statements ...*statement) (transaction, error) {
-	conn, err := d.db.Conn(ctx)
+func (d *SQLDatabase) Begin(ctx context.Context, statements ...*Statement) (Transaction, error) {
+	conn, err := d.DB.Conn(ctx)
 	if err != nil {
-		return nil, &unreachedError{serverurl.WithoutHostOfPassword(err)}
+		return nil, &UnreachedError{serverurl.WithoutHostOfPassword(err)}
 	}
 	// database/sql rolls back when the context of BeginTx ends; here we decide when. It
 	// is also the only way to cancel a commit.
@@ -77,35 +77,35 @@ func (d *sqlDatabase) begin(ctx context.Context, statements ...*statement) (tran
 	if err != nil {
 		end()
 		_ = conn.Close() // back to the pool
-		return nil, &unreachedError{err}
+		return nil, &UnreachedError{err}
 	}
 	t := &sqlTransaction{db: d, conn: conn, tx: tx, end: end, lent: handlertx.NewSQL(conn)}
-	if err := t.run(ctx, statements...); err != nil {
-		t.rollback(ctx)
+	if err := t.Run(ctx, statements...); err != nil {
+		t.Rollback(ctx)
 		return nil, err
 	}
 	return t, nil
 }
 
-// reset closes the idle connections: database/sql offers only the limit for that.
-func (d *sqlDatabase) reset() {
+// Reset closes the idle connections: database/sql offers only the limit for that.
+func (d *SQLDatabase) Reset() {
 	if d.owned {
-		d.db.SetMaxIdleConns(0)
-		d.db.SetMaxIdleConns(idleConnections)
+		d.DB.SetMaxIdleConns(0)
+		d.DB.SetMaxIdleConns(idleConnections)
 	}
 }
 
-func (d *sqlDatabase) pool() any { return d.db }
+func (d *SQLDatabase) Pool() any { return d.DB }
 
-func (d *sqlDatabase) limit() int { return d.db.Stats().MaxOpenConnections }
+func (d *SQLDatabase) Limit() int { return d.DB.Stats().MaxOpenConnections }
 
-func (d *sqlDatabase) close() {
+func (d *SQLDatabase) Close() {
 	if d.owned {
-		_ = d.db.Close()
+		_ = d.DB.Close()
 	}
 }
 
-func runSQL(ctx context.Context, on runner, statements []*statement) error {
+func RunSQL(ctx context.Context, on runner, statements []*Statement) error {
 	for _, s := range statements {
 		if err := runOneSQL(ctx, on, s); err != nil {
 			return err
@@ -114,23 +114,23 @@ func runSQL(ctx context.Context, on runner, statements []*statement) error {
 	return nil
 }
 
-func runOneSQL(ctx context.Context, on runner, s *statement) (err error) {
-	if s.row == nil {
-		result, err := on.ExecContext(ctx, s.sql, s.args...)
+func runOneSQL(ctx context.Context, on runner, s *Statement) (err error) {
+	if s.Row == nil {
+		result, err := on.ExecContext(ctx, s.SQL, s.Args...)
 		if err == nil {
-			s.affected, err = result.RowsAffected()
-			s.done = err == nil
+			s.Affected, err = result.RowsAffected()
+			s.Done = err == nil
 		}
 		return err
 	}
-	rows, err := on.QueryContext(ctx, s.sql, s.args...)
+	rows, err := on.QueryContext(ctx, s.SQL, s.Args...)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for more := true; more; more = rows.NextResultSet() { // an error may follow the first result
 		for rows.Next() {
-			if err := s.row(rows.Scan); err != nil {
+			if err := s.Row(rows.Scan); err != nil {
 				if ctx.Err() == nil {
 					err = transport.Permanent(fmt.Errorf("read a row: %w", err))
 				}
@@ -138,13 +138,13 @@ func runOneSQL(ctx context.Context, on runner, s *statement) (err error) {
 			}
 		}
 	}
-	s.done = rows.Err() == nil
+	s.Done = rows.Err() == nil
 	return rows.Err()
 }
 
 // sqlTransaction is a *sql.Tx on its own connection.
 type sqlTransaction struct {
-	db   *sqlDatabase
+	db   *SQLDatabase
 	conn *sql.Conn
 	tx   *sql.Tx
 	end  context.CancelFunc // ends the context of the transaction
@@ -152,12 +152,12 @@ type sqlTransaction struct {
 	gone bool
 }
 
-func (t *sqlTransaction) run(ctx context.Context, statements ...*statement) error {
-	return t.noticed(runSQL(ctx, t.tx, statements))
+func (t *sqlTransaction) Run(ctx context.Context, statements ...*Statement) error {
+	return t.noticed(RunSQL(ctx, t.tx, statements))
 }
 
-func (t *sqlTransaction) commit(ctx context.Context, statements ...*statement) error {
-	if err := t.run(ctx, statements...); err != nil {
+func (t *sqlTransaction) Commit(ctx context.Context, statements ...*Statement) error {
+	if err := t.Run(ctx, statements...); err != nil {
 		return err
 	}
 	stop := context.AfterFunc(ctx, t.end)
@@ -183,9 +183,9 @@ func (t *sqlTransaction) noticed(err error) error {
 	return err
 }
 
-func (t *sqlTransaction) rollback(ctx context.Context) { _ = t.undo(ctx) }
+func (t *sqlTransaction) Rollback(ctx context.Context) { _ = t.Undo(ctx) }
 
-func (t *sqlTransaction) undo(ctx context.Context) error {
+func (t *sqlTransaction) Undo(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, t.end)
 	err := t.tx.Rollback()
 	if err != nil {
@@ -198,7 +198,7 @@ func (t *sqlTransaction) undo(ctx context.Context) error {
 	return err
 }
 
-func (t *sqlTransaction) lost() bool {
+func (t *sqlTransaction) Lost() bool {
 	if t.gone {
 		return true
 	}
@@ -211,16 +211,16 @@ func (t *sqlTransaction) lost() bool {
 	return t.gone || err != nil
 }
 
-// aborted is always false, because statements are not sent together.
-func (t *sqlTransaction) aborted() bool { return false }
+// Aborted is always false, because statements are not sent together.
+func (t *sqlTransaction) Aborted() bool { return false }
 
-func (t *sqlTransaction) lend() any { return t.lent.Tx() }
+func (t *sqlTransaction) Lend() any { return t.lent.Tx() }
 
-func (t *sqlTransaction) beginPart(_ context.Context, savepoint int) { t.lent.BeginPart(savepoint) }
+func (t *sqlTransaction) BeginPart(_ context.Context, savepoint int) { t.lent.BeginPart(savepoint) }
 
-func (t *sqlTransaction) endParts(ctx context.Context, savepoint int) {
+func (t *sqlTransaction) EndParts(ctx context.Context, savepoint int) {
 	t.lent.EndParts(ctx, savepoint)
 	t.lent.BeginPart(savepoint)
 }
 
-func (t *sqlTransaction) reclaim(ctx context.Context) { t.lent.End(ctx) }
+func (t *sqlTransaction) Reclaim(ctx context.Context) { t.lent.End(ctx) }

@@ -1,4 +1,4 @@
-package sqlserver
+package sqlexec
 
 import (
 	"context"
@@ -14,72 +14,72 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/handlertx"
 )
 
-// pgxDatabase is PostgreSQL through pgx. Statements that belong together are sent
+// PgxDatabase is PostgreSQL through pgx. Statements that belong together are sent
 // together: one round trip for any number of them.
-type pgxDatabase struct {
-	connections *pgxpool.Pool
+type PgxDatabase struct {
+	Connections *pgxpool.Pool
 	owned       bool // opened by us
 	most        int
 }
 
-// newPgxDatabase returns the database of an existing pool, with the limit of its
+// NewPgx returns the database of an existing pool, with the limit of its
 // connections. It is not closed.
-func newPgxDatabase(pool *pgxpool.Pool, limit int) *pgxDatabase {
-	return &pgxDatabase{connections: pool, most: limit}
+func NewPgx(pool *pgxpool.Pool, limit int) *PgxDatabase {
+	return &PgxDatabase{Connections: pool, most: limit}
 }
 
-// openPgxDatabase opens a pool, with the limit of its connections or 0 for none.
-func openPgxDatabase(cfg *pgxpool.Config, limit int) (*pgxDatabase, error) {
+// OpenPgx opens a pool, with the limit of its connections or 0 for none.
+func OpenPgx(cfg *pgxpool.Config, limit int) (*PgxDatabase, error) {
 	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &pgxDatabase{connections: pool, owned: true, most: limit}, nil
+	return &PgxDatabase{Connections: pool, owned: true, most: limit}, nil
 }
 
-// unreachedError is the error of statements that were never sent.
-type unreachedError struct{ err error }
+// UnreachedError is the error of statements that were never sent.
+type UnreachedError struct{ Err error }
 
-func (e *unreachedError) Error() string { return e.err.Error() }
-func (e *unreachedError) Unwrap() error { return e.err }
+func (e *UnreachedError) Error() string { return e.Err.Error() }
+func (e *UnreachedError) Unwrap() error { return e.Err }
 
-// staleConnections is how many dead connections of the pool a statement tries before it
+// StaleConnections is how many dead connections of the pool a statement tries before it
 // gives up: connections that were idle when the server was restarted. After the second
 // one the idle connections are closed.
-const staleConnections = 5
+const StaleConnections = 5
 
-func (d *pgxDatabase) exec(ctx context.Context, statements ...*statement) error {
+func (d *PgxDatabase) Exec(ctx context.Context, statements ...*Statement) error {
 	return d.retried(func() error {
-		conn, err := d.connections.Acquire(ctx)
+		conn, err := d.Connections.Acquire(ctx)
 		if err != nil {
-			return &unreachedError{err}
+			return &UnreachedError{err}
 		}
 		defer conn.Release()
-		return runPgx(ctx, conn.Conn(), statements)
+		return RunPgx(ctx, conn.Conn(), statements)
 	})
 }
 
 // retried repeats statements that failed because of a dead connection before they were
 // sent.
-func (d *pgxDatabase) retried(do func() error) error {
+func (d *PgxDatabase) retried(do func() error) error {
 	for attempt := 1; ; attempt++ {
 		err := do()
-		var unreached *unreachedError
-		if err == nil || errors.As(err, &unreached) || !pgconn.SafeToRetry(err) || attempt == staleConnections {
+		var unreached *UnreachedError
+		if err == nil || errors.As(err, &unreached) || !pgconn.SafeToRetry(err) || attempt == StaleConnections {
 			return err
 		}
 		if attempt > 1 {
-			d.reset() // the others have probably died too
+			d.Reset() // the others have probably died too
 		}
 	}
 }
 
-func (d *pgxDatabase) begin(ctx context.Context, statements ...*statement) (transaction, error) {
+func (d *PgxDatabase) Begin(ctx context.Context, statements ...*Statement) (Transaction, error) {
 	var tx *pgxTransaction
 	err := d.retried(func() error {
-		conn, err := d.connections.Acquire(ctx)
+		conn, err := d.Connections.Acquire(ctx)
 		if err != nil {
-			return &unreachedError{err}
+			return &UnreachedError{err}
 		}
 		batch := &pgx.Batch{QueuedQueries: make([]*pgx.QueuedQuery, 0, 1+len(statements))}
 		batch.BeginTx(pgx.TxOptions{IsoLevel: pgx.ReadCommitted}) // regardless of the database's default
@@ -97,15 +97,15 @@ func (d *pgxDatabase) begin(ctx context.Context, statements ...*statement) (tran
 	return tx, nil
 }
 
-func (d *pgxDatabase) reset() { d.connections.Reset() }
+func (d *PgxDatabase) Reset() { d.Connections.Reset() }
 
-func (d *pgxDatabase) pool() any { return d.connections }
+func (d *PgxDatabase) Pool() any { return d.Connections }
 
-func (d *pgxDatabase) limit() int { return d.most }
+func (d *PgxDatabase) Limit() int { return d.most }
 
-func (d *pgxDatabase) close() {
+func (d *PgxDatabase) Close() {
 	if d.owned {
-		d.connections.Close()
+		d.Connections.Close()
 	}
 }
 
@@ -115,12 +115,12 @@ type batchSender interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// runPgx runs statements in one round trip. Outside a transaction they are a transaction
+// RunPgx runs statements in one round trip. Outside a transaction they are a transaction
 // themselves.
-func runPgx(ctx context.Context, on batchSender, statements []*statement) error {
+func RunPgx(ctx context.Context, on batchSender, statements []*Statement) error {
 	if len(statements) == 1 {
 		s := statements[0]
-		rows, err := on.Query(ctx, s.sql, s.args...)
+		rows, err := on.Query(ctx, s.SQL, s.Args...)
 		if err != nil {
 			return err
 		}
@@ -132,9 +132,9 @@ func runPgx(ctx context.Context, on batchSender, statements []*statement) error 
 }
 
 // runBatch runs a batch with statements, and returns the transaction that it begins.
-func runBatch(ctx context.Context, on batchSender, batch *pgx.Batch, statements []*statement) (pgx.Tx, error) {
+func runBatch(ctx context.Context, on batchSender, batch *pgx.Batch, statements []*Statement) (pgx.Tx, error) {
 	for _, s := range statements {
-		batch.Queue(s.sql, s.args...)
+		batch.Queue(s.SQL, s.Args...)
 	}
 	results := on.SendBatch(ctx, batch)
 	tx := results.Tx()
@@ -158,30 +158,30 @@ func runBatch(ctx context.Context, on batchSender, batch *pgx.Batch, statements 
 }
 
 // read passes the rows to the statement.
-func (s *statement) read(rows pgx.Rows) error {
+func (s *Statement) read(rows pgx.Rows) error {
 	defer rows.Close()
-	if s.row != nil {
-		scan := scanner(rows.Scan) // once, not for each row
+	if s.Row != nil {
+		scan := Scanner(rows.Scan) // once, not for each row
 		for rows.Next() {
-			if err := s.row(scan); err != nil {
+			if err := s.Row(scan); err != nil {
 				return transport.Permanent(fmt.Errorf("read a row (with the option default_query_exec_mode, sessions need DateStyle ISO and bytea_output hex): %w", err))
 			}
 		}
 	}
 	rows.Close()
-	s.affected, s.done = rows.CommandTag().RowsAffected(), rows.Err() == nil
+	s.Affected, s.Done = rows.CommandTag().RowsAffected(), rows.Err() == nil
 	return rows.Err()
 }
 
-// isAboutText reports whether an error is about the text of a statement. If statements
+// IsAboutText reports whether an error is about the text of a statement. If statements
 // are sent together, the server may parse all texts before it executes the first.
-func isAboutText(err error) bool {
+func IsAboutText(err error) bool {
 	server, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && server.Position > 0
 }
 
-// errEnded is the error of a transaction that has ended without another error.
-var errEnded = errors.New("the transaction has ended: its connection broke, or the handler ended it")
+// ErrEnded is the error of a transaction that has ended without another error.
+var ErrEnded = errors.New("the transaction has ended: its connection broke, or the handler ended it")
 
 var errAborted = errors.New("a statement in the transaction has failed, so that it cannot be committed")
 
@@ -195,23 +195,23 @@ type pgxTransaction struct {
 	lent   *handlertx.Pgx // nil: the handler has not asked for it
 }
 
-func (tx *pgxTransaction) run(ctx context.Context, statements ...*statement) error {
+func (tx *pgxTransaction) Run(ctx context.Context, statements ...*Statement) error {
 	if tx.conn == nil {
-		return errEnded
+		return ErrEnded
 	}
-	if tx.aborted() { // only a rollback is possible, to a savepoint or of the whole transaction
+	if tx.Aborted() { // only a rollback is possible, to a savepoint or of the whole transaction
 		return tx.runUnprepared(ctx, statements)
 	}
-	return runPgx(ctx, tx.conn, statements)
+	return RunPgx(ctx, tx.conn, statements)
 }
 
 // runUnprepared runs statements without arguments. pgx forgets prepared statements of a
 // failed batch, but the server keeps them while the transaction is aborted: to prepare
 // them again would fail.
-func (tx *pgxTransaction) runUnprepared(ctx context.Context, statements []*statement) error {
+func (tx *pgxTransaction) runUnprepared(ctx context.Context, statements []*Statement) error {
 	for _, s := range statements {
-		tag, err := tx.conn.Exec(ctx, s.sql)
-		s.affected, s.done = tag.RowsAffected(), err == nil
+		tag, err := tx.conn.Exec(ctx, s.SQL)
+		s.Affected, s.Done = tag.RowsAffected(), err == nil
 		if err != nil {
 			return err
 		}
@@ -219,28 +219,28 @@ func (tx *pgxTransaction) runUnprepared(ctx context.Context, statements []*state
 	return nil
 }
 
-func (tx *pgxTransaction) commit(ctx context.Context, statements ...*statement) error {
-	if tx.aborted() {
+func (tx *pgxTransaction) Commit(ctx context.Context, statements ...*Statement) error {
+	if tx.Aborted() {
 		return errAborted // a COMMIT would roll back without an error
 	}
-	err := tx.run(ctx, append(slices.Clip(statements), command("commit"))...)
+	err := tx.Run(ctx, append(slices.Clip(statements), Command("commit"))...)
 	if err == nil {
 		tx.release()
 	}
 	return err
 }
 
-func (tx *pgxTransaction) rollback(ctx context.Context) { _ = tx.undo(ctx) }
+func (tx *pgxTransaction) Rollback(ctx context.Context) { _ = tx.Undo(ctx) }
 
-func (tx *pgxTransaction) undo(ctx context.Context) error {
+func (tx *pgxTransaction) Undo(ctx context.Context) error {
 	if tx.conn == nil {
-		return errEnded
+		return ErrEnded
 	}
-	err := errEnded
-	if !tx.lost() {
+	err := ErrEnded
+	if !tx.Lost() {
 		// The result does not matter: the pool closes a connection that is still in a
 		// transaction.
-		err = tx.run(ctx, command("rollback"))
+		err = tx.Run(ctx, Command("rollback"))
 	}
 	tx.release()
 	return err
@@ -252,15 +252,15 @@ func (tx *pgxTransaction) release() {
 	tx.pooled, tx.conn = nil, nil
 }
 
-func (tx *pgxTransaction) lost() bool {
+func (tx *pgxTransaction) Lost() bool {
 	return tx.conn == nil || tx.conn.IsClosed() || tx.conn.PgConn().TxStatus() == 'I'
 }
 
-func (tx *pgxTransaction) aborted() bool {
+func (tx *pgxTransaction) Aborted() bool {
 	return tx.conn != nil && tx.conn.PgConn().TxStatus() == 'E'
 }
 
-func (tx *pgxTransaction) lend() any { return tx.handler().Tx() }
+func (tx *pgxTransaction) Lend() any { return tx.handler().Tx() }
 
 // handler returns what lends the transaction to the handler.
 func (tx *pgxTransaction) handler() *handlertx.Pgx {
@@ -270,14 +270,14 @@ func (tx *pgxTransaction) handler() *handlertx.Pgx {
 	return tx.lent
 }
 
-func (tx *pgxTransaction) beginPart(ctx context.Context, savepoint int) {
+func (tx *pgxTransaction) BeginPart(ctx context.Context, savepoint int) {
 	tx.quiet(ctx)
 	tx.handler().BeginPart(savepoint)
 }
 
-func (tx *pgxTransaction) endParts(ctx context.Context, savepoint int) {
+func (tx *pgxTransaction) EndParts(ctx context.Context, savepoint int) {
 	tx.handler().EndParts(savepoint)
-	tx.beginPart(ctx, savepoint)
+	tx.BeginPart(ctx, savepoint)
 }
 
 // quiet waits until the handler no longer uses the connection. If the connection is cut,
@@ -294,7 +294,7 @@ func (tx *pgxTransaction) giveUpConnection() {
 	tx.pooled, tx.conn = nil, nil
 }
 
-func (tx *pgxTransaction) reclaim(ctx context.Context) {
+func (tx *pgxTransaction) Reclaim(ctx context.Context) {
 	if tx.lent == nil {
 		return
 	}

@@ -1,4 +1,4 @@
-package sqlserver
+package sqlexec
 
 import (
 	"context"
@@ -24,8 +24,8 @@ type canceller struct {
 	broken    bool // the request may still arrive; read after processed
 }
 
-// newCanceller returns the canceller of a connection.
-func newCanceller(conn *pgconn.PgConn) ctxwatch.Handler { return &canceller{conn: conn} }
+// NewCanceller returns the canceller of a connection.
+func NewCanceller(conn *pgconn.PgConn) ctxwatch.Handler { return &canceller{conn: conn} }
 
 // HandleCancel implements ctxwatch.Handler.
 func (c *canceller) HandleCancel(context.Context) {
