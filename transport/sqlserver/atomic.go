@@ -6,6 +6,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -75,7 +76,7 @@ func (d *transactionDelivery) reset(ctx context.Context) error {
 		if !d.used {
 			return nil
 		}
-		err = d.tx.Run(op, d.r.t.dialect.rollbackTo(beforeHandler))
+		err = d.tx.Run(op, d.r.t.dialect.RollbackTo(dialect.BeforeHandler))
 	}
 	if err != nil {
 		d.abort(op)

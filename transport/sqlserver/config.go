@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/serverurl"
 )
@@ -106,7 +107,6 @@ const (
 	maxLease                 = 24 * time.Hour // see unleased
 	defaultSubscriptionCache = 5 * time.Second
 	defaultSubscriptionTable = "SubscriptionRouting"
-	delayedTable             = "reprise_delayed"
 )
 
 // String returns the configuration without the password and the options of URL. fmt, slog
@@ -140,7 +140,7 @@ func (c Config) shown() Config {
 
 // complete sets the defaults, and checks the configuration as far as that is possible
 // without the server. connects is false for a transport that never contacts its server.
-func (c *Config) complete(d dialect, connects bool) error {
+func (c *Config) complete(d dialect.Dialect, connects bool) error {
 	var errs []error
 	if err := c.checkExperimental(d, connects); err != nil {
 		errs = append(errs, err)
@@ -166,13 +166,13 @@ func (c *Config) complete(d dialect, connects bool) error {
 		c.SubscriptionCache = 0
 	}
 	if c.Schema == "" {
-		c.Schema = d.defaultSchema()
+		c.Schema = d.DefaultSchema()
 	}
 	if c.SubscriptionTable == "" {
 		c.SubscriptionTable = defaultSubscriptionTable
 	}
-	for _, name := range []string{c.SubscriptionTable, delayedTable} {
-		if _, err := d.table(name, location{c.Database, c.Schema}); err != nil {
+	for _, name := range []string{c.SubscriptionTable, dialect.DelayedTable} {
+		if _, err := d.Table(name, dialect.Location{Catalog: c.Database, Schema: c.Schema}); err != nil {
 			errs = append(errs, fmt.Errorf("Config.Schema %q, Config.SubscriptionTable %q: %w", c.Schema, c.SubscriptionTable, err))
 			break
 		}
@@ -182,7 +182,7 @@ func (c *Config) complete(d dialect, connects bool) error {
 
 // checkExperimental refuses a dialect that was never run on a server, unless
 // Config.Experimental names it, and a dialect whose driver is needed and not imported.
-func (c *Config) checkExperimental(d dialect, connects bool) error {
+func (c *Config) checkExperimental(d dialect.Dialect, connects bool) error {
 	switch c.Experimental {
 	case "", MicrosoftSQLServer:
 	default:
@@ -200,12 +200,12 @@ func (c *Config) checkExperimental(d dialect, connects bool) error {
 		named = "Config.DB"
 	}
 	if asked {
-		return fmt.Errorf("%s is for %s, and %w", named, d.product(), errNoDriver)
+		return fmt.Errorf("%s is for %s, and %w", named, d.Product(), errNoDriver)
 	}
 	todo := "call New with Config.Experimental set to sqlserver.MicrosoftSQLServer"
 	if !imported {
 		todo += fmt.Sprintf(", and add import _ %q", microsoftPackage)
 	}
 	return fmt.Errorf("%s is for %s, and that dialect is experimental: the conformance suite has never been run on a server. To use it nevertheless, %s; \"make test-mssql\" runs the suite on a server of yours (docs/transports/sqlserver.md)",
-		named, d.product(), todo)
+		named, d.Product(), todo)
 }

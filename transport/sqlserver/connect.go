@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/serverurl"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
@@ -24,7 +25,7 @@ import (
 // connections are the connections to the database that a configuration names.
 type connections struct {
 	db       sqlexec.Database
-	dialect  dialect
+	dialect  dialect.Dialect
 	info     core.TransportInfo // for telemetry: no user, and only host and port of the URL
 	weakness string             // a warning about their security, or ""; those of Config.DB are unknown
 }

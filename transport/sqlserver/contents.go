@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
@@ -56,17 +57,10 @@ func (r *leaseStrategy) learnClaim(surplus bool, n int) {
 	case surplus:
 		r.mostClaimed = max(n, 1)
 	case r.mostClaimed > 0:
-		if r.mostClaimed *= 2; r.mostClaimed > batchSizes[len(batchSizes)-1] {
+		if r.mostClaimed *= 2; r.mostClaimed > dialect.BatchSizes[len(dialect.BatchSizes)-1] {
 			r.mostClaimed = 0
 		}
 	}
-}
-
-// withoutContents returns a copy for the contents that are fetched later.
-func (r *queueRow) withoutContents() *queueRow {
-	c := *r
-	c.headers, c.body = nil, nil
-	return &c
 }
 
 // arrive fetches the contents of claimed messages, of as many as one fetch may return,
@@ -80,7 +74,7 @@ func (r *leaseStrategy) arrive(ctx *operation.Operation, claimed []*leaseDeliver
 	for _, d := range wanted {
 		if d.partial != nil {
 			missing = append(missing, d)
-			bytes += d.partial.size
+			bytes += d.partial.Size
 		}
 	}
 	if len(missing) > 0 {
@@ -123,7 +117,7 @@ func (r *leaseStrategy) affordable(claimed []*leaseDelivery) (wanted, surplus []
 				surplus = append(surplus, d)
 				continue
 			}
-			bytes += d.partial.size
+			bytes += d.partial.Size
 		}
 		wanted = append(wanted, d)
 	}
@@ -155,8 +149,8 @@ func (r *leaseStrategy) release(ctx context.Context, these []*leaseDelivery) {
 func (r *leaseStrategy) fetchContents(ctx context.Context, missing []*leaseDelivery) error {
 	for len(missing) > 0 {
 		n, bytes := 0, int64(0)
-		for n < len(missing) && (n == 0 || bytes+missing[n].partial.size <= claimBytes) {
-			bytes += missing[n].partial.size
+		for n < len(missing) && (n == 0 || bytes+missing[n].partial.Size <= claimBytes) {
+			bytes += missing[n].partial.Size
 			n++
 		}
 		if err := r.fetchBatch(ctx, missing[:n]); err != nil {
@@ -168,23 +162,23 @@ func (r *leaseStrategy) fetchContents(ctx context.Context, missing []*leaseDeliv
 }
 
 func (r *leaseStrategy) fetchBatch(ctx context.Context, batch []*leaseDelivery) error {
-	var m queueRow
-	columns := []any{&m.seq, &m.headers, &m.body, &m.lastError}
+	var m dialect.Row
+	columns := []any{&m.Seq, &m.Headers, &m.Body, &m.LastError}
 	err := r.t.db.Exec(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error {
-		m.body = nil // the last message's body is in use
+		m.Body = nil // the last message's body is in use
 		if err := scan(columns...); err != nil {
 			return err
 		}
-		i := slices.IndexFunc(batch, func(d *leaseDelivery) bool { return d.seq == m.seq && d.partial != nil })
+		i := slices.IndexFunc(batch, func(d *leaseDelivery) bool { return d.seq == m.Seq && d.partial != nil })
 		if i < 0 {
 			return nil
 		}
 		d := batch[i]
 		p := d.partial
-		p.headers, p.body, p.lastError = m.headers, m.body, m.lastError
+		p.Headers, p.Body, p.LastError = m.Headers, m.Body, m.LastError
 		d.in, d.partial = r.incoming(p), nil
 		return nil
-	}, r.q.contents, r.listed(batch)...))
+	}, r.q.Contents, r.listed(batch)...))
 	if err != nil {
 		return err
 	}
@@ -202,7 +196,7 @@ func (r *leaseStrategy) listed(these []*leaseDelivery) []any {
 	for i, d := range these {
 		seqs[i], claims[i] = d.seq, int32(d.claims)
 	}
-	return r.t.dialect.list(seqs, claims)
+	return r.t.dialect.List(seqs, claims)
 }
 
 // renewWhile renews leases while do runs, and returns the time of the last renewal.
@@ -246,7 +240,7 @@ func (r *leaseStrategy) beginLeases(ctx context.Context, these []*leaseDelivery)
 		err := scan(&seq)
 		held[seq] = true
 		return err
-	}, r.q.begin, append([]any{r.t.lease.Microseconds()}, r.listed(these)...)...))
+	}, r.q.Begin, append([]any{r.t.lease.Microseconds()}, r.listed(these)...)...))
 	if err != nil {
 		return err
 	}

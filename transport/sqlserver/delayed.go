@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
@@ -17,7 +18,7 @@ import (
 // receives, or has added a message there, forwards due messages; transports share the
 // work and do not wait for each other.
 type delayed struct {
-	*delayedTexts
+	*dialect.DelayedTexts
 	t        *Transport
 	waits    []time.Duration // forwardWaits
 	moveWait time.Duration
@@ -44,11 +45,11 @@ const (
 )
 
 func newDelayed(t *Transport) *delayed {
-	table, err := t.dialect.table(delayedTable, t.in)
+	table, err := t.dialect.Table(dialect.DelayedTable, t.in)
 	if err != nil {
 		panic(err) // cannot happen: Config.complete has checked the name
 	}
-	return &delayed{delayedTexts: t.dialect.delayed(table), t: t, wake: transport.NewSignal(), waits: forwardWaits, moveWait: moveWait, poll: forwardPoll}
+	return &delayed{DelayedTexts: t.dialect.Delayed(table), t: t, wake: transport.NewSignal(), waits: forwardWaits, moveWait: moveWait, poll: forwardPoll}
 }
 
 // watch begins to forward.
@@ -96,11 +97,11 @@ func (d *delayed) ensure(ctx context.Context) error {
 		return nil
 	}
 	if err == nil {
-		err = d.t.create(ctx, d.t.dialect.createDelayed(d.table))
+		err = d.t.create(ctx, d.t.dialect.CreateDelayed(d.Table))
 		d.found(err == nil)
 	}
 	if err != nil {
-		return fmt.Errorf("a delayed message to a queue made by NServiceBus waits in the table %s, which could not be created (DDL prints the statements for somebody with the right to): %w", d.table.quoted, err)
+		return fmt.Errorf("a delayed message to a queue made by NServiceBus waits in the table %s, which could not be created (DDL prints the statements for somebody with the right to): %w", d.Table.Quoted, err)
 	}
 	return nil
 }
@@ -114,7 +115,7 @@ func (d *delayed) isThere(ctx context.Context) (bool, error) {
 	if exists {
 		return true, nil
 	}
-	has, err := d.t.columns(ctx, d.table)
+	has, err := d.t.columns(ctx, d.Table)
 	exists = err == nil && len(has) > 0
 	d.found(exists)
 	return exists, err
@@ -177,7 +178,7 @@ func (d *delayed) forwardAll() time.Duration {
 			break
 		}
 	}
-	wait, ok, err := d.t.nextDue(ctx, d.delayedTexts.next)
+	wait, ok, err := d.t.nextDue(ctx, d.DelayedTexts.Next)
 	if err != nil {
 		return d.failed(err)
 	}
@@ -197,10 +198,10 @@ func (d *delayed) forwardAll() time.Duration {
 func (d *delayed) failed(err error) time.Duration {
 	d.t.gaveUp(err)
 	switch d.t.fault(err) {
-	case faultNoTable: // the table was dropped
+	case dialect.FaultNoTable: // the table was dropped
 		d.found(false)
 		return d.poll
-	case faultRefused: // a process without messages to forward needs no rights
+	case dialect.FaultRefused: // a process without messages to forward needs no rights
 		return refusedPoll
 	default:
 		return time.Second
@@ -209,13 +210,13 @@ func (d *delayed) failed(err error) time.Duration {
 
 // forward moves up to most due messages to their queues, in one transaction.
 func (d *delayed) forward(ctx context.Context, most int) (int, error) {
-	var due []delayedRow
+	var due []dialect.DelayedRow
 	tx, err := d.t.db.Begin(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error {
-		var w delayedRow
-		err := scan(w.columns()...)
+		var w dialect.DelayedRow
+		err := scan(w.Columns()...)
 		due = append(due, w)
 		return err
-	}, d.take, most))
+	}, d.Take, most))
 	if err != nil {
 		return 0, err
 	}
@@ -227,12 +228,12 @@ func (d *delayed) forward(ctx context.Context, most int) (int, error) {
 	var to []*queue
 	for i := range due {
 		w := &due[i]
-		q, err := d.t.queues.get(w.destination)
+		q, err := d.t.queues.get(w.Destination)
 		if err != nil {
 			tx.Rollback(ctx)
 			return 0, &undeliverable{w, transport.Permanent(err)}
 		}
-		statements = append(statements, sqlexec.Command(d.delayedTexts.forward(q.table), w.expires, w.headers, w.body))
+		statements = append(statements, sqlexec.Command(d.DelayedTexts.Forward(q.Table), w.Expires, w.Headers, w.Body))
 		to = append(to, q)
 	}
 	if err := tx.Commit(ctx, statements...); err != nil {

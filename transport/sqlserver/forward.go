@@ -6,6 +6,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -31,7 +32,7 @@ func (r *receiver) forwarded(in *core.Incoming) *queue {
 	case err != nil:
 		in.Malformed = undeliverableTo(address, err)
 		return nil
-	case to.table.address == r.q.table.address:
+	case to.Table.Address == r.q.Table.Address:
 		return nil
 	}
 	return to
@@ -46,8 +47,8 @@ func undeliverableTo(address string, err error) error {
 // forwarding returns the statements that pass a message on.
 func (r *receiver) forwarding(in *core.Incoming, to *queue) []*sqlexec.Statement {
 	headers := transport.PackHeaders(&core.Outgoing{Headers: in.Headers, GroupKey: in.GroupKey, Properties: in.Properties})
-	row := newRow{headers: string(transport.AppendHeadersJSON(nil, headers)), body: in.Body}
-	return r.t.dialect.insert(to.queueTexts, []newRow{row}, to.kind() == nserviceBusTable)
+	row := dialect.NewRow{Headers: string(transport.AppendHeadersJSON(nil, headers)), Body: in.Body}
+	return r.t.dialect.Insert(to.QueueTexts, []dialect.NewRow{row}, to.kind() == nserviceBusTable)
 }
 
 // passOn passes a message on in the transaction that removed it. If that is not possible,
@@ -62,7 +63,7 @@ func (d *transactionDelivery) passOn(ctx context.Context, to *queue) (held bool,
 	if d.r.t.transient(cause) {
 		return false, cause
 	}
-	d.in.Malformed = undeliverableTo(to.table.address, cause)
+	d.in.Malformed = undeliverableTo(to.Table.Address, cause)
 	tx, found, err := d.relock(ctx)
 	switch {
 	case err != nil:
@@ -86,7 +87,7 @@ func (r *receiver) passOn(ctx context.Context, got []core.Delivery) (left int) {
 				r.t.wakeReceivers(to)
 				continue
 			}
-			in.Malformed = undeliverableTo(to.table.address, err)
+			in.Malformed = undeliverableTo(to.Table.Address, err)
 		}
 		got[left] = d
 		left++

@@ -54,9 +54,9 @@ func (r *receiver) wait(ctx context.Context, pause time.Duration) {
 			return
 		}
 		op := r.operations.Begin(ctx)
-		text := r.q.next
+		text := r.q.Next
 		if r.t.nserviceBusTables {
-			text = r.q.nextForeign
+			text = r.q.NextForeign
 		}
 		next, some, err := r.t.nextDue(op, text)
 		op.End()
@@ -99,7 +99,7 @@ type wakeups struct {
 func (t *Transport) addWakeup(of *queue) *wakeup {
 	b := &wakeup{queue: of, signal: transport.NewSignal()}
 	t.wakeups.mu.Lock()
-	t.wakeups.byAddress[of.table.address] = append(t.wakeups.byAddress[of.table.address], b)
+	t.wakeups.byAddress[of.Table.Address] = append(t.wakeups.byAddress[of.Table.Address], b)
 	t.wakeups.mu.Unlock()
 	if t.notifier != nil {
 		t.notifier.listen()
@@ -113,11 +113,11 @@ func (t *Transport) removeWakeup(b *wakeup) {
 		return
 	}
 	t.wakeups.mu.Lock()
-	left := slices.DeleteFunc(t.wakeups.byAddress[b.queue.table.address], func(other *wakeup) bool { return other == b })
+	left := slices.DeleteFunc(t.wakeups.byAddress[b.queue.Table.Address], func(other *wakeup) bool { return other == b })
 	if len(left) == 0 {
-		delete(t.wakeups.byAddress, b.queue.table.address)
+		delete(t.wakeups.byAddress, b.queue.Table.Address)
 	} else {
-		t.wakeups.byAddress[b.queue.table.address] = left
+		t.wakeups.byAddress[b.queue.Table.Address] = left
 	}
 	t.wakeups.mu.Unlock()
 	if t.notifier != nil {
@@ -137,7 +137,7 @@ func (t *Transport) wakeReceivers(of *queue) {
 func (all *wakeups) wake(of *queue) {
 	all.mu.RLock()
 	defer all.mu.RUnlock()
-	for _, b := range all.byAddress[of.table.address] {
+	for _, b := range all.byAddress[of.Table.Address] {
 		b.signal.Notify()
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
@@ -70,24 +71,24 @@ func (r *leaseStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n 
 	// statement, it never ends later here than there.
 	start := time.Now()
 	until := start.Add(r.t.lease)
-	var m queueRow
-	columns := append(m.columns(), &m.size)
-	asked := batchSize(r.mayClaim(len(dst)))
+	var m dialect.Row
+	columns := append(m.Columns(), &m.Size)
+	asked := dialect.BatchSize(r.mayClaim(len(dst)))
 	whole := r.wholeBytes(asked)
 	large := 0
 	got := make([]*leaseDelivery, 0, asked)
-	claim := r.t.dialect.claim(r.q.queueTexts, asked, r.t.lease, from.time, whole, r.presence.own())
+	claim := r.t.dialect.Claim(r.q.QueueTexts, asked, r.t.lease, from.time, whole, r.presence.own())
 	claim.Row = func(scan sqlexec.Scanner) error {
-		m.body = nil // the last message's body is in use
+		m.Body = nil // the last message's body is in use
 		if err := scan(columns...); err != nil {
 			return err
 		}
-		d := &leaseDelivery{r: r, seq: m.seq, claims: m.claims, due: m.due, expired: m.expired}
+		d := &leaseDelivery{r: r, seq: m.Seq, claims: m.Claims, due: m.Due, expired: m.Expired}
 		d.until.Store(&until)
 		switch {
-		case m.expired:
-		case m.size > 0:
-			d.partial = m.withoutContents()
+		case m.Expired:
+		case m.Size > 0:
+			d.partial = m.WithoutContents()
 			large++
 		default:
 			d.in = r.incoming(&m)
@@ -140,7 +141,7 @@ type leaseDelivery struct {
 	claims  int
 	due     time.Time
 	expired bool
-	partial *queueRow // without the contents, until they have arrived; nil: the message is complete
+	partial *dialect.Row // without the contents, until they have arrived; nil: the message is complete
 	until   atomic.Pointer[time.Time]
 
 	mu    sync.Mutex
@@ -174,7 +175,7 @@ var _ holding = (*leaseDelivery)(nil)
 
 // String describes the delivery without the fields of its receiver.
 func (d *leaseDelivery) String() string {
-	return fmt.Sprintf("delivery of %q from %s", d.in.ID, d.r.q.table.address)
+	return fmt.Sprintf("delivery of %q from %s", d.in.ID, d.r.q.Table.Address)
 }
 
 // GoString returns the same text as String.
@@ -193,7 +194,7 @@ func (d *leaseDelivery) Complete(ctx context.Context) error {
 
 // Abandon implements core.Delivery.
 func (d *leaseDelivery) Abandon(ctx context.Context, cause error) error {
-	return d.giveBack(ctx, settleRequest{action: abandonment, text: storable(transport.ErrorText(cause))})
+	return d.giveBack(ctx, settleRequest{action: abandonment, text: dialect.Storable(transport.ErrorText(cause))})
 }
 
 // Release implements core.Delivery.
@@ -290,7 +291,7 @@ func (d *leaseDelivery) failed(what string, err error) error {
 	if errors.Is(err, core.ErrLockLost) && d.r.isClosed() {
 		err = fmt.Errorf("%w: %w", err, core.ErrClosed)
 	}
-	return fmt.Errorf("sqlserver: %s message %s from %s: %w", what, d.in.NativeID, d.r.q.table.address, err)
+	return fmt.Errorf("sqlserver: %s message %s from %s: %w", what, d.in.NativeID, d.r.q.Table.Address, err)
 }
 
 // LockedUntil implements core.Delivery.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
@@ -55,7 +56,7 @@ func (d *leaseDelivery) lend(ctx context.Context) (any, error) {
 	}
 	if d.work.tx == nil {
 		if err := d.beginWork(ctx); err != nil {
-			return nil, fmt.Errorf("sqlserver: begin the transaction of message %s from %s: %w", d.in.NativeID, d.r.q.table.address, err)
+			return nil, fmt.Errorf("sqlserver: begin the transaction of message %s from %s: %w", d.in.NativeID, d.r.q.Table.Address, err)
 		}
 	}
 	return d.work.tx.Lend(), nil
@@ -73,7 +74,7 @@ func (d *leaseDelivery) beginWork(ctx context.Context) error {
 	op := d.r.operations.Begin(ctx)
 	defer op.End()
 	holds := false
-	tx, err := d.r.t.db.Begin(op, sqlexec.Query(sqlexec.RowFound(&holds), d.r.q.leased, d.seq, d.claims))
+	tx, err := d.r.t.db.Begin(op, sqlexec.Query(sqlexec.RowFound(&holds), d.r.q.Leased, d.seq, d.claims))
 	if err == nil && !holds {
 		tx.Rollback(op)
 		err = core.ErrLockLost
@@ -248,21 +249,21 @@ func (d *leaseDelivery) commit(ctx context.Context, m *sendPlan) error {
 func (d *leaseDelivery) commitWork(ctx context.Context, m *sendPlan) error {
 	op := d.r.operations.Begin(ctx)
 	defer op.End()
-	tx, dialect := d.work.tx, d.r.t.dialect
+	tx := d.work.tx
 	tx.Reclaim(op)
 	if tx.Lost() {
 		d.endWork(op)
 		return d.workIsUndone(sqlexec.ErrEnded)
 	}
-	intact := dialect.intact()
+	intact := d.r.t.dialect.Intact()
 	var reached *sqlexec.Statement
 	fence := sqlexec.Query(func(scan sqlexec.Scanner) error {
 		var one int64
 		return scan(&one)
-	}, d.r.q.fence, d.seq, d.claims)
+	}, d.r.q.Fence, d.seq, d.claims)
 	statements := append([]*sqlexec.Statement{intact}, fence)
 	if sends := m.statements(); len(sends) > 0 {
-		reached = dialect.savepoint(afterHandler)
+		reached = d.r.t.dialect.Savepoint(dialect.AfterHandler)
 		statements = append([]*sqlexec.Statement{intact, reached, fence}, sends...)
 	}
 	err := tx.Commit(op, statements...)
@@ -284,7 +285,7 @@ func (d *leaseDelivery) commitWork(ctx context.Context, m *sendPlan) error {
 		err = &refusedError{d.r.t.explained(err)}
 	}
 	if reached != nil && reached.Done {
-		err = errors.Join(err, tx.Run(op, dialect.rollbackTo(afterHandler)))
+		err = errors.Join(err, tx.Run(op, d.r.t.dialect.RollbackTo(dialect.AfterHandler)))
 	}
 	return err
 }
@@ -305,7 +306,7 @@ func (d *leaseDelivery) learnOutcome(ctx context.Context, cause error) error {
 	o := transport.Outages{}
 	for {
 		began, until, found := time.Now(), time.Now().Add(d.r.t.lease), false
-		err := d.r.t.db.Exec(ctx, sqlexec.Query(sqlexec.RowFound(&found), d.r.q.begin, append([]any{d.r.t.lease.Microseconds()}, d.r.listed([]*leaseDelivery{d})...)...))
+		err := d.r.t.db.Exec(ctx, sqlexec.Query(sqlexec.RowFound(&found), d.r.q.Begin, append([]any{d.r.t.lease.Microseconds()}, d.r.listed([]*leaseDelivery{d})...)...))
 		switch {
 		case err == nil && found:
 			d.until.Store(&until)
@@ -376,8 +377,8 @@ func (d *leaseDelivery) addSavepoint(ctx context.Context) (n int, name string, e
 	if tx.Lost() {
 		return 0, "", sqlexec.ErrEnded
 	}
-	name = inHandler + strconv.Itoa(n)
-	return n, name, tx.Run(op, d.r.t.dialect.savepoint(name))
+	name = dialect.InHandler + strconv.Itoa(n)
+	return n, name, tx.Run(op, d.r.t.dialect.Savepoint(name))
 }
 
 // rollbackTo undoes the work since a savepoint. If that fails, the server does not allow
@@ -398,7 +399,7 @@ func (d *leaseDelivery) rollbackTo(ctx context.Context, n int, name string) erro
 		if tx.Lost() {
 			return sqlexec.ErrEnded
 		}
-		if err := tx.Run(op, d.r.t.dialect.rollbackTo(name)); err != nil {
+		if err := tx.Run(op, d.r.t.dialect.RollbackTo(name)); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf16"
 
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
@@ -19,11 +20,11 @@ import (
 // here about the server are from its documentation.
 type microsoft struct{}
 
-func (microsoft) product() string       { return "Microsoft SQL Server" }
-func (microsoft) defaultSchema() string { return "dbo" }
+func (microsoft) Product() string       { return "Microsoft SQL Server" }
+func (microsoft) DefaultSchema() string { return "dbo" }
 
-// length counts UTF-16 code units, as nvarchar does.
-func (microsoft) length(text string) (n int) {
+// Length counts UTF-16 code units, as nvarchar does.
+func (microsoft) Length(text string) (n int) {
 	for _, r := range text {
 		n += max(utf16.RuneLen(r), 1)
 	}
@@ -33,22 +34,22 @@ func (microsoft) length(text string) (n int) {
 // microsoftNameUnits is the longest name (sysname), in UTF-16 code units.
 const microsoftNameUnits = 128
 
-// table parses a plain name, or an address as NServiceBus writes it:
+// Table parses a plain name, or an address as NServiceBus writes it:
 // table@[schema]@[catalog]. The name of the table is never in brackets there and ends at
 // the first @, so it cannot contain an @; the schema and the catalog may be without
 // brackets.
-func (microsoft) table(queue string, in location) (table, error) {
-	t := table{location: in}
+func (microsoft) Table(queue string, in dialect.Location) (dialect.Table, error) {
+	t := dialect.Table{Location: in}
 	name, rest, qualified := strings.Cut(queue, "@")
-	t.name = name
-	for _, part := range []*string{&t.schema, &t.catalog} {
+	t.Name = name
+	for _, part := range []*string{&t.Schema, &t.Catalog} {
 		if !qualified {
 			break
 		}
 		var text string
 		var ok bool
 		if text, rest, qualified, ok = addressPart(rest); !ok {
-			return table{}, fmt.Errorf("queue address %q is not of the form table@[schema]@[catalog]", queue)
+			return dialect.Table{}, fmt.Errorf("queue address %q is not of the form table@[schema]@[catalog]", queue)
 		}
 		if strings.TrimSpace(text) != "" { // as in NServiceBus
 			*part = text
@@ -56,28 +57,28 @@ func (microsoft) table(queue string, in location) (table, error) {
 	}
 	switch {
 	case qualified:
-		return table{}, fmt.Errorf("queue address %q has more parts than table@[schema]@[catalog]", queue)
+		return dialect.Table{}, fmt.Errorf("queue address %q has more parts than table@[schema]@[catalog]", queue)
 	case strings.HasPrefix(name, "[") && strings.HasSuffix(name, "]"):
-		return table{}, fmt.Errorf("queue %q: write the name of the table without brackets, as NServiceBus does", queue)
+		return dialect.Table{}, fmt.Errorf("queue %q: write the name of the table without brackets, as NServiceBus does", queue)
 	case strings.HasPrefix(name, "#"):
-		return table{}, fmt.Errorf("queue %q: a table whose name begins with # is one of the session", queue)
+		return dialect.Table{}, fmt.Errorf("queue %q: a table whose name begins with # is one of the session", queue)
 	case name != "" && strings.TrimSpace(name) == "":
-		return table{}, fmt.Errorf("queue %q: the name of the table is blank", queue)
+		return dialect.Table{}, fmt.Errorf("queue %q: the name of the table is blank", queue)
 	}
-	names := []string{t.schema, t.name}
-	if t.catalog != "" {
-		names = []string{t.catalog, t.schema, t.name}
+	names := []string{t.Schema, t.Name}
+	if t.Catalog != "" {
+		names = []string{t.Catalog, t.Schema, t.Name}
 	}
 	for i, name := range names {
-		if err := checkName(name, len(utf16.Encode([]rune(name))), microsoftNameUnits, "characters"); err != nil {
-			return table{}, fmt.Errorf("queue %q: %w", queue, err)
+		if err := dialect.CheckName(name, len(utf16.Encode([]rune(name))), microsoftNameUnits, "characters"); err != nil {
+			return dialect.Table{}, fmt.Errorf("queue %q: %w", queue, err)
 		}
 		names[i] = bracketed(name)
 	}
-	t.quoted = strings.Join(names, ".")
-	t.address = t.name + "@" + bracketed(t.schema)
-	if t.catalog != "" {
-		t.address += "@" + bracketed(t.catalog)
+	t.Quoted = strings.Join(names, ".")
+	t.Address = t.Name + "@" + bracketed(t.Schema)
+	if t.Catalog != "" {
+		t.Address += "@" + bracketed(t.Catalog)
 	}
 	return t, nil
 }
@@ -110,15 +111,15 @@ func addressPart(text string) (part, rest string, more, ok bool) {
 	return part, rest, more, more
 }
 
-func bracketed(name string) string { return quoteWith(name, "[", "]") }
+func bracketed(name string) string { return dialect.QuoteWith(name, "[", "]") }
 
 // literal quotes a text.
-func literal(text string) string { return "N" + quoteWith(text, "'", "'") }
+func literal(text string) string { return "N" + dialect.QuoteWith(text, "'", "'") }
 
-// list passes columns as one text, a JSON array with an array for each row, which
+// List passes columns as one text, a JSON array with an array for each row, which
 // openjson turns into a table. With a list of parameters each length would be another
 // statement with another plan.
-func (microsoft) list(columns ...any) []any {
+func (microsoft) List(columns ...any) []any {
 	values := make([]reflect.Value, len(columns))
 	for i, column := range columns {
 		values[i] = reflect.ValueOf(column)
@@ -144,10 +145,10 @@ const (
 	microsoftLock   = 50904 // another session has the lock on the schema for too long
 )
 
-// savepoint also records the identity of the transaction, before the handler gets it.
-func (microsoft) savepoint(name string) *sqlexec.Statement {
+// Savepoint also records the identity of the transaction, before the handler gets it.
+func (microsoft) Savepoint(name string) *sqlexec.Statement {
 	text := `save transaction ` + name + `;`
-	if name == beforeHandler {
+	if name == dialect.BeforeHandler {
 		text += `
 declare @transaction bigint = current_transaction_id();
 exec sys.sp_set_session_context @key = N'reprise transaction', @value = @transaction;`
@@ -155,20 +156,20 @@ exec sys.sp_set_session_context @key = N'reprise transaction', @value = @transac
 	return sqlexec.Command(text)
 }
 
-// rollbackTo also undoes transactions that a handler has begun and not committed: the
+// RollbackTo also undoes transactions that a handler has begun and not committed: the
 // server only counts these, and while the count is above 1 a commit only decrements it.
 // The rollback removes the savepoint, so it is set again.
-func (microsoft) rollbackTo(name string) *sqlexec.Statement {
+func (microsoft) RollbackTo(name string) *sqlexec.Statement {
 	return sqlexec.Command(`rollback transaction ` + name + `;
 while @@trancount > 1 commit transaction;
 save transaction ` + name + `;`)
 }
 
-// intact fails if the transaction has ended. The server ends it as the victim of a
+// Intact fails if the transaction has ended. The server ends it as the victim of a
 // deadlock and after some errors, and a handler can end it (or a procedure that it
 // calls); later statements would be executed and committed outside of any transaction.
 // go-mssqldb detects that itself, but not if another transaction has been begun since.
-func (microsoft) intact() *sqlexec.Statement {
+func (microsoft) Intact() *sqlexec.Statement {
 	return sqlexec.Command(fmt.Sprintf(`if xact_state() <> 1 or isnull(cast(session_context(N'reprise transaction') as bigint), 0) <> current_transaction_id()
 	throw %d, N'the transaction of the message has ended: the server has rolled it back, or the handler has ended it', 1;
 if @@trancount <> 1

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
@@ -61,47 +62,47 @@ var (
 	}
 )
 
-// classify uses the number and the severity of the server's errors. Without any such
+// Classify uses the number and the severity of the server's errors. Without any such
 // error the connection failed.
-func (microsoft) classify(err error) fault {
+func (microsoft) Classify(err error) dialect.Fault {
 	var unreached *sqlexec.UnreachedError
 	connecting := errors.As(err, &unreached)
 	if microsoftdriver.Severed(err) { // the server ended the connection
-		return outage(connecting)
+		return dialect.Outage(connecting)
 	}
 	reported := microsoftdriver.Errors(err)
 	if len(reported) == 0 {
 		var dialing *net.OpError
-		return connectionFault(err, errors.As(err, &dialing) && dialing.Op == "dial")
+		return dialect.ConnectionFault(err, errors.As(err, &dialing) && dialing.Op == "dial")
 	}
 	// The first error has the cause: "login failed" is only a consequence of it.
 	for _, one := range reported {
-		if f := microsoftFault(one, connecting); f != faultStatement {
+		if f := microsoftFault(one, connecting); f != dialect.FaultStatement {
 			return f
 		}
 	}
-	return faultStatement
+	return dialect.FaultStatement
 }
 
-func microsoftFault(err microsoftdriver.Error, connecting bool) fault {
+func microsoftFault(err microsoftdriver.Error, connecting bool) dialect.Fault {
 	has := func(numbers []int32) bool { return slices.Contains(numbers, err.Number) }
 	switch {
 	case has(microsoftNoTable):
-		return faultNoTable
+		return dialect.FaultNoTable
 	case has(microsoftRefused):
-		return faultRefused
+		return dialect.FaultRefused
 	case has(microsoftUnreached):
-		return faultUnreached
+		return dialect.FaultUnreached
 	case has(microsoftBusy):
-		return faultBusy
+		return dialect.FaultBusy
 	case has(microsoftReadOnly):
-		return faultReadOnly
+		return dialect.FaultReadOnly
 	case has(microsoftOutage), err.Class >= 20: // it ends the connection
-		return outage(connecting)
+		return dialect.Outage(connecting)
 	case err.Class >= 17: // the server lacks a resource
-		return faultBusy
+		return dialect.FaultBusy
 	default:
-		return faultStatement
+		return dialect.FaultStatement
 	}
 }
 

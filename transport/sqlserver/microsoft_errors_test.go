@@ -11,6 +11,7 @@ import (
 
 	mssql "github.com/microsoft/go-mssqldb"
 
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -28,46 +29,46 @@ func TestMicrosoft_ClassifyErrors(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		err  error
-		want fault
+		want dialect.Fault
 	}{
-		"syntax":                                 {number(102, 15), faultStatement},
-		"duplicate key":                          {number(2627, 14), faultStatement},
-		"duplicate key in an index":              {number(2601, 14), faultStatement},
-		"a trigger on the table":                 {number(334, 16), faultStatement},
-		"what a user raises":                     {number(50000, 16), faultStatement},
-		"no such table":                          {number(208, 16), faultNoTable},
-		"no such table, wrapped":                 {fmt.Errorf("sqlserver: %w", number(208, 16)), faultNoTable},
-		"deadlock":                               {number(1205, 13), faultBusy},
-		"lock time-out":                          {number(1222, 16), faultBusy},
-		"file group full":                        {number(1105, 17), faultBusy},
-		"log full":                               {number(9002, 17), faultBusy},
-		"any other lack":                         {number(17_000, 17), faultBusy},
-		"Azure: busy":                            {number(40501, 20), faultBusy},
-		"Azure: full":                            {number(40544, 20), faultBusy},
-		"Azure: not available":                   {number(40613, 17), faultBusy},
-		"being recovered":                        {number(922, 14), faultBusy},
-		"read-only":                              {number(3906, 16), faultReadOnly},
-		"secondary replica":                      {number(978, 14), faultReadOnly},
-		"permission":                             {number(229, 14), faultRefused},
-		"database not for this login":            {number(916, 14), faultRefused},
-		"login failed":                           {number(18456, 14), faultRefused},
-		"login failed because of its database":   {several(4060, 18456), faultUnreached},
-		"table exists, so no constraint is made": {several(2714, 1750), faultStatement},
-		"shutting down":                          {number(17188, 16), faultUnreached},
-		"killed":                                 {number(596, 21), faultOutage},
-		"killed while connecting":                {&sqlexec.UnreachedError{Err: number(596, 21)}, faultUnreached},
-		"Azure: moved":                           {number(40197, 16), faultOutage},
-		"severed":                                {mssql.ServerError{}, faultOutage},
-		"nothing listens":                        {fmt.Errorf("open: %w", &net.OpError{Op: "dial", Err: errors.New("refused")}), faultUnreached},
-		"reset":                                  {&net.OpError{Op: "Read", Err: io.EOF}, faultOutage},
-		"stream cut":                             {mssql.StreamError{InnerError: io.ErrUnexpectedEOF}, faultOutage},
-		"never sent":                             {driver.ErrBadConn, faultUnreached},
-		"never sent, says go-mssqldb":            {mssql.RetryableError{}, faultUnreached},
-		"cut off":                                {context.DeadlineExceeded, faultOutage},
-		"no connection in time":                  {&sqlexec.UnreachedError{Err: context.DeadlineExceeded}, faultUnreached},
+		"syntax":                                 {number(102, 15), dialect.FaultStatement},
+		"duplicate key":                          {number(2627, 14), dialect.FaultStatement},
+		"duplicate key in an index":              {number(2601, 14), dialect.FaultStatement},
+		"a trigger on the table":                 {number(334, 16), dialect.FaultStatement},
+		"what a user raises":                     {number(50000, 16), dialect.FaultStatement},
+		"no such table":                          {number(208, 16), dialect.FaultNoTable},
+		"no such table, wrapped":                 {fmt.Errorf("sqlserver: %w", number(208, 16)), dialect.FaultNoTable},
+		"deadlock":                               {number(1205, 13), dialect.FaultBusy},
+		"lock time-out":                          {number(1222, 16), dialect.FaultBusy},
+		"file group full":                        {number(1105, 17), dialect.FaultBusy},
+		"log full":                               {number(9002, 17), dialect.FaultBusy},
+		"any other lack":                         {number(17_000, 17), dialect.FaultBusy},
+		"Azure: busy":                            {number(40501, 20), dialect.FaultBusy},
+		"Azure: full":                            {number(40544, 20), dialect.FaultBusy},
+		"Azure: not available":                   {number(40613, 17), dialect.FaultBusy},
+		"being recovered":                        {number(922, 14), dialect.FaultBusy},
+		"read-only":                              {number(3906, 16), dialect.FaultReadOnly},
+		"secondary replica":                      {number(978, 14), dialect.FaultReadOnly},
+		"permission":                             {number(229, 14), dialect.FaultRefused},
+		"database not for this login":            {number(916, 14), dialect.FaultRefused},
+		"login failed":                           {number(18456, 14), dialect.FaultRefused},
+		"login failed because of its database":   {several(4060, 18456), dialect.FaultUnreached},
+		"table exists, so no constraint is made": {several(2714, 1750), dialect.FaultStatement},
+		"shutting down":                          {number(17188, 16), dialect.FaultUnreached},
+		"killed":                                 {number(596, 21), dialect.FaultOutage},
+		"killed while connecting":                {&sqlexec.UnreachedError{Err: number(596, 21)}, dialect.FaultUnreached},
+		"Azure: moved":                           {number(40197, 16), dialect.FaultOutage},
+		"severed":                                {mssql.ServerError{}, dialect.FaultOutage},
+		"nothing listens":                        {fmt.Errorf("open: %w", &net.OpError{Op: "dial", Err: errors.New("refused")}), dialect.FaultUnreached},
+		"reset":                                  {&net.OpError{Op: "Read", Err: io.EOF}, dialect.FaultOutage},
+		"stream cut":                             {mssql.StreamError{InnerError: io.ErrUnexpectedEOF}, dialect.FaultOutage},
+		"never sent":                             {driver.ErrBadConn, dialect.FaultUnreached},
+		"never sent, says go-mssqldb":            {mssql.RetryableError{}, dialect.FaultUnreached},
+		"cut off":                                {context.DeadlineExceeded, dialect.FaultOutage},
+		"no connection in time":                  {&sqlexec.UnreachedError{Err: context.DeadlineExceeded}, dialect.FaultUnreached},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := (microsoft{}).classify(c.err); got != c.want {
+			if got := (microsoft{}).Classify(c.err); got != c.want {
 				t.Errorf("%v is fault %d, want %d", c.err, got, c.want)
 			}
 		})

@@ -16,7 +16,7 @@ import (
 // holdOne returns a message held in a transaction that a handler has, and has used.
 func holdOne(t *testing.T, s *standIn, handler string) (core.Delivery, error) {
 	t.Helper()
-	s.says(textsOf(t, "orders").take, reply{rows: [][]any{message(7)}})
+	s.says(textsOf(t, "orders").Take, reply{rows: [][]any{message(7)}})
 	_, d := receive(t, openStandIn(t, s), core.ReceiverConfig{Mode: core.TransactionSendsAtomicWithReceive})
 	held := d
 	_, err := handlersTx(t, held).ExecContext(t.Context(), handler)
@@ -99,7 +99,7 @@ func TestMicrosoft_ServerEndsTheTransaction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := startStandIn(t)
 			d := endedByDeadlock(t, s)
-			s.says(textsOf(t, "orders").retake, reply{rows: [][]any{{7}}})
+			s.says(textsOf(t, "orders").Retake, reply{rows: [][]any{{7}}})
 			if err := c.settle(t.Context(), d); (err != nil) != c.fails || errors.Is(err, core.ErrLockLost) {
 				t.Errorf("the settlement returned %v", err)
 			}
@@ -146,9 +146,9 @@ func TestMicrosoft_SettlementFails(t *testing.T) {
 		want  []string // what the server gets
 		again []string // and of the replacement afterwards
 	}{
-		"because another transaction is under way": {(microsoft{}).intact().SQL, failsWith(microsoftEnded, 16), true,
+		"because another transaction is under way": {(microsoft{}).Intact().SQL, failsWith(microsoftEnded, 16), true,
 			[]string{"intact", rollsBack}, nil},
-		"because the handler left one open": {(microsoft{}).intact().SQL, failsWith(microsoftNested, 16), false,
+		"because the handler left one open": {(microsoft{}).Intact().SQL, failsWith(microsoftNested, 16), false,
 			[]string{"intact"}, []string{"undo", "insert billing", commits}},
 		"because a lock timed out": {insertOf(t, "billing"), failsWith(1222, 16), false,
 			[]string{"intact", "second savepoint", "insert billing", "undo sends"}, []string{"undo", "insert billing", commits}},
@@ -291,7 +291,7 @@ func TestMicrosoft_HandlerLeavesRowsOpen(t *testing.T) {
 func TestMicrosoft_CloseCancelsTheHandlersStatement(t *testing.T) {
 	t.Parallel()
 	s := startStandIn(t)
-	s.says(textsOf(t, "orders").take, reply{rows: [][]any{message(7)}})
+	s.says(textsOf(t, "orders").Take, reply{rows: [][]any{message(7)}})
 	r, d := receive(t, openStandIn(t, s), core.ReceiverConfig{Mode: core.TransactionSendsAtomicWithReceive})
 	tx := handlersTx(t, d)
 	op := reply{never: make(chan struct{})}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	mssql "github.com/microsoft/go-mssqldb"
+
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 )
 
 func TestMicrosoft_Names(t *testing.T) {
@@ -34,17 +36,17 @@ func TestMicrosoft_Names(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, queue := range []string{c.queue, c.address} { // which is idempotent
-				got, err := microsoft{}.table(queue, shop)
+				got, err := microsoft{}.Table(queue, shop)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got.quoted != c.quoted || got.address != c.address {
-					t.Errorf("%q is %s with the address %s, want %s and %s", queue, got.quoted, got.address, c.quoted, c.address)
+				if got.Quoted != c.quoted || got.Address != c.address {
+					t.Errorf("%q is %s with the address %s, want %s and %s", queue, got.Quoted, got.Address, c.quoted, c.address)
 				}
 			}
 		})
 	}
-	if got, err := (microsoft{}).table("orders", location{"", "dbo"}); err != nil || got.quoted != "[dbo].[orders]" || got.address != "orders@[dbo]" {
+	if got, err := (microsoft{}).Table("orders", dialect.Location{Catalog: "", Schema: "dbo"}); err != nil || got.Quoted != "[dbo].[orders]" || got.Address != "orders@[dbo]" {
 		t.Errorf("without a catalog it is %+v, %v", got, err)
 	}
 }
@@ -73,8 +75,8 @@ func TestMicrosoft_IllegalNamesAreRefused(t *testing.T) {
 		"a statement for the schema": "orders@[dbo]; drop table x",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, err := (microsoft{}).table(queue, shop); err == nil {
-				t.Errorf("%q is %s", queue, got.quoted)
+			if got, err := (microsoft{}).Table(queue, shop); err == nil {
+				t.Errorf("%q is %s", queue, got.Quoted)
 			}
 		})
 	}
@@ -87,23 +89,23 @@ func FuzzMicrosoft_Names(f *testing.F) {
 		f.Add(queue)
 	}
 	f.Fuzz(func(t *testing.T, queue string) {
-		got, err := microsoft{}.table(queue, shop)
+		got, err := microsoft{}.Table(queue, shop)
 		if err != nil {
 			return
 		}
-		rest := got.quoted
-		for i, name := range []string{got.catalog, got.schema, got.name} {
+		rest := got.Quoted
+		for i, name := range []string{got.Catalog, got.Schema, got.Name} {
 			if i > 0 {
 				rest = strings.TrimPrefix(rest, ".")
 			}
 			inside, ok := strings.CutPrefix(rest, "[")
 			end := len(strings.ReplaceAll(name, "]", "]]"))
 			if !ok || len(inside) <= end || inside[end] != ']' || strings.ReplaceAll(strings.ReplaceAll(inside[:end], "]]", ""), "]", "") != strings.ReplaceAll(inside[:end], "]]", "") {
-				t.Fatalf("%q is %s", queue, got.quoted)
+				t.Fatalf("%q is %s", queue, got.Quoted)
 			}
 			rest = inside[end+1:]
 		}
-		again, err := microsoft{}.table(got.address, location{"elsewhere", "other"})
+		again, err := microsoft{}.Table(got.Address, dialect.Location{Catalog: "elsewhere", Schema: "other"})
 		if rest != "" || err != nil || again != got {
 			t.Errorf("%q is %+v, but its address %+v, %v", queue, got, again, err)
 		}
@@ -115,12 +117,12 @@ func TestMicrosoft_InsertsFewStatements(t *testing.T) {
 	q := textsOf(t, "orders")
 	texts := map[string]bool{}
 	for _, n := range []int{1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, 64, 100, 128, 129, 255, 256, 257, 700} {
-		messages := make([]newRow, n)
+		messages := make([]dialect.NewRow, n)
 		for i := range messages {
-			messages[i] = newRow{headers: fmt.Sprint(i), body: []byte{}, delay: time.Second, ttl: time.Second}
+			messages[i] = dialect.NewRow{Headers: fmt.Sprint(i), Body: []byte{}, Delay: time.Second, TTL: time.Second}
 		}
 		var got []string
-		for _, s := range (microsoft{}).insert(q, messages, false) {
+		for _, s := range (microsoft{}).Insert(q, messages, false) {
 			if s.SQL != "sp_executesql" || len(s.Args) > 2100 {
 				t.Fatalf("%d messages are a call of %s with %d arguments", n, s.SQL, len(s.Args))
 			}
@@ -133,7 +135,7 @@ func TestMicrosoft_InsertsFewStatements(t *testing.T) {
 		}
 		want := make([]string, n)
 		for i := range want {
-			want[i] = messages[i].headers
+			want[i] = messages[i].Headers
 		}
 		if !slices.Equal(got, want) {
 			t.Fatalf("of %d messages these are inserted: %q", n, got)
@@ -146,7 +148,7 @@ func TestMicrosoft_InsertsFewStatements(t *testing.T) {
 
 func TestMicrosoft_ListOfParameters(t *testing.T) {
 	t.Parallel()
-	got := microsoft{}.list([]int64{1, 1 << 62}, []int32{2, 3}, []string{`"a"`, "b\\\u2028𝄞"})
+	got := microsoft{}.List([]int64{1, 1 << 62}, []int32{2, 3}, []string{`"a"`, "b\\\u2028𝄞"})
 	if want := mssql.NVarCharMax(`[[1,2,"\"a\""],[4611686018427387904,3,"b\\\u2028𝄞"]]`); len(got) != 1 || got[0] != want {
 		t.Errorf("the list is %v, want %v", got, want)
 	}

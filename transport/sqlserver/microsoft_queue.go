@@ -3,6 +3,7 @@ package sqlserver
 import (
 	"time"
 
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -51,7 +52,7 @@ func expiryOf(parameter string) string {
 	return `convert(datetime, nullif(` + parameter + `, N''), 126)`
 }
 
-// recordOf returns the columns of queueRow, of the rows that a statement inserted or
+// recordOf returns the columns of dialect.Row, of the rows that a statement inserted or
 // deleted.
 func recordOf(row, due, deliveries, claims, lastError string) string {
 	return `convert(char(36), ` + row + `.Id), ` + row + `.RowVersion, ` + row + `.Headers, isnull(` + row + `.Body, cast('' as varbinary(max))),
@@ -59,7 +60,7 @@ func recordOf(row, due, deliveries, claims, lastError string) string {
 	cast(case when ` + row + `.Expires <= sysutcdatetime() then 1 else 0 end as bit), ` + lastError
 }
 
-// queue returns the statements for a queue's table. The table is a heap, like
+// Queue returns the statements for a queue's table. The table is a heap, like
 // NServiceBus's: in a clustered index rows would be inserted where others are being
 // deleted.
 //
@@ -69,12 +70,12 @@ func recordOf(row, due, deliveries, claims, lastError string) string {
 // it that would last as long as a handler's transaction.
 //
 // OUTPUT without INTO is refused if the table has a trigger: there must be none.
-func (microsoft) queue(t table) *queueTexts {
+func (microsoft) Queue(t dialect.Table) *dialect.QueueTexts {
 	const unleased = `(LeasedUntil is null or LeasedUntil <= sysutcdatetime() or LeasedUntil > dateadd(hour, 48, sysutcdatetime()))`
 	available := func(floor string) string {
 		return readCommitted + `with available as (
 	select top (@p1) Id, RowVersion, Headers, Body, Due, Deliveries, Claims, Expires, LeasedUntil, LastError
-	from ` + t.quoted + seekAvailable + `
+	from ` + t.Quoted + seekAvailable + `
 	where Due >= ` + timeOf(floor) + ` and Due <= sysutcdatetime() and ` + unleased + `
 	order by Due, RowVersion
 )
@@ -90,7 +91,7 @@ func (microsoft) queue(t table) *queueTexts {
 	claimed := func(rows string, columns string) string {
 		return `
 from openjson(` + rows + `) with (seq bigint '$[0]', claims int '$[1]'` + columns + `) as s
-	inner join ` + t.quoted + ` as m` + seekRows + ` on m.RowVersion = s.seq
+	inner join ` + t.Quoted + ` as m` + seekRows + ` on m.RowVersion = s.seq
 where m.Claims = s.claims`
 	}
 	leased := func(rows string, columns string) string {
@@ -101,133 +102,133 @@ where m.Claims = s.claims`
 	whole := func(column, otherwise, value string) string {
 		return `case when datalength(inserted.` + column + `) > @p4 then ` + otherwise + ` else ` + value + ` end`
 	}
-	return &queueTexts{
-		table: t,
-		claim: available("@p3") + `update available
+	return &dialect.QueueTexts{
+		Table: t,
+		Claim: available("@p3") + `update available
 set LeasedUntil = ` + after("@p2") + `, Claims = Claims % 2147483647 + 1, Deliveries = ` + nextDelivery("") + `
 output convert(char(36), inserted.Id), inserted.RowVersion, ` + whole("Headers", "N''", "inserted.Headers") + `,
 	` + whole("Body", "cast('' as varbinary(max))", "isnull(inserted.Body, cast('' as varbinary(max)))") + `,
 	todatetimeoffset(inserted.Due, 0), inserted.Deliveries, inserted.Claims, '',
 	cast(case when inserted.Expires <= sysutcdatetime() then 1 else 0 end as bit), ` + whole("LastError", "N''", "isnull(inserted.LastError, N'')") + `,
 	case when ` + partial + ` then datalength(inserted.Headers) + isnull(datalength(inserted.Body), 0) + isnull(datalength(inserted.LastError), 0) else cast(0 as bigint) end;`,
-		contents: readCommitted + `select m.RowVersion, m.Headers, isnull(m.Body, cast('' as varbinary(max))), isnull(m.LastError, N'')` + claimed("@p1", "") + `;`,
-		begin: readCommitted + `update m
+		Contents: readCommitted + `select m.RowVersion, m.Headers, isnull(m.Body, cast('' as varbinary(max))), isnull(m.LastError, N'')` + claimed("@p1", "") + `;`,
+		Begin: readCommitted + `update m
 set LeasedUntil = ` + after("@p1") + `
 output inserted.RowVersion` + claimed("@p2", "") + ` and m.LeasedUntil is not null;`,
-		complete: readCommitted + `delete m
+		Complete: readCommitted + `delete m
 output deleted.RowVersion` + leased("@p1", ""),
-		abandon: readCommitted + `update m
+		Abandon: readCommitted + `update m
 set LeasedUntil = null, LastError = s.error
 output inserted.RowVersion` + leased("@p1", `, error nvarchar(max) '$[2]'`),
-		release: readCommitted + `update m
+		Release: readCommitted + `update m
 set LeasedUntil = null, Deliveries = case when m.Deliveries > 0 then m.Deliveries - 1 else 0 end
 output inserted.RowVersion` + leased("@p1", ""),
-		renew: readCommitted + `update m
+		Renew: readCommitted + `update m
 set LeasedUntil = ` + after("@p1") + `
 output inserted.RowVersion` + leased("@p2", ""),
-		take: available("@p2") + `delete from available
+		Take: available("@p2") + `delete from available
 output ` + own("deleted", nextDelivery("deleted.")) + `;`,
 		// The row gets a new RowVersion: to give it the old one (@p2) would need the
 		// right to alter the table. Its place in the queue is that of Due.
-		giveBack: `insert into ` + t.quoted + ` (Id, Recoverable, Expires, Headers, Body, Due, Deliveries, Claims, LastError)
+		GiveBack: `insert into ` + t.Quoted + ` (Id, Recoverable, Expires, Headers, Body, Due, Deliveries, Claims, LastError)
 values (convert(uniqueidentifier, @p1), 1, ` + expiryOf("@p8") + `, @p3, @p4, ` + timeOf("@p5") + `, @p6, @p7, @p9);`,
-		recount: readCommitted + `update m
+		Recount: readCommitted + `update m
 set LeasedUntil = null, Deliveries = @p3, Claims = @p4, LastError = @p5
 output inserted.RowVersion
-from ` + t.quoted + ` as m` + seekAvailable + `
+from ` + t.Quoted + ` as m` + seekAvailable + `
 where m.RowVersion = @p1 and m.Claims = @p2;`,
-		takeForeign: readCommitted + `with available as (
+		TakeForeign: readCommitted + `with available as (
 	select top (@p1) Id, RowVersion, Headers, Body, Expires
-	from ` + t.quoted + skipLocked + `
+	from ` + t.Quoted + skipLocked + `
 	order by RowVersion
 )
 delete from available
 output ` + recordOf("deleted", `cast('1970-01-01T00:00:00+00:00' as datetimeoffset(7))`, "1", "1", `N''`) + `;`,
-		retake: readCommitted + `delete m
+		Retake: readCommitted + `delete m
 output deleted.RowVersion
-from ` + t.quoted + ` as m` + seekAvailable + `
+from ` + t.Quoted + ` as m` + seekAvailable + `
 where m.RowVersion = @p1 and ` + nextDelivery("m.") + ` = @p2 and m.Claims = @p3;`,
 		// There is no index on Id. UPDLOCK would lock every row until the end of the
 		// transaction, and not only while it is read.
-		retakeForeign: readCommitted + `delete from ` + t.quoted + ` with (readpast, rowlock)
+		RetakeForeign: readCommitted + `delete from ` + t.Quoted + ` with (readpast, rowlock)
 output deleted.RowVersion
 where Id = convert(uniqueidentifier, @p1) and RowVersion = @p2;`,
-		purge: readCommitted + `with available as (
-	select top (` + purgeLimit + `) RowVersion
-	from ` + t.quoted + seekAvailable + `
+		Purge: readCommitted + `with available as (
+	select top (` + dialect.PurgeLimit + `) RowVersion
+	from ` + t.Quoted + seekAvailable + `
 	where Due <= sysutcdatetime() and ` + unleased + `
 	order by Due, RowVersion
 )
 delete from available;`,
-		purgeForeign: readCommitted + `with available as (
-	select top (` + purgeLimit + `) RowVersion
-	from ` + t.quoted + skipLocked + `
+		PurgeForeign: readCommitted + `with available as (
+	select top (` + dialect.PurgeLimit + `) RowVersion
+	from ` + t.Quoted + skipLocked + `
 	order by RowVersion
 )
 delete from available;`,
-		next: `select top (1) datediff_big(microsecond, sysutcdatetime(), Due) from ` + t.quoted + onlyLook + `
+		Next: `select top (1) datediff_big(microsecond, sysutcdatetime(), Due) from ` + t.Quoted + onlyLook + `
 where ` + unleased + `
 order by Due;`,
-		nextForeign: `select top (1) cast(0 as bigint) from ` + t.quoted + onlyLook + `;`,
+		NextForeign: `select top (1) cast(0 as bigint) from ` + t.Quoted + onlyLook + `;`,
 	}
 }
 
-func (microsoft) claim(t *queueTexts, n int, lease time.Duration, from time.Time, whole int64, _ int32) *sqlexec.Statement {
-	return sqlexec.Command(t.claim, n, lease.Microseconds(), from, whole)
+func (microsoft) Claim(t *dialect.QueueTexts, n int, lease time.Duration, from time.Time, whole int64, _ int32) *sqlexec.Statement {
+	return sqlexec.Command(t.Claim, n, lease.Microseconds(), from, whole)
 }
 
-func (microsoft) take(t *queueTexts, n int, from time.Time) *sqlexec.Statement {
-	return sqlexec.Command(t.take, n, from)
+func (microsoft) Take(t *dialect.QueueTexts, n int, from time.Time) *sqlexec.Statement {
+	return sqlexec.Command(t.Take, n, from)
 }
 
-func (microsoft) takeForeign(t *queueTexts, n int) *sqlexec.Statement {
-	return sqlexec.Command(t.takeForeign, n)
+func (microsoft) TakeForeign(t *dialect.QueueTexts, n int) *sqlexec.Statement {
+	return sqlexec.Command(t.TakeForeign, n)
 }
 
-// subscriptions compares topics exactly: NServiceBus's table compares with its database's
+// Subscriptions compares topics exactly: NServiceBus's table compares with its database's
 // collation, mostly without regard to case, and every comparison ignores spaces at the
 // end.
-func (microsoft) subscriptions(t table) *subscriptionTexts {
+func (microsoft) Subscriptions(t dialect.Table) *dialect.SubscriptionTexts {
 	const row = `Endpoint = @p2 and Topic = @p3 collate Latin1_General_BIN2`
-	return &subscriptionTexts{
-		table: t,
-		subscribers: `select distinct QueueAddress from ` + t.quoted + `
+	return &dialect.SubscriptionTexts{
+		Table: t,
+		Subscribers: `select distinct QueueAddress from ` + t.Quoted + `
 where Topic = @p1 collate Latin1_General_BIN2 and datalength(Topic) = datalength(@p1);`,
-		subscribed: `select Topic from ` + t.quoted + ` where Endpoint = @p1 and QueueAddress = @p2;`,
+		Subscribed: `select Topic from ` + t.Quoted + ` where Endpoint = @p1 and QueueAddress = @p2;`,
 		// Of two concurrent subscriptions, one waits until the other's row exists.
-		subscribe: `insert into ` + t.quoted + ` (QueueAddress, Endpoint, Topic)
+		Subscribe: `insert into ` + t.Quoted + ` (QueueAddress, Endpoint, Topic)
 select @p1, @p2, @p3
-where not exists (select 1 from ` + t.quoted + ` with (updlock, holdlock) where ` + row + `);
-update ` + t.quoted + ` set QueueAddress = @p1 where ` + row + ` and QueueAddress <> @p1;`,
-		unsubscribe: `delete from ` + t.quoted + ` where Endpoint = @p1 and Topic = @p2 collate Latin1_General_BIN2;`,
+where not exists (select 1 from ` + t.Quoted + ` with (updlock, holdlock) where ` + row + `);
+update ` + t.Quoted + ` set QueueAddress = @p1 where ` + row + ` and QueueAddress <> @p1;`,
+		Unsubscribe: `delete from ` + t.Quoted + ` where Endpoint = @p1 and Topic = @p2 collate Latin1_General_BIN2;`,
 	}
 }
 
-func (microsoft) delayed(t table) *delayedTexts {
-	return &delayedTexts{
-		table: t,
-		take: readCommitted + `with waiting as (
+func (microsoft) Delayed(t dialect.Table) *dialect.DelayedTexts {
+	return &dialect.DelayedTexts{
+		Table: t,
+		Take: readCommitted + `with waiting as (
 	select top (@p1) RowVersion, Destination, Expires, Headers, Body, Attempts
-	from ` + t.quoted + seekAvailable + `
+	from ` + t.Quoted + seekAvailable + `
 	where Due <= sysutcdatetime()
 	order by Due, RowVersion
 )
 delete from waiting
 output deleted.RowVersion, deleted.Destination, isnull(convert(varchar(23), deleted.Expires, 126), ''), deleted.Headers, isnull(deleted.Body, cast('' as varbinary(max))), deleted.Attempts;`,
-		forward: func(to table) string {
-			return `insert into ` + to.quoted + ` (Id, Recoverable, Expires, Headers, Body)
+		Forward: func(to dialect.Table) string {
+			return `insert into ` + to.Quoted + ` (Id, Recoverable, Expires, Headers, Body)
 values (newid(), 1, ` + expiryOf("@p1") + `, @p2, @p3);`
 		},
-		postpone: readCommitted + `update m
+		Postpone: readCommitted + `update m
 set Due = ` + after("@p2") + `, Attempts = @p5, LastError = @p3
 output inserted.RowVersion
-from ` + t.quoted + ` as m` + seekRows + `
+from ` + t.Quoted + ` as m` + seekRows + `
 where m.RowVersion = @p1 and m.Attempts = @p4;`,
-		remove: readCommitted + `delete m
+		Remove: readCommitted + `delete m
 output deleted.RowVersion
-from ` + t.quoted + ` as m` + seekRows + `
+from ` + t.Quoted + ` as m` + seekRows + `
 where m.RowVersion = @p1 and m.Attempts = @p2;`,
-		next: `select top (1) datediff_big(microsecond, sysutcdatetime(), Due) from ` + t.quoted + onlyLook + `
+		Next: `select top (1) datediff_big(microsecond, sysutcdatetime(), Due) from ` + t.Quoted + onlyLook + `
 order by Due;`,
 	}
 }

@@ -15,27 +15,28 @@ import (
 	mssql "github.com/microsoft/go-mssqldb"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 )
 
 // What the engine makes of Microsoft SQL Server's answers, and of what go-mssqldb
 // makes of them.
 
 // shop is where the tables of these tests are.
-var shop = location{"shop", "dbo"}
+var shop = dialect.Location{Catalog: "shop", Schema: "dbo"}
 
-func textsOf(t *testing.T, queue string) *queueTexts {
+func textsOf(t *testing.T, queue string) *dialect.QueueTexts {
 	t.Helper()
-	table, err := microsoft{}.table(queue, shop)
+	table, err := microsoft{}.Table(queue, shop)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return microsoft{}.queue(table)
+	return microsoft{}.Queue(table)
 }
 
 // insertOf is the statement that sends a message without delay.
 func insertOf(t *testing.T, queue string) string {
 	t.Helper()
-	return microsoft{}.insert(textsOf(t, queue), make([]newRow, 1), false)[0].Args[0].(string)
+	return microsoft{}.Insert(textsOf(t, queue), make([]dialect.NewRow, 1), false)[0].Args[0].(string)
 }
 
 func openStandIn(t *testing.T, s *standIn, options ...string) *Transport {
@@ -77,19 +78,19 @@ func steps(t *testing.T, requests []request) (names []string) {
 	for _, queue := range []string{"orders", "billing"} {
 		q := textsOf(t, queue)
 		for text, name := range map[string]string{
-			q.claim: "claim", q.complete: "complete", q.abandon: "abandon", q.release: "release",
-			q.contents: "contents", q.begin: "begin",
-			q.take: "take", q.giveBack: "give back", q.retake: "retake", insertOf(t, queue): "insert",
+			q.Claim: "claim", q.Complete: "complete", q.Abandon: "abandon", q.Release: "release",
+			q.Contents: "contents", q.Begin: "begin",
+			q.Take: "take", q.GiveBack: "give back", q.Retake: "retake", insertOf(t, queue): "insert",
 		} {
 			known[text] = name + " " + queue
 		}
 	}
 	d := microsoft{}
-	known[d.savepoint(beforeHandler).SQL] = "savepoint"
-	known[d.savepoint(afterHandler).SQL] = "second savepoint"
-	known[d.rollbackTo(beforeHandler).SQL] = "undo"
-	known[d.rollbackTo(afterHandler).SQL] = "undo sends"
-	known[d.intact().SQL] = "intact"
+	known[d.Savepoint(dialect.BeforeHandler).SQL] = "savepoint"
+	known[d.Savepoint(dialect.AfterHandler).SQL] = "second savepoint"
+	known[d.RollbackTo(dialect.BeforeHandler).SQL] = "undo"
+	known[d.RollbackTo(dialect.AfterHandler).SQL] = "undo sends"
+	known[d.Intact().SQL] = "intact"
 	var transaction uint64
 	for _, r := range requests {
 		name, ok := known[r.text]
@@ -287,8 +288,8 @@ func TestMicrosoft_Lease(t *testing.T) {
 	t.Parallel()
 	s := startStandIn(t)
 	q := textsOf(t, "orders")
-	s.says(q.claim, reply{rows: [][]any{claimed(7)}})
-	s.says(q.complete, reply{rows: [][]any{{7}}})
+	s.says(q.Claim, reply{rows: [][]any{claimed(7)}})
+	s.says(q.Complete, reply{rows: [][]any{{7}}})
 	// Upon this depends what go-mssqldb makes of a datetime2, but not of a
 	// datetimeoffset.
 	transport := openStandIn(t, s, "timezone=Asia/Tokyo")
@@ -322,9 +323,9 @@ func TestMicrosoft_LargeMessageIsFetchedAfterTheClaim(t *testing.T) {
 	t.Parallel()
 	s := startStandIn(t)
 	q := textsOf(t, "orders")
-	s.says(q.claim, reply{rows: [][]any{claimedLarge(7)}})
-	s.says(q.contents, reply{rows: [][]any{{7, `{"NServiceBus.MessageId":"order 7"}`, []byte("large"), "no stock"}}})
-	s.says(q.complete, reply{rows: [][]any{{7}}})
+	s.says(q.Claim, reply{rows: [][]any{claimedLarge(7)}})
+	s.says(q.Contents, reply{rows: [][]any{{7, `{"NServiceBus.MessageId":"order 7"}`, []byte("large"), "no stock"}}})
+	s.says(q.Complete, reply{rows: [][]any{{7}}})
 	_, d := receive(t, openStandIn(t, s), core.ReceiverConfig{Mode: core.TransactionReceiveOnly, MaxReceiveBytes: 1 << 20})
 	in := d.Incoming()
 	if in.ID != "order 7" || in.NativeID != message(7)[0] || string(in.Body) != "large" || in.LastError != "no stock" || in.DeliveryCount != 1 {
@@ -349,7 +350,7 @@ func TestMicrosoft_LostLease(t *testing.T) {
 	t.Parallel()
 	s := startStandIn(t)
 	q := textsOf(t, "orders")
-	s.says(q.claim, reply{rows: [][]any{claimed(7)}})
+	s.says(q.Claim, reply{rows: [][]any{claimed(7)}})
 	_, d := receive(t, openStandIn(t, s), core.ReceiverConfig{Mode: core.TransactionReceiveOnly})
 	if err := d.Abandon(t.Context(), errors.New("it's \"bad\"")); !errors.Is(err, core.ErrLockLost) {
 		t.Errorf("Abandon returned %v", err)
@@ -364,8 +365,8 @@ func TestMicrosoft_SettlementSurvivesAnOutage(t *testing.T) {
 	t.Parallel()
 	s := startStandIn(t)
 	q := textsOf(t, "orders")
-	s.says(q.claim, reply{rows: [][]any{claimed(7)}})
-	s.says(q.complete, failsWith(1205, 13), reply{severs: true}, reply{}) // the second had been carried out
+	s.says(q.Claim, reply{rows: [][]any{claimed(7)}})
+	s.says(q.Complete, failsWith(1205, 13), reply{severs: true}, reply{}) // the second had been carried out
 	_, d := receive(t, openStandIn(t, s), core.ReceiverConfig{Mode: core.TransactionReceiveOnly})
 	if err := d.Complete(t.Context()); err != nil {
 		t.Error(err)
@@ -389,8 +390,8 @@ func (l *outageLog) ConnectionChanged(change core.ConnectionChange) {
 func TestMicrosoft_ReceiveRetriesTransientErrors(t *testing.T) {
 	t.Parallel()
 	for mode, text := range map[core.TransactionMode]string{
-		core.TransactionReceiveOnly:            textsOf(t, "orders").claim,
-		core.TransactionSendsAtomicWithReceive: textsOf(t, "orders").take,
+		core.TransactionReceiveOnly:            textsOf(t, "orders").Claim,
+		core.TransactionSendsAtomicWithReceive: textsOf(t, "orders").Take,
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
 			s := startStandIn(t)
@@ -418,7 +419,7 @@ func TestMicrosoft_ReceiveRetriesTransientErrors(t *testing.T) {
 func TestMicrosoft_ReceiveReturnsPermanentErrors(t *testing.T) {
 	t.Parallel()
 	s := startStandIn(t)
-	s.says(textsOf(t, "orders").claim, failsWith(229, 14))
+	s.says(textsOf(t, "orders").Claim, failsWith(229, 14))
 	transport := openStandIn(t, s)
 	r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "orders", Mode: core.TransactionReceiveOnly, MaxInFlight: 1})
 	if err != nil {

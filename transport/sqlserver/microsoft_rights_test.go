@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 )
 
 // TestMicrosoft_MissingRightsAreNamed: what the server says is missing is in the error, with
@@ -60,7 +61,7 @@ func TestMicrosoft_RefusedLoginIsReportedOnce(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = transport.Close(t.Context()) })
 	refused := failsWith(18456, 14)
-	s.says(transport.dialect.columns(table{quoted: "any", location: transport.in}).SQL, refused)
+	s.says(transport.dialect.Columns(dialect.Table{Quoted: "any", Location: transport.in}).SQL, refused)
 	s.says("select 1", refused)
 	err = transport.Check(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders", "error", "audit"}})
 	if err == nil || strings.Count(err.Error(), "this is error 18456") != 1 {

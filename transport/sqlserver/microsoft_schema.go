@@ -3,22 +3,23 @@ package sqlserver
 import (
 	"fmt"
 
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // This file has the tables in Microsoft SQL Server.
 
 // catalogViews returns the schema of the catalog views of a table's database.
-func catalogViews(t table) string {
-	if t.catalog == "" {
+func catalogViews(t dialect.Table) string {
+	if t.Catalog == "" {
 		return "sys"
 	}
-	return bracketed(t.catalog) + ".sys"
+	return bracketed(t.Catalog) + ".sys"
 }
 
-// columns also checks that openjson exists: without it, the first settlement would fail
+// Columns also checks that openjson exists: without it, the first settlement would fail
 // because of an object of that name.
-func (microsoft) columns(t table) *sqlexec.Statement {
+func (microsoft) Columns(t dialect.Table) *sqlexec.Statement {
 	views := catalogViews(t)
 	return sqlexec.Command(fmt.Sprintf(`if exists (select 1 from sys.databases where name = db_name() and compatibility_level < 130)
 	throw %d, N'the compatibility level of the database is below 130: raise it with ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL', 1;
@@ -29,39 +30,39 @@ select c.name, t.name + case
 	else '' end
 from `+views+`.columns as c inner join `+views+`.types as t on t.user_type_id = c.user_type_id
 where c.object_id = object_id(@p1)
-order by c.column_id;`, microsoftLevel), t.quoted)
+order by c.column_id;`, microsoftLevel), t.Quoted)
 }
 
-// unless: a user without any right on a table does not see it.
-func (microsoft) unless() string { return ", or no right on it" }
+// Unless: a user without any right on a table does not see it.
+func (microsoft) Unless() string { return ", or no right on it" }
 
-func (microsoft) wanted(_ table, foreign bool) []column {
-	columns := []column{
-		{"Id", "uniqueidentifier"},
-		{"Recoverable", "bit"},
-		{"Expires", "datetime"},
-		{"Headers", "nvarchar(max)"},
-		{"Body", "varbinary(max)"},
-		{"RowVersion", "bigint"},
+func (microsoft) Wanted(_ dialect.Table, foreign bool) []dialect.Column {
+	columns := []dialect.Column{
+		{Name: "Id", Kind: "uniqueidentifier"},
+		{Name: "Recoverable", Kind: "bit"},
+		{Name: "Expires", Kind: "datetime"},
+		{Name: "Headers", Kind: "nvarchar(max)"},
+		{Name: "Body", Kind: "varbinary(max)"},
+		{Name: "RowVersion", Kind: "bigint"},
 	}
 	if foreign {
 		return columns
 	}
 	return append(columns,
-		column{"Due", "datetime2(7)"},
-		column{"Deliveries", "int"},
-		column{"Claims", "int"},
-		column{"LeasedUntil", "datetime2(7)"},
-		column{"LastError", "nvarchar(max)"},
+		dialect.Column{Name: "Due", Kind: "datetime2(7)"},
+		dialect.Column{Name: "Deliveries", Kind: "int"},
+		dialect.Column{Name: "Claims", Kind: "int"},
+		dialect.Column{Name: "LeasedUntil", Kind: "datetime2(7)"},
+		dialect.Column{Name: "LastError", Kind: "nvarchar(max)"},
 	)
 }
 
-// createQueue creates first the columns that NServiceBus's endpoints write, with the same
+// CreateQueue creates first the columns that NServiceBus's endpoints write, with the same
 // names and types; the others have defaults. Row locks are never escalated to a table
 // lock, however many messages a transaction sends.
-func (microsoft) createQueue(t table, foreign bool) []string {
+func (microsoft) CreateQueue(t dialect.Table, foreign bool) []string {
 	if foreign {
-		return []string{create(t, `create table `+t.quoted+` (
+		return []string{create(t, `create table `+t.Quoted+` (
 		Id uniqueidentifier not null,
 		CorrelationId varchar(255) null,
 		ReplyToAddress varchar(255) null,
@@ -71,10 +72,10 @@ func (microsoft) createQueue(t table, foreign bool) []string {
 		Body varbinary(max) null,
 		RowVersion bigint identity(1, 1) not null
 	);
-	create nonclustered index Index_RowVersion on `+t.quoted+` (RowVersion);
-	create nonclustered index Index_Expires on `+t.quoted+` (Expires) include (Id, RowVersion) where Expires is not null;`)}
+	create nonclustered index Index_RowVersion on `+t.Quoted+` (RowVersion);
+	create nonclustered index Index_Expires on `+t.Quoted+` (Expires) include (Id, RowVersion) where Expires is not null;`)}
 	}
-	return []string{create(t, `create table `+t.quoted+` (
+	return []string{create(t, `create table `+t.Quoted+` (
 		Id uniqueidentifier not null default newid(),
 		CorrelationId varchar(255) null,
 		ReplyToAddress varchar(255) null,
@@ -89,16 +90,16 @@ func (microsoft) createQueue(t table, foreign bool) []string {
 		LeasedUntil datetime2(7) null,
 		LastError nvarchar(max) null
 	);
-	create unique nonclustered index Reprise_RowVersion on `+t.quoted+` (RowVersion);
-	create nonclustered index Reprise_Due on `+t.quoted+` (Due, RowVersion) include (LeasedUntil);
-	alter table `+t.quoted+` set (lock_escalation = disable);
+	create unique nonclustered index Reprise_RowVersion on `+t.Quoted+` (RowVersion);
+	create nonclustered index Reprise_Due on `+t.Quoted+` (Due, RowVersion) include (LeasedUntil);
+	alter table `+t.Quoted+` set (lock_escalation = disable);
 	`+version(t, "queue, version 1"))}
 }
 
-// createSubscriptions creates NServiceBus's table, except that topics which differ in
+// CreateSubscriptions creates NServiceBus's table, except that topics which differ in
 // case are different.
-func (microsoft) createSubscriptions(t table) []string {
-	return []string{create(t, `create table `+t.quoted+` (
+func (microsoft) CreateSubscriptions(t dialect.Table) []string {
+	return []string{create(t, `create table `+t.Quoted+` (
 		QueueAddress nvarchar(200) not null,
 		Endpoint nvarchar(200) not null,
 		Topic nvarchar(200) collate Latin1_General_BIN2 not null,
@@ -106,8 +107,8 @@ func (microsoft) createSubscriptions(t table) []string {
 	);`)}
 }
 
-func (microsoft) createDelayed(t table) []string {
-	return []string{create(t, `create table `+t.quoted+` (
+func (microsoft) CreateDelayed(t dialect.Table) []string {
+	return []string{create(t, `create table `+t.Quoted+` (
 		RowVersion bigint identity(1, 1) not null,
 		Destination nvarchar(700) not null,
 		Expires datetime null,
@@ -117,34 +118,34 @@ func (microsoft) createDelayed(t table) []string {
 		Attempts int not null default 0,
 		LastError nvarchar(max) null
 	);
-	create unique nonclustered index Reprise_RowVersion on `+t.quoted+` (RowVersion);
-	create nonclustered index Reprise_Due on `+t.quoted+` (Due, RowVersion);
-	alter table `+t.quoted+` set (lock_escalation = disable);
+	create unique nonclustered index Reprise_RowVersion on `+t.Quoted+` (RowVersion);
+	create nonclustered index Reprise_Due on `+t.Quoted+` (Due, RowVersion);
+	alter table `+t.Quoted+` set (lock_escalation = disable);
 	`+version(t, "delayed messages, version 1"))}
 }
 
 // create does nothing if an object of the name exists.
-func create(t table, statements string) string {
-	return `if object_id(` + literal(t.quoted) + `) is null
+func create(t dialect.Table, statements string) string {
+	return `if object_id(` + literal(t.Quoted) + `) is null
 begin
 	` + statements + `
 end`
 }
 
 // version records the kind and the version of a table in an extended property.
-func version(t table, text string) string {
+func version(t dialect.Table, text string) string {
 	return `exec ` + catalogViews(t) + `.sp_addextendedproperty @name = N'Reprise', @value = ` + literal(text) + `,
-		@level0type = N'SCHEMA', @level0name = ` + literal(t.schema) + `, @level1type = N'TABLE', @level1name = ` + literal(t.name) + `;`
+		@level0type = N'SCHEMA', @level0name = ` + literal(t.Schema) + `, @level1type = N'TABLE', @level1name = ` + literal(t.Name) + `;`
 }
 
-// lockSchema waits until its context ends.
-func (microsoft) lockSchema() *sqlexec.Statement {
+// LockSchema waits until its context ends.
+func (microsoft) LockSchema() *sqlexec.Statement {
 	return sqlexec.Command(fmt.Sprintf(`declare @got int;
 exec @got = sys.sp_getapplock @Resource = N'reprise schema', @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = -1;
 if @got < 0
 	throw %d, N'the lock of those who create tables could not be had', 1;`, microsoftLock))
 }
 
-func (microsoft) notifyTrigger(table) *sqlexec.Statement { return nil }
+func (microsoft) NotifyTrigger(dialect.Table) *sqlexec.Statement { return nil }
 
-func (microsoft) hasNotifyTrigger(table) *sqlexec.Statement { return nil }
+func (microsoft) HasNotifyTrigger(dialect.Table) *sqlexec.Statement { return nil }

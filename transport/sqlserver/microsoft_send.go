@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
@@ -14,18 +15,18 @@ import (
 // more than 2,100 parameters.
 const microsoftRows = 256
 
-// insert writes the columns that NServiceBus's tables have too, and Due only for messages
+// Insert writes the columns that NServiceBus's tables have too, and Due only for messages
 // with a delay, which are never for such tables.
-func (microsoft) insert(t *queueTexts, messages []newRow, _ bool) []*sqlexec.Statement {
-	return inserts(t.table, messages, false)
+func (microsoft) Insert(t *dialect.QueueTexts, messages []dialect.NewRow, _ bool) []*sqlexec.Statement {
+	return inserts(t.Table, messages, false)
 }
 
-func (microsoft) insertDelayed(t *delayedTexts, messages []newRow) []*sqlexec.Statement {
-	return inserts(t.table, messages, true)
+func (microsoft) InsertDelayed(t *dialect.DelayedTexts, messages []dialect.NewRow) []*sqlexec.Statement {
+	return inserts(t.Table, messages, true)
 }
 
 // inserts adds messages with as few statements as possible.
-func inserts(into table, messages []newRow, destinations bool) (all []*sqlexec.Statement) {
+func inserts(into dialect.Table, messages []dialect.NewRow, destinations bool) (all []*sqlexec.Statement) {
 	for len(messages) > 0 {
 		n := min(len(messages), microsoftRows)
 		all = append(all, insertRows(into, messages[:n], destinations))
@@ -41,7 +42,7 @@ type field struct {
 	name   string
 	kind   string
 	none   any // NULL of that type
-	value  func(m *newRow) any
+	value  func(m *dialect.NewRow) any
 	column string
 	insert string
 }
@@ -51,15 +52,15 @@ type field struct {
 //
 // For the same reason it calls sp_executesql itself. go-mssqldb would declare each
 // parameter with the length of its value, and each length is another plan.
-func insertRows(into table, messages []newRow, destinations bool) *sqlexec.Statement {
+func insertRows(into dialect.Table, messages []dialect.NewRow, destinations bool) *sqlexec.Statement {
 	fields := []field{
-		{"h", "nvarchar(max)", sql.NullString{}, func(m *newRow) any { return microsoftdriver.Text(m.headers) }, "Headers", "m.h"},
-		{"b", "varbinary(max)", []byte(nil), func(m *newRow) any { return m.body }, "Body", "m.b"},
+		{"h", "nvarchar(max)", sql.NullString{}, func(m *dialect.NewRow) any { return microsoftdriver.Text(m.Headers) }, "Headers", "m.h"},
+		{"b", "varbinary(max)", []byte(nil), func(m *dialect.NewRow) any { return m.Body }, "Body", "m.b"},
 	}
 	expires, waits := false, destinations
 	for i := range messages {
-		expires = expires || messages[i].ttl > 0
-		waits = waits || messages[i].delay > 0
+		expires = expires || messages[i].TTL > 0
+		waits = waits || messages[i].Delay > 0
 	}
 	if expires {
 		fields = append(fields, field{"t", "bigint", sql.NullInt64{}, lifetime, "Expires", expiry("m.t")})
@@ -68,7 +69,7 @@ func insertRows(into table, messages []newRow, destinations bool) *sqlexec.State
 		fields = append(fields, field{"d", "bigint", sql.NullInt64{}, delay, "Due", after("m.d")})
 	}
 	if destinations {
-		fields = append(fields, field{"a", "nvarchar(max)", sql.NullString{}, func(m *newRow) any { return microsoftdriver.Text(m.destination) }, "Destination", "m.a"})
+		fields = append(fields, field{"a", "nvarchar(max)", sql.NullString{}, func(m *dialect.NewRow) any { return microsoftdriver.Text(m.Destination) }, "Destination", "m.a"})
 	}
 	var columns, selected, names []string
 	if !destinations {
@@ -96,7 +97,7 @@ func insertRows(into table, messages []newRow, destinations bool) *sqlexec.State
 		}
 		rows = append(rows, "("+strings.Join(values, ", ")+")")
 	}
-	text := `insert into ` + into.quoted + ` (` + strings.Join(columns, ", ") + `)
+	text := `insert into ` + into.Quoted + ` (` + strings.Join(columns, ", ") + `)
 select ` + strings.Join(selected, ", ") + `
 from (values
 	` + strings.Join(rows, ",\n\t") + `
@@ -107,12 +108,12 @@ order by m.i;`
 }
 
 // lifetime rounds down, but never to 0 for a message that expires.
-func lifetime(m *newRow) any { return max(m.ttl.Microseconds(), min(1, int64(m.ttl))) }
+func lifetime(m *dialect.NewRow) any { return max(m.TTL.Microseconds(), min(1, int64(m.TTL))) }
 
 // delay rounds up.
-func delay(m *newRow) any {
-	d := m.delay.Microseconds()
-	if m.delay%time.Microsecond > 0 {
+func delay(m *dialect.NewRow) any {
+	d := m.Delay.Microseconds()
+	if m.Delay%time.Microsecond > 0 {
 		d++
 	}
 	return d

@@ -13,6 +13,7 @@ import (
 	mssql "github.com/microsoft/go-mssqldb"
 
 	"github.com/reprise-go/reprise/internal/testserver/loopback"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	_ "github.com/reprise-go/reprise/transport/sqlserver/microsoft"
 )
 
@@ -102,8 +103,8 @@ func (s *standIn) reply(r request) (a reply) {
 		return next[0]
 	}
 	if looksAtTable(r) {
-		for _, c := range (microsoft{}).wanted(table{}, false) {
-			a.rows = append(a.rows, []any{c.name, c.kind})
+		for _, c := range (microsoft{}).Wanted(dialect.Table{}, false) {
+			a.rows = append(a.rows, []any{c.Name, c.Kind})
 		}
 	}
 	return a

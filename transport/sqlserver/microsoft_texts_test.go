@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -43,45 +44,45 @@ func TestTSQL(t *testing.T) {
 func allTSQL(t *testing.T) map[string]string {
 	t.Helper()
 	var d microsoft
-	name := func(queue string) table {
+	name := func(queue string) dialect.Table {
 		t.Helper()
-		table, err := d.table(queue, location{"shop", "dbo"})
+		table, err := d.Table(queue, dialect.Location{Catalog: "shop", Schema: "dbo"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return table
 	}
 	queue, elsewhere := name("my orders; select@[my schema]@[my catalog]"), name("billing")
-	q, sub, wait := d.queue(queue), d.subscriptions(name("SubscriptionRouting")), d.delayed(name(delayedTable))
+	q, sub, wait := d.Queue(queue), d.Subscriptions(name("SubscriptionRouting")), d.Delayed(name(dialect.DelayedTable))
 	texts := map[string]string{
-		"claim": q.claim, "complete": q.complete, "abandon": q.abandon, "release": q.release, "renew": q.renew, "contents": q.contents, "begin": q.begin,
-		"take": q.take, "give-back": q.giveBack, "recount": q.recount, "retake": q.retake, "retake-foreign": q.retakeForeign, "take-foreign": q.takeForeign, "next": q.next, "next-foreign": q.nextForeign,
-		"purge": q.purge, "purge-foreign": q.purgeForeign,
-		"subscribers": sub.subscribers, "subscribed": sub.subscribed, "subscribe": sub.subscribe, "unsubscribe": sub.unsubscribe,
-		"delayed-take": wait.take, "delayed-forward": wait.forward(queue), "delayed-postpone": wait.postpone, "delayed-remove": wait.remove, "delayed-next": wait.next,
-		"savepoint-before-handler": d.savepoint(beforeHandler).SQL, "savepoint-after-handler": d.savepoint(afterHandler).SQL,
-		"rollback-to": d.rollbackTo(beforeHandler).SQL, "intact": d.intact().SQL,
-		"columns": d.columns(queue).SQL, "missing-rights": d.missing(append(d.receiving(queue), d.sending(elsewhere, false)...)).SQL, "lock-schema": d.lockSchema().SQL,
+		"claim": q.Claim, "complete": q.Complete, "abandon": q.Abandon, "release": q.Release, "renew": q.Renew, "contents": q.Contents, "begin": q.Begin,
+		"take": q.Take, "give-back": q.GiveBack, "recount": q.Recount, "retake": q.Retake, "retake-foreign": q.RetakeForeign, "take-foreign": q.TakeForeign, "next": q.Next, "next-foreign": q.NextForeign,
+		"purge": q.Purge, "purge-foreign": q.PurgeForeign,
+		"subscribers": sub.Subscribers, "subscribed": sub.Subscribed, "subscribe": sub.Subscribe, "unsubscribe": sub.Unsubscribe,
+		"delayed-take": wait.Take, "delayed-forward": wait.Forward(queue), "delayed-postpone": wait.Postpone, "delayed-remove": wait.Remove, "delayed-next": wait.Next,
+		"savepoint-before-handler": d.Savepoint(dialect.BeforeHandler).SQL, "savepoint-after-handler": d.Savepoint(dialect.AfterHandler).SQL,
+		"rollback-to": d.RollbackTo(dialect.BeforeHandler).SQL, "intact": d.Intact().SQL,
+		"columns": d.Columns(queue).SQL, "missing-rights": d.Missing(append(d.Receiving(queue), d.Sending(elsewhere, false)...)).SQL, "lock-schema": d.LockSchema().SQL,
 	}
-	messages := make([]newRow, 3)
-	messages[1].delay, messages[2].ttl = time.Hour, time.Minute
+	messages := make([]dialect.NewRow, 3)
+	messages[1].Delay, messages[2].TTL = time.Hour, time.Minute
 	for name, s := range map[string][]*sqlexec.Statement{
-		"insert":          d.insert(q, messages[:1], false),
-		"insert-rows":     d.insert(q, messages[:1:1], false),
-		"insert-delay":    d.insert(q, messages[:2], false),
-		"insert-all":      d.insert(q, messages, false),
-		"insert-expires":  d.insert(q, messages[2:], true),
-		"delayed-insert":  d.insertDelayed(wait, messages[:2]),
-		"delayed-expires": d.insertDelayed(wait, messages),
+		"insert":          d.Insert(q, messages[:1], false),
+		"insert-rows":     d.Insert(q, messages[:1:1], false),
+		"insert-delay":    d.Insert(q, messages[:2], false),
+		"insert-all":      d.Insert(q, messages, false),
+		"insert-expires":  d.Insert(q, messages[2:], true),
+		"delayed-insert":  d.InsertDelayed(wait, messages[:2]),
+		"delayed-expires": d.InsertDelayed(wait, messages),
 	} {
 		texts[name] = s[0].Args[0].(string)
 	}
 	for name, ddl := range map[string][]string{
-		"create-queue":         d.createQueue(queue, false),
-		"create-queue-here":    d.createQueue(elsewhere, false),
-		"create-foreign":       d.createQueue(queue, true),
-		"create-subscriptions": d.createSubscriptions(sub.table),
-		"create-delayed":       d.createDelayed(wait.table),
+		"create-queue":         d.CreateQueue(queue, false),
+		"create-queue-here":    d.CreateQueue(elsewhere, false),
+		"create-foreign":       d.CreateQueue(queue, true),
+		"create-subscriptions": d.CreateSubscriptions(sub.Table),
+		"create-delayed":       d.CreateDelayed(wait.Table),
 	} {
 		texts[name] = ddl[0]
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
@@ -21,18 +22,18 @@ func (noneStrategy) giveBack(context.Context, []holding) {} // the messages are 
 func (noneStrategy) close(context.Context, []holding)    {}
 
 func (r noneStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n int, more bool, err error) {
-	var m queueRow
-	columns := m.columns()
-	take := r.t.dialect.take(r.q.queueTexts, batchSize(len(dst)), r.from().time)
+	var m dialect.Row
+	columns := m.Columns()
+	take := r.t.dialect.Take(r.q.QueueTexts, dialect.BatchSize(len(dst)), r.from().time)
 	if r.t.nserviceBusTables {
-		take = r.t.dialect.takeForeign(r.q.queueTexts, batchSize(len(dst)))
+		take = r.t.dialect.TakeForeign(r.q.QueueTexts, dialect.BatchSize(len(dst)))
 	}
 	take.Row = func(scan sqlexec.Scanner) error {
-		m.body = nil
+		m.Body = nil
 		if err := scan(columns...); err != nil {
 			return err
 		}
-		if m.expired {
+		if m.Expired {
 			more = true
 			return nil
 		}

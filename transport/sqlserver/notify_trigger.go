@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -30,22 +31,22 @@ func (t *Transport) addNotifyTriggers(ctx context.Context, queues []*queue) erro
 		err = t.addNotifyTrigger(ctx, q)
 		switch {
 		case err == nil:
-		case t.fault(err) == faultRefused, t.fault(err) == faultBusy:
+		case t.fault(err) == dialect.FaultRefused, t.fault(err) == dialect.FaultBusy:
 			t.warnOfNotifyTrigger(q, err)
 		default:
-			return fmt.Errorf("add the trigger %s to the table %s: %w", notifyTrigger, q.table.quoted, err)
+			return fmt.Errorf("add the trigger %s to the table %s: %w", notifyTrigger, q.Table.Quoted, err)
 		}
 	}
 	return nil
 }
 
 func (t *Transport) addNotifyTrigger(ctx context.Context, q *queue) error {
-	tx, err := t.db.Begin(ctx, t.dialect.lockSchema()) // it waits for the lock as long as others take
+	tx, err := t.db.Begin(ctx, t.dialect.LockSchema()) // it waits for the lock as long as others take
 	if err != nil {
 		return err
 	}
 	patience := sqlexec.Command(fmt.Sprintf("set local lock_timeout = %d", triggerPatience))
-	for _, s := range []*sqlexec.Statement{patience, t.dialect.notifyTrigger(q.table)} {
+	for _, s := range []*sqlexec.Statement{patience, t.dialect.NotifyTrigger(q.Table)} {
 		if err := tx.Run(ctx, s); err != nil {
 			tx.Rollback(ctx)
 			return err
@@ -60,7 +61,7 @@ func (t *Transport) addNotifyTrigger(ctx context.Context, q *queue) error {
 
 // lacksNotifyTrigger reports whether a queue should have the trigger, and has none.
 func (t *Transport) lacksNotifyTrigger(ctx context.Context, q *queue) (bool, error) {
-	s := t.dialect.hasNotifyTrigger(q.table)
+	s := t.dialect.HasNotifyTrigger(q.Table)
 	if s == nil || q.kind() != repriseTable {
 		return false, nil
 	}
@@ -77,7 +78,7 @@ func (t *Transport) lacksNotifyTrigger(ctx context.Context, q *queue) (bool, err
 // warnOfNotifyTrigger warns, once for each table, and says how another role adds the
 // trigger. The cause may be nil.
 func (t *Transport) warnOfNotifyTrigger(q *queue, cause error) {
-	if _, warned := t.warnedOf.LoadOrStore(q.table.address, true); warned {
+	if _, warned := t.warnedOf.LoadOrStore(q.Table.Address, true); warned {
 		return
 	}
 	because := "it was made by an older version"
@@ -85,5 +86,5 @@ func (t *Transport) warnOfNotifyTrigger(q *queue, cause error) {
 		because += fmt.Sprintf(", and this role cannot add it now (%v)", cause)
 	}
 	t.warnings.Add(fmt.Sprintf("the table %s has no trigger %s: %s. A message of a sender that does not notify, such as NServiceBus, waits up to a second in an empty queue. "+
-		"To fix: let the owner of the table carry out the statements that DDL returns, or Provision", q.table.quoted, notifyTrigger, because))
+		"To fix: let the owner of the table carry out the statements that DDL returns, or Provision", q.Table.Quoted, notifyTrigger, because))
 }

@@ -35,7 +35,7 @@ func startNumberSession(t *Transport, db *sqlexec.SQLDatabase) *presence {
 	s.presence = newPresence(func() map[string]*queue {
 		queues := map[string]*queue{}
 		for _, q := range t.wakeups.queues() {
-			queues[q.table.address] = q
+			queues[q.Table.Address] = q
 		}
 		return queues
 	}, t.free)

@@ -6,24 +6,21 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
-// completeAndSend returns the statement that removes leased messages of a queue and adds
-// the messages that their handlers sent. A message whose lease is not valid is not
-// removed, and its handler's messages are not sent. The statement returns the seq of
-// removed messages.
-func (postgres) completeAndSend(t *queueTexts, delayed *delayedTexts, orders []*settleRequest) *sqlexec.Statement {
-	seqs, claims := make([]int64, len(orders)), make([]int32, len(orders))
-	for i, o := range orders {
-		seqs[i], claims[i] = o.leased.seq, int32(o.leased.claims)
-	}
+// completeAndSend returns the statement that removes leased messages of a queue, by their
+// seqs and the claims of their leases, and adds the messages that their handlers sent. A
+// message whose lease is not valid is not removed, and its handler's messages are not sent.
+// The statement returns the seq of removed messages.
+func completeAndSend(t *dialect.QueueTexts, delayed *dialect.DelayedTexts, seqs []int64, claims []int32, sends []sent) *sqlexec.Statement {
 	args := []any{seqs, claims}
 	var text strings.Builder
-	text.WriteString(`with removed as (` + t.complete + `)`)
-	for i, rows := range sentRows(orders) {
+	text.WriteString(`with removed as (` + t.Complete + `)`)
+	for i, rows := range sentRows(sends) {
 		headers, bodies := columnsOf(rows.messages)
-		into, columns, values := rows.to.table.quoted, "id, headers, body", ownID+", h, b"
+		into, columns, values := rows.to.Table.Quoted, "id, headers, body", ownID+", h, b"
 		types := []string{"bigint[]", "text[]", "bytea[]"}
 		names := "of, h, b"
 		added := []any{rows.of, headers, bodies}
@@ -33,10 +30,10 @@ func (postgres) completeAndSend(t *queueTexts, delayed *delayedTexts, orders []*
 		ttls, delays := durationsOf(rows.messages)
 		switch {
 		case rows.waits:
-			into, columns, values = delayed.table.quoted, "headers, body, destination, expires, due", "h, b, a, "+fmt.Sprintf(expiresIn, "t")+", "+fmt.Sprintf(dueIn, "d")
+			into, columns, values = delayed.Table.Quoted, "headers, body, destination, expires, due", "h, b, a, "+fmt.Sprintf(expiresIn, "t")+", "+fmt.Sprintf(dueIn, "d")
 			destinations := make([]string, len(rows.messages))
 			for at := range rows.messages {
-				destinations[at] = rows.messages[at].destination
+				destinations[at] = rows.messages[at].Destination
 			}
 			column("text[]", "a", destinations)
 			column("bigint[]", "t", ttls)
@@ -63,36 +60,39 @@ func (postgres) completeAndSend(t *queueTexts, delayed *delayedTexts, orders []*
 
 func isNotZero(n int64) bool { return n != 0 }
 
+// sent are the rows for one table that the handler of one message sent.
+type sent struct {
+	of       int64 // the seq of that message
+	to       *dialect.QueueTexts
+	waits    bool // in the table of delayed messages
+	messages []dialect.NewRow
+}
+
 // rowsOfMany are the rows for one table that several messages' handlers sent.
 type rowsOfMany struct {
-	to       *queue
+	to       *dialect.QueueTexts
 	waits    bool
 	of       []int64 // the seq of the message whose handler sent it
-	messages []newRow
+	messages []dialect.NewRow
 }
 
 // sentRows groups the rows by table. The order of the tables is always the same, so that
 // there are few texts of statements, and so that two statements lock tables in the same
 // order.
-func sentRows(orders []*settleRequest) (all []*rowsOfMany) {
-	for _, o := range orders {
-		if o.sends == nil {
-			continue
+func sentRows(sends []sent) (all []*rowsOfMany) {
+	for _, s := range sends {
+		i := slices.IndexFunc(all, func(r *rowsOfMany) bool { return r.to == s.to && r.waits == s.waits || r.waits && s.waits })
+		if i < 0 {
+			i = len(all)
+			all = append(all, &rowsOfMany{to: s.to, waits: s.waits})
 		}
-		for _, p := range o.sends.batches {
-			i := slices.IndexFunc(all, func(r *rowsOfMany) bool { return r.to == p.to && r.waits == p.waits || r.waits && p.waits })
-			if i < 0 {
-				i = len(all)
-				all = append(all, &rowsOfMany{to: p.to, waits: p.waits})
-			}
-			for range p.messages {
-				all[i].of = append(all[i].of, o.leased.seq)
-			}
-			all[i].messages = append(all[i].messages, p.messages...)
+		for range s.messages {
+			all[i].of = append(all[i].of, s.of)
 		}
+		all[i].messages = append(all[i].messages, s.messages...)
 	}
 	slices.SortFunc(all, func(a, b *rowsOfMany) int {
-		return cmp.Or(strings.Compare(a.to.table.quoted, b.to.table.quoted), boolCompare(a.waits, b.waits))
+		return cmp.Or(strings.Compare(a.to.Table.Quoted, b.to.Table.Quoted), boolCompare(a.waits, b.waits))
 	})
 	return all
 }

@@ -3,45 +3,46 @@ package sqlserver
 import (
 	"strings"
 
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // This file has the tables in PostgreSQL.
 
-func (postgres) columns(t table) *sqlexec.Statement {
+func (postgres) Columns(t dialect.Table) *sqlexec.Statement {
 	return sqlexec.Command(`select attname::text, format_type(atttypid, atttypmod) from pg_attribute
-where attrelid = to_regclass($1) and attnum > 0 and not attisdropped order by attnum`, t.quoted)
+where attrelid = to_regclass($1) and attnum > 0 and not attisdropped order by attnum`, t.Quoted)
 }
 
-func (postgres) unless() string { return "" }
+func (postgres) Unless() string { return "" }
 
-func (postgres) wanted(_ table, foreign bool) []column {
-	columns := []column{
-		{"id", "uuid"},
-		{"expires", "timestamp without time zone"},
-		{"headers", "text"},
-		{"body", "bytea"},
+func (postgres) Wanted(_ dialect.Table, foreign bool) []dialect.Column {
+	columns := []dialect.Column{
+		{Name: "id", Kind: "uuid"},
+		{Name: "expires", Kind: "timestamp without time zone"},
+		{Name: "headers", Kind: "text"},
+		{Name: "body", Kind: "bytea"},
 	}
 	if foreign {
-		return append(columns, column{"seq", "integer or bigint"}) // some users widen it before it runs out
+		return append(columns, dialect.Column{Name: "seq", Kind: "integer or bigint"}) // some users widen it before it runs out
 	}
 	return append(columns,
-		column{"seq", "bigint"},
-		column{"due", "timestamp with time zone"},
-		column{"deliveries", "integer"},
-		column{"claims", "integer"},
-		column{"leased_until", "timestamp with time zone"},
-		column{"last_error", "text"},
+		dialect.Column{Name: "seq", Kind: "bigint"},
+		dialect.Column{Name: "due", Kind: "timestamp with time zone"},
+		dialect.Column{Name: "deliveries", Kind: "integer"},
+		dialect.Column{Name: "claims", Kind: "integer"},
+		dialect.Column{Name: "leased_until", Kind: "timestamp with time zone"},
+		dialect.Column{Name: "last_error", Kind: "text"},
 	)
 }
 
-// createQueue creates first the columns that NServiceBus's endpoints write, with the same
+// CreateQueue creates first the columns that NServiceBus's endpoints write, with the same
 // names and types; the others have defaults. Half of each page is left for the new
 // version of each row that a claim makes, and vacuum runs as soon as a few thousand rows
 // are gone, for tables of any size. A trigger notifies of rows whose sender does not.
-func (postgres) createQueue(t table, foreign bool) []string {
+func (postgres) CreateQueue(t dialect.Table, foreign bool) []string {
 	if foreign {
-		return []string{`create table if not exists ` + t.quoted + ` (
+		return []string{`create table if not exists ` + t.Quoted + ` (
 	id uuid not null primary key,
 	expires timestamp,
 	headers text not null,
@@ -49,7 +50,7 @@ func (postgres) createQueue(t table, foreign bool) []string {
 	seq serial not null unique
 )`}
 	}
-	return []string{`create table if not exists ` + t.quoted + ` (
+	return []string{`create table if not exists ` + t.Quoted + ` (
 	id uuid not null default gen_random_uuid(),
 	expires timestamp,
 	headers text not null,
@@ -68,7 +69,7 @@ func (postgres) createQueue(t table, foreign bool) []string {
 	autovacuum_vacuum_insert_threshold = -1,
 	autovacuum_analyze_scale_factor = 0.2,
 	autovacuum_vacuum_cost_delay = 0
-)`, `comment on table ` + t.quoted + ` is 'Reprise queue, version 1'`, createNotifyTrigger(t)}
+)`, `comment on table ` + t.Quoted + ` is 'Reprise queue, version 1'`, createNotifyTrigger(t)}
 }
 
 // ownID is the id of a row that a sender of this package inserts: it is not below
@@ -85,38 +86,38 @@ const notifyTrigger = "reprise_notify"
 // other senders notify the queue's channel (see channelOf). For rows of this package it
 // costs only the comparison: a transaction with a notification takes a lock at its commit
 // that all such transactions of the server wait for.
-func createNotifyTrigger(t table) string {
+func createNotifyTrigger(t dialect.Table) string {
 	tag := "$reprise$"
-	for strings.Contains(t.quoted, tag) {
+	for strings.Contains(t.Quoted, tag) {
 		tag = strings.TrimSuffix(tag, "$") + "_$"
 	}
-	function := quoteWith(t.schema, `"`, `"`) + "." + notifyTrigger + "()"
+	function := dialect.QuoteWith(t.Schema, `"`, `"`) + "." + notifyTrigger + "()"
 	return `do ` + tag + ` begin
-	if to_regprocedure(` + quoteWith(function, "'", "'") + `) is null then
+	if to_regprocedure(` + dialect.QuoteWith(function, "'", "'") + `) is null then
 		create function ` + function + ` returns trigger language plpgsql as $f$ begin
 			perform pg_catalog.pg_notify('reprise_' || substr(encode(sha256(convert_to(
 				'"' || replace(tg_table_schema, '"', '""') || '"."' || replace(tg_table_name, '"', '""') || '"', 'UTF8')), 'hex'), 1, 24), '');
 			return null;
 		end $f$;
 	end if;
-	if not exists (select from pg_trigger where tgrelid = ` + quoteWith(t.quoted, "'", "'") + `::regclass and tgname = '` + notifyTrigger + `') then
-		create trigger ` + notifyTrigger + ` after insert on ` + t.quoted + ` for each row
+	if not exists (select from pg_trigger where tgrelid = ` + dialect.QuoteWith(t.Quoted, "'", "'") + `::regclass and tgname = '` + notifyTrigger + `') then
+		create trigger ` + notifyTrigger + ` after insert on ` + t.Quoted + ` for each row
 			when (new.id < '` + firstOwnID + `') execute function ` + function + `;
 	end if;
 end ` + tag
 }
 
-func (postgres) notifyTrigger(t table) *sqlexec.Statement {
+func (postgres) NotifyTrigger(t dialect.Table) *sqlexec.Statement {
 	return sqlexec.Command(createNotifyTrigger(t))
 }
 
-func (postgres) hasNotifyTrigger(t table) *sqlexec.Statement {
-	return sqlexec.Command(`select 1 from pg_trigger where tgrelid = to_regclass($1) and tgname = '`+notifyTrigger+`'`, t.quoted)
+func (postgres) HasNotifyTrigger(t dialect.Table) *sqlexec.Statement {
+	return sqlexec.Command(`select 1 from pg_trigger where tgrelid = to_regclass($1) and tgname = '`+notifyTrigger+`'`, t.Quoted)
 }
 
-// createSubscriptions creates NServiceBus's table.
-func (postgres) createSubscriptions(t table) []string {
-	return []string{`create table if not exists ` + t.quoted + ` (
+// CreateSubscriptions creates NServiceBus's table.
+func (postgres) CreateSubscriptions(t dialect.Table) []string {
+	return []string{`create table if not exists ` + t.Quoted + ` (
 	queueaddress varchar(200) not null,
 	endpoint varchar(200) not null,
 	topic varchar(200) not null,
@@ -124,8 +125,8 @@ func (postgres) createSubscriptions(t table) []string {
 )`}
 }
 
-func (postgres) createDelayed(t table) []string {
-	return []string{`create table if not exists ` + t.quoted + ` (
+func (postgres) CreateDelayed(t dialect.Table) []string {
+	return []string{`create table if not exists ` + t.Quoted + ` (
 	seq bigint generated by default as identity primary key,
 	destination text not null,
 	expires timestamp,
@@ -135,9 +136,9 @@ func (postgres) createDelayed(t table) []string {
 	attempts integer not null default 0,
 	last_error text,
 	unique (due, seq)
-)`, `comment on table ` + t.quoted + ` is 'Reprise delayed messages, version 1'`}
+)`, `comment on table ` + t.Quoted + ` is 'Reprise delayed messages, version 1'`}
 }
 
-func (postgres) lockSchema() *sqlexec.Statement {
+func (postgres) LockSchema() *sqlexec.Statement {
 	return sqlexec.Command(`select pg_advisory_xact_lock(hashtext('reprise schema'))`)
 }

@@ -47,13 +47,7 @@ type presence struct {
 }
 
 const (
-	// presenceClass is the first half of the key of the lock, "Repr" in ASCII. The second
-	// half is the number.
-	presenceClass = 1382379634
-	mostNumbers   = 1<<16 - 1
-	// claimBits are the bits of a row's column claims that count its leases. The others
-	// are the number of the process that has leased it.
-	claimBits = 15
+	mostNumbers = 1<<16 - 1
 
 	// presenceEvery is the interval at which the numbers of other processes are read, and
 	// presenceGap the time until the next look after a number has disappeared: if it is
@@ -65,9 +59,6 @@ const (
 	// presenceTimeout limits each statement, and the time that the opening of a receiver
 	// waits for a number.
 	presenceTimeout = 5 * time.Second
-	// headOfQueue is how many messages from the first are searched for leases of
-	// processes that have died: leased messages are the oldest.
-	headOfQueue = 20_000
 )
 
 func newPresence(queues func() map[string]*queue, freed func(q *queue, due time.Time)) *presence {
@@ -118,7 +109,7 @@ func (p *presence) attach(ctx context.Context, conn *pgx.Conn) error {
 	}
 	defer p.attempted()
 	err := p.getNumber(ctx, conn)
-	if err == nil || conn.IsClosed() || (postgres{}).classify(err).transient() {
+	if err == nil || conn.IsClosed() || (postgres{}).Classify(err).Transient() {
 		return err
 	}
 	p.unable.Store(true) // the server has no such locks, or the role may not read them
@@ -235,10 +226,6 @@ func (p *presence) pause() time.Duration {
 	return min(pause, presenceEvery)
 }
 
-// heldNumbers are the numbers of processes whose session lives.
-const heldNumbers = `select objid::bigint from pg_locks where locktype = 'advisory' and classid = 1382379634 and objsubid = 2
-	and granted and database = (select oid from pg_database where datname = current_database())`
-
 // see records which numbers are there, and which have disappeared.
 func (p *presence) see(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
@@ -296,7 +283,7 @@ func (p *presence) releaseLeases(ctx context.Context, conn *pgx.Conn) error {
 func freeOrphans(ctx context.Context, conn *pgx.Conn, q *queue, living []int64) ([]time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
 	defer cancel()
-	rows, err := conn.Query(ctx, q.orphans, living)
+	rows, err := conn.Query(ctx, q.Orphans, living)
 	if err != nil {
 		return nil, err
 	}

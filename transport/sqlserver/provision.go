@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -40,7 +41,7 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 		}
 		err = t.verify(ctx, q)
 		if errors.Is(err, core.ErrQueueNotFound) {
-			create = append(create, t.dialect.createQueue(q.table, t.nserviceBusTables)...)
+			create = append(create, t.dialect.CreateQueue(q.Table, t.nserviceBusTables)...)
 			made = append(made, q)
 		} else if err != nil {
 			return err
@@ -49,11 +50,11 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 		}
 	}
 	for _, other := range []struct {
-		table  table
+		table  dialect.Table
 		create []string
 	}{
-		{t.subscriptions.table, t.dialect.createSubscriptions(t.subscriptions.table)},
-		{t.delayed.table, t.dialect.createDelayed(t.delayed.table)},
+		{t.subscriptions.Table, t.dialect.CreateSubscriptions(t.subscriptions.Table)},
+		{t.delayed.Table, t.dialect.CreateDelayed(t.delayed.Table)},
 	} {
 		has, err := t.columns(ctx, other.table)
 		if err != nil {
@@ -82,14 +83,14 @@ func (t *Transport) create(ctx context.Context, ddl []string) error {
 		return nil
 	}
 	err := t.tryToCreate(ctx, ddl)
-	if err != nil && t.fault(err) == faultStatement {
+	if err != nil && t.fault(err) == dialect.FaultStatement {
 		err = t.tryToCreate(ctx, ddl)
 	}
 	return err
 }
 
 func (t *Transport) tryToCreate(ctx context.Context, ddl []string) error {
-	statements := []*sqlexec.Statement{t.dialect.lockSchema()}
+	statements := []*sqlexec.Statement{t.dialect.LockSchema()}
 	for _, text := range ddl {
 		statements = append(statements, sqlexec.Command(text))
 	}
@@ -132,9 +133,9 @@ func (t *Transport) DDL(queues ...string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("sqlserver: DDL: %w", err)
 		}
-		all = append(all, t.dialect.createQueue(q.table, t.nserviceBusTables)...)
+		all = append(all, t.dialect.CreateQueue(q.Table, t.nserviceBusTables)...)
 	}
-	all = append(all, t.dialect.createSubscriptions(t.subscriptions.table)...)
-	all = append(all, t.dialect.createDelayed(t.delayed.table)...)
+	all = append(all, t.dialect.CreateSubscriptions(t.subscriptions.Table)...)
+	all = append(all, t.dialect.CreateDelayed(t.delayed.Table)...)
 	return strings.Join(all, ";\n\n") + ";\n", nil
 }

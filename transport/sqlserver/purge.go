@@ -7,11 +7,6 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
-// purgeLimit is how many messages a statement removes. Each statement is a transaction: a
-// single one for all messages would block the receivers of a long queue, and lock the
-// whole table on Microsoft SQL Server.
-const purgeLimit = "1000"
-
 // Purge removes the messages of a queue that are due and that no receiver has. It needs
 // the right to delete from the table.
 func (t *Transport) Purge(ctx context.Context, queue string) (int, error) {
@@ -36,9 +31,9 @@ func (t *Transport) purge(ctx context.Context, name string) (removed int, err er
 	if err != nil {
 		return 0, err
 	}
-	text := q.queueTexts.purge
+	text := q.QueueTexts.Purge
 	if foreign || t.nserviceBusTables {
-		text = q.purgeForeign
+		text = q.PurgeForeign
 	}
 	for {
 		n, err := t.purgeSome(ctx, text)

@@ -10,12 +10,13 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // queue has the statements and the maker of one queue's table.
 type queue struct {
-	*queueTexts
+	*dialect.QueueTexts
 	channel string // for its notifications
 
 	mu    sync.Mutex
@@ -61,7 +62,7 @@ func (all *queues) get(name string) (*queue, error) {
 	if q != nil {
 		return q, nil
 	}
-	t, err := all.t.dialect.table(name, all.t.in)
+	t, err := all.t.dialect.Table(name, all.t.in)
 	if err != nil {
 		return nil, transport.Permanent(err)
 	}
@@ -73,10 +74,10 @@ func (all *queues) get(name string) (*queue, error) {
 	if all.by == nil {
 		all.by = map[string]*queue{}
 	}
-	q = all.by[t.address] // one queue for all its names
+	q = all.by[t.Address] // one queue for all its names
 	if q == nil {
-		q = &queue{queueTexts: all.t.dialect.queue(t), channel: channelOf(t.address)}
-		all.by[t.address] = q
+		q = &queue{QueueTexts: all.t.dialect.Queue(t), channel: channelOf(t.Address)}
+		all.by[t.Address] = q
 	}
 	all.by[name] = q
 	return q, nil
@@ -96,23 +97,23 @@ func (t *Transport) verify(ctx context.Context, q *queue) error {
 		return err
 	}
 	var errs []error
-	for _, c := range t.dialect.wanted(q.table, foreign) {
-		if kind := has[c.name]; !slices.Contains(strings.Split(c.kind, " or "), kind) {
-			errs = append(errs, fmt.Errorf("in the table %s the column %s is of the type %s, but must be %s", q.table.quoted, c.name, kind, c.kind))
+	for _, c := range t.dialect.Wanted(q.Table, foreign) {
+		if kind := has[c.Name]; !slices.Contains(strings.Split(c.Kind, " or "), kind) {
+			errs = append(errs, fmt.Errorf("in the table %s the column %s is of the type %s, but must be %s", q.Table.Quoted, c.Name, kind, c.Kind))
 		}
 	}
 	return found(errs)
 }
 
 func (t *Transport) look(ctx context.Context, q *queue) (foreign bool, has map[string]string, err error) {
-	has, err = t.columns(ctx, q.table)
+	has, err = t.columns(ctx, q.Table)
 	if err != nil {
 		return false, nil, err
 	}
 	if len(has) == 0 {
-		return false, nil, transport.Permanent(fmt.Errorf("%w: there is no table %s%s; create it with Transport.Provision, or as DDL says", core.ErrQueueNotFound, q.table.quoted, t.dialect.unless()))
+		return false, nil, transport.Permanent(fmt.Errorf("%w: there is no table %s%s; create it with Transport.Provision, or as DDL says", core.ErrQueueNotFound, q.Table.Quoted, t.dialect.Unless()))
 	}
-	foreign, err = t.tableKind(q.table, has)
+	foreign, err = t.tableKind(q.Table, has)
 	if err != nil {
 		return foreign, has, err
 	}
@@ -127,13 +128,13 @@ func (t *Transport) look(ctx context.Context, q *queue) (foreign bool, has map[s
 // columns returns the columns of a table by their names, or none if it does not exist. It
 // reads in the caller's transaction, if there is one: a wait for another connection could
 // wait for the caller itself, which holds one.
-func (t *Transport) columns(ctx context.Context, of table) (map[string]string, error) {
+func (t *Transport) columns(ctx context.Context, of dialect.Table) (map[string]string, error) {
 	has := map[string]string{}
-	s := t.dialect.columns(of)
+	s := t.dialect.Columns(of)
 	s.Row = func(scan sqlexec.Scanner) error {
-		var c column
-		err := scan(&c.name, &c.kind)
-		has[c.name] = c.kind
+		var c dialect.Column
+		err := scan(&c.Name, &c.Kind)
+		has[c.Name] = c.Kind
 		return err
 	}
 	if tx := callersTransaction(ctx); tx != nil {
@@ -147,7 +148,7 @@ func (t *Transport) columns(ctx context.Context, of table) (map[string]string, e
 func (t *Transport) read(ctx context.Context, s *sqlexec.Statement) error {
 	for attempt := 1; ; attempt++ {
 		err := t.db.Exec(ctx, s)
-		if err == nil || t.fault(err) != faultOutage || ctx.Err() != nil || attempt == sqlexec.StaleConnections {
+		if err == nil || t.fault(err) != dialect.FaultOutage || ctx.Err() != nil || attempt == sqlexec.StaleConnections {
 			return err
 		}
 		if attempt > 1 {
@@ -157,21 +158,21 @@ func (t *Transport) read(ctx context.Context, s *sqlexec.Statement) error {
 }
 
 // tableKind distinguishes the two kinds of tables, and reports missing columns.
-func (t *Transport) tableKind(of table, has map[string]string) (foreign bool, err error) {
+func (t *Transport) tableKind(of dialect.Table, has map[string]string) (foreign bool, err error) {
 	known := map[string]bool{}
-	for _, c := range t.dialect.wanted(of, true) {
-		known[c.name] = true
+	for _, c := range t.dialect.Wanted(of, true) {
+		known[c.Name] = true
 	}
 	foreign = true
-	for _, c := range t.dialect.wanted(of, false) {
-		if _, ok := has[c.name]; ok && !known[c.name] {
+	for _, c := range t.dialect.Wanted(of, false) {
+		if _, ok := has[c.Name]; ok && !known[c.Name] {
 			foreign = false // it has a column that NServiceBus's tables lack
 		}
 	}
 	var errs []error
-	for _, c := range t.dialect.wanted(of, foreign) {
-		if _, ok := has[c.name]; !ok {
-			errs = append(errs, fmt.Errorf("the table %s has no column %s (%s): it is no queue, or was made by another version; see DDL", of.quoted, c.name, c.kind))
+	for _, c := range t.dialect.Wanted(of, foreign) {
+		if _, ok := has[c.Name]; !ok {
+			errs = append(errs, fmt.Errorf("the table %s has no column %s (%s): it is no queue, or was made by another version; see DDL", of.Quoted, c.Name, c.Kind))
 		}
 	}
 	return foreign, found(errs)

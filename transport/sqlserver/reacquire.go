@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -43,9 +44,9 @@ func (d *transactionDelivery) reacquire(ctx context.Context, cause error) error 
 
 // relock begins a transaction with the row, and reports whether the row was there.
 func (d *transactionDelivery) relock(ctx context.Context) (tx sqlexec.Transaction, found bool, err error) {
-	text, args := d.r.q.retake, []any{d.seq, d.deliveries - d.missed, d.claims}
+	text, args := d.r.q.Retake, []any{d.Seq, d.Deliveries - d.missed, d.Claims}
 	if d.r.t.nserviceBusTables {
-		text, args = d.r.q.retakeForeign, []any{d.id, d.seq}
+		text, args = d.r.q.RetakeForeign, []any{d.ID, d.Seq}
 	}
 	statements := []*sqlexec.Statement{sqlexec.Query(func(scan sqlexec.Scanner) error {
 		var seq int64
@@ -53,7 +54,7 @@ func (d *transactionDelivery) relock(ctx context.Context) (tx sqlexec.Transactio
 		return scan(&seq)
 	}, text, args...)}
 	if d.isAtomic() {
-		statements = append(statements, d.r.t.dialect.savepoint(beforeHandler))
+		statements = append(statements, d.r.t.dialect.Savepoint(dialect.BeforeHandler))
 	}
 	tx, err = d.r.t.db.Begin(ctx, statements...)
 	return tx, found, err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 )
 
@@ -69,7 +70,7 @@ func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
 
 // String describes the receiver without the fields of its transport.
 func (r *receiver) String() string {
-	return fmt.Sprintf("receiver of %s (%v)", r.q.table.address, r.mode)
+	return fmt.Sprintf("receiver of %s (%v)", r.q.Table.Address, r.mode)
 }
 
 // GoString returns the same text as String.
@@ -82,7 +83,7 @@ func (r *receiver) open() { r.wakeup = r.t.addWakeup(r.q) }
 func (r *receiver) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
 	n, err := r.receive(ctx, dst)
 	if err != nil && !errors.Is(err, ctx.Err()) {
-		err = fmt.Errorf("sqlserver: receive from %s: %w", r.q.table.address, r.t.explained(err))
+		err = fmt.Errorf("sqlserver: receive from %s: %w", r.q.Table.Address, r.t.explained(err))
 	}
 	return n, err
 }
@@ -212,7 +213,7 @@ func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, more bo
 		return 0, true, 0, nil
 	case err != nil && !r.t.transient(err):
 		return 0, false, 0, err
-	case err != nil && r.t.fault(err) == faultConflict:
+	case err != nil && r.t.fault(err) == dialect.FaultConflict:
 		return 0, false, conflictPause, nil
 	case err != nil:
 		r.t.gaveUp(err)
@@ -330,28 +331,28 @@ func (r *receiver) isClosed() bool {
 }
 
 // incoming converts a row for the engine.
-func (r *receiver) incoming(m *queueRow) core.Incoming {
-	headers, malformed := transport.ParseHeadersJSON(m.headers)
+func (r *receiver) incoming(m *dialect.Row) core.Incoming {
+	headers, malformed := transport.ParseHeadersJSON(m.Headers)
 	in := core.Incoming{
 		ID:            headers.Get(core.HeaderMessageID),
-		NativeID:      m.id,
+		NativeID:      m.ID,
 		Headers:       headers,
-		Body:          m.body,
-		DeliveryCount: m.deliveries,
-		LastError:     m.lastError,
+		Body:          m.Body,
+		DeliveryCount: m.Deliveries,
+		LastError:     m.LastError,
 	}
 	transport.UnpackHeaders(&in)
 	if malformed != nil {
-		in.Malformed = fmt.Errorf("the headers of row %s are no JSON object of strings: %w", m.id, malformed)
+		in.Malformed = fmt.Errorf("the headers of row %s are no JSON object of strings: %w", m.ID, malformed)
 	}
 	if in.ID == "" {
-		in.ID = m.id
+		in.ID = m.ID
 	}
 	if r.count != nil {
-		in.DeliveryCount, in.LastError = r.count.Delivered(m.id)
+		in.DeliveryCount, in.LastError = r.count.Delivered(m.ID)
 	} else {
-		in.EnqueuedAt = m.due
+		in.EnqueuedAt = m.Due
 	}
-	in.Redelivered = in.DeliveryCount > 1 || m.claims&(1<<claimBits-1) > 1
+	in.Redelivered = in.DeliveryCount > 1 || m.Claims&(1<<claimBits-1) > 1
 	return in
 }

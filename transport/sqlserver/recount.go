@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -22,13 +23,13 @@ import (
 // recount gives the message back without inserting it. cause is the error of the insert.
 func (d *transactionDelivery) recount(ctx context.Context, cause error) error {
 	// Before the rollback: after it other receivers find the row.
-	d.r.uncounted.add(&d.queueRow)
+	d.r.uncounted.add(&d.Row)
 	d.tx.Rollback(ctx)
-	if n, _ := d.r.uncounted.of(&d.queueRow); n > d.missed+1 { // another receiver had it, and failed too
-		d.deliveries += n - d.missed - 1
+	if n, _ := d.r.uncounted.of(&d.Row); n > d.missed+1 { // another receiver had it, and failed too
+		d.Deliveries += n - d.missed - 1
 	}
 	counted := false
-	err := d.r.t.db.Exec(ctx, sqlexec.Query(sqlexec.RowFound(&counted), d.r.q.recount, d.seq, d.claims, storedInt(d.deliveries), d.nextClaim(), d.lastError))
+	err := d.r.t.db.Exec(ctx, sqlexec.Query(sqlexec.RowFound(&counted), d.r.q.Recount, d.Seq, d.Claims, storedInt(d.Deliveries), d.NextClaim(), d.LastError))
 	switch {
 	case err == nil && counted:
 		d.available()
@@ -54,7 +55,7 @@ func (d *transactionDelivery) abort(ctx context.Context) {
 		return
 	}
 	if d.r.count == nil {
-		d.r.uncounted.add(&d.queueRow)
+		d.r.uncounted.add(&d.Row)
 		d.noted = true
 	}
 	d.tx.Rollback(ctx)
@@ -67,10 +68,10 @@ func (d *transactionDelivery) recall() {
 		return
 	}
 	d.noted = false
-	n, _ := d.r.uncounted.of(&d.queueRow)
+	n, _ := d.r.uncounted.of(&d.Row)
 	n = max(n-1, d.missed)
-	d.r.uncounted.set(&d.queueRow, n)
-	d.deliveries += n - d.missed
+	d.r.uncounted.set(&d.Row, n)
+	d.Deliveries += n - d.missed
 	d.missed = n
 }
 
@@ -98,44 +99,44 @@ func newUncountedFailures() *uncountedFailures {
 }
 
 // add counts one more failure of a row.
-func (m *uncountedFailures) add(row *queueRow) {
+func (m *uncountedFailures) add(row *dialect.Row) {
 	m.some.Store(true)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	before, _ := m.rows.Get(row.seq)
-	if before.claims != row.claims {
+	before, _ := m.rows.Get(row.Seq)
+	if before.claims != row.Claims {
 		before.failures = 0
 	}
-	m.rows.Put(row.seq, uncountedFailure{row.claims, before.failures + 1, row.lastError})
+	m.rows.Put(row.Seq, uncountedFailure{row.Claims, before.failures + 1, row.LastError})
 }
 
 // of returns the number of failures that the row's table has not counted, and the last
 // error.
-func (m *uncountedFailures) of(row *queueRow) (failures int, lastError string) {
+func (m *uncountedFailures) of(row *dialect.Row) (failures int, lastError string) {
 	if !m.some.Load() {
 		return 0, ""
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	found, _ := m.rows.Get(row.seq)
-	if found.claims != row.claims {
+	found, _ := m.rows.Get(row.Seq)
+	if found.claims != row.Claims {
 		return 0, ""
 	}
 	return found.failures, found.lastError
 }
 
 // set corrects that number. For a row that is gone it is 0.
-func (m *uncountedFailures) set(row *queueRow, failures int) {
+func (m *uncountedFailures) set(row *dialect.Row, failures int) {
 	if !m.some.Load() {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if failures == 0 {
-		m.rows.Delete(row.seq)
+		m.rows.Delete(row.Seq)
 		return
 	}
-	m.rows.Put(row.seq, uncountedFailure{row.claims, failures, row.lastError})
+	m.rows.Put(row.Seq, uncountedFailure{row.Claims, failures, row.LastError})
 }
 
 // storedInt limits a count to the range of a column.

@@ -8,46 +8,22 @@ import (
 	"strings"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
-
-// right is a right that a use of a table needs.
-type right struct {
-	verb string // as in GRANT
-	on   objectType
-	of   table
-}
-
-// objectType is the part of a table that the right is on.
-type objectType string
-
-const (
-	onTable    objectType = "table"
-	onSchema   objectType = "schema"
-	onSequence objectType = "sequence" // from which the column seq has its default
-)
-
-// rightsOn returns rights on a table.
-func rightsOn(t table, verbs ...string) []right {
-	list := make([]right, len(verbs))
-	for i, verb := range verbs {
-		list[i] = right{verb, onTable, t}
-	}
-	return list
-}
 
 // missing returns an error for each object on which the transport's role lacks rights,
 // with the statement that grants them. A right that cannot be checked counts as granted,
 // so that no working configuration is refused.
-func (t *Transport) missing(ctx context.Context, needed []right) ([]error, error) {
-	slices.SortStableFunc(needed, func(a, b right) int { // groups them by object
-		return strings.Compare(string(a.on)+a.of.quoted, string(b.on)+b.of.quoted)
+func (t *Transport) missing(ctx context.Context, needed []dialect.Right) ([]error, error) {
+	slices.SortStableFunc(needed, func(a, b dialect.Right) int { // groups them by object
+		return strings.Compare(string(a.On)+a.Of.Quoted, string(b.On)+b.Of.Quoted)
 	})
 	needed = slices.Compact(needed)
 	if len(needed) == 0 {
 		return nil, nil
 	}
-	s := t.dialect.missing(needed)
+	s := t.dialect.Missing(needed)
 	var lacks []missingGrant
 	s.Row = func(scan sqlexec.Scanner) error {
 		var role, sequence string
@@ -56,11 +32,11 @@ func (t *Transport) missing(ctx context.Context, needed []right) ([]error, error
 			return err
 		}
 		r := needed[n]
-		object := t.dialect.grantable(r)
-		if r.on == onSequence {
+		object := t.dialect.Grantable(r)
+		if r.On == dialect.OnSequence {
 			object = "sequence " + sequence
 		}
-		lacks = append(lacks, missingGrant{role, r.verb, object})
+		lacks = append(lacks, missingGrant{role, r.Verb, object})
 		return nil
 	}
 	err := t.read(ctx, s)
@@ -93,7 +69,7 @@ func withMissingGrants(lacks []missingGrant) (errs []error) {
 }
 
 // denied adds the missing rights among needed to the error of a refused statement.
-func (t *Transport) denied(ctx context.Context, cause error, needed []right) error {
+func (t *Transport) denied(ctx context.Context, cause error, needed []dialect.Right) error {
 	missing, err := t.missing(ctx, needed)
 	if err != nil {
 		return cause
@@ -103,44 +79,48 @@ func (t *Transport) denied(ctx context.Context, cause error, needed []right) err
 
 // checkRights checks the rights that every endpoint needs, in any mode and with any
 // retries, to receive from its queues and to send to others, and the rights in needed.
-func (t *Transport) checkRights(ctx context.Context, inputs, others []*queue, needed []right) ([]error, error) {
+func (t *Transport) checkRights(ctx context.Context, inputs, others []*queue, needed []dialect.Right) ([]error, error) {
 	for _, q := range inputs {
-		needed = append(needed, t.dialect.receiving(q.table)...)
+		needed = append(needed, t.dialect.Receiving(q.Table)...)
 	}
 	for _, q := range others {
-		needed = append(needed, t.dialect.sending(q.table, q.kind() == nserviceBusTable)...)
+		needed = append(needed, t.dialect.Sending(q.Table, q.kind() == nserviceBusTable)...)
 	}
 	return t.missing(ctx, needed)
 }
 
-func (postgres) seeing(t table) []right { return []right{{"usage", onSchema, t}} }
+func (postgres) Seeing(t dialect.Table) []dialect.Right {
+	return []dialect.Right{{Verb: "usage", On: dialect.OnSchema, Of: t}}
+}
 
-// receiving: FOR UPDATE needs the right to update, even in modes that only delete.
-func (postgres) receiving(t table) []right { return rightsOn(t, "select", "update", "delete") }
+// Receiving: FOR UPDATE needs the right to update, even in modes that only delete.
+func (postgres) Receiving(t dialect.Table) []dialect.Right {
+	return dialect.RightsOn(t, "select", "update", "delete")
+}
 
-func (postgres) sending(t table, foreign bool) []right {
-	list := rightsOn(t, "insert")
+func (postgres) Sending(t dialect.Table, foreign bool) []dialect.Right {
+	list := dialect.RightsOn(t, "insert")
 	if foreign {
-		list = append(list, right{"usage", onSequence, t})
+		list = append(list, dialect.Right{Verb: "usage", On: dialect.OnSequence, Of: t})
 	}
 	return list
 }
 
-func (postgres) grantable(r right) string {
-	if r.on == onSchema {
-		return "schema " + quoteWith(r.of.schema, `"`, `"`)
+func (postgres) Grantable(r dialect.Right) string {
+	if r.On == dialect.OnSchema {
+		return "schema " + dialect.QuoteWith(r.Of.Schema, `"`, `"`)
 	}
-	return r.of.quoted
+	return r.Of.Quoted
 }
 
-// missing looks tables up by their names in the catalogue, because to_regclass needs the
+// Missing looks tables up by their names in the catalogue, because to_regclass needs the
 // right to use the schema. A right on columns counts like one on the table. A sequence of
 // an identity column needs no right.
-func (postgres) missing(needed []right) *sqlexec.Statement {
+func (postgres) Missing(needed []dialect.Right) *sqlexec.Statement {
 	n := len(needed)
 	verbs, ons, schemas, names := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 	for i, r := range needed {
-		verbs[i], ons[i], schemas[i], names[i] = r.verb, string(r.on), r.of.schema, r.of.name
+		verbs[i], ons[i], schemas[i], names[i] = r.Verb, string(r.On), r.Of.Schema, r.Of.Name
 	}
 	return sqlexec.Command(`select quote_ident(current_user), (n - 1)::int, coalesce(quote_ident(schema) || '.' || quote_ident(q.relname), '')
 from unnest($1::text[], $2::text[], $3::text[], $4::text[]) with ordinality as needed(verb, kind, schema, name, n)
@@ -159,22 +139,26 @@ end, true)
 order by n`, verbs, ons, schemas, names)
 }
 
-// seeing: without any right on a table, the user does not see it.
-func (microsoft) seeing(table) []right { return nil }
+// Seeing: without any right on a table, the user does not see it.
+func (microsoft) Seeing(dialect.Table) []dialect.Right { return nil }
 
-// receiving: only leases need the right to update.
-func (microsoft) receiving(t table) []right { return rightsOn(t, "select", "delete") }
-
-func (microsoft) sending(t table, _ bool) []right { return rightsOn(t, "insert") }
-
-// grantable: GRANT is executed in the table's database, and cannot name it.
-func (microsoft) grantable(r right) string {
-	return bracketed(r.of.schema) + "." + bracketed(r.of.name)
+// Receiving: only leases need the right to update.
+func (microsoft) Receiving(t dialect.Table) []dialect.Right {
+	return dialect.RightsOn(t, "select", "delete")
 }
 
-// missing: has_perms_by_name is NULL if it does not know. A right on columns counts like
+func (microsoft) Sending(t dialect.Table, _ bool) []dialect.Right {
+	return dialect.RightsOn(t, "insert")
+}
+
+// Grantable: GRANT is executed in the table's database, and cannot name it.
+func (microsoft) Grantable(r dialect.Right) string {
+	return bracketed(r.Of.Schema) + "." + bracketed(r.Of.Name)
+}
+
+// Missing: has_perms_by_name is NULL if it does not know. A right on columns counts like
 // one on the table.
-func (microsoft) missing(needed []right) *sqlexec.Statement {
+func (microsoft) Missing(needed []dialect.Right) *sqlexec.Statement {
 	var selects []string
 	var args []any
 	for i, r := range needed {
@@ -182,8 +166,8 @@ func (microsoft) missing(needed []right) *sqlexec.Statement {
 		selects = append(selects, fmt.Sprintf(`select quotename(user_name()), %d, N'' where has_perms_by_name(%s, N'OBJECT', %s) = 0
 	and not exists (select 1 from %s.all_columns as c
 		where c.object_id = object_id(%s) and has_perms_by_name(%s, N'OBJECT', %s, c.name, N'COLUMN') = 1)`,
-			i, object, verb, catalogViews(r.of), object, object, verb))
-		args = append(args, r.of.quoted, strings.ToUpper(r.verb))
+			i, object, verb, catalogViews(r.Of), object, object, verb))
+		args = append(args, r.Of.Quoted, strings.ToUpper(r.Verb))
 	}
 	return sqlexec.Command(strings.Join(selects, "\nunion all\n")+";", args...)
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -40,14 +41,14 @@ func (d *transactionDelivery) addSavepoint(ctx context.Context) (n int, name str
 	}
 	op := d.r.operations.Begin(ctx)
 	defer op.End()
-	n, name = d.savepoints.Add(), beforeHandler
+	n, name = d.savepoints.Add(), dialect.BeforeHandler
 	d.tx.BeginPart(op, n)
 	switch {
 	case d.tx.Lost():
 		return 0, "", sqlexec.ErrEnded
 	case d.used:
-		name = inHandler + strconv.Itoa(n)
-		err = d.tx.Run(op, d.r.t.dialect.savepoint(name))
+		name = dialect.InHandler + strconv.Itoa(n)
+		err = d.tx.Run(op, d.r.t.dialect.Savepoint(name))
 	}
 	return n, name, err
 }
@@ -68,7 +69,7 @@ func (d *transactionDelivery) rollbackTo(ctx context.Context, n int, name string
 		return sqlexec.ErrEnded
 	}
 	if d.used {
-		if err := d.tx.Run(op, d.r.t.dialect.rollbackTo(name)); err != nil {
+		if err := d.tx.Run(op, d.r.t.dialect.RollbackTo(name)); err != nil {
 			return err
 		}
 	}

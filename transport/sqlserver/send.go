@@ -12,6 +12,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -50,7 +51,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	if err != nil {
 		mail.forgetTables()
 		state := core.SendRefused
-		if t.fault(err) == faultOutage {
+		if t.fault(err) == dialect.FaultOutage {
 			state = core.SendUnknown
 		}
 		return fmt.Errorf("sqlserver: send: %w", transport.AllSent(msgs, state, t.explained(err)))
@@ -90,10 +91,10 @@ func (t *Transport) takeTurn(ctx context.Context) error {
 func (t *Transport) gaveUp(err error) {
 	f := t.fault(err)
 	_, overSQL := t.db.(*sqlexec.SQLDatabase) // database/sql does not test a connection before it uses it
-	if f == faultReadOnly || f == faultOutage && overSQL {
+	if f == dialect.FaultReadOnly || f == dialect.FaultOutage && overSQL {
 		t.db.Reset()
 	}
-	if f == faultReadOnly && t.notifier != nil {
+	if f == dialect.FaultReadOnly && t.notifier != nil {
 		t.notifier.leaveServer()
 	}
 }
@@ -120,7 +121,7 @@ func (t *Transport) runIn(ctx context.Context, tx any, statements ...*sqlexec.St
 	switch tx := tx.(type) {
 	case pgx.Tx:
 		if _, ok := t.dialect.(postgres); !ok {
-			return transport.Permanent(fmt.Errorf("the transaction of WithTx is one of PostgreSQL's, but the transport is for %s; use WithSQLTx", t.dialect.product()))
+			return transport.Permanent(fmt.Errorf("the transaction of WithTx is one of PostgreSQL's, but the transport is for %s; use WithSQLTx", t.dialect.Product()))
 		}
 		err = sqlexec.RunPgx(ctx, tx, statements)
 	case *sql.Tx:
@@ -194,7 +195,7 @@ type tableBatch struct {
 	to       *queue
 	waits    bool // in the table of delayed messages
 	foreign  bool
-	messages []newRow
+	messages []dialect.NewRow
 	bytes    int
 }
 
@@ -215,9 +216,9 @@ func (t *Transport) plan(ctx context.Context, msgs []core.Outgoing) (*sendPlan, 
 		if i == 0 || out.Queue != msgs[i-1].Queue || out.Topic != msgs[i-1].Topic || !slices.Equal(out.BaseTopics, msgs[i-1].BaseTopics) {
 			to, err = t.destinations(ctx, out)
 		}
-		message := newRow{headers: headers(i), body: out.Body, delay: out.Delay, ttl: out.TimeToBeReceived}
-		if message.body == nil {
-			message.body = []byte{} // a nil body would be NULL
+		message := dialect.NewRow{Headers: headers(i), Body: out.Body, Delay: out.Delay, TTL: out.TimeToBeReceived}
+		if message.Body == nil {
+			message.Body = []byte{} // a nil body would be NULL
 		}
 		for _, q := range to {
 			if err == nil {
@@ -236,9 +237,9 @@ func (m *sendPlan) statements() (all []*sqlexec.Statement) {
 	t := m.transport
 	for _, p := range m.batches {
 		if p.waits {
-			all = append(all, t.dialect.insertDelayed(t.delayed.delayedTexts, p.messages)...)
+			all = append(all, t.dialect.InsertDelayed(t.delayed.DelayedTexts, p.messages)...)
 		} else {
-			all = append(all, t.dialect.insert(p.to.queueTexts, p.messages, p.foreign)...)
+			all = append(all, t.dialect.Insert(p.to.QueueTexts, p.messages, p.foreign)...)
 		}
 	}
 	return all
@@ -251,6 +252,14 @@ func (m *sendPlan) size() (rows, bytes int) {
 		bytes += p.bytes
 	}
 	return rows, bytes
+}
+
+// appendTo appends the rows that the handler of a leased message has sent.
+func (m *sendPlan) appendTo(sends []sent, seq int64) []sent {
+	for _, p := range m.batches {
+		sends = append(sends, sent{of: seq, to: p.to.QueueTexts, waits: p.waits, messages: p.messages})
+	}
+	return sends
 }
 
 // headersOf writes the headers of all messages as one text, and returns a function for
@@ -301,17 +310,17 @@ func (t *Transport) subscribersTo(ctx context.Context, topic string) ([]*queue, 
 
 // add adds a message to the tableBatch for its table. left is the number of messages that
 // remain, including this one.
-func (m *sendPlan) add(ctx context.Context, to *queue, message newRow, left int) error {
+func (m *sendPlan) add(ctx context.Context, to *queue, message dialect.NewRow, left int) error {
 	waits, foreign := false, to.kind() == nserviceBusTable
-	if message.delay > 0 { // only then does the maker of the table matter
+	if message.Delay > 0 { // only then does the maker of the table matter
 		var err error
 		if foreign, err = m.transport.isForeign(ctx, to); err != nil {
 			return err
 		}
 		m.assumed = append(m.assumed, to)
 		if waits = foreign; waits {
-			message.destination = to.table.address
-			due, err := m.transport.delayed.expect(ctx, message.delay)
+			message.Destination = to.Table.Address
+			due, err := m.transport.delayed.expect(ctx, message.Delay)
 			if err != nil {
 				return err
 			}
@@ -322,7 +331,7 @@ func (m *sendPlan) add(ctx context.Context, to *queue, message newRow, left int)
 	} else {
 		m.markAvailable(to)
 	}
-	size := len(message.headers) + len(message.body)
+	size := len(message.Headers) + len(message.Body)
 	for _, p := range slices.Backward(m.batches) {
 		if p.to == to && p.waits == waits {
 			if len(p.messages) >= rowsAtOnce || p.bytes+size > bytesAtOnce {
@@ -332,7 +341,7 @@ func (m *sendPlan) add(ctx context.Context, to *queue, message newRow, left int)
 			return nil
 		}
 	}
-	messages := append(make([]newRow, 0, min(left, rowsAtOnce)), message)
+	messages := append(make([]dialect.NewRow, 0, min(left, rowsAtOnce)), message)
 	m.batches = append(m.batches, &tableBatch{to: to, waits: waits, foreign: foreign, messages: messages, bytes: size})
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
@@ -236,22 +237,22 @@ func (s *settler) carryOutAll(what action, b *settleBatch, list []int, unknown b
 			return
 		}
 		f := s.r.t.fault(err)
-		unknown = unknown || f == faultOutage
+		unknown = unknown || f == dialect.FaultOutage
 		s.r.t.gaveUp(err)
 		late := time.Since(began) >= s.attemptLimit()
 		sends := what == completion && b.sends(list) // the server may refuse one of the sends
-		if (late || f == faultBusy || f == faultStatement || sends && !f.transient()) && !b.split && s.split(b, list, unknown) {
+		if (late || f == dialect.FaultBusy || f == dialect.FaultStatement || sends && !f.Transient()) && !b.split && s.split(b, list, unknown) {
 			return
 		}
 		pause := o.Failed(err, began)
-		if f == faultConflict {
+		if f == dialect.FaultConflict {
 			pause = conflictPause
 		}
-		if !f.transient() || s.isClosed() || time.Now().Add(pause).After(b.lastEnd(list)) || transport.Sleep(s.life, s.r.t.life.Context(), pause, nil) != nil {
+		if !f.Transient() || s.isClosed() || time.Now().Add(pause).After(b.lastEnd(list)) || transport.Sleep(s.life, s.r.t.life.Context(), pause, nil) != nil {
 			switch {
 			case s.isClosed():
 				err = core.ErrLockLost
-			case s.r.works && f.transient() && what == completion: // the handler is not at fault
+			case s.r.works && f.Transient() && what == completion: // the handler is not at fault
 				err = fmt.Errorf("%w: %w", core.ErrLockLost, err)
 			}
 			for _, i := range list {
@@ -327,26 +328,28 @@ func (s *settler) attempt(ctx context.Context, what action, b *settleBatch, list
 			texts = append(texts, o.text)
 		}
 	}
-	q, columns := s.r.q, s.r.t.dialect.list
+	q, columns := s.r.q, s.r.t.dialect.List
 	var sql string
 	var args []any
 	switch what {
 	case completion:
-		sql, args = q.complete, columns(seqs, claims)
+		sql, args = q.Complete, columns(seqs, claims)
 		if b.sends(list) {
-			all := make([]*settleRequest, len(list))
-			for at, i := range list {
-				all[at] = &b.requests[i]
+			sends := make([]sent, 0, len(list))
+			for _, i := range list {
+				if o := &b.requests[i]; o.sends != nil {
+					sends = o.sends.appendTo(sends, o.leased.seq)
+				}
 			}
-			together := postgres{}.completeAndSend(q.queueTexts, s.r.t.delayed.delayedTexts, all)
+			together := completeAndSend(q.QueueTexts, s.r.t.delayed.DelayedTexts, seqs, claims, sends)
 			sql, args = together.SQL, together.Args
 		}
 	case abandonment:
-		sql, args = q.abandon, columns(seqs, claims, texts)
+		sql, args = q.Abandon, columns(seqs, claims, texts)
 	case release:
-		sql, args = q.release, columns(seqs, claims)
+		sql, args = q.Release, columns(seqs, claims)
 	case renewal:
-		sql, args = q.renew, append([]any{s.r.t.lease.Microseconds()}, columns(seqs, claims)...)
+		sql, args = q.Renew, append([]any{s.r.t.lease.Microseconds()}, columns(seqs, claims)...)
 	default:
 		return nil, fmt.Errorf("no such action: %d", what)
 	}

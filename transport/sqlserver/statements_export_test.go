@@ -1,6 +1,10 @@
 package sqlserver
 
-import "time"
+import (
+	"time"
+
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
+)
 
 // Statements returns the texts of those on a queue's table, by what they do; a claim is
 // that of one message.
@@ -10,10 +14,10 @@ func (t *Transport) Statements(queue string) (map[string]string, error) {
 		return nil, err
 	}
 	return map[string]string{
-		"claim": t.dialect.claim(q.queueTexts, 1, t.lease, time.Time{}, 0, 0).SQL, "complete": q.complete, "abandon": q.abandon, "release": q.release, "renew": q.renew,
-		"contents": q.contents, "begin": q.begin, "leased": q.leased, "fence": q.fence,
-		"take":   t.dialect.take(q.queueTexts, 1, time.Time{}).SQL,
-		"send":   t.dialect.insert(q.queueTexts, make([]newRow, 1), false)[0].SQL,
+		"claim": t.dialect.Claim(q.QueueTexts, 1, t.lease, time.Time{}, 0, 0).SQL, "complete": q.Complete, "abandon": q.Abandon, "release": q.Release, "renew": q.Renew,
+		"contents": q.Contents, "begin": q.Begin, "leased": q.Leased, "fence": q.Fence,
+		"take":   t.dialect.Take(q.QueueTexts, 1, time.Time{}).SQL,
+		"send":   t.dialect.Insert(q.QueueTexts, make([]dialect.NewRow, 1), false)[0].SQL,
 		"notify": notifyText,
 	}, nil
 }

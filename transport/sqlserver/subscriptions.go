@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -20,7 +21,7 @@ const longestTopic = 200
 
 // subscriptions is the table of subscriptions, with a cache of subscribers.
 type subscriptions struct {
-	*subscriptionTexts
+	*dialect.SubscriptionTexts
 	t     *Transport
 	ttl   time.Duration
 	known *transport.Cache[string, subscribers]
@@ -39,11 +40,11 @@ type subscribers struct {
 const manyTopics = 10_000
 
 func newSubscriptions(t *Transport, name string, ttl time.Duration) *subscriptions {
-	table, err := t.dialect.table(name, t.in)
+	table, err := t.dialect.Table(name, t.in)
 	if err != nil {
 		panic(err) // cannot happen: Config.complete has checked the name
 	}
-	return &subscriptions{subscriptionTexts: t.dialect.subscriptions(table), t: t, ttl: ttl, known: transport.NewCache[string, subscribers](manyTopics)}
+	return &subscriptions{SubscriptionTexts: t.dialect.Subscriptions(table), t: t, ttl: ttl, known: transport.NewCache[string, subscribers](manyTopics)}
 }
 
 // of returns the queues subscribed to a topic.
@@ -67,9 +68,9 @@ func (s *subscriptions) of(ctx context.Context, topic string) ([]*queue, error) 
 		err := scan(&address)
 		addresses = append(addresses, address)
 		return err
-	}, s.subscribers, topic))
+	}, s.Subscribers, topic))
 	if err != nil {
-		if s.t.fault(err) == faultNoTable && callersTransaction(ctx) == nil { // there are no subscriptions yet
+		if s.t.fault(err) == dialect.FaultNoTable && callersTransaction(ctx) == nil { // there are no subscriptions yet
 			return nil, nil
 		}
 		return nil, fmt.Errorf("read who subscribed to %q: %w", topic, err)
@@ -78,7 +79,7 @@ func (s *subscriptions) of(ctx context.Context, topic string) ([]*queue, error) 
 	for _, address := range addresses {
 		q, err := s.t.queues.get(address)
 		if err != nil {
-			return nil, fmt.Errorf("the table %s has a subscription to %q that cannot be read: %w", s.table.quoted, topic, err)
+			return nil, fmt.Errorf("the table %s has a subscription to %q that cannot be read: %w", s.Table.Quoted, topic, err)
 		}
 		// The statement may have been repeated, and a queue has several names.
 		if !slices.Contains(found.queues, q) {
@@ -100,7 +101,7 @@ func (s *subscriptions) read(ctx context.Context, of *sqlexec.Statement) error {
 	s.mu.Unlock()
 	tx := callersTransaction(ctx)
 	if tx != nil && !exists {
-		has, err := s.t.columns(ctx, s.table)
+		has, err := s.t.columns(ctx, s.Table)
 		if err != nil || len(has) == 0 { // there are no subscriptions yet
 			return err
 		}
@@ -132,7 +133,7 @@ func (s *subscriptions) forget(topics []string) {
 // CheckTopic implements core.TopicChecker: a topic is UTF-8 without NUL, of 1 to 200
 // characters.
 func (t *Transport) CheckTopic(topic string) error {
-	n := t.dialect.length(topic)
+	n := t.dialect.Length(topic)
 	switch {
 	case topic == "":
 		return errors.New("the name of a topic is empty")
@@ -183,9 +184,9 @@ func (t *Transport) changeSubscriptions(ctx context.Context, name string, topics
 	if _, err := t.examine(ctx, q); err != nil {
 		return err
 	}
-	endpoint := q.table.name
-	if q.table.location != t.in { // two schemas may each have a queue of this name
-		endpoint = q.table.address
+	endpoint := q.Table.Name
+	if q.Table.Location != t.in { // two schemas may each have a queue of this name
+		endpoint = q.Table.Address
 	}
 	s := t.subscriptions
 	for _, topic := range topics {
@@ -193,8 +194,8 @@ func (t *Transport) changeSubscriptions(ctx context.Context, name string, topics
 			return err
 		}
 	}
-	for _, name := range []string{q.table.address, endpoint} {
-		if n := t.dialect.length(name); n > longestTopic {
+	for _, name := range []string{q.Table.Address, endpoint} {
+		if n := t.dialect.Length(name); n > longestTopic {
 			return fmt.Errorf("the address %s has %d characters, but the table of subscriptions holds %d at most: give the queue or the schema a shorter name", name, n, longestTopic)
 		}
 	}
@@ -202,7 +203,7 @@ func (t *Transport) changeSubscriptions(ctx context.Context, name string, topics
 		return nil
 	}
 	if subscribe {
-		err = t.subscribe(ctx, q.table.address, endpoint, topics)
+		err = t.subscribe(ctx, q.Table.Address, endpoint, topics)
 	} else {
 		err = t.unsubscribe(ctx, endpoint, topics)
 	}
@@ -223,9 +224,9 @@ func (t *Transport) subscribe(ctx context.Context, address, endpoint string, top
 		err := scan(&topic)
 		there[topic] = true
 		return err
-	}, s.subscribed, endpoint, address))
+	}, s.Subscribed, endpoint, address))
 	if err != nil {
-		if f := t.fault(err); f != faultNoTable && f != faultRefused {
+		if f := t.fault(err); f != dialect.FaultNoTable && f != dialect.FaultRefused {
 			return err
 		}
 	}
@@ -234,14 +235,14 @@ func (t *Transport) subscribe(ctx context.Context, address, endpoint string, top
 	for _, topic := range topics {
 		if !there[topic] {
 			missing = append(missing, topic)
-			statements = append(statements, sqlexec.Command(s.subscribe, address, endpoint, topic))
+			statements = append(statements, sqlexec.Command(s.Subscribe, address, endpoint, topic))
 		}
 	}
 	if len(statements) == 0 {
 		return nil
 	}
 	err = t.db.Exec(ctx, statements...)
-	if err != nil && t.fault(err) == faultNoTable {
+	if err != nil && t.fault(err) == dialect.FaultNoTable {
 		if err := t.createSubscriptions(ctx); err != nil {
 			return err
 		}
@@ -250,10 +251,10 @@ func (t *Transport) subscribe(ctx context.Context, address, endpoint string, top
 	switch {
 	case err == nil:
 		return nil
-	case t.fault(err) == faultRefused:
+	case t.fault(err) == dialect.FaultRefused:
 		return t.denied(ctx, err, s.rights(true))
 	default:
-		return fmt.Errorf("the table %s does not have its subscription to %q, which has to be added: %w", s.table.quoted, missing, err)
+		return fmt.Errorf("the table %s does not have its subscription to %q, which has to be added: %w", s.Table.Quoted, missing, err)
 	}
 }
 
@@ -261,16 +262,16 @@ func (t *Transport) unsubscribe(ctx context.Context, endpoint string, topics []s
 	s := t.subscriptions
 	var statements []*sqlexec.Statement
 	for _, topic := range topics {
-		statements = append(statements, sqlexec.Command(s.unsubscribe, endpoint, topic))
+		statements = append(statements, sqlexec.Command(s.Unsubscribe, endpoint, topic))
 	}
 	err := t.db.Exec(ctx, statements...)
 	if err == nil {
 		return nil
 	}
 	switch t.fault(err) {
-	case faultNoTable: // there are no subscriptions yet
+	case dialect.FaultNoTable: // there are no subscriptions yet
 		return nil
-	case faultRefused:
+	case dialect.FaultRefused:
 		return t.denied(ctx, err, s.rights(false))
 	default:
 		return err
@@ -278,19 +279,19 @@ func (t *Transport) unsubscribe(ctx context.Context, endpoint string, topics []s
 }
 
 // rights returns the rights that a change of subscriptions needs.
-func (s *subscriptions) rights(subscribe bool) []right {
-	list := s.t.dialect.seeing(s.table)
+func (s *subscriptions) rights(subscribe bool) []dialect.Right {
+	list := s.t.dialect.Seeing(s.Table)
 	if subscribe {
-		return append(list, rightsOn(s.table, "select", "insert", "update")...)
+		return append(list, dialect.RightsOn(s.Table, "select", "insert", "update")...)
 	}
-	return append(list, rightsOn(s.table, "select", "delete")...)
+	return append(list, dialect.RightsOn(s.Table, "select", "delete")...)
 }
 
-// createSubscriptions creates the table when the first queue subscribes, if Provision was
+// CreateSubscriptions creates the table when the first queue subscribes, if Provision was
 // never called.
 func (t *Transport) createSubscriptions(ctx context.Context) error {
-	if err := t.create(ctx, t.dialect.createSubscriptions(t.subscriptions.table)); err != nil {
-		return fmt.Errorf("create the table of subscriptions %s (DDL prints the statements for somebody with the right to): %w", t.subscriptions.table.quoted, err)
+	if err := t.create(ctx, t.dialect.CreateSubscriptions(t.subscriptions.Table)); err != nil {
+		return fmt.Errorf("create the table of subscriptions %s (DDL prints the statements for somebody with the right to): %w", t.subscriptions.Table.Quoted, err)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
@@ -51,7 +52,7 @@ func (r transactionStrategy) fetchOne(ctx *operation.Operation, dst []core.Deliv
 	switch {
 	case err != nil || d == nil:
 		return 0, false, err
-	case d.expired:
+	case d.Expired:
 		if err := d.tx.Commit(ctx); err != nil { // without the message
 			d.tx.Rollback(ctx)
 			return 0, false, err
@@ -71,36 +72,36 @@ func (r transactionStrategy) deleteOne(ctx context.Context) (*transactionDeliver
 	d := &transactionDelivery{r: r.receiver}
 	found := 0
 	from := r.from()
-	take := r.t.dialect.take(r.q.queueTexts, 1, from.time)
+	take := r.t.dialect.Take(r.q.QueueTexts, 1, from.time)
 	if r.t.nserviceBusTables {
-		take = r.t.dialect.takeForeign(r.q.queueTexts, 1)
+		take = r.t.dialect.TakeForeign(r.q.QueueTexts, 1)
 	}
 	take.Row = func(scan sqlexec.Scanner) error {
 		found = 1
-		return scan(d.columns()...)
+		return scan(d.Columns()...)
 	}
 	start := time.Now()
 	statements := []*sqlexec.Statement{take}
 	if d.isAtomic() {
-		statements = append(statements, r.t.dialect.savepoint(beforeHandler))
+		statements = append(statements, r.t.dialect.Savepoint(dialect.BeforeHandler))
 	}
 	tx, err := r.t.db.Begin(ctx, statements...)
 	if err != nil {
 		return nil, err
 	}
-	r.advanceWatermark(from, found, 1, d.due, time.Since(start))
+	r.advanceWatermark(from, found, 1, d.Due, time.Since(start))
 	if found == 0 {
 		tx.Rollback(ctx)
 		return nil, nil
 	}
 	d.tx = tx
-	if n, text := r.uncounted.of(&d.queueRow); n > 0 {
-		d.missed, d.deliveries, d.lastError = n, d.deliveries+n, text
+	if n, text := r.uncounted.of(&d.Row); n > 0 {
+		d.missed, d.Deliveries, d.LastError = n, d.Deliveries+n, text
 	}
-	d.in = r.incoming(&d.queueRow)
-	d.in.Redelivered = d.in.Redelivered || r.t.returned.has(d.id)
+	d.in = r.incoming(&d.Row)
+	d.in.Redelivered = d.in.Redelivered || r.t.returned.has(d.ID)
 	if r.count != nil && !d.isAtomic() {
-		r.t.returned.add(d.id) // the server does not tell when it rolls back
+		r.t.returned.add(d.ID) // the server does not tell when it rolls back
 	}
 	return d, nil
 }
@@ -109,7 +110,7 @@ func (r transactionStrategy) deleteOne(ctx context.Context) (*transactionDeliver
 // breaks, the row is available to all receivers again.
 type transactionDelivery struct {
 	transport.UnsupportedDelivery
-	queueRow
+	dialect.Row
 	r      *receiver
 	in     core.Incoming
 	missed int  // deliveries that its table has not counted
@@ -127,7 +128,7 @@ var _ holding = (*transactionDelivery)(nil)
 
 // String describes the delivery without the fields of its connection, which others use.
 func (d *transactionDelivery) String() string {
-	return fmt.Sprintf("delivery of %q from %s", d.in.ID, d.r.q.table.address)
+	return fmt.Sprintf("delivery of %q from %s", d.in.ID, d.r.q.Table.Address)
 }
 
 // GoString returns the same text as String.
@@ -150,18 +151,18 @@ func (d *transactionDelivery) forget(err error) {
 	if err != nil {
 		return
 	}
-	d.r.t.returned.forget(d.id)
+	d.r.t.returned.forget(d.ID)
 	if d.r.count != nil {
-		d.r.count.Forget(d.id)
+		d.r.count.Forget(d.ID)
 	} else {
-		d.r.uncounted.set(&d.queueRow, 0)
+		d.r.uncounted.set(&d.Row, 0)
 	}
 }
 
 // Release implements core.Delivery.
 func (d *transactionDelivery) Release(ctx context.Context) error {
 	return d.settle(ctx, "release", withoutWork, func(ctx context.Context) error {
-		d.r.t.returned.add(d.id) // before it can be received again
+		d.r.t.returned.add(d.ID) // before it can be received again
 		return d.undo(ctx)
 	})
 }
@@ -171,10 +172,10 @@ func (d *transactionDelivery) Release(ctx context.Context) error {
 func (d *transactionDelivery) Abandon(ctx context.Context, cause error) error {
 	return d.settle(ctx, "abandon", withoutWork, func(ctx context.Context) error {
 		if d.r.count != nil {
-			d.r.count.Failed(d.id, cause)
+			d.r.count.Failed(d.ID, cause)
 			return d.undo(ctx)
 		}
-		d.lastError = storable(transport.ErrorText(cause))
+		d.LastError = dialect.Storable(transport.ErrorText(cause))
 		err := d.commitUndone(ctx, d.giveBack())
 		switch {
 		case err == nil:
@@ -198,12 +199,12 @@ func (d *transactionDelivery) undo(ctx context.Context) error {
 
 // GiveBack is the statement that adds the row again, with one more delivery.
 func (d *transactionDelivery) giveBack() *sqlexec.Statement {
-	return sqlexec.Command(d.r.q.giveBack, d.id, d.seq, string(d.headers), d.body, d.due, storedInt(d.deliveries), d.nextClaim(), d.expires, d.lastError)
+	return sqlexec.Command(d.r.q.GiveBack, d.ID, d.Seq, string(d.Headers), d.Body, d.Due, storedInt(d.Deliveries), d.NextClaim(), d.Expires, d.LastError)
 }
 
 // available tells receivers that the message is available again.
 func (d *transactionDelivery) available() {
-	d.r.lowerWatermark(d.due)
+	d.r.lowerWatermark(d.Due)
 	d.r.t.wakeReceivers(d.r.q)
 }
 
@@ -229,7 +230,7 @@ func (d *transactionDelivery) failed(what string, err error) error {
 	if errors.Is(err, core.ErrLockLost) && d.r.isClosed() {
 		err = fmt.Errorf("%w: %w", err, core.ErrClosed)
 	}
-	return fmt.Errorf("sqlserver: %s message %s from %s: %w", what, d.id, d.r.q.table.address, err)
+	return fmt.Errorf("sqlserver: %s message %s from %s: %w", what, d.ID, d.r.q.Table.Address, err)
 }
 
 // usable returns an error if the message can no longer be settled.
@@ -277,7 +278,7 @@ func (d *transactionDelivery) settleOnce(ctx context.Context, work bool, do func
 // lose ends a message that is no longer held. The row is available again.
 func (d *transactionDelivery) lose(ctx context.Context, cause error) error {
 	d.state = lost
-	d.r.t.returned.add(d.id)
+	d.r.t.returned.add(d.ID)
 	d.tx.Rollback(ctx)
 	d.end()
 	d.available()
@@ -298,7 +299,7 @@ func (d *transactionDelivery) giveUp(ctx context.Context) {
 		return
 	}
 	d.state = lost
-	d.r.t.returned.add(d.id)
+	d.r.t.returned.add(d.ID)
 	now, cancel := context.WithCancel(ctx)
 	cancel()
 	d.tx.Reclaim(now) // the handler may still be running
@@ -307,41 +308,34 @@ func (d *transactionDelivery) giveUp(ctx context.Context) {
 	d.r.t.wakeReceivers(d.r.q)
 }
 
-// These are the savepoints of a message's transaction.
-const (
-	beforeHandler = "reprise_handler"
-	inHandler     = "reprise_part_" // and a number: Savepoint
-	afterHandler  = "reprise_sends"
-)
-
 // commit commits the handler's work together with these statements. If one of them fails,
 // the transaction returns to the state after the handler.
 func (d *transactionDelivery) commit(ctx context.Context, statements ...*sqlexec.Statement) error {
 	if !d.used {
-		return d.commitFrom(ctx, beforeHandler, nil, statements)
+		return d.commitFrom(ctx, dialect.BeforeHandler, nil, statements)
 	}
 	if len(statements) == 0 {
-		return d.tx.Commit(ctx, d.r.t.dialect.intact())
+		return d.tx.Commit(ctx, d.r.t.dialect.Intact())
 	}
-	mark := d.r.t.dialect.savepoint(afterHandler)
-	return d.commitFrom(ctx, afterHandler, mark, append([]*sqlexec.Statement{d.r.t.dialect.intact(), mark}, statements...))
+	mark := d.r.t.dialect.Savepoint(dialect.AfterHandler)
+	return d.commitFrom(ctx, dialect.AfterHandler, mark, append([]*sqlexec.Statement{d.r.t.dialect.Intact(), mark}, statements...))
 }
 
 // commitUndone commits these statements without the handler's work.
 func (d *transactionDelivery) commitUndone(ctx context.Context, statements ...*sqlexec.Statement) error {
 	if !d.used {
-		return d.commitFrom(ctx, beforeHandler, nil, statements)
+		return d.commitFrom(ctx, dialect.BeforeHandler, nil, statements)
 	}
-	back := d.r.t.dialect.rollbackTo(beforeHandler)
+	back := d.r.t.dialect.RollbackTo(dialect.BeforeHandler)
 	if !d.tx.Aborted() {
-		return d.commitFrom(ctx, beforeHandler, back, append([]*sqlexec.Statement{back}, statements...))
+		return d.commitFrom(ctx, dialect.BeforeHandler, back, append([]*sqlexec.Statement{back}, statements...))
 	}
 	// Until then the server prepares no other statement.
 	if err := d.tx.Run(ctx, back); err != nil {
 		d.abort(ctx)
 		return err
 	}
-	return d.commitFrom(ctx, beforeHandler, nil, statements)
+	return d.commitFrom(ctx, dialect.BeforeHandler, nil, statements)
 }
 
 // commitFrom commits with these statements. If one fails, the transaction returns to a
@@ -362,14 +356,14 @@ func (d *transactionDelivery) commitFrom(ctx context.Context, savepoint string, 
 			err = &refusedError{d.r.t.explained(err)}
 		}
 		return err
-	case !ready && savepoint == beforeHandler && !sqlexec.IsAboutText(err):
+	case !ready && savepoint == dialect.BeforeHandler && !sqlexec.IsAboutText(err):
 		d.abort(ctx)
 		return err
 	case ready && slices.ContainsFunc(statements, func(s *sqlexec.Statement) bool { return !s.Done }), sqlexec.IsAboutText(err):
 		err = &refusedError{d.r.t.explained(err)}
 	}
 	if ready && d.isAtomic() {
-		err = errors.Join(err, d.tx.Run(ctx, d.r.t.dialect.rollbackTo(savepoint)))
+		err = errors.Join(err, d.tx.Run(ctx, d.r.t.dialect.RollbackTo(savepoint)))
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
@@ -19,10 +20,10 @@ import (
 // concurrent use.
 type Transport struct {
 	db      sqlexec.Database
-	dialect dialect
+	dialect dialect.Dialect
 	caps    core.Capabilities
 
-	in                location
+	in                dialect.Location
 	lease             time.Duration
 	pollIntervals     pollIntervals
 	nserviceBusTables bool
@@ -87,7 +88,7 @@ func newTransport(cfg Config, connects bool) (*Transport, error) {
 	t := &Transport{
 		db:                to.db,
 		dialect:           to.dialect,
-		in:                location{cfg.Database, cfg.Schema},
+		in:                dialect.Location{Catalog: cfg.Database, Schema: cfg.Schema},
 		lease:             cfg.Lease,
 		pollIntervals:     defaultPolls,
 		nserviceBusTables: cfg.NServiceBusTables,
@@ -119,7 +120,7 @@ func newTransport(cfg Config, connects bool) (*Transport, error) {
 // of a receiver may hold them.
 const keptForSending = 2
 
-func capabilities(cfg *Config, d dialect) core.Capabilities {
+func capabilities(cfg *Config, d dialect.Dialect) core.Capabilities {
 	_, onPostgres := d.(postgres)
 	return core.Capabilities{
 		Transactions: []core.TransactionMode{
@@ -158,7 +159,7 @@ func (t *Transport) Capabilities() core.Capabilities {
 
 // String describes the transport without secrets.
 func (t *Transport) String() string {
-	return fmt.Sprintf("sqlserver (%s, schema %q)", t.dialect.product(), t.in.schema)
+	return fmt.Sprintf("sqlserver (%s, schema %q)", t.dialect.Product(), t.in.Schema)
 }
 
 // Describe implements core.Describer. The server of a Config.DB is unknown.
@@ -175,11 +176,11 @@ func (t *Transport) Warnings() []string { return t.warnings.Take() }
 // Address returns the queue's address as NServiceBus writes it: "schema"."table" on
 // PostgreSQL, table@[schema]@[database] on Microsoft SQL Server.
 func (t *Transport) Address(queue string) (string, error) {
-	table, err := t.dialect.table(queue, t.in)
+	table, err := t.dialect.Table(queue, t.in)
 	if err != nil {
 		return "", fmt.Errorf("sqlserver: address: %w", err)
 	}
-	return table.address, nil
+	return table.Address, nil
 }
 
 // Check connects to the server, and reports queues that do not exist or whose tables are
@@ -204,7 +205,7 @@ func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) e
 	}
 	var errs []error
 	var inputs, others []*queue
-	var unseen []right // rights that are needed to see tables that may not be seen
+	var unseen []dialect.Right // rights that are needed to see tables that may not be seen
 	for _, name := range topology.Queues {
 		q, err := t.queues.get(name)
 		if err == nil {
@@ -212,14 +213,14 @@ func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) e
 		}
 		if err != nil {
 			f := t.fault(err)
-			if f.transient() {
+			if f.Transient() {
 				return err // each queue would only repeat it
 			}
-			if f == faultRefused {
+			if f == dialect.FaultRefused {
 				if err := t.reach(ctx); err != nil {
 					return err // the error is not about the queue
 				}
-				unseen = append(unseen, t.dialect.seeing(q.table)...)
+				unseen = append(unseen, t.dialect.Seeing(q.Table)...)
 			}
 			errs = append(errs, err)
 			continue
@@ -295,7 +296,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 		return nil, err
 	}
 	if foreign != t.nserviceBusTables {
-		return nil, wrongKind(q.table, foreign)
+		return nil, wrongKind(q.Table, foreign)
 	}
 	r := newReceiver(t, q, cfg)
 	if err := t.life.Add(r); err != nil {
@@ -310,11 +311,11 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 
 // wrongKind is the error of a table that cannot be received from with this
 // configuration.
-func wrongKind(of table, foreign bool) error {
+func wrongKind(of dialect.Table, foreign bool) error {
 	if foreign {
-		return fmt.Errorf("the table %s was made by NServiceBus: receive from it with Config.NServiceBusTables", of.quoted)
+		return fmt.Errorf("the table %s was made by NServiceBus: receive from it with Config.NServiceBusTables", of.Quoted)
 	}
-	return fmt.Errorf("the table %s was not made by NServiceBus: receive from it without Config.NServiceBusTables", of.quoted)
+	return fmt.Errorf("the table %s was not made by NServiceBus: receive from it without Config.NServiceBusTables", of.Quoted)
 }
 
 // isInTransaction reports whether each message is in a transaction from its receipt on. In other
@@ -354,7 +355,7 @@ func (t *Transport) joinPresence() *presence {
 // message's.
 func (t *Transport) free(q *queue, due time.Time) {
 	for _, r := range t.life.Receivers() {
-		if r, is := r.(*receiver); is && r.q.table.address == q.table.address {
+		if r, is := r.(*receiver); is && r.q.Table.Address == q.Table.Address {
 			r.lowerWatermark(due)
 		}
 	}
@@ -372,8 +373,17 @@ func (t *Transport) examineEventually(ctx context.Context, q *queue, told func(c
 	return foreign, err
 }
 
+// fault classifies an error. Errors that this package detected itself, with a table for
+// example, are permanent.
+func (t *Transport) fault(err error) dialect.Fault {
+	if transport.IsPermanent(err) {
+		return dialect.FaultStatement
+	}
+	return t.dialect.Classify(err)
+}
+
 // transient reports whether a retry may succeed after err.
-func (t *Transport) transient(err error) bool { return t.fault(err).transient() }
+func (t *Transport) transient(err error) bool { return t.fault(err).Transient() }
 
 // unavailable marks an error of a call before the first message that is due to an outage.
 // A server that was read-only may accept writes in new sessions.
@@ -425,7 +435,7 @@ func (t *Transport) bound(ctx context.Context) (context.Context, func()) {
 
 // explained adds core.ErrQueueNotFound to an error about a missing table.
 func (t *Transport) explained(err error) error {
-	if err == nil || errors.Is(err, core.ErrQueueNotFound) || t.fault(err) != faultNoTable {
+	if err == nil || errors.Is(err, core.ErrQueueNotFound) || t.fault(err) != dialect.FaultNoTable {
 		return err
 	}
 	return fmt.Errorf("%w: %w", core.ErrQueueNotFound, err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -32,7 +33,7 @@ const untoldWait = time.Minute
 
 // undeliverable is the error about one message.
 type undeliverable struct {
-	*delayedRow
+	*dialect.DelayedRow
 	err error
 }
 
@@ -76,7 +77,7 @@ func (d *delayed) listenerFor(h core.Headers) (listener, bool) {
 	}
 	if sender := h.Get(core.HeaderOriginatingEndpoint); sender != "" {
 		for _, l := range d.told {
-			if l.r.q.table.name == sender {
+			if l.r.q.Table.Name == sender {
 				return l, true
 			}
 		}
@@ -86,14 +87,14 @@ func (d *delayed) listenerFor(h core.Headers) (listener, bool) {
 
 // failedFor postpones a message that could not be forwarded, or moves it.
 func (d *delayed) failedFor(ctx context.Context, bad *undeliverable) error {
-	headers, malformed := transport.ParseHeadersJSON([]byte(bad.headers))
+	headers, malformed := transport.ParseHeadersJSON([]byte(bad.Headers))
 	l, ok := d.listenerFor(headers)
 	if !ok {
-		_, err := d.postponed(ctx, bad, untoldWait, bad.err, bad.tries)
+		_, err := d.postponed(ctx, bad, untoldWait, bad.err, bad.Tries)
 		return err
 	}
 	e := core.Undeliverable{
-		MessageID: headers.Get(core.HeaderMessageID), Queue: bad.destination, Err: d.t.explained(bad.err), Tries: storedInt(max(bad.tries, 0) + 1), // other senders may have written any number
+		MessageID: headers.Get(core.HeaderMessageID), Queue: bad.Destination, Err: d.t.explained(bad.err), Tries: storedInt(max(bad.Tries, 0) + 1), // other senders may have written any number
 	}
 	cause := e.Err
 	switch {
@@ -102,7 +103,7 @@ func (d *delayed) failedFor(ctx context.Context, bad *undeliverable) error {
 	case l.errorQueue == "":
 		e.RetryIn = d.moveWait
 	default:
-		text := bad.headers
+		text := bad.Headers
 		if malformed == nil {
 			text = string(transport.AppendHeadersJSON(nil, e.MoveHeaders(headers, time.Now())))
 		}
@@ -111,7 +112,7 @@ func (d *delayed) failedFor(ctx context.Context, bad *undeliverable) error {
 		case err == nil && !moved: // another process was faster
 			return nil
 		case err == nil:
-			e.MovedTo = to.table.address
+			e.MovedTo = to.Table.Address
 			d.t.wakeReceivers(to)
 			l.tell(e)
 			return nil
@@ -131,7 +132,7 @@ func (d *delayed) failedFor(ctx context.Context, bad *undeliverable) error {
 // postponed makes a message due later, with the error in its row, unless another process
 // was faster.
 func (d *delayed) postponed(ctx context.Context, bad *undeliverable, wait time.Duration, cause error, tries int) (ok bool, err error) {
-	err = d.t.db.Exec(ctx, sqlexec.Query(sqlexec.RowFound(&ok), d.postpone, bad.seq, wait.Microseconds(), storable(cause.Error()), bad.tries, tries))
+	err = d.t.db.Exec(ctx, sqlexec.Query(sqlexec.RowFound(&ok), d.Postpone, bad.Seq, wait.Microseconds(), dialect.Storable(cause.Error()), bad.Tries, tries))
 	return ok, err
 }
 
@@ -142,7 +143,7 @@ func (d *delayed) move(ctx context.Context, bad *undeliverable, errorQueue, head
 	if err != nil {
 		return nil, false, transport.Permanent(err)
 	}
-	tx, err := d.t.db.Begin(ctx, sqlexec.Query(sqlexec.RowFound(&ok), d.remove, bad.seq, bad.tries))
+	tx, err := d.t.db.Begin(ctx, sqlexec.Query(sqlexec.RowFound(&ok), d.Remove, bad.Seq, bad.Tries))
 	if err != nil {
 		return nil, false, err
 	}
@@ -150,7 +151,7 @@ func (d *delayed) move(ctx context.Context, bad *undeliverable, errorQueue, head
 		tx.Rollback(ctx)
 		return to, false, nil
 	}
-	if err := tx.Commit(ctx, sqlexec.Command(d.delayedTexts.forward(to.table), "", headers, bad.body)); err != nil {
+	if err := tx.Commit(ctx, sqlexec.Command(d.DelayedTexts.Forward(to.Table), "", headers, bad.Body)); err != nil {
 		tx.Rollback(ctx)
 		return nil, false, d.t.explained(err)
 	}
