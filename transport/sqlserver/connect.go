@@ -18,6 +18,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/serverurl"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
@@ -53,7 +54,7 @@ func (c *Config) connect() (*connections, error) {
 	case c.DB != nil:
 		used := c.DB.Driver()
 		if _, ok := used.(*stdlib.Driver); ok {
-			return &connections{db: sqlexec.NewSQL(c.DB, nil), dialect: postgres{}, info: core.TransportInfo{System: systemPostgres}}, nil
+			return &connections{db: sqlexec.NewSQL(c.DB, nil), dialect: postgres.Dialect{}, info: core.TransportInfo{System: systemPostgres}}, nil
 		}
 		if isMicrosoftDriver(used) {
 			return &connections{db: sqlexec.NewSQL(c.DB, transactionEnded), dialect: microsoft{}, info: core.TransportInfo{System: systemMicrosoft}}, nil
@@ -87,7 +88,7 @@ func connectionsOf(db *sqlexec.PgxDatabase) *connections {
 	if strings.HasPrefix(server.Host, "/") { // a Unix domain socket
 		info.ServerPort = 0
 	}
-	return &connections{db: db, dialect: postgres{}, info: info, weakness: serverurl.WeaknessOfPgx(server)}
+	return &connections{db: db, dialect: postgres.Dialect{}, info: info, weakness: serverurl.WeaknessOfPgx(server)}
 }
 
 // connectionsOfOurs is the limit of a pool that we open, if the URL has none: receivers

@@ -13,6 +13,7 @@ import (
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -276,7 +277,7 @@ func (d *leaseDelivery) commitWork(ctx context.Context, m *sendPlan) error {
 	case tx.Lost():
 		d.endWork(op)
 		return d.learnOutcome(op, err)
-	case intact.Done && !fence.Done && isFence(err):
+	case intact.Done && !fence.Done && postgres.IsFence(err):
 		d.rollBackWork(op)
 		d.become(lost)
 		d.r.settled(d)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -34,7 +35,7 @@ func (t *Transport) addNotifyTriggers(ctx context.Context, queues []*queue) erro
 		case t.fault(err) == dialect.FaultRefused, t.fault(err) == dialect.FaultBusy:
 			t.warnOfNotifyTrigger(q, err)
 		default:
-			return fmt.Errorf("add the trigger %s to the table %s: %w", notifyTrigger, q.Table.Quoted, err)
+			return fmt.Errorf("add the trigger %s to the table %s: %w", postgres.NotifyTrigger, q.Table.Quoted, err)
 		}
 	}
 	return nil
@@ -86,5 +87,5 @@ func (t *Transport) warnOfNotifyTrigger(q *queue, cause error) {
 		because += fmt.Sprintf(", and this role cannot add it now (%v)", cause)
 	}
 	t.warnings.Add(fmt.Sprintf("the table %s has no trigger %s: %s. A message of a sender that does not notify, such as NServiceBus, waits up to a second in an empty queue. "+
-		"To fix: let the owner of the table carry out the statements that DDL returns, or Provision", q.Table.Quoted, notifyTrigger, because))
+		"To fix: let the owner of the table carry out the statements that DDL returns, or Provision", q.Table.Quoted, postgres.NotifyTrigger, because))
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
 )
 
 // presence tells other processes that this one lives: a session holds an advisory lock on
@@ -109,7 +111,7 @@ func (p *presence) attach(ctx context.Context, conn *pgx.Conn) error {
 	}
 	defer p.attempted()
 	err := p.getNumber(ctx, conn)
-	if err == nil || conn.IsClosed() || (postgres{}).Classify(err).Transient() {
+	if err == nil || conn.IsClosed() || (postgres.Dialect{}).Classify(err).Transient() {
 		return err
 	}
 	p.unable.Store(true) // the server has no such locks, or the role may not read them
@@ -183,7 +185,7 @@ func (p *presence) examine(ctx context.Context, conn *pgx.Conn) (pid uint32, sta
 func (p *presence) take(ctx context.Context, conn *pgx.Conn, n int32) (ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
 	defer cancel()
-	err = conn.QueryRow(ctx, `select pg_try_advisory_lock($1::int, $2::int)`, int32(presenceClass), n).Scan(&ok)
+	err = conn.QueryRow(ctx, `select pg_try_advisory_lock($1::int, $2::int)`, int32(postgres.PresenceClass), n).Scan(&ok)
 	return ok, err
 }
 
@@ -232,7 +234,7 @@ func (p *presence) see(ctx context.Context, conn *pgx.Conn) error {
 	defer cancel()
 	var readOnly bool
 	var there []int64
-	err := conn.QueryRow(ctx, `select current_setting('transaction_read_only')::boolean, array(`+heldNumbers+`)`).Scan(&readOnly, &there)
+	err := conn.QueryRow(ctx, `select current_setting('transaction_read_only')::boolean, array(`+postgres.HeldNumbers+`)`).Scan(&readOnly, &there)
 	switch {
 	case err != nil:
 		return err

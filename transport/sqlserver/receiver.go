@@ -12,6 +12,7 @@ import (
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
 )
 
 // receiver takes messages from one queue. Its strategy decides whether it leases messages,
@@ -353,6 +354,6 @@ func (r *receiver) incoming(m *dialect.Row) core.Incoming {
 	} else {
 		in.EnqueuedAt = m.Due
 	}
-	in.Redelivered = in.DeliveryCount > 1 || m.Claims&(1<<claimBits-1) > 1
+	in.Redelivered = in.DeliveryCount > 1 || m.Claims&(1<<postgres.ClaimBits-1) > 1
 	return in
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -120,7 +121,7 @@ func (t *Transport) runIn(ctx context.Context, tx any, statements ...*sqlexec.St
 	var err error
 	switch tx := tx.(type) {
 	case pgx.Tx:
-		if _, ok := t.dialect.(postgres); !ok {
+		if _, ok := t.dialect.(postgres.Dialect); !ok {
 			return transport.Permanent(fmt.Errorf("the transaction of WithTx is one of PostgreSQL's, but the transport is for %s; use WithSQLTx", t.dialect.Product()))
 		}
 		err = sqlexec.RunPgx(ctx, tx, statements)
@@ -255,9 +256,9 @@ func (m *sendPlan) size() (rows, bytes int) {
 }
 
 // appendTo appends the rows that the handler of a leased message has sent.
-func (m *sendPlan) appendTo(sends []sent, seq int64) []sent {
+func (m *sendPlan) appendTo(sends []postgres.Sent, seq int64) []postgres.Sent {
 	for _, p := range m.batches {
-		sends = append(sends, sent{of: seq, to: p.to.QueueTexts, waits: p.waits, messages: p.messages})
+		sends = append(sends, postgres.Sent{Of: seq, To: p.to.QueueTexts, Waits: p.waits, Messages: p.messages})
 	}
 	return sends
 }

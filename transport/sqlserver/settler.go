@@ -13,6 +13,7 @@ import (
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -335,13 +336,13 @@ func (s *settler) attempt(ctx context.Context, what action, b *settleBatch, list
 	case completion:
 		sql, args = q.Complete, columns(seqs, claims)
 		if b.sends(list) {
-			sends := make([]sent, 0, len(list))
+			sends := make([]postgres.Sent, 0, len(list))
 			for _, i := range list {
 				if o := &b.requests[i]; o.sends != nil {
 					sends = o.sends.appendTo(sends, o.leased.seq)
 				}
 			}
-			together := completeAndSend(q.QueueTexts, s.r.t.delayed.DelayedTexts, seqs, claims, sends)
+			together := postgres.CompleteAndSend(q.QueueTexts, s.r.t.delayed.DelayedTexts, seqs, claims, sends)
 			sql, args = together.SQL, together.Args
 		}
 	case abandonment:

@@ -12,6 +12,7 @@ import (
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -121,7 +122,7 @@ func newTransport(cfg Config, connects bool) (*Transport, error) {
 const keptForSending = 2
 
 func capabilities(cfg *Config, d dialect.Dialect) core.Capabilities {
-	_, onPostgres := d.(postgres)
+	_, onPostgres := d.(postgres.Dialect)
 	return core.Capabilities{
 		Transactions: []core.TransactionMode{
 			core.TransactionNone,
@@ -333,7 +334,7 @@ func (t *Transport) isInTransaction(mode core.TransactionMode) bool {
 }
 
 func (t *Transport) onPostgres() bool {
-	_, ok := t.dialect.(postgres)
+	_, ok := t.dialect.(postgres.Dialect)
 	return ok
 }
 

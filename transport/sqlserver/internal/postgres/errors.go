@@ -1,4 +1,4 @@
-package sqlserver
+package postgres
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 
 // Classify uses the SQLSTATE (PostgreSQL's Appendix A). Without one, the connection
 // failed.
-func (postgres) Classify(err error) dialect.Fault {
+func (Dialect) Classify(err error) dialect.Fault {
 	var server *pgconn.PgError
 	if !errors.As(err, &server) {
 		return dialect.ConnectionFault(err, pgconn.SafeToRetry(err))
@@ -49,9 +49,9 @@ func (postgres) Classify(err error) dialect.Fault {
 	}
 }
 
-// isFence reports whether an error is that of the statement dialect.QueueTexts.fence for a lease
+// IsFence reports whether an error is that of the statement dialect.QueueTexts.fence for a lease
 // that is not valid: a division by zero.
-func isFence(err error) bool {
+func IsFence(err error) bool {
 	server, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && server.Code == "22012"
 }

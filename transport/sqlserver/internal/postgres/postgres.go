@@ -1,4 +1,4 @@
-package sqlserver
+package postgres
 
 import (
 	"fmt"
@@ -14,21 +14,25 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
-// postgres is the dialect of PostgreSQL 13 and later.
-type postgres struct{}
+// Dialect is the dialect of PostgreSQL 13 and later.
+type Dialect struct{}
 
-func (postgres) Product() string       { return "PostgreSQL" }
-func (postgres) DefaultSchema() string { return "public" }
+// Product implements dialect.Dialect.
+func (Dialect) Product() string       { return "PostgreSQL" }
 
-func (postgres) Length(text string) int { return utf8.RuneCountInString(text) }
+// DefaultSchema implements dialect.Dialect.
+func (Dialect) DefaultSchema() string { return "public" }
 
-// postgresNameBytes is the longest name (NAMEDATALEN - 1). The server would truncate a
+// Length implements dialect.Dialect.
+func (Dialect) Length(text string) int { return utf8.RuneCountInString(text) }
+
+// nameBytes is the longest name (NAMEDATALEN - 1). The server would truncate a
 // longer one silently.
-const postgresNameBytes = 63
+const nameBytes = 63
 
 // Table parses a plain name, or an address as NServiceBus writes it: "schema"."name",
 // each in double quotes.
-func (postgres) Table(queue string, in dialect.Location) (dialect.Table, error) {
+func (Dialect) Table(queue string, in dialect.Location) (dialect.Table, error) {
 	t := dialect.Table{Location: in, Name: queue}
 	if strings.HasPrefix(queue, `"`) {
 		schema, rest, ok := quotedPart(queue)
@@ -42,7 +46,7 @@ func (postgres) Table(queue string, in dialect.Location) (dialect.Table, error) 
 		t.Name = schema
 	}
 	for _, name := range []string{t.Schema, t.Name} {
-		if err := dialect.CheckName(name, len(name), postgresNameBytes, "bytes"); err != nil {
+		if err := dialect.CheckName(name, len(name), nameBytes, "bytes"); err != nil {
 			return dialect.Table{}, fmt.Errorf("queue %q: %w", queue, err)
 		}
 	}
@@ -85,7 +89,7 @@ const unleased = `(leased_until is null or leased_until <= now() or leased_until
 
 // Every role that may write to the table can store any values in a row, so no value may
 // make a statement fail, or keep the row's count from rising. A new lease needs a number
-// that differs from the previous lease's: the lower claimBits are a counter, which wraps
+// that differs from the previous lease's: the lower ClaimBits are a counter, which wraps
 // around; the others are the number of the process (4).
 const (
 	nextDelivery = `least(greatest(deliveries, 0), 2147483646) + 1`
@@ -110,18 +114,21 @@ const limitMark = "\x00"
 // sized puts the limit into a statement.
 func sized(text string, n int) string { return strings.Replace(text, limitMark, strconv.Itoa(n), 1) }
 
-func (postgres) Claim(t *dialect.QueueTexts, n int, lease time.Duration, from time.Time, whole int64, number int32) *sqlexec.Statement {
+// Claim implements dialect.Dialect.
+func (Dialect) Claim(t *dialect.QueueTexts, n int, lease time.Duration, from time.Time, whole int64, number int32) *sqlexec.Statement {
 	return sqlexec.Command(sized(t.Claim, n), dueFrom(from), lease.Microseconds(), whole, number)
 }
 
-func (postgres) Take(t *dialect.QueueTexts, n int, from time.Time) *sqlexec.Statement {
+// Take implements dialect.Dialect.
+func (Dialect) Take(t *dialect.QueueTexts, n int, from time.Time) *sqlexec.Statement {
 	if n == 1 {
 		return sqlexec.Command(t.TakeOne, dueFrom(from))
 	}
 	return sqlexec.Command(sized(t.Take, n), dueFrom(from))
 }
 
-func (postgres) TakeForeign(t *dialect.QueueTexts, n int) *sqlexec.Statement {
+// TakeForeign implements dialect.Dialect.
+func (Dialect) TakeForeign(t *dialect.QueueTexts, n int) *sqlexec.Statement {
 	if n == 1 {
 		return sqlexec.Command(t.TakeOneForeign)
 	}
@@ -137,32 +144,32 @@ from (select min(due) as due from %s where due <= now() + interval '24 hours'%s)
 // row, even if the contents are stored outside it.
 const partial = `octet_length(body) > $3 or octet_length(headers) > $3 or octet_length(last_error) > $3`
 
-// presenceClass is the first half of the key of the lock that the session of a process
+// PresenceClass is the first half of the key of the lock that the session of a process
 // holds, "Repr" in ASCII. The second half is the number of the process.
-const presenceClass = 1382379634
+const PresenceClass = 1382379634
 
-// claimBits are the bits of a row's column claims that count its leases. The others
+// ClaimBits are the bits of a row's column claims that count its leases. The others
 // are the number of the process that has leased it.
-const claimBits = 15
+const ClaimBits = 15
 
 // headOfQueue is how many messages from the first are searched for leases of processes
 // that have died: leased messages are the oldest.
 const headOfQueue = 20_000
 
-// heldNumbers are the numbers of processes whose session lives.
-const heldNumbers = `select objid::bigint from pg_locks where locktype = 'advisory' and classid = 1382379634 and objsubid = 2
+// HeldNumbers are the numbers of processes whose session lives.
+const HeldNumbers = `select objid::bigint from pg_locks where locktype = 'advisory' and classid = 1382379634 and objsubid = 2
 	and granted and database = (select oid from pg_database where datname = current_database())`
 
 // orphaned is true for a leased row whose process is neither among the known ones (1) nor
 // connected now.
-const orphaned = `leased_until > now() and claims >> 15 > 0 and (claims >> 15)::bigint <> all($1::bigint[]) and (claims >> 15)::bigint <> all(array(` + heldNumbers + `))`
+const orphaned = `leased_until > now() and claims >> 15 > 0 and (claims >> 15)::bigint <> all($1::bigint[]) and (claims >> 15)::bigint <> all(array(` + HeldNumbers + `))`
 
 const microseconds = ` * interval '1 microsecond'`
 
 // Queue returns the statements for a queue's table. The columns that a claim changes are
 // in no index, and half of each page is left empty (see CreateQueue): so the new version
 // of the row stays in its page and no index has to be written (a HOT update).
-func (postgres) Queue(t dialect.Table) *dialect.QueueTexts {
+func (Dialect) Queue(t dialect.Table) *dialect.QueueTexts {
 	ready := fmt.Sprintf(available, t.Quoted)
 	// A leased row stays in the table, so columns that only GiveBack needs are not read.
 	const record = `id::text, seq, headers, coalesce(body, ''), ` + dueRead + `, %s, claims, %s,
@@ -226,7 +233,8 @@ const (
 	dueIn     = `coalesce(clock_timestamp() + nullif(%s::bigint, 0)` + microseconds + `, now())`
 )
 
-func (postgres) Insert(t *dialect.QueueTexts, messages []dialect.NewRow, _ bool) []*sqlexec.Statement {
+// Insert implements dialect.Dialect.
+func (Dialect) Insert(t *dialect.QueueTexts, messages []dialect.NewRow, _ bool) []*sqlexec.Statement {
 	plain, delayed := true, false
 	for i := range messages {
 		delayed = delayed || messages[i].Delay != 0
@@ -287,7 +295,8 @@ func roundUp(d time.Duration) time.Duration {
 	return d.Truncate(time.Microsecond)
 }
 
-func (postgres) Subscriptions(t dialect.Table) *dialect.SubscriptionTexts {
+// Subscriptions implements dialect.Dialect.
+func (Dialect) Subscriptions(t dialect.Table) *dialect.SubscriptionTexts {
 	return &dialect.SubscriptionTexts{
 		Table:       t,
 		Subscribers: `select distinct queueaddress from ` + t.Quoted + ` where topic = $1`,
@@ -298,7 +307,8 @@ on conflict (endpoint, topic) do update set queueaddress = excluded.queueaddress
 	}
 }
 
-func (postgres) Delayed(t dialect.Table) *dialect.DelayedTexts {
+// Delayed implements dialect.Dialect.
+func (Dialect) Delayed(t dialect.Table) *dialect.DelayedTexts {
 	return &dialect.DelayedTexts{
 		Table: t,
 		Take: `delete from ` + t.Quoted + ` where ctid = any(array(
@@ -314,7 +324,8 @@ returning seq, destination, coalesce(expires::text, ''), headers, body, attempts
 	}
 }
 
-func (postgres) InsertDelayed(t *dialect.DelayedTexts, messages []dialect.NewRow) []*sqlexec.Statement {
+// InsertDelayed implements dialect.Dialect.
+func (Dialect) InsertDelayed(t *dialect.DelayedTexts, messages []dialect.NewRow) []*sqlexec.Statement {
 	headers, bodies := columnsOf(messages)
 	ttls, delays := durationsOf(messages)
 	destinations := make([]string, len(messages))
@@ -328,16 +339,18 @@ from unnest($1::text[], $2::text[], $3::bytea[], $4::bigint[], $5::bigint[]) as 
 }
 
 // List passes slices as arrays.
-func (postgres) List(columns ...any) []any { return columns }
+func (Dialect) List(columns ...any) []any { return columns }
 
-func (postgres) Savepoint(name string) *sqlexec.Statement {
+// Savepoint implements dialect.Dialect.
+func (Dialect) Savepoint(name string) *sqlexec.Statement {
 	return sqlexec.Command(`savepoint ` + name)
 }
 
-func (postgres) RollbackTo(name string) *sqlexec.Statement {
+// RollbackTo implements dialect.Dialect.
+func (Dialect) RollbackTo(name string) *sqlexec.Statement {
 	return sqlexec.Command(`rollback to savepoint ` + name)
 }
 
 // Intact finds the violation of a deferred constraint while the savepoint can still undo
 // it. At the commit the violation would cost the lock on the message.
-func (postgres) Intact() *sqlexec.Statement { return sqlexec.Command(`set constraints all immediate`) }
+func (Dialect) Intact() *sqlexec.Statement { return sqlexec.Command(`set constraints all immediate`) }

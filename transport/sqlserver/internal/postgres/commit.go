@@ -1,4 +1,4 @@
-package sqlserver
+package postgres
 
 import (
 	"cmp"
@@ -10,11 +10,11 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
-// completeAndSend returns the statement that removes leased messages of a queue, by their
+// CompleteAndSend returns the statement that removes leased messages of a queue, by their
 // seqs and the claims of their leases, and adds the messages that their handlers sent. A
 // message whose lease is not valid is not removed, and its handler's messages are not sent.
 // The statement returns the seq of removed messages.
-func completeAndSend(t *dialect.QueueTexts, delayed *dialect.DelayedTexts, seqs []int64, claims []int32, sends []sent) *sqlexec.Statement {
+func CompleteAndSend(t *dialect.QueueTexts, delayed *dialect.DelayedTexts, seqs []int64, claims []int32, sends []Sent) *sqlexec.Statement {
 	args := []any{seqs, claims}
 	var text strings.Builder
 	text.WriteString(`with removed as (` + t.Complete + `)`)
@@ -60,12 +60,12 @@ func completeAndSend(t *dialect.QueueTexts, delayed *dialect.DelayedTexts, seqs 
 
 func isNotZero(n int64) bool { return n != 0 }
 
-// sent are the rows for one table that the handler of one message sent.
-type sent struct {
-	of       int64 // the seq of that message
-	to       *dialect.QueueTexts
-	waits    bool // in the table of delayed messages
-	messages []dialect.NewRow
+// Sent are the rows for one table that the handler of one message sent.
+type Sent struct {
+	Of       int64 // the seq of that message
+	To       *dialect.QueueTexts
+	Waits    bool // in the table of delayed messages
+	Messages []dialect.NewRow
 }
 
 // rowsOfMany are the rows for one table that several messages' handlers sent.
@@ -79,17 +79,17 @@ type rowsOfMany struct {
 // sentRows groups the rows by table. The order of the tables is always the same, so that
 // there are few texts of statements, and so that two statements lock tables in the same
 // order.
-func sentRows(sends []sent) (all []*rowsOfMany) {
+func sentRows(sends []Sent) (all []*rowsOfMany) {
 	for _, s := range sends {
-		i := slices.IndexFunc(all, func(r *rowsOfMany) bool { return r.to == s.to && r.waits == s.waits || r.waits && s.waits })
+		i := slices.IndexFunc(all, func(r *rowsOfMany) bool { return r.to == s.To && r.waits == s.Waits || r.waits && s.Waits })
 		if i < 0 {
 			i = len(all)
-			all = append(all, &rowsOfMany{to: s.to, waits: s.waits})
+			all = append(all, &rowsOfMany{to: s.To, waits: s.Waits})
 		}
-		for range s.messages {
-			all[i].of = append(all[i].of, s.of)
+		for range s.Messages {
+			all[i].of = append(all[i].of, s.Of)
 		}
-		all[i].messages = append(all[i].messages, s.messages...)
+		all[i].messages = append(all[i].messages, s.Messages...)
 	}
 	slices.SortFunc(all, func(a, b *rowsOfMany) int {
 		return cmp.Or(strings.Compare(a.to.Table.Quoted, b.to.Table.Quoted), boolCompare(a.waits, b.waits))

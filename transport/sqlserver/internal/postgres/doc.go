@@ -1,0 +1,3 @@
+// Package postgres has the dialect of PostgreSQL: the statements on its tables, and the
+// meaning of its errors.
+package postgres
