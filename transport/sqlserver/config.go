@@ -12,6 +12,7 @@ import (
 
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoft"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/serverurl"
 )
@@ -188,7 +189,7 @@ func (c *Config) checkExperimental(d dialect.Dialect, connects bool) error {
 	default:
 		return fmt.Errorf("Config.Experimental is %q, which is no experiment of this package; use sqlserver.MicrosoftSQLServer, or leave it empty", c.Experimental)
 	}
-	if _, isMicrosoft := d.(microsoft); !isMicrosoft {
+	if _, isMicrosoft := d.(microsoft.Dialect); !isMicrosoft {
 		return nil
 	}
 	asked, imported := c.Experimental == MicrosoftSQLServer, !connects || microsoftdriver.Registered() != nil

@@ -17,6 +17,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoft"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/serverurl"
@@ -57,7 +58,7 @@ func (c *Config) connect() (*connections, error) {
 			return &connections{db: sqlexec.NewSQL(c.DB, nil), dialect: postgres.Dialect{}, info: core.TransportInfo{System: systemPostgres}}, nil
 		}
 		if isMicrosoftDriver(used) {
-			return &connections{db: sqlexec.NewSQL(c.DB, transactionEnded), dialect: microsoft{}, info: core.TransportInfo{System: systemMicrosoft}}, nil
+			return &connections{db: sqlexec.NewSQL(c.DB, microsoft.TransactionEnded), dialect: microsoft.Dialect{}, info: core.TransportInfo{System: systemMicrosoft}}, nil
 		}
 		return nil, fmt.Errorf("Config.DB uses the driver %T; use \"sqlserver\" of %s or \"pgx\" of github.com/jackc/pgx/v5/stdlib", used, microsoftLibrary)
 	}
@@ -148,8 +149,8 @@ func (c *Config) connectMicrosoft(u *url.URL) (*connections, error) {
 		return nil, errors.New("Config.URL names no database: add the option database=name, or set Config.Database (what follows the host is the name of an instance)")
 	}
 	return &connections{
-		db:       sqlexec.OpenSQL(server.Connector, transactionEnded),
-		dialect:  microsoft{},
+		db:       sqlexec.OpenSQL(server.Connector, microsoft.TransactionEnded),
+		dialect:  microsoft.Dialect{},
 		info:     core.TransportInfo{System: systemMicrosoft, ServerAddress: server.Host, ServerPort: server.Port},
 		weakness: serverurl.WeaknessOfMicrosoft(server, u.Hostname()),
 	}, nil

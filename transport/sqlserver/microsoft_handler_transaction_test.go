@@ -11,6 +11,7 @@ import (
 	mssql "github.com/microsoft/go-mssqldb"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoft"
 )
 
 // holdOne returns a message held in a transaction that a handler has, and has used.
@@ -146,9 +147,9 @@ func TestMicrosoft_SettlementFails(t *testing.T) {
 		want  []string // what the server gets
 		again []string // and of the replacement afterwards
 	}{
-		"because another transaction is under way": {(microsoft{}).Intact().SQL, failsWith(microsoftEnded, 16), true,
+		"because another transaction is under way": {(microsoft.Dialect{}).Intact().SQL, failsWith(microsoft.NumberEnded, 16), true,
 			[]string{"intact", rollsBack}, nil},
-		"because the handler left one open": {(microsoft{}).Intact().SQL, failsWith(microsoftNested, 16), false,
+		"because the handler left one open": {(microsoft.Dialect{}).Intact().SQL, failsWith(microsoft.NumberNested, 16), false,
 			[]string{"intact"}, []string{"undo", "insert billing", commits}},
 		"because a lock timed out": {insertOf(t, "billing"), failsWith(1222, 16), false,
 			[]string{"intact", "second savepoint", "insert billing", "undo sends"}, []string{"undo", "insert billing", commits}},

@@ -16,27 +16,25 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoft"
 )
 
 // What the engine makes of Microsoft SQL Server's answers, and of what go-mssqldb
 // makes of them.
 
-// shop is where the tables of these tests are.
-var shop = dialect.Location{Catalog: "shop", Schema: "dbo"}
-
 func textsOf(t *testing.T, queue string) *dialect.QueueTexts {
 	t.Helper()
-	table, err := microsoft{}.Table(queue, shop)
+	table, err := microsoft.Dialect{}.Table(queue, dialect.Location{Catalog: "shop", Schema: "dbo"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return microsoft{}.Queue(table)
+	return microsoft.Dialect{}.Queue(table)
 }
 
 // insertOf is the statement that sends a message without delay.
 func insertOf(t *testing.T, queue string) string {
 	t.Helper()
-	return microsoft{}.Insert(textsOf(t, queue), make([]dialect.NewRow, 1), false)[0].Args[0].(string)
+	return microsoft.Dialect{}.Insert(textsOf(t, queue), make([]dialect.NewRow, 1), false)[0].Args[0].(string)
 }
 
 func openStandIn(t *testing.T, s *standIn, options ...string) *Transport {
@@ -85,7 +83,7 @@ func steps(t *testing.T, requests []request) (names []string) {
 			known[text] = name + " " + queue
 		}
 	}
-	d := microsoft{}
+	d := microsoft.Dialect{}
 	known[d.Savepoint(dialect.BeforeHandler).SQL] = "savepoint"
 	known[d.Savepoint(dialect.AfterHandler).SQL] = "second savepoint"
 	known[d.RollbackTo(dialect.BeforeHandler).SQL] = "undo"

@@ -14,6 +14,7 @@ import (
 
 	"github.com/reprise-go/reprise/internal/testserver/loopback"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoft"
 	_ "github.com/reprise-go/reprise/transport/sqlserver/microsoft"
 )
 
@@ -103,7 +104,7 @@ func (s *standIn) reply(r request) (a reply) {
 		return next[0]
 	}
 	if looksAtTable(r) {
-		for _, c := range (microsoft{}).Wanted(dialect.Table{}, false) {
+		for _, c := range (microsoft.Dialect{}).Wanted(dialect.Table{}, false) {
 			a.rows = append(a.rows, []any{c.Name, c.Kind})
 		}
 	}

@@ -88,36 +88,3 @@ func (t *Transport) checkRights(ctx context.Context, inputs, others []*queue, ne
 	}
 	return t.missing(ctx, needed)
 }
-
-// Seeing: without any right on a table, the user does not see it.
-func (microsoft) Seeing(dialect.Table) []dialect.Right { return nil }
-
-// Receiving: only leases need the right to update.
-func (microsoft) Receiving(t dialect.Table) []dialect.Right {
-	return dialect.RightsOn(t, "select", "delete")
-}
-
-func (microsoft) Sending(t dialect.Table, _ bool) []dialect.Right {
-	return dialect.RightsOn(t, "insert")
-}
-
-// Grantable: GRANT is executed in the table's database, and cannot name it.
-func (microsoft) Grantable(r dialect.Right) string {
-	return bracketed(r.Of.Schema) + "." + bracketed(r.Of.Name)
-}
-
-// Missing: has_perms_by_name is NULL if it does not know. A right on columns counts like
-// one on the table.
-func (microsoft) Missing(needed []dialect.Right) *sqlexec.Statement {
-	var selects []string
-	var args []any
-	for i, r := range needed {
-		object, verb := fmt.Sprintf("@p%d", 2*i+1), fmt.Sprintf("@p%d", 2*i+2)
-		selects = append(selects, fmt.Sprintf(`select quotename(user_name()), %d, N'' where has_perms_by_name(%s, N'OBJECT', %s) = 0
-	and not exists (select 1 from %s.all_columns as c
-		where c.object_id = object_id(%s) and has_perms_by_name(%s, N'OBJECT', %s, c.name, N'COLUMN') = 1)`,
-			i, object, verb, catalogViews(r.Of), object, object, verb))
-		args = append(args, r.Of.Quoted, strings.ToUpper(r.Verb))
-	}
-	return sqlexec.Command(strings.Join(selects, "\nunion all\n")+";", args...)
-}

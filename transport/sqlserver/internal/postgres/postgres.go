@@ -18,7 +18,7 @@ import (
 type Dialect struct{}
 
 // Product implements dialect.Dialect.
-func (Dialect) Product() string       { return "PostgreSQL" }
+func (Dialect) Product() string { return "PostgreSQL" }
 
 // DefaultSchema implements dialect.Dialect.
 func (Dialect) DefaultSchema() string { return "public" }

@@ -10,7 +10,7 @@ func (Dialect) Seeing(t dialect.Table) []dialect.Right {
 	return []dialect.Right{{Verb: "usage", On: dialect.OnSchema, Of: t}}
 }
 
-// Receiving: FOR UPDATE needs the right to update, even in modes that only delete.
+// Receiving implements dialect.Dialect: FOR UPDATE needs the right to update, even in modes that only delete.
 func (Dialect) Receiving(t dialect.Table) []dialect.Right {
 	return dialect.RightsOn(t, "select", "update", "delete")
 }

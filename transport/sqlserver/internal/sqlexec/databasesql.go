@@ -63,6 +63,7 @@ func (d *SQLDatabase) Exec(ctx context.Context, statements ...*Statement) error 
 	return nil
 }
 
+// Begin implements Database.
 func (d *SQLDatabase) Begin(ctx context.Context, statements ...*Statement) (Transaction, error) {
 	conn, err := d.DB.Conn(ctx)
 	if err != nil {
@@ -95,16 +96,20 @@ func (d *SQLDatabase) Reset() {
 	}
 }
 
+// Pool implements Database.
 func (d *SQLDatabase) Pool() any { return d.DB }
 
+// Limit implements Database.
 func (d *SQLDatabase) Limit() int { return d.DB.Stats().MaxOpenConnections }
 
+// Close implements Database.
 func (d *SQLDatabase) Close() {
 	if d.owned {
 		_ = d.DB.Close()
 	}
 }
 
+// RunSQL runs statements one after the other, on a *sql.DB, a *sql.Conn or a *sql.Tx.
 func RunSQL(ctx context.Context, on runner, statements []*Statement) error {
 	for _, s := range statements {
 		if err := runOneSQL(ctx, on, s); err != nil {
@@ -152,10 +157,12 @@ type sqlTransaction struct {
 	gone bool
 }
 
+// Run implements Transaction.
 func (t *sqlTransaction) Run(ctx context.Context, statements ...*Statement) error {
 	return t.noticed(RunSQL(ctx, t.tx, statements))
 }
 
+// Commit implements Transaction.
 func (t *sqlTransaction) Commit(ctx context.Context, statements ...*Statement) error {
 	if err := t.Run(ctx, statements...); err != nil {
 		return err
@@ -183,8 +190,10 @@ func (t *sqlTransaction) noticed(err error) error {
 	return err
 }
 
+// Rollback implements Transaction.
 func (t *sqlTransaction) Rollback(ctx context.Context) { _ = t.Undo(ctx) }
 
+// Undo implements Transaction.
 func (t *sqlTransaction) Undo(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, t.end)
 	err := t.tx.Rollback()
@@ -198,6 +207,7 @@ func (t *sqlTransaction) Undo(ctx context.Context) error {
 	return err
 }
 
+// Lost implements Transaction.
 func (t *sqlTransaction) Lost() bool {
 	if t.gone {
 		return true
@@ -214,13 +224,17 @@ func (t *sqlTransaction) Lost() bool {
 // Aborted is always false, because statements are not sent together.
 func (t *sqlTransaction) Aborted() bool { return false }
 
+// Lend implements Transaction.
 func (t *sqlTransaction) Lend() any { return t.lent.Tx() }
 
+// BeginPart implements Transaction.
 func (t *sqlTransaction) BeginPart(_ context.Context, savepoint int) { t.lent.BeginPart(savepoint) }
 
+// EndParts implements Transaction.
 func (t *sqlTransaction) EndParts(ctx context.Context, savepoint int) {
 	t.lent.EndParts(ctx, savepoint)
 	t.lent.BeginPart(savepoint)
 }
 
+// Reclaim implements Transaction.
 func (t *sqlTransaction) Reclaim(ctx context.Context) { t.lent.End(ctx) }

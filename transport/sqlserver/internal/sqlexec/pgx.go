@@ -41,6 +41,7 @@ func OpenPgx(cfg *pgxpool.Config, limit int) (*PgxDatabase, error) {
 type UnreachedError struct{ Err error }
 
 func (e *UnreachedError) Error() string { return e.Err.Error() }
+
 func (e *UnreachedError) Unwrap() error { return e.Err }
 
 // StaleConnections is how many dead connections of the pool a statement tries before it
@@ -48,6 +49,7 @@ func (e *UnreachedError) Unwrap() error { return e.Err }
 // one the idle connections are closed.
 const StaleConnections = 5
 
+// Exec implements Database.
 func (d *PgxDatabase) Exec(ctx context.Context, statements ...*Statement) error {
 	return d.retried(func() error {
 		conn, err := d.Connections.Acquire(ctx)
@@ -74,6 +76,7 @@ func (d *PgxDatabase) retried(do func() error) error {
 	}
 }
 
+// Begin implements Database.
 func (d *PgxDatabase) Begin(ctx context.Context, statements ...*Statement) (Transaction, error) {
 	var tx *pgxTransaction
 	err := d.retried(func() error {
@@ -97,12 +100,16 @@ func (d *PgxDatabase) Begin(ctx context.Context, statements ...*Statement) (Tran
 	return tx, nil
 }
 
+// Reset implements Database.
 func (d *PgxDatabase) Reset() { d.Connections.Reset() }
 
+// Pool implements Database.
 func (d *PgxDatabase) Pool() any { return d.Connections }
 
+// Limit implements Database.
 func (d *PgxDatabase) Limit() int { return d.most }
 
+// Close implements Database.
 func (d *PgxDatabase) Close() {
 	if d.owned {
 		d.Connections.Close()
@@ -195,6 +202,7 @@ type pgxTransaction struct {
 	lent   *handlertx.Pgx // nil: the handler has not asked for it
 }
 
+// Run implements Transaction.
 func (tx *pgxTransaction) Run(ctx context.Context, statements ...*Statement) error {
 	if tx.conn == nil {
 		return ErrEnded
@@ -219,6 +227,7 @@ func (tx *pgxTransaction) runUnprepared(ctx context.Context, statements []*State
 	return nil
 }
 
+// Commit implements Transaction.
 func (tx *pgxTransaction) Commit(ctx context.Context, statements ...*Statement) error {
 	if tx.Aborted() {
 		return errAborted // a COMMIT would roll back without an error
@@ -230,8 +239,10 @@ func (tx *pgxTransaction) Commit(ctx context.Context, statements ...*Statement) 
 	return err
 }
 
+// Rollback implements Transaction.
 func (tx *pgxTransaction) Rollback(ctx context.Context) { _ = tx.Undo(ctx) }
 
+// Undo implements Transaction.
 func (tx *pgxTransaction) Undo(ctx context.Context) error {
 	if tx.conn == nil {
 		return ErrEnded
@@ -252,14 +263,17 @@ func (tx *pgxTransaction) release() {
 	tx.pooled, tx.conn = nil, nil
 }
 
+// Lost implements Transaction.
 func (tx *pgxTransaction) Lost() bool {
 	return tx.conn == nil || tx.conn.IsClosed() || tx.conn.PgConn().TxStatus() == 'I'
 }
 
+// Aborted implements Transaction.
 func (tx *pgxTransaction) Aborted() bool {
 	return tx.conn != nil && tx.conn.PgConn().TxStatus() == 'E'
 }
 
+// Lend implements Transaction.
 func (tx *pgxTransaction) Lend() any { return tx.handler().Tx() }
 
 // handler returns what lends the transaction to the handler.
@@ -270,11 +284,13 @@ func (tx *pgxTransaction) handler() *handlertx.Pgx {
 	return tx.lent
 }
 
+// BeginPart implements Transaction.
 func (tx *pgxTransaction) BeginPart(ctx context.Context, savepoint int) {
 	tx.quiet(ctx)
 	tx.handler().BeginPart(savepoint)
 }
 
+// EndParts implements Transaction.
 func (tx *pgxTransaction) EndParts(ctx context.Context, savepoint int) {
 	tx.handler().EndParts(savepoint)
 	tx.BeginPart(ctx, savepoint)
@@ -294,6 +310,7 @@ func (tx *pgxTransaction) giveUpConnection() {
 	tx.pooled, tx.conn = nil, nil
 }
 
+// Reclaim implements Transaction.
 func (tx *pgxTransaction) Reclaim(ctx context.Context) {
 	if tx.lent == nil {
 		return

@@ -1,4 +1,4 @@
-package sqlserver
+package microsoft
 
 import (
 	"flag"
@@ -43,7 +43,7 @@ func TestTSQL(t *testing.T) {
 // nothing parses if they are not quoted.
 func allTSQL(t *testing.T) map[string]string {
 	t.Helper()
-	var d microsoft
+	var d Dialect
 	name := func(queue string) dialect.Table {
 		t.Helper()
 		table, err := d.Table(queue, dialect.Location{Catalog: "shop", Schema: "dbo"})

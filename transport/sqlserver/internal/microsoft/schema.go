@@ -1,4 +1,4 @@
-package sqlserver
+package microsoft
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ func catalogViews(t dialect.Table) string {
 
 // Columns also checks that openjson exists: without it, the first settlement would fail
 // because of an object of that name.
-func (microsoft) Columns(t dialect.Table) *sqlexec.Statement {
+func (Dialect) Columns(t dialect.Table) *sqlexec.Statement {
 	views := catalogViews(t)
 	return sqlexec.Command(fmt.Sprintf(`if exists (select 1 from sys.databases where name = db_name() and compatibility_level < 130)
 	throw %d, N'the compatibility level of the database is below 130: raise it with ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL', 1;
@@ -30,13 +30,14 @@ select c.name, t.name + case
 	else '' end
 from `+views+`.columns as c inner join `+views+`.types as t on t.user_type_id = c.user_type_id
 where c.object_id = object_id(@p1)
-order by c.column_id;`, microsoftLevel), t.Quoted)
+order by c.column_id;`, NumberLevel), t.Quoted)
 }
 
-// Unless: a user without any right on a table does not see it.
-func (microsoft) Unless() string { return ", or no right on it" }
+// Unless implements dialect.Dialect: a user without any right on a table does not see it.
+func (Dialect) Unless() string { return ", or no right on it" }
 
-func (microsoft) Wanted(_ dialect.Table, foreign bool) []dialect.Column {
+// Wanted implements dialect.Dialect.
+func (Dialect) Wanted(_ dialect.Table, foreign bool) []dialect.Column {
 	columns := []dialect.Column{
 		{Name: "Id", Kind: "uniqueidentifier"},
 		{Name: "Recoverable", Kind: "bit"},
@@ -60,7 +61,7 @@ func (microsoft) Wanted(_ dialect.Table, foreign bool) []dialect.Column {
 // CreateQueue creates first the columns that NServiceBus's endpoints write, with the same
 // names and types; the others have defaults. Row locks are never escalated to a table
 // lock, however many messages a transaction sends.
-func (microsoft) CreateQueue(t dialect.Table, foreign bool) []string {
+func (Dialect) CreateQueue(t dialect.Table, foreign bool) []string {
 	if foreign {
 		return []string{create(t, `create table `+t.Quoted+` (
 		Id uniqueidentifier not null,
@@ -98,7 +99,7 @@ func (microsoft) CreateQueue(t dialect.Table, foreign bool) []string {
 
 // CreateSubscriptions creates NServiceBus's table, except that topics which differ in
 // case are different.
-func (microsoft) CreateSubscriptions(t dialect.Table) []string {
+func (Dialect) CreateSubscriptions(t dialect.Table) []string {
 	return []string{create(t, `create table `+t.Quoted+` (
 		QueueAddress nvarchar(200) not null,
 		Endpoint nvarchar(200) not null,
@@ -107,7 +108,8 @@ func (microsoft) CreateSubscriptions(t dialect.Table) []string {
 	);`)}
 }
 
-func (microsoft) CreateDelayed(t dialect.Table) []string {
+// CreateDelayed implements dialect.Dialect.
+func (Dialect) CreateDelayed(t dialect.Table) []string {
 	return []string{create(t, `create table `+t.Quoted+` (
 		RowVersion bigint identity(1, 1) not null,
 		Destination nvarchar(700) not null,
@@ -139,13 +141,15 @@ func version(t dialect.Table, text string) string {
 }
 
 // LockSchema waits until its context ends.
-func (microsoft) LockSchema() *sqlexec.Statement {
+func (Dialect) LockSchema() *sqlexec.Statement {
 	return sqlexec.Command(fmt.Sprintf(`declare @got int;
 exec @got = sys.sp_getapplock @Resource = N'reprise schema', @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = -1;
 if @got < 0
-	throw %d, N'the lock of those who create tables could not be had', 1;`, microsoftLock))
+	throw %d, N'the lock of those who create tables could not be had', 1;`, NumberLock))
 }
 
-func (microsoft) NotifyTrigger(dialect.Table) *sqlexec.Statement { return nil }
+// NotifyTrigger implements dialect.Dialect.
+func (Dialect) NotifyTrigger(dialect.Table) *sqlexec.Statement { return nil }
 
-func (microsoft) HasNotifyTrigger(dialect.Table) *sqlexec.Statement { return nil }
+// HasNotifyTrigger implements dialect.Dialect.
+func (Dialect) HasNotifyTrigger(dialect.Table) *sqlexec.Statement { return nil }

@@ -1,4 +1,4 @@
-package sqlserver
+package microsoft
 
 import (
 	"database/sql"
@@ -11,24 +11,25 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
-// microsoftRows is how many messages one statement inserts at most. A statement has no
+// rowsAtOnce is how many messages one statement inserts at most. A statement has no
 // more than 2,100 parameters.
-const microsoftRows = 256
+const rowsAtOnce = 256
 
 // Insert writes the columns that NServiceBus's tables have too, and Due only for messages
 // with a delay, which are never for such tables.
-func (microsoft) Insert(t *dialect.QueueTexts, messages []dialect.NewRow, _ bool) []*sqlexec.Statement {
+func (Dialect) Insert(t *dialect.QueueTexts, messages []dialect.NewRow, _ bool) []*sqlexec.Statement {
 	return inserts(t.Table, messages, false)
 }
 
-func (microsoft) InsertDelayed(t *dialect.DelayedTexts, messages []dialect.NewRow) []*sqlexec.Statement {
+// InsertDelayed implements dialect.Dialect.
+func (Dialect) InsertDelayed(t *dialect.DelayedTexts, messages []dialect.NewRow) []*sqlexec.Statement {
 	return inserts(t.Table, messages, true)
 }
 
 // inserts adds messages with as few statements as possible.
 func inserts(into dialect.Table, messages []dialect.NewRow, destinations bool) (all []*sqlexec.Statement) {
 	for len(messages) > 0 {
-		n := min(len(messages), microsoftRows)
+		n := min(len(messages), rowsAtOnce)
 		all = append(all, insertRows(into, messages[:n], destinations))
 		messages = messages[n:]
 	}

@@ -1,4 +1,4 @@
-package sqlserver
+package microsoft
 
 import (
 	"time"
@@ -70,7 +70,7 @@ func recordOf(row, due, deliveries, claims, lastError string) string {
 // it that would last as long as a handler's transaction.
 //
 // OUTPUT without INTO is refused if the table has a trigger: there must be none.
-func (microsoft) Queue(t dialect.Table) *dialect.QueueTexts {
+func (Dialect) Queue(t dialect.Table) *dialect.QueueTexts {
 	const unleased = `(LeasedUntil is null or LeasedUntil <= sysutcdatetime() or LeasedUntil > dateadd(hour, 48, sysutcdatetime()))`
 	available := func(floor string) string {
 		return readCommitted + `with available as (
@@ -173,22 +173,25 @@ order by Due;`,
 	}
 }
 
-func (microsoft) Claim(t *dialect.QueueTexts, n int, lease time.Duration, from time.Time, whole int64, _ int32) *sqlexec.Statement {
+// Claim implements dialect.Dialect.
+func (Dialect) Claim(t *dialect.QueueTexts, n int, lease time.Duration, from time.Time, whole int64, _ int32) *sqlexec.Statement {
 	return sqlexec.Command(t.Claim, n, lease.Microseconds(), from, whole)
 }
 
-func (microsoft) Take(t *dialect.QueueTexts, n int, from time.Time) *sqlexec.Statement {
+// Take implements dialect.Dialect.
+func (Dialect) Take(t *dialect.QueueTexts, n int, from time.Time) *sqlexec.Statement {
 	return sqlexec.Command(t.Take, n, from)
 }
 
-func (microsoft) TakeForeign(t *dialect.QueueTexts, n int) *sqlexec.Statement {
+// TakeForeign implements dialect.Dialect.
+func (Dialect) TakeForeign(t *dialect.QueueTexts, n int) *sqlexec.Statement {
 	return sqlexec.Command(t.TakeForeign, n)
 }
 
 // Subscriptions compares topics exactly: NServiceBus's table compares with its database's
 // collation, mostly without regard to case, and every comparison ignores spaces at the
 // end.
-func (microsoft) Subscriptions(t dialect.Table) *dialect.SubscriptionTexts {
+func (Dialect) Subscriptions(t dialect.Table) *dialect.SubscriptionTexts {
 	const row = `Endpoint = @p2 and Topic = @p3 collate Latin1_General_BIN2`
 	return &dialect.SubscriptionTexts{
 		Table: t,
@@ -204,7 +207,8 @@ update ` + t.Quoted + ` set QueueAddress = @p1 where ` + row + ` and QueueAddres
 	}
 }
 
-func (microsoft) Delayed(t dialect.Table) *dialect.DelayedTexts {
+// Delayed implements dialect.Dialect.
+func (Dialect) Delayed(t dialect.Table) *dialect.DelayedTexts {
 	return &dialect.DelayedTexts{
 		Table: t,
 		Take: readCommitted + `with waiting as (

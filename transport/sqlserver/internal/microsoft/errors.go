@@ -1,4 +1,4 @@
-package sqlserver
+package microsoft
 
 import (
 	"errors"
@@ -13,10 +13,10 @@ import (
 
 // These are error numbers (sys.messages) that say more than their severity.
 var (
-	microsoftNoTable = []int32{
+	noTable = []int32{
 		208, // invalid object name
 	}
-	microsoftRefused = []int32{
+	refused = []int32{
 		229, 230, 262, // a permission is denied
 		911, 916, // the database does not exist, or is not for this login
 		2760,                // the schema does not exist, or is not for this user
@@ -25,7 +25,7 @@ var (
 		18470, 18486, 18487, 18488, // the account is disabled, locked, or its password is old
 		40532, 40615, 40914, // Azure: the server is not for this login or network
 	}
-	microsoftBusy = []int32{
+	busy = []int32{
 		1205, 1222, // victim of a deadlock; lock request timed out
 		3960, 3966, // another transaction was first; the versions of rows are gone
 		921, 922, 924, 926, 927, 942, 945, 952, // the database cannot be opened at the moment
@@ -34,9 +34,9 @@ var (
 		10928, 10929, 10936, // Azure: a limit of the database
 		40501, 40544, 40613, // Azure: busy; the database is full, or not available
 		49918, 49919, 49920, // Azure: too many operations
-		microsoftLock,
+		NumberLock,
 	}
-	microsoftReadOnly = []int32{
+	readOnly = []int32{
 		3906,               // the database is read-only
 		954, 976, 978, 979, // it is a mirror or a secondary replica
 		982, 4221, // and there is no readable one
@@ -44,29 +44,29 @@ var (
 	// The login failed for a temporary reason. A client also gets 4060 and 4064 while the
 	// database of its login is being recovered after a restart; a database that does not
 	// exist looks the same.
-	microsoftUnreached = []int32{
+	unreached = []int32{
 		4060, 4064,
 		17142, 17187, 17188, 17189, 17197, 17809, // the server is paused, starts, ends, or has too many connections
 		18401, 18461, // it is upgrading itself, or for one administrator only
 	}
 	// The server has ended the session while it executed a statement.
-	microsoftOutage = []int32{
+	severed = []int32{
 		40197,                             // Azure: moved elsewhere
 		40549, 40550, 40551, 40552, 40553, // Azure: the transaction was too long or too large
 	}
 	// The transaction has ended, and its work is undone.
-	microsoftTransactionEnded = []int32{
+	transactionEnding = []int32{
 		628, 3902, 3903, 3998, // no transaction to save, to commit or to roll back; it had to be rolled back
 		6401, // another transaction, without the savepoint
-		microsoftEnded,
+		NumberEnded,
 	}
 )
 
 // Classify uses the number and the severity of the server's errors. Without any such
 // error the connection failed.
-func (microsoft) Classify(err error) dialect.Fault {
-	var unreached *sqlexec.UnreachedError
-	connecting := errors.As(err, &unreached)
+func (Dialect) Classify(err error) dialect.Fault {
+	var unsent *sqlexec.UnreachedError
+	connecting := errors.As(err, &unsent)
 	if microsoftdriver.Severed(err) { // the server ended the connection
 		return dialect.Outage(connecting)
 	}
@@ -77,27 +77,27 @@ func (microsoft) Classify(err error) dialect.Fault {
 	}
 	// The first error has the cause: "login failed" is only a consequence of it.
 	for _, one := range reported {
-		if f := microsoftFault(one, connecting); f != dialect.FaultStatement {
+		if f := faultOf(one, connecting); f != dialect.FaultStatement {
 			return f
 		}
 	}
 	return dialect.FaultStatement
 }
 
-func microsoftFault(err microsoftdriver.Error, connecting bool) dialect.Fault {
+func faultOf(err microsoftdriver.Error, connecting bool) dialect.Fault {
 	has := func(numbers []int32) bool { return slices.Contains(numbers, err.Number) }
 	switch {
-	case has(microsoftNoTable):
+	case has(noTable):
 		return dialect.FaultNoTable
-	case has(microsoftRefused):
+	case has(refused):
 		return dialect.FaultRefused
-	case has(microsoftUnreached):
+	case has(unreached):
 		return dialect.FaultUnreached
-	case has(microsoftBusy):
+	case has(busy):
 		return dialect.FaultBusy
-	case has(microsoftReadOnly):
+	case has(readOnly):
 		return dialect.FaultReadOnly
-	case has(microsoftOutage), err.Class >= 20: // it ends the connection
+	case has(severed), err.Class >= 20: // it ends the connection
 		return dialect.Outage(connecting)
 	case err.Class >= 17: // the server lacks a resource
 		return dialect.FaultBusy
@@ -106,13 +106,13 @@ func microsoftFault(err microsoftdriver.Error, connecting bool) dialect.Fault {
 	}
 }
 
-// transactionEnded reports whether an error means that the server's transaction is gone,
+// TransactionEnded reports whether an error means that the server's transaction is gone,
 // though the connection is not. go-mssqldb notices that the server, or a statement of the
 // handler, has ended the transaction, and sends nothing more, because the server would
 // execute it outside of any transaction.
-func transactionEnded(err error) bool {
+func TransactionEnded(err error) bool {
 	return slices.ContainsFunc(microsoftdriver.Errors(err), func(one microsoftdriver.Error) bool {
-		return slices.Contains(microsoftTransactionEnded, one.Number) ||
+		return slices.Contains(transactionEnding, one.Number) ||
 			one.Number == 0 && strings.HasPrefix(one.Message, "server does not have an active transaction")
 	})
 }

@@ -1,4 +1,4 @@
-package sqlserver
+package microsoft
 
 import (
 	"database/sql"
@@ -11,11 +11,15 @@ import (
 	mssql "github.com/microsoft/go-mssqldb"
 
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
+	_ "github.com/reprise-go/reprise/transport/sqlserver/microsoft"
 )
 
-func TestMicrosoft_Names(t *testing.T) {
+// shop is where the tables of these tests are.
+var shop = dialect.Location{Catalog: "shop", Schema: "dbo"}
+
+func TestNames(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("𝄞", microsoftNameUnits/2) // each is two units
+	long := strings.Repeat("𝄞", nameUnits/2) // each is two units
 	for name, c := range map[string]struct {
 		queue, quoted, address string
 	}{
@@ -36,7 +40,7 @@ func TestMicrosoft_Names(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, queue := range []string{c.queue, c.address} { // which is idempotent
-				got, err := microsoft{}.Table(queue, shop)
+				got, err := Dialect{}.Table(queue, shop)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -46,12 +50,12 @@ func TestMicrosoft_Names(t *testing.T) {
 			}
 		})
 	}
-	if got, err := (microsoft{}).Table("orders", dialect.Location{Catalog: "", Schema: "dbo"}); err != nil || got.Quoted != "[dbo].[orders]" || got.Address != "orders@[dbo]" {
+	if got, err := (Dialect{}).Table("orders", dialect.Location{Catalog: "", Schema: "dbo"}); err != nil || got.Quoted != "[dbo].[orders]" || got.Address != "orders@[dbo]" {
 		t.Errorf("without a catalog it is %+v, %v", got, err)
 	}
 }
 
-func TestMicrosoft_IllegalNamesAreRefused(t *testing.T) {
+func TestIllegalNamesAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, queue := range map[string]string{
 		"empty":                      "",
@@ -59,8 +63,8 @@ func TestMicrosoft_IllegalNamesAreRefused(t *testing.T) {
 		"without a table":            "@[dbo]",
 		"with a NUL":                 "a\x00b",
 		"not UTF-8":                  "a\xffb",
-		"too long":                   strings.Repeat("a", microsoftNameUnits+1),
-		"too long in UTF-16":         strings.Repeat("𝄞", microsoftNameUnits/2) + "a",
+		"too long":                   strings.Repeat("a", nameUnits+1),
+		"too long in UTF-16":         strings.Repeat("𝄞", nameUnits/2) + "a",
 		"of the session":             "#orders",
 		"in brackets":                "[orders]",
 		"schema empty":               "orders@",
@@ -69,27 +73,27 @@ func TestMicrosoft_IllegalNamesAreRefused(t *testing.T) {
 		"text behind the schema":     "orders@[dbo]x",
 		"nothing behind the @":       "orders@[dbo]@",
 		"four parts":                 "orders@[dbo]@[shop]@[x]",
-		"schema too long":            "orders@" + strings.Repeat("a", microsoftNameUnits+1),
-		"catalog too long":           "orders@[dbo]@" + strings.Repeat("a", microsoftNameUnits+1),
+		"schema too long":            "orders@" + strings.Repeat("a", nameUnits+1),
+		"catalog too long":           "orders@[dbo]@" + strings.Repeat("a", nameUnits+1),
 		"schema not UTF-8":           "orders@a\xff",
 		"a statement for the schema": "orders@[dbo]; drop table x",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, err := (microsoft{}).Table(queue, shop); err == nil {
+			if got, err := (Dialect{}).Table(queue, shop); err == nil {
 				t.Errorf("%q is %s", queue, got.Quoted)
 			}
 		})
 	}
 }
 
-// FuzzMicrosoft_Names: whatever a name is, nothing in it gets out of its brackets, and
+// FuzzNames: whatever a name is, nothing in it gets out of its brackets, and
 // its address leads to the same table.
-func FuzzMicrosoft_Names(f *testing.F) {
+func FuzzNames(f *testing.F) {
 	for _, queue := range []string{"orders", "orders@[sales]@[other]", "a]b", "a@[b]]c]", "'; drop table x --", "a@b@c", "x@[]@[y]"} {
 		f.Add(queue)
 	}
 	f.Fuzz(func(t *testing.T, queue string) {
-		got, err := microsoft{}.Table(queue, shop)
+		got, err := Dialect{}.Table(queue, shop)
 		if err != nil {
 			return
 		}
@@ -105,16 +109,20 @@ func FuzzMicrosoft_Names(f *testing.F) {
 			}
 			rest = inside[end+1:]
 		}
-		again, err := microsoft{}.Table(got.Address, dialect.Location{Catalog: "elsewhere", Schema: "other"})
+		again, err := Dialect{}.Table(got.Address, dialect.Location{Catalog: "elsewhere", Schema: "other"})
 		if rest != "" || err != nil || again != got {
 			t.Errorf("%q is %+v, but its address %+v, %v", queue, got, again, err)
 		}
 	})
 }
 
-func TestMicrosoft_InsertsFewStatements(t *testing.T) {
+func TestInsertsFewStatements(t *testing.T) {
 	t.Parallel()
-	q := textsOf(t, "orders")
+	table, err := Dialect{}.Table("orders", shop)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := Dialect{}.Queue(table)
 	texts := map[string]bool{}
 	for _, n := range []int{1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, 64, 100, 128, 129, 255, 256, 257, 700} {
 		messages := make([]dialect.NewRow, n)
@@ -122,7 +130,7 @@ func TestMicrosoft_InsertsFewStatements(t *testing.T) {
 			messages[i] = dialect.NewRow{Headers: fmt.Sprint(i), Body: []byte{}, Delay: time.Second, TTL: time.Second}
 		}
 		var got []string
-		for _, s := range (microsoft{}).Insert(q, messages, false) {
+		for _, s := range (Dialect{}).Insert(q, messages, false) {
 			if s.SQL != "sp_executesql" || len(s.Args) > 2100 {
 				t.Fatalf("%d messages are a call of %s with %d arguments", n, s.SQL, len(s.Args))
 			}
@@ -146,9 +154,9 @@ func TestMicrosoft_InsertsFewStatements(t *testing.T) {
 	}
 }
 
-func TestMicrosoft_ListOfParameters(t *testing.T) {
+func TestListOfParameters(t *testing.T) {
 	t.Parallel()
-	got := microsoft{}.List([]int64{1, 1 << 62}, []int32{2, 3}, []string{`"a"`, "b\\\u2028𝄞"})
+	got := Dialect{}.List([]int64{1, 1 << 62}, []int32{2, 3}, []string{`"a"`, "b\\\u2028𝄞"})
 	if want := mssql.NVarCharMax(`[[1,2,"\"a\""],[4611686018427387904,3,"b\\\u2028𝄞"]]`); len(got) != 1 || got[0] != want {
 		t.Errorf("the list is %v, want %v", got, want)
 	}

@@ -1,4 +1,4 @@
-package sqlserver
+package microsoft
 
 import (
 	"encoding/json"
@@ -12,33 +12,36 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
-// microsoft is the dialect of Microsoft SQL Server 2017 and later and of Azure SQL, in
+// Dialect is the dialect of Microsoft SQL Server 2017 and later and of Azure SQL, in
 // databases with the compatibility level 130 or higher (OPENJSON).
 //
 // It has never been run against a server. Its statements pass a T-SQL parser, the
 // engine's reactions to the server's errors are tested with a fake driver, and statements
 // here about the server are from its documentation.
-type microsoft struct{}
+type Dialect struct{}
 
-func (microsoft) Product() string       { return "Microsoft SQL Server" }
-func (microsoft) DefaultSchema() string { return "dbo" }
+// Product implements dialect.Dialect.
+func (Dialect) Product() string { return "Microsoft SQL Server" }
+
+// DefaultSchema implements dialect.Dialect.
+func (Dialect) DefaultSchema() string { return "dbo" }
 
 // Length counts UTF-16 code units, as nvarchar does.
-func (microsoft) Length(text string) (n int) {
+func (Dialect) Length(text string) (n int) {
 	for _, r := range text {
 		n += max(utf16.RuneLen(r), 1)
 	}
 	return n
 }
 
-// microsoftNameUnits is the longest name (sysname), in UTF-16 code units.
-const microsoftNameUnits = 128
+// nameUnits is the longest name (sysname), in UTF-16 code units.
+const nameUnits = 128
 
 // Table parses a plain name, or an address as NServiceBus writes it:
 // table@[schema]@[catalog]. The name of the table is never in brackets there and ends at
 // the first @, so it cannot contain an @; the schema and the catalog may be without
 // brackets.
-func (microsoft) Table(queue string, in dialect.Location) (dialect.Table, error) {
+func (Dialect) Table(queue string, in dialect.Location) (dialect.Table, error) {
 	t := dialect.Table{Location: in}
 	name, rest, qualified := strings.Cut(queue, "@")
 	t.Name = name
@@ -70,7 +73,7 @@ func (microsoft) Table(queue string, in dialect.Location) (dialect.Table, error)
 		names = []string{t.Catalog, t.Schema, t.Name}
 	}
 	for i, name := range names {
-		if err := dialect.CheckName(name, len(utf16.Encode([]rune(name))), microsoftNameUnits, "characters"); err != nil {
+		if err := dialect.CheckName(name, len(utf16.Encode([]rune(name))), nameUnits, "characters"); err != nil {
 			return dialect.Table{}, fmt.Errorf("queue %q: %w", queue, err)
 		}
 		names[i] = bracketed(name)
@@ -119,7 +122,7 @@ func literal(text string) string { return "N" + dialect.QuoteWith(text, "'", "'"
 // List passes columns as one text, a JSON array with an array for each row, which
 // openjson turns into a table. With a list of parameters each length would be another
 // statement with another plan.
-func (microsoft) List(columns ...any) []any {
+func (Dialect) List(columns ...any) []any {
 	values := make([]reflect.Value, len(columns))
 	for i, column := range columns {
 		values[i] = reflect.ValueOf(column)
@@ -139,14 +142,14 @@ func (microsoft) List(columns ...any) []any {
 
 // These are errors that the statements below raise.
 const (
-	microsoftEnded  = 50901 // the transaction is no longer the message's
-	microsoftNested = 50902 // a handler has left a nested transaction open
-	microsoftLevel  = 50903 // the compatibility level is too low
-	microsoftLock   = 50904 // another session has the lock on the schema for too long
+	NumberEnded  = 50901 // the transaction is no longer the message's
+	NumberNested = 50902 // a handler has left a nested transaction open
+	NumberLevel  = 50903 // the compatibility level is too low
+	NumberLock   = 50904 // another session has the lock on the schema for too long
 )
 
 // Savepoint also records the identity of the transaction, before the handler gets it.
-func (microsoft) Savepoint(name string) *sqlexec.Statement {
+func (Dialect) Savepoint(name string) *sqlexec.Statement {
 	text := `save transaction ` + name + `;`
 	if name == dialect.BeforeHandler {
 		text += `
@@ -159,7 +162,7 @@ exec sys.sp_set_session_context @key = N'reprise transaction', @value = @transac
 // RollbackTo also undoes transactions that a handler has begun and not committed: the
 // server only counts these, and while the count is above 1 a commit only decrements it.
 // The rollback removes the savepoint, so it is set again.
-func (microsoft) RollbackTo(name string) *sqlexec.Statement {
+func (Dialect) RollbackTo(name string) *sqlexec.Statement {
 	return sqlexec.Command(`rollback transaction ` + name + `;
 while @@trancount > 1 commit transaction;
 save transaction ` + name + `;`)
@@ -169,9 +172,9 @@ save transaction ` + name + `;`)
 // deadlock and after some errors, and a handler can end it (or a procedure that it
 // calls); later statements would be executed and committed outside of any transaction.
 // go-mssqldb detects that itself, but not if another transaction has been begun since.
-func (microsoft) Intact() *sqlexec.Statement {
+func (Dialect) Intact() *sqlexec.Statement {
 	return sqlexec.Command(fmt.Sprintf(`if xact_state() <> 1 or isnull(cast(session_context(N'reprise transaction') as bigint), 0) <> current_transaction_id()
 	throw %d, N'the transaction of the message has ended: the server has rolled it back, or the handler has ended it', 1;
 if @@trancount <> 1
-	throw %d, N'the handler has left a transaction open that it began inside that of the message', 1;`, microsoftEnded, microsoftNested))
+	throw %d, N'the handler has left a transaction open that it began inside that of the message', 1;`, NumberEnded, NumberNested))
 }

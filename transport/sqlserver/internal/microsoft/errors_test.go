@@ -1,4 +1,4 @@
-package sqlserver
+package microsoft
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
-func TestMicrosoft_ClassifyErrors(t *testing.T) {
+func TestClassifyErrors(t *testing.T) {
 	t.Parallel()
 	number := func(n int32, class uint8) error { return mssql.Error{Number: n, Class: class} }
 	several := func(numbers ...int32) error {
@@ -68,14 +68,14 @@ func TestMicrosoft_ClassifyErrors(t *testing.T) {
 		"no connection in time":                  {&sqlexec.UnreachedError{Err: context.DeadlineExceeded}, dialect.FaultUnreached},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := (microsoft{}).Classify(c.err); got != c.want {
+			if got := (Dialect{}).Classify(c.err); got != c.want {
 				t.Errorf("%v is fault %d, want %d", c.err, got, c.want)
 			}
 		})
 	}
 }
 
-func TestMicrosoft_TransactionEndedByAnError(t *testing.T) {
+func TestTransactionEndedByAnError(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		err  error
@@ -84,15 +84,15 @@ func TestMicrosoft_TransactionEndedByAnError(t *testing.T) {
 		"nothing to commit":          {mssql.Error{Number: 3902}, true},
 		"no savepoint":               {mssql.Error{Number: 6401}, true},
 		"nor any to set again":       {mssql.Error{Number: 628, All: []mssql.Error{{Number: 3903}, {Number: 628}}}, true},
-		"another transaction":        {mssql.Error{Number: microsoftEnded}, true},
-		"one inside":                 {mssql.Error{Number: microsoftNested}, false},
+		"another transaction":        {mssql.Error{Number: NumberEnded}, true},
+		"one inside":                 {mssql.Error{Number: NumberNested}, false},
 		"deadlock":                   {mssql.Error{Number: 1205}, false}, // what comes next tells
 		"an error without a reason":  {mssql.Error{Message: "Request failed but didn't provide reason"}, false},
 		"no error":                   {nil, false},
 		"an error of the connection": {io.EOF, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := transactionEnded(c.err); got != c.want {
+			if got := TransactionEnded(c.err); got != c.want {
 				t.Errorf("%v ends the transaction: %v, want %v", c.err, got, c.want)
 			}
 		})
