@@ -10,6 +10,7 @@ import (
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -225,10 +226,10 @@ func (d *delayed) forward(ctx context.Context, most int) (int, error) {
 		return 0, nil
 	}
 	var statements []*sqlexec.Statement
-	var to []*queue
+	var to []*queues.Queue
 	for i := range due {
 		w := &due[i]
-		q, err := d.t.queues.get(w.Destination)
+		q, err := d.t.queues.Get(w.Destination)
 		if err != nil {
 			tx.Rollback(ctx)
 			return 0, &undeliverable{w, transport.Permanent(err)}

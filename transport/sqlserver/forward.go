@@ -7,6 +7,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -18,7 +19,7 @@ const forwardHeader = "NServiceBus.SqlServer.ForwardDestination"
 
 // forwarded returns the queue to which a message has to be passed on, or nil if it is for
 // this queue. It removes the header.
-func (r *receiver) forwarded(in *core.Incoming) *queue {
+func (r *receiver) forwarded(in *core.Incoming) *queues.Queue {
 	if !r.t.nserviceBusTables || in.Malformed != nil {
 		return nil
 	}
@@ -27,7 +28,7 @@ func (r *receiver) forwarded(in *core.Incoming) *queue {
 		return nil
 	}
 	in.Headers.Del(forwardHeader)
-	to, err := r.t.queues.get(address)
+	to, err := r.t.queues.Get(address)
 	switch {
 	case err != nil:
 		in.Malformed = undeliverableTo(address, err)
@@ -45,15 +46,15 @@ func undeliverableTo(address string, err error) error {
 }
 
 // forwarding returns the statements that pass a message on.
-func (r *receiver) forwarding(in *core.Incoming, to *queue) []*sqlexec.Statement {
+func (r *receiver) forwarding(in *core.Incoming, to *queues.Queue) []*sqlexec.Statement {
 	headers := transport.PackHeaders(&core.Outgoing{Headers: in.Headers, GroupKey: in.GroupKey, Properties: in.Properties})
 	row := dialect.NewRow{Headers: string(transport.AppendHeadersJSON(nil, headers)), Body: in.Body}
-	return r.t.dialect.Insert(to.QueueTexts, []dialect.NewRow{row}, to.kind() == nserviceBusTable)
+	return r.t.dialect.Insert(to.QueueTexts, []dialect.NewRow{row}, to.Kind() == queues.NServiceBus)
 }
 
 // passOn passes a message on in the transaction that removed it. If that is not possible,
 // the message is still held, and malformed.
-func (d *transactionDelivery) passOn(ctx context.Context, to *queue) (held bool, err error) {
+func (d *transactionDelivery) passOn(ctx context.Context, to *queues.Queue) (held bool, err error) {
 	cause := d.tx.Commit(ctx, d.r.forwarding(&d.in, to)...)
 	if cause == nil {
 		d.r.t.wakeReceivers(to)

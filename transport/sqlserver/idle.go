@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -85,7 +86,7 @@ func (t *Transport) nextDue(ctx context.Context, text string) (wait time.Duratio
 
 // wakeup is signaled when a queue may have got a message, until its receiver looks.
 type wakeup struct {
-	queue  *queue
+	queue  *queues.Queue
 	signal transport.Signal
 }
 
@@ -96,7 +97,7 @@ type wakeups struct {
 }
 
 // addWakeup adds a wakeup for a receiver.
-func (t *Transport) addWakeup(of *queue) *wakeup {
+func (t *Transport) addWakeup(of *queues.Queue) *wakeup {
 	b := &wakeup{queue: of, signal: transport.NewSignal()}
 	t.wakeups.mu.Lock()
 	t.wakeups.byAddress[of.Table.Address] = append(t.wakeups.byAddress[of.Table.Address], b)
@@ -127,14 +128,14 @@ func (t *Transport) removeWakeup(b *wakeup) {
 
 // wakeReceivers wakes receivers of a queue, here and in other processes: a message has become
 // available.
-func (t *Transport) wakeReceivers(of *queue) {
+func (t *Transport) wakeReceivers(of *queues.Queue) {
 	t.wakeups.wake(of)
 	if t.notifier != nil {
 		t.notifier.notify(of)
 	}
 }
 
-func (all *wakeups) wake(of *queue) {
+func (all *wakeups) wake(of *queues.Queue) {
 	all.mu.RLock()
 	defer all.mu.RUnlock()
 	for _, b := range all.byAddress[of.Table.Address] {
@@ -143,7 +144,7 @@ func (all *wakeups) wake(of *queue) {
 }
 
 // queues returns the queues that have a wakeup.
-func (all *wakeups) queues() (list []*queue) {
+func (all *wakeups) queues() (list []*queues.Queue) {
 	all.mu.RLock()
 	defer all.mu.RUnlock()
 	for _, hung := range all.byAddress {

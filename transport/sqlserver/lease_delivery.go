@@ -77,7 +77,7 @@ func (r *leaseStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n 
 	whole := r.wholeBytes(asked)
 	large := 0
 	got := make([]*leaseDelivery, 0, asked)
-	claim := r.t.dialect.Claim(r.q.QueueTexts, asked, r.t.lease, from.time, whole, r.presence.own())
+	claim := r.t.dialect.Claim(r.q.QueueTexts, asked, r.t.lease, from.Time, whole, r.presence.own())
 	claim.Row = func(scan sqlexec.Scanner) error {
 		m.Body = nil // the last message's body is in use
 		if err := scan(columns...); err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 )
 
 // aliveEvery is how often the listening connection is tested: nothing else is sent on it.
@@ -117,18 +118,18 @@ func (l *notifyListener) members() []*notifier {
 }
 
 // queues returns the queues to listen for, by channel.
-func (l *notifyListener) queues() map[string]*queue {
-	queues := map[string]*queue{}
+func (l *notifyListener) queues() map[string]*queues.Queue {
+	queues := map[string]*queues.Queue{}
 	for _, b := range l.members() {
 		for _, q := range b.t.wakeups.queues() {
-			queues[q.channel] = q
+			queues[q.Channel] = q
 		}
 	}
 	return queues
 }
 
 // wakeReceivers wakes the receivers of a queue, in each transport.
-func (l *notifyListener) wakeReceivers(q *queue) {
+func (l *notifyListener) wakeReceivers(q *queues.Queue) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for b := range l.transports {
@@ -137,7 +138,7 @@ func (l *notifyListener) wakeReceivers(q *queue) {
 }
 
 // free wakes receivers that may get released messages, also in other processes.
-func (l *notifyListener) free(q *queue, due time.Time) {
+func (l *notifyListener) free(q *queues.Queue, due time.Time) {
 	for _, b := range l.members() {
 		b.t.free(q, due)
 	}
@@ -180,7 +181,7 @@ func (l *notifyListener) hear(o *transport.Outages) error {
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
-	heard := map[string]*queue{} // by channel
+	heard := map[string]*queues.Queue{} // by channel
 	for {
 		queues := l.queues()
 		if len(queues) == 0 {
@@ -250,7 +251,7 @@ func (l *notifyListener) quiet() bool {
 
 // hearFor listens for these queues and no others. It wakes receivers of new queues at
 // once, because messages may have arrived before it listened.
-func (l *notifyListener) hearFor(conn *pgx.Conn, heard, wanted map[string]*queue) error {
+func (l *notifyListener) hearFor(conn *pgx.Conn, heard, wanted map[string]*queues.Queue) error {
 	ctx, cancel := context.WithTimeout(l.life, operation.Timeout)
 	defer cancel()
 	for channel, q := range wanted {

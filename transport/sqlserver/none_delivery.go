@@ -24,7 +24,7 @@ func (noneStrategy) close(context.Context, []holding)    {}
 func (r noneStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n int, more bool, err error) {
 	var m dialect.Row
 	columns := m.Columns()
-	take := r.t.dialect.Take(r.q.QueueTexts, dialect.BatchSize(len(dst)), r.from().time)
+	take := r.t.dialect.Take(r.q.QueueTexts, dialect.BatchSize(len(dst)), r.from().Time)
 	if r.t.nserviceBusTables {
 		take = r.t.dialect.TakeForeign(r.q.QueueTexts, dialect.BatchSize(len(dst)))
 	}

@@ -2,14 +2,13 @@ package sqlserver
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -24,10 +23,10 @@ type notifier struct {
 
 	wake transport.Signal
 
-	mu       sync.Mutex          // guards the fields below
-	notifies bool                // the goroutine that notifies is running
-	listener *notifyListener     // nil: the transport has had no receiver yet
-	pending  map[*queue]struct{} // queues with new messages
+	mu       sync.Mutex                 // guards the fields below
+	notifies bool                       // the goroutine that notifies is running
+	listener *notifyListener            // nil: the transport has had no receiver yet
+	pending  map[*queues.Queue]struct{} // queues with new messages
 	watched  []watchedTransaction
 }
 
@@ -40,7 +39,7 @@ const (
 )
 
 func newNotifier(t *Transport, db *sqlexec.PgxDatabase) *notifier {
-	return &notifier{t: t, db: db, pending: map[*queue]struct{}{}, wake: transport.NewSignal()}
+	return &notifier{t: t, db: db, pending: map[*queues.Queue]struct{}{}, wake: transport.NewSignal()}
 }
 
 // listen makes the server wake the receivers of this transport. It is called when their
@@ -97,15 +96,8 @@ func (b *notifier) leaveServer() {
 	}
 }
 
-// channelOf returns the name of a queue's channel, whose length is limited like that of
-// all names.
-func channelOf(address string) string {
-	sum := sha256.Sum256([]byte(address))
-	return "reprise_" + hex.EncodeToString(sum[:12])
-}
-
 // notify soon wakes a queue's receivers in all processes.
-func (b *notifier) notify(q *queue) {
+func (b *notifier) notify(q *queues.Queue) {
 	b.mu.Lock()
 	b.pending[q] = struct{}{}
 	b.start()
@@ -154,13 +146,13 @@ func (b *notifier) notifyPending() bool {
 // notifyText does not wait for its commit to reach the disk: it has no data to lose.
 const notifyText = `select set_config('synchronous_commit', 'off', true), pg_notify(channel, '') from unnest($1::text[]) as channel`
 
-func (b *notifier) send(to []*queue) {
+func (b *notifier) send(to []*queues.Queue) {
 	if len(to) == 0 {
 		return
 	}
 	channels := make([]string, len(to))
 	for i, q := range to {
-		channels[i] = q.channel
+		channels[i] = q.Channel
 	}
 	ctx, cancel := context.WithTimeout(b.t.life.Context(), notifyTimeout)
 	defer cancel()
@@ -170,14 +162,14 @@ func (b *notifier) send(to []*queue) {
 // watchedTransaction is a caller's transaction that sent messages.
 type watchedTransaction struct {
 	xid    string
-	queues []*queue
+	queues []*queues.Queue
 	since  time.Time
 	check  time.Time // when to ask the server
 }
 
 // watchTransaction notifies once a caller's transaction is committed. No event tells of that
 // commit, so notifier asks the server, less and less often.
-func (b *notifier) watchTransaction(xid string, queues []*queue) {
+func (b *notifier) watchTransaction(xid string, queues []*queues.Queue) {
 	if len(queues) == 0 {
 		return
 	}
@@ -241,7 +233,7 @@ func (b *notifier) checkWatched() bool {
 		outcomes[xid] = outcome
 		return err
 	}, outcomeText, xids))
-	var committed []*queue
+	var committed []*queues.Queue
 	var open []watchedTransaction
 	now = time.Now()
 	for _, e := range expected {

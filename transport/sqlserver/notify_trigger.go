@@ -6,6 +6,7 @@ import (
 
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -20,7 +21,7 @@ const triggerPatience = 2000
 // addNotifyTriggers adds the trigger to tables that an older version of this package
 // created without it. If that is not possible, Provision does not fail: a warning gives
 // the reason.
-func (t *Transport) addNotifyTriggers(ctx context.Context, queues []*queue) error {
+func (t *Transport) addNotifyTriggers(ctx context.Context, queues []*queues.Queue) error {
 	for _, q := range queues {
 		lacks, err := t.lacksNotifyTrigger(ctx, q)
 		if err != nil {
@@ -41,7 +42,7 @@ func (t *Transport) addNotifyTriggers(ctx context.Context, queues []*queue) erro
 	return nil
 }
 
-func (t *Transport) addNotifyTrigger(ctx context.Context, q *queue) error {
+func (t *Transport) addNotifyTrigger(ctx context.Context, q *queues.Queue) error {
 	tx, err := t.db.Begin(ctx, t.dialect.LockSchema()) // it waits for the lock as long as others take
 	if err != nil {
 		return err
@@ -61,9 +62,9 @@ func (t *Transport) addNotifyTrigger(ctx context.Context, q *queue) error {
 }
 
 // lacksNotifyTrigger reports whether a queue should have the trigger, and has none.
-func (t *Transport) lacksNotifyTrigger(ctx context.Context, q *queue) (bool, error) {
+func (t *Transport) lacksNotifyTrigger(ctx context.Context, q *queues.Queue) (bool, error) {
 	s := t.dialect.HasNotifyTrigger(q.Table)
-	if s == nil || q.kind() != repriseTable {
+	if s == nil || q.Kind() != queues.Reprise {
 		return false, nil
 	}
 	lacks := true
@@ -78,7 +79,7 @@ func (t *Transport) lacksNotifyTrigger(ctx context.Context, q *queue) (bool, err
 
 // warnOfNotifyTrigger warns, once for each table, and says how another role adds the
 // trigger. The cause may be nil.
-func (t *Transport) warnOfNotifyTrigger(q *queue, cause error) {
+func (t *Transport) warnOfNotifyTrigger(q *queues.Queue, cause error) {
 	if _, warned := t.warnedOf.LoadOrStore(q.Table.Address, true); warned {
 		return
 	}

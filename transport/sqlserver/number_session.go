@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -32,8 +33,8 @@ func startNumberSession(t *Transport, db *sqlexec.SQLDatabase) *presence {
 		return nil
 	}
 	s := &numberSession{t: t, db: db.DB}
-	s.presence = newPresence(func() map[string]*queue {
-		queues := map[string]*queue{}
+	s.presence = newPresence(func() map[string]*queues.Queue {
+		queues := map[string]*queues.Queue{}
 		for _, q := range t.wakeups.queues() {
 			queues[q.Table.Address] = q
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 )
 
 // presence tells other processes that this one lives: a session holds an advisory lock on
@@ -30,8 +31,8 @@ type presence struct {
 	wanted atomic.Bool  // there is a receiver that leases
 	unable atomic.Bool  // this session cannot have a number
 
-	queues func() map[string]*queue      // of the process's receivers
-	freed  func(q *queue, due time.Time) // called for available messages, with the first one's due
+	queues func() map[string]*queues.Queue      // of the process's receivers
+	freed  func(q *queues.Queue, due time.Time) // called for available messages, with the first one's due
 
 	mu    sync.Mutex
 	tried chan struct{} // closed when the next attempt to get a number ends; guarded by mu
@@ -63,7 +64,7 @@ const (
 	presenceTimeout = 5 * time.Second
 )
 
-func newPresence(queues func() map[string]*queue, freed func(q *queue, due time.Time)) *presence {
+func newPresence(queues func() map[string]*queues.Queue, freed func(q *queues.Queue, due time.Time)) *presence {
 	return &presence{queues: queues, freed: freed, tried: make(chan struct{})}
 }
 
@@ -282,7 +283,7 @@ func (p *presence) releaseLeases(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // freeOrphans returns the due of the messages that it has released.
-func freeOrphans(ctx context.Context, conn *pgx.Conn, q *queue, living []int64) ([]time.Time, error) {
+func freeOrphans(ctx context.Context, conn *pgx.Conn, q *queues.Queue, living []int64) ([]time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
 	defer cancel()
 	rows, err := conn.Query(ctx, q.Orphans, living)

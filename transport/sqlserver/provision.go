@@ -8,6 +8,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -33,9 +34,9 @@ func (t *Transport) Provision(ctx context.Context, topology core.Topology) error
 
 func (t *Transport) provision(ctx context.Context, topology core.Topology) error {
 	var create []string
-	var made, found []*queue
+	var made, found []*queues.Queue
 	for _, name := range topology.Queues {
-		q, err := t.queues.get(name)
+		q, err := t.queues.Get(name)
 		if err != nil {
 			return err
 		}
@@ -129,7 +130,7 @@ func DDL(cfg Config, queues ...string) (string, error) {
 func (t *Transport) DDL(queues ...string) (string, error) {
 	var all []string
 	for _, name := range queues {
-		q, err := t.queues.get(name)
+		q, err := t.queues.Get(name)
 		if err != nil {
 			return "", fmt.Errorf("sqlserver: DDL: %w", err)
 		}

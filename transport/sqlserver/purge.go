@@ -21,7 +21,7 @@ func (t *Transport) purge(ctx context.Context, name string) (removed int, err er
 	if err := t.life.Err(ctx); err != nil {
 		return 0, err
 	}
-	q, err := t.queues.get(name)
+	q, err := t.queues.Get(name)
 	if err != nil {
 		return 0, err
 	}

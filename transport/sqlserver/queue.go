@@ -6,92 +6,23 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
-// queue has the statements and the maker of one queue's table.
-type queue struct {
-	*dialect.QueueTexts
-	channel string // for its notifications
-
-	mu    sync.Mutex
-	maker tableKind
-}
-
-// tableKind is the product that created a table.
-type tableKind int
-
-const (
-	unknownKind tableKind = iota
-	repriseTable
-	nserviceBusTable
-)
-
-func (q *queue) kind() tableKind {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.maker
-}
-
-func (q *queue) setKind(m tableKind) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.maker = m
-}
-
-// queues caches queues by the names and addresses used for them.
-type queues struct {
-	t  *Transport
-	mu sync.RWMutex
-	by map[string]*queue
-}
-
-// manyQueues is the size of the cache. Reply addresses come from outside, so there must
-// be a limit; when it is reached, the cache is emptied.
-const manyQueues = 10_000
-
-func (all *queues) get(name string) (*queue, error) {
-	all.mu.RLock()
-	q := all.by[name]
-	all.mu.RUnlock()
-	if q != nil {
-		return q, nil
-	}
-	t, err := all.t.dialect.Table(name, all.t.in)
-	if err != nil {
-		return nil, transport.Permanent(err)
-	}
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	if len(all.by) >= manyQueues {
-		all.by = nil
-	}
-	if all.by == nil {
-		all.by = map[string]*queue{}
-	}
-	q = all.by[t.Address] // one queue for all its names
-	if q == nil {
-		q = &queue{QueueTexts: all.t.dialect.Queue(t), channel: channelOf(t.Address)}
-		all.by[t.Address] = q
-	}
-	all.by[name] = q
-	return q, nil
-}
-
 // examine reads a queue's table: whether it exists, which product created it, and whether
 // it has all columns.
-func (t *Transport) examine(ctx context.Context, q *queue) (foreign bool, err error) {
+func (t *Transport) examine(ctx context.Context, q *queues.Queue) (foreign bool, err error) {
 	foreign, _, err = t.look(ctx, q)
 	return foreign, err
 }
 
 // verify is examine, and also compares the columns' types.
-func (t *Transport) verify(ctx context.Context, q *queue) error {
+func (t *Transport) verify(ctx context.Context, q *queues.Queue) error {
 	foreign, has, err := t.look(ctx, q)
 	if err != nil {
 		return err
@@ -105,7 +36,7 @@ func (t *Transport) verify(ctx context.Context, q *queue) error {
 	return found(errs)
 }
 
-func (t *Transport) look(ctx context.Context, q *queue) (foreign bool, has map[string]string, err error) {
+func (t *Transport) look(ctx context.Context, q *queues.Queue) (foreign bool, has map[string]string, err error) {
 	has, err = t.columns(ctx, q.Table)
 	if err != nil {
 		return false, nil, err
@@ -117,11 +48,11 @@ func (t *Transport) look(ctx context.Context, q *queue) (foreign bool, has map[s
 	if err != nil {
 		return foreign, has, err
 	}
-	made := repriseTable
+	made := queues.Reprise
 	if foreign {
-		made = nserviceBusTable
+		made = queues.NServiceBus
 	}
-	q.setKind(made)
+	q.SetKind(made)
 	return foreign, has, nil
 }
 
@@ -157,7 +88,7 @@ func (t *Transport) read(ctx context.Context, s *sqlexec.Statement) error {
 	}
 }
 
-// tableKind distinguishes the two kinds of tables, and reports missing columns.
+// queues.Kind distinguishes the two kinds of tables, and reports missing columns.
 func (t *Transport) tableKind(of dialect.Table, has map[string]string) (foreign bool, err error) {
 	known := map[string]bool{}
 	for _, c := range t.dialect.Wanted(of, true) {

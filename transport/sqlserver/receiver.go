@@ -13,6 +13,9 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/rowlog"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/watermark"
 )
 
 // receiver takes messages from one queue. Its strategy decides whether it leases messages,
@@ -23,11 +26,11 @@ import (
 // idle queue has one watcher, however many goroutines call Receive.
 type receiver struct {
 	t          *Transport
-	q          *queue
+	q          *queues.Queue
 	mode       core.TransactionMode
 	strategy   strategy
 	count      *transport.DeliveryLog // nil: the table counts
-	uncounted  *uncountedFailures     // messages whose failures the table could not count
+	uncounted  *rowlog.Uncounted      // messages whose failures the table could not count
 	wakeup     *wakeup
 	turn       chan struct{}   // held by the call that waits for messages
 	mostBytes  int64           // limit of one fetch, which one message may exceed; 0: no limit
@@ -46,10 +49,10 @@ type receiver struct {
 	reserved    int          // places of fetches in progress
 	idle        bool         // the last fetch found no message
 	pause       time.Duration
-	watermark   watermark
+	watermark   watermark.Watermark
 }
 
-func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
+func newReceiver(t *Transport, q *queues.Queue, cfg core.ReceiverConfig) *receiver {
 	r := &receiver{
 		t: t, q: q, mode: cfg.Mode,
 		turn:        make(chan struct{}, 1),
@@ -57,7 +60,7 @@ func newReceiver(t *Transport, q *queue, cfg core.ReceiverConfig) *receiver {
 		mostBytes:   int64(cfg.MaxReceiveBytes),
 		room:        make(chan struct{}),
 		unsettled:   map[holding]struct{}{},
-		uncounted:   newUncountedFailures(),
+		uncounted:   rowlog.NewUncounted(),
 	}
 	r.outages.ConnectionChanged = cfg.ConnectionChanged
 	r.closing, r.close = context.WithCancel(t.life.Context())
@@ -329,6 +332,27 @@ func (r *receiver) isClosed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.closed
+}
+
+// from returns the watermark of the next fetch.
+func (r *receiver) from() watermark.Watermark {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.watermark.From(r.idle)
+}
+
+// advanceWatermark follows a fetch, see watermark.advance.
+func (r *receiver) advanceWatermark(from watermark.Watermark, found, asked int, first time.Time, took time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watermark.Advance(from, found, asked, first, took)
+}
+
+// lowerWatermark makes the next fetch find a message that was given back here.
+func (r *receiver) lowerWatermark(due time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watermark.Lower(due)
 }
 
 // incoming converts a row for the engine.

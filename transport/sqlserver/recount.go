@@ -5,12 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
-	"sync/atomic"
 
 	"github.com/reprise-go/reprise/core"
-	"github.com/reprise-go/reprise/transport"
-	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -23,9 +19,9 @@ import (
 // recount gives the message back without inserting it. cause is the error of the insert.
 func (d *transactionDelivery) recount(ctx context.Context, cause error) error {
 	// Before the rollback: after it other receivers find the row.
-	d.r.uncounted.add(&d.Row)
+	d.r.uncounted.Add(&d.Row)
 	d.tx.Rollback(ctx)
-	if n, _ := d.r.uncounted.of(&d.Row); n > d.missed+1 { // another receiver had it, and failed too
+	if n, _ := d.r.uncounted.Of(&d.Row); n > d.missed+1 { // another receiver had it, and failed too
 		d.Deliveries += n - d.missed - 1
 	}
 	counted := false
@@ -55,7 +51,7 @@ func (d *transactionDelivery) abort(ctx context.Context) {
 		return
 	}
 	if d.r.count == nil {
-		d.r.uncounted.add(&d.Row)
+		d.r.uncounted.Add(&d.Row)
 		d.noted = true
 	}
 	d.tx.Rollback(ctx)
@@ -68,75 +64,11 @@ func (d *transactionDelivery) recall() {
 		return
 	}
 	d.noted = false
-	n, _ := d.r.uncounted.of(&d.Row)
+	n, _ := d.r.uncounted.Of(&d.Row)
 	n = max(n-1, d.missed)
-	d.r.uncounted.set(&d.Row, n)
+	d.r.uncounted.Set(&d.Row, n)
 	d.Deliveries += n - d.missed
 	d.missed = n
-}
-
-// uncountedFailures are the failures of rows that could not be counted in their table. A row is
-// identified by its seq and claims: once the failure is counted there, or another
-// receiver has had the row, it has other claims, and its entry here is void. misses is
-// safe for concurrent use.
-type uncountedFailures struct {
-	some atomic.Bool // set by the first miss, so that the usual case takes no lock
-	mu   sync.Mutex  // held from reading an entry until it is changed
-	rows *transport.Cache[int64, uncountedFailure]
-}
-
-type uncountedFailure struct {
-	claims, failures int
-	lastError        string
-}
-
-// mostMisses limits them. Rows that are given back keep their place in the queue, so that
-// a receiver alternates between no more rows than it may hold.
-const mostMisses = 10_000
-
-func newUncountedFailures() *uncountedFailures {
-	return &uncountedFailures{rows: transport.NewCache[int64, uncountedFailure](mostMisses)}
-}
-
-// add counts one more failure of a row.
-func (m *uncountedFailures) add(row *dialect.Row) {
-	m.some.Store(true)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	before, _ := m.rows.Get(row.Seq)
-	if before.claims != row.Claims {
-		before.failures = 0
-	}
-	m.rows.Put(row.Seq, uncountedFailure{row.Claims, before.failures + 1, row.LastError})
-}
-
-// of returns the number of failures that the row's table has not counted, and the last
-// error.
-func (m *uncountedFailures) of(row *dialect.Row) (failures int, lastError string) {
-	if !m.some.Load() {
-		return 0, ""
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	found, _ := m.rows.Get(row.Seq)
-	if found.claims != row.Claims {
-		return 0, ""
-	}
-	return found.failures, found.lastError
-}
-
-// set corrects that number. For a row that is gone it is 0.
-func (m *uncountedFailures) set(row *dialect.Row, failures int) {
-	if !m.some.Load() {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if failures == 0 {
-		m.rows.Delete(row.Seq)
-		return
-	}
-	m.rows.Put(row.Seq, uncountedFailure{row.Claims, failures, row.LastError})
 }
 
 // storedInt limits a count to the range of a column.

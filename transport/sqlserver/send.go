@@ -14,6 +14,7 @@ import (
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -180,9 +181,9 @@ func callersTransaction(ctx context.Context) any { return ctx.Value(transactionK
 type sendPlan struct {
 	transport    *Transport
 	batches      []*tableBatch
-	destinations []*queue  // of messages that are available at once
-	assumed      []*queue  // queues whose maker was assumed
-	due          time.Time // of the first delayed message in the table for them; zero: none
+	destinations []*queues.Queue // of messages that are available at once
+	assumed      []*queues.Queue // queues whose maker was assumed
+	due          time.Time       // of the first delayed message in the table for them; zero: none
 }
 
 // rowsAtOnce and bytesAtOnce limit one statement.
@@ -193,7 +194,7 @@ const (
 
 // tableBatch has the rows for one table.
 type tableBatch struct {
-	to       *queue
+	to       *queues.Queue
 	waits    bool // in the table of delayed messages
 	foreign  bool
 	messages []dialect.NewRow
@@ -210,7 +211,7 @@ func (t *Transport) plan(ctx context.Context, msgs []core.Outgoing) (*sendPlan, 
 	}
 	m := &sendPlan{transport: t}
 	headers := headersOf(msgs)
-	var to []*queue
+	var to []*queues.Queue
 	for i := range msgs {
 		out := &msgs[i]
 		var err error
@@ -277,10 +278,10 @@ func headersOf(msgs []core.Outgoing) func(i int) string {
 }
 
 // destinations returns the queues of a message.
-func (t *Transport) destinations(ctx context.Context, out *core.Outgoing) ([]*queue, error) {
+func (t *Transport) destinations(ctx context.Context, out *core.Outgoing) ([]*queues.Queue, error) {
 	if out.Topic == "" {
-		q, err := t.queues.get(out.Queue)
-		return []*queue{q}, err
+		q, err := t.queues.Get(out.Queue)
+		return []*queues.Queue{q}, err
 	}
 	queues, err := t.subscribersTo(ctx, out.Topic)
 	if err != nil || len(out.BaseTopics) == 0 {
@@ -302,7 +303,7 @@ func (t *Transport) destinations(ctx context.Context, out *core.Outgoing) ([]*qu
 }
 
 // subscribersTo returns the queues that subscribed to a topic.
-func (t *Transport) subscribersTo(ctx context.Context, topic string) ([]*queue, error) {
+func (t *Transport) subscribersTo(ctx context.Context, topic string) ([]*queues.Queue, error) {
 	if err := t.CheckTopic(topic); err != nil {
 		return nil, transport.Permanent(err)
 	}
@@ -311,8 +312,8 @@ func (t *Transport) subscribersTo(ctx context.Context, topic string) ([]*queue, 
 
 // add adds a message to the tableBatch for its table. left is the number of messages that
 // remain, including this one.
-func (m *sendPlan) add(ctx context.Context, to *queue, message dialect.NewRow, left int) error {
-	waits, foreign := false, to.kind() == nserviceBusTable
+func (m *sendPlan) add(ctx context.Context, to *queues.Queue, message dialect.NewRow, left int) error {
+	waits, foreign := false, to.Kind() == queues.NServiceBus
 	if message.Delay > 0 { // only then does the maker of the table matter
 		var err error
 		if foreign, err = m.transport.isForeign(ctx, to); err != nil {
@@ -351,12 +352,12 @@ func (m *sendPlan) add(ctx context.Context, to *queue, message dialect.NewRow, l
 // replaced.
 func (m *sendPlan) forgetTables() {
 	for _, q := range m.assumed {
-		q.setKind(unknownKind)
+		q.SetKind(queues.UnknownKind)
 	}
 }
 
 // markAvailable records that a message for the queue is available at once.
-func (m *sendPlan) markAvailable(to *queue) {
+func (m *sendPlan) markAvailable(to *queues.Queue) {
 	if !slices.Contains(m.destinations, to) {
 		m.destinations = append(m.destinations, to)
 	}
@@ -364,11 +365,11 @@ func (m *sendPlan) markAvailable(to *queue) {
 
 // isForeign reports whether NServiceBus created the queue's table, which then cannot hold
 // a delayed message.
-func (t *Transport) isForeign(ctx context.Context, q *queue) (bool, error) {
-	switch q.kind() {
-	case repriseTable:
+func (t *Transport) isForeign(ctx context.Context, q *queues.Queue) (bool, error) {
+	switch q.Kind() {
+	case queues.Reprise:
 		return false, nil
-	case nserviceBusTable:
+	case queues.NServiceBus:
 		return true, nil
 	default:
 		return t.examine(ctx, q)

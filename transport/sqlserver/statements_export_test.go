@@ -9,7 +9,7 @@ import (
 // Statements returns the texts of those on a queue's table, by what they do; a claim is
 // that of one message.
 func (t *Transport) Statements(queue string) (map[string]string, error) {
-	q, err := t.queues.get(queue)
+	q, err := t.queues.Get(queue)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -32,7 +33,7 @@ type subscriptions struct {
 
 // subscribers are the queues that were subscribed to a topic when they were read.
 type subscribers struct {
-	queues []*queue
+	queues []*queues.Queue
 	until  time.Time
 }
 
@@ -48,7 +49,7 @@ func newSubscriptions(t *Transport, name string, ttl time.Duration) *subscriptio
 }
 
 // of returns the queues subscribed to a topic.
-func (s *subscriptions) of(ctx context.Context, topic string) ([]*queue, error) {
+func (s *subscriptions) of(ctx context.Context, topic string) ([]*queues.Queue, error) {
 	if queues, ok := s.remembered(topic); ok {
 		return queues, nil
 	}
@@ -77,7 +78,7 @@ func (s *subscriptions) of(ctx context.Context, topic string) ([]*queue, error) 
 	}
 	found := subscribers{until: now.Add(s.ttl)}
 	for _, address := range addresses {
-		q, err := s.t.queues.get(address)
+		q, err := s.t.queues.Get(address)
 		if err != nil {
 			return nil, fmt.Errorf("the table %s has a subscription to %q that cannot be read: %w", s.Table.Quoted, topic, err)
 		}
@@ -119,7 +120,7 @@ func (s *subscriptions) read(ctx context.Context, of *sqlexec.Statement) error {
 }
 
 // remembered returns subscribers that were read within the last Config.SubscriptionCache.
-func (s *subscriptions) remembered(topic string) ([]*queue, bool) {
+func (s *subscriptions) remembered(topic string) ([]*queues.Queue, bool) {
 	known, ok := s.known.Get(topic)
 	return known.queues, ok && time.Now().Before(known.until)
 }
@@ -177,7 +178,7 @@ func (t *Transport) changeSubscriptions(ctx context.Context, name string, topics
 	}
 	ctx, done := t.bound(ctx)
 	defer done()
-	q, err := t.queues.get(name)
+	q, err := t.queues.Get(name)
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func (r transactionStrategy) deleteOne(ctx context.Context) (*transactionDeliver
 	d := &transactionDelivery{r: r.receiver}
 	found := 0
 	from := r.from()
-	take := r.t.dialect.Take(r.q.QueueTexts, 1, from.time)
+	take := r.t.dialect.Take(r.q.QueueTexts, 1, from.Time)
 	if r.t.nserviceBusTables {
 		take = r.t.dialect.TakeForeign(r.q.QueueTexts, 1)
 	}
@@ -95,13 +95,13 @@ func (r transactionStrategy) deleteOne(ctx context.Context) (*transactionDeliver
 		return nil, nil
 	}
 	d.tx = tx
-	if n, text := r.uncounted.of(&d.Row); n > 0 {
+	if n, text := r.uncounted.Of(&d.Row); n > 0 {
 		d.missed, d.Deliveries, d.LastError = n, d.Deliveries+n, text
 	}
 	d.in = r.incoming(&d.Row)
-	d.in.Redelivered = d.in.Redelivered || r.t.returned.has(d.ID)
+	d.in.Redelivered = d.in.Redelivered || r.t.returned.Has(d.ID)
 	if r.count != nil && !d.isAtomic() {
-		r.t.returned.add(d.ID) // the server does not tell when it rolls back
+		r.t.returned.Add(d.ID) // the server does not tell when it rolls back
 	}
 	return d, nil
 }
@@ -151,18 +151,18 @@ func (d *transactionDelivery) forget(err error) {
 	if err != nil {
 		return
 	}
-	d.r.t.returned.forget(d.ID)
+	d.r.t.returned.Forget(d.ID)
 	if d.r.count != nil {
 		d.r.count.Forget(d.ID)
 	} else {
-		d.r.uncounted.set(&d.Row, 0)
+		d.r.uncounted.Set(&d.Row, 0)
 	}
 }
 
 // Release implements core.Delivery.
 func (d *transactionDelivery) Release(ctx context.Context) error {
 	return d.settle(ctx, "release", withoutWork, func(ctx context.Context) error {
-		d.r.t.returned.add(d.ID) // before it can be received again
+		d.r.t.returned.Add(d.ID) // before it can be received again
 		return d.undo(ctx)
 	})
 }
@@ -278,7 +278,7 @@ func (d *transactionDelivery) settleOnce(ctx context.Context, work bool, do func
 // lose ends a message that is no longer held. The row is available again.
 func (d *transactionDelivery) lose(ctx context.Context, cause error) error {
 	d.state = lost
-	d.r.t.returned.add(d.ID)
+	d.r.t.returned.Add(d.ID)
 	d.tx.Rollback(ctx)
 	d.end()
 	d.available()
@@ -299,7 +299,7 @@ func (d *transactionDelivery) giveUp(ctx context.Context) {
 		return
 	}
 	d.state = lost
-	d.r.t.returned.add(d.ID)
+	d.r.t.returned.Add(d.ID)
 	now, cancel := context.WithCancel(ctx)
 	cancel()
 	d.tx.Reclaim(now) // the handler may still be running

@@ -13,6 +13,8 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/rowlog"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -29,10 +31,10 @@ type Transport struct {
 	pollIntervals     pollIntervals
 	nserviceBusTables bool
 
-	queues        queues
+	queues        *queues.Cache
 	subscriptions *subscriptions
 	delayed       *delayed
-	returned      *returned
+	returned      *rowlog.Returned
 	wakeups       wakeups
 	notifier      *notifier // nil: the server has no notifications
 	sends         chan struct{}
@@ -95,14 +97,14 @@ func newTransport(cfg Config, connects bool) (*Transport, error) {
 		nserviceBusTables: cfg.NServiceBusTables,
 		sends:             make(chan struct{}, parallelSends),
 		life:              transport.NewLifecycle(),
-		returned:          newReturned(),
+		returned:          rowlog.NewReturned(),
 		info:              to.info,
 	}
 	if to.weakness != "" {
 		t.warnings.Add(to.weakness)
 	}
 	t.caps = capabilities(&cfg, to.dialect)
-	t.queues.t = t
+	t.queues = queues.NewCache(t.dialect, t.in)
 	t.wakeups.byAddress = map[string][]*wakeup{}
 	t.subscriptions = newSubscriptions(t, cfg.SubscriptionTable, cfg.SubscriptionCache)
 	t.delayed = newDelayed(t)
@@ -205,10 +207,10 @@ func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) e
 		return t.reach(ctx)
 	}
 	var errs []error
-	var inputs, others []*queue
+	var inputs, others []*queues.Queue
 	var unseen []dialect.Right // rights that are needed to see tables that may not be seen
 	for _, name := range topology.Queues {
-		q, err := t.queues.get(name)
+		q, err := t.queues.Get(name)
 		if err == nil {
 			err = t.verify(ctx, q)
 		}
@@ -288,7 +290,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 		return nil, fmt.Errorf("in %v each message holds a connection: MaxInFlight %d needs a pool of %d connections, this one has %d; raise its limit (pool_max_conns in the URL) or lower the concurrency",
 			cfg.Mode, cfg.MaxInFlight, cfg.MaxInFlight+keptForSending, t.db.Limit())
 	}
-	q, err := t.queues.get(cfg.Queue)
+	q, err := t.queues.Get(cfg.Queue)
 	if err != nil {
 		return nil, err
 	}
@@ -354,7 +356,7 @@ func (t *Transport) joinPresence() *presence {
 
 // free wakes receivers of a queue whose messages were released. due is the first
 // message's.
-func (t *Transport) free(q *queue, due time.Time) {
+func (t *Transport) free(q *queues.Queue, due time.Time) {
 	for _, r := range t.life.Receivers() {
 		if r, is := r.(*receiver); is && r.q.Table.Address == q.Table.Address {
 			r.lowerWatermark(due)
@@ -365,7 +367,7 @@ func (t *Transport) free(q *queue, due time.Time) {
 
 // examineEventually examines a queue's table. While the server cannot be reached it tries
 // again.
-func (t *Transport) examineEventually(ctx context.Context, q *queue, told func(core.ConnectionChange)) (foreign bool, err error) {
+func (t *Transport) examineEventually(ctx context.Context, q *queues.Queue, told func(core.ConnectionChange)) (foreign bool, err error) {
 	o := transport.Outages{ConnectionChanged: told}
 	err = o.Retry(ctx, func() error {
 		foreign, err = t.examine(ctx, q)

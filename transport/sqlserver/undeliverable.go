@@ -8,6 +8,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -138,8 +139,8 @@ func (d *delayed) postponed(ctx context.Context, bad *undeliverable, wait time.D
 
 // move moves a message to the error queue in one transaction, unless another process was
 // faster. A failed message does not expire.
-func (d *delayed) move(ctx context.Context, bad *undeliverable, errorQueue, headers string) (to *queue, ok bool, err error) {
-	to, err = d.t.queues.get(errorQueue)
+func (d *delayed) move(ctx context.Context, bad *undeliverable, errorQueue, headers string) (to *queues.Queue, ok bool, err error) {
+	to, err = d.t.queues.Get(errorQueue)
 	if err != nil {
 		return nil, false, transport.Permanent(err)
 	}

@@ -1,8 +1,6 @@
 package sqlexec
 
-import (
-	"context"
-)
+import "context"
 
 // Statement is one SQL statement with its arguments and the function that reads its
 // result.

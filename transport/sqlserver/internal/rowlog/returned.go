@@ -1,4 +1,4 @@
-package sqlserver
+package rowlog
 
 import (
 	"sync/atomic"
@@ -6,13 +6,13 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// returned are messages that were given back by the rollback of their transaction, which
+// Returned are messages that were given back by the rollback of their transaction, which
 // leaves their rows unchanged. On tables of NServiceBus, in ReceiveOnly, they are all
 // messages that were delivered and not completed: when a connection breaks, the server
 // rolls back without a report. Redelivered is true after such a delivery to this process
 // only: an endpoint whose Complete got no answer learns by it that it has handled the
 // message (R28). returned is safe for concurrent use.
-type returned struct {
+type Returned struct {
 	some atomic.Bool // set by the first message, so that the usual case takes no lock
 	ids  *transport.Cache[string, struct{}]
 }
@@ -21,16 +21,19 @@ type returned struct {
 // again.
 const mostReturned = 10_000
 
-func newReturned() *returned {
-	return &returned{ids: transport.NewCache[string, struct{}](mostReturned)}
+// NewReturned returns an empty log.
+func NewReturned() *Returned {
+	return &Returned{ids: transport.NewCache[string, struct{}](mostReturned)}
 }
 
-func (r *returned) add(id string) {
+// Add records a message that is given back.
+func (r *Returned) Add(id string) {
 	r.ids.Put(id, struct{}{})
 	r.some.Store(true)
 }
 
-func (r *returned) has(id string) bool {
+// Has reports whether a message was given back.
+func (r *Returned) Has(id string) bool {
 	if !r.some.Load() {
 		return false
 	}
@@ -38,8 +41,8 @@ func (r *returned) has(id string) bool {
 	return ok
 }
 
-// forget deletes a message that is gone.
-func (r *returned) forget(id string) {
+// Forget deletes a message that is gone.
+func (r *Returned) Forget(id string) {
 	if r.some.Load() {
 		r.ids.Delete(id)
 	}
