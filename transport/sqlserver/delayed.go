@@ -9,6 +9,7 @@ import (
 
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/notify"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
@@ -38,7 +39,7 @@ const (
 	forwardBatch = 100
 	// forwardPoll is how often the table is read, for messages of processes that have
 	// died. A process knows its own messages; only the time of a caller's commit it does
-	// not know, so for longestExpectation it reads every latePoll.
+	// not know, so for notify.LongestWatch it reads every latePoll.
 	forwardPoll = 10 * time.Second
 	latePoll    = time.Second
 	// refusedPoll is how often it is read if the server refuses that.
@@ -71,8 +72,8 @@ func (d *delayed) expect(ctx context.Context, delay time.Duration) (due time.Tim
 	now := time.Now()
 	due = now.Add(delay)
 	d.mu.Lock()
-	if delay < longestWatch && callersTransaction(ctx) != nil {
-		d.late = now.Add(longestWatch)
+	if delay < notify.LongestWatch && callersTransaction(ctx) != nil {
+		d.late = now.Add(notify.LongestWatch)
 	}
 	d.mu.Unlock()
 	d.lookAt(due)

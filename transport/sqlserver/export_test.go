@@ -17,12 +17,12 @@ func (t *Transport) NeverPoll() {
 }
 
 // Listens reports whether the server wakes receivers of this transport.
-func (t *Transport) Listens() bool { return t.notifier.listens() }
+func (t *Transport) Listens() bool { return t.notifier.Listens() }
 
 // Waits reports whether somebody waits for something to come to the queue.
 func Waits(of core.Receiver) bool {
 	r := of.(*receiver)
-	return r.isIdle() && len(r.turn) == 1 && len(r.wakeup.signal) == 0
+	return r.isIdle() && len(r.turn) == 1 && len(r.wakeup.Signal) == 0
 }
 
 // Failures returns of how many messages the receiver remembers failures, because
@@ -51,7 +51,7 @@ func Settling(of core.Delivery) bool {
 }
 
 // Number returns the number of the leases of a transport that has a receiver, or 0.
-func (t *Transport) Number() int32 { return t.joinPresence().own() }
+func (t *Transport) Number() int32 { return t.joinPresence().Own() }
 
 // HasTransaction reports whether the handler of a leased message has a transaction.
 func HasTransaction(of core.Delivery) bool {

@@ -3,11 +3,9 @@ package sqlserver
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
-	"sync"
 	"time"
 
-	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/notify"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
@@ -29,7 +27,7 @@ var defaultPolls = pollIntervals{first: 5 * time.Millisecond, firstNotified: 250
 // later than DelayPrecision says.
 func (r *receiver) nextPause() time.Duration {
 	first := r.t.pollIntervals.first
-	if r.t.notifier.listens() {
+	if r.t.notifier.Listens() {
 		first = r.t.pollIntervals.firstNotified
 	}
 	r.mu.Lock()
@@ -47,7 +45,7 @@ func (r *receiver) wait(ctx context.Context, pause time.Duration) {
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
-		case <-r.wakeup.signal:
+		case <-r.wakeup.Signal:
 		case <-ctx.Done():
 		case <-r.closing.Done():
 		}
@@ -84,71 +82,31 @@ func (t *Transport) nextDue(ctx context.Context, text string) (wait time.Duratio
 	return time.Duration(min(*next, farAway.Microseconds())) * time.Microsecond, true, nil
 }
 
-// wakeup is signaled when a queue may have got a message, until its receiver looks.
-type wakeup struct {
-	queue  *queues.Queue
-	signal transport.Signal
-}
-
-// wakeups are the wakeups of this process's receivers, by the address of their queue.
-type wakeups struct {
-	mu        sync.RWMutex
-	byAddress map[string][]*wakeup
-}
-
 // addWakeup adds a wakeup for a receiver.
-func (t *Transport) addWakeup(of *queues.Queue) *wakeup {
-	b := &wakeup{queue: of, signal: transport.NewSignal()}
-	t.wakeups.mu.Lock()
-	t.wakeups.byAddress[of.Table.Address] = append(t.wakeups.byAddress[of.Table.Address], b)
-	t.wakeups.mu.Unlock()
+func (t *Transport) addWakeup(of *queues.Queue) *notify.Wakeup {
+	b := t.wakeups.Add(of)
 	if t.notifier != nil {
-		t.notifier.listen()
+		t.notifier.Listen()
 	}
 	return b
 }
 
 // removeWakeup removes a wakeup.
-func (t *Transport) removeWakeup(b *wakeup) {
+func (t *Transport) removeWakeup(b *notify.Wakeup) {
 	if b == nil {
 		return
 	}
-	t.wakeups.mu.Lock()
-	left := slices.DeleteFunc(t.wakeups.byAddress[b.queue.Table.Address], func(other *wakeup) bool { return other == b })
-	if len(left) == 0 {
-		delete(t.wakeups.byAddress, b.queue.Table.Address)
-	} else {
-		t.wakeups.byAddress[b.queue.Table.Address] = left
-	}
-	t.wakeups.mu.Unlock()
+	t.wakeups.Remove(b)
 	if t.notifier != nil {
-		t.notifier.listen()
+		t.notifier.Listen()
 	}
 }
 
 // wakeReceivers wakes receivers of a queue, here and in other processes: a message has become
 // available.
 func (t *Transport) wakeReceivers(of *queues.Queue) {
-	t.wakeups.wake(of)
+	t.wakeups.Wake(of)
 	if t.notifier != nil {
-		t.notifier.notify(of)
+		t.notifier.Notify(of)
 	}
-}
-
-func (all *wakeups) wake(of *queues.Queue) {
-	all.mu.RLock()
-	defer all.mu.RUnlock()
-	for _, b := range all.byAddress[of.Table.Address] {
-		b.signal.Notify()
-	}
-}
-
-// queues returns the queues that have a wakeup.
-func (all *wakeups) queues() (list []*queues.Queue) {
-	all.mu.RLock()
-	defer all.mu.RUnlock()
-	for _, hung := range all.byAddress {
-		list = append(list, hung[0].queue)
-	}
-	return list
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/presence"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -22,8 +23,8 @@ type leaseStrategy struct {
 	*receiver
 	settler  *settler
 	renewals *settler
-	presence *presence // its number is part of the numbers of leases; nil: there is none
-	works    bool      // handlers may have a transaction
+	presence *presence.Presence // its number is part of the numbers of leases; nil: there is none
+	works    bool               // handlers may have a transaction
 
 	mostClaimed int // limit of one claim, after large messages; 0: no limit; guarded by the receiver's mu
 }
@@ -36,7 +37,7 @@ func newLeaseStrategy(r *receiver) *leaseStrategy {
 
 func (r *leaseStrategy) open(ctx context.Context) {
 	r.presence = r.t.joinPresence()
-	r.presence.await(ctx, r.t.life.Context())
+	r.presence.Await(ctx, r.t.life.Context())
 }
 
 func (*leaseStrategy) prepare(context.Context) bool { return true }
@@ -77,7 +78,7 @@ func (r *leaseStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n 
 	whole := r.wholeBytes(asked)
 	large := 0
 	got := make([]*leaseDelivery, 0, asked)
-	claim := r.t.dialect.Claim(r.q.QueueTexts, asked, r.t.lease, from.Time, whole, r.presence.own())
+	claim := r.t.dialect.Claim(r.q.QueueTexts, asked, r.t.lease, from.Time, whole, r.presence.Own())
 	claim.Row = func(scan sqlexec.Scanner) error {
 		m.Body = nil // the last message's body is in use
 		if err := scan(columns...); err != nil {

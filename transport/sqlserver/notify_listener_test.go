@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/sqlserver"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 )
 
 // These tests find the connections that listen by their last statement. In None that is "listen": in the other modes those
@@ -38,7 +39,7 @@ func TestNotify_ListenerUsesThePoolsHooks(t *testing.T) {
 	provision(t, transport, "orders")
 	openReceiver(t, transport, "orders", core.TransactionNone)
 	await(t, "the transport listens", transport.Listens)
-	channel := sqlserver.ChannelOf(db.table("orders"))
+	channel := queues.ChannelOf(db.table("orders"))
 	pids := db.column(t, `select pid::text from pg_stat_activity where query like 'listen%' || $1 || '%' and pid <> pg_backend_pid()`, channel)
 	if len(pids) != 1 {
 		t.Fatalf("the connections %v listen, want one", pids)
@@ -61,13 +62,13 @@ func TestNotify_SecondQueueIsListenedForAtOnce(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{URL: db.url})
-	queues := []string{"0", "1", "2", "3", "4", "5"}
-	provision(t, transport, queues...)
-	openReceiver(t, transport, queues[0], core.TransactionNone)
+	names := []string{"0", "1", "2", "3", "4", "5"}
+	provision(t, transport, names...)
+	openReceiver(t, transport, names[0], core.TransactionNone)
 	await(t, "the transport listens", transport.Listens)
 	fastest := patience
-	for _, queue := range queues[1:] {
-		channel := sqlserver.ChannelOf(db.table(queue))
+	for _, queue := range names[1:] {
+		channel := queues.ChannelOf(db.table(queue))
 		opened := time.Now()
 		openReceiver(t, transport, queue, core.TransactionNone)
 		await(t, "the queue is listened for", func() bool {
@@ -76,7 +77,7 @@ func TestNotify_SecondQueueIsListenedForAtOnce(t *testing.T) {
 		fastest = min(fastest, time.Since(opened))
 	}
 	if fastest > 15*time.Second { // the connection is tried every 30 s, which would be time enough
-		t.Errorf("each of %d queues was listened for %v after it had a receiver, or later", len(queues)-1, fastest)
+		t.Errorf("each of %d queues was listened for %v after it had a receiver, or later", len(names)-1, fastest)
 	}
 }
 
@@ -85,11 +86,11 @@ func TestNotify_TransportsOfAPoolShareTheListener(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	pool := poolOf(t, db.url)
-	queues := []string{"first", "second", "third"}
-	listening := func(queues ...string) (pids []string) {
-		channels := make([]string, len(queues))
-		for i, queue := range queues {
-			channels[i] = sqlserver.ChannelOf(db.table(queue))
+	names := []string{"first", "second", "third"}
+	listening := func(names ...string) (pids []string) {
+		channels := make([]string, len(names))
+		for i, queue := range names {
+			channels[i] = queues.ChannelOf(db.table(queue))
 		}
 		// A session shows its last statement, which is about one of the queues.
 		return db.column(t, `select pid::text from pg_stat_activity
@@ -97,7 +98,7 @@ where exists (select from unnest($1::text[]) as channel where query like '%liste
 	}
 	var transports []*sqlserver.Transport
 	var receivers []core.Receiver
-	for _, queue := range queues {
+	for _, queue := range names {
 		transport := db.open(t, sqlserver.Config{Pool: pool})
 		transport.NeverPoll()
 		provision(t, transport, queue)
@@ -107,13 +108,13 @@ where exists (select from unnest($1::text[]) as channel where query like '%liste
 	}
 	sender := db.open(t, sqlserver.Config{}) // in this process, but it does not know the receivers
 	for i, transport := range transports {
-		if pids := listening(queues...); len(pids) != 1 {
+		if pids := listening(names...); len(pids) != 1 {
 			t.Errorf("%d connections listen for %d transports, want 1", len(pids), len(transports)-i)
 		}
 		received := awaits(t, receivers[i])
-		send(t, sender, letter("woken", queues[i]))
+		send(t, sender, letter("woken", names[i]))
 		complete(t, next(t, "the receiver is woken", received))
 		closed(t, transport)
 	}
-	await(t, "no connection listens", func() bool { return len(listening(queues...)) == 0 })
+	await(t, "no connection listens", func() bool { return len(listening(names...)) == 0 })
 }

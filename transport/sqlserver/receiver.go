@@ -11,6 +11,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/notify"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
@@ -31,7 +32,7 @@ type receiver struct {
 	strategy   strategy
 	count      *transport.DeliveryLog // nil: the table counts
 	uncounted  *rowlog.Uncounted      // messages whose failures the table could not count
-	wakeup     *wakeup
+	wakeup     *notify.Wakeup
 	turn       chan struct{}   // held by the call that waits for messages
 	mostBytes  int64           // limit of one fetch, which one message may exceed; 0: no limit
 	closing    context.Context // ends when the receiver is closed

@@ -13,6 +13,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/notify"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
@@ -97,7 +98,7 @@ func (t *Transport) gaveUp(err error) {
 		t.db.Reset()
 	}
 	if f == dialect.FaultReadOnly && t.notifier != nil {
-		t.notifier.leaveServer()
+		t.notifier.LeaveServer()
 	}
 }
 
@@ -108,11 +109,11 @@ func (m *sendPlan) sendIn(ctx context.Context, tx any) error {
 	statements := m.statements()
 	if t.notifier != nil {
 		statements = append(statements,
-			sqlexec.Query(func(scan sqlexec.Scanner) error { return scan(&xid) }, transactionID))
+			sqlexec.Query(func(scan sqlexec.Scanner) error { return scan(&xid) }, notify.TransactionID))
 	}
 	err := t.runIn(ctx, tx, statements...)
 	if err == nil && t.notifier != nil {
-		t.notifier.watchTransaction(xid, m.destinations)
+		t.notifier.WatchTransaction(xid, m.destinations)
 	}
 	return err
 }

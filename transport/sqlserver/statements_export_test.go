@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/notify"
 )
 
 // Statements returns the texts of those on a queue's table, by what they do; a claim is
@@ -18,6 +19,6 @@ func (t *Transport) Statements(queue string) (map[string]string, error) {
 		"contents": q.Contents, "begin": q.Begin, "leased": q.Leased, "fence": q.Fence,
 		"take":   t.dialect.Take(q.QueueTexts, 1, time.Time{}).SQL,
 		"send":   t.dialect.Insert(q.QueueTexts, make([]dialect.NewRow, 1), false)[0].SQL,
-		"notify": notifyText,
+		"notify": notify.Text,
 	}, nil
 }

@@ -11,8 +11,10 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/notify"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/presence"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/rowlog"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
@@ -35,11 +37,11 @@ type Transport struct {
 	subscriptions *subscriptions
 	delayed       *delayed
 	returned      *rowlog.Returned
-	wakeups       wakeups
-	notifier      *notifier // nil: the server has no notifications
+	wakeups       *notify.Wakeups
+	notifier      *notify.Notifier // nil: the server has no notifications
 	sends         chan struct{}
 	numberSession sync.Once                // starts the session of presence over database/sql
-	presence      *presence                // over database/sql
+	presence      *presence.Presence       // over database/sql
 	limit         *sqlexec.ConnectionLimit // limits connections in transactions; nil: no limit
 	info          core.TransportInfo
 
@@ -105,11 +107,11 @@ func newTransport(cfg Config, connects bool) (*Transport, error) {
 	}
 	t.caps = capabilities(&cfg, to.dialect)
 	t.queues = queues.NewCache(t.dialect, t.in)
-	t.wakeups.byAddress = map[string][]*wakeup{}
+	t.wakeups = notify.NewWakeups()
 	t.subscriptions = newSubscriptions(t, cfg.SubscriptionTable, cfg.SubscriptionCache)
 	t.delayed = newDelayed(t)
 	if d, ok := to.db.(*sqlexec.PgxDatabase); ok {
-		t.notifier = newNotifier(t, d)
+		t.notifier = notify.New(t.life, d, t.wakeups, t.free)
 	}
 	// A transaction holds its connection while a handler runs, and the handler may send:
 	// some connections are reserved for sends.
@@ -342,16 +344,29 @@ func (t *Transport) onPostgres() bool {
 
 // joinPresence returns the presence whose number new leases have, or nil if there is none.
 // The receiver is open.
-func (t *Transport) joinPresence() *presence {
+func (t *Transport) joinPresence() *presence.Presence {
 	switch db := t.db.(type) {
 	case *sqlexec.PgxDatabase:
-		return t.notifier.presence()
+		return t.notifier.Presence()
 	case *sqlexec.SQLDatabase:
-		t.numberSession.Do(func() { t.presence = startNumberSession(t, db) })
+		t.numberSession.Do(func() { t.presence = t.startNumberSession(db) })
 		return t.presence
 	default:
 		return nil
 	}
+}
+
+// leastForPresence is the smallest limit of a pool of database/sql of which one
+// connection is taken for the session of the presence.
+const leastForPresence = keptForSending + 3
+
+// presence.StartSession returns the presence of a transport over database/sql, or nil if there
+// cannot be one: it must not take a connection that others need.
+func (t *Transport) startNumberSession(db *sqlexec.SQLDatabase) *presence.Presence {
+	if limit := db.Limit(); !t.onPostgres() || limit > 0 && limit < leastForPresence {
+		return nil
+	}
+	return presence.StartSession(t.life, db.DB, t.wakeups.QueuesByAddress, t.free)
 }
 
 // free wakes receivers of a queue whose messages were released. due is the first

@@ -1,4 +1,6 @@
-package sqlserver
+// Package presence shows other processes that this one lives, and releases the leases of
+// processes that have died.
+package presence
 
 import (
 	"context"
@@ -15,7 +17,7 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 )
 
-// presence tells other processes that this one lives: a session holds an advisory lock on
+// Presence tells other processes that this one lives: a session holds an advisory lock on
 // a number, which is part of the number of each lease of the process. When a process
 // dies, the server ends its sessions, and other processes need not wait until its leases
 // end. A process that is slow, or that the network has cut off, keeps its number until
@@ -24,9 +26,9 @@ import (
 // too late, each of those messages has two receivers for a while, as after any lost
 // lease: the number of the lease decides which of them settles the message.
 //
-// The session is that of a pool's notifyListener, or a separate one of a database/sql
-// pool (numberSession).
-type presence struct {
+// The session is that of a pool's listening connection (package notify), or a separate one
+// of a database/sql pool (StartSession).
+type Presence struct {
 	number atomic.Int32 // 0: there is no number, and leases have to end by themselves
 	wanted atomic.Bool  // there is a receiver that leases
 	unable atomic.Bool  // this session cannot have a number
@@ -52,41 +54,52 @@ type presence struct {
 const (
 	mostNumbers = 1<<16 - 1
 
-	// presenceEvery is the interval at which the numbers of other processes are read, and
-	// presenceGap the time until the next look after a number has disappeared: if it is
+	// lookEvery is the interval at which the numbers of other processes are read, and
+	// lookGap the time until the next look after a number has disappeared: if it is
 	// still missing, its process has died. After a lost connection all processes may have
 	// to reconnect: reconnectGap is the time they have for that.
-	presenceEvery = time.Second
-	presenceGap   = presenceEvery / 2
-	reconnectGap  = 20 * time.Second
-	// presenceTimeout limits each statement, and the time that the opening of a receiver
+	lookEvery    = time.Second
+	lookGap      = lookEvery / 2
+	reconnectGap = 20 * time.Second
+	// timeout limits each statement, and the time that the opening of a receiver
 	// waits for a number.
-	presenceTimeout = 5 * time.Second
+	timeout = 5 * time.Second
 )
 
-func newPresence(queues func() map[string]*queues.Queue, freed func(q *queues.Queue, due time.Time)) *presence {
-	return &presence{queues: queues, freed: freed, tried: make(chan struct{})}
+// ErrReadOnly is the error of a session whose server has become a standby.
+var ErrReadOnly = errors.New("the server cannot be written to any more")
+
+// New returns the presence of a process that receives from these queues. freed is called
+// when messages of a queue were released.
+func New(queues func() map[string]*queues.Queue, freed func(q *queues.Queue, due time.Time)) *Presence {
+	return &Presence{queues: queues, freed: freed, tried: make(chan struct{})}
 }
 
-// own returns the number for new leases.
-func (p *presence) own() int32 {
+// Want makes the session get a number. It reports whether none was wanted before.
+func (p *Presence) Want() bool { return !p.wanted.Swap(true) }
+
+// NextLook returns the time of the next look, if there is a number.
+func (p *Presence) NextLook() (at time.Time, ok bool) { return p.next, p.attached }
+
+// Own returns the number for new leases.
+func (p *Presence) Own() int32 {
 	if p == nil {
 		return 0
 	}
 	return p.number.Load()
 }
 
-// await waits until there is a number, or an attempt to get one has failed.
-func (p *presence) await(ctx, life context.Context) {
+// Await waits until there is a number, or an attempt to get one has failed.
+func (p *Presence) Await(ctx, life context.Context) {
 	if p == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	p.mu.Lock()
 	tried := p.tried
 	p.mu.Unlock()
-	if p.own() != 0 || p.unable.Load() {
+	if p.Own() != 0 || p.unable.Load() {
 		return
 	}
 	select {
@@ -97,16 +110,16 @@ func (p *presence) await(ctx, life context.Context) {
 }
 
 // attempted wakes await.
-func (p *presence) attempted() {
+func (p *Presence) attempted() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	close(p.tried)
 	p.tried = make(chan struct{})
 }
 
-// attach gets a number, if it is wanted and there is none, and if possible the number of
+// Attach gets a number, if it is wanted and there is none, and if possible the number of
 // the previous session. An error means that the session has ended.
-func (p *presence) attach(ctx context.Context, conn *pgx.Conn) error {
+func (p *Presence) Attach(ctx context.Context, conn *pgx.Conn) error {
 	if p.attached || p.unable.Load() || !p.wanted.Load() {
 		return nil
 	}
@@ -119,7 +132,7 @@ func (p *presence) attach(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-func (p *presence) getNumber(ctx context.Context, conn *pgx.Conn) error {
+func (p *Presence) getNumber(ctx context.Context, conn *pgx.Conn) error {
 	began := time.Now()
 	pid, started, err := p.examine(ctx, conn)
 	if err != nil {
@@ -156,7 +169,7 @@ func (p *presence) getNumber(ctx context.Context, conn *pgx.Conn) error {
 		}
 	}
 	p.away, p.release, p.next = map[int64]time.Time{}, true, began
-	gap := max(presenceGap, reconnectGap-started)
+	gap := max(lookGap, reconnectGap-started)
 	if p.again {
 		gap = reconnectGap
 	}
@@ -165,8 +178,8 @@ func (p *presence) getNumber(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// detach is called when the session has ended, or could not be begun.
-func (p *presence) detach() {
+// Detach is called when the session has ended, or could not be begun.
+func (p *Presence) Detach() {
 	p.number.Store(0)
 	p.attached = false
 	p.unable.Store(false)
@@ -174,8 +187,8 @@ func (p *presence) detach() {
 }
 
 // examine asks for the session's process and the time since the start of the server.
-func (p *presence) examine(ctx context.Context, conn *pgx.Conn) (pid uint32, started time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
+func (p *Presence) examine(ctx context.Context, conn *pgx.Conn) (pid uint32, started time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var process, micros int64
 	err = conn.QueryRow(ctx, `select pg_backend_pid()::bigint, (extract(epoch from clock_timestamp() - pg_postmaster_start_time()) * 1000000)::bigint`).Scan(&process, &micros)
@@ -183,16 +196,16 @@ func (p *presence) examine(ctx context.Context, conn *pgx.Conn) (pid uint32, sta
 }
 
 // take locks a number, unless another session has it.
-func (p *presence) take(ctx context.Context, conn *pgx.Conn, n int32) (ok bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
+func (p *Presence) take(ctx context.Context, conn *pgx.Conn, n int32) (ok bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err = conn.QueryRow(ctx, `select pg_try_advisory_lock($1::int, $2::int)`, int32(postgres.PresenceClass), n).Scan(&ok)
 	return ok, err
 }
 
-// look finds numbers that have disappeared, and releases their leases. An error means
+// Look finds numbers that have disappeared, and releases their leases. An error means
 // that the session has ended.
-func (p *presence) look(ctx context.Context, conn *pgx.Conn) error {
+func (p *Presence) Look(ctx context.Context, conn *pgx.Conn) error {
 	err := p.see(ctx, conn)
 	for i := len(p.left) - 1; i >= 0 && err == nil; i-- {
 		var ok bool
@@ -206,32 +219,32 @@ func (p *presence) look(ctx context.Context, conn *pgx.Conn) error {
 		}
 	}
 	p.next = time.Now().Add(p.pause())
-	if conn.IsClosed() || errors.Is(err, errLeft) {
+	if conn.IsClosed() || errors.Is(err, ErrReadOnly) {
 		return err
 	}
 	return nil
 }
 
 // pause returns the time until the next look.
-func (p *presence) pause() time.Duration {
-	pause := presenceEvery
+func (p *Presence) pause() time.Duration {
+	pause := lookEvery
 	if p.release {
-		pause = max(presenceGap, time.Until(p.notBefore))
+		pause = max(lookGap, time.Until(p.notBefore))
 	}
 	for _, since := range p.away {
 		if !since.IsZero() {
-			pause = min(pause, presenceGap)
+			pause = min(pause, lookGap)
 		}
 	}
 	if len(p.left) > 0 { // other processes release the leases with this number half as fast
-		pause = min(pause, presenceGap/2)
+		pause = min(pause, lookGap/2)
 	}
-	return min(pause, presenceEvery)
+	return min(pause, lookEvery)
 }
 
 // see records which numbers are there, and which have disappeared.
-func (p *presence) see(ctx context.Context, conn *pgx.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
+func (p *Presence) see(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var readOnly bool
 	var there []int64
@@ -240,7 +253,7 @@ func (p *presence) see(ctx context.Context, conn *pgx.Conn) error {
 	case err != nil:
 		return err
 	case readOnly:
-		return errLeft
+		return ErrReadOnly
 	}
 	now := time.Now()
 	for n, since := range p.away {
@@ -248,7 +261,7 @@ func (p *presence) see(ctx context.Context, conn *pgx.Conn) error {
 		case slices.Contains(there, n):
 		case since.IsZero():
 			p.away[n] = now
-		case now.Sub(since) >= presenceGap:
+		case now.Sub(since) >= lookGap:
 			delete(p.away, n)
 			p.release = true
 		}
@@ -261,7 +274,7 @@ func (p *presence) see(ctx context.Context, conn *pgx.Conn) error {
 
 // releaseLeases releases messages of this process's queues that are leased by processes
 // which have disappeared.
-func (p *presence) releaseLeases(ctx context.Context, conn *pgx.Conn) error {
+func (p *Presence) releaseLeases(ctx context.Context, conn *pgx.Conn) error {
 	living := make([]int64, 0, len(p.away))
 	for n := range p.away {
 		living = append(living, n)
@@ -284,7 +297,7 @@ func (p *presence) releaseLeases(ctx context.Context, conn *pgx.Conn) error {
 
 // freeOrphans returns the due of the messages that it has released.
 func freeOrphans(ctx context.Context, conn *pgx.Conn, q *queues.Queue, living []int64) ([]time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, presenceTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	rows, err := conn.Query(ctx, q.Orphans, living)
 	if err != nil {

@@ -1,4 +1,6 @@
-package sqlserver
+// Package notify wakes receivers of idle queues: those of the same transport, and through
+// PostgreSQL's LISTEN and NOTIFY those of other processes.
+package notify
 
 import (
 	"context"
@@ -8,24 +10,27 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/presence"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
-// notifier lets PostgreSQL wake idle receivers, in other processes too. NOTIFY takes a
+// Notifier lets PostgreSQL wake idle receivers, in other processes too. NOTIFY takes a
 // lock that all transactions of the server share when they commit, so it is never part of
 // the transaction that sends: it follows the commit, on a separate connection, at most
-// once in notifyPause for all queues together. A notification may be lost; polling makes
+// once in firstPause for all queues together. A notification may be lost; polling makes
 // up for that.
-type notifier struct {
-	t  *Transport
-	db *sqlexec.PgxDatabase
+type Notifier struct {
+	life    *transport.Lifecycle
+	db      *sqlexec.PgxDatabase
+	wakeups *Wakeups                             // of the transport's receivers
+	freed   func(q *queues.Queue, due time.Time) // called for released messages, with the first one's due
 
 	wake transport.Signal
 
 	mu       sync.Mutex                 // guards the fields below
 	notifies bool                       // the goroutine that notifies is running
-	listener *notifyListener            // nil: the transport has had no receiver yet
+	listener *listener                  // nil: the transport has had no receiver yet
 	pending  map[*queues.Queue]struct{} // queues with new messages
 	watched  []watchedTransaction
 }
@@ -33,24 +38,25 @@ type notifier struct {
 const (
 	// The first message to a queue is notified at once. While messages keep arriving,
 	// most receivers are awake, and the pauses double up to the last.
-	notifyPause     = time.Millisecond
-	lastNotifyPause = 8 * time.Millisecond
-	notifyTimeout   = 5 * time.Second
+	firstPause = time.Millisecond
+	lastPause  = 8 * time.Millisecond
+	timeout    = 5 * time.Second
 )
 
-func newNotifier(t *Transport, db *sqlexec.PgxDatabase) *notifier {
-	return &notifier{t: t, db: db, pending: map[*queues.Queue]struct{}{}, wake: transport.NewSignal()}
+// New returns the notifier of a transport.
+func New(life *transport.Lifecycle, db *sqlexec.PgxDatabase, all *Wakeups, freed func(q *queues.Queue, due time.Time)) *Notifier {
+	return &Notifier{life: life, db: db, wakeups: all, freed: freed, pending: map[*queues.Queue]struct{}{}, wake: transport.NewSignal()}
 }
 
-// listen makes the server wake the receivers of this transport. It is called when their
+// Listen makes the server wake the receivers of this transport. It is called when their
 // queues may have changed.
-func (b *notifier) listen() {
+func (b *Notifier) Listen() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.listener == nil {
-		l := joinNotifyListener(b.db.Connections, b)
-		if !b.t.life.Go(func() {
-			<-b.t.life.Context().Done()
+		l := joinListener(b.db.Connections, b)
+		if !b.life.Go(func() {
+			<-b.life.Context().Done()
 			l.leave(b)
 		}) {
 			l.leave(b)
@@ -61,9 +67,9 @@ func (b *notifier) listen() {
 	b.listener.update()
 }
 
-// listens reports whether the server wakes receivers. A transport without PostgreSQL has
+// Listens reports whether the server wakes receivers. A transport without PostgreSQL has
 // no notifier.
-func (b *notifier) listens() bool {
+func (b *Notifier) Listens() bool {
 	if b == nil {
 		return false
 	}
@@ -72,23 +78,23 @@ func (b *notifier) listens() bool {
 	return b.listener != nil && b.listener.listening.Load()
 }
 
-// presence returns the presence whose number is part of this transport's leases. The
+// Presence returns the presence whose number is part of this transport's leases. The
 // transport has a receiver. It returns nil if the transport is closed.
-func (b *notifier) presence() *presence {
+func (b *Notifier) Presence() *presence.Presence {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.listener == nil {
 		return nil
 	}
 	p := b.listener.presence
-	if !p.wanted.Swap(true) {
+	if p.Want() {
 		b.listener.update()
 	}
 	return p
 }
 
-// leaveServer makes the listener leave a server that cannot be written to.
-func (b *notifier) leaveServer() {
+// LeaveServer makes the listener leave a server that cannot be written to.
+func (b *Notifier) LeaveServer() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.listener != nil {
@@ -96,8 +102,8 @@ func (b *notifier) leaveServer() {
 	}
 }
 
-// notify soon wakes a queue's receivers in all processes.
-func (b *notifier) notify(q *queues.Queue) {
+// Notify soon wakes a queue's receivers in all processes.
+func (b *Notifier) Notify(q *queues.Queue) {
 	b.mu.Lock()
 	b.pending[q] = struct{}{}
 	b.start()
@@ -106,24 +112,24 @@ func (b *notifier) notify(q *queues.Queue) {
 }
 
 // start is called with mu held.
-func (b *notifier) start() {
+func (b *Notifier) start() {
 	if !b.notifies {
-		b.notifies = b.t.life.Go(b.run)
+		b.notifies = b.life.Go(b.run)
 	}
 }
 
-func (b *notifier) run() {
-	check := time.NewTimer(longestWatch) // next query about callers' transactions
+func (b *Notifier) run() {
+	check := time.NewTimer(LongestWatch) // next query about callers' transactions
 	defer check.Stop()
 	for {
 		select {
 		case <-b.wake:
 		case <-check.C:
-		case <-b.t.life.Context().Done():
+		case <-b.life.Context().Done():
 			return
 		}
-		for pause := notifyPause; b.notifyPending(); pause = min(2*pause, lastNotifyPause) {
-			if transport.Sleep(b.t.life.Context(), b.t.life.Context(), pause, nil) != nil {
+		for pause := firstPause; b.notifyPending(); pause = min(2*pause, lastPause) {
+			if transport.Sleep(b.life.Context(), b.life.Context(), pause, nil) != nil {
 				return
 			}
 		}
@@ -133,7 +139,7 @@ func (b *notifier) run() {
 
 // notifyPending notifies pending queues, and asks about callers' transactions when it is time to.
 // It returns false if there was nothing to do.
-func (b *notifier) notifyPending() bool {
+func (b *Notifier) notifyPending() bool {
 	b.mu.Lock()
 	pending := slices.Collect(maps.Keys(b.pending))
 	clear(b.pending)
@@ -143,10 +149,10 @@ func (b *notifier) notifyPending() bool {
 	return asked || len(pending) > 0
 }
 
-// notifyText does not wait for its commit to reach the disk: it has no data to lose.
-const notifyText = `select set_config('synchronous_commit', 'off', true), pg_notify(channel, '') from unnest($1::text[]) as channel`
+// Text does not wait for its commit to reach the disk: it has no data to lose.
+const Text = `select set_config('synchronous_commit', 'off', true), pg_notify(channel, '') from unnest($1::text[]) as channel`
 
-func (b *notifier) send(to []*queues.Queue) {
+func (b *Notifier) send(to []*queues.Queue) {
 	if len(to) == 0 {
 		return
 	}
@@ -154,9 +160,9 @@ func (b *notifier) send(to []*queues.Queue) {
 	for i, q := range to {
 		channels[i] = q.Channel
 	}
-	ctx, cancel := context.WithTimeout(b.t.life.Context(), notifyTimeout)
+	ctx, cancel := context.WithTimeout(b.life.Context(), timeout)
 	defer cancel()
-	_ = b.db.Exec(ctx, sqlexec.Command(notifyText, channels)) // polling makes up for lost notifications
+	_ = b.db.Exec(ctx, sqlexec.Command(Text, channels)) // polling makes up for lost notifications
 }
 
 // watchedTransaction is a caller's transaction that sent messages.
@@ -167,29 +173,29 @@ type watchedTransaction struct {
 	check  time.Time // when to ask the server
 }
 
-// watchTransaction notifies once a caller's transaction is committed. No event tells of that
+// WatchTransaction notifies once a caller's transaction is committed. No event tells of that
 // commit, so notifier asks the server, less and less often.
-func (b *notifier) watchTransaction(xid string, queues []*queues.Queue) {
+func (b *Notifier) WatchTransaction(xid string, queues []*queues.Queue) {
 	if len(queues) == 0 {
 		return
 	}
 	now := time.Now()
 	b.mu.Lock()
-	b.watched = append(b.watched, watchedTransaction{xid, queues, now, now.Add(notifyPause)})
+	b.watched = append(b.watched, watchedTransaction{xid, queues, now, now.Add(firstPause)})
 	b.start()
 	b.mu.Unlock()
 	b.wake.Notify()
 }
 
-// The server is asked again after a tenth of the age of an expectation. After
-// longestExpectation only polling is left.
+// The server is asked again after a tenth of the age of a watch. After
+// LongestWatch only polling is left.
 const (
-	longestWatch = time.Minute
+	LongestWatch = time.Minute
 	watchShare   = 10
 )
 
-// transactionID returns the identifier that outcomeText needs.
-const transactionID = `select pg_current_xact_id()::text`
+// TransactionID returns the identifier that outcomeText needs.
+const TransactionID = `select pg_current_xact_id()::text`
 
 // outcomeText does not ask about transactions that may still be open: after a failover,
 // one of them may be unknown to this server, and a query about it would fail.
@@ -198,19 +204,19 @@ const outcomeText = `select xid, case when xid::xid8 < pg_snapshot_xmax(pg_curre
 from unnest($1::text[]) as xid`
 
 // nextCheck returns the time until the next query.
-func (b *notifier) nextCheck() time.Duration {
-	next := longestWatch
+func (b *Notifier) nextCheck() time.Duration {
+	next := LongestWatch
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range b.watched {
 		next = min(next, time.Until(b.watched[i].check))
 	}
-	return max(next, notifyPause)
+	return max(next, firstPause)
 }
 
 // checkWatched asks about all transactions if one of them is due, and reports whether it
 // asked.
-func (b *notifier) checkWatched() bool {
+func (b *Notifier) checkWatched() bool {
 	now := time.Now()
 	b.mu.Lock()
 	if !slices.ContainsFunc(b.watched, func(e watchedTransaction) bool { return !now.Before(e.check) }) {
@@ -225,7 +231,7 @@ func (b *notifier) checkWatched() bool {
 		xids[i] = expected[i].xid
 	}
 	outcomes := map[string]string{}
-	ctx, cancel := context.WithTimeout(b.t.life.Context(), notifyTimeout)
+	ctx, cancel := context.WithTimeout(b.life.Context(), timeout)
 	defer cancel()
 	_ = b.db.Exec(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error {
 		var xid, outcome string
@@ -241,13 +247,13 @@ func (b *notifier) checkWatched() bool {
 		switch outcome := outcomes[e.xid]; {
 		case outcome == "committed":
 			committed = append(committed, e.queues...)
-		case (outcome == "in progress" || outcome == "") && age < longestWatch:
-			e.check = now.Add(max(age/watchShare, notifyPause))
+		case (outcome == "in progress" || outcome == "") && age < LongestWatch:
+			e.check = now.Add(max(age/watchShare, firstPause))
 			open = append(open, e)
 		}
 	}
 	for _, q := range committed {
-		b.t.wakeups.wake(q)
+		b.wakeups.Wake(q)
 	}
 	b.send(committed)
 	b.mu.Lock()

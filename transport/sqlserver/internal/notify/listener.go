@@ -1,4 +1,4 @@
-package sqlserver
+package notify
 
 import (
 	"context"
@@ -16,16 +16,17 @@ import (
 
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/presence"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 )
 
 // aliveEvery is how often the listening connection is tested: nothing else is sent on it.
 const aliveEvery = 30 * time.Second
 
-// notifyListener keeps a connection that listens while there is a queue to listen for.
-// All transports of a pool share it: a connection for each would cost the server a
-// process for each.
-type notifyListener struct {
+// listener keeps a connection that listens while there is a queue to listen for. All
+// transports of a pool share it: a connection for each would cost the server a process for
+// each.
+type listener struct {
 	pool  *pgxpool.Pool
 	life  context.Context
 	end   context.CancelFunc
@@ -36,30 +37,30 @@ type notifyListener struct {
 
 	changed transport.Signal // the queues have changed, or the number is wanted now
 
-	presence *presence // on the same connection
+	presence *presence.Presence // on the same connection
 
 	mu         sync.Mutex // guards the fields below
-	transports map[*notifier]struct{}
+	transports map[*Notifier]struct{}
 	interrupt  context.CancelFunc
 }
 
-var notifyListeners = struct {
+var listeners = struct {
 	mu sync.Mutex
-	by map[*pgxpool.Pool]*notifyListener
-}{by: map[*pgxpool.Pool]*notifyListener{}}
+	by map[*pgxpool.Pool]*listener
+}{by: map[*pgxpool.Pool]*listener{}}
 
-// joinNotifyListener returns the listener of a pool, for one more transport, which has to
+// joinListener returns the listener of a pool, for one more transport, which has to
 // call leave.
-func joinNotifyListener(pool *pgxpool.Pool, b *notifier) *notifyListener {
-	notifyListeners.mu.Lock()
-	defer notifyListeners.mu.Unlock()
-	l := notifyListeners.by[pool]
+func joinListener(pool *pgxpool.Pool, b *Notifier) *listener {
+	listeners.mu.Lock()
+	defer listeners.mu.Unlock()
+	l := listeners.by[pool]
 	if l == nil {
 		// It has no values of a transport's context, since it may outlive the transport.
 		life, end := context.WithCancel(context.Background())
-		l = &notifyListener{pool: pool, life: life, end: end, ended: make(chan struct{}), changed: transport.NewSignal(), transports: map[*notifier]struct{}{}}
-		l.presence = newPresence(l.queues, l.free)
-		notifyListeners.by[pool] = l
+		l = &listener{pool: pool, life: life, end: end, ended: make(chan struct{}), changed: transport.NewSignal(), transports: map[*Notifier]struct{}{}}
+		l.presence = presence.New(l.queues, l.free)
+		listeners.by[pool] = l
 		go l.run()
 	}
 	l.mu.Lock()
@@ -70,16 +71,16 @@ func joinNotifyListener(pool *pgxpool.Pool, b *notifier) *notifyListener {
 
 // leave is called when a transport is closed. The last transport waits for the end of the
 // listener.
-func (l *notifyListener) leave(b *notifier) {
-	notifyListeners.mu.Lock()
+func (l *listener) leave(b *Notifier) {
+	listeners.mu.Lock()
 	l.mu.Lock()
 	delete(l.transports, b)
 	last := len(l.transports) == 0
 	l.mu.Unlock()
 	if last {
-		delete(notifyListeners.by, l.pool)
+		delete(listeners.by, l.pool)
 	}
-	notifyListeners.mu.Unlock()
+	listeners.mu.Unlock()
 	if last {
 		l.end()
 		<-l.ended
@@ -89,13 +90,13 @@ func (l *notifyListener) leave(b *notifier) {
 }
 
 // update makes the listener read its list of queues again.
-func (l *notifyListener) update() {
+func (l *listener) update() {
 	l.changed.Notify()
 	l.wake()
 }
 
 // wake interrupts the listener's wait for a notification.
-func (l *notifyListener) wake() {
+func (l *listener) wake() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.interrupt != nil {
@@ -105,23 +106,23 @@ func (l *notifyListener) wake() {
 
 // changeServer makes the listener connect to the server that can be written to, which may
 // be another one now: the old server gets no more notifications.
-func (l *notifyListener) changeServer() {
+func (l *listener) changeServer() {
 	l.left.Store(true)
 	l.wake()
 }
 
 // members returns the listener's transports.
-func (l *notifyListener) members() []*notifier {
+func (l *listener) members() []*Notifier {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Collect(maps.Keys(l.transports))
 }
 
 // queues returns the queues to listen for, by channel.
-func (l *notifyListener) queues() map[string]*queues.Queue {
+func (l *listener) queues() map[string]*queues.Queue {
 	queues := map[string]*queues.Queue{}
 	for _, b := range l.members() {
-		for _, q := range b.t.wakeups.queues() {
+		for _, q := range b.wakeups.queues() {
 			queues[q.Channel] = q
 		}
 	}
@@ -129,22 +130,22 @@ func (l *notifyListener) queues() map[string]*queues.Queue {
 }
 
 // wakeReceivers wakes the receivers of a queue, in each transport.
-func (l *notifyListener) wakeReceivers(q *queues.Queue) {
+func (l *listener) wakeReceivers(q *queues.Queue) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for b := range l.transports {
-		b.t.wakeups.wake(q)
+		b.wakeups.Wake(q)
 	}
 }
 
 // free wakes receivers that may get released messages, also in other processes.
-func (l *notifyListener) free(q *queues.Queue, due time.Time) {
+func (l *listener) free(q *queues.Queue, due time.Time) {
 	for _, b := range l.members() {
-		b.t.free(q, due)
+		b.freed(q, due)
 	}
 }
 
-func (l *notifyListener) run() {
+func (l *listener) run() {
 	defer close(l.ended)
 	var o transport.Outages
 	for l.life.Err() == nil {
@@ -164,14 +165,12 @@ func (l *notifyListener) run() {
 	}
 }
 
-var errLeft = errors.New("the server cannot be written to any more")
-
 var errNotify = errors.New("the connection that listens does not answer")
 
 // hear listens until the connection fails, or there is no queue to listen for.
-func (l *notifyListener) hear(o *transport.Outages) error {
+func (l *listener) hear(o *transport.Outages) error {
 	l.left.Store(false)
-	defer l.presence.detach()
+	defer l.presence.Detach()
 	conn, err := connectBeside(l.life, l.pool)
 	if err != nil {
 		return err
@@ -190,7 +189,7 @@ func (l *notifyListener) hear(o *transport.Outages) error {
 		if err := l.hearFor(conn, heard, queues); err != nil {
 			return err
 		}
-		if err := l.presence.attach(l.life, conn); err != nil {
+		if err := l.presence.Attach(l.life, conn); err != nil {
 			return err
 		}
 		o.End()
@@ -201,7 +200,7 @@ func (l *notifyListener) hear(o *transport.Outages) error {
 				return err
 			}
 			if l.left.Load() {
-				return errLeft
+				return presence.ErrReadOnly
 			}
 			if q := heard[n]; q != nil { // nil: it was sent before UNLISTEN
 				l.wakeReceivers(q)
@@ -240,7 +239,7 @@ func connectBeside(life context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) 
 }
 
 // quiet reports whether the queues to listen for are unchanged.
-func (l *notifyListener) quiet() bool {
+func (l *listener) quiet() bool {
 	select {
 	case <-l.changed:
 		return false
@@ -251,7 +250,7 @@ func (l *notifyListener) quiet() bool {
 
 // hearFor listens for these queues and no others. It wakes receivers of new queues at
 // once, because messages may have arrived before it listened.
-func (l *notifyListener) hearFor(conn *pgx.Conn, heard, wanted map[string]*queues.Queue) error {
+func (l *listener) hearFor(conn *pgx.Conn, heard, wanted map[string]*queues.Queue) error {
 	ctx, cancel := context.WithTimeout(l.life, operation.Timeout)
 	defer cancel()
 	for channel, q := range wanted {
@@ -276,10 +275,10 @@ func (l *notifyListener) hearFor(conn *pgx.Conn, heard, wanted map[string]*queue
 
 // next returns the channel of the next notification, or "" if none arrives for a while,
 // or if the queues to listen for have changed.
-func (l *notifyListener) next(conn *pgx.Conn) (string, error) {
-	until, looks := time.Now().Add(aliveEvery), l.presence.attached
-	if looks {
-		until = l.presence.next
+func (l *listener) next(conn *pgx.Conn) (string, error) {
+	until, looks := l.presence.NextLook()
+	if !looks {
+		until = time.Now().Add(aliveEvery)
 	}
 	ctx, cancel := context.WithDeadline(l.life, until)
 	defer cancel()
@@ -304,11 +303,11 @@ func (l *notifyListener) next(conn *pgx.Conn) (string, error) {
 }
 
 // tryConnection tests whether the connection still works.
-func (l *notifyListener) tryConnection(conn *pgx.Conn, looks bool) error {
+func (l *listener) tryConnection(conn *pgx.Conn, looks bool) error {
 	if looks {
-		return l.presence.look(l.life, conn)
+		return l.presence.Look(l.life, conn)
 	}
-	ctx, cancel := context.WithTimeout(l.life, notifyTimeout)
+	ctx, cancel := context.WithTimeout(l.life, timeout)
 	defer cancel()
 	return conn.Ping(ctx)
 }
