@@ -5,8 +5,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/settle"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -132,7 +134,7 @@ func (r *leaseStrategy) release(ctx context.Context, these []*leaseDelivery) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), operation.Grace)
 	defer cancel()
-	left := make([]holding, len(these))
+	left := make([]core.Delivery, len(these))
 	first := these[0].due
 	for i, d := range these {
 		left[i] = d
@@ -140,7 +142,7 @@ func (r *leaseStrategy) release(ctx context.Context, these []*leaseDelivery) {
 			first = d.due
 		}
 	}
-	r.settler.releaseAll(ctx, left)
+	r.releaseAll(ctx, left)
 	r.lowerWatermark(first)
 }
 
@@ -231,7 +233,7 @@ func (r *leaseStrategy) beginLeases(ctx context.Context, these []*leaseDelivery)
 	if len(these) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.settler.attemptLimit())
+	ctx, cancel := context.WithTimeout(ctx, settle.AttemptLimit(r.t.lease))
 	defer cancel()
 	until := time.Now().Add(r.t.lease)
 	held := make(map[int64]bool, len(these))

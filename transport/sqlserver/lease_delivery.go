@@ -15,14 +15,15 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/presence"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/settle"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // leaseStrategy leases messages: other receivers do not take them until the lease ends.
 type leaseStrategy struct {
 	*receiver
-	settler  *settler
-	renewals *settler
+	settler  *settle.Settler
+	renewals *settle.Settler
 	presence *presence.Presence // its number is part of the numbers of leases; nil: there is none
 	works    bool               // handlers may have a transaction
 
@@ -31,7 +32,17 @@ type leaseStrategy struct {
 
 func newLeaseStrategy(r *receiver) *leaseStrategy {
 	s := &leaseStrategy{receiver: r, works: r.mode == core.TransactionSendsAtomicWithReceive}
-	s.settler, s.renewals = newSettler(s), newSettler(s)
+	cfg := settle.Config{
+		Life:     r.t.life.Context(),
+		Lease:    r.t.lease,
+		InWork:   &r.inWork,
+		Works:    s.works,
+		Execute:  s.execute,
+		Settled:  s.settled,
+		Classify: r.t.fault,
+		Failed:   r.t.gaveUp,
+	}
+	s.settler, s.renewals = settle.New(cfg), settle.New(cfg)
 	return s
 }
 
@@ -44,23 +55,23 @@ func (*leaseStrategy) prepare(context.Context) bool { return true }
 
 func (*leaseStrategy) holds() bool { return true }
 
-func (*leaseStrategy) ended(h holding, now time.Time) bool {
+func (*leaseStrategy) ended(h core.Delivery, now time.Time) bool {
 	return now.After(h.(*leaseDelivery).LockedUntil())
 }
 
-func (r *leaseStrategy) giveBack(ctx context.Context, late []holding) {
-	r.settler.releaseAll(ctx, late)
+func (r *leaseStrategy) giveBack(ctx context.Context, late []core.Delivery) {
+	r.releaseAll(ctx, late)
 }
 
-func (r *leaseStrategy) close(ctx context.Context, left []holding) {
+func (r *leaseStrategy) close(ctx context.Context, left []core.Delivery) {
 	var both sync.WaitGroup
 	defer both.Wait()
 	if r.works {
 		both.Go(func() { rollBack(ctx, left) })
 	}
-	r.settler.close(ctx)
-	r.renewals.close(ctx)
-	r.settler.releaseAll(ctx, left)
+	r.settler.Close(ctx)
+	r.renewals.Close(ctx)
+	r.releaseAll(ctx, left)
 }
 
 // fetch claims messages: one statement for all of them, and no transaction while handlers
@@ -109,7 +120,7 @@ func (r *leaseStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n 
 	r.advanceWatermark(from, len(got), asked, first, took)
 	got = slices.DeleteFunc(got, func(d *leaseDelivery) bool {
 		if d.expired {
-			r.settler.drop(d)
+			r.settler.Drop(d)
 			more = true
 		}
 		return d.expired
@@ -172,7 +183,7 @@ func (s state) ended() error {
 	}
 }
 
-var _ holding = (*leaseDelivery)(nil)
+var _ core.Delivery = (*leaseDelivery)(nil)
 
 // String describes the delivery without the fields of its receiver.
 func (d *leaseDelivery) String() string {
@@ -182,6 +193,9 @@ func (d *leaseDelivery) String() string {
 // GoString returns the same text as String.
 func (d *leaseDelivery) GoString() string { return d.String() }
 
+// Seq implements settle.Message.
+func (d *leaseDelivery) Seq() int64 { return d.seq }
+
 // Incoming implements core.Delivery.
 func (d *leaseDelivery) Incoming() *core.Incoming { return &d.in }
 
@@ -190,45 +204,45 @@ func (d *leaseDelivery) Complete(ctx context.Context) error {
 	if d.r.works {
 		return d.completeWith(ctx, "complete", nil)
 	}
-	return d.settle(ctx, settleRequest{action: completion})
+	return d.settle(ctx, settle.Request{Action: settle.Completion})
 }
 
 // Abandon implements core.Delivery.
 func (d *leaseDelivery) Abandon(ctx context.Context, cause error) error {
-	return d.giveBack(ctx, settleRequest{action: abandonment, text: dialect.Storable(transport.ErrorText(cause))})
+	return d.giveBack(ctx, settle.Request{Action: settle.Abandonment, Text: dialect.Storable(transport.ErrorText(cause))})
 }
 
 // Release implements core.Delivery.
 func (d *leaseDelivery) Release(ctx context.Context) error {
-	return d.giveBack(ctx, settleRequest{action: release})
+	return d.giveBack(ctx, settle.Request{Action: settle.Release})
 }
 
 // GiveBack is a settlement that undoes the handler's work.
-func (d *leaseDelivery) giveBack(ctx context.Context, what settleRequest) error {
+func (d *leaseDelivery) giveBack(ctx context.Context, what settle.Request) error {
 	if d.r.works {
 		d.work.mu.Lock()
 		defer d.work.mu.Unlock()
 		if err := d.usable(ctx); err != nil {
-			return d.failed(what.action.String(), err)
+			return d.failed(what.Action.String(), err)
 		}
 		if d.work.tx != nil {
 			d.undo(ctx)
-			d.work.undone = fmt.Errorf("it was to be undone (%v)", what.action) // also if that fails below
+			d.work.undone = fmt.Errorf("it was to be undone (%v)", what.Action) // also if that fails below
 		}
 	}
 	return d.settle(ctx, what)
 }
 
 // settle performs the one settlement.
-func (d *leaseDelivery) settle(ctx context.Context, what settleRequest) error {
+func (d *leaseDelivery) settle(ctx context.Context, what settle.Request) error {
 	if err := d.begin(); err != nil {
-		return d.failed(what.action.String(), err)
+		return d.failed(what.Action.String(), err)
 	}
-	what.leased = d
-	err := d.r.settler.do(ctx, what)
+	what.Message = d
+	err := d.r.settler.Do(ctx, what)
 	switch {
 	case err == nil:
-		if what.action != completion {
+		if what.Action != settle.Completion {
 			d.r.lowerWatermark(d.due)
 			d.r.t.wakeReceivers(d.r.q)
 		}
@@ -238,7 +252,7 @@ func (d *leaseDelivery) settle(ctx context.Context, what settleRequest) error {
 	default: // as far as is known, nothing happened
 		d.become(held)
 	}
-	return d.failed(what.action.String(), err)
+	return d.failed(what.Action.String(), err)
 }
 
 // usable returns an error if the message can no longer be settled.
@@ -301,14 +315,14 @@ func (d *leaseDelivery) LockedUntil() time.Time { return *d.until.Load() }
 // Renew implements core.Delivery.
 func (d *leaseDelivery) Renew(ctx context.Context) error {
 	if err := d.advance(held); err != nil {
-		return d.failed(renewal.String(), err)
+		return d.failed(settle.Renewal.String(), err)
 	}
 	until := time.Now().Add(d.r.t.lease)
-	if err := d.r.renewals.do(ctx, settleRequest{action: renewal, leased: d}); err != nil {
+	if err := d.r.renewals.Do(ctx, settle.Request{Action: settle.Renewal, Message: d}); err != nil {
 		if errors.Is(err, core.ErrLockLost) {
 			err = d.lose(err)
 		}
-		return d.failed(renewal.String(), err)
+		return d.failed(settle.Renewal.String(), err)
 	}
 	d.until.Store(&until)
 	return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/settle"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -201,7 +202,7 @@ func (d *leaseDelivery) completeWith(ctx context.Context, what string, out []cor
 	case d.work.undone != nil:
 		return d.failed(what, fmt.Errorf("what the handler did in the transaction is undone: %w", d.work.undone))
 	}
-	if _, bytes := m.size(); bytes > bytesAtOnce && d.work.tx == nil { // too much for one statement
+	if _, bytes := m.Size(); bytes > dialect.BytesAtOnce && d.work.tx == nil { // too much for one statement
 		err = d.beginWork(ctx)
 	}
 	if err == nil {
@@ -227,11 +228,11 @@ func (d *leaseDelivery) commit(ctx context.Context, m *sendPlan) error {
 	if err := d.begin(); err != nil {
 		return err
 	}
-	o := settleRequest{action: completion, leased: d}
+	o := settle.Request{Action: settle.Completion, Message: d}
 	if len(m.batches) > 0 {
-		o.sends = m
+		o.Sends = m
 	}
-	err := d.r.settler.do(ctx, o)
+	err := d.r.settler.Do(ctx, o)
 	switch {
 	case err == nil:
 	case errors.Is(err, core.ErrLockLost):

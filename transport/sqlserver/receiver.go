@@ -45,7 +45,7 @@ type receiver struct {
 	closed      bool
 	maxInFlight int
 	room        chan struct{} // closed and replaced when places become free
-	unsettled   map[holding]struct{}
+	unsettled   map[core.Delivery]struct{}
 	inWork      atomic.Int64 // length of unsettled, read without mu
 	reserved    int          // places of fetches in progress
 	idle        bool         // the last fetch found no message
@@ -60,7 +60,7 @@ func newReceiver(t *Transport, q *queues.Queue, cfg core.ReceiverConfig) *receiv
 		maxInFlight: cfg.MaxInFlight,
 		mostBytes:   int64(cfg.MaxReceiveBytes),
 		room:        make(chan struct{}),
-		unsettled:   map[holding]struct{}{},
+		unsettled:   map[core.Delivery]struct{}{},
 		uncounted:   rowlog.NewUncounted(),
 	}
 	r.outages.ConnectionChanged = cfg.ConnectionChanged
@@ -193,10 +193,6 @@ func (r *receiver) sweep() {
 	r.inWork.Store(int64(len(r.unsettled)))
 }
 
-// conflictPause is the pause before a fetch that conflicted with another transaction is
-// tried again. A conflict is no outage.
-const conflictPause = time.Millisecond
-
 // try fetches once. In an outage, down is the time to wait.
 func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, more bool, down time.Duration, err error) {
 	defer r.fetching.Done()
@@ -219,7 +215,7 @@ func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, more bo
 	case err != nil && !r.t.transient(err):
 		return 0, false, 0, err
 	case err != nil && r.t.fault(err) == dialect.FaultConflict:
-		return 0, false, conflictPause, nil
+		return 0, false, dialect.ConflictPause, nil
 	case err != nil:
 		r.t.gaveUp(err)
 		return 0, false, r.outages.Failed(err, started), nil
@@ -232,11 +228,7 @@ func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, more bo
 func (r *receiver) giveUp(ctx context.Context, got []core.Delivery) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), operation.Grace)
 	defer cancel()
-	late := make([]holding, len(got))
-	for i, d := range got {
-		late[i] = d
-	}
-	r.strategy.giveBack(ctx, late)
+	r.strategy.giveBack(ctx, got)
 }
 
 // fetched frees the places that a fetch did not need, and records the fetched deliveries.
@@ -254,7 +246,7 @@ func (r *receiver) fetched(places int, got []core.Delivery, more bool) (closed b
 	}
 	if r.strategy.holds() {
 		for _, d := range got {
-			r.unsettled[d.(holding)] = struct{}{}
+			r.unsettled[d] = struct{}{}
 		}
 		r.inWork.Store(int64(len(r.unsettled)))
 	}
@@ -271,7 +263,7 @@ func (r *receiver) moreRoom() {
 }
 
 // settled removes deliveries that have ended.
-func (r *receiver) settled(these ...holding) {
+func (r *receiver) settled(these ...core.Delivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := len(r.unsettled)
@@ -307,7 +299,7 @@ func (r *receiver) Close(ctx context.Context) error {
 		return nil
 	}
 	r.closed = true
-	var left []holding
+	var left []core.Delivery
 	for h := range r.unsettled {
 		left = append(left, h)
 	}

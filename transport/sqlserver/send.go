@@ -187,12 +187,6 @@ type sendPlan struct {
 	due          time.Time       // of the first delayed message in the table for them; zero: none
 }
 
-// rowsAtOnce and bytesAtOnce limit one statement.
-const (
-	rowsAtOnce  = 1000
-	bytesAtOnce = 16 << 20
-)
-
 // tableBatch has the rows for one table.
 type tableBatch struct {
 	to       *queues.Queue
@@ -248,8 +242,8 @@ func (m *sendPlan) statements() (all []*sqlexec.Statement) {
 	return all
 }
 
-// size returns the number of rows and bytes.
-func (m *sendPlan) size() (rows, bytes int) {
+// Size returns the number of rows and bytes.
+func (m *sendPlan) Size() (rows, bytes int) {
 	for _, p := range m.batches {
 		rows += len(p.messages)
 		bytes += p.bytes
@@ -337,14 +331,14 @@ func (m *sendPlan) add(ctx context.Context, to *queues.Queue, message dialect.Ne
 	size := len(message.Headers) + len(message.Body)
 	for _, p := range slices.Backward(m.batches) {
 		if p.to == to && p.waits == waits {
-			if len(p.messages) >= rowsAtOnce || p.bytes+size > bytesAtOnce {
+			if len(p.messages) >= dialect.RowsAtOnce || p.bytes+size > dialect.BytesAtOnce {
 				break
 			}
 			p.messages, p.bytes = append(p.messages, message), p.bytes+size
 			return nil
 		}
 	}
-	messages := append(make([]dialect.NewRow, 0, min(left, rowsAtOnce)), message)
+	messages := append(make([]dialect.NewRow, 0, min(left, dialect.RowsAtOnce)), message)
 	m.batches = append(m.batches, &tableBatch{to: to, waits: waits, foreign: foreign, messages: messages, bytes: size})
 	return nil
 }

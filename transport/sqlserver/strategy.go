@@ -29,21 +29,18 @@ type strategy interface {
 	holds() bool
 
 	// ended reports whether a delivery is no longer held, although it was not settled.
-	ended(h holding, now time.Time) bool
+	ended(h core.Delivery, now time.Time) bool
 
 	// GiveBack makes messages available that a fetch brought after close.
-	giveBack(ctx context.Context, late []holding)
+	giveBack(ctx context.Context, late []core.Delivery)
 
 	// close ends settlements, and makes the messages available that are left.
-	close(ctx context.Context, left []holding)
+	close(ctx context.Context, left []core.Delivery)
 }
-
-// holding is an unsettled delivery.
-type holding interface{ core.Delivery }
 
 // inTransaction is an unsettled delivery with a transaction.
 type inTransaction interface {
-	holding
+	core.Delivery
 	// giveUp makes the message available to other receivers. The receiver is closed.
 	giveUp(ctx context.Context)
 }
@@ -63,7 +60,7 @@ func newStrategy(r *receiver) strategy {
 // rollBack rolls back the transactions of messages. Each has its own connection, and all
 // share one time limit: if the network drops packets, many rollbacks take no longer than
 // one.
-func rollBack(ctx context.Context, left []holding) {
+func rollBack(ctx context.Context, left []core.Delivery) {
 	ctx, cancel := context.WithTimeout(ctx, operation.Grace)
 	defer cancel()
 	var all sync.WaitGroup

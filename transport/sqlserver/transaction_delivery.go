@@ -30,10 +30,10 @@ func (r transactionStrategy) prepare(ctx context.Context) bool {
 func (transactionStrategy) holds() bool { return true }
 
 // ended returns false: a transaction lasts until it is settled or the receiver is closed.
-func (transactionStrategy) ended(holding, time.Time) bool { return false }
+func (transactionStrategy) ended(core.Delivery, time.Time) bool { return false }
 
-func (transactionStrategy) giveBack(ctx context.Context, late []holding) { rollBack(ctx, late) }
-func (transactionStrategy) close(ctx context.Context, left []holding)    { rollBack(ctx, left) }
+func (transactionStrategy) giveBack(ctx context.Context, late []core.Delivery) { rollBack(ctx, late) }
+func (transactionStrategy) close(ctx context.Context, left []core.Delivery)    { rollBack(ctx, left) }
 
 func (r transactionStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n int, more bool, err error) {
 	if n, more, err = r.fetchOne(ctx, dst); n == 0 {
@@ -124,7 +124,7 @@ type transactionDelivery struct {
 	savepoints transport.Savepoints // of the handler's work
 }
 
-var _ holding = (*transactionDelivery)(nil)
+var _ core.Delivery = (*transactionDelivery)(nil)
 
 // String describes the delivery without the fields of its connection, which others use.
 func (d *transactionDelivery) String() string {

@@ -323,6 +323,10 @@ const (
 	FaultRefused
 )
 
+// ConflictPause is the pause before a fetch that conflicted with another transaction is
+// tried again. A conflict is no outage.
+const ConflictPause = time.Millisecond
+
 // Transient reports whether a retry may help.
 func (f Fault) Transient() bool {
 	switch f {
@@ -340,3 +344,9 @@ const DelayedTable = "reprise_delayed"
 // single one for all messages would block the receivers of a long queue, and lock the
 // whole table on Microsoft SQL Server.
 const PurgeLimit = "1000"
+
+// RowsAtOnce and BytesAtOnce limit one statement.
+const (
+	RowsAtOnce  = 1000
+	BytesAtOnce = 16 << 20
+)

@@ -1,0 +1,79 @@
+package sqlserver
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/settle"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
+)
+
+// execute executes requests of one action with one statement, and returns the rows whose
+// lease was valid.
+func (r *leaseStrategy) execute(ctx context.Context, what settle.Action, requests []settle.Request, list []int) (held []int64, err error) {
+	seqs, claims := make([]int64, len(list)), make([]int32, len(list))
+	var texts []string
+	sending := false
+	for at, i := range list {
+		o := &requests[i]
+		d := o.Message.(*leaseDelivery)
+		seqs[at], claims[at] = d.seq, int32(d.claims)
+		sending = sending || o.Sends != nil
+		if what == settle.Abandonment {
+			texts = append(texts, o.Text)
+		}
+	}
+	q, columns := r.q, r.t.dialect.List
+	var sql string
+	var args []any
+	switch what {
+	case settle.Completion:
+		sql, args = q.Complete, columns(seqs, claims)
+		if sending {
+			sends := make([]postgres.Sent, 0, len(list))
+			for _, i := range list {
+				if o := &requests[i]; o.Sends != nil {
+					sends = o.Sends.(*sendPlan).appendTo(sends, o.Message.Seq())
+				}
+			}
+			together := postgres.CompleteAndSend(q.QueueTexts, r.t.delayed.DelayedTexts, seqs, claims, sends)
+			sql, args = together.SQL, together.Args
+		}
+	case settle.Abandonment:
+		sql, args = q.Abandon, columns(seqs, claims, texts)
+	case settle.Release:
+		sql, args = q.Release, columns(seqs, claims)
+	case settle.Renewal:
+		sql, args = q.Renew, append([]any{r.t.lease.Microseconds()}, columns(seqs, claims)...)
+	default:
+		return nil, fmt.Errorf("no such action: %d", what)
+	}
+	held = make([]int64, 0, len(list))
+	var seq int64
+	column := []any{&seq}
+	err = r.t.db.Exec(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error {
+		err := scan(column...)
+		held = append(held, seq)
+		return err
+	}, sql, args...))
+	return held, err
+}
+
+// releaseAll makes messages available to other receivers, if the server can be reached. A
+// message that is not released is redelivered when its lease ends.
+func (r *leaseStrategy) releaseAll(ctx context.Context, left []core.Delivery) {
+	if len(left) == 0 {
+		return
+	}
+	requests, list := make([]settle.Request, len(left)), make([]int, len(left))
+	for i, d := range left {
+		requests[i], list[i] = settle.Request{Action: settle.Release, Message: d.(*leaseDelivery)}, i
+	}
+	ctx, cancel := context.WithTimeout(ctx, settle.AttemptLimit(r.t.lease))
+	defer cancel()
+	if _, err := r.execute(ctx, settle.Release, requests, list); err == nil {
+		r.t.wakeReceivers(r.q)
+	}
+}
