@@ -12,6 +12,7 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/notify"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/server"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -21,7 +22,12 @@ import (
 // work and do not wait for each other.
 type delayed struct {
 	*dialect.DelayedTexts
-	t        *Transport
+	server        *server.Server
+	queues        *queues.Cache
+	wakeReceivers func(q *queues.Queue) // called for queues with new messages
+
+	// These are set before the first use.
+	off      bool            // it forwards nothing, for tests
 	waits    []time.Duration // forwardWaits
 	moveWait time.Duration
 	poll     time.Duration // forwardPoll
@@ -46,20 +52,21 @@ const (
 	refusedPoll = time.Minute
 )
 
-func newDelayed(t *Transport) *delayed {
-	table, err := t.dialect.Table(dialect.DelayedTable, t.in)
-	if err != nil {
-		panic(err) // cannot happen: Config.complete has checked the name
+// newDelayed returns the delayed messages of a transport, in a table. It does not forward
+// yet.
+func newDelayed(srv *server.Server, cache *queues.Cache, table dialect.Table, wakeReceivers func(q *queues.Queue)) *delayed {
+	return &delayed{
+		DelayedTexts: srv.Dialect.Delayed(table), server: srv, queues: cache, wakeReceivers: wakeReceivers,
+		wake: transport.NewSignal(), waits: forwardWaits, moveWait: moveWait, poll: forwardPoll,
 	}
-	return &delayed{DelayedTexts: t.dialect.Delayed(table), t: t, wake: transport.NewSignal(), waits: forwardWaits, moveWait: moveWait, poll: forwardPoll}
 }
 
 // watch begins to forward.
 func (d *delayed) watch() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.started {
-		d.started = d.t.life.Go(d.run)
+	if !d.started && !d.off {
+		d.started = d.server.Life.Go(d.run)
 	}
 }
 
@@ -72,7 +79,7 @@ func (d *delayed) expect(ctx context.Context, delay time.Duration) (due time.Tim
 	now := time.Now()
 	due = now.Add(delay)
 	d.mu.Lock()
-	if delay < notify.LongestWatch && callersTransaction(ctx) != nil {
+	if delay < notify.LongestWatch && server.CallersTransaction(ctx) != nil {
 		d.late = now.Add(notify.LongestWatch)
 	}
 	d.mu.Unlock()
@@ -99,7 +106,7 @@ func (d *delayed) ensure(ctx context.Context) error {
 		return nil
 	}
 	if err == nil {
-		err = d.t.create(ctx, d.t.dialect.CreateDelayed(d.Table))
+		err = d.server.Create(ctx, d.server.Dialect.CreateDelayed(d.Table))
 		d.found(err == nil)
 	}
 	if err != nil {
@@ -117,7 +124,7 @@ func (d *delayed) isThere(ctx context.Context) (bool, error) {
 	if exists {
 		return true, nil
 	}
-	has, err := d.t.columns(ctx, d.Table)
+	has, err := d.server.Columns(ctx, d.Table)
 	exists = err == nil && len(has) > 0
 	d.found(exists)
 	return exists, err
@@ -142,10 +149,10 @@ func (d *delayed) run() {
 		select {
 		case <-timer.C:
 		case <-d.wake:
-		case <-d.t.life.Context().Done():
+		case <-d.server.Life.Context().Done():
 		}
 		timer.Stop()
-		if d.t.life.Context().Err() != nil {
+		if d.server.Life.Context().Err() != nil {
 			return
 		}
 	}
@@ -153,7 +160,7 @@ func (d *delayed) run() {
 
 // forwardAll forwards due messages, and returns the time until there may be more.
 func (d *delayed) forwardAll() time.Duration {
-	ctx, cancel := context.WithTimeout(d.t.life.Context(), operation.Timeout)
+	ctx, cancel := context.WithTimeout(d.server.Life.Context(), operation.Timeout)
 	defer cancel()
 	started := time.Now()
 	d.mu.Lock()
@@ -170,7 +177,7 @@ func (d *delayed) forwardAll() time.Duration {
 	}
 	for {
 		n, err := d.forward(ctx, forwardBatch)
-		if err != nil && !d.t.transient(err) {
+		if err != nil && !d.server.Transient(err) {
 			n, err = d.forwardEach(ctx)
 		}
 		if err != nil {
@@ -180,7 +187,7 @@ func (d *delayed) forwardAll() time.Duration {
 			break
 		}
 	}
-	wait, ok, err := d.t.nextDue(ctx, d.DelayedTexts.Next)
+	wait, ok, err := d.server.NextDue(ctx, d.DelayedTexts.Next)
 	if err != nil {
 		return d.failed(err)
 	}
@@ -198,8 +205,8 @@ func (d *delayed) forwardAll() time.Duration {
 
 // failed returns the pause after an error.
 func (d *delayed) failed(err error) time.Duration {
-	d.t.gaveUp(err)
-	switch d.t.fault(err) {
+	d.server.GaveUp(err)
+	switch d.server.Fault(err) {
 	case dialect.FaultNoTable: // the table was dropped
 		d.found(false)
 		return d.poll
@@ -213,7 +220,7 @@ func (d *delayed) failed(err error) time.Duration {
 // forward moves up to most due messages to their queues, in one transaction.
 func (d *delayed) forward(ctx context.Context, most int) (int, error) {
 	var due []dialect.DelayedRow
-	tx, err := d.t.db.Begin(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error {
+	tx, err := d.server.DB.Begin(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error {
 		var w dialect.DelayedRow
 		err := scan(w.Columns()...)
 		due = append(due, w)
@@ -230,7 +237,7 @@ func (d *delayed) forward(ctx context.Context, most int) (int, error) {
 	var to []*queues.Queue
 	for i := range due {
 		w := &due[i]
-		q, err := d.t.queues.Get(w.Destination)
+		q, err := d.queues.Get(w.Destination)
 		if err != nil {
 			tx.Rollback(ctx)
 			return 0, &undeliverable{w, transport.Permanent(err)}
@@ -246,7 +253,7 @@ func (d *delayed) forward(ctx context.Context, most int) (int, error) {
 		return 0, err
 	}
 	for _, q := range to {
-		d.t.wakeReceivers(q)
+		d.wakeReceivers(q)
 	}
 	return len(due), nil
 }
@@ -258,7 +265,7 @@ func (d *delayed) forwardEach(ctx context.Context) (n int, err error) {
 		moved, err := d.forward(ctx, 1)
 		var bad *undeliverable
 		switch {
-		case errors.As(err, &bad) && !d.t.transient(err):
+		case errors.As(err, &bad) && !d.server.Transient(err):
 			err = d.failedFor(ctx, bad)
 			moved = 1
 		case err == nil && moved == 0:

@@ -68,7 +68,7 @@ func (t *Transport) PollToForward(poll time.Duration) { t.delayed.poll = poll }
 // LookToForward makes the transport look at once for what is to be forwarded.
 func (t *Transport) LookToForward() {
 	t.delayed.watch()
-	t.delayed.wake.Notify()
+	t.delayed.lookAt(time.Unix(0, 0))
 }
 
 // Pool returns the transport's connections to PostgreSQL.

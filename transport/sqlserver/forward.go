@@ -61,7 +61,7 @@ func (d *transactionDelivery) passOn(ctx context.Context, to *queues.Queue) (hel
 		return false, nil
 	}
 	d.tx.Rollback(ctx)
-	if d.r.t.transient(cause) {
+	if d.r.t.server.Transient(cause) {
 		return false, cause
 	}
 	d.in.Malformed = undeliverableTo(to.Table.Address, cause)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/notify"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
-	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // A receiver of an empty queue fetches again when its wakeup is signaled, which this process does
@@ -57,7 +56,7 @@ func (r *receiver) wait(ctx context.Context, pause time.Duration) {
 		if r.t.nserviceBusTables {
 			text = r.q.NextForeign
 		}
-		next, some, err := r.t.nextDue(op, text)
+		next, some, err := r.t.server.NextDue(op, text)
 		op.End()
 		if err != nil || some && next <= 0 {
 			return // the fetch finds out about an outage
@@ -66,20 +65,6 @@ func (r *receiver) wait(ctx context.Context, pause time.Duration) {
 			pause = min(pause, max(next, time.Millisecond))
 		}
 	}
-}
-
-// farAway is longer than any wait before the next poll.
-const farAway = 24 * time.Hour
-
-// nextDue asks a table for the time until its next message is due. some is false if it has
-// none.
-func (t *Transport) nextDue(ctx context.Context, text string) (wait time.Duration, some bool, err error) {
-	var next *int64
-	err = t.read(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error { return scan(&next) }, text))
-	if err != nil || next == nil {
-		return 0, false, err
-	}
-	return time.Duration(min(*next, farAway.Microseconds())) * time.Microsecond, true, nil
 }
 
 // addWakeup adds a wakeup for a receiver.

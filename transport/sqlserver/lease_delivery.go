@@ -39,8 +39,8 @@ func newLeaseStrategy(r *receiver) *leaseStrategy {
 		Works:    s.works,
 		Execute:  s.execute,
 		Settled:  s.settled,
-		Classify: r.t.fault,
-		Failed:   r.t.gaveUp,
+		Classify: r.t.server.Fault,
+		Failed:   r.t.server.GaveUp,
 	}
 	s.settler, s.renewals = settle.New(cfg), settle.New(cfg)
 	return s

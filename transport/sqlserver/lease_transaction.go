@@ -239,8 +239,8 @@ func (d *leaseDelivery) commit(ctx context.Context, m *sendPlan) error {
 		d.become(lost)
 	default:
 		d.become(held)
-		if ctx.Err() == nil && !d.r.t.transient(err) {
-			err = &refusedError{d.r.t.explained(err)}
+		if ctx.Err() == nil && !d.r.t.server.Transient(err) {
+			err = &refusedError{d.r.t.server.Explained(err)}
 		}
 	}
 	return err
@@ -284,7 +284,7 @@ func (d *leaseDelivery) commitWork(ctx context.Context, m *sendPlan) error {
 		d.r.settled(d)
 		return core.ErrLockLost
 	case fence.Done, sqlexec.IsAboutText(err):
-		err = &refusedError{d.r.t.explained(err)}
+		err = &refusedError{d.r.t.server.Explained(err)}
 	}
 	if reached != nil && reached.Done {
 		err = errors.Join(err, tx.Run(op, d.r.t.dialect.RollbackTo(dialect.AfterHandler)))
@@ -317,12 +317,12 @@ func (d *leaseDelivery) learnOutcome(ctx context.Context, cause error) error {
 			d.become(settled)
 			d.r.settled(d)
 			return nil
-		case err == nil, !d.r.t.transient(err), ctx.Err() != nil, !time.Now().Before(d.LockedUntil()):
+		case err == nil, !d.r.t.server.Transient(err), ctx.Err() != nil, !time.Now().Before(d.LockedUntil()):
 			d.become(lost)
 			d.r.settled(d)
 			return fmt.Errorf("%w: %w", core.ErrLockLost, errors.Join(cause, err))
 		}
-		d.r.t.gaveUp(err)
+		d.r.t.server.GaveUp(err)
 		_ = transport.Sleep(ctx, d.r.closing, o.Failed(err, began), nil)
 	}
 }

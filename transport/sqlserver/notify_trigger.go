@@ -33,7 +33,7 @@ func (t *Transport) addNotifyTriggers(ctx context.Context, queues []*queues.Queu
 		err = t.addNotifyTrigger(ctx, q)
 		switch {
 		case err == nil:
-		case t.fault(err) == dialect.FaultRefused, t.fault(err) == dialect.FaultBusy:
+		case t.server.Fault(err) == dialect.FaultRefused, t.server.Fault(err) == dialect.FaultBusy:
 			t.warnOfNotifyTrigger(q, err)
 		default:
 			return fmt.Errorf("add the trigger %s to the table %s: %w", postgres.NotifyTrigger, q.Table.Quoted, err)
@@ -73,7 +73,7 @@ func (t *Transport) lacksNotifyTrigger(ctx context.Context, q *queues.Queue) (bo
 		lacks = false
 		return scan(&one)
 	}
-	err := t.read(ctx, s)
+	err := t.server.Read(ctx, s)
 	return lacks, err
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
-	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
 // Provision creates missing tables: those of the topology's queues, the table of
@@ -22,12 +21,12 @@ import (
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)
 	if err == nil {
-		ctx, done := t.bound(ctx)
+		ctx, done := t.server.Bound(ctx)
 		defer done()
 		err = t.provision(ctx, topology)
 	}
 	if err != nil {
-		return fmt.Errorf("sqlserver: provision: %w", t.unavailable(ctx, err))
+		return fmt.Errorf("sqlserver: provision: %w", t.server.Unavailable(ctx, err))
 	}
 	return nil
 }
@@ -40,7 +39,7 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 		if err != nil {
 			return err
 		}
-		err = t.verify(ctx, q)
+		err = t.server.Verify(ctx, q)
 		if errors.Is(err, core.ErrQueueNotFound) {
 			create = append(create, t.dialect.CreateQueue(q.Table, t.nserviceBusTables)...)
 			made = append(made, q)
@@ -57,7 +56,7 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 		{t.subscriptions.Table, t.dialect.CreateSubscriptions(t.subscriptions.Table)},
 		{t.delayed.Table, t.dialect.CreateDelayed(t.delayed.Table)},
 	} {
-		has, err := t.columns(ctx, other.table)
+		has, err := t.server.Columns(ctx, other.table)
 		if err != nil {
 			return err
 		}
@@ -65,51 +64,15 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 			create = append(create, other.create...)
 		}
 	}
-	if err := t.create(ctx, create); err != nil {
+	if err := t.server.Create(ctx, create); err != nil {
 		return fmt.Errorf("create the tables that are missing (DDL prints the statements for somebody with the right to): %w", err)
 	}
 	for _, q := range made { // another session may have created it at the same time, differently
-		if err := t.verify(ctx, q); err != nil {
+		if err := t.server.Verify(ctx, q); err != nil {
 			return err
 		}
 	}
 	return t.addNotifyTriggers(ctx, found)
-}
-
-// create executes statements that create tables. Several instances do so one after the
-// other. Other programs, such as NServiceBus, do not take part in that order: if one has
-// created the same table at the same time, the second attempt finds it.
-func (t *Transport) create(ctx context.Context, ddl []string) error {
-	if len(ddl) == 0 {
-		return nil
-	}
-	err := t.tryToCreate(ctx, ddl)
-	if err != nil && t.fault(err) == dialect.FaultStatement {
-		err = t.tryToCreate(ctx, ddl)
-	}
-	return err
-}
-
-func (t *Transport) tryToCreate(ctx context.Context, ddl []string) error {
-	statements := []*sqlexec.Statement{t.dialect.LockSchema()}
-	for _, text := range ddl {
-		statements = append(statements, sqlexec.Command(text))
-	}
-	tx, err := t.db.Begin(ctx, statements[0])
-	if err != nil {
-		return err
-	}
-	for _, s := range statements[1:] { // one by one: a statement may need the table that the one before it created
-		if err := tx.Run(ctx, s); err != nil {
-			tx.Rollback(ctx)
-			return err
-		}
-	}
-	if err := tx.Commit(ctx); err != nil {
-		tx.Rollback(ctx)
-		return err
-	}
-	return nil
 }
 
 // DDL is [Transport.DDL] for a transport of this configuration. It contacts no server, so

@@ -12,7 +12,7 @@ import (
 func (t *Transport) Purge(ctx context.Context, queue string) (int, error) {
 	removed, err := t.purge(ctx, queue)
 	if err != nil {
-		return removed, fmt.Errorf("sqlserver: purge %q: %w", queue, t.unavailable(ctx, t.explained(err)))
+		return removed, fmt.Errorf("sqlserver: purge %q: %w", queue, t.server.Unavailable(ctx, t.server.Explained(err)))
 	}
 	return removed, nil
 }
@@ -25,9 +25,9 @@ func (t *Transport) purge(ctx context.Context, name string) (removed int, err er
 	if err != nil {
 		return 0, err
 	}
-	bounded, done := t.bound(ctx)
+	bounded, done := t.server.Bound(ctx)
 	defer done()
-	foreign, err := t.examine(bounded, q)
+	foreign, err := t.server.Examine(bounded, q)
 	if err != nil {
 		return 0, err
 	}
@@ -46,7 +46,7 @@ func (t *Transport) purge(ctx context.Context, name string) (removed int, err er
 
 // purgeSome returns the number of messages that one statement removed.
 func (t *Transport) purgeSome(ctx context.Context, text string) (int, error) {
-	ctx, done := t.bound(ctx)
+	ctx, done := t.server.Bound(ctx)
 	defer done()
 	s := sqlexec.Command(text)
 	err := t.db.Exec(ctx, s)

@@ -27,7 +27,7 @@ func (d *transactionDelivery) reacquire(ctx context.Context, cause error) error 
 		tx, found, err := d.relock(ctx)
 		switch {
 		case err != nil:
-			return d.lose(ctx, errors.Join(cause, d.r.t.explained(err)))
+			return d.lose(ctx, errors.Join(cause, d.r.t.server.Explained(err)))
 		case found:
 			d.tx, d.used = tx, false
 			d.savepoints.Clear()

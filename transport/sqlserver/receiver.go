@@ -88,7 +88,7 @@ func (r *receiver) open() { r.wakeup = r.t.addWakeup(r.q) }
 func (r *receiver) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
 	n, err := r.receive(ctx, dst)
 	if err != nil && !errors.Is(err, ctx.Err()) {
-		err = fmt.Errorf("sqlserver: receive from %s: %w", r.q.Table.Address, r.t.explained(err))
+		err = fmt.Errorf("sqlserver: receive from %s: %w", r.q.Table.Address, r.t.server.Explained(err))
 	}
 	return n, err
 }
@@ -212,12 +212,12 @@ func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, more bo
 		return 0, false, 0, core.ErrClosed
 	case err != nil && cut: // the next round finds out by which context
 		return 0, true, 0, nil
-	case err != nil && !r.t.transient(err):
+	case err != nil && !r.t.server.Transient(err):
 		return 0, false, 0, err
-	case err != nil && r.t.fault(err) == dialect.FaultConflict:
+	case err != nil && r.t.server.Fault(err) == dialect.FaultConflict:
 		return 0, false, dialect.ConflictPause, nil
 	case err != nil:
-		r.t.gaveUp(err)
+		r.t.server.GaveUp(err)
 		return 0, false, r.outages.Failed(err, started), nil
 	}
 	r.outages.End()

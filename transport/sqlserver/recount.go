@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -25,7 +25,7 @@ func (d *transactionDelivery) recount(ctx context.Context, cause error) error {
 		d.Deliveries += n - d.missed - 1
 	}
 	counted := false
-	err := d.r.t.db.Exec(ctx, sqlexec.Query(sqlexec.RowFound(&counted), d.r.q.Recount, d.Seq, d.Claims, storedInt(d.Deliveries), d.NextClaim(), d.LastError))
+	err := d.r.t.db.Exec(ctx, sqlexec.Query(sqlexec.RowFound(&counted), d.r.q.Recount, d.Seq, d.Claims, dialect.StoredInt(d.Deliveries), d.NextClaim(), d.LastError))
 	switch {
 	case err == nil && counted:
 		d.available()
@@ -33,7 +33,7 @@ func (d *transactionDelivery) recount(ctx context.Context, cause error) error {
 	case err == nil: // another receiver was faster
 		return &rolledBackError{cause}
 	}
-	return &rolledBackError{fmt.Errorf("%w: %w", core.ErrUncounted, errors.Join(cause, d.r.t.explained(err)))}
+	return &rolledBackError{fmt.Errorf("%w: %w", core.ErrUncounted, errors.Join(cause, d.r.t.server.Explained(err)))}
 }
 
 // rolledBackError is the error of a message that could not be given back with a higher
@@ -70,6 +70,3 @@ func (d *transactionDelivery) recall() {
 	d.Deliveries += n - d.missed
 	d.missed = n
 }
-
-// storedInt limits a count to the range of a column.
-func storedInt(n int) int { return min(n, math.MaxInt32) }

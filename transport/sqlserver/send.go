@@ -16,6 +16,7 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/notify"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/server"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -27,8 +28,8 @@ import (
 // executes the statement, by the server's clock.
 func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	err := t.life.Err(ctx)
-	tx := callersTransaction(ctx)
-	if tx == (noTransaction{}) {
+	tx := server.CallersTransaction(ctx)
+	if tx == (server.NoTransaction{}) {
 		err = errors.New("the transaction of WithTx or WithSQLTx is nil")
 	}
 	if err != nil {
@@ -37,7 +38,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	if len(msgs) == 0 {
 		return nil
 	}
-	ctx, done := t.bound(ctx)
+	ctx, done := t.server.Bound(ctx)
 	defer done()
 	mail, err := t.plan(ctx, msgs)
 	if err != nil {
@@ -54,10 +55,10 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	if err != nil {
 		mail.forgetTables()
 		state := core.SendRefused
-		if t.fault(err) == dialect.FaultOutage {
+		if t.server.Fault(err) == dialect.FaultOutage {
 			state = core.SendUnknown
 		}
-		return fmt.Errorf("sqlserver: send: %w", transport.AllSent(msgs, state, t.explained(err)))
+		return fmt.Errorf("sqlserver: send: %w", transport.AllSent(msgs, state, t.server.Explained(err)))
 	}
 	return nil
 }
@@ -65,41 +66,17 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 // send executes the statements in a new transaction.
 func (m *sendPlan) send(ctx context.Context) error {
 	t := m.transport
-	if err := t.takeTurn(ctx); err != nil {
+	if err := t.server.TakeTurn(ctx); err != nil {
 		return err
 	}
 	err := t.db.Exec(ctx, m.statements()...)
-	<-t.sends
+	t.server.EndTurn()
 	if err != nil {
-		t.gaveUp(err)
+		t.server.GaveUp(err)
 		return err
 	}
 	m.wakeReceivers()
 	return nil
-}
-
-// takeTurn waits for one of the connections that sends use. The caller gives it back by
-// receiving from sends. Without a limit, hundreds of handlers might send, or read
-// subscriptions for that, at the same moment.
-func (t *Transport) takeTurn(ctx context.Context) error {
-	select {
-	case t.sends <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return &sqlexec.UnreachedError{Err: ctx.Err()}
-	}
-}
-
-// gaveUp closes connections if an error shows that they are useless.
-func (t *Transport) gaveUp(err error) {
-	f := t.fault(err)
-	_, overSQL := t.db.(*sqlexec.SQLDatabase) // database/sql does not test a connection before it uses it
-	if f == dialect.FaultReadOnly || f == dialect.FaultOutage && overSQL {
-		t.db.Reset()
-	}
-	if f == dialect.FaultReadOnly && t.notifier != nil {
-		t.notifier.LeaveServer()
-	}
 }
 
 // sendIn executes the statements in a caller's transaction.
@@ -111,39 +88,12 @@ func (m *sendPlan) sendIn(ctx context.Context, tx any) error {
 		statements = append(statements,
 			sqlexec.Query(func(scan sqlexec.Scanner) error { return scan(&xid) }, notify.TransactionID))
 	}
-	err := t.runIn(ctx, tx, statements...)
+	err := t.server.RunIn(ctx, tx, statements...)
 	if err == nil && t.notifier != nil {
 		t.notifier.WatchTransaction(xid, m.destinations)
 	}
 	return err
 }
-
-// runIn runs statements in a caller's transaction.
-func (t *Transport) runIn(ctx context.Context, tx any, statements ...*sqlexec.Statement) error {
-	var err error
-	switch tx := tx.(type) {
-	case pgx.Tx:
-		if _, ok := t.dialect.(postgres.Dialect); !ok {
-			return transport.Permanent(fmt.Errorf("the transaction of WithTx is one of PostgreSQL's, but the transport is for %s; use WithSQLTx", t.dialect.Product()))
-		}
-		err = sqlexec.RunPgx(ctx, tx, statements)
-	case *sql.Tx:
-		err = sqlexec.RunSQL(ctx, tx, statements)
-	default:
-		return transport.Permanent(fmt.Errorf("a transaction of the type %T is not known", tx))
-	}
-	if errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, sql.ErrTxDone) {
-		return transport.Permanent(fmt.Errorf("the transaction of WithTx or WithSQLTx has been committed or rolled back already: %w", err))
-	}
-	return err
-}
-
-// transactionKey is the key of a caller's transaction in a context.
-type transactionKey struct{}
-
-// noTransaction replaces a nil transaction: messages that belong to a transaction must
-// not be sent without one.
-type noTransaction struct{}
 
 // WithTx returns a context with which [Transport.Send], and so Endpoint.Send and
 // Endpoint.Publish, adds messages in tx: they are sent if tx commits, and never
@@ -163,20 +113,18 @@ type noTransaction struct{}
 // error.
 func WithTx(ctx context.Context, tx pgx.Tx) context.Context {
 	if tx == nil {
-		return context.WithValue(ctx, transactionKey{}, noTransaction{})
+		return server.WithTransaction(ctx, server.NoTransaction{})
 	}
-	return context.WithValue(ctx, transactionKey{}, tx)
+	return server.WithTransaction(ctx, tx)
 }
 
 // WithSQLTx is WithTx for a transaction of database/sql.
 func WithSQLTx(ctx context.Context, tx *sql.Tx) context.Context {
 	if tx == nil {
-		return context.WithValue(ctx, transactionKey{}, noTransaction{})
+		return server.WithTransaction(ctx, server.NoTransaction{})
 	}
-	return context.WithValue(ctx, transactionKey{}, tx)
+	return server.WithTransaction(ctx, tx)
 }
-
-func callersTransaction(ctx context.Context) any { return ctx.Value(transactionKey{}) }
 
 // sendPlan has the rows of a list of messages, by the tables that they are added to.
 type sendPlan struct {
@@ -223,7 +171,7 @@ func (t *Transport) plan(ctx context.Context, msgs []core.Outgoing) (*sendPlan, 
 			}
 		}
 		if err != nil {
-			return nil, transport.NoneSent(msgs, i, t.explained(err))
+			return nil, transport.NoneSent(msgs, i, t.server.Explained(err))
 		}
 	}
 	return m, nil
@@ -367,7 +315,7 @@ func (t *Transport) isForeign(ctx context.Context, q *queues.Queue) (bool, error
 	case queues.NServiceBus:
 		return true, nil
 	default:
-		return t.examine(ctx, q)
+		return t.server.Examine(ctx, q)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/server"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -23,9 +24,10 @@ const longestTopic = 200
 // subscriptions is the table of subscriptions, with a cache of subscribers.
 type subscriptions struct {
 	*dialect.SubscriptionTexts
-	t     *Transport
-	ttl   time.Duration
-	known *transport.Cache[string, subscribers]
+	server *server.Server
+	queues *queues.Cache
+	ttl    time.Duration
+	known  *transport.Cache[string, subscribers]
 
 	mu     sync.Mutex
 	exists bool // the table
@@ -40,12 +42,10 @@ type subscribers struct {
 // manyTopics is how many topics the cache holds.
 const manyTopics = 10_000
 
-func newSubscriptions(t *Transport, name string, ttl time.Duration) *subscriptions {
-	table, err := t.dialect.Table(name, t.in)
-	if err != nil {
-		panic(err) // cannot happen: Config.complete has checked the name
-	}
-	return &subscriptions{SubscriptionTexts: t.dialect.Subscriptions(table), t: t, ttl: ttl, known: transport.NewCache[string, subscribers](manyTopics)}
+// newSubscriptions returns the subscriptions in a table. ttl is how long subscribers are
+// cached.
+func newSubscriptions(srv *server.Server, cache *queues.Cache, table dialect.Table, ttl time.Duration) *subscriptions {
+	return &subscriptions{SubscriptionTexts: srv.Dialect.Subscriptions(table), server: srv, queues: cache, ttl: ttl, known: transport.NewCache[string, subscribers](manyTopics)}
 }
 
 // of returns the queues subscribed to a topic.
@@ -53,11 +53,11 @@ func (s *subscriptions) of(ctx context.Context, topic string) ([]*queues.Queue, 
 	if queues, ok := s.remembered(topic); ok {
 		return queues, nil
 	}
-	if callersTransaction(ctx) == nil {
-		if err := s.t.takeTurn(ctx); err != nil {
+	if server.CallersTransaction(ctx) == nil {
+		if err := s.server.TakeTurn(ctx); err != nil {
 			return nil, fmt.Errorf("read who subscribed to %q: %w", topic, err)
 		}
-		defer func() { <-s.t.sends }()
+		defer s.server.EndTurn()
 		if queues, ok := s.remembered(topic); ok { // another call has read it since
 			return queues, nil
 		}
@@ -71,14 +71,14 @@ func (s *subscriptions) of(ctx context.Context, topic string) ([]*queues.Queue, 
 		return err
 	}, s.Subscribers, topic))
 	if err != nil {
-		if s.t.fault(err) == dialect.FaultNoTable && callersTransaction(ctx) == nil { // there are no subscriptions yet
+		if s.server.Fault(err) == dialect.FaultNoTable && server.CallersTransaction(ctx) == nil { // there are no subscriptions yet
 			return nil, nil
 		}
 		return nil, fmt.Errorf("read who subscribed to %q: %w", topic, err)
 	}
 	found := subscribers{until: now.Add(s.ttl)}
 	for _, address := range addresses {
-		q, err := s.t.queues.Get(address)
+		q, err := s.queues.Get(address)
 		if err != nil {
 			return nil, fmt.Errorf("the table %s has a subscription to %q that cannot be read: %w", s.Table.Quoted, topic, err)
 		}
@@ -100,18 +100,18 @@ func (s *subscriptions) read(ctx context.Context, of *sqlexec.Statement) error {
 	s.mu.Lock()
 	exists := s.exists
 	s.mu.Unlock()
-	tx := callersTransaction(ctx)
+	tx := server.CallersTransaction(ctx)
 	if tx != nil && !exists {
-		has, err := s.t.columns(ctx, s.Table)
+		has, err := s.server.Columns(ctx, s.Table)
 		if err != nil || len(has) == 0 { // there are no subscriptions yet
 			return err
 		}
 	}
 	var err error
 	if tx != nil {
-		err = s.t.runIn(ctx, tx, of)
+		err = s.server.RunIn(ctx, tx, of)
 	} else {
-		err = s.t.read(ctx, of)
+		err = s.server.Read(ctx, of)
 	}
 	s.mu.Lock()
 	s.exists = err == nil
@@ -131,10 +131,9 @@ func (s *subscriptions) forget(topics []string) {
 	}
 }
 
-// CheckTopic implements core.TopicChecker: a topic is UTF-8 without NUL, of 1 to 200
-// characters.
-func (t *Transport) CheckTopic(topic string) error {
-	n := t.dialect.Length(topic)
+// checkTopic checks that a topic can be stored.
+func (s *subscriptions) checkTopic(topic string) error {
+	n := s.server.Dialect.Length(topic)
 	switch {
 	case topic == "":
 		return errors.New("the name of a topic is empty")
@@ -148,6 +147,10 @@ func (t *Transport) CheckTopic(topic string) error {
 	return nil
 }
 
+// CheckTopic implements core.TopicChecker: a topic is UTF-8 without NUL, of 1 to 200
+// characters.
+func (t *Transport) CheckTopic(topic string) error { return t.subscriptions.checkTopic(topic) }
+
 // Subscribe lets queue receive messages that are published to the topics, each of at most
 // 200 characters. For this transport's publishers the subscription takes effect at once,
 // for other publishers after Config.SubscriptionCache.
@@ -159,7 +162,7 @@ func (t *Transport) CheckTopic(topic string) error {
 // too: the endpoints need different names.
 func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.changeSubscriptions(ctx, queue, topics, true); err != nil {
-		return fmt.Errorf("sqlserver: subscribe %q: %w", queue, t.unavailable(ctx, err))
+		return fmt.Errorf("sqlserver: subscribe %q: %w", queue, t.server.Unavailable(ctx, err))
 	}
 	return nil
 }
@@ -167,7 +170,7 @@ func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...strin
 // Unsubscribe ends subscriptions of Subscribe.
 func (t *Transport) Unsubscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.changeSubscriptions(ctx, queue, topics, false); err != nil {
-		return fmt.Errorf("sqlserver: unsubscribe %q: %w", queue, t.unavailable(ctx, err))
+		return fmt.Errorf("sqlserver: unsubscribe %q: %w", queue, t.server.Unavailable(ctx, err))
 	}
 	return nil
 }
@@ -176,13 +179,13 @@ func (t *Transport) changeSubscriptions(ctx context.Context, name string, topics
 	if err := t.life.Err(ctx); err != nil {
 		return err
 	}
-	ctx, done := t.bound(ctx)
+	ctx, done := t.server.Bound(ctx)
 	defer done()
 	q, err := t.queues.Get(name)
 	if err != nil {
 		return err
 	}
-	if _, err := t.examine(ctx, q); err != nil {
+	if _, err := t.server.Examine(ctx, q); err != nil {
 		return err
 	}
 	endpoint := q.Table.Name
@@ -196,17 +199,17 @@ func (t *Transport) changeSubscriptions(ctx context.Context, name string, topics
 		}
 	}
 	for _, name := range []string{q.Table.Address, endpoint} {
-		if n := t.dialect.Length(name); n > longestTopic {
-			return fmt.Errorf("the address %s has %d characters, but the table of subscriptions holds %d at most: give the queue or the schema a shorter name", name, n, longestTopic)
+		if err := s.checkAddress(name); err != nil {
+			return err
 		}
 	}
 	if len(topics) == 0 {
 		return nil
 	}
 	if subscribe {
-		err = t.subscribe(ctx, q.Table.Address, endpoint, topics)
+		err = s.add(ctx, q.Table.Address, endpoint, topics)
 	} else {
-		err = t.unsubscribe(ctx, endpoint, topics)
+		err = s.remove(ctx, endpoint, topics)
 	}
 	if err != nil {
 		return err
@@ -215,19 +218,26 @@ func (t *Transport) changeSubscriptions(ctx context.Context, name string, topics
 	return nil
 }
 
-// subscribe adds only missing subscriptions: an endpoint that has its subscriptions
+// checkAddress checks that an address, or the name of an endpoint, can be stored.
+func (s *subscriptions) checkAddress(name string) error {
+	if n := s.server.Dialect.Length(name); n > longestTopic {
+		return fmt.Errorf("the address %s has %d characters, but the table of subscriptions holds %d at most: give the queue or the schema a shorter name", name, n, longestTopic)
+	}
+	return nil
+}
+
+// add adds only missing subscriptions: an endpoint that has its subscriptions
 // starts while the server cannot be written to, and without the right to write.
-func (t *Transport) subscribe(ctx context.Context, address, endpoint string, topics []string) error {
-	s := t.subscriptions
+func (s *subscriptions) add(ctx context.Context, address, endpoint string, topics []string) error {
 	there := map[string]bool{}
-	err := t.read(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error {
+	err := s.server.Read(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error {
 		var topic string
 		err := scan(&topic)
 		there[topic] = true
 		return err
 	}, s.Subscribed, endpoint, address))
 	if err != nil {
-		if f := t.fault(err); f != dialect.FaultNoTable && f != dialect.FaultRefused {
+		if f := s.server.Fault(err); f != dialect.FaultNoTable && f != dialect.FaultRefused {
 			return err
 		}
 	}
@@ -242,38 +252,38 @@ func (t *Transport) subscribe(ctx context.Context, address, endpoint string, top
 	if len(statements) == 0 {
 		return nil
 	}
-	err = t.db.Exec(ctx, statements...)
-	if err != nil && t.fault(err) == dialect.FaultNoTable {
-		if err := t.createSubscriptions(ctx); err != nil {
+	err = s.server.DB.Exec(ctx, statements...)
+	if err != nil && s.server.Fault(err) == dialect.FaultNoTable {
+		if err := s.create(ctx); err != nil {
 			return err
 		}
-		err = t.db.Exec(ctx, statements...)
+		err = s.server.DB.Exec(ctx, statements...)
 	}
 	switch {
 	case err == nil:
 		return nil
-	case t.fault(err) == dialect.FaultRefused:
-		return t.denied(ctx, err, s.rights(true))
+	case s.server.Fault(err) == dialect.FaultRefused:
+		return s.server.Denied(ctx, err, s.rights(true))
 	default:
 		return fmt.Errorf("the table %s does not have its subscription to %q, which has to be added: %w", s.Table.Quoted, missing, err)
 	}
 }
 
-func (t *Transport) unsubscribe(ctx context.Context, endpoint string, topics []string) error {
-	s := t.subscriptions
+// remove removes subscriptions.
+func (s *subscriptions) remove(ctx context.Context, endpoint string, topics []string) error {
 	var statements []*sqlexec.Statement
 	for _, topic := range topics {
 		statements = append(statements, sqlexec.Command(s.Unsubscribe, endpoint, topic))
 	}
-	err := t.db.Exec(ctx, statements...)
+	err := s.server.DB.Exec(ctx, statements...)
 	if err == nil {
 		return nil
 	}
-	switch t.fault(err) {
+	switch s.server.Fault(err) {
 	case dialect.FaultNoTable: // there are no subscriptions yet
 		return nil
 	case dialect.FaultRefused:
-		return t.denied(ctx, err, s.rights(false))
+		return s.server.Denied(ctx, err, s.rights(false))
 	default:
 		return err
 	}
@@ -281,7 +291,7 @@ func (t *Transport) unsubscribe(ctx context.Context, endpoint string, topics []s
 
 // rights returns the rights that a change of subscriptions needs.
 func (s *subscriptions) rights(subscribe bool) []dialect.Right {
-	list := s.t.dialect.Seeing(s.Table)
+	list := s.server.Dialect.Seeing(s.Table)
 	if subscribe {
 		return append(list, dialect.RightsOn(s.Table, "select", "insert", "update")...)
 	}
@@ -290,9 +300,9 @@ func (s *subscriptions) rights(subscribe bool) []dialect.Right {
 
 // CreateSubscriptions creates the table when the first queue subscribes, if Provision was
 // never called.
-func (t *Transport) createSubscriptions(ctx context.Context) error {
-	if err := t.create(ctx, t.dialect.CreateSubscriptions(t.subscriptions.Table)); err != nil {
-		return fmt.Errorf("create the table of subscriptions %s (DDL prints the statements for somebody with the right to): %w", t.subscriptions.Table.Quoted, err)
+func (s *subscriptions) create(ctx context.Context) error {
+	if err := s.server.Create(ctx, s.server.Dialect.CreateSubscriptions(s.Table)); err != nil {
+		return fmt.Errorf("create the table of subscriptions %s (DDL prints the statements for somebody with the right to): %w", s.Table.Quoted, err)
 	}
 	return nil
 }

@@ -199,7 +199,7 @@ func (d *transactionDelivery) undo(ctx context.Context) error {
 
 // GiveBack is the statement that adds the row again, with one more delivery.
 func (d *transactionDelivery) giveBack() *sqlexec.Statement {
-	return sqlexec.Command(d.r.q.GiveBack, d.ID, d.Seq, string(d.Headers), d.Body, d.Due, storedInt(d.Deliveries), d.NextClaim(), d.Expires, d.LastError)
+	return sqlexec.Command(d.r.q.GiveBack, d.ID, d.Seq, string(d.Headers), d.Body, d.Due, dialect.StoredInt(d.Deliveries), d.NextClaim(), d.Expires, d.LastError)
 }
 
 // available tells receivers that the message is available again.
@@ -352,15 +352,15 @@ func (d *transactionDelivery) commitFrom(ctx context.Context, savepoint string, 
 	ready := first == nil || first.Done
 	switch {
 	case d.tx.Lost():
-		if !d.used && !d.r.t.transient(err) { // at the commit
-			err = &refusedError{d.r.t.explained(err)}
+		if !d.used && !d.r.t.server.Transient(err) { // at the commit
+			err = &refusedError{d.r.t.server.Explained(err)}
 		}
 		return err
 	case !ready && savepoint == dialect.BeforeHandler && !sqlexec.IsAboutText(err):
 		d.abort(ctx)
 		return err
 	case ready && slices.ContainsFunc(statements, func(s *sqlexec.Statement) bool { return !s.Done }), sqlexec.IsAboutText(err):
-		err = &refusedError{d.r.t.explained(err)}
+		err = &refusedError{d.r.t.server.Explained(err)}
 	}
 	if ready && d.isAtomic() {
 		err = errors.Join(err, d.tx.Run(ctx, d.r.t.dialect.RollbackTo(savepoint)))

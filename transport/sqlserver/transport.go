@@ -17,6 +17,7 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/presence"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/rowlog"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/server"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -26,6 +27,7 @@ import (
 type Transport struct {
 	db      sqlexec.Database
 	dialect dialect.Dialect
+	server  *server.Server
 	caps    core.Capabilities
 
 	in                dialect.Location
@@ -38,8 +40,7 @@ type Transport struct {
 	delayed       *delayed
 	returned      *rowlog.Returned
 	wakeups       *notify.Wakeups
-	notifier      *notify.Notifier // nil: the server has no notifications
-	sends         chan struct{}
+	notifier      *notify.Notifier         // nil: the server has no notifications
 	numberSession sync.Once                // starts the session of presence over database/sql
 	presence      *presence.Presence       // over database/sql
 	limit         *sqlexec.ConnectionLimit // limits connections in transactions; nil: no limit
@@ -60,10 +61,6 @@ var _ interface {
 	core.TopicChecker
 	core.Describer
 } = (*Transport)(nil)
-
-// parallelSends is how many connections Send uses at a time in a pool that the transport
-// opened. More would only wait for each other in the server.
-const parallelSends = 16
 
 // Open returns a transport for the server and database that the URL names, with the
 // defaults of [Config]: [New] with only URL set. It refuses a URL of Microsoft SQL
@@ -97,7 +94,6 @@ func newTransport(cfg Config, connects bool) (*Transport, error) {
 		lease:             cfg.Lease,
 		pollIntervals:     defaultPolls,
 		nserviceBusTables: cfg.NServiceBusTables,
-		sends:             make(chan struct{}, parallelSends),
 		life:              transport.NewLifecycle(),
 		returned:          rowlog.NewReturned(),
 		info:              to.info,
@@ -108,11 +104,12 @@ func newTransport(cfg Config, connects bool) (*Transport, error) {
 	t.caps = capabilities(&cfg, to.dialect)
 	t.queues = queues.NewCache(t.dialect, t.in)
 	t.wakeups = notify.NewWakeups()
-	t.subscriptions = newSubscriptions(t, cfg.SubscriptionTable, cfg.SubscriptionCache)
-	t.delayed = newDelayed(t)
 	if d, ok := to.db.(*sqlexec.PgxDatabase); ok {
 		t.notifier = notify.New(t.life, d, t.wakeups, t.free)
 	}
+	t.server = server.New(t.db, t.dialect, t.life, t.notifier)
+	t.subscriptions = newSubscriptions(t.server, t.queues, t.tableOf(cfg.SubscriptionTable), cfg.SubscriptionCache)
+	t.delayed = newDelayed(t.server, t.queues, t.tableOf(dialect.DelayedTable), t.wakeReceivers)
 	// A transaction holds its connection while a handler runs, and the handler may send:
 	// some connections are reserved for sends.
 	if limit := to.db.Limit(); limit > 0 {
@@ -124,6 +121,15 @@ func newTransport(cfg Config, connects bool) (*Transport, error) {
 // keptForSending is how many connections of a limited pool are reserved: no transaction
 // of a receiver may hold them.
 const keptForSending = 2
+
+// tableOf returns the table of a name that Config.complete has checked.
+func (t *Transport) tableOf(name string) dialect.Table {
+	table, err := t.dialect.Table(name, t.in)
+	if err != nil {
+		panic(err) // cannot happen
+	}
+	return table
+}
 
 func capabilities(cfg *Config, d dialect.Dialect) core.Capabilities {
 	_, onPostgres := d.(postgres.Dialect)
@@ -194,19 +200,19 @@ func (t *Transport) Address(queue string) (string, error) {
 func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)
 	if err == nil {
-		ctx, done := t.bound(ctx)
+		ctx, done := t.server.Bound(ctx)
 		defer done()
 		err = t.checkTopology(ctx, topology)
 	}
 	if err != nil {
-		return fmt.Errorf("sqlserver: check: %w", t.unavailable(ctx, err))
+		return fmt.Errorf("sqlserver: check: %w", t.server.Unavailable(ctx, err))
 	}
 	return nil
 }
 
 func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) error {
 	if len(topology.Queues) == 0 {
-		return t.reach(ctx)
+		return t.server.Reach(ctx)
 	}
 	var errs []error
 	var inputs, others []*queues.Queue
@@ -214,15 +220,15 @@ func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) e
 	for _, name := range topology.Queues {
 		q, err := t.queues.Get(name)
 		if err == nil {
-			err = t.verify(ctx, q)
+			err = t.server.Verify(ctx, q)
 		}
 		if err != nil {
-			f := t.fault(err)
+			f := t.server.Fault(err)
 			if f.Transient() {
 				return err // each queue would only repeat it
 			}
 			if f == dialect.FaultRefused {
-				if err := t.reach(ctx); err != nil {
+				if err := t.server.Reach(ctx); err != nil {
 					return err // the error is not about the queue
 				}
 				unseen = append(unseen, t.dialect.Seeing(q.Table)...)
@@ -252,9 +258,6 @@ func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) e
 	}
 	return errors.Join(append(distinct(errs), missing...)...)
 }
-
-// reach checks that the server accepts a connection and a statement.
-func (t *Transport) reach(ctx context.Context) error { return t.read(ctx, sqlexec.Command("select 1")) }
 
 // distinct removes repeated errors: a schema without rights is the error of each queue in
 // it.
@@ -309,7 +312,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	}
 	r.open()
 	r.strategy.open(ctx)
-	t.delayed.listen(r, &cfg)
+	t.delayed.listen(r.closing, q.Table.Name, &cfg)
 	t.delayed.watch()
 	return r, nil
 }
@@ -385,31 +388,10 @@ func (t *Transport) free(q *queues.Queue, due time.Time) {
 func (t *Transport) examineEventually(ctx context.Context, q *queues.Queue, told func(core.ConnectionChange)) (foreign bool, err error) {
 	o := transport.Outages{ConnectionChanged: told}
 	err = o.Retry(ctx, func() error {
-		foreign, err = t.examine(ctx, q)
+		foreign, err = t.server.Examine(ctx, q)
 		return err
-	}, t.transient, func(d time.Duration) error { return transport.Sleep(ctx, t.life.Context(), d, nil) })
+	}, t.server.Transient, func(d time.Duration) error { return transport.Sleep(ctx, t.life.Context(), d, nil) })
 	return foreign, err
-}
-
-// fault classifies an error. Errors that this package detected itself, with a table for
-// example, are permanent.
-func (t *Transport) fault(err error) dialect.Fault {
-	if transport.IsPermanent(err) {
-		return dialect.FaultStatement
-	}
-	return t.dialect.Classify(err)
-}
-
-// transient reports whether a retry may succeed after err.
-func (t *Transport) transient(err error) bool { return t.fault(err).Transient() }
-
-// unavailable marks an error of a call before the first message that is due to an outage.
-// A server that was read-only may accept writes in new sessions.
-func (t *Transport) unavailable(ctx context.Context, err error) error {
-	if err != nil {
-		t.gaveUp(err)
-	}
-	return transport.Unavailable(ctx, err, t.transient)
 }
 
 // Close closes every connection and goroutine of the transport, and receivers that are
@@ -438,23 +420,4 @@ func (t *Transport) Close(ctx context.Context) error {
 	case <-time.After(operation.Grace):
 		return fmt.Errorf("sqlserver: close: connections are still being closed: %w", ctx.Err())
 	}
-}
-
-// bound returns a context that also ends when the transport is closed, and after
-// operation.Timeout.
-func (t *Transport) bound(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithTimeout(ctx, operation.Timeout)
-	stop := context.AfterFunc(t.life.Context(), cancel)
-	return ctx, func() {
-		stop()
-		cancel()
-	}
-}
-
-// explained adds core.ErrQueueNotFound to an error about a missing table.
-func (t *Transport) explained(err error) error {
-	if err == nil || errors.Is(err, core.ErrQueueNotFound) || t.fault(err) != dialect.FaultNoTable {
-		return err
-	}
-	return fmt.Errorf("%w: %w", core.ErrQueueNotFound, err)
 }

@@ -43,14 +43,16 @@ func (e *undeliverable) Unwrap() error { return e.err }
 
 // listener is a receiver whose endpoint is told of such messages.
 type listener struct {
-	r          *receiver
+	closing    context.Context // of the receiver
+	queue      string
 	told       func(core.Undeliverable) // nil: it does not listen, but may have an error queue
 	errorQueue string                   // "": none
 }
 
-// listen adds a receiver to the listeners, until it is closed.
-func (d *delayed) listen(r *receiver, cfg *core.ReceiverConfig) {
-	l := listener{r: r, told: cfg.MessageUndeliverable, errorQueue: cfg.ErrorQueue}
+// listen adds a receiver to the listeners, until closing ends. queue is the name of its
+// table.
+func (d *delayed) listen(closing context.Context, queue string, cfg *core.ReceiverConfig) {
+	l := listener{closing: closing, queue: queue, told: cfg.MessageUndeliverable, errorQueue: cfg.ErrorQueue}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.told = append(d.open(), l)
@@ -60,7 +62,7 @@ func (d *delayed) listen(r *receiver, cfg *core.ReceiverConfig) {
 func (d *delayed) open() []listener {
 	var open []listener
 	for _, l := range d.told {
-		if l.r.closing.Err() == nil {
+		if l.closing.Err() == nil {
 			open = append(open, l)
 		}
 	}
@@ -78,7 +80,7 @@ func (d *delayed) listenerFor(h core.Headers) (listener, bool) {
 	}
 	if sender := h.Get(core.HeaderOriginatingEndpoint); sender != "" {
 		for _, l := range d.told {
-			if l.r.q.Table.Name == sender {
+			if l.queue == sender {
 				return l, true
 			}
 		}
@@ -95,7 +97,7 @@ func (d *delayed) failedFor(ctx context.Context, bad *undeliverable) error {
 		return err
 	}
 	e := core.Undeliverable{
-		MessageID: headers.Get(core.HeaderMessageID), Queue: bad.Destination, Err: d.t.explained(bad.err), Tries: storedInt(max(bad.Tries, 0) + 1), // other senders may have written any number
+		MessageID: headers.Get(core.HeaderMessageID), Queue: bad.Destination, Err: d.server.Explained(bad.err), Tries: dialect.StoredInt(max(bad.Tries, 0) + 1), // other senders may have written any number
 	}
 	cause := e.Err
 	switch {
@@ -114,10 +116,10 @@ func (d *delayed) failedFor(ctx context.Context, bad *undeliverable) error {
 			return nil
 		case err == nil:
 			e.MovedTo = to.Table.Address
-			d.t.wakeReceivers(to)
+			d.wakeReceivers(to)
 			l.tell(e)
 			return nil
-		case d.t.transient(err):
+		case d.server.Transient(err):
 			return err
 		}
 		e.MoveErr, e.RetryIn = err, d.moveWait
@@ -133,18 +135,18 @@ func (d *delayed) failedFor(ctx context.Context, bad *undeliverable) error {
 // postponed makes a message due later, with the error in its row, unless another process
 // was faster.
 func (d *delayed) postponed(ctx context.Context, bad *undeliverable, wait time.Duration, cause error, tries int) (ok bool, err error) {
-	err = d.t.db.Exec(ctx, sqlexec.Query(sqlexec.RowFound(&ok), d.Postpone, bad.Seq, wait.Microseconds(), dialect.Storable(cause.Error()), bad.Tries, tries))
+	err = d.server.DB.Exec(ctx, sqlexec.Query(sqlexec.RowFound(&ok), d.Postpone, bad.Seq, wait.Microseconds(), dialect.Storable(cause.Error()), bad.Tries, tries))
 	return ok, err
 }
 
 // move moves a message to the error queue in one transaction, unless another process was
 // faster. A failed message does not expire.
 func (d *delayed) move(ctx context.Context, bad *undeliverable, errorQueue, headers string) (to *queues.Queue, ok bool, err error) {
-	to, err = d.t.queues.Get(errorQueue)
+	to, err = d.queues.Get(errorQueue)
 	if err != nil {
 		return nil, false, transport.Permanent(err)
 	}
-	tx, err := d.t.db.Begin(ctx, sqlexec.Query(sqlexec.RowFound(&ok), d.Remove, bad.Seq, bad.Tries))
+	tx, err := d.server.DB.Begin(ctx, sqlexec.Query(sqlexec.RowFound(&ok), d.Remove, bad.Seq, bad.Tries))
 	if err != nil {
 		return nil, false, err
 	}
@@ -154,7 +156,7 @@ func (d *delayed) move(ctx context.Context, bad *undeliverable, errorQueue, head
 	}
 	if err := tx.Commit(ctx, sqlexec.Command(d.DelayedTexts.Forward(to.Table), "", headers, bad.Body)); err != nil {
 		tx.Rollback(ctx)
-		return nil, false, d.t.explained(err)
+		return nil, false, d.server.Explained(err)
 	}
 	return to, true, nil
 }

@@ -239,6 +239,9 @@ type Row struct {
 // NextClaim is the number of the next lease, as the statements count it.
 func (r *Row) NextClaim() int { return r.Claims%math.MaxInt32 + 1 }
 
+// StoredInt limits a count to the range of a column.
+func StoredInt(n int) int { return min(n, math.MaxInt32) }
+
 // Text is a column that is read into the same buffer row after row.
 type Text []byte
 

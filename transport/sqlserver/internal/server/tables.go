@@ -1,0 +1,140 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
+)
+
+// Examine reads a queue's table: whether it exists, which product created it, and whether
+// it has all columns.
+func (srv *Server) Examine(ctx context.Context, q *queues.Queue) (foreign bool, err error) {
+	foreign, _, err = srv.look(ctx, q)
+	return foreign, err
+}
+
+// Verify is Examine, and also compares the columns' types.
+func (srv *Server) Verify(ctx context.Context, q *queues.Queue) error {
+	foreign, has, err := srv.look(ctx, q)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, c := range srv.Dialect.Wanted(q.Table, foreign) {
+		if kind := has[c.Name]; !slices.Contains(strings.Split(c.Kind, " or "), kind) {
+			errs = append(errs, fmt.Errorf("in the table %s the column %s is of the type %s, but must be %s", q.Table.Quoted, c.Name, kind, c.Kind))
+		}
+	}
+	return found(errs)
+}
+
+func (srv *Server) look(ctx context.Context, q *queues.Queue) (foreign bool, has map[string]string, err error) {
+	has, err = srv.Columns(ctx, q.Table)
+	if err != nil {
+		return false, nil, err
+	}
+	if len(has) == 0 {
+		return false, nil, transport.Permanent(fmt.Errorf("%w: there is no table %s%s; create it with Transport.Provision, or as DDL says", core.ErrQueueNotFound, q.Table.Quoted, srv.Dialect.Unless()))
+	}
+	foreign, err = srv.tableKind(q.Table, has)
+	if err != nil {
+		return foreign, has, err
+	}
+	made := queues.Reprise
+	if foreign {
+		made = queues.NServiceBus
+	}
+	q.SetKind(made)
+	return foreign, has, nil
+}
+
+// Columns returns the columns of a table by their names, or none if it does not exist. It
+// reads in the caller's transaction, if there is one: a wait for another connection could
+// wait for the caller itself, which holds one.
+func (srv *Server) Columns(ctx context.Context, of dialect.Table) (map[string]string, error) {
+	has := map[string]string{}
+	s := srv.Dialect.Columns(of)
+	s.Row = func(scan sqlexec.Scanner) error {
+		var c dialect.Column
+		err := scan(&c.Name, &c.Kind)
+		has[c.Name] = c.Kind
+		return err
+	}
+	if tx := CallersTransaction(ctx); tx != nil {
+		return has, srv.RunIn(ctx, tx, s)
+	}
+	return has, srv.Read(ctx, s)
+}
+
+// queues.Kind distinguishes the two kinds of tables, and reports missing columns.
+func (srv *Server) tableKind(of dialect.Table, has map[string]string) (foreign bool, err error) {
+	known := map[string]bool{}
+	for _, c := range srv.Dialect.Wanted(of, true) {
+		known[c.Name] = true
+	}
+	foreign = true
+	for _, c := range srv.Dialect.Wanted(of, false) {
+		if _, ok := has[c.Name]; ok && !known[c.Name] {
+			foreign = false // it has a column that NServiceBus's tables lack
+		}
+	}
+	var errs []error
+	for _, c := range srv.Dialect.Wanted(of, foreign) {
+		if _, ok := has[c.Name]; !ok {
+			errs = append(errs, fmt.Errorf("the table %s has no column %s (%s): it is no queue, or was made by another version; see DDL", of.Quoted, c.Name, c.Kind))
+		}
+	}
+	return foreign, found(errs)
+}
+
+// found joins errors about tables.
+func found(errs []error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return transport.Permanent(errors.Join(errs...))
+}
+
+// Create executes statements that create tables. Several instances do so one after the
+// other. Other programs, such as NServiceBus, do not take part in that order: if one has
+// created the same table at the same time, the second attempt finds it.
+func (srv *Server) Create(ctx context.Context, ddl []string) error {
+	if len(ddl) == 0 {
+		return nil
+	}
+	err := srv.tryToCreate(ctx, ddl)
+	if err != nil && srv.Fault(err) == dialect.FaultStatement {
+		err = srv.tryToCreate(ctx, ddl)
+	}
+	return err
+}
+
+func (srv *Server) tryToCreate(ctx context.Context, ddl []string) error {
+	statements := []*sqlexec.Statement{srv.Dialect.LockSchema()}
+	for _, text := range ddl {
+		statements = append(statements, sqlexec.Command(text))
+	}
+	tx, err := srv.DB.Begin(ctx, statements[0])
+	if err != nil {
+		return err
+	}
+	for _, s := range statements[1:] { // one by one: a statement may need the table that the one before it created
+		if err := tx.Run(ctx, s); err != nil {
+			tx.Rollback(ctx)
+			return err
+		}
+	}
+	if err := tx.Commit(ctx); err != nil {
+		tx.Rollback(ctx)
+		return err
+	}
+	return nil
+}
