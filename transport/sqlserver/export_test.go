@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/delayed"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
@@ -31,12 +32,12 @@ func Failures(of core.Receiver) int { return of.(*receiver).count.Len() }
 
 // ForwardWaits are how long a delayed message waits after each try to forward it that
 // failed.
-func ForwardWaits() []time.Duration { return slices.Clone(forwardWaits) }
+func ForwardWaits() []time.Duration { return slices.Clone(delayed.ForwardWaits) }
 
 // WaitToForward replaces them, and how long it waits where it cannot be moved to the
 // error queue either. It is called before the transport is used.
 func (t *Transport) WaitToForward(move time.Duration, waits ...time.Duration) {
-	t.delayed.waits, t.delayed.moveWait = waits, move
+	t.delayed.Waits, t.delayed.MoveWait = waits, move
 }
 
 // Settling reports whether a settlement of a message whose handler has a transaction has
@@ -63,12 +64,12 @@ func HasTransaction(of core.Delivery) bool {
 
 // PollToForward replaces how long a process waits for what others may have delayed. It is
 // called before the transport is used.
-func (t *Transport) PollToForward(poll time.Duration) { t.delayed.poll = poll }
+func (t *Transport) PollToForward(poll time.Duration) { t.delayed.Poll = poll }
 
 // LookToForward makes the transport look at once for what is to be forwarded.
 func (t *Transport) LookToForward() {
-	t.delayed.watch()
-	t.delayed.lookAt(time.Unix(0, 0))
+	t.delayed.Watch()
+	t.delayed.LookAt(time.Unix(0, 0))
 }
 
 // Pool returns the transport's connections to PostgreSQL.

@@ -43,7 +43,7 @@ func openStandIn(t *testing.T, s *standIn, options ...string) *Transport {
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport.delayed.off = true // and so it never does: its transactions would come between those of the test
+	transport.delayed.Off = true // and so it never does: its transactions would come between those of the test
 	t.Cleanup(func() {
 		if err := transport.Close(context.Background()); err != nil {
 			t.Error(err)

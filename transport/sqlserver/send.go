@@ -250,7 +250,7 @@ func (t *Transport) subscribersTo(ctx context.Context, topic string) ([]*queues.
 	if err := t.CheckTopic(topic); err != nil {
 		return nil, transport.Permanent(err)
 	}
-	return t.subscriptions.of(ctx, topic)
+	return t.subscriptions.Of(ctx, topic)
 }
 
 // add adds a message to the tableBatch for its table. left is the number of messages that
@@ -265,7 +265,7 @@ func (m *sendPlan) add(ctx context.Context, to *queues.Queue, message dialect.Ne
 		m.assumed = append(m.assumed, to)
 		if waits = foreign; waits {
 			message.Destination = to.Table.Address
-			due, err := m.transport.delayed.expect(ctx, message.Delay)
+			due, err := m.transport.delayed.Expect(ctx, message.Delay)
 			if err != nil {
 				return err
 			}
@@ -325,6 +325,6 @@ func (m *sendPlan) wakeReceivers() {
 		m.transport.wakeReceivers(q)
 	}
 	if !m.due.IsZero() {
-		m.transport.delayed.lookAt(m.due)
+		m.transport.delayed.LookAt(m.due)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/delayed"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/notify"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/operation"
@@ -19,6 +20,7 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/rowlog"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/server"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/subscriptions"
 )
 
 // Transport connects endpoints to queues that are tables. It implements core.Transport,
@@ -36,8 +38,8 @@ type Transport struct {
 	nserviceBusTables bool
 
 	queues        *queues.Cache
-	subscriptions *subscriptions
-	delayed       *delayed
+	subscriptions *subscriptions.Table
+	delayed       *delayed.Forwarder
 	returned      *rowlog.Returned
 	wakeups       *notify.Wakeups
 	notifier      *notify.Notifier         // nil: the server has no notifications
@@ -108,8 +110,8 @@ func newTransport(cfg Config, connects bool) (*Transport, error) {
 		t.notifier = notify.New(t.life, d, t.wakeups, t.free)
 	}
 	t.server = server.New(t.db, t.dialect, t.life, t.notifier)
-	t.subscriptions = newSubscriptions(t.server, t.queues, t.tableOf(cfg.SubscriptionTable), cfg.SubscriptionCache)
-	t.delayed = newDelayed(t.server, t.queues, t.tableOf(dialect.DelayedTable), t.wakeReceivers)
+	t.subscriptions = subscriptions.New(t.server, t.queues, t.tableOf(cfg.SubscriptionTable), cfg.SubscriptionCache)
+	t.delayed = delayed.New(t.server, t.queues, t.tableOf(dialect.DelayedTable), t.wakeReceivers)
 	// A transaction holds its connection while a handler runs, and the handler may send:
 	// some connections are reserved for sends.
 	if limit := to.db.Limit(); limit > 0 {
@@ -312,8 +314,8 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	}
 	r.open()
 	r.strategy.open(ctx)
-	t.delayed.listen(r.closing, q.Table.Name, &cfg)
-	t.delayed.watch()
+	t.delayed.Listen(r.closing, q.Table.Name, &cfg)
+	t.delayed.Watch()
 	return r, nil
 }
 

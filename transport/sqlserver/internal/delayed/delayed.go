@@ -1,4 +1,4 @@
-package sqlserver
+package delayed
 
 import (
 	"context"
@@ -16,21 +16,21 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
-// delayed is the table of messages that are delayed on their way to a queue that
+// Forwarder is the table of messages that are delayed on their way to a queue that
 // NServiceBus created, whose table has no column for a delay. Every transport that
 // receives, or has added a message there, forwards due messages; transports share the
 // work and do not wait for each other.
-type delayed struct {
+type Forwarder struct {
 	*dialect.DelayedTexts
 	server        *server.Server
 	queues        *queues.Cache
 	wakeReceivers func(q *queues.Queue) // called for queues with new messages
 
 	// These are set before the first use.
-	off      bool            // it forwards nothing, for tests
-	waits    []time.Duration // forwardWaits
-	moveWait time.Duration
-	poll     time.Duration // forwardPoll
+	Off      bool            // it forwards nothing, for tests
+	Waits    []time.Duration // ForwardWaits
+	MoveWait time.Duration
+	Poll     time.Duration // forwardPoll
 
 	mu      sync.Mutex // guards the fields below
 	told    []listener // receivers to tell about messages that cannot be forwarded
@@ -52,27 +52,27 @@ const (
 	refusedPoll = time.Minute
 )
 
-// newDelayed returns the delayed messages of a transport, in a table. It does not forward
+// New returns the delayed messages of a transport, in a table. It does not forward
 // yet.
-func newDelayed(srv *server.Server, cache *queues.Cache, table dialect.Table, wakeReceivers func(q *queues.Queue)) *delayed {
-	return &delayed{
+func New(srv *server.Server, cache *queues.Cache, table dialect.Table, wakeReceivers func(q *queues.Queue)) *Forwarder {
+	return &Forwarder{
 		DelayedTexts: srv.Dialect.Delayed(table), server: srv, queues: cache, wakeReceivers: wakeReceivers,
-		wake: transport.NewSignal(), waits: forwardWaits, moveWait: moveWait, poll: forwardPoll,
+		wake: transport.NewSignal(), Waits: ForwardWaits, MoveWait: moveWait, Poll: forwardPoll,
 	}
 }
 
-// watch begins to forward.
-func (d *delayed) watch() {
+// Watch begins to forward.
+func (d *Forwarder) Watch() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.started && !d.off {
+	if !d.started && !d.Off {
 		d.started = d.server.Life.Go(d.run)
 	}
 }
 
-// expect is called before a message is added, and makes sure that it is forwarded when it
+// Expect is called before a message is added, and makes sure that it is forwarded when it
 // is due. It returns that time.
-func (d *delayed) expect(ctx context.Context, delay time.Duration) (due time.Time, err error) {
+func (d *Forwarder) Expect(ctx context.Context, delay time.Duration) (due time.Time, err error) {
 	if err := d.ensure(ctx); err != nil {
 		return due, err
 	}
@@ -83,14 +83,14 @@ func (d *delayed) expect(ctx context.Context, delay time.Duration) (due time.Tim
 		d.late = now.Add(notify.LongestWatch)
 	}
 	d.mu.Unlock()
-	d.lookAt(due)
-	d.watch()
+	d.LookAt(due)
+	d.Watch()
 	return due, nil
 }
 
-// lookAt makes sure that the table is read when a message is due. It is called again once
+// LookAt makes sure that the table is read when a message is due. It is called again once
 // the message is committed: an earlier read finds nothing, and forgets the message.
-func (d *delayed) lookAt(due time.Time) {
+func (d *Forwarder) LookAt(due time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.next.IsZero() || due.Before(d.next) {
@@ -100,7 +100,7 @@ func (d *delayed) lookAt(due time.Time) {
 }
 
 // ensure creates the table if it does not exist.
-func (d *delayed) ensure(ctx context.Context) error {
+func (d *Forwarder) ensure(ctx context.Context) error {
 	exists, err := d.isThere(ctx)
 	if exists {
 		return nil
@@ -117,7 +117,7 @@ func (d *delayed) ensure(ctx context.Context) error {
 
 // isThere reports whether the table exists. A statement on a missing table would be an
 // error in the server's log, each time.
-func (d *delayed) isThere(ctx context.Context) (bool, error) {
+func (d *Forwarder) isThere(ctx context.Context) (bool, error) {
 	d.mu.Lock()
 	exists := d.exists
 	d.mu.Unlock()
@@ -131,13 +131,13 @@ func (d *delayed) isThere(ctx context.Context) (bool, error) {
 }
 
 // found remembers whether the table exists.
-func (d *delayed) found(exists bool) {
+func (d *Forwarder) found(exists bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.exists = exists
 }
 
-func (d *delayed) run() {
+func (d *Forwarder) run() {
 	for {
 		wait := d.forwardAll()
 		d.mu.Lock()
@@ -159,7 +159,7 @@ func (d *delayed) run() {
 }
 
 // forwardAll forwards due messages, and returns the time until there may be more.
-func (d *delayed) forwardAll() time.Duration {
+func (d *Forwarder) forwardAll() time.Duration {
 	ctx, cancel := context.WithTimeout(d.server.Life.Context(), operation.Timeout)
 	defer cancel()
 	started := time.Now()
@@ -173,7 +173,7 @@ func (d *delayed) forwardAll() time.Duration {
 		return d.failed(err)
 	}
 	if !exists {
-		return d.poll
+		return d.Poll
 	}
 	for {
 		n, err := d.forward(ctx, forwardBatch)
@@ -193,7 +193,7 @@ func (d *delayed) forwardAll() time.Duration {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	poll := d.poll
+	poll := d.Poll
 	if started.Before(d.late) {
 		poll = latePoll
 	}
@@ -204,12 +204,12 @@ func (d *delayed) forwardAll() time.Duration {
 }
 
 // failed returns the pause after an error.
-func (d *delayed) failed(err error) time.Duration {
+func (d *Forwarder) failed(err error) time.Duration {
 	d.server.GaveUp(err)
 	switch d.server.Fault(err) {
 	case dialect.FaultNoTable: // the table was dropped
 		d.found(false)
-		return d.poll
+		return d.Poll
 	case dialect.FaultRefused: // a process without messages to forward needs no rights
 		return refusedPoll
 	default:
@@ -218,7 +218,7 @@ func (d *delayed) failed(err error) time.Duration {
 }
 
 // forward moves up to most due messages to their queues, in one transaction.
-func (d *delayed) forward(ctx context.Context, most int) (int, error) {
+func (d *Forwarder) forward(ctx context.Context, most int) (int, error) {
 	var due []dialect.DelayedRow
 	tx, err := d.server.DB.Begin(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error {
 		var w dialect.DelayedRow
@@ -260,7 +260,7 @@ func (d *delayed) forward(ctx context.Context, most int) (int, error) {
 
 // forwardEach forwards one message at a time, so that a message whose queue is gone
 // delays no other. That message waits again, or is moved to the error queue.
-func (d *delayed) forwardEach(ctx context.Context) (n int, err error) {
+func (d *Forwarder) forwardEach(ctx context.Context) (n int, err error) {
 	for range forwardBatch {
 		moved, err := d.forward(ctx, 1)
 		var bad *undeliverable

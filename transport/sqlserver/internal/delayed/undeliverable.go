@@ -1,4 +1,4 @@
-package sqlserver
+package delayed
 
 import (
 	"context"
@@ -17,15 +17,15 @@ import (
 // failed try, and the message is tried again less and less often. After the last try it
 // is moved to the error queue of an endpoint, where operators find it (C13).
 
-// forwardWaits are the waits of such a message after each failed try: 11 tries in 23
+// ForwardWaits are the waits of such a message after each failed try: 11 tries in 23
 // hours and 21 minutes. The first waits are short, because another transport may have the
 // right that this one lacks.
-var forwardWaits = []time.Duration{
+var ForwardWaits = []time.Duration{
 	time.Second, 10 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute,
 	time.Hour, 2 * time.Hour, 4 * time.Hour, 8 * time.Hour, 8 * time.Hour,
 }
 
-// moveWait is the wait after the message could not be moved to the error queue either.
+// MoveWait is the wait after the message could not be moved to the error queue either.
 const moveWait = time.Hour
 
 // untoldWait is the wait if this transport has no receiver, and so no endpoint to tell
@@ -49,9 +49,9 @@ type listener struct {
 	errorQueue string                   // "": none
 }
 
-// listen adds a receiver to the listeners, until closing ends. queue is the name of its
+// Listen adds a receiver to the listeners, until closing ends. queue is the name of its
 // table.
-func (d *delayed) listen(closing context.Context, queue string, cfg *core.ReceiverConfig) {
+func (d *Forwarder) Listen(closing context.Context, queue string, cfg *core.ReceiverConfig) {
 	l := listener{closing: closing, queue: queue, told: cfg.MessageUndeliverable, errorQueue: cfg.ErrorQueue}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,7 +59,7 @@ func (d *delayed) listen(closing context.Context, queue string, cfg *core.Receiv
 }
 
 // open returns the listeners whose receivers are not closed. The caller has mu.
-func (d *delayed) open() []listener {
+func (d *Forwarder) open() []listener {
 	var open []listener
 	for _, l := range d.told {
 		if l.closing.Err() == nil {
@@ -71,7 +71,7 @@ func (d *delayed) open() []listener {
 
 // listenerFor returns the listener for a message: the endpoint that sent it, if it
 // receives here, or else the endpoint that has received here for the longest time.
-func (d *delayed) listenerFor(h core.Headers) (listener, bool) {
+func (d *Forwarder) listenerFor(h core.Headers) (listener, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.told = d.open()
@@ -89,7 +89,7 @@ func (d *delayed) listenerFor(h core.Headers) (listener, bool) {
 }
 
 // failedFor postpones a message that could not be forwarded, or moves it.
-func (d *delayed) failedFor(ctx context.Context, bad *undeliverable) error {
+func (d *Forwarder) failedFor(ctx context.Context, bad *undeliverable) error {
 	headers, malformed := transport.ParseHeadersJSON([]byte(bad.Headers))
 	l, ok := d.listenerFor(headers)
 	if !ok {
@@ -101,10 +101,10 @@ func (d *delayed) failedFor(ctx context.Context, bad *undeliverable) error {
 	}
 	cause := e.Err
 	switch {
-	case e.Tries <= len(d.waits):
-		e.RetryIn = d.waits[e.Tries-1]
+	case e.Tries <= len(d.Waits):
+		e.RetryIn = d.Waits[e.Tries-1]
 	case l.errorQueue == "":
-		e.RetryIn = d.moveWait
+		e.RetryIn = d.MoveWait
 	default:
 		text := bad.Headers
 		if malformed == nil {
@@ -122,7 +122,7 @@ func (d *delayed) failedFor(ctx context.Context, bad *undeliverable) error {
 		case d.server.Transient(err):
 			return err
 		}
-		e.MoveErr, e.RetryIn = err, d.moveWait
+		e.MoveErr, e.RetryIn = err, d.MoveWait
 		cause = fmt.Errorf("%w; and it could not be moved to the error queue %s: %w", e.Err, l.errorQueue, err)
 	}
 	postponed, err := d.postponed(ctx, bad, e.RetryIn, cause, e.Tries)
@@ -134,14 +134,14 @@ func (d *delayed) failedFor(ctx context.Context, bad *undeliverable) error {
 
 // postponed makes a message due later, with the error in its row, unless another process
 // was faster.
-func (d *delayed) postponed(ctx context.Context, bad *undeliverable, wait time.Duration, cause error, tries int) (ok bool, err error) {
+func (d *Forwarder) postponed(ctx context.Context, bad *undeliverable, wait time.Duration, cause error, tries int) (ok bool, err error) {
 	err = d.server.DB.Exec(ctx, sqlexec.Query(sqlexec.RowFound(&ok), d.Postpone, bad.Seq, wait.Microseconds(), dialect.Storable(cause.Error()), bad.Tries, tries))
 	return ok, err
 }
 
 // move moves a message to the error queue in one transaction, unless another process was
 // faster. A failed message does not expire.
-func (d *delayed) move(ctx context.Context, bad *undeliverable, errorQueue, headers string) (to *queues.Queue, ok bool, err error) {
+func (d *Forwarder) move(ctx context.Context, bad *undeliverable, errorQueue, headers string) (to *queues.Queue, ok bool, err error) {
 	to, err = d.queues.Get(errorQueue)
 	if err != nil {
 		return nil, false, transport.Permanent(err)

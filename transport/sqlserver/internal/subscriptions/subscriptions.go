@@ -1,0 +1,237 @@
+package subscriptions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/server"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
+)
+
+// longestTopic is the length of the columns of NServiceBus's table of subscriptions, in
+// characters.
+const longestTopic = 200
+
+// Table is the table of subscriptions, with a cache of subscribers.
+type Table struct {
+	*dialect.SubscriptionTexts
+	server *server.Server
+	queues *queues.Cache
+	ttl    time.Duration
+	known  *transport.Cache[string, subscribers]
+
+	mu     sync.Mutex
+	exists bool // the table
+}
+
+// subscribers are the queues that were subscribed to a topic when they were read.
+type subscribers struct {
+	queues []*queues.Queue
+	until  time.Time
+}
+
+// manyTopics is how many topics the cache holds.
+const manyTopics = 10_000
+
+// New returns the subscriptions in a table. ttl is how long subscribers are
+// cached.
+func New(srv *server.Server, cache *queues.Cache, table dialect.Table, ttl time.Duration) *Table {
+	return &Table{SubscriptionTexts: srv.Dialect.Subscriptions(table), server: srv, queues: cache, ttl: ttl, known: transport.NewCache[string, subscribers](manyTopics)}
+}
+
+// Of returns the queues subscribed to a topic.
+func (s *Table) Of(ctx context.Context, topic string) ([]*queues.Queue, error) {
+	if queues, ok := s.remembered(topic); ok {
+		return queues, nil
+	}
+	if server.CallersTransaction(ctx) == nil {
+		if err := s.server.TakeTurn(ctx); err != nil {
+			return nil, fmt.Errorf("read who subscribed to %q: %w", topic, err)
+		}
+		defer s.server.EndTurn()
+		if queues, ok := s.remembered(topic); ok { // another call has read it since
+			return queues, nil
+		}
+	}
+	now := time.Now()
+	var addresses []string
+	err := s.read(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error {
+		var address string
+		err := scan(&address)
+		addresses = append(addresses, address)
+		return err
+	}, s.Subscribers, topic))
+	if err != nil {
+		if s.server.Fault(err) == dialect.FaultNoTable && server.CallersTransaction(ctx) == nil { // there are no subscriptions yet
+			return nil, nil
+		}
+		return nil, fmt.Errorf("read who subscribed to %q: %w", topic, err)
+	}
+	found := subscribers{until: now.Add(s.ttl)}
+	for _, address := range addresses {
+		q, err := s.queues.Get(address)
+		if err != nil {
+			return nil, fmt.Errorf("the table %s has a subscription to %q that cannot be read: %w", s.Table.Quoted, topic, err)
+		}
+		// The statement may have been repeated, and a queue has several names.
+		if !slices.Contains(found.queues, q) {
+			found.queues = append(found.queues, q)
+		}
+	}
+	if s.ttl > 0 {
+		s.known.Put(topic, found)
+	}
+	return found.queues, nil
+}
+
+// read reads in the caller's transaction, if there is one: a wait for another connection
+// could wait for the caller itself, which holds one. In that transaction it first checks
+// that the table exists, because the error would break the transaction.
+func (s *Table) read(ctx context.Context, of *sqlexec.Statement) error {
+	s.mu.Lock()
+	exists := s.exists
+	s.mu.Unlock()
+	tx := server.CallersTransaction(ctx)
+	if tx != nil && !exists {
+		has, err := s.server.Columns(ctx, s.Table)
+		if err != nil || len(has) == 0 { // there are no subscriptions yet
+			return err
+		}
+	}
+	var err error
+	if tx != nil {
+		err = s.server.RunIn(ctx, tx, of)
+	} else {
+		err = s.server.Read(ctx, of)
+	}
+	s.mu.Lock()
+	s.exists = err == nil
+	s.mu.Unlock()
+	return err
+}
+
+// remembered returns subscribers that were read within the last Config.SubscriptionCache.
+func (s *Table) remembered(topic string) ([]*queues.Queue, bool) {
+	known, ok := s.known.Get(topic)
+	return known.queues, ok && time.Now().Before(known.until)
+}
+
+func (s *Table) Forget(topics []string) {
+	for _, topic := range topics {
+		s.known.Delete(topic)
+	}
+}
+
+// CheckTopic checks that a topic can be stored.
+func (s *Table) CheckTopic(topic string) error {
+	n := s.server.Dialect.Length(topic)
+	switch {
+	case topic == "":
+		return errors.New("the name of a topic is empty")
+	case !utf8.ValidString(topic):
+		return fmt.Errorf("the topic %q is not UTF-8", topic)
+	case strings.ContainsRune(topic, 0):
+		return fmt.Errorf("the topic %q contains a NUL", topic)
+	case n > longestTopic:
+		return fmt.Errorf("the topic %.40q... has %d characters, but the table of subscriptions holds %d at most: give the message type a shorter name", topic, n, longestTopic)
+	}
+	return nil
+}
+
+// CheckAddress checks that an address, or the name of an endpoint, can be stored.
+func (s *Table) CheckAddress(name string) error {
+	if n := s.server.Dialect.Length(name); n > longestTopic {
+		return fmt.Errorf("the address %s has %d characters, but the table of subscriptions holds %d at most: give the queue or the schema a shorter name", name, n, longestTopic)
+	}
+	return nil
+}
+
+// Add adds only missing subscriptions: an endpoint that has its subscriptions
+// starts while the server cannot be written to, and without the right to write.
+func (s *Table) Add(ctx context.Context, address, endpoint string, topics []string) error {
+	there := map[string]bool{}
+	err := s.server.Read(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error {
+		var topic string
+		err := scan(&topic)
+		there[topic] = true
+		return err
+	}, s.Subscribed, endpoint, address))
+	if err != nil {
+		if f := s.server.Fault(err); f != dialect.FaultNoTable && f != dialect.FaultRefused {
+			return err
+		}
+	}
+	var missing []string
+	var statements []*sqlexec.Statement
+	for _, topic := range topics {
+		if !there[topic] {
+			missing = append(missing, topic)
+			statements = append(statements, sqlexec.Command(s.Subscribe, address, endpoint, topic))
+		}
+	}
+	if len(statements) == 0 {
+		return nil
+	}
+	err = s.server.DB.Exec(ctx, statements...)
+	if err != nil && s.server.Fault(err) == dialect.FaultNoTable {
+		if err := s.create(ctx); err != nil {
+			return err
+		}
+		err = s.server.DB.Exec(ctx, statements...)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case s.server.Fault(err) == dialect.FaultRefused:
+		return s.server.Denied(ctx, err, s.rights(true))
+	default:
+		return fmt.Errorf("the table %s does not have its subscription to %q, which has to be added: %w", s.Table.Quoted, missing, err)
+	}
+}
+
+// Remove removes subscriptions.
+func (s *Table) Remove(ctx context.Context, endpoint string, topics []string) error {
+	var statements []*sqlexec.Statement
+	for _, topic := range topics {
+		statements = append(statements, sqlexec.Command(s.Unsubscribe, endpoint, topic))
+	}
+	err := s.server.DB.Exec(ctx, statements...)
+	if err == nil {
+		return nil
+	}
+	switch s.server.Fault(err) {
+	case dialect.FaultNoTable: // there are no subscriptions yet
+		return nil
+	case dialect.FaultRefused:
+		return s.server.Denied(ctx, err, s.rights(false))
+	default:
+		return err
+	}
+}
+
+// rights returns the rights that a change of subscriptions needs.
+func (s *Table) rights(subscribe bool) []dialect.Right {
+	list := s.server.Dialect.Seeing(s.Table)
+	if subscribe {
+		return append(list, dialect.RightsOn(s.Table, "select", "insert", "update")...)
+	}
+	return append(list, dialect.RightsOn(s.Table, "select", "delete")...)
+}
+
+// CreateSubscriptions creates the table when the first queue subscribes, if Provision was
+// never called.
+func (s *Table) create(ctx context.Context) error {
+	if err := s.server.Create(ctx, s.server.Dialect.CreateSubscriptions(s.Table)); err != nil {
+		return fmt.Errorf("create the table of subscriptions %s (DDL prints the statements for somebody with the right to): %w", s.Table.Quoted, err)
+	}
+	return nil
+}
