@@ -89,13 +89,26 @@ func handlerTransaction(ctx context.Context) (any, error) {
 	return d.lend(ctx)
 }
 
-// lend implements lender.
-func (d *transactionDelivery) lend(context.Context) (any, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.state.ended(); err != nil {
-		return nil, err
+// boundContext is a context with a message's transaction.
+type boundContext struct {
+	context.Context
+	of lender
+}
+
+// lender is a message whose handler gets its transaction.
+type lender interface {
+	// lend returns the transaction as transaction.lend does. If the message is not in a
+	// transaction, the first call begins one.
+	lend(ctx context.Context) (any, error)
+}
+
+// messageKey is the key of the message in a boundContext.
+type messageKey struct{}
+
+// Value implements context.Context.
+func (c *boundContext) Value(key any) any {
+	if key == (messageKey{}) {
+		return c.of
 	}
-	d.used = true
-	return d.tx.Lend(), nil
+	return c.Context.Value(key)
 }

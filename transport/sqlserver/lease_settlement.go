@@ -2,9 +2,13 @@ package sqlserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/settle"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
@@ -76,4 +80,91 @@ func (r *leaseStrategy) releaseAll(ctx context.Context, left []core.Delivery) {
 	if _, err := r.execute(ctx, settle.Release, requests, list); err == nil {
 		r.t.wakeReceivers(r.q)
 	}
+}
+
+// Complete implements core.Delivery.
+func (d *leaseDelivery) Complete(ctx context.Context) error {
+	if d.r.works {
+		return d.completeWith(ctx, "complete", nil)
+	}
+	return d.settle(ctx, settle.Request{Action: settle.Completion})
+}
+
+// Abandon implements core.Delivery.
+func (d *leaseDelivery) Abandon(ctx context.Context, cause error) error {
+	return d.giveBack(ctx, settle.Request{Action: settle.Abandonment, Text: dialect.Storable(transport.ErrorText(cause))})
+}
+
+// Release implements core.Delivery.
+func (d *leaseDelivery) Release(ctx context.Context) error {
+	return d.giveBack(ctx, settle.Request{Action: settle.Release})
+}
+
+// giveBack is a settlement that undoes the handler's work.
+func (d *leaseDelivery) giveBack(ctx context.Context, what settle.Request) error {
+	if d.r.works {
+		d.work.mu.Lock()
+		defer d.work.mu.Unlock()
+		if err := d.usable(ctx); err != nil {
+			return d.failed(what.Action.String(), err)
+		}
+		if d.work.tx != nil {
+			d.undo(ctx)
+			d.work.undone = fmt.Errorf("it was to be undone (%v)", what.Action) // also if that fails below
+		}
+	}
+	return d.settle(ctx, what)
+}
+
+// settle performs the one settlement.
+func (d *leaseDelivery) settle(ctx context.Context, what settle.Request) error {
+	if err := d.begin(); err != nil {
+		return d.failed(what.Action.String(), err)
+	}
+	what.Message = d
+	err := d.r.settler.Do(ctx, what)
+	switch {
+	case err == nil:
+		if what.Action != settle.Completion {
+			d.r.lowerWatermark(d.due)
+			d.r.t.wakeReceivers(d.r.q)
+		}
+		return nil
+	case errors.Is(err, core.ErrLockLost):
+		d.become(lost)
+	default: // as far as is known, nothing happened
+		d.become(held)
+	}
+	return d.failed(what.Action.String(), err)
+}
+
+// Renew implements core.Delivery.
+func (d *leaseDelivery) Renew(ctx context.Context) error {
+	if err := d.advance(held); err != nil {
+		return d.failed(settle.Renewal.String(), err)
+	}
+	until := time.Now().Add(d.r.t.lease)
+	if err := d.r.renewals.Do(ctx, settle.Request{Action: settle.Renewal, Message: d}); err != nil {
+		if errors.Is(err, core.ErrLockLost) {
+			err = d.lose(err)
+		}
+		return d.failed(settle.Renewal.String(), err)
+	}
+	d.until.Store(&until)
+	return nil
+}
+
+// lose records that the lease was not valid when it was to be renewed. If the message was
+// settled during the renewal, lose returns core.ErrSettled.
+func (d *leaseDelivery) lose(err error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.state == settled {
+		return core.ErrSettled
+	}
+	d.state = lost
+	if d.r.works {
+		d.r.t.life.Go(d.abandonWork) // it waits for a settlement
+	}
+	return err
 }

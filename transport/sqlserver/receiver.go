@@ -69,7 +69,6 @@ func newReceiver(t *Transport, q *queues.Queue, cfg core.ReceiverConfig) *receiv
 	if t.nserviceBusTables {
 		r.count = transport.NewDeliveryLog(cfg.MaxInFlight)
 	}
-	r.strategy = newStrategy(r)
 	return r
 }
 

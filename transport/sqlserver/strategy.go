@@ -31,7 +31,7 @@ type strategy interface {
 	// ended reports whether a delivery is no longer held, although it was not settled.
 	ended(h core.Delivery, now time.Time) bool
 
-	// GiveBack makes messages available that a fetch brought after close.
+	// giveBack makes messages available that a fetch brought after close.
 	giveBack(ctx context.Context, late []core.Delivery)
 
 	// close ends settlements, and makes the messages available that are left.
@@ -45,18 +45,6 @@ type inTransaction interface {
 	giveUp(ctx context.Context)
 }
 
-// newStrategy returns the strategy of a receiver's mode.
-func newStrategy(r *receiver) strategy {
-	switch {
-	case r.mode == core.TransactionNone:
-		return noneStrategy{r}
-	case r.t.isInTransaction(r.mode):
-		return transactionStrategy{r}
-	default:
-		return newLeaseStrategy(r)
-	}
-}
-
 // rollBack rolls back the transactions of messages. Each has its own connection, and all
 // share one time limit: if the network drops packets, many rollbacks take no longer than
 // one.
@@ -68,4 +56,25 @@ func rollBack(ctx context.Context, left []core.Delivery) {
 		all.Go(func() { h.(inTransaction).giveUp(ctx) })
 	}
 	all.Wait()
+}
+
+// state is the state of a delivery's settlement.
+type state int
+
+const (
+	held state = iota
+	settled
+	lost
+)
+
+// ended returns the error of an operation on a message that is settled or lost, or nil.
+func (s state) ended() error {
+	switch s {
+	case settled:
+		return core.ErrSettled
+	case lost:
+		return core.ErrLockLost
+	default:
+		return nil
+	}
 }

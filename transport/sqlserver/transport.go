@@ -2,7 +2,6 @@ package sqlserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -196,82 +195,6 @@ func (t *Transport) Address(queue string) (string, error) {
 	return table.Address, nil
 }
 
-// Check connects to the server, and reports queues that do not exist or whose tables are
-// not as this transport needs them. It also reports missing rights to receive from the
-// endpoint's own queues and to send to the others, with the statements that grant them.
-func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
-	err := t.life.Err(ctx)
-	if err == nil {
-		ctx, done := t.server.Bound(ctx)
-		defer done()
-		err = t.checkTopology(ctx, topology)
-	}
-	if err != nil {
-		return fmt.Errorf("sqlserver: check: %w", t.server.Unavailable(ctx, err))
-	}
-	return nil
-}
-
-func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) error {
-	if len(topology.Queues) == 0 {
-		return t.server.Reach(ctx)
-	}
-	var errs []error
-	var inputs, others []*queues.Queue
-	var unseen []dialect.Right // rights that are needed to see tables that may not be seen
-	for _, name := range topology.Queues {
-		q, err := t.queues.Get(name)
-		if err == nil {
-			err = t.server.Verify(ctx, q)
-		}
-		if err != nil {
-			f := t.server.Fault(err)
-			if f.Transient() {
-				return err // each queue would only repeat it
-			}
-			if f == dialect.FaultRefused {
-				if err := t.server.Reach(ctx); err != nil {
-					return err // the error is not about the queue
-				}
-				unseen = append(unseen, t.dialect.Seeing(q.Table)...)
-			}
-			errs = append(errs, err)
-			continue
-		}
-		if topology.ReceivesFrom(name) {
-			inputs = append(inputs, q)
-			if m := topology.Transactions; m == core.TransactionReceiveOnly || m == core.TransactionSendsAtomicWithReceive {
-				others = append(others, q) // for retries
-			}
-		} else {
-			others = append(others, q)
-		}
-	}
-	missing, err := t.checkRights(ctx, inputs, others, unseen)
-	if err != nil {
-		return err
-	}
-	if t.notifier != nil { // it wakes receivers
-		for _, q := range inputs {
-			if lacks, err := t.lacksNotifyTrigger(ctx, q); err == nil && lacks {
-				t.warnOfNotifyTrigger(q, nil)
-			}
-		}
-	}
-	return errors.Join(append(distinct(errs), missing...)...)
-}
-
-// distinct removes repeated errors: a schema without rights is the error of each queue in
-// it.
-func distinct(errs []error) []error {
-	said := map[string]bool{}
-	return slices.DeleteFunc(errs, func(err error) bool {
-		again := said[err.Error()]
-		said[err.Error()] = true
-		return again
-	})
-}
-
 // OpenReceiver starts to receive from a queue. While the server cannot be reached it
 // waits, until ctx ends.
 func (t *Transport) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
@@ -309,6 +232,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 		return nil, wrongKind(q.Table, foreign)
 	}
 	r := newReceiver(t, q, cfg)
+	r.strategy = newStrategy(r)
 	if err := t.life.Add(r); err != nil {
 		return nil, err
 	}
@@ -317,6 +241,18 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	t.delayed.Listen(r.closing, q.Table.Name, &cfg)
 	t.delayed.Watch()
 	return r, nil
+}
+
+// newStrategy returns the strategy of a receiver's mode.
+func newStrategy(r *receiver) strategy {
+	switch {
+	case r.mode == core.TransactionNone:
+		return noneStrategy{r}
+	case r.t.isInTransaction(r.mode):
+		return transactionStrategy{r}
+	default:
+		return newLeaseStrategy(r, r.t.joinPresence)
+	}
 }
 
 // wrongKind is the error of a table that cannot be received from with this

@@ -1,3 +1,5 @@
+// Package delayed forwards messages that wait in a table until they are due: those for queues
+// that NServiceBus created, whose tables have no column for a delay.
 package delayed
 
 import (
@@ -52,8 +54,7 @@ const (
 	refusedPoll = time.Minute
 )
 
-// New returns the delayed messages of a transport, in a table. It does not forward
-// yet.
+// New returns the delayed messages of a transport, in a table. It does not forward yet.
 func New(srv *server.Server, cache *queues.Cache, table dialect.Table, wakeReceivers func(q *queues.Queue)) *Forwarder {
 	return &Forwarder{
 		DelayedTexts: srv.Dialect.Delayed(table), server: srv, queues: cache, wakeReceivers: wakeReceivers,

@@ -1,3 +1,4 @@
+// Package subscriptions has the table of subscriptions, and a cache of its subscribers.
 package subscriptions
 
 import (
@@ -42,8 +43,7 @@ type subscribers struct {
 // manyTopics is how many topics the cache holds.
 const manyTopics = 10_000
 
-// New returns the subscriptions in a table. ttl is how long subscribers are
-// cached.
+// New returns the subscriptions in a table. ttl is how long subscribers are cached.
 func New(srv *server.Server, cache *queues.Cache, table dialect.Table, ttl time.Duration) *Table {
 	return &Table{SubscriptionTexts: srv.Dialect.Subscriptions(table), server: srv, queues: cache, ttl: ttl, known: transport.NewCache[string, subscribers](manyTopics)}
 }
@@ -125,6 +125,7 @@ func (s *Table) remembered(topic string) ([]*queues.Queue, bool) {
 	return known.queues, ok && time.Now().Before(known.until)
 }
 
+// Forget removes the subscribers of topics from the cache.
 func (s *Table) Forget(topics []string) {
 	for _, topic := range topics {
 		s.known.Delete(topic)
@@ -227,7 +228,7 @@ func (s *Table) rights(subscribe bool) []dialect.Right {
 	return append(list, dialect.RightsOn(s.Table, "select", "delete")...)
 }
 
-// CreateSubscriptions creates the table when the first queue subscribes, if Provision was
+// create creates the table when the first queue subscribes, if Provision was
 // never called.
 func (s *Table) create(ctx context.Context) error {
 	if err := s.server.Create(ctx, s.server.Dialect.CreateSubscriptions(s.Table)); err != nil {
