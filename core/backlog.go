@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/delays"
 )
 
 // backlog keeps deliveries whose slot has been released although they are not settled
@@ -38,7 +40,7 @@ type backlogEntry struct {
 	try func() (done bool)
 	// cancel is called instead of a further try when the endpoint stops.
 	cancel  func()
-	backoff backoff
+	backoff delays.Backoff
 	// withoutDelivery: there is no delivery to keep.
 	withoutDelivery bool
 	// copyKey is the key of the message's stored copy (pendingKey) for which a decision is
@@ -53,24 +55,11 @@ type backlogEntry struct {
 	superseded    bool // the copy was delivered again
 }
 
-// backoff has the pauses between tries, which double from the first to the last.
-type backoff struct {
-	first, last time.Duration
-}
-
-// after returns the pause that follows the given number of tries.
-func (b backoff) after(tries int) time.Duration {
-	if tries > 30 {
-		return b.last
-	}
-	return min(b.first<<max(tries-1, 0), b.last)
-}
-
 var (
 	// settlementBackoff is for the tries of a settlement.
-	settlementBackoff = backoff{50 * time.Millisecond, 10 * time.Second}
+	settlementBackoff = delays.Backoff{First: 50 * time.Millisecond, Last: 10 * time.Second}
 	// moveBackoff is for the tries of a decision (R25).
-	moveBackoff = backoff{time.Second, maxUndeliveredPause}
+	moveBackoff = delays.Backoff{First: time.Second, Last: maxUndeliveredPause}
 )
 
 // maxBacklog limits the deliveries of a backlog, and separately the entries without one.
@@ -116,7 +105,7 @@ func (b *backlog) add(e *backlogEntry) {
 
 // scheduleLocked sets the timer for the next try.
 func (b *backlog) scheduleLocked(e *backlogEntry, tries int) {
-	e.timer = time.AfterFunc(e.backoff.after(tries), func() { b.retry(e, tries+1) })
+	e.timer = time.AfterFunc(e.backoff.After(tries), func() { b.retry(e, tries+1) })
 }
 
 // retryNow makes the next try of a waiting entry now.

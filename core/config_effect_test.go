@@ -237,8 +237,8 @@ func TestR13_OverridesMergeFieldByField(t *testing.T) {
 			test.base.MessageTypes = map[string]TypeRecoverability{"order": test.own}
 			c := rulesOf(t, test.base).configFor("order")
 			got := Delayed{
-				Retries: c.Delayed.MaxNumberOfRetries, Increase: c.schedule.increase, Factor: c.schedule.factor,
-				MaxDelay: c.schedule.ceiling, Delays: c.schedule.list, Jitter: c.schedule.jitter,
+				Retries: c.Delayed.MaxNumberOfRetries, Increase: c.schedule.Increase, Factor: c.schedule.Factor,
+				MaxDelay: c.schedule.Ceiling, Delays: c.schedule.List, Jitter: c.schedule.Jitter,
 			}
 			if !reflect.DeepEqual(got, test.delayed) || c.Delayed.TimeIncrease != test.delayed.Increase {
 				t.Errorf("delayed\n%+v, want\n%+v", got, test.delayed)

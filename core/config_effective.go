@@ -83,10 +83,10 @@ func (c RecoverabilityConfig) delayed() Delayed {
 	switch {
 	case n == 0:
 		return Delayed{Off: true}
-	case len(s.list) > 0:
-		return Delayed{Delays: slices.Clone(s.list), Jitter: s.jitter}
+	case len(s.List) > 0:
+		return Delayed{Delays: slices.Clone(s.List), Jitter: s.Jitter}
 	}
-	return Delayed{Retries: n, Increase: s.increase, Factor: s.factor, MaxDelay: s.ceiling, Jitter: s.jitter}
+	return Delayed{Retries: n, Increase: s.Increase, Factor: s.Factor, MaxDelay: s.Ceiling, Jitter: s.Jitter}
 }
 
 // zeroAsOff is the reverse of offAsZero.

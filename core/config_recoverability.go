@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/reprise-go/reprise/core/internal/delays"
 )
 
 // resolveRecoverability checks the settings for failures and resolves them.
@@ -315,19 +317,19 @@ func (r *resolvedConfig) checkDelayedFields(errs *validationErrors, field string
 // setDelayed checks fields of a level against each other and the transport, and
 // puts the level in force.
 func (r *resolvedConfig) setDelayed(errs *validationErrors, field string, c Delayed, inForce *RecoverabilityConfig) {
-	s := schedule{
-		increase: c.Increase, factor: offAsZero(c.Factor), ceiling: offAsZero(c.MaxDelay),
-		list: slices.Clone(c.Delays), jitter: offAsZero(c.Jitter),
+	s := delays.Schedule{
+		Increase: c.Increase, Factor: offAsZero(c.Factor), Ceiling: offAsZero(c.MaxDelay),
+		List: slices.Clone(c.Delays), Jitter: offAsZero(c.Jitter),
 	}
-	orDefault(&s.increase, defaultIncrease)
+	orDefault(&s.Increase, defaultIncrease)
 	inForce.schedule = s
-	inForce.Delayed.TimeIncrease = s.increase
+	inForce.Delayed.TimeIncrease = s.Increase
 	inForce.Delayed.MaxNumberOfRetries, inForce.delayedReduced = r.delayedRetries(errs, field, c, s)
 }
 
 // delayedRetries returns the number of delayed retries, and the reason if a default
 // became 0.
-func (r *resolvedConfig) delayedRetries(errs *validationErrors, field string, c Delayed, s schedule) (retries int, reduced string) {
+func (r *resolvedConfig) delayedRetries(errs *validationErrors, field string, c Delayed, s delays.Schedule) (retries int, reduced string) {
 	before := len(errs.errs)
 	switch set := c.set(); {
 	case c.Off && len(set) > 0:
@@ -341,8 +343,8 @@ func (r *resolvedConfig) delayedRetries(errs *validationErrors, field string, c 
 		if c.Increase != 0 || c.Factor > 0 || c.MaxDelay > 0 {
 			errs.add("%s has Delays, with which Increase, Factor and MaxDelay mean nothing; remove them", field)
 		}
-	case s.ceiling > 0 && s.ceiling < s.increase:
-		errs.add("%s has MaxDelay %v below its Increase of %v, which would never be used; raise MaxDelay or lower Increase", field, s.ceiling, s.increase)
+	case s.Ceiling > 0 && s.Ceiling < s.Increase:
+		errs.add("%s has MaxDelay %v below its Increase of %v, which would never be used; raise MaxDelay or lower Increase", field, s.Ceiling, s.Increase)
 	}
 	if len(errs.errs) > before {
 		return 0, ""
@@ -353,7 +355,7 @@ func (r *resolvedConfig) delayedRetries(errs *validationErrors, field string, c 
 		retries = len(c.Delays)
 	}
 	orDefault(&retries, defaultDelayed)
-	longest := s.maxDelay(retries)
+	longest := s.Longest(retries)
 	obstacle := ""
 	switch caps := r.rules.caps; {
 	case r.mode == TransactionNone:

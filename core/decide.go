@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/delays"
 )
 
 // decision is the next step for a failed message. It is made once, by decide, from values
@@ -221,7 +223,7 @@ func (r *rules) newCopyDelay(messageID string) time.Duration {
 	if !r.caps.DelayedDelivery {
 		return 0
 	}
-	delay := schedule{increase: newCopyDelay, jitter: newCopyJitter}.delay(0, messageID)
+	delay := delays.Schedule{Increase: newCopyDelay, Jitter: newCopyJitter}.Delay(0, messageID)
 	if longest := r.caps.MaxDelay; longest > 0 {
 		delay = min(delay, longest)
 	}

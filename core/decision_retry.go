@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/delays"
 )
 
 // This file tries decisions again that could not be carried out (R25), without a slot and
@@ -48,13 +50,13 @@ func (r *runner) retryDecisionLater(a *attempt, f *failure, decided *decision, c
 // decisionBackoff returns the backoff for the tries of a decision that failed with err. A
 // message that is refused in every form is tried less often: a setting has to be changed.
 // Each pause leaves time for another try before the broker ends the delivery.
-func (r *runner) decisionBackoff(err error, id string) backoff {
+func (r *runner) decisionBackoff(err error, id string) delays.Backoff {
 	pause := moveBackoff
 	if !failedByQueue(err, id) {
-		pause.last = maxStoredDelay
+		pause.Last = maxStoredDelay
 	}
 	if limit := r.ep.caps.MaxLockTime; limit > 0 {
-		pause.last = max(min(pause.last, limit/4), pause.first)
+		pause.Last = max(min(pause.Last, limit/4), pause.First)
 	}
 	return pause
 }
@@ -80,7 +82,7 @@ func (r *runner) resumeDecision(w *worker, a *attempt, pending *pendingDecision)
 }
 
 // recordFailedTry records a failed try.
-func (r *runner) recordFailedTry(a *attempt, f *failure, d *decision, cause error, tries int, pause backoff) {
+func (r *runner) recordFailedTry(a *attempt, f *failure, d *decision, cause error, tries int, pause delays.Backoff) {
 	if r.isAtomic() {
 		if !d.deadLetter {
 			d.handleFailedSends = nil // HandleFailed runs again, in the next try
@@ -91,7 +93,7 @@ func (r *runner) recordFailedTry(a *attempt, f *failure, d *decision, cause erro
 		a.workUndone = false
 	}
 	r.ep.redeliveries.rememberPending(a.delivery.Incoming(), f, d)
-	err := fmt.Errorf("%v of message %s cannot be carried out; trying again in %v: %w", d.action, f.MessageID, pause.after(tries), cause)
+	err := fmt.Errorf("%v of message %s cannot be carried out; trying again in %v: %w", d.action, f.MessageID, pause.After(tries), cause)
 	if _, blocked := errors.AsType[*blockedError](cause); blocked { // the critical error was that of the message that tried
 		r.ep.log.moved.LogAttrs(a.decisionContext(), slog.LevelWarn, "message is kept until its destination can be reached", append(failureAttrs(f), slog.Any("cause", err))...)
 		return
@@ -126,7 +128,7 @@ func (r *runner) replaceCustomQueue(a *attempt, f *failure, d *decision, tries i
 // retainDelivery keeps an attempt's delivery without a slot until try reports that it is
 // done. When the endpoint stops, or when the broker would soon end the delivery, the
 // message is released.
-func (r *runner) retainDelivery(a *attempt, pause backoff, try func() (done bool)) {
+func (r *runner) retainDelivery(a *attempt, pause delays.Backoff, try func() (done bool)) {
 	release := func() {
 		if r.ep.mode == TransactionNone {
 			r.raiseCriticalContext(a.decisionContext(), fmt.Errorf("stored message %s is lost: its queue cannot be reached, and in transaction mode None it cannot be given back", a.message.incoming.ID))

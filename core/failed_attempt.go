@@ -168,7 +168,7 @@ func (r *runner) endDelivery(a *attempt, err error) {
 		"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType)
 	// If an adapter settles deliveries that it was not asked to settle, the message would be
 	// redelivered and attempted without a pause.
-	pause := time.NewTimer(moveBackoff.first)
+	pause := time.NewTimer(moveBackoff.First)
 	defer pause.Stop()
 	select {
 	case <-pause.C:

@@ -54,7 +54,7 @@ func (r *resolvedConfig) resolveGroups(t Transport) {
 			if c.Delayed.MaxNumberOfRetries == 0 {
 				continue
 			}
-			longest := c.schedule.maxDelay(min(c.Delayed.MaxNumberOfRetries, math.MaxInt32))
+			longest := c.schedule.Longest(min(c.Delayed.MaxNumberOfRetries, math.MaxInt32))
 			if reason := r.rules.whyNotPostponable(longest); reason != "" {
 				r.groupOrderWarnings = append(r.groupOrderWarnings, fmt.Sprintf("a delayed retry%s may be due after %v, but %s; after a failure with so long a delay it goes to the error queue, and its group goes on", ofTypeText(messageType), longest, reason))
 			}

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"math"
 	"reflect"
 	"slices"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/delays"
 )
 
 // Policy decides the next step for a message whose handling failed. It may call
@@ -133,7 +133,7 @@ type RecoverabilityConfig struct {
 	// schedule delayed retries; 0 means no limit.
 	MaxRetryAge time.Duration
 
-	schedule           schedule
+	schedule           delays.Schedule
 	unrecoverableFuncs []func(error) bool
 	deadLetterQueue    string // "" is the broker's own
 	invalidQueue       string // "": there is none
@@ -268,77 +268,29 @@ func (c RecoverabilityConfig) youngEnough(f ErrorContext) bool {
 // its copy.
 func (c RecoverabilityConfig) delay(f ErrorContext) time.Duration {
 	s := c.schedule
-	s.increase = c.Delayed.TimeIncrease
-	return s.delay(f.DelayedDeliveriesPerformed, f.MessageID)
+	s.Increase = c.Delayed.TimeIncrease
+	return s.Delay(f.DelayedDeliveriesPerformed, f.MessageID)
 }
 
-// schedule computes the delays of delayed retries.
-type schedule struct {
-	increase time.Duration
-	factor   float64
-	ceiling  time.Duration
-	list     []time.Duration
-	jitter   float64
+// immediatePause returns the pause before the retry that follows a failure.
+func (c RecoverabilityConfig) immediatePause(f ErrorContext) time.Duration {
+	if c.Immediate.Pause <= 0 {
+		return 0
+	}
+	return c.pauses().Delay(f.ImmediateProcessingFailures-1, f.MessageID)
 }
 
-// base returns the delay of the given round (0 is the first) without jitter.
-func (s schedule) base(round int) time.Duration {
-	if len(s.list) > 0 {
-		return s.list[min(round, len(s.list)-1)]
-	}
-	delay := float64(s.increase)
-	if s.factor > 0 && delay > 0 {
-		delay *= math.Pow(s.factor, float64(round))
-	} else {
-		delay *= float64(round + 1)
-	}
-	d := maxDuration
-	if delay < float64(maxDuration) {
-		d = time.Duration(delay)
-	}
-	if s.ceiling > 0 {
-		d = min(d, s.ceiling)
-	}
-	return d
+// pauses is the schedule of the pauses in one round. It uses the exported fields, so that
+// a policy can change them in its copy.
+func (c RecoverabilityConfig) pauses() delays.Schedule {
+	return delays.Schedule{Increase: c.Immediate.Pause, Factor: 2, Ceiling: c.Immediate.MaxPause, Jitter: pauseJitter}
 }
 
-// maxDelay returns the longest delay of the first n rounds. Unless they are listed,
-// delays never shrink.
-func (s schedule) maxDelay(rounds int) time.Duration {
-	d := s.base(rounds - 1)
-	if len(s.list) > 0 {
-		d = slices.Max(s.list)
-	}
-	return addDuration(d, time.Duration(float64(d)*s.jitter))
-}
-
-// delay adds jitter that is derived from the message and the round: messages that failed
-// together are retried at different times, and the same failure always gets the same
-// delay.
-func (s schedule) delay(round int, messageID string) time.Duration {
-	d := s.base(round)
-	if s.jitter == 0 {
-		return d
-	}
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%d/%s", round, messageID)
-	fraction := float64(mix(h.Sum64())>>11) / (1 << 53)
-	return addDuration(d, time.Duration(float64(d)*s.jitter*fraction))
-}
-
-// mix makes every bit of a hash depend on its whole input: the last bytes of the input
-// hardly influence the upper bits of FNV. (The finalizer of splitmix64.)
-func mix(x uint64) uint64 {
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
-}
-
-const maxDuration = time.Duration(1<<63 - 1)
-
-func addDuration(a, b time.Duration) time.Duration {
-	if a > maxDuration-b {
-		return maxDuration
-	}
-	return a + b
-}
+const (
+	defaultMaxPause = 10 * time.Second
+	// maxImmediatePause limits a pause: for a longer wait use a delayed retry, which takes
+	// neither memory nor a lock.
+	maxImmediatePause = time.Minute
+	// pauseJitter is the largest part of a pause by which it is lengthened.
+	pauseJitter = 0.5
+)

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/delays"
 )
 
 // This file is about messages that stay in their queue (PutBack, R64).
@@ -175,7 +177,7 @@ func (r *runner) retainForPause(a *attempt, length time.Duration, skipPause cont
 	a.end()
 	release := func() { r.releaseDelivery(a.decisionContext(), fetchedDelivery{a.delivery, a.lock}) }
 	r.putBackMessages.add(&backlogEntry{
-		backoff:   backoff{length, length},
+		backoff:   delays.Backoff{First: length, Last: length},
 		skipPause: skipPause,
 		try:       func() bool { release(); return true },
 		cancel:    release,

@@ -1,33 +1,14 @@
 package core
 
-import "time"
+import (
+	"time"
+
+	"github.com/reprise-go/reprise/core/internal/delays"
+)
 
 // This file is about the pause before an immediate retry (Immediate.Pause). The delivery
 // is kept without a slot, with its lock renewed, and abandoned after the pause; then it
 // is counted. A message of a group is postponed, so that its group waits for it.
-
-const (
-	defaultMaxPause = 10 * time.Second
-	// maxImmediatePause limits a pause: for a longer wait use a delayed retry, which takes
-	// neither memory nor a lock.
-	maxImmediatePause = time.Minute
-	// pauseJitter is the largest part of a pause by which it is lengthened.
-	pauseJitter = 0.5
-)
-
-// immediatePause returns the pause before the retry that follows a failure.
-func (c RecoverabilityConfig) immediatePause(f ErrorContext) time.Duration {
-	if c.Immediate.Pause <= 0 {
-		return 0
-	}
-	return c.pauses().delay(f.ImmediateProcessingFailures-1, f.MessageID)
-}
-
-// pauses is the schedule of the pauses in one round. It uses the exported fields, so that
-// a policy can change them in its copy.
-func (c RecoverabilityConfig) pauses() schedule {
-	return schedule{increase: c.Immediate.Pause, factor: 2, ceiling: c.Immediate.MaxPause, jitter: pauseJitter}
-}
 
 // retryImmediately gives the message back for its next attempt, after a pause or at once.
 func (r *runner) retryImmediately(w *worker, a *attempt, f *failure, pause time.Duration) {
@@ -86,7 +67,7 @@ func (r *runner) retainForRetry(a *attempt, f *failure, pause time.Duration) boo
 		r.abandon(a, f)
 	}
 	r.retryWaits.add(&backlogEntry{
-		backoff: backoff{pause, pause},
+		backoff: delays.Backoff{First: pause, Last: pause},
 		try:     func() bool { retry(); return true },
 		cancel:  retry,
 	})

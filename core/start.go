@@ -8,11 +8,13 @@ import (
 	"reflect"
 	"sync"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/delays"
 )
 
 // connectBackoff is for the tries of an endpoint to reach its broker before its first
 // message.
-var connectBackoff = backoff{250 * time.Millisecond, 10 * time.Second}
+var connectBackoff = delays.Backoff{First: 250 * time.Millisecond, Last: 10 * time.Second}
 
 // open does all steps before the first message, and waits for a broker that cannot be
 // reached (Config.WaitForBroker): then it calls waiting, which may be nil, at least once.
@@ -63,7 +65,7 @@ func (r *runner) connectWithRetry(waiting func()) error {
 		case !waits:
 			return err
 		}
-		pause := connectBackoff.after(tries)
+		pause := connectBackoff.After(tries)
 		pause = pause/2 + rand.N(pause) // instances that start together do not all try together
 		if limit > 0 {
 			pause = min(pause, limit-time.Since(began))

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/delays"
 )
 
 // This file logs at start-up how often, and for how long, a message may be tried.
@@ -48,7 +50,7 @@ func (ep *Endpoint) attemptsReport(messageType string, nested steps, handlers st
 		n := max(s.Tries, 1)
 		r.tries = multiply(r.tries, n)
 		if longest = shorter(longest, s.Limit); longest > 0 {
-			longest = addDuration(multiplyDuration(longest, n), s.Wait)
+			longest = delays.Add(delays.Multiply(longest, n), s.Wait)
 		}
 	}
 	r.attempt = shorter(longest, config.handlerTimeout)
@@ -57,34 +59,19 @@ func (ep *Endpoint) attemptsReport(messageType string, nested steps, handlers st
 	attempts := multiply(r.immediate, r.delayed)
 	r.runs = multiply(r.tries, attempts)
 	if r.attempt > 0 && !r.policyDecides {
-		r.message = addDuration(multiplyDuration(r.attempt, attempts), config.delays())
+		r.message = delays.Add(delays.Multiply(r.attempt, attempts), config.delays())
 	}
 	return r
 }
 
 // delays returns the longest time that a message waits for its retries, all together.
 func (c RecoverabilityConfig) delays() time.Duration {
-	sum := c.schedule.sum(c.Delayed.MaxNumberOfRetries)
+	sum := c.schedule.Total(c.Delayed.MaxNumberOfRetries)
 	if c.Immediate.Pause == 0 || c.Immediate.MaxNumberOfRetries == 0 {
 		return sum
 	}
-	pauses := c.pauses().sum(c.Immediate.MaxNumberOfRetries)
-	return addDuration(sum, multiplyDuration(pauses, plusOne(c.Delayed.MaxNumberOfRetries)))
-}
-
-// sum returns the longest total wait of this number of retries.
-func (s schedule) sum(retries int) (sum time.Duration) {
-	if retries > 1_000_000 { // in effect without end
-		return maxDuration
-	}
-	for round := range retries {
-		d := s.base(round)
-		sum = addDuration(sum, addDuration(d, time.Duration(float64(d)*s.jitter)))
-		if sum == maxDuration {
-			break
-		}
-	}
-	return sum
+	pauses := c.pauses().Total(c.Immediate.MaxNumberOfRetries)
+	return delays.Add(sum, delays.Multiply(pauses, plusOne(c.Delayed.MaxNumberOfRetries)))
 }
 
 // retrySpan returns the longest time that retries can keep a message.
@@ -130,7 +117,7 @@ func typeLabel(messageType string) string {
 }
 
 func limitText(d time.Duration) string {
-	if d == 0 || d == maxDuration {
+	if d == 0 || d == delays.Max {
 		return "no limit"
 	}
 	return d.String()
@@ -144,20 +131,13 @@ func shorter(a, b time.Duration) time.Duration {
 	return a
 }
 
-// multiply and multiplyDuration multiply numbers above 0, plusOne adds 1 to one. On
-// overflow the result is the largest number.
+// multiply multiplies numbers above 0, plusOne adds 1 to one. On overflow the result is
+// the largest number.
 func multiply(a, b int) int {
 	if a > math.MaxInt/b {
 		return math.MaxInt
 	}
 	return a * b
-}
-
-func multiplyDuration(d time.Duration, n int) time.Duration {
-	if int64(n) > int64(maxDuration/d) {
-		return maxDuration
-	}
-	return d * time.Duration(n)
 }
 
 func plusOne(n int) int {

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/delays"
 )
 
 // unreachableQueues records the queues that the endpoint cannot reach. For such a queue a
@@ -38,7 +40,7 @@ const (
 const maxStoredMessages = 30_000
 
 // probeBackoff is for the probes of one queue.
-var probeBackoff = backoff{time.Second, maxUndeliveredPause}
+var probeBackoff = delays.Backoff{First: time.Second, Last: maxUndeliveredPause}
 
 func newUnreachableQueues() *unreachableQueues {
 	return &unreachableQueues{outages: map[string]*queueOutage{}, stored: map[string]time.Time{}}
@@ -62,7 +64,7 @@ func (q *unreachableQueues) blocked(queue string) (ended func(), err error) {
 	if o.probing || now.Before(o.next) {
 		return nil, &blockedError{o.err}
 	}
-	o.probing, o.next = true, now.Add(probeBackoff.after(o.probes))
+	o.probing, o.next = true, now.Add(probeBackoff.After(o.probes))
 	return func() { q.probeEnded(o) }, nil
 }
 
@@ -99,7 +101,7 @@ func (q *unreachableQueues) recordFailure(queue string, err error, began time.Ti
 	}
 	o.err = err
 	o.probes++
-	o.next = now.Add(probeBackoff.after(o.probes))
+	o.next = now.Add(probeBackoff.After(o.probes))
 	return true, o.since
 }
 
@@ -153,7 +155,7 @@ func (q *unreachableQueues) storedDelay(tries int) time.Duration {
 	defer q.mu.Unlock()
 	spread := time.Duration(len(q.stored)) * time.Second / storedTryRate
 	last := min(max(spread, maxUndeliveredPause), maxStoredDelay)
-	return backoff{minStoredDelay, last}.after(tries)
+	return delays.Backoff{First: minStoredDelay, Last: last}.After(tries)
 }
 
 // addStored counts a message that is stored until the given time.
