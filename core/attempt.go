@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/calls"
 )
 
 // attempt is one attempt at handling one delivery. It is the handler's context
@@ -120,7 +122,7 @@ func (r *runner) handle(w *worker, item fetchedDelivery) {
 	finished := false
 	defer func() {
 		if !finished { // the handler ended its goroutine
-			r.failed(w, a, errGoexit)
+			r.failed(w, a, calls.ErrGoexit)
 			dealtWith = true
 		}
 	}()
@@ -161,8 +163,6 @@ func (r *runner) abandonAfterGoexit(a *attempt) {
 	r.retrySettlement(a.decisionContext(), fetchedDelivery{a.delivery, a.lock}, "abandoned", err, func() error { return a.delivery.Abandon(r.settleCtx, cause) }, a.end)
 }
 
-var errGoexit = errors.New("the code called ended its goroutine with runtime.Goexit (testing's FailNow does)")
-
 // newAttempt returns nil if the lock is lost already. began is when it got its slot.
 func (r *runner) newAttempt(item fetchedDelivery, began time.Time) *attempt {
 	in := item.delivery.Incoming()
@@ -185,12 +185,6 @@ func (r *runner) newAttempt(item fetchedDelivery, began time.Time) *attempt {
 
 // isAtomic reports whether a message's sends and settlement are one transaction.
 func (r *runner) isAtomic() bool { return r.ep.mode == TransactionSendsAtomicWithReceive }
-
-// connectionPerMessage reports whether each message takes a connection of the transport
-// from its receipt on.
-func (ep *Endpoint) connectionPerMessage() bool {
-	return ep.mode == TransactionSendsAtomicWithReceive && !ep.caps.AtomicLeases
-}
 
 // TransactionBegun is called by an adapter with [Capabilities.AtomicLeases] when the
 // native transaction of a message begins, with the context in which it was requested. The
@@ -270,7 +264,7 @@ func (ep *Endpoint) observedCall(ctx context.Context, a *attempt) error {
 	ctx = ep.observers.handleStart(ctx, ep.observerPanicked, HandleStart{at, &a.message})
 	a.observedCtx, a.message.ctx = ctx, ctx
 	start := time.Now()
-	err := errGoexit
+	err := calls.ErrGoexit
 	defer func() {
 		e := HandleEnd{ObservedEndpoint: at, Message: &a.message, Err: err, Duration: time.Since(start), Duplicate: a.message.isDuplicate()}
 		if err == nil {
@@ -279,59 +273,6 @@ func (ep *Endpoint) observedCall(ctx context.Context, a *attempt) error {
 		ep.observers.handleEnd(ctx, ep.observerPanicked, e)
 	}()
 	err = callRecovered(ep.chain, ctx, &a.message)
-	return err
-}
-
-// callRecovered turns a panic into an error (R26).
-func callRecovered(chain HandlerFunc, ctx context.Context, m *Message) (err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			err = newPanicError(value)
-		}
-		if err != nil {
-			err = safeError(err)
-		}
-	}()
-	return chain(ctx, m)
-}
-
-// callInGoroutine calls f in a separate goroutine, which users' code may end
-// (runtime.Goexit) without ending the worker before the message is settled.
-func callInGoroutine(f func() error) error {
-	err, done := errGoexit, make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() {
-			if value := recover(); value != nil {
-				err = newPanicError(value)
-			}
-		}()
-		err = f()
-	}()
-	<-done
-	return err
-}
-
-// safeError replaces an error that cannot be read: a method of it, or of an error
-// that it wraps, panics, as that of a nil pointer does.
-func safeError(err error) (result error) {
-	text := ""
-	defer func() {
-		value := recover()
-		if value == nil {
-			return
-		}
-		if p, ok := err.(*PanicError); ok {
-			result = &PanicError{Value: fmt.Sprint(p.Value), Stack: p.Stack}
-		} else {
-			result = fmt.Errorf("handler returned an error of type %T that panics when it is read (%v): %s", err, value, text)
-		}
-	}()
-	text = err.Error()
-	_ = errors.Is(err, errGoexit) // with any target it calls the methods of each error in the tree
-	for _, e := range errorChain(err) {
-		_ = e.Error()
-	}
 	return err
 }
 
@@ -411,7 +352,7 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 	if len(r.ep.observers.success) > 0 {
 		r.ep.observers.succeeded(a.settlementContext(r), r.ep.observerPanicked, Success{r.ep.observedAt(a.delivery), &a.message, a.message.failingHandler().handledByFallback, a.message.isDuplicate()})
 	}
-	r.limiter.succeeded()
+	r.limiter.Succeeded()
 	r.putBacks.reset(a.message.handledAs().messageType)
 	return nil
 }

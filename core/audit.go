@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"slices"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/ids"
 )
 
 // This file is about the sends of the engine itself, beside those of handlers, when a
@@ -26,7 +28,7 @@ func (r *runner) engineSends(a *attempt) (sends []Outgoing, endProbe func()) {
 	now := FormatTime(time.Now())
 	audit := in.Headers
 	if unique := in.Headers.Get(HeaderRetryUniqueMessageID); unique != "" && ackQueue != "" {
-		id := derivedID(in.ID, r.ep.name+"/retry-acknowledgement", 1)
+		id := ids.Derived(in.ID, r.ep.name+"/retry-acknowledgement", 1)
 		sends = append(sends, Outgoing{ID: id, Queue: ackQueue, Reason: ReasonAcknowledgement, Headers: Headers{pairs: []header{
 			{HeaderMessageID, id},
 			{HeaderControlMessage, "True"},

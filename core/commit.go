@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+
+	"github.com/reprise-go/reprise/core/internal/calls"
 )
 
 // This file is for middleware that keeps a handler's messages until they have been sent,
@@ -151,7 +153,7 @@ func (c *committedSends) notifySent(panicked func(any)) {
 		return
 	}
 	for _, f := range c.callbacks {
-		recoverTo(panicked, f)
+		calls.Recover(panicked, f)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/headertime"
 )
 
 // SendOptions are the options of a send besides destination, type and body. The zero
@@ -206,7 +208,7 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 		add(HeaderDeliverAt, FormatTime(now.Add(out.Delay)))
 	}
 	if o.TimeToBeReceived > 0 {
-		add(HeaderTimeToBeReceived, formatTimeSpan(o.TimeToBeReceived))
+		add(HeaderTimeToBeReceived, headertime.FormatSpan(o.TimeToBeReceived))
 	}
 	out.Headers = Headers{pairs: override(pairs, o.Headers)}
 	if c.sendChain != nil {

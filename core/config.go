@@ -492,6 +492,7 @@ const (
 	defaultDelayed        = 3
 	defaultIncrease       = 10 * time.Second
 	defaultErrorQueue     = "error"
+	defaultLogRepeats     = 100
 	defaultSlowHandler    = time.Minute
 	defaultDrainTimeout   = 20 * time.Second
 	defaultOutageLimit    = 2 * time.Minute

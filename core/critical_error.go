@@ -3,6 +3,8 @@ package core
 import (
 	"context"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/calls"
 )
 
 // RaiseCritical reports an error of the application as a critical error: it is logged,
@@ -23,7 +25,7 @@ func (ep *Endpoint) RaiseCritical(err error) {
 	}
 	ep.recordCritical(context.Background(), err)
 	if f := ep.config.OnCriticalError; f != nil {
-		recoverTo(ep.observerPanicked, func() { f(context.Background(), err) })
+		calls.Recover(ep.observerPanicked, func() { f(context.Background(), err) })
 	}
 }
 

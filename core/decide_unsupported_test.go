@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/calls"
 )
 
 func policyOf(a Action) Policy {
@@ -458,7 +460,7 @@ func TestR12_PolicyThatEndsItsGoroutine(t *testing.T) {
 		return Action{}
 	}})
 	d := r.decide(t.Context(), failureAfter(1, 0, errFailed))
-	if d.action != MoveToError("failed") || !errors.Is(d.policyErr, errGoexit) {
+	if d.action != MoveToError("failed") || !errors.Is(d.policyErr, calls.ErrGoexit) {
 		t.Errorf("%v, policyErr %v", d.action, d.policyErr)
 	}
 }

@@ -11,6 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
+
+	"github.com/reprise-go/reprise/core/internal/calls"
+	"github.com/reprise-go/reprise/core/internal/ids"
 )
 
 // Endpoint is one logical receiver: a name, which is also that of its input queue (see
@@ -98,9 +101,9 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	}
 	ep.instance = c.Instance
 	if ep.instance == "" {
-		ep.instance = fmt.Sprintf("%s-%d-%s", machine, os.Getpid(), newID()[24:])
+		ep.instance = fmt.Sprintf("%s-%d-%s", machine, os.Getpid(), ids.New()[24:])
 	}
-	ep.host = hostInfo{endpoint: name, instance: ep.instance, machine: machine, hostID: derivedID(machine, name, 0)}
+	ep.host = hostInfo{endpoint: name, instance: ep.instance, machine: machine, hostID: ids.Derived(machine, name, 0)}
 	ep.observed = ObservedEndpoint{Endpoint: name, Instance: ep.instance, Queue: ep.address, Transport: describeTransport(t)}
 	if c.SendOnly && len(r.observers.connection) > 0 {
 		ep.sends.notify = ep.notifySendHealth
@@ -200,7 +203,7 @@ func (ep *Endpoint) sendOne(ctx context.Context, intent, queue, messageType stri
 		ep.log.endpoint.WarnContext(ctx, "Endpoint.Send or Publish was called with a handler's context: the message leaves at each attempt, even if the handler fails; "+
 			"use Message.Send, or Message.SendNow where that is meant (this is logged once)", "message_id", m.ID, "message_type", m.Type, "sent_type", messageType)
 	}
-	composed, err := ep.composer.compose(intent, queue, messageType, body, opts, causation{}, newID)
+	composed, err := ep.composer.compose(intent, queue, messageType, body, opts, causation{}, ids.New)
 	var out []Outgoing
 	if err == nil {
 		out, err = ep.composer.runSendMiddleware(ctx, composed)
@@ -228,7 +231,7 @@ func (ep *Endpoint) transportSend(ctx context.Context, out []Outgoing) error {
 func (ep *Endpoint) notifySendHealth(e ConnectionChange) {
 	e.ObservedEndpoint = ep.observed
 	for _, o := range ep.observers.connection {
-		recoverTo(ep.observerPanicked, func() { o.ConnectionChanged(e) })
+		calls.Recover(ep.observerPanicked, func() { o.ConnectionChanged(e) })
 	}
 }
 
@@ -259,7 +262,7 @@ func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) er
 	if err := ep.registry.seal(); err != nil {
 		return err
 	}
-	out, err := ep.composer.compose(IntentSend, ep.name, messageType, body, nil, causation{}, newID)
+	out, err := ep.composer.compose(IntentSend, ep.name, messageType, body, nil, causation{}, ids.New)
 	if err != nil {
 		return fmt.Errorf("core: endpoint %q: invoke %q: %w", ep.name, messageType, err)
 	}

@@ -40,16 +40,16 @@ func (r *runner) failed(w *worker, a *attempt, err error) {
 		r.prepareRecovery(a, f)
 	}
 	outage := mayBeOutage(err, d.fromVerdict)
-	countsForLimit := outage && r.limiter.counts(err)
+	countsForLimit := outage && r.limiter.Counts(err)
 	if countsForLimit { // before a retry can begin, and succeed
-		r.limiter.failed()
+		r.limiter.Failed()
 	}
 	r.applyDecision(w, a, f, &d)
 	switch {
 	case countsForLimit:
-		r.limiter.probed()
+		r.limiter.Probed()
 	case d.fromVerdict && !outage && !d.uncounted: // the handler ran to a decision
-		r.limiter.succeeded()
+		r.limiter.Succeeded()
 	}
 }
 
@@ -328,7 +328,7 @@ func (r *runner) notifyRecovered(a *attempt, f *failure, d *decision, takenOver 
 		ctx = context.WithoutCancel(a.observedCtx)
 	}
 	for _, o := range r.ep.observers.recovery {
-		r.recoveryCalls.add(func() { o.Recovered(ctx, e) })
+		r.recoveryCalls.Add(func() { o.Recovered(ctx, e) })
 	}
 }
 

@@ -4,28 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/prefetch"
 )
 
 // This file decides how many deliveries the pump fetches and prefetches, and has the
 // buffer of prefetched deliveries.
 
-// A fetch and a settlement cost about the same for one message and for a hundred. So the
-// pump prefetches many for fast handlers, regardless of the number of slots: as many as
-// they handle in targetQueueTime. For slow handlers it prefetches few or none: other
-// instances could handle them.
 const (
-	// maxQueueTime is the longest expected wait of an unstarted delivery.
-	maxQueueTime = 500 * time.Millisecond
-	// targetQueueTime is the same limit if more deliveries are prefetched than there are
-	// slots.
-	targetQueueTime = 20 * time.Millisecond
-	// maxPrefetch limits the prefetched deliveries if there are fewer slots than that, and
-	// maxPrefetchCounted limits them if the broker counts a release as an attempt: those
-	// cannot be released if handlers become slow.
-	maxPrefetch        = 1024
-	maxPrefetchCounted = 256
 	// stallTimeout is the time for which all slots may hang before unstarted deliveries are
 	// released to other instances.
 	stallTimeout = time.Second
@@ -143,7 +130,7 @@ func (p *pump) fetchSizeLocked() int {
 	case p.isolation.probing:
 		return max(min(room, 1-p.busySlots-p.bufferedLocked()-p.requested), 0)
 	}
-	if !p.rateLimited && !p.prefetchedBytes.isFull() {
+	if !p.rateLimited && !p.prefetchedBytes.IsFull() {
 		room += p.prefetchLimit
 	}
 	switch {
@@ -167,60 +154,22 @@ func (p *pump) minFetchSizeLocked() int {
 	return (places + 1) / 2
 }
 
-// measureLocked updates the average time of deliveries in their slots.
+// measureLocked adds the time that a delivery had its slot.
 func (p *pump) measureLocked(duration time.Duration) {
-	if p.samples == 0 {
-		p.averageTime = duration
-	}
-	p.averageTime += (duration - p.averageTime) / 8
-	p.samples = min(p.samples+1, p.maxPrefetched())
-	if target := p.prefetchTargetLocked(p.limit); p.shouldSetPrefetchLimitLocked(target) {
+	p.estimate.Measure(duration)
+	if target := p.prefetchTargetLocked(p.limit); p.estimate.Replaces(target, p.prefetchLimit, p.limit) {
 		p.prefetchLimit = target
 		p.applyLimitsLocked()
 	}
 }
 
-// shouldSetPrefetchLimitLocked reports whether target becomes the limit, which the
-// receiver is told: only after large changes, at the maximum, and when no more deliveries
-// than slots may be prefetched any longer.
-func (p *pump) shouldSetPrefetchLimitLocked(target int) bool {
-	switch {
-	case target == p.prefetchLimit:
-		return false
-	case target > p.prefetchLimit:
-		return target >= 2*p.prefetchLimit || target == p.maxPrefetched()
-	default:
-		return 2*target <= p.prefetchLimit || target <= p.limit && p.prefetchLimit > p.limit
-	}
-}
-
 // prefetchTargetLocked returns how many deliveries to prefetch beyond the free slots of a
-// limit: as many as there are slots, more if handlers are fast, fewer if they are slow,
-// none while that is unknown or if one message at a time is attempted. One fast handler
-// says nothing about the next: beyond the number of slots, no more are prefetched than
-// were measured.
+// limit: none if one message at a time is attempted.
 func (p *pump) prefetchTargetLocked(limit int) int {
-	switch {
-	case !p.prefetches || p.samples == 0 || p.rateLimited || p.stalled:
+	if !p.prefetches || p.rateLimited || p.stalled {
 		return 0
-	case p.averageTime > maxQueueTime:
-		return min(p.handledWithinLocked(limit, maxQueueTime), p.prefetchedBytes.room())
 	}
-	return min(max(limit, min(p.handledWithinLocked(limit, targetQueueTime), p.maxPrefetched(), p.samples)), p.prefetchedBytes.room())
-}
-
-// maxPrefetched returns the limit of deliveries to prefetch beyond a smaller number of
-// slots.
-func (p *pump) maxPrefetched() int {
-	if p.countsReleases {
-		return maxPrefetchCounted
-	}
-	return maxPrefetch
-}
-
-// handledWithinLocked returns how many deliveries limit slots handle in a window.
-func (p *pump) handledWithinLocked(limit int, window time.Duration) int {
-	return int(min(time.Duration(limit)*window/max(p.averageTime, 1), math.MaxInt32))
+	return p.estimate.Target(limit, p.prefetchedBytes.Room())
 }
 
 // overPrefetchedLocked returns the number of unstarted deliveries above the limit.
@@ -243,13 +192,12 @@ func (p *pump) overPrefetchedLocked() int {
 	return p.bufferedLocked() - allowed
 }
 
-// keepLimitLocked returns how many prefetched deliveries may go on waiting for handlers
-// that were fast before: they are not released because one handler took longer.
+// keepLimitLocked returns how many prefetched deliveries may go on waiting.
 func (p *pump) keepLimitLocked() int {
-	if !p.prefetches || p.samples == 0 || p.stalled {
+	if !p.prefetches || p.stalled {
 		return 0
 	}
-	return min(p.handledWithinLocked(p.limit, maxQueueTime), p.maxPrefetched())
+	return p.estimate.Keep(p.limit)
 }
 
 // watchStallLocked starts to check whether all slots hang while deliveries are
@@ -334,7 +282,7 @@ func (p *pump) releasePrefetchedLocked() {
 	p.prefetchRelease = r
 	go func() {
 		defer close(r.done)
-		deliveries := make([]Delivery, maxPrefetchCounted)
+		deliveries := make([]Delivery, prefetch.MaxCounted)
 		for {
 			n, err := p.receiver.Receive(ctx, deliveries)
 			for _, d := range deliveries[:min(max(n, 0), len(deliveries))] {
@@ -380,13 +328,17 @@ func (p *pump) pushLocked(items ...fetchedDelivery) {
 		p.buffer, p.head = p.buffer[:n], 0
 	}
 	p.buffer = append(p.buffer, items...)
-	p.prefetchedBytes.add(items)
+	if p.prefetchedBytes.Limit > 0 {
+		for _, item := range items {
+			p.prefetchedBytes.Add(messageBytes(item.delivery.Incoming()))
+		}
+	}
 }
 
 func (p *pump) takeLocked() fetchedDelivery {
 	item := p.buffer[p.head]
 	p.buffer[p.head] = fetchedDelivery{}
-	p.prefetchedBytes.remove(item)
+	p.removeBytesLocked(item)
 	p.head++
 	if p.head == len(p.buffer) {
 		p.buffer, p.head = p.buffer[:0], 0
@@ -398,11 +350,53 @@ func (p *pump) takeLocked() fetchedDelivery {
 func (p *pump) takeLastLocked(n int) []fetchedDelivery {
 	at := len(p.buffer) - n
 	items := append([]fetchedDelivery(nil), p.buffer[at:]...)
-	p.prefetchedBytes.remove(items...)
+	p.removeBytesLocked(items...)
 	clear(p.buffer[at:])
 	p.buffer = p.buffer[:at]
 	if p.head == len(p.buffer) {
 		p.buffer, p.head = p.buffer[:0], 0
 	}
 	return items
+}
+
+func (p *pump) removeBytesLocked(items ...fetchedDelivery) {
+	if p.prefetchedBytes.Limit == 0 {
+		return
+	}
+	for _, item := range items {
+		p.prefetchedBytes.Remove(messageBytes(item.delivery.Incoming()))
+	}
+}
+
+// messageBytes returns the memory that a message takes.
+func messageBytes(in *Incoming) int {
+	n := len(in.Body)
+	for _, pair := range in.Headers.pairs {
+		n += len(pair.key) + len(pair.value)
+	}
+	return n
+}
+
+// maxPrefetchBytes returns the limit for unstarted deliveries; 0 = no limit, as without
+// prefetching.
+func (ep *Endpoint) maxPrefetchBytes() int {
+	if !ep.caps.Prefetch || ep.mode == TransactionNone || ep.connectionPerMessage() {
+		return 0
+	}
+	return ep.config.MaxPrefetchBytes
+}
+
+// maxReceiveBytes returns the part of it that one Receive of a queue may fetch.
+func (ep *Endpoint) maxReceiveBytes() int {
+	half := (ep.maxPrefetchBytes() + 1) / 2
+	if ep.instanceAddress != "" { // there are two queues
+		return (half + 1) / 2
+	}
+	return half
+}
+
+// connectionPerMessage reports whether each message takes a connection of the transport
+// from its receipt on.
+func (ep *Endpoint) connectionPerMessage() bool {
+	return ep.mode == TransactionSendsAtomicWithReceive && !ep.caps.AtomicLeases
 }

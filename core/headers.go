@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
+
+	"github.com/reprise-go/reprise/core/internal/headertime"
 )
 
 // Headers are the metadata of a message: UTF-8 keys and values, keys case
@@ -179,3 +182,9 @@ func (h *Headers) UnmarshalJSON(data []byte) error {
 	*h = HeadersFromMap(m)
 	return nil
 }
+
+// FormatTime writes t in the format of the headers.
+func FormatTime(t time.Time) string { return headertime.Format(t) }
+
+// ParseTime reads a time that [FormatTime] wrote.
+func ParseTime(text string) (time.Time, error) { return headertime.Parse(text) }

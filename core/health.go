@@ -119,7 +119,7 @@ func (ep *Endpoint) Health() Health {
 	if r := ep.current; r != nil && r.pump != nil {
 		h.Draining = r.fetchCtx.Err() != nil
 		h.Running = !h.Draining
-		h.RateLimited = r.limiter.isLimited()
+		h.RateLimited = r.limiter.IsLimited()
 		h.Isolating = r.pump.isIsolating()
 		h.InFlight = r.pump.inFlight()
 		h.OldestAttempt = r.pump.oldestAttempt()
@@ -127,7 +127,7 @@ func (ep *Endpoint) Health() Health {
 		h.Stalled = h.Unsettled >= r.backlog.limit
 		h.Retrying = r.retryWaits.size()
 		h.PutBack, h.PutBackUntil = r.putBackMessages.size(), r.pump.waitsUntil(waitPutBack)
-		h.NotificationsDropped = r.recoveryCalls.dropped.Load()
+		h.NotificationsDropped = r.recoveryCalls.Dropped()
 	}
 	failing, accepted := ep.sends.state()
 	if failing != nil {
@@ -220,8 +220,8 @@ func (c connectionReporter) record(e *ConnectionChange) {
 	e.ObservedEndpoint = ep.observed
 	r.connection.Store(e)
 	r.outages.changed(*e)
-	r.hookCalls.add(func() { r.outageLog.write(ep.log.endpoint, e) })
+	r.hookCalls.Add(func() { r.outageLog.write(ep.log.endpoint, e) })
 	for _, o := range ep.observers.connection {
-		r.hookCalls.add(func() { o.ConnectionChanged(*e) })
+		r.hookCalls.Add(func() { o.ConnectionChanged(*e) })
 	}
 }

@@ -3,6 +3,8 @@ package core
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/calls"
 )
 
 // healthJSON is the JSON form of Health.
@@ -58,8 +60,8 @@ func (h Health) MarshalJSON() ([]byte, error) {
 	j := healthJSON{
 		Endpoint: h.Endpoint, Instance: h.Instance, Queue: h.Queue,
 		Starting: h.Starting, Running: h.Running, Draining: h.Draining, Paused: h.Paused, Parked: h.Parked, RateLimited: h.RateLimited, Isolating: h.Isolating,
-		Connected: h.Connected, ConnectionError: errorText(h.ConnectionError), DisconnectedSince: h.DisconnectedSince,
-		SendError: errorText(h.SendError), SendsFailingSince: h.SendsFailingSince, RunError: errorText(h.RunError),
+		Connected: h.Connected, ConnectionError: calls.ErrorText(h.ConnectionError), DisconnectedSince: h.DisconnectedSince,
+		SendError: calls.ErrorText(h.SendError), SendsFailingSince: h.SendsFailingSince, RunError: calls.ErrorText(h.RunError),
 		Concurrency: h.Concurrency, InFlight: h.InFlight,
 		Undelivered: h.Undelivered, UnreachableSince: h.UnreachableSince, Unsettled: h.Unsettled, Stalled: h.Stalled,
 		PutBack: h.PutBack, PutBackUntil: h.PutBackUntil,
@@ -72,21 +74,7 @@ func (h Health) MarshalJSON() ([]byte, error) {
 		j.OldestAttempt = h.OldestAttempt.String()
 	}
 	if h.LastCritical != nil {
-		j.LastCritical = &criticalJSON{errorText(h.LastCritical.Err), h.LastCritical.At}
+		j.LastCritical = &criticalJSON{calls.ErrorText(h.LastCritical.Err), h.LastCritical.At}
 	}
 	return json.Marshal(j)
-}
-
-// errorText returns the text of an error, or "" for nil. A panic in a method of the error
-// must not break the health page.
-func errorText(err error) (text string) {
-	if err == nil {
-		return ""
-	}
-	defer func() {
-		if value := recover(); value != nil {
-			text = "an error whose text cannot be read: its method Error panics"
-		}
-	}()
-	return err.Error()
 }

@@ -391,11 +391,11 @@ func (i *isolation) stopTimersLocked() {
 func (r *runner) isolationChanged(isolating bool, in *Incoming) {
 	log := r.ep.log.recoverability
 	if !isolating {
-		r.hookCalls.add(func() { log.Info("messages are attempted side by side again") })
+		r.hookCalls.Add(func() { log.Info("messages are attempted side by side again") })
 		return
 	}
 	id, deliveries := in.ID, in.DeliveryCount
-	r.hookCalls.add(func() {
+	r.hookCalls.Add(func() {
 		log.Warn("a message was delivered several times without a known end and may have killed its process: such messages are attempted one at a time, with nothing beside them",
 			"message_id", id, "deliveries", deliveries, "isolate_after", r.ep.isolation.threshold)
 	})

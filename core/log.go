@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/logrepeats"
 )
 
 // loggers are the named loggers of an endpoint. slog has no names, so each line
@@ -13,7 +16,7 @@ type loggers struct {
 	endpoint, immediate, delayed, moved, discarded, putBack, recoverability, rateLimit *slog.Logger
 
 	format  LogFormat
-	repeats repeatLimiter
+	repeats logrepeats.Limiter
 }
 
 func newLoggers(base *slog.Logger, format LogFormat, maxRepeats int, endpoint, instance string) *loggers {
@@ -25,7 +28,7 @@ func newLoggers(base *slog.Logger, format LogFormat, maxRepeats int, endpoint, i
 	}
 	return &loggers{
 		format:         format,
-		repeats:        repeatLimiter{limit: maxRepeats},
+		repeats:        logrepeats.Limiter{Limit: maxRepeats},
 		endpoint:       named("reprise.Endpoint"),
 		immediate:      named("reprise.ImmediateRetry"),
 		delayed:        named("reprise.DelayedRetry"),
@@ -84,7 +87,7 @@ func (l *loggers) logAction(ctx context.Context, f *failure, d *decision) {
 	a := d.action
 	if a.Kind == ActionImmediateRetry {
 		// The one line that a flood of failures writes at every attempt: without Sprintf.
-		if l.immediate.Enabled(ctx, slog.LevelInfo) && l.repeats.allows(l.immediate, slog.LevelInfo, f) {
+		if l.immediate.Enabled(ctx, slog.LevelInfo) && l.allowsRepeat(l.immediate, slog.LevelInfo, f) {
 			text := "retrying message immediately"
 			if l.format != LogConstant {
 				text = "Immediate Retry is going to retry message '" + f.MessageID + "' because of an exception:"
@@ -102,7 +105,7 @@ func (l *loggers) logAction(ctx context.Context, f *failure, d *decision) {
 		if d.deferral {
 			level = slog.LevelInfo
 		}
-		if !l.delayed.Enabled(ctx, level) || !l.repeats.allows(l.delayed, level, f) {
+		if !l.delayed.Enabled(ctx, level) || !l.allowsRepeat(l.delayed, level, f) {
 			return
 		}
 	}
@@ -133,6 +136,11 @@ func (l *loggers) logAction(ctx context.Context, f *failure, d *decision) {
 	}
 }
 
+// allowsRepeat reports whether a line about a retry is to be written (Config.LogRepeats).
+func (l *loggers) allowsRepeat(to *slog.Logger, level slog.Level, f *failure) bool {
+	return l.repeats.Allows(logrepeats.Line{Logger: to, Level: level, MessageType: f.MessageType, Handler: f.Handler, Err: f.Err, FailedAt: f.FailedAt})
+}
+
 // withStack adds the stack of a panic. A retry may succeed, and then no header in an
 // error queue has the stack.
 func withStack(attrs []slog.Attr, key string, err error) []slog.Attr {
@@ -149,4 +157,67 @@ func formatClock(d time.Duration) string {
 		text += fmt.Sprintf(".%03d", fraction.Milliseconds())
 	}
 	return text
+}
+
+// LogHandler returns a handler for log/slog that adds attributes of the message being
+// handled to lines that are logged with a handler's context: message_id, message_type,
+// attempt (1, 2, ... in this round), delayed_retries and conversation_id. Attributes that
+// a line or its logger already has are not added, so the endpoint's lines have each of
+// them once. All other lines are passed to next unchanged.
+//
+//	slog.SetDefault(slog.New(core.LogHandler(slog.NewJSONHandler(os.Stdout, nil))))
+//
+// In a group (slog.Logger.WithGroup) the attributes are part of the group.
+func LogHandler(next slog.Handler) slog.Handler { return &logHandler{next: next} }
+
+type logHandler struct {
+	next slog.Handler
+	has  []string // the keys of the logger's own attributes, in its innermost group
+}
+
+// Enabled implements slog.Handler.
+func (h *logHandler) Enabled(ctx context.Context, level slog.Level) bool {
+	return h.next.Enabled(ctx, level)
+}
+
+// Handle implements slog.Handler.
+func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
+	m, ok := MessageFromContext(ctx)
+	if !ok {
+		return h.next.Handle(ctx, r)
+	}
+	attrs := []slog.Attr{
+		slog.String("message_id", m.ID),
+		slog.String("message_type", m.Type),
+		slog.Int("attempt", m.Attempt),
+		slog.Int("delayed_retries", m.DelayedRetries),
+	}
+	if id := m.Headers.Get(HeaderConversationID); id != "" {
+		attrs = append(attrs, slog.String("conversation_id", id))
+	}
+	attrs = slices.DeleteFunc(attrs, func(a slog.Attr) bool { return slices.Contains(h.has, a.Key) })
+	r.Attrs(func(own slog.Attr) bool {
+		attrs = slices.DeleteFunc(attrs, func(a slog.Attr) bool { return a.Key == own.Key })
+		return len(attrs) > 0
+	})
+	r = r.Clone()
+	r.AddAttrs(attrs...)
+	return h.next.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	has := slices.Clone(h.has)
+	for _, a := range attrs {
+		has = append(has, a.Key)
+	}
+	return &logHandler{h.next.WithAttrs(attrs), has}
+}
+
+// WithGroup implements slog.Handler.
+func (h *logHandler) WithGroup(name string) slog.Handler {
+	if name == "" {
+		return h
+	}
+	return &logHandler{next: h.next.WithGroup(name)}
 }

@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/ids"
+	"github.com/reprise-go/reprise/core/internal/values"
 )
 
 // TypedMessage is a [Message] with its decoded body, as a handler gets it.
@@ -50,11 +53,11 @@ type Message struct {
 	replaced      *replacedBody   // or nil: the body is that of incoming
 	ctx           context.Context // the handler's, or nil outside an endpoint
 	deps          *messageDeps
-	started       int64    // when the attempt got its slot, in Unix nanoseconds
-	scope         string   // makes the derived ids of middleware and HandleFailed distinct
-	typeScope     string   // added to the scopes of runs for handlers of a further type of the message
-	parent        *Message // of the middleware that called next for this one, or nil
-	attemptValues *values  // of the outermost Message, guarded by its mu; nil until one is set
+	started       int64          // when the attempt got its slot, in Unix nanoseconds
+	scope         string         // makes the derived ids of middleware and HandleFailed distinct
+	typeScope     string         // added to the scopes of runs for handlers of a further type of the message
+	parent        *Message       // of the middleware that called next for this one, or nil
+	attemptValues *values.Values // of the outermost Message, guarded by its mu; nil until one is set
 
 	mu       sync.Mutex
 	handling handling        // of the outermost Message
@@ -387,7 +390,7 @@ func (m *Message) composeLocked(intent, queue, messageType string, body any, opt
 			// new ones.
 			sender += "/deferral/" + strconv.Itoa(n)
 		}
-		return derivedID(m.incoming.ID, sender, int(m.composed))
+		return ids.Derived(m.incoming.ID, sender, int(m.composed))
 	})
 	if err != nil {
 		return Outgoing{}, m.sendError(intent, messageType, err)
@@ -420,4 +423,35 @@ func ContextWithMessage(ctx context.Context, m *Message) context.Context {
 func MessageFromContext(ctx context.Context) (*Message, bool) {
 	m, ok := ctx.Value(messageKey{}).(*Message)
 	return m, ok
+}
+
+// SetValue stores a value for the rest of this attempt: for middleware around the
+// handler, for the policy, [HandleFailed] and the observers. Each attempt begins without
+// values. All runs of an attempt (see [Middleware]) share them. The key must be
+// comparable; to avoid collisions its type is one of the package that sets it, as with
+// context.WithValue. SetValue and [Message.Value] are safe for concurrent use, also after
+// the handler has returned.
+func (m *Message) SetValue(key, value any) { m.values(true).Set(key, value) }
+
+// Value returns the value that [Message.SetValue] stored in this attempt, or nil. In
+// [HandleFailed] it is the value of the attempt that failed.
+func (m *Message) Value(key any) any { return m.values(false).Get(key) }
+
+// values returns the values of the attempt, or nil if there are none and none are wanted.
+func (m *Message) values(wanted bool) *values.Values {
+	outermost := m.outermost()
+	outermost.mu.Lock()
+	defer outermost.mu.Unlock()
+	if outermost.attemptValues == nil && wanted {
+		outermost.attemptValues = &values.Values{}
+	}
+	return outermost.attemptValues
+}
+
+// outermost returns the message of the attempt; m may be that of one run.
+func (m *Message) outermost() *Message {
+	for m.parent != nil {
+		m = m.parent
+	}
+	return m
 }

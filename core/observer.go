@@ -3,6 +3,9 @@ package core
 import (
 	"context"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/calls"
+	"github.com/reprise-go/reprise/core/internal/values"
 )
 
 // Observer has functions for the events of an endpoint, by which tracing and metrics can
@@ -167,7 +170,7 @@ type Recovery struct {
 	// zero time if this is the first round.
 	FirstFailure time.Time
 
-	attemptValues *values // of the attempt
+	attemptValues *values.Values // of the attempt
 }
 
 // RateLimitChange is the beginning or the end of rate-limited mode.
@@ -231,22 +234,12 @@ func groupObservers(errs *validationErrors, all []Observer, sendOnly bool) *obse
 	return o
 }
 
-// recoverTo calls f and reports a panic to onPanic instead of passing it on.
-func recoverTo(onPanic func(value any), f func()) {
-	defer func() {
-		if value := recover(); value != nil {
-			onPanic(value)
-		}
-	}()
-	f()
-}
-
 func (o *observers) handleStart(ctx context.Context, onPanic func(any), e HandleStart) context.Context {
 	for _, each := range o.handle {
 		if each.HandleStart == nil {
 			continue
 		}
-		recoverTo(onPanic, func() {
+		calls.Recover(onPanic, func() {
 			if c := each.HandleStart(ctx, e); c != nil {
 				ctx = c
 			}
@@ -258,14 +251,14 @@ func (o *observers) handleStart(ctx context.Context, onPanic func(any), e Handle
 func (o *observers) handleEnd(ctx context.Context, onPanic func(any), e HandleEnd) {
 	for _, each := range o.handle {
 		if each.HandleEnd != nil {
-			recoverTo(onPanic, func() { each.HandleEnd(ctx, e) })
+			calls.Recover(onPanic, func() { each.HandleEnd(ctx, e) })
 		}
 	}
 }
 
 func (o *observers) succeeded(ctx context.Context, onPanic func(any), e Success) {
 	for _, each := range o.success {
-		recoverTo(onPanic, func() { each.Succeeded(ctx, e) })
+		calls.Recover(onPanic, func() { each.Succeeded(ctx, e) })
 	}
 }
 
@@ -274,7 +267,7 @@ func (o *observers) sendStart(ctx context.Context, onPanic func(any), e SendStar
 		if each.SendStart == nil {
 			continue
 		}
-		recoverTo(onPanic, func() {
+		calls.Recover(onPanic, func() {
 			if c := each.SendStart(ctx, e); c != nil {
 				ctx = c
 			}
@@ -286,7 +279,7 @@ func (o *observers) sendStart(ctx context.Context, onPanic func(any), e SendStar
 func (o *observers) sendEnd(ctx context.Context, onPanic func(any), e SendEnd) {
 	for _, each := range o.send {
 		if each.SendEnd != nil {
-			recoverTo(onPanic, func() { each.SendEnd(ctx, e) })
+			calls.Recover(onPanic, func() { each.SendEnd(ctx, e) })
 		}
 	}
 }
@@ -294,7 +287,7 @@ func (o *observers) sendEnd(ctx context.Context, onPanic func(any), e SendEnd) {
 func (o *observers) runStarted(ctx context.Context, onPanic func(any), ep *Endpoint) {
 	for _, each := range o.run {
 		if each.RunStarted != nil {
-			recoverTo(onPanic, func() { each.RunStarted(ctx, ep) })
+			calls.Recover(onPanic, func() { each.RunStarted(ctx, ep) })
 		}
 	}
 }
@@ -302,7 +295,11 @@ func (o *observers) runStarted(ctx context.Context, onPanic func(any), ep *Endpo
 func (o *observers) runEnded(ctx context.Context, onPanic func(any), ep *Endpoint, err error) {
 	for _, each := range o.run {
 		if each.RunEnded != nil {
-			recoverTo(onPanic, func() { each.RunEnded(ctx, ep, err) })
+			calls.Recover(onPanic, func() { each.RunEnded(ctx, ep, err) })
 		}
 	}
 }
+
+// Value returns the value that the attempt set with [Message.SetValue], or nil. A
+// decision that was carried out in a later delivery of the message (R25) has none.
+func (r Recovery) Value(key any) any { return r.attemptValues.Get(key) }

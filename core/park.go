@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/calls"
 )
 
 // This file stops or parks an endpoint when too many of its messages failed permanently
@@ -236,7 +238,7 @@ func (r *runner) park(p *Park) {
 // notifyParkLocked queues the calls of observers and the ParkStore, in the order of the
 // changes. It is called with Endpoint.mu held.
 func (r *runner) notifyParkLocked(parked bool, p *Park) {
-	r.hookCalls.add(func() { r.ep.notifyPark(r.valuesCtx, parked, p) })
+	r.hookCalls.Add(func() { r.ep.notifyPark(r.valuesCtx, parked, p) })
 	if r.parkStoreCalls == nil {
 		return
 	}
@@ -244,7 +246,7 @@ func (r *runner) notifyParkLocked(parked bool, p *Park) {
 	if !parked {
 		stored = nil
 	}
-	r.parkStoreCalls.add(func() { r.ep.savePark(r.valuesCtx, stored) })
+	r.parkStoreCalls.Add(func() { r.ep.savePark(r.valuesCtx, stored) })
 }
 
 // startParkedLocked applies Endpoint.parked to this Run. It is called with Endpoint.mu
@@ -288,7 +290,7 @@ func (ep *Endpoint) unpark(only *Park) {
 
 func (ep *Endpoint) notifyPark(ctx context.Context, parked bool, p *Park) {
 	for _, o := range ep.observers.park {
-		recoverTo(ep.observerPanicked, func() { o.ParkChanged(ctx, ParkChange{ep.observed, parked, *p.clone()}) })
+		calls.Recover(ep.observerPanicked, func() { o.ParkChanged(ctx, ParkChange{ep.observed, parked, *p.clone()}) })
 	}
 }
 
@@ -301,7 +303,7 @@ func (ep *Endpoint) savePark(ctx context.Context, p *Park) {
 	ctx, cancel := context.WithTimeout(ctx, parkSaveTimeout)
 	defer cancel()
 	err := errors.New("it panicked")
-	recoverTo(ep.observerPanicked, func() { err = store.SavePark(ctx, ep.observed, p.clone()) })
+	calls.Recover(ep.observerPanicked, func() { err = store.SavePark(ctx, ep.observed, p.clone()) })
 	if err != nil {
 		ep.RaiseCritical(fmt.Errorf("whether the endpoint is parked (%t) could not be stored, so that the next process may start otherwise: SavePark: %w", p != nil, err))
 	}

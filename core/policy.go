@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core/internal/delays"
+	"github.com/reprise-go/reprise/core/internal/values"
 )
 
 // Policy decides the next step for a message whose handling failed. It may call
@@ -235,7 +236,7 @@ type ErrorContext struct {
 	// if this is the first.
 	FirstFailure time.Time
 
-	attemptValues *values // of the attempt
+	attemptValues *values.Values // of the attempt
 }
 
 // DefaultPolicy is the policy of an endpoint without [Recoverability.Policy] (R1-R6). Its
@@ -294,3 +295,13 @@ const (
 	// pauseJitter is the largest part of a pause by which it is lengthened.
 	pauseJitter = 0.5
 )
+
+// Value returns the value that the attempt set with [Message.SetValue], or nil.
+func (c ErrorContext) Value(key any) any { return c.attemptValues.Get(key) }
+
+// WithValue returns a copy with one more value, for the test of a policy that calls
+// [ErrorContext.Value].
+func (c ErrorContext) WithValue(key, value any) ErrorContext {
+	c.attemptValues = c.attemptValues.With(key, value)
+	return c
+}

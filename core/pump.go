@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/prefetch"
 )
 
 // pump fetches deliveries and runs them on a set of workers, never more than limit at a
@@ -56,13 +58,12 @@ type pump struct {
 	waitEnds        [2]time.Time // when each ends, by its reason; zero: no such wait
 	stopping        bool
 	failed          bool
-	prefetchedBytes prefetchedBytes   // the bytes of buffer
+	prefetchedBytes prefetch.Bytes    // the bytes of buffer
 	buffer          []fetchedDelivery // fetched, not started
 	head            int               // of buffer
 	fetchCtx        context.Context
 	interrupt       context.CancelFunc // ends Receive calls in progress
-	averageTime     time.Duration      // moving average of the time a delivery has its slot; only if prefetches
-	samples         int                // deliveries in averageTime, up to maxPrefetch
+	estimate        prefetch.Estimate  // of the deliveries to prefetch; only if prefetches
 	prefetchLimit   int                // deliveries to fetch beyond the slots
 	freeBuffers     []*fetchBuffer     // not in use
 	retained        int                // deliveries kept without a slot, see backlog

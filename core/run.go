@@ -9,6 +9,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/calls"
+	"github.com/reprise-go/reprise/core/internal/prefetch"
+	"github.com/reprise-go/reprise/core/internal/ratelimit"
 )
 
 // runner is one Run of an endpoint.
@@ -20,12 +24,12 @@ type runner struct {
 	putBackMessages *backlog // messages that were put back, for their pause
 	retryWaits      *backlog // messages that wait for an immediate retry
 	putBacks        putBacks
-	limiter         *rateLimiter
+	limiter         *ratelimit.Limiter
 	renewer         *renewer
 	// Calls of users' code: recovery observers, critical errors, and hooks of rate limiting
 	// and connections, each with its own queue so that one kind cannot fill the queue of
 	// another.
-	recoveryCalls, criticalCalls, hookCalls *callQueue
+	recoveryCalls, criticalCalls, hookCalls *calls.Queue
 	callQueuesClosed                        bool // recoveryCalls, criticalCalls, hookCalls and parkStoreCalls are closed
 	connection                              atomic.Pointer[ConnectionChange]
 	outages                                 outageAlarm
@@ -53,10 +57,10 @@ type runner struct {
 	byRequest bool // Shutdown governs the drain, not DrainTimeout
 
 	terminalFailures terminalFailures
-	inRunAll         bool        // runs with others (RunAll)
-	parkLoaded       bool        // the ParkStore has answered, or there is none
-	parkStoreCalls   *callQueue  // nil without a ParkStore
-	parkTimer        *time.Timer // ends parking; guarded by Endpoint.mu
+	inRunAll         bool         // runs with others (RunAll)
+	parkLoaded       bool         // the ParkStore has answered, or there is none
+	parkStoreCalls   *calls.Queue // nil without a ParkStore
+	parkTimer        *time.Timer  // ends parking; guarded by Endpoint.mu
 }
 
 // Run receives and handles messages until ctx ends, [Endpoint.Shutdown] is called, or an
@@ -191,10 +195,10 @@ func (ep *Endpoint) newRunner(ctx context.Context) (*runner, error) {
 	r := &runner{
 		ep: ep, valuesCtx: context.WithoutCancel(ctx),
 		ended: make(chan struct{}), forceStop: make(chan struct{}), drained: make(chan struct{}), finished: make(chan struct{}),
-		recoveryCalls: newCallQueue(1000, ep.observerPanicked), criticalCalls: newCallQueue(100, ep.observerPanicked), hookCalls: newCallQueue(1000, ep.observerPanicked),
+		recoveryCalls: calls.New(1000, ep.observerPanicked), criticalCalls: calls.New(100, ep.observerPanicked), hookCalls: calls.New(1000, ep.observerPanicked),
 	}
 	if ep.config.Recoverability.ParkStore != nil {
-		r.parkStoreCalls = newCallQueue(100, ep.observerPanicked)
+		r.parkStoreCalls = calls.New(100, ep.observerPanicked)
 	}
 	r.outages.limit, r.outages.raise = ep.config.OutageLimit, r.raiseCritical
 	r.fetchCtx, r.stopFetch = context.WithCancel(ctx)
@@ -291,7 +295,11 @@ func (ep *Endpoint) configurePump(p *pump) *pump {
 	p.prefetches = ep.caps.Prefetch && !p.fetchPerWorker && !p.receiveAndDelete
 	p.settlesOffSlot = p.prefetches
 	p.maxBatch = ep.caps.MaxReceiveBatch
-	p.prefetchedBytes.limit = ep.maxPrefetchBytes()
+	p.estimate.Max = prefetch.Max
+	if p.countsReleases {
+		p.estimate.Max = prefetch.MaxCounted
+	}
+	p.prefetchedBytes.Limit = ep.maxPrefetchBytes()
 	if ep.isolation.threshold > 0 {
 		p.isolation.isSuspect, p.isolation.probing = ep.isSuspect, true
 		p.isolation.single = ep.instanceAddress == ""
@@ -386,38 +394,38 @@ func (r *runner) raiseCritical(err error) { r.raiseCriticalContext(r.valuesCtx, 
 func (r *runner) raiseCriticalContext(ctx context.Context, err error) {
 	r.ep.recordCritical(ctx, err)
 	if f := r.ep.config.OnCriticalError; f != nil {
-		r.criticalCalls.add(func() { f(r.valuesCtx, err) })
+		r.criticalCalls.Add(func() { f(r.valuesCtx, err) })
 	}
 }
 
 // newRateLimiter connects rate limiting with the pump. In rate-limited mode there
 // is one slot; after each failed attempt nothing is fetched for TimeToWait.
-func (r *runner) newRateLimiter() *rateLimiter {
+func (r *runner) newRateLimiter() *ratelimit.Limiter {
 	c := r.ep.config.Recoverability.RateLimit
 	log := r.ep.log.rateLimit
 	notify := func(limited bool, hook func(context.Context)) {
 		if hook != nil {
-			r.hookCalls.add(func() { hook(r.valuesCtx) })
+			r.hookCalls.Add(func() { hook(r.valuesCtx) })
 		}
 		for _, o := range r.ep.observers.rateLimit {
-			r.hookCalls.add(func() { o.RateLimitChanged(r.valuesCtx, RateLimitChange{r.ep.observed, limited}) })
+			r.hookCalls.Add(func() { o.RateLimitChanged(r.valuesCtx, RateLimitChange{r.ep.observed, limited}) })
 		}
 	}
-	return &rateLimiter{
-		threshold: c.ConsecutiveFailures,
-		filter:    c.Filter,
-		onPanic:   r.ep.observerPanicked,
-		onLimit: func() {
+	return &ratelimit.Limiter{
+		Threshold: c.ConsecutiveFailures,
+		Filter:    c.Filter,
+		OnPanic:   r.ep.observerPanicked,
+		OnLimit: func() {
 			r.pump.setRateLimited(true)
-			r.hookCalls.add(func() {
+			r.hookCalls.Add(func() {
 				log.Warn("rate limiting began: one message is attempted at a time", "consecutive_failures", c.ConsecutiveFailures, "time_to_wait", c.TimeToWait)
 			})
 			notify(true, c.OnStarted)
 		},
-		onProbe: func() { r.pump.waitFor(waitRateLimited, c.TimeToWait) },
-		onNormal: func() {
+		OnProbe: func() { r.pump.waitFor(waitRateLimited, c.TimeToWait) },
+		OnNormal: func() {
 			r.pump.setRateLimited(false)
-			r.hookCalls.add(func() { log.Info("rate limiting ended") })
+			r.hookCalls.Add(func() { log.Info("rate limiting ended") })
 			notify(false, c.OnEnded)
 		},
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/headertime"
 )
 
 // This file is about SendMiddleware, and about data that the engine keeps between
@@ -151,7 +153,7 @@ func (c *composer) collectSend(_ context.Context, given *Outgoing) error {
 	if out.TimeToBeReceived != given.metadata.ttbr {
 		out.Headers.Del(HeaderTimeToBeReceived)
 		if out.TimeToBeReceived > 0 {
-			out.Headers.Set(HeaderTimeToBeReceived, formatTimeSpan(out.TimeToBeReceived))
+			out.Headers.Set(HeaderTimeToBeReceived, headertime.FormatSpan(out.TimeToBeReceived))
 		}
 	}
 	if err := c.checkSize(&out); err != nil {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/calls"
 )
 
 // Shutdown ends [Endpoint.Run] in two steps: no new message is started, and running
@@ -91,7 +93,7 @@ func (r *runner) drain() error {
 		r.ep.log.endpoint.Warn("a renewal of a lock has not returned after its context ended; it is left behind")
 	}
 	r.closeReceiver(max(time.Until(deadline), closeGrace/4), time.Until(drainEnd))
-	r.ep.log.repeats.flush()
+	r.ep.log.repeats.Flush()
 	close(r.drained)
 	r.closeCallQueues(time.Now().Add(max(time.Until(deadline), closeGrace/4)))
 	r.ep.log.endpoint.Info("endpoint has stopped")
@@ -177,11 +179,11 @@ func (r *runner) closeCallQueues(deadline time.Time) {
 	r.callQueuesClosed = true
 	r.outages.stop()
 	finished := true
-	for _, q := range []*callQueue{r.parkStoreCalls, r.recoveryCalls, r.criticalCalls, r.hookCalls} {
+	for _, q := range []*calls.Queue{r.parkStoreCalls, r.recoveryCalls, r.criticalCalls, r.hookCalls} {
 		if q == nil {
 			continue
 		}
-		finished = q.close(time.Until(deadline)) && finished
+		finished = q.Close(time.Until(deadline)) && finished
 	}
 	if !finished {
 		r.ep.log.endpoint.Warn("an observer or hook has not returned; it is left behind")

@@ -83,7 +83,7 @@ func (r *runner) connectWithRetry(waiting func()) error {
 	if reported != nil && r.connection.Load() == reported {
 		connectionReporter{r}.record(&ConnectionChange{Connected: true, Since: began})
 	}
-	r.hookCalls.add(func() { r.outageLog.connected = true })
+	r.hookCalls.Add(func() { r.outageLog.connected = true })
 	return nil
 }
 

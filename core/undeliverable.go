@@ -76,7 +76,7 @@ func (u *undeliverableQueues) first(queue string) bool {
 // included, must not block the adapter.
 func (c connectionReporter) messageUndeliverable(e Undeliverable) {
 	r, log := c.r, c.r.ep.log.endpoint
-	r.hookCalls.add(func() {
+	r.hookCalls.Add(func() {
 		switch {
 		case e.Messages > 0:
 			log.Error("delayed messages could not be put into their queues, and are in another one", "messages", e.Messages, "moved_to", e.MovedTo, "error", e.Err)
@@ -102,6 +102,6 @@ func (c connectionReporter) messageUndeliverable(e Undeliverable) {
 		}
 	})
 	for _, o := range r.ep.observers.undeliverable {
-		r.hookCalls.add(func() { o.MessageUndeliverable(e) })
+		r.hookCalls.Add(func() { o.MessageUndeliverable(e) })
 	}
 }

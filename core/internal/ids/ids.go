@@ -1,4 +1,5 @@
-package core
+// Package ids makes the ids of messages.
+package ids
 
 import (
 	"crypto/sha256"
@@ -8,19 +9,19 @@ import (
 	"time"
 )
 
-// newID returns a UUID of version 7: ordered by time, which keeps database indexes
+// New returns a UUID of version 7: ordered by time, which keeps database indexes
 // compact, and random enough to be unique.
-func newID() string {
+func New() string {
 	var id [16]byte
 	binary.BigEndian.PutUint64(id[:8], uint64(time.Now().UnixMilli())<<16|uint64(rand.Uint32()&0xffff))
 	binary.BigEndian.PutUint64(id[8:], rand.Uint64())
-	return formatID(&id, 7)
+	return format(&id, 7)
 }
 
-// derivedID returns the id of the n-th message sent while handling another one: the same
+// Derived returns the id of the n-th message sent while handling another one: the same
 // for every attempt, so that a message that was sent in an attempt that failed afterwards
 // can be recognised (R20). It is a UUID of version 8.
-func derivedID(incomingID, endpoint string, n int) string {
+func Derived(incomingID, endpoint string, n int) string {
 	buf := make([]byte, 0, 128)
 	buf = append(buf, endpoint...)
 	buf = append(buf, 0)
@@ -28,10 +29,10 @@ func derivedID(incomingID, endpoint string, n int) string {
 	buf = append(buf, 0)
 	buf = binary.BigEndian.AppendUint64(buf, uint64(n))
 	sum := sha256.Sum256(buf)
-	return formatID((*[16]byte)(sum[:16]), 8)
+	return format((*[16]byte)(sum[:16]), 8)
 }
 
-func formatID(id *[16]byte, version byte) string {
+func format(id *[16]byte, version byte) string {
 	id[6] = id[6]&0x0f | version<<4
 	id[8] = id[8]&0x3f | 0x80
 	var text [36]byte

@@ -1,25 +1,14 @@
-package core
+// Package panicstack cuts the stack of a panic to the part that concerns its reader.
+package panicstack
 
-import (
-	"bytes"
-	"reflect"
-	"runtime/debug"
-)
+import "bytes"
 
-// newPanicError returns the error for a recovered value. It is called by the deferred
-// function that recovered it.
-func newPanicError(value any) *PanicError {
-	return &PanicError{Value: value, Stack: panicStack(debug.Stack())}
-}
-
-// packageFrames begins the line of each frame of this package in a stack.
-var packageFrames = []byte(reflect.TypeFor[PanicError]().PkgPath() + ".")
-
-// panicStack cuts a stack that was taken while a panic was recovered: it begins at the
-// code that panicked, without the frames in which the runtime and this package, including
-// the middleware around it, called and recovered that code. A stack in an unknown format
-// is returned whole.
-func panicStack(stack []byte) []byte {
+// Cut cuts a stack that was taken while a panic was recovered: it begins at the code that
+// panicked, without the frames in which the runtime and a package, including the
+// middleware around it, called and recovered that code. path is the import path of the
+// package; its internal packages belong to it. A stack in an unknown format is returned
+// whole.
+func Cut(stack []byte, path string) []byte {
 	lines := bytes.SplitAfter(stack, []byte("\n"))
 	// A line about the goroutine, then two lines for each frame: the function, and a
 	// tab with the place.
@@ -39,7 +28,7 @@ func panicStack(stack []byte) []byte {
 		}
 	}
 	begins := func(i int, prefix string) bool { return bytes.HasPrefix(frames[i].function, []byte(prefix)) }
-	isOwn := func(i int) bool { return bytes.HasPrefix(frames[i].function, packageFrames) }
+	isOwn := func(i int) bool { return begins(i, path+".") || begins(i, path+"/internal/") }
 	first, last := 0, len(frames)
 	for first < last && !begins(first, "panic(") {
 		first++
@@ -50,11 +39,11 @@ func panicStack(stack []byte) []byte {
 	for last > first && (isOwn(last-1) || begins(last-1, "created by ") || begins(last-1, "sync.(*WaitGroup).")) {
 		last--
 	}
-	if first >= last { // no panic, or one in this package itself
+	if first >= last { // no panic, or one in the package itself
 		return stack
 	}
 	cut := bytes.Clone(lines[0])
-	inside := true // the code that panicked, which may be a method of this package
+	inside := true // the code that panicked, which may be a method of the package
 	for i := first; i < last; i++ {
 		if inside = inside && isOwn(i); inside || !isOwn(i) {
 			cut = append(append(cut, frames[i].function...), frames[i].place...)

@@ -1,4 +1,4 @@
-package core
+package ids
 
 import (
 	"fmt"
@@ -14,10 +14,10 @@ var (
 	uuid8 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 )
 
-func TestNewID_IsAUniqueUUID(t *testing.T) {
+func TestNew_IsAUniqueUUID(t *testing.T) {
 	seen := map[string]bool{}
 	for range 20_000 {
-		id := newID()
+		id := New()
 		if !uuid7.MatchString(id) {
 			t.Fatalf("%q is no UUID of version 7", id)
 		}
@@ -28,11 +28,11 @@ func TestNewID_IsAUniqueUUID(t *testing.T) {
 	}
 }
 
-func TestNewID_IsInTheOrderOfTime(t *testing.T) {
+func TestNew_IsInTheOrderOfTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ids []string
 		for range 1000 {
-			ids = append(ids, newID())
+			ids = append(ids, New())
 			time.Sleep(time.Millisecond)
 		}
 		if !slices.IsSorted(ids) {
@@ -46,7 +46,7 @@ func TestR20_DerivedIDs(t *testing.T) {
 		// As a fixed text, because it must also hold across versions and machines.
 		const want = "d37f9788-8908-8231-a4d9-83a918550eb6"
 		for range 3 {
-			if got := derivedID("m1", "billing", 1); got != want {
+			if got := Derived("m1", "billing", 1); got != want {
 				t.Errorf("%q, want %q", got, want)
 			}
 		}
@@ -56,7 +56,7 @@ func TestR20_DerivedIDs(t *testing.T) {
 		for _, message := range []string{"", "m1", "m11", "M1"} {
 			for _, endpoint := range []string{"", "billing", "billin", "billing/failed", "1"} {
 				for _, n := range []int{0, 1, 2, 11, 1 << 40, -1} {
-					id, of := derivedID(message, endpoint, n), fmt.Sprintf("%q %q %d", message, endpoint, n)
+					id, of := Derived(message, endpoint, n), fmt.Sprintf("%q %q %d", message, endpoint, n)
 					if !uuid8.MatchString(id) {
 						t.Errorf("%q is no UUID of version 8", id)
 					}
@@ -69,7 +69,7 @@ func TestR20_DerivedIDs(t *testing.T) {
 		}
 	})
 	t.Run("do not run together where the parts meet", func(t *testing.T) {
-		if derivedID("b", "a", 1) == derivedID("", "ab", 1) || derivedID("ab", "", 1) == derivedID("b", "a", 1) {
+		if Derived("b", "a", 1) == Derived("", "ab", 1) || Derived("ab", "", 1) == Derived("b", "a", 1) {
 			t.Error("they do")
 		}
 	})

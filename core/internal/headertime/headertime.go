@@ -1,4 +1,6 @@
-package core
+// Package headertime writes and reads the times in headers: UTC, "2006-01-02
+// 15:04:05:000000 Z", the format of NServiceBus, with a colon before the microseconds.
+package headertime
 
 import (
 	"fmt"
@@ -6,15 +8,12 @@ import (
 	"time"
 )
 
-// Times in headers are UTC, "2006-01-02 15:04:05:000000 Z": NServiceBus's
-// format, with a colon before the microseconds.
+const layout = "2006-01-02 15:04:05"
 
-const headerTimeLayout = "2006-01-02 15:04:05"
-
-// FormatTime writes t in the format of the headers.
-func FormatTime(t time.Time) string {
+// Format writes t in the format of the headers.
+func Format(t time.Time) string {
 	var space [32]byte
-	b := t.UTC().AppendFormat(space[:0], headerTimeLayout)
+	b := t.UTC().AppendFormat(space[:0], layout)
 	micros := t.Nanosecond() / 1000
 	b = append(b, ':')
 	for div := 100_000; div > 0; div /= 10 {
@@ -23,21 +22,21 @@ func FormatTime(t time.Time) string {
 	return string(append(b, " Z"...))
 }
 
-// ParseTime reads a time that [FormatTime] wrote.
-func ParseTime(text string) (time.Time, error) {
-	if t, ok := parseTimeFast(text); ok { // the usual case, and five times as fast
+// Parse reads a time that [Format] wrote.
+func Parse(text string) (time.Time, error) {
+	if t, ok := parseFast(text); ok { // the usual case, and five times as fast
 		return t, nil
 	}
 	seconds, micros, ok := cutLast(strings.TrimSuffix(text, " Z"), ":")
 	if !ok || len(micros) != 6 || !strings.HasSuffix(text, " Z") {
 		return time.Time{}, fmt.Errorf("core: %q is not a time like %q", text, "2006-01-02 15:04:05:000000 Z")
 	}
-	return time.Parse(headerTimeLayout+".000000", seconds+"."+micros)
+	return time.Parse(layout+".000000", seconds+"."+micros)
 }
 
-// parseTimeFast reads a valid time without package time's parser. For any other text it
+// parseFast reads a valid time without package time's parser. For any other text it
 // returns false.
-func parseTimeFast(text string) (time.Time, bool) {
+func parseFast(text string) (time.Time, bool) {
 	const form = "0000-00-00 00:00:00:000000 Z"
 	if len(text) != len(form) {
 		return time.Time{}, false
@@ -69,9 +68,9 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// formatTimeSpan writes a duration that is not negative as .NET does: "00:01:30",
+// FormatSpan writes a duration that is not negative as .NET does: "00:01:30",
 // "1.00:00:00.5000000". Fractions of 100 ns are cut off.
-func formatTimeSpan(d time.Duration) string {
+func FormatSpan(d time.Duration) string {
 	const day = 24 * time.Hour
 	var b strings.Builder
 	if d >= day {

@@ -1,39 +1,38 @@
-package core
+// Package logrepeats limits the log lines of retries. In an outage every attempt fails
+// for one cause, with a line each. Lines beyond the limit are counted instead.
+package logrepeats
 
 import (
 	"context"
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/calls"
 )
 
-// This file is about the log lines of retries (Config.LogRepeats). In an outage every
-// attempt fails for one cause, with a line each. Lines beyond the limit are counted
-// instead.
-
 const (
-	defaultLogRepeats = 100
-	// repeatWindow is the time for which lines of one cause are counted.
-	repeatWindow = 10 * time.Second
+	// windowTime is the time for which lines of one cause are counted.
+	windowTime = 10 * time.Second
 	// maxCauses limits the causes that are distinguished in a window. Further causes count
 	// as one.
 	maxCauses = 1000
 )
 
-// failureCause is the key by which lines about failed attempts are grouped.
-type failureCause struct {
+// cause is the key by which lines about failed attempts are grouped.
+type cause struct {
 	logger               *slog.Logger // which action follows
 	messageType, handler string
 	textHash             uint64 // of the error's text
 }
 
-// repeatLimiter counts lines about retries by their cause.
-type repeatLimiter struct {
-	limit int // for each cause in a window; 0 means no limit
+// Limiter counts lines about retries by their cause.
+type Limiter struct {
+	Limit int // for each cause in a window; 0 means no limit
 
 	mu        sync.Mutex
 	windowEnd time.Time // the window lasts until the timer has reported the omitted lines
-	causes    map[failureCause]*repeatedLines
+	causes    map[cause]*repeatedLines
 	timer     *time.Timer // set while lines were omitted in the window
 }
 
@@ -47,43 +46,55 @@ type repeatedLines struct {
 	err     error     // of the newest
 }
 
-// allows reports whether a line is to be written, and counts it.
-func (r *repeatLimiter) allows(to *slog.Logger, level slog.Level, f *failure) bool {
-	if r.limit == 0 {
+// Line is a line about a failed attempt.
+type Line struct {
+	Logger               *slog.Logger
+	Level                slog.Level
+	MessageType, Handler string
+	Err                  error
+	FailedAt             time.Time
+}
+
+// Allows reports whether a line is to be written, and counts it.
+func (r *Limiter) Allows(l Line) bool {
+	if r.Limit == 0 {
 		return true
 	}
-	c := failureCause{to, f.MessageType, f.Handler, hashErrorText(errorText(f.Err))}
+	c := cause{l.Logger, l.MessageType, l.Handler, hashErrorText(calls.ErrorText(l.Err))}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.causes == nil || r.timer == nil && !f.FailedAt.Before(r.windowEnd) {
-		r.causes, r.windowEnd = map[failureCause]*repeatedLines{}, f.FailedAt.Add(repeatWindow)
+	if r.causes == nil || r.timer == nil && !l.FailedAt.Before(r.windowEnd) {
+		r.causes, r.windowEnd = map[cause]*repeatedLines{}, l.FailedAt.Add(windowTime)
 	}
 	if r.causes[c] == nil && len(r.causes) >= maxCauses {
-		c = failureCause{logger: to}
+		c = cause{logger: l.Logger}
 	}
 	seen := r.causes[c]
 	if seen == nil {
-		seen = &repeatedLines{level: level}
+		seen = &repeatedLines{level: l.Level}
 		r.causes[c] = seen
 	}
 	seen.lines++
-	if seen.lines <= r.limit {
+	if seen.lines <= r.Limit {
 		return true
 	}
 	if seen.omitted++; seen.omitted == 1 {
-		seen.since = f.FailedAt
+		seen.since = l.FailedAt
 	}
-	seen.until, seen.err = f.FailedAt, f.Err
+	seen.until, seen.err = l.FailedAt, l.Err
 	if r.timer == nil {
-		r.timer = time.AfterFunc(r.windowEnd.Sub(f.FailedAt), r.flush)
+		r.timer = time.AfterFunc(r.windowEnd.Sub(l.FailedAt), r.Flush)
 	}
 	return false
 }
 
-// flush logs the number of omitted lines, and begins a new window.
-func (r *repeatLimiter) flush() {
+// Flush logs the number of omitted lines, and begins a new window.
+func (r *Limiter) Flush() {
 	r.mu.Lock()
-	stopTimer(&r.timer)
+	if r.timer != nil {
+		r.timer.Stop()
+		r.timer = nil
+	}
 	causes := r.causes
 	r.causes = nil
 	r.mu.Unlock()

@@ -1,0 +1,76 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime/debug"
+
+	"github.com/reprise-go/reprise/core/internal/calls"
+	"github.com/reprise-go/reprise/core/internal/panicstack"
+)
+
+// This file calls users' code, which may panic, end its goroutine, or return an error
+// whose methods panic.
+
+// newPanicError returns the error for a recovered value. It is called by the deferred
+// function that recovered it.
+func newPanicError(value any) *PanicError {
+	return &PanicError{Value: value, Stack: panicstack.Cut(debug.Stack(), packagePath)}
+}
+
+var packagePath = reflect.TypeFor[PanicError]().PkgPath()
+
+// callRecovered turns a panic into an error (R26).
+func callRecovered(chain HandlerFunc, ctx context.Context, m *Message) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = newPanicError(value)
+		}
+		if err != nil {
+			err = safeError(err)
+		}
+	}()
+	return chain(ctx, m)
+}
+
+// callInGoroutine calls f in a separate goroutine, which users' code may end
+// (runtime.Goexit) without ending the worker before the message is settled.
+func callInGoroutine(f func() error) error {
+	err, done := calls.ErrGoexit, make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if value := recover(); value != nil {
+				err = newPanicError(value)
+			}
+		}()
+		err = f()
+	}()
+	<-done
+	return err
+}
+
+// safeError replaces an error that cannot be read: a method of it, or of an error
+// that it wraps, panics, as that of a nil pointer does.
+func safeError(err error) (result error) {
+	text := ""
+	defer func() {
+		value := recover()
+		if value == nil {
+			return
+		}
+		if p, ok := err.(*PanicError); ok {
+			result = &PanicError{Value: fmt.Sprint(p.Value), Stack: p.Stack}
+		} else {
+			result = fmt.Errorf("handler returned an error of type %T that panics when it is read (%v): %s", err, value, text)
+		}
+	}()
+	text = err.Error()
+	_ = errors.Is(err, calls.ErrGoexit) // with any target it calls the methods of each error in the tree
+	for _, e := range errorChain(err) {
+		_ = e.Error()
+	}
+	return err
+}
