@@ -7,7 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/reprise-go/reprise/core/internal/backlog"
 	"github.com/reprise-go/reprise/core/internal/calls"
+	"github.com/reprise-go/reprise/core/internal/delays"
+	"github.com/reprise-go/reprise/core/internal/locks"
 )
 
 // attempt is one attempt at handling one delivery. It is the handler's context
@@ -16,7 +19,7 @@ type attempt struct {
 	context.Context
 	message          Message
 	delivery         Delivery
-	lock             *lockContext
+	lock             *locks.Context
 	returned         atomic.Bool     // the handlers have returned, or the policy or HandleFailed after them
 	settled          atomic.Bool     // only Complete is left to do
 	workUndone       bool            // the failed handler's work has been undone (Reset)
@@ -89,7 +92,9 @@ func (r *runner) handle(w *worker, item fetchedDelivery) {
 		r.completeAgain(w, item)
 		return
 	}
-	r.backlog.supersede(in)
+	if r.backlog.HasCopies() && mayBeRedelivery(in) {
+		r.backlog.Supersede(pendingKey(in))
+	}
 	a := r.newAttempt(item, w.slotStart)
 	if a == nil { // the lock was lost before anything began
 		r.ep.log.endpoint.Warn("lock on an unstarted message was lost; it is redelivered", "message_id", in.ID)
@@ -168,8 +173,8 @@ func (r *runner) newAttempt(item fetchedDelivery, began time.Time) *attempt {
 	in := item.delivery.Incoming()
 	a := &attempt{Context: r.handlerCtx, delivery: item.delivery, lock: item.lock}
 	if a.lock != nil {
-		if !a.lock.begin(r.handlerCtx) {
-			r.renewer.forget(a.lock)
+		if !a.lock.Begin(r.handlerCtx) {
+			r.renewer.Forget(a.lock)
 			return nil
 		}
 		a.Context = a.lock
@@ -378,7 +383,7 @@ func (r *runner) completeAgain(w *worker, item fetchedDelivery) {
 	w.releaseSlotEarly()
 	err := item.delivery.Complete(r.settleCtx)
 	if err == nil {
-		r.renewer.forget(item.lock)
+		r.renewer.Forget(item.lock)
 		return
 	}
 	r.retrySettlement(r.valuesCtx, item, "completed", err, func() error { return item.delivery.Complete(r.settleCtx) }, nil)
@@ -386,14 +391,14 @@ func (r *runner) completeAgain(w *worker, item fetchedDelivery) {
 
 // endAttempt ends the attempt and the renewal of its lock, after any outcome.
 func (r *runner) endAttempt(a *attempt) {
-	r.renewer.forget(a.lock)
+	r.renewer.Forget(a.lock)
 	a.end()
 }
 
 // end ends the attempt's context.
 func (a *attempt) end() {
 	if a.lock != nil {
-		a.lock.end()
+		a.lock.End()
 	}
 }
 
@@ -403,17 +408,20 @@ func (r *runner) releaseUnstarted(item fetchedDelivery) { r.releaseDelivery(r.va
 // releaseDelivery releases a delivery that was not started, or could not be settled. ctx
 // is for the log.
 func (r *runner) releaseDelivery(ctx context.Context, item fetchedDelivery) {
-	if item.lock != nil && item.lock.isLost() {
-		r.renewer.forget(item.lock)
+	if item.lock != nil && item.lock.IsLost() {
+		r.renewer.Forget(item.lock)
 		return
 	}
 	err := item.delivery.Release(r.settleCtx)
 	if err == nil {
-		r.renewer.forget(item.lock)
+		r.renewer.Forget(item.lock)
 		return
 	}
 	r.retrySettlement(ctx, item, "released", err, func() error { return item.delivery.Release(r.settleCtx) }, nil)
 }
+
+// settlementBackoff is for the tries of a settlement.
+var settlementBackoff = delays.Backoff{First: 50 * time.Millisecond, Last: 10 * time.Second}
 
 // criticalSettlementTries is the number of failed tries after which a settlement raises a
 // critical error: about half a minute.
@@ -435,7 +443,7 @@ func (r *runner) retrySettlement(ctx context.Context, item fetchedDelivery, sett
 		default:
 			r.ep.log.endpoint.WarnContext(ctx, "message could not be settled while its lock held; it is redelivered", "message_id", in.ID, "settlement", settlement, "error", err)
 		}
-		r.renewer.forget(item.lock)
+		r.renewer.Forget(item.lock)
 		if end != nil {
 			end()
 		}
@@ -446,10 +454,10 @@ func (r *runner) retrySettlement(ctx context.Context, item fetchedDelivery, sett
 	}
 	r.ep.log.endpoint.WarnContext(ctx, "message could not be settled; it is tried again while its lock holds", "message_id", in.ID, "settlement", settlement, "error", err)
 	tries := 1
-	r.backlog.add(&backlogEntry{
-		backoff: settlementBackoff,
-		try: func() bool {
-			if item.lock != nil && item.lock.isLost() {
+	r.backlog.Add(&backlog.Entry{
+		Backoff: settlementBackoff,
+		Try: func() bool {
+			if item.lock != nil && item.lock.IsLost() {
 				return ended(ErrLockLost)
 			}
 			err := settle()
@@ -458,7 +466,7 @@ func (r *runner) retrySettlement(ctx context.Context, item fetchedDelivery, sett
 			}
 			return ended(err)
 		},
-		cancel: func() {
+		Cancel: func() {
 			if err := settle(); !ended(err) { // the receiver's Close releases it
 				ended(fmt.Errorf("%w: %w", ErrLockLost, err))
 			}
@@ -467,7 +475,7 @@ func (r *runner) retrySettlement(ctx context.Context, item fetchedDelivery, sett
 }
 
 func (r *runner) lockLost(a *attempt) bool {
-	return a.lock != nil && a.lock.isLost()
+	return a.lock != nil && a.lock.IsLost()
 }
 
 // endLockLost ends the work on a message whose lock is lost (R27).

@@ -8,7 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/reprise-go/reprise/core/internal/backlog"
 	"github.com/reprise-go/reprise/core/internal/ids"
+	"github.com/reprise-go/reprise/core/internal/unreachable"
 )
 
 // This file is about the sends of the engine itself, beside those of handlers, when a
@@ -22,9 +24,9 @@ func (r *runner) engineSends(a *attempt) (sends []Outgoing, endProbe func()) {
 	in := a.delivery.Incoming()
 	ackQueue := in.Headers.Get(HeaderRetryAckQueue)
 	if ackQueue == "" && r.ep.auditAddress == "" {
-		return nil, noProbe
+		return nil, unreachable.NoProbe
 	}
-	endProbe = noProbe
+	endProbe = unreachable.NoProbe
 	now := FormatTime(time.Now())
 	audit := in.Headers
 	if unique := in.Headers.Get(HeaderRetryUniqueMessageID); unique != "" && ackQueue != "" {
@@ -70,16 +72,16 @@ func (r *runner) auditCopy(a *attempt, audit Headers, now string) (out Outgoing,
 	}
 	out = in.copyTo(r.ep.auditAddress, audit, ReasonAudit)
 	if !r.ep.canStore(out.Queue) {
-		return out, noProbe
+		return out, unreachable.NoProbe
 	}
-	endProbe, unreachable := r.ep.unreachable.blocked(out.Queue)
-	if unreachable == nil {
+	endProbe, cause := r.ep.unreachable.Blocked(out.Queue)
+	if cause == nil {
 		return out, endProbe
 	}
 	if stored := r.ep.storedAudit(out); hasRoom(stored.Headers) {
-		return stored, noProbe
+		return stored, unreachable.NoProbe
 	}
-	return out, noProbe
+	return out, unreachable.NoProbe
 }
 
 // storedAudit returns an audit copy for the endpoint's own queue.
@@ -267,7 +269,7 @@ func (r *runner) retrySendInProcess(out Outgoing, err error) {
 	cancel := func() {
 		r.raiseCritical(fmt.Errorf("%v of message %s to queue %q is given up: %w", out.Reason, out.ID, out.Queue, err))
 	}
-	r.backlog.add(&backlogEntry{withoutDelivery: true, backoff: moveBackoff, cancel: cancel, try: func() bool {
+	r.backlog.Add(&backlog.Entry{WithoutDelivery: true, Backoff: moveBackoff, Cancel: cancel, Try: func() bool {
 		if err = r.ep.transportSend(r.settleCtx, []Outgoing{out}); err != nil && time.Since(began) > maxAuditRetryTime {
 			cancel()
 			return true

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/locks"
 )
 
 // combinedReceiver combines the receivers of an endpoint's shared queue and of its
@@ -25,7 +27,7 @@ type combinedReceiver struct {
 	countsReleases   bool              // a release counts as a delivery: arrived keeps its messages
 
 	// Set by the runner before the first Receive.
-	watch   func(Delivery) *lockContext
+	watch   func(Delivery) *locks.Context
 	release func(fetchedDelivery)
 	onLost  func(Delivery) // called for messages of TransactionNone that came too late to be handled
 
@@ -70,7 +72,7 @@ type queueReceiver struct {
 type queueDelivery struct {
 	Delivery
 	from       *queueReceiver
-	lock       *lockContext
+	lock       *locks.Context
 	prev, next *queueDelivery // in the ring of its queue; nil when the delivery has ended
 }
 
@@ -623,11 +625,11 @@ func (r *runner) connectCombinedReceiver() {
 	if !ok {
 		return
 	}
-	c.watch, c.release = r.renewer.watch, r.releaseUnstarted
+	c.watch, c.release = r.pump.watch, r.releaseUnstarted
 	c.onLost = func(d Delivery) {
 		r.raiseCritical(fmt.Errorf("message %s is lost: it arrived after the endpoint had stopped, and in transaction mode None it cannot be given back", d.Incoming().ID))
 	}
-	r.pump.watch = func(d Delivery) *lockContext { return d.(*queueDelivery).lock }
+	r.pump.watch = func(d Delivery) *locks.Context { return d.(*queueDelivery).lock }
 }
 
 // handleReceivedAndDeleted handles the messages that a combinedReceiver has received in

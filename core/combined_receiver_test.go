@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/locks"
 )
 
 // stockedReceiver has messages, which it hands out as far as MaxInFlight allows. Where it
@@ -153,7 +155,7 @@ func newStockedReceivers(n, shared, own int, caps Capabilities) (c *combinedRece
 	receivers[0] = newStockedReceiver(0, shared, caps.CountsReleases, func() {})
 	receivers[1] = newStockedReceiver(1_000_000, own, caps.CountsReleases, func() {})
 	c = newCombinedReceiver(&queueReceiver{queue: "shared", receiver: receivers[0]}, &queueReceiver{queue: "own", receiver: receivers[1]}, TransactionReceiveOnly, caps)
-	c.watch = func(Delivery) *lockContext { return nil }
+	c.watch = func(Delivery) *locks.Context { return nil }
 	c.release = func(item fetchedDelivery) { _ = item.delivery.Release(context.Background()) }
 	c.SetMaxInFlight(n)
 	return c, receivers

@@ -501,11 +501,10 @@ const (
 	defaultTimeToWait     = time.Second
 	maxTimeToWait         = time.Hour
 	defaultMaxDeliveries  = 50
-	handlerGrace          = 5 * time.Second // from cancelling handlers to ErrHandlersRunning
-	closeGrace            = 4 * time.Second // for the steps after that
-	maxRememberedMessages = 1000            // settled memory and pending decisions (R28, R25)
-	maxRetryDelay         = OneDay          // R5
-	applicationReserve    = 8 << 10         // bytes kept free for failure headers (R24)
-	maxUndeliveredPause   = 30 * time.Second
+	handlerGrace          = 5 * time.Second  // from cancelling handlers to ErrHandlersRunning
+	closeGrace            = 4 * time.Second  // for the steps after that
+	maxRememberedMessages = 1000             // settled memory and pending decisions (R28, R25)
+	maxRetryDelay         = OneDay           // R5
+	applicationReserve    = 8 << 10          // bytes kept free for failure headers (R24)
 	pendingExpiry         = 10 * time.Minute // of a decision whose message is not redelivered
 )

@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/reprise-go/reprise/core/internal/backlog"
 	"github.com/reprise-go/reprise/core/internal/delays"
+	"github.com/reprise-go/reprise/core/internal/unreachable"
 )
 
 // This file tries decisions again that could not be carried out (R25), without a slot and
@@ -47,13 +49,16 @@ func (r *runner) retryDecisionLater(a *attempt, f *failure, decided *decision, c
 	})
 }
 
+// moveBackoff is for the tries of a decision (R25).
+var moveBackoff = delays.Backoff{First: time.Second, Last: unreachable.MaxPause}
+
 // decisionBackoff returns the backoff for the tries of a decision that failed with err. A
 // message that is refused in every form is tried less often: a setting has to be changed.
 // Each pause leaves time for another try before the broker ends the delivery.
 func (r *runner) decisionBackoff(err error, id string) delays.Backoff {
 	pause := moveBackoff
 	if !failedByQueue(err, id) {
-		pause.Last = maxStoredDelay
+		pause.Last = unreachable.MaxStoredDelay
 	}
 	if limit := r.ep.caps.MaxLockTime; limit > 0 {
 		pause.Last = max(min(pause.Last, limit/4), pause.First)
@@ -94,7 +99,7 @@ func (r *runner) recordFailedTry(a *attempt, f *failure, d *decision, cause erro
 	}
 	r.ep.redeliveries.rememberPending(a.delivery.Incoming(), f, d)
 	err := fmt.Errorf("%v of message %s cannot be carried out; trying again in %v: %w", d.action, f.MessageID, pause.After(tries), cause)
-	if _, blocked := errors.AsType[*blockedError](cause); blocked { // the critical error was that of the message that tried
+	if _, blocked := errors.AsType[*unreachable.BlockedError](cause); blocked { // the critical error was that of the message that tried
 		r.ep.log.moved.LogAttrs(a.decisionContext(), slog.LevelWarn, "message is kept until its destination can be reached", append(failureAttrs(f), slog.Any("cause", err))...)
 		return
 	}
@@ -136,7 +141,7 @@ func (r *runner) retainDelivery(a *attempt, pause delays.Backoff, try func() (do
 		r.releaseDelivery(a.decisionContext(), fetchedDelivery{a.delivery, a.lock})
 		a.end()
 	}
-	r.backlog.add(&backlogEntry{copyKey: pendingKey(a.delivery.Incoming()), backoff: pause, cancel: release, try: func() bool {
+	r.backlog.Add(&backlog.Entry{CopyKey: pendingKey(a.delivery.Incoming()), Backoff: pause, Cancel: release, Try: func() bool {
 		if limit := r.ep.caps.MaxLockTime; limit > 0 && time.Since(time.Unix(0, a.message.started)) > limit/2 {
 			release()
 			return true

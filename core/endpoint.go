@@ -14,6 +14,7 @@ import (
 
 	"github.com/reprise-go/reprise/core/internal/calls"
 	"github.com/reprise-go/reprise/core/internal/ids"
+	"github.com/reprise-go/reprise/core/internal/unreachable"
 )
 
 // Endpoint is one logical receiver: a name, which is also that of its input queue (see
@@ -47,7 +48,7 @@ type Endpoint struct {
 	log           *loggers
 	resolved      *resolvedConfig
 	redeliveries  *redeliveryState
-	unreachable   *unreachableQueues
+	unreachable   *unreachable.Queues
 
 	criticals    atomic.Int64
 	lastCritical atomic.Pointer[CriticalError]
@@ -89,7 +90,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 		name: name, transport: t, caps: caps, config: r.config, mode: r.mode,
 		address: r.rules.ownAddress, instanceAddress: r.rules.instanceAddress, auditAddress: r.auditAddress,
 		rules: r.rules, maxDeliveries: r.maxDeliveries, groupQueues: r.groupQueues, isolation: r.isolation, resolved: r, observers: r.observers,
-		redeliveries: newRedeliveryState(), unreachable: newUnreachableQueues(), concurrency: r.config.Concurrency, ready: make(chan struct{}),
+		redeliveries: newRedeliveryState(), unreachable: unreachable.New(), concurrency: r.config.Concurrency, ready: make(chan struct{}),
 	}
 	if err := errors.Join(errs.errs...); err != nil {
 		return fail(err)

@@ -110,7 +110,7 @@ func (ep *Endpoint) Health() Health {
 		Endpoint: ep.name, Instance: ep.instance, Queue: ep.address,
 		Middleware: states,
 		Paused:     ep.paused, Concurrency: ep.concurrency,
-		Undelivered: ep.undelivered(), UnreachableSince: ep.unreachable.oldestOutage(),
+		Undelivered: ep.undelivered(), UnreachableSince: ep.unreachable.OldestOutage(),
 		CriticalErrors: ep.criticals.Load(), LastCritical: ep.lastCritical.Load(),
 	}
 	if ep.parked.isInForce() {
@@ -123,10 +123,10 @@ func (ep *Endpoint) Health() Health {
 		h.Isolating = r.pump.isIsolating()
 		h.InFlight = r.pump.inFlight()
 		h.OldestAttempt = r.pump.oldestAttempt()
-		h.Unsettled = r.backlog.size()
-		h.Stalled = h.Unsettled >= r.backlog.limit
-		h.Retrying = r.retryWaits.size()
-		h.PutBack, h.PutBackUntil = r.putBackMessages.size(), r.pump.waitsUntil(waitPutBack)
+		h.Unsettled = r.backlog.Size()
+		h.Stalled = h.Unsettled >= r.backlog.Limit()
+		h.Retrying = r.retryWaits.Size()
+		h.PutBack, h.PutBackUntil = r.putBackMessages.Size(), r.pump.waitsUntil(waitPutBack)
 		h.NotificationsDropped = r.recoveryCalls.Dropped()
 	}
 	failing, accepted := ep.sends.state()

@@ -74,7 +74,7 @@ func (r *runner) moveOrStore(a *attempt, f *failure, d *decision) error {
 	if d.deadLetter || r.ep.mode == TransactionNone && !replaceable || !r.ep.isConfiguredQueue(queue) {
 		return r.move(a, f, d)
 	}
-	endProbe, cause := r.ep.unreachable.blocked(queue)
+	endProbe, cause := r.ep.unreachable.Blocked(queue)
 	if cause == nil {
 		defer endProbe()
 		began := time.Now()

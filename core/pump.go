@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/reprise-go/reprise/core/internal/locks"
 	"github.com/reprise-go/reprise/core/internal/prefetch"
 )
 
@@ -27,7 +28,7 @@ type pump struct {
 	settlesOffSlot   bool // a slot is free while its delivery is being settled
 	maxBatch         int  // 0 = none
 
-	watch     func(Delivery) *lockContext
+	watch     func(Delivery) *locks.Context
 	adjust    func(Delivery) Delivery // returns the delivery as the engine is to see it
 	handle    func(w *worker, item fetchedDelivery)
 	release   func(item fetchedDelivery)
@@ -79,7 +80,7 @@ type pump struct {
 // fetchedDelivery is a delivery with the renewal of its lock, if it has one.
 type fetchedDelivery struct {
 	delivery Delivery
-	lock     *lockContext
+	lock     *locks.Context
 }
 
 // worker is one goroutine of a pump.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/reprise-go/reprise/core/internal/backlog"
 	"github.com/reprise-go/reprise/core/internal/delays"
 )
 
@@ -66,7 +67,7 @@ const (
 	putBackCopyDelay = time.Second
 
 	// maxPutBacks limits the messages that are kept for their pause.
-	maxPutBacks = maxBacklog
+	maxPutBacks = backlog.Max
 
 	// maxPutBackTypes limits the message types whose pauses are remembered.
 	maxPutBackTypes = 1000
@@ -176,11 +177,11 @@ func (r *runner) retainForPause(a *attempt, length time.Duration, skipPause cont
 	}
 	a.end()
 	release := func() { r.releaseDelivery(a.decisionContext(), fetchedDelivery{a.delivery, a.lock}) }
-	r.putBackMessages.add(&backlogEntry{
-		backoff:   delays.Backoff{First: length, Last: length},
-		skipPause: skipPause,
-		try:       func() bool { release(); return true },
-		cancel:    release,
+	r.putBackMessages.Add(&backlog.Entry{
+		Backoff:   delays.Backoff{First: length, Last: length},
+		SkipPause: skipPause,
+		Try:       func() bool { release(); return true },
+		Cancel:    release,
 	})
 }
 

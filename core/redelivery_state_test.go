@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/unreachable"
 )
 
 func TestR28_SettledMessagesAreRemembered(t *testing.T) {
@@ -112,7 +114,7 @@ func TestPendingDecisions(t *testing.T) {
 			s.rememberPending(storedCopyOf("n0"), &f, &d)
 			s.rememberPending(storedCopyOf("n1"), &f, &d)
 			for range 30 {
-				time.Sleep(maxUndeliveredPause)
+				time.Sleep(unreachable.MaxPause)
 				s.rememberPending(storedCopyOf("n0"), &f, &d)
 			}
 			if n := s.pendingDecisions(); n != 1 {

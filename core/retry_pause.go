@@ -3,6 +3,7 @@ package core
 import (
 	"time"
 
+	"github.com/reprise-go/reprise/core/internal/backlog"
 	"github.com/reprise-go/reprise/core/internal/delays"
 )
 
@@ -66,10 +67,10 @@ func (r *runner) retainForRetry(a *attempt, f *failure, pause time.Duration) boo
 		}
 		r.abandon(a, f)
 	}
-	r.retryWaits.add(&backlogEntry{
-		backoff: delays.Backoff{First: pause, Last: pause},
-		try:     func() bool { retry(); return true },
-		cancel:  retry,
+	r.retryWaits.Add(&backlog.Entry{
+		Backoff: delays.Backoff{First: pause, Last: pause},
+		Try:     func() bool { retry(); return true },
+		Cancel:  retry,
 	})
 	return true
 }

@@ -10,7 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/reprise-go/reprise/core/internal/backlog"
 	"github.com/reprise-go/reprise/core/internal/calls"
+	"github.com/reprise-go/reprise/core/internal/locks"
 	"github.com/reprise-go/reprise/core/internal/prefetch"
 	"github.com/reprise-go/reprise/core/internal/ratelimit"
 )
@@ -20,12 +22,12 @@ type runner struct {
 	ep              *Endpoint
 	receiver        Receiver
 	pump            *pump
-	backlog         *backlog
-	putBackMessages *backlog // messages that were put back, for their pause
-	retryWaits      *backlog // messages that wait for an immediate retry
+	backlog         *backlog.Backlog
+	putBackMessages *backlog.Backlog // messages that were put back, for their pause
+	retryWaits      *backlog.Backlog // messages that wait for an immediate retry
 	putBacks        putBacks
 	limiter         *ratelimit.Limiter
-	renewer         *renewer
+	renewer         *locks.Renewer
 	// Calls of users' code: recovery observers, critical errors, and hooks of rate limiting
 	// and connections, each with its own queue so that one kind cannot fill the queue of
 	// another.
@@ -204,7 +206,7 @@ func (ep *Endpoint) newRunner(ctx context.Context) (*runner, error) {
 	r.fetchCtx, r.stopFetch = context.WithCancel(ctx)
 	r.handlerCtx, r.cancelHandlers = context.WithCancelCause(r.valuesCtx)
 	r.settleCtx, r.stopSettle = context.WithCancel(r.valuesCtx)
-	ep.unreachable.allowProbes()
+	ep.unreachable.AllowProbes()
 	ep.current = r
 	return r, nil
 }
@@ -310,19 +312,20 @@ func (ep *Endpoint) configurePump(p *pump) *pump {
 func (r *runner) start() {
 	ep := r.ep
 	ep.mu.Lock()
-	r.renewer = newRenewer(r.settleCtx)
-	go r.renewer.run()
+	r.renewer = locks.New(r.settleCtx, ErrLockLost)
+	go r.renewer.Run()
 	r.pump = ep.configurePump(newPump(r.fetchCtx, r.receiver))
-	r.pump.watch, r.pump.adjust = r.renewer.watch, ep.withRoundCount
+	watch := func(d Delivery) *locks.Context { return r.renewer.Watch(d) }
+	r.pump.watch, r.pump.adjust = watch, ep.withRoundCount
 	r.connectCombinedReceiver()
 	r.pump.handle = r.handle
 	r.pump.release = r.releaseUnstarted
 	r.pump.onError = func(err error) { r.end(fmt.Errorf("receive: %w", err)) }
 	r.pump.isolation.onChange = r.isolationChanged
 	r.pump.slowAfter, r.pump.onSlow = max(ep.config.SlowHandler, 0), r.reportSlowHandler
-	r.backlog = newBacklog(r.backlogLimit(), r.pump.retain, r.onBacklogFull)
-	r.putBackMessages = newBacklog(maxPutBacks, r.pump.retain, r.onPutBacksFull)
-	r.retryWaits = newBacklog(r.backlogLimit(), r.pump.retain, r.onRetryWaitsFull)
+	r.backlog = backlog.New(r.backlogLimit(), r.pump.retain, r.onBacklogFull)
+	r.putBackMessages = backlog.New(maxPutBacks, r.pump.retain, r.onPutBacksFull)
+	r.retryWaits = backlog.New(r.backlogLimit(), r.pump.retain, r.onRetryWaitsFull)
 	r.putBacks.pump = r.pump
 	r.limiter = r.newRateLimiter()
 	r.pump.paused = ep.paused
@@ -365,9 +368,9 @@ func (r *runner) endError() error {
 // that the broker refuses must not stop all others.
 func (r *runner) backlogLimit() int {
 	if r.ep.connectionPerMessage() {
-		return max(r.ep.concurrency, minBacklog)
+		return max(r.ep.concurrency, backlog.Min)
 	}
-	return maxBacklog
+	return backlog.Max
 }
 
 // onBacklogFull stops fetching while too many messages are kept without a slot.
@@ -378,7 +381,7 @@ func (r *runner) onBacklogFull(full bool) {
 		return
 	}
 	r.pump.pauseFetching()
-	r.raiseCritical(fmt.Errorf("no more messages are fetched: %d cannot be settled, moved or stored, and are tried again; see the errors before", r.backlog.limit))
+	r.raiseCritical(fmt.Errorf("no more messages are fetched: %d cannot be settled, moved or stored, and are tried again; see the errors before", r.backlog.Limit()))
 }
 
 // reportSlowHandler reports a handler that takes long.

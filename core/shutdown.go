@@ -80,16 +80,16 @@ func (r *runner) drain() error {
 	r.cancelHandlers(ErrShutdown) // for a HandleFailed that the backlog runs again
 	deadline := time.Now().Add(closeGrace)
 	r.putBacks.stop()
-	if !r.putBackMessages.stop(time.Until(deadline)) {
+	if !r.putBackMessages.Stop(time.Until(deadline)) {
 		r.ep.log.endpoint.Warn("a message that was put back could not be released in time; it is redelivered")
 	}
-	if !r.retryWaits.stop(time.Until(deadline)) {
+	if !r.retryWaits.Stop(time.Until(deadline)) {
 		r.ep.log.endpoint.Warn("a message that waited for its retry could not be given back in time; it is redelivered")
 	}
-	if !r.backlog.stop(time.Until(deadline)) {
+	if !r.backlog.Stop(time.Until(deadline)) {
 		r.ep.log.endpoint.Warn("a settlement that was tried again has not returned; its message is redelivered")
 	}
-	if !r.renewer.stop(time.Until(deadline)) {
+	if !r.renewer.Stop(time.Until(deadline)) {
 		r.ep.log.endpoint.Warn("a renewal of a lock has not returned after its context ended; it is left behind")
 	}
 	r.closeReceiver(max(time.Until(deadline), closeGrace/4), time.Until(drainEnd))

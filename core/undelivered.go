@@ -76,7 +76,7 @@ func (ep *Endpoint) isConfiguredQueue(queue string) bool {
 func (ep *Endpoint) storedCopy(out Outgoing, note undeliveredNote) Outgoing {
 	out.Queue = ep.address
 	out.Headers.Set(HeaderUndelivered, note.String())
-	out.Delay = ep.unreachable.storedDelay(note.Tries)
+	out.Delay = ep.unreachable.StoredDelay(note.Tries)
 	if ep.caps.MaxDelay > 0 {
 		out.Delay = min(out.Delay, ep.caps.MaxDelay)
 	}
@@ -87,7 +87,7 @@ func (ep *Endpoint) storedCopy(out Outgoing, note undeliveredNote) Outgoing {
 // reportUnreachable records that a queue of the endpoint cannot be reached, and reports
 // it once for each probe.
 func (r *runner) reportUnreachable(queue string, cause error, began time.Time) {
-	if isNew, since := r.ep.unreachable.recordFailure(queue, cause, began); isNew {
+	if isNew, since := r.ep.unreachable.RecordFailure(queue, cause, began); isNew {
 		r.raiseCritical(fmt.Errorf("queue %q cannot be reached since %s; messages for it are kept until it can (%d so far): %w",
 			queue, since.UTC().Format(time.RFC3339), r.ep.undelivered(), cause))
 	}
@@ -96,7 +96,7 @@ func (r *runner) reportUnreachable(queue string, cause error, began time.Time) {
 // reportUnreachableDeadLetters does so for a dead-letter or invalid queue, which standard
 // replaces.
 func (r *runner) reportUnreachableDeadLetters(queue, standard string, cause error, began time.Time) {
-	if isNew, since := r.ep.unreachable.recordFailure(queue, cause, began); isNew {
+	if isNew, since := r.ep.unreachable.RecordFailure(queue, cause, began); isNew {
 		r.raiseCritical(fmt.Errorf("queue %q cannot be reached since %s; until it can, messages for it go to the error queue %q: %w",
 			queue, since.UTC().Format(time.RFC3339), standard, cause))
 	}
@@ -104,7 +104,7 @@ func (r *runner) reportUnreachableDeadLetters(queue, standard string, cause erro
 
 // reportReached records that a queue of the endpoint can be reached.
 func (r *runner) reportReached(queue string) {
-	if since, wasUnreachable := r.ep.unreachable.recordReached(queue); wasUnreachable {
+	if since, wasUnreachable := r.ep.unreachable.RecordReached(queue); wasUnreachable {
 		r.ep.log.endpoint.Info("queue can be reached again; messages for it are delivered", "queue", queue, "unreachable_since", since)
 	}
 }
@@ -128,7 +128,7 @@ func (r *runner) store(a *attempt, f *failure, d *decision) error {
 
 // reportStored logs and counts a message that was stored.
 func (r *runner) reportStored(ctx context.Context, stored *Outgoing, note undeliveredNote) {
-	r.ep.unreachable.addStored(note.key(stored.ID), time.Now().Add(stored.Delay))
+	r.ep.unreachable.AddStored(note.key(stored.ID), time.Now().Add(stored.Delay))
 	r.ep.log.moved.LogAttrs(ctx, slog.LevelWarn, "message is stored in the endpoint's own queue until its destination can be reached",
 		slog.String("message_id", stored.ID), slog.String("queue", note.Queue), slog.Int("tries", note.Tries),
 		slog.String("since", note.Since), slog.Duration("retry_in", stored.Delay))
@@ -167,7 +167,7 @@ func (r *runner) tryDeliverStored(a *attempt, out Outgoing, note undeliveredNote
 		return true
 	}
 	since := parseTimeOrZero(note.Since)
-	endProbe, cause := r.ep.unreachable.blocked(out.Queue)
+	endProbe, cause := r.ep.unreachable.Blocked(out.Queue)
 	if cause == nil {
 		defer endProbe()
 		began := time.Now()
@@ -175,7 +175,7 @@ func (r *runner) tryDeliverStored(a *attempt, out Outgoing, note undeliveredNote
 		switch {
 		case cause == nil:
 			r.reportReached(out.Queue)
-			r.ep.unreachable.removeStored(note.key(out.ID))
+			r.ep.unreachable.RemoveStored(note.key(out.ID))
 			r.ep.log.moved.LogAttrs(a.decisionContext(), slog.LevelInfo, "stored message was delivered",
 				slog.String("message_id", out.ID), slog.String("queue", out.Queue), slog.Int("tries", note.Tries+1), slog.String("since", note.Since))
 			return true
@@ -191,7 +191,7 @@ func (r *runner) tryDeliverStored(a *attempt, out Outgoing, note undeliveredNote
 	if note.Audit && time.Since(since) > maxAuditRetryTime {
 		err := r.replace(a, nil)
 		if err == nil || endsDelivery(err) {
-			r.ep.unreachable.removeStored(note.key(out.ID))
+			r.ep.unreachable.RemoveStored(note.key(out.ID))
 			r.raiseCriticalContext(a.decisionContext(), fmt.Errorf("audit copy of message %s is given up after %v: %w", out.ID, maxAuditRetryTime, cause))
 			return true
 		}
@@ -224,5 +224,5 @@ func (n undeliveredNote) key(id string) string {
 // undelivered returns the number of messages known to this process that wait for their
 // destination.
 func (ep *Endpoint) undelivered() int {
-	return ep.redeliveries.pendingDecisions() + ep.unreachable.storedMessages()
+	return ep.redeliveries.pendingDecisions() + ep.unreachable.StoredMessages()
 }

@@ -1,4 +1,4 @@
-package core
+package locks
 
 import (
 	"context"
@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// lockContext is one delivery whose lock expires. For the handler it is a context that is
-// cancelled with ErrLockLost when the lock is lost.
+// Context is one delivery whose lock expires. For the handler it is a context that is
+// cancelled when the lock is lost.
 //
 // The cancelable child context is created on the first call of Done or Err: most handlers
 // never call them, and every child has to be registered in the handlers' context, and
 // removed again, under one lock for all of them.
-type lockContext struct {
+type Context struct {
 	delivery Delivery
 
 	// Guarded by the renewer's mu.
 	renewAt    time.Time
 	renewing   bool
-	prev, next *lockContext // in the renewer's ring; nil when it is in none
+	prev, next *Context // in the renewer's ring; nil when it is in none
 
 	mu     sync.Mutex
 	lost   bool
@@ -28,7 +28,7 @@ type lockContext struct {
 	cancel context.CancelCauseFunc
 }
 
-var _ context.Context = (*lockContext)(nil)
+var _ context.Context = (*Context)(nil)
 
 // endedContext is the context of attempts that have ended.
 var endedContext = func() context.Context {
@@ -37,16 +37,16 @@ var endedContext = func() context.Context {
 	return ctx
 }()
 
-// begin makes l a context below parent, or returns false if the lock is lost.
-func (l *lockContext) begin(parent context.Context) bool {
+// Begin makes l a context below parent, or returns false if the lock is lost.
+func (l *Context) Begin(parent context.Context) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.parent = parent
 	return !l.lost
 }
 
-// end cancels the contexts below that of an attempt that has ended.
-func (l *lockContext) end() {
+// End cancels the contexts below that of an attempt that has ended.
+func (l *Context) End() {
 	l.mu.Lock()
 	cancel := l.cancel
 	l.ended = true
@@ -57,7 +57,7 @@ func (l *lockContext) end() {
 }
 
 // lose records that the lock is lost, and cancels the handler's context.
-func (l *lockContext) lose() {
+func (l *Context) lose(cause error) {
 	l.mu.Lock()
 	l.lost = true
 	var cancel context.CancelCauseFunc
@@ -67,18 +67,19 @@ func (l *lockContext) lose() {
 	}
 	l.mu.Unlock()
 	if cancel != nil {
-		cancel(ErrLockLost)
+		cancel(cause)
 	}
 }
 
-func (l *lockContext) isLost() bool {
+// IsLost reports whether the lock is lost.
+func (l *Context) IsLost() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lost
 }
 
 // childLocked returns the context that can be cancelled.
-func (l *lockContext) childLocked() context.Context {
+func (l *Context) childLocked() context.Context {
 	switch {
 	case l.child != nil:
 	case l.ended:
@@ -90,17 +91,17 @@ func (l *lockContext) childLocked() context.Context {
 }
 
 // Deadline implements context.Context.
-func (l *lockContext) Deadline() (time.Time, bool) { return l.parent.Deadline() }
+func (l *Context) Deadline() (time.Time, bool) { return l.parent.Deadline() }
 
 // Done implements context.Context.
-func (l *lockContext) Done() <-chan struct{} {
+func (l *Context) Done() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.childLocked().Done()
 }
 
 // Err implements context.Context.
-func (l *lockContext) Err() error {
+func (l *Context) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.child == nil && !l.ended {
@@ -111,7 +112,7 @@ func (l *lockContext) Err() error {
 
 // Value implements context.Context. Package context finds by it the context that
 // Done belongs to, and its cause.
-func (l *lockContext) Value(key any) any {
+func (l *Context) Value(key any) any {
 	l.mu.Lock()
 	var own context.Context
 	if l.child != nil || l.ended {

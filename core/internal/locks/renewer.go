@@ -1,4 +1,6 @@
-package core
+// Package locks renews the locks of deliveries, and cancels the contexts of those whose
+// lock is lost.
+package locks
 
 import (
 	"context"
@@ -7,18 +9,27 @@ import (
 	"time"
 )
 
-// renewer renews the locks of all deliveries in flight: one goroutine watches the times,
+// Delivery is a delivery that is reserved until a time.
+type Delivery interface {
+	// LockedUntil returns when the lock ends, or the zero time if it does not.
+	LockedUntil() time.Time
+	// Renew extends the lock.
+	Renew(ctx context.Context) error
+}
+
+// Renewer renews the locks of all deliveries in flight: one goroutine watches the times,
 // short-lived goroutines do the renewals that are due.
-type renewer struct {
-	ctx    context.Context // for Renew; ends with stop
-	cancel context.CancelFunc
+type Renewer struct {
+	ctx     context.Context // for Renew; ends with Stop
+	cancel  context.CancelFunc
+	errLost error
 
 	mu        sync.Mutex
-	locks     lockContext // the head of a ring of all renewed locks
-	nextCheck time.Time   // when run looks again by itself; zero: it does not
+	locks     Context   // the head of a ring of all renewed locks
+	nextCheck time.Time // when Run looks again by itself; zero: it does not
 	wakeUp    chan struct{}
 	stopped   chan struct{}
-	done      chan struct{} // closed when run and all renewals have returned
+	done      chan struct{} // closed when Run and all renewals have returned
 	wg        sync.WaitGroup
 }
 
@@ -32,20 +43,22 @@ const renewalSlotTimeout = 100 * time.Millisecond
 // minRenewalInterval is the shortest time between two renewals of one lock.
 const minRenewalInterval = 10 * time.Millisecond
 
-func newRenewer(ctx context.Context) *renewer {
-	r := &renewer{wakeUp: make(chan struct{}, 1), stopped: make(chan struct{}), done: make(chan struct{})}
+// New returns a renewer. errLost is the error of a Renew that finds the lock lost, and the
+// cause with which the delivery's context is cancelled.
+func New(ctx context.Context, errLost error) *Renewer {
+	r := &Renewer{errLost: errLost, wakeUp: make(chan struct{}, 1), stopped: make(chan struct{}), done: make(chan struct{})}
 	r.locks.prev, r.locks.next = &r.locks, &r.locks
 	r.ctx, r.cancel = context.WithCancel(ctx)
 	return r
 }
 
-// watch begins to renew d, if it has a lock that expires. It returns nil otherwise.
-func (r *renewer) watch(d Delivery) *lockContext {
+// Watch begins to renew d, if it has a lock that expires. It returns nil otherwise.
+func (r *Renewer) Watch(d Delivery) *Context {
 	until := d.LockedUntil()
 	if until.IsZero() {
 		return nil
 	}
-	l := &lockContext{delivery: d, renewAt: halfway(until)}
+	l := &Context{delivery: d, renewAt: halfway(until)}
 	r.mu.Lock()
 	r.locks.insertLocked(l)
 	sooner := r.nextCheck.IsZero() || l.renewAt.Before(r.nextCheck)
@@ -57,23 +70,23 @@ func (r *renewer) watch(d Delivery) *lockContext {
 }
 
 // insertLocked puts a lock before l in the ring. The renewer's mu is held.
-func (l *lockContext) insertLocked(added *lockContext) {
+func (l *Context) insertLocked(added *Context) {
 	added.prev, added.next = l.prev, l
 	l.prev.next, l.prev = added, added
 }
 
 // removeLocked takes l out of the ring that it is in, if any. The renewer's mu is held.
-func (l *lockContext) removeLocked() {
+func (l *Context) removeLocked() {
 	if l.isListedLocked() {
 		l.prev.next, l.next.prev = l.next, l.prev
 		l.prev, l.next = nil, nil
 	}
 }
 
-func (l *lockContext) isListedLocked() bool { return l.next != nil }
+func (l *Context) isListedLocked() bool { return l.next != nil }
 
-// forget ends the renewal of l, which may be nil.
-func (r *renewer) forget(l *lockContext) {
+// Forget ends the renewal of l, which may be nil.
+func (r *Renewer) Forget(l *Context) {
 	if l == nil {
 		return
 	}
@@ -88,15 +101,15 @@ func halfway(until time.Time) time.Time {
 	return now.Add(until.Sub(now) / 2)
 }
 
-func (r *renewer) wake() {
+func (r *Renewer) wake() {
 	select {
 	case r.wakeUp <- struct{}{}:
 	default:
 	}
 }
 
-// run renews until stop.
-func (r *renewer) run() {
+// Run renews until Stop.
+func (r *Renewer) Run() {
 	defer close(r.done)
 	slots := make(chan struct{}, maxRenewals)
 	timer := time.NewTimer(time.Hour)
@@ -149,7 +162,7 @@ func acquireSlot(slots chan struct{}, timeout time.Duration) (free func(), ok bo
 }
 
 // takeDue marks and returns the locks to renew now, and the time of the next renewal.
-func (r *renewer) takeDue() (due []*lockContext, next time.Time) {
+func (r *Renewer) takeDue() (due []*Context, next time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
@@ -167,7 +180,7 @@ func (r *renewer) takeDue() (due []*lockContext, next time.Time) {
 	return due, next
 }
 
-func (r *renewer) renew(l *lockContext) {
+func (r *Renewer) renew(l *Context) {
 	until := l.delivery.LockedUntil()
 	ctx, cancel := context.WithDeadline(r.ctx, until)
 	err := l.delivery.Renew(ctx)
@@ -184,7 +197,7 @@ func (r *renewer) renew(l *lockContext) {
 		if !l.renewAt.After(now) { // a lock that was renewed, but did not move: no reason to spin
 			l.renewAt = now.Add(minRenewalInterval)
 		}
-	case errors.Is(err, ErrLockLost), !now.Before(until):
+	case errors.Is(err, r.errLost), !now.Before(until):
 		lost = true
 		l.removeLocked()
 	default: // try again while the lock still holds
@@ -192,14 +205,14 @@ func (r *renewer) renew(l *lockContext) {
 	}
 	r.mu.Unlock()
 	if lost {
-		l.lose()
+		l.lose(r.errLost)
 	}
 	r.wake()
 }
 
-// stop ends run and the renewals in progress, and waits for them, but not longer than the
+// Stop ends Run and the renewals in progress, and waits for them, but not longer than the
 // timeout.
-func (r *renewer) stop(timeout time.Duration) bool {
+func (r *Renewer) Stop(timeout time.Duration) bool {
 	close(r.stopped)
 	r.cancel()
 	timer := time.NewTimer(timeout)

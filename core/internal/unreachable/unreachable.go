@@ -1,4 +1,5 @@
-package core
+// Package unreachable records the queues that an endpoint cannot reach.
+package unreachable
 
 import (
 	"maps"
@@ -9,9 +10,9 @@ import (
 	"github.com/reprise-go/reprise/core/internal/delays"
 )
 
-// unreachableQueues records the queues that the endpoint cannot reach. For such a queue a
+// Queues records the queues that the endpoint cannot reach. For such a queue a
 // single message at a time is a probe, and all others are stored without a try.
-type unreachableQueues struct {
+type Queues struct {
 	outageCount atomic.Int64 // the length of outages, so that the usual case takes no lock
 	mu          sync.Mutex
 	outages     map[string]*queueOutage
@@ -27,66 +28,74 @@ type queueOutage struct {
 	probing bool
 }
 
+// MaxPause is the longest pause between the tries of one queue.
+const MaxPause = 30 * time.Second
+
 // A stored message is tried again after 1, 2, 4, ... 30 s and then every 30 s. If many
 // are stored, the pauses are longer, so that the queue stays free for other messages:
 // about a hundred tries a second in total.
 const (
 	minStoredDelay = time.Second
 	storedTryRate  = 100 // a second
-	maxStoredDelay = 5 * time.Minute
+	MaxStoredDelay = 5 * time.Minute
 )
 
 // maxStoredMessages limits the stored messages that Health counts.
 const maxStoredMessages = 30_000
 
 // probeBackoff is for the probes of one queue.
-var probeBackoff = delays.Backoff{First: time.Second, Last: maxUndeliveredPause}
+var probeBackoff = delays.Backoff{First: time.Second, Last: MaxPause}
 
-func newUnreachableQueues() *unreachableQueues {
-	return &unreachableQueues{outages: map[string]*queueOutage{}, stored: map[string]time.Time{}}
+// New returns the record of an endpoint that can reach all queues.
+func New() *Queues {
+	return &Queues{outages: map[string]*queueOutage{}, stored: map[string]time.Time{}}
 }
 
-// blocked returns the reason why a queue is not to be tried now, or nil and the function
+// Blocked returns the reason why a queue is not to be tried now, or nil and the function
 // that the caller calls after its try. During an outage that try is the probe, and no
 // other message is tried before it has ended: tries that the broker does not answer would
 // take all slots.
-func (q *unreachableQueues) blocked(queue string) (ended func(), err error) {
+func (q *Queues) Blocked(queue string) (ended func(), err error) {
 	if q.outageCount.Load() == 0 {
-		return noProbe, nil
+		return NoProbe, nil
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	o := q.outages[queue]
 	if o == nil {
-		return noProbe, nil
+		return NoProbe, nil
 	}
 	now := time.Now()
 	if o.probing || now.Before(o.next) {
-		return nil, &blockedError{o.err}
+		return nil, &BlockedError{o.err}
 	}
 	o.probing, o.next = true, now.Add(probeBackoff.After(o.probes))
 	return func() { q.probeEnded(o) }, nil
 }
 
-func noProbe() {}
+// NoProbe is the function of a try that is no probe.
+func NoProbe() {}
 
-func (q *unreachableQueues) probeEnded(o *queueOutage) {
+func (q *Queues) probeEnded(o *queueOutage) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	o.probing = false
 }
 
-// blockedError is the reason why a queue is not tried: another message's try has just
+// BlockedError is the reason why a queue is not tried: another message's try has just
 // failed.
-type blockedError struct{ err error }
+type BlockedError struct{ err error }
 
-func (e *blockedError) Error() string { return e.err.Error() }
-func (e *blockedError) Unwrap() error { return e.err }
+// Error implements error.
+func (e *BlockedError) Error() string { return e.err.Error() }
 
-// recordFailure records that a queue could not be reached, and reports whether this is
+// Unwrap returns the error of the other try.
+func (e *BlockedError) Unwrap() error { return e.err }
+
+// RecordFailure records that a queue could not be reached, and reports whether this is
 // new: the beginning of an outage or a probe, not one of several tries that failed
 // together.
-func (q *unreachableQueues) recordFailure(queue string, err error, began time.Time) (isNew bool, since time.Time) {
+func (q *Queues) RecordFailure(queue string, err error, began time.Time) (isNew bool, since time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
@@ -105,8 +114,8 @@ func (q *unreachableQueues) recordFailure(queue string, err error, began time.Ti
 	return true, o.since
 }
 
-// recordReached ends an outage.
-func (q *unreachableQueues) recordReached(queue string) (since time.Time, wasUnreachable bool) {
+// RecordReached ends an outage.
+func (q *Queues) RecordReached(queue string) (since time.Time, wasUnreachable bool) {
 	if q.outageCount.Load() == 0 {
 		return time.Time{}, false
 	}
@@ -121,8 +130,8 @@ func (q *unreachableQueues) recordReached(queue string) (since time.Time, wasUnr
 	return o.since, true
 }
 
-// allowProbes lets the next message to each queue be a probe.
-func (q *unreachableQueues) allowProbes() {
+// AllowProbes lets the next message to each queue be a probe.
+func (q *Queues) AllowProbes() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, o := range q.outages {
@@ -130,15 +139,15 @@ func (q *unreachableQueues) allowProbes() {
 	}
 }
 
-// oldestOutage returns the beginning of the longest outage of a queue, or the zero time.
+// OldestOutage returns the beginning of the longest outage of a queue, or the zero time.
 // An outage without a recent probe may have ended: another instance then has the
 // messages.
-func (q *unreachableQueues) oldestOutage() time.Time {
+func (q *Queues) OldestOutage() time.Time {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var oldest time.Time
 	for _, o := range q.outages {
-		if !o.probing && time.Since(o.next) > maxStoredDelay {
+		if !o.probing && time.Since(o.next) > MaxStoredDelay {
 			continue
 		}
 		if oldest.IsZero() || o.since.Before(oldest) {
@@ -148,18 +157,18 @@ func (q *unreachableQueues) oldestOutage() time.Time {
 	return oldest
 }
 
-// storedDelay returns the time for which a message is stored after the given number of
+// StoredDelay returns the time for which a message is stored after the given number of
 // tries.
-func (q *unreachableQueues) storedDelay(tries int) time.Duration {
+func (q *Queues) StoredDelay(tries int) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	spread := time.Duration(len(q.stored)) * time.Second / storedTryRate
-	last := min(max(spread, maxUndeliveredPause), maxStoredDelay)
+	last := min(max(spread, MaxPause), MaxStoredDelay)
 	return delays.Backoff{First: minStoredDelay, Last: last}.After(tries)
 }
 
-// addStored counts a message that is stored until the given time.
-func (q *unreachableQueues) addStored(id string, due time.Time) {
+// AddStored counts a message that is stored until the given time.
+func (q *Queues) AddStored(id string, due time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.stored) >= maxStoredMessages {
@@ -170,21 +179,21 @@ func (q *unreachableQueues) addStored(id string, due time.Time) {
 	}
 }
 
-// removeStored removes a message from the count.
-func (q *unreachableQueues) removeStored(id string) {
+// RemoveStored removes a message from the count.
+func (q *Queues) RemoveStored(id string) {
 	q.mu.Lock()
 	delete(q.stored, id)
 	q.mu.Unlock()
 }
 
 // forgetOverdueLocked drops the messages that another instance has received.
-func (q *unreachableQueues) forgetOverdueLocked() {
+func (q *Queues) forgetOverdueLocked() {
 	now := time.Now()
-	maps.DeleteFunc(q.stored, func(_ string, due time.Time) bool { return now.Sub(due) > maxStoredDelay })
+	maps.DeleteFunc(q.stored, func(_ string, due time.Time) bool { return now.Sub(due) > MaxStoredDelay })
 }
 
-// storedMessages returns the number of stored messages that this process knows of.
-func (q *unreachableQueues) storedMessages() int {
+// StoredMessages returns the number of stored messages that this process knows of.
+func (q *Queues) StoredMessages() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.forgetOverdueLocked()

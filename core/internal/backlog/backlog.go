@@ -1,0 +1,235 @@
+// Package backlog tries deliveries again whose slot has been released.
+package backlog
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/reprise-go/reprise/core/internal/delays"
+)
+
+// Backlog keeps deliveries whose slot has been released although they are not settled
+// yet: a settlement failed, or a decision cannot be carried out. Each is tried again
+// after a growing pause, with its lock renewed, until it is settled, its lock is lost or
+// the endpoint stops. It takes no capacity from other messages: the receiver's limit
+// grows by the number of kept deliveries.
+//
+// Sends of the engine without a delivery, such as an acknowledgement that could not be
+// sent, are kept here too.
+type Backlog struct {
+	retain func(n int)
+	onFull func(now bool)
+	limit  int // deliveries; above it no more are fetched
+
+	mu         sync.Mutex
+	entries    map[*Entry]struct{}
+	copies     map[string]*Entry // entries with a CopyKey, by it
+	deliveries int               // entries with a delivery
+	stopped    bool
+	empty      chan struct{} // closed when stopped and without entries
+
+	// The length of copies, so that the usual case takes no lock.
+	copyCount atomic.Int64
+}
+
+// Entry is one entry of a [Backlog]. Its functions are called by one goroutine at a
+// time.
+type Entry struct {
+	// Try reports whether the entry is done.
+	Try func() (done bool)
+	// Cancel is called instead of a further try when the endpoint stops.
+	Cancel  func()
+	Backoff delays.Backoff
+	// WithoutDelivery: there is no delivery to keep.
+	WithoutDelivery bool
+	// CopyKey is the key of the message's stored copy for which a decision is
+	// tried, or empty.
+	CopyKey string
+	// SkipPause ends the first pause early when it ends, or is nil.
+	SkipPause context.Context
+
+	// Guarded by the backlog's mu.
+	timer         *time.Timer
+	stopSkipPause func() bool
+	superseded    bool // the copy was delivered again
+}
+
+// Max limits the deliveries of a backlog, and separately the entries without one.
+const Max = 1000
+
+// Min is the lowest limit of the deliveries.
+const Min = 10
+
+// New returns an empty backlog. retain is told how many more deliveries are kept, onFull
+// that the limit is reached, and when it no longer is.
+func New(limit int, retain func(n int), onFull func(now bool)) *Backlog {
+	return &Backlog{limit: limit, retain: retain, onFull: onFull, entries: map[*Entry]struct{}{}, copies: map[string]*Entry{}, empty: make(chan struct{})}
+}
+
+// Add keeps an entry after its first failed try. If the endpoint has stopped, or if there
+// are too many entries without a delivery, it calls Cancel instead.
+func (b *Backlog) Add(e *Entry) {
+	b.mu.Lock()
+	if b.stopped || e.WithoutDelivery && len(b.entries)-b.deliveries >= Max {
+		b.mu.Unlock()
+		e.Cancel()
+		return
+	}
+	b.entries[e] = struct{}{}
+	if e.CopyKey != "" {
+		b.copies[e.CopyKey] = e
+		b.copyCount.Store(int64(len(b.copies)))
+	}
+	b.scheduleLocked(e, 1)
+	if e.SkipPause != nil {
+		e.stopSkipPause = context.AfterFunc(e.SkipPause, func() { b.retryNow(e) })
+	}
+	if e.WithoutDelivery {
+		b.mu.Unlock()
+		return
+	}
+	b.deliveries++
+	full := b.deliveries == b.limit
+	b.mu.Unlock()
+	b.retain(1)
+	if full {
+		b.onFull(true)
+	}
+}
+
+// scheduleLocked sets the timer for the next try.
+func (b *Backlog) scheduleLocked(e *Entry, tries int) {
+	e.timer = time.AfterFunc(e.Backoff.After(tries), func() { b.retry(e, tries+1) })
+}
+
+// retryNow makes the next try of a waiting entry now.
+func (b *Backlog) retryNow(e *Entry) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, waiting := b.entries[e]; waiting && !b.stopped && e.timer.Stop() {
+		e.timer.Reset(0)
+	}
+}
+
+// retry makes one more try.
+func (b *Backlog) retry(e *Entry, tries int) {
+	b.mu.Lock()
+	ended := b.stopped || e.superseded
+	b.mu.Unlock()
+	done := false
+	defer func() { // also if users' code ended this goroutine: HandleFailed, an observer
+		b.mu.Lock()
+		if !done && !b.stopped && !e.superseded {
+			b.scheduleLocked(e, tries)
+			b.mu.Unlock()
+			return
+		}
+		b.mu.Unlock()
+		if !done {
+			e.Cancel()
+		}
+		b.remove(e)
+	}()
+	if !ended {
+		done = e.Try()
+	}
+}
+
+// HasCopies reports whether there may be entries with a CopyKey.
+func (b *Backlog) HasCopies() bool { return b.copyCount.Load() > 0 }
+
+// Limit returns the number of deliveries above which no more are fetched.
+func (b *Backlog) Limit() int { return b.limit }
+
+// Supersede cancels the entry for a copy of a message that was redelivered: the earlier
+// delivery was lost, which not every transport reports before the settlement. A further
+// Try would send the same message once more.
+func (b *Backlog) Supersede(copyKey string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.copies[copyKey]
+	if e == nil || b.stopped {
+		return
+	}
+	b.forgetCopyLocked(e)
+	e.superseded = true
+	if e.timer.Stop() {
+		go func() {
+			e.Cancel()
+			b.remove(e)
+		}()
+	}
+}
+
+func (b *Backlog) forgetCopyLocked(e *Entry) {
+	if e.CopyKey != "" && b.copies[e.CopyKey] == e {
+		delete(b.copies, e.CopyKey)
+		b.copyCount.Store(int64(len(b.copies)))
+	}
+}
+
+func (b *Backlog) remove(e *Entry) {
+	b.mu.Lock()
+	delete(b.entries, e)
+	if e.stopSkipPause != nil {
+		e.stopSkipPause()
+	}
+	b.forgetCopyLocked(e)
+	hasRoom := false
+	if !e.WithoutDelivery {
+		b.deliveries--
+		hasRoom = b.deliveries == b.limit-1
+	}
+	stopped := b.stopped
+	if stopped && len(b.entries) == 0 {
+		close(b.empty)
+	}
+	b.mu.Unlock()
+	if stopped || e.WithoutDelivery {
+		return
+	}
+	b.retain(-1)
+	if hasRoom {
+		b.onFull(false)
+	}
+}
+
+// Stop cancels all entries without a try in progress, and waits for the tries in
+// progress, but not longer than the timeout.
+func (b *Backlog) Stop(timeout time.Duration) bool {
+	b.mu.Lock()
+	b.stopped = true
+	var waiting []*Entry
+	for e := range b.entries {
+		if e.timer.Stop() {
+			waiting = append(waiting, e)
+		}
+	}
+	if len(b.entries) == 0 {
+		close(b.empty)
+	}
+	b.mu.Unlock()
+	go func() {
+		for _, e := range waiting {
+			e.Cancel()
+			b.remove(e)
+		}
+	}()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-b.empty:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// Size returns how many deliveries are kept.
+func (b *Backlog) Size() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.deliveries
+}
