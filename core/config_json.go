@@ -1,18 +1,15 @@
 package core
 
 import (
-	"bytes"
-	"encoding"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
-	"iter"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
-	"time"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/reprise-go/reprise/core/internal/configjson"
 )
 
 // UnmarshalJSON reads a configuration. Keys are field names in camel case, with
@@ -43,6 +40,97 @@ func (c *MaxDeliveries) UnmarshalJSON(data []byte) error { return decodeConfig(d
 
 // UnmarshalJSON reads the part of a configuration, as [Config] does.
 func (c *RateLimit) UnmarshalJSON(data []byte) error { return decodeConfig(data, c) }
+
+// MarshalJSON writes the text that [Config.UnmarshalJSON] reads: the fields that are set,
+// without those that hold code. A value that no JSON can hold, such as a negative
+// timeout, is an error.
+func (c Config) MarshalJSON() ([]byte, error) { return encodeConfig(c) }
+
+// MarshalJSON writes the part of a configuration, as [Config] does.
+func (c Recoverability) MarshalJSON() ([]byte, error) { return encodeConfig(c) }
+
+// MarshalJSON writes the part of a configuration, as [Config] does.
+func (c Immediate) MarshalJSON() ([]byte, error) { return encodeConfig(c) }
+
+// MarshalJSON writes the part of a configuration, as [Config] does.
+func (c Delayed) MarshalJSON() ([]byte, error) { return encodeConfig(c) }
+
+// MarshalJSON writes the part of a configuration, as [Config] does.
+func (c TypeRecoverability) MarshalJSON() ([]byte, error) { return encodeConfig(c) }
+
+// MarshalJSON writes the part of a configuration, as [Config] does.
+func (c MaxDeliveries) MarshalJSON() ([]byte, error) { return encodeConfig(c) }
+
+// MarshalJSON writes the part of a configuration, as [Config] does.
+func (c RateLimit) MarshalJSON() ([]byte, error) { return encodeConfig(c) }
+
+// configFormat has the rules of configurations in JSON.
+var configFormat = configjson.Format{
+	Off:        Off,
+	ZeroErrors: zeroValueErrors,
+	Levels: map[reflect.Type]func(own, base any) any{
+		reflect.TypeFor[Immediate]():     putOver[Immediate],
+		reflect.TypeFor[Delayed]():       putOver[Delayed],
+		reflect.TypeFor[MaxDeliveries](): putOver[MaxDeliveries],
+	},
+}
+
+func putOver[T layer[T]](own, base any) any { return own.(T).over(base.(T)) }
+
+func decodeConfig(data []byte, target any) error {
+	if err := configFormat.Decode(data, target, ""); err != nil {
+		return fmt.Errorf("core: configuration: %w", err)
+	}
+	return nil
+}
+
+func encodeConfig(c any) ([]byte, error) {
+	text, err := configFormat.Encode(c)
+	if err != nil {
+		return nil, fmt.Errorf("core: configuration: %w", err)
+	}
+	return text, nil
+}
+
+// zeroValueErrors has the fields whose 0, or "", stands for a default in Go but not in
+// JSON. The value "" turns a 0 in the JSON into Off; another text is the end of the
+// error: the way to fix it.
+var zeroValueErrors = map[string]string{
+	"Config.Concurrency":                 `write 1 or more, or leave the key out for the default`,
+	"Config.HandlerTimeout":              "",
+	"Config.SlowHandler":                 "",
+	"Config.MaxPrefetchBytes":            "",
+	"Config.DrainTimeout":                "",
+	"Config.OutageLimit":                 "",
+	"Config.WaitForBroker":               "",
+	"Config.LogRepeats":                  "",
+	"Config.Instance":                    `leave the key out for the default`,
+	"Config.InputQueue":                  `leave the key out for the queue with the endpoint's name`,
+	"Recoverability.ErrorQueue":          `leave the key out for the default`,
+	"Recoverability.DeadLetterQueue":     `leave the key out for the broker's own dead-letter queue`,
+	"Recoverability.InvalidQueue":        `leave the key out for none`,
+	"Recoverability.MaxRetryAge":         "",
+	"Recoverability.RequeueDelay":        `deferred messages would be redelivered without a pause: write "1ms" or more, or leave the key out for the default`,
+	"Recoverability.RequeueLimit":        "",
+	"Recoverability.IsolateAfter":        "",
+	"Immediate.Retries":                  `write "off": true for none, or leave the key out for the default`,
+	"Immediate.Pause":                    "",
+	"Immediate.MaxPause":                 `write "pause": "0s" for no pauses, or leave the key out for the default`,
+	"Delayed.Retries":                    `write "off": true for none, or leave the key out for the default`,
+	"Delayed.Increase":                   `list such delays: "delays": ["0s", "0s"], or leave the key out for the default`,
+	"Delayed.Factor":                     "",
+	"Delayed.MaxDelay":                   "",
+	"Delayed.Jitter":                     "",
+	"TypeRecoverability.ErrorQueue":      `leave the key out for the endpoint's`,
+	"TypeRecoverability.DeadLetterQueue": `leave the key out for the endpoint's`,
+	"TypeRecoverability.InvalidQueue":    `leave the key out for the endpoint's`,
+	"TypeRecoverability.HandlerTimeout":  "",
+	"TypeRecoverability.MaxRetryAge":     "",
+	"TypeRecoverability.RequeueDelay":    `deferred messages would be redelivered without a pause: write "1ms" or more, or leave the key out for the endpoint's`,
+	"TypeRecoverability.RequeueLimit":    "",
+	"MaxDeliveries.Count":                `write "off": true for no limit, or leave the key out for the default`,
+	"RateLimit.TimeToWait":               `messages would fail without a pause: write "1ms" or more, or leave the key out for the default`,
+}
 
 // provisioningNames are the names in configuration files.
 var provisioningNames = [...]string{ProvisionAuto: "Auto", ProvisionAlways: "Always", ProvisionNever: "Never"}
@@ -104,285 +192,98 @@ func (f *LogFormat) UnmarshalText(text []byte) error {
 	return fmt.Errorf("unknown log format %q; use NServiceBus or Constant", text)
 }
 
-// zeroValueErrors has the fields whose 0, or "", stands for a default in Go but not in
-// JSON. The value "" turns a 0 in the JSON into Off; another text is the end of the
-// error: the way to fix it.
-var zeroValueErrors = map[string]string{
-	"Config.Concurrency":                 `write 1 or more, or leave the key out for the default`,
-	"Config.HandlerTimeout":              "",
-	"Config.SlowHandler":                 "",
-	"Config.MaxPrefetchBytes":            "",
-	"Config.DrainTimeout":                "",
-	"Config.OutageLimit":                 "",
-	"Config.WaitForBroker":               "",
-	"Config.LogRepeats":                  "",
-	"Config.Instance":                    `leave the key out for the default`,
-	"Config.InputQueue":                  `leave the key out for the queue with the endpoint's name`,
-	"Recoverability.ErrorQueue":          `leave the key out for the default`,
-	"Recoverability.DeadLetterQueue":     `leave the key out for the broker's own dead-letter queue`,
-	"Recoverability.InvalidQueue":        `leave the key out for none`,
-	"Recoverability.MaxRetryAge":         "",
-	"Recoverability.RequeueDelay":        `deferred messages would be redelivered without a pause: write "1ms" or more, or leave the key out for the default`,
-	"Recoverability.RequeueLimit":        "",
-	"Recoverability.IsolateAfter":        "",
-	"Immediate.Retries":                  `write "off": true for none, or leave the key out for the default`,
-	"Immediate.Pause":                    "",
-	"Immediate.MaxPause":                 `write "pause": "0s" for no pauses, or leave the key out for the default`,
-	"Delayed.Retries":                    `write "off": true for none, or leave the key out for the default`,
-	"Delayed.Increase":                   `list such delays: "delays": ["0s", "0s"], or leave the key out for the default`,
-	"Delayed.Factor":                     "",
-	"Delayed.MaxDelay":                   "",
-	"Delayed.Jitter":                     "",
-	"TypeRecoverability.ErrorQueue":      `leave the key out for the endpoint's`,
-	"TypeRecoverability.DeadLetterQueue": `leave the key out for the endpoint's`,
-	"TypeRecoverability.InvalidQueue":    `leave the key out for the endpoint's`,
-	"TypeRecoverability.HandlerTimeout":  "",
-	"TypeRecoverability.MaxRetryAge":     "",
-	"TypeRecoverability.RequeueDelay":    `deferred messages would be redelivered without a pause: write "1ms" or more, or leave the key out for the endpoint's`,
-	"TypeRecoverability.RequeueLimit":    "",
-	"MaxDeliveries.Count":                `write "off": true for no limit, or leave the key out for the default`,
-	"RateLimit.TimeToWait":               `messages would fail without a pause: write "1ms" or more, or leave the key out for the default`,
+// ConfigFile is the configuration of several endpoints in one JSON text, for a process
+// that runs them together ([RunAll]):
+//
+//	{
+//		"defaults": {"concurrency": 8, "recoverability": {"errorQueue": "errors"}},
+//		"endpoints": {
+//			"orders": {"concurrency": 32},
+//			"billing": {}
+//		}
+//	}
+//
+// json.Unmarshal reads it, alone or as a field of an application's own configuration, and
+// checks all of it: the keys and values of each endpoint are those of [Config]. An error
+// names the endpoint. It may be read from several goroutines.
+type ConfigFile struct {
+	defaults  json.RawMessage // nil if there are none
+	endpoints map[string]json.RawMessage
 }
 
-func decodeConfig(data []byte, target any) error {
-	if err := decodeValue(data, reflect.ValueOf(target).Elem(), ""); err != nil {
+// UnmarshalJSON reads the text. Unlike that of [Config], it keeps no values of an earlier
+// text.
+func (f *ConfigFile) UnmarshalJSON(data []byte) error {
+	var read ConfigFile
+	if err := read.decode(data); err != nil {
 		return fmt.Errorf("core: configuration: %w", err)
 	}
+	*f = read
 	return nil
 }
 
-var durationType = reflect.TypeFor[time.Duration]()
-
-// decodeValue reads one JSON value into v. encoding/json reads the scalars; it is not
-// used for the whole text because it reads durations as numbers and does not say where an
-// error is.
-func decodeValue(data []byte, v reflect.Value, path string) error {
-	object := v.Kind() == reflect.Struct || v.Kind() == reflect.Map
-	if !object && bytes.Equal(bytes.TrimSpace(data), []byte("null")) {
-		return fmt.Errorf("%s is null; leave the key out for the default", path)
-	}
-	if _, ok := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr()); ok {
-		return decodeScalar(data, v, path, "text")
-	}
-	switch {
-	case v.Type() == durationType:
-		var text string
-		if err := json.Unmarshal(data, &text); err != nil {
-			return fmt.Errorf("%s is %s; write a duration as text, such as \"10s\"", path, abbreviate(data))
+func (f *ConfigFile) decode(data []byte) error {
+	err := configjson.DecodeObject(data, "", func(key string, value json.RawMessage) error {
+		switch key {
+		case "defaults":
+			f.defaults = value
+			return configFormat.Decode(value, new(Config), key)
+		case "endpoints":
+			f.endpoints = map[string]json.RawMessage{}
+			return configjson.DecodeObject(value, key, func(name string, value json.RawMessage) error {
+				if name == "" {
+					return errors.New("endpoints has an endpoint without a name")
+				}
+				f.endpoints[name] = value
+				return nil
+			})
 		}
-		d, err := time.ParseDuration(text)
-		if err != nil {
-			return fmt.Errorf("%s is %q, which is no duration; write one such as \"10s\" or \"1h30m\"", path, text)
-		}
-		if d < 0 {
-			return fmt.Errorf("%s is %q; it cannot be negative", path, text)
-		}
-		v.SetInt(int64(d))
-		return nil
-	case v.Kind() == reflect.Struct:
-		return decodeStruct(data, v, path)
-	case v.Kind() == reflect.Map:
-		return decodeMap(data, v, path)
-	case v.Kind() == reflect.Slice:
-		return decodeSlice(data, v, path)
-	}
-	kind := map[reflect.Kind]string{reflect.Int: "a whole number", reflect.Float64: "a number", reflect.Bool: "true or false", reflect.String: "text"}
-	if err := decodeScalar(data, v, path, kind[v.Kind()]); err != nil {
-		return err
-	}
-	if v.CanInt() && v.Int() < 0 || v.CanFloat() && v.Float() < 0 {
-		return fmt.Errorf("%s is %s; it cannot be negative", path, data)
-	}
-	return nil
-}
-
-// decodeStruct changes the fields that the JSON mentions.
-func decodeStruct(data []byte, v reflect.Value, path string) error {
-	switch level := v.Addr().Interface().(type) {
-	case *Immediate:
-		return decodeLevel(data, level, path)
-	case *Delayed:
-		return decodeLevel(data, level, path)
-	case *MaxDeliveries:
-		return decodeLevel(data, level, path)
-	}
-	_, err := decodeFields(data, v, path)
-	return err
-}
-
-// decodeLevel reads settings that can be Off, and puts them over the earlier ones: a
-// level that the JSON switches off keeps nothing, for example.
-func decodeLevel[T layer[T]](data []byte, level *T, path string) error {
-	var own T
-	keys, err := decodeFields(data, reflect.ValueOf(&own).Elem(), path)
+		return fmt.Errorf("%s is unknown here; known are defaults, endpoints", key)
+	})
 	if err != nil {
 		return err
 	}
-	if slices.Contains(keys, "off") { // false, or over sets it
-		reflect.ValueOf(level).Elem().FieldByName("Off").SetBool(false)
+	if len(f.endpoints) == 0 {
+		return errors.New(`endpoints is missing or empty; name each endpoint there, such as {"endpoints": {"orders": {}}}`)
 	}
-	*level = own.over(*level)
-	return nil
-}
-
-// decodeFields returns the keys that the JSON mentions.
-func decodeFields(data []byte, v reflect.Value, path string) (keys []string, err error) {
-	fields := map[string]int{}
-	var known []string
-	for i, name := range jsonFields(v.Type()) {
-		fields[name] = i
-		known = append(known, name)
-	}
-	err = decodeObject(data, path, func(key string, value json.RawMessage) error {
-		keys = append(keys, key)
-		i, ok := fields[key]
-		if !ok {
-			hint := ""
-			if path == "" {
-				hint = fmt.Sprintf(" (a struct that embeds core.%s reads no other keys: give that field a name)", v.Type().Name())
-			}
-			return fmt.Errorf("%s is unknown here; known are %s%s", join(path, key), strings.Join(known, ", "), hint)
-		}
-		field, at := v.Field(i), join(path, key)
-		if err := decodeValue(value, field, at); err != nil {
+	for _, name := range f.Names() {
+		if _, err := f.apply(name, Config{}); err != nil {
 			return err
 		}
-		if !field.IsZero() {
-			return nil
-		}
-		switch instead, listed := zeroValueErrors[v.Type().Name()+"."+v.Type().Field(i).Name]; {
-		case !listed: // 0 is taken literally
-		case instead != "":
-			return fmt.Errorf("%s is %s; %s", at, value, instead)
-		case field.CanInt():
-			field.SetInt(Off)
-		case field.CanFloat():
-			field.SetFloat(Off)
-		}
-		return nil
-	})
-	return keys, err
-}
-
-// jsonFields returns the indexes and keys of the fields that JSON can set.
-func jsonFields(t reflect.Type) iter.Seq2[int, string] {
-	return func(yield func(int, string) bool) {
-		for i := range t.NumField() {
-			f := t.Field(i)
-			if f.IsExported() && f.Tag.Get("json") != "-" && !yield(i, camelCase(f.Name)) {
-				return
-			}
-		}
-	}
-}
-
-// decodeMap changes the entries that the JSON mentions, in a copy of the map.
-func decodeMap(data []byte, v reflect.Value, path string) error {
-	m := reflect.MakeMap(v.Type())
-	for entries := v.MapRange(); entries.Next(); {
-		m.SetMapIndex(entries.Key(), entries.Value())
-	}
-	err := decodeObject(data, path, func(key string, value json.RawMessage) error {
-		element := reflect.New(v.Type().Elem()).Elem()
-		if existing := m.MapIndex(reflect.ValueOf(key)); existing.IsValid() {
-			element.Set(existing)
-		}
-		if err := decodeValue(value, element, fmt.Sprintf("%s[%q]", path, key)); err != nil {
-			return err
-		}
-		m.SetMapIndex(reflect.ValueOf(key), element)
-		return nil
-	})
-	v.Set(m)
-	return err
-}
-
-func decodeSlice(data []byte, v reflect.Value, path string) error {
-	var elements []json.RawMessage
-	if err := json.Unmarshal(data, &elements); err != nil {
-		return fmt.Errorf("%s is %s; it must be a list", path, abbreviate(data))
-	}
-	if len(elements) == 0 {
-		return fmt.Errorf("%s is an empty list; leave the key out, or switch the level off with \"off\": true", path)
-	}
-	s := reflect.MakeSlice(v.Type(), len(elements), len(elements))
-	for i, element := range elements {
-		if err := decodeValue(element, s.Index(i), fmt.Sprintf("%s[%d]", path, i)); err != nil {
-			return err
-		}
-	}
-	v.Set(s)
-	return nil
-}
-
-// decodeObject calls set for each key in the order of the text, and refuses a duplicate
-// key.
-func decodeObject(data []byte, path string, set func(key string, value json.RawMessage) error) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	if token, err := d.Token(); err != nil || token != json.Delim('{') {
-		return fmt.Errorf("%s is %s; it must be an object", join(path, ""), abbreviate(data))
-	}
-	seen := map[string]bool{}
-	for d.More() {
-		token, err := d.Token()
-		if err != nil {
-			return fmt.Errorf("%s: %w", join(path, ""), err)
-		}
-		key, _ := token.(string)
-		var value json.RawMessage
-		if err := d.Decode(&value); err != nil {
-			return fmt.Errorf("%s: %w", join(path, key), err)
-		}
-		if seen[key] {
-			return fmt.Errorf("%s is given twice", join(path, key))
-		}
-		seen[key] = true
-		if err := set(key, value); err != nil {
-			return err
-		}
-	}
-	if _, err := d.Token(); err != nil { // the closing brace
-		return fmt.Errorf("%s: %w", join(path, ""), err)
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return fmt.Errorf("%s is followed by something else", join(path, ""))
 	}
 	return nil
 }
 
-func decodeScalar(data []byte, v reflect.Value, path, kind string) error {
-	if err := json.Unmarshal(data, v.Addr().Interface()); err != nil {
-		if _, wrongKind := err.(*json.UnmarshalTypeError); wrongKind {
-			return fmt.Errorf("%s is %s; it must be %s", path, abbreviate(data), kind)
+// Names returns the endpoints' names in alphabetical order.
+func (f *ConfigFile) Names() []string { return slices.Sorted(maps.Keys(f.endpoints)) }
+
+// Config returns the configuration of an endpoint: base, which has the fields that hold
+// code, changed by the file's defaults and then by its entry for the endpoint. An
+// endpoint that the file does not name is an error. base is not changed, not even by an
+// append to a slice of the result: several endpoints may share one base.
+func (f *ConfigFile) Config(endpoint string, base Config) (Config, error) {
+	if _, ok := f.endpoints[endpoint]; !ok {
+		if len(f.endpoints) == 0 {
+			return Config{}, fmt.Errorf("core: configuration: there is no endpoint %q: no configuration was read into the ConfigFile; json.Unmarshal does", endpoint)
 		}
-		return fmt.Errorf("%s: %w", path, err)
+		return Config{}, fmt.Errorf("core: configuration: there is no endpoint %q; there are %s", endpoint, strings.Join(f.Names(), ", "))
 	}
-	return nil
+	c, err := f.apply(endpoint, base)
+	if err != nil {
+		return Config{}, fmt.Errorf("core: configuration: %w", err)
+	}
+	return c, nil
 }
 
-func join(path, key string) string {
-	switch {
-	case path == "" && key == "":
-		return "the configuration"
-	case path == "":
-		return key
-	case key == "":
-		return path
+func (f *ConfigFile) apply(endpoint string, c Config) (Config, error) {
+	c.Codecs, c.Middleware, c.SendMiddleware, c.Observers = slices.Clip(c.Codecs), slices.Clip(c.Middleware), slices.Clip(c.SendMiddleware), slices.Clip(c.Observers)
+	r := &c.Recoverability
+	r.Unrecoverable, r.UnrecoverableTypes, r.CustomErrorQueues = slices.Clip(r.Unrecoverable), slices.Clip(r.UnrecoverableTypes), slices.Clip(r.CustomErrorQueues)
+	if f.defaults != nil {
+		if err := configFormat.Decode(f.defaults, &c, "defaults"); err != nil {
+			return Config{}, err
+		}
 	}
-	return path + "." + key
-}
-
-// abbreviate shortens JSON for an error.
-func abbreviate(data []byte) string {
-	const limit = 40
-	if len(data) > limit {
-		return strings.ToValidUTF8(string(data[:limit]), "") + "..."
-	}
-	return string(data)
-}
-
-// camelCase returns a field's name as JSON writes it.
-func camelCase(name string) string {
-	first, size := utf8.DecodeRuneInString(name)
-	return string(unicode.ToLower(first)) + name[size:]
+	err := configFormat.Decode(f.endpoints[endpoint], &c, fmt.Sprintf("endpoints[%q]", endpoint))
+	return c, err
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/configjson"
 )
 
 // A 0 in JSON is refused or obeyed, never replaced by a default.
@@ -88,10 +90,10 @@ func TestConfigJSON_ExplicitZeroIsNoDefault(t *testing.T) {
 			"Recoverability.UnacceptableMessageLimit": true, "Recoverability.UnacceptableMessageWindow": true, "Recoverability.ParkFor": true, "RateLimit.ConsecutiveFailures": true,
 		}
 		for _, part := range []any{Config{}, Recoverability{}, Immediate{}, Delayed{}, TypeRecoverability{}, MaxDeliveries{}, RateLimit{}} {
-			for i := range jsonFields(reflect.TypeOf(part)) {
+			for i := range configjson.Fields(reflect.TypeOf(part)) {
 				f := reflect.TypeOf(part).Field(i)
 				name := reflect.TypeOf(part).Name() + "." + f.Name
-				number := f.Type.Kind() == reflect.Int && f.Type.Name() == "int" || f.Type == durationType || f.Type.Kind() == reflect.Float64
+				number := f.Type.Kind() == reflect.Int && f.Type.Name() == "int" || f.Type == reflect.TypeFor[time.Duration]() || f.Type.Kind() == reflect.Float64
 				if _, listed := zeroValueErrors[name]; number && !listed && !known[name] {
 					t.Errorf("%s is missing", name)
 				}
