@@ -7,9 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/reprise-go/reprise/core/internal/backlog"
 	"github.com/reprise-go/reprise/core/internal/calls"
-	"github.com/reprise-go/reprise/core/internal/delays"
 	"github.com/reprise-go/reprise/core/internal/locks"
 )
 
@@ -31,43 +29,6 @@ type attempt struct {
 	// may be committed, or nil. Guarded by message.mu.
 	partialUndoErr error
 }
-
-// settlementContext returns the context for sends and settlements: it outlives the
-// handler's context, but has the values that observers added to it, so that sent messages
-// belong to the trace of the handled message.
-func (a *attempt) settlementContext(r *runner) context.Context {
-	if a.observedCtx == nil {
-		return r.settleCtx
-	}
-	return &settlementContext{r.settleCtx, a.observedCtx}
-}
-
-type settlementContext struct {
-	context.Context
-	values context.Context
-}
-
-func (c *settlementContext) Value(key any) any {
-	// The settlement context's own values are needed too: the context package
-	// finds a cancelled parent by one.
-	if value := c.Context.Value(key); value != nil {
-		return value
-	}
-	return c.values.Value(key)
-}
-
-// decisionContext returns the context for policies and HandleFailed: the attempt's, with
-// the values that observers put into that of its handlers, a trace for example.
-func (a *attempt) decisionContext() context.Context {
-	if a.observedCtx == nil {
-		return a
-	}
-	return decisionContext{a}
-}
-
-type decisionContext struct{ *attempt }
-
-func (c decisionContext) Value(key any) any { return c.observedCtx.Value(key) }
 
 // attemptKey lets Shutdown detect that a handler called it, for which it would wait.
 type attemptKey struct{}
@@ -188,9 +149,6 @@ func (r *runner) newAttempt(item fetchedDelivery, began time.Time) *attempt {
 	return a
 }
 
-// isAtomic reports whether a message's sends and settlement are one transaction.
-func (r *runner) isAtomic() bool { return r.ep.mode == TransactionSendsAtomicWithReceive }
-
 // TransactionBegun is called by an adapter with [Capabilities.AtomicLeases] when the
 // native transaction of a message begins, with the context in which it was requested. The
 // message then keeps its slot until it is settled: an endpoint has no more transactions
@@ -214,12 +172,6 @@ func (r *runner) whyRefused(in *Incoming) error {
 		return err
 	}
 	return nil
-}
-
-// handlingOf returns the handling of a message type. A header may list several types.
-func (ep *Endpoint) handlingOf(messageType string) (h handling) {
-	h.messageType, h.handlers = ep.registry.lookup(messageType)
-	return h
 }
 
 // resolveMessageType calls Config.MessageType for the type of the message.
@@ -281,40 +233,6 @@ func (ep *Endpoint) observedCall(ctx context.Context, a *attempt) error {
 	return err
 }
 
-// dispatch is the innermost handler: it runs the handlers registered for the type, in
-// order, and records the one that failed.
-func dispatch(ctx context.Context, m *Message) error {
-	handlers := m.chooseHandlers()
-	if m.Type == anyType && isControl(m.Headers) {
-		m.deps.logSkippedControl(ctx, m)
-		return nil
-	}
-	if handlers == nil {
-		return noHandlerError(m.Type)
-	}
-	if handlers.independent {
-		return dispatchIndependent(ctx, m, handlers)
-	}
-	current, began, failed := 0, time.Time{}, true
-	defer func() { // also if the handler panics or ends its goroutine
-		if failed {
-			m.recordFailingHandler(&failingHandler{name: handlers.names[current], began: began, failed: time.Now()})
-		}
-	}()
-	for i, handler := range handlers.handlers {
-		current, began = i, time.Now()
-		m.typeScope = handlers.scopeOf(i)
-		if err := handler(ctx, m); err != nil {
-			return err
-		}
-		if m.skipsRemaining() {
-			break
-		}
-	}
-	failed = false
-	return nil
-}
-
 // succeeded sends the messages that the handlers collected and consumes the message. An
 // error means that it was not settled: the attempt failed after all (R20).
 func (r *runner) succeeded(w *worker, a *attempt) error {
@@ -360,128 +278,4 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 	r.limiter.Succeeded()
 	r.putBacks.reset(a.message.handledAs().messageType)
 	return nil
-}
-
-// complete consumes a handled message. A failure is remembered for the redelivery that
-// follows it, and so is a call that has not returned (R28).
-func (r *runner) complete(a *attempt) {
-	a.settled.Store(true)
-	if !r.ep.caps.ConfirmsSettlement {
-		r.ep.redeliveries.rememberSettled(a.delivery.Incoming().NativeID)
-	}
-	err := a.delivery.Complete(r.settleCtx)
-	if err == nil {
-		r.endAttempt(a)
-		return
-	}
-	r.ep.redeliveries.rememberSettled(a.delivery.Incoming().NativeID)
-	r.retrySettlement(a.decisionContext(), fetchedDelivery{a.delivery, a.lock}, "completed", err, func() error { return a.delivery.Complete(r.settleCtx) }, a.end)
-}
-
-// completeAgain completes a message that was handled in an earlier delivery.
-func (r *runner) completeAgain(w *worker, item fetchedDelivery) {
-	w.releaseSlotEarly()
-	err := item.delivery.Complete(r.settleCtx)
-	if err == nil {
-		r.renewer.Forget(item.lock)
-		return
-	}
-	r.retrySettlement(r.valuesCtx, item, "completed", err, func() error { return item.delivery.Complete(r.settleCtx) }, nil)
-}
-
-// endAttempt ends the attempt and the renewal of its lock, after any outcome.
-func (r *runner) endAttempt(a *attempt) {
-	r.renewer.Forget(a.lock)
-	a.end()
-}
-
-// end ends the attempt's context.
-func (a *attempt) end() {
-	if a.lock != nil {
-		a.lock.End()
-	}
-}
-
-// releaseUnstarted releases a delivery that was not started.
-func (r *runner) releaseUnstarted(item fetchedDelivery) { r.releaseDelivery(r.valuesCtx, item) }
-
-// releaseDelivery releases a delivery that was not started, or could not be settled. ctx
-// is for the log.
-func (r *runner) releaseDelivery(ctx context.Context, item fetchedDelivery) {
-	if item.lock != nil && item.lock.IsLost() {
-		r.renewer.Forget(item.lock)
-		return
-	}
-	err := item.delivery.Release(r.settleCtx)
-	if err == nil {
-		r.renewer.Forget(item.lock)
-		return
-	}
-	r.retrySettlement(ctx, item, "released", err, func() error { return item.delivery.Release(r.settleCtx) }, nil)
-}
-
-// settlementBackoff is for the tries of a settlement.
-var settlementBackoff = delays.Backoff{First: 50 * time.Millisecond, Last: 10 * time.Second}
-
-// criticalSettlementTries is the number of failed tries after which a settlement raises a
-// critical error: about half a minute.
-const criticalSettlementTries = 10
-
-// retrySettlement repeats a settlement that failed with err, while the lock is renewed,
-// until it succeeds, the lock is lost or the endpoint stops. end may be nil, ctx is for
-// the log.
-func (r *runner) retrySettlement(ctx context.Context, item fetchedDelivery, settlement string, err error, settle func() error, end func()) {
-	in := item.delivery.Incoming()
-	ended := func(err error) bool {
-		if err != nil && !errors.Is(err, ErrLockLost) && !errors.Is(err, ErrSettled) {
-			return false
-		}
-		switch {
-		case err == nil || settlement == "released":
-		case errors.Is(err, ErrUncounted):
-			r.raiseCriticalContext(ctx, fmt.Errorf("message %s is redelivered, but %w", in.ID, err))
-		default:
-			r.ep.log.endpoint.WarnContext(ctx, "message could not be settled while its lock held; it is redelivered", "message_id", in.ID, "settlement", settlement, "error", err)
-		}
-		r.renewer.Forget(item.lock)
-		if end != nil {
-			end()
-		}
-		return true
-	}
-	if ended(err) {
-		return
-	}
-	r.ep.log.endpoint.WarnContext(ctx, "message could not be settled; it is tried again while its lock holds", "message_id", in.ID, "settlement", settlement, "error", err)
-	tries := 1
-	r.backlog.Add(&backlog.Entry{
-		Backoff: settlementBackoff,
-		Try: func() bool {
-			if item.lock != nil && item.lock.IsLost() {
-				return ended(ErrLockLost)
-			}
-			err := settle()
-			if tries++; tries == criticalSettlementTries && err != nil {
-				r.raiseCriticalContext(ctx, fmt.Errorf("message %s cannot be %s after %d tries; it is tried further: %w", in.ID, settlement, tries, err))
-			}
-			return ended(err)
-		},
-		Cancel: func() {
-			if err := settle(); !ended(err) { // the receiver's Close releases it
-				ended(fmt.Errorf("%w: %w", ErrLockLost, err))
-			}
-		},
-	})
-}
-
-func (r *runner) lockLost(a *attempt) bool {
-	return a.lock != nil && a.lock.IsLost()
-}
-
-// endLockLost ends the work on a message whose lock is lost (R27).
-func (r *runner) endLockLost(a *attempt) {
-	r.ep.recordSurvived(a.delivery.Incoming())
-	r.endAttempt(a)
-	r.ep.log.endpoint.WarnContext(a.decisionContext(), "lock on a message was lost while it was being handled; it is redelivered",
-		"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType)
 }

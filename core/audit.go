@@ -192,17 +192,6 @@ func (r *runner) fewerEngineSends(sends []Outgoing) []engineSendsTry {
 	return append(tries, engineSendsTry{later: sends})
 }
 
-// wrapSendError returns the error of an attempt whose sends failed with err.
-func wrapSendError(err error, out []Outgoing) error {
-	if err == nil {
-		return nil
-	}
-	if slices.ContainsFunc(out, func(o Outgoing) bool { return isRefusedPermanently(err, o.ID) }) {
-		return fmt.Errorf("%w: %w", ErrSendRefused, err)
-	}
-	return err
-}
-
 // engineSendsAccepted records that the engine's sends were accepted.
 func (r *runner) engineSendsAccepted(ctx context.Context, sends []Outgoing) {
 	for i := range sends {
@@ -279,10 +268,4 @@ func (r *runner) retrySendInProcess(out Outgoing, err error) {
 		}
 		return err == nil
 	}})
-}
-
-// asSendError returns the SendError in err, if it has this number of messages.
-func asSendError(err error, messages int) (*SendError, bool) {
-	sent, ok := errors.AsType[*SendError](err)
-	return sent, ok && len(sent.Results) == messages
 }

@@ -344,3 +344,11 @@ func firstNonEmpty(values ...string) string {
 	}
 	return ""
 }
+
+// typeHeader returns the value of the header with the types of a message.
+func typeHeader(messageType string, bases []string) string {
+	if len(bases) == 0 {
+		return messageType
+	}
+	return messageType + ";" + strings.Join(bases, ";")
+}

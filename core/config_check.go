@@ -5,57 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 )
-
-// validationErrors collects errors, so that they can be reported together.
-type validationErrors struct{ errs []error }
-
-func (errs *validationErrors) add(format string, args ...any) {
-	errs.errs = append(errs.errs, fmt.Errorf(format, args...))
-}
-
-func (errs *validationErrors) addErr(err error) {
-	if err != nil {
-		errs.errs = append(errs.errs, err)
-	}
-}
-
-// checkNotNegative checks a number or duration for which 0 is the default.
-func checkNotNegative[T int | time.Duration](errs *validationErrors, field string, value T) {
-	if value < 0 {
-		errs.add("%s is %v; it cannot be negative (0 is the default)", field, value)
-	}
-}
-
-// checkNotNegativeOrOff checks a number or duration that may be Off.
-func checkNotNegativeOrOff[T int | time.Duration](errs *validationErrors, field string, value T) {
-	if value < 0 && value != Off {
-		errs.add("%s is %v; it cannot be negative (0 is the default, core.Off is none)", field, value)
-	}
-}
-
-// orDefault fills in a field that is not set.
-func orDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
-
-// offAsZero turns Off into 0, which stands for none in a resolved
-// configuration.
-func offAsZero[T int | float64 | time.Duration](value T) T {
-	if value == Off {
-		return 0
-	}
-	return value
-}
 
 // resolvedConfig is a Config with its defaults filled in and its settings checked against
 // a transport. A setting that is Off is 0 in it.
@@ -293,4 +249,119 @@ func (r *resolvedConfig) logWarnings(log *slog.Logger, caps Capabilities, handle
 	if !caps.NativeDeliveryCount && r.mode != TransactionNone && r.maxImmediateRetries() > 0 {
 		log.Info("the transport counts deliveries in the memory of this process: with several instances on one queue, attempts multiply by their number, and a restart begins to count again")
 	}
+}
+
+// checkBaseTypes checks a Config.BaseTypes.
+func checkBaseTypes(errs *validationErrors, types map[string][]string) {
+	isName := func(name string) bool { return isMessageType(name) && strings.TrimSpace(name) == name }
+	for _, messageType := range slices.Sorted(maps.Keys(types)) {
+		bases := types[messageType]
+		if !isName(messageType) {
+			errs.add("BaseTypes: %q cannot be a message type; use UTF-8 text without ';', ',' and white space around it", messageType)
+		}
+		if len(bases) == 0 {
+			errs.add("BaseTypes[%q] names no type; name some, or remove it", messageType)
+		}
+		for i, base := range bases {
+			switch {
+			case !isName(base):
+				errs.add("BaseTypes[%q][%d]: %q cannot be a message type; use UTF-8 text without ';', ',' and white space around it", messageType, i, base)
+			case base == messageType:
+				errs.add("BaseTypes[%q][%d] is the type itself; remove it", messageType, i)
+			case slices.Contains(bases[:i], base):
+				errs.add("BaseTypes[%q] names %q twice; remove one", messageType, base)
+			}
+		}
+	}
+}
+
+// cloneBaseTypes copies Config.BaseTypes.
+func cloneBaseTypes(types map[string][]string) map[string][]string {
+	types = maps.Clone(types)
+	for messageType, bases := range types {
+		types[messageType] = slices.Clone(bases)
+	}
+	return types
+}
+
+// Config returns the configuration in force: the one that [New] got, with the defaults
+// for this transport filled in. New accepts it again, with the same effect, and
+// json.Marshal writes it without the fields that hold code.
+//
+// A message type in [Recoverability.MessageTypes] has all fields of a level of retries
+// that it changes, not only those that differ.
+func (ep *Endpoint) Config() Config { return ep.resolved.effective() }
+
+func (r *resolvedConfig) effective() Config {
+	c := r.original
+	c.Codecs, c.Middleware, c.Observers = slices.Clone(c.Codecs), slices.Clone(c.Middleware), slices.Clone(c.Observers)
+	c.SendMiddleware = slices.Clone(c.SendMiddleware)
+	c.BaseTypes = cloneBaseTypes(c.BaseTypes)
+	if c.SendOnly {
+		return c
+	}
+	c.Concurrency, c.Transactions = r.config.Concurrency, r.mode
+	c.SlowHandler, c.DrainTimeout = zeroAsOff(r.config.SlowHandler), zeroAsOff(r.config.DrainTimeout)
+	c.LogRepeats = zeroAsOff(r.config.LogRepeats)
+	c.OutageLimit, c.MaxPrefetchBytes = zeroAsOff(r.config.OutageLimit), zeroAsOff(r.config.MaxPrefetchBytes)
+
+	f, base := &c.Recoverability, r.rules.config
+	f.Unrecoverable, f.UnrecoverableTypes = slices.Clone(f.Unrecoverable), slices.Clone(f.UnrecoverableTypes)
+	f.CustomErrorQueues = slices.Clone(f.CustomErrorQueues)
+	f.ErrorQueue = base.Failed.ErrorQueue
+	f.Immediate, f.Delayed = base.immediate(), base.delayed()
+	if r.mode != TransactionNone {
+		if r.rules.caps.DelayedDelivery && (r.rules.caps.MaxDelay == 0 || base.requeueDelay <= r.rules.caps.MaxDelay) {
+			f.RequeueDelay = base.requeueDelay
+		}
+		if r.maxDeliveries < math.MaxInt { // else it follows from the retries
+			f.MaxDeliveries = MaxDeliveries{Count: r.maxDeliveries, Off: r.maxDeliveries == 0}
+		}
+		if r.isolation.threshold > 0 {
+			f.IsolateAfter = r.isolation.threshold
+		}
+	}
+	if f.RateLimit.ConsecutiveFailures > 0 {
+		f.RateLimit.TimeToWait = r.config.Recoverability.RateLimit.TimeToWait
+	}
+	f.MessageTypes = maps.Clone(f.MessageTypes)
+	for messageType, own := range f.MessageTypes {
+		own.Unrecoverable, own.UnrecoverableTypes = slices.Clone(own.Unrecoverable), slices.Clone(own.UnrecoverableTypes)
+		inForce := r.rules.perType[messageType]
+		if own.Immediate != (Immediate{}) {
+			own.Immediate = inForce.immediate()
+			if !own.Immediate.Off { // or it would inherit it
+				own.Immediate.Pause = zeroAsOff(own.Immediate.Pause)
+			}
+		}
+		if !own.Delayed.isZero() {
+			own.Delayed = inForce.delayed()
+			if !own.Delayed.Off { // or it would inherit them
+				own.Delayed.Jitter = zeroAsOff(own.Delayed.Jitter)
+				if own.Delayed.Delays == nil {
+					own.Delayed.Factor, own.Delayed.MaxDelay = zeroAsOff(own.Delayed.Factor), zeroAsOff(own.Delayed.MaxDelay)
+				}
+			}
+		}
+		f.MessageTypes[messageType] = own
+	}
+	return c
+}
+
+// immediate returns the settings that are in force.
+func (c RecoverabilityConfig) immediate() Immediate {
+	n := c.Immediate.MaxNumberOfRetries
+	return Immediate{Retries: n, Off: n == 0, Pause: c.Immediate.Pause, MaxPause: c.Immediate.MaxPause}
+}
+
+// delayed returns the settings that are in force.
+func (c RecoverabilityConfig) delayed() Delayed {
+	n, s := c.Delayed.MaxNumberOfRetries, c.schedule
+	switch {
+	case n == 0:
+		return Delayed{Off: true}
+	case len(s.List) > 0:
+		return Delayed{Delays: slices.Clone(s.List), Jitter: s.Jitter}
+	}
+	return Delayed{Retries: n, Increase: s.Increase, Factor: s.Factor, MaxDelay: s.Ceiling, Jitter: s.Jitter}
 }

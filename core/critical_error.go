@@ -35,3 +35,21 @@ func (ep *Endpoint) recordCritical(ctx context.Context, err error) {
 	ep.lastCritical.Store(&CriticalError{Err: err, At: time.Now()})
 	ep.log.endpoint.ErrorContext(ctx, "critical error", "error", err)
 }
+
+// raiseCritical raises a critical error of the endpoint.
+func (r *runner) raiseCritical(err error) { r.raiseCriticalContext(r.valuesCtx, err) }
+
+// raiseCriticalContext is raiseCritical with the context of an attempt for the log.
+func (r *runner) raiseCriticalContext(ctx context.Context, err error) {
+	r.ep.recordCritical(ctx, err)
+	if f := r.ep.config.OnCriticalError; f != nil {
+		r.criticalCalls.Add(func() { f(r.valuesCtx, err) })
+	}
+}
+
+// CriticalError is a failure of the endpoint's own work, or an error that the application
+// raised ([Endpoint.RaiseCritical]).
+type CriticalError struct {
+	Err error
+	At  time.Time
+}

@@ -306,3 +306,25 @@ func (r *rules) whyUnsupported(a Action, f failure) string {
 	}
 	return ""
 }
+
+// neverHandled reports whether a failure came before any handler was called.
+func neverHandled(err error) bool {
+	return errors.Is(err, ErrMalformed) || errors.Is(err, ErrDeliveryCountExceeded)
+}
+
+// setMessage sets the fields of f that come from this delivery of its message.
+func (f *failure) setMessage(in *Incoming) {
+	f.Headers, f.Body = in.Headers, in.Body
+	f.NativeID, f.GroupKey, f.Properties = in.NativeID, in.GroupKey, in.Properties
+	f.generatedID = !in.hasSentID()
+	f.edited, f.editCalled = nil, false
+}
+
+// whyNotPostponable returns the reason why a message of a group cannot be retried after a
+// delay, or "".
+func (r *rules) whyNotPostponable(delay time.Duration) string {
+	if limit := r.caps.MaxLockTime; limit > 0 && delay > limit {
+		return fmt.Sprintf("the transport holds a message of a group for %v at most, and a copy of it would come after those that follow it", limit)
+	}
+	return ""
+}

@@ -249,10 +249,6 @@ func (ep *Endpoint) observedSend(ctx context.Context, out []Outgoing, send func(
 	return err
 }
 
-func (ep *Endpoint) observerPanicked(value any) {
-	ep.log.endpoint.Error("an observer or hook panicked", "panic", value)
-}
-
 // Invoke runs middleware and handlers for a message in this process, without a queue in
 // between: no retries, no error queue; the handlers' error is returned as it is. The
 // messages that the handlers collect are sent if they succeed, committed messages
@@ -318,4 +314,20 @@ func (ep *Endpoint) inputQueue() string { return ep.resolved.inputQueue }
 
 func (ep *Endpoint) topology() Topology {
 	return Topology{Queues: ep.resolved.queues, InputQueue: ep.inputQueue(), InstanceQueue: ep.resolved.instanceQueue, Transactions: ep.mode}
+}
+
+// subscribe subscribes to the events that the endpoint handles.
+func (ep *Endpoint) subscribe(ctx context.Context) error {
+	topics := ep.registry.topics()
+	if len(topics) == 0 {
+		return nil
+	}
+	s, ok := ep.transport.(Subscriber)
+	if !ok || !ep.caps.PublishSubscribe {
+		return fmt.Errorf("subscribe to %v: the transport has no PublishSubscribe: %w", topics, errors.ErrUnsupported)
+	}
+	if err := s.Subscribe(ctx, ep.inputQueue(), topics...); err != nil {
+		return fmt.Errorf("subscribe to %v: %w", topics, err)
+	}
+	return nil
 }

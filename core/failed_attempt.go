@@ -93,14 +93,6 @@ func (ep *Endpoint) describe(a *attempt, err error) *failure {
 	return f
 }
 
-// setMessage sets the fields of f that come from this delivery of its message.
-func (f *failure) setMessage(in *Incoming) {
-	f.Headers, f.Body = in.Headers, in.Body
-	f.NativeID, f.GroupKey, f.Properties = in.NativeID, in.GroupKey, in.Properties
-	f.generatedID = !in.hasSentID()
-	f.edited, f.editCalled = nil, false
-}
-
 // prepareRecovery undoes the failed work if users' code is about to run in the same
 // transaction: a custom policy, or HandleFailed.
 func (r *runner) prepareRecovery(a *attempt, f *failure) {
@@ -152,29 +144,6 @@ const (
 	firstTry   = true
 	anotherTry = false
 )
-
-// endsDelivery reports whether a settlement's error means that no other settlement can be
-// tried.
-func endsDelivery(err error) bool { return errors.Is(err, ErrLockLost) || errors.Is(err, ErrSettled) }
-
-// endDelivery ends the work on a delivery whose settlement returned such an error.
-func (r *runner) endDelivery(a *attempt, err error) {
-	if !errors.Is(err, ErrSettled) {
-		r.endLockLost(a)
-		return
-	}
-	r.endAttempt(a)
-	r.ep.log.endpoint.WarnContext(a.decisionContext(), "message was settled already, by a call of the transport that returned an error",
-		"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType)
-	// If an adapter settles deliveries that it was not asked to settle, the message would be
-	// redelivered and attempted without a pause.
-	pause := time.NewTimer(moveBackoff.First)
-	defer pause.Stop()
-	select {
-	case <-pause.C:
-	case <-r.fetchCtx.Done():
-	}
-}
 
 // concludeDecision does the last steps after a decision was executed, or after the
 // delivery ended before that.
@@ -268,48 +237,6 @@ func (r *runner) sendAgain(a *attempt, f *failure, d *decision) error {
 	return err
 }
 
-// abandon gives the message back for its next attempt.
-func (r *runner) abandon(a *attempt, f *failure) {
-	in := a.delivery.Incoming()
-	r.ep.recordSurvived(in)
-	if f.inPlace {
-		r.ep.redeliveries.rememberRounds(in.NativeID, in.roundsAfter(1))
-	}
-	err := a.delivery.Abandon(r.settleCtx, f.Err)
-	if err == nil {
-		r.endAttempt(a)
-		return
-	}
-	r.retrySettlement(a.decisionContext(), fetchedDelivery{a.delivery, a.lock}, "abandoned", err, func() error { return a.delivery.Abandon(r.settleCtx, f.Err) }, a.end)
-}
-
-// replace sends out and consumes the message: atomically if the mode can, otherwise in
-// this order. The failed handler's work is undone either way.
-func (r *runner) replace(a *attempt, out []Outgoing) error {
-	if r.lockLost(a) { // while policy or HandleFailed ran: another copy must not leave
-		return ErrLockLost
-	}
-	if r.isAtomic() {
-		err := r.ep.observedSend(a.settlementContext(r), out, func(ctx context.Context) error {
-			if a.workUndone { // the work of HandleFailed or the policy is kept
-				return a.delivery.CompleteWith(ctx, out)
-			}
-			return a.delivery.ReplaceWith(ctx, out)
-		})
-		if err == nil {
-			r.endAttempt(a)
-		}
-		return err
-	}
-	if len(out) > 0 {
-		if err := r.ep.transportSend(a.settlementContext(r), out); err != nil {
-			return err
-		}
-	}
-	r.complete(a)
-	return nil
-}
-
 // notifyRecovered notifies recovery observers.
 func (r *runner) notifyRecovered(a *attempt, f *failure, d *decision, takenOver bool) {
 	if len(r.ep.observers.recovery) == 0 {
@@ -330,9 +257,4 @@ func (r *runner) notifyRecovered(a *attempt, f *failure, d *decision, takenOver 
 	for _, o := range r.ep.observers.recovery {
 		r.recoveryCalls.Add(func() { o.Recovered(ctx, e) })
 	}
-}
-
-// neverHandled reports whether a failure came before any handler was called.
-func neverHandled(err error) bool {
-	return errors.Is(err, ErrMalformed) || errors.Is(err, ErrDeliveryCountExceeded)
 }

@@ -3,14 +3,10 @@ package core
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // Limits of the headers that a failure adds to a message (R24, R33).
@@ -230,139 +226,11 @@ func fits(h Headers, body []byte, caps Capabilities) bool {
 	return caps.MaxMessageBytes == 0 || size+len(body) <= caps.MaxMessageBytes
 }
 
-// errorDescription has the parts of an error that headers contain.
-type errorDescription struct {
-	// exceptionType is the Go type of the innermost error that is not one of package errors
-	// or fmt: their types, and those of most wrappers, say nothing about the error.
-	exceptionType string
-	innerType     string // of the innermost error, if another one wraps it
-	message       string
-	source        string // the package that declares the type
-	stackTrace    string // the chain of wrapping, and the stack of a panic
-}
-
-func describe(err error) errorDescription {
-	if snapshot, ok := err.(*errorSnapshot); ok {
-		return snapshot.description
-	}
-	chain := errorChain(err)
-	named := reflect.TypeOf(chain[len(chain)-1])
-	e := errorDescription{message: boundedText(err.Error(), maxErrorText)}
-	if len(chain) > 1 {
-		e.innerType = boundedText(named.String(), maxTypeName)
-	}
-	named = specificType(chain)
-	e.exceptionType = boundedText(named.String(), maxTypeName)
-	e.source = packageOf(named)
-	var b strings.Builder
-	for i, each := range chain {
-		fmt.Fprintf(&b, "%s%v: %s\n", strings.Repeat("  ", i), reflect.TypeOf(each), boundedText(each.Error(), maxErrorText/8))
-		if b.Len() > maxErrorText {
-			break
-		}
-	}
-	if p := panicIn(err); p != nil {
-		b.WriteString("\n")
-		b.Write(p.Stack)
-	}
-	e.stackTrace = boundedText(b.String(), maxErrorText)
-	return e
-}
-
-func (e *errorDescription) write(h *Headers) {
-	h.Set(HeaderExceptionType, e.exceptionType)
-	if e.innerType != "" {
-		h.Set(HeaderExceptionInnerType, e.innerType)
-	}
-	h.Set(HeaderExceptionMessage, e.message)
-	if e.source != "" {
-		h.Set(HeaderExceptionSource, e.source)
-	}
-	h.Set(HeaderExceptionStackTrace, e.stackTrace)
-}
-
 // sanitize repairs invalid headers of a foreign producer, which no transport need
 // accept, so that the message can be sent on (R24).
 func (f *failure) sanitize() {
 	f.Headers = sanitizeHeaders(f.Headers)
 	f.MessageID = strings.ToValidUTF8(f.MessageID, "\uFFFD")
-}
-
-// sanitizeHeaders returns h converted to valid UTF-8 and without empty keys: h itself if
-// it is valid.
-func sanitizeHeaders(h Headers) Headers {
-	if !slices.ContainsFunc(h.pairs, func(p header) bool {
-		return p.key == "" || !utf8.ValidString(p.key) || !utf8.ValidString(p.value)
-	}) {
-		return h
-	}
-	var sanitized Headers
-	for key, value := range h.All() {
-		if key != "" {
-			sanitized.Set(strings.ToValidUTF8(key, "\uFFFD"), strings.ToValidUTF8(value, "\uFFFD"))
-		}
-	}
-	return sanitized
-}
-
-// errorSnapshot stands for an error of which only the text was kept, and the properties
-// that the engine itself checks.
-type errorSnapshot struct {
-	description errorDescription
-	matches     []error
-}
-
-func snapshotError(err error) *errorSnapshot {
-	e := &errorSnapshot{description: describe(err)}
-	for _, target := range []error{ErrMalformed, ErrUndecodable, ErrDeliveryCountExceeded} {
-		if errors.Is(err, target) {
-			e.matches = append(e.matches, target)
-		}
-	}
-	return e
-}
-
-// Is reports whether the original error matched target.
-func (e *errorSnapshot) Is(target error) bool { return slices.Contains(e.matches, target) }
-
-// Error implements error.
-func (e *errorSnapshot) Error() string { return e.description.message }
-
-// errorChain follows the first branch of joined errors and leaves out verdicts, which are
-// the engine's, unless there is nothing else.
-func errorChain(err error) []error {
-	var chain []error
-	for e := err; e != nil; {
-		if _, ours := e.(*Verdict); !ours {
-			chain = append(chain, e)
-		}
-		if joined, ok := e.(interface{ Unwrap() []error }); ok {
-			branches := joined.Unwrap()
-			if len(branches) == 0 {
-				break
-			}
-			e = branches[0]
-			continue
-		}
-		e = errors.Unwrap(e)
-	}
-	if len(chain) == 0 {
-		chain = append(chain, err)
-	}
-	return chain
-}
-
-// boundedText makes arbitrary text fit for a header: UTF-8, without NUL (which
-// PostgreSQL's text cannot hold), at most limit bytes.
-func boundedText(text string, limit int) string {
-	const cut = " [truncated]"
-	whole := len(text) <= limit
-	text = strings.ToValidUTF8(text[:min(len(text), limit)], "\uFFFD")
-	text = strings.ReplaceAll(text, "\x00", "\uFFFD")
-	if whole && len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:min(len(text), limit-len(cut))], "") + cut
 }
 
 // Round is one round of attempts at a message, as the header Reprise.Attempts
@@ -453,29 +321,4 @@ func firstFailure(h Headers) time.Time {
 		}
 	}
 	return first
-}
-
-// parseTimeOrZero parses a time; invalid text is the zero time.
-func parseTimeOrZero(text string) time.Time {
-	if text == "" { // the usual case, and an error costs more than the rest of a failure's description
-		return time.Time{}
-	}
-	t, err := ParseTime(text)
-	if err != nil {
-		return time.Time{}
-	}
-	return t
-}
-
-// intHeader parses a count; invalid text is 0.
-func intHeader(h Headers, key string) int {
-	text, ok := h.Lookup(key)
-	if !ok {
-		return 0
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 0 {
-		return 0
-	}
-	return n
 }

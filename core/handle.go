@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -393,4 +394,29 @@ func (r *registry) lookup(header string) (messageType string, set *handlerSet) {
 		return messageType, joinHandlers(more)
 	}
 	return messageType, set
+}
+
+// functionName returns the name of a function with its package, "shop/billing.charge" or
+// "shop/billing.(*Service).Charge".
+func functionName(f any) string {
+	if function := runtime.FuncForPC(reflect.ValueOf(f).Pointer()); function != nil {
+		return boundedText(strings.TrimSuffix(function.Name(), "-fm"), maxTypeName)
+	}
+	return "unknown function"
+}
+
+// distinctName adds a number to the name of a handler if the same type already has a
+// handler with this name, such as a function that another function returned.
+func distinctName(names []string, name string) string {
+	distinct := name
+	for n := 2; slices.Contains(names, distinct); n++ {
+		distinct = fmt.Sprintf("%s #%d", name, n)
+	}
+	return distinct
+}
+
+// handlingOf returns the handling of a message type. A header may list several types.
+func (ep *Endpoint) handlingOf(messageType string) (h handling) {
+	h.messageType, h.handlers = ep.registry.lookup(messageType)
+	return h
 }

@@ -455,3 +455,30 @@ func (m *Message) outermost() *Message {
 	}
 	return m
 }
+
+// failingHandler is the handler that failed in an attempt.
+type failingHandler struct {
+	name          string
+	began, failed time.Time
+
+	handledByFallback error // the failure that a Fallback handled instead, or nil
+}
+
+// recordFailingHandler records the handler of m that failed.
+func (m *Message) recordFailingHandler(h *failingHandler) {
+	m = m.outermost()
+	m.mu.Lock()
+	m.failing = h
+	m.mu.Unlock()
+}
+
+// failingHandler returns the handler that failed in the last run, or the zero value: then
+// no handler ran, or the attempt failed outside of them.
+func (m *Message) failingHandler() failingHandler {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.failing == nil {
+		return failingHandler{}
+	}
+	return *m.failing
+}

@@ -230,12 +230,3 @@ func (r *runner) postpone(a *attempt, f *failure, d *decision) error {
 	r.endAttempt(a)
 	return nil
 }
-
-// whyNotPostponable returns the reason why a message of a group cannot be retried after a
-// delay, or "".
-func (r *rules) whyNotPostponable(delay time.Duration) string {
-	if limit := r.caps.MaxLockTime; limit > 0 && delay > limit {
-		return fmt.Sprintf("the transport holds a message of a group for %v at most, and a copy of it would come after those that follow it", limit)
-	}
-	return ""
-}

@@ -303,3 +303,7 @@ func (o *observers) runEnded(ctx context.Context, onPanic func(any), ep *Endpoin
 // Value returns the value that the attempt set with [Message.SetValue], or nil. A
 // decision that was carried out in a later delivery of the message (R25) has none.
 func (r Recovery) Value(key any) any { return r.attemptValues.Get(key) }
+
+func (ep *Endpoint) observerPanicked(value any) {
+	ep.log.endpoint.Error("an observer or hook panicked", "panic", value)
+}

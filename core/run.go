@@ -273,22 +273,6 @@ func (ep *Endpoint) connect(ctx context.Context, watch connectionReporter) (Rece
 	return receiver, err
 }
 
-// subscribe subscribes to the events that the endpoint handles.
-func (ep *Endpoint) subscribe(ctx context.Context) error {
-	topics := ep.registry.topics()
-	if len(topics) == 0 {
-		return nil
-	}
-	s, ok := ep.transport.(Subscriber)
-	if !ok || !ep.caps.PublishSubscribe {
-		return fmt.Errorf("subscribe to %v: the transport has no PublishSubscribe: %w", topics, errors.ErrUnsupported)
-	}
-	if err := s.Subscribe(ctx, ep.inputQueue(), topics...); err != nil {
-		return fmt.Errorf("subscribe to %v: %w", topics, err)
-	}
-	return nil
-}
-
 // configurePump sets how a pump works with this transport in this mode.
 func (ep *Endpoint) configurePump(p *pump) *pump {
 	p.fetchPerWorker = ep.connectionPerMessage()
@@ -339,18 +323,6 @@ func (r *runner) start() {
 	r.logLimit(parked)
 }
 
-// end makes Run drain and return err. The first call counts.
-func (r *runner) end(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.hasEnded {
-		r.hasEnded = true
-		r.endErr = err
-		close(r.ended)
-		r.stopFetch()
-	}
-}
-
 func (r *runner) isEnded() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -390,17 +362,6 @@ func (r *runner) reportSlowHandler(a *attempt, running time.Duration) {
 		"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType, "running_for", running)
 }
 
-// raiseCritical raises a critical error of the endpoint.
-func (r *runner) raiseCritical(err error) { r.raiseCriticalContext(r.valuesCtx, err) }
-
-// raiseCriticalContext is raiseCritical with the context of an attempt for the log.
-func (r *runner) raiseCriticalContext(ctx context.Context, err error) {
-	r.ep.recordCritical(ctx, err)
-	if f := r.ep.config.OnCriticalError; f != nil {
-		r.criticalCalls.Add(func() { f(r.valuesCtx, err) })
-	}
-}
-
 // newRateLimiter connects rate limiting with the pump. In rate-limited mode there
 // is one slot; after each failed attempt nothing is fetched for TimeToWait.
 func (r *runner) newRateLimiter() *ratelimit.Limiter {
@@ -432,4 +393,22 @@ func (r *runner) newRateLimiter() *ratelimit.Limiter {
 			notify(false, c.OnEnded)
 		},
 	}
+}
+
+// purge empties the input queue if PurgeOnStart is set.
+func (ep *Endpoint) purge(ctx context.Context) error {
+	if !ep.config.PurgeOnStart {
+		return nil
+	}
+	queue := ep.inputQueue()
+	p, ok := ep.transport.(Purger) // New has checked it
+	if !ok {
+		return fmt.Errorf("purge queue %q: the transport cannot empty queues: %w", queue, errors.ErrUnsupported)
+	}
+	removed, err := p.Purge(ctx, queue)
+	if err != nil {
+		return fmt.Errorf("purge queue %q: %w", queue, err)
+	}
+	ep.log.endpoint.Warn("input queue was emptied before the first message, as Config.PurgeOnStart says", "queue", ep.address, "messages", removed)
+	return nil
 }

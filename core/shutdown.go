@@ -189,3 +189,15 @@ func (r *runner) closeCallQueues(deadline time.Time) {
 		r.ep.log.endpoint.Warn("an observer or hook has not returned; it is left behind")
 	}
 }
+
+// end makes Run drain and return err. The first call counts.
+func (r *runner) end(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.hasEnded {
+		r.hasEnded = true
+		r.endErr = err
+		close(r.ended)
+		r.stopFetch()
+	}
+}

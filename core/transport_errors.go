@@ -3,6 +3,7 @@ package core
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -132,4 +133,21 @@ func (e *SendError) Unwrap() []error {
 		}
 	}
 	return errs
+}
+
+// asSendError returns the SendError in err, if it has this number of messages.
+func asSendError(err error, messages int) (*SendError, bool) {
+	sent, ok := errors.AsType[*SendError](err)
+	return sent, ok && len(sent.Results) == messages
+}
+
+// wrapSendError returns the error of an attempt whose sends failed with err.
+func wrapSendError(err error, out []Outgoing) error {
+	if err == nil {
+		return nil
+	}
+	if slices.ContainsFunc(out, func(o Outgoing) bool { return isRefusedPermanently(err, o.ID) }) {
+		return fmt.Errorf("%w: %w", ErrSendRefused, err)
+	}
+	return err
 }

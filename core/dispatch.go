@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // This file handles messages that no handler is called for because they name no type:
@@ -33,4 +34,38 @@ func noHandlerError(messageType string) error {
 		return fmt.Errorf("%w: its header %s is missing or blank; name the type with Config.MessageType, or register a handler with HandleDefault", ErrNoType, HeaderMessageTypes)
 	}
 	return fmt.Errorf("%w: %q; register one, or check the spelling", ErrNoHandler, messageType)
+}
+
+// dispatch is the innermost handler: it runs the handlers registered for the type, in
+// order, and records the one that failed.
+func dispatch(ctx context.Context, m *Message) error {
+	handlers := m.chooseHandlers()
+	if m.Type == anyType && isControl(m.Headers) {
+		m.deps.logSkippedControl(ctx, m)
+		return nil
+	}
+	if handlers == nil {
+		return noHandlerError(m.Type)
+	}
+	if handlers.independent {
+		return dispatchIndependent(ctx, m, handlers)
+	}
+	current, began, failed := 0, time.Time{}, true
+	defer func() { // also if the handler panics or ends its goroutine
+		if failed {
+			m.recordFailingHandler(&failingHandler{name: handlers.names[current], began: began, failed: time.Now()})
+		}
+	}()
+	for i, handler := range handlers.handlers {
+		current, began = i, time.Now()
+		m.typeScope = handlers.scopeOf(i)
+		if err := handler(ctx, m); err != nil {
+			return err
+		}
+		if m.skipsRemaining() {
+			break
+		}
+	}
+	failed = false
+	return nil
 }
