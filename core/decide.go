@@ -328,3 +328,12 @@ func (r *rules) whyNotPostponable(delay time.Duration) string {
 	}
 	return ""
 }
+
+// RecoverabilityConfig returns the settings in force for a message type, as a [Policy]
+// gets them. A test can pass them to [DefaultPolicy] with an [ErrorContext], to see how a
+// failure would end.
+func (ep *Endpoint) RecoverabilityConfig(messageType string) RecoverabilityConfig {
+	c := ep.rules.configFor(messageType)
+	c.Failed.Unrecoverable, c.Failed.UnrecoverableTypes = slices.Clone(c.Failed.Unrecoverable), slices.Clone(c.Failed.UnrecoverableTypes)
+	return c
+}

@@ -69,3 +69,22 @@ func dispatch(ctx context.Context, m *Message) error {
 	failed = false
 	return nil
 }
+
+// chooseHandlers returns the handlers for m's type, which middleware may have changed,
+// and records both, with the body that middleware set.
+func (m *Message) chooseHandlers() *handlerSet {
+	outermost := m.outermost()
+	outermost.mu.Lock()
+	defer outermost.mu.Unlock()
+	outermost.failing, outermost.handlersChosen = nil, true
+	h := &outermost.handling
+	if m.Type != h.messageType {
+		m.Type, h.handlers = m.deps.registry.lookup(m.Type)
+		h.messageType = m.Type
+	}
+	h.content = nil
+	if m.replaced != nil && m.replaced.body != nil {
+		h.content = &content{m.replaced.body, m.Headers}
+	}
+	return h.handlers
+}

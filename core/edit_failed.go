@@ -132,6 +132,14 @@ func (e *editedCopy) lostBody(f *failure, sent []byte) bool {
 	return e != nil && len(e.body) > len(f.Body) && len(sent) == len(f.Body)
 }
 
+// description returns the text of the error as EditFailed left it.
+func (f *failure) description() string {
+	if f.edited == nil {
+		return f.Err.Error()
+	}
+	return f.edited.headers.Get(HeaderExceptionMessage)
+}
+
 // senderHeaders returns the headers of the received message with EditFailed's changes,
 // but without headers that it dropped or made longer.
 func (f *failure) senderHeaders() Headers {
@@ -147,12 +155,4 @@ func (f *failure) senderHeaders() Headers {
 		}
 	}
 	return h
-}
-
-// description returns the text of the error as EditFailed left it.
-func (f *failure) description() string {
-	if f.edited == nil {
-		return f.Err.Error()
-	}
-	return f.edited.headers.Get(HeaderExceptionMessage)
 }

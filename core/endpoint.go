@@ -171,15 +171,6 @@ func (ep *Endpoint) Name() string { return ep.name }
 // ([Config.Instance]).
 func (ep *Endpoint) Instance() string { return ep.instance }
 
-// RecoverabilityConfig returns the settings in force for a message type, as a [Policy]
-// gets them. A test can pass them to [DefaultPolicy] with an [ErrorContext], to see how a
-// failure would end.
-func (ep *Endpoint) RecoverabilityConfig(messageType string) RecoverabilityConfig {
-	c := ep.rules.configFor(messageType)
-	c.Failed.Unrecoverable, c.Failed.UnrecoverableTypes = slices.Clone(c.Failed.Unrecoverable), slices.Clone(c.Failed.UnrecoverableTypes)
-	return c
-}
-
 // Send sends a command to a queue. It returns nil when the broker has accepted
 // it durably. It works before and after [Endpoint.Run], and on send-only endpoints.
 //
@@ -330,4 +321,9 @@ func (ep *Endpoint) subscribe(ctx context.Context) error {
 		return fmt.Errorf("subscribe to %v: %w", topics, err)
 	}
 	return nil
+}
+
+// isConfiguredQueue reports whether the endpoint's configuration names the queue.
+func (ep *Endpoint) isConfiguredQueue(queue string) bool {
+	return queue != "" && (queue == ep.auditAddress || slices.Contains(ep.rules.errorQueues(), queue))
 }

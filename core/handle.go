@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"unicode/utf8"
 )
 
 // Handle registers a handler for a command. The message type is the name on the wire,
@@ -164,28 +163,6 @@ func (ep *Endpoint) checkRegistration(name, messageType string, handlerIsNil boo
 		}
 	}
 	return nil
-}
-
-// isMessageType reports whether name is a valid message type: a header lists types
-// separated by ';', with a .NET assembly after ','.
-func isMessageType(name string) bool {
-	return name != "" && utf8.ValidString(name) && !strings.ContainsAny(name, ";,")
-}
-
-func decodeTyped[T any](m *Message) (*TypedMessage[T], error) {
-	in := &TypedMessage[T]{Message: m}
-	if m.replaced != nil {
-		if decoded, ok := m.replaced.decoded.(*T); ok {
-			in.Body = *decoded
-			return in, nil
-		}
-	}
-	if raw, ok := any(&in.Body).(*[]byte); ok {
-		*raw = m.RawBody()
-		return in, nil
-	}
-	err := m.deps.composer.codecs.decode(m.Type, m.Headers.Get(HeaderContentType), m.rawBody(), &in.Body)
-	return in, err
 }
 
 // registry holds an endpoint's handlers. It is written before Run and read
@@ -403,16 +380,6 @@ func functionName(f any) string {
 		return boundedText(strings.TrimSuffix(function.Name(), "-fm"), maxTypeName)
 	}
 	return "unknown function"
-}
-
-// distinctName adds a number to the name of a handler if the same type already has a
-// handler with this name, such as a function that another function returned.
-func distinctName(names []string, name string) string {
-	distinct := name
-	for n := 2; slices.Contains(names, distinct); n++ {
-		distinct = fmt.Sprintf("%s #%d", name, n)
-	}
-	return distinct
 }
 
 // handlingOf returns the handling of a message type. A header may list several types.

@@ -125,11 +125,6 @@ func (ep *Endpoint) wrapHandler(handler HandlerFunc, messageType string, positio
 	}, inner, nil
 }
 
-// startUp returns the StartUp for the middleware of a list.
-func (ep *Endpoint) startUp(list string) *StartUp {
-	return &StartUp{endpoint: ep.name, retrySpan: ep.rules.retrySpan, list: list, mode: ep.mode, caps: ep.caps, hasPolicy: ep.rules.policy != nil, recoverability: ep.RecoverabilityConfig}
-}
-
 // HandlersError is the failure of several independent handlers
 // ([HandleOptions.Independent]). It wraps the error that decides about the message; the
 // others are only in Failures.
@@ -161,3 +156,8 @@ func (e *HandlersError) Unwrap() error { return e.deciding }
 
 // errNotRun is the failure of handlers that did not run.
 var errNotRun = errors.New("the context ended before this handler ran")
+
+// startUp returns the StartUp for the middleware of a list.
+func (ep *Endpoint) startUp(list string) *StartUp {
+	return &StartUp{endpoint: ep.name, retrySpan: ep.rules.retrySpan, list: list, mode: ep.mode, caps: ep.caps, hasPolicy: ep.rules.policy != nil, recoverability: ep.RecoverabilityConfig}
+}

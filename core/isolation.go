@@ -1,7 +1,6 @@
 package core
 
 import (
-	"fmt"
 	"slices"
 	"time"
 )
@@ -35,46 +34,6 @@ const (
 	// without a handler.
 	minReserved = 3
 )
-
-// resolveIsolation fills in IsolateAfter.
-func (r *resolvedConfig) resolveIsolation(errs *validationErrors) {
-	const field = "Recoverability.IsolateAfter"
-	caps, maxDeliveries := r.rules.caps, r.maxDeliveries
-	given := r.config.Recoverability.IsolateAfter
-	checkNotNegativeOrOff(errs, field, given)
-	impossible := ""
-	switch {
-	case r.mode == TransactionNone, r.mode == TransactionSendsAtomicWithReceive && !caps.AtomicLeases:
-		impossible = fmt.Sprintf("the transaction mode is %v, in which the transport's count of deliveries does not tell of processes that died", r.mode)
-	case !caps.NativeDeliveryCount:
-		impossible = "the transport's count of deliveries ends with the process (Capabilities.NativeDeliveryCount)"
-	case maxDeliveries == 0:
-		impossible = "MaxDeliveries is off: a message that kills the process would keep all others waiting for ever"
-	}
-	switch {
-	case given == Off:
-		return
-	case impossible != "":
-		if given > 0 {
-			errs.add("%s is %d, but %s; remove it", field, given, impossible)
-		}
-		return
-	case given > 0 && given >= maxDeliveries:
-		errs.add("%s is %d, but after %d deliveries (MaxDeliveries) no handler gets the message any more; use less than that", field, given, maxDeliveries)
-		return
-	}
-	i := isolationRules{threshold: given, explainedDeliveries: r.maxImmediateRetries() + 1}
-	if r.maxImmediateRetries() >= maxDeliveries { // retries without end, or a mistake that is reported
-		return
-	}
-	if caps.CountsReleases {
-		i.reserved = max(min(max(minReserved, i.explainedDeliveries), maxDeliveries/2), 1)
-	}
-	if i.threshold == 0 {
-		i.threshold = max(i.explainedDeliveries, min(minIsolateAfter, i.firstCopyLimit(maxDeliveries)-1), 1)
-	}
-	r.isolation = i
-}
 
 // firstCopyLimit returns the number of deliveries after which a suspect becomes a new
 // copy, if it does, or goes to the error queue.

@@ -168,25 +168,6 @@ func (m *Message) begin(deps *messageDeps, in *Incoming, h handling) {
 	}
 }
 
-// chooseHandlers returns the handlers for m's type, which middleware may have changed,
-// and records both, with the body that middleware set.
-func (m *Message) chooseHandlers() *handlerSet {
-	outermost := m.outermost()
-	outermost.mu.Lock()
-	defer outermost.mu.Unlock()
-	outermost.failing, outermost.handlersChosen = nil, true
-	h := &outermost.handling
-	if m.Type != h.messageType {
-		m.Type, h.handlers = m.deps.registry.lookup(m.Type)
-		h.messageType = m.Type
-	}
-	h.content = nil
-	if m.replaced != nil && m.replaced.body != nil {
-		h.content = &content{m.replaced.body, m.Headers}
-	}
-	return h.handlers
-}
-
 // handledAs returns the handling of the message in the last run, or the one that it would
 // have had. Unlike m's fields, only chooseHandlers changes it.
 func (m *Message) handledAs() handling {
@@ -481,4 +462,31 @@ func (m *Message) failingHandler() failingHandler {
 		return failingHandler{}
 	}
 	return *m.failing
+}
+
+// isEnded reports whether m's run, or a run around it, has ended.
+func (m *Message) isEnded() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.endedLocked()
+}
+
+func (m *Message) endedLocked() bool {
+	return m.ended || m.parent != nil && m.parent.isEnded()
+}
+
+func decodeTyped[T any](m *Message) (*TypedMessage[T], error) {
+	in := &TypedMessage[T]{Message: m}
+	if m.replaced != nil {
+		if decoded, ok := m.replaced.decoded.(*T); ok {
+			in.Body = *decoded
+			return in, nil
+		}
+	}
+	if raw, ok := any(&in.Body).(*[]byte); ok {
+		*raw = m.RawBody()
+		return in, nil
+	}
+	err := m.deps.composer.codecs.decode(m.Type, m.Headers.Get(HeaderContentType), m.rawBody(), &in.Body)
+	return in, err
 }

@@ -165,15 +165,6 @@ func (ep *Endpoint) typeOf(in *Incoming) (messageType string) {
 	return ep.handlingOf(in.Headers.Get(HeaderMessageTypes)).messageType
 }
 
-// deliveriesFrom returns the limit of deliveries of one copy of a message from a queue; 0
-// means no limit.
-func (ep *Endpoint) deliveriesFrom(address string) int {
-	if slices.Contains(ep.groupQueues, address) {
-		return ep.rules.groupDeliveries()
-	}
-	return ep.maxDeliveries
-}
-
 // groupDeliveries returns the limit of deliveries of a message of a group, in all its
 // rounds. MaxDeliveries limits those of the last round.
 func (r *rules) groupDeliveries() int {
@@ -229,4 +220,13 @@ func (r *runner) postpone(a *attempt, f *failure, d *decision) error {
 	}
 	r.endAttempt(a)
 	return nil
+}
+
+// deliveriesFrom returns the limit of deliveries of one copy of a message from a queue; 0
+// means no limit.
+func (ep *Endpoint) deliveriesFrom(address string) int {
+	if slices.Contains(ep.groupQueues, address) {
+		return ep.rules.groupDeliveries()
+	}
+	return ep.maxDeliveries
 }

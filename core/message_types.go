@@ -1,6 +1,11 @@
 package core
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
 
 // This file is about messages of several types that have handlers.
 
@@ -70,4 +75,20 @@ func (s *handlerSet) scopeOf(i int) string { return s.part(i).scope }
 func (s *handlerSet) independentAt(i int) (independent bool, end int) {
 	p := s.part(i)
 	return p.independent, p.end
+}
+
+// isMessageType reports whether name is a valid message type: a header lists types
+// separated by ';', with a .NET assembly after ','.
+func isMessageType(name string) bool {
+	return name != "" && utf8.ValidString(name) && !strings.ContainsAny(name, ";,")
+}
+
+// distinctName adds a number to the name of a handler if the same type already has a
+// handler with this name, such as a function that another function returned.
+func distinctName(names []string, name string) string {
+	distinct := name
+	for n := 2; slices.Contains(names, distinct); n++ {
+		distinct = fmt.Sprintf("%s #%d", name, n)
+	}
+	return distinct
 }

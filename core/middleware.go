@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 )
@@ -123,13 +124,15 @@ func (m *Message) keepAdopted() {
 	m.adopted = 0
 }
 
-// isEnded reports whether m's run, or a run around it, has ended.
-func (m *Message) isEnded() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.endedLocked()
-}
+// codeOfNext is the code of the next that endpoints give to middleware.
+var codeOfNext = reflect.ValueOf((&runStarter{}).handle).Pointer()
 
-func (m *Message) endedLocked() bool {
-	return m.ended || m.parent != nil && m.parent.isEnded()
+// answerStartUp handles the call of StartUpOf, which has no message.
+func (s *runStarter) answerStartUp(ctx context.Context) error {
+	q, ok := ctx.(*startUpQuery)
+	if !ok {
+		return errors.New("middleware called next without a message (nil)")
+	}
+	q.answer = s.start
+	return nil
 }

@@ -85,23 +85,10 @@ func StartUpOf(next HandlerFunc) *StartUp {
 	return q.answer
 }
 
-// codeOfNext is the code of the next that endpoints give to middleware.
-var codeOfNext = reflect.ValueOf((&runStarter{}).handle).Pointer()
-
 // startUpQuery is the context with which StartUpOf calls next.
 type startUpQuery struct {
 	context.Context
 	answer *StartUp
-}
-
-// answerStartUp handles the call of StartUpOf, which has no message.
-func (s *runStarter) answerStartUp(ctx context.Context) error {
-	q, ok := ctx.(*startUpQuery)
-	if !ok {
-		return errors.New("middleware called next without a message (nil)")
-	}
-	q.answer = s.start
-	return nil
 }
 
 // Endpoint returns the name of the endpoint, or "" for a nil StartUp.

@@ -65,11 +65,6 @@ func (ep *Endpoint) canStore(queue string) bool {
 	return ep.caps.DelayedDelivery && ep.mode != TransactionNone && ep.isConfiguredQueue(queue)
 }
 
-// isConfiguredQueue reports whether the endpoint's configuration names the queue.
-func (ep *Endpoint) isConfiguredQueue(queue string) bool {
-	return queue != "" && (queue == ep.auditAddress || slices.Contains(ep.rules.errorQueues(), queue))
-}
-
 // storedCopy returns a message as it is stored until its destination can be reached. It
 // is stored in the shared queue even if it came from an instance queue: every instance
 // can deliver it, and a broker may delete the queue of a stopped instance.
