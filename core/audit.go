@@ -19,7 +19,7 @@ import (
 // the engine sends them later or gives them up.
 
 // engineSends returns the engine's sends for a message that was handled, and a function
-// to call after the try to send them (unreachableQueues.blocked).
+// to call after the try to send them (unreachable.Queues.Blocked).
 func (r *runner) engineSends(a *attempt) (sends []Outgoing, endProbe func()) {
 	in := a.delivery.Incoming()
 	ackQueue := in.Headers.Get(HeaderRetryAckQueue)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// This file handles messages that no handler is called for because they name no type:
-// control messages, which are consumed, and all others, which fail.
+// This file chooses the handlers of a message and calls them. Of the messages that name
+// no type, control messages are consumed, and all others fail.
 
 // isControl reports whether a message is one of NServiceBus's control messages, which
 // consist of headers only: an acknowledgement, a subscription.

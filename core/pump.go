@@ -67,7 +67,7 @@ type pump struct {
 	estimate        prefetch.Estimate  // of the deliveries to prefetch; only if prefetches
 	prefetchLimit   int                // deliveries to fetch beyond the slots
 	freeBuffers     []*fetchBuffer     // not in use
-	retained        int                // deliveries kept without a slot, see backlog
+	retained        int                // deliveries kept without a slot, see backlog.Backlog
 	releasedSlots   int                // slots released so far
 	stallTimer      *time.Timer        // set while unstarted deliveries wait, if prefetches
 	stallCount      int                // times in a row that the timer found no slot released
@@ -438,8 +438,6 @@ func (p *pump) wakeAnotherLocked() {
 	}
 }
 
-// This file watches attempts that take long (Config.SlowHandler).
-
 // oldestAttempt returns the duration of the longest running attempt.
 func (p *pump) oldestAttempt() time.Duration {
 	p.mu.Lock()
@@ -453,7 +451,8 @@ func (p *pump) oldestAttempt() time.Duration {
 	return oldest
 }
 
-// reportSlow calls onSlow for attempts that have been running for slowAfter.
+// reportSlow calls onSlow for attempts that have been running for slowAfter
+// (Config.SlowHandler).
 func (p *pump) reportSlow() {
 	p.mu.Lock()
 	if p.slowTimer == nil {

@@ -50,9 +50,8 @@ func (s Schedule) Longest(rounds int) time.Duration {
 }
 
 // Delay returns the delay of the given round for a message, with jitter that is derived
-// from both: messages that failed
-// together are retried at different times, and the same failure always gets the same
-// delay.
+// from both: messages that failed together are retried at different times, and the same
+// failure always gets the same delay.
 func (s Schedule) Delay(round int, messageID string) time.Duration {
 	d := s.base(round)
 	if s.Jitter == 0 {

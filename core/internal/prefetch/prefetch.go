@@ -1,9 +1,9 @@
 // Package prefetch computes how many deliveries are worth fetching before a slot is free.
 //
-// A fetch and a settlement cost about the same for one message and for a hundred. So many
-// deliveries are prefetched for fast handlers, regardless of the number of slots: as many
-// as they handle in targetQueueTime. For slow handlers few or none are prefetched: other
-// instances could handle them.
+// A fetch and a settlement cost about the same for one message and for a hundred. For fast
+// handlers a large number of deliveries is therefore prefetched, regardless of the number
+// of slots: as many as they handle in targetQueueTime. For slow handlers few or none are
+// prefetched: other instances could handle them.
 package prefetch
 
 import (
