@@ -122,7 +122,8 @@ func TestHealth_IsReadableJSON(t *testing.T) {
 			}
 			return failBadMessages(ctx, m)
 		})
-		fx.enqueue("slow", "bad 1")
+		fx.enqueue("slow")
+		fx.enqueue("bad 1") // once the other is in its handler: it parks the endpoint
 		fx.broker.reportConnection(core.ConnectionChange{Err: errors.New("no route"), Since: time.Now()})
 		fx.advance(90 * time.Second)
 		text, err := json.Marshal(ep.Health())

@@ -19,6 +19,8 @@ type Queue struct {
 	onPanic func(value any)
 }
 
+// New returns a queue with room for capacity calls, and starts its goroutine. onPanic is
+// called with the value of a call that panics.
 func New(capacity int, onPanic func(value any)) *Queue {
 	q := &Queue{calls: make(chan func(), capacity), done: make(chan struct{}), onPanic: onPanic}
 	go q.run()
@@ -34,7 +36,7 @@ func (q *Queue) run() {
 			close(q.done)
 			return
 		}
-		go q.run()
+		defer func() { go q.run() }() // after the report, even if that ends the goroutine too
 		Recover(func(any) {}, func() { q.onPanic(ErrGoexit) })
 	}()
 	for call := range q.calls {

@@ -46,9 +46,9 @@ func TestTotal(t *testing.T) {
 
 func TestBackoff(t *testing.T) {
 	b := Backoff{First: time.Second, Last: 10 * time.Second}
-	for tries, want := range map[int]time.Duration{0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 10, 31: 10, math.MaxInt: 10} {
-		if got := b.After(tries); got != want*time.Second {
-			t.Errorf("after %d tries: %v, want %v s", tries, got, int(want))
+	for tries, want := range map[int]int{0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 10, 31: 10, math.MaxInt: 10} {
+		if got := b.After(tries); got != time.Duration(want)*time.Second {
+			t.Errorf("after %d tries: %v, want %d s", tries, got, want)
 		}
 	}
 }

@@ -31,8 +31,8 @@ func TestCounts(t *testing.T) {
 	}{
 		"off":              {&Limiter{}, counted, false},
 		"without a filter": {&Limiter{Threshold: 1}, other, true},
-		"filter accepts":   {&Limiter{Threshold: 1, Filter: func(err error) bool { return err == counted }}, counted, true},
-		"filter refuses":   {&Limiter{Threshold: 1, Filter: func(err error) bool { return err == counted }}, other, false},
+		"filter accepts":   {&Limiter{Threshold: 1, Filter: func(err error) bool { return errors.Is(err, counted) }}, counted, true},
+		"filter refuses":   {&Limiter{Threshold: 1, Filter: func(err error) bool { return errors.Is(err, counted) }}, other, false},
 		"filter panics":    {&Limiter{Threshold: 1, Filter: func(error) bool { panic("filter") }, OnPanic: func(value any) { panicked = value }}, other, true},
 	} {
 		if got := test.l.Counts(test.err); got != test.want {

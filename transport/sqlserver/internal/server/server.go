@@ -1,6 +1,6 @@
 // Package server is the part of a transport that talks to its server, whichever product that
-// is: it runs statements outside of messages, in callers' transactions too, says what errors
-// mean, and examines and creates tables.
+// is: it runs statements outside of messages, in callers' transactions too, classifies errors,
+// and examines and creates tables.
 package server
 
 import (
