@@ -62,8 +62,8 @@ func TestOutage_DiskFullMessageIsRedelivered(t *testing.T) {
 				next(t, "a message is handled", started)
 				e.fill()
 				fail <- struct{}{}
-				await(t, "the message could not be settled", func() bool {
-					return e.log.count("message could not be settled")+e.log.count(core.ErrUncounted.Error()) > 0
+				await(t, "the message could not be settled, or its lease not be renewed before", func() bool {
+					return e.log.count("message could not be settled")+e.log.count(core.ErrUncounted.Error())+e.log.count("lock on a message was lost") > 0
 				})
 				e.log.clear()
 				e.empty()
