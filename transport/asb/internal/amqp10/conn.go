@@ -100,17 +100,18 @@ type Conn struct {
 	written chan struct{} // is closed when the writer has ended
 	pumps   sync.WaitGroup
 
-	mu       sync.Mutex
-	readable sync.Cond // the reader waits until out is short enough
-	wake     chan struct{}
-	out      []byte
-	blocked  []*Link // wait until out is short enough
-	closing  bool    // the last frame is in out
-	ended    bool
-	reason   error
-	open     *Open // of the client
-	frameMax int   // limit of the client
-	sessions map[uint16]*session
+	mu        sync.Mutex
+	readable  sync.Cond // the reader waits until out is short enough
+	wake      chan struct{}
+	out       []byte
+	blocked   []*Link // wait until out is short enough
+	closing   bool    // the last frame is in out
+	ended     bool
+	reason    error
+	open      *Open // of the client
+	frameMax  int   // limit of the client
+	sessions  map[uint16]*session
+	losesEnds bool // ends of sessions are not answered
 }
 
 // NewConn returns a connection on nc, and takes ownership of nc. The caller must call
@@ -195,6 +196,26 @@ func (c *Conn) closeLocked(err *Error) {
 	}
 	c.closing = true
 	c.wakeLocked()
+}
+
+// LoseEnds makes the connection answer no more ends of sessions, as if the answers were lost.
+func (c *Conn) LoseEnds() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.losesEnds = true
+}
+
+// Links returns the links that the client has attached.
+func (c *Conn) Links() []*Link {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var links []*Link
+	for _, s := range c.sessions {
+		for _, l := range s.links {
+			links = append(links, l)
+		}
+	}
+	return links
 }
 
 // Cut resets the connection, like a lost network. Unwritten frames are lost.

@@ -249,6 +249,16 @@ func (l *Link) Detach(err *Error) {
 	}
 }
 
+// SetWindow opens or closes the window of the link's session. While it is closed, a client
+// may send no messages on the session.
+func (l *Link) SetWindow(open bool) {
+	s, c := l.session, l.session.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.shut = !open
+	c.sendLocked(s.channel, s.flowLocked())
+}
+
 // endLocked ends the link. It reports whether the link was attached until now: if so, the
 // caller must call notifyClosed without the mutex.
 func (l *Link) endLocked() bool {

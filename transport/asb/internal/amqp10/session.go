@@ -19,6 +19,7 @@ type session struct {
 	nextDeliveryID       uint32
 	links                map[uint32]*Link
 	unsettled            map[uint32]unsettled // by delivery-id
+	shut                 bool                 // the client may send no transfers
 	ended                bool                 // the server has ended it, and the client has not answered
 }
 
@@ -57,7 +58,7 @@ func (s *session) end() {
 	c.mu.Lock()
 	closed := s.endLocked()
 	delete(c.sessions, s.channel)
-	if !s.ended {
+	if !s.ended && !c.losesEnds {
 		c.sendLocked(s.channel, &End{})
 	}
 	c.mu.Unlock()
@@ -87,9 +88,13 @@ func (s *session) fail(err *Error) {
 func (s *session) flowLocked() *Flow {
 	s.unreported = 0
 	next := s.nextIncomingID
+	window := s.conn.cfg.Window
+	if s.shut {
+		window = 0
+	}
 	return &Flow{
 		NextIncomingID: &next,
-		IncomingWindow: s.conn.cfg.Window,
+		IncomingWindow: window,
 		NextOutgoingID: s.nextOutgoingID,
 		OutgoingWindow: math.MaxInt32,
 	}
@@ -173,7 +178,7 @@ func (s *session) transfer(p *Transfer) {
 	c := s.conn
 	c.mu.Lock()
 	s.nextIncomingID++
-	// Each frame is handled before the next one is read, so the window is always open.
+	// Each frame is handled before the next one is read, so the window is never used up.
 	if s.unreported++; s.unreported >= c.cfg.Window/2 {
 		c.sendLocked(s.channel, s.flowLocked())
 	}

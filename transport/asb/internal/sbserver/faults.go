@@ -66,6 +66,10 @@ const (
 
 	// Cut resets the connection.
 	Cut
+
+	// CloseWindow closes the window of the link's session, and continues the operation. The
+	// client can send no more messages on the session.
+	CloseWindow
 )
 
 // ServerBusy is the answer of Service Bus to a client that it throttles (page
@@ -238,6 +242,10 @@ func (c *client) end(f *Fault, o operation, run func() *amqp10.Error) {
 	case Proceed:
 		o.reply(run())
 		return
+	case CloseWindow:
+		o.link.SetWindow(false)
+		o.reply(run())
+		return
 	case Refuse:
 		if o.lost == nil {
 			o.reply(f.errorOr(ServerBusy.Condition, ServerBusy.Description))
@@ -298,6 +306,34 @@ func (s *Server) DetachLinks(entity string, err *amqp10.Error) int {
 		}
 	}
 	return n
+}
+
+// CloseWindows closes the windows of the sessions that have a link on which clients send to
+// a node: an entity, $cbs, or $management of an entity. It returns the number of links.
+func (s *Server) CloseWindows(node string) int { return s.setWindows(node, false) }
+
+// OpenWindows opens these windows again.
+func (s *Server) OpenWindows(node string) int { return s.setWindows(node, true) }
+
+func (s *Server) setWindows(node string, open bool) int {
+	n := 0
+	for _, c := range s.clients() {
+		for _, l := range c.conn.Links() {
+			if l.Incoming() && strings.EqualFold(entityPath(l.Address()), node) {
+				l.SetWindow(open)
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// LoseEnds makes the connections that are open now answer no more ends of sessions, as if
+// the answers were lost.
+func (s *Server) LoseEnds() {
+	for _, c := range s.clients() {
+		c.conn.LoseEnds()
+	}
 }
 
 // ExpireLocks makes all locks of messages and sessions of an entity expire now, and
