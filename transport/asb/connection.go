@@ -17,12 +17,12 @@ import (
 // adapter makes only one attempt, since a message with an unknown outcome must not be
 // sent a second time without the sender's knowledge.
 type connection struct {
-	connect func() (*azservicebus.Client, error)
+	connect func() (*client, error)
 	life    *transport.Lifecycle
 
 	mu       sync.Mutex // guards the fields below
 	closed   bool
-	client   *azservicebus.Client
+	client   *client
 	senders  map[string]*sender            // of client, by queue or topic
 	turn     int                           // counts uses of senders
 	leftover []func(context.Context) error // left for close to close, because the transport was already closed
@@ -31,7 +31,7 @@ type connection struct {
 // sender is a link for sending.
 type sender struct {
 	*azservicebus.Sender
-	client *azservicebus.Client
+	client *client
 	to     string      // queue or topic
 	using  int         // calls that use it; guarded by the connection's mu
 	used   int         // the connection's turn at the last use; guarded by its mu
@@ -48,35 +48,63 @@ type sender struct {
 const mostSenders = 200
 
 // sender returns the sender to a queue or topic. The caller must call release.
-func (c *connection) sender(to string) (*sender, error) {
+func (c *connection) sender(ctx context.Context, to string) (*sender, error) {
+	for {
+		s, client, err := c.find(to)
+		if s != nil || err != nil {
+			return s, err
+		}
+		// Without the mutex, since the SDK waits while it opens a connection.
+		sdk, err := call(ctx, client, "open a sender", func() (*azservicebus.Sender, error) { return client.sdk.NewSender(to, nil) }, nil)
+		if wasNotMade(err) {
+			continue // with another client
+		}
+		if err != nil {
+			return nil, err
+		}
+		c.add(&sender{Sender: sdk, client: client, to: to})
+	}
+}
+
+// find returns the sender to a queue or topic for use, or nil and the client that has none.
+func (c *connection) find(to string) (*sender, *client, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, core.ErrClosed
+		return nil, nil, core.ErrClosed
 	}
-	if c.client == nil {
+	if c.client == nil || c.client.stuck.Load() {
 		client, err := c.connect()
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		client.replace = c.replace
 		c.client, c.senders = client, map[string]*sender{}
 	}
 	s := c.senders[to]
-	if s == nil {
-		sdk, err := c.client.NewSender(to, nil)
-		if err != nil {
-			return nil, err
-		}
-		if len(c.senders) >= mostSenders {
-			c.dropLocked()
-		}
-		s = &sender{Sender: sdk, client: c.client, to: to}
-		c.senders[to] = s
+	if s != nil {
+		c.turn++
+		s.using++
+		s.used = c.turn
 	}
-	c.turn++
-	s.using++
-	s.used = c.turn
-	return s, nil
+	return s, c.client, nil
+}
+
+// add adds a sender, unless there is one already, or its client is no longer in use.
+func (c *connection) add(s *sender) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.client != s.client {
+		return // the client is being closed
+	}
+	if c.senders[s.to] != nil {
+		c.closeLaterLocked(s.close)
+		return
+	}
+	if len(c.senders) >= mostSenders {
+		c.dropLocked()
+	}
+	c.senders[s.to] = s
 }
 
 // has reports whether a sender is still the current one of its queue or topic. Once the
@@ -104,7 +132,7 @@ func (c *connection) dropLocked() {
 	}
 	if oldest != nil {
 		delete(c.senders, oldest.to)
-		c.closeLaterLocked(oldest.Close)
+		c.closeLaterLocked(oldest.close)
 	}
 }
 
@@ -115,7 +143,7 @@ func (c *connection) forget(s *sender) {
 	defer c.mu.Unlock()
 	if c.senders[s.to] == s {
 		delete(c.senders, s.to)
-		c.closeLaterLocked(s.Close)
+		c.closeLaterLocked(s.close)
 	}
 }
 
@@ -126,8 +154,33 @@ func (c *connection) lost(s *sender) {
 	defer c.mu.Unlock()
 	if c.client == s.client {
 		c.client, c.senders = nil, nil
-		c.closeLaterLocked(s.client.Close)
+		c.closeLaterLocked(s.client.close)
 	}
+}
+
+// replace lets further messages use another client than the one of which a call was given
+// up. The messages on it that wait for an answer keep their connection until their contexts
+// have ended.
+func (c *connection) replace(stuck *client) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.client == stuck {
+		c.client, c.senders = nil, nil
+	}
+	switch {
+	case c.closed:
+		stuck.abort()
+	case !c.life.Go(func() {
+		_ = transport.Sleep(c.life.Context(), c.life.Context(), requestTimeout, nil) // or the transport is closed
+		stuck.abort()
+	}):
+		c.leftover = append(c.leftover, func(context.Context) error { stuck.abort(); return nil })
+	}
+}
+
+// close closes the links of the sender.
+func (s *sender) close(ctx context.Context) error {
+	return s.client.callClose(ctx, "close a sender", s.Close)
 }
 
 // closeGrace is how long the closing of links may take.
@@ -148,11 +201,13 @@ func (c *connection) close(ctx context.Context) {
 	c.mu.Lock()
 	closing := c.leftover
 	if c.client != nil {
-		closing = append(closing, c.client.Close)
+		closing = append(closing, c.client.close)
 	}
 	c.closed, c.client, c.senders, c.leftover = true, nil, nil, nil
 	c.mu.Unlock()
+	var running sync.WaitGroup
 	for _, closeNow := range closing {
-		_ = closeNow(ctx)
+		running.Go(func() { _ = closeNow(ctx) }) // a client that cannot be closed is aborted
 	}
+	running.Wait()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -264,14 +265,19 @@ func (d *delivery) Renew(ctx context.Context) error {
 	if d.session != nil {
 		return d.session.renew(ctx)
 	}
-	lock := d.bare()
-	err := d.r.control.do(ctx, func(ctx context.Context, sdk *azservicebus.Receiver) error {
-		return sdk.RenewMessageLock(ctx, lock, nil)
+	var lockedUntil atomic.Pointer[time.Time] // a renewal that was given up may still set it
+	err := d.r.control.do(ctx, "renew a lock", func(ctx context.Context, sdk *azservicebus.Receiver) error {
+		lock := d.bare()
+		if err := sdk.RenewMessageLock(ctx, lock, nil); err != nil {
+			return err
+		}
+		lockedUntil.Store(lock.LockedUntil)
+		return nil
 	})
 	if err != nil {
 		return d.r.settleError(ctx, err)
 	}
-	end := d.r.lockEnd(*lock.LockedUntil, time.Now())
+	end := d.r.lockEnd(*lockedUntil.Load(), time.Now())
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if end.After(d.lockEnd) {
@@ -340,7 +346,7 @@ func (d *delivery) request(ctx context.Context, s settlement) error {
 	}
 	err, repeat := d.onLink(ctx, s)
 	if repeat {
-		err = d.r.control.do(ctx, func(ctx context.Context, sdk *azservicebus.Receiver) error { return s(ctx, sdk, d.bare()) })
+		err = d.r.control.do(ctx, "settle", func(ctx context.Context, sdk *azservicebus.Receiver) error { return s(ctx, sdk, d.bare()) })
 	}
 	return d.r.settleError(ctx, err)
 }
@@ -355,15 +361,15 @@ func (d *delivery) onLink(ctx context.Context, s settlement) (err error, repeat 
 	limited, cancel := context.WithTimeout(ctx, settleAttempt)
 	defer cancel()
 	defer context.AfterFunc(d.usage.alive, cancel)()
-	sdk, err := d.r.control.receiver(limited)
+	l, err := d.r.control.link(limited)
 	if err == nil {
-		err = s(limited, sdk, d.message)
+		err = l.do(limited, "settle", func(ctx context.Context, sdk *azservicebus.Receiver) error { return s(ctx, sdk, d.message) })
 	}
 	if err == nil || ctx.Err() != nil || limited.Err() == nil && !onlyHere(err) {
 		return err, false
 	}
-	if sdk != nil {
-		d.r.control.lost(sdk) // it is on the same connection
+	if l != nil {
+		d.r.control.lost(l) // it is on the same connection
 	}
 	return err, true
 }

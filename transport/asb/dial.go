@@ -26,8 +26,24 @@ import (
 type dialer struct {
 	cfg *Config
 
-	mu   sync.Mutex // guards next
-	next time.Time  // no attempt begins before
+	mu      sync.Mutex // guards the fields below
+	next    time.Time  // no attempt begins before
+	open    map[*dialedConn]struct{}
+	aborted bool
+}
+
+// dialedConn is an open connection of a dialer.
+type dialedConn struct {
+	net.Conn
+	dialer *dialer
+}
+
+// Close implements net.Conn.
+func (c *dialedConn) Close() error {
+	c.dialer.mu.Lock()
+	delete(c.dialer.open, c)
+	c.dialer.mu.Unlock()
+	return c.Conn.Close()
 }
 
 // dialPause is the time between a failed attempt and the next one of the same client.
@@ -36,20 +52,54 @@ const dialPause = time.Second / 2
 // dial implements the SDK's option NewWebSocketConn.
 func (d *dialer) dial(ctx context.Context, args azservicebus.NewWebSocketConnArgs) (net.Conn, error) {
 	d.mu.Lock()
-	wait := time.Until(d.next)
+	wait, aborted := time.Until(d.next), d.aborted
 	d.mu.Unlock()
+	if aborted {
+		return nil, abortedError{}
+	}
 	if wait > 0 {
 		if err := transport.Sleep(ctx, context.Background(), wait, nil); err != nil {
 			return nil, err
 		}
 	}
 	conn, err := d.connect(ctx, args)
-	if err != nil {
-		d.mu.Lock()
-		defer d.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case err != nil:
 		d.next = time.Now().Add(dialPause)
+		return nil, err
+	case d.aborted:
+		go func() { _ = conn.Close() }() // it was not used
+		return nil, abortedError{}
 	}
-	return conn, err
+	if d.open == nil {
+		d.open = map[*dialedConn]struct{}{}
+	}
+	c := &dialedConn{conn, d}
+	d.open[c] = struct{}{}
+	return c, nil
+}
+
+// abortedError is the error of a connection that is opened after its client was aborted.
+type abortedError struct{}
+
+func (abortedError) Error() string {
+	return "the connection is closed, since the SDK has not returned from a call on it"
+}
+
+// NonRetriable marks the error for the SDK, which would renew tokens without a pause
+// otherwise.
+func (abortedError) NonRetriable() {}
+
+// abort closes the open connections, without waiting, and refuses others.
+func (d *dialer) abort() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.aborted = true
+	for c := range d.open {
+		go func() { _ = c.Close() }() // with TLS or web sockets this may wait for the service
+	}
 }
 
 // connect opens a connection: by the application's function if there is one, else as the

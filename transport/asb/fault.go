@@ -172,9 +172,10 @@ type managementError interface {
 	RPCCode() int // as in HTTP
 }
 
-// isContext reports whether an error is that of a context that has ended.
+// isContext reports whether an error is that of a context that has ended, upon which the SDK
+// has returned.
 func isContext(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	return !isStuck(err) && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }
 
 // transient reports whether a retry may help against an error.

@@ -14,11 +14,12 @@ import (
 // link is a receiving link of the SDK, of one poller.
 type link struct {
 	r      *receiver
-	sdk    *azservicebus.Receiver
-	opened time.Time // zero: it has not worked since it was lost
-	credit int       // most messages that were requested and have not arrived
-	losses int       // soon after it was opened, since the last message arrived
-	singly time.Time // until then it requests one message at a time
+	sdk    *azservicebus.Receiver // nil: none
+	client *client                // of sdk
+	opened time.Time              // zero: it has not worked since it was lost
+	credit int                    // most messages that were requested and have not arrived
+	losses int                    // soon after it was opened, since the last message arrived
+	singly time.Time              // until then it requests one message at a time
 	usage  *usage
 }
 
@@ -97,14 +98,11 @@ func (l *link) singleOut() (last []*delivery) {
 // lost, and the next call opens another one. It may return messages that arrived before
 // the error.
 func (l *link) receive(ctx context.Context, most int) (deliveries []*delivery, err error) {
+	if l.sdk != nil && l.client.stuck.Load() {
+		return l.discard(), nil
+	}
 	if l.sdk == nil {
-		options := &azservicebus.ReceiverOptions{}
-		name, sub := l.r.t.cfg.source(l.r.address)
-		options.SubQueue = sub
-		if l.r.mode == core.TransactionNone {
-			options.ReceiveMode = azservicebus.ReceiveModeReceiveAndDelete
-		}
-		if l.sdk, err = l.r.client.NewReceiverForQueue(name, options); err != nil {
+		if err := l.create(); err != nil {
 			return nil, err
 		}
 	}
@@ -117,7 +115,7 @@ func (l *link) receive(ctx context.Context, most int) (deliveries []*delivery, e
 		l.opened = time.Now()
 		l.r.works()
 	}
-	messages, err := fetch(ctx, l.sdk, most)
+	messages, err := l.poll(ctx, most)
 	l.credit = max(l.credit, most) - len(messages)
 	switch {
 	case err != nil:
@@ -128,6 +126,37 @@ func (l *link) receive(ctx context.Context, most int) (deliveries []*delivery, e
 	}
 	l.losses = 0
 	return l.deliveries(messages), nil
+}
+
+// create creates a receiver of the SDK, which has no link yet.
+func (l *link) create() (err error) {
+	ctx, cancel := context.WithTimeout(l.r.closing, requestTimeout)
+	defer cancel()
+	name, sub := l.r.t.cfg.source(l.r.address)
+	options := &azservicebus.ReceiverOptions{SubQueue: sub}
+	if l.r.mode == core.TransactionNone {
+		options.ReceiveMode = azservicebus.ReceiveModeReceiveAndDelete
+	}
+	l.client = l.r.currentClient()
+	l.sdk, err = l.client.receiver(ctx, name, options)
+	return err
+}
+
+// longestPoll is the longest wait for messages in one call of the SDK. A call from which
+// the SDK does not return is given up only after the end of its context.
+const longestPoll = 5 * time.Minute
+
+// poll waits for messages until ctx ends or the link is lost.
+func (l *link) poll(ctx context.Context, most int) ([]*azservicebus.ReceivedMessage, error) {
+	for {
+		limited, cancel := context.WithTimeout(ctx, longestPoll)
+		messages, err := fetch(limited, l.client, l.sdk, most, l.r.arriveLate)
+		idle := limited.Err() != nil && ctx.Err() == nil
+		cancel()
+		if !idle || !isContext(err) {
+			return messages, err
+		}
+	}
 }
 
 // loss records that the link was lost after a time without messages. It returns an error
@@ -149,7 +178,7 @@ func (l *link) closeIfUnusable(err error) (last []*delivery) {
 		return l.singleOut()
 	}
 	switch {
-	case linkClosed(err):
+	case linkClosed(err) || isStuck(err):
 		return l.discard()
 	case !isContext(err):
 		l.lost()
@@ -181,7 +210,7 @@ func (l *link) deliveries(messages []*azservicebus.ReceivedMessage) []*delivery 
 func (l *link) check() error {
 	ctx, cancel := context.WithTimeout(l.r.closing, requestTimeout)
 	defer cancel()
-	return peek(ctx, l.sdk)
+	return peek(ctx, l.client, l.sdk)
 }
 
 // close closes the link, and returns the messages that arrived before; the next request
@@ -204,13 +233,8 @@ func (l *link) close() (last []*delivery) {
 		last = append(last, l.deliveries(messages)...)
 	}
 	l.usage.close()
-	_ = l.sdk.Close(ctx)
-	if l.r.mode == core.TransactionNone { // the SDK has kept messages that the service has forgotten
-		for messages := l.listen(ctx); len(messages) > 0; messages = l.listen(ctx) {
-			last = append(last, l.deliveries(messages)...)
-		}
-	}
-	l.sdk = nil
+	last = append(last, l.deliveries(l.r.closeLink(ctx, l.client, l.sdk))...)
+	l.sdk, l.client = nil, nil
 	l.lost()
 	return last
 }
@@ -222,6 +246,64 @@ const onTheWay = 150 * time.Millisecond
 func (l *link) listen(ctx context.Context) []*azservicebus.ReceivedMessage {
 	ctx, cancel := context.WithTimeout(ctx, onTheWay)
 	defer cancel()
-	messages, _ := fetch(ctx, l.sdk, max(l.credit, 1))
+	messages, _ := fetch(ctx, l.client, l.sdk, max(l.credit, 1), l.r.arriveLate)
 	return messages
+}
+
+// closeLink closes a link, and returns the messages that the SDK has kept. It keeps some
+// only in mode None, in which the service has forgotten them.
+func (r *receiver) closeLink(ctx context.Context, c *client, sdk interface {
+	source
+	Close(ctx context.Context) error
+}) []*azservicebus.ReceivedMessage {
+	closeNow := func() (kept []*azservicebus.ReceivedMessage, _ error) {
+		_ = sdk.Close(ctx) // without an answer the service ends the link by itself
+		for r.mode == core.TransactionNone {
+			messages, _ := receiveMessages(ctx, sdk, mostAsked) // an error if there are none left
+			if len(messages) == 0 {
+				break
+			}
+			kept = append(kept, messages...)
+		}
+		return kept, nil
+	}
+	if c.stuck.Load() {
+		if r.mode == core.TransactionNone {
+			go func() {
+				kept, _ := closeNow()
+				r.arriveLate(kept)
+			}()
+		}
+		return nil
+	}
+	kept, _ := call(ctx, c, "close a link", closeNow, r.arriveLate) // a call that was given up has none
+	return kept
+}
+
+// arriveLate takes the messages of a call that was given up, and whose link is gone. They
+// are released; in mode None they arrive, or are sent again when the receiver is closed.
+// Those of a session are redelivered when its lock has ended.
+func (r *receiver) arriveLate(messages []*azservicebus.ReceivedMessage) {
+	if len(messages) == 0 || r.sessions && r.mode != core.TransactionNone {
+		return
+	}
+	ended := newUsage()
+	ended.end()
+	deliveries := make([]*delivery, len(messages))
+	for i, m := range messages {
+		deliveries[i] = newDelivery(r, m, time.Now(), ended, nil)
+	}
+	r.mu.Lock()
+	closed := r.closed
+	switch {
+	case closed:
+	case r.mode == core.TransactionNone:
+		r.arriveLocked(deliveries...)
+	default:
+		r.pollers.Go(func() { r.putBack(deliveries) })
+	}
+	r.mu.Unlock()
+	if closed && r.mode == core.TransactionNone {
+		r.resend(r.t.life.Context(), deliveries)
+	}
 }

@@ -213,18 +213,21 @@ func (r *receiver) reach(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if r.sessions {
-		return listSessions(ctx, r.client, name)
+		_, err := listSessions(ctx, r.currentClient(), name)
+		return err
 	}
-	return r.control.do(ctx, func(ctx context.Context, sdk *azservicebus.Receiver) error {
-		return peek(ctx, sdk)
+	return r.control.do(ctx, "peek", func(ctx context.Context, sdk *azservicebus.Receiver) error {
+		return peekNow(ctx, sdk)
 	})
 }
 
 // listSessions asks a queue for its sessions, to check that it exists: without a session
 // the SDK has no link to it.
-func listSessions(ctx context.Context, client *azservicebus.Client, name string) error {
-	_, err := client.NewListSessionsForQueuePager(name, nil).NextPage(ctx)
-	return err
+func listSessions(ctx context.Context, c *client, name string) ([]string, error) {
+	return call(ctx, c, "list sessions", func() ([]string, error) {
+		page, err := c.sdk.NewListSessionsForQueuePager(name, nil).NextPage(ctx)
+		return page.Sessions, err
+	}, nil)
 }
 
 // checkMaxDeliveries refuses a queue that moves messages to its dead-letter queue before
@@ -284,16 +287,17 @@ func (t *Transport) reach(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.Close(ctx) }()
+	defer func() { _ = client.close(ctx) }()
 	name, sub := t.cfg.source(address)
 	if t.cfg.keepsGroups(address) {
-		return listSessions(ctx, client, name)
+		_, err := listSessions(ctx, client, name)
+		return err
 	}
-	sdk, err := client.NewReceiverForQueue(name, &azservicebus.ReceiverOptions{SubQueue: sub})
+	sdk, err := client.receiver(ctx, name, &azservicebus.ReceiverOptions{SubQueue: sub})
 	if err != nil {
 		return err
 	}
-	return peek(ctx, sdk)
+	return peek(ctx, client, sdk)
 }
 
 // Check reaches the service and verifies that all queues of the topology exist. It peeks
@@ -335,12 +339,12 @@ func (t *Transport) check(ctx context.Context, topology core.Topology) error {
 func (t *Transport) reachToSend(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	sender, err := t.sending.sender(t.cfg.QueuePrefix + address)
+	sender, err := t.sending.sender(ctx, t.cfg.QueuePrefix+address)
 	if err != nil {
 		return err
 	}
 	defer t.sending.release(sender)
-	if _, err = sender.NewMessageBatch(ctx, nil); err != nil {
+	if _, err = sender.newBatch(ctx); err != nil {
 		t.closeIfUnusable(sender, err)
 	}
 	return err

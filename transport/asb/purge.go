@@ -51,21 +51,28 @@ func (t *Transport) purge(ctx context.Context, queue string) (removed int, err e
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 		defer cancel()
-		_ = client.Close(ctx)
+		_ = client.close(ctx)
 	}()
 	began := t.clock.Now()
 	name, sub := t.cfg.source(address)
 	if t.cfg.keepsGroups(address) {
 		return purgeSessions(ctx, client, name, began)
 	}
-	sdk, err := client.NewReceiverForQueue(name, &azservicebus.ReceiverOptions{SubQueue: sub})
+	var sdk *azservicebus.Receiver
+	open := func(ctx context.Context) (err error) {
+		sdk, err = client.receiver(ctx, name, &azservicebus.ReceiverOptions{SubQueue: sub})
+		return err
+	}
+	err = attempt(ctx, requestTimeout, func(ctx context.Context) error {
+		if err := open(ctx); err != nil {
+			return err
+		}
+		return peek(ctx, client, sdk)
+	})
 	if err != nil {
 		return 0, err
 	}
-	if err := peek(ctx, sdk); err != nil {
-		return 0, err
-	}
-	p := purging{sdk: sdk, began: began}
+	p := purging{client: client, sdk: sdk, began: began}
 	err = p.drain(ctx, purgeIdle)
 	if ctx.Err() != nil { // messages are released also if the call ends early
 		var cancel context.CancelFunc
@@ -73,19 +80,19 @@ func (t *Transport) purge(ctx context.Context, queue string) (removed int, err e
 		defer cancel()
 	}
 	p.gather(ctx) // the service would send released messages to this link again
-	_ = sdk.Close(ctx)
+	p.close(ctx)
 	if len(p.later) == 0 {
 		return p.removed, err
 	}
-	sdk, openErr := client.NewReceiverForQueue(name, &azservicebus.ReceiverOptions{SubQueue: sub})
+	openErr := attempt(ctx, requestTimeout, open)
 	if openErr == nil {
-		openErr = release(ctx, sdk, p.later, sub)
+		openErr = release(ctx, client, sdk, p.later, sub)
 	}
 	return p.removed, errors.Join(err, openErr)
 }
 
 // release releases messages by their lock tokens alone.
-func release(ctx context.Context, sdk settler, messages []*azservicebus.ReceivedMessage, sub azservicebus.SubQueue) error {
+func release(ctx context.Context, c *client, sdk settler, messages []*azservicebus.ReceivedMessage, sub azservicebus.SubQueue) error {
 	errs := make([]error, len(messages))
 	var settling sync.WaitGroup
 	for i, m := range messages {
@@ -94,34 +101,44 @@ func release(ctx context.Context, sdk settler, messages []*azservicebus.Received
 		if sub != azservicebus.SubQueueDeadLetter { // there deliveries are not counted
 			properties = map[string]any{propertyReleased: int64(releasedOf(m) + 1)}
 		}
-		settling.Go(func() { errs[i] = abandon(properties)(ctx, sdk, bare) })
+		settling.Go(func() {
+			errs[i] = attempt(ctx, requestTimeout, func(ctx context.Context) error {
+				return c.do(ctx, "settle", func() error { return abandon(properties)(ctx, sdk, bare) })
+			})
+		})
 	}
 	settling.Wait()
 	return errors.Join(errs...)
 }
 
 // purgeSessions empties the sessions that no receiver has locked.
-func purgeSessions(ctx context.Context, client *azservicebus.Client, name string, began time.Time) (removed int, err error) {
-	page, err := client.NewListSessionsForQueuePager(name, nil).NextPage(ctx)
+func purgeSessions(ctx context.Context, c *client, name string, began time.Time) (removed int, err error) {
+	var sessions []string
+	err = attempt(ctx, requestTimeout, func(ctx context.Context) (err error) {
+		sessions, err = listSessions(ctx, c, name)
+		return err
+	})
 	if err != nil {
 		return 0, err
 	}
 	patience := purgeIdle
-	if len(page.Sessions) > 0 {
+	if len(sessions) > 0 {
 		patience = purgeFirst
 	}
-	var kept []*azservicebus.SessionReceiver // sessions whose messages came later: the service would offer these sessions again
+	var kept []*purging // sessions whose messages came later: the service would offer these sessions again
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 		defer cancel()
-		for _, sdk := range kept {
-			_ = sdk.Close(ctx) // which ends the locks of its messages
+		for _, p := range kept {
+			p.close(ctx) // which ends the locks of its messages
 		}
 	}()
 	for {
 		asked := time.Now()
 		accept, cancel := context.WithTimeout(ctx, patience)
-		sdk, err := client.AcceptNextSessionForQueue(accept, name, nil)
+		sdk, err := call(accept, c, "accept a session", func() (*azservicebus.SessionReceiver, error) {
+			return c.sdk.AcceptNextSessionForQueue(accept, name, nil)
+		}, nil)
 		cancel()
 		patience = max(purgeIdle, 3*time.Since(asked))
 		switch {
@@ -132,13 +149,13 @@ func purgeSessions(ctx context.Context, client *azservicebus.Client, name string
 		case err != nil:
 			return removed, err
 		}
-		p := purging{sdk: sdk, began: began}
+		p := &purging{client: c, sdk: sdk, began: began}
 		err = p.drain(ctx, purgeSessionIdle)
 		removed += p.removed
 		if p.removed == 0 || len(p.later) > 0 {
-			kept = append(kept, sdk)
+			kept = append(kept, p)
 		} else {
-			_ = sdk.Close(ctx)
+			p.close(ctx)
 		}
 		if err != nil || len(kept) == mostKept {
 			return removed, err
@@ -148,9 +165,11 @@ func purgeSessions(ctx context.Context, client *azservicebus.Client, name string
 
 // purging is the purge of a queue or a session through one link.
 type purging struct {
-	sdk interface {
+	client *client
+	sdk    interface {
 		settler
 		source
+		Close(ctx context.Context) error
 	}
 	began   time.Time // by the service's clock
 	credit  int       // most messages that were requested and have not arrived
@@ -162,12 +181,17 @@ type purging struct {
 func (p *purging) fetch(ctx context.Context, most int, idle time.Duration) ([]*azservicebus.ReceivedMessage, error) {
 	wait, cancel := context.WithTimeout(ctx, idle)
 	defer cancel()
-	messages, err := fetch(wait, p.sdk, most)
+	messages, err := fetch(wait, p.client, p.sdk, most, nil)
 	p.credit = max(p.credit, most) - len(messages)
 	if ctx.Err() == nil && isContext(err) {
 		err = nil // no message arrived
 	}
 	return messages, err
+}
+
+// close closes the link.
+func (p *purging) close(ctx context.Context) {
+	_ = p.client.callClose(ctx, "close a link", p.sdk.Close) // the connection is closed soon
 }
 
 // drain completes messages until none is left that was available before the purge began.
@@ -210,7 +234,11 @@ func (p *purging) complete(ctx context.Context, messages []*azservicebus.Receive
 			continue
 		}
 		p.removed++
-		settling.Go(func() { errs[i] = complete(ctx, p.sdk, m) })
+		settling.Go(func() {
+			errs[i] = attempt(ctx, requestTimeout, func(ctx context.Context) error {
+				return p.client.do(ctx, "settle", func() error { return complete(ctx, p.sdk, m) })
+			})
+		})
 	}
 	settling.Wait()
 	for i, err := range errs {

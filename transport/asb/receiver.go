@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
-
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 )
@@ -23,7 +21,6 @@ import (
 // poller requests only as many messages as calls of Receive wait for.
 type receiver struct {
 	t           *Transport
-	client      *azservicebus.Client
 	address     string
 	mode        core.TransactionMode
 	sessions    bool          // the queue requires them
@@ -42,7 +39,9 @@ type receiver struct {
 	room        transport.Signal // there may be places for a request
 
 	mu          sync.Mutex // guards the fields below
+	client      *client    // another one after a call was given up
 	closed      bool
+	ended       bool // Close has closed client
 	maxInFlight int
 	unsettled   map[*delivery]struct{} // arrived and not settled
 	arrived     []*delivery            // messages in unsettled that Receive has not returned
@@ -72,9 +71,9 @@ const (
 	afterFirst = 2 * time.Millisecond
 )
 
-func newReceiver(t *Transport, client *azservicebus.Client, address string, cfg core.ReceiverConfig) *receiver {
+func newReceiver(t *Transport, c *client, address string, cfg core.ReceiverConfig) *receiver {
 	r := &receiver{
-		t: t, client: client, address: address, mode: cfg.Mode, sessions: t.cfg.keepsGroups(address),
+		t: t, client: c, address: address, mode: cfg.Mode, sessions: t.cfg.keepsGroups(address),
 		arrivals: transport.NewSignal(), room: transport.NewSignal(), closedDone: make(chan struct{}),
 		maxInFlight: cfg.MaxInFlight, unsettled: map[*delivery]struct{}{}, wanted: 1,
 	}
@@ -83,7 +82,28 @@ func newReceiver(t *Transport, client *azservicebus.Client, address string, cfg 
 	r.graceful, r.abandon = context.WithCancel(context.Background())
 	r.waiting, r.interrupt = context.WithCancel(r.closing)
 	r.control = newControl(r)
+	c.replace = r.replaceClient
 	return r
+}
+
+// currentClient returns the client by which to open links.
+func (r *receiver) currentClient() *client {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.client
+}
+
+// replaceClient replaces a client of which a call was given up, like one whose connection is lost.
+func (r *receiver) replaceClient(stuck *client) {
+	r.mu.Lock()
+	if r.client == stuck && !r.ended {
+		if c, err := r.t.connect(); err == nil { // does not contact the service
+			c.replace = r.replaceClient
+			r.client = c
+		}
+	}
+	r.mu.Unlock()
+	stuck.abort()
 }
 
 // String describes the receiver without the fields of its transport.

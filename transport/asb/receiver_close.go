@@ -82,7 +82,11 @@ func (r *receiver) resend(ctx context.Context, left []*delivery) {
 // disconnect closes the connection.
 func (r *receiver) disconnect(ctx context.Context) error {
 	r.control.close(ctx)
-	if err := r.client.Close(ctx); err != nil {
+	r.mu.Lock()
+	r.ended = true
+	c := r.client
+	r.mu.Unlock()
+	if err := c.close(ctx); err != nil {
 		return fmt.Errorf("asb: close the receiver of %q: %w", r.address, err)
 	}
 	return nil

@@ -179,7 +179,7 @@ func (t *Transport) sendStream(ctx context.Context, s *stream, errs []error) {
 	pause := firstBusyPause
 	for len(remaining) > 0 {
 		n, err := t.sendSome(ctx, s.to, remaining)
-		if never, ok := errors.AsType[*notSentError](err); ok && never.closed && !reopened {
+		if never, ok := errors.AsType[*notSentError](err); ok && never.closed && !reopened && ctx.Err() == nil {
 			reopened = true
 			continue
 		}
@@ -212,7 +212,7 @@ func (t *Transport) sendSome(ctx context.Context, to destination, messages []pen
 	if err := ctx.Err(); err != nil {
 		return len(messages), &notSentError{error: err}
 	}
-	sender, err := t.sending.sender(to.entity)
+	sender, err := t.sending.sender(ctx, to.entity)
 	if err != nil {
 		return len(messages), &notSentError{error: err}
 	}
@@ -232,7 +232,7 @@ func (t *Transport) sendSome(ctx context.Context, to destination, messages []pen
 	if len(messages) == 1 || refused.Load() || sender.refusesBatches.Load() {
 		return 1, t.sendOne(ctx, sender, messages[0].message)
 	}
-	batch, err := sender.NewMessageBatch(ctx, nil)
+	batch, err := sender.newBatch(ctx)
 	if err != nil {
 		return len(messages), &notSentError{error: err}
 	}
@@ -252,7 +252,7 @@ func (t *Transport) sendSome(ctx context.Context, to destination, messages []pen
 	if batch.NumBytes() > oneFrame {
 		err = t.sendWhole(ctx, sender, func(ctx context.Context) error { return sender.SendMessageBatch(ctx, batch, nil) })
 	} else {
-		err = sender.SendMessageBatch(ctx, batch, nil)
+		err = sender.call(ctx, func(ctx context.Context) error { return sender.SendMessageBatch(ctx, batch, nil) })
 	}
 	if refusesBatch(err) {
 		refused.Store(true)
@@ -280,15 +280,30 @@ func (t *Transport) sendOne(ctx context.Context, s *sender, m *outgoing) error {
 	if !s.opened.Load() {
 		// This opens the link, so that an error in opening it is known to concern no
 		// message.
-		if _, err := s.NewMessageBatch(ctx, nil); err != nil {
+		if _, err := s.newBatch(ctx); err != nil {
 			return &notSentError{error: err}
 		}
 		s.opened.Store(true)
 	}
+	send := func(ctx context.Context) error { return s.SendAMQPAnnotatedMessage(ctx, m, nil) }
 	if sizeOf(m) > oneFrame {
-		return t.sendWhole(ctx, s, func(ctx context.Context) error { return s.SendAMQPAnnotatedMessage(ctx, m, nil) })
+		return t.sendWhole(ctx, s, send)
 	}
-	return s.SendAMQPAnnotatedMessage(ctx, m, nil)
+	return s.call(ctx, send)
+}
+
+// newBatch returns an empty batch, and opens the link if there is none.
+func (s *sender) newBatch(ctx context.Context) (*azservicebus.MessageBatch, error) {
+	return call(ctx, s.client, "open a link", func() (*azservicebus.MessageBatch, error) { return s.NewMessageBatch(ctx, nil) }, nil)
+}
+
+// call sends a message or a batch.
+func (s *sender) call(ctx context.Context, send func(ctx context.Context) error) error {
+	err := s.client.do(ctx, "send", func() error { return send(ctx) })
+	if wasNotMade(err) {
+		return &notSentError{error: err}
+	}
+	return err
 }
 
 // oneFrame is the most bytes of a message that certainly fits into one AMQP frame. The
@@ -318,7 +333,7 @@ func (t *Transport) sendWhole(ctx context.Context, s *sender, send func(ctx cont
 	if !t.life.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 		defer cancel()
-		err := send(ctx)
+		err := s.call(ctx, send)
 		if ctx.Err() != nil {
 			t.sending.lost(s) // it may have been between two frames
 		}

@@ -15,8 +15,9 @@ import (
 // session is a session that the receiver has locked. Its messages are received one at a
 // time.
 type session struct {
-	r   *receiver
-	sdk *azservicebus.SessionReceiver
+	r      *receiver
+	sdk    *azservicebus.SessionReceiver
+	client *client
 
 	mu       sync.Mutex // guards the fields below
 	end      time.Time  // of its lock
@@ -120,11 +121,14 @@ func (r *receiver) acceptNext(ctx context.Context) (*session, error) {
 	ctx, cancel := context.WithCancel(ctx) // without a deadline, which the SDK would send to the service
 	defer cancel()
 	defer time.AfterFunc(acceptPatience, cancel).Stop()
-	sdk, err := r.client.AcceptNextSessionForQueue(ctx, name, options)
+	c := r.currentClient()
+	sdk, err := call(ctx, c, "accept a session", func() (*azservicebus.SessionReceiver, error) {
+		return c.sdk.AcceptNextSessionForQueue(ctx, name, options)
+	}, nil) // the connection of a session that is accepted late is closed
 	if err != nil {
 		return nil, err
 	}
-	return &session{r: r, sdk: sdk, end: r.lockEnd(sdk.LockedUntil(), time.Now())}, nil
+	return &session{r: r, sdk: sdk, client: c, end: r.lockEnd(sdk.LockedUntil(), time.Now())}, nil
 }
 
 // noSession records that no session had messages for a while, and reports whether the
@@ -210,12 +214,14 @@ func (r *receiver) giveUpPlace() {
 func (s *session) next(patience time.Duration) (*delivery, error) {
 	ctx, cancel := context.WithTimeout(s.r.closing, patience)
 	defer cancel()
-	messages, err := fetch(ctx, s.sdk, 1)
+	messages, err := fetch(ctx, s.client, s.sdk, 1, s.r.arriveLate)
 	switch {
 	case len(messages) > 0:
 		return newDelivery(s.r, messages[0], time.Now(), nil, s), nil
 	case err == nil:
 		return nil, errLinkLost
+	case isStuck(err):
+		return nil, err
 	case ctx.Err() != nil:
 		return nil, nil
 	}
@@ -365,10 +371,18 @@ func (s *session) lockedUntil() time.Time {
 func (s *session) renew(ctx context.Context) error {
 	s.renewing.Lock()
 	defer s.renewing.Unlock()
-	if err := attempt(ctx, settleAttempt, func(ctx context.Context) error { return s.sdk.RenewSessionLock(ctx, nil) }); err != nil {
+	var lockedUntil time.Time
+	err := attempt(ctx, settleAttempt, func(ctx context.Context) (err error) {
+		lockedUntil, err = call(ctx, s.client, "renew a lock", func() (time.Time, error) {
+			err := s.sdk.RenewSessionLock(ctx, nil)
+			return s.sdk.LockedUntil(), err
+		}, nil)
+		return err
+	})
+	if err != nil {
 		return s.r.settleError(ctx, err)
 	}
-	end := s.r.lockEnd(s.sdk.LockedUntil(), time.Now())
+	end := s.r.lockEnd(lockedUntil, time.Now())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if end.After(s.end) {
@@ -378,8 +392,10 @@ func (s *session) renew(ctx context.Context) error {
 }
 
 // settle settles a message. If the session's link is lost, so is its lock.
-func (s *session) settle(ctx context.Context, m *azservicebus.ReceivedMessage, call settlement) error {
-	err := attempt(ctx, settleAttempt, func(ctx context.Context) error { return call(ctx, s.sdk, m) })
+func (s *session) settle(ctx context.Context, m *azservicebus.ReceivedMessage, how settlement) error {
+	err := attempt(ctx, settleAttempt, func(ctx context.Context) error {
+		return s.client.do(ctx, "settle", func() error { return how(ctx, s.sdk, m) })
+	})
 	if err != nil && ctx.Err() == nil && !answered(err) && faultOf(err) == faultOutage {
 		return &sessionLostError{err}
 	}
@@ -395,16 +411,9 @@ func (e *sessionLostError) Unwrap() error { return e.error }
 func (s *session) close() {
 	ctx, cancel := context.WithTimeout(s.r.graceful, closeGrace)
 	defer cancel()
-	_ = s.sdk.Close(ctx)
-	for s.r.mode == core.TransactionNone { // the SDK has kept messages that the service has forgotten
-		messages, err := fetch(ctx, s.sdk, mostAsked)
-		if err != nil || len(messages) == 0 {
-			return
-		}
-		for _, m := range messages {
-			s.r.mu.Lock()
-			s.r.arriveLocked(newDelivery(s.r, m, time.Now(), nil, s))
-			s.r.mu.Unlock()
-		}
+	for _, m := range s.r.closeLink(ctx, s.client, s.sdk) {
+		s.r.mu.Lock()
+		s.r.arriveLocked(newDelivery(s.r, m, time.Now(), nil, s))
+		s.r.mu.Unlock()
 	}
 }

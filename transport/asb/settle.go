@@ -21,19 +21,25 @@ type settler interface {
 // messages itself, so the service sends it none, not even while the receiver closes.
 type control struct {
 	r       *receiver
-	opening chan struct{} // has a value while a call opens sdk
-	sdk     atomic.Pointer[azservicebus.Receiver]
+	opening chan struct{} // has a value while a call opens current
+	current atomic.Pointer[controlLink]
+}
+
+// controlLink is the link of a control.
+type controlLink struct {
+	sdk    *azservicebus.Receiver
+	client *client
 }
 
 func newControl(r *receiver) *control { return &control{r: r, opening: make(chan struct{}, 1)} }
 
-// receiver returns the SDK's receiver. A new one has a link, unless the service cannot be
+// link returns the SDK's receiver. A new one has a link, unless the service cannot be
 // reached. Settlements would open a link too, but they wait for 4 s before their second
 // attempt, and the first attempt may be the one in which the SDK detects that the
 // connection is lost.
-func (c *control) receiver(ctx context.Context) (*azservicebus.Receiver, error) {
-	if sdk := c.sdk.Load(); sdk != nil {
-		return sdk, nil
+func (c *control) link(ctx context.Context) (*controlLink, error) {
+	if l := c.usable(); l != nil {
+		return l, nil
 	}
 	select {
 	case c.opening <- struct{}{}:
@@ -41,34 +47,53 @@ func (c *control) receiver(ctx context.Context) (*azservicebus.Receiver, error) 
 		return nil, ctx.Err()
 	}
 	defer func() { <-c.opening }()
-	if sdk := c.sdk.Load(); sdk != nil {
-		return sdk, nil
+	if l := c.usable(); l != nil {
+		return l, nil
 	}
+	l := &controlLink{client: c.r.currentClient()}
 	name, sub := c.r.t.cfg.source(c.r.address)
-	sdk, err := c.r.client.NewReceiverForQueue(name, &azservicebus.ReceiverOptions{SubQueue: sub})
-	if err != nil {
+	var err error
+	if l.sdk, err = l.client.receiver(ctx, name, &azservicebus.ReceiverOptions{SubQueue: sub}); err != nil {
 		return nil, err
 	}
 	for range 2 {
-		if err = attempt(ctx, openAttempt, func(ctx context.Context) error { return peek(ctx, sdk) }); err == nil {
-			c.sdk.Store(sdk)
-			return sdk, nil
+		err = attempt(ctx, openAttempt, func(ctx context.Context) error { return peek(ctx, l.client, l.sdk) })
+		if err == nil {
+			c.current.Store(l)
+			return l, nil
+		}
+		if isStuck(err) {
+			return nil, err // and its client is being closed
 		}
 	}
-	_ = sdk.Close(ctx) // it has no link
+	_ = l.close(ctx) // it has no link
 	return nil, err
 }
 
-// lost closes the SDK's receiver, whose link is lost, so that the next call opens another one.
-func (c *control) lost(sdk *azservicebus.Receiver) {
-	if !c.sdk.CompareAndSwap(sdk, nil) {
+// usable returns the link that is open, or nil if there is none.
+func (c *control) usable() *controlLink {
+	l := c.current.Load()
+	if l != nil && l.client.stuck.Load() {
+		return nil
+	}
+	return l
+}
+
+// lost closes a link, which is lost, so that the next call opens another one.
+func (c *control) lost(l *controlLink) {
+	if !c.current.CompareAndSwap(l, nil) {
 		return
 	}
 	c.r.t.life.Go(func() {
 		ctx, cancel := context.WithTimeout(c.r.t.life.Context(), closeGrace)
 		defer cancel()
-		_ = sdk.Close(ctx)
+		_ = l.close(ctx)
 	})
+}
+
+// close closes the link.
+func (l *controlLink) close(ctx context.Context) error {
+	return l.client.callClose(ctx, "close a link", l.sdk.Close)
 }
 
 // settleAttempt is the longest wait for an answer on a link, before a settlement or
@@ -87,33 +112,43 @@ const openAttempt = 10 * time.Second
 // errNoAnswer is the error of a request that the service has not answered in time.
 var errNoAnswer = errors.New("the service has not answered in time")
 
-// attempt calls the SDK, and waits for at most limit.
+// attempt makes a call of the SDK, and waits for at most limit.
 func attempt(ctx context.Context, limit time.Duration, call func(ctx context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := call(limited)
-	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+	if err != nil && limited.Err() != nil && ctx.Err() == nil && !isStuck(err) {
 		return errNoAnswer
 	}
 	return err
 }
 
-// do calls the SDK. If the link is lost, it calls the SDK a second time on another link.
-func (c *control) do(ctx context.Context, call func(ctx context.Context, sdk *azservicebus.Receiver) error) (err error) {
+// do calls the SDK. If the link is lost, or the call is given up, it calls the SDK a second
+// time on another link.
+func (c *control) do(ctx context.Context, name string, ask func(ctx context.Context, sdk *azservicebus.Receiver) error) (err error) {
 	for range 2 {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		sdk, openErr := c.receiver(ctx)
-		if openErr != nil {
+		l, openErr := c.link(ctx)
+		switch {
+		case isStuck(openErr):
+			err = openErr
+			continue // there is another connection
+		case openErr != nil:
 			return openErr
 		}
-		if err = attempt(ctx, settleAttempt, func(ctx context.Context) error { return call(ctx, sdk) }); err == nil || !onlyHere(err) {
+		if err = attempt(ctx, settleAttempt, func(ctx context.Context) error { return l.do(ctx, name, ask) }); err == nil || !onlyHere(err) {
 			return err
 		}
-		c.lost(sdk)
+		c.lost(l)
 	}
 	return err
+}
+
+// do calls the SDK.
+func (l *controlLink) do(ctx context.Context, name string, ask func(ctx context.Context, sdk *azservicebus.Receiver) error) error {
+	return l.client.do(ctx, name, func() error { return ask(ctx, l.sdk) })
 }
 
 // onlyHere reports whether an error may concern only the link, so that another link may
@@ -124,7 +159,7 @@ func onlyHere(err error) bool {
 }
 
 func (c *control) close(ctx context.Context) {
-	if sdk := c.sdk.Load(); sdk != nil {
-		_ = sdk.Close(ctx)
+	if l := c.current.Load(); l != nil {
+		_ = l.close(ctx)
 	}
 }

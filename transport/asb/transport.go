@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
 
 	"github.com/reprise-go/reprise/core"
@@ -83,21 +82,6 @@ func (t *Transport) Describe() core.TransportInfo {
 		}
 	}
 	return info
-}
-
-// connect returns a client with a separate connection, which it opens when it is first used.
-func (t *Transport) connect() (*azservicebus.Client, error) {
-	options := t.cfg.Client
-	options.NewWebSocketConn = (&dialer{cfg: t.cfg}).dial
-	if t.cfg.ConnectionString != "" {
-		client, err := azservicebus.NewClientFromConnectionString(t.cfg.ConnectionString, &options)
-		if err != nil {
-			// The SDK's error may quote the text.
-			return nil, errors.New("the SDK does not take Config.ConnectionString; copy it again from the portal")
-		}
-		return client, nil
-	}
-	return azservicebus.NewClient(t.cfg.Namespace, t.cfg.Credential, &options)
 }
 
 func (t *Transport) connectAdmin() (*admin.Client, error) {

@@ -22,8 +22,14 @@ type source interface {
 	ReceiveMessages(ctx context.Context, most int, options *azservicebus.ReceiveMessagesOptions) ([]*azservicebus.ReceivedMessage, error)
 }
 
-// fetch receives messages. It returns an *unreadableError if the SDK panics.
-func fetch(ctx context.Context, from source, most int) (messages []*azservicebus.ReceivedMessage, err error) {
+// fetch receives messages. It returns an *unreadableError if the SDK panics. If it returns
+// a *stuckError, takeLate gets the messages that arrive after all.
+func fetch(ctx context.Context, c *client, from source, most int, takeLate func([]*azservicebus.ReceivedMessage)) ([]*azservicebus.ReceivedMessage, error) {
+	return call(ctx, c, "receive", func() ([]*azservicebus.ReceivedMessage, error) { return receiveMessages(ctx, from, most) }, takeLate)
+}
+
+// receiveMessages is fetch within a call of the SDK.
+func receiveMessages(ctx context.Context, from source, most int) (messages []*azservicebus.ReceivedMessage, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			messages, err = nil, &unreadableError{reason}
@@ -33,7 +39,12 @@ func fetch(ctx context.Context, from source, most int) (messages []*azservicebus
 }
 
 // peek opens the link of the SDK's receiver, and requests an answer on it.
-func peek(ctx context.Context, sdk *azservicebus.Receiver) error {
+func peek(ctx context.Context, c *client, sdk *azservicebus.Receiver) error {
+	return c.do(ctx, "peek", func() error { return peekNow(ctx, sdk) })
+}
+
+// peekNow is peek within a call of the SDK.
+func peekNow(ctx context.Context, sdk *azservicebus.Receiver) error {
 	defer func() {
 		_ = recover() // an unreadable message is an answer too
 	}()

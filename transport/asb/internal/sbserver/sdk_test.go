@@ -57,7 +57,7 @@ func connect(t *testing.T, connectionString string) *azservicebus.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close(context.Background()) })
+	t.Cleanup(func() { returns(func() { c.Close(context.Background()) }) })
 	return c
 }
 

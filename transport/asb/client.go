@@ -1,0 +1,273 @@
+package asb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+)
+
+// client is a client of the SDK, which has one connection. All calls of the SDK that use a
+// connection go through do or call, which return callGrace after the end of the call's
+// context at the latest, also if the SDK does not.
+//
+// The SDK's calls can outlast their contexts (azservicebus v1.11.0, go-amqp v1.7.0):
+//
+//   - Once Sender.send has passed on a frame, it waits until the frame is written, or the
+//     link has ended, but not for its context. The same is true of Receiver.sendDisposition
+//     and of txFrameAndWait, which opens and ends links and sessions. That lasts while the
+//     peer does not open the session's window, does not confirm the end of a link or a
+//     session, or does not read. The end of the connection ends it.
+//   - If the context ends before the frame is written, and the link ends at the same time,
+//     Sender.send waits to return the message's credit to a link that is gone, with the
+//     Sender's mutex held. Only Sender.Close ends that, which azservicebus does not call for
+//     the requests on $management and $cbs (rpcLink.Close): these calls never return.
+//   - AMQPLinksImpl.mu is held while a link is opened or closed, Namespace.negotiateClaimMu
+//     during a request on $cbs, and Namespace.clientMu while a connection is opened. None
+//     of them is given up when a context ends. So a call that does not return can block all
+//     others of its client, Client.Close too.
+//   - A credential gets a context that never ends (TokenProvider.getAZCoreToken).
+//
+// The end of the connection is therefore not enough, and each call has a goroutine, which
+// the caller can leave behind. In addition, the client is replaced.
+type client struct {
+	sdk    *azservicebus.Client
+	dialer *dialer
+
+	// replace is called once, when a call was given up: it lets further calls use another
+	// client, and aborts this one. If it is nil, the client is aborted.
+	replace func(*client)
+
+	todo  chan *task    // idle goroutines take tasks from it
+	idle  atomic.Int32  // number of these goroutines
+	ended chan struct{} // closed when the client is closed or aborted
+	end   sync.Once     // closes ended
+
+	stuck   atomic.Bool // a call was given up
+	aborted atomic.Bool
+}
+
+// connect returns a client with a separate connection, which it opens when it is first used.
+func (t *Transport) connect() (*client, error) {
+	c := &client{dialer: &dialer{cfg: t.cfg}, todo: make(chan *task), ended: make(chan struct{})}
+	options := t.cfg.Client
+	options.NewWebSocketConn = c.dialer.dial
+	var err error
+	if t.cfg.ConnectionString == "" {
+		c.sdk, err = azservicebus.NewClient(t.cfg.Namespace, t.cfg.Credential, &options)
+	} else if c.sdk, err = azservicebus.NewClientFromConnectionString(t.cfg.ConnectionString, &options); err != nil {
+		// The SDK's error may quote the text.
+		err = errors.New("the SDK does not take Config.ConnectionString; copy it again from the portal")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// callGrace is how long a call of the SDK may take after its context has ended, until it
+// is given up.
+const callGrace = 5 * time.Second
+
+// stuckError is the error of a call that was given up, since the SDK did not return from it.
+type stuckError struct {
+	call  string // for example "send"
+	made  bool   // false: the call was not made, because another one was given up
+	ended error  // the error of its context; nil: its client was closed
+}
+
+func (e *stuckError) Error() string {
+	switch {
+	case !e.made:
+		return e.call + ": the SDK has not returned from another call on this connection, which is being replaced"
+	case e.ended == nil:
+		return fmt.Sprintf("%s: the SDK has not returned within %v after the connection was closed, so the call was given up", e.call, callGrace)
+	}
+	return fmt.Sprintf("%s: the SDK has not returned within %v after the end of the context (%v), so the call was given up, and the connection is replaced", e.call, callGrace, e.ended)
+}
+
+// Unwrap returns the error of the call's context.
+func (e *stuckError) Unwrap() error { return e.ended }
+
+// isStuck reports whether an error is that of a call that was given up.
+func isStuck(err error) bool {
+	_, stuck := errors.AsType[*stuckError](err)
+	return stuck
+}
+
+// wasNotMade reports whether an error is that of a call that was not made, because another
+// one was given up.
+func wasNotMade(err error) bool {
+	stuck, ok := errors.AsType[*stuckError](err)
+	return ok && !stuck.made
+}
+
+// do makes a call of the SDK in a goroutine. If the SDK does not return within callGrace
+// after the end of ctx, or of the client, do returns a *stuckError.
+func (c *client) do(ctx context.Context, name string, ask func() error) error {
+	_, err := c.perform(ctx, name, ask)
+	return err
+}
+
+// call is do for a call that returns a value. If do returns a *stuckError, and the SDK
+// returns a value after all, takeLate gets it, unless takeLate is nil.
+func call[T any](ctx context.Context, c *client, name string, ask func() (T, error), takeLate func(T)) (value T, err error) {
+	answer := new(T)
+	abandoned, err := c.perform(ctx, name, func() (err error) {
+		*answer, err = ask()
+		return err
+	})
+	if isStuck(err) {
+		if abandoned != nil && takeLate != nil {
+			go func() {
+				if <-abandoned.done == nil {
+					takeLate(*answer)
+				}
+			}()
+		}
+		return value, err
+	}
+	return *answer, err
+}
+
+// task is a call that a goroutine makes.
+type task struct {
+	ask      func() error
+	done     chan error // gets the error
+	panicked string     // "": the SDK did not panic
+}
+
+// tasks has tasks for use again.
+var tasks = sync.Pool{New: func() any { return &task{done: make(chan error, 1)} }}
+
+// perform makes a call of the SDK in a goroutine. If it gives up the call, it returns the
+// task with the error.
+func (c *client) perform(ctx context.Context, name string, ask func() error) (abandoned *task, err error) {
+	if c.stuck.Load() {
+		return nil, &stuckError{call: name}
+	}
+	t := tasks.Get().(*task)
+	t.ask = ask
+	select {
+	case c.todo <- t:
+	default:
+		go c.work(t)
+	}
+	select {
+	case err = <-t.done:
+	case <-ctx.Done():
+		err = c.await(ctx, name, t)
+	case <-c.ended:
+		err = c.await(ctx, name, t)
+	}
+	if isStuck(err) {
+		return t, err
+	}
+	if t.panicked != "" {
+		panic(fmt.Sprintf("asb: the SDK panics: %s: %s", name, t.panicked))
+	}
+	t.ask = nil
+	tasks.Put(t)
+	return nil, err
+}
+
+// await waits for a task whose context or client has ended, and gives it up in the end.
+func (c *client) await(ctx context.Context, name string, t *task) error {
+	timer := time.NewTimer(callGrace)
+	defer timer.Stop()
+	select {
+	case err := <-t.done:
+		return err
+	case <-timer.C:
+		c.giveUp()
+		return &stuckError{call: name, made: true, ended: ctx.Err()}
+	}
+}
+
+// run makes the call.
+func (t *task) run() {
+	var err error
+	defer func() {
+		if reason := recover(); reason != nil {
+			t.panicked = fmt.Sprintf("%v\n\n%s", reason, debug.Stack())
+		}
+		t.done <- err
+	}()
+	err = t.ask()
+}
+
+// mostIdle is the most goroutines of a client that wait for a task.
+const mostIdle = 256
+
+// work runs a task, and then others: a new goroutine has a small stack, which the SDK's
+// calls outgrow several times.
+func (c *client) work(t *task) {
+	for {
+		t.run()
+		if c.idle.Add(1) > mostIdle {
+			c.idle.Add(-1)
+			return
+		}
+		select {
+		case t = <-c.todo:
+			c.idle.Add(-1)
+		case <-c.ended:
+			return
+		}
+	}
+}
+
+// receiver returns a receiver of a queue, which has no link yet. The SDK waits while it
+// opens a connection.
+func (c *client) receiver(ctx context.Context, queue string, options *azservicebus.ReceiverOptions) (*azservicebus.Receiver, error) {
+	return call(ctx, c, "open a receiver", func() (*azservicebus.Receiver, error) { return c.sdk.NewReceiverForQueue(queue, options) }, nil)
+}
+
+// giveUp has the client replaced.
+func (c *client) giveUp() {
+	switch {
+	case c.stuck.Swap(true):
+	case c.replace != nil:
+		c.replace(c)
+	default:
+		c.abort()
+	}
+}
+
+// abort closes the connection without waiting for the service, and refuses others. The
+// SDK closes its links in a goroutine: that ends the calls that the end of the connection
+// does not, except for those that nothing ends. Such goroutines stay.
+func (c *client) abort() {
+	if c.aborted.Swap(true) {
+		return
+	}
+	c.end.Do(func() { close(c.ended) })
+	c.dialer.abort()
+	go func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = c.sdk.Close(ctx) // its connection is gone
+	}()
+}
+
+// close closes the links and the connection.
+func (c *client) close(ctx context.Context) error {
+	err := c.callClose(ctx, "close the connection", c.sdk.Close)
+	c.end.Do(func() { close(c.ended) })
+	if isStuck(err) {
+		c.abort()
+	}
+	return err
+}
+
+// callClose is do for a call that closes something.
+func (c *client) callClose(ctx context.Context, name string, ask func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.do(ctx, name, func() error { return ask(ctx) })
+}
