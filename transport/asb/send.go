@@ -67,22 +67,20 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 		}
 		running.Wait()
 	}
-	failed := false
+	if !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+		return nil
+	}
 	results := make([]core.SendResult, len(msgs))
 	for i := range msgs {
 		results[i] = core.SendResult{ID: msgs[i].ID, To: msgs[i].Queue + msgs[i].Topic, State: core.SendAccepted}
 		if err := errs[i]; err != nil {
-			failed = true
 			results[i].State, results[i].Err = core.SendUnknown, t.explained(err)
 			if _, never := errors.AsType[*notSentError](err); never || refused(err) {
 				results[i].State = core.SendRefused
 			}
 		}
 	}
-	if failed {
-		return fmt.Errorf("asb: send: %w", &core.SendError{Results: results})
-	}
-	return nil
+	return fmt.Errorf("asb: send: %w", &core.SendError{Results: results})
 }
 
 // streamsAtOnce is how many streams of a call are sent at the same time.
