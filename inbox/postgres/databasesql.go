@@ -170,12 +170,13 @@ func array(texts []string) string {
 
 // Remove implements inbox.Store. It skips rows that another process is removing.
 func (s *SQLStore) Remove(ctx context.Context, before time.Time, limit int) (int, error) {
-	result, err := s.db.ExecContext(ctx, s.table.remove, before, limit)
-	if err != nil {
-		return 0, err
-	}
-	n, err := result.RowsAffected()
-	return int(n), err
+	return removed(ctx, func() (int64, error) {
+		result, err := s.db.ExecContext(ctx, s.table.remove, before, limit)
+		if err != nil {
+			return 0, err
+		}
+		return result.RowsAffected()
+	})
 }
 
 // sqlTransaction is the transaction of one message, on a separate connection.

@@ -190,8 +190,21 @@ func (s *Store) MarkSent(ctx context.Context, keys []inbox.Key) error {
 
 // Remove implements inbox.Store. It skips rows that another process is removing.
 func (s *Store) Remove(ctx context.Context, before time.Time, limit int) (int, error) {
-	tag, err := s.pool.Exec(ctx, s.table.remove, before, limit)
-	return int(tag.RowsAffected()), err
+	return removed(ctx, func() (int64, error) {
+		tag, err := s.pool.Exec(ctx, s.table.remove, before, limit)
+		return tag.RowsAffected(), err
+	})
+}
+
+// removed removes entries, and tries again while the isolation of the session refuses that:
+// where serializable is the default, a concurrent call has removed the same ones.
+func removed(ctx context.Context, remove func() (int64, error)) (int, error) {
+	for {
+		n, err := remove()
+		if codeOf(err) != serializationFailure || ctx.Err() != nil {
+			return int(n), err
+		}
+	}
 }
 
 // transaction is the transaction of one message.
