@@ -102,17 +102,31 @@ func (d *delivery) consumeAndSend(ctx context.Context, verb string, out []core.O
 			return d.failed(verb, transport.NoneSent(out, i, err))
 		}
 	}
+	return d.consumeAfter(ctx, verb, func() {
+		now := time.Now()
+		for i := range out {
+			d.receiver.transport.deliver(&out[i], destinations[i], now)
+		}
+	})
+}
+
+// consumeAfter settles the message, calls send and then consumes the message. Only a
+// crash could happen between the two, and it would end the broker too, so no lock over
+// several queues is needed. The sends are first: until they are stored, the message
+// counts as in flight, and no other message of its group is delivered, whose sends could
+// overtake them.
+func (d *delivery) consumeAfter(ctx context.Context, verb string, send func()) error {
 	if err := d.settle(ctx, verb); err != nil {
 		return err
 	}
+	q := d.receiver.queue
+	q.inFlight++
+	q.unlock()
+	send()
+	q.mu.Lock()
+	q.inFlight--
 	d.consume()
-	d.receiver.queue.unlock()
-	// Only a crash could happen between the consumption and the sends, and it would end
-	// the broker too. So no lock over several queues is needed.
-	now := time.Now()
-	for i := range out {
-		d.receiver.transport.deliver(&out[i], destinations[i], now)
-	}
+	q.unlock()
 	return nil
 }
 
@@ -181,21 +195,17 @@ func (d *delivery) DeadLetter(ctx context.Context, letter core.DeadLetter) error
 	if dead == nil {
 		return d.failed("dead-letter", fmt.Errorf("it is in a dead-letter queue already: %w", errors.ErrUnsupported))
 	}
-	if err := d.settle(ctx, "dead-letter"); err != nil {
-		return err
-	}
-	d.consume()
-	d.receiver.queue.unlock()
-	headers := letter.Headers
-	if headers.Len() == 0 {
-		headers = d.in.Headers
-	}
-	headers.Set(HeaderDeadLetterReason, strings.ToValidUTF8(string(letter.Reason), "?"))
-	headers.Set(HeaderDeadLetterDescription, strings.ToValidUTF8(letter.Description, "?"))
-	broker := d.receiver.transport.broker
-	now := time.Now()
-	out := core.Outgoing{ID: d.in.ID, Headers: headers, GroupKey: d.in.GroupKey, Properties: d.in.Properties}
-	// Neither copy's body is ever written, so the new one may share it.
-	dead.send(broker.newMessage(&out, d.in.Body, now, false), now)
-	return nil
+	return d.consumeAfter(ctx, "dead-letter", func() {
+		headers := letter.Headers
+		if headers.Len() == 0 {
+			headers = d.in.Headers
+		}
+		headers.Set(HeaderDeadLetterReason, strings.ToValidUTF8(string(letter.Reason), "?"))
+		headers.Set(HeaderDeadLetterDescription, strings.ToValidUTF8(letter.Description, "?"))
+		broker := d.receiver.transport.broker
+		now := time.Now()
+		out := core.Outgoing{ID: d.in.ID, Headers: headers, GroupKey: d.in.GroupKey, Properties: d.in.Properties}
+		// Neither copy's body is ever written, so the new one may share it.
+		dead.send(broker.newMessage(&out, d.in.Body, now, false), now)
+	})
 }

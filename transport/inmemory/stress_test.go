@@ -180,3 +180,39 @@ func TestC16_ExactlyOneCompletionUnderStress(t *testing.T) {
 		})
 	}
 }
+
+// Whoever receives the next message of a group sends later than the one before: what both
+// sent is stored in the order of their group.
+func TestC24_SendsOfAGroupKeepItsOrderUnderStress(t *testing.T) {
+	const messages, receivers = 5_000, 4
+	transport := open(t, inmemory.Config{}, "q", "out")
+	for i := range messages {
+		m := message("q", fmt.Sprint(i))
+		m.GroupKey = "one"
+		send(t, transport, m)
+	}
+	var workers sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	defer func() {
+		cancel()
+		workers.Wait()
+	}()
+	for range receivers {
+		r := receiver(t, transport, "q", core.TransactionSendsAtomicWithReceive, 1)
+		workers.Go(func() {
+			for batch := make([]core.Delivery, 1); ; {
+				if _, err := r.Receive(ctx, batch); err != nil {
+					return // ctx ended
+				}
+				d := batch[0]
+				if err := d.ReplaceWith(t.Context(), []core.Outgoing{message("out", string(d.Incoming().Body))}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	out := peekLock(t, transport, "out")
+	for i := range messages {
+		succeed(t, receive(t, out, fmt.Sprint(i)).Complete(t.Context()))
+	}
+}
