@@ -74,12 +74,17 @@ func (t *Transport) purge(ctx context.Context, queue string) (removed int, err e
 	}
 	p := purging{client: client, sdk: sdk, began: began}
 	err = p.drain(ctx, purgeIdle)
-	if ctx.Err() != nil { // messages are released also if the call ends early
+	// The service would send released messages to this link again, so it gets the requested
+	// ones before.
+	if err == nil {
+		err = p.gather(ctx, p.complete)
+	}
+	if err != nil { // messages are released also if the call ends early
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 		defer cancel()
+		_ = p.gather(ctx, p.keep)
 	}
-	p.gather(ctx) // the service would send released messages to this link again
 	p.close(ctx)
 	if len(p.later) == 0 {
 		return p.removed, err
@@ -195,7 +200,9 @@ func (p *purging) close(ctx context.Context) {
 }
 
 // drain completes messages until none is left that was available before the purge began.
-// The first one may take purgeIdle, each further one idle.
+// The first one may take purgeIdle, each further one idle. Messages are received in order,
+// except that the SDK releases those that arrive between two calls, and the service sends
+// them again after others. So drain ends when a call brings later messages alone.
 func (p *purging) drain(ctx context.Context, idle time.Duration) error {
 	for patience := purgeIdle; ; patience = idle {
 		messages, err := p.fetch(ctx, mostAsked, patience)
@@ -205,22 +212,32 @@ func (p *purging) drain(ctx context.Context, idle time.Duration) error {
 		if len(messages) == 0 {
 			return nil
 		}
-		if err := p.complete(ctx, messages); err != nil || len(p.later) > 0 {
-			return err // messages are received in order
+		removed := p.removed
+		if err := p.complete(ctx, messages); err != nil || p.removed == removed {
+			return err
 		}
 	}
 }
 
 // gather receives requested messages that have not arrived yet, as link.close does:
-// otherwise they would stay locked.
-func (p *purging) gather(ctx context.Context) {
+// otherwise they would stay locked. It calls take with them.
+func (p *purging) gather(ctx context.Context, take func(context.Context, []*azservicebus.ReceivedMessage) error) error {
 	for p.credit > 0 {
 		messages, err := p.fetch(ctx, p.credit, purgeSessionIdle)
 		if err != nil || len(messages) == 0 {
-			return
+			return err
 		}
-		p.later = append(p.later, messages...)
+		if err := take(ctx, messages); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// keep keeps messages for release.
+func (p *purging) keep(_ context.Context, messages []*azservicebus.ReceivedMessage) error {
+	p.later = append(p.later, messages...)
+	return nil
 }
 
 // complete completes messages that were available when the purge began, and keeps the

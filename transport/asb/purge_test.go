@@ -74,6 +74,39 @@ func TestPurge_LeavesMessagesThatCameLater(t *testing.T) {
 	}
 }
 
+// The SDK releases a message that arrives between two calls, and the service sends it again after later ones.
+func TestPurge_RemovesMessagesThatTheSDKReleased(t *testing.T) {
+	t.Parallel()
+	clock := broker.NewFakeClock(time.Now().Add(-longestLock / 3))
+	s := startSite(t, sbserver.Config{Broker: broker.Config{Clock: clock}})
+	transport := s.provisioned(t, asb.Config{LockDuration: longestLock}, "q")
+	send(t, transport, "q", "a")
+	// The second message arrives while the first one is completed, and its release takes longer than that.
+	s.Inject(sbserver.Fault{Ops: []sbserver.Op{sbserver.OpComplete}, Delay: 3 * time.Second})
+	s.Inject(sbserver.Fault{Ops: []sbserver.Op{sbserver.OpRelease}, Delay: 4 * time.Second})
+	type result struct {
+		removed int
+		err     error
+	}
+	purged := make(chan result, 1)
+	go func() {
+		removed, err := s.open(t, asb.Config{}).Purge(t.Context(), "q")
+		purged <- result{removed, err}
+	}()
+	await(t, "the first message is received", func() bool { return s.Count(sbserver.OpDeliver, "q") == 1 })
+	send(t, transport, "q", "b")
+	await(t, "the second message is received", func() bool { return s.Count(sbserver.OpDeliver, "q") == 2 })
+	s.Inject(sbserver.Fault{Ops: []sbserver.Op{sbserver.OpDeliver}, Skip: 1, Delay: 100 * time.Millisecond})
+	clock.Advance(2 * longestLock / 3) // no lock ends
+	send(t, transport, "q", "later")
+	if got := <-purged; got.err != nil || got.removed != 2 {
+		t.Errorf("Purge removed %d messages, %v; want 2", got.removed, got.err)
+	}
+	if in := take(t, openReceiver(t, transport, "q", 1), 1)[0].Incoming(); string(in.Body) != "later" || in.DeliveryCount != 1 {
+		t.Errorf("%q came, delivery %d", in.Body, in.DeliveryCount)
+	}
+}
+
 // Messages that were asked for and are on their way when it ends would stay locked.
 func TestPurge_LeavesNoMessageLocked(t *testing.T) {
 	t.Parallel()
