@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os/exec"
 	"path/filepath"
 	"sync/atomic"
 	"syscall"
@@ -64,7 +65,9 @@ type Server struct {
 	port   *loopback.Port
 	log    *process.Tail
 
-	databases atomic.Int64 // the number of databases that NewDatabase has named
+	console      console
+	knownVersion atomic.Int64 // 0: not known yet
+	databases    atomic.Int64 // the number of databases that NewDatabase has named
 
 	life process.Life
 }
@@ -117,6 +120,7 @@ func start(cfg Config) (_ *Server, err error) {
 		return nil, errors.Join(err, dir.Remove())
 	}
 	s := &Server{bin: bin, dir: dir, onDisk: cfg.OnDisk, port: port, log: &process.Tail{}}
+	s.console.start = func() *exec.Cmd { return s.psqlCommand(context.Background(), "postgres") }
 	if err := s.initialize(conf); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
@@ -210,6 +214,7 @@ func (s *Server) Restart() error {
 
 // Stop ends the server for good and removes its data. A second call does nothing.
 func (s *Server) Stop() error {
+	s.console.close()
 	// The server ends without a checkpoint, because its data is not needed any more.
 	err := s.life.Stop(func(p *process.Process) error { return p.Stop(syscall.SIGQUIT) }, func() error {
 		return errors.Join(s.releaseSharedMemory(), s.dir.Remove(), s.port.Release())

@@ -5,6 +5,8 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -24,12 +26,37 @@ func (s *Server) Exec(ctx context.Context, database, sql string) (rows string, e
 // CreateDatabase creates an empty database that belongs to User. Drop it with Exec, or leave
 // it to Stop.
 func (s *Server) CreateDatabase(ctx context.Context, name string) error {
-	// template0 accepts no connections, so several databases can be created concurrently.
+	// template0 accepts no connections, so nobody prevents its being copied. A copy of its files
+	// takes a third of the time of writing them to the log.
 	sql := "create database " + identifier(name) + " owner " + User + " template template0"
-	if _, err := s.psql(ctx, "postgres", sql); err != nil {
+	version, err := s.version(ctx)
+	if err == nil {
+		if version >= 150_000 { // earlier versions do so, and have no option
+			sql += " strategy file_copy"
+		}
+		_, err = s.console.exec(ctx, sql)
+	}
+	if err != nil {
 		return fmt.Errorf("postgres: create database %q: %w", name, err)
 	}
 	return nil
+}
+
+// version returns the number of the server's version, such as 150018.
+func (s *Server) version(ctx context.Context) (int, error) {
+	if known := s.knownVersion.Load(); known != 0 {
+		return int(known), nil
+	}
+	text, err := s.console.exec(ctx, "show server_version_num")
+	if err != nil {
+		return 0, err
+	}
+	version, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, fmt.Errorf("server_version_num: %w", err)
+	}
+	s.knownVersion.Store(int64(version))
+	return version, nil
 }
 
 // NewDatabase creates an empty database that belongs to User and returns its name. It is
@@ -44,8 +71,8 @@ func (s *Server) NewDatabase(t testing.TB) (name string) {
 		if s.life.Running() == nil {
 			return // Stop removes it
 		}
-		if _, err := s.Exec(context.Background(), "postgres", "drop database "+identifier(name)+" with (force)"); err != nil {
-			t.Error(err)
+		if _, err := s.console.exec(context.Background(), "drop database "+identifier(name)+" with (force)"); err != nil {
+			t.Errorf("postgres: drop database %q: %v", name, err)
 		}
 	})
 	return name
@@ -54,8 +81,7 @@ func (s *Server) NewDatabase(t testing.TB) (name string) {
 // psql runs psql. The statements are passed on its standard input, because other users can
 // read a command line.
 func (s *Server) psql(ctx context.Context, database, sql string) (string, error) {
-	cmd := s.bin.command(ctx, "psql", "--no-psqlrc", "--quiet", "--tuples-only", "--no-align",
-		"--set=ON_ERROR_STOP=1", "--file=-", "--dbname="+s.URL(database))
+	cmd := s.psqlCommand(ctx, database, "--set=ON_ERROR_STOP=1")
 	cmd.Stdin = strings.NewReader(sql)
 	var stdout, stderr strings.Builder
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -66,4 +92,9 @@ func (s *Server) psql(ctx context.Context, database, sql string) (string, error)
 		return "", fmt.Errorf("psql: %w: %s", err, strings.TrimSpace(stderr.String()))
 	}
 	return strings.TrimSuffix(stdout.String(), "\n"), nil
+}
+
+// psqlCommand returns a psql that reads its standard input.
+func (s *Server) psqlCommand(ctx context.Context, database string, options ...string) *exec.Cmd {
+	return s.bin.command(ctx, "psql", append(options, "--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--file=-", "--dbname="+s.URL(database))...)
 }
