@@ -40,7 +40,9 @@ func Run(t *testing.T, h Harness) {
 }
 
 func (s *suite) runSubtests(t *testing.T) {
-	for _, c := range cases() {
+	all := cases()
+	slices.SortStableFunc(all, func(a, b testCase) int { return b.startOrder() - a.startOrder() })
+	for _, c := range all {
 		if s.isSame(&c) || !s.chooses(&c) || s.leavesOut(&c) || s.tooLong(&c) {
 			continue
 		}
@@ -59,6 +61,15 @@ func (s *suite) runSubtests(t *testing.T) {
 			}
 		})
 	}
+}
+
+// startOrder is higher for cases that begin earlier: those that wait for a long time, next to
+// which others run. Otherwise a run would end with a few that wait.
+func (c *testCase) startOrder() int {
+	if c.slow || c.waitsForLocks() {
+		return 1
+	}
+	return 0
 }
 
 func (s *suite) runSubtest(t *testing.T, c *testCase, mode core.TransactionMode) {
