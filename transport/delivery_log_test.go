@@ -21,7 +21,8 @@ func delivered(t *testing.T, log *transport.DeliveryLog, key string, count int, 
 	}
 }
 
-func TestC9_DeliveryLogCountsFailuresFromOne(t *testing.T) {
+// Rule C9.
+func TestDeliveryLog_CountsFailuresFromOne(t *testing.T) {
 	log := transport.NewDeliveryLog(1)
 	delivered(t, log, "a", 1, "")
 	delivered(t, log, "a", 1, "") // being delivered is no failure

@@ -100,7 +100,8 @@ func TestParseHeadersJSON(t *testing.T) {
 	}
 }
 
-func TestC4_ParseHeadersJSONKeepsValidHeaders(t *testing.T) {
+// Rule C4.
+func TestParseHeadersJSON_KeepsValidHeaders(t *testing.T) {
 	const at = "transport: parse headers: byte "
 	for name, c := range map[string]struct {
 		text string

@@ -19,7 +19,8 @@ type changes struct{ all []core.ConnectionChange }
 
 func (c *changes) ConnectionChanged(e core.ConnectionChange) { c.all = append(c.all, e) }
 
-func TestC15_DelaysBetweenAttemptsGrow(t *testing.T) {
+// Rule C15.
+func TestOutages_DelaysBetweenAttemptsGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &changes{}
 		o := &transport.Outages{ConnectionChanged: seen.ConnectionChanged}
@@ -53,7 +54,8 @@ func TestC15_DelaysBetweenAttemptsGrow(t *testing.T) {
 	})
 }
 
-func TestC15_SimultaneousFailuresAreOne(t *testing.T) {
+// Rule C15.
+func TestOutages_SimultaneousFailuresAreOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &transport.Outages{}
 		began := time.Now()

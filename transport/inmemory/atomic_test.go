@@ -22,7 +22,8 @@ var sendingSettlements = map[string]func(context.Context, core.Delivery, ...core
 	},
 }
 
-func TestC12_SendAndCompleteAreAtomic(t *testing.T) {
+// Rule C12.
+func TestCompleteWith_SendsAndConsumesOrNeither(t *testing.T) {
 	for name, settle := range sendingSettlements {
 		inBubble(t, name, func(t *testing.T) {
 			transport := open(t, inmemory.Config{}, "q", "out", "subscriber")
@@ -41,7 +42,8 @@ func TestC12_SendAndCompleteAreAtomic(t *testing.T) {
 	}
 }
 
-func TestC12_OneRefusedMessageStopsAll(t *testing.T) {
+// Rule C12.
+func TestCompleteWith_OneRefusedMessageStopsAll(t *testing.T) {
 	var badHeader core.Headers
 	badHeader.Set("", "")
 	for verb, settle := range sendingSettlements {
@@ -84,7 +86,8 @@ func TestC12_OneRefusedMessageStopsAll(t *testing.T) {
 	}
 }
 
-func TestC12_LostDeliverySendsNothing(t *testing.T) {
+// Rule C12.
+func TestCompleteWith_LostDeliverySendsNothing(t *testing.T) {
 	for verb, settle := range sendingSettlements {
 		for name, lose := range map[string]func(*testing.T, core.Receiver, core.Delivery){
 			"lock expired":    func(*testing.T, core.Receiver, core.Delivery) { time.Sleep(time.Minute) },
@@ -107,7 +110,8 @@ func TestC12_LostDeliverySendsNothing(t *testing.T) {
 	}
 }
 
-func TestC12_ResetKeepsTheLock(t *testing.T) {
+// Rule C12.
+func TestReset_KeepsTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		send(t, transport, message("q", "a"))

@@ -12,7 +12,8 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-func TestC1_MissingCapabilitiesAreRefusedBeforehand(t *testing.T) {
+// Rule C1.
+func TestCapabilities_MissingOnesAreRefusedBeforehand(t *testing.T) {
 	without := func(change func(*core.Capabilities)) inmemory.Config {
 		return inmemory.Config{Capabilities: able(change)}
 	}
@@ -47,7 +48,8 @@ func TestC1_MissingCapabilitiesAreRefusedBeforehand(t *testing.T) {
 	}
 }
 
-func TestC1_SubscribeNeedsPublishSubscribe(t *testing.T) {
+// Rule C1.
+func TestCapabilities_SubscribeNeedsPublishSubscribe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{Capabilities: able(func(c *core.Capabilities) { c.PublishSubscribe = false })}, "q")
 		failWith(t, transport.Subscribe(t.Context(), "q", "t"), errors.ErrUnsupported)
@@ -55,7 +57,8 @@ func TestC1_SubscribeNeedsPublishSubscribe(t *testing.T) {
 	})
 }
 
-func TestC1_ModesAndInterfacesAgreeWithCapabilities(t *testing.T) {
+// Rule C1.
+func TestCapabilities_AgreeWithModesAndInterfaces(t *testing.T) {
 	modes := inmemory.Everything().Transactions
 	for _, lock := range []time.Duration{0, time.Minute} {
 		for _, deadLetter := range []bool{false, true} {
@@ -132,7 +135,8 @@ func TestLikeRabbitMQ_RefusesAsRabbitMQ(t *testing.T) {
 	}
 }
 
-func TestC1_CapabilitiesAreConstant(t *testing.T) {
+// Rule C1.
+func TestCapabilities_AreConstant(t *testing.T) {
 	cfg := inmemory.LikeSQS()
 	transport := open(t, cfg)
 	cfg.Capabilities.DelayedDelivery = false

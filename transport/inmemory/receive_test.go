@@ -12,7 +12,8 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-func TestC3_ReceiveReturnsReadyMessagesOnly(t *testing.T) {
+// Rule C3.
+func TestReceive_ReturnsReadyMessagesOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
@@ -33,7 +34,8 @@ func TestC3_ReceiveReturnsReadyMessagesOnly(t *testing.T) {
 	})
 }
 
-func TestC3_MaxReceiveBatch(t *testing.T) {
+// Rule C3.
+func TestReceive_ReturnsMaxReceiveBatchAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.LikeSQS(), "q")
 		r := peekLock(t, transport, "q")
@@ -48,7 +50,8 @@ func TestC3_MaxReceiveBatch(t *testing.T) {
 	})
 }
 
-func TestC3_EndedContextTakesNothing(t *testing.T) {
+// Rule C3.
+func TestReceive_EndedContextTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
@@ -64,7 +67,9 @@ func TestC3_EndedContextTakesNothing(t *testing.T) {
 
 // A call that is cancelled at the moment it is woken must pass the wake-up on,
 // or the other call sleeps beside a ready message.
-func TestC3_CancelledReceivePassesItsWakeUpOn(t *testing.T) {
+//
+// Rule C3.
+func TestReceive_CancelledCallPassesItsWakeUpOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
@@ -103,7 +108,8 @@ func TestC3_CancelledReceivePassesItsWakeUpOn(t *testing.T) {
 	})
 }
 
-func TestC3_EachMessageWakesOneCall(t *testing.T) {
+// Rule C3.
+func TestReceive_EachMessageWakesOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
@@ -175,7 +181,9 @@ func TestMaxInFlight_BoundsUnsettledDeliveries(t *testing.T) {
 }
 
 // A full receiver must not swallow the wake-up that another could use.
-func TestC16_FullReceiverLeavesMessagesToOthers(t *testing.T) {
+//
+// Rule C16.
+func TestReceive_FullReceiverLeavesMessagesToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		full := receiver(t, transport, "q", core.TransactionReceiveOnly, 1)
@@ -203,7 +211,8 @@ func TestC16_FullReceiverLeavesMessagesToOthers(t *testing.T) {
 	})
 }
 
-func TestC16_CompetingReceiversShareMessages(t *testing.T) {
+// Rule C16.
+func TestReceive_CompetingReceiversShareMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broker := inmemory.NewBroker()
 		seen := map[string]bool{}
@@ -230,7 +239,8 @@ func TestC16_CompetingReceiversShareMessages(t *testing.T) {
 	})
 }
 
-func TestC14_ReceiverCloseReleasesUnsettledDeliveries(t *testing.T) {
+// Rule C14.
+func TestClose_OfAReceiverReleasesUnsettledDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := receiver(t, transport, "q", core.TransactionReceiveOnly, 3)
@@ -269,7 +279,8 @@ func TestC14_ReceiverCloseReleasesUnsettledDeliveries(t *testing.T) {
 	})
 }
 
-func TestC14_ClosingOneReceiverWakesAnother(t *testing.T) {
+// Rule C14.
+func TestClose_OfAReceiverWakesAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		first, second := peekLock(t, transport, "q"), peekLock(t, transport, "q")
@@ -286,7 +297,8 @@ func TestC14_ClosingOneReceiverWakesAnother(t *testing.T) {
 	})
 }
 
-func TestC14_TransportCloseClosesItsReceivers(t *testing.T) {
+// Rule C14.
+func TestClose_OfATransportClosesItsReceivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broker := inmemory.NewBroker()
 		transport := open(t, inmemory.Config{Broker: broker}, "q")
@@ -329,7 +341,9 @@ func TestOpenReceiver_RefusesPermanentMistakes(t *testing.T) {
 
 // A bubble fails by itself when a goroutine is left. This is about what a
 // bubble would not notice: an armed timer.
-func TestC14_ClosedTransportHasNoTimer(t *testing.T) {
+//
+// Rule C14.
+func TestClose_LeavesNoTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		out := message("q", "a")

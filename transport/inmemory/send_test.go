@@ -13,7 +13,8 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-func TestC2_SendResultsAreByDestination(t *testing.T) {
+// Rule C2.
+func TestSend_ResultsAreByDestination(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "a", "b")
 		err := transport.Send(t.Context(), message("a", "1"), message("missing", "2"), message("b", "3"))
@@ -40,7 +41,8 @@ func TestC2_SendResultsAreByDestination(t *testing.T) {
 	})
 }
 
-func TestC2_EndedContextOrClosedTransportSendsNothing(t *testing.T) {
+// Rule C2.
+func TestSend_EndedContextOrClosedTransportSendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "a")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -57,7 +59,8 @@ func TestC2_EndedContextOrClosedTransportSendsNothing(t *testing.T) {
 	})
 }
 
-func TestC10_HeadersAndBodyArriveAsSent(t *testing.T) {
+// Rule C10.
+func TestSend_HeadersAndBodyArriveAsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
@@ -83,7 +86,8 @@ func TestC10_HeadersAndBodyArriveAsSent(t *testing.T) {
 	})
 }
 
-func TestC10_IllegalMessagesAreRefusedBeforehand(t *testing.T) {
+// Rule C10.
+func TestSend_RefusesIllegalMessagesBeforehand(t *testing.T) {
 	header := func(key, value string) (h core.Headers) {
 		h.Set("fine", "yes")
 		h.Set(key, value)
@@ -139,7 +143,8 @@ func TestC10_IllegalMessagesAreRefusedBeforehand(t *testing.T) {
 	})
 }
 
-func TestC11_MessagesAreCopied(t *testing.T) {
+// Rule C11.
+func TestSend_CopiesMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")

@@ -27,7 +27,8 @@ var settlements = map[string]func(context.Context, core.Delivery) error{
 	},
 }
 
-func TestC5_SecondSettlementChangesNothing(t *testing.T) {
+// Rule C5.
+func TestSettle_SecondTimeChangesNothing(t *testing.T) {
 	for first, settle := range settlements {
 		for second, settleAgain := range settlements {
 			inBubble(t, first+" then "+second, func(t *testing.T) {
@@ -51,7 +52,8 @@ func TestC5_SecondSettlementChangesNothing(t *testing.T) {
 	}
 }
 
-func TestC5_EndedContextSettlesNothing(t *testing.T) {
+// Rule C5.
+func TestSettle_EndedContextSettlesNothing(t *testing.T) {
 	for name, settle := range settlements {
 		inBubble(t, name, func(t *testing.T) {
 			transport := open(t, inmemory.Config{}, "q")
@@ -66,7 +68,8 @@ func TestC5_EndedContextSettlesNothing(t *testing.T) {
 	}
 }
 
-func TestC6_SettlementAfterTheLockWasLost(t *testing.T) {
+// Rule C6.
+func TestSettle_IsRefusedAfterTheLockWasLost(t *testing.T) {
 	for name, settle := range settlements {
 		inBubble(t, name, func(t *testing.T) {
 			transport := open(t, inmemory.Config{LockDuration: time.Minute}, "q")
@@ -87,7 +90,8 @@ func TestC6_SettlementAfterTheLockWasLost(t *testing.T) {
 	}
 }
 
-func TestC7_CompletedIsNotRedelivered(t *testing.T) {
+// Rule C7.
+func TestComplete_MessageDoesNotComeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broker := inmemory.NewBroker()
 		first := open(t, inmemory.Config{Broker: broker, LockDuration: time.Second}, "q")
@@ -99,7 +103,8 @@ func TestC7_CompletedIsNotRedelivered(t *testing.T) {
 	})
 }
 
-func TestC7_ModeNoneConsumesAtReceive(t *testing.T) {
+// Rule C7.
+func TestReceive_ConsumesInModeNone(t *testing.T) {
 	for name, settle := range map[string]func(context.Context, core.Delivery) error{
 		"Complete": settlements["Complete"], "Abandon": settlements["Abandon"], "Release": settlements["Release"],
 		"nothing": func(context.Context, core.Delivery) error { return nil },
@@ -119,7 +124,8 @@ func TestC7_ModeNoneConsumesAtReceive(t *testing.T) {
 	}
 }
 
-func TestC8_AbandonCountsAndReleaseDoesNot(t *testing.T) {
+// Rule C8.
+func TestAbandon_CountsAndReleaseDoesNot(t *testing.T) {
 	for name, c := range map[string]struct {
 		cfg              inmemory.Config
 		released, closed int // counts after Abandon and Release, and after Close of another receiver
@@ -154,7 +160,8 @@ func TestC8_AbandonCountsAndReleaseDoesNot(t *testing.T) {
 	}
 }
 
-func TestC8_AbandonedComesLastAndReleasedFirst(t *testing.T) {
+// Rule C8.
+func TestAbandon_ComesLastAndReleasedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
@@ -167,7 +174,8 @@ func TestC8_AbandonedComesLastAndReleasedFirst(t *testing.T) {
 	})
 }
 
-func TestC8_ReturnedMessageWakesReceive(t *testing.T) {
+// Rule C8.
+func TestAbandon_WakesReceive(t *testing.T) {
 	for name, settle := range map[string]func(context.Context, core.Delivery) error{
 		"Abandon": settlements["Abandon"], "Release": settlements["Release"],
 	} {
@@ -192,7 +200,8 @@ func TestC8_ReturnedMessageWakesReceive(t *testing.T) {
 	}
 }
 
-func TestC8_LastErrorIsBoundedText(t *testing.T) {
+// Rule C8.
+func TestAbandon_LastErrorIsBoundedText(t *testing.T) {
 	for _, native := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			q := open(t, inmemory.Config{Capabilities: able(func(c *core.Capabilities) { c.NativeDeliveryCount = native })}, "q")
@@ -208,7 +217,8 @@ func TestC8_LastErrorIsBoundedText(t *testing.T) {
 	}
 }
 
-func TestC9_NativeCountIsShared(t *testing.T) {
+// Rule C9.
+func TestDeliveryCount_NativeOneIsShared(t *testing.T) {
 	for name, c := range map[string]struct {
 		native                bool
 		other, again, restart int
@@ -240,7 +250,8 @@ func TestC9_NativeCountIsShared(t *testing.T) {
 	}
 }
 
-func TestC9_NewMessageCountsFromOne(t *testing.T) {
+// Rule C9.
+func TestDeliveryCount_OfANewMessageIsOne(t *testing.T) {
 	for _, native := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			transport := open(t, inmemory.Config{Capabilities: able(func(c *core.Capabilities) { c.NativeDeliveryCount = native })}, "q")
@@ -258,7 +269,8 @@ func TestC9_NewMessageCountsFromOne(t *testing.T) {
 	}
 }
 
-func TestC22_DeadLetterMovesTheMessage(t *testing.T) {
+// Rule C22.
+func TestDeadLetter_MovesTheMessage(t *testing.T) {
 	for _, mode := range inmemory.Everything().Transactions {
 		inBubble(t, mode.String(), func(t *testing.T) {
 			transport := open(t, inmemory.Config{}, "q")

@@ -17,7 +17,9 @@ import (
 // are full, cancelled, closed and reopened, workers that abandon, release and
 // oversleep their locks. Each message must be completed exactly once and no two
 // workers may hold it at the same time.
-func TestC16_ExactlyOneCompletionUnderStress(t *testing.T) {
+//
+// Rule C16.
+func TestComplete_ExactlyOnceUnderStress(t *testing.T) {
 	const (
 		senders, perSender   = 4, 600
 		transports, workers  = 3, 6
@@ -183,7 +185,9 @@ func TestC16_ExactlyOneCompletionUnderStress(t *testing.T) {
 
 // Whoever receives the next message of a group sends later than the one before: what both
 // sent is stored in the order of their group.
-func TestC24_SendsOfAGroupKeepItsOrderUnderStress(t *testing.T) {
+//
+// Rule C24.
+func TestReplaceWith_KeepsTheOrderOfAGroupUnderStress(t *testing.T) {
 	const messages, receivers = 5_000, 4
 	transport := open(t, inmemory.Config{}, "q", "out")
 	for i := range messages {

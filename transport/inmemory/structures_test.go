@@ -128,7 +128,8 @@ func testQueue(t *testing.T, cfg Config) (*Transport, *queue, core.Receiver) {
 	return transport, q, r
 }
 
-func TestC14_CloseStopsTimers(t *testing.T) {
+// Rule C14.
+func TestClose_StopsTimers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport, q, _ := testQueue(t, Config{})
 		if err := transport.Send(t.Context(), core.Outgoing{Queue: "q", Delay: time.Hour, TimeToBeReceived: 2 * time.Hour}); err != nil {
@@ -150,7 +151,8 @@ func TestC14_CloseStopsTimers(t *testing.T) {
 	})
 }
 
-func TestC20_ExpiredMessagesLeaveTheRing(t *testing.T) {
+// Rule C20.
+func TestExpiry_MessagesLeaveTheRing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport, q, _ := testQueue(t, Config{})
 		send := func(timeToBeReceived time.Duration) {
@@ -183,7 +185,9 @@ func TestC20_ExpiredMessagesLeaveTheRing(t *testing.T) {
 }
 
 // A timer may run late. What it would have removed is not delivered meanwhile.
-func TestC20_ReceiveDoesNotRelyOnTheTimer(t *testing.T) {
+//
+// Rule C20.
+func TestExpiry_ReceiveDoesNotRelyOnTheTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport, q, r := testQueue(t, Config{})
 		q.stop()
@@ -200,7 +204,8 @@ func TestC20_ReceiveDoesNotRelyOnTheTimer(t *testing.T) {
 	})
 }
 
-func TestC9_MemoryFollowsMaxInFlight(t *testing.T) {
+// Rule C9.
+func TestDeliveryCount_MemoryFollowsMaxInFlight(t *testing.T) {
 	able := Everything()
 	able.NativeDeliveryCount = false
 	transport, q, r := testQueue(t, Config{Capabilities: &able})
@@ -237,7 +242,9 @@ func TestC9_MemoryFollowsMaxInFlight(t *testing.T) {
 
 // A call is cancelled after it was woken and before the signal reaches it. It
 // must pass the wake-up on, and its late signal must not reach a later call.
-func TestC3_CallCancelledWhileWokenPassesItsWakeUpOn(t *testing.T) {
+//
+// Rule C3.
+func TestReceive_CallCancelledWhileWokenPassesItsWakeUpOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport, q, r := testQueue(t, Config{})
 		wait := func(ctx context.Context) <-chan error {

@@ -16,7 +16,8 @@ func later(out core.Outgoing, delay, timeToBeReceived time.Duration) core.Outgoi
 	return out
 }
 
-func TestC13_DelayedMessagesArriveInOrderAndNotEarly(t *testing.T) {
+// Rule C13.
+func TestDelay_MessagesArriveInOrderAndNotEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
@@ -49,7 +50,9 @@ func TestC13_DelayedMessagesArriveInOrderAndNotEarly(t *testing.T) {
 
 // A timer set for later must not hide an earlier message, and the other way
 // round; each queue has its own.
-func TestC13_EachMessageHasItsOwnTime(t *testing.T) {
+//
+// Rule C13.
+func TestDelay_EachMessageHasItsOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "a", "b")
 		start := time.Now()
@@ -70,7 +73,8 @@ func TestC13_EachMessageHasItsOwnTime(t *testing.T) {
 	})
 }
 
-func TestC13_DelayedRetriesInABubble(t *testing.T) {
+// Rule C13.
+func TestDelay_RetriesInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := receiver(t, transport, "q", core.TransactionSendsAtomicWithReceive, 1)
@@ -87,7 +91,8 @@ func TestC13_DelayedRetriesInABubble(t *testing.T) {
 	})
 }
 
-func TestC17_UnrenewedLockIsLostWithoutACall(t *testing.T) {
+// Rule C17.
+func TestLock_IsLostWithoutACall(t *testing.T) {
 	for name, c := range map[string]struct {
 		native bool
 		count  int
@@ -114,7 +119,8 @@ func TestC17_UnrenewedLockIsLostWithoutACall(t *testing.T) {
 	}
 }
 
-func TestC17_RenewExtendsTheLock(t *testing.T) {
+// Rule C17.
+func TestRenew_ExtendsTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{LockDuration: time.Minute}, "q")
 		r := peekLock(t, transport, "q")
@@ -137,7 +143,8 @@ func TestC17_RenewExtendsTheLock(t *testing.T) {
 	})
 }
 
-func TestC17_MaxLockTimeEndsARenewedLock(t *testing.T) {
+// Rule C17.
+func TestRenew_MaxLockTimeEndsTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{LockDuration: time.Minute, Capabilities: able(func(c *core.Capabilities) { c.MaxLockTime = 150 * time.Second })}, "q")
 		r := peekLock(t, transport, "q")
@@ -162,7 +169,8 @@ func TestC17_MaxLockTimeEndsARenewedLock(t *testing.T) {
 	})
 }
 
-func TestC17_MaxLockTimeEndsADeliveryWithoutALock(t *testing.T) {
+// Rule C17.
+func TestLock_MaxLockTimeEndsADeliveryWithoutALock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.LikeRabbitMQ(), "q")
 		r := peekLock(t, transport, "q")
@@ -190,7 +198,8 @@ func TestLock_DoesNotExpireByDefault(t *testing.T) {
 	})
 }
 
-func TestC20_ExpiredMessageIsNotDelivered(t *testing.T) {
+// Rule C20.
+func TestExpiry_MessageIsNotDelivered(t *testing.T) {
 	giveBack := func(settle func(*testing.T, core.Delivery)) func(*testing.T, core.Transport) {
 		return func(t *testing.T, transport core.Transport) {
 			d := receive(t, peekLock(t, transport, "q"), "a")
@@ -232,7 +241,8 @@ func TestC20_ExpiredMessageIsNotDelivered(t *testing.T) {
 	}
 }
 
-func TestC20_MessageInTimeIsDelivered(t *testing.T) {
+// Rule C20.
+func TestExpiry_MessageInTimeIsDelivered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
@@ -246,7 +256,8 @@ func TestC20_MessageInTimeIsDelivered(t *testing.T) {
 	})
 }
 
-func TestC20_OnlyExpiredMessagesAreSkipped(t *testing.T) {
+// Rule C20.
+func TestExpiry_SkipsOnlyExpiredMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
@@ -265,7 +276,8 @@ func TestC20_OnlyExpiredMessagesAreSkipped(t *testing.T) {
 	})
 }
 
-func TestC20_ExpiredMessagesAreFreedWithoutAReceiver(t *testing.T) {
+// Rule C20.
+func TestExpiry_FreesMessagesWithoutAReceiver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		for range 1000 {

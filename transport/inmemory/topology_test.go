@@ -11,7 +11,8 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-func TestC18_ProvisionIsIdempotentAndConcurrent(t *testing.T) {
+// Rule C18.
+func TestProvision_IsIdempotentAndConcurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q", "other")
 		send(t, transport, message("q", "a"))
@@ -36,7 +37,8 @@ func TestC18_ProvisionIsIdempotentAndConcurrent(t *testing.T) {
 	})
 }
 
-func TestC18_ProvisionCreatesAllOrNothing(t *testing.T) {
+// Rule C18.
+func TestProvision_CreatesAllOrNothing(t *testing.T) {
 	transport := open(t, inmemory.Config{})
 	for _, bad := range []string{"", "\xff", inmemory.DeadLetterQueue("q")} {
 		if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"q", bad}}); err == nil {
@@ -65,7 +67,8 @@ func TestAddress_IsIdempotentAndAsStrictAsProvision(t *testing.T) {
 	}
 }
 
-func TestC19_EachSubscriberReceivesOneCopy(t *testing.T) {
+// Rule C19.
+func TestSubscribe_EachSubscriberReceivesOneCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "a", "b", "c")
 		event := func(topic string) core.Outgoing { return core.Outgoing{ID: "e", Topic: topic, Body: []byte(topic)} }
@@ -96,7 +99,8 @@ func TestC19_EachSubscriberReceivesOneCopy(t *testing.T) {
 	})
 }
 
-func TestC19_SubscribeNeedsAQueueAndATopic(t *testing.T) {
+// Rule C19.
+func TestSubscribe_NeedsAQueueAndATopic(t *testing.T) {
 	transport := open(t, inmemory.Config{}, "q")
 	failWith(t, transport.Subscribe(t.Context(), "missing", "t"), core.ErrQueueNotFound)
 	if err := transport.Subscribe(t.Context(), "q", "t", ""); err == nil {
@@ -106,7 +110,8 @@ func TestC19_SubscribeNeedsAQueueAndATopic(t *testing.T) {
 	depth(t, transport, "q", inmemory.Depth{})
 }
 
-func TestC19_SubscribeWhileOthersPublish(t *testing.T) {
+// Rule C19.
+func TestSubscribe_WhileOthersPublish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "always", "sometimes")
 		succeed(t, transport.Subscribe(t.Context(), "always", "t"))
@@ -129,7 +134,7 @@ func TestC19_SubscribeWhileOthersPublish(t *testing.T) {
 	})
 }
 
-func TestInspection(t *testing.T) {
+func TestInspect_DepthsAndMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "b", "a")
 		if got := transport.Queues(); !slices.Equal(got, []string{"a", "b"}) {
