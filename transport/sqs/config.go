@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqs/internal/message"
 )
 
 // Config has the account, the names and the properties of queues. The zero value uses the
@@ -262,4 +263,13 @@ func capabilities(c *Config) core.Capabilities {
 		caps.MaxDelay = mostNativeDelay
 	}
 	return caps
+}
+
+// newCodec returns the codec of a complete configuration.
+func newCodec(c *Config) *message.Codec {
+	k := &message.Codec{Raw: c.Format == Raw, LargeBodies: c.LargeBodies, MessageType: c.MessageType}
+	if c.Bodies != nil {
+		k.Bodies = c.Bodies
+	}
+	return k
 }

@@ -7,10 +7,12 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqs/internal/message"
 )
 
 // delays forwards messages from a queue of long delays: a FIFO queue that delays each
@@ -79,28 +81,28 @@ func (d *delays) forward(arrived []*delivery) error {
 		now := m.now()
 		due, sent := m.longDue()
 		remaining := due.Sub(now)
-		s := m.copied(attrDelaySeconds, attrDue, attrDelay, attrLives)
-		if m.in.ttl > 0 {
-			lives := m.in.ttl - now.Sub(sent)
+		s := m.copied(message.AttrDelaySeconds, message.AttrDue, message.AttrDelay, message.AttrLives)
+		if m.in.TTL > 0 {
+			lives := m.in.TTL - now.Sub(sent)
 			if lives <= 0 { // it has expired
 				forwarded[i].from = m
 				continue
 			}
-			s.add(attrLives, strconv.FormatInt(max(1, lives.Milliseconds()), 10))
+			s.Add(message.AttrLives, strconv.FormatInt(max(1, lives.Milliseconds()), 10))
 		}
 		to := delayQueue(r.address)
 		if remaining > mostNativeDelay {
-			s.add(attrDelaySeconds, strconv.FormatInt(seconds(remaining), 10))
-			s.add(attrDue, strconv.FormatInt(due.UnixMilli(), 10))
+			s.Add(message.AttrDelaySeconds, strconv.FormatInt(seconds(remaining), 10))
+			s.Add(message.AttrDue, strconv.FormatInt(due.UnixMilli(), 10))
 			s.group, s.deduplication = m.in.NativeID, m.in.NativeID
 		} else {
 			to = r.address
 			if remaining > 0 {
 				s.delaySeconds = int32(seconds(remaining))
-				s.add(attrDelay, strconv.FormatInt(int64(s.delaySeconds)*1000, 10))
+				s.Add(message.AttrDelay, strconv.FormatInt(int64(s.delaySeconds)*1000, 10))
 			}
 			if m.in.GroupKey != "" {
-				s.group = groupID(m.in.GroupKey)
+				s.group = message.GroupID(m.in.GroupKey)
 			}
 		}
 		forwarded[i] = r.t.forwardTo(to, m, s)
@@ -111,24 +113,24 @@ func (d *delays) forward(arrived []*delivery) error {
 // longDue returns when a message in a queue of long delays is due, and when it was first
 // sent as far as the message tells, by the service's clock.
 func (d *delivery) longDue() (due, sent time.Time) {
-	attrs := attributes(d.in.Native.(*types.Message))
-	if n, err := strconv.ParseInt(attrs[attrDue], 10, 64); err == nil {
-		return time.UnixMilli(n), d.in.sent
+	attrs := message.Attributes(d.in.Native.(*types.Message))
+	if n, err := strconv.ParseInt(attrs[message.AttrDue], 10, 64); err == nil {
+		return time.UnixMilli(n), d.in.Sent
 	}
-	delay := duration(attrs[attrDelay])
+	delay := message.ParseMilliseconds(attrs[message.AttrDelay])
 	if delay == 0 { // from an NServiceBus endpoint
-		if n, err := strconv.ParseInt(attrs[attrDelaySeconds], 10, 64); err == nil && n > 0 && n < int64((1<<63-1)/time.Second) {
+		if n, err := strconv.ParseInt(attrs[message.AttrDelaySeconds], 10, 64); err == nil && n > 0 && n < int64((1<<63-1)/time.Second) {
 			delay = time.Duration(n) * time.Second
 		}
 	}
-	return d.in.sent.Add(delay), d.in.sent
+	return d.in.Sent.Add(delay), d.in.Sent
 }
 
 // now returns the service's time. It is exact for a message that has just been received
 // for the first time.
 func (d *delivery) now() time.Time {
-	if d.in.received == 1 && !d.in.first.IsZero() {
-		return d.in.first
+	if d.in.ReceiveCount == 1 && !d.in.First.IsZero() {
+		return d.in.First
 	}
 	return d.r.t.clock.Now()
 }
@@ -136,7 +138,7 @@ func (d *delivery) now() time.Time {
 // copied returns the message as it was received, without the attributes of these names.
 func (d *delivery) copied(without ...string) *sending {
 	m := d.in.Native.(*types.Message)
-	s := &sending{outMessage: &outMessage{text: value(m.Body)}, native: maps.Clone(m.MessageAttributes)}
+	s := &sending{Encoded: &message.Encoded{Text: aws.ToString(m.Body)}, native: maps.Clone(m.MessageAttributes)}
 	for _, name := range without {
 		delete(s.native, name)
 	}
@@ -172,30 +174,30 @@ func (r *receiver) delayAll(early []*delivery) error {
 	var forwarded []forwarding
 	for _, d := range early {
 		now := d.now()
-		remaining := d.in.sent.Add(d.in.wait).Sub(now)
+		remaining := d.in.Sent.Add(d.in.Wait).Sub(now)
 		lock := isFIFO(r.address) || remaining > mostNativeDelay
-		if lock && remaining > 0 && d.in.received == 1 {
+		if lock && remaining > 0 && d.in.ReceiveCount == 1 {
 			r.settler.lock(r.cut, []*delivery{d}, min(remaining, longestDelayLock))
 			continue
 		}
-		s := d.copied(attrWait, attrLives)
-		if d.in.ttl > 0 {
-			s.add(attrLives, strconv.FormatInt(max(1, (d.in.ttl-now.Sub(d.in.sent)).Milliseconds()), 10))
+		s := d.copied(message.AttrWait, message.AttrLives)
+		if d.in.TTL > 0 {
+			s.Add(message.AttrLives, strconv.FormatInt(max(1, (d.in.TTL-now.Sub(d.in.Sent)).Milliseconds()), 10))
 		}
 		switch {
 		case lock && remaining > 0: // once more
-			s.add(attrWait, strconv.FormatInt(max(1, remaining.Milliseconds()), 10))
+			s.Add(message.AttrWait, strconv.FormatInt(max(1, remaining.Milliseconds()), 10))
 		case remaining > 0:
 			s.delaySeconds = int32(seconds(remaining))
-			s.add(attrDelay, strconv.FormatInt(int64(s.delaySeconds)*1000, 10))
+			s.Add(message.AttrDelay, strconv.FormatInt(int64(s.delaySeconds)*1000, 10))
 		}
 		if isFIFO(r.address) {
 			s.deduplication = d.in.NativeID
-			if s.group = ungrouped + s.deduplication; d.in.GroupKey != "" && !(lock && remaining > 0) {
-				s.group = groupID(d.in.GroupKey)
+			if s.group = message.Ungrouped + s.deduplication; d.in.GroupKey != "" && !(lock && remaining > 0) {
+				s.group = message.GroupID(d.in.GroupKey)
 			}
 		} else if d.in.GroupKey != "" {
-			s.group = groupID(d.in.GroupKey)
+			s.group = message.GroupID(d.in.GroupKey)
 		}
 		forwarded = append(forwarded, r.t.forwardTo(r.address, d, s))
 	}
@@ -222,18 +224,18 @@ func (r *receiver) putBack(surplus []*delivery) {
 	}
 	forwarded := make([]forwarding, len(surplus))
 	for i, d := range surplus {
-		s := d.copied(attrDeliveries, attrEnqueued, attrLives, attrDelay)
+		s := d.copied(message.AttrDeliveries, message.AttrEnqueued, message.AttrLives, message.AttrDelay)
 		if n := d.in.DeliveryCount - 1; n > 0 {
-			s.add(attrDeliveries, strconv.Itoa(n))
+			s.Add(message.AttrDeliveries, strconv.Itoa(n))
 		}
 		if !d.in.EnqueuedAt.IsZero() {
-			s.add(attrEnqueued, strconv.FormatInt(d.in.EnqueuedAt.UnixMilli(), 10))
+			s.Add(message.AttrEnqueued, strconv.FormatInt(d.in.EnqueuedAt.UnixMilli(), 10))
 		}
-		if d.in.ttl > 0 {
-			s.add(attrLives, strconv.FormatInt(max(1, (d.in.ttl-d.now().Sub(d.in.sent)).Milliseconds()), 10))
+		if d.in.TTL > 0 {
+			s.Add(message.AttrLives, strconv.FormatInt(max(1, (d.in.TTL-d.now().Sub(d.in.Sent)).Milliseconds()), 10))
 		}
 		if d.in.GroupKey != "" {
-			s.group = groupID(d.in.GroupKey)
+			s.group = message.GroupID(d.in.GroupKey)
 		}
 		forwarded[i] = r.t.forwardTo(r.address, d, s)
 	}

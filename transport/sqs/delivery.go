@@ -7,17 +7,19 @@ import (
 	"sync"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqs/internal/message"
 )
 
 // delivery is a received message. Its lock is its visibility timeout.
 type delivery struct {
 	transport.UnsupportedDelivery
 	r      *receiver
-	in     *received
+	in     *message.Received
 	handle string
 	key    string // in the delivery log
 
@@ -38,9 +40,9 @@ var _ core.Delivery = (*delivery)(nil)
 
 // newDelivery returns the delivery of a message whose answer arrived at the given time.
 // The service locked it before that, at a time that the answer does not contain.
-func newDelivery(r *receiver, in *received, m *types.Message, at time.Time) *delivery {
+func newDelivery(r *receiver, in *message.Received, m *types.Message, at time.Time) *delivery {
 	locked := at.Add(-min(onTheWay, r.visibility/4))
-	d := &delivery{r: r, in: in, handle: value(m.ReceiptHandle), lockEnd: locked.Add(r.visibility), last: locked.Add(mostVisibility)}
+	d := &delivery{r: r, in: in, handle: aws.ToString(m.ReceiptHandle), lockEnd: locked.Add(r.visibility), last: locked.Add(mostVisibility)}
 	d.key = transport.DeliveryKey(&in.Incoming)
 	if in.Redelivered {
 		in.DeliveryCount = max(1, in.DeliveryCount-r.t.unseen.count(in.NativeID))

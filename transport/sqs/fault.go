@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqs/internal/message"
 )
 
 // fault is the kind of an error, which decides whether to retry.
@@ -47,7 +48,7 @@ func faultOf(err error) fault {
 	if transport.IsPermanent(err) || errors.Is(err, core.ErrClosed) {
 		return faultOther
 	}
-	if _, ok := errors.AsType[*storeError](err); ok {
+	if _, ok := errors.AsType[*message.StoreError](err); ok {
 		return faultOutage
 	}
 	said, ok := errors.AsType[smithy.APIError](err)

@@ -19,11 +19,11 @@ func (r *receiver) prepare(messages []*delivery) (p prepared) {
 	now := r.t.clock.Now()
 	for _, d := range messages {
 		switch {
-		case d.in.expired(now):
+		case d.in.Expired(now):
 			p.expired = append(p.expired, d)
-		case d.in.wait > 0:
+		case d.in.Wait > 0:
 			p.early = append(p.early, d)
-		case d.in.bodyKey != "":
+		case d.in.BodyKey != "":
 			p.stored = append(p.stored, d)
 		default:
 			p.ready = append(p.ready, d)
@@ -87,14 +87,14 @@ func (r *receiver) fetchBodies(stored []*delivery, brought int, probes bool) {
 	}
 }
 
-// fetchBody gets the body of a message, and makes the message available to Receive. When
+// FetchBody gets the body of a message, and makes the message available to Receive. When
 // the receiver closes, it returns without the body, and leaves the message to Close.
 // After an error the message's place is still among asked.
 func (r *receiver) fetchBody(d *delivery) error {
 	// A quarter of the lock is left for the time until a handler begins.
 	ctx, cancel := context.WithDeadline(r.closing, d.lockedUntil().Add(-r.visibility/4))
 	defer cancel()
-	err := d.in.fetchBody(ctx, r.t.cfg.Bodies)
+	err := d.in.FetchBody(ctx, r.t.cfg.Bodies)
 	switch {
 	case err == nil && r.t.cfg.Bodies != nil:
 		r.bodies.ended()

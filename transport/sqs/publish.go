@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqs/internal/message"
 )
 
 // identity is the account of the credentials.
@@ -31,10 +32,10 @@ func (t *Transport) account(ctx context.Context) (identity, error) {
 		return identity{}, err
 	}
 	partition := "aws"
-	if parts := strings.Split(value(out.Arn), ":"); len(parts) > 1 && parts[1] != "" {
+	if parts := strings.Split(aws.ToString(out.Arn), ":"); len(parts) > 1 && parts[1] != "" {
 		partition = parts[1] // aws-cn, aws-us-gov
 	}
-	known := identity{partition, value(out.Account)}
+	known := identity{partition, aws.ToString(out.Account)}
 	t.identity.Store(&known)
 	return known, nil
 }
@@ -64,13 +65,13 @@ func (t *Transport) preparePublish(ctx context.Context, out *core.Outgoing) (*pe
 	if err != nil {
 		return nil, err
 	}
-	m, err := t.encode(ctx, out, topicLimit-reservedBytes)
+	m, err := t.codec.Encode(ctx, out, topicLimit-reservedBytes)
 	if err != nil {
 		return nil, err
 	}
-	s := &sending{outMessage: m}
+	s := &sending{Encoded: m}
 	if out.Delay > 0 { // SNS has no delays: the receivers delay the message
-		s.add(attrWait, strconv.FormatInt(out.Delay.Milliseconds(), 10))
+		s.Add(message.AttrWait, strconv.FormatInt(out.Delay.Milliseconds(), 10))
 	}
 	if isFIFO(name) {
 		t.fifo(s, out)
@@ -94,7 +95,7 @@ func (t *Transport) publishBatch(ctx context.Context, topic, arn string, entries
 	for i, e := range entries {
 		s := e.item
 		in.PublishBatchRequestEntries[i] = snstypes.PublishBatchRequestEntry{
-			Id: aws.String(strconv.Itoa(i)), Message: &s.text, MessageAttributes: snsAttributes(s.attrs),
+			Id: aws.String(strconv.Itoa(i)), Message: &s.Text, MessageAttributes: snsAttributes(s.Attrs),
 			MessageGroupId: optional(s.group), MessageDeduplicationId: optional(s.deduplication),
 		}
 	}
@@ -120,10 +121,10 @@ func (t *Transport) publishBatch(ctx context.Context, topic, arn string, entries
 // noTopicError distinguishes the error of a missing topic from that of a missing queue.
 type noTopicError struct{ error }
 
-func snsAttributes(attrs []attr) map[string]snstypes.MessageAttributeValue {
+func snsAttributes(attrs []message.Attr) map[string]snstypes.MessageAttributeValue {
 	m := make(map[string]snstypes.MessageAttributeValue, len(attrs))
 	for _, a := range attrs {
-		m[a.name] = snstypes.MessageAttributeValue{DataType: &stringType, StringValue: &a.value}
+		m[a.Name] = snstypes.MessageAttributeValue{DataType: &stringType, StringValue: &a.Value}
 	}
 	return m
 }

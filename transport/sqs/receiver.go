@@ -201,7 +201,7 @@ func (r *receiver) take(dst []core.Delivery) (n int, more bool, err error) {
 			break
 		}
 		r.arrived = r.arrived[1:]
-		if d.in.expired(r.t.clock.Now()) {
+		if d.in.Expired(r.t.clock.Now()) {
 			r.freeLocked(d)
 			r.pollers.Go(func() { r.settler.deleteAll(r.cut, []*delivery{d}) })
 			continue
@@ -545,9 +545,9 @@ func (r *receiver) request(ctx context.Context, url string, places int) ([]*deli
 	deliveries := make([]*delivery, len(out.Messages))
 	for i := range out.Messages {
 		m := &out.Messages[i]
-		in := r.t.read(r.address, m)
-		if in.DeliveryCount == 1 && !in.first.IsZero() {
-			r.t.clock.Observe(in.first, at)
+		in := r.t.codec.Read(r.address, m)
+		if in.DeliveryCount == 1 && !in.First.IsZero() {
+			r.t.clock.Observe(in.First, at)
 		}
 		deliveries[i] = newDelivery(r, in, m, at)
 	}

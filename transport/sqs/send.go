@@ -15,6 +15,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqs/internal/message"
 )
 
 // PropertyDeduplicationID is the name of a property (core.Outgoing.Properties) with the
@@ -24,12 +25,9 @@ import (
 // queue. The engine's copies do not use it.
 const PropertyDeduplicationID = "AmazonSQS.MessageDeduplicationId"
 
-// ungrouped is the prefix of the group of a message to a FIFO queue without a group key.
-const ungrouped = "reprise-ungrouped-"
-
 // sending is a message that is being sent.
 type sending struct {
-	*outMessage
+	*message.Encoded
 	group         string // MessageGroupId
 	deduplication string // MessageDeduplicationId, of a FIFO queue or topic
 	delaySeconds  int32
@@ -153,15 +151,15 @@ func (t *Transport) prepareSend(ctx context.Context, out *core.Outgoing) (*pendi
 		}
 		return nil, err
 	}
-	m, err := t.encode(ctx, out, serviceLimit-reservedBytes)
+	m, err := t.codec.Encode(ctx, out, serviceLimit-reservedBytes)
 	if err != nil {
 		return nil, err
 	}
-	s := &sending{outMessage: m}
+	s := &sending{Encoded: m}
 	switch {
 	case to != address:
-		s.add(attrDelaySeconds, strconv.FormatInt(seconds(delay), 10))
-		s.add(attrDelay, strconv.FormatInt(delay.Milliseconds(), 10))
+		s.Add(message.AttrDelaySeconds, strconv.FormatInt(seconds(delay), 10))
+		s.Add(message.AttrDelay, strconv.FormatInt(delay.Milliseconds(), 10))
 		s.group = rand.Text() // no message waits for another
 		s.deduplication = s.group
 	case isFIFO(address):
@@ -169,16 +167,16 @@ func (t *Transport) prepareSend(ctx context.Context, out *core.Outgoing) (*pendi
 		if out.Delay > 0 {
 			// SQS cannot delay a single message of a FIFO queue. Its receiver does, and
 			// puts the message into its group when it is due.
-			s.add(attrWait, strconv.FormatInt(out.Delay.Milliseconds(), 10))
-			s.group = ungrouped + rand.Text()
+			s.Add(message.AttrWait, strconv.FormatInt(out.Delay.Milliseconds(), 10))
+			s.group = message.Ungrouped + rand.Text()
 		}
 	default:
 		if delay > 0 {
 			s.delaySeconds = int32(seconds(delay))
-			s.add(attrDelay, strconv.FormatInt(time.Duration(seconds(delay)*int64(time.Second)).Milliseconds(), 10))
+			s.Add(message.AttrDelay, strconv.FormatInt(time.Duration(seconds(delay)*int64(time.Second)).Milliseconds(), 10))
 		}
 		if out.GroupKey != "" {
-			s.group = groupID(out.GroupKey) // the group of a fair queue
+			s.group = message.GroupID(out.GroupKey) // the group of a fair queue
 		}
 	}
 	b := t.sender(to)
@@ -192,10 +190,10 @@ const reservedBytes = 256
 func (t *Transport) fifo(s *sending, out *core.Outgoing) {
 	s.deduplication = rand.Text()
 	if id := out.Properties[PropertyDeduplicationID]; id != "" && !out.Reason.IsCopy() {
-		s.deduplication = groupID(id) // the same characters are allowed
+		s.deduplication = message.GroupID(id) // the same characters are allowed
 	}
-	if s.group = ungrouped + s.deduplication; out.GroupKey != "" {
-		s.group = groupID(out.GroupKey)
+	if s.group = message.Ungrouped + s.deduplication; out.GroupKey != "" {
+		s.group = message.GroupID(out.GroupKey)
 	}
 }
 
@@ -244,7 +242,7 @@ func (t *Transport) sendBatch(ctx context.Context, address string, entries []*en
 	for i, e := range entries {
 		s := e.item
 		in.Entries[i] = types.SendMessageBatchRequestEntry{
-			Id: aws.String(strconv.Itoa(i)), MessageBody: &s.text, DelaySeconds: s.delaySeconds, MessageAttributes: s.attributes(),
+			Id: aws.String(strconv.Itoa(i)), MessageBody: &s.Text, DelaySeconds: s.delaySeconds, MessageAttributes: s.attributes(),
 			MessageGroupId: optional(s.group), MessageDeduplicationId: optional(s.deduplication),
 		}
 	}
@@ -287,8 +285,8 @@ func refuse(entries []*entry[*sending], err error) {
 // outcome records the failed entries of a request.
 func outcome[E any](entries []*entry[E], failed []types.BatchResultErrorEntry, succeeded int) {
 	for _, f := range failed {
-		if i, err := strconv.Atoi(value(f.Id)); err == nil && i >= 0 && i < len(entries) {
-			entries[i].err = &entryError{code: value(f.Code), message: value(f.Message), sender: f.SenderFault}
+		if i, err := strconv.Atoi(aws.ToString(f.Id)); err == nil && i >= 0 && i < len(entries) {
+			entries[i].err = &entryError{code: aws.ToString(f.Code), message: aws.ToString(f.Message), sender: f.SenderFault}
 		}
 	}
 	if succeeded+len(failed) == len(entries) {
@@ -302,19 +300,19 @@ func outcome[E any](entries []*entry[E], failed []types.BatchResultErrorEntry, s
 }
 
 func (s *sending) attributes() map[string]types.MessageAttributeValue {
-	m := make(map[string]types.MessageAttributeValue, len(s.attrs)+len(s.native))
+	m := make(map[string]types.MessageAttributeValue, len(s.Attrs)+len(s.native))
 	maps.Copy(m, s.native)
-	for _, a := range s.attrs {
-		m[a.name] = types.MessageAttributeValue{DataType: &stringType, StringValue: &a.value}
+	for _, a := range s.Attrs {
+		m[a.Name] = types.MessageAttributeValue{DataType: &stringType, StringValue: &a.Value}
 	}
 	return m
 }
 
 // bytes returns the size of the message as the service counts it.
 func (s *sending) bytes() int {
-	n := s.outMessage.bytes()
+	n := s.Encoded.Bytes()
 	for name, v := range s.native {
-		n += len(name) + len(value(v.DataType)) + len(value(v.StringValue)) + len(v.BinaryValue)
+		n += len(name) + len(aws.ToString(v.DataType)) + len(aws.ToString(v.StringValue)) + len(v.BinaryValue)
 	}
 	return n
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sns"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
@@ -80,7 +81,7 @@ func (t *Transport) findOrCreateTopic(ctx context.Context, name string, attribut
 	if err != nil {
 		return "", err
 	}
-	return value(out.TopicArn), nil
+	return aws.ToString(out.TopicArn), nil
 }
 
 func (t *Transport) subscribe(ctx context.Context, topicARN, queueARN string) error {
@@ -161,7 +162,7 @@ func (t *Transport) findSubscription(ctx context.Context, topicARN, queueARN str
 			return "", err
 		}
 		for _, s := range page.Subscriptions {
-			if value(s.Protocol) == "sqs" && value(s.Endpoint) == queueARN && strings.HasPrefix(value(s.SubscriptionArn), "arn:") {
+			if aws.ToString(s.Protocol) == "sqs" && aws.ToString(s.Endpoint) == queueARN && strings.HasPrefix(aws.ToString(s.SubscriptionArn), "arn:") {
 				return *s.SubscriptionArn, nil
 			}
 		}

@@ -21,19 +21,21 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqs/internal/message"
 )
 
 // Transport connects endpoints to the queues of an account in a region. It implements
 // core.Transport, core.Provisioner, core.Subscriber, core.Checker, core.Purger, core.TopicChecker and
 // core.GroupKeeper, and is safe for concurrent use.
 type Transport struct {
-	cfg  *Config // a pointer, which fmt does not follow: the configuration has credentials
-	caps core.Capabilities
-	sqs  *sqs.Client
-	poll *sqs.Client // for requests for messages, which take longer
-	sns  *sns.Client
-	sts  *sts.Client
-	idle func() // closes idle connections
+	cfg   *Config // a pointer, which fmt does not follow: the configuration has credentials
+	caps  core.Capabilities
+	codec *message.Codec
+	sqs   *sqs.Client
+	poll  *sqs.Client // for requests for messages, which take longer
+	sns   *sns.Client
+	sts   *sts.Client
+	idle  func() // closes idle connections
 
 	urls     *transport.Cache[string, string] // of queues, by address
 	unseen   *unseen
@@ -83,7 +85,7 @@ func New(cfg Config) (*Transport, error) {
 	}
 	cfg.AWS = &shared
 	t := &Transport{
-		cfg: &cfg, caps: capabilities(&cfg), idle: func() {},
+		cfg: &cfg, caps: capabilities(&cfg), codec: newCodec(&cfg), idle: func() {},
 		urls:    transport.NewCache[string, string](rememberedQueues),
 		senders: map[string]*batcher[*sending]{}, publishers: map[string]*batcher[*sending]{},
 		unseen: newUnseen(),

@@ -1,4 +1,4 @@
-package sqs
+package message
 
 import (
 	"bytes"
@@ -51,9 +51,9 @@ func TestParseWritten_RecognizesWhatIsWritten(t *testing.T) {
 	var out core.Outgoing
 	out.ID, out.Body = "m-1", []byte("hello")
 	out.Headers.Set(core.HeaderMessageID, "m-1")
-	written := (&Transport{cfg: &Config{}}).write(&out, outgoingHeaders(&out), "")
-	if _, _, ok := parseWritten(written.text); !ok {
-		t.Errorf("the adapter writes %s, which takes the slow path", written.text)
+	written := (&Codec{}).write(&out, outgoingHeaders(&out), "")
+	if _, _, ok := parseWritten(written.Text); !ok {
+		t.Errorf("the adapter writes %s, which takes the slow path", written.Text)
 	}
 }
 
@@ -90,7 +90,7 @@ func FuzzParseWritten(f *testing.F) {
 // A message that takes the fast path is read as another one with the same meaning.
 func TestRead_SameOnBothPaths(t *testing.T) {
 	t.Parallel()
-	transport := &Transport{cfg: &Config{}}
+	c := &Codec{}
 	for fast, slow := range map[string]string{
 		`{"Headers":{"NServiceBus.MessageId":"m-1","a":"b"},"Body":"aGVsbG8="}`: `{ "Headers":{"NServiceBus.MessageId":"m-1","a":"b"},"Body":"aGVsbG8="}`,
 		`{"Headers":{"a":"b"},"Body":"aGVsbG8="}`:                               `{ "Headers":{"a":"b"},"Body":"aGVsbG8="}`, // an application's object
@@ -98,7 +98,7 @@ func TestRead_SameOnBothPaths(t *testing.T) {
 		if _, _, ok := parseWritten(fast); !ok {
 			t.Fatalf("%s is not fast", fast)
 		}
-		a, b := transport.read("billing", &types.Message{Body: &fast}), transport.read("billing", &types.Message{Body: &slow})
+		a, b := c.Read("billing", &types.Message{Body: &fast}), c.Read("billing", &types.Message{Body: &slow})
 		if !bytes.Equal(a.Body, b.Body) && (string(a.Body) != fast || string(b.Body) != slow) {
 			t.Errorf("the bodies of %s and %s are %q and %q", fast, slow, a.Body, b.Body)
 		}

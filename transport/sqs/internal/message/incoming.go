@@ -1,4 +1,4 @@
-package sqs
+package message
 
 import (
 	"bytes"
@@ -21,51 +21,51 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// received is a message of the service as the adapter reads it.
-type received struct {
+// Received is a message of the service as the adapter reads it.
+type Received struct {
 	core.Incoming
-	bodyKey  string        // of a body that is stored elsewhere; else ""
-	sent     time.Time     // by the service's clock
-	received int           // how often this copy was received
-	first    time.Time     // when it was first received, by that clock
-	delay    time.Duration // by which the service delayed it
-	wait     time.Duration // by which the receiver has to delay it
-	ttl      time.Duration // TimeToBeReceived; 0: none
+	BodyKey      string        // of a body that is stored elsewhere; else ""
+	Sent         time.Time     // by the service's clock
+	ReceiveCount int           // how often this copy was received
+	First        time.Time     // when it was first received, by that clock
+	delay        time.Duration // by which the service delayed it
+	Wait         time.Duration // by which the receiver has to delay it
+	TTL          time.Duration // TimeToBeReceived; 0: none
 }
 
-// expired reports whether the message is past its time to be received, by the service's clock.
-func (r *received) expired(now time.Time) bool {
-	return r.ttl > 0 && !r.sent.IsZero() && now.After(r.sent.Add(r.ttl))
+// Expired reports whether the message is past its time to be received, by the service's clock.
+func (r *Received) Expired(now time.Time) bool {
+	return r.TTL > 0 && !r.Sent.IsZero() && now.After(r.Sent.Add(r.TTL))
 }
 
-// read reads a message of any supported shape: a Raw one of ours or of NServiceBus, a
+// Read reads a message of any supported shape: a Raw one of ours or of NServiceBus, a
 // foreign one, a Wrapped one, and each of them in the envelope that SNS puts around a
 // message without raw delivery.
-func (t *Transport) read(queue string, m *types.Message) *received {
-	r := &received{}
+func (c *Codec) Read(queue string, m *types.Message) *Received {
+	r := &Received{}
 	r.Native = m
 	r.NativeID = value(m.MessageId)
-	r.sent = milliseconds(m.Attributes[string(types.MessageSystemAttributeNameSentTimestamp)])
-	r.first = milliseconds(m.Attributes[string(types.MessageSystemAttributeNameApproximateFirstReceiveTimestamp)])
-	r.DeliveryCount, r.received = 1, 1
+	r.Sent = milliseconds(m.Attributes[string(types.MessageSystemAttributeNameSentTimestamp)])
+	r.First = milliseconds(m.Attributes[string(types.MessageSystemAttributeNameApproximateFirstReceiveTimestamp)])
+	r.DeliveryCount, r.ReceiveCount = 1, 1
 	if n, err := strconv.Atoi(m.Attributes[string(types.MessageSystemAttributeNameApproximateReceiveCount)]); err == nil && n > 1 {
-		r.DeliveryCount, r.received = n, n
+		r.DeliveryCount, r.ReceiveCount = n, n
 	}
 	r.Redelivered = r.DeliveryCount > 1
-	text, attrs := value(m.Body), attributes(m)
+	text, attrs := value(m.Body), Attributes(m)
 	if inner, others, ok := notification(text); ok {
 		text = inner
 		maps.Copy(attrs, others)
 	}
-	if n := number(attrs[attrDeliveries]); n > 0 && n <= math.MaxInt32 {
+	if n := number(attrs[AttrDeliveries]); n > 0 && n <= math.MaxInt32 {
 		r.DeliveryCount += int(n)
 		r.Redelivered = true
 	}
-	r.delay, r.wait = duration(attrs[attrDelay]), duration(attrs[attrWait])
-	if !r.sent.IsZero() {
-		r.EnqueuedAt = r.sent.Add(max(r.delay, r.wait))
+	r.delay, r.Wait = ParseMilliseconds(attrs[AttrDelay]), ParseMilliseconds(attrs[AttrWait])
+	if !r.Sent.IsZero() {
+		r.EnqueuedAt = r.Sent.Add(max(r.delay, r.Wait))
 	}
-	if at := milliseconds(attrs[attrEnqueued]); !at.IsZero() {
+	if at := milliseconds(attrs[AttrEnqueued]); !at.IsZero() {
 		r.EnqueuedAt = at
 	}
 
@@ -77,12 +77,12 @@ func (t *Transport) read(queue string, m *types.Message) *received {
 	case !r.readWrapped(text, attrs):
 		r.readForeign(text, attrs)
 	}
-	r.finish(t, queue, m, attrs)
+	r.finish(c, queue, m, attrs)
 	return r
 }
 
 // finish reads the parts that all shapes share.
-func (r *received) finish(t *Transport, queue string, m *types.Message, attrs map[string]string) {
+func (r *Received) finish(c *Codec, queue string, m *types.Message, attrs map[string]string) {
 	if text, ok := r.Headers.Lookup(headerPacked); ok {
 		headers, err := unpacked(text)
 		r.Malformed = errors.Join(r.Malformed, err)
@@ -90,18 +90,18 @@ func (r *received) finish(t *Transport, queue string, m *types.Message, attrs ma
 	}
 	if text, ok := r.Headers.Lookup(headerTimeToBeReceived); ok {
 		if d, ok := transport.ParseTimeSpan(text); ok && d > 0 {
-			r.ttl = d
+			r.TTL = d
 		}
 		r.Headers.Del(headerTimeToBeReceived)
 	}
-	if d := duration(attrs[attrLives]); d > 0 {
-		r.ttl = d
+	if d := ParseMilliseconds(attrs[AttrLives]); d > 0 {
+		r.TTL = d
 	}
 	transport.UnpackHeaders(&r.Incoming)
 	r.unescape()
 	if r.GroupKey == "" {
 		// A message to a FIFO queue without a group key has a separate group.
-		if id := m.Attributes[string(types.MessageSystemAttributeNameMessageGroupId)]; id != "" && !strings.HasPrefix(id, ungrouped) {
+		if id := m.Attributes[string(types.MessageSystemAttributeNameMessageGroupId)]; id != "" && !strings.HasPrefix(id, Ungrouped) {
 			r.GroupKey = id
 		}
 	}
@@ -113,15 +113,15 @@ func (r *received) finish(t *Transport, queue string, m *types.Message, attrs ma
 	if r.ID == "" {
 		r.ID = r.NativeID
 	}
-	if t.cfg.MessageType != nil && r.Headers.Get(core.HeaderMessageTypes) == "" {
-		if name := t.cfg.MessageType(queue, m); name != "" {
+	if c.MessageType != nil && r.Headers.Get(core.HeaderMessageTypes) == "" {
+		if name := c.MessageType(queue, m); name != "" {
 			r.Headers.Set(core.HeaderMessageTypes, name)
 		}
 	}
 }
 
 // unescape restores the names of the application's headers.
-func (r *received) unescape() {
+func (r *Received) unescape() {
 	for key := range r.Headers.All() {
 		if strings.HasPrefix(key, escapedHeader) {
 			restored := map[string]string{}
@@ -134,15 +134,15 @@ func (r *received) unescape() {
 	}
 }
 
-func (r *received) readRaw(text, headers string, attrs map[string]string) {
+func (r *Received) readRaw(text, headers string, attrs map[string]string) {
 	h, err := transport.ParseHeadersJSON([]byte(headers))
 	if err != nil {
 		r.Malformed = fmt.Errorf("the attribute %s: %w", attrHeaders, err)
 	}
 	r.Headers = h
-	r.bodyKey = attrs[attrBodyKey]
+	r.BodyKey = attrs[attrBodyKey]
 	switch {
-	case r.bodyKey != "":
+	case r.BodyKey != "":
 	case attrs[attrBody] == bodyEmpty, text == emptyBody:
 	case attrs[attrBody] == bodyBase64:
 		body, err := base64.StdEncoding.DecodeString(text)
@@ -158,7 +158,7 @@ func (r *received) readRaw(text, headers string, attrs map[string]string) {
 
 // readForeign reads a message of a sender that uses neither format: its body unchanged,
 // and its attributes as headers.
-func (r *received) readForeign(text string, attrs map[string]string) {
+func (r *Received) readForeign(text string, attrs map[string]string) {
 	headers := make(map[string]string, len(attrs)+1)
 	for name, v := range attrs {
 		switch {
@@ -172,15 +172,15 @@ func (r *received) readForeign(text string, attrs map[string]string) {
 		}
 	}
 	r.Headers = core.HeadersFromMap(headers)
-	r.bodyKey = attrs[attrBodyKey]
-	if r.bodyKey == "" && text != emptyBody {
+	r.BodyKey = attrs[attrBodyKey]
+	if r.BodyKey == "" && text != emptyBody {
 		r.Body = []byte(text)
 	}
 }
 
 // readWrapped reads the JSON object that NServiceBus writes, and reports whether the text
 // is one.
-func (r *received) readWrapped(text string, attrs map[string]string) bool {
+func (r *Received) readWrapped(text string, attrs map[string]string) bool {
 	if headers, body, ok := parseWritten(text); ok {
 		if !isWrapper(headers, attrs) {
 			return false
@@ -207,8 +207,8 @@ func (r *received) readWrapped(text string, attrs map[string]string) bool {
 	if err != nil {
 		r.Malformed = fmt.Errorf("the member Headers: %w", err)
 	}
-	r.bodyKey = value(w.S3BodyKey)
-	if body := value(w.Body); r.bodyKey == "" && body != emptyBody {
+	r.BodyKey = value(w.S3BodyKey)
+	if body := value(w.Body); r.BodyKey == "" && body != emptyBody {
 		if r.Body, err = base64.StdEncoding.DecodeString(body); err != nil {
 			r.Malformed = errors.Join(r.Malformed, fmt.Errorf("the member Body is not base64: %w", err))
 			r.Body = []byte(text)
@@ -252,25 +252,25 @@ func parseWritten(text string) (headers core.Headers, body []byte, ok bool) {
 	return headers, body, err == nil
 }
 
-// fetchBody gets the body of a message that is stored elsewhere. If the body does not
+// FetchBody gets the body of a message that is stored elsewhere. If the body does not
 // exist, the message is malformed; after any other error the body may be found the next
 // time.
-func (r *received) fetchBody(ctx context.Context, bodies Bodies) error {
-	if r.bodyKey == "" {
+func (r *Received) FetchBody(ctx context.Context, bodies BodyStore) error {
+	if r.BodyKey == "" {
 		return nil
 	}
 	if bodies == nil {
-		r.Malformed = errors.Join(r.Malformed, fmt.Errorf("its body is stored under the key %q; set Config.Bodies to the store that its sender uses", r.bodyKey))
+		r.Malformed = errors.Join(r.Malformed, fmt.Errorf("its body is stored under the key %q; set Config.Bodies to the store that its sender uses", r.BodyKey))
 		return nil
 	}
-	body, err := bodies.Get(ctx, r.bodyKey)
+	body, err := bodies.Get(ctx, r.BodyKey)
 	switch {
 	case err == nil:
 		r.Body = body
 	case errors.Is(err, fs.ErrNotExist):
-		r.Malformed = errors.Join(r.Malformed, fmt.Errorf("its body is stored under the key %q: %w", r.bodyKey, err))
+		r.Malformed = errors.Join(r.Malformed, fmt.Errorf("its body is stored under the key %q: %w", r.BodyKey, err))
 	default:
-		return fmt.Errorf("fetch the body under the key %q: %w", r.bodyKey, err)
+		return fmt.Errorf("fetch the body under the key %q: %w", r.BodyKey, err)
 	}
 	return nil
 }
@@ -301,8 +301,8 @@ func notification(text string) (inner string, attrs map[string]string, ok bool) 
 	return *n.Message, attrs, true
 }
 
-// attributes returns the attributes of a message; binary ones are unchanged.
-func attributes(m *types.Message) map[string]string {
+// Attributes returns the Attributes of a message; binary ones are unchanged.
+func Attributes(m *types.Message) map[string]string {
 	attrs := make(map[string]string, len(m.MessageAttributes))
 	for name, a := range m.MessageAttributes {
 		if a.StringValue != nil {
@@ -329,8 +329,8 @@ func milliseconds(text string) time.Time {
 	return time.UnixMilli(n)
 }
 
-// duration parses milliseconds.
-func duration(text string) time.Duration {
+// ParseMilliseconds parses milliseconds.
+func ParseMilliseconds(text string) time.Duration {
 	n := number(text)
 	if n <= 0 || n > int64((1<<63-1)/time.Millisecond) {
 		return 0

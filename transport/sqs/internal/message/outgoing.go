@@ -1,4 +1,4 @@
-package sqs
+package message
 
 import (
 	"bytes"
@@ -24,17 +24,17 @@ import (
 const (
 	attrMessageID    = "NServiceBus.MessageId"
 	attrHeaders      = "NServiceBus.AmazonSQS.Headers"      // JSON, in a Raw message
-	attrDelaySeconds = "NServiceBus.AmazonSQS.DelaySeconds" // in a queue of long delays
+	AttrDelaySeconds = "NServiceBus.AmazonSQS.DelaySeconds" // in a queue of long delays
 	attrType         = "MessageTypeFullName"                // of a foreign message
 	attrBodyKey      = "S3BodyKey"                          // of a Raw message whose body is stored
 
 	attrBody       = "Reprise.Body"       // encoding of a Raw message's body; absent: unchanged
-	attrDelay      = "Reprise.Delay"      // milliseconds by which SQS delays the message itself
-	attrWait       = "Reprise.Wait"       // milliseconds for which the receiver has to delay it
-	attrDeliveries = "Reprise.Deliveries" // count of the copy that this one replaced
-	attrEnqueued   = "Reprise.Enqueued"   // when that copy became available, in milliseconds since 1970
-	attrLives      = "Reprise.Lives"      // milliseconds of TimeToBeReceived left when it was forwarded
-	attrDue        = "Reprise.Due"        // by the service's clock, in milliseconds since 1970, in a queue of long delays
+	AttrDelay      = "Reprise.Delay"      // milliseconds by which SQS delays the message itself
+	AttrWait       = "Reprise.Wait"       // milliseconds for which the receiver has to delay it
+	AttrDeliveries = "Reprise.Deliveries" // count of the copy that this one replaced
+	AttrEnqueued   = "Reprise.Enqueued"   // when that copy became available, in milliseconds since 1970
+	AttrLives      = "Reprise.Lives"      // milliseconds of TimeToBeReceived left when it was forwarded
+	AttrDue        = "Reprise.Due"        // by the service's clock, in milliseconds since 1970, in a queue of long delays
 )
 
 // Headers that the adapter adds to a Wrapped message.
@@ -51,95 +51,101 @@ const (
 // emptyBody is NServiceBus's text for an empty body, since the service has no empty messages.
 const emptyBody = "empty message"
 
+// Ungrouped is the prefix of the group of a message to a FIFO queue without a group key.
+const Ungrouped = "reprise-ungrouped-"
+
 const (
 	bodyBase64 = "base64"
 	bodyEmpty  = "empty"
 )
 
-// outMessage is a message in the form that the service gets.
-type outMessage struct {
-	text  string
-	attrs []attr
+// Encoded is a message in the form that the service gets.
+type Encoded struct {
+	Text  string
+	Attrs []Attr
 }
 
-type attr struct{ name, value string }
+// Attr is an attribute, whose value is a string.
+type Attr struct{ Name, Value string }
 
-// bytes returns the size of the message as the service counts it.
-func (m *outMessage) bytes() int {
-	n := len(m.text)
-	for _, a := range m.attrs {
-		n += len(a.name) + len(a.value) + len("String")
+// Bytes returns the size of the message as the service counts it.
+func (m *Encoded) Bytes() int {
+	n := len(m.Text)
+	for _, a := range m.Attrs {
+		n += len(a.Name) + len(a.Value) + len("String")
 	}
 	return n
 }
 
-func (m *outMessage) add(name, value string) { m.attrs = append(m.attrs, attr{name, value}) }
+// Add adds an attribute.
+func (m *Encoded) Add(name, value string) { m.Attrs = append(m.Attrs, Attr{name, value}) }
 
-// encode writes a message in at most limit bytes. If the body does not fit, it goes to
+// Encode writes a message in at most limit bytes. If the body does not fit, it goes to
 // the store of bodies, if there is one.
-func (t *Transport) encode(ctx context.Context, out *core.Outgoing, limit int) (*outMessage, error) {
+func (c *Codec) Encode(ctx context.Context, out *core.Outgoing, limit int) (*Encoded, error) {
 	headers := outgoingHeaders(out)
-	stored := t.cfg.Bodies != nil && t.cfg.LargeBodies > 0 && len(out.Body) >= t.cfg.LargeBodies
+	stored := c.Bodies != nil && c.LargeBodies > 0 && len(out.Body) >= c.LargeBodies
 	if !stored {
-		m := t.write(out, headers, "")
-		size := m.bytes()
+		m := c.write(out, headers, "")
+		size := m.Bytes()
 		if size > limit && headersMayShrink(headers) {
-			m = t.write(out, packed(headers), "")
-			size = min(size, m.bytes())
+			m = c.write(out, packed(headers), "")
+			size = min(size, m.Bytes())
 		}
 		switch {
-		case m.bytes() <= limit:
+		case m.Bytes() <= limit:
 			return m, nil
-		case t.cfg.Bodies == nil:
+		case c.Bodies == nil:
 			return nil, tooLarge(size, limit)
 		}
 	}
 	key := rand.Text()
-	if keyer, ok := t.cfg.Bodies.(BodyKeyer); ok {
+	if keyer, ok := c.Bodies.(BodyKeyer); ok {
 		key = keyer.BodyKey(key)
 	}
-	m := t.write(out, headers, key)
-	if m.bytes() > limit && headersMayShrink(headers) {
-		m = t.write(out, packed(headers), key)
+	m := c.write(out, headers, key)
+	if m.Bytes() > limit && headersMayShrink(headers) {
+		m = c.write(out, packed(headers), key)
 	}
-	if n := m.bytes(); n > limit {
+	if n := m.Bytes(); n > limit {
 		return nil, tooLarge(n, limit)
 	}
-	if err := t.cfg.Bodies.Put(ctx, key, out.Body); err != nil {
-		return nil, fmt.Errorf("store the body of %d bytes, which is too large for the message: %w", len(out.Body), &storeError{err})
+	if err := c.Bodies.Put(ctx, key, out.Body); err != nil {
+		return nil, fmt.Errorf("store the body of %d bytes, which is too large for the message: %w", len(out.Body), &StoreError{err})
 	}
 	return m, nil
 }
 
-// storeError is an error of Config.Bodies. If the store is an Amazon service too, the
+// StoreError is an error of Config.Bodies. If the store is an Amazon service too, the
 // codes of its errors do not concern queues and topics.
-type storeError struct{ error }
+type StoreError struct{ error }
 
-func (e *storeError) Unwrap() error { return e.error }
+// Unwrap returns the error of the store.
+func (e *StoreError) Unwrap() error { return e.error }
 
 func tooLarge(size, limit int) error {
 	return fmt.Errorf("%w; as the service counts it, with attributes and in base64", &core.TooLargeError{Limit: "the service's limit of a message", Max: limit, Size: size})
 }
 
-// write writes a message with these headers. If bodyKey is set, the body is stored
+// write writes a message with these headers. If BodyKey is set, the body is stored
 // elsewhere.
-func (t *Transport) write(out *core.Outgoing, headers core.Headers, bodyKey string) *outMessage {
-	m := &outMessage{attrs: make([]attr, 0, 4)}
-	m.add(attrMessageID, attributeText(out.ID))
-	if t.cfg.Format == Raw {
-		m.add(attrHeaders, string(transport.AppendHeadersJSON(nil, headers)))
+func (c *Codec) write(out *core.Outgoing, headers core.Headers, bodyKey string) *Encoded {
+	m := &Encoded{Attrs: make([]Attr, 0, 4)}
+	m.Add(attrMessageID, attributeText(out.ID))
+	if c.Raw {
+		m.Add(attrHeaders, string(transport.AppendHeadersJSON(nil, headers)))
 		switch {
 		case bodyKey != "":
-			m.add(attrBodyKey, bodyKey)
-			m.text = emptyBody
+			m.Add(attrBodyKey, bodyKey)
+			m.Text = emptyBody
 		case len(out.Body) == 0:
-			m.add(attrBody, bodyEmpty)
-			m.text = emptyBody
+			m.Add(attrBody, bodyEmpty)
+			m.Text = emptyBody
 		case isText(out.Body):
-			m.text = string(out.Body)
+			m.Text = string(out.Body)
 		default:
-			m.add(attrBody, bodyBase64)
-			m.text = base64.StdEncoding.EncodeToString(out.Body)
+			m.Add(attrBody, bodyBase64)
+			m.Text = base64.StdEncoding.EncodeToString(out.Body)
 		}
 		return m
 	}
@@ -158,7 +164,7 @@ func (t *Transport) write(out *core.Outgoing, headers core.Headers, bodyKey stri
 		b.Write(base64.StdEncoding.AppendEncode(b.AvailableBuffer(), out.Body))
 	}
 	b.WriteString(`"}`)
-	m.text = b.String()
+	m.Text = b.String()
 	return m
 }
 
@@ -290,9 +296,9 @@ func attributeText(s string) string {
 	return s
 }
 
-// groupID returns a MessageGroupId for a group: the name itself if the service accepts it
+// GroupID returns a MessageGroupId for a group: the name itself if the service accepts it
 // (letters, digits and punctuation, at most 128), else its hash.
-func groupID(key string) string {
+func GroupID(key string) string {
 	const most = 128
 	if len(key) <= most {
 		plain := true
