@@ -12,6 +12,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqs/internal/batch"
 	"github.com/reprise-go/reprise/transport/sqs/internal/message"
 )
 
@@ -57,14 +58,14 @@ func (d *delays) run() {
 // forwarding is a message that is sent on, and then deleted from its previous queue.
 type forwarding struct {
 	from  *delivery
-	entry *entry[*sending] // nil: the message is only deleted
-	to    *batcher[*sending]
+	entry *batch.Entry[*sending] // nil: the message is only deleted
+	to    *batch.Batcher[*sending]
 }
 
 // forwardTo begins to send a message to a queue.
 func (t *Transport) forwardTo(address string, from *delivery, s *sending) forwarding {
-	f := forwarding{from, &entry[*sending]{item: s, bytes: s.bytes()}, t.sender(address)}
-	f.to.add(f.entry)
+	f := forwarding{from, &batch.Entry[*sending]{Item: s, Bytes: s.bytes()}, t.sender(address)}
+	f.to.Add(f.entry)
 	return f
 }
 
@@ -152,7 +153,7 @@ func (r *receiver) finishForwarding(url string, forwarded []forwarding) (err err
 	var done, left []*delivery
 	for _, f := range forwarded {
 		if f.entry != nil {
-			if failed, _ := f.to.await(context.Background(), f.entry, 0); failed != nil {
+			if failed, _ := f.to.Await(context.Background(), f.entry, 0); failed != nil {
 				err = failed
 				f.from.noteUnseen()
 				left = append(left, f.from)

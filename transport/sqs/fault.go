@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	"github.com/aws/smithy-go"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqs/internal/batch"
 	"github.com/reprise-go/reprise/transport/sqs/internal/message"
 )
 
@@ -159,4 +163,21 @@ func (e *entryError) ErrorFault() smithy.ErrorFault {
 		return smithy.FaultClient
 	}
 	return smithy.FaultServer
+}
+
+// outcome records the failed entries of a request.
+func outcome[E any](entries []*batch.Entry[E], failed []types.BatchResultErrorEntry, succeeded int) {
+	for _, f := range failed {
+		if i, err := strconv.Atoi(aws.ToString(f.Id)); err == nil && i >= 0 && i < len(entries) {
+			entries[i].Err = &entryError{code: aws.ToString(f.Code), message: aws.ToString(f.Message), sender: f.SenderFault}
+		}
+	}
+	if succeeded+len(failed) == len(entries) {
+		return
+	}
+	for _, e := range entries {
+		if e.Err == nil { // any of them may be a missing one
+			e.Err = fmt.Errorf("the answer of the service names %d of %d entries", succeeded+len(failed), len(entries))
+		}
+	}
 }

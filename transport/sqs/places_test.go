@@ -8,13 +8,14 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqs/internal/batch"
 )
 
 // placesReceiver is a receiver without pollers that holds a number of messages, all handed out.
 func placesReceiver(t *testing.T, address string, maxInFlight, held int) (*receiver, []*delivery) {
 	life := transport.NewLifecycle()
 	t.Cleanup(func() { life.Close(context.Background(), nil) })
-	service := &Transport{cfg: &Config{VisibilityTimeout: time.Hour}, life: life, runners: newRunners(life)}
+	service := &Transport{cfg: &Config{VisibilityTimeout: time.Hour}, life: life, runners: batch.NewRunners(life)}
 	r := newReceiver(service, address, "", core.ReceiverConfig{Queue: address, MaxInFlight: maxInFlight})
 	r.wanted = 1 + maxInFlight/receiveBatch
 	deliveries := make([]*delivery, held)
@@ -26,10 +27,10 @@ func placesReceiver(t *testing.T, address string, maxInFlight, held int) (*recei
 }
 
 // begin begins to settle deliveries, and returns what the batcher tells the receiver about them.
-func begin(r *receiver, deliveries []*delivery) []*entry[*settlement] {
-	var entries []*entry[*settlement]
+func begin(r *receiver, deliveries []*delivery) []*batch.Entry[*settlement] {
+	var entries []*batch.Entry[*settlement]
 	for _, d := range deliveries {
-		e := &entry[*settlement]{item: &settlement{of: d}}
+		e := &batch.Entry[*settlement]{Item: &settlement{of: d}}
 		r.settling(e)
 		entries = append(entries, e)
 	}
@@ -95,7 +96,7 @@ func TestReserve_SettlementsThatFail(t *testing.T) {
 		}{
 			"outage":           {&entryError{code: "InternalFailure"}, 3},
 			"closed transport": {core.ErrClosed, 3},
-			"withdrawn":        {errWithdrawn, 3},
+			"withdrawn":        {batch.ErrWithdrawn, 3},
 			"lost lock":        {&entryError{code: "ReceiptHandleIsInvalid", sender: true}, 4},
 		} {
 			r, deliveries := placesReceiver(t, "billing", 30, 30)
@@ -103,7 +104,7 @@ func TestReserve_SettlementsThatFail(t *testing.T) {
 			r.settled(begin(r, deliveries[:3]))
 			wantPlaces(t, r, 0)
 			r.room.Clear()
-			failing[0].err = c.err
+			failing[0].Err = c.err
 			r.settled(failing)
 			if len(r.room) == 0 {
 				t.Errorf("%s: no poller was told", name)

@@ -118,25 +118,6 @@ func (t *Transport) createQueue(ctx context.Context, address string, attributes 
 	return fmt.Errorf("create the queue %q: %w", name, err)
 }
 
-// inspect returns the URL and the attributes of a queue.
-func (t *Transport) inspect(ctx context.Context, address string) (url string, attributes map[string]string, err error) {
-	t.urls.Delete(address) // the queue may have been deleted
-	if url, err = t.queueURL(ctx, address); err != nil {
-		return "", nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	out, err := t.sqs.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll}})
-	if err != nil {
-		t.forget(address, err)
-		if faultOf(err) == faultNoQueue {
-			err = t.noQueue(address, err)
-		}
-		return "", nil, err
-	}
-	return url, out.Attributes, nil
-}
-
 // compare returns an error if a queue differs from one that Provision creates in
 // attributes that affect receiving.
 func (t *Transport) compare(address string, has map[string]string) error {

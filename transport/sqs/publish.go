@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqs/internal/batch"
 	"github.com/reprise-go/reprise/transport/sqs/internal/message"
 )
 
@@ -76,24 +77,26 @@ func (t *Transport) preparePublish(ctx context.Context, out *core.Outgoing) (*pe
 	if isFIFO(name) {
 		t.fifo(s, out)
 	}
-	b := t.batcher(t.publishers, arn, func() *batcher[*sending] {
-		b := &batcher[*sending]{
-			life: t.life, runners: t.runners, mostBytes: topicLimit, partly: partlyAtOnce, most: requestsAtOnce,
-			do: func(ctx context.Context, entries []*entry[*sending]) { t.publishBatch(ctx, out.Topic, arn, entries) },
+	b := t.batcher(t.publishers, arn, func() *batch.Batcher[*sending] {
+		b := &batch.Batcher[*sending]{
+			Life: t.life, Runners: t.runners, MostBytes: topicLimit, Partly: partlyAtOnce, Most: requestsAtOnce, Timeout: requestTimeout,
+			Do: func(ctx context.Context, entries []*batch.Entry[*sending]) {
+				t.publishBatch(ctx, out.Topic, arn, entries)
+			},
 		}
 		if isFIFO(name) {
-			b.partly, b.most = 1, 1
+			b.Partly, b.Most = 1, 1
 		}
 		return b
 	})
-	return &pendingSend{entry: entry[*sending]{item: s, bytes: s.bytes()}, to: b, batch: b}, nil
+	return &pendingSend{entry: batch.Entry[*sending]{Item: s, Bytes: s.bytes()}, to: b, batch: b}, nil
 }
 
 // publishBatch makes one request.
-func (t *Transport) publishBatch(ctx context.Context, topic, arn string, entries []*entry[*sending]) {
+func (t *Transport) publishBatch(ctx context.Context, topic, arn string, entries []*batch.Entry[*sending]) {
 	in := &sns.PublishBatchInput{TopicArn: &arn, PublishBatchRequestEntries: make([]snstypes.PublishBatchRequestEntry, len(entries))}
 	for i, e := range entries {
-		s := e.item
+		s := e.Item
 		in.PublishBatchRequestEntries[i] = snstypes.PublishBatchRequestEntry{
 			Id: aws.String(strconv.Itoa(i)), Message: &s.Text, MessageAttributes: snsAttributes(s.Attrs),
 			MessageGroupId: optional(s.group), MessageDeduplicationId: optional(s.deduplication),

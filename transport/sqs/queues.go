@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
@@ -61,3 +62,22 @@ const (
 	consistencyLimit = 10 * time.Second
 	consistencyPause = 200 * time.Millisecond
 )
+
+// inspect returns the URL and the attributes of a queue.
+func (t *Transport) inspect(ctx context.Context, address string) (url string, attributes map[string]string, err error) {
+	t.urls.Delete(address) // the queue may have been deleted
+	if url, err = t.queueURL(ctx, address); err != nil {
+		return "", nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	out, err := t.sqs.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll}})
+	if err != nil {
+		t.forget(address, err)
+		if faultOf(err) == faultNoQueue {
+			err = t.noQueue(address, err)
+		}
+		return "", nil, err
+	}
+	return url, out.Attributes, nil
+}

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"strconv"
 	"time"
 
@@ -15,25 +14,9 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqs/internal/batch"
 	"github.com/reprise-go/reprise/transport/sqs/internal/message"
 )
-
-// PropertyDeduplicationID is the name of a property (core.Outgoing.Properties) with the
-// MessageDeduplicationId of a message to a FIFO queue or topic: the service drops a
-// second message with the same id within five minutes. Without it each message gets a new
-// id, since a message id would drop retries and messages that are returned from the error
-// queue. The engine's copies do not use it.
-const PropertyDeduplicationID = "AmazonSQS.MessageDeduplicationId"
-
-// sending is a message that is being sent.
-type sending struct {
-	*message.Encoded
-	group         string // MessageGroupId
-	deduplication string // MessageDeduplicationId, of a FIFO queue or topic
-	delaySeconds  int32
-	native        map[string]types.MessageAttributeValue // of a message that is forwarded unchanged
-	unknown       bool                                   // after an error: the message may have been accepted
-}
 
 // Send implements core.Transport. Messages to one queue or topic share requests, also
 // with those of other calls.
@@ -64,7 +47,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 		if p == nil || p.batch == nil {
 			continue
 		}
-		var together []*entry[*sending]
+		var together []*batch.Entry[*sending]
 		for _, other := range waiting[i:] {
 			if other != nil && other.batch == p.batch {
 				together = append(together, &other.entry)
@@ -73,7 +56,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 				}
 			}
 		}
-		p.batch.add(together...)
+		p.batch.Add(together...)
 	}
 	for i, p := range waiting {
 		if p == nil {
@@ -102,27 +85,6 @@ func (t *Transport) check(out *core.Outgoing) error {
 	}
 	_, err := t.cfg.queueAddress(out.Queue)
 	return err
-}
-
-// pendingSend is a message of a call of Send that waits for its request.
-type pendingSend struct {
-	entry entry[*sending]
-	to    *batcher[*sending]
-	batch *batcher[*sending] // the same as to, and nil once the entry is queued
-}
-
-// await waits until the message is accepted or refused, or until ctx ends.
-func (p *pendingSend) await(ctx context.Context) (core.SendState, error) {
-	err, begun := p.to.await(ctx, &p.entry, settleGrace)
-	switch {
-	case err == nil:
-		return core.SendAccepted, nil
-	case !begun:
-		return core.SendRefused, err
-	case errors.Is(err, ctx.Err()) || p.entry.item.unknown:
-		return core.SendUnknown, err
-	}
-	return core.SendRefused, err
 }
 
 // prepareSend encodes a message for its destination, and checks whether the destination
@@ -180,59 +142,25 @@ func (t *Transport) prepareSend(ctx context.Context, out *core.Outgoing) (*pendi
 		}
 	}
 	b := t.sender(to)
-	return &pendingSend{entry: entry[*sending]{item: s, bytes: s.bytes()}, to: b, batch: b}, nil
+	return &pendingSend{entry: batch.Entry[*sending]{Item: s, Bytes: s.bytes()}, to: b, batch: b}, nil
 }
-
-// reservedBytes is the most bytes of the attributes for delays and copies.
-const reservedBytes = 256
-
-// fifo sets the group and the deduplication id of a message for a FIFO queue or topic.
-func (t *Transport) fifo(s *sending, out *core.Outgoing) {
-	s.deduplication = rand.Text()
-	if id := out.Properties[PropertyDeduplicationID]; id != "" && !out.Reason.IsCopy() {
-		s.deduplication = message.GroupID(id) // the same characters are allowed
-	}
-	if s.group = message.Ungrouped + s.deduplication; out.GroupKey != "" {
-		s.group = message.GroupID(out.GroupKey)
-	}
-}
-
-// seconds returns a duration in whole seconds, rounded up.
-func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
 // sender returns the batcher that sends to a queue.
-func (t *Transport) sender(address string) *batcher[*sending] {
-	return t.batcher(t.senders, address, func() *batcher[*sending] {
-		b := &batcher[*sending]{
-			life: t.life, runners: t.runners, mostBytes: serviceLimit, partly: partlyAtOnce, most: requestsAtOnce,
-			do: func(ctx context.Context, entries []*entry[*sending]) { t.sendBatch(ctx, address, entries) },
+func (t *Transport) sender(address string) *batch.Batcher[*sending] {
+	return t.batcher(t.senders, address, func() *batch.Batcher[*sending] {
+		b := &batch.Batcher[*sending]{
+			Life: t.life, Runners: t.runners, MostBytes: serviceLimit, Partly: partlyAtOnce, Most: requestsAtOnce, Timeout: requestTimeout,
+			Do: func(ctx context.Context, entries []*batch.Entry[*sending]) { t.sendBatch(ctx, address, entries) },
 		}
 		if isFIFO(address) {
-			b.partly, b.most = 1, 1 // concurrent requests arrive in any order
+			b.Partly, b.Most = 1, 1 // concurrent requests arrive in any order
 		}
 		return b
 	})
 }
 
-// batcher returns the batcher with a name, and creates it if it does not exist.
-func (t *Transport) batcher(batchers map[string]*batcher[*sending], name string, create func() *batcher[*sending]) *batcher[*sending] {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	b := batchers[name]
-	if b == nil {
-		b = create()
-		batchers[name] = b
-	}
-	return b
-}
-
-const (
-	partlyAtOnce   = 2
-	requestsAtOnce = 32
-)
-
 // sendBatch makes one request.
-func (t *Transport) sendBatch(ctx context.Context, address string, entries []*entry[*sending]) {
+func (t *Transport) sendBatch(ctx context.Context, address string, entries []*batch.Entry[*sending]) {
 	url, err := t.queueURL(ctx, address)
 	if err != nil {
 		fail(entries, err)
@@ -240,7 +168,7 @@ func (t *Transport) sendBatch(ctx context.Context, address string, entries []*en
 	}
 	in := &sqs.SendMessageBatchInput{QueueUrl: &url, Entries: make([]types.SendMessageBatchRequestEntry, len(entries))}
 	for i, e := range entries {
-		s := e.item
+		s := e.Item
 		in.Entries[i] = types.SendMessageBatchRequestEntry{
 			Id: aws.String(strconv.Itoa(i)), MessageBody: &s.Text, DelaySeconds: s.delaySeconds, MessageAttributes: s.attributes(),
 			MessageGroupId: optional(s.group), MessageDeduplicationId: optional(s.deduplication),
@@ -253,75 +181,4 @@ func (t *Transport) sendBatch(ctx context.Context, address string, entries []*en
 		return
 	}
 	outcomeOfSend(entries, out.Failed, len(out.Successful))
-}
-
-// outcomeOfSend records the failed messages of a request. A message that the answer does
-// not name may have been accepted.
-func outcomeOfSend(entries []*entry[*sending], failed []types.BatchResultErrorEntry, succeeded int) {
-	outcome(entries, failed, succeeded)
-	for _, e := range entries {
-		if e.err != nil {
-			_, refused := errors.AsType[*entryError](e.err)
-			e.item.unknown = !refused
-		}
-	}
-}
-
-// fail sets the error of a request for all its entries.
-func fail(entries []*entry[*sending], err error) {
-	unknown := !notSent(err)
-	for _, e := range entries {
-		e.err, e.item.unknown = err, unknown
-	}
-}
-
-// refuse sets the error of a request for all its entries. None of them was accepted.
-func refuse(entries []*entry[*sending], err error) {
-	for _, e := range entries {
-		e.err = err
-	}
-}
-
-// outcome records the failed entries of a request.
-func outcome[E any](entries []*entry[E], failed []types.BatchResultErrorEntry, succeeded int) {
-	for _, f := range failed {
-		if i, err := strconv.Atoi(aws.ToString(f.Id)); err == nil && i >= 0 && i < len(entries) {
-			entries[i].err = &entryError{code: aws.ToString(f.Code), message: aws.ToString(f.Message), sender: f.SenderFault}
-		}
-	}
-	if succeeded+len(failed) == len(entries) {
-		return
-	}
-	for _, e := range entries {
-		if e.err == nil { // any of them may be a missing one
-			e.err = fmt.Errorf("the answer of the service names %d of %d entries", succeeded+len(failed), len(entries))
-		}
-	}
-}
-
-func (s *sending) attributes() map[string]types.MessageAttributeValue {
-	m := make(map[string]types.MessageAttributeValue, len(s.Attrs)+len(s.native))
-	maps.Copy(m, s.native)
-	for _, a := range s.Attrs {
-		m[a.Name] = types.MessageAttributeValue{DataType: &stringType, StringValue: &a.Value}
-	}
-	return m
-}
-
-// bytes returns the size of the message as the service counts it.
-func (s *sending) bytes() int {
-	n := s.Encoded.Bytes()
-	for name, v := range s.native {
-		n += len(name) + len(aws.ToString(v.DataType)) + len(aws.ToString(v.StringValue)) + len(v.BinaryValue)
-	}
-	return n
-}
-
-var stringType = "String"
-
-func optional(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
 }

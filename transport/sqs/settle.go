@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqs/internal/batch"
 )
 
 // settlementKind is the kind of request that a settlement needs.
@@ -40,9 +41,9 @@ type settlement struct {
 type settler struct {
 	settleRequests
 	r         *receiver
-	deletions *batcher[*settlement]
-	returns   *batcher[*settlement]
-	renewals  *batcher[*settlement] // separate from returns, so that no return waits for them
+	deletions *batch.Batcher[*settlement]
+	returns   *batch.Batcher[*settlement]
+	renewals  *batch.Batcher[*settlement] // separate from returns, so that no return waits for them
 }
 
 const (
@@ -55,16 +56,16 @@ const (
 
 func newSettler(r *receiver) *settler {
 	s := &settler{settleRequests: settleRequests{r.t, r.url}, r: r}
-	batch := func(linger time.Duration, worthwhile func(int) bool, do func(context.Context, []*entry[*settlement])) *batcher[*settlement] {
-		return &batcher[*settlement]{
-			life: r.t.life, runners: r.t.runners, partly: requestsAtOnce, most: requestsAtOnce, linger: linger, worthwhile: worthwhile, do: do,
+	newBatcher := func(linger time.Duration, worthwhile func(int) bool, do func(context.Context, []*batch.Entry[*settlement])) *batch.Batcher[*settlement] {
+		return &batch.Batcher[*settlement]{
+			Life: r.t.life, Runners: r.t.runners, Partly: requestsAtOnce, Most: requestsAtOnce, Timeout: requestTimeout, Linger: linger, Worthwhile: worthwhile, Do: do,
 		}
 	}
-	s.deletions = batch(settleLinger, s.moreToSettle, s.delete)
-	s.returns = batch(settleLinger, s.moreToSettle, s.change)
-	s.renewals = batch(renewLinger, s.moreToRenew, s.change)
-	for _, b := range []*batcher[*settlement]{s.deletions, s.returns} {
-		b.added, b.ended = r.settling, r.settled
+	s.deletions = newBatcher(settleLinger, s.moreToSettle, s.delete)
+	s.returns = newBatcher(settleLinger, s.moreToSettle, s.change)
+	s.renewals = newBatcher(renewLinger, s.moreToRenew, s.change)
+	for _, b := range []*batch.Batcher[*settlement]{s.deletions, s.returns} {
+		b.Added, b.Ended = r.settling, r.settled
 	}
 	return s
 }
@@ -88,9 +89,9 @@ func (s *settler) do(ctx context.Context, d *delivery, request settlement) (aske
 	case settleReturn:
 		b = s.returns
 	}
-	e := &entry[*settlement]{item: &request}
-	b.add(e)
-	if err, _ := b.await(ctx, e, settleGrace); err != nil {
+	e := &batch.Entry[*settlement]{Item: &request}
+	b.Add(e)
+	if err, _ := b.Await(ctx, e, settleGrace); err != nil {
 		if !errors.Is(err, ctx.Err()) {
 			err = s.explained(err)
 		}
@@ -114,10 +115,10 @@ type settleRequests struct {
 }
 
 // delete makes one request, which deletes messages.
-func (q settleRequests) delete(ctx context.Context, entries []*entry[*settlement]) {
+func (q settleRequests) delete(ctx context.Context, entries []*batch.Entry[*settlement]) {
 	in := &sqs.DeleteMessageBatchInput{QueueUrl: &q.url, Entries: make([]types.DeleteMessageBatchRequestEntry, len(entries))}
 	for i, e := range entries {
-		in.Entries[i] = types.DeleteMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: &e.item.handle}
+		in.Entries[i] = types.DeleteMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: &e.Item.handle}
 	}
 	out, err := q.t.sqs.DeleteMessageBatch(ctx, in)
 	if err != nil {
@@ -128,13 +129,13 @@ func (q settleRequests) delete(ctx context.Context, entries []*entry[*settlement
 }
 
 // change makes one request, which changes visibility timeouts.
-func (q settleRequests) change(ctx context.Context, entries []*entry[*settlement]) {
+func (q settleRequests) change(ctx context.Context, entries []*batch.Entry[*settlement]) {
 	in := &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &q.url, Entries: make([]types.ChangeMessageVisibilityBatchRequestEntry, len(entries))}
 	asked := time.Now()
 	for i, e := range entries {
-		e.item.asked = asked
+		e.Item.asked = asked
 		in.Entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{
-			Id: aws.String(strconv.Itoa(i)), ReceiptHandle: &e.item.handle, VisibilityTimeout: int32(e.item.timeout / time.Second),
+			Id: aws.String(strconv.Itoa(i)), ReceiptHandle: &e.Item.handle, VisibilityTimeout: int32(e.Item.timeout / time.Second),
 		}
 	}
 	out, err := q.t.sqs.ChangeMessageVisibilityBatch(ctx, in)
@@ -145,9 +146,9 @@ func (q settleRequests) change(ctx context.Context, entries []*entry[*settlement
 	outcome(entries, out.Failed, len(out.Successful))
 }
 
-func failAll(entries []*entry[*settlement], err error) {
+func failAll(entries []*batch.Entry[*settlement], err error) {
 	for _, e := range entries {
-		e.err = err
+		e.Err = err
 	}
 }
 
@@ -170,9 +171,9 @@ func (q settleRequests) deleteAll(ctx context.Context, deliveries []*delivery) (
 }
 
 // succeeded returns the deliveries whose entries have no error.
-func succeeded(deliveries []*delivery, entries []*entry[*settlement]) (done []*delivery) {
+func succeeded(deliveries []*delivery, entries []*batch.Entry[*settlement]) (done []*delivery) {
 	for i, e := range entries {
-		if e.err == nil {
+		if e.Err == nil {
 			done = append(done, deliveries[i])
 		}
 	}
@@ -180,23 +181,23 @@ func succeeded(deliveries []*delivery, entries []*entry[*settlement]) (done []*d
 }
 
 // inBatches makes the requests for many deliveries, a few at a time.
-func (q settleRequests) inBatches(ctx context.Context, deliveries []*delivery, request settlement, do func(context.Context, []*entry[*settlement])) []*entry[*settlement] {
-	entries := make([]*entry[*settlement], len(deliveries))
+func (q settleRequests) inBatches(ctx context.Context, deliveries []*delivery, request settlement, do func(context.Context, []*batch.Entry[*settlement])) []*batch.Entry[*settlement] {
+	entries := make([]*batch.Entry[*settlement], len(deliveries))
 	for i, d := range deliveries {
 		each := request
 		each.handle = d.handle
-		entries[i] = &entry[*settlement]{item: &each}
+		entries[i] = &batch.Entry[*settlement]{Item: &each}
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	const atOnce = 8
 	slots := make(chan struct{}, atOnce)
 	var requests sync.WaitGroup
-	for first := 0; first < len(entries); first += receiveBatch {
-		batch := entries[first:min(first+receiveBatch, len(entries))]
+	for first := 0; first < len(entries); first += batch.MaxEntries {
+		part := entries[first:min(first+batch.MaxEntries, len(entries))]
 		slots <- struct{}{}
 		requests.Go(func() {
-			do(ctx, batch)
+			do(ctx, part)
 			<-slots
 		})
 	}

@@ -21,7 +21,9 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/sqs/internal/batch"
 	"github.com/reprise-go/reprise/transport/sqs/internal/message"
+	"github.com/reprise-go/reprise/transport/sqs/internal/sdkclient"
 )
 
 // Transport connects endpoints to the queues of an account in a region. It implements
@@ -43,11 +45,11 @@ type Transport struct {
 	identity atomic.Pointer[identity] // nil: not known yet
 
 	mu         sync.Mutex // guards the fields below
-	senders    map[string]*batcher[*sending]
-	publishers map[string]*batcher[*sending]
+	senders    map[string]*batch.Batcher[*sending]
+	publishers map[string]*batch.Batcher[*sending]
 
 	life    *transport.Lifecycle
-	runners *runners
+	runners *batch.Runners
 }
 
 var _ interface {
@@ -87,7 +89,7 @@ func New(cfg Config) (*Transport, error) {
 	t := &Transport{
 		cfg: &cfg, caps: capabilities(&cfg), codec: newCodec(&cfg), idle: func() {},
 		urls:    transport.NewCache[string, string](rememberedQueues),
-		senders: map[string]*batcher[*sending]{}, publishers: map[string]*batcher[*sending]{},
+		senders: map[string]*batch.Batcher[*sending]{}, publishers: map[string]*batch.Batcher[*sending]{},
 		unseen: newUnseen(),
 		life:   transport.NewLifecycle(),
 	}
@@ -102,16 +104,16 @@ func New(cfg Config) (*Transport, error) {
 		tr.MaxIdleConnsPerHost, tr.MaxIdleConns = max(tr.MaxIdleConnsPerHost, idleConnections), max(tr.MaxIdleConns, 2*idleConnections)
 		shared.HTTPClient = &http.Client{
 			Timeout:       client.GetTimeout(),
-			Transport:     plainBodies{tr},
+			Transport:     sdkclient.PlainBodies{RoundTripper: tr},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
 		t.idle = tr.CloseIdleConnections
 	}
-	t.runners = newRunners(t.life)
+	t.runners = batch.NewRunners(t.life)
 	poll := shared.Copy()
-	poll.APIOptions = append(poll.APIOptions, attemptTimeout(cfg.WaitTime+requestTimeout))
+	poll.APIOptions = append(poll.APIOptions, sdkclient.AttemptTimeout(cfg.WaitTime+requestTimeout))
 	t.poll = sqs.NewFromConfig(poll)
-	shared.APIOptions = append(shared.APIOptions, attemptTimeout(requestTimeout))
+	shared.APIOptions = append(shared.APIOptions, sdkclient.AttemptTimeout(requestTimeout))
 	t.sqs, t.sns, t.sts = sqs.NewFromConfig(shared), sns.NewFromConfig(shared), sts.NewFromConfig(shared)
 	return t, nil
 }

@@ -1,4 +1,6 @@
-package sqs
+// Package sdkclient changes the requests of the client of the AWS SDK: the time that an attempt may take, the type of its
+// body, and the time at which its answer arrives.
+package sdkclient
 
 import (
 	"context"
@@ -7,10 +9,10 @@ import (
 	"github.com/aws/smithy-go/middleware"
 )
 
-// attemptTimeout limits each attempt of a request. A context would limit all attempts
+// AttemptTimeout limits each attempt of a request. A context would limit all attempts
 // together: the second one would have less time than a poll takes, and the messages of a
 // poll that is cut off are locked without a receiver.
-func attemptTimeout(timeout time.Duration) func(*middleware.Stack) error {
+func AttemptTimeout(timeout time.Duration) func(*middleware.Stack) error {
 	limit := middleware.FinalizeMiddlewareFunc("RepriseAttemptTimeout", func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()

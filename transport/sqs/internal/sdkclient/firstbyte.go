@@ -1,4 +1,4 @@
-package sqs
+package sdkclient
 
 import (
 	"context"
@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// firstByte returns a context for a request, and a function that returns afterwards when
+// FirstByte returns a context for a request, and a function that returns afterwards when
 // the answer began to arrive. The messages in the answer were locked before that, and a
 // large answer takes a while to read.
-func firstByte(ctx context.Context) (context.Context, func() time.Time) {
+func FirstByte(ctx context.Context) (context.Context, func() time.Time) {
 	var at atomic.Int64
 	began := time.Now()
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{

@@ -1,19 +1,19 @@
-package sqs
+package sdkclient
 
 import (
 	"io"
 	"net/http"
 )
 
-// plainBodies sends requests with bodies that have no method WriteTo. The WriteTo of the
+// PlainBodies sends requests with bodies that have no method WriteTo. The WriteTo of the
 // SDK's bodies returns io.EOF once the SDK has closed them, which it does as soon as an
 // answer begins to arrive. net/http takes this for an error of the request, closes the
 // connection, and loses the rest of the answer: its messages would stay locked until
 // their visibility timeout ends.
-type plainBodies struct{ http.RoundTripper }
+type PlainBodies struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (p plainBodies) RoundTrip(r *http.Request) (*http.Response, error) {
+func (p PlainBodies) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil && r.Body != http.NoBody {
 		body := r.Body
 		r = r.WithContext(r.Context()) // a copy, because the caller's request must not change

@@ -1,4 +1,4 @@
-package sqs
+package batch
 
 import (
 	"context"
@@ -8,10 +8,10 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// runners are the goroutines that make requests. Each is reused: the SDK's calls are
+// Runners are the goroutines that make requests. Each is reused: the SDK's calls are
 // nested so deeply that the stack of a new goroutine grows several times during its first
 // request.
-type runners struct {
+type Runners struct {
 	life *transport.Lifecycle
 	jobs chan func()
 
@@ -27,13 +27,14 @@ const (
 	runnerIdleTime = time.Second
 )
 
-func newRunners(life *transport.Lifecycle) *runners {
-	return &runners{life: life, jobs: make(chan func(), mostIdleRunners)}
+// NewRunners returns runners whose goroutines end with the transport.
+func NewRunners(life *transport.Lifecycle) *Runners {
+	return &Runners{life: life, jobs: make(chan func(), mostIdleRunners)}
 }
 
 // run runs job in a goroutine that the transport's Close waits for. After Close it does
 // not run job, and returns false.
-func (r *runners) run(job func()) bool {
+func (r *Runners) run(job func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.idle > 0 && r.life.Err(context.Background()) == nil {
@@ -45,7 +46,7 @@ func (r *runners) run(job func()) bool {
 }
 
 // work runs a job, and then further ones, until there is none for runnerIdleTime.
-func (r *runners) work(job func()) {
+func (r *Runners) work(job func()) {
 	timer := time.NewTimer(runnerIdleTime)
 	defer timer.Stop()
 	for {
@@ -68,7 +69,7 @@ func (r *runners) work(job func()) {
 }
 
 // becomeIdle counts a goroutine as idle, and reports whether it may wait for a job.
-func (r *runners) becomeIdle() bool {
+func (r *Runners) becomeIdle() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.idle == mostIdleRunners {
@@ -80,7 +81,7 @@ func (r *runners) becomeIdle() bool {
 
 // leave reports whether a goroutine that has received no job may end. It must not end if
 // every waiting goroutine has been assigned a job.
-func (r *runners) leave() bool {
+func (r *Runners) leave() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.idle == 0 {

@@ -1,4 +1,4 @@
-package sqs
+package batch
 
 import (
 	"sync"
@@ -11,7 +11,7 @@ import (
 )
 
 // idleRunners counts the goroutines that wait for a job.
-func (r *runners) idleRunners() int {
+func (r *Runners) idleRunners() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.idle
@@ -20,7 +20,7 @@ func (r *runners) idleRunners() int {
 func TestRunners_UseGoroutinesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		life := transport.NewLifecycle()
-		r := newRunners(life)
+		r := NewRunners(life)
 		const atOnce = 3
 		var done atomic.Int64
 		for range 10 {
@@ -51,7 +51,7 @@ func TestRunners_UseGoroutinesAgain(t *testing.T) {
 func TestRunners_FewAreIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		life := transport.NewLifecycle()
-		r := newRunners(life)
+		r := NewRunners(life)
 		const jobs = 3 * mostIdleRunners
 		end := make(chan struct{})
 		var running atomic.Int64
@@ -75,7 +75,7 @@ func TestRunners_FewAreIdle(t *testing.T) {
 func TestRunners_EndWithTransport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		life := transport.NewLifecycle()
-		r := newRunners(life)
+		r := NewRunners(life)
 		r.run(func() {})
 		synctest.Wait()
 		var done atomic.Bool
@@ -94,7 +94,7 @@ func TestRunners_EndWithTransport(t *testing.T) {
 func TestRunners_LoseNoJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		life := transport.NewLifecycle()
-		r := newRunners(life)
+		r := NewRunners(life)
 		const rounds = 200
 		var done atomic.Int64
 		var senders sync.WaitGroup
