@@ -7,6 +7,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/reprise-go/reprise/internal/testserver/sqs/internal/api"
+	"github.com/reprise-go/reprise/internal/testserver/sqs/internal/clock"
 )
 
 // A guard checks the credentials of requests. It does not check signatures: any secret is
@@ -22,14 +25,14 @@ const maxSkew = 15 * time.Minute
 
 // check returns the error for a request that is not signed, or whose signature the service
 // would refuse.
-func (g *guard) check(r *http.Request, now instant) *apiError {
+func (g *guard) check(r *http.Request, now clock.Instant) *api.Error {
 	credential := credentialOf(r.Header.Get("Authorization"))
 	if credential == "" {
-		return failure("MissingAuthenticationTokenException", "Request is missing Authentication Token")
+		return api.Failure("MissingAuthenticationTokenException", "Request is missing Authentication Token")
 	}
 	if g.skew.Load() {
 		signed, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
-		if difference := now.sub(instantOf(signed)).Abs(); err != nil || difference > maxSkew {
+		if difference := now.Sub(clock.At(signed)).Abs(); err != nil || difference > maxSkew {
 			return TimeTooSkewed.failure()
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/reprise-go/reprise/internal/testserver/sqs/internal/api"
 )
 
 // A Match selects the requests that a fault strikes.
@@ -68,7 +70,7 @@ var faultTexts = map[Code]string{
 type fault struct {
 	match  Match
 	kind   faultKind
-	err    *apiError
+	err    *api.Error
 	entry  int
 	delay  time.Duration
 	struck chan struct{}
@@ -165,85 +167,48 @@ func (s *Server) ClearFaults() {
 	s.faults.waiting = nil
 }
 
-func (c Code) failure() *apiError {
+// EntryFailure returns the error with which an entry of a batch fails, or nil.
+func (f *fault) entryFailure(i int) *api.Error {
+	if f.kind != failEntry || f.entry != i {
+		return nil
+	}
+	return f.err
+}
+
+func (c Code) failure() *api.Error {
 	text := faultTexts[c]
 	if text == "" {
 		text = "The request was rejected by a fault of the test server."
 	}
-	return failure(string(c), "%s", text)
-}
-
-// snsCodes are SNS's names for errors that faults return.
-var snsCodes = map[string]struct {
-	code   string
-	status int
-}{
-	string(Throttling):        {"Throttling", 400},
-	string(RequestThrottled):  {"Throttled", 429},
-	string(KmsThrottled):      {"KMSThrottling", 400},
-	string(KmsAccessDenied):   {"KMSAccessDenied", 400},
-	string(KmsDisabled):       {"KMSDisabled", 400},
-	string(KmsInvalidState):   {"KMSInvalidState", 400},
-	string(KmsNotFound):       {"KMSNotFound", 400},
-	string(KmsOptInRequired):  {"KMSOptInRequired", 403},
-	string(AccessDenied):      {"AuthorizationError", 403},
-	string(InternalFailure):   {"InternalError", 500},
-	string(QueueDoesNotExist): {"NotFound", 404},
-}
-
-// forSNS returns SNS's equivalent of the error.
-func (e *apiError) forSNS() *apiError {
-	if s, ok := snsCodes[e.shape]; ok {
-		other := *e
-		other.query, other.status = s.code, s.status
-		return &other
-	}
-	return e
+	return api.Failure(string(c), "%s", text)
 }
 
 // DuplicateDeliveries delivers each of the next n messages received from a standard queue a
 // second time, as the service does when a copy on another machine did not learn of the first
 // delivery. Deleting one does not delete the other. It reports whether there is such a queue.
 func (s *Server) DuplicateDeliveries(name string, n int) bool {
-	return s.change(name, func(q *queue) bool {
-		q.duplicates = n
-		return !q.fifo
-	})
+	return s.current().queues.DuplicateDeliveries(name, n)
 }
 
 // Shuffle switches a random order of receives for messages sent to a standard queue from now
 // on. It reports whether there is such a queue.
-func (s *Server) Shuffle(name string, on bool) bool {
-	return s.change(name, func(q *queue) bool {
-		q.shuffled = on
-		return !q.fifo
-	})
-}
-
-// change calls f with a queue, and reports whether there is one and f returned true.
-func (s *Server) change(name string, f func(*queue) bool) bool {
-	st := s.current()
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	q := st.queues[name]
-	return q != nil && f(q)
-}
+func (s *Server) Shuffle(name string, on bool) bool { return s.current().queues.Shuffle(name, on) }
 
 // SetCancelledPollsReceive switches Config.CancelledPollsReceive.
 func (s *Server) SetCancelledPollsReceive(on bool) {
-	s.set(func(cfg *Config) { cfg.CancelledPollsReceive = on }, func(st *store) { st.cancelledPollsReceive = on })
+	s.set(func(cfg *Config) { cfg.CancelledPollsReceive = on }).queues.SetCancelledPollsReceive(on)
 }
 
 // DelayTopics delays the visibility of topics created from now on to other operations by d on
 // the server's clock: until then operations answer that the topic does not exist, as the
 // service does while it is not yet consistent.
 func (s *Server) DelayTopics(d time.Duration) {
-	s.set(func(cfg *Config) { cfg.topicDelay = d }, func(st *store) { st.topicDelay = d })
+	s.set(func(cfg *Config) { cfg.topicDelay = d }).topics.DelayTopics(d)
 }
 
 // DelaySubscriptions delays the effect of subscriptions made or changed from now on by d on
 // the server's clock: messages published until then are not delivered, although the subscription
 // is listed.
 func (s *Server) DelaySubscriptions(d time.Duration) {
-	s.set(func(cfg *Config) { cfg.subscriptionDelay = d }, func(st *store) { st.subscriptionDelay = d })
+	s.set(func(cfg *Config) { cfg.subscriptionDelay = d }).topics.DelaySubscriptions(d)
 }

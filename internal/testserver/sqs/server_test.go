@@ -84,7 +84,9 @@ func TestQueueURL_HasTheHostThatTheClientCalls(t *testing.T) {
 	t.Parallel()
 	s := StartFor(t, Config{})
 	_, answer := post(t, s, `{"QueueName":"q"}`, "X-Amz-Target", "AmazonSQS.CreateQueue")
-	var got queueURLResponse
+	var got struct {
+		QueueURL string `json:"QueueUrl"`
+	}
 	if err := json.Unmarshal([]byte(answer), &got); err != nil || got.QueueURL != s.QueueURL("q") {
 		t.Errorf("URL %q, %v, want %q", got.QueueURL, err, s.QueueURL("q"))
 	}
@@ -151,7 +153,9 @@ func TestJournal_FailedWriteIsNotAnswered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.current().log.file.Close()
+	if err := s.current().closeFile(); err != nil {
+		t.Fatal(err)
+	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL(), strings.NewReader(`{"QueueName":"q"}`))
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 type Codec struct {
 	// Raw puts the headers into an attribute, and leaves the body unchanged.
 	Raw bool
-	// Bodies stores the Bodies that are too large for the service, and those of LargeBodies bytes or more; nil: no
+	// Bodies stores the bodies that are too large for the service, and those of LargeBodies bytes or more; nil: no
 	// store, LargeBodies 0: only bodies that are too large.
 	Bodies      BodyStore
 	LargeBodies int

@@ -301,7 +301,7 @@ func notification(text string) (inner string, attrs map[string]string, ok bool) 
 	return *n.Message, attrs, true
 }
 
-// Attributes returns the Attributes of a message; binary ones are unchanged.
+// Attributes returns the attributes of a message; binary ones are unchanged.
 func Attributes(m *types.Message) map[string]string {
 	attrs := make(map[string]string, len(m.MessageAttributes))
 	for name, a := range m.MessageAttributes {
