@@ -61,6 +61,9 @@ func TestOpen_CutsOffAnIncompleteEntry(t *testing.T) {
 	}
 	var store sync.Mutex
 	l, _ := opened(t, path)
+	if info, err := os.Stat(path); err != nil || info.Size() != 4 {
+		t.Errorf("the file has %d bytes (%v), want 4", info.Size(), err)
+	}
 	l.WriteLocked("c")
 	if err := errors.Join(l.Flush(&store), l.Close()); err != nil {
 		t.Fatal(err)
