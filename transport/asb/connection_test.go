@@ -9,7 +9,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/asb"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
 )
 
 func TestSend_ClosesLinksThatWereNotUsedForLongest(t *testing.T) {
@@ -19,7 +19,7 @@ func TestSend_ClosesLinksThatWereNotUsedForLongest(t *testing.T) {
 	const queues, most = 210, 200
 	name := func(i int) string { return fmt.Sprintf("q%d", i) }
 	for i := range queues {
-		if err := s.Broker().CreateQueue(name(i), broker.QueueProperties{}); err != nil {
+		if err := s.Broker().CreateQueue(name(i), properties.Queue{}); err != nil {
 			t.Fatal(err)
 		}
 		send(t, transport, name(i), "message")

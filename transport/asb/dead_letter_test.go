@@ -14,6 +14,7 @@ import (
 	"github.com/reprise-go/reprise/transport/asb"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
 )
 
 func TestDeadLetterQueue_IsReceivedFrom(t *testing.T) {
@@ -45,7 +46,7 @@ func TestDeadLetterQueue_IsReceivedFrom(t *testing.T) {
 // The service does not observe the time to live of a dead letter.
 func TestDeadLetterQueue_KeepsMessagesWhoseTimeToLiveHasEnded(t *testing.T) {
 	t.Parallel()
-	clock := broker.NewFakeClock(time.Now())
+	clock := clock.NewFake(time.Now())
 	s := startSite(t, sbserver.Config{Broker: broker.Config{Clock: clock}})
 	transport := s.provisioned(t, asb.Config{LockDuration: longestLock}, "q")
 	if err := transport.Send(t.Context(), core.Outgoing{ID: "id", Queue: "q", Body: []byte("dead"), TimeToBeReceived: time.Hour}); err != nil {

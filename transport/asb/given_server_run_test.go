@@ -18,6 +18,9 @@ import (
 	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/rules"
 )
 
 // everything returns the queues, topics and subscriptions of a server.
@@ -37,7 +40,7 @@ func (s *site) everything(t *testing.T) (all []string) {
 	for _, topic := range topics {
 		all = append(all, "topic "+topic.Name)
 		subscriptions, err := s.Broker().Subscriptions(topic.Name)
-		if err != nil && broker.Condition(err) != broker.CondNotFound { // it may have been deleted since it was listed
+		if err != nil && condition.Of(err) != condition.NotFound { // it may have been deleted since it was listed
 			t.Fatal(err)
 		}
 		for _, subscription := range subscriptions {
@@ -63,14 +66,14 @@ func TestGivenServer_IsLeftAsItWas(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{Key: secretKey})
 	for _, queue := range []string{"orders", "reprise_test"} {
-		if err := s.Broker().CreateQueue(queue, broker.QueueProperties{}); err != nil {
+		if err := s.Broker().CreateQueue(queue, properties.Queue{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Broker().CreateTopic("reprise_test_events", broker.TopicProperties{}); err != nil {
+	if err := s.Broker().CreateTopic("reprise_test_events", properties.Topic{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Broker().CreateSubscription("reprise_test_events", "orders", broker.SubscriptionProperties{}, broker.Rule{}); err != nil {
+	if err := s.Broker().CreateSubscription("reprise_test_events", "orders", properties.Subscription{}, rules.Rule{}); err != nil {
 		t.Fatal(err)
 	}
 	before := s.everything(t)

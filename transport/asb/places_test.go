@@ -16,6 +16,8 @@ import (
 	"github.com/reprise-go/reprise/transport/asb"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
 )
 
 // longestLock is longer than the patience of tests: a message that is not given back does not come a second time.
@@ -23,7 +25,7 @@ const longestLock = 5 * time.Minute
 
 // stoppedClock is the configuration of a server whose clock stands still, so that it ends no lock and drops no message.
 func stoppedClock() sbserver.Config {
-	return sbserver.Config{Broker: broker.Config{Clock: broker.NewFakeClock(time.Now())}}
+	return sbserver.Config{Broker: broker.Config{Clock: clock.NewFake(time.Now())}}
 }
 
 // awaitTime waits until a time is past, by the clock that the adapter goes by.
@@ -155,7 +157,7 @@ func TestReceiver_MessageThatExpiresWhileItWaitsLeavesItsPlace(t *testing.T) {
 func TestReceiver_MessageWhoseLockEndsWhileItWaitsIsNotHandedOut(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
-	if err := s.Broker().CreateQueue("q", broker.QueueProperties{LockDuration: time.Second, MaxDeliveryCount: 2000}); err != nil {
+	if err := s.Broker().CreateQueue("q", properties.Queue{LockDuration: time.Second, MaxDeliveryCount: 2000}); err != nil {
 		t.Fatal(err)
 	}
 	transport := s.open(t, asb.Config{})
@@ -206,12 +208,12 @@ func TestReceiver_WaitsWhileItsQueueIsDisabled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Broker().SetStatus("q", broker.StatusReceiveDisabled); err != nil {
+	if err := s.Broker().SetStatus("q", properties.StatusReceiveDisabled); err != nil {
 		t.Fatal(err)
 	}
 	s.CutConnections()
 	await(t, "the observer is told", func() bool { return len(told.outages()) >= 2 })
-	if err := s.Broker().SetStatus("q", broker.StatusActive); err != nil {
+	if err := s.Broker().SetStatus("q", properties.StatusActive); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "a message is accepted", func() bool { return transport.Send(t.Context(), core.Outgoing{ID: "id", Queue: "q"}) == nil })

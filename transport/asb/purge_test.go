@@ -12,11 +12,12 @@ import (
 	"github.com/reprise-go/reprise/transport/asb"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
 )
 
 func TestPurge_PassesOverSessionsWhoseMessagesCameLater(t *testing.T) {
 	t.Parallel()
-	clock := broker.NewFakeClock(time.Now().Add(-time.Hour))
+	clock := clock.NewFake(time.Now().Add(-time.Hour))
 	s := startSite(t, sbserver.Config{Broker: broker.Config{Clock: clock}})
 	cfg := asb.Config{SessionQueues: []string{"q"}}
 	transport := s.provisioned(t, cfg, "q")
@@ -55,7 +56,7 @@ func TestPurge_OfSessionsOverASlowNetwork(t *testing.T) {
 
 func TestPurge_LeavesMessagesThatCameLater(t *testing.T) {
 	t.Parallel()
-	clock := broker.NewFakeClock(time.Now().Add(-time.Hour))
+	clock := clock.NewFake(time.Now().Add(-time.Hour))
 	s := startSite(t, sbserver.Config{Broker: broker.Config{Clock: clock}})
 	transport := s.provisioned(t, asb.Config{LockDuration: longestLock}, "q")
 	old := make([]string, 300) // more than one request brings
@@ -77,7 +78,7 @@ func TestPurge_LeavesMessagesThatCameLater(t *testing.T) {
 // The SDK releases a message that arrives between two calls, and the service sends it again after later ones.
 func TestPurge_RemovesMessagesThatTheSDKReleased(t *testing.T) {
 	t.Parallel()
-	clock := broker.NewFakeClock(time.Now().Add(-longestLock / 3))
+	clock := clock.NewFake(time.Now().Add(-longestLock / 3))
 	s := startSite(t, sbserver.Config{Broker: broker.Config{Clock: clock}})
 	transport := s.provisioned(t, asb.Config{LockDuration: longestLock}, "q")
 	send(t, transport, "q", "a")
@@ -110,7 +111,7 @@ func TestPurge_RemovesMessagesThatTheSDKReleased(t *testing.T) {
 // Messages that were asked for and are on their way when it ends would stay locked.
 func TestPurge_LeavesNoMessageLocked(t *testing.T) {
 	t.Parallel()
-	clock := broker.NewFakeClock(time.Now().Add(time.Hour)) // by which all messages came later
+	clock := clock.NewFake(time.Now().Add(time.Hour)) // by which all messages came later
 	s := startSite(t, sbserver.Config{Latency: 50 * time.Millisecond, Broker: broker.Config{Clock: clock}})
 	transport := s.provisioned(t, asb.Config{LockDuration: longestLock}, "q")
 	many := make([]string, 200)

@@ -16,6 +16,8 @@ import (
 	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
 )
 
 func TestRelease_CostsNoAttemptInAnyInstance(t *testing.T) {
@@ -48,7 +50,7 @@ func TestRelease_CostsNoAttemptInAnyInstance(t *testing.T) {
 func TestOpenReceiver_RefusesQueuesThatCannotServe(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
-	for name, p := range map[string]broker.QueueProperties{
+	for name, p := range map[string]properties.Queue{
 		"few":      {MaxDeliveryCount: 12},
 		"sessions": {MaxDeliveryCount: 2000, RequiresSession: true},
 		"plain":    {MaxDeliveryCount: 2000},
@@ -227,7 +229,7 @@ func TestReceiver_RenewsTheLockOfAMessageThatHasWaited(t *testing.T) {
 		t.Skip("waits for half of a lock, which is long since a slow machine must not wait for all of it: not in short runs")
 	}
 	t.Parallel()
-	clock := broker.NewFakeClock(time.Now())
+	clock := clock.NewFake(time.Now())
 	s := startSite(t, sbserver.Config{Broker: broker.Config{Clock: clock}})
 	transport := s.provisioned(t, asb.Config{LockDuration: 30 * time.Second}, "q")
 	r := openReceiver(t, transport, "q", 1)
@@ -243,7 +245,7 @@ func TestReceiver_RenewsTheLockOfAMessageThatHasWaited(t *testing.T) {
 func TestReceiver_SendsMessagesThatWereNotTakenToTheQueueAgain(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
-	if err := s.Broker().CreateQueue("q", broker.QueueProperties{MaxDeliveryCount: math.MaxInt32, RequiresDuplicateDetection: true}); err != nil {
+	if err := s.Broker().CreateQueue("q", properties.Queue{MaxDeliveryCount: math.MaxInt32, RequiresDuplicateDetection: true}); err != nil {
 		t.Fatal(err)
 	}
 	transport := s.open(t, asb.Config{})

@@ -17,6 +17,9 @@ import (
 	"github.com/reprise-go/reprise/transport/asb"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/rules"
 )
 
 func TestSend_BatchesBySize(t *testing.T) {
@@ -47,7 +50,7 @@ func TestSend_BatchesBySize(t *testing.T) {
 // (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-premium-messaging#large-messages-support).
 func TestSend_LargeMessagesOfThePremiumTier(t *testing.T) {
 	t.Parallel()
-	s := startSite(t, sbserver.Config{Broker: broker.Config{Tier: broker.Premium}})
+	s := startSite(t, sbserver.Config{Broker: broker.Config{Tier: properties.Premium}})
 	transport := s.provisioned(t, asb.Config{MaxMessageBytes: 2 << 20, CustomizeQueue: func(_ string, p *admin.QueueProperties) {
 		p.MaxMessageSizeInKilobytes = new(int64(2 << 10))
 	}}, "q")
@@ -101,7 +104,7 @@ func TestSend_RequestsOfACallWithSeveralDestinations(t *testing.T) {
 func TestSend_PartitionedQueues(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
-	for name, p := range map[string]broker.QueueProperties{
+	for name, p := range map[string]properties.Queue{
 		"sessions":   {EnablePartitioning: true, RequiresSession: true},
 		"duplicates": {EnablePartitioning: true, RequiresDuplicateDetection: true},
 		"plain":      {EnablePartitioning: true},
@@ -137,11 +140,11 @@ func TestSend_PartitionedQueues(t *testing.T) {
 
 // skewed is a clock that is ahead of the machine's.
 type skewed struct {
-	broker.SystemClock
+	clock.System
 	ahead time.Duration
 }
 
-func (c skewed) Now() time.Time { return c.SystemClock.Now().Add(c.ahead) }
+func (c skewed) Now() time.Time { return c.System.Now().Add(c.ahead) }
 
 func TestSend_DelayIsByTheClockOfTheService(t *testing.T) {
 	t.Parallel()
@@ -253,7 +256,7 @@ func TestSend_ServiceThatStaysBusyRefuses(t *testing.T) {
 func TestSend_DuplicateDetectionDropsTheApplicationsDuplicatesAlone(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
-	if err := s.Broker().CreateQueue("q", broker.QueueProperties{RequiresDuplicateDetection: true}); err != nil {
+	if err := s.Broker().CreateQueue("q", properties.Queue{RequiresDuplicateDetection: true}); err != nil {
 		t.Fatal(err)
 	}
 	transport := s.open(t, asb.Config{})
@@ -356,8 +359,8 @@ func TestSubscribe_RefusesASubscriptionThatForwardsElsewhere(t *testing.T) {
 	transport := s.provisioned(t, asb.Config{}, "q", "elsewhere", "elsewhere/q")
 	for topic, forward := range map[string]string{"Shop.Placed": "elsewhere", "Shop.Paid": "elsewhere/q"} {
 		if err := errors.Join(
-			s.Broker().CreateTopic(topic, broker.TopicProperties{}),
-			s.Broker().CreateSubscription(topic, "q", broker.SubscriptionProperties{ForwardTo: forward}, broker.Rule{}),
+			s.Broker().CreateTopic(topic, properties.Topic{}),
+			s.Broker().CreateSubscription(topic, "q", properties.Subscription{ForwardTo: forward}, rules.Rule{}),
 		); err != nil {
 			t.Fatal(err)
 		}
@@ -371,7 +374,7 @@ func TestProvision_QueuesThatExist(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
 	transport := s.provisioned(t, asb.Config{SessionQueues: []string{"ordered*"}}, "q", "elsewhere")
-	if err := s.Broker().CreateQueue("forwards", broker.QueueProperties{ForwardTo: "elsewhere"}); err != nil {
+	if err := s.Broker().CreateQueue("forwards", properties.Queue{ForwardTo: "elsewhere"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := transport.Provision(t.Context(), core.Topology{InputQueue: "forwards", Queues: []string{"forwards"}}); err == nil || !strings.Contains(err.Error(), "ForwardTo") {

@@ -11,7 +11,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/asb"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
 )
 
 // groups sends a message with its own text as body to each group, in their order.
@@ -101,7 +101,7 @@ func TestPostpone_IsGivenBackUncountedByAReceiverThatCloses(t *testing.T) {
 func TestSession_LockThatEndsLeavesItsPlace(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
-	if err := s.Broker().CreateQueue("q", broker.QueueProperties{RequiresSession: true, LockDuration: time.Second, MaxDeliveryCount: 2000}); err != nil {
+	if err := s.Broker().CreateQueue("q", properties.Queue{RequiresSession: true, LockDuration: time.Second, MaxDeliveryCount: 2000}); err != nil {
 		t.Fatal(err)
 	}
 	transport := s.open(t, asb.Config{SessionQueues: []string{"q"}})

@@ -9,14 +9,14 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/asb"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
 )
 
 // The service still has a message locked whose settlement failed.
 func TestSession_MessageAfterFailedSettlementDoesNotOvertake(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
-	if err := s.Broker().CreateQueue("q", broker.QueueProperties{RequiresSession: true, MaxDeliveryCount: 2000}); err != nil {
+	if err := s.Broker().CreateQueue("q", properties.Queue{RequiresSession: true, MaxDeliveryCount: 2000}); err != nil {
 		t.Fatal(err)
 	}
 	transport := s.open(t, asb.Config{SessionQueues: []string{"q"}})
@@ -47,7 +47,7 @@ func TestSession_MessageAfterFailedSettlementDoesNotOvertake(t *testing.T) {
 func TestDelivery_CompleteRefusedOnceIsRepeated(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
-	if err := s.Broker().CreateQueue("q", broker.QueueProperties{MaxDeliveryCount: 2000}); err != nil {
+	if err := s.Broker().CreateQueue("q", properties.Queue{MaxDeliveryCount: 2000}); err != nil {
 		t.Fatal(err)
 	}
 	transport := s.open(t, asb.Config{})

@@ -16,6 +16,8 @@ import (
 	"github.com/reprise-go/reprise/transport/asb"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/rules"
 )
 
 // unlimited counts requests that no deadline ends.
@@ -125,10 +127,10 @@ func TestSubscribe_QueueThatWasCreatedAnewGetsItsEvents(t *testing.T) {
 		"a topic each":   {topic: "Shop.Placed"},
 		"a shared topic": {cfg: asb.Config{SharedTopic: "events"}, topic: "events"},
 		"a subscription that others have made": {topic: "Shop.Placed", keeps: foreign, made: func(t *testing.T, s *site) {
-			if err := s.Broker().CreateTopic("Shop.Placed", broker.TopicProperties{}); err != nil {
+			if err := s.Broker().CreateTopic("Shop.Placed", properties.Topic{}); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Broker().CreateSubscription("Shop.Placed", "q", broker.SubscriptionProperties{ForwardTo: "q", UserMetadata: foreign}, broker.Rule{}); err != nil {
+			if err := s.Broker().CreateSubscription("Shop.Placed", "q", properties.Subscription{ForwardTo: "q", UserMetadata: foreign}, rules.Rule{}); err != nil {
 				t.Fatal(err)
 			}
 		}},

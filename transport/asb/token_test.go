@@ -19,6 +19,7 @@ import (
 	"github.com/reprise-go/reprise/transport/asb"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
 )
 
 // identity is a credential that has no token while Microsoft Entra or the machine's identity service is away.
@@ -95,7 +96,7 @@ func TestToken_MissingAtTheStartIsAnError(t *testing.T) {
 // The service detaches links whose token has expired, more often than it may refuse rights in a row.
 func TestToken_Expires(t *testing.T) {
 	t.Parallel()
-	clock := broker.NewFakeClock(time.Now())
+	clock := clock.NewFake(time.Now())
 	const lifetime = time.Minute
 	s := startSite(t, sbserver.Config{TokenLifetime: lifetime, Broker: broker.Config{Clock: clock}})
 	cfg := asb.Config{SessionQueues: []string{"ordered"}, LockDuration: longestLock}

@@ -19,6 +19,7 @@ import (
 	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
 )
 
 // bodies returns the bodies of a queue's messages in any state.
@@ -282,7 +283,7 @@ func TestToken_RenewedKeepsTheLinks(t *testing.T) {
 func TestManagement_RefusesOtherRequests(t *testing.T) {
 	t.Parallel()
 	n := open(t, sbserver.Config{})
-	n.ok(n.Broker().CreateTopic("t", broker.TopicProperties{}))
+	n.ok(n.Broker().CreateTopic("t", properties.Topic{}))
 	conn, err := amqp.Dial(n.ctx, "amqp://"+n.Addr(), &amqp.ConnOptions{SASLType: amqp.SASLTypeAnonymous()})
 	n.ok(err)
 	defer conn.Close()
@@ -350,7 +351,7 @@ func TestLink_RefusedWithoutAToken(t *testing.T) {
 func TestEntity_DisabledOrMissing(t *testing.T) {
 	t.Parallel()
 	n := open(t, sbserver.Config{})
-	n.ok(n.Broker().CreateTopic("t", broker.TopicProperties{}))
+	n.ok(n.Broker().CreateTopic("t", properties.Topic{}))
 	r, err := n.client.NewReceiverForSubscription("t", "missing", nil)
 	n.ok(err)
 	_, err = r.ReceiveMessages(n.ctx, 1, nil)
@@ -358,7 +359,7 @@ func TestEntity_DisabledOrMissing(t *testing.T) {
 
 	s := n.sender("q")
 	n.ok(s.SendMessage(n.ctx, &azservicebus.Message{}, nil))
-	n.ok(n.Broker().SetStatus("q", broker.StatusSendDisabled))
+	n.ok(n.Broker().SetStatus("q", properties.StatusSendDisabled))
 	n.condition(s.SendMessage(n.ctx, &azservicebus.Message{}, nil), "com.microsoft:entity-disabled")
 	receiver := n.receiver("q")
 	n.ok(receiver.CompleteMessage(n.ctx, n.receive(receiver, ""), nil))
@@ -367,7 +368,7 @@ func TestEntity_DisabledOrMissing(t *testing.T) {
 		_, err := receiver.ReceiveMessages(n.ctx, 1, nil)
 		received <- err
 	}()
-	n.ok(n.Broker().SetStatus("q", broker.StatusDisabled))
+	n.ok(n.Broker().SetStatus("q", properties.StatusDisabled))
 	n.condition(<-received, "com.microsoft:entity-disabled")
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
 )
 
 // manage answers a request on $management of an entity (page service-bus-amqp-request-response).
@@ -228,7 +229,7 @@ func (c *client) session(path string, op Op, r *request, a arguments) (map[strin
 	// the SDKs name.
 	if name, ok := r.property("associated-link-name").(string); ok {
 		if held := c.sessionOfLink(name); held == nil || *held != *id {
-			return nil, &broker.Error{Condition: broker.CondSessionLockLost, Description: fmt.Sprintf("The session lock has expired on the MessageSession '%s' of '%s'.", *id, path)}
+			return nil, &condition.Error{Condition: condition.SessionLockLost, Description: fmt.Sprintf("The session lock has expired on the MessageSession '%s' of '%s'.", *id, path)}
 		}
 	}
 	b := c.broker()
@@ -276,7 +277,7 @@ var dispositions = map[string]broker.Outcome{
 func (r *request) settle(path string, a arguments) response {
 	outcome, ok := dispositions[a.string("disposition-status")]
 	if !ok {
-		return refusal(amqp10.Errorf(amqp10.Symbol(broker.CondArgument), "disposition-status '%s' is unknown", a.string("disposition-status")))
+		return refusal(amqp10.Errorf(amqp10.Symbol(condition.Argument), "disposition-status '%s' is unknown", a.string("disposition-status")))
 	}
 	how := broker.Settlement{Outcome: outcome, Reason: a.string("deadletter-reason"), Description: a.string("deadletter-description")}
 	how.Properties, _ = a["properties-to-modify"].(map[string]any)

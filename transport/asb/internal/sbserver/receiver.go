@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
 )
 
 // sessionFilter is the filter by which a receiver asks for a session (azservicebus v1.11.0,
@@ -40,7 +41,7 @@ func (c *client) attachReceiver(l *amqp10.Link, path string) *amqp10.Error {
 	cfg := broker.ConsumerConfig{
 		Mode:  r.mode,
 		Ready: l.Wake,
-		Ended: func(err *broker.Error) { l.Detach(wireError(err)) },
+		Ended: func(err *condition.Error) { l.Detach(wireError(err)) },
 	}
 	filter, ok := sessionOf(l.Request().Source)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/Azure/go-amqp"
 
 	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
 )
 
 // requests is a link on which a client sends requests to $cbs or $management. The reply goes to
@@ -216,7 +216,7 @@ func (op Op) hasResult() bool { return op == OpPeek || op == OpListSessions || o
 
 // refusal returns the reply for an error.
 func refusal(err *amqp10.Error) response {
-	status := (&broker.Error{Condition: amqp.ErrCond(err.Condition)}).Status()
+	status := (&condition.Error{Condition: amqp.ErrCond(err.Condition)}).Status()
 	switch err.Condition {
 	case amqp10.ErrUnauthorizedAccess:
 		status = 401
@@ -228,5 +228,5 @@ func refusal(err *amqp10.Error) response {
 
 // badRequest returns an error of a request's arguments.
 func badRequest(format string, args ...any) error {
-	return &broker.Error{Condition: broker.CondArgument, Description: fmt.Sprintf(format, args...)}
+	return &condition.Error{Condition: condition.Argument, Description: fmt.Sprintf(format, args...)}
 }

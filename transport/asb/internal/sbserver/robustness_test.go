@@ -20,6 +20,7 @@ import (
 	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
 )
 
 // TestMain fails if a server that was closed has left a goroutine.
@@ -61,7 +62,7 @@ func TestMessages_SurviveFaults(t *testing.T) {
 	t.Parallel()
 	s, err := sbserver.Start(sbserver.Config{Broker: broker.Config{
 		Dir: t.TempDir(), AutoCreate: true,
-		AutoQueue: broker.QueueProperties{LockDuration: time.Second, MaxDeliveryCount: 1000},
+		AutoQueue: properties.Queue{LockDuration: time.Second, MaxDeliveryCount: 1000},
 	}})
 	if err != nil {
 		t.Fatal(err)

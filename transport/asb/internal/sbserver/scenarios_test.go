@@ -20,7 +20,8 @@ import (
 	"github.com/Azure/go-amqp"
 
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/rules"
 )
 
 func TestMessage_PropertiesArriveWithTheirTypes(t *testing.T) {
@@ -232,9 +233,9 @@ func (n *namespace) sendBatch(queue string, bodies []string) {
 func TestTopic_CopiesToSubscriptions(t *testing.T) {
 	t.Parallel()
 	n := open(t, sbserver.Config{})
-	n.ok(n.Broker().CreateTopic("t", broker.TopicProperties{}))
+	n.ok(n.Broker().CreateTopic("t", properties.Topic{}))
 	for _, name := range []string{"s1", "s2"} {
-		n.ok(n.Broker().CreateSubscription("t", name, broker.SubscriptionProperties{}, broker.Rule{}))
+		n.ok(n.Broker().CreateSubscription("t", name, properties.Subscription{}, rules.Rule{}))
 	}
 	n.send("t", "a")
 	for _, name := range []string{"s1", "s2"} {
@@ -316,7 +317,7 @@ func TestTimeToLive_ExpiredMessageIsGone(t *testing.T) {
 	n.ok(n.sender("q").SendMessage(n.ctx, &azservicebus.Message{Body: []byte("a"), TimeToLive: to.Ptr(time.Minute)}, nil))
 	n.clock.Advance(time.Minute)
 	n.empty("q")
-	n.ok(n.Broker().CreateQueue("dead", broker.QueueProperties{DeadLetteringOnMessageExpiration: true}))
+	n.ok(n.Broker().CreateQueue("dead", properties.Queue{DeadLetteringOnMessageExpiration: true}))
 	n.ok(n.sender("dead").SendMessage(n.ctx, &azservicebus.Message{Body: []byte("a"), TimeToLive: to.Ptr(time.Minute)}, nil))
 	n.clock.Advance(time.Minute)
 	if m := n.receive(n.deadLetters("dead"), "a"); *m.DeadLetterReason != "TTLExpiredException" {
@@ -327,7 +328,7 @@ func TestTimeToLive_ExpiredMessageIsGone(t *testing.T) {
 func TestMessage_LargeOnesTakeManyFrames(t *testing.T) {
 	t.Parallel()
 	cfg := sbserver.Config{}
-	cfg.Broker.Tier = broker.Premium
+	cfg.Broker.Tier = properties.Premium
 	n := open(t, cfg)
 	body := make([]byte, 900_000)
 	rand.Read(body)
@@ -399,7 +400,7 @@ func TestReceivers_ShareManyMessages(t *testing.T) {
 func TestSession_MessagesAndState(t *testing.T) {
 	t.Parallel()
 	n := open(t, sbserver.Config{})
-	n.ok(n.Broker().CreateQueue("q", broker.QueueProperties{RequiresSession: true}))
+	n.ok(n.Broker().CreateQueue("q", properties.Queue{RequiresSession: true}))
 	s := n.sender("q")
 	for i := range 3 {
 		for _, id := range []string{"x", "y"} {

@@ -12,7 +12,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
 )
 
 // patience is a deadline that means never: a test that waits for it has failed.
@@ -21,7 +21,7 @@ const patience = 2 * time.Minute
 // namespace is a server, its clock and a client of it.
 type namespace struct {
 	*sbserver.Server
-	clock  *broker.FakeClock
+	clock  *clock.Fake
 	client *azservicebus.Client
 	ctx    context.Context
 	t      *testing.T
@@ -31,7 +31,7 @@ type namespace struct {
 // are first used unless cfg says otherwise.
 func open(t *testing.T, cfg sbserver.Config) *namespace {
 	t.Helper()
-	clock := broker.NewFakeClock(time.Now().Truncate(time.Millisecond))
+	clock := clock.NewFake(time.Now().Truncate(time.Millisecond))
 	cfg.Broker.Clock = clock
 	cfg.Broker.AutoCreate = true
 	s, err := sbserver.Start(cfg)

@@ -23,6 +23,7 @@ import (
 	"github.com/reprise-go/reprise/internal/testserver/loopback"
 	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
 )
 
 // Config configures a server. The zero value is usable.
@@ -233,9 +234,9 @@ func (s *Server) ConnectionString() string {
 }
 
 // clock returns the clock of the entities.
-func (s *Server) clock() broker.Clock {
+func (s *Server) clock() clock.Clock {
 	if s.cfg.Broker.Clock == nil {
-		return broker.SystemClock{}
+		return clock.System{}
 	}
 	return s.cfg.Broker.Clock
 }

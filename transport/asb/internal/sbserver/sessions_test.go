@@ -12,14 +12,14 @@ import (
 	"github.com/Azure/go-amqp"
 
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
 )
 
 // openSessions is open with a queue q that has sessions.
 func openSessions(t *testing.T, cfg sbserver.Config) *namespace {
 	t.Helper()
 	n := open(t, cfg)
-	n.ok(n.Broker().CreateQueue("q", broker.QueueProperties{RequiresSession: true}))
+	n.ok(n.Broker().CreateQueue("q", properties.Queue{RequiresSession: true}))
 	return n
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
 )
 
 // tagOf returns the delivery tag that carries a lock token: a GUID of .NET, in which the
@@ -19,7 +20,7 @@ func tagOf(t broker.LockToken) []byte {
 
 // wireError returns an error of the broker in the form that clients get, or nil.
 func wireError(err error) *amqp10.Error {
-	var refusal *broker.Error
+	var refusal *condition.Error
 	switch {
 	case err == nil:
 		return nil

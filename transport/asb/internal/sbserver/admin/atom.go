@@ -6,7 +6,7 @@ import (
 	"path"
 	"strconv"
 
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
 )
 
 const atomSchema = "http://www.w3.org/2005/Atom"
@@ -85,7 +85,7 @@ func (h *Handler) namespaceInfo() *namespaceInfo {
 		Schema: connectSchema, CreatedTime: created, ModifiedTime: created, MessagingSKU: string(h.Broker.Tier()), Name: h.Broker.Namespace(),
 		NamespaceType: "Messaging",
 	}
-	if h.Broker.Tier() == broker.Premium {
+	if h.Broker.Tier() == properties.Premium {
 		n.MessagingUnits = new(int64(1))
 	}
 	return n

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/rules"
 )
 
 const (
@@ -81,9 +83,9 @@ func valueOf[T any](p *T) T {
 }
 
 // queue returns the properties of a queue, with the defaults for elements that are missing.
-func (d *description) queue() (broker.QueueProperties, error) {
+func (d *description) queue() (properties.Queue, error) {
 	r := reading{d: d}
-	p := broker.QueueProperties{
+	p := properties.Queue{
 		LockDuration:                     r.duration("LockDuration", d.LockDuration),
 		MaxDeliveryCount:                 valueOf(d.MaxDeliveryCount),
 		DefaultMessageTimeToLive:         r.duration("DefaultMessageTimeToLive", d.DefaultMessageTimeToLive),
@@ -93,7 +95,7 @@ func (d *description) queue() (broker.QueueProperties, error) {
 		DuplicateDetectionWindow:         r.duration("DuplicateDetectionHistoryTimeWindow", d.DuplicateDetectionHistoryTimeWindow),
 		ForwardTo:                        valueOf(d.ForwardTo),
 		ForwardDeadLetteredMessagesTo:    valueOf(d.ForwardDeadLetteredMessagesTo),
-		Status:                           broker.Status(valueOf(d.Status)),
+		Status:                           properties.Status(valueOf(d.Status)),
 		AutoDeleteOnIdle:                 r.duration("AutoDeleteOnIdle", d.AutoDeleteOnIdle),
 		EnablePartitioning:               valueOf(d.EnablePartitioning),
 		MaxSizeInMegabytes:               valueOf(d.MaxSizeInMegabytes),
@@ -104,9 +106,9 @@ func (d *description) queue() (broker.QueueProperties, error) {
 	return p, r.err
 }
 
-func (d *description) topic() (broker.TopicProperties, error) {
+func (d *description) topic() (properties.Topic, error) {
 	q, err := d.queue()
-	return broker.TopicProperties{
+	return properties.Topic{
 		DefaultMessageTimeToLive: q.DefaultMessageTimeToLive, RequiresDuplicateDetection: q.RequiresDuplicateDetection,
 		DuplicateDetectionWindow: q.DuplicateDetectionWindow, Status: q.Status, AutoDeleteOnIdle: q.AutoDeleteOnIdle,
 		EnablePartitioning: q.EnablePartitioning, SupportOrdering: valueOf(d.SupportOrdering), MaxSizeInMegabytes: q.MaxSizeInMegabytes,
@@ -114,9 +116,9 @@ func (d *description) topic() (broker.TopicProperties, error) {
 	}, err
 }
 
-func (d *description) subscription() (broker.SubscriptionProperties, error) {
+func (d *description) subscription() (properties.Subscription, error) {
 	q, err := d.queue()
-	return broker.SubscriptionProperties{
+	return properties.Subscription{
 		LockDuration: q.LockDuration, MaxDeliveryCount: q.MaxDeliveryCount, DefaultMessageTimeToLive: q.DefaultMessageTimeToLive,
 		DeadLetteringOnMessageExpiration: q.DeadLetteringOnMessageExpiration,
 		DropOnFilterErrors:               d.DeadLetteringOnFilterEvaluationExceptions != nil && !*d.DeadLetteringOnFilterEvaluationExceptions,
@@ -181,12 +183,12 @@ func (h *Handler) countFilters(topic string) (sql, correlation int, err error) {
 		return 0, 0, err
 	}
 	for _, s := range subscriptions {
-		rules, err := h.Broker.Rules(topic, s.Name)
+		described, err := h.Broker.Rules(topic, s.Name)
 		if err != nil {
 			return 0, 0, err
 		}
-		for _, r := range rules {
-			if _, ok := r.Filter.(broker.CorrelationFilter); ok {
+		for _, r := range described {
+			if _, ok := r.Filter.(rules.CorrelationFilter); ok {
 				correlation++
 			} else {
 				sql++
@@ -221,7 +223,7 @@ func (h *Handler) messageSize(kilobytes int64) *int64 {
 	switch {
 	case kilobytes != 0:
 		return &kilobytes
-	case h.Broker.Tier() == broker.Premium:
+	case h.Broker.Tier() == properties.Premium:
 		return new(int64(1024))
 	}
 	return new(int64(256))

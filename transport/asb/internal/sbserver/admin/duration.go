@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
 )
 
 // maxDuration is TimeSpan.MaxValue of .NET, which means no end (azservicebus v1.11.0,
@@ -17,7 +17,7 @@ const maxDuration = "P10675199DT2H48M5.4775807S"
 var durationPattern = regexp.MustCompile(`^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?$`)
 
 // parseDuration parses an ISO 8601 duration with days, hours, minutes and seconds, such
-// as PT1M30S. For a duration that is too long for Go it returns [broker.MaxTimeToLive].
+// as PT1M30S. For a duration that is too long for Go it returns [properties.MaxTimeToLive].
 func parseDuration(s string) (time.Duration, error) {
 	parts := durationPattern.FindStringSubmatch(s)
 	if parts == nil || strings.HasSuffix(s, "T") || s == "P" {
@@ -34,14 +34,14 @@ func parseDuration(s string) (time.Duration, error) {
 		}
 		total += n * unit
 	}
-	if total >= broker.MaxTimeToLive.Seconds() {
-		return broker.MaxTimeToLive, nil
+	if total >= properties.MaxTimeToLive.Seconds() {
+		return properties.MaxTimeToLive, nil
 	}
 	return time.Duration(total * float64(time.Second)).Round(time.Millisecond), nil
 }
 
 func formatDuration(d time.Duration) string {
-	if d >= broker.MaxTimeToLive {
+	if d >= properties.MaxTimeToLive {
 		return maxDuration
 	}
 	days := d / (24 * time.Hour)

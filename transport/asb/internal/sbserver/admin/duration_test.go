@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
 )
 
 func TestDuration(t *testing.T) {
@@ -19,8 +19,8 @@ func TestDuration(t *testing.T) {
 		{"P1DT2H3M4.5S", 26*time.Hour + 3*time.Minute + 4500*time.Millisecond, ""},
 		{"PT90S", 90 * time.Second, "PT1M30S"},
 		{"PT36H", 36 * time.Hour, "P1DT12H"},
-		{maxDuration, broker.MaxTimeToLive, ""},
-		{"P999999D", broker.MaxTimeToLive, maxDuration},
+		{maxDuration, properties.MaxTimeToLive, ""},
+		{"P999999D", properties.MaxTimeToLive, maxDuration},
 	}
 	for _, test := range tests {
 		got, err := parseDuration(test.text)

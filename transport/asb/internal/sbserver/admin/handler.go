@@ -17,6 +17,9 @@ import (
 	"strings"
 
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/rules"
 )
 
 // A Handler answers requests of the administration API. It may be used concurrently; its
@@ -124,7 +127,7 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request, t target) {
 		h.getList(w, r, t)
 	default:
 		e, err := h.describe(r, t)
-		if err != nil && !t.isSubscriptions && broker.Condition(err) == broker.CondNotFound {
+		if err != nil && !t.isSubscriptions && condition.Of(err) == condition.NotFound {
 			// "if the entity is not found, instead of getting a 404 you actually get a <Feed> XML
 			// object that is empty and an HTTP status code of 200" (azservicebus v1.11.0,
 			// entity_manager.go).
@@ -146,7 +149,7 @@ func (h *Handler) describe(r *http.Request, t target) (*entry, error) {
 			}
 		}
 		if err == nil {
-			err = &broker.Error{Condition: broker.CondNotFound, Description: fmt.Sprintf("The rule '%s' could not be found.", t.rule)}
+			err = &condition.Error{Condition: condition.NotFound, Description: fmt.Sprintf("The rule '%s' could not be found.", t.rule)}
 		}
 		return nil, err
 	case t.subscription != "":
@@ -313,7 +316,7 @@ func (h *Handler) applySubscription(t target, d *description, update bool) error
 		}
 		return h.Broker.UpdateSubscription(t.entity, t.subscription, p)
 	}
-	first := broker.Rule{}
+	first := rules.Rule{}
 	if d.DefaultRuleDescription != nil {
 		if first, err = d.DefaultRuleDescription.rule(); err != nil {
 			return invalid(err)
@@ -333,7 +336,7 @@ func keep(sent, value *bool, old bool) {
 // standardSize clears the size that a client read in the Standard tier, in which it is
 // not a setting.
 func (h *Handler) standardSize(kilobytes *int64) {
-	if h.Broker.Tier() != broker.Premium && *kilobytes == 256 {
+	if h.Broker.Tier() != properties.Premium && *kilobytes == 256 {
 		*kilobytes = 0
 	}
 }
@@ -346,7 +349,7 @@ func (h *Handler) delete(w http.ResponseWriter, t target) {
 	case t.subscription != "" && !t.isRuleList:
 		err = h.Broker.DeleteSubscription(t.entity, t.subscription)
 	case t.entity != "" && !t.isSubscriptions:
-		if err = h.Broker.DeleteQueue(t.entity); broker.Condition(err) == broker.CondNotFound {
+		if err = h.Broker.DeleteQueue(t.entity); condition.Of(err) == condition.NotFound {
 			err = h.Broker.DeleteTopic(t.entity)
 		}
 	default:
@@ -361,21 +364,21 @@ func (h *Handler) delete(w http.ResponseWriter, t target) {
 }
 
 func invalid(err error) error {
-	return &broker.Error{Condition: broker.CondArgument, Description: err.Error()}
+	return &condition.Error{Condition: condition.Argument, Description: err.Error()}
 }
 
 // statusOf returns the status and the detail of a refusal. A change of a property that cannot be
 // changed is 400 (azservicebus v1.11.0, TestAdminClient_UpdateTopic and its like).
 func statusOf(err error) (status int, detail string) {
-	refusal, ok := errors.AsType[*broker.Error](err)
+	refusal, ok := errors.AsType[*condition.Error](err)
 	if !ok {
 		return http.StatusInternalServerError, "SubCode=50000. " + err.Error()
 	}
 	status = int(refusal.Status())
 	switch refusal.Condition {
-	case broker.CondNotAllowed:
+	case condition.NotAllowed:
 		status = http.StatusBadRequest
-	case broker.CondDetachForced:
+	case condition.DetachForced:
 		status = http.StatusServiceUnavailable
 	}
 	return status, fmt.Sprintf("SubCode=%d00. %s", status, refusal.Description)

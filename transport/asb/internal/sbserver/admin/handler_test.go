@@ -17,6 +17,9 @@ import (
 
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/admin"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
 )
 
 const connection = "Endpoint=sb://test.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=a2V5"
@@ -42,9 +45,9 @@ func (r redirect) Do(req *http.Request) (*http.Response, error) {
 	return r.client.Do(req)
 }
 
-func newService(t *testing.T, tier broker.Tier) *service {
+func newService(t *testing.T, tier properties.Tier) *service {
 	t.Helper()
-	b, err := broker.New(broker.Config{Clock: broker.NewFakeClock(start), Tier: tier, Namespace: "test.servicebus.windows.net"})
+	b, err := broker.New(broker.Config{Clock: clock.NewFake(start), Tier: tier, Namespace: "test.servicebus.windows.net"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +93,7 @@ func equal[T comparable](t *testing.T, what string, got, want T) {
 }
 
 func TestQueue_Defaults(t *testing.T) {
-	s := newService(t, broker.Standard)
+	s := newService(t, properties.Standard)
 	created, err := s.CreateQueue(t.Context(), "q", nil)
 	s.must(err)
 	equal(t, "the name", created.QueueName, "q")
@@ -117,7 +120,7 @@ func TestQueue_Defaults(t *testing.T) {
 }
 
 func TestQueue_AllProperties(t *testing.T) {
-	s := newService(t, broker.Premium)
+	s := newService(t, properties.Premium)
 	_, err := s.CreateQueue(t.Context(), "target", nil)
 	s.must(err)
 	want := sdk.QueueProperties{
@@ -153,7 +156,7 @@ func describe(p sdk.QueueProperties) string {
 }
 
 func TestQueue_UpdateKeepsPropertiesOfItsCreation(t *testing.T) {
-	s := newService(t, broker.Standard)
+	s := newService(t, properties.Standard)
 	_, err := s.CreateQueue(t.Context(), "q", &sdk.CreateQueueOptions{Properties: &sdk.QueueProperties{RequiresSession: new(true)}})
 	s.must(err)
 	updated, err := s.UpdateQueue(t.Context(), "q", sdk.QueueProperties{LockDuration: new("PT5S")}, nil)
@@ -165,7 +168,7 @@ func TestQueue_UpdateKeepsPropertiesOfItsCreation(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	s := newService(t, broker.Standard)
+	s := newService(t, properties.Standard)
 	_, err := s.CreateQueue(t.Context(), "q", nil)
 	s.must(err)
 	_, err = s.CreateTopic(t.Context(), "t", nil)
@@ -216,7 +219,7 @@ func TestErrors(t *testing.T) {
 
 // A get of an entity that does not exist is nil without an error.
 func TestGet_Missing(t *testing.T) {
-	s := newService(t, broker.Standard)
+	s := newService(t, properties.Standard)
 	_, err := s.CreateTopic(t.Context(), "t", nil)
 	s.must(err)
 	_, err = s.CreateSubscription(t.Context(), "t", "s", nil)
@@ -240,7 +243,7 @@ func TestGet_Missing(t *testing.T) {
 }
 
 func TestTopicAndSubscription(t *testing.T) {
-	s := newService(t, broker.Standard)
+	s := newService(t, properties.Standard)
 	ctx := t.Context()
 	_, err := s.CreateQueue(ctx, "q", nil)
 	s.must(err)
@@ -275,7 +278,7 @@ func TestTopicAndSubscription(t *testing.T) {
 	s.must(err)
 	equal(t, "the number of forwarded messages", info.Runtime.Active, 1)
 
-	s.must(s.broker.SetStatus("t/Subscriptions/s", broker.StatusDisabled))
+	s.must(s.broker.SetStatus("t/Subscriptions/s", properties.StatusDisabled))
 	sub.UserMetadata = new("z")
 	changed, err := s.UpdateSubscription(ctx, "t", "s", sub.SubscriptionProperties, nil)
 	s.must(err)
@@ -287,11 +290,11 @@ func TestTopicAndSubscription(t *testing.T) {
 	_, err = s.DeleteTopic(ctx, "t", nil)
 	s.must(err)
 	_, err = s.broker.Topic("t")
-	equal(t, "the topic", broker.Condition(err), broker.CondNotFound)
+	equal(t, "the topic", condition.Of(err), condition.NotFound)
 }
 
 func TestRules(t *testing.T) {
-	s := newService(t, broker.Standard)
+	s := newService(t, properties.Standard)
 	ctx := t.Context()
 	_, err := s.CreateTopic(ctx, "t", nil)
 	s.must(err)
@@ -351,7 +354,7 @@ func TestRules(t *testing.T) {
 }
 
 func TestList_Pages(t *testing.T) {
-	s := newService(t, broker.Standard)
+	s := newService(t, properties.Standard)
 	ctx := t.Context()
 	for i := range 5 {
 		_, err := s.CreateQueue(ctx, fmt.Sprint("q", i), nil)
@@ -389,7 +392,7 @@ func TestList_Pages(t *testing.T) {
 }
 
 func TestRuntimeProperties(t *testing.T) {
-	s := newService(t, broker.Standard)
+	s := newService(t, properties.Standard)
 	ctx := t.Context()
 	_, err := s.CreateQueue(ctx, "q", nil)
 	s.must(err)
@@ -434,19 +437,19 @@ func TestRuntimeProperties(t *testing.T) {
 }
 
 func TestNamespaceProperties(t *testing.T) {
-	for _, tier := range []broker.Tier{broker.Standard, broker.Premium} {
+	for _, tier := range []properties.Tier{properties.Standard, properties.Premium} {
 		s := newService(t, tier)
 		got, err := s.GetNamespaceProperties(t.Context(), nil)
 		s.must(err)
 		equal(t, "the tier", got.SKU, string(tier))
 		equal(t, "the name", got.Name, "test.servicebus.windows.net")
 		equal(t, "the time of creation", got.CreatedTime, start)
-		equal(t, "whether there are messaging units", got.MessagingUnits != nil, tier == broker.Premium)
+		equal(t, "whether there are messaging units", got.MessagingUnits != nil, tier == properties.Premium)
 	}
 }
 
 func TestRefuse(t *testing.T) {
-	s := newService(t, broker.Standard)
+	s := newService(t, properties.Standard)
 	s.handler.Refuse = func(r *http.Request) (int, string) {
 		if strings.HasPrefix(r.Header.Get("Authorization"), "SharedAccessSignature ") && r.Method == http.MethodPut {
 			return http.StatusUnauthorized, "SubCode=40100. Unauthorized : Unauthorized access for 'CreateQueue'."
@@ -463,7 +466,7 @@ func TestRefuse(t *testing.T) {
 }
 
 func TestBadRequests(t *testing.T) {
-	s := newService(t, broker.Standard)
+	s := newService(t, properties.Standard)
 	tests := []struct {
 		method, path, body string
 		authorized         bool

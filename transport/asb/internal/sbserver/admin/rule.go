@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/rules"
 )
 
 const schemaXSD = "http://www.w3.org/2001/XMLSchema"
@@ -120,8 +121,8 @@ func newKeyValues(values map[string]any) *keyValues {
 }
 
 // rule returns the rule that a description has; the filter is true if there is none.
-func (d *ruleDescription) rule() (broker.Rule, error) {
-	r := broker.Rule{Name: d.Name, Filter: broker.TrueFilter{}}
+func (d *ruleDescription) rule() (rules.Rule, error) {
+	r := rules.Rule{Name: d.Name, Filter: rules.TrueFilter{}}
 	if d.Filter != nil {
 		filter, err := d.Filter.filter()
 		if err != nil {
@@ -136,22 +137,22 @@ func (d *ruleDescription) rule() (broker.Rule, error) {
 		return r, fmt.Errorf("an action of the type %q is not supported", d.Action.Type)
 	}
 	parameters, err := d.Action.Parameters.values()
-	r.Action = &broker.Action{Expression: d.Action.SQLExpression, Parameters: parameters}
+	r.Action = &rules.Action{Expression: d.Action.SQLExpression, Parameters: parameters}
 	return r, err
 }
 
-func (f *filterDescription) filter() (broker.Filter, error) {
+func (f *filterDescription) filter() (rules.Filter, error) {
 	switch f.Type {
 	case "TrueFilter":
-		return broker.TrueFilter{}, nil
+		return rules.TrueFilter{}, nil
 	case "FalseFilter":
-		return broker.FalseFilter{}, nil
+		return rules.FalseFilter{}, nil
 	case "SqlFilter":
 		parameters, err := f.Parameters.values()
-		return broker.SQLFilter{Expression: valueOf(f.SQLExpression), Parameters: parameters}, err
+		return rules.SQLFilter{Expression: valueOf(f.SQLExpression), Parameters: parameters}, err
 	case "CorrelationFilter":
 		properties, err := f.Properties.values()
-		return broker.CorrelationFilter{
+		return rules.CorrelationFilter{
 			ContentType: f.ContentType, CorrelationID: f.CorrelationID, Subject: f.Label, MessageID: f.MessageID, ReplyTo: f.ReplyTo,
 			ReplyToSessionID: f.ReplyToSessionID, SessionID: f.SessionID, To: f.To, Properties: properties,
 		}, err
@@ -172,11 +173,11 @@ func describeRule(r broker.RuleInfo) *ruleDescription {
 		}
 	}
 	switch f := r.Filter.(type) {
-	case broker.FalseFilter:
+	case rules.FalseFilter:
 		d.Filter = &filterDescription{Type: "FalseFilter", SQLExpression: new("1=0"), Compatibility: 20}
-	case broker.SQLFilter:
+	case rules.SQLFilter:
 		d.Filter = &filterDescription{Type: "SqlFilter", SQLExpression: &f.Expression, Compatibility: 20, Parameters: newKeyValues(f.Parameters)}
-	case broker.CorrelationFilter:
+	case rules.CorrelationFilter:
 		d.Filter = &filterDescription{
 			Type: "CorrelationFilter", ContentType: f.ContentType, CorrelationID: f.CorrelationID, Label: f.Subject, MessageID: f.MessageID,
 			ReplyTo: f.ReplyTo, ReplyToSessionID: f.ReplyToSessionID, SessionID: f.SessionID, To: f.To, Properties: newKeyValues(f.Properties),

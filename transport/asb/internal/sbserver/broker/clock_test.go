@@ -1,36 +1,13 @@
 package broker_test
 
 import (
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
 )
-
-func TestFakeClock_CallsInOrder(t *testing.T) {
-	c := broker.NewFakeClock(start)
-	var calls []string
-	call := func(name string, d time.Duration) func() bool {
-		return c.AfterFunc(d, func() {
-			calls = append(calls, fmt.Sprint(name, c.Now().Sub(start)))
-			if name == "a" {
-				c.AfterFunc(time.Second, func() { calls = append(calls, fmt.Sprint("later", c.Now().Sub(start))) })
-			}
-		})
-	}
-	call("c", 3*time.Second)
-	call("a", time.Second)
-	call("b", time.Second)
-	stopped := call("stopped", time.Second)
-	call("never", time.Hour)
-	equal(t, "whether the call was stopped", stopped(), true)
-	equal(t, "whether it was stopped again", stopped(), false)
-	c.Advance(3 * time.Second)
-	equal(t, "the calls", fmt.Sprint(calls), "[a1s b1s later2s c3s]")
-	equal(t, "the time", c.Now(), start.Add(3*time.Second))
-}
 
 // With the clock of the machine everything happens at its time too.
 func TestSystemClock(t *testing.T) {
@@ -40,7 +17,7 @@ func TestSystemClock(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := &namespace{b, t, nil}
-		n.queue("q", broker.QueueProperties{LockDuration: 10 * time.Second, DeadLetteringOnMessageExpiration: true})
+		n.queue("q", properties.Queue{LockDuration: 10 * time.Second, DeadLetteringOnMessageExpiration: true})
 		begin := time.Now()
 		wakeUps := make(chan time.Duration, 10)
 		watch := func(path string) *broker.Consumer {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
 )
 
 // A ReceiveMode decides when a message leaves its queue (page
@@ -31,7 +33,7 @@ type ConsumerConfig struct {
 	// Ended is called at most once, when the consumer gets no more messages: its entity was
 	// deleted or disabled, or it lost the lock of its session. It is not called after
 	// [Consumer.Close].
-	Ended func(*Error)
+	Ended func(*condition.Error)
 }
 
 // A Consumer is a receiver of one queue, subscription, dead-letter queue or session.
@@ -48,8 +50,8 @@ type Consumer struct {
 
 // Consume adds a receiver to the queue, subscription or dead-letter queue with a path. It waits
 // for a session until ctx is done if [ConsumerConfig] asks for the next session, and is then
-// refused with [CondTimeout]. A named session that has a receiver is refused at once with
-// [CondSessionCannotLock].
+// refused with [condition.Timeout]. A named session that has a receiver is refused at once with
+// [condition.SessionCannotLock].
 func (b *Broker) Consume(ctx context.Context, path string, cfg ConsumerConfig) (*Consumer, error) {
 	c, wait, err := b.attach(path, cfg)
 	if err != nil || wait == nil {
@@ -80,9 +82,9 @@ func (b *Broker) attach(path string, cfg ConsumerConfig) (c *Consumer, wait *acc
 	c = &Consumer{broker: b, store: s, cfg: cfg}
 	switch {
 	case cfg.AcceptSession && s.sessions == nil:
-		return nil, nil, errorf(CondNotAllowed, "A sessionful message receiver cannot be created on an entity that does not require sessions: '%s'.", s.path())
+		return nil, nil, condition.Errorf(condition.NotAllowed, "A sessionful message receiver cannot be created on an entity that does not require sessions: '%s'.", s.path())
 	case !cfg.AcceptSession && s.sessions != nil:
-		return nil, nil, errorf(CondNotAllowed, "It is not possible for an entity that requires sessions to create a non-sessionful message receiver: '%s'.", s.path())
+		return nil, nil, condition.Errorf(condition.NotAllowed, "It is not possible for an entity that requires sessions to create a non-sessionful message receiver: '%s'.", s.path())
 	case cfg.AcceptSession:
 		wait, err = s.acceptLocked(c)
 		if err != nil {
@@ -107,7 +109,7 @@ func (c *Consumer) SessionLockedUntil() time.Time {
 	if c.session == nil || c.session.holder != c {
 		return time.Time{}
 	}
-	return c.session.lockedUntil.time()
+	return c.session.lockedUntil.Time()
 }
 
 // Next returns at most limit messages that are available now, in their order.
@@ -159,7 +161,7 @@ func (s *store) deliverLocked(m *message, c *Consumer, mode ReceiveMode) snapsho
 	b := s.entity.broker
 	// An expiration "doesn't affect messages that are currently locked for delivery" (page
 	// message-expiration).
-	b.agenda.remove(&m.expiry)
+	b.agenda.Remove(&m.expiry)
 	m.state, m.lock = locked, newLockToken()
 	s.locks[m.lock] = m
 	if m.session != nil {
@@ -191,26 +193,6 @@ func (c *Consumer) waitLocked() {
 	c.store.waiting = append(c.store.waiting, c)
 }
 
-// wakeLocked makes Ready be called after the operation.
-func (c *Consumer) wakeLocked() {
-	c.isWaiting = false
-	if !c.ended && !c.isWoken {
-		c.isWoken = true
-		c.broker.wakeUps = append(c.broker.wakeUps, c)
-	}
-}
-
-// ready calls Ready. It runs without the lock.
-func (c *Consumer) ready() {
-	c.broker.mu.Lock()
-	c.isWoken = false
-	ended := c.ended
-	c.broker.mu.Unlock()
-	if !ended && c.cfg.Ready != nil {
-		c.cfg.Ready()
-	}
-}
-
 // Close removes the consumer. Its message locks stay until they end or the messages are settled,
 // but the messages of a session become available again.
 func (c *Consumer) Close() error {
@@ -224,29 +206,78 @@ func (c *Consumer) Close() error {
 	return c.broker.unlock()
 }
 
-// endLocked removes the consumer from its store.
-func (c *Consumer) endLocked() {
-	c.ended = true
-	delete(c.store.consumers, c)
-	if c.isWaiting {
-		c.isWaiting = false
-		c.store.waiting = slices.DeleteFunc(c.store.waiting, func(other *Consumer) bool { return other == c })
-	}
+// An acceptor is a receiver that waits for a session.
+type acceptor struct {
+	consumer *Consumer
+	done     chan struct{} // closed when the consumer has a session, or err is set
+	granted  bool
+	err      *condition.Error
 }
 
-// endConsumersLocked ends all consumers and acceptors of a store.
-func (s *store) endConsumersLocked(err *Error) {
-	for c := range s.consumers {
-		c.endLocked()
-		if c.session != nil {
-			s.releaseSessionLocked(c.session)
+// acceptLocked gives a session to a consumer, or returns an acceptor that waits for one.
+// A named session need not have messages.
+func (s *store) acceptLocked(c *Consumer) (*acceptor, error) {
+	if id := c.cfg.Session; id != nil {
+		if n := s.sessions[*id]; n != nil && n.holder != nil {
+			return nil, condition.Errorf(condition.SessionCannotLock, "The requested session '%s' cannot be accepted. It may be locked by another receiver.", *id)
 		}
-		s.entity.broker.endings = append(s.entity.broker.endings, ending{c, err})
+		s.grantLocked(s.sessionLocked(*id), c)
+		return nil, nil
 	}
-	for _, a := range s.acceptors {
-		a.err = err
-		a.consumer.endLocked()
-		close(a.done)
+	if first := s.offers.Front(); first != nil {
+		s.grantLocked(first.Value.(*session), c)
+		return nil, nil
 	}
-	s.acceptors = nil
+	a := &acceptor{consumer: c, done: make(chan struct{})}
+	s.acceptors = append(s.acceptors, a)
+	return a, nil
+}
+
+// stopAccepting returns the consumer if it has got a session, and otherwise refuses it.
+func (b *Broker) stopAccepting(a *acceptor) (c *Consumer, err error) {
+	b.lock()
+	defer b.finish(&err)
+	c = a.consumer
+	switch {
+	case a.granted:
+		if !c.ended {
+			c.waitLocked()
+		}
+		return c, nil
+	case a.err != nil:
+		return nil, a.err
+	}
+	c.store.acceptors = slices.DeleteFunc(c.store.acceptors, func(other *acceptor) bool { return other == a })
+	c.endLocked()
+	return nil, condition.Errorf(condition.Timeout, "The operation did not complete within the allotted timeout: no session of '%s' is available.", c.store.path())
+}
+
+// requireSessionsLocked turns a queue that was created by its first use into one with
+// sessions, unless it has a receiver. Its messages without a session id belong to the
+// session "".
+func (e *entity) requireSessionsLocked() {
+	s := e.main
+	if !e.automatic || s.sessions != nil || len(s.consumers) > 0 {
+		return
+	}
+	e.settings.RequiresSession = true
+	e.changeLocked()
+	messages := s.messages.all()
+	for _, m := range messages {
+		if m.state == locked {
+			s.unlockLocked(m)
+			s.returnLocked(m)
+		}
+	}
+	s.sessions, s.available = map[string]*session{}, nil
+	for _, m := range messages {
+		if m.state == gone {
+			continue
+		}
+		m.session = s.sessionLocked(m.content.Session)
+		m.session.messages++
+		if m.state == available {
+			s.offerLocked(m)
+		}
+	}
 }

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/rules"
 )
 
 // watch adds a consumer of a queue, and returns it with the number of its wake-ups.
@@ -36,7 +39,7 @@ func TestConsumer_WakesUp(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			n := withQueue(t, broker.QueueProperties{})
+			n := withQueue(t, properties.Queue{})
 			var d broker.Delivery
 			if test.before != nil {
 				d = test.before(n)
@@ -63,7 +66,7 @@ func (n *namespace) lockOne() broker.Delivery {
 }
 
 func TestConsumer_WakesUpForMessagesThatAreThere(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{})
+	n := withQueue(t, properties.Queue{})
 	n.send("q", "a")
 	c, wakeUps := n.watch("q")
 	equal(t, "the number of wake-ups", *wakeUps, 1)
@@ -71,7 +74,7 @@ func TestConsumer_WakesUpForMessagesThatAreThere(t *testing.T) {
 }
 
 func TestConsumer_WakesUpForExpiredMessagesInTheDeadLetterQueue(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{DeadLetteringOnMessageExpiration: true})
+	n := withQueue(t, properties.Queue{DeadLetteringOnMessageExpiration: true})
 	n.send("q", "a", withTTL(time.Minute))
 	_, wakeUps := n.watch("q/$DeadLetterQueue")
 	n.clock.Advance(time.Minute)
@@ -80,7 +83,7 @@ func TestConsumer_WakesUpForExpiredMessagesInTheDeadLetterQueue(t *testing.T) {
 
 // A consumer that closes without taking messages leaves them to the others.
 func TestConsumer_AllWaitingOnesWakeUp(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{})
+	n := withQueue(t, properties.Queue{})
 	first, _ := n.watch("q")
 	second, wakeUps := n.watch("q")
 	n.send("q", "a")
@@ -91,7 +94,7 @@ func TestConsumer_AllWaitingOnesWakeUp(t *testing.T) {
 
 // Locks stay when their consumer closes, so that the messages can be settled on another link.
 func TestConsumer_CloseKeepsLocks(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{})
+	n := withQueue(t, properties.Queue{})
 	n.send("q", "a")
 	c := n.consume("q")
 	d := n.next(c)
@@ -103,24 +106,24 @@ func TestConsumer_CloseKeepsLocks(t *testing.T) {
 }
 
 func TestClose_EndsConsumersAndRefuses(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{})
-	var ended *broker.Error
-	_, err := n.Consume(t.Context(), "q", broker.ConsumerConfig{Ended: func(e *broker.Error) { ended = e }})
+	n := withQueue(t, properties.Queue{})
+	var ended *condition.Error
+	_, err := n.Consume(t.Context(), "q", broker.ConsumerConfig{Ended: func(e *condition.Error) { ended = e }})
 	n.must(err)
 	n.must(n.Close())
-	if ended == nil || ended.Condition != broker.CondDetachForced {
+	if ended == nil || ended.Condition != condition.DetachForced {
 		t.Errorf("the consumer ended with %v", ended)
 	}
-	n.refuses(n.Send("q", newMessage("a")), broker.CondDetachForced)
+	n.refuses(n.Send("q", newMessage("a")), condition.DetachForced)
 }
 
 // Senders and receivers at the same time neither lose nor repeat messages.
 func TestConcurrency(t *testing.T) {
 	const senders, receivers, each = 4, 4, 500
 	n := newNamespace(t, broker.Config{})
-	n.queue("q", broker.QueueProperties{})
-	n.must(n.CreateTopic("t", broker.TopicProperties{}))
-	n.must(n.CreateSubscription("t", "s", broker.SubscriptionProperties{ForwardTo: "q"}, broker.Rule{}))
+	n.queue("q", properties.Queue{})
+	n.must(n.CreateTopic("t", properties.Topic{}))
+	n.must(n.CreateSubscription("t", "s", properties.Subscription{ForwardTo: "q"}, rules.Rule{}))
 	var working sync.WaitGroup
 	for s := range senders {
 		working.Go(func() {

@@ -5,10 +5,12 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
 )
 
 func TestDeadLetter_ReasonAndCount(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{})
+	n := withQueue(t, properties.Queue{})
 	n.send("q", "a")
 	n.settle("q", n.receive("q"), broker.Abandon)
 	d := n.receive("q")
@@ -27,7 +29,7 @@ func TestDeadLetter_ReasonAndCount(t *testing.T) {
 // The delivery count stays in a dead-letter queue, and the message too.
 func TestDeadLetterQueue_FailuresAreNotCounted(t *testing.T) {
 	const dlq = "q/$DeadLetterQueue"
-	n := withQueue(t, broker.QueueProperties{MaxDeliveryCount: 2})
+	n := withQueue(t, properties.Queue{MaxDeliveryCount: 2})
 	n.send("q", "a")
 	n.settle("q", n.receive("q"), broker.DeadLetter)
 	for range 5 {
@@ -38,7 +40,7 @@ func TestDeadLetterQueue_FailuresAreNotCounted(t *testing.T) {
 		n.clock.Advance(time.Minute)
 	}
 	d := n.receive(dlq)
-	n.refuses(n.Settle(dlq, d.LockToken, broker.Settlement{Outcome: broker.DeadLetter}), broker.CondNotAllowed)
+	n.refuses(n.Settle(dlq, d.LockToken, broker.Settlement{Outcome: broker.DeadLetter}), condition.NotAllowed)
 	n.settle(dlq, d, broker.Defer)
 	deferred, err := n.ReceiveDeferred(dlq, broker.PeekLock, nil, d.SequenceNumber)
 	n.must(err)
@@ -47,15 +49,15 @@ func TestDeadLetterQueue_FailuresAreNotCounted(t *testing.T) {
 }
 
 func TestDeadLetterQueue_CannotBeSentTo(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{})
-	n.refuses(n.Send("q/$DeadLetterQueue", newMessage("a")), broker.CondNotAllowed)
-	n.refuses(n.Send("q/$Transfer/$DeadLetterQueue", newMessage("a")), broker.CondNotAllowed)
+	n := withQueue(t, properties.Queue{})
+	n.refuses(n.Send("q/$DeadLetterQueue", newMessage("a")), condition.NotAllowed)
+	n.refuses(n.Send("q/$Transfer/$DeadLetterQueue", newMessage("a")), condition.NotAllowed)
 }
 
 func TestForwardDeadLetteredMessagesTo(t *testing.T) {
 	n := newNamespace(t, broker.Config{})
-	n.queue("errors", broker.QueueProperties{})
-	n.queue("q", broker.QueueProperties{ForwardDeadLetteredMessagesTo: "errors", MaxDeliveryCount: 1})
+	n.queue("errors", properties.Queue{})
+	n.queue("q", properties.Queue{ForwardDeadLetteredMessagesTo: "errors", MaxDeliveryCount: 1})
 	n.send("errors", "occupies sequence number 1")
 	n.settle("errors", n.receive("errors"), broker.Complete)
 	n.send("q", "a", withID("m"))
@@ -72,8 +74,8 @@ func TestForwardDeadLetteredMessagesTo(t *testing.T) {
 
 func TestForwardDeadLetteredMessagesTo_StaysWithoutTarget(t *testing.T) {
 	n := newNamespace(t, broker.Config{})
-	n.queue("errors", broker.QueueProperties{})
-	n.queue("q", broker.QueueProperties{ForwardDeadLetteredMessagesTo: "errors"})
+	n.queue("errors", properties.Queue{})
+	n.queue("q", properties.Queue{ForwardDeadLetteredMessagesTo: "errors"})
 	n.must(n.DeleteQueue("errors"))
 	n.send("q", "a")
 	n.settle("q", n.receive("q"), broker.DeadLetter)

@@ -1,5 +1,7 @@
 package broker
 
+import "github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
+
 // Deferral sets a message aside: it "remains in the queue or subscription", and "can only be
 // retrieved by their sequence number" (page message-deferral).
 //
@@ -10,7 +12,7 @@ package broker
 
 // ReceiveDeferred delivers deferred messages by their sequence numbers, in the order of the
 // arguments. Without sessions nil is the session; a session must have a receiver. Service Bus
-// refuses the request with [CondMessageNotFound] if one of the messages is not deferred: "Either
+// refuses the request with [condition.MessageNotFound] if one of the messages is not deferred: "Either
 // the message is already locked or does not exist" (azure-service-bus#415).
 func (b *Broker) ReceiveDeferred(path string, mode ReceiveMode, session *string, sequences ...int64) (deliveries []Delivery, err error) {
 	b.lock()
@@ -38,7 +40,7 @@ func (b *Broker) receiveDeferredLocked(path string, mode ReceiveMode, id *string
 	var holder *Consumer
 	if s.sessions != nil {
 		if id == nil {
-			return nil, errorf(CondNotAllowed, "Deferred messages of '%s' can only be received in a session.", s.path())
+			return nil, condition.Errorf(condition.NotAllowed, "Deferred messages of '%s' can only be received in a session.", s.path())
 		}
 		n, err := b.heldSessionLocked(path, *id)
 		if err != nil {
@@ -50,7 +52,7 @@ func (b *Broker) receiveDeferredLocked(path string, mode ReceiveMode, id *string
 	for i, sequence := range sequences {
 		m := s.messages.get(sequence, deferred)
 		if m == nil || m.session != nil && m.session.id != *id {
-			return nil, errorf(CondMessageNotFound, "Failed to lock one or more specified messages of '%s'. The message %d does not exist or is not deferred.", s.path(), sequence)
+			return nil, condition.Errorf(condition.MessageNotFound, "Failed to lock one or more specified messages of '%s'. The message %d does not exist or is not deferred.", s.path(), sequence)
 		}
 		messages[i] = m
 	}
@@ -72,7 +74,7 @@ func (s *store) expireDeferredLocked(messages []*message) error {
 	var err error
 	for _, m := range messages {
 		if m.expires != 0 && m.expires <= s.entity.broker.now && s.subqueue == SubqueueNone {
-			err = errorf(CondMessageNotFound, "Failed to lock one or more specified messages of '%s'. The message %d has expired.", s.path(), m.sequence)
+			err = condition.Errorf(condition.MessageNotFound, "Failed to lock one or more specified messages of '%s'. The message %d has expired.", s.path(), m.sequence)
 			s.expireLocked(m)
 		}
 	}

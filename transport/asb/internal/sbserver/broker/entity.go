@@ -4,6 +4,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/history"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
 )
 
 // A Kind distinguishes queues, topics and subscriptions.
@@ -35,14 +39,6 @@ type Entity struct {
 	MaxMessageSize  int64 // in bytes
 }
 
-// settings are the properties of any entity.
-type settings struct {
-	QueueProperties
-	DropOnFilterErrors bool
-	SupportOrdering    bool
-	ForwardID          uint64 // of the entity that ForwardTo of a subscription named when it was set
-}
-
 // An entity is a queue, a topic or a subscription. The broker's mutex guards it.
 type entity struct {
 	broker        *Broker
@@ -50,7 +46,7 @@ type entity struct {
 	kind          Kind
 	path          string // of a subscription topic/Subscriptions/name
 	name          string
-	settings      settings
+	settings      properties.Settings
 	topic         *entity            // of a subscription
 	subscriptions map[string]*entity // of a topic, by name in lower case
 	rules         []*rule            // of a subscription
@@ -59,24 +55,24 @@ type entity struct {
 	transfer      *store             // transfer dead-letter queue, nil of a topic
 	sequence      int64              // the last one that was assigned
 	size          int64              // of all messages, in bytes
-	history       duplicates
+	history       history.History
 	automatic     bool // created by its first use
-	created       instant
-	updated       instant
-	accessed      instant
-	idle          event // deletes it when it is idle
+	created       clock.Instant
+	updated       clock.Instant
+	accessed      clock.Instant
+	idle          clock.Event // deletes it when it is idle
 	deleted       bool
 	changed       bool // for the journal
 	numbered      bool // for the journal: has a new sequence number
 }
 
-func (b *Broker) newEntity(kind Kind, topic *entity, name string, s settings) *entity {
+func (b *Broker) newEntity(kind Kind, topic *entity, name string, s properties.Settings) *entity {
 	b.lastEntity++
 	e := &entity{broker: b, id: b.lastEntity, kind: kind, name: name, path: name, settings: s, topic: topic, created: b.now, updated: b.now, accessed: b.now}
 	if kind == KindSubscription {
 		e.path = topic.path + "/Subscriptions/" + name
 	}
-	e.idle.owner = e
+	e.idle.Owner = e
 	e.main = newStore(e, SubqueueNone)
 	if kind == KindTopic {
 		e.subscriptions = map[string]*entity{}
@@ -164,47 +160,28 @@ func (b *Broker) findLocked(a address) *entity {
 	return e.subscriptions[strings.ToLower(a.subscription)]
 }
 
-// storeLocked returns the store of a path, and creates a queue for it if that is configured.
-func (b *Broker) storeLocked(path string) (*store, error) {
-	if b.closed {
-		return nil, errorf(CondDetachForced, "the broker is closed")
-	}
-	a := parseAddress(path)
-	e := b.findLocked(a)
-	if e == nil && b.cfg.AutoCreate && a.subscription == "" {
-		created, err := b.createQueueLocked(a.name, b.cfg.AutoQueue)
-		if err != nil {
-			return nil, err
+// allEntitiesLocked returns all entities, subscriptions included, in the order of their paths.
+func (b *Broker) allEntitiesLocked() []*entity {
+	var all []*entity
+	for _, e := range b.entities {
+		all = append(all, e)
+		for _, s := range e.subscriptions {
+			all = append(all, s)
 		}
-		created.automatic = true
-		e = created
 	}
-	if e == nil || e.kind == KindTopic && a.subqueue != SubqueueNone {
-		return nil, errorf(CondNotFound, "The messaging entity '%s' could not be found.", path)
-	}
-	b.useLocked(e)
-	switch a.subqueue {
-	case SubqueueDeadLetter:
-		return e.dead, nil
-	case SubqueueTransferDeadLetter:
-		return e.transfer, nil
-	}
-	return e.main, nil
+	slices.SortFunc(all, func(x, y *entity) int { return strings.Compare(x.path, y.path) })
+	return all
 }
 
-// Entity describes the entity with a path: q, q/$DeadLetterQueue, q/$Transfer/$DeadLetterQueue, t,
-// t/Subscriptions/s, t/Subscriptions/s/$DeadLetterQueue, in any case. It creates a queue if
-// AutoCreate is configured, and else refuses with [CondNotFound].
-func (b *Broker) Entity(path string) (entity Entity, err error) {
-	b.lock()
-	defer b.finish(&err)
-	s, err := b.storeLocked(path)
-	if err != nil {
-		return Entity{}, err
+func (s *store) path() string { return s.entity.path + subqueueSuffix(s.subqueue) }
+
+// useLocked records that a sender or a receiver uses an entity, or that it is changed.
+// "Idleness" on page message-expiration: a queue without sends, receives, updates,
+// scheduled messages and browsing; a topic without sends, updates and scheduled messages;
+// a subscription without receives, updates, new rules and browsing.
+func (b *Broker) useLocked(e *entity) {
+	e.accessed = b.now
+	if e.settings.AutoDeleteOnIdle < properties.MaxTimeToLive && !e.idle.IsSet() {
+		b.agenda.Set(&e.idle, b.now.Add(e.settings.AutoDeleteOnIdle))
 	}
-	e := s.entity
-	return Entity{
-		Path: s.path(), Kind: e.kind, Subqueue: s.subqueue,
-		RequiresSession: s.sessions != nil, MaxMessageSize: b.maxMessageSize(e),
-	}, nil
 }

@@ -1,19 +1,5 @@
 package broker
 
-import "time"
-
-// limitTTL returns the time to live of a message in an entity; ttl is 0 if the sender gave none.
-// "The default expiration is used for all messages sent to the entity where time-to-live isn't
-// explicitly set", it "also functions as a ceiling", and longer values are "silently adjusted"
-// (page message-expiration, "Entity-level expiration").
-func (e *entity) limitTTL(ttl time.Duration) time.Duration {
-	limit := e.settings.DefaultMessageTimeToLive
-	if ttl <= 0 || ttl > limit {
-		return limit
-	}
-	return ttl
-}
-
 // expireLocked removes a message whose time to live has ended: "all expiring messages are moved to
 // the DLQ" with the reason TTLExpiredException if the entity is configured so (page
 // service-bus-dead-letter-queues, "Time to live"); else they are dropped.
@@ -26,4 +12,45 @@ func (s *store) expireLocked(m *message) {
 		return
 	}
 	s.removeLocked(m)
+}
+
+// ExpireLock makes a lock expire now. It is for tests.
+func (b *Broker) ExpireLock(path string, t LockToken) (err error) {
+	b.lock()
+	defer b.finish(&err)
+	s, err := b.storeLocked(path)
+	if err != nil {
+		return err
+	}
+	m, err := s.lockedMessage(t)
+	if err != nil {
+		return err
+	}
+	s.loseLockLocked(m)
+	return nil
+}
+
+// ExpireLocks makes all locks of messages and sessions of an entity expire now, and
+// returns the number of messages. It is for tests.
+func (b *Broker) ExpireLocks(path string) (n int, err error) {
+	b.lock()
+	defer b.finish(&err)
+	s, err := b.storeLocked(path)
+	if err != nil {
+		return 0, err
+	}
+	for _, m := range s.messages.all() {
+		if m.state == locked {
+			n++
+			if m.session == nil {
+				s.loseLockLocked(m)
+			}
+		}
+	}
+	for _, session := range s.sortedSessions() {
+		if session.holder != nil {
+			s.loseSessionLocked(session)
+		}
+	}
+	return n, nil
 }

@@ -1,21 +1,15 @@
 package broker
 
-// useLocked records that a sender or a receiver uses an entity, or that it is changed.
-// "Idleness" on page message-expiration: a queue without sends, receives, updates,
-// scheduled messages and browsing; a topic without sends, updates and scheduled messages;
-// a subscription without receives, updates, new rules and browsing.
-func (b *Broker) useLocked(e *entity) {
-	e.accessed = b.now
-	if e.settings.AutoDeleteOnIdle < MaxTimeToLive && e.idle.position == 0 {
-		b.agenda.set(&e.idle, b.now.add(e.settings.AutoDeleteOnIdle))
-	}
-}
+import (
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
+)
 
-// fireLocked deletes an entity that has been idle, or checks again later. A waiting
+// FireLocked deletes an entity that has been idle, or checks again later. A waiting
 // receiver keeps an entity in use, as a scheduled message does.
-func (e *entity) fireLocked(*event) {
+func (e *entity) FireLocked(*clock.Event) {
 	b := e.broker
-	if e.settings.AutoDeleteOnIdle >= MaxTimeToLive {
+	if e.settings.AutoDeleteOnIdle >= properties.MaxTimeToLive {
 		return
 	}
 	for _, s := range e.stores() {
@@ -23,8 +17,8 @@ func (e *entity) fireLocked(*event) {
 			e.accessed = b.now
 		}
 	}
-	if at := e.accessed.add(e.settings.AutoDeleteOnIdle); at > b.now {
-		b.agenda.set(&e.idle, at)
+	if at := e.accessed.Add(e.settings.AutoDeleteOnIdle); at > b.now {
+		b.agenda.Set(&e.idle, at)
 		return
 	}
 	b.removeLocked(e)

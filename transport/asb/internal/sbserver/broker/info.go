@@ -1,18 +1,22 @@
 package broker
 
-import "time"
+import (
+	"time"
+
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
+)
 
 // A QueueInfo describes a queue.
 type QueueInfo struct {
 	Name       string
-	Properties QueueProperties // with the defaults filled in
+	Properties properties.Queue // with the defaults filled in
 	Runtime    Runtime
 }
 
 // A TopicInfo describes a topic.
 type TopicInfo struct {
 	Name          string
-	Properties    TopicProperties // with the defaults filled in
+	Properties    properties.Topic // with the defaults filled in
 	Subscriptions int
 	Runtime       Runtime
 }
@@ -20,7 +24,7 @@ type TopicInfo struct {
 // A SubscriptionInfo describes a subscription.
 type SubscriptionInfo struct {
 	Topic, Name string
-	Properties  SubscriptionProperties // with the defaults filled in
+	Properties  properties.Subscription // with the defaults filled in
 	Runtime     Runtime
 }
 
@@ -108,21 +112,21 @@ func (b *Broker) Subscriptions(topic string) (infos []SubscriptionInfo, err erro
 }
 
 func (e *entity) queueInfo() QueueInfo {
-	return QueueInfo{Name: e.name, Properties: e.settings.QueueProperties, Runtime: e.runtime()}
+	return QueueInfo{Name: e.name, Properties: e.settings.Queue, Runtime: e.runtime()}
 }
 
 func (e *entity) topicInfo() TopicInfo {
-	return TopicInfo{Name: e.name, Properties: e.settings.topic(), Subscriptions: len(e.subscriptions), Runtime: e.runtime()}
+	return TopicInfo{Name: e.name, Properties: e.settings.Topic(), Subscriptions: len(e.subscriptions), Runtime: e.runtime()}
 }
 
 func (e *entity) subscriptionInfo() SubscriptionInfo {
-	return SubscriptionInfo{Topic: e.topic.name, Name: e.name, Properties: e.settings.subscription(), Runtime: e.runtime()}
+	return SubscriptionInfo{Topic: e.topic.name, Name: e.name, Properties: e.settings.Subscription(), Runtime: e.runtime()}
 }
 
 func (e *entity) runtime() Runtime {
 	r := Runtime{
 		Active: e.main.messages.len() - e.main.scheduled, Scheduled: e.main.scheduled, SizeInBytes: e.size,
-		Created: e.created.time(), Updated: e.updated.time(), Accessed: e.accessed.time(),
+		Created: e.created.Time(), Updated: e.updated.Time(), Accessed: e.accessed.Time(),
 	}
 	if e.kind != KindTopic {
 		r.DeadLetter, r.TransferDeadLetter = e.dead.messages.len(), e.transfer.messages.len()

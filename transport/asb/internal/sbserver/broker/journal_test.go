@@ -14,6 +14,9 @@ import (
 	"github.com/Azure/go-amqp"
 
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/rules"
 )
 
 // restart opens the journal of a namespace again. The broker before is not closed, as if its
@@ -54,7 +57,7 @@ func TestJournal_Messages(t *testing.T) {
 	var lockedAt, deferredAt broker.Delivery
 	var scheduled []int64
 	restarts(t, broker.Config{}, func(n *namespace) {
-		n.queue("q", broker.QueueProperties{MaxDeliveryCount: 5, LockDuration: time.Minute})
+		n.queue("q", properties.Queue{MaxDeliveryCount: 5, LockDuration: time.Minute})
 		n.send("q", "completed")
 		n.settle("q", n.receive("q"), broker.Complete)
 		n.send("q", "abandoned", withID("m"), withProperty("int8", int8(1)), withProperty("time", start), withProperty("uuid", amqp.UUID{1}))
@@ -97,7 +100,7 @@ func TestJournal_Messages(t *testing.T) {
 		dead := n.receive("q/$DeadLetterQueue")
 		equal(n.t, "the reason", dead.Message.ApplicationProperties["DeadLetterReason"], any("r"))
 		n.settle("q/$DeadLetterQueue", dead, broker.Complete)
-		n.refuses(n.CancelScheduled("q", scheduled[1]), broker.CondMessageNotFound)
+		n.refuses(n.CancelScheduled("q", scheduled[1]), condition.MessageNotFound)
 		n.clock.Advance(30 * time.Second)
 		equal(n.t, "the messages after 30 seconds", len(c.Next(1)), 0)
 		n.clock.Advance(time.Hour)
@@ -112,7 +115,7 @@ func TestJournal_Messages(t *testing.T) {
 
 func TestJournal_LockEnds(t *testing.T) {
 	restarts(t, broker.Config{}, func(n *namespace) {
-		n.queue("q", broker.QueueProperties{LockDuration: time.Minute})
+		n.queue("q", properties.Queue{LockDuration: time.Minute})
 		n.send("q", "a")
 		n.receive("q")
 		n.clock.Advance(30 * time.Second)
@@ -125,7 +128,7 @@ func TestJournal_LockEnds(t *testing.T) {
 
 func TestJournal_Sessions(t *testing.T) {
 	restarts(t, broker.Config{}, func(n *namespace) {
-		n.queue("q", broker.QueueProperties{RequiresSession: true})
+		n.queue("q", properties.Queue{RequiresSession: true})
 		for i := range 3 {
 			n.send("q", fmt.Sprint(i), inSession("s"))
 		}
@@ -162,26 +165,26 @@ func TestJournal_Sessions(t *testing.T) {
 }
 
 func TestJournal_Entities(t *testing.T) {
-	properties := broker.QueueProperties{LockDuration: 5 * time.Second, ForwardDeadLetteredMessagesTo: "errors", UserMetadata: "x"}
+	changed := properties.Queue{LockDuration: 5 * time.Second, ForwardDeadLetteredMessagesTo: "errors", UserMetadata: "x"}
 	restarts(t, broker.Config{AutoCreate: true}, func(n *namespace) {
-		n.queue("errors", broker.QueueProperties{})
-		n.queue("q", broker.QueueProperties{})
-		n.must(n.UpdateQueue("q", properties))
-		n.queue("deleted", broker.QueueProperties{})
+		n.queue("errors", properties.Queue{})
+		n.queue("q", properties.Queue{})
+		n.must(n.UpdateQueue("q", changed))
+		n.queue("deleted", properties.Queue{})
 		n.send("deleted", "a")
 		n.must(n.DeleteQueue("deleted"))
-		n.must(n.CreateTopic("gone", broker.TopicProperties{}))
-		n.must(n.CreateSubscription("gone", "s", broker.SubscriptionProperties{}, broker.Rule{}))
+		n.must(n.CreateTopic("gone", properties.Topic{}))
+		n.must(n.CreateSubscription("gone", "s", properties.Subscription{}, rules.Rule{}))
 		n.must(n.DeleteTopic("gone"))
-		n.must(n.CreateTopic("t", broker.TopicProperties{RequiresDuplicateDetection: true}))
-		n.must(n.CreateSubscription("t", "s", broker.SubscriptionProperties{}, broker.Rule{Name: "c", Filter: broker.CorrelationFilter{
+		n.must(n.CreateTopic("t", properties.Topic{RequiresDuplicateDetection: true}))
+		n.must(n.CreateSubscription("t", "s", properties.Subscription{}, rules.Rule{Name: "c", Filter: rules.CorrelationFilter{
 			Subject: new("l"), Properties: map[string]any{"n": int32(1), "b": true},
 		}}))
-		n.must(n.CreateSubscription("t", "sql", broker.SubscriptionProperties{}, broker.Rule{Name: "sql", Filter: broker.SQLFilter{
+		n.must(n.CreateSubscription("t", "sql", properties.Subscription{}, rules.Rule{Name: "sql", Filter: rules.SQLFilter{
 			Expression: "n = @n", Parameters: map[string]any{"@n": int64(1)},
-		}, Action: &broker.Action{Expression: "SET n = @m", Parameters: map[string]any{"@m": 2.5}}}))
-		n.must(n.CreateSubscription("t", "none", broker.SubscriptionProperties{}, broker.Rule{Filter: broker.FalseFilter{}}))
-		n.must(n.CreateSubscription("t", "all", broker.SubscriptionProperties{}, broker.Rule{Filter: broker.TrueFilter{}}))
+		}, Action: &rules.Action{Expression: "SET n = @m", Parameters: map[string]any{"@m": 2.5}}}))
+		n.must(n.CreateSubscription("t", "none", properties.Subscription{}, rules.Rule{Filter: rules.FalseFilter{}}))
+		n.must(n.CreateSubscription("t", "all", properties.Subscription{}, rules.Rule{Filter: rules.TrueFilter{}}))
 		n.send("t", "first", withID("1"))
 		n.send("auto", "a", inSession("x"))
 	}, func(n *namespace) {
@@ -191,7 +194,7 @@ func TestJournal_Entities(t *testing.T) {
 		equal(n.t, "the lock duration", info.Properties.LockDuration, 5*time.Second)
 		for _, path := range []string{"gone/Subscriptions/s"} {
 			_, err := n.Entity(path)
-			n.refuses(err, broker.CondNotFound)
+			n.refuses(err, condition.NotFound)
 		}
 		n.nothing("deleted") // created anew
 		n.send("t", "duplicate", withID("1"))
@@ -216,13 +219,13 @@ func TestJournal_Entities(t *testing.T) {
 // A journal that has grown is replaced by one with the present state.
 func TestJournal_IsReplaced(t *testing.T) {
 	dir := t.TempDir()
-	cfg := broker.Config{Tier: broker.Premium}
+	cfg := broker.Config{Tier: properties.Premium}
 	cfg.Dir = dir
 	n := newNamespace(t, cfg)
-	n.queue("q", broker.QueueProperties{})
-	n.queue("duplicates", broker.QueueProperties{RequiresDuplicateDetection: true})
+	n.queue("q", properties.Queue{})
+	n.queue("duplicates", properties.Queue{RequiresDuplicateDetection: true})
 	n.send("duplicates", "a", withID("1"))
-	n.queue("sessions", broker.QueueProperties{RequiresSession: true})
+	n.queue("sessions", properties.Queue{RequiresSession: true})
 	id := "s"
 	c, err := n.Consume(t.Context(), "sessions", broker.ConsumerConfig{AcceptSession: true, Session: &id})
 	n.must(err)
@@ -275,7 +278,7 @@ func TestJournal_DamagedFiles(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			dir := t.TempDir()
 			n := newNamespace(t, broker.Config{Dir: dir})
-			n.queue("q", broker.QueueProperties{})
+			n.queue("q", properties.Queue{})
 			n.send("q", "a")
 			path := filepath.Join(dir, "servicebus.journal")
 			raw, err := os.ReadFile(path)

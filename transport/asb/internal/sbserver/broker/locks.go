@@ -1,9 +1,15 @@
 package broker
 
-import "time"
+import (
+	"fmt"
+	"time"
+
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
+)
 
 // endless is DateTime.MaxValue of .NET: 9999-12-31T23:59:59.999Z.
-const endless instant = 253402300799999
+const endless clock.Instant = 253402300799999
 
 // lockUntilLocked begins the lock of a message now. The lock of a session "is an umbrella
 // for the message locks" of its messages (page message-sessions), which have no separate
@@ -13,34 +19,18 @@ func (s *store) lockUntilLocked(m *message) {
 	if m.session != nil {
 		m.lockedUntil = endless
 	} else {
-		m.lockedUntil = b.now.add(s.entity.settings.LockDuration)
-		b.agenda.set(&m.due, m.lockedUntil)
+		m.lockedUntil = b.now.Add(s.entity.settings.LockDuration)
+		b.agenda.Set(&m.due, m.lockedUntil)
 	}
 	b.changeLocked(m)
-}
-
-// dropLockLocked forgets the lock of a message.
-func (s *store) dropLockLocked(m *message) {
-	delete(s.locks, m.lock)
-	if m.session != nil {
-		delete(m.session.locked, m)
-	}
 }
 
 // unlockLocked ends the lock of a message.
 func (s *store) unlockLocked(m *message) {
 	s.dropLockLocked(m)
-	s.entity.broker.agenda.remove(&m.due)
+	s.entity.broker.agenda.Remove(&m.due)
 	m.lock, m.lockedUntil, m.holder = LockToken{}, 0, nil
 	s.entity.broker.changeLocked(m)
-}
-
-// loseLockLocked ends an expired lock. "The count is incremented when a message lock
-// expires, or the message is explicitly abandoned by the receiver" (.NET reference,
-// ServiceBusReceivedMessage.DeliveryCount).
-func (s *store) loseLockLocked(m *message) {
-	s.unlockLocked(m)
-	s.failLocked(m)
 }
 
 // Renew extends locks: each lasts for the lock duration of the entity from now on. It renews all
@@ -60,12 +50,12 @@ func (b *Broker) Renew(path string, tokens ...LockToken) (until []time.Time, err
 		if messages[i].session != nil {
 			// The SDKs have no renewal of a message's lock for session receivers; "the session
 			// lock" is renewed instead (page message-sessions).
-			return nil, errorf(CondNotAllowed, "The lock of a message in a session cannot be renewed, but that of its session.")
+			return nil, condition.Errorf(condition.NotAllowed, "The lock of a message in a session cannot be renewed, but that of its session.")
 		}
 	}
 	for _, m := range messages {
 		s.lockUntilLocked(m)
-		until = append(until, m.lockedUntil.time())
+		until = append(until, m.lockedUntil.Time())
 	}
 	return until, nil
 }
@@ -77,48 +67,43 @@ func (s *store) lockedMessage(t LockToken) (*message, error) {
 		return m, nil
 	}
 	if s.sessions != nil {
-		return nil, errorf(CondSessionLockLost, "The session lock has expired on the MessageSession, or the message has already been removed: '%s'. Accept a new MessageSession.", s.path())
+		return nil, condition.Errorf(condition.SessionLockLost, "The session lock has expired on the MessageSession, or the message has already been removed: '%s'. Accept a new MessageSession.", s.path())
 	}
-	return nil, errorf(CondMessageLockLost, "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the queue '%s'.", s.path())
+	return nil, condition.Errorf(condition.MessageLockLost, "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the queue '%s'.", s.path())
 }
 
-// ExpireLock makes a lock expire now. It is for tests.
-func (b *Broker) ExpireLock(path string, t LockToken) (err error) {
-	b.lock()
-	defer b.finish(&err)
-	s, err := b.storeLocked(path)
-	if err != nil {
-		return err
+// failLocked handles a delivery that failed: "Whenever a message has been delivered under a
+// peek-lock, but has been either explicitly abandoned or the lock has expired, the delivery count
+// on the message is incremented. When the delivery count exceeds the limit, the message is moved
+// to the DLQ" (page service-bus-dead-letter-queues). Delivery number MaxDeliveryCount is the last.
+func (s *store) failLocked(m *message) {
+	// "DeliveryCount is not increased for messages received from a deadletter queue"
+	// (azure-sdk-for-net#53437; azure-sdk-for-js, batchReceiver.spec.ts, "Abandon a message
+	// received from dead letter queue"), and they stay there.
+	if s.subqueue == SubqueueNone {
+		m.count++
+		if limit := s.entity.settings.MaxDeliveryCount; m.count >= uint32(limit) {
+			s.deadLetterLocked(m, "MaxDeliveryCountExceeded", fmt.Sprintf("Message could not be consumed after %d delivery attempts.", limit))
+			return
+		}
 	}
-	m, err := s.lockedMessage(t)
-	if err != nil {
-		return err
-	}
-	s.loseLockLocked(m)
-	return nil
+	s.returnLocked(m)
 }
 
-// ExpireLocks makes all locks of messages and sessions of an entity expire now, and
-// returns the number of messages. It is for tests.
-func (b *Broker) ExpireLocks(path string) (n int, err error) {
-	b.lock()
-	defer b.finish(&err)
-	s, err := b.storeLocked(path)
-	if err != nil {
-		return 0, err
+// returnLocked returns a message after its delivery: to its place in the list of
+// available messages, or to the deferred ones.
+func (s *store) returnLocked(m *message) {
+	b := s.entity.broker
+	b.changeLocked(m)
+	if m.wasDeferred {
+		// "The message remains deferred" (azure-sdk-for-go#17682).
+		m.state = deferred
+		return
 	}
-	for _, m := range s.messages.all() {
-		if m.state == locked {
-			n++
-			if m.session == nil {
-				s.loseLockLocked(m)
-			}
-		}
+	// "If the lock expires or the message is abandoned, the expiration takes immediate effect"
+	// (page message-expiration): an event in the past happens before the next operation.
+	if m.expires != 0 {
+		b.agenda.Set(&m.expiry, m.expires)
 	}
-	for _, session := range s.sortedSessions() {
-		if session.holder != nil {
-			s.loseSessionLocked(session)
-		}
-	}
-	return n, nil
+	s.offerLocked(m)
 }

@@ -9,6 +9,9 @@ import (
 	"github.com/Azure/go-amqp"
 
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
 )
 
 // start is the time at which the clock of a test stands.
@@ -18,12 +21,12 @@ var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 type namespace struct {
 	*broker.Broker
 	t     *testing.T
-	clock *broker.FakeClock
+	clock *clock.Fake
 }
 
 func newNamespace(t *testing.T, cfg broker.Config) *namespace {
 	t.Helper()
-	clock := broker.NewFakeClock(start)
+	clock := clock.NewFake(start)
 	cfg.Clock = clock
 	b, err := broker.New(cfg)
 	if err != nil {
@@ -38,14 +41,14 @@ func newNamespace(t *testing.T, cfg broker.Config) *namespace {
 }
 
 // withQueue returns a namespace that has the queue "q".
-func withQueue(t *testing.T, p broker.QueueProperties) *namespace {
+func withQueue(t *testing.T, p properties.Queue) *namespace {
 	t.Helper()
 	n := newNamespace(t, broker.Config{})
 	n.queue("q", p)
 	return n
 }
 
-func (n *namespace) queue(name string, p broker.QueueProperties) {
+func (n *namespace) queue(name string, p properties.Queue) {
 	n.t.Helper()
 	n.must(n.CreateQueue(name, p))
 }
@@ -58,10 +61,10 @@ func (n *namespace) must(err error) {
 }
 
 // refuses fails the test unless an error has a condition.
-func (n *namespace) refuses(err error, condition amqp.ErrCond) {
+func (n *namespace) refuses(err error, want amqp.ErrCond) {
 	n.t.Helper()
-	if err == nil || broker.Condition(err) != condition {
-		n.t.Fatalf("got the error %v, want the condition %s", err, condition)
+	if err == nil || condition.Of(err) != want {
+		n.t.Fatalf("got the error %v, want the condition %s", err, want)
 	}
 }
 

@@ -1,19 +1,17 @@
 package broker
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/Azure/go-amqp"
+
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/content"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/journal"
 )
 
 const journalName = "servicebus.journal"
@@ -26,14 +24,14 @@ func (b *Broker) open() error {
 		entities: map[uint64]*entityRecord{}, numbers: map[uint64]int64{}, messages: map[messageKey]*messageRecord{},
 		sessions: map[sessionKey]*sessionRecord{},
 	}
-	if err := r.readFile(path); err != nil {
+	if err := journal.Read(path, r.applyLine); err != nil {
 		return fmt.Errorf("read the journal %s: %w; to fix: remove the file, and with it all entities and messages", path, err)
 	}
 	if err := r.restore(b); err != nil {
 		return fmt.Errorf("restore the journal %s: %w; to fix: remove the file, and with it all entities and messages", path, err)
 	}
-	b.log = &journal{path: path}
-	return b.rewrite()
+	b.log = &changeLog{file: journal.New(path)}
+	return b.log.file.Rewrite(&b.mu, b.presentLocked)
 }
 
 type messageKey struct {
@@ -57,37 +55,16 @@ type replay struct {
 	byID     map[uint64]*entity
 }
 
-func (r *replay) readFile(path string) error {
-	file, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+// applyLine applies the records of an operation.
+func (r *replay) applyLine(line []byte) error {
+	var records []record
+	if err := json.Unmarshal(line, &records); err != nil {
 		return err
 	}
-	return errors.Join(r.read(file), file.Close())
-}
-
-// read applies all lines. It ignores an incomplete last line, whose operation was not
-// answered.
-func (r *replay) read(from io.Reader) error {
-	lines := bufio.NewReaderSize(from, 1<<16)
-	for n := 1; ; n++ {
-		line, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		var records []record
-		if err := json.Unmarshal(bytes.TrimSpace(line), &records); err != nil {
-			return fmt.Errorf("line %d: %w", n, err)
-		}
-		for i := range records {
-			r.apply(&records[i])
-		}
+	for i := range records {
+		r.apply(&records[i])
 	}
+	return nil
 }
 
 func (r *replay) apply(rec *record) {
@@ -148,8 +125,8 @@ func (r *replay) restore(b *Broker) error {
 		}
 	}
 	for _, rec := range r.seen {
-		if e := r.byID[rec.Entity]; e != nil && rec.At.add(e.settings.DuplicateDetectionWindow) > b.now {
-			e.history.add(rec.Key, rec.At)
+		if e := r.byID[rec.Entity]; e != nil && rec.At.Add(e.settings.DuplicateDetectionWindow) > b.now {
+			e.history.Add(rec.Key, rec.At)
 		}
 	}
 	return nil
@@ -184,7 +161,7 @@ func (r *replay) message(e *entity, rec *messageRecord) error {
 	if err := decoded.UnmarshalBinary(rec.Content); err != nil {
 		return fmt.Errorf("decode message %d of '%s': %w", rec.Sequence, e.path, err)
 	}
-	c := newContent(decoded, len(rec.Content))
+	c := content.New(decoded, len(rec.Content))
 	s := e.main
 	switch {
 	case rec.Subqueue == SubqueueDeadLetter && e.dead != nil:
@@ -209,4 +186,12 @@ func (r *replay) message(e *entity, rec *messageRecord) error {
 	}
 	s.insertLocked(m, state)
 	return nil
+}
+
+func (rec *createdRule) restore() (*rule, error) {
+	r, err := rec.Rule()
+	if err != nil {
+		return nil, err
+	}
+	return newRule(r, rec.Created)
 }

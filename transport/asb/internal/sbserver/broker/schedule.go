@@ -1,5 +1,7 @@
 package broker
 
+import "github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
+
 // activateLocked activates a scheduled message when it is due. "The SequenceNumber for a
 // scheduled message is only valid while the message is in this state. As the message
 // transitions to the active state, the message is appended to the queue as if had been
@@ -12,7 +14,7 @@ func (s *store) activateLocked(m *message) {
 }
 
 // CancelScheduled removes scheduled messages by their sequence numbers, all or none of
-// them. A message that is no longer scheduled is refused with [CondMessageNotFound].
+// them. A message that is no longer scheduled is refused with [condition.MessageNotFound].
 func (b *Broker) CancelScheduled(path string, sequences ...int64) (err error) {
 	b.lock()
 	defer b.finish(&err)
@@ -24,7 +26,7 @@ func (b *Broker) CancelScheduled(path string, sequences ...int64) (err error) {
 	for i, sequence := range sequences {
 		m := s.messages.get(sequence, scheduled)
 		if m == nil {
-			return errorf(CondMessageNotFound, "The scheduled message with sequence number %d was not found in '%s'.", sequence, s.path())
+			return condition.Errorf(condition.MessageNotFound, "The scheduled message with sequence number %d was not found in '%s'.", sequence, s.path())
 		}
 		messages[i] = m
 	}

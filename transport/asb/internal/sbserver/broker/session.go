@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
 )
 
 // A session has the messages of a store with one session id. It exists while it has messages, a
@@ -17,32 +20,21 @@ type session struct {
 	available    availableHeap
 	locked       map[*message]struct{}
 	holder       *Consumer // nil unless a receiver has the session's lock
-	lockedUntil  instant
-	due          event // end of the lock
-	isWaiting    bool  // its holder waits for messages
+	lockedUntil  clock.Instant
+	due          clock.Event // end of the lock
+	isWaiting    bool        // its holder waits for messages
 	offer        *list.Element
 	state        []byte // nil for none
-	stateUpdated instant
+	stateUpdated clock.Instant
 	changed      bool // for the journal
 }
-
-// An acceptor is a receiver that waits for a session.
-type acceptor struct {
-	consumer *Consumer
-	done     chan struct{} // closed when the consumer has a session, or err is set
-	granted  bool
-	err      *Error
-}
-
-// fireLocked ends the lock of a session.
-func (n *session) fireLocked(*event) { n.store.loseSessionLocked(n) }
 
 // sessionLocked returns the session with an id, and creates it if it does not exist.
 func (s *store) sessionLocked(id string) *session {
 	n := s.sessions[id]
 	if n == nil {
 		n = &session{store: s, id: id, locked: map[*message]struct{}{}}
-		n.due.owner = n
+		n.due.Owner = n
 		s.sessions[id] = n
 	}
 	return n
@@ -93,44 +85,6 @@ func (s *store) withdrawSessionLocked(n *session) {
 	}
 }
 
-// acceptLocked gives a session to a consumer, or returns an acceptor that waits for one.
-// A named session need not have messages.
-func (s *store) acceptLocked(c *Consumer) (*acceptor, error) {
-	if id := c.cfg.Session; id != nil {
-		if n := s.sessions[*id]; n != nil && n.holder != nil {
-			return nil, errorf(CondSessionCannotLock, "The requested session '%s' cannot be accepted. It may be locked by another receiver.", *id)
-		}
-		s.grantLocked(s.sessionLocked(*id), c)
-		return nil, nil
-	}
-	if first := s.offers.Front(); first != nil {
-		s.grantLocked(first.Value.(*session), c)
-		return nil, nil
-	}
-	a := &acceptor{consumer: c, done: make(chan struct{})}
-	s.acceptors = append(s.acceptors, a)
-	return a, nil
-}
-
-// stopAccepting returns the consumer if it has got a session, and otherwise refuses it.
-func (b *Broker) stopAccepting(a *acceptor) (c *Consumer, err error) {
-	b.lock()
-	defer b.finish(&err)
-	c = a.consumer
-	switch {
-	case a.granted:
-		if !c.ended {
-			c.waitLocked()
-		}
-		return c, nil
-	case a.err != nil:
-		return nil, a.err
-	}
-	c.store.acceptors = slices.DeleteFunc(c.store.acceptors, func(other *acceptor) bool { return other == a })
-	c.endLocked()
-	return nil, errorf(CondTimeout, "The operation did not complete within the allotted timeout: no session of '%s' is available.", c.store.path())
-}
-
 // grantLocked gives the lock of a session to a consumer.
 func (s *store) grantLocked(n *session, c *Consumer) {
 	n.holder, c.session, c.sessionID = c, n, n.id
@@ -142,46 +96,8 @@ func (s *store) grantLocked(n *session, c *Consumer) {
 // the entity, like that of a message (page message-sessions).
 func (s *store) lockSessionLocked(n *session) {
 	b := s.entity.broker
-	n.lockedUntil = b.now.add(s.entity.settings.LockDuration)
-	b.agenda.set(&n.due, n.lockedUntil)
-}
-
-// loseSessionLocked ends the expired lock of a session: "Session is accepted, but the
-// session lock expires (due to timeout)": the delivery count of its locked messages is
-// incremented (page message-sessions, "Impact of delivery count").
-func (s *store) loseSessionLocked(n *session) {
-	c := n.holder
-	c.endLocked()
-	s.entity.broker.endings = append(s.entity.broker.endings, ending{c, errorf(CondSessionLockLost,
-		"The session lock has expired on the MessageSession '%s' of '%s'. Accept a new MessageSession.", n.id, s.path())})
-	s.freeSessionLocked(n, s.failLocked)
-}
-
-// releaseSessionLocked ends the lock of a session whose receiver has closed: "the messages within
-// the session aren't completed (even if they are locked), and the session is closed": the delivery
-// count is not incremented (page message-sessions, "Impact of delivery count").
-func (s *store) releaseSessionLocked(n *session) {
-	if n.holder != nil {
-		s.freeSessionLocked(n, s.returnLocked)
-	}
-}
-
-// freeSessionLocked ends the lock of a session, and passes its locked messages to
-// giveBack.
-func (s *store) freeSessionLocked(n *session, giveBack func(*message)) {
-	s.entity.broker.agenda.remove(&n.due)
-	n.holder, n.lockedUntil, n.isWaiting = nil, 0, false
-	messages := slices.SortedFunc(maps.Keys(n.locked), func(x, y *message) int { return int(x.sequence - y.sequence) })
-	for _, m := range messages {
-		s.unlockLocked(m)
-	}
-	for _, m := range messages {
-		giveBack(m)
-	}
-	if len(n.available) > 0 {
-		s.offerSessionLocked(n)
-	}
-	s.forgetSessionLocked(n)
+	n.lockedUntil = b.now.Add(s.entity.settings.LockDuration)
+	b.agenda.Set(&n.due, n.lockedUntil)
 }
 
 // heldSessionLocked returns a session that has a receiver.
@@ -192,7 +108,7 @@ func (b *Broker) heldSessionLocked(path, id string) (*session, error) {
 	}
 	n := s.sessions[id]
 	if n == nil || n.holder == nil {
-		return nil, errorf(CondSessionLockLost, "The session lock has expired on the MessageSession '%s' of '%s'. Accept a new MessageSession.", id, s.path())
+		return nil, condition.Errorf(condition.SessionLockLost, "The session lock has expired on the MessageSession '%s' of '%s'. Accept a new MessageSession.", id, s.path())
 	}
 	return n, nil
 }
@@ -206,7 +122,7 @@ func (b *Broker) RenewSession(path, id string) (until time.Time, err error) {
 		return time.Time{}, err
 	}
 	n.store.lockSessionLocked(n)
-	return n.lockedUntil.time(), nil
+	return n.lockedUntil.Time(), nil
 }
 
 // SessionState returns the state of a session that has a receiver, nil if it has none.
@@ -229,8 +145,8 @@ func (b *Broker) SetSessionState(path, id string, state []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	if limit := b.maxMessageSize(n.store.entity); int64(len(state)) > limit {
-		return errorf(CondMessageSize, "The state of session '%s' has %d bytes, but at most %d are allowed.", id, len(state), limit)
+	if limit := b.limits.MaxMessageSize(&n.store.entity.settings); int64(len(state)) > limit {
+		return condition.Errorf(condition.MessageSize, "The state of session '%s' has %d bytes, but at most %d are allowed.", id, len(state), limit)
 	}
 	n.state, n.stateUpdated = slices.Clone(state), b.now
 	b.changeSessionLocked(n)
@@ -248,40 +164,10 @@ func (b *Broker) Sessions(path string, updatedAfter time.Time, skip, limit int) 
 		return nil, err
 	}
 	for _, n := range s.sortedSessions() {
-		if updatedAfter.Year() >= 9999 && (n.messages > 0 || n.state != nil) || n.state != nil && n.stateUpdated > instantOf(updatedAfter) {
+		if updatedAfter.Year() >= 9999 && (n.messages > 0 || n.state != nil) || n.state != nil && n.stateUpdated > clock.At(updatedAfter) {
 			ids = append(ids, n.id)
 		}
 	}
 	ids = ids[min(max(skip, 0), len(ids)):]
 	return ids[:min(max(limit, 0), len(ids))], nil
-}
-
-// requireSessionsLocked turns a queue that was created by its first use into one with
-// sessions, unless it has a receiver. Its messages without a session id belong to the
-// session "".
-func (e *entity) requireSessionsLocked() {
-	s := e.main
-	if !e.automatic || s.sessions != nil || len(s.consumers) > 0 {
-		return
-	}
-	e.settings.RequiresSession = true
-	e.changeLocked()
-	messages := s.messages.all()
-	for _, m := range messages {
-		if m.state == locked {
-			s.unlockLocked(m)
-			s.returnLocked(m)
-		}
-	}
-	s.sessions, s.available = map[string]*session{}, nil
-	for _, m := range messages {
-		if m.state == gone {
-			continue
-		}
-		m.session = s.sessionLocked(m.content.session)
-		m.session.messages++
-		if m.state == available {
-			s.offerLocked(m)
-		}
-	}
 }

@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
 )
 
 func withSessions(t *testing.T) *namespace {
 	t.Helper()
-	return withQueue(t, broker.QueueProperties{RequiresSession: true, MaxDeliveryCount: 3})
+	return withQueue(t, properties.Queue{RequiresSession: true, MaxDeliveryCount: 3})
 }
 
 func (n *namespace) accept(id string) *broker.Consumer {
@@ -44,7 +46,7 @@ func TestSession_MessagesInOrderOfOneSession(t *testing.T) {
 	n.settle("q", got[0], broker.Abandon)
 	equal(t, "the messages after abandoning", bodies(other.Next(10)), "[0 4]")
 	_, err = n.acceptNext()
-	n.refuses(err, broker.CondTimeout)
+	n.refuses(err, condition.Timeout)
 }
 
 func TestSession_OneReceiver(t *testing.T) {
@@ -52,7 +54,7 @@ func TestSession_OneReceiver(t *testing.T) {
 	id := "s"
 	first := n.accept(id)
 	_, err := n.Consume(t.Context(), "q", broker.ConsumerConfig{AcceptSession: true, Session: &id})
-	n.refuses(err, broker.CondSessionCannotLock)
+	n.refuses(err, condition.SessionCannotLock)
 	n.must(first.Close())
 	n.accept(id)
 }
@@ -69,7 +71,7 @@ func TestSession_CloseReleasesMessages(t *testing.T) {
 		equal(t, "the messages", bodies(got), "[0 1]")
 		equal(t, "the delivery count", got[0].DeliveryCount, 0)
 		n.must(c.Close())
-		n.refuses(n.Settle("q", got[0].LockToken, broker.Settlement{Outcome: broker.Complete}), broker.CondSessionLockLost)
+		n.refuses(n.Settle("q", got[0].LockToken, broker.Settlement{Outcome: broker.Complete}), condition.SessionLockLost)
 	}
 }
 
@@ -89,7 +91,7 @@ func TestSession_CloseOffersTheSession(t *testing.T) {
 	n.must(c.Close())
 	n.settle("q", n.next(n.accept("s")), broker.Complete)
 	_, err = n.acceptNext()
-	n.refuses(err, broker.CondTimeout)
+	n.refuses(err, condition.Timeout)
 }
 
 // A session whose lock ends raises the delivery count of the messages that its receiver had.
@@ -98,19 +100,19 @@ func TestSession_LockEnds(t *testing.T) {
 	for i := range 3 {
 		n.send("q", fmt.Sprint(i), inSession("s"))
 	}
-	var ended *broker.Error
+	var ended *condition.Error
 	id := "s"
-	c, err := n.Consume(t.Context(), "q", broker.ConsumerConfig{AcceptSession: true, Session: &id, Ended: func(e *broker.Error) { ended = e }})
+	c, err := n.Consume(t.Context(), "q", broker.ConsumerConfig{AcceptSession: true, Session: &id, Ended: func(e *condition.Error) { ended = e }})
 	n.must(err)
 	got := c.Next(2)
 	equal(t, "the end of the lock", c.SessionLockedUntil(), start.Add(time.Minute))
 	equal(t, "the end of the message's lock", got[0].LockedUntil, time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC))
 	n.clock.Advance(time.Minute)
-	if ended == nil || ended.Condition != broker.CondSessionLockLost {
+	if ended == nil || ended.Condition != condition.SessionLockLost {
 		t.Errorf("the consumer ended with %v", ended)
 	}
 	equal(t, "the end of the lock afterwards", c.SessionLockedUntil().IsZero(), true)
-	n.refuses(n.Settle("q", got[0].LockToken, broker.Settlement{Outcome: broker.Complete}), broker.CondSessionLockLost)
+	n.refuses(n.Settle("q", got[0].LockToken, broker.Settlement{Outcome: broker.Complete}), condition.SessionLockLost)
 	equal(t, "the messages for a consumer without the lock", len(c.Next(1)), 0)
 	got = n.accept("s").Next(3)
 	equal(t, "the messages", bodies(got), "[0 1 2]")
@@ -145,18 +147,18 @@ func TestSession_Renew(t *testing.T) {
 	n.must(err)
 	equal(t, "the end of the lock", until, start.Add(110*time.Second))
 	_, err = n.Renew("q", d.LockToken)
-	n.refuses(err, broker.CondNotAllowed)
+	n.refuses(err, condition.NotAllowed)
 	n.clock.Advance(50 * time.Second)
 	n.settle("q", d, broker.Complete)
 	n.clock.Advance(10 * time.Second)
 	_, err = n.RenewSession("q", "s")
-	n.refuses(err, broker.CondSessionLockLost)
+	n.refuses(err, condition.SessionLockLost)
 }
 
 func TestSession_State(t *testing.T) {
 	n := withSessions(t)
 	_, err := n.SessionState("q", "s")
-	n.refuses(err, broker.CondSessionLockLost)
+	n.refuses(err, condition.SessionLockLost)
 	c := n.accept("s")
 	state, err := n.SessionState("q", "s")
 	n.must(err)
@@ -172,23 +174,23 @@ func TestSession_State(t *testing.T) {
 	state, err = n.SessionState("q", "s")
 	n.must(err)
 	equal(t, "the state at the end", state == nil, true)
-	n.refuses(n.SetSessionState("q", "s", make([]byte, 256<<10+1)), broker.CondMessageSize)
+	n.refuses(n.SetSessionState("q", "s", make([]byte, 256<<10+1)), condition.MessageSize)
 }
 
 func TestSession_MessagesNeedAnID(t *testing.T) {
 	n := withSessions(t)
-	n.refuses(n.Send("q", newMessage("a")), broker.CondNotAllowed)
+	n.refuses(n.Send("q", newMessage("a")), condition.NotAllowed)
 	n.send("q", "b", inSession(""))
 	equal(t, "the body", body(n.next(n.accept(""))), "b")
 }
 
 func TestSession_ReceiversMustFit(t *testing.T) {
 	n := withSessions(t)
-	n.queue("plain", broker.QueueProperties{})
+	n.queue("plain", properties.Queue{})
 	_, err := n.Consume(t.Context(), "q", broker.ConsumerConfig{})
-	n.refuses(err, broker.CondNotAllowed)
+	n.refuses(err, condition.NotAllowed)
 	_, err = n.Consume(t.Context(), "plain", broker.ConsumerConfig{AcceptSession: true})
-	n.refuses(err, broker.CondNotAllowed)
+	n.refuses(err, condition.NotAllowed)
 }
 
 // A scheduled message joins its session at its time.
@@ -201,7 +203,7 @@ func TestSession_ScheduledMessage(t *testing.T) {
 	c := n.accept("s")
 	equal(t, "the messages before", bodies(c.Next(5)), "[first]")
 	_, err = n.acceptNext()
-	n.refuses(err, broker.CondTimeout)
+	n.refuses(err, condition.Timeout)
 	n.clock.Advance(time.Second)
 	equal(t, "the messages after", bodies(c.Next(5)), "[scheduled]")
 	next, err := n.acceptNext()
@@ -216,15 +218,15 @@ func TestSession_DeferredMessage(t *testing.T) {
 	n.settle("q", n.next(c), broker.Defer)
 	id, other := "s", "t"
 	_, err := n.ReceiveDeferred("q", broker.PeekLock, nil, 1)
-	n.refuses(err, broker.CondNotAllowed)
+	n.refuses(err, condition.NotAllowed)
 	n.accept("t")
 	_, err = n.ReceiveDeferred("q", broker.PeekLock, &other, 1)
-	n.refuses(err, broker.CondMessageNotFound)
+	n.refuses(err, condition.MessageNotFound)
 	got, err := n.ReceiveDeferred("q", broker.PeekLock, &id, 1)
 	n.must(err)
 	n.must(c.Close())
 	_, err = n.ReceiveDeferred("q", broker.PeekLock, &id, 1)
-	n.refuses(err, broker.CondSessionLockLost)
+	n.refuses(err, condition.SessionLockLost)
 	n.accept("s")
 	got, err = n.ReceiveDeferred("q", broker.PeekLock, &id, got[0].SequenceNumber)
 	n.must(err)
@@ -316,9 +318,9 @@ func TestAutoCreate_BecomesASessionQueue(t *testing.T) {
 	equal(t, "the messages", bodies(c.Next(5)), "[a]")
 	equal(t, "the messages without a session", bodies(n.accept("").Next(5)), "[b]")
 	_, err := n.Consume(t.Context(), "q", broker.ConsumerConfig{})
-	n.refuses(err, broker.CondNotAllowed)
+	n.refuses(err, condition.NotAllowed)
 
 	n.consume("plain")
 	_, err = n.Consume(t.Context(), "plain", broker.ConsumerConfig{AcceptSession: true})
-	n.refuses(err, broker.CondNotAllowed)
+	n.refuses(err, condition.NotAllowed)
 }

@@ -1,6 +1,10 @@
 package broker
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
+)
 
 // An Outcome ends a delivery.
 type Outcome int
@@ -46,7 +50,7 @@ func (c *Consumer) Settle(t LockToken, how Settlement) (err error) {
 
 func (s *store) settleLocked(t LockToken, how Settlement) error {
 	if s.entity.deleted {
-		return errorf(CondNotFound, "The messaging entity '%s' could not be found.", s.path())
+		return condition.Errorf(condition.NotFound, "The messaging entity '%s' could not be found.", s.path())
 	}
 	m, err := s.lockedMessage(t)
 	if err != nil {
@@ -55,14 +59,14 @@ func (s *store) settleLocked(t LockToken, how Settlement) error {
 	if how.Outcome == DeadLetter && s.subqueue != SubqueueNone {
 		// "you can't dead-letter a message from a DLQ" (page service-bus-dead-letter-queues);
 		// azure-sdk-for-js, batchReceiver.spec.ts, expects InvalidOperationError.
-		return errorf(CondNotAllowed, "A message cannot be dead-lettered in the dead-letter queue '%s'.", s.path())
+		return condition.Errorf(condition.NotAllowed, "A message cannot be dead-lettered in the dead-letter queue '%s'.", s.path())
 	}
 	if how.Outcome == Complete {
 		s.removeLocked(m)
 		return nil
 	}
 	if how.Outcome != Release {
-		m.content = m.content.withProperties(how.Properties)
+		m.content = m.content.WithProperties(how.Properties)
 	}
 	switch how.Outcome {
 	case Abandon:
@@ -85,40 +89,4 @@ func (s *store) settleLocked(t LockToken, how Settlement) error {
 		return fmt.Errorf("broker: settle a message of %s: the outcome %d is none of Complete, Abandon, Release, Defer, DeadLetter", s.path(), how.Outcome)
 	}
 	return nil
-}
-
-// failLocked handles a delivery that failed: "Whenever a message has been delivered under a
-// peek-lock, but has been either explicitly abandoned or the lock has expired, the delivery count
-// on the message is incremented. When the delivery count exceeds the limit, the message is moved
-// to the DLQ" (page service-bus-dead-letter-queues). Delivery number MaxDeliveryCount is the last.
-func (s *store) failLocked(m *message) {
-	// "DeliveryCount is not increased for messages received from a deadletter queue"
-	// (azure-sdk-for-net#53437; azure-sdk-for-js, batchReceiver.spec.ts, "Abandon a message
-	// received from dead letter queue"), and they stay there.
-	if s.subqueue == SubqueueNone {
-		m.count++
-		if limit := s.entity.settings.MaxDeliveryCount; m.count >= uint32(limit) {
-			s.deadLetterLocked(m, "MaxDeliveryCountExceeded", fmt.Sprintf("Message could not be consumed after %d delivery attempts.", limit))
-			return
-		}
-	}
-	s.returnLocked(m)
-}
-
-// returnLocked returns a message after its delivery: to its place in the list of
-// available messages, or to the deferred ones.
-func (s *store) returnLocked(m *message) {
-	b := s.entity.broker
-	b.changeLocked(m)
-	if m.wasDeferred {
-		// "The message remains deferred" (azure-sdk-for-go#17682).
-		m.state = deferred
-		return
-	}
-	// "If the lock expires or the message is abandoned, the expiration takes immediate effect"
-	// (page message-expiration): an event in the past happens before the next operation.
-	if m.expires != 0 {
-		b.agenda.set(&m.expiry, m.expires)
-	}
-	s.offerLocked(m)
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
 )
 
 func TestSettle_DeliveryCount(t *testing.T) {
@@ -26,7 +28,7 @@ func TestSettle_DeliveryCount(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			n := withQueue(t, broker.QueueProperties{})
+			n := withQueue(t, properties.Queue{})
 			n.send("q", "a")
 			first := n.receive("q")
 			equal(t, "the first delivery count", first.DeliveryCount, 0)
@@ -45,7 +47,7 @@ func TestSettle_DeliveryCount(t *testing.T) {
 }
 
 func TestComplete_RemovesTheMessage(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{})
+	n := withQueue(t, properties.Queue{})
 	n.send("q", "a")
 	n.settle("q", n.receive("q"), broker.Complete)
 	n.nothing("q")
@@ -61,27 +63,27 @@ func TestComplete_RemovesTheMessage(t *testing.T) {
 func TestSettle_LockLost(t *testing.T) {
 	for _, outcome := range []broker.Outcome{broker.Complete, broker.Abandon, broker.Release, broker.Defer, broker.DeadLetter} {
 		t.Run(fmt.Sprint(outcome), func(t *testing.T) {
-			n := withQueue(t, broker.QueueProperties{LockDuration: 10 * time.Second})
+			n := withQueue(t, properties.Queue{LockDuration: 10 * time.Second})
 			n.send("q", "a")
 			d := n.receive("q")
 			equal(t, "the end of the lock", d.LockedUntil, start.Add(10*time.Second))
 			n.clock.Advance(10 * time.Second)
 			err := n.Settle("q", d.LockToken, broker.Settlement{Outcome: outcome})
-			n.refuses(err, broker.CondMessageLockLost)
-			equal(t, "the status", err.(*broker.Error).Status(), 410)
+			n.refuses(err, condition.MessageLockLost)
+			equal(t, "the status", err.(*condition.Error).Status(), 410)
 			again := n.receive("q")
 			n.settle("q", again, broker.Complete)
-			n.refuses(n.Settle("q", again.LockToken, broker.Settlement{Outcome: outcome}), broker.CondMessageLockLost)
+			n.refuses(n.Settle("q", again.LockToken, broker.Settlement{Outcome: outcome}), condition.MessageLockLost)
 		})
 	}
 }
 
 func TestSettle_OtherQueueDoesNotKnowTheLock(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{})
-	n.queue("other", broker.QueueProperties{})
+	n := withQueue(t, properties.Queue{})
+	n.queue("other", properties.Queue{})
 	n.send("q", "a")
 	d := n.receive("q")
-	n.refuses(n.Settle("other", d.LockToken, broker.Settlement{Outcome: broker.Complete}), broker.CondMessageLockLost)
+	n.refuses(n.Settle("other", d.LockToken, broker.Settlement{Outcome: broker.Complete}), condition.MessageLockLost)
 	n.settle("Q", d, broker.Complete)
 }
 
@@ -98,7 +100,7 @@ func TestSettle_PropertiesAreChanged(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			n := withQueue(t, broker.QueueProperties{})
+			n := withQueue(t, properties.Queue{})
 			n.send("q", "a", withProperty("kept", "1"), withProperty("changed", "1"))
 			d := n.receive("q")
 			n.must(n.Settle("q", d.LockToken, broker.Settlement{Outcome: test.outcome, Properties: map[string]any{"changed": int64(2)}}))
@@ -115,7 +117,7 @@ func TestSettle_PropertiesAreChanged(t *testing.T) {
 }
 
 func TestRenew_ExtendsTheLock(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{LockDuration: time.Minute})
+	n := withQueue(t, properties.Queue{LockDuration: time.Minute})
 	n.send("q", "a")
 	d := n.receive("q")
 	for range 5 {
@@ -126,23 +128,23 @@ func TestRenew_ExtendsTheLock(t *testing.T) {
 	}
 	n.settle("q", d, broker.Complete)
 	_, err := n.Renew("q", d.LockToken)
-	n.refuses(err, broker.CondMessageLockLost)
+	n.refuses(err, condition.MessageLockLost)
 }
 
 func TestRenew_AllOrNone(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{LockDuration: time.Minute})
+	n := withQueue(t, properties.Queue{LockDuration: time.Minute})
 	n.send("q", "a")
 	d := n.receive("q")
 	n.clock.Advance(30 * time.Second)
 	_, err := n.Renew("q", d.LockToken, broker.LockToken{1})
-	n.refuses(err, broker.CondMessageLockLost)
+	n.refuses(err, condition.MessageLockLost)
 	n.clock.Advance(30 * time.Second)
 	equal(t, "the delivery count", n.receive("q").DeliveryCount, 1)
 }
 
 // An abandoned message keeps its place in the order.
 func TestAbandon_KeepsTheOrder(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{})
+	n := withQueue(t, properties.Queue{})
 	for i := range 5 {
 		n.send("q", fmt.Sprint(i))
 	}
@@ -161,7 +163,7 @@ func TestMaxDeliveryCount_DeadLetters(t *testing.T) {
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
-			n := withQueue(t, broker.QueueProperties{MaxDeliveryCount: 3})
+			n := withQueue(t, properties.Queue{MaxDeliveryCount: 3})
 			n.send("q", "a", withID("m"))
 			for i := range 3 {
 				n.nothing("q/$DeadLetterQueue")
@@ -182,7 +184,7 @@ func TestMaxDeliveryCount_DeadLetters(t *testing.T) {
 }
 
 func TestRelease_NeverDeadLetters(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{MaxDeliveryCount: 1})
+	n := withQueue(t, properties.Queue{MaxDeliveryCount: 1})
 	n.send("q", "a")
 	for range 5 {
 		n.settle("q", n.receive("q"), broker.Release)
@@ -193,7 +195,7 @@ func TestRelease_NeverDeadLetters(t *testing.T) {
 }
 
 func TestReceiveAndDelete_RemovesTheMessage(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{})
+	n := withQueue(t, properties.Queue{})
 	n.send("q", "a")
 	c, err := n.Consume(t.Context(), "q", broker.ConsumerConfig{Mode: broker.ReceiveAndDelete})
 	n.must(err)
@@ -207,7 +209,7 @@ func TestReceiveAndDelete_RemovesTheMessage(t *testing.T) {
 }
 
 func TestDelivery_Annotations(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{})
+	n := withQueue(t, properties.Queue{})
 	n.send("q", "first")
 	n.clock.Advance(time.Second)
 	n.send("q", "second", withTTL(time.Hour), withPartition("p"))

@@ -26,32 +26,30 @@ func newStore(e *entity, subqueue Subqueue) *store {
 	return s
 }
 
-func (s *store) path() string { return s.entity.path + subqueueSuffix(s.subqueue) }
-
 // insertLocked puts a new message into the store in its state.
 func (s *store) insertLocked(m *message, state messageState) {
 	b := s.entity.broker
 	m.store, m.state = s, state
-	m.due.owner, m.expiry.owner = m, m
+	m.due.Owner, m.expiry.Owner = m, m
 	s.messages.add(m)
-	s.entity.size += int64(m.content.size)
+	s.entity.size += int64(m.content.Size)
 	if s.sessions != nil {
-		m.session = s.sessionLocked(m.content.session)
+		m.session = s.sessionLocked(m.content.Session)
 		m.session.messages++
 	}
 	b.changeLocked(m)
 	switch state {
 	case available:
 		if m.expires != 0 {
-			b.agenda.set(&m.expiry, m.expires)
+			b.agenda.Set(&m.expiry, m.expires)
 		}
 		s.offerLocked(m)
 	case scheduled:
 		s.scheduled++
-		b.agenda.set(&m.due, m.content.scheduled)
+		b.agenda.Set(&m.due, m.content.Scheduled)
 	case locked: // from the journal
 		s.locks[m.lock] = m
-		b.agenda.set(&m.due, m.lockedUntil)
+		b.agenda.Set(&m.due, m.lockedUntil)
 	}
 }
 
@@ -65,14 +63,6 @@ func (s *store) offerLocked(m *message) {
 	}
 	s.available.add(m)
 	s.wakeLocked()
-}
-
-// wakeLocked wakes up all receivers that wait for messages.
-func (s *store) wakeLocked() {
-	for _, c := range s.waiting {
-		c.wakeLocked()
-	}
-	s.waiting = s.waiting[:0]
 }
 
 // withdrawLocked makes an available message unavailable.
@@ -96,14 +86,22 @@ func (s *store) removeLocked(m *message) {
 	case scheduled:
 		s.scheduled--
 	}
-	b.agenda.remove(&m.due)
-	b.agenda.remove(&m.expiry)
+	b.agenda.Remove(&m.due)
+	b.agenda.Remove(&m.expiry)
 	m.state = gone
 	s.messages.remove()
-	s.entity.size -= int64(m.content.size)
+	s.entity.size -= int64(m.content.Size)
 	b.changeLocked(m)
 	if m.session != nil {
 		m.session.messages--
 		s.forgetSessionLocked(m.session)
+	}
+}
+
+// dropLockLocked forgets the lock of a message.
+func (s *store) dropLockLocked(m *message) {
+	delete(s.locks, m.lock)
+	if m.session != nil {
+		delete(m.session.locked, m)
 	}
 }

@@ -5,10 +5,13 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/rules"
 )
 
 func TestSchedule_MaterializesAtItsTime(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{})
+	n := withQueue(t, properties.Queue{})
 	at := start.Add(time.Hour)
 	sequences, err := n.Schedule("q", newMessage("later", scheduledAt(at)))
 	n.must(err)
@@ -29,19 +32,19 @@ func TestSchedule_MaterializesAtItsTime(t *testing.T) {
 }
 
 func TestSchedule_PastTimeDoesNotDelay(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{})
+	n := withQueue(t, properties.Queue{})
 	n.send("q", "a", scheduledAt(start.Add(-time.Hour)))
 	equal(t, "the body", body(n.receive("q")), "a")
 }
 
 func TestSchedule_NeedsATime(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{})
+	n := withQueue(t, properties.Queue{})
 	_, err := n.Schedule("q", newMessage("a"))
-	n.refuses(err, broker.CondArgument)
+	n.refuses(err, condition.Argument)
 }
 
 func TestSchedule_InOrderOfTime(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{})
+	n := withQueue(t, properties.Queue{})
 	n.send("q", "second", scheduledAt(start.Add(2*time.Second)))
 	n.send("q", "first", scheduledAt(start.Add(time.Second)))
 	n.clock.Advance(time.Hour)
@@ -49,26 +52,26 @@ func TestSchedule_InOrderOfTime(t *testing.T) {
 }
 
 func TestCancelScheduled(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{})
+	n := withQueue(t, properties.Queue{})
 	at := scheduledAt(start.Add(time.Minute))
 	sequences, err := n.Schedule("q", newMessage("a", at), newMessage("b", at), newMessage("c", at))
 	n.must(err)
 	n.must(n.CancelScheduled("q", sequences[1]))
 	// All or none of them.
-	n.refuses(n.CancelScheduled("q", sequences[0], sequences[1]), broker.CondMessageNotFound)
+	n.refuses(n.CancelScheduled("q", sequences[0], sequences[1]), condition.MessageNotFound)
 	info, err := n.Queue("q")
 	n.must(err)
 	equal(t, "the number of scheduled messages", info.Runtime.Scheduled, 2)
 	equal(t, "the number of active messages", info.Runtime.Active, 0)
 	n.clock.Advance(time.Minute)
 	equal(t, "the messages", bodies(n.consume("q").Next(3)), "[a c]")
-	n.refuses(n.CancelScheduled("q", sequences[0]), broker.CondMessageNotFound)
+	n.refuses(n.CancelScheduled("q", sequences[0]), condition.MessageNotFound)
 	n.send("q", "active")
 	messages, err := n.Peek("q", 0, 10, nil)
 	n.must(err)
 	last := messages[len(messages)-1]
 	equal(t, "the last message", string(last.GetData()), "active")
-	n.refuses(n.CancelScheduled("q", last.Annotations["x-opt-sequence-number"].(int64)), broker.CondMessageNotFound)
+	n.refuses(n.CancelScheduled("q", last.Annotations["x-opt-sequence-number"].(int64)), condition.MessageNotFound)
 }
 
 func TestTimeToLive(t *testing.T) {
@@ -87,7 +90,7 @@ func TestTimeToLive(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			n := withQueue(t, broker.QueueProperties{
+			n := withQueue(t, properties.Queue{
 				DefaultMessageTimeToLive: test.queue, DeadLetteringOnMessageExpiration: test.deadLetter, LockDuration: time.Second,
 			})
 			n.send("q", "a", withTTL(test.message))
@@ -118,7 +121,7 @@ func TestTimeToLive_LockedMessage(t *testing.T) {
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
-			n := withQueue(t, broker.QueueProperties{DeadLetteringOnMessageExpiration: true})
+			n := withQueue(t, properties.Queue{DeadLetteringOnMessageExpiration: true})
 			n.send("q", "a", withTTL(10*time.Second))
 			d := n.receive("q")
 			n.clock.Advance(30 * time.Second)
@@ -131,7 +134,7 @@ func TestTimeToLive_LockedMessage(t *testing.T) {
 }
 
 func TestTimeToLive_DeletedMessage(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{DeadLetteringOnMessageExpiration: true})
+	n := withQueue(t, properties.Queue{DeadLetteringOnMessageExpiration: true})
 	n.send("q", "a", withTTL(time.Minute))
 	c, err := n.Consume(t.Context(), "q", broker.ConsumerConfig{Mode: broker.ReceiveAndDelete})
 	n.must(err)
@@ -144,7 +147,7 @@ func TestTimeToLive_DeletedMessage(t *testing.T) {
 }
 
 func TestTimeToLive_LockedMessageCanBeCompleted(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{DeadLetteringOnMessageExpiration: true})
+	n := withQueue(t, properties.Queue{DeadLetteringOnMessageExpiration: true})
 	n.send("q", "a", withTTL(10*time.Second))
 	d := n.receive("q")
 	n.clock.Advance(30 * time.Second)
@@ -153,7 +156,7 @@ func TestTimeToLive_LockedMessageCanBeCompleted(t *testing.T) {
 }
 
 func TestTimeToLive_ScheduledMessageBeginsAtItsTime(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{})
+	n := withQueue(t, properties.Queue{})
 	n.send("q", "a", withTTL(time.Minute), scheduledAt(start.Add(time.Hour)))
 	n.clock.Advance(time.Hour + time.Minute - time.Millisecond)
 	n.settle("q", n.receive("q"), broker.Release)
@@ -162,7 +165,7 @@ func TestTimeToLive_ScheduledMessageBeginsAtItsTime(t *testing.T) {
 }
 
 func TestDefer(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{})
+	n := withQueue(t, properties.Queue{})
 	n.send("q", "a")
 	n.send("q", "b")
 	d := n.receive("q")
@@ -183,7 +186,7 @@ func TestDefer(t *testing.T) {
 	equal(t, "the delivery count after a deferral", again.DeliveryCount, 1)
 	equal(t, "the state", again.Message.Annotations["x-opt-message-state"], any(int32(1)))
 	_, err := n.ReceiveDeferred("q", broker.PeekLock, nil, d.SequenceNumber)
-	n.refuses(err, broker.CondMessageNotFound) // it is locked
+	n.refuses(err, condition.MessageNotFound) // it is locked
 
 	n.settle("q", again, broker.Abandon)
 	n.nothing("q")
@@ -198,43 +201,43 @@ func TestDefer(t *testing.T) {
 	equal(t, "the delivery count after another deferral", again.DeliveryCount, 4)
 	n.settle("q", again, broker.Complete)
 	_, err = n.ReceiveDeferred("q", broker.PeekLock, nil, d.SequenceNumber)
-	n.refuses(err, broker.CondMessageNotFound)
+	n.refuses(err, condition.MessageNotFound)
 }
 
 func TestDefer_LastDeliveryDeadLetters(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{MaxDeliveryCount: 1})
+	n := withQueue(t, properties.Queue{MaxDeliveryCount: 1})
 	n.send("q", "a")
 	n.settle("q", n.receive("q"), broker.Defer)
 	equal(t, "the reason", n.receive("q/$DeadLetterQueue").Message.ApplicationProperties["DeadLetterReason"], any("MaxDeliveryCountExceeded"))
 }
 
 func TestReceiveDeferred_AllOrNone(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{})
+	n := withQueue(t, properties.Queue{})
 	n.send("q", "a")
 	n.send("q", "b")
 	n.settle("q", n.receive("q"), broker.Defer)
 	_, err := n.ReceiveDeferred("q", broker.PeekLock, nil, 1, 2)
-	n.refuses(err, broker.CondMessageNotFound)
+	n.refuses(err, condition.MessageNotFound)
 	_, err = n.ReceiveDeferred("q", broker.ReceiveAndDelete, nil, 1)
 	n.must(err)
 	_, err = n.ReceiveDeferred("q", broker.PeekLock, nil, 1)
-	n.refuses(err, broker.CondMessageNotFound)
+	n.refuses(err, condition.MessageNotFound)
 }
 
 // A deferred message stays after its time to live, until a receiver asks for it.
 func TestDefer_TimeToLive(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{DeadLetteringOnMessageExpiration: true})
+	n := withQueue(t, properties.Queue{DeadLetteringOnMessageExpiration: true})
 	n.send("q", "a", withTTL(time.Minute))
 	n.settle("q", n.receive("q"), broker.Defer)
 	n.clock.Advance(time.Hour)
 	n.nothing("q/$DeadLetterQueue")
 	_, err := n.ReceiveDeferred("q", broker.PeekLock, nil, 1)
-	n.refuses(err, broker.CondMessageNotFound)
+	n.refuses(err, condition.MessageNotFound)
 	equal(t, "the reason", n.receive("q/$DeadLetterQueue").Message.ApplicationProperties["DeadLetterReason"], any("TTLExpiredException"))
 }
 
 func TestPeek_AllStatesInOrder(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{})
+	n := withQueue(t, properties.Queue{})
 	n.send("q", "deferred")
 	n.settle("q", n.receive("q"), broker.Defer)
 	n.send("q", "scheduled", scheduledAt(start.Add(time.Hour)))
@@ -285,7 +288,7 @@ func TestDuplicateDetection(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			n := withQueue(t, broker.QueueProperties{RequiresDuplicateDetection: true, EnablePartitioning: test.partitioned})
+			n := withQueue(t, properties.Queue{RequiresDuplicateDetection: true, EnablePartitioning: test.partitioned})
 			n.send("q", "a", test.first...)
 			n.send("q", "b", test.then...)
 			n.clock.Advance(time.Minute)
@@ -299,7 +302,7 @@ func TestDuplicateDetection(t *testing.T) {
 }
 
 func TestDuplicateDetection_Window(t *testing.T) {
-	n := withQueue(t, broker.QueueProperties{RequiresDuplicateDetection: true, DuplicateDetectionWindow: time.Minute})
+	n := withQueue(t, properties.Queue{RequiresDuplicateDetection: true, DuplicateDetectionWindow: time.Minute})
 	n.send("q", "a", withID("1"))
 	n.settle("q", n.receive("q"), broker.Complete)
 	n.clock.Advance(time.Minute - time.Millisecond)
@@ -321,16 +324,16 @@ func TestAutoDeleteOnIdle(t *testing.T) {
 		{"receive", func(n *namespace) { n.nothing("q") }, false},
 		{"peek", func(n *namespace) { _, err := n.Peek("q", 0, 1, nil); n.must(err) }, false},
 		{"update", func(n *namespace) {
-			n.must(n.UpdateQueue("q", broker.QueueProperties{AutoDeleteOnIdle: idle, MaxDeliveryCount: 5}))
+			n.must(n.UpdateQueue("q", properties.Queue{AutoDeleteOnIdle: idle, MaxDeliveryCount: 5}))
 		}, false},
 		{"a receiver waits", func(n *namespace) { n.consume("q") }, true},
 		{"a message is scheduled", func(n *namespace) { n.send("q", "a", scheduledAt(start.Add(time.Hour))) }, true},
-		{"AutoDeleteOnIdle is switched off", func(n *namespace) { n.must(n.UpdateQueue("q", broker.QueueProperties{})) }, true},
+		{"AutoDeleteOnIdle is switched off", func(n *namespace) { n.must(n.UpdateQueue("q", properties.Queue{})) }, true},
 	}
 	exists := func(n *namespace) bool { _, err := n.Queue("q"); return err == nil }
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			n := withQueue(t, broker.QueueProperties{AutoDeleteOnIdle: idle})
+			n := withQueue(t, properties.Queue{AutoDeleteOnIdle: idle})
 			n.clock.Advance(4 * time.Minute)
 			test.use(n)
 			n.clock.Advance(4 * time.Minute)
@@ -339,7 +342,7 @@ func TestAutoDeleteOnIdle(t *testing.T) {
 			equal(t, "existence later", exists(n), test.kept)
 		})
 	}
-	n := withQueue(t, broker.QueueProperties{AutoDeleteOnIdle: idle})
+	n := withQueue(t, properties.Queue{AutoDeleteOnIdle: idle})
 	n.clock.Advance(idle - time.Millisecond)
 	equal(t, "existence before the end", exists(n), true)
 	n.clock.Advance(time.Millisecond)
@@ -351,15 +354,15 @@ func TestAutoDeleteOnIdle(t *testing.T) {
 func TestAutoDeleteOnIdle_TopicAndSubscription(t *testing.T) {
 	const idle = 5 * time.Minute
 	n := newNamespace(t, broker.Config{})
-	n.must(n.CreateTopic("t", broker.TopicProperties{AutoDeleteOnIdle: 2 * idle}))
-	n.must(n.CreateSubscription("t", "idle", broker.SubscriptionProperties{AutoDeleteOnIdle: idle}, broker.Rule{}))
-	n.must(n.CreateSubscription("t", "s", broker.SubscriptionProperties{AutoDeleteOnIdle: idle}, broker.Rule{}))
+	n.must(n.CreateTopic("t", properties.Topic{AutoDeleteOnIdle: 2 * idle}))
+	n.must(n.CreateSubscription("t", "idle", properties.Subscription{AutoDeleteOnIdle: idle}, rules.Rule{}))
+	n.must(n.CreateSubscription("t", "s", properties.Subscription{AutoDeleteOnIdle: idle}, rules.Rule{}))
 	n.consume(subscription)
 	n.clock.Advance(4 * time.Minute)
 	n.send("t", "a")
 	n.clock.Advance(time.Minute)
 	_, err := n.Entity("t/Subscriptions/idle")
-	n.refuses(err, broker.CondNotFound)
+	n.refuses(err, condition.NotFound)
 	_, err = n.Subscription("t", "s")
 	n.must(err)
 	n.clock.Advance(9*time.Minute - time.Millisecond)
@@ -367,5 +370,5 @@ func TestAutoDeleteOnIdle_TopicAndSubscription(t *testing.T) {
 	n.must(err)
 	n.clock.Advance(time.Millisecond)
 	_, err = n.Topic("t")
-	n.refuses(err, broker.CondNotFound)
+	n.refuses(err, condition.NotFound)
 }

@@ -26,6 +26,9 @@ import (
 
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/rules"
 )
 
 func main() {
@@ -98,7 +101,7 @@ func parse(args []string) (options, error) {
 	flags.DurationVar(&queue.LockDuration, "lock", time.Minute, "`duration` of the locks of messages and sessions")
 	delivery := flags.Int("max-delivery-count", 10, "`number` of deliveries after which a message is dead-lettered")
 	flags.Func("tier", "`tier` of the namespace: Standard, the default, or Premium", func(v string) error {
-		if cfg.Tier = broker.Tier(v); cfg.Tier != broker.Standard && cfg.Tier != broker.Premium {
+		if cfg.Tier = properties.Tier(v); cfg.Tier != properties.Standard && cfg.Tier != properties.Premium {
 			return fmt.Errorf("%q is neither Standard nor Premium", v)
 		}
 		return nil
@@ -136,15 +139,15 @@ func create(b *broker.Broker, o options) error {
 		}
 	}
 	for _, t := range o.topics {
-		if err := unlessExists(b.CreateTopic(t.name, broker.TopicProperties{})); err != nil {
+		if err := unlessExists(b.CreateTopic(t.name, properties.Topic{})); err != nil {
 			return err
 		}
 		for _, name := range t.subscriptions {
-			p := broker.SubscriptionProperties{
+			p := properties.Subscription{
 				LockDuration:     o.server.Broker.AutoQueue.LockDuration,
 				MaxDeliveryCount: o.server.Broker.AutoQueue.MaxDeliveryCount,
 			}
-			if err := unlessExists(b.CreateSubscription(t.name, name, p, broker.Rule{})); err != nil {
+			if err := unlessExists(b.CreateSubscription(t.name, name, p, rules.Rule{})); err != nil {
 				return err
 			}
 		}
@@ -153,7 +156,7 @@ func create(b *broker.Broker, o options) error {
 }
 
 func unlessExists(err error) error {
-	if broker.Condition(err) == broker.CondEntityAlreadyExists {
+	if condition.Of(err) == condition.EntityAlreadyExists {
 		return nil
 	}
 	return err

@@ -1,4 +1,4 @@
-package broker
+package rules
 
 import (
 	"fmt"
@@ -6,7 +6,7 @@ import (
 	"github.com/Azure/go-amqp"
 )
 
-// The values of ruleRecord.Filter.
+// The values of Record.Filter.
 const (
 	filterTrue        = "true"
 	filterFalse       = "false"
@@ -14,8 +14,9 @@ const (
 	filterSQL         = "sql"
 )
 
-func (r *rule) record() ruleRecord {
-	rec := ruleRecord{Name: r.Name, Created: r.created}
+// NewRecord returns the record of a rule.
+func NewRecord(r *Rule) Record {
+	rec := Record{Name: r.Name}
 	switch f := r.Filter.(type) {
 	case FalseFilter:
 		rec.Filter = filterFalse
@@ -34,10 +35,11 @@ func (r *rule) record() ruleRecord {
 	return rec
 }
 
-func (rec *ruleRecord) restore() (*rule, error) {
+// Rule returns the rule of a record.
+func (rec *Record) Rule() (Rule, error) {
 	values, err := decodeValues(rec.Values)
 	if err != nil {
-		return nil, err
+		return Rule{}, err
 	}
 	r := Rule{Name: rec.Name}
 	switch rec.Filter {
@@ -55,16 +57,16 @@ func (rec *ruleRecord) restore() (*rule, error) {
 	case filterSQL:
 		r.Filter = SQLFilter{Expression: rec.Expression, Parameters: values}
 	default:
-		return nil, fmt.Errorf("the filter %q is not known", rec.Filter)
+		return Rule{}, fmt.Errorf("the filter %q is not known", rec.Filter)
 	}
 	if rec.Action != nil {
 		parameters, err := decodeValues(rec.ActionWith)
 		if err != nil {
-			return nil, err
+			return Rule{}, err
 		}
 		r.Action = &Action{Expression: *rec.Action, Parameters: parameters}
 	}
-	return newRule(r, rec.Created)
+	return r, nil
 }
 
 func encodeValues(values map[string]any) []byte {
@@ -87,4 +89,16 @@ func decodeValues(encoded []byte) (map[string]any, error) {
 		return nil, fmt.Errorf("decode values: %w", err)
 	}
 	return m.ApplicationProperties, nil
+}
+
+// A Record is a rule in a journal. Properties and parameters are stored as the application
+// properties of an encoded message, which keeps their types.
+type Record struct {
+	Name        string             `json:"name"`
+	Filter      string             `json:"filter"`
+	Expression  string             `json:"expression,omitempty"`
+	Correlation *CorrelationFilter `json:"correlation,omitempty"`
+	Values      []byte             `json:"values,omitempty"`
+	Action      *string            `json:"action,omitempty"`
+	ActionWith  []byte             `json:"actionwith,omitempty"`
 }

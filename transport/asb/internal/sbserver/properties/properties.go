@@ -1,4 +1,5 @@
-package broker
+// Package properties has the properties of queues, topics and subscriptions, with their defaults and limits.
+package properties
 
 import "time"
 
@@ -26,8 +27,8 @@ const (
 	Premium  Tier = "Premium"
 )
 
-// QueueProperties are the settings of a queue. The zero value has the service's defaults.
-type QueueProperties struct {
+// Queue are the settings of a queue. The zero value has the service's defaults.
+type Queue struct {
 	LockDuration                     time.Duration // default 1 minute, at most 5 minutes
 	MaxDeliveryCount                 int32         // default 10
 	DefaultMessageTimeToLive         time.Duration // default MaxTimeToLive
@@ -46,8 +47,8 @@ type QueueProperties struct {
 	UserMetadata                     string
 }
 
-// TopicProperties are the settings of a topic. The zero value has the service's defaults.
-type TopicProperties struct {
+// Topic are the settings of a topic. The zero value has the service's defaults.
+type Topic struct {
 	DefaultMessageTimeToLive   time.Duration // default MaxTimeToLive
 	RequiresDuplicateDetection bool
 	DuplicateDetectionWindow   time.Duration // default 10 minutes, 20 seconds to 7 days
@@ -61,9 +62,9 @@ type TopicProperties struct {
 	UserMetadata               string
 }
 
-// SubscriptionProperties are the settings of a subscription. The zero value has the service's
+// Subscription are the settings of a subscription. The zero value has the service's
 // defaults.
-type SubscriptionProperties struct {
+type Subscription struct {
 	LockDuration                     time.Duration // default 1 minute, at most 5 minutes
 	MaxDeliveryCount                 int32         // default 10
 	DefaultMessageTimeToLive         time.Duration // default MaxTimeToLive

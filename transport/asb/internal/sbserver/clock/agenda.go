@@ -1,25 +1,28 @@
-package broker
+package clock
 
 import "container/heap"
 
-// An event is a moment at which the broker acts without a request: a lock, a schedule or
+// An Event is a moment at which the broker acts without a request: a lock, a schedule or
 // a time to live ends. Its owner embeds it, so that it can be moved and removed in O(log
 // n).
-type event struct {
-	at       instant
+type Event struct {
+	at       Instant
 	serial   uint64 // orders events at the same moment by when they were set
 	position int    // in the agenda, plus one; 0: not in the agenda
-	owner    interface{ fireLocked(ev *event) }
+	Owner    interface{ FireLocked(ev *Event) }
 }
 
-// An agenda has the future events, in a heap.
-type agenda struct {
+// An Agenda has the future events, in a heap.
+type Agenda struct {
 	events eventHeap
 	serial uint64
 }
 
-// set puts an event into the agenda, or moves it.
-func (a *agenda) set(ev *event, at instant) {
+// IsSet reports whether an event is in an agenda.
+func (ev *Event) IsSet() bool { return ev.position > 0 }
+
+// Set puts an event into the agenda, or moves it.
+func (a *Agenda) Set(ev *Event, at Instant) {
 	a.serial++
 	ev.at, ev.serial = at, a.serial
 	if ev.position > 0 {
@@ -29,30 +32,30 @@ func (a *agenda) set(ev *event, at instant) {
 	heap.Push(&a.events, ev)
 }
 
-// remove removes an event from the agenda if it is there.
-func (a *agenda) remove(ev *event) {
+// Remove removes an event from the agenda if it is there.
+func (a *Agenda) Remove(ev *Event) {
 	if ev.position > 0 {
 		heap.Remove(&a.events, ev.position-1)
 	}
 }
 
-// pop removes and returns the first event if it is due.
-func (a *agenda) pop(now instant) *event {
+// Pop removes and returns the first event if it is due.
+func (a *Agenda) Pop(now Instant) *Event {
 	if len(a.events) == 0 || a.events[0].at > now {
 		return nil
 	}
-	return heap.Pop(&a.events).(*event)
+	return heap.Pop(&a.events).(*Event)
 }
 
-// next returns the time of the first event, 0 if there is none.
-func (a *agenda) next() instant {
+// Next returns the time of the first event, 0 if there is none.
+func (a *Agenda) Next() Instant {
 	if len(a.events) == 0 {
 		return 0
 	}
 	return a.events[0].at
 }
 
-type eventHeap []*event
+type eventHeap []*Event
 
 func (h eventHeap) Len() int { return len(h) }
 
@@ -69,7 +72,7 @@ func (h eventHeap) Swap(i, j int) {
 }
 
 func (h *eventHeap) Push(x any) {
-	ev := x.(*event)
+	ev := x.(*Event)
 	*h = append(*h, ev)
 	ev.position = len(*h)
 }

@@ -1,16 +1,12 @@
-package broker
+package rules
 
 import (
 	"fmt"
 	"slices"
 	"strings"
-)
 
-// An expression is a parsed expression of SQL. Its value is nil for unknown, or a bool, int64,
-// float64, string or time.Time.
-type expression interface {
-	evaluate(*environment) (any, error)
-}
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
+)
 
 // reserved are the names that cannot be a regular identifier.
 var reserved = []string{"AND", "OR", "NOT", "IS", "NULL", "IN", "LIKE", "ESCAPE", "EXISTS", "TRUE", "FALSE", "SET", "REMOVE"}
@@ -32,7 +28,7 @@ type parser struct {
 
 func newParser(text string, parameters map[string]any) (*parser, error) {
 	if len(text) > maxSQLLength {
-		return nil, errorf(CondArgument, "The SQL expression has %d characters, but at most %d are allowed.", len(text), maxSQLLength)
+		return nil, condition.Errorf(condition.Argument, "The SQL expression has %d characters, but at most %d are allowed.", len(text), maxSQLLength)
 	}
 	tokens, err := lex(text)
 	if err != nil {
@@ -77,7 +73,7 @@ func (p *parser) unexpected(wanted string) error {
 	if t := p.token(); t.kind != tokenEnd {
 		found = "'" + t.text + "'"
 	}
-	return errorf(CondArgument, "The SQL expression '%s' is not valid at position %d: %s is there instead of %s.", p.text, p.token().position, found, wanted)
+	return condition.Errorf(condition.Argument, "The SQL expression '%s' is not valid at position %d: %s is there instead of %s.", p.text, p.token().position, found, wanted)
 }
 
 func (p *parser) or() (expression, error) { return p.logical("OR", p.and) }
@@ -99,7 +95,7 @@ func (p *parser) not() (expression, error) {
 	p.depth++
 	defer func() { p.depth-- }()
 	if p.depth > maxSQLDepth {
-		return nil, errorf(CondArgument, "The SQL expression '%s' is nested more than %d deep.", p.text, maxSQLDepth)
+		return nil, condition.Errorf(condition.Argument, "The SQL expression '%s' is nested more than %d deep.", p.text, maxSQLDepth)
 	}
 	if p.accept("NOT") {
 		e, err := p.not()
@@ -212,7 +208,7 @@ func (p *parser) unary() (expression, error) {
 	p.depth++
 	defer func() { p.depth-- }()
 	if p.depth > maxSQLDepth {
-		return nil, errorf(CondArgument, "The SQL expression '%s' is nested more than %d deep.", p.text, maxSQLDepth)
+		return nil, condition.Errorf(condition.Argument, "The SQL expression '%s' is nested more than %d deep.", p.text, maxSQLDepth)
 	}
 	switch {
 	case p.accept("-"):
@@ -249,7 +245,7 @@ func (p *parser) operand() (expression, error) {
 				return constant{plain(value)}, nil
 			}
 		}
-		return nil, errorf(CondArgument, "The SQL expression '%s' has the parameter %s, which has no value.", p.text, t.text)
+		return nil, condition.Errorf(condition.Argument, "The SQL expression '%s' has the parameter %s, which has no value.", p.text, t.text)
 	}
 	switch {
 	case p.accept("NULL"):
@@ -294,7 +290,7 @@ func (p *parser) property() (expression, error) {
 	}
 	scope := strings.ToLower(t.text)
 	if t.kind != tokenName || scope != "sys" && scope != "user" {
-		return nil, errorf(CondArgument, "The SQL expression '%s' has the scope '%s', which is neither sys nor user.", p.text, t.text)
+		return nil, condition.Errorf(condition.Argument, "The SQL expression '%s' has the scope '%s', which is neither sys nor user.", p.text, t.text)
 	}
 	name := p.token()
 	if name.kind != tokenName && name.kind != tokenDelimited {
@@ -302,7 +298,7 @@ func (p *parser) property() (expression, error) {
 	}
 	p.at++
 	if scope == "sys" && systemProperties[foldName(name.text)] == nil {
-		return nil, errorf(CondArgument, "The SQL expression '%s' has the system property '%s', which does not exist.", p.text, name.text)
+		return nil, condition.Errorf(condition.Argument, "The SQL expression '%s' has the system property '%s', which does not exist.", p.text, name.text)
 	}
 	return property{system: scope == "sys", name: name.text}, nil
 }
@@ -331,7 +327,7 @@ func parseAction(text string, parameters map[string]any) ([]statement, error) {
 	}
 	// "Maximum number of expressions per rule action: 32" (page service-bus-quotas).
 	if len(statements) == 0 || len(statements) > 32 {
-		return nil, errorf(CondArgument, "The SQL action '%s' has %d statements, but it has to have 1 to 32.", text, len(statements))
+		return nil, condition.Errorf(condition.Argument, "The SQL action '%s' has %d statements, but it has to have 1 to 32.", text, len(statements))
 	}
 	return statements, nil
 }
@@ -347,7 +343,7 @@ func (p *parser) statement() (s statement, err error) {
 	}
 	s.property = e.(property)
 	if s.property.system && systemProperties[foldName(s.property.name)].set == nil {
-		return s, errorf(CondArgument, "The SQL action '%s' changes the system property '%s', which cannot be changed.", p.text, s.property.name)
+		return s, condition.Errorf(condition.Argument, "The SQL action '%s' changes the system property '%s', which cannot be changed.", p.text, s.property.name)
 	}
 	if !set {
 		return s, nil

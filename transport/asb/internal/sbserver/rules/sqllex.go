@@ -1,10 +1,12 @@
-package broker
+package rules
 
 import (
 	"fmt"
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
 )
 
 // A tokenKind is the kind of a token in the SQL of filters and actions.
@@ -42,7 +44,7 @@ func lex(expression string) ([]token, error) {
 	for {
 		t, err := l.next()
 		if err != nil {
-			return nil, errorf(CondArgument, "The SQL expression '%s' is not valid at position %d: %v.", expression, l.at, err)
+			return nil, condition.Errorf(condition.Argument, "The SQL expression '%s' is not valid at position %d: %v.", expression, l.at, err)
 		}
 		l.tokens = append(l.tokens, t)
 		if t.kind == tokenEnd {

@@ -2,31 +2,19 @@ package broker
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
-	"sync"
 	"time"
+
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/journal"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/rules"
 )
 
-// A journal is the file that makes a broker durable. Each line is an operation: a JSON
-// list of records with the new state of everything that it has changed, written before
-// the operation is answered, so that an operation is stored as a whole or not at all. It
-// is not synced: the journal protects against the failure of processes, not of the
-// machine.
-//
-// A file that has grown is replaced by one with only the present state.
-type journal struct {
-	path    string
-	writing sync.Mutex // held while lines are written, and locked before the broker's mutex
-	file    *os.File
-	size    int    // of the file
-	limit   int    // size at which the file is replaced
-	failed  error  // of a write; nothing is written after it
-	lines   []byte // unwritten lines; guarded by the broker's mutex
-	spare   []byte
-
-	// The changes of the operation in progress; guarded by the broker's mutex.
+// A changeLog collects the changes of the operation in progress, whose records are a line of a file: a JSON list of records
+// with the new state of everything that the operation has changed. The broker's mutex guards it.
+type changeLog struct {
+	file     *journal.Journal
 	entities []*entity
 	numbered []*entity
 	messages []*message
@@ -45,35 +33,28 @@ type record struct {
 
 // An entityRecord is an entity without its messages.
 type entityRecord struct {
-	ID        uint64       `json:"id"`
-	Gone      bool         `json:"gone,omitempty"`
-	Kind      Kind         `json:"kind,omitempty"`
-	Topic     uint64       `json:"topic,omitempty"`
-	Name      string       `json:"name,omitempty"`
-	Settings  *settings    `json:"settings,omitempty"`
-	Rules     []ruleRecord `json:"rules,omitempty"`
-	Automatic bool         `json:"automatic,omitempty"`
-	Created   instant      `json:"created,omitempty"`
-	Updated   instant      `json:"updated,omitempty"`
+	ID        uint64               `json:"id"`
+	Gone      bool                 `json:"gone,omitempty"`
+	Kind      Kind                 `json:"kind,omitempty"`
+	Topic     uint64               `json:"topic,omitempty"`
+	Name      string               `json:"name,omitempty"`
+	Settings  *properties.Settings `json:"settings,omitempty"`
+	Rules     []createdRule        `json:"rules,omitempty"`
+	Automatic bool                 `json:"automatic,omitempty"`
+	Created   clock.Instant        `json:"created,omitempty"`
+	Updated   clock.Instant        `json:"updated,omitempty"`
+}
+
+// A createdRule is a rule with the time of its creation.
+type createdRule struct {
+	rules.Record
+	Created clock.Instant `json:"created"`
 }
 
 // A numberRecord has the last sequence number of an entity.
 type numberRecord struct {
 	Entity   uint64 `json:"e"`
 	Sequence int64  `json:"n"`
-}
-
-// A ruleRecord is a rule. Properties and parameters are stored as the application
-// properties of an encoded message, which keeps their types.
-type ruleRecord struct {
-	Name        string             `json:"name"`
-	Created     instant            `json:"created"`
-	Filter      string             `json:"filter"`
-	Expression  string             `json:"expression,omitempty"`
-	Correlation *CorrelationFilter `json:"correlation,omitempty"`
-	Values      []byte             `json:"values,omitempty"`
-	Action      *string            `json:"action,omitempty"`
-	ActionWith  []byte             `json:"actionwith,omitempty"`
 }
 
 // A messageRecord is a message. Content is set in the first record of a message and after
@@ -87,28 +68,28 @@ type messageRecord struct {
 	WasDeferred      bool          `json:"d,omitempty"`
 	Count            uint32        `json:"c,omitempty"`
 	Hops             uint8         `json:"h,omitempty"`
-	Enqueued         instant       `json:"t,omitempty"`
+	Enqueued         clock.Instant `json:"t,omitempty"`
 	EnqueuedSequence int64         `json:"o,omitempty"`
 	TTL              time.Duration `json:"l,omitempty"`
-	Expires          instant       `json:"x,omitempty"`
+	Expires          clock.Instant `json:"x,omitempty"`
 	Lock             []byte        `json:"k,omitempty"`
-	LockedUntil      instant       `json:"u,omitempty"`
+	LockedUntil      clock.Instant `json:"u,omitempty"`
 	DeadLetterSource string        `json:"ds,omitempty"`
 }
 
 // A sessionRecord has the state of a session.
 type sessionRecord struct {
-	Entity  uint64  `json:"e"`
-	ID      string  `json:"id"`
-	State   []byte  `json:"state"` // null if it was cleared
-	Updated instant `json:"t"`
+	Entity  uint64        `json:"e"`
+	ID      string        `json:"id"`
+	State   []byte        `json:"state"` // null if it was cleared
+	Updated clock.Instant `json:"t"`
 }
 
 // A seenRecord is a message id in the history of an entity with duplicate detection.
 type seenRecord struct {
-	Entity uint64  `json:"e"`
-	Key    string  `json:"k"`
-	At     instant `json:"t"`
+	Entity uint64        `json:"e"`
+	Key    string        `json:"k"`
+	At     clock.Instant `json:"t"`
 }
 
 // changeLocked records that an entity was created, changed or deleted.
@@ -157,11 +138,20 @@ func (b *Broker) rememberedLocked(e *entity, key string) {
 	}
 }
 
-// collectLocked makes a line of all changes of the operation.
+// collectLocked adds a line with all changes of the operation to the journal.
 func (b *Broker) collectLocked() {
-	l := b.log
-	if l == nil || len(l.entities)+len(l.numbered)+len(l.messages)+len(l.sessions)+len(l.seen) == 0 {
+	if b.log == nil {
 		return
+	}
+	if line := b.log.lineLocked(); line != nil {
+		b.log.file.AppendLocked(line)
+	}
+}
+
+// lineLocked returns a line with all changes so far, nil if there are none, and forgets them.
+func (l *changeLog) lineLocked() []byte {
+	if len(l.entities)+len(l.numbered)+len(l.messages)+len(l.sessions)+len(l.seen) == 0 {
+		return nil
 	}
 	var records []record
 	for _, e := range l.entities {
@@ -179,7 +169,7 @@ func (b *Broker) collectLocked() {
 		}
 	}
 	for _, m := range l.messages {
-		m.content.encoded = nil
+		m.content.Encoded = nil
 	}
 	for _, n := range l.sessions {
 		n.changed = false
@@ -192,71 +182,23 @@ func (b *Broker) collectLocked() {
 	if err != nil {
 		panic(fmt.Sprintf("broker: journal: %v", err)) // it has only strings, bytes and numbers
 	}
-	l.lines = append(append(l.lines, line...), '\n')
 	clear(l.messages)
 	l.entities, l.numbered, l.messages, l.sessions, l.seen = nil, nil, l.messages[:0], nil, nil
+	return line
 }
 
 // flush writes the lines of all operations so far. The broker is not locked.
 func (b *Broker) flush() error {
-	l := b.log
-	if l == nil {
+	if b.log == nil {
 		return nil
 	}
-	l.writing.Lock()
-	defer l.writing.Unlock()
-	b.mu.Lock()
-	lines := l.lines
-	l.lines = l.spare[:0]
-	b.mu.Unlock()
-	l.spare = lines
-	if l.failed != nil || len(lines) == 0 {
-		return l.failed
-	}
-	if l.size+len(lines) > l.limit {
-		l.failed = b.rewrite() // with the changes of these lines
-		return l.failed
-	}
-	n, err := l.file.Write(lines)
-	l.size += n
-	if err != nil {
-		l.failed = fmt.Errorf("broker: write the journal %s: %w", l.path, err)
-	}
-	return l.failed
+	return b.log.file.Flush(&b.mu, b.presentLocked)
 }
 
-// minRewrite is the size below which a journal is not replaced.
-const minRewrite = 64 << 20
-
-// rewrite writes the present state to a new file, which replaces the journal when it is
-// complete. The journal is locked for writing.
-func (b *Broker) rewrite() error {
-	l := b.log
-	b.mu.Lock()
-	l.lines = nil
+// presentLocked returns a line with the present state, nil if the broker is empty.
+func (b *Broker) presentLocked() []byte {
 	b.changeAllLocked()
-	b.collectLocked()
-	lines := l.lines
-	l.lines = nil
-	b.mu.Unlock()
-
-	fresh := l.path + ".new"
-	file, err := os.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
-	if err != nil {
-		return fmt.Errorf("broker: create a journal: %w", err)
-	}
-	if _, err := file.Write(lines); err != nil {
-		return errors.Join(fmt.Errorf("broker: write the journal %s: %w", fresh, err), file.Close())
-	}
-	if err := os.Rename(fresh, l.path); err != nil {
-		return errors.Join(fmt.Errorf("broker: replace the journal %s: %w", l.path, err), file.Close())
-	}
-	old := l.file
-	l.file, l.size, l.limit = file, len(lines), max(minRewrite, 4*len(lines))
-	if old == nil {
-		return nil
-	}
-	return old.Close()
+	return b.log.lineLocked()
 }
 
 // changeAllLocked records everything as if it were new.
@@ -276,16 +218,8 @@ func (b *Broker) changeAllLocked() {
 				}
 			}
 		}
-		for _, seen := range e.history.order {
-			b.log.seen = append(b.log.seen, seenRecord{e.id, seen.key, seen.at})
-		}
+		e.history.Each(func(key string, at clock.Instant) { b.log.seen = append(b.log.seen, seenRecord{e.id, key, at}) })
 	}
-}
-
-func (l *journal) close() error {
-	l.writing.Lock()
-	defer l.writing.Unlock()
-	return l.file.Close()
 }
 
 func (e *entity) record() *entityRecord {
@@ -299,7 +233,7 @@ func (e *entity) record() *entityRecord {
 		r.Topic = e.topic.id
 	}
 	for _, rule := range e.rules {
-		r.Rules = append(r.Rules, rule.record())
+		r.Rules = append(r.Rules, createdRule{rules.NewRecord(&rule.Prepared.Rule), rule.created})
 	}
 	return r
 }
@@ -310,7 +244,7 @@ func (m *message) record() *messageRecord {
 		return r
 	}
 	if m.saved != m.content {
-		r.Content = m.content.encode()
+		r.Content = m.content.Encode()
 		m.saved = m.content
 	}
 	r.WasDeferred, r.Count, r.Hops, r.Enqueued, r.EnqueuedSequence = m.wasDeferred, m.count, m.hops, m.enqueued, m.enqueuedSequence
@@ -319,16 +253,4 @@ func (m *message) record() *messageRecord {
 		r.Lock, r.LockedUntil = m.lock[:], m.lockedUntil
 	}
 	return r
-}
-
-// encode returns the message as the sender wrote it, or with the changes made since.
-func (c *content) encode() []byte {
-	if c.encoded != nil {
-		return c.encoded
-	}
-	encoded, err := c.amqp.MarshalBinary()
-	if err != nil {
-		panic(fmt.Sprintf("broker: journal: encode a message that was decoded before: %v", err))
-	}
-	return encoded
 }

@@ -1,47 +1,14 @@
-package broker
+package rules
 
 import (
 	"fmt"
 	"maps"
 
 	"github.com/Azure/go-amqp"
+
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/content"
 )
-
-// A Filter selects messages: [TrueFilter], [FalseFilter], [CorrelationFilter] or [SQLFilter].
-type Filter interface{ isFilter() }
-
-// TrueFilter selects all messages, as [SQLFilter] with 1=1.
-type TrueFilter struct{}
-
-// FalseFilter selects no messages, as [SQLFilter] with 1=0.
-type FalseFilter struct{}
-
-// A CorrelationFilter selects messages that have all its properties with equal values
-// (page topic-filters).
-type CorrelationFilter struct {
-	ContentType, CorrelationID, Subject, MessageID, ReplyTo, ReplyToSessionID, SessionID, To *string
-
-	Properties map[string]any // application properties
-}
-
-// An SQLFilter selects messages by a condition in the language of page
-// service-bus-messaging-sql-filter.
-type SQLFilter struct {
-	Expression string
-	Parameters map[string]any // by name with @
-}
-
-// An Action changes the copies of messages that a rule selects, in the language of page
-// service-bus-messaging-sql-rule-action.
-type Action struct {
-	Expression string
-	Parameters map[string]any // by name with @
-}
-
-func (TrueFilter) isFilter()        {}
-func (FalseFilter) isFilter()       {}
-func (CorrelationFilter) isFilter() {}
-func (SQLFilter) isFilter()         {}
 
 // checkValues refuses properties and parameters of a type that no application property can have.
 func checkValues(r Rule) error {
@@ -58,7 +25,7 @@ func checkValues(r Rule) error {
 	for _, values := range all {
 		for name, value := range values {
 			if plain(value) == nil {
-				return errorf(CondArgument, "The value %v of '%s' in rule '%s' has the type %T, which is not supported.", value, name, r.Name, value)
+				return condition.Errorf(condition.Argument, "The value %v of '%s' in rule '%s' has the type %T, which is not supported.", value, name, r.Name, value)
 			}
 		}
 	}
@@ -66,12 +33,12 @@ func checkValues(r Rule) error {
 }
 
 // matcher returns a function that reports whether a filter selects a message.
-func matcher(f Filter) (func(*content) (bool, error), error) {
+func matcher(f Filter) (func(*content.Content) (bool, error), error) {
 	switch f := f.(type) {
 	case nil, TrueFilter:
-		return func(*content) (bool, error) { return true, nil }, nil
+		return func(*content.Content) (bool, error) { return true, nil }, nil
 	case FalseFilter:
-		return func(*content) (bool, error) { return false, nil }, nil
+		return func(*content.Content) (bool, error) { return false, nil }, nil
 	case CorrelationFilter:
 		return f.matcher(), nil
 	case SQLFilter:
@@ -79,7 +46,7 @@ func matcher(f Filter) (func(*content) (bool, error), error) {
 		if err != nil {
 			return nil, err
 		}
-		return func(c *content) (bool, error) {
+		return func(c *content.Content) (bool, error) {
 			v, err := condition.evaluate(&environment{content: c})
 			if err != nil {
 				return false, err
@@ -88,14 +55,14 @@ func matcher(f Filter) (func(*content) (bool, error), error) {
 			return value, err
 		}, nil
 	}
-	return nil, errorf(CondArgument, "A filter of type %T is not supported.", f)
+	return nil, condition.Errorf(condition.Argument, "A filter of type %T is not supported.", f)
 }
 
 // matcher returns a function that reports whether a message has all the properties. "For
 // string expressions, the comparison is case-sensitive" (page topic-filters).
-func (f CorrelationFilter) matcher() func(*content) (bool, error) {
+func (f CorrelationFilter) matcher() func(*content.Content) (bool, error) {
 	type check struct {
-		get  func(*content) any
+		get  func(*content.Content) any
 		want string
 	}
 	var checks []check
@@ -111,14 +78,14 @@ func (f CorrelationFilter) matcher() func(*content) (bool, error) {
 	for name, want := range f.Properties {
 		properties[name] = plain(want)
 	}
-	return func(c *content) (bool, error) {
+	return func(c *content.Content) (bool, error) {
 		for _, check := range checks {
 			if check.get(c) != any(check.want) {
 				return false, nil
 			}
 		}
 		for name, want := range properties {
-			if got, ok := c.amqp.ApplicationProperties[name]; !ok || plain(got) != want {
+			if got, ok := c.AMQP.ApplicationProperties[name]; !ok || plain(got) != want {
 				return false, nil
 			}
 		}
@@ -127,8 +94,8 @@ func (f CorrelationFilter) matcher() func(*content) (bool, error) {
 }
 
 // apply returns a copy of a content that an action has changed.
-func apply(statements []statement, c *content) (*content, error) {
-	m := *c.amqp
+func apply(statements []statement, c *content.Content) (*content.Content, error) {
+	m := *c.AMQP
 	m.ApplicationProperties = maps.Clone(m.ApplicationProperties)
 	if m.ApplicationProperties == nil {
 		m.ApplicationProperties = map[string]any{}
@@ -142,13 +109,13 @@ func apply(statements []statement, c *content) (*content, error) {
 		var value any
 		if s.value != nil {
 			var err error
-			if value, err = s.value.evaluate(&environment{content: newContent(&m, c.size)}); err != nil {
+			if value, err = s.value.evaluate(&environment{content: content.New(&m, c.Size)}); err != nil {
 				return nil, fmt.Errorf("set %v: %w", s.property, err)
 			}
 		}
 		s.store(&m, value)
 	}
-	return newContent(&m, c.size), nil
+	return content.New(&m, c.Size), nil
 }
 
 // store sets or removes a property of a message.

@@ -1,4 +1,5 @@
-package broker
+// Package clock has the clocks of a broker, and the agenda of its future events.
+package clock
 
 import (
 	"slices"
@@ -14,19 +15,19 @@ type Clock interface {
 	AfterFunc(d time.Duration, f func()) (stop func() bool)
 }
 
-// SystemClock is the clock of the machine, or of the bubble in a test with testing/synctest.
-type SystemClock struct{}
+// System is the clock of the machine, or of the bubble in a test with testing/synctest.
+type System struct{}
 
 // Now returns the machine's time.
-func (SystemClock) Now() time.Time { return time.Now() }
+func (System) Now() time.Time { return time.Now() }
 
 // AfterFunc calls f in a goroutine once d has passed.
-func (SystemClock) AfterFunc(d time.Duration, f func()) (stop func() bool) {
+func (System) AfterFunc(d time.Duration, f func()) (stop func() bool) {
 	return time.AfterFunc(d, f).Stop
 }
 
-// A FakeClock stands still until a test moves it with [FakeClock.Advance].
-type FakeClock struct {
+// A Fake stands still until a test moves it with [Fake.Advance].
+type Fake struct {
 	mu     sync.Mutex
 	now    time.Time
 	serial int
@@ -39,18 +40,18 @@ type fakeCall struct {
 	f      func()
 }
 
-// NewFakeClock returns a clock that stands at a time.
-func NewFakeClock(now time.Time) *FakeClock { return &FakeClock{now: now} }
+// NewFake returns a clock that stands at a time.
+func NewFake(now time.Time) *Fake { return &Fake{now: now} }
 
 // Now returns the time at which the clock stands.
-func (c *FakeClock) Now() time.Time {
+func (c *Fake) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-// AfterFunc calls f from the call of [FakeClock.Advance] that moves the clock by d or more.
-func (c *FakeClock) AfterFunc(d time.Duration, f func()) (stop func() bool) {
+// AfterFunc calls f from the call of [Fake.Advance] that moves the clock by d or more.
+func (c *Fake) AfterFunc(d time.Duration, f func()) (stop func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.serial++
@@ -70,7 +71,7 @@ func (c *FakeClock) AfterFunc(d time.Duration, f func()) (stop func() bool) {
 
 // Advance moves the clock and makes the calls that become due, in their order and at
 // their times. It returns when all of them have returned.
-func (c *FakeClock) Advance(d time.Duration) {
+func (c *Fake) Advance(d time.Duration) {
 	c.mu.Lock()
 	end := c.now.Add(d)
 	for {
@@ -99,11 +100,18 @@ func (c *FakeClock) Advance(d time.Duration) {
 	c.mu.Unlock()
 }
 
-// An instant is a time on the broker's clock in milliseconds since 1970, the precision of
+// An Instant is a time on the broker's clock in milliseconds since 1970, the precision of
 // a timestamp in AMQP. Zero means none.
-type instant int64
+type Instant int64
 
-func instantOf(t time.Time) instant             { return instant(t.UnixMilli()) }
-func (i instant) time() time.Time               { return time.UnixMilli(int64(i)).UTC() }
-func (i instant) add(d time.Duration) instant   { return i + instant(d/time.Millisecond) }
-func (i instant) until(j instant) time.Duration { return time.Duration(j-i) * time.Millisecond }
+// At returns the instant of a time.
+func At(t time.Time) Instant { return Instant(t.UnixMilli()) }
+
+// Time returns the instant as a time.
+func (i Instant) Time() time.Time { return time.UnixMilli(int64(i)).UTC() }
+
+// Add returns the instant after d.
+func (i Instant) Add(d time.Duration) Instant { return i + Instant(d/time.Millisecond) }
+
+// Until returns the time from the instant to a later one.
+func (i Instant) Until(j Instant) time.Duration { return time.Duration(j-i) * time.Millisecond }

@@ -1,4 +1,4 @@
-package broker
+package rules
 
 import (
 	"cmp"
@@ -8,23 +8,26 @@ import (
 	"time"
 
 	"github.com/Azure/go-amqp"
+
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/content"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/uuid"
 )
 
 // An environment is the message for which an expression is evaluated.
 type environment struct {
-	content *content
+	content *content.Content
 	folded  map[string]any // application properties by name in lower case, created when needed
 }
 
 // user returns an application property, nil if there is none. "Property names are
 // case-insensitive" (page service-bus-messaging-sql-filter, "Considerations").
 func (e *environment) user(name string) any {
-	if v, ok := e.content.amqp.ApplicationProperties[name]; ok {
+	if v, ok := e.content.AMQP.ApplicationProperties[name]; ok {
 		return plain(v)
 	}
 	if e.folded == nil {
-		e.folded = make(map[string]any, len(e.content.amqp.ApplicationProperties))
-		for key, v := range e.content.amqp.ApplicationProperties {
+		e.folded = make(map[string]any, len(e.content.AMQP.ApplicationProperties))
+		for key, v := range e.content.AMQP.ApplicationProperties {
 			e.folded[strings.ToLower(key)] = v
 		}
 	}
@@ -67,7 +70,7 @@ func plain(v any) any {
 
 // A systemProperty is a property of the message that the application did not define.
 type systemProperty struct {
-	get func(*content) any
+	get func(*content.Content) any
 	set func(*amqp.MessageProperties, *string) // nil if it cannot be changed
 }
 
@@ -83,10 +86,10 @@ var systemProperties = map[string]*systemProperty{
 	"sessionid":        textProperty(func(p *amqp.MessageProperties) **string { return &p.GroupID }),
 	"messageid":        idProperty(func(p *amqp.MessageProperties) *any { return &p.MessageID }),
 	"correlationid":    idProperty(func(p *amqp.MessageProperties) *any { return &p.CorrelationID }),
-	"partitionkey":     {get: func(c *content) any { return optional(c.partition != "", c.partition) }},
-	"size":             {get: func(c *content) any { return int64(c.size) }},
-	"scheduledenqueuetimeutc": {get: func(c *content) any {
-		return optional(c.scheduled != 0, c.scheduled.time())
+	"partitionkey":     {get: func(c *content.Content) any { return optional(c.Partition != "", c.Partition) }},
+	"size":             {get: func(c *content.Content) any { return int64(c.Size) }},
+	"scheduledenqueuetimeutc": {get: func(c *content.Content) any {
+		return optional(c.Scheduled != 0, c.Scheduled.Time())
 	}},
 }
 
@@ -99,11 +102,11 @@ func optional[T any](ok bool, v T) any {
 
 func textProperty(field func(*amqp.MessageProperties) **string) *systemProperty {
 	return &systemProperty{
-		get: func(c *content) any {
-			if c.amqp.Properties == nil || *field(c.amqp.Properties) == nil {
+		get: func(c *content.Content) any {
+			if c.AMQP.Properties == nil || *field(c.AMQP.Properties) == nil {
 				return nil
 			}
-			return **field(c.amqp.Properties)
+			return **field(c.AMQP.Properties)
 		},
 		set: func(p *amqp.MessageProperties, v *string) { *field(p) = v },
 	}
@@ -111,11 +114,11 @@ func textProperty(field func(*amqp.MessageProperties) **string) *systemProperty 
 
 func idProperty(field func(*amqp.MessageProperties) *any) *systemProperty {
 	return &systemProperty{
-		get: func(c *content) any {
-			if c.amqp.Properties == nil || *field(c.amqp.Properties) == nil {
+		get: func(c *content.Content) any {
+			if c.AMQP.Properties == nil || *field(c.AMQP.Properties) == nil {
 				return nil
 			}
-			return fmt.Sprint(*field(c.amqp.Properties))
+			return fmt.Sprint(*field(c.AMQP.Properties))
 		},
 		set: func(p *amqp.MessageProperties, v *string) {
 			*field(p) = nil
@@ -132,7 +135,7 @@ func (c constant) evaluate(*environment) (any, error) { return c.value, nil }
 
 type newID struct{}
 
-func (newID) evaluate(*environment) (any, error) { return newLockToken().String(), nil }
+func (newID) evaluate(*environment) (any, error) { return uuid.Format(uuid.New()), nil }
 
 type property struct {
 	system bool
@@ -465,3 +468,9 @@ func integers(operator string, x, y int64) (any, error) {
 
 // foldName returns the name of a property in the form that systemProperties uses.
 func foldName(name string) string { return strings.ToLower(name) }
+
+// An expression is a parsed expression of SQL. Its value is nil for unknown, or a bool, int64,
+// float64, string or time.Time.
+type expression interface {
+	evaluate(*environment) (any, error)
+}

@@ -1,0 +1,103 @@
+package content
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/go-amqp"
+
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
+)
+
+func TestNew_ReadsTheMessage(t *testing.T) {
+	t.Parallel()
+	due := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	c := New(&amqp.Message{
+		Header:      &amqp.MessageHeader{TTL: time.Minute},
+		Properties:  &amqp.MessageProperties{MessageID: uint64(7), GroupID: new("")},
+		Annotations: amqp.Annotations{AnnotationScheduledEnqueueTime: due, AnnotationPartitionKey: "p"},
+	}, 100)
+	if c.ID != "7" || !c.HasID || c.Session != "" || !c.InSession || c.Partition != "p" || c.TTL != time.Minute || c.Scheduled != clock.At(due) || c.Size != 100 {
+		t.Errorf("%+v", c)
+	}
+	if c := New(&amqp.Message{}, 1); c.HasID || c.InSession || c.TTL != 0 || c.Scheduled != 0 {
+		t.Errorf("an empty message: %+v", c)
+	}
+}
+
+func TestNew_LongTimeToLive(t *testing.T) {
+	t.Parallel()
+	created := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	const year = 365 * 24 * time.Hour
+	for name, tt := range map[string]struct {
+		header, want time.Duration
+	}{
+		"without header": {0, year},
+		"cut off":        {MaxHeaderTTL, year},
+		"shorter header": {time.Hour, time.Hour},
+	} {
+		m := &amqp.Message{Properties: &amqp.MessageProperties{CreationTime: &created, AbsoluteExpiryTime: new(created.Add(year))}}
+		if tt.header != 0 {
+			m.Header = &amqp.MessageHeader{TTL: tt.header}
+		}
+		if got := New(m, 1).TTL; got != tt.want {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+func TestWithReason_ChangesACopy(t *testing.T) {
+	t.Parallel()
+	c := New(&amqp.Message{ApplicationProperties: map[string]any{"a": "b"}}, 100)
+	c.Encoded = []byte("as it was sent")
+	changed := c.WithReason("r", "")
+	p := changed.AMQP.ApplicationProperties
+	if len(p) != 2 || p["a"] != any("b") || p["DeadLetterReason"] != any("r") || changed.Encoded != nil {
+		t.Errorf("%+v with %v", changed, p)
+	}
+	if len(c.AMQP.ApplicationProperties) != 1 || c.WithReason("", "") != c {
+		t.Error("the original has changed")
+	}
+	if got := string(c.Encode()); got != "as it was sent" {
+		t.Errorf("it is encoded as %q", got)
+	}
+	read := &amqp.Message{}
+	if err := read.UnmarshalBinary(changed.Encode()); err != nil || read.ApplicationProperties["DeadLetterReason"] != any("r") {
+		t.Errorf("the copy is encoded as %+v, %v", read, err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	properties := func(n, size int) *amqp.Message {
+		m := &amqp.Message{ApplicationProperties: map[string]any{}}
+		for i := range n {
+			m.ApplicationProperties[string(rune('a'+i))] = strings.Repeat("x", size)
+		}
+		return m
+	}
+	id := func(n int) *amqp.Message {
+		return &amqp.Message{Properties: &amqp.MessageProperties{MessageID: strings.Repeat("é", n)}}
+	}
+	for name, tt := range map[string]struct {
+		message *amqp.Message
+		want    amqp.ErrCond // "" if it is accepted
+	}{
+		"no properties":        {&amqp.Message{}, ""},
+		"a large property":     {properties(1, 32<<10-1), ""},
+		"a property too large": {properties(1, 32<<10), condition.InternalError},
+		"together too large":   {properties(3, 30<<10), condition.MessageSize},
+		"a long id":            {id(128), ""},
+		"an id too long":       {id(129), condition.ArgumentRange},
+	} {
+		got := amqp.ErrCond("")
+		if err := Check(New(tt.message, 1)); err != nil {
+			got = condition.Of(err)
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
