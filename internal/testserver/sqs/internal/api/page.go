@@ -1,8 +1,6 @@
 package api
 
-import (
-	"encoding/base64"
-)
+import "encoding/base64"
 
 // EncodeToken makes a token of the last item on a page.
 func EncodeToken(last string) string { return base64.StdEncoding.EncodeToString([]byte(last)) }

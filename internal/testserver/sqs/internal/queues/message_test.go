@@ -1,8 +1,6 @@
 package queues
 
-import (
-	"testing"
-)
+import "testing"
 
 func TestReceiptHandle_IsOfItsQueueAlone(t *testing.T) {
 	t.Parallel()

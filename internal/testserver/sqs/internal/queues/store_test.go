@@ -1,8 +1,6 @@
 package queues
 
-import (
-	"testing"
-)
+import "testing"
 
 func TestQueueURL_Parts(t *testing.T) {
 	t.Parallel()

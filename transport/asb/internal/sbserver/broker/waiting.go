@@ -1,8 +1,6 @@
 package broker
 
-import (
-	"slices"
-)
+import "slices"
 
 // wakeLocked makes Ready be called after the operation.
 func (c *Consumer) wakeLocked() {
