@@ -26,7 +26,7 @@ func (s *Server) Exec(ctx context.Context, database, sql string) (rows string, e
 // CreateDatabase creates an empty database that belongs to User. Drop it with Exec, or leave
 // it to Stop.
 func (s *Server) CreateDatabase(ctx context.Context, name string) error {
-	// template0 accepts no connections, so nobody prevents its being copied. A copy of its files
+	// template0 accepts no connections, which would prevent its being copied. A copy of its files
 	// takes a third of the time of writing them to the log.
 	sql := "create database " + identifier(name) + " owner " + User + " template template0"
 	version, err := s.version(ctx)
