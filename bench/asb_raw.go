@@ -18,8 +18,8 @@ type rawASBSetup struct {
 	away  time.Duration // delay of answers
 }
 
-func (setup rawASBSetup) keeper(l load, name string) keeper {
-	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, l) }}
+func (setup rawASBSetup) keeper(on *asbSystem, name string) keeper {
+	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, on) }}
 }
 
 type rawASBStore struct {
@@ -35,8 +35,8 @@ type rawASBStore struct {
 	end  context.CancelFunc
 }
 
-func (setup rawASBSetup) openOn(ctx context.Context, l load) (_ store, err error) {
-	server, err := l.on.asb(ctx, setup.away)
+func (setup rawASBSetup) openOn(ctx context.Context, on *asbSystem) (_ store, err error) {
+	server, err := on.server(ctx, setup.away)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (s *rawASBStore) prepare(ctx context.Context) (err error) {
 	return errors.Join(r.CompleteMessage(ctx, messages[0], nil), r.Close(ctx))
 }
 
-func (s *rawASBStore) queue() string { return s.prefix + repriseQueue }
+func (s *rawASBStore) queue() string { return s.prefix + ordersQueue }
 
 func (s *rawASBStore) message(sequence string) *azservicebus.Message {
 	properties := make(map[string]any, len(s.properties))

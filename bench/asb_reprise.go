@@ -15,8 +15,8 @@ type asbSetup struct {
 	away time.Duration // delay of answers
 }
 
-func (setup asbSetup) keeper(l load, name string) keeper {
-	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, l) }}
+func (setup asbSetup) keeper(on *asbSystem, name string) keeper {
+	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, on) }}
 }
 
 // asbStore is Reprise on separate queues.
@@ -25,8 +25,8 @@ type asbStore struct {
 	queueStore
 }
 
-func (setup asbSetup) openOn(ctx context.Context, l load) (store, error) {
-	server, err := l.on.asb(ctx, setup.away)
+func (setup asbSetup) openOn(ctx context.Context, on *asbSystem) (store, error) {
+	server, err := on.server(ctx, setup.away)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (q *asbQueues) open(ctx context.Context) (*asb.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.Provision(ctx, core.Topology{InputQueue: repriseQueue, Queues: []string{repriseQueue, repriseErrorQueue}}); err != nil {
+	if err := t.Provision(ctx, core.Topology{InputQueue: ordersQueue, Queues: []string{ordersQueue, repriseErrorQueue}}); err != nil {
 		return nil, errors.Join(err, t.Close(ctx))
 	}
 	return t, nil

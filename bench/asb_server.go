@@ -13,7 +13,45 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
 )
 
-// asbServer is the server that all contenders use, in turn.
+// asbSystem has the servers of Service Bus that all contenders use, in turn. Each is started when a scenario first needs it.
+type asbSystem struct {
+	running map[time.Duration]*asbServer // by the delay of their answers
+}
+
+// server returns the server that delays its answers by away.
+func (s *asbSystem) server(ctx context.Context, away time.Duration) (*asbServer, error) {
+	if server := s.running[away]; server != nil {
+		return server, nil
+	}
+	server, err := newASBServer(ctx, away)
+	if err != nil {
+		return nil, err
+	}
+	if s.running == nil {
+		s.running = make(map[time.Duration]*asbServer)
+	}
+	s.running[away] = server
+	return server, nil
+}
+
+// description describes the servers; it is "" if no scenario needed one.
+func (s *asbSystem) description() string {
+	if s.running == nil {
+		return ""
+	}
+	return asbDescription
+}
+
+// close stops all servers that were started.
+func (s *asbSystem) close() error {
+	var errs []error
+	for _, server := range s.running {
+		errs = append(errs, server.close())
+	}
+	return errors.Join(errs...)
+}
+
+// asbServer is a running server.
 type asbServer struct {
 	connectionString string
 	admin            string // address

@@ -25,7 +25,7 @@ func inMemoryConcurrency(ctx context.Context, l load) ([]table, error) {
 	for _, n := range levels {
 		var idle, waiting []trial
 		for _, m := range inMemoryModes {
-			c := repriseSetup{mode: m.mode, concurrency: n}.inMemory(m.name)
+			c := repriseContender(repriseSetup{mode: m.mode, concurrency: n}, m.name)
 			idle = append(idle, c.at(work{messages: l.messages}))
 			// A fifth of a second's work at every concurrency.
 			waiting = append(waiting, c.delayed(handlerWait).at(work{messages: l.atMost(200 * n).messages}))
@@ -49,16 +49,6 @@ func inMemoryConcurrency(ctx context.Context, l load) ([]table, error) {
 	return []table{t}, nil
 }
 
-// delayed returns a contender whose handler waits before its work.
-func (c contender) delayed(d time.Duration) contender {
-	return contender{c.name, func(ctx context.Context, handle func(string) error) (system, error) {
-		return c.open(ctx, func(sequence string) error {
-			time.Sleep(d)
-			return handle(sequence)
-		})
-	}}
-}
-
 func inMemoryBody(ctx context.Context, l load) ([]table, error) {
 	l = l.atMost(20_000)
 	t := table{title: "Messages/s by body size; Reprise gives every handler a body of its own, Watermill shares the sender's",
@@ -70,7 +60,7 @@ func inMemoryBody(ctx context.Context, l load) ([]table, error) {
 	for _, size := range []int{256, 4 << 10, 64 << 10} {
 		contenders := []contender{watermillSetup{retry: true, bodySize: size}.contender(retryWatermill)}
 		for _, m := range inMemoryModes {
-			contenders = append(contenders, repriseSetup{mode: m.mode, bodySize: size}.inMemory(m.name))
+			contenders = append(contenders, repriseContender(repriseSetup{mode: m.mode, bodySize: size}, m.name))
 		}
 		c, err := compare(ctx, l.repetitions, work{messages: l.messages}.at(contenders...))
 		if err != nil {

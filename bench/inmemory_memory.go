@@ -4,10 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -20,17 +16,11 @@ import (
 // million messages.
 const memoryRepetitions = 2
 
-// footprint is the memory of the process.
-type footprint struct {
-	resident float64 // MiB of memory, as the operating system counts
-	live     float64 // MiB of objects, after a collection
-}
-
 func inMemoryMemory(ctx context.Context, l load) ([]table, error) {
 	total := 10 * l.messages
 	counts := failureCounts(total)
-	rounds, err := inTurn([]repriseSetup{{undelayed: true}}, min(l.repetitions, memoryRepetitions), func(setup repriseSetup) ([]footprint, error) {
-		return setup.footprints(ctx, counts)
+	rounds, err := inTurn([]contender{failingContender("Reprise")}, min(l.repetitions, memoryRepetitions), func(c contender) ([]footprint, error) {
+		return c.footprints(ctx, counts, failedAttempts)
 	})
 	if err != nil {
 		return nil, err
@@ -71,70 +61,16 @@ func failureCounts(total int) []int {
 	return slices.Compact(counts)
 }
 
-// footprints lets distinct messages fail until their immediate retries are used up, with
-// the defaults; then each goes to the error queue, where an endpoint receives it. It
-// returns the memory of the process after each of the counts.
-func (setup repriseSetup) footprints(ctx context.Context, counts []int) (prints []footprint, err error) {
-	const failures = 1 + 5
-	total := counts[len(counts)-1]
-	l := newLedger(total, failures)
-	for i := range l.attempts { // so that the whole slice is resident from the start
-		l.attempts[i].Store(0)
-	}
-	list := newSequences(total)
-	debug.FreeOSMemory() // garbage of earlier scenarios
-	c := contender{"Reprise", func(ctx context.Context, handle func(string) error) (system, error) {
-		return setup.startFailing(ctx, handle)
+// failedAttempts is the number of attempts of each message that fail: with the defaults, the first one and its
+// immediate retries.
+const failedAttempts = 1 + 5
+
+// failingContender returns Reprise with handlers that fail until the immediate retries of a message are used up, with the
+// defaults; then each message goes to the error queue, where an endpoint receives it.
+func failingContender(name string) contender {
+	return contender{name, func(ctx context.Context, handle func(string) error) (system, error) {
+		return startFailing(ctx, repriseSetup{undelayed: true}, handle)
 	}}
-	err = c.opened(ctx, l, l.handle, func(ctx context.Context, sys system) error {
-		sent := 0
-		for _, count := range counts {
-			for sent < count {
-				next := min(sent+streamWindow, count)
-				if err := (work{}).drive(ctx, sys, l, list, sent, next); err != nil {
-					return err
-				}
-				sent = next
-			}
-			now, err := takeFootprint()
-			if err != nil {
-				return err
-			}
-			prints = append(prints, now)
-		}
-		return nil
-	})
-	return prints, err
-}
-
-func takeFootprint() (footprint, error) {
-	resident, err := residentBytes()
-	if err != nil {
-		return footprint{}, err
-	}
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	const mib = 1 << 20
-	return footprint{float64(resident) / mib, float64(m.HeapAlloc) / mib}, nil
-}
-
-// residentBytes returns the size of the process's resident set.
-func residentBytes() (int, error) {
-	text, err := os.ReadFile("/proc/self/statm")
-	if errors.Is(err, fs.ErrNotExist) { // not Linux
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int(m.Sys - m.HeapReleased), nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	var size, resident int
-	if _, err := fmt.Sscan(string(text), &size, &resident); err != nil {
-		return 0, fmt.Errorf("/proc/self/statm: %w", err)
-	}
-	return resident * os.Getpagesize(), nil
 }
 
 // failingSystem is an endpoint whose handler fails, and one that receives from the error
@@ -148,7 +84,7 @@ type failingSystem struct {
 
 // startFailing starts both. The handler returns handle's error; the taker calls handle
 // once more.
-func (setup repriseSetup) startFailing(ctx context.Context, handle func(string) error) (_ system, err error) {
+func startFailing(ctx context.Context, setup repriseSetup, handle func(string) error) (_ system, err error) {
 	t := inmemory.Open()
 	defer func() {
 		if err != nil {
@@ -167,7 +103,7 @@ func (setup repriseSetup) startFailing(ctx context.Context, handle func(string) 
 		return handle(m.Headers.Get(sequenceHeader))
 	})
 	s := &failingSystem{finished: make(chan error, 1)}
-	sys, err := setup.start(ctx, t, func(sequence string) error {
+	sys, err := startInMemory(ctx, setup, t, func(sequence string) error {
 		err := handle(sequence)
 		if err == nil {
 			s.succeeded.Add(1)
@@ -177,7 +113,7 @@ func (setup repriseSetup) startFailing(ctx context.Context, handle func(string) 
 	if err != nil {
 		return nil, err
 	}
-	s.inMemorySystem = &inMemorySystem{sys, t}
+	s.inMemorySystem = sys
 	running, stop := context.WithCancel(ctx)
 	s.stop = stop
 	go func() { s.finished <- taker.Run(running) }()

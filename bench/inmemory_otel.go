@@ -52,7 +52,7 @@ func inMemoryOpenTelemetry(ctx context.Context, l load) ([]table, error) {
 			if row.tracers != nil {
 				setup.observers = []core.Observer{otelreprise.New(otelreprise.Config{TracerProvider: row.tracers, MeterProvider: row.meters}).Observer}
 			}
-			contenders = append(contenders, setup.inMemory(row.name))
+			contenders = append(contenders, repriseContender(setup, row.name))
 		}
 		c, err := compare(ctx, l.repetitions, work{messages: l.messages}.at(contenders...))
 		if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"strings"
@@ -31,4 +32,8 @@ func cpuModel(info string) string {
 		}
 	}
 	return "unknown processor"
+}
+
+func (m machine) String() string {
+	return fmt.Sprintf("%s, %d cores, %s, %s", m.cpu, m.cores, m.os, m.goVersion)
 }

@@ -16,7 +16,7 @@
 //
 //	go run ./bench -scenario 'inmemory-*,*-backlog'
 //
-// To add a scenario, add a file that appends to scenarios.
+// To add a scenario, add it to the scenarios of the package of its system.
 package main
 
 import (
@@ -73,8 +73,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if l.messages < 1 || l.repetitions < 1 {
 		return errors.New("-messages and -repetitions must be at least 1")
 	}
+	on := &systems{postgres: postgresSystem{url: os.Getenv(postgresVariable)}, rabbitmq: rabbitSystem{url: os.Getenv(rabbitVariable)}}
 	if *list {
-		for _, s := range scenarios {
+		for _, s := range on.scenarios() {
 			about := s.about
 			if s.plotted {
 				about += " Plotted."
@@ -83,7 +84,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		}
 		return nil
 	}
-	chosen, err := choose(*names)
+	chosen, err := choose(on.scenarios(), *names)
 	if err != nil {
 		return err
 	}
@@ -96,8 +97,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	defer func() { err = errors.Join(err, stopProfiles()) }()
 
-	l.on = &servers{postgresURL: os.Getenv(postgresVariable), rabbitURL: os.Getenv(rabbitVariable)}
-	defer func() { err = errors.Join(err, l.on.close()) }()
+	defer func() { err = errors.Join(err, on.close()) }()
 
 	r := report{date: *date, machine: thisMachine(), load: l}
 	fmt.Fprint(stdout, r.textHead())
@@ -112,10 +112,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if *out == "" {
 		return nil
 	}
+	r.servers = on.describe()
 	return r.write(*out)
 }
 
 // choose returns the scenarios that match names (see [pattern.Choose]).
-func choose(names string) ([]scenario, error) {
+func choose(scenarios []scenario, names string) ([]scenario, error) {
 	return pattern.Choose(scenarios, func(s scenario) string { return s.name }, names)
 }

@@ -17,11 +17,11 @@ import (
 type sharedServers struct {
 	sync.Mutex
 
-	servers
+	systems
 }
 
 var (
-	postgresTests = &sharedServers{servers: servers{forgetful: true}}
+	postgresTests = &sharedServers{systems: systems{postgres: postgresSystem{forgetful: true}}}
 	rabbitTests   = &sharedServers{}
 	sqsTests      = &sharedServers{}
 	asbTests      = &sharedServers{}
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 // The figures mean nothing.
 func TestScenarios_Run(t *testing.T) {
 	groups := map[string]*sharedServers{"inmemory": {}, "postgres": postgresTests, "rabbitmq": rabbitTests, "sqs": sqsTests, "asb": asbTests}
-	for _, s := range scenarios {
+	for _, s := range new(systems).scenarios() {
 		if system, _, _ := strings.Cut(s.name, "-"); groups[system] == nil {
 			t.Errorf("the scenario %s is of no system that is tested", s.name)
 		}
@@ -54,9 +54,9 @@ func TestScenarios_Run(t *testing.T) {
 			t.Parallel()
 			shared.Lock()
 			defer shared.Unlock()
-			for _, s := range scenarios {
+			for _, s := range shared.scenarios() {
 				if strings.HasPrefix(s.name, system+"-") {
-					t.Run(s.name, func(t *testing.T) { hasSomethingToSay(t, s, &shared.servers) })
+					t.Run(s.name, func(t *testing.T) { hasSomethingToSay(t, s) })
 				}
 			}
 		})
@@ -64,9 +64,9 @@ func TestScenarios_Run(t *testing.T) {
 }
 
 // hasSomethingToSay runs a scenario and checks its tables.
-func hasSomethingToSay(t *testing.T, s scenario, on *servers) {
+func hasSomethingToSay(t *testing.T, s scenario) {
 	t.Helper()
-	tables, err := s.run(t.Context(), load{messages: 30, repetitions: 1, on: on})
+	tables, err := s.run(t.Context(), load{messages: 30, repetitions: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestRun_WritesPicturesBesideTheDocument(t *testing.T) {
 
 func TestChoose(t *testing.T) {
 	every := func(yes func(name string) bool) (names []string) {
-		for _, s := range scenarios {
+		for _, s := range new(systems).scenarios() {
 			if yes(s.name) {
 				names = append(names, s.name)
 			}
@@ -164,7 +164,7 @@ func TestChoose(t *testing.T) {
 		"postgres-*":                       every(func(name string) bool { return strings.HasPrefix(name, "postgres-") }),
 		"*-body,inmemory-body":             every(func(name string) bool { return strings.HasSuffix(name, "-body") }),
 	} {
-		chosen, err := choose(names)
+		chosen, err := choose(new(systems).scenarios(), names)
 		var got []string
 		for _, s := range chosen {
 			got = append(got, s.name)
@@ -221,7 +221,7 @@ func TestRun_ListsScenarios(t *testing.T) {
 	if err := run(t.Context(), []string{"-list"}, &stdout, &stderr); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range scenarios {
+	for _, s := range new(systems).scenarios() {
 		if !strings.Contains(stdout.String(), s.name+" ") {
 			t.Errorf("%s is not in the list:\n%s", s.name, &stdout)
 		}
@@ -249,7 +249,7 @@ func TestRun_Refuses(t *testing.T) {
 
 func TestScenarios_NamesAreUnique(t *testing.T) {
 	seen := map[string]bool{"all": true}
-	for _, s := range scenarios {
+	for _, s := range new(systems).scenarios() {
 		if s.name == "" || strings.ContainsAny(s.name, ", ") || seen[s.name] {
 			t.Errorf("the name %q is empty, taken, or cannot be a flag's value", s.name)
 		}

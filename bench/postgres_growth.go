@@ -2,19 +2,18 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 )
 
-func postgresBacklog(ctx context.Context, l load) ([]table, error) {
+func (s *postgresSystem) backlog(ctx context.Context, l load) ([]table, error) {
 	const own, raw = "Reprise", "raw, leases of 256"
 	// A short backlog is handled several times, so that a sample is long enough.
 	depths := []int{l.messages / 10, l.messages / 5, l.messages, 10 * l.messages}
 	var trials []trial
 	for _, depth := range depths {
 		w := backlog{messages: max(depth, 2), drains: min(max(1, l.messages/max(depth, 1)/2), 5)}
-		for _, k := range []keeper{rawLease.keeper(l, raw), receiveOnlyTuned.keeper(l, own)} {
+		for _, k := range []keeper{rawLease.keeper(s, raw), receiveOnlyTuned.keeper(s, own)} {
 			k.name = atDepth(k.name, depth)
 			trials = append(trials, k.at(w))
 		}
@@ -43,106 +42,27 @@ func postgresBacklog(ctx context.Context, l load) ([]table, error) {
 	return []table{t}, nil
 }
 
-func atDepth(name string, depth int) string { return fmt.Sprintf("%s, %d", name, depth) }
-
-// stream is messages that are sent and handled at the same time.
-type stream struct {
-	messages int
-	snapshot bool // an old snapshot is held during the run
-}
-
-// The most messages that a stream's sender is ahead of the handlers.
-const (
-	streamWindow = 2000
-	streamBatch  = 100
-)
-
-// parts is the number of equal parts into which a stream is divided for its rates.
-const parts = 4
-
-// snapshotStore is a store that can be made to keep data that it otherwise cleans up.
-type snapshotStore interface {
-	holdSnapshot(ctx context.Context) (release func() error, err error)
-}
-
-// rates returns the messages per second of each part of a stream.
-func (k keeper) rates(ctx context.Context, w stream) (rates []float64, err error) {
-	var laps []int
-	for i := range parts {
-		laps = append(laps, (i+1)*w.messages/parts)
-	}
-	l := newLedger(w.messages, 0, append([]int{1}, laps...)...)
-	l.expect(w.messages)
-	err = k.opened(ctx, l, func(ctx context.Context, s store) (err error) {
-		if w.snapshot {
-			release, err := s.(snapshotStore).holdSnapshot(ctx)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, release()) }()
-		}
-		if err := s.start(ctx, l.handle); err != nil {
-			return err
-		}
-		err = w.feed(ctx, s, l)
-		if err == nil {
-			err = l.wait()
-		}
-		if err = errors.Join(err, s.stop(ctx)); err != nil {
-			return err
-		}
-		return errors.Join(l.check(), nothingWaits(ctx, s))
-	})
-	if err != nil {
-		return nil, err
-	}
-	for i := range parts {
-		rates = append(rates, float64(w.messages/parts)/max(l.took(i, i+1), time.Nanosecond).Seconds())
-	}
-	return rates, nil
-}
-
-// feed sends the stream's messages, a window ahead of the handlers.
-func (w stream) feed(ctx context.Context, s store, l *ledger) error {
-	list := newSequences(w.messages)
-	for from := 0; from < w.messages; from += streamBatch {
-		for int(l.handled.Load()) < from-streamWindow {
-			if !idle(ctx) {
-				return context.Cause(ctx)
-			}
-		}
-		var sequences []string
-		for i := from; i < min(from+streamBatch, w.messages); i++ {
-			sequences = append(sequences, list.at(i))
-		}
-		if err := s.send(ctx, sequences); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func postgresSnapshot(ctx context.Context, l load) ([]table, error) {
+func (s *postgresSystem) snapshot(ctx context.Context, l load) ([]table, error) {
 	messages := max(2*l.messages, parts)
 	type subject struct {
 		keeper
 		stream
 	}
 	var subjects []subject
-	for _, k := range []keeper{rawLease.keeper(l, "raw, leases of 256"), receiveOnlyTuned.keeper(l, "Reprise")} {
+	for _, k := range []keeper{rawLease.keeper(s, "raw, leases of 256"), receiveOnlyTuned.keeper(s, "Reprise")} {
 		subjects = append(subjects, subject{k, stream{messages, false}})
 		k.name += ", old snapshot"
 		subjects = append(subjects, subject{k, stream{messages, true}})
 	}
-	rounds, err := inTurn(subjects, l.repetitions, func(s subject) ([]float64, error) { return s.rates(ctx, s.stream) })
+	rounds, err := inTurn(subjects, l.repetitions, func(each subject) ([]float64, error) { return each.rates(ctx, each.stream) })
 	if err != nil {
 		return nil, err
 	}
 	t := table{title: fmt.Sprintf("Messages/s of each quarter of %s messages, sent as they are handled", thousands(int64(messages))),
 		head: []string{"", "1st", "2nd", "3rd", "4th", "4th × 1st"}}
 	part := func(i int) func([]float64) float64 { return func(rates []float64) float64 { return rates[i] } }
-	for i, s := range subjects {
-		row := []string{s.name}
+	for i, each := range subjects {
+		row := []string{each.name}
 		for p := range parts {
 			row = append(row, number(median(of(rounds[i], part(p)))))
 		}
@@ -154,7 +74,7 @@ func postgresSnapshot(ctx context.Context, l load) ([]table, error) {
 	return []table{t}, nil
 }
 
-func postgresConcurrency(ctx context.Context, l load) ([]table, error) {
+func (s *postgresSystem) concurrency(ctx context.Context, l load) ([]table, error) {
 	t := table{title: "Messages/s by concurrency; 5 ms is how long each handler waits", head: []string{
 		"concurrency", "ReceiveOnly", "SendsAtomicWithReceive", "ReceiveOnly, 5 ms", "SendsAtomicWithReceive, 5 ms"},
 		growth: &growth{quantity: "concurrency", figure: "messages/s", factors: true}}
@@ -163,51 +83,51 @@ func postgresConcurrency(ctx context.Context, l load) ([]table, error) {
 		leases, atomic := receiveOnly, atomicDefaults
 		leases.concurrency, atomic.concurrency, atomic.sends = n, n, false
 		c, err := compare(ctx, l.repetitions, []trial{
-			leases.keeper(l, "leases").at(backlog{messages: l.atMost(5_000 * n).messages}),
-			atomic.keeper(l, "atomic").at(backlog{messages: l.atMost(min(2_000*n, atomicMessages)).messages}),
-			leases.keeper(l, "leases, waiting").delayed(wait).at(backlog{messages: l.atMost(200 * n).messages}),
-			atomic.keeper(l, "atomic, waiting").delayed(wait).at(backlog{messages: l.atMost(min(200*n, atomicMessages)).messages}),
+			leases.keeper(s, "leases").at(backlog{messages: l.atMost(5_000 * n).messages}),
+			atomic.keeper(s, "atomic").at(backlog{messages: l.atMost(min(2_000*n, atomicMessages)).messages}),
+			leases.keeper(s, "leases, waiting").delayed(wait).at(backlog{messages: l.atMost(200 * n).messages}),
+			atomic.keeper(s, "atomic, waiting").delayed(wait).at(backlog{messages: l.atMost(min(200*n, atomicMessages)).messages}),
 		})
 		if err != nil {
 			return nil, err
 		}
-		t.addRates(float64(n), c)
+		c.addRates(&t, float64(n))
 	}
 	return []table{t}, nil
 }
 
-func postgresInstances(ctx context.Context, l load) ([]table, error) {
+func (s *postgresSystem) instances(ctx context.Context, l load) ([]table, error) {
 	t := table{title: "Messages/s by instances", head: []string{"instances", "ReceiveOnly", "SendsAtomicWithReceive"},
 		growth: &growth{quantity: "instances", figure: "messages/s"}}
 	for _, n := range []int{1, 2, 4} {
 		leases, atomic := receiveOnlyTuned, atomic16
 		leases.instances, atomic.instances, atomic.sends = n, n, false
 		c, err := compare(ctx, l.repetitions, []trial{
-			leases.keeper(l, "leases").at(backlog{messages: l.messages}),
-			atomic.keeper(l, "atomic").at(backlog{messages: l.atMost(atomicMessages).messages}),
+			leases.keeper(s, "leases").at(backlog{messages: l.messages}),
+			atomic.keeper(s, "atomic").at(backlog{messages: l.atMost(atomicMessages).messages}),
 		})
 		if err != nil {
 			return nil, err
 		}
-		t.addRates(float64(n), c)
+		c.addRates(&t, float64(n))
 	}
 	return []table{t}, nil
 }
 
-func postgresBody(ctx context.Context, l load) ([]table, error) {
+func (s *postgresSystem) body(ctx context.Context, l load) ([]table, error) {
 	t := table{title: "Messages/s by body size", head: []string{"KiB", "ReceiveOnly", "SendsAtomicWithReceive"},
 		growth: &growth{quantity: "body, KiB", figure: "messages/s", factors: true}}
 	for _, b := range []struct{ size, most int }{{256, 50_000}, {4 << 10, 20_000}, {64 << 10, 2_000}} {
 		leases, atomic := receiveOnlyTuned, atomic16
 		leases.bodySize, atomic.bodySize, atomic.sends = b.size, b.size, false
 		c, err := compare(ctx, l.repetitions, []trial{
-			leases.keeper(l, "leases").at(backlog{messages: l.atMost(b.most).messages}),
-			atomic.keeper(l, "atomic").at(backlog{messages: l.atMost(min(b.most, atomicMessages)).messages}),
+			leases.keeper(s, "leases").at(backlog{messages: l.atMost(b.most).messages}),
+			atomic.keeper(s, "atomic").at(backlog{messages: l.atMost(min(b.most, atomicMessages)).messages}),
 		})
 		if err != nil {
 			return nil, err
 		}
-		t.addRates(float64(b.size)/1024, c)
+		c.addRates(&t, float64(b.size)/1024)
 	}
 	return []table{t}, nil
 }

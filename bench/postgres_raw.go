@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -26,8 +25,8 @@ type rawSetup struct {
 	writes  bool // a row is written for each, in its transaction
 }
 
-func (setup rawSetup) keeper(l load, name string) keeper {
-	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, l) }}
+func (setup rawSetup) keeper(on *postgresSystem, name string) keeper {
+	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, on) }}
 }
 
 type rawStore struct {
@@ -44,16 +43,9 @@ type rawStore struct {
 	end  context.CancelFunc
 }
 
-// placeholder marks the place of the sequence.
-const placeholder = "@sequence@"
-
-func (setup rawSetup) openOn(ctx context.Context, l load) (_ store, err error) {
-	server, err := l.on.postgres(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (setup rawSetup) openOn(ctx context.Context, on *postgresSystem) (_ store, err error) {
 	s := &rawStore{setup: setup, body: make([]byte, bodySize)}
-	if s.database, err = server.newDatabase(ctx); err != nil {
+	if s.database, err = on.newDatabase(ctx); err != nil {
 		return nil, err
 	}
 	if s.pool, err = s.database.connect(ctx, max(setup.workers, rawSenders)); err != nil {
@@ -76,7 +68,7 @@ func (s *rawStore) prepare(ctx context.Context) error {
 	}
 	text := string(transport.AppendHeadersJSON(nil, repriseMessage(placeholder, nil).Headers))
 	s.before, s.after, _ = strings.Cut(text, placeholder)
-	err = t.Provision(ctx, core.Topology{InputQueue: repriseQueue, Queues: []string{repriseQueue, repriseErrorQueue, handlerQueue}})
+	err = t.Provision(ctx, core.Topology{InputQueue: ordersQueue, Queues: []string{ordersQueue, repriseErrorQueue, handlerQueue}})
 	if err == nil && s.setup.writes {
 		err = s.database.createRows(ctx)
 	}
@@ -139,19 +131,6 @@ func (s *rawStore) start(ctx context.Context, handle func(string) error) error {
 		})
 	}
 	return nil
-}
-
-// rawPause is the time for which a loop waits that found no message.
-const rawPause = time.Millisecond
-
-// idle waits, and reports whether to go on.
-func idle(ctx context.Context) bool {
-	select {
-	case <-time.After(rawPause):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 const (

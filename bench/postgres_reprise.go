@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 
 	"github.com/reprise-go/reprise/core"
@@ -23,8 +22,8 @@ func (setup postgresSetup) open(db *database) (*sqlserver.Transport, error) {
 	return sqlserver.New(sqlserver.Config{URL: db.url, NServiceBusTables: setup.nserviceBus})
 }
 
-func (setup postgresSetup) keeper(l load, name string) keeper {
-	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, l) }}
+func (setup postgresSetup) keeper(on *postgresSystem, name string) keeper {
+	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, on) }}
 }
 
 // postgresStore is Reprise on a separate database.
@@ -41,12 +40,8 @@ type postgresStore struct {
 	end      context.CancelFunc
 }
 
-func (setup postgresSetup) openOn(ctx context.Context, l load) (_ store, err error) {
-	server, err := l.on.postgres(ctx)
-	if err != nil {
-		return nil, err
-	}
-	db, err := server.newDatabase(ctx)
+func (setup postgresSetup) openOn(ctx context.Context, on *postgresSystem) (_ store, err error) {
+	db, err := on.newDatabase(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +64,7 @@ func (setup postgresSetup) openOn(ctx context.Context, l load) (_ store, err err
 			return nil, errors.Join(err, s.close(ctx))
 		}
 	}
-	err = s.sender.Provision(ctx, core.Topology{InputQueue: repriseQueue, Queues: []string{repriseQueue, repriseErrorQueue, handlerQueue}})
+	err = s.sender.Provision(ctx, core.Topology{InputQueue: ordersQueue, Queues: []string{ordersQueue, repriseErrorQueue, handlerQueue}})
 	if err != nil {
 		return nil, errors.Join(err, s.close(ctx))
 	}
@@ -127,42 +122,6 @@ func writeRow(ctx context.Context, sequence string) error {
 	}
 	_, err = tx.Exec(ctx, rawWrite, sequence)
 	return err
-}
-
-const rawWrite = `insert into written (sequence) values ($1)`
-
-// createRows creates the table that handlers write to.
-func (d *database) createRows(ctx context.Context) error {
-	_, err := d.pool.Exec(ctx, `create table written (sequence text primary key)`)
-	return err
-}
-
-// wrote checks the number of rows that handlers have written.
-func (d *database) wrote(ctx context.Context, want int) error {
-	n, err := d.count(ctx, "written", "")
-	if err == nil && n != want {
-		err = fmt.Errorf("handlers wrote %d rows, but %d are there", want, n)
-	}
-	return err
-}
-
-// sent checks the number of messages that handlers have sent.
-func (d *database) sent(ctx context.Context, want int) error {
-	n, err := d.count(ctx, handlerQueue, "")
-	if err == nil && n != want {
-		err = fmt.Errorf("handlers sent %d messages, but %d are there", want, n)
-	}
-	return err
-}
-
-// waiting counts the messages in Reprise's tables.
-func (d *database) waiting(ctx context.Context) (int, error) {
-	n, err := d.count(ctx, repriseQueue, "")
-	if err != nil {
-		return 0, err
-	}
-	failed, err := d.count(ctx, repriseErrorQueue, "")
-	return n + failed, err
 }
 
 func (s *postgresStore) close(ctx context.Context) error {

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"sync/atomic"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -15,7 +14,50 @@ import (
 // rights to create databases and to run CHECKPOINT.
 const postgresVariable = "REPRISE_BENCH_POSTGRES_URL"
 
-// postgresServer is the server that all contenders use, in turn.
+// postgresSystem is the PostgreSQL server that all contenders use, in turn. It is started when a scenario first needs it.
+type postgresSystem struct {
+	url       string // an existing server; "": start one
+	forgetful bool   // a started server need not survive a crash of the machine
+
+	running *postgresServer
+}
+
+// server returns the running server.
+func (s *postgresSystem) server(ctx context.Context) (*postgresServer, error) {
+	if s.running != nil {
+		return s.running, nil
+	}
+	var err error
+	s.running, err = newPostgresServer(ctx, s.url, !s.forgetful)
+	return s.running, err
+}
+
+// description describes the server; it is "" if no scenario needed it.
+func (s *postgresSystem) description() string {
+	if s.running == nil {
+		return ""
+	}
+	return s.running.description
+}
+
+// close stops the server if it was started.
+func (s *postgresSystem) close() error {
+	if s.running == nil {
+		return nil
+	}
+	return s.running.close()
+}
+
+// newDatabase creates a database on the server.
+func (s *postgresSystem) newDatabase(ctx context.Context) (*database, error) {
+	server, err := s.server(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return server.newDatabase(ctx)
+}
+
+// postgresServer is a running server.
 type postgresServer struct {
 	url         string
 	stop        func() error
@@ -58,14 +100,6 @@ func (s *postgresServer) close() error {
 	return s.stop()
 }
 
-// database is the database of one sample, so that no sample finds data of another.
-type database struct {
-	server *postgresServer
-	name   string
-	url    string
-	pool   *pgxpool.Pool // for work that is not measured
-}
-
 func (s *postgresServer) newDatabase(ctx context.Context) (*database, error) {
 	name := fmt.Sprintf("reprise_bench_%d", s.databases.Add(1))
 	for _, sql := range []string{"drop database if exists " + name, "create database " + name} {
@@ -78,55 +112,7 @@ func (s *postgresServer) newDatabase(ctx context.Context) (*database, error) {
 		return nil, errors.New("the server's URL cannot be read")
 	}
 	u.Path = "/" + name
-	d := &database{server: s, name: name, url: u.String()}
+	d := &database{admin: s.admin, name: name, url: u.String()}
 	d.pool, err = d.connect(ctx, 4)
 	return d, err
-}
-
-// connect returns a pool with a limit.
-func (d *database) connect(ctx context.Context, most int) (*pgxpool.Pool, error) {
-	cfg, err := pgxpool.ParseConfig(d.url)
-	if err != nil {
-		return nil, err
-	}
-	cfg.MaxConns = int32(most)
-	return pgxpool.NewWithConfig(ctx, cfg)
-}
-
-// rest brings the server into its state some time after the sends: with statistics, and
-// without unwritten pages. It does not vacuum.
-func (d *database) rest(ctx context.Context) error {
-	for _, sql := range []string{"analyze", "checkpoint"} {
-		if _, err := d.pool.Exec(ctx, sql); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// count returns the result of a counting query, or 0 if its table does not exist.
-func (d *database) count(ctx context.Context, table, where string) (n int, err error) {
-	var there bool
-	if err := d.pool.QueryRow(ctx, "select to_regclass($1) is not null", table).Scan(&there); err != nil || !there {
-		return 0, err
-	}
-	err = d.pool.QueryRow(ctx, "select count(*) from "+table+" "+where).Scan(&n)
-	return n, err
-}
-
-// holdSnapshot begins a transaction with a snapshot of the current rows, so that the
-// server keeps every version of every row until the returned function is called.
-func (d *database) holdSnapshot(ctx context.Context) (release func() error, err error) {
-	tx, err := d.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
-	if err != nil {
-		return nil, err
-	}
-	_, err = tx.Exec(ctx, "select count(*) from pg_class")
-	return func() error { return tx.Rollback(context.WithoutCancel(ctx)) }, err
-}
-
-func (d *database) drop(ctx context.Context) error {
-	d.pool.Close()
-	_, err := d.server.admin.Exec(context.WithoutCancel(ctx), "drop database "+d.name+" with (force)")
-	return err
 }

@@ -9,7 +9,7 @@ import (
 // million messages.
 const rabbitDeepRepetitions = 3
 
-func rabbitBacklog(ctx context.Context, l load) ([]table, error) {
+func (s *rabbitSystem) backlog(ctx context.Context, l load) ([]table, error) {
 	const own, raw = "Reprise", "raw, one ack each"
 	t := table{title: "Messages/s by backlog", head: []string{"backlog", raw, own, "× " + raw},
 		growth: &growth{quantity: "backlog", figure: "messages/s"}}
@@ -21,7 +21,7 @@ func rabbitBacklog(ctx context.Context, l load) ([]table, error) {
 	}
 	var trials []trial
 	for _, w := range depths {
-		for _, k := range []keeper{rawOneByOne.keeper(l, raw), rabbitTuned.keeper(l, own)} {
+		for _, k := range []keeper{rawOneByOne.keeper(s, raw), rabbitTuned.keeper(s, own)} {
 			k.name = atDepth(k.name, w.messages)
 			trials = append(trials, k.at(w))
 		}
@@ -42,7 +42,7 @@ func rabbitBacklog(ctx context.Context, l load) ([]table, error) {
 	return []table{t}, nil
 }
 
-func rabbitConcurrency(ctx context.Context, l load) ([]table, error) {
+func (s *rabbitSystem) concurrency(ctx context.Context, l load) ([]table, error) {
 	t := table{title: "Messages/s by concurrency; 5 ms is how long each handler waits", head: []string{"concurrency", "ReceiveOnly", "ReceiveOnly, 5 ms"},
 		growth: &growth{quantity: "concurrency", figure: "messages/s", factors: true}}
 	const wait = 5 * time.Millisecond
@@ -50,41 +50,41 @@ func rabbitConcurrency(ctx context.Context, l load) ([]table, error) {
 		setup := rabbit
 		setup.concurrency = n
 		c, err := compare(ctx, l.repetitions, []trial{
-			setup.keeper(l, "idle").at(backlog{messages: l.atMost(10_000 * n).messages}),
-			setup.keeper(l, "waiting").delayed(wait).at(backlog{messages: l.atMost(200 * n).messages}),
+			setup.keeper(s, "idle").at(backlog{messages: l.atMost(10_000 * n).messages}),
+			setup.keeper(s, "waiting").delayed(wait).at(backlog{messages: l.atMost(200 * n).messages}),
 		})
 		if err != nil {
 			return nil, err
 		}
-		t.addRates(float64(n), c)
+		c.addRates(&t, float64(n))
 	}
 	return []table{t}, nil
 }
 
-func rabbitInstances(ctx context.Context, l load) ([]table, error) {
+func (s *rabbitSystem) instances(ctx context.Context, l load) ([]table, error) {
 	t := table{title: "Messages/s by instances", head: []string{"instances", "ReceiveOnly"}, growth: &growth{quantity: "instances", figure: "messages/s"}}
 	for _, n := range []int{1, 2, 4} {
 		setup := rabbitTuned
 		setup.instances = n
-		c, err := compare(ctx, l.repetitions, backlog{messages: l.messages}.at(setup.keeper(l, "Reprise")))
+		c, err := compare(ctx, l.repetitions, backlog{messages: l.messages}.at(setup.keeper(s, "Reprise")))
 		if err != nil {
 			return nil, err
 		}
-		t.addRates(float64(n), c)
+		c.addRates(&t, float64(n))
 	}
 	return []table{t}, nil
 }
 
-func rabbitBody(ctx context.Context, l load) ([]table, error) {
+func (s *rabbitSystem) body(ctx context.Context, l load) ([]table, error) {
 	t := table{title: "Messages/s by body size", head: []string{"KiB", "ReceiveOnly"}, growth: &growth{quantity: "body, KiB", figure: "messages/s", factors: true}}
 	for _, b := range []struct{ size, most int }{{256, 50_000}, {4 << 10, 20_000}, {64 << 10, 2_000}} {
 		setup := rabbitTuned
 		setup.bodySize = b.size
-		c, err := compare(ctx, l.repetitions, backlog{messages: l.atMost(b.most).messages}.at(setup.keeper(l, "Reprise")))
+		c, err := compare(ctx, l.repetitions, backlog{messages: l.atMost(b.most).messages}.at(setup.keeper(s, "Reprise")))
 		if err != nil {
 			return nil, err
 		}
-		t.addRates(float64(b.size)/1024, c)
+		c.addRates(&t, float64(b.size)/1024)
 	}
 	return []table{t}, nil
 }

@@ -21,8 +21,8 @@ type rawRabbitSetup struct {
 	acks int // deliveries per acknowledgement
 }
 
-func (setup rawRabbitSetup) keeper(l load, name string) keeper {
-	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, l) }}
+func (setup rawRabbitSetup) keeper(on *rabbitSystem, name string) keeper {
+	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, on) }}
 }
 
 const (
@@ -45,8 +45,8 @@ type rawRabbitStore struct {
 	end       context.CancelFunc
 }
 
-func (setup rawRabbitSetup) openOn(ctx context.Context, l load) (_ store, err error) {
-	server, err := l.on.rabbit()
+func (setup rawRabbitSetup) openOn(ctx context.Context, on *rabbitSystem) (_ store, err error) {
+	server, err := on.server()
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (q *rabbitQueues) provision(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(t.Provision(ctx, core.Topology{InputQueue: repriseQueue, Queues: rabbitNames}), t.Close(ctx))
+	return errors.Join(t.Provision(ctx, core.Topology{InputQueue: ordersQueue, Queues: rabbitNames}), t.Close(ctx))
 }
 
 // rawPublisher is a channel for one goroutine at a time.
@@ -113,7 +113,7 @@ func (s *rawRabbitStore) send(ctx context.Context, sequences []string) error {
 			}
 			unconfirmed--
 		}
-		if err := p.channel.PublishWithContext(ctx, "", repriseQueue, true, false, s.message(sequence)); err != nil {
+		if err := p.channel.PublishWithContext(ctx, "", ordersQueue, true, false, s.message(sequence)); err != nil {
 			return err
 		}
 		unconfirmed++
@@ -177,7 +177,7 @@ func (s *rawRabbitStore) start(ctx context.Context, handle func(string) error) (
 	if err := s.channel.Qos(rawPrefetch, 0, false); err != nil {
 		return err
 	}
-	deliveries, err := s.channel.Consume(repriseQueue, rawConsumer, false, false, false, false, nil)
+	deliveries, err := s.channel.Consume(ordersQueue, rawConsumer, false, false, false, false, nil)
 	if err != nil {
 		return err
 	}

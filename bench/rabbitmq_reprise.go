@@ -14,8 +14,8 @@ type rabbitSetup struct {
 	instances int // of the endpoint, each with its own transport; 0 is one
 }
 
-func (setup rabbitSetup) keeper(l load, name string) keeper {
-	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, l) }}
+func (setup rabbitSetup) keeper(on *rabbitSystem, name string) keeper {
+	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, on) }}
 }
 
 // rabbitStore is Reprise on separate queues.
@@ -30,8 +30,8 @@ type rabbitStore struct {
 	end      context.CancelFunc
 }
 
-func (setup rabbitSetup) openOn(ctx context.Context, l load) (_ store, err error) {
-	server, err := l.on.rabbit()
+func (setup rabbitSetup) openOn(ctx context.Context, on *rabbitSystem) (_ store, err error) {
+	server, err := on.server()
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (setup rabbitSetup) openOn(ctx context.Context, l load) (_ store, err error
 		}
 		s.transports = append(s.transports, t)
 	}
-	if err := s.transports[0].Provision(ctx, core.Topology{InputQueue: repriseQueue, Queues: rabbitNames}); err != nil {
+	if err := s.transports[0].Provision(ctx, core.Topology{InputQueue: ordersQueue, Queues: rabbitNames}); err != nil {
 		return nil, errors.Join(err, s.close(ctx))
 	}
 	return s, nil

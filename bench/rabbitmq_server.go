@@ -13,7 +13,40 @@ import (
 // its names.
 const rabbitVariable = "REPRISE_BENCH_RABBITMQ_URL"
 
-// rabbitServer is the broker that all contenders use, in turn.
+// rabbitSystem is the broker that all contenders use, in turn. It is started when a scenario first needs it.
+type rabbitSystem struct {
+	url string // an existing broker; "": start one
+
+	running *rabbitServer
+}
+
+// server returns the running broker.
+func (s *rabbitSystem) server() (*rabbitServer, error) {
+	if s.running != nil {
+		return s.running, nil
+	}
+	var err error
+	s.running, err = newRabbitServer(s.url)
+	return s.running, err
+}
+
+// description describes the broker; it is "" if no scenario needed it.
+func (s *rabbitSystem) description() string {
+	if s.running == nil {
+		return ""
+	}
+	return s.running.description
+}
+
+// close stops the broker if it was started.
+func (s *rabbitSystem) close() error {
+	if s.running == nil {
+		return nil
+	}
+	return s.running.close()
+}
+
+// rabbitServer is a running broker.
 type rabbitServer struct {
 	url         string
 	stop        func() error
@@ -21,12 +54,12 @@ type rabbitServer struct {
 	admin       *amqp.Connection
 }
 
-func newRabbitServer(url string, onDisk bool) (_ *rabbitServer, err error) {
+func newRabbitServer(url string) (_ *rabbitServer, err error) {
 	s := &rabbitServer{url: url, stop: func() error { return nil }}
 	settings := "settings not known"
 	if url == "" {
 		settings = "with its defaults"
-		if s.url, s.stop, err = startRabbit(onDisk); err != nil {
+		if s.url, s.stop, err = startRabbit(); err != nil {
 			return nil, err
 		}
 	}
@@ -68,7 +101,7 @@ func (s *rabbitServer) try(f func(*amqp.Channel) error) error {
 }
 
 // rabbitNames are the queues of a sample, and the exchanges that Reprise gives them.
-var rabbitNames = []string{repriseQueue, repriseErrorQueue}
+var rabbitNames = []string{ordersQueue, repriseErrorQueue}
 
 // rabbitQueues are the queues of one sample, so that no sample finds messages of another.
 type rabbitQueues struct {

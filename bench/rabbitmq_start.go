@@ -4,10 +4,9 @@ package main
 
 import "github.com/reprise-go/reprise/internal/testserver/rabbitmq"
 
-// startRabbit starts a broker with its default settings; or, for tests, one that does not
-// write to the disk.
-func startRabbit(onDisk bool) (url string, stop func() error, err error) {
-	s, err := rabbitmq.Start(rabbitmq.Config{OnDisk: onDisk, AllProcessors: true})
+// startRabbit starts a broker with its default settings, which keeps its data on the disk.
+func startRabbit() (url string, stop func() error, err error) {
+	s, err := rabbitmq.Start(rabbitmq.Config{OnDisk: true, AllProcessors: true})
 	if err != nil {
 		return "", nil, err
 	}

@@ -4,6 +4,6 @@ package main
 
 import "fmt"
 
-func startRabbit(bool) (url string, stop func() error, err error) {
+func startRabbit() (url string, stop func() error, err error) {
 	return "", nil, fmt.Errorf("no broker can be started on this system; set %s to the URL of one", rabbitVariable)
 }

@@ -15,10 +15,9 @@ func TestRabbitMQ_CountsUnacknowledgedMessages(t *testing.T) {
 	t.Parallel()
 	rabbitTests.Lock()
 	defer rabbitTests.Unlock()
-	l := load{on: &rabbitTests.servers}
 	const messages, taken = 300, 200
 	for range 10 {
-		opened, err := rawOneByOne.openOn(t.Context(), l)
+		opened, err := rawOneByOne.openOn(t.Context(), &rabbitTests.rabbitmq)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +31,7 @@ func TestRabbitMQ_CountsUnacknowledgedMessages(t *testing.T) {
 				t.Errorf("%d messages are left (%v), want %d", n, err, messages)
 			}
 		}
-		if _, err := s.server.newQueues(); err == nil || !strings.Contains(err.Error(), repriseQueue) {
+		if _, err := s.server.newQueues(); err == nil || !strings.Contains(err.Error(), ordersQueue) {
 			t.Errorf("queues that exist are taken: %v", err)
 		}
 		if err := s.close(t.Context()); err != nil {
@@ -55,7 +54,7 @@ func consumeWithoutAcks(t *testing.T, url string, messages int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	deliveries, err := ch.Consume(repriseQueue, rawConsumer, false, false, false, false, nil)
+	deliveries, err := ch.Consume(ordersQueue, rawConsumer, false, false, false, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

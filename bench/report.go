@@ -17,6 +17,7 @@ type report struct {
 	date    string
 	machine machine
 	load    load
+	servers []string // their descriptions
 	results []result
 }
 
@@ -24,10 +25,6 @@ type report struct {
 type result struct {
 	scenario scenario
 	tables   []table
-}
-
-func (m machine) String() string {
-	return fmt.Sprintf("%s, %d cores, %s, %s", m.cpu, m.cores, m.os, m.goVersion)
 }
 
 func (r report) textHead() string { return fmt.Sprintf("%s; %s\n", r.date, r.machine) }
@@ -51,7 +48,7 @@ func (r report) write(file string) error {
 			if t.growth == nil {
 				continue
 			}
-			if err := t.growth.write(filepath.Join(folder, done.scenario.picture()), done.scenario.title); err != nil {
+			if err := t.growth.write(filepath.Join(folder, done.picture()), done.scenario.title); err != nil {
 				errs = append(errs, fmt.Errorf("plot of %s: %w", done.scenario.name, err))
 			}
 		}
@@ -60,14 +57,14 @@ func (r report) write(file string) error {
 }
 
 // picture is the name of the file of a scenario's plot.
-func (s scenario) picture() string { return s.name + ".svg" }
+func (r result) picture() string { return r.scenario.name + ".svg" }
 
 // markdown returns the report for a document whose pictures are in a folder.
 func (r report) markdown(folder string) string {
 	var b strings.Builder
 	var names []string
 	var servers strings.Builder
-	for _, line := range r.load.on.describe() {
+	for _, line := range r.servers {
 		fmt.Fprintf(&servers, "- %s\n", line)
 	}
 	for _, done := range r.results {
@@ -91,7 +88,7 @@ Every sample ended with a check that each message was handled exactly as often a
 		for _, t := range done.tables {
 			b.WriteString("\n" + t.markdown())
 			if t.growth != nil {
-				fmt.Fprintf(&b, "\n![%s](%s)\n", markdownText.Replace(t.growth.description()), url.PathEscape(folder)+"/"+done.scenario.picture())
+				fmt.Fprintf(&b, "\n![%s](%s)\n", markdownText.Replace(t.growth.description()), url.PathEscape(folder)+"/"+done.picture())
 			}
 		}
 	}

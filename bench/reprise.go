@@ -3,13 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"log/slog"
 
 	"github.com/reprise-go/reprise/core"
-	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
 // repriseSetup is one way of running Reprise. All other settings are as in production:
@@ -27,17 +22,6 @@ type repriseSetup struct {
 	middleware  []core.Middleware
 }
 
-func (setup repriseSetup) inMemory(name string) contender {
-	return contender{name, func(ctx context.Context, handle func(string) error) (system, error) {
-		t := inmemory.Open()
-		sys, err := setup.start(ctx, t, handle)
-		if err != nil {
-			return nil, errors.Join(err, t.Close(ctx))
-		}
-		return &inMemorySystem{sys, t}, nil
-	}}
-}
-
 // repriseSystem is a running endpoint on some transport.
 type repriseSystem struct {
 	setup     repriseSetup
@@ -48,17 +32,12 @@ type repriseSystem struct {
 	stop      context.CancelFunc
 }
 
-const (
-	repriseQueue      = "orders"
-	repriseErrorQueue = "error"
-)
-
-// handlerQueue is the destination of handlers' sends.
-const handlerQueue = "shipping"
+// repriseErrorQueue is the error queue of endpoints.
+const repriseErrorQueue = "error"
 
 // endpointOn returns an endpoint that does not run yet.
 func (setup repriseSetup) endpointOn(t core.Transport, handle func(string) error) (*core.Endpoint, error) {
-	ep, err := core.New(repriseQueue, t, core.Config{
+	ep, err := core.New(ordersQueue, t, core.Config{
 		Transactions:   setup.mode,
 		Concurrency:    setup.concurrency,
 		Recoverability: core.Recoverability{ErrorQueue: repriseErrorQueue, Delayed: core.Delayed{Off: setup.undelayed}},
@@ -108,7 +87,7 @@ func (s *repriseSystem) send(ctx context.Context, sequence string) error {
 			headers[h.key] = h.value
 		}
 		headers[sequenceHeader] = sequence
-		return s.endpoint.Send(ctx, repriseQueue, messageType, s.body, core.SendOptions{Headers: headers})
+		return s.endpoint.Send(ctx, ordersQueue, messageType, s.body, core.SendOptions{Headers: headers})
 	}
 	return s.transport.Send(ctx, repriseMessage(sequence, s.body))
 }
@@ -121,32 +100,10 @@ func repriseMessage(sequence string, body []byte) core.Outgoing {
 		headers.Set(h.key, h.value)
 	}
 	headers.Set(sequenceHeader, sequence)
-	return core.Outgoing{ID: sequence, Queue: repriseQueue, Headers: headers, Body: body}
+	return core.Outgoing{ID: sequence, Queue: ordersQueue, Headers: headers, Body: body}
 }
 
 func (s *repriseSystem) close(context.Context) error {
 	s.stop()
 	return <-s.finished
 }
-
-// inMemorySystem is a system with its own in-memory transport, which reports its
-// messages.
-type inMemorySystem struct {
-	*repriseSystem
-	transport *inmemory.Transport
-}
-
-func (s *inMemorySystem) close(ctx context.Context) error {
-	errs := []error{s.repriseSystem.close(ctx)}
-	for _, queue := range []string{repriseQueue, repriseErrorQueue, inmemory.DeadLetterQueue(repriseQueue)} {
-		depth, err := s.transport.Depth(queue)
-		if err == nil && depth.Total() > 0 {
-			err = fmt.Errorf("queue %q still holds messages: %+v", queue, depth)
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(append(errs, s.transport.Close(ctx))...)
-}
-
-// discardingLogger formats lines at Info and above, and discards them.
-func discardingLogger() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }

@@ -1,9 +1,6 @@
 package main
 
-import (
-	"context"
-	"slices"
-)
+import "context"
 
 // scenario is one question, answered by tables.
 type scenario struct {
@@ -15,14 +12,10 @@ type scenario struct {
 	plotted bool
 }
 
-// scenarios are in the order in which they run and are printed.
-var scenarios = slices.Concat(inMemoryScenarios, postgresScenarios, inboxScenarios, rabbitScenarios, sqsScenarios, asbScenarios)
-
-// load is the amount of work of a sample, the number of samples, and their servers.
+// load is the amount of work of a sample, and the number of samples.
 type load struct {
 	messages    int
 	repetitions int
-	on          *servers
 }
 
 // atMost returns the load with at most this number of messages per sample.

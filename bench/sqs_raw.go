@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -22,8 +21,8 @@ type rawSQSSetup struct {
 	away    time.Duration // delay of answers
 }
 
-func (setup rawSQSSetup) keeper(l load, name string) keeper {
-	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, l) }}
+func (setup rawSQSSetup) keeper(on *sqsSystem, name string) keeper {
+	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, on) }}
 }
 
 // sqsBatch is the most entries of a request.
@@ -41,15 +40,8 @@ type rawSQSStore struct {
 	end  context.CancelFunc
 }
 
-// text has the parts of a message between the places of its sequence.
-type text []string
-
-func textOf(s string) text { return strings.Split(s, placeholder) }
-
-func (t text) with(sequence string) string { return strings.Join(t, sequence) }
-
-func (setup rawSQSSetup) openOn(ctx context.Context, l load) (_ store, err error) {
-	server, err := l.on.sqs(setup.away)
+func (setup rawSQSSetup) openOn(ctx context.Context, on *sqsSystem) (_ store, err error) {
+	server, err := on.server(setup.away)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +61,7 @@ func (s *rawSQSStore) prepare(ctx context.Context) error {
 	if err := errors.Join(t.Send(ctx, repriseMessage(placeholder, repriseSetup{}.body())), t.Close(ctx)); err != nil {
 		return err
 	}
-	if s.url, err = s.queueURL(ctx, repriseQueue); err != nil {
+	if s.url, err = s.queueURL(ctx, ordersQueue); err != nil {
 		return err
 	}
 	messages, err := s.receive(ctx)

@@ -15,8 +15,8 @@ type sqsSetup struct {
 	away time.Duration // delay of answers
 }
 
-func (setup sqsSetup) keeper(l load, name string) keeper {
-	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, l) }}
+func (setup sqsSetup) keeper(on *sqsSystem, name string) keeper {
+	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, on) }}
 }
 
 // sqsStore is Reprise on separate queues.
@@ -25,8 +25,8 @@ type sqsStore struct {
 	queueStore
 }
 
-func (setup sqsSetup) openOn(ctx context.Context, l load) (store, error) {
-	server, err := l.on.sqs(setup.away)
+func (setup sqsSetup) openOn(ctx context.Context, on *sqsSystem) (store, error) {
+	server, err := on.server(setup.away)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func (q *sqsQueues) open(ctx context.Context) (*sqs.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.Provision(ctx, core.Topology{InputQueue: repriseQueue, Queues: []string{repriseQueue, repriseErrorQueue}}); err != nil {
+	if err := t.Provision(ctx, core.Topology{InputQueue: ordersQueue, Queues: []string{ordersQueue, repriseErrorQueue}}); err != nil {
 		return nil, errors.Join(err, t.Close(ctx))
 	}
 	return t, nil

@@ -16,7 +16,45 @@ import (
 	testserver "github.com/reprise-go/reprise/internal/testserver/sqs"
 )
 
-// sqsServer is the server that all contenders use, in turn.
+// sqsSystem has the servers of SQS that all contenders use, in turn. Each is started when a scenario first needs it.
+type sqsSystem struct {
+	running map[time.Duration]*sqsServer // by the delay of their answers
+}
+
+// server returns the server that delays its answers by away.
+func (s *sqsSystem) server(away time.Duration) (*sqsServer, error) {
+	if server := s.running[away]; server != nil {
+		return server, nil
+	}
+	server, err := newSQSServer(away)
+	if err != nil {
+		return nil, err
+	}
+	if s.running == nil {
+		s.running = make(map[time.Duration]*sqsServer)
+	}
+	s.running[away] = server
+	return server, nil
+}
+
+// description describes the servers; it is "" if no scenario needed one.
+func (s *sqsSystem) description() string {
+	if s.running == nil {
+		return ""
+	}
+	return sqsDescription
+}
+
+// close stops all servers that were started.
+func (s *sqsSystem) close() error {
+	var errs []error
+	for _, server := range s.running {
+		errs = append(errs, server.close())
+	}
+	return errors.Join(errs...)
+}
+
+// sqsServer is a running server.
 type sqsServer struct {
 	url     string
 	stop    func() error

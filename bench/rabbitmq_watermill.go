@@ -30,8 +30,8 @@ var (
 	watermillConfirms = watermillAMQPSetup{subscriptions: 16, prefetch: 25, confirms: true}
 )
 
-func (setup watermillAMQPSetup) keeper(l load, name string) keeper {
-	return keeper{name, func(context.Context) (store, error) { return setup.openOn(l) }}
+func (setup watermillAMQPSetup) keeper(on *rabbitSystem, name string) keeper {
+	return keeper{name, func(context.Context) (store, error) { return setup.openOn(on) }}
 }
 
 // watermillChannels is the number of goroutines that publish at a time.
@@ -61,8 +61,8 @@ func (setup watermillAMQPSetup) config(url string) watermillamqp.Config {
 	return config
 }
 
-func (setup watermillAMQPSetup) openOn(l load) (_ store, err error) {
-	server, err := l.on.rabbit()
+func (setup watermillAMQPSetup) openOn(on *rabbitSystem) (_ store, err error) {
+	server, err := on.server()
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (setup watermillAMQPSetup) openOn(l load) (_ store, err error) {
 	s := &watermillAMQPStore{setup: setup, rabbitQueues: queues, payload: make(message.Payload, bodySize)}
 	config := setup.config(server.url)
 	if s.subscriber, err = watermillamqp.NewSubscriber(config, watermill.NopLogger{}); err == nil {
-		err = s.subscriber.SubscribeInitialize(watermillTopic)
+		err = s.subscriber.SubscribeInitialize(ordersQueue)
 	}
 	if err == nil {
 		s.publisher, err = watermillamqp.NewPublisher(config, watermill.NopLogger{})
@@ -90,13 +90,13 @@ func (s *watermillAMQPStore) send(_ context.Context, sequences []string) error {
 		messages[i] = watermillMessage(sequence, s.payload)
 	}
 	s.sent.Add(int64(len(sequences)))
-	return s.publisher.Publish(watermillTopic, messages...)
+	return s.publisher.Publish(ordersQueue, messages...)
 }
 
 // rest waits for messages that were sent without confirms.
 func (s *watermillAMQPStore) rest(ctx context.Context) error {
 	for {
-		n, _, err := s.server.ready(watermillTopic)
+		n, _, err := s.server.ready(ordersQueue)
 		if err != nil || n == int(s.sent.Load()) {
 			return err
 		}
@@ -113,7 +113,7 @@ func (s *watermillAMQPStore) start(ctx context.Context, handle func(string) erro
 	s.router.AddMiddleware(watermillRetry())
 	s.last = make([]atomic.Pointer[message.Message], s.setup.subscriptions)
 	for i := range s.last {
-		s.router.AddConsumerHandler(fmt.Sprintf("bench %d", i), watermillTopic, s.subscriber, func(m *message.Message) error {
+		s.router.AddConsumerHandler(fmt.Sprintf("bench %d", i), ordersQueue, s.subscriber, func(m *message.Message) error {
 			s.last[i].Store(m)
 			return handle(m.Metadata.Get(sequenceHeader))
 		})

@@ -26,8 +26,8 @@ var (
 	riverDefaults = riverSetup{workers: 100}
 )
 
-func (setup riverSetup) keeper(l load, name string) keeper {
-	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, l) }}
+func (setup riverSetup) keeper(on *postgresSystem, name string) keeper {
+	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, on) }}
 }
 
 // riverConnections is the limit of the pool of River's client.
@@ -64,13 +64,9 @@ func (w *riverWorker) Work(_ context.Context, job *river.Job[riverMessage]) erro
 	return w.handle(job.Args.Sequence)
 }
 
-func (setup riverSetup) openOn(ctx context.Context, l load) (_ store, err error) {
-	server, err := l.on.postgres(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (setup riverSetup) openOn(ctx context.Context, on *postgresSystem) (_ store, err error) {
 	s := &riverStore{setup: setup, body: strings.Repeat("x", bodySize)}
-	if s.database, err = server.newDatabase(ctx); err != nil {
+	if s.database, err = on.newDatabase(ctx); err != nil {
 		return nil, err
 	}
 	if s.pool, err = s.database.connect(ctx, riverConnections); err != nil {

@@ -28,8 +28,8 @@ var (
 	watermillSQSDefaults = watermillSQSSetup{subscriptions: 1, batch: 1}
 )
 
-func (setup watermillSQSSetup) keeper(l load, name string) keeper {
-	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, l) }}
+func (setup watermillSQSSetup) keeper(on *sqsSystem, name string) keeper {
+	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, on) }}
 }
 
 type watermillSQSStore struct {
@@ -44,14 +44,14 @@ type watermillSQSStore struct {
 	last     []atomic.Pointer[message.Message] // of each subscription
 }
 
-func (setup watermillSQSSetup) openOn(ctx context.Context, l load) (_ store, err error) {
-	server, err := l.on.sqs(setup.away)
+func (setup watermillSQSSetup) openOn(ctx context.Context, on *sqsSystem) (_ store, err error) {
+	server, err := on.server(setup.away)
 	if err != nil {
 		return nil, err
 	}
 	// A body is text with Watermill, with the size of the others' before base64.
 	s := &watermillSQSStore{setup: setup, sqsQueues: server.newQueues(), payload: message.Payload(strings.Repeat("x", bodySize))}
-	err = s.create(ctx, watermillTopic)
+	err = s.create(ctx, ordersQueue)
 	if err == nil {
 		s.publisher, err = watermillsqs.NewPublisher(watermillsqs.PublisherConfig{AWSConfig: s.config(), DoNotCreateQueueIfNotExists: true}, watermill.NopLogger{})
 	}
@@ -80,7 +80,7 @@ func (s *watermillSQSStore) send(_ context.Context, sequences []string) error {
 	for i, sequence := range sequences {
 		messages[i] = watermillMessage(sequence, s.payload)
 	}
-	return s.publisher.Publish(s.prefix+watermillTopic, messages...)
+	return s.publisher.Publish(s.prefix+ordersQueue, messages...)
 }
 
 func (s *watermillSQSStore) start(ctx context.Context, handle func(string) error) (err error) {
@@ -90,7 +90,7 @@ func (s *watermillSQSStore) start(ctx context.Context, handle func(string) error
 	s.router.AddMiddleware(watermillRetry())
 	s.last = make([]atomic.Pointer[message.Message], s.setup.subscriptions)
 	for i := range s.last {
-		s.router.AddConsumerHandler(fmt.Sprintf("bench %d", i), s.prefix+watermillTopic, s.subscriber, func(m *message.Message) error {
+		s.router.AddConsumerHandler(fmt.Sprintf("bench %d", i), s.prefix+ordersQueue, s.subscriber, func(m *message.Message) error {
 			s.last[i].Store(m)
 			return handle(m.Metadata.Get(sequenceHeader))
 		})

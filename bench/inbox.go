@@ -16,17 +16,20 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// The inbox compared with a handler's own transaction. The broker is in memory, so that
+// inboxScenarios returns the scenarios of the inbox compared with a handler's own transaction. The broker is in memory, so that
 // the database takes most of the measured time.
-var inboxScenarios = []scenario{{
-	name:  "postgres-inbox",
-	title: "PostgreSQL, an inbox in the handler's transaction",
-	about: "A handler inserts a row, in its own transaction or in that of the inbox, and sends a message or none. Messages come from the in-memory transport in ReceiveOnly, " +
-		"so that the database is what is measured. The raw one is the handler's transaction alone, without messages.",
-	run: postgresInbox,
-}}
+func inboxScenarios(on *postgresSystem) []scenario {
+	return []scenario{{
+		name:  "postgres-inbox",
+		title: "PostgreSQL, an inbox in the handler's transaction",
+		about: "A handler inserts a row, in its own transaction or in that of the inbox, and sends a message or none. Messages come from the in-memory transport in ReceiveOnly, " +
+			"so that the database is what is measured. The raw one is the handler's transaction alone, without messages.",
+		run: func(ctx context.Context, l load) ([]table, error) { return inboxTransaction(ctx, on, l) },
+	}}
+}
 
 const (
+	inboxMessages    = 20_000 // most of a sample
 	inboxConcurrency = 16
 	insertRow        = "insert into invoices (sequence) values ($1)"
 )
@@ -38,15 +41,15 @@ type inboxSetup struct {
 	raw   bool // there are no messages: a transaction for each sequence
 }
 
-func postgresInbox(ctx context.Context, l load) ([]table, error) {
+func inboxTransaction(ctx context.Context, on *postgresSystem, l load) ([]table, error) {
 	var tables []table
 	for _, sends := range []bool{false, true} {
 		const own, boxed, raw = "own transaction", "inbox", "raw transaction"
 		setup := repriseSetup{mode: core.TransactionReceiveOnly, concurrency: inboxConcurrency, sends: sends}
-		c, err := compare(ctx, l.repetitions, work{messages: l.atMost(atomicMessages).messages}.at(
-			inboxSetup{repriseSetup: setup, raw: true}.contender(l, raw),
-			inboxSetup{repriseSetup: setup}.contender(l, own),
-			inboxSetup{repriseSetup: setup, inbox: true}.contender(l, boxed),
+		c, err := compare(ctx, l.repetitions, work{messages: l.atMost(inboxMessages).messages}.at(
+			inboxSetup{repriseSetup: setup, raw: true}.contender(on, raw),
+			inboxSetup{repriseSetup: setup}.contender(on, own),
+			inboxSetup{repriseSetup: setup, inbox: true}.contender(on, boxed),
 		))
 		if err != nil {
 			return nil, err
@@ -62,9 +65,9 @@ func postgresInbox(ctx context.Context, l load) ([]table, error) {
 	return tables, nil
 }
 
-func (setup inboxSetup) contender(l load, name string) contender {
+func (setup inboxSetup) contender(on *postgresSystem, name string) contender {
 	return contender{name, func(ctx context.Context, handle func(string) error) (system, error) {
-		return setup.open(ctx, l, handle)
+		return setup.open(ctx, on, handle)
 	}}
 }
 
@@ -83,11 +86,7 @@ type inboxSystem struct {
 	workers   errgroup.Group
 }
 
-func (setup inboxSetup) open(ctx context.Context, l load, handle func(string) error) (_ system, err error) {
-	server, err := l.on.postgres(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (setup inboxSetup) open(ctx context.Context, on *postgresSystem, handle func(string) error) (_ system, err error) {
 	s := &inboxSystem{}
 	s.handle = func(sequence string) error {
 		err := handle(sequence)
@@ -96,7 +95,7 @@ func (setup inboxSetup) open(ctx context.Context, l load, handle func(string) er
 		}
 		return err
 	}
-	if s.database, err = server.newDatabase(ctx); err != nil {
+	if s.database, err = on.newDatabase(ctx); err != nil {
 		return nil, err
 	}
 	if err := setup.start(ctx, s); err != nil {
@@ -134,11 +133,9 @@ func (setup inboxSetup) start(ctx context.Context, s *inboxSystem) (err error) {
 	if err := t.Provision(ctx, core.Topology{InputQueue: handlerQueue, Queues: []string{handlerQueue}}); err != nil {
 		return err
 	}
-	sys, err := setup.repriseSetup.start(ctx, t, s.handle)
-	if err != nil {
+	if s.inMemorySystem, err = startInMemory(ctx, setup.repriseSetup, t, s.handle); err != nil {
 		return errors.Join(err, t.Close(ctx))
 	}
-	s.inMemorySystem = &inMemorySystem{sys, t}
 	return nil
 }
 

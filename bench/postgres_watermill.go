@@ -19,8 +19,8 @@ type watermillSQLSetup struct {
 	sends bool // the handler sends a message in the transaction
 }
 
-func (setup watermillSQLSetup) keeper(l load, name string) keeper {
-	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, l) }}
+func (setup watermillSQLSetup) keeper(on *postgresSystem, name string) keeper {
+	return keeper{name, func(ctx context.Context) (store, error) { return setup.openOn(ctx, on) }}
 }
 
 type watermillSQLStore struct {
@@ -44,19 +44,15 @@ func (setup watermillSQLSetup) schema() watermillsql.PostgreSQLQueueSchema {
 	}
 }
 
-func (setup watermillSQLSetup) openOn(ctx context.Context, l load) (_ store, err error) {
-	server, err := l.on.postgres(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (setup watermillSQLSetup) openOn(ctx context.Context, on *postgresSystem) (_ store, err error) {
 	s := &watermillSQLStore{setup: setup, payload: make(message.Payload, bodySize)}
-	if s.database, err = server.newDatabase(ctx); err != nil {
+	if s.database, err = on.newDatabase(ctx); err != nil {
 		return nil, err
 	}
 	if s.pool, err = s.database.connect(ctx, watermillConnections); err != nil {
 		return nil, errors.Join(err, s.database.drop(ctx))
 	}
-	for _, topic := range []string{watermillTopic, handlerQueue} {
+	for _, topic := range []string{ordersQueue, handlerQueue} {
 		queries, err := setup.schema().SchemaInitializingQueries(watermillsql.SchemaInitializingQueriesParams{Topic: topic})
 		for _, q := range queries {
 			if err == nil {
@@ -79,7 +75,7 @@ func (s *watermillSQLStore) send(_ context.Context, sequences []string) error {
 	for i, sequence := range sequences {
 		messages[i] = watermillMessage(sequence, s.payload)
 	}
-	return s.publisher.Publish(watermillTopic, messages...)
+	return s.publisher.Publish(ordersQueue, messages...)
 }
 
 func (s *watermillSQLStore) start(ctx context.Context, handle func(string) error) error {
@@ -94,7 +90,7 @@ func (s *watermillSQLStore) start(ctx context.Context, handle func(string) error
 	if s.router, err = message.NewRouter(message.RouterConfig{}, watermill.NopLogger{}); err != nil {
 		return err
 	}
-	s.router.AddConsumerHandler("bench", watermillTopic, subscriber, func(m *message.Message) error {
+	s.router.AddConsumerHandler("bench", ordersQueue, subscriber, func(m *message.Message) error {
 		err := handle(m.Metadata.Get(sequenceHeader))
 		if err != nil || !s.setup.sends {
 			return err
@@ -138,7 +134,7 @@ func (s *watermillSQLStore) stop(ctx context.Context) error {
 }
 
 func (s *watermillSQLStore) waiting(ctx context.Context) (int, error) {
-	return s.database.count(ctx, "watermill_"+watermillTopic, "")
+	return s.database.count(ctx, "watermill_"+ordersQueue, "")
 }
 
 func (s *watermillSQLStore) close(ctx context.Context) error {

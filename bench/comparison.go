@@ -6,26 +6,6 @@ import (
 	"slices"
 )
 
-// trial is a contender with some work. Its name is that of its row.
-type trial struct {
-	name    string
-	measure func(ctx context.Context) (sample, error)
-}
-
-// at returns a trial of the contender with some work.
-func (c contender) at(w work) trial {
-	return trial{c.name, func(ctx context.Context) (sample, error) { return c.measure(ctx, w) }}
-}
-
-// at returns a trial of each contender with the same work.
-func (w work) at(contenders ...contender) []trial {
-	trials := make([]trial, len(contenders))
-	for i, c := range contenders {
-		trials[i] = c.at(w)
-	}
-	return trials
-}
-
 // comparison has the samples of several trials, taken in turn.
 type comparison struct {
 	trials  []trial
@@ -49,9 +29,9 @@ func (c comparison) of(name string) []sample {
 
 func (c comparison) rate(name string) float64 { return median(of(c.of(name), sample.rate)) }
 
-// addRates adds the results for one value of the growing quantity: a row with the rates
+// addRates adds the results for one value of the growing quantity to t: a row with the rates
 // of all trials, and a point for each.
-func (t *table) addRates(quantity float64, c comparison) {
+func (c comparison) addRates(t *table, quantity float64) {
 	row := []string{number(quantity)}
 	for i, trial := range c.trials {
 		rate := c.rate(trial.name)
@@ -108,3 +88,6 @@ func (c comparison) table(title string, bases ...string) table {
 	}
 	return t
 }
+
+// atDepth is the name of a trial with a backlog.
+func atDepth(name string, depth int) string { return fmt.Sprintf("%s, %d", name, depth) }
