@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -45,9 +44,7 @@ type watermillAMQPStore struct {
 	payload    message.Payload
 	sent       atomic.Int64
 
-	router   *message.Router
-	finished chan error
-	last     []atomic.Pointer[message.Message] // of each subscription
+	router *router // nil when it does not run
 }
 
 func (setup watermillAMQPSetup) config(url string) watermillamqp.Config {
@@ -107,40 +104,12 @@ func (s *watermillAMQPStore) rest(ctx context.Context) error {
 }
 
 func (s *watermillAMQPStore) start(ctx context.Context, handle func(string) error) (err error) {
-	if s.router, err = message.NewRouter(message.RouterConfig{}, watermill.NopLogger{}); err != nil {
-		return err
-	}
-	s.router.AddMiddleware(watermillRetry())
-	s.last = make([]atomic.Pointer[message.Message], s.setup.subscriptions)
-	for i := range s.last {
-		s.router.AddConsumerHandler(fmt.Sprintf("bench %d", i), ordersQueue, s.subscriber, func(m *message.Message) error {
-			s.last[i].Store(m)
-			return handle(m.Metadata.Get(sequenceHeader))
-		})
-	}
-	s.finished = make(chan error, 1)
-	go func() { s.finished <- s.router.Run(ctx) }()
-	select {
-	case <-s.router.Running():
-		return nil
-	case err := <-s.finished:
-		s.finished <- err
-		return errors.Join(errors.New("the router stopped before it ran"), err)
-	}
+	s.router, err = startRouter(ctx, ordersQueue, s.subscriber, s.setup.subscriptions, handle)
+	return err
 }
 
-// stop waits until each subscription has acknowledged its last message, which is when the
-// message's context ends: closed before that, it requeues the message.
 func (s *watermillAMQPStore) stop(ctx context.Context) error {
-	for i := range s.last {
-		if m := s.last[i].Load(); m != nil {
-			select {
-			case <-m.Context().Done():
-			case <-ctx.Done():
-			}
-		}
-	}
-	err := errors.Join(s.router.Close(), <-s.finished)
+	err := s.router.stop(ctx)
 	s.router = nil
 	return err
 }
@@ -148,7 +117,7 @@ func (s *watermillAMQPStore) stop(ctx context.Context) error {
 func (s *watermillAMQPStore) close(context.Context) error {
 	var errs []error
 	if s.router != nil { // an error prevented the call of stop
-		errs = append(errs, s.router.Close(), <-s.finished)
+		errs = append(errs, s.router.close())
 	}
 	if s.publisher != nil {
 		errs = append(errs, s.publisher.Close())

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -28,3 +32,51 @@ func watermillMessage(sequence string, payload message.Payload) *message.Message
 	m.Metadata.Set(sequenceHeader, sequence)
 	return m
 }
+
+// router is a Watermill router with several subscriptions to one topic, each of which handles one message at a time. It has
+// the Retry middleware.
+type router struct {
+	router   *message.Router
+	finished chan error                        // the result of Run
+	last     []atomic.Pointer[message.Message] // of each subscription
+}
+
+// startRouter starts a router, and returns when its subscriptions exist.
+func startRouter(ctx context.Context, topic string, subscriber message.Subscriber, subscriptions int, handle func(sequence string) error) (*router, error) {
+	inner, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
+	if err != nil {
+		return nil, err
+	}
+	inner.AddMiddleware(watermillRetry())
+	r := &router{router: inner, finished: make(chan error, 1), last: make([]atomic.Pointer[message.Message], subscriptions)}
+	for i := range r.last {
+		inner.AddConsumerHandler(fmt.Sprintf("bench %d", i), topic, subscriber, func(m *message.Message) error {
+			r.last[i].Store(m)
+			return handle(m.Metadata.Get(sequenceHeader))
+		})
+	}
+	go func() { r.finished <- inner.Run(ctx) }()
+	select {
+	case <-inner.Running():
+		return r, nil
+	case err := <-r.finished:
+		return nil, errors.Join(errors.New("the router stopped before it ran"), err, inner.Close())
+	}
+}
+
+// stop waits until each subscription has acknowledged its last message, which is when the message's context ends, and
+// closes the router: closed before that, it leaves the message in the queue.
+func (r *router) stop(ctx context.Context) error {
+	for i := range r.last {
+		if m := r.last[i].Load(); m != nil {
+			select {
+			case <-m.Context().Done():
+			case <-ctx.Done():
+			}
+		}
+	}
+	return r.close()
+}
+
+// close closes the router without that wait.
+func (r *router) close() error { return errors.Join(r.router.Close(), <-r.finished) }
