@@ -16,7 +16,13 @@
 //
 //	go run ./bench -scenario 'inmemory-*,*-backlog'
 //
-// To add a scenario, add it to the scenarios of the package of its system.
+// The packages below internal are
+//   - inmemory, postgres, inbox, rabbitmq, sqs and asb: the scenarios of one system each, its contenders, and its server;
+//   - reprise, watermillrouter and workload: the parts that contenders on several systems share;
+//   - measure and compare: samples of one contender, and comparisons of several;
+//   - scenario, table, report and stats: the description of a scenario, and its results.
+//
+// To add a scenario, add it to the function Scenarios of the package of its system.
 package main
 
 import (
@@ -30,11 +36,16 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/reprise-go/reprise/bench/internal/postgres"
+	"github.com/reprise-go/reprise/bench/internal/rabbitmq"
+	"github.com/reprise-go/reprise/bench/internal/report"
+	"github.com/reprise-go/reprise/bench/internal/scenario"
+	"github.com/reprise-go/reprise/bench/internal/sqs"
 	"github.com/reprise-go/reprise/internal/pattern"
 )
 
 func main() {
-	serveSQS() // if this process is a server of SQS
+	sqs.RunServerProcess() // if this process is a server of SQS
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
@@ -55,9 +66,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	out := flags.String("out", "", "also write the tables as Markdown to this `file.md`, and plots to the folder file/;\n"+
 		"the file will hold what this run chose and nothing else")
 	date := flags.String("date", time.Now().Format(time.DateOnly), "the `day` that the tables are dated")
-	var l load
-	flags.IntVar(&l.messages, "messages", 100_000, "messages of one sample; slow scenarios take fewer")
-	flags.IntVar(&l.repetitions, "repetitions", 9, "samples of each contender, taken in turn")
+	var l scenario.Load
+	flags.IntVar(&l.Messages, "messages", 100_000, "messages of one sample; slow scenarios take fewer")
+	flags.IntVar(&l.Repetitions, "repetitions", 9, "samples of each contender, taken in turn")
 	var p profiles
 	flags.StringVar(&p.cpu, "cpuprofile", "", "write a CPU profile to this `file`; its label \"contender\" tells whose time it is")
 	flags.StringVar(&p.allocs, "memprofile", "", "write a profile of all allocations to this `file`")
@@ -70,21 +81,21 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if flags.NArg() > 0 {
 		return fmt.Errorf("there is an argument %q, but only flags are known", flags.Arg(0))
 	}
-	if l.messages < 1 || l.repetitions < 1 {
+	if l.Messages < 1 || l.Repetitions < 1 {
 		return errors.New("-messages and -repetitions must be at least 1")
 	}
-	on := &systems{postgres: postgresSystem{url: os.Getenv(postgresVariable)}, rabbitmq: rabbitSystem{url: os.Getenv(rabbitVariable)}}
+	tested := &systems{postgres: postgres.Server{URL: os.Getenv(postgres.URLVariable)}, rabbitmq: rabbitmq.Server{URL: os.Getenv(rabbitmq.URLVariable)}}
 	if *list {
-		for _, s := range on.scenarios() {
-			about := s.about
-			if s.plotted {
+		for _, s := range tested.scenarios() {
+			about := s.About
+			if s.Plotted {
 				about += " Plotted."
 			}
-			fmt.Fprintf(stdout, "%-24s %s\n", s.name, about)
+			fmt.Fprintf(stdout, "%-24s %s\n", s.Name, about)
 		}
 		return nil
 	}
-	chosen, err := choose(on.scenarios(), *names)
+	chosen, err := choose(tested.scenarios(), *names)
 	if err != nil {
 		return err
 	}
@@ -96,27 +107,26 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	defer func() { err = errors.Join(err, stopProfiles()) }()
+	defer func() { err = errors.Join(err, tested.close()) }()
 
-	defer func() { err = errors.Join(err, on.close()) }()
-
-	r := report{date: *date, machine: thisMachine(), load: l}
-	fmt.Fprint(stdout, r.textHead())
+	r := report.Report{Date: *date, Machine: report.ThisMachine(), Load: l}
+	fmt.Fprint(stdout, r.TextHead())
 	for _, s := range chosen {
-		done := result{scenario: s}
-		if done.tables, err = s.run(ctx, l); err != nil {
-			return fmt.Errorf("scenario %s: %w", s.name, err)
+		done := report.Result{Scenario: s}
+		if done.Tables, err = s.Run(ctx, l); err != nil {
+			return fmt.Errorf("scenario %s: %w", s.Name, err)
 		}
-		r.results = append(r.results, done)
-		fmt.Fprint(stdout, done.text())
+		r.Results = append(r.Results, done)
+		fmt.Fprint(stdout, done.Text())
 	}
 	if *out == "" {
 		return nil
 	}
-	r.servers = on.describe()
-	return r.write(*out)
+	r.Servers = tested.describe()
+	return r.WriteFile(*out)
 }
 
 // choose returns the scenarios that match names (see [pattern.Choose]).
-func choose(scenarios []scenario, names string) ([]scenario, error) {
-	return pattern.Choose(scenarios, func(s scenario) string { return s.name }, names)
+func choose(scenarios []scenario.Scenario, names string) ([]scenario.Scenario, error) {
+	return pattern.Choose(scenarios, func(s scenario.Scenario) string { return s.Name }, names)
 }

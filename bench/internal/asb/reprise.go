@@ -1,0 +1,57 @@
+package asb
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/reprise-go/reprise/bench/internal/measure"
+	"github.com/reprise-go/reprise/bench/internal/reprise"
+	"github.com/reprise-go/reprise/bench/internal/workload"
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/asb"
+)
+
+// repriseSetup is one way of running Reprise on Service Bus.
+type repriseSetup struct {
+	reprise.Setup
+	away time.Duration // delay of answers
+}
+
+func (setup repriseSetup) contender(servers *Servers, name string) measure.StoreContender {
+	return measure.StoreContender{Name: name, Open: func(ctx context.Context) (measure.Store, error) { return setup.openOn(ctx, servers) }}
+}
+
+// repriseStore is Reprise on separate queues.
+type repriseStore struct {
+	*sampleQueues
+	reprise.QueueStore
+}
+
+func (setup repriseSetup) openOn(ctx context.Context, servers *Servers) (measure.Store, error) {
+	running, err := servers.ensureRunning(ctx, setup.away)
+	if err != nil {
+		return nil, err
+	}
+	queues, err := running.newQueues()
+	if err != nil {
+		return nil, err
+	}
+	t, err := queues.open(ctx)
+	if err != nil {
+		return nil, errors.Join(err, queues.drop(ctx))
+	}
+	return &repriseStore{queues, reprise.QueueStore{Setup: setup.Setup, Transport: t, Drop: queues.drop, Body: setup.Body()}}, nil
+}
+
+// open opens a transport with default settings, and makes its queues.
+func (q *sampleQueues) open(ctx context.Context) (*asb.Transport, error) {
+	t, err := asb.New(asb.Config{ConnectionString: q.server.connectionString, AdminEndpoint: "http://" + q.server.admin, QueuePrefix: q.prefix})
+	if err != nil {
+		return nil, err
+	}
+	if err := t.Provision(ctx, core.Topology{InputQueue: workload.Queue, Queues: []string{workload.Queue, reprise.ErrorQueue}}); err != nil {
+		return nil, errors.Join(err, t.Close(ctx))
+	}
+	return t, nil
+}
