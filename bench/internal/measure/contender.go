@@ -29,7 +29,7 @@ type Contender struct {
 }
 
 // patience is the time after which the messages of a sample count as lost.
-const patience = 2 * time.Minute
+const patience = 10 * time.Minute
 
 // withSystem runs f while the contender's system is open, and ends f's wait for the ledger
 // when patience ends. Profiles label its time with the contender's name.
