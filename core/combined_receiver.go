@@ -68,14 +68,6 @@ type queueReceiver struct {
 	callDue     *sync.Cond
 }
 
-// queueDelivery is a delivery that knows its queue.
-type queueDelivery struct {
-	Delivery
-	from       *queueReceiver
-	lock       *locks.Context
-	prev, next *queueDelivery // in the ring of its queue; nil when the delivery has ended
-}
-
 func newCombinedReceiver(shared, own *queueReceiver, mode TransactionMode, caps Capabilities) *combinedReceiver {
 	c := &combinedReceiver{
 		queues:           [2]*queueReceiver{shared, own},
@@ -279,23 +271,6 @@ func (q *queueReceiver) addArrivedLocked(arrived []*queueDelivery, err error) {
 	c.wake() // also if it was ended, and is due again
 }
 
-// addUnsettledLocked records that a delivery is unsettled.
-func (q *queueReceiver) addUnsettledLocked(d *queueDelivery) {
-	d.prev, d.next = q.unsettled.prev, &q.unsettled
-	d.prev.next, d.next.prev = d, d
-	q.count++
-}
-
-// removeUnsettledLocked records that a delivery has ended.
-func (q *queueReceiver) removeUnsettledLocked(d *queueDelivery) {
-	if d.next == nil {
-		return
-	}
-	d.prev.next, d.next.prev = d.next, d.prev
-	d.prev, d.next = nil, nil
-	q.count--
-}
-
 // takeReleasableLocked removes the messages of a queue that may be released before they
 // were handed out.
 func (c *combinedReceiver) takeReleasableLocked(q *queueReceiver) []*queueDelivery {
@@ -433,19 +408,6 @@ func (q *queueReceiver) setMaxInFlightLocked(n int) {
 	}
 }
 
-// dropExpiredLocked removes deliveries whose locks have expired, which may never be
-// settled.
-func (q *queueReceiver) dropExpiredLocked() {
-	now := time.Now()
-	for d := q.unsettled.next; d != &q.unsettled; {
-		next := d.next
-		if until := d.LockedUntil(); !until.IsZero() && now.After(until) {
-			q.removeUnsettledLocked(d)
-		}
-		d = next
-	}
-}
-
 // stop ends all calls of the receivers, and returns the received deliveries that were not
 // handed out.
 func (c *combinedReceiver) stop(timeout time.Duration) []*queueDelivery {
@@ -507,174 +469,4 @@ func (c *combinedReceiver) Close(ctx context.Context) error {
 	c.cancel()
 	c.wait(time.After(closeGrace))
 	return errors.Join(errs[:]...)
-}
-
-// settledWith records the end of a delivery, if err is that of a settlement which ended
-// it.
-func (d *queueDelivery) settledWith(err error) error {
-	if err == nil || endsDelivery(err) {
-		c := d.from.combined
-		c.mu.Lock()
-		d.from.removeUnsettledLocked(d)
-		c.mu.Unlock()
-	}
-	return err
-}
-
-func (d *queueDelivery) Complete(ctx context.Context) error {
-	return d.settledWith(d.Delivery.Complete(ctx))
-}
-
-func (d *queueDelivery) Abandon(ctx context.Context, cause error) error {
-	return d.settledWith(d.Delivery.Abandon(ctx, cause))
-}
-
-func (d *queueDelivery) Release(ctx context.Context) error {
-	return d.settledWith(d.Delivery.Release(ctx))
-}
-
-func (d *queueDelivery) CompleteWith(ctx context.Context, out []Outgoing) error {
-	return d.settledWith(d.Delivery.CompleteWith(ctx, out))
-}
-
-func (d *queueDelivery) ReplaceWith(ctx context.Context, out []Outgoing) error {
-	return d.settledWith(d.Delivery.ReplaceWith(ctx, out))
-}
-
-func (d *queueDelivery) DeadLetter(ctx context.Context, letter DeadLetter) error {
-	return d.settledWith(d.Delivery.DeadLetter(ctx, letter))
-}
-
-func (d *queueDelivery) Renew(ctx context.Context) error {
-	err := d.Delivery.Renew(ctx)
-	if err != nil {
-		_ = d.settledWith(err)
-	}
-	return err
-}
-
-func (d *queueDelivery) Postpone(ctx context.Context, delay time.Duration, cause error) error {
-	return d.settledWith(d.Delivery.Postpone(ctx, delay, cause))
-}
-
-// receivedFrom returns the address of the queue that a delivery came from.
-func (ep *Endpoint) receivedFrom(d Delivery) string {
-	for {
-		switch at := d.(type) {
-		case *queueDelivery:
-			return at.from.address
-		case *adjustedDelivery:
-			d = at.Delivery
-		default:
-			return ep.address
-		}
-	}
-}
-
-// observedAt returns the ObservedEndpoint of an attempt.
-func (ep *Endpoint) observedAt(d Delivery) ObservedEndpoint {
-	at := ep.observed
-	at.Queue = ep.receivedFrom(d)
-	at.InstanceQueue = ep.instanceAddress != "" && at.Queue == ep.instanceAddress
-	return at
-}
-
-// openReceiver opens the receiver of the input queue or, if the endpoint has an instance
-// queue, those of both.
-func (ep *Endpoint) openReceiver(ctx context.Context, maxInFlight int, watch connectionReporter) (Receiver, error) {
-	cfg := ReceiverConfig{
-		Queue: ep.inputQueue(), Mode: ep.mode, MaxInFlight: maxInFlight, MaxDeliveries: ep.deliveriesFrom(ep.address),
-		ConnectionChanged: watch.connectionChanged, MessageUndeliverable: watch.messageUndeliverable,
-		MaxReceiveBytes: ep.maxReceiveBytes(),
-		ErrorQueue:      ep.rules.config.Failed.ErrorQueue,
-	}
-	if ep.instanceAddress == "" {
-		return ep.transport.OpenReceiver(ctx, cfg)
-	}
-	shared := &queueReceiver{queue: cfg.Queue, address: ep.address, maxInFlight: maxInFlight}
-	own := &queueReceiver{queue: ep.resolved.instanceQueue, address: ep.instanceAddress, maxInFlight: 1}
-	connections := &combinedConnection{report: watch.connectionChanged}
-	for i, q := range []*queueReceiver{shared, own} {
-		cfg.Queue, cfg.MaxInFlight = q.queue, q.maxInFlight
-		cfg.ConnectionChanged = func(e ConnectionChange) { connections.changed(i, e) }
-		cfg.MaxDeliveries = ep.deliveriesFrom(q.address)
-		var err error
-		if q.receiver, err = ep.transport.OpenReceiver(ctx, cfg); err != nil {
-			return nil, errors.Join(err, shared.closeIfOpen(ctx))
-		}
-	}
-	c := newCombinedReceiver(shared, own, ep.mode, ep.caps)
-	c.maxInFlight = maxInFlight
-	return c, nil
-}
-
-// closeIfOpen closes the receiver if it is open, after that of the other queue could
-// not be opened.
-func (q *queueReceiver) closeIfOpen(ctx context.Context) error {
-	if q.receiver == nil {
-		return nil
-	}
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
-	defer cancel()
-	return q.receiver.Close(closing)
-}
-
-// connectCombinedReceiver sets the fields of a combinedReceiver that belong to this Run.
-func (r *runner) connectCombinedReceiver() {
-	c, ok := r.receiver.(*combinedReceiver)
-	if !ok {
-		return
-	}
-	c.watch, c.release = r.pump.watch, r.releaseUnstarted
-	c.onLost = func(d Delivery) {
-		r.raiseCritical(fmt.Errorf("message %s is lost: it arrived after the endpoint had stopped, and in transaction mode None it cannot be given back", d.Incoming().ID))
-	}
-	r.pump.watch = func(d Delivery) *locks.Context { return d.(*queueDelivery).lock }
-}
-
-// handleReceivedAndDeleted handles the messages that a combinedReceiver has received in
-// TransactionNone and not handed out when the endpoint stops: they cannot be released.
-func (r *runner) handleReceivedAndDeleted() {
-	c, ok := r.receiver.(*combinedReceiver)
-	if !ok || !c.receiveAndDelete {
-		return
-	}
-	unhandled := c.stop(closeGrace)
-	p := r.pump
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, d := range unhandled {
-		p.pushLocked(fetchedDelivery{p.adjust(d), d.lock})
-	}
-	p.spawnLocked()
-	p.wakeUp.Broadcast()
-}
-
-// combinedConnection combines the connections of two receivers into one: it is lost while
-// one of them is.
-type combinedConnection struct {
-	report func(ConnectionChange)
-
-	mu   sync.Mutex
-	lost [2]time.Time
-}
-
-// changed records a change of one of the two, and reports the change of the combined
-// connection.
-func (c *combinedConnection) changed(i int, e ConnectionChange) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	other := c.lost[1-i]
-	if e.Connected {
-		c.lost[i] = time.Time{}
-		if !other.IsZero() {
-			return
-		}
-	} else {
-		c.lost[i] = e.Since
-		if !other.IsZero() && other.Before(e.Since) {
-			e.Since = other
-		}
-	}
-	c.report(e)
 }

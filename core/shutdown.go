@@ -201,3 +201,21 @@ func (r *runner) end(err error) {
 		r.stopFetch()
 	}
 }
+
+// handleReceivedAndDeleted handles the messages that a combinedReceiver has received in
+// TransactionNone and not handed out when the endpoint stops: they cannot be released.
+func (r *runner) handleReceivedAndDeleted() {
+	c, ok := r.receiver.(*combinedReceiver)
+	if !ok || !c.receiveAndDelete {
+		return
+	}
+	unhandled := c.stop(closeGrace)
+	p := r.pump
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, d := range unhandled {
+		p.pushLocked(fetchedDelivery{p.adjust(d), d.lock})
+	}
+	p.spawnLocked()
+	p.wakeUp.Broadcast()
+}

@@ -1,0 +1,249 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/reprise-go/reprise/core/internal/backlog"
+	"github.com/reprise-go/reprise/core/internal/calls"
+	"github.com/reprise-go/reprise/core/internal/locks"
+	"github.com/reprise-go/reprise/core/internal/prefetch"
+	"github.com/reprise-go/reprise/core/internal/ratelimit"
+)
+
+// runner is one Run of an endpoint.
+type runner struct {
+	ep              *Endpoint
+	receiver        Receiver
+	pump            *pump
+	backlog         *backlog.Backlog
+	putBackMessages *backlog.Backlog // messages that were put back, for their pause
+	retryWaits      *backlog.Backlog // messages that wait for an immediate retry
+	putBacks        putBacks
+	limiter         *ratelimit.Limiter
+	renewer         *locks.Renewer
+	// Calls of users' code: recovery observers, critical errors, and hooks of rate limiting
+	// and connections, each with its own queue so that one kind cannot fill the queue of
+	// another.
+	recoveryCalls, criticalCalls, hookCalls *calls.Queue
+	callQueuesClosed                        bool // recoveryCalls, criticalCalls, hookCalls and parkStoreCalls are closed
+	connection                              atomic.Pointer[ConnectionChange]
+	outages                                 outageAlarm
+	outageLog                               outageLog
+	undeliverableQueues                     undeliverableQueues
+
+	valuesCtx  context.Context // Run's values, never cancelled
+	fetchCtx   context.Context // ends when fetching ends
+	handlerCtx context.Context // the handlers'
+	settleCtx  context.Context // ends after the last settlement
+
+	stopFetch      context.CancelFunc
+	cancelHandlers context.CancelCauseFunc
+	stopSettle     context.CancelFunc
+
+	ended     chan struct{} // closed by end
+	forceStop chan struct{} // closed by Shutdown when its context ended
+	drained   chan struct{} // closed when the handlers have ended and the receiver is closed
+	finished  chan struct{} // closed when Run returns
+
+	mu        sync.Mutex
+	endErr    error
+	hasEnded  bool
+	forced    bool
+	byRequest bool // Shutdown governs the drain, not DrainTimeout
+
+	terminalFailures terminalFailures
+	inRunAll         bool         // runs with others (RunAll)
+	parkLoaded       bool         // the ParkStore has answered, or there is none
+	parkStoreCalls   *calls.Queue // nil without a ParkStore
+	parkTimer        *time.Timer  // ends parking; guarded by Endpoint.mu
+}
+
+// begin creates the Run in progress, and notifies observers.
+func (ep *Endpoint) begin(ctx context.Context) (*runner, error) {
+	r, err := ep.newRunner(ctx)
+	if err == nil {
+		ep.observers.runStarted(r.valuesCtx, ep.observerPanicked, ep) // they may call Health
+	}
+	return r, err
+}
+
+func (ep *Endpoint) newRunner(ctx context.Context) (*runner, error) {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if ep.current != nil {
+		return nil, fmt.Errorf("core: run endpoint %q: it is running already; make a second endpoint for a second receiver", ep.name)
+	}
+	r := &runner{
+		ep: ep, valuesCtx: context.WithoutCancel(ctx),
+		ended: make(chan struct{}), forceStop: make(chan struct{}), drained: make(chan struct{}), finished: make(chan struct{}),
+		recoveryCalls: calls.New(1000, ep.observerPanicked), criticalCalls: calls.New(100, ep.observerPanicked), hookCalls: calls.New(1000, ep.observerPanicked),
+	}
+	if ep.config.Recoverability.ParkStore != nil {
+		r.parkStoreCalls = calls.New(100, ep.observerPanicked)
+	}
+	r.outages.limit, r.outages.raise = ep.config.OutageLimit, r.raiseCritical
+	r.fetchCtx, r.stopFetch = context.WithCancel(ctx)
+	r.handlerCtx, r.cancelHandlers = context.WithCancelCause(r.valuesCtx)
+	r.settleCtx, r.stopSettle = context.WithCancel(r.valuesCtx)
+	ep.unreachable.AllowProbes()
+	ep.current = r
+	return r, nil
+}
+
+// finish ends a Run, also after a failed start.
+func (ep *Endpoint) finish(r *runner, err error) {
+	r.stopFetch()
+	r.cancelHandlers(ErrShutdown)
+	r.stopSettle()
+	r.closeCallQueues(time.Now().Add(closeGrace))
+	ep.observers.runEnded(r.valuesCtx, ep.observerPanicked, ep, err)
+	ep.mu.Lock()
+	ep.current, ep.runErr = nil, err
+	stopTimer(&r.parkTimer)
+	select {
+	case <-ep.ready:
+		ep.ready = make(chan struct{})
+	default:
+	}
+	ep.mu.Unlock()
+	if !r.isDrained() { // it failed to start
+		close(r.drained)
+	}
+	close(r.finished)
+}
+
+func (r *runner) isDrained() bool {
+	select {
+	case <-r.drained:
+		return true
+	default:
+		return false
+	}
+}
+
+// serve receives until the Run ends, and drains.
+func (r *runner) serve(ctx context.Context) (err error) {
+	defer func() { r.ep.finish(r, err) }()
+	r.start()
+	select {
+	case <-ctx.Done():
+	case <-r.ended:
+	}
+	if err := errors.Join(r.endError(), r.drain()); err != nil {
+		return fmt.Errorf("core: run endpoint %q: %w", r.ep.name, err)
+	}
+	return nil
+}
+
+// close ends a Run that was opened and never served.
+func (r *runner) close() {
+	r.closeReceiver(closeGrace, 0)
+	r.ep.finish(r, nil)
+}
+
+func (r *runner) start() {
+	ep := r.ep
+	ep.mu.Lock()
+	r.renewer = locks.New(r.settleCtx, ErrLockLost)
+	go r.renewer.Run()
+	r.pump = ep.configurePump(newPump(r.fetchCtx, r.receiver))
+	watch := func(d Delivery) *locks.Context { return r.renewer.Watch(d) }
+	r.pump.watch, r.pump.adjust = watch, ep.withRoundCount
+	r.connectCombinedReceiver()
+	r.pump.handle = r.handle
+	r.pump.release = r.releaseUnstarted
+	r.pump.onError = func(err error) { r.end(fmt.Errorf("receive: %w", err)) }
+	r.pump.isolation.onChange = r.isolationChanged
+	r.pump.slowAfter, r.pump.onSlow = max(ep.config.SlowHandler, 0), r.reportSlowHandler
+	r.backlog = backlog.New(r.backlogLimit(), r.pump.retain, r.onBacklogFull)
+	r.putBackMessages = backlog.New(maxPutBacks, r.pump.retain, r.onPutBacksFull)
+	r.retryWaits = backlog.New(r.backlogLimit(), r.pump.retain, r.onRetryWaitsFull)
+	r.putBacks.pump = r.pump
+	r.limiter = r.newRateLimiter()
+	r.pump.paused = ep.paused
+	r.startParkedLocked()
+	r.pump.setLimit(ep.concurrency)
+	concurrency, parked := ep.concurrency, ep.parked.clone()
+	ready := ep.ready
+	ep.mu.Unlock() // a log handler may call Health
+	close(ready)
+	ep.log.endpoint.Info("endpoint is running", "queue", ep.address, "mode", ep.mode.String(), "concurrency", concurrency)
+	r.logLimit(parked)
+}
+
+// configurePump sets how a pump works with this transport in this mode.
+func (ep *Endpoint) configurePump(p *pump) *pump {
+	p.fetchPerWorker = ep.connectionPerMessage()
+	p.receiveAndDelete = ep.mode == TransactionNone
+	p.countsReleases = ep.caps.CountsReleases && !p.receiveAndDelete
+	p.prefetches = ep.caps.Prefetch && !p.fetchPerWorker && !p.receiveAndDelete
+	p.settlesOffSlot = p.prefetches
+	p.maxBatch = ep.caps.MaxReceiveBatch
+	p.estimate.Max = prefetch.Max
+	if p.countsReleases {
+		p.estimate.Max = prefetch.MaxCounted
+	}
+	p.prefetchedBytes.Limit = ep.maxPrefetchBytes()
+	if ep.isolation.threshold > 0 {
+		p.isolation.isSuspect, p.isolation.probing = ep.isSuspect, true
+		p.isolation.single = ep.instanceAddress == ""
+	}
+	return p
+}
+
+// backlogLimit returns the limit of deliveries that are kept without a slot. A native
+// transaction takes a connection of the transport; still, with few slots a few messages
+// that the broker refuses must not stop all others.
+func (r *runner) backlogLimit() int {
+	if r.ep.connectionPerMessage() {
+		return max(r.ep.concurrency, backlog.Min)
+	}
+	return backlog.Max
+}
+
+// onBacklogFull stops fetching while too many messages are kept without a slot.
+func (r *runner) onBacklogFull(full bool) {
+	if !full {
+		r.pump.resumeFetching()
+		r.ep.log.endpoint.Info("messages are fetched again: fewer of them wait to be settled or moved")
+		return
+	}
+	r.pump.pauseFetching()
+	r.raiseCritical(fmt.Errorf("no more messages are fetched: %d cannot be settled, moved or stored, and are tried again; see the errors before", r.backlog.Limit()))
+}
+
+// reportSlowHandler reports a handler that takes long.
+func (r *runner) reportSlowHandler(a *attempt, running time.Duration) {
+	r.ep.log.endpoint.Warn("handler is slow; its message is kept locked until it returns",
+		"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType, "running_for", running)
+}
+
+func (r *runner) isEnded() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.hasEnded
+}
+
+func (r *runner) endError() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.endErr
+}
+
+// connectCombinedReceiver sets the fields of a combinedReceiver that belong to this Run.
+func (r *runner) connectCombinedReceiver() {
+	c, ok := r.receiver.(*combinedReceiver)
+	if !ok {
+		return
+	}
+	c.watch, c.release = r.pump.watch, r.releaseUnstarted
+	c.onLost = func(d Delivery) {
+		r.raiseCritical(fmt.Errorf("message %s is lost: it arrived after the endpoint had stopped, and in transaction mode None it cannot be given back", d.Incoming().ID))
+	}
+	r.pump.watch = func(d Delivery) *locks.Context { return d.(*queueDelivery).lock }
+}
