@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"time"
 )
 
 // This file is about queues that keep groups in order (Capabilities.GroupOrder). A failed
@@ -16,16 +15,6 @@ import (
 // has its original headers, and the broker counts its deliveries over all rounds. So the
 // instance that postpones it remembers its rounds. Of deliveries to other instances it
 // knows only the number: it counts them as rounds with the configured number of attempts.
-
-// earlierRounds has an instance's knowledge of the rounds of a message before the current
-// one.
-type earlierRounds struct {
-	retries      int // delayed retries
-	deferrals    int
-	firstFailure time.Time // for the first time, or the zero time
-	deliveries   int       // in these rounds
-	expected     int       // the broker's count for the next delivery, if no other instance gets one before
-}
 
 // resolveGroups finds the queues that keep groups, and the reasons why the order in them
 // is not always kept. Without a GroupKeeper there are no such reasons: the application
@@ -84,38 +73,6 @@ func ofTypeText(messageType string) string {
 func (ep *Endpoint) retriesInPlace(d Delivery) bool {
 	queues := ep.groupQueues
 	return len(queues) > 0 && d.Incoming().GroupKey != "" && slices.Contains(queues, ep.receivedFrom(d))
-}
-
-// delayedRetries returns the number of delayed retries before this delivery.
-func (in *Incoming) delayedRetries() int {
-	return intHeader(in.Headers, HeaderRetries) + in.earlier.retries
-}
-
-// attempt returns the number of this attempt in its round. A refused message (Refuse)
-// keeps its number.
-func (in *Incoming) attempt() int {
-	return max(in.DeliveryCount, 1) + intHeader(in.Headers, HeaderFailures)
-}
-
-// deferrals returns the number of deferrals before this delivery.
-func (in *Incoming) deferrals() int {
-	return intHeader(in.Headers, HeaderDeferrals) + in.earlier.deferrals
-}
-
-// firstFailure returns when the message failed first, or the zero time.
-func (in *Incoming) firstFailure() time.Time {
-	if at := firstFailure(in.Headers); !at.IsZero() {
-		return at
-	}
-	return in.earlier.firstFailure
-}
-
-// roundsAfter returns the rounds to remember when the message is given back, and its
-// count rises.
-func (in *Incoming) roundsAfter(counted int) earlierRounds {
-	e := in.earlier
-	e.expected = e.deliveries + in.DeliveryCount + counted
-	return e
 }
 
 // withRoundCount returns the delivery with the count of its round.
