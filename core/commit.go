@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-
-	"github.com/reprise-go/reprise/core/internal/calls"
 )
 
 // This file is for middleware that keeps a handler's messages until they have been sent,
@@ -120,54 +118,6 @@ func (m *Message) Commit(out []Outgoing, sent func()) error {
 	return nil
 }
 
-// committedSends has the messages that are sent after any outcome of an attempt.
-type committedSends struct {
-	messages  []Outgoing
-	callbacks []func() // called when they have been sent
-}
-
-// appendMissing returns out with the messages of more that it lacks.
-func (*committedSends) appendMissing(out, more []Outgoing) []Outgoing {
-	for i := range more {
-		same := func(o Outgoing) bool {
-			return o.ID == more[i].ID && o.Queue == more[i].Queue && o.Topic == more[i].Topic
-		}
-		if !slices.ContainsFunc(out, same) {
-			out = append(out, more[i])
-		}
-	}
-	return out
-}
-
-// withCommitted returns the messages to send with a success that collected out.
-func (c *committedSends) withCommitted(out []Outgoing) []Outgoing {
-	if c == nil {
-		return out
-	}
-	return c.appendMissing(out, c.messages)
-}
-
-// notifySent calls the functions of Commit. c may be nil.
-func (c *committedSends) notifySent(panicked func(any)) {
-	if c == nil {
-		return
-	}
-	for _, f := range c.callbacks {
-		calls.Recover(panicked, f)
-	}
-}
-
-// bytes returns the memory that the messages take. c may be nil.
-func (c *committedSends) bytes() int {
-	size := 0
-	if c != nil {
-		for i := range c.messages {
-			size += len(c.messages[i].Body) + c.messages[i].Headers.Bytes()
-		}
-	}
-	return size
-}
-
 // committedSends returns the committed messages to send, or nil.
 func (m *Message) committedSends() *committedSends {
 	m.mu.Lock()
@@ -194,25 +144,6 @@ func (r *runner) sendCommitted(a *attempt, d *decision) error {
 	d.committedSends = nil
 	c.notifySent(r.ep.observerPanicked)
 	return nil
-}
-
-// discard consumes the message once its committed messages have been sent. If they are
-// refused permanently, the message is moved to the error queue, so that they are not
-// lost.
-func (r *runner) discard(a *attempt, f *failure, d *decision) error {
-	err := r.sendCommitted(a, d)
-	switch {
-	case err == nil:
-		return r.replace(a, nil)
-	case !errors.Is(err, ErrSendRefused):
-		return err
-	}
-	d.whyReplaced = fmt.Sprintf("%v was asked for, but messages that a handler has committed cannot be sent: %v", d.action, err)
-	d.action = MoveToError(r.ep.rules.configFor(f.MessageType).Failed.ErrorQueue)
-	d.fromVerdict = false
-	f.Err = err
-	r.ep.log.logReasons(a.decisionContext(), f, d)
-	return r.moveOrStore(a, f, d)
 }
 
 // sendCommittedBeforeMove sends as many of them as it can: the moved message still stands

@@ -95,15 +95,6 @@ func (e *editedCopy) allHeaders(f *failure) Headers {
 	return h
 }
 
-// fitToLimits returns as much of the copy as is within the limits (R24). A body that is
-// too large is replaced by the original one.
-func (e *editedCopy) fitToLimits(f *failure, caps Capabilities) (Headers, []byte) {
-	if len(e.body) > len(f.Body) && !fits(copyForErrorMinimal(f), e.body, caps) {
-		return e.fitHeaders(f, f.Body, caps), f.Body
-	}
-	return e.fitHeaders(f, e.body, caps), e.body
-}
-
 // fitHeaders returns as many headers as are within the limits beside a body. If there is
 // no room for any (copyForError), only the droppable headers are left out.
 func (e *editedCopy) fitHeaders(f *failure, body []byte, caps Capabilities) Headers {

@@ -1,9 +1,7 @@
 package core
 
 import (
-	"cmp"
 	"encoding/json"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -133,63 +131,6 @@ func headersForError(f *failure, action Action, by hostInfo) Headers {
 	}
 	h.Set(HeaderFailedQ, f.ReceiveQueue)
 	return h
-}
-
-// copyForErrorMinimal returns only FailedQ of them, for a transport that refused more.
-func copyForErrorMinimal(f *failure) Headers {
-	h := f.senderHeaders()
-	h.Del(staleFailureHeaders(h)...)
-	h.Del(retryHeaders...)
-	h.Del(HeaderTimeToBeReceived)
-	h.Set(HeaderFailedQ, f.ReceiveQueue)
-	return h
-}
-
-// bareHeaders are the headers that an operator needs to recognise a failed message and
-// return it.
-var bareHeaders = []string{HeaderMessageID, HeaderMessageTypes, HeaderContentType, HeaderReplyToAddress, HeaderConversationID, HeaderCorrelationID, HeaderUndelivered}
-
-// withoutLargest returns h without as many of its largest headers as make it smaller by
-// size bytes, except those that an operator needs, and false if all of them together are
-// not enough.
-func withoutLargest(h Headers, size int) (smaller Headers, enough bool) {
-	type sized struct {
-		key  string
-		size int
-	}
-	var all []sized
-	for key, value := range h.All() {
-		needed := key == HeaderFailedQ || slices.Contains(bareHeaders, key) && len(value) <= maxTypeName
-		if !needed {
-			all = append(all, sized{key, len(key) + len(value)})
-		}
-	}
-	slices.SortStableFunc(all, func(a, b sized) int { return cmp.Compare(b.size, a.size) })
-	var leftOut []string
-	for _, each := range all {
-		if size <= 0 {
-			break
-		}
-		leftOut = append(leftOut, each.key)
-		size -= each.size
-	}
-	h.Del(leftOut...)
-	return h, size <= 0
-}
-
-// copyForErrorBare is the last resort for a message whose own headers no transport
-// accepts: only the headers that an operator needs to recognise and return it.
-func copyForErrorBare(f *failure) Headers {
-	var h Headers
-	sender := f.senderHeaders()
-	for _, key := range bareHeaders {
-		if value := sender.Get(key); value != "" && len(value) <= maxTypeName {
-			h.Set(key, value)
-		}
-	}
-	f.writeID(&h)
-	h.Set(HeaderFailedQ, f.ReceiveQueue)
-	return sanitizeHeaders(h)
 }
 
 // staleFailureHeaders returns the headers of an earlier failure of the same message.

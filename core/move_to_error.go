@@ -1,7 +1,6 @@
 package core
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,7 +9,7 @@ import (
 )
 
 // This file moves a failed message to an error queue or the broker's dead-letter queue,
-// with HandleFailed before it.
+// after HandleFailed.
 
 // moveOrHandleFailed runs HandleFailed and moves the message to an error or dead-letter
 // queue unless it was taken over.
@@ -47,16 +46,6 @@ func (r *runner) moveOrHandleFailed(a *attempt, f *failure, d *decision, first b
 		err = r.moveOrStore(a, f, d)
 	}
 	return false, err
-}
-
-// dropHandleFailedSends drops the work and the messages of HandleFailed from the move
-// (R51).
-func (r *runner) dropHandleFailedSends(a *attempt, f *failure, d *decision, cause error) {
-	r.ep.log.logFailure(a.decisionContext(), r.ep.log.recoverability, slog.LevelError, f, []slog.Attr{slog.Any("send_error", cause)},
-		"messages of HandleFailed could not be delivered; the message is moved",
-		"What HandleFailed sent for message '%s' could not be delivered; the message is moved.", f.MessageID)
-	d.handleFailedSends = nil
-	a.workUndone = false // so that the move undoes its work too
 }
 
 // moveOrStore moves the message or, if the queue cannot be reached, stores it in the
@@ -133,66 +122,6 @@ func (r *runner) replaceDeadLetterQueue(a *attempt, f *failure, d *decision, cau
 	d.deadLetter = false
 }
 
-// sendHandleFailedSends sends the messages of HandleFailed before the move, if the two
-// cannot be atomic.
-func (r *runner) sendHandleFailedSends(a *attempt, d *decision) error {
-	if r.isAtomic() && !d.deadLetter || len(d.handleFailedSends) == 0 {
-		return nil
-	}
-	if r.lockLost(a) {
-		return ErrLockLost
-	}
-	if err := r.ep.transportSend(a.settlementContext(r), d.handleFailedSends); err != nil {
-		return err
-	}
-	d.handleFailedSends = nil
-	return nil
-}
-
-// isRefusedWith reports whether a message was refused with the error target, not merely
-// because of another message in the same call.
-func isRefusedWith(err error, id string, target error) bool {
-	sent, ok := errors.AsType[*SendError](err)
-	if !ok {
-		return errors.Is(err, target)
-	}
-	return slices.ContainsFunc(sent.Results, func(r SendResult) bool {
-		return r.ID == id && r.State == SendRefused && errors.Is(r.Err, target)
-	})
-}
-
-// refusalOfType returns the error of that type with which a message was refused.
-func refusalOfType[E error](err error, id string) (refusal E, ok bool) {
-	sent, isSend := errors.AsType[*SendError](err)
-	if !isSend {
-		return errors.AsType[E](err)
-	}
-	for _, r := range sent.Results {
-		if r.ID == id && r.State == SendRefused {
-			if refusal, ok = errors.AsType[E](r.Err); ok {
-				return refusal, true
-			}
-		}
-	}
-	return refusal, false
-}
-
-// isRefusedPermanently reports whether sending the message again cannot help.
-func isRefusedPermanently(err error, id string) bool {
-	for _, target := range []error{ErrQueueNotFound, ErrTooLarge, ErrInvalidHeader, errors.ErrUnsupported} {
-		if isRefusedWith(err, id, target) {
-			return true
-		}
-	}
-	return false
-}
-
-// failedByQueue reports whether a send failed because of its queue, not because of the
-// message.
-func failedByQueue(err error, id string) bool {
-	return !isRefusedPermanently(err, id) || isRefusedWith(err, id, ErrQueueNotFound)
-}
-
 // moveToError sends the failed message to the decided error queue. A custom queue that
 // does not exist is replaced by the default one (R31).
 func (r *runner) moveToError(a *attempt, f *failure, d *decision) error {
@@ -210,92 +139,6 @@ func (r *runner) moveToError(a *attempt, f *failure, d *decision) error {
 		err = r.sendFailedCopy(a, f, d, send)
 	}
 	return err
-}
-
-// sendFailedCopy sends a failed message. Headers that do not fit, or that the transport
-// does not accept, are left out (R24), and a body of EditFailed is replaced by the
-// original one.
-func (r *runner) sendFailedCopy(a *attempt, f *failure, d *decision, send func(Headers, []byte) error) error {
-	caps := r.ep.caps.limitsForCopy(a.delivery.Incoming())
-	compose := func() (Headers, []byte) {
-		if f.edited != nil {
-			return f.edited.fitToLimits(f, caps)
-		}
-		return copyForError(f, d.action, r.ep.host, caps), f.Body
-	}
-	headers, body := compose()
-	err := send(headers, body)
-	if err != nil && isRefusedWith(err, f.MessageID, ErrInvalidHeader) {
-		f.sanitize()
-		headers, body = compose()
-		err = send(headers, body)
-	}
-	noRoom := func() bool {
-		return err != nil && (isRefusedWith(err, f.MessageID, ErrTooLarge) || isRefusedWith(err, f.MessageID, ErrInvalidHeader))
-	}
-	for {
-		if noRoom() {
-			err = send(copyForErrorMinimal(f), body)
-		}
-		if noRoom() {
-			err = send(f.senderHeaders(), body)
-		}
-		if noRoom() {
-			err = r.sendWithoutHeaders(a, f, err, func(headers Headers) error { return send(headers, body) })
-		}
-		if !noRoom() || len(body) <= len(f.Body) {
-			break
-		}
-		body = f.Body
-		err = send(f.edited.fitHeaders(f, body, caps), body)
-	}
-	if err == nil && f.edited.lostBody(f, body) {
-		r.ep.log.moved.LogAttrs(a.decisionContext(), slog.LevelError, "the body that EditFailed made is too large for the transport; the message is moved with its original body",
-			append(failureAttrs(f), slog.Int("edited_bytes", len(f.edited.body)), slog.Int("original_bytes", len(f.Body)))...)
-	}
-	return err
-}
-
-// sendWithoutHeaders sends a failed message whose sender's headers were refused with err:
-// without as few of the largest as necessary, or with hardly any.
-func (r *runner) sendWithoutHeaders(a *attempt, f *failure, err error, send func(Headers) error) error {
-	headers := copyForErrorMinimal(f)
-	for range maxSmallerCopies {
-		if !isRefusedWith(err, f.MessageID, ErrTooLarge) {
-			break
-		}
-		excess := max(headers.Bytes()/2, 1)
-		if tooLarge, ok := refusalOfType[*TooLargeError](err, f.MessageID); ok && tooLarge.Size > tooLarge.Max {
-			excess = tooLarge.Size - tooLarge.Max
-		}
-		smaller, enough := withoutLargest(headers, excess)
-		if !enough {
-			break
-		}
-		headers = smaller
-		err = send(headers)
-	}
-	if err != nil && (isRefusedWith(err, f.MessageID, ErrTooLarge) || isRefusedWith(err, f.MessageID, ErrInvalidHeader)) {
-		headers = copyForErrorBare(f)
-		err = send(headers)
-	}
-	if err == nil {
-		r.ep.log.moved.LogAttrs(a.decisionContext(), slog.LevelError, "message was moved without headers of its sender, which the transport refused",
-			append(failureAttrs(f), slog.Any("headers_left_out", f.Headers.without(headers)))...)
-	}
-	return err
-}
-
-// maxSmallerCopies limits the tries to leave out the largest headers of a message for a
-// smaller copy. A transport that tells its limit needs one or two.
-const maxSmallerCopies = 8
-
-// failedCopy returns the failed message for a queue.
-func failedCopy(a *attempt, f *failure, queue string, headers Headers, body []byte, reason SendReason) Outgoing {
-	out := a.delivery.Incoming().copyTo(queue, headers, reason)
-	out.ID = f.MessageID // sanitized
-	out.Body = body
-	return out
 }
 
 // deadLetter uses the broker's own queue. Headers that do not fit, or that the broker
@@ -330,49 +173,3 @@ func (r *runner) deadLetter(a *attempt, f *failure, d *decision) error {
 // maxDeadLetterDescription limits the description of a dead letter, which is the
 // beginning of the error's text, in bytes.
 const maxDeadLetterDescription = 4 << 10
-
-func handleFailedOf(a *attempt) func(context.Context, *Message, *Failed) error {
-	if handlers := a.message.handledAs().handlers; handlers != nil {
-		return handlers.handleFailed
-	}
-	return nil
-}
-
-// runHandleFailed runs HandleFailed. It returns the messages to send with the move, or
-// instead of it. Its error is an *undecidedError: neither is to happen.
-func (r *runner) runHandleFailed(a *attempt, f *failure, d *decision) (out []Outgoing, takenOver bool, _ error) {
-	handler := handleFailedOf(a)
-	if handler == nil || errors.Is(f.Err, ErrUndecodable) || neverHandled(f.Err) {
-		return nil, false, nil
-	}
-	if r.isAtomic() && !a.workUndone {
-		return nil, false, nil // its work would be undone with the failed work
-	}
-	m := &Message{scope: "/failed", attemptValues: a.message.values(true)}
-	m.begin(r.ep.deps, a.delivery.Incoming(), a.message.handledAs())
-	failed := &Failed{Err: f.Err, Queue: d.action.Queue}
-	if d.deadLetter {
-		failed.Queue = ""
-	}
-	ctx := ContextWithMessage(a.decisionContext(), m)
-	a.returned.Store(false)
-	m.ctx = ctx
-	err := callInGoroutine(func() error {
-		return callRecovered(func(ctx context.Context, m *Message) error { return handler(ctx, m, failed) }, ctx, m)
-	})
-	a.returned.Store(true)
-	out = m.end()
-	if err == nil {
-		err = a.commitError()
-	}
-	if err != nil && r.interruptedByShutdown() {
-		return nil, false, &undecidedError{fmt.Errorf("HandleFailed: %w", err)}
-	}
-	if err != nil {
-		r.ep.log.logFailure(a.decisionContext(), r.ep.log.recoverability, slog.LevelError, f, withStack([]slog.Attr{slog.Any("fallback_error", err)}, "fallback_stack", err),
-			"HandleFailed failed; the message is moved", "HandleFailed failed for message '%s'; the message is moved.", f.MessageID)
-		a.workUndone = false // so that the move undoes its work
-		return nil, false, nil
-	}
-	return out, failed.takenOver, nil
-}

@@ -151,3 +151,47 @@ func wrapSendError(err error, out []Outgoing) error {
 	}
 	return err
 }
+
+// isRefusedWith reports whether a message was refused with the error target, not merely
+// because of another message in the same call.
+func isRefusedWith(err error, id string, target error) bool {
+	sent, ok := errors.AsType[*SendError](err)
+	if !ok {
+		return errors.Is(err, target)
+	}
+	return slices.ContainsFunc(sent.Results, func(r SendResult) bool {
+		return r.ID == id && r.State == SendRefused && errors.Is(r.Err, target)
+	})
+}
+
+// refusalOfType returns the error of that type with which a message was refused.
+func refusalOfType[E error](err error, id string) (refusal E, ok bool) {
+	sent, isSend := errors.AsType[*SendError](err)
+	if !isSend {
+		return errors.AsType[E](err)
+	}
+	for _, r := range sent.Results {
+		if r.ID == id && r.State == SendRefused {
+			if refusal, ok = errors.AsType[E](r.Err); ok {
+				return refusal, true
+			}
+		}
+	}
+	return refusal, false
+}
+
+// isRefusedPermanently reports whether sending the message again cannot help.
+func isRefusedPermanently(err error, id string) bool {
+	for _, target := range []error{ErrQueueNotFound, ErrTooLarge, ErrInvalidHeader, errors.ErrUnsupported} {
+		if isRefusedWith(err, id, target) {
+			return true
+		}
+	}
+	return false
+}
+
+// failedByQueue reports whether a send failed because of its queue, not because of the
+// message.
+func failedByQueue(err error, id string) bool {
+	return !isRefusedPermanently(err, id) || isRefusedWith(err, id, ErrQueueNotFound)
+}
