@@ -9,8 +9,7 @@ import (
 	"github.com/reprise-go/reprise/core/internal/prefetch"
 )
 
-// This file decides how many deliveries the pump fetches and prefetches, and has the
-// buffer of prefetched deliveries.
+// This file decides how many deliveries the pump fetches and prefetches.
 
 const (
 	// stallTimeout is the time for which all slots may hang before unstarted deliveries are
@@ -84,7 +83,7 @@ func (w *worker) receiveLocked(want int) {
 	p.fetching--
 	p.requested -= want
 	p.lastFetchFull = n == want
-	p.pushLocked(b.ready...)
+	p.buffer.Push(b.ready...)
 	p.isolateLocked(len(b.ready), b.suspects)
 	p.watchStallLocked()
 	clear(b.ready)
@@ -116,7 +115,7 @@ func (p *pump) checkReceiveLocked(ctx context.Context, n int, err error) {
 
 // fetchSizeLocked returns how many deliveries a worker is to fetch now.
 func (p *pump) fetchSizeLocked() int {
-	room := p.limit - p.busySlots - p.bufferedLocked() - p.requested
+	room := p.limit - p.busySlots - p.buffer.Len() - p.requested
 	switch {
 	case p.isFetchStoppedLocked() && !p.handlesPrefetchedLocked():
 		return 0
@@ -128,15 +127,15 @@ func (p *pump) fetchSizeLocked() int {
 		}
 		return p.limit
 	case p.isolation.probing:
-		return max(min(room, 1-p.busySlots-p.bufferedLocked()-p.requested), 0)
+		return max(min(room, 1-p.busySlots-p.buffer.Len()-p.requested), 0)
 	}
-	if !p.rateLimited && !p.prefetchedBytes.IsFull() {
+	if !p.rateLimited && !p.buffer.IsFull() {
 		room += p.prefetchLimit
 	}
 	switch {
 	case p.fetching > 0 && (p.maxBatch == 0 || !p.lastFetchFull || room < p.maxBatch):
 		return 0 // one at a time, unless small batches cannot keep up
-	case p.bufferedLocked() > 0 && room < p.minFetchSizeLocked():
+	case p.buffer.Len() > 0 && room < p.minFetchSizeLocked():
 		return 0 // a larger batch is soon due
 	case p.maxBatch > 0:
 		room = min(room, p.maxBatch)
@@ -169,7 +168,7 @@ func (p *pump) prefetchTargetLocked(limit int) int {
 	if !p.prefetches || p.rateLimited || p.stalled {
 		return 0
 	}
-	return p.estimate.Target(limit, p.prefetchedBytes.Room())
+	return p.estimate.Target(limit, p.buffer.Room())
 }
 
 // overPrefetchedLocked returns the number of unstarted deliveries above the limit.
@@ -179,17 +178,17 @@ func (p *pump) overPrefetchedLocked() int {
 		return 0
 	case p.countsReleases:
 		if p.stopping || p.hanging {
-			return p.bufferedLocked()
+			return p.buffer.Len()
 		}
 		return 0
 	case p.isFetchStoppedLocked():
-		return p.bufferedLocked()
+		return p.buffer.Len()
 	}
 	allowed := max(p.limit-p.busySlots, 0)
 	if !p.rateLimited {
 		allowed += max(p.prefetchLimit, p.keepLimitLocked())
 	}
-	return p.bufferedLocked() - allowed
+	return p.buffer.Len() - allowed
 }
 
 // keepLimitLocked returns how many prefetched deliveries may go on waiting.
@@ -207,7 +206,7 @@ func (p *pump) keepLimitLocked() int {
 // If the broker counts releases, the receiver may have prefetched deliveries that the
 // pump does not know of, and keeps them while nothing is to be started.
 func (p *pump) watchStallLocked() {
-	if !p.prefetches || p.stallTimer != nil || p.stopping || p.bufferedLocked() == 0 && !p.mayHavePrefetchedLocked() {
+	if !p.prefetches || p.stallTimer != nil || p.stopping || p.buffer.Len() == 0 && !p.mayHavePrefetchedLocked() {
 		return
 	}
 	released := p.releasedSlots
@@ -229,7 +228,7 @@ func (p *pump) checkStall(released int) {
 	}
 	p.stallTimer = nil
 	starts := p.busySlots < p.limit && (!p.isFetchStoppedLocked() || p.handlesPrefetchedLocked())
-	if p.releasedSlots != released || starts || p.bufferedLocked() == 0 && !p.countsReleases {
+	if p.releasedSlots != released || starts || p.buffer.Len() == 0 && !p.countsReleases {
 		p.stallCount = 0
 		p.watchStallLocked()
 		return
@@ -317,59 +316,9 @@ func (p *pump) wait() {
 	}
 }
 
-func (p *pump) bufferedLocked() int { return len(p.buffer) - p.head }
-
-// pushLocked reuses the room of removed deliveries, so that the buffer stays as small as
-// its content.
-func (p *pump) pushLocked(items ...fetchedDelivery) {
-	if p.head > 0 && len(p.buffer)+len(items) > cap(p.buffer) {
-		n := copy(p.buffer, p.buffer[p.head:])
-		clear(p.buffer[n:])
-		p.buffer, p.head = p.buffer[:n], 0
-	}
-	p.buffer = append(p.buffer, items...)
-	if p.prefetchedBytes.Limit > 0 {
-		for _, item := range items {
-			p.prefetchedBytes.Add(messageBytes(item.delivery.Incoming()))
-		}
-	}
-}
-
-func (p *pump) takeLocked() fetchedDelivery {
-	item := p.buffer[p.head]
-	p.buffer[p.head] = fetchedDelivery{}
-	p.removeBytesLocked(item)
-	p.head++
-	if p.head == len(p.buffer) {
-		p.buffer, p.head = p.buffer[:0], 0
-	}
-	return item
-}
-
-// takeLastLocked removes the n deliveries that were fetched last.
-func (p *pump) takeLastLocked(n int) []fetchedDelivery {
-	at := len(p.buffer) - n
-	items := append([]fetchedDelivery(nil), p.buffer[at:]...)
-	p.removeBytesLocked(items...)
-	clear(p.buffer[at:])
-	p.buffer = p.buffer[:at]
-	if p.head == len(p.buffer) {
-		p.buffer, p.head = p.buffer[:0], 0
-	}
-	return items
-}
-
-func (p *pump) removeBytesLocked(items ...fetchedDelivery) {
-	if p.prefetchedBytes.Limit == 0 {
-		return
-	}
-	for _, item := range items {
-		p.prefetchedBytes.Remove(messageBytes(item.delivery.Incoming()))
-	}
-}
-
-// messageBytes returns the memory that a message takes.
-func messageBytes(in *Incoming) int {
+// messageBytes returns the memory that a delivery's message takes.
+func messageBytes(item fetchedDelivery) int {
+	in := item.delivery.Incoming()
 	n := len(in.Body)
 	for _, pair := range in.Headers.pairs {
 		n += len(pair.key) + len(pair.value)

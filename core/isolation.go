@@ -207,7 +207,7 @@ func (p *pump) canStartSuspectLocked() bool {
 	switch {
 	case len(i.suspects) == 0 || i.isolated != nil:
 		return false
-	case p.isFetchStoppedLocked() && !p.handlesPrefetchedLocked(), p.busySlots >= p.limit, p.bufferedLocked() > 0:
+	case p.isFetchStoppedLocked() && !p.handlesPrefetchedLocked(), p.busySlots >= p.limit, p.buffer.Len() > 0:
 		return false
 	case i.handling > 0:
 		return p.hasPassedLocked(p.remainingWaitLocked())

@@ -59,9 +59,7 @@ type pump struct {
 	waitEnds        [2]time.Time // when each ends, by its reason; zero: no such wait
 	stopping        bool
 	failed          bool
-	prefetchedBytes prefetch.Bytes    // the bytes of buffer
-	buffer          []fetchedDelivery // fetched, not started
-	head            int               // of buffer
+	buffer          prefetch.Buffer[fetchedDelivery]
 	fetchCtx        context.Context
 	interrupt       context.CancelFunc // ends Receive calls in progress
 	estimate        prefetch.Estimate  // of the deliveries to prefetch; only if prefetches
@@ -97,6 +95,7 @@ func newPump(base context.Context, r Receiver) *pump {
 	// maxInFlight begins with an impossible value, so that the receiver is told the first
 	// one in any case.
 	p := &pump{receiver: r, base: base, workers: map[*worker]struct{}{}, maxInFlight: -1}
+	p.buffer.Size = messageBytes
 	p.wakeUp = sync.NewCond(&p.mu)
 	p.fetchCtx, p.interrupt = context.WithCancel(base)
 	return p
@@ -286,7 +285,7 @@ func (w *worker) run() {
 	for {
 		switch {
 		case p.overPrefetchedLocked() > 0:
-			items := p.takeLastLocked(p.shareLocked(p.overPrefetchedLocked()))
+			items := p.buffer.TakeLast(p.shareLocked(p.overPrefetchedLocked()))
 			p.mu.Unlock()
 			for _, item := range items {
 				p.release(item)
@@ -304,7 +303,7 @@ func (w *worker) run() {
 			return
 		case p.canStartLocked() && p.busySlots < p.limit:
 			w.acquireSlotLocked()
-			w.startLocked(p.takeLocked())
+			w.startLocked(p.buffer.Take())
 		case p.canStartSuspectLocked():
 			w.acquireSlotLocked()
 			w.startLocked(w.takeSuspectLocked())
@@ -411,7 +410,7 @@ func (p *pump) isFetchStoppedLocked() bool {
 // canStartLocked reports whether an unstarted delivery is to be handled. A delivery that
 // cannot be released is always handled, except during a wait.
 func (p *pump) canStartLocked() bool {
-	return p.bufferedLocked() > 0 && p.isolation.isolated == nil && (!p.isFetchStoppedLocked() || p.receiveAndDelete && p.waitTimer == nil || p.handlesPrefetchedLocked())
+	return p.buffer.Len() > 0 && p.isolation.isolated == nil && (!p.isFetchStoppedLocked() || p.receiveAndDelete && p.waitTimer == nil || p.handlesPrefetchedLocked())
 }
 
 // handlesPrefetchedLocked reports whether the endpoint is paused and handles its

@@ -188,7 +188,7 @@ func (ep *Endpoint) configurePump(p *pump) *pump {
 	if p.countsReleases {
 		p.estimate.Max = prefetch.MaxCounted
 	}
-	p.prefetchedBytes.Limit = ep.maxPrefetchBytes()
+	p.buffer.Limit = ep.maxPrefetchBytes()
 	if ep.isolation.threshold > 0 {
 		p.isolation.isSuspect, p.isolation.probing = ep.isSuspect, true
 		p.isolation.single = ep.instanceAddress == ""

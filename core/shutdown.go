@@ -214,7 +214,7 @@ func (r *runner) handleReceivedAndDeleted() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, d := range unhandled {
-		p.pushLocked(fetchedDelivery{p.adjust(d), d.lock})
+		p.buffer.Push(fetchedDelivery{p.adjust(d), d.lock})
 	}
 	p.spawnLocked()
 	p.wakeUp.Broadcast()
