@@ -148,15 +148,6 @@ func (w *worker) isIsolated() bool {
 	return w.pump.isolation.isolated == w
 }
 
-// hasSuspectsLocked reports whether there are suspects.
-func (p *pump) hasSuspectsLocked() bool {
-	return len(p.isolation.suspects) > 0 || p.isolation.isolated != nil
-}
-
-// limitedToOneLocked reports whether the receiver is limited to one delivery, which is
-// the suspect.
-func (p *pump) limitedToOneLocked() bool { return p.isolation.probing && p.isolation.single }
-
 // drainsReceiverLocked reports whether the receiver may have prefetched deliveries that
 // are to be handled before the suspects, because the broker counts their release.
 func (p *pump) drainsReceiverLocked() bool { return p.countsReleases && !p.limitedToOneLocked() }

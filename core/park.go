@@ -392,17 +392,3 @@ func (r *resolvedConfig) checkLimit(errs *validationErrors) {
 		errs.add("%s is a nil pointer; remove it, or set one", store)
 	}
 }
-
-// setParked stops fetching and releases unstarted deliveries, or resumes fetching.
-func (p *pump) setParked(parked bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.parked = parked
-	if !parked {
-		p.endStallLocked()
-	}
-	p.applyLimitsLocked()
-	if parked && !p.stopping {
-		p.releaseHungLocked()
-	}
-}

@@ -11,7 +11,6 @@ import (
 	"github.com/reprise-go/reprise/core/internal/backlog"
 	"github.com/reprise-go/reprise/core/internal/calls"
 	"github.com/reprise-go/reprise/core/internal/locks"
-	"github.com/reprise-go/reprise/core/internal/prefetch"
 	"github.com/reprise-go/reprise/core/internal/ratelimit"
 )
 
@@ -174,26 +173,6 @@ func (r *runner) start() {
 	close(ready)
 	ep.log.endpoint.Info("endpoint is running", "queue", ep.address, "mode", ep.mode.String(), "concurrency", concurrency)
 	r.logLimit(parked)
-}
-
-// configurePump sets how a pump works with this transport in this mode.
-func (ep *Endpoint) configurePump(p *pump) *pump {
-	p.fetchPerWorker = ep.connectionPerMessage()
-	p.receiveAndDelete = ep.mode == TransactionNone
-	p.countsReleases = ep.caps.CountsReleases && !p.receiveAndDelete
-	p.prefetches = ep.caps.Prefetch && !p.fetchPerWorker && !p.receiveAndDelete
-	p.settlesOffSlot = p.prefetches
-	p.maxBatch = ep.caps.MaxReceiveBatch
-	p.estimate.Max = prefetch.Max
-	if p.countsReleases {
-		p.estimate.Max = prefetch.MaxCounted
-	}
-	p.buffer.Limit = ep.maxPrefetchBytes()
-	if ep.isolation.threshold > 0 {
-		p.isolation.isSuspect, p.isolation.probing = ep.isSuspect, true
-		p.isolation.single = ep.instanceAddress == ""
-	}
-	return p
 }
 
 // backlogLimit returns the limit of deliveries that are kept without a slot. A native

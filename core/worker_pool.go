@@ -11,11 +11,12 @@ import "time"
 
 // workerPool counts a pump's workers. Their total is the length of pump.workers.
 type workerPool struct {
-	target      int         // workers above this number end
-	idle        int         // waiting for wakeUp
-	starting    int         // started, not running yet
-	minIdle     int         // the lowest idle since shrinkTimer was set
-	shrinkTimer *time.Timer // set while there are more than minWorkersLocked
+	run         func(*worker) // a worker's goroutine
+	target      int           // workers above this number end
+	idle        int           // waiting for wakeUp
+	starting    int           // started, not running yet
+	minIdle     int           // the lowest idle since shrinkTimer was set
+	shrinkTimer *time.Timer   // set while there are more than minWorkersLocked
 }
 
 // workerIdleTimeout is the time after which a worker that is not needed ends.
@@ -54,7 +55,7 @@ func (p *pump) spawnLocked() {
 		w := &worker{pump: p}
 		p.workers[w] = struct{}{}
 		p.pool.starting++
-		p.wg.Go(w.run)
+		p.wg.Go(func() { p.pool.run(w) })
 	}
 }
 

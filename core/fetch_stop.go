@@ -2,6 +2,9 @@ package core
 
 import "time"
 
+// This file stops and resumes fetching: for a while, until a pause or parking ends, and for
+// good.
+
 // waitReason is the reason why a pump neither fetches nor starts for a while.
 type waitReason int
 
@@ -92,9 +95,71 @@ func (p *pump) endWaitsLocked() {
 	}
 }
 
-func stopTimer(t **time.Timer) {
-	if *t != nil {
-		(*t).Stop()
-		*t = nil
+// setPaused stops or resumes fetching for the application. Unstarted deliveries are
+// released or, if the broker would count that as an attempt, handled.
+func (p *pump) setPaused(paused bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.paused = paused
+	p.applyLimitsLocked()
+}
+
+// setParked stops fetching and releases unstarted deliveries, or resumes fetching.
+func (p *pump) setParked(parked bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.parked = parked
+	if !parked {
+		p.endStallLocked()
 	}
+	p.applyLimitsLocked()
+	if parked && !p.stopping {
+		p.releaseHungLocked()
+	}
+}
+
+// pauseFetching stops fetching and starting, until resumeFetching was called as often.
+func (p *pump) pauseFetching() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fetchPauses++
+	p.applyLimitsLocked()
+	p.watchStallLocked()
+}
+
+func (p *pump) resumeFetching() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fetchPauses--
+	p.endStallLocked()
+	p.applyLimitsLocked()
+}
+
+// setRateLimited reduces the slots to one, or ends this mode and its wait.
+func (p *pump) setRateLimited(limited bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rateLimited = limited
+	if !limited {
+		p.endWaitLocked(waitRateLimited)
+	}
+	p.applyLimitsLocked()
+}
+
+// stop ends fetching; workers end with the deliveries they have.
+func (p *pump) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopLocked()
+}
+
+func (p *pump) stopLocked() {
+	p.stopping = true
+	p.endWaitsLocked()
+	stopTimer(&p.stallTimer)
+	stopTimer(&p.slowTimer)
+	p.isolation.stopTimersLocked()
+	p.applyLimitsLocked()
+	p.interrupt()
+	p.releasePrefetchedLocked()
 }
