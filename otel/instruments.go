@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/semconv/v1.43.0/messagingconv"
@@ -75,4 +76,16 @@ func counter(m metric.Meter, problem *error, name, unit, description string) met
 		return noop.Int64Counter{}
 	}
 	return c
+}
+
+func addOptions(attrs []attribute.KeyValue, more ...attribute.KeyValue) []metric.AddOption {
+	return []metric.AddOption{metric.WithAttributeSet(setOf(attrs, more))}
+}
+
+func recordOptions(attrs []attribute.KeyValue, more ...attribute.KeyValue) []metric.RecordOption {
+	return []metric.RecordOption{metric.WithAttributeSet(setOf(attrs, more))}
+}
+
+func setOf(attrs, more []attribute.KeyValue) attribute.Set {
+	return attribute.NewSet(append(append(make([]attribute.KeyValue, 0, len(attrs)+len(more)), attrs...), more...)...)
 }
