@@ -66,34 +66,6 @@ func (d *delivery) ended() {
 	}
 }
 
-// lockMargin is how much earlier than estimated a lock is assumed to end: the estimate of
-// the service's clock is off by the time of the quickest message.
-const lockMargin = 50 * time.Millisecond
-
-// mostSkew is the largest plausible difference between the service's clock and the
-// machine's. With a larger one the machine would take the service's certificate to be
-// expired, or not valid yet: a time that differs more says nothing about the clock.
-const mostSkew = 365 * 24 * time.Hour
-
-// lockEnd returns when a lock ends, by this process's clock. It ends at until by the
-// service's clock, and that time arrived at at.
-func (r *receiver) lockEnd(until, at time.Time) time.Time {
-	if away := until.Sub(at); away < -mostSkew || away > mostSkew { // the service has not sent a time
-		until = at.Add(r.t.clock.Ahead()).Add(r.lockDuration())
-	} else if r.lock > 0 {
-		r.t.clock.Observe(until.Add(-r.lock), at) // the lock began before it arrived
-	}
-	left := until.Sub(at) - r.t.clock.Ahead()
-	switch {
-	case r.lock > 0:
-		left = min(left, r.lock)
-	case left <= 0 || left > mostLock:
-		// The clocks differ, and without the right Manage the difference is not known.
-		left = r.t.cfg.LockDuration
-	}
-	return at.Add(left - lockMargin)
-}
-
 // Incoming implements core.Delivery.
 func (d *delivery) Incoming() *core.Incoming { return &d.in.Incoming }
 
@@ -372,19 +344,6 @@ func (d *delivery) onLink(ctx context.Context, s settlement) (err error, repeat 
 		d.r.control.lost(l) // it is on the same connection
 	}
 	return err, true
-}
-
-// settleError adds to an error of a settlement its meaning to the delivery.
-func (r *receiver) settleError(ctx context.Context, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case faultOf(err) == faultLockLost || faultOf(err) == faultNoEntity:
-		return fmt.Errorf("asb: settle a message of %q: %w: %w", r.address, core.ErrLockLost, err)
-	}
-	return fmt.Errorf("asb: settle a message of %q: %w", r.address, r.t.explained(err))
 }
 
 // giveBack releases a message whose place is already free.

@@ -229,3 +229,16 @@ func (t *Transport) explained(err error) error {
 	}
 	return err
 }
+
+// settleError adds to an error of a settlement its meaning to the delivery.
+func (r *receiver) settleError(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case faultOf(err) == faultLockLost || faultOf(err) == faultNoEntity:
+		return fmt.Errorf("asb: settle a message of %q: %w: %w", r.address, core.ErrLockLost, err)
+	}
+	return fmt.Errorf("asb: settle a message of %q: %w", r.address, r.t.explained(err))
+}

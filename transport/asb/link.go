@@ -3,7 +3,6 @@ package asb
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
@@ -21,42 +20,6 @@ type link struct {
 	losses int                    // soon after it was opened, since the last message arrived
 	singly time.Time              // until then it requests one message at a time
 	usage  *usage
-}
-
-// usage counts the settlements that wait for an answer on a link.
-type usage struct {
-	alive context.Context // ends when the link is lost
-	end   context.CancelFunc
-
-	mu       sync.Mutex // guards closing, and the growth of settling
-	closing  bool
-	settling sync.WaitGroup
-}
-
-func newUsage() *usage {
-	u := &usage{}
-	u.alive, u.end = context.WithCancel(context.Background())
-	return u
-}
-
-// begin reports whether a settlement may use the link. If it may, settling.Done must
-// follow.
-func (u *usage) begin() bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.closing || u.alive.Err() != nil {
-		return false
-	}
-	u.settling.Add(1)
-	return true
-}
-
-// close refuses further settlements, and waits for those in progress.
-func (u *usage) close() {
-	u.mu.Lock()
-	u.closing = true
-	u.mu.Unlock()
-	u.settling.Wait()
 }
 
 func newLink(r *receiver) *link { return &link{r: r, usage: newUsage()} }

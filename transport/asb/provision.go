@@ -221,15 +221,6 @@ func (r *receiver) reach(ctx context.Context, name string) error {
 	})
 }
 
-// listSessions asks a queue for its sessions, to check that it exists: without a session
-// the SDK has no link to it.
-func listSessions(ctx context.Context, c *client, name string) ([]string, error) {
-	return call(ctx, c, "list sessions", func() ([]string, error) {
-		page, err := c.sdk.NewListSessionsForQueuePager(name, nil).NextPage(ctx)
-		return page.Sessions, err
-	}, nil)
-}
-
 // checkMaxDeliveries refuses a queue that moves messages to its dead-letter queue before
 // the engine has made all its attempts.
 func (t *Transport) checkMaxDeliveries(name string, has int32, maxDeliveries int) error {
@@ -277,77 +268,6 @@ func (t *Transport) createCommand(address string) string {
 		command += " --enable-session true"
 	}
 	return command
-}
-
-// reach verifies that a queue exists and can be received from, with the right Listen.
-func (t *Transport) reach(ctx context.Context, address string) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	client, err := t.connect()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = client.close(ctx) }()
-	name, sub := t.cfg.source(address)
-	if t.cfg.keepsGroups(address) {
-		_, err := listSessions(ctx, client, name)
-		return err
-	}
-	sdk, err := client.receiver(ctx, name, &azservicebus.ReceiverOptions{SubQueue: sub})
-	if err != nil {
-		return err
-	}
-	return peek(ctx, client, sdk)
-}
-
-// Check reaches the service and verifies that all queues of the topology exist. It peeks
-// into the endpoint's own queues, which needs the right Listen, and opens links for
-// sending to the other ones.
-func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
-	err := t.life.Err(ctx)
-	if err == nil {
-		err = t.check(ctx, topology)
-	}
-	if err != nil {
-		return fmt.Errorf("asb: check: %w", transport.Unavailable(ctx, err, transient))
-	}
-	return nil
-}
-
-func (t *Transport) check(ctx context.Context, topology core.Topology) error {
-	var errs []error
-	for _, queue := range topology.Queues {
-		address, err := t.cfg.queueAddress(queue)
-		switch {
-		case err != nil:
-		case topology.ReceivesFrom(queue):
-			err = t.reach(ctx, address)
-		default:
-			err = t.reachToSend(ctx, address)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("the queue %q: %w", queue, t.explained(err)))
-			if ctx.Err() != nil || transient(err) {
-				break // the other queues would fail in the same way
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// reachToSend verifies that messages can be sent to a queue.
-func (t *Transport) reachToSend(ctx context.Context, address string) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	sender, err := t.sending.sender(ctx, t.cfg.QueuePrefix+address)
-	if err != nil {
-		return err
-	}
-	defer t.sending.release(sender)
-	if _, err = sender.newBatch(ctx); err != nil {
-		t.closeIfUnusable(sender, err)
-	}
-	return err
 }
 
 // duration formats a duration for the service, in ISO 8601.

@@ -3,7 +3,6 @@ package asb
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
@@ -11,18 +10,6 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 )
-
-// session is a session that the receiver has locked. Its messages are received one at a
-// time.
-type session struct {
-	r      *receiver
-	sdk    *azservicebus.SessionReceiver
-	client *client
-
-	mu       sync.Mutex // guards the fields below
-	end      time.Time  // of its lock
-	renewing sync.Mutex // held during a renewal: the SDK does not make two at the same time
-}
 
 const (
 	// sessionFirst is the longest wait for the first message of a session, which exists
@@ -131,30 +118,6 @@ func (r *receiver) acceptNext(ctx context.Context) (*session, error) {
 	return &session{r: r, sdk: sdk, client: c, end: r.lockEnd(sdk.LockedUntil(), time.Now())}, nil
 }
 
-// noSession records that no session had messages for a while, and reports whether the
-// poller is no longer needed. It frees the places of the request.
-func (r *receiver) noSession(places int) (retire bool) {
-	r.works()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.asked -= places
-	if retire = r.started > 1; retire {
-		r.started--
-		r.wanted = max(1, min(r.wanted, r.started))
-	}
-	r.room.Notify()
-	return retire
-}
-
-// accepted records that a session had messages: others may have some, too.
-func (r *receiver) accepted() {
-	r.works()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.wanted = min(r.wanted+1, max(1, r.maxInFlight)+r.postponed)
-	r.startPollersLocked()
-}
-
 // serve hands on the messages of the session, one at a time, until there are none. It
 // begins with a place for the first one. It returns an error only if no message arrived
 // from the session.
@@ -191,22 +154,6 @@ func (s *session) serve() error {
 			return nil
 		}
 	}
-}
-
-// lockDuration returns how long the service locks a session.
-func (r *receiver) lockDuration() time.Duration {
-	if r.lock > 0 {
-		return r.lock
-	}
-	return r.t.cfg.LockDuration
-}
-
-// giveUpPlace frees the place of a message that did not arrive.
-func (r *receiver) giveUpPlace() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.asked--
-	r.room.Notify()
 }
 
 // next returns the next message of the session, or nil if none arrives within patience,
@@ -270,56 +217,6 @@ func (s *session) awaitDue(d *delivery) bool {
 	}
 }
 
-// lendPlace lends a place to others, unless too many sessions wait. It reports whether it
-// did.
-func (r *receiver) lendPlace() (shared bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.postponed >= mostPostponed {
-		return false
-	}
-	r.postponed++
-	r.asked--
-	r.wanted++
-	r.startPollersLocked()
-	r.room.Notify()
-	return true
-}
-
-// reclaimPlace takes a place for a due message, and reports whether there was one. Places
-// of requests for a session count as free: on a quiet queue such a request takes up to a
-// minute.
-func (r *receiver) reclaimPlace(shared bool) bool {
-	if !shared {
-		return true
-	}
-	places, _, _, open := r.reserve(1)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case !open:
-		return false
-	case places > 0:
-	case r.accepting > r.lent:
-		r.lent++
-	default:
-		return false
-	}
-	r.postponed--
-	return true
-}
-
-// forgoPlace ends the wait of a message that is not handed out.
-func (r *receiver) forgoPlace(shared bool) {
-	if !shared {
-		r.giveUpPlace()
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.postponed--
-}
-
 // await waits until a message is settled, its session's lock has ended, or the receiver
 // closes; in the last case it releases the message.
 func (s *session) await(d *delivery) {
@@ -360,52 +257,6 @@ func (s *session) abort(d *delivery) {
 		_ = d.giveBack(ctx)
 	}
 }
-
-func (s *session) lockedUntil() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.end
-}
-
-// renew renews the session's lock.
-func (s *session) renew(ctx context.Context) error {
-	s.renewing.Lock()
-	defer s.renewing.Unlock()
-	var lockedUntil time.Time
-	err := attempt(ctx, settleAttempt, func(ctx context.Context) (err error) {
-		lockedUntil, err = call(ctx, s.client, "renew a lock", func() (time.Time, error) {
-			err := s.sdk.RenewSessionLock(ctx, nil)
-			return s.sdk.LockedUntil(), err
-		}, nil)
-		return err
-	})
-	if err != nil {
-		return s.r.settleError(ctx, err)
-	}
-	end := s.r.lockEnd(lockedUntil, time.Now())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if end.After(s.end) {
-		s.end = end
-	}
-	return nil
-}
-
-// settle settles a message. If the session's link is lost, so is its lock.
-func (s *session) settle(ctx context.Context, m *azservicebus.ReceivedMessage, how settlement) error {
-	err := attempt(ctx, settleAttempt, func(ctx context.Context) error {
-		return s.client.do(ctx, "settle", func() error { return how(ctx, s.sdk, m) })
-	})
-	if err != nil && ctx.Err() == nil && !answered(err) && faultOf(err) == faultOutage {
-		return &sessionLostError{err}
-	}
-	return err
-}
-
-// sessionLostError is the error of a settlement on a link that is lost.
-type sessionLostError struct{ error }
-
-func (e *sessionLostError) Unwrap() error { return e.error }
 
 // close ends the session's lock, and with it those of its messages.
 func (s *session) close() {
