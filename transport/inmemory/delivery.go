@@ -2,6 +2,7 @@ package inmemory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -145,34 +146,37 @@ type errorText string
 
 func (e errorText) Error() string { return string(e) }
 
-// deliveryList is a receiver's unsettled deliveries, in the order of delivery.
-type deliveryList struct {
-	first, last *delivery
-	count       int
+// release returns an unfailed message to the head of the queue.
+func (r *receiver) release(m *message) {
+	if r.transport.caps.CountsReleases {
+		m.failures++
+	}
+	r.queue.makeReady(m, true)
 }
 
-func (l *deliveryList) add(d *delivery) {
-	d.prev, d.next = l.last, nil
-	if d.prev != nil {
-		d.prev.next = d
-	} else {
-		l.first = d
+// Postpone implements core.Delivery. The message's time to be received continues.
+func (d *delivery) Postpone(ctx context.Context, delay time.Duration, cause error) error {
+	const verb = "postpone"
+	switch {
+	case d.message == nil || !d.message.ordered:
+		return d.failed(verb, fmt.Errorf("it is in no group that is kept in order: %w", errors.ErrUnsupported))
+	case delay < 0:
+		return d.failed(verb, fmt.Errorf("the delay is %v", delay))
+	case !d.keptUntil.IsZero() && time.Now().Add(delay).After(d.keptUntil):
+		return d.failed(verb, fmt.Errorf("a delay of %v is beyond what Capabilities.MaxLockTime allows, %v: %w", delay, d.receiver.longest, errors.ErrUnsupported))
 	}
-	l.last = d
-	l.count++
-}
-
-func (l *deliveryList) remove(d *delivery) {
-	if d.prev != nil {
-		d.prev.next = d.next
-	} else {
-		l.first = d.next
+	text := transport.ErrorText(cause)
+	if err := d.settle(ctx, verb); err != nil {
+		return err
 	}
-	if d.next != nil {
-		d.next.prev = d.prev
-	} else {
-		l.last = d.prev
+	q := d.receiver.queue
+	switch {
+	case cause != nil:
+		d.fail(text)
+	case d.receiver.transport.caps.CountsReleases:
+		d.message.failures++
 	}
-	d.prev, d.next = nil, nil
-	l.count--
+	q.delay(d.message, time.Now().Add(delay))
+	q.unlock()
+	return nil
 }

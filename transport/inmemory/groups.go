@@ -1,14 +1,5 @@
 package inmemory
 
-import (
-	"context"
-	"errors"
-	"fmt"
-	"time"
-
-	"github.com/reprise-go/reprise/transport"
-)
-
 // groups holds the messages of a queue that wait for others of their group. For each
 // group with messages in the queue, one message is in front: it is ready, delayed because
 // it was postponed, or in flight, and the others wait until it has left the queue. The
@@ -67,31 +58,4 @@ func (g *groups) all(messages []*message) []*message {
 		}
 	}
 	return messages
-}
-
-// Postpone implements core.Delivery. The message's time to be received continues.
-func (d *delivery) Postpone(ctx context.Context, delay time.Duration, cause error) error {
-	const verb = "postpone"
-	switch {
-	case d.message == nil || !d.message.ordered:
-		return d.failed(verb, fmt.Errorf("it is in no group that is kept in order: %w", errors.ErrUnsupported))
-	case delay < 0:
-		return d.failed(verb, fmt.Errorf("the delay is %v", delay))
-	case !d.keptUntil.IsZero() && time.Now().Add(delay).After(d.keptUntil):
-		return d.failed(verb, fmt.Errorf("a delay of %v is beyond what Capabilities.MaxLockTime allows, %v: %w", delay, d.receiver.longest, errors.ErrUnsupported))
-	}
-	text := transport.ErrorText(cause)
-	if err := d.settle(ctx, verb); err != nil {
-		return err
-	}
-	q := d.receiver.queue
-	switch {
-	case cause != nil:
-		d.fail(text)
-	case d.receiver.transport.caps.CountsReleases:
-		d.message.failures++
-	}
-	q.delay(d.message, time.Now().Add(delay))
-	q.unlock()
-	return nil
 }
