@@ -276,6 +276,6 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 		r.ep.observers.succeeded(a.settlementContext(r), r.ep.observerPanicked, Success{r.ep.observedAt(a.delivery), &a.message, a.message.failingHandler().handledByFallback, a.message.isDuplicate()})
 	}
 	r.limiter.Succeeded()
-	r.putBacks.reset(a.message.handledAs().messageType)
+	r.pauses.Reset(a.message.handledAs().messageType)
 	return nil
 }

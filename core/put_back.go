@@ -1,11 +1,8 @@
 package core
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/reprise-go/reprise/core/internal/backlog"
@@ -58,9 +55,6 @@ const (
 )
 
 const (
-	minPutBackPause = time.Second
-	maxPutBackPause = 30 * time.Second
-
 	// putBackCopyDelay is the delay of a copy for other instances. A copy without a delay
 	// could reach this instance's receiver before the broker knows that it takes no more:
 	// the receiver would then have to release the copy, which counts.
@@ -68,9 +62,6 @@ const (
 
 	// maxPutBacks limits the messages that are kept for their pause.
 	maxPutBacks = backlog.Max
-
-	// maxPutBackTypes limits the message types whose pauses are remembered.
-	maxPutBackTypes = 1000
 )
 
 // PutBack leaves the message in its queue, because it cannot be handled here and now: the
@@ -100,7 +91,7 @@ func PutBack(err error, pause Pause) error {
 // putBack carries out the verdict.
 func (r *runner) putBack(w *worker, a *attempt, f *failure, d *decision) {
 	scope, asCopy := r.possiblePause(d.pause.Scope, f)
-	length, begins := r.putBacks.begin(d.pause, scope, f.MessageType)
+	length, begins := r.beginPause(d.pause, scope, f.MessageType)
 	d.action.Delay = length
 	r.ep.log.logPutBack(a.decisionContext(), f, d, scope, begins)
 	r.notifyRecovered(a, f, d, false) // before the message can be redelivered
@@ -119,6 +110,15 @@ func (r *runner) putBack(w *worker, a *attempt, f *failure, d *decision) {
 	w.releaseSlotEarly()
 	r.releaseDelivery(a.decisionContext(), fetchedDelivery{a.delivery, a.lock})
 	a.end()
+}
+
+// beginPause records the pause of the endpoint, which begins before the message is
+// released, or of the message.
+func (r *runner) beginPause(pause Pause, scope PauseScope, messageType string) (length time.Duration, begins bool) {
+	if scope == PauseMessage {
+		return r.pauses.BeginMessage(messageType, pause.Length, pause.Context)
+	}
+	return r.pauses.BeginEndpoint(pause.Length, pause.Context)
 }
 
 // possiblePause returns the scope that is possible, PauseEndpoint or PauseMessage, and
@@ -208,138 +208,4 @@ func (l *loggers) logPutBack(ctx context.Context, f *failure, d *decision, scope
 	}
 	l.logFailure(ctx, l.putBack, level, f, []slog.Attr{slog.Duration("pause", d.action.Delay), slog.String("waits", waits)},
 		"putting message back", "Putting message '%s' back; %s waits for %s.", f.MessageID, waits, formatClock(d.action.Delay))
-}
-
-// putBacks has the pauses of one Run.
-type putBacks struct {
-	pump *pump
-
-	active   atomic.Bool // whether there is something to end
-	mu       sync.Mutex
-	endpoint putBackPause            // of the endpoint
-	messages map[string]putBackPause // of messages, by their type: at most maxPutBackTypes
-	// earlyEnds are the contexts that end the current pause of the endpoint early.
-	earlyEnds []earlyEnd
-}
-
-// putBackPause is the newest pause of a scope.
-type putBackPause struct {
-	length time.Duration // if it grows
-	until  time.Time
-}
-
-type earlyEnd struct {
-	done <-chan struct{}
-	stop func() bool
-}
-
-// next returns the pause that follows, and whether it begins now or is part of one that
-// began earlier.
-func (p putBackPause) next(requested time.Duration, now time.Time) (next putBackPause, begins bool) {
-	begins = !now.Before(p.until)
-	if requested == 0 && begins {
-		p.length = min(max(2*p.length, minPutBackPause), maxPutBackPause)
-	}
-	if requested == 0 {
-		p.length = max(p.length, minPutBackPause) // after one with a length
-	}
-	if length := cmp.Or(requested, p.length); begins || requested > 0 {
-		if until := now.Add(length); until.After(p.until) {
-			p.until = until
-		}
-	}
-	return p, begins
-}
-
-// begin records a pause. It returns the length for this message, and whether a new pause
-// begins with it.
-func (p *putBacks) begin(pause Pause, scope PauseScope, messageType string) (length time.Duration, begins bool) {
-	now := time.Now()
-	requested := pause.Length
-	ended := pause.Context != nil && pause.Context.Err() != nil
-	if ended {
-		requested = min(cmp.Or(requested, minPutBackPause), minPutBackPause)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.active.Store(true)
-	if scope == PauseMessage {
-		current, begins := p.messages[messageType].next(requested, now)
-		p.recordMessageLocked(messageType, current)
-		return cmp.Or(requested, current.length), begins
-	}
-	p.endpoint, begins = p.endpoint.next(requested, now)
-	if begins {
-		p.forgetEndsLocked()
-	}
-	length = p.endpoint.until.Sub(now)
-	p.pump.waitFor(waitPutBack, length) // before the message is released
-	if pause.Context != nil && !ended {
-		p.endWithLocked(pause.Context)
-	}
-	return length, begins
-}
-
-// recordMessageLocked records the pause of a message type. As senders choose the types,
-// there may be too many: then the pause of another type is forgotten and starts again
-// with the first length.
-func (p *putBacks) recordMessageLocked(messageType string, pause putBackPause) {
-	if p.messages == nil {
-		p.messages = map[string]putBackPause{}
-	}
-	p.messages[messageType] = pause
-	for other := range p.messages {
-		if len(p.messages) <= maxPutBackTypes {
-			break
-		}
-		if other != messageType {
-			delete(p.messages, other)
-		}
-	}
-}
-
-// endWithLocked ends the endpoint's pause when ctx ends.
-func (p *putBacks) endWithLocked(ctx context.Context) {
-	done := ctx.Done()
-	if done == nil {
-		return
-	}
-	for _, e := range p.earlyEnds {
-		if e.done == done {
-			return
-		}
-	}
-	p.earlyEnds = append(p.earlyEnds, earlyEnd{done, context.AfterFunc(ctx, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.endpoint = putBackPause{}
-		p.pump.endWait(waitPutBack)
-	})})
-}
-
-func (p *putBacks) forgetEndsLocked() {
-	for _, e := range p.earlyEnds {
-		e.stop()
-	}
-	p.earlyEnds = nil
-}
-
-// reset is called after a message that ended in another way: pauses start again with the
-// first length.
-func (p *putBacks) reset(messageType string) {
-	if !p.active.Load() {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.endpoint.length = 0
-	delete(p.messages, messageType)
-	p.active.Store(len(p.messages) > 0 || time.Now().Before(p.endpoint.until))
-}
-
-// stop forgets the contexts that end pauses early.
-func (p *putBacks) stop() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.forgetEndsLocked()
 }

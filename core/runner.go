@@ -11,6 +11,7 @@ import (
 	"github.com/reprise-go/reprise/core/internal/backlog"
 	"github.com/reprise-go/reprise/core/internal/calls"
 	"github.com/reprise-go/reprise/core/internal/locks"
+	"github.com/reprise-go/reprise/core/internal/pauses"
 	"github.com/reprise-go/reprise/core/internal/ratelimit"
 )
 
@@ -22,7 +23,7 @@ type runner struct {
 	backlog         *backlog.Backlog
 	putBackMessages *backlog.Backlog // messages that were put back, for their pause
 	retryWaits      *backlog.Backlog // messages that wait for an immediate retry
-	putBacks        putBacks
+	pauses          pauses.Pauses    // after messages that were put back
 	limiter         *ratelimit.Limiter
 	renewer         *locks.Renewer
 	// Calls of users' code: recovery observers, critical errors, and hooks of rate limiting
@@ -162,7 +163,8 @@ func (r *runner) start() {
 	r.backlog = backlog.New(r.backlogLimit(), r.pump.retain, r.onBacklogFull)
 	r.putBackMessages = backlog.New(maxPutBacks, r.pump.retain, r.onPutBacksFull)
 	r.retryWaits = backlog.New(r.backlogLimit(), r.pump.retain, r.onRetryWaitsFull)
-	r.putBacks.pump = r.pump
+	r.pauses.Wait = func(d time.Duration) { r.pump.waitFor(waitPutBack, d) }
+	r.pauses.EndWait = func() { r.pump.endWait(waitPutBack) }
 	r.limiter = r.newRateLimiter()
 	r.pump.paused = ep.paused
 	r.startParkedLocked()

@@ -79,7 +79,7 @@ func (r *runner) drain() error {
 	}
 	r.cancelHandlers(ErrShutdown) // for a HandleFailed that the backlog runs again
 	deadline := time.Now().Add(closeGrace)
-	r.putBacks.stop()
+	r.pauses.Stop()
 	if !r.putBackMessages.Stop(time.Until(deadline)) {
 		r.ep.log.endpoint.Warn("a message that was put back could not be released in time; it is redelivered")
 	}
