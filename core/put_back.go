@@ -185,14 +185,12 @@ func (r *runner) retainForPause(a *attempt, length time.Duration, skipPause cont
 	})
 }
 
-// onPutBacksFull stops fetching while maxPutBacks messages are kept for their pause.
-func (r *runner) onPutBacksFull(full bool) {
-	if !full {
-		r.pump.resumeFetching()
-		return
+// reportFullPutBacks logs that maxPutBacks messages are kept for their pause, so that no more
+// are fetched.
+func (r *runner) reportFullPutBacks(full bool) {
+	if full {
+		r.ep.log.putBack.Warn("no messages are fetched until one of those that were put back is released: this instance keeps as many as it can", "messages", maxPutBacks)
 	}
-	r.pump.pauseFetching()
-	r.ep.log.putBack.Warn("no messages are fetched until one of those that were put back is released: this instance keeps as many as it can", "messages", maxPutBacks)
 }
 
 // logPutBack writes a line at Info when a pause begins, and at Debug for each other message

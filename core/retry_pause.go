@@ -74,13 +74,3 @@ func (r *runner) retainForRetry(a *attempt, f *failure, pause time.Duration) boo
 	})
 	return true
 }
-
-// onRetryWaitsFull stops fetching while the largest possible number of messages waits for
-// a retry: further ones would probably fail too.
-func (r *runner) onRetryWaitsFull(full bool) {
-	if full {
-		r.pump.pauseFetching()
-	} else {
-		r.pump.resumeFetching()
-	}
-}

@@ -160,9 +160,10 @@ func (r *runner) start() {
 	r.pump.onError = func(err error) { r.end(fmt.Errorf("receive: %w", err)) }
 	r.pump.isolation.onChange = r.isolationChanged
 	r.pump.slowAfter, r.pump.onSlow = max(ep.config.SlowHandler, 0), r.reportSlowHandler
-	r.backlog = backlog.New(r.backlogLimit(), r.pump.retain, r.onBacklogFull)
-	r.putBackMessages = backlog.New(maxPutBacks, r.pump.retain, r.onPutBacksFull)
-	r.retryWaits = backlog.New(r.backlogLimit(), r.pump.retain, r.onRetryWaitsFull)
+	controlled := backlog.Pump{Retain: r.pump.retain, PauseFetching: r.pump.pauseFetching, ResumeFetching: r.pump.resumeFetching}
+	r.backlog = backlog.New(r.backlogLimit(), controlled, r.reportFullBacklog)
+	r.putBackMessages = backlog.New(maxPutBacks, controlled, r.reportFullPutBacks)
+	r.retryWaits = backlog.New(r.backlogLimit(), controlled, nil) // further messages would probably fail too
 	r.pauses.Wait = func(d time.Duration) { r.pump.waitFor(waitPutBack, d) }
 	r.pauses.EndWait = func() { r.pump.endWait(waitPutBack) }
 	r.limiter = r.newRateLimiter()
@@ -187,14 +188,13 @@ func (r *runner) backlogLimit() int {
 	return backlog.Max
 }
 
-// onBacklogFull stops fetching while too many messages are kept without a slot.
-func (r *runner) onBacklogFull(full bool) {
+// reportFullBacklog reports that too many messages are kept without a slot, so that no more
+// are fetched, and later that there are fewer.
+func (r *runner) reportFullBacklog(full bool) {
 	if !full {
-		r.pump.resumeFetching()
 		r.ep.log.endpoint.Info("messages are fetched again: fewer of them wait to be settled or moved")
 		return
 	}
-	r.pump.pauseFetching()
 	r.raiseCritical(fmt.Errorf("no more messages are fetched: %d cannot be settled, moved or stored, and are tried again; see the errors before", r.backlog.Limit()))
 }
 

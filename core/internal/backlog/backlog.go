@@ -19,7 +19,7 @@ import (
 // Sends of the engine without a delivery, such as an acknowledgement that could not be
 // sent, are kept here too.
 type Backlog struct {
-	retain func(n int)
+	pump   Pump
 	onFull func(now bool)
 	limit  int // deliveries; above it no more are fetched
 
@@ -62,10 +62,19 @@ const Max = 1000
 // Min is the lowest limit of the deliveries.
 const Min = 10
 
-// New returns an empty backlog. retain is told how many more deliveries are kept, onFull
-// that the limit is reached, and when it no longer is.
-func New(limit int, retain func(n int), onFull func(now bool)) *Backlog {
-	return &Backlog{limit: limit, retain: retain, onFull: onFull, entries: map[*Entry]struct{}{}, copies: map[string]*Entry{}, empty: make(chan struct{})}
+// Pump is what a backlog controls of the pump. The functions are called with the backlog
+// locked, so that no further delivery is kept before fetching has stopped, and must not
+// call the backlog.
+type Pump struct {
+	Retain         func(n int) // keeps n more deliveries without a slot; n may be negative
+	PauseFetching  func()      // the limit is reached
+	ResumeFetching func()      // it no longer is
+}
+
+// New returns an empty backlog. onFull, which may be nil, is called after the limit was
+// reached, and after it no longer is.
+func New(limit int, pump Pump, onFull func(now bool)) *Backlog {
+	return &Backlog{limit: limit, pump: pump, onFull: onFull, entries: map[*Entry]struct{}{}, copies: map[string]*Entry{}, empty: make(chan struct{})}
 }
 
 // Add keeps an entry after its first failed try. If the endpoint has stopped, or if there
@@ -91,10 +100,13 @@ func (b *Backlog) Add(e *Entry) {
 		return
 	}
 	b.deliveries++
+	b.pump.Retain(1)
 	full := b.deliveries == b.limit
-	b.mu.Unlock()
-	b.retain(1)
 	if full {
+		b.pump.PauseFetching()
+	}
+	b.mu.Unlock()
+	if full && b.onFull != nil {
 		b.onFull(true)
 	}
 }
@@ -182,16 +194,21 @@ func (b *Backlog) remove(e *Entry) {
 		b.deliveries--
 		hasRoom = b.deliveries == b.limit-1
 	}
-	stopped := b.stopped
-	if stopped && len(b.entries) == 0 {
-		close(b.empty)
-	}
-	b.mu.Unlock()
-	if stopped || e.WithoutDelivery {
+	if b.stopped {
+		if len(b.entries) == 0 {
+			close(b.empty)
+		}
+		b.mu.Unlock()
 		return
 	}
-	b.retain(-1)
+	if !e.WithoutDelivery {
+		b.pump.Retain(-1)
+	}
 	if hasRoom {
+		b.pump.ResumeFetching()
+	}
+	b.mu.Unlock()
+	if hasRoom && b.onFull != nil {
 		b.onFull(false)
 	}
 }

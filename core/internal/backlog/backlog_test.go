@@ -21,6 +21,8 @@ type fixture struct {
 
 	mu       sync.Mutex
 	retained int
+	paused   []int // retained when fetching was paused
+	resumed  int
 	full     []bool
 }
 
@@ -31,7 +33,11 @@ func newFixture(limit int) *fixture {
 		defer f.mu.Unlock()
 		change()
 	}
-	f.Backlog = New(limit, func(n int) { locked(func() { f.retained += n }) }, func(now bool) { locked(func() { f.full = append(f.full, now) }) })
+	f.Backlog = New(limit, Pump{
+		Retain:         func(n int) { locked(func() { f.retained += n }) },
+		PauseFetching:  func() { locked(func() { f.paused = append(f.paused, f.retained) }) },
+		ResumeFetching: func() { locked(func() { f.resumed++ }) },
+	}, func(now bool) { locked(func() { f.full = append(f.full, now) }) })
 	return f
 }
 
@@ -46,6 +52,13 @@ func (f *fixture) reported() []bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.full)
+}
+
+// fetching returns at how many deliveries fetching stopped, and how often it began again.
+func (f *fixture) fetching() (paused []int, resumed int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.paused), f.resumed
 }
 
 // inReceiver returns by how much the receiver's limit has grown.
@@ -263,4 +276,32 @@ func TestStop(t *testing.T) {
 			sleep(2 * time.Minute)
 		})
 	}
+}
+
+// A worker that is interrupted when it has reached the limit must not let the others go
+// on: Add waits until fetching has stopped.
+func TestAdd_StopsFetchingBeforeOthersAdd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(3)
+		locked := []bool{}
+		pause := f.pump.PauseFetching
+		f.pump.PauseFetching = func() {
+			free := f.Backlog.mu.TryLock()
+			if free {
+				f.Backlog.mu.Unlock()
+			}
+			locked = append(locked, !free)
+			pause()
+		}
+		for range 5 {
+			f.Add(&Entry{Try: func() bool { return true }, Backoff: everySecond})
+		}
+		if paused, resumed := f.fetching(); !slices.Equal(paused, []int{3}) || !slices.Equal(locked, []bool{true}) || resumed != 0 {
+			t.Errorf("fetching stopped at %v deliveries, with the backlog locked: %v, and began again %d times; want at 3, locked, and not yet", paused, locked, resumed)
+		}
+		sleep(2 * time.Second)
+		if _, resumed := f.fetching(); f.inReceiver() != 0 || resumed != 1 {
+			t.Errorf("when all are done, %d are kept, and fetching has begun again %d times", f.inReceiver(), resumed)
+		}
+	})
 }
