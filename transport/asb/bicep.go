@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/reprise-go/reprise/transport/asb/internal/names"
 )
 
 // Entities are queues, and the events to which they subscribe.
@@ -36,19 +38,19 @@ func Bicep(cfg Config, e Entities) (string, error) {
 		}
 	}
 	for _, queue := range queues {
-		address, err := cfg.target(queue)
+		address, err := cfg.names().Target(queue)
 		if err != nil {
 			return "", fmt.Errorf("asb: bicep: %w", err)
 		}
 		b.queue(address)
 	}
 	for _, queue := range slices.Sorted(maps.Keys(e.Subscriptions)) {
-		address, err := cfg.target(queue)
+		address, err := cfg.names().Target(queue)
 		if err != nil {
 			return "", fmt.Errorf("asb: bicep: %w", err)
 		}
 		for _, topic := range e.Subscriptions[queue] {
-			if err := cfg.checkTopic(topic); err != nil {
+			if err := cfg.names().CheckTopic(topic); err != nil {
 				return "", fmt.Errorf("asb: bicep: %w", err)
 			}
 			b.subscription(address, topic)
@@ -82,15 +84,15 @@ func (b *bicep) resource(kind, parent, name string, properties ...string) string
 }
 
 func (b *bicep) queue(address string) string {
-	return b.resource("queues", "namespace", armName(b.cfg.QueuePrefix+address),
+	return b.resource("queues", "namespace", names.ARMName(b.cfg.QueuePrefix+address),
 		"lockDuration: "+quoted(duration(b.cfg.LockDuration)), fmt.Sprintf("maxDeliveryCount: %d", mostDeliveries),
-		fmt.Sprintf("requiresSession: %v", b.cfg.keepsGroups(address)))
+		fmt.Sprintf("requiresSession: %v", b.cfg.names().KeepsGroups(address)))
 }
 
 func (b *bicep) subscription(address, event string) {
-	topic := b.resource("topics", "namespace", armName(b.cfg.topicOf(event)))
+	topic := b.resource("topics", "namespace", names.ARMName(b.cfg.names().TopicOf(event)))
 	queue := b.queue(address)
-	subscription := b.resource("topics/subscriptions", topic, b.cfg.subscriptionName(address),
+	subscription := b.resource("topics/subscriptions", topic, b.cfg.names().SubscriptionName(address),
 		"forwardTo: "+queue+".name", "lockDuration: "+quoted(duration(mostLock)), fmt.Sprintf("maxDeliveryCount: %d", mostDeliveries),
 		"deadLetteringOnFilterEvaluationExceptions: false")
 	if b.cfg.SharedTopic != "" {

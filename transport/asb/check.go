@@ -28,7 +28,7 @@ func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 func (t *Transport) check(ctx context.Context, topology core.Topology) error {
 	var errs []error
 	for _, queue := range topology.Queues {
-		address, err := t.cfg.queueAddress(queue)
+		address, err := t.cfg.names().QueueAddress(queue)
 		switch {
 		case err != nil:
 		case topology.ReceivesFrom(queue):
@@ -70,8 +70,8 @@ func (t *Transport) reach(ctx context.Context, address string) error {
 		return err
 	}
 	defer func() { _ = client.close(ctx) }()
-	name, sub := t.cfg.source(address)
-	if t.cfg.keepsGroups(address) {
+	name, sub := t.cfg.names().Source(address)
+	if t.cfg.names().KeepsGroups(address) {
 		_, err := listSessions(ctx, client, name)
 		return err
 	}

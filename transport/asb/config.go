@@ -17,6 +17,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/asb/internal/names"
 )
 
 // Config has the namespace, the credentials and the properties of queues and topics.
@@ -112,10 +113,8 @@ const (
 	defaultMessageBytes = 240 << 10
 	mostMessageBytes    = 100<<20 - 64<<10
 
-	maxQueueNameLength        = 260
-	maxSubscriptionNameLength = 50
-	maxSessionIDLength        = 128
-	maxMessageIDLength        = 128
+	maxSessionIDLength = 128
+	maxMessageIDLength = 128
 
 	requestTimeout = time.Minute // of a request that does not wait for messages
 	delayPrecision = time.Second
@@ -162,12 +161,12 @@ func (c *Config) complete() error {
 		}
 	}
 	for _, prefix := range []struct{ field, text string }{{"QueuePrefix", c.QueuePrefix}, {"TopicPrefix", c.TopicPrefix}} {
-		if err := checkPrefix(prefix.text); err != nil {
+		if err := names.CheckPrefix(prefix.text); err != nil {
 			wrong("Config.%s %w", prefix.field, err)
 		}
 	}
 	if c.SharedTopic != "" {
-		if err := checkName("shared topic", c.SharedTopic, c.TopicPrefix); err != nil {
+		if err := names.CheckName("shared topic", c.SharedTopic, c.TopicPrefix); err != nil {
 			wrong("Config.SharedTopic: %w", err)
 		}
 	}
@@ -211,6 +210,11 @@ func checkConnectionString(text string) error {
 		return errors.New("has no SharedAccessKey; copy it again from the portal")
 	}
 	return nil
+}
+
+// names returns how queues and topics are named.
+func (c *Config) names() names.Namespace {
+	return names.Namespace{QueuePrefix: c.QueuePrefix, TopicPrefix: c.TopicPrefix, SessionQueues: c.SessionQueues, SharedTopic: c.SharedTopic}
 }
 
 // host returns the host name of the namespace, from either field.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/asb/internal/names"
 )
 
 // delivery is a received message. Either the message or its session is locked.
@@ -82,7 +83,7 @@ func (d *delivery) Abandon(ctx context.Context, _ error) error {
 
 // failed returns the properties of a message that is released after a failure.
 func (d *delivery) failed() map[string]any {
-	if !isDeadLetterQueue(d.r.address) || d.message.SequenceNumber == nil {
+	if !names.IsDeadLetterQueue(d.r.address) || d.message.SequenceNumber == nil {
 		return nil
 	}
 	return map[string]any{propertyFailed: int64(d.in.failed + 1), propertyFailedOf: *d.message.SequenceNumber}
@@ -96,7 +97,7 @@ func (d *delivery) Release(ctx context.Context) error {
 
 // released returns the properties of a message that is released without a failure.
 func (d *delivery) released() map[string]any {
-	if isDeadLetterQueue(d.r.address) {
+	if names.IsDeadLetterQueue(d.r.address) {
 		return nil // it was not counted
 	}
 	return map[string]any{propertyReleased: int64(d.in.released + 1)}
@@ -121,7 +122,7 @@ func (d *delivery) DeadLetter(ctx context.Context, letter core.DeadLetter) error
 	if d.r.mode == core.TransactionNone {
 		return d.UnsupportedDelivery.DeadLetter(ctx, letter)
 	}
-	if isDeadLetterQueue(d.r.address) {
+	if names.IsDeadLetterQueue(d.r.address) {
 		return fmt.Errorf("asb: dead-letter a message of %q: it is in a dead-letter queue; to fix: leave Recoverability.DeadLetter of its endpoint unset, so that it goes to the error queue: %w", d.r.address, errors.ErrUnsupported)
 	}
 	properties, err := d.changed(letter.Headers)

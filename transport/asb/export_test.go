@@ -27,9 +27,6 @@ func (t *Transport) Encode(out *core.Outgoing, sessions bool) (*azservicebus.AMQ
 // Resent returns the copy of a message that is sent to its queue again.
 func Resent(m *azservicebus.ReceivedMessage) *azservicebus.AMQPAnnotatedMessage { return resent(m) }
 
-// SubscriptionName returns the name of a queue's subscription.
-func (t *Transport) SubscriptionName(address string) string { return t.cfg.subscriptionName(address) }
-
 // Arrived returns how many messages a receiver has that no Receive has returned.
 func Arrived(of core.Receiver) int {
 	r := of.(*receiver)

@@ -95,7 +95,7 @@ func (l *link) receive(ctx context.Context, most int) (deliveries []*delivery, e
 func (l *link) create() (err error) {
 	ctx, cancel := context.WithTimeout(l.r.closing, requestTimeout)
 	defer cancel()
-	name, sub := l.r.t.cfg.source(l.r.address)
+	name, sub := l.r.t.cfg.names().Source(l.r.address)
 	options := &azservicebus.ReceiverOptions{SubQueue: sub}
 	if l.r.mode == core.TransactionNone {
 		options.ReceiveMode = azservicebus.ReceiveModeReceiveAndDelete

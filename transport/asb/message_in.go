@@ -18,6 +18,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/asb/internal/names"
 )
 
 // received is a message of the service as the adapter reads it.
@@ -54,7 +55,7 @@ func (t *Transport) read(r *received, queue string, m *azservicebus.ReceivedMess
 	}
 	r.readState(queue, m)
 	switch {
-	case isDeadLetterQueue(queue):
+	case names.IsDeadLetterQueue(queue):
 		// "time-to-live isn't observed" there (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-dead-letter-queues).
 	case raw.Properties != nil && raw.Properties.AbsoluteExpiryTime != nil:
 		r.expires = *raw.Properties.AbsoluteExpiryTime
@@ -109,7 +110,7 @@ func (r *received) readState(queue string, m *azservicebus.ReceivedMessage) {
 	if n := number(m, propertyNotBefore); n != 0 {
 		r.notBefore = time.UnixMilli(n)
 	}
-	if isDeadLetterQueue(queue) {
+	if names.IsDeadLetterQueue(queue) {
 		// The count belongs to the original queue. The service counts nothing in the
 		// dead-letter queue (azure-sdk-for-net#53437), not even a lock that has ended.
 		if m.SequenceNumber != nil && number(m, propertyFailedOf) == *m.SequenceNumber {

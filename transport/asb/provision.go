@@ -15,6 +15,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/asb/internal/names"
 )
 
 // Provision creates the queues that are missing, with Config.LockDuration, and with sessions where Config.SessionQueues names them. An instance's
@@ -39,7 +40,7 @@ func (t *Transport) Provision(ctx context.Context, topology core.Topology) error
 func (t *Transport) provision(ctx context.Context, topology core.Topology) error {
 	var errs []error
 	for _, name := range topology.Queues {
-		address, err := t.cfg.target(name)
+		address, err := t.cfg.names().Target(name)
 		switch {
 		case err != nil:
 		case t.cfg.NoAdmin:
@@ -107,10 +108,10 @@ func (t *Transport) queueProperties(address string, instance bool) *admin.QueueP
 		LockDuration:            new(duration(t.cfg.LockDuration)),
 		MaxDeliveryCount:        new(int32(mostDeliveries)),
 		EnableBatchedOperations: new(true),
-		RequiresSession:         new(t.cfg.keepsGroups(address)),
+		RequiresSession:         new(t.cfg.names().KeepsGroups(address)),
 	}
 	// A receiver that waits for a session does not count as one: the service would delete a queue that is in use (azure-service-bus#439).
-	if instance && !t.cfg.keepsGroups(address) {
+	if instance && !t.cfg.names().KeepsGroups(address) {
 		p.AutoDeleteOnIdle = new(duration(idleInstanceQueue))
 	}
 	if t.cfg.CustomizeQueue != nil {
@@ -132,7 +133,7 @@ func (t *Transport) compare(address string, has *admin.QueueProperties) error {
 	// A shorter time to live loses waiting messages, in an outage for example.
 	if has, wanted := value(has.DefaultMessageTimeToLive), t.timeToLive(address); !isAsLong(has, wanted) {
 		errs = append(errs, transport.Permanent(fmt.Errorf("the queue %q has DefaultMessageTimeToLive %s, and Provision would create it with %s; to fix: az servicebus queue update --resource-group GROUP --namespace-name %s --name %s --default-message-time-to-live %s, or set it in Config.CustomizeQueue",
-			t.cfg.QueuePrefix+address, has, wanted, t.cfg.namespaceName(), armName(t.cfg.QueuePrefix+address), wanted)))
+			t.cfg.QueuePrefix+address, has, wanted, t.cfg.namespaceName(), names.ARMName(t.cfg.QueuePrefix+address), wanted)))
 	}
 	return errors.Join(errs...)
 }
@@ -161,7 +162,7 @@ func isAsLong(has, wanted string) bool {
 
 // compareSessions returns an error if a queue requires sessions and should not, or the other way round.
 func (t *Transport) compareSessions(address string, has *admin.QueueProperties) error {
-	wants, requires := t.cfg.keepsGroups(address), value(has.RequiresSession)
+	wants, requires := t.cfg.names().KeepsGroups(address), value(has.RequiresSession)
 	if wants == requires {
 		return nil
 	}
@@ -176,7 +177,7 @@ func (t *Transport) compareSessions(address string, has *admin.QueueProperties) 
 // dead-letter messages before the engine has decided. It also reads the lock duration of
 // the queue.
 func (r *receiver) examine(ctx context.Context, maxDeliveries int) error {
-	name, sub := r.t.cfg.source(r.address)
+	name, sub := r.t.cfg.names().Source(r.address)
 	if err := r.reach(ctx, name); err != nil {
 		return err
 	}
@@ -229,7 +230,7 @@ func (t *Transport) checkMaxDeliveries(name string, has int32, maxDeliveries int
 		ofEmulator := t.cfg.isEmulator() && has == emulatorDeliveries // it allows no more
 		if margin := int(has) - maxDeliveries; has != mostDeliveries && margin < enoughReleases && !ofEmulator {
 			t.warnings.Add(fmt.Sprintf("the queue %q has MaxDeliveryCount %d, %d above Recoverability.MaxDeliveries, and Service Bus counts messages that are given back unhandled, at a shutdown or a pause for example, too: after %d of that it dead-letters a message that has not failed; to fix: "+update,
-				name, has, margin, margin, t.cfg.namespaceName(), armName(name), max(recommendedDeliveries, maxDeliveries+enoughReleases)))
+				name, has, margin, margin, t.cfg.namespaceName(), names.ARMName(name), max(recommendedDeliveries, maxDeliveries+enoughReleases)))
 		}
 		return nil
 	}
@@ -240,7 +241,7 @@ func (t *Transport) checkMaxDeliveries(name string, has int32, maxDeliveries int
 		wanted = max(recommendedDeliveries, maxDeliveries+enoughReleases)
 	}
 	err := fmt.Errorf("the queue %q has MaxDeliveryCount %d, and the endpoint %s: Service Bus would dead-letter messages before they reach the error queue; to fix: "+update,
-		name, has, need, t.cfg.namespaceName(), armName(name), wanted)
+		name, has, need, t.cfg.namespaceName(), names.ARMName(name), wanted)
 	if t.cfg.isEmulator() {
 		err = fmt.Errorf("%w, or, since Microsoft's emulator allows %d at most: set Recoverability.MaxDeliveries.Count to %d", err, emulatorDeliveries, emulatorDeliveries-1)
 	}
@@ -263,8 +264,8 @@ func (c *Config) namespaceName() string {
 // createCommand returns the command that creates a queue.
 func (t *Transport) createCommand(address string) string {
 	command := fmt.Sprintf("az servicebus queue create --resource-group GROUP --namespace-name %s --name %s --lock-duration %s --max-delivery-count %d",
-		t.cfg.namespaceName(), armName(t.cfg.QueuePrefix+address), duration(t.cfg.LockDuration), recommendedDeliveries)
-	if t.cfg.keepsGroups(address) {
+		t.cfg.namespaceName(), names.ARMName(t.cfg.QueuePrefix+address), duration(t.cfg.LockDuration), recommendedDeliveries)
+	if t.cfg.names().KeepsGroups(address) {
 		command += " --enable-session true"
 	}
 	return command

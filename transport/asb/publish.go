@@ -13,7 +13,7 @@ var errNoTopic = errors.New("there is no such topic")
 // prepareEvent returns a topic in the namespace, and an event in the form that the SDK
 // publishes.
 func (t *Transport) prepareEvent(out *core.Outgoing) (to destination, m *outgoing, err error) {
-	if err := t.cfg.checkTopic(out.Topic); err != nil {
+	if err := t.cfg.names().CheckTopic(out.Topic); err != nil {
 		return to, nil, err
 	}
 	// A subscribing queue with sessions needs a session for each message.
@@ -26,7 +26,7 @@ func (t *Transport) prepareEvent(out *core.Outgoing) (to destination, m *outgoin
 		}
 		m.ApplicationProperties[propertyTopic] = out.Topic
 	}
-	return destination{t.cfg.topicOf(out.Topic), true}, m, nil
+	return destination{t.cfg.names().TopicOf(out.Topic), true}, m, nil
 }
 
 // missing adds its meaning to the error of a missing topic. It returns nil if such an

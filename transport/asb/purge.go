@@ -40,7 +40,7 @@ func (t *Transport) purge(ctx context.Context, queue string) (removed int, err e
 	if err := t.life.Err(ctx); err != nil {
 		return 0, err
 	}
-	address, err := t.cfg.queueAddress(queue)
+	address, err := t.cfg.names().QueueAddress(queue)
 	if err != nil {
 		return 0, err
 	}
@@ -54,8 +54,8 @@ func (t *Transport) purge(ctx context.Context, queue string) (removed int, err e
 		_ = client.close(ctx)
 	}()
 	began := t.clock.Now()
-	name, sub := t.cfg.source(address)
-	if t.cfg.keepsGroups(address) {
+	name, sub := t.cfg.names().Source(address)
+	if t.cfg.names().KeepsGroups(address) {
 		return purgeSessions(ctx, client, name, began)
 	}
 	var sdk *azservicebus.Receiver

@@ -73,7 +73,7 @@ const (
 
 func newReceiver(t *Transport, c *client, address string, cfg core.ReceiverConfig) *receiver {
 	r := &receiver{
-		t: t, client: c, address: address, mode: cfg.Mode, sessions: t.cfg.keepsGroups(address),
+		t: t, client: c, address: address, mode: cfg.Mode, sessions: t.cfg.names().KeepsGroups(address),
 		arrivals: transport.NewSignal(), room: transport.NewSignal(), closedDone: make(chan struct{}),
 		maxInFlight: cfg.MaxInFlight, unsettled: map[*delivery]struct{}{}, wanted: 1,
 	}

@@ -68,7 +68,7 @@ func (r *receiver) end(ctx context.Context) error {
 // resend sends the messages that the service has forgotten, and that no Receive has
 // returned, to the queue again.
 func (r *receiver) resend(ctx context.Context, left []*delivery) {
-	name, sub := r.t.cfg.source(r.address)
+	name, sub := r.t.cfg.names().Source(r.address)
 	if sub != 0 {
 		return // messages cannot be sent to a dead-letter queue
 	}

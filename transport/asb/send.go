@@ -137,11 +137,11 @@ func (t *Transport) prepare(out *core.Outgoing) (to destination, m *outgoing, er
 	if out.Topic != "" {
 		return t.prepareEvent(out)
 	}
-	address, err := t.cfg.target(out.Queue)
+	address, err := t.cfg.names().Target(out.Queue)
 	if err != nil {
 		return to, nil, err
 	}
-	m, err = t.encode(out, t.cfg.keepsGroups(address))
+	m, err = t.encode(out, t.cfg.names().KeepsGroups(address))
 	return destination{entity: t.cfg.QueuePrefix + address}, m, err
 }
 

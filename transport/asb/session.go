@@ -49,7 +49,7 @@ func (r *receiver) pollSessions() {
 		if lost {
 			// While there are no sessions, a request for one does not show whether the
 			// connection works again.
-			name, _ := r.t.cfg.source(r.address)
+			name, _ := r.t.cfg.names().Source(r.address)
 			if err := r.reach(r.closing, name); err != nil {
 				r.notAnswered(waiting, 1, err, began)
 				continue
@@ -100,7 +100,7 @@ func (r *receiver) accept(ctx context.Context) (s *session, places int, err erro
 }
 
 func (r *receiver) acceptNext(ctx context.Context) (*session, error) {
-	name, _ := r.t.cfg.source(r.address)
+	name, _ := r.t.cfg.names().Source(r.address)
 	options := &azservicebus.SessionReceiverOptions{}
 	if r.mode == core.TransactionNone {
 		options.ReceiveMode = azservicebus.ReceiveModeReceiveAndDelete

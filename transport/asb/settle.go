@@ -51,7 +51,7 @@ func (c *control) link(ctx context.Context) (*controlLink, error) {
 		return l, nil
 	}
 	l := &controlLink{client: c.r.currentClient()}
-	name, sub := c.r.t.cfg.source(c.r.address)
+	name, sub := c.r.t.cfg.names().Source(c.r.address)
 	var err error
 	if l.sdk, err = l.client.receiver(ctx, name, &azservicebus.ReceiverOptions{SubQueue: sub}); err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/asb/internal/names"
 )
 
 // Subscribe lets a queue receive the events that are published to the topics: it creates each topic that does not exist, and a
@@ -83,11 +84,11 @@ func (t *Transport) subscription(ctx context.Context, queue string, topics []str
 		return "", err
 	}
 	for _, topic := range topics {
-		if err := t.cfg.checkTopic(topic); err != nil {
+		if err := t.cfg.names().CheckTopic(topic); err != nil {
 			return "", err
 		}
 	}
-	return t.cfg.target(queue)
+	return t.cfg.names().Target(queue)
 }
 
 // topicMetadata is the beginning of the user metadata of a topic that Subscribe creates.
@@ -97,7 +98,7 @@ const topicMetadata = "Reprise: events of "
 
 // createTopic creates the topic of an event if it is missing.
 func (t *Transport) createTopic(ctx context.Context, topic string) error {
-	name := t.cfg.topicOf(topic)
+	name := t.cfg.names().TopicOf(topic)
 	metadata := topicMetadata + topic
 	if t.cfg.SharedTopic != "" {
 		metadata = ""
@@ -122,7 +123,7 @@ func (t *Transport) createTopic(ctx context.Context, topic string) error {
 			return fmt.Errorf("look for the topic %q, which another instance creates: %w", name, err)
 		}
 	}
-	if event, ours := strings.CutPrefix(value(has.UserMetadata), topicMetadata); ours && metadata != "" && event != topic && strings.EqualFold(topicName(event), topicName(topic)) {
+	if event, ours := strings.CutPrefix(value(has.UserMetadata), topicMetadata); ours && metadata != "" && event != topic && strings.EqualFold(names.TopicName(event), names.TopicName(topic)) {
 		return transport.Permanent(fmt.Errorf("the topic %q is that of the event %q, and Service Bus compares names without case; to fix: give one of the two events another name", name, event))
 	}
 	return nil
@@ -130,7 +131,7 @@ func (t *Transport) createTopic(ctx context.Context, topic string) error {
 
 // createSubscription creates the subscription of a queue to an event if it is missing.
 func (t *Transport) createSubscription(ctx context.Context, address string, created time.Time, topic string) error {
-	name, subscription := t.cfg.topicOf(topic), t.cfg.subscriptionName(address)
+	name, subscription := t.cfg.names().TopicOf(topic), t.cfg.names().SubscriptionName(address)
 	properties := &admin.SubscriptionProperties{
 		ForwardTo:               new(t.cfg.QueuePrefix + address),
 		LockDuration:            new(duration(mostLock)),
@@ -246,7 +247,7 @@ func (t *Transport) renewForwarding(ctx context.Context, created time.Time, topi
 
 // ruleName returns the name of the rule for an event in a subscription to the shared
 // topic.
-func ruleName(topic string) string { return fitting(topic) }
+func ruleName(topic string) string { return names.Fitting(topic) }
 
 // eventFilter returns a filter for an event in the shared topic.
 func eventFilter(topic string) *admin.CorrelationFilter {
@@ -275,9 +276,9 @@ func (t *Transport) unsubscribeAll(ctx context.Context, queue string, topics []s
 	if t.cfg.NoAdmin {
 		return transport.Permanent(fmt.Errorf("nothing is deleted with Config.NoAdmin; to fix: %s", t.unsubscribeCommands(address, topics)))
 	}
-	subscription := t.cfg.subscriptionName(address)
+	subscription := t.cfg.names().SubscriptionName(address)
 	for _, topic := range topics {
-		name := t.cfg.topicOf(topic)
+		name := t.cfg.names().TopicOf(topic)
 		if err := t.unsubscribe(ctx, name, subscription, topic); err != nil && faultOf(err) != faultNoEntity {
 			return fmt.Errorf("delete the subscription %q of the topic %q: %w", subscription, name, err)
 		}
@@ -321,10 +322,10 @@ func (c *Config) where() string {
 func (t *Transport) unsubscribeCommands(address string, topics []string) string {
 	var commands []string
 	for _, topic := range topics {
-		command := fmt.Sprintf("az servicebus topic subscription delete %s --topic-name %s --name %s", t.cfg.where(), armName(t.cfg.topicOf(topic)), t.cfg.subscriptionName(address))
+		command := fmt.Sprintf("az servicebus topic subscription delete %s --topic-name %s --name %s", t.cfg.where(), names.ARMName(t.cfg.names().TopicOf(topic)), t.cfg.names().SubscriptionName(address))
 		if t.cfg.SharedTopic != "" {
 			command = fmt.Sprintf("az servicebus topic subscription rule delete %s --topic-name %s --subscription-name %s --name %s",
-				t.cfg.where(), armName(t.cfg.topicOf(topic)), t.cfg.subscriptionName(address), ruleName(topic))
+				t.cfg.where(), names.ARMName(t.cfg.names().TopicOf(topic)), t.cfg.names().SubscriptionName(address), ruleName(topic))
 		}
 		commands = append(commands, command)
 	}
@@ -336,18 +337,18 @@ func (t *Transport) subscribeCommands(address string, topics []string) string {
 	var commands []string
 	where := t.cfg.where()
 	for i, topic := range topics {
-		name := armName(t.cfg.topicOf(topic))
+		name := names.ARMName(t.cfg.names().TopicOf(topic))
 		if t.cfg.SharedTopic != "" && i > 0 {
 			commands = append(commands, t.ruleCommand(address, topic))
 			continue
 		}
 		commands = append(commands,
 			fmt.Sprintf("az servicebus topic create %s --name %s", where, name),
-			fmt.Sprintf("az servicebus topic subscription create %s --topic-name %s --name %s --forward-to %s", where, name, t.cfg.subscriptionName(address), armName(t.cfg.QueuePrefix+address)))
+			fmt.Sprintf("az servicebus topic subscription create %s --topic-name %s --name %s --forward-to %s", where, name, t.cfg.names().SubscriptionName(address), names.ARMName(t.cfg.QueuePrefix+address)))
 		if t.cfg.SharedTopic != "" {
 			commands = append(commands,
 				fmt.Sprintf("az servicebus topic subscription rule create %s --topic-name %s --subscription-name %s --name %s --filter-type SqlFilter --filter-sql-expression %s",
-					where, name, t.cfg.subscriptionName(address), quotedForShell(defaultRule), nothing),
+					where, name, t.cfg.names().SubscriptionName(address), quotedForShell(defaultRule), nothing),
 				t.ruleCommand(address, topic))
 		}
 	}
@@ -358,12 +359,12 @@ func (t *Transport) subscribeCommands(address string, topics []string) string {
 // of a queue to the shared topic.
 func (t *Transport) ruleCommand(address, topic string) string {
 	return fmt.Sprintf("az servicebus topic subscription rule create %s --topic-name %s --subscription-name %s --name %s --filter-type CorrelationFilter --correlation-filter %s",
-		t.cfg.where(), armName(t.cfg.topicOf(topic)), t.cfg.subscriptionName(address), ruleName(topic), quotedForShell(propertyTopic+"="+topic))
+		t.cfg.where(), names.ARMName(t.cfg.names().TopicOf(topic)), t.cfg.names().SubscriptionName(address), ruleName(topic), quotedForShell(propertyTopic+"="+topic))
 }
 
 // quotedForShell quotes a word for a shell, if it needs quotes.
 func quotedForShell(word string) string {
-	if !strings.ContainsFunc(word, func(r rune) bool { return !allowed(r) && !strings.ContainsRune("./=+", r) }) {
+	if !strings.ContainsFunc(word, func(r rune) bool { return !names.IsPlain(r) && !strings.ContainsRune("./=+", r) }) {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"

@@ -124,13 +124,13 @@ func (r redirected) Do(req *http.Request) (*http.Response, error) {
 // KeepsGroups implements core.GroupKeeper. It returns true for the queues of
 // Config.SessionQueues.
 func (t *Transport) KeepsGroups(queue string) bool {
-	address, err := t.cfg.queueAddress(queue)
-	return err == nil && t.cfg.keepsGroups(address)
+	address, err := t.cfg.names().QueueAddress(queue)
+	return err == nil && t.cfg.names().KeepsGroups(address)
 }
 
 // CheckTopic implements core.TopicChecker.
 func (t *Transport) CheckTopic(topic string) error {
-	if err := t.cfg.checkTopic(topic); err != nil {
+	if err := t.cfg.names().CheckTopic(topic); err != nil {
 		return fmt.Errorf("asb: %w", err)
 	}
 	return nil
@@ -155,7 +155,7 @@ func (t *Transport) GoString() string { return t.String() }
 // Address returns the queue's address: its name in lower case, without Config.QueuePrefix. The dead-letter queue of "orders" is
 // "orders/$deadletterqueue". It refuses names that are too long, or have characters that Service Bus does not allow.
 func (t *Transport) Address(queue string) (string, error) {
-	address, err := t.cfg.queueAddress(queue)
+	address, err := t.cfg.names().QueueAddress(queue)
 	if err != nil {
 		return "", fmt.Errorf("asb: address: %w", err)
 	}
@@ -179,7 +179,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	if err := transport.CheckReceiver(&cfg, &t.caps); err != nil {
 		return nil, err
 	}
-	address, err := t.cfg.queueAddress(cfg.Queue)
+	address, err := t.cfg.names().QueueAddress(cfg.Queue)
 	if err != nil {
 		return nil, err
 	}

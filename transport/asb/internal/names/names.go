@@ -1,0 +1,190 @@
+// Package names derives the names of queues, topics, subscriptions and rules in a namespace of the service, and refuses
+// those that the service does not allow.
+package names
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	"github.com/reprise-go/reprise/transport"
+)
+
+// These are the service's limits (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-quotas).
+const (
+	maxQueueNameLength        = 260
+	maxSubscriptionNameLength = 50
+)
+
+// Namespace says how the queues and topics of endpoints are named in a namespace of the service. Its fields are those of
+// the adapter's Config.
+type Namespace struct {
+	QueuePrefix, TopicPrefix string
+	SessionQueues            []string // queues, or patterns for path.Match
+	SharedTopic              string   // of all events; "": each event has its own topic
+}
+
+// deadLetterSuffix ends the address of a queue's dead-letter queue, which can be received
+// from like any other queue.
+const deadLetterSuffix = "/$deadletterqueue"
+
+// QueueAddress returns a queue's address: its name in lower case, since the service
+// ignores case in names. The address of a dead-letter queue ends with
+// "/$deadletterqueue".
+func (n Namespace) QueueAddress(queue string) (string, error) {
+	name := strings.ToLower(queue)
+	base, dead := strings.CutSuffix(name, deadLetterSuffix)
+	if err := CheckName("queue", base, n.QueuePrefix); err != nil {
+		return "", transport.Permanent(err)
+	}
+	if dead {
+		return base + deadLetterSuffix, nil
+	}
+	return base, nil
+}
+
+// CheckName returns an error for the name of a queue or topic that cannot exist with its
+// prefix. The service allows letters, digits, periods, hyphens, underscores and slashes,
+// and requires a letter or digit at the beginning and the end
+// (https://learn.microsoft.com/azure/azure-resource-manager/management/resource-name-rules#microsoftservicebus).
+func CheckName(kind, name, prefix string) error {
+	if name == "" {
+		return fmt.Errorf("the name of a %s is empty", kind)
+	}
+	for _, r := range name {
+		if !IsPlain(r) && r != '/' && r != '.' {
+			return fmt.Errorf("the %s %q has %q in its name, which Service Bus does not allow; use letters, digits, periods, hyphens, underscores and slashes", kind, name, r)
+		}
+	}
+	if !isLetterOrDigit(name[0]) || !isLetterOrDigit(name[len(name)-1]) {
+		return fmt.Errorf("the name of the %s %q has to begin and end with a letter or a digit", kind, name)
+	}
+	if length := len(prefix) + len(name); length > maxQueueNameLength {
+		return fmt.Errorf("the %s %q would have a name of %d characters, and Service Bus allows %d; shorten it", kind, name, length, maxQueueNameLength)
+	}
+	return nil
+}
+
+// CheckPrefix returns an error for a prefix with which no queue or topic can exist. Its text begins with "is" or "has", to
+// follow the name of the setting.
+func CheckPrefix(prefix string) error {
+	if prefix == "" {
+		return nil
+	}
+	for _, r := range prefix {
+		if !IsPlain(r) && r != '/' && r != '.' {
+			return fmt.Errorf("is %q and has %q in it; use letters, digits, periods, hyphens, underscores and slashes", prefix, r)
+		}
+	}
+	if !isLetterOrDigit(prefix[0]) {
+		return fmt.Errorf("is %q, but names have to begin with a letter or a digit", prefix)
+	}
+	if len(prefix) > maxQueueNameLength/2 {
+		return fmt.Errorf("has %d characters, and must leave room for names: at most %d", len(prefix), maxQueueNameLength/2)
+	}
+	return nil
+}
+
+// IsPlain reports whether every kind of name may have a character: a letter, digit, hyphen or underscore.
+func IsPlain(r rune) bool {
+	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_'
+}
+
+func isLetterOrDigit(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}
+
+// IsDeadLetterQueue reports whether an address is that of a dead-letter queue.
+func IsDeadLetterQueue(address string) bool { return strings.HasSuffix(address, deadLetterSuffix) }
+
+// Source returns the names that the SDK uses for a queue, or for its dead-letter queue.
+func (n Namespace) Source(address string) (name string, sub azservicebus.SubQueue) {
+	base, dead := strings.CutSuffix(address, deadLetterSuffix)
+	if dead {
+		sub = azservicebus.SubQueueDeadLetter
+	}
+	return n.QueuePrefix + base, sub
+}
+
+// Target returns the queue that messages to an address are sent to.
+func (n Namespace) Target(queue string) (string, error) {
+	address, err := n.QueueAddress(queue)
+	if err != nil {
+		return "", err
+	}
+	if IsDeadLetterQueue(address) {
+		return "", transport.Permanent(fmt.Errorf("messages cannot be sent to a dead-letter queue, %q: %w", queue, errors.ErrUnsupported))
+	}
+	return address, nil
+}
+
+// KeepsGroups reports whether the queue at an address requires sessions. A dead-letter
+// queue never does.
+func (n Namespace) KeepsGroups(address string) bool {
+	if IsDeadLetterQueue(address) {
+		return false
+	}
+	for _, pattern := range n.SessionQueues {
+		if ok, err := path.Match(strings.ToLower(pattern), address); ok && err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// CheckTopic returns an error for a topic that cannot exist.
+func (n Namespace) CheckTopic(topic string) error {
+	if n.SharedTopic != "" {
+		if topic == "" {
+			return transport.Permanent(errors.New("the topic is empty"))
+		}
+		return nil // the topic is only text in a filter
+	}
+	return transport.Permanent(CheckName("topic", TopicName(topic), n.TopicPrefix))
+}
+
+// ARMName returns the name of a queue or topic for the Azure Resource Manager, which az and Bicep use. There a slash separates resources, and
+// stands as a tilde within a name
+// (https://learn.microsoft.com/archive/blogs/servicebus/azure-service-bus-azure-resource-manager-and-this-character).
+func ARMName(name string) string { return strings.ReplaceAll(name, "/", "~") }
+
+// TopicName returns the name of the topic of an event. NServiceBus replaces the plus sign
+// of nested types in the same way.
+func TopicName(topic string) string { return strings.ReplaceAll(topic, "+", ".") }
+
+// TopicOf returns the name of the topic in the namespace to which an event is published.
+func (n Namespace) TopicOf(topic string) string {
+	if n.SharedTopic != "" {
+		return n.TopicPrefix + n.SharedTopic
+	}
+	return n.TopicPrefix + TopicName(topic)
+}
+
+// SubscriptionName returns the name of a queue's subscription: that of the queue, as in
+// NServiceBus, or its beginning and a hash if it is too long.
+func (n Namespace) SubscriptionName(address string) string {
+	return Fitting(n.QueuePrefix + address)
+}
+
+// Fitting returns a name that is valid for subscriptions and rules: at most 50
+// characters, without slashes.
+func Fitting(name string) string {
+	if len(name) <= maxSubscriptionNameLength && !strings.ContainsFunc(name, func(r rune) bool { return !IsPlain(r) && r != '.' }) {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	hash := hex.EncodeToString(sum[:8])
+	kept := strings.Map(func(r rune) rune {
+		if IsPlain(r) || r == '.' {
+			return r
+		}
+		return '-'
+	}, name)
+	kept = kept[:min(len(kept), maxSubscriptionNameLength-len(hash)-1)]
+	return kept + "-" + hash
+}
