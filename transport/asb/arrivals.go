@@ -63,7 +63,7 @@ func (r *receiver) take(dst []core.Delivery) (n int, more bool, err error) {
 			r.dropLocked(d)
 		}
 		switch left := time.Until(d.LockedUntil()); {
-		case d.in.expired(r.t.clock.Now()):
+		case d.in.Expired(r.t.clock.Now()):
 			if r.mode != core.TransactionNone {
 				r.freeLocked(d)
 				r.pollers.Go(func() { r.discard(d) })

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/reprise-go/reprise/transport/asb/internal/message"
 	"github.com/reprise-go/reprise/transport/asb/internal/names"
 )
 
@@ -98,7 +99,7 @@ func (b *bicep) subscription(address, event string) {
 	if b.cfg.SharedTopic != "" {
 		b.resource("topics/subscriptions/rules", subscription, defaultRule, "filterType: 'SqlFilter'", "sqlFilter: { sqlExpression: "+quoted(nothing)+" }")
 		b.resource("topics/subscriptions/rules", subscription, ruleName(event),
-			"filterType: 'CorrelationFilter'", fmt.Sprintf("correlationFilter: { properties: { %s: %s } }", quoted(propertyTopic), quoted(event)))
+			"filterType: 'CorrelationFilter'", fmt.Sprintf("correlationFilter: { properties: { %s: %s } }", quoted(message.PropertyTopic), quoted(event)))
 	}
 }
 

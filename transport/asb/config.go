@@ -17,6 +17,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/asb/internal/message"
 	"github.com/reprise-go/reprise/transport/asb/internal/names"
 )
 
@@ -102,19 +103,8 @@ const (
 	leastLock   = 5 * time.Second // the service's limits
 	mostLock    = 5 * time.Minute
 
-	// https://learn.microsoft.com/azure/service-bus-messaging/service-bus-quotas: a
-	// property has at most 32 KiB, all properties together at most 64 KiB. A copy for the
-	// error queue has more headers than the original message.
-	maxHeaderBytes      = 30 << 10
-	mostPropertyByte    = 32<<10 - 1
-	mostPropertiesBytes = 64 << 10
-	mostHeaderBytes     = mostPropertiesBytes - 2<<10 // the rest is for properties that the service and the adapter add
-
 	defaultMessageBytes = 240 << 10
 	mostMessageBytes    = 100<<20 - 64<<10
-
-	maxSessionIDLength = 128
-	maxMessageIDLength = 128
 
 	requestTimeout = time.Minute // of a request that does not wait for messages
 	delayPrecision = time.Second
@@ -283,7 +273,7 @@ func capabilities(c *Config) core.Capabilities {
 		GroupOrder:          true, // of session queues
 		DelayPrecision:      delayPrecision,
 		MaxMessageBytes:     c.MaxMessageBytes,
-		MaxHeaderBytes:      maxHeaderBytes,
+		MaxHeaderBytes:      message.MaxHeaderBytes,
 		Durable:             true,
 		ConfirmsSettlement:  true,
 		Prefetch:            true,

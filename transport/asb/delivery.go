@@ -14,6 +14,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/asb/internal/message"
 	"github.com/reprise-go/reprise/transport/asb/internal/names"
 )
 
@@ -21,7 +22,7 @@ import (
 type delivery struct {
 	transport.UnsupportedDelivery
 	r       *receiver
-	in      received
+	in      message.Received
 	message *azservicebus.ReceivedMessage
 	usage   *usage        // of the link on which it came; nil: a session's message
 	session *session      // nil: no session
@@ -44,7 +45,7 @@ var _ core.Delivery = (*delivery)(nil)
 // or in a session.
 func newDelivery(r *receiver, m *azservicebus.ReceivedMessage, at time.Time, u *usage, s *session) *delivery {
 	d := &delivery{r: r, message: m, usage: u, session: s}
-	r.t.read(&d.in, r.address, m)
+	r.t.codec.Read(&d.in, r.address, m)
 	if s != nil {
 		d.done = make(chan struct{})
 	}
@@ -86,7 +87,7 @@ func (d *delivery) failed() map[string]any {
 	if !names.IsDeadLetterQueue(d.r.address) || d.message.SequenceNumber == nil {
 		return nil
 	}
-	return map[string]any{propertyFailed: int64(d.in.failed + 1), propertyFailedOf: *d.message.SequenceNumber}
+	return map[string]any{message.PropertyFailed: int64(d.in.Failed + 1), message.PropertyFailedOf: *d.message.SequenceNumber}
 }
 
 // Release implements core.Delivery. The service counts it as a failure, since the SDK has
@@ -100,7 +101,7 @@ func (d *delivery) released() map[string]any {
 	if names.IsDeadLetterQueue(d.r.address) {
 		return nil // it was not counted
 	}
-	return map[string]any{propertyReleased: int64(d.in.released + 1)}
+	return map[string]any{message.PropertyReleased: int64(d.in.Released + 1)}
 }
 
 // Postpone implements core.Delivery. The session keeps its lock until the message is due;
@@ -113,7 +114,7 @@ func (d *delivery) Postpone(ctx context.Context, delay time.Duration, cause erro
 	if cause == nil {
 		properties = d.released()
 	}
-	properties[propertyNotBefore] = roundUp(d.r.t.scheduled(delay)).UnixMilli()
+	properties[message.PropertyNotBefore] = message.RoundUp(d.r.t.codec.Scheduled(delay)).UnixMilli()
 	return d.settle(ctx, abandon(properties))
 }
 
@@ -148,7 +149,7 @@ func (d *delivery) changed(headers core.Headers) (map[string]any, error) {
 	if err := transport.CheckOutgoing(&copied, &d.r.t.caps); err != nil {
 		return nil, err
 	}
-	properties, err := applicationProperties(headers)
+	properties, err := message.ApplicationProperties(headers)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +177,7 @@ const (
 // deadLetterTexts returns the reason and the description of a dead letter, which has these properties too: as much of them as the service's limit of all
 // properties leaves room for.
 func (d *delivery) deadLetterTexts(letter *core.DeadLetter, properties map[string]any) (reason, description string) {
-	room := mostPropertiesBytes - d.sizeWith(properties) - len(propertyDeadLetterReason) - len(propertyDeadLetterDescription)
+	room := message.MaxPropertiesBytes - d.sizeWith(properties) - len(propertyDeadLetterReason) - len(propertyDeadLetterDescription)
 	reason = deadLetterText(string(letter.Reason), min(mostDeadLetterText, room))
 	return reason, deadLetterText(letter.Description, min(mostDeadLetterText, room-len(reason)))
 }
@@ -199,7 +200,7 @@ func sizeOfProperty(value any) int {
 	if bytes, ok := value.([]byte); ok {
 		return len(bytes)
 	}
-	return max(8, len(text(value)))
+	return max(8, len(message.Text(value)))
 }
 
 // deadLetterText returns as much of a text as fits into a number of bytes.

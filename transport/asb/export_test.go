@@ -12,21 +12,6 @@ import (
 
 // What tests look at from outside.
 
-// Read returns a message as the adapter reads it.
-func (t *Transport) Read(queue string, m *azservicebus.ReceivedMessage) *core.Incoming {
-	var r received
-	t.read(&r, queue, m)
-	return &r.Incoming
-}
-
-// Encode returns a message as the adapter sends it.
-func (t *Transport) Encode(out *core.Outgoing, sessions bool) (*azservicebus.AMQPAnnotatedMessage, error) {
-	return t.encode(out, sessions)
-}
-
-// Resent returns the copy of a message that is sent to its queue again.
-func Resent(m *azservicebus.ReceivedMessage) *azservicebus.AMQPAnnotatedMessage { return resent(m) }
-
 // Arrived returns how many messages a receiver has that no Receive has returned.
 func Arrived(of core.Receiver) int {
 	r := of.(*receiver)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/asb/internal/message"
 )
 
 // errNoTopic is the error of a missing topic, distinct from that of a missing queue.
@@ -12,19 +13,19 @@ var errNoTopic = errors.New("there is no such topic")
 
 // prepareEvent returns a topic in the namespace, and an event in the form that the SDK
 // publishes.
-func (t *Transport) prepareEvent(out *core.Outgoing) (to destination, m *outgoing, err error) {
+func (t *Transport) prepareEvent(out *core.Outgoing) (to destination, m *message.Outgoing, err error) {
 	if err := t.cfg.names().CheckTopic(out.Topic); err != nil {
 		return to, nil, err
 	}
 	// A subscribing queue with sessions needs a session for each message.
-	if m, err = t.encode(out, true); err != nil {
+	if m, err = t.codec.Encode(out, true); err != nil {
 		return to, nil, err
 	}
 	if t.cfg.SharedTopic != "" {
 		if m.ApplicationProperties == nil {
 			m.ApplicationProperties = map[string]any{}
 		}
-		m.ApplicationProperties[propertyTopic] = out.Topic
+		m.ApplicationProperties[message.PropertyTopic] = out.Topic
 	}
 	return destination{t.cfg.names().TopicOf(out.Topic), true}, m, nil
 }

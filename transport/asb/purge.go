@@ -10,6 +10,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/asb/internal/message"
 )
 
 // Purge implements core.Purger. It receives and completes messages until none is left of
@@ -104,7 +105,7 @@ func release(ctx context.Context, c *client, sdk settler, messages []*azserviceb
 		bare := &azservicebus.ReceivedMessage{LockToken: m.LockToken}
 		var properties map[string]any
 		if sub != azservicebus.SubQueueDeadLetter { // there deliveries are not counted
-			properties = map[string]any{propertyReleased: int64(releasedOf(m) + 1)}
+			properties = map[string]any{message.PropertyReleased: int64(message.ReleasedOf(m) + 1)}
 		}
 		settling.Go(func() {
 			errs[i] = attempt(ctx, requestTimeout, func(ctx context.Context) error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/asb/internal/message"
 )
 
 // Close implements core.Receiver. It closes the links first, since the service could send
@@ -74,7 +75,7 @@ func (r *receiver) resend(ctx context.Context, left []*delivery) {
 	}
 	again := &stream{to: destination{entity: name}}
 	for i, d := range left {
-		again.messages = append(again.messages, pendingSend{i, resent(d.message)})
+		again.messages = append(again.messages, pendingSend{i, message.Resent(d.message)})
 	}
 	r.t.sendStream(ctx, again, make([]error, len(left)))
 }

@@ -14,12 +14,13 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/asb/internal/message"
 )
 
 // pendingSend is a message of a call of Send.
 type pendingSend struct {
 	index   int // in the call
-	message *outgoing
+	message *message.Outgoing
 }
 
 // destination is a queue or a topic in the namespace.
@@ -130,7 +131,7 @@ func (t *Transport) streams(msgs []core.Outgoing) ([]*stream, error) {
 
 // prepare returns a message's destination in the namespace, and the message in the form
 // that the SDK sends.
-func (t *Transport) prepare(out *core.Outgoing) (to destination, m *outgoing, err error) {
+func (t *Transport) prepare(out *core.Outgoing) (to destination, m *message.Outgoing, err error) {
 	if err := transport.CheckOutgoing(out, &t.caps); err != nil {
 		return to, nil, err
 	}
@@ -141,7 +142,7 @@ func (t *Transport) prepare(out *core.Outgoing) (to destination, m *outgoing, er
 	if err != nil {
 		return to, nil, err
 	}
-	m, err = t.encode(out, t.cfg.names().KeepsGroups(address))
+	m, err = t.codec.Encode(out, t.cfg.names().KeepsGroups(address))
 	return destination{entity: t.cfg.QueuePrefix + address}, m, err
 }
 
@@ -274,7 +275,7 @@ func refusesBatch(err error) bool {
 }
 
 // sendOne sends a message without a batch.
-func (t *Transport) sendOne(ctx context.Context, s *sender, m *outgoing) error {
+func (t *Transport) sendOne(ctx context.Context, s *sender, m *message.Outgoing) error {
 	if !s.opened.Load() {
 		// This opens the link, so that an error in opening it is known to concern no
 		// message.
@@ -309,7 +310,7 @@ func (s *sender) call(ctx context.Context, send func(ctx context.Context) error)
 const oneFrame = 60 << 10
 
 // sizeOf returns the most bytes that a message takes, without a body of several parts.
-func sizeOf(m *outgoing) int {
+func sizeOf(m *message.Outgoing) int {
 	const fields, overhead = 2 << 10, 16 // AMQP's own fields; the bytes of each property in addition to its text
 	size := fields
 	for _, part := range m.Body.Data {

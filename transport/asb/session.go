@@ -188,8 +188,8 @@ func (s *session) setAside(err error) {
 // may use its place until then. It returns false if the session was lost, or the receiver
 // closed.
 func (s *session) awaitDue(d *delivery) bool {
-	due := func() time.Duration { return d.in.notBefore.Sub(s.r.t.clock.Now()) }
-	if d.in.notBefore.IsZero() || due() <= 0 || s.r.mode == core.TransactionNone {
+	due := func() time.Duration { return d.in.NotBefore.Sub(s.r.t.clock.Now()) }
+	if d.in.NotBefore.IsZero() || due() <= 0 || s.r.mode == core.TransactionNone {
 		return true
 	}
 	shared := s.r.lendPlace()

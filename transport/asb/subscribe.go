@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/asb/internal/message"
 	"github.com/reprise-go/reprise/transport/asb/internal/names"
 )
 
@@ -181,7 +182,7 @@ func (t *Transport) compareRule(ctx context.Context, name, subscription, topic s
 		return nil
 	}
 	return transport.Permanent(fmt.Errorf("the rule %q of the subscription %q of the topic %q has another filter than %s = %q, or an action; Service Bus compares names without case; to fix: delete it, or give one of two events whose names differ in case alone another name",
-		has.Name, subscription, name, propertyTopic, topic))
+		has.Name, subscription, name, message.PropertyTopic, topic))
 }
 
 // compareSubscription returns an error if a subscription that exists does not forward to the queue, which was created at a time.
@@ -251,7 +252,7 @@ func ruleName(topic string) string { return names.Fitting(topic) }
 
 // eventFilter returns a filter for an event in the shared topic.
 func eventFilter(topic string) *admin.CorrelationFilter {
-	return &admin.CorrelationFilter{ApplicationProperties: map[string]any{propertyTopic: topic}}
+	return &admin.CorrelationFilter{ApplicationProperties: map[string]any{message.PropertyTopic: topic}}
 }
 
 // isEventFilter reports whether a filter is the filter for an event.
@@ -359,7 +360,7 @@ func (t *Transport) subscribeCommands(address string, topics []string) string {
 // of a queue to the shared topic.
 func (t *Transport) ruleCommand(address, topic string) string {
 	return fmt.Sprintf("az servicebus topic subscription rule create %s --topic-name %s --subscription-name %s --name %s --filter-type CorrelationFilter --correlation-filter %s",
-		t.cfg.where(), names.ARMName(t.cfg.names().TopicOf(topic)), t.cfg.names().SubscriptionName(address), ruleName(topic), quotedForShell(propertyTopic+"="+topic))
+		t.cfg.where(), names.ARMName(t.cfg.names().TopicOf(topic)), t.cfg.names().SubscriptionName(address), ruleName(topic), quotedForShell(message.PropertyTopic+"="+topic))
 }
 
 // quotedForShell quotes a word for a shell, if it needs quotes.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/asb/internal/message"
 )
 
 // Transport connects endpoints to the queues and topics of a Service Bus namespace. It implements
@@ -28,6 +29,7 @@ type Transport struct {
 	admin    *admin.Client
 	idle     func()                 // closes idle connections of admin
 	clock    transport.ServiceClock // locks and delays are by the service's clock
+	codec    message.Codec
 	warnings transport.Warnings
 	life     *transport.Lifecycle
 }
@@ -55,6 +57,7 @@ func New(cfg Config) (*Transport, error) {
 		cfg.Credential = &credential{TokenCredential: cfg.Credential}
 	}
 	t := &Transport{cfg: &cfg, caps: capabilities(&cfg), idle: func() {}, life: transport.NewLifecycle()}
+	t.codec = message.Codec{Clock: &t.clock, MessageType: cfg.MessageType}
 	t.sending = &connection{connect: t.connect, life: t.life}
 	if _, err := t.connect(); err != nil { // does not contact the service
 		return nil, fmt.Errorf("asb: open: %w", err)

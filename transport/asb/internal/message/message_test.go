@@ -1,4 +1,4 @@
-package asb_test
+package message_test
 
 import (
 	"encoding/binary"
@@ -13,8 +13,16 @@ import (
 	"github.com/Azure/go-amqp"
 
 	"github.com/reprise-go/reprise/core"
-	"github.com/reprise-go/reprise/transport/asb"
+	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/asb/internal/message"
 )
+
+// read returns a message of a queue as the adapter reads it.
+func read(codec *message.Codec, queue string, m *azservicebus.ReceivedMessage) *message.Received {
+	var r message.Received
+	codec.Read(&r, queue, m)
+	return &r
+}
 
 // foreign is a message as the SDK receives it.
 func foreign(change func(m *azservicebus.ReceivedMessage)) *azservicebus.ReceivedMessage {
@@ -63,8 +71,8 @@ func ofDotNet(t *testing.T) map[string]any {
 }
 
 func TestRead_ForeignProperties(t *testing.T) {
-	transport := openUnreached(t, asb.Config{})
-	in := transport.Read("orders", foreign(func(m *azservicebus.ReceivedMessage) {
+	codec := message.Codec{Clock: new(transport.ServiceClock)}
+	in := read(&codec, "orders", foreign(func(m *azservicebus.ReceivedMessage) {
 		m.ApplicationProperties = map[string]any{
 			"text": "ü", "int": int32(-5), "long": int64(1 << 40), "unsigned": uint64(1 << 63), "bool": true, "double": 1.5, "float": float32(0.1),
 			"time": time.Date(2026, 1, 2, 3, 4, 5, 6_000_000, time.UTC), "symbol": amqp.Symbol("s"), "binary": []byte{0, 255}, "nothing": nil,
@@ -93,7 +101,7 @@ func TestRead_ForeignProperties(t *testing.T) {
 }
 
 func TestRead_Bodies(t *testing.T) {
-	transport := openUnreached(t, asb.Config{})
+	codec := message.Codec{Clock: new(transport.ServiceClock)}
 	type body = azservicebus.AMQPAnnotatedMessageBody
 	for name, c := range map[string]struct {
 		body      body
@@ -111,7 +119,7 @@ func TestRead_Bodies(t *testing.T) {
 		"an AMQP sequence": {body{Sequence: [][]any{{1}}}, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := transport.Read("orders", foreign(func(m *azservicebus.ReceivedMessage) { m.RawAMQPMessage.Body = c.body }))
+			in := read(&codec, "orders", foreign(func(m *azservicebus.ReceivedMessage) { m.RawAMQPMessage.Body = c.body }))
 			if string(in.Body) != c.want || (in.Malformed != nil) != c.malformed {
 				t.Errorf("the body is %q, malformed: %v", in.Body, in.Malformed)
 			}
@@ -120,7 +128,7 @@ func TestRead_Bodies(t *testing.T) {
 }
 
 func TestRead_DeliveryCountWithoutReleases(t *testing.T) {
-	transport := openUnreached(t, asb.Config{})
+	codec := message.Codec{Clock: new(transport.ServiceClock)}
 	for name, c := range map[string]struct {
 		counted  uint32
 		released any
@@ -136,7 +144,7 @@ func TestRead_DeliveryCountWithoutReleases(t *testing.T) {
 		"a negative number":       {1, int64(-9), 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := transport.Read("orders", foreign(func(m *azservicebus.ReceivedMessage) {
+			in := read(&codec, "orders", foreign(func(m *azservicebus.ReceivedMessage) {
 				m.RawAMQPMessage.Header.DeliveryCount = c.counted
 				if c.released != nil {
 					m.ApplicationProperties = map[string]any{"Reprise.Released": c.released}
@@ -150,8 +158,8 @@ func TestRead_DeliveryCountWithoutReleases(t *testing.T) {
 }
 
 func TestRead_HeaderThatIsNoUTF8(t *testing.T) {
-	transport := openUnreached(t, asb.Config{})
-	in := transport.Read("orders", foreign(func(m *azservicebus.ReceivedMessage) {
+	codec := message.Codec{Clock: new(transport.ServiceClock)}
+	in := read(&codec, "orders", foreign(func(m *azservicebus.ReceivedMessage) {
 		m.ApplicationProperties = map[string]any{"good": "text", "bad": "\xff"}
 	}))
 	if !errors.Is(in.Malformed, core.ErrInvalidHeader) || in.Headers.Get("good") != "text" || string(in.Body) != "body" {
@@ -160,7 +168,7 @@ func TestRead_HeaderThatIsNoUTF8(t *testing.T) {
 }
 
 func TestEncode_NativeMessageID(t *testing.T) {
-	transport := openUnreached(t, asb.Config{})
+	codec := message.Codec{Clock: new(transport.ServiceClock)}
 	long := strings.Repeat("i", 129)
 	for name, c := range map[string]struct {
 		out  core.Outgoing
@@ -174,7 +182,7 @@ func TestEncode_NativeMessageID(t *testing.T) {
 		"an id that is the group's key, too": {core.Outgoing{ID: "id", GroupKey: "id"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m, err := transport.Encode(&c.out, false)
+			m, err := codec.Encode(&c.out, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -186,7 +194,7 @@ func TestEncode_NativeMessageID(t *testing.T) {
 }
 
 func TestEncode_TimeToLive(t *testing.T) {
-	transport := openUnreached(t, asb.Config{})
+	codec := message.Codec{Clock: new(transport.ServiceClock)}
 	for _, c := range []struct {
 		lives, delay, want time.Duration
 		far                bool
@@ -196,7 +204,7 @@ func TestEncode_TimeToLive(t *testing.T) {
 		{lives: time.Minute, delay: 45 * time.Second, want: 15 * time.Second},
 		{lives: 365 * 24 * time.Hour, want: (1<<32 - 1) * time.Millisecond, far: true},
 	} {
-		m, err := transport.Encode(&core.Outgoing{ID: "id", TimeToBeReceived: c.lives, Delay: c.delay}, false)
+		m, err := codec.Encode(&core.Outgoing{ID: "id", TimeToBeReceived: c.lives, Delay: c.delay}, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +219,7 @@ func TestEncode_TimeToLive(t *testing.T) {
 }
 
 func TestEncode_RefusesHeadersThatServiceBusDoesNotTake(t *testing.T) {
-	transport := openUnreached(t, asb.Config{})
+	codec := message.Codec{Clock: new(transport.ServiceClock)}
 	quarter := strings.Repeat("x", 16<<10)
 	for name, c := range map[string]struct {
 		headers map[string]string
@@ -225,7 +233,7 @@ func TestEncode_RefusesHeadersThatServiceBusDoesNotTake(t *testing.T) {
 		"the adapter's other property": {map[string]string{"Reprise.NotBefore": "1"}, core.ErrInvalidHeader},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := transport.Encode(&core.Outgoing{ID: "id", Headers: core.HeadersFromMap(c.headers), Reason: core.ReasonMoveToError}, false)
+			_, err := codec.Encode(&core.Outgoing{ID: "id", Headers: core.HeadersFromMap(c.headers), Reason: core.ReasonMoveToError}, false)
 			if !errors.Is(err, c.want) {
 				t.Errorf("the error is %v, want %v", err, c.want)
 			}
@@ -234,11 +242,11 @@ func TestEncode_RefusesHeadersThatServiceBusDoesNotTake(t *testing.T) {
 }
 
 func TestGroupKeys_ArriveAsTheyWere(t *testing.T) {
-	transport := openUnreached(t, asb.Config{})
+	codec := message.Codec{Clock: new(transport.ServiceClock)}
 	sessions := map[string]string{}
 	for _, key := range []string{"", "customer-7", "ünïcode", "with\x00NUL", strings.Repeat("long ", 200), strings.Repeat("x", 128), strings.Repeat("x", 129)} {
 		for _, needed := range []bool{false, true} {
-			m, err := transport.Encode(&core.Outgoing{ID: "id", GroupKey: key}, needed)
+			m, err := codec.Encode(&core.Outgoing{ID: "id", GroupKey: key}, needed)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -253,7 +261,7 @@ func TestGroupKeys_ArriveAsTheyWere(t *testing.T) {
 				t.Errorf("the groups %q and %q have the session %q", key, other, session)
 			}
 			sessions[session] = key
-			in := transport.Read("orders", foreign(func(r *azservicebus.ReceivedMessage) {
+			in := read(&codec, "orders", foreign(func(r *azservicebus.ReceivedMessage) {
 				r.RawAMQPMessage = m
 				r.ApplicationProperties, r.SessionID = m.ApplicationProperties, m.Properties.GroupID
 				r.MessageID = m.Properties.MessageID.(string)
@@ -268,7 +276,7 @@ func TestGroupKeys_ArriveAsTheyWere(t *testing.T) {
 // A queue that was deleted and created anew begins again with its sequence numbers.
 func TestRead_NativeIDNamesOneMessage(t *testing.T) {
 	t.Parallel()
-	transport := openUnreached(t, asb.Config{})
+	codec := message.Codec{Clock: new(transport.ServiceClock)}
 	at := time.Now()
 	ids := map[string]bool{}
 	for _, m := range []*azservicebus.ReceivedMessage{
@@ -277,8 +285,8 @@ func TestRead_NativeIDNamesOneMessage(t *testing.T) {
 		{SequenceNumber: new(int64(2)), EnqueuedTime: &at},
 	} {
 		m.RawAMQPMessage = &azservicebus.AMQPAnnotatedMessage{}
-		ids[transport.Read("q", m).NativeID] = true
-		ids[transport.Read("other", m).NativeID] = true
+		ids[read(&codec, "q", m).NativeID] = true
+		ids[read(&codec, "other", m).NativeID] = true
 	}
 	if len(ids) != 6 {
 		t.Errorf("six messages have the ids %v", ids)
@@ -288,7 +296,7 @@ func TestRead_NativeIDNamesOneMessage(t *testing.T) {
 // A copy has another native id, and all that is read of the message stays.
 func TestResent_IsReadAsBefore(t *testing.T) {
 	t.Parallel()
-	transport := openUnreached(t, asb.Config{})
+	codec := message.Codec{Clock: new(transport.ServiceClock)}
 	receive := func(sent *azservicebus.AMQPAnnotatedMessage) *azservicebus.ReceivedMessage {
 		return foreign(func(m *azservicebus.ReceivedMessage) {
 			m.RawAMQPMessage, m.ApplicationProperties, m.SessionID = sent, sent.ApplicationProperties, sent.Properties.GroupID
@@ -296,20 +304,20 @@ func TestResent_IsReadAsBefore(t *testing.T) {
 		})
 	}
 	for name, out := range map[string]core.Outgoing{
-		"ours":       {ID: "id", Body: []byte("body"), Headers: headersOf(core.HeaderMessageID, "id", "key", "value")},
-		"of a group": {ID: "id", GroupKey: "group", Headers: headersOf(core.HeaderMessageID, "id")},
+		"ours":       {ID: "id", Body: []byte("body"), Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageID: "id", "key": "value"})},
+		"of a group": {ID: "id", GroupKey: "group", Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageID: "id"})},
 		"foreign":    {ID: "id", Body: []byte("body")},
 	} {
-		sent, err := transport.Encode(&out, true)
+		sent, err := codec.Encode(&out, true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		first := receive(sent)
-		second := receive(asb.Resent(first))
-		third := receive(asb.Resent(second))
-		want := transport.Read("q", first)
+		second := receive(message.Resent(first))
+		third := receive(message.Resent(second))
+		want := read(&codec, "q", first)
 		for _, m := range []*azservicebus.ReceivedMessage{second, third} {
-			got := transport.Read("q", m)
+			got := read(&codec, "q", m)
 			if m.MessageID == first.MessageID || got.ID != want.ID || got.IDSent != want.IDSent || got.GroupKey != want.GroupKey || !maps.Equal(maps.Collect(got.Headers.All()), maps.Collect(want.Headers.All())) {
 				t.Errorf("%s: the copy %q is read as %q of the group %q with %v; want %q, %q, %v", name, m.MessageID, got.ID, got.GroupKey, got.Headers, want.ID, want.GroupKey, want.Headers)
 			}

@@ -1,4 +1,4 @@
-package asb
+package message
 
 import (
 	"crypto/rand"
@@ -18,36 +18,48 @@ import (
 // These application properties are added by the adapter when it releases a message. They
 // are numbers, and headers are text.
 const (
-	// propertyReleased is the number of deliveries of the message that ended without a
+	// PropertyReleased is the number of deliveries of the message that ended without a
 	// failure. The service has counted them.
-	propertyReleased = "Reprise.Released"
-	// propertyNotBefore is the time at which a postponed message of a session is due, by
+	PropertyReleased = "Reprise.Released"
+	// PropertyNotBefore is the time at which a postponed message of a session is due, by
 	// the service's clock, in milliseconds since 1970.
-	propertyNotBefore = "Reprise.NotBefore"
-	// propertyFailed is the number of failed deliveries from a dead-letter queue, which
-	// the service does not count. propertyFailedOf is the message's sequence number
+	PropertyNotBefore = "Reprise.NotBefore"
+	// PropertyFailed is the number of failed deliveries from a dead-letter queue, which
+	// the service does not count. PropertyFailedOf is the message's sequence number
 	// there: a copy that was sent on from there has another number, and its count starts
 	// anew.
-	propertyFailed   = "Reprise.Failed"
-	propertyFailedOf = "Reprise.FailedOf"
+	PropertyFailed   = "Reprise.Failed"
+	PropertyFailedOf = "Reprise.FailedOf"
 )
 
 // propertyMessageID is an application property of a copy with a new native id: the native
 // id of the original message.
 const propertyMessageID = "Reprise.NativeMessageID"
 
-// propertyTopic is the application property by which subscriptions to Config.SharedTopic filter: the topic of an event.
-const propertyTopic = "Reprise.Topic"
+// PropertyTopic is the application property by which subscriptions to Config.SharedTopic filter: the topic of an event.
+const PropertyTopic = "Reprise.Topic"
+
+// These are limits. In the service (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-quotas) a
+// property has at most 32 KiB, all properties together at most 64 KiB. A copy for the
+// error queue has more headers than the original message.
+const (
+	MaxPropertiesBytes = 64 << 10
+	MaxHeaderBytes     = 30 << 10                   // of an application's message
+	mostHeaderBytes    = MaxPropertiesBytes - 2<<10 // the rest is for properties that the service and the adapter add
+	maxPropertyBytes   = 32<<10 - 1
+	maxSessionIDLength = 128
+	maxMessageIDLength = 128
+)
 
 // annotationScheduled is the time at which the service makes a message available.
 const annotationScheduled = "x-opt-scheduled-enqueue-time"
 
-// outgoing is a message as the SDK sends it.
-type outgoing = azservicebus.AMQPAnnotatedMessage
+// Outgoing is a message as the SDK sends it.
+type Outgoing = azservicebus.AMQPAnnotatedMessage
 
-// encode encodes a message for a queue or topic. With sessions every message belongs to
+// Encode encodes a message for a queue or topic. With sessions every message belongs to
 // one.
-func (t *Transport) encode(out *core.Outgoing, sessions bool) (*outgoing, error) {
+func (c *Codec) Encode(out *core.Outgoing, sessions bool) (*Outgoing, error) {
 	id := messageID(out)
 	packed := *out
 	session := ""
@@ -63,7 +75,7 @@ func (t *Transport) encode(out *core.Outgoing, sessions bool) (*outgoing, error)
 		session = "sha256-" + hex.EncodeToString(sum[:])
 	}
 	headers := transport.PackHeaders(&packed)
-	m := &outgoing{
+	m := &Outgoing{
 		Body:       azservicebus.AMQPAnnotatedMessageBody{Data: [][]byte{out.Body}},
 		Properties: &azservicebus.AMQPAnnotatedMessageProperties{MessageID: id},
 		Header:     &azservicebus.AMQPAnnotatedMessageHeader{Durable: true},
@@ -72,7 +84,7 @@ func (t *Transport) encode(out *core.Outgoing, sessions bool) (*outgoing, error)
 		m.Properties.GroupID = &session
 	}
 	var err error
-	if m.ApplicationProperties, err = applicationProperties(headers); err != nil {
+	if m.ApplicationProperties, err = ApplicationProperties(headers); err != nil {
 		return nil, err
 	}
 	nativeProperty(&m.Properties.ReplyTo, headers, core.HeaderReplyToAddress)
@@ -80,9 +92,9 @@ func (t *Transport) encode(out *core.Outgoing, sessions bool) (*outgoing, error)
 	if text := headers.Get(core.HeaderCorrelationID); text != "" && len(text) <= maxMessageIDLength {
 		m.Properties.CorrelationID = text
 	}
-	due := t.scheduled(out.Delay)
+	due := c.Scheduled(out.Delay)
 	if out.Delay > 0 {
-		m.MessageAnnotations = map[any]any{annotationScheduled: roundUp(due)}
+		m.MessageAnnotations = map[any]any{annotationScheduled: RoundUp(due)}
 	}
 	if out.TimeToBeReceived > 0 {
 		// The service counts it from the moment when the message becomes available.
@@ -91,20 +103,20 @@ func (t *Transport) encode(out *core.Outgoing, sessions bool) (*outgoing, error)
 	return m, nil
 }
 
-// applicationProperties returns headers in the form that the service keeps; nil if there
+// ApplicationProperties returns headers in the form that the service keeps; nil if there
 // are none.
-func applicationProperties(headers core.Headers) (map[string]any, error) {
+func ApplicationProperties(headers core.Headers) (map[string]any, error) {
 	if headers.Len() == 0 {
 		return nil, nil
 	}
 	properties, total := make(map[string]any, headers.Len()), 0
 	for key, value := range headers.All() {
 		switch key {
-		case propertyReleased, propertyNotBefore, propertyFailed, propertyFailedOf, propertyMessageID, propertyTopic:
+		case PropertyReleased, PropertyNotBefore, PropertyFailed, PropertyFailedOf, propertyMessageID, PropertyTopic:
 			return nil, fmt.Errorf("%w: the adapter uses the key %q itself", core.ErrInvalidHeader, key)
 		}
-		if len(key) > mostPropertyByte || len(value) > mostPropertyByte {
-			return nil, fmt.Errorf("the header %.100q: %w", key, &core.TooLargeError{Limit: "Service Bus's limit of a property", Max: mostPropertyByte, Size: max(len(key), len(value))})
+		if len(key) > maxPropertyBytes || len(value) > maxPropertyBytes {
+			return nil, fmt.Errorf("the header %.100q: %w", key, &core.TooLargeError{Limit: "Service Bus's limit of a property", Max: maxPropertyBytes, Size: max(len(key), len(value))})
 		}
 		total += len(key) + len(value)
 		properties[key] = value
@@ -115,12 +127,12 @@ func applicationProperties(headers core.Headers) (map[string]any, error) {
 	return properties, nil
 }
 
-// scheduled returns the time by the service's clock at which a message with a delay
+// Scheduled returns the time by the service's clock at which a message with a delay
 // becomes available. It must not be early.
-func (t *Transport) scheduled(delay time.Duration) time.Time {
+func (c *Codec) Scheduled(delay time.Duration) time.Time {
 	const differs = time.Second
 	at := time.Now().Add(delay)
-	if ahead := t.clock.Ahead(); ahead < -differs || ahead > differs {
+	if ahead := c.Clock.Ahead(); ahead < -differs || ahead > differs {
 		at = at.Add(ahead + differs/4) // the estimate is too small by the latency of an answer
 	}
 	return at
@@ -129,7 +141,7 @@ func (t *Transport) scheduled(delay time.Duration) time.Time {
 // expire sets the time to live of a message, in whole milliseconds. If it does not fit
 // into the header's 32 bits (49 days), it is written as .NET's client writes it: as the
 // time at which the message expires.
-func expire(m *outgoing, available time.Time, ttl time.Duration) {
+func expire(m *Outgoing, available time.Time, ttl time.Duration) {
 	ttl = (ttl + time.Millisecond - 1).Truncate(time.Millisecond)
 	const most = math.MaxUint32 * time.Millisecond
 	m.Header.TTL = min(ttl, most)
@@ -140,8 +152,8 @@ func expire(m *outgoing, available time.Time, ttl time.Duration) {
 	}
 }
 
-// roundUp rounds t up to whole milliseconds, the precision of AMQP.
-func roundUp(t time.Time) time.Time {
+// RoundUp rounds t up to whole milliseconds, the precision of AMQP.
+func RoundUp(t time.Time) time.Time {
 	rounded := t.Truncate(time.Millisecond)
 	if rounded.Before(t) {
 		rounded = rounded.Add(time.Millisecond)

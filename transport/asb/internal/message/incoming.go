@@ -1,4 +1,4 @@
-package asb
+package message
 
 import (
 	"crypto/rand"
@@ -21,20 +21,20 @@ import (
 	"github.com/reprise-go/reprise/transport/asb/internal/names"
 )
 
-// received is a message of the service as the adapter reads it.
-type received struct {
+// Received is a message of the service as the adapter reads it.
+type Received struct {
 	core.Incoming
-	released  int       // deliveries that were no failures
-	failed    int       // failed deliveries from a dead-letter queue
-	notBefore time.Time // of a postponed message, by the service's clock
-	expires   time.Time // by the service's clock; zero: never
+	Released  int       // deliveries that were no failures
+	Failed    int       // failed deliveries from a dead-letter queue
+	NotBefore time.Time // of a postponed message, by the service's clock
+	Expires   time.Time // by the service's clock; zero: never
 }
 
-// expired reports whether the message is past its time to be received.
-func (r *received) expired(now time.Time) bool { return !r.expires.IsZero() && now.After(r.expires) }
+// Expired reports whether the message is past its time to be received.
+func (r *Received) Expired(now time.Time) bool { return !r.Expires.IsZero() && now.After(r.Expires) }
 
-// read reads a message of queue into r.
-func (t *Transport) read(r *received, queue string, m *azservicebus.ReceivedMessage) {
+// Read reads a message of queue into r.
+func (c *Codec) Read(r *Received, queue string, m *azservicebus.ReceivedMessage) {
 	r.Native = m
 	r.NativeID = nativeID(queue, m)
 	raw := m.RawAMQPMessage
@@ -46,7 +46,7 @@ func (t *Transport) read(r *received, queue string, m *azservicebus.ReceivedMess
 		if isOwnProperty(key, value) {
 			continue
 		}
-		text := text(value)
+		text := Text(value)
 		if key == "" || !utf8.ValidString(key) || !utf8.ValidString(text) {
 			r.Malformed = fmt.Errorf("%w: the application property %q is not UTF-8 or has no name", core.ErrInvalidHeader, key)
 			continue
@@ -58,9 +58,9 @@ func (t *Transport) read(r *received, queue string, m *azservicebus.ReceivedMess
 	case names.IsDeadLetterQueue(queue):
 		// "time-to-live isn't observed" there (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-dead-letter-queues).
 	case raw.Properties != nil && raw.Properties.AbsoluteExpiryTime != nil:
-		r.expires = *raw.Properties.AbsoluteExpiryTime
+		r.Expires = *raw.Properties.AbsoluteExpiryTime
 	case raw.Header != nil && raw.Header.TTL > 0 && m.EnqueuedTime != nil:
-		r.expires = m.EnqueuedTime.Add(raw.Header.TTL)
+		r.Expires = m.EnqueuedTime.Add(raw.Header.TTL)
 	}
 	body, err := bodyOf(&raw.Body)
 	r.Body, r.Malformed = body, errors.Join(r.Malformed, err)
@@ -78,8 +78,8 @@ func (t *Transport) read(r *received, queue string, m *azservicebus.ReceivedMess
 	if r.ID == "" {
 		r.ID = r.NativeID
 	}
-	if t.cfg.MessageType != nil && r.Headers.Get(core.HeaderMessageTypes) == "" {
-		if name := t.cfg.MessageType(queue, m); name != "" {
+	if c.MessageType != nil && r.Headers.Get(core.HeaderMessageTypes) == "" {
+		if name := c.MessageType(queue, m); name != "" {
 			r.Headers.Set(core.HeaderMessageTypes, name)
 		}
 	}
@@ -89,10 +89,10 @@ func (t *Transport) read(r *received, queue string, m *azservicebus.ReceivedMess
 // not a header.
 func isOwnProperty(key string, value any) bool {
 	switch key {
-	case propertyReleased, propertyNotBefore, propertyFailed, propertyFailedOf:
+	case PropertyReleased, PropertyNotBefore, PropertyFailed, PropertyFailedOf:
 		_, isNumber := transport.Integer(value)
 		return isNumber
-	case propertyMessageID, propertyTopic:
+	case propertyMessageID, PropertyTopic:
 		return true
 	}
 	return false
@@ -106,32 +106,32 @@ func number(m *azservicebus.ReceivedMessage, key string) int64 {
 }
 
 // readState reads how often a message was delivered, and when it is due.
-func (r *received) readState(queue string, m *azservicebus.ReceivedMessage) {
-	if n := number(m, propertyNotBefore); n != 0 {
-		r.notBefore = time.UnixMilli(n)
+func (r *Received) readState(queue string, m *azservicebus.ReceivedMessage) {
+	if n := number(m, PropertyNotBefore); n != 0 {
+		r.NotBefore = time.UnixMilli(n)
 	}
 	if names.IsDeadLetterQueue(queue) {
 		// The count belongs to the original queue. The service counts nothing in the
 		// dead-letter queue (azure-sdk-for-net#53437), not even a lock that has ended.
-		if m.SequenceNumber != nil && number(m, propertyFailedOf) == *m.SequenceNumber {
-			r.failed = int(max(0, min(number(m, propertyFailed), math.MaxInt32)))
+		if m.SequenceNumber != nil && number(m, PropertyFailedOf) == *m.SequenceNumber {
+			r.Failed = int(max(0, min(number(m, PropertyFailed), math.MaxInt32)))
 		}
-		r.DeliveryCount, r.Redelivered = 1+r.failed, true
+		r.DeliveryCount, r.Redelivered = 1+r.Failed, true
 		return
 	}
 	counted := 0
 	if header := m.RawAMQPMessage.Header; header != nil {
 		counted = int(header.DeliveryCount)
 	}
-	r.released = releasedOf(m)
-	r.DeliveryCount, r.Redelivered = 1+counted-r.released, counted > 0
+	r.Released = ReleasedOf(m)
+	r.DeliveryCount, r.Redelivered = 1+counted-r.Released, counted > 0
 }
 
-// releasedOf returns the number of deliveries of a message that were no failures. A
+// ReleasedOf returns the number of deliveries of a message that were no failures. A
 // number greater than that of all deliveries is not the adapter's.
-func releasedOf(m *azservicebus.ReceivedMessage) int {
+func ReleasedOf(m *azservicebus.ReceivedMessage) int {
 	header := m.RawAMQPMessage.Header
-	if n := number(m, propertyReleased); n > 0 && header != nil && n <= int64(header.DeliveryCount) {
+	if n := number(m, PropertyReleased); n > 0 && header != nil && n <= int64(header.DeliveryCount) {
 		return int(n)
 	}
 	return 0
@@ -139,7 +139,7 @@ func releasedOf(m *azservicebus.ReceivedMessage) int {
 
 // addForeign adds the values that a sender without headers has put into AMQP's own
 // fields.
-func (r *received) addForeign(m *azservicebus.ReceivedMessage) {
+func (r *Received) addForeign(m *azservicebus.ReceivedMessage) {
 	for _, field := range []struct {
 		key   string
 		value *string
@@ -177,7 +177,7 @@ func foreignID(m *azservicebus.ReceivedMessage) string {
 	}
 	id, isCopy := m.ApplicationProperties[propertyMessageID].(string)
 	if !isCopy {
-		id = text(raw.Properties.MessageID)
+		id = Text(raw.Properties.MessageID)
 	}
 	if !utf8.ValidString(id) {
 		return ""
@@ -205,12 +205,12 @@ func bodyOf(body *azservicebus.AMQPAnnotatedMessageBody) ([]byte, error) {
 	case map[any]any, map[string]any, []any:
 		return nil, fmt.Errorf("the body is an AMQP value of the type %T, which has no bytes; to fix: send it as data, or as a text", v)
 	default:
-		return []byte(text(v)), nil
+		return []byte(Text(v)), nil
 	}
 }
 
-// text returns an application property of any AMQP type as text.
-func text(value any) string {
+// Text returns an application property of any AMQP type as text.
+func Text(value any) string {
 	switch v := value.(type) {
 	case nil:
 		return ""
@@ -267,7 +267,7 @@ func textOfDotNet(descriptor, value any) string {
 			return time.Unix(ticks/second, ticks%second*100).UTC().Format(time.RFC3339Nano)
 		}
 	}
-	return text(value)
+	return Text(value)
 }
 
 // textOfTimeSpan returns ticks in .NET's constant format: [-][d.]hh:mm:ss[.fffffff].
@@ -290,11 +290,11 @@ func textOfTimeSpan(ticks int64) string {
 	return s
 }
 
-// resent returns an unchanged copy of a received message, to be sent again, with a new
+// Resent returns an unchanged copy of a received message, to be sent again, with a new
 // native id: a queue with duplicate detection would drop a copy with the same one.
-func resent(m *azservicebus.ReceivedMessage) *outgoing {
+func Resent(m *azservicebus.ReceivedMessage) *Outgoing {
 	raw := *m.RawAMQPMessage
-	c := &outgoing{ApplicationProperties: maps.Clone(raw.ApplicationProperties), Body: raw.Body, Footer: raw.Footer}
+	c := &Outgoing{ApplicationProperties: maps.Clone(raw.ApplicationProperties), Body: raw.Body, Footer: raw.Footer}
 	c.Properties = &azservicebus.AMQPAnnotatedMessageProperties{}
 	if raw.Properties != nil {
 		*c.Properties = *raw.Properties
