@@ -9,6 +9,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/asb/internal/sdkclient"
 )
 
 // Check reaches the service and verifies that all queues of the topology exist. It peeks
@@ -65,28 +66,28 @@ func (t *Transport) reachToSend(ctx context.Context, address string) error {
 func (t *Transport) reach(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	client, err := t.connect()
+	client, err := t.cfg.connect()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = client.close(ctx) }()
+	defer func() { _ = client.Close(ctx) }()
 	name, sub := t.cfg.names().Source(address)
 	if t.cfg.names().KeepsGroups(address) {
 		_, err := listSessions(ctx, client, name)
 		return err
 	}
-	sdk, err := client.receiver(ctx, name, &azservicebus.ReceiverOptions{SubQueue: sub})
+	sdk, err := client.Receiver(ctx, name, &azservicebus.ReceiverOptions{SubQueue: sub})
 	if err != nil {
 		return err
 	}
-	return peek(ctx, client, sdk)
+	return sdkclient.Peek(ctx, client, sdk)
 }
 
 // listSessions asks a queue for its sessions, to check that it exists: without a session
 // the SDK has no link to it.
-func listSessions(ctx context.Context, c *client, name string) ([]string, error) {
-	return call(ctx, c, "list sessions", func() ([]string, error) {
-		page, err := c.sdk.NewListSessionsForQueuePager(name, nil).NextPage(ctx)
+func listSessions(ctx context.Context, c *sdkclient.Client, name string) ([]string, error) {
+	return sdkclient.Call(ctx, c, "list sessions", func() ([]string, error) {
+		page, err := c.SDK.NewListSessionsForQueuePager(name, nil).NextPage(ctx)
 		return page.Sessions, err
 	}, nil)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/asb/internal/message"
 	"github.com/reprise-go/reprise/transport/asb/internal/names"
+	"github.com/reprise-go/reprise/transport/asb/internal/sdkclient"
 )
 
 // Config has the namespace, the credentials and the properties of queues and topics.
@@ -106,7 +107,7 @@ const (
 	defaultMessageBytes = 240 << 10
 	mostMessageBytes    = 100<<20 - 64<<10
 
-	requestTimeout = time.Minute // of a request that does not wait for messages
+	requestTimeout = sdkclient.RequestTimeout // of a request that does not wait for messages
 	delayPrecision = time.Second
 )
 
@@ -207,20 +208,16 @@ func (c *Config) names() names.Namespace {
 	return names.Namespace{QueuePrefix: c.QueuePrefix, TopicPrefix: c.TopicPrefix, SessionQueues: c.SessionQueues, SharedTopic: c.SharedTopic}
 }
 
-// host returns the host name of the namespace, from either field.
-func (c *Config) host() string {
-	if c.Namespace != "" {
-		return c.Namespace
-	}
-	for part := range strings.SplitSeq(c.ConnectionString, ";") {
-		if name, value, _ := strings.Cut(part, "="); strings.EqualFold(strings.TrimSpace(name), "Endpoint") {
-			if u, err := url.Parse(value); err == nil {
-				return u.Host
-			}
-		}
-	}
-	return ""
+// client returns where the service is, and how to sign in.
+func (c *Config) client() *sdkclient.Config {
+	return &sdkclient.Config{Namespace: c.Namespace, Credential: c.Credential, ConnectionString: c.ConnectionString, Options: c.Client}
 }
+
+// connect returns a client with a separate connection, which it opens when it is first used.
+func (c *Config) connect() (*sdkclient.Client, error) { return sdkclient.New(c.client()) }
+
+// host returns the host name of the namespace, from either field.
+func (c *Config) host() string { return c.client().Host() }
 
 // String returns the configuration without secrets. fmt, slog and encoding/json show a
 // Config like this, also within other values. fmt cannot do so for an unexported field of

@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/asb/internal/sdkclient"
 )
 
 // connection is a connection to the service that is replaced when it is lost. The SDK
@@ -17,12 +18,12 @@ import (
 // adapter makes only one attempt, since a message with an unknown outcome must not be
 // sent a second time without the sender's knowledge.
 type connection struct {
-	connect func() (*client, error)
+	connect func() (*sdkclient.Client, error)
 	life    *transport.Lifecycle
 
 	mu       sync.Mutex // guards the fields below
 	closed   bool
-	client   *client
+	client   *sdkclient.Client
 	senders  map[string]*sender            // of client, by queue or topic
 	turn     int                           // counts uses of senders
 	leftover []func(context.Context) error // left for close to close, because the transport was already closed
@@ -31,7 +32,7 @@ type connection struct {
 // sender is a link for sending.
 type sender struct {
 	*azservicebus.Sender
-	client *client
+	client *sdkclient.Client
 	to     string      // queue or topic
 	using  int         // calls that use it; guarded by the connection's mu
 	used   int         // the connection's turn at the last use; guarded by its mu
@@ -55,8 +56,8 @@ func (c *connection) sender(ctx context.Context, to string) (*sender, error) {
 			return s, err
 		}
 		// Without the mutex, since the SDK waits while it opens a connection.
-		sdk, err := call(ctx, client, "open a sender", func() (*azservicebus.Sender, error) { return client.sdk.NewSender(to, nil) }, nil)
-		if wasNotMade(err) {
+		sdk, err := sdkclient.Call(ctx, client, "open a sender", func() (*azservicebus.Sender, error) { return client.SDK.NewSender(to, nil) }, nil)
+		if sdkclient.WasNotMade(err) {
 			continue // with another client
 		}
 		if err != nil {
@@ -67,18 +68,18 @@ func (c *connection) sender(ctx context.Context, to string) (*sender, error) {
 }
 
 // find returns the sender to a queue or topic for use, or nil and the client that has none.
-func (c *connection) find(to string) (*sender, *client, error) {
+func (c *connection) find(to string) (*sender, *sdkclient.Client, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return nil, nil, core.ErrClosed
 	}
-	if c.client == nil || c.client.stuck.Load() {
+	if c.client == nil || c.client.Stuck() {
 		client, err := c.connect()
 		if err != nil {
 			return nil, nil, err
 		}
-		client.replace = c.replace
+		client.Replace = c.replace
 		c.client, c.senders = client, map[string]*sender{}
 	}
 	s := c.senders[to]
@@ -154,14 +155,14 @@ func (c *connection) lost(s *sender) {
 	defer c.mu.Unlock()
 	if c.client == s.client {
 		c.client, c.senders = nil, nil
-		c.closeLaterLocked(s.client.close)
+		c.closeLaterLocked(s.client.Close)
 	}
 }
 
 // replace lets further messages use another client than the one of which a call was given
 // up. The messages on it that wait for an answer keep their connection until their contexts
 // have ended.
-func (c *connection) replace(stuck *client) {
+func (c *connection) replace(stuck *sdkclient.Client) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.client == stuck {
@@ -169,18 +170,18 @@ func (c *connection) replace(stuck *client) {
 	}
 	switch {
 	case c.closed:
-		stuck.abort()
+		stuck.Abort()
 	case !c.life.Go(func() {
 		_ = transport.Sleep(c.life.Context(), c.life.Context(), requestTimeout, nil) // or the transport is closed
-		stuck.abort()
+		stuck.Abort()
 	}):
-		c.leftover = append(c.leftover, func(context.Context) error { stuck.abort(); return nil })
+		c.leftover = append(c.leftover, func(context.Context) error { stuck.Abort(); return nil })
 	}
 }
 
 // close closes the links of the sender.
 func (s *sender) close(ctx context.Context) error {
-	return s.client.callClose(ctx, "close a sender", s.Close)
+	return s.client.CallClose(ctx, "close a sender", s.Close)
 }
 
 // closeGrace is how long the closing of links may take.
@@ -201,7 +202,7 @@ func (c *connection) close(ctx context.Context) {
 	c.mu.Lock()
 	closing := c.leftover
 	if c.client != nil {
-		closing = append(closing, c.client.close)
+		closing = append(closing, c.client.Close)
 	}
 	c.closed, c.client, c.senders, c.leftover = true, nil, nil, nil
 	c.mu.Unlock()

@@ -1,11 +1,7 @@
 package asb
 
 import (
-	"context"
-	"net"
 	"time"
-
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
 	"github.com/reprise-go/reprise/core"
 )
@@ -39,17 +35,6 @@ func LockEnd(cfg Config, lock time.Duration, until, at time.Time) (end time.Time
 
 // Transient reports whether a retry may help against an error.
 func Transient(err error) bool { return transient(err) }
-
-// Dial returns how a client of a configuration opens connections.
-func Dial(cfg Config) func(ctx context.Context, args azservicebus.NewWebSocketConnArgs) (net.Conn, error) {
-	return (&dialer{cfg: &cfg}).dial
-}
-
-// Dialed returns the address of the service, and whether it is reached by TLS.
-func Dialed(cfg Config) (addr string, secure bool) {
-	addr, _, secure = cfg.dialed()
-	return addr, secure
-}
 
 var (
 	Duration      = duration

@@ -14,6 +14,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/asb/internal/sdkclient"
 )
 
 // fault is the kind of an error, which decides whether to retry.
@@ -49,7 +50,7 @@ func faultOf(err error) fault {
 	if transport.IsPermanent(err) || errors.Is(err, core.ErrClosed) {
 		return faultOther
 	}
-	if _, ok := errors.AsType[*tokenError](err); ok && !isNetwork(err) {
+	if _, ok := errors.AsType[*sdkclient.TokenError](err); ok && !isNetwork(err) {
 		return faultNoToken
 	}
 	if _, ok := errors.AsType[*sessionLostError](err); ok {
@@ -175,7 +176,7 @@ type managementError interface {
 // isContext reports whether an error is that of a context that has ended, upon which the SDK
 // has returned.
 func isContext(err error) bool {
-	return !isStuck(err) && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
+	return !sdkclient.IsStuck(err) && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }
 
 // transient reports whether a retry may help against an error.

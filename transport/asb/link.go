@@ -8,13 +8,14 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/asb/internal/sdkclient"
 )
 
 // link is a receiving link of the SDK, of one poller.
 type link struct {
 	r      *receiver
 	sdk    *azservicebus.Receiver // nil: none
-	client *client                // of sdk
+	client *sdkclient.Client      // of sdk
 	opened time.Time              // zero: it has not worked since it was lost
 	credit int                    // most messages that were requested and have not arrived
 	losses int                    // soon after it was opened, since the last message arrived
@@ -61,7 +62,7 @@ func (l *link) singleOut() (last []*delivery) {
 // lost, and the next call opens another one. It may return messages that arrived before
 // the error.
 func (l *link) receive(ctx context.Context, most int) (deliveries []*delivery, err error) {
-	if l.sdk != nil && l.client.stuck.Load() {
+	if l.sdk != nil && l.client.Stuck() {
 		return l.discard(), nil
 	}
 	if l.sdk == nil {
@@ -101,7 +102,7 @@ func (l *link) create() (err error) {
 		options.ReceiveMode = azservicebus.ReceiveModeReceiveAndDelete
 	}
 	l.client = l.r.currentClient()
-	l.sdk, err = l.client.receiver(ctx, name, options)
+	l.sdk, err = l.client.Receiver(ctx, name, options)
 	return err
 }
 
@@ -113,7 +114,7 @@ const longestPoll = 5 * time.Minute
 func (l *link) poll(ctx context.Context, most int) ([]*azservicebus.ReceivedMessage, error) {
 	for {
 		limited, cancel := context.WithTimeout(ctx, longestPoll)
-		messages, err := fetch(limited, l.client, l.sdk, most, l.r.arriveLate)
+		messages, err := sdkclient.Fetch(limited, l.client, l.sdk, most, l.r.arriveLate)
 		idle := limited.Err() != nil && ctx.Err() == nil
 		cancel()
 		if !idle || !isContext(err) {
@@ -137,11 +138,11 @@ func (l *link) loss(lasted time.Duration) error {
 // closeIfUnusable closes the link if the error shows that it is unusable, and returns
 // messages that arrived before.
 func (l *link) closeIfUnusable(err error) (last []*delivery) {
-	if _, unreadable := errors.AsType[*unreadableError](err); unreadable {
+	if _, unreadable := errors.AsType[*sdkclient.UnreadableError](err); unreadable {
 		return l.singleOut()
 	}
 	switch {
-	case linkClosed(err) || isStuck(err):
+	case linkClosed(err) || sdkclient.IsStuck(err):
 		return l.discard()
 	case !isContext(err):
 		l.lost()
@@ -173,7 +174,7 @@ func (l *link) deliveries(messages []*azservicebus.ReceivedMessage) []*delivery 
 func (l *link) check() error {
 	ctx, cancel := context.WithTimeout(l.r.closing, requestTimeout)
 	defer cancel()
-	return peek(ctx, l.client, l.sdk)
+	return sdkclient.Peek(ctx, l.client, l.sdk)
 }
 
 // close closes the link, and returns the messages that arrived before; the next request
@@ -209,20 +210,20 @@ const onTheWay = 150 * time.Millisecond
 func (l *link) listen(ctx context.Context) []*azservicebus.ReceivedMessage {
 	ctx, cancel := context.WithTimeout(ctx, onTheWay)
 	defer cancel()
-	messages, _ := fetch(ctx, l.client, l.sdk, max(l.credit, 1), l.r.arriveLate)
+	messages, _ := sdkclient.Fetch(ctx, l.client, l.sdk, max(l.credit, 1), l.r.arriveLate)
 	return messages
 }
 
 // closeLink closes a link, and returns the messages that the SDK has kept. It keeps some
 // only in mode None, in which the service has forgotten them.
-func (r *receiver) closeLink(ctx context.Context, c *client, sdk interface {
-	source
+func (r *receiver) closeLink(ctx context.Context, c *sdkclient.Client, sdk interface {
+	sdkclient.Source
 	Close(ctx context.Context) error
 }) []*azservicebus.ReceivedMessage {
 	closeNow := func() (kept []*azservicebus.ReceivedMessage, _ error) {
 		_ = sdk.Close(ctx) // without an answer the service ends the link by itself
 		for r.mode == core.TransactionNone {
-			messages, _ := receiveMessages(ctx, sdk, mostAsked) // an error if there are none left
+			messages, _ := sdkclient.FetchNow(ctx, sdk, mostAsked) // an error if there are none left
 			if len(messages) == 0 {
 				break
 			}
@@ -230,7 +231,7 @@ func (r *receiver) closeLink(ctx context.Context, c *client, sdk interface {
 		}
 		return kept, nil
 	}
-	if c.stuck.Load() {
+	if c.Stuck() {
 		if r.mode == core.TransactionNone {
 			go func() {
 				kept, _ := closeNow()
@@ -239,7 +240,7 @@ func (r *receiver) closeLink(ctx context.Context, c *client, sdk interface {
 		}
 		return nil
 	}
-	kept, _ := call(ctx, c, "close a link", closeNow, r.arriveLate) // a call that was given up has none
+	kept, _ := sdkclient.Call(ctx, c, "close a link", closeNow, r.arriveLate) // a call that was given up has none
 	return kept
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/asb/internal/names"
+	"github.com/reprise-go/reprise/transport/asb/internal/sdkclient"
 )
 
 // Provision creates the queues that are missing, with Config.LockDuration, and with sessions where Config.SessionQueues names them. An instance's
@@ -91,7 +92,7 @@ func (t *Transport) provisionQueue(ctx context.Context, address string, instance
 
 // refusedByEmulator adds to the refusal of an entity's properties by an emulator that Microsoft's one allows less than the service.
 func (c *Config) refusedByEmulator(err error) error {
-	if said, ok := errors.AsType[*azcore.ResponseError](err); !ok || said.StatusCode != http.StatusBadRequest || !c.isEmulator() {
+	if said, ok := errors.AsType[*azcore.ResponseError](err); !ok || said.StatusCode != http.StatusBadRequest || !c.client().IsEmulator() {
 		return err
 	}
 	return fmt.Errorf("%w; to fix: Microsoft's emulator allows MaxDeliveryCount %d and DefaultMessageTimeToLive %s at most; set them in Config.CustomizeQueue and Config.CustomizeSubscription (docs/transports/asb.md)", err, emulatorDeliveries, emulatorTimeToLive)
@@ -218,7 +219,7 @@ func (r *receiver) reach(ctx context.Context, name string) error {
 		return err
 	}
 	return r.control.do(ctx, "peek", func(ctx context.Context, sdk *azservicebus.Receiver) error {
-		return peekNow(ctx, sdk)
+		return sdkclient.PeekNow(ctx, sdk)
 	})
 }
 
@@ -227,7 +228,7 @@ func (r *receiver) reach(ctx context.Context, name string) error {
 func (t *Transport) checkMaxDeliveries(name string, has int32, maxDeliveries int) error {
 	const update = "az servicebus queue update --resource-group GROUP --namespace-name %s --name %s --max-delivery-count %d"
 	if has == mostDeliveries || maxDeliveries > 0 && int(has) > maxDeliveries {
-		ofEmulator := t.cfg.isEmulator() && has == emulatorDeliveries // it allows no more
+		ofEmulator := t.cfg.client().IsEmulator() && has == emulatorDeliveries // it allows no more
 		if margin := int(has) - maxDeliveries; has != mostDeliveries && margin < enoughReleases && !ofEmulator {
 			t.warnings.Add(fmt.Sprintf("the queue %q has MaxDeliveryCount %d, %d above Recoverability.MaxDeliveries, and Service Bus counts messages that are given back unhandled, at a shutdown or a pause for example, too: after %d of that it dead-letters a message that has not failed; to fix: "+update,
 				name, has, margin, margin, t.cfg.namespaceName(), names.ARMName(name), max(recommendedDeliveries, maxDeliveries+enoughReleases)))
@@ -242,7 +243,7 @@ func (t *Transport) checkMaxDeliveries(name string, has int32, maxDeliveries int
 	}
 	err := fmt.Errorf("the queue %q has MaxDeliveryCount %d, and the endpoint %s: Service Bus would dead-letter messages before they reach the error queue; to fix: "+update,
 		name, has, need, t.cfg.namespaceName(), names.ARMName(name), wanted)
-	if t.cfg.isEmulator() {
+	if t.cfg.client().IsEmulator() {
 		err = fmt.Errorf("%w, or, since Microsoft's emulator allows %d at most: set Recoverability.MaxDeliveries.Count to %d", err, emulatorDeliveries, emulatorDeliveries-1)
 	}
 	return transport.Permanent(err)

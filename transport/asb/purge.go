@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/asb/internal/message"
+	"github.com/reprise-go/reprise/transport/asb/internal/sdkclient"
 )
 
 // Purge implements core.Purger. It receives and completes messages until none is left of
@@ -45,14 +46,14 @@ func (t *Transport) purge(ctx context.Context, queue string) (removed int, err e
 	if err != nil {
 		return 0, err
 	}
-	client, err := t.connect()
+	client, err := t.cfg.connect()
 	if err != nil {
 		return 0, err
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 		defer cancel()
-		_ = client.close(ctx)
+		_ = client.Close(ctx)
 	}()
 	began := t.clock.Now()
 	name, sub := t.cfg.names().Source(address)
@@ -61,14 +62,14 @@ func (t *Transport) purge(ctx context.Context, queue string) (removed int, err e
 	}
 	var sdk *azservicebus.Receiver
 	open := func(ctx context.Context) (err error) {
-		sdk, err = client.receiver(ctx, name, &azservicebus.ReceiverOptions{SubQueue: sub})
+		sdk, err = client.Receiver(ctx, name, &azservicebus.ReceiverOptions{SubQueue: sub})
 		return err
 	}
 	err = attempt(ctx, requestTimeout, func(ctx context.Context) error {
 		if err := open(ctx); err != nil {
 			return err
 		}
-		return peek(ctx, client, sdk)
+		return sdkclient.Peek(ctx, client, sdk)
 	})
 	if err != nil {
 		return 0, err
@@ -98,7 +99,7 @@ func (t *Transport) purge(ctx context.Context, queue string) (removed int, err e
 }
 
 // release releases messages by their lock tokens alone.
-func release(ctx context.Context, c *client, sdk settler, messages []*azservicebus.ReceivedMessage, sub azservicebus.SubQueue) error {
+func release(ctx context.Context, c *sdkclient.Client, sdk settler, messages []*azservicebus.ReceivedMessage, sub azservicebus.SubQueue) error {
 	errs := make([]error, len(messages))
 	var settling sync.WaitGroup
 	for i, m := range messages {
@@ -109,7 +110,7 @@ func release(ctx context.Context, c *client, sdk settler, messages []*azserviceb
 		}
 		settling.Go(func() {
 			errs[i] = attempt(ctx, requestTimeout, func(ctx context.Context) error {
-				return c.do(ctx, "settle", func() error { return abandon(properties)(ctx, sdk, bare) })
+				return c.Do(ctx, "settle", func() error { return abandon(properties)(ctx, sdk, bare) })
 			})
 		})
 	}
@@ -118,7 +119,7 @@ func release(ctx context.Context, c *client, sdk settler, messages []*azserviceb
 }
 
 // purgeSessions empties the sessions that no receiver has locked.
-func purgeSessions(ctx context.Context, c *client, name string, began time.Time) (removed int, err error) {
+func purgeSessions(ctx context.Context, c *sdkclient.Client, name string, began time.Time) (removed int, err error) {
 	var sessions []string
 	err = attempt(ctx, requestTimeout, func(ctx context.Context) (err error) {
 		sessions, err = listSessions(ctx, c, name)
@@ -142,8 +143,8 @@ func purgeSessions(ctx context.Context, c *client, name string, began time.Time)
 	for {
 		asked := time.Now()
 		accept, cancel := context.WithTimeout(ctx, patience)
-		sdk, err := call(accept, c, "accept a session", func() (*azservicebus.SessionReceiver, error) {
-			return c.sdk.AcceptNextSessionForQueue(accept, name, nil)
+		sdk, err := sdkclient.Call(accept, c, "accept a session", func() (*azservicebus.SessionReceiver, error) {
+			return c.SDK.AcceptNextSessionForQueue(accept, name, nil)
 		}, nil)
 		cancel()
 		patience = max(purgeIdle, 3*time.Since(asked))
@@ -171,10 +172,10 @@ func purgeSessions(ctx context.Context, c *client, name string, began time.Time)
 
 // purging is the purge of a queue or a session through one link.
 type purging struct {
-	client *client
+	client *sdkclient.Client
 	sdk    interface {
 		settler
-		source
+		sdkclient.Source
 		Close(ctx context.Context) error
 	}
 	began   time.Time // by the service's clock
@@ -187,7 +188,7 @@ type purging struct {
 func (p *purging) fetch(ctx context.Context, most int, idle time.Duration) ([]*azservicebus.ReceivedMessage, error) {
 	wait, cancel := context.WithTimeout(ctx, idle)
 	defer cancel()
-	messages, err := fetch(wait, p.client, p.sdk, most, nil)
+	messages, err := sdkclient.Fetch(wait, p.client, p.sdk, most, nil)
 	p.credit = max(p.credit, most) - len(messages)
 	if ctx.Err() == nil && isContext(err) {
 		err = nil // no message arrived
@@ -197,7 +198,7 @@ func (p *purging) fetch(ctx context.Context, most int, idle time.Duration) ([]*a
 
 // close closes the link.
 func (p *purging) close(ctx context.Context) {
-	_ = p.client.callClose(ctx, "close a link", p.sdk.Close) // the connection is closed soon
+	_ = p.client.CallClose(ctx, "close a link", p.sdk.Close) // the connection is closed soon
 }
 
 // drain completes messages until none is left that was available before the purge began.
@@ -254,7 +255,7 @@ func (p *purging) complete(ctx context.Context, messages []*azservicebus.Receive
 		p.removed++
 		settling.Go(func() {
 			errs[i] = attempt(ctx, requestTimeout, func(ctx context.Context) error {
-				return p.client.do(ctx, "settle", func() error { return complete(ctx, p.sdk, m) })
+				return p.client.Do(ctx, "settle", func() error { return complete(ctx, p.sdk, m) })
 			})
 		})
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/asb/internal/sdkclient"
 )
 
 // receiver takes messages from one queue, on a separate connection.
@@ -38,8 +39,8 @@ type receiver struct {
 	arrivals    transport.Signal
 	room        transport.Signal // there may be places for a request
 
-	mu          sync.Mutex // guards the fields below
-	client      *client    // another one after a call was given up
+	mu          sync.Mutex        // guards the fields below
+	client      *sdkclient.Client // another one after a call was given up
 	closed      bool
 	ended       bool // Close has closed client
 	maxInFlight int
@@ -65,13 +66,9 @@ const (
 	mostLinks = 4
 	// mostAsked is how many messages one request may bring.
 	mostAsked = 256
-	// afterFirst is how long a request waits for further messages after the first one.
-	// Messages that arrive between two requests go back to the queue, so a request should
-	// not end while many are arriving.
-	afterFirst = 2 * time.Millisecond
 )
 
-func newReceiver(t *Transport, c *client, address string, cfg core.ReceiverConfig) *receiver {
+func newReceiver(t *Transport, c *sdkclient.Client, address string, cfg core.ReceiverConfig) *receiver {
 	r := &receiver{
 		t: t, client: c, address: address, mode: cfg.Mode, sessions: t.cfg.names().KeepsGroups(address),
 		arrivals: transport.NewSignal(), room: transport.NewSignal(), closedDone: make(chan struct{}),
@@ -86,7 +83,7 @@ func newReceiver(t *Transport, c *client, address string, cfg core.ReceiverConfi
 	if r.sessions {
 		r.runPoller = r.pollSessions
 	}
-	c.replace = r.replaceClient
+	c.Replace = r.replaceClient
 	return r
 }
 

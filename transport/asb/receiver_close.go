@@ -87,7 +87,7 @@ func (r *receiver) disconnect(ctx context.Context) error {
 	r.ended = true
 	c := r.client
 	r.mu.Unlock()
-	if err := c.close(ctx); err != nil {
+	if err := c.Close(ctx); err != nil {
 		return fmt.Errorf("asb: close the receiver of %q: %w", r.address, err)
 	}
 	return nil

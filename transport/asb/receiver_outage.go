@@ -3,28 +3,30 @@ package asb
 import (
 	"context"
 	"time"
+
+	"github.com/reprise-go/reprise/transport/asb/internal/sdkclient"
 )
 
 // This file records whether the service answers a receiver, and replaces its connection.
 
 // currentClient returns the client by which to open links.
-func (r *receiver) currentClient() *client {
+func (r *receiver) currentClient() *sdkclient.Client {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.client
 }
 
 // replaceClient replaces a client of which a call was given up, like one whose connection is lost.
-func (r *receiver) replaceClient(stuck *client) {
+func (r *receiver) replaceClient(stuck *sdkclient.Client) {
 	r.mu.Lock()
 	if r.client == stuck && !r.ended {
-		if c, err := r.t.connect(); err == nil { // does not contact the service
-			c.replace = r.replaceClient
+		if c, err := r.t.cfg.connect(); err == nil { // does not contact the service
+			c.Replace = r.replaceClient
 			r.client = c
 		}
 	}
 	r.mu.Unlock()
-	stuck.abort()
+	stuck.Abort()
 }
 
 // notAnswered records a failed request: the next one begins after a pause, or never if no

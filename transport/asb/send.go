@@ -15,6 +15,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/asb/internal/message"
+	"github.com/reprise-go/reprise/transport/asb/internal/sdkclient"
 )
 
 // pendingSend is a message of a call of Send.
@@ -293,13 +294,13 @@ func (t *Transport) sendOne(ctx context.Context, s *sender, m *message.Outgoing)
 
 // newBatch returns an empty batch, and opens the link if there is none.
 func (s *sender) newBatch(ctx context.Context) (*azservicebus.MessageBatch, error) {
-	return call(ctx, s.client, "open a link", func() (*azservicebus.MessageBatch, error) { return s.NewMessageBatch(ctx, nil) }, nil)
+	return sdkclient.Call(ctx, s.client, "open a link", func() (*azservicebus.MessageBatch, error) { return s.NewMessageBatch(ctx, nil) }, nil)
 }
 
 // call sends a message or a batch.
 func (s *sender) call(ctx context.Context, send func(ctx context.Context) error) error {
-	err := s.client.do(ctx, "send", func() error { return send(ctx) })
-	if wasNotMade(err) {
+	err := s.client.Do(ctx, "send", func() error { return send(ctx) })
+	if sdkclient.WasNotMade(err) {
 		return &notSentError{error: err}
 	}
 	return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
+	"github.com/reprise-go/reprise/transport/asb/internal/sdkclient"
 )
 
 const (
@@ -109,8 +110,8 @@ func (r *receiver) acceptNext(ctx context.Context) (*session, error) {
 	defer cancel()
 	defer time.AfterFunc(acceptPatience, cancel).Stop()
 	c := r.currentClient()
-	sdk, err := call(ctx, c, "accept a session", func() (*azservicebus.SessionReceiver, error) {
-		return c.sdk.AcceptNextSessionForQueue(ctx, name, options)
+	sdk, err := sdkclient.Call(ctx, c, "accept a session", func() (*azservicebus.SessionReceiver, error) {
+		return c.SDK.AcceptNextSessionForQueue(ctx, name, options)
 	}, nil) // the connection of a session that is accepted late is closed
 	if err != nil {
 		return nil, err
@@ -126,7 +127,7 @@ func (s *session) serve() error {
 	patience := sessionFirst
 	for first := true; ; first, patience = false, sessionIdle {
 		d, err := s.next(patience)
-		if _, unreadable := errors.AsType[*unreadableError](err); unreadable {
+		if _, unreadable := errors.AsType[*sdkclient.UnreadableError](err); unreadable {
 			s.setAside(err)
 			return nil
 		}
@@ -161,13 +162,13 @@ func (s *session) serve() error {
 func (s *session) next(patience time.Duration) (*delivery, error) {
 	ctx, cancel := context.WithTimeout(s.r.closing, patience)
 	defer cancel()
-	messages, err := fetch(ctx, s.client, s.sdk, 1, s.r.arriveLate)
+	messages, err := sdkclient.Fetch(ctx, s.client, s.sdk, 1, s.r.arriveLate)
 	switch {
 	case len(messages) > 0:
 		return newDelivery(s.r, messages[0], time.Now(), nil, s), nil
 	case err == nil:
 		return nil, errLinkLost
-	case isStuck(err):
+	case sdkclient.IsStuck(err):
 		return nil, err
 	case ctx.Err() != nil:
 		return nil, nil

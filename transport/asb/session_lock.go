@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	"github.com/reprise-go/reprise/transport/asb/internal/sdkclient"
 )
 
 // This file has the lock of a session, on which its messages are settled; session.go
@@ -16,7 +18,7 @@ import (
 type session struct {
 	r      *receiver
 	sdk    *azservicebus.SessionReceiver
-	client *client
+	client *sdkclient.Client
 
 	mu       sync.Mutex // guards the fields below
 	end      time.Time  // of its lock
@@ -35,7 +37,7 @@ func (s *session) renew(ctx context.Context) error {
 	defer s.renewing.Unlock()
 	var lockedUntil time.Time
 	err := attempt(ctx, settleAttempt, func(ctx context.Context) (err error) {
-		lockedUntil, err = call(ctx, s.client, "renew a lock", func() (time.Time, error) {
+		lockedUntil, err = sdkclient.Call(ctx, s.client, "renew a lock", func() (time.Time, error) {
 			err := s.sdk.RenewSessionLock(ctx, nil)
 			return s.sdk.LockedUntil(), err
 		}, nil)
@@ -56,7 +58,7 @@ func (s *session) renew(ctx context.Context) error {
 // settle settles a message. If the session's link is lost, so is its lock.
 func (s *session) settle(ctx context.Context, m *azservicebus.ReceivedMessage, how settlement) error {
 	err := attempt(ctx, settleAttempt, func(ctx context.Context) error {
-		return s.client.do(ctx, "settle", func() error { return how(ctx, s.sdk, m) })
+		return s.client.Do(ctx, "settle", func() error { return how(ctx, s.sdk, m) })
 	})
 	if err != nil && ctx.Err() == nil && !answered(err) && faultOf(err) == faultOutage {
 		return &sessionLostError{err}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	"github.com/reprise-go/reprise/transport/asb/internal/sdkclient"
 )
 
 // settler settles messages and renews their locks. The SDK's Receiver and SessionReceiver
@@ -28,7 +30,7 @@ type control struct {
 // controlLink is the link of a control.
 type controlLink struct {
 	sdk    *azservicebus.Receiver
-	client *client
+	client *sdkclient.Client
 }
 
 func newControl(r *receiver) *control { return &control{r: r, opening: make(chan struct{}, 1)} }
@@ -53,16 +55,16 @@ func (c *control) link(ctx context.Context) (*controlLink, error) {
 	l := &controlLink{client: c.r.currentClient()}
 	name, sub := c.r.t.cfg.names().Source(c.r.address)
 	var err error
-	if l.sdk, err = l.client.receiver(ctx, name, &azservicebus.ReceiverOptions{SubQueue: sub}); err != nil {
+	if l.sdk, err = l.client.Receiver(ctx, name, &azservicebus.ReceiverOptions{SubQueue: sub}); err != nil {
 		return nil, err
 	}
 	for range 2 {
-		err = attempt(ctx, openAttempt, func(ctx context.Context) error { return peek(ctx, l.client, l.sdk) })
+		err = attempt(ctx, openAttempt, func(ctx context.Context) error { return sdkclient.Peek(ctx, l.client, l.sdk) })
 		if err == nil {
 			c.current.Store(l)
 			return l, nil
 		}
-		if isStuck(err) {
+		if sdkclient.IsStuck(err) {
 			return nil, err // and its client is being closed
 		}
 	}
@@ -73,7 +75,7 @@ func (c *control) link(ctx context.Context) (*controlLink, error) {
 // usable returns the link that is open, or nil if there is none.
 func (c *control) usable() *controlLink {
 	l := c.current.Load()
-	if l != nil && l.client.stuck.Load() {
+	if l != nil && l.client.Stuck() {
 		return nil
 	}
 	return l
@@ -93,7 +95,7 @@ func (c *control) lost(l *controlLink) {
 
 // close closes the link.
 func (l *controlLink) close(ctx context.Context) error {
-	return l.client.callClose(ctx, "close a link", l.sdk.Close)
+	return l.client.CallClose(ctx, "close a link", l.sdk.Close)
 }
 
 // settleAttempt is the longest wait for an answer on a link, before a settlement or
@@ -117,7 +119,7 @@ func attempt(ctx context.Context, limit time.Duration, call func(ctx context.Con
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := call(limited)
-	if err != nil && limited.Err() != nil && ctx.Err() == nil && !isStuck(err) {
+	if err != nil && limited.Err() != nil && ctx.Err() == nil && !sdkclient.IsStuck(err) {
 		return errNoAnswer
 	}
 	return err
@@ -132,7 +134,7 @@ func (c *control) do(ctx context.Context, name string, ask func(ctx context.Cont
 		}
 		l, openErr := c.link(ctx)
 		switch {
-		case isStuck(openErr):
+		case sdkclient.IsStuck(openErr):
 			err = openErr
 			continue // there is another connection
 		case openErr != nil:
@@ -148,7 +150,7 @@ func (c *control) do(ctx context.Context, name string, ask func(ctx context.Cont
 
 // do calls the SDK.
 func (l *controlLink) do(ctx context.Context, name string, ask func(ctx context.Context, sdk *azservicebus.Receiver) error) error {
-	return l.client.do(ctx, name, func() error { return ask(ctx, l.sdk) })
+	return l.client.Do(ctx, name, func() error { return ask(ctx, l.sdk) })
 }
 
 // onlyHere reports whether an error may concern only the link, so that another link may

@@ -17,6 +17,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/asb/internal/message"
+	"github.com/reprise-go/reprise/transport/asb/internal/sdkclient"
 )
 
 // Transport connects endpoints to the queues and topics of a Service Bus namespace. It implements
@@ -54,12 +55,12 @@ func New(cfg Config) (*Transport, error) {
 		return nil, fmt.Errorf("asb: open: %w", err)
 	}
 	if cfg.ConnectionString == "" {
-		cfg.Credential = &credential{TokenCredential: cfg.Credential}
+		cfg.Credential = sdkclient.PausingCredential(cfg.Credential)
 	}
 	t := &Transport{cfg: &cfg, caps: capabilities(&cfg), idle: func() {}, life: transport.NewLifecycle()}
 	t.codec = message.Codec{Clock: &t.clock, MessageType: cfg.MessageType}
-	t.sending = &connection{connect: t.connect, life: t.life}
-	if _, err := t.connect(); err != nil { // does not contact the service
+	t.sending = &connection{connect: cfg.connect, life: t.life}
+	if _, err := t.cfg.connect(); err != nil { // does not contact the service
 		return nil, fmt.Errorf("asb: open: %w", err)
 	}
 	var err error
@@ -186,7 +187,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	if err != nil {
 		return nil, err
 	}
-	client, err := t.connect()
+	client, err := t.cfg.connect()
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package asb_test
+package sdkclient
 
 import (
 	"context"
@@ -12,20 +12,18 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
-
-	"github.com/reprise-go/reprise/transport/asb"
 )
 
 // The SDK pauses between no two attempts to renew a token.
 func TestDial_PausesAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		attempts := 0
-		var cfg asb.Config
-		cfg.Client.NewWebSocketConn = func(context.Context, azservicebus.NewWebSocketConnArgs) (net.Conn, error) {
+		var cfg Config
+		cfg.Options.NewWebSocketConn = func(context.Context, azservicebus.NewWebSocketConnArgs) (net.Conn, error) {
 			attempts++
 			return nil, errors.New("refused")
 		}
-		dial := asb.Dial(cfg)
+		dial := (&dialer{cfg: &cfg}).dial
 		began := time.Now()
 		for time.Since(began) < 10*time.Second && attempts < 100 {
 			if _, err := dial(t.Context(), azservicebus.NewWebSocketConnArgs{}); err == nil {
@@ -51,10 +49,10 @@ func TestDial_VerifiesTheNamespace(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(server.Certificate())
 	for namespace, right := range map[string]bool{"example.com": true, "other.org": false} {
-		cfg := asb.Config{Namespace: namespace}
-		cfg.Client.CustomEndpoint = server.Listener.Addr().String()
-		cfg.Client.TLSConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
-		conn, err := asb.Dial(cfg)(t.Context(), azservicebus.NewWebSocketConnArgs{})
+		cfg := Config{Namespace: namespace}
+		cfg.Options.CustomEndpoint = server.Listener.Addr().String()
+		cfg.Options.TLSConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+		conn, err := (&dialer{cfg: &cfg}).dial(t.Context(), azservicebus.NewWebSocketConnArgs{})
 		if (err == nil) != right {
 			t.Errorf("%s: the error is %v", namespace, err)
 		}
@@ -63,7 +61,7 @@ func TestDial_VerifiesTheNamespace(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if cfg.Client.TLSConfig.ServerName != "" {
+		if cfg.Options.TLSConfig.ServerName != "" {
 			t.Error("the application's TLSConfig was changed")
 		}
 	}
@@ -72,19 +70,19 @@ func TestDial_VerifiesTheNamespace(t *testing.T) {
 func TestDial_Addresses(t *testing.T) {
 	t.Parallel()
 	const key = ";SharedAccessKeyName=name;SharedAccessKey=key"
-	custom := asb.Config{Namespace: "shop.servicebus.windows.net"}
-	custom.Client.CustomEndpoint = "10.0.0.1:4711"
+	custom := Config{Namespace: "shop.servicebus.windows.net"}
+	custom.Options.CustomEndpoint = "10.0.0.1:4711"
 	for addr, c := range map[string]struct {
-		cfg    asb.Config
+		cfg    Config
 		secure bool
 	}{
-		"shop.servicebus.windows.net:5671":  {asb.Config{Namespace: "shop.servicebus.windows.net"}, true},
-		"other.servicebus.windows.net:5671": {asb.Config{ConnectionString: "Endpoint=sb://other.servicebus.windows.net/" + key}, true},
-		"localhost:5672":                    {asb.Config{ConnectionString: "Endpoint=sb://localhost" + key + ";UseDevelopmentEmulator=true"}, false},
-		"localhost:5800":                    {asb.Config{ConnectionString: "endpoint=sb://localhost:5800" + key + ";usedevelopmentemulator=True"}, false},
+		"shop.servicebus.windows.net:5671":  {Config{Namespace: "shop.servicebus.windows.net"}, true},
+		"other.servicebus.windows.net:5671": {Config{ConnectionString: "Endpoint=sb://other.servicebus.windows.net/" + key}, true},
+		"localhost:5672":                    {Config{ConnectionString: "Endpoint=sb://localhost" + key + ";UseDevelopmentEmulator=true"}, false},
+		"localhost:5800":                    {Config{ConnectionString: "endpoint=sb://localhost:5800" + key + ";usedevelopmentemulator=True"}, false},
 		"10.0.0.1:4711":                     {custom, true},
 	} {
-		if got, secure := asb.Dialed(c.cfg); got != addr || secure != c.secure {
+		if got, _, secure := c.cfg.dialed(); got != addr || secure != c.secure {
 			t.Errorf("the address is %s, with TLS %v; want %s, %v", got, secure, addr, c.secure)
 		}
 	}

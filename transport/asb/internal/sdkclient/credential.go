@@ -1,4 +1,4 @@
-package asb
+package sdkclient
 
 import (
 	"context"
@@ -22,12 +22,17 @@ type credential struct {
 	next time.Time  // no attempt begins before
 }
 
-// tokenError is the error of a sign-in: there is no token for the service.
-type tokenError struct{ error }
+// TokenError is the error of a sign-in: there is no token for the service.
+type TokenError struct{ error }
 
-func (e *tokenError) Error() string { return fmt.Sprintf("sign in: %v", e.error) }
+func (e *TokenError) Error() string { return fmt.Sprintf("sign in: %v", e.error) }
 
-func (e *tokenError) Unwrap() error { return e.error }
+func (e *TokenError) Unwrap() error { return e.error }
+
+// PausingCredential wraps a credential for clients: it pauses after failed attempts, and its errors contain a *TokenError.
+func PausingCredential(c azcore.TokenCredential) azcore.TokenCredential {
+	return &credential{TokenCredential: c}
+}
 
 // GetToken implements azcore.TokenCredential.
 func (c *credential) GetToken(ctx context.Context, options policy.TokenRequestOptions) (azcore.AccessToken, error) {
@@ -36,7 +41,7 @@ func (c *credential) GetToken(ctx context.Context, options policy.TokenRequestOp
 	c.mu.Unlock()
 	if wait > 0 {
 		if err := transport.Sleep(ctx, context.Background(), wait, nil); err != nil {
-			return azcore.AccessToken{}, &tokenError{err}
+			return azcore.AccessToken{}, &TokenError{err}
 		}
 	}
 	token, err := c.TokenCredential.GetToken(ctx, options)
@@ -44,7 +49,7 @@ func (c *credential) GetToken(ctx context.Context, options policy.TokenRequestOp
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.next = time.Now().Add(dialPause)
-		return token, &tokenError{err}
+		return token, &TokenError{err}
 	}
 	return token, nil
 }

@@ -1,12 +1,9 @@
-package asb
+package sdkclient
 
 import (
 	"context"
 	"crypto/tls"
 	"net"
-	"net/url"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -105,15 +102,15 @@ func (d *dialer) abort() {
 // connect opens a connection: by the application's function if there is one, else as the
 // SDK does without the option (go-amqp v1.7.0, dialConn).
 func (d *dialer) connect(ctx context.Context, args azservicebus.NewWebSocketConnArgs) (net.Conn, error) {
-	if d.cfg.Client.NewWebSocketConn != nil {
-		return d.cfg.Client.NewWebSocketConn(ctx, args)
+	if d.cfg.Options.NewWebSocketConn != nil {
+		return d.cfg.Options.NewWebSocketConn(ctx, args)
 	}
 	addr, name, secure := d.cfg.dialed()
-	tcp := &net.Dialer{Timeout: requestTimeout}
+	tcp := &net.Dialer{Timeout: RequestTimeout}
 	if !secure {
 		return tcp.DialContext(ctx, "tcp", addr)
 	}
-	cfg := d.cfg.Client.TLSConfig.Clone()
+	cfg := d.cfg.Options.TLSConfig.Clone()
 	if cfg == nil {
 		cfg = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
@@ -121,34 +118,4 @@ func (d *dialer) connect(ctx context.Context, args azservicebus.NewWebSocketConn
 		cfg.ServerName = name
 	}
 	return (&tls.Dialer{NetDialer: tcp, Config: cfg}).DialContext(ctx, "tcp", addr)
-}
-
-// dialed returns the address of the service, the name in its certificate, and whether it
-// uses TLS, which the emulator does not.
-func (c *Config) dialed() (addr, name string, secure bool) {
-	u := &url.URL{Host: c.host()}
-	name, secure = u.Hostname(), !c.isEmulator()
-	if c.Client.CustomEndpoint != "" {
-		u.Host = c.Client.CustomEndpoint
-	}
-	port := u.Port()
-	switch {
-	case port != "":
-	case secure:
-		port = "5671"
-	default:
-		port = "5672"
-	}
-	return net.JoinHostPort(u.Hostname(), port), name, secure
-}
-
-// isEmulator reports whether the connection string is an emulator's.
-func (c *Config) isEmulator() bool {
-	for part := range strings.SplitSeq(c.ConnectionString, ";") {
-		if name, value, _ := strings.Cut(part, "="); strings.EqualFold(strings.TrimSpace(name), "UseDevelopmentEmulator") {
-			is, err := strconv.ParseBool(value)
-			return is && err == nil
-		}
-	}
-	return false
 }

@@ -1,4 +1,4 @@
-package asb
+package sdkclient
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 )
 
-// client is a client of the SDK, which has one connection. All calls of the SDK that use a
-// connection go through do or call, which return callGrace after the end of the call's
+// Client is a client of the SDK, which has one connection. All calls of the SDK that use a
+// connection go through Do or Call, which return callGrace after the end of the call's
 // context at the latest, also if the SDK does not.
 //
 // The SDK's calls can outlast their contexts (azservicebus v1.11.0, go-amqp v1.7.0):
@@ -35,13 +35,13 @@ import (
 //
 // The end of the connection is therefore not enough, and each call has a goroutine, which
 // the caller can leave behind. In addition, the client is replaced.
-type client struct {
-	sdk    *azservicebus.Client
+type Client struct {
+	SDK    *azservicebus.Client
 	dialer *dialer
 
-	// replace is called once, when a call was given up: it lets further calls use another
+	// Replace is called once, when a call was given up: it lets further calls use another
 	// client, and aborts this one. If it is nil, the client is aborted.
-	replace func(*client)
+	Replace func(*Client)
 
 	todo  chan *task    // idle goroutines take tasks from it
 	idle  atomic.Int32  // number of these goroutines
@@ -52,15 +52,15 @@ type client struct {
 	aborted atomic.Bool
 }
 
-// connect returns a client with a separate connection, which it opens when it is first used.
-func (t *Transport) connect() (*client, error) {
-	c := &client{dialer: &dialer{cfg: t.cfg}, todo: make(chan *task), ended: make(chan struct{})}
-	options := t.cfg.Client
+// New returns a client with a separate connection, which it opens when it is first used.
+func New(cfg *Config) (*Client, error) {
+	c := &Client{dialer: &dialer{cfg: cfg}, todo: make(chan *task), ended: make(chan struct{})}
+	options := cfg.Options
 	options.NewWebSocketConn = c.dialer.dial
 	var err error
-	if t.cfg.ConnectionString == "" {
-		c.sdk, err = azservicebus.NewClient(t.cfg.Namespace, t.cfg.Credential, &options)
-	} else if c.sdk, err = azservicebus.NewClientFromConnectionString(t.cfg.ConnectionString, &options); err != nil {
+	if cfg.ConnectionString == "" {
+		c.SDK, err = azservicebus.NewClient(cfg.Namespace, cfg.Credential, &options)
+	} else if c.SDK, err = azservicebus.NewClientFromConnectionString(cfg.ConnectionString, &options); err != nil {
 		// The SDK's error may quote the text.
 		err = errors.New("the SDK does not take Config.ConnectionString; copy it again from the portal")
 	}
@@ -69,6 +69,9 @@ func (t *Transport) connect() (*client, error) {
 	}
 	return c, nil
 }
+
+// RequestTimeout is the longest time of a request that does not wait for messages.
+const RequestTimeout = time.Minute
 
 // callGrace is how long a call of the SDK may take after its context has ended, until it
 // is given up.
@@ -94,35 +97,35 @@ func (e *stuckError) Error() string {
 // Unwrap returns the error of the call's context.
 func (e *stuckError) Unwrap() error { return e.ended }
 
-// isStuck reports whether an error is that of a call that was given up.
-func isStuck(err error) bool {
+// IsStuck reports whether an error is that of a call that was given up.
+func IsStuck(err error) bool {
 	_, stuck := errors.AsType[*stuckError](err)
 	return stuck
 }
 
-// wasNotMade reports whether an error is that of a call that was not made, because another
+// WasNotMade reports whether an error is that of a call that was not made, because another
 // one was given up.
-func wasNotMade(err error) bool {
+func WasNotMade(err error) bool {
 	stuck, ok := errors.AsType[*stuckError](err)
 	return ok && !stuck.made
 }
 
-// do makes a call of the SDK in a goroutine. If the SDK does not return within callGrace
-// after the end of ctx, or of the client, do returns a *stuckError.
-func (c *client) do(ctx context.Context, name string, ask func() error) error {
+// Do makes a call of the SDK in a goroutine. If the SDK does not return within callGrace
+// after the end of ctx, or of the client, Do returns a *stuckError.
+func (c *Client) Do(ctx context.Context, name string, ask func() error) error {
 	_, err := c.perform(ctx, name, ask)
 	return err
 }
 
-// call is do for a call that returns a value. If do returns a *stuckError, and the SDK
+// Call is Do for a call that returns a value. If Do returns a *stuckError, and the SDK
 // returns a value after all, takeLate gets it, unless takeLate is nil.
-func call[T any](ctx context.Context, c *client, name string, ask func() (T, error), takeLate func(T)) (value T, err error) {
+func Call[T any](ctx context.Context, c *Client, name string, ask func() (T, error), takeLate func(T)) (value T, err error) {
 	answer := new(T)
 	abandoned, err := c.perform(ctx, name, func() (err error) {
 		*answer, err = ask()
 		return err
 	})
-	if isStuck(err) {
+	if IsStuck(err) {
 		if abandoned != nil && takeLate != nil {
 			go func() {
 				if <-abandoned.done == nil {
@@ -147,7 +150,7 @@ var tasks = sync.Pool{New: func() any { return &task{done: make(chan error, 1)} 
 
 // perform makes a call of the SDK in a goroutine. If it gives up the call, it returns the
 // task with the error.
-func (c *client) perform(ctx context.Context, name string, ask func() error) (abandoned *task, err error) {
+func (c *Client) perform(ctx context.Context, name string, ask func() error) (abandoned *task, err error) {
 	if c.stuck.Load() {
 		return nil, &stuckError{call: name}
 	}
@@ -165,7 +168,7 @@ func (c *client) perform(ctx context.Context, name string, ask func() error) (ab
 	case <-c.ended:
 		err = c.await(ctx, name, t)
 	}
-	if isStuck(err) {
+	if IsStuck(err) {
 		return t, err
 	}
 	if t.panicked != "" {
@@ -177,7 +180,7 @@ func (c *client) perform(ctx context.Context, name string, ask func() error) (ab
 }
 
 // await waits for a task whose context or client has ended, and gives it up in the end.
-func (c *client) await(ctx context.Context, name string, t *task) error {
+func (c *Client) await(ctx context.Context, name string, t *task) error {
 	timer := time.NewTimer(callGrace)
 	defer timer.Stop()
 	select {
@@ -206,7 +209,7 @@ const mostIdle = 256
 
 // work runs a task, and then others: a new goroutine has a small stack, which the SDK's
 // calls outgrow several times.
-func (c *client) work(t *task) {
+func (c *Client) work(t *task) {
 	for {
 		t.run()
 		if c.idle.Add(1) > mostIdle {
@@ -222,27 +225,30 @@ func (c *client) work(t *task) {
 	}
 }
 
-// receiver returns a receiver of a queue, which has no link yet. The SDK waits while it
+// Receiver returns a receiver of a queue, which has no link yet. The SDK waits while it
 // opens a connection.
-func (c *client) receiver(ctx context.Context, queue string, options *azservicebus.ReceiverOptions) (*azservicebus.Receiver, error) {
-	return call(ctx, c, "open a receiver", func() (*azservicebus.Receiver, error) { return c.sdk.NewReceiverForQueue(queue, options) }, nil)
+func (c *Client) Receiver(ctx context.Context, queue string, options *azservicebus.ReceiverOptions) (*azservicebus.Receiver, error) {
+	return Call(ctx, c, "open a receiver", func() (*azservicebus.Receiver, error) { return c.SDK.NewReceiverForQueue(queue, options) }, nil)
 }
 
+// Stuck reports whether a call was given up, so that further calls are not made.
+func (c *Client) Stuck() bool { return c.stuck.Load() }
+
 // giveUp has the client replaced.
-func (c *client) giveUp() {
+func (c *Client) giveUp() {
 	switch {
 	case c.stuck.Swap(true):
-	case c.replace != nil:
-		c.replace(c)
+	case c.Replace != nil:
+		c.Replace(c)
 	default:
-		c.abort()
+		c.Abort()
 	}
 }
 
-// abort closes the connection without waiting for the service, and refuses others. The
+// Abort closes the connection without waiting for the service, and refuses others. The
 // SDK closes its links in a goroutine: that ends the calls that the end of the connection
 // does not, except for those that nothing ends. Such goroutines stay.
-func (c *client) abort() {
+func (c *Client) Abort() {
 	if c.aborted.Swap(true) {
 		return
 	}
@@ -251,23 +257,23 @@ func (c *client) abort() {
 	go func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		_ = c.sdk.Close(ctx) // its connection is gone
+		_ = c.SDK.Close(ctx) // its connection is gone
 	}()
 }
 
-// close closes the links and the connection.
-func (c *client) close(ctx context.Context) error {
-	err := c.callClose(ctx, "close the connection", c.sdk.Close)
+// Close closes the links and the connection.
+func (c *Client) Close(ctx context.Context) error {
+	err := c.CallClose(ctx, "close the connection", c.SDK.Close)
 	c.end.Do(func() { close(c.ended) })
-	if isStuck(err) {
-		c.abort()
+	if IsStuck(err) {
+		c.Abort()
 	}
 	return err
 }
 
-// callClose is do for a call that closes something.
-func (c *client) callClose(ctx context.Context, name string, ask func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+// CallClose is Do for a call that closes something.
+func (c *Client) CallClose(ctx context.Context, name string, ask func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
-	return c.do(ctx, name, func() error { return ask(ctx) })
+	return c.Do(ctx, name, func() error { return ask(ctx) })
 }

@@ -1,0 +1,59 @@
+package sdkclient
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+)
+
+// UnreadableError is the error of a message that the SDK cannot read. The SDK panics if a
+// property that the service sets, such as DeadLetterReason, has another type, as in a
+// message of a foreign sender (azservicebus v1.11.0, newReceivedMessage). The messages of
+// the whole request are then lost to the receiver until their locks end.
+type UnreadableError struct{ reason any }
+
+func (e *UnreadableError) Error() string {
+	return fmt.Sprintf("the SDK cannot read a message (%v), which stays in the queue; to fix: receive it with another program, such as the Service Bus Explorer, and remove the property that has a wrong type", e.reason)
+}
+
+// afterFirst is how long a request waits for further messages after the first one.
+// Messages that arrive between two requests go back to the queue, so a request should
+// not end while many are arriving.
+const afterFirst = 2 * time.Millisecond
+
+// Source is the source of messages. The SDK's Receiver and SessionReceiver implement it.
+type Source interface {
+	ReceiveMessages(ctx context.Context, most int, options *azservicebus.ReceiveMessagesOptions) ([]*azservicebus.ReceivedMessage, error)
+}
+
+// Fetch receives messages. It returns an *UnreadableError if the SDK panics. If it returns
+// a *stuckError, takeLate gets the messages that arrive after all.
+func Fetch(ctx context.Context, c *Client, from Source, most int, takeLate func([]*azservicebus.ReceivedMessage)) ([]*azservicebus.ReceivedMessage, error) {
+	return Call(ctx, c, "receive", func() ([]*azservicebus.ReceivedMessage, error) { return FetchNow(ctx, from, most) }, takeLate)
+}
+
+// FetchNow is Fetch within a call of the SDK.
+func FetchNow(ctx context.Context, from Source, most int) (messages []*azservicebus.ReceivedMessage, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			messages, err = nil, &UnreadableError{reason}
+		}
+	}()
+	return from.ReceiveMessages(ctx, most, &azservicebus.ReceiveMessagesOptions{TimeAfterFirstMessage: afterFirst})
+}
+
+// Peek opens the link of the SDK's receiver, and requests an answer on it.
+func Peek(ctx context.Context, c *Client, sdk *azservicebus.Receiver) error {
+	return c.Do(ctx, "peek", func() error { return PeekNow(ctx, sdk) })
+}
+
+// PeekNow is Peek within a call of the SDK.
+func PeekNow(ctx context.Context, sdk *azservicebus.Receiver) error {
+	defer func() {
+		_ = recover() // an unreadable message is an answer too
+	}()
+	_, err := sdk.PeekMessages(ctx, 1, nil)
+	return err
+}
