@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -248,6 +249,21 @@ func TestEndToEnd_Outage(t *testing.T) {
 				queues.Advance(time.Minute) // the visibility timeout ends
 			}
 			s.answer(nil)
+			// A request that was made before, and failed after the last advance, leaves the message invisible.
+			stop := make(chan struct{})
+			var advancing sync.WaitGroup
+			advancing.Go(func() {
+				for again := time.Tick(5 * time.Second); ; {
+					select {
+					case <-again:
+						queues.Advance(time.Minute)
+					case <-stop:
+						return
+					}
+				}
+			})
+			defer advancing.Wait()
+			defer close(stop)
 			if got := next(t, "the message after the outage", attempts); got.number != 1 || !bytes.Equal(got.body, body) {
 				t.Errorf("attempt %d has a body of %d bytes, want attempt 1 with the body of %d", got.number, len(got.body), len(body))
 			}
