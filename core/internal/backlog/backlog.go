@@ -62,7 +62,7 @@ const Max = 1000
 // Min is the lowest limit of the deliveries.
 const Min = 10
 
-// Pump is what a backlog controls of the pump. The functions are called with the backlog
+// Pump has the functions by which a backlog controls the pump. They are called with the backlog
 // locked, so that no further delivery is kept before fetching has stopped, and must not
 // call the backlog.
 type Pump struct {
