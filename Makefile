@@ -34,8 +34,8 @@ report: .bin/transports
 docs: .bin/snippets
 	.bin/snippets -w
 
-fmt: .bin/golangci-lint
-	.bin/golangci-lint fmt
+fmt: .bin/goimports
+	$(goimports) -w .
 
 clean:
 	rm -rf .bin
@@ -43,8 +43,10 @@ clean:
 # The parts of check. Each can be run alone; make --keep-going check runs all of them whatever fails.
 .PHONY: format lint tidy alone imports snippets links words paths scripts workflows tsql vulnerabilities
 
-format: .bin/golangci-lint
-	.bin/golangci-lint fmt --diff
+# gofmt's formatting, and imports in groups.
+goimports = .bin/goimports -local github.com/reprise-go/reprise
+format: .bin/goimports
+	$(goimports) -d . | (! grep .)
 
 # go vet and staticcheck are part of it.
 lint: .bin/golangci-lint
@@ -91,6 +93,8 @@ vulnerabilities: .bin/govulncheck
 .PHONY: FORCE
 .bin/golangci-lint: FORCE
 	GOWORK=off go build -C tools -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+.bin/goimports: FORCE
+	GOWORK=off go build -C tools -o ../$@ golang.org/x/tools/cmd/goimports
 .bin/govulncheck: FORCE
 	GOWORK=off go build -C tools -o ../$@ golang.org/x/vuln/cmd/govulncheck
 .bin/imports .bin/links .bin/snippets .bin/testtotals .bin/transports .bin/words: FORCE

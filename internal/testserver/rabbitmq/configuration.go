@@ -36,6 +36,10 @@ func (s *Server) configure(wanted settings) string {
 		"loopback_users": "none", // a proxy may have another address
 		// Two lines for each connection are a tenth of the work of a test server.
 		"log.console.level": "warning",
+		// So are statistics that no test asks for: rates and sums, which the management
+		// interface shows, and what every connection, channel and queue reports for them.
+		"management_agent.disable_metrics_collector": "true",
+		"collect_statistics_interval":                "600000", // milliseconds
 	}
 	maps.Copy(all, wanted)
 	maps.DeleteFunc(all, func(name, _ string) bool { return strings.HasPrefix(name, "listeners.") })

@@ -62,8 +62,10 @@ type Config struct {
 	Plugins []string
 
 	// Settings are written to rabbitmq.conf, such as "vm_memory_high_watermark.absolute":
-	// "200MB". The defaults are RabbitMQ's. The addresses that the server listens on, and its
-	// certificate, cannot be set.
+	// "200MB". The defaults are RabbitMQ's, except that rates and sums are not gathered for
+	// the management interface, that the log begins with warnings, and that any user may
+	// connect from anywhere. The addresses that the server listens on, and its certificate,
+	// cannot be set.
 	Settings map[string]string
 
 	// OnDisk keeps the server's data in the directory for temporary files. The default is a
