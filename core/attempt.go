@@ -33,6 +33,11 @@ type attempt struct {
 // attemptKey lets Shutdown detect that a handler called it, for which it would wait.
 type attemptKey struct{}
 
+// fetched returns the delivery as the pump has it.
+func (a *attempt) fetched() fetchedDelivery {
+	return fetchedDelivery{Delivery: a.delivery, Lock: a.lock}
+}
+
 // Value adds the message to the context.
 func (a *attempt) Value(key any) any {
 	switch key.(type) {
@@ -47,22 +52,22 @@ func (a *attempt) Value(key any) any {
 // handle handles one fetched delivery until it is settled or in the backlog.
 func (r *runner) handle(w *worker, item fetchedDelivery) {
 	var idErr error
-	item.delivery, idErr = r.ep.withID(item.delivery)
-	in := item.delivery.Incoming()
-	if (in.DeliveryCount > 1 || in.Redelivered) && (r.ep.redeliveries.wasSettled(in.NativeID) || r.pump.isCompleting(in.NativeID)) {
+	item.Delivery, idErr = r.ep.withID(item.Delivery)
+	in := item.Delivery.Incoming()
+	if (in.DeliveryCount > 1 || in.Redelivered) && (r.ep.redeliveries.wasSettled(in.NativeID) || r.isCompleting(in.NativeID)) {
 		r.completeAgain(w, item)
 		return
 	}
 	if r.backlog.HasCopies() && mayBeRedelivery(in) {
 		r.backlog.Supersede(pendingKey(in))
 	}
-	a := r.newAttempt(item, w.slotStart)
+	a := r.newAttempt(item, w.SlotStart())
 	if a == nil { // the lock was lost before anything began
 		r.ep.log.endpoint.Warn("lock on an unstarted message was lost; it is redelivered", "message_id", in.ID)
 		return
 	}
-	w.current.Store(a)
-	defer w.current.Store(nil)
+	w.Current.Store(a)
+	defer w.Current.Store(nil)
 	dealtWith := false
 	defer func() {
 		if !dealtWith {
@@ -126,13 +131,13 @@ func (r *runner) abandonAfterGoexit(a *attempt) {
 		r.endAttempt(a)
 		return
 	}
-	r.retrySettlement(a.decisionContext(), fetchedDelivery{a.delivery, a.lock}, "abandoned", err, func() error { return a.delivery.Abandon(r.settleCtx, cause) }, a.end)
+	r.retrySettlement(a.decisionContext(), a.fetched(), "abandoned", err, func() error { return a.delivery.Abandon(r.settleCtx, cause) }, a.end)
 }
 
 // newAttempt returns nil if the lock is lost already. began is when it got its slot.
 func (r *runner) newAttempt(item fetchedDelivery, began time.Time) *attempt {
-	in := item.delivery.Incoming()
-	a := &attempt{Context: r.handlerCtx, delivery: item.delivery, lock: item.lock}
+	in := item.Delivery.Incoming()
+	a := &attempt{Context: r.handlerCtx, delivery: item.Delivery, lock: item.Lock}
 	if a.lock != nil {
 		if !a.lock.Begin(r.handlerCtx) {
 			r.renewer.Forget(a.lock)
@@ -248,7 +253,7 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 	defer endProbe()
 	if r.isAtomic() {
 		if !a.transactionBegun.Load() {
-			w.releaseSlotEarly()
+			w.ReleaseSlotEarly()
 		}
 		err := r.completeWith(a, out, engineSends)
 		if errors.Is(err, ErrLockLost) {
@@ -256,7 +261,7 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 			return nil
 		}
 		if err != nil {
-			w.reacquireSlot()
+			w.ReacquireSlot()
 			return fmt.Errorf("commit: %w", err)
 		}
 		r.endAttempt(a)
@@ -268,7 +273,7 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 			}
 		}
 		r.ep.redeliveries.forgetAccepted(a.delivery.Incoming().ID)
-		w.releaseSlotEarly()
+		w.ReleaseSlotEarly()
 		r.complete(a)
 	}
 	a.message.committedSends().notifySent(r.ep.observerPanicked)

@@ -7,6 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/reprise-go/reprise/core/internal/pump"
+	"github.com/reprise-go/reprise/core/internal/timers"
+
 	"github.com/reprise-go/reprise/core/internal/locks"
 )
 
@@ -289,18 +292,18 @@ func (c *combinedReceiver) releaseLocked(unstarted []*queueDelivery) {
 	}
 	go func() {
 		for _, d := range unstarted {
-			c.release(fetchedDelivery{d, d.lock})
+			c.release(fetchedDelivery{Delivery: d, Lock: d.lock})
 		}
 	}()
 }
 
-// startIdleTimerLocked leaves the shared queue to other instances stallTimeout after the
+// startIdleTimerLocked leaves the shared queue to other instances pump.StallTimeout after the
 // last call of Receive: all slots hang, and arriving messages would have to wait for one
 // here. The instance queue has no other receiver.
 func (c *combinedReceiver) startIdleTimerLocked() {
 	c.lastReturn = time.Now()
 	if c.idleTimer == nil && !c.stopped {
-		c.idleTimer = time.AfterFunc(stallTimeout, c.idleTimeout)
+		c.idleTimer = time.AfterFunc(pump.StallTimeout, c.idleTimeout)
 	}
 }
 
@@ -310,7 +313,7 @@ func (c *combinedReceiver) idleTimeout() {
 	if c.idleTimer == nil { // stopped
 		return
 	}
-	if left := stallTimeout - time.Since(c.lastReturn); left > 0 {
+	if left := pump.StallTimeout - time.Since(c.lastReturn); left > 0 {
 		c.idleTimer = time.AfterFunc(left, c.idleTimeout)
 		return
 	}
@@ -430,7 +433,7 @@ func (c *combinedReceiver) stopReceiving() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stopped = true
-	stopTimer(&c.idleTimer)
+	timers.Stop(&c.idleTimer)
 	for _, q := range c.queues {
 		q.callDue.Broadcast()
 	}

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/reprise-go/reprise/core/internal/pump"
+
 	"github.com/reprise-go/reprise/core/internal/locks"
 )
 
@@ -72,10 +74,13 @@ func (r *stockedReceiver) unsettledCount() int {
 	return r.inFlight + len(r.prefetched)
 }
 
-func (r *stockedReceiver) maxInFlight() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.limit
+// limits returns how many deliveries the receivers may hold together at one moment.
+func limits(receivers [2]*stockedReceiver) int {
+	for _, r := range receivers {
+		r.mu.Lock()
+		defer r.mu.Unlock() //nolint:gocritic // there are two
+	}
+	return receivers[0].limit + receivers[1].limit
 }
 
 func (r *stockedReceiver) Receive(ctx context.Context, dst []Delivery) (n int, err error) {
@@ -156,7 +161,7 @@ func newStockedReceivers(n, shared, own int, caps Capabilities) (c *combinedRece
 	receivers[1] = newStockedReceiver(1_000_000, own, caps.CountsReleases, func() {})
 	c = newCombinedReceiver(&queueReceiver{queue: "shared", receiver: receivers[0]}, &queueReceiver{queue: "own", receiver: receivers[1]}, TransactionReceiveOnly, caps)
 	c.watch = func(Delivery) *locks.Context { return nil }
-	c.release = func(item fetchedDelivery) { _ = item.delivery.Release(context.Background()) }
+	c.release = func(item fetchedDelivery) { _ = item.Delivery.Release(context.Background()) }
 	c.SetMaxInFlight(n)
 	return c, receivers
 }
@@ -258,7 +263,7 @@ func TestCombinedReceiver_SharesMaxInFlight(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						c, receivers := newStockedReceivers(n, stock[0], stock[1], caps)
 						check := func() {
-							if may := receivers[0].maxInFlight() + receivers[1].maxInFlight(); may > n+1 {
+							if may := limits(receivers); may > n+1 {
 								t.Errorf("with MaxInFlight %d they may hold %d", n, may)
 							}
 						}
@@ -349,11 +354,11 @@ func TestCombinedReceiver_SharedMessagesDoNotWaitForSlotsThatHang(t *testing.T) 
 			t.Fatal(n, err)
 		}
 		receivers[0].change(func() { receivers[0].stock = []int{7} })
-		time.Sleep(stallTimeout / 2)
+		time.Sleep(pump.StallTimeout / 2)
 		if held := receivers[0].unsettledCount(); held != 1 {
 			t.Errorf("it was asked for %d messages that it has, want 1", held)
 		}
-		time.Sleep(stallTimeout)
+		time.Sleep(pump.StallTimeout)
 		if held := receivers[0].unsettledCount(); held != 0 {
 			t.Errorf("%d messages wait here for a slot", held)
 		}
@@ -448,7 +453,7 @@ func TestCombinedReceiver_ReceivesAgainAfterACanceledCall(t *testing.T) {
 		if n, err := c.Receive(t.Context(), dst); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
-		time.Sleep(2 * stallTimeout)
+		time.Sleep(2 * pump.StallTimeout)
 		receivers[0].change(func() { receivers[0].stock = []int{7} })
 		go func() {
 			time.Sleep(time.Second)

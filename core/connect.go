@@ -34,8 +34,7 @@ func (ep *Endpoint) connect(ctx context.Context, watch connectionReporter) (Rece
 	ep.mu.Lock()
 	concurrency := ep.concurrency
 	ep.mu.Unlock()
-	p := ep.configurePump(&pump{})
-	receiver, err := ep.openReceiver(ctx, p.receiverLimitLocked(concurrency), watch)
+	receiver, err := ep.openReceiver(ctx, ep.pumpRules().FirstMaxInFlight(concurrency), watch)
 	if err == nil {
 		ep.logWarnings()
 	}

@@ -79,7 +79,7 @@ func (r *runner) resumeDecision(w *worker, a *attempt, pending *pendingDecision)
 		return
 	}
 	if err != nil && !endsDelivery(err) {
-		w.releaseSlotEarly()
+		w.ReleaseSlotEarly()
 		r.retryDecisionLater(a, f, d, err, pending.tries+1)
 		return
 	}
@@ -138,7 +138,7 @@ func (r *runner) retainDelivery(a *attempt, pause delays.Backoff, try func() (do
 		if r.ep.mode == TransactionNone {
 			r.raiseCriticalContext(a.decisionContext(), fmt.Errorf("stored message %s is lost: its queue cannot be reached, and in transaction mode None it cannot be given back", a.message.incoming.ID))
 		}
-		r.releaseDelivery(a.decisionContext(), fetchedDelivery{a.delivery, a.lock})
+		r.releaseDelivery(a.decisionContext(), a.fetched())
 		a.end()
 	}
 	r.backlog.Add(&backlog.Entry{CopyKey: pendingKey(a.delivery.Incoming()), Backoff: pause, Cancel: release, Try: func() bool {

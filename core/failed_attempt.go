@@ -13,7 +13,7 @@ func (r *runner) failed(w *worker, a *attempt, err error) {
 		r.endLockLost(a)
 		return
 	case r.interruptedByShutdown(): // not its fault (R27)
-		r.releaseDelivery(a.decisionContext(), fetchedDelivery{a.delivery, a.lock})
+		r.releaseDelivery(a.decisionContext(), a.fetched())
 		a.end()
 		return
 	}
@@ -112,7 +112,7 @@ func (r *runner) applyDecision(w *worker, a *attempt, f *failure, d *decision) {
 		return
 	}
 	if err != nil && !endsDelivery(err) {
-		w.releaseSlotEarly()
+		w.ReleaseSlotEarly()
 		r.retryDecisionLater(a, f, d, err, 1)
 		return
 	}

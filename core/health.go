@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/reprise-go/reprise/core/internal/pump"
+
 	"github.com/reprise-go/reprise/core/internal/calls"
 )
 
@@ -116,13 +118,13 @@ func (ep *Endpoint) Health() Health {
 		h.Draining = r.fetchCtx.Err() != nil
 		h.Running = !h.Draining
 		h.RateLimited = r.limiter.IsLimited()
-		h.Isolating = r.pump.isIsolating()
-		h.InFlight = r.pump.inFlight()
-		h.OldestAttempt = r.pump.oldestAttempt()
+		h.Isolating = r.pump.IsIsolating()
+		h.InFlight = r.pump.InFlight()
+		h.OldestAttempt = r.pump.OldestAttempt()
 		h.Unsettled = r.backlog.Size()
 		h.Stalled = h.Unsettled >= r.backlog.Limit()
 		h.Retrying = r.retryWaits.Size()
-		h.PutBack, h.PutBackUntil = r.putBackMessages.Size(), r.pump.waitsUntil(waitPutBack)
+		h.PutBack, h.PutBackUntil = r.putBackMessages.Size(), r.pump.WaitsUntil(pump.WaitPutBack)
 		h.NotificationsDropped = r.recoveryCalls.Dropped()
 	}
 	failing, accepted := ep.sends.state()
@@ -168,7 +170,7 @@ func (ep *Endpoint) SetConcurrency(n int) error {
 	defer ep.mu.Unlock()
 	ep.concurrency = n
 	if r := ep.current; r != nil && r.pump != nil {
-		r.pump.setLimit(n)
+		r.pump.SetLimit(n)
 	}
 	return nil
 }
@@ -198,7 +200,7 @@ func (ep *Endpoint) setPaused(paused bool) {
 	if r == nil || r.pump == nil {
 		return
 	}
-	r.pump.setPaused(paused)
+	r.pump.SetPaused(paused)
 }
 
 // connectionReporter observes the connection of one Run's receiver. An old one does not

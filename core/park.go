@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/reprise-go/reprise/core/internal/timers"
+
 	"github.com/reprise-go/reprise/core/internal/calls"
 )
 
@@ -257,7 +259,7 @@ func (r *runner) startParkedLocked() {
 		return
 	}
 	r.terminalFailures.begin(true)
-	r.pump.setParked(true)
+	r.pump.SetParked(true)
 	if !p.Until.IsZero() {
 		r.parkTimer = time.AfterFunc(time.Until(p.Until), func() { r.ep.unpark(p) })
 	}
@@ -273,10 +275,10 @@ func (ep *Endpoint) unpark(only *Park) {
 	}
 	ep.parked = nil
 	if r != nil {
-		stopTimer(&r.parkTimer)
+		timers.Stop(&r.parkTimer)
 		r.terminalFailures.begin(false)
 		if r.pump != nil {
-			r.pump.setParked(false)
+			r.pump.SetParked(false)
 		}
 		r.notifyParkLocked(false, p)
 	}

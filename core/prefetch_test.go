@@ -170,7 +170,7 @@ func (fx *fixture) slowSettlements(operation string, takes time.Duration) *gauge
 func countWorkers() int {
 	synctest.Wait()
 	stacks := make([]byte, 8<<20)
-	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "core.(*worker).run(")
+	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "pump.(*Worker[...]).run(")
 }
 
 func TestWorkers_WaitForSettlements(t *testing.T) {

@@ -1,25 +1,80 @@
 package core
 
-import "github.com/reprise-go/reprise/core/internal/prefetch"
+import (
+	"github.com/reprise-go/reprise/core/internal/locks"
+	"github.com/reprise-go/reprise/core/internal/pump"
+)
 
-// configurePump sets how a pump works with this transport in this mode.
-func (ep *Endpoint) configurePump(p *pump) *pump {
-	p.fetchPerWorker = ep.connectionPerMessage()
-	p.receiveAndDelete = ep.mode == TransactionNone
-	p.countsReleases = ep.caps.CountsReleases && !p.receiveAndDelete
-	p.prefetches = ep.caps.Prefetch && !p.fetchPerWorker && !p.receiveAndDelete
-	p.settlesOffSlot = p.prefetches
-	p.maxBatch = ep.caps.MaxReceiveBatch
-	p.estimate.Max = prefetch.Max
-	if p.countsReleases {
-		p.estimate.Max = prefetch.MaxCounted
+// The pump's parts, with the engine's types.
+type (
+	worker          = pump.Worker[Delivery, attempt]
+	fetchedDelivery = pump.Item[Delivery]
+)
+
+// pumpRules returns how a pump works with this transport in this mode.
+func (ep *Endpoint) pumpRules() pump.Rules {
+	receiveAndDelete := ep.mode == TransactionNone
+	return pump.Rules{
+		FetchPerWorker:   ep.connectionPerMessage(),
+		ReceiveAndDelete: receiveAndDelete,
+		CountsReleases:   ep.caps.CountsReleases && !receiveAndDelete,
+		Prefetches:       ep.caps.Prefetch && !ep.connectionPerMessage() && !receiveAndDelete,
+		ExactLimit:       ep.instanceAddress == "", // two queues have a delivery each
+		MaxBatch:         ep.caps.MaxReceiveBatch,
+		MaxPrefetchBytes: ep.maxPrefetchBytes(),
+		Isolates:         ep.isolation.threshold > 0,
+		SlowAfter:        max(ep.config.SlowHandler, 0),
 	}
-	p.buffer.Limit = ep.maxPrefetchBytes()
-	if ep.isolation.threshold > 0 {
-		p.isolation.isSuspect, p.isolation.probing = ep.isSuspect, true
-		p.isolation.single = ep.instanceAddress == ""
+}
+
+// newPump returns the pump of a Run, which has its receiver and its renewer.
+func (r *runner) newPump() *pump.Pump[Delivery, attempt] {
+	return pump.New(r.fetchCtx, r.receiver, r.ep.pumpRules(), pump.Calls[Delivery, attempt]{
+		Fetched:         r.fetched(),
+		Handle:          r.handle,
+		Release:         r.releaseUnstarted,
+		OnError:         r.receiveFailed,
+		OnSlow:          r.reportSlowHandler,
+		Bytes:           messageBytes,
+		IsSuspect:       r.ep.isSuspectDelivery,
+		TotalDeliveries: totalDeliveries,
+		OnIsolate:       r.isolationChanged,
+	})
+}
+
+// fetched returns the function that begins the renewal of a delivery's lock, and wraps the
+// delivery for the engine.
+func (r *runner) fetched() func(Delivery) fetchedDelivery {
+	if r.connectCombinedReceiver() {
+		return func(d Delivery) fetchedDelivery {
+			return fetchedDelivery{Delivery: r.ep.withRoundCount(d), Lock: d.(*queueDelivery).lock}
+		}
 	}
-	return p
+	return func(d Delivery) fetchedDelivery {
+		return fetchedDelivery{Delivery: r.ep.withRoundCount(d), Lock: r.watch(d)}
+	}
+}
+
+// watch has the lock of a delivery renewed, if it has one that ends.
+func (r *runner) watch(d Delivery) *locks.Context { return r.renewer.Watch(d) }
+
+// messageBytes returns the memory that a delivery's message takes.
+func messageBytes(d Delivery) int {
+	in := d.Incoming()
+	n := len(in.Body)
+	for _, pair := range in.Headers.pairs {
+		n += len(pair.key) + len(pair.value)
+	}
+	return n
+}
+
+// isCompleting reports whether a worker waits for a delivery of the message to be
+// completed: in an outage the call takes a while, and the broker may redeliver the
+// message before it returns (R28). It is called for redeliveries only.
+func (r *runner) isCompleting(nativeID string) bool {
+	return nativeID != "" && r.pump.AnyAttempt(func(a *attempt) bool {
+		return a.settled.Load() && a.delivery.Incoming().NativeID == nativeID
+	})
 }
 
 // maxPrefetchBytes returns the limit for unstarted deliveries; 0 = no limit, as without

@@ -107,8 +107,8 @@ func (r *runner) putBack(w *worker, a *attempt, f *failure, d *decision) {
 		r.retainForPause(a, length, d.pause.Context)
 		return
 	}
-	w.releaseSlotEarly()
-	r.releaseDelivery(a.decisionContext(), fetchedDelivery{a.delivery, a.lock})
+	w.ReleaseSlotEarly()
+	r.releaseDelivery(a.decisionContext(), a.fetched())
 	a.end()
 }
 
@@ -176,7 +176,7 @@ func (r *runner) retainForPause(a *attempt, length time.Duration, skipPause cont
 		skipPause = nil
 	}
 	a.end()
-	release := func() { r.releaseDelivery(a.decisionContext(), fetchedDelivery{a.delivery, a.lock}) }
+	release := func() { r.releaseDelivery(a.decisionContext(), a.fetched()) }
 	r.putBackMessages.Add(&backlog.Entry{
 		Backoff:   delays.Backoff{First: length, Last: length},
 		SkipPause: skipPause,

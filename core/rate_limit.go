@@ -3,6 +3,8 @@ package core
 import (
 	"context"
 
+	"github.com/reprise-go/reprise/core/internal/pump"
+
 	"github.com/reprise-go/reprise/core/internal/ratelimit"
 )
 
@@ -24,15 +26,15 @@ func (r *runner) newRateLimiter() *ratelimit.Limiter {
 		Filter:    c.Filter,
 		OnPanic:   r.ep.observerPanicked,
 		OnLimit: func() {
-			r.pump.setRateLimited(true)
+			r.pump.SetRateLimited(true)
 			r.hookCalls.Add(func() {
 				log.Warn("rate limiting began: one message is attempted at a time", "consecutive_failures", c.ConsecutiveFailures, "time_to_wait", c.TimeToWait)
 			})
 			notify(true, c.OnStarted)
 		},
-		OnProbe: func() { r.pump.waitFor(waitRateLimited, c.TimeToWait) },
+		OnProbe: func() { r.pump.WaitFor(pump.WaitRateLimited, c.TimeToWait) },
 		OnNormal: func() {
-			r.pump.setRateLimited(false)
+			r.pump.SetRateLimited(false)
 			r.hookCalls.Add(func() { log.Info("rate limiting ended") })
 			notify(false, c.OnEnded)
 		},

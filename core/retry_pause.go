@@ -15,7 +15,7 @@ import (
 func (r *runner) retryImmediately(w *worker, a *attempt, f *failure, pause time.Duration) {
 	pause = min(pause, maxImmediatePause)
 	switch {
-	case pause <= 0, w.isIsolated(): // an isolated message must not share the process with others
+	case pause <= 0, w.IsIsolated(): // an isolated message must not share the process with others
 	case f.inPlace:
 		if r.postponeRetry(a, f, pause) {
 			return
@@ -25,7 +25,7 @@ func (r *runner) retryImmediately(w *worker, a *attempt, f *failure, pause time.
 			return
 		}
 	}
-	w.releaseSlotEarly()
+	w.ReleaseSlotEarly()
 	r.abandon(a, f)
 }
 

@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/reprise-go/reprise/core/internal/pump"
+	"github.com/reprise-go/reprise/core/internal/timers"
+
 	"github.com/reprise-go/reprise/core/internal/backlog"
 	"github.com/reprise-go/reprise/core/internal/calls"
 	"github.com/reprise-go/reprise/core/internal/locks"
@@ -19,7 +22,7 @@ import (
 type runner struct {
 	ep              *Endpoint
 	receiver        Receiver
-	pump            *pump
+	pump            *pump.Pump[Delivery, attempt]
 	backlog         *backlog.Backlog
 	putBackMessages *backlog.Backlog // messages that were put back, for their pause
 	retryWaits      *backlog.Backlog // messages that wait for an immediate retry
@@ -104,7 +107,7 @@ func (ep *Endpoint) finish(r *runner, err error) {
 	ep.observers.runEnded(r.valuesCtx, ep.observerPanicked, ep, err)
 	ep.mu.Lock()
 	ep.current, ep.runErr = nil, err
-	stopTimer(&r.parkTimer)
+	timers.Stop(&r.parkTimer)
 	select {
 	case <-ep.ready:
 		ep.ready = make(chan struct{})
@@ -151,25 +154,19 @@ func (r *runner) start() {
 	ep.mu.Lock()
 	r.renewer = locks.New(r.settleCtx, ErrLockLost)
 	go r.renewer.Run()
-	r.pump = ep.configurePump(newPump(r.fetchCtx, r.receiver))
-	watch := func(d Delivery) *locks.Context { return r.renewer.Watch(d) }
-	r.pump.watch, r.pump.adjust = watch, ep.withRoundCount
-	r.connectCombinedReceiver()
-	r.pump.handle = r.handle
-	r.pump.release = r.releaseUnstarted
-	r.pump.onError = func(err error) { r.end(fmt.Errorf("receive: %w", err)) }
-	r.pump.isolation.onChange = r.isolationChanged
-	r.pump.slowAfter, r.pump.onSlow = max(ep.config.SlowHandler, 0), r.reportSlowHandler
-	controlled := backlog.Pump{Retain: r.pump.retain, PauseFetching: r.pump.pauseFetching, ResumeFetching: r.pump.resumeFetching}
+	r.pump = r.newPump()
+	controlled := backlog.Pump{Retain: r.pump.Retain, PauseFetching: r.pump.PauseFetching, ResumeFetching: r.pump.ResumeFetching}
 	r.backlog = backlog.New(r.backlogLimit(), controlled, r.reportFullBacklog)
 	r.putBackMessages = backlog.New(maxPutBacks, controlled, r.reportFullPutBacks)
 	r.retryWaits = backlog.New(r.backlogLimit(), controlled, nil) // further messages would probably fail too
-	r.pauses.Wait = func(d time.Duration) { r.pump.waitFor(waitPutBack, d) }
-	r.pauses.EndWait = func() { r.pump.endWait(waitPutBack) }
+	r.pauses.Wait = func(d time.Duration) { r.pump.WaitFor(pump.WaitPutBack, d) }
+	r.pauses.EndWait = func() { r.pump.EndWait(pump.WaitPutBack) }
 	r.limiter = r.newRateLimiter()
-	r.pump.paused = ep.paused
+	if ep.paused {
+		r.pump.SetPaused(true)
+	}
 	r.startParkedLocked()
-	r.pump.setLimit(ep.concurrency)
+	r.pump.SetLimit(ep.concurrency)
 	concurrency, parked := ep.concurrency, ep.parked.clone()
 	ready := ep.ready
 	ep.mu.Unlock() // a log handler may call Health
@@ -204,6 +201,9 @@ func (r *runner) reportSlowHandler(a *attempt, running time.Duration) {
 		"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType, "running_for", running)
 }
 
+// receiveFailed ends the Run.
+func (r *runner) receiveFailed(err error) { r.end(fmt.Errorf("receive: %w", err)) }
+
 func (r *runner) isEnded() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -216,15 +216,16 @@ func (r *runner) endError() error {
 	return r.endErr
 }
 
-// connectCombinedReceiver sets the fields of a combinedReceiver that belong to this Run.
-func (r *runner) connectCombinedReceiver() {
+// connectCombinedReceiver sets the fields of a combinedReceiver that belong to this Run. It
+// returns false if the receiver is another one.
+func (r *runner) connectCombinedReceiver() bool {
 	c, ok := r.receiver.(*combinedReceiver)
 	if !ok {
-		return
+		return false
 	}
-	c.watch, c.release = r.pump.watch, r.releaseUnstarted
+	c.watch, c.release = r.watch, r.releaseUnstarted
 	c.onLost = func(d Delivery) {
 		r.raiseCritical(fmt.Errorf("message %s is lost: it arrived after the endpoint had stopped, and in transaction mode None it cannot be given back", d.Incoming().ID))
 	}
-	r.pump.watch = func(d Delivery) *locks.Context { return d.(*queueDelivery).lock }
+	return true
 }

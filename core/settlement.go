@@ -67,18 +67,18 @@ func (r *runner) complete(a *attempt) {
 		return
 	}
 	r.ep.redeliveries.rememberSettled(a.delivery.Incoming().NativeID)
-	r.retrySettlement(a.decisionContext(), fetchedDelivery{a.delivery, a.lock}, "completed", err, func() error { return a.delivery.Complete(r.settleCtx) }, a.end)
+	r.retrySettlement(a.decisionContext(), a.fetched(), "completed", err, func() error { return a.delivery.Complete(r.settleCtx) }, a.end)
 }
 
 // completeAgain completes a message that was handled in an earlier delivery.
 func (r *runner) completeAgain(w *worker, item fetchedDelivery) {
-	w.releaseSlotEarly()
-	err := item.delivery.Complete(r.settleCtx)
+	w.ReleaseSlotEarly()
+	err := item.Delivery.Complete(r.settleCtx)
 	if err == nil {
-		r.renewer.Forget(item.lock)
+		r.renewer.Forget(item.Lock)
 		return
 	}
-	r.retrySettlement(r.valuesCtx, item, "completed", err, func() error { return item.delivery.Complete(r.settleCtx) }, nil)
+	r.retrySettlement(r.valuesCtx, item, "completed", err, func() error { return item.Delivery.Complete(r.settleCtx) }, nil)
 }
 
 // endAttempt ends the attempt and the renewal of its lock, after any outcome.
@@ -100,16 +100,16 @@ func (r *runner) releaseUnstarted(item fetchedDelivery) { r.releaseDelivery(r.va
 // releaseDelivery releases a delivery that was not started, or could not be settled. ctx
 // is for the log.
 func (r *runner) releaseDelivery(ctx context.Context, item fetchedDelivery) {
-	if item.lock != nil && item.lock.IsLost() {
-		r.renewer.Forget(item.lock)
+	if item.Lock != nil && item.Lock.IsLost() {
+		r.renewer.Forget(item.Lock)
 		return
 	}
-	err := item.delivery.Release(r.settleCtx)
+	err := item.Delivery.Release(r.settleCtx)
 	if err == nil {
-		r.renewer.Forget(item.lock)
+		r.renewer.Forget(item.Lock)
 		return
 	}
-	r.retrySettlement(ctx, item, "released", err, func() error { return item.delivery.Release(r.settleCtx) }, nil)
+	r.retrySettlement(ctx, item, "released", err, func() error { return item.Delivery.Release(r.settleCtx) }, nil)
 }
 
 // settlementBackoff is for the tries of a settlement.
@@ -123,7 +123,7 @@ const criticalSettlementTries = 10
 // until it succeeds, the lock is lost or the endpoint stops. end may be nil, ctx is for
 // the log.
 func (r *runner) retrySettlement(ctx context.Context, item fetchedDelivery, settlement string, err error, settle func() error, end func()) {
-	in := item.delivery.Incoming()
+	in := item.Delivery.Incoming()
 	ended := func(err error) bool {
 		if err != nil && !errors.Is(err, ErrLockLost) && !errors.Is(err, ErrSettled) {
 			return false
@@ -135,7 +135,7 @@ func (r *runner) retrySettlement(ctx context.Context, item fetchedDelivery, sett
 		default:
 			r.ep.log.endpoint.WarnContext(ctx, "message could not be settled while its lock held; it is redelivered", "message_id", in.ID, "settlement", settlement, "error", err)
 		}
-		r.renewer.Forget(item.lock)
+		r.renewer.Forget(item.Lock)
 		if end != nil {
 			end()
 		}
@@ -149,7 +149,7 @@ func (r *runner) retrySettlement(ctx context.Context, item fetchedDelivery, sett
 	r.backlog.Add(&backlog.Entry{
 		Backoff: settlementBackoff,
 		Try: func() bool {
-			if item.lock != nil && item.lock.IsLost() {
+			if item.Lock != nil && item.Lock.IsLost() {
 				return ended(ErrLockLost)
 			}
 			err := settle()
@@ -213,7 +213,7 @@ func (r *runner) abandon(a *attempt, f *failure) {
 		r.endAttempt(a)
 		return
 	}
-	r.retrySettlement(a.decisionContext(), fetchedDelivery{a.delivery, a.lock}, "abandoned", err, func() error { return a.delivery.Abandon(r.settleCtx, f.Err) }, a.end)
+	r.retrySettlement(a.decisionContext(), a.fetched(), "abandoned", err, func() error { return a.delivery.Abandon(r.settleCtx, f.Err) }, a.end)
 }
 
 // replace sends out and consumes the message: atomically if the mode can, otherwise in
@@ -271,6 +271,6 @@ func (r *runner) releaseUndecided(a *attempt, f *failure, cause error) {
 	r.ep.log.logFailure(a.decisionContext(), r.ep.log.recoverability, slog.LevelInfo, f, []slog.Attr{slog.Any("cause", cause)},
 		"the endpoint stopped before the failure was decided; the message is given back",
 		"The endpoint stopped before the failure of message '%s' was decided; the message is given back.", f.MessageID)
-	r.releaseDelivery(a.decisionContext(), fetchedDelivery{a.delivery, a.lock})
+	r.releaseDelivery(a.decisionContext(), a.fetched())
 	a.end()
 }

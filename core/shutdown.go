@@ -57,14 +57,14 @@ func (ep *Endpoint) Shutdown(ctx context.Context) error {
 func (r *runner) drain() error {
 	drainEnd := time.Now().Add(r.ep.config.DrainTimeout)
 	r.stopFetch()
-	r.pump.stop()
+	r.pump.Stop()
 	r.handleReceivedAndDeleted()
 	idle := make(chan struct{})
 	go func() {
-		r.pump.wait()
+		r.pump.Wait()
 		close(idle)
 	}()
-	r.ep.log.endpoint.Info("endpoint is draining", "in_flight", r.pump.inFlight())
+	r.ep.log.endpoint.Info("endpoint is draining", "in_flight", r.pump.InFlight())
 
 	var err error
 	if !r.waitDrained(idle) {
@@ -125,7 +125,7 @@ func (r *runner) waitDrained(idle <-chan struct{}) bool {
 // settlements, have not returned.
 func (r *runner) unfinishedError() error {
 	var handlers, settlements []string
-	for _, a := range r.pump.attempts() {
+	for _, a := range r.pump.Attempts() {
 		name := fmt.Sprintf("message %s (%s)", a.message.incoming.ID, a.message.handledAs().messageType)
 		if a.returned.Load() {
 			settlements = append(settlements, name)
@@ -210,12 +210,9 @@ func (r *runner) handleReceivedAndDeleted() {
 		return
 	}
 	unhandled := c.stop(closeGrace)
-	p := r.pump
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, d := range unhandled {
-		p.buffer.Push(fetchedDelivery{p.adjust(d), d.lock})
+	deliveries := make([]Delivery, len(unhandled))
+	for i, d := range unhandled {
+		deliveries[i] = d
 	}
-	p.spawnLocked()
-	p.wakeUp.Broadcast()
+	r.pump.Finish(deliveries...)
 }

@@ -151,7 +151,7 @@ func (r *runner) deliverStored(w *worker, a *attempt, note undeliveredNote) {
 	if r.tryDeliverStored(a, out, note) {
 		return
 	}
-	w.releaseSlotEarly()
+	w.ReleaseSlotEarly()
 	r.retainDelivery(a, r.decisionBackoff(nil, out.ID), func() bool { return r.tryDeliverStored(a, out, note) })
 }
 

@@ -1,4 +1,4 @@
-package core
+package pump
 
 import (
 	"context"
@@ -8,9 +8,9 @@ import (
 // This file derives the slots, the workers and the receiver's MaxInFlight from the settings
 // and the state of the pump.
 
-// setLimit changes the number of slots. If it becomes smaller, unstarted deliveries are
+// SetLimit changes the number of slots. If it becomes smaller, unstarted deliveries are
 // released.
-func (p *pump) setLimit(limit int) {
+func (p *Pump[D, A]) SetLimit(limit int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.requestedLimit = limit
@@ -19,7 +19,7 @@ func (p *pump) setLimit(limit int) {
 
 // applyLimitsLocked updates the slots, the workers and the receiver's MaxInFlight to the
 // current settings.
-func (p *pump) applyLimitsLocked() {
+func (p *Pump[D, A]) applyLimitsLocked() {
 	limit := p.requestedLimit
 	if p.rateLimited {
 		limit = 1
@@ -43,20 +43,20 @@ func (p *pump) applyLimitsLocked() {
 }
 
 // receiverLimitLocked returns the receiver's MaxInFlight for a given number of slots.
-func (p *pump) receiverLimitLocked(limit int) int {
+func (p *Pump[D, A]) receiverLimitLocked(limit int) int {
 	if p.rateLimited || p.isolation.probing {
 		return 1 + p.retained
 	}
 	n := limit + p.prefetchLimit + p.retained
-	if p.settlesOffSlot {
+	if p.rules.Prefetches {
 		n += p.settlingLimitLocked(limit)
 	}
 	return n
 }
 
-// retain adds n, which may be negative, to the number of deliveries kept without a slot:
+// Retain adds n, which may be negative, to the number of deliveries kept without a slot:
 // the receiver's MaxInFlight grows by n, so that none takes the place of another message.
-func (p *pump) retain(n int) {
+func (p *Pump[D, A]) Retain(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.retained += n
@@ -65,22 +65,22 @@ func (p *pump) retain(n int) {
 
 // restartFetchLocked ends Receive calls in progress, so that they begin again with the
 // current settings.
-func (p *pump) restartFetchLocked() {
+func (p *Pump[D, A]) restartFetchLocked() {
 	p.interrupt()
 	p.fetchCtx, p.interrupt = context.WithCancel(p.base)
 }
 
 // prefetchTargetLocked returns how many deliveries to prefetch beyond the free slots of a
 // limit: none if one message at a time is attempted.
-func (p *pump) prefetchTargetLocked(limit int) int {
-	if !p.prefetches || p.rateLimited || p.stalled {
+func (p *Pump[D, A]) prefetchTargetLocked(limit int) int {
+	if !p.rules.Prefetches || p.rateLimited || p.stalled {
 		return 0
 	}
 	return p.estimate.Target(limit, p.buffer.Room())
 }
 
 // measureLocked adds the time that a delivery had its slot.
-func (p *pump) measureLocked(duration time.Duration) {
+func (p *Pump[D, A]) measureLocked(duration time.Duration) {
 	p.estimate.Measure(duration)
 	if target := p.prefetchTargetLocked(p.limit); p.estimate.Replaces(target, p.prefetchLimit, p.limit) {
 		p.prefetchLimit = target

@@ -1,4 +1,4 @@
-package core
+package pump
 
 import (
 	"context"
@@ -14,18 +14,18 @@ import (
 const extraFetchTimeout = time.Second
 
 // fetchBuffer is the buffer that a Receive fills.
-type fetchBuffer struct {
-	received []Delivery
-	ready    []fetchedDelivery
-	suspects []fetchedDelivery
+type fetchBuffer[D any] struct {
+	received []D
+	ready    []Item[D]
+	suspects []Item[D]
 }
 
 // takeFetchBufferLocked returns an unused buffer. There are few, regardless of the number
 // of workers: most of the time one of them fetches.
-func (p *pump) takeFetchBufferLocked() *fetchBuffer {
+func (p *Pump[D, A]) takeFetchBufferLocked() *fetchBuffer[D] {
 	last := len(p.freeBuffers) - 1
 	if last < 0 {
-		return &fetchBuffer{}
+		return &fetchBuffer[D]{}
 	}
 	b := p.freeBuffers[last]
 	p.freeBuffers = p.freeBuffers[:last]
@@ -33,11 +33,11 @@ func (p *pump) takeFetchBufferLocked() *fetchBuffer {
 }
 
 // receiveLocked fetches into the buffer.
-func (w *worker) receiveLocked(want int) {
+func (w *Worker[D, A]) receiveLocked(want int) {
 	p := w.pump
 	b := p.takeFetchBufferLocked()
 	ctx := p.fetchCtx
-	if p.fetching > 0 && !p.fetchPerWorker {
+	if p.fetching > 0 && !p.rules.FetchPerWorker {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, extraFetchTimeout)
 		defer cancel()
@@ -46,7 +46,7 @@ func (w *worker) receiveLocked(want int) {
 	p.requested += want
 	p.mu.Unlock()
 	if len(b.received) < want {
-		b.received = make([]Delivery, want)
+		b.received = make([]D, want)
 	}
 	dst := b.received[:want]
 	n, err := p.receiver.Receive(ctx, dst)
@@ -56,17 +56,17 @@ func (w *worker) receiveLocked(want int) {
 	}
 	b.ready, b.suspects = b.ready[:0], b.suspects[:0]
 	for i, d := range dst[:n] {
-		if d == nil {
+		if any(d) == nil {
 			err = fmt.Errorf("the adapter's Receive returned %d deliveries, of which number %d is nil (C3)", n, i+1)
 			continue
 		}
-		if item := (fetchedDelivery{p.adjust(d), p.watch(d)}); p.isSuspect(item.delivery) {
+		if item := p.calls.Fetched(d); p.rules.Isolates && p.calls.IsSuspect(item.Delivery) {
 			b.suspects = append(b.suspects, item)
 		} else {
 			b.ready = append(b.ready, item)
 		}
-		dst[i] = nil
 	}
+	clear(dst[:n])
 	p.mu.Lock()
 	p.fetching--
 	p.requested -= want
@@ -82,7 +82,7 @@ func (w *worker) receiveLocked(want int) {
 
 // checkReceiveLocked distinguishes an interrupted Receive from one with a permanent
 // error.
-func (p *pump) checkReceiveLocked(ctx context.Context, n int, err error) {
+func (p *Pump[D, A]) checkReceiveLocked(ctx context.Context, n int, err error) {
 	if err == nil && n == 0 {
 		err = errors.New("the adapter's Receive returned neither a delivery nor an error (C3)")
 	}
@@ -98,16 +98,16 @@ func (p *pump) checkReceiveLocked(ctx context.Context, n int, err error) {
 	p.failed = true
 	p.fetchPauses++
 	p.applyLimitsLocked()
-	p.onError(err)
+	p.calls.OnError(err)
 }
 
 // fetchSizeLocked returns how many deliveries a worker is to fetch now.
-func (p *pump) fetchSizeLocked() int {
+func (p *Pump[D, A]) fetchSizeLocked() int {
 	room := p.limit - p.busySlots - p.buffer.Len() - p.requested
 	switch {
 	case p.isFetchStoppedLocked() && !p.handlesPrefetchedLocked():
 		return 0
-	case p.fetchPerWorker:
+	case p.rules.FetchPerWorker:
 		return max(min(room, 1), 0)
 	case p.hasSuspectsLocked():
 		if p.fetching > 0 || !p.drainsReceiverLocked() {
@@ -121,19 +121,19 @@ func (p *pump) fetchSizeLocked() int {
 		room += p.prefetchLimit
 	}
 	switch {
-	case p.fetching > 0 && (p.maxBatch == 0 || !p.lastFetchFull || room < p.maxBatch):
+	case p.fetching > 0 && (p.rules.MaxBatch == 0 || !p.lastFetchFull || room < p.rules.MaxBatch):
 		return 0 // one at a time, unless small batches cannot keep up
 	case p.buffer.Len() > 0 && room < p.minFetchSizeLocked():
 		return 0 // a larger batch is soon due
-	case p.maxBatch > 0:
-		room = min(room, p.maxBatch)
+	case p.rules.MaxBatch > 0:
+		room = min(room, p.rules.MaxBatch)
 	}
 	return max(room, 0)
 }
 
 // minFetchSizeLocked returns the room that must be free before the buffer is filled up:
 // half of the slots or of the deliveries that may be prefetched.
-func (p *pump) minFetchSizeLocked() int {
+func (p *Pump[D, A]) minFetchSizeLocked() int {
 	places := p.limit
 	if !p.rateLimited {
 		places = max(places, p.prefetchLimit)
@@ -142,11 +142,11 @@ func (p *pump) minFetchSizeLocked() int {
 }
 
 // overPrefetchedLocked returns the number of unstarted deliveries above the limit.
-func (p *pump) overPrefetchedLocked() int {
+func (p *Pump[D, A]) overPrefetchedLocked() int {
 	switch {
-	case p.receiveAndDelete:
+	case p.rules.ReceiveAndDelete:
 		return 0
-	case p.countsReleases:
+	case p.rules.CountsReleases:
 		if p.stopping || p.hanging {
 			return p.buffer.Len()
 		}
@@ -162,19 +162,9 @@ func (p *pump) overPrefetchedLocked() int {
 }
 
 // keepLimitLocked returns how many prefetched deliveries may go on waiting.
-func (p *pump) keepLimitLocked() int {
-	if !p.prefetches || p.stalled {
+func (p *Pump[D, A]) keepLimitLocked() int {
+	if !p.rules.Prefetches || p.stalled {
 		return 0
 	}
 	return p.estimate.Keep(p.limit)
-}
-
-// messageBytes returns the memory that a delivery's message takes.
-func messageBytes(item fetchedDelivery) int {
-	in := item.delivery.Incoming()
-	n := len(in.Body)
-	for _, pair := range in.Headers.pairs {
-		n += len(pair.key) + len(pair.value)
-	}
-	return n
 }

@@ -1,26 +1,10 @@
-package core
+package pump
 
-import (
-	"context"
-	"sync"
-	"time"
-)
-
-// newPump returns a pump without slots, which setLimit gives it.
-func newPump(base context.Context, r Receiver) *pump {
-	// maxInFlight begins with an impossible value, so that the receiver is told the first
-	// one in any case.
-	p := &pump{receiver: r, base: base, workers: map[*worker]struct{}{}, maxInFlight: -1}
-	p.buffer.Size = messageBytes
-	p.pool.run = (*worker).run
-	p.wakeUp = sync.NewCond(&p.mu)
-	p.fetchCtx, p.interrupt = context.WithCancel(base)
-	return p
-}
+import "time"
 
 // run is a worker's goroutine: it does the most urgent work, until it is surplus or the
 // pump has stopped.
-func (w *worker) run() {
+func (w *Worker[D, A]) run() {
 	p := w.pump
 	p.mu.Lock()
 	p.pool.starting--
@@ -47,14 +31,14 @@ func (w *worker) run() {
 			items := p.buffer.TakeLast(p.shareLocked(p.overPrefetchedLocked()))
 			p.mu.Unlock()
 			for _, item := range items {
-				p.release(item)
+				p.calls.Release(item)
 			}
 			p.mu.Lock()
 		case p.surplusSuspectsLocked() > 0:
 			items := p.takeSuspectsLocked(p.surplusSuspectsLocked())
 			p.mu.Unlock()
 			for _, item := range items {
-				p.release(item)
+				p.calls.Release(item)
 			}
 			p.mu.Lock()
 		case p.stopping && !p.canStartLocked(), len(p.workers) > p.pool.target:
@@ -77,19 +61,19 @@ func (w *worker) run() {
 }
 
 // startLocked handles a delivery.
-func (w *worker) startLocked(item fetchedDelivery) {
+func (w *Worker[D, A]) startLocked(item Item[D]) {
 	p := w.pump
 	w.handling = true
 	p.isolation.handling++
 	p.wakeAnotherLocked()
 	p.mu.Unlock()
-	p.handle(w, item)
+	p.calls.Handle(w, item)
 	p.mu.Lock()
 	w.finishLocked()
 }
 
 // finishLocked updates the worker after handle has returned.
-func (w *worker) finishLocked() {
+func (w *Worker[D, A]) finishLocked() {
 	w.releaseSlotLocked()
 	if w.handling {
 		w.handling = false
@@ -100,7 +84,7 @@ func (w *worker) finishLocked() {
 
 // waitLocked waits until the worker may have something to do. It releases mu for that
 // time.
-func (w *worker) waitLocked() {
+func (w *Worker[D, A]) waitLocked() {
 	pool := &w.pump.pool
 	pool.idle++
 	w.pump.wakeUp.Wait()
@@ -108,12 +92,12 @@ func (w *worker) waitLocked() {
 	pool.minIdle = min(pool.minIdle, pool.idle)
 }
 
-// releaseSlotEarly releases the slot before the worker has settled its delivery, if
-// settlesOffSlot. If one message at a time is attempted, the attempt includes the
+// ReleaseSlotEarly releases the slot before the worker has settled its delivery, if
+// Rules.Prefetches. If one message at a time is attempted, the attempt includes the
 // settlement.
-func (w *worker) releaseSlotEarly() {
+func (w *Worker[D, A]) ReleaseSlotEarly() {
 	p := w.pump
-	if !p.settlesOffSlot {
+	if !p.rules.Prefetches {
 		return
 	}
 	p.mu.Lock()
@@ -124,9 +108,9 @@ func (w *worker) releaseSlotEarly() {
 	p.mu.Unlock()
 }
 
-// reacquireSlot undoes releaseSlotEarly if the settlement failed: the failure is handled
+// ReacquireSlot undoes releaseSlotEarly if the settlement failed: the failure is handled
 // in a slot, as any other, even if that exceeds the limit by one.
-func (w *worker) reacquireSlot() {
+func (w *Worker[D, A]) ReacquireSlot() {
 	p := w.pump
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,19 +119,19 @@ func (w *worker) reacquireSlot() {
 	}
 }
 
-func (w *worker) acquireSlotLocked() {
+func (w *Worker[D, A]) acquireSlotLocked() {
 	p := w.pump
 	w.hasSlot, w.slowReported = true, false
 	w.slotStart = time.Now()
 	p.busySlots++
-	if p.slowAfter > 0 && p.slowTimer == nil && !p.stopping {
-		p.slowTimer = time.AfterFunc(p.slowAfter, p.reportSlow)
+	if p.rules.SlowAfter > 0 && p.slowTimer == nil && !p.stopping {
+		p.slowTimer = time.AfterFunc(p.rules.SlowAfter, p.reportSlow)
 	}
 }
 
 // releaseSlotLocked also ends the measured time of the slot, which covers the handler
 // only: the wait for the settlement grows with the number of waiting deliveries.
-func (w *worker) releaseSlotLocked() {
+func (w *Worker[D, A]) releaseSlotLocked() {
 	if !w.hasSlot {
 		return
 	}
@@ -156,17 +140,17 @@ func (w *worker) releaseSlotLocked() {
 	p.busySlots--
 	p.releasedSlots++
 	p.endStallLocked()
-	if p.prefetches {
+	if p.rules.Prefetches {
 		p.measureLocked(time.Since(w.slotStart))
 	}
 }
 
 // shareLocked is an idle worker's part of n tasks. It takes one more if they are not
 // divided evenly.
-func (p *pump) shareLocked(n int) int { return (n + p.pool.idle) / (p.pool.idle + 1) }
+func (p *Pump[D, A]) shareLocked(n int) int { return (n + p.pool.idle) / (p.pool.idle + 1) }
 
 // wakeAnotherLocked wakes or starts one more worker if there is something to do.
-func (p *pump) wakeAnotherLocked() {
+func (p *Pump[D, A]) wakeAnotherLocked() {
 	if p.pool.idle == 0 && !p.canSpawnLocked() {
 		return
 	}
@@ -179,30 +163,29 @@ func (p *pump) wakeAnotherLocked() {
 	}
 }
 
-// reportSlow calls onSlow for attempts that have been running for slowAfter
-// (Config.SlowHandler).
-func (p *pump) reportSlow() {
+// reportSlow calls OnSlow for attempts that have been running for Rules.SlowAfter.
+func (p *Pump[D, A]) reportSlow() {
 	p.mu.Lock()
 	if p.slowTimer == nil {
 		p.mu.Unlock()
 		return
 	}
 	next := time.Duration(-1)
-	var found []*attempt
+	var found []*A
 	var running []time.Duration
 	for w := range p.workers {
 		if !w.hasSlot || w.slowReported {
 			continue
 		}
 		age := time.Since(w.slotStart)
-		if left := p.slowAfter - age; left > 0 {
+		if left := p.rules.SlowAfter - age; left > 0 {
 			if next < 0 || left < next {
 				next = left
 			}
 			continue
 		}
 		w.slowReported = true
-		if a := w.current.Load(); a != nil {
+		if a := w.Current.Load(); a != nil {
 			found, running = append(found, a), append(running, age)
 		}
 	}
@@ -212,12 +195,12 @@ func (p *pump) reportSlow() {
 	}
 	p.mu.Unlock()
 	for i, a := range found { // without the lock: it logs
-		p.onSlow(a, running[i])
+		p.calls.OnSlow(a, running[i])
 	}
 }
 
-// wait returns when all workers have ended, and no more deliveries are being released.
-func (p *pump) wait() {
+// Wait returns when all workers have ended, and no more deliveries are being released.
+func (p *Pump[D, A]) Wait() {
 	p.wg.Wait()
 	p.mu.Lock()
 	r := p.prefetchRelease

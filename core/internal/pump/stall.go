@@ -1,4 +1,4 @@
-package core
+package pump
 
 import (
 	"context"
@@ -10,9 +10,9 @@ import (
 // This file gives prefetched deliveries back when no slot becomes free for them.
 
 const (
-	// stallTimeout is the time for which all slots may hang before unstarted deliveries are
+	// StallTimeout is the time for which all slots may hang before unstarted deliveries are
 	// released to other instances.
-	stallTimeout = time.Second
+	StallTimeout = time.Second
 	// hangTimeout is the time without a start after which unstarted deliveries are released
 	// if the broker counts that as an attempt: longer than handlers wait for a service that
 	// is unavailable.
@@ -25,22 +25,22 @@ const (
 //
 // If the broker counts releases, the receiver may have prefetched deliveries that the
 // pump does not know of, and keeps them while nothing is to be started.
-func (p *pump) watchStallLocked() {
-	if !p.prefetches || p.stallTimer != nil || p.stopping || p.buffer.Len() == 0 && !p.mayHavePrefetchedLocked() {
+func (p *Pump[D, A]) watchStallLocked() {
+	if !p.rules.Prefetches || p.stallTimer != nil || p.stopping || p.buffer.Len() == 0 && !p.mayHavePrefetchedLocked() {
 		return
 	}
 	released := p.releasedSlots
-	p.stallTimer = time.AfterFunc(stallTimeout, func() { p.checkStall(released) })
+	p.stallTimer = time.AfterFunc(StallTimeout, func() { p.checkStall(released) })
 }
 
 // mayHavePrefetchedLocked reports whether the receiver may keep deliveries that wait for
 // a slot, or until starting is allowed again.
-func (p *pump) mayHavePrefetchedLocked() bool {
-	return p.countsReleases && (p.busySlots > 0 || p.fetchPauses > 0 || p.waitTimer != nil)
+func (p *Pump[D, A]) mayHavePrefetchedLocked() bool {
+	return p.rules.CountsReleases && (p.busySlots > 0 || p.fetchPauses > 0 || p.waitTimer != nil)
 }
 
 // checkStall ends prefetching if no slot was released since the last check.
-func (p *pump) checkStall(released int) {
+func (p *Pump[D, A]) checkStall(released int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stallTimer == nil { // stopped
@@ -48,7 +48,7 @@ func (p *pump) checkStall(released int) {
 	}
 	p.stallTimer = nil
 	starts := p.busySlots < p.limit && (!p.isFetchStoppedLocked() || p.handlesPrefetchedLocked())
-	if p.releasedSlots != released || starts || p.buffer.Len() == 0 && !p.countsReleases {
+	if p.releasedSlots != released || starts || p.buffer.Len() == 0 && !p.rules.CountsReleases {
 		p.stallCount = 0
 		p.watchStallLocked()
 		return
@@ -56,7 +56,7 @@ func (p *pump) checkStall(released int) {
 	p.stallCount++
 	p.stalled = true
 	p.applyLimitsLocked()
-	if p.countsReleases && time.Duration(p.stallCount)*stallTimeout >= hangTimeout {
+	if p.rules.CountsReleases && time.Duration(p.stallCount)*StallTimeout >= hangTimeout {
 		p.releaseHungLocked()
 	}
 	p.watchStallLocked()
@@ -64,8 +64,8 @@ func (p *pump) checkStall(released int) {
 
 // releaseHungLocked releases prefetched deliveries although the broker counts that as an
 // attempt: nothing was started for too long, and other instances could handle them.
-func (p *pump) releaseHungLocked() {
-	if !p.countsReleases || p.hanging {
+func (p *Pump[D, A]) releaseHungLocked() {
+	if !p.rules.CountsReleases || p.hanging {
 		return
 	}
 	p.hanging = true
@@ -74,7 +74,7 @@ func (p *pump) releaseHungLocked() {
 }
 
 // endStallLocked is called when a slot is released, or a wait has ended.
-func (p *pump) endStallLocked() {
+func (p *Pump[D, A]) endStallLocked() {
 	p.stalled, p.stallCount = false, 0
 	if p.hanging && !p.stopping && !p.parked && p.fetchPauses == 0 && p.waitTimer == nil {
 		p.hanging = false
@@ -92,8 +92,8 @@ type prefetchRelease struct {
 // releasePrefetchedLocked starts to take prefetched deliveries from the receiver and to
 // release them. If the broker does not count releases, the receiver does so by itself
 // when its limit is 0.
-func (p *pump) releasePrefetchedLocked() {
-	if !p.countsReleases || !p.prefetches || p.prefetchRelease != nil {
+func (p *Pump[D, A]) releasePrefetchedLocked() {
+	if !p.rules.CountsReleases || !p.rules.Prefetches || p.prefetchRelease != nil {
 		return
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(p.base))
@@ -101,12 +101,12 @@ func (p *pump) releasePrefetchedLocked() {
 	p.prefetchRelease = r
 	go func() {
 		defer close(r.done)
-		deliveries := make([]Delivery, prefetch.MaxCounted)
+		deliveries := make([]D, prefetch.MaxCounted)
 		for {
 			n, err := p.receiver.Receive(ctx, deliveries)
 			for _, d := range deliveries[:min(max(n, 0), len(deliveries))] {
-				if d != nil {
-					p.release(fetchedDelivery{d, p.watch(d)})
+				if any(d) != nil {
+					p.calls.Release(p.calls.Fetched(d))
 				}
 			}
 			if err != nil || n <= 0 {
@@ -117,7 +117,7 @@ func (p *pump) releasePrefetchedLocked() {
 }
 
 // endPrefetchReleaseLocked ends the run of releasePrefetchedLocked.
-func (p *pump) endPrefetchReleaseLocked() {
+func (p *Pump[D, A]) endPrefetchReleaseLocked() {
 	if p.prefetchRelease != nil {
 		p.prefetchRelease.stop()
 		p.prefetchRelease = nil

@@ -1,4 +1,4 @@
-package core
+package pump
 
 import "time"
 
@@ -10,29 +10,29 @@ import "time"
 // without a slot. Workers that were idle for a whole workerIdleTimeout end.
 
 // workerPool counts a pump's workers. Their total is the length of pump.workers.
-type workerPool struct {
-	run         func(*worker) // a worker's goroutine
-	target      int           // workers above this number end
-	idle        int           // waiting for wakeUp
-	starting    int           // started, not running yet
-	minIdle     int           // the lowest idle since shrinkTimer was set
-	shrinkTimer *time.Timer   // set while there are more than minWorkersLocked
+type workerPool[D, A any] struct {
+	run         func(*Worker[D, A]) // a worker's goroutine
+	target      int                 // workers above this number end
+	idle        int                 // waiting for wakeUp
+	starting    int                 // started, not running yet
+	minIdle     int                 // the lowest idle since shrinkTimer was set
+	shrinkTimer *time.Timer         // set while there are more than minWorkersLocked
 }
 
 // workerIdleTimeout is the time after which a worker that is not needed ends.
 const workerIdleTimeout = time.Second
 
 // minWorkersLocked returns the initial number of workers.
-func (p *pump) minWorkersLocked() int {
-	if p.settlesOffSlot {
+func (p *Pump[D, A]) minWorkersLocked() int {
+	if p.rules.Prefetches {
 		return 2 * p.limit
 	}
 	return p.limit
 }
 
 // maxWorkersLocked returns the highest number of workers.
-func (p *pump) maxWorkersLocked() int {
-	if p.settlesOffSlot {
+func (p *Pump[D, A]) maxWorkersLocked() int {
+	if p.rules.Prefetches {
 		return p.limit + p.settlingLimitLocked(p.limit)
 	}
 	return p.limit
@@ -40,7 +40,7 @@ func (p *pump) maxWorkersLocked() int {
 
 // resizePoolLocked adapts the number of workers to the current settings. Surplus workers
 // end by themselves when they are woken.
-func (p *pump) resizePoolLocked() {
+func (p *Pump[D, A]) resizePoolLocked() {
 	if p.stopping {
 		p.pool.stopShrinkingLocked()
 		return
@@ -50,9 +50,9 @@ func (p *pump) resizePoolLocked() {
 }
 
 // spawnLocked starts the workers that are missing.
-func (p *pump) spawnLocked() {
+func (p *Pump[D, A]) spawnLocked() {
 	for len(p.workers) < p.pool.target {
-		w := &worker{pump: p}
+		w := &Worker[D, A]{pump: p}
 		p.workers[w] = struct{}{}
 		p.pool.starting++
 		p.wg.Go(func() { p.pool.run(w) })
@@ -61,11 +61,11 @@ func (p *pump) spawnLocked() {
 
 // canSpawnLocked reports whether one more worker can be started. A worker that is
 // starting takes the waiting work, and wakes or starts the next.
-func (p *pump) canSpawnLocked() bool {
-	return p.settlesOffSlot && !p.stopping && p.pool.starting == 0 && p.pool.target < p.maxWorkersLocked()
+func (p *Pump[D, A]) canSpawnLocked() bool {
+	return p.rules.Prefetches && !p.stopping && p.pool.starting == 0 && p.pool.target < p.maxWorkersLocked()
 }
 
-func (p *pump) spawnOneLocked() {
+func (p *Pump[D, A]) spawnOneLocked() {
 	p.pool.target++
 	p.spawnLocked()
 	if p.pool.shrinkTimer == nil {
@@ -75,7 +75,7 @@ func (p *pump) spawnOneLocked() {
 }
 
 // shrinkPool ends the workers that were not needed in the last period.
-func (p *pump) shrinkPool() {
+func (p *Pump[D, A]) shrinkPool() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := &p.pool
@@ -93,7 +93,7 @@ func (p *pump) shrinkPool() {
 	}
 }
 
-func (s *workerPool) stopShrinkingLocked() {
+func (s *workerPool[D, A]) stopShrinkingLocked() {
 	if s.shrinkTimer != nil {
 		s.shrinkTimer.Stop()
 		s.shrinkTimer = nil

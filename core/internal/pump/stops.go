@@ -1,22 +1,26 @@
-package core
+package pump
 
-import "time"
+import (
+	"time"
+
+	"github.com/reprise-go/reprise/core/internal/timers"
+)
 
 // This file stops and resumes fetching: for a while, until a pause or parking ends, and for
 // good.
 
-// waitReason is the reason why a pump neither fetches nor starts for a while.
-type waitReason int
+// WaitReason is the reason why a pump neither fetches nor starts for a while.
+type WaitReason int
 
 const (
-	waitRateLimited waitReason = iota // after a failure in rate-limited mode
-	waitPutBack                       // after a message was put back
+	WaitRateLimited WaitReason = iota // after a failure in rate-limited mode
+	WaitPutBack                       // after a message was put back
 )
 
-// waitFor stops fetching and starting for d from now; it replaces a wait for the same
+// WaitFor stops fetching and starting for d from now; it replaces a wait for the same
 // reason. Unstarted deliveries are released, unless the broker would count that as an
 // attempt and the wait is short.
-func (p *pump) waitFor(reason waitReason, d time.Duration) {
+func (p *Pump[D, A]) WaitFor(reason WaitReason, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stopping {
@@ -33,16 +37,16 @@ func (p *pump) waitFor(reason waitReason, d time.Duration) {
 	}
 }
 
-// endWait ends the wait for a reason early.
-func (p *pump) endWait(reason waitReason) {
+// EndWait ends the wait for a reason early.
+func (p *Pump[D, A]) EndWait(reason WaitReason) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.endWaitLocked(reason)
 	p.applyLimitsLocked()
 }
 
-// waitsUntil returns when the wait for a reason ends, or the zero time.
-func (p *pump) waitsUntil(reason waitReason) time.Time {
+// WaitsUntil returns when the wait for a reason ends, or the zero time.
+func (p *Pump[D, A]) WaitsUntil(reason WaitReason) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.waitTimer == nil {
@@ -52,7 +56,7 @@ func (p *pump) waitsUntil(reason waitReason) time.Time {
 }
 
 // lastWaitLocked returns when the last wait ends.
-func (p *pump) lastWaitLocked() (last time.Time) {
+func (p *Pump[D, A]) lastWaitLocked() (last time.Time) {
 	for _, until := range p.waitEnds {
 		if until.After(last) {
 			last = until
@@ -62,7 +66,7 @@ func (p *pump) lastWaitLocked() (last time.Time) {
 }
 
 // waitEnded is called by the timer.
-func (p *pump) waitEnded() {
+func (p *Pump[D, A]) waitEnded() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.waitTimer == nil {
@@ -77,7 +81,7 @@ func (p *pump) waitEnded() {
 }
 
 // endWaitLocked ends the wait for a reason. A wait for another reason continues.
-func (p *pump) endWaitLocked(reason waitReason) {
+func (p *Pump[D, A]) endWaitLocked(reason WaitReason) {
 	p.waitEnds[reason] = time.Time{}
 	switch left := time.Until(p.lastWaitLocked()); {
 	case left <= 0:
@@ -87,25 +91,25 @@ func (p *pump) endWaitLocked(reason waitReason) {
 	}
 }
 
-func (p *pump) endWaitsLocked() {
+func (p *Pump[D, A]) endWaitsLocked() {
 	p.waitEnds = [len(p.waitEnds)]time.Time{}
 	if p.waitTimer != nil {
-		stopTimer(&p.waitTimer)
+		timers.Stop(&p.waitTimer)
 		p.endStallLocked()
 	}
 }
 
-// setPaused stops or resumes fetching for the application. Unstarted deliveries are
+// SetPaused stops or resumes fetching for the application. Unstarted deliveries are
 // released or, if the broker would count that as an attempt, handled.
-func (p *pump) setPaused(paused bool) {
+func (p *Pump[D, A]) SetPaused(paused bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.paused = paused
 	p.applyLimitsLocked()
 }
 
-// setParked stops fetching and releases unstarted deliveries, or resumes fetching.
-func (p *pump) setParked(parked bool) {
+// SetParked stops fetching and releases unstarted deliveries, or resumes fetching.
+func (p *Pump[D, A]) SetParked(parked bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.parked = parked
@@ -118,8 +122,8 @@ func (p *pump) setParked(parked bool) {
 	}
 }
 
-// pauseFetching stops fetching and starting, until resumeFetching was called as often.
-func (p *pump) pauseFetching() {
+// PauseFetching stops fetching and starting, until ResumeFetching was called as often.
+func (p *Pump[D, A]) PauseFetching() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fetchPauses++
@@ -127,7 +131,8 @@ func (p *pump) pauseFetching() {
 	p.watchStallLocked()
 }
 
-func (p *pump) resumeFetching() {
+// ResumeFetching ends one PauseFetching.
+func (p *Pump[D, A]) ResumeFetching() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fetchPauses--
@@ -135,31 +140,43 @@ func (p *pump) resumeFetching() {
 	p.applyLimitsLocked()
 }
 
-// setRateLimited reduces the slots to one, or ends this mode and its wait.
-func (p *pump) setRateLimited(limited bool) {
+// SetRateLimited reduces the slots to one, or ends this mode and its wait.
+func (p *Pump[D, A]) SetRateLimited(limited bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rateLimited = limited
 	if !limited {
-		p.endWaitLocked(waitRateLimited)
+		p.endWaitLocked(WaitRateLimited)
 	}
 	p.applyLimitsLocked()
 }
 
-// stop ends fetching; workers end with the deliveries they have.
-func (p *pump) stop() {
+// Stop ends fetching; workers end with the deliveries they have.
+func (p *Pump[D, A]) Stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stopLocked()
 }
 
-func (p *pump) stopLocked() {
+func (p *Pump[D, A]) stopLocked() {
 	p.stopping = true
 	p.endWaitsLocked()
-	stopTimer(&p.stallTimer)
-	stopTimer(&p.slowTimer)
+	timers.Stop(&p.stallTimer)
+	timers.Stop(&p.slowTimer)
 	p.isolation.stopTimersLocked()
 	p.applyLimitsLocked()
 	p.interrupt()
 	p.releasePrefetchedLocked()
+}
+
+// Finish adds deliveries to those that are handled before a stopped pump ends: those of a
+// receiver that is not asked any more and cannot release them (Rules.ReceiveAndDelete).
+func (p *Pump[D, A]) Finish(deliveries ...D) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, d := range deliveries {
+		p.buffer.Push(p.calls.Fetched(d))
+	}
+	p.spawnLocked()
+	p.wakeUp.Broadcast()
 }
