@@ -111,24 +111,30 @@ func TestReceiver_SettlesByTheLockAfterItsConnectionWasLost(t *testing.T) {
 	transport := s.provisioned(t, asb.Config{}, "q")
 	send(t, transport, "q", "completed", "abandoned", "renewed")
 	r := openReceiver(t, transport, "q", 3)
-	taken := take(t, r, 3)
+	taken := map[string]core.Delivery{}
+	for _, d := range take(t, r, 3) {
+		taken[string(d.Incoming().Body)] = d
+	}
 	if s.CutConnections() == 0 {
 		t.Fatal("there was no connection")
 	}
-	before := taken[2].LockedUntil()
-	for _, err := range []error{taken[0].Complete(t.Context()), taken[1].Abandon(t.Context(), nil), taken[2].Renew(t.Context()), taken[2].Complete(t.Context())} {
+	renewed := taken["renewed"]
+	before := renewed.LockedUntil()
+	for i, err := range []error{taken["completed"].Complete(t.Context()), taken["abandoned"].Abandon(t.Context(), nil), renewed.Renew(t.Context()), renewed.Complete(t.Context())} {
 		if err != nil {
-			t.Error(err)
+			t.Errorf("settlement %d: %v", i, err)
 		}
 	}
-	if taken[2].LockedUntil().Before(before) {
+	if renewed.LockedUntil().Before(before) {
 		t.Error("the lock was not renewed")
 	}
 	d := take(t, r, 1)[0]
 	if in := d.Incoming(); string(in.Body) != "abandoned" || in.DeliveryCount != 2 {
 		t.Errorf("%q came, delivery %d", in.Body, in.DeliveryCount)
 	}
-	if err := d.Complete(t.Context()); err != nil {
+	// The SDK may replace the connection once more, and the answer is lost with it: a call that
+	// is repeated then finds no lock.
+	if err := d.Complete(t.Context()); err != nil && !errors.Is(err, core.ErrLockLost) {
 		t.Error(err)
 	}
 	if info, err := s.Broker().Queue("q"); err != nil || info.Runtime.Active != 0 {

@@ -126,7 +126,7 @@ func (s *session) serve() error {
 	defer s.close()
 	patience := sessionFirst
 	for first := true; ; first, patience = false, sessionIdle {
-		d, err := s.next(patience)
+		d, err := s.nextOrLast(patience)
 		if _, unreadable := errors.AsType[*sdkclient.UnreadableError](err); unreadable {
 			s.setAside(err)
 			return nil
@@ -155,6 +155,27 @@ func (s *session) serve() error {
 			return nil
 		}
 	}
+}
+
+// nextOrLast is next, and in mode None makes sure that there is no message. There a
+// message that is on its way when the session's link is closed is lost, or overtaken by the
+// next one on another link, and the machine or the network may be slower than patience.
+func (s *session) nextOrLast(patience time.Duration) (d *delivery, err error) {
+	d, err = s.next(patience)
+	if s.r.mode != core.TransactionNone {
+		return d, err
+	}
+	const most = int(sessionFirst / sessionIdle) // an expired message may stay for longer
+	for try, more := 0, true; d == nil && err == nil && more && try < most; try++ {
+		ctx, cancel := context.WithTimeout(s.r.closing, requestTimeout)
+		more, err = sdkclient.HasActive(ctx, s.client, s.sdk)
+		cancel()
+		if err != nil {
+			return nil, nil //nolint:nilerr // the link is lost, or the receiver is closed: close finds out
+		}
+		d, err = s.next(sessionIdle) // messages that were sent before the answer have arrived
+	}
+	return d, err
 }
 
 // next returns the next message of the session, or nil if none arrives within patience,

@@ -3,6 +3,7 @@
 package asb_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -84,4 +85,24 @@ func TestSessions_PauseWhereTheyAreLostAgainAndAgain(t *testing.T) {
 	}
 	remove()
 	take(t, r, 1)
+}
+
+// The service takes longer for a message than a receiver waits for the next one of a
+// session, and would give the session to another request.
+func TestSession_KeepsTheOrderInNoneWhereAMessageArrivesLate(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.ordered(t, longestLock)
+	groups(t, transport, "group", "group", "group", "group", "group")
+	s.Inject(sbserver.Fault{Ops: []sbserver.Op{sbserver.OpDeliver}, Skip: 2, Delay: 300 * time.Millisecond})
+	r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "q", Mode: core.TransactionNone, MaxInFlight: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close(context.WithoutCancel(t.Context())) })
+	for i, d := range take(t, r, 5) {
+		if got, want := string(d.Incoming().Body), fmt.Sprint("group ", i); got != want {
+			t.Errorf("delivery %d is %q, want %q", i, got, want)
+		}
+	}
 }

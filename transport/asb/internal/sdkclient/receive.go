@@ -3,6 +3,7 @@ package sdkclient
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
@@ -56,4 +57,30 @@ func PeekNow(ctx context.Context, sdk *azservicebus.Receiver) error {
 	}()
 	_, err := sdk.PeekMessages(ctx, 1, nil)
 	return err
+}
+
+// Browser shows messages without taking them. The SDK's Receiver and SessionReceiver
+// implement it.
+type Browser interface {
+	PeekMessages(ctx context.Context, most int, options *azservicebus.PeekMessagesOptions) ([]*azservicebus.ReceivedMessage, error)
+}
+
+// mostBrowsed is how many messages HasActive looks at: there may be scheduled and deferred
+// ones before an active one.
+const mostBrowsed = 32
+
+// HasActive reports whether the queue, or the session, has a message that it could
+// deliver. Messages that the service has sent before its answer have arrived before it.
+func HasActive(ctx context.Context, c *Client, from Browser) (has bool, err error) {
+	err = c.Do(ctx, "peek", func() error {
+		defer func() {
+			if recover() != nil {
+				has = true // a message that cannot be read is one too
+			}
+		}()
+		messages, err := from.PeekMessages(ctx, mostBrowsed, &azservicebus.PeekMessagesOptions{FromSequenceNumber: new(int64)})
+		has = slices.ContainsFunc(messages, func(m *azservicebus.ReceivedMessage) bool { return m.State == azservicebus.MessageStateActive })
+		return err
+	})
+	return has, err
 }
