@@ -33,11 +33,6 @@ type attempt struct {
 // attemptKey lets Shutdown detect that a handler called it, for which it would wait.
 type attemptKey struct{}
 
-// fetched returns the delivery as the pump has it.
-func (a *attempt) fetched() fetchedDelivery {
-	return fetchedDelivery{Delivery: a.delivery, Lock: a.lock}
-}
-
 // Value adds the message to the context.
 func (a *attempt) Value(key any) any {
 	switch key.(type) {
@@ -113,6 +108,15 @@ func (r *runner) handle(w *worker, item fetchedDelivery) {
 		r.failed(w, a, err)
 	}
 	dealtWith = true
+}
+
+// isCompleting reports whether a worker waits for a delivery of the message to be
+// completed: in an outage the call takes a while, and the broker may redeliver the
+// message before it returns (R28). It is called for redeliveries only.
+func (r *runner) isCompleting(nativeID string) bool {
+	return nativeID != "" && r.pump.AnyAttempt(func(a *attempt) bool {
+		return a.settled.Load() && a.delivery.Incoming().NativeID == nativeID
+	})
 }
 
 // abandonAfterGoexit abandons a message when a policy, a filter or an observer ended

@@ -68,15 +68,6 @@ func messageBytes(d Delivery) int {
 	return n
 }
 
-// isCompleting reports whether a worker waits for a delivery of the message to be
-// completed: in an outage the call takes a while, and the broker may redeliver the
-// message before it returns (R28). It is called for redeliveries only.
-func (r *runner) isCompleting(nativeID string) bool {
-	return nativeID != "" && r.pump.AnyAttempt(func(a *attempt) bool {
-		return a.settled.Load() && a.delivery.Incoming().NativeID == nativeID
-	})
-}
-
 // maxPrefetchBytes returns the limit for unstarted deliveries; 0 = no limit, as without
 // prefetching.
 func (ep *Endpoint) maxPrefetchBytes() int {

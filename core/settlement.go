@@ -51,6 +51,11 @@ type decisionContext struct{ *attempt }
 
 func (c decisionContext) Value(key any) any { return c.observedCtx.Value(key) }
 
+// fetched returns the delivery as the pump has it.
+func (a *attempt) fetched() fetchedDelivery {
+	return fetchedDelivery{Delivery: a.delivery, Lock: a.lock}
+}
+
 // isAtomic reports whether a message's sends and settlement are one transaction.
 func (r *runner) isAtomic() bool { return r.ep.mode == TransactionSendsAtomicWithReceive }
 
