@@ -2,6 +2,9 @@ package core
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/reprise-go/reprise/core/internal/calls"
@@ -53,3 +56,134 @@ type CriticalError struct {
 	Err error
 	At  time.Time
 }
+
+// outageLogInterval is the time between warnings about one outage.
+const outageLogInterval = time.Minute
+
+// outageLog writes the log lines of outages: a warning at the beginning and one a
+// minute afterwards, and all other tries to connect at level Debug. Only the goroutine of
+// the hooks uses it.
+type outageLog struct {
+	connected bool      // a connection was made once in this Run
+	warnedAt  time.Time // zero: there is no outage
+	tries     int       // failed since the beginning
+}
+
+func (l *outageLog) write(log *slog.Logger, e *ConnectionChange) {
+	lost, restored := "connection lost", "connection restored"
+	if !l.connected {
+		lost, restored = "endpoint waits to receive: its broker or its ParkStore cannot be reached", "broker is reached"
+	}
+	if e.Connected {
+		log.Info(restored, "since", e.Since)
+		*l = outageLog{connected: true}
+		return
+	}
+	level := slog.LevelDebug
+	now := time.Now()
+	if l.warnedAt.IsZero() || now.Sub(l.warnedAt) >= outageLogInterval {
+		level, l.warnedAt = slog.LevelWarn, now
+	}
+	l.tries++
+	log.Log(context.Background(), level, lost, "error", e.Err, "since", e.Since, "tries", l.tries, "retry_in", e.RetryIn)
+}
+
+// outageAlarm raises one critical error for an outage that the transport reported and
+// that has lasted for Config.OutageLimit. It has a timer, because an adapter may be silent
+// while it reconnects.
+type outageAlarm struct {
+	limit time.Duration // 0 means no limit
+	raise func(err error)
+
+	raising sync.Mutex // taken before mu, so that a slow log does not hold mu
+	mu      sync.Mutex
+	current *reportedOutage // nil while connected
+	stopped bool
+}
+
+// reportedOutage is an outage, from the first report of a lost connection to the report
+// of a restored one.
+type reportedOutage struct {
+	since time.Time
+	err   error // the newest that was reported
+	timer *time.Timer
+}
+
+// changed handles a report of the transport.
+func (o *outageAlarm) changed(e ConnectionChange) {
+	if o.limit <= 0 {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.stopped:
+	case e.Connected:
+		o.endLocked()
+	case o.current != nil: // another try to connect has failed
+		if e.Err != nil {
+			o.current.err = e.Err
+		}
+	default:
+		begun := &reportedOutage{since: time.Now(), err: e.Err}
+		if !e.Since.IsZero() && e.Since.Before(begun.since) {
+			begun.since = e.Since
+		}
+		begun.timer = time.AfterFunc(time.Until(begun.since.Add(o.limit)), func() { o.expired(begun) })
+		o.current = begun
+	}
+}
+
+// expired raises the critical error, unless the connection was restored just now.
+func (o *outageAlarm) expired(begun *reportedOutage) {
+	o.raising.Lock()
+	defer o.raising.Unlock()
+	o.mu.Lock()
+	lasts := o.current == begun
+	err := begun.err
+	o.mu.Unlock()
+	if lasts {
+		o.raise(&OutageError{Since: begun.since, Limit: o.limit, Err: err})
+	}
+}
+
+func (o *outageAlarm) endLocked() {
+	if o.current != nil {
+		o.current.timer.Stop()
+		o.current = nil
+	}
+}
+
+// stop ends the alarm. None is raised after it has returned.
+func (o *outageAlarm) stop() {
+	o.raising.Lock() // one that is being raised has been
+	defer o.raising.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stopped = true
+	o.endLocked()
+}
+
+// OutageError is the critical error of an outage that has lasted for
+// [Config.OutageLimit].
+type OutageError struct {
+	// Since is when the outage began.
+	Since time.Time
+	// Limit is [Config.OutageLimit].
+	Limit time.Duration
+	// Err is the newest error that the transport reported, or nil.
+	Err error
+}
+
+// Error implements error.
+func (e *OutageError) Error() string {
+	text := fmt.Sprintf("no connection to the broker since %s, for longer than Config.OutageLimit (%v); the endpoint goes on reconnecting",
+		e.Since.UTC().Format(time.RFC3339), e.Limit)
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Unwrap returns the transport's error.
+func (e *OutageError) Unwrap() error { return e.Err }

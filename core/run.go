@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/core/internal/delays"
 )
 
 // Run receives and handles messages until ctx ends, [Endpoint.Shutdown] is called, or an
@@ -101,4 +105,349 @@ func checkSharedQueues(endpoints []*Endpoint) error {
 // detected.
 func sameTransport(a, b Transport) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
+}
+
+// connectBackoff is for the tries of an endpoint to reach its broker before its first
+// message.
+var connectBackoff = delays.Backoff{First: 250 * time.Millisecond, Last: 10 * time.Second}
+
+// open does all steps before the first message, and waits for a broker that cannot be
+// reached (Config.WaitForBroker): then it calls waiting, which may be nil, at least once.
+// It returns nil and nil if the Run was ended before open was done.
+func (ep *Endpoint) open(ctx context.Context, waiting func()) (*runner, error) {
+	if err := ep.registry.seal(); err != nil {
+		return nil, err
+	}
+	if ep.config.SendOnly {
+		return nil, fmt.Errorf("core: run endpoint %q: it is send-only, so there is nothing to run", ep.name)
+	}
+	r, err := ep.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ep.resolved.logWarnings(ep.log.endpoint, ep.caps, ep.registry.types())
+	ep.logAttemptsReports()
+	if err = r.connectWithRetry(waiting); err == nil {
+		return r, nil
+	}
+	if err = fmt.Errorf("core: run endpoint %q: %w", ep.name, err); ctx.Err() != nil || r.isEnded() {
+		err = nil // it was asked to end
+	}
+	ep.finish(r, err)
+	return nil, err
+}
+
+// connectWithRetry retries to connect while the broker cannot be reached or the
+// ParkStore fails, within Config.WaitForBroker.
+func (r *runner) connectWithRetry(waiting func()) error {
+	limit, began := r.ep.config.WaitForBroker, time.Now()
+	ctx, stop := r.fetchCtx, context.CancelFunc(func() {})
+	if limit > 0 {
+		ctx, stop = context.WithDeadline(ctx, began.Add(limit))
+	}
+	defer stop()
+	var reported *ConnectionChange
+	for tries := 1; ; tries++ {
+		waits, err := r.connectOnce(ctx)
+		if err == nil {
+			break
+		}
+		switch {
+		case limit < 0 || r.fetchCtx.Err() != nil:
+			return err
+		case ctx.Err() != nil:
+			return r.brokerWaitError(reported, err)
+		case !waits:
+			return err
+		}
+		pause := connectBackoff.After(tries)
+		pause = pause/2 + rand.N(pause) // instances that start together do not all try together
+		if limit > 0 {
+			pause = min(pause, limit-time.Since(began))
+		}
+		reported = &ConnectionChange{Err: err, Since: began, RetryIn: pause}
+		connectionReporter{r}.record(reported)
+		if waiting != nil {
+			waiting()
+		}
+		if err := r.sleep(pause); err != nil {
+			return err
+		}
+	}
+	// The receiver may have reported another outage by now, or the end of this one.
+	if reported != nil && r.connection.Load() == reported {
+		connectionReporter{r}.record(&ConnectionChange{Connected: true, Since: began})
+	}
+	r.hookCalls.Add(func() { r.outageLog.connected = true })
+	return nil
+}
+
+// connectOnce reads the ParkStore, unless that has succeeded before, and connects. It
+// reports whether waiting may fix its error.
+func (r *runner) connectOnce(ctx context.Context) (waits bool, err error) {
+	if !r.parkLoaded {
+		if err := r.loadPark(ctx); err != nil {
+			return true, err
+		}
+		r.parkLoaded = true
+	}
+	r.receiver, err = r.ep.connect(ctx, connectionReporter{r})
+	return errors.Is(err, ErrUnavailable), err
+}
+
+// brokerWaitError returns the error of a Run whose Config.WaitForBroker ended during a
+// try. An outage that was reported before says more than the error of that try.
+func (r *runner) brokerWaitError(reported *ConnectionChange, err error) error {
+	if reported != nil {
+		err = reported.Err
+	} else {
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return fmt.Errorf("waited for %v (Config.WaitForBroker): %w", r.ep.config.WaitForBroker, err)
+}
+
+// sleep returns an error if the Run was ended before d has passed.
+func (r *runner) sleep(d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-r.fetchCtx.Done():
+		return r.fetchCtx.Err()
+	}
+}
+
+// firstTryTimeout is how long endpoints wait for the first tries of those on other
+// transports.
+const firstTryTimeout = 5 * time.Second
+
+func waitForFirstTries(ctx context.Context, allTried <-chan struct{}) {
+	timer := time.NewTimer(firstTryTimeout)
+	defer timer.Stop()
+	select {
+	case <-allTried:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// startingEndpoint is an endpoint of RunAll.
+type startingEndpoint struct {
+	ep             *Endpoint
+	tried          chan struct{} // closed once it has connected, failed or begun to wait
+	done           chan struct{} // closed once it has connected or failed
+	runner         *runner       // nil if it failed, or was asked to end
+	err            error         // of its start, then of its Run
+	waitsForBroker bool          // when tried was closed
+}
+
+// begin connects an endpoint on a goroutine.
+func (s *startingEndpoint) begin(ctx context.Context) {
+	s.tried, s.done = make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	go func() {
+		defer close(s.done)
+		s.runner, s.err = s.ep.open(ctx, func() { once.Do(func() { s.waitsForBroker = true; close(s.tried) }) })
+		once.Do(func() { close(s.tried) })
+	}()
+}
+
+// failed reports whether an endpoint has tried once, and does not wait for its broker.
+func (s *startingEndpoint) failed() bool {
+	<-s.tried
+	if s.waitsForBroker {
+		return false
+	}
+	<-s.done
+	return s.err != nil
+}
+
+// startGroup has the endpoints of RunAll that share a transport.
+type startGroup struct {
+	starts  []*startingEndpoint
+	started int // how many of them
+}
+
+// startGroups fills in starts, and groups them.
+func startGroups(starts []startingEndpoint, endpoints []*Endpoint) (groups []*startGroup) {
+	byTransport := map[Transport]*startGroup{}
+	for i, ep := range endpoints {
+		starts[i].ep = ep
+		hashable := reflect.ValueOf(ep.transport).Comparable()
+		var g *startGroup
+		if hashable {
+			g = byTransport[ep.transport]
+		}
+		if g == nil {
+			g = &startGroup{}
+			groups = append(groups, g)
+			if hashable {
+				byTransport[ep.transport] = g
+			}
+		}
+		g.starts = append(g.starts, &starts[i])
+	}
+	return groups
+}
+
+// connect connects the endpoints one after the other, until one fails. Once one of them
+// waits for the shared broker, it does not wait for the others.
+func (g *startGroup) connect(ctx context.Context) (failed bool) {
+	waits := false
+	for _, s := range g.starts {
+		s.begin(ctx)
+		g.started++
+		if waits {
+			continue
+		}
+		if s.failed() {
+			return true
+		}
+		waits = s.waitsForBroker
+	}
+	return false
+}
+
+// serve runs the endpoints that have been started, each when it is connected, until ctx
+// ends. An endpoint that ends with an error calls cancel.
+func (g *startGroup) serve(ctx context.Context, cancel context.CancelFunc, together bool) {
+	var served sync.WaitGroup
+	for _, s := range g.starts[:g.started] {
+		served.Go(func() {
+			<-s.done
+			switch {
+			case s.runner == nil:
+			case ctx.Err() != nil: // before the first message
+				s.runner.close()
+			default:
+				s.runner.inRunAll = together
+				s.err = s.runner.serve(ctx)
+			}
+			if s.err != nil {
+				cancel()
+			}
+		})
+	}
+	served.Wait()
+}
+
+// The rest of this file prepares an endpoint's queues, and opens the receiver of its input
+// queue, or those of its input and its instance queue as one.
+
+// connect creates and checks the endpoint's queues, and opens its receiver.
+func (ep *Endpoint) connect(ctx context.Context, watch connectionReporter) (Receiver, error) {
+	always := ep.config.Provision == ProvisionAlways
+	if p, ok := ep.transport.(Provisioner); ok && (always || ep.config.Provision == ProvisionAuto && !ep.caps.Durable) {
+		err := p.Provision(ctx, ep.topology())
+		if err != nil && (always || !errors.Is(err, errors.ErrUnsupported)) {
+			return nil, fmt.Errorf("provision: %w", err)
+		}
+	}
+	if c, ok := ep.transport.(Checker); ok {
+		if err := c.Check(ctx, ep.topology()); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			return nil, fmt.Errorf("check: %w", err)
+		}
+	}
+	if err := ep.purge(ctx); err != nil {
+		return nil, err
+	}
+	if err := ep.subscribe(ctx); err != nil {
+		return nil, err
+	}
+	ep.mu.Lock()
+	concurrency := ep.concurrency
+	ep.mu.Unlock()
+	receiver, err := ep.openReceiver(ctx, ep.pumpRules().FirstMaxInFlight(concurrency), watch)
+	if err == nil {
+		ep.logWarnings()
+	}
+	return receiver, err
+}
+
+// purge empties the input queue if PurgeOnStart is set.
+func (ep *Endpoint) purge(ctx context.Context) error {
+	if !ep.config.PurgeOnStart {
+		return nil
+	}
+	queue := ep.inputQueue()
+	p, ok := ep.transport.(Purger) // New has checked it
+	if !ok {
+		return fmt.Errorf("purge queue %q: the transport cannot empty queues: %w", queue, errors.ErrUnsupported)
+	}
+	removed, err := p.Purge(ctx, queue)
+	if err != nil {
+		return fmt.Errorf("purge queue %q: %w", queue, err)
+	}
+	ep.log.endpoint.Warn("input queue was emptied before the first message, as Config.PurgeOnStart says", "queue", ep.address, "messages", removed)
+	return nil
+}
+
+// openReceiver opens the receiver of the input queue or, if the endpoint has an instance
+// queue, those of both.
+func (ep *Endpoint) openReceiver(ctx context.Context, maxInFlight int, watch connectionReporter) (Receiver, error) {
+	cfg := ReceiverConfig{
+		Queue: ep.inputQueue(), Mode: ep.mode, MaxInFlight: maxInFlight, MaxDeliveries: ep.deliveriesFrom(ep.address),
+		ConnectionChanged: watch.connectionChanged, MessageUndeliverable: watch.messageUndeliverable,
+		MaxReceiveBytes: ep.maxReceiveBytes(),
+		ErrorQueue:      ep.rules.config.Failed.ErrorQueue,
+	}
+	if ep.instanceAddress == "" {
+		return ep.transport.OpenReceiver(ctx, cfg)
+	}
+	shared := &queueReceiver{queue: cfg.Queue, address: ep.address, maxInFlight: maxInFlight}
+	own := &queueReceiver{queue: ep.resolved.instanceQueue, address: ep.instanceAddress, maxInFlight: 1}
+	connections := &combinedConnection{report: watch.connectionChanged}
+	for i, q := range []*queueReceiver{shared, own} {
+		cfg.Queue, cfg.MaxInFlight = q.queue, q.maxInFlight
+		cfg.ConnectionChanged = func(e ConnectionChange) { connections.changed(i, e) }
+		cfg.MaxDeliveries = ep.deliveriesFrom(q.address)
+		var err error
+		if q.receiver, err = ep.transport.OpenReceiver(ctx, cfg); err != nil {
+			return nil, errors.Join(err, shared.closeIfOpen(ctx))
+		}
+	}
+	c := newCombinedReceiver(shared, own, ep.mode, ep.caps)
+	c.maxInFlight = maxInFlight
+	return c, nil
+}
+
+// closeIfOpen closes the receiver if it is open, after that of the other queue could
+// not be opened.
+func (q *queueReceiver) closeIfOpen(ctx context.Context) error {
+	if q.receiver == nil {
+		return nil
+	}
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+	defer cancel()
+	return q.receiver.Close(closing)
+}
+
+// combinedConnection combines the connections of two receivers into one: it is lost while
+// one of them is.
+type combinedConnection struct {
+	report func(ConnectionChange)
+
+	mu   sync.Mutex
+	lost [2]time.Time
+}
+
+// changed records a change of one of the two, and reports the change of the combined
+// connection.
+func (c *combinedConnection) changed(i int, e ConnectionChange) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	other := c.lost[1-i]
+	if e.Connected {
+		c.lost[i] = time.Time{}
+		if !other.IsZero() {
+			return
+		}
+	} else {
+		c.lost[i] = e.Since
+		if !other.IsZero() && other.Before(e.Since) {
+			e.Since = other
+		}
+	}
+	c.report(e)
 }

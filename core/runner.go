@@ -8,14 +8,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/reprise-go/reprise/core/internal/pump"
-	"github.com/reprise-go/reprise/core/internal/timers"
-
 	"github.com/reprise-go/reprise/core/internal/backlog"
 	"github.com/reprise-go/reprise/core/internal/calls"
 	"github.com/reprise-go/reprise/core/internal/locks"
 	"github.com/reprise-go/reprise/core/internal/pauses"
+	"github.com/reprise-go/reprise/core/internal/pump"
 	"github.com/reprise-go/reprise/core/internal/ratelimit"
+	"github.com/reprise-go/reprise/core/internal/timers"
 )
 
 // runner is one Run of an endpoint.
@@ -228,4 +227,124 @@ func (r *runner) connectCombinedReceiver() bool {
 		r.raiseCritical(fmt.Errorf("message %s is lost: it arrived after the endpoint had stopped, and in transaction mode None it cannot be given back", d.Incoming().ID))
 	}
 	return true
+}
+
+// The pump's parts, with the engine's types.
+type (
+	worker          = pump.Worker[Delivery, attempt]
+	fetchedDelivery = pump.Item[Delivery]
+)
+
+// pumpRules returns how a pump works with this transport in this mode.
+func (ep *Endpoint) pumpRules() pump.Rules {
+	receiveAndDelete := ep.mode == TransactionNone
+	return pump.Rules{
+		FetchPerWorker:   ep.connectionPerMessage(),
+		ReceiveAndDelete: receiveAndDelete,
+		CountsReleases:   ep.caps.CountsReleases && !receiveAndDelete,
+		Prefetches:       ep.caps.Prefetch && !ep.connectionPerMessage() && !receiveAndDelete,
+		ExactLimit:       ep.instanceAddress == "", // two queues have a delivery each
+		MaxBatch:         ep.caps.MaxReceiveBatch,
+		MaxPrefetchBytes: ep.maxPrefetchBytes(),
+		Isolates:         ep.isolation.threshold > 0,
+		SlowAfter:        max(ep.config.SlowHandler, 0),
+	}
+}
+
+// newPump returns the pump of a Run, which has its receiver and its renewer.
+func (r *runner) newPump() *pump.Pump[Delivery, attempt] {
+	return pump.New(r.fetchCtx, r.receiver, r.ep.pumpRules(), pump.Calls[Delivery, attempt]{
+		Fetched:         r.fetched(),
+		Handle:          r.handle,
+		Release:         r.releaseUnstarted,
+		OnError:         r.receiveFailed,
+		OnSlow:          r.reportSlowHandler,
+		Bytes:           messageBytes,
+		IsSuspect:       r.ep.isSuspectDelivery,
+		TotalDeliveries: totalDeliveries,
+		OnIsolate:       r.isolationChanged,
+	})
+}
+
+// fetched returns the function that begins the renewal of a delivery's lock, and wraps the
+// delivery for the engine.
+func (r *runner) fetched() func(Delivery) fetchedDelivery {
+	if r.connectCombinedReceiver() {
+		return func(d Delivery) fetchedDelivery {
+			return fetchedDelivery{Delivery: r.ep.withRoundCount(d), Lock: d.(*queueDelivery).lock}
+		}
+	}
+	return func(d Delivery) fetchedDelivery {
+		return fetchedDelivery{Delivery: r.ep.withRoundCount(d), Lock: r.watch(d)}
+	}
+}
+
+// watch has the lock of a delivery renewed, if it has one that ends.
+func (r *runner) watch(d Delivery) *locks.Context { return r.renewer.Watch(d) }
+
+// messageBytes returns the memory that a delivery's message takes.
+func messageBytes(d Delivery) int {
+	in := d.Incoming()
+	n := len(in.Body)
+	for _, pair := range in.Headers.pairs {
+		n += len(pair.key) + len(pair.value)
+	}
+	return n
+}
+
+// maxPrefetchBytes returns the limit for unstarted deliveries; 0 = no limit, as without
+// prefetching.
+func (ep *Endpoint) maxPrefetchBytes() int {
+	if !ep.caps.Prefetch || ep.mode == TransactionNone || ep.connectionPerMessage() {
+		return 0
+	}
+	return ep.config.MaxPrefetchBytes
+}
+
+// maxReceiveBytes returns the part of it that one Receive of a queue may fetch.
+func (ep *Endpoint) maxReceiveBytes() int {
+	half := (ep.maxPrefetchBytes() + 1) / 2
+	if ep.instanceAddress != "" { // there are two queues
+		return (half + 1) / 2
+	}
+	return half
+}
+
+// connectionPerMessage reports whether each message takes a connection of the transport
+// from its receipt on.
+func (ep *Endpoint) connectionPerMessage() bool {
+	return ep.mode == TransactionSendsAtomicWithReceive && !ep.caps.AtomicLeases
+}
+
+// newRateLimiter connects rate limiting with the pump. In rate-limited mode there
+// is one slot; after each failed attempt nothing is fetched for TimeToWait.
+func (r *runner) newRateLimiter() *ratelimit.Limiter {
+	c := r.ep.config.Recoverability.RateLimit
+	log := r.ep.log.rateLimit
+	notify := func(limited bool, hook func(context.Context)) {
+		if hook != nil {
+			r.hookCalls.Add(func() { hook(r.valuesCtx) })
+		}
+		for _, o := range r.ep.observers.rateLimit {
+			r.hookCalls.Add(func() { o.RateLimitChanged(r.valuesCtx, RateLimitChange{r.ep.observed, limited}) })
+		}
+	}
+	return &ratelimit.Limiter{
+		Threshold: c.ConsecutiveFailures,
+		Filter:    c.Filter,
+		OnPanic:   r.ep.observerPanicked,
+		OnLimit: func() {
+			r.pump.SetRateLimited(true)
+			r.hookCalls.Add(func() {
+				log.Warn("rate limiting began: one message is attempted at a time", "consecutive_failures", c.ConsecutiveFailures, "time_to_wait", c.TimeToWait)
+			})
+			notify(true, c.OnStarted)
+		},
+		OnProbe: func() { r.pump.WaitFor(pump.WaitRateLimited, c.TimeToWait) },
+		OnNormal: func() {
+			r.pump.SetRateLimited(false)
+			r.hookCalls.Add(func() { log.Info("rate limiting ended") })
+			notify(false, c.OnEnded)
+		},
+	}
 }
