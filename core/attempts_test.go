@@ -245,10 +245,11 @@ func TestRateLimited_PrefetchedWhereTheBrokerCounts(t *testing.T) {
 	}
 }
 
-// TestR34_MessageThatNoHandlerSaw is about messages that were delivered more often than
+// Rule R34.
+// It is about messages that were delivered more often than
 // MaxDeliveries beside one that ended their process each time: where the broker counts
 // every delivery, nobody knows which of them was given to a handler.
-func TestR34_MessageThatNoHandlerSaw(t *testing.T) {
+func TestMaxDeliveries_MessageThatNoHandlerSaw(t *testing.T) {
 	inModesWith(t, countsReleasesConfig(), retryModes, func(fx *fixture) {
 		rules := immediateRetries(1)
 		rules.MaxDeliveries.Count = 3

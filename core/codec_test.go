@@ -97,7 +97,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-func TestR6_UndecodableMessage(t *testing.T) {
+// Rule R6.
+func TestUndecodable_MessageIsNotRetried(t *testing.T) {
 	c := codecsOf(t, nil, tagCodec{"tag:", "text/tag"})
 	for _, test := range []struct {
 		name, contentType, body string

@@ -233,7 +233,8 @@ func TestCompose_Refuses(t *testing.T) {
 	})
 }
 
-func TestR24_KeepsRoomForFailureHeaders(t *testing.T) {
+// Rule R24.
+func TestFailedCopy_KeepsRoomForFailureHeaders(t *testing.T) {
 	compose := func(limit, body int) (Outgoing, error) {
 		caps := allCapabilities()
 		caps.MaxMessageBytes = limit

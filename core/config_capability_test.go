@@ -22,7 +22,8 @@ func refusedBecause(t *testing.T, c Config, caps Capabilities, texts ...string) 
 	}
 }
 
-func TestR10_RefusesUnsupportedSettings(t *testing.T) {
+// Rule R10.
+func TestUnsupportedSettings_AreRefused(t *testing.T) {
 	able := fullCapabilities()
 	undelayed, short, letterless, receiveOnly := able, able, able, able
 	undelayed.DelayedDelivery = false
@@ -127,7 +128,8 @@ func TestR10_RefusesUnsupportedSettings(t *testing.T) {
 	})
 }
 
-func TestR10_ReducesUnsupportedDefaults(t *testing.T) {
+// Rule R10.
+func TestUnsupportedSettings_DefaultsAreReduced(t *testing.T) {
 	able := fullCapabilities()
 	undelayed, short := able, able
 	undelayed.DelayedDelivery = false

@@ -204,7 +204,8 @@ func TestSetConcurrency_HasTheBoundsOfTheSetting(t *testing.T) {
 	}
 }
 
-func TestR13_OverridesMergeFieldByField(t *testing.T) {
+// Rule R13.
+func TestSettings_OverridesMergeFieldByField(t *testing.T) {
 	const s, m, h = time.Second, time.Minute, time.Hour
 	base := Recoverability{Immediate: Immediate{Retries: 2}, Delayed: Delayed{Retries: 10, Increase: m, Jitter: 0.1}}
 	off := Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}}
@@ -267,7 +268,8 @@ func TestR13_OverridesMergeFieldByField(t *testing.T) {
 	}
 }
 
-func TestR13_OtherSettingsOfAMessageType(t *testing.T) {
+// Rule R13.
+func TestSettings_OthersOfAMessageType(t *testing.T) {
 	errOwn := errors.New("of the type")
 	r := rulesOf(t, Recoverability{
 		ErrorQueue: "failed", MaxRetryAge: time.Hour, RequeueDelay: 2 * time.Second, RequeueLimit: 3,

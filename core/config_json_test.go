@@ -71,7 +71,8 @@ type purgeable struct{ Transport }
 
 func (purgeable) Purge(context.Context, string) (int, error) { return 0, nil }
 
-func TestR13_WholeConfigurationFromJSON(t *testing.T) {
+// Rule R13.
+func TestSettings_WholeConfigurationFromJSON(t *testing.T) {
 	want := Config{
 		Concurrency: 8, Transactions: TransactionReceiveOnly, InputQueue: "orders", InstanceQueue: true, AuditQueue: "audit", Provision: ProvisionNever, PurgeOnStart: true,
 		MaxPrefetchBytes: 1_000_000, DrainTimeout: 90 * time.Second, Instance: "one",

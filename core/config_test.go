@@ -194,7 +194,8 @@ func TestConfig_Defaults(t *testing.T) {
 	})
 }
 
-func TestR34_MaxDeliveriesDefault(t *testing.T) {
+// Rule R34.
+func TestMaxDeliveries_Default(t *testing.T) {
 	perType := map[string]TypeRecoverability{"order": {Immediate: Immediate{Retries: 99}}}
 	for _, test := range []struct {
 		name   string

@@ -98,7 +98,8 @@ func messageIDs(fx *fixture, queue string) (ids []string) {
 	return ids
 }
 
-func TestR62_FailedMessagesGoToTheDeadLetterQueue(t *testing.T) {
+// Rule R62.
+func TestDeadLetters_FailedMessagesGoToTheDeadLetterQueue(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name    string
@@ -160,7 +161,8 @@ func TestR62_FailedMessagesGoToTheDeadLetterQueue(t *testing.T) {
 	}
 }
 
-func TestR62_ADeferralTooManyIsItsReason(t *testing.T) {
+// Rule R62.
+func TestDeadLetters_ReasonIsTheDeferralTooMany(t *testing.T) {
 	t.Parallel()
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersAll, RequeueLimit: 1}}, func(context.Context, *core.Message) error {
@@ -172,7 +174,8 @@ func TestR62_ADeferralTooManyIsItsReason(t *testing.T) {
 	})
 }
 
-func TestR62_QueuesThatHandlersAndPoliciesNameAreTheirs(t *testing.T) {
+// Rule R62.
+func TestDeadLetters_QueuesThatHandlersAndPoliciesNameAreTheirs(t *testing.T) {
 	t.Parallel()
 	inModes(t, allModes, func(fx *fixture) {
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{
@@ -199,7 +202,8 @@ func TestR62_QueuesThatHandlersAndPoliciesNameAreTheirs(t *testing.T) {
 	})
 }
 
-func TestR62_TheErrorQueueStandsIn(t *testing.T) {
+// Rule R62.
+func TestDeadLetters_ErrorQueueStandsIn(t *testing.T) {
 	t.Parallel()
 	native := core.Recoverability{DeadLetter: core.DeadLettersRejected}
 	named := core.Recoverability{DeadLetter: core.DeadLettersRejected, DeadLetterQueue: "dead"}
@@ -241,8 +245,9 @@ func TestR62_TheErrorQueueStandsIn(t *testing.T) {
 	}
 }
 
+// Rule R62.
 // A delayed retry that the transport refuses gives the message up as any other does.
-func TestR62_RefusedDelayedRetryGoesToTheDeadLetterQueue(t *testing.T) {
+func TestDeadLetters_RefusedDelayedRetryGoesToTheDeadLetterQueue(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		config      core.Recoverability
@@ -279,9 +284,10 @@ func TestR62_RefusedDelayedRetryGoesToTheDeadLetterQueue(t *testing.T) {
 	}
 }
 
+// Rule R62.
 // An outage of the broker's own dead-letter queue is waited for, and one that stays away is
 // replaced, so that nothing is lost.
-func TestR62_OutageOfTheBrokersDeadLetterQueue(t *testing.T) {
+func TestDeadLetters_OutageOfTheBrokersDeadLetterQueue(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		outage time.Duration
@@ -338,7 +344,8 @@ func TestR62_OutageOfTheBrokersDeadLetterQueue(t *testing.T) {
 	}
 }
 
-func TestR62_CriticalErrorOfAQueueThatIsAwayNamesTheErrorQueue(t *testing.T) {
+// Rule R62.
+func TestDeadLetters_CriticalErrorOfAQueueThatIsAwayNamesTheErrorQueue(t *testing.T) {
 	t.Parallel()
 	inModes(t, allModes, func(fx *fixture) {
 		fx.broker.setFaults(faults{send: failSendsToQueue("dead")})
@@ -354,7 +361,8 @@ func TestR62_CriticalErrorOfAQueueThatIsAwayNamesTheErrorQueue(t *testing.T) {
 	})
 }
 
-func TestR63_TheErrorQueueStandsInForTheInvalidQueue(t *testing.T) {
+// Rule R63.
+func TestInvalidQueue_ErrorQueueStandsIn(t *testing.T) {
 	t.Parallel()
 	inModes(t, allModes, func(fx *fixture) {
 		fx.broker.setFaults(faults{send: failSendsToQueue("invalid")})
@@ -365,7 +373,8 @@ func TestR63_TheErrorQueueStandsInForTheInvalidQueue(t *testing.T) {
 	})
 }
 
-func TestR25_MessagesForACustomErrorQueueWaitForIt(t *testing.T) {
+// Rule R25.
+func TestCustomQueue_MessagesWaitForIt(t *testing.T) {
 	t.Parallel()
 	inModes(t, retryModes, func(fx *fixture) {
 		reachable := fx.failSendsTo("fraud")
@@ -392,7 +401,8 @@ func failSendsToQueue(queue string) func([]core.Outgoing) error {
 	}
 }
 
-func TestR62_HeadersThatTheBrokerDoesNotTakeAreLeftOut(t *testing.T) {
+// Rule R62.
+func TestDeadLetters_HeadersThatTheBrokerDoesNotTakeAreLeftOut(t *testing.T) {
 	t.Parallel()
 	inModes(t, retryModes, func(fx *fixture) {
 		var tries int
@@ -417,7 +427,8 @@ func TestR62_HeadersThatTheBrokerDoesNotTakeAreLeftOut(t *testing.T) {
 	})
 }
 
-func TestR62_DeadLettersOfATypeGoToItsQueue(t *testing.T) {
+// Rule R62.
+func TestDeadLetters_OfATypeGoToItsQueue(t *testing.T) {
 	t.Parallel()
 	inModes(t, allModes, func(fx *fixture) {
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{
@@ -437,7 +448,8 @@ func TestR62_DeadLettersOfATypeGoToItsQueue(t *testing.T) {
 	})
 }
 
-func TestR63_ThePolicySeesMalformedMessages(t *testing.T) {
+// Rule R63.
+func TestMalformed_PolicySeesMessages(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		action core.Action

@@ -87,7 +87,8 @@ func decisionsUntilMoved(t *testing.T, r *rules, err error) []Action {
 	return nil
 }
 
-func TestR1_TotalAttempts(t *testing.T) {
+// Rule R1.
+func TestAttempts_TotalOfBothKindsOfRetries(t *testing.T) {
 	for _, row := range []struct{ immediate, delayed, attempts int }{
 		{0, 0, 1}, {1, 0, 2}, {2, 0, 3}, {3, 0, 4},
 		{0, 1, 2}, {1, 1, 4}, {2, 1, 6}, {3, 1, 8},
@@ -110,7 +111,8 @@ func TestR1_TotalAttempts(t *testing.T) {
 	})
 }
 
-func TestR2_ImmediateRetriesFollowTheDeliveryCount(t *testing.T) {
+// Rule R2.
+func TestImmediateRetries_FollowTheDeliveryCount(t *testing.T) {
 	r := rulesOf(t, Recoverability{Immediate: Immediate{Retries: 2}})
 	for _, test := range []struct {
 		name      string
@@ -136,7 +138,8 @@ func TestR2_ImmediateRetriesFollowTheDeliveryCount(t *testing.T) {
 	}
 }
 
-func TestR3_DelayedRetries(t *testing.T) {
+// Rule R3.
+func TestDelayedRetries_FollowTheImmediateOnes(t *testing.T) {
 	r := rulesOf(t, Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Retries: 3}})
 	for _, test := range []struct {
 		name    string
@@ -174,7 +177,8 @@ func TestR3_DelayedRetries(t *testing.T) {
 	})
 }
 
-func TestR4_DelaysGrow(t *testing.T) {
+// Rule R4.
+func TestDelayedRetry_DelaysGrow(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		delayed Delayed
@@ -213,7 +217,8 @@ type statusError struct{}
 
 func (*statusError) Error() string { return "status" }
 
-func TestR6_UnrecoverableFailuresAreNotRetried(t *testing.T) {
+// Rule R6.
+func TestUnrecoverable_FailuresAreNotRetried(t *testing.T) {
 	listed := errors.New("listed")
 	r := rulesOf(t, Recoverability{
 		Unrecoverable:      []error{listed, ErrNoHandler},
@@ -287,7 +292,8 @@ func TestR6_UnrecoverableFailuresAreNotRetried(t *testing.T) {
 	})
 }
 
-func TestR7_EveryActionOfAPolicy(t *testing.T) {
+// Rule R7.
+func TestPolicy_EveryAction(t *testing.T) {
 	for _, want := range []Action{
 		ImmediateRetry(), DelayedRetry(0), DelayedRetry(time.Minute), MoveToError("elsewhere"), DiscardMessage("too late"),
 	} {

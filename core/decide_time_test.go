@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-func TestR5_DayBetweenDelayedRetries(t *testing.T) {
+// Rule R5.
+func TestRetryAge_DayBetweenDelayedRetries(t *testing.T) {
 	r := rulesOf(t, Recoverability{Immediate: Immediate{Off: true}})
 	for _, test := range []struct {
 		name    string
@@ -64,7 +65,8 @@ func TestR5_DayBetweenDelayedRetries(t *testing.T) {
 	})
 }
 
-func TestR5_RefusesDelaysOfADay(t *testing.T) {
+// Rule R5.
+func TestRetryAge_RefusesDelaysOfADay(t *testing.T) {
 	forever := func(context.Context, RecoverabilityConfig, ErrorContext) Action { return ImmediateRetry() }
 	for _, test := range []struct {
 		name    string
@@ -97,7 +99,8 @@ func TestR5_RefusesDelaysOfADay(t *testing.T) {
 	}
 }
 
-func TestR5_MaxRetryAge(t *testing.T) {
+// Rule R5.
+func TestRetryAge_MaxRetryAge(t *testing.T) {
 	r := rulesOf(t, Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Retries: 100}, MaxRetryAge: time.Hour})
 	for _, test := range []struct {
 		name    string

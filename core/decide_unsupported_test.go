@@ -19,7 +19,8 @@ func policyOf(a Action) Policy {
 	return func(context.Context, RecoverabilityConfig, ErrorContext) Action { return a }
 }
 
-func TestR8_UnsupportedActionMovesToTheErrorQueue(t *testing.T) {
+// Rule R8.
+func TestUnsupportedAction_MovesToTheErrorQueue(t *testing.T) {
 	const none, receive, atomic = TransactionNone, TransactionReceiveOnly, TransactionSendsAtomicWithReceive
 	delays, noDelays := Capabilities{DelayedDelivery: true}, Capabilities{}
 	short := Capabilities{DelayedDelivery: true, MaxDelay: time.Minute}
@@ -79,7 +80,8 @@ func TestR8_UnsupportedActionMovesToTheErrorQueue(t *testing.T) {
 	}
 }
 
-func TestR8_AppliesToVerdictsAndToTheDefaultPolicy(t *testing.T) {
+// Rule R8.
+func TestUnsupportedAction_AppliesToVerdictsAndToTheDefaultPolicy(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		err  error
@@ -106,7 +108,8 @@ func TestR8_AppliesToVerdictsAndToTheDefaultPolicy(t *testing.T) {
 	}
 }
 
-func TestR8_DowngradedRetryAfterSaysWhy(t *testing.T) {
+// Rule R8.
+func TestUnsupportedAction_DowngradedRetryAfterSaysWhy(t *testing.T) {
 	undelayed, short := fullCapabilities(), fullCapabilities()
 	undelayed.DelayedDelivery = false
 	short.MaxDelay = 20 * time.Second
@@ -144,7 +147,8 @@ func TestR8_DowngradedRetryAfterSaysWhy(t *testing.T) {
 	})
 }
 
-func TestR34_ImmediateRetriesOfAPolicyEndAtMaxDeliveries(t *testing.T) {
+// Rule R34.
+func TestMaxDeliveries_ImmediateRetriesOfAPolicyEnd(t *testing.T) {
 	stubborn := policyOf(ImmediateRetry())
 	for _, test := range []struct {
 		name       string
@@ -174,7 +178,8 @@ func TestR34_ImmediateRetriesOfAPolicyEndAtMaxDeliveries(t *testing.T) {
 	}
 }
 
-func TestR8_OwnQueueInAnySpelling(t *testing.T) {
+// Rule R8.
+func TestMoveToError_OwnQueueInAnySpelling(t *testing.T) {
 	ep, err := New("Billing", capableTransport(), Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +217,8 @@ var (
 	noAction *Action
 )
 
-func TestR12_PolicyThatDecidesNothing(t *testing.T) {
+// Rule R12.
+func TestPolicy_ThatDecidesNothing(t *testing.T) {
 	cause := errors.New("nil map")
 	for _, test := range []struct {
 		name   string
@@ -259,7 +265,8 @@ func TestR12_PolicyThatDecidesNothing(t *testing.T) {
 	})
 }
 
-func TestR12_UserCodeOfTheDefaultPolicyPanics(t *testing.T) {
+// Rule R12.
+func TestDefaultPolicy_UserCodePanics(t *testing.T) {
 	panics := Recoverability{UnrecoverableFunc: func(error) bool { panic("oh no") }}
 	for _, test := range []struct {
 		name   string
@@ -303,7 +310,8 @@ func decideRecorded(t *testing.T, c Recoverability, caps Capabilities, mode Tran
 	return config, seen
 }
 
-func TestR9_PolicySeesSettingsInForce(t *testing.T) {
+// Rule R9.
+func TestPolicy_PolicySeesSettingsInForce(t *testing.T) {
 	able := fullCapabilities()
 	undelayed, short := able, able
 	undelayed.DelayedDelivery = false
@@ -347,7 +355,8 @@ func TestR9_PolicySeesSettingsInForce(t *testing.T) {
 	})
 }
 
-func TestR9_ChangesOfAPolicyHaveNoEffect(t *testing.T) {
+// Rule R9.
+func TestPolicy_ChangesHaveNoEffect(t *testing.T) {
 	listed := errors.New("listed")
 	calls := 0
 	r := rulesOf(t, Recoverability{Unrecoverable: []error{listed}, Policy: func(ctx context.Context, c RecoverabilityConfig, f ErrorContext) Action {
@@ -397,7 +406,8 @@ func TestR9_ChangesOfAPolicyHaveNoEffect(t *testing.T) {
 	})
 }
 
-func TestR11_PolicyGetsAllFields(t *testing.T) {
+// Rule R11.
+func TestPolicy_GetsAllFields(t *testing.T) {
 	trace := `[{"at":"` + FormatTime(day.Add(-time.Hour)) + `","error":"x","attempts":6,"action":"DelayedRetry"}]`
 	in := &Incoming{ID: "m1", NativeID: "n1", Body: []byte("body"), DeliveryCount: 4, Headers: HeadersFromMap(map[string]string{
 		"k": "v", HeaderRetries: "2", HeaderRetriesTimestamp: FormatTime(day.Add(-time.Minute)), HeaderAttempts: trace,
@@ -454,7 +464,8 @@ func TestR11_PolicyGetsAllFields(t *testing.T) {
 	})
 }
 
-func TestR12_PolicyThatEndsItsGoroutine(t *testing.T) {
+// Rule R12.
+func TestPolicy_ThatEndsItsGoroutine(t *testing.T) {
 	r := rulesOf(t, Recoverability{ErrorQueue: "failed", Policy: func(context.Context, RecoverabilityConfig, ErrorContext) Action {
 		runtime.Goexit()
 		return Action{}

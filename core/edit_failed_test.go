@@ -284,7 +284,8 @@ func TestEditFailed_CustomQueueThatDoesNotExist(t *testing.T) {
 	})
 }
 
-func TestR24_EditFailedCannotPreventTheMove(t *testing.T) {
+// Rule R24.
+func TestEditFailed_CannotPreventTheMove(t *testing.T) {
 	const limit = 64 << 10
 	large := strings.Repeat("x", 1<<20)
 	set := func(key string) editor {
@@ -342,7 +343,8 @@ func TestR24_EditFailedCannotPreventTheMove(t *testing.T) {
 	}
 }
 
-func TestR24_TooLargeBodyOfEditFailed(t *testing.T) {
+// Rule R24.
+func TestEditFailed_TooLargeBody(t *testing.T) {
 	const limit = 64 << 10
 	grow := func(_ context.Context, _ core.ErrorContext, m *core.FailedCopy) {
 		m.Body = bytes.Repeat([]byte("x"), limit)
@@ -385,8 +387,9 @@ func TestR24_TooLargeBodyOfEditFailed(t *testing.T) {
 	}
 }
 
+// Rule R24.
 // What was dropped or redacted stays so, however little of the message is sent.
-func TestR24_FallbackKeepsEditsOfEditFailed(t *testing.T) {
+func TestEditFailed_FallbackKeepsItsEdits(t *testing.T) {
 	for most := range 14 {
 		t.Run(fmt.Sprint(most, " headers at most"), func(t *testing.T) {
 			inModes(t, allModes, func(fx *fixture) {
@@ -433,9 +436,10 @@ func TestEditFailed_DescribesADeadLetter(t *testing.T) {
 	})
 }
 
+// Rule R27.
 // A hook that panics because the shutdown cancelled its context has not answered: the message
 // is not moved with what it would have redacted.
-func TestR27_EditFailedRunsAgainAfterACutOff(t *testing.T) {
+func TestEditFailed_RunsAgainAfterACutOff(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		waits := true
 		config := withEditFailed(func(ctx context.Context, f core.ErrorContext, m *core.FailedCopy) {

@@ -23,7 +23,8 @@ type orderError struct{ id string }
 
 func (e *orderError) Error() string { return "order " + e.id + " is wrong" }
 
-func TestR23_MoveKeepsTheMessageAndNamesTheCause(t *testing.T) {
+// Rule R23.
+func TestMoveToError_KeepsTheMessageAndNamesTheCause(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		failedAt := time.Now()
 		machine, err := os.Hostname()
@@ -86,7 +87,8 @@ func TestR23_MoveKeepsTheMessageAndNamesTheCause(t *testing.T) {
 	})
 }
 
-func TestR23_MoveIsAtomic(t *testing.T) {
+// Rule R23.
+func TestMoveToError_IsAtomic(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.broker.setFaults(faults{
 			send: func(out []core.Outgoing) error {
@@ -110,7 +112,8 @@ func TestR23_MoveIsAtomic(t *testing.T) {
 	})
 }
 
-func TestR23_ForeignMessageGetsAnID(t *testing.T) {
+// Rule R23.
+func TestMoveToError_ForeignMessageGetsAnID(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.runOrders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return nil })
 		fx.send(core.Outgoing{Queue: "orders", Body: []byte("who am I")})
@@ -125,7 +128,8 @@ func TestR23_ForeignMessageGetsAnID(t *testing.T) {
 	})
 }
 
-func TestR24_HugeErrorsAreCut(t *testing.T) {
+// Rule R24.
+func TestFailedCopy_HugeErrorsAreCut(t *testing.T) {
 	if testing.Short() {
 		t.Skip("texts of a quarter of a megabyte: not in short runs")
 	}
@@ -151,7 +155,8 @@ func TestR24_HugeErrorsAreCut(t *testing.T) {
 	})
 }
 
-func TestR24_MoveFitsTinyTransports(t *testing.T) {
+// Rule R24.
+func TestFailedCopy_MoveFitsTinyTransports(t *testing.T) {
 	body := strings.Repeat("b", 1000)
 	own := order("m1").Headers.Bytes() + len(body)
 	for _, c := range []struct {
@@ -208,7 +213,8 @@ func TestR24_MoveFitsTinyTransports(t *testing.T) {
 	}
 }
 
-func TestR24_TooLargeDelayedRetryMovesToTheErrorQueue(t *testing.T) {
+// Rule R24.
+func TestDelayedRetry_TooLargeMovesToTheErrorQueue(t *testing.T) {
 	for name, verdict := range map[string]error{"policy": errBoom, "defer": core.Defer(time.Second), "retry after": core.RetryAfter(errBoom, time.Second)} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, retryModes, func(fx *fixture) {
@@ -234,7 +240,8 @@ func TestR24_TooLargeDelayedRetryMovesToTheErrorQueue(t *testing.T) {
 	}
 }
 
-func TestR31_MissingCustomQueueGivesWayToTheErrorQueue(t *testing.T) {
+// Rule R31.
+func TestCustomQueue_MissingGivesWayToTheErrorQueue(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{
 			Policy: func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
@@ -260,7 +267,8 @@ func TestR31_MissingCustomQueueGivesWayToTheErrorQueue(t *testing.T) {
 	})
 }
 
-func TestR6_PermanentFailuresMoveAtOnce(t *testing.T) {
+// Rule R6.
+func TestUnrecoverable_PermanentFailuresMoveAtOnce(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		errKnown := errors.New("known")
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{
@@ -312,7 +320,8 @@ func TestR6_PermanentFailuresMoveAtOnce(t *testing.T) {
 	})
 }
 
-func TestR30_InNoneAFailureIsFinal(t *testing.T) {
+// Rule R30.
+func TestNone_FailureIsFinal(t *testing.T) {
 	inModes(t, allModes[:1], func(fx *fixture) {
 		var attempts recorder[string]
 		fx.runOrders(core.Config{}, func(_ context.Context, m *core.Message) error {

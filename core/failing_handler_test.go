@@ -41,7 +41,8 @@ func newHandler(err error) func(context.Context, *core.TypedMessage[[]byte]) err
 
 func generic[T any](context.Context, *core.TypedMessage[T]) error { return errBoom }
 
-func TestR23_NamesTheFailingHandler(t *testing.T) {
+// Rule R23.
+func TestFailureHeaders_NamesTheFailingHandler(t *testing.T) {
 	type handlers []func(context.Context, *core.TypedMessage[[]byte]) error
 	for _, test := range []struct {
 		name     string
@@ -54,7 +55,7 @@ func TestR23_NamesTheFailingHandler(t *testing.T) {
 		{"a method that panics", handlers{(&namedService{"x"}).serve}, "(*namedService).serve", 0, 0},
 		{"one that ends its goroutine", handlers{passesSlowly, endsGoroutine}, "endsGoroutine", 2 * time.Second, 0},
 		{"the second that a function made", handlers{newHandler(nil), newHandler(errBoom)}, "newHandler.func1 #2", 0, 0},
-		{"an instance of a generic function", handlers{generic[[]byte]}, "TestR23_NamesTheFailingHandler.func*|init.func*|generic[...]", 0, 0},
+		{"an instance of a generic function", handlers{generic[[]byte]}, "TestFailureHeaders_NamesTheFailingHandler.func*|init.func*|generic[...]", 0, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inModes(t, allModes, func(fx *fixture) {
@@ -103,7 +104,8 @@ func isNamed(name, want string) bool {
 	return false
 }
 
-func TestR23_NamesNoHandlerWhereNoneFailed(t *testing.T) {
+// Rule R23.
+func TestFailureHeaders_NamesNoHandlerWhereNoneFailed(t *testing.T) {
 	fails := func(next core.HandlerFunc) core.HandlerFunc {
 		return func(ctx context.Context, m *core.Message) error {
 			if err := next(ctx, m); err != nil && m.ID != "no run" {
@@ -163,8 +165,9 @@ func TestR23_NamesNoHandlerWhereNoneFailed(t *testing.T) {
 	}
 }
 
+// Rule R23.
 // A message that was sent back does not keep the handler of its earlier failure.
-func TestR23_ForgetsAnEarlierFailingHandler(t *testing.T) {
+func TestFailureHeaders_ForgetsAnEarlierFailingHandler(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		stale := order("m1")
 		stale.Headers.Set(core.HeaderMessageTypes, "stranger")

@@ -31,7 +31,8 @@ func failedMessage(err error) *failure {
 	return &f
 }
 
-func TestR22_HeadersOfADelayedRetry(t *testing.T) {
+// Rule R22.
+func TestDelayedRetry_Headers(t *testing.T) {
 	f := failedMessage(errFailed)
 	before := f.Headers.Map()
 	got := copyForRetry(f, DelayedRetry(time.Minute)).Map()
@@ -55,7 +56,8 @@ func TestR22_HeadersOfADelayedRetry(t *testing.T) {
 	})
 }
 
-func TestR22_HeadersOfADeferral(t *testing.T) {
+// Rule R22.
+func TestDeferral_Headers(t *testing.T) {
 	f := failedMessage(Defer(time.Minute))
 	want := f.Headers.Map()
 	delete(want, HeaderTimeToBeReceived)
@@ -65,7 +67,8 @@ func TestR22_HeadersOfADeferral(t *testing.T) {
 	}
 }
 
-func TestR23_HeadersInTheErrorQueue(t *testing.T) {
+// Rule R23.
+func TestFailureHeaders_InTheErrorQueue(t *testing.T) {
 	f := failedMessage(fmt.Errorf("save: %w", codeError{7}))
 	before := f.Headers.Map()
 	got := copyForError(f, MoveToError("error"), testHost, Capabilities{}).Map()
@@ -105,7 +108,8 @@ func TestR23_HeadersInTheErrorQueue(t *testing.T) {
 	})
 }
 
-func TestR23_HeadersDescribeTheError(t *testing.T) {
+// Rule R23.
+func TestFailureHeaders_DescribeTheError(t *testing.T) {
 	panicked := &PanicError{Value: "oh no", Stack: []byte("goroutine 7 [running]:\nmain.go:1")}
 	for _, test := range []struct {
 		name                   string
@@ -155,7 +159,8 @@ type joined []error
 func (joined) Error() string     { return "joined" }
 func (j joined) Unwrap() []error { return j }
 
-func TestR23_TypedNilErrors(t *testing.T) {
+// Rule R23.
+func TestFailureHeaders_TypedNilErrors(t *testing.T) {
 	var missing *DecodeError
 	for name, err := range map[string]error{
 		"alone":   missing,
@@ -176,7 +181,8 @@ func TestR23_TypedNilErrors(t *testing.T) {
 	}
 }
 
-func TestR24_TextIsBounded(t *testing.T) {
+// Rule R24.
+func TestFailedCopy_TextIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("texts of a quarter of a megabyte: not in short runs")
 	}
@@ -230,7 +236,8 @@ func TestR24_TextIsBounded(t *testing.T) {
 	})
 }
 
-func TestR24_HeadersGiveWayInOrder(t *testing.T) {
+// Rule R24.
+func TestFailedCopy_HeadersGiveWayInOrder(t *testing.T) {
 	order := []string{
 		HeaderExceptionStackTrace, HeaderAttempts, HeaderExceptionSource, HeaderExceptionInnerType,
 		HeaderHandlerFailureTime, HeaderHandlerStartTime, HeaderHandledMessageType, HeaderHostDisplayName,

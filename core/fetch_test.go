@@ -138,7 +138,8 @@ func TestPrefetch_ReceiverIsToldTheLimit(t *testing.T) {
 	})
 }
 
-func TestR28_RedeliveryWithoutCount(t *testing.T) {
+// Rule R28.
+func TestRedelivery_WithoutCount(t *testing.T) {
 	c := withCapabilities(func(c *core.Capabilities) { c.NativeDeliveryCount = false })
 	c.LockDuration = time.Minute
 	inModesWith(t, c, []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {

@@ -50,7 +50,8 @@ func wantSettled(fx *fixture, want ...string) {
 	}
 }
 
-func TestR51_TakeOverWhoseSendsFailIsUndone(t *testing.T) {
+// Rule R51.
+func TestTakeOver_WhoseSendsFailIsUndone(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.broker.setFaults(refuseWhile("shipping", func() bool { return true }))
 		var recovered recoveryRecorder
@@ -81,7 +82,8 @@ func TestR51_TakeOverWhoseSendsFailIsUndone(t *testing.T) {
 	})
 }
 
-func TestR51_FailedMoveRunsHandleFailedAgain(t *testing.T) {
+// Rule R51.
+func TestHandleFailed_RunsAgainAfterAFailedMove(t *testing.T) {
 	inModes(t, allModes[2:], func(fx *fixture) {
 		reachable := fx.failSendsTo("error", "orders")
 		var ids, texts recorder[string]
@@ -125,7 +127,8 @@ func TestR51_FailedMoveRunsHandleFailedAgain(t *testing.T) {
 	})
 }
 
-func TestR51_TakeOverInTheNextTransaction(t *testing.T) {
+// Rule R51.
+func TestTakeOver_InTheNextTransaction(t *testing.T) {
 	inModes(t, allModes[2:], func(fx *fixture) {
 		var down atomic.Bool
 		down.Store(true)
@@ -148,7 +151,8 @@ func TestR51_TakeOverInTheNextTransaction(t *testing.T) {
 	})
 }
 
-func TestR51_InReceiveOnlySendsLeaveOnceBeforeTheMove(t *testing.T) {
+// Rule R51.
+func TestHandleFailed_InReceiveOnlySendsLeaveOnceBeforeTheMove(t *testing.T) {
 	for name, down := range map[string]string{"nothing fails": "", "the move fails": "error", "its sends fail": "shipping"} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, allModes[1:2], func(fx *fixture) {
@@ -179,7 +183,8 @@ func TestR51_InReceiveOnlySendsLeaveOnceBeforeTheMove(t *testing.T) {
 	}
 }
 
-func TestR51_RefusedSendsAreDropped(t *testing.T) {
+// Rule R51.
+func TestHandleFailed_RefusedSendsAreDropped(t *testing.T) {
 	for _, cause := range []error{core.ErrQueueNotFound, &core.TooLargeError{Size: 2, Max: 1, Limit: "MaxMessageBytes"}, core.ErrInvalidHeader, errors.ErrUnsupported} {
 		t.Run(cause.Error(), func(t *testing.T) {
 			inModes(t, allModes, func(fx *fixture) {
@@ -219,7 +224,8 @@ func TestR51_RefusedSendsAreDropped(t *testing.T) {
 	}
 }
 
-func TestR51_CustomQueueAndSendsAreRefusedSeparately(t *testing.T) {
+// Rule R51.
+func TestHandleFailed_CustomQueueAndSendsAreRefusedSeparately(t *testing.T) {
 	for _, test := range []struct {
 		name, errorQueue, extraQueue string
 		in                           string // the queue in which the message is found
@@ -255,7 +261,8 @@ func TestR51_CustomQueueAndSendsAreRefusedSeparately(t *testing.T) {
 	}
 }
 
-func TestR51_TakeOverIsNoCriticalError(t *testing.T) {
+// Rule R51.
+func TestTakeOver_IsNoCriticalError(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.runHandleFailed(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message, f *core.Failed) error {
 			equal(fx, "lines before it ran", len(fx.logs.find("Moving message")), 0)
@@ -275,7 +282,8 @@ func TestR51_TakeOverIsNoCriticalError(t *testing.T) {
 	})
 }
 
-func TestR51_HandleFailedSkipsUnhandledMessagesAfterFailedMoves(t *testing.T) {
+// Rule R51.
+func TestHandleFailed_HandleFailedSkipsUnhandledMessagesAfterFailedMoves(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: noRetries})
 		core.Handle(ep, "order", func(context.Context, *core.TypedMessage[int]) error { return nil })
@@ -305,8 +313,9 @@ func TestR51_HandleFailedSkipsUnhandledMessagesAfterFailedMoves(t *testing.T) {
 	})
 }
 
+// Rule R51.
 // No broker takes the sends and a dead letter as one, so the sends go first.
-func TestR51_SendsLeaveOnceBeforeADeadLetter(t *testing.T) {
+func TestHandleFailed_SendsLeaveOnceBeforeADeadLetter(t *testing.T) {
 	for name, deadLetterFails := range map[string]bool{"the dead letter": true, "its sends": false} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, retryModes, func(fx *fixture) {

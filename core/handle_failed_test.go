@@ -38,7 +38,8 @@ func (fx *fixture) sentTypes(queue string) []string {
 	return types
 }
 
-func TestR51_HandleFailedRunsBeforeTheMove(t *testing.T) {
+// Rule R51.
+func TestHandleFailed_HandleFailedRunsBeforeTheMove(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		var recovered recoveryRecorder
 		config := core.Config{Observers: []core.Observer{recovered.observer()}}
@@ -80,7 +81,8 @@ func TestR51_HandleFailedRunsBeforeTheMove(t *testing.T) {
 	})
 }
 
-func TestR51_HandleFailedMayTakeOver(t *testing.T) {
+// Rule R51.
+func TestHandleFailed_HandleFailedMayTakeOver(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		var recovered recoveryRecorder
 		recover := core.Recoverability{UnacceptableMessageLimit: 1, Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
@@ -106,7 +108,8 @@ func TestR51_HandleFailedMayTakeOver(t *testing.T) {
 	})
 }
 
-func TestR51_FailureOfHandleFailedLetsTheMoveHappen(t *testing.T) {
+// Rule R51.
+func TestHandleFailed_FailureLetsTheMoveHappen(t *testing.T) {
 	for name, fail := range map[string]func() error{
 		"error":   func() error { return errors.New("last resort failed") },
 		"panic":   func() error { panic("last resort panicked") },
@@ -140,7 +143,8 @@ func TestR51_FailureOfHandleFailedLetsTheMoveHappen(t *testing.T) {
 	}
 }
 
-func TestR51_HandleFailedSkipsUnhandledMessages(t *testing.T) {
+// Rule R51.
+func TestHandleFailed_HandleFailedSkipsUnhandledMessages(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		ep := fx.newEndpoint("orders", core.Config{})
 		core.Handle(ep, "order", func(context.Context, *core.TypedMessage[int]) error { return nil })
@@ -162,7 +166,8 @@ func TestR51_HandleFailedSkipsUnhandledMessages(t *testing.T) {
 	})
 }
 
-func TestR51_SendsLeaveOnceWithTheMove(t *testing.T) {
+// Rule R51.
+func TestHandleFailed_SendsLeaveOnceWithTheMove(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		var broken atomic.Bool
 		broken.Store(true)
@@ -199,7 +204,8 @@ func TestR51_SendsLeaveOnceWithTheMove(t *testing.T) {
 	})
 }
 
-func TestR51_SendsToAMissingQueueDoNotPreventTheMove(t *testing.T) {
+// Rule R51.
+func TestHandleFailed_SendsToAMissingQueueDoNotPreventTheMove(t *testing.T) {
 	for name, takeOver := range map[string]bool{"move": false, "take over": true} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, allModes, func(fx *fixture) {
@@ -224,7 +230,8 @@ func TestR51_SendsToAMissingQueueDoNotPreventTheMove(t *testing.T) {
 	}
 }
 
-func TestR51_DeadLetterQueue(t *testing.T) {
+// Rule R51.
+func TestHandleFailed_DeadLetterQueue(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}})
 		fx.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })

@@ -41,9 +41,10 @@ func wantCancelled(fx *fixture, what string, ctx context.Context, cause error) {
 
 type valueKey struct{}
 
+// Rule R27.
 // What a handler can do with its context is the same whether it asked for anything
 // before the lock was lost or not.
-func TestR27_HandlerContextEndsWithTheLock(t *testing.T) {
+func TestLostLock_EndsTheHandlersContext(t *testing.T) {
 	for name, before := range map[string]func(ctx context.Context) context.Context{
 		"never asked": func(ctx context.Context) context.Context { return ctx },
 		"error asked": func(ctx context.Context) context.Context {

@@ -44,7 +44,8 @@ func passesOn(next core.HandlerFunc) core.HandlerFunc {
 	return func(ctx context.Context, m *core.Message) error { return next(ctx, m) }
 }
 
-func TestR26_StackBeginsAtTheHandler(t *testing.T) {
+// Rule R26.
+func TestPanic_StackBeginsAtTheHandler(t *testing.T) {
 	for name, handler := range map[string]core.HandlerFunc{
 		"panicsWithText": panicsWithText, "panicsWithNilMap": panicsWithNilMap,
 		"panicsWithNilPointer": panicsWithNilPointer, "panicsWithIndex": panicsWithIndex,
@@ -76,7 +77,8 @@ func panickingPolicyFunc(context.Context, core.RecoverabilityConfig, core.ErrorC
 	panic("no idea")
 }
 
-func TestR12_StackBeginsAtThePolicy(t *testing.T) {
+// Rule R12.
+func TestPolicy_StackBeginsAtIt(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{Policy: panickingPolicyFunc}}, func(context.Context, *core.Message) error { return errBoom })
 		fx.enqueue("m1")

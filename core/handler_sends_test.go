@@ -15,7 +15,8 @@ import (
 
 var errBoom = errors.New("boom")
 
-func TestR20_FailedHandlerSendsNothingButSendNow(t *testing.T) {
+// Rule R20.
+func TestHandlerSends_FailedHandlerSendsNothingButSendNow(t *testing.T) {
 	failures := map[string]func() error{
 		"error":         func() error { return errBoom },
 		"panic":         func() error { panic("boom") },
@@ -46,7 +47,8 @@ func TestR20_FailedHandlerSendsNothingButSendNow(t *testing.T) {
 	}
 }
 
-func TestR20_SendsOfASuccessLeaveOnceWithTheReceive(t *testing.T) {
+// Rule R20.
+func TestHandlerSends_SendsOfASuccessLeaveOnceWithTheReceive(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.runOrders(core.Config{}, func(ctx context.Context, m *core.Message) error {
 			doWork(ctx, "insert")
@@ -73,7 +75,8 @@ func TestR20_SendsOfASuccessLeaveOnceWithTheReceive(t *testing.T) {
 	})
 }
 
-func TestR20_FailedDispatchIsAFailedAttempt(t *testing.T) {
+// Rule R20.
+func TestHandlerSends_FailedDispatchIsAFailedAttempt(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fail := true
 		fx.broker.setFaults(faults{send: func(out []core.Outgoing) error {
@@ -98,7 +101,8 @@ func TestR20_FailedDispatchIsAFailedAttempt(t *testing.T) {
 	})
 }
 
-func TestR20_FailingDispatchEndsInTheErrorQueue(t *testing.T) {
+// Rule R20.
+func TestHandlerSends_FailingDispatchEndsInTheErrorQueue(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.runOrders(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
 			return m.Send("nowhere", "ship", "x")
@@ -112,7 +116,8 @@ func TestR20_FailingDispatchEndsInTheErrorQueue(t *testing.T) {
 	})
 }
 
-func TestR20_RetrySendsTheSameMessageIDs(t *testing.T) {
+// Rule R20.
+func TestHandlerSends_RetrySendsTheSameMessageIDs(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.runOrders(core.Config{}, func(ctx context.Context, m *core.Message) error {
 			if err := m.SendNow(ctx, "shipping", "at once", "x"); err != nil {
@@ -149,9 +154,10 @@ func TestR20_RetrySendsTheSameMessageIDs(t *testing.T) {
 	})
 }
 
+// Rule R20.
 // A handler that defers its message runs again because it asked for that, not because
 // it failed: the messages that it sends then are new ones.
-func TestR20_DeferralSendsOtherMessageIDs(t *testing.T) {
+func TestHandlerSends_DeferralSendsOtherMessageIDs(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.runOrders(core.Config{}, func(ctx context.Context, m *core.Message) error {
 			if err := m.SendNow(ctx, "shipping", fmt.Sprint("run ", m.Deferrals), "x"); err != nil {
@@ -188,7 +194,8 @@ func TestR20_DeferralSendsOtherMessageIDs(t *testing.T) {
 	})
 }
 
-func TestR20_IDsIgnoreChangesOfTheHandler(t *testing.T) {
+// Rule R20.
+func TestHandlerSends_IDsIgnoreChangesOfTheHandler(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.runOrders(core.Config{}, func(_ context.Context, m *core.Message) error {
 			if m.Headers.Get("overwrite") != "" {
@@ -211,7 +218,8 @@ func TestR20_IDsIgnoreChangesOfTheHandler(t *testing.T) {
 	})
 }
 
-func TestR24_SendsLeaveRoomForFailureHeaders(t *testing.T) {
+// Rule R24.
+func TestFailedCopy_SendsLeaveRoomForFailureHeaders(t *testing.T) {
 	const limit = 64 << 10
 	bubbleWith(t, withCapabilities(func(c *core.Capabilities) { c.MaxMessageBytes = limit }), func(fx *fixture) {
 		ep := fx.newEndpoint("orders", core.Config{})

@@ -64,7 +64,8 @@ func (fx *fixture) isolationLines() []logLine {
 	return fx.logs.find("delivered several times without a known end")
 }
 
-func TestR35_SuspectsAreAttemptedAlone(t *testing.T) {
+// Rule R35.
+func TestSuspects_AreAttemptedAlone(t *testing.T) {
 	onSuspectTransports(t, func(fx *fixture) {
 		var g gauge
 		var suspects, healthy recorder[string]
@@ -120,8 +121,9 @@ func TestR35_SuspectsAreAttemptedAlone(t *testing.T) {
 	})
 }
 
+// Rule R35.
 // The message that kills the process was there each time that it died.
-func TestR35_SuspectsWithTheFewestDeliveriesComeFirst(t *testing.T) {
+func TestSuspects_WithTheFewestDeliveriesComeFirst(t *testing.T) {
 	inModesWith(t, countsReleasesConfig(), retryModes[:1], func(fx *fixture) {
 		var order recorder[string]
 		ep, _ := fx.runOrders(core.Config{Concurrency: 8}, func(_ context.Context, m *core.Message) error {
@@ -145,9 +147,10 @@ func TestR35_SuspectsWithTheFewestDeliveriesComeFirst(t *testing.T) {
 	})
 }
 
+// Rule R35.
 // A process that starts again after a crash takes one message at a time, until it sees
 // that not all have been there.
-func TestR35_StartBeginsWithOneMessage(t *testing.T) {
+func TestSuspects_StartBeginsWithOneMessage(t *testing.T) {
 	onSuspectTransports(t, func(fx *fixture) {
 		for i := range 5 {
 			fx.send(order(fmt.Sprint("suspect ", i)))
@@ -180,8 +183,9 @@ func TestR35_StartBeginsWithOneMessage(t *testing.T) {
 	})
 }
 
+// Rule R35.
 // It costs a start nothing but one fetch where messages are healthy.
-func TestR35_HealthyStartIsOpenAfterOneMessage(t *testing.T) {
+func TestSuspects_HealthyStartIsOpenAfterOneMessage(t *testing.T) {
 	onSuspectTransports(t, func(fx *fixture) {
 		for i := range 100 {
 			fx.send(order(fmt.Sprint("m", i)))
@@ -206,9 +210,10 @@ func TestR35_HealthyStartIsOpenAfterOneMessage(t *testing.T) {
 	})
 }
 
+// Rule R35.
 // Failures explain as many deliveries as there are attempts in a round, whichever instance
 // they were at.
-func TestR35_FailingMessagesAreNoSuspects(t *testing.T) {
+func TestSuspects_FailingMessagesAreNone(t *testing.T) {
 	stubborn := func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) core.Action {
 		if f.ImmediateProcessingFailures < 20 {
 			return core.ImmediateRetry()
@@ -278,7 +283,8 @@ func (fx *fixture) runWaitingSuspects(c core.Config, takes time.Duration, handle
 	return ep, run
 }
 
-func TestR35_WaitingSuspectsAreReleasedAtShutdown(t *testing.T) {
+// Rule R35.
+func TestSuspects_WaitingOnesAreReleasedAtShutdown(t *testing.T) {
 	onSuspectTransports(t, func(fx *fixture) {
 		var handled recorder[string]
 		_, run := fx.runWaitingSuspects(core.Config{DrainTimeout: time.Minute}, 20*time.Second, &handled)
@@ -293,8 +299,9 @@ func TestR35_WaitingSuspectsAreReleasedAtShutdown(t *testing.T) {
 	})
 }
 
+// Rule R35.
 // Locks are renewed for as long as their messages wait, and nothing is fetched.
-func TestR35_WaitingSuspectsKeepTheirLocks(t *testing.T) {
+func TestSuspects_WaitingOnesKeepTheirLocks(t *testing.T) {
 	onSuspectTransports(t, func(fx *fixture) {
 		var handled recorder[string]
 		fx.runWaitingSuspects(core.Config{}, 100*time.Second, &handled)
@@ -316,9 +323,10 @@ func TestR35_WaitingSuspectsKeepTheirLocks(t *testing.T) {
 	})
 }
 
+// Rule R35.
 // Where it costs nothing, an instance has one suspect in hand: another that has nothing to
 // do gets the others.
-func TestR35_OtherInstancesGetLeasedSuspects(t *testing.T) {
+func TestSuspects_LeasedOnesGoToOtherInstances(t *testing.T) {
 	inModesWith(t, prefetchConfig(30*time.Second), retryModes[:1], func(fx *fixture) {
 		var handled, elsewhere recorder[string]
 		fx.runWaitingSuspects(core.Config{Instance: "one"}, 0, &handled)
@@ -338,9 +346,10 @@ func TestR35_OtherInstancesGetLeasedSuspects(t *testing.T) {
 	})
 }
 
+// Rule R35.
 // A handler that hangs must not keep suspects waiting for ever, nor a suspect that hangs
 // the others.
-func TestR35_IsolationHasAnEnd(t *testing.T) {
+func TestSuspects_IsolationHasAnEnd(t *testing.T) {
 	onSuspectTransports(t, func(fx *fixture) {
 		var handled recorder[string]
 		fx.runWaitingSuspects(core.Config{DrainTimeout: time.Second}, 0, &handled)
@@ -381,8 +390,9 @@ func TestR35_IsolationHasAnEnd(t *testing.T) {
 	})
 }
 
+// Rule R35.
 // A pause gives suspects back, or has them handled where the broker would count that.
-func TestR35_PauseWhileSuspectsWait(t *testing.T) {
+func TestSuspects_PauseWhileTheyWait(t *testing.T) {
 	onSuspectTransports(t, func(fx *fixture) {
 		var handled recorder[string]
 		ep, _ := fx.runWaitingSuspects(core.Config{}, 10*time.Second, &handled)
@@ -401,8 +411,9 @@ func TestR35_PauseWhileSuspectsWait(t *testing.T) {
 	})
 }
 
+// Rule R35.
 // The other queue of an instance may have brought a message when the suspect comes.
-func TestR35_SuspectsOfAnInstanceWithAQueue(t *testing.T) {
+func TestSuspects_OfAnInstanceWithAQueue(t *testing.T) {
 	onSuspectTransports(t, func(fx *fixture) {
 		if err := fx.broker.Provision(fx.Context(), core.Topology{Queues: []string{"orders", "orders-a"}}); err != nil {
 			fx.Fatal(err)
@@ -442,7 +453,8 @@ func TestR35_SuspectsOfAnInstanceWithAQueue(t *testing.T) {
 	})
 }
 
-func TestR35_ConcurrencyOfOne(t *testing.T) {
+// Rule R35.
+func TestSuspects_ConcurrencyOfOne(t *testing.T) {
 	onSuspectTransports(t, func(fx *fixture) {
 		var handled recorder[string]
 		ep, _ := fx.runOrders(core.Config{Concurrency: 1}, func(_ context.Context, m *core.Message) error {
@@ -461,8 +473,9 @@ func TestR35_ConcurrencyOfOne(t *testing.T) {
 	})
 }
 
+// Rule R35.
 // A failed suspect is rate limited, deferred and retried as any other message.
-func TestR35_SuspectsInARateLimitedEndpoint(t *testing.T) {
+func TestSuspects_InARateLimitedEndpoint(t *testing.T) {
 	onSuspectTransports(t, func(fx *fixture) {
 		var down atomic.Bool
 		down.Store(true)
@@ -496,8 +509,9 @@ func TestR35_SuspectsInARateLimitedEndpoint(t *testing.T) {
 	})
 }
 
+// Rule R35.
 // Off leaves suspects among the others.
-func TestR35_Off(t *testing.T) {
+func TestIsolateAfter_Off(t *testing.T) {
 	onSuspectTransports(t, func(fx *fixture) {
 		fx.enqueue("suspect 1", "suspect 2", "suspect 3")
 		fx.redeliverTimes("orders", 7)
@@ -514,9 +528,10 @@ func TestR35_Off(t *testing.T) {
 	})
 }
 
+// Rule R34.
 // All deliveries of a message that kills its process, those of its new copy included, are
 // MaxDeliveries together.
-func TestR34_DeliveriesOfAMessageAndItsNewCopy(t *testing.T) {
+func TestMaxDeliveries_DeliveriesOfAMessageAndItsNewCopy(t *testing.T) {
 	for _, c := range []struct {
 		rules            core.Recoverability
 		original, copied int

@@ -227,7 +227,8 @@ var runs = []struct {
 	},
 }
 
-func TestR20_OnlyASuccessfulRunSends(t *testing.T) {
+// Rule R20.
+func TestHandlerSends_OnlyASuccessfulRunSends(t *testing.T) {
 	for _, c := range runs {
 		t.Run(c.name, func(t *testing.T) {
 			handler := func(fx *fixture) core.HandlerFunc {
@@ -261,7 +262,8 @@ func TestR20_OnlyASuccessfulRunSends(t *testing.T) {
 	}
 }
 
-func TestR20_HandlersOfATypeAreOneRun(t *testing.T) {
+// Rule R20.
+func TestHandlerSends_HandlersOfATypeAreOneRun(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		ep := fx.newEndpoint("orders", core.Config{Middleware: []core.Middleware{retryMiddleware(2)}})
 		var calls recorder[int]
@@ -282,7 +284,8 @@ func TestR20_HandlersOfATypeAreOneRun(t *testing.T) {
 	})
 }
 
-func TestR20_EndedRunTakesNoSends(t *testing.T) {
+// Rule R20.
+func TestHandlerSends_EndedRunTakesNoSends(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		var calls recorder[*core.Message]
 		late, refused := make(chan struct{}), make(chan error, 2)
@@ -312,8 +315,9 @@ func TestR20_EndedRunTakesNoSends(t *testing.T) {
 	})
 }
 
+// Rule R20.
 // Middleware that gives a slow run up answers itself; the run goes on alone.
-func TestR20_AbandonedRunSendsNothing(t *testing.T) {
+func TestHandlerSends_AbandonedRunSendsNothing(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		slow, stuck, refused := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 		fx.runOrders(core.Config{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
@@ -339,7 +343,8 @@ func TestR20_AbandonedRunSendsNothing(t *testing.T) {
 	})
 }
 
-func TestR20_EachRunHasTheSameMessageIDs(t *testing.T) {
+// Rule R20.
+func TestHandlerSends_EachRunHasTheSameMessageIDs(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		var calls recorder[int]
 		fx.runOrders(core.Config{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {

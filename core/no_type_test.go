@@ -31,7 +31,8 @@ func orderWithout(id string, name func(h *core.Headers)) core.Outgoing {
 	return out
 }
 
-func TestR6_MessageWithoutATypeIsAttemptedOnce(t *testing.T) {
+// Rule R6.
+func TestNoType_MessageIsAttemptedOnce(t *testing.T) {
 	for name, way := range typeless {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, allModes, func(fx *fixture) {
@@ -76,8 +77,9 @@ func TestR6_MessageWithoutATypeIsAttemptedOnce(t *testing.T) {
 	}
 }
 
+// Rule R6.
 // What can still take a message without a type.
-func TestR6_HandlersOfMessagesWithoutAType(t *testing.T) {
+func TestNoType_Handlers(t *testing.T) {
 	catchAll := core.Config{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
 		return func(ctx context.Context, m *core.Message) error {
 			if err := next(ctx, m); !errors.Is(err, core.ErrNoType) {
@@ -114,7 +116,8 @@ func TestR6_HandlersOfMessagesWithoutAType(t *testing.T) {
 	}
 }
 
-func TestR6_FailureOfADefaultHandlerIsRetried(t *testing.T) {
+// Rule R6.
+func TestDefaultHandler_FailureIsRetried(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		runs := 0
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: immediateRetries(2)})
@@ -129,7 +132,8 @@ func TestR6_FailureOfADefaultHandlerIsRetried(t *testing.T) {
 	})
 }
 
-func TestR6_PolicyDecidesAboutAMessageWithoutAType(t *testing.T) {
+// Rule R6.
+func TestNoType_PolicyDecides(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.provision("typeless")
 		recover := core.Recoverability{Policy: func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
@@ -146,8 +150,9 @@ func TestR6_PolicyDecidesAboutAMessageWithoutAType(t *testing.T) {
 	})
 }
 
+// Rule R44.
 // No handler was asked: it says nothing about an outage.
-func TestR44_MessageWithoutATypeDoesNotCount(t *testing.T) {
+func TestRateLimit_MessageWithoutATypeDoesNotCount(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		recover := noRetries
 		recover.RateLimit = core.RateLimit{ConsecutiveFailures: 2}

@@ -21,7 +21,8 @@ func onRecovery(f func(ctx context.Context, e core.Recovery)) core.Observer {
 	return core.Observer{Recovered: f}
 }
 
-func TestR32_SlowObserverDelaysNothing(t *testing.T) {
+// Rule R32.
+func TestObserver_SlowDelaysNothing(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		release := make(chan struct{})
 		var seen recorder[string]
@@ -45,7 +46,8 @@ func TestR32_SlowObserverDelaysNothing(t *testing.T) {
 	})
 }
 
-func TestR32_HangingObserverIsLeftBehind(t *testing.T) {
+// Rule R32.
+func TestObserver_HangingIsLeftBehind(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		release := make(chan struct{})
 		stuck := onRecovery(func(context.Context, core.Recovery) { <-release })
@@ -82,7 +84,8 @@ func (p panickingObserver) observer() core.Observer {
 	return core.Observer{HandleStart: p.HandleStart, HandleEnd: p.HandleEnd, SendStart: p.SendStart, SendEnd: p.SendEnd, Succeeded: p.Succeeded, Recovered: p.Recovered, RateLimitChanged: p.RateLimitChanged}
 }
 
-func TestR32_PanicsOfObserversChangeNothing(t *testing.T) {
+// Rule R32.
+func TestObserver_PanicsChangeNothing(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		var after calls
 		recover := rateLimitedConfig(1)

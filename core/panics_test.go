@@ -18,7 +18,8 @@ type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text }
 
-func TestR26_EndpointSurvivesHandlers(t *testing.T) {
+// Rule R26.
+func TestPanic_EndpointSurvivesHandlers(t *testing.T) {
 	var nothing *nilError
 	var noValue any
 	var noItems []int
@@ -77,7 +78,8 @@ func TestR26_EndpointSurvivesHandlers(t *testing.T) {
 	}
 }
 
-func TestR26_MiddlewareMayPanic(t *testing.T) {
+// Rule R26.
+func TestPanic_MiddlewareMayPanic(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.runOrders(core.Config{
 			Recoverability: noRetries,
@@ -96,7 +98,8 @@ type panickingCodec struct{ core.Codec }
 func (panickingCodec) Decode([]byte, any) error   { panic("in codec") }
 func (panickingCodec) Encode(any) ([]byte, error) { panic("in codec") }
 
-func TestR26_PanicOfACodecIsUndecodable(t *testing.T) {
+// Rule R26.
+func TestPanic_PanicOfACodecIsUndecodable(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		ep := fx.newEndpoint("orders", core.Config{Codec: panickingCodec{core.JSON}})
 		core.Handle(ep, "order", func(context.Context, *core.TypedMessage[string]) error { return nil })
@@ -109,7 +112,8 @@ func TestR26_PanicOfACodecIsUndecodable(t *testing.T) {
 	})
 }
 
-func TestR26_PanicOfAnEncoderFailsTheAttempt(t *testing.T) {
+// Rule R26.
+func TestPanic_PanicOfAnEncoderFailsTheAttempt(t *testing.T) {
 	for name, send := range map[string]func(m *core.Message) error{
 		"Send":    func(m *core.Message) error { return m.Send("shipping", "ship", "x") },
 		"SendNow": func(m *core.Message) error { return m.SendNow(context.Background(), "shipping", "ship", "x") },
@@ -124,7 +128,8 @@ func TestR26_PanicOfAnEncoderFailsTheAttempt(t *testing.T) {
 	}
 }
 
-func TestR12_PanicOfAPolicyMovesTheMessage(t *testing.T) {
+// Rule R12.
+func TestPolicy_PanicMovesTheMessage(t *testing.T) {
 	for name, policy := range map[string]core.Policy{
 		"panics":  func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action { panic("in policy") },
 		"nothing": func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action { return core.Action{} },
@@ -151,7 +156,8 @@ func TestR12_PanicOfAPolicyMovesTheMessage(t *testing.T) {
 	}
 }
 
-func TestR11_PolicyRunsAfterTheRollback(t *testing.T) {
+// Rule R11.
+func TestPolicy_RunsAfterTheRollback(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{
 			Policy: func(ctx context.Context, config core.RecoverabilityConfig, f core.ErrorContext) core.Action {

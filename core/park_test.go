@@ -42,7 +42,8 @@ func failBadMessages(_ context.Context, m *core.Message) error {
 	return nil
 }
 
-func TestR50_ParksOneEndpointAlone(t *testing.T) {
+// Rule R50.
+func TestPark_OneEndpointAlone(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		const many = 1000
 		var criticals recorder[error]
@@ -115,8 +116,9 @@ func TestR50_ParksOneEndpointAlone(t *testing.T) {
 	})
 }
 
+// Rule R50.
 // What is counted, in docs/recoverability.md#stopping-on-too-many-failures.
-func TestR50_CountsMovesAlone(t *testing.T) {
+func TestFailureLimit_CountsMovesAlone(t *testing.T) {
 	exhausted := immediateRetries(1)
 	for _, test := range []struct {
 		name    string
@@ -206,9 +208,10 @@ func TestR50_CountsMovesAlone(t *testing.T) {
 	}
 }
 
+// Rule R50.
 // What was fetched and not started is given back, also where the broker counts that; running
 // handlers end as usual.
-func TestR50_ParkedEndpointHoldsNothing(t *testing.T) {
+func TestPark_EndpointHoldsNothing(t *testing.T) {
 	for name, cfg := range map[string]inmemory.Config{
 		"plain": expiringLocks, "ahead": prefetchConfig(10 * time.Second),
 		"counting": countsReleasesConfig(),
@@ -270,7 +273,8 @@ func TestR50_ParkedEndpointHoldsNothing(t *testing.T) {
 	}
 }
 
-func TestR50_ParkForEndsParking(t *testing.T) {
+// Rule R50.
+func TestPark_EndsAfterParkFor(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		recover := parking(1)
 		recover.ParkFor = time.Minute
@@ -354,7 +358,8 @@ func (s *storedPark) SavePark(_ context.Context, _ core.ObservedEndpoint, p *cor
 	return err
 }
 
-func TestR50_RestartsMoveOneLimitAtMost(t *testing.T) {
+// Rule R50.
+func TestFailureLimit_RestartsMoveOneLimitAtMost(t *testing.T) {
 	for _, action := range []core.LimitAction{core.LimitStop, core.LimitPark, core.LimitAuto} {
 		t.Run(action.String(), func(t *testing.T) {
 			inModes(t, allModes, func(fx *fixture) {
@@ -399,7 +404,8 @@ func (fx *fixture) newParkingEndpoint(recover core.Recoverability) *core.Endpoin
 	return ep
 }
 
-func TestR50_StoredParkHasItsTime(t *testing.T) {
+// Rule R50.
+func TestParkStore_KeepsTheTime(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		store := &storedPark{}
 		recover := parking(1)
@@ -422,7 +428,8 @@ func TestR50_StoredParkHasItsTime(t *testing.T) {
 	})
 }
 
-func TestR50_ParkStoreThatFails(t *testing.T) {
+// Rule R50.
+func TestParkStore_ThatFails(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		store := &storedPark{}
 		store.failToLoad.Store(true)
@@ -453,8 +460,9 @@ func TestR50_ParkStoreThatFails(t *testing.T) {
 	})
 }
 
+// Rule R50.
 // Pauses, parks, Resume and ends of Run in any order lose nothing.
-func TestR50_ParkAndResumeLoseNothing(t *testing.T) {
+func TestPark_AndResumeLoseNothing(t *testing.T) {
 	for name, cfg := range map[string]inmemory.Config{"ahead": prefetchConfig(10 * time.Second), "counting": countsReleasesConfig()} {
 		t.Run(name, func(t *testing.T) {
 			inModesWith(t, cfg, retryModes, func(fx *fixture) {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-func TestR13_DelaySchedules(t *testing.T) {
+// Rule R13.
+func TestSettings_DelaySchedules(t *testing.T) {
 	const s, m, h = time.Second, time.Minute, time.Hour
 	for _, test := range []struct {
 		name    string
@@ -33,7 +34,8 @@ func TestR13_DelaySchedules(t *testing.T) {
 	}
 }
 
-func TestR13_JitterOnlyLengthens(t *testing.T) {
+// Rule R13.
+func TestSettings_JitterOnlyLengthens(t *testing.T) {
 	r := rulesOf(t, Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Retries: 2, Increase: 10 * time.Second, Jitter: 0.5}})
 	delay := func(message string, round int) time.Duration {
 		f := failureAfter(1, round, errFailed)
@@ -85,7 +87,8 @@ func TestR13_JitterOnlyLengthens(t *testing.T) {
 	})
 }
 
-func TestR13_SettingsOfAMessageType(t *testing.T) {
+// Rule R13.
+func TestSettings_OfAMessageType(t *testing.T) {
 	r := rulesOf(t, Recoverability{
 		Immediate:  Immediate{Retries: 2},
 		Delayed:    Delayed{Retries: 2, Increase: time.Second},
@@ -122,7 +125,8 @@ func TestR13_SettingsOfAMessageType(t *testing.T) {
 	}
 }
 
-func TestR13_RefusesContradictions(t *testing.T) {
+// Rule R13.
+func TestSettings_ContradictionsAreRefused(t *testing.T) {
 	perType := func(own TypeRecoverability) Recoverability {
 		return Recoverability{MessageTypes: map[string]TypeRecoverability{"order": own}}
 	}

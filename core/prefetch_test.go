@@ -14,7 +14,8 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-func TestR41_NoPrefetchWhileRateLimited(t *testing.T) {
+// Rule R41.
+func TestRateLimit_NoPrefetch(t *testing.T) {
 	inModesWith(t, prefetchConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
 		ep, _ := fx.runOrders(core.Config{Concurrency: 4, Recoverability: rateLimitedConfig(2)}, func(_ context.Context, m *core.Message) error {
 			if m.ID == "quick" {

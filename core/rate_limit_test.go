@@ -24,7 +24,8 @@ func rateLimitedConfig(n int) core.Recoverability {
 	return r
 }
 
-func TestR40_ConsecutiveFailuresOfAllMessagesSwitch(t *testing.T) {
+// Rule R40.
+func TestRateLimit_ConsecutiveFailuresOfAllMessagesSwitch(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		var attempts recorder[string]
 		ep, _ := fx.runOrders(core.Config{Concurrency: 1, Recoverability: rateLimitedConfig(3)}, func(_ context.Context, m *core.Message) error {
@@ -46,7 +47,8 @@ func TestR40_ConsecutiveFailuresOfAllMessagesSwitch(t *testing.T) {
 	})
 }
 
-func TestR40_ImmediateRetriesOfOneMessageCount(t *testing.T) {
+// Rule R40.
+func TestRateLimit_ImmediateRetriesOfOneMessageCount(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		ep, _ := fx.runOrders(core.Config{Recoverability: rateLimitedConfig(3)}, func(_ context.Context, m *core.Message) error {
 			if m.Attempt == 3 {
@@ -126,7 +128,8 @@ func prefetchConfig(lock time.Duration) inmemory.Config {
 	return c
 }
 
-func TestR41_OneAttemptAtATimeWithAPause(t *testing.T) {
+// Rule R41.
+func TestRateLimit_OneAttemptAtATimeWithAPause(t *testing.T) {
 	for name, cfg := range map[string]inmemory.Config{"plain": expiringLocks, "ahead": prefetchConfig(10 * time.Second)} {
 		t.Run(name, func(t *testing.T) {
 			inModesWith(t, cfg, retryModes, func(fx *fixture) {
@@ -181,7 +184,8 @@ func TestR41_OneAttemptAtATimeWithAPause(t *testing.T) {
 	}
 }
 
-func TestR41_ProbeIsSettledBeforeThePause(t *testing.T) {
+// Rule R41.
+func TestRateLimit_ProbeIsSettledBeforeThePause(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		recover := noRetries
 		recover.RateLimit = core.RateLimit{ConsecutiveFailures: 1, TimeToWait: time.Minute}
@@ -194,7 +198,8 @@ func TestR41_ProbeIsSettledBeforeThePause(t *testing.T) {
 	})
 }
 
-func TestR42_OneSuccessSwitchesBack(t *testing.T) {
+// Rule R42.
+func TestRateLimit_OneSuccessSwitchesBack(t *testing.T) {
 	for name, cfg := range map[string]inmemory.Config{"plain": expiringLocks, "ahead": prefetchConfig(10 * time.Second)} {
 		t.Run(name, func(t *testing.T) {
 			inModesWith(t, cfg, retryModes, func(fx *fixture) {
@@ -239,7 +244,8 @@ func TestR42_OneSuccessSwitchesBack(t *testing.T) {
 	}
 }
 
-func TestR42_SuccessOfAnEarlierAttemptSwitchesBack(t *testing.T) {
+// Rule R42.
+func TestRateLimit_SuccessOfAnEarlierAttemptSwitchesBack(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		ep, _ := fx.runOrders(core.Config{Concurrency: 2, Recoverability: rateLimitedConfig(1)}, func(_ context.Context, m *core.Message) error {
 			if m.ID == "slow" {
@@ -271,7 +277,8 @@ func (r *rateLimitChanges) observer() core.Observer {
 	return core.Observer{RateLimitChanged: r.RateLimitChanged}
 }
 
-func TestR43_HooksObserversLogsAndGauge(t *testing.T) {
+// Rule R43.
+func TestRateLimit_HooksObserversLogsAndGauge(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		var observed rateLimitChanges
 		recover := rateLimitedConfig(1)
@@ -312,7 +319,8 @@ func TestR43_HooksObserversLogsAndGauge(t *testing.T) {
 	})
 }
 
-func TestR44_FilteredFailuresDoNotCount(t *testing.T) {
+// Rule R44.
+func TestRateLimit_FilteredFailuresDoNotCount(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		errOutage := errors.New("outage")
 		recover := rateLimitedConfig(3)
@@ -338,7 +346,8 @@ func TestR44_FilteredFailuresDoNotCount(t *testing.T) {
 	})
 }
 
-func TestR45_SwitchingLosesAndDuplicatesNothing(t *testing.T) {
+// Rule R45.
+func TestRateLimit_SwitchingLosesAndDuplicatesNothing(t *testing.T) {
 	for name, cfg := range map[string]inmemory.Config{"plain": expiringLocks, "ahead": prefetchConfig(10 * time.Second), "no locks": {}} {
 		t.Run(name, func(t *testing.T) {
 			inModesWith(t, cfg, retryModes, func(fx *fixture) {
@@ -433,7 +442,8 @@ func (h blockingLog) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-func TestR44_RepeatedDecisionCountsOnce(t *testing.T) {
+// Rule R44.
+func TestRateLimit_RepeatedDecisionCountsOnce(t *testing.T) {
 	errOutage := errors.New("outage")
 	for name, test := range map[string]struct {
 		err     error

@@ -15,7 +15,8 @@ import (
 
 var atomicMode = allModes[2:]
 
-func TestR51_HandleFailedNeedsReset(t *testing.T) {
+// Rule R51.
+func TestHandleFailed_HandleFailedNeedsReset(t *testing.T) {
 	inModes(t, atomicMode, func(fx *fixture) {
 		fx.broker.setFaults(failFirst("Reset", 1))
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: noRetries})
@@ -33,7 +34,8 @@ func TestR51_HandleFailedNeedsReset(t *testing.T) {
 	})
 }
 
-func TestR12_WorkOfAPanickingPolicyIsUndone(t *testing.T) {
+// Rule R12.
+func TestPolicy_WorkIsUndoneAfterAPanic(t *testing.T) {
 	inModes(t, atomicMode, func(fx *fixture) {
 		policy := func(ctx context.Context, _ core.RecoverabilityConfig, _ core.ErrorContext) core.Action {
 			doWork(ctx, "half of it")
@@ -46,7 +48,8 @@ func TestR12_WorkOfAPanickingPolicyIsUndone(t *testing.T) {
 	})
 }
 
-func TestR27_LockLostDuringTheDecision(t *testing.T) {
+// Rule R27.
+func TestLostLock_DuringTheDecision(t *testing.T) {
 	inModesWith(t, expiringLocks, retryModes, func(fx *fixture) {
 		var runs atomic.Int64
 		policy := func(ctx context.Context, _ core.RecoverabilityConfig, _ core.ErrorContext) core.Action {
@@ -66,7 +69,8 @@ func TestR27_LockLostDuringTheDecision(t *testing.T) {
 	})
 }
 
-func TestR8_RefusedDelayedRetryMovesTheMessage(t *testing.T) {
+// Rule R8.
+func TestUnsupportedAction_RefusedDelayedRetryMovesTheMessage(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.broker.setFaults(faults{send: func(out []core.Outgoing) error {
 			if out[0].Delay > 0 {
@@ -81,7 +85,8 @@ func TestR8_RefusedDelayedRetryMovesTheMessage(t *testing.T) {
 	})
 }
 
-func TestR24_InvalidHeadersDoNotPreventTheMove(t *testing.T) {
+// Rule R24.
+func TestFailedCopy_InvalidHeadersDoNotPreventTheMove(t *testing.T) {
 	for name, handler := range map[string]error{"move": core.Reject(errBoom), "delayed retry": core.RetryAfter(errBoom, time.Minute)} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, retryModes, func(fx *fixture) {
@@ -154,7 +159,8 @@ func (sendExit) SendStart(_ context.Context, e core.SendStart) context.Context {
 
 func (s sendExit) observer() core.Observer { return core.Observer{SendStart: s.SendStart} }
 
-func TestR8_NoMoveToTheOwnQueue(t *testing.T) {
+// Rule R8.
+func TestMoveToError_NeverToTheOwnQueue(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		runs := 0
 		fx.runOrders(core.Config{}, func(context.Context, *core.Message) error {
@@ -170,7 +176,8 @@ func TestR8_NoMoveToTheOwnQueue(t *testing.T) {
 	})
 }
 
-func TestR42_FailureIsCountedBeforeItsRetrySucceeds(t *testing.T) {
+// Rule R42.
+func TestRateLimit_FailureIsCountedBeforeItsRetrySucceeds(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.broker.setFaults(faults{afterSettle: func(operation string, _ *core.Incoming) error {
 			if operation == "Abandon" {
@@ -192,7 +199,8 @@ func TestR42_FailureIsCountedBeforeItsRetrySucceeds(t *testing.T) {
 	})
 }
 
-func TestR25_EarlierAttemptKeepsTheDecision(t *testing.T) {
+// Rule R25.
+func TestFailedMove_EarlierAttemptKeepsTheDecision(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		faults := refuseWhile("error", since(time.Now()))
 		faults.afterSettle = func(operation string, _ *core.Incoming) error {

@@ -13,7 +13,8 @@ import (
 	"github.com/reprise-go/reprise/core/internal/unreachable"
 )
 
-func TestR28_SettledMessagesAreRemembered(t *testing.T) {
+// Rule R28.
+func TestSettlement_SettledMessagesAreRemembered(t *testing.T) {
 	s := newRedeliveryState()
 	if s.wasSettled("n1") {
 		t.Error("remembers what never was")

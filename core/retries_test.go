@@ -23,7 +23,8 @@ type attemptSeen struct {
 	at               time.Duration // since the test began
 }
 
-func TestR1_DefaultsMake24Attempts(t *testing.T) {
+// Rule R1.
+func TestAttempts_DefaultsMake24Attempts(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		start := time.Now()
 		var seen recorder[attemptSeen]
@@ -54,7 +55,8 @@ func TestR1_DefaultsMake24Attempts(t *testing.T) {
 	})
 }
 
-func TestR21_ImmediateRetryAbandonsTheDelivery(t *testing.T) {
+// Rule R21.
+func TestImmediateRetry_AbandonsTheDelivery(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.runOrders(core.Config{Recoverability: immediateRetries(2)}, func(_ context.Context, m *core.Message) error {
 			if m.Attempt < 3 {
@@ -75,7 +77,8 @@ func TestR21_ImmediateRetryAbandonsTheDelivery(t *testing.T) {
 	})
 }
 
-func TestR22_DelayedRetryIsACopyToTheOwnQueue(t *testing.T) {
+// Rule R22.
+func TestDelayedRetry_IsACopyToTheOwnQueue(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		sender := order("m1")
 		sender.TimeToBeReceived = 5 * time.Second // shorter than the delay
@@ -135,7 +138,8 @@ func TestR22_DelayedRetryIsACopyToTheOwnQueue(t *testing.T) {
 	})
 }
 
-func TestR8_UnsupportedActionIsMovedOnATransport(t *testing.T) {
+// Rule R8.
+func TestUnsupportedAction_IsMovedOnATransport(t *testing.T) {
 	cases := []struct {
 		name   string
 		action core.Action
@@ -199,7 +203,8 @@ func TestR8_UnsupportedActionIsMovedOnATransport(t *testing.T) {
 	}
 }
 
-func TestR34_EndlessPolicyEndsAtMaxDeliveries(t *testing.T) {
+// Rule R34.
+func TestMaxDeliveries_EndlessPolicyEnds(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		runs, told := 0, 0
 		var last error
@@ -229,7 +234,8 @@ func TestR34_EndlessPolicyEndsAtMaxDeliveries(t *testing.T) {
 	})
 }
 
-func TestR29_ChangesOfAHandlerStayInItsAttempt(t *testing.T) {
+// Rule R29.
+func TestHandler_ChangesStayInItsAttempt(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		sender := order("m1")
 		var bodies recorder[string]
@@ -271,7 +277,8 @@ func TestR29_ChangesOfAHandlerStayInItsAttempt(t *testing.T) {
 	})
 }
 
-func TestR33_TraceInTheErrorQueue(t *testing.T) {
+// Rule R33.
+func TestTrace_InTheErrorQueue(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		start := time.Now()
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{
@@ -307,7 +314,8 @@ func TestR33_TraceInTheErrorQueue(t *testing.T) {
 	})
 }
 
-func TestR34_MessageDeliveredTooOftenIsNotRun(t *testing.T) {
+// Rule R34.
+func TestMaxDeliveries_MessageDeliveredTooOftenIsNotRun(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.broker.setFaults(faults{onReceive: func(in *core.Incoming) {
 			in.DeliveryCount, in.LastError = 51, "killed the process"
@@ -339,7 +347,8 @@ func TestR34_MessageDeliveredTooOftenIsNotRun(t *testing.T) {
 	})
 }
 
-func TestR34_LimitCanBeSetAndTurnedOff(t *testing.T) {
+// Rule R34.
+func TestMaxDeliveries_LimitCanBeSetAndTurnedOff(t *testing.T) {
 	for name, c := range map[string]struct {
 		max  core.MaxDeliveries
 		runs int

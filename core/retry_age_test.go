@@ -9,9 +9,10 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
+// Rule R5.
 // Forty delayed retries of 10, 20, 30, ... minutes take more than five days. With OneDay the last one
 // is scheduled within 24 hours of the first failure.
-func TestR5_OneDayForAllDelayedRetries(t *testing.T) {
+func TestRetryAge_OneDayForAllDelayedRetries(t *testing.T) {
 	const retries = `{"recoverability": {"immediate": {"off": true}, "delayed": {"retries": 40, "increase": "10m"}`
 	for name, test := range map[string]struct {
 		config string

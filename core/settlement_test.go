@@ -26,7 +26,8 @@ func failFirst(operation string, times int64) faults {
 	}}
 }
 
-func TestR28_UnsettledMessageIsCompletedWithoutRunning(t *testing.T) {
+// Rule R28.
+func TestSettlement_UnsettledMessageIsCompletedWithoutRunning(t *testing.T) {
 	for name, c := range map[string]struct {
 		fail   error
 		config core.Recoverability
@@ -69,7 +70,8 @@ func TestR28_UnsettledMessageIsCompletedWithoutRunning(t *testing.T) {
 	}
 }
 
-func TestR28_RedeliveryWhileItsSettlementWaits(t *testing.T) {
+// Rule R28.
+func TestRedelivery_WhileItsSettlementWaits(t *testing.T) {
 	for name, c := range map[string]struct {
 		handled, result error
 		moved           int
@@ -119,7 +121,8 @@ func TestR28_RedeliveryWhileItsSettlementWaits(t *testing.T) {
 	}
 }
 
-func TestR28_SettlementsAreRememberedForRedeliveries(t *testing.T) {
+// Rule R28.
+func TestRedelivery_SettlementsAreRemembered(t *testing.T) {
 	inModesWith(t, withCapabilities(func(c *core.Capabilities) { c.ConfirmsSettlement = false }), []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
 		var count atomic.Int64
 		count.Store(1)
@@ -142,7 +145,8 @@ func TestR28_SettlementsAreRememberedForRedeliveries(t *testing.T) {
 	})
 }
 
-func TestR28_UnconfirmedSettlementsAreRemembered(t *testing.T) {
+// Rule R28.
+func TestSettlement_UnconfirmedOnesAreRemembered(t *testing.T) {
 	for name, confirms := range map[string]bool{"confirmed": true, "unconfirmed": false} {
 		t.Run(name, func(t *testing.T) {
 			inModesWith(t, withCapabilities(func(c *core.Capabilities) { c.ConfirmsSettlement = confirms }), []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
@@ -169,7 +173,8 @@ func TestR28_UnconfirmedSettlementsAreRemembered(t *testing.T) {
 	}
 }
 
-func TestR28_RememberedSettlementsOutliveRun(t *testing.T) {
+// Rule R28.
+func TestSettlement_RememberedOnesOutliveRun(t *testing.T) {
 	inModesWith(t, expiringLocks, []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
 		fx.broker.setFaults(failFirst("Complete", 1))
 		runs := 0
@@ -209,7 +214,8 @@ func TestCommit_FailureIsAFailedAttempt(t *testing.T) {
 	})
 }
 
-func TestR27_LostLockIsNotSettled(t *testing.T) {
+// Rule R27.
+func TestLostLock_IsNotSettled(t *testing.T) {
 	for name, result := range map[string]func(ctx context.Context) error{
 		"success": func(context.Context) error { return nil },
 		"error":   func(ctx context.Context) error { return ctx.Err() },
@@ -265,7 +271,8 @@ func TestR27_LostLockIsNotSettled(t *testing.T) {
 	}
 }
 
-func TestR27_LockLostAtSettlementIsNoFailure(t *testing.T) {
+// Rule R27.
+func TestLostLock_AtSettlementIsNoFailure(t *testing.T) {
 	for _, operation := range []string{"Complete", "CompleteWith", "ReplaceWith"} {
 		t.Run(operation, func(t *testing.T) {
 			mode := retryModes[1:]

@@ -73,7 +73,8 @@ func TestShutdown_WhileStarting(t *testing.T) {
 	})
 }
 
-func TestR27_ShutdownLetsHandlersFinish(t *testing.T) {
+// Rule R27.
+func TestShutdown_LetsHandlersFinish(t *testing.T) {
 	onEachStop(t, expiringLocks, allModes, func(fx *fixture, stop func(*core.Endpoint, *runningEndpoint)) {
 		ep, run := fx.runOrders(core.Config{Concurrency: 1}, func(ctx context.Context, m *core.Message) error {
 			time.Sleep(15 * time.Second)
@@ -95,7 +96,8 @@ func TestR27_ShutdownLetsHandlersFinish(t *testing.T) {
 	})
 }
 
-func TestR27_ShutdownReleasesCutOffMessages(t *testing.T) {
+// Rule R27.
+func TestShutdown_ReleasesCutOffMessages(t *testing.T) {
 	results := map[string]func(ctx context.Context) error{
 		"cancellation": func(ctx context.Context) error { return ctx.Err() },
 		"other error":  func(context.Context) error { return errBoom },
@@ -315,9 +317,10 @@ func TestShutdown_PrefetchedAreReleasedOrRun(t *testing.T) {
 	})
 }
 
+// Rule R30.
 // In None a message is consumed before its handler runs, so that giving it back
 // would lose it.
-func TestR30_InNoneReceivedMessagesAreHandled(t *testing.T) {
+func TestNone_ReceivedMessagesAreHandled(t *testing.T) {
 	for name, happens := range map[string]func(ep *core.Endpoint, run *runningEndpoint){
 		"pause":            func(ep *core.Endpoint, _ *runningEndpoint) { ep.Pause() },
 		"less concurrency": func(ep *core.Endpoint, _ *runningEndpoint) { _ = ep.SetConcurrency(1) },
@@ -358,7 +361,8 @@ func TestR30_InNoneReceivedMessagesAreHandled(t *testing.T) {
 	}
 }
 
-func TestR30_InNoneRateLimitingLosesNothing(t *testing.T) {
+// Rule R30.
+func TestNone_RateLimitingLosesNothing(t *testing.T) {
 	inModes(t, allModes[:1], func(fx *fixture) {
 		var attempts atomic.Int64
 		ep, _ := fx.runOrders(core.Config{Concurrency: 4, Recoverability: core.Recoverability{
@@ -377,7 +381,8 @@ func TestR30_InNoneRateLimitingLosesNothing(t *testing.T) {
 	})
 }
 
-func TestR30_InNoneACutOffMessageIsMoved(t *testing.T) {
+// Rule R30.
+func TestNone_CutOffMessageIsMoved(t *testing.T) {
 	inModes(t, allModes[:1], func(fx *fixture) {
 		_, run := fx.runOrders(core.Config{DrainTimeout: time.Second}, func(ctx context.Context, _ *core.Message) error {
 			<-ctx.Done()

@@ -20,7 +20,8 @@ func rounds(h Headers, n int, from time.Time) Headers {
 	return h
 }
 
-func TestR33_TraceHasEveryStep(t *testing.T) {
+// Rule R33.
+func TestTrace_HasEveryStep(t *testing.T) {
 	h := rounds(Headers{}, 2, day)
 	f := failureAfter(3, 2, fmt.Errorf("last: %w", errFailed))
 	f.Headers, f.FailedAt, f.deferrals = h, day.Add(5*time.Hour), 2
@@ -43,7 +44,8 @@ func TestR33_TraceHasEveryStep(t *testing.T) {
 	})
 }
 
-func TestR33_TraceIsBounded(t *testing.T) {
+// Rule R33.
+func TestTrace_IsBounded(t *testing.T) {
 	for _, n := range []int{19, 20, 21, 100} {
 		t.Run(fmt.Sprint(n, " rounds"), func(t *testing.T) {
 			h := rounds(Headers{}, n, day)
@@ -82,7 +84,8 @@ type errLongName struct {
 
 func (errLongName) Error() string { return "x" }
 
-func TestR33_TraceSurvivesGarbage(t *testing.T) {
+// Rule R33.
+func TestTrace_SurvivesGarbage(t *testing.T) {
 	for name, text := range map[string]string{
 		"no JSON":                         "x",
 		"empty":                           "",
@@ -120,7 +123,8 @@ func TestR33_TraceSurvivesGarbage(t *testing.T) {
 	}
 }
 
-func TestR5_FirstFailureOfALife(t *testing.T) {
+// Rule R5.
+func TestRetryAge_FirstFailureOfALife(t *testing.T) {
 	moved := func(h Headers, at time.Time) Headers {
 		f := failureAfter(6, 0, errFailed)
 		f.Headers, f.FailedAt = h, at

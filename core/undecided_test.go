@@ -59,7 +59,8 @@ func wantShipped(fx *fixture, want int) {
 	}
 }
 
-func TestR27_CutOffDecisionIsRepeated(t *testing.T) {
+// Rule R27.
+func TestShutdown_CutOffDecisionIsRepeated(t *testing.T) {
 	for name, answer := range undecidedAnswers {
 		t.Run(name, func(t *testing.T) {
 			onEachDecider(t, retryModes, func(fx *fixture, decider func(*fixture, core.Config, func(context.Context) error) *core.Endpoint) {
@@ -114,8 +115,9 @@ func TestR27_CutOffDecisionIsRepeated(t *testing.T) {
 	}
 }
 
+// Rule R27.
 // What the decider says counts, whatever happened to its context.
-func TestR27_DecisionAfterTheCutOffHolds(t *testing.T) {
+func TestShutdown_DecisionAfterTheCutOffHolds(t *testing.T) {
 	onEachDecider(t, allModes, func(fx *fixture, decider func(*fixture, core.Config, func(context.Context) error) *core.Endpoint) {
 		ep := decider(fx, core.Config{DrainTimeout: time.Second, Recoverability: noRetries}, func(ctx context.Context) error {
 			<-ctx.Done()
@@ -132,8 +134,9 @@ func TestR27_DecisionAfterTheCutOffHolds(t *testing.T) {
 	})
 }
 
+// Rule R27.
 // A message that cannot be given back is moved.
-func TestR27_InNoneAnUndecidedFailureIsMoved(t *testing.T) {
+func TestNone_UndecidedFailureIsMoved(t *testing.T) {
 	for name, answer := range undecidedAnswers {
 		t.Run(name, func(t *testing.T) {
 			onEachDecider(t, allModes[:1], func(fx *fixture, decider func(*fixture, core.Config, func(context.Context) error) *core.Endpoint) {
@@ -153,7 +156,8 @@ func TestR27_InNoneAnUndecidedFailureIsMoved(t *testing.T) {
 	}
 }
 
-func TestR27_DeciderThatReturnsInTimeIsNotCutOff(t *testing.T) {
+// Rule R27.
+func TestShutdown_DeciderThatReturnsInTimeIsNotCutOff(t *testing.T) {
 	onEachDecider(t, allModes, func(fx *fixture, decider func(*fixture, core.Config, func(context.Context) error) *core.Endpoint) {
 		asked := 0
 		ep := decider(fx, core.Config{DrainTimeout: time.Minute, Recoverability: noRetries}, func(ctx context.Context) error {
@@ -175,9 +179,10 @@ func TestR27_DeciderThatReturnsInTimeIsNotCutOff(t *testing.T) {
 	})
 }
 
+// Rule R27.
 // A decision that could not be carried out is tried again without a slot, with
 // HandleFailed in the same transaction as the move.
-func TestR27_HandleFailedCutOffLaterRunsAgain(t *testing.T) {
+func TestHandleFailed_CutOffLaterRunsAgain(t *testing.T) {
 	inModesWith(t, expiringLocks, allModes[2:], func(fx *fixture) {
 		reachable := fx.failSendsTo("error", "orders") // so that the message cannot be stored either
 		asked := 0

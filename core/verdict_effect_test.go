@@ -186,7 +186,8 @@ func TestReject_DeadLetters(t *testing.T) {
 	})
 }
 
-func TestR50_LimitStopsTheEndpoint(t *testing.T) {
+// Rule R50.
+func TestFailureLimit_StopsTheEndpoint(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		release := make(chan struct{})
 		var handled recorder[string]
@@ -226,7 +227,8 @@ func TestR50_LimitStopsTheEndpoint(t *testing.T) {
 	})
 }
 
-func TestR50_WindowForgetsOldMessages(t *testing.T) {
+// Rule R50.
+func TestFailureLimit_WindowForgetsOldMessages(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		recover := core.Recoverability{UnacceptableMessageLimit: 3, UnacceptableMessageWindow: time.Minute}
 		_, run := fx.runOrders(core.Config{Recoverability: recover}, func(context.Context, *core.Message) error { return core.Reject(errBoom) })
@@ -242,7 +244,8 @@ func TestR50_WindowForgetsOldMessages(t *testing.T) {
 	})
 }
 
-func TestR50_DeadLettersAndFailedDispatchesCount(t *testing.T) {
+// Rule R50.
+func TestFailureLimit_DeadLettersAndFailedDispatchesCount(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		recover := core.Recoverability{UnacceptableMessageLimit: 2, DeadLetter: core.DeadLettersRejected, Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
 		_, run := fx.runOrders(core.Config{Recoverability: recover}, func(_ context.Context, m *core.Message) error {
@@ -258,8 +261,9 @@ func TestR50_DeadLettersAndFailedDispatchesCount(t *testing.T) {
 	})
 }
 
+// Rule R52.
 // The example of "How many attempts".
-func TestR52_DeferralBeginsARoundOfAttempts(t *testing.T) {
+func TestDeferral_BeginsARoundOfAttempts(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		var calls recorder[int]
 		recover := immediateRetries(2)
@@ -284,7 +288,8 @@ func TestR52_DeferralBeginsARoundOfAttempts(t *testing.T) {
 	})
 }
 
-func TestR53_MiddlewareDecides(t *testing.T) {
+// Rule R53.
+func TestMiddleware_Decides(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		var order recorder[string]
 		around := func(name string) core.Middleware {
@@ -322,7 +327,8 @@ func TestR53_MiddlewareDecides(t *testing.T) {
 	})
 }
 
-func TestR53_MiddlewareHandlesAlone(t *testing.T) {
+// Rule R53.
+func TestMiddleware_HandlesAlone(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.runOrders(core.Config{Middleware: []core.Middleware{func(core.HandlerFunc) core.HandlerFunc {
 			return func(_ context.Context, m *core.Message) error { return m.Send("shipping", "ship", "x") }

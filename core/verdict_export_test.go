@@ -80,8 +80,9 @@ func TestVerdictOf_ReturnsTheEffectiveOne(t *testing.T) {
 	})
 }
 
+// Rule R53.
 // A middleware sees what the handler decided, and may decide otherwise.
-func TestR53_MiddlewareReadsVerdicts(t *testing.T) {
+func TestMiddleware_ReadsVerdicts(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		patient := func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error {

@@ -41,7 +41,8 @@ func TestNew_IsInTheOrderOfTime(t *testing.T) {
 	})
 }
 
-func TestR20_DerivedIDs(t *testing.T) {
+// Rule R20.
+func TestHandlerSends_DerivedIDs(t *testing.T) {
 	t.Run("are the same at every attempt", func(t *testing.T) {
 		// As a fixed text, because it must also hold across versions and machines.
 		const want = "d37f9788-8908-8231-a4d9-83a918550eb6"
