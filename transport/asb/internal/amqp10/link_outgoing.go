@@ -117,3 +117,19 @@ func (c *Conn) appendTransferLocked(channel uint16, t *Transfer, payload []byte)
 	c.wakeLocked()
 	return payload[room:]
 }
+
+// AcceptOutgoing attaches a link on which the client receives. It reports whether the
+// link is attached: if the client has disconnected, outlet is not used.
+func (l *Link) AcceptOutgoing(outlet Outlet, r Reply) bool {
+	c := l.session.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l.state != linkAttaching {
+		return false
+	}
+	l.outlet = outlet
+	l.attachLocked(r)
+	c.pumps.Add(1)
+	go l.pump()
+	return true
+}

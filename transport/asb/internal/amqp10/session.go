@@ -1,9 +1,7 @@
 package amqp10
 
 import (
-	"cmp"
 	"math"
-	"slices"
 )
 
 // session is a session of a connection, whose mutex guards the fields. The reader calls its
@@ -39,51 +37,6 @@ func (s *session) discards(p Performative) bool {
 	return s.ended
 }
 
-// endLocked ends all links and returns them.
-func (s *session) endLocked() []*Link {
-	closed := make([]*Link, 0, len(s.links))
-	for _, l := range s.links {
-		if l.endLocked() {
-			closed = append(closed, l)
-		}
-	}
-	clear(s.links)
-	clear(s.unsettled)
-	return closed
-}
-
-// end answers the client's end.
-func (s *session) end() {
-	c := s.conn
-	c.mu.Lock()
-	closed := s.endLocked()
-	delete(c.sessions, s.channel)
-	if !s.ended && !c.losesEnds {
-		c.sendLocked(s.channel, &End{})
-	}
-	c.mu.Unlock()
-	for _, l := range closed {
-		l.notifyClosed()
-	}
-}
-
-// fail ends the session with an error.
-func (s *session) fail(err *Error) {
-	c := s.conn
-	c.mu.Lock()
-	if s.ended {
-		c.mu.Unlock()
-		return
-	}
-	closed := s.endLocked()
-	s.ended = true
-	c.sendLocked(s.channel, &End{Error: err})
-	c.mu.Unlock()
-	for _, l := range closed {
-		l.notifyClosed()
-	}
-}
-
 // flowLocked returns a flow with the state of the session.
 func (s *session) flowLocked() *Flow {
 	s.unreported = 0
@@ -100,28 +53,6 @@ func (s *session) flowLocked() *Flow {
 	}
 }
 
-func (s *session) attach(p *Attach) {
-	c := s.conn
-	c.mu.Lock()
-	if s.links[p.Handle] != nil {
-		c.mu.Unlock()
-		s.fail(Errorf(ErrHandleInUse, "handle %d has a link already", p.Handle))
-		return
-	}
-	if p.Handle > c.cfg.HandleMax {
-		c.mu.Unlock()
-		s.fail(Errorf(ErrResourceLimitExceeded, "handle %d; the highest is %d", p.Handle, c.cfg.HandleMax))
-		return
-	}
-	l := &Link{session: s, request: p, done: make(chan struct{}), wake: make(chan struct{}, 1)}
-	if p.Role == RoleSender && p.InitialDeliveryCount != nil {
-		l.deliveryCount = *p.InitialDeliveryCount
-	}
-	s.links[p.Handle] = l
-	c.mu.Unlock()
-	c.handler.Attach(l)
-}
-
 // link returns the link with a handle. If there is none, it ends the session and returns false.
 func (s *session) link(handle uint32) (*Link, bool) {
 	s.conn.mu.Lock()
@@ -133,126 +64,10 @@ func (s *session) link(handle uint32) (*Link, bool) {
 	return l, l != nil
 }
 
-func (s *session) flow(p *Flow) {
-	var l *Link
-	if p.Handle != nil {
-		var ok bool
-		if l, ok = s.link(*p.Handle); !ok {
-			return
-		}
-	}
-	c := s.conn
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s.nextIncomingID = p.NextOutgoingID
-	var next uint32 // the first one, before the client has the server's begin
-	if p.NextIncomingID != nil {
-		next = *p.NextIncomingID
-	}
-	s.remoteIncomingWindow = beyond(p.IncomingWindow, s.nextOutgoingID-next)
-	if s.remoteIncomingWindow > 0 {
-		for _, l := range s.links {
-			l.Wake()
-		}
-	}
-	if l != nil {
-		l.flowLocked(p)
-	} else if p.Echo {
-		c.sendLocked(s.channel, s.flowLocked())
-	}
-}
-
 // beyond returns the unused part of a window.
 func beyond(window, used uint32) uint32 {
 	if used >= window {
 		return 0
 	}
 	return window - used
-}
-
-func (s *session) transfer(p *Transfer) {
-	l, ok := s.link(p.Handle)
-	if !ok {
-		return
-	}
-	c := s.conn
-	c.mu.Lock()
-	s.nextIncomingID++
-	// Each frame is handled before the next one is read, so the window is never used up.
-	if s.unreported++; s.unreported >= c.cfg.Window/2 {
-		c.sendLocked(s.channel, s.flowLocked())
-	}
-	c.mu.Unlock()
-	l.transfer(p)
-}
-
-// disposition passes the client's states of deliveries to their links. It skips
-// deliveries that are already settled, or do not exist.
-func (s *session) disposition(p *Disposition) {
-	if p.Role == RoleSender {
-		return // deliveries of the client are settled by the server alone
-	}
-	first, last := p.First, p.First
-	if p.Last != nil {
-		last = *p.Last
-	}
-	var settlements []settlement
-	c := s.conn
-	c.mu.Lock()
-	take := func(id uint32) {
-		u, ok := s.unsettled[id]
-		if !ok {
-			return
-		}
-		if p.Settled {
-			delete(s.unsettled, id)
-		}
-		settlements = append(settlements, settlement{u.link, Settlement{ID: id, Ref: u.ref, State: p.State, Settled: p.Settled}})
-	}
-	if n := last - first; int(n) < len(s.unsettled) {
-		for i := uint32(0); i <= n; i++ {
-			take(first + i)
-		}
-	} else { // the range may be long, but the deliveries are few
-		var ids []uint32
-		for id := range s.unsettled {
-			if id-first <= n {
-				ids = append(ids, id)
-			}
-		}
-		slices.SortFunc(ids, func(a, b uint32) int { return cmp.Compare(a-first, b-first) })
-		for _, id := range ids {
-			take(id)
-		}
-	}
-	c.mu.Unlock()
-	for _, st := range settlements {
-		st.link.outlet.Settle(st.Settlement)
-	}
-}
-
-type settlement struct {
-	link *Link
-	Settlement
-}
-
-func (s *session) detach(p *Detach) {
-	l, ok := s.link(p.Handle)
-	if !ok {
-		return
-	}
-	c := s.conn
-	c.mu.Lock()
-	delete(s.links, p.Handle)
-	switch l.state {
-	case linkAttaching: // the attach must be answered first
-		l.refuseLocked(nil)
-	case linkAttached:
-		c.sendLocked(s.channel, &Detach{Handle: p.Handle, Closed: p.Closed})
-	}
-	closed := l.endLocked()
-	c.mu.Unlock()
-	if closed {
-		l.notifyClosed()
-	}
 }

@@ -55,43 +55,6 @@ func (c *client) close() {
 
 func (c *client) broker() *broker.Broker { return c.server.Broker() }
 
-// Attach routes a link to the node of its address.
-func (c *client) Attach(l *amqp10.Link) {
-	address := l.Address()
-	node := entityPath(address)
-	op := OpAttachReceiver
-	if l.Incoming() {
-		op = OpAttachSender
-	}
-	switch {
-	case strings.EqualFold(node, cbsAddress):
-		c.attachRequests(l, node, op, c.putToken)
-	case hasSuffixFold(node, managementSuffix):
-		path := node[:len(node)-len(managementSuffix)]
-		c.attachRequests(l, node, op, func(r *request) response { return c.manage(path, r) })
-	case address == "":
-		l.Refuse(amqp10.Errorf(amqp10.ErrInvalidField, "The link '%s' has no address.", l.Name()))
-	default:
-		c.perform(operation{
-			op: op, entity: node, link: l,
-			run: func() *amqp10.Error {
-				if err := c.authorize(node); err != nil {
-					return err
-				}
-				if l.Incoming() {
-					return c.attachSender(l, node)
-				}
-				return c.attachReceiver(l, node)
-			},
-			reply: func(err *amqp10.Error) {
-				if err != nil {
-					l.Refuse(err)
-				}
-			},
-		})
-	}
-}
-
 // entityPath returns the path of an address, which may be a URL.
 func entityPath(address string) string {
 	if _, after, ok := strings.Cut(address, "://"); ok {

@@ -54,40 +54,6 @@ type response struct {
 	body        map[string]any
 }
 
-// attachRequests attaches either link of a node for requests.
-func (c *client) attachRequests(l *amqp10.Link, node string, op Op, handle func(*request) response) {
-	c.perform(operation{
-		op: op, entity: node, link: l,
-		run: func() *amqp10.Error {
-			if node != cbsAddress {
-				if err := c.authorize(node); err != nil {
-					return err
-				}
-			}
-			if l.Incoming() {
-				l.AcceptIncoming(&requests{client: c, link: l, handle: handle}, amqp10.Reply{MaxMessageSize: 1 << 20})
-				return nil
-			}
-			r := &replies{client: c, link: l}
-			if t := l.Request().Target; t != nil {
-				r.address = t.Address
-			}
-			c.mu.Lock()
-			c.replies[r.address] = r
-			c.mu.Unlock()
-			if !l.AcceptOutgoing(r, amqp10.Reply{}) {
-				r.Closed()
-			}
-			return nil
-		},
-		reply: func(err *amqp10.Error) {
-			if err != nil {
-				l.Refuse(err)
-			}
-		},
-	})
-}
-
 // Closed implements amqp10.Inlet.
 func (*requests) Closed() {}
 

@@ -2,10 +2,14 @@ package admin
 
 import (
 	"encoding/xml"
+	"errors"
+	"fmt"
 	"net/http"
+	"net/url"
 	"path"
 	"strconv"
 
+	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
 )
 
@@ -135,4 +139,27 @@ func writeXML(w http.ResponseWriter, status int, contentType string, body any) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(raw)))
 	w.WriteHeader(status)
 	_, _ = w.Write(raw) // the client may have disconnected
+}
+
+// address returns the address of an entry or a feed.
+func address(r *http.Request) string {
+	u := url.URL{Scheme: "https", Host: r.Host, Path: r.URL.Path, RawQuery: r.URL.RawQuery}
+	return u.String()
+}
+
+// statusOf returns the status and the detail of a refusal. A change of a property that cannot be
+// changed is 400 (azservicebus v1.11.0, TestAdminClient_UpdateTopic and its like).
+func statusOf(err error) (status int, detail string) {
+	refusal, ok := errors.AsType[*condition.Error](err)
+	if !ok {
+		return http.StatusInternalServerError, "SubCode=50000. " + err.Error()
+	}
+	status = int(refusal.Status())
+	switch refusal.Condition {
+	case condition.NotAllowed:
+		status = http.StatusBadRequest
+	case condition.DetachForced:
+		status = http.StatusServiceUnavailable
+	}
+	return status, fmt.Sprintf("SubCode=%d00. %s", status, refusal.Description)
 }

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -365,27 +364,4 @@ func (h *Handler) delete(w http.ResponseWriter, t target) {
 
 func invalid(err error) error {
 	return &condition.Error{Condition: condition.Argument, Description: err.Error()}
-}
-
-// statusOf returns the status and the detail of a refusal. A change of a property that cannot be
-// changed is 400 (azservicebus v1.11.0, TestAdminClient_UpdateTopic and its like).
-func statusOf(err error) (status int, detail string) {
-	refusal, ok := errors.AsType[*condition.Error](err)
-	if !ok {
-		return http.StatusInternalServerError, "SubCode=50000. " + err.Error()
-	}
-	status = int(refusal.Status())
-	switch refusal.Condition {
-	case condition.NotAllowed:
-		status = http.StatusBadRequest
-	case condition.DetachForced:
-		status = http.StatusServiceUnavailable
-	}
-	return status, fmt.Sprintf("SubCode=%d00. %s", status, refusal.Description)
-}
-
-// address returns the address of an entry or a feed.
-func address(r *http.Request) string {
-	u := url.URL{Scheme: "https", Host: r.Host, Path: r.URL.Path, RawQuery: r.URL.RawQuery}
-	return u.String()
 }
