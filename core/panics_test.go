@@ -30,15 +30,15 @@ func TestPanic_EndpointSurvivesHandlers(t *testing.T) {
 		attempts int
 	}{
 		"panic":             {func(*core.Message) error { panicWithError(); return nil }, "panic: boom", "core_test.panicWithError", 3},
-		"panic with nil":    {func(*core.Message) error { panic(noValue) }, "panic: ", "TestR26", 3},
-		"runtime error":     {func(*core.Message) error { _ = noItems[len(t.Name())]; return nil }, "index out of range", "TestR26", 3},
+		"panic with nil":    {func(*core.Message) error { panic(noValue) }, "panic: ", "TestPanic_", 3},
+		"runtime error":     {func(*core.Message) error { _ = noItems[len(t.Name())]; return nil }, "index out of range", "TestPanic_", 3},
 		"Goexit":            {func(*core.Message) error { runtime.Goexit(); return nil }, "Goexit", "", 3},
 		"typed nil error":   {func(*core.Message) error { return nothing }, "nilError", "", 3},
 		"wrapped nil error": {func(*core.Message) error { return fmt.Errorf("wrapped: %w", nothing) }, "wrapped", "", 3},
 		"panic with nil error": {
-			func(*core.Message) error { panic(error(nothing)) }, "panic", "TestR26", 3,
+			func(*core.Message) error { panic(error(nothing)) }, "panic", "TestPanic_", 3,
 		},
-		"panic with a verdict": {func(*core.Message) error { panic(core.Unrecoverable(errBoom)) }, "panic: boom", "TestR26", 1},
+		"panic with a verdict": {func(*core.Message) error { panic(core.Unrecoverable(errBoom)) }, "panic: boom", "TestPanic_", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, allModes, func(fx *fixture) {
