@@ -56,7 +56,7 @@ var sdkTests = []string{"internal/testserver/sqs/sdktest"}
 
 // testServers lists the test servers within adapters: only tests import them, so they and the packages below them may
 // import the same packages as tests.
-var testServers = []string{"transport/asb/internal/sbserver"}
+var testServers = []string{"transport/asb/internal/sbserver", "transport/sqlserver/internal/testdatabase"}
 
 func isTestServer(pkg string) bool {
 	return slices.ContainsFunc(testServers, func(server string) bool { return within(pkg, module+"/"+server) })
