@@ -3,15 +3,18 @@ package core
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 )
 
-// This file makes the copy of a failed message small and plain enough for the transport
-// (R24): with fewer failure headers, without them, and without headers of its sender.
+// This file makes the copies of a failed message: their headers (R33), and fewer of these,
+// or of its sender, where the transport has no room for them (R24).
 
 // failedCopy returns the failed message for a queue.
 func failedCopy(a *attempt, f *failure, queue string, headers Headers, body []byte, reason SendReason) Outgoing {
@@ -301,4 +304,269 @@ func (f *failure) senderHeaders() Headers {
 		}
 	}
 	return h
+}
+
+// Limits of the headers that a failure adds to a message (R24, R33).
+const (
+	maxErrorText   = 16 << 10
+	maxTrace       = 4 << 10
+	maxTypeName    = 128
+	maxTraceRounds = 20
+)
+
+// retryHeaders belong to a message that is still being retried.
+var retryHeaders = []string{HeaderRetries, HeaderRetriesTimestamp, HeaderDeferrals, HeaderDeliveries, HeaderFailures, headerLegacyImmediateRetries}
+
+// failureHeaders are written by a move to an error queue. They are dropped in this order
+// when the message is too large (R24): first the headers that help least to find and
+// repair the message, FailedQ never.
+var failureHeaders = []string{
+	HeaderExceptionStackTrace,
+	HeaderAttempts,
+	HeaderExceptionSource,
+	HeaderExceptionInnerType,
+	HeaderHandlerFailureTime,
+	HeaderHandlerStartTime,
+	HeaderHandledMessageType,
+	HeaderHostDisplayName,
+	HeaderHostID,
+	HeaderProcessingMachine,
+	HeaderProcessingEndpoint,
+	HeaderHandlerType,
+	HeaderExceptionMessage,
+	HeaderExceptionType,
+	HeaderTimeOfFailure,
+	HeaderFailureReason,
+	HeaderFailedQ,
+}
+
+// hostInfo identifies the endpoint in the headers of messages that it processed.
+type hostInfo struct {
+	endpoint, instance, machine, hostID string
+}
+
+// copyForRetry returns the headers of a delayed retry (R22).
+func copyForRetry(f *failure, action Action) Headers {
+	h := f.Headers
+	f.writeID(&h)
+	h.Del(HeaderTimeToBeReceived, HeaderDeliveries, HeaderFailures)
+	h.Set(HeaderRetries, strconv.Itoa(f.DelayedDeliveriesPerformed+1))
+	h.Set(HeaderRetriesTimestamp, FormatTime(f.FailedAt))
+	h.Set(HeaderAttempts, extendTrace(f, describe(f.Err).exceptionType, action))
+	return h
+}
+
+// copyForRefusal returns the headers of a message that middleware refused: nothing is
+// counted, and the earlier failed attempts are not forgotten.
+func copyForRefusal(f *failure) Headers {
+	h := f.Headers
+	f.writeID(&h)
+	h.Del(HeaderTimeToBeReceived, HeaderDeliveries, HeaderFailures)
+	if failed := f.ImmediateProcessingFailures - 1; failed > 0 {
+		h.Set(HeaderFailures, strconv.Itoa(failed))
+	}
+	return h
+}
+
+// copyForDeferral returns the headers of a deferred message: the retry headers are kept
+// unchanged.
+func copyForDeferral(f *failure) Headers {
+	h := f.Headers
+	f.writeID(&h)
+	h.Del(HeaderTimeToBeReceived, HeaderDeliveries, HeaderFailures)
+	h.Set(HeaderDeferrals, strconv.Itoa(f.deferrals+1))
+	return h
+}
+
+// newCopy returns the headers of the one new copy of a message that was delivered too
+// often, perhaps without a handler.
+func newCopy(f *failure) Headers {
+	h := f.Headers
+	f.writeID(&h)
+	h.Del(HeaderTimeToBeReceived)
+	h.Set(HeaderDeliveries, strconv.Itoa(f.ImmediateProcessingFailures))
+	return h
+}
+
+// copyForError returns the headers of a failed message (R23), as many as are within the
+// limits beside the body (R24). A message that leaves no room for any header was sent
+// with other limits, or by a foreign sender. As the limits are those for applications and
+// say nothing about the broker's own, it then gets all headers.
+func copyForError(f *failure, action Action, by hostInfo, caps Capabilities) Headers {
+	all := headersForError(f, action, by)
+	h := all
+	for _, key := range failureHeaders {
+		if fits(h, f.Body, caps) {
+			return h
+		}
+		h.Del(key)
+	}
+	return all
+}
+
+// headersForError returns all headers of a failed message (R23).
+func headersForError(f *failure, action Action, by hostInfo) Headers {
+	h := f.Headers
+	description := describe(f.Err)
+	trace := extendTrace(f, description.exceptionType, action)
+	stale := append(staleFailureHeaders(h), HeaderTimeToBeReceived)
+	h.Del(append(stale, retryHeaders...)...)
+	f.writeID(&h)
+	description.write(&h)
+	h.Set(HeaderTimeOfFailure, FormatTime(f.FailedAt))
+	if f.reason != "" {
+		h.Set(HeaderFailureReason, string(f.reason))
+	}
+	h.Set(HeaderProcessingEndpoint, by.endpoint)
+	h.Set(HeaderProcessingMachine, by.machine)
+	h.Set(HeaderHostID, by.hostID)
+	h.Set(HeaderHostDisplayName, by.instance)
+	h.Set(HeaderAttempts, trace)
+	if f.Handler != "" {
+		h.Set(HeaderHandlerType, f.Handler)
+		h.Set(HeaderHandlerStartTime, FormatTime(f.HandlerStarted))
+		h.Set(HeaderHandlerFailureTime, FormatTime(f.handlerFailed))
+		h.Set(HeaderHandledMessageType, f.MessageType)
+	}
+	h.Set(HeaderFailedQ, f.ReceiveQueue)
+	return h
+}
+
+// staleFailureHeaders returns the headers of an earlier failure of the same message.
+func staleFailureHeaders(h Headers) []string {
+	stale := append([]string(nil), failureHeaders...)
+	for key := range h.All() {
+		if strings.HasPrefix(key, headerExceptionPrefix) {
+			stale = append(stale, key)
+		}
+	}
+	return stale
+}
+
+// limitsForCopy returns the limits for the headers and body of a copy of in, whose group
+// key and properties count too.
+func (c Capabilities) limitsForCopy(in *Incoming) Capabilities {
+	carried := len(in.GroupKey)
+	for name, value := range in.Properties {
+		carried += len(name) + len(value)
+	}
+	for _, limit := range []*int{&c.MaxHeaderBytes, &c.MaxMessageBytes} {
+		if *limit > 0 {
+			*limit = max(*limit-carried, 1)
+		}
+	}
+	return c
+}
+
+func fits(h Headers, body []byte, caps Capabilities) bool {
+	size := h.Bytes()
+	if caps.MaxHeaderBytes > 0 && size > caps.MaxHeaderBytes {
+		return false
+	}
+	return caps.MaxMessageBytes == 0 || size+len(body) <= caps.MaxMessageBytes
+}
+
+// sanitize repairs invalid headers of a foreign producer, which no transport need
+// accept, so that the message can be sent on (R24).
+func (f *failure) sanitize() {
+	f.Headers = sanitizeHeaders(f.Headers)
+	f.MessageID = strings.ToValidUTF8(f.MessageID, "\uFFFD")
+}
+
+// Round is one round of attempts at a message, as the header Reprise.Attempts
+// tells it (R33).
+type Round struct {
+	// At is when the round's last attempt failed, as [FormatTime] writes it.
+	At string `json:"at"`
+	// Error is the type of the last error.
+	Error string `json:"error"`
+	// Attempts is how many attempts failed.
+	Attempts int `json:"attempts"`
+	// Deferrals is how often handlers had deferred the message by then.
+	Deferrals int `json:"deferrals,omitempty"`
+	// Action is the action after the round: [DelayedRetry] or [MoveToError].
+	Action string `json:"action"`
+	// Delay is that of a [DelayedRetry], as time.Duration writes it.
+	Delay string `json:"delay,omitempty"`
+}
+
+// Rounds returns the rounds of a message so far, in their order, from its header
+// Reprise.Attempts. At most 20 rounds are kept: the first, and the last ones. A header
+// that cannot be read counts as none.
+func Rounds(h Headers) []Round {
+	text := h.Get(HeaderAttempts)
+	if text == "" || len(text) > maxTrace {
+		return nil
+	}
+	var rounds []Round
+	if json.Unmarshal([]byte(text), &rounds) != nil {
+		return nil
+	}
+	return rounds
+}
+
+// extendTrace returns the value of HeaderAttempts with this failure added. If there are
+// too many rounds, those after the first since the message was last in an error queue are
+// dropped; the first is kept because it tells when the failures began.
+func extendTrace(f *failure, exceptionType string, action Action) string {
+	rounds := append(Rounds(f.Headers), Round{
+		At:        FormatTime(f.FailedAt),
+		Error:     exceptionType,
+		Attempts:  f.ImmediateProcessingFailures,
+		Deferrals: f.deferrals,
+		Action:    action.Kind.String(),
+	})
+	if action.Kind == ActionDelayedRetry {
+		rounds[len(rounds)-1].Delay = action.Delay.String()
+	}
+	for len(rounds) > maxTraceRounds {
+		rounds = shortenRounds(rounds)
+	}
+	for {
+		text, err := json.Marshal(rounds)
+		if err != nil {
+			return "" // unreachable: strings and integers always encode
+		}
+		if len(text) <= maxTrace || len(rounds) == 1 {
+			return string(text)
+		}
+		rounds = shortenRounds(rounds)
+	}
+}
+
+// shortenRounds drops the second of several rounds, or the rounds before a move to an
+// error queue.
+func shortenRounds(rounds []Round) []Round {
+	moved := ActionMoveToError.String()
+	switch {
+	case len(rounds) == 2 || rounds[0].Action == moved:
+		return rounds[1:]
+	case rounds[1].Action == moved:
+		return rounds[2:]
+	}
+	return append(rounds[:1], rounds[2:]...)
+}
+
+// firstFailure returns when the message first failed, or the zero time. Failures before a
+// move to an error queue do not count: an operator who returned the message from there
+// gave it a fresh start.
+func firstFailure(h Headers) time.Time {
+	var first time.Time
+	for _, round := range Rounds(h) {
+		switch {
+		case round.Action == ActionMoveToError.String():
+			first = time.Time{}
+		case first.IsZero():
+			first = parseTimeOrZero(round.At)
+		}
+	}
+	return first
+}
+
+// firstFailure returns when the message failed first, or the zero time.
+func (in *Incoming) firstFailure() time.Time {
+	if at := firstFailure(in.Headers); !at.IsZero() {
+		return at
+	}
+	return in.earlier.firstFailure
 }

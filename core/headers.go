@@ -323,3 +323,9 @@ func intHeader(h Headers, key string) int {
 	}
 	return n
 }
+
+// isMessageType reports whether name is a valid message type: a header lists types
+// separated by ';', with a .NET assembly after ','.
+func isMessageType(name string) bool {
+	return name != "" && utf8.ValidString(name) && !strings.ContainsAny(name, ";,")
+}
