@@ -3,6 +3,7 @@ package core
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -247,3 +248,35 @@ func precedenceOf(err error, config RecoverabilityConfig, m *Message) (p precede
 	}
 	return precedence{rank: rankUnrecoverable}
 }
+
+// HandlersError is the failure of several independent handlers
+// ([HandleOptions.Independent]). It wraps the error that decides about the message; the
+// others are only in Failures.
+type HandlersError struct {
+	// Failures are in the order in which the handlers ran.
+	Failures []HandlerFailure
+
+	deciding error
+	handlers int // of the message type
+}
+
+// HandlerFailure is the failure of one handler.
+type HandlerFailure struct {
+	Handler string // the name of its function
+	Err     error
+}
+
+// Error implements error.
+func (e *HandlersError) Error() string {
+	failures := make([]string, len(e.Failures))
+	for i, f := range e.Failures {
+		failures[i] = f.Handler + ": " + f.Err.Error()
+	}
+	return fmt.Sprintf("%d of %d handlers failed: %s", len(e.Failures), e.handlers, strings.Join(failures, "; "))
+}
+
+// Unwrap returns the error of the handler that decides.
+func (e *HandlersError) Unwrap() error { return e.deciding }
+
+// errNotRun is the failure of handlers that did not run.
+var errNotRun = errors.New("the context ended before this handler ran")

@@ -465,3 +465,45 @@ func distinctName(names []string, name string) string {
 	}
 	return distinct
 }
+
+// HandleOptions are the options of a handler's registration. The zero value changes
+// nothing.
+type HandleOptions struct {
+	// Independent makes each handler of a message type run in every attempt, even if an
+	// earlier one failed. Either all handlers of a type are independent or none is. If a
+	// message has several types, the handlers of one type may be independent and those of
+	// another not: the latter stop each other, but no independent one.
+	//
+	// The attempt fails if one of them failed, and a retry runs all again: their messages
+	// are sent only when all have succeeded. Each has a separate [Message]. In
+	// SendsAtomicWithReceive each starts from a savepoint, if the transport has them
+	// ([Capabilities.Savepoints]), so that the work of a failed handler is undone alone and
+	// does not break the transaction for the next. A panic is the failure of its handler.
+	// When the context ends, the remaining handlers do not run, and the attempt fails.
+	// [Message.SkipRemainingHandlers] skips none of them.
+	//
+	// If several fail, the attempt fails with a [*HandlersError], and one failure decides
+	// about the message, so that no handler ends it for another that requested a retry: a
+	// [RetryAfter] comes before an error, an error before a [Defer], and these before
+	// [Reject], [Invalid], [Unrecoverable], [MoveTo] and [Discard]. An unrecoverable error,
+	// and a RetryAfter or Defer that has reached its limit, count as Unrecoverable. Of
+	// several RetryAfter, or Defer, the one with the longest delay decides, of other
+	// failures that of the first handler.
+	Independent bool
+
+	// Middleware wraps this handler alone, the first outermost, within [Config.Middleware].
+	// It runs once a handler is chosen, so that a change of [Message.Type] has no effect.
+	// [TypedMiddleware] makes a Middleware that gets the decoded body.
+	Middleware []Middleware
+}
+
+// singleOptions returns the options of one call.
+func singleOptions(opts []HandleOptions) (HandleOptions, error) {
+	switch len(opts) {
+	case 0:
+		return HandleOptions{}, nil
+	case 1:
+		return opts[0], nil
+	}
+	return HandleOptions{}, fmt.Errorf("%d HandleOptions were given; merge them into one", len(opts))
+}

@@ -222,3 +222,83 @@ func (r *registry) middleware() (all []handlerMiddleware) {
 	slices.SortStableFunc(all, func(a, b handlerMiddleware) int { return cmp.Compare(a.messageType, b.messageType) })
 	return all
 }
+
+// TypedHandlerFunc is the function of a handler that takes a T.
+type TypedHandlerFunc[T any] func(ctx context.Context, m *TypedMessage[T]) error
+
+// TypedMiddleware makes a [Middleware] of a function that gets the decoded body: it may
+// read or change the body, or pass on another one. It is for the [HandleOptions] of a
+// handler that takes the same T: the handler gets the body that next was called with, and
+// it is decoded once. A body that cannot be decoded does not reach the function. It may
+// call next several times, as any Middleware; the calls then share data that the body
+// refers to.
+func TypedMiddleware[T any](middleware func(next TypedHandlerFunc[T]) TypedHandlerFunc[T]) Middleware {
+	return func(next HandlerFunc) HandlerFunc {
+		handle := middleware(func(ctx context.Context, m *TypedMessage[T]) error {
+			outer, passed := m.replaced, &replacedBody{decoded: &m.Body}
+			if outer != nil {
+				passed.body = outer.body
+			}
+			m.replaced = passed
+			err := next(ctx, m.Message)
+			m.replaced = outer // for the other handlers of the message
+			return err
+		})
+		if handle == nil {
+			return nil // which is refused
+		}
+		return func(ctx context.Context, m *Message) error {
+			in, err := decodeTyped[T](m)
+			if err != nil {
+				return err
+			}
+			return handle(ctx, in)
+		}
+	}
+}
+
+// DecodeBody returns the decoded body of a message, for middleware that handles messages of
+// several types. It decodes at each call, as a handler that takes a T would.
+func DecodeBody[T any](m *Message) (T, error) {
+	in, err := decodeTyped[T](m)
+	return in.Body, err
+}
+
+// handlerScope makes the ids of messages distinct that the handlers of a type send in
+// separate runs.
+func handlerScope(position int) string { return "/handler/" + strconv.Itoa(position+1) }
+
+// wrapHandler puts the middleware of a handler around it, and a separate run for each
+// attempt if it is independent.
+func (ep *Endpoint) wrapHandler(handler HandlerFunc, messageType string, position int, o HandleOptions) (HandlerFunc, steps, error) {
+	if len(o.Middleware) == 0 && !o.Independent {
+		return handler, nil, nil
+	}
+	start := ep.startUp("HandleOptions.Middleware")
+	scope := handlerScope(position)
+	chain, err := applyMiddleware(handler, o.Middleware, start, scope)
+	if err != nil {
+		return nil, nil, err
+	}
+	outer := ep.steps.filter(messageType)
+	inner, err := start.end(outer)
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.Independent {
+		if len(o.Middleware) > 0 {
+			scope += middlewareScope(0)
+		}
+		chain = (&runStarter{chain, scope, start}).handle
+	}
+	return func(ctx context.Context, m *Message) error {
+		err := chain(ctx, m)
+		m.keepAdopted() // beside the messages of other handlers
+		return err
+	}, inner, nil
+}
+
+// startUp returns the StartUp for the middleware of a list.
+func (ep *Endpoint) startUp(list string) *StartUp {
+	return &StartUp{endpoint: ep.name, retrySpan: ep.rules.retrySpan, list: list, mode: ep.mode, caps: ep.caps, hasPolicy: ep.rules.policy != nil, recoverability: ep.RecoverabilityConfig}
+}
