@@ -26,14 +26,15 @@ func messages(first, n int) (all []*message) {
 	return all
 }
 
-// shelf is a receiver with messages on a shelf. It hands out no more than its MaxInFlight,
+// fakeSource is a receiver with a stock of messages. It returns no more than its MaxInFlight,
 // until messages are handled or released.
-type shelf struct {
+type fakeSource struct {
 	most int // of one Receive; 0: no limit
 
 	mu        sync.Mutex
 	stock     []*message
-	out       int
+	fetched   []*message // prefetched by the receiver: they are returned at any MaxInFlight
+	out       int        // returned, and neither handled nor released
 	limit     int
 	limits    []int // all that it was told
 	waiting   int   // calls of Receive that wait
@@ -43,7 +44,7 @@ type shelf struct {
 	asked     int                               // calls of answer
 }
 
-func (s *shelf) change(f func()) {
+func (s *fakeSource) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
@@ -51,11 +52,11 @@ func (s *shelf) change(f func()) {
 	s.changed = make(chan struct{})
 }
 
-func (s *shelf) SetMaxInFlight(n int) {
+func (s *fakeSource) SetMaxInFlight(n int) {
 	s.change(func() { s.limit, s.limits = n, append(s.limits, n) })
 }
 
-func (s *shelf) Receive(ctx context.Context, dst []*message) (int, error) {
+func (s *fakeSource) Receive(ctx context.Context, dst []*message) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mostAsked = max(s.mostAsked, len(dst))
@@ -64,6 +65,11 @@ func (s *shelf) Receive(ctx context.Context, dst []*message) (int, error) {
 		return s.answer(dst)
 	}
 	for {
+		if n := copy(dst, s.fetched); n > 0 {
+			s.fetched = s.fetched[n:]
+			s.out += n
+			return n, nil
+		}
 		n := min(len(dst), len(s.stock), max(s.limit-s.out, 0))
 		if s.most > 0 {
 			n = min(n, s.most)
@@ -89,21 +95,21 @@ func (s *shelf) Receive(ctx context.Context, dst []*message) (int, error) {
 	}
 }
 
-func (s *shelf) newest() int {
+func (s *fakeSource) newest() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.limits[len(s.limits)-1]
 }
 
-// bench is a pump, its receiver, and a record of its calls.
-type bench struct {
+// harness is a pump, its receiver, and a record of its calls.
+type harness struct {
 	*Pump[*message, attempt]
-	t     *testing.T
-	shelf *shelf
-	stop  context.CancelFunc // ends the context of fetching
+	t      *testing.T
+	source *fakeSource
+	stop   context.CancelFunc // ends the context of fetching
 
-	// before is called in each handler, which ends when it returns, and between the end of
-	// the handler and of its settlement.
+	// handler is called in each handler, and settlement after it, when the slot is released
+	// early. nil does nothing.
 	handler, settlement func(*Worker[*message, attempt], *message)
 
 	mu        sync.Mutex
@@ -117,54 +123,54 @@ type bench struct {
 	most      int // the largest running
 }
 
-// newBench returns a pump without slots. The test must run in a bubble of synctest.
-func newBench(t *testing.T, rules Rules, stock ...*message) *bench {
+// newHarness returns a pump without slots. The test must run in a bubble of synctest.
+func newHarness(t *testing.T, rules Rules, stock ...*message) *harness {
 	t.Helper()
-	b := &bench{t: t, shelf: &shelf{stock: stock, most: rules.MaxBatch, changed: make(chan struct{})}}
+	h := &harness{t: t, source: &fakeSource{stock: stock, most: rules.MaxBatch, changed: make(chan struct{})}}
 	ctx, cancel := context.WithCancel(t.Context())
-	b.stop = cancel
-	b.Pump = New(ctx, b.shelf, rules, Calls[*message, attempt]{
+	h.stop = cancel
+	h.Pump = New(ctx, h.source, rules, Calls[*message, attempt]{
 		Fetched: func(m *message) Item[*message] { return Item[*message]{Delivery: m} },
-		Handle:  b.handle,
+		Handle:  h.handle,
 		Release: func(item Item[*message]) {
-			b.note(func() { b.released = append(b.released, item.Delivery.number) })
-			b.shelf.change(func() { b.shelf.out-- })
+			h.note(func() { h.released = append(h.released, item.Delivery.number) })
+			h.source.change(func() { h.source.out-- })
 		},
-		OnError:         func(err error) { b.note(func() { b.errs = append(b.errs, err) }) },
-		OnSlow:          func(a *attempt, _ time.Duration) { b.note(func() { b.slow = append(b.slow, a.number) }) },
+		OnError:         func(err error) { h.note(func() { h.errs = append(h.errs, err) }) },
+		OnSlow:          func(a *attempt, _ time.Duration) { h.note(func() { h.slow = append(h.slow, a.number) }) },
 		Bytes:           func(*message) int { return 100 },
 		IsSuspect:       func(m *message) bool { return m.deliveries > 1 },
 		TotalDeliveries: func(m *message) int { return m.deliveries },
-		OnIsolate:       func(isolating bool, _ *message) { b.note(func() { b.isolating = append(b.isolating, isolating) }) },
+		OnIsolate:       func(isolating bool, _ *message) { h.note(func() { h.isolating = append(h.isolating, isolating) }) },
 	})
-	return b
+	return h
 }
 
-func (b *bench) note(f func()) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (h *harness) note(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	f()
 }
 
-func (b *bench) handle(w *Worker[*message, attempt], item Item[*message]) {
+func (h *harness) handle(w *Worker[*message, attempt], item Item[*message]) {
 	m := item.Delivery
 	w.Current.Store(&attempt{m.number})
 	defer w.Current.Store(nil)
-	b.note(func() {
-		b.started = append(b.started, m.number)
-		b.running++
-		b.most = max(b.most, b.running)
+	h.note(func() {
+		h.started = append(h.started, m.number)
+		h.running++
+		h.most = max(h.most, h.running)
 	})
-	if b.handler != nil {
-		b.handler(w, m)
+	if h.handler != nil {
+		h.handler(w, m)
 	}
-	b.note(func() { b.running-- })
-	if b.settlement != nil {
+	h.note(func() { h.running-- })
+	if h.settlement != nil {
 		w.ReleaseSlotEarly()
-		b.settlement(w, m)
+		h.settlement(w, m)
 	}
-	b.note(func() { b.handled = append(b.handled, m.number) })
-	b.shelf.change(func() { b.shelf.out-- })
+	h.note(func() { h.handled = append(h.handled, m.number) })
+	h.source.change(func() { h.source.out-- })
 }
 
 // pass waits for a time, and for everything that happens in it.
@@ -174,31 +180,31 @@ func pass(d time.Duration) {
 }
 
 // end stops the pump and waits for it.
-func (b *bench) end() {
-	b.Stop()
-	b.stop()
-	b.Wait()
+func (h *harness) end() {
+	h.Stop()
+	h.stop()
+	h.Wait()
 	synctest.Wait()
 }
 
 // copy returns the numbers so far.
-func (b *bench) copy(numbers *[]int) []int {
+func (h *harness) copy(numbers *[]int) []int {
 	synctest.Wait()
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	return slices.Clone(*numbers)
 }
 
 // want compares the numbers of messages in any order.
-func (b *bench) want(what string, numbers *[]int, want ...int) {
-	b.t.Helper()
-	if got := b.copy(numbers); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
-		b.t.Errorf("%s are %v, want %v", what, got, want)
+func (h *harness) want(what string, numbers *[]int, want ...int) {
+	h.t.Helper()
+	if got := h.copy(numbers); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
+		h.t.Errorf("%s are %v, want %v", what, got, want)
 	}
 }
 
 // count is how many of them there are.
-func (b *bench) count(numbers *[]int) int { return len(b.copy(numbers)) }
+func (h *harness) count(numbers *[]int) int { return len(h.copy(numbers)) }
 
 // numbers returns n numbers from first on.
 func numbers(first, n int) (all []int) {

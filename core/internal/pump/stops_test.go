@@ -1,7 +1,9 @@
 package pump
 
 import (
+	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,16 +11,16 @@ import (
 
 func TestSetPaused_NothingIsFetchedUntilItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, Rules{}, messages(0, 5)...)
-		b.SetPaused(true)
-		b.SetLimit(3)
-		b.want("started", &b.started)
-		if n := b.shelf.newest(); n != 0 {
+		h := newHarness(t, Rules{}, messages(0, 5)...)
+		h.SetPaused(true)
+		h.SetLimit(3)
+		h.want("started", &h.started)
+		if n := h.source.newest(); n != 0 {
 			t.Errorf("the receiver may hold %d while the endpoint is paused", n)
 		}
-		b.SetPaused(false)
-		b.want("handled", &b.handled, numbers(0, 5)...)
-		b.end()
+		h.SetPaused(false)
+		h.want("handled", &h.handled, numbers(0, 5)...)
+		h.end()
 	})
 }
 
@@ -26,30 +28,30 @@ func TestSetPaused_NothingIsFetchedUntilItEnds(t *testing.T) {
 func TestStops_EveryReasonHasToEnd(t *testing.T) {
 	type stop struct {
 		name       string
-		begin, end func(*bench)
+		begin, end func(*harness)
 	}
-	paused := func(paused bool) func(*bench) { return func(b *bench) { b.SetPaused(paused) } }
-	parked := func(parked bool) func(*bench) { return func(b *bench) { b.SetParked(parked) } }
-	fetching := stop{"fetching", func(b *bench) { b.PauseFetching() }, func(b *bench) { b.ResumeFetching() }}
-	wait := stop{"wait", func(b *bench) { b.WaitFor(WaitRateLimited, time.Minute) }, func(b *bench) { b.EndWait(WaitRateLimited) }}
+	paused := func(paused bool) func(*harness) { return func(h *harness) { h.SetPaused(paused) } }
+	parked := func(parked bool) func(*harness) { return func(h *harness) { h.SetParked(parked) } }
+	fetching := stop{"fetching", func(h *harness) { h.PauseFetching() }, func(h *harness) { h.ResumeFetching() }}
+	wait := stop{"wait", func(h *harness) { h.WaitFor(WaitRateLimited, time.Minute) }, func(h *harness) { h.EndWait(WaitRateLimited) }}
 	stops := []stop{{"paused", paused(true), paused(false)}, {"parked", parked(true), parked(false)}, fetching, fetching, wait}
 	for last, final := range stops {
 		t.Run(final.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBench(t, Rules{}, messages(0, 1)...)
+				h := newHarness(t, Rules{}, messages(0, 1)...)
 				for _, s := range stops {
-					s.begin(b)
+					s.begin(h)
 				}
-				b.SetLimit(1)
+				h.SetLimit(1)
 				for i, s := range stops {
 					if i != last {
-						s.end(b)
-						b.want("started", &b.started)
+						s.end(h)
+						h.want("started", &h.started)
 					}
 				}
-				final.end(b)
-				b.want("started", &b.started, 0)
-				b.end()
+				final.end(h)
+				h.want("started", &h.started, 0)
+				h.end()
 			})
 		})
 	}
@@ -57,42 +59,42 @@ func TestStops_EveryReasonHasToEnd(t *testing.T) {
 
 func TestWaitFor_LastsUntilTheLastOfItsReasons(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, Rules{}, messages(0, 1)...)
+		h := newHarness(t, Rules{}, messages(0, 1)...)
 		began := time.Now()
-		b.WaitFor(WaitPutBack, time.Second)
-		b.WaitFor(WaitRateLimited, time.Hour)
-		b.WaitFor(WaitPutBack, 3*time.Second) // instead of the first
-		b.SetLimit(1)
-		if until := b.WaitsUntil(WaitPutBack); !until.Equal(began.Add(3 * time.Second)) {
+		h.WaitFor(WaitPutBack, time.Second)
+		h.WaitFor(WaitRateLimited, time.Hour)
+		h.WaitFor(WaitPutBack, 3*time.Second) // instead of the first
+		h.SetLimit(1)
+		if until := h.WaitsUntil(WaitPutBack); !until.Equal(began.Add(3 * time.Second)) {
 			t.Errorf("the wait ends after %v", until.Sub(began))
 		}
 		pass(2 * time.Second)
-		b.EndWait(WaitRateLimited)
-		b.want("started after two seconds", &b.started)
+		h.EndWait(WaitRateLimited)
+		h.want("started after two seconds", &h.started)
 		pass(time.Second)
-		b.want("started after three seconds", &b.started, 0)
-		if until := b.WaitsUntil(WaitPutBack); !until.IsZero() {
-			t.Errorf("a wait that is over ends at %v", until)
+		h.want("started after three seconds", &h.started, 0)
+		if until := h.WaitsUntil(WaitPutBack); !until.IsZero() {
+			t.Errorf("a wait that has ended ends at %v", until)
 		}
-		b.end()
+		h.end()
 	})
 }
 
 func TestStop_HandlersEndAndTheRestIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, Rules{Prefetches: true}, messages(0, 1000)...)
-		b.handler = func(*Worker[*message, attempt], *message) { time.Sleep(10 * time.Millisecond) }
-		b.SetLimit(2)
+		h := newHarness(t, Rules{Prefetches: true}, messages(0, 1000)...)
+		h.handler = func(*Worker[*message, attempt], *message) { time.Sleep(10 * time.Millisecond) }
+		h.SetLimit(2)
 		pass(time.Second)
-		b.end()
-		if started, handled := b.count(&b.started), b.count(&b.handled); started != handled {
+		h.end()
+		if started, handled := h.count(&h.started), h.count(&h.handled); started != handled {
 			t.Errorf("%d messages were started, and %d handled", started, handled)
 		}
-		if b.count(&b.released) == 0 {
+		if h.count(&h.released) == 0 {
 			t.Error("nothing was given back: there were no messages that waited")
 		}
-		if b.shelf.out != 0 {
-			t.Errorf("%d messages are neither handled nor given back", b.shelf.out)
+		if h.source.out != 0 {
+			t.Errorf("%d messages are neither handled nor given back", h.source.out)
 		}
 	})
 }
@@ -101,29 +103,29 @@ func TestStop_HandlersEndAndTheRestIsGivenBack(t *testing.T) {
 // receiver still had.
 func TestStop_ForgottenMessagesAreHandled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, Rules{ReceiveAndDelete: true}, messages(0, 4)...)
-		b.handler = func(*Worker[*message, attempt], *message) { time.Sleep(time.Second) }
-		b.SetLimit(2)
+		h := newHarness(t, Rules{ReceiveAndDelete: true}, messages(0, 4)...)
+		h.handler = func(*Worker[*message, attempt], *message) { time.Sleep(time.Second) }
+		h.SetLimit(2)
 		synctest.Wait()
-		b.Stop()
-		b.Finish(messages(10, 3)...)
-		b.end()
-		if b.count(&b.released) > 0 {
-			t.Errorf("%v were given back, and are lost", b.released)
+		h.Stop()
+		h.Finish(messages(10, 3)...)
+		h.end()
+		if h.count(&h.released) > 0 {
+			t.Errorf("%v were given back, and are lost", h.released)
 		}
-		b.want("handled", &b.handled, 0, 1, 10, 11, 12)
+		h.want("handled", &h.handled, 0, 1, 10, 11, 12)
 	})
 }
 
 func TestFinish_AfterTheWorkersHaveEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, Rules{ReceiveAndDelete: true})
-		b.SetLimit(2)
-		b.Stop()
+		h := newHarness(t, Rules{ReceiveAndDelete: true})
+		h.SetLimit(2)
+		h.Stop()
 		synctest.Wait()
-		b.Finish(messages(0, 3)...)
-		b.end()
-		b.want("handled", &b.handled, 0, 1, 2)
+		h.Finish(messages(0, 3)...)
+		h.end()
+		h.want("handled", &h.handled, 0, 1, 2)
 	})
 }
 
@@ -136,15 +138,54 @@ func TestReceiver_ThatBreaksItsContractEndsFetching(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBench(t, Rules{})
-				b.shelf.answer = answer
-				b.SetLimit(3)
+				h := newHarness(t, Rules{})
+				h.source.answer = answer
+				h.SetLimit(3)
 				time.Sleep(time.Minute)
-				b.end()
-				if len(b.errs) != 1 || b.shelf.asked != 1 {
-					t.Errorf("the errors are %v after %d calls; want one after one", b.errs, b.shelf.asked)
+				h.end()
+				if len(h.errs) != 1 || h.source.asked != 1 {
+					t.Errorf("the errors are %v after %d calls; want one after one", h.errs, h.source.asked)
 				}
 			})
 		})
 	}
+}
+
+func TestReceiver_NilDeliveryEndsFetching(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var errs []error
+		receiver := nilReceiver{}
+		p := New(t.Context(), receiver, Rules{}, Calls[any, attempt]{
+			Fetched: func(any) Item[any] { t.Error("the nil delivery was used"); return Item[any]{} },
+			Bytes:   func(any) int { return 0 },
+			OnError: func(err error) { errs = append(errs, err) },
+		})
+		p.SetLimit(1)
+		synctest.Wait()
+		p.Stop()
+		p.Wait()
+		if len(errs) != 1 || !strings.Contains(errs[0].Error(), "number 1 is nil") {
+			t.Errorf("the errors are %v, want one about the nil delivery", errs)
+		}
+	})
+}
+
+// nilReceiver returns a nil delivery.
+type nilReceiver struct{}
+
+func (nilReceiver) Receive(context.Context, []any) (int, error) { return 1, nil }
+func (nilReceiver) SetMaxInFlight(int)                          {}
+
+// A pump whose context has ended must not call Receive in a loop until Stop.
+func TestContext_ItsEndStopsThePump(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, Rules{}, messages(0, 1)...)
+		h.SetLimit(2)
+		h.want("handled", &h.handled, 0)
+		h.stop()
+		h.Wait()
+		if len(h.errs) > 0 {
+			t.Errorf("the end was reported as %v", h.errs)
+		}
+	})
 }
