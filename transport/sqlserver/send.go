@@ -226,23 +226,19 @@ func (t *Transport) destinations(ctx context.Context, out *core.Outgoing) ([]*qu
 		q, err := t.queues.Get(out.Queue)
 		return []*queues.Queue{q}, err
 	}
-	queues, err := t.subscribersTo(ctx, out.Topic)
+	to, err := t.subscribersTo(ctx, out.Topic)
 	if err != nil || len(out.BaseTopics) == 0 {
-		return queues, err
+		return to, err
 	}
-	queues = slices.Clone(queues)
+	to = slices.Clone(to) // the cache has the original
 	for _, base := range out.BaseTopics {
 		more, err := t.subscribersTo(ctx, base)
 		if err != nil {
 			return nil, err
 		}
-		for _, q := range more {
-			if !slices.Contains(queues, q) {
-				queues = append(queues, q)
-			}
-		}
+		to = queues.AppendMissing(to, more...)
 	}
-	return queues, nil
+	return to, nil
 }
 
 // subscribersTo returns the queues that subscribed to a topic.

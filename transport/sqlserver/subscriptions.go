@@ -71,9 +71,6 @@ func (t *Transport) changeSubscriptions(ctx context.Context, name string, topics
 	} else {
 		err = s.Remove(ctx, endpoint, topics)
 	}
-	if err != nil {
-		return err
-	}
-	s.Forget(topics)
-	return nil
+	s.Forget(topics) // after an error too: the server may have changed them
+	return err
 }

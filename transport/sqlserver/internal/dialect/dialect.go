@@ -201,6 +201,10 @@ type SubscriptionTexts struct {
 	Subscribed  string // the topics of an endpoint (1) with a queue address (2)
 	Subscribe   string // queue address (1), endpoint (2), topic (3)
 	Unsubscribe string // endpoint (1), topic (2)
+
+	// IsCurrent returns 1 if a statement sees all commits before its own begin, and 0 if it
+	// sees those before its transaction's. It is empty if the server may refuse the question.
+	IsCurrent string
 }
 
 // DelayedTexts are the statements for the table of delayed messages, which wait for

@@ -300,6 +300,7 @@ func (Dialect) Subscriptions(t dialect.Table) *dialect.SubscriptionTexts {
 	return &dialect.SubscriptionTexts{
 		Table:       t,
 		Subscribers: `select distinct queueaddress from ` + t.Quoted + ` where topic = $1`,
+		IsCurrent:   `select (current_setting('transaction_isolation') in ('read committed', 'read uncommitted'))::int::bigint`,
 		Subscribed:  `select topic from ` + t.Quoted + ` where endpoint = $1 and queueaddress = $2`,
 		Subscribe: `insert into ` + t.Quoted + ` (queueaddress, endpoint, topic) values ($1, $2, $3)
 on conflict (endpoint, topic) do update set queueaddress = excluded.queueaddress`,

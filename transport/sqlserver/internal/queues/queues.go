@@ -5,6 +5,7 @@ package queues
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"sync"
 
 	"github.com/reprise-go/reprise/transport"
@@ -48,6 +49,17 @@ func (q *Queue) SetKind(m Kind) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.maker = m
+}
+
+// AppendMissing appends the queues that are not in the list. It compares addresses: after the
+// cache was emptied, one queue has two values.
+func AppendMissing(list []*Queue, more ...*Queue) []*Queue {
+	for _, q := range more {
+		if !slices.ContainsFunc(list, func(other *Queue) bool { return other.Table.Address == q.Table.Address }) {
+			list = append(list, q)
+		}
+	}
+	return list
 }
 
 // Cache caches queues by the names and addresses used for them.

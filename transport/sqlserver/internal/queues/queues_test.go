@@ -81,3 +81,13 @@ func TestChannelOf_IsStable(t *testing.T) {
 		t.Errorf("the channel of %s is %s, want %s", address, got, want)
 	}
 }
+
+func TestAppendMissing_ComparesAddresses(t *testing.T) {
+	t.Parallel()
+	cache, later := newCache(), newCache() // as if it had been emptied
+	orders, billing := get(t, cache, "orders"), get(t, cache, "billing")
+	list := queues.AppendMissing([]*queues.Queue{orders}, billing, get(t, later, `"public"."orders"`), billing)
+	if len(list) != 2 || list[0] != orders || list[1] != billing {
+		t.Errorf("the list is %v, want orders and billing", list)
+	}
+}

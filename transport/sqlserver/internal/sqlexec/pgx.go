@@ -62,7 +62,8 @@ func (d *PgxDatabase) Exec(ctx context.Context, statements ...*Statement) error 
 }
 
 // retried repeats statements that failed because of a dead connection before they were
-// sent.
+// sent. It does not repeat those that the server answered with the end of the session: they
+// may have been executed. Server.Read repeats reads then.
 func (d *PgxDatabase) retried(do func() error) error {
 	for attempt := 1; ; attempt++ {
 		err := do()

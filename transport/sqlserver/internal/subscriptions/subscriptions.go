@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,8 +29,9 @@ type Table struct {
 	ttl    time.Duration
 	known  *transport.Cache[string, subscribers]
 
-	mu     sync.Mutex
-	exists bool // the table
+	mu      sync.Mutex
+	exists  bool   // the table
+	changes uint64 // of subscriptions, by this transport
 }
 
 // subscribers are the queues that were subscribed to a topic when they were read.
@@ -62,14 +62,8 @@ func (s *Table) Of(ctx context.Context, topic string) ([]*queues.Queue, error) {
 			return queues, nil
 		}
 	}
-	now := time.Now()
-	var addresses []string
-	err := s.read(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error {
-		var address string
-		err := scan(&address)
-		addresses = append(addresses, address)
-		return err
-	}, s.Subscribers, topic))
+	now, changes := time.Now(), s.changesSoFar()
+	addresses, isCurrent, err := s.read(ctx, topic)
 	if err != nil {
 		if s.server.Fault(err) == dialect.FaultNoTable && server.CallersTransaction(ctx) == nil { // there are no subscriptions yet
 			return nil, nil
@@ -83,20 +77,21 @@ func (s *Table) Of(ctx context.Context, topic string) ([]*queues.Queue, error) {
 			return nil, fmt.Errorf("the table %s has a subscription to %q that cannot be read: %w", s.Table.Quoted, topic, err)
 		}
 		// The statement may have been repeated, and a queue has several names.
-		if !slices.Contains(found.queues, q) {
-			found.queues = append(found.queues, q)
-		}
+		found.queues = queues.AppendMissing(found.queues, q)
 	}
-	if s.ttl > 0 {
-		s.known.Put(topic, found)
+	if s.ttl > 0 && isCurrent {
+		s.remember(topic, found, changes)
 	}
 	return found.queues, nil
 }
 
-// read reads in the caller's transaction, if there is one: a wait for another connection
+// read returns the addresses of a topic's subscribers. isCurrent is false if they may have
+// been others already when it was called.
+//
+// It reads in the caller's transaction, if there is one: a wait for another connection
 // could wait for the caller itself, which holds one. In that transaction it first checks
 // that the table exists, because the error would break the transaction.
-func (s *Table) read(ctx context.Context, of *sqlexec.Statement) error {
+func (s *Table) read(ctx context.Context, topic string) (addresses []string, isCurrent bool, err error) {
 	s.mu.Lock()
 	exists := s.exists
 	s.mu.Unlock()
@@ -104,19 +99,33 @@ func (s *Table) read(ctx context.Context, of *sqlexec.Statement) error {
 	if tx != nil && !exists {
 		has, err := s.server.Columns(ctx, s.Table)
 		if err != nil || len(has) == 0 { // there are no subscriptions yet
-			return err
+			return nil, false, err
 		}
 	}
-	var err error
-	if tx != nil {
-		err = s.server.RunIn(ctx, tx, of)
+	subscribers := sqlexec.Query(func(scan sqlexec.Scanner) error {
+		var address string
+		err := scan(&address)
+		addresses = append(addresses, address)
+		return err
+	}, s.Subscribers, topic)
+	if tx == nil {
+		isCurrent, err = true, s.server.Read(ctx, subscribers)
 	} else {
-		err = s.server.Read(ctx, of)
+		statements := []*sqlexec.Statement{subscribers}
+		if s.IsCurrent != "" {
+			statements = append(statements, sqlexec.Query(func(scan sqlexec.Scanner) error {
+				var current int64
+				err := scan(&current)
+				isCurrent = current == 1
+				return err
+			}, s.IsCurrent))
+		}
+		err = s.server.RunIn(ctx, tx, statements...)
 	}
 	s.mu.Lock()
 	s.exists = err == nil
 	s.mu.Unlock()
-	return err
+	return addresses, isCurrent, err
 }
 
 // remembered returns subscribers that were read within the last Config.SubscriptionCache.
@@ -125,8 +134,27 @@ func (s *Table) remembered(topic string) ([]*queues.Queue, bool) {
 	return known.queues, ok && time.Now().Before(known.until)
 }
 
-// Forget removes the subscribers of topics from the cache.
+// remember caches the subscribers of a topic, unless this transport has changed
+// subscriptions since the number of changes was read.
+func (s *Table) remember(topic string, found subscribers, changes uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changes == changes {
+		s.known.Put(topic, found)
+	}
+}
+
+func (s *Table) changesSoFar() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changes
+}
+
+// Forget removes the subscribers of topics from the cache, after a change.
 func (s *Table) Forget(topics []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changes++
 	for _, topic := range topics {
 		s.known.Delete(topic)
 	}

@@ -42,7 +42,8 @@ var start = sync.OnceValues(func() (pool *pgxpool.Pool, err error) {
 	if err := server.CreateDatabase(context.Background(), database); err != nil {
 		return nil, err
 	}
-	return pgxpool.New(context.Background(), server.PasswordURL(database))
+	// Parallel tests hold transactions and use other connections beside them.
+	return pgxpool.New(context.Background(), server.PasswordURL(database)+"&pool_max_conns=50")
 })
 
 // Main runs the tests of a package, and stops the server if a test has started it. It is the
