@@ -28,8 +28,9 @@ const (
 	chainKeyFile  = "key.pem"
 	linked        = "rabbitmq" // like RabbitMQ's own directory
 	linkedPlugins = linked + "/plugins"
-	evalProgram   = "eval.erl" // in homeFiles
-	evalSocket    = "eval"     // in homeFiles
+	linkedModules = linkedPlugins + "/zz_modules/ebin" // Erlang looks in the last name first
+	evalProgram   = "eval.erl"                         // in homeFiles
+	evalSocket    = "eval"                             // in homeFiles
 	emptyAdvanced = "[].\n"
 )
 

@@ -19,6 +19,7 @@ type installation struct {
 	root    string // the Debian that contains them, "" for this machine
 	sbin    string // the directory of rabbitmq-server and rabbitmqctl, below root
 	epmd    string // likewise
+	erlang  string // a pattern of Erlang's modules, likewise
 }
 
 // packaged matches the directories in which Debian installs each version, below its root. The
@@ -79,7 +80,21 @@ func onThisMachine(r Release, sbin string) (installation, error) {
 	if err != nil {
 		return installation{}, fmt.Errorf("Erlang's epmd, which comes with %v, is not in the PATH: %w", r, err)
 	}
-	return installation{release: r, sbin: sbin, epmd: epmd}, nil
+	program, err := filepath.EvalSymlinks(epmd)
+	if err != nil {
+		return installation{}, fmt.Errorf("Erlang's epmd: %w", err)
+	}
+	return installation{release: r, sbin: sbin, epmd: epmd, erlang: modulesBeside(program)}, nil
+}
+
+// modulesBeside returns the pattern of the modules of the Erlang that has a program, which is
+// in the directory bin of the Erlang or of its runtime system.
+func modulesBeside(program string) string {
+	home := filepath.Dir(filepath.Dir(program))
+	if strings.HasPrefix(filepath.Base(home), "erts-") {
+		home = filepath.Dir(home)
+	}
+	return filepath.Join(home, "lib", "*", "ebin", "*.beam")
 }
 
 // inDebian returns the installation in a Debian below this one, which only root can enter.
@@ -88,7 +103,7 @@ func inDebian(r Release, root, sbin string) (installation, error) {
 		return installation{}, fmt.Errorf("%v is in %s, where only root can start it: become root, or install it on this machine and set %s "+
 			"to the directory of its programs", r, root, r.variable())
 	}
-	return installation{release: r, root: root, sbin: sbin, epmd: "/usr/bin/epmd"}, nil
+	return installation{release: r, root: root, sbin: sbin, epmd: "/usr/bin/epmd", erlang: modulesBeside("/usr/lib/erlang/bin/epmd")}, nil
 }
 
 // debian13 returns the directory in which scripts/servers makes a Debian 13.

@@ -83,3 +83,14 @@ func TestFind_VersionMustBeTheRelease(t *testing.T) {
 		}
 	}
 }
+
+func TestModulesBeside_FindsTheLibraries(t *testing.T) {
+	for program, want := range map[string]string{
+		"/usr/lib/erlang/bin/epmd":             "/usr/lib/erlang/lib/*/ebin/*.beam",
+		"/usr/lib/erlang/erts-13.1.5/bin/epmd": "/usr/lib/erlang/lib/*/ebin/*.beam",
+	} {
+		if got := modulesBeside(program); got != want {
+			t.Errorf("the modules beside %s are %s, want %s", program, got, want)
+		}
+	}
+}

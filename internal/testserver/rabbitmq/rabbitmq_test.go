@@ -152,6 +152,7 @@ func TestStart_ServerIsReady(t *testing.T) {
 		t.Run("rabbitmqctl in the server", func(t *testing.T) { testControl(t, s) })
 		t.Run("Eval", func(t *testing.T) { testEval(t, s) })
 		t.Run("Freeze", func(t *testing.T) { testFreeze(t, s) })
+		t.Run("modules", func(t *testing.T) { testModules(t, s) })
 		if strings.Contains(s.Log(), Password) {
 			t.Error("the log has the password")
 		}
@@ -248,6 +249,16 @@ func testCtl(t *testing.T, s *Server) {
 	}
 	if _, err := s.Manage(ctx, "GET", "/api/overview", ""); !errors.Is(err, enough) {
 		t.Errorf("Manage returned %v after its context had ended", err)
+	}
+}
+
+// Modules of RabbitMQ and of Erlang are found in one directory. RabbitMQ puts the directories of
+// enabled plugins before it.
+func testModules(t *testing.T, s *Server) {
+	for _, module := range []string{"rabbit_fifo", "ra_server", "httpc"} {
+		if got, want := eval(t, s, "code:which("+module+")."), "/"+linkedModules+"/"+module+".beam"; !strings.Contains(got, want) {
+			t.Errorf("the module %s is %s, want ...%s", module, got, want)
+		}
 	}
 }
 
