@@ -3,13 +3,12 @@
 package rabbitmq
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"testing"
-	"time"
+
+	"github.com/reprise-go/reprise/internal/leaks"
 )
 
 // childVariable makes this test program a process that starts a server of a release
@@ -24,12 +23,7 @@ func TestMain(m *testing.M) {
 	case V4.String():
 		os.Exit(child(V4))
 	}
-	code := m.Run()
-	if left := leftBehind(); code == 0 && len(left) > 0 {
-		fmt.Fprintf(os.Stderr, "%d goroutines were left behind:\n\n%s\n", len(left), bytes.Join(left, []byte("\n\n")))
-		code = 1
-	}
-	os.Exit(code)
+	leaks.Main(m)
 }
 
 // child starts a server, says which, and lives until its standard input ends.
@@ -44,22 +38,4 @@ func child(release Release) int {
 		return 1
 	}
 	return 0 // without Stop, as a test that calls os.Exit
-}
-
-// leftBehind returns the stacks of goroutines that run our code or were started
-// by it. Those on their way out get time to go.
-func leftBehind() (left [][]byte) {
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
-		left = nil
-		all := make([]byte, 1<<20)
-		all = all[:runtime.Stack(all, true)]
-		for stack := range bytes.SplitSeq(all, []byte("\n\n")) {
-			if bytes.Contains(stack, []byte("reprise/")) && !bytes.Contains(stack, []byte(".TestMain(")) {
-				left = append(left, stack)
-			}
-		}
-		if len(left) == 0 || time.Now().After(deadline) {
-			return left
-		}
-	}
 }

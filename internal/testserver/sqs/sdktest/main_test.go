@@ -3,15 +3,15 @@
 package sdktest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
-	"runtime"
 	"testing"
 	"time"
+
+	"github.com/reprise-go/reprise/internal/leaks"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -28,30 +28,7 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv(childVariable); path != "" {
 		os.Exit(child(path))
 	}
-	code := m.Run()
-	if left := leftBehind(); code == 0 && len(left) > 0 {
-		fmt.Fprintf(os.Stderr, "%d goroutines were left behind:\n\n%s\n", len(left), bytes.Join(left, []byte("\n\n")))
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// leftBehind returns the stacks of goroutines that run our code or were started by it.
-// Those on their way out get time to go.
-func leftBehind() (left [][]byte) {
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
-		left = nil
-		all := make([]byte, 1<<20)
-		all = all[:runtime.Stack(all, true)]
-		for stack := range bytes.SplitSeq(all, []byte("\n\n")) {
-			if bytes.Contains(stack, []byte("reprise/")) && !bytes.Contains(stack, []byte(".TestMain(")) {
-				left = append(left, stack)
-			}
-		}
-		if len(left) == 0 || time.Now().After(deadline) {
-			return left
-		}
-	}
+	leaks.Main(m)
 }
 
 // A fixture is a server and clients of it that do not retry.
