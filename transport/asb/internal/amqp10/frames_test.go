@@ -246,6 +246,33 @@ func TestDisposition_SettlesADeliveryOnce(t *testing.T) {
 	}
 }
 
+// The connection may end between the reading of a frame and its handling, for instance because
+// a write failed. A link that began then would have no end.
+func TestAttach_AfterTheEndIsIgnored(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*Conn, *session){
+		"of the connection": func(c *Conn, _ *session) { c.end(io.ErrClosedPipe) },
+		"of the session":    func(_ *Conn, s *session) { s.fail(Errorf(ErrInternal, "no more")) },
+	} {
+		client, server := net.Pipe()
+		n := newNode()
+		c := NewConn(server, Config{}, n)
+		if violation := c.begin(0, &Begin{IncomingWindow: 100}); violation != nil {
+			t.Fatal(violation)
+		}
+		s := c.sessions[0]
+		end(c, s)
+		s.attach(&Attach{Name: "r", Handle: 1, Role: RoleReceiver, Source: &Source{Address: "q"}})
+		if len(n.links) > 0 {
+			t.Errorf("a link began after the end %s", name)
+		}
+		c.end(nil)
+		client.Close()
+		server.Close()
+		c.pumps.Wait()
+	}
+}
+
 // FuzzConn sends frames to a connection with a session and two links, and closes it.
 func FuzzConn(f *testing.F) {
 	frames := func(all ...Performative) []byte {

@@ -8,6 +8,10 @@ import (
 func (s *session) attach(p *Attach) {
 	c := s.conn
 	c.mu.Lock()
+	if c.ended || s.ended { // since the frame was read: nothing would end the link
+		c.mu.Unlock()
+		return
+	}
 	if s.links[p.Handle] != nil {
 		c.mu.Unlock()
 		s.fail(Errorf(ErrHandleInUse, "handle %d has a link already", p.Handle))
