@@ -23,7 +23,7 @@ import (
 // declareAsNServiceBus declares a queue as NServiceBus's installer does. It fails if the
 // queue was declared differently.
 func (t *Transport) declareAsNServiceBus(ctx context.Context, queue string) error {
-	err := t.admin(ctx, func(ch *amqp.Channel) error {
+	err := t.declareQueues(ctx, func(ch *amqp.Channel) error {
 		_, err := ch.QueueDeclare(queue, true, false, false, false, t.queueArguments(false))
 		return err
 	})

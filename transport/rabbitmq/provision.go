@@ -119,12 +119,24 @@ func (t *Transport) provisionBindings(ctx context.Context, queue string, instanc
 }
 
 const (
-	// declareRepeats is how often the declaration of a queue is repeated after an internal
+	// declareRepeats is how often the declaration of queues is repeated after an internal
 	// error: a quorum queue has to elect a leader, which may take too long on a busy node
 	// ("cluster_not_formed"), and the broker then removes the queue again.
-	declareRepeats = 3
+	declareRepeats = 5
 	declarePause   = time.Second
 )
+
+// declareQueues is admin for an operation that declares queues, which may be repeated.
+func (t *Transport) declareQueues(ctx context.Context, declare func(*amqp.Channel) error) error {
+	err := t.admin(ctx, declare)
+	for range declareRepeats {
+		if !isInternal(err) || transport.Sleep(ctx, t.life.Context(), declarePause, nil) != nil {
+			break
+		}
+		err = t.admin(ctx, declare)
+	}
+	return err
+}
 
 // isInternal reports whether the broker answered with an internal error.
 func isInternal(err error) bool {
@@ -137,17 +149,10 @@ func (t *Transport) createQueue(ctx context.Context, queue string, instance bool
 	if instance && t.cfg.InstanceQueueExpiry > 0 {
 		arguments[expiryArgument] = t.cfg.InstanceQueueExpiry.Milliseconds()
 	}
-	declare := func(ch *amqp.Channel) error {
+	err := t.declareQueues(ctx, func(ch *amqp.Channel) error {
 		_, err := ch.QueueDeclare(queue, true, false, false, false, arguments)
 		return err
-	}
-	err := t.admin(ctx, declare)
-	for range declareRepeats {
-		if !isInternal(err) || transport.Sleep(ctx, t.life.Context(), declarePause, nil) != nil {
-			break
-		}
-		err = t.admin(ctx, declare)
-	}
+	})
 	if amqperror.KindOf(err) == amqperror.Mismatch { // another process has created it in between
 		if t.checkQueueExists(ctx, queue) == nil {
 			return t.compare(ctx, queue, instance)

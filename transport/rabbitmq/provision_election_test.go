@@ -6,6 +6,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/rabbitmq"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/delays"
 )
 
 // A quorum queue elects a leader before it exists. If the node cannot do that now, since it
@@ -18,18 +19,27 @@ func testProvisionElectionFails(t *testing.T, _ *broker, s *site) {
 			t.Fatal(expression, " = ", value, err)
 		}
 	}
-	transport := s.open(t, rabbitmq.Config{NoDelays: true})
-	eval("supervisor:terminate_child(ra_systems_sup, quorum_queues), supervisor:delete_child(ra_systems_sup, quorum_queues).")
-	provisioned := make(chan error, 1)
-	go func() {
-		provisioned <- transport.Provision(t.Context(), core.Topology{Queues: []string{"late"}})
-	}()
-	until(t, "the broker gives up", func() bool {
-		return strings.Contains(s.Log(), "Cannot declare quorum queue 'late'") || len(provisioned) > 0
-	})
-	eval("rabbit_ra_systems:ensure_ra_system_started(quorum_queues).")
-	if err := <-provisioned; err != nil {
-		t.Error(err)
+	for _, c := range []struct {
+		delays         bool
+		queue, refused string // refused is the first queue of Provision
+	}{{false, "late", "late"}, {true, "later", delays.Level(0)}} {
+		s.delays = c.delays
+		transport := s.open(t, rabbitmq.Config{})
+		eval("supervisor:terminate_child(ra_systems_sup, quorum_queues), supervisor:delete_child(ra_systems_sup, quorum_queues).")
+		provisioned := make(chan error, 1)
+		go func() {
+			provisioned <- transport.Provision(t.Context(), core.Topology{Queues: []string{c.queue}})
+		}()
+		until(t, "the broker gives up", func() bool {
+			return strings.Contains(s.Log(), "Cannot declare quorum queue '"+c.refused+"'") || len(provisioned) > 0
+		})
+		if len(provisioned) > 0 {
+			t.Fatalf("Provision returned %v while no leader could be elected", <-provisioned)
+		}
+		eval("rabbit_ra_systems:ensure_ra_system_started(quorum_queues).")
+		if err := <-provisioned; err != nil {
+			t.Error(err)
+		}
+		mustSend(t, transport, numbered(c.queue, 0, 1)...)
 	}
-	mustSend(t, transport, numbered("late", 0, 1)...)
 }

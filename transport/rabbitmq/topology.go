@@ -124,7 +124,7 @@ func (t *Transport) ensureDelays(ctx context.Context) error {
 // declareDelays declares the topology of delayed messages. If the user has no right to do
 // so, an existing topology suffices.
 func (t *Transport) declareDelays(ctx context.Context) error {
-	err := t.admin(ctx, delays.Declare)
+	err := t.declareQueues(ctx, delays.Declare)
 	if amqperror.KindOf(err) != amqperror.Refused {
 		return err
 	}

@@ -90,7 +90,7 @@ func (t *Transport) declareUndelivered(ctx context.Context) error {
 	for _, declare := range append(declarations, func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclare(secondExchange, amqp.ExchangeTopic, true, false, false, false, amqp.Table{alternateArgument: unroutable})
 	}) {
-		switch err := t.admin(ctx, declare); amqperror.KindOf(err) {
+		switch err := t.declareQueues(ctx, declare); amqperror.KindOf(err) {
 		case amqperror.Refused, amqperror.Mismatch, amqperror.NoExchange, amqperror.NoQueue:
 			complete = false
 		default:
