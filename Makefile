@@ -4,7 +4,7 @@
 .PHONY: all test test-mssql stress soak check bench report docs fmt clean
 all: check test
 
-# make test SHORT=1 runs what a developer runs before each commit, in two minutes on two cores.
+# make test SHORT=1 is for a developer before each commit: the fast tests, of the packages that have changed.
 test: .bin/testtotals .bin/transports
 	scripts/test
 

@@ -26,6 +26,9 @@ const (
 // The documentation shows what a run in virtual time gives. Jitter lets some figures differ from
 // run to run, by less than a tenth.
 func TestFigures(t *testing.T) {
+	if testing.Short() {
+		t.Skip("hours of messages: not in short runs")
+	}
 	var out bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
 		if err := compare(t.Context(), &out, clock{minute: time.Minute}, slog.New(slog.DiscardHandler)); err != nil {

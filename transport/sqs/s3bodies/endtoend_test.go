@@ -210,6 +210,9 @@ func TestEndToEnd_MissingBody(t *testing.T) {
 
 // While S3 does not answer, a message stays in its queue, and loses no attempts.
 func TestEndToEnd_Outage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for retries of the SDK: not in short runs")
+	}
 	t.Parallel()
 	for name, failure := range map[string]struct {
 		status int
