@@ -21,7 +21,7 @@ import (
 
 const topic = "orders.Placed"
 
-// fixture is a table of subscriptions in a schema of its own, which does not exist until the
+// fixture is a table of subscriptions in a separate schema, which does not exist until the
 // first subscription.
 type fixture struct {
 	*subscriptions.Table
