@@ -159,7 +159,7 @@ var maxInFlightCases = []testCase{
 		waiting := r.receiveAsync(ctx, 8)
 		t.sleep(t.quietPeriod())
 		r.SetMaxInFlight(0)
-		t.sleep(t.quietPeriod()) // a fetch in progress may still use the old limit
+		t.awaitPause()
 		m := t.message(queue, "while it is paused")
 		t.send(transport, m)
 		select {
@@ -225,6 +225,7 @@ var maxInFlightCases = []testCase{
 		t.sleep(t.quietPeriod())
 		paused.SetMaxInFlight(0)
 		if t.caps.CountsReleases {
+			t.awaitPause()
 			t.release(paused.prefetched()...)
 		}
 		other := t.receiver(t.open(), queue, 4)
@@ -409,6 +410,11 @@ var maxInFlightCases = []testCase{
 		t.wantLeft(first.errorQueue, "after all was handled")
 	}},
 }
+
+// awaitPause rests until a receiver has surely stopped to fetch after SetMaxInFlight(0): a
+// fetch in progress may use the old limit, and a busy broker that pushes messages needs
+// some round trips to end that.
+func (t *caseT) awaitPause() { t.sleep(5 * t.quietPeriod()) }
 
 // prefetched receives the deliveries that the receiver still hands out after it has
 // stopped fetching.

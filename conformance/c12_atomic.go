@@ -39,8 +39,8 @@ var atomicCases = []testCase{
 		cancel()
 		select {
 		case <-bound.Done():
-		case <-time.After(t.quietPeriod()):
-			t.fail("the context that BindContext returns ends with the one it was given", "it did not within %v", t.quietPeriod())
+		case <-time.After(t.timeout()):
+			t.fail("the context that BindContext returns ends with the one it was given", "it did not within %v", t.timeout())
 		}
 		t.complete(f.delivery)
 	}},
@@ -186,8 +186,7 @@ func atomicSettleCases(s atomicSettle) []testCase {
 		}},
 		{rule: "C12", title: s.name + " after its lock ran out does nothing", modes: inAtomic, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 			f := t.atomicFixture()
-			t.needLock(f.delivery) // if locks end by themselves, those of this mode may still not end
-			t.sleep(t.lock() + t.suite.h.DelayTolerance)
+			t.sleepPastLocks(f.delivery)
 			if err := t.trySettleWith(s, f.delivery, t.message(f.to, "too late")); !errors.Is(err, core.ErrLockLost) {
 				t.fail(s.name+" after the lock ran out returns core.ErrLockLost", "%v", err)
 			}

@@ -117,7 +117,7 @@ var closeCases = []testCase{
 		if t.mode == core.TransactionNone {
 			r.close() // in that mode the other receiver may have fetched messages
 		}
-		t.sleep(t.quietPeriod()) // a fetch in progress may still use the old limit
+		t.awaitPause()
 		t.sendEach(transport, queue, "held by the other")
 		held := other.next()
 		r.close()

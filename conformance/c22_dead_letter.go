@@ -145,7 +145,7 @@ var deadLetterCases = []testCase{
 		t.send(transport, t.message(queue, "alive"))
 		r := t.receiver(transport, queue, 1)
 		d := r.next()
-		t.sleep(t.lock() + t.suite.h.DelayTolerance)
+		t.sleepPastLocks(d)
 		if err := t.tryDeadLetter(d, "reason", "description"); !errors.Is(err, core.ErrLockLost) {
 			t.fail("DeadLetter after the lock ran out returns core.ErrLockLost", "%v", err)
 		}

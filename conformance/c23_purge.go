@@ -3,6 +3,7 @@ package conformance
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/reprise-go/reprise/core"
 )
@@ -80,8 +81,12 @@ var purgeCases = []testCase{
 		queue := t.queue(transport)
 		m := t.message(queue, "delayed")
 		m.Delay = t.briefDelay()
+		start := time.Now()
 		t.send(transport, m, t.message(queue, "ready"))
 		t.purge(queue, 1)
+		if took := time.Since(start); took >= m.Delay {
+			t.recordLate("the queue was purged after %v, when a delay of %v had ended", took, m.Delay)
+		}
 		t.wantLeft(queue, "when the delayed message is due", "delayed")
 	}},
 	{rule: "C23", title: "Purge leaves other queues alone, and refuses one that does not exist", modes: inHighest, needs: []need{purging}, run: func(t *caseT) {

@@ -83,7 +83,6 @@ func harnessOnWire(t *testing.T, consumes bool) Harness {
 			}
 			return transport
 		},
-		Timeout: 10 * time.Second,
 		process: func(t *caseT, spec workerSpec) process { return startChildProcess(t, spec, wireVariable+"="+address) },
 	}
 }

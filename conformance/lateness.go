@@ -8,9 +8,9 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// A case whose locks end by themselves assumes that it runs before they do. On a machine
-// that is busy with other work it may not, which is not the transport's fault. So the
-// case records that it was late, and the suite runs it again.
+// A case assumes that it runs in time: before locks end by themselves, and when a message
+// that is due arrives. On a machine that is busy with other work it may not, which is not
+// the transport's fault. So the case records that it was late, and the suite runs it again.
 
 // recordLate records that the machine delayed the case too much.
 func (t *caseT) recordLate(format string, args ...any) {
@@ -52,13 +52,17 @@ func (t *caseT) recordLateRenewals() {
 }
 
 // watchPauses looks for times in which no goroutine of the process runs. A pause of a
-// quarter of the lock's duration may have prevented the renewal of a lock.
+// quarter of the lock's duration may have prevented the renewal of a lock, and one of half
+// of what a message may be late may have made it too late.
 func (t *caseT) watchPauses() (stop func()) {
-	lock := t.lock()
-	if lock == 0 || t.suite.h.Synctest {
+	if t.suite.h.Synctest {
 		return func() {}
 	}
-	every := max(lock/40, time.Millisecond)
+	limit := t.suite.h.DelayTolerance / 2
+	if lock := t.lock(); lock > 0 {
+		limit = min(limit, lock/4)
+	}
+	every := max(limit/10, time.Millisecond)
 	ticker := time.NewTicker(every)
 	quit := make(chan struct{})
 	go func() {
@@ -69,8 +73,8 @@ func (t *caseT) watchPauses() (stop func()) {
 				return
 			case <-ticker.C:
 				now := time.Now()
-				if pause := now.Sub(last); pause > lock/4 {
-					t.recordLate("the process was not running for %v, with locks that end after %v", pause, lock)
+				if pause := now.Sub(last); pause > limit {
+					t.recordLate("the process was not running for %v, and the case allows for %v", pause, limit)
 				}
 				last = now
 			}

@@ -171,11 +171,11 @@ func (t *caseT) lockIn(mode core.TransactionMode, transport core.Transport) (loc
 	return lock
 }
 
-// maxRuns is how often a case is tried whose locks end because the machine is slow.
+// maxRuns is how often a case is tried that is late because the machine is slow.
 const maxRuns = 3
 
-// runCase runs a case in one mode. It runs the case again if it failed after a lock had
-// ended that the case would have renewed or settled in time on a faster machine. A faulty
+// runCase runs a case in one mode. It runs the case again if it failed after it had
+// been late, such as for a lock that it would have renewed in time on a faster machine. A faulty
 // transport fails each time.
 func (s *suite) runCase(t *testing.T, c *testCase, mode core.TransactionMode) Result {
 	t.Helper()
