@@ -47,10 +47,20 @@ func (r *receiver) surplusLocked() (surplus []*delivery) {
 }
 
 // take moves messages that have arrived into dst. more reports whether another call of
-// Receive has to look as well: for further messages, or for the same error.
+// Receive has to look as well: for further messages, or for the same error. A message or an
+// error ends what the call requires.
 func (r *receiver) take(dst []core.Delivery) (n int, more bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	n, more, err = r.takeLocked(dst)
+	if (n > 0 || err != nil) && r.mode == core.TransactionNone {
+		// Any later, a poller would ask for a message that no call waits for any more.
+		r.demand -= len(dst)
+	}
+	return n, more, err
+}
+
+func (r *receiver) takeLocked(dst []core.Delivery) (n int, more bool, err error) {
 	if r.closed {
 		return 0, true, core.ErrClosed
 	}

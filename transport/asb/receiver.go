@@ -114,9 +114,9 @@ func (r *receiver) receive(ctx context.Context, dst []core.Delivery) (int, error
 		return 0, errors.New("there is no room in dst")
 	}
 	r.require(len(dst))
-	defer r.require(-len(dst))
 	for {
 		if err := ctx.Err(); err != nil {
+			r.require(-len(dst))
 			r.arrivals.Notify() // this call may have taken the wake-up of another one
 			return 0, err
 		}
