@@ -176,10 +176,11 @@ func TestSession_IsRenewedBetweenMessages(t *testing.T) {
 				s.Inject(sbserver.Fault{Ops: []sbserver.Op{sbserver.OpRenewSession}, Action: sbserver.Refuse})
 			}
 			complete(t, d)
-			complete(t, take(t, r, 1)[0])
-			if n := s.Count(sbserver.OpRenewSession, "q"); n != 1 {
+			d = take(t, r, 1)[0]
+			if n := s.Count(sbserver.OpRenewSession, "q"); n != 1 { // before the next one, which follows d
 				t.Errorf("the session's lock was renewed %d times", n)
 			}
+			complete(t, d)
 			complete(t, take(t, r, 1)[0])
 		})
 	}
@@ -191,7 +192,7 @@ func TestPostpone_KeepsTheSessionForLongerThanItsLock(t *testing.T) {
 	}
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
-	const lock = 6 * time.Second // while a request for another session takes a minute, and the only place
+	const lock = 16 * time.Second // half of which is left when it is renewed, while a request for another session takes a minute, and the only place
 	transport := s.ordered(t, lock)
 	groups(t, transport, "a", "a")
 	r := openReceiver(t, transport, "q", 1)

@@ -4,6 +4,7 @@ package asb_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -57,8 +58,10 @@ func TestReceiver_MessageThatTheSDKCannotReadHoldsUpNoOther(t *testing.T) {
 				if i >= 3 {
 					send(t, transport, queue, fmt.Sprint(i))
 				}
-				if err := take(t, r, 1)[0].Complete(t.Context()); err != nil {
-					t.Error(err)
+				for err := core.ErrLockLost; err != nil; { // on a slow machine
+					if err = take(t, r, 1)[0].Complete(t.Context()); err != nil && !errors.Is(err, core.ErrLockLost) {
+						t.Fatal(err)
+					}
 				}
 			}
 			if info, err := s.Broker().Queue(queue); err != nil || info.Runtime.Active != 1 {

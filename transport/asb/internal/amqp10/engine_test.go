@@ -336,7 +336,7 @@ func TestConn_CloseTellsTheReason(t *testing.T) {
 
 func TestConn_SendsHeartbeatsAndEndsSilentClients(t *testing.T) {
 	t.Parallel()
-	nc, _, ended := serve(t, Config{IdleTimeout: 200 * time.Millisecond}, newNode())
+	nc, _, ended := serve(t, Config{IdleTimeout: 2 * time.Second}, newNode())
 	client := &raw{t: t, Conn: nc}
 	client.open(&Open{MaxFrameSize: 1000, IdleTimeout: 2 * time.Millisecond})
 	client.expect(&Open{}) // without a frame of the client's from now on

@@ -194,6 +194,9 @@ func (r *receiver) Next(n int) []amqp10.Outgoing {
 		}
 		messages = append(messages, m)
 	}
+	if len(messages) < len(deliveries) {
+		r.link.Wake() // the consumer had as many as it asked for, and does not wait for more
+	}
 	return messages
 }
 
