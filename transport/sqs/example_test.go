@@ -193,7 +193,7 @@ func TestExamples(t *testing.T) {
 				select {
 				case <-ended:
 					running = false
-				case <-time.After(20 * time.Millisecond):
+				case <-time.After(100 * time.Millisecond): // so that a lock of 30 s lasts for 3 s
 					s.Advance(time.Second) // the last request for messages ends after 20 s
 				}
 			}

@@ -70,7 +70,7 @@ func TestSetMaxInFlight_PutsBackMessagesThatWait(t *testing.T) {
 func TestReceive_MessageWaitsBeyondItsLock(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, testserver.Config{})
-	transport := s.provisioned(t, sqs.Config{NoLongDelays: true, VisibilityTimeout: time.Second}, "billing")
+	transport := s.provisioned(t, sqs.Config{NoLongDelays: true, VisibilityTimeout: 4 * time.Second}, "billing") // the receiver allows an answer a second
 	s.put(t, "billing", "hello", nil)
 	receiver := openReceiver(t, transport, "billing", 1)
 	await(t, "the lock ends", func() bool {
