@@ -41,12 +41,8 @@ func TestClose_KeepsSettlements(t *testing.T) {
 			t.Fatal(err)
 		}
 		last.Wait() // comes after what went back when the channel was closed
-		q, err := ch.QueueDeclarePassive("orders", true, false, false, false, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if q.Messages != 2 {
-			t.Errorf("%d messages are in the queue, want the one that was not settled and the last one", q.Messages)
+		if ready, _ := s.depth(t, "orders"); ready != 2 {
+			t.Errorf("%d messages are in the queue, want the one that was not settled and the last one", ready)
 		}
 	})
 }

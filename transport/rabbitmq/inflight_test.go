@@ -95,7 +95,7 @@ func TestMaxInFlight_UnderLoad(t *testing.T) {
 				ready, unacked := s.depth(t, "billing")
 				t.Fatalf("%d of %d messages were completed; %d are ready and %d held", done(), n, ready, unacked)
 			}
-			if round%100 != 99 {
+			if round%100 != 9 { // the messages may be done before the hundredth round
 				r.SetMaxInFlight(1 + rand.IntN(most))
 				time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond)
 				continue
@@ -153,7 +153,10 @@ func TestMaxInFlight_LoweredHandsOutPrefetched(t *testing.T) {
 		r.SetMaxInFlight(5)
 		deliveries := exactly(t, r, 5)
 		r.SetMaxInFlight(0) // nothing more is fetched
-		for len(deliveries)+s.ready(t, ch, "billing") < 100 {
+		for {
+			if ready, _ := s.depth(t, "billing"); len(deliveries)+ready >= 100 {
+				break
+			}
 			deliveries = append(deliveries, next(t, r, 50)...)
 		}
 		for _, d := range deliveries {
@@ -204,9 +207,7 @@ func closeLeavesNoGoroutine(t *testing.T, b *broker, s *site) {
 		}
 		r := consume(t, transport, core.ReceiverConfig{Queue: "billing", MaxInFlight: 100})
 		next(t, r, 10)
-		if n := s.connections(t, "leaving"); n != 2 {
-			t.Fatalf("the broker has %d connections of a transport with one receiver, want 2", n)
-		}
+		until(t, "the broker has two connections of a transport with one receiver", func() bool { return s.connections(t, "leaving") == 2 })
 		var senders sync.WaitGroup
 		senders.Go(func() { _ = transport.Send(t.Context(), numbered("billing", 1000, 100)...) })
 		switch round % 4 {

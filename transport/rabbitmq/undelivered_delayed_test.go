@@ -30,7 +30,7 @@ func sendDelayed(t *testing.T, transport *rabbitmq.Transport, queue string, n in
 	var all []core.Outgoing
 	for i := range n {
 		out := typed(queue, "t", fmt.Sprint(queue, i))
-		out.Delay = 2 * time.Second
+		out.Delay = 5 * time.Second // by when a caller has removed the queue, or its bindings
 		all = append(all, out)
 	}
 	mustSend(t, transport, all...)
@@ -67,7 +67,7 @@ func TestUndelivered_DelayedMessagesOfADeletedQueueHoldUpNoOther(t *testing.T) {
 				sink := s.provisioned(t, rabbitmq.Config{}, "ours")
 				sink.PollUndelivered(50 * time.Millisecond)
 				consume(t, sink, core.ReceiverConfig{Queue: "ours", MessageUndeliverable: told.MessageUndeliverable})
-				until(t, "it is told", func() bool { return told.messages.Load() == messages })
+				until(t, "it is told", func() bool { return told.messages.Load() >= messages })
 				came := drain(t, consume(t, transport, core.ReceiverConfig{Queue: "reprise.undelivered"}), messages)
 				for id, n := range came {
 					if n != 1 || !strings.HasPrefix(id, gone) {
@@ -170,7 +170,7 @@ func TestUndelivered_ClosedWhileItAsks(t *testing.T) {
 		transport.PollUndelivered(time.Nanosecond)
 		told := &undeliveredCount{}
 		consume(t, transport, core.ReceiverConfig{Queue: "orders", MessageUndeliverable: told.MessageUndeliverable})
-		until(t, "it is told", func() bool { return told.messages.Load() == 1 })
+		until(t, "it is told", func() bool { return told.messages.Load() >= 1 })
 		if err := transport.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -184,7 +184,7 @@ func TestUnroutable_QueueMadeByNServiceBusGetsNoSecondCopy(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		until(t, "it is told", func() bool { return told.messages.Load() == messages })
+		until(t, "it is told", func() bool { return told.messages.Load() >= messages })
 		if came := s.take(t, "theirs"); came["x"] != messages {
 			t.Errorf("%d messages came, want %d", came["x"], messages)
 		}
@@ -216,7 +216,7 @@ func TestUnroutable_MessageThatCannotBeRepeatedIsKept(t *testing.T) {
 				}
 				told := &undeliveredCount{}
 				consume(t, s.moving(t, rabbitmq.Config{}), core.ReceiverConfig{Queue: "others", MessageUndeliverable: told.MessageUndeliverable})
-				until(t, "it is told", func() bool { return told.messages.Load() == 1 })
+				until(t, "it is told", func() bool { return told.messages.Load() >= 1 })
 				m, ok, err := s.channel(t).Get(undeliveredQueue, true)
 				if err != nil || !ok {
 					t.Fatalf("Get = %v, %v", ok, err)
@@ -268,7 +268,7 @@ func TestUnroutable_EndpointWithoutTheRightsTells(t *testing.T) {
 				o := &toldOf{}
 				restricted := s.moving(t, rabbitmq.Config{URLs: []string{s.user(t, "app", "^orders$", "^orders$", "^"+read+"$")}})
 				consume(t, restricted, core.ReceiverConfig{Queue: "orders", MessageUndeliverable: o.MessageUndeliverable})
-				until(t, "it is told", func() bool { n, _ := o.of(unroutableQueue); return n == messages })
+				until(t, "it is told", func() bool { n, _ := o.of(unroutableQueue); return n >= messages })
 				_, err := o.of(unroutableQueue)
 				saysAll(t, err, unroutableQueue, "reprise.delay-delivery", "rabbitmqctl set_permissions")
 				consume(t, s.moving(t, rabbitmq.Config{}), core.ReceiverConfig{Queue: "orders"})

@@ -59,7 +59,7 @@ func delayCancels(t *testing.T, delay time.Duration) string {
 func TestCancel_LateRequestSparesTheNextStatement(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
-	transport := db.open(t, sqlserver.Config{URL: postgres.Via(db.url, delayCancels(t, 300*time.Millisecond))})
+	transport := db.open(t, sqlserver.Config{URL: postgres.Via(db.url, delayCancels(t, 150*time.Millisecond))})
 	provision(t, transport, "orders")
 	send(t, transport, letter("1", "orders"))
 	d := receive(t, openReceiver(t, transport, "orders", core.TransactionSendsAtomicWithReceive))

@@ -281,7 +281,7 @@ func TestUndeliverable_WithoutAReceiver(t *testing.T) {
 	told := &undeliverables{}
 	db.exec(t, `update `+waiting+` set due = now()`)
 	told.listens(t, receiving, "")
-	await(t, "it is told", func() bool { return len(told.of("1")) == 1 })
+	await(t, "it is told", func() bool { return len(told.of("1")) > 0 })
 	if e := told.of("1")[0]; e.Tries != 1 {
 		t.Errorf("told as %+v, want the first try", e)
 	}

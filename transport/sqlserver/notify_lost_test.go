@@ -38,7 +38,7 @@ func TestNotify_ListenerBreaks(t *testing.T) {
 	waiting := openReceiver(t, waits, outputQueue, e.mode)
 	await(t, "both listen", func() bool { return polls.Listens() && waits.Listens() })
 
-	const attempts = 4
+	const attempts = 10 // the pauses between which double, so that neither listens for a while
 	var struck []<-chan struct{}
 	for range attempts {
 		struck = append(struck, e.broker.proxy.LoseRequest(listensFor))

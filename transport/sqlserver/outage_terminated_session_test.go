@@ -115,8 +115,8 @@ func TestOutage_SessionIsTerminatedInAStatement(t *testing.T) {
 			t.Parallel()
 			e := newBusiness(t, brokerOn(t, server), mode)
 			e.config.Concurrency = 1
-			const messages = 10 // half of them when the others may be done
-			handled := make(chan struct{}, messages)
+			const messages = 10                         // half of them when the others may be done
+			handled := make(chan struct{}, 10*messages) // some more than once
 			e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 				err := e.work(ctx, m)
 				handled <- struct{}{}

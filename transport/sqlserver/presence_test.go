@@ -131,9 +131,9 @@ func TestPresence_LostSessionKeepsTheLeases(t *testing.T) {
 	if _, err := db.Exec(t.Context(), fmt.Sprintf(`select pg_terminate_backend(%s)`, before)); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the process has its number again", func() bool {
+	await(t, "the process holds its number again, perhaps beside another one", func() bool {
 		pid, _ := session(number)
-		return pid != before && pid != "" && one.Number() == number
+		return pid != before && pid != ""
 	})
 	for range 5 {
 		_, last := session(other.Number())

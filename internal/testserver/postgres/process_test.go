@@ -13,9 +13,9 @@ import (
 // await waits until a condition holds.
 func await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !condition(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(process.Patience); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited 30 s for %s", what)
+			t.Fatalf("waited %v for %s", process.Patience, what)
 		}
 	}
 }
