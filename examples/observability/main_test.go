@@ -105,7 +105,7 @@ func await(t *testing.T, what string, isSo func() bool) {
 
 // TestMetrics: what docs/observability.md names for Prometheus is on the page, and nothing else of ours.
 func TestMetrics(t *testing.T) {
-	page := scrape(t, start(t, options{}), `reprise_action="error"`)
+	page := scrape(t, start(t, options{}), `reprise_action="error"`, "reprise_failed_age_seconds_bucket")
 	var names []string
 	for _, match := range regexp.MustCompile(`(?m)^# TYPE (\S+) `).FindAllStringSubmatch(page, -1) {
 		if name := match[1]; !strings.HasPrefix(name, "nservicebus_") && name != "target_info" {

@@ -60,6 +60,10 @@ func TestComplete_ExactlyOnceUnderStress(t *testing.T) {
 					return // lost while it waited for this worker
 				}
 				mu.Lock()
+				if *closed { // Close has given it back, and another may have it
+					mu.Unlock()
+					return
+				}
 				if other, ok := holds[body]; ok && !*other.closed && time.Now().Before(other.until) {
 					t.Errorf("message %s is held twice", body)
 				}
