@@ -53,7 +53,7 @@ func (t *caseT) recordLateRenewals() {
 
 // watchPauses looks for times in which no goroutine of the process runs. A pause of a
 // quarter of the lock's duration may have prevented the renewal of a lock, and one of half
-// of what a message may be late may have made it too late.
+// of DelayTolerance may have made a message too late.
 func (t *caseT) watchPauses() (stop func()) {
 	if t.suite.h.Synctest {
 		return func() {}

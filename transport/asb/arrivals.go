@@ -48,7 +48,7 @@ func (r *receiver) surplusLocked() (surplus []*delivery) {
 
 // take moves messages that have arrived into dst. more reports whether another call of
 // Receive has to look as well: for further messages, or for the same error. A message or an
-// error ends what the call requires.
+// error ends the call, and its demand.
 func (r *receiver) take(dst []core.Delivery) (n int, more bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
