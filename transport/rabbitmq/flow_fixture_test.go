@@ -124,8 +124,9 @@ func (s *site) depth(t testing.TB, queue string) (ready, unacked int) {
 	return ready, unacked
 }
 
-// ready is how many messages of a queue nobody holds, asked for on a channel. It is 0 too
-// where a quorum queue does not answer within 250 ms (rabbit_quorum_queue:stat).
+// ready returns the number of messages of a queue that no consumer holds, as a passive
+// declaration tells it. That is 0 too where a quorum queue does not answer within 250 ms
+// (rabbit_quorum_queue:stat).
 func (s *site) ready(t testing.TB, ch *amqp.Channel, queue string) int {
 	t.Helper()
 	q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
