@@ -23,13 +23,12 @@ type link struct {
 	usage  *usage
 }
 
-func newLink(r *receiver) *link { return &link{r: r, usage: newUsage()} }
+func newLink(r *receiver) *link { return &link{r: r, usage: newUsage(context.Background())} }
 
 // lost cancels the settlements that wait for an answer on the link.
 func (l *link) lost() {
 	l.opened, l.credit = time.Time{}, 0
 	l.usage.end()
-	l.usage = newUsage()
 }
 
 // errLinkLost is the error of a link that is lost again before messages have arrived. The
@@ -62,8 +61,13 @@ func (l *link) singleOut() (last []*delivery) {
 // lost, and the next call opens another one. It may return messages that arrived before
 // the error.
 func (l *link) receive(ctx context.Context, most int) (deliveries []*delivery, err error) {
-	if l.sdk != nil && l.client.Stuck() {
+	switch {
+	case l.sdk == nil:
+	case l.client.Stuck():
 		return l.discard(), nil
+	case !l.opened.IsZero() && l.usage.alive.Err() != nil:
+		err = l.loss(time.Since(l.opened))
+		return l.discard(), err
 	}
 	if l.sdk == nil {
 		if err := l.create(); err != nil {
@@ -72,9 +76,11 @@ func (l *link) receive(ctx context.Context, most int) (deliveries []*delivery, e
 	}
 	if l.opened.IsZero() {
 		// While the queue is empty, a request for messages does not show whether the link
-		// works again.
+		// works again. If the connection ends before the answer, the SDK would keep the
+		// link: it recovers only in the second attempt of a call, which has none
+		// (azservicebus v1.11.0, AMQPLinksImpl.Retry), or after an error of ReceiveMessages.
 		if err := l.check(); err != nil {
-			return l.closeIfUnusable(err), err
+			return l.discard(), err
 		}
 		l.opened = time.Now()
 		l.r.works()
@@ -110,15 +116,23 @@ func (l *link) create() (err error) {
 // the SDK does not return is given up only after the end of its context.
 const longestPoll = 5 * time.Minute
 
-// poll waits for messages until ctx ends or the link is lost.
+// poll waits for messages until ctx ends or the link is lost. The SDK does not learn of the
+// loss of a connection: it would close the client's connection, which may be another one by
+// then, on which the control settles (azservicebus v1.11.0, AMQPLinksImpl.CloseIfNeeded).
 func (l *link) poll(ctx context.Context, most int) ([]*azservicebus.ReceivedMessage, error) {
 	for {
 		limited, cancel := context.WithTimeout(ctx, longestPoll)
+		unregister := context.AfterFunc(l.usage.alive, cancel)
 		messages, err := sdkclient.Fetch(limited, l.client, l.sdk, most, l.r.arriveLate)
 		idle := limited.Err() != nil && ctx.Err() == nil
+		lost := l.usage.alive.Err() != nil
+		unregister()
 		cancel()
-		if !idle || !isContext(err) {
+		switch {
+		case !idle || !isContext(err):
 			return messages, err
+		case lost:
+			return nil, nil //nolint:nilerr // the caller opens another link
 		}
 	}
 }
@@ -174,7 +188,11 @@ func (l *link) deliveries(messages []*azservicebus.ReceivedMessage) []*delivery 
 func (l *link) check() error {
 	ctx, cancel := context.WithTimeout(l.r.closing, requestTimeout)
 	defer cancel()
-	return sdkclient.Peek(ctx, l.client, l.sdk)
+	connection, err := openLink(ctx, requestTimeout, l.client, l.sdk)
+	if err == nil {
+		l.usage = newUsage(connection)
+	}
+	return err
 }
 
 // close closes the link, and returns the messages that arrived before; the next request
@@ -251,7 +269,7 @@ func (r *receiver) arriveLate(messages []*azservicebus.ReceivedMessage) {
 	if len(messages) == 0 || r.sessions && r.mode != core.TransactionNone {
 		return
 	}
-	ended := newUsage()
+	ended := newUsage(context.Background())
 	ended.end()
 	deliveries := make([]*delivery, len(messages))
 	for i, m := range messages {

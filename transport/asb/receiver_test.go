@@ -142,6 +142,53 @@ func TestReceiver_SettlesByTheLockAfterItsConnectionWasLost(t *testing.T) {
 	}
 }
 
+// The SDK would close the new connection for each link of the lost one that it finds closed.
+func TestReceiver_OpensOneConnectionAfterItsConnectionWasLost(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{}, "q")
+	messages := make([]string, 1000) // more than the receiver may hold, so that its pollers do not see the loss before they have room
+	for i := range messages {
+		messages[i] = strconv.Itoa(i)
+	}
+	send(t, transport, "q", messages...)
+	r := openReceiver(t, transport, "q", 700)
+	taken := take(t, r, 700) // on several links
+	before := s.Count(sbserver.OpConnect, "")
+	s.CutConnections()
+	for _, d := range taken {
+		if err := d.Complete(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, d := range take(t, r, 300) {
+		if err := d.Complete(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if opened := s.Count(sbserver.OpConnect, "") - before; opened != 1 {
+		t.Errorf("%d connections were opened; want 1", opened)
+	}
+}
+
+// The SDK recovers a link in the second attempt of a call; the adapter lets it make only one.
+func TestReceiver_OpensAnotherLinkWhereTheConnectionEndsBeforeTheFirstAnswer(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{}, "q")
+	r := openReceiver(t, transport, "q", 1)
+	asked := s.Count(sbserver.OpPeek, "q")
+	s.Inject(sbserver.Fault{Ops: []sbserver.Op{sbserver.OpPeek}, Entity: "q", Action: sbserver.Cut})
+	s.CutConnections()
+	await(t, "the first request on the link cuts the connection", func() bool { return s.Count(sbserver.OpPeek, "q") > asked })
+	await(t, "a message is accepted", func() bool { // its connection is lost too
+		return transport.Send(t.Context(), core.Outgoing{ID: "after it", Queue: "q"}) == nil
+	})
+	if err := take(t, r, 1)[0].Complete(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestReceiver_RefusedRights(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

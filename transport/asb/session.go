@@ -116,7 +116,7 @@ func (r *receiver) acceptNext(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &session{r: r, sdk: sdk, client: c, end: r.lockEnd(sdk.LockedUntil(), time.Now())}, nil
+	return &session{r: r, sdk: sdk, client: c, connection: c.Connection(), end: r.lockEnd(sdk.LockedUntil(), time.Now())}, nil
 }
 
 // serve hands on the messages of the session, one at a time, until there are none. It

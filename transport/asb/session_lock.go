@@ -20,6 +20,8 @@ type session struct {
 	sdk    *azservicebus.SessionReceiver
 	client *sdkclient.Client
 
+	connection context.Context // ends with that of the link
+
 	mu       sync.Mutex // guards the fields below
 	end      time.Time  // of its lock
 	renewing sync.Mutex // held during a renewal: the SDK does not make two at the same time
@@ -57,7 +59,7 @@ func (s *session) renew(ctx context.Context) error {
 
 // settle settles a message. If the session's link is lost, so is its lock.
 func (s *session) settle(ctx context.Context, m *azservicebus.ReceivedMessage, how settlement) error {
-	err := attempt(ctx, settleAttempt, func(ctx context.Context) error {
+	err := attemptOn(ctx, s.connection, settleAttempt, func(ctx context.Context) error {
 		return s.client.Do(ctx, "settle", func() error { return how(ctx, s.sdk, m) })
 	})
 	if err != nil && ctx.Err() == nil && !answered(err) && faultOf(err) == faultOutage {

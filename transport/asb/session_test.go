@@ -4,7 +4,10 @@ package asb_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,6 +88,35 @@ func TestSessions_PauseWhereTheyAreLostAgainAndAgain(t *testing.T) {
 	}
 	remove()
 	take(t, r, 1)
+}
+
+func TestSessions_OpenOneConnectionAfterTheirConnectionWasLost(t *testing.T) {
+	t.Parallel()
+	const sessions = 8
+	s := startSite(t, sbserver.Config{})
+	transport := s.ordered(t, longestLock)
+	for i := range sessions {
+		if err := transport.Send(t.Context(), core.Outgoing{ID: strconv.Itoa(i), Queue: "q", GroupKey: strconv.Itoa(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := openReceiver(t, transport, "q", sessions)
+	taken := take(t, r, sessions)
+	before := s.Count(sbserver.OpConnect, "")
+	s.CutConnections()
+	for _, d := range taken { // with its link, each session has lost its lock
+		if err := d.Complete(t.Context()); !errors.Is(err, core.ErrLockLost) || !strings.Contains(err.Error(), "the connection was lost") {
+			t.Errorf("Complete returned %v", err)
+		}
+	}
+	for _, d := range take(t, r, sessions) {
+		if err := d.Complete(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if opened := s.Count(sbserver.OpConnect, "") - before; opened != 1 {
+		t.Errorf("%d connections were opened; want 1", opened)
+	}
 }
 
 // The service takes longer for a message than a receiver waits for the next one of a

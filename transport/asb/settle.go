@@ -29,16 +29,16 @@ type control struct {
 
 // controlLink is the link of a control.
 type controlLink struct {
-	sdk    *azservicebus.Receiver
-	client *sdkclient.Client
+	sdk        *azservicebus.Receiver
+	client     *sdkclient.Client
+	connection context.Context // ends with its connection
 }
 
 func newControl(r *receiver) *control { return &control{r: r, opening: make(chan struct{}, 1)} }
 
 // link returns the SDK's receiver. A new one has a link, unless the service cannot be
 // reached. Settlements would open a link too, but they wait for 4 s before their second
-// attempt, and the first attempt may be the one in which the SDK detects that the
-// connection is lost.
+// attempt (see openLink).
 func (c *control) link(ctx context.Context) (*controlLink, error) {
 	if l := c.usable(); l != nil {
 		return l, nil
@@ -58,24 +58,40 @@ func (c *control) link(ctx context.Context) (*controlLink, error) {
 	if l.sdk, err = l.client.Receiver(ctx, name, &azservicebus.ReceiverOptions{SubQueue: sub}); err != nil {
 		return nil, err
 	}
+	switch l.connection, err = openLink(ctx, openAttempt, l.client, l.sdk); {
+	case err == nil:
+		c.current.Store(l)
+		return l, nil
+	case !sdkclient.IsStuck(err): // whose client is being closed
+		_ = l.close(ctx) // it has no link
+	}
+	return nil, err
+}
+
+// openLink opens the link of the SDK's receiver, and returns a context that ends with its
+// connection. The first attempt may be the one in which the SDK detects that the connection
+// is lost.
+func openLink(ctx context.Context, limit time.Duration, c *sdkclient.Client, sdk *azservicebus.Receiver) (connection context.Context, err error) {
 	for range 2 {
-		err = attempt(ctx, openAttempt, func(ctx context.Context) error { return sdkclient.Peek(ctx, l.client, l.sdk) })
-		if err == nil {
-			c.current.Store(l)
-			return l, nil
-		}
-		if sdkclient.IsStuck(err) {
-			return nil, err // and its client is being closed
+		err = attempt(ctx, limit, func(ctx context.Context) (err error) {
+			connection, err = sdkclient.Open(ctx, c, sdk)
+			return err
+		})
+		if err == nil || sdkclient.IsStuck(err) {
+			break
 		}
 	}
-	_ = l.close(ctx) // it has no link
-	return nil, err
+	return connection, err
 }
 
 // usable returns the link that is open, or nil if there is none.
 func (c *control) usable() *controlLink {
 	l := c.current.Load()
-	if l != nil && l.client.Stuck() {
+	switch {
+	case l == nil || l.client.Stuck():
+		return nil
+	case l.connection.Err() != nil:
+		c.lost(l)
 		return nil
 	}
 	return l
@@ -125,6 +141,23 @@ func attempt(ctx context.Context, limit time.Duration, call func(ctx context.Con
 	return err
 }
 
+// errConnectionLost is the error of a request whose connection has ended before the answer.
+var errConnectionLost = errors.New("the connection was lost before the service answered")
+
+// attemptOn is attempt for a settlement or renewal on the link of a connection. It also ends
+// with the connection: the SDK does not return then, but repeats a settlement on the same
+// link after pauses of seconds (see settleAttempt).
+func attemptOn(ctx, connection context.Context, limit time.Duration, call func(ctx context.Context) error) error {
+	connected, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(connection, cancel)()
+	err := attempt(connected, limit, call)
+	if err != nil && connected.Err() != nil && ctx.Err() == nil && !sdkclient.IsStuck(err) {
+		return errConnectionLost
+	}
+	return err
+}
+
 // do calls the SDK. If the link is lost, or the call is given up, it calls the SDK a second
 // time on another link.
 func (c *control) do(ctx context.Context, name string, ask func(ctx context.Context, sdk *azservicebus.Receiver) error) (err error) {
@@ -140,7 +173,8 @@ func (c *control) do(ctx context.Context, name string, ask func(ctx context.Cont
 		case openErr != nil:
 			return openErr
 		}
-		if err = attempt(ctx, settleAttempt, func(ctx context.Context) error { return l.do(ctx, name, ask) }); err == nil || !onlyHere(err) {
+		err = attemptOn(ctx, l.connection, settleAttempt, func(ctx context.Context) error { return l.do(ctx, name, ask) })
+		if err == nil || !onlyHere(err) {
 			return err
 		}
 		c.lost(l)

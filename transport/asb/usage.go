@@ -7,7 +7,7 @@ import (
 
 // usage counts the settlements that wait for an answer on a link.
 type usage struct {
-	alive context.Context // ends when the link is lost
+	alive context.Context // ends when the link or its connection is lost
 	end   context.CancelFunc
 
 	mu       sync.Mutex // guards closing, and the growth of settling
@@ -15,9 +15,10 @@ type usage struct {
 	settling sync.WaitGroup
 }
 
-func newUsage() *usage {
+// newUsage returns the usage of a link on a connection.
+func newUsage(connection context.Context) *usage {
 	u := &usage{}
-	u.alive, u.end = context.WithCancel(context.Background())
+	u.alive, u.end = context.WithCancel(connection)
 	return u
 }
 

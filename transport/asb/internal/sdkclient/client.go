@@ -231,6 +231,11 @@ func (c *Client) Receiver(ctx context.Context, queue string, options *azserviceb
 	return Call(ctx, c, "open a receiver", func() (*azservicebus.Receiver, error) { return c.SDK.NewReceiverForQueue(queue, options) }, nil)
 }
 
+// Connection returns a context that ends with the connection that was opened last. Before
+// the first one it returns nil. A settlement needs it: the SDK repeats one on a lost
+// connection, after pauses of seconds, and in vain.
+func (c *Client) Connection() context.Context { return c.dialer.connection() }
+
 // Stuck reports whether a call was given up, so that further calls are not made.
 func (c *Client) Stuck() bool { return c.stuck.Load() }
 

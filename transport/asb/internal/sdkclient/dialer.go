@@ -26,17 +26,29 @@ type dialer struct {
 	mu      sync.Mutex // guards the fields below
 	next    time.Time  // no attempt begins before
 	open    map[*dialedConn]struct{}
+	latest  context.Context // ends with the connection that was opened last; nil: none yet
 	aborted bool
 }
 
-// dialedConn is an open connection of a dialer.
+// dialedConn is a connection of a dialer.
 type dialedConn struct {
 	net.Conn
 	dialer *dialer
+	ended  context.CancelFunc
+}
+
+// Read implements net.Conn. The SDK reads all the time, and no more after an error
+// (go-amqp v1.7.0, Conn.connReader).
+func (c *dialedConn) Read(p []byte) (n int, err error) {
+	if n, err = c.Conn.Read(p); err != nil {
+		c.ended()
+	}
+	return n, err
 }
 
 // Close implements net.Conn.
 func (c *dialedConn) Close() error {
+	c.ended()
 	c.dialer.mu.Lock()
 	delete(c.dialer.open, c)
 	c.dialer.mu.Unlock()
@@ -73,9 +85,18 @@ func (d *dialer) dial(ctx context.Context, args azservicebus.NewWebSocketConnArg
 	if d.open == nil {
 		d.open = map[*dialedConn]struct{}{}
 	}
-	c := &dialedConn{conn, d}
-	d.open[c] = struct{}{}
+	alive, ended := context.WithCancel(context.Background())
+	c := &dialedConn{conn, d, ended}
+	d.open[c], d.latest = struct{}{}, alive
 	return c, nil
+}
+
+// connection returns a context that ends with the connection that was opened last. Before
+// the first one it returns nil.
+func (d *dialer) connection() context.Context {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.latest
 }
 
 // abortedError is the error of a connection that is opened after its client was aborted.

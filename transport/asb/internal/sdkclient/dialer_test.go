@@ -42,6 +42,45 @@ func TestDial_PausesAfterAFailure(t *testing.T) {
 	})
 }
 
+func TestClient_ConnectionEnds(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(conn, peer net.Conn){
+		"by its peer": func(conn, peer net.Conn) {
+			_ = peer.Close()
+			if n, err := conn.Read(make([]byte, 1)); err == nil {
+				t.Errorf("%d bytes were read after the end", n)
+			}
+		},
+		"by the client": func(conn, _ net.Conn) { _ = conn.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var cfg Config
+			var peer net.Conn
+			cfg.Options.NewWebSocketConn = func(context.Context, azservicebus.NewWebSocketConnArgs) (conn net.Conn, err error) {
+				conn, peer = net.Pipe()
+				return conn, nil
+			}
+			c := &Client{dialer: &dialer{cfg: &cfg}}
+			if c.Connection() != nil {
+				t.Error("there is a connection before the first one")
+			}
+			conn, err := c.dialer.dial(t.Context(), azservicebus.NewWebSocketConnArgs{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			connection := c.Connection()
+			if connection == nil || connection.Err() != nil {
+				t.Fatalf("an open connection is %v", connection)
+			}
+			end(conn, peer)
+			if connection.Err() == nil {
+				t.Error("a lost connection has not ended")
+			}
+		})
+	}
+}
+
 func TestDial_VerifiesTheNamespace(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewTLSServer(nil) // its certificate is that of example.com

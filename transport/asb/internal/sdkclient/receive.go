@@ -50,6 +50,19 @@ func Peek(ctx context.Context, c *Client, sdk *azservicebus.Receiver) error {
 	return c.Do(ctx, "peek", func() error { return PeekNow(ctx, sdk) })
 }
 
+// Open is Peek, and returns a context that ends with the connection of the link.
+func Open(ctx context.Context, c *Client, sdk *azservicebus.Receiver) (connection context.Context, err error) {
+	for {
+		before := c.Connection()
+		if err := Peek(ctx, c, sdk); err != nil {
+			return nil, err
+		}
+		if connection = c.Connection(); connection == before {
+			return connection, nil // the answer came on this one
+		}
+	}
+}
+
 // PeekNow is Peek within a call of the SDK.
 func PeekNow(ctx context.Context, sdk *azservicebus.Receiver) error {
 	defer func() {
