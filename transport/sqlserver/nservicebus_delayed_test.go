@@ -125,7 +125,7 @@ func TestNServiceBus_ForwardersShareTheWork(t *testing.T) {
 		transports[i] = db.open(t, sqlserver.Config{})
 	}
 	provision(t, transports[0])
-	const delay = 1500 * time.Millisecond
+	const delay = 5 * time.Second // until the row is locked
 	sent := time.Now()
 	for i, transport := range transports {
 		msgs := make([]core.Outgoing, each)
