@@ -67,9 +67,11 @@ func (s *Server) configure(wanted settings) string {
 // inherited ones.
 func (s *Server) environment() []string {
 	file := func(name string) string { return s.installed.inside(s.files.path(name)) }
-	schedulers := ""
+	// Erlang's threads sleep at once where they have nothing to do. By default they first look
+	// for work again and again, which takes processor time from the tests.
+	schedulers := "+sbwt none +sbwtdcpu none +sbwtdio none "
 	if !s.allProcessors {
-		schedulers = "+S 1:1 "
+		schedulers += "+S 1:1 "
 	}
 	return []string{
 		"HOME=" + file(homeFiles),
