@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/reprise-go/reprise/core"
@@ -73,8 +74,8 @@ func TestPool_ApplicationTakesAllConnections(t *testing.T) {
 	}
 }
 
-// A server that takes no more connections is an outage for who needs one: those there
-// are go on.
+// A server that accepts no more connections is an outage for an endpoint without one. An
+// endpoint that has some goes on with them.
 func TestPool_ServerHasTooManyConnections(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
@@ -84,11 +85,13 @@ func TestPool_ServerHasTooManyConnections(t *testing.T) {
 				t.Parallel()
 				const messages = 200
 				e := newBusiness(t, brokerOn(t, server), mode)
+				refused := &refusals{}
+				e.transport.URL, e.transport.Pool = "", tracedPool(t, e.broker.url+"&pool_max_conns=20", refused)
 				e.transport.Lease = 5 * time.Second // claims break off as their sessions end
 				e.config.Concurrency = 8
 				goOn := e.some()
 				e.order(messages)
-				e.run()
+				e.runOn(open(t, e.transport))
 				await(t, "messages are handled", func() bool { return e.written() >= 10 })
 				if left == 0 {
 					e.connectionLimit(0)
@@ -96,12 +99,7 @@ func TestPool_ServerHasTooManyConnections(t *testing.T) {
 					e.connectionLimit(int(e.app.Config().MaxConns) + left)
 				}
 				goOn() // all sessions have ended, and more are needed than are left
-				await(t, "connections are refused", func() bool {
-					return e.log.count("too many connections") > 0 ||
-						slices.ContainsFunc(e.changes.all(), func(c core.ConnectionChange) bool {
-							return c.Err != nil && strings.Contains(c.Err.Error(), "too many connections")
-						})
-				})
+				await(t, "connections are refused", func() bool { return refused.Load() > 0 })
 				if left > 0 {
 					e.awaitDone()
 				}
@@ -112,6 +110,25 @@ func TestPool_ServerHasTooManyConnections(t *testing.T) {
 		}
 	}
 }
+
+// refusals counts the connections that the server refuses because it has too many.
+type refusals struct{ atomic.Int64 }
+
+func (*refusals) TraceConnectStart(ctx context.Context, _ pgx.TraceConnectStartData) context.Context {
+	return ctx
+}
+
+func (r *refusals) TraceConnectEnd(_ context.Context, data pgx.TraceConnectEndData) {
+	if server, ok := errors.AsType[*pgconn.PgError](data.Err); ok && server.Code == "53300" {
+		r.Add(1)
+	}
+}
+
+func (*refusals) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+func (*refusals) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // Endpoints of both modes share one transport, and its pool, which is smaller than what
 // they could use.

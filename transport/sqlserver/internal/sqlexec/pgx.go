@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -20,12 +21,13 @@ type PgxDatabase struct {
 	Connections *pgxpool.Pool
 	owned       bool // opened by us
 	most        int
+	idleWait    time.Duration // how long to wait for an idle connection where the server refuses another one
 }
 
 // NewPgx returns the database of an existing pool, with the limit of its
 // connections. It is not closed.
 func NewPgx(pool *pgxpool.Pool, limit int) *PgxDatabase {
-	return &PgxDatabase{Connections: pool, most: limit}
+	return &PgxDatabase{Connections: pool, most: limit, idleWait: idleWait}
 }
 
 // OpenPgx opens a pool, with the limit of its connections or 0 for none.
@@ -34,7 +36,7 @@ func OpenPgx(cfg *pgxpool.Config, limit int) (*PgxDatabase, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &PgxDatabase{Connections: pool, owned: true, most: limit}, nil
+	return &PgxDatabase{Connections: pool, owned: true, most: limit, idleWait: idleWait}, nil
 }
 
 // UnreachedError is the error of statements that were never sent.
@@ -52,13 +54,69 @@ const StaleConnections = 5
 // Exec implements Database.
 func (d *PgxDatabase) Exec(ctx context.Context, statements ...*Statement) error {
 	return d.retried(func() error {
-		conn, err := d.Connections.Acquire(ctx)
+		conn, err := d.acquire(ctx)
 		if err != nil {
 			return &UnreachedError{err}
 		}
 		defer conn.Release()
 		return RunPgx(ctx, conn.Conn(), statements)
 	})
+}
+
+// idleWait is longer than most statements take. Handlers that hold all connections of the pool
+// may themselves wait for another one, so it is no longer than a failure may take.
+const idleWait = time.Second
+
+// idleCheck is how often a statement looks for an idle connection. That asks nothing of the
+// server.
+const idleCheck = 5 * time.Millisecond
+
+// acquire takes a connection of the pool, or opens one. If the server has too many to accept
+// another one, it waits until one of the pool's own is idle: pgxpool would return the error,
+// although the next statement may end at once.
+func (d *PgxDatabase) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	conn, err := d.Connections.Acquire(ctx)
+	if !isTooManyConnections(err) {
+		return conn, err
+	}
+	ended := time.NewTimer(d.idleWait)
+	defer ended.Stop()
+	checks := time.NewTicker(idleCheck)
+	defer checks.Stop()
+	for {
+		if conn := d.idle(ctx); conn != nil {
+			return conn, nil
+		}
+		if s := d.Connections.Stat(); s.AcquiredConns()+s.IdleConns() == 0 {
+			return nil, err // there is none that could become idle
+		}
+		select {
+		case <-checks.C:
+		case <-ended.C:
+			return nil, err
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w while waiting for an idle connection, since another one was refused: %w", ctx.Err(), err)
+		}
+	}
+}
+
+// idle takes an idle connection of the pool, or returns nil.
+func (d *PgxDatabase) idle(ctx context.Context) *pgxpool.Conn {
+	all := d.Connections.AcquireAllIdle(ctx)
+	if len(all) == 0 {
+		return nil
+	}
+	for _, other := range all[1:] {
+		other.Release()
+	}
+	return all[0]
+}
+
+// isTooManyConnections reports whether the server, a database or a role has all the
+// connections that it may have.
+func isTooManyConnections(err error) bool {
+	server, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && server.Code == "53300"
 }
 
 // retried repeats statements that failed because of a dead connection before they were
@@ -81,7 +139,7 @@ func (d *PgxDatabase) retried(do func() error) error {
 func (d *PgxDatabase) Begin(ctx context.Context, statements ...*Statement) (Transaction, error) {
 	var tx *pgxTransaction
 	err := d.retried(func() error {
-		conn, err := d.Connections.Acquire(ctx)
+		conn, err := d.acquire(ctx)
 		if err != nil {
 			return &UnreachedError{err}
 		}
