@@ -179,9 +179,9 @@ var deliveryCountCases = []testCase{
 	{rule: "C9", title: "the count is shared by instances", modes: withRedelivery, needs: []need{nativeCount}, run: func(t *caseT) {
 		first, second := t.open(), t.open()
 		queue := t.queue(first)
-		r, other := t.receiver(first, queue, 1), t.receiver(second, queue, 1)
-		other.SetMaxInFlight(0)
 		t.sendEach(first, queue, "failing")
+		r := t.receiver(first, queue, 1)
+		var other *receiver // opened when its turn comes: opened and paused before, it could have fetched the message, and put back a copy
 		native := ""
 		for failures := range 6 {
 			d := r.next()
@@ -194,6 +194,9 @@ var deliveryCountCases = []testCase{
 			}
 			r.SetMaxInFlight(0)
 			t.abandon(d)
+			if other == nil {
+				other = t.receiver(second, queue, 1)
+			}
 			r, other = other, r
 			r.SetMaxInFlight(1)
 		}
