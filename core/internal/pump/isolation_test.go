@@ -121,7 +121,7 @@ func TestSuspects_PauseReleasesThem(t *testing.T) {
 				time.Sleep(time.Minute)
 			}
 		}
-		h.SetLimit(4)
+		h.SetLimit(5)
 		h.want("released while a handler runs", &h.released, 11, 12)
 		h.SetPaused(true)
 		h.want("released in the pause", &h.released, 10, 11, 12)
