@@ -143,7 +143,9 @@ func TestSuspects_LaterOnesAreInOrder(t *testing.T) {
 		h.source.change(func() { h.source.fetched = suspects(20, 5, 3) })
 		pass(2 * time.Minute)
 		h.end()
-		if got := h.copy(&h.started); !slices.Equal(got, []int{0, 1, 21, 10, 20}) {
+		got := h.copy(&h.started)
+		slices.Sort(got[:min(2, len(got))]) // they start at the same time
+		if !slices.Equal(got, []int{0, 1, 21, 10, 20}) {
 			t.Errorf("the order was %v, want those with the fewest deliveries first", got)
 		}
 	})

@@ -46,7 +46,7 @@ func TestWorkers_GrowWhileSettlementsTakeLong(t *testing.T) {
 
 func TestReacquireSlot_TakesTheSlotBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHarness(t, Rules{Prefetches: true}, messages(0, 3)...)
+		h := newHarness(t, Rules{Prefetches: true}, messages(0, 1)...)
 		h.settlement = func(w *Worker[*message, attempt], m *message) {
 			if m.number == 0 { // its settlement fails, and something has to be done about it
 				w.ReacquireSlot()
@@ -54,6 +54,9 @@ func TestReacquireSlot_TakesTheSlotBack(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		h.SetLimit(1)
+		pass(time.Millisecond)
+		h.source.change(func() { h.source.fetched = messages(1, 2) }) // fetched before, one of them could start before the slot is taken back
+		pass(time.Millisecond)
 		h.want("started", &h.started, 0)
 		if n := h.InFlight(); n != 1 {
 			t.Errorf("%d messages are being handled", n)
