@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/reprise-go/reprise/core"
 )
@@ -242,6 +243,7 @@ func (t *caseT) tellsNoSecret(who string, err error) {
 // reads all fields, and with %s also the values that they point to. That is safe only if
 // the value is not in use any more: alone is then true.
 func (t *caseT) printsNoSecret(what string, value any, alone bool) {
+	_, _ = time.Now().Zone() // loads the local time zone, which every time points to, before fmt reads it
 	for _, verb := range []string{"%v", "%+v", "%s", "%#v"} {
 		var prints bool
 		switch value.(type) {
