@@ -146,7 +146,7 @@ func TestReceiver_SettlesByTheLockAfterItsConnectionWasLost(t *testing.T) {
 func TestReceiver_OpensOneConnectionAfterItsConnectionWasLost(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
-	transport := s.provisioned(t, asb.Config{}, "q")
+	transport := s.provisioned(t, asb.Config{LockDuration: longestLock}, "q")
 	messages := make([]string, 1000) // more than the receiver may hold, so that its pollers do not see the loss before they have room
 	for i := range messages {
 		messages[i] = strconv.Itoa(i)
