@@ -113,8 +113,10 @@ func (l *link) create() (err error) {
 }
 
 // longestPoll is the longest wait for messages in one call of the SDK. A call from which
-// the SDK does not return is given up only after the end of its context.
-const longestPoll = 5 * time.Minute
+// the SDK does not return is given up only after the end of its context, and until then no
+// message is received. Before the SDK reports that a link is lost, it waits for up to two
+// minutes for the service to confirm that (azservicebus v1.11.0, AMQPLinksImpl.CloseIfNeeded).
+const longestPoll = 10 * time.Second
 
 // poll waits for messages until ctx ends or the link is lost. The SDK does not learn of the
 // loss of a connection: it would close the client's connection, which may be another one by
