@@ -34,14 +34,13 @@ func (r *receiver) Close(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	}
-	// The calls of the SDK end now, except for a wait inside it: before it reports that
-	// a link is lost, it waits for up to two minutes for the service to confirm that
-	// (azservicebus v1.11.0, Receiver.receiveMessagesImpl).
+	// The calls of the SDK end now. A call from which it does not return is given up after
+	// half of closeGrace; another one may follow.
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(closeGrace / 2):
-		return fmt.Errorf("asb: close the receiver of %q: the service does not confirm the end of a link; the connection is closed later: %w", r.address, ctx.Err())
+	case <-time.After(closeGrace):
+		return fmt.Errorf("asb: close the receiver of %q: the SDK does not return from its calls; the connection is closed later: %w", r.address, ctx.Err())
 	}
 }
 

@@ -267,6 +267,30 @@ func TestReceive_UsesAnotherConnectionWhereTheEndOfALinkIsLost(t *testing.T) {
 	}
 }
 
+func TestClose_EndsWhereTheEndOfALinkIsLost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits until calls of the SDK are given up: not in short runs")
+	}
+	for _, mode := range []core.TransactionMode{core.TransactionReceiveOnly, core.TransactionNone} {
+		t.Run(mode.String(), func(t *testing.T) {
+			s := startSite(t, sbserver.Config{})
+			r, first, _ := s.loseEnd(t, mode, 5*time.Second)
+			complete(t, first)
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := bounded(t, "Close", func() error { return r.Close(ended) }); err != nil {
+				t.Error(err)
+			}
+			awaitReturn(t)
+			second := take(t, openReceiver(t, s.open(t, asb.Config{}), "q", 1), 1)[0]
+			if body := string(second.Incoming().Body); body != "second" {
+				t.Errorf("%q was received; want %q", body, "second")
+			}
+			complete(t, second)
+		})
+	}
+}
+
 // stallTokens lets no request on $cbs end on links that are opened from now on. Such a request holds the SDK's locks, so that
 // it opens and closes no link.
 func (s *site) stallTokens() (remove func()) {
