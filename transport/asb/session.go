@@ -20,8 +20,11 @@ const (
 	// receiver takes another session.
 	sessionIdle = 100 * time.Millisecond
 	// acceptPatience is the longest wait for the service's answer that there is no
-	// session. The service itself waits for one for a minute at most.
-	acceptPatience = time.Minute + requestTimeout
+	// session, until the connection is replaced. The service itself waits for one for a
+	// minute at most. Before the SDK returns, and whenever it needs a token, it waits for
+	// up to a minute for the service to confirm the end of a session of AMQP
+	// (azservicebus v1.11.0, AMQPSessionWrapper.Close).
+	acceptPatience = time.Minute + 2*openAttempt
 	// leastPause is the time from a failed renewal of the session's lock to the next one.
 	leastPause = 50 * time.Millisecond
 	// longestWait is the longest time after which a due message looks for a place once
@@ -106,10 +109,8 @@ func (r *receiver) acceptNext(ctx context.Context) (*session, error) {
 	if r.mode == core.TransactionNone {
 		options.ReceiveMode = azservicebus.ReceiveModeReceiveAndDelete
 	}
-	ctx, cancel := context.WithCancel(ctx) // without a deadline, which the SDK would send to the service
-	defer cancel()
-	defer time.AfterFunc(acceptPatience, cancel).Stop()
 	c := r.currentClient()
+	defer time.AfterFunc(acceptPatience, c.GiveUp).Stop() // the SDK would send a deadline of ctx to the service
 	sdk, err := sdkclient.Call(ctx, c, "accept a session", func() (*azservicebus.SessionReceiver, error) {
 		return c.SDK.AcceptNextSessionForQueue(ctx, name, options)
 	}, nil) // the connection of a session that is accepted late is closed

@@ -138,3 +138,25 @@ func TestSession_KeepsTheOrderInNoneWhereAMessageArrivesLate(t *testing.T) {
 		}
 	}
 }
+
+// Without a session the service refuses the link after a minute. The SDK then waits for another minute for the service to confirm
+// the end of the link's session.
+func TestSessions_AreAcceptedWhereTheEndOfALinkIsLost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for more than a minute for a session: not in short runs")
+	}
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	r := openReceiver(t, s.ordered(t, longestLock), "q", 1)
+	asked := func() int { return s.Count(sbserver.OpAttachReceiver, "q") }
+	await(t, "the receiver waits for a session", func() bool { return asked() == 1 })
+	s.LoseEnds()
+	bounded(t, "the next request for a session", func() bool {
+		await(t, "it is made", func() bool { return asked() > 1 })
+		return true
+	})
+	if err := s.ordered(t, longestLock).Send(t.Context(), core.Outgoing{ID: "message", Queue: "q", GroupKey: "group"}); err != nil {
+		t.Fatal(err)
+	}
+	complete(t, take(t, r, 1)[0])
+}

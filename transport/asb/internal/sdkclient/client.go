@@ -187,7 +187,7 @@ func (c *Client) await(ctx context.Context, name string, t *task) error {
 	case err := <-t.done:
 		return err
 	case <-timer.C:
-		c.giveUp()
+		c.GiveUp()
 		return &stuckError{call: name, made: true, ended: ctx.Err()}
 	}
 }
@@ -239,8 +239,8 @@ func (c *Client) Connection() context.Context { return c.dialer.connection() }
 // Stuck reports whether a call was given up, so that further calls are not made.
 func (c *Client) Stuck() bool { return c.stuck.Load() }
 
-// giveUp has the client replaced.
-func (c *Client) giveUp() {
+// GiveUp has the client replaced. Its calls end, and further ones are not made.
+func (c *Client) GiveUp() {
 	switch {
 	case c.stuck.Swap(true):
 	case c.Replace != nil:
