@@ -117,10 +117,15 @@ type Harness struct {
 	// into a log (C21). nil: the configuration cannot be wrong.
 	OpenWrong func(t testing.TB) []error
 
-	// Rules are the rules whose cases are run, such as "C19". nil: all. It is for a
-	// second configuration of an adapter, such as another topology, that differs only in
-	// these rules from the configuration that is checked against all of them. Such a run
-	// writes no report, unless SameAs is set.
+	// EngineRules also runs the cases of the rules that only the engine can break, such as
+	// R7: docs/adapter-rules.md lists them. An adapter need not set it. This repository
+	// runs them in memory, on transports with the capabilities of each of its adapters.
+	EngineRules bool
+
+	// Rules are the rules whose cases are run, such as "C19". nil: all that an adapter can
+	// break. It is for a second configuration of an adapter, such as another topology, that
+	// differs only in these rules from the configuration that is checked against all of
+	// them. Such a run writes no report, unless SameAs is set.
 	Rules []string
 
 	// SameAs is the Name of the configuration that is checked against all rules, and that

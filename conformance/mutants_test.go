@@ -140,10 +140,43 @@ func TestMutants(t *testing.T) {
 	})
 }
 
-// noticedBy returns the names of cases of its rule that fail for a mutant. Once one has
-// failed, those are left out that are known to fail for another mutant.
-func (m *mutant) noticedBy(t *testing.T, log *mutantLog) []string {
-	t.Helper()
+// TestMutants_OfEngineRules shows that an adapter need not run the cases of engineRules: a
+// transport that breaks such a rule breaks another rule too.
+func TestMutants_OfEngineRules(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("TestMutants has met the same mutants: not in short runs")
+	}
+	all := slices.DeleteFunc(cases(), func(c testCase) bool { return slices.Contains(engineRules, c.rule) })
+	slices.SortStableFunc(all, func(a, b testCase) int { return cmp.Compare(len(heavyCases[a.name()]), len(heavyCases[b.name()])) })
+	for _, m := range mutants() {
+		if !slices.Contains(engineRules, m.rule) {
+			continue
+		}
+		t.Run(m.rule+" "+m.name, func(t *testing.T) {
+			t.Parallel()
+			s, err := newSuite(t, m.brokenHarness())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range all {
+				if s.leavesOut(&c) {
+					continue
+				}
+				for _, mode := range c.modes.choose(s.caps) {
+					if r := s.runCase(t, &c, mode); r.Outcome == Failed {
+						t.Log(r.Case, "in", r.Mode, r.Failures[0])
+						return
+					}
+				}
+			}
+			t.Errorf("no case of an adapter notices a transport that %s: %s is no rule that only the engine can break", m.name, m.rule)
+		})
+	}
+}
+
+// brokenHarness returns a harness on the mutant.
+func (m *mutant) brokenHarness() Harness {
 	var c changes
 	if m.breaks != nil {
 		c = m.breaks()
@@ -155,6 +188,16 @@ func (m *mutant) noticedBy(t *testing.T, log *mutantLog) []string {
 	if m.harness != nil {
 		m.harness(&h)
 	}
+	h.Seed = 1
+	return h
+}
+
+// noticedBy returns the names of cases of its rule that fail for a mutant. Once one has
+// failed, those are left out that are known to fail for another mutant.
+func (m *mutant) noticedBy(t *testing.T, log *mutantLog) []string {
+	t.Helper()
+	h := m.brokenHarness()
+	h.EngineRules = true
 	var light, heavy []testCase
 	for _, c := range cases() {
 		named, isHeavy := heavyCases[c.name()]
@@ -166,7 +209,6 @@ func (m *mutant) noticedBy(t *testing.T, log *mutantLog) []string {
 			light = append(light, c)
 		}
 	}
-	h.Seed = 1
 	s, err := newSuite(t, h)
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +275,9 @@ func TestControl(t *testing.T) {
 	t.Parallel()
 	t.Run("which can do everything", func(t *testing.T) {
 		t.Parallel()
-		Run(t, harnessOn(inmemory.Config{}, changes{}))
+		h := harnessOn(inmemory.Config{}, changes{})
+		h.EngineRules = true
+		Run(t, h)
 	})
 	if testing.Short() {
 		return // the others are less able

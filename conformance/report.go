@@ -162,13 +162,42 @@ func (r *Report) failedCases() (names []string) {
 	return names
 }
 
-// summary is the text for the end of a run: the totals, the cases that were not run, with
-// the reasons, and the deviations.
+// summary is the line at the end of a run: how many cases ran, how they ended in all
+// their modes, and how many were left out for which reason.
 func (r *Report) summary() string {
+	ran, leftOut, inapplicable := map[string]bool{}, map[string]int{}, 0
+	for _, result := range r.Results {
+		switch {
+		case result.Outcome != NotRun:
+			ran[result.Case] = true
+		case strings.HasPrefix(result.Reason, "Harness."), strings.HasPrefix(result.Reason, "TestMain "), result.Reason == engineOnly, result.Reason == shortRun:
+			leftOut[result.Reason]++
+		default:
+			inapplicable++
+		}
+	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "conformance: %d passed, %d failed, %d deviations, %d not run", r.Count(Passed), r.Count(Failed), r.Count(Deviates), r.Count(NotRun))
+	fmt.Fprintf(&b, "conformance: %d of %d cases ran: %d passed, %d failed, %d deviations", len(ran), len(cases()), r.Count(Passed), r.Count(Failed), r.Count(Deviates))
+	separator := "; left out: "
+	count := func(n int, format string, args ...any) {
+		if n > 0 {
+			fmt.Fprintf(&b, "%s%d "+format, append([]any{separator, n}, args...)...)
+			separator = ", "
+		}
+	}
+	count(inapplicable, "for other capabilities")
+	for _, reason := range slices.Sorted(maps.Keys(leftOut)) {
+		count(leftOut[reason], "because %s", reason)
+	}
+	count(len(cases())-len(ran)-r.Count(NotRun), "by Harness.Rules, -run, -skip or -failfast")
+	return b.String()
+}
+
+// details names the cases that failed, deviated or were left out, in lines of their own.
+func (r *Report) details() string {
+	var b strings.Builder
 	if failed := r.failedCases(); len(failed) > 0 {
-		fmt.Fprintf(&b, "\nfailed, in the order in which to mend them, since what comes later may follow from what comes first:\n\t%s", strings.Join(failed, "\n\t"))
+		fmt.Fprintf(&b, "\nfailed, in the order in which to fix them, since later failures may follow from earlier ones:\n\t%s", strings.Join(failed, "\n\t"))
 	}
 	byReason := map[string][]string{}
 	for _, result := range r.Results {

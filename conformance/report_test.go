@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -115,18 +116,24 @@ func TestMarkdown_LinesAndColumns(t *testing.T) {
 	}
 }
 
-func TestSummary_NamesSkippedCases(t *testing.T) {
-	text := small(
-		Result{Case: "C1 a", Outcome: Passed},
+func TestSummary_CountsAndNamesCases(t *testing.T) {
+	r := small(
+		Result{Case: "C1 a", Mode: core.TransactionNone, Outcome: Passed},
+		Result{Case: "C1 a", Mode: core.TransactionReceiveOnly, Outcome: Passed},
 		Result{Case: "C7 b", Mode: core.TransactionNone, Outcome: Deviates, Reason: "it forgets"},
 		Result{Case: "C15 c", Outcome: NotRun, Reason: "Harness.Broker is nil"},
 		Result{Case: "C15 d", Outcome: NotRun, Reason: "Harness.Broker is nil"},
-	).summary()
-	for _, want := range []string{
-		"1 passed, 0 failed, 1 deviations, 2 not run", "deviates: C7 b/None: it forgets", "not run, because Harness.Broker is nil:\n\tC15 c\n\tC15 d",
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the summary lacks %q:\n%s", want, text)
+		Result{Case: "C22 e", Outcome: NotRun, Reason: "DeadLetter is not claimed"},
+	)
+	want := fmt.Sprintf("conformance: 2 of %d cases ran: 2 passed, 0 failed, 1 deviations; left out: "+
+		"1 for other capabilities, 2 because Harness.Broker is nil, %d by Harness.Rules, -run, -skip or -failfast", len(cases()), len(cases())-5)
+	if got := r.summary(); got != want {
+		t.Errorf("the summary is\n%s\nwant\n%s", got, want)
+	}
+	details := r.details()
+	for _, want := range []string{"\ndeviates: C7 b/None: it forgets", "\nnot run, because Harness.Broker is nil:\n\tC15 c\n\tC15 d"} {
+		if !strings.Contains(details, want) {
+			t.Errorf("the details lack %q:\n%s", want, details)
 		}
 	}
 }
@@ -149,8 +156,8 @@ func TestSummary_NamesFailuresInOrder(t *testing.T) {
 	text := small(
 		Result{Case: "C1 a", Outcome: Failed}, Result{Case: "C2 b", Mode: core.TransactionNone, Outcome: Failed},
 		Result{Case: "C2 b", Mode: core.TransactionReceiveOnly, Outcome: Failed}, Result{Case: "C3 c", Outcome: Passed},
-	).summary()
-	if !strings.Contains(text, "follow from what comes first:\n\tC1 a\n\tC2 b") || strings.Contains(text, "C3 c") {
+	).details()
+	if !strings.Contains(text, "follow from earlier ones:\n\tC1 a\n\tC2 b") || strings.Contains(text, "C3 c") {
 		t.Errorf("got %s", text)
 	}
 }

@@ -37,6 +37,21 @@ func TestRules_AreDocumented(t *testing.T) {
 	}
 }
 
+func TestEngineRules_AreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/adapter-rules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "The others are the engine's alone: " + strings.Join(engineRules, ", ") + "."; !strings.Contains(string(text), want) {
+		t.Errorf("docs/adapter-rules.md lacks %q", want)
+	}
+	for _, rule := range engineRules {
+		if rules[rule] == "" {
+			t.Errorf("engineRules names %s, which is no rule", rule)
+		}
+	}
+}
+
 // TestRules_NameTheirFiles lets a reader find the cases and the mutants of a rule: those
 // of C7 are in c07_*.go, those of R2 to R4 in r02_r04_*.go.
 func TestRules_NameTheirFiles(t *testing.T) {

@@ -16,11 +16,11 @@ import (
 // that fails fails the test, unless it is a declared deviation; a declared deviation that
 // does not fail makes the test fail too.
 //
-// After all cases, Run lists the cases that were not run and the deviations, on standard
-// output or, with -v or after a failed case, in the test's log. It writes the report as
-// <name>.json into the directory named by the environment variable
-// REPRISE_CONFORMANCE_REPORT, if it is set. With -run, -short, or Harness.Rules without
-// SameAs, which leave cases out, there is no report.
+// After all cases, Run prints one line: how many cases ran, how they ended, and how many
+// were left out for which reason. With -v or after a failed case it also lists the names.
+// It writes the report as <name>.json into the directory named by the environment
+// variable REPRISE_CONFORMANCE_REPORT, if it is set. With -run, -short, or Harness.Rules
+// without SameAs, which leave cases out, there is no report.
 //
 // go test -short leaves out the cases that stop the broker, kill processes, wait for
 // locks to end, or take seconds for another reason. It runs each other case in one of its
@@ -43,7 +43,7 @@ func (s *suite) runSubtests(t *testing.T) {
 	all := cases()
 	slices.SortStableFunc(all, func(a, b testCase) int { return b.startOrder() - a.startOrder() })
 	for _, c := range all {
-		if s.isSame(&c) || !s.chooses(&c) || s.leavesOut(&c) || s.tooLong(&c) {
+		if s.leavesOut(&c) {
 			continue
 		}
 		t.Run(c.subtestName(), func(t *testing.T) {
@@ -99,21 +99,19 @@ func (s *suite) runSubtest(t *testing.T, c *testCase, mode core.TransactionMode)
 	}
 }
 
-// Check runs the cases of the named rules, such as "C13", or all cases, one after the
-// other, and returns the report. It does not fail t for a fault of the adapter; t only
+// Check runs the cases of the named rules, such as "C13", or those that Run would, one
+// after the other, and returns the report. It does not fail t for a fault of the adapter; t only
 // provides its context and temporary directories. Check is for tests of the suite, and of
 // adapters broken on purpose.
 func Check(t *testing.T, h Harness, rules ...string) (*Report, error) {
 	t.Helper()
+	h.EngineRules = h.EngineRules || len(rules) > 0
 	s, err := newSuite(t, h)
 	if err != nil {
 		return nil, err
 	}
 	for _, c := range cases() {
-		if len(rules) > 0 && !slices.Contains(rules, c.rule) || s.isSame(&c) || !s.chooses(&c) {
-			continue
-		}
-		if s.leavesOut(&c) {
+		if len(rules) > 0 && !slices.Contains(rules, c.rule) || s.leavesOut(&c) {
 			continue
 		}
 		for _, mode := range c.modes.choose(s.caps) {
@@ -124,31 +122,13 @@ func Check(t *testing.T, h Harness, rules ...string) (*Report, error) {
 	return s.report, nil
 }
 
-// chooses reports whether the case belongs to a rule in Harness.Rules.
-func (s *suite) chooses(c *testCase) bool {
-	return len(s.h.Rules) == 0 || slices.Contains(s.h.Rules, c.rule)
-}
-
-// isSame reports whether a case belongs to a rule that Harness.Rules leaves out because
-// another configuration is checked against it, and adds a result that names that
-// configuration.
-func (s *suite) isSame(c *testCase) bool {
-	if s.h.SameAs == "" || s.chooses(c) {
-		return false
-	}
-	s.report.add(Result{Case: c.name(), Rule: c.rule, Outcome: NotRun, Reason: "Harness.Rules leaves out the rules in which it is the same as " + s.h.SameAs})
-	return true
-}
-
-// leavesOut reports whether a case is not run on this transport, and adds a result with
-// the reason.
+// leavesOut reports whether a case is not run, and adds a result with the reason, unless
+// Harness.Rules makes the report partial.
 func (s *suite) leavesOut(c *testCase) bool {
-	reason := ""
-	if len(c.modes.choose(s.caps)) == 0 { // first, because no field of the harness would change it
-		reason = c.modes.absentReason()
-	} else if i := slices.IndexFunc(c.needs, func(n need) bool { return !n.met(s) }); i >= 0 {
-		reason = c.needs[i].unmet
+	if len(s.h.Rules) > 0 && s.h.SameAs == "" && !s.chooses(c) {
+		return true
 	}
+	reason := s.reasonAgainst(c)
 	if reason == "" {
 		return false
 	}
@@ -156,14 +136,45 @@ func (s *suite) leavesOut(c *testCase) bool {
 	return true
 }
 
-// tooLong reports whether a case is left out of this short run, and adds a result for it.
-// In a bubble waiting takes no time.
-func (s *suite) tooLong(c *testCase) bool {
-	if !s.short || !c.slow && (s.h.Synctest || !c.waitsForLocks()) {
-		return false
+// reasonAgainst returns why a case is not run, or "" if it is.
+func (s *suite) reasonAgainst(c *testCase) string {
+	switch {
+	case s.chooses(c):
+	case s.h.SameAs != "":
+		return "Harness.Rules leaves out the rules in which it is the same as " + s.h.SameAs
+	default:
+		return engineOnly
 	}
-	s.report.add(Result{Case: c.name(), Rule: c.rule, Outcome: NotRun, Reason: "it is not for short runs (go test -short)"})
-	return true
+	if len(c.modes.choose(s.caps)) == 0 { // first, because no field of the harness would change it
+		return c.modes.absentReason()
+	}
+	if i := slices.IndexFunc(c.needs, func(n need) bool { return !n.met(s) }); i >= 0 {
+		return c.needs[i].unmet
+	}
+	if s.tooLong(c) {
+		return shortRun
+	}
+	return ""
+}
+
+// chooses reports whether the harness asks for the case's rule.
+func (s *suite) chooses(c *testCase) bool {
+	if len(s.h.Rules) > 0 {
+		return slices.Contains(s.h.Rules, c.rule)
+	}
+	return s.h.EngineRules || !slices.Contains(engineRules, c.rule)
+}
+
+// Reasons why a case is not run that are neither the transport's nor the harness's.
+const (
+	engineOnly = "only the engine can break their rules, which are checked in memory (Harness.EngineRules)"
+	shortRun   = "they are not for short runs (go test -short)"
+)
+
+// tooLong reports whether a case is left out of this short run. In a bubble waiting takes
+// no time.
+func (s *suite) tooLong(c *testCase) bool {
+	return s.short && (c.slow || !s.h.Synctest && c.waitsForLocks())
 }
 
 // modesOf returns the modes in which a case runs. In a short run that is one mode, which
@@ -183,23 +194,21 @@ func (s *suite) modesOf(c *testCase) []core.TransactionMode {
 func (s *suite) conclude(t *testing.T) {
 	t.Helper()
 	s.report.sort()
-	if s.short {
-		t.Log(s.report.summary())
-		return // the rest is for complete runs
+	complete := !s.short && !s.report.partial()
+	if complete {
+		for _, mistake := range s.wrongDeviations() {
+			t.Error(mistake)
+		}
 	}
-	if s.report.partial() {
-		return // -run or -failfast left cases out
-	}
-	for _, mistake := range s.wrongDeviations() {
-		t.Error(mistake)
-	}
-	if summary := s.report.summary(); testing.Verbose() || t.Failed() {
-		t.Log(summary)
+	if testing.Verbose() || t.Failed() {
+		t.Log(s.report.summary() + s.report.details())
 	} else {
-		fmt.Printf("%s: %s\n", t.Name(), summary) // go test would drop a log
+		fmt.Printf("%s: %s\n", t.Name(), s.report.summary()) // go test would drop a log
 	}
-	if err := s.report.save(); err != nil {
-		t.Error(err)
+	if complete {
+		if err := s.report.save(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

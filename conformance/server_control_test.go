@@ -1,11 +1,14 @@
 package conformance
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -13,7 +16,9 @@ import (
 // case about processes and outages runs.
 func TestControl_Server(t *testing.T) {
 	t.Parallel()
-	s, err := newSuite(t, harnessOnServer(inmemory.Config{}, changes{}))
+	h := harnessOnServer(inmemory.Config{}, changes{})
+	h.EngineRules = true
+	s, err := newSuite(t, h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,5 +156,28 @@ func TestControl_ServerVariants(t *testing.T) {
 				t.Error("nothing was tried")
 			}
 		})
+	}
+}
+
+// TestControl_ReversedSends shows that cases assume no order of the messages of a Send:
+// no capability but GroupOrder promises one.
+func TestControl_ReversedSends(t *testing.T) {
+	t.Parallel()
+	reversed := func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		out = slices.Clone(out)
+		slices.Reverse(out)
+		err := next(ctx, out...)
+		if failed, ok := errors.AsType[*core.SendError](err); ok {
+			slices.Reverse(failed.Results)
+		}
+		return err
+	}
+	h := harnessOn(able(func(c *core.Capabilities) { c.GroupOrder = false }), changes{send: reversed})
+	report, err := Check(t, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range report.Failures() {
+		t.Error(f)
 	}
 }

@@ -80,12 +80,14 @@ func TestShortLocks_LongOnesAreRefused(t *testing.T) {
 func TestShortRun_LeavesOutLongCases(t *testing.T) {
 	t.Parallel()
 	for name, bubble := range map[string]bool{"in real time": false, "in a bubble": true} {
-		h := harnessOnServer(withLocks, changes{})
-		h.Synctest = bubble
-		s := &suite{h: h, short: true, report: &Report{}}
+		s, err := newSuite(t, harnessOnServer(withLocks, changes{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.short, s.h.Synctest = true, bubble
 		var ran []string
 		for _, c := range cases() {
-			if !s.tooLong(&c) {
+			if !s.leavesOut(&c) {
 				ran = append(ran, c.name())
 			}
 		}

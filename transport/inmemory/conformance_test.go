@@ -81,6 +81,7 @@ func consumer(t testing.TB, broker *inmemory.Broker, queue string) core.Receiver
 func TestConformance(t *testing.T) {
 	h := harness(inmemory.Config{})
 	h.Name = "inmemory"
+	h.EngineRules = true
 	conformance.Run(t, h)
 }
 
@@ -95,7 +96,7 @@ var (
 	sendRules = []string{"C1", "C2", "C12", "C13", "C19", "C20", "R8", "R10", "R22", "R60"}
 )
 
-// TestConformance_Profiles runs the suite on transports that are less able.
+// TestProfiles runs the suite on transports that are less able.
 //
 // Each value of each capability meets every case in a profile of the first part, and in
 // each transaction mode if the mode can make a difference: ReceiveOnly alone is like
@@ -104,7 +105,7 @@ var (
 // in few capabilities, and run the rules that these touch: for a case that needs two
 // capabilities, of which a profile of the first part has neither, and for strict
 // expectations that one of them makes weaker, as MayDuplicate does.
-func TestConformance_Profiles(t *testing.T) {
+func TestProfiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("14 configurations: not in short runs")
 	}
@@ -143,7 +144,7 @@ func TestConformance_Profiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := harness(p.cfg)
-			h.Rules = p.rules
+			h.Rules, h.EngineRules = p.rules, true
 			conformance.Run(t, h)
 		})
 	}

@@ -41,7 +41,7 @@ var (
 	// programs for redelivering, expiring, purging and keeping messages. Messages are made,
 	// published and read by the same code; delays are in quorum queues; and what is decided
 	// about a failure depends on the count alone.
-	differingQueueTypes = []string{"C1", "C6", "C7", "C8", "C9", "C11", "C14", "C18", "C20", "C23", "R1", "R2", "R22", "R27", "R28", "R34", "R35", "R41", "R45"}
+	differingQueueTypes = []string{"C1", "C6", "C7", "C8", "C9", "C11", "C14", "C18", "C20", "C23", "R1", "R22", "R28", "R34", "R35"}
 	// differingTopologies are those of publishing, subscribing and provisioning: commands,
 	// delays and receiving are the same code in both topologies.
 	differingTopologies = []string{"C18", "C19", "R20"}
