@@ -13,6 +13,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	testserver "github.com/reprise-go/reprise/internal/testserver/rabbitmq"
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
@@ -203,7 +204,7 @@ func until(t testing.TB, what string, is func() bool) {
 
 // through is a virtual host of a test's own on the shared server, with a proxy before it.
 func through(t *testing.T) (*broker, *site) {
-	b := brokerOn(t, rabbitmq.SharedServer(t, rabbitmq.Releases()[0]))
+	b := brokerOn(t, rabbitmq.SharedServer(t, testserver.V4))
 	return b, &site{Server: b.server, vhost: b.vhost}
 }
 

@@ -16,7 +16,7 @@ import (
 // Whichever host is tried first.
 func TestHosts_DeadOneIsPassedOver(t *testing.T) {
 	t.Parallel()
-	s := anySite(t)
+	s := newestSite(t)
 	s.provisioned(t, rabbitmq.Config{}, "billing")
 	dead, err := loopback.Reserve() // nobody listens on it
 	if err != nil {
@@ -50,7 +50,7 @@ func TestHosts_DeadOneIsPassedOver(t *testing.T) {
 // too.
 func TestHosts_AnotherTakesOver(t *testing.T) {
 	t.Parallel()
-	s := anySite(t)
+	s := newestSite(t)
 	var hosts []*proxy.Proxy
 	var urls []string
 	for range 2 {

@@ -25,9 +25,9 @@ func TestProvision_InstanceQueue(t *testing.T) {
 		exchange  string // its auto_delete; "" is none
 	}{
 		"quorum":    {rabbitmq.Config{}, "map[x-delivery-limit:100000 x-expires:6.048e+08 x-queue-type:quorum]", "true"},
-		"classic":   {rabbitmq.Config{QueueType: rabbitmq.Classic, InstanceQueueExpiry: time.Minute}, "map[x-expires:60000 x-queue-type:classic]", "true"},
+		"classic":   {rabbitmq.Config{QueueType: rabbitmq.Classic, InstanceQueueExpiry: time.Hour}, "map[x-expires:3.6e+06 x-queue-type:classic]", "true"},
 		"for ever":  {rabbitmq.Config{InstanceQueueExpiry: core.Off}, "map[x-delivery-limit:100000 x-queue-type:quorum]", "false"},
-		"in direct": {rabbitmq.Config{Topology: rabbitmq.Direct, InstanceQueueExpiry: time.Second}, "map[x-delivery-limit:100000 x-expires:1000 x-queue-type:quorum]", ""},
+		"in direct": {rabbitmq.Config{Topology: rabbitmq.Direct, InstanceQueueExpiry: time.Hour}, "map[x-delivery-limit:100000 x-expires:3.6e+06 x-queue-type:quorum]", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -44,13 +44,13 @@ func onBoth(t *testing.T, run func(t *testing.T, s *site)) {
 // own work, for which releases do not differ.
 func onNewest(t *testing.T, run func(t *testing.T, s *site)) {
 	t.Helper()
-	run(t, newSite(t, rabbitmq.SharedServer(t, testserver.V4)))
+	run(t, newestSite(t))
 }
 
-// anySite is a virtual host for a test that one release is enough for.
-func anySite(t testing.TB) *site {
+// newestSite is a virtual host on the shared server of the newest release.
+func newestSite(t testing.TB) *site {
 	t.Helper()
-	return newSite(t, rabbitmq.SharedServer(t, rabbitmq.Releases()[0]))
+	return newSite(t, rabbitmq.SharedServer(t, testserver.V4))
 }
 
 // onOwnServers runs tests that change the whole of their server, or stop it, one after the

@@ -202,7 +202,7 @@ func keptOfTheirs() []nservicebus.Allowed {
 		nservicebus.Allowed{Name: "timestamp", Kind: nservicebus.Added, Reason: "NServiceBus does not read it"},
 		nservicebus.Allowed{Name: "header Reprise.CopyID", Kind: nservicebus.Added, Reason: "names the stored copy; NServiceBus keeps headers that it does not know"},
 		nservicebus.Allowed{Name: "header x-dotnet-pub-seq-no", Kind: nservicebus.Missing, Reason: "of the publisher's client library; NServiceBus's receiver removes it too"},
-		nservicebus.Allowed{Name: "header x-delivery-count", Kind: nservicebus.Missing, Reason: "the broker's; NServiceBus's receiver removes it too"},
+		nservicebus.Allowed{Name: "header x-delivery-count", Kind: nservicebus.Missing, Optional: true, Reason: "the broker's, of newer releases; NServiceBus's receiver removes it too"},
 		nservicebus.Allowed{Name: "header x-death", Kind: nservicebus.Missing, Reason: "the broker's; NServiceBus's receiver removes it too"},
 		nservicebus.Allowed{Name: "header x-first-death-*", Kind: nservicebus.Missing, Reason: "the broker's; NServiceBus's receiver removes it too"},
 		nservicebus.Allowed{Name: "header NServiceBus.Transport.RabbitMQ.DelayInSeconds", Kind: nservicebus.Missing, Reason: "of the delay which is over; NServiceBus's receiver removes it too"},
@@ -353,7 +353,7 @@ func writtenAsTheirs(topology rabbitmq.RoutingTopology) []nservicebus.Allowed {
 		{Name: "timestamp", Kind: nservicebus.Added, Reason: "NServiceBus does not read it"},
 		{Name: "header Reprise.CopyID", Kind: nservicebus.Added, Reason: "names the stored copy; NServiceBus keeps headers that it does not know"},
 		{Name: "header x-dotnet-pub-seq-no", Kind: nservicebus.Missing, Reason: "of its client library, whose receiver removes it"},
-		{Name: "header x-delivery-count", Kind: nservicebus.Missing, Reason: "the broker's, which the management API shows before the first delivery"},
+		{Name: "header x-delivery-count", Kind: nservicebus.Missing, Optional: true, Reason: "the broker's, of newer releases, which the management API shows before the first delivery"},
 		{Name: "header x-last-death-*", Kind: nservicebus.Added, Situations: []string{"delay"}, Optional: true, Reason: "the broker's, of newer releases than that of the recording"},
 	}
 	if topology != rabbitmq.NServiceBus {

@@ -160,7 +160,7 @@ func TestUndelivered_WithoutTheRights(t *testing.T) {
 func TestUndelivered_ClosedWhileItAsks(t *testing.T) {
 	ofDelayQueues(t)
 	t.Parallel()
-	s := anySite(t).withDelays()
+	s := newestSite(t).withDelays()
 	sendDelayed(t, s.provisioned(t, rabbitmq.Config{}, "orders", "gone"), "gone", 1)
 	if _, err := s.channel(t).QueueDelete("gone", false, false, false); err != nil {
 		t.Fatal(err)
