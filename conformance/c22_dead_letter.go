@@ -212,8 +212,8 @@ var deadLetterCases = []testCase{
 			t.fail(fmt.Sprintf("of a description of %d bytes the beginning is kept, as UTF-8", len(description)), "%s", excerpt([]byte(dead.Description)))
 		}
 	}},
-	{rule: "C22", title: "twenty messages are dead-lettered concurrently", modes: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
-		const n = 20
+	{rule: "C22", title: "ten messages are dead-lettered concurrently", modes: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
+		const n = 10
 		transport := t.open()
 		queue := t.queue(transport)
 		out := t.messages(queue, n)

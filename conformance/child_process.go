@@ -80,7 +80,9 @@ const leastParallel = 16
 
 // runMoreInParallel sets -parallel if the flag was not given.
 func runMoreInParallel() {
-	flag.Parse()
+	if !flag.Parsed() { // TestMain may have set flags, which parsing would undo
+		flag.Parse()
+	}
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given && runtime.GOMAXPROCS(0) < leastParallel {

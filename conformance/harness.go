@@ -103,7 +103,8 @@ type Harness struct {
 
 	// MaxInFlight is the number of unsettled messages that one receiver can have at a
 	// time on the broker of the tests. Set it if each of them uses a scarce resource,
-	// such as a connection. 0: more than 1,000.
+	// such as a connection: receivers and endpoints of cases then have no more. 0: more
+	// than 1,000.
 	MaxInFlight int
 
 	// Secrets are the passwords, keys and tokens that Open uses. None of them may appear

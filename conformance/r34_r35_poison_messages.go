@@ -65,7 +65,7 @@ var poisonMessageCases = []testCase{
 // restarts each process that has ended.
 func (t *caseT) handlePoisonMessage(processes int) {
 	const healthy = 60
-	w := t.workerFixture(16)
+	w := t.workerFixture(8)
 	w.MaxDeliveries, w.Pause = 5, 20*time.Millisecond
 	sender := t.open()
 	deadly := t.command(w.queue, workType, "deadly")

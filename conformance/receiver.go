@@ -31,6 +31,9 @@ func (t *caseT) receiverIn(mode core.TransactionMode, transport core.Transport, 
 }
 
 func (t *caseT) openReceiver(transport core.Transport, cfg core.ReceiverConfig) *receiver {
+	if most := t.suite.h.MaxInFlight; most > 0 {
+		cfg.MaxInFlight = min(cfg.MaxInFlight, most)
+	}
 	ctx, cancel := t.withTimeout()
 	defer cancel()
 	r, err := transport.OpenReceiver(ctx, cfg)

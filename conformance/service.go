@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -44,6 +45,9 @@ func (t *caseT) serviceOn(transport core.Transport, queue, errorQueue string, ch
 	}
 	if change != nil {
 		change(&c)
+	}
+	if most := t.suite.h.MaxInFlight; most > 0 {
+		c.Concurrency = min(cmp.Or(c.Concurrency, 16), most) // 16 is the default
 	}
 	ep, err := core.New(queue, transport, c)
 	if err != nil {
