@@ -63,15 +63,21 @@ var childOpens func() (core.Transport, error)
 // zone.
 //
 // Without the flag -parallel, sixteen tests run at a time, also on machines with fewer
-// cores: cases mostly wait.
-func Main(m *testing.M, open func() (core.Transport, error)) {
+// cores: cases mostly wait. Main calls before, but not in a child process, when the flags
+// are parsed and before the tests run: they may set flags, such as a lower -parallel for a
+// broker with few connections.
+func Main(m *testing.M, open func() (core.Transport, error), before ...func()) {
 	time.Local = oddZone
 	if text, ok := os.LookupEnv(specVariable); ok {
 		time.Local = childZone
 		os.Exit(runChild(text, open))
 	}
 	childOpens = open
+	flag.Parse()
 	runMoreInParallel()
+	for _, f := range before {
+		f()
+	}
 	m.Run()
 }
 
@@ -80,9 +86,6 @@ const leastParallel = 16
 
 // runMoreInParallel sets -parallel if the flag was not given.
 func runMoreInParallel() {
-	if !flag.Parsed() { // TestMain may have set flags, which parsing would undo
-		flag.Parse()
-	}
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given && runtime.GOMAXPROCS(0) < leastParallel {

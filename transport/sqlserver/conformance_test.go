@@ -67,6 +67,9 @@ func TestConformanceOfNServiceBusTables(t *testing.T) {
 	h := b.harness(t, onForeignTables, cfg)
 	h.Mismatch = nil    // they have no column that Reprise could want to be different
 	h.MaxInFlight = 100 // each has a connection
+	if b.given != nil {
+		h.MaxInFlight = connectionsOfTransport - 2 // which send
+	}
 	h.Rules, h.SameAs = differingTables, overPgx
 	conformance.Run(t, h)
 }
@@ -109,13 +112,13 @@ const (
 func (b *broker) shared(t *testing.T) sqlserver.Config {
 	t.Helper()
 	if b.given != nil {
-		return sqlserver.Config{URL: b.url}
+		return sqlserver.Config{URL: withOptions(t, b.url, "pool_max_conns", strconv.Itoa(connectionsOfTransport))}
 	}
 	return sqlserver.Config{Pool: open(t, sqlserver.Config{URL: withOptions(t, b.url, "pool_max_conns", mostConnections)}).Pool()}
 }
 
 // sideBySide has the configurations run in parallel, each on a server of its own. On a given
-// server each needs many of the same connections.
+// server they would share its connections.
 func sideBySide(t *testing.T) {
 	t.Helper()
 	if !isGiven() {

@@ -2,6 +2,8 @@ package sqlserver_test
 
 import (
 	"context"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -12,10 +14,12 @@ import (
 )
 
 // somebodysServer is a server that is given to the suite: a role that may create schemas in
-// one database, which is in use.
+// one database, which is in use. It has connections for two tests at a time.
 func somebodysServer(t *testing.T) (s *postgres.Server, database string) {
 	t.Helper()
-	s = postgres.StartFor(t, postgres.Config{})
+	const reserved, others = 3, 6 // others are those of the test, and autovacuum
+	connections := connectionsBesideTests + 2*connectionsOfTest + reserved + others
+	s = postgres.StartFor(t, postgres.Config{Settings: map[string]string{"max_connections": strconv.Itoa(connections)}})
 	database = s.NewDatabase(t)
 	if _, err := s.Exec(t.Context(), database, `create table orders (id int primary key); insert into orders values (1);
 create schema reprise_testing; create table reprise_testing.work (key text)`); err != nil {
@@ -50,6 +54,9 @@ grant connect, create on database "`+database+`" to `+postgres.User); err != nil
 	}
 }
 
+// tooManyConnections matches the messages of PostgreSQL with the SQLSTATE 53300.
+var tooManyConnections = regexp.MustCompile(`FATAL: .*(too many (clients|connections)|remaining connection slots).*`)
+
 func TestGivenServer_IsLeftAsItWas(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a part of the suite on a server: not in short runs")
@@ -61,12 +68,13 @@ func TestGivenServer_IsLeftAsItWas(t *testing.T) {
 		name, cases string
 		kill        bool
 	}{
-		{"at the end of the tests", "^C19 (subscribing|Unsubscribe)", false},
-		{"when the tests are killed", "^C1", true}, // long before the last of them
+		{"at the end of the tests", "$/^C19 (subscribing|Unsubscribe|an event|eight)", false}, // which have many connections
+		{"at the end of tests with a connection for each message", "_NServiceBusTables$/^(C3 Receive (fills|may)|C9 an instance counts|C12 CompleteWith)", false},
+		{"when the tests are killed", "$/^C1", true}, // long before the last of them
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := catalog(t, s, database)
-			run := given.Start(t, "^TestConformance$/"+c.cases, givenVariable+"="+s.PasswordURL(database))
+			run := given.Start(t, "^TestConformance"+c.cases, givenVariable+"="+s.PasswordURL(database))
 			if c.kill {
 				run.Await("they have made 20 things", func() bool {
 					return strings.Count(catalog(t, s, database), "\n") >= strings.Count(before, "\n")+20
@@ -77,6 +85,9 @@ func TestGivenServer_IsLeftAsItWas(t *testing.T) {
 			}
 			if after := catalog(t, s, database); after != before {
 				t.Errorf("the server was changed:\nbefore:\n%s\nafter:\n%s", before, after)
+			}
+			if refused := tooManyConnections.FindString(s.Log()); refused != "" {
+				t.Errorf("the tests wanted more connections than the server has: %s", refused)
 			}
 			if strings.Contains(run.Output(), postgres.Password) || strings.Contains(run.Output(), "s3cret") {
 				t.Errorf("the password is in the output:\n%s", run.Output())
@@ -94,12 +105,17 @@ func TestGivenServer_RefusalSaysHowToFix(t *testing.T) {
 		t.Fatal(err)
 	}
 	sound := server.PasswordURL(database)
+	small := server.NewDatabase(t)
+	if _, err := server.Exec(t.Context(), small, `alter database "`+small+`" connection limit 20`); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name, url string
 		want      string
 	}{
 		{"a role that may not create schemas", sound, `to fix: grant create on database ` + pgx.Identifier{database}.Sanitize()[1:len(database)+1] + ` to reprise`},
 		{"another password", strings.Replace(sound, "s3cret", "s3cret-no", 1), "password authentication failed"},
+		{"too few connections", strings.Replace(sound, database, small, 1), "room for 19 more connections"},
 		{"another scheme", "mysql" + strings.TrimPrefix(sound, "postgres"), `scheme "mysql"`},
 		{"a password that is not escaped", "postgres://reprise:s3cret/pass@127.0.0.1/x", "%2F"},
 		{"a database that does not exist", strings.Replace(sound, database, "nothing", 1), `"nothing" does not exist`},

@@ -39,9 +39,15 @@ const (
 	overDatabaseSQLGiven = "sqlserver (PostgreSQL, database/sql)"
 )
 
-// leastConnections is how many connections single cases need. The whole suite has had 98 with
-// -parallel=2, and 268 with -parallel=8; what finds no room waits, and may then be late.
-const leastConnections = 30
+const (
+	// connectionsOfTest is the average of the largest tests: three of them at a time had 97.
+	// Most tests have 8.
+	connectionsOfTest = 32
+	// connectionsOfTransport limits the pool of each transport. Two of them are for sends.
+	connectionsOfTransport = 12
+	// connectionsBesideTests are those past the transports, and a few to spare.
+	connectionsBesideTests = 10
+)
 
 // givenServer is the server that givenVariable names, and what a run has made on it.
 type givenServer struct {
@@ -49,6 +55,7 @@ type givenServer struct {
 	secrets []string // the password
 	run     string   // begins the names of the run's schemas, and of its sessions
 	about   string   // the server, for people
+	tests   int      // that it has connections for at a time
 	cleaner *given.Cleaner
 	schemas atomic.Int64
 }
@@ -82,6 +89,23 @@ func givenAlone() bool {
 		os.Exit(1)
 	}
 	return alone
+}
+
+// limitParallel lowers -parallel to the tests that the given server has connections for. If
+// the suite cannot run there, the tests say why.
+func limitParallel() {
+	if !isGiven() || given.IsListing() {
+		return
+	}
+	s, err := givenPostgres()
+	if err != nil {
+		return
+	}
+	parallel := flag.Lookup("test.parallel").Value.(flag.Getter).Get().(int)
+	if s.tests < parallel {
+		_ = flag.Set("test.parallel", strconv.Itoa(s.tests))
+		fmt.Printf("%s: %d tests run at a time, which the server has connections for\n", givenVariable, s.tests)
+	}
 }
 
 // leaveGiven removes what the run has made. It ends the process if something is left.
@@ -141,8 +165,7 @@ func (s *givenServer) check() error {
 	var number, free int
 	var standby, mayCreate bool
 	err = conn.QueryRow(context.Background(), `select current_setting('server_version'), current_setting('server_version_num')::int,
-	quote_ident(current_user), quote_ident(current_database()), pg_is_in_recovery(), has_database_privilege(current_database(), 'create'),
-	current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int - (select count(*)::int from pg_stat_activity where backend_type = 'client backend')`).
+	quote_ident(current_user), quote_ident(current_database()), pg_is_in_recovery(), has_database_privilege(current_database(), 'create'), `+freeConnections).
 		Scan(&version, &number, &role, &database, &standby, &mayCreate, &free)
 	switch {
 	case err != nil:
@@ -153,15 +176,23 @@ func (s *givenServer) check() error {
 		return errors.New("the server is a standby, on which nothing can be written; name its primary")
 	case !mayCreate:
 		return fmt.Errorf("the role %s may not create schemas in the database %s; to fix: grant create on database %s to %s", role, database, database, role)
-	case free < leastConnections:
-		return fmt.Errorf("the server has room for %d more connections, but a single case needs %d, and the suite 100 with -parallel=2, 300 with -parallel=8; to fix: raise max_connections, or end other sessions", free, leastConnections)
+	case free < connectionsBesideTests+connectionsOfTest:
+		return fmt.Errorf("the server has room for %d more connections of the role %s to the database %s, and the suite needs %d; to fix: end other sessions, or raise max_connections or the connection limit of the role or the database",
+			free, role, database, connectionsBesideTests+connectionsOfTest)
 	}
 	s.about = fmt.Sprintf("PostgreSQL %s, database %s, as %s", version, database, role)
-	if free < 300 {
-		fmt.Printf("%s: the server has room for %d more connections; the suite has up to 100 with -parallel=2, 300 with -parallel=8\n", givenVariable, free)
-	}
+	s.tests = (free - connectionsBesideTests) / connectionsOfTest
 	return nil
 }
+
+// freeConnections is how many connections the role can still open, or fewer: autovacuum counts
+// as a session. For a role without rights, sessions of other roles have no backend_type.
+const freeConnections = `(select least(
+	current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+		- coalesce(current_setting('reserved_connections', true)::int, 0) - (select sum(numbackends) from pg_stat_database),
+	nullif(rolconnlimit, -1) - (select count(*) from pg_stat_activity where usename = current_user),
+	nullif(datconnlimit, -1) - (select numbackends from pg_stat_database where datname = current_database()))
+from pg_roles, pg_database where rolname = current_user and datname = current_database())::int`
 
 // connectGiven connects past the transports.
 func connectGiven(text string) (*pgx.Conn, error) {

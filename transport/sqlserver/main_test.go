@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 			}
 		}()
 	}
-	conformance.Main(m, openInChild)
+	conformance.Main(m, openInChild, limitParallel)
 	if !child {
 		leaveGiven()
 	}

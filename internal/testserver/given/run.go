@@ -25,12 +25,12 @@ type Run struct {
 	err    error
 }
 
-// Start starts the tests that match the pattern, with additional environment variables. They
-// are killed at the end of the test.
+// Start starts the tests that match the pattern, as on a machine with 32 processors, with
+// additional environment variables. They are killed at the end of the test.
 func Start(t testing.TB, pattern string, environment ...string) *Run {
 	t.Helper()
 	r := &Run{t: t, ended: make(chan struct{})}
-	r.command = exec.Command(os.Args[0], "-test.run="+pattern, "-test.v", "-test.timeout=10m") //nolint:gosec // it is this program
+	r.command = exec.Command(os.Args[0], "-test.run="+pattern, "-test.parallel=32", "-test.v", "-test.timeout=10m") //nolint:gosec // it is this program
 	r.command.Env = slices.Concat(slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "REPRISE_CONFORMANCE_")
 	}), environment)
