@@ -1,22 +1,35 @@
-# make check and make test are what CI runs (.ci/run); CONTRIBUTING.md says more about each.
+# CI runs make check, make test and the rest of make test-all (.ci/run); CONTRIBUTING.md says more about each.
 # Whatever go.work names is checked and tested, and so are the tools, a module apart.
 
-.PHONY: all test test-mssql stress soak check bench report docs fmt clean
+.PHONY: all test test-rest test-all test-long test-mssql stress soak check bench report docs fmt clean
 all: check test
 
 # make test SHORT=1 is for a developer before each commit: the fast tests, of the packages that have changed.
-test: .bin/testtotals .bin/transports
-	scripts/test
+test: .bin/testtotals
+	scripts/test $(if $(SHORT),short)
 
-# Not part of test: every test 20 times on a machine that is too slow, or less: make stress COUNT=2 PACKAGES=./core.
+# After make test: what make test-all has more.
+test-rest: .bin/testtotals .bin/transports
+	scripts/test rest
+
+test-all:
+	$(MAKE) --no-print-directory --keep-going -j1 test test-rest
+
+# For those who change what it runs, and for the scheduled workflow: it takes hours.
+test-long: .bin/testtotals
+	scripts/test long
+	$(MAKE) --no-print-directory soak SOAK=$(or $(SOAK),10m)
+	$(MAKE) --no-print-directory stress COUNT=$(or $(COUNT),1)
+
+# Every test 20 times on a machine that is too slow, or less: make stress COUNT=2 PACKAGES=./core.
 stress: .bin/testtotals
 	scripts/stress
 
-# Not part of test: it needs a Microsoft SQL Server, which REPRISE_TEST_MSSQL_URL names.
+# It needs a Microsoft SQL Server, which REPRISE_TEST_MSSQL_URL names.
 test-mssql: .bin/testtotals
 	scripts/test-mssql
 
-# Not part of test: it takes an hour, or SOAK=5m. TRANSPORT names one, or several by a pattern: make soak SOAK=5m TRANSPORT='postgres-*'.
+# It takes an hour, or SOAK=5m. TRANSPORT names one, or several by a pattern: make soak SOAK=5m TRANSPORT='postgres-*'.
 soak:
 	scripts/servers
 	go run ./soak -for $(or $(SOAK),1h) -transport '$(or $(TRANSPORT),all)'

@@ -43,8 +43,8 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, b.harness(t, overPgx, b.shared(t)))
 }
 
-// TestConformanceOfPools is the same where each transport has a pool, which it closes.
-func TestConformanceOfPools(t *testing.T) {
+// TestConformance_Pools is the same where each transport has a pool, which it closes.
+func TestConformance_Pools(t *testing.T) {
 	sideBySide(t)
 	b := conformanceBroker(t)
 	h := b.harness(t, ownPools, sqlserver.Config{URL: b.url})
@@ -55,8 +55,8 @@ func TestConformanceOfPools(t *testing.T) {
 	conformance.Run(t, h)
 }
 
-// TestConformanceOfNServiceBusTables is the same on tables that NServiceBus made.
-func TestConformanceOfNServiceBusTables(t *testing.T) {
+// TestConformance_NServiceBusTables is the same on tables that NServiceBus made.
+func TestConformance_NServiceBusTables(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one configuration is enough: not in short runs")
 	}
@@ -83,9 +83,9 @@ var differingTables = []string{
 	"R1", "R8", "R20", "R22", "R25", "R28", "R34", "R35", "R64",
 }
 
-// TestConformanceOverDatabaseSQL is PostgreSQL through database/sql, which is also how
+// TestConformance_DatabaseSQL is PostgreSQL through database/sql, which is also how
 // the adapter reaches Microsoft SQL Server.
-func TestConformanceOverDatabaseSQL(t *testing.T) {
+func TestConformance_DatabaseSQL(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one configuration is enough: not in short runs")
 	}

@@ -94,7 +94,7 @@ func declare(t *testing.T, s *Server, vhost string) {
 	}
 }
 
-func TestEachRelease_KeepsConfirmedMessages(t *testing.T) {
+func TestRestart_KeepsConfirmedMessages(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
 	inEachRelease(t, func(t *testing.T, release Release) {
@@ -139,7 +139,7 @@ func TestEachRelease_KeepsConfirmedMessages(t *testing.T) {
 	})
 }
 
-func TestEachRelease_IsReady(t *testing.T) {
+func TestStart_ServerIsReady(t *testing.T) {
 	t.Parallel()
 	inEachRelease(t, func(t *testing.T, release Release) {
 		s := StartFor(t, Config{Release: release})

@@ -1,8 +1,14 @@
 package main
 
 import (
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestTotals(t *testing.T) {
@@ -138,18 +144,41 @@ func TestTotals(t *testing.T) {
 			want: "go: downloading something\n\n1 passed, 0 failed, 0 skipped\n",
 			ok:   true,
 		},
+		"packages are numbered, below the heading of their part": {
+			events: []string{
+				`{"Action":"part","Output":"1 of 2: plain","Packages":1}`,
+				`{"Action":"pass","Package":"p","Test":"TestA"}`,
+				`{"Action":"output","Package":"p","Output":"ok  \tp\t0.1s\n"}`,
+				`{"Action":"pass","Package":"p"}`,
+				`{"Action":"part","Output":"2 of 2: with the race detector","Packages":1}`,
+				`{"Action":"pass","Package":"p","Test":"TestA"}`,
+				`{"Action":"output","Package":"p","Output":"ok  \tp\t0.2s\n"}`,
+				`{"Action":"pass","Package":"p"}`,
+			},
+			want: "\npart 1 of 2: plain:\n1 [1/1] ok  \tp\t0.1s\n\npart 2 of 2: with the race detector:\n2 [1/1] ok  \tp\t0.2s\n\n2 passed, 0 failed, 0 skipped\n",
+			ok:   true,
+		},
+		"a part that lacks packages is a failure": {
+			events: []string{
+				`{"Action":"part","Output":"1 of 2: plain","Packages":2}`,
+				`{"Action":"pass","Package":"p","Test":"TestA"}`,
+				`{"Action":"output","Package":"p","Output":"ok  \tp\t0.1s\n"}`,
+				`{"Action":"pass","Package":"p"}`,
+			},
+			want: "\npart 1 of 2: plain:\n1 [1/2] ok  \tp\t0.1s\n\nfailed: 1 of 2: plain: only 1 of 2 packages have a result\n1 passed, 1 failed, 0 skipped\n",
+		},
 		"no test at all is not a success": {
 			want: "\nno test ran\n0 passed, 0 failed, 0 skipped\n",
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			totals := totals{short: tt.short}
 			var printed strings.Builder
-			if err := totals.read(strings.NewReader(strings.Join(tt.events, "\n")), &printed); err != nil {
+			totals := totals{short: tt.short, w: &printed}
+			if err := totals.read(strings.NewReader(strings.Join(tt.events, "\n"))); err != nil {
 				t.Fatal(err)
 			}
-			totals.summarize(&printed)
+			totals.summarize()
 			if got := printed.String(); got != tt.want {
 				t.Errorf("printed:\n%s\nwant:\n%s", got, tt.want)
 			}
@@ -157,5 +186,99 @@ func TestTotals(t *testing.T) {
 				t.Errorf("ok() = %t, want %t", got, tt.ok)
 			}
 		})
+	}
+}
+
+func TestTotals_ShowWhatIsRunning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var inputs []io.Reader
+		var outputs []*io.PipeWriter
+		for range 2 {
+			in, out := io.Pipe()
+			inputs, outputs = append(inputs, in), append(outputs, out)
+		}
+		printed, done := new(strings.Builder), make(chan error, 1)
+		totals := totals{w: printed}
+		go func() { done <- totals.read(inputs...) }()
+		for i, lines := range []string{
+			`{"Action":"part","Output":"1 of 2: plain","Packages":3}
+{"Action":"start","Package":"github.com/reprise-go/reprise/core"}
+{"Action":"start","Package":"github.com/reprise-go/reprise/bridge"}
+{"Action":"pass","Package":"github.com/reprise-go/reprise/core","Test":"TestA"}
+{"Action":"pass","Package":"github.com/reprise-go/reprise/bridge"}
+`, `{"Action":"part","Output":"2 of 2: with the race detector","Packages":1}
+{"Action":"start","Package":"github.com/reprise-go/reprise/core"}
+`,
+		} {
+			if _, err := io.WriteString(outputs[i], lines); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+		}
+		time.Sleep(progressPause)
+		synctest.Wait()
+		want := "\npart 1 of 2: plain:\n1 [1/3] \npart 2 of 2: with the race detector:\n" +
+			"1 [1/3] running: core (1 passed in 15s)\n2 [0/1] running: core (0 passed in 15s)\n"
+		if got := printed.String(); got != want {
+			t.Errorf("printed %q, want %q", got, want)
+		}
+		for _, out := range outputs {
+			if err := out.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestReport_IsContinued(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.json")
+	runOn := func(events string) totals {
+		t.Helper()
+		totals := totals{w: io.Discard}
+		if _, err := os.Stat(file); err == nil {
+			if err := totals.load(file); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := totals.read(strings.NewReader(events)); err != nil {
+			t.Fatal(err)
+		}
+		if err := totals.save(file); err != nil {
+			t.Fatal(err)
+		}
+		return totals
+	}
+	runOn(`{"Action":"part","Output":"one"}
+{"Action":"pass","Package":"p","Test":"TestA"}
+{"Action":"fail","Package":"p","Test":"TestB"}
+{"Action":"fail","Package":"p","Elapsed":1.5}
+`)
+	both := runOn(`{"Action":"part","Output":"two"}
+{"Action":"pass","Package":"q","Test":"TestA"}
+{"Action":"skip","Package":"q","Test":"TestB"}
+{"Action":"pass","Package":"q","Elapsed":2}
+`)
+	want := report{
+		Passed: 2, Failed: []string{"p TestB"}, Skipped: []string{"q TestB"},
+		Packages: []packageResult{
+			{Part: "one", Package: "p", Result: "fail", Seconds: 1.5, Passed: 1, Failed: 1},
+			{Part: "two", Package: "q", Result: "pass", Seconds: 2, Passed: 1, Skipped: 1},
+		},
+	}
+	if !reflect.DeepEqual(both.report, want) {
+		t.Errorf("got %+v, want %+v", both.report, want)
+	}
+	if both.ok() {
+		t.Error("a failure of the first run is forgotten by the second")
+	}
+}
+
+func TestReport_IsMissing(t *testing.T) {
+	var r report
+	if err := r.load(filepath.Join(t.TempDir(), "report.json")); err == nil || !strings.Contains(err.Error(), "-continue") {
+		t.Errorf("got %v, want an error that names -continue", err)
 	}
 }
