@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -129,8 +130,13 @@ func TestNetwork_CatchesATransportThatGivesUp(t *testing.T) {
 	}
 }
 
+// casesTitled returns the cases whose titles begin with a text.
+func casesTitled(prefix string) []testCase {
+	return slices.DeleteFunc(cases(), func(c testCase) bool { return !strings.HasPrefix(c.title, prefix) })
+}
+
 // TestControl_ServerVariants is the same for servers that differ in one point, which they
-// declare.
+// declare, and for a client that differs in one that C3 allows.
 func TestControl_ServerVariants(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -142,6 +148,7 @@ func TestControl_ServerVariants(t *testing.T) {
 	}{
 		{"writes delivery counts later", inmemory.Config{}, changes{}, writesCountsLater(100*time.Millisecond, 100*time.Millisecond), casesNeeding(brokerControl)},
 		{"keeps nothing", inmemory.Config{}, forgetful(), atDeath(func(s *server, t *inmemory.Transport) { s.takeAll(t) }), slices.Concat(casesNeeding(outages), casesNeeding(brokerControl))},
+		{"completes fetches on a new connection", inmemory.Config{}, completesFetches(), func(*Harness) {}, casesTitled("a return whose answer was lost")},
 		{"counts every delivery", countingEvery, changes{}, func(*Harness) {}, casesNeeding(processes)},
 	} {
 		t.Run(c.name, func(t *testing.T) {

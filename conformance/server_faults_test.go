@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -61,6 +62,38 @@ func forgetful() changes {
 	return changes{capabilities: func(c core.Capabilities) core.Capabilities {
 		c.Durable = false
 		return c
+	}}
+}
+
+// completesFetches completes a fetch whose connection was lost on a new connection, also
+// if the context of Receive has ended (C3). The new connection keeps the message locked.
+func completesFetches() changes {
+	return changes{receive: func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
+		transport := r.transport.base.(*remote)
+		lost := transport.lost()
+		time.Sleep(time.Millisecond) // longer than a settlement, so that the broker dies during a fetch
+		n, err := next(ctx, dst)
+		if n > 0 || ctx.Err() == nil {
+			return n, err
+		}
+		select {
+		case <-lost:
+		default:
+			return n, err
+		}
+		fetching, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		cfg := r.cfg
+		cfg.MaxInFlight = 1
+		reopened, failed := transport.OpenReceiver(fetching, cfg)
+		if failed != nil {
+			return n, err
+		}
+		if n, _ = reopened.Receive(fetching, dst[:1]); n == 0 {
+			return 0, err
+		}
+		dst[0] = r.deliver(dst[0])
+		return n, nil
 	}}
 }
 
