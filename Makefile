@@ -15,7 +15,7 @@ test-rest: .bin/testtotals .bin/transports
 test-all:
 	$(MAKE) --no-print-directory --keep-going -j1 test test-rest
 
-# For those who change what it runs, and for the scheduled workflow: it takes hours.
+# It takes hours: for changes to these parts, and for the scheduled workflow.
 test-long: .bin/testtotals
 	scripts/test long
 	$(MAKE) --no-print-directory soak SOAK=$(or $(SOAK),10m)
