@@ -166,6 +166,12 @@ const (
 	// quietTime is how long the broker must have sent a consumer nothing. A message that it
 	// sends right afterwards may still be affected by the cancel.
 	quietTime = 50 * time.Millisecond
+	// quietSyncs is how many calls of sync must have brought the consumer nothing, however
+	// long each takes. Of the settlements written before, the broker's channel keeps those
+	// beyond 32 until the queue has confirmed earlier ones (rabbit_fifo_client.erl,
+	// SOFT_LIMIT). So the queue may get them during the first call, and what it sends for
+	// them arrives with the second.
+	quietSyncs = 3
 	// quietTimeout is the time after which a consumer is cancelled even if it was never
 	// quiet. It is short because handled messages wait that long for their acknowledgement.
 	quietTimeout = time.Second
@@ -202,21 +208,22 @@ func (c *consumerChannel) cancelQuietly(consumer *consumer, tooMany bool) (cance
 // settlements are withheld.
 func (c *consumerChannel) awaitQuiet(consumer *consumer, tooMany bool) (quiet bool, err error) {
 	began := time.Now()
-	quietSince, arrived := began, -1
+	quietSince, syncs, arrived := began, 0, -1
 	for {
 		now := c.consumerState(consumer)
 		if now.arrived != arrived {
-			quietSince, arrived = time.Now(), now.arrived
+			quietSince, syncs, arrived = time.Now(), 0, now.arrived
 		}
 		switch {
 		case !now.excess && !tooMany:
 			return false, nil
-		case now.full, time.Since(quietSince) > quietTime, time.Since(began) > quietTimeout, c.r.isClosing():
+		case now.full, syncs >= quietSyncs && time.Since(quietSince) > quietTime, time.Since(began) > quietTimeout, c.r.isClosing():
 			return true, nil
 		}
 		if err := c.sync(); err != nil {
 			return false, err
 		}
+		syncs++
 	}
 }
 
