@@ -23,7 +23,7 @@ type Config struct {
 	// Endpoint configures the endpoints of the bridge, one for each queue that it
 	// receives from. The default mode is ReceiveOnly if the transport supports it; None
 	// is refused, because a crash would lose messages. InputQueue, InstanceQueue,
-	// SendOnly, PurgeOnStart and MessageType must be left out: the bridge sets them. If
+	// SendOnly and MessageType must be left out: the bridge sets them. If
 	// middleware changes a message, the bridge still carries the received one.
 	Endpoint core.Config
 
@@ -129,13 +129,13 @@ func (c *Config) checkEndpoint(p *problems) {
 		set  bool
 	}{
 		{"InputQueue", e.InputQueue != ""}, {"InstanceQueue", e.InstanceQueue}, {"SendOnly", e.SendOnly},
-		{"PurgeOnStart", e.PurgeOnStart}, {"MessageType", e.MessageType != nil},
+		{"MessageType", e.MessageType != nil},
 	} {
 		if field.set {
 			p.add("Endpoint.%s is set, but the bridge decides about it; leave it out", field.name)
 		}
 	}
-	e.InputQueue, e.InstanceQueue, e.SendOnly, e.PurgeOnStart, e.MessageType = "", false, false, false, nil
+	e.InputQueue, e.InstanceQueue, e.SendOnly, e.MessageType = "", false, false, nil
 }
 
 // checkLists refuses names that are empty or listed twice, and removes the empty ones so

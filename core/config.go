@@ -56,14 +56,6 @@ type Config struct {
 	// configuration and the audit queue.
 	Provision Provisioning
 
-	// PurgeOnStart lets [Endpoint.Run] remove the waiting messages from the input queue
-	// before it subscribes and receives: for development and tests. They are lost
-	// permanently, including messages for other instances and failed messages that are
-	// stored there because their error queue cannot be reached (R25). Messages that another
-	// instance has locked, and delayed messages that are not due, stay. On a transport that
-	// is no [Purger] it is refused.
-	PurgeOnStart bool
-
 	// SendOnly makes an endpoint without an input queue. It sends and publishes; handlers
 	// are refused, and so are [Endpoint.Run] and the settings for receiving.
 	SendOnly bool

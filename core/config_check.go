@@ -111,7 +111,7 @@ func (r *resolvedConfig) checkSendOnly(errs *validationErrors) {
 	c := &r.config
 	v := reflect.ValueOf(c).Elem()
 	for _, field := range []string{
-		"Concurrency", "Transactions", "Recoverability", "InputQueue", "InstanceQueue", "AuditQueue", "Provision", "PurgeOnStart", "HandlerTimeout", "SlowHandler", "MaxPrefetchBytes", "DrainTimeout", "OutageLimit", "WaitForBroker", "LogRepeats", "Codecs", "MessageID", "Middleware",
+		"Concurrency", "Transactions", "Recoverability", "InputQueue", "InstanceQueue", "AuditQueue", "Provision", "HandlerTimeout", "SlowHandler", "MaxPrefetchBytes", "DrainTimeout", "OutageLimit", "WaitForBroker", "LogRepeats", "Codecs", "MessageID", "Middleware",
 	} {
 		if f := v.FieldByName(field); !f.IsZero() {
 			errs.add("%s is set on a send-only endpoint, which receives and handles nothing; remove it, or SendOnly", field)
@@ -125,13 +125,6 @@ func (r *resolvedConfig) checkSendOnly(errs *validationErrors) {
 func (r *resolvedConfig) checkTransport(errs *validationErrors, t Transport) {
 	if _, ok := t.(Provisioner); !ok && r.config.Provision == ProvisionAlways {
 		errs.add("Provision is Always, but the transport cannot create queues (it is no core.Provisioner); create them yourself and remove it: %w", errors.ErrUnsupported)
-	}
-}
-
-// checkPurger refuses PurgeOnStart on a transport without the ability.
-func (r *resolvedConfig) checkPurger(errs *validationErrors, t Transport) {
-	if _, ok := t.(Purger); !ok && r.config.PurgeOnStart {
-		errs.add("PurgeOnStart is set, but the transport cannot empty queues (it is no core.Purger); empty the queue yourself and remove it: %w", errors.ErrUnsupported)
 	}
 }
 

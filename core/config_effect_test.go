@@ -72,7 +72,6 @@ func TestNew_RefusesSettingsWithoutEffect(t *testing.T) {
 		{"a nil pointer as codec", Config{Codec: (*pointerCodec)(nil)}, fullCapabilities(), []string{"Codec is a nil *core.pointerCodec", "remove it"}},
 		{"a nil pointer among the codecs", Config{Codecs: []Codec{(*pointerCodec)(nil)}}, fullCapabilities(), []string{"Codecs[0] is nil"}},
 		{"middleware that panics", Config{Middleware: []Middleware{func(HandlerFunc) HandlerFunc { panic("no database") }}}, fullCapabilities(), []string{"Middleware[0] panicked", "no database"}},
-		{"PurgeOnStart without a Purger", Config{PurgeOnStart: true}, fullCapabilities(), []string{"PurgeOnStart is set", "cannot empty queues", "remove it"}},
 		{"a send middleware that panics", Config{SendMiddleware: []SendMiddleware{func(SendFunc) SendFunc { panic("no key") }}}, fullCapabilities(), []string{"SendMiddleware[0] panicked", "no key"}},
 		{"a send middleware that returns nothing", Config{SendMiddleware: []SendMiddleware{func(SendFunc) SendFunc { return nil }}}, fullCapabilities(), []string{"SendMiddleware[0] returned no function"}},
 		{"a send middleware that is nil", Config{SendMiddleware: []SendMiddleware{nil}}, fullCapabilities(), []string{"SendMiddleware[0] is nil", "remove it"}},
@@ -139,7 +138,6 @@ func TestSendOnly_RefusesSettingsForReceiving(t *testing.T) {
 		"WaitForBroker":    {WaitForBroker: Off},
 		"MaxPrefetchBytes": {MaxPrefetchBytes: 1},
 		"Codecs":           {Codecs: []Codec{&pointerCodec{"text/x"}}},
-		"PurgeOnStart":     {PurgeOnStart: true},
 		"MessageID":        {MessageID: func(*Incoming) string { return "" }},
 		"Middleware":       {Middleware: []Middleware{func(next HandlerFunc) HandlerFunc { return next }}},
 	} {

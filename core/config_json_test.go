@@ -16,7 +16,6 @@ const wholeConfig = `{
 	"instanceQueue": true,
 	"auditQueue": "audit",
 	"provision": "Never",
-	"purgeOnStart": true,
 	"sendOnly": false,
 	"baseTypes": {"orders.placed": ["orders.changed", "orders.event"]},
 	"maxPrefetchBytes": 1000000,
@@ -74,7 +73,7 @@ func (purgeable) Purge(context.Context, string) (int, error) { return 0, nil }
 // Rule R13.
 func TestSettings_WholeConfigurationFromJSON(t *testing.T) {
 	want := Config{
-		Concurrency: 8, Transactions: TransactionReceiveOnly, InputQueue: "orders", InstanceQueue: true, AuditQueue: "audit", Provision: ProvisionNever, PurgeOnStart: true,
+		Concurrency: 8, Transactions: TransactionReceiveOnly, InputQueue: "orders", InstanceQueue: true, AuditQueue: "audit", Provision: ProvisionNever,
 		MaxPrefetchBytes: 1_000_000, DrainTimeout: 90 * time.Second, Instance: "one",
 		BaseTypes:      map[string][]string{"orders.placed": {"orders.changed", "orders.event"}},
 		HandlerTimeout: 10 * time.Second, SlowHandler: 30 * time.Second, OutageLimit: time.Minute, WaitForBroker: 5 * time.Minute, LogFormat: LogConstant, LogRepeats: 20,

@@ -83,7 +83,6 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 		errs.add("the name %q is empty or not UTF-8; it names the endpoint and, without InputQueue, its input queue", name)
 	}
 	r.checkTransport(&errs, t)
-	r.checkPurger(&errs, t)
 	r.resolveQueues(&errs, name, t)
 	r.resolveGroups(t)
 	ep := &Endpoint{
@@ -262,6 +261,29 @@ func (ep *Endpoint) Provision(ctx context.Context) error {
 		return fmt.Errorf("core: provision endpoint %q: %w", ep.name, err)
 	}
 	return nil
+}
+
+// Purge permanently removes the waiting messages from the input queue, and returns their
+// number, or -1 if the broker does not tell it. It is for development and tests, before
+// [Endpoint.Run]. Removed are also messages for other instances, and failed messages that
+// are stored there because their error queue cannot be reached (R25). Messages that an
+// instance has received, and delayed messages that are not due, stay. A queue that does not
+// exist has no messages. On a transport that is no [Purger] the error matches
+// errors.ErrUnsupported.
+func (ep *Endpoint) Purge(ctx context.Context) (removed int, err error) {
+	p, ok := ep.transport.(Purger)
+	switch {
+	case ep.config.SendOnly:
+		err = errors.New("it is send-only, so it has no input queue")
+	case !ok:
+		err = fmt.Errorf("the transport cannot empty queues (it is no core.Purger); empty %q yourself: %w", ep.address, errors.ErrUnsupported)
+	default:
+		removed, err = p.Purge(ctx, ep.inputQueue())
+	}
+	if err != nil && !errors.Is(err, ErrQueueNotFound) {
+		return 0, fmt.Errorf("core: purge endpoint %q: %w", ep.name, err)
+	}
+	return removed, nil
 }
 
 // inputQueue is the name of the queue that instances of the endpoint share.

@@ -3,40 +3,26 @@ package core_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// PurgeOnStart empties the input queue before the first message, and nothing else.
-func TestPurgeOnStart_EmptiesTheInputQueue(t *testing.T) {
-	inModes(t, allModes, func(fx *fixture) {
-		var handled recorder[string]
-		h := func(_ context.Context, m *core.Message) error { handled.add(m.ID); return nil }
+// Purge empties the input queue, and nothing else.
+func TestPurge_EmptiesTheInputQueue(t *testing.T) {
+	bubble(t, func(fx *fixture) {
 		elsewhere, late := order("m2"), order("m3")
 		elsewhere.Queue = "shipping"
 		late.Delay = time.Minute
 		fx.send(order("m1"), elsewhere, late)
-		ep, running := fx.runOrders(core.Config{PurgeOnStart: true, Instance: "one"}, h)
-		fx.enqueue("m4")
-		equal(fx, "handled", fmt.Sprint(handled.all()), "[m4]")
-		fx.advance(time.Hour)
-		equal(fx, "handled when the delayed one was due", fmt.Sprint(handled.all()), "[m4 m3]")
+		ep := fx.newEndpoint("orders", core.Config{})
+		removed, err := ep.Purge(fx.Context())
+		fx.noError(err)
+		equal(fx, "removed", removed, 1)
+		equal(fx, "left", fx.depth("orders"), inmemory.Depth{Delayed: 1})
 		fx.wantDepth("shipping", 1)
-		lines := fx.logs.find("emptied")
-		if len(lines) != 1 || fmt.Sprint(lines[0].attrs["messages"]) != "1" {
-			fx.Errorf("logged %v", lines)
-		}
-		equal(fx, "Config", ep.Config().PurgeOnStart, true)
-		fx.noError(running.stop())
-
-		fx.send(order("m5"))
-		fx.runOrders(core.Config{Instance: "two"}, h)
-		synctest.Wait()
-		equal(fx, "handled without PurgeOnStart", fmt.Sprint(handled.all()), "[m4 m3 m5]")
 	})
 }
 
@@ -48,16 +34,35 @@ type unpurgeable struct {
 
 func (u unpurgeable) Purge(context.Context, string) (int, error) { return 0, u.err }
 
-// An endpoint that cannot empty its queue does not start.
-func TestPurgeOnStart_FailureEndsRun(t *testing.T) {
+// unable is a transport without optional interfaces.
+type unable struct{ core.Transport }
+
+// A queue that does not exist yet is empty; another error is returned.
+func TestPurge_Errors(t *testing.T) {
 	bubble(t, func(fx *fixture) {
-		ep, err := core.New("orders", unpurgeable{fx.broker, errBoom}, core.Config{PurgeOnStart: true})
-		fx.noError(err)
-		fx.handle(ep, "order", func(context.Context, *core.Message) error { return nil })
-		fx.send(order("m1"))
-		if err := ep.Run(fx.Context()); !errors.Is(err, errBoom) || !containsAll(err.Error(), `purge queue "orders"`) {
-			fx.Errorf("Run returned %v", err)
+		for name, test := range map[string]struct {
+			transport core.Transport
+			config    core.Config
+			is        error
+			text      string
+		}{
+			"missing queue": {transport: unpurgeable{fx.broker, core.ErrQueueNotFound}},
+			"another error": {transport: unpurgeable{fx.broker, errBoom}, is: errBoom, text: `purge endpoint "orders"`},
+			"unable":        {transport: unable{fx.broker}, is: errors.ErrUnsupported, text: `empty "orders" yourself`},
+			"send-only":     {transport: fx.broker, config: core.Config{SendOnly: true}, text: "send-only"},
+		} {
+			ep, err := core.New("orders", test.transport, test.config)
+			fx.noError(err)
+			removed, err := ep.Purge(fx.Context())
+			switch {
+			case test.text == "" && err != nil:
+				fx.Errorf("%s: %v", name, err)
+			case test.text != "" && (err == nil || !containsAll(err.Error(), test.text)):
+				fx.Errorf("%s: %v, want %q in it", name, err, test.text)
+			case test.is != nil && !errors.Is(err, test.is):
+				fx.Errorf("%s: %v, which is no %v", name, err, test.is)
+			}
+			equal(fx, name+": removed", removed, 0)
 		}
-		fx.wantDepth("orders", 1)
 	})
 }

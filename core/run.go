@@ -349,9 +349,6 @@ func (ep *Endpoint) connect(ctx context.Context, watch connectionReporter) (Rece
 			return nil, fmt.Errorf("check: %w", err)
 		}
 	}
-	if err := ep.purge(ctx); err != nil {
-		return nil, err
-	}
 	if err := ep.subscribe(ctx); err != nil {
 		return nil, err
 	}
@@ -363,24 +360,6 @@ func (ep *Endpoint) connect(ctx context.Context, watch connectionReporter) (Rece
 		ep.logWarnings()
 	}
 	return receiver, err
-}
-
-// purge empties the input queue if PurgeOnStart is set.
-func (ep *Endpoint) purge(ctx context.Context) error {
-	if !ep.config.PurgeOnStart {
-		return nil
-	}
-	queue := ep.inputQueue()
-	p, ok := ep.transport.(Purger) // New has checked it
-	if !ok {
-		return fmt.Errorf("purge queue %q: the transport cannot empty queues: %w", queue, errors.ErrUnsupported)
-	}
-	removed, err := p.Purge(ctx, queue)
-	if err != nil {
-		return fmt.Errorf("purge queue %q: %w", queue, err)
-	}
-	ep.log.endpoint.Warn("input queue was emptied before the first message, as Config.PurgeOnStart says", "queue", ep.address, "messages", removed)
-	return nil
 }
 
 // openReceiver opens the receiver of the input queue or, if the endpoint has an instance

@@ -111,9 +111,8 @@ func TestWrapper_RunsEndpoints(t *testing.T) {
 				if err := stop(); errors.Is(err, errors.ErrUnsupported) != hide {
 					t.Errorf("Run with ProvisionAlways: %v, want errors.ErrUnsupported: %t", err, hide)
 				}
-				_, stop = run(core.Config{PurgeOnStart: true})
-				if err := stop(); errors.Is(err, errors.ErrUnsupported) != hide {
-					t.Errorf("Run with PurgeOnStart: %v, want errors.ErrUnsupported: %t", err, hide)
+				if _, err := ep.Purge(t.Context()); errors.Is(err, errors.ErrUnsupported) != hide {
+					t.Errorf("Purge: %v, want errors.ErrUnsupported: %t", err, hide)
 				}
 			})
 		})
