@@ -1,7 +1,5 @@
 package conformance
 
-import "github.com/reprise-go/reprise/core"
-
 var poisonMessageMutants = []mutant{
 	{rule: "R34", name: "does not count deliveries that ended with their process", onServer: true, harness: countsNoCrash},
 	{rule: "R34", name: "claims a count that it keeps in its process", onServer: true, breaks: countsInMemory},
@@ -12,7 +10,7 @@ var poisonMessageMutants = []mutant{
 func neverIsolates(h *Harness) {
 	start := h.process
 	h.process = func(t *caseT, spec workerSpec) process {
-		spec.IsolateAfter = core.Off
+		spec.Immediate = spec.MaxDeliveries - 1 // they explain each delivery
 		return start(t, spec)
 	}
 }

@@ -24,8 +24,10 @@ type workerSpec struct {
 	Forward string
 	// Concurrency is the endpoint's concurrency.
 	Concurrency int
-	// MaxDeliveries and IsolateAfter are options of the endpoint; 0 is the default.
-	MaxDeliveries, IsolateAfter int
+	// Immediate is the number of immediate retries.
+	Immediate int
+	// MaxDeliveries is an option of the endpoint; 0 is the default.
+	MaxDeliveries int
 	// Poison is the id of a message whose handler ends the process at once.
 	Poison string
 	// Pause is the duration of the handler.
@@ -168,10 +170,9 @@ func (spec workerSpec) run(ctx context.Context, transport core.Transport, env wo
 		Logger:       slog.New(slog.DiscardHandler),
 		Recoverability: core.Recoverability{
 			ErrorQueue:    spec.ErrorQueue,
-			Immediate:     core.Immediate{Off: true},
+			Immediate:     core.Immediate{Retries: spec.Immediate, Off: spec.Immediate == 0},
 			Delayed:       core.Delayed{Off: true},
 			MaxDeliveries: core.MaxDeliveries{Count: spec.MaxDeliveries},
-			IsolateAfter:  spec.IsolateAfter,
 		},
 	})
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/reprise-go/reprise/core"
 )
@@ -75,10 +76,11 @@ func TestAtomicLeases_FailedSettlementTakesTheSlotBack(t *testing.T) {
 
 // Messages are prefetched as in ReceiveOnly, and the isolation of what kills the process works.
 func TestAtomicLeases_IsolationIsOn(t *testing.T) {
-	fx := newFixture(t, atomicLeases, core.TransactionSendsAtomicWithReceive)
-	if n := fx.newEndpoint("orders", core.Config{}).Config().Recoverability.IsolateAfter; n <= 0 {
-		t.Errorf("IsolateAfter is %d", n)
-	}
+	expiring := atomicLeases
+	expiring.LockDuration = 10 * time.Second
+	inModesWith(t, expiring, []core.TransactionMode{core.TransactionSendsAtomicWithReceive}, func(fx *fixture) {
+		fx.wantSuspectAfter(core.Recoverability{}, 6)
+	})
 }
 
 func TestTransactionBegun_OutsideOfHandlers(*testing.T) { core.TransactionBegun(context.Background()) }

@@ -254,18 +254,12 @@ type Recoverability struct {
 	// MaxDeliveries limits the deliveries of one copy of a message, including deliveries
 	// that ended with the death of the process (R34). If the broker also counts deliveries
 	// in which no handler began ([Capabilities.CountsReleases]), the last deliveries are
-	// those of a new copy of the message; without isolation (IsolateAfter) that copy may be
-	// delivered as often again.
+	// those of a new copy of the message.
+	//
+	// A message that was delivered more often than its failures explain is attempted in
+	// isolation: this process then has no other message, so that no other message is counted
+	// if this one kills the process (R35).
 	MaxDeliveries MaxDeliveries
-
-	// IsolateAfter is the number of deliveries without a known end after which a message is
-	// attempted in isolation: this process then has no other message, so that no other
-	// message is counted if this one kills the process (R35). The default, 0, is the larger
-	// of 2 and the immediate retries + 1, the number of times that a message can have
-	// failed; Off means never. It needs [Capabilities.NativeDeliveryCount], transaction mode
-	// ReceiveOnly (or, with [Capabilities.AtomicLeases], SendsAtomicWithReceive) and
-	// MaxDeliveries, and is off without one of them.
-	IsolateAfter int
 
 	// RequeueDelay is the delay of Defer(0). The default is 1 s.
 	RequeueDelay time.Duration
@@ -319,10 +313,6 @@ type Recoverability struct {
 	// dead-letter queue if DeadLetter is [DeadLettersAll], and the error queue otherwise
 	// (R63).
 	InvalidQueue string
-
-	// InvalidWithoutHandler treats messages without a handler ([ErrNoHandler]) as invalid,
-	// once their retries are used up.
-	InvalidWithoutHandler bool
 
 	// CustomErrorQueues are queues that handlers name in [MoveTo], and a Policy in
 	// [MoveToError]. Like the error queue, Provision creates them, and they must exist when

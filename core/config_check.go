@@ -310,9 +310,6 @@ func (r *resolvedConfig) effective() Config {
 		if r.maxDeliveries < math.MaxInt { // else it follows from the retries
 			f.MaxDeliveries = MaxDeliveries{Count: r.maxDeliveries, Off: r.maxDeliveries == 0}
 		}
-		if r.isolation.threshold > 0 {
-			f.IsolateAfter = r.isolation.threshold
-		}
 	}
 	if f.RateLimit.ConsecutiveFailures > 0 {
 		f.RateLimit.TimeToWait = r.config.Recoverability.RateLimit.TimeToWait

@@ -112,7 +112,6 @@ var zeroValueErrors = map[string]string{
 	"Recoverability.MaxRetryAge":         "",
 	"Recoverability.RequeueDelay":        `deferred messages would be redelivered without a pause: write "1ms" or more, or leave the key out for the default`,
 	"Recoverability.RequeueLimit":        "",
-	"Recoverability.IsolateAfter":        "",
 	"Immediate.Retries":                  `write "off": true for none, or leave the key out for the default`,
 	"Immediate.Pause":                    "",
 	"Immediate.MaxPause":                 `write "pause": "0s" for no pauses, or leave the key out for the default`,

@@ -47,7 +47,6 @@ const wholeConfig = `{
 		},
 		"maxRetryAge": "12h",
 		"maxDeliveries": {"count": 99},
-		"isolateAfter": 9,
 		"requeueDelay": "250ms",
 		"requeueLimit": 10,
 		"unacceptableMessageLimit": 5,
@@ -58,7 +57,6 @@ const wholeConfig = `{
 		"deadLetter": "Rejected",
 		"deadLetterQueue": "dead",
 		"invalidQueue": "invalid",
-		"invalidWithoutHandler": true,
 		"customErrorQueues": ["fraud", "spam"],
 		"unrecoverableTypes": ["*fs.PathError"],
 		"rateLimit": {"consecutiveFailures": 20, "timeToWait": "5s"}
@@ -89,11 +87,11 @@ func TestSettings_WholeConfigurationFromJSON(t *testing.T) {
 					ErrorQueue: "unshipped", DeadLetterQueue: "dead-shipped", InvalidQueue: "invalid-shipped", UnrecoverableTypes: []string{"*url.Error"}, HandlerTimeout: time.Minute, MaxRetryAge: 6 * time.Hour, RequeueDelay: 3 * time.Second, RequeueLimit: 20,
 				},
 			},
-			MaxRetryAge: 12 * time.Hour, MaxDeliveries: MaxDeliveries{Count: 99}, IsolateAfter: 9,
+			MaxRetryAge: 12 * time.Hour, MaxDeliveries: MaxDeliveries{Count: 99},
 			RequeueDelay: 250 * time.Millisecond, RequeueLimit: 10,
 			UnacceptableMessageLimit: 5, UnacceptableMessageWindow: 10 * time.Minute, UnacceptableMessagePutBacks: true, UnacceptableMessageAction: LimitPark, ParkFor: 15 * time.Minute,
 			DeadLetter: DeadLettersRejected, DeadLetterQueue: "dead",
-			InvalidQueue: "invalid", InvalidWithoutHandler: true, CustomErrorQueues: []string{"fraud", "spam"},
+			InvalidQueue: "invalid", CustomErrorQueues: []string{"fraud", "spam"},
 			UnrecoverableTypes: []string{"*fs.PathError"},
 			RateLimit:          RateLimit{ConsecutiveFailures: 20, TimeToWait: 5 * time.Second},
 		},
@@ -106,7 +104,6 @@ func TestSettings_WholeConfigurationFromJSON(t *testing.T) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	counting := capableTransport()
-	counting.caps.NativeDeliveryCount = true // for IsolateAfter
 	if _, err := New("billing", purgeable{counting}, got); err != nil {
 		t.Error(err)
 	}

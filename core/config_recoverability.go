@@ -24,13 +24,12 @@ func (r *resolvedConfig) resolveRecoverability(errs *validationErrors, caps Capa
 	r.resolveRateLimit(errs)
 
 	r.rules = rules{
-		policy:                c.Policy,
-		deadLetters:           c.DeadLetter,
-		invalidWithoutHandler: c.InvalidWithoutHandler,
-		customErrorQueues:     slices.Clone(c.CustomErrorQueues),
-		mode:                  r.mode,
-		caps:                  caps,
-		address:               func(queue string) (string, error) { return queue, nil },
+		policy:            c.Policy,
+		deadLetters:       c.DeadLetter,
+		customErrorQueues: slices.Clone(c.CustomErrorQueues),
+		mode:              r.mode,
+		caps:              caps,
+		address:           func(queue string) (string, error) { return queue, nil },
 	}
 	r.checkDeadLetters(errs)
 	base := &r.rules.config
@@ -61,7 +60,7 @@ func (r *resolvedConfig) resolveRecoverability(errs *validationErrors, caps Capa
 		r.rules.perType[messageType] = r.resolveType(errs, field+".", own, delayedRight)
 	}
 	r.resolveMaxDeliveries(errs)
-	r.resolveIsolation(errs)
+	r.resolveIsolation()
 	if len(errs.errs) == before {
 		r.checkMaxRetryAge(errs)
 	}
@@ -83,13 +82,6 @@ func (r *resolvedConfig) checkDeadLetters(errs *validationErrors) {
 		if queue := c.MessageTypes[messageType].DeadLetterQueue; queue != "" && c.DeadLetter == DeadLettersNone {
 			errs.add("Recoverability.MessageTypes[%q].DeadLetterQueue is %q, but no message is dead-lettered; set %s, or remove it", messageType, queue, field)
 		}
-	}
-	invalid := c.InvalidQueue != ""
-	for _, own := range c.MessageTypes {
-		invalid = invalid || own.InvalidQueue != ""
-	}
-	if c.InvalidWithoutHandler && !invalid {
-		errs.add("Recoverability.InvalidWithoutHandler is set without an InvalidQueue; name one, or remove it")
 	}
 }
 
@@ -451,42 +443,22 @@ func overrideIfSet[T int | float64 | time.Duration](field *T, own T) {
 	}
 }
 
-// resolveIsolation fills in IsolateAfter.
-func (r *resolvedConfig) resolveIsolation(errs *validationErrors) {
-	const field = "Recoverability.IsolateAfter"
+// resolveIsolation decides from when on messages are suspects. There is no isolation where
+// the count of deliveries does not tell of processes that died, and without MaxDeliveries: a
+// message that kills the process would keep all others waiting for ever.
+func (r *resolvedConfig) resolveIsolation() {
 	caps, maxDeliveries := r.rules.caps, r.maxDeliveries
-	given := r.config.Recoverability.IsolateAfter
-	checkNotNegativeOrOff(errs, field, given)
-	impossible := ""
+	explained := r.maxImmediateRetries() + 1
 	switch {
-	case r.mode == TransactionNone, r.mode == TransactionSendsAtomicWithReceive && !caps.AtomicLeases:
-		impossible = fmt.Sprintf("the transaction mode is %v, in which the transport's count of deliveries does not tell of processes that died", r.mode)
-	case !caps.NativeDeliveryCount:
-		impossible = "the transport's count of deliveries ends with the process (Capabilities.NativeDeliveryCount)"
-	case maxDeliveries == 0:
-		impossible = "MaxDeliveries is off: a message that kills the process would keep all others waiting for ever"
-	}
-	switch {
-	case given == Off:
-		return
-	case impossible != "":
-		if given > 0 {
-			errs.add("%s is %d, but %s; remove it", field, given, impossible)
-		}
-		return
-	case given > 0 && given >= maxDeliveries:
-		errs.add("%s is %d, but after %d deliveries (MaxDeliveries) no handler gets the message any more; use less than that", field, given, maxDeliveries)
+	case r.mode == TransactionNone, r.mode == TransactionSendsAtomicWithReceive && !caps.AtomicLeases,
+		!caps.NativeDeliveryCount, maxDeliveries == 0,
+		explained > maxDeliveries: // retries without end, or a mistake that is reported
 		return
 	}
-	i := isolationRules{threshold: given, explainedDeliveries: r.maxImmediateRetries() + 1}
-	if r.maxImmediateRetries() >= maxDeliveries { // retries without end, or a mistake that is reported
-		return
-	}
+	i := isolationRules{explainedDeliveries: explained}
 	if caps.CountsReleases {
-		i.reserved = max(min(max(minReserved, i.explainedDeliveries), maxDeliveries/2), 1)
+		i.reserved = max(min(max(minReserved, explained), maxDeliveries/2), 1)
 	}
-	if i.threshold == 0 {
-		i.threshold = max(i.explainedDeliveries, min(minIsolateAfter, i.firstCopyLimit(maxDeliveries)-1), 1)
-	}
+	i.threshold = max(explained, min(minIsolateAfter, i.firstCopyLimit(maxDeliveries)-1), 1)
 	r.isolation = i
 }

@@ -119,8 +119,8 @@ func TestDeadLetters_FailedMessagesGoToTheDeadLetterQueue(t *testing.T) {
 		},
 		{
 			"none, with an invalid queue",
-			core.Recoverability{InvalidQueue: "invalid", InvalidWithoutHandler: true},
-			"dead", []string{}, []string{"invalid", "malformed", "no-handler", "no-type", "undecodable"},
+			core.Recoverability{InvalidQueue: "invalid"},
+			"dead", []string{}, []string{"invalid", "malformed", "no-type", "undecodable"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -250,15 +250,13 @@ func TestDeadLetters_ErrorQueueStandsIn(t *testing.T) {
 func TestDeadLetters_RefusedDelayedRetryGoesToTheDeadLetterQueue(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		config      core.Recoverability
-		messageType string
-		queue       string
-		reason      core.FailureReason
+		config core.Recoverability
+		queue  string
+		reason core.FailureReason
 	}{
-		"the broker's":  {core.Recoverability{DeadLetter: core.DeadLettersAll}, "order", inmemory.DeadLetterQueue("orders"), core.FailureRetriesExhausted},
-		"one by name":   {core.Recoverability{DeadLetter: core.DeadLettersAll, DeadLetterQueue: "dead"}, "order", "dead", core.FailureRetriesExhausted},
-		"the invalid":   {core.Recoverability{InvalidQueue: "invalid", InvalidWithoutHandler: true}, "unknown", "invalid", core.FailureNoHandler},
-		"the error one": {core.Recoverability{InvalidQueue: "invalid"}, "order", "error", ""},
+		"the broker's":  {core.Recoverability{DeadLetter: core.DeadLettersAll}, inmemory.DeadLetterQueue("orders"), core.FailureRetriesExhausted},
+		"one by name":   {core.Recoverability{DeadLetter: core.DeadLettersAll, DeadLetterQueue: "dead"}, "dead", core.FailureRetriesExhausted},
+		"the error one": {core.Recoverability{InvalidQueue: "invalid"}, "error", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -271,9 +269,7 @@ func TestDeadLetters_RefusedDelayedRetryGoesToTheDeadLetterQueue(t *testing.T) {
 				}})
 				var recovered recoveryRecorder
 				fx.runOrders(core.Config{Recoverability: test.config, Observers: []core.Observer{recovered.observer()}}, func(context.Context, *core.Message) error { return errBoom })
-				m := order("m1")
-				m.Headers.Set(core.HeaderMessageTypes, test.messageType)
-				fx.send(m)
+				fx.send(order("m1"))
 				letter := fx.onlyMessage(test.queue)
 				equal(fx, "reason", letter.Headers.Get(core.HeaderFailureReason), string(test.reason))
 				all := recovered.all()
@@ -508,7 +504,6 @@ func TestDeadLetters_WrongConfiguration(t *testing.T) {
 			core.Recoverability{MessageTypes: map[string]core.TypeRecoverability{"order": {DeadLetterQueue: "dead"}}},
 			[]string{`MessageTypes["order"].DeadLetterQueue is "dead"`, "set Recoverability.DeadLetter"},
 		},
-		{core.Recoverability{InvalidWithoutHandler: true}, []string{"InvalidWithoutHandler", "InvalidQueue", "name one"}},
 		{core.Recoverability{DeadLetter: core.DeadLettersAll, DeadLetterQueue: "orders"}, []string{`DeadLetterQueue is "orders"`, "would never leave it"}},
 		{core.Recoverability{InvalidQueue: "orders"}, []string{`InvalidQueue is "orders"`, "would never leave it"}},
 		{core.Recoverability{CustomErrorQueues: []string{" "}}, []string{"CustomErrorQueues[0]", "neither is empty"}},
@@ -539,4 +534,21 @@ func TestDeadLetters_Text(t *testing.T) {
 	if err := d.UnmarshalText([]byte("all")); err == nil || !containsAll(err.Error(), `"all"`, "Rejected or All") {
 		t.Errorf("%v", err)
 	}
+}
+
+// Rule R63.
+// Messages of types that nobody knows can go to the invalid queue, without a retry.
+func TestInvalid_MessagesOfUnknownTypes(t *testing.T) {
+	inModes(t, allModes, func(fx *fixture) {
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{InvalidQueue: "skipped"}})
+		runs := 0
+		core.HandleDefault(ep, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+			runs++
+			return core.Invalid(errors.New("there is no handler for " + m.Type))
+		})
+		fx.run(ep)
+		fx.enqueue("m1")
+		equal(fx, "runs", runs, 1)
+		equal(fx, "reason", fx.onlyMessage("skipped").Headers.Get(core.HeaderFailureReason), string(core.FailureInvalid))
+	})
 }

@@ -55,9 +55,8 @@ type rules struct {
 	mode    TransactionMode
 	caps    Capabilities
 
-	deadLetters           DeadLetters
-	invalidWithoutHandler bool     // a message without a handler is invalid
-	customErrorQueues     []string // that verdicts and policies name
+	deadLetters       DeadLetters
+	customErrorQueues []string // that verdicts and policies name
 
 	// maxDeliveries limits the deliveries of one copy of a message; 0 means no limit.
 	maxDeliveries int
@@ -451,7 +450,7 @@ func (r *rules) chooseErrorQueue(config RecoverabilityConfig, f failure, d *deci
 	reason := r.failureReason(config, f, d)
 	d.action.Queue, d.deadLetter = config.Failed.ErrorQueue, false
 	switch {
-	case config.invalidQueue != "" && r.isInvalid(reason):
+	case config.invalidQueue != "" && isInvalid(reason):
 		d.action.Queue, d.reason = config.invalidQueue, reason
 	case r.deadLetters == DeadLettersAll, r.deadLetters == DeadLettersRejected && reason == FailureRejected:
 		d.reason = reason
@@ -465,12 +464,6 @@ func (r *rules) chooseErrorQueue(config RecoverabilityConfig, f failure, d *deci
 
 // isInvalid reports whether a message with that reason belongs in the invalid queue: no retry and no other version of its data
 // would help, only another sender.
-func (r *rules) isInvalid(reason FailureReason) bool {
-	switch reason {
-	case FailureMalformed, FailureUndecodable, FailureInvalid:
-		return true
-	case FailureNoHandler:
-		return r.invalidWithoutHandler
-	}
-	return false
+func isInvalid(reason FailureReason) bool {
+	return reason == FailureMalformed || reason == FailureUndecodable || reason == FailureInvalid
 }

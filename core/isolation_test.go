@@ -224,10 +224,8 @@ func TestSuspects_FailingMessagesAreNone(t *testing.T) {
 		instances int
 		rules     core.Recoverability
 	}{
-		"three instances":           {3, core.Recoverability{Delayed: core.Delayed{Off: true}}},
-		"one that knows them":       {1, core.Recoverability{Policy: stubborn}},
-		"one that isolates soon":    {1, core.Recoverability{Delayed: core.Delayed{Off: true}, IsolateAfter: 1}},
-		"with errors that are kept": {3, core.Recoverability{Delayed: core.Delayed{Off: true}, IsolateAfter: 1}},
+		"three instances":     {3, core.Recoverability{Delayed: core.Delayed{Off: true}}},
+		"one that knows them": {1, core.Recoverability{Policy: stubborn}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onSuspectTransports(t, func(fx *fixture) {
@@ -509,25 +507,6 @@ func TestSuspects_InARateLimitedEndpoint(t *testing.T) {
 	})
 }
 
-// Rule R35.
-// Off leaves suspects among the others.
-func TestIsolateAfter_Off(t *testing.T) {
-	onSuspectTransports(t, func(fx *fixture) {
-		fx.enqueue("suspect 1", "suspect 2", "suspect 3")
-		fx.redeliverTimes("orders", 7)
-		var g gauge
-		fx.runOrders(core.Config{Recoverability: core.Recoverability{IsolateAfter: core.Off}}, func(context.Context, *core.Message) error {
-			g.enter()
-			defer g.leave()
-			time.Sleep(time.Second)
-			return nil
-		})
-		fx.advance(10 * time.Second)
-		equal(fx, "at once", g.max.Load(), 3)
-		fx.wantDepth("orders", 0)
-	})
-}
-
 // Rule R34.
 // All deliveries of a message that kills its process, those of its new copy included, are
 // MaxDeliveries together.
@@ -543,7 +522,6 @@ func TestMaxDeliveries_DeliveriesOfAMessageAndItsNewCopy(t *testing.T) {
 		{core.Recoverability{MaxDeliveries: core.MaxDeliveries{Count: 12}}, 6, 6},
 		{core.Recoverability{MaxDeliveries: core.MaxDeliveries{Count: 7}}, 6, 3}, // not fewer than attempts
 		{core.Recoverability{Immediate: core.Immediate{Off: true}, MaxDeliveries: core.MaxDeliveries{Count: 2}}, 1, 1},
-		{core.Recoverability{IsolateAfter: core.Off}, 50, 50},
 	} {
 		t.Run(fmt.Sprint(c.original, " and ", c.copied), func(t *testing.T) {
 			inModesWith(t, countsReleasesConfig(), retryModes[:1], func(fx *fixture) {
@@ -605,60 +583,48 @@ func TestMaxDeliveries_DeliveriesOfAMessageAndItsNewCopy(t *testing.T) {
 	}
 }
 
-func TestIsolateAfter_Refused(t *testing.T) {
-	able := inmemory.Everything()
-	uncounted := able
-	uncounted.NativeDeliveryCount = false
+// A message is a suspect after more deliveries than its immediate retries explain.
+func TestSuspects_NumberOfDeliveries(t *testing.T) {
 	for name, c := range map[string]struct {
 		rules core.Recoverability
-		mode  core.TransactionMode
-		caps  core.Capabilities
-		says  string
+		after int
 	}{
-		"negative":            {core.Recoverability{IsolateAfter: -2}, core.TransactionReceiveOnly, able, "IsolateAfter is -2; it cannot be negative (0 is the default, core.Off is none)"},
-		"in None":             {core.Recoverability{IsolateAfter: 3}, core.TransactionNone, able, "IsolateAfter is 3, but the transaction mode is None"},
-		"in atomic":           {core.Recoverability{IsolateAfter: 3}, core.TransactionSendsAtomicWithReceive, able, "IsolateAfter is 3, but the transaction mode is SendsAtomicWithReceive"},
-		"without a count":     {core.Recoverability{IsolateAfter: 3}, core.TransactionReceiveOnly, uncounted, "Capabilities.NativeDeliveryCount"},
-		"without a bound":     {core.Recoverability{IsolateAfter: 3, MaxDeliveries: core.MaxDeliveries{Off: true}}, core.TransactionReceiveOnly, able, "MaxDeliveries is off"},
-		"above MaxDeliveries": {core.Recoverability{IsolateAfter: 50}, core.TransactionReceiveOnly, able, "after 50 deliveries (MaxDeliveries)"},
+		"default":                {core.Recoverability{}, 6},
+		"no immediate retries":   {immediateRetries(0), 2},
+		"many immediate retries": {immediateRetries(20), 21},
+		"of a message type":      {core.Recoverability{MessageTypes: map[string]core.TypeRecoverability{"a": {Immediate: core.Immediate{Retries: 30}}}}, 31},
+		"few deliveries":         {core.Recoverability{Immediate: core.Immediate{Off: true}, MaxDeliveries: core.MaxDeliveries{Count: 2}}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fx := newFixture(t, inmemory.Config{Capabilities: &c.caps}, c.mode)
-			_, err := core.New("orders", fx.broker, core.Config{Transactions: c.mode, Recoverability: c.rules})
-			if err == nil || !strings.Contains(err.Error(), "Recoverability.") || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("New returned %v, want %q", err, c.says)
-			}
-			c.rules.IsolateAfter = core.Off
-			if _, err := core.New("orders", fx.broker, core.Config{Transactions: c.mode, Recoverability: c.rules}); err != nil {
-				t.Errorf("Off is refused: %v", err)
-			}
+			inModesWith(t, expiringLocks, retryModes[:1], func(fx *fixture) { fx.wantSuspectAfter(c.rules, c.after) })
 		})
 	}
 }
 
-func TestIsolateAfter_InForce(t *testing.T) {
-	able := inmemory.Everything()
-	for name, c := range map[string]struct {
-		rules core.Recoverability
-		want  int
-	}{
-		"default":                          {core.Recoverability{}, 6},
-		"no immediate retries":             {immediateRetries(0), 2},
-		"many immediate retries":           {immediateRetries(20), 21},
-		"of a message type":                {core.Recoverability{MessageTypes: map[string]core.TypeRecoverability{"a": {Immediate: core.Immediate{Retries: 30}}}}, 31},
-		"set":                              {core.Recoverability{IsolateAfter: 10}, 10},
-		"off":                              {core.Recoverability{IsolateAfter: core.Off}, core.Off},
-		"few deliveries":                   {core.Recoverability{Immediate: core.Immediate{Off: true}, MaxDeliveries: core.MaxDeliveries{Count: 2}}, 1},
-		"no more deliveries than attempts": {core.Recoverability{MaxDeliveries: core.MaxDeliveries{Count: 6}}, 6},
-		"no bound":                         {core.Recoverability{MaxDeliveries: core.MaxDeliveries{Off: true}}, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			fx := newFixture(t, inmemory.Config{Capabilities: &able}, core.TransactionReceiveOnly)
-			ep, err := core.New("orders", fx.broker, core.Config{Transactions: fx.mode, Recoverability: c.rules})
-			if err != nil {
-				t.Fatal(err)
-			}
-			equal(fx, "IsolateAfter", ep.Config().Recoverability.IsolateAfter, c.want)
-		})
+// wantSuspectAfter checks after how many deliveries of unknown end a message is a suspect.
+func (fx *fixture) wantSuspectAfter(rules core.Recoverability, deliveries int) {
+	fx.Helper()
+	for n, want := range map[int]int{deliveries: 0, deliveries + 1: 1} {
+		fx.enqueue("m1")
+		fx.redeliverTimes("orders", n-1)
+		before := len(fx.isolationLines())
+		_, run := fx.runOrders(core.Config{Recoverability: rules}, func(context.Context, *core.Message) error { return nil })
+		synctest.Wait()
+		equal(fx, fmt.Sprint("suspects among messages with ", n, " deliveries"), len(fx.isolationLines())-before, want)
+		fx.wantDepth("orders", 0)
+		fx.noError(run.stop())
 	}
+}
+
+// Without MaxDeliveries no message is a suspect: one that kills its process would keep all
+// others waiting for ever.
+func TestSuspects_NoneWithoutMaxDeliveries(t *testing.T) {
+	inModesWith(t, expiringLocks, retryModes[:1], func(fx *fixture) {
+		fx.enqueue("m1")
+		fx.redeliverTimes("orders", 60)
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{MaxDeliveries: core.MaxDeliveries{Off: true}}}, func(context.Context, *core.Message) error { return nil })
+		synctest.Wait()
+		equal(fx, "suspects", len(fx.isolationLines()), 0)
+		fx.wantDepth("orders", 0)
+	})
 }
