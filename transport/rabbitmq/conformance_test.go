@@ -357,13 +357,14 @@ func (b *broker) harness(t *testing.T, name string, cfg rabbitmq.Config) conform
 	cfg.Heartbeat = heartbeat
 	cfg.ConnectionName = b.name
 	h := conformance.Harness{
-		Name:        name,
-		Open:        opens(cfg),
-		OpenLimited: opensLimited(cfg),
-		Broker:      b,
-		Timeout:     patience,
-		OpenWrong:   opensWrong(cfg),
-		Secrets:     []string{testserver.Password},
+		Name:           name,
+		Open:           opens(cfg),
+		OpenLimited:    opensLimited(cfg),
+		Broker:         b,
+		Timeout:        patience,
+		DelayTolerance: 20 * time.Second, // how late a message is, says a busy machine
+		OpenWrong:      opensWrong(cfg),
+		Secrets:        []string{testserver.Password},
 		Corrupt: func(t testing.TB, queue string) []byte {
 			id := fmt.Sprintf("%d@%s", corrupted.Add(1), queue) // as a copy that a transport sent
 			b.publish(t, queue, amqp.Publishing{Headers: amqp.Table{"a": "\xff\xfe", "Reprise.CopyID": id}, Body: []byte("as it came")})

@@ -109,6 +109,7 @@ func (s *service) harness(name string, cfg sqs.Config) conformance.Harness {
 		Name:           name,
 		Open:           opens(s.configured(long, s.network)),
 		OpenShortLocks: opens(s.configured(short, s.network)),
+		DelayTolerance: 20 * time.Second, // how late a message is, says a busy machine
 		OpenLimited: func(t testing.TB, maxMessageBytes int) core.Transport {
 			limited := long
 			limited.MaxMessageBytes = maxMessageBytes
