@@ -105,13 +105,12 @@ var originalMessageCases = []testCase{
 	{rule: "R23", title: "an edited failed message arrives as edited, and can be sent back", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
-		const body, text, team = "\x00 redacted \xff", "[redacted]\n\tünïcode", "billing ✓"
+		const text, team = "[redacted]\n\tünïcode", "billing ✓"
 		s := t.service(transport, func(c *core.Config) {
-			c.Recoverability.EditFailed = func(_ context.Context, _ core.ErrorContext, m *core.FailedCopy) {
-				m.Headers.Set(core.HeaderExceptionMessage, text)
-				m.Headers.Set("Company.Team", team)
-				m.Headers.Del(core.HeaderExceptionStackTrace, "Company.Customer", core.HeaderFailedQ, core.HeaderMessageID)
-				m.Body = []byte(body)
+			c.Recoverability.EditFailed = func(_ context.Context, _ core.ErrorContext, h *core.Headers) {
+				h.Set(core.HeaderExceptionMessage, text)
+				h.Set("Company.Team", team)
+				h.Del(core.HeaderExceptionStackTrace, "Company.Customer", core.HeaderFailedQ, core.HeaderMessageID)
 			}
 		})
 		s.handle("order", seen.fail)
@@ -121,7 +120,6 @@ var originalMessageCases = []testCase{
 		t.send(transport, sent)
 		in := s.wantOneMoved()
 		edited := sent
-		edited.Body = []byte(body)
 		edited.Headers.Del("Company.Customer")
 		edited.Headers.Set("Company.Team", team)
 		t.wantFailedWith(in, edited)
@@ -133,9 +131,9 @@ var originalMessageCases = []testCase{
 			t.fail(fmt.Sprintf("the header %s, which EditFailed dropped, is not there", core.HeaderExceptionStackTrace), "%s", excerpt([]byte(got)))
 		}
 		t.send(transport, core.Outgoing{ID: in.ID, Queue: in.Headers.Get(core.HeaderFailedQ), Headers: in.Headers, Body: in.Body})
-		back := t.wantArrivals(s.queue, "an edited message that is sent to the queue which NServiceBus.FailedQ names arrives where it failed", 1)[body]
+		back := t.wantArrivals(s.queue, "an edited message that is sent to the queue which NServiceBus.FailedQ names arrives where it failed", 1)["personal data"]
 		if back == nil {
-			t.stop("the edited message that was sent back is delivered with its body", "it is not")
+			t.stop("the edited message that was sent back is delivered", "it is not")
 		}
 		t.wantFailedWith(back, edited)
 	}},

@@ -8,31 +8,6 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// movesWhatItHolds moves a message to another queue as brokers do that have an operation
-// for it: the body stays, whatever the copy has.
-func movesWhatItHolds() changes {
-	var mu sync.Mutex
-	held := map[string][]byte{} // bodies by message id
-	c := outgoing(func(out []core.Outgoing) []core.Outgoing {
-		mu.Lock()
-		defer mu.Unlock()
-		for i, o := range out {
-			if body, ok := held[o.ID]; ok && hasFailed(o) {
-				out[i].Body = body
-			}
-		}
-		return out
-	})
-	c.arrive = func(_ *brokenReceiver, in *core.Incoming) {
-		mu.Lock()
-		defer mu.Unlock()
-		if _, ok := held[in.ID]; !ok {
-			held[in.ID] = in.Body
-		}
-	}
-	return c
-}
-
 var originalMessageMutants = []mutant{
 	{rule: "R22", name: "drops a message whose id it has seen", breaks: dropsKnownIDs},
 	{rule: "R22", name: "hands over headers of its own", breaks: leaksItsHeaders},
@@ -78,7 +53,6 @@ var originalMessageMutants = []mutant{
 			return address, err
 		}}
 	}},
-	{rule: "R23", name: "moves the message that it holds, with the headers that it is to have", breaks: movesWhatItHolds},
 	{rule: "R23", name: "puts back the headers that a failed message was received with", breaks: func() changes {
 		var mu sync.Mutex
 		held := map[string]core.Headers{} // by message id

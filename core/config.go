@@ -338,44 +338,28 @@ type Recoverability struct {
 	// Policy decides instead of [DefaultPolicy].
 	Policy Policy `json:"-"`
 
-	// EditFailed edits the copy of a failed message for the error queue: it may change, add
-	// and drop headers, and replace the body. It is called before a message is moved to an
-	// error or dead-letter queue, after [HandleFailed], once for each delivery that is moved
-	// (and again if the move has to wait until the message is redelivered, or another
-	// process takes it over). It must be safe for concurrent use.
+	// EditFailed edits the headers of the copy of a failed message for the error queue: it
+	// may change, add and drop them, as for redacting error texts. They are those of the
+	// message and those of its failure. It is called before a message is moved to an error
+	// or dead-letter queue, after [HandleFailed], once for each delivery that is moved (and
+	// again if the move has to wait until the message is redelivered, or another process
+	// takes it over). It must be safe for concurrent use.
 	//
 	//   - The endpoint restores NServiceBus.FailedQ and NServiceBus.MessageId, by which the
 	//     message can be sent back, and logs a warning.
 	//   - Headers that it added or made longer are left out, the largest first, if the
-	//     copy would exceed the transport's limits. A body that it made too long is
-	//     replaced by the original one, and logged (R24).
-	//   - After a panic, or runtime.Goexit, the copy is moved as if there were no EditFailed,
-	//     and the panic is logged. If a shutdown had cancelled ctx, the message is given back
-	//     instead (R27).
+	//     copy would exceed the transport's limits (R24).
+	//   - After a panic the copy is moved as if there were no EditFailed, and the panic is
+	//     logged. If a shutdown had cancelled ctx, the message is given back instead (R27).
 	//   - A message that waits because its error queue cannot be reached keeps the
 	//     changes, and EditFailed is not called for it again.
-	//   - In the broker's own dead-letter queue the message has the body with which it was
-	//     received: the broker moves it. The description has the text that is left in
+	//   - In the broker's own dead-letter queue the description has the text that is left in
 	//     NServiceBus.ExceptionInfo.Message.
 	//
 	// EditFailed does not affect retries, audit copies, log lines and observers. ctx is as
 	// for a Policy; work in a native transaction is kept only if a Policy or HandleFailed is
 	// set, before which the handler's work is undone.
-	EditFailed func(ctx context.Context, failure ErrorContext, message *FailedCopy) `json:"-"`
-}
-
-// FailedCopy is the copy of a failed message for an error queue, as
-// [Recoverability.EditFailed] gets it. It must not be used after EditFailed returned.
-type FailedCopy struct {
-	// Headers are those of the message and those of its failure. Values that are not UTF-8
-	// are converted, empty keys are dropped.
-	Headers Headers
-	// Body is a copy of the message's body; [Recoverability.EditFailed] may write to it or
-	// replace it. A message that an operator sends back to its queue has this body.
-	Body []byte
-	// Queue is the error queue, or "" for the broker's dead-letter queue. Writing to it
-	// changes nothing.
-	Queue string
+	EditFailed func(ctx context.Context, failure ErrorContext, headers *Headers) `json:"-"`
 }
 
 // Immediate configures retries at once, or after a short pause.

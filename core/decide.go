@@ -255,7 +255,7 @@ func (r *rules) callPolicy(ctx context.Context, config RecoverabilityConfig, f E
 	config.Failed.Unrecoverable, config.Failed.UnrecoverableTypes = slices.Clone(config.Failed.Unrecoverable), slices.Clone(config.Failed.UnrecoverableTypes)
 	f.Body, f.Properties = slices.Clone(f.Body), maps.Clone(f.Properties)
 	var action Action
-	if err := callInGoroutine(func() error { action = r.policy(ctx, config, f); return nil }); err != nil {
+	if err := recovered(func() error { action = r.policy(ctx, config, f); return nil }); err != nil {
 		return MoveToError(""), fmt.Errorf("recoverability policy: %w", err)
 	}
 	switch action.Kind {

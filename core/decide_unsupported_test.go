@@ -6,13 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/reprise-go/reprise/core/internal/calls"
 )
 
 func policyOf(a Action) Policy {
@@ -462,16 +460,4 @@ func TestPolicy_GetsAllFields(t *testing.T) {
 			}
 		}
 	})
-}
-
-// Rule R12.
-func TestPolicy_ThatEndsItsGoroutine(t *testing.T) {
-	r := rulesOf(t, Recoverability{ErrorQueue: "failed", Policy: func(context.Context, RecoverabilityConfig, ErrorContext) Action {
-		runtime.Goexit()
-		return Action{}
-	}})
-	d := r.decide(t.Context(), failureAfter(1, 0, errFailed))
-	if d.action != MoveToError("failed") || !errors.Is(d.policyErr, calls.ErrGoexit) {
-		t.Errorf("%v, policyErr %v", d.action, d.policyErr)
-	}
 }

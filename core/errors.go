@@ -165,22 +165,6 @@ func isRefusedWith(err error, id string, target error) bool {
 	})
 }
 
-// refusalOfType returns the error of that type with which a message was refused.
-func refusalOfType[E error](err error, id string) (refusal E, ok bool) {
-	sent, isSend := errors.AsType[*SendError](err)
-	if !isSend {
-		return errors.AsType[E](err)
-	}
-	for _, r := range sent.Results {
-		if r.ID == id && r.State == SendRefused {
-			if refusal, ok = errors.AsType[E](r.Err); ok {
-				return refusal, true
-			}
-		}
-	}
-	return refusal, false
-}
-
 // isRefusedPermanently reports whether sending the message again cannot help.
 func isRefusedPermanently(err error, id string) bool {
 	for _, target := range []error{ErrQueueNotFound, ErrTooLarge, ErrInvalidHeader, errors.ErrUnsupported} {

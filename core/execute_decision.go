@@ -84,7 +84,7 @@ func (r *runner) sendAgain(a *attempt, f *failure, d *decision) error {
 		reason = ReasonNewCopy
 	}
 	send := func(headers Headers) error {
-		out := failedCopy(a, f, r.ep.receivedFrom(a.delivery), headers, f.Body, reason)
+		out := failedCopy(a, f, r.ep.receivedFrom(a.delivery), headers, reason)
 		out.Delay = d.action.Delay
 		return r.replace(a, []Outgoing{out})
 	}

@@ -3,7 +3,6 @@ package core_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -113,7 +112,6 @@ func TestHandleFailed_FailureLetsTheMoveHappen(t *testing.T) {
 	for name, fail := range map[string]func() error{
 		"error":   func() error { return errors.New("last resort failed") },
 		"panic":   func() error { panic("last resort panicked") },
-		"Goexit":  func() error { runtime.Goexit(); return nil },
 		"verdict": func() error { return core.Discard("not now") },
 	} {
 		t.Run(name, func(t *testing.T) {

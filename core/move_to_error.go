@@ -125,8 +125,8 @@ func (r *runner) replaceDeadLetterQueue(a *attempt, f *failure, d *decision, cau
 // moveToError sends the failed message to the decided error queue. A custom queue that
 // does not exist is replaced by the default one (R31).
 func (r *runner) moveToError(a *attempt, f *failure, d *decision) error {
-	send := func(headers Headers, body []byte) error {
-		out := failedCopy(a, f, d.action.Queue, headers, body, ReasonMoveToError)
+	send := func(headers Headers) error {
+		out := failedCopy(a, f, d.action.Queue, headers, ReasonMoveToError)
 		return r.replace(a, append(slices.Clone(d.handleFailedSends), out))
 	}
 	err := r.sendFailedCopy(a, f, d, send)
@@ -151,11 +151,7 @@ func (r *runner) deadLetter(a *attempt, f *failure, d *decision) error {
 	}
 	caps := r.ep.caps.limitsForCopy(a.delivery.Incoming())
 	deadLetter := DeadLetter{Reason: d.reason, Description: boundedText(f.description(), maxDeadLetterDescription)}
-	if f.edited != nil {
-		deadLetter.Headers = f.edited.fitHeaders(f, f.Body, caps)
-	} else {
-		deadLetter.Headers = copyForError(f, d.action, r.ep.host, caps)
-	}
+	deadLetter.Headers = headersForCopy(f, d.action, r.ep.host, caps)
 	err := a.delivery.DeadLetter(r.settleCtx, deadLetter)
 	for _, fewer := range []func() Headers{func() Headers { return copyForErrorMinimal(f) }, func() Headers { return Headers{} }} {
 		if !errors.Is(err, ErrTooLarge) && !errors.Is(err, ErrInvalidHeader) {

@@ -35,21 +35,14 @@ func callRecovered(chain HandlerFunc, ctx context.Context, m *Message) (err erro
 	return chain(ctx, m)
 }
 
-// callInGoroutine calls f in a separate goroutine, which users' code may end
-// (runtime.Goexit) without ending the worker before the message is settled.
-func callInGoroutine(f func() error) error {
-	err, done := calls.ErrGoexit, make(chan struct{})
-	go func() {
-		defer close(done)
-		defer func() {
-			if value := recover(); value != nil {
-				err = newPanicError(value)
-			}
-		}()
-		err = f()
+// recovered turns a panic of f into an error.
+func recovered(f func() error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = newPanicError(value)
+		}
 	}()
-	<-done
-	return err
+	return f()
 }
 
 // safeError replaces an error that cannot be read: a method of it, or of an error

@@ -120,18 +120,24 @@ func TestAudit_CopyOfALargestMessageFits(t *testing.T) {
 	})
 }
 
-func TestGoexit_OfFilterOrObserver(t *testing.T) {
-	goexit := func(error) bool {
-		runtime.Goexit()
-		return true
-	}
-	filtered := core.Config{Recoverability: core.Recoverability{RateLimit: core.RateLimit{ConsecutiveFailures: 100, Filter: goexit}}}
-	for name, c := range map[string]core.Config{"filter": filtered, "send observer": {Observers: []core.Observer{sendExit{}.observer()}}} {
+// A function that ends its goroutine, as testing's FailNow does, costs a delivery each time.
+func TestGoexit_OfPolicyHookFilterOrObserver(t *testing.T) {
+	for name, c := range map[string]core.Config{
+		"policy": {Recoverability: core.Recoverability{Policy: func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
+			runtime.Goexit()
+			return core.Action{}
+		}}},
+		"filter": {Recoverability: core.Recoverability{RateLimit: core.RateLimit{ConsecutiveFailures: 100, Filter: func(error) bool {
+			runtime.Goexit()
+			return true
+		}}}},
+		"send observer": {Observers: []core.Observer{sendExit{}.observer()}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			inModesWith(t, expiringLocks, retryModes, func(fx *fixture) {
 				fx.runOrders(c, func(_ context.Context, m *core.Message) error {
 					_ = m.Send("shipping", "ship", "x")
-					if name == "filter" {
+					if name != "send observer" {
 						return errBoom
 					}
 					return nil

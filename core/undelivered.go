@@ -111,8 +111,8 @@ func (r *runner) store(a *attempt, f *failure, d *decision) error {
 	copied := *f
 	copied.Headers.Set(HeaderUndelivered, note.String()) // so that other headers make room for it
 	var stored Outgoing
-	err := r.sendFailedCopy(a, &copied, d, func(headers Headers, body []byte) error {
-		stored = r.ep.storedCopy(failedCopy(a, &copied, "", headers, body, ReasonUndelivered), note)
+	err := r.sendFailedCopy(a, &copied, d, func(headers Headers) error {
+		stored = r.ep.storedCopy(failedCopy(a, &copied, "", headers, ReasonUndelivered), note)
 		return r.replace(a, append(slices.Clone(d.handleFailedSends), stored))
 	})
 	if err == nil {

@@ -280,14 +280,11 @@ func TestFailureHeaders_OfTheGuide(t *testing.T) {
 
 // snippet: edit-failed
 var redacting = core.Recoverability{
-	EditFailed: func(_ context.Context, failure core.ErrorContext, m *core.FailedCopy) {
+	EditFailed: func(_ context.Context, _ core.ErrorContext, h *core.Headers) {
 		// Error texts and the stacks of panics may name customers.
-		m.Headers.Set(core.HeaderExceptionMessage, "[redacted]")
-		m.Headers.Del(core.HeaderExceptionStackTrace)
-		m.Headers.Set("Shop.Team", "billing")
-		if failure.MessageType == "customers.registered" {
-			m.Body = []byte("{}") // sent back, it is this body that the handler gets
-		}
+		h.Set(core.HeaderExceptionMessage, "[redacted]")
+		h.Del(core.HeaderExceptionStackTrace)
+		h.Set("Shop.Team", "billing")
 	},
 }
 

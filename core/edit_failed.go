@@ -1,0 +1,139 @@
+package core
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// This file is about Recoverability.EditFailed: the application's changes to the headers of
+// a failed message that goes to an error queue.
+
+// editedCopy has the headers of a failed message as EditFailed changed them.
+type editedCopy struct {
+	headers Headers // all, regardless of limits
+	// droppable are the keys of the headers that are left out first if the copy is too
+	// large: the stack trace, and those that EditFailed added or made longer. The largest is
+	// the first.
+	droppable []string
+}
+
+// callEditFailed calls EditFailed, once for a delivery. Its error is an *undecidedError:
+// the message is not to be moved.
+func (r *runner) callEditFailed(a *attempt, f *failure, d *decision) error {
+	hook := r.ep.config.Recoverability.EditFailed
+	if hook == nil || f.editCalled {
+		return nil
+	}
+	f.editCalled = true
+	standard := headersForError(f, d.action, r.ep.host)
+	headers := standard
+	given := f.ErrorContext
+	given.Body, given.Properties = bytes.Clone(f.Body), maps.Clone(f.Properties)
+	a.returned.Store(false)
+	err := recovered(func() error { hook(a.decisionContext(), given, &headers); return nil })
+	a.returned.Store(true)
+	if err != nil && r.interruptedByShutdown() {
+		return &undecidedError{fmt.Errorf("EditFailed: %w", err)}
+	}
+	if err != nil {
+		r.ep.log.logFailure(a.decisionContext(), r.ep.log.recoverability, slog.LevelError, f, withStack([]slog.Attr{slog.Any("edit_error", err)}, "edit_stack", err),
+			"EditFailed failed; the message is moved unedited", "EditFailed failed for message '%s'; the message is moved unedited.", f.MessageID)
+		return nil
+	}
+	var restored []string
+	f.edited, restored = newEditedCopy(standard, headers)
+	if len(restored) > 0 {
+		r.ep.log.logFailure(a.decisionContext(), r.ep.log.recoverability, slog.LevelWarn, f, []slog.Attr{slog.Any("headers", restored)},
+			"EditFailed changed headers by which the message can be sent back; they are restored",
+			"EditFailed changed headers of message '%s' by which it can be sent back; they are restored.", f.MessageID)
+	}
+	return nil
+}
+
+// identityHeaders has the headers that are needed to send a message back.
+var identityHeaders = []string{HeaderMessageID, HeaderFailedQ}
+
+// newEditedCopy returns the copy with EditFailed's changes of the standard headers, and
+// the headers that were restored.
+func newEditedCopy(standard, changed Headers) (e *editedCopy, restored []string) {
+	h := sanitizeHeaders(changed)
+	for _, key := range identityHeaders {
+		if want := strings.ToValidUTF8(standard.Get(key), "\uFFFD"); h.Get(key) != want {
+			h.Set(key, want)
+			restored = append(restored, key)
+		}
+	}
+	h.Del(HeaderUndelivered) // the endpoint's own; allHeaders sets it
+	e = &editedCopy{headers: h}
+	size := func(key string) int { return len(key) + len(h.Get(key)) }
+	for key, value := range h.All() {
+		before, known := standard.Lookup(key)
+		if key == HeaderExceptionStackTrace || !slices.Contains(identityHeaders, key) && (!known || len(value) > len(before)) {
+			e.droppable = append(e.droppable, key)
+		}
+	}
+	slices.SortStableFunc(e.droppable, func(a, b string) int { return cmp.Compare(size(b), size(a)) })
+	return e, restored
+}
+
+// allHeaders returns all headers for sending the message now.
+func (e *editedCopy) allHeaders(f *failure) Headers {
+	h := e.headers
+	f.writeID(&h)
+	if note, ok := f.Headers.Lookup(HeaderUndelivered); ok {
+		h.Set(HeaderUndelivered, note)
+	}
+	return h
+}
+
+// fitHeaders returns as many headers as are within the limits beside the body. If there is
+// no room for any (copyForError), only the droppable headers are left out.
+func (e *editedCopy) fitHeaders(f *failure, caps Capabilities) Headers {
+	h := e.allHeaders(f)
+	var withoutDroppable Headers
+	for _, keys := range [][]string{e.droppable, failureHeaders} {
+		for _, key := range keys {
+			if fits(h, f.Body, caps) {
+				return h
+			}
+			h.Del(key)
+		}
+		if withoutDroppable.Len() == 0 {
+			withoutDroppable = h
+		}
+	}
+	if fits(h, f.Body, caps) {
+		return h
+	}
+	return withoutDroppable
+}
+
+// description returns the text of the error as EditFailed left it.
+func (f *failure) description() string {
+	if f.edited == nil {
+		return f.Err.Error()
+	}
+	return f.edited.headers.Get(HeaderExceptionMessage)
+}
+
+// senderHeaders returns the headers of the received message with EditFailed's changes,
+// but without headers that it dropped or made longer.
+func (f *failure) senderHeaders() Headers {
+	if f.edited == nil {
+		return f.Headers
+	}
+	received := sanitizeHeaders(f.Headers)
+	stale := staleFailureHeaders(received)
+	h := f.edited.allHeaders(f)
+	for key := range h.All() {
+		if _, ok := received.Lookup(key); !ok || slices.Contains(stale, key) || slices.Contains(f.edited.droppable, key) {
+			h.Del(key)
+		}
+	}
+	return h
+}
