@@ -169,8 +169,8 @@ const (
 	// quietSyncs is how many calls of sync must have brought the consumer nothing, however
 	// long each takes. Of the settlements written before, the broker's channel keeps those
 	// beyond 32 until the queue has confirmed earlier ones (rabbit_fifo_client.erl,
-	// SOFT_LIMIT). So the queue may get them during the first call, and what it sends for
-	// them arrives with the second.
+	// SOFT_LIMIT). So the queue may get them during the first call, and the messages that it
+	// then sends arrive with the second.
 	quietSyncs = 3
 	// quietTimeout is the time after which a consumer is cancelled even if it was never
 	// quiet. It is short because handled messages wait that long for their acknowledgement.
