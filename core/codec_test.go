@@ -25,7 +25,10 @@ func (c tagCodec) Encode(v any) ([]byte, error) {
 	return fmt.Append(nil, c.tag, v), nil
 }
 
-func (c tagCodec) Decode(body []byte, v any) error {
+func (c tagCodec) Decode(contentType string, body []byte, v any) error {
+	if contentType != "" && contentType != mediaTypeOf(c.contentType) {
+		return JSON.Decode(contentType, body, v)
+	}
 	text, ok := strings.CutPrefix(string(body), c.tag)
 	switch {
 	case text == "panic":
@@ -37,9 +40,9 @@ func (c tagCodec) Decode(body []byte, v any) error {
 	return nil
 }
 
-func codecsOf(t *testing.T, standard Codec, more ...Codec) *codecs {
+func codecOf(t *testing.T, codec Codec) *bodyCodec {
 	t.Helper()
-	c, err := newCodecs(standard, more)
+	c, err := newBodyCodec(codec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +50,7 @@ func codecsOf(t *testing.T, standard Codec, more ...Codec) *codecs {
 }
 
 func TestEncode(t *testing.T) {
-	c := codecsOf(t, nil, tagCodec{"tag:", "text/tag"})
+	c := codecOf(t, nil)
 	t.Run("JSON by default", func(t *testing.T) {
 		body, contentType, err := c.encode("order", map[string]int{"n": 1})
 		if err != nil || string(body) != `{"n":1}` || contentType != "application/json" {
@@ -63,7 +66,7 @@ func TestEncode(t *testing.T) {
 		}
 	})
 	t.Run("the configured codec", func(t *testing.T) {
-		body, contentType, err := codecsOf(t, tagCodec{"tag:", "Text/Tag; v=1"}).encode("order", "x")
+		body, contentType, err := codecOf(t, tagCodec{"tag:", "Text/Tag; v=1"}).encode("order", "x")
 		if err != nil || string(body) != "tag:x" || contentType != "Text/Tag; v=1" {
 			t.Errorf("%s, %s, %v", body, contentType, err)
 		}
@@ -77,20 +80,24 @@ func TestEncode(t *testing.T) {
 }
 
 func TestDecode(t *testing.T) {
-	c := codecsOf(t, nil, tagCodec{"tag:", "text/tag"}, tagCodec{"other:", "text/other; charset=utf-8"})
+	tag := tagCodec{"tag:", "Text/Tag; v=1"}
 	for _, test := range []struct {
-		name, contentType, body, want string
+		name                    string
+		codec                   Codec
+		contentType, body, want string
 	}{
-		{"JSON", "application/json", `"x"`, "x"},
-		{"JSON with parameters", "application/json; charset=utf-8", `"x"`, "x"},
-		{"JSON in capitals", " Application/JSON ", `"x"`, "x"},
-		{"the default without a content type", "", `"x"`, "x"},
-		{"another codec", "text/tag", "tag:x", "x"},
-		{"a codec whose content type has parameters", "text/other", "other:x", "x"},
+		{"JSON", nil, "application/json", `"x"`, "x"},
+		{"JSON with parameters", nil, "application/json; charset=utf-8", `"x"`, "x"},
+		{"JSON in capitals", nil, " Application/JSON ", `"x"`, "x"},
+		{"JSON without a content type", nil, "", `"x"`, "x"},
+		{"another codec", tag, "Text/Tag; v=1", "tag:x", "x"},
+		{"other parameters", tag, "text/tag", "tag:x", "x"},
+		{"another codec without a content type", tag, "", "tag:x", "x"},
+		{"the other format of a codec", tag, "application/JSON; charset=utf-8", `"x"`, "x"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var got string
-			if err := c.decode("order", test.contentType, []byte(test.body), &got); err != nil || got != test.want {
+			if err := codecOf(t, test.codec).decode("order", test.contentType, []byte(test.body), &got); err != nil || got != test.want {
 				t.Errorf("%q, %v", got, err)
 			}
 		})
@@ -99,15 +106,16 @@ func TestDecode(t *testing.T) {
 
 // Rule R6.
 func TestUndecodable_MessageIsNotRetried(t *testing.T) {
-	c := codecsOf(t, nil, tagCodec{"tag:", "text/tag"})
+	c := codecOf(t, tagCodec{"tag:", "text/tag"})
 	for _, test := range []struct {
 		name, contentType, body string
 		says                    string
 	}{
 		{"no JSON", "application/json", "x", `decode "order" from application/json: invalid character`},
 		{"no body", "application/json", "", `decode "order" from application/json: unexpected end`},
-		{"JSON of another kind", "", "1", `decode "order" from application/json: json: cannot unmarshal number`},
-		{"an unknown content type", "text/unknown", "x", "from text/unknown: no codec for this content type; add one to Config.Codecs"},
+		{"JSON of another kind", "application/json", "1", `decode "order" from application/json: json: cannot unmarshal number`},
+		{"an unknown content type", "text/unknown", "x", `decode "order" from text/unknown: it is not JSON; set a Config.Codec that reads it`},
+		{"no content type", "", "x", `decode "order" from text/tag: handler failed: no tag`},
 		{"a codec that fails", "text/tag", "x", `decode "order" from text/tag: handler failed: no tag`},
 		{"a codec that panics", "text/tag", "tag:panic", `decode "order" from text/tag: panic: handler failed`},
 	} {
@@ -131,25 +139,13 @@ func TestUndecodable_MessageIsNotRetried(t *testing.T) {
 	})
 }
 
-func TestCodec_Contradictions(t *testing.T) {
-	for _, test := range []struct {
-		name     string
-		standard Codec
-		more     []Codec
-		says     string
-	}{
-		{"two for one type", nil, []Codec{JSON}, `both for content type "application/json"`},
-		{"two that differ in parameters alone", nil, []Codec{tagCodec{"a", "text/a"}, tagCodec{"b", "TEXT/A; x=y"}}, `both for content type "text/a"`},
-		{"none", nil, []Codec{tagCodec{"a", "text/a"}, nil}, "Codecs[1] is nil"},
-		{"a nil pointer", (*tagCodec)(nil), nil, "Codec is a nil *core.tagCodec"},
-		{"a nil pointer among others", nil, []Codec{(*tagCodec)(nil)}, "Codecs[0] is nil"},
-		{"no content type", tagCodec{"a", ""}, nil, "core.tagCodec has no content type"},
-		{"only parameters", nil, []Codec{tagCodec{"a", "; x=y"}}, "core.tagCodec has no content type"},
+func TestCodec_Refused(t *testing.T) {
+	for says, codec := range map[string]Codec{
+		"Codec is a nil *core.tagCodec":                   (*tagCodec)(nil),
+		"codec core.tagCodec has no content type; return": tagCodec{"only parameters", "; x=y"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			if _, err := newCodecs(test.standard, test.more); err == nil || !strings.Contains(err.Error(), test.says) {
-				t.Errorf("%v, want it to say %q", err, test.says)
-			}
-		})
+		if _, err := newBodyCodec(codec); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want it to say %q", err, says)
+		}
 	}
 }

@@ -85,7 +85,7 @@ type composer struct {
 	replyTo  string // "" for a send-only endpoint
 	// replyToInstance is the address of the instance queue, or "".
 	replyToInstance string
-	codecs          *codecs
+	codec           *bodyCodec
 	caps            Capabilities
 	address         func(queue string) (string, error) // Transport.Address
 	topic           func(topic string) error           // TopicChecker.CheckTopic, or nil
@@ -164,7 +164,7 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 		out.ID = id()
 	}
 
-	encoded, contentType, err := c.codecs.encode(messageType, body)
+	encoded, contentType, err := c.codec.encode(messageType, body)
 	if err != nil {
 		return Outgoing{}, err
 	}

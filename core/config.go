@@ -106,12 +106,9 @@ type Config struct {
 	// process id and a random part. With InstanceQueue it is part of a queue's name.
 	Instance string
 
-	// Codec encodes and decodes message bodies. The default is JSON.
+	// Codec encodes and decodes message bodies. The default is JSON. Teams with another
+	// format, or several, set it.
 	Codec Codec `json:"-"`
-
-	// Codecs are further codecs for decoding, chosen by a message's content
-	// type.
-	Codecs []Codec `json:"-"`
 
 	// MessageType returns the type of a message, by which its handlers and settings are
 	// chosen. It is called for each delivery of a message that could be parsed. It returns

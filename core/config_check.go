@@ -22,7 +22,7 @@ type resolvedConfig struct {
 	rules              rules
 	maxDeliveries      int // 0 = no limit
 	isolation          isolationRules
-	codecs             *codecs
+	codec              *bodyCodec
 	observers          *observers
 	queues             []string // that the endpoint needs
 	inputQueue         string   // one of queues; "" if send-only
@@ -73,7 +73,7 @@ func resolve(c Config, caps Capabilities) (*resolvedConfig, error) {
 		}
 	}
 	var err error
-	r.codecs, err = newCodecs(c.Codec, c.Codecs)
+	r.codec, err = newBodyCodec(c.Codec)
 	errs.addErr(err)
 	r.observers = groupObservers(&errs, slices.Clone(c.Observers), c.SendOnly)
 
@@ -111,7 +111,7 @@ func (r *resolvedConfig) checkSendOnly(errs *validationErrors) {
 	c := &r.config
 	v := reflect.ValueOf(c).Elem()
 	for _, field := range []string{
-		"Concurrency", "Transactions", "Recoverability", "InputQueue", "InstanceQueue", "AuditQueue", "Provision", "HandlerTimeout", "SlowHandler", "MaxPrefetchBytes", "DrainTimeout", "OutageLimit", "WaitForBroker", "LogRepeats", "Codecs", "MessageID", "Middleware",
+		"Concurrency", "Transactions", "Recoverability", "InputQueue", "InstanceQueue", "AuditQueue", "Provision", "HandlerTimeout", "SlowHandler", "MaxPrefetchBytes", "DrainTimeout", "OutageLimit", "WaitForBroker", "LogRepeats", "MessageID", "Middleware",
 	} {
 		if f := v.FieldByName(field); !f.IsZero() {
 			errs.add("%s is set on a send-only endpoint, which receives and handles nothing; remove it, or SendOnly", field)
@@ -287,7 +287,7 @@ func (ep *Endpoint) Config() Config { return ep.resolved.effective() }
 
 func (r *resolvedConfig) effective() Config {
 	c := r.original
-	c.Codecs, c.Middleware, c.Observers = slices.Clone(c.Codecs), slices.Clone(c.Middleware), slices.Clone(c.Observers)
+	c.Middleware, c.Observers = slices.Clone(c.Middleware), slices.Clone(c.Observers)
 	c.SendMiddleware = slices.Clone(c.SendMiddleware)
 	c.BaseTypes = cloneBaseTypes(c.BaseTypes)
 	if c.SendOnly {

@@ -15,9 +15,9 @@ import (
 // pointerCodec is used by pointer, which may be nil.
 type pointerCodec struct{ contentType string }
 
-func (c *pointerCodec) ContentType() string        { return c.contentType }
-func (c *pointerCodec) Encode(any) ([]byte, error) { return nil, nil }
-func (c *pointerCodec) Decode([]byte, any) error   { return nil }
+func (c *pointerCodec) ContentType() string              { return c.contentType }
+func (c *pointerCodec) Encode(any) ([]byte, error)       { return nil, nil }
+func (c *pointerCodec) Decode(string, []byte, any) error { return nil }
 
 func perType(name string, own TypeRecoverability) Config {
 	return Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{name: own}}}
@@ -70,7 +70,6 @@ func TestNew_RefusesSettingsWithoutEffect(t *testing.T) {
 		{"an instance on two lines", Config{Instance: "a\nb"}, fullCapabilities(), []string{`Instance is "a\nb"`, "control characters"}},
 		{"an instance with NUL", Config{Instance: "a\x00"}, fullCapabilities(), []string{`Instance is "a\x00"`}},
 		{"a nil pointer as codec", Config{Codec: (*pointerCodec)(nil)}, fullCapabilities(), []string{"Codec is a nil *core.pointerCodec", "remove it"}},
-		{"a nil pointer among the codecs", Config{Codecs: []Codec{(*pointerCodec)(nil)}}, fullCapabilities(), []string{"Codecs[0] is nil"}},
 		{"middleware that panics", Config{Middleware: []Middleware{func(HandlerFunc) HandlerFunc { panic("no database") }}}, fullCapabilities(), []string{"Middleware[0] panicked", "no database"}},
 		{"a send middleware that panics", Config{SendMiddleware: []SendMiddleware{func(SendFunc) SendFunc { panic("no key") }}}, fullCapabilities(), []string{"SendMiddleware[0] panicked", "no key"}},
 		{"a send middleware that returns nothing", Config{SendMiddleware: []SendMiddleware{func(SendFunc) SendFunc { return nil }}}, fullCapabilities(), []string{"SendMiddleware[0] returned no function"}},
@@ -137,7 +136,6 @@ func TestSendOnly_RefusesSettingsForReceiving(t *testing.T) {
 		"OutageLimit":      {OutageLimit: Off},
 		"WaitForBroker":    {WaitForBroker: Off},
 		"MaxPrefetchBytes": {MaxPrefetchBytes: 1},
-		"Codecs":           {Codecs: []Codec{&pointerCodec{"text/x"}}},
 		"MessageID":        {MessageID: func(*Incoming) string { return "" }},
 		"Middleware":       {Middleware: []Middleware{func(next HandlerFunc) HandlerFunc { return next }}},
 	} {

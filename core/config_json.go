@@ -275,7 +275,7 @@ func (f *ConfigFile) Config(endpoint string, base Config) (Config, error) {
 }
 
 func (f *ConfigFile) apply(endpoint string, c Config) (Config, error) {
-	c.Codecs, c.Middleware, c.SendMiddleware, c.Observers = slices.Clip(c.Codecs), slices.Clip(c.Middleware), slices.Clip(c.SendMiddleware), slices.Clip(c.Observers)
+	c.Middleware, c.SendMiddleware, c.Observers = slices.Clip(c.Middleware), slices.Clip(c.SendMiddleware), slices.Clip(c.Observers)
 	r := &c.Recoverability
 	r.Unrecoverable, r.UnrecoverableTypes, r.CustomErrorQueues = slices.Clip(r.Unrecoverable), slices.Clip(r.UnrecoverableTypes), slices.Clip(r.CustomErrorQueues)
 	if f.defaults != nil {

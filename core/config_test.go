@@ -56,7 +56,6 @@ func TestNew_ReportsEveryWrongField(t *testing.T) {
 		{"AuditQueue that the transport refuses", Config{AuditQueue: "a#b"}, []string{`AuditQueue "a#b" cannot be a queue's name`, "'#' is not allowed"}},
 		{"Middleware", Config{Middleware: []Middleware{func(next HandlerFunc) HandlerFunc { return next }, nil}}, []string{"Middleware[1] is nil", "remove it"}},
 		{"Middleware that returns nothing", Config{Middleware: []Middleware{func(HandlerFunc) HandlerFunc { return nil }}}, []string{"Middleware[0] returned no handler"}},
-		{"Codecs", Config{Codecs: []Codec{nil}}, []string{"Codecs[0] is nil", "remove it"}},
 		{"an Observer without functions", Config{Observers: []Observer{{Recovered: func(context.Context, Recovery) {}}, {}}}, []string{"Observers[1] has no function; set one, or remove it"}},
 		{"ErrorQueue that is the input queue", Config{Recoverability: Recoverability{ErrorQueue: "BILLING"}}, []string{`Recoverability.ErrorQueue is "billing"`, "the endpoint's own queue"}},
 		{"ErrorQueue that the transport refuses", Config{Recoverability: Recoverability{ErrorQueue: "#"}}, []string{`Recoverability.ErrorQueue "#" cannot be a queue's name`}},

@@ -109,7 +109,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 		ep.sends.notify = ep.notifySendHealth
 	}
 	ep.log = newLoggers(c.Logger, c.LogFormat, r.config.LogRepeats, name, ep.instance)
-	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, replyToInstance: ep.instanceAddress, codecs: r.codecs, caps: caps, address: t.Address, baseTypes: r.original.BaseTypes}
+	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, replyToInstance: ep.instanceAddress, codec: r.codec, caps: caps, address: t.Address, baseTypes: r.original.BaseTypes}
 	if checker, ok := t.(TopicChecker); ok {
 		ep.composer.topic = checker.CheckTopic
 	}

@@ -129,7 +129,7 @@ type MessageConfig struct {
 // NewMessage makes a [TypedMessage] outside an endpoint, for a handler's unit test;
 // package coretest is more convenient. It panics for a [Codec] that [New] would refuse.
 func NewMessage[T any](body T, c MessageConfig) *TypedMessage[T] {
-	standard, err := newCodecs(c.Codec, nil)
+	codec, err := newBodyCodec(c.Codec)
 	if err != nil {
 		panic(fmt.Sprintf("core: NewMessage: %v", err)) // a mistake in the test
 	}
@@ -138,7 +138,7 @@ func NewMessage[T any](body T, c MessageConfig) *TypedMessage[T] {
 		composer: &composer{
 			endpoint: firstNonEmpty(c.Endpoint, "test"), machine: "test", replyTo: firstNonEmpty(c.Endpoint, "test"),
 			replyToInstance: firstNonEmpty(c.Endpoint, "test") + "-instance",
-			codecs:          standard, caps: c.Capabilities,
+			codec:           codec, caps: c.Capabilities,
 			address: func(queue string) (string, error) { return queue, nil },
 		},
 		send: c.SendNow,
@@ -488,7 +488,7 @@ func decodeTyped[T any](m *Message) (*TypedMessage[T], error) {
 		*raw = m.RawBody()
 		return in, nil
 	}
-	err := m.deps.composer.codecs.decode(m.Type, m.Headers.Get(HeaderContentType), m.rawBody(), &in.Body)
+	err := m.deps.composer.codec.decode(m.Type, m.Headers.Get(HeaderContentType), m.rawBody(), &in.Body)
 	return in, err
 }
 

@@ -48,9 +48,9 @@ func TestMessage_WithoutAnEndpoint(t *testing.T) {
 // namelessCodec has no content type.
 type namelessCodec struct{}
 
-func (namelessCodec) ContentType() string        { return "" }
-func (namelessCodec) Encode(any) ([]byte, error) { return nil, nil }
-func (namelessCodec) Decode([]byte, any) error   { return nil }
+func (namelessCodec) ContentType() string              { return "" }
+func (namelessCodec) Encode(any) ([]byte, error)       { return nil, nil }
+func (namelessCodec) Decode(string, []byte, any) error { return nil }
 
 func TestMessage_InAContext(t *testing.T) {
 	if m, ok := core.MessageFromContext(t.Context()); m != nil || ok {

@@ -95,8 +95,8 @@ func TestPanic_MiddlewareMayPanic(t *testing.T) {
 // A codec is users' code as well.
 type panickingCodec struct{ core.Codec }
 
-func (panickingCodec) Decode([]byte, any) error   { panic("in codec") }
-func (panickingCodec) Encode(any) ([]byte, error) { panic("in codec") }
+func (panickingCodec) Decode(string, []byte, any) error { panic("in codec") }
+func (panickingCodec) Encode(any) ([]byte, error)       { panic("in codec") }
 
 // Rule R26.
 func TestPanic_PanicOfACodecIsUndecodable(t *testing.T) {

@@ -220,9 +220,11 @@ func TestHandler_MistakesAreErrors(t *testing.T) {
 // upper writes and reads JSON in capitals.
 type upper struct{}
 
-func (upper) ContentType() string             { return "text/x-upper" }
-func (upper) Encode(v any) ([]byte, error)    { b, err := json.Marshal(v); return bytes.ToUpper(b), err }
-func (upper) Decode(body []byte, v any) error { return json.Unmarshal(bytes.ToUpper(body), v) }
+func (upper) ContentType() string          { return "text/x-upper" }
+func (upper) Encode(v any) ([]byte, error) { b, err := json.Marshal(v); return bytes.ToUpper(b), err }
+func (upper) Decode(_ string, body []byte, v any) error {
+	return json.Unmarshal(bytes.ToUpper(body), v)
+}
 
 func TestOptions_CodecIsUsed(t *testing.T) {
 	in, rec := coretest.Message("t", "a", coretest.Options{Codec: upper{}})
