@@ -277,7 +277,6 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 				return err
 			}
 		}
-		r.ep.redeliveries.forgetAccepted(a.delivery.Incoming().ID)
 		w.ReleaseSlotEarly()
 		r.complete(a)
 	}

@@ -92,8 +92,6 @@ func (ep *Endpoint) storedAudit(out Outgoing) Outgoing {
 // sendAll sends the messages that the handlers collected and the engine's sends. Its
 // error is that of the handlers' sends.
 func (r *runner) sendAll(a *attempt, out, engineSends []Outgoing) error {
-	id := a.delivery.Incoming().ID
-	out = r.ep.redeliveries.withoutAccepted(id, out)
 	all := out
 	if len(engineSends) > 0 {
 		all = slices.Concat(out, engineSends)
@@ -106,17 +104,25 @@ func (r *runner) sendAll(a *attempt, out, engineSends []Outgoing) error {
 		r.engineSendsAccepted(a, engineSends)
 		return nil
 	}
-	r.ep.redeliveries.rememberAccepted(id, all, err)
 	if len(engineSends) == 0 {
 		return wrapSendError(err, out)
 	}
-	if left := r.ep.redeliveries.withoutAccepted(id, out); len(left) > 0 { // perhaps only because of the engine's sends
+	var left, engineLeft []Outgoing
+	for i := range all {
+		switch {
+		case isAccepted(err, len(all), i):
+		case i < len(out):
+			left = append(left, all[i])
+		default:
+			engineLeft = append(engineLeft, all[i])
+		}
+	}
+	if len(left) > 0 { // perhaps only because of the engine's sends
 		if err := r.ep.transportSend(a.settlementContext(r), left); err != nil {
-			r.ep.redeliveries.rememberAccepted(id, left, err)
 			return wrapSendError(err, left)
 		}
 	}
-	r.sendEngineSendsLater(a, r.ep.redeliveries.withoutAccepted(id, engineSends), err)
+	r.sendEngineSendsLater(a, engineLeft, err)
 	return nil
 }
 

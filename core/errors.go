@@ -142,6 +142,13 @@ func asSendError(err error, messages int) (*SendError, bool) {
 	return sent, ok && len(sent.Results) == messages
 }
 
+// isAccepted reports whether the message at an index of a send of so many was accepted,
+// although the send returned err.
+func isAccepted(err error, messages, index int) bool {
+	sent, ok := asSendError(err, messages)
+	return ok && sent.Results[index].State == SendAccepted
+}
+
 // wrapSendError returns the error of an attempt whose sends failed with err.
 func wrapSendError(err error, out []Outgoing) error {
 	if err == nil {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -153,50 +152,6 @@ func TestPendingDecisions_ForeignMessages(t *testing.T) {
 	s.forgetPending(foreign("7", "a", true))
 	if s.pendingDecisions() != 0 {
 		t.Error("is not forgotten")
-	}
-}
-
-func TestAcceptedSends(t *testing.T) {
-	out := []Outgoing{{ID: "o1", Queue: "a", Body: []byte("1")}, {ID: "o2", Queue: "b", Body: []byte("2")}}
-	states := func(states ...SendState) error {
-		err := &SendError{}
-		for i, state := range states {
-			err.Results = append(err.Results, SendResult{ID: out[i].ID, To: out[i].Queue, State: state})
-		}
-		return err
-	}
-	ids := func(out []Outgoing) (ids []string) {
-		for _, o := range out {
-			ids = append(ids, o.ID)
-		}
-		return ids
-	}
-	s := newRedeliveryState()
-	s.rememberAccepted("m1", out, states(SendRefused, SendUnknown))
-	s.rememberAccepted("m1", out, states(SendAccepted)) // about another call
-	s.rememberAccepted("m1", out, errFailed)
-	if got := s.withoutAccepted("m1", out); len(got) != 2 {
-		t.Errorf("%v are left of two that were not accepted", ids(got))
-	}
-	s.rememberAccepted("m1", out, fmt.Errorf("send: %w", states(SendAccepted, SendUnknown)))
-	if got := s.withoutAccepted("m1", out); fmt.Sprint(ids(got)) != "[o2]" {
-		t.Errorf("%v are left, want o2", ids(got))
-	}
-	if got := s.withoutAccepted("m2", out); len(got) != 2 {
-		t.Errorf("%v are left of another message's", ids(got))
-	}
-	changed := slices.Clone(out)
-	changed[0].Body = []byte("other")
-	if got := s.withoutAccepted("m1", changed); len(got) != 2 {
-		t.Errorf("%v are left, though the first is another message now", ids(got))
-	}
-	s.rememberAccepted("m1", out, states(SendUnknown, SendAccepted))
-	if got := s.withoutAccepted("m1", out); len(got) != 0 {
-		t.Errorf("%v are left, want none", ids(got))
-	}
-	s.forgetAccepted("m1")
-	if got := s.withoutAccepted("m1", out); len(got) != 2 {
-		t.Errorf("%v are left of a message that was dealt with", ids(got))
 	}
 }
 

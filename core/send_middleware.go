@@ -50,8 +50,7 @@ type SendMiddleware func(next SendFunc) SendFunc
 // shared by all copies of the Outgoing.
 type sendMetadata struct {
 	due       time.Time     // SendOptions.DeliverAt, or zero
-	body      []byte        // the body that SendMiddleware got; nil without SendMiddleware
-	delay     time.Duration // likewise
+	delay     time.Duration // that SendMiddleware got
 	ttbr      time.Duration
 	collector *sendCollector // nil without SendMiddleware
 }
@@ -115,7 +114,7 @@ func (c *composer) runSendChain(ctx context.Context, out Outgoing) ([]Outgoing, 
 	}
 	s := &sendCollector{}
 	defer s.end() // also if the middleware panics
-	out.metadata.body, out.metadata.delay, out.metadata.ttbr, out.metadata.collector = out.Body, out.Delay, out.TimeToBeReceived, s
+	out.metadata.delay, out.metadata.ttbr, out.metadata.collector = out.Delay, out.TimeToBeReceived, s
 	if err := c.sendChain(ctx, &out); err != nil {
 		return nil, err
 	}
@@ -143,8 +142,8 @@ func (c *composer) collectSend(_ context.Context, given *Outgoing) error {
 		return err
 	}
 	out.Headers.Set(HeaderMessageID, out.ID)
-	if before := out.metadata; out.Delay != before.delay {
-		out.metadata = &sendMetadata{body: before.body} // it is not due when it was
+	if out.Delay != given.metadata.delay {
+		out.metadata = nil // it is not due when it was
 		out.Headers.Del(HeaderDeliverAt)
 		if out.Delay > 0 {
 			out.Headers.Set(HeaderDeliverAt, FormatTime(time.Now().Add(out.Delay)))

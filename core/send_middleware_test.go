@@ -389,31 +389,6 @@ func TestSendMiddleware_HasTheHandlersContext(t *testing.T) {
 	})
 }
 
-// What the broker accepted of an attempt that failed is not sent again, although the
-// middleware makes another body of it each time, and its delay is another.
-func TestSendMiddleware_AcceptedSendsAreNotRepeated(t *testing.T) {
-	inModes(t, allModes[1:2], func(fx *fixture) {
-		fx.broker.setFaults(fx.acceptOnly("shipping"))
-		runs, due := 0, time.Now().Add(time.Hour)
-		nonce := changeSends(func(_ context.Context, out *core.Outgoing) {
-			out.Body = append([]byte(fmt.Sprint(runs, " ")), out.Body...)
-		})
-		fx.runOrders(core.Config{SendMiddleware: []core.SendMiddleware{nonce}}, func(_ context.Context, m *core.Message) error {
-			time.Sleep(time.Second)
-			if runs++; runs == 3 {
-				fx.broker.setFaults(faults{})
-			}
-			return errors.Join(m.Send("shipping", "ship", "x"), m.Send("shipping", "remind", "x", core.SendOptions{DeliverAt: due}), m.Send("error", "bill", "x"))
-		})
-		fx.enqueue("m1")
-		fx.advance(time.Minute)
-		equal(fx, "runs", runs, 3)
-		fx.wantDepth("error", 1)
-		fx.wantDepth("shipping", 2)
-		fx.wantDepth("orders", 0)
-	})
-}
-
 // A panic in the middleware is one of the call: the attempt fails, and locks nothing.
 func TestSendMiddleware_MayPanic(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -135,11 +134,9 @@ func (r *runner) sendCommitted(a *attempt, d *decision) error {
 	if r.lockLost(a) { // another delivery sends them
 		return ErrLockLost
 	}
-	id := a.delivery.Incoming().ID
-	if out := r.ep.redeliveries.withoutAccepted(id, c.messages); len(out) > 0 {
-		if err := r.ep.transportSend(a.settlementContext(r), out); err != nil {
-			r.ep.redeliveries.rememberAccepted(id, out, err)
-			return wrapSendError(err, out)
+	if len(c.messages) > 0 {
+		if err := r.ep.transportSend(a.settlementContext(r), c.messages); err != nil {
+			return wrapSendError(err, c.messages)
 		}
 	}
 	d.committedSends = nil
@@ -157,139 +154,4 @@ func (r *runner) sendCommittedBeforeMove(a *attempt, f *failure, d *decision) {
 	r.ep.log.logFailure(a.decisionContext(), r.ep.log.moved, slog.LevelWarn, f, []slog.Attr{slog.Any("send_error", err)},
 		"messages that a handler has committed could not be sent before the message is moved; they are sent when it is returned to its queue",
 		"Messages that a handler of message '%s' has committed could not be sent; they are sent when it is returned to its queue.", f.MessageID)
-}
-
-// The rest of this file is about savepoints.
-
-// Savepoint is a state of an attempt to which [Savepoint.Rollback] returns. See
-// [Message.Savepoint].
-type Savepoint struct {
-	message *Message
-	undo    func(ctx context.Context) error // of the transport's transaction, or nil
-
-	// The messages collected before the savepoint.
-	outgoing           []Outgoing
-	adoptedAt, adopted int32
-}
-
-// Savepoint marks the state of this attempt, so that the work after it can be undone
-// alone: a try of middleware that retries, or a step of a handler. Rollback drops the
-// messages that were collected since. In SendsAtomicWithReceive it also undoes the work
-// since then in the transport's transaction; if the transport cannot do that
-// ([Capabilities.Savepoints]), the error matches errors.ErrUnsupported. In the other
-// transaction modes, and outside of an endpoint, there is no transaction, and a savepoint
-// only covers messages.
-//
-//	savepoint, err := m.Savepoint(ctx)
-//	if err != nil {
-//		return err
-//	}
-//	if err = next(ctx, m); err != nil {
-//		if err := savepoint.Rollback(ctx); err != nil {
-//			return err
-//		}
-//		err = next(ctx, m)
-//	}
-//	return err
-//
-// Other work of handlers, and [Message.SendNow], is not undone. A database transaction
-// that a handler got from the context before the savepoint can also be used after a
-// Rollback; a transaction that it got after the savepoint cannot. A savepoint need not be
-// released. Savepoint and Rollback are called by one goroutine at a time, not while next
-// or the transaction is in use.
-func (m *Message) Savepoint(ctx context.Context) (*Savepoint, error) {
-	s := &Savepoint{message: m}
-	m.mu.Lock()
-	ended := m.endedLocked()
-	s.outgoing = slices.Clone(m.outgoing)
-	s.adoptedAt, s.adopted = m.adoptedAt, m.adopted
-	m.mu.Unlock()
-	if ended {
-		return nil, fmt.Errorf("core: savepoint for message %s: %w", m.ID, ErrHandlingEnded)
-	}
-	a := m.transaction()
-	if a == nil {
-		return s, nil
-	}
-	if !m.deps.composer.caps.Savepoints {
-		return nil, fmt.Errorf("core: savepoint for message %s: the transport cannot undo a part of its transaction (Capabilities.Savepoints); "+
-			"let the attempt fail, which undoes all of it, or use the transaction mode ReceiveOnly: %w", m.ID, errors.ErrUnsupported)
-	}
-	var err error
-	if s.undo, err = a.delivery.Savepoint(ctx); err != nil {
-		return nil, fmt.Errorf("core: savepoint for message %s: %w", m.ID, err)
-	}
-	return s, nil
-}
-
-// Rollback undoes the work since the savepoint. It may be called several times, until an
-// earlier savepoint of the attempt is rolled back, or its run ends. If it returns an
-// error, for example because ctx has ended, the attempt fails even if its handlers return
-// nil, and all its work is undone. Later messages do not reuse the ids of the dropped
-// ones.
-func (s *Savepoint) Rollback(ctx context.Context) error {
-	m := s.message
-	if m.isEnded() {
-		return fmt.Errorf("core: rollback to a savepoint of message %s: %w", m.ID, ErrHandlingEnded)
-	}
-	if s.undo != nil {
-		if err := s.undo(ctx); err != nil {
-			err = fmt.Errorf("core: rollback to a savepoint of message %s: %w", m.ID, err)
-			if a := m.transaction(); a != nil {
-				a.refuseCommit(err)
-			}
-			return err
-		}
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.outgoing = slices.Clone(s.outgoing)
-	m.adoptedAt, m.adopted = s.adoptedAt, s.adopted
-	return nil
-}
-
-// transaction returns the attempt whose transaction m's handlers use, or nil if there is
-// none.
-func (m *Message) transaction() *attempt {
-	if !m.deps.atomic {
-		return nil
-	}
-	if a := m.attempt(); a != nil && a.delivery != nil {
-		return a
-	}
-	return nil
-}
-
-// attempt returns the attempt that m belongs to, or nil outside of an endpoint.
-func (m *Message) attempt() *attempt {
-	ctx := m.outermost().ctx
-	if ctx == nil {
-		return nil
-	}
-	a, _ := ctx.Value(attemptKey{}).(*attempt)
-	return a
-}
-
-// refuseCommit lets the attempt fail: a part of its work could not be undone.
-func (a *attempt) refuseCommit(err error) {
-	a.message.mu.Lock()
-	defer a.message.mu.Unlock()
-	if a.partialUndoErr == nil {
-		a.partialUndoErr = err
-	}
-}
-
-// allowCommit is called after a Reset.
-func (a *attempt) allowCommit() {
-	a.message.mu.Lock()
-	defer a.message.mu.Unlock()
-	a.partialUndoErr = nil
-}
-
-// commitError returns the reason why the work of the attempt must not be committed, or
-// nil.
-func (a *attempt) commitError() error {
-	a.message.mu.Lock()
-	defer a.message.mu.Unlock()
-	return a.partialUndoErr
 }

@@ -3,7 +3,6 @@ package core
 import (
 	"fmt"
 	"time"
-	"unicode/utf8"
 )
 
 // Outgoing is a message on its way to a transport. An application developer
@@ -182,107 +181,4 @@ type Incoming struct {
 
 	// earlier is for a message of a group, which has no headers about its earlier rounds.
 	earlier earlierRounds
-}
-
-// The rest of this file tells which attempt at a message a delivery is: its headers count
-// those of earlier copies, and the instance that postponed it remembers those of earlier
-// rounds.
-
-// earlierRounds has an instance's knowledge of the rounds of a message before the current
-// one.
-type earlierRounds struct {
-	retries      int // delayed retries
-	deferrals    int
-	firstFailure time.Time // for the first time, or the zero time
-	deliveries   int       // in these rounds
-	expected     int       // the broker's count for the next delivery, if no other instance gets one before
-}
-
-// attempt returns the number of this attempt in its round. A refused message (Refuse)
-// keeps its number.
-func (in *Incoming) attempt() int {
-	return max(in.DeliveryCount, 1) + intHeader(in.Headers, HeaderFailures)
-}
-
-// delayedRetries returns the number of delayed retries before this delivery.
-func (in *Incoming) delayedRetries() int {
-	return intHeader(in.Headers, HeaderRetries) + in.earlier.retries
-}
-
-// deferrals returns the number of deferrals before this delivery.
-func (in *Incoming) deferrals() int {
-	return intHeader(in.Headers, HeaderDeferrals) + in.earlier.deferrals
-}
-
-// roundsAfter returns the rounds to remember when the message is given back, and its
-// count rises.
-func (in *Incoming) roundsAfter(counted int) earlierRounds {
-	e := in.earlier
-	e.expected = e.deliveries + in.DeliveryCount + counted
-	return e
-}
-
-// adjustedDelivery is a delivery whose message differs for the engine and the adapter: it
-// has the id that Config.MessageID gave it, or the count of its round.
-type adjustedDelivery struct {
-	Delivery
-	in *Incoming
-}
-
-// Incoming implements Delivery.
-func (d *adjustedDelivery) Incoming() *Incoming { return d.in }
-
-// withID returns the delivery with the id that Config.MessageID gives its message, if
-// that could be parsed and has no header NServiceBus.MessageId.
-func (ep *Endpoint) withID(d Delivery) (named Delivery, err error) {
-	name := ep.config.MessageID
-	if name == nil {
-		return d, nil
-	}
-	in := d.Incoming()
-	if in.Malformed != nil || in.Headers.Get(HeaderMessageID) != "" {
-		return d, nil
-	}
-	defer func() {
-		if value := recover(); value != nil {
-			named, err = d, safeError(fmt.Errorf("Config.MessageID: %w", newPanicError(value)))
-		}
-	}()
-	switch id := name(in); {
-	case id == "" || id == in.ID:
-		return d, nil
-	case !utf8.ValidString(id):
-		return d, fmt.Errorf("Config.MessageID returned %q, which is not UTF-8; return text, such as the hexadecimal form of a hash", id)
-	default:
-		copied := *in
-		copied.ID, copied.IDSent = id, true
-		return &adjustedDelivery{d, &copied}, nil
-	}
-}
-
-// SentID returns the id that the message was sent with, or that [Config.MessageID] gave
-// it. sent is false if the adapter generated the ID, because the sender gave none: the ID
-// then identifies a stored copy, or a content that several messages may have, and must
-// not be used to recognize duplicates.
-func (m *Message) SentID() (id string, sent bool) { return m.ID, m.incoming.hasSentID() }
-
-// hasSentID reports whether the sender gave the message its ID. A copy that the engine
-// made always has the header, and a mark if the ID was generated.
-func (in *Incoming) hasSentID() bool {
-	if in.IDSent {
-		return true
-	}
-	return in.Headers.Get(HeaderMessageID) != "" && in.Headers.Get(HeaderGeneratedID) == ""
-}
-
-// writeID sets the header of the message id on a copy of the message.
-func (in *Incoming) writeID(h *Headers) { writeID(h, in.ID, in.hasSentID()) }
-
-func (f *failure) writeID(h *Headers) { writeID(h, f.MessageID, !f.generatedID) }
-
-func writeID(h *Headers, id string, sent bool) {
-	h.Set(HeaderMessageID, id)
-	if !sent {
-		h.Set(HeaderGeneratedID, "True")
-	}
 }
