@@ -1,7 +1,7 @@
 # CI runs make check, make test and the rest of make test-all (.ci/run); CONTRIBUTING.md says more about each.
 # Whatever go.work names is checked and tested, and so are the tools, a module apart.
 
-.PHONY: all test test-rest test-all test-long test-mssql stress soak check bench report docs fmt clean
+.PHONY: all test test-rest test-all test-long test-mssql stress soak check bench report api docs fmt clean
 all: check test
 
 # make test SHORT=1 is for a developer before each commit: the fast tests, of the packages that have changed.
@@ -42,6 +42,10 @@ bench:
 # Runs the conformance suite on every adapter and rewrites the tables that compare them.
 report: .bin/transports
 	scripts/report
+
+# How many exported items each public package has; make api TYPE=core.Config: how many fields a type has.
+api: .bin/api
+	.bin/api $(TYPE)
 
 # Copies the code that the documentation shows from where it is compiled and tested.
 docs: .bin/snippets
@@ -110,5 +114,5 @@ vulnerabilities: .bin/govulncheck
 	GOWORK=off go build -C tools -o ../$@ golang.org/x/tools/cmd/goimports
 .bin/govulncheck: FORCE
 	GOWORK=off go build -C tools -o ../$@ golang.org/x/vuln/cmd/govulncheck
-.bin/imports .bin/links .bin/snippets .bin/testtotals .bin/transports .bin/words: FORCE
+.bin/api .bin/imports .bin/links .bin/snippets .bin/testtotals .bin/transports .bin/words: FORCE
 	GOWORK=off go build -C tools -o ../$@ ./cmd/$(@F)

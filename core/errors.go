@@ -142,8 +142,7 @@ func asSendError(err error, messages int) (*SendError, bool) {
 	return sent, ok && len(sent.Results) == messages
 }
 
-// isAccepted reports whether the message at an index of a send of so many was accepted,
-// although the send returned err.
+// isAccepted reports whether a send that returned err has accepted the message at an index.
 func isAccepted(err error, messages, index int) bool {
 	sent, ok := asSendError(err, messages)
 	return ok && sent.Results[index].State == SendAccepted
