@@ -196,6 +196,14 @@ func (r *runner) endDelivery(a *attempt, err error) {
 	r.endAttempt(a)
 	r.ep.log.endpoint.WarnContext(a.decisionContext(), "message was settled already, by a call of the transport that returned an error",
 		"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType)
+	// If an adapter settles deliveries that it was not asked to settle, the message would be
+	// redelivered and attempted without a pause.
+	pause := time.NewTimer(moveBackoff.First)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-r.fetchCtx.Done():
+	}
 }
 
 // abandon gives the message back for its next attempt.
