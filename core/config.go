@@ -275,11 +275,6 @@ type Recoverability struct {
 	// sliding window. The default, 0, counts since [Endpoint.Run] or [Endpoint.Resume].
 	UnacceptableMessageWindow time.Duration
 
-	// UnacceptableMessagePutBacks also counts each time that a message is put back
-	// ([PutBack]), although it was not moved: for an endpoint that is to stop when it can do
-	// nothing else. By default PutBacks are not counted.
-	UnacceptableMessagePutBacks bool
-
 	// UnacceptableMessageAction is the action at the limit. By default an endpoint that runs
 	// alone stops, and an endpoint that runs with others ([RunAll]) is parked.
 	UnacceptableMessageAction LimitAction

@@ -67,7 +67,6 @@ func TestNew_ReportsEveryWrongField(t *testing.T) {
 		{"UnacceptableMessageWindow alone", Config{Recoverability: Recoverability{UnacceptableMessageWindow: time.Minute}}, []string{"Recoverability.UnacceptableMessageWindow is set without UnacceptableMessageLimit; set the limit or remove it"}},
 		{"UnacceptableMessageAction", Config{Recoverability: Recoverability{UnacceptableMessageAction: 3, UnacceptableMessageLimit: 1}}, []string{"Recoverability.UnacceptableMessageAction is 3"}},
 		{"UnacceptableMessageAction alone", Config{Recoverability: Recoverability{UnacceptableMessageAction: LimitPark}}, []string{"Recoverability.UnacceptableMessageAction is set without"}},
-		{"UnacceptableMessagePutBacks alone", Config{Recoverability: Recoverability{UnacceptableMessagePutBacks: true}}, []string{"Recoverability.UnacceptableMessagePutBacks is set without UnacceptableMessageLimit"}},
 		{"ParkFor", Config{Recoverability: Recoverability{ParkFor: -1, UnacceptableMessageLimit: 1}}, []string{"Recoverability.ParkFor is -1ns"}},
 		{"ParkFor alone", Config{Recoverability: Recoverability{ParkFor: time.Minute}}, []string{"Recoverability.ParkFor is set without"}},
 		{"ParkFor with Stop", Config{Recoverability: Recoverability{ParkFor: time.Minute, UnacceptableMessageLimit: 1, UnacceptableMessageAction: LimitStop}}, []string{"the endpoint is never parked"}},

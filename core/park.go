@@ -178,11 +178,7 @@ func (r *runner) countTerminalFailure(messageID string, at time.Time) {
 	if park == nil {
 		return
 	}
-	outcome := "failed for good"
-	if c.UnacceptableMessagePutBacks {
-		outcome += " or were put back"
-	}
-	err := fmt.Errorf("%w: %d messages %s%s, the newest: %q", ErrUnacceptableMessageLimit, park.Failed, outcome, withinText(c.UnacceptableMessageWindow), park.MessageIDs)
+	err := fmt.Errorf("%w: %d messages failed for good%s, the newest: %q", ErrUnacceptableMessageLimit, park.Failed, withinText(c.UnacceptableMessageWindow), park.MessageIDs)
 	stops := r.limitAction() == LimitStop
 	switch {
 	case stops && c.ParkStore == nil:
@@ -344,7 +340,7 @@ func (r *runner) logLimit(parked *Park) {
 	}
 	attrs := []any{
 		slog.Int("limit", c.UnacceptableMessageLimit), slog.Duration("window", c.UnacceptableMessageWindow),
-		slog.Bool("put_backs", c.UnacceptableMessagePutBacks), slog.Bool("remembered", c.ParkStore != nil),
+		slog.Bool("remembered", c.ParkStore != nil),
 	}
 	if r.limitAction() == LimitPark || c.ParkStore != nil {
 		attrs = append(attrs, slog.Duration("park_for", c.ParkFor))
@@ -377,7 +373,6 @@ func (r *resolvedConfig) checkLimit(errs *validationErrors) {
 			isSet bool
 		}{
 			{window, c.UnacceptableMessageWindow > 0},
-			{"Recoverability.UnacceptableMessagePutBacks", c.UnacceptableMessagePutBacks},
 			{action, c.UnacceptableMessageAction > LimitAuto},
 			{parkFor, c.ParkFor > 0},
 			{store, c.ParkStore != nil},

@@ -162,14 +162,6 @@ func TestFailureLimit_CountsMovesAlone(t *testing.T) {
 		{name: "RetryAfter without delayed retries", recover: exhausted, answer: func(*core.Message) error { return core.RetryAfter(errBoom, time.Hour) }, counts: true},
 		{name: "PutBack", recover: exhausted, answer: func(*core.Message) error { return core.PutBack(errBoom, core.Pause{}) }},
 		{name: "PutBack of the message alone", recover: exhausted, answer: func(*core.Message) error { return core.PutBack(errBoom, core.Pause{Scope: core.PauseMessage}) }},
-		{
-			name: "PutBack that is to count", recover: core.Recoverability{UnacceptableMessagePutBacks: true}, limit: 5,
-			answer: func(*core.Message) error { return core.PutBack(errBoom, core.Pause{}) }, counts: true,
-		},
-		{
-			name: "PutBack of the message alone that is to count", recover: core.Recoverability{UnacceptableMessagePutBacks: true}, limit: 5,
-			answer: func(*core.Message) error { return core.PutBack(errBoom, core.Pause{Scope: core.PauseMessage}) }, counts: true,
-		},
 		{name: "Fallback", recover: exhausted, around: []core.Middleware{core.Fallback{
 			On: core.FallbackOn{Any: true}, Handle: func(context.Context, *core.Message, error) error { return nil },
 		}.Middleware()}, answer: func(*core.Message) error { return errBoom }},

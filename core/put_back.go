@@ -67,9 +67,8 @@ const (
 // PutBack leaves the message in its queue, because it cannot be handled here and now: the
 // feature is switched off, this instance is not ready. The message has not been
 // attempted. PutBack is neither a failure nor a success, also for [RateLimit], and no
-// deferral: nothing is counted (except with
-// [Recoverability.UnacceptableMessagePutBacks]), RequeueLimit does not apply, and the
-// messages that handlers sent are dropped. It does not begin a new round of attempts. If
+// deferral: nothing is counted, also for UnacceptableMessageLimit, RequeueLimit does not
+// apply, and the messages that handlers sent are dropped. It does not begin a new round of attempts. If
 // err is nil, so is the result.
 //
 // If the broker counts failures only, the message keeps its place, its id and its
@@ -96,9 +95,6 @@ func (r *runner) putBack(w *worker, a *attempt, f *failure, d *decision) {
 	r.ep.log.logPutBack(a.decisionContext(), f, d, scope, begins)
 	r.notifyRecovered(a, f, d, false) // before the message can be redelivered
 	r.ep.recordSurvived(a.delivery.Incoming())
-	if r.ep.config.Recoverability.UnacceptableMessagePutBacks {
-		defer r.countTerminalFailure(f.MessageID, f.FailedAt)
-	}
 	if asCopy {
 		if r.putBackCopy(a, f, scope, length) {
 			return
