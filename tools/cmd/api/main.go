@@ -115,7 +115,7 @@ func (p goPackage) isPublic() bool {
 	if p.Name == "main" || len(p.GoFiles) == 0 {
 		return false
 	}
-	for _, part := range strings.Split(p.ImportPath, "/") {
+	for part := range strings.SplitSeq(p.ImportPath, "/") {
 		switch part {
 		case "internal", "examples", "bench", "soak", "snippets":
 			return false
