@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
+
+	"github.com/reprise-go/reprise/core/internal/mediatype"
 )
 
 // Codec turns values into message bodies and back. It must be safe for
@@ -35,7 +36,7 @@ func (jsonCodec) Encode(v any) ([]byte, error) { return json.Marshal(v) }
 
 func (jsonCodec) Decode(contentType string, body []byte, v any) error {
 	if contentType != "" && contentType != jsonContentType {
-		return errors.New("it is not JSON; set a Config.Codec that reads it, or let the sender of a []byte say what it is in SendOptions.ContentType")
+		return errors.New("it is not JSON; set a Config.Codec that reads it, or let the sender of a []byte set SendOptions.ContentType")
 	}
 	return json.Unmarshal(body, v)
 }
@@ -56,17 +57,11 @@ func newBodyCodec(codec Codec) (*bodyCodec, error) {
 	if isNilPointer(codec) {
 		return nil, fmt.Errorf("Codec is a nil %T; remove it", codec)
 	}
-	c := &bodyCodec{codec, codec.ContentType(), mediaTypeOf(codec.ContentType())}
+	c := &bodyCodec{codec, codec.ContentType(), mediatype.Of(codec.ContentType())}
 	if c.mediaType == "" {
 		return nil, fmt.Errorf("codec %T has no content type; return one such as %q", codec, jsonContentType)
 	}
 	return c, nil
-}
-
-// mediaTypeOf strips parameters: "text/x; charset=utf-8" is "text/x".
-func mediaTypeOf(contentType string) string {
-	mediaType, _, _ := strings.Cut(contentType, ";")
-	return strings.ToLower(strings.TrimSpace(mediaType))
 }
 
 // encode returns the body and content type to send. A []byte is sent unchanged, as a
@@ -86,7 +81,7 @@ func (c *bodyCodec) encode(messageType string, v any) (body []byte, contentType 
 func (c *bodyCodec) decode(messageType, contentType string, body []byte, v any) (err error) {
 	mediaType := c.mediaType
 	if contentType != c.contentType {
-		mediaType = mediaTypeOf(contentType)
+		mediaType = mediatype.Of(contentType)
 	}
 	defer func() {
 		if value := recover(); value != nil {

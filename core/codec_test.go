@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/reprise-go/reprise/core/internal/mediatype"
 )
 
 // tagCodec writes its tag before the value's text.
@@ -26,7 +28,7 @@ func (c tagCodec) Encode(v any) ([]byte, error) {
 }
 
 func (c tagCodec) Decode(contentType string, body []byte, v any) error {
-	if contentType != "" && contentType != mediaTypeOf(c.contentType) {
+	if contentType != "" && contentType != mediatype.Of(c.contentType) {
 		return JSON.Decode(contentType, body, v)
 	}
 	text, ok := strings.CutPrefix(string(body), c.tag)

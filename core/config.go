@@ -341,8 +341,9 @@ type Recoverability struct {
 	//     message can be sent back, and logs a warning.
 	//   - Headers that it added or made longer are left out, the largest first, if the
 	//     copy would exceed the transport's limits (R24).
-	//   - After a panic the copy is moved as if there were no EditFailed, and the panic is
-	//     logged. If a shutdown had cancelled ctx, the message is given back instead (R27).
+	//   - After a panic, or runtime.Goexit, the copy is moved as if there were no EditFailed,
+	//     and the panic is logged. If a shutdown had cancelled ctx, the message is given back
+	//     instead (R27).
 	//   - A message that waits because its error queue cannot be reached keeps the
 	//     changes, and EditFailed is not called for it again.
 	//   - In the broker's own dead-letter queue the description has the text that is left in

@@ -537,7 +537,7 @@ func TestDeadLetters_Text(t *testing.T) {
 }
 
 // Rule R63.
-// Messages of types that nobody knows can go to the invalid queue, without a retry.
+// Messages of unknown types can go to the invalid queue, without a retry.
 func TestInvalid_MessagesOfUnknownTypes(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{InvalidQueue: "skipped"}})

@@ -35,7 +35,7 @@ func (r *runner) callEditFailed(a *attempt, f *failure, d *decision) error {
 	given := f.ErrorContext
 	given.Body, given.Properties = bytes.Clone(f.Body), maps.Clone(f.Properties)
 	a.returned.Store(false)
-	err := recovered(func() error { hook(a.decisionContext(), given, &headers); return nil })
+	err := recoveredGoexit(func() error { hook(a.decisionContext(), given, &headers); return nil })
 	a.returned.Store(true)
 	if err != nil && r.interruptedByShutdown() {
 		return &undecidedError{fmt.Errorf("EditFailed: %w", err)}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -23,7 +24,7 @@ func withEditFailed(edit editor) core.Config {
 	return core.Config{Recoverability: recover}
 }
 
-// redact is what the hook is for: nothing of the person in error text and headers.
+// redact removes personal data from error text and headers, as hooks do.
 func redact(_ context.Context, failure core.ErrorContext, headers *core.Headers) {
 	headers.Set(core.HeaderExceptionMessage, "[redacted]")
 	headers.Set("Team", "billing")
@@ -168,28 +169,34 @@ func TestEditFailed_CannotTakeTheWayBack(t *testing.T) {
 	}
 }
 
-func TestEditFailed_ThatPanicsChangesNothing(t *testing.T) {
-	inModes(t, allModes, func(fx *fixture) {
-		fx.runOrders(withEditFailed(func(ctx context.Context, f core.ErrorContext, h *core.Headers) {
-			redact(ctx, f, h)
-			panic("no idea how")
-		}), func(context.Context, *core.Message) error { return &orderError{"7"} })
-		fx.enqueue("m1", "m2")
-		for _, failed := range fx.messages("error") {
-			equal(fx, "body", string(failed.Body), "body of "+failed.ID)
-			equal(fx, "text", failed.Headers.Get(core.HeaderExceptionMessage), "order 7 is wrong")
-			equal(fx, "sender", failed.Headers.Get("Sender"), "unit é")
-			equal(fx, "team", failed.Headers.Get("Team"), "")
-		}
-		fx.wantDepth("error", 2)
-		lines := fx.logs.find("EditFailed failed")
-		if len(lines) != 2 || lines[0].level != slog.LevelError || lines[0].attrs["edit_error"] == nil {
-			fx.Errorf("logged %+v", lines)
-		}
-	})
+func TestEditFailed_ThatFailsChangesNothing(t *testing.T) {
+	for name, end := range map[string]func(){
+		"panics": func() { panic("no idea how") }, "ends its goroutine": runtime.Goexit,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inModes(t, allModes, func(fx *fixture) {
+				fx.runOrders(withEditFailed(func(ctx context.Context, f core.ErrorContext, h *core.Headers) {
+					redact(ctx, f, h)
+					end()
+				}), func(context.Context, *core.Message) error { return &orderError{"7"} })
+				fx.enqueue("m1", "m2")
+				for _, failed := range fx.messages("error") {
+					equal(fx, "body", string(failed.Body), "body of "+failed.ID)
+					equal(fx, "text", failed.Headers.Get(core.HeaderExceptionMessage), "order 7 is wrong")
+					equal(fx, "sender", failed.Headers.Get("Sender"), "unit é")
+					equal(fx, "team", failed.Headers.Get("Team"), "")
+				}
+				fx.wantDepth("error", 2)
+				lines := fx.logs.find("EditFailed failed")
+				if len(lines) != 2 || lines[0].level != slog.LevelError || lines[0].attrs["edit_error"] == nil {
+					fx.Errorf("logged %+v", lines)
+				}
+			})
+		})
+	}
 }
 
-// R29: what the hook writes into the body that it got reaches nobody else.
+// R29: a hook that writes into the given body changes only its own copy.
 func TestEditFailed_WritesToItsOwnCopies(t *testing.T) {
 	inModesWith(t, withCapabilities(func(c *core.Capabilities) { c.DelayedDelivery = false }), retryModes, func(fx *fixture) {
 		reachable := fx.failSendsTo("error")
@@ -217,7 +224,7 @@ func TestEditFailed_WritesToItsOwnCopies(t *testing.T) {
 		equal(fx, "sender", failed.Headers.Get("Sender"), "unit é")
 		equal(fx, "calls for two deliveries", calls, 2)
 		for _, got := range bodies.all() {
-			equal(fx, "what it got", got, "body of m1|unit é")
+			equal(fx, "given", got, "body of m1|unit é")
 		}
 	})
 }

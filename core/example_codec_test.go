@@ -18,7 +18,7 @@ func (c jsonAndXML) Decode(contentType string, body []byte, v any) error {
 	if contentType == "text/xml" {
 		return xml.Unmarshal(body, v)
 	}
-	return c.Codec.Decode(contentType, body, v) // refuses what is not JSON
+	return c.Codec.Decode(contentType, body, v) // refuses all other types
 }
 
 // A codec may read several formats, by the content type of each message.

@@ -138,7 +138,7 @@ func TestOversize_LimitsAreForApplications(t *testing.T) {
 }
 
 // Where the broker itself refuses the copy for the error queue, the engine leaves out the
-// failure headers, then those of the sender that nobody needs to send the message back.
+// failure headers, then those of the sender that are not needed to send the message back.
 func TestOversize_BrokerRefusesLargeCopies(t *testing.T) {
 	m := order("m1")
 	m.Headers.Set("Large", strings.Repeat("l", 2000))

@@ -35,6 +35,18 @@ func callRecovered(chain HandlerFunc, ctx context.Context, m *Message) (err erro
 	return chain(ctx, m)
 }
 
+// recoveredGoexit is recovered for a call after which the message has to go on even if f
+// ends its goroutine (runtime.Goexit): nothing else bounds the deliveries.
+func recoveredGoexit(f func() error) error {
+	err, done := calls.ErrGoexit, make(chan struct{})
+	go func() {
+		defer close(done)
+		err = recovered(f)
+	}()
+	<-done
+	return err
+}
+
 // recovered turns a panic of f into an error.
 func recovered(f func() error) (err error) {
 	defer func() {

@@ -121,7 +121,7 @@ func TestAudit_CopyOfALargestMessageFits(t *testing.T) {
 }
 
 // A function that ends its goroutine, as testing's FailNow does, costs a delivery each time.
-func TestGoexit_OfPolicyHookFilterOrObserver(t *testing.T) {
+func TestGoexit_OfPolicyFilterOrObserver(t *testing.T) {
 	for name, c := range map[string]core.Config{
 		"policy": {Recoverability: core.Recoverability{Policy: func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
 			runtime.Goexit()

@@ -25,6 +25,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/internal/mediatype"
 )
 
 // Defaults of [Options].
@@ -190,16 +191,10 @@ func throughCodec[T any](messageType string, body T, codec core.Codec) (raw []by
 	if err != nil {
 		panic(fmt.Sprintf("coretest: inbound %q: encode a %T: %v", messageType, body, err))
 	}
-	if err := codec.Decode(mediaType(codec), raw, &decoded); err != nil {
+	if err := codec.Decode(mediatype.Of(codec.ContentType()), raw, &decoded); err != nil {
 		panic(fmt.Sprintf("coretest: inbound %q: a %T cannot be decoded from its own encoding: %v", messageType, body, err))
 	}
 	return raw, codec.ContentType(), decoded
-}
-
-// mediaType is the codec's content type as an endpoint gives it to Decode.
-func mediaType(codec core.Codec) string {
-	mediaType, _, _ := strings.Cut(codec.ContentType(), ";")
-	return strings.ToLower(strings.TrimSpace(mediaType))
 }
 
 func headers(messageType, contentType string, o Options) core.Headers {
@@ -328,7 +323,7 @@ func Body[T any](r Record) T {
 	if contentType := r.Headers.Get(core.HeaderContentType); contentType != r.codec.ContentType() {
 		panic(fmt.Sprintf("coretest: the body of %q has content type %q, which %T does not read; use Body[[]byte]", r.Type, contentType, r.codec))
 	}
-	if err := r.codec.Decode(mediaType(r.codec), r.Outgoing.Body, &body); err != nil {
+	if err := r.codec.Decode(mediatype.Of(r.codec.ContentType()), r.Outgoing.Body, &body); err != nil {
 		panic(fmt.Sprintf("coretest: the body of %q cannot be decoded into a %v: %v; it is %q", r.Type, reflect.TypeFor[T](), err, r.Outgoing.Body))
 	}
 	return body

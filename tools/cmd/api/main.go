@@ -4,14 +4,13 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/reprise-go/reprise/tools/internal/golist"
 )
 
 func main() {
@@ -83,31 +82,8 @@ func (p goPackage) count() (items, error) {
 
 // publicPackages returns those that users can import.
 func publicPackages() ([]goPackage, error) {
-	cmd := exec.Command("go", "list", "-json=Dir,ImportPath,Name,GoFiles", "work")
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("go list: %w", err)
-	}
-	var packages []goPackage
-	for d := json.NewDecoder(out); ; {
-		var p goPackage
-		if err := d.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return nil, fmt.Errorf("go list: decode its output: %w", err)
-		}
-		if p.isPublic() {
-			packages = append(packages, p)
-		}
-	}
-	if err := cmd.Wait(); err != nil {
-		return nil, fmt.Errorf("go list: %w", err)
-	}
-	return packages, nil
+	packages, err := golist.Packages[goPackage]("Dir,ImportPath,Name,GoFiles")
+	return slices.DeleteFunc(packages, func(p goPackage) bool { return !p.isPublic() }), err
 }
 
 // isPublic reports whether users import the package: not a program, and none that is internal or only shows the use of others.
