@@ -159,7 +159,7 @@ var publishMutants = []mutant{
 			err := next()
 			if operation == "Complete" {
 				fixture := d.receiver.transport.fixture
-				for _, queue := range fixture.broker.Queues() {
+				for _, queue := range fixture.view().Queues() {
 					fixture.purge(queue, func(in *core.Incoming) bool { return in.ID == d.in.ID })
 				}
 			}

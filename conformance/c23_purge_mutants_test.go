@@ -45,7 +45,7 @@ var purgeMutants = []mutant{
 		return 0, err
 	})},
 	{rule: "C23", name: "purges as many messages as it receives at once", breaks: onPurge(func(t *brokenTransport, queue string, next func(string) (int, error)) (int, error) {
-		depth, err := t.fixture.broker.Depth(queue)
+		depth, err := t.fixture.view().Depth(queue)
 		if err != nil {
 			return 0, err
 		}
@@ -62,7 +62,7 @@ var purgeMutants = []mutant{
 			n++
 			return true
 		})
-		_, err := t.fixture.broker.Depth(queue)
+		_, err := t.fixture.view().Depth(queue)
 		return n, err
 	})},
 	{rule: "C23", name: "purges what receivers have", breaks: holding(func(held []core.Delivery, next func() (int, error)) (int, error) {
@@ -108,7 +108,7 @@ var purgeMutants = []mutant{
 	}},
 	{rule: "C23", name: "purges all queues", breaks: onPurge(func(t *brokenTransport, queue string, next func(string) (int, error)) (int, error) {
 		n, err := next(queue)
-		for _, other := range t.fixture.broker.Queues() {
+		for _, other := range t.fixture.view().Queues() {
 			t.fixture.purge(other, func(*core.Incoming) bool { return true })
 		}
 		return n, err

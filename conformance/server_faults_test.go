@@ -135,7 +135,7 @@ func atDeath(do func(s *server, t *inmemory.Transport)) func(h *Harness) {
 // takeAll takes what waits in every queue.
 func (s *server) takeAll(t *inmemory.Transport) map[string][]*core.Incoming {
 	taken := map[string][]*core.Incoming{}
-	for _, queue := range s.fixture.broker.Queues() {
+	for _, queue := range t.Queues() {
 		depth, err := t.Depth(queue)
 		if err != nil || depth.Ready == 0 {
 			continue

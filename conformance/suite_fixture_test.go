@@ -104,9 +104,18 @@ func unparsed(in *core.Incoming) {
 	in.ID = in.NativeID
 }
 
+// view returns a transport without faults, to look into queues.
+func (f *suiteFixture) view() *inmemory.Transport {
+	t, err := inmemory.New(inmemory.Config{Broker: f.broker})
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
 func (f *suiteFixture) deadLetters(t testing.TB, queue string) (dead []DeadLetter) {
 	name := inmemory.DeadLetterQueue(queue)
-	depth, err := f.broker.Depth(name)
+	depth, err := f.view().Depth(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,13 +283,10 @@ func (tx *transaction) isBroken() bool {
 
 // purge removes messages from a queue, as a mutant may.
 func (f *suiteFixture) purge(queue string, unwanted func(in *core.Incoming) bool) {
-	transport, err := inmemory.New(inmemory.Config{Broker: f.broker})
-	if err != nil {
-		panic(err)
-	}
+	transport := f.view()
 	ctx := context.Background()
 	defer func() { _ = transport.Close(ctx) }()
-	depth, err := f.broker.Depth(queue)
+	depth, err := transport.Depth(queue)
 	if err != nil || depth.Ready == 0 {
 		return
 	}

@@ -22,8 +22,9 @@ import (
 // of the worker, as if its process had been killed.
 type inMemory struct {
 	broker *inmemory.Broker
-	calls  *calls         // of the workers
-	killed sync.WaitGroup // workers that have not ended yet
+	view   *inmemory.Transport // of the broker, without faults: it reads depths
+	calls  *calls              // of the workers
+	killed sync.WaitGroup      // workers that have not ended yet
 
 	// The endpoint that reads rowsQueue, in SendsAtomicWithReceive.
 	stopRows context.CancelFunc
@@ -46,7 +47,12 @@ type row struct {
 }
 
 func startInMemory(context.Context) (system, error) {
-	return &inMemory{broker: inmemory.NewBroker(), calls: newCalls()}, nil
+	broker := inmemory.NewBroker()
+	view, err := inmemory.New(inmemory.Config{Broker: broker})
+	if err != nil {
+		return nil, err
+	}
+	return &inMemory{broker: broker, view: view, calls: newCalls()}, nil
 }
 
 func (s *inMemory) version() string { return "in memory" }
@@ -182,11 +188,11 @@ func (s *inMemory) faults() []fault {
 
 func (s *inMemory) depths(context.Context) (map[string]int, error) {
 	depths := map[string]int{}
-	for _, queue := range s.broker.Queues() {
+	for _, queue := range s.view.Queues() {
 		if queue == rowsQueue {
 			continue // rows waits for the messages of this queue
 		}
-		depth, err := s.broker.Depth(queue)
+		depth, err := s.view.Depth(queue)
 		if err != nil {
 			return nil, err
 		}
@@ -200,7 +206,7 @@ func (s *inMemory) staleness() time.Duration { return 0 }
 // rows implements system. The rows are in the ledger when their queue is empty.
 func (s *inMemory) rows(ctx context.Context, _ *ledger) error {
 	for ctx.Err() == nil {
-		depth, err := s.broker.Depth(rowsQueue)
+		depth, err := s.view.Depth(rowsQueue)
 		if err != nil {
 			return err
 		}

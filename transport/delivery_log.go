@@ -15,9 +15,9 @@ import (
 	"github.com/reprise-go/reprise/internal/lru"
 )
 
-// MaxErrorText is the most bytes that [ErrorText], and so a [DeliveryLog], keeps of one
-// error.
-const MaxErrorText = 4 << 10
+// maxErrorText is the maximum size of the text that [ErrorText], and so a [DeliveryLog],
+// keeps of one error.
+const maxErrorText = 4 << 10
 
 // minDeliveryLog is the least capacity of a DeliveryLog, in messages.
 const minDeliveryLog = 1000
@@ -196,16 +196,16 @@ func hashPart(h hash.Hash, part []byte) {
 }
 
 // ErrorText returns the text that an adapter keeps of a cause given to Abandon: the
-// error's text as valid UTF-8, cut to [MaxErrorText] bytes without splitting a character.
+// error's text as valid UTF-8, cut to 4 KiB without splitting a character.
 // It is "" for nil.
 func ErrorText(cause error) string {
 	if cause == nil {
 		return ""
 	}
 	text := cause.Error()
-	if len(text) > MaxErrorText {
-		end := MaxErrorText
-		for end > MaxErrorText-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+	if len(text) > maxErrorText {
+		end := maxErrorText
+		for end > maxErrorText-utf8.UTFMax && !utf8.RuneStart(text[end]) {
 			end--
 		}
 		text = strings.Clone(text[:end]) // a slice would keep the whole text in memory

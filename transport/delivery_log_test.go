@@ -249,7 +249,8 @@ func TestDeliveryLog_ConcurrentUse(t *testing.T) {
 }
 
 func TestErrorText_IsBoundedAndUTF8(t *testing.T) {
-	long := strings.Repeat("x", transport.MaxErrorText)
+	const limit = 4 << 10
+	long := strings.Repeat("x", limit)
 	for name, c := range map[string]struct{ text, want string }{
 		"short":                 {"no", "no"},
 		"exact":                 {long, long},
@@ -258,13 +259,13 @@ func TestErrorText_IsBoundedAndUTF8(t *testing.T) {
 		"cut inside four bytes": {long[3:] + "\U0001F600", long[3:]},
 		"cut after four bytes":  {long[4:] + "\U0001F600x", long[4:] + "\U0001F600"},
 		"not UTF-8":             {"a\xffb", "a?b"},
-		"long, not UTF-8":       {strings.Repeat("\x80", 2*transport.MaxErrorText), ""},
+		"long, not UTF-8":       {strings.Repeat("\x80", 2*limit), ""},
 	} {
 		got := transport.ErrorText(errors.New(c.text))
 		if c.want != "" && got != c.want {
 			t.Errorf("%s: got %d bytes ending in %q", name, len(got), got[max(0, len(got)-8):])
 		}
-		if len(got) > transport.MaxErrorText || !utf8.ValidString(got) {
+		if len(got) > limit || !utf8.ValidString(got) {
 			t.Errorf("%s: %d bytes, valid UTF-8: %t", name, len(got), utf8.ValidString(got))
 		}
 	}

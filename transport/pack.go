@@ -9,10 +9,10 @@ import (
 // These are the headers in which [PackHeaders] carries values that a broker has no field
 // for. They are part of the wire format.
 const (
-	// GroupKeyHeader carries [core.Outgoing.GroupKey].
-	GroupKeyHeader = "Reprise.GroupKey"
-	// PropertiesHeader carries its Properties, as a JSON object of strings.
-	PropertiesHeader = "Reprise.Properties"
+	// groupKeyHeader carries [core.Outgoing.GroupKey].
+	groupKeyHeader = "Reprise.GroupKey"
+	// propertiesHeader carries its Properties, as a JSON object of strings.
+	propertiesHeader = "Reprise.Properties"
 
 	reservedPrefix = "Reprise."
 	// escapePrefix is put before an application's header name that would be taken for one
@@ -21,8 +21,8 @@ const (
 )
 
 // PackHeaders returns the headers to store with a message if the broker has no fields for
-// GroupKey and Properties: those of the message, plus [GroupKeyHeader] and
-// [PropertiesHeader] for values that are set. [UnpackHeaders] removes them again. An
+// GroupKey and Properties: those of the message, plus Reprise.GroupKey and
+// Reprise.Properties for values that are set. [UnpackHeaders] removes them again. An
 // adapter whose broker has a field for one of the two clears it in a copy of the message
 // first.
 //
@@ -38,30 +38,30 @@ func PackHeaders(out *core.Outgoing) core.Headers {
 		})
 	}
 	if out.GroupKey != "" {
-		h.Set(GroupKeyHeader, out.GroupKey)
+		h.Set(groupKeyHeader, out.GroupKey)
 	}
 	if len(out.Properties) > 0 {
-		h.Set(PropertiesHeader, string(AppendHeadersJSON(nil, core.HeadersFromMap(out.Properties))))
+		h.Set(propertiesHeader, string(AppendHeadersJSON(nil, core.HeadersFromMap(out.Properties))))
 	}
 	return h
 }
 
 // UnpackHeaders moves the headers that [PackHeaders] added to in.Headers into GroupKey
 // and Properties, and leaves the other headers as they were sent. It allocates nothing
-// for a message without them. If the [PropertiesHeader] of a foreign message cannot be
+// for a message without them. If the Reprise.Properties of a foreign message cannot be
 // read, it stays among the headers.
 func UnpackHeaders(in *core.Incoming) {
 	if !hasReserved(in.Headers) {
 		return
 	}
-	if key, ok := in.Headers.Lookup(GroupKeyHeader); ok {
+	if key, ok := in.Headers.Lookup(groupKeyHeader); ok {
 		in.GroupKey = key
-		in.Headers.Del(GroupKeyHeader)
+		in.Headers.Del(groupKeyHeader)
 	}
-	if text, ok := in.Headers.Lookup(PropertiesHeader); ok {
+	if text, ok := in.Headers.Lookup(propertiesHeader); ok {
 		if properties, err := ParseHeadersJSON([]byte(text)); err == nil {
 			in.Properties = properties.Map()
-			in.Headers.Del(PropertiesHeader)
+			in.Headers.Del(propertiesHeader)
 		}
 	}
 	if hasReserved(in.Headers) {
@@ -81,7 +81,7 @@ func hasReserved(h core.Headers) bool {
 
 func isReserved(key string) bool {
 	return strings.HasPrefix(key, reservedPrefix) &&
-		(key == GroupKeyHeader || key == PropertiesHeader || strings.HasPrefix(key, escapePrefix))
+		(key == groupKeyHeader || key == propertiesHeader || strings.HasPrefix(key, escapePrefix))
 }
 
 // renamed returns the headers with other keys.

@@ -43,14 +43,6 @@ func (s Signal) Notify() {
 	}
 }
 
-// Clear discards a wake-up that no goroutine has received.
-func (s Signal) Clear() {
-	select {
-	case <-s:
-	default:
-	}
-}
-
 // Await waits until the counter of a WaitGroup is zero, or ctx ends.
 func Await(ctx context.Context, group *sync.WaitGroup) {
 	done := make(chan struct{})

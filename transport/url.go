@@ -113,9 +113,9 @@ func hostOf(text string) (host string, certain bool) {
 	return rest[at+1 : end], true
 }
 
-// ShownURL returns a URL of [ReadURL] for people to read: without the password, and
-// without the options, which may contain another one.
-func ShownURL(u *url.URL) string {
+// shownURL returns a URL without the password, and without the options, which may contain
+// another one.
+func shownURL(u *url.URL) string {
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
 	if u.User != nil {
 		shown.User = url.User(u.User.Username())
@@ -123,9 +123,9 @@ func ShownURL(u *url.URL) string {
 	return shown.String()
 }
 
-// RedactURL returns a URL of a configuration for its String method: [ShownURL] of the URL
-// that read returns, "" for "", and a constant text if read refuses it, because the
-// password may be anywhere in it.
+// RedactURL returns a URL of a configuration for its String method: the URL that read
+// returns without its password and options, "" for "", and a constant text if read refuses
+// it, because the password may be anywhere in it.
 func RedactURL(text string, read func(text string) (*url.URL, error)) string {
 	if text == "" {
 		return ""
@@ -134,7 +134,7 @@ func RedactURL(text string, read func(text string) (*url.URL, error)) string {
 	if err != nil {
 		return unreadableURL
 	}
-	return ShownURL(u)
+	return shownURL(u)
 }
 
 const unreadableURL = "(a URL that cannot be read)"

@@ -55,30 +55,14 @@ func TestReadURL(t *testing.T) {
 	}
 }
 
-func TestShownURL(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"amqp://app:hunter2@h:1/a%2Fb?password=hunter2": "amqp://app@h:1/a/b",
-		"postgres://h/queues":                           "postgres://h/queues",
-		"postgres://":                                   "postgres:",
-	} {
-		u, err := transport.ReadURL("Config.URL", text, "")
-		if err != nil {
-			t.Errorf("%s: %v", text, err)
-			continue
-		}
-		if got := transport.ShownURL(u); got != want {
-			t.Errorf("%s is shown as %s, want %s", text, got, want)
-		}
-	}
-}
-
 func TestRedactURL(t *testing.T) {
 	t.Parallel()
 	read := func(text string) (*url.URL, error) { return transport.ReadURL("Config.URL", text, "amqp://") }
 	for text, want := range map[string]string{
 		"":                          "",
 		"amqp://app:hunter2@h:1/":   "amqp://app@h:1/",
+		"amqp://h/a%2Fb?password=x": "amqp://h/a/b",
+		"amqp://":                   "amqp:",
 		"amqp://app:hunt#er2@h:1/":  "(a URL that cannot be read)",
 		"app:hunter2@h:1":           "(a URL that cannot be read)",
 		"amqp://app:hunter%2@h:1/?": "(a URL that cannot be read)",
@@ -102,11 +86,8 @@ func FuzzSecretsInURLs(f *testing.F) {
 				u, err := transport.ReadURL("Config.URL", text, "amqp://")
 				if err != nil {
 					planted.Check(t, place, err)
-				} else {
-					planted.Check(t, place+": ShownURL", transport.ShownURL(u))
-					if u.Host != "h:1" {
-						t.Errorf("%q has the host %q", text, u.Host)
-					}
+				} else if u.Host != "h:1" {
+					t.Errorf("%q has the host %q", text, u.Host)
 				}
 				planted.Check(t, place+": RedactURL", transport.RedactURL(text, func(text string) (*url.URL, error) {
 					return transport.ReadURL("", text, "")

@@ -38,7 +38,11 @@ func harness(cfg inmemory.Config) conformance.Harness {
 		},
 		DeadLetters: func(t testing.TB, queue string) (letters []conformance.DeadLetter) {
 			dead := inmemory.DeadLetterQueue(queue)
-			depth, err := cfg.Broker.Depth(dead)
+			broker, err := inmemory.New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			depth, err := broker.Depth(dead)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -22,16 +22,16 @@ type Depth struct {
 // Total is the number of all messages in the queue.
 func (d Depth) Total() int { return d.Ready + d.Delayed + d.InFlight }
 
-// Queues returns the names of all queues in order, without the dead-letter queues.
-func (b *Broker) Queues() []string {
-	names := slices.Sorted(maps.Keys(b.directory.Load().queues))
+// Queues returns the names of the broker's queues in order, without the dead-letter queues.
+func (t *Transport) Queues() []string {
+	names := slices.Sorted(maps.Keys(t.broker.directory.Load().queues))
 	return slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(name, deadLetterSuffix) })
 }
 
 // Depth returns how many messages a queue holds now. For a queue that does not exist the
 // error matches core.ErrQueueNotFound.
-func (b *Broker) Depth(queue string) (Depth, error) {
-	q, err := b.queue(queue)
+func (t *Transport) Depth(queue string) (Depth, error) {
+	q, err := t.broker.queue(queue)
 	if err != nil {
 		return Depth{}, fmt.Errorf("inmemory: depth: %w", err)
 	}
@@ -45,8 +45,8 @@ func (b *Broker) Depth(queue string) (Depth, error) {
 // that wait for others of their group, in the order of sending. It leaves the messages in
 // the queue. It does not return delayed messages or messages in flight. DeliveryCount is
 // that of the next delivery, if the broker counts.
-func (b *Broker) Peek(queue string) ([]core.Incoming, error) {
-	q, err := b.queue(queue)
+func (t *Transport) Peek(queue string) ([]core.Incoming, error) {
+	q, err := t.broker.queue(queue)
 	if err != nil {
 		return nil, fmt.Errorf("inmemory: peek: %w", err)
 	}
@@ -69,15 +69,3 @@ func (b *Broker) Peek(queue string) ([]core.Incoming, error) {
 	}
 	return messages, nil
 }
-
-// Broker returns the transport's broker: Config.Broker, or its own.
-func (t *Transport) Broker() *Broker { return t.broker }
-
-// Queues is Broker.Queues.
-func (t *Transport) Queues() []string { return t.broker.Queues() }
-
-// Depth is Broker.Depth.
-func (t *Transport) Depth(queue string) (Depth, error) { return t.broker.Depth(queue) }
-
-// Peek is Broker.Peek.
-func (t *Transport) Peek(queue string) ([]core.Incoming, error) { return t.broker.Peek(queue) }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
-	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -207,10 +206,10 @@ func TestAbandon_LastErrorIsBoundedText(t *testing.T) {
 			q := open(t, inmemory.Config{Capabilities: able(func(c *core.Capabilities) { c.NativeDeliveryCount = native })}, "q")
 			r := peekLock(t, q, "q")
 			send(t, q, message("q", "a"))
-			long := strings.Repeat("x", 2*transport.MaxErrorText)
+			long := strings.Repeat("x", 8<<10)
 			succeed(t, receive(t, r, "a").Abandon(t.Context(), errors.New(long)))
 			d := receive(t, r, "a")
-			counts(t, d, 2, long[:transport.MaxErrorText])
+			counts(t, d, 2, long[:4<<10])
 			succeed(t, d.Abandon(t.Context(), nil))
 			counts(t, receive(t, r, "a"), 3, "")
 		})

@@ -103,7 +103,7 @@ func TestReserve_SettlementsThatFail(t *testing.T) {
 			failing := begin(r, deliveries[3:4])
 			r.settled(begin(r, deliveries[:3]))
 			wantPlaces(t, r, 0)
-			r.room.Clear()
+			r.room = transport.NewSignal()
 			failing[0].Err = c.err
 			r.settled(failing)
 			if len(r.room) == 0 {

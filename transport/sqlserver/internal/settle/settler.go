@@ -199,9 +199,17 @@ func (s *Settler) take() *batch {
 	b := s.next
 	b.begun = true
 	s.current, s.next = b, newBatch(len(b.requests)) // with the capacity for as many requests as the last
-	s.wake.Clear()
-	s.full.Clear()
+	discard(s.wake)
+	discard(s.full)
 	return b
+}
+
+// discard removes the wake-up of a signal that no goroutine has received.
+func discard(s transport.Signal) {
+	select {
+	case <-s:
+	default:
+	}
 }
 
 // fail ends a settlement that will not be executed.
