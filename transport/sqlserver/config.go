@@ -71,24 +71,26 @@ type Config struct {
 	// Lease is the duration of leases: messages are leased in TransactionReceiveOnly and,
 	// on PostgreSQL, TransactionSendsAtomicWithReceive. The endpoint renews the lease of
 	// a message until it is settled. When a process dies, its messages are redelivered
-	// within 2 s if the server notices, and otherwise when their leases end. The default
-	// is 30 s, the minimum 1 s, the maximum 24 h.
+	// within 2 s if the server notices, and otherwise when their leases end: set a shorter
+	// lease where a proxy hides the end of connections from the server. The default is
+	// 30 s, the minimum 1 s, the maximum 24 h.
 	Lease time.Duration
 
-	// MaxMessageBytes is the largest message, headers and body together, that
-	// applications may send. The default is 256 MiB, which is also the maximum: more
-	// would come close to the server's limit for one value. Larger messages that are in a
-	// queue, from foreign senders or from endpoints with a higher limit, are still
-	// received, retried and moved.
+	// MaxMessageBytes is the maximum size of a message that applications send, headers and
+	// body together. An operator who keeps large messages out of the database sets it. The
+	// default is the maximum, 256 MiB: more would come close to the server's limit for one
+	// value. Larger messages that are in a queue are still received, retried and moved.
 	MaxMessageBytes int
 
 	// SubscriptionCache is how long the subscribers of a topic are cached, and so how
 	// long a new subscription may take to have an effect. The default is 5 s; a value
-	// below 0 disables the cache.
+	// below 0 disables the cache. Set that in tests that subscribe with one transport and
+	// publish with another.
 	SubscriptionCache time.Duration
 
 	// SubscriptionTable is the name of the table of subscriptions, or its address if it
-	// is in another schema. The default is that of NServiceBus, "SubscriptionRouting".
+	// is in another schema. Set it where endpoints of NServiceBus have configured another
+	// table than their default, "SubscriptionRouting", which is the default here too.
 	// Endpoints that share a table need different names, even in different schemas:
 	// see [Transport.Subscribe].
 	SubscriptionTable string

@@ -45,34 +45,7 @@ func SQLTx(ctx context.Context) (*sql.Tx, error) {
 	}
 	tx, ok := lent.(*sql.Tx)
 	if !ok {
-		if _, isFake := lent.(Querier); isFake {
-			return nil, errors.New("sqlserver: the transaction of this test is a Querier, which is no *sql.Tx: get it with SQLQuerier, or give the test a real one (sqlservertest.WithSQLTx)")
-		}
-		return nil, errPgx
-	}
-	return tx, nil
-}
-
-var errPgx = errors.New("sqlserver: the transport runs on pgx: get the transaction with Tx")
-
-// Querier has the methods of *sql.Tx for statements, which a test can fake.
-type Querier interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
-}
-
-// SQLQuerier is [SQLTx] for handlers that are tested with a fake transaction
-// (sqlservertest.WithSQLQuerier).
-func SQLQuerier(ctx context.Context) (Querier, error) {
-	lent, err := handlerTransaction(ctx)
-	if err != nil {
-		return nil, err
-	}
-	tx, ok := lent.(Querier)
-	if !ok {
-		return nil, errPgx
+		return nil, errors.New("sqlserver: the transport runs on pgx: get the transaction with Tx")
 	}
 	return tx, nil
 }

@@ -103,7 +103,7 @@ func TestNames_IllegalAreRefusedWithoutTheServer(t *testing.T) {
 	for _, name := range illegalNames {
 		_, addressErr := transport.Address(name)
 		_, openErr := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: name, Mode: core.TransactionReceiveOnly, MaxInFlight: 1})
-		_, ddlErr := transport.DDL(name)
+		_, ddlErr := sqlserver.DDL(sqlserver.Config{URL: "postgres://"}, name)
 		topology := core.Topology{InputQueue: name, Queues: []string{name}}
 		for call, err := range map[string]error{
 			"Address": addressErr, "OpenReceiver": openErr, "DDL": ddlErr,

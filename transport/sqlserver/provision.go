@@ -77,22 +77,22 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 	return t.addNotifyTriggers(ctx, found)
 }
 
-// DDL is [Transport.DDL] for a transport of this configuration. It contacts no server, so
-// that credentials are not needed: the URL "postgres://" is enough. It needs no driver
-// either: for Microsoft SQL Server package microsoft need not be imported.
+// DDL returns the statements that [Transport.Provision] of a transport with this
+// configuration would execute in an empty database, for a role that has the right to. They
+// can be executed again without harm. The tables' comments have the version. DDL contacts
+// no server, so that credentials are not needed: the URL "postgres://" is enough. It needs
+// no driver either: for Microsoft SQL Server package microsoft need not be imported.
 func DDL(cfg Config, queues ...string) (string, error) {
 	t, err := newTransport(cfg, false)
 	if err != nil {
 		return "", err
 	}
-	text, err := t.DDL(queues...)
+	text, err := t.ddl(queues)
 	return text, errors.Join(err, t.Close(context.Background()))
 }
 
-// DDL returns the statements that [Transport.Provision] would execute in an empty
-// database, for a role that has the right to. They can be executed again without harm.
-// The tables' comments have the version. DDL does not contact the server.
-func (t *Transport) DDL(queues ...string) (string, error) {
+// ddl returns the statements for some queues and for the tables of the transport.
+func (t *Transport) ddl(queues []string) (string, error) {
 	var all []string
 	for _, name := range queues {
 		q, err := t.queues.Get(name)

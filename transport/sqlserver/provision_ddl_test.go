@@ -98,8 +98,7 @@ func TestDDL_MakesWhatProvisionMakes(t *testing.T) {
 			}
 
 			cfg.URL, cfg.Schema = "postgres://", driven.schema
-			other := open(t, cfg)
-			text, err = other.DDL(queues...)
+			text, err = sqlserver.DDL(cfg, queues...)
 			if err != nil {
 				t.Fatal(err)
 			}

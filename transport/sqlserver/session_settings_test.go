@@ -244,7 +244,7 @@ func TestSession_TableIsMadeAgain(t *testing.T) {
 			db := newSchema(t)
 			transport := db.open(t, sqlserver.Config{URL: withOptions(t, db.url, "pool_max_conns", "12")})
 			provision(t, transport, "q")
-			ddl, err := transport.DDL("q")
+			ddl, err := sqlserver.DDL(sqlserver.Config{URL: "postgres://", Schema: db.schema}, "q")
 			if err != nil {
 				t.Fatal(err)
 			}

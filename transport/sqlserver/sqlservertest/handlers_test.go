@@ -2,7 +2,6 @@ package sqlservertest_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -189,9 +188,6 @@ func TestBegin_RollsBackAndKeepsTheTransaction(t *testing.T) {
 		if _, err := sqlserver.SQLTx(ctx); err == nil || !strings.Contains(err.Error(), "with Tx") {
 			t.Errorf("SQLTx of a transaction of pgx: %v", err)
 		}
-		if _, err := sqlserver.SQLQuerier(ctx); err == nil || !strings.Contains(err.Error(), "with Tx") {
-			t.Errorf("SQLQuerier of a transaction of pgx: %v", err)
-		}
 	})
 	isEmpty(t, pool)
 }
@@ -210,47 +206,21 @@ func TestBeginSQL_RollsBack(t *testing.T) {
 	defer db.Close()
 	t.Run("handler", func(t *testing.T) {
 		ctx := sqlservertest.BeginSQL(t, db)
-		q, err := sqlserver.SQLQuerier(ctx)
+		tx, err := sqlserver.SQLTx(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := q.ExecContext(ctx, "insert into invoices (order_id) values ('42')"); err != nil {
+		if _, err := tx.ExecContext(ctx, "insert into invoices (order_id) values ('42')"); err != nil {
 			t.Fatal(err)
 		}
-		if tx, err := sqlserver.SQLTx(ctx); err != nil || sqlserver.Querier(tx) != q {
-			t.Errorf("%v, %v", tx, err)
+		if _, err := sqlserver.Tx(ctx); err == nil || !strings.Contains(err.Error(), "with SQLTx") {
+			t.Errorf("Tx of a transaction of database/sql: %v", err)
 		}
 	})
 	isEmpty(t, pool)
 }
 
-// fakeSQL counts statements.
-type fakeSQL struct {
-	sqlserver.Querier
-	statements int
-}
-
-func (f *fakeSQL) ExecContext(context.Context, string, ...any) (sql.Result, error) {
-	f.statements++
-	return nil, nil
-}
-
-func TestWithSQLQuerier_Fake(t *testing.T) {
-	fake := &fakeSQL{}
-	ctx := sqlservertest.WithSQLQuerier(t.Context(), fake)
-	q, err := sqlserver.SQLQuerier(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := q.ExecContext(ctx, "insert"); err != nil || fake.statements != 1 {
-		t.Errorf("%d statements, %v", fake.statements, err)
-	}
-	if _, err := sqlserver.SQLTx(ctx); err == nil || !strings.Contains(err.Error(), "get it with SQLQuerier") {
-		t.Errorf("SQLTx of a fake: %v", err)
-	}
-	if _, err := sqlserver.Tx(ctx); err == nil || !strings.Contains(err.Error(), "with SQLTx") {
-		t.Errorf("Tx of a fake of database/sql: %v", err)
-	}
+func TestTx_WithoutTransaction(t *testing.T) {
 	if _, err := sqlserver.Tx(t.Context()); err == nil || !strings.Contains(err.Error(), "sqlservertest") {
 		t.Errorf("Tx without a transaction: %v", err)
 	}

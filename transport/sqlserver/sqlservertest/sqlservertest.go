@@ -1,7 +1,7 @@
 // Package sqlservertest is for tests of handlers that use the transaction of their
-// message (sqlserver.Tx, sqlserver.SQLTx, sqlserver.SQLQuerier): it puts a transaction
-// into the context with which the test calls the handler. That is a transaction of a real
-// server, which is rolled back when the test ends, or a fake.
+// message (sqlserver.Tx, sqlserver.SQLTx): it puts a transaction into the context with
+// which the test calls the handler. That is a transaction of a real server, which is
+// rolled back when the test ends, or a fake.
 //
 //	ctx := sqlservertest.Begin(t, pool)
 //	in, rec := coretest.Message("orders.placed", OrderPlaced{ID: "42"})
@@ -22,7 +22,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/reprise-go/reprise/transport/sqlserver"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/testtx"
 )
 
@@ -51,8 +50,8 @@ func Begin(t testing.TB, pool *pgxpool.Pool) context.Context {
 }
 
 // BeginSQL is [Begin] for a transaction of database/sql, on PostgreSQL or Microsoft SQL
-// Server. The handler gets it with sqlserver.SQLTx or sqlserver.SQLQuerier. A handler
-// that commits it or rolls it back, which fails in production, makes the test fail.
+// Server. The handler gets it with sqlserver.SQLTx. A handler that commits it or rolls it
+// back, which fails in production, makes the test fail.
 func BeginSQL(t testing.TB, db *sql.DB) context.Context {
 	t.Helper()
 	tx, err := db.BeginTx(context.WithoutCancel(t.Context()), nil) // the end of that context would roll back, in the background
@@ -74,13 +73,8 @@ func WithTx(ctx context.Context, tx pgx.Tx) context.Context {
 	return testtx.With(ctx, handlerTx{tx})
 }
 
-// WithSQLTx returns a context in which sqlserver.SQLTx and sqlserver.SQLQuerier find tx.
+// WithSQLTx returns a context in which sqlserver.SQLTx finds tx.
 func WithSQLTx(ctx context.Context, tx *sql.Tx) context.Context { return testtx.With(ctx, tx) }
-
-// WithSQLQuerier returns a context in which sqlserver.SQLQuerier finds a fake.
-func WithSQLQuerier(ctx context.Context, fake sqlserver.Querier) context.Context {
-	return testtx.With(ctx, fake)
-}
 
 // handlerTx is the handler's view of the transaction.
 type handlerTx struct{ pgx.Tx }
