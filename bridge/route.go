@@ -27,11 +27,19 @@ func (r *route) key() string {
 
 // options make core.Health, and metrics made of it, include the destination as a circuit.
 func (r *route) options() core.HandleOptions {
-	return core.HandleOptions{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
-		core.StartUpOf(next).Describe(core.Step{Kind: "bridge", Name: r.key(), State: func() string { return r.reached.state(r.key()) }, Refuses: true, OpensCircuit: true})
-		return next
-	}}}
+	return core.HandleOptions{Middleware: []core.Middleware{circuit{r}}}
 }
+
+// circuit is middleware that describes a route, whose handler refuses messages itself.
+type circuit struct{ *route }
+
+func (c circuit) Describe(core.MiddlewareScope) ([]core.MiddlewareFacts, error) {
+	return []core.MiddlewareFacts{{
+		Kind: "bridge", Name: c.key(), Refusals: []error{core.Refuse(core.ErrCircuitOpen, 0)}, State: func() string { return c.reached.state(c.key()) },
+	}}, nil
+}
+
+func (circuit) Wrap(_ core.MiddlewareScope, next core.HandlerFunc) core.HandlerFunc { return next }
 
 // handle sends a copy of the message to the other side.
 func (r *route) handle(ctx context.Context, m *core.TypedMessage[[]byte]) error {

@@ -19,9 +19,9 @@ var unrecoverableCases = []testCase{
 			c.Recoverability.Unrecoverable = []error{errInvalid}
 			// A message that cannot be decoded does not reach a handler, but it does
 			// reach middleware.
-			c.Middleware = []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+			c.Middleware = []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error { return seen.failWith(m, next(ctx, m)) }
-			}}
+			})}
 		})
 		failures := map[string]error{
 			"listed":  errInvalid,
@@ -49,9 +49,9 @@ var unrecoverableCases = []testCase{
 		var seen, handled attempts
 		s := t.service(transport, func(c *core.Config) {
 			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(3), t.delayed(2)
-			c.Middleware = []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+			c.Middleware = []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error { return seen.failWith(m, next(ctx, m)) }
-			}}
+			})}
 		})
 		s.handle("order", handled.fail)
 		sent := map[string]core.Outgoing{"no header": t.message(s.queue, "no header")}
@@ -93,12 +93,12 @@ func malformedToErrorQueue(t *caseT) {
 			ran.add("policy")
 			return core.ImmediateRetry()
 		}
-		c.Middleware = append(c.Middleware, func(next core.HandlerFunc) core.HandlerFunc {
+		c.Middleware = append(c.Middleware, core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error {
 				ran.add("middleware for " + string(m.RawBody()))
 				return next(ctx, m)
 			}
-		})
+		}))
 	})
 	s.handle("Sound", func(context.Context, *core.Message) error {
 		ran.add("handler")

@@ -77,7 +77,7 @@ func (targets *sendTargets) sentAtOnce(t *caseT, n int) {
 
 // runsUntil is middleware that runs a handler again in the same attempt until it has seen
 // a message at least n times.
-func runsUntil(seen *attempts, n int) core.Middleware {
+func runsUntil(seen *attempts, n int) core.MiddlewareFunc {
 	return func(next core.HandlerFunc) core.HandlerFunc {
 		return func(ctx context.Context, m *core.Message) error {
 			for {

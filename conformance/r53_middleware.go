@@ -13,7 +13,7 @@ var middlewareCases = []testCase{
 		var seen counter
 		s := t.service(transport, func(c *core.Config) {
 			t.enableRetries(c)
-			c.Middleware = []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+			c.Middleware = []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					seen.add("before")
 					switch m.Headers.Get("Véto-By") {
@@ -25,7 +25,7 @@ var middlewareCases = []testCase{
 						return core.Reject(errors.New("vetoed"))
 					}
 				}
-			}}
+			})}
 		})
 		s.handle("job", func(context.Context, *core.Message) error {
 			seen.add("handled")

@@ -44,7 +44,7 @@ func TestAttemptValues_ReachTheDecisionOfTheirAttempt(t *testing.T) {
 			return core.DefaultPolicy(ctx, c, f)
 		}
 		ep := fx.newEndpoint("orders", core.Config{
-			Recoverability: recover, Middleware: []core.Middleware{outer, inner},
+			Recoverability: recover, Middleware: []core.Middleware{core.MiddlewareFunc(outer), core.MiddlewareFunc(inner)},
 			Observers: []core.Observer{onRecovery(func(_ context.Context, e core.Recovery) {
 				told.add(fmt.Sprint(e.Value(noteKey{}), " ", e.Value("HandleFailed")))
 			})},
@@ -188,7 +188,7 @@ func TestErrorContext_HasTheBrokersFields(t *testing.T) {
 func TestMiddleware_ItsContextReachesTheHandler(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		var seen recorder[any]
-		adds := func(key, value string) core.Middleware {
+		adds := func(key, value string) core.MiddlewareFunc {
 			return func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					//nolint:staticcheck // the key is the test's

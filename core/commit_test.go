@@ -58,7 +58,7 @@ func TestResend_LeavesAsItWasFirstComposed(t *testing.T) {
 		fx.broker.setFaults(failFirstSends(1, "shipping"))
 		runs := 0
 		fx.runOrders(core.Config{
-			Middleware: []core.Middleware{k.wrap}, Recoverability: immediateRetries(2),
+			Middleware: []core.Middleware{core.MiddlewareFunc(k.wrap)}, Recoverability: immediateRetries(2),
 			SendMiddleware: []core.SendMiddleware{changeSends(func(_ context.Context, out *core.Outgoing) { out.Headers.Set("passed", out.Headers.Get("passed")+"x") })},
 		}, func(_ context.Context, m *core.Message) error {
 			runs++
@@ -129,7 +129,7 @@ func (fx *fixture) runCommitting(c core.Config, result error) (k *storingMiddlew
 	ep = fx.newEndpoint("orders", c)
 	core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 		return m.Send("shipping", "ship", []byte("body"))
-	}, core.HandleOptions{Middleware: []core.Middleware{k.committing}})
+	}, core.HandleOptions{Middleware: []core.Middleware{core.MiddlewareFunc(k.committing)}})
 	core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 		return errors.Join(m.Send("shipping", "other", []byte("dropped")), result)
 	})
@@ -213,7 +213,7 @@ func TestCommit_LeavesOnceAfterSeveralRuns(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		k := &storingMiddleware{stored: map[string][]core.Outgoing{}}
 		runs := 0
-		fx.runOrders(core.Config{Middleware: []core.Middleware{retryMiddleware(3), func(next core.HandlerFunc) core.HandlerFunc {
+		fx.runOrders(core.Config{Middleware: []core.Middleware{retryMiddleware(3), core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 			inner := k.wrap(next)
 			return func(ctx context.Context, m *core.Message) error {
 				if err := inner(ctx, m); err != nil {
@@ -224,7 +224,7 @@ func TestCommit_LeavesOnceAfterSeveralRuns(t *testing.T) {
 				}
 				return nil
 			}
-		}}, Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
+		})}, Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
 			return m.Send("shipping", "ship", []byte("body"))
 		})
 		fx.enqueue("m1")
@@ -288,7 +288,7 @@ func TestSetDuplicate_UnlessHandlersHaveRun(t *testing.T) {
 	for runs, want := range map[bool]string{false: "[end true success true]", true: "[end false success false]"} {
 		bubble(t, func(fx *fixture) {
 			seen := &handleEndRecorder{}
-			fx.runOrders(core.Config{Observers: []core.Observer{seen.observer()}, Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+			fx.runOrders(core.Config{Observers: []core.Observer{seen.observer()}, Middleware: []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					m.SetDuplicate()
 					if runs {
@@ -296,7 +296,7 @@ func TestSetDuplicate_UnlessHandlersHaveRun(t *testing.T) {
 					}
 					return nil
 				}
-			}}}, func(context.Context, *core.Message) error { return nil })
+			})}}, func(context.Context, *core.Message) error { return nil })
 			fx.enqueue("m1")
 			equal(fx, "told", fmt.Sprint(seen.all()), want)
 		})
@@ -339,36 +339,6 @@ func TestSentID(t *testing.T) {
 			equal(fx, name, fmt.Sprint(got.all()), fmt.Sprintf("[%v %v]", c.want, c.want))
 			equal(fx, name+", forwarded", fx.onlyMessage("shipping").Headers.Get(core.HeaderGeneratedID) == "", c.want)
 			fx.noError(running.stop())
-		}
-	})
-}
-
-func TestStep_UniqueNameBesideAnotherHandler(t *testing.T) {
-	bubble(t, func(fx *fixture) {
-		describes := func(name string, unique bool) core.HandleOptions {
-			return core.HandleOptions{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
-				start := core.StartUpOf(next)
-				equal(fx, "endpoint", start.Endpoint(), "orders")
-				equal(fx, "retry span", start.RetrySpan(), 3*time.Hour)
-				start.Describe(core.Step{Kind: "inbox", Name: name, Unique: unique})
-				return next
-			}}}
-		}
-		handler := func(context.Context, *core.TypedMessage[[]byte]) error { return nil }
-		register := func(unique bool, first, second string) error {
-			ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{
-				Delayed:      core.Delayed{Retries: 2, Delays: []time.Duration{time.Minute, time.Minute}},
-				MessageTypes: map[string]core.TypeRecoverability{"slow": {Delayed: core.Delayed{Retries: 1, Delays: []time.Duration{3 * time.Hour}}}},
-			}})
-			core.Handle(ep, "order", handler, describes(first, unique))
-			core.Handle(ep, "other", handler, describes(first, unique))
-			core.Handle(ep, "order", handler, describes(second, unique))
-			return ep.Err()
-		}
-		fx.noError(register(true, "a", "b"))
-		fx.noError(register(false, "a", "a"))
-		if err := register(true, "a", "a"); err == nil || !strings.Contains(err.Error(), `(inbox "a") has the name of the one of handler 1`) {
-			fx.Errorf("two of one name: %v", err)
 		}
 	})
 }

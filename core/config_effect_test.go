@@ -70,7 +70,7 @@ func TestNew_RefusesSettingsWithoutEffect(t *testing.T) {
 		{"an instance on two lines", Config{Instance: "a\nb"}, fullCapabilities(), []string{`Instance is "a\nb"`, "control characters"}},
 		{"an instance with NUL", Config{Instance: "a\x00"}, fullCapabilities(), []string{`Instance is "a\x00"`}},
 		{"a nil pointer as codec", Config{Codec: (*pointerCodec)(nil)}, fullCapabilities(), []string{"Codec is a nil *core.pointerCodec", "remove it"}},
-		{"middleware that panics", Config{Middleware: []Middleware{func(HandlerFunc) HandlerFunc { panic("no database") }}}, fullCapabilities(), []string{"Middleware[0] panicked", "no database"}},
+		{"middleware that panics", Config{Middleware: []Middleware{MiddlewareFunc(func(HandlerFunc) HandlerFunc { panic("no database") })}}, fullCapabilities(), []string{"Middleware[0] panicked", "no database"}},
 		{"a send middleware that panics", Config{SendMiddleware: []SendMiddleware{func(SendFunc) SendFunc { panic("no key") }}}, fullCapabilities(), []string{"SendMiddleware[0] panicked", "no key"}},
 		{"a send middleware that returns nothing", Config{SendMiddleware: []SendMiddleware{func(SendFunc) SendFunc { return nil }}}, fullCapabilities(), []string{"SendMiddleware[0] returned no function"}},
 		{"a send middleware that is nil", Config{SendMiddleware: []SendMiddleware{nil}}, fullCapabilities(), []string{"SendMiddleware[0] is nil", "remove it"}},
@@ -137,7 +137,7 @@ func TestSendOnly_RefusesSettingsForReceiving(t *testing.T) {
 		"WaitForBroker":    {WaitForBroker: Off},
 		"MaxPrefetchBytes": {MaxPrefetchBytes: 1},
 		"MessageID":        {MessageID: func(*Incoming) string { return "" }},
-		"Middleware":       {Middleware: []Middleware{func(next HandlerFunc) HandlerFunc { return next }}},
+		"Middleware":       {Middleware: []Middleware{MiddlewareFunc(func(next HandlerFunc) HandlerFunc { return next })}},
 	} {
 		c.SendOnly = true
 		if _, err := New("website", capableTransport(), c); err == nil || !strings.Contains(err.Error(), field+" is set on a send-only endpoint") {

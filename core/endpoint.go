@@ -41,7 +41,7 @@ type Endpoint struct {
 	deps          *messageDeps
 	chain         HandlerFunc
 	scope         string // of the sends of the outermost middleware
-	steps         steps  // of middleware that described itself
+	nest          nest   // facts of Config.Middleware
 	host          hostInfo
 	observers     *observers
 	observed      ObservedEndpoint
@@ -120,15 +120,11 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 		return ep.transportSend(ctx, out)
 	}}
 	ep.deps.configFor, ep.deps.isLast = ep.rules.configFor, ep.isLastAttempt
-	start := ep.startUp("Middleware")
-	if ep.chain, err = applyMiddleware(dispatch, c.Middleware, start, ""); err == nil {
-		ep.steps, err = start.end(nil)
-	}
-	if err != nil {
+	if ep.chain, ep.nest, err = ep.applyMiddleware(dispatch, "Middleware", c.Middleware, nil, ""); err != nil {
 		return fail(err)
 	}
 	if len(c.Middleware) > 0 {
-		ep.scope = middlewareScope(0)
+		ep.scope = middlewareSends(0)
 	}
 	ep.logWarnings()
 	return ep, nil

@@ -126,7 +126,7 @@ func ExampleMiddleware() {
 	}
 	transport := inmemory.Open()
 	defer transport.Close(context.Background())
-	billing := exampleEndpoint("billing", transport, core.Config{Middleware: []core.Middleware{trace}})
+	billing := exampleEndpoint("billing", transport, core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(trace)}})
 	core.Handle(billing, "orders.placed", func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
 		if m.Attempt == 1 {
 			return errors.New("the bank does not answer")

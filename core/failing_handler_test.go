@@ -126,8 +126,8 @@ func TestFailureHeaders_NamesNoHandlerWhereNoneFailed(t *testing.T) {
 		handler core.HandlerFunc
 		named   bool
 	}{
-		"middleware fails after its handlers": {config: core.Config{Middleware: []core.Middleware{fails}}, message: order("m1"), handler: func(context.Context, *core.Message) error { return nil }},
-		"the last of several runs succeeds": {config: core.Config{Middleware: []core.Middleware{twice}}, message: order("m1"), handler: func() core.HandlerFunc {
+		"middleware fails after its handlers": {config: core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(fails)}}, message: order("m1"), handler: func(context.Context, *core.Message) error { return nil }},
+		"the last of several runs succeeds": {config: core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(twice)}}, message: order("m1"), handler: func() core.HandlerFunc {
 			runs := 0
 			return func(context.Context, *core.Message) error {
 				if runs++; runs%2 == 1 {
@@ -137,14 +137,14 @@ func TestFailureHeaders_NamesNoHandlerWhereNoneFailed(t *testing.T) {
 			}
 		}()},
 		"middleware replaces its error": {
-			config: core.Config{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+			config: core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					if next(ctx, m) != nil {
 						return errors.New("replaced")
 					}
 					return nil
 				}
-			}}}, message: order("m1"), handler: func(context.Context, *core.Message) error { return errBoom }, named: true,
+			})}}, message: order("m1"), handler: func(context.Context, *core.Message) error { return errBoom }, named: true,
 		},
 		"no handler":             {message: orderWithout("m1", func(h *core.Headers) { h.Set(core.HeaderMessageTypes, "stranger") }), handler: func(context.Context, *core.Message) error { return nil }},
 		"a send that is refused": {message: order("m1"), handler: func(_ context.Context, m *core.Message) error { return m.Send("nowhere", "x", "x") }},

@@ -105,27 +105,50 @@ func (e *FallbackError) Unwrap() []error {
 // handler's registration returns the error.
 func (f Fallback) Middleware() Middleware {
 	f.On.Errors, f.MessageTypes = slices.Clone(f.On.Errors), slices.Clone(f.MessageTypes)
-	return func(next HandlerFunc) HandlerFunc {
-		start := StartUpOf(next)
-		err := f.check(start)
-		if err != nil {
-			start.Fail(err)
+	return &fallbackMiddleware{f}
+}
+
+// fallbackMiddleware is a Fallback as middleware.
+type fallbackMiddleware struct{ Fallback }
+
+// Describe implements [Middleware].
+func (f *fallbackMiddleware) Describe(scope MiddlewareScope) ([]MiddlewareFacts, error) {
+	facts := MiddlewareFacts{Kind: "fallback", Name: f.Name, MessageTypes: f.MessageTypes, HidesFailures: true}
+	if f.On.OpenCircuit {
+		facts.Check = checkCircuits
+	}
+	return []MiddlewareFacts{facts}, f.check(scope)
+}
+
+// checkCircuits refuses a fallback for open circuits that is inside all of them.
+func checkCircuits(outer, inner []MiddlewareFacts) error {
+	if slices.ContainsFunc(inner, MiddlewareFacts.isCircuit) {
+		return nil
+	}
+	for _, f := range slices.Backward(outer) {
+		if f.isCircuit() {
+			return fmt.Errorf("stands inside of %v, which refuses messages before they reach it: but it is there to answer for an open circuit; list it before (for a circuit in the handler itself, let it take core.ErrCircuitOpen among its Errors)", f)
 		}
-		start.Describe(Step{Kind: "fallback", Name: f.Name, MessageTypes: f.MessageTypes, TakesOpenCircuit: f.On.OpenCircuit, AnswersFailures: true})
-		return func(ctx context.Context, m *Message) error {
-			switch {
-			case err != nil: // outside of an endpoint
-				return err
-			case f.MessageTypes != nil && !slices.Contains(f.MessageTypes, m.Type):
-				return next(ctx, m)
-			}
-			return f.around(ctx, m, next)
+	}
+	return nil
+}
+
+// Wrap implements [Middleware].
+func (f *fallbackMiddleware) Wrap(scope MiddlewareScope, next HandlerFunc) HandlerFunc {
+	err := f.check(scope) // outside of an endpoint
+	return func(ctx context.Context, m *Message) error {
+		switch {
+		case err != nil:
+			return err
+		case f.MessageTypes != nil && !slices.Contains(f.MessageTypes, m.Type):
+			return next(ctx, m)
 		}
+		return f.around(ctx, m, next)
 	}
 }
 
 // check returns an error if the fallback is invalid, or cannot work on the endpoint.
-func (f *Fallback) check(start *StartUp) error {
+func (f *Fallback) check(scope MiddlewareScope) error {
 	on := &f.On
 	waits := on.Any || len(on.Errors) > 0 || on.Func != nil || on.Panics || on.Verdicts // unless EachAttempt
 	switch {
@@ -137,12 +160,10 @@ func (f *Fallback) check(start *StartUp) error {
 		return errors.New("Fallback.Handle is nil")
 	case f.MessageTypes != nil && len(f.MessageTypes) == 0:
 		return errors.New("Fallback.MessageTypes is empty; name some, or leave it nil for all")
-	case start == nil:
-		return nil
-	case start.mode == TransactionSendsAtomicWithReceive && !start.caps.Savepoints:
+	case scope.Transactions == TransactionSendsAtomicWithReceive && !scope.Capabilities.Savepoints:
 		return fmt.Errorf("the Fallback cannot undo the work of failed handlers in transaction mode SendsAtomicWithReceive, because the transport has no savepoints (Capabilities.Savepoints); "+
 			"use ReceiveOnly, or HandleFailed: %w", errors.ErrUnsupported)
-	case waits && !f.EachAttempt && start.hasPolicy:
+	case waits && !f.EachAttempt && scope.HasPolicy:
 		return errors.New("the Fallback is to run in the last attempt, which only Recoverability.Policy knows; set EachAttempt, or limit it to OpenCircuit, or use HandleFailed")
 	}
 	return nil

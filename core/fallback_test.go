@@ -408,11 +408,48 @@ func TestFallback_IsCheckedAtTheStart(t *testing.T) {
 func TestFallback_OutsideOfAnEndpoint(t *testing.T) {
 	in, sent := coretest.Message("order", "body")
 	f := core.Fallback{On: core.FallbackOn{Any: true}, Handle: func(_ context.Context, m *core.Message, _ error) error { return m.Send("shipping", "answer", nil) }}
-	err := f.Middleware()(func(context.Context, *core.Message) error { return errBoom })(t.Context(), in.Message)
+	err := f.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { return errBoom })(t.Context(), in.Message)
 	if err != nil || len(sent.Sent()) != 1 {
 		t.Errorf("returned %v, sent %v", err, sent.Sent())
 	}
-	if err := (core.Fallback{}).Middleware()(nil)(t.Context(), in.Message); err == nil {
+	if err := (core.Fallback{}).Middleware().Wrap(core.MiddlewareScope{}, nil)(t.Context(), in.Message); err == nil {
 		t.Error("a fallback without a filter returned nil")
+	}
+}
+
+// A fallback for open circuits is refused where every circuit is around it.
+func TestFallback_RefusesAPlaceInsideItsCircuit(t *testing.T) {
+	opens := func(name string, types ...string) core.Middleware {
+		return describingMiddleware(core.MiddlewareFacts{Kind: "circuit breaker", Name: name, MessageTypes: types, Refusals: []error{core.Refuse(core.ErrCircuitOpen, 0)}})
+	}
+	answers := func(types ...string) core.Middleware {
+		return core.Fallback{Name: "later", MessageTypes: types, On: core.FallbackOn{OpenCircuit: true}, Handle: func(context.Context, *core.Message, error) error { return nil }}.Middleware()
+	}
+	retry := describingMiddleware(core.MiddlewareFacts{Kind: "retry"})
+	for _, test := range []struct {
+		name  string
+		order []core.Middleware
+		says  string // "" if it is right
+	}{
+		{"around the circuit", []core.Middleware{answers(), opens("bank")}, ""},
+		{"in the circuit", []core.Middleware{opens("bank"), retry, answers()}, `Middleware[2] (fallback "later") stands inside of Middleware[0] (circuit breaker "bank"), which refuses messages before they reach it`},
+		{"between two", []core.Middleware{opens("bank"), answers(), opens("post")}, ""},
+		{"in two", []core.Middleware{opens("post"), opens("bank"), answers()}, `inside of Middleware[1] (circuit breaker "bank")`},
+		{"for another type", []core.Middleware{opens("bank", "a"), answers("b")}, ""},
+		{"for a type in a circuit for all", []core.Middleware{opens("bank"), answers("b")}, "stands inside of"},
+		{"in a circuit, and around one for another type", []core.Middleware{opens("bank"), answers("a"), opens("post", "b")}, "stands inside of"},
+		{"without a circuit", []core.Middleware{answers()}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			bubble(t, func(fx *fixture) {
+				_, err := core.New("orders", fx.broker, core.Config{Middleware: test.order})
+				switch {
+				case test.says == "" && err != nil:
+					fx.Error(err)
+				case test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)):
+					fx.Errorf("%v, want %q in it", err, test.says)
+				}
+			})
+		})
 	}
 }

@@ -22,7 +22,7 @@ func TestForward_KeepsTheMessage(t *testing.T) {
 				return next(ctx, m)
 			}
 		}
-		_, running := fx.runOrders(core.Config{Recoverability: rules, Middleware: []core.Middleware{changed}}, func(_ context.Context, m *core.Message) error {
+		_, running := fx.runOrders(core.Config{Recoverability: rules, Middleware: []core.Middleware{core.MiddlewareFunc(changed)}}, func(_ context.Context, m *core.Message) error {
 			if m.Deferrals == 0 {
 				return core.Defer(0)
 			}

@@ -181,7 +181,7 @@ type handlerSet struct {
 	independent         bool // HandleOptions.Independent
 	handlers            []HandlerFunc
 	names               []string // of the functions in handlers
-	steps               []steps  // of the middleware of each of them
+	nests               []nest   // facts of the middleware of each of them
 	handleFailed        func(ctx context.Context, m *Message, f *Failed) error
 	usesDefaultHandlers bool          // it has only handleFailed, and the handlers are those of HandleDefault
 	parts               []handlerPart // of a message of several types; nil: all are of one type
@@ -205,16 +205,16 @@ func (ep *Endpoint) addHandler(call, messageType string, body reflect.Type, even
 	if len(set.handlers) > 0 && set.independent != o.Independent {
 		return fmt.Errorf("handlers for %s contradict each other: some are independent (HandleOptions.Independent), some are not; let all be, or none", typeText(messageType))
 	}
-	h, described, err := ep.wrapHandler(h, messageType, len(set.handlers), o)
+	h, facts, err := ep.wrapHandler(h, messageType, len(set.handlers), o)
 	if err == nil {
-		err = described.checkSiblings(set.steps)
+		err = facts.checkSiblings(set.nests)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", callText(call, messageType), err)
 	}
 	set.event, set.independent = event, o.Independent
 	set.handlers = append(set.handlers, h)
-	set.steps = append(set.steps, described)
+	set.nests = append(set.nests, facts)
 	set.names = append(set.names, distinctName(set.names, name))
 	return nil
 }
@@ -298,7 +298,7 @@ func (r *registry) seal() error {
 			r.errs = append(r.errs, fmt.Errorf("core: HandleFailed is registered for %q, which has no handler; register one with Handle, HandleEvent or HandleDefault", messageType))
 			continue
 		}
-		set.handlers, set.names, set.steps, set.independent = byDefault.handlers, byDefault.names, byDefault.steps, byDefault.independent
+		set.handlers, set.names, set.nests, set.independent = byDefault.handlers, byDefault.names, byDefault.nests, byDefault.independent
 		set.usesDefaultHandlers = true
 	}
 	return errors.Join(r.errs...)

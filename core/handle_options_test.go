@@ -15,7 +15,7 @@ import (
 func TestHandleOptions_MiddlewareWrapsOneHandler(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		var ran recorder[string]
-		says := func(name string) core.Middleware {
+		says := func(name string) core.MiddlewareFunc {
 			return func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					ran.add(name)
@@ -113,7 +113,7 @@ func TestHandleOptions_OfDefaultAndEventHandlers(t *testing.T) {
 				return next(ctx, m)
 			}
 		}
-		o := core.HandleOptions{Middleware: []core.Middleware{says}}
+		o := core.HandleOptions{Middleware: []core.Middleware{core.MiddlewareFunc(says)}}
 		ep := fx.newEndpoint("orders", core.Config{})
 		h := func(context.Context, *core.TypedMessage[[]byte]) error { return nil }
 		core.HandleDefault(ep, h, o)
@@ -124,9 +124,9 @@ func TestHandleOptions_OfDefaultAndEventHandlers(t *testing.T) {
 	})
 }
 
-func TestHandleOptions_MiddlewareTakesPartInTheStart(t *testing.T) {
+func TestHandleOptions_RefusesAWrongOrderOfMiddleware(t *testing.T) {
 	bubble(t, func(fx *fixture) {
-		retry, breaker := core.Step{Kind: "retry", Tries: 3}, core.Step{Kind: "circuit breaker", Refuses: true}
+		retry, breaker := core.MiddlewareFacts{Kind: "retry", Runs: 3}, core.MiddlewareFacts{Kind: "circuit breaker", Refusals: []error{core.Refuse(errBoom, 0)}}
 		ep := fx.newEndpoint("orders", core.Config{Middleware: []core.Middleware{describingMiddleware(retry)}})
 		h := func(context.Context, *core.TypedMessage[[]byte]) error { return nil }
 		core.Handle(ep, "order", h, core.HandleOptions{Middleware: []core.Middleware{describingMiddleware(breaker)}})
@@ -136,18 +136,14 @@ func TestHandleOptions_MiddlewareTakesPartInTheStart(t *testing.T) {
 		ep = fx.newEndpoint("orders", core.Config{Middleware: []core.Middleware{describingMiddleware(breaker)}})
 		core.Handle(ep, "order", h, core.HandleOptions{Middleware: []core.Middleware{describingMiddleware(retry)}})
 		core.Handle(ep, "order", h)
-		core.Handle(ep, "order", h, core.HandleOptions{Middleware: []core.Middleware{func(core.HandlerFunc) core.HandlerFunc { return nil }}})
+		core.Handle(ep, "order", h, core.HandleOptions{Middleware: []core.Middleware{core.MiddlewareFunc(func(core.HandlerFunc) core.HandlerFunc { return nil })}})
 		if err := ep.Err(); err == nil || !strings.Contains(err.Error(), "HandleOptions.Middleware[0] returned no handler") {
 			fx.Errorf("middleware that returns nothing: %v", err)
 		}
-		ep = fx.newEndpoint("orders", core.Config{Middleware: []core.Middleware{describingMiddleware(breaker)}})
-		core.Handle(ep, "order", h, core.HandleOptions{Middleware: []core.Middleware{describingMiddleware(retry)}})
-		fx.run(ep)
-		lines := fx.attemptsReportLines()
-		equal(fx, "lines", len(lines), 1)
-		nest := fmt.Sprint(lines[0].attrs["nest"])
-		if !strings.HasPrefix(nest, "circuit breaker > retry (3 tries) > ") || !strings.Contains(nest, "HandleOptions") {
-			fx.Errorf("the nest is %q", nest)
+		ep = fx.newEndpoint("orders", core.Config{})
+		core.Handle(ep, "order", h, core.HandleOptions{Middleware: []core.Middleware{nil}})
+		if err := ep.Err(); err == nil || !strings.Contains(err.Error(), "HandleOptions.Middleware[0] is nil; remove it") {
+			fx.Errorf("nil: %v", err)
 		}
 	})
 }
@@ -199,7 +195,7 @@ func TestTypedMiddleware_BodyThatAnInnerMiddlewareReplaces(t *testing.T) {
 			again, err := core.DecodeBody[placed](m.Message)
 			equal(fx, "DecodeBody", again.Name, got)
 			return err
-		}, core.HandleOptions{Middleware: []core.Middleware{typed, replace}})
+		}, core.HandleOptions{Middleware: []core.Middleware{typed, core.MiddlewareFunc(replace)}})
 		fx.noError(ep.Invoke(fx.Context(), "order", placed{Name: "original"}))
 		equal(fx, "the handler's body", got, "replaced")
 	})

@@ -52,7 +52,7 @@ func TestPanic_StackBeginsAtTheHandler(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, allModes, func(fx *fixture) {
-				fx.runOrders(core.Config{Recoverability: noRetries, Middleware: []core.Middleware{passesOn, passesOn}}, handler)
+				fx.runOrders(core.Config{Recoverability: noRetries, Middleware: []core.Middleware{core.MiddlewareFunc(passesOn), core.MiddlewareFunc(passesOn)}}, handler)
 				fx.enqueue("m1")
 				stack := fx.onlyMessage("error").Headers.Get(core.HeaderExceptionStackTrace)
 				if got, want := firstFrame(stack), "github.com/reprise-go/reprise/core_test."+name; got != want {

@@ -58,8 +58,8 @@ type Health struct {
 	// it is nil.
 	RunError error
 
-	// Middleware has the states of middleware that described itself with a state
-	// ([StartUpOf]), such as a circuit breaker: first those of [Config.Middleware], the
+	// Middleware has the states of middleware that has one
+	// ([MiddlewareFacts.State]), such as a circuit breaker: first those of [Config.Middleware], the
 	// outermost first, then those of single handlers ([HandleOptions.Middleware]).
 	Middleware []MiddlewareState
 

@@ -114,7 +114,7 @@ func TestHealth_IsReadableJSON(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		recover := parking(1)
 		ep, _ := fx.runOrders(core.Config{Instance: "one", Concurrency: 3, Recoverability: recover, Middleware: []core.Middleware{
-			describingMiddleware(core.Step{Kind: "circuit breaker", Name: "bank", State: func() string { return "open" }}),
+			describingMiddleware(core.MiddlewareFacts{Kind: "circuit breaker", Name: "bank", State: func() string { return "open" }}),
 		}}, func(ctx context.Context, m *core.Message) error {
 			if m.ID == "slow" {
 				<-ctx.Done()

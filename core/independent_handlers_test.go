@@ -80,7 +80,7 @@ func TestIndependent_TheWorkOfOneIsUndoneAlone(t *testing.T) {
 			}
 		}
 		var ran recorder[string]
-		ep := fx.newEndpoint("orders", core.Config{Middleware: []core.Middleware{swallow}})
+		ep := fx.newEndpoint("orders", core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(swallow)}})
 		fx.handleIndependently(ep, &ran, map[string]func(m *core.Message) error{
 			"a": func(*core.Message) error { return nil },
 			"b": func(*core.Message) error { return errBoom },

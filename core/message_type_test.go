@@ -34,7 +34,7 @@ func (fx *fixture) sendOneByOne(msgs ...core.Outgoing) {
 func typeOfKind(in *core.Incoming) string { return in.Headers.Get("ce-type") }
 
 // setsType is middleware that gives every message a type.
-func setsType(messageType string) core.Middleware {
+func setsType(messageType string) core.MiddlewareFunc {
 	return func(next core.HandlerFunc) core.HandlerFunc {
 		return func(ctx context.Context, m *core.Message) error {
 			m.Type = messageType
@@ -183,7 +183,7 @@ func TestMessageType_OfAWaitingMove(t *testing.T) {
 
 func TestMiddleware_MayChangeTheTypeForEachRun(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
-		ep := fx.newEndpoint("orders", core.Config{Recoverability: noRetries, Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: noRetries, Middleware: []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error {
 				if err := next(ctx, m); !errors.Is(err, core.ErrNoType) {
 					fx.Errorf("the foreign message: %v", err)
@@ -195,7 +195,7 @@ func TestMiddleware_MayChangeTheTypeForEachRun(t *testing.T) {
 				m.Type = "v1"
 				return next(ctx, m)
 			}
-		}}})
+		})}})
 		fx.handle(ep, "v1", func(_ context.Context, m *core.Message) error { return m.Send("shipping", "as "+m.Type, "x") })
 		fx.handle(ep, "v2", func(context.Context, *core.Message) error { return errBoom })
 		fx.run(ep)

@@ -285,12 +285,12 @@ func TestInvoke_RunsHandlersInProcess(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		type key struct{}
 		var got recorder[string]
-		ep := fx.newEndpoint("orders", core.Config{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+		ep := fx.newEndpoint("orders", core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error {
 				got.add("middleware")
 				return next(ctx, m)
 			}
-		}}})
+		})}})
 		core.Handle(ep, "ping", func(ctx context.Context, m *core.TypedMessage[ping]) error {
 			got.add(fmt.Sprint(m.Body.N, m.Attempt, ctx.Value(key{})))
 			if err := m.Send("shipping", "ship", "x"); err != nil {

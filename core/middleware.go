@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 )
@@ -13,65 +12,107 @@ import (
 // HandlerFunc handles one message in one attempt. Middleware wraps it.
 type HandlerFunc func(ctx context.Context, m *Message) error
 
-// Middleware wraps the handling of every message: decoding and all handlers of
-// the message's type. It sees the message before and the error after, and may
-// return another error or a verdict instead (R53).
+// Middleware wraps the handling of every message: decoding and all handlers of the message's
+// type. It sees the message before and the error after, and may return another error or a
+// verdict instead (R53). A function is Middleware as a [MiddlewareFunc].
 //
 // It may call next several times, or replace next's error. Each call of next is a run
 // with a separate [Message]: the messages that a run collected are sent if it is the last
 // run that returned nil, and the attempt succeeds. The messages that the middleware
 // itself collects, before or after, do not depend on a run. In each context
 // [MessageFromContext] returns the Message of that run.
-//
-// It can take part in the endpoint's start with [StartUpOf]: describe itself, and
-// refuse an endpoint on which it cannot work.
-type Middleware func(next HandlerFunc) HandlerFunc
+type Middleware interface {
+	// Wrap returns next with the middleware around it. The result is called by several
+	// goroutines. The same Middleware may be in several places, and in several endpoints.
+	Wrap(scope MiddlewareScope, next HandlerFunc) HandlerFunc
 
-// applyMiddleware puts middleware around handler, the first outermost. scopes is that of
-// the handler, with which those of the middleware begin.
-func applyMiddleware(handler HandlerFunc, middleware []Middleware, start *StartUp, scopes string) (HandlerFunc, error) {
+	// Describe returns facts about the middleware: one MiddlewareFacts, or one for each of
+	// several parts, the outermost first. With an error [New], or the registration of the
+	// handler, refuses the endpoint as one on which the middleware cannot work. It is called
+	// before Wrap.
+	Describe(scope MiddlewareScope) ([]MiddlewareFacts, error)
+}
+
+// MiddlewareFunc is a function as [Middleware], which works on every endpoint:
+//
+//	config.Middleware = []core.Middleware{core.MiddlewareFunc(traced)}
+type MiddlewareFunc func(next HandlerFunc) HandlerFunc
+
+// Wrap calls the function.
+func (f MiddlewareFunc) Wrap(_ MiddlewareScope, next HandlerFunc) HandlerFunc { return f(next) }
+
+// Describe returns no facts, and an error for a nil function.
+func (f MiddlewareFunc) Describe(MiddlewareScope) ([]MiddlewareFacts, error) {
+	if f == nil {
+		return nil, errors.New("the MiddlewareFunc is nil; remove it")
+	}
+	return nil, nil
+}
+
+// wrapMiddleware puts the middleware of a list of the configuration around handler, the
+// first outermost. sends is the scope of the handler's sends, with which those of the
+// middleware begin.
+func wrapMiddleware(handler HandlerFunc, list string, middleware []Middleware, scope MiddlewareScope, sends string) (HandlerFunc, error) {
 	chain := handler
 	for i, each := range slices.Backward(middleware) {
-		scope := scopes
+		inner := sends
 		if i < len(middleware)-1 {
-			scope += middlewareScope(i + 1)
+			inner += middlewareSends(i + 1)
 		}
-		start.begin(i)
-		var err error
-		if chain, err = applyOne(each, (&runStarter{chain, scope, start}).handle); err != nil {
-			return nil, fmt.Errorf("%s[%d] %w", start.list, i, err)
+		next := (&runStarter{chain, inner}).handle
+		err := recoverMiddleware("panicked when it was given the next handler", func() error {
+			if chain = each.Wrap(scope, next); chain == nil {
+				return errors.New("returned no handler")
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%s[%d] %w", list, i, err)
 		}
 	}
 	return chain, nil
 }
 
-// applyOne returns an error for middleware that panics or returns nil.
-func applyOne(each Middleware, next HandlerFunc) (wrapped HandlerFunc, err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			err = fmt.Errorf("panicked when it was given the next handler: %w", newPanicError(value))
-		}
-	}()
-	if wrapped = each(next); wrapped == nil {
-		return nil, errors.New("returned no handler")
+// applyMiddleware describes and checks the middleware of a list within that around it, and
+// puts it around handler.
+func (ep *Endpoint) applyMiddleware(handler HandlerFunc, list string, middleware []Middleware, surrounding nest, sends string) (HandlerFunc, nest, error) {
+	if len(middleware) == 0 {
+		return handler, nil, nil
 	}
-	return wrapped, nil
+	scope := ep.middlewareScope()
+	var errs validationErrors
+	facts := describeMiddleware(list, middleware, scope, &errs)
+	facts.check(surrounding, &errs)
+	if err := errors.Join(errs.errs...); err != nil {
+		return nil, nil, err
+	}
+	chain, err := wrapMiddleware(handler, list, middleware, scope, sends)
+	return chain, facts, err
 }
 
-// middlewareScope makes the ids of messages that middleware sends distinct from those of
-// the handlers, which a failed run may have used (SendNow).
-func middlewareScope(i int) string { return "/middleware/" + strconv.Itoa(i) }
+// recoverMiddleware calls users' code, and returns an error where it panics.
+func recoverMiddleware(panicked string, call func() error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = fmt.Errorf("%s: %w", panicked, newPanicError(value))
+		}
+	}()
+	return call()
+}
 
-// runStarter is the next of a middleware: each call is a run.
+// middlewareSends makes the ids of messages that middleware sends distinct from those of
+// the handlers, which a failed run may have used (SendNow).
+func middlewareSends(i int) string { return "/middleware/" + strconv.Itoa(i) }
+
+// runStarter is the next handler that middleware gets: each call starts a run.
 type runStarter struct {
 	next  HandlerFunc
 	scope string
-	start *StartUp
 }
 
 func (s *runStarter) handle(ctx context.Context, m *Message) error {
 	if m == nil {
-		return s.answerStartUp(ctx)
+		return errors.New("middleware called next without a message (nil)")
 	}
 	r := &middlewareRun{Context: ctx}
 	r.message.beginRun(m, s.scope)
@@ -125,22 +166,9 @@ func (m *Message) keepAdopted() {
 	m.adopted = 0
 }
 
-// codeOfNext is the code of the next that endpoints give to middleware.
-var codeOfNext = reflect.ValueOf((&runStarter{}).handle).Pointer()
-
-// answerStartUp handles the call of StartUpOf, which has no message.
-func (s *runStarter) answerStartUp(ctx context.Context) error {
-	q, ok := ctx.(*startUpQuery)
-	if !ok {
-		return errors.New("middleware called next without a message (nil)")
-	}
-	q.answer = s.start
-	return nil
-}
-
-// MiddlewareState is the state of middleware at one moment ([Step.State]).
+// MiddlewareState is the state of middleware at one moment ([MiddlewareFacts.State]).
 type MiddlewareState struct {
-	Kind, Name string // of the Step
+	Kind, Name string // of the MiddlewareFacts
 	State      string
 	// MessageTypes are the types that it applies to; nil means all. "(others)" are the types
 	// of [HandleDefault].
@@ -148,8 +176,8 @@ type MiddlewareState struct {
 	// Handlers are the names of the handlers in whose [HandleOptions.Middleware] it is; nil
 	// means [Config.Middleware].
 	Handlers []string
-	// OpensCircuit is that of the [Step]: State is that of a circuit, which lets messages
-	// pass while it is "closed".
+	// OpensCircuit: State is that of a circuit, which refuses messages with [ErrCircuitOpen]
+	// and lets them pass while it is "closed".
 	OpensCircuit bool
 }
 
@@ -157,7 +185,7 @@ type MiddlewareState struct {
 // Config.Middleware, then of single handlers, in the order of their message types.
 // Middleware with the same kind, name and state is listed once.
 func (ep *Endpoint) middlewareStates() (states []MiddlewareState) {
-	add := func(all steps, messageType string, handlers ...string) {
+	add := func(all nest, messageType string, handlers ...string) {
 		for _, s := range all {
 			if s.State == nil {
 				continue
@@ -166,7 +194,7 @@ func (ep *Endpoint) middlewareStates() (states []MiddlewareState) {
 			if handlers != nil {
 				types = []string{messageType}
 			}
-			state := MiddlewareState{Kind: s.Kind, Name: s.Name, State: s.State(), MessageTypes: types, Handlers: handlers, OpensCircuit: s.OpensCircuit}
+			state := MiddlewareState{Kind: s.Kind, Name: s.Name, State: s.State(), MessageTypes: types, Handlers: handlers, OpensCircuit: s.isCircuit()}
 			i := slices.IndexFunc(states, state.isSame)
 			if i < 0 {
 				states = append(states, state)
@@ -176,9 +204,9 @@ func (ep *Endpoint) middlewareStates() (states []MiddlewareState) {
 			states[i].Handlers = unionOrNil(states[i].Handlers, state.Handlers)
 		}
 	}
-	add(ep.steps, "")
+	add(ep.nest, "")
 	for _, h := range ep.registry.middleware() { // without a lock: State is users' code
-		add(h.steps, typeLabel(h.messageType), h.name)
+		add(h.nest, typeLabel(h.messageType), h.name)
 	}
 	return states
 }
@@ -205,7 +233,7 @@ func unionOrNil(a, b []string) []string {
 // handlerMiddleware is the middleware of one handler.
 type handlerMiddleware struct {
 	messageType, name string
-	steps             steps
+	nest              nest
 }
 
 // middleware returns the middleware of all handlers that describes itself.
@@ -213,7 +241,7 @@ func (r *registry) middleware() (all []handlerMiddleware) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for messageType, set := range r.handlers {
-		for i, described := range set.steps {
+		for i, described := range set.nests {
 			if len(described) > 0 {
 				all = append(all, handlerMiddleware{messageType, set.names[i], described})
 			}
@@ -233,7 +261,10 @@ type TypedHandlerFunc[T any] func(ctx context.Context, m *TypedMessage[T]) error
 // call next several times, as any Middleware; the calls then share data that the body
 // refers to.
 func TypedMiddleware[T any](middleware func(next TypedHandlerFunc[T]) TypedHandlerFunc[T]) Middleware {
-	return func(next HandlerFunc) HandlerFunc {
+	if middleware == nil {
+		return MiddlewareFunc(nil)
+	}
+	return MiddlewareFunc(func(next HandlerFunc) HandlerFunc {
 		handle := middleware(func(ctx context.Context, m *TypedMessage[T]) error {
 			outer, passed := m.replaced, &replacedBody{decoded: &m.Body}
 			if outer != nil {
@@ -254,7 +285,7 @@ func TypedMiddleware[T any](middleware func(next TypedHandlerFunc[T]) TypedHandl
 			}
 			return handle(ctx, in)
 		}
-	}
+	})
 }
 
 // DecodeBody returns the decoded body of a message, for middleware that handles messages of
@@ -270,35 +301,32 @@ func handlerScope(position int) string { return "/handler/" + strconv.Itoa(posit
 
 // wrapHandler puts the middleware of a handler around it, and a separate run for each
 // attempt if it is independent.
-func (ep *Endpoint) wrapHandler(handler HandlerFunc, messageType string, position int, o HandleOptions) (HandlerFunc, steps, error) {
+func (ep *Endpoint) wrapHandler(handler HandlerFunc, messageType string, position int, o HandleOptions) (HandlerFunc, nest, error) {
 	if len(o.Middleware) == 0 && !o.Independent {
 		return handler, nil, nil
 	}
-	start := ep.startUp("HandleOptions.Middleware")
 	scope := handlerScope(position)
-	chain, err := applyMiddleware(handler, o.Middleware, start, scope)
-	if err != nil {
-		return nil, nil, err
-	}
-	outer := ep.steps.filter(messageType)
-	inner, err := start.end(outer)
+	chain, facts, err := ep.applyMiddleware(handler, "HandleOptions.Middleware", o.Middleware, ep.nest.filter(messageType), scope)
 	if err != nil {
 		return nil, nil, err
 	}
 	if o.Independent {
 		if len(o.Middleware) > 0 {
-			scope += middlewareScope(0)
+			scope += middlewareSends(0)
 		}
-		chain = (&runStarter{chain, scope, start}).handle
+		chain = (&runStarter{chain, scope}).handle
 	}
 	return func(ctx context.Context, m *Message) error {
 		err := chain(ctx, m)
 		m.keepAdopted() // beside the messages of other handlers
 		return err
-	}, inner, nil
+	}, facts, nil
 }
 
-// startUp returns the StartUp for the middleware of a list.
-func (ep *Endpoint) startUp(list string) *StartUp {
-	return &StartUp{endpoint: ep.name, retrySpan: ep.rules.retrySpan, list: list, mode: ep.mode, caps: ep.caps, hasPolicy: ep.rules.policy != nil, recoverability: ep.RecoverabilityConfig}
+// typeLabel returns a message type as it is shown to people.
+func typeLabel(messageType string) string {
+	if messageType == anyType {
+		return "(others)"
+	}
+	return messageType
 }

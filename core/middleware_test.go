@@ -14,7 +14,7 @@ import (
 )
 
 // retryMiddleware is middleware that runs the handlers up to n times, until they succeed.
-func retryMiddleware(n int) core.Middleware {
+func retryMiddleware(n int) core.MiddlewareFunc {
 	return func(next core.HandlerFunc) core.HandlerFunc {
 		return func(ctx context.Context, m *core.Message) (err error) {
 			for range n {
@@ -89,14 +89,14 @@ var runs = []struct {
 	{
 		name: "the answer of middleware that takes the error",
 		middleware: func(fx *fixture) []core.Middleware {
-			return []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+			return []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					if next(ctx, m) != nil {
 						sendToShipping(fx, m, "answer")
 					}
 					return nil
 				}
-			}}
+			})}
 		},
 		run:  func(context.Context, int) error { return errBoom },
 		want: "answer",
@@ -104,7 +104,7 @@ var runs = []struct {
 	{
 		name: "what middleware collects before, between and after runs",
 		middleware: func(fx *fixture) []core.Middleware {
-			return []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+			return []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					sendToShipping(fx, m, "before")
 					if next(ctx, m) == nil {
@@ -116,7 +116,7 @@ var runs = []struct {
 					equal(fx, "messages that middleware sees", len(m.Outgoing()), 4)
 					return err
 				}
-			}}
+			})}
 		},
 		run: func(_ context.Context, n int) error {
 			if n == 1 {
@@ -129,14 +129,14 @@ var runs = []struct {
 	{
 		name: "the last of two runs that succeed",
 		middleware: func(fx *fixture) []core.Middleware {
-			return []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+			return []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					sendToShipping(fx, m, "before")
 					err := next(ctx, m)
 					sendToShipping(fx, m, "between")
 					return errors.Join(err, next(ctx, m))
 				}
-			}}
+			})}
 		},
 		run:  func(context.Context, int) error { return nil },
 		want: "before between run 2",
@@ -144,7 +144,7 @@ var runs = []struct {
 	{
 		name: "the run that succeeded before one that failed",
 		middleware: func(fx *fixture) []core.Middleware {
-			return []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+			return []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					err := next(ctx, m)
 					if next(ctx, m) == nil {
@@ -152,7 +152,7 @@ var runs = []struct {
 					}
 					return err
 				}
-			}}
+			})}
 		},
 		run: func(_ context.Context, n int) error {
 			if n == 2 {
@@ -165,16 +165,18 @@ var runs = []struct {
 	{
 		name: "nothing of a run that succeeded under middleware that fails",
 		middleware: func(*fixture) []core.Middleware {
-			return []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+			return []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error { return errors.Join(next(ctx, m), errBoom) }
-			}}
+			})}
 		},
 		run: func(context.Context, int) error { return nil },
 		err: errBoom,
 	},
 	{
-		name:       "nothing of a run that panicked or ended its goroutine",
-		middleware: func(*fixture) []core.Middleware { return []core.Middleware{retryMiddleware(3), recoveringMiddleware} },
+		name: "nothing of a run that panicked or ended its goroutine",
+		middleware: func(*fixture) []core.Middleware {
+			return []core.Middleware{retryMiddleware(3), core.MiddlewareFunc(recoveringMiddleware)}
+		},
 		run: func(_ context.Context, n int) error {
 			switch n {
 			case 1:
@@ -189,12 +191,12 @@ var runs = []struct {
 	{
 		name: "what inner middleware collected in the run that succeeded",
 		middleware: func(fx *fixture) []core.Middleware {
-			return []core.Middleware{retryMiddleware(2), func(next core.HandlerFunc) core.HandlerFunc {
+			return []core.Middleware{retryMiddleware(2), core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					sendToShipping(fx, m, "inner")
 					return next(ctx, m)
 				}
-			}}
+			})}
 		},
 		run: func(_ context.Context, n int) error {
 			if n == 1 {
@@ -207,7 +209,7 @@ var runs = []struct {
 	{
 		name: "the last of two runs at the same time",
 		middleware: func(*fixture) []core.Middleware {
-			return []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+			return []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					var wg sync.WaitGroup
 					wg.Go(func() { _ = next(ctx, m) })
@@ -215,7 +217,7 @@ var runs = []struct {
 					wg.Wait()
 					return nil
 				}
-			}}
+			})}
 		},
 		run: func(_ context.Context, n int) error {
 			if n == 1 {
@@ -320,14 +322,14 @@ func TestHandlerSends_EndedRunTakesNoSends(t *testing.T) {
 func TestHandlerSends_AbandonedRunSendsNothing(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		slow, stuck, refused := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-		fx.runOrders(core.Config{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+		fx.runOrders(core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error {
 				go func() { _ = next(ctx, m) }()
 				<-slow
 				sendToShipping(fx, m, "too slow")
 				return nil
 			}
-		}}}, func(_ context.Context, m *core.Message) error {
+		})}}, func(_ context.Context, m *core.Message) error {
 			sendToShipping(fx, m, "slow")
 			close(slow)
 			<-stuck
@@ -347,12 +349,12 @@ func TestHandlerSends_AbandonedRunSendsNothing(t *testing.T) {
 func TestHandlerSends_EachRunHasTheSameMessageIDs(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		var calls recorder[int]
-		fx.runOrders(core.Config{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+		fx.runOrders(core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error {
 				err := retryMiddleware(2)(next)(ctx, m)
 				return errors.Join(err, m.SendNow(ctx, "shipping", "middleware", "x"))
 			}
-		}}}, func(ctx context.Context, m *core.Message) error {
+		})}}, func(ctx context.Context, m *core.Message) error {
 			if err := m.SendNow(ctx, "shipping", "handler", "x"); err != nil {
 				return err
 			}
@@ -385,7 +387,7 @@ func TestMiddleware_ChangesTheMessageForInnerOnes(t *testing.T) {
 			fx.Helper()
 			equal(fx, name+" sees", m.Headers.Get("by"), want)
 		}
-		step := func(name, before string) core.Middleware {
+		step := func(name, before string) core.MiddlewareFunc {
 			return func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					sees(name, m, before)

@@ -41,12 +41,12 @@ func TestNoType_MessageIsAttemptedOnce(t *testing.T) {
 				ep := fx.newEndpoint("orders", core.Config{
 					Observers:   []core.Observer{seen.observer()},
 					MessageType: func(*core.Incoming) string { return "" },
-					Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+					Middleware: []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 						return func(ctx context.Context, m *core.Message) error {
 							middleware.add(m.ID + " " + m.Type)
 							return next(ctx, m)
 						}
-					}},
+					})},
 				})
 				fx.handle(ep, "order", func(context.Context, *core.Message) error {
 					fx.Error("a handler ran")
@@ -80,14 +80,14 @@ func TestNoType_MessageIsAttemptedOnce(t *testing.T) {
 // Rule R6.
 // What can still take a message without a type.
 func TestNoType_Handlers(t *testing.T) {
-	catchAll := core.Config{Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+	catchAll := core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 		return func(ctx context.Context, m *core.Message) error {
 			if err := next(ctx, m); !errors.Is(err, core.ErrNoType) {
 				return err
 			}
 			return m.Send("shipping", "caught", m.RawBody())
 		}
-	}}}
+	})}}
 	for name, test := range map[string]struct {
 		config       core.Config
 		defaultTakes bool
@@ -182,12 +182,12 @@ func TestControlMessage_IsConsumedWithoutHandlers(t *testing.T) {
 		fx.provision("acks")
 		var middleware recorder[string]
 		config := auditConfig
-		config.Middleware = []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+		config.Middleware = []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error {
 				middleware.add(m.ID + m.Type)
 				return next(ctx, m)
 			}
-		}}
+		})}
 		ep := fx.newEndpoint("orders", config)
 		fx.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
 		core.HandleDefault(ep, func(context.Context, *core.TypedMessage[ping]) error { return errBoom })

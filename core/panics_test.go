@@ -83,9 +83,9 @@ func TestPanic_MiddlewareMayPanic(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.runOrders(core.Config{
 			Recoverability: noRetries,
-			Middleware: []core.Middleware{func(core.HandlerFunc) core.HandlerFunc {
+			Middleware: []core.Middleware{core.MiddlewareFunc(func(core.HandlerFunc) core.HandlerFunc {
 				return func(context.Context, *core.Message) error { panic("in middleware") }
-			}},
+			})},
 		}, func(context.Context, *core.Message) error { return nil })
 		fx.enqueue("m1")
 		equal(fx, "error text", fx.onlyMessage("error").Headers.Get(core.HeaderExceptionMessage), "panic: in middleware")

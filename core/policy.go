@@ -305,3 +305,13 @@ func (c ErrorContext) WithValue(key, value any) ErrorContext {
 	c.attemptValues = c.attemptValues.With(key, value)
 	return c
 }
+
+// delays returns the longest time that a message waits for its retries, all together.
+func (c RecoverabilityConfig) delays() time.Duration {
+	sum := c.schedule.Total(c.Delayed.MaxNumberOfRetries)
+	if c.Immediate.Pause == 0 || c.Immediate.MaxNumberOfRetries == 0 {
+		return sum
+	}
+	pauses := c.pauses().Total(c.Immediate.MaxNumberOfRetries) // of one round
+	return delays.Add(sum, delays.Add(pauses, delays.Multiply(pauses, c.Delayed.MaxNumberOfRetries)))
+}

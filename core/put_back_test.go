@@ -67,7 +67,7 @@ func TestPutBack_CostsNoAttempt(t *testing.T) {
 			}
 		}
 		fx.runOrders(core.Config{
-			Middleware:     []core.Middleware{every},
+			Middleware:     []core.Middleware{core.MiddlewareFunc(every)},
 			Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 3}, Delayed: core.Delayed{Retries: 1}, RequeueLimit: 1},
 		}, func(_ context.Context, m *core.Message) error {
 			seen.add(fmt.Sprint(m.DelayedRetries, ".", m.Attempt, ".", m.Deferrals))
@@ -106,7 +106,7 @@ func TestPutBack_AnyNumberOfTimes(t *testing.T) {
 		r := noRetries
 		r.MaxDeliveries.Count = 5
 		fx.broker.setFaults(faults{onReceive: func(in *core.Incoming) { ids.add(in.NativeID) }})
-		fx.runOrders(core.Config{Middleware: []core.Middleware{count, s.middleware}, Recoverability: r, Observers: []core.Observer{recovered.observer()}},
+		fx.runOrders(core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(count), core.MiddlewareFunc(s.middleware)}, Recoverability: r, Observers: []core.Observer{recovered.observer()}},
 			func(_ context.Context, m *core.Message) error {
 				equal(fx, "attempt", m.Attempt, 1)
 				handled.Add(1)
@@ -168,7 +168,7 @@ func TestPutBack_TheEndpointWaits(t *testing.T) {
 		s.off.Store(true)
 		start := time.Now()
 		var seen recorder[string]
-		ep := fx.newEndpoint("orders", core.Config{Middleware: []core.Middleware{s.middleware}, Instance: "one"})
+		ep := fx.newEndpoint("orders", core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(s.middleware)}, Instance: "one"})
 		for _, messageType := range []string{"order", "other"} {
 			fx.handle(ep, messageType, func(_ context.Context, m *core.Message) error {
 				seen.add(fmt.Sprint(m.ID, " at ", time.Since(start)))
@@ -241,7 +241,7 @@ func TestPutBack_OneTypeIsOffAndOthersFlow(t *testing.T) {
 				return next(ctx, m)
 			}
 		}
-		ep := fx.newEndpoint("orders", core.Config{Concurrency: 2, Middleware: []core.Middleware{count, s.middleware}})
+		ep := fx.newEndpoint("orders", core.Config{Concurrency: 2, Middleware: []core.Middleware{core.MiddlewareFunc(count), core.MiddlewareFunc(s.middleware)}})
 		fx.handle(ep, "order", func(context.Context, *core.Message) error { orders.Add(1); return nil })
 		fx.handle(ep, "other", func(context.Context, *core.Message) error { others.Add(1); return nil })
 		fx.run(ep)
@@ -283,7 +283,7 @@ func TestPutBack_AContextEndsThePause(t *testing.T) {
 				count := func(next core.HandlerFunc) core.HandlerFunc {
 					return func(ctx context.Context, m *core.Message) error { deliveries.Add(1); return next(ctx, m) }
 				}
-				fx.runOrders(core.Config{Middleware: []core.Middleware{count, s.middleware}}, func(context.Context, *core.Message) error { handled.Add(1); return nil })
+				fx.runOrders(core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(count), core.MiddlewareFunc(s.middleware)}}, func(context.Context, *core.Message) error { handled.Add(1); return nil })
 				fx.enqueue("m1", "m2", "m3")
 				fx.advance(time.Minute)
 				equal(fx, "handled while it is off", handled.Load(), 0)
@@ -357,7 +357,7 @@ func TestPutBack_KeepsABoundedNumber(t *testing.T) {
 		s := &switchableMiddleware{pause: core.Pause{Length: 10 * time.Second, Scope: core.PauseMessage}}
 		s.off.Store(true)
 		var handled atomic.Int64
-		ep, run := fx.runOrders(core.Config{Middleware: []core.Middleware{s.middleware}}, func(context.Context, *core.Message) error { handled.Add(1); return nil })
+		ep, run := fx.runOrders(core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(s.middleware)}}, func(context.Context, *core.Message) error { handled.Add(1); return nil })
 		var ids []string
 		for n := range 1500 {
 			ids = append(ids, fmt.Sprint("m", n))
@@ -426,7 +426,7 @@ func TestPutBack_CopiesLetOthersPass(t *testing.T) {
 func TestPutBack_IsNoFailureAndNoSuccess(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		s := &switchableMiddleware{pause: core.Pause{Length: time.Second}}
-		ep, _ := fx.runOrders(core.Config{Concurrency: 1, Middleware: []core.Middleware{s.middleware}, Recoverability: rateLimitedConfig(2)},
+		ep, _ := fx.runOrders(core.Config{Concurrency: 1, Middleware: []core.Middleware{core.MiddlewareFunc(s.middleware)}, Recoverability: rateLimitedConfig(2)},
 			func(context.Context, *core.Message) error { return errBoom })
 		s.off.Store(true)
 		fx.enqueue("m1", "m2", "m3")

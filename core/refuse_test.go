@@ -15,7 +15,7 @@ import (
 
 // refusingMiddleware is middleware that refuses the first n deliveries, once it was told
 // to.
-func refusingMiddleware(n int64, on func(m *core.Message) bool) core.Middleware {
+func refusingMiddleware(n int64, on func(m *core.Message) bool) core.MiddlewareFunc {
 	var left atomic.Int64
 	left.Store(n)
 	return func(next core.HandlerFunc) core.HandlerFunc {

@@ -241,12 +241,12 @@ func TestHandler_ChangesStayInItsAttempt(t *testing.T) {
 		var bodies recorder[string]
 		fx.runOrders(core.Config{
 			Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: time.Second}},
-			Middleware: []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+			Middleware: []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					m.Headers.Set("Middleware", "was here")
 					return next(ctx, m)
 				}
-			}},
+			})},
 		}, func(_ context.Context, m *core.Message) error {
 			body := m.RawBody()
 			bodies.add(string(body) + " " + m.Headers.Get("Sender"))

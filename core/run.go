@@ -126,7 +126,6 @@ func (ep *Endpoint) open(ctx context.Context, waiting func()) (*runner, error) {
 		return nil, err
 	}
 	ep.resolved.logWarnings(ep.log.endpoint, ep.caps, ep.registry.types())
-	ep.logAttemptsReports()
 	if err = r.connectWithRetry(waiting); err == nil {
 		return r, nil
 	}

@@ -63,7 +63,7 @@ func TestSavepoint_OfMiddleware(t *testing.T) {
 			}
 		}
 		run := 0
-		fx.runOrders(core.Config{Middleware: []core.Middleware{again}}, func(ctx context.Context, m *core.Message) error {
+		fx.runOrders(core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(again)}}, func(ctx context.Context, m *core.Message) error {
 			run++
 			name := []string{"", "first", "second"}[run]
 			doWork(ctx, name)

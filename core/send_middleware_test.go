@@ -91,7 +91,7 @@ func TestSendMiddleware_MayReplaceTheType(t *testing.T) {
 func TestSendMiddleware_ChangesBodiesOfEverySend(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		var got recorder[string]
-		ep := fx.newEndpoint("orders", core.Config{SendMiddleware: []core.SendMiddleware{compress}, Middleware: []core.Middleware{decompress}})
+		ep := fx.newEndpoint("orders", core.Config{SendMiddleware: []core.SendMiddleware{compress}, Middleware: []core.Middleware{core.MiddlewareFunc(decompress)}})
 		core.Handle(ep, "start", func(ctx context.Context, m *core.TypedMessage[parcel]) error {
 			return errors.Join(
 				m.Send("orders", "order", parcel{m.Body.Text + "send"}),
@@ -135,7 +135,7 @@ func TestSendMiddleware_LeavesCopiesAlone(t *testing.T) {
 		fx.noError(fx.broker.Provision(fx.Context(), core.Topology{Queues: []string{"audit", "parked"}}))
 		rules := core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1}}
 		ep := fx.newEndpoint("orders", core.Config{
-			Recoverability: rules, AuditQueue: "audit", Middleware: []core.Middleware{decompress},
+			Recoverability: rules, AuditQueue: "audit", Middleware: []core.Middleware{core.MiddlewareFunc(decompress)},
 			SendMiddleware: []core.SendMiddleware{changeSends(func(_ context.Context, out *core.Outgoing) { ran.add(out.ID) }), compress},
 		})
 		core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[parcel]) error {
@@ -169,7 +169,7 @@ func TestSetBody_HandleFailedGetsTheSameBody(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		var got recorder[string]
 		ep := fx.newEndpoint("orders", core.Config{
-			Recoverability: immediateRetries(1), SendMiddleware: []core.SendMiddleware{compress}, Middleware: []core.Middleware{decompress},
+			Recoverability: immediateRetries(1), SendMiddleware: []core.SendMiddleware{compress}, Middleware: []core.Middleware{core.MiddlewareFunc(decompress)},
 		})
 		core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[parcel]) error { return errBoom })
 		core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[parcel], _ *core.Failed) error {
@@ -189,7 +189,7 @@ func TestSetBody_HandleFailedGetsTheSameBody(t *testing.T) {
 func TestSetBody_ChangesContentTypeAndNothingElse(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		var got recorder[string]
-		look := func(name string) core.Middleware {
+		look := func(name string) core.MiddlewareFunc {
 			return func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					err := next(ctx, m)
@@ -198,7 +198,7 @@ func TestSetBody_ChangesContentTypeAndNothingElse(t *testing.T) {
 				}
 			}
 		}
-		set := func(body []byte, contentType string) core.Middleware {
+		set := func(body []byte, contentType string) core.MiddlewareFunc {
 			return func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					m.SetBody(body)
@@ -378,7 +378,7 @@ func TestSendMiddleware_HasTheHandlersContext(t *testing.T) {
 				return next(context.WithValue(ctx, key{}, "value"), m)
 			}
 		}
-		_, running := fx.runOrders(core.Config{SendMiddleware: []core.SendMiddleware{look}, Middleware: []core.Middleware{value}}, func(ctx context.Context, m *core.Message) error {
+		_, running := fx.runOrders(core.Config{SendMiddleware: []core.SendMiddleware{look}, Middleware: []core.Middleware{core.MiddlewareFunc(value)}}, func(ctx context.Context, m *core.Message) error {
 			return errors.Join(m.Send("shipping", "ship", "x"), m.SendNow(context.Background(), "shipping", "ship", "x"))
 		})
 		fx.enqueue("m1")

@@ -60,7 +60,7 @@ func DeferError(err error, delay time.Duration) error {
 // for the transport is shortened. If err is nil, so is the result.
 //
 // Middleware that gets such an error returns it at once (R53). Like each deferral it
-// needs a transport with delayed delivery ([StartUp.CanDefer]).
+// needs a transport with delayed delivery ([MiddlewareScope.CanDefer]).
 func Refuse(err error, delay time.Duration) error {
 	if err == nil {
 		return nil

@@ -292,7 +292,7 @@ func TestDeferral_BeginsARoundOfAttempts(t *testing.T) {
 func TestMiddleware_Decides(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		var order recorder[string]
-		around := func(name string) core.Middleware {
+		around := func(name string) core.MiddlewareFunc {
 			return func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					order.add(fmt.Sprint(name, " before ", m.ID, " ", m.Type, " ", m.Attempt))
@@ -330,9 +330,9 @@ func TestMiddleware_Decides(t *testing.T) {
 // Rule R53.
 func TestMiddleware_HandlesAlone(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
-		fx.runOrders(core.Config{Middleware: []core.Middleware{func(core.HandlerFunc) core.HandlerFunc {
+		fx.runOrders(core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(func(core.HandlerFunc) core.HandlerFunc {
 			return func(_ context.Context, m *core.Message) error { return m.Send("shipping", "ship", "x") }
-		}}}, func(context.Context, *core.Message) error {
+		})}}, func(context.Context, *core.Message) error {
 			fx.Error("the handler ran")
 			return nil
 		})

@@ -94,7 +94,7 @@ func TestMiddleware_ReadsVerdicts(t *testing.T) {
 			}
 		}
 		var recovered recoveryRecorder
-		fx.runOrders(core.Config{Middleware: []core.Middleware{patient}, Observers: []core.Observer{recovered.observer()}}, func(context.Context, *core.Message) error {
+		fx.runOrders(core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(patient)}, Observers: []core.Observer{recovered.observer()}}, func(context.Context, *core.Message) error {
 			return core.Defer(time.Hour)
 		})
 		fx.enqueue("m1")

@@ -55,13 +55,6 @@ func TestMiddleware_Refuses(t *testing.T) {
 		"which is the same": func() (*core.Endpoint, error) {
 			return endpoint("billing", inbox.Config{}, core.Config{}, func(box *inbox.Inbox) []core.Middleware { return []core.Middleware{box.Middleware(), box.Middleware()} })
 		},
-		"(retry) stands inside of Middleware[0] (inbox \"billing\"), whose transaction would commit": func() (*core.Endpoint, error) {
-			retries := func(next core.HandlerFunc) core.HandlerFunc {
-				core.StartUpOf(next).Describe(core.Step{Kind: "retry", Tries: 2})
-				return next
-			}
-			return endpoint("billing", inbox.Config{}, core.Config{}, func(box *inbox.Inbox) []core.Middleware { return []core.Middleware{box.Middleware(), retries} })
-		},
 		"the name of a handler is empty": func() (*core.Endpoint, error) {
 			return endpoint("billing", inbox.Config{}, core.Config{}, func(box *inbox.Inbox) []core.Middleware { return []core.Middleware{box.Handler("")} })
 		},
@@ -69,6 +62,60 @@ func TestMiddleware_Refuses(t *testing.T) {
 		if _, err := try(); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%v, want %q", err, text)
 		}
+	}
+}
+
+// neighbour is middleware that only has facts.
+type neighbour core.MiddlewareFacts
+
+func (n neighbour) Describe(core.MiddlewareScope) ([]core.MiddlewareFacts, error) {
+	return []core.MiddlewareFacts{core.MiddlewareFacts(n)}, nil
+}
+
+func (neighbour) Wrap(_ core.MiddlewareScope, next core.HandlerFunc) core.HandlerFunc { return next }
+
+// The transaction of an inbox would commit the work of a failed handler if middleware inside
+// of it may succeed nevertheless, for an endpoint and for one handler.
+func TestMiddleware_RefusesToStandAroundTries(t *testing.T) {
+	circuit := neighbour{Kind: "circuit breaker", Refusals: []error{core.ErrCircuitOpen}}
+	for _, test := range []struct {
+		name  string
+		inner neighbour
+		says  string // "" is right
+	}{
+		{"retry", neighbour{Kind: "retry", Name: "bank", Runs: 2}, `(retry "bank"), and its transaction would commit the work of failed handlers, too; list that before the inbox`},
+		{"a single try", neighbour{Kind: "retry", Runs: 1}, ""},
+		{"fallback", neighbour{Kind: "fallback", HidesFailures: true}, "(fallback), and its transaction would commit"},
+		{"circuit breaker", circuit, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			wants := func(err error, text string) {
+				t.Helper()
+				if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), text+test.says) {
+					t.Errorf("%v, want %q", err, test.says)
+				}
+			}
+			inside := func(box *inbox.Inbox) []core.Middleware { return []core.Middleware{box.Middleware(), test.inner} }
+			_, err := endpoint("billing", inbox.Config{}, core.Config{}, inside)
+			wants(err, `Middleware[0] (inbox "billing") stands around Middleware[1] `)
+
+			ep, err := endpoint("billing", inbox.Config{}, core.Config{}, around)
+			if err != nil {
+				t.Fatal(err)
+			}
+			handler := func(context.Context, *core.TypedMessage[[]byte]) error { return nil }
+			core.Handle(ep, "order", handler)
+			if err := ep.Err(); err != nil {
+				t.Error(err)
+			}
+			core.Handle(ep, "order", handler, core.HandleOptions{Middleware: []core.Middleware{test.inner}})
+			wants(ep.Err(), `Middleware[0] (inbox "billing") stands around HandleOptions.Middleware[0] `)
+
+			outside := func(box *inbox.Inbox) []core.Middleware { return []core.Middleware{test.inner, box.Middleware()} }
+			if _, err := endpoint("billing", inbox.Config{}, core.Config{}, outside); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
@@ -118,7 +165,7 @@ func TestScope(t *testing.T) {
 			middleware = box.Handler(c.handler)
 		}
 		core.Handle(ep, "order", func(context.Context, *core.TypedMessage[[]byte]) error { return nil }, core.HandleOptions{Middleware: []core.Middleware{
-			func(next core.HandlerFunc) core.HandlerFunc { return next }, middleware,
+			core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc { return next }), middleware,
 		}})
 		id := ""
 		core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error { id = m.ID; return nil })
@@ -140,7 +187,7 @@ func TestMiddleware_OutsideOfAnEndpoint(t *testing.T) {
 			t.Fatal(err)
 		}
 		in, recorder := coretest.Message("order", []byte("x"))
-		handle := box.Middleware()(func(_ context.Context, m *core.Message) error { return m.Send("events", "billed", []byte("bill")) })
+		handle := box.Middleware().Wrap(core.MiddlewareScope{}, func(_ context.Context, m *core.Message) error { return m.Send("events", "billed", []byte("bill")) })
 		for range 2 {
 			if err := handle(t.Context(), in.Message); (err == nil) != works {
 				t.Errorf("scope %q: %v", scope, err)

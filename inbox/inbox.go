@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -164,64 +165,86 @@ func (b *Inbox) Close(ctx context.Context) error {
 // (core.Config.Middleware): one transaction and one entry for each message. Put it inside
 // middleware that retries, so that each try has a transaction, and inside a core.Fallback:
 // New refuses another order.
-func (b *Inbox) Middleware() core.Middleware { return b.middleware("") }
+func (b *Inbox) Middleware() core.Middleware { return &middleware{Inbox: b} }
 
 // Handler returns the middleware for one handler (core.HandleOptions.Middleware), with
 // separate transactions and entries. Several handlers of a message type need different
 // names. Like Config.Scope, the name is part of the key: it must not change while
 // messages are in the queue.
 func (b *Inbox) Handler(name string) core.Middleware {
-	if name == "" {
-		return refusing(errors.New("inbox: the name of a handler is empty; give it one, which must be another than those of the handlers of the same type"))
-	}
-	return b.middleware("/" + url.PathEscape(name))
+	return &middleware{b, "/" + url.PathEscape(name)}
 }
 
-// refusing returns middleware that fails because it cannot work.
-func refusing(err error) core.Middleware {
-	return func(next core.HandlerFunc) core.HandlerFunc {
-		core.StartUpOf(next).Fail(err)
+// middleware is an inbox for all handlers of an endpoint, or for one.
+type middleware struct {
+	*Inbox
+	suffix string // of the scope: "" for all handlers together
+}
+
+// scope returns the first part of the keys of entries.
+func (w *middleware) scope(endpoint string) string {
+	return url.PathEscape(cmp.Or(w.config.Scope, endpoint)) + w.suffix
+}
+
+// Describe implements core.Middleware.
+func (w *middleware) Describe(s core.MiddlewareScope) ([]core.MiddlewareFacts, error) {
+	scope := w.scope(s.Endpoint)
+	err := w.check(scope, s)
+	if err == nil && s.Transactions == core.TransactionSendsAtomicWithReceive {
+		w.tellOnce(slog.LevelInfo, notice{"the transport commits receive and sends as one: the inbox is needed only where the handlers' tables are in another database than the queues", s.Endpoint})
+	}
+	return []core.MiddlewareFacts{{Kind: "inbox", Name: scope, Exclusive: true, Check: checkInner}}, err
+}
+
+// checkInner refuses middleware in the transaction that may succeed although a handler has
+// failed.
+func checkInner(_, inner []core.MiddlewareFacts) error {
+	for _, f := range inner {
+		if f.Runs > 1 || f.HidesFailures {
+			return fmt.Errorf("stands around %v, and its transaction would commit the work of failed handlers, too; list that before the inbox, both in Config.Middleware or both in HandleOptions.Middleware", f)
+		}
+	}
+	return nil
+}
+
+// Wrap implements core.Middleware.
+func (w *middleware) Wrap(s core.MiddlewareScope, next core.HandlerFunc) core.HandlerFunc {
+	g := &guard{Inbox: w.Inbox, next: next, endpoint: s.Endpoint, scope: w.scope(s.Endpoint), whole: w.suffix == "", wait: w.config.Wait, canDefer: true}
+	if s.Endpoint != "" && !s.CanDefer() {
+		g.wait, g.canDefer = 0, false
+	}
+	if err := w.checkScope(g.scope); err != nil { // outside of an endpoint
 		return func(context.Context, *core.Message) error { return err }
 	}
+	return g.handle
 }
 
-func (b *Inbox) middleware(suffix string) core.Middleware {
-	return func(next core.HandlerFunc) core.HandlerFunc {
-		start := core.StartUpOf(next)
-		scope := b.config.Scope
-		if scope == "" {
-			scope = start.Endpoint()
-		}
-		g := &guard{Inbox: b, next: next, endpoint: start.Endpoint(), scope: url.PathEscape(scope) + suffix, whole: suffix == "", wait: b.config.Wait, canDefer: true}
-		if start != nil && !start.CanDefer() {
-			g.wait, g.canDefer = 0, false
-		}
-		if err := b.check(g.scope, start); err != nil {
-			return refusing(err)(next)
-		}
-		if start.Transactions() == core.TransactionSendsAtomicWithReceive {
-			b.tellOnce(slog.LevelInfo, notice{"the transport commits receive and sends as one: the inbox is needed only where the handlers' tables are in another database than the queues", start.Endpoint()})
-		}
-		start.Describe(core.Step{Kind: "inbox", Name: g.scope, Unique: true, BeginsTransaction: true})
-		return g.handle
+// check returns an error if the inbox cannot work on the endpoint.
+func (w *middleware) check(scope string, s core.MiddlewareScope) error {
+	if err := w.checkScope(scope); err != nil {
+		return err
 	}
+	switch {
+	case s.Transactions == core.TransactionNone:
+		return errors.New("inbox: in transaction mode None a message whose sends fail is not redelivered, so that they cannot be repeated; use ReceiveOnly")
+	case s.RetrySpan == math.MaxInt64:
+		w.config.Logger.Warn("delayed retries have no end: a message that is retried for longer than the inbox keeps its entry is handled again",
+			"scope", scope, "retention", w.config.Retention)
+	case w.config.Retention < s.RetrySpan:
+		return fmt.Errorf("inbox: Config.Retention is %v, but delayed retries can keep a message for %v, after which it would be handled again; raise Retention, or lower Recoverability.Delayed", w.config.Retention, s.RetrySpan)
+	}
+	return nil
 }
 
-// check returns an error if the middleware cannot work.
-func (b *Inbox) check(scope string, start *core.StartUp) error {
-	span := start.RetrySpan()
+// checkScope returns an error if the names of the endpoint and the handler make no scope.
+func (w *middleware) checkScope(scope string) error {
 	switch {
+	case w.suffix == "/":
+		return errors.New("inbox: the name of a handler is empty; give it one, which must be another than those of the handlers of the same type")
 	case strings.Trim(scope, "/") == "":
 		return errors.New("inbox: there is no endpoint whose name could be the scope; set Config.Scope")
 	case len(scope) > maxKeyBytes:
 		return fmt.Errorf("inbox: the scope %q has %d bytes, at most %d are possible; set a shorter Config.Scope", scope, len(scope), maxKeyBytes)
-	case start.Transactions() == core.TransactionNone:
-		return errors.New("inbox: in transaction mode None a message whose sends fail is not redelivered, so that they cannot be repeated; use ReceiveOnly")
-	case span == math.MaxInt64:
-		b.config.Logger.Warn("delayed retries have no end: a message that is retried for longer than the inbox keeps its entry is handled again",
-			"scope", scope, "retention", b.config.Retention)
-	case b.config.Retention < span:
-		return fmt.Errorf("inbox: Config.Retention is %v, but delayed retries can keep a message for %v, after which it would be handled again; raise Retention, or lower Recoverability.Delayed", b.config.Retention, span)
 	}
 	return nil
 }

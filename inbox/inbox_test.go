@@ -546,7 +546,7 @@ func TestInbox_EndsTheTransaction(t *testing.T) {
 func TestInbox_InsideOfMiddlewareThatRetries(t *testing.T) {
 	tries := 0
 	bubble(t, func(_ *bed, s *setup) {
-		s.outer = []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+		s.outer = []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error {
 				for range 3 {
 					if err := next(ctx, m); err == nil {
@@ -555,7 +555,7 @@ func TestInbox_InsideOfMiddlewareThatRetries(t *testing.T) {
 				}
 				return nil
 			}
-		}}
+		})}
 	}, func(b *bed) {
 		b.put("m1")
 		b.has("events", 1)

@@ -19,7 +19,7 @@ import (
 // Messages that the handler sends with SendNow are below its span. Those that it collects
 // leave with the attempt, and are below that. A tracer that panics does not fail the message.
 func (o *Observer) HandlerSpan(name string) core.Middleware {
-	return func(next core.HandlerFunc) core.HandlerFunc {
+	return core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 		return func(ctx context.Context, m *core.Message) (err error) {
 			ctx, span := o.startHandler(ctx, m, name)
 			returned := false
@@ -28,7 +28,7 @@ func (o *Observer) HandlerSpan(name string) core.Middleware {
 			returned = true
 			return err
 		}
-	}
+	})
 }
 
 func (o *Observer) startHandler(ctx context.Context, m *core.Message, name string) (inner context.Context, span trace.Span) {

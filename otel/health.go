@@ -213,7 +213,7 @@ func (h *health) observe(_ context.Context, to metric.Observer) error {
 	return nil
 }
 
-// closed is the state of a circuit that lets messages through (core.Step).
+// closed is the state of a circuit that lets messages through (core.MiddlewareFacts).
 const closed = "closed"
 
 // openCircuits returns the names of the circuits, each with whether a circuit of that

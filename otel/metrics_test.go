@@ -251,12 +251,18 @@ func TestHealthGauges(t *testing.T) {
 	})
 }
 
-// circuit is middleware with a state.
+// described is middleware that only has facts.
+type described core.MiddlewareFacts
+
+func (d described) Describe(core.MiddlewareScope) ([]core.MiddlewareFacts, error) {
+	return []core.MiddlewareFacts{core.MiddlewareFacts(d)}, nil
+}
+
+func (described) Wrap(_ core.MiddlewareScope, next core.HandlerFunc) core.HandlerFunc { return next }
+
+// circuit is middleware with the state of a circuit.
 func circuit(name string, state func() string) core.Middleware {
-	return func(next core.HandlerFunc) core.HandlerFunc {
-		core.StartUpOf(next).Describe(core.Step{Kind: "circuit breaker", Name: name, OpensCircuit: true, State: state})
-		return next
-	}
+	return described{Kind: "circuit breaker", Name: name, Refusals: []error{core.ErrCircuitOpen}, State: state}
 }
 
 // text is a state of package resilience.
@@ -271,10 +277,7 @@ func TestCircuits(t *testing.T) {
 		ep := b.endpoint("orders", core.Config{Instance: "one", Middleware: []core.Middleware{
 			circuit("payments", func() string { return state }),
 			circuit("mail", func() string { return "closed" }),
-			func(next core.HandlerFunc) core.HandlerFunc {
-				core.StartUpOf(next).Describe(core.Step{Kind: "feature switch", Name: "refunds", State: func() string { return "off" }})
-				return next
-			},
+			described{Kind: "feature switch", Name: "refunds", State: func() string { return "off" }},
 		}}, o, func(context.Context, *core.Message) error { return nil }, "order")
 		stop := b.run(ep)
 		open := func(want string) {

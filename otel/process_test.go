@@ -72,7 +72,7 @@ func TestProcessSpan_Duplicate(t *testing.T) {
 				return nil
 			}
 		}
-		b.orders(core.Config{Middleware: []core.Middleware{answer}}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return errAway })
+		b.orders(core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(answer)}}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return errAway })
 		b.put(nil, "m1")
 		equal(b, "outcome", attr(b.one("process orders"), "reprise.outcome"), "duplicate")
 		equal(b, "duplicates", b.total("reprise.attempts", "reprise.outcome=duplicate"), int64(1))

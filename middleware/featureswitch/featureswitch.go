@@ -239,50 +239,53 @@ func (s *Switch) State() State {
 // Middleware switches all message types of an endpoint, or the handler that has it in its
 // core.HandleOptions. If a message has several handlers, Skip concerns that one alone;
 // the other answers concern the message, and handlers that ran before run again.
-func (s *Switch) Middleware() core.Middleware { return s.middleware(nil) }
+func (s *Switch) Middleware() core.Middleware { return &middleware{Switch: s} }
 
 // For switches some message types of an endpoint.
 func (s *Switch) For(messageTypes ...string) core.Middleware {
-	return s.middleware(append([]string{}, messageTypes...))
+	return &middleware{s, append([]string{}, messageTypes...)}
 }
 
-func (s *Switch) middleware(types []string) core.Middleware {
-	return func(next core.HandlerFunc) core.HandlerFunc {
-		s.start(core.StartUpOf(next), types)
-		return func(ctx context.Context, m *core.Message) error {
-			if types != nil && !slices.Contains(types, m.Type) {
-				return next(ctx, m)
-			}
-			paused := s.paused.Load() // read before the state, so that a change of the state ends the pause
-			switch s.State() {
-			case On:
-				return next(ctx, m)
-			case Off:
-				return s.answer(paused)
-			}
-			return fmt.Errorf("feature %q: %w", s.config.Name, ErrUnknown)
+// middleware is a switch for some message types.
+type middleware struct {
+	*Switch
+	types []string // nil is all
+}
+
+// Wrap implements core.Middleware.
+func (w *middleware) Wrap(_ core.MiddlewareScope, next core.HandlerFunc) core.HandlerFunc {
+	return func(ctx context.Context, m *core.Message) error {
+		if w.types != nil && !slices.Contains(w.types, m.Type) {
+			return next(ctx, m)
 		}
+		paused := w.paused.Load() // read before the state, so that a change of the state ends the pause
+		switch w.State() {
+		case On:
+			return next(ctx, m)
+		case Off:
+			return w.answer(paused)
+		}
+		return fmt.Errorf("feature %q: %w", w.config.Name, ErrUnknown)
 	}
 }
 
-// start describes the switch, and refuses an endpoint on which it cannot work.
-func (s *Switch) start(start *core.StartUp, types []string) {
-	start.Describe(core.Step{
-		Kind: "feature switch", Name: s.config.Name, MessageTypes: types, Refuses: s.config.Off != Skip && s.config.Off != Fail,
-		State: func() string { return s.State().String() },
-	})
-	if start == nil {
-		return
+// Describe implements core.Middleware. It refuses an endpoint on which the switch cannot
+// work.
+func (w *middleware) Describe(scope core.MiddlewareScope) ([]core.MiddlewareFacts, error) {
+	facts := core.MiddlewareFacts{Kind: "feature switch", Name: w.config.Name, MessageTypes: w.types, State: func() string { return w.State().String() }}
+	if w.config.Off != Skip {
+		facts.Refusals = []error{w.answer(w.paused.Load())}
 	}
-	if types != nil && len(types) == 0 {
-		start.Fail(fmt.Errorf("feature %q is for no message types; list some, or use Middleware", s.config.Name))
-	}
+	var err error
 	switch {
-	case s.config.Off == Leave && start.Transactions() == core.TransactionNone:
-		start.Fail(fmt.Errorf("feature %q leaves messages in their queue while it is off, but in transaction mode None they have left it already; use another mode, or another answer than Leave", s.config.Name))
-	case s.config.Off == Defer && !start.CanDefer():
-		start.Fail(fmt.Errorf("feature %q defers messages while it is off, but nothing can be deferred in transaction mode None or without Capabilities.DelayedDelivery; use another answer than Defer", s.config.Name))
+	case w.types != nil && len(w.types) == 0:
+		err = fmt.Errorf("feature %q is for no message types; list some, or use Middleware", w.config.Name)
+	case w.config.Off == Leave && scope.Transactions == core.TransactionNone:
+		err = fmt.Errorf("feature %q leaves messages in their queue while it is off, but in transaction mode None they have left it already; use another mode, or another answer than Leave", w.config.Name)
+	case w.config.Off == Defer && !scope.CanDefer():
+		err = fmt.Errorf("feature %q defers messages while it is off, but nothing can be deferred in transaction mode None or without Capabilities.DelayedDelivery; use another answer than Defer", w.config.Name)
 	}
+	return []core.MiddlewareFacts{facts}, err
 }
 
 func (s *Switch) answer(paused *pauses) error {

@@ -247,7 +247,7 @@ func TestSwitch_Lookup(t *testing.T) {
 func TestSwitch_SkipsOneHandler(t *testing.T) {
 	s := newSwitch(t, featureswitch.Config{State: featureswitch.Off, Off: featureswitch.Skip})
 	none := func(next core.HandlerFunc) core.HandlerFunc { return next }
-	inShop(t, none, nil, func(shop *shop) {
+	inShop(t, core.MiddlewareFunc(none), nil, func(shop *shop) {
 		ep, err := core.New("audit", shop.transport, core.Config{Provision: core.ProvisionAlways, Transactions: core.TransactionReceiveOnly, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)

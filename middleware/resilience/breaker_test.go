@@ -242,7 +242,7 @@ func TestBreaker_IsNotMovedBy(t *testing.T) {
 
 				p2 := b.policy(resilience.Config{Breaker: c}) // half-open
 				next := func(context.Context, *core.Message) error { return result() }
-				handle := p2.Middleware()(next)
+				handle := p2.Middleware().Wrap(core.MiddlewareScope{}, next)
 				m := &core.Message{ID: "m", Type: "order"}
 				call := func() {
 					defer func() { _ = recover() }()
@@ -393,7 +393,7 @@ func TestBreaker_Thresholds(t *testing.T) {
 			bubble(t, func(b *bed) {
 				p := b.policy(resilience.Config{Breaker: test.breaker})
 				var result error
-				handle := p.Middleware()(func(context.Context, *core.Message) error { return result })
+				handle := p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { return result })
 				for _, r := range test.results {
 					switch r {
 					case '.':
@@ -429,7 +429,7 @@ func TestBreaker_TellsEachChange(t *testing.T) {
 			},
 		})
 		result := errAway
-		handle := p.Middleware()(func(context.Context, *core.Message) error { return result })
+		handle := p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { return result })
 		for range 3 {
 			_ = handle(b.Context(), &core.Message{})
 			time.Sleep(time.Minute)
@@ -483,7 +483,7 @@ func TestBreaker_Waits(t *testing.T) {
 		p := b.policy(resilience.Config{
 			Breaker: resilience.Breaker{Failures: 1, OpenFor: time.Minute, MaxWait: 20 * time.Second}, Refusal: resilience.Fail,
 		})
-		handle := p.Middleware()(func(context.Context, *core.Message) error { return errAway })
+		handle := p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { return errAway })
 		_ = handle(b.Context(), &core.Message{})
 		start := time.Now()
 		err := handle(b.Context(), &core.Message{})

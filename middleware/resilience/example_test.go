@@ -62,13 +62,13 @@ func single() ([]core.Middleware, error) {
 	middleware := []core.Middleware{
 		breaker.Middleware(), // outermost
 		retry.Middleware(),
-		unitOfWork, // your own: a transaction for each try
+		core.MiddlewareFunc(inTransaction), // your own: a transaction for each try
 	}
 	// end
 	return middleware, nil
 }
 
-func unitOfWork(next core.HandlerFunc) core.HandlerFunc { return next }
+func inTransaction(next core.HandlerFunc) core.HandlerFunc { return next }
 
 // perType makes a policy for each type.
 func perType() (core.Middleware, error) {

@@ -114,7 +114,7 @@ func TestLimits_EndWithTheirMessage(t *testing.T) {
 				c.Breaker = resilience.Breaker{Failures: 1}
 				p := b.policy(c)
 				ended := make(chan struct{})
-				handle := p.Middleware()(func(context.Context, *core.Message) error { <-ended; return nil })
+				handle := p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { <-ended; return nil })
 				done := make(chan struct{})
 				go func() { defer close(done); _ = handle(b.Context(), &core.Message{}) }()
 				time.Sleep(time.Second)
@@ -142,7 +142,7 @@ func TestNest_BreakerIsOutermost(t *testing.T) {
 			RateLimit: resilience.RateLimit{Messages: 1, Per: time.Minute},
 		})
 		result := errAway
-		handle := p.Middleware()(func(context.Context, *core.Message) error { return result })
+		handle := p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { return result })
 		_ = handle(b.Context(), &core.Message{})
 		time.Sleep(59 * time.Second)
 		for range 10 {
@@ -165,7 +165,7 @@ func TestNest_BreakerIsOutermost(t *testing.T) {
 			RateLimit: resilience.RateLimit{Messages: 1, Per: time.Minute},
 		})
 		result := errAway
-		handle := p.Middleware()(func(context.Context, *core.Message) error { return result })
+		handle := p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { return result })
 		_ = handle(b.Context(), &core.Message{})
 		time.Sleep(2 * time.Second)
 		for range 3 {
@@ -188,7 +188,7 @@ func TestNest_SequenceTakesOneTurnAndOnePlace(t *testing.T) {
 			Retry:     resilience.Retry{Tries: 5, Delay: time.Second, Factor: 1, Jitter: core.Off},
 		})
 		var runs []string
-		handle := p.Middleware()(func(_ context.Context, m *core.Message) error { runs = append(runs, m.ID); return errAway })
+		handle := p.Middleware().Wrap(core.MiddlewareScope{}, func(_ context.Context, m *core.Message) error { runs = append(runs, m.ID); return errAway })
 		if err := handle(b.Context(), &core.Message{ID: "m1"}); isRefused(err) || len(runs) != 5 {
 			b.Errorf("%v after %v", err, runs)
 		}
@@ -241,11 +241,11 @@ func TestRefusal(t *testing.T) {
 					seen.add(fmt.Sprint(m.DelayedRetries))
 					return nil
 				})
-				_ = p.Middleware()(func(context.Context, *core.Message) error { return errAway })(b.Context(), &core.Message{})
+				_ = p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { return errAway })(b.Context(), &core.Message{})
 				b.put("orders", "order", "m1")
 				for range 4 { // it stays open for two minutes
 					b.pass(30 * time.Second)
-					_ = p.Middleware()(func(context.Context, *core.Message) error {
+					_ = p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error {
 						if time.Since(start) < test.outage {
 							return errAway
 						}

@@ -42,17 +42,30 @@ func (ps *Policies) Policy(messageType string) *Policy { return ps.byType[messag
 
 // Middleware returns middleware that applies to each message the policy of its type. It
 // passes messages of other types on unchanged.
-func (ps *Policies) Middleware() core.Middleware {
-	return func(next core.HandlerFunc) core.HandlerFunc {
-		byType := map[string]core.HandlerFunc{}
-		for _, messageType := range ps.types {
-			byType[messageType] = ps.byType[messageType].For(messageType)(next)
+func (ps *Policies) Middleware() core.Middleware { return &perType{ps} }
+
+// perType is the middleware of Policies.
+type perType struct{ *Policies }
+
+// Describe implements core.Middleware.
+func (w *perType) Describe(scope core.MiddlewareScope) (all []core.MiddlewareFacts, err error) {
+	for _, messageType := range w.types {
+		facts, refused := w.byType[messageType].For(messageType).Describe(scope)
+		all, err = append(all, facts...), errors.Join(err, refused)
+	}
+	return all, err
+}
+
+// Wrap implements core.Middleware.
+func (w *perType) Wrap(scope core.MiddlewareScope, next core.HandlerFunc) core.HandlerFunc {
+	byType := map[string]core.HandlerFunc{}
+	for _, messageType := range w.types {
+		byType[messageType] = w.byType[messageType].Middleware().Wrap(scope, next)
+	}
+	return func(ctx context.Context, m *core.Message) error {
+		if guarded, ok := byType[m.Type]; ok {
+			return guarded(ctx, m)
 		}
-		return func(ctx context.Context, m *core.Message) error {
-			if guarded, ok := byType[m.Type]; ok {
-				return guarded(ctx, m)
-			}
-			return next(ctx, m)
-		}
+		return next(ctx, m)
 	}
 }

@@ -99,28 +99,25 @@ func logger(l *slog.Logger) *slog.Logger {
 }
 
 // Middleware returns the policy as middleware, for all messages.
-func (p *Policy) Middleware() core.Middleware { return p.middleware(nil) }
+func (p *Policy) Middleware() core.Middleware { return &middleware{Policy: p} }
 
 // For returns the policy as middleware for messages of some types; it passes others on
 // unchanged. The state is shared with all other middleware of the policy.
 func (p *Policy) For(messageTypes ...string) core.Middleware {
-	return p.middleware(append([]string{}, messageTypes...))
+	return &middleware{p, append([]string{}, messageTypes...)}
 }
 
-func (p *Policy) middleware(messageTypes []string) core.Middleware {
-	return func(next core.HandlerFunc) core.HandlerFunc {
-		start := core.StartUpOf(next)
-		p.start(start, messageTypes)
-		return (&guard{p, next, start, messageTypes}).handle
-	}
+// Wrap implements core.Middleware.
+func (w *middleware) Wrap(scope core.MiddlewareScope, next core.HandlerFunc) core.HandlerFunc {
+	return (&guard{w.Policy, next, scope, w.types}).handle
 }
 
 // guard is a policy around the handlers of one endpoint.
 type guard struct {
 	*Policy
 	next         core.HandlerFunc
-	start        *core.StartUp // nil outside an endpoint
-	messageTypes []string      // nil is all
+	scope        core.MiddlewareScope // of the endpoint
+	messageTypes []string             // nil is all
 }
 
 func (g *guard) handle(ctx context.Context, m *core.Message) error {
@@ -193,7 +190,7 @@ func (s *sequence) judge(err error) outcome {
 
 // isUnrecoverable reports whether an error concerns the message itself.
 func (s *sequence) isUnrecoverable(err error) bool {
-	return aboutMessage(err) || s.start != nil && s.start.Recoverability(s.m.Type).IsUnrecoverable(err)
+	return aboutMessage(err) || s.scope.Recoverability(s.m.Type).IsUnrecoverable(err)
 }
 
 // hasEnded reports whether the message was lost or canceled, not whether it took too
@@ -225,7 +222,12 @@ func (s *sequence) refuse(refused *RefusedError, ended error) error {
 	s.refused.Add(1)
 	delay := max(time.Until(refused.Until), time.Millisecond)
 	delay += time.Duration(rand.Float64() * refusalJitter * float64(delay))
-	switch s.config.Refusal {
+	return s.refusal(refused, delay)
+}
+
+// refusal returns the error for a message that is not let through.
+func (p *Policy) refusal(refused *RefusedError, delay time.Duration) error {
+	switch p.config.Refusal {
 	case RetryAfter:
 		return core.RetryAfter(refused, delay)
 	case Fail:

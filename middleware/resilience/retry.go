@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"time"
 
 	"github.com/failsafe-go/failsafe-go"
 	"github.com/failsafe-go/failsafe-go/retrypolicy"
@@ -21,23 +19,10 @@ func newRetry(c Retry) retrypolicy.RetryPolicy[any] {
 	return b.Build()
 }
 
-// longestPauses returns the longest sum of all pauses.
-func (c Retry) longestPauses() time.Duration {
-	sum, pause := 0.0, float64(c.Delay)
-	for i := range c.Tries - 1 {
-		if i == 10_000 || sum > math.MaxInt64/2 {
-			return math.MaxInt64 / 2
-		}
-		sum += pause * (1 + c.Jitter)
-		pause = min(pause*c.Factor, float64(c.MaxDelay))
-	}
-	return time.Duration(sum)
-}
-
 // tried calls the handlers until they succeed, at most as often as configured.
 func (s *sequence) tried(ctx context.Context) error {
 	var before *core.Savepoint // nil without a transaction
-	if s.retry != nil && s.start.Transactions() == core.TransactionSendsAtomicWithReceive {
+	if s.retry != nil && s.scope.Transactions == core.TransactionSendsAtomicWithReceive {
 		var err error
 		if before, err = s.m.Savepoint(ctx); err != nil {
 			return fmt.Errorf("resilience: policy %q: a retry needs a savepoint: %w", s.config.Name, err)

@@ -45,7 +45,7 @@ func TestRetry_LastErrorLeaves(t *testing.T) {
 	bubble(t, func(b *bed) {
 		p := b.policy(resilience.Config{Retry: resilience.Retry{Tries: 3}})
 		n := 0
-		err := p.Middleware()(func(context.Context, *core.Message) error { n++; return fmt.Errorf("run %d: %w", n, errAway) })(b.Context(), &core.Message{})
+		err := p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { n++; return fmt.Errorf("run %d: %w", n, errAway) })(b.Context(), &core.Message{})
 		if !errors.Is(err, errAway) || err.Error() != `resilience: policy "bank": 3 tries failed, the last with: run 3: 503` {
 			b.Errorf("failed with %v", err)
 		}
@@ -58,7 +58,7 @@ func TestRetry_Jitter(t *testing.T) {
 		shortest, longest := time.Hour, time.Duration(0)
 		for range 300 {
 			start := time.Now()
-			_ = p.Middleware()(func(context.Context, *core.Message) error { return errAway })(b.Context(), &core.Message{})
+			_ = p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { return errAway })(b.Context(), &core.Message{})
 			shortest, longest = min(shortest, time.Since(start)), max(longest, time.Since(start))
 		}
 		if shortest < 8*time.Second || shortest > 9*time.Second || longest > 12*time.Second || longest < 11*time.Second {
@@ -104,7 +104,7 @@ func TestRetry_DoesNotTryAgain(t *testing.T) {
 			p := b.policy(resilience.Config{Retry: resilience.Retry{Tries: 3, On: []error{errAway}, OnFunc: func(err error) bool { return errors.Is(err, errOther) }}})
 			for _, err := range []error{fmt.Errorf("x: %w", errAway), errOther} {
 				runs := 0
-				_ = p.Middleware()(func(context.Context, *core.Message) error { runs++; return err })(b.Context(), &core.Message{})
+				_ = p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { runs++; return err })(b.Context(), &core.Message{})
 				equal(b, "runs", runs, 3)
 			}
 		})
@@ -142,7 +142,7 @@ func TestRetry_EndsWithItsMessage(t *testing.T) {
 					return err
 				}
 			}
-			config := middleware(watch, p.Middleware())
+			config := middleware(core.MiddlewareFunc(watch), p.Middleware())
 			b.orders(config, func(context.Context, *core.Message) error { return errAway })
 			b.put("orders", "order", "m1")
 			b.pass(11 * time.Second)
@@ -175,7 +175,7 @@ func TestRetry_EndsWithItsMessage(t *testing.T) {
 		bubble(t, func(b *bed) {
 			p := b.policy(c)
 			ctx, cancel := context.WithCancel(b.Context())
-			err := p.Middleware()(func(context.Context, *core.Message) error { cancel(); return nil })(ctx, &core.Message{})
+			err := p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { cancel(); return nil })(ctx, &core.Message{})
 			equal(b, "error", err, nil)
 		})
 	})
@@ -217,7 +217,7 @@ func TestTimeouts(t *testing.T) {
 				p := b.policy(test.config)
 				start := time.Now()
 				var runs []string
-				err := p.Middleware()(func(ctx context.Context, _ *core.Message) error {
+				err := p.Middleware().Wrap(core.MiddlewareScope{}, func(ctx context.Context, _ *core.Message) error {
 					runs = append(runs, time.Since(start).String())
 					if !test.heeds {
 						time.Sleep(time.Minute)
@@ -252,7 +252,7 @@ func TestTimeouts_AreAlwaysFailures(t *testing.T) {
 			Retry:      resilience.Retry{Tries: 3, OnFunc: func(error) bool { return false }},
 			TryTimeout: time.Second,
 		})
-		_ = p.Middleware()(func(ctx context.Context, _ *core.Message) error { <-ctx.Done(); return ctx.Err() })(b.Context(), &core.Message{})
+		_ = p.Middleware().Wrap(core.MiddlewareScope{}, func(ctx context.Context, _ *core.Message) error { <-ctx.Done(); return ctx.Err() })(b.Context(), &core.Message{})
 		equal(b, "stats", p.Stats(), resilience.Stats{State: resilience.Open, Tries: 3, Retries: 2, TimedOut: 3})
 	})
 }
@@ -262,7 +262,7 @@ func TestTimeouts_KeepVerdicts(t *testing.T) {
 	bubble(t, func(b *bed) {
 		p := b.policy(resilience.Config{TryTimeout: time.Second, Retry: resilience.Retry{Tries: 3}})
 		verdict := core.Defer(time.Hour)
-		err := p.Middleware()(func(ctx context.Context, _ *core.Message) error { <-ctx.Done(); return verdict })(b.Context(), &core.Message{})
+		err := p.Middleware().Wrap(core.MiddlewareScope{}, func(ctx context.Context, _ *core.Message) error { <-ctx.Done(); return verdict })(b.Context(), &core.Message{})
 		equal(b, "error", err, verdict)
 	})
 }

@@ -131,7 +131,7 @@ func TestRetry_UndoesFailedTries(t *testing.T) {
 					}
 				}
 				ep, err := core.New("orders", transport, core.Config{
-					Middleware: []core.Middleware{before, p.Middleware()}, Recoverability: none, Logger: slog.New(b.logs),
+					Middleware: []core.Middleware{core.MiddlewareFunc(before), p.Middleware()}, Recoverability: none, Logger: slog.New(b.logs),
 				})
 				if err != nil {
 					b.Fatal(err)

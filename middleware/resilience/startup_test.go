@@ -17,9 +17,6 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// nest is what start-up logs.
-const nest = "how often a message that always fails is tried: tries_per_attempt x attempts_per_round x rounds = tries"
-
 var everything = resilience.Config{
 	Breaker:    resilience.Breaker{Failures: 1000},
 	RateLimit:  resilience.RateLimit{Messages: 1000, Per: time.Millisecond, MaxWait: 2 * time.Second},
@@ -29,27 +26,31 @@ var everything = resilience.Config{
 	TryTimeout: 5 * time.Second,
 }
 
-func TestStartUp_LogsTheNest(t *testing.T) {
+func TestDescribe_NamesTheStrategies(t *testing.T) {
 	bubble(t, func(b *bed) {
-		p := b.policy(everything)
-		c := middleware(p.Middleware())
-		c.Recoverability.Immediate = core.Immediate{Retries: 1}
-		ep := b.orders(c, func(context.Context, *core.Message) error { return nil })
-		equal(b, "health", fmt.Sprint(ep.Health().Middleware), "[{circuit breaker bank closed [] [] true}]")
-		lines := b.logs.about(nest)
-		if len(lines) != 1 {
-			b.Fatalf("logged %+v", lines)
+		facts, err := b.policy(everything).For("order").Describe(core.MiddlewareScope{Endpoint: "orders", Transactions: core.TransactionReceiveOnly, Capabilities: inmemory.Everything()})
+		if err != nil {
+			b.Fatal(err)
 		}
-		equal(b, "nest", lines[0].attrs["nest"].String(),
-			`circuit breaker "bank" > rate limiter "bank" > bulkhead "bank" > total time-out "bank" (20s) > retry "bank" (3 tries) > time-out per try "bank" (5s) > handlers`)
-		// 3 tries of 5 s, pauses of 1.5 s and 3 s; 5 s before; two attempts.
-		equal(b, "longest attempt", lines[0].attrs["longest_attempt"].String(), (24500 * time.Millisecond).String())
-		equal(b, "longest message", lines[0].attrs["longest_message"].String(), (49 * time.Second).String())
+		var all []string
+		for _, f := range facts {
+			all = append(all, fmt.Sprintf("%v %v runs %d, refuses %v", f, f.MessageTypes, f.Runs, f.Refusals))
+		}
+		for i, want := range []string{`circuit breaker "bank" [order] runs 0, refuses`, `rate limiter "bank" [order] runs 0, refuses`, `bulkhead "bank" [order] runs 0, refuses`, `retry "bank" [order] runs 3, refuses []`} {
+			if len(all) != 4 || !strings.HasPrefix(all[i], want) {
+				b.Fatalf("%q, want %q", all, want)
+			}
+		}
+		if !errors.Is(facts[0].Refusals[0], core.ErrCircuitOpen) || errors.Is(facts[1].Refusals[0], core.ErrCircuitOpen) || !core.IsVerdict(facts[1].Refusals[0]) {
+			b.Errorf("refusals %v, %v", facts[0].Refusals, facts[1].Refusals)
+		}
+		ep := b.orders(middleware(b.policy(everything).Middleware()), func(context.Context, *core.Message) error { return nil })
+		equal(b, "health", fmt.Sprint(ep.Health().Middleware), "[{circuit breaker bank closed [] [] true}]")
 	})
 }
 
-// What start-up prints is what happens.
-func TestStartUp_TellsTheNumberOfTries(t *testing.T) {
+// The tries of nested policies, immediate and delayed retries multiply.
+func TestRetry_TriesMultiply(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
 	for i := range 100 {
@@ -78,13 +79,8 @@ func TestStartUp_TellsTheNumberOfTries(t *testing.T) {
 			}
 			var runs atomic.Int64
 			b.orders(c, func(context.Context, *core.Message) error { runs.Add(1); return errAway })
-			lines := b.logs.about(nest)
-			if len(lines) != 1 {
-				b.Fatalf("%s: logged %+v", name, lines)
-			}
 			b.put("orders", "order", "m1")
 			b.pass(24 * time.Hour)
-			equal(b, name+": tries", lines[0].attrs["tries"].Int64(), runs.Load())
 			equal(b, name+": runs", runs.Load(), int64(tries*outer*(immediate+1)*(delayed+1)))
 		})
 		if t.Failed() {
@@ -93,7 +89,7 @@ func TestStartUp_TellsTheNumberOfTries(t *testing.T) {
 	}
 }
 
-func TestStartUp_Refuses(t *testing.T) {
+func TestDescribe_Refuses(t *testing.T) {
 	breaker := everything
 	breaker.Name, breaker.Retry, breaker.Timeout, breaker.TryTimeout = "breaker", resilience.Retry{}, 0, 0
 	retry := resilience.Config{Name: "retry", Retry: everything.Retry}
@@ -217,7 +213,7 @@ func TestDocumentation(t *testing.T) {
 
 // A fallback for an open circuit stands outside of the breaker, for an endpoint and for a
 // handler.
-func TestStartUp_RefusesAFallbackInsideItsBreaker(t *testing.T) {
+func TestDescribe_RefusesAFallbackInsideItsBreaker(t *testing.T) {
 	bubble(t, func(b *bed) {
 		for _, refusal := range []resilience.Refusal{resilience.Defer, resilience.Fail} { // both are an open circuit
 			p := b.policy(resilience.Config{Breaker: resilience.Breaker{Failures: 1}, Refusal: refusal})
@@ -246,35 +242,49 @@ func TestStartUp_RefusesAFallbackInsideItsBreaker(t *testing.T) {
 	})
 }
 
-// Each try has a transaction, so that the rows of a failed one are rolled back. In the other
-// order one transaction would commit those of all tries.
-func TestStartUp_RetryAroundATransaction(t *testing.T) {
-	bubble(t, func(b *bed) {
-		begun, committed := 0, 0
-		unitOfWork := func(next core.HandlerFunc) core.HandlerFunc {
-			core.StartUpOf(next).Describe(core.Step{Kind: "unit of work", BeginsTransaction: true})
-			return func(ctx context.Context, m *core.Message) error {
-				begun++
-				err := next(ctx, m)
-				if err == nil {
-					committed++
-				}
-				return err
+// unitOfWork is middleware with a transaction, which refuses retries inside of it.
+type unitOfWork struct{ begun, committed int }
+
+func (u *unitOfWork) Describe(core.MiddlewareScope) ([]core.MiddlewareFacts, error) {
+	return []core.MiddlewareFacts{{Kind: "unit of work", Check: func(_, inner []core.MiddlewareFacts) error {
+		for _, f := range inner {
+			if f.Runs > 1 || f.HidesFailures {
+				return fmt.Errorf("stands around %v, and would commit", f)
 			}
 		}
+		return nil
+	}}}, nil
+}
+
+func (u *unitOfWork) Wrap(_ core.MiddlewareScope, next core.HandlerFunc) core.HandlerFunc {
+	return func(ctx context.Context, m *core.Message) error {
+		u.begun++
+		err := next(ctx, m)
+		if err == nil {
+			u.committed++
+		}
+		return err
+	}
+}
+
+// Each try has a transaction, so that the rows of a failed one are rolled back. In the other
+// order one transaction would commit those of all tries.
+func TestDescribe_RetryAroundATransaction(t *testing.T) {
+	bubble(t, func(b *bed) {
+		work := &unitOfWork{}
 		p := b.policy(resilience.Config{Retry: resilience.Retry{Tries: 3}})
-		const says = `Middleware[1] (retry "bank") stands inside of Middleware[0] (unit of work), whose transaction would commit`
-		if _, err := core.New("orders", b.transport, middleware(unitOfWork, p.Middleware())); err == nil || !strings.Contains(err.Error(), says) {
+		const says = `Middleware[0] (unit of work) stands around Middleware[1] (retry "bank"), and would commit`
+		if _, err := core.New("orders", b.transport, middleware(work, p.Middleware())); err == nil || !strings.Contains(err.Error(), says) {
 			b.Errorf("New returned %v, want %q in it", err, says)
 		}
-		b.orders(middleware(p.Middleware(), unitOfWork), func(context.Context, *core.Message) error {
-			if begun < 3 {
+		b.orders(middleware(p.Middleware(), work), func(context.Context, *core.Message) error {
+			if work.begun < 3 {
 				return errAway
 			}
 			return nil
 		})
 		b.put("orders", "order", "m1")
 		b.pass(time.Minute)
-		equal(b, "transactions begun, and committed", fmt.Sprint(begun, committed), "3 1")
+		equal(b, "transactions begun, and committed", fmt.Sprint(work.begun, work.committed), "3 1")
 	})
 }

@@ -140,7 +140,7 @@ func TestSavepoint_Handles(t *testing.T) {
 func TestSavepoint_OfMiddlewareThatTriesAgain(t *testing.T) {
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
-	e.config.Middleware = []core.Middleware{func(next core.HandlerFunc) core.HandlerFunc {
+	e.config.Middleware = []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 		return func(ctx context.Context, m *core.Message) error {
 			savepoint, err := m.Savepoint(ctx)
 			if err != nil {
@@ -156,7 +156,7 @@ func TestSavepoint_OfMiddlewareThatTriesAgain(t *testing.T) {
 			}
 			return err
 		}
-	}}
+	})}
 	tries := map[string]int{}
 	e.config.Concurrency = 1
 	e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {

@@ -126,7 +126,7 @@ func (setup handlerSetup) start(ctx context.Context, s *handlerSystem) (err erro
 		s.startRaw(ctx)
 		return nil
 	}
-	setup.Middleware = []core.Middleware{s.ownTransaction}
+	setup.Middleware = []core.Middleware{core.MiddlewareFunc(s.ownTransaction)}
 	if setup.inbox {
 		store, err := inboxpostgres.New(s.pool, inboxpostgres.Config{})
 		if err != nil {
@@ -138,7 +138,7 @@ func (setup handlerSetup) start(ctx context.Context, s *handlerSystem) (err erro
 		if s.box, err = inbox.New(inbox.Config{Store: store, Logger: workload.DiscardingLogger(), Key: sequenceOf}); err != nil {
 			return err
 		}
-		setup.Middleware = []core.Middleware{s.box.Middleware(), inInbox}
+		setup.Middleware = []core.Middleware{s.box.Middleware(), core.MiddlewareFunc(inInbox)}
 	}
 	t := inmemorytransport.Open()
 	if err := t.Provision(ctx, core.Topology{InputQueue: workload.HandlerQueue, Queues: []string{workload.HandlerQueue}}); err != nil {

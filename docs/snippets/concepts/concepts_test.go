@@ -281,7 +281,7 @@ func TestRunsOfOneAttempt(t *testing.T) {
 			t.Fatal(err)
 		}
 		run := 0
-		ep := start(t, "orders", transport, core.Config{Middleware: []core.Middleware{again}}, func(ep *core.Endpoint) {
+		ep := start(t, "orders", transport, core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(again)}}, func(ep *core.Endpoint) {
 			core.Handle(ep, "orders.place", func(ctx context.Context, m *core.TypedMessage[PlaceOrder]) error {
 				run++
 				return errors.Join(m.Send("shipping", "orders.ship", m.Body), charge(ctx, run))
@@ -304,7 +304,7 @@ func TestLifecycle(t *testing.T) {
 		orders, err := core.New("orders", inmemory.Open(), core.Config{
 			Concurrency: 4,
 			AuditQueue:  "audit",
-			Middleware:  []core.Middleware{traced},
+			Middleware:  []core.Middleware{core.MiddlewareFunc(traced)},
 			Observers:   []core.Observer{logged(slog.Default())},
 		})
 		// end

@@ -26,7 +26,7 @@ func seal(key cipher.AEAD) core.SendMiddleware {
 }
 
 // unseal is the middleware of the receiving side.
-func unseal(key cipher.AEAD) core.Middleware {
+func unseal(key cipher.AEAD) core.MiddlewareFunc {
 	return func(next core.HandlerFunc) core.HandlerFunc {
 		return func(ctx context.Context, m *core.Message) error {
 			if m.Headers.Get("Sealed") == "yes" {

@@ -15,7 +15,7 @@ import (
 // snippet: put-back
 var errNotReady = errors.New("the price list is not loaded yet")
 
-func prepared(ready *atomic.Bool) core.Middleware {
+func prepared(ready *atomic.Bool) core.MiddlewareFunc {
 	return func(next core.HandlerFunc) core.HandlerFunc {
 		return func(ctx context.Context, m *core.Message) error {
 			if !ready.Load() {
@@ -43,9 +43,9 @@ func leaveInQueue(next core.HandlerFunc) core.HandlerFunc {
 
 // Both leave the message in the queue until it can be handled, for the first time.
 func TestPutBack_OfTheGuide(t *testing.T) {
-	for name, middleware := range map[string]func(ready *atomic.Bool) core.Middleware{
+	for name, middleware := range map[string]func(ready *atomic.Bool) core.MiddlewareFunc{
 		"an instance that is not ready": prepared,
-		"any error":                     func(*atomic.Bool) core.Middleware { return leaveInQueue },
+		"any error":                     func(*atomic.Bool) core.MiddlewareFunc { return leaveInQueue },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
