@@ -22,8 +22,8 @@ type Config struct {
 
 	// Endpoint configures the endpoints of the bridge, one for each queue that it
 	// receives from. The default mode is ReceiveOnly if the transport supports it; None
-	// is refused, because a crash would lose messages. InputQueue, InstanceQueue,
-	// SendOnly and MessageType must be left out: the bridge sets them. If
+	// is refused, because a crash would lose messages. InputQueue, QueueExpiry,
+	// SendOnly and MessageType must be left out: the bridge decides about them. If
 	// middleware changes a message, the bridge still carries the received one.
 	Endpoint core.Config
 
@@ -128,14 +128,14 @@ func (c *Config) checkEndpoint(p *problems) {
 		name string
 		set  bool
 	}{
-		{"InputQueue", e.InputQueue != ""}, {"InstanceQueue", e.InstanceQueue}, {"SendOnly", e.SendOnly},
+		{"InputQueue", e.InputQueue != ""}, {"QueueExpiry", e.QueueExpiry != 0}, {"SendOnly", e.SendOnly},
 		{"MessageType", e.MessageType != nil},
 	} {
 		if field.set {
 			p.add("Endpoint.%s is set, but the bridge decides about it; leave it out", field.name)
 		}
 	}
-	e.InputQueue, e.InstanceQueue, e.SendOnly, e.MessageType = "", false, false, nil
+	e.InputQueue, e.QueueExpiry, e.SendOnly, e.MessageType = "", 0, false, nil
 }
 
 // checkLists refuses names that are empty or listed twice, and removes the empty ones so

@@ -36,10 +36,10 @@ func TestNew_SaysAllThatIsWrong(t *testing.T) {
 		"one transport": {"b", bridge.Config{Near: events, Far: bridge.Side{Transport: near}}, []string{"are the same"}},
 		"a nil pointer": {"b", bridge.Config{Near: events, Far: bridge.Side{Transport: (*inmemory.Transport)(nil)}}, []string{"Far.Transport is nil"}},
 		"settings of endpoints": {"b", bridge.Config{Near: events, Far: bridge.Side{Transport: far}, Endpoint: core.Config{
-			InputQueue: "x", InstanceQueue: true, SendOnly: true, Transactions: core.TransactionNone, Concurrency: -1,
+			InputQueue: "x", QueueExpiry: time.Hour, SendOnly: true, Transactions: core.TransactionNone, Concurrency: -1,
 			MessageType: func(*core.Incoming) string { return "" },
 		}}, []string{
-			"Endpoint.InputQueue is set", "Endpoint.InstanceQueue is set", "Endpoint.SendOnly is set", "Endpoint.MessageType is set",
+			"Endpoint.InputQueue is set", "Endpoint.QueueExpiry is set", "Endpoint.SendOnly is set", "Endpoint.MessageType is set",
 			"Endpoint.Transactions is None", "Concurrency is -1",
 		}},
 		"names": {"b", bridge.Config{

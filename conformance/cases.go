@@ -56,7 +56,6 @@ func cases() []testCase {
 		failureLimitCases,
 		handleFailedCases,
 		middlewareCases,
-		instanceCases,
 		groupRetryCases,
 		failureQueueCases,
 		putBackCases,

@@ -63,7 +63,6 @@ func mutants() []mutant {
 		failureLimitMutants,
 		handleFailedMutants,
 		middlewareMutants,
-		instanceMutants,
 		groupRetryMutants,
 		failureQueueMutants,
 		putBackMutants,

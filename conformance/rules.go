@@ -73,7 +73,6 @@ var rules = map[string]string{
 	"R63": "an invalid message goes to the invalid queue that the endpoint names, as it is",
 	"R64": "a message that is put back stays, is counted for nothing, and is delivered again after its pause",
 	"R61": "a message of a group that fails, or is deferred, holds its group where the queue keeps groups",
-	"R60": "an instance's queue is received from by that instance alone, and its messages stay with it",
 }
 
 // engineRules are the rules that only the engine can break: a fault of an adapter that

@@ -227,7 +227,7 @@ func (ep *Endpoint) observedCall(ctx context.Context, a *attempt) error {
 	if len(ep.observers.handle) == 0 {
 		return callRecovered(ep.chain, ctx, &a.message)
 	}
-	at := ep.observedAt(a.delivery)
+	at := ep.observed
 	ctx = ep.observers.handleStart(ctx, ep.observerPanicked, HandleStart{at, &a.message})
 	a.observedCtx, a.message.ctx = ctx, ctx
 	start := time.Now()
@@ -282,7 +282,7 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 	}
 	a.message.committedSends().notifySent(r.ep.observerPanicked)
 	if len(r.ep.observers.success) > 0 {
-		r.ep.observers.succeeded(a.settlementContext(r), r.ep.observerPanicked, Success{r.ep.observedAt(a.delivery), &a.message, a.message.failingHandler().handledByFallback, a.message.isDuplicate()})
+		r.ep.observers.succeeded(a.settlementContext(r), r.ep.observerPanicked, Success{r.ep.observed, &a.message, a.message.failingHandler().handledByFallback, a.message.isDuplicate()})
 	}
 	r.limiter.Succeeded()
 	r.pauses.Reset(a.message.handledAs().messageType)

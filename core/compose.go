@@ -52,12 +52,10 @@ type SendOptions struct {
 	NewConversation bool
 
 	// ReplyTo is the queue for replies. The default is the endpoint's own queue, from which
-	// all its instances receive.
+	// all its instances receive. For replies that have to reach this
+	// instance it is the input queue of a second endpoint of the process
+	// ([Config.QueueExpiry]).
 	ReplyTo string
-
-	// ReplyToInstance directs replies to this instance, through its instance queue
-	// ([Config.InstanceQueue]).
-	ReplyToInstance bool
 
 	// ContentType describes a []byte body. The default is "application/octet-stream". Any
 	// other body has the content type of its codec, and another one is refused.
@@ -80,17 +78,15 @@ const (
 // composer turns an application's sends into transport messages: encoding, standard
 // headers, checks. It is immutable.
 type composer struct {
-	endpoint string
-	machine  string
-	replyTo  string // "" for a send-only endpoint
-	// replyToInstance is the address of the instance queue, or "".
-	replyToInstance string
-	codec           *bodyCodec
-	caps            Capabilities
-	address         func(queue string) (string, error) // Transport.Address
-	topic           func(topic string) error           // TopicChecker.CheckTopic, or nil
-	baseTypes       map[string][]string                // Config.BaseTypes
-	sendChain       SendFunc                           // Config.SendMiddleware, or nil
+	endpoint  string
+	machine   string
+	replyTo   string // "" for a send-only endpoint
+	codec     *bodyCodec
+	caps      Capabilities
+	address   func(queue string) (string, error) // Transport.Address
+	topic     func(topic string) error           // TopicChecker.CheckTopic, or nil
+	baseTypes map[string][]string                // Config.BaseTypes
+	sendChain SendFunc                           // Config.SendMiddleware, or nil
 }
 
 // causation has the values that a message inherits from the message being handled; the
@@ -143,15 +139,6 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 	}
 	if err := c.checkRequest(&out); err != nil {
 		return Outgoing{}, err
-	}
-	switch {
-	case !o.ReplyToInstance:
-	case o.ReplyTo != "":
-		return Outgoing{}, fmt.Errorf("SendOptions.ReplyTo is %q, and ReplyToInstance is set; remove one", o.ReplyTo)
-	case c.replyToInstance == "":
-		return Outgoing{}, fmt.Errorf("SendOptions.ReplyToInstance is set, but the endpoint %q has no instance queue; set Config.InstanceQueue and Config.Instance", c.endpoint)
-	default:
-		o.ReplyTo = c.replyToInstance
 	}
 	if o.ReplyTo != "" {
 		address, err := c.address(o.ReplyTo)

@@ -36,17 +36,17 @@ type Config struct {
 	// is a queue with the endpoint's name.
 	InputQueue string
 
-	// InstanceQueue opens a second queue, named after the input queue, a hyphen and
-	// Instance. Only this instance receives from it: replies to messages that it sends with
-	// [SendOptions.ReplyToInstance], and messages that others send there. Its messages have
-	// the same handlers and recoverability, and share Concurrency with those of the input
-	// queue. They wait while the instance is stopped, and an endpoint with the same Instance
-	// gets them; two running instances must not have the same Instance. Only the input queue
-	// has subscriptions.
+	// QueueExpiry makes the broker delete the input queue, with its messages, when nothing
+	// has received from it for this long. Set it, with [ProvisionAlways], for a queue that
+	// one instance alone receives from, such as the queue for replies to that instance: the
+	// queues of instances that do not return are then removed. It must be longer than an
+	// instance is ever stopped, and than the longest delay of a message to it. The default,
+	// 0, keeps the queue for ever.
 	//
-	// Instance must be set. The documentation of the transport tells how long a queue
-	// without its instance stays, and how to remove it.
-	InstanceQueue bool
+	// Provision sets the expiry when it creates the queue, and returns an error for an
+	// existing queue with another one. On a broker that cannot delete unused queues,
+	// [Endpoint.Run] returns an error; the documentation of the transport says so.
+	QueueExpiry time.Duration
 
 	// AuditQueue receives a copy of every message that was handled
 	// successfully. The default, "", is none.
@@ -72,12 +72,12 @@ type Config struct {
 
 	// MaxPrefetchBytes limits the memory, for headers and bodies, of messages that were
 	// fetched before a handler is free for them: at the limit the endpoint fetches only as
-	// many messages as handlers are free. One message of any size (with InstanceQueue two)
-	// may exceed it; messages in handlers are not counted. The default is 64 MiB. Off means
-	// no limit. It applies only where messages are prefetched ([Capabilities.Prefetch], not
-	// [TransactionNone], and [TransactionSendsAtomicWithReceive] only with
-	// [Capabilities.AtomicLeases]). Not every broker tells how large a message is before it
-	// delivers it; the documentation of the transport says how exact the limit is.
+	// many messages as handlers are free. One message of any size may exceed it; messages in
+	// handlers are not counted. The default is 64 MiB. Off means no limit. It applies only
+	// where messages are prefetched ([Capabilities.Prefetch], not [TransactionNone], and
+	// [TransactionSendsAtomicWithReceive] only with [Capabilities.AtomicLeases]). Not every
+	// broker tells how large a message is before it delivers it; the documentation of the
+	// transport says how exact the limit is.
 	MaxPrefetchBytes int
 
 	// DrainTimeout is the time that handlers have after [Endpoint.Run]'s context ended,
@@ -103,7 +103,7 @@ type Config struct {
 
 	// Instance distinguishes this running endpoint from others of the same name in logs and
 	// headers. It must not have control characters. The default is the machine's name, the
-	// process id and a random part. With InstanceQueue it is part of a queue's name.
+	// process id and a random part.
 	Instance string
 
 	// Codec encodes and decodes message bodies. The default is JSON. Teams with another

@@ -26,8 +26,7 @@ type resolvedConfig struct {
 	observers          *observers
 	queues             []string // that the endpoint needs
 	inputQueue         string   // one of queues; "" if send-only
-	instanceQueue      string   // one of queues; "" without
-	groupQueues        []string // addresses of queues that keep groups in order
+	keepsGroups        bool     // the input queue keeps groups in order
 	groupOrderWarnings []string // reasons why groups are not always in order
 	auditAddress       string   // "" without audit
 	// reducedDefaults lists the defaults that the transport cannot provide (R10).
@@ -45,6 +44,7 @@ func resolve(c Config, caps Capabilities) (*resolvedConfig, error) {
 	if c.Concurrency > maxConcurrency {
 		errs.add("Concurrency is %d, for which as many goroutines would start; use at most %d, or more instances", c.Concurrency, maxConcurrency)
 	}
+	checkNotNegativeOrOff(&errs, "QueueExpiry", c.QueueExpiry)
 	checkNotNegativeOrOff(&errs, "HandlerTimeout", c.HandlerTimeout)
 	checkNotNegativeOrOff(&errs, "SlowHandler", c.SlowHandler)
 	checkNotNegativeOrOff(&errs, "MaxPrefetchBytes", c.MaxPrefetchBytes)
@@ -99,6 +99,7 @@ func resolve(c Config, caps Capabilities) (*resolvedConfig, error) {
 	r.config.DrainTimeout = offAsZero(r.config.DrainTimeout)
 	r.config.SlowHandler = offAsZero(r.config.SlowHandler)
 	r.config.OutageLimit = offAsZero(r.config.OutageLimit)
+	r.config.QueueExpiry = offAsZero(r.config.QueueExpiry)
 	r.config.HandlerTimeout = offAsZero(r.config.HandlerTimeout)
 	r.config.LogRepeats = offAsZero(r.config.LogRepeats)
 	r.resolveRecoverability(&errs, caps)
@@ -111,7 +112,7 @@ func (r *resolvedConfig) checkSendOnly(errs *validationErrors) {
 	c := &r.config
 	v := reflect.ValueOf(c).Elem()
 	for _, field := range []string{
-		"Concurrency", "Transactions", "Recoverability", "InputQueue", "InstanceQueue", "AuditQueue", "Provision", "HandlerTimeout", "SlowHandler", "MaxPrefetchBytes", "DrainTimeout", "OutageLimit", "WaitForBroker", "LogRepeats", "MessageID", "Middleware",
+		"Concurrency", "Transactions", "Recoverability", "InputQueue", "QueueExpiry", "AuditQueue", "Provision", "HandlerTimeout", "SlowHandler", "MaxPrefetchBytes", "DrainTimeout", "OutageLimit", "WaitForBroker", "LogRepeats", "MessageID", "Middleware",
 	} {
 		if f := v.FieldByName(field); !f.IsZero() {
 			errs.add("%s is set on a send-only endpoint, which receives and handles nothing; remove it, or SendOnly", field)
@@ -125,6 +126,9 @@ func (r *resolvedConfig) checkSendOnly(errs *validationErrors) {
 func (r *resolvedConfig) checkTransport(errs *validationErrors, t Transport) {
 	if _, ok := t.(Provisioner); !ok && r.config.Provision == ProvisionAlways {
 		errs.add("Provision is Always, but the transport cannot create queues (it is no core.Provisioner); create them yourself and remove it: %w", errors.ErrUnsupported)
+	}
+	if _, ok := t.(Provisioner); !ok && r.config.QueueExpiry > 0 {
+		errs.add("QueueExpiry is %v, but the transport cannot create queues (it is no core.Provisioner); create the queue yourself, with that expiry if the broker has one, and remove it: %w", r.config.QueueExpiry, errors.ErrUnsupported)
 	}
 }
 
@@ -155,17 +159,6 @@ func (r *resolvedConfig) resolveQueues(errs *validationErrors, name string, t Tr
 	}
 	r.rules.ownAddress, r.rules.address = own, t.Address
 	r.queues, r.inputQueue = []string{input}, input
-	instance := ""
-	switch {
-	case !r.config.InstanceQueue:
-	case r.config.Instance == "":
-		errs.add("InstanceQueue is set without Instance; the default Instance is another one at each start, and no instance would receive the messages of the one before: set Instance to a name that stays, such as that of the host or of the pod in a StatefulSet")
-	case own != "":
-		r.instanceQueue = input + "-" + r.config.Instance
-		instance = address("the instance queue (the input queue's name, a hyphen and Instance)", r.instanceQueue)
-		r.rules.instanceAddress = instance
-		r.queues = append(r.queues, r.instanceQueue)
-	}
 
 	errorQueues := map[string]string{} // addresses, and the field that names each
 	errorQueue := func(field, queue string) {
@@ -173,7 +166,7 @@ func (r *resolvedConfig) resolveQueues(errs *validationErrors, name string, t Tr
 		switch canonical {
 		case "":
 			return
-		case own, instance:
+		case own:
 			errs.add("%s is %q, the endpoint's own queue; failed messages would never leave it", field, canonical)
 			return
 		}
@@ -208,7 +201,7 @@ func (r *resolvedConfig) resolveQueues(errs *validationErrors, name string, t Tr
 	r.auditAddress = address("AuditQueue", r.config.AuditQueue)
 	switch field := errorQueues[r.auditAddress]; {
 	case r.auditAddress == "":
-	case r.auditAddress == own, r.auditAddress == instance:
+	case r.auditAddress == own:
 		errs.add("AuditQueue is %q, the endpoint's own queue; messages would go round for ever", r.auditAddress)
 	case field != "":
 		errs.add("AuditQueue is %q, which is %s too; copies of handled messages would be among the failed ones: name another queue", r.auditAddress, field)

@@ -75,6 +75,7 @@ func TestNew_RefusesSettingsWithoutEffect(t *testing.T) {
 		{"a send middleware that returns nothing", Config{SendMiddleware: []SendMiddleware{func(SendFunc) SendFunc { return nil }}}, fullCapabilities(), []string{"SendMiddleware[0] returned no function"}},
 		{"a send middleware that is nil", Config{SendMiddleware: []SendMiddleware{nil}}, fullCapabilities(), []string{"SendMiddleware[0] is nil", "remove it"}},
 		{"ProvisionAlways without a Provisioner", Config{Provision: ProvisionAlways}, fullCapabilities(), []string{"Provision is Always", "cannot create queues", "remove it"}},
+		{"QueueExpiry without a Provisioner", Config{QueueExpiry: time.Hour}, fullCapabilities(), []string{"QueueExpiry is 1h0m0s", "cannot create queues", "remove it"}},
 		{"an error queue of a type that the transport refuses", perType("order", TypeRecoverability{ErrorQueue: "#"}), fullCapabilities(), []string{`Recoverability.MessageTypes["order"].ErrorQueue "#" cannot be a queue's name`}},
 		{"an error queue of a type that is the input queue", perType("order", TypeRecoverability{ErrorQueue: "BILLING"}), fullCapabilities(), []string{`MessageTypes["order"].ErrorQueue is "billing"`, "own queue"}},
 	} {
@@ -109,7 +110,7 @@ func TestNew_AcceptsSettingsWithAnEffect(t *testing.T) {
 		"RequeueLimit beside Off, which Defer ignores":     {Config{Recoverability: Recoverability{RequeueLimit: 3, Delayed: Delayed{Off: true}}}, fullCapabilities()},
 		"MaxDeliveries beside Off, for processes that die": {Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: 1}, Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}}}, fullCapabilities()},
 		"as many slots as there can be":                    {Config{Concurrency: 10_000}, fullCapabilities()},
-		"Off where it is the default":                      {Config{HandlerTimeout: Off, Recoverability: Recoverability{MaxRetryAge: Off, RequeueLimit: Off, Delayed: Delayed{Factor: Off, MaxDelay: Off, Jitter: Off}}}, fullCapabilities()},
+		"Off where it is the default":                      {Config{QueueExpiry: Off, HandlerTimeout: Off, Recoverability: Recoverability{MaxRetryAge: Off, RequeueLimit: Off, Delayed: Delayed{Factor: Off, MaxDelay: Off, Jitter: Off}}}, fullCapabilities()},
 		"Off where nothing can be deferred":                {Config{Recoverability: Recoverability{RequeueLimit: Off}}, undelayed},
 		"one error queue of several types":                 {Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"a": {ErrorQueue: "bad"}, "b": {ErrorQueue: "bad"}, "c": {ErrorQueue: "error"}}}}, fullCapabilities()},
 	} {
@@ -127,7 +128,7 @@ func TestSendOnly_RefusesSettingsForReceiving(t *testing.T) {
 		"Transactions":     {Transactions: 99},
 		"Recoverability":   {Recoverability: Recoverability{RateLimit: RateLimit{ConsecutiveFailures: 1}}},
 		"InputQueue":       {InputQueue: "orders"},
-		"InstanceQueue":    {InstanceQueue: true, Instance: "one"},
+		"QueueExpiry":      {QueueExpiry: time.Hour},
 		"AuditQueue":       {AuditQueue: "audit"},
 		"Provision":        {Provision: ProvisionAlways},
 		"HandlerTimeout":   {HandlerTimeout: 1},
@@ -358,10 +359,10 @@ func TestConfig_EffectiveOneIsAFixedPoint(t *testing.T) {
 		"no delays":           {Config{}, undelayed},
 		"delays too short":    {Config{}, brief},
 		"send-only":           {Config{SendOnly: true, Instance: "one"}, fullCapabilities()},
-		"off":                 {Config{DrainTimeout: Off, OutageLimit: Off, WaitForBroker: Off, MaxPrefetchBytes: Off, SlowHandler: Off, HandlerTimeout: Off, Recoverability: Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}, MaxDeliveries: MaxDeliveries{Off: true}}}, fullCapabilities()},
+		"off":                 {Config{DrainTimeout: Off, OutageLimit: Off, WaitForBroker: Off, MaxPrefetchBytes: Off, SlowHandler: Off, HandlerTimeout: Off, QueueExpiry: Off, Recoverability: Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}, MaxDeliveries: MaxDeliveries{Off: true}}}, fullCapabilities()},
 		"retries without end": {Config{Recoverability: Recoverability{Immediate: Immediate{Retries: math.MaxInt}}}, fullCapabilities()},
 		"everything": {Config{
-			Concurrency: 3, InputQueue: "orders", InstanceQueue: true, Instance: "one", AuditQueue: "audit", HandlerTimeout: time.Minute, LogFormat: LogConstant, Provision: ProvisionNever,
+			Concurrency: 3, InputQueue: "orders", QueueExpiry: time.Hour, Instance: "one", AuditQueue: "audit", HandlerTimeout: time.Minute, LogFormat: LogConstant, Provision: ProvisionNever,
 			Recoverability: Recoverability{
 				Delayed:    Delayed{Retries: 4, Increase: time.Second, Factor: 2, MaxDelay: time.Minute, Jitter: 0.5},
 				ErrorQueue: "failed", MaxRetryAge: time.Hour, RequeueLimit: 9, RateLimit: RateLimit{ConsecutiveFailures: 20},
@@ -379,7 +380,7 @@ func TestConfig_EffectiveOneIsAFixedPoint(t *testing.T) {
 		}}, fullCapabilities()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			first, err := New("billing", &namedTransport{caps: test.caps}, test.config)
+			first, err := New("billing", provisioningTransport{&namedTransport{caps: test.caps}}, test.config)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -394,7 +395,7 @@ func TestConfig_EffectiveOneIsAFixedPoint(t *testing.T) {
 			if !reflect.DeepEqual(read, first.Config()) {
 				t.Errorf("got  %+v\nwant %+v", read, first.Config())
 			}
-			second, err := New("billing", &namedTransport{caps: test.caps}, read)
+			second, err := New("billing", provisioningTransport{&namedTransport{caps: test.caps}}, read)
 			if err != nil {
 				t.Fatalf("%v in %s", err, text)
 			}

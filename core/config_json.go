@@ -97,6 +97,7 @@ func encodeConfig(c any) ([]byte, error) {
 // error: the way to fix it.
 var zeroValueErrors = map[string]string{
 	"Config.Concurrency":                 `write 1 or more, or leave the key out for the default`,
+	"Config.QueueExpiry":                 "",
 	"Config.HandlerTimeout":              "",
 	"Config.SlowHandler":                 "",
 	"Config.MaxPrefetchBytes":            "",

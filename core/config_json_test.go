@@ -13,7 +13,7 @@ const wholeConfig = `{
 	"concurrency": 8,
 	"transactions": "ReceiveOnly",
 	"inputQueue": "orders",
-	"instanceQueue": true,
+	"queueExpiry": "168h",
 	"auditQueue": "audit",
 	"provision": "Never",
 	"sendOnly": false,
@@ -63,14 +63,14 @@ const wholeConfig = `{
 }`
 
 // purgeable is a transport that is a Purger.
-type purgeable struct{ Transport }
+type purgeable struct{ provisioningTransport }
 
 func (purgeable) Purge(context.Context, string) (int, error) { return 0, nil }
 
 // Rule R13.
 func TestSettings_WholeConfigurationFromJSON(t *testing.T) {
 	want := Config{
-		Concurrency: 8, Transactions: TransactionReceiveOnly, InputQueue: "orders", InstanceQueue: true, AuditQueue: "audit", Provision: ProvisionNever,
+		Concurrency: 8, Transactions: TransactionReceiveOnly, InputQueue: "orders", QueueExpiry: 7 * 24 * time.Hour, AuditQueue: "audit", Provision: ProvisionNever,
 		MaxPrefetchBytes: 1_000_000, DrainTimeout: 90 * time.Second, Instance: "one",
 		BaseTypes:      map[string][]string{"orders.placed": {"orders.changed", "orders.event"}},
 		HandlerTimeout: 10 * time.Second, SlowHandler: 30 * time.Second, OutageLimit: time.Minute, WaitForBroker: 5 * time.Minute, LogFormat: LogConstant, LogRepeats: 20,
@@ -103,7 +103,7 @@ func TestSettings_WholeConfigurationFromJSON(t *testing.T) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	counting := capableTransport()
-	if _, err := New("billing", purgeable{counting}, got); err != nil {
+	if _, err := New("billing", purgeable{provisioningTransport{counting}}, got); err != nil {
 		t.Error(err)
 	}
 	t.Run("the text above has every field that is not code", func(t *testing.T) {

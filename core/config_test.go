@@ -24,6 +24,11 @@ func (t *namedTransport) Address(queue string) (string, error) {
 	return strings.ToLower(queue), nil
 }
 
+// provisioningTransport is a namedTransport that can create queues.
+type provisioningTransport struct{ *namedTransport }
+
+func (provisioningTransport) Provision(context.Context, Topology) error { return nil }
+
 func capableTransport() *namedTransport { return &namedTransport{caps: fullCapabilities()} }
 
 func TestNew_ReportsEveryWrongField(t *testing.T) {
@@ -34,6 +39,7 @@ func TestNew_ReportsEveryWrongField(t *testing.T) {
 	}{
 		{"Concurrency", Config{Concurrency: -1}, []string{"Concurrency is -1", "cannot be negative (0 is the default)"}},
 		{"DrainTimeout", Config{DrainTimeout: -time.Second}, []string{"DrainTimeout is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
+		{"QueueExpiry", Config{QueueExpiry: -time.Second}, []string{"QueueExpiry is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
 		{"HandlerTimeout", Config{HandlerTimeout: -time.Second}, []string{"HandlerTimeout is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
 		{"MaxPrefetchBytes", Config{MaxPrefetchBytes: -2}, []string{"MaxPrefetchBytes is -2", "cannot be negative (0 is the default, core.Off is none)"}},
 		{"OutageLimit", Config{OutageLimit: -time.Second}, []string{"OutageLimit is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
@@ -46,11 +52,6 @@ func TestNew_ReportsEveryWrongField(t *testing.T) {
 		{"InputQueue that the transport refuses", Config{InputQueue: "a#b"}, []string{`InputQueue "a#b" cannot be a queue's name`, "'#' is not allowed"}},
 		{"InputQueue with white space", Config{InputQueue: "orders "}, []string{`InputQueue is "orders "`, "white space"}},
 		{"InputQueue that is the error queue", Config{InputQueue: "ERROR"}, []string{`Recoverability.ErrorQueue is "error"`, "the endpoint's own queue"}},
-		{"InstanceQueue without Instance", Config{InstanceQueue: true}, []string{"InstanceQueue is set without Instance", "another one at each start", "set Instance to a name that stays"}},
-		{"InstanceQueue that the transport refuses", Config{InstanceQueue: true, Instance: "#1"}, []string{`the instance queue (the input queue's name, a hyphen and Instance) "billing-#1" cannot be a queue's name`, "'#' is not allowed"}},
-		{"InstanceQueue with white space", Config{InstanceQueue: true, Instance: "one "}, []string{`"billing-one "`, "white space"}},
-		{"InstanceQueue that is the error queue", Config{InstanceQueue: true, Instance: "1", Recoverability: Recoverability{ErrorQueue: "Billing-1"}}, []string{`Recoverability.ErrorQueue is "billing-1"`, "the endpoint's own queue"}},
-		{"InstanceQueue that is the audit queue", Config{InstanceQueue: true, Instance: "1", AuditQueue: "Billing-1"}, []string{`AuditQueue is "billing-1"`, "the endpoint's own queue"}},
 		{"AuditQueue of a send-only endpoint", Config{SendOnly: true, AuditQueue: "audit"}, []string{"AuditQueue is set on a send-only endpoint", "remove it, or SendOnly"}},
 		{"AuditQueue that is the input queue", Config{AuditQueue: "Billing"}, []string{`AuditQueue is "billing"`, "the endpoint's own queue"}},
 		{"AuditQueue that the transport refuses", Config{AuditQueue: "a#b"}, []string{`AuditQueue "a#b" cannot be a queue's name`, "'#' is not allowed"}},

@@ -60,11 +60,8 @@ type rules struct {
 
 	// maxDeliveries limits the deliveries of one copy of a message; 0 means no limit.
 	maxDeliveries int
-	// ownAddress is that of the endpoint's queue, and instanceAddress that of its
-	// instance queue, or "".
-	ownAddress, instanceAddress string
-	// address is Transport.Address.
-	address func(queue string) (string, error)
+	ownAddress    string                             // of the input queue
+	address       func(queue string) (string, error) // Transport.Address
 }
 
 // configFor returns the settings in force for a message type.
@@ -288,7 +285,7 @@ func (r *rules) whyUnsupported(a Action, f failure) string {
 		switch {
 		case err != nil:
 			return fmt.Sprintf("that cannot be a queue's name: %v", err)
-		case address == r.ownAddress, r.instanceAddress != "" && address == r.instanceAddress:
+		case address == r.ownAddress:
 			return "that is the endpoint's own queue, which the message would never leave"
 		}
 	case ActionDelayedRetry:

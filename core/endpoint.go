@@ -28,14 +28,13 @@ type Endpoint struct {
 	config    Config
 	mode      TransactionMode
 
-	address         string // of the input queue; "" if send-only
-	instanceAddress string // of the instance queue; "" without one
-	auditAddress    string // "" without audit
+	address      string // of the input queue; "" if send-only
+	auditAddress string // "" without audit
 
 	registry      registry
 	rules         rules
 	maxDeliveries int
-	groupQueues   []string // addresses of its queues that keep groups in order
+	keepsGroups   bool // the input queue keeps groups in order
 	isolation     isolationRules
 	composer      *composer
 	deps          *messageDeps
@@ -87,8 +86,8 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	r.resolveGroups(t)
 	ep := &Endpoint{
 		name: name, transport: t, caps: caps, config: r.config, mode: r.mode,
-		address: r.rules.ownAddress, instanceAddress: r.rules.instanceAddress, auditAddress: r.auditAddress,
-		rules: r.rules, maxDeliveries: r.maxDeliveries, groupQueues: r.groupQueues, isolation: r.isolation, resolved: r, observers: r.observers,
+		address: r.rules.ownAddress, auditAddress: r.auditAddress,
+		rules: r.rules, maxDeliveries: r.maxDeliveries, keepsGroups: r.keepsGroups, isolation: r.isolation, resolved: r, observers: r.observers,
 		redeliveries: newRedeliveryState(), unreachable: unreachable.New(), concurrency: r.config.Concurrency, ready: make(chan struct{}),
 	}
 	if err := errors.Join(errs.errs...); err != nil {
@@ -109,7 +108,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 		ep.sends.notify = ep.notifySendHealth
 	}
 	ep.log = newLoggers(c.Logger, c.LogFormat, r.config.LogRepeats, name, ep.instance)
-	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, replyToInstance: ep.instanceAddress, codec: r.codec, caps: caps, address: t.Address, baseTypes: r.original.BaseTypes}
+	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, codec: r.codec, caps: caps, address: t.Address, baseTypes: r.original.BaseTypes}
 	if checker, ok := t.(TopicChecker); ok {
 		ep.composer.topic = checker.CheckTopic
 	}
@@ -286,7 +285,7 @@ func (ep *Endpoint) Purge(ctx context.Context) (removed int, err error) {
 func (ep *Endpoint) inputQueue() string { return ep.resolved.inputQueue }
 
 func (ep *Endpoint) topology() Topology {
-	return Topology{Queues: ep.resolved.queues, InputQueue: ep.inputQueue(), InstanceQueue: ep.resolved.instanceQueue, Transactions: ep.mode}
+	return Topology{Queues: ep.resolved.queues, InputQueue: ep.inputQueue(), QueueExpiry: ep.config.QueueExpiry, Transactions: ep.mode}
 }
 
 // subscribe subscribes to the events that the endpoint handles.

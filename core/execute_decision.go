@@ -83,7 +83,7 @@ func (r *runner) sendAgain(a *attempt, f *failure, d *decision) error {
 		reason = ReasonNewCopy
 	}
 	send := func(headers Headers) error {
-		out := failedCopy(a, f, r.ep.receivedFrom(a.delivery), headers, reason)
+		out := failedCopy(a, f, r.ep.address, headers, reason)
 		out.Delay = d.action.Delay
 		return r.replace(a, []Outgoing{out})
 	}
@@ -137,7 +137,7 @@ func (r *runner) notifyRecovered(a *attempt, f *failure, d *decision, takenOver 
 		return
 	}
 	e := Recovery{
-		ObservedEndpoint: r.ep.observedAt(a.delivery),
+		ObservedEndpoint: r.ep.observed,
 		MessageID:        f.MessageID, MessageType: f.MessageType, Headers: f.Headers, Err: f.Err, Handler: f.Handler,
 		Attempt: f.ImmediateProcessingFailures, DelayedRetries: f.DelayedDeliveriesPerformed, Deferrals: f.deferrals,
 		Action: d.action, Deferred: d.deferral, NewCopy: d.newCopy, DeadLettered: d.deadLetter && !takenOver, Reason: d.reason, TakenOver: takenOver,

@@ -72,7 +72,7 @@ func (ep *Endpoint) describe(a *attempt, err error) *failure {
 			Err:                         err,
 			MessageID:                   in.ID,
 			MessageType:                 a.message.handledAs().messageType,
-			ReceiveQueue:                ep.receivedFrom(a.delivery),
+			ReceiveQueue:                ep.address,
 			ImmediateProcessingFailures: in.attempt(),
 			DelayedDeliveriesPerformed:  in.delayedRetries(),
 			FailedAt:                    time.Now(),

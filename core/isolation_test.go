@@ -410,48 +410,6 @@ func TestSuspects_PauseWhileTheyWait(t *testing.T) {
 }
 
 // Rule R35.
-// The other queue of an instance may have brought a message when the suspect comes.
-func TestSuspects_OfAnInstanceWithAQueue(t *testing.T) {
-	onSuspectTransports(t, func(fx *fixture) {
-		if err := fx.broker.Provision(fx.Context(), core.Topology{Queues: []string{"orders", "orders-a"}}); err != nil {
-			fx.Fatal(err)
-		}
-		for _, suspect := range []core.Outgoing{order("suspect"), orderToInstanceA("suspect")} {
-			fx.send(suspect)
-			fx.redeliverTimes(suspect.Queue, 7)
-			if suspect.Queue == "orders" {
-				fx.send(orderToInstanceA("m1"))
-			} else {
-				fx.send(order("m1"))
-			}
-			ep := fx.newEndpoint("orders", instanceA(core.Config{Concurrency: 4}))
-			var handled recorder[string]
-			fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
-				handled.add(m.ID)
-				if m.ID == "suspect" {
-					for range 3 {
-						for _, queue := range []string{"orders", "orders-a"} {
-							depth, err := fx.broker.Depth(queue)
-							if want := map[bool]int{true: 1}[queue == suspect.Queue]; err != nil || depth.InFlight != want {
-								fx.Errorf("%d messages of %s in hand with a suspect of %s, %v; want %d", depth.InFlight, queue, suspect.Queue, err, want)
-							}
-						}
-						time.Sleep(time.Second)
-					}
-				}
-				return nil
-			})
-			run := fx.run(ep)
-			fx.advance(10 * time.Second)
-			equal(fx, "handled", handled.len(), 2)
-			if err := run.stop(); err != nil {
-				fx.Error(err)
-			}
-		}
-	})
-}
-
-// Rule R35.
 func TestSuspects_ConcurrencyOfOne(t *testing.T) {
 	onSuspectTransports(t, func(fx *fixture) {
 		var handled recorder[string]

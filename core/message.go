@@ -110,7 +110,7 @@ type content struct {
 // MessageConfig describes a [TypedMessage] that no endpoint received. See [NewMessage].
 type MessageConfig struct {
 	// Endpoint is the name of the endpoint that seems to handle the message.
-	// The default is "test". Its instance queue is NAME-instance.
+	// The default is "test".
 	Endpoint string
 	// Incoming is the received message. Its Body is not decoded: the body is
 	// given to [NewMessage]. An [Incoming.DeliveryCount] of 0 becomes 1.
@@ -137,8 +137,7 @@ func NewMessage[T any](body T, c MessageConfig) *TypedMessage[T] {
 	deps := &messageDeps{
 		composer: &composer{
 			endpoint: firstNonEmpty(c.Endpoint, "test"), machine: "test", replyTo: firstNonEmpty(c.Endpoint, "test"),
-			replyToInstance: firstNonEmpty(c.Endpoint, "test") + "-instance",
-			codec:           codec, caps: c.Capabilities,
+			codec: codec, caps: c.Capabilities,
 			address: func(queue string) (string, error) { return queue, nil },
 		},
 		send: c.SendNow,

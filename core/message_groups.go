@@ -16,23 +16,20 @@ import (
 // instance that postpones it remembers its rounds. Of deliveries to other instances it
 // knows only the number: it counts them as rounds with the configured number of attempts.
 
-// resolveGroups finds the queues that keep groups, and the reasons why the order in them
-// is not always kept. Without a GroupKeeper there are no such reasons: the application
+// resolveGroups finds out whether the input queue keeps groups, and the reasons why their
+// order is not always kept. Without a GroupKeeper there are no such reasons: the application
 // may not use groups.
 func (r *resolvedConfig) resolveGroups(t Transport) {
 	if !r.rules.caps.GroupOrder {
 		return
 	}
 	keeper, choosesQueues := t.(GroupKeeper)
-	for _, address := range []string{r.rules.ownAddress, r.rules.instanceAddress} {
-		if address != "" && (!choosesQueues || keeper.KeepsGroups(address)) {
-			r.groupQueues = append(r.groupQueues, address)
-		}
-	}
+	own := r.rules.ownAddress
+	keeps := own != "" && (!choosesQueues || keeper.KeepsGroups(own))
+	r.keepsGroups = keeps && r.mode != TransactionNone
 	switch {
-	case len(r.groupQueues) == 0:
+	case !keeps:
 	case r.mode == TransactionNone:
-		r.groupQueues = nil
 		if choosesQueues && r.config.Concurrency != 1 {
 			r.groupOrderWarnings = append(r.groupOrderWarnings, "in transaction mode None messages of a group do not wait for each other; use another mode, or a Concurrency of 1")
 		}
@@ -71,8 +68,7 @@ func ofTypeText(messageType string) string {
 
 // retriesInPlace reports whether a delayed retry postpones a message, because of its group.
 func (ep *Endpoint) retriesInPlace(d Delivery) bool {
-	queues := ep.groupQueues
-	return len(queues) > 0 && d.Incoming().GroupKey != "" && slices.Contains(queues, ep.receivedFrom(d))
+	return ep.keepsGroups && d.Incoming().GroupKey != ""
 }
 
 // withRoundCount returns the delivery with the count of its round.
@@ -179,10 +175,10 @@ func (r *runner) postpone(a *attempt, f *failure, d *decision) error {
 	return nil
 }
 
-// deliveriesFrom returns the limit of deliveries of one copy of a message from a queue; 0
-// means no limit.
-func (ep *Endpoint) deliveriesFrom(address string) int {
-	if slices.Contains(ep.groupQueues, address) {
+// receiverMaxDeliveries returns the receiver's limit of deliveries of one copy of a
+// message; 0 means no limit.
+func (ep *Endpoint) receiverMaxDeliveries() int {
+	if ep.keepsGroups {
 		return ep.rules.groupDeliveries()
 	}
 	return ep.maxDeliveries

@@ -30,28 +30,6 @@ func (t groupTransport) OpenReceiver(ctx context.Context, cfg core.ReceiverConfi
 	return t.Wrapper.OpenReceiver(ctx, cfg)
 }
 
-// A message of a group that was given an id is retried on the queue of its instance.
-func TestMessageID_RetriedOnTheInstanceQueue(t *testing.T) {
-	inModes(t, retryModes, func(fx *fixture) {
-		ep := fx.newEndpoint("orders", instanceA(core.Config{
-			MessageID:      func(*core.Incoming) string { return "named" },
-			Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1}},
-		}))
-		attempts := 0
-		fx.handle(ep, "order", func(context.Context, *core.Message) error { attempts++; return errBoom })
-		fx.run(ep)
-		m := orderToInstanceA("1")
-		m.Headers.Del(core.HeaderMessageID)
-		fx.send(m)
-		fx.advance(time.Second)
-		equal(fx, "delayed in the instance queue", fx.depth("orders-a").Delayed, 1)
-		equal(fx, "delayed in the shared queue", fx.depth("orders").Delayed, 0)
-		fx.advance(time.Hour)
-		equal(fx, "attempts", attempts, 2)
-		equal(fx, "FailedQ", fx.onlyMessage("error").Headers.Get(core.HeaderFailedQ), "orders-a")
-	})
-}
-
 // MaxDeliveries that the receiver is opened with counts all rounds where the queue keeps groups.
 func TestGroups_MaxDeliveriesOfAllRounds(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -86,11 +86,7 @@ type Observer struct {
 type ObservedEndpoint struct {
 	Endpoint string // its name
 	Instance string // Endpoint.Instance
-	// Queue is the address of the queue that the message was received from, and
-	// otherwise that of the input queue; "" if send-only.
-	Queue string
-	// InstanceQueue: Queue is the instance's own ([Config.InstanceQueue]).
-	InstanceQueue bool
+	Queue    string // the address of the input queue; "" if send-only
 	// Transport describes the endpoint's transport, or is nil if that is no [Describer]. It
 	// is the same pointer in all events of an endpoint, and must not be written to.
 	Transport *TransportInfo

@@ -107,7 +107,6 @@ func TestMaxPrefetchBytes_IsHalvedForOneReceive(t *testing.T) {
 	}{
 		{core.Config{}, true, 32 << 20},
 		{core.Config{MaxPrefetchBytes: 7}, true, 4},
-		{core.Config{MaxPrefetchBytes: 8, InstanceQueue: true, Instance: "one"}, true, 2},
 		{core.Config{MaxPrefetchBytes: core.Off}, true, 0},
 		{core.Config{}, false, 0},
 		{core.Config{Transactions: core.TransactionNone}, true, 0},

@@ -215,20 +215,6 @@ func (r *runner) endError() error {
 	return r.endErr
 }
 
-// connectCombinedReceiver sets the fields of a combinedReceiver that belong to this Run. It
-// returns false if the receiver is another one.
-func (r *runner) connectCombinedReceiver() bool {
-	c, ok := r.receiver.(*combinedReceiver)
-	if !ok {
-		return false
-	}
-	c.watch, c.release = r.watch, r.releaseUnstarted
-	c.onLost = func(d Delivery) {
-		r.raiseCritical(fmt.Errorf("message %s is lost: it arrived after the endpoint had stopped, and in transaction mode None it cannot be given back", d.Incoming().ID))
-	}
-	return true
-}
-
 // The pump's parts, with the engine's types.
 type (
 	worker          = pump.Worker[Delivery, attempt]
@@ -243,7 +229,6 @@ func (ep *Endpoint) pumpRules() pump.Rules {
 		ReceiveAndDelete: receiveAndDelete,
 		CountsReleases:   ep.caps.CountsReleases && !receiveAndDelete,
 		Prefetches:       ep.caps.Prefetch && !ep.connectionPerMessage() && !receiveAndDelete,
-		ExactLimit:       ep.instanceAddress == "", // two queues have a delivery each
 		MaxBatch:         ep.caps.MaxReceiveBatch,
 		MaxPrefetchBytes: ep.maxPrefetchBytes(),
 		Isolates:         ep.isolation.threshold > 0,
@@ -254,7 +239,7 @@ func (ep *Endpoint) pumpRules() pump.Rules {
 // newPump returns the pump of a Run, which has its receiver and its renewer.
 func (r *runner) newPump() *pump.Pump[Delivery, attempt] {
 	return pump.New(r.fetchCtx, r.receiver, r.ep.pumpRules(), pump.Calls[Delivery, attempt]{
-		Fetched:         r.fetched(),
+		Fetched:         r.fetched,
 		Handle:          r.handle,
 		Release:         r.releaseUnstarted,
 		OnError:         r.receiveFailed,
@@ -266,21 +251,11 @@ func (r *runner) newPump() *pump.Pump[Delivery, attempt] {
 	})
 }
 
-// fetched returns the function that begins the renewal of a delivery's lock, and wraps the
+// fetched begins the renewal of a delivery's lock, if it has one that ends, and wraps the
 // delivery for the engine.
-func (r *runner) fetched() func(Delivery) fetchedDelivery {
-	if r.connectCombinedReceiver() {
-		return func(d Delivery) fetchedDelivery {
-			return fetchedDelivery{Delivery: r.ep.withRoundCount(d), Lock: d.(*queueDelivery).lock}
-		}
-	}
-	return func(d Delivery) fetchedDelivery {
-		return fetchedDelivery{Delivery: r.ep.withRoundCount(d), Lock: r.watch(d)}
-	}
+func (r *runner) fetched(d Delivery) fetchedDelivery {
+	return fetchedDelivery{Delivery: r.ep.withRoundCount(d), Lock: r.renewer.Watch(d)}
 }
-
-// watch has the lock of a delivery renewed, if it has one that ends.
-func (r *runner) watch(d Delivery) *locks.Context { return r.renewer.Watch(d) }
 
 // messageBytes returns the memory that a delivery's message takes.
 func messageBytes(d Delivery) int {
@@ -301,14 +276,8 @@ func (ep *Endpoint) maxPrefetchBytes() int {
 	return ep.config.MaxPrefetchBytes
 }
 
-// maxReceiveBytes returns the part of it that one Receive of a queue may fetch.
-func (ep *Endpoint) maxReceiveBytes() int {
-	half := (ep.maxPrefetchBytes() + 1) / 2
-	if ep.instanceAddress != "" { // there are two queues
-		return (half + 1) / 2
-	}
-	return half
-}
+// maxReceiveBytes returns the part of it that one Receive may fetch.
+func (ep *Endpoint) maxReceiveBytes() int { return (ep.maxPrefetchBytes() + 1) / 2 }
 
 // connectionPerMessage reports whether each message takes a connection of the transport
 // from its receipt on.

@@ -58,7 +58,6 @@ func (r *runner) drain() error {
 	drainEnd := time.Now().Add(r.ep.config.DrainTimeout)
 	r.stopFetch()
 	r.pump.Stop()
-	r.handleReceivedAndDeleted()
 	idle := make(chan struct{})
 	go func() {
 		r.pump.Wait()
@@ -200,19 +199,4 @@ func (r *runner) end(err error) {
 		close(r.ended)
 		r.stopFetch()
 	}
-}
-
-// handleReceivedAndDeleted handles the messages that a combinedReceiver has received in
-// TransactionNone and not handed out when the endpoint stops: they cannot be released.
-func (r *runner) handleReceivedAndDeleted() {
-	c, ok := r.receiver.(*combinedReceiver)
-	if !ok || !c.receiveAndDelete {
-		return
-	}
-	unhandled := c.stop(closeGrace)
-	deliveries := make([]Delivery, len(unhandled))
-	for i, d := range unhandled {
-		deliveries[i] = d
-	}
-	r.pump.Finish(deliveries...)
 }

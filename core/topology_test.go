@@ -3,34 +3,29 @@ package core
 import (
 	"slices"
 	"testing"
+	"time"
 )
 
-func TestTopology_ReceivesFrom(t *testing.T) {
+func TestTopology_NamesTheInputQueueAndItsExpiry(t *testing.T) {
 	for name, c := range map[string]struct {
 		config Config
-		own    []string
-		others []string
+		input  string
+		queues []string
+		expiry time.Duration
 	}{
-		"an endpoint":            {Config{}, []string{"billing"}, []string{"error"}},
-		"with an input queue":    {Config{InputQueue: "orders"}, []string{"orders"}, []string{"billing", "error"}},
-		"with an instance queue": {Config{InstanceQueue: true, Instance: "one"}, []string{"billing", "billing-one"}, []string{"error"}},
-		"send-only":              {Config{SendOnly: true}, nil, []string{"", "website"}},
+		"an endpoint":         {Config{}, "billing", []string{"billing", "error"}, 0},
+		"with an input queue": {Config{InputQueue: "orders"}, "orders", []string{"orders", "error"}, 0},
+		"with an expiry":      {Config{InputQueue: "replies-pod-0", QueueExpiry: time.Hour}, "replies-pod-0", []string{"replies-pod-0", "error"}, time.Hour},
+		"off":                 {Config{QueueExpiry: Off}, "billing", []string{"billing", "error"}, 0},
+		"send-only":           {Config{SendOnly: true}, "", nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ep, err := New("billing", capableTransport(), c.config)
+			ep, err := New("billing", provisioningTransport{capableTransport()}, c.config)
 			if err != nil {
 				t.Fatal(err)
 			}
-			topology := ep.topology()
-			for _, queue := range c.own {
-				if !topology.ReceivesFrom(queue) || !slices.Contains(topology.Queues, queue) {
-					t.Errorf("%+v does not receive from %q", topology, queue)
-				}
-			}
-			for _, queue := range c.others {
-				if topology.ReceivesFrom(queue) {
-					t.Errorf("%+v receives from %q", topology, queue)
-				}
+			if got := ep.topology(); got.InputQueue != c.input || !slices.Equal(got.Queues, c.queues) || got.QueueExpiry != c.expiry {
+				t.Errorf("%+v, want the queue %q of %q with the expiry %v", got, c.input, c.queues, c.expiry)
 			}
 		})
 	}

@@ -203,26 +203,19 @@ type Provisioner interface {
 
 // Topology lists the queues that an endpoint needs.
 type Topology struct {
-	// Queues are created if they do not exist. The endpoint receives from InputQueue and
-	// InstanceQueue, and sends to the others.
+	// Queues are created if they do not exist. The endpoint receives from InputQueue, and
+	// sends to the others: a [Checker] requires more rights for InputQueue than for them.
 	Queues []string
-	// InputQueue is the element of Queues that all instances of the endpoint receive from,
-	// or "".
+	// InputQueue is the element of Queues that the endpoint receives from, or "".
 	InputQueue string
-	// InstanceQueue is the element of Queues that a single instance of the endpoint receives
-	// from ([Config.InstanceQueue]), or "". If the broker can delete unused queues,
-	// Provision lets it delete this one some time after its last receiver left, because no
-	// other instance receives from it. The adapter documents the time.
-	InstanceQueue string
+	// QueueExpiry is the time without a receiver after which the broker deletes InputQueue
+	// ([Config.QueueExpiry]); 0 means never. Provision creates the queue with it. If the
+	// broker cannot delete unused queues, Provision and Check return an error that says so
+	// and does not match errors.ErrUnsupported.
+	QueueExpiry time.Duration
 	// Transactions is the mode in which the endpoint receives, or [TransactionDefault] if
 	// that is not known. A [Checker] may check requirements of this mode.
 	Transactions TransactionMode
-}
-
-// ReceivesFrom reports whether the endpoint receives from a queue, as it is named in
-// Queues: a [Checker] then requires more rights than those for sending to it.
-func (t Topology) ReceivesFrom(queue string) bool {
-	return queue != "" && (queue == t.InputQueue || queue == t.InstanceQueue)
 }
 
 // Subscriber is implemented by a [Transport] that has [Capabilities.PublishSubscribe]. A

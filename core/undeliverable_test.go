@@ -134,21 +134,3 @@ func TestUndeliverable_HoldsUpNoAdapter(t *testing.T) {
 		}
 	})
 }
-
-// TestUndeliverable_IsToldByTheInstanceQueueToo: the adapter may tell either receiver of
-// the endpoint.
-func TestUndeliverable_IsToldByTheInstanceQueueToo(t *testing.T) {
-	bubble(t, func(fx *fixture) {
-		var told recorder[string]
-		_, _, transport, tell := fx.runStoringEndpoint(core.Config{
-			Instance: "one", InstanceQueue: true, Provision: core.ProvisionAlways,
-			Observers: []core.Observer{undeliverableObserver(func(e core.Undeliverable) { told.add(e.MessageID) })},
-		})
-		equal(fx, "error queue of the receiver", transport.cfg.ErrorQueue, "error")
-		tell(core.Undeliverable{MessageID: "1", Queue: "gone", Err: errBoom, Tries: 1})
-		synctest.Wait()
-		if !slices.Equal(told.all(), []string{"1"}) {
-			fx.Errorf("the observer was told %q", told.all())
-		}
-	})
-}

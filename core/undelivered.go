@@ -65,9 +65,7 @@ func (ep *Endpoint) canStore(queue string) bool {
 	return ep.caps.DelayedDelivery && ep.mode != TransactionNone && ep.isConfiguredQueue(queue)
 }
 
-// storedCopy returns a message as it is stored until its destination can be reached. It
-// is stored in the shared queue even if it came from an instance queue: every instance
-// can deliver it, and a broker may delete the queue of a stopped instance.
+// storedCopy returns a message as it is stored until its destination can be reached.
 func (ep *Endpoint) storedCopy(out Outgoing, note undeliveredNote) Outgoing {
 	out.Queue = ep.address
 	out.Headers.Set(HeaderUndelivered, note.String())

@@ -137,7 +137,7 @@ func TestCardinality(t *testing.T) {
 		o := b.observer(otelreprise.Config{NServiceBusMetrics: true})
 		start := func(queue, messageType string, err error) {
 			m := core.NewMessage([]byte("x"), core.MessageConfig{Type: messageType, Incoming: core.Incoming{ID: messageType + " id", NativeID: messageType}}).Message
-			at := core.ObservedEndpoint{Endpoint: "orders", Instance: "pod-7f9c", Queue: queue, InstanceQueue: queue == "orders-pod-7f9c"}
+			at := core.ObservedEndpoint{Endpoint: "orders", Instance: "pod-7f9c", Queue: queue}
 			ctx := o.HandleStart(context.Background(), core.HandleStart{ObservedEndpoint: at, Message: m})
 			o.HandleEnd(ctx, core.HandleEnd{ObservedEndpoint: at, Message: m, Err: err, Duration: time.Millisecond})
 			o.Recovered(ctx, core.Recovery{ObservedEndpoint: at, MessageType: messageType, Err: err, FailedAt: time.Now()})
@@ -163,55 +163,6 @@ func TestCardinality(t *testing.T) {
 				}
 			}
 		}
-		start("orders-pod-7f9c", "type 0", errAway)
-		equal(b, "instance queue", b.total("messaging.process.duration", "messaging.destination.template=orders-{instance}"), int64(1))
-		equal(b, "instance queue in NServiceBus's metrics", b.total("nservicebus.messaging.fetches", "nservicebus.queue=orders-pod-7f9c"), int64(0))
-	})
-}
-
-// TestDestination: the instance is left out of the name of its queue, and of no other name.
-func TestDestination(t *testing.T) {
-	bubble(t, func(b *bed) {
-		o := b.observer(otelreprise.Config{})
-		for _, c := range []struct {
-			queue, instance string
-			own             bool
-			want            string
-		}{
-			{"orders-100", "1", false, "name=orders-100"},
-			{"orders-1", "1", false, "name=orders-1"},
-			{"orders-1", "1", true, "template=orders-{instance}"},
-			{"shop-1-1", "1", true, "template=shop-1-{instance}"},
-			{`"public"."mail-pod-0"`, "pod-0", true, `template="public"."mail-{instance}"`},
-			{"mail-pod-0.fifo", "pod-0", true, "template=mail-{instance}.fifo"},
-			{"https://broker/pod%2D0", "pod-0", true, "template={instance}"},
-		} {
-			m := core.NewMessage([]byte("x"), core.MessageConfig{Type: "order"}).Message
-			at := core.ObservedEndpoint{Endpoint: c.queue + c.want, Instance: c.instance, Queue: c.queue, InstanceQueue: c.own}
-			ctx := o.HandleStart(context.Background(), core.HandleStart{ObservedEndpoint: at, Message: m})
-			o.HandleEnd(ctx, core.HandleEnd{ObservedEndpoint: at, Message: m})
-			for _, p := range b.points("messaging.process.duration") {
-				if strings.Contains(p.attrs, "reprise.endpoint="+at.Endpoint+" ") && !strings.Contains(p.attrs, "messaging.destination."+c.want+" ") {
-					b.Errorf("queue %s of instance %s: %s, want %s", c.queue, c.instance, p.attrs, c.want)
-				}
-			}
-		}
-	})
-}
-
-// TestInstanceQueue: an endpoint says from which of its two queues a message came.
-func TestInstanceQueue(t *testing.T) {
-	bubble(t, func(b *bed) {
-		b.orders(core.Config{Instance: "1", InstanceQueue: true}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return nil })
-		client := b.client()
-		for _, queue := range []string{"orders", "orders-1"} {
-			if err := client.Send(b.Context(), queue, "order", []byte("x")); err != nil {
-				b.Fatal(err)
-			}
-		}
-		synctest.Wait()
-		equal(b, "of the input queue", b.total("messaging.process.duration", "messaging.destination.name=orders"), int64(1))
-		equal(b, "of the instance queue", b.total("messaging.process.duration", "messaging.destination.template=orders-{instance}"), int64(1))
 	})
 }
 

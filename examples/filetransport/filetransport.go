@@ -80,13 +80,21 @@ func (t *Transport) queueDir(queue string) (string, error) {
 	return filepath.Join(t.cfg.Dir, name), nil
 }
 
+var errExpiry = errors.New("filetransport: a file system deletes no directory by itself; remove Config.QueueExpiry of the endpoint")
+
 // Provision creates the queues' directories (C18).
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
+	if topology.QueueExpiry > 0 {
+		return errExpiry
+	}
 	return t.each(ctx, "provision", topology.Queues, makeDir)
 }
 
 // Check reports whether the queues' directories exist and can be synced.
 func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
+	if topology.QueueExpiry > 0 {
+		return errExpiry
+	}
 	return t.each(ctx, "check", topology.Queues, syncPath)
 }
 

@@ -27,12 +27,15 @@ func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 }
 
 func (t *Transport) check(ctx context.Context, topology core.Topology) error {
+	if err := t.checkExpiry(topology); err != nil {
+		return err
+	}
 	var errs []error
 	for _, queue := range topology.Queues {
 		address, err := t.cfg.names().QueueAddress(queue)
 		switch {
 		case err != nil:
-		case topology.ReceivesFrom(queue):
+		case queue == topology.InputQueue:
 			err = t.reach(ctx, address)
 		default:
 			err = t.reachToSend(ctx, address)

@@ -19,12 +19,13 @@ import (
 	"github.com/reprise-go/reprise/transport/asb/internal/sdkclient"
 )
 
-// Provision creates the queues that are missing, with Config.LockDuration, and with sessions where Config.SessionQueues names them. An instance's
-// own queue is deleted by the service when it was idle for a week, unless it has sessions.
+// Provision creates the queues that are missing, with Config.LockDuration, and with sessions where Config.SessionQueues names them.
+// With QueueExpiry in topology (core.Config.QueueExpiry) the service deletes the input queue, with its messages, that long after
+// its last receiver and its last sender. It is at least 5 minutes, and a queue with sessions cannot have it.
 //
 // Provision changes nothing that exists. A queue that requires sessions and should not,
-// or the other way round, is an error; so is one that forwards its messages, or
-// dead-letters them too early (C18). Provision needs the right Manage; with
+// or the other way round, is an error; so is one that forwards its messages, dead-letters
+// them too early, or has another AutoDeleteOnIdle than QueueExpiry (C18). Provision needs the right Manage; with
 // Config.NoAdmin it checks that the queues exist, and its error has the commands that
 // create them.
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
@@ -39,17 +40,24 @@ func (t *Transport) Provision(ctx context.Context, topology core.Topology) error
 }
 
 func (t *Transport) provision(ctx context.Context, topology core.Topology) error {
+	if err := t.checkExpiry(topology); err != nil {
+		return err
+	}
 	var errs []error
 	for _, name := range topology.Queues {
+		expiry := time.Duration(0)
+		if name == topology.InputQueue {
+			expiry = topology.QueueExpiry
+		}
 		address, err := t.cfg.names().Target(name)
 		switch {
 		case err != nil:
 		case t.cfg.NoAdmin:
 			if err = t.reach(ctx, address); err != nil && faultOf(err) == faultNoEntity {
-				err = fmt.Errorf("%w; with Config.NoAdmin nothing is created; to fix: %s", err, t.createCommand(address))
+				err = fmt.Errorf("%w; with Config.NoAdmin nothing is created; to fix: %s", err, t.createCommand(address, expiry))
 			}
 		default:
-			err = t.provisionQueue(ctx, address, name == topology.InstanceQueue)
+			err = t.provisionQueue(ctx, address, expiry)
 		}
 		if err != nil {
 			errs = append(errs, t.explained(err))
@@ -61,12 +69,29 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 	return errors.Join(errs...)
 }
 
-// idleInstanceQueue is the time without a receiver or a sender after which the service
-// deletes an instance queue.
-const idleInstanceQueue = 7 * 24 * time.Hour
+// leastExpiry is the service's least AutoDeleteOnIdle.
+const leastExpiry = 5 * time.Minute
 
-// provisionQueue creates a queue if it is missing.
-func (t *Transport) provisionQueue(ctx context.Context, address string, instance bool) error {
+// checkExpiry refuses a Topology.QueueExpiry that the service does not accept.
+func (t *Transport) checkExpiry(topology core.Topology) error {
+	if topology.QueueExpiry == 0 {
+		return nil
+	}
+	address, err := t.cfg.names().QueueAddress(topology.InputQueue)
+	switch {
+	case err != nil:
+		return err
+	case topology.QueueExpiry < leastExpiry:
+		return transport.Permanent(fmt.Errorf("Config.QueueExpiry of the endpoint is %v, but Service Bus deletes a queue (AutoDeleteOnIdle) after %v at the earliest; set that at least, or remove it", topology.QueueExpiry, leastExpiry))
+	case t.cfg.names().KeepsGroups(address):
+		// A receiver that waits for a session does not count as one: the service would delete a queue that is in use (azure-service-bus#439).
+		return transport.Permanent(fmt.Errorf("Config.QueueExpiry of the endpoint is %v, but the queue %q has sessions, and Service Bus would delete it while a receiver waits for one; remove it, or name the queue so that Config.SessionQueues does not match", topology.QueueExpiry, t.cfg.QueuePrefix+address))
+	}
+	return nil
+}
+
+// provisionQueue creates a queue if it is missing. An expiry of 0 means none.
+func (t *Transport) provisionQueue(ctx context.Context, address string, expiry time.Duration) error {
 	name := t.cfg.QueuePrefix + address
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -75,13 +100,13 @@ func (t *Transport) provisionQueue(ctx context.Context, address string, instance
 		return fmt.Errorf("look for the queue %q: %w", name, err)
 	}
 	if has != nil {
-		return t.compare(address, &has.QueueProperties)
+		return t.compare(address, expiry, &has.QueueProperties)
 	}
-	properties := t.queueProperties(address, instance)
+	properties := t.queueProperties(address, expiry)
 	_, err = t.admin.CreateQueue(ctx, name, &admin.CreateQueueOptions{Properties: properties})
 	if isConflict(err) { // another instance has created it
 		if has, err := t.admin.GetQueue(ctx, name, nil); err == nil && has != nil {
-			return t.compare(address, &has.QueueProperties)
+			return t.compare(address, expiry, &has.QueueProperties)
 		}
 	}
 	if err != nil {
@@ -104,16 +129,15 @@ func isConflict(err error) bool {
 }
 
 // queueProperties returns the properties of a queue that Provision creates.
-func (t *Transport) queueProperties(address string, instance bool) *admin.QueueProperties {
+func (t *Transport) queueProperties(address string, expiry time.Duration) *admin.QueueProperties {
 	p := &admin.QueueProperties{
 		LockDuration:            new(duration(t.cfg.LockDuration)),
 		MaxDeliveryCount:        new(int32(mostDeliveries)),
 		EnableBatchedOperations: new(true),
 		RequiresSession:         new(t.cfg.names().KeepsGroups(address)),
 	}
-	// A receiver that waits for a session does not count as one: the service would delete a queue that is in use (azure-service-bus#439).
-	if instance && !t.cfg.names().KeepsGroups(address) {
-		p.AutoDeleteOnIdle = new(duration(idleInstanceQueue))
+	if expiry > 0 {
+		p.AutoDeleteOnIdle = new(duration(expiry))
 	}
 	if t.cfg.CustomizeQueue != nil {
 		t.cfg.CustomizeQueue(address, p)
@@ -123,7 +147,7 @@ func (t *Transport) queueProperties(address string, instance bool) *admin.QueueP
 
 // compare returns an error if a queue differs from one that Provision creates in
 // properties that affect receiving.
-func (t *Transport) compare(address string, has *admin.QueueProperties) error {
+func (t *Transport) compare(address string, expiry time.Duration, has *admin.QueueProperties) error {
 	var errs []error
 	if err := t.compareSessions(address, has); err != nil {
 		errs = append(errs, err)
@@ -136,7 +160,21 @@ func (t *Transport) compare(address string, has *admin.QueueProperties) error {
 		errs = append(errs, transport.Permanent(fmt.Errorf("the queue %q has DefaultMessageTimeToLive %s, and Provision would create it with %s; to fix: az servicebus queue update --resource-group GROUP --namespace-name %s --name %s --default-message-time-to-live %s, or set it in Config.CustomizeQueue",
 			t.cfg.QueuePrefix+address, has, wanted, t.cfg.namespaceName(), names.ARMName(t.cfg.QueuePrefix+address), wanted)))
 	}
+	if expiry > 0 {
+		wanted := value(t.queueProperties(address, expiry).AutoDeleteOnIdle)
+		if has := value(has.AutoDeleteOnIdle); !isSame(has, wanted) {
+			errs = append(errs, transport.Permanent(fmt.Errorf("the queue %q has AutoDeleteOnIdle %s, and Provision would create it with %s (Config.QueueExpiry of the endpoint); to fix: az servicebus queue update --resource-group GROUP --namespace-name %s --name %s --auto-delete-on-idle %s, or change QueueExpiry",
+				t.cfg.QueuePrefix+address, has, wanted, t.cfg.namespaceName(), names.ARMName(t.cfg.QueuePrefix+address), wanted)))
+		}
+	}
 	return errors.Join(errs...)
+}
+
+// isSame reports whether two durations are the same, or neither can be parsed, as forever.
+func isSame(a, b string) bool {
+	x, _ := parseDuration(a)
+	y, _ := parseDuration(b)
+	return x == y
 }
 
 // forever is the service's default of DefaultMessageTimeToLive.
@@ -144,7 +182,7 @@ const forever = "P10675199DT2H48M5.4775807S"
 
 // timeToLive returns the DefaultMessageTimeToLive of a queue that Provision creates.
 func (t *Transport) timeToLive(address string) string {
-	if ttl := value(t.queueProperties(address, false).DefaultMessageTimeToLive); ttl != "" {
+	if ttl := value(t.queueProperties(address, 0).DefaultMessageTimeToLive); ttl != "" {
 		return ttl
 	}
 	return forever
@@ -263,11 +301,14 @@ func (c *Config) namespaceName() string {
 }
 
 // createCommand returns the command that creates a queue.
-func (t *Transport) createCommand(address string) string {
+func (t *Transport) createCommand(address string, expiry time.Duration) string {
 	command := fmt.Sprintf("az servicebus queue create --resource-group GROUP --namespace-name %s --name %s --lock-duration %s --max-delivery-count %d",
 		t.cfg.namespaceName(), names.ARMName(t.cfg.QueuePrefix+address), duration(t.cfg.LockDuration), recommendedDeliveries)
 	if t.cfg.names().KeepsGroups(address) {
 		command += " --enable-session true"
+	}
+	if expiry > 0 {
+		command += " --auto-delete-on-idle " + duration(expiry)
 	}
 	return command
 }

@@ -394,21 +394,6 @@ func TestProvision_QueuesThatExist(t *testing.T) {
 	if err := transport.Provision(t.Context(), core.Topology{InputQueue: "forwards", Queues: []string{"forwards"}}); err == nil || !strings.Contains(err.Error(), "ForwardTo") {
 		t.Errorf("of a queue that forwards: %v", err)
 	}
-	for _, endpoint := range []string{"q", "ordered"} {
-		instance := endpoint + "-1"
-		if err := transport.Provision(t.Context(), core.Topology{InputQueue: endpoint, Queues: []string{endpoint, instance}, InstanceQueue: instance}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for queue, deleted := range map[string]bool{"q": false, "q-1": true, "ordered": false, "ordered-1": false} {
-		info, err := s.Broker().Queue(queue)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if idle := info.Properties.AutoDeleteOnIdle; (idle == 7*24*time.Hour) != deleted {
-			t.Errorf("%s is deleted when it was idle for %v", queue, idle)
-		}
-	}
 }
 
 func TestSubscribe_RefusesEventsWhoseNamesDifferInCase(t *testing.T) {

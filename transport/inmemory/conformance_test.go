@@ -97,7 +97,7 @@ var (
 	// settlementRules are about settlements, and the work of a handler that goes with them.
 	settlementRules = []string{"C5", "C6", "C7", "C8", "C12", "C14", "C22", "R20", "R25", "R27", "R28"}
 	// sendRules are about messages that are delayed, published or expire, and about refusing them.
-	sendRules = []string{"C1", "C2", "C12", "C13", "C19", "C20", "R8", "R10", "R22", "R60"}
+	sendRules = []string{"C1", "C2", "C12", "C13", "C19", "C20", "R8", "R10", "R22"}
 )
 
 // TestProfiles runs the suite on transports that are less able.

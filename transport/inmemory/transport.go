@@ -103,7 +103,7 @@ func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 }
 
 // Provision creates the queues that do not exist. A queue has no properties that could
-// mismatch.
+// mismatch. QueueExpiry has no effect: all queues end with the process.
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)
 	if err == nil {

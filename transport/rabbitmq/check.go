@@ -37,6 +37,9 @@ func (t *Transport) check(ctx context.Context, topology core.Topology) error {
 		return amqperror.Explain(err)
 	}
 	var errs []error
+	if err := checkExpiry(topology.QueueExpiry); err != nil {
+		errs = append(errs, err)
+	}
 	if v, err := brokerVersion(conn); err == nil && v.Before(version.Min) {
 		errs = append(errs, transport.Permanent(fmt.Errorf("the broker is RabbitMQ %v, but must be %v or later", v, version.Min)))
 	}
@@ -44,7 +47,7 @@ func (t *Transport) check(ctx context.Context, topology core.Topology) error {
 		queue, err := names.Queue(name)
 		switch {
 		case err != nil:
-		case topology.ReceivesFrom(name):
+		case name == topology.InputQueue:
 			err = t.examine(ctx, queue, deliverylimit.AnyLimit)
 		default:
 			err = t.checkQueueExists(ctx, queue)

@@ -15,7 +15,6 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/deliverylimit"
 )
 
@@ -50,13 +49,6 @@ type Config struct {
 	// the topology of NServiceBus the queues have no such argument, and New refuses any
 	// other value.
 	DeliveryLimit int
-
-	// InstanceQueueExpiry is the x-expires of the instance queues
-	// (core.Config.InstanceQueue) that Provision creates: the broker deletes such a queue,
-	// with its messages, after this time without a receiver. The default is 7 days;
-	// core.Off keeps queues for ever. The value is at least 1 s, at most 49 days, and in
-	// whole milliseconds. A message delayed for longer finds no queue.
-	InstanceQueueExpiry time.Duration
 
 	// ManagementURL is the URL of the management plugin's API,
 	// "http://user:password@host:15672". The transport asks it only for the type and the
@@ -118,8 +110,6 @@ type Config struct {
 }
 
 const (
-	defaultInstanceExpiry  = 7 * 24 * time.Hour
-	mostInstanceExpiry     = 49 * 24 * time.Hour // the broker's limit is 2^32 ms
 	defaultMaxMessageBytes = 16 << 20
 	mostMessageBytes       = 512 << 20 // the broker's limit of max_message_size
 	defaultHeartbeat       = 10 * time.Second
@@ -251,13 +241,6 @@ func (c *Config) complete() ([]brokerHost, error) {
 		c.DeliveryLimit = deliverylimit.Default
 	case c.DeliveryLimit < 0 || c.DeliveryLimit > math.MaxInt32:
 		wrong("Config.DeliveryLimit is %d, but must be from 1 to %d, or 0 for the default of %d", c.DeliveryLimit, math.MaxInt32, deliverylimit.Default)
-	}
-	switch {
-	case c.InstanceQueueExpiry == 0:
-		c.InstanceQueueExpiry = defaultInstanceExpiry
-	case c.InstanceQueueExpiry == core.Off:
-	case c.InstanceQueueExpiry < time.Second || c.InstanceQueueExpiry > mostInstanceExpiry || c.InstanceQueueExpiry%time.Millisecond != 0:
-		wrong("Config.InstanceQueueExpiry is %v, but must be from 1s to %v in whole milliseconds, or core.Off for queues that stay, or 0 for the default of %v", c.InstanceQueueExpiry, mostInstanceExpiry, defaultInstanceExpiry)
 	}
 	switch {
 	case c.MaxMessageBytes == 0:

@@ -21,11 +21,11 @@ func TestConfig_Defaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := filepath.Base(os.Args[0])
-	if c.QueueType != Quorum || c.Topology != Conventional || c.DeliveryLimit != 100_000 || c.InstanceQueueExpiry != 7*24*time.Hour || c.MaxMessageBytes != 16<<20 ||
+	if c.QueueType != Quorum || c.Topology != Conventional || c.DeliveryLimit != 100_000 || c.MaxMessageBytes != 16<<20 ||
 		c.Heartbeat != 10*time.Second || c.ConsumerTimeout != 30*time.Minute || c.ConnectionName != name {
 		t.Errorf("the defaults are %v", c)
 	}
-	set := Config{URLs: []string{broker}, QueueType: Classic, Topology: Direct, DeliveryLimit: 1, InstanceQueueExpiry: time.Hour, MaxMessageBytes: 512 << 20, Heartbeat: time.Second, ConsumerTimeout: time.Hour, ConnectionName: "shop"}
+	set := Config{URLs: []string{broker}, QueueType: Classic, Topology: Direct, DeliveryLimit: 1, MaxMessageBytes: 512 << 20, Heartbeat: time.Second, ConsumerTimeout: time.Hour, ConnectionName: "shop"}
 	c = set
 	if _, err := c.complete(); err != nil {
 		t.Fatal(err)
@@ -39,15 +39,14 @@ func TestConfig_Defaults(t *testing.T) {
 func TestConfig_NamesEveryMistake(t *testing.T) {
 	t.Parallel()
 	c := Config{
-		URLs:                []string{"http://app:hunter2@h", broker, "amqp://app:hunter2@h:0"},
-		QueueType:           2,
-		Topology:            -1,
-		DeliveryLimit:       -1,
-		InstanceQueueExpiry: 50 * 24 * time.Hour,
-		MaxMessageBytes:     512<<20 + 1,
-		Heartbeat:           time.Millisecond,
-		ConsumerTimeout:     -time.Second,
-		ManagementURL:       "amqp://app:hunter2@h",
+		URLs:            []string{"http://app:hunter2@h", broker, "amqp://app:hunter2@h:0"},
+		QueueType:       2,
+		Topology:        -1,
+		DeliveryLimit:   -1,
+		MaxMessageBytes: 512<<20 + 1,
+		Heartbeat:       time.Millisecond,
+		ConsumerTimeout: -time.Second,
+		ManagementURL:   "amqp://app:hunter2@h",
 	}
 	endpoints, err := c.complete()
 	if err == nil || endpoints != nil {
@@ -55,7 +54,7 @@ func TestConfig_NamesEveryMistake(t *testing.T) {
 	}
 	for _, want := range []string{
 		"Config.URLs[0]", `the port in "h:0"`, "Config.URLs[2]", "Config.QueueType is 2", "Config.Topology is -1",
-		"Config.DeliveryLimit is -1", "Config.InstanceQueueExpiry is 1200h0m0s, but must be from 1s to 1176h0m0s", "Config.MaxMessageBytes is 536870913", "Config.Heartbeat is 1ms", "Config.ConsumerTimeout is -1s", "Config.ManagementURL",
+		"Config.DeliveryLimit is -1", "Config.MaxMessageBytes is 536870913", "Config.Heartbeat is 1ms", "Config.ConsumerTimeout is -1s", "Config.ManagementURL",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q does not say %q", err, want)

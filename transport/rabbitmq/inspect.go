@@ -158,9 +158,9 @@ const (
 )
 
 // queueArguments returns the arguments of queues that the transport creates. NServiceBus
-// has no instance queues, so these are declared our way.
-func (t *Transport) queueArguments(instance bool) amqp.Table {
-	asNServiceBus := t.cfg.Topology == NServiceBus && !instance
+// has no queues that expire, so these are declared our way.
+func (t *Transport) queueArguments(expires bool) amqp.Table {
+	asNServiceBus := t.cfg.Topology == NServiceBus && !expires
 	arguments := amqp.Table{}
 	if t.cfg.QueueType == Quorum || !asNServiceBus {
 		arguments[typeArgument] = t.cfg.QueueType.argument()

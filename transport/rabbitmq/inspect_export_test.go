@@ -10,5 +10,5 @@ func Probe(ctx context.Context, t *Transport, vhost, queue string) error {
 
 // CreateQueue creates a queue that was missing before, even if it is there by now.
 func CreateQueue(ctx context.Context, t *Transport, queue string) error {
-	return t.createQueue(ctx, queue, false)
+	return t.createQueue(ctx, queue, 0)
 }

@@ -181,19 +181,19 @@ func TestNServiceBus_EitherSideIsTheFirst(t *testing.T) {
 // isOld reports whether the broker is RabbitMQ 3.
 func (s *site) isOld() bool { return strings.HasPrefix(s.Version(), "3.") }
 
-// The queue of an instance is Reprise's alone: it expires, and needs no policy.
-func TestNServiceBus_QueueOfAnInstance(t *testing.T) {
+// A queue that expires is Reprise's alone, and needs no policy.
+func TestNServiceBus_QueueThatExpires(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.open(t, s.beside(t))
-		topology := core.Topology{InputQueue: "billing", Queues: []string{"billing", "billing-pod-0", "error"}, InstanceQueue: "billing-pod-0"}
+		topology := core.Topology{InputQueue: "billing-pod-0", Queues: []string{"billing-pod-0", "error"}, QueueExpiry: time.Hour}
 		for range 2 {
 			if err := errors.Join(transport.Provision(t.Context(), topology), transport.Check(t.Context(), topology)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if text := strings.Join(s.catalogue(t), "\n"); !strings.Contains(text, "arguments=map[x-delivery-limit:100000 x-expires:6.048e+08 x-queue-type:quorum]") {
-			t.Errorf("the queue of the instance is not as it should be:\n%s", text)
+		if text := strings.Join(s.catalogue(t), "\n"); !strings.Contains(text, "arguments=map[x-delivery-limit:100000 x-expires:3.6e+06 x-queue-type:quorum]") {
+			t.Errorf("the queue is not as it should be:\n%s", text)
 		}
 		if policies := s.manage(t, "GET", "/api/policies/"+s.vhost, nil); strings.Contains(policies, "pod") {
 			t.Errorf("there are the policies %s", policies)

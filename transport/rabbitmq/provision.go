@@ -21,8 +21,9 @@ import (
 // "reprise.undelivered" (for messages whose queue is deleted during their delay), which all
 // endpoints of a virtual host share, and a binding of each queue.
 //
-// The broker deletes the queue of an instance, and its exchange, Config.InstanceQueueExpiry
-// after its last receiver left.
+// With QueueExpiry in topology (core.Config.QueueExpiry) the broker deletes the input queue,
+// with its messages and its exchange, that long after its last receiver left. It is at least
+// 1 s, at most 49 days, and in whole milliseconds.
 //
 // In the topology of NServiceBus queues have no x-delivery-limit, and a queue that was not
 // declared as NServiceBus declares it is an error. From RabbitMQ 4.0 on the limit is a
@@ -31,7 +32,8 @@ import (
 //
 // Provision changes nothing that exists. A queue of another type than Config.QueueType, a
 // queue that is not durable, a queue with a delivery limit below Config.DeliveryLimit, and
-// an instance queue with another expiry are errors that name both values (C18). Other
+// an input queue with another expiry than QueueExpiry are errors that name both values
+// (C18). Other
 // arguments of a queue are its owner's responsibility. If the user has no right to
 // configure an existing part, it is used as it is.
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
@@ -46,6 +48,9 @@ func (t *Transport) Provision(ctx context.Context, topology core.Topology) error
 }
 
 func (t *Transport) provision(ctx context.Context, topology core.Topology) error {
+	if err := checkExpiry(topology.QueueExpiry); err != nil {
+		return err
+	}
 	queues := make([]string, len(topology.Queues))
 	for i, name := range topology.Queues {
 		var err error
@@ -61,17 +66,23 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 	var errs []error
 	var made []string
 	for i, queue := range queues {
-		instance := queue == topology.InstanceQueue
+		isInput := topology.Queues[i] == topology.InputQueue
+		expiry := time.Duration(0)
+		if isInput {
+			expiry = topology.QueueExpiry
+		}
 		created := false
 		err := withTimeout(ctx, func(ctx context.Context) (err error) {
-			created, err = t.provisionQueue(ctx, queue, instance)
+			created, err = t.provisionQueue(ctx, queue, expiry)
 			return err
 		})
-		if created && !instance {
-			made = append(made, queue)
-		}
-		if err == nil && !instance {
-			err = t.provisionLimit(ctx, queue, topology.Queues[i] == topology.InputQueue)
+		if expiry == 0 {
+			if created {
+				made = append(made, queue)
+			}
+			if err == nil {
+				err = t.provisionLimit(ctx, queue, isInput)
+			}
 		}
 		if err != nil {
 			errs = append(errs, amqperror.Explain(err))
@@ -84,33 +95,49 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 	return errors.Join(errs...)
 }
 
-func (t *Transport) provisionQueue(ctx context.Context, queue string, instance bool) (created bool, err error) {
+// Limits of the argument x-expires.
+const (
+	leastExpiry = time.Second
+	mostExpiry  = 49 * 24 * time.Hour // the broker's limit is 2^32 ms
+)
+
+// checkExpiry refuses a Topology.QueueExpiry that the broker would not accept.
+func checkExpiry(expiry time.Duration) error {
+	if expiry == 0 || expiry >= leastExpiry && expiry <= mostExpiry && expiry%time.Millisecond == 0 {
+		return nil
+	}
+	return transport.Permanent(fmt.Errorf("Config.QueueExpiry of the endpoint is %v, but RabbitMQ deletes a queue (%s) after %v to %v in whole milliseconds; set such a time, or remove it", expiry, expiryArgument, leastExpiry, mostExpiry))
+}
+
+// provisionQueue creates a queue if it is missing, and its bindings. An expiry of 0 means
+// none.
+func (t *Transport) provisionQueue(ctx context.Context, queue string, expiry time.Duration) (created bool, err error) {
 	err = t.checkQueueExists(ctx, queue)
 	if amqperror.KindOf(err) == amqperror.NoQueue {
 		created = true
-		err = t.createQueue(ctx, queue, instance)
+		err = t.createQueue(ctx, queue, expiry)
 	} else if err == nil {
-		err = t.compare(ctx, queue, instance)
+		err = t.compare(ctx, queue, expiry)
 	}
 	if err != nil {
 		return false, err
 	}
-	return created, t.provisionBindings(ctx, queue, instance)
+	return created, t.provisionBindings(ctx, queue, expiry > 0)
 }
 
 // provisionBindings declares the exchange and the bindings through which a queue gets
 // messages.
-func (t *Transport) provisionBindings(ctx context.Context, queue string, instance bool) (err error) {
+func (t *Transport) provisionBindings(ctx context.Context, queue string, expires bool) (err error) {
 	if t.cfg.Topology != Direct {
-		// The broker deletes an auto-delete exchange together with an instance's queue.
-		if err := t.declareExchange(ctx, queue, instance && t.cfg.InstanceQueueExpiry > 0); err != nil {
+		// The broker deletes an auto-delete exchange together with a queue that expires.
+		if err := t.declareExchange(ctx, queue, expires); err != nil {
 			return err
 		}
 		err = t.admin(ctx, func(ch *amqp.Channel) error { return ch.QueueBind(queue, "", queue, false, nil) })
 	}
 	if err == nil && t.caps.DelayedDelivery {
-		// Each queue of an instance would leave a binding behind when it expires.
-		err = t.bindDelayed(ctx, queue, !instance)
+		// Each queue that expires would leave a binding behind.
+		err = t.bindDelayed(ctx, queue, !expires)
 	}
 	if err != nil {
 		return fmt.Errorf("bind the queue %q: %w", queue, err)
@@ -144,10 +171,10 @@ func isInternal(err error) bool {
 	return ok && said.Server && said.Code == amqp.InternalError
 }
 
-func (t *Transport) createQueue(ctx context.Context, queue string, instance bool) error {
-	arguments := t.queueArguments(instance)
-	if instance && t.cfg.InstanceQueueExpiry > 0 {
-		arguments[expiryArgument] = t.cfg.InstanceQueueExpiry.Milliseconds()
+func (t *Transport) createQueue(ctx context.Context, queue string, expiry time.Duration) error {
+	arguments := t.queueArguments(expiry > 0)
+	if expiry > 0 {
+		arguments[expiryArgument] = expiry.Milliseconds()
 	}
 	err := t.declareQueues(ctx, func(ch *amqp.Channel) error {
 		_, err := ch.QueueDeclare(queue, true, false, false, false, arguments)
@@ -155,7 +182,7 @@ func (t *Transport) createQueue(ctx context.Context, queue string, instance bool
 	})
 	if amqperror.KindOf(err) == amqperror.Mismatch { // another process has created it in between
 		if t.checkQueueExists(ctx, queue) == nil {
-			return t.compare(ctx, queue, instance)
+			return t.compare(ctx, queue, expiry)
 		}
 	}
 	if err != nil {
@@ -166,7 +193,7 @@ func (t *Transport) createQueue(ctx context.Context, queue string, instance bool
 
 // compare returns an error if an existing queue differs from Provision's declaration in an
 // essential property.
-func (t *Transport) compare(ctx context.Context, queue string, instance bool) error {
+func (t *Transport) compare(ctx context.Context, queue string, expiry time.Duration) error {
 	conn, err := t.adminConn.get(ctx)
 	if err != nil {
 		return err
@@ -178,12 +205,10 @@ func (t *Transport) compare(ctx context.Context, queue string, instance bool) er
 	if err := info.mismatch(queue, t.cfg.QueueType); err != nil {
 		return err
 	}
-	if instance && info.isKnown() {
-		if err := info.checkExpiry(queue, t.cfg.InstanceQueueExpiry); err != nil {
-			return err
-		}
+	if expiry > 0 && info.isKnown() && info.expiry != expiry {
+		return info.otherExpiry(queue, expiry)
 	}
-	if t.cfg.Topology == NServiceBus && !instance {
+	if t.cfg.Topology == NServiceBus && expiry == 0 {
 		return t.declareAsNServiceBus(ctx, queue)
 	}
 	if t.cfg.QueueType != Quorum || info.limit == nil || *info.limit >= t.cfg.DeliveryLimit {
@@ -196,22 +221,12 @@ func (t *Transport) compare(ctx context.Context, queue string, instance bool) er
 		queue, deliverylimit.Argument, *info.limit, t.cfg.DeliveryLimit, max(*info.limit, 1)))
 }
 
-// checkExpiry returns an error if an instance's queue has another expiry than Config says.
-func (info *queueInfo) checkExpiry(queue string, want time.Duration) error {
-	has := max(info.expiry, 0)
-	if has == max(want, 0) {
-		return nil
+// otherExpiry returns the error for a queue with another expiry than QueueExpiry says.
+func (info *queueInfo) otherExpiry(queue string, want time.Duration) error {
+	has, set := "none", "remove Config.QueueExpiry"
+	if info.expiry > 0 {
+		has, set = fmt.Sprintf("%v (%d)", info.expiry, info.expiry.Milliseconds()), fmt.Sprintf("set Config.QueueExpiry to %v", info.expiry)
 	}
-	shown := func(d time.Duration) string {
-		if d <= 0 {
-			return "none"
-		}
-		return fmt.Sprintf("%v (%d)", d, d.Milliseconds())
-	}
-	set := "to " + has.String()
-	if has == 0 {
-		set = "to core.Off"
-	}
-	return transport.Permanent(fmt.Errorf("the queue %q of an instance has the expiry (%s) %s, but Config.InstanceQueueExpiry says %s: delete it, so that Provision makes it anew, or set Config.InstanceQueueExpiry %s",
-		queue, expiryArgument, shown(has), shown(want), set))
+	return transport.Permanent(fmt.Errorf("the queue %q has the expiry (%s) %s, but Config.QueueExpiry of the endpoint says %v (%d): delete it, so that Provision makes it anew, or %s",
+		queue, expiryArgument, has, want, want.Milliseconds(), set))
 }

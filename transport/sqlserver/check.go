@@ -28,6 +28,9 @@ func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 }
 
 func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) error {
+	if err := refuseExpiry(topology); err != nil {
+		return err
+	}
 	if len(topology.Queues) == 0 {
 		return t.server.Reach(ctx)
 	}
@@ -53,7 +56,7 @@ func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) e
 			errs = append(errs, err)
 			continue
 		}
-		if topology.ReceivesFrom(name) {
+		if name == topology.InputQueue {
 			inputs = append(inputs, q)
 			if m := topology.Transactions; m == core.TransactionReceiveOnly || m == core.TransactionSendsAtomicWithReceive {
 				others = append(others, q) // for retries

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
@@ -19,7 +20,8 @@ import (
 // does not change existing tables, except for the trigger that wakes receivers, which
 // older versions did not create: if the role may not add it, or the table is in use for
 // too long, Warnings says how to add it. For a queue whose table is not as Reprise needs
-// it, the error names the column and both types (C18).
+// it, the error names the column and both types (C18). A database deletes no table by
+// itself, so Provision and Check refuse a Topology with QueueExpiry.
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)
 	if err == nil {
@@ -33,7 +35,18 @@ func (t *Transport) Provision(ctx context.Context, topology core.Topology) error
 	return nil
 }
 
+// refuseExpiry refuses a Topology whose input queue is to be deleted when it is not used.
+func refuseExpiry(topology core.Topology) error {
+	if topology.QueueExpiry == 0 {
+		return nil
+	}
+	return transport.Permanent(fmt.Errorf("Config.QueueExpiry of the endpoint is %v, but a database deletes no table by itself; remove it, and drop the table of %q when its instance is gone for good", topology.QueueExpiry, topology.InputQueue))
+}
+
 func (t *Transport) provision(ctx context.Context, topology core.Topology) error {
+	if err := refuseExpiry(topology); err != nil {
+		return err
+	}
 	var create []string
 	var made, found []*queues.Queue
 	for _, name := range topology.Queues {

@@ -11,8 +11,8 @@ type PolicyFor struct {
 	// Partition, Region and Account are parts of ARNs. The defaults are "aws", "*" and "*".
 	Partition, Region, Account string
 
-	// Receives are the queues that the endpoint receives from: its input queue, and its
-	// instance queue.
+	// Receives are the queues that the endpoint receives from: its input queue, or those of
+	// all endpoints of a process.
 	Receives []string
 	// Sends are the queues that it sends to, including its error queue and audit queue.
 	// Its own queues need not be named: every endpoint sends to them, for delayed

@@ -19,8 +19,8 @@ import (
 // Provision creates missing queues. For each of the endpoint's own queues it also creates
 // one for delays above 15 minutes, "NAME-delay.fifo" (unless Config.NoLongDelays). The
 // endpoint's own queues get a policy that lets the account's topics whose names begin
-// with Config.TopicPrefix send to them. The service never deletes a queue by itself, not
-// even an instance queue.
+// with Config.TopicPrefix send to them. The service never deletes a queue by itself, so
+// Provision and Check refuse a Topology with QueueExpiry.
 //
 // It changes nothing that exists. A queue that delays all messages, or is encrypted with
 // another key than Config.KMSKey, is an error that names both values (C18); so is a queue
@@ -36,12 +36,23 @@ func (t *Transport) Provision(ctx context.Context, topology core.Topology) error
 	return nil
 }
 
+// refuseExpiry refuses a Topology whose input queue is to be deleted when it is not used.
+func refuseExpiry(topology core.Topology) error {
+	if topology.QueueExpiry == 0 {
+		return nil
+	}
+	return transport.Permanent(fmt.Errorf("Config.QueueExpiry of the endpoint is %v, but SQS deletes no queue by itself; remove it, and delete the queue %q when its instance is gone for good", topology.QueueExpiry, topology.InputQueue))
+}
+
 func (t *Transport) provision(ctx context.Context, topology core.Topology) error {
+	if err := refuseExpiry(topology); err != nil {
+		return err
+	}
 	var errs []error
 	for _, name := range topology.Queues {
 		address, err := t.cfg.queueAddress(name)
 		if err == nil {
-			err = t.provisionQueue(ctx, address, topology.ReceivesFrom(name))
+			err = t.provisionQueue(ctx, address, name == topology.InputQueue)
 		}
 		if err != nil {
 			errs = append(errs, t.explained(err))
@@ -226,6 +237,9 @@ func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 }
 
 func (t *Transport) checkAll(ctx context.Context, topology core.Topology) error {
+	if err := refuseExpiry(topology); err != nil {
+		return err
+	}
 	if len(topology.Queues) == 0 {
 		_, err := t.account(ctx)
 		return t.explainedOrNil(err)
@@ -234,7 +248,7 @@ func (t *Transport) checkAll(ctx context.Context, topology core.Topology) error 
 	for _, name := range topology.Queues {
 		address, err := t.cfg.queueAddress(name)
 		if err == nil {
-			if topology.ReceivesFrom(name) {
+			if name == topology.InputQueue {
 				err = t.checkOwn(ctx, address)
 			} else {
 				t.urls.Delete(address)

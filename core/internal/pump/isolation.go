@@ -61,7 +61,7 @@ func (w *Worker[D, A]) IsIsolated() bool {
 // drainsReceiverLocked reports whether the receiver may have prefetched deliveries that
 // are to be handled before the suspects, because the broker counts their release.
 func (p *Pump[D, A]) drainsReceiverLocked() bool {
-	return p.rules.CountsReleases && !p.limitedToOneLocked()
+	return p.rules.CountsReleases && !p.isolation.probing
 }
 
 // isolateLocked updates the isolation after deliveries have arrived.
@@ -107,7 +107,7 @@ func (p *Pump[D, A]) canStartSuspectLocked() bool {
 		return false
 	case i.handling > 0:
 		return p.hasPassedLocked(p.remainingWaitLocked())
-	case p.limitedToOneLocked() || !p.rules.CountsReleases && p.rules.ExactLimit:
+	case i.probing || !p.rules.CountsReleases:
 		return p.fetching == 0
 	}
 	return p.hasPassedLocked(quietPeriod - time.Since(i.arrivedAt))

@@ -18,7 +18,7 @@ func suspects(first int, deliveries ...int) (all []*message) {
 func TestSuspects_AreAttemptedAloneAndTheRarestFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := slices.Concat(messages(0, 1), suspects(10, 5, 3, 4), messages(20, 4))
-		h := newHarness(t, Rules{Isolates: true, ExactLimit: true, CountsReleases: true, Prefetches: true}, all...)
+		h := newHarness(t, Rules{Isolates: true, CountsReleases: true, Prefetches: true}, all...)
 		beside := map[int]int{} // running handlers by suspect
 		h.handler = func(w *Worker[*message, attempt], m *message) {
 			if w.IsIsolated() != (m.deliveries > 1) {
@@ -53,7 +53,7 @@ func TestSuspects_AreAttemptedAloneAndTheRarestFirst(t *testing.T) {
 // After a start it is not known which message killed the process before.
 func TestSuspects_AStartBeginsWithOneMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHarness(t, Rules{Isolates: true, ExactLimit: true}, messages(0, 5)...)
+		h := newHarness(t, Rules{Isolates: true}, messages(0, 5)...)
 		h.handler = func(*Worker[*message, attempt], *message) { time.Sleep(time.Second) }
 		h.SetLimit(5)
 		if synctest.Wait(); h.source.limits[0] != 1 {
@@ -71,7 +71,7 @@ func TestSuspects_AStartBeginsWithOneMessage(t *testing.T) {
 // A handler that hangs must not hold up the suspects, nor one of these the other messages.
 func TestSuspects_NothingWaitsForALongHandlerForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHarness(t, Rules{Isolates: true, ExactLimit: true}, slices.Concat(messages(0, 2), suspects(10, 3), messages(20, 4))...)
+		h := newHarness(t, Rules{Isolates: true}, slices.Concat(messages(0, 2), suspects(10, 3), messages(20, 4))...)
 		h.handler = func(_ *Worker[*message, attempt], m *message) {
 			if m.number == 1 || m.number == 10 {
 				time.Sleep(time.Hour)

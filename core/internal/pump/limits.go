@@ -26,7 +26,7 @@ func (p *Pump[D, A]) applyLimitsLocked() {
 	}
 	p.prefetchLimit = min(p.prefetchLimit, p.prefetchTargetLocked(limit))
 	maxInFlight := p.receiverLimitLocked(limit)
-	if p.isFetchStoppedLocked() || p.hasSuspectsLocked() && !p.limitedToOneLocked() {
+	if p.isFetchStoppedLocked() || p.hasSuspectsLocked() && !p.isolation.probing {
 		maxInFlight = 0
 	}
 	fewer := maxInFlight < p.maxInFlight || limit < p.limit

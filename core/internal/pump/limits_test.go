@@ -10,7 +10,7 @@ import (
 
 func TestSetLimit_NoMoreMessagesAreHandledAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHarness(t, Rules{ExactLimit: true}, messages(0, 30)...)
+		h := newHarness(t, Rules{}, messages(0, 30)...)
 		h.handler = func(*Worker[*message, attempt], *message) { time.Sleep(time.Second) }
 		h.SetLimit(3)
 		if synctest.Wait(); h.InFlight() != 3 || len(h.Attempts()) != 3 {

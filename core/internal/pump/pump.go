@@ -38,7 +38,6 @@ type Rules struct {
 	ReceiveAndDelete bool          // fetched deliveries cannot be released (TransactionNone)
 	CountsReleases   bool          // the broker counts a delivery that is released as an attempt
 	Prefetches       bool          // deliveries may be fetched beyond the free slots; a slot is free while its delivery is being settled
-	ExactLimit       bool          // the receiver never has more deliveries than its MaxInFlight
 	MaxBatch         int           // deliveries of a Receive; 0 = no limit
 	MaxPrefetchBytes int           // of unstarted deliveries, by Calls.Bytes; 0 = no limit
 	Isolates         bool          // suspects are attempted alone, see Calls.IsSuspect

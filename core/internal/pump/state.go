@@ -100,10 +100,6 @@ func (p *Pump[D, A]) hasSuspectsLocked() bool {
 	return len(p.isolation.suspects) > 0 || p.isolation.isolated != nil
 }
 
-// limitedToOneLocked reports whether the receiver is limited to one delivery, which is
-// the suspect.
-func (p *Pump[D, A]) limitedToOneLocked() bool { return p.isolation.probing && p.rules.ExactLimit }
-
 // InFlight returns the number of deliveries being handled.
 func (p *Pump[D, A]) InFlight() int {
 	p.mu.Lock()

@@ -168,15 +168,3 @@ func (p *Pump[D, A]) stopLocked() {
 	p.interrupt()
 	p.releasePrefetchedLocked()
 }
-
-// Finish adds deliveries to those that are handled before a stopped pump ends: those of a
-// receiver that is not asked any more and cannot release them (Rules.ReceiveAndDelete).
-func (p *Pump[D, A]) Finish(deliveries ...D) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, d := range deliveries {
-		p.buffer.Push(p.calls.Fetched(d))
-	}
-	p.spawnLocked()
-	p.wakeUp.Broadcast()
-}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -186,49 +185,6 @@ func charge(_ context.Context, attempt int) error {
 		return errors.New("the bank does not answer")
 	}
 	return nil
-}
-
-func TestInstanceQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		transport := inmemory.Open()
-		t.Cleanup(func() { transport.Close(context.Background()) })
-		start(t, "orders", transport, core.Config{}, registerOrders)
-		t.Setenv("POD_NAME", "pod-0")
-		accepted := make(chan string, 1)
-		// snippet: instance
-		web, err := core.New("web", transport, core.Config{
-			Instance:      os.Getenv("POD_NAME"), // of a StatefulSet: it stays
-			InstanceQueue: true,                  // web-pod-0
-		})
-		// end
-		if err != nil {
-			t.Fatal(err)
-		}
-		core.Handle(web, "orders.accepted", func(_ context.Context, m *core.TypedMessage[Accepted]) error {
-			accepted <- m.Headers.Get(core.HeaderRelatedTo)
-			return nil
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- web.Run(ctx) }()
-		<-web.Ready()
-		// snippet: reply-to-instance
-		err = web.Send(ctx, "orders", "orders.place", PlaceOrder{ID: "42"}, core.SendOptions{
-			ID:              "place-42",
-			ReplyToInstance: true, // the answer comes to this process
-		})
-		// end
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := <-accepted; got != "place-42" {
-			t.Errorf("the answer is to %q", got)
-		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 // snippet: observer

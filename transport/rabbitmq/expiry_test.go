@@ -13,10 +13,12 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
-// instanceTopology is that of an endpoint whose instance has a queue.
-var instanceTopology = core.Topology{InputQueue: "orders", Queues: []string{"orders", "orders-a", "error"}, InstanceQueue: "orders-a"}
+// expiring is the topology of an endpoint with an input queue that expires.
+func expiring(after time.Duration) core.Topology {
+	return core.Topology{InputQueue: "orders-a", Queues: []string{"orders-a", "error"}, QueueExpiry: after}
+}
 
-func TestProvision_InstanceQueue(t *testing.T) {
+func TestProvision_QueueExpiry(t *testing.T) {
 	ofDelayQueues(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -24,10 +26,9 @@ func TestProvision_InstanceQueue(t *testing.T) {
 		arguments string
 		exchange  string // its auto_delete; "" is none
 	}{
-		"quorum":    {rabbitmq.Config{}, "map[x-delivery-limit:100000 x-expires:6.048e+08 x-queue-type:quorum]", "true"},
-		"classic":   {rabbitmq.Config{QueueType: rabbitmq.Classic, InstanceQueueExpiry: time.Hour}, "map[x-expires:3.6e+06 x-queue-type:classic]", "true"},
-		"for ever":  {rabbitmq.Config{InstanceQueueExpiry: core.Off}, "map[x-delivery-limit:100000 x-queue-type:quorum]", "false"},
-		"in direct": {rabbitmq.Config{Topology: rabbitmq.Direct, InstanceQueueExpiry: time.Hour}, "map[x-delivery-limit:100000 x-expires:3.6e+06 x-queue-type:quorum]", ""},
+		"quorum":    {rabbitmq.Config{}, "map[x-delivery-limit:100000 x-expires:3.6e+06 x-queue-type:quorum]", "true"},
+		"classic":   {rabbitmq.Config{QueueType: rabbitmq.Classic}, "map[x-expires:3.6e+06 x-queue-type:classic]", "true"},
+		"in direct": {rabbitmq.Config{Topology: rabbitmq.Direct}, "map[x-delivery-limit:100000 x-expires:3.6e+06 x-queue-type:quorum]", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -35,11 +36,11 @@ func TestProvision_InstanceQueue(t *testing.T) {
 				s.withDelays()
 				transport := s.open(t, c.cfg)
 				for range 2 {
-					if err := transport.Provision(t.Context(), instanceTopology); err != nil {
+					if err := transport.Provision(t.Context(), expiring(time.Hour)); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if err := transport.Check(t.Context(), instanceTopology); err != nil {
+				if err := transport.Check(t.Context(), expiring(time.Hour)); err != nil {
 					t.Error(err)
 				}
 				all := strings.Join(s.catalogue(t), "\n")
@@ -65,15 +66,15 @@ func TestProvision_InstanceQueue(t *testing.T) {
 
 // The broker deletes the queue with its exchange when its last receiver is gone for so
 // long, not before, with what is in it.
-func TestProvision_InstanceQueueExpires(t *testing.T) {
+func TestProvision_QueueExpiresWithoutAReceiver(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []rabbitmq.QueueType{rabbitmq.Quorum, rabbitmq.Classic} {
 		t.Run(kind.String(), func(t *testing.T) {
 			t.Parallel()
 			onBoth(t, func(t *testing.T, s *site) {
 				const expiry = 3 * time.Second
-				transport := s.open(t, rabbitmq.Config{QueueType: kind, InstanceQueueExpiry: expiry})
-				if err := transport.Provision(t.Context(), instanceTopology); err != nil {
+				transport := s.open(t, rabbitmq.Config{QueueType: kind})
+				if err := transport.Provision(t.Context(), expiring(expiry)); err != nil {
 					t.Fatal(err)
 				}
 				r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "orders-a", Mode: core.TransactionReceiveOnly, MaxInFlight: 1})
@@ -111,7 +112,7 @@ func TestProvision_InstanceQueueExpires(t *testing.T) {
 				if err := send(); !errors.Is(err, core.ErrQueueNotFound) {
 					t.Errorf("Send to it: %v", err)
 				}
-				if err := transport.Provision(t.Context(), instanceTopology); err != nil {
+				if err := transport.Provision(t.Context(), expiring(expiry)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -119,17 +120,15 @@ func TestProvision_InstanceQueueExpires(t *testing.T) {
 	}
 }
 
-func TestProvision_InstanceQueueOfAnotherExpiry(t *testing.T) {
+func TestProvision_QueueOfAnotherExpiry(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		for name, c := range map[string]struct {
 			expires any
-			cfg     rabbitmq.Config
 			says    []string
 		}{
-			"none":    {nil, rabbitmq.Config{}, []string{"x-expires) none", "says 168h0m0s (604800000)", "set Config.InstanceQueueExpiry to core.Off"}},
-			"shorter": {60000, rabbitmq.Config{}, []string{"x-expires) 1m0s (60000)", "says 168h0m0s", "set Config.InstanceQueueExpiry to 1m0s"}},
-			"some":    {int64(60000), rabbitmq.Config{InstanceQueueExpiry: core.Off}, []string{"x-expires) 1m0s (60000)", "says none"}},
+			"none":    {nil, []string{"x-expires) none", "remove Config.QueueExpiry"}},
+			"shorter": {60000, []string{"x-expires) 1m0s (60000)", "set Config.QueueExpiry to 1m0s"}},
 		} {
 			t.Run(name, func(t *testing.T) {
 				arguments := amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": 100000}
@@ -138,19 +137,24 @@ func TestProvision_InstanceQueueOfAnotherExpiry(t *testing.T) {
 				}
 				queue := "orders-" + name
 				s.queue(t, queue, arguments)
-				err := s.open(t, c.cfg).Provision(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders", queue}, InstanceQueue: queue})
-				saysAll(t, err, append(c.says, queue, "delete it")...)
+				err := s.open(t, rabbitmq.Config{}).Provision(t.Context(), core.Topology{InputQueue: queue, Queues: []string{queue}, QueueExpiry: time.Hour})
+				saysAll(t, err, append(c.says, queue, "says 1h0m0s (3600000)", "delete it")...)
 			})
 		}
 	})
 }
 
-// Check looks at both queues that the endpoint receives from.
-func TestCheck_InstanceQueue(t *testing.T) {
+func TestQueueExpiry_ThatTheBrokerCannotHaveIsRefused(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *site) {
-		s.queue(t, "orders-a", amqp.Table{"x-queue-type": "classic"})
-		transport := s.provisioned(t, rabbitmq.Config{}, "orders", "error")
-		saysAll(t, transport.Check(t.Context(), instanceTopology), `"orders-a"`, "classic", "quorum")
+	onNewest(t, func(t *testing.T, s *site) {
+		transport := s.open(t, rabbitmq.Config{})
+		for _, expiry := range []time.Duration{time.Millisecond, time.Second + 1, 50 * 24 * time.Hour} {
+			says := []string{"Config.QueueExpiry of the endpoint is " + expiry.String(), "after 1s to 1176h0m0s in whole milliseconds"}
+			saysAll(t, transport.Provision(t.Context(), expiring(expiry)), says...)
+			saysAll(t, transport.Check(t.Context(), expiring(expiry)), says...)
+		}
+		if all := strings.Join(s.catalogue(t), "\n"); strings.Contains(all, "orders-a") {
+			t.Errorf("something was created:\n%s", all)
+		}
 	})
 }
