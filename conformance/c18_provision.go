@@ -167,6 +167,39 @@ var provisionCases = []testCase{
 	{rule: "C18", title: "names that differ in case are different queues", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
 		t.separateQueues(func(name string) []string { return []string{name + "-case", name + "-Case", name + "-CASE"} })
 	}},
+	{rule: "C18", title: "a queue that expires is created, or is refused and nothing is created", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
+		transport := t.open()
+		queue, other := t.uniqueName(), t.uniqueName()
+		topology := core.Topology{InputQueue: queue, Queues: []string{queue, other}, QueueExpiry: 24 * time.Hour}
+		ctx, cancel := t.withTimeout()
+		defer cancel()
+		err := transport.(core.Provisioner).Provision(ctx, topology)
+		if err == nil {
+			if err := t.open().(core.Provisioner).Provision(ctx, topology); err != nil {
+				t.fail("Provision of a topology that it has created, with a QueueExpiry, returns nil", "%v", err)
+			}
+			for _, name := range topology.Queues {
+				t.send(transport, t.message(name, "any"))
+				t.wantLeft(name, "after it was created with a QueueExpiry, or beside such a queue", "any")
+			}
+			return
+		}
+		t.wantNoOutage("Provision that refuses a QueueExpiry", err)
+		if errors.Is(err, errors.ErrUnsupported) {
+			t.fail("an error of Provision that refuses a QueueExpiry does not match errors.ErrUnsupported: the engine ignores that one", "%v", err)
+		}
+		if err := t.trySend(transport, t.message(other, "any")); !errors.Is(err, core.ErrQueueNotFound) {
+			t.fail("Provision that refuses a QueueExpiry creates no queue", "Send to one returns %v", err)
+		}
+		checker, ok := transport.(core.Checker)
+		if !ok {
+			return
+		}
+		t.provision(transport, topology.Queues...)
+		if err := checker.Check(ctx, topology); err == nil || errors.Is(err, errors.ErrUnsupported) {
+			t.fail("Check refuses a QueueExpiry that Provision refuses, with an error that does not match errors.ErrUnsupported", "it returns %v", err)
+		}
+	}},
 	{rule: "C18", title: "a queue that is not as Provision would create it is named, and left as it is", modes: inHighest, needs: []need{provisioning, mismatches}, run: func(t *caseT) {
 		queue, values := t.suite.h.Mismatch(t)
 		transport := t.open()

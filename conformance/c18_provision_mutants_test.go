@@ -27,6 +27,16 @@ func onCheck(check func(t *brokenTransport, topology core.Topology, next func() 
 	return func() changes { return changes{check: check} }
 }
 
+var errExpires = errors.New("the queue expires")
+
+// refuseExpiry returns an error if the input queue is to expire.
+func refuseExpiry(topology core.Topology, err error) error {
+	if topology.QueueExpiry == 0 {
+		return nil
+	}
+	return err
+}
+
 var provisionMutants = []mutant{
 	{rule: "C18", name: "takes names that differ in case for one", breaks: func() changes { return renamesQueues(strings.ToLower) }},
 	{rule: "C18", name: "drops quotes from names", breaks: func() changes {
@@ -123,6 +133,30 @@ var provisionMutants = []mutant{
 	{rule: "C18", name: "leaves out a queue without a name", breaks: onProvision(func(t *brokenTransport, topology core.Topology, _ func() error) error {
 		topology.Queues = slices.DeleteFunc(slices.Clone(topology.Queues), func(queue string) bool { return queue == "" })
 		return t.base.Provision(context.Background(), topology)
+	})},
+	{rule: "C18", name: "refuses a queue that expires after it has created it", breaks: onProvision(func(_ *brokenTransport, topology core.Topology, next func() error) error {
+		return errors.Join(next(), refuseExpiry(topology, errExpires))
+	})},
+	{rule: "C18", name: "refuses a queue that expires as unsupported", breaks: func() changes {
+		refuse := func(_ *brokenTransport, topology core.Topology, next func() error) error {
+			if err := refuseExpiry(topology, fmt.Errorf("%w: %w", errExpires, errors.ErrUnsupported)); err != nil {
+				return err
+			}
+			return next()
+		}
+		return changes{provision: refuse, check: refuse}
+	}},
+	{rule: "C18", name: "refuses a queue that expires in Provision alone", breaks: onProvision(func(_ *brokenTransport, topology core.Topology, next func() error) error {
+		if err := refuseExpiry(topology, errExpires); err != nil {
+			return err
+		}
+		return next()
+	})},
+	{rule: "C18", name: "takes its own queue that expires for another one", breaks: onProvision(func(t *brokenTransport, topology core.Topology, next func() error) error {
+		if topology.QueueExpiry > 0 && t.exist(topology.InputQueue) {
+			return errExpires
+		}
+		return next()
 	})},
 	{rule: "C18", name: "must be told of one queue at least", breaks: onProvision(func(_ *brokenTransport, topology core.Topology, next func() error) error {
 		if len(topology.Queues) == 0 {
