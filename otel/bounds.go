@@ -19,7 +19,7 @@ type bounds struct {
 	messageTypes, destinations, errorTypes, policies bounded
 }
 
-// bounded passes the first values, and replaces all later ones by Other.
+// bounded passes the first values, and replaces all later ones by other.
 type bounded struct {
 	mu     sync.RWMutex
 	values map[string]struct{}
@@ -34,12 +34,12 @@ func (b *bounded) value(text string, most int) string {
 	case known:
 		return text
 	case full:
-		return Other
+		return other
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, known := b.values[text]; !known && len(b.values) >= most {
-		return Other
+		return other
 	}
 	if b.values == nil {
 		b.values = map[string]struct{}{}

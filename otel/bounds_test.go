@@ -22,11 +22,11 @@ func TestBounds_TheFirstPass(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if len(told) != mostErrorTypes+1 || told[Other] != 300-mostErrorTypes {
-		t.Errorf("%d names, %d times %s; want %d and %d", len(told), told[Other], Other, mostErrorTypes+1, 300-mostErrorTypes)
+	if len(told) != mostErrorTypes+1 || told[other] != 300-mostErrorTypes {
+		t.Errorf("%d names, %d times %s; want %d and %d", len(told), told[other], other, mostErrorTypes+1, 300-mostErrorTypes)
 	}
 	for name := range told {
-		if name != Other && b.errorType(name) != name {
+		if name != other && b.errorType(name) != name {
 			t.Errorf("%s is told as %s the second time", name, b.errorType(name))
 		}
 	}

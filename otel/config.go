@@ -1,8 +1,6 @@
 package otelreprise
 
 import (
-	"maps"
-
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
@@ -27,44 +25,24 @@ type Config struct {
 	// context and baggage, which NServiceBus understands.
 	Propagator propagation.TextMapPropagator
 
-	// SendTrace is for commands and replies, PublishTrace for events, and DelayedTrace
-	// for sends with a delay, delayed retries and deferrals. ErrorTrace is for messages
-	// in an error queue, and applies when they are sent back. The defaults are those of
-	// NServiceBus: commands and replies continue the sender's trace, and all others begin
-	// a trace that links to it.
-	SendTrace, PublishTrace, DelayedTrace, ErrorTrace TraceMode
+	// ContinueEvents makes the handling of events a part of the publisher's trace, for
+	// teams that want to see a whole process as one trace. By default it begins a trace
+	// that links to the publisher's, as in NServiceBus.
+	ContinueEvents bool
 
-	// NoCreateSpans omits the create span of each message when several messages are sent
-	// together: their creation context is then the span of the send.
-	NoCreateSpans bool
+	// ContinueDelayed does the same for messages that are sent with a delay, delayed
+	// retries and deferrals. A trace then lasts as long as the delays: some backends do not
+	// show traces of hours.
+	ContinueDelayed bool
 
-	// ErrorOn selects the failures that mark their span as an error.
+	// ErrorOn selects the failures that mark their span as an error. Set it for people who
+	// look at each failed attempt.
 	ErrorOn ErrorOn
 
 	// NServiceBusMetrics adds the metrics of NServiceBus 9.1 to 10.2, under its meter and
 	// with its tags, so that dashboards for NServiceBus show these endpoints too.
 	// NServiceBus's headers are always understood.
 	NServiceBusMetrics bool
-}
-
-// TraceMode says whether the processing of a message belongs to the trace of its sender.
-type TraceMode int
-
-const (
-	// TraceDefault is the default of the field.
-	TraceDefault TraceMode = iota
-	// TraceContinue: the attempt is a child of the span that sent the message.
-	TraceContinue
-	// TraceNew: each attempt begins a trace, which links to the span that sent the message.
-	TraceNew
-)
-
-// or returns the mode, or standard for TraceDefault.
-func (m TraceMode) or(standard TraceMode) TraceMode {
-	if m == TraceDefault {
-		return standard
-	}
-	return m
 }
 
 // ErrorOn selects the failures that mark their span as an error.
@@ -82,22 +60,12 @@ const (
 
 // NewTrace returns headers for core.SendOptions.Headers: the receiver of this message
 // begins a trace that links to the sender's, regardless of Config.
-func NewTrace() map[string]string { return map[string]string{HeaderStartNewTrace: startNew} }
+func NewTrace() map[string]string { return map[string]string{headerStartNewTrace: startNew} }
 
 // ContinueTrace returns headers for core.SendOptions.Headers: the receiver of this
 // message continues the sender's trace, regardless of Config.
 func ContinueTrace() map[string]string {
-	return map[string]string{HeaderStartNewTrace: continueCurrent}
-}
-
-// WithHeaders merges several maps of headers; later values replace earlier ones:
-// WithHeaders(NewTrace(), mine).
-func WithHeaders(all ...map[string]string) map[string]string {
-	merged := map[string]string{}
-	for _, each := range all {
-		maps.Copy(merged, each)
-	}
-	return merged
+	return map[string]string{headerStartNewTrace: continueCurrent}
 }
 
 // Observer traces and measures the endpoints whose core.Config.Observers list its
@@ -139,10 +107,6 @@ func New(c Config) *Observer {
 		o.propagator = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
 	}
 	o.fields = o.propagator.Fields()
-	o.config.SendTrace = c.SendTrace.or(TraceContinue)
-	o.config.PublishTrace = c.PublishTrace.or(TraceNew)
-	o.config.DelayedTrace = c.DelayedTrace.or(TraceNew)
-	o.config.ErrorTrace = c.ErrorTrace.or(TraceNew)
 	o.tracer = c.TracerProvider.Tracer(Scope, trace.WithSchemaURL(semconv.SchemaURL))
 	meter := c.MeterProvider.Meter(Scope, metric.WithSchemaURL(semconv.SchemaURL))
 	o.instruments = newInstruments(meter)

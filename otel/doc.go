@@ -10,10 +10,10 @@
 // travels in the message as traceparent, tracestate and baggage. That creation context is
 // never changed: a delayed retry, the copy in the error queue and a message that is
 // returned from there still have it. The copies name the attempt before them in a header
-// ([HeaderPrevious]), so that the next attempt, in any process, links to it.
+// (Reprise.Trace.Previous), so that the next attempt, in any process, links to it.
 //
 // Names, units and attributes are those of the semantic conventions 1.43.0, whose part on
 // messaging is not stable yet, and of NServiceBus's headers; other names begin with
 // "reprise.". Attributes of metrics are bounded: no ids, no texts of errors, and at most
-// 200 message types, 200 destinations and 100 types of errors (see [Other]).
+// 200 message types, 200 destinations and 100 types of errors (more are "_OTHER").
 package otelreprise

@@ -96,9 +96,9 @@ func Example_http() {
 func ExampleConfig() {
 	// snippet: config
 	observer := otelreprise.New(otelreprise.Config{
-		PublishTrace: otelreprise.TraceContinue,
-		DelayedTrace: otelreprise.TraceContinue,
-		ErrorOn:      otelreprise.ErrorOnAttempt,
+		ContinueEvents:  true,
+		ContinueDelayed: true,
+		ErrorOn:         otelreprise.ErrorOnAttempt,
 	})
 	// end
 	_ = observer

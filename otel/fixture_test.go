@@ -151,11 +151,20 @@ func (b *bed) client() *core.Endpoint {
 	return b.endpoint("shop", core.Config{SendOnly: true}, b.observer(otelreprise.Config{}), nil)
 }
 
+// The headers that the package writes beside those of the propagator.
+const (
+	headerPrevious      = "Reprise.Trace.Previous"
+	headerStartNewTrace = "NServiceBus.OpenTelemetry.StartNewTrace"
+)
+
 // put sends messages past all endpoints, and waits for what becomes of them at once.
 func (b *bed) put(headers map[string]string, ids ...string) {
 	b.Helper()
 	for _, id := range ids {
-		h := core.HeadersFromMap(otelreprise.WithHeaders(map[string]string{core.HeaderMessageID: id, core.HeaderMessageTypes: "order"}, headers))
+		h := core.HeadersFromMap(map[string]string{core.HeaderMessageID: id, core.HeaderMessageTypes: "order"})
+		for key, value := range headers {
+			h.Set(key, value)
+		}
 		if err := b.transport.Send(b.Context(), core.Outgoing{ID: id, Queue: "orders", Headers: h, Body: []byte(id)}); err != nil {
 			b.Fatal(err)
 		}

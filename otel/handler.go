@@ -50,7 +50,7 @@ func (o *Observer) endHandler(span trace.Span, err error, returned bool) {
 		if !span.IsRecording() {
 			return
 		}
-		outcome, kind := outcomeFailed, Other
+		outcome, kind := outcomeFailed, other
 		if returned {
 			outcome, kind = outcomeOf(&core.HandleEnd{Err: err})
 		}

@@ -82,8 +82,8 @@ func TestExtract_Garbage(t *testing.T) {
 			if strings.ToValidUTF8(text, "") != text {
 				continue // no transport carries it
 			}
-			b.put(map[string]string{"traceparent": text, "tracestate": text, "baggage": text, otelreprise.HeaderPrevious: text, otelreprise.HeaderStartNewTrace: text}, "m1")
-			b.put(map[string]string{otelreprise.HeaderPrevious: text, otelreprise.HeaderStartNewTrace: "True"}, "m1")
+			b.put(map[string]string{"traceparent": text, "tracestate": text, "baggage": text, headerPrevious: text, headerStartNewTrace: text}, "m1")
+			b.put(map[string]string{headerPrevious: text, headerStartNewTrace: "True"}, "m1")
 		}
 		equal(b, "handled", handled, 2*(len(garbage)-1))
 		for _, span := range b.all() {
@@ -100,7 +100,7 @@ func FuzzExtract(f *testing.F) {
 	o := otelreprise.New(otelreprise.Config{})
 	f.Fuzz(func(t *testing.T, parent, state, bag, previous, startNew string) {
 		h := core.HeadersFromMap(map[string]string{
-			"traceparent": parent, "tracestate": state, "baggage": bag, otelreprise.HeaderPrevious: previous, otelreprise.HeaderStartNewTrace: startNew,
+			"traceparent": parent, "tracestate": state, "baggage": bag, headerPrevious: previous, headerStartNewTrace: startNew,
 		})
 		e := core.HandleStart{Message: core.NewMessage([]byte("x"), core.MessageConfig{Type: "order", Incoming: core.Incoming{ID: "m1", Headers: h}}).Message}
 		ctx := o.HandleStart(context.Background(), e)

@@ -10,19 +10,20 @@ import (
 // All names are in this file, so that another version of the semantic conventions changes
 // only this file and testdata.
 
-// Scope is the name of the tracer and the meter.
+// Scope is the name of the tracer and the meter, by which views and samplers of an SDK
+// select them.
 const Scope = "github.com/reprise-go/reprise/otel"
 
 // Headers.
 const (
-	// HeaderPrevious is set on a copy of a message that was attempted before: a delayed
+	// headerPrevious is set on a copy of a message that was attempted before: a delayed
 	// retry, a deferral, a copy in an error queue or a forwarded one. It is the span of
 	// that attempt, in the format of a traceparent.
-	HeaderPrevious = "Reprise.Trace.Previous"
-	// HeaderStartNewTrace is NServiceBus's: "True" asks the receiver for a new trace that
+	headerPrevious = "Reprise.Trace.Previous"
+	// headerStartNewTrace is NServiceBus's: "True" asks the receiver for a new trace that
 	// links to the sender's; with any other value the receiver continues the sender's
 	// trace.
-	HeaderStartNewTrace = "NServiceBus.OpenTelemetry.StartNewTrace"
+	headerStartNewTrace = "NServiceBus.OpenTelemetry.StartNewTrace"
 
 	headerTraceParent = "traceparent"
 	headerBaggage     = "baggage"
@@ -31,8 +32,8 @@ const (
 	continueCurrent = "False"
 )
 
-// Other replaces the values of a metric attribute beyond its limit.
-const Other = "_OTHER"
+// other replaces the values of a metric attribute beyond its limit.
+const other = "_OTHER"
 
 // Attributes of Reprise. Those of semconv are named where they are used.
 const (
@@ -165,7 +166,7 @@ var (
 // systemOf returns the attribute messaging.system.
 func systemOf(info *core.TransportInfo) attribute.KeyValue {
 	if info == nil || info.System == "" {
-		return semconv.MessagingSystemKey.String(Other)
+		return semconv.MessagingSystemKey.String(other)
 	}
 	return semconv.MessagingSystemKey.String(info.System)
 }

@@ -61,9 +61,9 @@ func (o *Observer) hasContext(h *core.Headers) bool {
 	return false
 }
 
-// previousOf reads HeaderPrevious. A value that is not a span context counts as none.
+// previousOf reads headerPrevious. A value that is not a span context counts as none.
 func previousOf(h core.Headers) trace.SpanContext {
-	text := h.Get(HeaderPrevious)
+	text := h.Get(headerPrevious)
 	if text == "" {
 		return trace.SpanContext{}
 	}
@@ -71,14 +71,14 @@ func previousOf(h core.Headers) trace.SpanContext {
 	return trace.SpanContextFromContext(ctx)
 }
 
-// setPrevious writes HeaderPrevious.
+// setPrevious writes headerPrevious.
 func setPrevious(h *core.Headers, span trace.SpanContext) {
 	written := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(context.Background(), span), written)
 	if text := written[headerTraceParent]; text != "" {
-		h.Set(HeaderPrevious, text)
+		h.Set(headerPrevious, text)
 	}
 }
 
 // startsNew reports whether a message asks for a new trace. NServiceBus writes "True".
-func startsNew(h core.Headers) bool { return strings.EqualFold(h.Get(HeaderStartNewTrace), startNew) }
+func startsNew(h core.Headers) bool { return strings.EqualFold(h.Get(headerStartNewTrace), startNew) }

@@ -198,8 +198,8 @@ func TestPreviousHeader_NamesTheLastAttempt(t *testing.T) {
 		b.pass(time.Hour)
 		attempts := b.named("process orders")
 		last := attempts[len(attempts)-1].SpanContext
-		equal(b, "header", b.only("error").Headers.Get(otelreprise.HeaderPrevious), fmt.Sprintf("00-%s-%s-01", last.TraceID(), last.SpanID()))
-		equal(b, "header of the audit copy", b.only("audit").Headers.Get(otelreprise.HeaderPrevious), "")
+		equal(b, "header", b.only("error").Headers.Get(headerPrevious), fmt.Sprintf("00-%s-%s-01", last.TraceID(), last.SpanID()))
+		equal(b, "header of the audit copy", b.only("audit").Headers.Get(headerPrevious), "")
 	})
 }
 

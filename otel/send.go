@@ -146,34 +146,23 @@ func (o *Observer) startSeveral(ctx context.Context, s *sending, at *core.Observ
 			break
 		}
 	}
-	options := s.series.client
 	var creations []trace.SpanContext
-	var without []*core.Outgoing
 	for i := range messages {
 		m := &messages[i]
-		switch {
-		case !o.needsContext(m):
+		if !o.needsContext(m) {
 			creations = append(creations, o.creationOf(&m.Headers))
-		case o.config.NoCreateSpans:
-			without = append(without, m)
-		default:
-			out := o.outgoingOf(at, m)
-			created, span := o.tracer.Start(ctx, out.create, out.creation...)
-			if span.IsRecording() {
-				span.SetAttributes(o.sendAttributes(m)...)
-			}
-			o.inject(created, &m.Headers)
-			span.End()
-			creations = append(creations, span.SpanContext())
+			continue
 		}
+		out := o.outgoingOf(at, m)
+		created, span := o.tracer.Start(ctx, out.create, out.creation...)
+		if span.IsRecording() {
+			span.SetAttributes(o.sendAttributes(m)...)
+		}
+		o.inject(created, &m.Headers)
+		span.End()
+		creations = append(creations, span.SpanContext())
 	}
-	if len(without) > 0 {
-		options = s.series.producer
-	}
-	s.Context, s.span = o.tracer.Start(ctx, s.series.send, o.linked(options, creations...)...)
-	for _, m := range without {
-		o.inject(s.Context, &m.Headers)
-	}
+	s.Context, s.span = o.tracer.Start(ctx, s.series.send, o.linked(s.series.client, creations...)...)
 	for i := range messages {
 		o.mark(ctx, &messages[i])
 	}
@@ -204,26 +193,20 @@ func (o *Observer) needsContext(m *core.Outgoing) bool {
 
 // mark writes the headers that place the next attempt in its trace.
 func (o *Observer) mark(ctx context.Context, m *core.Outgoing) {
-	var mode TraceMode
+	isNew := true
 	switch m.Reason {
 	case core.ReasonApplication:
-		if _, chosen := m.Headers.Lookup(HeaderStartNewTrace); chosen {
+		if _, chosen := m.Headers.Lookup(headerStartNewTrace); chosen {
 			return
 		}
-		switch {
-		case m.Delay > 0:
-			mode = o.config.DelayedTrace
-		case m.Topic != "":
-			mode = o.config.PublishTrace
-		default:
-			mode = o.config.SendTrace
+		if m.Delay > 0 {
+			isNew = !o.config.ContinueDelayed
+		} else {
+			isNew = m.Topic != "" && !o.config.ContinueEvents
 		}
 	case core.ReasonDelayedRetry, core.ReasonDeferral, core.ReasonNewCopy:
-		mode = o.config.DelayedTrace
-	case core.ReasonMoveToError, core.ReasonUndelivered:
-		mode = o.config.ErrorTrace
-	case core.ReasonForward:
-		mode = TraceDefault // the header stays as it is
+		isNew = !o.config.ContinueDelayed
+	case core.ReasonMoveToError, core.ReasonUndelivered, core.ReasonForward:
 	default:
 		return
 	}
@@ -236,11 +219,12 @@ func (o *Observer) mark(ctx context.Context, m *core.Outgoing) {
 			setPrevious(&m.Headers, a.span.SpanContext())
 		}
 	}
-	switch _, has := m.Headers.Lookup(HeaderStartNewTrace); {
-	case mode == TraceNew && o.hasContext(&m.Headers):
-		m.Headers.Set(HeaderStartNewTrace, startNew)
-	case mode == TraceContinue && has:
-		m.Headers.Set(HeaderStartNewTrace, continueCurrent)
+	switch _, has := m.Headers.Lookup(headerStartNewTrace); {
+	case m.Reason == core.ReasonForward: // the header stays as it is
+	case isNew && o.hasContext(&m.Headers):
+		m.Headers.Set(headerStartNewTrace, startNew)
+	case !isNew && has:
+		m.Headers.Set(headerStartNewTrace, continueCurrent)
 	}
 }
 

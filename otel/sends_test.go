@@ -34,7 +34,7 @@ func TestSendsInHandler(t *testing.T) {
 				equal(b, "message type", attr(send, "reprise.message.type"), "ship")
 				sent := b.only("shipping").Headers
 				equal(b, "traceparent", sent.Get("traceparent"), "00-"+ids(send.SpanContext)+"-01")
-				equal(b, "StartNewTrace", sent.Get(otelreprise.HeaderStartNewTrace), "")
+				equal(b, "StartNewTrace", sent.Get(headerStartNewTrace), "")
 			})
 		})
 	}
@@ -66,24 +66,6 @@ func TestSeveralSends(t *testing.T) {
 	}
 }
 
-func TestSeveralSends_WithoutCreateSpans(t *testing.T) {
-	bubble(t, func(b *bed) {
-		b.orders(core.Config{}, b.observer(otelreprise.Config{NoCreateSpans: true}), func(_ context.Context, m *core.Message) error {
-			return errors.Join(m.Send("shipping", "ship", "1"), m.Send("shipping", "ship", "2"))
-		})
-		b.put(nil, "m1")
-		send := b.one("send shipping")
-		equal(b, "kind", send.SpanKind, trace.SpanKindProducer)
-		messages, err := b.broker.Peek("shipping")
-		if err != nil || len(messages) != 2 {
-			b.Fatal(messages, err)
-		}
-		for _, m := range messages {
-			equal(b, "traceparent", m.Headers.Get("traceparent"), "00-"+ids(send.SpanContext)+"-01")
-		}
-	})
-}
-
 // TestSends_KeepTheContextOfTheSender: a context that the application set is the creation context.
 func TestSends_KeepTheContextOfTheSender(t *testing.T) {
 	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -106,9 +88,8 @@ func TestTraceModes_Defaults(t *testing.T) {
 		"command":           {otelreprise.Config{}, func(ep *core.Endpoint) error { return ep.Send(context.Background(), "orders", "order", "x") }, false, ""},
 		"event":             {otelreprise.Config{}, func(ep *core.Endpoint) error { return ep.Publish(context.Background(), "event-placed", "x") }, true, "True"},
 		"delayed command":   {otelreprise.Config{}, func(ep *core.Endpoint) error { return delayedSend(ep) }, true, "True"},
-		"command, new":      {otelreprise.Config{SendTrace: otelreprise.TraceNew}, func(ep *core.Endpoint) error { return ep.Send(context.Background(), "orders", "order", "x") }, true, "True"},
-		"event, continued":  {otelreprise.Config{PublishTrace: otelreprise.TraceContinue}, func(ep *core.Endpoint) error { return ep.Publish(context.Background(), "event-placed", "x") }, false, ""},
-		"delayed, continue": {otelreprise.Config{DelayedTrace: otelreprise.TraceContinue}, func(ep *core.Endpoint) error { return delayedSend(ep) }, false, ""},
+		"event, continued":  {otelreprise.Config{ContinueEvents: true}, func(ep *core.Endpoint) error { return ep.Publish(context.Background(), "event-placed", "x") }, false, ""},
+		"delayed, continue": {otelreprise.Config{ContinueDelayed: true}, func(ep *core.Endpoint) error { return delayedSend(ep) }, false, ""},
 		"command, by option": {otelreprise.Config{}, func(ep *core.Endpoint) error {
 			return ep.Send(context.Background(), "orders", "order", "x", core.SendOptions{Headers: otelreprise.NewTrace()})
 		}, true, "True"},
@@ -120,7 +101,7 @@ func TestTraceModes_Defaults(t *testing.T) {
 			bubble(t, func(b *bed) {
 				header := ""
 				ep := b.endpoint("orders", core.Config{}, b.observer(c.config), func(_ context.Context, m *core.Message) error {
-					header = m.Headers.Get(otelreprise.HeaderStartNewTrace)
+					header = m.Headers.Get(headerStartNewTrace)
 					return nil
 				}, "order", "event-placed")
 				b.run(ep)
@@ -149,7 +130,7 @@ func delayedSend(ep *core.Endpoint) error {
 // TestTraceModes_Retries: where delayed retries continue, they are siblings of the first attempt.
 func TestTraceModes_Retries(t *testing.T) {
 	bubble(t, func(b *bed) {
-		config := otelreprise.Config{DelayedTrace: otelreprise.TraceContinue, ErrorTrace: otelreprise.TraceContinue, PublishTrace: otelreprise.TraceNew}
+		config := otelreprise.Config{ContinueDelayed: true}
 		b.run(b.endpoint("orders", core.Config{Recoverability: delayed}, b.observer(config), func(context.Context, *core.Message) error { return errAway }, "event-placed"))
 		if err := b.client().Publish(b.Context(), "event-placed", "x"); err != nil {
 			b.Fatal(err)
@@ -162,7 +143,7 @@ func TestTraceModes_Retries(t *testing.T) {
 			b.isChild(attempts[i], publish.SpanContext)
 			b.links(attempts[i], previous(attempts[i-1].SpanContext))
 		}
-		equal(b, "header in the error queue", b.only("error").Headers.Get(otelreprise.HeaderStartNewTrace), "False")
+		equal(b, "header in the error queue", b.only("error").Headers.Get(headerStartNewTrace), "True")
 	})
 }
 
