@@ -53,7 +53,7 @@ func TestCarry_KeepsTheMessage(t *testing.T) {
 			for key, want := range map[string]string{
 				core.HeaderMessageID: id, core.HeaderConversationID: "talk", core.HeaderCorrelationID: "order 1",
 				core.HeaderReplyToAddress: "shop@far", core.HeaderOriginatingEndpoint: "shop", "Tenant": "é",
-				"traceparent": options.Headers["traceparent"], bridge.HeaderHops: "b",
+				"traceparent": options.Headers["traceparent"], "Reprise.Bridge.Hops": "b",
 			} {
 				if m.Headers.Get(key) != want {
 					b.Errorf("%s: header %s is %q, want %q", id, key, m.Headers.Get(key), want)
@@ -73,7 +73,7 @@ func TestCarry_ChangesNoOtherHeader(t *testing.T) {
 		b.near.must(core.Outgoing{ID: "m1", Queue: "billing", Headers: core.HeadersFromMap(want), Body: []byte{0, 255}})
 		b.pass(time.Second)
 		got := b.far.only("billing")
-		want[bridge.HeaderHops] = "b"
+		want["Reprise.Bridge.Hops"] = "b"
 		if !maps.Equal(got.Headers.Map(), want) {
 			b.Errorf("headers are %q, want %q", got.Headers.Map(), want)
 		}
@@ -266,7 +266,7 @@ func TestCarry_ErrorQueue(t *testing.T) {
 		b.pass(time.Second)
 		failed := b.near.only("error")
 		for key, want := range map[string]string{
-			core.HeaderFailedQ: "billing", core.HeaderExceptionMessage: errAway.Error(), core.HeaderReplyToAddress: "shop", bridge.HeaderHops: "b",
+			core.HeaderFailedQ: "billing", core.HeaderExceptionMessage: errAway.Error(), core.HeaderReplyToAddress: "shop", "Reprise.Bridge.Hops": "b",
 		} {
 			if got := failed.Headers.Get(key); got != want {
 				b.Errorf("header %s is %q, want %q", key, got, want)

@@ -28,14 +28,16 @@ type Config struct {
 	Endpoint core.Config
 
 	// SendTimeout limits one send to the other side. After it the message waits as in an
-	// outage; it may have been accepted, and then arrives twice. The default is 30 s.
+	// outage; it may have been accepted, and then arrives twice. Set it where the other
+	// side is slow or its messages are large. The default is 30 s.
 	SendTimeout time.Duration
 
 	// GiveUpAfter is how long messages wait for a queue or topic that cannot be reached
 	// although its side can: it does not exist, or other destinations accept messages.
 	// After that they go to the error queue of the side that they come from, until the
-	// destination can be reached. The time counts in this process, from the moment when
-	// that state is known. The default, 0, means no limit.
+	// destination can be reached. Operators set it who watch error queues rather than
+	// waiting messages. The time counts in this process, from the moment when that state
+	// is known. The default, 0, means no limit.
 	GiveUpAfter time.Duration
 }
 

@@ -9,13 +9,13 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// HeaderHops has the names of the bridges that a message has crossed, in order, separated by
+// headerHops has the names of the bridges that a message has crossed, in order, separated by
 // commas.
-const HeaderHops = "Reprise.Bridge.Hops"
+const headerHops = "Reprise.Bridge.Hops"
 
-// ErrLoop is the failure of a message that has crossed too many bridges: two bridges send
+// errLoop is the failure of a message that has crossed too many bridges: two bridges send
 // it to each other.
-var ErrLoop = errors.New("message goes in circles between bridges")
+var errLoop = errors.New("message goes in circles between bridges")
 
 const (
 	hopSeparator = ","
@@ -26,7 +26,7 @@ const (
 
 // hops returns the bridges that a message has crossed.
 func hops(h core.Headers) []string {
-	text := h.Get(HeaderHops)
+	text := h.Get(headerHops)
 	if text == "" {
 		return nil
 	}
@@ -44,8 +44,8 @@ func addHop(h *core.Headers, bridge string) error {
 		before = nil
 	}
 	if len(before) >= mostHops {
-		return fmt.Errorf("%w: it has crossed %d of them (%s); to fix: let each queue be bridged in one direction alone", ErrLoop, len(before), strings.Join(slices.Compact(slices.Sorted(slices.Values(before))), ", "))
+		return fmt.Errorf("%w: it has crossed %d of them (%s); to fix: let each queue be bridged in one direction alone", errLoop, len(before), strings.Join(slices.Compact(slices.Sorted(slices.Values(before))), ", "))
 	}
-	h.Set(HeaderHops, strings.Join(append(before, bridge), hopSeparator))
+	h.Set(headerHops, strings.Join(append(before, bridge), hopSeparator))
 	return nil
 }
