@@ -395,10 +395,16 @@ func TestCrash_InboxDropsTheDuplicate(t *testing.T) {
 	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
 		c := b.config(bridge.Side{Topics: []string{orderPlaced}}, bridge.Side{})
 		duplicates, handled := 0, 0
-		box, err := inbox.New(inbox.Config{Store: &inbox.Memory{}, OnDuplicate: func(context.Context, inbox.Duplicate) { duplicates++ }})
+		box, err := inbox.New(inbox.Config{Store: &inbox.Memory{}})
 		b.noError(err)
 		b.Cleanup(func() { _ = box.Close(context.Background()) })
-		billing := b.endpoint("billing", b.far, core.Config{Middleware: []core.Middleware{box.Middleware()}})
+		billing := b.endpoint("billing", b.far, core.Config{Middleware: []core.Middleware{box.Middleware()}, Observers: []core.Observer{{
+			Succeeded: func(_ context.Context, s core.Success) {
+				if s.Duplicate {
+					duplicates++
+				}
+			},
+		}}})
 		core.HandleEvent(billing, orderPlaced, func(context.Context, *core.TypedMessage[[]byte]) error { handled++; return nil })
 		b.run(billing)
 

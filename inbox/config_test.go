@@ -18,7 +18,6 @@ func TestNew_Refuses(t *testing.T) {
 		"Config.Wait is -1s":       {Store: &inbox.Memory{}, Wait: -time.Second},
 		"Config.Retention is -1ns": {Store: &inbox.Memory{}, Retention: -1},
 		"Config.Duplicates is 2":   {Store: &inbox.Memory{}, Duplicates: 2},
-		"Config.WithoutID is -1":   {Store: &inbox.Memory{}, WithoutID: -1},
 	} {
 		if _, err := inbox.New(c); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%v, want %q", err, text)

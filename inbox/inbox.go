@@ -3,7 +3,6 @@ package inbox
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -29,45 +28,33 @@ type Config struct {
 	// the old name when an endpoint is renamed.
 	Scope string
 
-	// Key returns the text that identifies a message, such as a business key. The default
-	// is the message id that the sender gave the message; if there is none, the
-	// middleware refuses the message with [ErrNoID]. An error fails the attempt.
+	// Key returns the text that identifies a message, such as a business key, for senders
+	// that send one order under several ids, or without any. The default is the message id
+	// that the sender gave the message; if there is none, the middleware refuses the
+	// message with [ErrNoID]. An error fails the attempt.
 	Key func(m *core.Message) (string, error)
 
 	// Wait is how long a copy of a message waits in its handler while another copy of it
-	// is being handled: 5 s by default. Then it is deferred by the same time, which
-	// counts neither as a failure nor as a deferral (core.Refuse). On a transport without
-	// delayed delivery it waits until the other copy is done.
+	// is being handled: 5 s by default. Set it where handlers take longer. Then the copy is
+	// deferred by the same time, which counts neither as a failure nor as a deferral
+	// (core.Refuse). On a transport without delayed delivery it waits until the other copy
+	// is done.
 	Wait time.Duration
 
 	// Retention is how long entries are kept after the message was first handled: 7 days
-	// by default, but at least as long as delayed retries can take. A copy that is
-	// received later, for example from the error queue, is handled again.
+	// by default. Set more where delayed retries can take longer, which New refuses
+	// otherwise, and where messages return from the error queue later: a copy that is
+	// received after this time is handled again.
 	Retention time.Duration
 
-	// OnDuplicate is called for each message that is not handled again, for a metric. It
-	// is called inline, by several goroutines. A panic is logged.
-	OnDuplicate func(ctx context.Context, d Duplicate)
-
 	// Duplicates is the action for a message that was handled before. By default it
-	// succeeds. With either action, outgoing messages that may not have left are sent
-	// again.
+	// succeeds; set [DuplicateFails] where operators should see it. With either action,
+	// outgoing messages that may not have left are sent again.
 	Duplicates DuplicateAction
-
-	// WithoutID is the action for a message whose sender gave it no id. By default it is
-	// refused.
-	WithoutID WithoutIDAction
 
 	// Logger gets duplicates, at level Info, and failures to mark or remove entries. The
 	// default is slog.Default().
 	Logger *slog.Logger
-}
-
-// Duplicate is a message that was handled before, and is not handled again.
-type Duplicate struct {
-	Key       Key
-	HandledAt time.Time // when it was handled
-	Resent    int       // messages sent again because they may not have left
 }
 
 // DuplicateAction is the action for a duplicate.
@@ -79,18 +66,6 @@ const (
 	// DuplicateFails fails it without a retry (core.Unrecoverable), with an error that
 	// matches ErrDuplicate. Outer middleware may return another error.
 	DuplicateFails
-)
-
-// WithoutIDAction is the action for a message whose sender gave it no id.
-type WithoutIDAction int
-
-const (
-	// WithoutIDRefused refuses it with ErrNoID.
-	WithoutIDRefused WithoutIDAction = iota
-	// WithoutIDHandled handles it at each delivery, in a transaction with an entry of a
-	// generated id, so that duplicates are not detected. A warning is logged once for
-	// each endpoint.
-	WithoutIDHandled
 )
 
 // ErrDuplicate is the failure of a message that was handled before, with DuplicateFails.
@@ -134,8 +109,6 @@ func New(c Config) (*Inbox, error) {
 		return nil, fmt.Errorf("inbox: Config.Wait is %v; use a time above 0, or leave it out", c.Wait)
 	case c.Duplicates < DuplicateSucceeds || c.Duplicates > DuplicateFails:
 		return nil, fmt.Errorf("inbox: Config.Duplicates is %d; use DuplicateSucceeds or DuplicateFails", c.Duplicates)
-	case c.WithoutID < WithoutIDRefused || c.WithoutID > WithoutIDHandled:
-		return nil, fmt.Errorf("inbox: Config.WithoutID is %d; use WithoutIDRefused or WithoutIDHandled", c.WithoutID)
 	case c.Retention < 0:
 		return nil, fmt.Errorf("inbox: Config.Retention is %v; use a time above 0, or leave it out", c.Retention)
 	}
@@ -297,27 +270,21 @@ func (g *guard) key(m *core.Message) (Key, error) {
 		sent = true
 	}
 	switch {
-	case !sent && g.config.WithoutID == WithoutIDHandled:
-		g.tellOnce(slog.LevelWarn, notice{"messages whose sender gave them no id are handled at each delivery; to fix: let the sender set one, or set Config.Key, or core.Config.MessageID", g.endpoint})
-		return Key{Scope: g.scope, ID: generated + rand.Text()}, nil
 	case !sent:
-		return Key{}, core.Invalid(fmt.Errorf("inbox: %w: %s was generated when it was received; to fix: let the sender set one, or set Config.Key, core.Config.MessageID or Config.WithoutID", ErrNoID, m.ID))
+		return Key{}, core.Invalid(fmt.Errorf("inbox: %w: %s was generated when it was received; to fix: let the sender set one, or set Config.Key or core.Config.MessageID", ErrNoID, m.ID))
 	case id == "":
 		return Key{}, core.Invalid(errors.New("inbox: Config.Key returned an empty key"))
 	}
 	return Key{Scope: g.scope, ID: storable(id)}, nil
 }
 
-// Prefixes of ids that the middleware makes. An id of a sender that begins with one is
-// hashed.
-const (
-	hashed    = "sha256:"
-	generated = "generated:"
-)
+// hashed is the prefix of ids that the middleware makes. An id of a sender that begins with
+// it is hashed.
+const hashed = "sha256:"
 
 // storable returns an id that every store accepts: that of the message, or a hash.
 func storable(id string) string {
-	if len(id) <= maxKeyBytes && utf8.ValidString(id) && !strings.Contains(id, "\x00") && !strings.HasPrefix(id, hashed) && !strings.HasPrefix(id, generated) {
+	if len(id) <= maxKeyBytes && utf8.ValidString(id) && !strings.Contains(id, "\x00") && !strings.HasPrefix(id, hashed) {
 		return id
 	}
 	sum := sha256.Sum256([]byte(id))
@@ -404,22 +371,8 @@ func (g *guard) repeat(ctx context.Context, m *core.Message, key Key, entry *Ent
 	}
 	g.config.Logger.InfoContext(ctx, "message was handled before and is not handled again",
 		"scope", key.Scope, "message_id", key.ID, "handled_at", entry.HandledAt, "messages_sent_again", len(out))
-	g.tell(ctx, Duplicate{Key: key, HandledAt: entry.HandledAt, Resent: len(out)})
 	if g.config.Duplicates == DuplicateFails {
 		return core.Unrecoverable(fmt.Errorf("inbox: %w at %v", ErrDuplicate, entry.HandledAt))
 	}
 	return nil
-}
-
-// tell calls OnDuplicate.
-func (g *guard) tell(ctx context.Context, d Duplicate) {
-	if g.config.OnDuplicate == nil {
-		return
-	}
-	defer func() {
-		if value := recover(); value != nil {
-			g.config.Logger.ErrorContext(ctx, "Config.OnDuplicate panicked", "scope", d.Key.Scope, "message_id", d.Key.ID, "panic", value)
-		}
-	}()
-	g.config.OnDuplicate(ctx, d)
 }

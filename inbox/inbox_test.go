@@ -3,6 +3,7 @@ package inbox_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,10 +29,9 @@ type bed struct {
 	box    *inbox.Inbox
 	log    *bytes.Buffer
 
-	mu    sync.Mutex
-	runs  int
-	dupes []inbox.Duplicate
-	ends  []error
+	mu   sync.Mutex
+	runs int
+	ends []error
 
 	duplicates []bool // whether each attempt was told to be one
 }
@@ -85,7 +85,6 @@ func bubble(t *testing.T, change func(b *bed, s *setup), test func(b *bed)) {
 			handle: func(_ context.Context, m *core.Message) error { return m.Send("events", "billed", []byte("bill")) },
 		}
 		s.config.Logger = slog.New(slog.NewTextHandler(b.log, nil))
-		s.config.OnDuplicate = func(_ context.Context, d inbox.Duplicate) { b.dupes = append(b.dupes, d) }
 		change(b, s)
 		s.config.Store = b.store
 		var err error
@@ -201,6 +200,16 @@ func TestInbox_TimesOfRepeatedSends(t *testing.T) {
 	})
 }
 
+// snippet: without-id
+func sentOrRandom(m *core.Message) (string, error) {
+	if id, sent := m.SentID(); sent {
+		return id, nil
+	}
+	return rand.Text(), nil
+}
+
+// end
+
 func TestInbox_MessageWithoutIDIsRefused(t *testing.T) {
 	foreign := core.Outgoing{Queue: "billing", Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageTypes: "order"})}
 	t.Run("by default", func(t *testing.T) {
@@ -218,7 +227,7 @@ func TestInbox_MessageWithoutIDIsRefused(t *testing.T) {
 	t.Run("handled", func(t *testing.T) {
 		bubble(t, func(b *bed, s *setup) {
 			b.broker.lose(1)
-			s.config.WithoutID = inbox.WithoutIDHandled
+			s.config.Key = sentOrRandom
 		}, func(b *bed) {
 			for range 2 { // equal content: the transport may take them for one
 				if err := b.broker.Transport.Send(b.Context(), foreign); err != nil {
@@ -228,9 +237,9 @@ func TestInbox_MessageWithoutIDIsRefused(t *testing.T) {
 			}
 			b.ran(3)
 			b.has("events", 2)
-			if n := strings.Count(b.log.String(), "gave them no id are handled at each delivery"); n != 1 {
-				b.Errorf("%d warnings", n)
-			}
+			b.put("m1", "m1")
+			b.pass(3 * time.Hour)
+			b.ran(4)
 		})
 	})
 	t.Run("with a Key", func(t *testing.T) {
@@ -260,19 +269,23 @@ func TestInbox_MessageWithoutIDIsRefused(t *testing.T) {
 
 func TestInbox_TellsOfDuplicates(t *testing.T) {
 	bubble(t, func(b *bed, _ *setup) { b.broker.lose(1) }, func(b *bed) {
-		began := time.Now()
+		at := time.Now().Format(time.RFC3339)[:len("2006-01-02T15:04:05")]
 		b.put("m1")
 		b.pass(2 * time.Hour)
 		b.has("events", 1)
 		b.pass(time.Second) // the entry is marked
 		b.put("m1")
-		want := []inbox.Duplicate{{Key: billing, HandledAt: began, Resent: 1}, {Key: billing, HandledAt: began}}
-		if fmt.Sprint(b.dupes) != fmt.Sprint(want) {
-			b.Errorf("told %v, want %v", b.dupes, want)
-		}
 		b.has("events", 1)
-		if !strings.Contains(b.log.String(), `level=INFO msg="message was handled before and is not handled again" scope=billing message_id=m1`) {
-			b.Error(b.log.String())
+		const text = `level=INFO msg="message was handled before and is not handled again" scope=billing message_id=m1 handled_at=`
+		var again []string
+		for line := range strings.Lines(b.log.String()) {
+			if _, values, found := strings.Cut(line, text+at); found {
+				_, sent, _ := strings.Cut(strings.TrimSpace(values), "messages_sent_again=")
+				again = append(again, sent)
+			}
+		}
+		if !slices.Equal(again, []string{"1", "0"}) {
+			b.Errorf("messages sent again %v, want 1, then 0; %s", again, b.log)
 		}
 	})
 }
@@ -283,13 +296,12 @@ func TestInbox_DuplicatesOutcome(t *testing.T) {
 		bubble(t, func(b *bed, s *setup) {
 			b.broker.lose(1)
 			s.config.Duplicates = action
-			s.config.OnDuplicate = func(context.Context, inbox.Duplicate) { panic("in OnDuplicate") }
 		}, func(b *bed) {
 			b.put("m1") // and again after two hours
 			b.pass(3 * time.Hour)
 			b.has("events", 1)
 			b.ran(1)
-			if fmt.Sprint(b.duplicates) != "[false true]" || !strings.Contains(b.log.String(), "OnDuplicate panicked") {
+			if fmt.Sprint(b.duplicates) != "[false true]" {
 				b.Errorf("told %v; %s", b.duplicates, b.log)
 			}
 			failed := 0
@@ -560,8 +572,8 @@ func TestInbox_InsideOfMiddlewareThatRetries(t *testing.T) {
 		b.put("m1")
 		b.has("events", 1)
 		b.ran(1)
-		if tries != 3 || len(b.dupes) != 2 {
-			b.Errorf("%d tries, duplicates %v", tries, b.dupes)
+		if n := strings.Count(b.log.String(), "was handled before and is not handled again"); tries != 3 || n != 2 {
+			b.Errorf("%d tries, %d duplicates", tries, n)
 		}
 	})
 }
