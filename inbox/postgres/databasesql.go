@@ -51,8 +51,7 @@ func (s *SQLStore) Provision(ctx context.Context) error {
 	}, s.columns)
 }
 
-// Check verifies that the table exists and has its columns. If the table is missing, the
-// error matches [ErrNoTable].
+// Check verifies that the table exists and has its columns.
 func (s *SQLStore) Check(ctx context.Context) error { return s.table.check(ctx, s.columns) }
 
 func (s *SQLStore) columns(ctx context.Context) (columns []string, err error) {

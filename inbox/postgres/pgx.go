@@ -53,8 +53,7 @@ func (s *Store) Provision(ctx context.Context) error {
 	}, s.columns)
 }
 
-// Check verifies that the table exists and has its columns. If the table is missing, the
-// error matches [ErrNoTable].
+// Check verifies that the table exists and has its columns.
 func (s *Store) Check(ctx context.Context) error { return s.table.check(ctx, s.columns) }
 
 func (s *Store) columns(ctx context.Context) ([]string, error) {
@@ -165,7 +164,7 @@ func inProgress(err error) error {
 	case lockNotAvailable:
 		return fmt.Errorf("%w: %w", inbox.ErrInProgress, err)
 	case undefinedTable:
-		return fmt.Errorf("%w: create it with Provision or DDL: %w", ErrNoTable, err)
+		return fmt.Errorf("%w: create it with Provision or DDL: %w", errNoTable, err)
 	}
 	return err
 }

@@ -14,7 +14,8 @@ import (
 type Config struct {
 	// Schema is the schema of the table. Provision does not create it.
 	Schema string
-	// Table is the name of the table. Several inboxes may share it.
+	// Table is the name of the table, for databases with rules for names. The default is
+	// "reprise_inbox". Several inboxes may share it.
 	Table string
 }
 
@@ -115,7 +116,7 @@ type query func(ctx context.Context) ([]string, error)
 // provision creates the table if it is missing, and checks it.
 func (t *table) provision(ctx context.Context, do execute, describe query) error {
 	err := t.check(ctx, describe)
-	if errors.Is(err, ErrNoTable) {
+	if errors.Is(err, errNoTable) {
 		if err := do(ctx, append([]string{lockSchema}, t.ddl()...)...); err != nil {
 			return fmt.Errorf("inbox/postgres: create the table %s (DDL returns the statements for somebody with the right to): %w", t.quoted, err)
 		}
@@ -124,8 +125,8 @@ func (t *table) provision(ctx context.Context, do execute, describe query) error
 	return err
 }
 
-// ErrNoTable is the error of Check if the table does not exist.
-var ErrNoTable = errors.New("the table does not exist")
+// errNoTable makes provision create the table.
+var errNoTable = errors.New("the table does not exist")
 
 // check verifies that the table exists and has its columns.
 func (t *table) check(ctx context.Context, describe query) error {
@@ -134,7 +135,7 @@ func (t *table) check(ctx context.Context, describe query) error {
 	case err != nil:
 		return fmt.Errorf("inbox/postgres: look at the table %s: %w", t.quoted, err)
 	case len(has) == 0:
-		return fmt.Errorf("inbox/postgres: %w: there is no %s; create it with Provision or DDL", ErrNoTable, t.quoted)
+		return fmt.Errorf("inbox/postgres: %w: there is no %s; create it with Provision or DDL", errNoTable, t.quoted)
 	}
 	for _, column := range columns {
 		if !slices.Contains(has, column) {
