@@ -5,12 +5,18 @@ import "context"
 // Bodies stores the bodies of messages that are too large for the service. The adapter
 // stores a body before it sends the message, and never deletes one: several subscribers
 // may read it, and so may an operator who returns a message from the error queue. Set an
-// expiry in the store that is longer than Retention, the longest delay and the time that
-// a message stays in the error queue together. Several goroutines call the methods at the
-// same time.
+// expiry in the store that is longer than the retention of the queue, the longest delay and
+// the time that a message stays in the error queue together. Several goroutines call the
+// methods at the same time.
 type Bodies interface {
-	// Put stores a body. The key is new for each message: letters, digits and hyphens, or the key that
-	// [BodyKeyer.BodyKey] made of them. Put must not keep or change body.
+	// BodyKey returns the key for a new body: id, or id with a prefix, for example. The
+	// message carries the key, and Put and Get are called with it. id is new for each
+	// message, and consists of letters, digits and hyphens. The key must be UTF-8 of at
+	// most 1,024 bytes, without control characters. An endpoint of NServiceBus uses it as
+	// the key of an object in S3.
+	BodyKey(id string) string
+
+	// Put stores a body under a key of BodyKey. It must not keep or change body.
 	Put(ctx context.Context, key string, body []byte) error
 
 	// Get returns a body, which the caller may keep and change. The key is the one in the
@@ -21,15 +27,4 @@ type Bodies interface {
 	// queue. After any other error the message is redelivered after 5 seconds, and after
 	// twice as long each time, up to 5 minutes; the receiver counts no attempt.
 	Get(ctx context.Context, key string) ([]byte, error)
-}
-
-// BodyKeyer is implemented by Bodies that choose the keys in messages, for example to add
-// a prefix. An endpoint of NServiceBus uses the key in a message as the key of an object
-// in S3.
-type BodyKeyer interface {
-	// BodyKey returns the key for a new body. The message carries it, and Put and Get are
-	// called with it. id is new for each message, and consists of letters, digits and
-	// hyphens. The key must be UTF-8 of at most 1,024 bytes, without control characters.
-	// Several goroutines call BodyKey at the same time.
-	BodyKey(id string) string
 }

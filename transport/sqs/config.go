@@ -38,14 +38,9 @@ type Config struct {
 
 	// WaitTime is how long a request for messages waits for the first one. An idle
 	// endpoint makes one request per WaitTime, and Close waits up to WaitTime for the
-	// last request to end. It is in whole seconds, from 1 s to 20 s, the default.
+	// last request to end: set less where a shutdown must be faster. It is in whole
+	// seconds, from 1 s to 20 s, the default.
 	WaitTime time.Duration
-
-	// Retention is how long the queues that Provision creates keep a message. It is in
-	// whole seconds, from 1 minute to 14 days, the default. A message with a longer delay
-	// is not lost if an instance of its endpoint runs from time to time: the instance
-	// sends it anew.
-	Retention time.Duration
 
 	// NoLongDelays makes Provision create no queue for delays above 15 minutes, and the
 	// endpoints look for none: Capabilities.MaxDelay is 15 minutes.
@@ -61,14 +56,16 @@ type Config struct {
 	// package transport/sqs/s3bodies has one that uses Amazon S3.
 	Bodies Bodies
 
-	// LargeBodies is the least size, in bytes, of a body that is stored in Bodies. By
-	// default only bodies that the service does not accept are stored.
+	// LargeBodies is the minimum size, in bytes, of a body that is stored in Bodies. Set it
+	// where queues must not contain the data of messages: 1 stores every body. By default
+	// only bodies that the service does not accept are stored.
 	LargeBodies int
 
-	// MaxMessageBytes is the most bytes of a sent message, headers and body together. The
-	// default, and the most without Bodies, is 640 KiB: base64 text with its headers must
-	// fit into 1 MiB. With Bodies the default is 64 MiB and the most 2 GiB less one byte.
-	// A published event must fit into 256 KiB, or its body goes to Bodies.
+	// MaxMessageBytes is the maximum size of a sent message, headers and body together. The
+	// default, and the maximum without Bodies, is 640 KiB: base64 text with its headers must
+	// fit into 1 MiB. With Bodies the default is 64 MiB; set it for larger messages, up to
+	// 2 GiB less one byte. A published event must fit into 256 KiB, or its body goes to
+	// Bodies.
 	MaxMessageBytes int
 
 	// IgnoreMissingTopics lets a Publish succeed even if the topic does not exist,
@@ -91,8 +88,7 @@ const (
 	defaultVisibility = 30 * time.Second
 	mostVisibility    = 12 * time.Hour // the service's limit
 	mostWait          = 20 * time.Second
-	leastRetention    = time.Minute
-	mostRetention     = 14 * 24 * time.Hour
+	retention         = 14 * 24 * time.Hour // the service's limit
 	mostNativeDelay   = 15 * time.Minute
 	serviceLimit      = 1 << 20   // of a message in SQS, with its attributes
 	topicLimit        = 256 << 10 // of a message in SNS
@@ -171,7 +167,6 @@ func (c *Config) complete() error {
 	}
 	duration("VisibilityTimeout", &c.VisibilityTimeout, time.Second, mostVisibility, defaultVisibility)
 	duration("WaitTime", &c.WaitTime, time.Second, mostWait, mostWait)
-	duration("Retention", &c.Retention, leastRetention, mostRetention, mostRetention)
 	if c.Format < Wrapped || c.Format > Raw {
 		wrong("Config.Format is %d; use Wrapped or Raw", int(c.Format))
 	}
@@ -217,19 +212,19 @@ func (c Config) MarshalJSON() ([]byte, error) { return json.Marshal(c.shown()) }
 
 // shownConfig has the fields of a Config that are not secret.
 type shownConfig struct {
-	Region, QueuePrefix, TopicPrefix       string
-	VisibilityTimeout, WaitTime, Retention time.Duration
-	NoLongDelays                           bool
-	Format                                 Format
-	LargeBodies, MaxMessageBytes           int
-	IgnoreMissingTopics                    bool
-	KMSKey                                 string
+	Region, QueuePrefix, TopicPrefix string
+	VisibilityTimeout, WaitTime      time.Duration
+	NoLongDelays                     bool
+	Format                           Format
+	LargeBodies, MaxMessageBytes     int
+	IgnoreMissingTopics              bool
+	KMSKey                           string
 }
 
 func (c Config) shown() shownConfig {
 	s := shownConfig{
 		QueuePrefix: c.QueuePrefix, TopicPrefix: c.TopicPrefix,
-		VisibilityTimeout: c.VisibilityTimeout, WaitTime: c.WaitTime, Retention: c.Retention,
+		VisibilityTimeout: c.VisibilityTimeout, WaitTime: c.WaitTime,
 		NoLongDelays: c.NoLongDelays, Format: c.Format,
 		LargeBodies: c.LargeBodies, MaxMessageBytes: c.MaxMessageBytes,
 		IgnoreMissingTopics: c.IgnoreMissingTopics, KMSKey: c.KMSKey,

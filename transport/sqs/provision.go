@@ -68,7 +68,7 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 // endpoint receives from.
 func (t *Transport) provisionQueue(ctx context.Context, address string, own bool) error {
 	attributes := func() (map[string]string, error) {
-		attributes := map[string]string{"MessageRetentionPeriod": inSeconds(t.cfg.Retention)}
+		attributes := map[string]string{"MessageRetentionPeriod": inSeconds(retention)}
 		if isFIFO(address) {
 			attributes["FifoQueue"] = "true"
 		}
@@ -89,7 +89,7 @@ func (t *Transport) provisionQueue(ctx context.Context, address string, own bool
 	}
 	attributes = func() (map[string]string, error) {
 		return map[string]string{
-			"FifoQueue": "true", "DelaySeconds": inSeconds(mostNativeDelay), "MessageRetentionPeriod": inSeconds(mostRetention),
+			"FifoQueue": "true", "DelaySeconds": inSeconds(mostNativeDelay), "MessageRetentionPeriod": inSeconds(retention),
 		}, nil
 	}
 	return t.createQueue(ctx, delayQueue(address), attributes, t.compareDelays)
@@ -151,7 +151,7 @@ func (t *Transport) compareDelays(address string, has map[string]string) error {
 	}
 	const least = 4 * 24 * time.Hour
 	if n, err := strconv.Atoi(has["MessageRetentionPeriod"]); err == nil && time.Duration(n)*time.Second < least {
-		errs = append(errs, t.mismatch(address, "MessageRetentionPeriod", has["MessageRetentionPeriod"], inSeconds(mostRetention)))
+		errs = append(errs, t.mismatch(address, "MessageRetentionPeriod", has["MessageRetentionPeriod"], inSeconds(retention)))
 	}
 	if policy := has["RedrivePolicy"]; policy != "" {
 		errs = append(errs, t.mismatch(address, "RedrivePolicy", policy, "none"))

@@ -39,6 +39,8 @@ func newStoredBodies() *storedBodies {
 	return &storedBodies{bodies: map[string][]byte{}, failed: make(chan struct{}, 100)}
 }
 
+func (b *storedBodies) BodyKey(id string) string { return id }
+
 func (b *storedBodies) Put(_ context.Context, key string, body []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

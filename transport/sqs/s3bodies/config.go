@@ -30,19 +30,16 @@ type Config struct {
 	KeyPrefix string
 
 	// KMSKey encrypts new objects with a key of AWS KMS (SSE-KMS): its id, its alias or its ARN. The default is
-	// the bucket's own encryption. It is not needed to read.
+	// the bucket's own encryption. It is not needed to read. A bucket key, which makes fewer requests to AWS KMS, is a
+	// property of the bucket.
 	KMSKey string
-
-	// BucketKey derives the keys of objects from one key of the bucket, which makes fewer requests to AWS KMS. It
-	// needs KMSKey.
-	BucketKey bool
 
 	// PathStyle has requests name the bucket in the path instead of the host name, which many S3-compatible
 	// services need. Endpoints that are IP addresses always get it.
 	PathStyle bool
 
 	// Timeout limits each Put and each Get, with the SDK's retries and the transfer of the body. It must be
-	// positive, or 0 for the default of 1 minute. The adapter also ends a Get
+	// positive, or 0 for the default of 1 minute; set more for bodies of several hundred MiB. The adapter also ends a Get
 	// when three quarters of sqs.Config.VisibilityTimeout have passed since it received the message.
 	Timeout time.Duration
 }
@@ -82,9 +79,6 @@ func (c *Config) complete() error {
 	if c.KMSKey != "" && !kmsKeyFormat.MatchString(c.KMSKey) {
 		wrong("Config.KMSKey is %q, which cannot be the id, the alias or the ARN of a key of AWS KMS", c.KMSKey)
 	}
-	if c.BucketKey && c.KMSKey == "" {
-		wrong("Config.BucketKey is set without a key; set Config.KMSKey, or remove Config.BucketKey and set it as the default of the bucket")
-	}
 	switch {
 	case c.Timeout == 0:
 		c.Timeout = defaultTimeout
@@ -120,14 +114,14 @@ func (c Config) MarshalJSON() ([]byte, error) { return json.Marshal(c.shown()) }
 // shownConfig has the fields of a Config that are not secret.
 type shownConfig struct {
 	Region, Bucket, KeyPrefix, KMSKey string
-	BucketKey, PathStyle              bool
+	PathStyle                         bool
 	Timeout                           time.Duration
 }
 
 func (c Config) shown() shownConfig {
 	s := shownConfig{
 		Bucket: c.Bucket, KeyPrefix: c.KeyPrefix, KMSKey: c.KMSKey,
-		BucketKey: c.BucketKey, PathStyle: c.PathStyle, Timeout: c.Timeout,
+		PathStyle: c.PathStyle, Timeout: c.Timeout,
 	}
 	if c.AWS != nil {
 		s.Region = c.AWS.Region

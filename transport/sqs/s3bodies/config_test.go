@@ -22,7 +22,7 @@ func TestNew_RefusesConfig(t *testing.T) {
 		cfg  s3bodies.Config
 		want []string // in the error; none: the configuration is correct
 	}{
-		"correct":         {cfg: s3bodies.Config{AWS: region, Bucket: "b-1.x", KeyPrefix: "a/b_c.d", KMSKey: "alias/x", BucketKey: true, Timeout: 1}},
+		"correct":         {cfg: s3bodies.Config{AWS: region, Bucket: "b-1.x", KeyPrefix: "a/b_c.d", KMSKey: "alias/x", Timeout: 1}},
 		"an access point": {cfg: s3bodies.Config{AWS: region, Bucket: "arn:aws:s3:us-west-2:123456789012:accesspoint/bodies"}},
 		"everything wrong": {
 			cfg:  s3bodies.Config{AWS: &aws.Config{}, Bucket: "Bodies", KeyPrefix: "/shop/", KMSKey: "two words", Timeout: -time.Second},
@@ -33,7 +33,6 @@ func TestNew_RefusesConfig(t *testing.T) {
 		"a quotation mark in the prefix": {cfg: s3bodies.Config{AWS: region, Bucket: bucket, KeyPrefix: `a"b`}, want: []string{"Config.KeyPrefix"}},
 		"dots in the prefix":             {cfg: s3bodies.Config{AWS: region, Bucket: bucket, KeyPrefix: "a/../b"}, want: []string{`remove the part that is "." or ".."`}},
 		"a long prefix":                  {cfg: s3bodies.Config{AWS: region, Bucket: bucket, KeyPrefix: strings.Repeat("a", 960)}, want: []string{"has 960 bytes"}},
-		"a bucket key without a key":     {cfg: s3bodies.Config{AWS: region, Bucket: bucket, BucketKey: true}, want: []string{"set Config.KMSKey"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -11,8 +11,8 @@
 //
 // Nothing here deletes an object: several subscribers read the same body, and so does an operator who returns a message
 // from the error queue. A lifecycle rule of the bucket has to expire the objects below Config.KeyPrefix. S3 counts
-// whole days from the creation of the object. Add up the retention of the input queue (sqs.Config.Retention, 14 days by
-// default), the longest delay of a message and the time for which a message stays in the error queue, and add a day. A
+// whole days from the creation of the object. Add up the retention of the input queue (14 days where Provision made
+// it), the longest delay of a message and the time for which a message stays in the error queue, and add a day. A
 // rule that is too short loses bodies: their messages go to the error queue as malformed. In a bucket with versions the rule
 // also has to expire noncurrent versions.
 //

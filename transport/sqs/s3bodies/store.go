@@ -21,18 +21,15 @@ import (
 	"github.com/reprise-go/reprise/transport/sqs"
 )
 
-// Store stores bodies in a bucket. It implements [sqs.Bodies] and [sqs.BodyKeyer], and is safe for concurrent use. It
-// needs no Close: idle connections end after 90 seconds, or as the HTTP client of Config.AWS says.
+// Store stores bodies in a bucket. It implements [sqs.Bodies], and is safe for concurrent use. It needs no Close: idle
+// connections end after 90 seconds, or as the HTTP client of Config.AWS says.
 type Store struct {
 	cfg      *Config // a pointer, which fmt does not follow: it has credentials
 	s3       *s3.Client
 	maxBytes int64 // of a body
 }
 
-var _ interface {
-	sqs.Bodies
-	sqs.BodyKeyer
-} = (*Store)(nil)
+var _ sqs.Bodies = (*Store)(nil)
 
 // idleConnections is how many connections to the bucket stay open: the SDK's own client keeps ten.
 const idleConnections = 100
@@ -88,17 +85,12 @@ func (s *Store) String() string {
 // GoString returns the same as [Store.String].
 func (s *Store) GoString() string { return s.String() }
 
-// BodyKey implements [sqs.BodyKeyer]: messages carry the whole key of the object, as those of NServiceBus do.
-func (s *Store) BodyKey(id string) string { return s.objectKey(id) }
-
-// objectKey returns the key of the object for the key in a message. A key without "/" has
-// no prefix yet: the adapter made it without BodyKey, because the Store is wrapped in
-// other Bodies.
-func (s *Store) objectKey(key string) string {
-	if s.cfg.KeyPrefix == "" || strings.Contains(key, "/") {
-		return key
+// BodyKey implements [sqs.Bodies]: messages carry the whole key of the object, as those of NServiceBus do.
+func (s *Store) BodyKey(id string) string {
+	if s.cfg.KeyPrefix == "" {
+		return id
 	}
-	return s.cfg.KeyPrefix + "/" + key
+	return s.cfg.KeyPrefix + "/" + id
 }
 
 // Put implements [sqs.Bodies]: it stores a body as one object, which exists when Put returns nil. It only reads body, and
@@ -106,16 +98,12 @@ func (s *Store) objectKey(key string) string {
 func (s *Store) Put(ctx context.Context, key string, body []byte) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Timeout, errTimeout)
 	defer cancel()
-	key = s.objectKey(key)
 	in := &s3.PutObjectInput{
 		Bucket: &s.cfg.Bucket, Key: &key, Body: bytes.NewReader(body), ContentLength: aws.Int64(int64(len(body))),
 		ContentType: aws.String("application/octet-stream"),
 	}
 	if s.cfg.KMSKey != "" {
 		in.ServerSideEncryption, in.SSEKMSKeyId = types.ServerSideEncryptionAwsKms, &s.cfg.KMSKey
-		if s.cfg.BucketKey {
-			in.BucketKeyEnabled = aws.Bool(true)
-		}
 	}
 	if _, err := s.s3.PutObject(ctx, in); err != nil {
 		return fmt.Errorf("s3bodies: put %q into the bucket %q: %w", key, s.cfg.Bucket, s.explained(ctx, err, put))
@@ -130,7 +118,6 @@ func (s *Store) Put(ctx context.Context, key string, body []byte) error {
 func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Timeout, errTimeout)
 	defer cancel()
-	key = s.objectKey(key)
 	body, err := s.get(ctx, key)
 	if err != nil {
 		return nil, fmt.Errorf("s3bodies: get %.200q from the bucket %q: %w", key, s.cfg.Bucket, err)

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -51,22 +50,6 @@ func TestStore_PutAndGet(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// Bodies in between, such as some that encrypt, may not have BodyKey: the prefix is there all the same.
-func TestStore_PrefixesKeysOfTheAdapter(t *testing.T) {
-	t.Parallel()
-	s := startBucket(t)
-	store := s.open(t, s3bodies.Config{KeyPrefix: "shop"})
-	if err := store.Put(t.Context(), "ABC", []byte("body")); err != nil {
-		t.Fatal(err)
-	}
-	if got := s.keys(t); !slices.Equal(got, []string{"shop/ABC"}) {
-		t.Errorf("the keys are %q", got)
-	}
-	if got, err := store.Get(t.Context(), "ABC"); err != nil || string(got) != "body" {
-		t.Errorf("Get returned %q, %v", got, err)
 	}
 }
 
@@ -153,9 +136,9 @@ func TestStore_ExplainsErrors(t *testing.T) {
 			s := startBucket(t)
 			store := s.open(t, s3bodies.Config{KeyPrefix: "shop"})
 			s.fail(tt.status, tt.code, "The text of S3.")
-			_, err := store.Get(t.Context(), "key")
+			_, err := store.Get(t.Context(), store.BodyKey("key"))
 			explains(t, "get", err, tt.get, tt.code, tt.missing)
-			explains(t, "put", store.Put(t.Context(), "key", []byte("body")), tt.put, tt.code, false)
+			explains(t, "put", store.Put(t.Context(), store.BodyKey("key"), []byte("body")), tt.put, tt.code, false)
 		})
 	}
 }
@@ -271,12 +254,11 @@ func TestStore_DamagedObject(t *testing.T) {
 func TestStore_Encryption(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		cfg                    s3bodies.Config
-		algorithm, key, bucket string
+		cfg            s3bodies.Config
+		algorithm, key string
 	}{
 		"the bucket's own": {},
 		"a key":            {cfg: s3bodies.Config{KMSKey: "alias/bodies"}, algorithm: "aws:kms", key: "alias/bodies"},
-		"a bucket key":     {cfg: s3bodies.Config{KMSKey: "alias/bodies", BucketKey: true}, algorithm: "aws:kms", key: "alias/bodies", bucket: "true"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -287,9 +269,8 @@ func TestStore_Encryption(t *testing.T) {
 			}
 			h := s.received()[0].Header
 			for name, want := range map[string]string{
-				"X-Amz-Server-Side-Encryption":                    tt.algorithm,
-				"X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id":     tt.key,
-				"X-Amz-Server-Side-Encryption-Bucket-Key-Enabled": tt.bucket,
+				"X-Amz-Server-Side-Encryption":                tt.algorithm,
+				"X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id": tt.key,
 			} {
 				if got := h.Get(name); got != want {
 					t.Errorf("the header %s is %q, want %q", name, got, want)

@@ -23,11 +23,7 @@ type Codec struct {
 
 // BodyStore stores the bodies of messages. Its methods are those of the interface Bodies of package sqs.
 type BodyStore interface {
+	BodyKey(id string) string
 	Put(ctx context.Context, key string, body []byte) error
 	Get(ctx context.Context, key string) ([]byte, error)
-}
-
-// BodyKeyer is a store of bodies that chooses their keys.
-type BodyKeyer interface {
-	BodyKey(id string) string
 }

@@ -99,10 +99,7 @@ func (c *Codec) Encode(ctx context.Context, out *core.Outgoing, limit int) (*Enc
 			return nil, tooLarge(size, limit)
 		}
 	}
-	key := rand.Text()
-	if keyer, ok := c.Bodies.(BodyKeyer); ok {
-		key = keyer.BodyKey(key)
-	}
+	key := c.Bodies.BodyKey(rand.Text())
 	m := c.write(out, headers, key)
 	if m.Bytes() > limit && headersMayShrink(headers) {
 		m = c.write(out, packed(headers), key)
