@@ -216,7 +216,7 @@ var delayCases = []testCase{
 			longest = 10 * 365 * 24 * time.Hour
 		}
 		if longest < t.briefDelay()+4*t.quietPeriod() {
-			t.stop(fmt.Sprintf("MaxDelay is %v at least, which is longer than DelayPrecision and what Harness.QuietPeriod needs to look", t.briefDelay()+4*t.quietPeriod()), "it is %v", longest)
+			t.stop(fmt.Sprintf("MaxDelay is %v at least, which is longer than DelayPrecision and the time for which the suite looks", t.briefDelay()+4*t.quietPeriod()), "it is %v", longest)
 		}
 		// Beyond these, counts of milliseconds and of seconds overflow.
 		for _, delay := range []time.Duration{time.Hour, (1<<31 + 1) * time.Millisecond, longest} {

@@ -57,7 +57,7 @@ var errCaseEnded = errors.New("conformance: the case has ended")
 func (t *caseT) seedRandom() {
 	h := fnv.New64a()
 	fmt.Fprint(h, t.name(), t.mode)
-	t.random = rand.New(rand.NewPCG(t.suite.h.Seed, h.Sum64()))
+	t.random = rand.New(rand.NewPCG(t.suite.h.seed, h.Sum64()))
 }
 
 // fail records a violation of the case's rule, and goes on.
@@ -249,7 +249,7 @@ func (t *caseT) timeout() time.Duration {
 	return t.suite.h.Timeout
 }
 
-func (t *caseT) quietPeriod() time.Duration { return t.suite.h.QuietPeriod }
+func (t *caseT) quietPeriod() time.Duration { return t.suite.h.quietPeriod }
 
 // lock returns the duration of a lock of the case's transports, in the mode with the
 // shortest one; 0: it does not end.

@@ -47,7 +47,7 @@ func casesNeeding(n need) []testCase {
 // would run out of time.
 func checkCases(t *testing.T, h Harness, list ...testCase) *Report {
 	t.Helper()
-	h.Seed = 1
+	h.seed = 1
 	s, err := newSuite(t, h)
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestProcessCases_Pass(t *testing.T) {
 		t.Skip("it starts and kills dozens of processes: not in short runs")
 	}
 	report := checkCases(t, harnessOnWire(t, false), casesNeeding(processes)...)
-	for _, f := range report.Failures() {
+	for _, f := range report.failures() {
 		t.Error(f)
 	}
 	if n := report.Count(NotRun); n > 0 {

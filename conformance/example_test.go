@@ -31,33 +31,15 @@ func ExampleRun() {
 	_ = test // go test calls it
 }
 
-// Check tells what came out instead of failing a test: here, that a transport
-// holds one rule, and its table in Markdown.
-func ExampleCheck() {
-	test := func(t *testing.T) {
-		broker := inmemory.NewBroker()
-		report, err := conformance.Check(t, conformance.Harness{
-			Name: "mytransport",
-			Open: func(t testing.TB) core.Transport {
-				transport, err := inmemory.New(inmemory.Config{Broker: broker})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return transport
-			},
-			Synctest: true,
-		}, "C13")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, failure := range report.Failures() {
-			t.Log(failure)
-		}
-		if err := report.WriteMarkdown(os.Stdout); err != nil {
-			t.Error(err)
-		}
+// The report of a run, as a table for the README of an adapter.
+func ExampleReadReport() {
+	report, err := conformance.ReadReport("reports/mytransport.json")
+	if err != nil {
+		log.Fatal(err)
 	}
-	_ = test
+	if err := report.WriteMarkdown(os.Stdout); err != nil {
+		log.Fatal(err)
+	}
 }
 
 // Main lets the suite start the test binary again as a process that it kills.

@@ -149,20 +149,19 @@ type Harness struct {
 	// The default is 2 min, or 1 min with Synctest.
 	Timeout time.Duration
 
-	// QuietPeriod is how long the suite waits to be sure that an event does not happen.
-	// Where locks end by themselves it is at most a fifth of the shortest lock's
-	// duration, so that no lock ends in that time. The default is 300 ms, or 5 s with
-	// Synctest.
-	QuietPeriod time.Duration
-
 	// DelayTolerance is the lateness of a message allowed beyond
 	// Capabilities.DelayPrecision, because neither the machine nor the broker is idle
 	// during the tests. The default is 3 s, or 0 with Synctest.
 	DelayTolerance time.Duration
 
-	// Seed makes random choices repeatable. The default is the value of the environment
-	// variable REPRISE_CONFORMANCE_SEED, or else a new seed, which is printed.
-	Seed uint64
+	// quietPeriod is how long the suite waits to be sure that an event does not happen:
+	// 300 ms, or 5 s with Synctest. Where locks end by themselves it is at most a fifth of
+	// the shortest lock's duration, so that no lock ends in that time.
+	quietPeriod time.Duration
+
+	// seed makes random choices repeatable. It is the value of the environment variable
+	// REPRISE_CONFORMANCE_SEED, or else a new seed, which is printed.
+	seed uint64
 
 	// process starts a process of an endpoint, or a substitute for it. The default is a
 	// child process, if Main was called. The suite's own tests replace it.
@@ -244,7 +243,6 @@ func (h Harness) complete() (Harness, error) {
 		fake  time.Duration // in a bubble
 	}{
 		{"Timeout", &h.Timeout, 2 * time.Minute, time.Minute},
-		{"QuietPeriod", &h.QuietPeriod, 300 * time.Millisecond, 5 * time.Second},
 		{"DelayTolerance", &h.DelayTolerance, 3 * time.Second, 0},
 	} {
 		switch {
@@ -255,6 +253,10 @@ func (h Harness) complete() (Harness, error) {
 		case *d.value == 0:
 			*d.value = d.real
 		}
+	}
+	h.quietPeriod = 300 * time.Millisecond
+	if h.Synctest {
+		h.quietPeriod = 5 * time.Second
 	}
 	if tx := h.NativeTx; tx != nil && (tx.Write == nil || tx.Committed == nil) {
 		return h, errors.New("conformance: Harness.NativeTx needs both Write and Committed")

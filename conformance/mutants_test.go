@@ -187,7 +187,7 @@ func (m *mutant) brokenHarness() Harness {
 	if m.harness != nil {
 		m.harness(&h)
 	}
-	h.Seed = 1
+	h.seed = 1
 	return h
 }
 

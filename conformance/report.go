@@ -16,9 +16,9 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// ReportVariable is the environment variable with the directory into which Run writes
+// reportVariable is the environment variable with the directory into which Run writes
 // reports.
-const ReportVariable = "REPRISE_CONFORMANCE_REPORT"
+const reportVariable = "REPRISE_CONFORMANCE_REPORT"
 
 // Report has the results of one run of the suite.
 type Report struct {
@@ -78,7 +78,7 @@ func (f Failure) String() string {
 		more = fmt.Sprintf("\n              (and %d times more)", f.More)
 	}
 	return fmt.Sprintf("%s: %s\n    expected: %s\n    observed: %s%s\n    guide:    %s\n    at:       %s",
-		f.Rule, rules[f.Rule], indented(f.Expected), indented(f.Observed), more, Guide(f.Rule), f.At)
+		f.Rule, rules[f.Rule], indented(f.Expected), indented(f.Observed), more, guide(f.Rule), f.At)
 }
 
 // fail adds a failure, or counts it if there is one with the same expectation in the same
@@ -130,16 +130,6 @@ func (r *Report) partial() bool {
 		}
 	}
 	return false
-}
-
-// Failures returns every failure that is not a declared deviation.
-func (r *Report) Failures() (failures []Failure) {
-	for _, result := range r.Results {
-		if result.Outcome == Failed {
-			failures = append(failures, result.Failures...)
-		}
-	}
-	return failures
 }
 
 // Count returns the number of results with the outcome.
@@ -214,9 +204,9 @@ func (r *Report) details() string {
 	return b.String()
 }
 
-// save writes the report into the directory named by ReportVariable, if it is set.
+// save writes the report into the directory named by reportVariable, if it is set.
 func (r *Report) save() error {
-	dir := os.Getenv(ReportVariable)
+	dir := os.Getenv(reportVariable)
 	if dir == "" || r.Adapter == "" {
 		return nil
 	}
@@ -228,7 +218,7 @@ func (r *Report) save() error {
 		err = os.WriteFile(filepath.Join(dir, url.PathEscape(r.Adapter)+".json"), append(text, '\n'), 0o644)
 	}
 	if err != nil {
-		return fmt.Errorf("conformance: the report of %q cannot be written; %s is %q: %w", r.Adapter, ReportVariable, dir, err)
+		return fmt.Errorf("conformance: the report of %q cannot be written; %s is %q: %w", r.Adapter, reportVariable, dir, err)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func small(results ...Result) *Report {
 func TestReport_IsWrittenAndRead(t *testing.T) {
 	dir := t.TempDir()
 	dir = filepath.Join(dir, "reports") // which is made
-	t.Setenv(ReportVariable, dir)
+	t.Setenv(reportVariable, dir)
 	r := small(
 		Result{Case: "C1 a", Rule: "C1", Mode: core.TransactionNone, Outcome: Passed, Notes: []string{"a note"}, Measures: map[string]float64{"attempts": 4}},
 		Result{Case: "C1 a", Rule: "C1", Mode: core.TransactionReceiveOnly, Outcome: Failed, Failures: []Failure{{"C1", "x", "y", "f.go:1", 3}}},
@@ -46,7 +46,7 @@ func TestReport_IsWrittenAndRead(t *testing.T) {
 func TestReport_IsNotWritten(t *testing.T) {
 	dir := t.TempDir()
 	t.Run("without a name", func(t *testing.T) {
-		t.Setenv(ReportVariable, dir)
+		t.Setenv(reportVariable, dir)
 		r := small()
 		r.Adapter = ""
 		if err := r.save(); err != nil {
@@ -54,7 +54,7 @@ func TestReport_IsNotWritten(t *testing.T) {
 		}
 	})
 	t.Run("without a directory", func(t *testing.T) {
-		t.Setenv(ReportVariable, "")
+		t.Setenv(reportVariable, "")
 		if err := small().save(); err != nil {
 			t.Error(err)
 		}
@@ -64,8 +64,8 @@ func TestReport_IsNotWritten(t *testing.T) {
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		t.Setenv(ReportVariable, filepath.Join(file, "reports"))
-		if err := small().save(); err == nil || !strings.Contains(err.Error(), ReportVariable) {
+		t.Setenv(reportVariable, filepath.Join(file, "reports"))
+		if err := small().save(); err == nil || !strings.Contains(err.Error(), reportVariable) {
 			t.Errorf("got %v, want an error that names the variable", err)
 		}
 	})
@@ -168,11 +168,11 @@ func TestFailure_Text(t *testing.T) {
 		c.DelayPrecision = 0
 		return c
 	}})
-	report, err := Check(t, h, "C1")
+	report, err := check(t, h, "C1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	failures := report.Failures()
+	failures := report.failures()
 	if len(failures) != 1 {
 		t.Fatalf("got %d failures, want 1: %v", len(failures), failures)
 	}

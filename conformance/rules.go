@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Guide returns the place in the documentation that explains a rule to adapter authors.
-func Guide(rule string) string {
+// guide returns the place in the documentation that explains a rule to adapter authors.
+func guide(rule string) string {
 	return "https://github.com/reprise-go/reprise/blob/main/docs/adapter-rules.md#" + strings.ToLower(rule)
 }
 

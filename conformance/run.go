@@ -99,29 +99,6 @@ func (s *suite) runSubtest(t *testing.T, c *testCase, mode core.TransactionMode)
 	}
 }
 
-// Check runs the cases of the named rules, such as "C13", or those that Run would, one
-// after the other, and returns the report. It does not fail t for a fault of the adapter; t only
-// provides its context and temporary directories. Check is for tests of the suite, and of
-// adapters broken on purpose.
-func Check(t *testing.T, h Harness, rules ...string) (*Report, error) {
-	t.Helper()
-	h.EngineRules = h.EngineRules || len(rules) > 0
-	s, err := newSuite(t, h)
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range cases() {
-		if len(rules) > 0 && !slices.Contains(rules, c.rule) || s.leavesOut(&c) {
-			continue
-		}
-		for _, mode := range c.modes.choose(s.caps) {
-			s.report.add(s.runCase(t, &c, mode))
-		}
-	}
-	s.report.sort()
-	return s.report, nil
-}
-
 // leavesOut reports whether a case is not run, and adds a result with the reason, unless
 // Harness.Rules makes the report partial.
 func (s *suite) leavesOut(c *testCase) bool {

@@ -41,7 +41,7 @@ func TestHarness_RulesSelectCases(t *testing.T) {
 	h := harnessOn(withLocks, changes{})
 	h.Rules = []string{"C17", "C19"}
 	for _, asked := range [][]string{nil, {"C19", "R1"}} {
-		report, err := Check(t, h, asked...)
+		report, err := check(t, h, asked...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func TestHarness_RulesSelectCases(t *testing.T) {
 		}
 	}
 	h.Rules = []string{"C19", "C99"}
-	if _, err := Check(t, h); err == nil || !strings.Contains(err.Error(), `"C99"`) {
+	if _, err := check(t, h); err == nil || !strings.Contains(err.Error(), `"C99"`) {
 		t.Errorf("the error %v does not name the rule that is none, C99", err)
 	}
 }
@@ -66,7 +66,7 @@ func TestSameAs_ReportListsTheRulesThatAreLeftOut(t *testing.T) {
 	t.Parallel()
 	h := harnessOn(withLocks, changes{})
 	h.Rules, h.SameAs = []string{"C19"}, "the other one"
-	report, err := Check(t, h)
+	report, err := check(t, h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestSameAs_ReportListsTheRulesThatAreLeftOut(t *testing.T) {
 		t.Errorf("%d cases ran, %d are named, and the report is partial: %v", ran, named, report.partial())
 	}
 	h.Rules = nil
-	if _, err := Check(t, h); err == nil || !strings.Contains(err.Error(), "Harness.Rules is empty") {
+	if _, err := check(t, h); err == nil || !strings.Contains(err.Error(), "Harness.Rules is empty") {
 		t.Errorf("the error %v does not name what is missing, Harness.Rules", err)
 	}
 }

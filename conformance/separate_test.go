@@ -62,7 +62,7 @@ func TestSeparate_EachCaseHasABroker(t *testing.T) {
 	if kills.Load() < runs || brokers.Load() != runs {
 		t.Errorf("%d runs of a case had %d brokers, which were stopped %d times", runs, brokers.Load(), kills.Load())
 	}
-	if n := len(s.report.Results); n != runs || len(s.report.Failures()) > 0 {
-		t.Errorf("the report of %d runs has %d results, and these failures: %v", runs, n, s.report.Failures())
+	if n := len(s.report.Results); n != runs || len(s.report.failures()) > 0 {
+		t.Errorf("the report of %d runs has %d results, and these failures: %v", runs, n, s.report.failures())
 	}
 }

@@ -55,7 +55,7 @@ func TestNetwork_RunsOutageCasesWithoutABroker(t *testing.T) {
 	h := harnessOnServer(inmemory.Config{}, changes{})
 	networkAlone(&h)
 	report := checkCases(t, h, slices.Concat(casesNeeding(outages), casesNeeding(brokerControl))...)
-	for _, f := range report.Failures() {
+	for _, f := range report.failures() {
 		t.Error(f)
 	}
 	for _, c := range casesNeeding(outages) {
@@ -107,7 +107,7 @@ func TestNetwork_IsCutBesideABroker(t *testing.T) {
 			var kills atomic.Int64
 			h.Broker = countedKills{h.Broker, &kills}
 			report := checkCases(t, h, c.cases...)
-			for _, f := range report.Failures() {
+			for _, f := range report.failures() {
 				t.Error(f)
 			}
 			if report.Count(Passed) == 0 {
@@ -156,7 +156,7 @@ func TestControl_ServerVariants(t *testing.T) {
 			h := harnessOnServer(c.cfg, c.breaks)
 			c.harness(&h)
 			report := checkCases(t, h, c.cases...)
-			for _, f := range report.Failures() {
+			for _, f := range report.failures() {
 				t.Error(f)
 			}
 			if report.Count(Passed) == 0 {
@@ -180,11 +180,11 @@ func TestControl_ReversedSends(t *testing.T) {
 		return err
 	}
 	h := harnessOn(able(func(c *core.Capabilities) { c.GroupOrder = false }), changes{send: reversed})
-	report, err := Check(t, h)
+	report, err := check(t, h)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range report.Failures() {
+	for _, f := range report.failures() {
 		t.Error(f)
 	}
 }

@@ -34,11 +34,11 @@ func TestShortLocks_OnlyForCasesThatAwaitTheirEnd(t *testing.T) {
 	}
 	const long, short = 10 * time.Minute, 4 * time.Second
 	h := Harness{Synctest: true, Open: opens(long), OpenShortLocks: opens(short)}
-	report, err := Check(t, h, "C5", "C6", "C9", "C17")
+	report, err := check(t, h, "C5", "C6", "C9", "C17")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range report.Failures() {
+	for _, f := range report.failures() {
 		t.Error(f)
 	}
 	for _, c := range []struct {
@@ -59,7 +59,7 @@ func TestShortLocks_OnlyForCasesThatAwaitTheirEnd(t *testing.T) {
 
 	h.OpenShortLocks = nil // the only locks are the long ones
 	clear(opened)
-	if _, err := Check(t, h, "C6"); err != nil {
+	if _, err := check(t, h, "C6"); err != nil {
 		t.Fatal(err)
 	}
 	if name := "C6 a late settlement counts nothing"; !opened[name][long] {
@@ -71,7 +71,7 @@ func TestShortLocks_LongOnesAreRefused(t *testing.T) {
 	t.Parallel()
 	h := harnessOn(inmemory.Config{LockDuration: 10 * time.Minute}, changes{})
 	h.OpenShortLocks = h.Open
-	_, err := Check(t, h, "C1")
+	_, err := check(t, h, "C1")
 	if err == nil || !strings.Contains(err.Error(), "OpenShortLocks") || !strings.Contains(err.Error(), "10m0s") {
 		t.Errorf("the error %v does not name OpenShortLocks and 10m0s", err)
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// SeedVariable is the environment variable with the seed of an earlier run, which repeats
+// seedVariable is the environment variable with the seed of an earlier run, which repeats
 // its random choices.
-const SeedVariable = "REPRISE_CONFORMANCE_SEED"
+const seedVariable = "REPRISE_CONFORMANCE_SEED"
 
 // suite is one run on one adapter.
 type suite struct {
@@ -55,8 +55,8 @@ func newSuite(t *testing.T, h Harness) (*suite, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h.Seed == 0 {
-		if h.Seed, err = seedFromEnvironment(); err != nil {
+	if h.seed == 0 {
+		if h.seed, err = seedFromEnvironment(); err != nil {
 			return nil, err
 		}
 	}
@@ -68,8 +68,8 @@ func newSuite(t *testing.T, h Harness) (*suite, error) {
 		h.process = func(t *caseT, spec workerSpec) process { return startChildProcess(t, spec) }
 	}
 	s := &suite{h: h.withoutLabels(), run: hex.EncodeToString(id[:]), spinLimit: spinLimit, abort: func(text string) { panic(text) }}
-	s.report = &Report{Adapter: h.Name, Seed: h.Seed}
-	t.Logf("conformance: seed %d; %s=%d repeats it", h.Seed, SeedVariable, h.Seed)
+	s.report = &Report{Adapter: h.Name, Seed: h.seed}
+	t.Logf("conformance: seed %d; %s=%d repeats it", h.seed, seedVariable, h.seed)
 	probe := s.runCase(t, &testCase{rule: "C1", title: "the transport opens and tells what it can do", run: s.probe}, core.TransactionDefault)
 	if !s.probed {
 		return nil, fmt.Errorf("conformance: nothing can be tried:\n%v", probe.Failures[0])
@@ -88,7 +88,7 @@ func newSuite(t *testing.T, h Harness) (*suite, error) {
 		}
 	}
 	if s.shortLock > 0 {
-		s.h.QuietPeriod = min(s.h.QuietPeriod, s.shortLock/5)
+		s.h.quietPeriod = min(s.h.quietPeriod, s.shortLock/5)
 	}
 	s.shareReader(t)
 	return s, nil
@@ -106,7 +106,7 @@ func (s *suite) separate(t *testing.T) (*suite, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.Seed, h.QuietPeriod, h.process = s.h.Seed, s.h.QuietPeriod, s.h.process
+	h.seed, h.quietPeriod, h.process = s.h.seed, s.h.quietPeriod, s.h.process
 	return &suite{
 		h: h.withoutLabels(), report: s.report, caps: s.caps, provisioner: s.provisioner, checker: s.checker, purger: s.purger,
 		lock: s.lock, shortLock: s.shortLock, short: s.short, probed: true,
@@ -115,7 +115,7 @@ func (s *suite) separate(t *testing.T) (*suite, error) {
 }
 
 func seedFromEnvironment() (uint64, error) {
-	text := os.Getenv(SeedVariable)
+	text := os.Getenv(seedVariable)
 	if text == "" {
 		var seed [8]byte
 		_, err := rand.Read(seed[:])
@@ -123,7 +123,7 @@ func seedFromEnvironment() (uint64, error) {
 	}
 	seed, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || seed == 0 {
-		return 0, fmt.Errorf("conformance: %s is %q; it is a number above 0, as an earlier run printed it", SeedVariable, text)
+		return 0, fmt.Errorf("conformance: %s is %q; it is a number above 0, as an earlier run printed it", seedVariable, text)
 	}
 	return seed, nil
 }
