@@ -47,9 +47,10 @@ type Config struct {
 	// "http://localhost:5300" for the emulator.
 	AdminEndpoint string
 
-	// NoAdmin keeps the adapter from requests that need the right Manage. The errors of
-	// Provision and Unsubscribe, and a warning of Subscribe, then contain the equivalent
-	// az commands, and MaxDeliveryCount and sessions of queues are not checked.
+	// NoAdmin keeps the adapter from requests that need the right Manage. Set it where the
+	// program does not have that right. The errors of Provision and Unsubscribe, and a
+	// warning of Subscribe, then contain the equivalent az commands, and MaxDeliveryCount
+	// and sessions of queues are not checked.
 	NoAdmin bool
 
 	// QueuePrefix is put before the name of every queue, and TopicPrefix before that of
@@ -63,12 +64,14 @@ type Config struct {
 	SessionQueues []string
 
 	// LockDuration is how long the queues that Provision creates lock a message; the
-	// engine renews locks. It is from 5 s to 5 min. The default is 1 min. After the death
-	// of a process its messages are redelivered when this time has passed.
+	// engine renews locks. After the death of a process its messages are redelivered when
+	// this time has passed: set less where that is too late. It is from 5 s to 5 min. The
+	// default is 1 min.
 	LockDuration time.Duration
 
 	// SharedTopic is the name of one topic for all events, with filters by the type of
-	// the event. By default each event has its own topic, which is named after it.
+	// the event. Set it beside publishers of NServiceBus that use one topic ("bundle-1").
+	// By default each event has its own topic, which is named after it.
 	SharedTopic string
 
 	// IgnoreMissingTopics lets a Publish succeed even if the topic does not exist,
@@ -76,15 +79,15 @@ type Config struct {
 	// an error that names the topic.
 	IgnoreMissingTopics bool
 
-	// MaxMessageBytes is the most bytes of a sent message, headers and body together. The
+	// MaxMessageBytes is the maximum size of a sent message, headers and body together. The
 	// default is 240 KiB, which fits into the 256 KiB of the standard tier with
-	// everything that the service adds. In the premium tier it may be up to 1,000 KiB,
-	// and up to 100 MiB if queues allow large messages.
+	// everything that the service adds. Set it in the premium tier: up to 1,000 KiB, and
+	// up to 100 MiB if queues allow large messages.
 	MaxMessageBytes int
 
 	// CustomizeQueue may change the properties of a queue before Provision creates it:
 	// its size, partitions, forwarding of dead letters, for example. Several goroutines
-	// call it at the same time.
+	// call it at the same time. It is for teams whose queues are not made by Bicep.
 	CustomizeQueue func(queue string, properties *admin.QueueProperties)
 
 	// CustomizeSubscription may change the properties of a subscription before Subscribe creates it: its MaxDeliveryCount or the forwarding of dead
