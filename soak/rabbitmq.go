@@ -29,8 +29,8 @@ type rabbitSystem struct {
 const (
 	rabbitVHost = "soak"
 	// The client gives up connections with swallowed traffic after one and a half times
-	// this interval, which is within the longest faults.
-	rabbitHeartbeat = 4 * time.Second
+	// 4 s, which is within the longest faults.
+	rabbitOptions = "?heartbeat=4"
 )
 
 func startRabbit3Quorum(ctx context.Context) (system, error) {
@@ -84,11 +84,11 @@ type rabbitConfig struct {
 }
 
 func (c rabbitConfig) open() (core.Transport, error) {
-	return rabbitmq.New(rabbitmq.Config{URLs: []string{c.URL}, QueueType: c.QueueType, Heartbeat: rabbitHeartbeat})
+	return rabbitmq.New(rabbitmq.Config{URLs: []string{c.URL}, QueueType: c.QueueType})
 }
 
 func (s *rabbitSystem) config() rabbitConfig {
-	return rabbitConfig{s.server.PasswordURL(rabbitVHost), s.queues}
+	return rabbitConfig{s.server.PasswordURL(rabbitVHost) + rabbitOptions, s.queues}
 }
 
 func (s *rabbitSystem) configThrough() rabbitConfig {

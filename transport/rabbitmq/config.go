@@ -29,8 +29,9 @@ type Config struct {
 	//
 	// Options are those of the client library: cacertfile, certfile, keyfile and
 	// server_name_indication for TLS, auth_mechanism (plain, amqplain, external), heartbeat
-	// (in seconds, instead of Heartbeat), connection_timeout (in milliseconds; the default
-	// is 30 s) and channel_max. Files are read once, by New.
+	// (in seconds; the default is 10), connection_timeout (in milliseconds; the default is
+	// 30 s) and channel_max. A connection that receives nothing for one and a half
+	// heartbeats is closed; a broker that asks for a shorter interval gets it. Files are read once, by New.
 	URLs []string
 
 	// TLS applies to URLs that begin with amqps://, and to a ManagementURL that begins with
@@ -45,7 +46,8 @@ type Config struct {
 	// DeliveryLimit is the x-delivery-limit of the quorum queues that Provision creates:
 	// how often the broker returns a message to its queue before it drops or dead-letters
 	// it. It must be more than 0 and far above the number of attempts that recoverability
-	// makes. The default is 100,000, NServiceBus's. It is not used for classic queues. In
+	// makes. The default is 100,000, NServiceBus's; set it where queues with another limit
+	// exist, which the broker does not change. It is not used for classic queues. In
 	// the topology of NServiceBus the queues have no such argument, and New refuses any
 	// other value.
 	DeliveryLimit int
@@ -92,12 +94,6 @@ type Config struct {
 	// MiB.
 	MaxMessageBytes int
 
-	// Heartbeat is the interval at which both sides show that they are alive. A connection
-	// that receives nothing for one and a half intervals is closed. The value is in whole
-	// seconds, at least 1 s; the default is 10 s. A broker that asks for a shorter interval
-	// gets it.
-	Heartbeat time.Duration
-
 	// ConsumerTimeout is the broker's consumer_timeout: how long a message may stay
 	// unacknowledged before the broker requeues it (Capabilities.MaxLockTime). AMQP does
 	// not tell it. The default is the broker's default, 30 minutes; set it if the broker's
@@ -105,7 +101,8 @@ type Config struct {
 	ConsumerTimeout time.Duration
 
 	// ConnectionName appears in the management plugin and in the broker's log. The default
-	// is the name of the program.
+	// is the name of the program; set it where the programs of several services have the
+	// same name, such as "app".
 	ConnectionName string
 }
 
@@ -247,14 +244,6 @@ func (c *Config) complete() ([]brokerHost, error) {
 		c.MaxMessageBytes = defaultMaxMessageBytes
 	case c.MaxMessageBytes < 0 || c.MaxMessageBytes > mostMessageBytes:
 		wrong("Config.MaxMessageBytes is %d, but must be from 1 to %d (512 MiB), or 0 for the default of 16 MiB", c.MaxMessageBytes, mostMessageBytes)
-	}
-	switch {
-	case c.Heartbeat == 0:
-		c.Heartbeat = defaultHeartbeat
-	case c.Heartbeat < time.Second || c.Heartbeat > maxHeartbeat:
-		wrong("Config.Heartbeat is %v, but must be from 1s to %v", c.Heartbeat, maxHeartbeat)
-	case c.Heartbeat%time.Second != 0:
-		wrong("Config.Heartbeat is %v, but must be in whole seconds", c.Heartbeat)
 	}
 	switch {
 	case c.ConsumerTimeout == 0:

@@ -22,10 +22,10 @@ func TestConfig_Defaults(t *testing.T) {
 	}
 	name := filepath.Base(os.Args[0])
 	if c.QueueType != Quorum || c.Topology != Conventional || c.DeliveryLimit != 100_000 || c.MaxMessageBytes != 16<<20 ||
-		c.Heartbeat != 10*time.Second || c.ConsumerTimeout != 30*time.Minute || c.ConnectionName != name {
+		c.ConsumerTimeout != 30*time.Minute || c.ConnectionName != name {
 		t.Errorf("the defaults are %v", c)
 	}
-	set := Config{URLs: []string{broker}, QueueType: Classic, Topology: Direct, DeliveryLimit: 1, MaxMessageBytes: 512 << 20, Heartbeat: time.Second, ConsumerTimeout: time.Hour, ConnectionName: "shop"}
+	set := Config{URLs: []string{broker}, QueueType: Classic, Topology: Direct, DeliveryLimit: 1, MaxMessageBytes: 512 << 20, ConsumerTimeout: time.Hour, ConnectionName: "shop"}
 	c = set
 	if _, err := c.complete(); err != nil {
 		t.Fatal(err)
@@ -44,7 +44,6 @@ func TestConfig_NamesEveryMistake(t *testing.T) {
 		Topology:        -1,
 		DeliveryLimit:   -1,
 		MaxMessageBytes: 512<<20 + 1,
-		Heartbeat:       time.Millisecond,
 		ConsumerTimeout: -time.Second,
 		ManagementURL:   "amqp://app:hunter2@h",
 	}
@@ -54,7 +53,7 @@ func TestConfig_NamesEveryMistake(t *testing.T) {
 	}
 	for _, want := range []string{
 		"Config.URLs[0]", `the port in "h:0"`, "Config.URLs[2]", "Config.QueueType is 2", "Config.Topology is -1",
-		"Config.DeliveryLimit is -1", "Config.MaxMessageBytes is 536870913", "Config.Heartbeat is 1ms", "Config.ConsumerTimeout is -1s", "Config.ManagementURL",
+		"Config.DeliveryLimit is -1", "Config.MaxMessageBytes is 536870913", "Config.ConsumerTimeout is -1s", "Config.ManagementURL",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q does not say %q", err, want)
@@ -75,8 +74,7 @@ func TestConfig_Refused(t *testing.T) {
 		"an empty URL":               {Config{URLs: []string{""}}, "Config.URLs[0] is no URL: begin it with amqp:// or amqps://"},
 		"a limit too large for AMQP": {Config{URLs: []string{broker}, DeliveryLimit: math.MaxInt32 + 1}, "Config.DeliveryLimit"},
 		"a negative size":            {Config{URLs: []string{broker}, MaxMessageBytes: -1}, "Config.MaxMessageBytes"},
-		"half a second":              {Config{URLs: []string{broker}, Heartbeat: 1500 * time.Millisecond}, "whole seconds"},
-		"a heartbeat of a day":       {Config{URLs: []string{broker}, Heartbeat: 24 * time.Hour}, "Config.Heartbeat"},
+		"a heartbeat of a day":       {Config{URLs: []string{broker + "?heartbeat=86400"}}, "heartbeat must be a whole number"},
 		"a limit that is not theirs": {Config{URLs: []string{broker}, Topology: NServiceBus, DeliveryLimit: 5000}, "Config.DeliveryLimit is 5000, but in the topology of NServiceBus it is 100000"},
 		"TLS that is not used":       {Config{URLs: []string{broker}, TLS: &tls.Config{}}, "Config.TLS would not be used"},
 	} {

@@ -148,7 +148,7 @@ func childURL(harness string) string {
 // openInChild opens a transport like those of the child's harness.
 func openInChild() (core.Transport, error) {
 	harness := os.Getenv(conformance.HarnessVariable)
-	cfg := rabbitmq.Config{URLs: []string{os.Getenv(childURL(harness))}, Heartbeat: heartbeat}
+	cfg := rabbitmq.Config{URLs: beating(heartbeat, os.Getenv(childURL(harness)))}
 	cfg.ConnectionName = os.Getenv(childURL(harness) + "_NAME")
 	switch strings.TrimSuffix(harness, onGiven) {
 	case onClassic, onClassic3:
@@ -354,7 +354,7 @@ func (b *broker) harness(t *testing.T, name string, cfg rabbitmq.Config) conform
 	}
 	setenv(t, childURL(name), b.url)
 	setenv(t, childURL(name)+"_NAME", b.name)
-	cfg.Heartbeat = heartbeat
+	cfg.URLs = beating(heartbeat, cfg.URLs...)
 	cfg.ConnectionName = b.name
 	h := conformance.Harness{
 		Name:           name,
@@ -398,8 +398,7 @@ func (b *broker) harness(t *testing.T, name string, cfg rabbitmq.Config) conform
 	h.OpenOnLine = func(t testing.TB) (core.Transport, conformance.Line) {
 		l := newLine(t, b.server.Addr())
 		through := cfg
-		through.Heartbeat = lineHeartbeat
-		through.URLs = []string{testserver.Via(b.url, l.Addr())}
+		through.URLs = beating(lineHeartbeat, testserver.Via(b.url, l.Addr()))
 		return opens(through)(t), l
 	}
 	return h

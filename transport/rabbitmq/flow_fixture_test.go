@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -211,8 +212,24 @@ func through(t *testing.T) (*broker, *site) {
 // unheard has a transport take no connection for lost because nothing is heard of it: the
 // test ends connections itself.
 func unheard(cfg rabbitmq.Config) rabbitmq.Config {
-	cfg.Heartbeat = time.Hour
+	cfg.URLs = beating(time.Hour, cfg.URLs...)
 	return cfg
+}
+
+// beating returns URLs with an interval of heartbeats.
+func beating(interval time.Duration, urls ...string) []string {
+	all := make([]string, len(urls))
+	for i, text := range urls {
+		u, err := url.Parse(text)
+		if err != nil {
+			panic(err) // the tests made it
+		}
+		options := u.Query()
+		options.Set("heartbeat", strconv.Itoa(int(interval/time.Second)))
+		u.RawQuery = options.Encode()
+		all[i] = u.String()
+	}
+	return all
 }
 
 // proxied returns a transport that goes through the proxy, and has provisioned queues.

@@ -17,7 +17,7 @@ import (
 func TestOutage_EndsAStuckWrite(t *testing.T) {
 	t.Parallel()
 	b, s := through(t)
-	transport := s.provisioned(t, rabbitmq.Config{URLs: []string{b.url}, Heartbeat: 2 * time.Second}, "billing")
+	transport := s.provisioned(t, rabbitmq.Config{URLs: beating(2*time.Second, b.url)}, "billing")
 	mustEventuallySend(t, transport, numbered("billing", 0, 1)...)
 	b.proxy.Stall()
 	defer b.proxy.Resume()

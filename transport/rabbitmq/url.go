@@ -104,7 +104,7 @@ func (c *Config) readURL(name, text string) (brokerHost, error) {
 	h := brokerHost{
 		uri:       uri,
 		addr:      net.JoinHostPort(uri.Host, strconv.Itoa(uri.Port)),
-		heartbeat: c.Heartbeat,
+		heartbeat: defaultHeartbeat,
 		timeout:   connectTimeout,
 	}
 	options := u.Query()

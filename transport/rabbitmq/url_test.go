@@ -116,7 +116,7 @@ func TestURL_Accepted(t *testing.T) {
 // The settings of a URL are applied.
 func TestURL_Endpoints(t *testing.T) {
 	t.Parallel()
-	c := Config{Heartbeat: 7 * time.Second, URLs: []string{
+	c := Config{URLs: []string{
 		"amqp://app:hunter%2F2@h:5673/a%2Fb",
 		"amqps://app:hunter2@h?heartbeat=3&connection_timeout=250&server_name_indication=broker&auth_mechanism=external&auth_mechanism=amqplain",
 	}}
@@ -125,7 +125,7 @@ func TestURL_Endpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain, secure := endpoints[0], endpoints[1]
-	if plain.addr != "h:5673" || plain.uri.Vhost != "a/b" || plain.uri.Password != "hunter/2" || plain.tls != nil || plain.heartbeat != 7*time.Second || plain.timeout != 30*time.Second {
+	if plain.addr != "h:5673" || plain.uri.Vhost != "a/b" || plain.uri.Password != "hunter/2" || plain.tls != nil || plain.heartbeat != 10*time.Second || plain.timeout != 30*time.Second {
 		t.Errorf("the first is %+v", plain)
 	}
 	if secure.addr != "h:5671" || secure.tls.ServerName != "broker" || secure.tls.MinVersion != tls.VersionTLS12 || secure.heartbeat != 3*time.Second || secure.timeout != 250*time.Millisecond {
