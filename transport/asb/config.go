@@ -70,8 +70,8 @@ type Config struct {
 	LockDuration time.Duration
 
 	// SharedTopic is the name of one topic for all events, with filters by the type of
-	// the event. Set it beside publishers of NServiceBus that use one topic ("bundle-1").
-	// By default each event has its own topic, which is named after it.
+	// the event. Set it where a namespace has no room for a topic for each event, which is
+	// the default.
 	SharedTopic string
 
 	// IgnoreMissingTopics lets a Publish succeed even if the topic does not exist,
