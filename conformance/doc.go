@@ -15,8 +15,7 @@
 // one rule. A failure says which rule is broken, what was expected, what was observed
 // instead, and where docs/adapter-rules.md explains the rule. The adapter has to refuse
 // everything that it does not claim; cases that could not be run are listed with the
-// reason at the end of the run. [Check] does the same without failing a test, and returns
-// the [Report].
+// reason at the end of the run.
 //
 // The names of subtests end with tags, by which -run and -skip choose cases:
 //
