@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/reprise-go/reprise/transport/asb/internal/message"
 	"github.com/reprise-go/reprise/transport/asb/internal/names"
 )
 
@@ -93,14 +92,9 @@ func (b *bicep) queue(address string) string {
 func (b *bicep) subscription(address, event string) {
 	topic := b.resource("topics", "namespace", names.ARMName(b.cfg.names().TopicOf(event)))
 	queue := b.queue(address)
-	subscription := b.resource("topics/subscriptions", topic, b.cfg.names().SubscriptionName(address),
+	b.resource("topics/subscriptions", topic, b.cfg.names().SubscriptionName(address),
 		"forwardTo: "+queue+".name", "lockDuration: "+quoted(duration(mostLock)), fmt.Sprintf("maxDeliveryCount: %d", mostDeliveries),
 		"deadLetteringOnFilterEvaluationExceptions: false")
-	if b.cfg.SharedTopic != "" {
-		b.resource("topics/subscriptions/rules", subscription, defaultRule, "filterType: 'SqlFilter'", "sqlFilter: { sqlExpression: "+quoted(nothing)+" }")
-		b.resource("topics/subscriptions/rules", subscription, ruleName(event),
-			"filterType: 'CorrelationFilter'", fmt.Sprintf("correlationFilter: { properties: { %s: %s } }", quoted(message.PropertyTopic), quoted(event)))
-	}
 }
 
 // quoted returns s as a Bicep string.

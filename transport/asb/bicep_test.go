@@ -45,21 +45,6 @@ func TestBicep(t *testing.T) {
 			t.Errorf("with slashes it has %q %d times, want %d:\n%s", what, got, want, text)
 		}
 	}
-	cfg.QueuePrefix, cfg.TopicPrefix, cfg.SharedTopic = "test.", "test.", "events"
-	if text, err = asb.Bicep(cfg, e); err != nil {
-		t.Fatal(err)
-	}
-	for what, want := range map[string]int{
-		"name: 'test.events'\n":            1,
-		"namespaces/topics/subscriptions@": 2,
-		"correlationFilter: { properties: { 'Reprise.Topic': 'Shop.OrderPlaced' } }": 2,
-		"correlationFilter: { properties: { 'Reprise.Topic': 'Shop.Paid' } }":        1,
-		"name: '$Default'\n": 2, "sqlFilter: { sqlExpression: '1=0' }\n": 2,
-	} {
-		if got := strings.Count(text, what); got != want {
-			t.Errorf("with a shared topic it has %q %d times, want %d:\n%s", what, got, want, text)
-		}
-	}
 }
 
 func TestBicep_RefusesNamesThatServiceBusDoesNotTake(t *testing.T) {

@@ -69,11 +69,6 @@ type Config struct {
 	// default is 1 min.
 	LockDuration time.Duration
 
-	// SharedTopic is the name of one topic for all events, with filters by the type of
-	// the event. Set it where a namespace has no room for a topic for each event, which is
-	// the default.
-	SharedTopic string
-
 	// IgnoreMissingTopics lets a Publish succeed even if the topic does not exist,
 	// because it has no subscriber yet, as NServiceBus does. By default Publish returns
 	// an error that names the topic.
@@ -91,8 +86,8 @@ type Config struct {
 	CustomizeQueue func(queue string, properties *admin.QueueProperties)
 
 	// CustomizeSubscription may change the properties of a subscription before Subscribe creates it: its MaxDeliveryCount or the forwarding of dead
-	// letters, for example, but not ForwardTo and DefaultRule. With SharedTopic it is called for the event with which the queue's
-	// subscription begins. It is called by several goroutines at once.
+	// letters, for example, but not ForwardTo and DefaultRule. Several goroutines call
+	// it at the same time.
 	CustomizeSubscription func(queue, topic string, properties *admin.SubscriptionProperties)
 
 	// MessageType returns the type of a foreign message in queue: one without the header
@@ -159,11 +154,6 @@ func (c *Config) complete() error {
 			wrong("Config.%s %w", prefix.field, err)
 		}
 	}
-	if c.SharedTopic != "" {
-		if err := names.CheckName("shared topic", c.SharedTopic, c.TopicPrefix); err != nil {
-			wrong("Config.SharedTopic: %w", err)
-		}
-	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -208,7 +198,7 @@ func checkConnectionString(text string) error {
 
 // names returns how queues and topics are named.
 func (c *Config) names() names.Namespace {
-	return names.Namespace{QueuePrefix: c.QueuePrefix, TopicPrefix: c.TopicPrefix, SessionQueues: c.SessionQueues, SharedTopic: c.SharedTopic}
+	return names.Namespace{QueuePrefix: c.QueuePrefix, TopicPrefix: c.TopicPrefix, SessionQueues: c.SessionQueues}
 }
 
 // client returns where the service is, and how to sign in.
@@ -245,7 +235,6 @@ type shownConfig struct {
 	QueuePrefix, TopicPrefix string
 	SessionQueues            []string
 	LockDuration             time.Duration
-	SharedTopic              string
 	IgnoreMissingTopics      bool
 	MaxMessageBytes          int
 }
@@ -253,7 +242,7 @@ type shownConfig struct {
 func (c Config) shown() shownConfig {
 	s := shownConfig{
 		Namespace: c.host(), NoAdmin: c.NoAdmin, QueuePrefix: c.QueuePrefix, TopicPrefix: c.TopicPrefix, SessionQueues: c.SessionQueues,
-		LockDuration: c.LockDuration, SharedTopic: c.SharedTopic, IgnoreMissingTopics: c.IgnoreMissingTopics, MaxMessageBytes: c.MaxMessageBytes,
+		LockDuration: c.LockDuration, IgnoreMissingTopics: c.IgnoreMissingTopics, MaxMessageBytes: c.MaxMessageBytes,
 	}
 	if u, err := url.Parse(c.AdminEndpoint); err == nil {
 		s.AdminEndpoint = u.Redacted()

@@ -36,7 +36,6 @@ func TestNew_RefusesBadConfigurations(t *testing.T) {
 		"a bad pattern":               {asb.Config{ConnectionString: anyInstance, SessionQueues: []string{"a["}}, "SessionQueues"},
 		"a bad prefix":                {asb.Config{ConnectionString: anyInstance, QueuePrefix: "a b"}, "QueuePrefix"},
 		"a prefix of a slash":         {asb.Config{ConnectionString: anyInstance, TopicPrefix: "/test"}, "TopicPrefix"},
-		"a bad topic":                 {asb.Config{ConnectionString: anyInstance, SharedTopic: "all events"}, "SharedTopic"},
 		"a bad admin endpoint":        {asb.Config{ConnectionString: anyInstance, AdminEndpoint: "localhost"}, "AdminEndpoint"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,12 +21,6 @@ func (t *Transport) prepareEvent(out *core.Outgoing) (to destination, m *message
 	if m, err = t.codec.Encode(out, true); err != nil {
 		return to, nil, err
 	}
-	if t.cfg.SharedTopic != "" {
-		if m.ApplicationProperties == nil {
-			m.ApplicationProperties = map[string]any{}
-		}
-		m.ApplicationProperties[message.PropertyTopic] = out.Topic
-	}
 	return destination{t.cfg.names().TopicOf(out.Topic), true}, m, nil
 }
 

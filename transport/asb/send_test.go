@@ -311,60 +311,19 @@ func TestPublish_MissingTopic(t *testing.T) {
 	}
 }
 
-func TestSharedTopic_FiltersEvents(t *testing.T) {
-	t.Parallel()
-	s := startSite(t, sbserver.Config{})
-	transport := s.provisioned(t, asb.Config{SharedTopic: "events"}, "one", "other")
-	long := "Shop." + strings.Repeat("Very", 20) + "LongName"
-	for queue, topics := range map[string][]string{"one": {"Shop.Placed", long}, "other": {"Shop.Paid"}} {
-		for range 2 {
-			if err := transport.Subscribe(t.Context(), queue, topics...); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	publish := func(topics ...string) {
-		for _, topic := range topics {
-			if err := transport.Send(t.Context(), core.Outgoing{ID: topic, Topic: topic, Body: []byte(topic)}); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	publish("Shop.Placed", "Shop.Paid", long, "Shop.Other")
-	one := openReceiver(t, transport, "one", 10)
-	for _, want := range []string{"Shop.Placed", long} {
-		d := take(t, one, 1)[0]
-		if in := d.Incoming(); string(in.Body) != want || in.Headers.Len() != 0 {
-			t.Errorf("%q came with %v, want %q", in.Body, in.Headers, want)
-		}
-		if err := d.Complete(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := transport.Unsubscribe(t.Context(), "one", "Shop.Placed"); err != nil {
-		t.Fatal(err)
-	}
-	publish("Shop.Placed", long)
-	if in := take(t, one, 1)[0].Incoming(); string(in.Body) != long {
-		t.Errorf("%q came after Unsubscribe", in.Body)
-	}
-}
-
 func TestSubscribe_ForwardsToTheQueueWithItsPrefix(t *testing.T) {
 	t.Parallel()
-	for _, shared := range []string{"", "events"} {
-		s := startSite(t, sbserver.Config{})
-		transport := s.provisioned(t, asb.Config{QueuePrefix: "test/", TopicPrefix: "test/", SharedTopic: shared}, "q")
-		for range 2 { // the second time it is there
-			if err := transport.Subscribe(t.Context(), "q", "Shop.Placed"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := transport.Send(t.Context(), core.Outgoing{ID: "id", Topic: "Shop.Placed"}); err != nil {
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{QueuePrefix: "test/", TopicPrefix: "test/"}, "q")
+	for range 2 { // the second time it is there
+		if err := transport.Subscribe(t.Context(), "q", "Shop.Placed"); err != nil {
 			t.Fatal(err)
 		}
-		take(t, openReceiver(t, transport, "q", 1), 1)
 	}
+	if err := transport.Send(t.Context(), core.Outgoing{ID: "id", Topic: "Shop.Placed"}); err != nil {
+		t.Fatal(err)
+	}
+	take(t, openReceiver(t, transport, "q", 1), 1)
 }
 
 func TestSubscribe_RefusesASubscriptionThatForwardsElsewhere(t *testing.T) {
@@ -412,21 +371,19 @@ func TestSubscribe_RefusesEventsWhoseNamesDifferInCase(t *testing.T) {
 func TestNoAdmin_CommandsHaveNoSlashes(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
-	for name, shared := range map[string]string{"a topic each": "", "a shared topic": "shop/events"} {
-		transport := s.open(t, asb.Config{NoAdmin: true, QueuePrefix: "test/", TopicPrefix: "test/", SharedTopic: shared})
-		commands := []string{
-			transport.Provision(t.Context(), core.Topology{InputQueue: "q", Queues: []string{"q"}}).Error(),
-			transport.Unsubscribe(t.Context(), "q", "Shop.Placed", "Shop.Paid").Error(),
-		}
-		if err := transport.Subscribe(t.Context(), "q", "Shop.Placed", "Shop.Paid"); err != nil {
-			t.Fatal(err)
-		}
-		for _, text := range append(commands, transport.Warnings()...) {
-			_, command, found := strings.Cut(text, "az servicebus ")
-			command, _, _ = strings.Cut(command, "(docs/")
-			if !found || strings.Contains(command, "/") || !strings.Contains(command, "test~") {
-				t.Errorf("%s: there is no command, or one with slashes: %s", name, text)
-			}
+	transport := s.open(t, asb.Config{NoAdmin: true, QueuePrefix: "test/", TopicPrefix: "test/"})
+	commands := []string{
+		transport.Provision(t.Context(), core.Topology{InputQueue: "q", Queues: []string{"q"}}).Error(),
+		transport.Unsubscribe(t.Context(), "q", "Shop.Placed", "Shop.Paid").Error(),
+	}
+	if err := transport.Subscribe(t.Context(), "q", "Shop.Placed", "Shop.Paid"); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range append(commands, transport.Warnings()...) {
+		_, command, found := strings.Cut(text, "az servicebus ")
+		command, _, _ = strings.Cut(command, "(docs/")
+		if !found || strings.Contains(command, "/") || !strings.Contains(command, "test~") {
+			t.Errorf("there is no command, or one with slashes: %s", text)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package asb
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"strings"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
-	"github.com/reprise-go/reprise/transport/asb/internal/message"
 	"github.com/reprise-go/reprise/transport/asb/internal/names"
 )
 
@@ -100,19 +98,12 @@ const topicMetadata = "Reprise: events of "
 // createTopic creates the topic of an event if it is missing.
 func (t *Transport) createTopic(ctx context.Context, topic string) error {
 	name := t.cfg.names().TopicOf(topic)
-	metadata := topicMetadata + topic
-	if t.cfg.SharedTopic != "" {
-		metadata = ""
-	}
 	has, err := t.admin.GetTopic(ctx, name, nil)
 	if err != nil {
 		return fmt.Errorf("look for the topic %q: %w", name, err)
 	}
 	if has == nil {
-		properties := &admin.TopicProperties{EnableBatchedOperations: new(true)}
-		if metadata != "" {
-			properties.UserMetadata = &metadata
-		}
+		properties := &admin.TopicProperties{EnableBatchedOperations: new(true), UserMetadata: new(topicMetadata + topic)}
 		_, err := t.admin.CreateTopic(ctx, name, &admin.CreateTopicOptions{Properties: properties})
 		if err == nil {
 			return nil
@@ -124,7 +115,7 @@ func (t *Transport) createTopic(ctx context.Context, topic string) error {
 			return fmt.Errorf("look for the topic %q, which another instance creates: %w", name, err)
 		}
 	}
-	if event, ours := strings.CutPrefix(value(has.UserMetadata), topicMetadata); ours && metadata != "" && event != topic && strings.EqualFold(names.TopicName(event), names.TopicName(topic)) {
+	if event, ours := strings.CutPrefix(value(has.UserMetadata), topicMetadata); ours && event != topic && strings.EqualFold(names.TopicName(event), names.TopicName(topic)) {
 		return transport.Permanent(fmt.Errorf("the topic %q is that of the event %q, and Service Bus compares names without case; to fix: give one of the two events another name", name, event))
 	}
 	return nil
@@ -141,9 +132,6 @@ func (t *Transport) createSubscription(ctx context.Context, address string, crea
 		EnableDeadLetteringOnFilterEvaluationExceptions: new(false),
 		UserMetadata: new(forwardMetadata(created)),
 	}
-	if t.cfg.SharedTopic != "" {
-		properties.DefaultRule = &admin.RuleProperties{Name: ruleName(topic), Filter: eventFilter(topic)}
-	}
 	if t.cfg.CustomizeSubscription != nil {
 		t.cfg.CustomizeSubscription(address, topic, properties)
 	}
@@ -154,35 +142,7 @@ func (t *Transport) createSubscription(ctx context.Context, address string, crea
 	case !isConflict(err):
 		return fmt.Errorf("create the subscription %q of the topic %q: %w", subscription, name, t.cfg.refusedByEmulator(err))
 	}
-	if err := t.compareSubscription(ctx, address, created, name, subscription); err != nil || t.cfg.SharedTopic == "" {
-		return err
-	}
-	rule := ruleName(topic)
-	_, err = t.admin.CreateRule(ctx, name, subscription, &admin.CreateRuleOptions{Name: &rule, Filter: eventFilter(topic)})
-	switch {
-	case err == nil:
-		return nil
-	case !isConflict(err):
-		return fmt.Errorf("create the rule %q of the subscription %q of the topic %q: %w", rule, subscription, name, err)
-	}
-	return t.compareRule(ctx, name, subscription, topic)
-}
-
-// compareRule returns an error if an existing rule for an event lets other messages
-// through. The service ignores case in names, so the rule may belong to another event.
-func (t *Transport) compareRule(ctx context.Context, name, subscription, topic string) error {
-	rule := ruleName(topic)
-	has, err := t.admin.GetRule(ctx, name, subscription, rule, nil)
-	switch {
-	case err != nil:
-		return fmt.Errorf("look for the rule %q of the subscription %q of the topic %q: %w", rule, subscription, name, err)
-	case has == nil:
-		return fmt.Errorf("the rule %q of the subscription %q of the topic %q was deleted while it was created", rule, subscription, name)
-	case isEventFilter(has.Filter, topic) && has.Action == nil:
-		return nil
-	}
-	return transport.Permanent(fmt.Errorf("the rule %q of the subscription %q of the topic %q has another filter than %s = %q, or an action; Service Bus compares names without case; to fix: delete it, or give one of two events whose names differ in case alone another name",
-		has.Name, subscription, name, message.PropertyTopic, topic))
+	return t.compareSubscription(ctx, address, created, name, subscription)
 }
 
 // compareSubscription returns an error if a subscription that exists does not forward to the queue, which was created at a time.
@@ -246,21 +206,6 @@ func (t *Transport) renewForwarding(ctx context.Context, created time.Time, topi
 	return nil
 }
 
-// ruleName returns the name of the rule for an event in a subscription to the shared
-// topic.
-func ruleName(topic string) string { return names.Fitting(topic) }
-
-// eventFilter returns a filter for an event in the shared topic.
-func eventFilter(topic string) *admin.CorrelationFilter {
-	return &admin.CorrelationFilter{ApplicationProperties: map[string]any{message.PropertyTopic: topic}}
-}
-
-// isEventFilter reports whether a filter is the filter for an event.
-func isEventFilter(f admin.RuleFilter, topic string) bool {
-	has, ok := f.(*admin.CorrelationFilter)
-	return ok && reflect.DeepEqual(has, eventFilter(topic))
-}
-
 // Unsubscribe deletes the subscriptions of a queue to topics. The topics stay. With Config.NoAdmin its error has the commands.
 func (t *Transport) Unsubscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.unsubscribeAll(ctx, queue, topics); err != nil {
@@ -280,38 +225,20 @@ func (t *Transport) unsubscribeAll(ctx context.Context, queue string, topics []s
 	subscription := t.cfg.names().SubscriptionName(address)
 	for _, topic := range topics {
 		name := t.cfg.names().TopicOf(topic)
-		if err := t.unsubscribe(ctx, name, subscription, topic); err != nil && faultOf(err) != faultNoEntity {
+		if err := t.unsubscribe(ctx, name, subscription); err != nil && faultOf(err) != faultNoEntity {
 			return fmt.Errorf("delete the subscription %q of the topic %q: %w", subscription, name, err)
 		}
 	}
 	return nil
 }
 
-// unsubscribe deletes a subscription, or its rule for an event.
-func (t *Transport) unsubscribe(ctx context.Context, name, subscription, topic string) error {
+// unsubscribe deletes a subscription.
+func (t *Transport) unsubscribe(ctx context.Context, name, subscription string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	if t.cfg.SharedTopic != "" {
-		has, err := t.admin.GetRule(ctx, name, subscription, ruleName(topic), nil)
-		if err != nil || has == nil || !isEventFilter(has.Filter, topic) {
-			return err // the rule is of another event, whose name differs only in case
-		}
-		_, err = t.admin.DeleteRule(ctx, name, subscription, ruleName(topic), nil)
-		return err
-	}
 	_, err := t.admin.DeleteSubscription(ctx, name, subscription, nil)
 	return err
 }
-
-// defaultRule is the rule that the service adds to a subscription that is created without
-// one, as by az and Bicep. It lets every message through. Reports differ about it: it
-// stays beside further rules (pulumi-azure-native#4799), or the first of them replaces it
-// (terraform-provider-azurerm#20718). With the filter nothing it does no harm in either
-// case.
-const (
-	defaultRule = "$Default"
-	nothing     = "1=0"
-)
 
 // where returns the options of az that name the namespace.
 func (c *Config) where() string {
@@ -323,12 +250,7 @@ func (c *Config) where() string {
 func (t *Transport) unsubscribeCommands(address string, topics []string) string {
 	var commands []string
 	for _, topic := range topics {
-		command := fmt.Sprintf("az servicebus topic subscription delete %s --topic-name %s --name %s", t.cfg.where(), names.ARMName(t.cfg.names().TopicOf(topic)), t.cfg.names().SubscriptionName(address))
-		if t.cfg.SharedTopic != "" {
-			command = fmt.Sprintf("az servicebus topic subscription rule delete %s --topic-name %s --subscription-name %s --name %s",
-				t.cfg.where(), names.ARMName(t.cfg.names().TopicOf(topic)), t.cfg.names().SubscriptionName(address), ruleName(topic))
-		}
-		commands = append(commands, command)
+		commands = append(commands, fmt.Sprintf("az servicebus topic subscription delete %s --topic-name %s --name %s", t.cfg.where(), names.ARMName(t.cfg.names().TopicOf(topic)), t.cfg.names().SubscriptionName(address)))
 	}
 	return strings.Join(commands, "; ")
 }
@@ -337,36 +259,11 @@ func (t *Transport) unsubscribeCommands(address string, topics []string) string 
 func (t *Transport) subscribeCommands(address string, topics []string) string {
 	var commands []string
 	where := t.cfg.where()
-	for i, topic := range topics {
+	for _, topic := range topics {
 		name := names.ARMName(t.cfg.names().TopicOf(topic))
-		if t.cfg.SharedTopic != "" && i > 0 {
-			commands = append(commands, t.ruleCommand(address, topic))
-			continue
-		}
 		commands = append(commands,
 			fmt.Sprintf("az servicebus topic create %s --name %s", where, name),
 			fmt.Sprintf("az servicebus topic subscription create %s --topic-name %s --name %s --forward-to %s", where, name, t.cfg.names().SubscriptionName(address), names.ARMName(t.cfg.QueuePrefix+address)))
-		if t.cfg.SharedTopic != "" {
-			commands = append(commands,
-				fmt.Sprintf("az servicebus topic subscription rule create %s --topic-name %s --subscription-name %s --name %s --filter-type SqlFilter --filter-sql-expression %s",
-					where, name, t.cfg.names().SubscriptionName(address), quotedForShell(defaultRule), nothing),
-				t.ruleCommand(address, topic))
-		}
 	}
 	return strings.Join(commands, "; ")
-}
-
-// ruleCommand returns the command that creates the rule for an event in the subscription
-// of a queue to the shared topic.
-func (t *Transport) ruleCommand(address, topic string) string {
-	return fmt.Sprintf("az servicebus topic subscription rule create %s --topic-name %s --subscription-name %s --name %s --filter-type CorrelationFilter --correlation-filter %s",
-		t.cfg.where(), names.ARMName(t.cfg.names().TopicOf(topic)), t.cfg.names().SubscriptionName(address), ruleName(topic), quotedForShell(message.PropertyTopic+"="+topic))
-}
-
-// quotedForShell quotes a word for a shell, if it needs quotes.
-func quotedForShell(word string) string {
-	if !strings.ContainsFunc(word, func(r rune) bool { return !names.IsPlain(r) && !strings.ContainsRune("./=+", r) }) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

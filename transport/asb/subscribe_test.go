@@ -35,72 +35,64 @@ func (u *unlimited) Do(req *policy.Request) (*http.Response, error) {
 func TestAdmin_EveryRequestHasATimeLimit(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
-	for _, shared := range []string{"", "events"} {
-		var u unlimited
-		cfg := s.configured(asb.Config{SharedTopic: shared}, nil)
-		cfg.Admin.PerCallPolicies = append(cfg.Admin.PerCallPolicies, &u)
-		transport := openConfigured(t, cfg)
-		if err := transport.Provision(t.Context(), core.Topology{InputQueue: "q", Queues: []string{"q"}}); err != nil {
+	var u unlimited
+	cfg := s.configured(asb.Config{}, nil)
+	cfg.Admin.PerCallPolicies = append(cfg.Admin.PerCallPolicies, &u)
+	transport := openConfigured(t, cfg)
+	if err := transport.Provision(t.Context(), core.Topology{InputQueue: "q", Queues: []string{"q"}}); err != nil {
+		t.Fatal(err)
+	}
+	openReceiver(t, transport, "q", 1)
+	for range 2 { // the second time it is there
+		if err := transport.Subscribe(t.Context(), "q", "Shop.Placed", "Shop.Paid"); err != nil {
 			t.Fatal(err)
 		}
-		openReceiver(t, transport, "q", 1)
-		for range 2 { // the second time it is there
-			if err := transport.Subscribe(t.Context(), "q", "Shop.Placed", "Shop.Paid"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := transport.Unsubscribe(t.Context(), "q", "Shop.Placed"); err != nil {
-			t.Error(err)
-		}
-		if u.total.Load() < 6 || u.requests.Load() != 0 {
-			t.Errorf("%d of %d requests have no time limit", u.requests.Load(), u.total.Load())
-		}
+	}
+	if err := transport.Unsubscribe(t.Context(), "q", "Shop.Placed"); err != nil {
+		t.Error(err)
+	}
+	if u.total.Load() < 6 || u.requests.Load() != 0 {
+		t.Errorf("%d of %d requests have no time limit", u.requests.Load(), u.total.Load())
 	}
 }
 
 // The entities were deployed, with more rights than the endpoint has.
 func TestNoAdmin_EndpointReceivesEvents(t *testing.T) {
 	t.Parallel()
-	for name, cfg := range map[string]asb.Config{"a topic each": {}, "a shared topic": {SharedTopic: "events"}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := startSite(t, sbserver.Config{})
-			deployed := s.provisioned(t, cfg, "q", "error")
-			if err := deployed.Subscribe(t.Context(), "q", "Shop.Placed"); err != nil {
-				t.Fatal(err)
-			}
-			before := s.Count(sbserver.OpAdministration, "")
-			cfg.NoAdmin = true
-			ep, err := core.New("q", s.open(t, cfg), core.Config{Provision: core.ProvisionNever})
-			if err != nil {
-				t.Fatal(err)
-			}
-			handled := make(chan struct{}, 1)
-			core.HandleEvent(ep, "Shop.Placed", func(context.Context, *core.TypedMessage[string]) error {
-				handled <- struct{}{}
-				return nil
-			})
-			ctx, stop := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- ep.Run(ctx) }()
-			if err := ep.Publish(t.Context(), "Shop.Placed", "order"); err != nil {
-				t.Fatal(err)
-			}
-			select {
-			case <-handled:
-			case err := <-ended:
-				t.Fatalf("the endpoint ended: %v", err)
-			case <-time.After(patience):
-				t.Fatal("the event did not arrive")
-			}
-			stop()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-			if n := s.Count(sbserver.OpAdministration, "") - before; n != 0 {
-				t.Errorf("there were %d requests that need the right Manage", n)
-			}
-		})
+	s := startSite(t, sbserver.Config{})
+	deployed := s.provisioned(t, asb.Config{}, "q", "error")
+	if err := deployed.Subscribe(t.Context(), "q", "Shop.Placed"); err != nil {
+		t.Fatal(err)
+	}
+	before := s.Count(sbserver.OpAdministration, "")
+	ep, err := core.New("q", s.open(t, asb.Config{NoAdmin: true}), core.Config{Provision: core.ProvisionNever})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handled := make(chan struct{}, 1)
+	core.HandleEvent(ep, "Shop.Placed", func(context.Context, *core.TypedMessage[string]) error {
+		handled <- struct{}{}
+		return nil
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- ep.Run(ctx) }()
+	if err := ep.Publish(t.Context(), "Shop.Placed", "order"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-handled:
+	case err := <-ended:
+		t.Fatalf("the endpoint ended: %v", err)
+	case <-time.After(patience):
+		t.Fatal("the event did not arrive")
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if n := s.Count(sbserver.OpAdministration, "") - before; n != 0 {
+		t.Errorf("there were %d requests that need the right Manage", n)
 	}
 }
 
@@ -119,13 +111,11 @@ func TestSubscribe_QueueThatWasCreatedAnewGetsItsEvents(t *testing.T) {
 	t.Parallel()
 	const foreign = "of the team Billing"
 	for name, c := range map[string]struct {
-		cfg   asb.Config
 		topic string
 		made  func(t *testing.T, s *site) // instead of Subscribe
 		keeps string                      // in the user metadata of the subscription
 	}{
-		"a topic each":   {topic: "Shop.Placed"},
-		"a shared topic": {cfg: asb.Config{SharedTopic: "events"}, topic: "events"},
+		"a topic each": {topic: "Shop.Placed"},
 		"a subscription that others have made": {topic: "Shop.Placed", keeps: foreign, made: func(t *testing.T, s *site) {
 			if err := s.Broker().CreateTopic("Shop.Placed", properties.Topic{}); err != nil {
 				t.Fatal(err)
@@ -138,7 +128,7 @@ func TestSubscribe_QueueThatWasCreatedAnewGetsItsEvents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := startSite(t, sbserver.Config{})
-			transport := s.provisioned(t, c.cfg, "q")
+			transport := s.provisioned(t, asb.Config{}, "q")
 			if c.made != nil {
 				c.made(t, s)
 			}
@@ -177,47 +167,5 @@ func TestSubscribe_QueueThatWasCreatedAnewGetsItsEvents(t *testing.T) {
 			}
 			complete(t, take(t, openReceiver(t, transport, "q", 1), 1)[0])
 		})
-	}
-}
-
-func TestSharedTopic_RefusesARuleThatIsAnothers(t *testing.T) {
-	t.Parallel()
-	s := startSite(t, sbserver.Config{})
-	transport := s.provisioned(t, asb.Config{SharedTopic: "events"}, "q")
-	for range 2 {
-		if err := transport.Subscribe(t.Context(), "q", "Shop.Placed"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	err := transport.Subscribe(t.Context(), "q", "shop.placed")
-	if err == nil || !strings.Contains(err.Error(), `the rule "Shop.Placed"`) {
-		t.Errorf("the error is %v", err)
-	}
-	if err := transport.Unsubscribe(t.Context(), "q", "shop.placed"); err != nil {
-		t.Error(err)
-	}
-	if rules, err := s.Broker().Rules("events", "q"); err != nil || len(rules) != 1 {
-		t.Errorf("the subscription has the rules %v, %v; want that of Shop.Placed", rules, err)
-	}
-}
-
-// az makes a rule that lets every message through.
-func TestSharedTopic_CommandsReplaceTheDefaultRule(t *testing.T) {
-	t.Parallel()
-	transport := startSite(t, sbserver.Config{}).open(t, asb.Config{SharedTopic: "events", NoAdmin: true})
-	if err := transport.Subscribe(t.Context(), "q", "Shop.Placed", "it's paid"); err != nil {
-		t.Fatal(err)
-	}
-	warnings := transport.Warnings()
-	if len(warnings) != 1 {
-		t.Fatalf("the warnings are %q", warnings)
-	}
-	for _, want := range []string{
-		"--name '$Default' --filter-type SqlFilter --filter-sql-expression 1=0; ", "--correlation-filter Reprise.Topic=Shop.Placed; ",
-		`--correlation-filter 'Reprise.Topic=it'\''s paid'`,
-	} {
-		if strings.Count(warnings[0], want) != 1 {
-			t.Errorf("the commands do not have %q once: %s", want, warnings[0])
-		}
 	}
 }

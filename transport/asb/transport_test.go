@@ -38,11 +38,3 @@ func TestKeepsGroups_QueuesInAnyCase(t *testing.T) {
 		}
 	}
 }
-
-func TestCheckTopic_WithASharedTopic(t *testing.T) {
-	for shared, want := range map[string]bool{"": false, "events": true} {
-		if err := openUnreached(t, asb.Config{SharedTopic: shared}).CheckTopic("all events"); (err == nil) != want {
-			t.Errorf("with the shared topic %q CheckTopic returned %v", shared, err)
-		}
-	}
-}

@@ -92,7 +92,7 @@ func isOwnProperty(key string, value any) bool {
 	case PropertyReleased, PropertyNotBefore, PropertyFailed, PropertyFailedOf:
 		_, isNumber := transport.Integer(value)
 		return isNumber
-	case propertyMessageID, PropertyTopic:
+	case propertyMessageID:
 		return true
 	}
 	return false

@@ -36,9 +36,6 @@ const (
 // id of the original message.
 const propertyMessageID = "Reprise.NativeMessageID"
 
-// PropertyTopic is the application property by which subscriptions to Config.SharedTopic filter: the topic of an event.
-const PropertyTopic = "Reprise.Topic"
-
 // These are limits. In the service (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-quotas) a
 // property has at most 32 KiB, all properties together at most 64 KiB. A copy for the
 // error queue has more headers than the original message.
@@ -112,7 +109,7 @@ func ApplicationProperties(headers core.Headers) (map[string]any, error) {
 	properties, total := make(map[string]any, headers.Len()), 0
 	for key, value := range headers.All() {
 		switch key {
-		case PropertyReleased, PropertyNotBefore, PropertyFailed, PropertyFailedOf, propertyMessageID, PropertyTopic:
+		case PropertyReleased, PropertyNotBefore, PropertyFailed, PropertyFailedOf, propertyMessageID:
 			return nil, fmt.Errorf("%w: the adapter uses the key %q itself", core.ErrInvalidHeader, key)
 		}
 		if len(key) > maxPropertyBytes || len(value) > maxPropertyBytes {

@@ -26,7 +26,6 @@ const (
 type Namespace struct {
 	QueuePrefix, TopicPrefix string
 	SessionQueues            []string // queues, or patterns for path.Match
-	SharedTopic              string   // of all events; "": each event has its own topic
 }
 
 // deadLetterSuffix ends the address of a queue's dead-letter queue, which can be received
@@ -139,12 +138,6 @@ func (n Namespace) KeepsGroups(address string) bool {
 
 // CheckTopic returns an error for a topic that cannot exist.
 func (n Namespace) CheckTopic(topic string) error {
-	if n.SharedTopic != "" {
-		if topic == "" {
-			return transport.Permanent(errors.New("the topic is empty"))
-		}
-		return nil // the topic is only text in a filter
-	}
 	return transport.Permanent(CheckName("topic", TopicName(topic), n.TopicPrefix))
 }
 
@@ -159,9 +152,6 @@ func TopicName(topic string) string { return strings.ReplaceAll(topic, "+", ".")
 
 // TopicOf returns the name of the topic in the namespace to which an event is published.
 func (n Namespace) TopicOf(topic string) string {
-	if n.SharedTopic != "" {
-		return n.TopicPrefix + n.SharedTopic
-	}
 	return n.TopicPrefix + TopicName(topic)
 }
 

@@ -70,17 +70,13 @@ func TestKeepsGroups(t *testing.T) {
 }
 
 func TestCheckTopic(t *testing.T) {
-	each := names.Namespace{}
-	shared := names.Namespace{SharedTopic: "events"}
+	var namespace names.Namespace
 	for topic, want := range map[string]bool{
 		"Shop.OrderPlaced": true, "Shop.Orders+Placed": true, "a/b": true, "": false, "all events": false, "Shop.Order[int]": false,
 		strings.Repeat("t", 261): false,
 	} {
-		if err := each.CheckTopic(topic); (err == nil) != want {
+		if err := namespace.CheckTopic(topic); (err == nil) != want {
 			t.Errorf("CheckTopic(%q) is %v", topic, err)
-		}
-		if err := shared.CheckTopic(topic); (err == nil) != (topic != "") {
-			t.Errorf("with a shared topic CheckTopic(%q) is %v", topic, err)
 		}
 	}
 }
@@ -108,12 +104,9 @@ func TestSource(t *testing.T) {
 }
 
 func TestTopicOf(t *testing.T) {
-	each, shared := names.Namespace{TopicPrefix: "test."}, names.Namespace{TopicPrefix: "test.", SharedTopic: "events"}
-	if got := each.TopicOf("Shop.Orders+Placed"); got != "test.Shop.Orders.Placed" {
+	namespace := names.Namespace{TopicPrefix: "test."}
+	if got := namespace.TopicOf("Shop.Orders+Placed"); got != "test.Shop.Orders.Placed" {
 		t.Errorf("the event is published to %q", got)
-	}
-	if got := shared.TopicOf("Shop.Orders+Placed"); got != "test.events" {
-		t.Errorf("with a shared topic the event is published to %q", got)
 	}
 }
 
