@@ -90,15 +90,17 @@ type Breaker struct {
 	// Failures is the number of failures that open the circuit: in a row, among the last
 	// Of results, or Within a time. It switches the breaker on.
 	Failures int
-	// Of is the number of results among which the Failures are counted. The default, 0,
-	// is Failures: in a row.
+	// Of is the number of results among which the Failures are counted, for a service
+	// whose outages let some calls succeed. The default, 0, is Failures: in a row.
 	Of int
-	// Within counts the Failures within this time instead; it cannot be combined with Of.
+	// Within counts the Failures within this time instead, for a service whose load
+	// varies; it cannot be combined with Of.
 	Within time.Duration
 	// OpenFor is how long the circuit is open. The default is 30 s.
 	OpenFor time.Duration
-	// CountTries counts each try as a result, instead of a sequence of tries. If a try
-	// opens the circuit, its sequence ends.
+	// CountTries counts each try as a result, instead of a sequence of tries, for a
+	// service that the tries of one message must not burden. If a try opens the circuit,
+	// its sequence ends.
 	CountTries bool
 	// On and OnFunc select the errors that are failures: those that match one of On
 	// (errors.Is), or for which OnFunc returns true. If neither is set, all errors are.
@@ -116,8 +118,8 @@ type RateLimit struct {
 	Messages int
 	// Per is the time. The default is 1 s.
 	Per time.Duration
-	// Burst lets all Messages of a time through as they arrive. Otherwise they are spread
-	// evenly: 10 in 1 s are one in 100 ms.
+	// Burst lets all Messages of a time through as they arrive, for a service that counts
+	// calls in a window. Otherwise they are spread evenly: 10 in 1 s are one in 100 ms.
 	Burst bool
 	// MaxWait is how long a message waits in its handler for its turn before it is
 	// refused. The default, 0, means no wait.
@@ -131,8 +133,8 @@ type Bulkhead struct {
 	// MaxWait is how long a message waits in its handler for a place before it is
 	// refused. The default, 0, means no wait.
 	MaxWait time.Duration
-	// RefuseFor is the time after which a refused message is redelivered. The default is
-	// 1 s.
+	// RefuseFor is the time after which a refused message is redelivered. Set it where
+	// handlers take much longer than the default, 1 s.
 	RefuseFor time.Duration
 }
 

@@ -51,9 +51,6 @@ func New(c Config) (*Policy, error) {
 	return p, nil
 }
 
-// Name returns the policy's name.
-func (p *Policy) Name() string { return p.config.Name }
-
 // State returns the state of the circuit breaker; without one it is Closed. An open
 // circuit whose time has passed is Open until the next message tries it.
 func (p *Policy) State() State {
@@ -63,7 +60,8 @@ func (p *Policy) State() State {
 	return p.breaker.now()
 }
 
-// Stats has the counts of a policy since it was made.
+// Stats has the counts of a policy since it was made, for the metrics of a team that
+// watches retries within attempts.
 type Stats struct {
 	State    State // of the circuit breaker
 	Tries    int64 // calls of handlers
