@@ -21,8 +21,9 @@ type Config struct {
 	// that is set later.
 	MeterProvider metric.MeterProvider
 
-	// Propagator writes trace contexts to messages and reads them. The default is W3C trace
-	// context and baggage, which NServiceBus understands.
+	// Propagator writes trace contexts to messages and reads them. Set it beside services
+	// that use another format, such as B3. The default is W3C trace context and baggage,
+	// which NServiceBus understands.
 	Propagator propagation.TextMapPropagator
 
 	// ContinueEvents makes the handling of events a part of the publisher's trace, for

@@ -70,8 +70,9 @@ type Config struct {
 	LockDuration time.Duration
 
 	// IgnoreMissingTopics lets a Publish succeed even if the topic does not exist,
-	// because it has no subscriber yet, as NServiceBus does. By default Publish returns
-	// an error that names the topic.
+	// because it has no subscriber yet, as NServiceBus does. Set it where publishers are
+	// deployed before subscribers. By default Publish returns an error that names the
+	// topic.
 	IgnoreMissingTopics bool
 
 	// MaxMessageBytes is the maximum size of a sent message, headers and body together. The

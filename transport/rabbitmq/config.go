@@ -67,8 +67,9 @@ type Config struct {
 
 	// UnverifiedDeliveryLimit lets an endpoint start although the delivery limit of its
 	// queue cannot be determined: a broker of 4.0 or later drops a message after 20
-	// returns, unless the queue or a policy says otherwise. A limit that is known to be too
-	// low is still refused.
+	// returns, unless the queue or a policy says otherwise. Set it where an operator has
+	// made that policy, and the program has no ManagementURL. A limit that is known to be
+	// too low is still refused.
 	UnverifiedDeliveryLimit bool
 
 	// Topology defines how topics reach their subscribers, and with NServiceBus also how
@@ -76,10 +77,11 @@ type Config struct {
 	// agree on it.
 	Topology RoutingTopology
 
-	// NoDelays disables delayed messages (Capabilities.DelayedDelivery): Provision declares
-	// neither the delay levels, 28 exchanges and queues of the virtual host, nor bindings
-	// to them, and Send refuses a message with a delay. Endpoints have immediate retries
-	// only, and keep messages in their process while an error queue cannot be reached.
+	// NoDelays disables delayed messages (Capabilities.DelayedDelivery), for a virtual host
+	// that has no room for the delay levels, 28 exchanges and queues. Provision declares
+	// neither them nor bindings to them, and Send refuses a message with a delay. Endpoints
+	// have immediate retries only, and keep messages in their process while an error queue
+	// cannot be reached.
 	NoDelays bool
 
 	// MessageType returns the type of a foreign message from queue, that is, a message with

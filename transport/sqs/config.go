@@ -43,7 +43,8 @@ type Config struct {
 	WaitTime time.Duration
 
 	// NoLongDelays makes Provision create no queue for delays above 15 minutes, and the
-	// endpoints look for none: Capabilities.MaxDelay is 15 minutes.
+	// endpoints look for none: Capabilities.MaxDelay is 15 minutes. Set it where no message
+	// waits for longer, to have half as many queues and requests.
 	NoLongDelays bool
 
 	// Format is the format of sent messages. All formats are read. The default is
@@ -69,8 +70,9 @@ type Config struct {
 	MaxMessageBytes int
 
 	// IgnoreMissingTopics lets a Publish succeed even if the topic does not exist,
-	// because it has no subscriber yet, as NServiceBus does. By default Publish returns
-	// an error that names the topic.
+	// because it has no subscriber yet, as NServiceBus does. Set it where publishers are
+	// deployed before subscribers. By default Publish returns an error that names the
+	// topic.
 	IgnoreMissingTopics bool
 
 	// KMSKey is the id, the alias or the ARN of the key that encrypts the queues and
