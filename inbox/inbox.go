@@ -35,15 +35,15 @@ type Config struct {
 	Key func(m *core.Message) (string, error)
 
 	// Wait is how long a copy of a message waits in its handler while another copy of it
-	// is being handled: 5 s by default. Set it where handlers take longer. Then the copy is
-	// deferred by the same time, which counts neither as a failure nor as a deferral
+	// is being handled: 5 s by default; set more where handlers take longer. Then the copy
+	// is deferred by the same time, which counts neither as a failure nor as a deferral
 	// (core.Refuse). On a transport without delayed delivery it waits until the other copy
 	// is done.
 	Wait time.Duration
 
 	// Retention is how long entries are kept after the message was first handled: 7 days
-	// by default. Set more where delayed retries can take longer, which New refuses
-	// otherwise, and where messages return from the error queue later: a copy that is
+	// by default. Set more where delayed retries take longer (core.New refuses less than
+	// their time) and where messages return from the error queue later: a copy that is
 	// received after this time is handled again.
 	Retention time.Duration
 

@@ -56,7 +56,7 @@ func CheckName(kind, name, prefix string) error {
 		return fmt.Errorf("the name of a %s is empty", kind)
 	}
 	for _, r := range name {
-		if !IsPlain(r) && r != '/' && r != '.' {
+		if !isPlain(r) && r != '/' && r != '.' {
 			return fmt.Errorf("the %s %q has %q in its name, which Service Bus does not allow; use letters, digits, periods, hyphens, underscores and slashes", kind, name, r)
 		}
 	}
@@ -76,7 +76,7 @@ func CheckPrefix(prefix string) error {
 		return nil
 	}
 	for _, r := range prefix {
-		if !IsPlain(r) && r != '/' && r != '.' {
+		if !isPlain(r) && r != '/' && r != '.' {
 			return fmt.Errorf("is %q and has %q in it; use letters, digits, periods, hyphens, underscores and slashes", prefix, r)
 		}
 	}
@@ -89,8 +89,8 @@ func CheckPrefix(prefix string) error {
 	return nil
 }
 
-// IsPlain reports whether every kind of name may have a character: a letter, digit, hyphen or underscore.
-func IsPlain(r rune) bool {
+// isPlain reports whether every kind of name may have a character: a letter, digit, hyphen or underscore.
+func isPlain(r rune) bool {
 	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_'
 }
 
@@ -158,19 +158,19 @@ func (n Namespace) TopicOf(topic string) string {
 // SubscriptionName returns the name of a queue's subscription: that of the queue, as in
 // NServiceBus, or its beginning and a hash if it is too long.
 func (n Namespace) SubscriptionName(address string) string {
-	return Fitting(n.QueuePrefix + address)
+	return fitting(n.QueuePrefix + address)
 }
 
-// Fitting returns a name that is valid for subscriptions and rules: at most 50
+// fitting returns a name that is valid for subscriptions and rules: at most 50
 // characters, without slashes.
-func Fitting(name string) string {
-	if len(name) <= maxSubscriptionNameLength && !strings.ContainsFunc(name, func(r rune) bool { return !IsPlain(r) && r != '.' }) {
+func fitting(name string) string {
+	if len(name) <= maxSubscriptionNameLength && !strings.ContainsFunc(name, func(r rune) bool { return !isPlain(r) && r != '.' }) {
 		return name
 	}
 	sum := sha256.Sum256([]byte(name))
 	hash := hex.EncodeToString(sum[:8])
 	kept := strings.Map(func(r rune) rune {
-		if IsPlain(r) || r == '.' {
+		if isPlain(r) || r == '.' {
 			return r
 		}
 		return '-'
