@@ -15,7 +15,7 @@ var attemptCases = []testCase{
 		var attempts atomic.Int64
 		s := t.service(transport, func(c *core.Config) {
 			c.Recoverability.Immediate = t.immediate(1)
-			c.Recoverability.UnacceptableMessageLimit = 0
+			c.Recoverability.UnacceptableMessageLimit.Count = 0
 		})
 		s.handle("order", func(context.Context, *core.Message) error {
 			if attempts.Add(1) > manyFailures*attemptsOfOne {

@@ -167,7 +167,7 @@ func (t *caseT) countExactly(e exactCountConfig, fewerAllowed bool) (exact bool)
 			if !t.caps.MayDuplicate { // so a delivery that was counted but not handled moves its message
 				c.Recoverability.MaxDeliveries.Count = perRound
 			}
-			c.Recoverability.UnacceptableMessageLimit = 10 * (e.failing + 1)
+			c.Recoverability.UnacceptableMessageLimit.Count = 10 * (e.failing + 1)
 			if e.change != nil {
 				e.change(c)
 			}

@@ -66,7 +66,7 @@ var rules = map[string]string{
 	"R41": "a rate-limited endpoint attempts one message, then waits",
 	"R42": "one success ends rate limiting",
 	"R45": "switching rate limiting loses and duplicates nothing",
-	"R50": "an endpoint stops, or is parked, at its limit of failed messages, and loses nothing",
+	"R50": "an endpoint stops, or pauses, at its limit of failed messages, and loses nothing",
 	"R51": "HandleFailed runs when retries are used up, and may take the message over",
 	"R53": "middleware sees a message with its headers, and may give a verdict on it",
 	"R62": "a failed message goes to the dead-letter queue that the endpoint names, with its reason",

@@ -40,7 +40,7 @@ func (t *caseT) serviceOn(transport core.Transport, queue, errorQueue string, ch
 			Delayed:    core.Delayed{Off: true},
 			// A failed message that is redelivered for ever, without a handler that could
 			// notice it, would stop a bubble's clock.
-			UnacceptableMessageLimit: 1000,
+			UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 1000},
 		},
 	}
 	if change != nil {

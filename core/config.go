@@ -93,12 +93,12 @@ type Config struct {
 	OutageLimit time.Duration
 
 	// WaitForBroker limits how long [Endpoint.Run] waits, before its first message, for a
-	// broker that cannot be reached ([ErrUnavailable]) and for a [ParkStore] that fails;
-	// Health and [Observer.ConnectionChanged] report the waiting. After that time Run
-	// cancels the attempt in progress and returns the error, so the time must be longer than
-	// creating the queues takes. Run returns at once an error that waiting cannot fix: a
-	// missing queue, refused credentials. The default, 0, means no limit. With Off it does
-	// not wait. A running endpoint always waits for its broker without limit.
+	// broker that cannot be reached ([ErrUnavailable]); Health and
+	// [Observer.ConnectionChanged] report the waiting. After that time Run cancels the
+	// attempt in progress and returns the error, so the time must be longer than creating
+	// the queues takes. Run returns at once an error that waiting cannot fix: a missing
+	// queue, refused credentials. The default, 0, means no limit. With Off it does not wait.
+	// A running endpoint always waits for its broker without limit.
 	WaitForBroker time.Duration
 
 	// Instance distinguishes this running endpoint from others of the same name in logs and
@@ -267,25 +267,9 @@ type Recoverability struct {
 	// limit.
 	RequeueLimit int
 
-	// UnacceptableMessageLimit stops or parks the endpoint when this number of messages was
-	// moved to an error, dead-letter or invalid queue. The default, 0, means no limit.
-	UnacceptableMessageLimit int
-
-	// UnacceptableMessageWindow restricts the count to messages that failed within this
-	// sliding window. The default, 0, counts since [Endpoint.Run] or [Endpoint.Resume].
-	UnacceptableMessageWindow time.Duration
-
-	// UnacceptableMessageAction is the action at the limit. By default an endpoint that runs
-	// alone stops, and an endpoint that runs with others ([RunAll]) is parked.
-	UnacceptableMessageAction LimitAction
-
-	// ParkFor is the time after which a parked endpoint resumes by itself. With the default,
-	// 0, it stays parked until [Endpoint.Resume] is called.
-	ParkFor time.Duration
-
-	// ParkStore lets the next process start parked. The default, nil, starts it receiving.
-	// With [LimitStop] the next Run starts parked.
-	ParkStore ParkStore `json:"-"`
+	// UnacceptableMessageLimit ends the endpoint when too many of its messages failed
+	// permanently.
+	UnacceptableMessageLimit UnacceptableMessageLimit
 
 	// DeadLetter selects the failed messages that go to a dead-letter queue instead of the
 	// error queue: none, those that a handler rejected, or all (R62).

@@ -35,8 +35,8 @@ func TestConfigJSON_ExplicitZeroIsNoDefault(t *testing.T) {
 		{"recoverability.maxDeliveries.count", "0", `write "off": true for no limit`, nil},
 		{"recoverability.requeueDelay", `"0s"`, `write "1ms" or more`, nil},
 		{"recoverability.requeueLimit", "0", obeyed, Off},
-		{"recoverability.unacceptableMessageLimit", "0", obeyed, 0},
-		{"recoverability.unacceptableMessageWindow", `"0s"`, obeyed, time.Duration(0)},
+		{"recoverability.unacceptableMessageLimit.count", "0", obeyed, 0},
+		{"recoverability.unacceptableMessageLimit.window", `"0s"`, obeyed, time.Duration(0)},
 		{"recoverability.rateLimit.consecutiveFailures", "0", obeyed, 0},
 		{"recoverability.rateLimit.timeToWait", `"0s"`, `write "1ms" or more`, nil},
 		{"recoverability.messageTypes.order.handlerTimeout", `"0s"`, obeyed, time.Duration(Off)},
@@ -87,9 +87,9 @@ func TestConfigJSON_ExplicitZeroIsNoDefault(t *testing.T) {
 	}
 	t.Run("the tables above and in zeros have every number and duration", func(t *testing.T) {
 		known := map[string]bool{ // 0 is the default, and is none
-			"Recoverability.UnacceptableMessageLimit": true, "Recoverability.UnacceptableMessageWindow": true, "Recoverability.ParkFor": true, "RateLimit.ConsecutiveFailures": true,
+			"UnacceptableMessageLimit.Count": true, "UnacceptableMessageLimit.Window": true, "RateLimit.ConsecutiveFailures": true,
 		}
-		for _, part := range []any{Config{}, Recoverability{}, Immediate{}, Delayed{}, TypeRecoverability{}, MaxDeliveries{}, RateLimit{}} {
+		for _, part := range []any{Config{}, Recoverability{}, Immediate{}, Delayed{}, TypeRecoverability{}, MaxDeliveries{}, UnacceptableMessageLimit{}, RateLimit{}} {
 			for i := range configjson.Fields(reflect.TypeOf(part)) {
 				f := reflect.TypeOf(part).Field(i)
 				name := reflect.TypeOf(part).Name() + "." + f.Name
@@ -104,13 +104,13 @@ func TestConfigJSON_ExplicitZeroIsNoDefault(t *testing.T) {
 
 func TestConfigJSON_RefusesNegativeNumbers(t *testing.T) {
 	for text, says := range map[string]string{
-		`{"concurrency": -1}`:                                    "concurrency is -1; it cannot be negative",
-		`{"slowHandler": "-1ns"}`:                                `slowHandler is "-1ns"; it cannot be negative`,
-		`{"recoverability": {"delayed": {"jitter": -1}}}`:        "recoverability.delayed.jitter is -1; it cannot be negative",
-		`{"recoverability": {"requeueLimit": -1}}`:               "recoverability.requeueLimit is -1; it cannot be negative",
-		`{"recoverability": {"delayed": {"delays": ["-1s"]}}}`:   `recoverability.delayed.delays[0] is "-1s"; it cannot be negative`,
-		`{"recoverability": {"immediate": {"retries": -1}}}`:     "recoverability.immediate.retries is -1; it cannot be negative",
-		`{"recoverability": {"unacceptableMessageLimit": -100}}`: "recoverability.unacceptableMessageLimit is -100; it cannot be negative",
+		`{"concurrency": -1}`:                                               "concurrency is -1; it cannot be negative",
+		`{"slowHandler": "-1ns"}`:                                           `slowHandler is "-1ns"; it cannot be negative`,
+		`{"recoverability": {"delayed": {"jitter": -1}}}`:                   "recoverability.delayed.jitter is -1; it cannot be negative",
+		`{"recoverability": {"requeueLimit": -1}}`:                          "recoverability.requeueLimit is -1; it cannot be negative",
+		`{"recoverability": {"delayed": {"delays": ["-1s"]}}}`:              `recoverability.delayed.delays[0] is "-1s"; it cannot be negative`,
+		`{"recoverability": {"immediate": {"retries": -1}}}`:                "recoverability.immediate.retries is -1; it cannot be negative",
+		`{"recoverability": {"unacceptableMessageLimit": {"count": -100}}}`: "recoverability.unacceptableMessageLimit.count is -100; it cannot be negative",
 	} {
 		var c Config
 		if err := json.Unmarshal([]byte(text), &c); err == nil || !strings.Contains(err.Error(), says) {

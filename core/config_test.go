@@ -63,16 +63,10 @@ func TestNew_ReportsEveryWrongField(t *testing.T) {
 		{"MaxRetryAge", Config{Recoverability: Recoverability{MaxRetryAge: -2}}, []string{"Recoverability.MaxRetryAge is -2ns", "cannot be negative"}},
 		{"RequeueDelay", Config{Recoverability: Recoverability{RequeueDelay: -1}}, []string{"Recoverability.RequeueDelay is -1ns", "cannot be negative"}},
 		{"RequeueLimit", Config{Recoverability: Recoverability{RequeueLimit: -2}}, []string{"Recoverability.RequeueLimit is -2", "cannot be negative"}},
-		{"UnacceptableMessageLimit", Config{Recoverability: Recoverability{UnacceptableMessageLimit: -1}}, []string{"Recoverability.UnacceptableMessageLimit is -1"}},
-		{"UnacceptableMessageWindow", Config{Recoverability: Recoverability{UnacceptableMessageWindow: -1, UnacceptableMessageLimit: 1}}, []string{"Recoverability.UnacceptableMessageWindow is -1ns"}},
-		{"UnacceptableMessageWindow alone", Config{Recoverability: Recoverability{UnacceptableMessageWindow: time.Minute}}, []string{"Recoverability.UnacceptableMessageWindow is set without UnacceptableMessageLimit; set the limit or remove it"}},
-		{"UnacceptableMessageAction", Config{Recoverability: Recoverability{UnacceptableMessageAction: 3, UnacceptableMessageLimit: 1}}, []string{"Recoverability.UnacceptableMessageAction is 3"}},
-		{"UnacceptableMessageAction alone", Config{Recoverability: Recoverability{UnacceptableMessageAction: LimitPark}}, []string{"Recoverability.UnacceptableMessageAction is set without"}},
-		{"ParkFor", Config{Recoverability: Recoverability{ParkFor: -1, UnacceptableMessageLimit: 1}}, []string{"Recoverability.ParkFor is -1ns"}},
-		{"ParkFor alone", Config{Recoverability: Recoverability{ParkFor: time.Minute}}, []string{"Recoverability.ParkFor is set without"}},
-		{"ParkFor with Stop", Config{Recoverability: Recoverability{ParkFor: time.Minute, UnacceptableMessageLimit: 1, UnacceptableMessageAction: LimitStop}}, []string{"the endpoint is never parked"}},
-		{"ParkStore alone", Config{Recoverability: Recoverability{ParkStore: unusedParkStore{}}}, []string{"Recoverability.ParkStore is set without"}},
-		{"ParkStore nil", Config{Recoverability: Recoverability{ParkStore: (*unusedParkStore)(nil), UnacceptableMessageLimit: 1}}, []string{"Recoverability.ParkStore is a nil pointer"}},
+		{"UnacceptableMessageLimit", Config{Recoverability: Recoverability{UnacceptableMessageLimit: UnacceptableMessageLimit{Count: -1}}}, []string{"Recoverability.UnacceptableMessageLimit.Count is -1"}},
+		{"UnacceptableMessageLimit.Window", Config{Recoverability: Recoverability{UnacceptableMessageLimit: UnacceptableMessageLimit{Count: 1, Window: -1}}}, []string{"Recoverability.UnacceptableMessageLimit.Window is -1ns"}},
+		{"UnacceptableMessageLimit.Window alone", Config{Recoverability: Recoverability{UnacceptableMessageLimit: UnacceptableMessageLimit{Window: time.Minute}}}, []string{"Recoverability.UnacceptableMessageLimit.Window is set without Count; set Count or remove it"}},
+		{"UnacceptableMessageLimit.OnReached alone", Config{Recoverability: Recoverability{UnacceptableMessageLimit: UnacceptableMessageLimit{OnReached: func(context.Context, error) {}}}}, []string{"Recoverability.UnacceptableMessageLimit.OnReached is set without Count; set Count or remove it"}},
 		{"R34 MaxDeliveries.Count", Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: -1}}}, []string{"Recoverability.MaxDeliveries.Count is -1"}},
 		{"R34 MaxDeliveries both set", Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: 60, Off: true}}}, []string{"Recoverability.MaxDeliveries has Count 60 and Off", "remove one"}},
 		{"R34 MaxDeliveries below a round", Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: 5}}}, []string{"Recoverability.MaxDeliveries.Count is 5", "5 immediate retries", "use more than that"}},
@@ -257,10 +251,3 @@ func TestConfig_HandlerTimeout(t *testing.T) {
 		}
 	})
 }
-
-// unusedParkStore is a ParkStore that is never asked.
-type unusedParkStore struct{}
-
-func (unusedParkStore) LoadPark(context.Context, ObservedEndpoint) (*Park, error) { return nil, nil }
-
-func (unusedParkStore) SavePark(context.Context, ObservedEndpoint, *Park) error { return nil }

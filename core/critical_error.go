@@ -72,7 +72,7 @@ type outageLog struct {
 func (l *outageLog) write(log *slog.Logger, e *ConnectionChange) {
 	lost, restored := "connection lost", "connection restored"
 	if !l.connected {
-		lost, restored = "endpoint waits to receive: its broker or its ParkStore cannot be reached", "broker is reached"
+		lost, restored = "endpoint waits to receive: its broker cannot be reached", "broker is reached"
 	}
 	if e.Connected {
 		log.Info(restored, "since", e.Since)

@@ -59,7 +59,6 @@ type Endpoint struct {
 	current     *runner // of the Run in progress
 	concurrency int
 	paused      bool
-	parked      *Park         // nil if it is not; never written to
 	ready       chan struct{} // closed while running
 	runErr      error         // of the last Run
 }

@@ -247,8 +247,8 @@ var (
 	ErrHandlerTimeout = errors.New("handler timeout")
 
 	// ErrUnacceptableMessageLimit: [Recoverability.UnacceptableMessageLimit] messages failed
-	// permanently (R50). [Endpoint.Run] returns it, and may be called again; if the endpoint
-	// is parked it is a critical error.
+	// permanently (R50). [Endpoint.Run] returns it, and may be called again. Of an endpoint of
+	// [RunAll] it is a critical error too, because RunAll returns when all have ended.
 	ErrUnacceptableMessageLimit = errors.New("unacceptable message limit reached")
 )
 

@@ -24,16 +24,12 @@ type Health struct {
 	// queues and connects, and waits while the broker cannot be reached
 	// ([Config.WaitForBroker]).
 	Starting bool
-	// Running: [Endpoint.Run] is receiving, or would if it were neither Paused nor Parked.
+	// Running: [Endpoint.Run] is receiving, or would if it were not Paused.
 	Running bool
 	// Draining: [Endpoint.Run] is ending and waits for handlers.
 	Draining bool
 	// Paused: Pause was called.
 	Paused bool
-	// Parked is set while the endpoint does not receive because too many messages failed
-	// permanently ([Recoverability.UnacceptableMessageLimit]). It lasts until
-	// [Endpoint.Resume] or [Park.Until], over several Runs.
-	Parked *Park
 	// RateLimited: one message is attempted at a time (R41).
 	RateLimited bool
 	// Isolating: a message was delivered several times without a known end, so one message
@@ -54,8 +50,8 @@ type Health struct {
 	// (SendsAtomicWithReceive) do not count.
 	SendError         error
 	SendsFailingSince time.Time
-	// RunError is the error that the last Run returned, or nil. While a Run is in progress
-	// it is nil.
+	// RunError is the error with which Run ends while it is Draining, then the error that it
+	// returned. While the next Run is in progress it is nil.
 	RunError error
 
 	// Middleware has the states of middleware that has one
@@ -114,9 +110,6 @@ func (ep *Endpoint) Health() Health {
 		Undelivered: ep.undelivered(), UnreachableSince: ep.unreachable.OldestOutage(),
 		CriticalErrors: ep.criticals.Load(), LastCritical: ep.lastCritical.Load(),
 	}
-	if ep.parked.isInForce() {
-		h.Parked = ep.parked.clone()
-	}
 	if r := ep.current; r != nil && r.pump != nil {
 		h.Draining = r.fetchCtx.Err() != nil
 		h.Running = !h.Draining
@@ -139,6 +132,7 @@ func (ep *Endpoint) Health() Health {
 		h.Connected = accepted
 		h.ConnectionError, h.DisconnectedSince = h.SendError, h.SendsFailingSince
 	} else {
+		h.RunError = r.wrapRunError(r.endError())
 		h.Starting = r.pump == nil && r.fetchCtx.Err() == nil
 		h.Connected = r.pump != nil
 		if c := r.connection.Load(); c != nil && !c.Connected {
@@ -184,12 +178,14 @@ func (ep *Endpoint) SetConcurrency(n int) error {
 // several Runs.
 func (ep *Endpoint) Pause() { ep.setPaused(true) }
 
-// Resume ends [Endpoint.Pause], and the parking of an endpoint in which too many messages
-// failed permanently ([Health.Parked]): the count starts from 0. On an endpoint that is
-// neither it does nothing.
-func (ep *Endpoint) Resume() {
-	ep.setPaused(false)
-	ep.unpark(nil)
+// Resume ends [Endpoint.Pause]. The count of [Recoverability.UnacceptableMessageLimit]
+// starts from 0. On an endpoint that is not paused it does nothing.
+func (ep *Endpoint) Resume() { ep.setPaused(false) }
+
+func (ep *Endpoint) isPaused() bool {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	return ep.paused
 }
 
 func (ep *Endpoint) setPaused(paused bool) {
@@ -202,6 +198,9 @@ func (ep *Endpoint) setPaused(paused bool) {
 	r := ep.current
 	if r == nil || r.pump == nil {
 		return
+	}
+	if !paused {
+		r.terminalFailures.restart(false)
 	}
 	r.pump.SetPaused(paused)
 }
@@ -236,7 +235,6 @@ type healthJSON struct {
 	Running              bool             `json:"running"`
 	Draining             bool             `json:"draining"`
 	Paused               bool             `json:"paused"`
-	Parked               *Park            `json:"parked,omitempty"`
 	RateLimited          bool             `json:"rateLimited"`
 	Isolating            bool             `json:"isolating"`
 	Connected            bool             `json:"connected"`
@@ -279,7 +277,7 @@ type criticalJSON struct {
 func (h Health) MarshalJSON() ([]byte, error) {
 	j := healthJSON{
 		Endpoint: h.Endpoint, Instance: h.Instance, Queue: h.Queue,
-		Starting: h.Starting, Running: h.Running, Draining: h.Draining, Paused: h.Paused, Parked: h.Parked, RateLimited: h.RateLimited, Isolating: h.Isolating,
+		Starting: h.Starting, Running: h.Running, Draining: h.Draining, Paused: h.Paused, RateLimited: h.RateLimited, Isolating: h.Isolating,
 		Connected: h.Connected, ConnectionError: calls.ErrorText(h.ConnectionError), DisconnectedSince: h.DisconnectedSince,
 		SendError: calls.ErrorText(h.SendError), SendsFailingSince: h.SendsFailingSince, RunError: calls.ErrorText(h.RunError),
 		Concurrency: h.Concurrency, InFlight: h.InFlight,

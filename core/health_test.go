@@ -112,27 +112,33 @@ func (*textlessError) Error() string { panic("no text") }
 
 func TestHealth_IsReadableJSON(t *testing.T) {
 	bubble(t, func(fx *fixture) {
-		recover := parking(1)
-		ep, _ := fx.runOrders(core.Config{Instance: "one", Concurrency: 3, Recoverability: recover, Middleware: []core.Middleware{
+		var ep *core.Endpoint
+		recover := limited(1, func(_ context.Context, err error) {
+			ep.Pause()
+			ep.RaiseCritical(err)
+		})
+		ep = fx.newEndpoint("orders", core.Config{Instance: "one", Concurrency: 3, Recoverability: recover, Middleware: []core.Middleware{
 			describingMiddleware(core.MiddlewareFacts{Kind: "circuit breaker", Name: "bank", State: func() string { return "open" }}),
-		}}, func(ctx context.Context, m *core.Message) error {
+		}})
+		fx.handle(ep, "order", func(ctx context.Context, m *core.Message) error {
 			if m.ID == "slow" {
 				<-ctx.Done()
 				return ctx.Err()
 			}
 			return failBadMessages(ctx, m)
 		})
+		fx.run(ep)
 		fx.enqueue("slow")
-		fx.enqueue("bad 1") // once the other is in its handler: it parks the endpoint
+		fx.enqueue("bad 1") // once the other is in its handler: it pauses the endpoint
 		fx.broker.reportConnection(core.ConnectionChange{Err: errors.New("no route"), Since: time.Now()})
 		fx.advance(90 * time.Second)
 		text, err := json.Marshal(ep.Health())
-		const want = `{"endpoint":"orders","instance":"one","queue":"orders","starting":false,"running":true,"draining":false,"paused":false,` +
-			`"parked":{"since":"2000-01-01T00:00:00Z","failed":1,"messageIDs":["bad 1"]},"rateLimited":false,"isolating":false,` +
+		const want = `{"endpoint":"orders","instance":"one","queue":"orders","starting":false,"running":true,"draining":false,"paused":true,` +
+			`"rateLimited":false,"isolating":false,` +
 			`"connected":false,"connectionError":"no route","disconnectedSince":"2000-01-01T00:00:00Z",` +
 			`"middleware":[{"kind":"circuit breaker","name":"bank","state":"open"}],"concurrency":3,"inFlight":1,"oldestAttempt":"1m30s",` +
 			`"undelivered":0,"unsettled":0,"stalled":false,"putBack":0,"retrying":0,"criticalErrors":1,` +
-			`"lastCritical":{"error":"unacceptable message limit reached: 1 messages failed for good, the newest: [\"bad 1\"]; the endpoint is parked until Endpoint.Resume is called","at":"2000-01-01T00:00:00Z"},"notificationsDropped":0}`
+			`"lastCritical":{"error":"unacceptable message limit reached: 1 messages failed for good, the newest: [\"bad 1\"]","at":"2000-01-01T00:00:00Z"},"notificationsDropped":0}`
 		if got := strings.ReplaceAll(string(text), "+00:00", "Z"); err != nil || got != want {
 			fx.Errorf("%v\n%s, want\n%s", err, text, want)
 		}

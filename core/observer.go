@@ -61,12 +61,6 @@ type Observer struct {
 	// [RateLimit.OnStarted] and [RateLimit.OnEnded].
 	RateLimitChanged func(ctx context.Context, e RateLimitChange)
 
-	// ParkChanged is called when the endpoint is parked because
-	// [Recoverability.UnacceptableMessageLimit] was reached, and when that ends (R50). The
-	// goroutine of ConnectionChanged calls it, or Resume if no Run is in progress. It is not
-	// called for an endpoint that starts parked ([ParkStore]), which Health shows.
-	ParkChanged func(ctx context.Context, e ParkChange)
-
 	// ConnectionChanged reports outages and their end, on a goroutine that it shares with
 	// the hooks of rate limiting.
 	//
@@ -175,14 +169,6 @@ type RateLimitChange struct {
 	Limited bool
 }
 
-// ParkChange is the beginning or the end of parking.
-type ParkChange struct {
-	ObservedEndpoint
-	Parked bool
-	// Park is why the endpoint is, or was, parked.
-	Park Park
-}
-
 // ConnectionChange is an outage, a failed attempt to end it, or its end.
 type ConnectionChange struct {
 	// ObservedEndpoint is filled in by the endpoint. An adapter leaves it zero.
@@ -198,7 +184,7 @@ type ConnectionChange struct {
 
 // observers holds an endpoint's observers by kind of event.
 type observers struct {
-	handle, success, send, recovery, run, rateLimit, park, connection, undeliverable []*Observer
+	handle, success, send, recovery, run, rateLimit, connection, undeliverable []*Observer
 }
 
 func groupObservers(errs *validationErrors, all []Observer, sendOnly bool) *observers {
@@ -217,7 +203,6 @@ func groupObservers(errs *validationErrors, all []Observer, sendOnly bool) *obse
 		add(&o.recovery, each.Recovered != nil, false)
 		add(&o.run, each.RunStarted != nil || each.RunEnded != nil, false)
 		add(&o.rateLimit, each.RateLimitChanged != nil, false)
-		add(&o.park, each.ParkChanged != nil, false)
 		add(&o.connection, each.ConnectionChanged != nil, true)
 		add(&o.undeliverable, each.MessageUndeliverable != nil, false)
 		switch {

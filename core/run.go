@@ -39,7 +39,9 @@ func (ep *Endpoint) Run(ctx context.Context) error {
 // reach the others. Endpoints of different transports connect at the same time and wait
 // for each other too, up to 5 s. Endpoints whose broker cannot be reached do not delay
 // others: they start when it can be reached ([Config.WaitForBroker]). When an endpoint
-// ends with an error, the others are drained; all errors are returned together.
+// ends with an error, the others are drained; all errors are returned together. An
+// endpoint that ends at its [Recoverability.UnacceptableMessageLimit] drains no other: its
+// error is a critical error, and returned when all have ended.
 //
 // Two endpoints with handlers for different message types that receive from one queue by
 // the same [Transport] are refused, since each would get a part of the messages, with or
@@ -136,8 +138,8 @@ func (ep *Endpoint) open(ctx context.Context, waiting func()) (*runner, error) {
 	return nil, err
 }
 
-// connectWithRetry retries to connect while the broker cannot be reached or the
-// ParkStore fails, within Config.WaitForBroker.
+// connectWithRetry retries to connect while the broker cannot be reached, within
+// Config.WaitForBroker.
 func (r *runner) connectWithRetry(waiting func()) error {
 	limit, began := r.ep.config.WaitForBroker, time.Now()
 	ctx, stop := r.fetchCtx, context.CancelFunc(func() {})
@@ -147,8 +149,8 @@ func (r *runner) connectWithRetry(waiting func()) error {
 	defer stop()
 	var reported *ConnectionChange
 	for tries := 1; ; tries++ {
-		waits, err := r.connectOnce(ctx)
-		if err == nil {
+		var err error
+		if r.receiver, err = r.ep.connect(ctx, connectionReporter{r}); err == nil {
 			break
 		}
 		switch {
@@ -156,7 +158,7 @@ func (r *runner) connectWithRetry(waiting func()) error {
 			return err
 		case ctx.Err() != nil:
 			return r.brokerWaitError(reported, err)
-		case !waits:
+		case !errors.Is(err, ErrUnavailable): // waiting cannot fix it
 			return err
 		}
 		pause := connectBackoff.After(tries)
@@ -179,19 +181,6 @@ func (r *runner) connectWithRetry(waiting func()) error {
 	}
 	r.hookCalls.Add(func() { r.outageLog.connected = true })
 	return nil
-}
-
-// connectOnce reads the ParkStore, unless that has succeeded before, and connects. It
-// reports whether waiting may fix its error.
-func (r *runner) connectOnce(ctx context.Context) (waits bool, err error) {
-	if !r.parkLoaded {
-		if err := r.loadPark(ctx); err != nil {
-			return true, err
-		}
-		r.parkLoaded = true
-	}
-	r.receiver, err = r.ep.connect(ctx, connectionReporter{r})
-	return errors.Is(err, ErrUnavailable), err
 }
 
 // brokerWaitError returns the error of a Run whose Config.WaitForBroker ended during a
@@ -309,7 +298,8 @@ func (g *startGroup) connect(ctx context.Context) (failed bool) {
 }
 
 // serve runs the endpoints that have been started, each when it is connected, until ctx
-// ends. An endpoint that ends with an error calls cancel.
+// ends. An endpoint that ends with an error calls cancel, unless it ends at its
+// UnacceptableMessageLimit.
 func (g *startGroup) serve(ctx context.Context, cancel context.CancelFunc, together bool) {
 	var served sync.WaitGroup
 	for _, s := range g.starts[:g.started] {
@@ -323,7 +313,7 @@ func (g *startGroup) serve(ctx context.Context, cancel context.CancelFunc, toget
 				s.runner.inRunAll = together
 				s.err = s.runner.serve(ctx)
 			}
-			if s.err != nil {
+			if s.err != nil && !errors.Is(s.err, ErrUnacceptableMessageLimit) {
 				cancel()
 			}
 		})

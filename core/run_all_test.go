@@ -72,16 +72,20 @@ func TestRunAll_ClosesOpenedOnesWhenOneCannotConnect(t *testing.T) {
 
 func TestRunAll_DrainsTheOthersWhenOneEnds(t *testing.T) {
 	bubble(t, func(fx *fixture) {
-		limited := noRetries
-		limited.UnacceptableMessageLimit, limited.UnacceptableMessageAction = 1, core.LimitStop
-		failing := fx.newEndpoint("orders", core.Config{Recoverability: limited})
-		fx.handle(failing, "order", func(context.Context, *core.Message) error { return errors.New("never") })
+		failing := fx.newEndpoint("orders", core.Config{})
+		fx.handle(failing, "order", func(context.Context, *core.Message) error { return nil })
 		other := fx.newEndpoint("shipping", core.Config{})
 		done := make(chan error, 1)
 		go func() { done <- core.RunAll(fx.Context(), failing, other) }()
 		synctest.Wait()
-		fx.send(order("1"))
-		if err := <-done; !errors.Is(err, core.ErrUnacceptableMessageLimit) {
+		fx.broker.setFaults(faults{receiveFrom: func(queue string) error {
+			if queue == "orders" {
+				return errBoom
+			}
+			return nil
+		}})
+		fx.send(order("1")) // so that Receive is called again
+		if err := <-done; !errors.Is(err, errBoom) {
 			fx.Errorf("RunAll returned %v", err)
 		}
 		if other.Health().Running {

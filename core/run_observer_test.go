@@ -47,7 +47,7 @@ func TestRunObserver_ErrorOfRun(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		var seen runCalls
 		recover := noRetries
-		recover.UnacceptableMessageLimit = 1
+		recover.UnacceptableMessageLimit.Count = 1
 		_, run := fx.runOrders(core.Config{Recoverability: recover, Observers: []core.Observer{seen.observer()}}, func(context.Context, *core.Message) error { return errBoom })
 		fx.enqueue("m1")
 		err := run.wait()

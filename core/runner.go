@@ -14,7 +14,6 @@ import (
 	"github.com/reprise-go/reprise/core/internal/pauses"
 	"github.com/reprise-go/reprise/core/internal/pump"
 	"github.com/reprise-go/reprise/core/internal/ratelimit"
-	"github.com/reprise-go/reprise/core/internal/timers"
 )
 
 // runner is one Run of an endpoint.
@@ -32,7 +31,7 @@ type runner struct {
 	// and connections, each with its own queue so that one kind cannot fill the queue of
 	// another.
 	recoveryCalls, criticalCalls, hookCalls *calls.Queue
-	callQueuesClosed                        bool // recoveryCalls, criticalCalls, hookCalls and parkStoreCalls are closed
+	callQueuesClosed                        bool // recoveryCalls, criticalCalls, hookCalls and limitCalls are closed
 	connection                              atomic.Pointer[ConnectionChange]
 	outages                                 outageAlarm
 	outageLog                               outageLog
@@ -59,10 +58,8 @@ type runner struct {
 	byRequest bool // Shutdown governs the drain, not DrainTimeout
 
 	terminalFailures terminalFailures
+	limitCalls       *calls.Queue // of OnReached; nil without one
 	inRunAll         bool         // runs with others (RunAll)
-	parkLoaded       bool         // the ParkStore has answered, or there is none
-	parkStoreCalls   *calls.Queue // nil without a ParkStore
-	parkTimer        *time.Timer  // ends parking; guarded by Endpoint.mu
 }
 
 // begin creates the Run in progress, and notifies observers.
@@ -85,8 +82,8 @@ func (ep *Endpoint) newRunner(ctx context.Context) (*runner, error) {
 		ended: make(chan struct{}), forceStop: make(chan struct{}), drained: make(chan struct{}), finished: make(chan struct{}),
 		recoveryCalls: calls.New(1000, ep.observerPanicked), criticalCalls: calls.New(100, ep.observerPanicked), hookCalls: calls.New(1000, ep.observerPanicked),
 	}
-	if ep.config.Recoverability.ParkStore != nil {
-		r.parkStoreCalls = calls.New(100, ep.observerPanicked)
+	if ep.config.Recoverability.UnacceptableMessageLimit.OnReached != nil {
+		r.limitCalls = calls.New(1, ep.observerPanicked) // the limit is not reached again before OnReached returns
 	}
 	r.outages.limit, r.outages.raise = ep.config.OutageLimit, r.raiseCritical
 	r.fetchCtx, r.stopFetch = context.WithCancel(ctx)
@@ -106,7 +103,6 @@ func (ep *Endpoint) finish(r *runner, err error) {
 	ep.observers.runEnded(r.valuesCtx, ep.observerPanicked, ep, err)
 	ep.mu.Lock()
 	ep.current, ep.runErr = nil, err
-	timers.Stop(&r.parkTimer)
 	select {
 	case <-ep.ready:
 		ep.ready = make(chan struct{})
@@ -136,10 +132,15 @@ func (r *runner) serve(ctx context.Context) (err error) {
 	case <-ctx.Done():
 	case <-r.ended:
 	}
-	if err := errors.Join(r.endError(), r.drain()); err != nil {
-		return fmt.Errorf("core: run endpoint %q: %w", r.ep.name, err)
+	return r.wrapRunError(errors.Join(r.endError(), r.drain()))
+}
+
+// wrapRunError adds the endpoint to an error of its Run, or returns nil.
+func (r *runner) wrapRunError(err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("core: run endpoint %q: %w", r.ep.name, err)
 }
 
 // close ends a Run that was opened and never served.
@@ -164,14 +165,13 @@ func (r *runner) start() {
 	if ep.paused {
 		r.pump.SetPaused(true)
 	}
-	r.startParkedLocked()
 	r.pump.SetLimit(ep.concurrency)
-	concurrency, parked := ep.concurrency, ep.parked.clone()
+	concurrency := ep.concurrency
 	ready := ep.ready
 	ep.mu.Unlock() // a log handler may call Health
 	close(ready)
 	ep.log.endpoint.Info("endpoint is running", "queue", ep.address, "mode", ep.mode.String(), "concurrency", concurrency)
-	r.logLimit(parked)
+	r.logLimit()
 }
 
 // backlogLimit returns the limit of deliveries that are kept without a slot. A native

@@ -21,7 +21,8 @@ import (
 //
 // Called with the context of a handler of this endpoint it does not wait, since
 // it would wait for the handler: it returns nil, and Run ends after it. Observers,
-// [Config.OnCriticalError] and the hooks of [RateLimit] may call it.
+// [Config.OnCriticalError], [UnacceptableMessageLimit.OnReached] and the hooks of
+// [RateLimit] may call it.
 func (ep *Endpoint) Shutdown(ctx context.Context) error {
 	ep.mu.Lock()
 	r := ep.current
@@ -178,7 +179,7 @@ func (r *runner) closeCallQueues(deadline time.Time) {
 	r.callQueuesClosed = true
 	r.outages.stop()
 	finished := true
-	for _, q := range []*calls.Queue{r.parkStoreCalls, r.recoveryCalls, r.criticalCalls, r.hookCalls} {
+	for _, q := range []*calls.Queue{r.limitCalls, r.recoveryCalls, r.criticalCalls, r.hookCalls} {
 		if q == nil {
 			continue
 		}
@@ -189,14 +190,16 @@ func (r *runner) closeCallQueues(deadline time.Time) {
 	}
 }
 
-// end makes Run drain and return err. The first call counts.
-func (r *runner) end(err error) {
+// end makes Run drain and return err. Only the first call has an effect, and returns true.
+func (r *runner) end(err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.hasEnded {
-		r.hasEnded = true
-		r.endErr = err
-		close(r.ended)
-		r.stopFetch()
+	if r.hasEnded {
+		return false
 	}
+	r.hasEnded = true
+	r.endErr = err
+	close(r.ended)
+	r.stopFetch()
+	return true
 }

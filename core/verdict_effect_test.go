@@ -191,7 +191,7 @@ func TestFailureLimit_StopsTheEndpoint(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		release := make(chan struct{})
 		var handled recorder[string]
-		ep, run := fx.runOrders(core.Config{Recoverability: core.Recoverability{UnacceptableMessageLimit: 3}}, func(_ context.Context, m *core.Message) error {
+		ep, run := fx.runOrders(core.Config{Recoverability: core.Recoverability{UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 3}}}, func(_ context.Context, m *core.Message) error {
 			handled.add(m.ID)
 			switch m.ID {
 			case "slow":
@@ -230,7 +230,7 @@ func TestFailureLimit_StopsTheEndpoint(t *testing.T) {
 // Rule R50.
 func TestFailureLimit_WindowForgetsOldMessages(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
-		recover := core.Recoverability{UnacceptableMessageLimit: 3, UnacceptableMessageWindow: time.Minute}
+		recover := core.Recoverability{UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 3, Window: time.Minute}}
 		_, run := fx.runOrders(core.Config{Recoverability: recover}, func(context.Context, *core.Message) error { return core.Reject(errBoom) })
 		for i := range 10 {
 			fx.enqueue(fmt.Sprint("m", i))
@@ -247,7 +247,7 @@ func TestFailureLimit_WindowForgetsOldMessages(t *testing.T) {
 // Rule R50.
 func TestFailureLimit_DeadLettersAndFailedDispatchesCount(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
-		recover := core.Recoverability{UnacceptableMessageLimit: 2, DeadLetter: core.DeadLettersRejected, Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
+		recover := core.Recoverability{UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 2}, DeadLetter: core.DeadLettersRejected, Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
 		_, run := fx.runOrders(core.Config{Recoverability: recover}, func(_ context.Context, m *core.Message) error {
 			if m.ID == "rejected" {
 				return core.Reject(errBoom)

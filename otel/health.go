@@ -21,9 +21,9 @@ type health struct {
 	spans   map[trace.SpanID]int // spans around calls of Run, which attempts do not belong to
 	senders map[runKey]*sender
 
-	up, starting, connected, paused, parked, rateLimited, sendsFailing, concurrency, inFlight, undelivered metric.Int64ObservableGauge
-	circuitOpen                                                                                            metric.Int64ObservableGauge
-	criticalErrors, notificationsDropped                                                                   metric.Int64ObservableCounter
+	up, starting, connected, paused, rateLimited, sendsFailing, concurrency, inFlight, undelivered metric.Int64ObservableGauge
+	circuitOpen                                                                                    metric.Int64ObservableGauge
+	criticalErrors, notificationsDropped                                                           metric.Int64ObservableCounter
 }
 
 // runKey identifies an endpoint. Its counts continue when it runs again.
@@ -49,7 +49,7 @@ type sender struct {
 const mostRuns = 100
 
 func (h *health) register(m metric.Meter) {
-	var problems [14]error
+	var problems [13]error
 	gauge := func(problem *error, name, unit, description string) metric.Int64ObservableGauge {
 		g, err := m.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
 		*problem = err
@@ -60,20 +60,19 @@ func (h *health) register(m metric.Meter) {
 		*problem = err
 		return c
 	}
-	h.up = gauge(&problems[0], metricUp, "1", "1 while the endpoint receives messages, or would if it were neither paused nor parked; 0 while it starts or drains, and afterwards.")
+	h.up = gauge(&problems[0], metricUp, "1", "1 while the endpoint receives messages, or would if it were not paused; 0 while it starts or drains, and afterwards.")
 	h.starting = gauge(&problems[10], metricStarting, "1", "1 from the beginning of Run until the endpoint receives, also while it waits for its broker.")
 	h.connected = gauge(&problems[1], metricConnected, "1", "0 during an outage that the transport reported, and until the first connection; of a send-only endpoint, while its sends fail.")
 	h.paused = gauge(&problems[2], metricPaused, "1", "1 while the endpoint is paused.")
-	h.parked = gauge(&problems[11], metricParked, "1", "1 while the endpoint receives nothing because too many messages failed for good.")
-	h.sendsFailing = gauge(&problems[12], metricSendsFailing, "1", "1 since a send failed that says something of the broker, until one is accepted.")
+	h.sendsFailing = gauge(&problems[11], metricSendsFailing, "1", "1 since a send failed that says something of the broker, until one is accepted.")
 	h.rateLimited = gauge(&problems[3], metricRateLimited, "1", "1 while one message is attempted at a time, after consecutive failures.")
-	h.circuitOpen = gauge(&problems[13], metricCircuitOpen, "1", "1 while a circuit of the endpoint's middleware is open or half-open, 0 while it lets messages through.")
+	h.circuitOpen = gauge(&problems[12], metricCircuitOpen, "1", "1 while a circuit of the endpoint's middleware is open or half-open, 0 while it lets messages through.")
 	h.concurrency = gauge(&problems[4], metricConcurrency, "{message}", "How many messages may be handled at the same time.")
 	h.inFlight = gauge(&problems[5], metricInFlight, "{message}", "Messages that are being handled.")
 	h.undelivered = gauge(&problems[6], metricUndelivered, "{message}", "Messages that wait because their destination, such as the error queue, cannot be reached.")
 	h.criticalErrors = counter(&problems[7], metricCriticalErrors, "{error}", "What the endpoint must do and could not.")
 	h.notificationsDropped = counter(&problems[8], metricNotificationsDropped, "{event}", "Events that observers missed because they were too slow; recovery actions are counted from such events.")
-	_, problems[9] = m.RegisterCallback(h.observe, h.up, h.starting, h.connected, h.paused, h.parked, h.rateLimited, h.sendsFailing, h.circuitOpen, h.concurrency, h.inFlight, h.undelivered, h.criticalErrors, h.notificationsDropped)
+	_, problems[9] = m.RegisterCallback(h.observe, h.up, h.starting, h.connected, h.paused, h.rateLimited, h.sendsFailing, h.circuitOpen, h.concurrency, h.inFlight, h.undelivered, h.criticalErrors, h.notificationsDropped)
 	tell(problems[:]...)
 }
 
@@ -197,7 +196,6 @@ func (h *health) observe(_ context.Context, to metric.Observer) error {
 		to.ObserveInt64(h.starting, number(now.Starting), r.options...)
 		to.ObserveInt64(h.connected, number(now.Connected), r.options...)
 		to.ObserveInt64(h.paused, number(now.Paused), r.options...)
-		to.ObserveInt64(h.parked, number(now.Parked != nil), r.options...)
 		to.ObserveInt64(h.sendsFailing, number(!now.SendsFailingSince.IsZero()), r.options...)
 		to.ObserveInt64(h.rateLimited, number(now.RateLimited), r.options...)
 		to.ObserveInt64(h.concurrency, int64(now.Concurrency), r.options...)

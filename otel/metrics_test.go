@@ -180,7 +180,7 @@ func TestHealthGauges(t *testing.T) {
 		equal(b, "series before Run", len(b.points("reprise.endpoint.up")), 0)
 		stop := b.run(ep)
 		b.put(nil, "m1", "m2")
-		for name, want := range map[string]int64{"up": 1, "connected": 1, "starting": 0, "paused": 0, "parked": 0, "sends_failing": 0, "rate_limited": 0, "in_flight": 2, "concurrency": 3, "undelivered": 0, "critical_errors": 0, "notifications_dropped": 0} {
+		for name, want := range map[string]int64{"up": 1, "connected": 1, "starting": 0, "paused": 0, "sends_failing": 0, "rate_limited": 0, "in_flight": 2, "concurrency": 3, "undelivered": 0, "critical_errors": 0, "notifications_dropped": 0} {
 			gauge(name, want)
 		}
 		ep.Pause()
@@ -194,7 +194,7 @@ func TestHealthGauges(t *testing.T) {
 		stop()
 		gauge("up", 0)
 		gauge("critical_errors", 1)
-		for _, name := range []string{"starting", "connected", "paused", "parked", "sends_failing", "rate_limited", "in_flight", "concurrency", "undelivered"} {
+		for _, name := range []string{"starting", "connected", "paused", "sends_failing", "rate_limited", "in_flight", "concurrency", "undelivered"} {
 			equal(b, name+" after Run", len(b.points("reprise.endpoint."+name)), 0)
 		}
 		b.run(ep)
@@ -260,15 +260,13 @@ func TestHealthGauges_States(t *testing.T) {
 		away := &outage{Transport: b.broker}
 		b.transport = away
 		away.open.Store(true)
-		recover := none
-		recover.UnacceptableMessageLimit, recover.UnacceptableMessageAction = 1, core.LimitPark
 		o := b.observer(otelreprise.Config{})
-		ep := b.endpoint("orders", core.Config{Recoverability: recover, Transactions: core.TransactionReceiveOnly}, o, func(context.Context, *core.Message) error { return errAway }, "order")
+		ep := b.endpoint("orders", core.Config{Recoverability: none, Transactions: core.TransactionReceiveOnly}, o, func(context.Context, *core.Message) error { return errAway }, "order")
 		sender := b.endpoint("shop", core.Config{SendOnly: true}, o, nil)
 		gauges := func(when, endpoint, want string) {
 			b.Helper()
 			var got []string
-			for _, name := range []string{"up", "starting", "connected", "parked", "sends_failing"} {
+			for _, name := range []string{"up", "starting", "connected", "sends_failing"} {
 				for _, p := range b.points("reprise.endpoint." + name) {
 					if strings.Contains(p.attrs, "reprise.endpoint="+endpoint+" ") {
 						got = append(got, fmt.Sprint(name, "=", p.n))
@@ -279,12 +277,12 @@ func TestHealthGauges_States(t *testing.T) {
 		}
 		stop := b.run(ep)
 		b.pass(time.Minute)
-		gauges("while it waits for its broker", "orders", "up=0 starting=1 connected=0 parked=0 sends_failing=0")
+		gauges("while it waits for its broker", "orders", "up=0 starting=1 connected=0 sends_failing=0")
 		away.open.Store(false)
 		b.pass(15 * time.Second)
-		gauges("while it receives", "orders", "up=1 starting=0 connected=1 parked=0 sends_failing=0")
+		gauges("while it receives", "orders", "up=1 starting=0 connected=1 sends_failing=0")
 		b.put(nil, "m1")
-		gauges("parked", "orders", "up=1 starting=0 connected=1 parked=1 sends_failing=0")
+		gauges("while it handles", "orders", "up=1 starting=0 connected=1 sends_failing=0")
 		gauges("before its first send", "shop", "")
 		away.send.Store(true)
 		for _, each := range []*core.Endpoint{ep, sender} {
@@ -293,7 +291,7 @@ func TestHealthGauges_States(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		gauges("while its sends fail", "orders", "up=1 starting=0 connected=1 parked=1 sends_failing=1")
+		gauges("while its sends fail", "orders", "up=1 starting=0 connected=1 sends_failing=1")
 		gauges("while its sends fail", "shop", "connected=0 sends_failing=1")
 		away.send.Store(false)
 		for _, each := range []*core.Endpoint{ep, sender} {
@@ -302,7 +300,7 @@ func TestHealthGauges_States(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		gauges("after a send", "orders", "up=1 starting=0 connected=1 parked=1 sends_failing=0")
+		gauges("after a send", "orders", "up=1 starting=0 connected=1 sends_failing=0")
 		gauges("after a send", "shop", "connected=1 sends_failing=0")
 		stop()
 		gauges("after Run", "orders", "up=0")

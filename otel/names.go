@@ -146,7 +146,6 @@ const (
 	metricStarting             = "reprise.endpoint.starting"
 	metricConnected            = "reprise.endpoint.connected"
 	metricPaused               = "reprise.endpoint.paused"
-	metricParked               = "reprise.endpoint.parked"
 	metricSendsFailing         = "reprise.endpoint.sends_failing"
 	metricRateLimited          = "reprise.endpoint.rate_limited"
 	metricInFlight             = "reprise.endpoint.in_flight"

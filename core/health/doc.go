@@ -5,7 +5,7 @@
 // answer "no" (status 503):
 //
 //	probe       no means           no is answered
-//	liveness    restart it         after a Run that ended with an error; with
+//	liveness    restart it         once a Run ends with an error; with
 //	                               Config.AttemptLimit, while an attempt takes longer
 //	readiness   send no requests   while an endpoint does not receive: before Run, while
 //	                               it starts or drains, after Run
@@ -14,9 +14,8 @@
 //
 // A restart fixes no outage, and makes it longer. So these never cause a "no": an outage
 // of the broker while the endpoint runs, sends that fail, error queues that cannot be
-// reached, an endpoint that is paused, parked, rate limited or isolating, critical
-// errors, circuits that are open. They are in the body of each answer; use alerts for
-// them.
+// reached, an endpoint that is paused, rate limited or isolating, critical errors,
+// circuits that are open. They are in the body of each answer; use alerts for them.
 //
 // A send-only endpoint has no Run. It is always live, ready and started: before its first
 // send, and after a failed send until the next one, it does not know whether its broker

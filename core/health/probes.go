@@ -57,17 +57,17 @@ func New(c Config, endpoints ...*core.Endpoint) (*Probes, error) {
 	return &Probes{config: c, endpoints: slices.Clone(endpoints)}, nil
 }
 
-// Liveness returns the handler that asks for a restart of the process: when a Run has
-// ended with an error, because the process does not receive any more, and while an
-// attempt takes longer than [Config.AttemptLimit]. A Run that ended without an error, and
+// Liveness returns the handler that asks for a restart of the process: once a Run ends
+// with an error, because the process does not receive any more, and while an attempt
+// takes longer than [Config.AttemptLimit]. A Run that ended without an error, and
 // an endpoint whose Run was never called, do not cause a "no".
 func (p *Probes) Liveness() http.Handler { return p.handler("liveness", p.whyNotAlive) }
 
 // Readiness returns the handler that takes the process out of rotation while an endpoint
 // does not receive: before Run is called, while it starts (see
-// [Config.ReadyWithoutBroker]) or drains, and after Run has returned. A paused or parked
-// endpoint is ready, and so is a running endpoint whose broker cannot be reached: the
-// process can do its other work, and other instances have the same outage.
+// [Config.ReadyWithoutBroker]) or drains, and after Run has returned. A paused endpoint
+// is ready, and so is a running endpoint whose broker cannot be reached: the process can
+// do its other work, and other instances have the same outage.
 func (p *Probes) Readiness() http.Handler { return p.handler("readiness", p.whyNotReady) }
 
 // Startup returns the handler that delays the other two probes until Run was called for
@@ -79,6 +79,8 @@ func (p *Probes) Startup() http.Handler { return p.handler("startup", whyNotStar
 // whyNotAlive returns the reason why the process should be restarted, or "".
 func (p *Probes) whyNotAlive(h *core.Health) string {
 	switch {
+	case h.RunError != nil && h.Draining:
+		return "Run is ending with an error"
 	case h.RunError != nil:
 		return "Run ended with an error"
 	case p.config.AttemptLimit > 0 && h.OldestAttempt > p.config.AttemptLimit:
@@ -94,7 +96,7 @@ func (p *Probes) whyNotReady(h *core.Health) string {
 	case h.Running, waits && p.config.ReadyWithoutBroker:
 		return ""
 	case waits:
-		return "it waits for its broker or its ParkStore, which cannot be reached"
+		return "it waits for its broker, which cannot be reached"
 	case h.Starting:
 		return "it is starting"
 	case h.Draining:

@@ -19,9 +19,10 @@ var errBoom = errors.New("boom")
 // Texts of reasons.
 const (
 	notRunning = "Run was not called yet, or has returned"
+	failing    = "Run is ending with an error"
 	failed     = "Run ended with an error"
 	starting   = "it is starting"
-	waiting    = "it waits for its broker or its ParkStore, which cannot be reached"
+	waiting    = "it waits for its broker, which cannot be reached"
 	draining   = "it is draining"
 )
 
@@ -109,6 +110,43 @@ func TestProbes_RunThatEndsWithAnError(t *testing.T) {
 	}
 }
 
+// An endpoint that ends at its limit is seen at once, also while the others of RunAll receive.
+func TestProbes_EndpointThatEndsAtItsLimit(t *testing.T) {
+	c := core.Config{Concurrency: 2, Transactions: core.TransactionReceiveOnly}
+	c.Recoverability.UnacceptableMessageLimit.Count = 1
+	release := make(chan struct{})
+	handle := func(_ context.Context, m *core.TypedMessage[string]) error {
+		if m.Body == "slow" {
+			<-release
+			return nil
+		}
+		return core.Unrecoverable(errBoom)
+	}
+	bubble(t, c, handle, func(fx *fixture) {
+		release = make(chan struct{})
+		other := fx.endpoint("mail", core.Config{})
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- core.RunAll(ctx, fx.ep, other) }()
+		synctest.Wait()
+		for _, body := range []string{"slow", "bad"} {
+			if err := other.Send(fx.Context(), "orders", "order", body); err != nil {
+				fx.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		p := fx.probes(health.Config{}, other)
+		fx.wantAnswers("while it drains", p, failing, draining, "")
+		close(release)
+		synctest.Wait()
+		fx.wantAnswers("after its end", p, failed, failed, failed)
+		stop()
+		if err := <-ended; !errors.Is(err, core.ErrUnacceptableMessageLimit) {
+			fx.Errorf("RunAll returned %v", err)
+		}
+	})
+}
+
 func TestLiveness_AttemptLimit(t *testing.T) {
 	bubble(t, core.Config{}, untilCancelled, func(fx *fixture) {
 		limited := fx.probes(health.Config{AttemptLimit: time.Minute})
@@ -127,8 +165,7 @@ func TestLiveness_AttemptLimit(t *testing.T) {
 func TestProbes_StatesThatAreNoReason(t *testing.T) {
 	failing := func(context.Context, *core.TypedMessage[string]) error { return errBoom }
 	noRetries := core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
-	parking, limiting := noRetries, noRetries
-	parking.UnacceptableMessageLimit, parking.UnacceptableMessageAction = 1, core.LimitPark
+	limiting := noRetries
 	limiting.RateLimit.ConsecutiveFailures = 1
 	for name, c := range map[string]struct {
 		recoverability core.Recoverability
@@ -143,7 +180,6 @@ func TestProbes_StatesThatAreNoReason(t *testing.T) {
 			_ = fx.ep.Send(fx.Context(), "orders", "order", "x")
 		}, func(h core.Health) bool { return h.SendError != nil }},
 		"paused":         {noRetries, func(fx *fixture) { fx.ep.Pause() }, func(h core.Health) bool { return h.Paused }},
-		"parked":         {parking, (*fixture).send, func(h core.Health) bool { return h.Parked != nil }},
 		"rate limited":   {limiting, (*fixture).send, func(h core.Health) bool { return h.RateLimited }},
 		"critical error": {noRetries, func(fx *fixture) { fx.ep.RaiseCritical(errBoom) }, func(h core.Health) bool { return h.CriticalErrors == 1 }},
 	} {

@@ -518,7 +518,7 @@ func TestBreaker_OutageOfAnHourCostsNothing(t *testing.T) {
 		var limited atomic.Bool
 		c := core.Config{Middleware: []core.Middleware{p.Middleware()}}
 		c.Recoverability = core.Recoverability{
-			Delayed: core.Delayed{Off: true}, Immediate: core.Immediate{Retries: 200}, MaxDeliveries: core.MaxDeliveries{Off: true}, RequeueLimit: 1, UnacceptableMessageLimit: 1,
+			Delayed: core.Delayed{Off: true}, Immediate: core.Immediate{Retries: 200}, MaxDeliveries: core.MaxDeliveries{Off: true}, RequeueLimit: 1, UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 1},
 			RateLimit: core.RateLimit{ConsecutiveFailures: 1000, OnStarted: func(context.Context) { limited.Store(true) }},
 		}
 		b.orders(c, func(_ context.Context, m *core.Message) error {

@@ -76,7 +76,7 @@ func (p *Pump[D, A]) releaseHungLocked() {
 // endStallLocked is called when a slot is released, or a wait has ended.
 func (p *Pump[D, A]) endStallLocked() {
 	p.stalled, p.stallCount = false, 0
-	if p.hanging && !p.stopping && !p.parked && p.fetchPauses == 0 && p.waitTimer == nil {
+	if p.hanging && !p.stopping && p.fetchPauses == 0 && p.waitTimer == nil {
 		p.hanging = false
 		p.endPrefetchReleaseLocked()
 		p.applyLimitsLocked()

@@ -74,7 +74,6 @@ func TestStall_LongStopReleasesAtOnce(t *testing.T) {
 	}{
 		{"short wait", func(h *harness) { h.WaitFor(WaitPutBack, hangTimeout-1) }, func(h *harness) { h.EndWait(WaitPutBack) }, false},
 		{"long wait", func(h *harness) { h.WaitFor(WaitPutBack, hangTimeout) }, func(h *harness) { h.EndWait(WaitPutBack) }, true},
-		{"parked", func(h *harness) { h.SetParked(true) }, func(h *harness) { h.SetParked(false) }, true},
 		{"paused", func(h *harness) { h.SetPaused(true) }, func(h *harness) { h.SetPaused(false) }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

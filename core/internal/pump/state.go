@@ -38,7 +38,6 @@ type Pump[D, A any] struct {
 	lastFetchFull   bool         // the newest Receive returned as many as it could
 	fetchPauses     int          // reasons for which nothing is fetched or started
 	paused          bool         // by the application
-	parked          bool         // too many messages failed permanently
 	waitTimer       *time.Timer  // while one of the waits lasts: one more such reason
 	waitEnds        [2]time.Time // when each ends, by its reason; zero: no such wait
 	stopping        bool
@@ -80,7 +79,7 @@ func (p *Pump[D, A]) settlingLimitLocked(limit int) int { return max(limit, p.pr
 
 // isFetchStoppedLocked reports whether fetching from the broker is stopped.
 func (p *Pump[D, A]) isFetchStoppedLocked() bool {
-	return p.stopping || p.fetchPauses > 0 || p.paused || p.parked || p.waitTimer != nil || p.hanging
+	return p.stopping || p.fetchPauses > 0 || p.paused || p.waitTimer != nil || p.hanging
 }
 
 // canStartLocked reports whether an unstarted delivery is to be handled. A delivery that

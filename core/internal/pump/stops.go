@@ -6,7 +6,7 @@ import (
 	"github.com/reprise-go/reprise/core/internal/timers"
 )
 
-// This file stops and resumes fetching: for a while, until a pause or parking ends, and for
+// This file stops and resumes fetching: for a while, until a pause ends, and for
 // good.
 
 // WaitReason is the reason why a pump neither fetches nor starts for a while.
@@ -106,20 +106,6 @@ func (p *Pump[D, A]) SetPaused(paused bool) {
 	defer p.mu.Unlock()
 	p.paused = paused
 	p.applyLimitsLocked()
-}
-
-// SetParked stops fetching and releases unstarted deliveries, or resumes fetching.
-func (p *Pump[D, A]) SetParked(parked bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.parked = parked
-	if !parked {
-		p.endStallLocked()
-	}
-	p.applyLimitsLocked()
-	if parked && !p.stopping {
-		p.releaseHungLocked()
-	}
 }
 
 // PauseFetching stops fetching and starting, until ResumeFetching was called as often.

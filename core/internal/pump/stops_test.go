@@ -31,10 +31,9 @@ func TestStops_EveryReasonHasToEnd(t *testing.T) {
 		begin, end func(*harness)
 	}
 	paused := func(paused bool) func(*harness) { return func(h *harness) { h.SetPaused(paused) } }
-	parked := func(parked bool) func(*harness) { return func(h *harness) { h.SetParked(parked) } }
 	fetching := stop{"fetching", func(h *harness) { h.PauseFetching() }, func(h *harness) { h.ResumeFetching() }}
 	wait := stop{"wait", func(h *harness) { h.WaitFor(WaitRateLimited, time.Minute) }, func(h *harness) { h.EndWait(WaitRateLimited) }}
-	stops := []stop{{"paused", paused(true), paused(false)}, {"parked", parked(true), parked(false)}, fetching, fetching, wait}
+	stops := []stop{{"paused", paused(true), paused(false)}, fetching, fetching, wait}
 	for last, final := range stops {
 		t.Run(final.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

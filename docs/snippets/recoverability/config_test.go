@@ -102,8 +102,7 @@ var rateLimited = core.Recoverability{
 
 // snippet: limit
 var limited = core.Recoverability{
-	UnacceptableMessageLimit:  100,
-	UnacceptableMessageWindow: time.Hour,
+	UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 100, Window: time.Hour},
 }
 
 // end
