@@ -248,15 +248,15 @@ func TestLog_LinesAboutAFailureHaveTheContextOfItsObservers(t *testing.T) {
 		faults  func() faults
 		want    string // in a line
 	}{
-		"immediate retry":     {once(errBoom), immediateRetries(1), nil, nil, "Immediate Retry is going to retry"},
-		"delayed retry":       {once(errBoom), core.Recoverability{Immediate: core.Immediate{Off: true}}, nil, nil, "Delayed Retry will reschedule"},
-		"deferral":            {once(core.Defer(time.Second)), noRetries, nil, nil, "Deferring message"},
-		"discard":             {fail(core.Discard("why")), noRetries, nil, nil, "Discarding message"},
-		"move":                {fail(errBoom), noRetries, nil, nil, "Moving message"},
-		"panic":               {func(context.Context, *core.Message) error { panic("boom") }, noRetries, nil, nil, "Moving message"},
+		"immediate retry":     {once(errBoom), immediateRetries(1), nil, nil, "retrying message immediately"},
+		"delayed retry":       {once(errBoom), core.Recoverability{Immediate: core.Immediate{Off: true}}, nil, nil, "retrying message after a delay"},
+		"deferral":            {once(core.Defer(time.Second)), noRetries, nil, nil, "deferring message"},
+		"discard":             {fail(core.Discard("why")), noRetries, nil, nil, "discarding message"},
+		"move":                {fail(errBoom), noRetries, nil, nil, "moving message to the error queue"},
+		"panic":               {func(context.Context, *core.Message) error { panic("boom") }, noRetries, nil, nil, "moving message to the error queue"},
 		"missing queue":       {fail(core.MoveTo(errBoom, "nowhere")), noRetries, nil, nil, "does not exist"},
 		"HandleFailed fails":  {fail(errBoom), noRetries, func(*core.Failed) error { return errBoom }, nil, "HandleFailed failed"},
-		"HandleFailed":        {fail(errBoom), noRetries, func(f *core.Failed) error { f.TakeOver(); return nil }, nil, "took message"},
+		"HandleFailed":        {fail(errBoom), noRetries, func(f *core.Failed) error { f.TakeOver(); return nil }, nil, "took the message over"},
 		"policy panics":       {fail(errBoom), panickingPolicy, nil, nil, "policy failed"},
 		"error queue is away": {fail(errBoom), noRetries, nil, func() faults { return refuseOnce("error", 1) }, "is stored in the endpoint's own queue"},
 		"all is away":         {fail(errBoom), noRetries, nil, func() faults { return failSends(3) }, "critical error"},

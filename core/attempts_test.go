@@ -284,7 +284,7 @@ func TestMaxDeliveries_MessageThatNoHandlerSaw(t *testing.T) {
 		run := fx.run(ep)
 		equal(fx, "kinds of recovery", seen.actions(), "DelayedRetry DelayedRetry")
 		equal(fx, "new copies", seen.all()[0].NewCopy && seen.all()[1].NewCopy, true)
-		equal(fx, "lines about new copies", len(fx.logs.find("deliveries are counted anew")), 2)
+		equal(fx, "lines about new copies", len(fx.logs.find("whose deliveries are counted from 1")), 2)
 		equal(fx, "handled at once", handled.len(), 0)
 		fx.advance(time.Minute)
 		fx.wantDepth("orders", 0)

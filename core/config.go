@@ -146,19 +146,10 @@ type Config struct {
 	// [Observer.ConnectionChanged], as it only sends.
 	Observers []Observer `json:"-"`
 
-	// Logger receives the log lines. The default is slog.Default().
+	// Logger receives the log lines, one for each failed attempt among them. Package
+	// logformat has handlers that fold repeated lines and that write NServiceBus's texts. The
+	// default is slog.Default().
 	Logger *slog.Logger `json:"-"`
-
-	// LogFormat is the format of log lines about messages. The default is [LogNServiceBus].
-	LogFormat LogFormat
-
-	// LogRepeats is the number of lines about retries and deferrals that are written within
-	// 10 s for one cause: in an outage every attempt fails for the same cause. One line at
-	// the end of the 10 s counts the others. Causes differ by message type, handler and the
-	// text of the error, in which words with digits are ignored. Lines about messages that
-	// are moved or discarded are always written. The default is 100. With Off all lines are
-	// written.
-	LogRepeats int
 
 	// OnCriticalError is called when the endpoint cannot do its work: a failed message could
 	// not be moved, a settlement fails again and again, an outage lasts for OutageLimit
@@ -173,18 +164,6 @@ type Config struct {
 // from [Recoverability]: Config{SlowHandler: Off}. The comments of the fields say which
 // accept it. In JSON it is 0 or "0s".
 const Off = -1
-
-// LogFormat is the format of log lines about messages.
-type LogFormat int
-
-const (
-	// LogNServiceBus writes the texts of NServiceBus, which contain the id of
-	// the message.
-	LogNServiceBus LogFormat = iota
-	// LogConstant writes the same text in every line of a kind, and everything else in
-	// attributes, by which log systems can group and count.
-	LogConstant
-)
 
 // Provisioning says when [Endpoint.Run] creates queues.
 type Provisioning int
@@ -211,7 +190,6 @@ const (
 	defaultDelayed        = 3
 	defaultIncrease       = 10 * time.Second
 	defaultErrorQueue     = "error"
-	defaultLogRepeats     = 100
 	defaultSlowHandler    = time.Minute
 	defaultDrainTimeout   = 20 * time.Second
 	defaultOutageLimit    = 2 * time.Minute

@@ -51,10 +51,6 @@ func resolve(c Config, caps Capabilities) (*resolvedConfig, error) {
 	checkNotNegativeOrOff(&errs, "DrainTimeout", c.DrainTimeout)
 	checkNotNegativeOrOff(&errs, "OutageLimit", c.OutageLimit)
 	checkNotNegativeOrOff(&errs, "WaitForBroker", c.WaitForBroker)
-	checkNotNegativeOrOff(&errs, "LogRepeats", c.LogRepeats)
-	if c.LogFormat < LogNServiceBus || c.LogFormat > LogConstant {
-		errs.add("LogFormat is %d, which is none of LogNServiceBus, LogConstant", int(c.LogFormat))
-	}
 	if c.Provision < ProvisionAuto || c.Provision > ProvisionNever {
 		errs.add("Provision is %d, which is none of ProvisionAuto, ProvisionAlways, ProvisionNever", int(c.Provision))
 	}
@@ -94,14 +90,12 @@ func resolve(c Config, caps Capabilities) (*resolvedConfig, error) {
 	orDefault(&r.config.DrainTimeout, defaultDrainTimeout)
 	orDefault(&r.config.SlowHandler, defaultSlowHandler)
 	orDefault(&r.config.OutageLimit, defaultOutageLimit)
-	orDefault(&r.config.LogRepeats, defaultLogRepeats)
 	r.config.MaxPrefetchBytes = offAsZero(r.config.MaxPrefetchBytes)
 	r.config.DrainTimeout = offAsZero(r.config.DrainTimeout)
 	r.config.SlowHandler = offAsZero(r.config.SlowHandler)
 	r.config.OutageLimit = offAsZero(r.config.OutageLimit)
 	r.config.QueueExpiry = offAsZero(r.config.QueueExpiry)
 	r.config.HandlerTimeout = offAsZero(r.config.HandlerTimeout)
-	r.config.LogRepeats = offAsZero(r.config.LogRepeats)
 	r.resolveRecoverability(&errs, caps)
 	return r, errors.Join(errs.errs...)
 }
@@ -112,7 +106,7 @@ func (r *resolvedConfig) checkSendOnly(errs *validationErrors) {
 	c := &r.config
 	v := reflect.ValueOf(c).Elem()
 	for _, field := range []string{
-		"Concurrency", "Transactions", "Recoverability", "InputQueue", "QueueExpiry", "AuditQueue", "Provision", "HandlerTimeout", "SlowHandler", "MaxPrefetchBytes", "DrainTimeout", "OutageLimit", "WaitForBroker", "LogRepeats", "MessageID", "Middleware",
+		"Concurrency", "Transactions", "Recoverability", "InputQueue", "QueueExpiry", "AuditQueue", "Provision", "HandlerTimeout", "SlowHandler", "MaxPrefetchBytes", "DrainTimeout", "OutageLimit", "WaitForBroker", "MessageID", "Middleware",
 	} {
 		if f := v.FieldByName(field); !f.IsZero() {
 			errs.add("%s is set on a send-only endpoint, which receives and handles nothing; remove it, or SendOnly", field)
@@ -288,7 +282,6 @@ func (r *resolvedConfig) effective() Config {
 	}
 	c.Concurrency, c.Transactions = r.config.Concurrency, r.mode
 	c.SlowHandler, c.DrainTimeout = zeroAsOff(r.config.SlowHandler), zeroAsOff(r.config.DrainTimeout)
-	c.LogRepeats = zeroAsOff(r.config.LogRepeats)
 	c.OutageLimit, c.MaxPrefetchBytes = zeroAsOff(r.config.OutageLimit), zeroAsOff(r.config.MaxPrefetchBytes)
 
 	f, base := &c.Recoverability, r.rules.config

@@ -362,7 +362,7 @@ func TestConfig_EffectiveOneIsAFixedPoint(t *testing.T) {
 		"off":                 {Config{DrainTimeout: Off, OutageLimit: Off, WaitForBroker: Off, MaxPrefetchBytes: Off, SlowHandler: Off, HandlerTimeout: Off, QueueExpiry: Off, Recoverability: Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}, MaxDeliveries: MaxDeliveries{Off: true}}}, fullCapabilities()},
 		"retries without end": {Config{Recoverability: Recoverability{Immediate: Immediate{Retries: math.MaxInt}}}, fullCapabilities()},
 		"everything": {Config{
-			Concurrency: 3, InputQueue: "orders", QueueExpiry: time.Hour, Instance: "one", AuditQueue: "audit", HandlerTimeout: time.Minute, LogFormat: LogConstant, Provision: ProvisionNever,
+			Concurrency: 3, InputQueue: "orders", QueueExpiry: time.Hour, Instance: "one", AuditQueue: "audit", HandlerTimeout: time.Minute, Provision: ProvisionNever,
 			Recoverability: Recoverability{
 				Delayed:    Delayed{Retries: 4, Increase: time.Second, Factor: 2, MaxDelay: time.Minute, Jitter: 0.5},
 				ErrorQueue: "failed", MaxRetryAge: time.Hour, RequeueLimit: 9, RateLimit: RateLimit{ConsecutiveFailures: 20},
@@ -421,7 +421,7 @@ func TestConfig_EffectiveOneIsAFixedPoint(t *testing.T) {
 		}
 		text, err := ep.Config().MarshalJSON()
 		const want = `{"concurrency":16,"transactions":"SendsAtomicWithReceive","recoverability":{"immediate":{"retries":5},"delayed":{"retries":3,"increase":"10s"},` +
-			`"errorQueue":"error","maxDeliveries":{"count":50},"requeueDelay":"1s"},"slowHandler":"1m0s","maxPrefetchBytes":67108864,"drainTimeout":"20s","outageLimit":"2m0s","logRepeats":100}`
+			`"errorQueue":"error","maxDeliveries":{"count":50},"requeueDelay":"1s"},"slowHandler":"1m0s","maxPrefetchBytes":67108864,"drainTimeout":"20s","outageLimit":"2m0s"}`
 		if err != nil || string(text) != want {
 			t.Errorf("%v\n%s, want\n%s", err, text, want)
 		}

@@ -104,7 +104,6 @@ var zeroValueErrors = map[string]string{
 	"Config.DrainTimeout":                "",
 	"Config.OutageLimit":                 "",
 	"Config.WaitForBroker":               "",
-	"Config.LogRepeats":                  "",
 	"Config.Instance":                    `leave the key out for the default`,
 	"Config.InputQueue":                  `leave the key out for the queue with the endpoint's name`,
 	"Recoverability.ErrorQueue":          `leave the key out for the default`,
@@ -160,36 +159,6 @@ func (p *Provisioning) UnmarshalText(text []byte) error {
 		}
 	}
 	return fmt.Errorf("unknown provisioning %q; use Auto, Always or Never", text)
-}
-
-// logFormatNames are the names in configuration files.
-var logFormatNames = [...]string{LogNServiceBus: "NServiceBus", LogConstant: "Constant"}
-
-// String returns the name as configuration files write it.
-func (f LogFormat) String() string {
-	if f >= 0 && int(f) < len(logFormatNames) {
-		return logFormatNames[f]
-	}
-	return fmt.Sprintf("LogFormat(%d)", int(f))
-}
-
-// MarshalText writes the format's name.
-func (f LogFormat) MarshalText() ([]byte, error) {
-	if f < 0 || int(f) >= len(logFormatNames) {
-		return nil, fmt.Errorf("core: there is no %v", f)
-	}
-	return []byte(f.String()), nil
-}
-
-// UnmarshalText reads the name that [LogFormat.String] writes.
-func (f *LogFormat) UnmarshalText(text []byte) error {
-	for i, name := range logFormatNames {
-		if name == string(text) {
-			*f = LogFormat(i)
-			return nil
-		}
-	}
-	return fmt.Errorf("unknown log format %q; use NServiceBus or Constant", text)
 }
 
 // ConfigFile is the configuration of several endpoints in one JSON text, for a process

@@ -24,7 +24,6 @@ const wholeConfig = `{
 	"slowHandler": "30s",
 	"outageLimit": "1m",
 	"waitForBroker": "5m",
-	"logFormat": "Constant", "logRepeats": 20,
 	"instance": "one",
 	"recoverability": {
 		"immediate": {"retries": 2, "off": false, "pause": "100ms", "maxPause": "5s"},
@@ -70,7 +69,7 @@ func TestSettings_WholeConfigurationFromJSON(t *testing.T) {
 		Concurrency: 8, Transactions: TransactionReceiveOnly, InputQueue: "orders", QueueExpiry: 7 * 24 * time.Hour, AuditQueue: "audit", Provision: ProvisionNever,
 		MaxPrefetchBytes: 1_000_000, DrainTimeout: 90 * time.Second, Instance: "one",
 		BaseTypes:      map[string][]string{"orders.placed": {"orders.changed", "orders.event"}},
-		HandlerTimeout: 10 * time.Second, SlowHandler: 30 * time.Second, OutageLimit: time.Minute, WaitForBroker: 5 * time.Minute, LogFormat: LogConstant, LogRepeats: 20,
+		HandlerTimeout: 10 * time.Second, SlowHandler: 30 * time.Second, OutageLimit: time.Minute, WaitForBroker: 5 * time.Minute,
 		Recoverability: Recoverability{
 			Immediate:  Immediate{Retries: 2, Pause: 100 * time.Millisecond, MaxPause: 5 * time.Second},
 			Delayed:    Delayed{Retries: 4, Increase: 2 * time.Second, Factor: 1.5, MaxDelay: time.Hour, Jitter: 0.25},

@@ -191,7 +191,7 @@ func TestConfigJSON_OfParts(t *testing.T) {
 		{`{"count":60}`, &MaxDeliveries{}, MaxDeliveries{Count: 60}},
 		{`{"immediate":{"off":true},"errorQueue":"x","handlerTimeout":"1s","maxRetryAge":"0s"}`, &TypeRecoverability{}, TypeRecoverability{Immediate: Immediate{Off: true}, ErrorQueue: "x", HandlerTimeout: time.Second, MaxRetryAge: Off}},
 		{`{"errorQueue":"x","requeueLimit":0}`, &Recoverability{}, Recoverability{ErrorQueue: "x", RequeueLimit: Off}},
-		{`{"transactions":"ReceiveOnly","provision":"Never","slowHandler":"0s","outageLimit":"0s","waitForBroker":"0s","logFormat":"Constant"}`, &Config{}, Config{Transactions: TransactionReceiveOnly, Provision: ProvisionNever, SlowHandler: Off, OutageLimit: Off, WaitForBroker: Off, LogFormat: LogConstant}},
+		{`{"transactions":"ReceiveOnly","provision":"Never","slowHandler":"0s","outageLimit":"0s","waitForBroker":"0s"}`, &Config{}, Config{Transactions: TransactionReceiveOnly, Provision: ProvisionNever, SlowHandler: Off, OutageLimit: Off, WaitForBroker: Off}},
 		{`{}`, &Config{}, Config{}},
 	} {
 		if err := json.Unmarshal([]byte(test.text), test.into); err != nil {
@@ -260,7 +260,6 @@ func TestConfigJSON_RoundTrip(t *testing.T) {
 			"recoverability.delayed.jitter is NaN; it cannot be negative": {Recoverability: Recoverability{Delayed: Delayed{Jitter: nan()}}},
 			"provision: ":                            {Provision: 9},
 			"transactions:":                          {Transactions: 9},
-			"logFormat: ":                            {LogFormat: -2},
 			`instance is "\xff", which is not UTF-8`: {Instance: "\xff"},
 			`recoverability.messageTypes["\xff"] is "\xff", which is not`:   {Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"\xff": {}}}},
 			`recoverability.messageTypes["a"].requeueDelay is -1ns; it can`: perType("a", TypeRecoverability{RequeueDelay: -1}),

@@ -45,7 +45,6 @@ func TestNew_ReportsEveryWrongField(t *testing.T) {
 		{"OutageLimit", Config{OutageLimit: -time.Second}, []string{"OutageLimit is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
 		{"WaitForBroker", Config{WaitForBroker: -time.Second}, []string{"WaitForBroker is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
 		{"SlowHandler", Config{SlowHandler: -time.Second}, []string{"SlowHandler is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
-		{"LogFormat", Config{LogFormat: 7}, []string{"LogFormat is 7", "LogNServiceBus, LogConstant"}},
 		{"HandlerTimeout of a type", Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {HandlerTimeout: -2}}}}, []string{`MessageTypes["order"].HandlerTimeout is -2ns`}},
 		{"Provision", Config{Provision: 7}, []string{"Provision is 7", "ProvisionAuto, ProvisionAlways, ProvisionNever"}},
 		{"Instance", Config{Instance: "a\xffb"}, []string{`Instance is "a\xffb"`, "UTF-8"}},

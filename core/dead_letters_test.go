@@ -486,7 +486,7 @@ func TestMalformed_PolicySeesMessages(t *testing.T) {
 					}
 					fx.wantDepthNow(queue, want)
 				}
-				equal(fx, "lines", len(fx.logs.find("no retry changes that")), test.lines)
+				equal(fx, "lines", len(fx.logs.findReason("no retry changes that")), test.lines)
 			})
 		})
 	}

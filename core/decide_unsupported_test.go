@@ -252,7 +252,7 @@ func TestPolicy_ThatDecidesNothing(t *testing.T) {
 	})
 	t.Run("both errors are recorded", func(t *testing.T) {
 		var text bytes.Buffer
-		logs := newLoggers(slog.New(slog.NewTextHandler(&text, nil)), LogNServiceBus, 0, "billing", "one")
+		logs := newLoggers(slog.New(slog.NewTextHandler(&text, nil)), "billing", "one")
 		f := failureAfter(1, 0, errFailed)
 		d := rulesOf(t, Recoverability{Policy: policyOf(Action{})}).decide(t.Context(), f)
 		logs.logReasons(t.Context(), &f, &d)

@@ -41,16 +41,15 @@ func (r *runner) callEditFailed(a *attempt, f *failure, d *decision) error {
 		return &undecidedError{fmt.Errorf("EditFailed: %w", err)}
 	}
 	if err != nil {
-		r.ep.log.logFailure(a.decisionContext(), r.ep.log.recoverability, slog.LevelError, f, withStack([]slog.Attr{slog.Any("edit_error", err)}, "edit_stack", err),
-			"EditFailed failed; the message is moved unedited", "EditFailed failed for message '%s'; the message is moved unedited.", f.MessageID)
+		logFailure(a.decisionContext(), r.ep.log.recoverability, slog.LevelError, f, "EditFailed failed; the message is moved unedited",
+			withStack([]slog.Attr{slog.Any("edit_error", err)}, "edit_stack", err)...)
 		return nil
 	}
 	var restored []string
 	f.edited, restored = newEditedCopy(standard, headers)
 	if len(restored) > 0 {
-		r.ep.log.logFailure(a.decisionContext(), r.ep.log.recoverability, slog.LevelWarn, f, []slog.Attr{slog.Any("headers", restored)},
-			"EditFailed changed headers by which the message can be sent back; they are restored",
-			"EditFailed changed headers of message '%s' by which it can be sent back; they are restored.", f.MessageID)
+		logFailure(a.decisionContext(), r.ep.log.recoverability, slog.LevelWarn, f, "EditFailed changed headers by which the message can be sent back; they are restored",
+			slog.Any("headers", restored))
 	}
 	return nil
 }

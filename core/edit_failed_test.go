@@ -407,7 +407,7 @@ func TestEditFailed_RunsAgainAfterACutOff(t *testing.T) {
 		}
 		fx.wantDepth("error", 0)
 		fx.wantDepth("orders", 1)
-		equal(fx, "lines", len(fx.logs.find("before the failure of message 'm1' was decided")), 1)
+		equal(fx, "lines", len(fx.logs.find("stopped before the failure was decided", "message_id", "m1")), 1)
 		waits = false
 		fx.run(ep)
 		fx.wantRedacted(fx.onlyMessage("error"), "m1")

@@ -106,7 +106,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	if c.SendOnly && len(r.observers.connection) > 0 {
 		ep.sends.notify = ep.notifySendHealth
 	}
-	ep.log = newLoggers(c.Logger, c.LogFormat, r.config.LogRepeats, name, ep.instance)
+	ep.log = newLoggers(c.Logger, name, ep.instance)
 	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, codec: r.codec, caps: caps, address: t.Address, baseTypes: r.original.BaseTypes}
 	if checker, ok := t.(TopicChecker); ok {
 		ep.composer.topic = checker.CheckTopic

@@ -63,8 +63,7 @@ func (r *runner) concludeDecision(a *attempt, f *failure, d *decision, takenOver
 		return
 	}
 	if takenOver {
-		r.ep.log.logFailure(a.decisionContext(), r.ep.log.recoverability, slog.LevelInfo, f, nil,
-			"HandleFailed took the message over; it is not moved", "HandleFailed took message '%s' over; it is not moved.", f.MessageID)
+		logFailure(a.decisionContext(), r.ep.log.recoverability, slog.LevelInfo, f, "HandleFailed took the message over; it is not moved")
 	}
 	r.notifyRecovered(a, f, d, takenOver)
 	if d.action.Kind == ActionMoveToError && !takenOver {
@@ -242,7 +241,7 @@ func (r *runner) recordFailedTry(a *attempt, f *failure, d *decision, cause erro
 	r.ep.redeliveries.rememberPending(a.delivery.Incoming(), f, d)
 	err := fmt.Errorf("%v of message %s cannot be carried out; trying again in %v: %w", d.action, f.MessageID, pause.After(tries), cause)
 	if _, blocked := errors.AsType[*unreachable.BlockedError](cause); blocked { // the critical error was that of the message that tried
-		r.ep.log.moved.LogAttrs(a.decisionContext(), slog.LevelWarn, "message is kept until its destination can be reached", append(failureAttrs(f), slog.Any("cause", err))...)
+		logFailure(a.decisionContext(), r.ep.log.moved, slog.LevelWarn, f, "message is kept until its destination can be reached", slog.Any("cause", err))
 		return
 	}
 	r.raiseCriticalContext(a.decisionContext(), err)
@@ -266,9 +265,8 @@ func (r *runner) replaceCustomQueue(a *attempt, f *failure, d *decision, tries i
 		return
 	}
 	standard := r.ep.rules.configFor(f.MessageType).Failed.ErrorQueue
-	r.ep.log.logFailure(a.decisionContext(), r.ep.log.moved, slog.LevelError, f, []slog.Attr{slog.String("unreachable_queue", d.action.Queue), slog.String("queue", standard)},
-		"error queue cannot be reached; moving message to the default one",
-		"Error queue '%s' cannot be reached. Moving message '%s' to '%s' instead.", d.action.Queue, f.MessageID, standard)
+	logFailure(a.decisionContext(), r.ep.log.moved, slog.LevelError, f, "queue cannot be reached; moving message to the error queue",
+		slog.String("instead_of", d.action.Queue), slog.String("queue", standard), slog.Any("cause", cause))
 	d.action.Queue = standard
 }
 

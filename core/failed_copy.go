@@ -37,8 +37,8 @@ func (r *runner) sendFailedCopy(a *attempt, f *failure, d *decision, send func(H
 	if areHeadersRefused(err, f) {
 		headers := copyForErrorBare(f)
 		if err = send(headers); err == nil {
-			r.ep.log.moved.LogAttrs(a.decisionContext(), slog.LevelError, "message was moved without headers of its sender, which the transport refused",
-				append(failureAttrs(f), slog.Any("headers_left_out", f.Headers.without(headers)))...)
+			logFailure(a.decisionContext(), r.ep.log.moved, slog.LevelError, f, "message was moved without headers of its sender, which the transport refused",
+				slog.Any("headers_left_out", f.Headers.without(headers)))
 		}
 	}
 	return err

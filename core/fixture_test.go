@@ -2,8 +2,10 @@ package core_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -311,15 +313,25 @@ type logLine struct {
 	attrs   map[string]any
 }
 
-// find returns the lines whose message contains text.
-func (l *logRecorder) find(text string) []logLine {
+// find returns the lines whose message contains text, and that have these attributes (keys and
+// values).
+func (l *logRecorder) find(text string, attrs ...string) []logLine {
 	var lines []logLine
 	for _, line := range l.all() {
-		if strings.Contains(line.message, text) {
+		matches := strings.Contains(line.message, text)
+		for pair := range slices.Chunk(attrs, 2) {
+			matches = matches && fmt.Sprint(line.attrs[pair[0]]) == pair[1]
+		}
+		if matches {
 			lines = append(lines, line)
 		}
 	}
 	return lines
+}
+
+// findReason returns the lines whose attribute reason contains text.
+func (l *logRecorder) findReason(text string) []logLine {
+	return slices.DeleteFunc(l.all(), func(line logLine) bool { return !strings.Contains(fmt.Sprint(line.attrs["reason"]), text) })
 }
 
 type logHandler struct {

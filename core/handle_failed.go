@@ -22,8 +22,8 @@ func (r *runner) prepareRecovery(a *attempt, f *failure) {
 		a.allowCommit()
 	}
 	if err != nil {
-		r.ep.log.recoverability.LogAttrs(a.decisionContext(), slog.LevelWarn, "the failed handler's work could not be undone before the decision; it is undone with the decision, without HandleFailed",
-			append(failureAttrs(f), slog.Any("reset_error", err))...)
+		logFailure(a.decisionContext(), r.ep.log.recoverability, slog.LevelWarn, f, "the failed handler's work could not be undone before the decision; it is undone with the decision, without HandleFailed",
+			slog.Any("reset_error", err))
 	}
 }
 
@@ -64,8 +64,8 @@ func (r *runner) runHandleFailed(a *attempt, f *failure, d *decision) (out []Out
 		return nil, false, &undecidedError{fmt.Errorf("HandleFailed: %w", err)}
 	}
 	if err != nil {
-		r.ep.log.logFailure(a.decisionContext(), r.ep.log.recoverability, slog.LevelError, f, withStack([]slog.Attr{slog.Any("fallback_error", err)}, "fallback_stack", err),
-			"HandleFailed failed; the message is moved", "HandleFailed failed for message '%s'; the message is moved.", f.MessageID)
+		logFailure(a.decisionContext(), r.ep.log.recoverability, slog.LevelError, f, "HandleFailed failed; the message is moved",
+			withStack([]slog.Attr{slog.Any("handle_failed_error", err)}, "handle_failed_stack", err)...)
 		a.workUndone = false // so that the move undoes its work
 		return nil, false, nil
 	}
@@ -91,9 +91,7 @@ func (r *runner) sendHandleFailedSends(a *attempt, d *decision) error {
 // dropHandleFailedSends drops the work and the messages of HandleFailed from the move
 // (R51).
 func (r *runner) dropHandleFailedSends(a *attempt, f *failure, d *decision, cause error) {
-	r.ep.log.logFailure(a.decisionContext(), r.ep.log.recoverability, slog.LevelError, f, []slog.Attr{slog.Any("send_error", cause)},
-		"messages of HandleFailed could not be delivered; the message is moved",
-		"What HandleFailed sent for message '%s' could not be delivered; the message is moved.", f.MessageID)
+	logFailure(a.decisionContext(), r.ep.log.recoverability, slog.LevelError, f, "messages of HandleFailed could not be delivered; the message is moved", slog.Any("send_error", cause))
 	d.handleFailedSends = nil
 	a.workUndone = false // so that the move undoes its work too
 }

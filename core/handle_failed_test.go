@@ -103,7 +103,7 @@ func TestHandleFailed_HandleFailedMayTakeOver(t *testing.T) {
 			}
 		}
 		equal(fx, "taken over", recovered.all()[0].TakenOver, true)
-		equal(fx, "lines", len(fx.logs.find("HandleFailed took message 'm1' over")), 1)
+		equal(fx, "lines", len(fx.logs.find("HandleFailed took the message over", "message_id", "m1")), 1)
 	})
 }
 
@@ -135,7 +135,7 @@ func TestHandleFailed_FailureLetsTheMoveHappen(t *testing.T) {
 				fx.wantDepth("shipping", 0)
 				equal(fx, "committed", fx.broker.committed.len(), 0)
 				equal(fx, "runs", runs, 1)
-				equal(fx, "lines", len(fx.logs.find("HandleFailed failed for message 'm1'")), 1)
+				equal(fx, "lines", len(fx.logs.find("HandleFailed failed", "message_id", "m1")), 1)
 			})
 		})
 	}
@@ -222,7 +222,7 @@ func TestHandleFailed_SendsToAMissingQueueDoNotPreventTheMove(t *testing.T) {
 				fx.wantDepth("error", 1)
 				equal(fx, "runs", runs, 1)
 				equal(fx, "work committed", fx.broker.committed.len(), 0)
-				equal(fx, "lines", len(fx.logs.find("What HandleFailed sent for message 'm1' could not be delivered; the message is moved.")), 1)
+				equal(fx, "lines", len(fx.logs.find("messages of HandleFailed could not be delivered", "message_id", "m1")), 1)
 			})
 		})
 	}

@@ -64,7 +64,7 @@ func TestPanic_StackBeginsAtTheHandler(t *testing.T) {
 				if !strings.Contains(stack, "core_test.passesOn") {
 					fx.Errorf("the stack lacks the middleware:\n%s", stack)
 				}
-				lines := fx.logs.find("Moving message")
+				lines := fx.logs.find("moving message")
 				if logged := fmt.Sprint(lines[0].attrs["stack"]); firstFrame(logged) != "github.com/reprise-go/reprise/core_test."+name {
 					fx.Errorf("logged %s", logged)
 				}
@@ -82,7 +82,7 @@ func TestPolicy_StackBeginsAtIt(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{Policy: panickingPolicyFunc}}, func(context.Context, *core.Message) error { return errBoom })
 		fx.enqueue("m1")
-		lines := fx.logs.find("Recoverability policy failed")
+		lines := fx.logs.find("recoverability policy failed")
 		if stack := fmt.Sprint(lines[0].attrs["policy_stack"]); firstFrame(stack) != "github.com/reprise-go/reprise/core_test.panickingPolicyFunc" {
 			fx.Errorf("logged %s", stack)
 		}

@@ -97,7 +97,7 @@ func TestHandlerSends_FailedDispatchIsAFailedAttempt(t *testing.T) {
 		}
 		equal(fx, "sent in the end", len(fx.messages("shipping")), 1)
 		equal(fx, "abandoned", fx.broker.countSettled("Abandon", "m1"), 1)
-		equal(fx, "lines of an immediate retry", len(fx.logs.find("Immediate Retry")), 1)
+		equal(fx, "lines of an immediate retry", len(fx.logs.find("retrying message immediately")), 1)
 	})
 }
 

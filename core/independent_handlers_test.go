@@ -287,7 +287,7 @@ func TestIndependent_TellsThePanicThatDoesNotDecide(t *testing.T) {
 		fx.enqueue("m1")
 		const want = "github.com/reprise-go/reprise/core_test.panicsWithText"
 		equal(fx, "frame in the error queue", firstFrame(fx.onlyMessage("error").Headers.Get(core.HeaderExceptionStackTrace)), want)
-		line := fx.logs.find("Moving message 'm1' to the error queue")[0]
+		line := fx.logs.find("moving message to the error queue", "message_id", "m1")[0]
 		equal(fx, "frame in the log", firstFrame(fmt.Sprint(line.attrs["stack"])), want)
 	})
 }

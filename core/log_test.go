@@ -15,7 +15,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// The table "Logging" of docs/recoverability.md, to the letter.
+// The table of actions in "Logging" of docs/recoverability.md, to the letter.
 func TestLog_RecoverabilityLines(t *testing.T) {
 	type line struct {
 		level            slog.Level
@@ -26,79 +26,69 @@ func TestLog_RecoverabilityLines(t *testing.T) {
 		more             string // the attribute that says the rest
 	}
 	delay := 3*time.Hour + 25*time.Minute + 45*time.Second
-	lines := []line{
-		{slog.LevelInfo, "Immediate Retry is going to retry message 'm1' because of an exception:", "reprise.ImmediateRetry", "m1", 1, 0, ""},
-		{slog.LevelWarn, "Delayed Retry will reschedule message 'm1' after a delay of 03:25:45 because of an exception:", "reprise.DelayedRetry", "m1", 2, 0, "delay 3h25m45s"},
-		{slog.LevelInfo, "Immediate Retry is going to retry message 'm1' because of an exception:", "reprise.ImmediateRetry", "m1", 1, 1, ""},
-		{slog.LevelError, "Moving message 'm1' to the error queue 'error' because processing failed due to an exception:", "reprise.MoveToError", "m1", 2, 1, "queue error"},
-		{slog.LevelInfo, "Discarding message with id 'discarded'. Reason: not wanted", "reprise.Discard", "discarded", 1, 0, "reason not wanted"},
-		{slog.LevelInfo, "Deferring message 'deferred' for 00:00:01.", "reprise.DelayedRetry", "deferred", 1, 0, "delay 1s"},
+	want := []line{
+		{slog.LevelInfo, "retrying message immediately", "reprise.ImmediateRetry", "m1", 1, 0, ""},
+		{slog.LevelWarn, "retrying message after a delay", "reprise.DelayedRetry", "m1", 2, 0, "delay 3h25m45s"},
+		{slog.LevelInfo, "retrying message immediately", "reprise.ImmediateRetry", "m1", 1, 1, ""},
+		{slog.LevelError, "moving message to the error queue", "reprise.MoveToError", "m1", 2, 1, "queue error"},
+		{slog.LevelInfo, "discarding message", "reprise.Discard", "discarded", 1, 0, "reason not wanted"},
+		{slog.LevelInfo, "deferring message", "reprise.Defer", "deferred", 1, 0, "delay 1s"},
 	}
-	constants := []string{
-		"retrying message immediately", "retrying message after a delay", "retrying message immediately", "moving message to the error queue",
-		"discarding message", "deferring message",
-	}
-	for _, format := range []core.LogFormat{core.LogNServiceBus, core.LogConstant} {
-		t.Run(format.String(), func(t *testing.T) {
-			inModes(t, retryModes, func(fx *fixture) {
-				fx.runOrders(core.Config{Instance: "i1", LogFormat: format, Recoverability: core.Recoverability{
-					Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: delay},
-				}}, func(_ context.Context, m *core.Message) error {
-					switch {
-					case m.ID == "discarded":
-						return core.Discard("not wanted")
-					case m.ID == "deferred" && m.Deferrals == 0:
-						return core.Defer(time.Second)
-					case m.ID == "deferred":
-						return nil
-					}
-					return errBoom
-				})
-				before := fx.logs.len()
-				fx.enqueue("m1")
-				time.Sleep(4 * time.Hour)
-				fx.enqueue("discarded")
-				fx.enqueue("deferred")
-				want := slices.Clone(lines)
-				for i := range want {
-					if format == core.LogConstant {
-						want[i].message = constants[i]
-					}
-				}
-				var got []line
-				for i, l := range fx.logs.all()[before:] {
-					keys := []string{"attempt", "delayed_retries", "endpoint", "error", "instance", "logger", "message_id", "message_type"}
-					more := ""
-					if i < len(want) && want[i].more != "" {
-						key, _, _ := strings.Cut(want[i].more, " ")
-						keys, more = append(keys, key), fmt.Sprint(key, " ", l.attrs[key])
-						slices.Sort(keys)
-					}
-					got = append(got, line{l.level, l.message, fmt.Sprint(l.attrs["logger"]), fmt.Sprint(l.attrs["message_id"]), l.attrs["attempt"].(int64), l.attrs["delayed_retries"].(int64), more})
-					equal(fx, "endpoint", l.attrs["endpoint"], any("orders"))
-					equal(fx, "instance", l.attrs["instance"], any("i1"))
-					equal(fx, "message type", l.attrs["message_type"], any("order"))
-					if l.attrs["message_id"] == "m1" {
-						equal(fx, "error", l.attrs["error"], any(errBoom))
-					}
-					if has := slices.Sorted(maps.Keys(l.attrs)); !slices.Equal(has, keys) {
-						fx.Errorf("keys %v, want %v", has, keys)
-					}
-				}
-				if !slices.Equal(got, want) {
-					fx.Errorf("logged\n%v\nwant\n%v", got, want)
-				}
-			})
-		})
-	}
+	inModes(t, retryModes, func(fx *fixture) {
+		fx.runOrders(core.Config{Instance: "i1", Recoverability: core.Recoverability{
+			Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: delay},
+		}}, failAsTold)
+		before := fx.logs.len()
+		fx.enqueue("m1")
+		time.Sleep(4 * time.Hour)
+		fx.enqueue("discarded")
+		fx.enqueue("deferred")
+		var got []line
+		for i, l := range fx.logs.all()[before:] {
+			keys := []string{"attempt", "delayed_retries", "endpoint", "error", "handler", "instance", "logger", "message_id", "message_type"}
+			more := ""
+			if i < len(want) && want[i].more != "" {
+				key, _, _ := strings.Cut(want[i].more, " ")
+				keys, more = append(keys, key), fmt.Sprint(key, " ", l.attrs[key])
+				slices.Sort(keys)
+			}
+			got = append(got, line{l.level, l.message, fmt.Sprint(l.attrs["logger"]), fmt.Sprint(l.attrs["message_id"]), l.attrs["attempt"].(int64), l.attrs["delayed_retries"].(int64), more})
+			equal(fx, "endpoint", l.attrs["endpoint"], any("orders"))
+			equal(fx, "instance", l.attrs["instance"], any("i1"))
+			equal(fx, "message type", l.attrs["message_type"], any("order"))
+			equal(fx, "handler", l.attrs["handler"], any("github.com/reprise-go/reprise/core_test.(*fixture).handle.func1"))
+			if l.attrs["message_id"] == "m1" {
+				equal(fx, "error", l.attrs["error"], any(errBoom))
+			}
+			if has := slices.Sorted(maps.Keys(l.attrs)); !slices.Equal(has, keys) {
+				fx.Errorf("keys %v, want %v", has, keys)
+			}
+		}
+		if !slices.Equal(got, want) {
+			fx.Errorf("logged\n%v\nwant\n%v", got, want)
+		}
+	})
 }
 
-// With LogConstant no text tells of one message, so that lines can be grouped by it.
+// failAsTold does as the id of the message says, and fails otherwise.
+func failAsTold(_ context.Context, m *core.Message) error {
+	switch {
+	case m.ID == "discarded":
+		return core.Discard("not wanted")
+	case m.ID == "deferred" && m.Deferrals == 0:
+		return core.Defer(time.Second)
+	case m.ID == "deferred":
+		return nil
+	}
+	return errBoom
+}
+
+// No text tells of one message, so that lines can be grouped by it.
 func TestLog_ConstantTexts(t *testing.T) {
 	recover := core.Recoverability{
 		Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1}, RequeueLimit: 1,
 		Policy: func(ctx context.Context, c core.RecoverabilityConfig, e core.ErrorContext) core.Action {
-			switch e.MessageID {
+			switch strings.TrimPrefix(e.MessageID, "id-") {
 			case "policy":
 				panic("in policy")
 			case "downgrade":
@@ -109,11 +99,11 @@ func TestLog_ConstantTexts(t *testing.T) {
 			return core.DefaultPolicy(ctx, c, e)
 		},
 	}
-	ids := []string{"policy", "downgrade", "missing", "discard", "defer", "last", "extra", "taken", "panic", "m1"}
+	ids := []string{"id-policy", "id-downgrade", "id-missing", "id-discard", "id-defer", "id-last", "id-extra", "id-taken", "id-panic", "id-other"}
 	inModes(t, retryModes, func(fx *fixture) {
-		ep := fx.newEndpoint("orders", core.Config{LogFormat: core.LogConstant, Recoverability: recover})
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: recover})
 		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
-			switch m.ID {
+			switch strings.TrimPrefix(m.ID, "id-") {
 			case "discard":
 				return core.Discard("why discard")
 			case "defer":
@@ -124,7 +114,7 @@ func TestLog_ConstantTexts(t *testing.T) {
 			return errBoom
 		})
 		core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte], f *core.Failed) error {
-			switch m.ID {
+			switch strings.TrimPrefix(m.ID, "id-") {
 			case "last":
 				return errBoom
 			case "extra":
@@ -141,17 +131,15 @@ func TestLog_ConstantTexts(t *testing.T) {
 		seen := map[string]int{}
 		for _, line := range fx.logs.all() {
 			seen[line.message]++
-			for _, id := range ids {
-				if strings.Contains(line.message, "'"+id+"'") || strings.Contains(line.message, "nowhere") {
-					fx.Errorf("the text %q is about one message", line.message)
-				}
+			if strings.Contains(line.message, "id-") || strings.Contains(line.message, "nowhere") {
+				fx.Errorf("the text %q is about one message", line.message)
 			}
 		}
 		for _, text := range []string{
 			"retrying message immediately", "retrying message after a delay", "moving message to the error queue", "discarding message", "deferring message",
 			"recoverability policy failed; moving message to the error queue",
 			"recoverability action cannot be carried out; moving message to the error queue",
-			"error queue does not exist; moving message to the default one",
+			"queue does not exist; moving message to the error queue",
 			"HandleFailed failed; the message is moved", "HandleFailed took the message over; it is not moved",
 			"messages of HandleFailed could not be delivered; the message is moved",
 		} {
@@ -175,61 +163,55 @@ func TestLog_ReasonOfADowngradedVerdict(t *testing.T) {
 		"a delay that is too long":  {withCapabilities(func(c *core.Capabilities) { c.MaxDelay = time.Minute }), core.Defer(time.Hour), 0, "longest delay is 1m0s"},
 		"RequeueLimit":              {inmemory.Config{}, core.Defer(time.Second), 1, "RequeueLimit"},
 	} {
-		for _, format := range []core.LogFormat{core.LogNServiceBus, core.LogConstant} {
-			t.Run(name+" "+format.String(), func(t *testing.T) {
-				bubbleWith(t, c.on, func(fx *fixture) {
-					fx.runOrders(core.Config{LogFormat: format, Recoverability: core.Recoverability{RequeueLimit: c.limit}}, func(context.Context, *core.Message) error { return c.asked })
-					fx.enqueue("m1")
-					time.Sleep(time.Minute)
-					fx.wantDepth("error", 1)
-					told := 0
-					for _, line := range fx.logs.all() {
-						if line.level >= slog.LevelWarn && line.attrs["message_id"] == "m1" && strings.Contains(fmt.Sprint(line.attrs["reason"], line.attrs["error"]), c.reason) {
-							told++
-						}
+		t.Run(name, func(t *testing.T) {
+			bubbleWith(t, c.on, func(fx *fixture) {
+				fx.runOrders(core.Config{Recoverability: core.Recoverability{RequeueLimit: c.limit}}, func(context.Context, *core.Message) error { return c.asked })
+				fx.enqueue("m1")
+				time.Sleep(time.Minute)
+				fx.wantDepth("error", 1)
+				told := 0
+				for _, line := range fx.logs.all() {
+					if line.level >= slog.LevelWarn && line.attrs["message_id"] == "m1" && strings.Contains(fmt.Sprint(line.attrs["reason"], line.attrs["error"]), c.reason) {
+						told++
 					}
-					if told == 0 {
-						fx.Errorf("no line says %q: %v", c.reason, fx.logs.all())
-					}
-				})
+				}
+				if told == 0 {
+					fx.Errorf("no line says %q: %v", c.reason, fx.logs.all())
+				}
 			})
-		}
+		})
 	}
 }
 
 // A message whose retry succeeds is in no error queue: only the log has the stack.
 func TestLog_StackOfEachPanic(t *testing.T) {
-	for _, format := range []core.LogFormat{core.LogNServiceBus, core.LogConstant} {
-		t.Run(format.String(), func(t *testing.T) {
-			inModes(t, retryModes, func(fx *fixture) {
-				fx.runOrders(core.Config{LogFormat: format, Recoverability: immediateRetries(2)}, func(_ context.Context, m *core.Message) error {
-					switch {
-					case m.ID == "error":
-						return errBoom
-					case m.ID == "panics" || m.Attempt == 1:
-						panicWithError()
-					}
-					return nil
-				})
-				before := fx.logs.len()
-				fx.enqueue("recovers")
-				fx.enqueue("panics")
-				fx.enqueue("error")
-				stacks := map[any]int{}
-				for _, line := range fx.logs.all()[before:] {
-					stack, ok := line.attrs["stack"].(string)
-					if ok != (line.attrs["message_id"] != "error") || ok && !strings.Contains(stack, "core_test.panicWithError") {
-						fx.Errorf("%s of %v has the stack %q", line.message, line.attrs["message_id"], stack)
-					}
-					if ok {
-						stacks[line.attrs["message_id"]]++
-					}
-				}
-				equal(fx, "stacks of the message that succeeded", stacks["recovers"], 1)
-				equal(fx, "stacks of the message that failed", stacks["panics"], 3)
-			})
+	inModes(t, retryModes, func(fx *fixture) {
+		fx.runOrders(core.Config{Recoverability: immediateRetries(2)}, func(_ context.Context, m *core.Message) error {
+			switch {
+			case m.ID == "error":
+				return errBoom
+			case m.ID == "panics" || m.Attempt == 1:
+				panicWithError()
+			}
+			return nil
 		})
-	}
+		before := fx.logs.len()
+		fx.enqueue("recovers")
+		fx.enqueue("panics")
+		fx.enqueue("error")
+		stacks := map[any]int{}
+		for _, line := range fx.logs.all()[before:] {
+			stack, ok := line.attrs["stack"].(string)
+			if ok != (line.attrs["message_id"] != "error") || ok && !strings.Contains(stack, "core_test.panicWithError") {
+				fx.Errorf("%s of %v has the stack %q", line.message, line.attrs["message_id"], stack)
+			}
+			if ok {
+				stacks[line.attrs["message_id"]]++
+			}
+		}
+		equal(fx, "stacks of the message that succeeded", stacks["recovers"], 1)
+		equal(fx, "stacks of the message that failed", stacks["panics"], 3)
+	})
 }
 
 func TestLog_NamesTheInstance(t *testing.T) {

@@ -82,9 +82,8 @@ func (r *runner) moveOrStore(a *attempt, f *failure, d *decision) error {
 		}
 	}
 	if replaceable {
-		r.ep.log.logFailure(a.decisionContext(), r.ep.log.moved, slog.LevelError, f, []slog.Attr{slog.String("unreachable_queue", queue), slog.String("queue", standard), slog.Any("cause", cause)},
-			"queue for failed messages cannot be reached; moving message to the error queue",
-			"Queue '%s' cannot be reached. Moving message '%s' to the error queue '%s' instead.", queue, f.MessageID, standard)
+		logFailure(a.decisionContext(), r.ep.log.moved, slog.LevelError, f, "queue cannot be reached; moving message to the error queue",
+			slog.String("instead_of", queue), slog.String("queue", standard), slog.Any("cause", cause))
 		d.action.Queue = standard
 		return r.moveOrStore(a, f, d)
 	}
@@ -116,9 +115,8 @@ func (r *runner) move(a *attempt, f *failure, d *decision) error {
 
 // replaceDeadLetterQueue replaces the broker's own dead-letter queue by the error queue.
 func (r *runner) replaceDeadLetterQueue(a *attempt, f *failure, d *decision, cause error) {
-	r.ep.log.logFailure(a.decisionContext(), r.ep.log.moved, slog.LevelError, f, []slog.Attr{slog.String("queue", d.action.Queue), slog.Any("cause", cause)},
-		"the broker does not dead-letter the message; moving it to the error queue",
-		"The broker does not dead-letter message '%s'. Moving it to the error queue '%s' instead.", f.MessageID, d.action.Queue)
+	logFailure(a.decisionContext(), r.ep.log.moved, slog.LevelError, f, "broker does not dead-letter the message; moving message to the error queue",
+		slog.String("queue", d.action.Queue), slog.Any("cause", cause))
 	d.deadLetter = false
 }
 
@@ -132,9 +130,8 @@ func (r *runner) moveToError(a *attempt, f *failure, d *decision) error {
 	err := r.sendFailedCopy(a, f, d, send)
 	standard := r.ep.rules.configFor(f.MessageType).Failed.ErrorQueue
 	if err != nil && d.action.Queue != standard && isRefusedWith(err, f.MessageID, ErrQueueNotFound) {
-		r.ep.log.logFailure(a.decisionContext(), r.ep.log.moved, slog.LevelError, f, []slog.Attr{slog.String("missing_queue", d.action.Queue), slog.String("queue", standard)},
-			"error queue does not exist; moving message to the default one",
-			"Error queue '%s' does not exist. Moving message '%s' to '%s' instead. Create it, or name another.", d.action.Queue, f.MessageID, standard)
+		logFailure(a.decisionContext(), r.ep.log.moved, slog.LevelError, f, "queue does not exist; moving message to the error queue",
+			slog.String("instead_of", d.action.Queue), slog.String("queue", standard), slog.Any("cause", err))
 		d.action.Queue = standard
 		err = r.sendFailedCopy(a, f, d, send)
 	}

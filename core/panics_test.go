@@ -147,7 +147,7 @@ func TestPolicy_PanicMovesTheMessage(t *testing.T) {
 				fx.enqueue("m1")
 				equal(fx, "error text", fx.onlyMessage("error").Headers.Get(core.HeaderExceptionMessage), "boom")
 				equal(fx, "runs", runs, 1)
-				lines := fx.logs.find("Recoverability policy failed for message 'm1'")
+				lines := fx.logs.find("recoverability policy failed", "message_id", "m1")
 				if len(lines) != 1 || lines[0].attrs["error"] == nil || lines[0].attrs["policy_error"] == nil {
 					fx.Errorf("logged %+v, want both errors in one line", lines)
 				}

@@ -157,8 +157,8 @@ func (r *runner) putBackCopy(a *attempt, f *failure, scope PauseScope, length ti
 		return true
 	}
 	if err != nil {
-		r.ep.log.putBack.LogAttrs(a.decisionContext(), slog.LevelWarn, "message could not be replaced by a copy; it is given back, which the broker counts as a delivery",
-			append(failureAttrs(f), slog.Any("send_error", err))...)
+		logFailure(a.decisionContext(), r.ep.log.putBack, slog.LevelWarn, f, "message could not be replaced by a copy; it is given back, which the broker counts as a delivery",
+			slog.Any("send_error", err))
 	}
 	return err == nil
 }
@@ -200,6 +200,5 @@ func (l *loggers) logPutBack(ctx context.Context, f *failure, d *decision, scope
 	if scope == PauseMessage {
 		waits = "the message"
 	}
-	l.logFailure(ctx, l.putBack, level, f, []slog.Attr{slog.Duration("pause", d.action.Delay), slog.String("waits", waits)},
-		"putting message back", "Putting message '%s' back; %s waits for %s.", f.MessageID, waits, formatClock(d.action.Delay))
+	logFailure(ctx, l.putBack, level, f, "putting message back", slog.Duration("pause", d.action.Delay), slog.String("waits", waits))
 }

@@ -484,6 +484,6 @@ func TestPutBack_InModeNone(t *testing.T) {
 		fx.runOrders(core.Config{}, func(context.Context, *core.Message) error { return core.PutBack(errBoom, core.Pause{}) })
 		fx.enqueue("m1")
 		fx.onlyMessage("error")
-		equal(fx, "lines that say why", len(fx.logs.find("PutBack(0s) was asked for, but transaction mode None cannot give a message back")), 1)
+		equal(fx, "lines that say why", len(fx.logs.findReason("PutBack(0s) was asked for, but transaction mode None cannot give a message back")), 1)
 	})
 }

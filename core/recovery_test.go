@@ -178,7 +178,7 @@ func TestMoveToError_NeverToTheOwnQueue(t *testing.T) {
 		fx.enqueue("m1")
 		equal(fx, "runs", runs, 1)
 		fx.wantDepth("error", 1)
-		equal(fx, "lines that say so", len(fx.logs.find("own queue")), 1)
+		equal(fx, "lines that say so", len(fx.logs.findReason("own queue")), 1)
 	})
 }
 

@@ -194,8 +194,8 @@ func TestUnsupportedAction_IsMovedOnATransport(t *testing.T) {
 				fx.onlyMessage("failed")
 				fx.wantDepth("orders", 0)
 				equal(fx, "attempts", runs, 1)
-				lines := fx.logs.find("Moving message to error queue instead.")
-				if len(lines) != 1 || lines[0].level != slog.LevelWarn || !containsAll(lines[0].message, "'m1'", c.why) {
+				lines := fx.logs.find("recoverability action cannot be carried out", "message_id", "m1")
+				if len(lines) != 1 || lines[0].level != slog.LevelWarn || !containsAll(fmt.Sprint(lines[0].attrs["reason"]), c.why) {
 					fx.Errorf("logged %+v, want one warning saying %q", lines, c.why)
 				}
 			})
@@ -230,7 +230,7 @@ func TestMaxDeliveries_EndlessPolicyEnds(t *testing.T) {
 			fx.Errorf("HandleFailed was given %v", last)
 		}
 		equal(fx, "error text", fx.onlyMessage("error").Headers.Get(core.HeaderExceptionMessage), "attempt 50: boom")
-		equal(fx, "lines that name MaxDeliveries", len(fx.logs.find("MaxDeliveries is 50")), 1)
+		equal(fx, "lines that name MaxDeliveries", len(fx.logs.findReason("MaxDeliveries is 50")), 1)
 	})
 }
 

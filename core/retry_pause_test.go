@@ -175,7 +175,7 @@ func TestRetryPause_IsBounded(t *testing.T) {
 			most = 10
 		}
 		var attempts atomic.Int64
-		ep, _ := fx.runOrders(core.Config{Concurrency: 4, Recoverability: pausedRetries(1), LogRepeats: 1}, func(context.Context, *core.Message) error {
+		ep, _ := fx.runOrders(core.Config{Concurrency: 4, Recoverability: pausedRetries(1)}, func(context.Context, *core.Message) error {
 			attempts.Add(1)
 			return errBoom
 		})

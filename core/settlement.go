@@ -273,9 +273,7 @@ func (r *runner) releaseUndecided(a *attempt, f *failure, cause error) {
 		r.endLockLost(a)
 		return
 	}
-	r.ep.log.logFailure(a.decisionContext(), r.ep.log.recoverability, slog.LevelInfo, f, []slog.Attr{slog.Any("cause", cause)},
-		"the endpoint stopped before the failure was decided; the message is given back",
-		"The endpoint stopped before the failure of message '%s' was decided; the message is given back.", f.MessageID)
+	logFailure(a.decisionContext(), r.ep.log.recoverability, slog.LevelInfo, f, "the endpoint stopped before the failure was decided; the message is given back", slog.Any("cause", cause))
 	r.releaseDelivery(a.decisionContext(), a.fetched())
 	a.end()
 }

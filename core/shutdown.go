@@ -93,7 +93,6 @@ func (r *runner) drain() error {
 		r.ep.log.endpoint.Warn("a renewal of a lock has not returned after its context ended; it is left behind")
 	}
 	r.closeReceiver(max(time.Until(deadline), closeGrace/4), time.Until(drainEnd))
-	r.ep.log.repeats.Flush()
 	close(r.drained)
 	r.closeCallQueues(time.Now().Add(max(time.Until(deadline), closeGrace/4)))
 	r.ep.log.endpoint.Info("endpoint has stopped")

@@ -151,7 +151,6 @@ func (r *runner) sendCommittedBeforeMove(a *attempt, f *failure, d *decision) {
 	if err == nil || endsDelivery(err) {
 		return
 	}
-	r.ep.log.logFailure(a.decisionContext(), r.ep.log.moved, slog.LevelWarn, f, []slog.Attr{slog.Any("send_error", err)},
-		"messages that a handler has committed could not be sent before the message is moved; they are sent when it is returned to its queue",
-		"Messages that a handler of message '%s' has committed could not be sent; they are sent when it is returned to its queue.", f.MessageID)
+	logFailure(a.decisionContext(), r.ep.log.moved, slog.LevelWarn, f, "messages that a handler has committed could not be sent before the message is moved; they are sent when it is returned to its queue",
+		slog.Any("send_error", err))
 }

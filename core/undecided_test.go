@@ -94,7 +94,7 @@ func TestShutdown_CutOffDecisionIsRepeated(t *testing.T) {
 				fx.wantDepth("error", 0)
 				fx.wantDepth("shipping", 0)
 				equal(fx, "work committed", fx.broker.committed.len(), 0)
-				lines := fx.logs.find("before the failure of message 'm1' was decided")
+				lines := fx.logs.find("stopped before the failure was decided", "message_id", "m1")
 				if len(lines) != 1 || lines[0].level != slog.LevelInfo || lines[0].attrs["cause"] == nil {
 					fx.Errorf("logged %+v", lines)
 				}

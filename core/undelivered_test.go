@@ -100,7 +100,7 @@ func TestUndelivered_StoredUntilTheErrorQueueIsReached(t *testing.T) {
 		equal(fx, "body", string(failed.Body), "body of m1")
 		equal(fx, "header of the sender", failed.Headers.Get("Sender"), "unit é")
 		equal(fx, "attempts in the trace", strings.Count(failed.Headers.Get(core.HeaderAttempts), `"attempts":2,`), 1)
-		equal(fx, "lines that it is moved", len(fx.logs.find("Moving message")), 1)
+		equal(fx, "lines that it is moved", len(fx.logs.find("moving message")), 1)
 		equal(fx, "lines that it was delivered in the end", len(fx.logs.find("stored message was delivered")), 1)
 		equal(fx, "kinds of recovery", recovered.actions(), "ImmediateRetry MoveToError")
 	})

@@ -21,14 +21,15 @@ func TestVerdict_DecidesAtTheFirstAttempt(t *testing.T) {
 		queue   string // where the message ends; "" is nowhere
 		text    string
 		log     string
+		attrs   []string
 	}{
-		"Unrecoverable":  {core.Unrecoverable(errBoom), "error", "boom", "Moving message 'm1' to the error queue 'error'"},
-		"Reject":         {core.Reject(errBoom), "error", "boom", "Moving message 'm1' to the error queue 'error'"},
-		"MoveTo":         {core.MoveTo(errBoom, "shipping"), "shipping", "boom", "Moving message 'm1' to the error queue 'shipping'"},
-		"MoveTo missing": {core.MoveTo(errBoom, "nowhere"), "error", "boom", "'nowhere' does not exist"},
-		"Discard":        {core.Discard("too old"), "", "", "Discarding message with id 'm1'. Reason: too old"},
-		"DiscardError":   {core.DiscardError(errBoom, "too old"), "", "", "Discarding message with id 'm1'. Reason: too old"},
-		"several":        {errors.Join(core.RetryAfter(errBoom, 0), core.Defer(0), core.Unrecoverable(errBoom), core.Discard("wins")), "", "", "Reason: wins"},
+		"Unrecoverable":  {core.Unrecoverable(errBoom), "error", "boom", "moving message to the error queue", []string{"queue", "error"}},
+		"Reject":         {core.Reject(errBoom), "error", "boom", "moving message to the error queue", []string{"queue", "error"}},
+		"MoveTo":         {core.MoveTo(errBoom, "shipping"), "shipping", "boom", "moving message to the error queue", []string{"queue", "shipping"}},
+		"MoveTo missing": {core.MoveTo(errBoom, "nowhere"), "error", "boom", "queue does not exist", []string{"instead_of", "nowhere"}},
+		"Discard":        {core.Discard("too old"), "", "", "discarding message", []string{"reason", "too old"}},
+		"DiscardError":   {core.DiscardError(errBoom, "too old"), "", "", "discarding message", []string{"reason", "too old"}},
+		"several":        {errors.Join(core.RetryAfter(errBoom, 0), core.Defer(0), core.Unrecoverable(errBoom), core.Discard("wins")), "", "", "discarding message", []string{"reason", "wins"}},
 	} {
 		for _, wrapped := range []bool{false, true} {
 			t.Run(name+" wrapped "+strconv.FormatBool(wrapped), func(t *testing.T) {
@@ -61,7 +62,7 @@ func TestVerdict_DecidesAtTheFirstAttempt(t *testing.T) {
 						}
 						equal(fx, "FailedQ", fx.onlyMessage(c.queue).Headers.Get(core.HeaderFailedQ), "orders")
 					}
-					equal(fx, "lines with "+c.log, len(fx.logs.find(c.log)), 1)
+					equal(fx, "lines with "+c.log, len(fx.logs.find(c.log, append(c.attrs, "message_id", "m1")...)), 1)
 				})
 			})
 		}
@@ -98,7 +99,7 @@ func TestDefer_IsNotCountedAsAFailure(t *testing.T) {
 		}
 		fx.wantDepth("orders", 0)
 		fx.wantDepth("error", 0)
-		lines := fx.logs.find("Deferring message 'm1' for 00:00:03.")
+		lines := fx.logs.find("deferring message", "message_id", "m1", "delay", "3s")
 		if len(lines) != 1 || lines[0].level != slog.LevelInfo {
 			fx.Errorf("logged %+v", lines)
 		}
@@ -120,7 +121,7 @@ func TestDefer_TooOftenMovesToTheErrorQueue(t *testing.T) {
 			fx.Errorf("the error queue shows %s deferrals", value)
 		}
 		equal(fx, "error text", failed.Headers.Get(core.HeaderExceptionMessage), "deferred more often than RequeueLimit (3): boom")
-		lines := fx.logs.find("Moving message 'm1' to the error queue 'error'")
+		lines := fx.logs.find("moving message to the error queue", "message_id", "m1", "queue", "error")
 		if len(lines) != 1 || !errors.Is(lines[0].attrs["error"].(error), core.ErrRequeueLimitExceeded) {
 			fx.Errorf("logged %+v", lines)
 		}
@@ -179,7 +180,7 @@ func TestReject_DeadLetters(t *testing.T) {
 		equal(fx, "body", string(letter.Body), "body of m1")
 		equal(fx, "description", letter.Headers.Get(inmemory.HeaderDeadLetterDescription), "why: boom")
 		equal(fx, "work committed", fx.broker.committed.len(), 0)
-		equal(fx, "lines", len(fx.logs.find("Moving message 'm1' to the broker's dead-letter queue")), 1)
+		equal(fx, "lines", len(fx.logs.find("moving message to the broker's dead-letter queue", "message_id", "m1")), 1)
 		for _, e := range recovered.all() {
 			equal(fx, "dead-lettered "+e.MessageID, e.DeadLettered, e.MessageID == "m1")
 		}
@@ -323,7 +324,7 @@ func TestMiddleware_Decides(t *testing.T) {
 		}
 		fx.wantDepth("orders", 0)
 		fx.wantDepth("error", 0)
-		equal(fx, "lines of the discard", len(fx.logs.find("middleware has seen enough: unit \u00e9")), 1)
+		equal(fx, "lines of the discard", len(fx.logs.find("discarding message", "reason", "middleware has seen enough: unit \u00e9")), 1)
 	})
 }
 

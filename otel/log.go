@@ -7,16 +7,18 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/logformat"
 )
 
 // Handler returns a log handler that adds attributes to records and passes them to next.
 // Records made in the context of a span get trace_id and span_id. Records made in a
-// handler's context get the attributes of core.LogHandler, such as message_id. Attributes
-// that a record or its logger already has stay unchanged. It can also serve as the
-// handler of core.Config.Logger: the endpoint logs a failed attempt in the context of its
-// span.
-func Handler(next slog.Handler) slog.Handler { return &logHandler{next: core.LogHandler(next)} }
+// handler's context get the attributes of [logformat.AddMessageAttrs], such as message_id.
+// Attributes that a record or its logger already has stay unchanged. It can also serve as
+// the handler of core.Config.Logger: the endpoint logs a failed attempt in the context of
+// its span.
+func Handler(next slog.Handler) slog.Handler {
+	return &logHandler{next: logformat.AddMessageAttrs(next)}
+}
 
 type logHandler struct {
 	next slog.Handler

@@ -155,8 +155,12 @@ func failForGood(t *testing.T, c core.Recoverability) (before, after core.Header
 		ep, err := core.New("billing", transport, core.Config{
 			Instance: "billing-1", Recoverability: c,
 			Logger: slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-				if a.Key == slog.TimeKey {
+				switch a.Key {
+				case slog.TimeKey:
 					return slog.Attr{}
+				case "handler": // as in a package of the reader
+					_, method, _ := strings.Cut(a.Value.String(), "recoverability_test.")
+					return slog.String(a.Key, "example.com/shop/billing."+method)
 				}
 				return a
 			}})),

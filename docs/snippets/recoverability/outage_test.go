@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/logformat"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -29,7 +30,7 @@ var pausing = core.Recoverability{
 // wait, and whose calls of the service that is away fail after 20 ms.
 type outageCost struct{ attempts, lines, failed int }
 
-func outageOf34Seconds(t *testing.T, c core.Config) (cost outageCost) {
+func outageOf34Seconds(t *testing.T, c core.Config, folded bool) (cost outageCost) {
 	const messages = 916
 	synctest.Test(t, func(t *testing.T) {
 		transport := inmemory.Open()
@@ -37,6 +38,9 @@ func outageOf34Seconds(t *testing.T, c core.Config) (cost outageCost) {
 		var text bytes.Buffer
 		c.Concurrency = 12
 		c.Logger = slog.New(slog.NewTextHandler(&text, nil))
+		if folded {
+			c.Logger = slog.New(logformat.FoldRepeats(c.Logger.Handler(), 100))
+		}
 		ep, err := core.New("bridge", transport, c)
 		if err != nil {
 			t.Fatal(err)
@@ -80,14 +84,16 @@ func outageOf34Seconds(t *testing.T, c core.Config) (cost outageCost) {
 func TestOutageOf34Seconds_Costs(t *testing.T) {
 	for name, c := range map[string]struct {
 		config core.Config
+		folded bool
 		want   outageCost
 	}{
-		"without a pause, every line": {core.Config{LogRepeats: core.Off}, outageCost{11_000, 11_000, 0}},
-		"without a pause":             {core.Config{}, outageCost{11_000, 400, 0}},
-		"with a pause":                {core.Config{Recoverability: pausing}, outageCost{1_500, 400, 0}},
+		"without a pause":         {core.Config{}, false, outageCost{11_000, 11_000, 0}},
+		"without a pause, folded": {core.Config{}, true, outageCost{11_000, 400, 0}},
+		"with a pause":            {core.Config{Recoverability: pausing}, false, outageCost{1_500, 1_500, 0}},
+		"with a pause, folded":    {core.Config{Recoverability: pausing}, true, outageCost{1_500, 400, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := outageOf34Seconds(t, c.config)
+			got := outageOf34Seconds(t, c.config, c.folded)
 			t.Logf("%+v", got)
 			for what, pair := range map[string][2]int{"attempts": {got.attempts, c.want.attempts}, "lines": {got.lines, c.want.lines}} {
 				if pair[0] > pair[1]*5/4 || pair[0] < pair[1]*3/4 {

@@ -1,18 +1,20 @@
-package core_test
+package logformat_test
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
 	"testing"
 	"testing/synctest"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/logformat"
 )
 
-func TestLogHandler(t *testing.T) {
+func TestAddMessageAttrs(t *testing.T) {
 	m := &core.Message{ID: "m1", Type: "order", Attempt: 2, DelayedRetries: 1}
 	m.Headers.Set(core.HeaderConversationID, "c1")
 	all := map[string]any{"message_id": "m1", "message_type": "order", "attempt": 2.0, "delayed_retries": 1.0, "conversation_id": "c1"}
@@ -41,7 +43,7 @@ func TestLogHandler(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			c.log(c.ctx, slog.New(core.LogHandler(slog.NewJSONHandler(&out, nil))))
+			c.log(c.ctx, slog.New(logformat.AddMessageAttrs(slog.NewJSONHandler(&out, nil))))
 			line := eachKeyOnce(t, out.Bytes())
 			for _, k := range []string{"time", "level", "msg"} {
 				delete(line, k)
@@ -53,7 +55,7 @@ func TestLogHandler(t *testing.T) {
 			}
 		})
 	}
-	if core.LogHandler(slog.NewJSONHandler(&bytes.Buffer{}, &slog.HandlerOptions{Level: slog.LevelError})).Enabled(t.Context(), slog.LevelWarn) {
+	if logformat.AddMessageAttrs(slog.NewJSONHandler(&bytes.Buffer{}, &slog.HandlerOptions{Level: slog.LevelError})).Enabled(t.Context(), slog.LevelWarn) {
 		t.Error("a level is enabled that the next handler does not have")
 	}
 }
@@ -84,57 +86,19 @@ func eachKeyOnce(t *testing.T, line []byte) map[string]any {
 }
 
 // The endpoint's own lines about a message have its attributes already.
-func TestLogHandler_OfTheEndpoint(t *testing.T) {
-	bubble(t, func(fx *fixture) {
-		var out bytes.Buffer
-		ep := fx.newEndpoint("orders", core.Config{Recoverability: noRetries, Logger: slog.New(core.LogHandler(slog.NewJSONHandler(&out, nil)))})
-		fx.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
-		run := fx.run(ep)
-		fx.enqueue("m1")
-		synctest.Wait()
-		_ = run.stop()
-		var about int
-		for line := range bytes.SplitSeq(bytes.TrimSpace(out.Bytes()), []byte("\n")) {
-			if eachKeyOnce(t, line)["message_id"] == "m1" {
+func TestAddMessageAttrs_OfTheEndpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log buffer
+		c := core.Config{Recoverability: noRetries, Logger: slog.New(logformat.AddMessageAttrs(slog.NewJSONHandler(&log, nil)))}
+		runOrders(t, c, 1, func(context.Context, *core.Message) error { return errors.New("boom") })
+		lines, about := log.take(), 0
+		for _, line := range lines {
+			if eachKeyOnce(t, []byte(line))["message_id"] == "m0" {
 				about++
 			}
 		}
 		if about == 0 {
-			t.Errorf("no line is about the message:\n%s", out.String())
+			t.Errorf("no line is about the message: %q", lines)
 		}
-	})
-}
-
-func TestSendInHandler_WarnsOnce(t *testing.T) {
-	bubble(t, func(fx *fixture) {
-		const text = "with a handler's context"
-		var ep *core.Endpoint
-		other := fx.newEndpoint("other", core.Config{SendOnly: true})
-		var send func(ctx context.Context, m *core.Message) error
-		ep, _ = fx.runOrders(core.Config{Recoverability: noRetries}, func(ctx context.Context, m *core.Message) error { return send(ctx, m) })
-		fx.provision("billing")
-		for i, c := range []struct {
-			name string
-			send func(ctx context.Context, m *core.Message) error
-			want int
-		}{
-			{"Message.Send", func(_ context.Context, m *core.Message) error { return m.Send("billing", "bill", "x") }, 0},
-			{"Message.SendNow", func(ctx context.Context, m *core.Message) error { return m.SendNow(ctx, "billing", "bill", "x") }, 0},
-			{"another endpoint's Send", func(ctx context.Context, _ *core.Message) error { return other.Send(ctx, "billing", "bill", "x") }, 0},
-			{"Send with another context", func(context.Context, *core.Message) error {
-				return ep.Send(context.Background(), "billing", "bill", "x")
-			}, 0},
-			{"Send", func(ctx context.Context, _ *core.Message) error { return ep.Send(ctx, "billing", "bill", "x") }, 1},
-			{"Publish, later", func(ctx context.Context, _ *core.Message) error { return ep.Publish(ctx, "billed", "x") }, 1},
-		} {
-			send = c.send
-			fx.enqueue(string(rune('a' + i)))
-			synctest.Wait()
-			equal(fx, "warnings after "+c.name, len(fx.logs.find(text)), c.want)
-		}
-		if line := fx.logs.find(text)[0]; line.level != slog.LevelWarn || line.attrs["message_type"] != "order" || line.attrs["sent_type"] != "bill" {
-			fx.Errorf("the warning is %+v", line)
-		}
-		fx.wantDepth("error", 0)
 	})
 }
