@@ -104,7 +104,7 @@ func (s *inMemory) startWorker(w workerOptions, log io.Writer) (worker, error) {
 	i := &inMemoryWorker{system: s, transport: t, cancel: stop, done: make(chan struct{}), gone: make(chan struct{})}
 	j := &job{
 		transport: t, guarantees: w.guarantees, pace: w.pace,
-		log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		log: log,
 		record: func(f fact) {
 			if !t.isDead() {
 				w.record(f)

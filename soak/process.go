@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -137,7 +136,7 @@ func workerMain(encoded string) int {
 		return 2
 	}
 	j.mode, j.ordered, j.pace = o.Mode, o.Ordered, o.Pace
-	j.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	j.log = os.Stderr
 	j.record = func(f fact) {
 		if _, err := io.WriteString(facts, f.String()); err != nil {
 			os.Exit(2) // the soak has ended

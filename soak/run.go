@@ -135,8 +135,8 @@ const unreadQueue = "unread"
 
 // provision creates the queues, and returns the endpoint that will read the error queue.
 func (r *run) provision(ctx context.Context, t core.Transport) (*core.Endpoint, error) {
-	j := &job{transport: t, guarantees: r.subject.guarantees, log: r.log}
-	all, err := j.endpoints()
+	j := &job{transport: t, guarantees: r.subject.guarantees}
+	all, err := j.endpoints(r.log)
 	if err != nil {
 		return nil, err
 	}

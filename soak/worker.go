@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/logformat"
 )
 
 // errorQueue is the error queue of all endpoints.
@@ -30,7 +32,7 @@ type job struct {
 	guarantees
 	pace   time.Duration // a handler takes up to twice as long
 	record func(fact)
-	log    *slog.Logger
+	log    io.Writer
 
 	// addRow, if not nil, writes one row in the transaction of the message.
 	addRow func(ctx context.Context, m *core.Message, s stage, id int) error
@@ -47,11 +49,11 @@ var (
 const failureChance = 0.2
 
 // endpoints returns an endpoint for each stage.
-func (j *job) endpoints() ([]*core.Endpoint, error) {
+func (j *job) endpoints(log *slog.Logger) ([]*core.Endpoint, error) {
 	var all []*core.Endpoint
 	for s := range stages {
 		ep, err := core.New(j.queue(s), j.transport, core.Config{
-			Transactions: j.mode, Concurrency: concurrency, Logger: j.log,
+			Transactions: j.mode, Concurrency: concurrency, Logger: log,
 			Recoverability: core.Recoverability{
 				Immediate:  core.Immediate{Retries: immediateRetries},
 				Delayed:    core.Delayed{Retries: delayedRetries, Increase: delayIncrease},
@@ -75,7 +77,9 @@ func (j *job) endpoints() ([]*core.Endpoint, error) {
 // run runs the endpoints until ctx ends, and records when they are ready, and why they
 // ended if they were not asked to.
 func (j *job) run(ctx context.Context) error {
-	all, err := j.endpoints()
+	folder := logformat.FoldRepeats(slog.NewTextHandler(j.log, &slog.HandlerOptions{Level: slog.LevelWarn}), 100)
+	defer folder.Flush()
+	all, err := j.endpoints(slog.New(folder))
 	if err != nil {
 		return err
 	}

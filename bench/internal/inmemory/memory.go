@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"github.com/reprise-go/reprise/bench/internal/table"
 	"github.com/reprise-go/reprise/bench/internal/workload"
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/logformat"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -101,7 +103,7 @@ func startFailing(ctx context.Context, setup reprise.Setup, handle func(string) 
 	taker, err := core.New(reprise.ErrorQueue, t, core.Config{
 		Transactions:   setup.Mode,
 		Recoverability: core.Recoverability{ErrorQueue: reprise.ErrorQueue + ".error"},
-		Logger:         workload.DiscardingLogger(),
+		Logger:         slog.New(logformat.FoldRepeats(workload.DiscardingLogger().Handler(), 100)),
 	})
 	if err != nil {
 		return nil, err

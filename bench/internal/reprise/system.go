@@ -4,14 +4,16 @@ package reprise
 import (
 	"cmp"
 	"context"
+	"log/slog"
 
 	"github.com/reprise-go/reprise/bench/internal/workload"
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/logformat"
 )
 
 // Setup is one way of running Reprise. All other settings are as in production:
-// recoverability on, every log line at Info or above formatted (and discarded, so that
-// the speed of a terminal does not matter).
+// recoverability on, log lines at Info or above folded as docs/recoverability.md recommends,
+// formatted and discarded, so that the speed of a terminal does not matter.
 type Setup struct {
 	Mode             core.TransactionMode
 	Concurrency      int                                              // 0 is Config's default
@@ -45,7 +47,7 @@ func (setup Setup) NewEndpoint(t core.Transport, handle func(string) error) (*co
 		Recoverability: core.Recoverability{ErrorQueue: ErrorQueue, Delayed: core.Delayed{Off: setup.NoDelayedRetries}},
 		Observers:      setup.Observers,
 		Middleware:     setup.Middleware,
-		Logger:         workload.DiscardingLogger(),
+		Logger:         slog.New(logformat.FoldRepeats(workload.DiscardingLogger().Handler(), 100)),
 	})
 	if err != nil {
 		return nil, err
