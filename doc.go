@@ -8,7 +8,7 @@
 //   - A transport is one line of that program: [github.com/reprise-go/reprise/transport/inmemory] in this module, and in modules
 //     of their own transport/sqlserver (PostgreSQL), transport/rabbitmq, transport/sqs (Amazon SQS) and transport/asb (Azure Service Bus).
 //   - [github.com/reprise-go/reprise/core/coretest] helps to test handlers, [github.com/reprise-go/reprise/core/health] has probes for
-//     Kubernetes.
+//     Kubernetes, and [github.com/reprise-go/reprise/core/logformat] changes the log lines of endpoints.
 //   - [github.com/reprise-go/reprise/inbox] lets the effect of a handler happen once on brokers without transactions.
 //   - [github.com/reprise-go/reprise/bridge] carries messages between two transports.
 //   - In modules of their own, middleware/resilience has circuit breakers and limits around handlers, and otel has traces and metrics.
