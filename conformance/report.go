@@ -210,7 +210,7 @@ func (r *Report) save() error {
 	if dir == "" || r.Adapter == "" {
 		return nil
 	}
-	text, err := json.MarshalIndent(r, "", "\t")
+	text, err := json.MarshalIndent(inJSON(r), "", "\t")
 	if err == nil {
 		err = os.MkdirAll(dir, 0o755)
 	}
@@ -229,12 +229,69 @@ func ReadReport(file string) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("conformance: %w", err)
 	}
-	r := &Report{}
-	if err := json.Unmarshal(text, r); err != nil {
+	var read reportJSON
+	if err := json.Unmarshal(text, &read); err != nil {
 		return nil, fmt.Errorf("conformance: %s is no report: %w", file, err)
 	}
+	r := read.report()
 	if r.Adapter == "" || len(r.Results) == 0 {
 		return nil, errors.Join(fmt.Errorf("conformance: %s is no report: it has no adapter or no results", file))
 	}
 	return r, nil
+}
+
+// reportJSON is a Report as it is written: transaction modes are names.
+type reportJSON struct {
+	Adapter      string           `json:"adapter"`
+	Seed         uint64           `json:"seed"`
+	Capabilities capabilitiesJSON `json:"capabilities"`
+	Results      []resultJSON     `json:"results"`
+}
+
+type capabilitiesJSON struct {
+	Transactions []modeName
+	core.Capabilities
+}
+
+type resultJSON struct {
+	Result
+	Mode modeName `json:"mode"`
+}
+
+func inJSON(r *Report) reportJSON {
+	written := reportJSON{Adapter: r.Adapter, Seed: r.Seed, Capabilities: capabilitiesJSON{Capabilities: r.Capabilities}}
+	for _, mode := range r.Capabilities.Transactions {
+		written.Capabilities.Transactions = append(written.Capabilities.Transactions, modeName(mode))
+	}
+	for _, result := range r.Results {
+		written.Results = append(written.Results, resultJSON{result, modeName(result.Mode)})
+	}
+	return written
+}
+
+func (r reportJSON) report() *Report {
+	read := &Report{Adapter: r.Adapter, Seed: r.Seed, Capabilities: r.Capabilities.Capabilities}
+	for _, mode := range r.Capabilities.Transactions {
+		read.Capabilities.Transactions = append(read.Capabilities.Transactions, core.TransactionMode(mode))
+	}
+	for _, result := range r.Results {
+		result.Result.Mode = core.TransactionMode(result.Mode)
+		read.Results = append(read.Results, result.Result)
+	}
+	return read
+}
+
+// modeName is a transaction mode that is written as its name.
+type modeName core.TransactionMode
+
+func (m modeName) MarshalText() ([]byte, error) { return []byte(core.TransactionMode(m).String()), nil }
+
+func (m *modeName) UnmarshalText(text []byte) error {
+	for mode := core.TransactionDefault; mode <= core.TransactionSendsAtomicWithReceive; mode++ {
+		if mode.String() == string(text) {
+			*m = modeName(mode)
+			return nil
+		}
+	}
+	return fmt.Errorf("there is no transaction mode %q", text)
 }

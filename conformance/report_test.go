@@ -34,7 +34,11 @@ func TestReport_IsWrittenAndRead(t *testing.T) {
 	if err := r.save(); err != nil {
 		t.Fatal(err)
 	}
-	got, err := ReadReport(filepath.Join(dir, "small%2Fone.json")) // the name cannot lead out of the directory
+	file := filepath.Join(dir, "small%2Fone.json") // the name cannot lead out of the directory
+	if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), `"mode": "ReceiveOnly"`) || strings.Count(string(text), `"Transactions"`) != 1 {
+		t.Errorf("%v in\n%s", err, text)
+	}
+	got, err := ReadReport(file)
 	if err != nil {
 		t.Fatal(err)
 	}

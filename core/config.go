@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 )
@@ -11,15 +12,9 @@ import (
 // field that is 0 has its default. Retries and [MaxDeliveries] have a field Off, other
 // settings accept the constant Off if their comment says so.
 //
-// A Config is read from JSON and written to it: keys are the field names in camel case
-// (exactly: "concurrency", not "Concurrency"), durations are text such as "10s", unknown
-// keys are errors. A 0 in JSON never stands for a default: it is obeyed or refused (see
-// [Config.UnmarshalJSON]). Fields that hold code (functions, errors, a logger) are set in
-// Go and left out of JSON.
-//
-// Give a Config in a struct that is read from JSON a name. An embedded Config would give
-// the struct its UnmarshalJSON and [Config.MarshalJSON], which ignore the struct's other
-// fields.
+// Package configfile reads a Config from JSON and environment variables, and writes it,
+// without the fields that hold code (functions, errors, a logger). encoding/json does
+// neither: it takes durations for nanoseconds.
 type Config struct {
 	// Concurrency is the number of messages handled at the same time, at most 10,000. The
 	// default is 16.
@@ -108,7 +103,7 @@ type Config struct {
 
 	// Codec encodes and decodes message bodies. The default is JSON. Teams with another
 	// format, or several, set it.
-	Codec Codec `json:"-"`
+	Codec Codec
 
 	// MessageType returns the type of a message, by which its handlers and settings are
 	// chosen. It is called for each delivery of a message that could be parsed. It returns
@@ -116,7 +111,7 @@ type Config struct {
 	// without MessageType. It can name the type of a foreign message, which has no such
 	// header, or rename a type. It must not write to the message; a panic is a failed
 	// attempt.
-	MessageType func(in *Incoming) string `json:"-"`
+	MessageType func(in *Incoming) string
 
 	// MessageID returns the id of a foreign message, which has no header
 	// NServiceBus.MessageId: for logs, headers and error queues, and as the source of the
@@ -124,7 +119,7 @@ type Config struct {
 	// message that could be parsed, and must return the same id for each. With "" the
 	// message keeps [Incoming.ID], the broker's own id, as without MessageID. It must not
 	// write to the message; a panic, and an id that is not UTF-8, are a failed attempt.
-	MessageID func(in *Incoming) string `json:"-"`
+	MessageID func(in *Incoming) string
 
 	// BaseTypes names the types that a message type is derived from: base classes and
 	// interfaces, the most derived first. A message of the type that is sent or published
@@ -136,20 +131,20 @@ type Config struct {
 	BaseTypes map[string][]string
 
 	// Middleware wraps the handling of every message, outermost first.
-	Middleware []Middleware `json:"-"`
+	Middleware []Middleware
 
 	// SendMiddleware wraps every send of the application, outermost first.
-	SendMiddleware []SendMiddleware `json:"-"`
+	SendMiddleware []SendMiddleware
 
 	// Observers are notified of events. Each has at least one function; on a send-only
 	// endpoint one of [Observer.SendStart], [Observer.SendEnd] and
 	// [Observer.ConnectionChanged], as it only sends.
-	Observers []Observer `json:"-"`
+	Observers []Observer
 
 	// Logger receives the log lines, one for each failed attempt among them. Package
 	// logformat has handlers that fold repeated lines and that write NServiceBus's texts. The
 	// default is slog.Default().
-	Logger *slog.Logger `json:"-"`
+	Logger *slog.Logger
 
 	// OnCriticalError is called when the endpoint cannot do its work: a failed message could
 	// not be moved, a settlement fails again and again, an outage lasts for OutageLimit
@@ -157,12 +152,12 @@ type Config struct {
 	// [Endpoint.RaiseCritical]. Calls are made one after the other, behind a queue of 100,
 	// on their own goroutine; they may call [Endpoint.Shutdown]. Critical errors are logged
 	// and counted in any case.
-	OnCriticalError func(ctx context.Context, err error) `json:"-"`
+	OnCriticalError func(ctx context.Context, err error)
 }
 
 // Off switches off a setting that has a default, or that a message type would inherit
 // from [Recoverability]: Config{SlowHandler: Off}. The comments of the fields say which
-// accept it. In JSON it is 0 or "0s".
+// accept it.
 const Off = -1
 
 // Provisioning says when [Endpoint.Run] creates queues.
@@ -178,8 +173,18 @@ const (
 	ProvisionNever
 )
 
+var provisioningNames = [...]string{ProvisionAuto: "Auto", ProvisionAlways: "Always", ProvisionNever: "Never"}
+
+// String returns the name as a configuration file writes it.
+func (p Provisioning) String() string {
+	if p >= 0 && int(p) < len(provisioningNames) {
+		return provisioningNames[p]
+	}
+	return fmt.Sprintf("Provisioning(%d)", int(p))
+}
+
 // OneDay is a MaxRetryAge that limits delayed retries to 24 hours in total, as
-// NServiceBus does by default: "24h" in JSON.
+// NServiceBus does by default.
 const OneDay = 24 * time.Hour
 
 // Defaults of Config.
@@ -279,7 +284,7 @@ type Recoverability struct {
 
 	// Unrecoverable errors go to the error queue without a retry. Wrapped
 	// errors match too. [ErrNoHandler] can be one.
-	Unrecoverable []error `json:"-"`
+	Unrecoverable []error
 
 	// UnrecoverableTypes names types of errors that go to the error queue without a retry,
 	// as the header NServiceBus.ExceptionInfo.ExceptionType does: "*fs.PathError". An error
@@ -287,10 +292,10 @@ type Recoverability struct {
 	UnrecoverableTypes []string
 
 	// UnrecoverableFunc reports further errors as unrecoverable.
-	UnrecoverableFunc func(error) bool `json:"-"`
+	UnrecoverableFunc func(error) bool
 
 	// Policy decides instead of [DefaultPolicy].
-	Policy Policy `json:"-"`
+	Policy Policy
 
 	// EditFailed edits the headers of the copy of a failed message for the error queue: it
 	// may change, add and drop them, as for redacting error texts. They are those of the
@@ -314,7 +319,7 @@ type Recoverability struct {
 	// EditFailed does not affect retries, audit copies, log lines and observers. ctx is as
 	// for a Policy; work in a native transaction is kept only if a Policy or HandleFailed is
 	// set, before which the handler's work is undone.
-	EditFailed func(ctx context.Context, failure ErrorContext, headers *Headers) `json:"-"`
+	EditFailed func(ctx context.Context, failure ErrorContext, headers *Headers)
 }
 
 // Immediate configures retries at once, or after a short pause.
@@ -396,13 +401,13 @@ type TypeRecoverability struct {
 	RequeueLimit int
 
 	// Unrecoverable errors are added to those of the endpoint.
-	Unrecoverable []error `json:"-"`
+	Unrecoverable []error
 
 	// UnrecoverableTypes are added to those of the endpoint.
 	UnrecoverableTypes []string
 
 	// UnrecoverableFunc is called in addition to that of the endpoint.
-	UnrecoverableFunc func(error) bool `json:"-"`
+	UnrecoverableFunc func(error) bool
 }
 
 // MaxDeliveries limits the deliveries of one copy of a message.
@@ -424,8 +429,8 @@ type RateLimit struct {
 	// hour. The default is 1 s.
 	TimeToWait time.Duration
 	// Filter reports which errors count. The default is all.
-	Filter func(error) bool `json:"-"`
+	Filter func(error) bool
 	// OnStarted and OnEnded are called when the mode changes.
-	OnStarted func(ctx context.Context) `json:"-"`
-	OnEnded   func(ctx context.Context) `json:"-"`
+	OnStarted func(ctx context.Context)
+	OnEnded   func(ctx context.Context)
 }

@@ -254,25 +254,3 @@ func TestCapabilities_Transactions(t *testing.T) {
 		}
 	})
 }
-
-func TestTransactionMode_Text(t *testing.T) {
-	for mode := TransactionDefault; mode <= TransactionSendsAtomicWithReceive; mode++ {
-		text, err := mode.MarshalText()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var read TransactionMode
-		if err := read.UnmarshalText(text); err != nil || read != mode {
-			t.Errorf("%s is read as %v, %v", text, read, err)
-		}
-	}
-	for _, wrong := range []TransactionMode{-1, 4} {
-		if text, err := wrong.MarshalText(); err == nil {
-			t.Errorf("mode %d is written as %s", int(wrong), text)
-		}
-	}
-	mode := TransactionNone
-	if err := mode.UnmarshalText([]byte("none")); err == nil || mode != TransactionNone {
-		t.Errorf("%v, %v", mode, err)
-	}
-}

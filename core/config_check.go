@@ -265,8 +265,8 @@ func cloneBaseTypes(types map[string][]string) map[string][]string {
 }
 
 // Config returns the configuration in force: the one that [New] got, with the defaults
-// for this transport filled in. New accepts it again, with the same effect, and
-// json.Marshal writes it without the fields that hold code.
+// for this transport filled in. New accepts it again, with the same effect, and package
+// configfile writes it without the fields that hold code.
 //
 // A message type in [Recoverability.MessageTypes] has all fields of a level of retries
 // that it changes, not only those that differ.

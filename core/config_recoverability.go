@@ -385,11 +385,6 @@ func (c Delayed) set() []string {
 	return names
 }
 
-// layer has settings that can replace those of a lower layer.
-type layer[T any] interface{ over(base T) T }
-
-var _ layer[MaxDeliveries] = MaxDeliveries{}
-
 // over returns base with the fields that c has.
 func (c Immediate) over(base Immediate) Immediate {
 	if c.Off {

@@ -515,27 +515,6 @@ func TestDeadLetters_WrongConfiguration(t *testing.T) {
 	}
 }
 
-func TestDeadLetters_Text(t *testing.T) {
-	t.Parallel()
-	for d := core.DeadLettersNone; d <= core.DeadLettersAll; d++ {
-		text, err := d.MarshalText()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var read core.DeadLetters
-		if err := read.UnmarshalText(text); err != nil || read != d {
-			t.Errorf("%s is read as %v, %v", text, read, err)
-		}
-	}
-	if text, err := core.DeadLetters(3).MarshalText(); err == nil {
-		t.Errorf("3 is written as %s", text)
-	}
-	var d core.DeadLetters
-	if err := d.UnmarshalText([]byte("all")); err == nil || !containsAll(err.Error(), `"all"`, "Rejected or All") {
-		t.Errorf("%v", err)
-	}
-}
-
 // Rule R63.
 // Messages of unknown types can go to the invalid queue, without a retry.
 func TestInvalid_MessagesOfUnknownTypes(t *testing.T) {

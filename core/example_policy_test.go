@@ -2,7 +2,6 @@ package core_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
@@ -148,24 +147,4 @@ func ExampleDefaultPolicy() {
 	// DelayedRetry(4s)
 	// DelayedRetry(6s)
 	// MoveToError("error")
-}
-
-// A configuration file holds everything that is not code.
-func ExampleConfig_json() {
-	var config core.Config
-	err := json.Unmarshal([]byte(`{
-		"concurrency": 32,
-		"recoverability": {
-			"immediate": {"retries": 2},
-			"delayed": {"delays": ["1s", "10s", "5m"]},
-			"messageTypes": {"orders.cancel": {"delayed": {"off": true}}}
-		}
-	}`), &config)
-	fmt.Println(config.Concurrency, config.Recoverability.Delayed.Delays, err)
-
-	err = json.Unmarshal([]byte(`{"recoverability": {"delayed": {"increase": 10}}}`), &config)
-	fmt.Println(err)
-	// Output:
-	// 32 [1s 10s 5m0s] <nil>
-	// core: configuration: recoverability.delayed.increase is 10; write a duration as text, such as "10s"
 }

@@ -31,7 +31,7 @@ type UnacceptableMessageLimit struct {
 	// A separate goroutine calls it, and no message is started until it returns; it may call
 	// every method of the endpoint. Then the count starts from 0: at once, or with
 	// [Endpoint.Resume] if the endpoint is paused.
-	OnReached func(ctx context.Context, err error) `json:"-"`
+	OnReached func(ctx context.Context, err error)
 }
 
 // maxFailedIDs is the number of message ids in the error of a limit.

@@ -23,34 +23,15 @@ const (
 	DeadLettersAll
 )
 
-// deadLettersNames are the names in configuration files.
+// deadLettersNames are the names in a configuration file.
 var deadLettersNames = [...]string{DeadLettersNone: "None", DeadLettersRejected: "Rejected", DeadLettersAll: "All"}
 
-// String returns the name as configuration files write it.
+// String returns the name as a configuration file writes it.
 func (d DeadLetters) String() string {
 	if d >= 0 && int(d) < len(deadLettersNames) {
 		return deadLettersNames[d]
 	}
 	return fmt.Sprintf("DeadLetters(%d)", int(d))
-}
-
-// MarshalText writes the name.
-func (d DeadLetters) MarshalText() ([]byte, error) {
-	if d < 0 || int(d) >= len(deadLettersNames) {
-		return nil, fmt.Errorf("core: there is no %v", d)
-	}
-	return []byte(d.String()), nil
-}
-
-// UnmarshalText reads the name that [DeadLetters.String] writes.
-func (d *DeadLetters) UnmarshalText(text []byte) error {
-	for i, name := range deadLettersNames {
-		if name == string(text) {
-			*d = DeadLetters(i)
-			return nil
-		}
-	}
-	return fmt.Errorf("unknown messages to dead-letter %q; use None, Rejected or All", text)
 }
 
 // FailureReason is one word for why a message is in a dead-letter or invalid queue: the

@@ -2,7 +2,6 @@ package core_test
 
 import (
 	"context"
-	"encoding/json"
 	"testing"
 	"time"
 
@@ -13,21 +12,18 @@ import (
 // Forty delayed retries of 10, 20, 30, ... minutes take more than five days. With OneDay the last one
 // is scheduled within 24 hours of the first failure.
 func TestRetryAge_OneDayForAllDelayedRetries(t *testing.T) {
-	const retries = `{"recoverability": {"immediate": {"off": true}, "delayed": {"retries": 40, "increase": "10m"}`
 	for name, test := range map[string]struct {
-		config string
-		last   time.Duration
+		age  time.Duration
+		last time.Duration
 	}{
-		"without a limit": {retries + `}}`, 40 * 41 / 2 * 10 * time.Minute},
-		"24 hours":        {retries + `, "maxRetryAge": "24h"}}`, 17 * 18 / 2 * 10 * time.Minute}, // scheduled after 22 h 40 min
+		"without a limit": {0, 40 * 41 / 2 * 10 * time.Minute},
+		"24 hours":        {core.OneDay, 17 * 18 / 2 * 10 * time.Minute}, // scheduled after 22 h 40 min
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(fx *fixture) {
-				var c core.Config
-				fx.noError(json.Unmarshal([]byte(test.config), &c))
-				if age := c.Recoverability.MaxRetryAge; age != 0 && age != core.OneDay {
-					fx.Errorf("MaxRetryAge is %v", age)
-				}
+				c := core.Config{Recoverability: core.Recoverability{
+					Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 40, Increase: 10 * time.Minute}, MaxRetryAge: test.age,
+				}}
 				start := time.Now()
 				var last time.Duration
 				fx.runOrders(c, func(context.Context, *core.Message) error { last = time.Since(start); return errBoom })

@@ -2,7 +2,6 @@ package core_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -291,11 +290,13 @@ func TestRetryPause_Config(t *testing.T) {
 		})
 	}
 
-	var config core.Config
-	const text = `{"recoverability":{"immediate":{"retries":2,"pause":"3s"},"messageTypes":{"quick":{"immediate":{"pause":"0s"}},"patient":{"immediate":{"pause":"20s"}}}}}`
-	if err := json.Unmarshal([]byte(text), &config); err != nil {
-		t.Fatal(err)
-	}
+	config := core.Config{Recoverability: core.Recoverability{
+		Immediate: core.Immediate{Retries: 2, Pause: 3 * time.Second},
+		MessageTypes: map[string]core.TypeRecoverability{
+			"quick":   {Immediate: core.Immediate{Pause: core.Off}},
+			"patient": {Immediate: core.Immediate{Pause: 20 * time.Second}},
+		},
+	}}
 	ep, err := core.New("orders", transport, config)
 	if err != nil {
 		t.Fatal(err)

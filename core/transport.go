@@ -369,7 +369,7 @@ const (
 	TransactionSendsAtomicWithReceive
 )
 
-// String returns the mode's name as configuration files write it.
+// String returns the mode's name as a configuration file writes it.
 func (m TransactionMode) String() string {
 	switch m {
 	case TransactionDefault:
@@ -383,25 +383,6 @@ func (m TransactionMode) String() string {
 	default:
 		return fmt.Sprintf("TransactionMode(%d)", int(m))
 	}
-}
-
-// MarshalText writes the mode's name.
-func (m TransactionMode) MarshalText() ([]byte, error) {
-	if m < TransactionDefault || m > TransactionSendsAtomicWithReceive {
-		return nil, fmt.Errorf("core: there is no %v", m)
-	}
-	return []byte(m.String()), nil
-}
-
-// UnmarshalText reads the name that [TransactionMode.String] writes.
-func (m *TransactionMode) UnmarshalText(text []byte) error {
-	for mode := TransactionDefault; mode <= TransactionSendsAtomicWithReceive; mode++ {
-		if mode.String() == string(text) {
-			*m = mode
-			return nil
-		}
-	}
-	return fmt.Errorf("unknown transaction mode %q; use None, ReceiveOnly, SendsAtomicWithReceive or Default", text)
 }
 
 // Capabilities lists the abilities, limits and guarantees of a transport. The zero value

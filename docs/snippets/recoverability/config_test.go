@@ -4,13 +4,11 @@ package recoverability_test
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -255,25 +253,5 @@ func TestAttempts_TableOfTheGuide(t *testing.T) {
 	}
 	if rows != 12 {
 		t.Errorf("the guide's table has %d rows; want 12", rows)
-	}
-}
-
-func TestConfigurations_JSONOfTheGuide(t *testing.T) {
-	text, err := os.ReadFile("config.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// snippet: json
-	var config core.Config
-	if err := json.Unmarshal(text, &config); err != nil {
-		t.Fatal(err)
-	}
-	config.Recoverability.Unrecoverable = []error{ErrBusiness} // code is set in Go
-	// end
-	if _, err := core.New("billing", inmemory.Open(), config); err != nil {
-		t.Error(err)
-	}
-	if got := config.Recoverability.Delayed.Delays; !slices.Equal(got, []time.Duration{10 * time.Second, time.Minute, time.Hour}) {
-		t.Errorf("delays are %v", got)
 	}
 }

@@ -1,7 +1,6 @@
-package core
+package configfile_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -9,11 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reprise-go/reprise/core/internal/configjson"
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/configfile"
+	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// A 0 in JSON is refused or obeyed, never replaced by a default.
-func TestConfigJSON_ExplicitZeroIsNoDefault(t *testing.T) {
+// A 0 in a file is refused or obeyed, never replaced by a default.
+func TestConfig_ExplicitZeroIsNoDefault(t *testing.T) {
 	const obeyed = "" // as the value in the table; otherwise what the refusal says
 	for _, test := range []struct {
 		path, zero string // the key in the configuration, and its zero
@@ -21,28 +22,28 @@ func TestConfigJSON_ExplicitZeroIsNoDefault(t *testing.T) {
 		want       any // of the field, where obeyed
 	}{
 		{"concurrency", "0", "write 1 or more", nil},
-		{"handlerTimeout", `"0s"`, obeyed, time.Duration(Off)},
-		{"slowHandler", `"0s"`, obeyed, time.Duration(Off)},
-		{"drainTimeout", `"0s"`, obeyed, time.Duration(Off)},
-		{"maxPrefetchBytes", "0", obeyed, Off},
+		{"handlerTimeout", `"0s"`, obeyed, time.Duration(core.Off)},
+		{"slowHandler", `"0s"`, obeyed, time.Duration(core.Off)},
+		{"drainTimeout", `"0s"`, obeyed, time.Duration(core.Off)},
+		{"maxPrefetchBytes", "0", obeyed, core.Off},
 		{"recoverability.immediate.retries", "0", `write "off": true for none`, nil},
 		{"recoverability.delayed.retries", "0", `write "off": true for none`, nil},
 		{"recoverability.delayed.increase", `"0s"`, `"delays": ["0s", "0s"]`, nil},
-		{"recoverability.delayed.factor", "0", obeyed, float64(Off)},
-		{"recoverability.delayed.maxDelay", `"0s"`, obeyed, time.Duration(Off)},
-		{"recoverability.delayed.jitter", "0", obeyed, float64(Off)},
-		{"recoverability.maxRetryAge", `"0s"`, obeyed, time.Duration(Off)},
+		{"recoverability.delayed.factor", "0", obeyed, float64(core.Off)},
+		{"recoverability.delayed.maxDelay", `"0s"`, obeyed, time.Duration(core.Off)},
+		{"recoverability.delayed.jitter", "0", obeyed, float64(core.Off)},
+		{"recoverability.maxRetryAge", `"0s"`, obeyed, time.Duration(core.Off)},
 		{"recoverability.maxDeliveries.count", "0", `write "off": true for no limit`, nil},
 		{"recoverability.requeueDelay", `"0s"`, `write "1ms" or more`, nil},
-		{"recoverability.requeueLimit", "0", obeyed, Off},
+		{"recoverability.requeueLimit", "0", obeyed, core.Off},
 		{"recoverability.unacceptableMessageLimit.count", "0", obeyed, 0},
 		{"recoverability.unacceptableMessageLimit.window", `"0s"`, obeyed, time.Duration(0)},
 		{"recoverability.rateLimit.consecutiveFailures", "0", obeyed, 0},
 		{"recoverability.rateLimit.timeToWait", `"0s"`, `write "1ms" or more`, nil},
-		{"recoverability.messageTypes.order.handlerTimeout", `"0s"`, obeyed, time.Duration(Off)},
-		{"recoverability.messageTypes.order.maxRetryAge", `"0s"`, obeyed, time.Duration(Off)},
+		{"recoverability.messageTypes.order.handlerTimeout", `"0s"`, obeyed, time.Duration(core.Off)},
+		{"recoverability.messageTypes.order.maxRetryAge", `"0s"`, obeyed, time.Duration(core.Off)},
 		{"recoverability.messageTypes.order.requeueDelay", `"0s"`, `write "1ms" or more`, nil},
-		{"recoverability.messageTypes.order.requeueLimit", "0", obeyed, Off},
+		{"recoverability.messageTypes.order.requeueLimit", "0", obeyed, core.Off},
 		{"instance", `""`, "leave the key out", nil},
 		{"inputQueue", `""`, "leave the key out for the queue with the endpoint's name", nil},
 		{"auditQueue", `""`, obeyed, ""},
@@ -56,8 +57,8 @@ func TestConfigJSON_ExplicitZeroIsNoDefault(t *testing.T) {
 			for _, key := range slices.Backward(keys) {
 				text = fmt.Sprintf(`{%q: %s}`, key, text)
 			}
-			var c Config
-			err := json.Unmarshal([]byte(text), &c)
+			var c core.Config
+			err := configfile.Decode([]byte(text), &c)
 			if test.says != obeyed {
 				at := strings.Replace(test.path, "messageTypes.order.", `messageTypes["order"].`, 1) + " is "
 				if err == nil || !strings.Contains(err.Error(), at) || !strings.Contains(err.Error(), test.says) {
@@ -80,29 +81,14 @@ func TestConfigJSON_ExplicitZeroIsNoDefault(t *testing.T) {
 				t.Errorf("%v, want %v", v, test.want)
 			}
 			// A second text with a 0 takes back what a first one has set.
-			if _, err := New("billing", capableTransport(), c); err != nil && !strings.Contains(err.Error(), "has no settings") {
+			if _, err := core.New("billing", inmemory.Open(), c); err != nil && !strings.Contains(err.Error(), "has no settings") {
 				t.Error(err)
 			}
 		})
 	}
-	t.Run("the tables above and in zeros have every number and duration", func(t *testing.T) {
-		known := map[string]bool{ // 0 is the default, and is none
-			"UnacceptableMessageLimit.Count": true, "UnacceptableMessageLimit.Window": true, "RateLimit.ConsecutiveFailures": true,
-		}
-		for _, part := range []any{Config{}, Recoverability{}, Immediate{}, Delayed{}, TypeRecoverability{}, MaxDeliveries{}, UnacceptableMessageLimit{}, RateLimit{}} {
-			for i := range configjson.Fields(reflect.TypeOf(part)) {
-				f := reflect.TypeOf(part).Field(i)
-				name := reflect.TypeOf(part).Name() + "." + f.Name
-				number := f.Type.Kind() == reflect.Int && f.Type.Name() == "int" || f.Type == reflect.TypeFor[time.Duration]() || f.Type.Kind() == reflect.Float64
-				if _, listed := zeroValueErrors[name]; number && !listed && !known[name] {
-					t.Errorf("%s is missing", name)
-				}
-			}
-		}
-	})
 }
 
-func TestConfigJSON_RefusesNegativeNumbers(t *testing.T) {
+func TestConfig_RefusesNegativeNumbers(t *testing.T) {
 	for text, says := range map[string]string{
 		`{"concurrency": -1}`:                                               "concurrency is -1; it cannot be negative",
 		`{"slowHandler": "-1ns"}`:                                           `slowHandler is "-1ns"; it cannot be negative`,
@@ -112,15 +98,15 @@ func TestConfigJSON_RefusesNegativeNumbers(t *testing.T) {
 		`{"recoverability": {"immediate": {"retries": -1}}}`:                "recoverability.immediate.retries is -1; it cannot be negative",
 		`{"recoverability": {"unacceptableMessageLimit": {"count": -100}}}`: "recoverability.unacceptableMessageLimit.count is -100; it cannot be negative",
 	} {
-		var c Config
-		if err := json.Unmarshal([]byte(text), &c); err == nil || !strings.Contains(err.Error(), says) {
+		var c core.Config
+		if err := configfile.Decode([]byte(text), &c); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
 }
 
 // A second text changes what it mentions and nothing else.
-func TestConfigJSON_SecondTextKeepsTheFirst(t *testing.T) {
+func TestConfig_SecondTextKeepsTheFirst(t *testing.T) {
 	for _, test := range []struct{ name, first, second, want string }{
 		{
 			"other message types", `{"messageTypes": {"a": {"immediate": {"off": true}}}}`, `{"messageTypes": {"b": {"requeueLimit": 3}}}`,
@@ -138,17 +124,18 @@ func TestConfigJSON_SecondTextKeepsTheFirst(t *testing.T) {
 		{"a level on with its defaults", `{"immediate": {"off": true}, "delayed": {"off": true}, "maxDeliveries": {"off": true}}`, `{"immediate": {"off": false}, "delayed": {"off": false}, "maxDeliveries": {"off": false}}`, `{}`},
 		{"a list instead of growing delays", `{"delayed": {"retries": 9, "increase": "2s", "factor": 2, "jitter": 1}}`, `{"delayed": {"delays": ["1s"]}}`, `{"delayed": {"delays": ["1s"], "jitter": 1}}`},
 		{"growing delays instead of a list", `{"delayed": {"delays": ["1s"]}}`, `{"delayed": {"retries": 9, "increase": "2s"}}`, `{"delayed": {"retries": 9, "increase": "2s"}}`},
+		{"empty levels", `{"immediate": {"retries": 2}, "delayed": {"off": true}, "maxDeliveries": {"count": 9}}`, `{"immediate": {}, "delayed": {}, "maxDeliveries": {}}`, `{"immediate": {"retries": 2}, "delayed": {"off": true}, "maxDeliveries": {"count": 9}}`},
 		{"a limit instead of none", `{"maxDeliveries": {"off": true}}`, `{"maxDeliveries": {"count": 9}}`, `{"maxDeliveries": {"count": 9}}`},
 		{"no limit instead of one", `{"maxDeliveries": {"count": 9}, "maxRetryAge": "1h"}`, `{"maxDeliveries": {"off": true}, "maxRetryAge": "0s"}`, `{"maxDeliveries": {"off": true}, "maxRetryAge": "0s"}`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var got, want Recoverability
+			var got, want core.Recoverability
 			for _, text := range []string{test.first, test.second} {
-				if err := json.Unmarshal([]byte(text), &got); err != nil {
+				if err := configfile.Decode([]byte(text), &got); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := json.Unmarshal([]byte(test.want), &want); err != nil {
+			if err := configfile.Decode([]byte(test.want), &want); err != nil {
 				t.Fatal(err)
 			}
 			if !reflect.DeepEqual(got, want) {
@@ -157,18 +144,18 @@ func TestConfigJSON_SecondTextKeepsTheFirst(t *testing.T) {
 		})
 	}
 	t.Run("contradictions within one text stay", func(t *testing.T) {
-		c := Config{Recoverability: Recoverability{Immediate: Immediate{Retries: 1}}}
-		if err := json.Unmarshal([]byte(`{"recoverability": {"immediate": {"off": true, "retries": 3}}}`), &c); err != nil {
+		c := core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}}}
+		if err := configfile.Decode([]byte(`{"recoverability": {"immediate": {"off": true, "retries": 3}}}`), &c); err != nil {
 			t.Fatal(err)
 		}
-		if c.Recoverability.Immediate != (Immediate{Retries: 3, Off: true}) {
+		if c.Recoverability.Immediate != (core.Immediate{Retries: 3, Off: true}) {
 			t.Errorf("%+v", c)
 		}
 	})
 	t.Run("a map that was there is not written", func(t *testing.T) {
-		shared := map[string]TypeRecoverability{"a": {ErrorQueue: "x"}}
-		r := Recoverability{MessageTypes: shared}
-		if err := json.Unmarshal([]byte(`{"messageTypes": {"a": {"errorQueue": "y"}, "b": {"errorQueue": "z"}}}`), &r); err != nil {
+		shared := map[string]core.TypeRecoverability{"a": {ErrorQueue: "x"}}
+		r := core.Recoverability{MessageTypes: shared}
+		if err := configfile.Decode([]byte(`{"messageTypes": {"a": {"errorQueue": "y"}, "b": {"errorQueue": "z"}}}`), &r); err != nil {
 			t.Fatal(err)
 		}
 		if len(shared) != 1 || shared["a"].ErrorQueue != "x" {
@@ -177,24 +164,24 @@ func TestConfigJSON_SecondTextKeepsTheFirst(t *testing.T) {
 	})
 }
 
-func TestConfigJSON_OfParts(t *testing.T) {
+func TestConfig_OfParts(t *testing.T) {
 	for _, test := range []struct {
 		text string
 		into any // a pointer
 		want any
 	}{
-		{`{"retries":2}`, &Immediate{}, Immediate{Retries: 2}},
-		{`{"off":true}`, &Immediate{Retries: 2}, Immediate{Off: true}},
-		{`{"retries":2,"increase":"1m0s","jitter":0}`, &Delayed{}, Delayed{Retries: 2, Increase: time.Minute, Jitter: Off}},
-		{`{"delays":["1s","0s"]}`, &Delayed{}, Delayed{Delays: []time.Duration{time.Second, 0}}},
-		{`{"consecutiveFailures":9,"timeToWait":"5s"}`, &RateLimit{}, RateLimit{ConsecutiveFailures: 9, TimeToWait: 5 * time.Second}},
-		{`{"count":60}`, &MaxDeliveries{}, MaxDeliveries{Count: 60}},
-		{`{"immediate":{"off":true},"errorQueue":"x","handlerTimeout":"1s","maxRetryAge":"0s"}`, &TypeRecoverability{}, TypeRecoverability{Immediate: Immediate{Off: true}, ErrorQueue: "x", HandlerTimeout: time.Second, MaxRetryAge: Off}},
-		{`{"errorQueue":"x","requeueLimit":0}`, &Recoverability{}, Recoverability{ErrorQueue: "x", RequeueLimit: Off}},
-		{`{"transactions":"ReceiveOnly","provision":"Never","slowHandler":"0s","outageLimit":"0s","waitForBroker":"0s"}`, &Config{}, Config{Transactions: TransactionReceiveOnly, Provision: ProvisionNever, SlowHandler: Off, OutageLimit: Off, WaitForBroker: Off}},
-		{`{}`, &Config{}, Config{}},
+		{`{"retries":2}`, &core.Immediate{}, core.Immediate{Retries: 2}},
+		{`{"off":true}`, &core.Immediate{Retries: 2}, core.Immediate{Off: true}},
+		{`{"retries":2,"increase":"1m0s","jitter":0}`, &core.Delayed{}, core.Delayed{Retries: 2, Increase: time.Minute, Jitter: core.Off}},
+		{`{"delays":["1s","0s"]}`, &core.Delayed{}, core.Delayed{Delays: []time.Duration{time.Second, 0}}},
+		{`{"consecutiveFailures":9,"timeToWait":"5s"}`, &core.RateLimit{}, core.RateLimit{ConsecutiveFailures: 9, TimeToWait: 5 * time.Second}},
+		{`{"count":60}`, &core.MaxDeliveries{}, core.MaxDeliveries{Count: 60}},
+		{`{"immediate":{"off":true},"errorQueue":"x","handlerTimeout":"1s","maxRetryAge":"0s"}`, &core.TypeRecoverability{}, core.TypeRecoverability{Immediate: core.Immediate{Off: true}, ErrorQueue: "x", HandlerTimeout: time.Second, MaxRetryAge: core.Off}},
+		{`{"errorQueue":"x","requeueLimit":0}`, &core.Recoverability{}, core.Recoverability{ErrorQueue: "x", RequeueLimit: core.Off}},
+		{`{"transactions":"ReceiveOnly","provision":"Never","slowHandler":"0s","outageLimit":"0s","waitForBroker":"0s"}`, &core.Config{}, core.Config{Transactions: core.TransactionReceiveOnly, Provision: core.ProvisionNever, SlowHandler: core.Off, OutageLimit: core.Off, WaitForBroker: core.Off}},
+		{`{}`, &core.Config{}, core.Config{}},
 	} {
-		if err := json.Unmarshal([]byte(test.text), test.into); err != nil {
+		if err := configfile.Decode([]byte(test.text), test.into); err != nil {
 			t.Errorf("%s: %v", test.text, err)
 			continue
 		}
@@ -203,33 +190,33 @@ func TestConfigJSON_OfParts(t *testing.T) {
 			t.Errorf("%s is read as %+v, want %+v", test.text, got, test.want)
 		}
 		for _, value := range []any{got, test.into} {
-			if text, err := json.Marshal(value); err != nil || string(text) != test.text {
+			if text, err := configfile.Encode(value); err != nil || string(text) != test.text {
 				t.Errorf("%s is written as %s, %v", test.text, text, err)
 			}
 		}
 	}
 	t.Run("an unknown key", func(t *testing.T) {
-		var d Delayed
-		if err := json.Unmarshal([]byte(`{"retrys": 2}`), &d); err == nil || !strings.HasPrefix(err.Error(), "core: configuration: retrys is unknown here; known are retries, off") {
+		var d core.Delayed
+		if err := configfile.Decode([]byte(`{"retrys": 2}`), &d); err == nil || !strings.HasPrefix(err.Error(), "configfile: retrys is unknown here; known are retries, off") {
 			t.Errorf("%v", err)
 		}
 	})
 }
 
-func TestConfigJSON_RoundTrip(t *testing.T) {
-	var c Config
-	if err := json.Unmarshal([]byte(wholeConfig), &c); err != nil {
+func TestConfig_RoundTrip(t *testing.T) {
+	var c core.Config
+	if err := configfile.Decode([]byte(wholeConfig), &c); err != nil {
 		t.Fatal(err)
 	}
 	c.Recoverability.Unrecoverable = []error{errFailed} // code is left out
 	c.Recoverability.UnrecoverableFunc = func(error) bool { return false }
-	c.Codec = JSON
-	text, err := json.MarshalIndent(c, "", "\t")
+	c.Codec = core.JSON
+	text, err := configfile.Encode(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var again Config
-	if err := json.Unmarshal(text, &again); err != nil {
+	var again core.Config
+	if err := configfile.Decode(text, &again); err != nil {
 		t.Fatalf("%v in %s", err, text)
 	}
 	c.Recoverability.Unrecoverable, c.Recoverability.UnrecoverableFunc, c.Codec = nil, nil, nil
@@ -238,33 +225,33 @@ func TestConfigJSON_RoundTrip(t *testing.T) {
 	}
 	t.Run("in a struct", func(t *testing.T) {
 		type file struct {
-			Name    string  `json:"name"`
-			Billing Config  `json:"billing"`
-			Retries Delayed `json:"retries"`
+			Name    string       `json:"name"`
+			Billing core.Config  `json:"billing"`
+			Retries core.Delayed `json:"retries"`
 		}
-		want := file{"x", c, Delayed{Retries: 2}}
-		text, err := json.Marshal(want)
+		want := file{"x", c, core.Delayed{Retries: 2}}
+		text, err := configfile.Encode(want)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got file
-		if err := json.Unmarshal(text, &got); err != nil || !reflect.DeepEqual(got, want) {
+		if err := configfile.Decode(text, &got); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%v: %+v", err, got)
 		}
 	})
-	t.Run("what JSON cannot hold is an error", func(t *testing.T) {
-		for says, c := range map[string]Config{
-			"concurrency is -1; it cannot be negative":                    {Concurrency: -1},
-			"slowHandler is -2ns; it cannot be negative":                  {SlowHandler: -2},
-			"recoverability.delayed.retries is -3; it cannot be negative": {Recoverability: Recoverability{Delayed: Delayed{Retries: -3}}},
-			"recoverability.delayed.jitter is NaN; it cannot be negative": {Recoverability: Recoverability{Delayed: Delayed{Jitter: nan()}}},
-			"provision: ":                            {Provision: 9},
-			"transactions:":                          {Transactions: 9},
-			`instance is "\xff", which is not UTF-8`: {Instance: "\xff"},
-			`recoverability.messageTypes["\xff"] is "\xff", which is not`:   {Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"\xff": {}}}},
-			`recoverability.messageTypes["a"].requeueDelay is -1ns; it can`: perType("a", TypeRecoverability{RequeueDelay: -1}),
+	t.Run("a value that no text can have is an error", func(t *testing.T) {
+		for says, c := range map[string]core.Config{
+			"concurrency is -1; it cannot be negative":                         {Concurrency: -1},
+			"slowHandler is -2ns; it cannot be negative":                       {SlowHandler: -2},
+			"recoverability.delayed.retries is -3; it cannot be negative":      {Recoverability: core.Recoverability{Delayed: core.Delayed{Retries: -3}}},
+			"recoverability.delayed.jitter is NaN; it must be a finite number": {Recoverability: core.Recoverability{Delayed: core.Delayed{Jitter: nan()}}},
+			"provision is Provisioning(9); use Auto":                           {Provision: 9},
+			"transactions is TransactionMode(9); use None":                     {Transactions: 9},
+			`instance is "\xff", which is not UTF-8`:                           {Instance: "\xff"},
+			`recoverability.messageTypes["\xff"] is "\xff", which is not`:      {Recoverability: core.Recoverability{MessageTypes: map[string]core.TypeRecoverability{"\xff": {}}}},
+			`recoverability.messageTypes["a"].requeueDelay is -1ns; it can`:    {Recoverability: core.Recoverability{MessageTypes: map[string]core.TypeRecoverability{"a": {RequeueDelay: -1}}}},
 		} {
-			if _, err := c.MarshalJSON(); err == nil || !strings.HasPrefix(err.Error(), "core: configuration: "+says) {
+			if _, err := configfile.Encode(c); err == nil || !strings.HasPrefix(err.Error(), "configfile: "+says) {
 				t.Errorf("%v, want it to say %s", err, says)
 			}
 		}
@@ -272,15 +259,3 @@ func TestConfigJSON_RoundTrip(t *testing.T) {
 }
 
 func nan() float64 { zero := 0.0; return zero / zero }
-
-// An embedding struct is read by Config alone. It is told.
-func TestConfigJSON_RefusesEmbeddedConfig(t *testing.T) {
-	var file struct {
-		Config
-		Name string `json:"name"`
-	}
-	err := json.Unmarshal([]byte(`{"concurrency": 3, "name": "x"}`), &file)
-	if err == nil || !strings.Contains(err.Error(), "name is unknown here") || !strings.Contains(err.Error(), "(a struct that embeds core.Config reads no other keys: give that field a name)") {
-		t.Errorf("%v", err)
-	}
-}

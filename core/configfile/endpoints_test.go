@@ -1,13 +1,15 @@
-package core
+package configfile_test
 
 import (
-	"encoding/json"
 	"errors"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/configfile"
 )
 
 const configFile = `{
@@ -21,27 +23,27 @@ const configFile = `{
 	}
 }`
 
-func TestConfigFile_DefaultsThenEndpoint(t *testing.T) {
-	var f ConfigFile
-	if err := json.Unmarshal([]byte(configFile), &f); err != nil {
+func TestEndpoints_DefaultsThenEndpoint(t *testing.T) {
+	var f configfile.Endpoints
+	if err := configfile.Decode([]byte(configFile), &f); err != nil {
 		t.Fatal(err)
 	}
 	if got := f.Names(); !slices.Equal(got, []string{"billing", "orders"}) {
 		t.Errorf("the endpoints are %q", got)
 	}
-	base := Config{SlowHandler: time.Hour, Concurrency: 2, Recoverability: Recoverability{
+	base := core.Config{SlowHandler: time.Hour, Concurrency: 2, Recoverability: core.Recoverability{
 		Unrecoverable: []error{errors.ErrUnsupported},
-		MessageTypes:  map[string]TypeRecoverability{"order": {ErrorQueue: "unshipped"}},
+		MessageTypes:  map[string]core.TypeRecoverability{"order": {ErrorQueue: "unshipped"}},
 	}}
-	order := TypeRecoverability{ErrorQueue: "unshipped", MaxRetryAge: time.Hour}
-	for name, want := range map[string]Config{
-		"billing": {SlowHandler: time.Hour, Concurrency: 8, Recoverability: Recoverability{
-			Unrecoverable: base.Recoverability.Unrecoverable, ErrorQueue: "failed", Delayed: Delayed{Retries: 4},
-			MessageTypes: map[string]TypeRecoverability{"order": order},
+	order := core.TypeRecoverability{ErrorQueue: "unshipped", MaxRetryAge: time.Hour}
+	for name, want := range map[string]core.Config{
+		"billing": {SlowHandler: time.Hour, Concurrency: 8, Recoverability: core.Recoverability{
+			Unrecoverable: base.Recoverability.Unrecoverable, ErrorQueue: "failed", Delayed: core.Delayed{Retries: 4},
+			MessageTypes: map[string]core.TypeRecoverability{"order": order},
 		}},
-		"orders": {SlowHandler: time.Hour, Concurrency: 32, Recoverability: Recoverability{
-			Unrecoverable: base.Recoverability.Unrecoverable, ErrorQueue: "failed", Delayed: Delayed{Off: true},
-			MessageTypes: map[string]TypeRecoverability{"order": {ErrorQueue: "unshipped", MaxRetryAge: time.Hour, RequeueLimit: 9}},
+		"orders": {SlowHandler: time.Hour, Concurrency: 32, Recoverability: core.Recoverability{
+			Unrecoverable: base.Recoverability.Unrecoverable, ErrorQueue: "failed", Delayed: core.Delayed{Off: true},
+			MessageTypes: map[string]core.TypeRecoverability{"order": {ErrorQueue: "unshipped", MaxRetryAge: time.Hour, RequeueLimit: 9}},
 		}},
 	} {
 		got, err := f.Config(name, base)
@@ -61,15 +63,15 @@ func TestConfigFile_DefaultsThenEndpoint(t *testing.T) {
 }
 
 // Endpoints of one base append middleware, observers and errors without getting those of others.
-func TestConfigFile_EndpointsShareNoSlice(t *testing.T) {
-	var f ConfigFile
-	if err := json.Unmarshal([]byte(`{"endpoints": {"a": {}, "b": {}}}`), &f); err != nil {
+func TestEndpoints_EndpointsShareNoSlice(t *testing.T) {
+	var f configfile.Endpoints
+	if err := configfile.Decode([]byte(`{"endpoints": {"a": {}, "b": {}}}`), &f); err != nil {
 		t.Fatal(err)
 	}
-	var base Config
-	base.Observers, base.Recoverability.Unrecoverable = make([]Observer, 0, 4), make([]error, 0, 4)
+	var base core.Config
+	base.Observers, base.Recoverability.Unrecoverable = make([]core.Observer, 0, 4), make([]error, 0, 4)
 	base.Recoverability.UnrecoverableTypes, base.Recoverability.CustomErrorQueues = make([]string, 0, 4), make([]string, 0, 4)
-	configs := map[string]Config{}
+	configs := map[string]core.Config{}
 	called := ""
 	for _, name := range []string{"a", "b"} {
 		c, err := f.Config(name, base)
@@ -77,39 +79,65 @@ func TestConfigFile_EndpointsShareNoSlice(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := &c.Recoverability
-		told := Observer{ConnectionChanged: func(ConnectionChange) { called = name }}
+		told := core.Observer{ConnectionChanged: func(core.ConnectionChange) { called = name }}
 		c.Observers, r.Unrecoverable = append(c.Observers, told), append(r.Unrecoverable, errors.New(name))
 		r.UnrecoverableTypes, r.CustomErrorQueues = append(r.UnrecoverableTypes, name), append(r.CustomErrorQueues, name)
 		configs[name] = c
 	}
 	r := configs["a"].Recoverability
-	configs["a"].Observers[0].ConnectionChanged(ConnectionChange{})
+	configs["a"].Observers[0].ConnectionChanged(core.ConnectionChange{})
 	if got := []any{called, r.Unrecoverable[0].Error(), r.UnrecoverableTypes[0], r.CustomErrorQueues[0]}; !reflect.DeepEqual(got, []any{"a", "a", "a", "a"}) {
 		t.Errorf("a has %v, want its own", got)
 	}
 }
 
-func TestConfigFile_WithoutAnyConfiguration(t *testing.T) {
-	var f ConfigFile
-	if _, err := f.Config("orders", Config{}); err == nil || !containsEach(err.Error(), `no endpoint "orders"`, "json.Unmarshal") {
+func TestEndpoints_WithoutAnyConfiguration(t *testing.T) {
+	var f configfile.Endpoints
+	if _, err := f.Config("orders", core.Config{}); err == nil || !containsEach(err.Error(), "no text with endpoints was read", "Decode") {
 		t.Errorf("%v, want that nothing was read", err)
 	}
 }
 
-func TestConfigFile_AsPartOfAnApplicationsFile(t *testing.T) {
+func TestEndpoints_AsPartOfAnApplicationsFile(t *testing.T) {
 	var file struct {
 		Database  string
-		Messaging ConfigFile
+		Messaging configfile.Endpoints
 	}
-	if err := json.Unmarshal([]byte(`{"database": "x", "messaging": `+configFile+`}`), &file); err != nil {
+	if err := configfile.Decode([]byte(`{"database": "x", "messaging": `+configFile+`}`), &file); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := file.Messaging.Config("orders", Config{}); err != nil || c.Concurrency != 32 {
+	if c, err := file.Messaging.Config("orders", core.Config{}); err != nil || c.Concurrency != 32 {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
 
-func TestConfigFile_ErrorsNameThePlace(t *testing.T) {
+// A further text changes defaults and endpoints of the first, and adds endpoints.
+func TestEndpoints_SecondText(t *testing.T) {
+	e := endpointsOf(t, configFile)
+	first := e
+	if err := configfile.Decode([]byte(`{
+		"defaults": {"concurrency": 9, "recoverability": {"requeueLimit": 5}},
+		"endpoints": {"orders": {"recoverability": {"delayed": {"retries": 2}}}, "mail": {"concurrency": 1}}
+	}`), &e); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][4]int{"orders": {32, 2, 5, 9}, "billing": {9, 4, 5, 0}, "mail": {1, 4, 5, 0}} {
+		c, err := e.Config(name, core.Config{})
+		r := c.Recoverability
+		if got := [4]int{c.Concurrency, r.Delayed.Retries, r.RequeueLimit, r.MessageTypes["order"].RequeueLimit}; err != nil || got != want || r.Delayed.Off {
+			t.Errorf("%s: %v, %v, want %v", name, err, got, want)
+		}
+	}
+	if c, err := first.Config("orders", core.Config{}); err != nil || !c.Recoverability.Delayed.Off || len(first.Names()) != 2 {
+		t.Errorf("the copy of the first text was changed: %v, %+v", err, c)
+	}
+	before := e
+	if err := configfile.Decode([]byte(`{"endpoints": {"orders": {"concurrency": 1}, "mail": {"x": 1}}}`), &e); err == nil || !reflect.DeepEqual(e, before) {
+		t.Errorf("%v, want an error and no change", err)
+	}
+}
+
+func TestEndpoints_ErrorsNameThePlace(t *testing.T) {
 	for text, want := range map[string][]string{
 		`[]`:                              {"the configuration is []", "must be an object"},
 		`{}`:                              {"endpoints is missing or empty"},
@@ -124,8 +152,8 @@ func TestConfigFile_ErrorsNameThePlace(t *testing.T) {
 		`{"endpoints": {"orders": {}}, "defaults": {"recoverability": {"immediate": 5}}}`:      {"defaults.recoverability.immediate is 5"},
 		`{"endpoints": {"orders": {}, "billing": {"recoverability": {"requeueDelay": "0s"}}}}`: {`endpoints["billing"].recoverability.requeueDelay is "0s"`},
 	} {
-		var f ConfigFile
-		if err := json.Unmarshal([]byte(text), &f); err == nil || !containsEach(err.Error(), want...) {
+		var f configfile.Endpoints
+		if err := configfile.Decode([]byte(text), &f); err == nil || !containsEach(err.Error(), want...) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}

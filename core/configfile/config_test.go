@@ -1,12 +1,16 @@
-package core
+package configfile_test
 
 import (
-	"context"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/configfile"
+	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
 const wholeConfig = `{
@@ -58,48 +62,42 @@ const wholeConfig = `{
 	}
 }`
 
-// purgeable is a transport that is a Purger.
-type purgeable struct{ provisioningTransport }
-
-func (purgeable) Purge(context.Context, string) (int, error) { return 0, nil }
-
 // Rule R13.
 func TestSettings_WholeConfigurationFromJSON(t *testing.T) {
-	want := Config{
-		Concurrency: 8, Transactions: TransactionReceiveOnly, InputQueue: "orders", QueueExpiry: 7 * 24 * time.Hour, AuditQueue: "audit", Provision: ProvisionNever,
+	want := core.Config{
+		Concurrency: 8, Transactions: core.TransactionReceiveOnly, InputQueue: "orders", QueueExpiry: 7 * 24 * time.Hour, AuditQueue: "audit", Provision: core.ProvisionNever,
 		MaxPrefetchBytes: 1_000_000, DrainTimeout: 90 * time.Second, Instance: "one",
 		BaseTypes:      map[string][]string{"orders.placed": {"orders.changed", "orders.event"}},
 		HandlerTimeout: 10 * time.Second, SlowHandler: 30 * time.Second, OutageLimit: time.Minute, WaitForBroker: 5 * time.Minute,
-		Recoverability: Recoverability{
-			Immediate:  Immediate{Retries: 2, Pause: 100 * time.Millisecond, MaxPause: 5 * time.Second},
-			Delayed:    Delayed{Retries: 4, Increase: 2 * time.Second, Factor: 1.5, MaxDelay: time.Hour, Jitter: 0.25},
+		Recoverability: core.Recoverability{
+			Immediate:  core.Immediate{Retries: 2, Pause: 100 * time.Millisecond, MaxPause: 5 * time.Second},
+			Delayed:    core.Delayed{Retries: 4, Increase: 2 * time.Second, Factor: 1.5, MaxDelay: time.Hour, Jitter: 0.25},
 			ErrorQueue: "failed",
-			MessageTypes: map[string]TypeRecoverability{
-				"orders.placed": {Immediate: Immediate{Off: true}, Delayed: Delayed{Delays: []time.Duration{time.Second, time.Minute, 0}}},
+			MessageTypes: map[string]core.TypeRecoverability{
+				"orders.placed": {Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Delays: []time.Duration{time.Second, time.Minute, 0}}},
 				"orders.shipped": {
-					Immediate:  Immediate{Retries: 1, Pause: 20 * time.Millisecond, MaxPause: time.Second},
-					Delayed:    Delayed{Retries: 9, Increase: time.Second, Factor: 2, MaxDelay: time.Minute, Jitter: 0.5},
+					Immediate:  core.Immediate{Retries: 1, Pause: 20 * time.Millisecond, MaxPause: time.Second},
+					Delayed:    core.Delayed{Retries: 9, Increase: time.Second, Factor: 2, MaxDelay: time.Minute, Jitter: 0.5},
 					ErrorQueue: "unshipped", DeadLetterQueue: "dead-shipped", InvalidQueue: "invalid-shipped", UnrecoverableTypes: []string{"*url.Error"}, HandlerTimeout: time.Minute, MaxRetryAge: 6 * time.Hour, RequeueDelay: 3 * time.Second, RequeueLimit: 20,
 				},
 			},
-			MaxRetryAge: 12 * time.Hour, MaxDeliveries: MaxDeliveries{Count: 99},
+			MaxRetryAge: 12 * time.Hour, MaxDeliveries: core.MaxDeliveries{Count: 99},
 			RequeueDelay: 250 * time.Millisecond, RequeueLimit: 10,
-			UnacceptableMessageLimit: UnacceptableMessageLimit{Count: 5, Window: 10 * time.Minute},
-			DeadLetter:               DeadLettersRejected, DeadLetterQueue: "dead",
+			UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 5, Window: 10 * time.Minute},
+			DeadLetter:               core.DeadLettersRejected, DeadLetterQueue: "dead",
 			InvalidQueue: "invalid", CustomErrorQueues: []string{"fraud", "spam"},
 			UnrecoverableTypes: []string{"*fs.PathError"},
-			RateLimit:          RateLimit{ConsecutiveFailures: 20, TimeToWait: 5 * time.Second},
+			RateLimit:          core.RateLimit{ConsecutiveFailures: 20, TimeToWait: 5 * time.Second},
 		},
 	}
-	var got Config
-	if err := json.Unmarshal([]byte(wholeConfig), &got); err != nil {
+	var got core.Config
+	if err := configfile.Decode([]byte(wholeConfig), &got); err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	counting := capableTransport()
-	if _, err := New("billing", purgeable{provisioningTransport{counting}}, got); err != nil {
+	if _, err := core.New("billing", inmemory.Open(), got); err != nil {
 		t.Error(err)
 	}
 	t.Run("the text above has every field that is not code", func(t *testing.T) {
@@ -107,8 +105,8 @@ func TestSettings_WholeConfigurationFromJSON(t *testing.T) {
 		checkEveryField(t, reflect.ValueOf(got.Recoverability.MessageTypes["orders.shipped"]), "MessageTypes.")
 	})
 	t.Run("recoverability alone", func(t *testing.T) {
-		var r Recoverability
-		if err := json.Unmarshal([]byte(`{"delayed": {"increase": "2s"}, "errorQueue": "failed"}`), &r); err != nil {
+		var r core.Recoverability
+		if err := configfile.Decode([]byte(`{"delayed": {"increase": "2s"}, "errorQueue": "failed"}`), &r); err != nil {
 			t.Fatal(err)
 		}
 		if r.Delayed.Increase != 2*time.Second || r.ErrorQueue != "failed" {
@@ -118,15 +116,15 @@ func TestSettings_WholeConfigurationFromJSON(t *testing.T) {
 	t.Run("as a part of an application's own file", func(t *testing.T) {
 		var file struct {
 			Name    string
-			Billing Config
+			Billing core.Config
 		}
-		if err := json.Unmarshal([]byte(`{"name": "x", "billing": {"drainTimeout": "5s"}}`), &file); err != nil || file.Billing.DrainTimeout != 5*time.Second {
+		if err := configfile.Decode([]byte(`{"name": "x", "billing": {"drainTimeout": "5s"}}`), &file); err != nil || file.Billing.DrainTimeout != 5*time.Second {
 			t.Errorf("%+v, %v", file, err)
 		}
 	})
 	t.Run("what is not mentioned keeps its value", func(t *testing.T) {
-		c := Config{Concurrency: 3, Recoverability: Recoverability{ErrorQueue: "failed", Delayed: Delayed{Retries: 9}, UnrecoverableFunc: func(error) bool { return true }}}
-		if err := json.Unmarshal([]byte(`{"recoverability": {"delayed": {"increase": "1s"}}}`), &c); err != nil {
+		c := core.Config{Concurrency: 3, Recoverability: core.Recoverability{ErrorQueue: "failed", Delayed: core.Delayed{Retries: 9}, UnrecoverableFunc: func(error) bool { return true }}}
+		if err := configfile.Decode([]byte(`{"recoverability": {"delayed": {"increase": "1s"}}}`), &c); err != nil {
 			t.Fatal(err)
 		}
 		if c.Concurrency != 3 || c.Recoverability.ErrorQueue != "failed" || c.Recoverability.Delayed.Retries != 9 || c.Recoverability.UnrecoverableFunc == nil {
@@ -134,22 +132,22 @@ func TestSettings_WholeConfigurationFromJSON(t *testing.T) {
 		}
 	})
 	t.Run("an empty object changes nothing", func(t *testing.T) {
-		var c Config
-		if err := json.Unmarshal([]byte(" { } "), &c); err != nil || !reflect.DeepEqual(c, Config{}) {
+		var c core.Config
+		if err := configfile.Decode([]byte(" { } "), &c); err != nil || !reflect.DeepEqual(c, core.Config{}) {
 			t.Errorf("%+v, %v", c, err)
 		}
 	})
 }
 
 // checkEveryField fails for fields that a configuration file can set and
-// wholeConfig does not; Off and SendOnly would contradict others in it.
+// wholeConfig does not; core.Off and SendOnly would contradict others in it.
 func checkEveryField(t *testing.T, v reflect.Value, path string) {
 	t.Helper()
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
 		name := path + f.Name
 		switch {
-		case f.Tag.Get("json") == "-", f.Name == "Off", f.Name == "SendOnly", f.Name == "Delays":
+		case isCode(f.Type), f.Name == "Off", f.Name == "SendOnly", f.Name == "Delays":
 		case f.Type.Kind() == reflect.Struct:
 			checkEveryField(t, v.Field(i), name+".")
 		case v.Field(i).IsZero():
@@ -158,7 +156,20 @@ func checkEveryField(t *testing.T, v reflect.Value, path string) {
 	}
 }
 
-func TestConfigJSON_ErrorsNameThePlace(t *testing.T) {
+// isCode reports whether a field of core's settings holds code.
+func isCode(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Func, reflect.Interface, reflect.Pointer:
+		return true
+	case reflect.Slice:
+		return isCode(t.Elem())
+	case reflect.Struct:
+		return t == reflect.TypeFor[core.Observer]()
+	}
+	return false
+}
+
+func TestConfig_ErrorsNameThePlace(t *testing.T) {
 	for _, test := range []struct {
 		name, text, says string
 	}{
@@ -181,8 +192,8 @@ func TestConfigJSON_ErrorsNameThePlace(t *testing.T) {
 		{"a number for a switch", `{"sendOnly": 1}`, "sendOnly is 1; it must be true or false"},
 		{"a number that is too large", `{"concurrency": 1e30}`, "concurrency is 1e30"},
 		{"a number for a mode", `{"transactions": 2}`, "transactions is 2; it must be text"},
-		{"an unknown mode", `{"transactions": "Atomic"}`, `transactions: unknown transaction mode "Atomic"; use None, ReceiveOnly`},
-		{"an unknown provisioning", `{"provision": "auto"}`, `provision: unknown provisioning "auto"; use Auto, Always or Never`},
+		{"an unknown mode", `{"transactions": "Atomic"}`, `transactions is "Atomic"; use None, ReceiveOnly, SendsAtomicWithReceive or Default`},
+		{"an unknown provisioning", `{"provision": "auto"}`, `provision is "auto"; use Auto, Always or Never`},
 		{"text for an object", `{"recoverability": "x"}`, `recoverability is "x"; it must be an object`},
 		{"a list for an object", `{"recoverability": {"delayed": [1]}}`, "recoverability.delayed is [1]; it must be an object"},
 		{"a list for a map", `{"recoverability": {"messageTypes": []}}`, "recoverability.messageTypes is []; it must be an object"},
@@ -201,45 +212,38 @@ func TestConfigJSON_ErrorsNameThePlace(t *testing.T) {
 		{"a list for all", `[]`, "the configuration is []; it must be an object"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var c Config
-			err := json.Unmarshal([]byte(test.text), &c)
-			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.HasPrefix(err.Error(), "core: configuration: ") {
+			var c core.Config
+			err := configfile.Decode([]byte(test.text), &c)
+			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.HasPrefix(err.Error(), "configfile: ") {
 				t.Errorf("%v\nwant it to say %s", err, test.says)
 			}
 		})
 	}
 }
 
-func TestConfigJSON_Truncated(t *testing.T) {
-	for _, text := range []string{
-		"", " ", "{", `{"concurrency": 1`, `{"concurrency": 1,`, `{"concurrency": 1,}`, `{"concurrency" 1}`, `{"concurrency": }`,
-		`{"concurrency": 1} x`, `{"concurrency": 1}{}`, `{"concurrency": 1}]`, `{"recoverability": {"immediate": {}}`, "\xff",
+func TestDecode_TellsTheLineOfASyntaxError(t *testing.T) {
+	for text, says := range map[string]string{
+		"":                              "line 1: unexpected end",
+		"{\n\"concurrency\": 1":         "line 2: unexpected end",
+		"{\n\n\"concurrency\": 1,}":     "line 3: invalid character '}'",
+		"{\n\"concurrency\" 1}":         "line 2: invalid character '1'",
+		"{\"concurrency\": }":           "line 1: invalid character '}'",
+		"{\"concurrency\": 1}\nx":       "line 2: invalid character 'x'",
+		"{\"concurrency\": 1}{}":        "line 1: invalid character '{'",
+		"{\"concurrency\": 1}]":         "line 1: invalid character ']'",
+		"{\"recoverability\": {\n\n":    "line 3: unexpected end",
+		"{\"auditQueue\": \"\xff\"}":    "not UTF-8",
+		"{\n\"concurency\": 1}":         "concurency is unknown here",
+		"{\"concurrency\": \"\n\"}\n{}": "line 2: invalid character",
 	} {
-		var c Config
-		if err := json.Unmarshal([]byte(text), &c); err == nil {
-			t.Errorf("json.Unmarshal accepts %q", text)
-		}
-		if err := c.UnmarshalJSON([]byte(text)); err == nil {
-			t.Errorf("UnmarshalJSON accepts %q", text)
+		c := core.Config{AuditQueue: "kept"}
+		if err := configfile.Decode([]byte(text), &c); err == nil || !strings.HasPrefix(err.Error(), "configfile: ") || !strings.Contains(err.Error(), says) || c.AuditQueue != "kept" {
+			t.Errorf("%q: %v, want it to say %s", text, err, says)
 		}
 	}
 }
 
-func TestProvisioning_Text(t *testing.T) {
-	for p, want := range map[Provisioning]string{
-		ProvisionAuto: "Auto", ProvisionAlways: "Always", ProvisionNever: "Never", 3: "Provisioning(3)", -1: "Provisioning(-1)",
-	} {
-		if p.String() != want {
-			t.Errorf("%q, want %q", p.String(), want)
-		}
-		var read Provisioning
-		if err := read.UnmarshalText([]byte(want)); (err == nil) != (p >= 0 && p <= ProvisionNever) || err == nil && read != p {
-			t.Errorf("%q is read as %v, %v", want, read, err)
-		}
-	}
-}
-
-func FuzzConfigJSON(f *testing.F) {
+func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		wholeConfig, "{}", "null", `{"recoverability":{"delayed":{"retries":3,"increase":"-1s"}}}`,
 		`{"recoverability":{"immediate":{"retries":9223372036854775807},"delayed":{"retries":9223372036854775807,"factor":1,"maxDelay":"1h","jitter":1}}}`,
@@ -250,52 +254,48 @@ func FuzzConfigJSON(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		var c Config
-		if err := c.UnmarshalJSON(text); err != nil {
-			if !strings.HasPrefix(err.Error(), "core: configuration: ") {
-				t.Errorf("%v", err)
+		var c core.Config
+		if err := configfile.Decode(text, &c); err != nil {
+			if !strings.HasPrefix(err.Error(), "configfile: ") || !reflect.DeepEqual(c, core.Config{}) {
+				t.Errorf("%v, %+v", err, c)
 			}
 			return
 		}
 		if !json.Valid(text) {
 			t.Errorf("accepted, but no JSON")
 		}
-		roundTrip := func(c Config) {
-			t.Helper()
-			var again Config
-			written, err := c.MarshalJSON()
-			if err == nil {
-				err = again.UnmarshalJSON(written)
-			}
-			if err != nil || !reflect.DeepEqual(again, c) {
-				t.Errorf("%v\n%+v is written as\n%s and read as\n%+v", err, c, written, again)
-			}
-		}
-		roundTrip(c)
-		ep, err := New("billing", capableTransport(), c)
+		roundTrip(t, c)
+		ep, err := core.New("billing", inmemory.Open(), c)
 		if err != nil {
 			return
 		}
-		roundTrip(ep.Config())
-		if again, err := New("billing", capableTransport(), ep.Config()); err != nil || !reflect.DeepEqual(again.Config(), ep.Config()) {
+		roundTrip(t, ep.Config())
+		if again, err := core.New("billing", inmemory.Open(), ep.Config()); err != nil || !reflect.DeepEqual(again.Config(), ep.Config()) {
 			t.Errorf("%v\n%+v", err, ep.Config())
 		}
 		for _, messageType := range []string{"order", "orders.placed", ""} {
 			for _, round := range []int{0, 1, 1000, 1<<63 - 1} {
-				failure := failureAfter(round, round, errFailed)
-				failure.MessageType = messageType
-				d := ep.rules.decide(t.Context(), failure)
-				if d.policyErr != nil || d.action.Delay < 0 || d.action.Kind == ActionNone {
-					t.Errorf("%+v", d)
-				}
-				if d.action.Kind == ActionDelayedRetry && d.action.Delay >= 24*time.Hour {
-					t.Errorf("R5 delay of %v", d.action.Delay)
+				failure := core.ErrorContext{Err: errFailed, MessageType: messageType, ImmediateProcessingFailures: round, DelayedDeliveriesPerformed: round}
+				action := core.DefaultPolicy(t.Context(), ep.RecoverabilityConfig(messageType), failure)
+				if action.Delay < 0 || action.Kind == core.ActionNone || action.Kind == core.ActionDelayedRetry && action.Delay >= 24*time.Hour {
+					t.Errorf("R5 %v", action)
 				}
 			}
 		}
-		first := failureAfter(1, 0, errFailed)
-		if reason := ep.rules.whyUnsupported(ep.rules.decide(t.Context(), first).action, first); reason != "" {
-			t.Errorf("R8 the decision cannot be carried out: %s", reason)
-		}
 	})
+}
+
+var errFailed = errors.New("failed")
+
+// roundTrip fails if a configuration is not read as it is written.
+func roundTrip(t *testing.T, c core.Config) {
+	t.Helper()
+	var again core.Config
+	written, err := configfile.Encode(c)
+	if err == nil {
+		err = configfile.Decode(written, &again)
+	}
+	if err != nil || !reflect.DeepEqual(again, c) {
+		t.Errorf("%v\n%+v is written as\n%s and read as\n%+v", err, c, written, again)
+	}
 }
