@@ -234,7 +234,7 @@ func TestSend_WaitsWhileTheServiceIsBusy(t *testing.T) {
 			}
 			var sent []string
 			for _, m := range messages {
-				sent = append(sent, string(m.GetData()))
+				sent = append(sent, string(m.Body()))
 			}
 			if !slices.Equal(sent, bodies) {
 				t.Errorf("the queue has %q, want %q", sent, bodies)

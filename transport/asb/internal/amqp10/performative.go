@@ -37,12 +37,24 @@ var descriptorNames = map[byte]string{
 	codeReceived: "received", codeAccepted: "accepted", codeRejected: "rejected", codeReleased: "released",
 	codeModified: "modified", codeSource: "source", codeTarget: "target",
 	codeSASLMechanisms: "sasl-mechanisms", codeSASLInit: "sasl-init", codeSASLOutcome: "sasl-outcome",
+	codeHeader: "header", codeDeliveryAnnotations: "delivery-annotations", codeMessageAnnotations: "message-annotations",
+	codeProperties: "properties", codeApplicationProperties: "application-properties", codeData: "data", codeSequence: "amqp-sequence",
+	codeValue: "amqp-value", codeFooter: "footer",
 }
 
 var descriptorCodes = func() map[Symbol]byte {
 	codes := map[Symbol]byte{}
 	for code, name := range descriptorNames {
-		codes[Symbol("amqp:"+name+":list")] = code
+		encoding := "list"
+		switch code {
+		case codeDeliveryAnnotations, codeMessageAnnotations, codeApplicationProperties, codeFooter:
+			encoding = "map"
+		case codeData:
+			encoding = "binary"
+		case codeValue:
+			encoding = "*"
+		}
+		codes[Symbol("amqp:"+name+":"+encoding)] = code
 	}
 	return codes
 }()

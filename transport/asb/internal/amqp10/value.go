@@ -52,6 +52,11 @@ type (
 	Described struct{ Descriptor, Value any }
 )
 
+// String returns the UUID in the usual form.
+func (u UUID) String() string {
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+}
+
 // Get returns the value of the first entry with the key, a Symbol or a string, or nil.
 func (m Map) Get(key string) any {
 	for _, p := range m {
@@ -99,6 +104,7 @@ const (
 	ErrNotAllowed            Symbol = "amqp:not-allowed"
 	ErrNotFound              Symbol = "amqp:not-found"
 	ErrNotImplemented        Symbol = "amqp:not-implemented"
+	ErrResourceDeleted       Symbol = "amqp:resource-deleted"
 	ErrResourceLimitExceeded Symbol = "amqp:resource-limit-exceeded"
 	ErrUnauthorizedAccess    Symbol = "amqp:unauthorized-access"
 	ErrConnectionForced      Symbol = "amqp:connection:forced"

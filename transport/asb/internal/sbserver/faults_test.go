@@ -29,7 +29,7 @@ func (n *namespace) bodies(queue string) []string {
 	n.ok(err)
 	var all []string
 	for _, m := range messages {
-		all = append(all, string(m.GetData()))
+		all = append(all, string(m.Body()))
 	}
 	return all
 }

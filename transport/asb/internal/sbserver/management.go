@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/Azure/go-amqp"
-
 	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
@@ -16,8 +14,8 @@ import (
 // manage answers a request on $management of an entity (page service-bus-amqp-request-response).
 func (c *client) manage(path string, r *request) response {
 	name, _ := r.property("operation").(string)
-	body, _ := r.message.Value.(map[string]any)
-	a := arguments(body)
+	body, _ := r.message.Value.(amqp10.Map)
+	a := arguments(propertiesOf(body))
 	b := c.broker()
 	e, err := b.Entity(path)
 	if err != nil {
@@ -29,24 +27,24 @@ func (c *client) manage(path string, r *request) response {
 		return refusal(amqp10.Errorf(amqp10.ErrNotImplemented, "operation '%s' is unknown", name))
 	}
 	op := Op(name[len(prefix):])
-	var run func() (map[string]any, error)
+	var run func() (amqp10.Map, error)
 	switch op {
 	case OpRenewLock:
-		run = func() (map[string]any, error) { return renewLocks(b, path, a) }
+		run = func() (amqp10.Map, error) { return renewLocks(b, path, a) }
 	case OpPeek:
-		run = func() (map[string]any, error) { return peek(b, path, a) }
+		run = func() (amqp10.Map, error) { return peek(b, path, a) }
 	case OpReceiveDeferred:
-		run = func() (map[string]any, error) { return c.receiveDeferred(path, r, a) }
+		run = func() (amqp10.Map, error) { return c.receiveDeferred(path, r, a) }
 	case OpSchedule:
-		run = func() (map[string]any, error) { return schedule(b, path, a) }
+		run = func() (amqp10.Map, error) { return schedule(b, path, a) }
 	case OpCancelScheduled:
-		run = func() (map[string]any, error) {
-			return map[string]any{}, b.CancelScheduled(path, a.integers("sequence-numbers")...)
+		run = func() (amqp10.Map, error) {
+			return amqp10.Map{}, b.CancelScheduled(path, a.integers("sequence-numbers")...)
 		}
 	case OpRenewSession, OpGetSessionState, OpSetSessionState:
-		run = func() (map[string]any, error) { return c.session(path, op, r, a) }
+		run = func() (amqp10.Map, error) { return c.session(path, op, r, a) }
 	case OpListSessions:
-		run = func() (map[string]any, error) { return listSessions(b, path, a) }
+		run = func() (amqp10.Map, error) { return listSessions(b, path, a) }
 	case "update-disposition":
 		return r.settle(path, a)
 	default:
@@ -92,17 +90,22 @@ func integer(v any) (int64, bool) {
 
 // integers returns an array of longs. Some SDKs send a list.
 func (a arguments) integers(name string) []int64 {
-	switch v := a[name].(type) {
-	case []int64:
-		return v
-	case []any:
-		var all []int64
-		for _, e := range v {
-			if n, ok := integer(e); ok {
-				all = append(all, n)
-			}
+	var all []int64
+	for _, e := range a.elements(name) {
+		if n, ok := integer(e); ok {
+			all = append(all, n)
 		}
-		return all
+	}
+	return all
+}
+
+// elements returns the elements of an array or a list.
+func (a arguments) elements(name string) []any {
+	switch v := a[name].(type) {
+	case amqp10.Array:
+		return v
+	case amqp10.List:
+		return v
 	}
 	return nil
 }
@@ -110,48 +113,41 @@ func (a arguments) integers(name string) []int64 {
 // tokens returns the lock tokens, an array of UUIDs.
 func (a arguments) tokens() []broker.LockToken {
 	var tokens []broker.LockToken
-	switch v := a["lock-tokens"].(type) {
-	case []amqp.UUID:
-		for _, t := range v {
+	for _, e := range a.elements("lock-tokens") {
+		if t, ok := e.(amqp10.UUID); ok {
 			tokens = append(tokens, broker.LockToken(t))
-		}
-	case []any:
-		for _, e := range v {
-			if t, ok := e.(amqp.UUID); ok {
-				tokens = append(tokens, broker.LockToken(t))
-			}
 		}
 	}
 	return tokens
 }
 
-func renewLocks(b *broker.Broker, path string, a arguments) (map[string]any, error) {
+func renewLocks(b *broker.Broker, path string, a arguments) (amqp10.Map, error) {
 	until, err := b.Renew(path, a.tokens()...)
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"expirations": until}, nil
+	return amqp10.Map{{Key: "expirations", Value: arrayOf(until)}}, nil
 }
 
-func peek(b *broker.Broker, path string, a arguments) (map[string]any, error) {
+func peek(b *broker.Broker, path string, a arguments) (amqp10.Map, error) {
 	messages, err := b.Peek(path, a.integer("from-sequence-number"), int(a.integer("message-count")), a.optional("session-id"))
 	if err != nil || len(messages) == 0 {
 		return nil, err
 	}
-	list := make([]any, len(messages))
+	list := make(amqp10.List, len(messages))
 	for i, m := range messages {
-		encoded, err := m.MarshalBinary()
+		encoded, err := amqp10.AppendMessage(nil, m)
 		if err != nil {
 			return nil, err
 		}
-		list[i] = map[string]any{"message": encoded}
+		list[i] = amqp10.Map{{Key: "message", Value: encoded}}
 	}
-	return map[string]any{"messages": list}, nil
+	return amqp10.Map{{Key: "messages", Value: list}}, nil
 }
 
 // receiveDeferred delivers deferred messages. The session is that of the request, or of
 // the link that the request names: azservicebus v1.11.0 sends no session.
-func (c *client) receiveDeferred(path string, r *request, a arguments) (map[string]any, error) {
+func (c *client) receiveDeferred(path string, r *request, a arguments) (amqp10.Map, error) {
 	mode := broker.ReceiveAndDelete
 	if a.integer("receiver-settle-mode") == 1 {
 		mode = broker.PeekLock
@@ -166,18 +162,18 @@ func (c *client) receiveDeferred(path string, r *request, a arguments) (map[stri
 	if err != nil || len(deliveries) == 0 {
 		return nil, err
 	}
-	list := make([]any, len(deliveries))
+	list := make(amqp10.List, len(deliveries))
 	for i, d := range deliveries {
 		if mode == broker.PeekLock {
-			d.Message.DeliveryAnnotations = amqp.Annotations{"x-opt-lock-token": amqp.UUID(d.LockToken)}
+			d.Message.DeliveryAnnotations = amqp10.Annotations{"x-opt-lock-token": amqp10.UUID(d.LockToken)}
 		}
-		encoded, err := d.Message.MarshalBinary()
+		encoded, err := amqp10.AppendMessage(nil, d.Message)
 		if err != nil {
 			return nil, err
 		}
-		list[i] = map[string]any{"message": encoded, "lock-token": amqp.UUID(d.LockToken)}
+		list[i] = amqp10.Map{{Key: "message", Value: encoded}, {Key: "lock-token", Value: amqp10.UUID(d.LockToken)}}
 	}
-	return map[string]any{"messages": list}, nil
+	return amqp10.Map{{Key: "messages", Value: list}}, nil
 }
 
 // sessionOfLink returns the session of a receiver, or nil if it has none.
@@ -195,15 +191,15 @@ func (c *client) sessionOfLink(name string) *string {
 	return &id
 }
 
-func schedule(b *broker.Broker, path string, a arguments) (map[string]any, error) {
-	list, _ := a["messages"].([]any)
+func schedule(b *broker.Broker, path string, a arguments) (amqp10.Map, error) {
+	list := a.elements("messages")
 	if len(list) == 0 {
 		return nil, badRequest("the request has no messages")
 	}
 	messages := make([]broker.Message, len(list))
 	for i, e := range list {
-		entry, _ := e.(map[string]any)
-		encoded, ok := entry["message"].([]byte)
+		entry, _ := e.(amqp10.Map)
+		encoded, ok := entry.Get("message").([]byte)
 		if !ok {
 			return nil, badRequest("entry %d has no message", i)
 		}
@@ -217,10 +213,10 @@ func schedule(b *broker.Broker, path string, a arguments) (map[string]any, error
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"sequence-numbers": sequences}, nil
+	return amqp10.Map{{Key: "sequence-numbers", Value: arrayOf(sequences)}}, nil
 }
 
-func (c *client) session(path string, op Op, r *request, a arguments) (map[string]any, error) {
+func (c *client) session(path string, op Op, r *request, a arguments) (amqp10.Map, error) {
 	id := a.optional("session-id")
 	if id == nil {
 		return nil, badRequest("the request has no session-id")
@@ -236,30 +232,30 @@ func (c *client) session(path string, op Op, r *request, a arguments) (map[strin
 	switch op {
 	case OpRenewSession:
 		until, err := b.RenewSession(path, *id)
-		return map[string]any{"expiration": until}, err
+		return amqp10.Map{{Key: "expiration", Value: until}}, err
 	case OpGetSessionState:
 		state, err := b.SessionState(path, *id)
 		if state == nil {
-			return map[string]any{"session-state": nil}, err
+			return amqp10.Map{{Key: "session-state", Value: nil}}, err
 		}
-		return map[string]any{"session-state": state}, err
+		return amqp10.Map{{Key: "session-state", Value: state}}, err
 	}
 	// azservicebus v1.11.0 sends an empty binary for nil, which "clears the stored session state".
 	state, _ := a["session-state"].([]byte)
 	if len(state) == 0 {
 		state = nil
 	}
-	return map[string]any{}, b.SetSessionState(path, *id, state)
+	return amqp10.Map{}, b.SetSessionState(path, *id, state)
 }
 
-func listSessions(b *broker.Broker, path string, a arguments) (map[string]any, error) {
+func listSessions(b *broker.Broker, path string, a arguments) (amqp10.Map, error) {
 	updated, _ := a["last-updated-time"].(time.Time)
 	skip := a.integer("skip")
 	ids, err := b.Sessions(path, updated, int(skip), int(a.integer("top")))
 	if err != nil || len(ids) == 0 {
 		return nil, err
 	}
-	return map[string]any{"sessions-ids": ids, "skip": int32(skip) + int32(len(ids))}, nil
+	return amqp10.Map{{Key: "sessions-ids", Value: arrayOf(ids)}, {Key: "skip", Value: int32(skip) + int32(len(ids))}}, nil
 }
 
 // dispositions are the outcomes of update-disposition. The misspelling "defered" is that
@@ -277,16 +273,17 @@ var dispositions = map[string]broker.Outcome{
 func (r *request) settle(path string, a arguments) response {
 	outcome, ok := dispositions[a.string("disposition-status")]
 	if !ok {
-		return refusal(amqp10.Errorf(amqp10.Symbol(condition.Argument), "disposition-status '%s' is unknown", a.string("disposition-status")))
+		return refusal(amqp10.Errorf(condition.Argument, "disposition-status '%s' is unknown", a.string("disposition-status")))
 	}
 	how := broker.Settlement{Outcome: outcome, Reason: a.string("deadletter-reason"), Description: a.string("deadletter-description")}
-	how.Properties, _ = a["properties-to-modify"].(map[string]any)
-	return r.performed(settlementOps[outcome], path, 200, func() (map[string]any, error) {
+	modified, _ := a["properties-to-modify"].(amqp10.Map)
+	how.Properties = propertiesOf(modified)
+	return r.performed(settlementOps[outcome], path, 200, func() (amqp10.Map, error) {
 		for _, t := range a.tokens() {
 			if err := r.client.broker().Settle(path, t, how); err != nil {
 				return nil, err
 			}
 		}
-		return map[string]any{}, nil
+		return amqp10.Map{}, nil
 	})
 }

@@ -180,7 +180,7 @@ func (r *receiver) Next(n int) []amqp10.Outgoing {
 		if !r.deliver() {
 			continue
 		}
-		payload, err := d.Message.MarshalBinary()
+		payload, err := amqp10.AppendMessage(nil, d.Message)
 		if err != nil { // it was decoded by the same package
 			r.link.Detach(amqp10.Errorf(amqp10.ErrInternal, "encode message %d: %v", d.SequenceNumber, err))
 			return messages

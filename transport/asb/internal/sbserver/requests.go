@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/Azure/go-amqp"
-
 	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
 )
@@ -41,7 +39,7 @@ const mostReplies = 5000
 type request struct {
 	client  *client
 	link    *amqp10.Link
-	message *amqp.Message
+	message *amqp10.Message
 	reply   func(response)
 }
 
@@ -51,7 +49,7 @@ type response struct {
 	status      int32
 	description string
 	condition   amqp10.Symbol
-	body        map[string]any
+	body        amqp10.Map
 }
 
 // Closed implements amqp10.Inlet.
@@ -59,8 +57,8 @@ func (*requests) Closed() {}
 
 // Transfer implements amqp10.Inlet.
 func (n *requests) Transfer(m amqp10.Incoming) {
-	var message amqp.Message
-	if err := message.UnmarshalBinary(m.Payload); err != nil {
+	message, err := amqp10.DecodeMessage(m.Payload)
+	if err != nil {
 		if !m.Settled {
 			n.link.Settle(m.ID, amqp10.Rejected{Error: amqp10.Errorf(amqp10.ErrDecode, "decode a request: %v", err)})
 		}
@@ -69,15 +67,15 @@ func (n *requests) Transfer(m amqp10.Incoming) {
 	if !m.Settled {
 		n.link.Settle(m.ID, amqp10.Accepted{})
 	}
-	r := &request{client: n.client, link: n.link, message: &message}
-	r.reply = func(a response) { n.client.sendReply(&message, a) }
+	r := &request{client: n.client, link: n.link, message: message}
+	r.reply = func(a response) { n.client.sendReply(message, a) }
 	if a := n.handle(r); a.status != 0 {
 		r.reply(a)
 	}
 }
 
 // sendReply sends the reply to a request, if the client has a link for it.
-func (c *client) sendReply(request *amqp.Message, a response) {
+func (c *client) sendReply(request *amqp10.Message, a response) {
 	p := request.Properties
 	if p == nil || p.ReplyTo == nil {
 		return
@@ -88,8 +86,8 @@ func (c *client) sendReply(request *amqp.Message, a response) {
 	if r == nil {
 		return
 	}
-	reply := &amqp.Message{
-		Properties: &amqp.MessageProperties{CorrelationID: p.MessageID},
+	reply := &amqp10.Message{
+		Properties: &amqp10.MessageProperties{CorrelationID: p.MessageID},
 		ApplicationProperties: map[string]any{
 			"status-code":        a.status,
 			"status-description": a.description,
@@ -98,15 +96,15 @@ func (c *client) sendReply(request *amqp.Message, a response) {
 		},
 	}
 	if a.condition != "" {
-		reply.ApplicationProperties["error-condition"] = amqp.Symbol(a.condition)
-		reply.ApplicationProperties["errorCondition"] = amqp.Symbol(a.condition)
+		reply.ApplicationProperties["error-condition"] = a.condition
+		reply.ApplicationProperties["errorCondition"] = a.condition
 	}
 	if a.body != nil {
 		reply.Value = a.body
 	} else {
-		reply.Value = amqp.Null{}
+		reply.Value = amqp10.Null{}
 	}
-	payload, err := reply.MarshalBinary()
+	payload, err := amqp10.AppendMessage(nil, reply)
 	if err != nil {
 		c.goClose(amqp10.Errorf(amqp10.ErrInternal, "encode a reply: %v", err))
 		return
@@ -154,8 +152,8 @@ func (r *request) property(name string) any { return r.message.ApplicationProper
 
 // performed carries the request out as an operation, and replies with success or the
 // error.
-func (r *request) performed(op Op, entity string, success int32, run func() (map[string]any, error)) response {
-	var body map[string]any
+func (r *request) performed(op Op, entity string, success int32, run func() (amqp10.Map, error)) response {
+	var body amqp10.Map
 	r.client.perform(operation{
 		op: op, entity: entity, link: r.link,
 		run: func() *amqp10.Error {
@@ -182,7 +180,7 @@ func (op Op) hasResult() bool { return op == OpPeek || op == OpListSessions || o
 
 // refusal returns the reply for an error.
 func refusal(err *amqp10.Error) response {
-	status := (&condition.Error{Condition: amqp.ErrCond(err.Condition)}).Status()
+	status := (&condition.Error{Condition: err.Condition}).Status()
 	switch err.Condition {
 	case amqp10.ErrUnauthorizedAccess:
 		status = 401

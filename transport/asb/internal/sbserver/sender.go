@@ -5,8 +5,6 @@ package sbserver
 import (
 	"slices"
 
-	"github.com/Azure/go-amqp"
-
 	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
 )
@@ -74,8 +72,8 @@ func decodeMessages(format uint32, payload []byte) ([]broker.Message, *amqp10.Er
 		m, err := decodeMessage(payload)
 		return []broker.Message{m}, err
 	}
-	var batch amqp.Message
-	if err := batch.UnmarshalBinary(payload); err != nil {
+	batch, err := amqp10.DecodeMessage(payload)
+	if err != nil {
 		return nil, amqp10.Errorf(amqp10.ErrDecode, "decode a batch: %v", err)
 	}
 	messages := make([]broker.Message, len(batch.Data))
@@ -90,9 +88,9 @@ func decodeMessages(format uint32, payload []byte) ([]broker.Message, *amqp10.Er
 }
 
 func decodeMessage(payload []byte) (broker.Message, *amqp10.Error) {
-	var m amqp.Message
-	if err := m.UnmarshalBinary(payload); err != nil {
+	m, err := amqp10.DecodeMessage(payload)
+	if err != nil {
 		return broker.Message{}, amqp10.Errorf(amqp10.ErrDecode, "decode a message: %v", err)
 	}
-	return broker.Message{AMQP: &m, Encoded: payload}, nil
+	return broker.Message{AMQP: m, Encoded: payload}, nil
 }

@@ -5,8 +5,6 @@ package sbserver
 import (
 	"errors"
 
-	"github.com/Azure/go-amqp"
-
 	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
@@ -25,7 +23,7 @@ func wireError(err error) *amqp10.Error {
 	case err == nil:
 		return nil
 	case errors.As(err, &refusal):
-		return &amqp10.Error{Condition: amqp10.Symbol(refusal.Condition), Description: refusal.Description}
+		return &amqp10.Error{Condition: refusal.Condition, Description: refusal.Description}
 	}
 	return &amqp10.Error{Condition: amqp10.ErrInternal, Description: err.Error()}
 }
@@ -39,23 +37,18 @@ func propertiesOf(m amqp10.Map) map[string]any {
 	for _, p := range m {
 		switch k := p.Key.(type) {
 		case amqp10.Symbol:
-			properties[string(k)] = propertyOf(p.Value)
+			properties[string(k)] = p.Value
 		case string:
-			properties[k] = propertyOf(p.Value)
+			properties[k] = p.Value
 		}
 	}
 	return properties
 }
 
-// propertyOf converts a value to a type of package amqp if the two packages differ.
-func propertyOf(v any) any {
-	switch v := v.(type) {
-	case amqp10.Symbol:
-		return amqp.Symbol(v)
-	case amqp10.UUID:
-		return amqp.UUID(v)
-	case amqp10.Char:
-		return uint32(v)
+func arrayOf[T any](values []T) amqp10.Array {
+	a := make(amqp10.Array, len(values))
+	for i, v := range values {
+		a[i] = v
 	}
-	return v
+	return a
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	sdk "github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
-	"github.com/Azure/go-amqp"
 
+	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/admin"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
@@ -273,7 +273,7 @@ func TestTopicAndSubscription(t *testing.T) {
 	s.must(err)
 	equal(t, "the label", *rule.Filter.(*sdk.CorrelationFilter).Subject, "l")
 	label := "l"
-	s.must(s.broker.Send("t", broker.Message{AMQP: &amqp.Message{Data: [][]byte{nil}, Properties: &amqp.MessageProperties{Subject: &label}}}))
+	s.must(s.broker.Send("t", broker.Message{AMQP: &amqp10.Message{Data: [][]byte{nil}, Properties: &amqp10.MessageProperties{Subject: &label}}}))
 	info, err := s.broker.Queue("q")
 	s.must(err)
 	equal(t, "the number of forwarded messages", info.Runtime.Active, 1)
@@ -400,12 +400,12 @@ func TestRuntimeProperties(t *testing.T) {
 	s.must(err)
 	_, err = s.CreateSubscription(ctx, "t", "s", nil)
 	s.must(err)
-	later := amqp.Annotations{"x-opt-scheduled-enqueue-time": start.Add(time.Hour)}
+	later := amqp10.Annotations{"x-opt-scheduled-enqueue-time": start.Add(time.Hour)}
 	for _, path := range []string{"q", "t"} {
 		for range 3 {
-			s.must(s.broker.Send(path, broker.Message{AMQP: amqp.NewMessage([]byte("a"))}))
+			s.must(s.broker.Send(path, broker.Message{AMQP: &amqp10.Message{Data: [][]byte{[]byte("a")}}}))
 		}
-		s.must(s.broker.Send(path, broker.Message{AMQP: &amqp.Message{Annotations: later, Data: [][]byte{[]byte("b")}}}))
+		s.must(s.broker.Send(path, broker.Message{AMQP: &amqp10.Message{Annotations: later, Data: [][]byte{[]byte("b")}}}))
 	}
 	for _, path := range []string{"q", "t/Subscriptions/s"} {
 		c, err := s.broker.Consume(context.Background(), path, broker.ConsumerConfig{})

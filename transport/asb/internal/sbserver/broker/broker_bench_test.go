@@ -3,6 +3,7 @@ package broker_test
 import (
 	"testing"
 
+	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
 )
 
@@ -15,7 +16,7 @@ func BenchmarkBroker(b *testing.B) {
 		batch := make([]broker.Message, 100)
 		for i := range batch {
 			batch[i] = newMessage("0123456789", withID("m"), withProperty("a", "b"), withProperty("c", "d"))
-			encoded, err := batch[i].AMQP.MarshalBinary()
+			encoded, err := amqp10.AppendMessage(nil, batch[i].AMQP)
 			if err != nil {
 				b.Fatal(err)
 			}

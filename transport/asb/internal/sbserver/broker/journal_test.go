@@ -11,8 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/go-amqp"
-
+	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
@@ -60,7 +59,7 @@ func TestJournal_Messages(t *testing.T) {
 		n.queue("q", properties.Queue{MaxDeliveryCount: 5, LockDuration: time.Minute})
 		n.send("q", "completed")
 		n.settle("q", n.receive("q"), broker.Complete)
-		n.send("q", "abandoned", withID("m"), withProperty("int8", int8(1)), withProperty("time", start), withProperty("uuid", amqp.UUID{1}))
+		n.send("q", "abandoned", withID("m"), withProperty("int8", int8(1)), withProperty("time", start), withProperty("uuid", amqp10.UUID{1}))
 		n.settle("q", n.receive("q"), broker.Abandon)
 		n.settle("q", n.receive("q"), broker.Abandon)
 		c := n.consume("q")
@@ -87,7 +86,7 @@ func TestJournal_Messages(t *testing.T) {
 		equal(n.t, "the message id", m.Properties.MessageID, any("m"))
 		equal(n.t, "the int8", m.ApplicationProperties["int8"], any(int8(1)))
 		equal(n.t, "the time", m.ApplicationProperties["time"].(time.Time).Equal(start), true)
-		equal(n.t, "the UUID", m.ApplicationProperties["uuid"], any(amqp.UUID{1}))
+		equal(n.t, "the UUID", m.ApplicationProperties["uuid"], any(amqp10.UUID{1}))
 		equal(n.t, "the time to live", got[1].Message.Header.TTL, 30*time.Second)
 		n.settle("q", got[1], broker.Release)
 		n.settle("q", got[0], broker.Complete)
@@ -198,7 +197,7 @@ func TestJournal_Entities(t *testing.T) {
 		}
 		n.nothing("deleted") // created anew
 		n.send("t", "duplicate", withID("1"))
-		n.send("t", "second", withID("2"), withProperty("n", 1), withProperty("b", true), func(m *amqp.Message) { m.Properties.Subject = new("l") })
+		n.send("t", "second", withID("2"), withProperty("n", int64(1)), withProperty("b", true), func(m *amqp10.Message) { m.Properties.Subject = new("l") })
 		for name, want := range map[string]string{"s": "[second]", "sql": "[second]", "none": "[]", "all": "[first second]"} {
 			got := n.consume("t/Subscriptions/" + name).Next(5)
 			equal(n.t, "the messages of "+name, bodies(got), want)
@@ -350,7 +349,7 @@ func TestJournal_Killed(t *testing.T) {
 	}
 	there := map[int]bool{}
 	for _, m := range messages {
-		i, err := strconv.Atoi(string(m.GetData()))
+		i, err := strconv.Atoi(string(m.Body()))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,8 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/go-amqp"
-
+	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
@@ -61,7 +60,7 @@ func (n *namespace) must(err error) {
 }
 
 // refuses fails the test unless an error has a condition.
-func (n *namespace) refuses(err error, want amqp.ErrCond) {
+func (n *namespace) refuses(err error, want amqp10.Symbol) {
 	n.t.Helper()
 	if err == nil || condition.Of(err) != want {
 		n.t.Fatalf("got the error %v, want the condition %s", err, want)
@@ -69,31 +68,31 @@ func (n *namespace) refuses(err error, want amqp.ErrCond) {
 }
 
 // An option changes a message before it is sent.
-type option func(*amqp.Message)
+type option func(*amqp10.Message)
 
-func header(m *amqp.Message) *amqp.MessageHeader {
+func header(m *amqp10.Message) *amqp10.MessageHeader {
 	if m.Header == nil {
-		m.Header = &amqp.MessageHeader{Priority: 4}
+		m.Header = &amqp10.MessageHeader{Priority: 4}
 	}
 	return m.Header
 }
 
-func inSession(id string) option { return func(m *amqp.Message) { m.Properties.GroupID = &id } }
-func withID(id any) option       { return func(m *amqp.Message) { m.Properties.MessageID = id } }
+func inSession(id string) option { return func(m *amqp10.Message) { m.Properties.GroupID = &id } }
+func withID(id any) option       { return func(m *amqp10.Message) { m.Properties.MessageID = id } }
 func withTTL(d time.Duration) option {
-	return func(m *amqp.Message) { header(m).TTL = d }
+	return func(m *amqp10.Message) { header(m).TTL = d }
 }
 
 func scheduledAt(at time.Time) option {
-	return func(m *amqp.Message) { m.Annotations = amqp.Annotations{"x-opt-scheduled-enqueue-time": at} }
+	return func(m *amqp10.Message) { m.Annotations = amqp10.Annotations{"x-opt-scheduled-enqueue-time": at} }
 }
 
 func withPartition(key string) option {
-	return func(m *amqp.Message) { m.Annotations = amqp.Annotations{"x-opt-partition-key": key} }
+	return func(m *amqp10.Message) { m.Annotations = amqp10.Annotations{"x-opt-partition-key": key} }
 }
 
 func withProperty(name string, value any) option {
-	return func(m *amqp.Message) {
+	return func(m *amqp10.Message) {
 		if m.ApplicationProperties == nil {
 			m.ApplicationProperties = map[string]any{}
 		}
@@ -102,8 +101,8 @@ func withProperty(name string, value any) option {
 }
 
 func newMessage(body string, options ...option) broker.Message {
-	m := amqp.NewMessage([]byte(body))
-	m.Properties = &amqp.MessageProperties{}
+	m := &amqp10.Message{Data: [][]byte{[]byte(body)}}
+	m.Properties = &amqp10.MessageProperties{}
 	for _, o := range options {
 		o(m)
 	}
@@ -154,7 +153,7 @@ func (n *namespace) settle(path string, d broker.Delivery, how broker.Outcome) {
 	n.must(n.Settle(path, d.LockToken, broker.Settlement{Outcome: how}))
 }
 
-func body(d broker.Delivery) string { return string(d.Message.GetData()) }
+func body(d broker.Delivery) string { return string(d.Message.Body()) }
 
 func bodies(all []broker.Delivery) string {
 	var s []string

@@ -6,8 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/go-amqp"
-
+	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
@@ -31,7 +30,7 @@ func TestCreateQueue_Refusals(t *testing.T) {
 		name      string
 		queue     string
 		p         properties.Queue
-		condition amqp.ErrCond
+		condition amqp10.Symbol
 	}{
 		{"exists", "Q", properties.Queue{}, condition.EntityAlreadyExists},
 		{"a topic has the name", "t", properties.Queue{}, condition.EntityAlreadyExists},
@@ -208,7 +207,7 @@ func TestSend_Limits(t *testing.T) {
 		p         properties.Queue
 		body      string
 		options   []option
-		condition amqp.ErrCond // "" if it is accepted
+		condition amqp10.Symbol // "" if it is accepted
 	}{
 		{"Standard", properties.Standard, properties.Queue{}, kib(255), nil, ""},
 		{"too large for Standard", properties.Standard, properties.Queue{}, kib(256), nil, condition.MessageSize},

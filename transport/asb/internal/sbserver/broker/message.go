@@ -4,8 +4,7 @@ import (
 	"maps"
 	"time"
 
-	"github.com/Azure/go-amqp"
-
+	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/content"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/uuid"
@@ -15,7 +14,7 @@ import (
 type Message struct {
 	// AMQP is the decoded message. The broker keeps it: the caller must not change it
 	// afterwards.
-	AMQP *amqp.Message
+	AMQP *amqp10.Message
 	// Encoded are the bytes from which AMQP was decoded, and by which the broker measures
 	// it. The broker does not keep them. If it is nil, the broker encodes AMQP.
 	Encoded []byte
@@ -27,10 +26,10 @@ type LockToken [16]byte
 
 // String returns the token in the usual form of a UUID.
 func (t LockToken) String() string {
-	return uuid.Format(t)
+	return amqp10.UUID(t).String()
 }
 
-func newLockToken() LockToken { return uuid.New() }
+func newLockToken() LockToken { return LockToken(uuid.New()) }
 
 type messageState byte
 
@@ -82,7 +81,7 @@ func (m *message) FireLocked(ev *clock.Event) {
 // A Delivery is a message for a receiver. The receiver may change the message, except for
 // the sections of the body and the properties, which it shares with the broker.
 type Delivery struct {
-	Message *amqp.Message // with header and annotations set as the service does
+	Message *amqp10.Message // with header and annotations set as the service does
 	// LockToken names the lock; it is zero if the message was received and deleted.
 	LockToken      LockToken
 	LockedUntil    time.Time
@@ -146,9 +145,9 @@ func (s *snapshot) delivery() Delivery {
 // message returns the message as a receiver sees it. The sections that the sender wrote
 // are unchanged; the header has the delivery count, and the annotations have the other
 // values (page service-bus-amqp-protocol-guide, "Messages").
-func (s *snapshot) message() *amqp.Message {
+func (s *snapshot) message() *amqp10.Message {
 	m := *s.content.AMQP
-	header := amqp.MessageHeader{Durable: true, Priority: 4}
+	header := amqp10.MessageHeader{Durable: true, Priority: 4}
 	if m.Header != nil {
 		header = *m.Header
 	}
@@ -160,7 +159,7 @@ func (s *snapshot) message() *amqp.Message {
 	}
 	m.Header = &header
 	m.DeliveryAnnotations = nil
-	m.Annotations = make(amqp.Annotations, len(s.content.AMQP.Annotations)+4)
+	m.Annotations = make(amqp10.Annotations, len(s.content.AMQP.Annotations)+4)
 	maps.Copy(m.Annotations, s.content.AMQP.Annotations)
 	m.Annotations[content.AnnotationSequenceNumber] = s.sequence
 	m.Annotations[content.AnnotationEnqueuedTime] = s.enqueued.Time()

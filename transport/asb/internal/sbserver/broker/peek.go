@@ -1,12 +1,12 @@
 package broker
 
-import "github.com/Azure/go-amqp"
+import "github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 
 // Peek returns messages in the order of their sequence numbers, beginning at from, at
 // most limit, in any state: "Peek returns all messages, regardless of their state":
 // active, locked, deferred and scheduled ones (page message-browsing). A session limits
 // it to its messages.
-func (b *Broker) Peek(path string, from int64, limit int, session *string) (messages []*amqp.Message, err error) {
+func (b *Broker) Peek(path string, from int64, limit int, session *string) (messages []*amqp10.Message, err error) {
 	b.lock()
 	snapshots, err := b.peekLocked(path, from, limit, session)
 	if failed := b.unlock(); err == nil {

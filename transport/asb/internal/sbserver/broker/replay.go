@@ -8,8 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/Azure/go-amqp"
-
+	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/content"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/journal"
 )
@@ -157,8 +156,8 @@ func (r *replay) entity(b *Broker, rec *entityRecord) error {
 // message puts a message into its store. The lock of a message is kept, so that it can be
 // settled after the restart; the lock of a session ends, as when its receiver closes.
 func (r *replay) message(e *entity, rec *messageRecord) error {
-	decoded := &amqp.Message{}
-	if err := decoded.UnmarshalBinary(rec.Content); err != nil {
+	decoded, err := amqp10.DecodeMessage(rec.Content)
+	if err != nil {
 		return fmt.Errorf("decode message %d of '%s': %w", rec.Sequence, e.path, err)
 	}
 	c := content.New(decoded, len(rec.Content))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/content"
 )
@@ -33,7 +34,7 @@ func (b *Broker) send(path string, messages []Message, schedule bool) (sequences
 		if m.Encoded == nil || b.log != nil {
 			encoded := m.Encoded
 			if encoded == nil {
-				if encoded, err = m.AMQP.MarshalBinary(); err != nil {
+				if encoded, err = amqp10.AppendMessage(nil, m.AMQP); err != nil {
 					return nil, fmt.Errorf("broker: encode message %d for %s: %w", i, path, err)
 				}
 			}

@@ -242,7 +242,7 @@ func TestSession_Peek(t *testing.T) {
 	messages, err := n.Peek("q", 0, 10, &id)
 	n.must(err)
 	equal(t, "the number of messages", len(messages), 2)
-	equal(t, "the first one", string(messages[0].GetData()), "1")
+	equal(t, "the first one", string(messages[0].Body()), "1")
 	messages, err = n.Peek("q", 0, 10, nil)
 	n.must(err)
 	equal(t, "the number of all messages", len(messages), 4)

@@ -70,7 +70,7 @@ func TestCancelScheduled(t *testing.T) {
 	messages, err := n.Peek("q", 0, 10, nil)
 	n.must(err)
 	last := messages[len(messages)-1]
-	equal(t, "the last message", string(last.GetData()), "active")
+	equal(t, "the last message", string(last.Body()), "active")
 	n.refuses(n.CancelScheduled("q", last.Annotations["x-opt-sequence-number"].(int64)), condition.MessageNotFound)
 }
 
@@ -253,7 +253,7 @@ func TestPeek_AllStatesInOrder(t *testing.T) {
 			state int32
 		}{{"deferred", 1}, {"scheduled", 2}, {"locked", 0}, {"available", 0}} {
 			m := messages[i]
-			equal(t, "the body", string(m.GetData()), want.body)
+			equal(t, "the body", string(m.Body()), want.body)
 			equal(t, "the state of "+want.body, m.Annotations["x-opt-message-state"], any(want.state))
 			equal(t, "the sequence number", m.Annotations["x-opt-sequence-number"], any(int64(i+1)))
 			if m.Annotations["x-opt-locked-until"] != nil {
@@ -264,7 +264,7 @@ func TestPeek_AllStatesInOrder(t *testing.T) {
 	messages, err := n.Peek("q", 3, 1, nil)
 	n.must(err)
 	equal(t, "the number of messages", len(messages), 1)
-	equal(t, "the body", string(messages[0].GetData()), "locked")
+	equal(t, "the body", string(messages[0].Body()), "locked")
 }
 
 func TestDuplicateDetection(t *testing.T) {
@@ -277,7 +277,7 @@ func TestDuplicateDetection(t *testing.T) {
 		{"same id", false, []option{withID("1")}, []option{withID("1")}, false},
 		{"other id", false, []option{withID("1")}, []option{withID("2")}, true},
 		{"no id", false, nil, nil, true},
-		{"same id, other properties", false, []option{withID("1")}, []option{withID("1"), withProperty("k", 1)}, false},
+		{"same id, other properties", false, []option{withID("1")}, []option{withID("1"), withProperty("k", int64(1))}, false},
 		{"the duplicate is scheduled", false, []option{withID("1")}, []option{withID("1"), scheduledAt(start.Add(time.Minute))}, false},
 		{"the first is scheduled", false, []option{withID("1"), scheduledAt(start.Add(time.Minute))}, []option{withID("1")}, false},
 		{"other partition", false, []option{withID("1"), withPartition("a")}, []option{withID("1"), withPartition("b")}, false},

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/Azure/go-amqp"
+	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 )
 
 // An Error is a refusal with the condition by which clients of Service Bus recognize it.
 type Error struct {
-	Condition   amqp.ErrCond
+	Condition   amqp10.Symbol
 	Description string
 }
 
@@ -20,25 +20,25 @@ func (e *Error) Error() string { return fmt.Sprintf("%s: %s", e.Condition, e.Des
 // The conditions of [Error], as in the documentation's page service-bus-amqp-protocol-guide
 // and in the table of azservicebus v1.11.0, internal/errors.go.
 const (
-	NotFound            = amqp.ErrCondNotFound
-	NotAllowed          = amqp.ErrCondNotAllowed
-	NotImplemented      = amqp.ErrCondNotImplemented
-	InvalidField        = amqp.ErrCondInvalidField
-	InternalError       = amqp.ErrCondInternalError
-	ResourceLimit       = amqp.ErrCondResourceLimitExceeded
-	MessageSize         = amqp.ErrCondMessageSizeExceeded
-	ResourceDeleted     = amqp.ErrCondResourceDeleted
-	DetachForced        = amqp.ErrCondDetachForced
-	MessageLockLost     = amqp.ErrCond("com.microsoft:message-lock-lost")
-	SessionLockLost     = amqp.ErrCond("com.microsoft:session-lock-lost")
-	SessionCannotLock   = amqp.ErrCond("com.microsoft:session-cannot-be-locked")
-	MessageNotFound     = amqp.ErrCond("com.microsoft:message-not-found")
-	SessionNotFound     = amqp.ErrCond("com.microsoft:session-not-found")
-	EntityDisabled      = amqp.ErrCond("com.microsoft:entity-disabled")
-	EntityAlreadyExists = amqp.ErrCond("com.microsoft:entity-already-exists")
-	Timeout             = amqp.ErrCond("com.microsoft:timeout")
-	Argument            = amqp.ErrCond("com.microsoft:argument-error")
-	ArgumentRange       = amqp.ErrCond("com.microsoft:argument-out-of-range")
+	NotFound            = amqp10.ErrNotFound
+	NotAllowed          = amqp10.ErrNotAllowed
+	NotImplemented      = amqp10.ErrNotImplemented
+	InvalidField        = amqp10.ErrInvalidField
+	InternalError       = amqp10.ErrInternal
+	ResourceLimit       = amqp10.ErrResourceLimitExceeded
+	MessageSize         = amqp10.ErrMessageSizeExceeded
+	ResourceDeleted     = amqp10.ErrResourceDeleted
+	DetachForced        = amqp10.ErrDetachForced
+	MessageLockLost     = amqp10.Symbol("com.microsoft:message-lock-lost")
+	SessionLockLost     = amqp10.Symbol("com.microsoft:session-lock-lost")
+	SessionCannotLock   = amqp10.Symbol("com.microsoft:session-cannot-be-locked")
+	MessageNotFound     = amqp10.Symbol("com.microsoft:message-not-found")
+	SessionNotFound     = amqp10.Symbol("com.microsoft:session-not-found")
+	EntityDisabled      = amqp10.Symbol("com.microsoft:entity-disabled")
+	EntityAlreadyExists = amqp10.Symbol("com.microsoft:entity-already-exists")
+	Timeout             = amqp10.Symbol("com.microsoft:timeout")
+	Argument            = amqp10.Symbol("com.microsoft:argument-error")
+	ArgumentRange       = amqp10.Symbol("com.microsoft:argument-out-of-range")
 )
 
 // Status returns the status code of an error in replies on $management: 410 for a lost lock,
@@ -64,12 +64,12 @@ func (e *Error) Status() int32 {
 }
 
 // Errorf returns an error with a condition.
-func Errorf(condition amqp.ErrCond, format string, args ...any) *Error {
+func Errorf(condition amqp10.Symbol, format string, args ...any) *Error {
 	return &Error{Condition: condition, Description: fmt.Sprintf(format, args...)}
 }
 
 // Of returns the condition of an error of this package, InternalError for any other.
-func Of(err error) amqp.ErrCond {
+func Of(err error) amqp10.Symbol {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Condition
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/Azure/go-amqp"
+	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 )
 
 func TestOf_WrappedErrors(t *testing.T) {
@@ -24,7 +24,7 @@ func TestOf_WrappedErrors(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	t.Parallel()
-	for condition, want := range map[amqp.ErrCond]int32{
+	for condition, want := range map[amqp10.Symbol]int32{
 		MessageLockLost: 410, SessionLockLost: 410, NotFound: 404, MessageNotFound: 404, EntityDisabled: 403, ResourceLimit: 403,
 		EntityAlreadyExists: 409, Timeout: 408, ArgumentRange: 400, NotImplemented: 501, InternalError: 500, "other": 500,
 	} {

@@ -4,8 +4,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/Azure/go-amqp"
-
+	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
 )
 
@@ -49,11 +48,11 @@ func propertySize(value any) int {
 	switch v := value.(type) {
 	case string:
 		return len(v)
-	case amqp.Symbol:
+	case amqp10.Symbol:
 		return len(v)
 	case []byte:
 		return len(v)
-	case amqp.UUID:
+	case amqp10.UUID:
 		return len(v)
 	case bool, int8, uint8:
 		return 1

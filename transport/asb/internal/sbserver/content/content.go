@@ -7,8 +7,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/Azure/go-amqp"
-
+	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
 )
 
@@ -28,7 +27,7 @@ const (
 // A Content is a message without its state in an entity. It never changes, and copies of
 // a message in several entities share it.
 type Content struct {
-	AMQP      *amqp.Message
+	AMQP      *amqp10.Message
 	Encoded   []byte // only until it is in the journal
 	Size      int
 	ID        string // message id in a canonical form, "" if there is none
@@ -41,7 +40,7 @@ type Content struct {
 }
 
 // New returns the content of a message, whose encoded form has a size in bytes.
-func New(m *amqp.Message, size int) *Content {
+func New(m *amqp10.Message, size int) *Content {
 	c := &Content{AMQP: m, Size: size}
 	if p := m.Properties; p != nil {
 		if p.MessageID != nil {
@@ -64,7 +63,7 @@ func New(m *amqp.Message, size int) *Content {
 // timeToLive returns the time to live that a sender set. The header has 32 bits for it,
 // 49 days in milliseconds; SDKs write a longer one as absolute-expiry-time minus
 // creation-time (page service-bus-amqp-protocol-guide, "properties").
-func timeToLive(m *amqp.Message) time.Duration {
+func timeToLive(m *amqp10.Message) time.Duration {
 	var ttl time.Duration
 	if m.Header != nil {
 		ttl = m.Header.TTL
@@ -111,7 +110,7 @@ func (c *Content) Encode() []byte {
 	if c.Encoded != nil {
 		return c.Encoded
 	}
-	encoded, err := c.AMQP.MarshalBinary()
+	encoded, err := amqp10.AppendMessage(nil, c.AMQP)
 	if err != nil {
 		panic(fmt.Sprintf("broker: journal: encode a message that was decoded before: %v", err))
 	}

@@ -4,8 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/go-amqp"
-
+	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
 )
 
@@ -29,7 +28,7 @@ func TestLimits_RefuseValues(t *testing.T) {
 	for name, tt := range map[string]struct {
 		limits     Limits
 		properties Queue
-		want       amqp.ErrCond // "" if they are accepted
+		want       amqp10.Symbol // "" if they are accepted
 	}{
 		"a long lock":            {properties: Queue{LockDuration: 5 * time.Minute}},
 		"a lock too long":        {properties: Queue{LockDuration: 5*time.Minute + 1}, want: condition.ArgumentRange},
@@ -47,7 +46,7 @@ func TestLimits_RefuseValues(t *testing.T) {
 		"deliveries, emulator":   {limits: Limits{Emulator: true}, properties: Queue{MaxDeliveryCount: 11}, want: condition.ArgumentRange},
 		"time to live, emulator": {limits: Limits{Emulator: true}, properties: Queue{DefaultMessageTimeToLive: 2 * time.Hour}, want: condition.ArgumentRange},
 	} {
-		got := amqp.ErrCond("")
+		got := amqp10.Symbol("")
 		if _, err := tt.limits.Queue(tt.properties); err != nil {
 			got = condition.Of(err)
 		}

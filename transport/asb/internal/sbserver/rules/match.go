@@ -4,8 +4,7 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/Azure/go-amqp"
-
+	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/content"
 )
@@ -100,7 +99,7 @@ func apply(statements []statement, c *content.Content) (*content.Content, error)
 	if m.ApplicationProperties == nil {
 		m.ApplicationProperties = map[string]any{}
 	}
-	properties := amqp.MessageProperties{}
+	properties := amqp10.MessageProperties{}
 	if m.Properties != nil {
 		properties = *m.Properties
 	}
@@ -119,7 +118,7 @@ func apply(statements []statement, c *content.Content) (*content.Content, error)
 }
 
 // store sets or removes a property of a message.
-func (s *statement) store(m *amqp.Message, value any) {
+func (s *statement) store(m *amqp10.Message, value any) {
 	if s.property.system {
 		var text *string
 		if value != nil {

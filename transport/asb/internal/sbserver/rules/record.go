@@ -3,7 +3,7 @@ package rules
 import (
 	"fmt"
 
-	"github.com/Azure/go-amqp"
+	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 )
 
 // The values of Record.Filter.
@@ -73,7 +73,7 @@ func encodeValues(values map[string]any) []byte {
 	if len(values) == 0 {
 		return nil
 	}
-	encoded, err := (&amqp.Message{ApplicationProperties: values}).MarshalBinary()
+	encoded, err := amqp10.AppendMessage(nil, &amqp10.Message{ApplicationProperties: values})
 	if err != nil {
 		panic(fmt.Sprintf("broker: journal: encode the values of a rule: %v", err)) // newRule has checked their types
 	}
@@ -84,8 +84,8 @@ func decodeValues(encoded []byte) (map[string]any, error) {
 	if len(encoded) == 0 {
 		return nil, nil
 	}
-	m := &amqp.Message{}
-	if err := m.UnmarshalBinary(encoded); err != nil {
+	m, err := amqp10.DecodeMessage(encoded)
+	if err != nil {
 		return nil, fmt.Errorf("decode values: %w", err)
 	}
 	return m.ApplicationProperties, nil

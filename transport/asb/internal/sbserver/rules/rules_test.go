@@ -7,8 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/go-amqp"
-
+	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/content"
 )
@@ -22,8 +21,8 @@ func refuses(t *testing.T, expression string, err error) {
 }
 
 func TestFilter(t *testing.T) {
-	message := content.New(&amqp.Message{
-		Properties: &amqp.MessageProperties{
+	message := content.New(&amqp10.Message{
+		Properties: &amqp10.MessageProperties{
 			MessageID: "m1", CorrelationID: "c1", Subject: new("label"), To: new("to"), ReplyTo: new("reply"),
 			ReplyToGroupID: new("rs"), GroupID: new("s1"), ContentType: new("application/json"),
 		},
@@ -159,8 +158,8 @@ func TestValues_OfOtherTypesAreRefused(t *testing.T) {
 }
 
 func TestSelect_ActionChangesACopy(t *testing.T) {
-	original := content.New(&amqp.Message{
-		Properties: &amqp.MessageProperties{To: new("x")}, ApplicationProperties: map[string]any{"Color": "red", "size": int32(10), "other": "x"},
+	original := content.New(&amqp10.Message{
+		Properties: &amqp10.MessageProperties{To: new("x")}, ApplicationProperties: map[string]any{"Color": "red", "size": int32(10), "other": "x"},
 	}, 100)
 	r, err := Prepare(Rule{Name: "r", Action: &Action{
 		Expression: "SET color = @c; SET sys.Label = 'l' SET n = Size / 2, REMOVE Other; REMOVE sys.To; SET sys.CorrelationId = property('color')",
@@ -186,7 +185,7 @@ func TestSelect_ActionChangesACopy(t *testing.T) {
 }
 
 func TestSelect_FailsForValuesThatCannotBeCompared(t *testing.T) {
-	message := content.New(&amqp.Message{ApplicationProperties: map[string]any{"color": "red"}}, 100)
+	message := content.New(&amqp10.Message{ApplicationProperties: map[string]any{"color": "red"}}, 100)
 	for _, r := range []Rule{
 		{Filter: SQLFilter{Expression: "color > 5"}},
 		{Action: &Action{Expression: "SET a = color / 2"}},

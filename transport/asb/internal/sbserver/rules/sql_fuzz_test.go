@@ -3,8 +3,7 @@ package rules
 import (
 	"testing"
 
-	"github.com/Azure/go-amqp"
-
+	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/content"
 )
@@ -17,7 +16,7 @@ func FuzzSQL(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
-	message := content.New(&amqp.Message{ApplicationProperties: map[string]any{"color": "red", "a": int64(1), "x": nil}}, 100)
+	message := content.New(&amqp10.Message{ApplicationProperties: map[string]any{"color": "red", "a": int64(1), "x": nil}}, 100)
 	f.Fuzz(func(t *testing.T, expression string) {
 		for _, r := range []Rule{
 			{Filter: SQLFilter{Expression: expression, Parameters: map[string]any{"@p": "x"}}},

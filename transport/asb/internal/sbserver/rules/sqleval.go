@@ -7,8 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/Azure/go-amqp"
-
+	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/content"
 	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/uuid"
 )
@@ -58,9 +57,9 @@ func plain(v any) any {
 		return int64(v)
 	case float32:
 		return float64(v)
-	case amqp.Symbol:
+	case amqp10.Symbol:
 		return string(v)
-	case amqp.UUID:
+	case amqp10.UUID:
 		return v.String()
 	case bool, int64, float64, string, time.Time:
 		return v
@@ -71,21 +70,21 @@ func plain(v any) any {
 // A systemProperty is a property of the message that the application did not define.
 type systemProperty struct {
 	get func(*content.Content) any
-	set func(*amqp.MessageProperties, *string) // nil if it cannot be changed
+	set func(*amqp10.MessageProperties, *string) // nil if it cannot be changed
 }
 
 // systemProperties are those of BrokeredMessage in .NET, in lower case, as far as they
 // have a value before a message is in a subscription.
 var systemProperties = map[string]*systemProperty{
-	"contenttype":      textProperty(func(p *amqp.MessageProperties) **string { return &p.ContentType }),
-	"label":            textProperty(func(p *amqp.MessageProperties) **string { return &p.Subject }),
-	"subject":          textProperty(func(p *amqp.MessageProperties) **string { return &p.Subject }),
-	"to":               textProperty(func(p *amqp.MessageProperties) **string { return &p.To }),
-	"replyto":          textProperty(func(p *amqp.MessageProperties) **string { return &p.ReplyTo }),
-	"replytosessionid": textProperty(func(p *amqp.MessageProperties) **string { return &p.ReplyToGroupID }),
-	"sessionid":        textProperty(func(p *amqp.MessageProperties) **string { return &p.GroupID }),
-	"messageid":        idProperty(func(p *amqp.MessageProperties) *any { return &p.MessageID }),
-	"correlationid":    idProperty(func(p *amqp.MessageProperties) *any { return &p.CorrelationID }),
+	"contenttype":      textProperty(func(p *amqp10.MessageProperties) **string { return &p.ContentType }),
+	"label":            textProperty(func(p *amqp10.MessageProperties) **string { return &p.Subject }),
+	"subject":          textProperty(func(p *amqp10.MessageProperties) **string { return &p.Subject }),
+	"to":               textProperty(func(p *amqp10.MessageProperties) **string { return &p.To }),
+	"replyto":          textProperty(func(p *amqp10.MessageProperties) **string { return &p.ReplyTo }),
+	"replytosessionid": textProperty(func(p *amqp10.MessageProperties) **string { return &p.ReplyToGroupID }),
+	"sessionid":        textProperty(func(p *amqp10.MessageProperties) **string { return &p.GroupID }),
+	"messageid":        idProperty(func(p *amqp10.MessageProperties) *any { return &p.MessageID }),
+	"correlationid":    idProperty(func(p *amqp10.MessageProperties) *any { return &p.CorrelationID }),
 	"partitionkey":     {get: func(c *content.Content) any { return optional(c.Partition != "", c.Partition) }},
 	"size":             {get: func(c *content.Content) any { return int64(c.Size) }},
 	"scheduledenqueuetimeutc": {get: func(c *content.Content) any {
@@ -100,7 +99,7 @@ func optional[T any](ok bool, v T) any {
 	return v
 }
 
-func textProperty(field func(*amqp.MessageProperties) **string) *systemProperty {
+func textProperty(field func(*amqp10.MessageProperties) **string) *systemProperty {
 	return &systemProperty{
 		get: func(c *content.Content) any {
 			if c.AMQP.Properties == nil || *field(c.AMQP.Properties) == nil {
@@ -108,11 +107,11 @@ func textProperty(field func(*amqp.MessageProperties) **string) *systemProperty 
 			}
 			return **field(c.AMQP.Properties)
 		},
-		set: func(p *amqp.MessageProperties, v *string) { *field(p) = v },
+		set: func(p *amqp10.MessageProperties, v *string) { *field(p) = v },
 	}
 }
 
-func idProperty(field func(*amqp.MessageProperties) *any) *systemProperty {
+func idProperty(field func(*amqp10.MessageProperties) *any) *systemProperty {
 	return &systemProperty{
 		get: func(c *content.Content) any {
 			if c.AMQP.Properties == nil || *field(c.AMQP.Properties) == nil {
@@ -120,7 +119,7 @@ func idProperty(field func(*amqp.MessageProperties) *any) *systemProperty {
 			}
 			return fmt.Sprint(*field(c.AMQP.Properties))
 		},
-		set: func(p *amqp.MessageProperties, v *string) {
+		set: func(p *amqp10.MessageProperties, v *string) {
 			*field(p) = nil
 			if v != nil {
 				*field(p) = *v
@@ -135,7 +134,7 @@ func (c constant) evaluate(*environment) (any, error) { return c.value, nil }
 
 type newID struct{}
 
-func (newID) evaluate(*environment) (any, error) { return uuid.Format(uuid.New()), nil }
+func (newID) evaluate(*environment) (any, error) { return uuid.New().String(), nil }
 
 type property struct {
 	system bool

@@ -2,12 +2,13 @@
 package uuid
 
 import (
-	"fmt"
 	"math/rand/v2"
+
+	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
 )
 
-// New returns a random UUID, with its bytes in the order of RFC 4122.
-func New() (id [16]byte) {
+// New returns a random UUID.
+func New() (id amqp10.UUID) {
 	for i, word := range [2]uint64{rand.Uint64(), rand.Uint64()} {
 		for j := range 8 {
 			id[i*8+j] = byte(word >> (8 * j))
@@ -15,9 +16,4 @@ func New() (id [16]byte) {
 	}
 	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
 	return id
-}
-
-// Format returns a UUID in the usual form.
-func Format(id [16]byte) string {
-	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
