@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/conformance"
+	"github.com/reprise-go/reprise/internal/testserver/asb/amqp10"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/broker"
 	"github.com/reprise-go/reprise/internal/testserver/given"
-	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
 )
 
 // Plain queues, and queues with sessions where it is about groups: on our own server, or on the namespace that the environment names.

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/broker"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/clock"
 	"github.com/reprise-go/reprise/transport/asb"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
 )
 
 func TestDeadLetterQueue_IsReceivedFrom(t *testing.T) {

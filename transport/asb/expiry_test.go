@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/broker"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/clock"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/properties"
 	"github.com/reprise-go/reprise/transport/asb"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
 )
 
 // expiring is the topology of an endpoint with an input queue that expires.

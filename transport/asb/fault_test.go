@@ -9,9 +9,9 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 
+	"github.com/reprise-go/reprise/internal/testserver/asb/amqp10"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver"
 	"github.com/reprise-go/reprise/transport/asb"
-	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
 )
 
 func TestFault_OfTheAdministration(t *testing.T) {

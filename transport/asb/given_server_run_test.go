@@ -13,14 +13,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reprise-go/reprise/internal/testserver/asb/amqp10"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/broker"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/condition"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/properties"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/rules"
 	"github.com/reprise-go/reprise/internal/testserver/given"
 	"github.com/reprise-go/reprise/internal/testserver/proxy"
-	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/condition"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/rules"
 )
 
 // everything returns the queues, topics and subscriptions of a server.

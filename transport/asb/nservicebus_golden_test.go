@@ -10,8 +10,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
 	"github.com/reprise-go/reprise/internal/nservicebus"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver"
 	"github.com/reprise-go/reprise/transport/asb"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
 )
 
 // testdata/nservicebus/messages.json has messages with the headers of a real NServiceBus on

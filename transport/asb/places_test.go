@@ -13,11 +13,11 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/broker"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/clock"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/properties"
 	"github.com/reprise-go/reprise/transport/asb"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
 )
 
 // longestLock is longer than the patience of tests: a message that is not given back does not come a second time.

@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/testserver/asb/amqp10"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/broker"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/clock"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/properties"
 	"github.com/reprise-go/reprise/transport/asb"
-	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
 )
 
 func TestRelease_CostsNoAttemptInAnyInstance(t *testing.T) {

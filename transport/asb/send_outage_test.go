@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver"
 	"github.com/reprise-go/reprise/transport/asb"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
 )
 
 func TestSend_LargeMessageThatIsGivenUpDoesNotSpoilTheNext(t *testing.T) {

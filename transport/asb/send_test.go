@@ -15,12 +15,12 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/broker"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/clock"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/properties"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/rules"
 	"github.com/reprise-go/reprise/transport/asb"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/clock"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/rules"
 )
 
 func TestSend_BatchesBySize(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver"
 	"github.com/reprise-go/reprise/internal/testserver/proxy"
 	"github.com/reprise-go/reprise/transport/asb"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
 )
 
 func TestRenew_IsRepeatedWhereItsAnswerIsLost(t *testing.T) {

@@ -16,10 +16,10 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/testserver/asb/amqp10"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver"
 	"github.com/reprise-go/reprise/internal/testserver/proxy"
 	"github.com/reprise-go/reprise/transport/asb"
-	"github.com/reprise-go/reprise/transport/asb/internal/amqp10"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
 )
 
 // These tests make the SDK's calls go on after their contexts have ended: for ever, or for two minutes.

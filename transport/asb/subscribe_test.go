@@ -13,11 +13,11 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/broker"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/properties"
+	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/rules"
 	"github.com/reprise-go/reprise/transport/asb"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/broker"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/properties"
-	"github.com/reprise-go/reprise/transport/asb/internal/sbserver/rules"
 )
 
 // unlimited counts requests that no deadline ends.

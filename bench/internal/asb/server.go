@@ -59,7 +59,7 @@ type runningServer struct {
 	samples          int // number of samples so far
 }
 
-const serverDescription = "Azure Service Bus: the stand-in of transport/asb/internal/sbserver, a process on the same machine that keeps messages in memory"
+const serverDescription = "Azure Service Bus: the stand-in of internal/testserver/asb/sbserver, a process on the same machine that keeps messages in memory"
 
 // networkDelay stands for the network and the service.
 const networkDelay = 5 * time.Millisecond

@@ -1,7 +1,6 @@
-// Package asb runs the stand-in for Azure Service Bus, transport/asb/internal/sbserver, as a
-// process that can be killed, stopped and made to fail. Only the module of that package may
-// import it, so package asb builds and starts the command, and talks to the command's control
-// address.
+// Package asb runs the stand-in for Azure Service Bus, package sbserver, as a process that can be
+// killed, stopped and made to fail. It builds and starts the command of that package, and talks
+// to the command's control address.
 package asb
 
 import "time"

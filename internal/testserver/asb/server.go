@@ -22,7 +22,7 @@ import (
 )
 
 // command is the package of the server's command.
-const command = "github.com/reprise-go/reprise/transport/asb/internal/sbserver/cmd"
+const command = "github.com/reprise-go/reprise/internal/testserver/asb/sbserver/cmd"
 
 // Options configure a server. The zero value is usable.
 type Options struct {
@@ -53,7 +53,7 @@ const (
 )
 
 // Start builds the command and starts a server, which accepts connections when Start returns.
-// The working directory must be in this repository or in a module that requires the adapter.
+// The working directory must be in a module of this repository, or in one that requires it.
 // The caller must call Stop.
 func Start(ctx context.Context, o Options) (_ *Server, err error) {
 	s := &Server{options: o}

@@ -23,7 +23,6 @@ var areas = map[string]rules{
 	"transport":   {imports: []string{"core", "internal"}, tests: []string{"transport/inmemory", "conformance"}},
 	"conformance": {imports: []string{"core"}, tests: []string{"transport", "transport/inmemory", "internal"}},
 	"internal":    {imports: []string{"core", "transport"}},
-	"sdktest":     {tests: []string{"internal"}, foreign: true},
 	"adapter":     {imports: []string{"core", "transport"}, tests: []string{"conformance", "internal"}, foreign: true},
 	"fake":        {imports: []string{"core", "transport", "transport/sqlserver"}, tests: []string{"internal", "transport/inmemory"}, foreign: true},
 	"bridge":      {imports: []string{"core", "transport"}, tests: []string{"transport/inmemory", "inbox"}},
@@ -51,12 +50,20 @@ var stores = []string{"inbox/postgres"}
 // fakes lists the packages within adapters for the tests of handlers, which run on the in-memory transport.
 var fakes = []string{"transport/sqlserver/sqlservertest"}
 
-// sdkTests lists the packages of tests that are separate modules, because they need a vendor's SDK.
-var sdkTests = []string{"internal/testserver/sqs/sdktest"}
+// testModule is the directory of the tests of a module, or of a test server, that need more than it requires. They are a
+// separate module, so that users do not get these requirements. They may import the same packages as the tests beside
+// them, and modules of others, and nothing imports them.
+const testModule = "/internal/test"
+
+// tested returns the package to whose test module a package belongs, or false.
+func tested(pkg string) (string, bool) {
+	of, _, ok := strings.Cut(pkg+"/", testModule+"/")
+	return of, ok
+}
 
 // testServers lists the test servers within adapters: only tests import them, so they and the packages below them may
 // import the same packages as tests.
-var testServers = []string{"transport/asb/internal/sbserver", "transport/sqlserver/internal/testdatabase"}
+var testServers = []string{"transport/sqlserver/internal/testdatabase"}
 
 func isTestServer(pkg string) bool {
 	return slices.ContainsFunc(testServers, func(server string) bool { return within(pkg, module+"/"+server) })
@@ -84,7 +91,11 @@ func within(path, of string) bool { return strings.HasPrefix(path+"/", of+"/") }
 
 // violations returns the forbidden imports of a package, or those of its tests.
 func violations(pkg string, imports []string, test bool) (wrong []string) {
-	from := area(pkg)
+	of, isTestModule := tested(pkg)
+	if !isTestModule {
+		of = pkg
+	}
+	from := area(of)
 	r, ok := areas[kind(from)]
 	if !ok && test {
 		return nil // reported for the package itself
@@ -93,7 +104,7 @@ func violations(pkg string, imports []string, test bool) (wrong []string) {
 		return []string{fmt.Sprintf("%s: nothing says what it may import: give it a rule in tools/cmd/imports", pkg)}
 	}
 	allowed := r.imports
-	if test || isTestServer(pkg) {
+	if test || isTestModule || isTestServer(pkg) {
 		allowed = append(slices.Clone(allowed), r.tests...)
 	}
 	what := pkg
@@ -106,10 +117,13 @@ func violations(pkg string, imports []string, test bool) (wrong []string) {
 			continue
 		}
 		to := area(path)
+		other, ofTests := tested(path)
 		switch {
+		case ofTests && !(isTestModule && other == of):
+			wrong = append(wrong, fmt.Sprintf("%s may not import %s: it is a module of tests", what, path))
 		case to == from, standard(path):
 		case to == "":
-			if !r.foreign || slices.Contains(inRoot, from) {
+			if !r.foreign && !isTestModule || slices.Contains(inRoot, from) {
 				wrong = append(wrong, fmt.Sprintf("%s may not import %s: only the standard library and ourselves", what, path))
 			}
 		case slices.Contains(allowed, to), slices.Contains(allowed, kind(to)):
@@ -126,9 +140,6 @@ func area(path string) string {
 	path, ours := strings.CutPrefix(path+"/", module+"/")
 	if !ours {
 		return ""
-	}
-	if slices.Contains(sdkTests, strings.TrimSuffix(path, "/")) {
-		return "sdktest"
 	}
 	if slices.Contains(fakes, strings.TrimSuffix(path, "/")) {
 		return "fake"
