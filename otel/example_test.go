@@ -8,21 +8,16 @@ import (
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/propagation"
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/reprise-go/reprise/core"
 	otelreprise "github.com/reprise-go/reprise/otel"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// The program chooses the SDK and its exporters; the endpoint gets an observer, and a logger that
-// names the trace in each line about a message.
+// The program chooses the SDK and its exporters, and makes its providers the global ones; the endpoint
+// gets an observer, and a logger that names the trace in each line about a message.
 func Example() {
-	tracers := sdktrace.NewTracerProvider()      // sdktrace.WithBatcher(exporter)
-	meters := sdkmetric.NewMeterProvider()       // sdkmetric.WithReader(reader)
-	defer tracers.Shutdown(context.Background()) //nolint:errcheck // it has no exporter
-	defer meters.Shutdown(context.Background())  //nolint:errcheck // likewise
+	tracers, meters := otel.GetTracerProvider(), otel.GetMeterProvider()
 
 	// snippet: setup
 	billing, err := core.New("billing", inmemory.Open(), core.Config{

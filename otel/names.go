@@ -8,7 +8,7 @@ import (
 )
 
 // All names are in this file, so that another version of the semantic conventions changes
-// only this file and testdata.
+// only this file and the testdata of internal/test.
 
 // Scope is the name of the tracer and the meter, by which views and samplers of an SDK
 // select them.

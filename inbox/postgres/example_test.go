@@ -14,12 +14,14 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/inbox"
 	"github.com/reprise-go/reprise/inbox/postgres"
-	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
 type OrderPlaced struct{ ID string }
 
-// An endpoint on RabbitMQ whose handler writes to PostgreSQL once for each message.
+// transport is that of any broker, such as one that rabbitmq.Open returns.
+var transport core.Transport
+
+// An endpoint whose handler writes to PostgreSQL once for each message.
 func Example() {
 	ctx := context.Background()
 	// snippet: open
@@ -41,11 +43,6 @@ func Example() {
 	}
 	defer box.Close(ctx) // after the endpoints have ended
 
-	transport, err := rabbitmq.Open(os.Getenv("RABBITMQ_URL"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer transport.Close(ctx)
 	billing, err := core.New("billing", transport, core.Config{
 		Middleware: []core.Middleware{box.Middleware()},
 	})

@@ -25,20 +25,13 @@ import (
 var cluster *server.Server
 
 func TestMain(m *testing.M) {
-	if text, ok := os.LookupEnv(workerVariable); ok {
-		if err := work(text); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
 	var err error
 	if cluster, err = server.Start(server.Config{Settings: map[string]string{"max_connections": "300", "synchronous_commit": "off"}}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	code := m.Run()
-	if err := errors.Join(cluster.Stop(), stopBroker()); err != nil {
+	if err := cluster.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	os.Exit(code)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/reprise-go/reprise/core"
@@ -374,7 +373,7 @@ func TestErrors_ShowNoSecret(t *testing.T) {
 		for name, url := range map[string]string{"unreachable": "http://127.0.0.1:1", "refused": s.URL()} {
 			cfg := configured(sqs.Config{}, url)
 			cfg.AWS.RetryMaxAttempts = 1
-			cfg.AWS.Credentials = credentials.NewStaticCredentialsProvider(accessKey, secret, planted.Secret("token"))
+			cfg.AWS.Credentials = newCredentials(accessKey, secret, planted.Secret("token"))
 			planted.Check(t, name+": Config", cfg)
 			planted.Check(t, name+": *Config", &cfg)
 			planted.CheckTransport(t, name, openConfigured(t, cfg))

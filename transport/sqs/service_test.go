@@ -14,7 +14,6 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
@@ -44,7 +43,7 @@ func newService(t testing.TB, url string) *service {
 func sharedBy(url string) aws.Config {
 	return aws.Config{
 		Region: "us-east-1", BaseEndpoint: &url,
-		Credentials: credentials.NewStaticCredentialsProvider(accessKey, secretKey, ""),
+		Credentials: newCredentials(accessKey, secretKey, ""),
 	}
 }
 

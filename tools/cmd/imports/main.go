@@ -6,7 +6,9 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/reprise-go/reprise/tools/internal/golist"
 )
@@ -37,10 +39,50 @@ func check() (wrong []string, err error) {
 	packages, err := golist.Packages[struct {
 		ImportPath                         string
 		Imports, TestImports, XTestImports []string
-	}]("ImportPath,Imports,TestImports,XTestImports")
+		Module                             struct{ Path, GoMod string }
+	}]("ImportPath,Imports,TestImports,XTestImports,Module")
+	if err != nil {
+		return nil, err
+	}
+	files, imports := map[string]string{}, map[string][]string{} // by module
 	for _, p := range packages {
 		wrong = append(wrong, violations(p.ImportPath, p.Imports, false)...)
 		wrong = append(wrong, violations(p.ImportPath, append(p.TestImports, p.XTestImports...), true)...)
+		files[p.Module.Path] = p.Module.GoMod
+		if !isTestServer(p.ImportPath) {
+			imports[p.Module.Path] = append(imports[p.Module.Path], p.Imports...)
+		}
 	}
-	return wrong, err
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		if !hasUsers(path) {
+			continue
+		}
+		requires, err := directly(files[path])
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range unimported(requires, imports[path]) {
+			wrong = append(wrong, fmt.Sprintf("go.mod of %s requires %s, which no package needs, but tests do: users of the module get it; to fix: move those tests to %s%s", path, r, path, testModule))
+		}
+	}
+	return wrong, nil
+}
+
+// directly returns the modules that a go.mod requires, without those that are marked as indirect.
+func directly(file string) (requires []string, err error) {
+	var mod struct {
+		Require []struct {
+			Path     string
+			Indirect bool
+		}
+	}
+	if err := golist.JSON(func(d *json.Decoder) error { return d.Decode(&mod) }, "mod", "edit", "-json", file); err != nil {
+		return nil, err
+	}
+	for _, r := range mod.Require {
+		if !r.Indirect {
+			requires = append(requires, r.Path)
+		}
+	}
+	return requires, nil
 }

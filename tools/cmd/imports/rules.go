@@ -61,6 +61,32 @@ func tested(pkg string) (string, bool) {
 	return of, ok
 }
 
+// hasUsers reports whether programs of others import packages of a module.
+func hasUsers(path string) bool {
+	_, isTestModule := tested(path)
+	return !isTestModule && slices.Contains([]string{"adapter", "store", "middleware", "otel"}, kind(area(path)))
+}
+
+// unimported returns the required modules of which no package is imported.
+func unimported(requires, imports []string) (unused []string) {
+	used := map[string]bool{}
+	for _, path := range imports {
+		longest := ""
+		for _, r := range requires {
+			if within(path, r) && len(r) > len(longest) {
+				longest = r
+			}
+		}
+		used[longest] = true
+	}
+	for _, r := range requires {
+		if !used[r] {
+			unused = append(unused, r)
+		}
+	}
+	return unused
+}
+
 // testServers lists the test servers within adapters: only tests import them, so they and the packages below them may
 // import the same packages as tests.
 var testServers = []string{"transport/sqlserver/internal/testdatabase"}

@@ -1,6 +1,9 @@
 package main
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestViolations(t *testing.T) {
 	tests := map[string]struct {
@@ -108,6 +111,25 @@ func TestViolations(t *testing.T) {
 				t.Errorf("allowed = %t, violations: %q", tt.allowed, wrong)
 			}
 		})
+	}
+}
+
+func TestUnimported(t *testing.T) {
+	requires := []string{"example.com/client", "example.com/client/tests", "example.com/clients", "example.com/sdk"}
+	imports := []string{"fmt", "example.com/client/sub", "example.com/sdk"}
+	if got, want := unimported(requires, imports), []string{"example.com/client/tests", "example.com/clients"}; !slices.Equal(got, want) {
+		t.Errorf("unimported modules are %q, want %q", got, want)
+	}
+}
+
+func TestHasUsers(t *testing.T) {
+	for path, want := range map[string]bool{
+		"otel": true, "otel/internal/test": false, "transport/sqs/s3bodies": true, "transport/sqs": true, "inbox/postgres": true,
+		"middleware/resilience": true, "bench": false, "examples/outbox": false, "internal/testserver/sqs/internal/test": false,
+	} {
+		if got := hasUsers(module + "/" + path); got != want {
+			t.Errorf("%s has users: %t", path, got)
+		}
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 
 	"github.com/reprise-go/reprise/transport/sqs/s3bodies"
 )
@@ -67,7 +66,7 @@ func TestConfig_ShowsNoSecrets(t *testing.T) {
 	t.Parallel()
 	cfg := s3bodies.Config{
 		AWS: &aws.Config{
-			Region: "eu-west-1", Credentials: credentials.NewStaticCredentialsProvider(accessKey, secretKey, token),
+			Region: "eu-west-1", Credentials: credentials,
 			BaseEndpoint: aws.String("http://user:" + secretKey + "@127.0.0.1:1"),
 		},
 		Bucket: bucket, KeyPrefix: "shop",

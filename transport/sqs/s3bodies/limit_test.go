@@ -14,10 +14,8 @@ import (
 // An object that is larger than a message is no body, and is not read into memory.
 func TestStore_GetLargerThanAMessage(t *testing.T) {
 	t.Parallel()
-	s := startBucket(t)
-	store := s.open(t, s3bodies.Config{})
 	for _, size := range []string{"2147483648", "1099511627776"} {
-		s.answer(func(w http.ResponseWriter, _ *http.Request) {
+		store := open(t, s3bodies.Config{}, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", size)
 			w.WriteHeader(http.StatusOK) // without the bytes, which a client that read them would miss
 		})
@@ -33,10 +31,7 @@ func TestStore_GetAtTheLimit(t *testing.T) {
 	const limit = 1000
 	for _, known := range []bool{true, false} { // whether S3 tells the size
 		for size, want := range map[int]bool{limit: true, limit + 1: false, 100 * limit: false} {
-			s := startBucket(t)
-			store := s.open(t, s3bodies.Config{})
-			store.SetMaxBytes(limit)
-			s.answer(func(w http.ResponseWriter, _ *http.Request) {
+			store := open(t, s3bodies.Config{}, func(w http.ResponseWriter, _ *http.Request) {
 				if known {
 					w.Header().Set("Content-Length", strconv.Itoa(size))
 				} else {
@@ -44,6 +39,7 @@ func TestStore_GetAtTheLimit(t *testing.T) {
 				}
 				_, _ = w.Write(make([]byte, size)) // the store may stop to read
 			})
+			store.SetMaxBytes(limit)
 			body, err := store.Get(t.Context(), "key")
 			switch {
 			case want && (err != nil || len(body) != size):

@@ -252,8 +252,7 @@ func TestInbox_KilledProcesses(t *testing.T) {
 		t.Skip("kills processes: not in short runs")
 	}
 	t.Parallel()
-	d := newDatabase(t, false, "")
-	opened(t, d)
+	d := newDatabase(t)
 	url := newBroker(t)
 	transport := connected(t, url)
 	if err := transport.Provision(t.Context(), core.Topology{InputQueue: "billing", Queues: []string{"billing", "events", "error"}}); err != nil {
@@ -282,8 +281,8 @@ func TestInbox_KilledProcesses(t *testing.T) {
 	defer events.mu.Unlock()
 	for i := range orders {
 		id := fmt.Sprint("order ", i)
-		if n, err := d.Effects(t.Context(), id); err != nil || n != 1 {
-			t.Errorf("%s has %d effects, %v", id, n, err)
+		if n := d.effects(t, id); n != 1 {
+			t.Errorf("%s has %d effects", id, n)
 		}
 		for _, event := range events.ids[id] {
 			if event != events.ids[id][0] {
@@ -320,13 +319,12 @@ func (r *refusing) Send(ctx context.Context, out ...core.Outgoing) error {
 // handler has run once, and the event has the id of the first try.
 func TestInbox_RefusedSendIsRepeated(t *testing.T) {
 	t.Parallel()
-	d := newDatabase(t, false, "")
-	opened(t, d)
+	d := newDatabase(t)
 	transport := &refusing{Transport: connected(t, newBroker(t))}
 	if err := transport.Provision(t.Context(), core.Topology{InputQueue: "billing", Queues: []string{"billing", "events", "error"}}); err != nil {
 		t.Fatal(err)
 	}
-	ep, box, err := billing(transport, d.pool(10), core.Config{})
+	ep, box, err := billing(transport, d.pool, core.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,8 +339,8 @@ func TestInbox_RefusedSendIsRepeated(t *testing.T) {
 	running(t, ep)
 	events := newLedger(t, transport)
 	until(t, "the event", func() bool { return events.len() == 1 })
-	if n, err := d.Effects(t.Context(), "order 1"); err != nil || n != 1 {
-		t.Errorf("%d effects, %v", n, err)
+	if n := d.effects(t, "order 1"); n != 1 {
+		t.Errorf("%d effects", n)
 	}
 	events.mu.Lock()
 	defer events.mu.Unlock()

@@ -242,7 +242,7 @@ func TestEmitted_IsAsRecorded(t *testing.T) {
 
 // TestNoSDK: programs that import the package need no SDK.
 func TestNoSDK(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "github.com/reprise-go/reprise/otel").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +300,7 @@ func (samplerFunc) Description() string { return "notes" }
 
 // TestDocs_NameEverything: what is emitted is in docs/observability.md.
 func TestDocs_NameEverything(t *testing.T) {
-	page, err := os.ReadFile("../docs/observability.md")
+	page, err := os.ReadFile("../../../docs/observability.md")
 	if err != nil {
 		t.Fatal(err)
 	}
