@@ -9,8 +9,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 )
 
 // resolvedConfig is a Config with its defaults filled in and its settings checked against
@@ -18,6 +16,8 @@ import (
 type resolvedConfig struct {
 	original           Config // as New got it
 	config             Config
+	wrong              map[string]bool // structs with a field whose value is wrong, by path
+	invalid            bool            // the settings for failures have mistakes
 	mode               TransactionMode
 	rules              rules
 	maxDeliveries      int // 0 = no limit
@@ -37,46 +37,24 @@ type resolvedConfig struct {
 // together.
 func resolve(c Config, caps Capabilities) (*resolvedConfig, error) {
 	var errs validationErrors
-	c.Recoverability.MessageTypes = maps.Clone(c.Recoverability.MessageTypes) // the caller may continue to write to it
-	c.BaseTypes = cloneBaseTypes(c.BaseTypes)
-	r := &resolvedConfig{original: c, config: c}
-	checkNotNegative(&errs, "Concurrency", c.Concurrency)
-	if c.Concurrency > maxConcurrency {
-		errs.add("Concurrency is %d, for which as many goroutines would start; use at most %d, or more instances", c.Concurrency, maxConcurrency)
-	}
-	checkNotNegativeOrOff(&errs, "QueueExpiry", c.QueueExpiry)
-	checkNotNegativeOrOff(&errs, "HandlerTimeout", c.HandlerTimeout)
-	checkNotNegativeOrOff(&errs, "SlowHandler", c.SlowHandler)
-	checkNotNegativeOrOff(&errs, "MaxPrefetchBytes", c.MaxPrefetchBytes)
-	checkNotNegativeOrOff(&errs, "DrainTimeout", c.DrainTimeout)
-	checkNotNegativeOrOff(&errs, "OutageLimit", c.OutageLimit)
-	checkNotNegativeOrOff(&errs, "WaitForBroker", c.WaitForBroker)
-	if c.Provision < ProvisionAuto || c.Provision > ProvisionNever {
-		errs.add("Provision is %d, which is none of ProvisionAuto, ProvisionAlways, ProvisionNever", int(c.Provision))
-	}
-	if !utf8.ValidString(c.Instance) || strings.ContainsFunc(c.Instance, unicode.IsControl) {
-		errs.add("Instance is %q, which is not UTF-8 or has control characters; use text on one line", c.Instance)
-	}
+	r := &resolvedConfig{original: clone(c), config: clone(c), wrong: map[string]bool{}}
+	visitSettings("", reflect.ValueOf(&r.config).Elem(), func(d declared) {
+		if c.SendOnly && !d.sends && !d.value.IsZero() {
+			errs.add("%s is set on a send-only endpoint, which receives and handles nothing; remove it, or SendOnly", d.path)
+			d.value.SetZero()
+		}
+		r.checkValue(&errs, d)
+		d.resolve()
+	})
 	checkBaseTypes(&errs, c.BaseTypes)
-	for i, m := range c.Middleware {
-		if m == nil {
-			errs.add("Middleware[%d] is nil; remove it", i)
-		}
-	}
-	for i, m := range c.SendMiddleware {
-		if m == nil {
-			errs.add("SendMiddleware[%d] is nil; remove it", i)
-		}
-	}
 	var err error
 	r.codec, err = newBodyCodec(c.Codec)
 	errs.addErr(err)
 	r.observers = groupObservers(&errs, slices.Clone(c.Observers), c.SendOnly)
 
-	r.mode = c.Transactions
+	r.mode = r.config.Transactions
 	switch {
 	case c.SendOnly:
-		r.checkSendOnly(&errs)
 	case len(caps.Transactions) == 0:
 		errs.add("the transport lists no transaction mode in its Capabilities, so nothing can be received from it")
 	case c.Transactions == TransactionDefault:
@@ -84,36 +62,17 @@ func resolve(c Config, caps Capabilities) (*resolvedConfig, error) {
 	case !caps.Supports(c.Transactions):
 		errs.add("Transactions is %v, which the transport does not have; it has %v", c.Transactions, caps.Transactions)
 	}
-
-	orDefault(&r.config.Concurrency, defaultConcurrency)
-	orDefault(&r.config.MaxPrefetchBytes, defaultPrefetchBytes)
-	orDefault(&r.config.DrainTimeout, defaultDrainTimeout)
-	orDefault(&r.config.SlowHandler, defaultSlowHandler)
-	orDefault(&r.config.OutageLimit, defaultOutageLimit)
-	r.config.MaxPrefetchBytes = offAsZero(r.config.MaxPrefetchBytes)
-	r.config.DrainTimeout = offAsZero(r.config.DrainTimeout)
-	r.config.SlowHandler = offAsZero(r.config.SlowHandler)
-	r.config.OutageLimit = offAsZero(r.config.OutageLimit)
-	r.config.QueueExpiry = offAsZero(r.config.QueueExpiry)
-	r.config.HandlerTimeout = offAsZero(r.config.HandlerTimeout)
 	r.resolveRecoverability(&errs, caps)
 	return r, errors.Join(errs.errs...)
 }
 
-// checkSendOnly refuses the settings for receiving, and leaves them out of
-// further checks.
-func (r *resolvedConfig) checkSendOnly(errs *validationErrors) {
-	c := &r.config
-	v := reflect.ValueOf(c).Elem()
-	for _, field := range []string{
-		"Concurrency", "Transactions", "Recoverability", "InputQueue", "QueueExpiry", "AuditQueue", "Provision", "HandlerTimeout", "SlowHandler", "MaxPrefetchBytes", "DrainTimeout", "OutageLimit", "WaitForBroker", "MessageID", "Middleware",
-	} {
-		if f := v.FieldByName(field); !f.IsZero() {
-			errs.add("%s is set on a send-only endpoint, which receives and handles nothing; remove it, or SendOnly", field)
-		}
+// checkValue checks a value, and notes which struct has a wrong one.
+func (r *resolvedConfig) checkValue(errs *validationErrors, d declared) {
+	before := len(errs.errs)
+	d.checkValue(errs)
+	if dot := strings.LastIndexByte(d.path, '.'); dot > 0 && len(errs.errs) > before {
+		r.wrong[d.path[:dot]] = true
 	}
-	c.Recoverability = Recoverability{}
-	r.mode = TransactionDefault
 }
 
 // checkTransport refuses settings for which the transport lacks an optional interface.
@@ -255,15 +214,6 @@ func checkBaseTypes(errs *validationErrors, types map[string][]string) {
 	}
 }
 
-// cloneBaseTypes copies Config.BaseTypes.
-func cloneBaseTypes(types map[string][]string) map[string][]string {
-	types = maps.Clone(types)
-	for messageType, bases := range types {
-		types[messageType] = slices.Clone(bases)
-	}
-	return types
-}
-
 // Config returns the configuration in force: the one that [New] got, with the defaults
 // for this transport filled in. New accepts it again, with the same effect, and package
 // configfile writes it without the fields that hold code.
@@ -273,45 +223,34 @@ func cloneBaseTypes(types map[string][]string) map[string][]string {
 func (ep *Endpoint) Config() Config { return ep.resolved.effective() }
 
 func (r *resolvedConfig) effective() Config {
-	c := r.original
-	c.Middleware, c.Observers = slices.Clone(c.Middleware), slices.Clone(c.Observers)
-	c.SendMiddleware = slices.Clone(c.SendMiddleware)
-	c.BaseTypes = cloneBaseTypes(c.BaseTypes)
+	c := clone(r.original)
 	if c.SendOnly {
 		return c
 	}
-	c.Concurrency, c.Transactions = r.config.Concurrency, r.mode
-	c.SlowHandler, c.DrainTimeout = zeroAsOff(r.config.SlowHandler), zeroAsOff(r.config.DrainTimeout)
-	c.OutageLimit, c.MaxPrefetchBytes = zeroAsOff(r.config.OutageLimit), zeroAsOff(r.config.MaxPrefetchBytes)
-
-	f, base := &c.Recoverability, r.rules.config
-	f.Unrecoverable, f.UnrecoverableTypes = slices.Clone(f.Unrecoverable), slices.Clone(f.UnrecoverableTypes)
-	f.CustomErrorQueues = slices.Clone(f.CustomErrorQueues)
-	f.ErrorQueue = base.Failed.ErrorQueue
-	f.Immediate, f.Delayed = base.immediate(), base.delayed()
-	if r.mode != TransactionNone {
-		if r.rules.caps.DelayedDelivery && (r.rules.caps.MaxDelay == 0 || base.requeueDelay <= r.rules.caps.MaxDelay) {
-			f.RequeueDelay = base.requeueDelay
+	inForce := map[string]reflect.Value{}
+	visitSettings("", reflect.ValueOf(&r.config).Elem(), func(d declared) { inForce[d.path] = d.value })
+	visitSettings("", reflect.ValueOf(&c).Elem(), func(d declared) {
+		if v := inForce[d.path]; d.standard != nil && (d.unused == nil || d.unused(r, "", v.Interface()) == "") {
+			d.value.Set(v)
+			d.unresolve()
 		}
-		if r.maxDeliveries < math.MaxInt { // else it follows from the retries
-			f.MaxDeliveries = MaxDeliveries{Count: r.maxDeliveries, Off: r.maxDeliveries == 0}
-		}
+	})
+	c.Transactions = r.mode
+	f := &c.Recoverability
+	f.Immediate, f.Delayed = r.rules.config.immediate(), r.rules.config.delayed()
+	if r.mode != TransactionNone && r.maxDeliveries < math.MaxInt { // else it follows from the retries
+		f.MaxDeliveries = MaxDeliveries{Count: r.maxDeliveries, Off: r.maxDeliveries == 0}
 	}
-	if f.RateLimit.ConsecutiveFailures > 0 {
-		f.RateLimit.TimeToWait = r.config.Recoverability.RateLimit.TimeToWait
-	}
-	f.MessageTypes = maps.Clone(f.MessageTypes)
 	for messageType, own := range f.MessageTypes {
-		own.Unrecoverable, own.UnrecoverableTypes = slices.Clone(own.Unrecoverable), slices.Clone(own.UnrecoverableTypes)
-		inForce := r.rules.perType[messageType]
+		config := r.rules.perType[messageType]
 		if own.Immediate != (Immediate{}) {
-			own.Immediate = inForce.immediate()
+			own.Immediate = config.immediate()
 			if !own.Immediate.Off { // or it would inherit it
 				own.Immediate.Pause = zeroAsOff(own.Immediate.Pause)
 			}
 		}
 		if !own.Delayed.isZero() {
-			own.Delayed = inForce.delayed()
+			own.Delayed = config.delayed()
 			if !own.Delayed.Off { // or it would inherit them
 				own.Delayed.Jitter = zeroAsOff(own.Delayed.Jitter)
 				if own.Delayed.Delays == nil {

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -9,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/reprise-go/reprise/core/internal/delays"
 )
@@ -19,36 +17,21 @@ func (r *resolvedConfig) resolveRecoverability(errs *validationErrors, caps Capa
 	c := &r.config.Recoverability
 	const prefix = "Recoverability."
 	before := len(errs.errs)
-	orDefault(&c.ErrorQueue, defaultErrorQueue)
-	r.checkLimit(errs)
-	r.resolveRateLimit(errs)
-
 	r.rules = rules{
 		policy:            c.Policy,
 		deadLetters:       c.DeadLetter,
-		customErrorQueues: slices.Clone(c.CustomErrorQueues),
+		customErrorQueues: c.CustomErrorQueues,
 		mode:              r.mode,
 		caps:              caps,
 		address:           func(queue string) (string, error) { return queue, nil },
+		perType:           map[string]RecoverabilityConfig{},
 	}
-	r.checkDeadLetters(errs)
-	base := &r.rules.config
-	base.Failed.ErrorQueue, base.deadLetterQueue, base.invalidQueue = c.ErrorQueue, c.DeadLetterQueue, c.InvalidQueue
-	base.handlerTimeout = r.config.HandlerTimeout
-	r.checkShared(errs, prefix, TypeRecoverability{
-		MaxRetryAge: c.MaxRetryAge, RequeueDelay: c.RequeueDelay, RequeueLimit: c.RequeueLimit,
-		Unrecoverable: c.Unrecoverable, UnrecoverableTypes: c.UnrecoverableTypes, UnrecoverableFunc: c.UnrecoverableFunc,
-	}, base)
-	orDefault(&base.requeueDelay, defaultRequeueDelay)
-	r.setImmediate(errs, prefix+"Immediate", c.Immediate, base)
-	beforeDelayed := len(errs.errs)
-	if r.checkDelayedFields(errs, prefix+"Delayed", c.Delayed) {
-		r.setDelayed(errs, prefix+"Delayed", c.Delayed, base)
-	}
-	delayedRight := len(errs.errs) == beforeDelayed
-
-	r.rules.perType = map[string]RecoverabilityConfig{}
-	for _, messageType := range slices.Sorted(maps.Keys(c.MessageTypes)) {
+	base := r.config.shared()
+	r.rules.config = base.inForce()
+	r.setImmediate(errs, prefix+"Immediate", base.Immediate, &r.rules.config)
+	r.setDelayed(errs, prefix+"Delayed", base.Delayed, &r.rules.config)
+	types := slices.Sorted(maps.Keys(c.MessageTypes))
+	for _, messageType := range types {
 		own := c.MessageTypes[messageType]
 		field := fmt.Sprintf("%sMessageTypes[%q]", prefix, messageType)
 		if !isMessageType(messageType) || strings.TrimSpace(messageType) != messageType {
@@ -57,53 +40,35 @@ func (r *resolvedConfig) resolveRecoverability(errs *validationErrors, caps Capa
 		if reflect.ValueOf(own).IsZero() {
 			errs.add("%s has no settings; set some, or remove it", field)
 		}
-		r.rules.perType[messageType] = r.resolveType(errs, field+".", own, delayedRight)
+		r.rules.perType[messageType] = r.resolveType(errs, field+".", own, base)
 	}
 	r.resolveMaxDeliveries(errs)
 	r.resolveIsolation()
-	if len(errs.errs) == before {
-		r.checkMaxRetryAge(errs)
+
+	if r.config.SendOnly {
+		return
+	}
+	r.invalid = len(errs.errs) > before
+	visitSettings(prefix, reflect.ValueOf(r.original.Recoverability), func(d declared) { d.checkUse(errs, r, "") })
+	for _, messageType := range types {
+		own := reflect.ValueOf(c.MessageTypes[messageType])
+		visitSettings(fmt.Sprintf("%sMessageTypes[%q].", prefix, messageType), own, func(d declared) { d.checkUse(errs, r, messageType) })
 	}
 }
 
-// checkDeadLetters checks the queues for dead letters and invalid messages (R62, R63).
-func (r *resolvedConfig) checkDeadLetters(errs *validationErrors) {
-	c := &r.config.Recoverability
-	const field = "Recoverability.DeadLetter"
-	switch none := c.DeadLetter == DeadLettersNone; {
-	case c.DeadLetter < DeadLettersNone || c.DeadLetter > DeadLettersAll:
-		errs.add("%s is %d, which is none of DeadLettersNone, DeadLettersRejected, DeadLettersAll", field, int(c.DeadLetter))
-	case none && c.DeadLetterQueue != "":
-		errs.add("%sQueue is %q, but no message is dead-lettered; set %s to DeadLettersRejected or DeadLettersAll, or remove it", field, c.DeadLetterQueue, field)
-	case !none && c.DeadLetterQueue == "" && !r.rules.caps.DeadLetter:
-		errs.add("%s is %v, but the transport has no dead-letter queue of its own (Capabilities.DeadLetter); name a queue in Recoverability.DeadLetterQueue, or remove it", field, c.DeadLetter)
-	}
-	for _, messageType := range slices.Sorted(maps.Keys(c.MessageTypes)) {
-		if queue := c.MessageTypes[messageType].DeadLetterQueue; queue != "" && c.DeadLetter == DeadLettersNone {
-			errs.add("Recoverability.MessageTypes[%q].DeadLetterQueue is %q, but no message is dead-lettered; set %s, or remove it", messageType, queue, field)
-		}
-	}
-}
-
-// resolveType merges the settings of a message type with the endpoint's, of
-// which the delayed retries may be wrong.
-func (r *resolvedConfig) resolveType(errs *validationErrors, prefix string, own TypeRecoverability, delayedRight bool) RecoverabilityConfig {
-	base, c := r.config.Recoverability, r.rules.config
-	if own.ErrorQueue != "" {
-		c.Failed.ErrorQueue = own.ErrorQueue
-	}
-	c.deadLetterQueue, c.invalidQueue = cmp.Or(own.DeadLetterQueue, c.deadLetterQueue), cmp.Or(own.InvalidQueue, c.invalidQueue)
-	checkNotNegativeOrOff(errs, prefix+"HandlerTimeout", own.HandlerTimeout)
-	if own.HandlerTimeout != 0 {
-		c.handlerTimeout = offAsZero(own.HandlerTimeout)
-	}
-	r.checkShared(errs, prefix, own, &c)
+// resolveType merges the settings of a message type with those of the endpoint.
+func (r *resolvedConfig) resolveType(errs *validationErrors, prefix string, own, base TypeRecoverability) RecoverabilityConfig {
+	visitSettings(prefix, reflect.ValueOf(own), func(d declared) { r.checkValue(errs, d) })
+	merged := own.over(base)
+	visitSettings("", reflect.ValueOf(&merged).Elem(), declared.resolve)
+	c := merged.inForce()
+	c.setLevels(r.rules.config)
 	if own.Immediate != (Immediate{}) {
-		r.setImmediate(errs, prefix+"Immediate", own.Immediate.over(base.Immediate), &c)
+		r.setImmediate(errs, prefix+"Immediate", merged.Immediate, &c)
 	}
-	if !own.Delayed.isZero() && r.checkDelayedFields(errs, prefix+"Delayed", own.Delayed) && delayedRight {
+	if !own.Delayed.isZero() && !r.wrong["Recoverability.Delayed"] {
 		before := len(errs.errs)
-		r.setDelayed(errs, prefix+"Delayed", own.Delayed.over(base.Delayed), &c)
+		r.setDelayed(errs, prefix+"Delayed", merged.Delayed, &c)
 		if !base.Delayed.isZero() && !own.Delayed.Off {
 			for i, err := range errs.errs[before:] {
 				errs.errs[before+i] = fmt.Errorf("%w (the fields that it leaves 0 are those of Recoverability.Delayed)", err)
@@ -113,63 +78,36 @@ func (r *resolvedConfig) resolveType(errs *validationErrors, prefix string, own 
 	return c
 }
 
-// checkShared checks the settings that both the endpoint and message types have, and
-// applies those that are set.
-func (r *resolvedConfig) checkShared(errs *validationErrors, prefix string, own TypeRecoverability, c *RecoverabilityConfig) {
-	caps := r.rules.caps
-	checkNotNegativeOrOff(errs, prefix+"MaxRetryAge", own.MaxRetryAge)
-	checkNotNegativeOrOff(errs, prefix+"RequeueLimit", own.RequeueLimit)
-	checkNotNegative(errs, prefix+"RequeueDelay", own.RequeueDelay)
-	for i, err := range own.Unrecoverable {
-		if err == nil {
-			errs.add(prefix+"Unrecoverable[%d] is nil; remove it", i)
-		}
-	}
-	for i, name := range own.UnrecoverableTypes {
-		if name == "" || strings.ContainsFunc(name, unicode.IsSpace) || !strings.Contains(name, ".") {
-			errs.add("%sUnrecoverableTypes[%d] is %q, which is no type of errors; write its name with the package, such as \"*fs.PathError\"", prefix, i, name)
-		}
-	}
-	undeferred := r.mode == TransactionNone || !caps.DelayedDelivery
-	const why = "nothing can be deferred in transaction mode None or without Capabilities.DelayedDelivery; remove it"
-	switch {
-	case own.RequeueDelay <= 0:
-	case undeferred:
-		errs.add("%sRequeueDelay is %v, but %s", prefix, own.RequeueDelay, why)
-	case caps.MaxDelay > 0 && own.RequeueDelay > caps.MaxDelay:
-		errs.add("%sRequeueDelay is %v, but the transport's Capabilities.MaxDelay is %v; use no more", prefix, own.RequeueDelay, caps.MaxDelay)
-	}
-	if own.RequeueLimit > 0 && undeferred {
-		errs.add("%sRequeueLimit is %d, but %s", prefix, own.RequeueLimit, why)
-	}
-	if own.MaxRetryAge != 0 {
-		c.MaxRetryAge = offAsZero(own.MaxRetryAge)
-	}
-	if own.RequeueLimit != 0 {
-		c.requeueLimit = offAsZero(own.RequeueLimit)
-	}
-	if own.RequeueDelay != 0 {
-		c.requeueDelay = own.RequeueDelay
-	}
-	c.Failed.Unrecoverable = slices.Concat(c.Failed.Unrecoverable, own.Unrecoverable)
-	c.Failed.UnrecoverableTypes = slices.Concat(c.Failed.UnrecoverableTypes, own.UnrecoverableTypes)
-	if own.UnrecoverableFunc != nil {
-		c.unrecoverableFuncs = append(slices.Clone(c.unrecoverableFuncs), own.UnrecoverableFunc)
-	}
+// inForce returns the settings as a policy reads them, without the levels of retries.
+func (c TypeRecoverability) inForce() (config RecoverabilityConfig) {
+	c.Immediate, c.Delayed = Immediate{}, Delayed{}
+	config.settings = &c
+	config.Failed.ErrorQueue, config.Failed.Unrecoverable, config.Failed.UnrecoverableTypes = c.ErrorQueue, c.Unrecoverable, c.UnrecoverableTypes
+	config.MaxRetryAge = c.MaxRetryAge
+	return config
 }
 
-func (r *resolvedConfig) resolveRateLimit(errs *validationErrors) {
-	c := &r.config.Recoverability.RateLimit
-	const prefix = "Recoverability.RateLimit"
-	checkNotNegative(errs, prefix+".ConsecutiveFailures", c.ConsecutiveFailures)
-	checkNotNegative(errs, prefix+".TimeToWait", c.TimeToWait)
-	if c.TimeToWait > maxTimeToWait {
-		errs.add("%s.TimeToWait is %v, for which the endpoint would stand still after the outage has ended; use at most %v", prefix, c.TimeToWait, maxTimeToWait)
+// setLevels copies the levels of retries of another message type.
+func (c *RecoverabilityConfig) setLevels(from RecoverabilityConfig) {
+	c.Immediate, c.Delayed, c.schedule, c.delayedReduced = from.Immediate, from.Delayed, from.schedule, from.delayedReduced
+}
+
+// canRetryLater reports whether MaxRetryAge, of the endpoint or of a message type, has delayed
+// retries to limit.
+func (r *resolvedConfig) canRetryLater(messageType string) bool {
+	c := r.config.Recoverability
+	retries := func(c RecoverabilityConfig) bool { return c.Delayed.MaxNumberOfRetries > 0 }
+	switch {
+	case c.Policy != nil, r.invalid: // a policy may read it, and another error may be why
+		return true
+	case messageType != "":
+		return retries(r.rules.perType[messageType])
 	}
-	if c.ConsecutiveFailures == 0 && (c.TimeToWait != 0 || c.Filter != nil || c.OnStarted != nil || c.OnEnded != nil) {
-		errs.add("%s is configured without ConsecutiveFailures, which would leave it off; set ConsecutiveFailures to 1 or more", prefix)
+	inherited := retries(r.rules.config)
+	for messageType, own := range c.MessageTypes {
+		inherited = inherited || own.MaxRetryAge == 0 && retries(r.rules.perType[messageType])
 	}
-	orDefault(&c.TimeToWait, defaultTimeToWait)
+	return inherited
 }
 
 // resolveMaxDeliveries sets a limit of deliveries above the number of retries in force
@@ -177,14 +115,11 @@ func (r *resolvedConfig) resolveRateLimit(errs *validationErrors) {
 func (r *resolvedConfig) resolveMaxDeliveries(errs *validationErrors) {
 	c, most := r.config.Recoverability.MaxDeliveries, r.maxImmediateRetries()
 	const field = "Recoverability.MaxDeliveries"
-	checkNotNegative(errs, field+".Count", c.Count)
 	switch {
+	case r.wrong[field]:
 	case c.Off && c.Count > 0:
 		errs.add("%s has Count %d and Off; remove one of the two", field, c.Count)
 	case c.Off:
-		return
-	case c.Count > 0 && r.mode == TransactionNone:
-		errs.add("%s.Count is %d, but in transaction mode None a message is delivered once; remove it", field, c.Count)
 	case c.Count > 0 && c.Count <= most:
 		errs.add("%s.Count is %d, which a round of %d immediate retries would exceed; use more than that", field, c.Count, most)
 	case c.Count > 0:
@@ -195,30 +130,6 @@ func (r *resolvedConfig) resolveMaxDeliveries(errs *validationErrors) {
 		r.maxDeliveries = math.MaxInt
 	}
 	r.rules.maxDeliveries = r.maxDeliveries
-}
-
-// checkMaxRetryAge refuses a limit for delayed retries if there are none and no policy
-// could make some.
-func (r *resolvedConfig) checkMaxRetryAge(errs *validationErrors) {
-	c := r.config.Recoverability
-	if c.Policy != nil {
-		return
-	}
-	const why = "but there are no delayed retries to limit; remove it, or set Delayed.Retries"
-	inherited := c.MaxRetryAge > 0
-	used := r.rules.config.Delayed.MaxNumberOfRetries > 0
-	for _, messageType := range slices.Sorted(maps.Keys(c.MessageTypes)) {
-		retries := r.rules.perType[messageType].Delayed.MaxNumberOfRetries > 0
-		switch age := c.MessageTypes[messageType].MaxRetryAge; {
-		case age == 0:
-			used = used || retries
-		case age > 0 && !retries:
-			errs.add("Recoverability.MessageTypes[%q].MaxRetryAge is %v, %s", messageType, age, why)
-		}
-	}
-	if inherited && !used {
-		errs.add("Recoverability.MaxRetryAge is %v, %s", c.MaxRetryAge, why)
-	}
 }
 
 // maxImmediateRetries returns the largest number of immediate retries in force.
@@ -233,12 +144,12 @@ func (r *resolvedConfig) maxImmediateRetries() int {
 // setImmediate and setDelayed resolve a level of retries. An explicit setting that the
 // transport cannot provide is refused; a default that it cannot provide becomes 0 (R10).
 func (r *resolvedConfig) setImmediate(errs *validationErrors, field string, c Immediate, inForce *RecoverabilityConfig) {
+	if r.wrong[field] {
+		return
+	}
 	before := len(errs.errs)
 	inForce.Immediate.MaxNumberOfRetries = r.immediateRetries(errs, field, c)
-	checkNotNegativeOrOff(errs, field+".Pause", c.Pause)
-	checkNotNegative(errs, field+".MaxPause", c.MaxPause)
-	pause := offAsZero(c.Pause)
-	switch longest := max(pause, c.MaxPause); {
+	switch longest := max(c.Pause, c.MaxPause); {
 	case len(errs.errs) > before:
 	case c.Off && longest > 0:
 		errs.add("%s has a Pause or MaxPause and Off; remove one of the two", field)
@@ -246,24 +157,21 @@ func (r *resolvedConfig) setImmediate(errs *validationErrors, field string, c Im
 		errs.add("%s has a Pause or MaxPause, but the transaction mode is None, in which there are no immediate retries; remove it", field)
 	case longest > maxImmediatePause:
 		errs.add("%s has a pause of %v, for which this instance would keep the message; use at most %v, and Delayed for longer ones", field, longest, maxImmediatePause)
-	case pause == 0 && c.MaxPause > 0:
+	case c.Pause == 0 && c.MaxPause > 0:
 		errs.add("%s.MaxPause is %v, but there is no pause to limit; set Pause, or remove it", field, c.MaxPause)
-	case c.MaxPause > 0 && c.MaxPause < pause:
-		errs.add("%s has MaxPause %v below its Pause of %v, which would never be used; raise MaxPause or lower Pause", field, c.MaxPause, pause)
+	case c.MaxPause > 0 && c.MaxPause < c.Pause:
+		errs.add("%s has MaxPause %v below its Pause of %v, which would never be used; raise MaxPause or lower Pause", field, c.MaxPause, c.Pause)
 	}
-	inForce.Immediate.Pause, inForce.Immediate.MaxPause = pause, c.MaxPause
-	if pause == 0 {
+	inForce.Immediate.Pause, inForce.Immediate.MaxPause = c.Pause, c.MaxPause
+	if c.Pause == 0 {
 		inForce.Immediate.MaxPause = 0
 	} else if c.MaxPause == 0 {
-		inForce.Immediate.MaxPause = max(pause, defaultMaxPause)
+		inForce.Immediate.MaxPause = max(c.Pause, defaultMaxPause)
 	}
 }
 
 func (r *resolvedConfig) immediateRetries(errs *validationErrors, field string, c Immediate) int {
 	switch {
-	case c.Retries < 0:
-		errs.add("%s.Retries is %d; it cannot be negative (0 is the default; for none set Off)", field, c.Retries)
-		return 0
 	case c.Off && c.Retries > 0:
 		errs.add("%s has Retries %d and Off; remove one of the two", field, c.Retries)
 		return 0
@@ -281,38 +189,11 @@ func (r *resolvedConfig) immediateRetries(errs *validationErrors, field string, 
 	return c.Retries
 }
 
-// checkDelayedFields checks each field by itself, and reports whether all are valid.
-func (r *resolvedConfig) checkDelayedFields(errs *validationErrors, field string, c Delayed) bool {
-	before := len(errs.errs)
-	if c.Retries < 0 {
-		errs.add("%s.Retries is %d; it cannot be negative (0 is the default; for none set Off)", field, c.Retries)
-	}
-	checkNotNegative(errs, field+".Increase", c.Increase)
-	checkNotNegativeOrOff(errs, field+".MaxDelay", c.MaxDelay)
-	for i, delay := range c.Delays {
-		if delay < 0 {
-			errs.add("%s.Delays[%d] is %v; it cannot be negative", field, i, delay)
-		}
-	}
-	if c.Delays != nil && len(c.Delays) == 0 {
-		errs.add("%s.Delays is empty; list delays, or set %s.Off for no retries", field, field)
-	}
-	if c.Factor != 0 && c.Factor != Off && !(c.Factor >= 1 && c.Factor <= 1e6) {
-		errs.add("%s.Factor is %v; use 1 or more, or 0 for linear growth", field, c.Factor)
-	}
-	if c.Jitter != Off && !(c.Jitter >= 0 && c.Jitter <= 1) {
-		errs.add("%s.Jitter is %v; use a part between 0 and 1", field, c.Jitter)
-	}
-	return len(errs.errs) == before
-}
-
-// setDelayed checks fields of a level against each other and the transport, and
-// puts the level in force.
 func (r *resolvedConfig) setDelayed(errs *validationErrors, field string, c Delayed, inForce *RecoverabilityConfig) {
-	s := delays.Schedule{
-		Increase: c.Increase, Factor: offAsZero(c.Factor), Ceiling: offAsZero(c.MaxDelay),
-		List: slices.Clone(c.Delays), Jitter: offAsZero(c.Jitter),
+	if r.wrong[field] {
+		return
 	}
+	s := delays.Schedule{Increase: c.Increase, Factor: c.Factor, Ceiling: c.MaxDelay, List: slices.Clone(c.Delays), Jitter: c.Jitter}
 	orDefault(&s.Increase, defaultIncrease)
 	inForce.schedule = s
 	inForce.Delayed.TimeIncrease = s.Increase
@@ -324,6 +205,8 @@ func (r *resolvedConfig) setDelayed(errs *validationErrors, field string, c Dela
 func (r *resolvedConfig) delayedRetries(errs *validationErrors, field string, c Delayed, s delays.Schedule) (retries int, reduced string) {
 	before := len(errs.errs)
 	switch set := c.set(); {
+	case c.Delays != nil && len(c.Delays) == 0:
+		errs.add("%s.Delays is empty; list delays, or set %s.Off for no retries", field, field)
 	case c.Off && len(set) > 0:
 		errs.add("%s has %s and Off; remove one of the two", field, strings.Join(set, ", "))
 	case c.Off || r.config.SendOnly:

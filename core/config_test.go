@@ -46,7 +46,7 @@ func TestNew_ReportsEveryWrongField(t *testing.T) {
 		{"WaitForBroker", Config{WaitForBroker: -time.Second}, []string{"WaitForBroker is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
 		{"SlowHandler", Config{SlowHandler: -time.Second}, []string{"SlowHandler is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
 		{"HandlerTimeout of a type", Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {HandlerTimeout: -2}}}}, []string{`MessageTypes["order"].HandlerTimeout is -2ns`}},
-		{"Provision", Config{Provision: 7}, []string{"Provision is 7", "ProvisionAuto, ProvisionAlways, ProvisionNever"}},
+		{"Provision", Config{Provision: 7}, []string{"Provision is Provisioning(7)", "ProvisionAuto, ProvisionAlways, ProvisionNever"}},
 		{"Instance", Config{Instance: "a\xffb"}, []string{`Instance is "a\xffb"`, "UTF-8"}},
 		{"InputQueue that the transport refuses", Config{InputQueue: "a#b"}, []string{`InputQueue "a#b" cannot be a queue's name`, "'#' is not allowed"}},
 		{"InputQueue with white space", Config{InputQueue: "orders "}, []string{`InputQueue is "orders "`, "white space"}},
@@ -64,8 +64,8 @@ func TestNew_ReportsEveryWrongField(t *testing.T) {
 		{"RequeueLimit", Config{Recoverability: Recoverability{RequeueLimit: -2}}, []string{"Recoverability.RequeueLimit is -2", "cannot be negative"}},
 		{"UnacceptableMessageLimit", Config{Recoverability: Recoverability{UnacceptableMessageLimit: UnacceptableMessageLimit{Count: -1}}}, []string{"Recoverability.UnacceptableMessageLimit.Count is -1"}},
 		{"UnacceptableMessageLimit.Window", Config{Recoverability: Recoverability{UnacceptableMessageLimit: UnacceptableMessageLimit{Count: 1, Window: -1}}}, []string{"Recoverability.UnacceptableMessageLimit.Window is -1ns"}},
-		{"UnacceptableMessageLimit.Window alone", Config{Recoverability: Recoverability{UnacceptableMessageLimit: UnacceptableMessageLimit{Window: time.Minute}}}, []string{"Recoverability.UnacceptableMessageLimit.Window is set without Count; set Count or remove it"}},
-		{"UnacceptableMessageLimit.OnReached alone", Config{Recoverability: Recoverability{UnacceptableMessageLimit: UnacceptableMessageLimit{OnReached: func(context.Context, error) {}}}}, []string{"Recoverability.UnacceptableMessageLimit.OnReached is set without Count; set Count or remove it"}},
+		{"UnacceptableMessageLimit.Window alone", Config{Recoverability: Recoverability{UnacceptableMessageLimit: UnacceptableMessageLimit{Window: time.Minute}}}, []string{"Recoverability.UnacceptableMessageLimit.Window is 1m0s, but without Count there is no limit; set Count to 1 or more, or remove it"}},
+		{"UnacceptableMessageLimit.OnReached alone", Config{Recoverability: Recoverability{UnacceptableMessageLimit: UnacceptableMessageLimit{OnReached: func(context.Context, error) {}}}}, []string{"Recoverability.UnacceptableMessageLimit.OnReached is set, but without Count there is no limit"}},
 		{"R34 MaxDeliveries.Count", Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: -1}}}, []string{"Recoverability.MaxDeliveries.Count is -1"}},
 		{"R34 MaxDeliveries both set", Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: 60, Off: true}}}, []string{"Recoverability.MaxDeliveries has Count 60 and Off", "remove one"}},
 		{"R34 MaxDeliveries below a round", Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: 5}}}, []string{"Recoverability.MaxDeliveries.Count is 5", "5 immediate retries", "use more than that"}},
@@ -73,7 +73,7 @@ func TestNew_ReportsEveryWrongField(t *testing.T) {
 		{"Unrecoverable", Config{Recoverability: Recoverability{Unrecoverable: []error{errFailed, nil}}}, []string{"Recoverability.Unrecoverable[1] is nil", "remove it"}},
 		{"R40 ConsecutiveFailures", Config{Recoverability: Recoverability{RateLimit: RateLimit{ConsecutiveFailures: -1}}}, []string{"Recoverability.RateLimit.ConsecutiveFailures is -1"}},
 		{"R40 TimeToWait", Config{Recoverability: Recoverability{RateLimit: RateLimit{ConsecutiveFailures: 9, TimeToWait: -1}}}, []string{"Recoverability.RateLimit.TimeToWait is -1ns"}},
-		{"R40 TimeToWait alone", Config{Recoverability: Recoverability{RateLimit: RateLimit{TimeToWait: time.Second}}}, []string{"Recoverability.RateLimit is configured without ConsecutiveFailures", "set ConsecutiveFailures to 1 or more"}},
+		{"R40 TimeToWait alone", Config{Recoverability: Recoverability{RateLimit: RateLimit{TimeToWait: time.Second}}}, []string{"Recoverability.RateLimit.TimeToWait is 1s, but without ConsecutiveFailures", "set ConsecutiveFailures to 1 or more"}},
 		{"R40 Filter alone", Config{Recoverability: Recoverability{RateLimit: RateLimit{Filter: func(error) bool { return true }}}}, []string{"without ConsecutiveFailures"}},
 		{"R43 OnStarted alone", Config{Recoverability: Recoverability{RateLimit: RateLimit{OnStarted: func(context.Context) {}}}}, []string{"without ConsecutiveFailures"}},
 		{"R43 OnEnded alone", Config{Recoverability: Recoverability{RateLimit: RateLimit{OnEnded: func(context.Context) {}}}}, []string{"without ConsecutiveFailures"}},
@@ -167,8 +167,8 @@ func TestConfig_Defaults(t *testing.T) {
 	}
 	c := r.config
 	if c.Concurrency != 16 || c.DrainTimeout != 20*time.Second || c.SlowHandler != time.Minute || c.OutageLimit != 2*time.Minute || c.MaxPrefetchBytes != 64<<20 || c.HandlerTimeout != 0 || c.Recoverability.ErrorQueue != "error" ||
-		r.rules.config.requeueDelay != time.Second || c.Recoverability.RateLimit.TimeToWait != time.Second ||
-		c.Recoverability.RateLimit.ConsecutiveFailures != 0 || r.rules.config.requeueLimit != 0 || r.maxDeliveries != 50 {
+		r.rules.config.settings.RequeueDelay != time.Second || c.Recoverability.RateLimit.TimeToWait != time.Second ||
+		c.Recoverability.RateLimit.ConsecutiveFailures != 0 || r.rules.config.settings.RequeueLimit != 0 || r.maxDeliveries != 50 {
 		t.Errorf("%+v", r)
 	}
 	t.Run("what is set is kept", func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestConfig_Defaults(t *testing.T) {
 		}
 		c := r.config
 		if c.Concurrency != 3 || c.DrainTimeout != time.Minute || c.Recoverability.ErrorQueue != "failed" ||
-			r.rules.config.requeueDelay != time.Hour || r.rules.config.requeueLimit != 4 || c.Recoverability.RateLimit.TimeToWait != 2 {
+			r.rules.config.settings.RequeueDelay != time.Hour || r.rules.config.settings.RequeueLimit != 4 || c.Recoverability.RateLimit.TimeToWait != 2 {
 			t.Errorf("%+v", r)
 		}
 	})

@@ -498,7 +498,7 @@ func TestDeadLetters_WrongConfiguration(t *testing.T) {
 		config core.Recoverability
 		want   []string
 	}{
-		{core.Recoverability{DeadLetter: 3}, []string{"Recoverability.DeadLetter is 3", "DeadLettersAll"}},
+		{core.Recoverability{DeadLetter: 3}, []string{"Recoverability.DeadLetter is DeadLetters(3)", "DeadLettersAll"}},
 		{core.Recoverability{DeadLetterQueue: "dead"}, []string{`Recoverability.DeadLetterQueue is "dead"`, "set Recoverability.DeadLetter"}},
 		{
 			core.Recoverability{MessageTypes: map[string]core.TypeRecoverability{"order": {DeadLetterQueue: "dead"}}},

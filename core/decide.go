@@ -83,19 +83,19 @@ func (r *rules) errorQueues() []string {
 
 // failedQueues returns the queues that failed messages of a type go to.
 func (c *RecoverabilityConfig) failedQueues() []string {
-	queues := []string{c.Failed.ErrorQueue, c.deadLetterQueue, c.invalidQueue}
+	queues := []string{c.Failed.ErrorQueue, c.settings.DeadLetterQueue, c.settings.InvalidQueue}
 	return slices.DeleteFunc(queues, func(queue string) bool { return queue == "" })
 }
 
 // hasTimeouts reports whether an attempt can have a handler timeout.
-func (r *rules) hasTimeouts() bool { return r.config.handlerTimeout > 0 || len(r.perType) > 0 }
+func (r *rules) hasTimeouts() bool { return r.config.settings.HandlerTimeout > 0 || len(r.perType) > 0 }
 
 // handlerTimeout returns the timeout of an attempt of a message type; 0 means no limit.
 func (r *rules) handlerTimeout(messageType string) time.Duration {
 	if len(r.perType) == 0 {
-		return r.config.handlerTimeout
+		return r.config.settings.HandlerTimeout
 	}
-	return r.configFor(messageType).handlerTimeout
+	return r.configFor(messageType).settings.HandlerTimeout
 }
 
 // failure is an ErrorContext with fields that only verdicts need.
@@ -175,14 +175,14 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 	case VerdictDefer:
 		switch {
 		case v.Refused: // the error is none of this message's
-			d.action = DelayedRetry(r.possibleDelay(cmp.Or(max(v.Delay, 0), config.requeueDelay), f))
+			d.action = DelayedRetry(r.possibleDelay(cmp.Or(max(v.Delay, 0), config.settings.RequeueDelay), f))
 			d.deferral, d.uncounted = true, true
 		case config.isUnrecoverableWith(v, f.Err):
 			d.action = MoveToError("")
-		case config.requeueLimit > 0 && f.deferrals >= config.requeueLimit:
-			d.action, d.err = MoveToError(""), &RequeueLimitError{Limit: config.requeueLimit, Err: f.Err}
+		case config.settings.RequeueLimit > 0 && f.deferrals >= config.settings.RequeueLimit:
+			d.action, d.err = MoveToError(""), &RequeueLimitError{Limit: config.settings.RequeueLimit, Err: f.Err}
 		case v.Delay <= 0:
-			d.action, d.deferral = DelayedRetry(config.requeueDelay), true
+			d.action, d.deferral = DelayedRetry(config.settings.RequeueDelay), true
 		default:
 			d.action, d.deferral = DelayedRetry(v.Delay), true
 		}

@@ -231,10 +231,10 @@ func precedenceOf(err error, config RecoverabilityConfig, m *Message) (p precede
 		switch {
 		case v.Refused:
 			return precedence{rankRefused, v.Delay}
-		case config.requeueLimit > 0 && m.Deferrals >= config.requeueLimit || unrecoverable():
+		case config.settings.RequeueLimit > 0 && m.Deferrals >= config.settings.RequeueLimit || unrecoverable():
 			return precedence{rank: rankUnrecoverable}
 		}
-		return precedence{rankDefer, cmp.Or(v.Delay, config.requeueDelay)}
+		return precedence{rankDefer, cmp.Or(v.Delay, config.settings.RequeueDelay)}
 	case VerdictPutBack:
 		return precedence{rank: rankPutBack}
 	case VerdictReject:

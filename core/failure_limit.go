@@ -118,20 +118,3 @@ func (r *runner) logLimit() {
 	}
 	r.ep.log.endpoint.Info(text, "limit", limit.Count, "window", limit.Window)
 }
-
-// checkLimit checks the settings of UnacceptableMessageLimit.
-func (r *resolvedConfig) checkLimit(errs *validationErrors) {
-	limit := &r.config.Recoverability.UnacceptableMessageLimit
-	const field = "Recoverability.UnacceptableMessageLimit"
-	checkNotNegative(errs, field+".Count", limit.Count)
-	checkNotNegative(errs, field+".Window", limit.Window)
-	if limit.Count != 0 {
-		return
-	}
-	if limit.Window > 0 {
-		errs.add("%s.Window is set without Count; set Count or remove it", field)
-	}
-	if limit.OnReached != nil {
-		errs.add("%s.OnReached is set without Count; set Count or remove it", field)
-	}
-}

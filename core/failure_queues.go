@@ -99,12 +99,12 @@ func (r *rules) chooseErrorQueue(config RecoverabilityConfig, f failure, d *deci
 	reason := r.failureReason(config, f, d)
 	d.action.Queue, d.deadLetter = config.Failed.ErrorQueue, false
 	switch {
-	case config.invalidQueue != "" && isInvalid(reason):
-		d.action.Queue, d.reason = config.invalidQueue, reason
+	case config.settings.InvalidQueue != "" && isInvalid(reason):
+		d.action.Queue, d.reason = config.settings.InvalidQueue, reason
 	case r.deadLetters == DeadLettersAll, r.deadLetters == DeadLettersRejected && reason == FailureRejected:
 		d.reason = reason
-		if config.deadLetterQueue != "" {
-			d.action.Queue = config.deadLetterQueue
+		if config.settings.DeadLetterQueue != "" {
+			d.action.Queue = config.settings.DeadLetterQueue
 		} else {
 			d.deadLetter = true
 		}

@@ -134,14 +134,9 @@ type RecoverabilityConfig struct {
 	// schedule delayed retries; 0 means no limit.
 	MaxRetryAge time.Duration
 
-	schedule           delays.Schedule
-	unrecoverableFuncs []func(error) bool
-	deadLetterQueue    string // "" is the broker's own
-	invalidQueue       string // "": there is none
-	requeueDelay       time.Duration
-	requeueLimit       int           // 0 is without limit
-	handlerTimeout     time.Duration // 0 is without limit
-	delayedReduced     string        // why the default delayed retries cannot be done, or ""
+	schedule       delays.Schedule
+	delayedReduced string              // why the default delayed retries cannot be done, or ""
+	settings       *TypeRecoverability // in force, never written to: 0 is none; not for the levels of retries
 }
 
 // IsUnrecoverable reports whether err is not retried (R6): an undecodable or malformed
@@ -149,7 +144,7 @@ type RecoverabilityConfig struct {
 // ([ErrSendRefused]), the verdict [Unrecoverable], an error of Failed.Unrecoverable or of
 // a type in Failed.UnrecoverableTypes, or one that the configured function reports.
 func (c RecoverabilityConfig) IsUnrecoverable(err error) bool {
-	return c.listsUnrecoverable(err) || slices.ContainsFunc(c.unrecoverableFuncs, func(f func(error) bool) bool { return f(err) })
+	return c.listsUnrecoverable(err) || c.settings != nil && c.settings.UnrecoverableFunc != nil && c.settings.UnrecoverableFunc(err)
 }
 
 // isUnrecoverableWith is IsUnrecoverable for an error whose verdict, or nil, is v. The
