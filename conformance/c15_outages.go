@@ -291,8 +291,8 @@ var outageCases = []testCase{
 		s := t.service(transport, func(c *core.Config) {
 			c.OutageLimit = limit
 			c.OnCriticalError = func(_ context.Context, err error) {
-				if outage, ok := errors.AsType[*core.OutageError](err); ok {
-					outages.add(fmt.Sprint("outage since ", outage.Since))
+				if errors.Is(err, core.ErrOutage) {
+					outages.add(err.Error())
 				}
 			}
 			if t.mode != core.TransactionNone { // a settlement may fail in the outage

@@ -173,7 +173,7 @@ func TransactionBegun(ctx context.Context) {
 func (r *runner) whyRefused(in *Incoming) error {
 	switch {
 	case in.Malformed != nil:
-		return &MalformedError{in.Malformed}
+		return newMalformedError(in.Malformed)
 	case r.ep.exceedsDeliveries(in):
 		err := fmt.Errorf("%w: delivery %d, at most %d", ErrDeliveryCountExceeded, in.DeliveryCount, r.ep.maxDeliveriesOf(in))
 		if in.LastError != "" {

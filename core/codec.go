@@ -77,7 +77,7 @@ func (c *bodyCodec) encode(messageType string, v any) (body []byte, contentType 
 	return body, c.contentType, nil
 }
 
-// decode reads body into v. Its error is a *DecodeError.
+// decode reads body into v. Its error matches [ErrUndecodable].
 func (c *bodyCodec) decode(messageType, contentType string, body []byte, v any) (err error) {
 	mediaType := c.mediaType
 	if contentType != c.contentType {
@@ -88,7 +88,7 @@ func (c *bodyCodec) decode(messageType, contentType string, body []byte, v any) 
 			err = newPanicError(value)
 		}
 		if err != nil {
-			err = &DecodeError{messageType, firstNonEmpty(contentType, c.contentType), err}
+			err = newDecodeError(messageType, firstNonEmpty(contentType, c.contentType), err)
 		}
 	}()
 	return c.codec.Decode(mediaType, body, v)

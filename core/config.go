@@ -83,7 +83,7 @@ type Config struct {
 	DrainTimeout time.Duration
 
 	// OutageLimit is the duration after which an outage that the transport reported
-	// ([ConnectionChange]) raises a critical error, an [*OutageError], once for each outage.
+	// ([ConnectionChange]) raises a critical error that matches [ErrOutage], once for each outage.
 	// The endpoint continues to reconnect. The default is 2 min. Off raises none.
 	OutageLimit time.Duration
 
@@ -148,7 +148,7 @@ type Config struct {
 
 	// OnCriticalError is called when the endpoint cannot do its work: a failed message could
 	// not be moved, a settlement fails again and again, an outage lasts for OutageLimit
-	// (errors.As finds an [*OutageError] then); or when the application calls
+	// (the error matches [ErrOutage] then); or when the application calls
 	// [Endpoint.RaiseCritical]. Calls are made one after the other, behind a queue of 100,
 	// on their own goroutine; they may call [Endpoint.Shutdown]. Critical errors are logged
 	// and counted in any case.
@@ -187,20 +187,12 @@ func (p Provisioning) String() string {
 // NServiceBus does by default.
 const OneDay = 24 * time.Hour
 
-// Defaults of Config.
+// Defaults and limits of Config beside those in settings.
 const (
-	defaultConcurrency    = 16
 	maxConcurrency        = 10_000 // each is a goroutine or two
 	defaultImmediate      = 5
 	defaultDelayed        = 3
 	defaultIncrease       = 10 * time.Second
-	defaultErrorQueue     = "error"
-	defaultSlowHandler    = time.Minute
-	defaultDrainTimeout   = 20 * time.Second
-	defaultOutageLimit    = 2 * time.Minute
-	defaultPrefetchBytes  = 64 << 20
-	defaultRequeueDelay   = time.Second
-	defaultTimeToWait     = time.Second
 	maxTimeToWait         = time.Hour
 	defaultMaxDeliveries  = 50
 	handlerGrace          = 5 * time.Second  // from cancelling handlers to ErrHandlersRunning

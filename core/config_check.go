@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 )
 
 // resolvedConfig is a Config with its defaults filled in and its settings checked against
@@ -279,4 +280,12 @@ func (c RecoverabilityConfig) delayed() Delayed {
 		return Delayed{Delays: slices.Clone(s.List), Jitter: s.Jitter}
 	}
 	return Delayed{Retries: n, Increase: s.Increase, Factor: s.Factor, MaxDelay: s.Ceiling, Jitter: s.Jitter}
+}
+
+// zeroAsOff returns Off for none, which is 0 in resolved settings.
+func zeroAsOff[T float64 | time.Duration](value T) T {
+	if value == 0 {
+		return Off
+	}
+	return value
 }

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -193,8 +194,7 @@ func (r *resolvedConfig) setDelayed(errs *validationErrors, field string, c Dela
 	if r.wrong[field] {
 		return
 	}
-	s := delays.Schedule{Increase: c.Increase, Factor: c.Factor, Ceiling: c.MaxDelay, List: slices.Clone(c.Delays), Jitter: c.Jitter}
-	orDefault(&s.Increase, defaultIncrease)
+	s := delays.Schedule{Increase: cmp.Or(c.Increase, defaultIncrease), Factor: c.Factor, Ceiling: c.MaxDelay, List: slices.Clone(c.Delays), Jitter: c.Jitter}
 	inForce.schedule = s
 	inForce.Delayed.TimeIncrease = s.Increase
 	inForce.Delayed.MaxNumberOfRetries, inForce.delayedReduced = r.delayedRetries(errs, field, c, s)
@@ -225,11 +225,7 @@ func (r *resolvedConfig) delayedRetries(errs *validationErrors, field string, c 
 		return 0, ""
 	}
 
-	retries = c.Retries
-	if retries == 0 {
-		retries = len(c.Delays)
-	}
-	orDefault(&retries, defaultDelayed)
+	retries = cmp.Or(c.Retries, len(c.Delays), defaultDelayed)
 	longest := s.Longest(retries)
 	obstacle := ""
 	switch caps := r.rules.caps; {

@@ -143,7 +143,7 @@ func (o *outageAlarm) expired(begun *reportedOutage) {
 	err := begun.err
 	o.mu.Unlock()
 	if lasts {
-		o.raise(&OutageError{Since: begun.since, Limit: o.limit, Err: err})
+		o.raise(begun.lastingError(o.limit, err))
 	}
 }
 
@@ -164,26 +164,13 @@ func (o *outageAlarm) stop() {
 	o.endLocked()
 }
 
-// OutageError is the critical error of an outage that has lasted for
-// [Config.OutageLimit].
-type OutageError struct {
-	// Since is when the outage began.
-	Since time.Time
-	// Limit is [Config.OutageLimit].
-	Limit time.Duration
-	// Err is the newest error that the transport reported, or nil.
-	Err error
-}
-
-// Error implements error.
-func (e *OutageError) Error() string {
-	text := fmt.Sprintf("no connection to the broker since %s, for longer than Config.OutageLimit (%v); the endpoint goes on reconnecting",
-		e.Since.UTC().Format(time.RFC3339), e.Limit)
-	if e.Err != nil {
-		text += ": " + e.Err.Error()
+// lastingError is the critical error of the outage. err is the newest that the transport
+// reported, or nil.
+func (o *reportedOutage) lastingError(limit time.Duration, err error) error {
+	lasting := fmt.Errorf("%w since %s, for longer than Config.OutageLimit (%v); the endpoint goes on reconnecting",
+		ErrOutage, o.since.UTC().Format(time.RFC3339), limit)
+	if err == nil {
+		return lasting
 	}
-	return text
+	return fmt.Errorf("%w: %w", lasting, err)
 }
-
-// Unwrap returns the transport's error.
-func (e *OutageError) Unwrap() error { return e.Err }

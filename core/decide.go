@@ -180,7 +180,7 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 		case config.isUnrecoverableWith(v, f.Err):
 			d.action = MoveToError("")
 		case config.settings.RequeueLimit > 0 && f.deferrals >= config.settings.RequeueLimit:
-			d.action, d.err = MoveToError(""), &RequeueLimitError{Limit: config.settings.RequeueLimit, Err: f.Err}
+			d.action, d.err = MoveToError(""), newRequeueLimitError(config.settings.RequeueLimit, f.Err)
 		case v.Delay <= 0:
 			d.action, d.deferral = DelayedRetry(config.settings.RequeueDelay), true
 		default:

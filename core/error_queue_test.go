@@ -306,7 +306,7 @@ func TestUnrecoverable_PermanentFailuresMoveAtOnce(t *testing.T) {
 		for _, m := range fx.messages("error") {
 			failed = append(failed, m.ID)
 			if m.ID == "malformed" {
-				equal(fx, "its exception type", m.Headers.Get(core.HeaderExceptionType), "*core.MalformedError")
+				equal(fx, "its exception type", m.Headers.Get(core.HeaderExceptionType), "*core.malformedError")
 				equal(fx, "its message", m.Headers.Get(core.HeaderExceptionMessage), "message cannot be parsed: "+errBoom.Error())
 			}
 			equal(fx, "attempts of "+m.ID, strings.Count(m.Headers.Get(core.HeaderAttempts), `"attempts":1,`), 1)

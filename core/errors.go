@@ -199,12 +199,12 @@ var (
 	// handler. It is unrecoverable (R6): no instance can choose a handler for it.
 	ErrNoType = errors.New("the message names no type")
 
-	// ErrUndecodable matches a body that its codec could not decode.
-	// It is unrecoverable (R6).
+	// ErrUndecodable matches a body that its codec could not decode, and wraps the codec's
+	// error. It is unrecoverable (R6).
 	ErrUndecodable = errors.New("body cannot be decoded")
 
-	// ErrMalformed matches a message that the transport could not parse.
-	// It is unrecoverable (R6).
+	// ErrMalformed matches a message that the transport could not parse, and wraps
+	// [Incoming.Malformed]. It is unrecoverable (R6).
 	ErrMalformed = errors.New("message cannot be parsed")
 
 	// ErrDeliveryCountExceeded: the message was delivered more often than [MaxDeliveries],
@@ -212,8 +212,13 @@ var (
 	ErrDeliveryCountExceeded = errors.New("delivered more often than MaxDeliveries")
 
 	// ErrRequeueLimitExceeded matches the failure of a message that its handler
-	// deferred more often than RequeueLimit allows: a [*RequeueLimitError].
+	// deferred more often than RequeueLimit allows. It wraps the handler's error.
 	ErrRequeueLimitExceeded = errors.New("deferred more often than RequeueLimit")
+
+	// ErrOutage matches the critical error of an outage that has lasted for
+	// [Config.OutageLimit]. Its text has the beginning, and it wraps the transport's last
+	// error.
+	ErrOutage = errors.New("no connection to the broker")
 
 	// ErrCircuitOpen matches the error with which middleware refuses a message because a
 	// circuit breaker is open: no handler was called.
@@ -283,55 +288,36 @@ func panicIn(err error) *PanicError {
 	return nil
 }
 
-// MalformedError is the failure of a message that the transport could not parse.
-type MalformedError struct {
-	Err error // Incoming.Malformed
+// statedError is a failure that the engine states about a message. It matches kind, and
+// wraps the error that it is about.
+type statedError struct {
+	kind error
+	text string
+	err  error
 }
 
-// Error implements error.
-func (e *MalformedError) Error() string { return fmt.Sprintf("%v: %v", ErrMalformed, e.Err) }
+func (e *statedError) Error() string        { return e.text }
+func (e *statedError) Unwrap() error        { return e.err }
+func (e *statedError) Is(target error) bool { return target == e.kind }
 
-// Unwrap returns the transport's error.
-func (e *MalformedError) Unwrap() error { return e.Err }
+// The types of stated errors, whose names operators read in headers and metrics.
+type (
+	malformedError    struct{ statedError }
+	decodeError       struct{ statedError }
+	requeueLimitError struct{ statedError }
+)
 
-// Is reports that a *MalformedError matches [ErrMalformed].
-func (e *MalformedError) Is(target error) bool { return target == ErrMalformed }
-
-// DecodeError is the failure of a message whose body could not be decoded.
-type DecodeError struct {
-	MessageType string
-	ContentType string
-	Err         error
+func newMalformedError(err error) error {
+	return &malformedError{statedError{ErrMalformed, fmt.Sprintf("%v: %v", ErrMalformed, err), err}}
 }
 
-// Error implements error.
-func (e *DecodeError) Error() string {
-	return fmt.Sprintf("decode %q from %s: %v", e.MessageType, e.ContentType, e.Err)
+func newDecodeError(messageType, contentType string, err error) error {
+	return &decodeError{statedError{ErrUndecodable, fmt.Sprintf("decode %q from %s: %v", messageType, contentType, err), err}}
 }
 
-// Unwrap returns the codec's error.
-func (e *DecodeError) Unwrap() error { return e.Err }
-
-// Is reports that a *DecodeError matches [ErrUndecodable].
-func (e *DecodeError) Is(target error) bool { return target == ErrUndecodable }
-
-// RequeueLimitError is the failure of a message that its handler deferred more
-// often than RequeueLimit allows.
-type RequeueLimitError struct {
-	Limit int   // the RequeueLimit in force
-	Err   error // the handler's error
+func newRequeueLimitError(limit int, err error) error {
+	return &requeueLimitError{statedError{ErrRequeueLimitExceeded, fmt.Sprintf("%v (%d): %v", ErrRequeueLimitExceeded, limit, err), err}}
 }
-
-// Error implements error.
-func (e *RequeueLimitError) Error() string {
-	return fmt.Sprintf("%v (%d): %v", ErrRequeueLimitExceeded, e.Limit, e.Err)
-}
-
-// Unwrap returns the handler's error.
-func (e *RequeueLimitError) Unwrap() error { return e.Err }
-
-// Is reports that a *RequeueLimitError matches [ErrRequeueLimitExceeded].
-func (e *RequeueLimitError) Is(target error) bool { return target == ErrRequeueLimitExceeded }
 
 // specificType returns the type of the innermost error that is not of package errors or
 // fmt, or else that of the innermost error.

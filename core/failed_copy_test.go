@@ -117,7 +117,7 @@ func TestFailureHeaders_DescribeTheError(t *testing.T) {
 		kind, inner, text, way string
 	}{
 		{"a plain error", codeError{1}, "core.codeError", "", "code 1", "core.codeError: code 1\n"},
-		{"a pointer", &DecodeError{Err: codeError{1}}, "core.codeError", "core.codeError", `decode "" from : code 1`, "*core.DecodeError: "},
+		{"a pointer", newDecodeError("", "", codeError{1}), "core.codeError", "core.codeError", `decode "" from : code 1`, "*core.decodeError: "},
 		{"a wrapped one", fmt.Errorf("a: %w", codeError{1}), "core.codeError", "core.codeError", "a: code 1", "*fmt.wrapError: a: code 1\n  core.codeError: code 1\n"},
 		{"joined ones", errors.Join(codeError{1}, errFailed), "core.codeError", "core.codeError", "code 1\nhandler failed", "*errors.joinError: code 1"},
 		{"nothing but text", errors.New("x"), "*errors.errorString", "", "x", "*errors.errorString: x\n"},
@@ -161,7 +161,7 @@ func (j joined) Unwrap() []error { return j }
 
 // Rule R23.
 func TestFailureHeaders_TypedNilErrors(t *testing.T) {
-	var missing *DecodeError
+	var missing *decodeError
 	for name, err := range map[string]error{
 		"alone":   missing,
 		"wrapped": fmt.Errorf("load: %w", missing),

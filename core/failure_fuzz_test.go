@@ -73,7 +73,7 @@ func errorOf(text string, shape byte) error {
 	case 4:
 		err = Discard(text)
 	case 5:
-		err = snapshotError(&DecodeError{text, text, err})
+		err = snapshotError(newDecodeError(text, text, err))
 	case 6:
 		err = joined{nil, err}
 	}

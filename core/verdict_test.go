@@ -92,7 +92,7 @@ func TestVerdict_DeferBeyondTheLimit(t *testing.T) {
 		errorType string // as the failure headers show it
 	}{
 		{"within the limit", Defer(1), 1, "", ""},
-		{"at the limit", Defer(0), 2, "deferred more often than RequeueLimit (2): message deferred", "*core.RequeueLimitError"},
+		{"at the limit", Defer(0), 2, "deferred more often than RequeueLimit (2): message deferred", "*core.requeueLimitError"},
 		{"above it, with an error", fmt.Errorf("busy: %w", DeferError(codeError{7}, 1)), 3, "deferred more often than RequeueLimit (2): busy: code 7", "core.codeError"},
 		{"an unrecoverable error", DeferError(errListed, 1), 3, "", ""},
 	} {
@@ -166,7 +166,7 @@ func TestVerdict_Precedence(t *testing.T) {
 	})
 	t.Run("R6 an unrecoverable error before Defer and RetryAfter beside it", func(t *testing.T) {
 		for _, verdict := range []error{Defer(time.Minute), DeferError(errFailed, time.Minute), RetryAfter(errFailed, time.Hour)} {
-			for _, cause := range []error{errListed, &DecodeError{Err: errFailed}} {
+			for _, cause := range []error{errListed, newDecodeError("", "", errFailed)} {
 				if d := r.decide(t.Context(), failureAfter(1, 0, errors.Join(verdict, cause))); d.action != MoveToError("error") {
 					t.Errorf("%v with %v: %v", verdict, cause, d.action)
 				}
@@ -240,7 +240,7 @@ func TestVerdict_KeepsItsError(t *testing.T) {
 }
 
 func TestIsVerdict(t *testing.T) {
-	for _, err := range []error{nil, errFailed, errors.Join(errFailed, errListed), &PanicError{Value: "x"}, &DecodeError{Err: errFailed}} {
+	for _, err := range []error{nil, errFailed, errors.Join(errFailed, errListed), &PanicError{Value: "x"}, newDecodeError("", "", errFailed)} {
 		if IsVerdict(err) {
 			t.Errorf("%v is called a verdict", err)
 		}

@@ -207,7 +207,7 @@ func TestBreaker_IsNotMovedBy(t *testing.T) {
 	}{
 		"verdicts":                    {result: func() error { return core.RetryAfter(errAway, time.Hour) }},
 		"verdicts that are wrapped":   {result: func() error { return fmt.Errorf("so: %w", core.Reject(errAway)) }},
-		"undecodable bodies":          {result: func() error { return &core.DecodeError{MessageType: "order", Err: errAway} }},
+		"undecodable bodies":          {result: func() error { return fmt.Errorf("%w: %w", core.ErrUndecodable, errAway) }},
 		"types without a handler":     {result: func() error { return fmt.Errorf("%w: x", core.ErrNoHandler) }},
 		"unrecoverable errors":        {result: func() error { return errListed }},
 		"errors that On leaves out":   {resilience.Breaker{On: []error{errAway}}, func() error { return errOther }},

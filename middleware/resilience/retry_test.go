@@ -77,7 +77,7 @@ func TestRetry_DoesNotTryAgain(t *testing.T) {
 		"a verdict":                   {result: core.RetryAfter(errAway, time.Hour)},
 		"a verdict that is wrapped":   {result: fmt.Errorf("so: %w", core.Defer(time.Hour))},
 		"a refusal":                   {result: fmt.Errorf("so: %w", &resilience.RefusedError{Policy: "inner", By: resilience.StrategyBreaker})},
-		"an undecodable body":         {result: &core.DecodeError{MessageType: "order", Err: errAway}},
+		"an undecodable body":         {result: fmt.Errorf("%w: %w", core.ErrUndecodable, errAway)},
 		"a type without a handler":    {result: core.ErrNoHandler},
 		"an unrecoverable error":      {result: errListed},
 		"an error that On leaves out": {resilience.Retry{On: []error{errAway}}, errOther},

@@ -251,7 +251,7 @@ func TestRefusedMessages(t *testing.T) {
 		errorType string
 		attempts  int
 	}{
-		{"malformed", func(in *core.Incoming) { in.Malformed = errors.New("not JSON") }, "*core.MalformedError", 0},
+		{"malformed", func(in *core.Incoming) { in.Malformed = errors.New("not JSON") }, "*core.malformedError", 0},
 		{"delivered too often", func(in *core.Incoming) { in.DeliveryCount = 100 }, "*errors.errorString", 0},
 		{"undecodable", func(in *core.Incoming) { in.Body = []byte("{") }, "*json.SyntaxError", 1},
 	} {
