@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -187,6 +188,9 @@ func TestFoldRepeats_FindsAttributesWhereverTheyAre(t *testing.T) {
 		"of the logger, in a group": func(h slog.Handler) *slog.Logger {
 			return slog.New(h).With("a", 1).WithGroup("g").With("logger", "reprise.Defer").WithGroup("")
 		},
+		"of the logger, around a group": func(h slog.Handler) *slog.Logger {
+			return slog.New(h).With("logger", "reprise.Defer").WithGroup("g")
+		},
 		"of the line": func(h slog.Handler) *slog.Logger {
 			return slog.New(inLines{Handler: h}).With("logger", "reprise.Defer")
 		},
@@ -217,7 +221,7 @@ type inLines struct {
 }
 
 func (h inLines) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return inLines{h.Handler, append(h.attrs[:len(h.attrs):len(h.attrs)], attrs...)}
+	return inLines{h.Handler, append(slices.Clip(h.attrs), attrs...)}
 }
 
 func (h inLines) Handle(ctx context.Context, r slog.Record) error {
@@ -229,18 +233,62 @@ func TestFoldRepeats_MemoryIsBounded(t *testing.T) {
 	const causes = 1000
 	var log buffer
 	folder := logformat.FoldRepeats(slog.NewTextHandler(&log, nil), 1)
+	l := aRetry()
 	for i := range causes + 10 {
-		l := aRetry()
 		l.messageType = fmt.Sprint("type ", i)
 		l.write(folder)
 	}
 	if lines := log.take(); len(lines) != causes+1 {
 		t.Errorf("%d lines were written, want one for each of %d causes and one for all others", len(lines), causes)
 	}
-	folder.Flush()
-	if lines := log.take(); len(lines) != 1 || count(lines, "attempts=9 ") != 1 || count(lines, "message_type") > 0 {
-		t.Errorf("wrote %q, want one line about the others", lines)
+	l.endpoint = "billing"
+	l.write(folder)
+	l.write(folder)
+	if lines := log.take(); len(lines) != 1 {
+		t.Errorf("wrote %q about another endpoint, want one line", lines)
 	}
+	folder.Flush()
+	lines := log.take()
+	if len(lines) != 2 || count(lines, "endpoint=orders instance=one attempts=9 ") != 1 || count(lines, "endpoint=billing instance=one attempts=1 ") != 1 || count(lines, "message_type") > 0 {
+		t.Errorf("wrote %q, want one line about the others of each endpoint", lines)
+	}
+}
+
+// A line whose time is after the end of the window does not lose the count, although the clock
+// or the timer is late.
+func TestFoldRepeats_WindowLastsUntilItsCountIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log buffer
+		folder := logformat.FoldRepeats(slog.NewTextHandler(&log, nil), 1)
+		h := folder.WithAttrs([]slog.Attr{slog.String("logger", "reprise.Defer")})
+		for _, after := range []time.Duration{0, 0, 2 * window} {
+			if err := h.Handle(t.Context(), slog.NewRecord(time.Now().Add(after), slog.LevelInfo, "deferring", 0)); err != nil {
+				t.Error(err)
+			}
+		}
+		folder.Flush()
+		if lines := log.take(); len(lines) != 2 || count(lines, "attempts=2") != 1 {
+			t.Errorf("wrote %q, want a line and one that counts two others", lines)
+		}
+	})
+}
+
+func TestFlush_StopsTheTimerOfTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log buffer
+		folder := logformat.FoldRepeats(slog.NewTextHandler(&log, nil), 1)
+		for range 2 {
+			aRetry().write(folder)
+			aRetry().write(folder)
+			time.Sleep(window / 2)
+			log.take()
+			folder.Flush()
+			if lines := log.take(); count(lines, leftOut) != 1 {
+				t.Errorf("wrote %q at Flush, want the count: was it written before, by the timer of an earlier window?", lines)
+			}
+			time.Sleep(time.Second)
+		}
+	})
 }
 
 func TestFlush_BeginsANewWindow(t *testing.T) {
