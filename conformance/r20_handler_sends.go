@@ -75,6 +75,29 @@ func (targets *sendTargets) sentAtOnce(t *caseT, n int) {
 	}
 }
 
+// answeredBy is middleware that undoes the work of handlers that failed, and calls answer. If
+// that returns true, the message is handled.
+func answeredBy(answer func(ctx context.Context, m *core.Message, err error) bool) core.MiddlewareFunc {
+	return func(next core.HandlerFunc) core.HandlerFunc {
+		return func(ctx context.Context, m *core.Message) error {
+			savepoint, err := m.Savepoint(ctx)
+			if err != nil {
+				return err
+			}
+			if err = next(ctx, m); err == nil || ctx.Err() != nil {
+				return err
+			}
+			if undoErr := savepoint.Rollback(ctx); undoErr != nil {
+				return errors.Join(err, undoErr)
+			}
+			if answer(ctx, m, err) {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
 // runsUntil is middleware that runs a handler again in the same attempt until it has seen
 // a message at least n times.
 func runsUntil(seen *attempts, n int) core.MiddlewareFunc {
@@ -190,10 +213,10 @@ var handlerSendCases = []testCase{
 				t.fail("a handler and a fallback can send", "%v", err)
 			}
 		}
-		fallback := core.Fallback{On: core.FallbackOn{Any: true}, EachAttempt: true, Handle: func(ctx context.Context, m *core.Message, _ error) error {
+		fallback := answeredBy(func(ctx context.Context, m *core.Message, _ error) bool {
 			do(ctx, m, answer)
-			return nil
-		}}
+			return true
+		})
 		s := t.service(transport, func(*core.Config) {})
 		s.handle("order", func(ctx context.Context, m *core.Message) error {
 			do(ctx, m, first)
@@ -202,7 +225,7 @@ var handlerSendCases = []testCase{
 		s.handle("order", func(ctx context.Context, m *core.Message) error {
 			do(ctx, m, failed)
 			return errHandler
-		}, core.HandleOptions{Independent: true, Middleware: []core.Middleware{fallback.Middleware()}})
+		}, core.HandleOptions{Independent: true, Middleware: []core.Middleware{fallback}})
 		s.handle("order", func(context.Context, *core.Message) error {
 			done <- struct{}{}
 			return nil
@@ -238,14 +261,17 @@ var handlerSendCases = []testCase{
 		}
 		var seen attempts
 		answered := make(chan struct{}, endless)
-		fallback := core.Fallback{On: core.FallbackOn{Any: true}, Handle: func(_ context.Context, m *core.Message, _ error) error {
+		fallback := answeredBy(func(_ context.Context, m *core.Message, err error) bool {
+			if !m.IsLastAttempt(err) {
+				return false
+			}
 			send(m, "of the fallback")
 			answered <- struct{}{}
-			return nil
-		}}
+			return true
+		})
 		s := t.service(transport, func(c *core.Config) {
 			c.Recoverability.Immediate = t.immediate(2)
-			c.Middleware = []core.Middleware{fallback.Middleware()}
+			c.Middleware = []core.Middleware{fallback}
 		})
 		s.handle("order", func(_ context.Context, m *core.Message) error {
 			send(m, "of the handler")

@@ -225,7 +225,7 @@ func (ep *Endpoint) invoke(a *attempt) error {
 func (ep *Endpoint) observedCall(ctx context.Context, a *attempt) error {
 	a.message.ctx = ctx
 	if len(ep.observers.handle) == 0 {
-		return callRecovered(ep.chain, ctx, &a.message)
+		return ep.call(ctx, a)
 	}
 	at := ep.observed
 	ctx = ep.observers.handleStart(ctx, ep.observerPanicked, HandleStart{at, &a.message})
@@ -233,13 +233,19 @@ func (ep *Endpoint) observedCall(ctx context.Context, a *attempt) error {
 	start := time.Now()
 	err := calls.ErrGoexit
 	defer func() {
-		e := HandleEnd{ObservedEndpoint: at, Message: &a.message, Err: err, Duration: time.Since(start), Duplicate: a.message.isDuplicate()}
-		if err == nil {
-			e.Fallback = a.message.failingHandler().handledByFallback
-		}
-		ep.observers.handleEnd(ctx, ep.observerPanicked, e)
+		ep.observers.handleEnd(ctx, ep.observerPanicked, HandleEnd{ObservedEndpoint: at, Message: &a.message, Err: err, Duration: time.Since(start), Duplicate: a.message.isDuplicate()})
 	}()
-	err = callRecovered(ep.chain, ctx, &a.message)
+	err = ep.call(ctx, a)
+	return err
+}
+
+// call calls middleware and handlers. No handler has failed if they return nil, also where
+// middleware hid a failure.
+func (ep *Endpoint) call(ctx context.Context, a *attempt) error {
+	err := ep.chain.CallRecovered(ctx, &a.message)
+	if err == nil {
+		a.message.recordFailingHandler(nil)
+	}
 	return err
 }
 
@@ -282,7 +288,7 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 	}
 	a.message.committedSends().notifySent(r.ep.observerPanicked)
 	if len(r.ep.observers.success) > 0 {
-		r.ep.observers.succeeded(a.settlementContext(r), r.ep.observerPanicked, Success{r.ep.observed, &a.message, a.message.failingHandler().handledByFallback, a.message.isDuplicate()})
+		r.ep.observers.succeeded(a.settlementContext(r), r.ep.observerPanicked, Success{r.ep.observed, &a.message, a.message.isDuplicate()})
 	}
 	r.limiter.Succeeded()
 	r.pauses.Reset(a.message.handledAs().messageType)

@@ -38,7 +38,7 @@ func FuzzDecode(f *testing.F) {
 			"pointer": func(_ context.Context, m *Message) error { _, err := decodeTyped[*order](m); return err },
 			"any":     func(_ context.Context, m *Message) error { _, err := decodeTyped[any](m); return err },
 		} {
-			err := callRecovered(handle, t.Context(), &m)
+			err := handle.CallRecovered(t.Context(), &m)
 			if err != nil && !errors.Is(err, ErrUndecodable) {
 				t.Errorf("%s: %v is retried", name, err)
 			}

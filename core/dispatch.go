@@ -147,13 +147,13 @@ func dispatchIndependent(ctx context.Context, m *Message, handlers *handlerSet) 
 // runIndependent runs one handler. canContinue is false if the next one cannot run.
 func runIndependent(ctx context.Context, m *Message, handler HandlerFunc, useSavepoint bool) (err error, canContinue bool) {
 	if !useSavepoint {
-		return callRecovered(handler, ctx, m), true
+		return handler.CallRecovered(ctx, m), true
 	}
 	savepoint, err := m.Savepoint(ctx)
 	if err != nil {
 		return err, false
 	}
-	if err = callRecovered(handler, ctx, m); err == nil {
+	if err = handler.CallRecovered(ctx, m); err == nil {
 		return nil, true
 	}
 	if rollbackErr := savepoint.Rollback(ctx); rollbackErr != nil {

@@ -146,40 +146,6 @@ func ExampleMiddleware() {
 	// orders.placed, attempt 2: <nil>
 }
 
-// A fallback handles what the handler could not, here in the last attempt. Its messages
-// are sent instead of the handler's.
-func ExampleFallback() {
-	transport := inmemory.Open()
-	defer transport.Close(context.Background())
-	apologize := core.Fallback{
-		On: core.FallbackOn{Any: true},
-		Handle: func(_ context.Context, m *core.Message, cause error) error {
-			return m.Send("letters", "letters.apology", cause.Error())
-		},
-	}
-	billing := exampleEndpoint("billing", transport, core.Config{
-		Middleware:     []core.Middleware{apologize.Middleware()},
-		Recoverability: core.Recoverability{Delayed: core.Delayed{Off: true}},
-	})
-	core.Handle(billing, "orders.placed", func(context.Context, *core.TypedMessage[OrderPlaced]) error {
-		return errors.New("the bank does not answer")
-	})
-	letters := exampleEndpoint("letters", transport, core.Config{})
-	sent := make(chan string)
-	core.Handle(letters, "letters.apology", func(_ context.Context, m *core.TypedMessage[string]) error {
-		sent <- m.Body
-		return nil
-	})
-	stop := startExample(billing, letters)
-	defer stop()
-
-	if err := billing.Send(context.Background(), "billing", "orders.placed", OrderPlaced{ID: "7"}); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("we are sorry:", <-sent)
-	// Output: we are sorry: the bank does not answer
-}
-
 // While everything fails, one attempt at a time finds out whether that has ended, instead
 // of moving all messages to the error queue.
 func ExampleRateLimit() {

@@ -90,6 +90,25 @@ func (ep *Endpoint) describe(a *attempt, err error) *failure {
 	return f
 }
 
+// IsLastAttempt reports whether no other attempt follows if this one fails with err: the
+// message then goes to the error queue, or is discarded. Middleware that answers for
+// handlers asks it, as package middleware/fallback does. With [Endpoint.Invoke], and outside an
+// endpoint, each attempt is the last. With a [Policy] ([MiddlewareScope.HasPolicy]), whose
+// decision cannot be known beforehand, it returns false.
+func (m *Message) IsLastAttempt(err error) bool {
+	a := m.attempt()
+	return a == nil || a.delivery == nil || m.deps.isLast(a, err)
+}
+
+// isLastAttempt makes the decision in advance.
+func (ep *Endpoint) isLastAttempt(a *attempt, err error) bool {
+	if ep.rules.policy != nil { // which would be called twice
+		return false
+	}
+	kind := ep.rules.decide(a, *ep.describe(a, err)).action.Kind
+	return kind == ActionMoveToError || kind == ActionDiscard
+}
+
 // applyDecision executes the decision and reports it. If that fails, the message is kept
 // for another try.
 func (r *runner) applyDecision(w *worker, a *attempt, f *failure, d *decision) {

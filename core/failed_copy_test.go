@@ -170,7 +170,7 @@ func TestFailureHeaders_TypedNilErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &Message{}
-			err := callRecovered(func(context.Context, *Message) error { return err }, t.Context(), m)
+			err := HandlerFunc(func(context.Context, *Message) error { return err }).CallRecovered(t.Context(), m)
 			f := failureAfter(1, 0, err)
 			d := rulesOf(t, Recoverability{}).decide(t.Context(), f)
 			h := copyForError(&f, d.action, testHost, Capabilities{})

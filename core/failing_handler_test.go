@@ -120,13 +120,24 @@ func TestFailureHeaders_NamesNoHandlerWhereNoneFailed(t *testing.T) {
 			return errors.Join(next(ctx, m), first)
 		}
 	}
+	hides := core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
+		return func(ctx context.Context, m *core.Message) error {
+			if next(ctx, m) == nil {
+				return errors.New("the handler has not failed")
+			}
+			return m.Send("nowhere", "x", "x")
+		}
+	})
+	failing := func(context.Context, *core.Message) error { return errBoom }
 	for name, test := range map[string]struct {
 		config  core.Config
 		message core.Outgoing
 		handler core.HandlerFunc
 		named   bool
 	}{
-		"middleware fails after its handlers": {config: core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(fails)}}, message: order("m1"), handler: func(context.Context, *core.Message) error { return nil }},
+		"middleware hides a failure, and a send fails":         {config: core.Config{Middleware: []core.Middleware{hides}}, message: order("m1"), handler: failing},
+		"middleware hides a failure, and that around it fails": {config: core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(fails), hides}}, message: order("m1"), handler: failing},
+		"middleware fails after its handlers":                  {config: core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(fails)}}, message: order("m1"), handler: func(context.Context, *core.Message) error { return nil }},
 		"the last of several runs succeeds": {config: core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(twice)}}, message: order("m1"), handler: func() core.HandlerFunc {
 			runs := 0
 			return func(context.Context, *core.Message) error {

@@ -58,7 +58,7 @@ func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *Typ
 
 // HandleFailed registers a last resort for messages of one type: handler runs when a
 // message would go to the error queue (retries are used up, or were given up), after the
-// failed work has been undone, and after a [Fallback] that failed. By default the message
+// failed work has been undone, and after middleware such as a fallback that failed. By default the message
 // then goes to the error queue, and the messages that handler sent are sent with it;
 // after [Failed.TakeOver] the message counts as handled instead. If handler fails itself,
 // its messages are dropped and the message goes to the error queue (R51). If the move has
@@ -302,13 +302,6 @@ func (r *registry) seal() error {
 		set.usesDefaultHandlers = true
 	}
 	return errors.Join(r.errs...)
-}
-
-// handlersOf returns the handlers of a message type that is registered.
-func (r *registry) handlersOf(messageType string) *handlerSet {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.handlers[messageType]
 }
 
 // types returns the message types that have handlers; anyType stands for default

@@ -54,7 +54,7 @@ func (r *runner) runHandleFailed(a *attempt, f *failure, d *decision) (out []Out
 	ctx := ContextWithMessage(a.decisionContext(), m)
 	a.returned.Store(false)
 	m.ctx = ctx
-	err := callRecovered(func(ctx context.Context, m *Message) error { return handler(ctx, m, failed) }, ctx, m)
+	err := HandlerFunc(func(ctx context.Context, m *Message) error { return handler(ctx, m, failed) }).CallRecovered(ctx, m)
 	a.returned.Store(true)
 	out = m.end()
 	if err == nil {

@@ -84,7 +84,7 @@ type messageDeps struct {
 	// configFor returns the recoverability in force for a message type.
 	configFor func(messageType string) RecoverabilityConfig
 	// isLast reports whether an attempt that fails with err is the last one.
-	isLast func(ctx context.Context, a *attempt, err error) bool
+	isLast func(a *attempt, err error) bool
 	atomic bool // sends, receive and the handlers' work are one transaction
 }
 
@@ -441,11 +441,9 @@ func (m *Message) outermost() *Message {
 type failingHandler struct {
 	name          string
 	began, failed time.Time
-
-	handledByFallback error // the failure that a Fallback handled instead, or nil
 }
 
-// recordFailingHandler records the handler of m that failed.
+// recordFailingHandler records the handler of m that failed, or nil for none.
 func (m *Message) recordFailingHandler(h *failingHandler) {
 	m = m.outermost()
 	m.mu.Lock()

@@ -121,6 +121,7 @@ func (s *runStarter) handle(ctx context.Context, m *Message) error {
 	if err := s.next(r, &r.message); err != nil {
 		return err
 	}
+	m.recordFailingHandler(nil) // whose failure inner middleware hid
 	m.adopt(r.message.end(), r.message.skipsRemaining())
 	return nil
 }

@@ -1,8 +1,10 @@
 package core
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 )
@@ -24,7 +26,12 @@ type MiddlewareScope struct {
 	RetrySpan time.Duration
 
 	recoverability func(messageType string) RecoverabilityConfig
+	logger         *slog.Logger
 }
+
+// Logger returns the logger of the endpoint, whose lines name the endpoint and its
+// instance, or slog.Default() outside an endpoint.
+func (s MiddlewareScope) Logger() *slog.Logger { return cmp.Or(s.logger, slog.Default()) }
 
 // CanDefer reports whether [Defer], [Refuse] and [RetryAfter] work: the transport has
 // delayed delivery and the transaction mode is not None.
@@ -45,7 +52,7 @@ func (s MiddlewareScope) Recoverability(messageType string) RecoverabilityConfig
 func (ep *Endpoint) middlewareScope() MiddlewareScope {
 	return MiddlewareScope{
 		Endpoint: ep.name, Transactions: ep.mode, Capabilities: ep.caps, HasPolicy: ep.rules.policy != nil,
-		RetrySpan: ep.rules.retrySpan(), recoverability: ep.RecoverabilityConfig,
+		RetrySpan: ep.rules.retrySpan(), recoverability: ep.RecoverabilityConfig, logger: ep.log.endpoint,
 	}
 }
 
@@ -152,8 +159,7 @@ func describeMiddleware(list string, middleware []Middleware, scope MiddlewareSc
 func (all nest) check(surrounding nest, errs *validationErrors) {
 	whole := slices.Concat(surrounding, all)
 	for i, f := range whole {
-		added := max(i+1, len(surrounding)) // index of the first inner middleware that was not checked before
-		for _, inner := range whole[added:] {
+		for _, inner := range whole[i+1:] {
 			switch {
 			case !f.overlaps(inner):
 			case f.Kind == inner.Kind && f.Name != "" && f.Name == inner.Name:

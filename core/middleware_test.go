@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/reprise-go/reprise/core"
 )
@@ -411,5 +412,54 @@ func TestMiddleware_ChangesTheMessageForInnerOnes(t *testing.T) {
 		})
 		fx.enqueue("m1")
 		fx.wantDepth("orders", 0)
+	})
+}
+
+// Middleware learns whether a retry follows, as the settings have it.
+func TestIsLastAttempt(t *testing.T) {
+	errKnown := errors.New("known")
+	retries := core.Recoverability{
+		Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: time.Second}, Unrecoverable: []error{errKnown},
+	}
+	policy := retries
+	policy.Policy = core.DefaultPolicy
+	for _, test := range []struct {
+		name  string
+		rules core.Recoverability
+		err   error
+		want  string
+	}{
+		{"an error", retries, errBoom, "[false false false true]"},
+		{"an unrecoverable error", retries, errKnown, "[true]"},
+		{"a verdict", retries, core.Discard("not needed"), "[true]"},
+		{"a policy, which is not asked beforehand", policy, errBoom, "[false false false false]"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inModes(t, retryModes, func(fx *fixture) {
+				var last recorder[bool]
+				asks := core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
+					return func(ctx context.Context, m *core.Message) error {
+						err := next(ctx, m)
+						last.add(m.IsLastAttempt(err))
+						return err
+					}
+				})
+				fx.runOrders(core.Config{Middleware: []core.Middleware{retryMiddleware(1), asks}, Recoverability: test.rules}, func(context.Context, *core.Message) error { return test.err })
+				fx.enqueue("m1")
+				fx.advance(time.Minute)
+				equal(fx, "last", fmt.Sprint(last.all()), test.want)
+			})
+		})
+	}
+	if m := (&core.Message{}); !m.IsLastAttempt(errBoom) {
+		t.Error("another attempt follows outside an endpoint")
+	}
+	bubble(t, func(fx *fixture) {
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: retries})
+		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+			equal(fx, "last attempt in Invoke", m.IsLastAttempt(errBoom), true)
+			return nil
+		})
+		fx.noError(ep.Invoke(fx.Context(), "order", []byte("x")))
 	})
 }

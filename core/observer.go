@@ -98,7 +98,6 @@ type HandleEnd struct {
 	Message  *Message
 	Err      error // nil on success
 	Duration time.Duration
-	Fallback error // the failure that a Fallback handled, so that Err is nil, or nil
 
 	// Duplicate: the message was handled before, and no handler has run
 	// ([Message.SetDuplicate]).
@@ -108,8 +107,7 @@ type HandleEnd struct {
 // Success describes a message that is done.
 type Success struct {
 	ObservedEndpoint
-	Message  *Message
-	Fallback error // the failure that a Fallback handled, or nil: the handlers succeeded
+	Message *Message
 
 	// Duplicate: the message was handled before, and no handler has run
 	// ([Message.SetDuplicate]).

@@ -22,8 +22,9 @@ func newPanicError(value any) *PanicError {
 
 var packagePath = reflect.TypeFor[PanicError]().PkgPath()
 
-// callRecovered turns a panic into an error (R26).
-func callRecovered(chain HandlerFunc, ctx context.Context, m *Message) (err error) {
+// CallRecovered calls the function, and turns a panic into an error, a [*PanicError] (R26).
+// It is for middleware to which a panic is a failure like any other.
+func (f HandlerFunc) CallRecovered(ctx context.Context, m *Message) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = newPanicError(value)
@@ -32,7 +33,7 @@ func callRecovered(chain HandlerFunc, ctx context.Context, m *Message) (err erro
 			err = safeError(err)
 		}
 	}()
-	return chain(ctx, m)
+	return f(ctx, m)
 }
 
 // recoveredGoexit is recovered for a call after which the message has to go on even if f

@@ -71,7 +71,7 @@ func (m *Message) isDuplicate() bool {
 
 // Commit marks messages that m has collected ([Message.Outgoing], or [Message.Resend]) as
 // committed: middleware has stored them together with the work of their handler. They are
-// sent regardless of the attempt's outcome: also if a later handler fails, a [Fallback]
+// sent regardless of the attempt's outcome: also if a later handler fails, a fallback
 // answers, or the message is discarded, moved or taken over. If they cannot be sent, a
 // message that is to be discarded is kept until they can, and a message that is taken
 // over goes to the error queue, as does a message whose sends are refused permanently. An

@@ -110,7 +110,14 @@ var errSecond = errors.New("the second handler fails")
 // A handler's messages leave once they are committed, whatever the next handler makes of the
 // message.
 func TestHandler_CommittedMessagesLeave(t *testing.T) {
-	fallback := core.Fallback{On: core.FallbackOn{Any: true}, Handle: func(context.Context, *core.Message, error) error { return nil }}
+	fallback := core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
+		return func(ctx context.Context, m *core.Message) error {
+			if err := next(ctx, m); !errors.Is(err, errSecond) {
+				return err
+			}
+			return nil
+		}
+	})
 	for name, c := range map[string]struct {
 		result error
 		change func(p *pair, c *core.Config)
@@ -120,7 +127,7 @@ func TestHandler_CommittedMessagesLeave(t *testing.T) {
 		"MoveTo":   {result: core.MoveTo(errSecond, "parking"), failed: "parking"},
 		"Reject":   {result: core.Reject(errSecond), failed: "error"},
 		"error":    {result: errSecond, failed: "error"},
-		"Fallback": {result: errSecond, change: func(_ *pair, c *core.Config) { c.Middleware = []core.Middleware{fallback.Middleware()} }},
+		"fallback": {result: errSecond, change: func(_ *pair, c *core.Config) { c.Middleware = []core.Middleware{fallback} }},
 		"TakeOver": {result: errSecond, change: func(p *pair, _ *core.Config) { p.takesOver = true }},
 	} {
 		for _, mode := range []core.TransactionMode{core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {

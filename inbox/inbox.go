@@ -136,7 +136,7 @@ func (b *Inbox) Close(ctx context.Context) error {
 
 // Middleware returns the middleware for all handlers of an endpoint together
 // (core.Config.Middleware): one transaction and one entry for each message. Put it inside
-// middleware that retries, so that each try has a transaction, and inside a core.Fallback:
+// middleware that retries, so that each try has a transaction, and inside a fallback:
 // New refuses another order.
 func (b *Inbox) Middleware() core.Middleware { return &middleware{Inbox: b} }
 

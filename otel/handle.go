@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/middleware/fallback"
 )
 
 // attempt is the context of an attempt: the context of its span, by which the attempt
@@ -135,10 +136,11 @@ func (o *Observer) handleEnd(ctx context.Context, e core.HandleEnd) {
 	}
 	a.span.SetAttributes(keyOutcome.String(outcome))
 	switch {
-	case e.Fallback != nil:
-		fallback := core.ErrorTypeOf(e.Fallback)
-		a.span.SetAttributes(keyFallback.String(fallback))
-		recordException(a.span, e.Fallback, fallback)
+	case outcome == outcomeFallback:
+		cause := fallback.Cause(e.Message)
+		causeType := core.ErrorTypeOf(cause)
+		a.span.SetAttributes(keyFallback.String(causeType))
+		recordException(a.span, cause, causeType)
 	case kind != "":
 		a.span.SetAttributes(semconv.ErrorTypeKey.String(kind))
 		recordException(a.span, e.Err, kind)
@@ -152,7 +154,7 @@ func (o *Observer) handleEnd(ctx context.Context, e core.HandleEnd) {
 // "" for a success.
 func outcomeOf(e *core.HandleEnd) (outcome, kind string) {
 	switch {
-	case e.Fallback != nil:
+	case e.Err == nil && e.Message != nil && fallback.Cause(e.Message) != nil:
 		return outcomeFallback, ""
 	case e.Err == nil && e.Duplicate:
 		return outcomeDuplicate, ""

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/middleware/fallback"
 	"github.com/reprise-go/reprise/middleware/resilience"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -14,14 +15,14 @@ import (
 // snippet: fallback
 // postponed is a fallback: where the service is away, the customer is told at once.
 func postponed(payments *resilience.Policy) []core.Middleware {
-	tell := core.Fallback{
+	tell := fallback.Middleware{
 		Name: "postponed",
-		On:   core.FallbackOn{OpenCircuit: true, Errors: []error{errUnavailable}},
+		On:   fallback.On{OpenCircuit: true, Errors: []error{errUnavailable}},
 		Handle: func(_ context.Context, m *core.Message, _ error) error {
 			return m.Send("customers", "PaymentPostponed", m.ID)
 		},
 	}
-	return []core.Middleware{tell.Middleware(), payments.Middleware()}
+	return []core.Middleware{tell, payments.Middleware()}
 }
 
 // end

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/middleware/fallback"
 	"github.com/reprise-go/reprise/middleware/resilience"
 )
 
@@ -34,13 +35,13 @@ func TestPolicy_FallbackForAnOpenCircuit(t *testing.T) {
 		p := b.policy(resilience.Config{Breaker: resilience.Breaker{Failures: 1, OpenFor: time.Hour}})
 		var answered record[string]
 		// snippet: fallback
-		later := core.Fallback{
-			On: core.FallbackOn{OpenCircuit: true},
+		later := fallback.Middleware{
+			On: fallback.On{OpenCircuit: true},
 			Handle: func(_ context.Context, m *core.Message, _ error) error {
 				return m.Send("shipping", "orders.chargeLater", m.ID)
 			},
 		}
-		config := core.Config{Middleware: []core.Middleware{later.Middleware(), p.Middleware()}} // the fallback outermost
+		config := core.Config{Middleware: []core.Middleware{later, p.Middleware()}} // the fallback outermost
 		// end
 		config.Recoverability = none
 		b.orders(config, func(_ context.Context, m *core.Message) error { answered.add(m.ID); return errAway })

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/middleware/fallback"
 	"github.com/reprise-go/reprise/middleware/resilience"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -217,12 +218,12 @@ func TestDescribe_RefusesAFallbackInsideItsBreaker(t *testing.T) {
 	bubble(t, func(b *bed) {
 		for _, refusal := range []resilience.Refusal{resilience.Defer, resilience.Fail} { // both are an open circuit
 			p := b.policy(resilience.Config{Breaker: resilience.Breaker{Failures: 1}, Refusal: refusal})
-			later := core.Fallback{On: core.FallbackOn{OpenCircuit: true}, Handle: func(context.Context, *core.Message, error) error { return nil }}
+			later := fallback.Middleware{On: fallback.On{OpenCircuit: true}, Handle: func(context.Context, *core.Message, error) error { return nil }}
 			const says = `(fallback) stands inside of Middleware[0] (circuit breaker "bank"), which refuses messages before they reach it`
-			if _, err := core.New("orders", b.transport, middleware(p.Middleware(), later.Middleware())); err == nil || !strings.Contains(err.Error(), says) {
+			if _, err := core.New("orders", b.transport, middleware(p.Middleware(), later)); err == nil || !strings.Contains(err.Error(), says) {
 				b.Errorf("New returned %v", err)
 			}
-			if _, err := core.New("orders", b.transport, middleware(later.Middleware(), p.Middleware())); err != nil {
+			if _, err := core.New("orders", b.transport, middleware(later, p.Middleware())); err != nil {
 				b.Error(err)
 			}
 			ep, err := core.New("orders", b.transport, middleware(p.Middleware()))
@@ -230,12 +231,12 @@ func TestDescribe_RefusesAFallbackInsideItsBreaker(t *testing.T) {
 				b.Fatal(err)
 			}
 			handler := func(context.Context, *core.TypedMessage[string]) error { return nil }
-			core.Handle(ep, "order", handler, core.HandleOptions{Middleware: middleware(later.Middleware()).Middleware})
+			core.Handle(ep, "order", handler, core.HandleOptions{Middleware: []core.Middleware{later}})
 			if err := ep.Err(); err == nil || !strings.Contains(err.Error(), says) {
 				b.Errorf("Handle: %v", err)
 			}
-			later.On = core.FallbackOn{Errors: []error{core.ErrCircuitOpen}} // one of the handler's client
-			if _, err := core.New("orders", b.transport, middleware(p.Middleware(), later.Middleware())); err != nil {
+			later.On = fallback.On{Errors: []error{core.ErrCircuitOpen}} // one of the handler's client
+			if _, err := core.New("orders", b.transport, middleware(p.Middleware(), later)); err != nil {
 				b.Error(err)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/middleware/fallback"
 	otelreprise "github.com/reprise-go/reprise/otel"
 )
 
@@ -82,8 +83,8 @@ func TestProcessSpan_Duplicate(t *testing.T) {
 
 func TestProcessSpan_FallbackIsNoFailure(t *testing.T) {
 	bubble(t, func(b *bed) {
-		answer := core.Fallback{On: core.FallbackOn{Any: true}, EachAttempt: true, Handle: func(context.Context, *core.Message, error) error { return nil }}
-		b.orders(core.Config{Middleware: []core.Middleware{answer.Middleware()}}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return errAway })
+		answer := fallback.Middleware{On: fallback.On{Any: true}, EachAttempt: true, Handle: func(context.Context, *core.Message, error) error { return nil }}
+		b.orders(core.Config{Middleware: []core.Middleware{answer}}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return errAway })
 		b.put(nil, "m1")
 		span := b.one("process orders")
 		equal(b, "outcome", attr(span, "reprise.outcome"), "fallback")

@@ -80,6 +80,7 @@ func TestViolations(t *testing.T) {
 		"a broker's adapter in examples":                {"examples/quickstart", module + "/transport/rabbitmq", false, false},
 		"a broker's adapter in an example module":       {"examples/outbox", module + "/transport/rabbitmq", false, true},
 		"core in otel":                                  {"otel", module + "/core", false, true},
+		"a fallback in otel":                            {"otel", module + "/middleware/fallback", false, true},
 		"the API in otel":                               {"otel", "example.com/telemetry", false, true},
 		"an adapter in otel's tests":                    {"otel", module + "/transport/rabbitmq", true, false},
 		"the in-memory transport in otel's tests":       {"otel", module + "/transport/inmemory", true, true},

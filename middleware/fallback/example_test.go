@@ -1,0 +1,54 @@
+package fallback_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/middleware/fallback"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// A fallback handles what the handler could not, here in the last attempt. Its messages
+// are sent instead of the handler's.
+func Example() {
+	transport := inmemory.Open()
+	defer transport.Close(context.Background())
+	apology := fallback.Middleware{
+		On: fallback.On{Any: true},
+		Handle: func(_ context.Context, m *core.Message, cause error) error {
+			return m.Send("billing", "letters.apology", cause.Error())
+		},
+	}
+	billing, err := core.New("billing", transport, core.Config{
+		Middleware:     []core.Middleware{apology},
+		Recoverability: core.Recoverability{Delayed: core.Delayed{Off: true}},
+		Logger:         slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	core.Handle(billing, "orders.placed", func(context.Context, *core.TypedMessage[string]) error {
+		return errors.New("the bank does not answer")
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	core.Handle(billing, "letters.apology", func(_ context.Context, m *core.TypedMessage[string]) error {
+		fmt.Println("we are sorry:", m.Body)
+		stop()
+		return nil
+	})
+
+	if err := billing.Provision(ctx); err != nil {
+		log.Fatal(err)
+	}
+	if err := billing.Send(ctx, "billing", "orders.placed", "order 7"); err != nil {
+		log.Fatal(err)
+	}
+	if err := billing.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+	// Output: we are sorry: the bank does not answer
+}
