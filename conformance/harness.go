@@ -2,11 +2,10 @@ package conformance
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"testing"
 	"time"
 
+	"github.com/reprise-go/reprise/conformance/internal/suite"
 	"github.com/reprise-go/reprise/core"
 )
 
@@ -153,19 +152,6 @@ type Harness struct {
 	// Capabilities.DelayPrecision, because neither the machine nor the broker is idle
 	// during the tests. The default is 3 s, or 0 with Synctest.
 	DelayTolerance time.Duration
-
-	// quietPeriod is how long the suite waits to be sure that an event does not happen:
-	// 300 ms, or 5 s with Synctest. Where locks end by themselves it is at most a fifth of
-	// the shortest lock's duration, so that no lock ends in that time.
-	quietPeriod time.Duration
-
-	// seed makes random choices repeatable. It is the value of the environment variable
-	// REPRISE_CONFORMANCE_SEED, or else a new seed, which is printed.
-	seed uint64
-
-	// process starts a process of an endpoint, or a substitute for it. The default is a
-	// child process, if Main was called. The suite's own tests replace it.
-	process func(t *caseT, job workerSpec) process
 }
 
 // Broker stops and starts the broker that Harness.Open connects to.
@@ -223,43 +209,47 @@ type DeadLetter struct {
 	Headers core.Headers
 }
 
-// complete returns h with its defaults, or an error that describes a wrong field.
-func (h Harness) complete() (Harness, error) {
-	if h.Open == nil {
-		return h, errors.New("conformance: Harness.Open is nil; it returns a transport to be tested")
+// forSuite returns the harness as internal/suite takes it. That package has its own types for
+// everything that this one documents, since it cannot import it.
+func (h Harness) forSuite() suite.Harness {
+	s := suite.Harness{
+		Name:           h.Name,
+		Open:           h.Open,
+		OpenShortLocks: h.OpenShortLocks,
+		OpenLimited:    h.OpenLimited,
+		Queue:          h.Queue,
+		GroupQueue:     h.GroupQueue,
+		Broker:         h.Broker,
+		Network:        h.Network,
+		Corrupt:        h.Corrupt,
+		DeleteQueue:    h.DeleteQueue,
+		NativeTx:       (*suite.NativeTx)(h.NativeTx),
+		Mismatch:       h.Mismatch,
+		Connections:    h.Connections,
+		MaxInFlight:    h.MaxInFlight,
+		Secrets:        h.Secrets,
+		OpenWrong:      h.OpenWrong,
+		EngineRules:    h.EngineRules,
+		Rules:          h.Rules,
+		SameAs:         h.SameAs,
+		Deviations:     h.Deviations,
+		Synctest:       h.Synctest,
+		Timeout:        h.Timeout,
+		DelayTolerance: h.DelayTolerance,
 	}
-	for _, rule := range h.Rules {
-		if rules[rule] == "" {
-			return h, fmt.Errorf("conformance: Harness.Rules names %q, which is no rule; rules are named like C19 or R20", rule)
+	if h.OpenOnLine != nil {
+		s.OpenOnLine = func(t testing.TB) (core.Transport, suite.Line) { return h.OpenOnLine(t) }
+	}
+	if h.Separate != nil {
+		s.Separate = func(t testing.TB) suite.Harness { return h.Separate(t).forSuite() }
+	}
+	if h.DeadLetters != nil {
+		s.DeadLetters = func(t testing.TB, queue string) (dead []suite.DeadLetter) {
+			for _, d := range h.DeadLetters(t, queue) {
+				dead = append(dead, suite.DeadLetter(d))
+			}
+			return dead
 		}
 	}
-	if h.SameAs != "" && len(h.Rules) == 0 {
-		return h, fmt.Errorf("conformance: Harness.SameAs is %q, but Harness.Rules is empty, so that no rule is left out; set Rules, or remove SameAs", h.SameAs)
-	}
-	for _, d := range []struct {
-		name  string
-		value *time.Duration
-		real  time.Duration
-		fake  time.Duration // in a bubble
-	}{
-		{"Timeout", &h.Timeout, 2 * time.Minute, time.Minute},
-		{"DelayTolerance", &h.DelayTolerance, 3 * time.Second, 0},
-	} {
-		switch {
-		case *d.value < 0:
-			return h, fmt.Errorf("conformance: Harness.%s is negative; use 0 for the default", d.name)
-		case *d.value == 0 && h.Synctest:
-			*d.value = d.fake
-		case *d.value == 0:
-			*d.value = d.real
-		}
-	}
-	h.quietPeriod = 300 * time.Millisecond
-	if h.Synctest {
-		h.quietPeriod = 5 * time.Second
-	}
-	if tx := h.NativeTx; tx != nil && (tx.Write == nil || tx.Committed == nil) {
-		return h, errors.New("conformance: Harness.NativeTx needs both Write and Committed")
-	}
-	return h, nil
+	return s
 }

@@ -1,0 +1,163 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var outageMutants = []mutant{
+	{rule: "C15", name: "waits for a queue that does not exist", breaks: func() changes {
+		return changes{open: func(_ *brokenTransport, ctx context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+			r, err := next(cfg)
+			if errors.Is(err, core.ErrQueueNotFound) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return r, err
+		}}
+	}},
+	{rule: "C15", name: "hides that a queue does not exist", breaks: func() changes {
+		return changes{open: func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+			r, err := next(cfg)
+			if err != nil {
+				err = errors.New("cannot open a receiver")
+			}
+			return r, err
+		}}
+	}},
+	{rule: "C15", name: "takes a queue that does not exist for an outage", breaks: func() changes {
+		return changes{open: func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+			r, err := next(cfg)
+			return r, asOutage(err)
+		}}
+	}},
+	{rule: "C15", name: "does not say in Check that there is an outage", onServer: true, breaks: func() changes {
+		return changes{check: func(_ *brokenTransport, _ core.Topology, next func() error) error { return asFailure(next()) }}
+	}},
+	{rule: "C15", name: "does not say in Provision that there is an outage", onServer: true, breaks: func() changes {
+		return changes{provision: func(_ *brokenTransport, _ core.Topology, next func() error) error { return asFailure(next()) }}
+	}},
+	{rule: "C15", name: "does not say in Subscribe that there is an outage", onServer: true, breaks: func() changes {
+		return changes{subscribe: func(_ *brokenTransport, _ string, _ []string, next func() error) error { return asFailure(next()) }}
+	}},
+	{rule: "C15", name: "does not say in Purge that there is an outage", onServer: true, breaks: func() changes {
+		return changes{purge: func(_ *brokenTransport, queue string, next func(string) (int, error)) (int, error) {
+			n, err := next(queue)
+			return n, asFailure(err)
+		}}
+	}},
+	{rule: "C15", name: "returns an outage from Receive", onServer: true, breaks: func() changes {
+		return changes{receive: func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
+			lost := r.transport.base.(*remote).lost()
+			until, cancel := context.WithCancel(ctx)
+			defer cancel()
+			watched := make(chan struct{})
+			go func() {
+				defer close(watched)
+				select {
+				case <-lost:
+					cancel()
+				case <-until.Done():
+				}
+			}()
+			n, err := next(until, dst)
+			cancel()
+			<-watched
+			if err != nil && ctx.Err() == nil && !errors.Is(err, core.ErrClosed) {
+				err = errConnectionLost
+			}
+			return n, err
+		}}
+	}},
+	{rule: "C15", name: "gives up after three attempts to connect", onServer: true, harness: givesUp},
+	{rule: "C15", name: "tells nobody of outages", onServer: true, breaks: func() changes {
+		return changes{open: observing(nil)}
+	}},
+	{rule: "C15", name: "does not tell of the end of an outage", onServer: true, breaks: func() changes {
+		return changes{open: observing(func(told func(core.ConnectionChange), c core.ConnectionChange) {
+			if !c.Connected {
+				told(c)
+			}
+		})}
+	}},
+	{rule: "C15", name: "says that it is connected before each attempt to connect", onServer: true, breaks: func() changes {
+		return changes{open: observing(func(told func(core.ConnectionChange), c core.ConnectionChange) {
+			if !c.Connected {
+				told(core.ConnectionChange{Connected: true, Since: c.Since})
+			}
+			told(c)
+		})}
+	}},
+	{rule: "C15", name: "does not say why there is no connection", onServer: true, breaks: func() changes {
+		return changes{open: observing(func(told func(core.ConnectionChange), c core.ConnectionChange) {
+			c.Err = nil
+			told(c)
+		})}
+	}},
+	{rule: "C15", name: "tries to connect every millisecond", onServer: true, harness: func(h *Harness) {
+		h.Broker.(*server).faults.backOff = func(int) time.Duration { return time.Millisecond }
+	}},
+	{rule: "C15", name: "pauses between attempts to connect without jitter", onServer: true, harness: func(h *Harness) {
+		h.Broker.(*server).faults.backOff = func(attempt int) time.Duration {
+			return min(10*time.Millisecond<<min(attempt, 10), time.Second)
+		}
+	}},
+	{rule: "C15", name: "pauses for as long before each attempt to connect", onServer: true, harness: func(h *Harness) {
+		h.Broker.(*server).faults.backOff = func(int) time.Duration { return 25*time.Millisecond + rand.N(50*time.Millisecond) }
+	}},
+	{rule: "C15", name: "tells of the end of an outage at each success after it", onServer: true, breaks: func() changes {
+		return changes{receive: func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
+			n, err := next(ctx, dst)
+			if told := r.cfg.ConnectionChanged; told != nil && n > 0 {
+				told(core.ConnectionChange{Connected: true})
+			}
+			return n, err
+		}}
+	}},
+	{rule: "C15", name: "waits for the broker in Check, whatever its context says", onServer: true, breaks: func() changes {
+		return changes{check: func(_ *brokenTransport, _ core.Topology, next func() error) error {
+			for {
+				if err := next(); !errors.Is(err, errRefused) {
+					return err
+				}
+				time.Sleep(time.Second)
+			}
+		}}
+	}},
+	{rule: "C15", name: "says in an outage that all is well", onServer: true, breaks: func() changes {
+		return changes{check: func(_ *brokenTransport, _ core.Topology, next func() error) error {
+			if err := next(); !errors.Is(err, errRefused) {
+				return err
+			}
+			return nil
+		}}
+	}},
+	{rule: "C15", name: "gives up after three attempts to connect to a broker that forgets", onServer: true, breaks: forgetful, harness: givesUp},
+	{rule: "C15", name: "has no heartbeat", onServer: true, harness: func(h *Harness) {
+		h.Broker.(*server).faults.noHeartbeat = true
+	}},
+}
+
+// observing lets tell come between a transport and its endpoints, or tells them nothing.
+func observing(tell func(told func(core.ConnectionChange), c core.ConnectionChange)) func(*brokenTransport, context.Context, core.ReceiverConfig, func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+	return func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+		told := cfg.ConnectionChanged
+		cfg.ConnectionChanged = nil
+		if told != nil && tell != nil {
+			cfg.ConnectionChanged = func(c core.ConnectionChange) { tell(told, c) }
+		}
+		return next(cfg)
+	}
+}
+
+// asFailure keeps the text of an outage alone.
+func asFailure(err error) error {
+	if !errors.Is(err, core.ErrUnavailable) {
+		return err
+	}
+	return errors.New(err.Error())
+}

@@ -1,0 +1,356 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var expiryCases = []testCase{
+	{rule: "C20", title: "a message past its time is not delivered", needs: []need{expiry}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		t.send(transport, t.brief(queue, "brief"), t.message(queue, "for ever"))
+		t.expire()
+		r := t.receiver(transport, queue, 4)
+		for _, d := range r.takeBodies("a message is not delivered past its time, and others are", "for ever") {
+			t.complete(d)
+		}
+		r.wantSilence("a message is not delivered past its time")
+	}},
+	{rule: "C20", title: "a message within its time is delivered as it was sent", needs: []need{expiry}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		sent := map[string]core.Outgoing{}
+		// With some of these values, counts of milliseconds overflow, and little or
+		// nothing of the time is left.
+		for _, ttbr := range []time.Duration{time.Hour, (1<<31 + 1) * time.Millisecond, (1<<32 + 1) * time.Millisecond, 365 * 24 * time.Hour} {
+			m := t.message(queue, "valid for "+ttbr.String())
+			m.TimeToBeReceived = ttbr
+			t.send(transport, m)
+			sent[m.ID] = m
+		}
+		t.sleep(100 * time.Millisecond)
+		r := t.receiver(transport, queue, 1)
+		for range sent {
+			d := r.next()
+			t.wantSame(d.Incoming(), sent[d.Incoming().ID])
+			if n := d.Incoming().DeliveryCount; n != 1 {
+				t.fail("the first delivery of a message with a time to be received has DeliveryCount 1", "%d", n)
+			}
+			t.complete(d)
+		}
+		r.close()
+		t.wantLeft(queue, "after all were completed")
+	}},
+	{rule: "C20", title: "a message that waits within its time is not dropped", modes: inHighest, needs: []need{expiry}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		m := t.message(queue, "long")
+		m.TimeToBeReceived = 2*t.timeout() + time.Hour
+		t.send(transport, m, t.brief(queue, "brief"))
+		t.close(transport)
+		t.expire()
+		t.wantLeft(queue, "after the time of another message", "long")
+	}},
+	{rule: "C20", title: "expired messages disturb no others", modes: inHighest, needs: []need{expiry}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		var want []string
+		for i := range 20 {
+			m := t.message(queue, fmt.Sprintf("valid %d", i))
+			want = append(want, string(m.Body))
+			t.send(transport, t.brief(queue, "expired"), m, t.brief(queue, "expired too"))
+		}
+		t.expire()
+		r := t.receiver(transport, queue, 2)
+		m := t.message(queue, "later")
+		t.send(transport, m)
+		seen := map[string]int{}
+		for range len(want) + 1 {
+			d := r.next()
+			seen[string(d.Incoming().Body)]++
+			t.complete(d)
+		}
+		if n := seen["expired"] + seen["expired too"]; n > 0 {
+			t.fail("of 61 messages, 40 of which have expired, none of the 40 is delivered", "%d of the first %d deliveries were expired messages", n, len(want)+1)
+		}
+		for _, body := range append(want, "later") {
+			if seen[body] != 1 {
+				t.fail("of 61 messages, 40 of which have expired, the 21 others are delivered once each", "%q was delivered %d times", body, seen[body])
+			}
+		}
+		r.close()
+		t.wantLeft(queue, "after all that had not expired were completed")
+	}},
+	{rule: "C20", title: "a message that expires behind one that is held is not delivered", modes: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		r := t.receiver(transport, queue, 1)
+		t.send(transport, t.message(queue, "held"))
+		d := r.next()
+		t.send(transport, t.brief(queue, "brief"))
+		t.expire()
+		t.complete(d)
+		r.wantSilence("a message is not delivered past its time, though a receiver was there all the time: what was fetched ahead is looked at again before it is handed out")
+		m := t.message(queue, "later")
+		t.send(transport, m)
+		d = r.next()
+		t.wantSame(d.Incoming(), m)
+		t.complete(d)
+		r.close()
+		t.wantLeft(queue, "after the brief message expired")
+	}},
+	{rule: "C20", title: "a message that expires in the hands of its receiver is not delivered", modes: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		r := t.receiver(transport, queue, 8)
+		t.send(transport, t.message(queue, "first"), t.brief(queue, "brief"), t.brief(queue, "brief too"))
+		// Each of these calls has room for one. The receiver may have fetched more by
+		// now, perhaps all, and hands those out later. A broker that promises no order
+		// may deliver "first" last.
+		var taken []core.Delivery
+		for len(taken) == 0 || string(taken[len(taken)-1].Incoming().Body) != "first" {
+			taken = append(taken, r.next())
+		}
+		t.expire()
+		if got := r.takeFor(t.quietPeriod()); len(got) > 0 {
+			t.fail("a message is not delivered past its time, though its receiver had a place for it all the time: what was prefetched is looked at again before it is handed out", "delivered: %s", bodies(got))
+			t.complete(got...)
+		}
+		t.complete(taken...)
+	}},
+	{rule: "C20", title: "a message that expires while its receiver is paused is not delivered", modes: inHighest, needs: []need{expiry}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		r := t.receiver(transport, queue, 2)
+		r.SetMaxInFlight(0)
+		t.send(transport, t.brief(queue, "brief"), t.message(queue, "for ever"))
+		t.expire()
+		r.SetMaxInFlight(2)
+		for _, d := range r.take(1) {
+			if body := string(d.Incoming().Body); body != "for ever" {
+				t.fail("a message is not delivered past its time", "%q is", body)
+			}
+			t.complete(d)
+		}
+		r.wantSilence("a message that expired during a pause is not delivered after it")
+	}},
+	{rule: "C20", title: "a message past its time does not come again", modes: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
+		for _, c := range []struct {
+			name     string
+			giveBack func(r *receiver, d core.Delivery)
+		}{
+			{"Abandon", func(_ *receiver, d core.Delivery) { t.abandon(d) }},
+			{"Release", func(_ *receiver, d core.Delivery) { t.release(d) }},
+			{"Receiver.Close", func(r *receiver, _ core.Delivery) { r.close() }},
+		} {
+			transport := t.open()
+			queue := t.queue(transport)
+			r := t.receiver(transport, queue, 1)
+			d, late := t.takeBrief(transport, queue, r)
+			if late {
+				return
+			}
+			t.expire()
+			c.giveBack(r, d)
+			r.close()
+			t.wantLeft(queue, "after "+c.name+" of a message whose time had passed")
+		}
+	}},
+	{rule: "C20", title: "a message given back within its time comes again, until then", modes: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		m := t.message(queue, "valid")
+		m.TimeToBeReceived = t.timeout() + time.Hour
+		t.send(transport, m)
+		r := t.receiver(transport, queue, 1)
+		t.abandon(r.next())
+		t.release(r.next())
+		d := r.next()
+		t.wantSame(d.Incoming(), m)
+		t.complete(d)
+		brief, late := t.takeBrief(transport, queue, r)
+		if late {
+			return
+		}
+		t.abandon(brief)
+		r.close()
+		t.expire()
+		t.wantLeft(queue, "after a message that was abandoned within its time had expired")
+	}},
+	{rule: "C20", title: "a message that is handled may be completed past its time", modes: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		r := t.receiver(transport, queue, 1)
+		d, late := t.takeBrief(transport, queue, r)
+		if late {
+			return
+		}
+		t.expire()
+		t.complete(d)
+		r.close()
+		t.wantLeft(queue, "after the message was completed")
+	}},
+	{rule: "C20", title: "a delayed message expires after it was due, not before", modes: inHighest, needs: []need{expiry, delays}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		m := t.message(queue, "late")
+		m.Delay = t.briefDelay()
+		m.TimeToBeReceived = m.Delay + t.caps.DelayPrecision + t.timeout()
+		start := time.Now()
+		if t.refusesBoth(transport, m) {
+			t.wantLeft(queue, "after a delay with a time to be received was refused")
+			return
+		}
+		due := time.Now().Add(m.Delay)
+		r := t.receiver(transport, queue, 1)
+		d := r.next()
+		t.wantOnTime("a message that may be received for longer", m.Delay, start.Add(m.Delay), due, time.Now())
+		t.wantSame(d.Incoming(), m)
+		t.complete(d)
+	}},
+	{rule: "C20", title: "a delayed message that expires before it is due is never delivered", modes: inHighest, needs: []need{expiry, delays}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		m := t.message(queue, "expired")
+		m.TimeToBeReceived = t.briefDelay() / 2
+		m.Delay = t.briefDelay()
+		if t.refusesBoth(transport, m) {
+			t.wantLeft(queue, "after a delay with a time to be received was refused")
+			return
+		}
+		r := t.receiver(transport, queue, 1)
+		if got := r.takeFor(m.Delay + t.caps.DelayPrecision + t.quietPeriod()); len(got) > 0 {
+			t.fail("time to be received counts from Send, with a delay too: a message that expired before it was due is never delivered", "delivered: %s", bodies(got))
+			t.complete(got...)
+		}
+		r.close()
+		t.wantLeft(queue, "after a delayed message has expired")
+	}},
+	{rule: "C20", title: "an event expires too", modes: inHighest, needs: []need{expiry, publishing}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		brief, long := t.event("brief"), t.event("long")
+		brief.TimeToBeReceived, long.TimeToBeReceived = briefTime, time.Hour
+		t.subscribe(transport, queue, brief.Topic, long.Topic)
+		t.send(transport, brief, long)
+		t.expire()
+		t.wantLeft(queue, "after the time of one of two events", "long")
+	}},
+	{rule: "C20", title: "what is sent with a settlement expires too", modes: inAtomic, needs: []need{expiry}, run: func(t *caseT) {
+		for _, s := range []atomicSettle{completeWith, replaceWith} {
+			f := t.atomicFixture()
+			t.settleWith(s, f.delivery, t.brief(f.to, "brief"), t.message(f.to, "for ever"))
+			t.expire()
+			t.wantQueues(f, "after the time of one of two messages sent with "+s.name, nil, []string{"for ever"})
+		}
+	}},
+	{rule: "C20", title: "the time of what is sent with a settlement counts from the settlement", modes: inAtomic, needs: []need{expiry}, run: func(t *caseT) {
+		for life := time.Second; ; life *= 2 {
+			f := t.atomicFixture()
+			t.sleep(life + 50*time.Millisecond) // like a handler that takes longer than the messages it sends may live
+			brief := t.message(f.to, "brief")
+			brief.TimeToBeReceived = life
+			r := t.receiver(f.transport, f.to, 2)
+			start := time.Now()
+			t.settleWith(completeWith, f.delivery, brief, t.message(f.to, "for ever"))
+			arrived := map[string]time.Duration{}
+			r.forEach(life, func(d core.Delivery) bool {
+				arrived[string(d.Incoming().Body)] = time.Since(start)
+				t.complete(d)
+				return len(arrived) == 2
+			})
+			r.close()
+			f.receiver.close()
+			at, other := arrived["for ever"]
+			_, in := arrived["brief"]
+			switch {
+			case in:
+				return
+			case other && at < life/2: // so the machine was not slow
+				t.stop(fmt.Sprintf("a message with a time to be received of %v, sent by CompleteWith %v after its message was received, is delivered: the time counts from CompleteWith", life, life), "it is not, and another one sent with it was after %v", at)
+			case life > t.timeout()/2:
+				t.stop(fmt.Sprintf("messages sent by CompleteWith are delivered within %v", life), "%d of 2 were", len(arrived))
+			}
+		}
+	}},
+	{rule: "C20", title: "copies for the audit queue and the error queue do not expire", needs: []need{expiry}, run: func(t *caseT) {
+		transport := t.open()
+		audit := t.queue(transport)
+		var seen counter
+		s := t.service(transport, func(c *core.Config) { c.AuditQueue = audit })
+		s.handle("job", func(_ context.Context, m *core.Message) error {
+			seen.add(string(m.RawBody()))
+			if string(m.RawBody()) == "fails" {
+				return errHandler
+			}
+			return nil
+		})
+		s.run()
+		const life = time.Second
+		for _, body := range []string{"succeeds", "fails"} {
+			t.receivedInTime(transport, life, t.command(s.queue, "job", body), seen.total)
+		}
+		t.sleep(life + 50*time.Millisecond)
+		s.end()
+		t.wantLeft(audit, "after the time to be received of the message that succeeded", "succeeds")
+		t.wantLeft(s.errorQueue, "after the time to be received of the message that failed", "fails")
+	}},
+}
+
+// briefTime is the lifetime of messages that are to expire.
+const briefTime = 500 * time.Millisecond
+
+// brief returns a message that expires soon.
+func (t *caseT) brief(queue, body string) core.Outgoing {
+	m := t.message(queue, body)
+	m.TimeToBeReceived = briefTime
+	return m
+}
+
+// expire waits until all brief messages that were sent have expired.
+func (t *caseT) expire() { t.sleep(briefTime + 50*time.Millisecond) }
+
+// takeBrief receives a brief message. If that takes longer than the message lives, the
+// case cannot decide anything, and takeBrief returns late.
+func (t *caseT) takeBrief(transport core.Transport, queue string, r *receiver) (d core.Delivery, late bool) {
+	for range 3 {
+		t.send(transport, t.brief(queue, "brief"))
+		if got := r.takeOne(briefTime); got != nil {
+			return got, false
+		}
+	}
+	t.note("no message that lives for %v could be received in time", briefTime)
+	return nil, true
+}
+
+// takeOne returns the first delivery within d, or nil.
+func (r *receiver) takeOne(d time.Duration) core.Delivery {
+	deadline := time.Now().Add(d)
+	for pause := d / 8; time.Now().Before(deadline); {
+		if got := r.takeFor(pause); len(got) > 0 {
+			return got[0]
+		}
+	}
+	return nil
+}
+
+// refusesBoth reports whether the transport refuses a message with both Delay and
+// TimeToBeReceived, which is allowed.
+func (t *caseT) refusesBoth(transport core.Transport, m core.Outgoing) bool {
+	err := t.trySend(transport, m)
+	if err == nil {
+		return false
+	}
+	if !errors.Is(err, errors.ErrUnsupported) {
+		t.stop("a transport that cannot both delay a message and let it expire refuses it with errors.ErrUnsupported", "%v", err)
+	}
+	if state := t.sendResults(err, []core.Outgoing{m})[0].State; state != core.SendRefused {
+		t.fail("a message that is not supported is core.SendRefused", "%v", state)
+	}
+	return true
+}

@@ -1,0 +1,112 @@
+package suite
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// purge empties a queue from another process, and checks the number of removed messages,
+// if the broker reports it.
+func (t *caseT) purge(queue string, want int) {
+	purger := t.open().(core.Purger)
+	if removed := t.purgeOnce(purger, queue); removed >= 0 && removed != want {
+		t.fail(fmt.Sprintf("Purge returns how many messages it removed, %d", want), "%d", removed)
+	}
+}
+
+func (t *caseT) purgeOnce(purger core.Purger, queue string) int {
+	ctx, cancel := t.withTimeout()
+	defer cancel()
+	removed, err := purger.Purge(ctx, queue)
+	if err != nil {
+		t.stop(fmt.Sprintf("Purge of queue %q returns nil", queue), "%v", err)
+	}
+	return removed
+}
+
+var purgeCases = []testCase{
+	{rule: "C23", title: "Purge empties a queue, which can be used as before", modes: inHighest, needs: []need{purging}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		t.purge(queue, 0)
+		out := t.messages(queue, 20)
+		out[3].Body = make([]byte, 4<<10)
+		t.send(transport, out...)
+		t.purge(queue, len(out))
+		t.purge(queue, 0)
+		m := t.message(queue, "after")
+		t.send(transport, m)
+		r := t.receiver(transport, queue, 1)
+		d := r.next()
+		t.wantSame(d.Incoming(), m)
+		t.complete(d)
+		r.close()
+		t.wantLeft(queue, "after it was purged, and what was sent since was received")
+	}},
+	{rule: "C23", title: "Purge removes messages whose delivery was given back", modes: withRedelivery, needs: []need{purging}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		t.send(transport, t.messages(queue, 2)...)
+		r := t.receiver(transport, queue, 2)
+		both := r.take(2)
+		t.abandon(both[0])
+		t.release(both[1])
+		r.close()
+		purger, total := t.open().(core.Purger), 0
+		t.await("Purge removes two messages that were given back", func() bool { // which the broker may return later
+			removed := t.purgeOnce(purger, queue)
+			total += max(removed, 0)
+			return removed < 0 || total >= 2
+		})
+		t.wantLeft(queue, "after it was purged")
+	}},
+	{rule: "C23", title: "Purge leaves messages that a receiver has", modes: withRedelivery, needs: []need{purging}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		t.send(transport, t.message(queue, "to be completed"), t.message(queue, "to be given back"))
+		r := t.receiver(transport, queue, 2)
+		held := r.takeBodies("both messages arrive", "to be completed", "to be given back")
+		t.send(transport, t.message(queue, "waits"))
+		t.purge(queue, 1)
+		t.complete(held["to be completed"])
+		t.release(held["to be given back"])
+		r.close()
+		t.wantLeft(queue, "after a purge while a receiver had two messages, of which it completed one", "to be given back")
+	}},
+	{rule: "C23", title: "Purge leaves delayed messages that are not due", modes: inHighest, needs: []need{purging, delays}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		m := t.message(queue, "delayed")
+		m.Delay = t.briefDelay()
+		start := time.Now()
+		t.send(transport, m, t.message(queue, "ready"))
+		t.purge(queue, 1)
+		if took := time.Since(start); took >= m.Delay {
+			t.recordLate("the queue was purged after %v, when a delay of %v had ended", took, m.Delay)
+		}
+		t.wantLeft(queue, "when the delayed message is due", "delayed")
+	}},
+	{rule: "C23", title: "Purge leaves other queues alone, and refuses one that does not exist", modes: inHighest, needs: []need{purging}, run: func(t *caseT) {
+		transport := t.open()
+		queue, other := t.queue(transport), t.queue(transport)
+		address, err := transport.Address(queue)
+		if err != nil {
+			t.stop("Address takes a queue's name", "%v", err)
+		}
+		t.send(transport, t.message(queue, "removed"), t.message(other, "kept"))
+		t.purge(address, 1)
+		t.wantLeft(other, "after another one was purged", "kept")
+		ctx, cancel := t.withTimeout()
+		defer cancel()
+		missing := t.uniqueName()
+		if _, err := transport.(core.Purger).Purge(ctx, missing); !errors.Is(err, core.ErrQueueNotFound) {
+			t.fail("Purge of a queue that does not exist returns core.ErrQueueNotFound", "%v", err)
+		}
+		if err := t.trySend(transport, t.message(missing, "lost")); !errors.Is(err, core.ErrQueueNotFound) {
+			t.fail("Purge creates nothing: a Send to the missing queue returns core.ErrQueueNotFound", "%v", err)
+		}
+	}},
+}

@@ -1,0 +1,127 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// onPurge makes changes of a function that replaces Purge.
+func onPurge(purge func(t *brokenTransport, queue string, next func(queue string) (int, error)) (int, error)) func() changes {
+	return func() changes { return changes{purge: purge} }
+}
+
+// holding makes changes that know which deliveries of a queue are unsettled.
+func holding(purge func(held []core.Delivery, next func() (int, error)) (int, error)) func() changes {
+	return func() changes {
+		var mu sync.Mutex
+		held := map[string]core.Delivery{}
+		return changes{
+			deliver: func(r *brokenReceiver, d core.Delivery) core.Delivery {
+				mu.Lock()
+				defer mu.Unlock()
+				held[d.Incoming().NativeID] = d
+				return d
+			},
+			purge: func(_ *brokenTransport, queue string, next func(string) (int, error)) (int, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				var list []core.Delivery
+				for _, d := range held {
+					list = append(list, d)
+				}
+				return purge(list, func() (int, error) { return next(queue) })
+			},
+		}
+	}
+}
+
+var purgeMutants = []mutant{
+	{rule: "C23", name: "purges nothing", breaks: onPurge(func(*brokenTransport, string, func(string) (int, error)) (int, error) { return 0, nil })},
+	{rule: "C23", name: "does not say how many messages it purged", breaks: onPurge(func(_ *brokenTransport, queue string, next func(string) (int, error)) (int, error) {
+		_, err := next(queue)
+		return 0, err
+	})},
+	{rule: "C23", name: "purges as many messages as it receives at once", breaks: onPurge(func(t *brokenTransport, queue string, next func(string) (int, error)) (int, error) {
+		depth, err := t.fixture.view().Depth(queue)
+		if err != nil {
+			return 0, err
+		}
+		n := 0
+		t.fixture.purge(queue, func(*core.Incoming) bool { n++; return n <= 10 })
+		return depth.Ready, nil
+	})},
+	{rule: "C23", name: "purges first deliveries alone", breaks: onPurge(func(t *brokenTransport, queue string, next func(string) (int, error)) (int, error) {
+		n := 0
+		t.fixture.purge(queue, func(in *core.Incoming) bool {
+			if in.DeliveryCount > 1 {
+				return false
+			}
+			n++
+			return true
+		})
+		_, err := t.fixture.view().Depth(queue)
+		return n, err
+	})},
+	{rule: "C23", name: "purges what receivers have", breaks: holding(func(held []core.Delivery, next func() (int, error)) (int, error) {
+		for _, d := range held {
+			_ = d.Complete(context.Background())
+		}
+		return next()
+	})},
+	{rule: "C23", name: "purges delayed messages too", breaks: func() changes {
+		var mu sync.Mutex
+		purged := map[string]bool{}
+		return changes{
+			purge: func(_ *brokenTransport, queue string, next func(string) (int, error)) (int, error) {
+				mu.Lock()
+				purged[queue] = true
+				mu.Unlock()
+				return next(queue)
+			},
+			receive: func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
+				for {
+					n, err := next(ctx, dst)
+					if err != nil {
+						return n, err
+					}
+					mu.Lock()
+					wasPurged := purged[r.cfg.Queue]
+					mu.Unlock()
+					left := 0
+					for _, d := range dst[:n] {
+						if wasPurged && string(d.Incoming().Body) == "delayed" {
+							_ = d.Complete(ctx)
+							continue
+						}
+						dst[left] = d
+						left++
+					}
+					if left > 0 {
+						return left, nil
+					}
+				}
+			},
+		}
+	}},
+	{rule: "C23", name: "purges all queues", breaks: onPurge(func(t *brokenTransport, queue string, next func(string) (int, error)) (int, error) {
+		n, err := next(queue)
+		for _, other := range t.fixture.view().Queues() {
+			t.fixture.purge(other, func(*core.Incoming) bool { return true })
+		}
+		return n, err
+	})},
+	{rule: "C23", name: "creates the queue that it purges", breaks: onPurge(func(t *brokenTransport, queue string, next func(string) (int, error)) (int, error) {
+		_ = t.base.Provision(context.Background(), core.Topology{InputQueue: queue, Queues: []string{queue}})
+		return next(queue)
+	})},
+	{rule: "C23", name: "takes a queue that does not exist for an empty one", breaks: onPurge(func(_ *brokenTransport, queue string, next func(string) (int, error)) (int, error) {
+		n, err := next(queue)
+		if errors.Is(err, core.ErrQueueNotFound) {
+			return 0, nil
+		}
+		return n, err
+	})},
+}

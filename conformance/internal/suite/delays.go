@@ -1,0 +1,89 @@
+package suite
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+// shortDelay is the shortest sensible delay, for cases that do not measure it.
+func (t *caseT) shortDelay() time.Duration {
+	return t.withinMaxDelay(max(20*time.Millisecond, t.caps.DelayPrecision/2))
+}
+
+func (t *caseT) withinMaxDelay(d time.Duration) time.Duration {
+	if t.caps.MaxDelay > 0 {
+		return min(d, t.caps.MaxDelay)
+	}
+	return d
+}
+
+// canDelay reports whether delayed retries are possible in the case's mode.
+func (t *caseT) canDelay() bool {
+	return t.caps.DelayedDelivery && t.mode != core.TransactionNone
+}
+
+// delay returns a delay that can be told from none despite the transport's precision.
+func (t *caseT) delay() time.Duration { return max(2*t.caps.DelayPrecision, 300*time.Millisecond) }
+
+// wantDue checks that a delayed message arrived neither too early nor too late.
+func (t *caseT) wantDue(what string, delay, after time.Duration) {
+	switch latest := delay + t.caps.DelayPrecision + t.suite.h.DelayTolerance; {
+	case after < delay:
+		t.fail(fmt.Sprintf("%s with a delay of %v is not early", what, delay), "it came after %v", after)
+	case after > latest:
+		t.fail(fmt.Sprintf("%s with a delay of %v comes within %v, DelayPrecision and what the harness allows for included", what, delay, latest), "it came after %v", after)
+	}
+}
+
+// awaitTime returns the next time reported by a handler.
+func (t *caseT) awaitTime(times <-chan time.Time, what string) time.Time {
+	timer := time.NewTimer(t.timeout())
+	defer timer.Stop()
+	select {
+	case at := <-times:
+		return at
+	case <-timer.C:
+		t.stop(what, "it did not within %v", t.timeout())
+		return time.Time{}
+	}
+}
+
+// briefDelay returns a delay long enough to test and short enough to take little time.
+func (t *caseT) briefDelay() time.Duration {
+	delay := max(2*t.caps.DelayPrecision, 200*time.Millisecond)
+	if t.caps.MaxDelay > 0 {
+		delay = min(delay, t.caps.MaxDelay)
+	}
+	return delay
+}
+
+// wantOnTime checks that a message arrived after the earliest time at which it was due
+// and not later than the latest such time plus the precision.
+func (t *caseT) wantOnTime(what string, delay time.Duration, earliest, last, arrived time.Time) {
+	if early := earliest.Sub(arrived); early > 0 {
+		t.fail(fmt.Sprintf("%s with a delay of %v is never early", what, delay), "it arrived %v early", early)
+	}
+	allowed := t.caps.DelayPrecision + t.suite.h.DelayTolerance
+	if late := arrived.Sub(last); late > allowed {
+		t.fail(fmt.Sprintf("%s with a delay of %v is late by no more than DelayPrecision, %v, and Harness.DelayTolerance, %v", what, delay, t.caps.DelayPrecision, t.suite.h.DelayTolerance), "it arrived %v late", late)
+	}
+}
+
+// receivedInTime sends a message that is to be received within life; count shows whether
+// it was. It sends the message again if it has expired before, as may happen on a busy
+// machine.
+func (t *caseT) receivedInTime(transport core.Transport, life time.Duration, m core.Outgoing, count func() int) {
+	m.TimeToBeReceived = life
+	before, began := count(), time.Now()
+	for count() == before {
+		if time.Since(began) > t.timeout() {
+			t.stop(fmt.Sprintf("a message with a time to be received of %v is received", life), "none of those that were sent in %v was", t.timeout())
+		}
+		t.send(transport, m)
+		for sent := time.Now(); count() == before && time.Since(sent) < life+t.suite.h.DelayTolerance; {
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+}

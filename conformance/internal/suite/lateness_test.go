@@ -1,0 +1,154 @@
+package suite
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
+)
+
+// lostLocks runs one case in real time, on a transport whose Renew is changed.
+func lostLocks(t *testing.T, lock time.Duration, renew func(d *brokenDelivery, next func() error) error, title string) Result {
+	t.Helper()
+	h := harnessOn(inmemory.Config{LockDuration: lock}, changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
+		if operation == "Renew" {
+			return renew(d, next)
+		}
+		return next()
+	}})
+	h.Synctest = false
+	h.Timeout = 10 * time.Second // all that is waited for in vain is waited for a tenth as long afterwards
+	s, err := newSuite(t, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(cases(), func(c testCase) bool { return c.name() == title })
+	if i < 0 {
+		t.Fatalf("there is no case %q", title)
+	}
+	return s.runCase(t, &cases()[i], core.TransactionReceiveOnly)
+}
+
+const renewedHolds = "C17 a lock that is renewed holds"
+
+// notesAbout returns the notes with a text.
+func notesAbout(r Result, text string) []string {
+	return slices.DeleteFunc(slices.Clone(r.Notes), func(note string) bool { return !strings.Contains(note, text) })
+}
+
+func TestSlowMachine_CaseWhoseLockEndedIsRunAgain(t *testing.T) {
+	t.Parallel()
+	const lock = 2 * time.Second
+	paused := false
+	c := testCase{rule: "C17", title: "pauses once", run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		t.sendEach(transport, queue, "held")
+		d := t.receiver(transport, queue, 1).next()
+		if !paused {
+			paused = true
+			t.sleep(lock + lock/2) // the machine had something else to do
+		}
+		t.complete(d)
+	}}
+	h := harnessOn(inmemory.Config{LockDuration: lock}, changes{})
+	h.Synctest = false
+	s, err := newSuite(t, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := s.runCase(t, &c, core.TransactionReceiveOnly)
+	if r.Outcome != Passed {
+		t.Errorf("the case is %s, want it to be run again and to pass: %v", r.Outcome, r.Failures)
+	}
+	if len(notesAbout(r, "run again")) == 0 {
+		t.Errorf("no note says that the case was run again: %q", r.Notes)
+	}
+}
+
+func TestSlowMachine_DefectIsFoundAllTheSame(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		lock  time.Duration
+		renew func(d *brokenDelivery, next func() error) error
+		again bool // the case cannot know that the machine was quick enough
+	}{
+		"Renew that renews nothing": {
+			lock:  time.Second,
+			renew: func(*brokenDelivery, func() error) error { return nil },
+			again: true,
+		},
+		"Renew that waits until the lock has ended": {
+			lock: time.Second,
+			renew: func(_ *brokenDelivery, next func() error) error {
+				time.Sleep(1500 * time.Millisecond)
+				return next()
+			},
+			again: true,
+		},
+		"Renew that reports a lost lock too early": {
+			lock:  time.Minute / 2,
+			renew: func(*brokenDelivery, func() error) error { return core.ErrLockLost },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			title := renewedHolds
+			if !c.again {
+				title = "C17 renewing ends with its context"
+			}
+			r := lostLocks(t, c.lock, c.renew, title)
+			if r.Outcome != Failed {
+				t.Fatalf("the case is %s, want failed; notes: %q", r.Outcome, r.Notes)
+			}
+			if again := len(notesAbout(r, "run again")); again > maxRuns-1 || (again > 0) != c.again {
+				t.Errorf("the case was run again %d times, want that: %t, and at most %d times: %q", again, c.again, maxRuns-1, r.Notes)
+			}
+		})
+	}
+}
+
+func TestFailedCase_EndsWithoutFurtherWaiting(t *testing.T) {
+	t.Parallel()
+	h := harnessOn(inmemory.Config{}, changes{})
+	h.Synctest = false
+	h.Timeout = time.Minute
+	s, err := newSuite(t, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after time.Duration
+	s.runCase(t, &testCase{rule: "C3", title: "fails", run: func(t *caseT) {
+		before = t.timeout()
+		t.fail("one", "another")
+		after = t.timeout()
+	}}, core.TransactionReceiveOnly)
+	if before != time.Minute || after > before/10 {
+		t.Errorf("the case waits for %v before it has failed and %v afterwards, want %v and a tenth", before, after, time.Minute)
+	}
+}
+
+// A case that starts many processes may take long on a busy machine.
+func TestCase_MayTakeLongWhileItWorks(t *testing.T) {
+	t.Parallel()
+	h := harnessOn(inmemory.Config{}, changes{})
+	h.Timeout = time.Minute // of the bubble
+	s, err := newSuite(t, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := time.Duration(0)
+	r := s.runCase(t, &testCase{rule: "C3", title: "takes long", run: func(t *caseT) {
+		began := time.Now()
+		for range 10 {
+			t.sleep(2 * t.timeout())
+		}
+		took = time.Since(began)
+	}}, core.TransactionReceiveOnly)
+	if r.Outcome != Passed || took < 20*time.Minute {
+		t.Errorf("the case is %s after %v, want passed after 20m0s: %v", r.Outcome, took, r.Failures)
+	}
+}

@@ -1,0 +1,140 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var originalMessageCases = []testCase{
+	{rule: "R22", title: "a delayed retry is the original, with its retries counted", modes: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
+		transport := t.open()
+		var seen attempts
+		s := t.service(transport, func(c *core.Config) { c.Recoverability.Delayed = t.delayed(1) })
+		done := make(chan struct{}, endless)
+		s.handle("order", func(_ context.Context, m *core.Message) error {
+			if seen.add(m) < 2 {
+				return errHandler
+			}
+			done <- struct{}{}
+			return nil
+		})
+		s.run()
+		sent := t.command(s.queue, "order", "m1")
+		t.send(transport, sent)
+		t.awaitSignal(done, "a delayed retry is delivered")
+		t.sleep(t.shortDelay() + t.caps.DelayPrecision) // a second copy would arrive at about the same time
+		s.wantDrained("after the delayed retry succeeded")
+		t.wantAttempts(&seen, "m1", 2)
+		h := seen.forBody("m1")[1].headers
+		if got := h.Get(core.HeaderRetries); got != "1" {
+			t.fail(fmt.Sprintf("the delayed copy's header %s is 1", core.HeaderRetries), "%q", got)
+		}
+		if _, err := core.ParseTime(h.Get(core.HeaderRetriesTimestamp)); err != nil {
+			t.fail(fmt.Sprintf("the delayed copy's header %s is a time", core.HeaderRetriesTimestamp), "%v", err)
+		}
+		h.Del(core.HeaderRetries, core.HeaderRetriesTimestamp, core.HeaderAttempts)
+		if got, want := h.Map(), sent.Headers.Map(); !maps.Equal(got, want) {
+			t.fail(fmt.Sprintf("besides those of the retry, the delayed copy has the headers that were sent, %s", excerptHeaders(want, got)), "%s", excerptHeaders(got, want))
+		}
+		t.wantLeft(s.errorQueue, "after the delayed retry succeeded")
+	}},
+	{rule: "R22", title: "a delayed retry outlives the time to be received", modes: withRedelivery, slow: true, needs: []need{delays, expiry}, run: func(t *caseT) {
+		transport := t.open()
+		var seen attempts
+		const brief = time.Second
+		delay := brief + max(50*time.Millisecond, t.caps.DelayPrecision)
+		if t.caps.MaxDelay > 0 && delay > t.caps.MaxDelay {
+			t.note("not tried: MaxDelay is %v, and a time to be received of %v is to end before it", t.caps.MaxDelay, brief)
+			return
+		}
+		s := t.service(transport, func(c *core.Config) { c.Recoverability.Delayed = core.Delayed{Retries: 1, Increase: delay} })
+		s.handle("order", seen.fail)
+		s.run()
+		t.receivedInTime(transport, brief, t.command(s.queue, "order", "m1"), func() int { return len(seen.forBody("m1")) })
+		s.wantOneMoved()
+		t.wantAttempts(&seen, "m1", 2)
+	}},
+	{rule: "R23", title: "the error queue has the original and its failure", run: func(t *caseT) {
+		transport := t.open()
+		var seen attempts
+		s := t.service(transport, func(c *core.Config) {
+			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(1), t.delayed(1)
+		})
+		s.handle("order", seen.fail)
+		sent := t.command(s.queue, "order", "\x00 any bytes \xff")
+		began := time.Now()
+		t.send(transport, sent)
+		s.run()
+		in := s.wantOneMoved()
+		ended := time.Now()
+		t.wantFailedWith(in, sent)
+		t.wantFailedFrom(in, transport, s.queue)
+		if got := in.Headers.Get(core.HeaderExceptionMessage); got != errHandler.Error() {
+			t.fail(fmt.Sprintf("the header %s is the error's text, %q", core.HeaderExceptionMessage, errHandler), "%q", got)
+		}
+		if got := in.Headers.Get(core.HeaderExceptionType); got != "*errors.errorString" {
+			t.fail(fmt.Sprintf("the header %s is the error's type, *errors.errorString", core.HeaderExceptionType), "%q", got)
+		}
+		// Headers carry microseconds.
+		at, err := core.ParseTime(in.Headers.Get(core.HeaderTimeOfFailure))
+		if err != nil || at.Before(began.Truncate(time.Microsecond)) || at.After(ended) {
+			t.fail(fmt.Sprintf("the header %s is a time between %v and %v", core.HeaderTimeOfFailure, began.UTC(), ended.UTC()), "%v, %v", at, err)
+		}
+	}},
+	{rule: "R23", title: "a failed message can be sent back to the queue that it names", modes: inHighest, run: func(t *caseT) {
+		transport := t.open()
+		var seen attempts
+		s := t.service(transport, nil)
+		s.handle("order", seen.fail)
+		s.run()
+		sent := t.command(s.queue, "order", "m1")
+		t.send(transport, sent)
+		in := s.wantOneMoved()
+		// Like an operator, from a separate process.
+		t.send(t.open(), core.Outgoing{ID: in.ID, Queue: in.Headers.Get(core.HeaderFailedQ), Headers: in.Headers, Body: in.Body})
+		back := t.wantArrivals(s.queue, "what is sent to the queue that NServiceBus.FailedQ names arrives where it failed", 1)["m1"]
+		if back == nil {
+			t.stop("the message that was sent to the queue which NServiceBus.FailedQ names is delivered from it", "it is not")
+		}
+		t.wantFailedWith(back, sent)
+	}},
+	{rule: "R23", title: "an edited failed message arrives as edited, and can be sent back", run: func(t *caseT) {
+		transport := t.open()
+		var seen attempts
+		const text, team = "[redacted]\n\tünïcode", "billing ✓"
+		s := t.service(transport, func(c *core.Config) {
+			c.Recoverability.EditFailed = func(_ context.Context, _ core.ErrorContext, h *core.Headers) {
+				h.Set(core.HeaderExceptionMessage, text)
+				h.Set("Company.Team", team)
+				h.Del(core.HeaderExceptionStackTrace, "Company.Customer", core.HeaderFailedQ, core.HeaderMessageID)
+			}
+		})
+		s.handle("order", seen.fail)
+		s.run()
+		sent := t.command(s.queue, "order", "personal data")
+		sent.Headers.Set("Company.Customer", "4711")
+		t.send(transport, sent)
+		in := s.wantOneMoved()
+		edited := sent
+		edited.Headers.Del("Company.Customer")
+		edited.Headers.Set("Company.Team", team)
+		t.wantFailedWith(in, edited)
+		t.wantFailedFrom(in, transport, s.queue)
+		if got := in.Headers.Get(core.HeaderExceptionMessage); got != text {
+			t.fail(fmt.Sprintf("the header %s is what EditFailed made of it, %q", core.HeaderExceptionMessage, text), "%q", got)
+		}
+		if got, ok := in.Headers.Lookup(core.HeaderExceptionStackTrace); ok {
+			t.fail(fmt.Sprintf("the header %s, which EditFailed dropped, is not there", core.HeaderExceptionStackTrace), "%s", excerpt([]byte(got)))
+		}
+		t.send(transport, core.Outgoing{ID: in.ID, Queue: in.Headers.Get(core.HeaderFailedQ), Headers: in.Headers, Body: in.Body})
+		back := t.wantArrivals(s.queue, "an edited message that is sent to the queue which NServiceBus.FailedQ names arrives where it failed", 1)["personal data"]
+		if back == nil {
+			t.stop("the edited message that was sent back is delivered", "it is not")
+		}
+		t.wantFailedWith(back, edited)
+	}},
+}

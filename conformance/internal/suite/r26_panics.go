@@ -1,0 +1,41 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var panicCases = []testCase{
+	{rule: "R26", title: "a panic in a handler is a failure", run: func(t *caseT) {
+		transport := t.open()
+		var seen attempts
+		const text = "nil map\n\tin line 2, ünïcode"
+		s := t.service(transport, func(c *core.Config) { c.Recoverability.Immediate = t.immediate(1) })
+		s.handle("order", func(_ context.Context, m *core.Message) error {
+			if seen.add(m) <= endless {
+				panic(text)
+			}
+			return nil
+		})
+		s.run()
+		sent := t.command(s.queue, "order", "m1")
+		t.send(transport, sent)
+		in := s.wantOneMoved()
+		want := 2
+		if t.mode == core.TransactionNone {
+			want = 1
+		}
+		t.wantAttempts(&seen, "m1", want)
+		t.wantFailedWith(in, sent)
+		if got, want := in.Headers.Get(core.HeaderExceptionMessage), "panic: "+text; got != want {
+			t.fail(fmt.Sprintf("the header %s is %q, all of its lines", core.HeaderExceptionMessage, want), "%q", got)
+		}
+		stack := in.Headers.Get(core.HeaderExceptionStackTrace)
+		if !strings.Contains(stack, "goroutine ") || strings.Count(stack, "\n\t") < 2 {
+			t.fail(fmt.Sprintf("the header %s has the stack of the panic, with its lines and tabs", core.HeaderExceptionStackTrace), "%s", excerpt([]byte(stack)))
+		}
+	}},
+}

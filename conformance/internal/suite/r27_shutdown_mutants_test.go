@@ -1,0 +1,23 @@
+package suite
+
+import (
+	"context"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var shutdownMutants = []mutant{
+	{rule: "R27", name: "takes the end of Receive's context for its own", breaks: func() changes {
+		return changes{receive: func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
+			n, err := next(ctx, dst)
+			if ctx.Err() != nil {
+				_ = r.Receiver.Close(context.WithoutCancel(ctx))
+			}
+			return n, err
+		}}
+	}},
+	{rule: "R27", name: "keeps what it fetched ahead until it is closed", config: receivingOnly, breaks: func() changes { return prefetching(8).changes() }},
+	{rule: "R27", name: "counts what is released", breaks: releasesByAbandoning},
+	{rule: "R27", name: "loses what is released", breaks: losesReleased},
+	{rule: "R27", name: "loses what is released", breaks: losesReleased},
+}

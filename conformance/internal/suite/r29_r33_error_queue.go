@@ -1,0 +1,148 @@
+package suite
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var errorQueueCases = []testCase{
+	{rule: "R29", title: "what a handler overwrites reaches nobody else", run: func(t *caseT) {
+		transport := t.open()
+		var seen attempts
+		s := t.service(transport, func(c *core.Config) {
+			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(1), t.delayed(1)
+		})
+		sent := t.command(s.queue, "order", "m1")
+		sent.Headers.Set("Company.Customer", "4711")
+		core.Handle(s.Endpoint, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+			if n := seen.add(m.Message); n > endless {
+				return nil
+			}
+			headers := m.Headers
+			headers.Del(core.HeaderRetries, core.HeaderRetriesTimestamp, core.HeaderAttempts)
+			if got, want := headers.Map(), sent.Headers.Map(); !maps.Equal(got, want) || !bytes.Equal(m.Body, sent.Body) {
+				t.fail(fmt.Sprintf("every attempt gets the body and headers that were sent, %s and %s", excerpt(sent.Body), excerptHeaders(want, got)),
+					"%v: %s and %s", attempt{number: m.Attempt, delayedRetries: m.DelayedRetries, headers: m.Headers}, excerpt(m.Body), excerptHeaders(got, want))
+			}
+			clear(m.Body)
+			m.Headers.Set("Company.Customer", "changed")
+			m.Headers.Del("Sender")
+			return errHandler
+		})
+		s.run()
+		t.send(transport, sent)
+		t.wantFailedWith(s.wantOneMoved(), sent)
+	}},
+	{rule: "R29", title: "what a policy writes to the headers that it got reaches nobody else", run: func(t *caseT) {
+		transport := t.open()
+		var seen attempts
+		sent := t.command(t.queue(transport), "order", "m1")
+		sent.Headers.Set("Company.Customer", "4711")
+		want := sent // with a separate copy of the headers
+		want.Headers = core.Headers{}
+		for key, value := range sent.Headers.All() {
+			want.Headers.Set(key, value)
+		}
+		unchanged := func(where string, headers core.Headers) {
+			headers.Del(core.HeaderRetries, core.HeaderRetriesTimestamp, core.HeaderAttempts)
+			if got, want := headers.Map(), want.Headers.Map(); !maps.Equal(got, want) {
+				t.fail(fmt.Sprintf("every attempt and every decision gets the headers that were sent, %s", excerptHeaders(want, got)), "%s: %s", where, excerptHeaders(got, want))
+			}
+		}
+		s := t.serviceOn(transport, sent.Queue, t.queue(transport), func(c *core.Config) {
+			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(1), t.delayed(1)
+			c.Recoverability.Policy = func(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) core.Action {
+				unchanged("the policy", failure.Headers)
+				action := core.DefaultPolicy(ctx, config, failure)
+				failure.Headers.Set("Company.Customer", "changed")
+				failure.Headers.Set("Company.Policy", "was here")
+				failure.Headers.Del("Sender", core.HeaderMessageID, core.HeaderMessageTypes)
+				return action
+			}
+		})
+		s.handle("order", func(_ context.Context, m *core.Message) error {
+			unchanged("the handler", m.Headers)
+			return seen.failWith(m, errHandler)
+		})
+		s.run()
+		t.send(transport, sent)
+		t.wantFailedWith(s.wantOneMoved(), want)
+		times := 4
+		switch {
+		case t.mode == core.TransactionNone:
+			times = 1
+		case !t.canDelay():
+			times = 2
+		}
+		t.wantAttempts(&seen, "m1", times)
+	}},
+	{rule: "R30", title: "in mode None a failed message goes to the error queue", modes: inNone, run: func(t *caseT) {
+		transport := t.open()
+		var seen attempts
+		s := t.service(transport, func(c *core.Config) { // the defaults
+			c.Recoverability.Immediate, c.Recoverability.Delayed = core.Immediate{}, core.Delayed{}
+		})
+		s.handle("order", seen.fail)
+		var sent []core.Outgoing
+		for i := range 5 {
+			sent = append(sent, t.command(s.queue, "order", fmt.Sprintf("m%d", i)))
+		}
+		t.send(transport, sent...)
+		s.run()
+		moved := s.wantMoved(len(sent))
+		s.wantDrained("after all messages went to the error queue")
+		for _, out := range sent {
+			t.wantAttempts(&seen, string(out.Body), 1)
+			if in := moved[string(out.Body)]; in != nil {
+				t.wantFailedWith(in, out)
+			}
+		}
+	}},
+	{rule: "R31", title: "an error queue that does not exist gives way to the default one", run: func(t *caseT) {
+		transport := t.open()
+		var seen attempts
+		s := t.policyEndpoint(transport, core.MoveToError(t.uniqueName()))
+		s.handle("order", seen.fail)
+		s.run()
+		sent := t.command(s.queue, "order", "m1")
+		t.send(transport, sent)
+		t.wantFailedWith(s.wantOneMoved(), sent)
+		t.wantAttempts(&seen, "m1", 1)
+	}},
+	{rule: "R33", title: "the error queue shows every round of attempts", run: func(t *caseT) {
+		transport := t.open()
+		var seen attempts
+		s := t.service(transport, func(c *core.Config) {
+			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(1), t.delayed(2)
+		})
+		s.handle("order", seen.fail)
+		s.run()
+		t.send(transport, t.command(s.queue, "order", "m1"))
+		in := s.wantOneMoved()
+		var got, want []string
+		for _, r := range core.Rounds(in.Headers) {
+			if _, err := core.ParseTime(r.At); err != nil {
+				t.fail("each round in the header Reprise.Attempts has its time", "%v", err)
+			}
+			got = append(got, fmt.Sprintf("%d attempts, %s, then %s %s", r.Attempts, r.Error, r.Action, r.Delay))
+		}
+		perRound := 2
+		if t.mode == core.TransactionNone {
+			perRound = 1
+		}
+		if t.canDelay() {
+			round := fmt.Sprintf("%d attempts, *errors.errorString, then DelayedRetry %v", perRound, t.shortDelay())
+			want = append(want, round, round)
+		}
+		want = append(want, fmt.Sprintf("%d attempts, *errors.errorString, then MoveToError ", perRound))
+		if !slices.Equal(got, want) {
+			t.fail(fmt.Sprintf("the header %s, which each delayed copy carries on, tells of each round: %q", core.HeaderAttempts, want),
+				"%q, from %q", got, in.Headers.Get(core.HeaderAttempts))
+		}
+	}},
+}

@@ -1,0 +1,97 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var handleFailedCases = []testCase{
+	{rule: "R51", title: "HandleFailed takes a message over, and what it sends leaves", run: func(t *caseT) {
+		transport := t.open()
+		out := t.queue(transport)
+		s := t.handleFailedFixture(transport, func(m *core.Message, f *core.Failed) error {
+			f.TakeOver()
+			return errors.Join(m.Send(out, "done", []byte("apology")), m.Send(out, "done", []byte("report")))
+		})
+		t.wantLeft(out, "what HandleFailed sent when it took a message over", "apology", "report")
+		s.end()
+		s.wantRuns(t)
+		t.wantLeft(s.queue, "after HandleFailed took the only message over")
+		t.wantLeft(s.errorQueue, "after HandleFailed took the only message over")
+	}},
+	{rule: "R51", title: "what HandleFailed sends leaves with the move", run: func(t *caseT) {
+		transport := t.open()
+		out := t.queue(transport)
+		s := t.handleFailedFixture(transport, func(m *core.Message, _ *core.Failed) error {
+			return errors.Join(m.Send(out, "done", []byte("apology")), m.Send(out, "done", []byte("report")))
+		})
+		t.wantLeft(out, "what HandleFailed sent when it let a message go", "apology", "report")
+		t.wantFailedHeaders(s.wantOneMoved(), "the handler failed")
+		s.wantRuns(t)
+	}},
+	{rule: "R51", title: "the move happens although HandleFailed fails, without what it sent", run: func(t *caseT) {
+		transport := t.open()
+		out := t.queue(transport)
+		s := t.handleFailedFixture(transport, func(m *core.Message, f *core.Failed) error {
+			f.TakeOver()
+			return errors.Join(m.Send(out, "done", []byte("apology")), errors.New("the last resort failed too"))
+		})
+		t.wantFailedHeaders(s.wantOneMoved(), "the handler failed")
+		s.wantRuns(t)
+		t.wantLeft(out, "nothing of a HandleFailed that failed is sent")
+	}},
+	{rule: "R51", title: "the move happens although HandleFailed sends to a queue that does not exist", run: func(t *caseT) {
+		transport := t.open()
+		missing := t.uniqueName()
+		s := t.handleFailedFixture(transport, func(m *core.Message, _ *core.Failed) error {
+			return m.Send(missing, "done", []byte("apology"))
+		})
+		t.wantFailedHeaders(s.wantOneMoved(), "the handler failed")
+		s.wantRuns(t)
+	}},
+}
+
+// handleFailedFixture is an endpoint with HandleFailed.
+type handleFailedFixture struct {
+	*service
+	handled, fallbacks atomic.Int64
+	retries            int64
+}
+
+// handleFailedFixture runs an endpoint with HandleFailed in which a message fails.
+func (t *caseT) handleFailedFixture(transport core.Transport, resort func(m *core.Message, f *core.Failed) error) *handleFailedFixture {
+	l := &handleFailedFixture{}
+	l.service = t.service(transport, func(c *core.Config) {
+		if t.mode != core.TransactionNone {
+			l.retries = 1
+			c.Recoverability.Immediate = core.Immediate{Retries: 1}
+		}
+	})
+	l.handle("job", func(context.Context, *core.Message) error {
+		if l.handled.Add(1) > endless {
+			return nil
+		}
+		return errHandler
+	})
+	core.HandleFailed(l.Endpoint, "job", func(_ context.Context, m *core.TypedMessage[[]byte], f *core.Failed) error {
+		l.fallbacks.Add(1)
+		return resort(m.Message, f)
+	})
+	l.run()
+	t.send(transport, t.command(l.queue, "job", "fails"))
+	return l
+}
+
+// wantRuns checks the number of handler calls.
+func (l *handleFailedFixture) wantRuns(t *caseT) {
+	if n := l.handled.Load(); !t.attemptsFit(int(n), int(l.retries)+1) {
+		t.fail(fmt.Sprintf("the handler runs %d times", l.retries+1), "%d times", n)
+	}
+	if n := l.fallbacks.Load(); !t.attemptsFit(int(n), 1) {
+		t.fail("HandleFailed runs once", "%d times", n)
+	}
+}

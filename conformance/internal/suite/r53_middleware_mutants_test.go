@@ -1,0 +1,27 @@
+package suite
+
+import (
+	"strings"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var middlewareMutants = []mutant{
+	{rule: "R53", name: "keeps of a header's name what is ASCII", breaks: func() changes {
+		return changesOutgoing(func(out []core.Outgoing) []core.Outgoing {
+			for i := range out {
+				var h core.Headers
+				for key, value := range out[i].Headers.All() {
+					h.Set(strings.Map(func(r rune) rune {
+						if r > 127 {
+							return -1
+						}
+						return r
+					}, key), value)
+				}
+				out[i].Headers = h
+			}
+			return out
+		})
+	}},
+}
