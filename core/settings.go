@@ -12,7 +12,8 @@ import (
 
 // setting declares a field of [Config], or of a struct in it: all that the checks need to
 // know about it besides its type. How its value is copied, and inherited by a message
-// type, follows from its type.
+// type, follows from its type. The zero setting is that of a field whose 0 is in force as
+// it is, and that has no effect on an endpoint that only sends.
 type setting struct {
 	// standard is the value in force if the field is 0; nil means that it is 0, or follows
 	// from other settings.
@@ -32,9 +33,9 @@ type setting struct {
 	unused func(r *resolvedConfig, messageType string, v any) string
 }
 
-// settings declares each setting once, by the struct and the name of its field. A field of
-// TypeRecoverability that is not here is the one of the same name in Recoverability or
-// Config.
+// settings declares each setting that is not a zero setting, by the struct and the name of
+// its field. A field of TypeRecoverability is the one of the same name in Recoverability
+// or Config.
 var settings = map[string]setting{
 	"Config.Concurrency": {standard: 16, wrong: valid(func(n int) string {
 		if n <= maxConcurrency {
@@ -42,11 +43,7 @@ var settings = map[string]setting{
 		}
 		return fmt.Sprintf(", for which as many goroutines would start; use at most %d, or more instances", maxConcurrency)
 	})},
-	"Config.Transactions":     {},
-	"Config.Recoverability":   {},
-	"Config.InputQueue":       {},
 	"Config.QueueExpiry":      {off: true},
-	"Config.AuditQueue":       {},
 	"Config.Provision":        {wrong: oneOf("ProvisionAuto, ProvisionAlways, ProvisionNever", ProvisionAuto, ProvisionAlways, ProvisionNever)},
 	"Config.SendOnly":         {sends: true},
 	"Config.HandlerTimeout":   {off: true},
@@ -62,34 +59,26 @@ var settings = map[string]setting{
 		return ", which is not UTF-8 or has control characters; use text on one line"
 	})},
 	"Config.Codec":           {sends: true},
-	"Config.MessageType":     {},
-	"Config.MessageID":       {},
 	"Config.BaseTypes":       {sends: true},
-	"Config.Middleware":      {},
 	"Config.SendMiddleware":  {sends: true},
 	"Config.Observers":       {sends: true},
 	"Config.Logger":          {sends: true},
 	"Config.OnCriticalError": {sends: true},
 
-	"Recoverability.Immediate":    {},
-	"Recoverability.Delayed":      {},
-	"Recoverability.ErrorQueue":   {standard: "error"},
-	"Recoverability.MessageTypes": {},
+	"Recoverability.ErrorQueue": {standard: "error"},
 	"Recoverability.MaxRetryAge": {off: true, unused: func(r *resolvedConfig, messageType string, _ any) string {
 		if r.canRetryLater(messageType) {
 			return ""
 		}
 		return "there are no delayed retries to limit; remove it, or set Delayed.Retries"
 	}},
-	"Recoverability.MaxDeliveries": {},
 	"Recoverability.RequeueDelay": {standard: time.Second, unused: func(r *resolvedConfig, messageType string, v any) string {
 		if most := r.rules.caps.MaxDelay; most > 0 && v.(time.Duration) > most {
 			return fmt.Sprintf("the transport's Capabilities.MaxDelay is %v; use no more", most)
 		}
 		return whyNothingIsDeferred(r, messageType, v)
 	}},
-	"Recoverability.RequeueLimit":             {off: true, unused: whyNothingIsDeferred},
-	"Recoverability.UnacceptableMessageLimit": {},
+	"Recoverability.RequeueLimit": {off: true, unused: whyNothingIsDeferred},
 	"Recoverability.DeadLetter": {wrong: oneOf("DeadLettersNone, DeadLettersRejected, DeadLettersAll", DeadLettersNone, DeadLettersRejected, DeadLettersAll), unused: func(r *resolvedConfig, _ string, _ any) string {
 		if r.rules.caps.DeadLetter || r.config.Recoverability.DeadLetterQueue != "" {
 			return ""
@@ -102,28 +91,17 @@ var settings = map[string]setting{
 		}
 		return "no message is dead-lettered; set Recoverability.DeadLetter to DeadLettersRejected or DeadLettersAll, or remove it"
 	}},
-	"Recoverability.InvalidQueue":      {},
-	"Recoverability.CustomErrorQueues": {},
-	"Recoverability.RateLimit":         {},
-	"Recoverability.Unrecoverable":     {},
 	"Recoverability.UnrecoverableTypes": {wrong: valid(func(name string) string {
 		if strings.Contains(name, ".") && !strings.ContainsFunc(name, unicode.IsSpace) {
 			return ""
 		}
 		return ", which is no type of errors; write its name with the package, such as \"*fs.PathError\""
 	})},
-	"Recoverability.UnrecoverableFunc": {},
-	"Recoverability.Policy":            {},
-	"Recoverability.EditFailed":        {},
 
-	"Immediate.Retries":  {none: "; for none set Off"},
-	"Immediate.Off":      {},
-	"Immediate.Pause":    {off: true},
-	"Immediate.MaxPause": {},
+	"Immediate.Retries": {none: "; for none set Off"},
+	"Immediate.Pause":   {off: true},
 
-	"Delayed.Retries":  {none: "; for none set Off"},
-	"Delayed.Off":      {},
-	"Delayed.Increase": {},
+	"Delayed.Retries": {none: "; for none set Off"},
 	"Delayed.Factor": {off: true, wrong: valid(func(factor float64) string {
 		if factor == 0 || factor == Off || factor >= 1 && factor <= 1e6 {
 			return ""
@@ -150,13 +128,10 @@ var settings = map[string]setting{
 		}
 		return "in transaction mode None a message is delivered once; remove it"
 	}},
-	"MaxDeliveries.Off": {},
 
-	"UnacceptableMessageLimit.Count":     {},
 	"UnacceptableMessageLimit.Window":    {unused: withoutLimit},
 	"UnacceptableMessageLimit.OnReached": {unused: withoutLimit},
 
-	"RateLimit.ConsecutiveFailures": {},
 	"RateLimit.TimeToWait": {standard: time.Second, unused: withoutRateLimit, wrong: valid(func(pause time.Duration) string {
 		if pause <= maxTimeToWait {
 			return ""
@@ -227,16 +202,13 @@ func visitSettings(prefix string, part reflect.Value, f func(declared)) {
 
 // settingOf returns the declaration of a field.
 func settingOf(owner, field string) setting {
-	owners := []string{owner}
-	if owner == reflect.TypeFor[TypeRecoverability]().Name() {
-		owners = append(owners, reflect.TypeFor[Recoverability]().Name(), reflect.TypeFor[Config]().Name())
+	if owner != reflect.TypeFor[TypeRecoverability]().Name() {
+		return settings[owner+"."+field]
 	}
-	for _, owner := range owners {
-		if s, ok := settings[owner+"."+field]; ok {
-			return s
-		}
+	if s, ok := settings["Recoverability."+field]; ok {
+		return s
 	}
-	panic(fmt.Sprintf("core: the setting %s.%s is not declared in settings", owner, field))
+	return settings["Config."+field]
 }
 
 // checkValue checks a value, or each element of a list, without the other settings.

@@ -13,17 +13,13 @@ var configStructs = []reflect.Type{
 	reflect.TypeFor[MaxDeliveries](), reflect.TypeFor[UnacceptableMessageLimit](), reflect.TypeFor[RateLimit](),
 }
 
-func TestSettings_EachFieldIsDeclaredOnce(t *testing.T) {
+func TestSettings_NameFields(t *testing.T) {
 	fields := map[string]bool{}
 	for _, owner := range configStructs {
 		for _, field := range reflect.VisibleFields(owner) {
-			name := owner.Name() + "." + field.Name
-			fields[name] = true
-			if _, ok := settings[name]; !ok {
-				t.Errorf("%s is not declared in settings", name)
-			}
+			fields[owner.Name()+"."+field.Name] = true
 			if field.Type.Kind() == reflect.Struct && !slices.Contains(configStructs, field.Type) {
-				t.Errorf("%s is a %v, which is not one of the structs that hold settings", name, field.Type)
+				t.Errorf("%v.%s is a %v, which is not one of the structs that hold settings", owner, field.Name, field.Type)
 			}
 		}
 	}
