@@ -17,18 +17,19 @@ import (
 // neither: it takes durations for nanoseconds.
 type Config struct {
 	// Concurrency is the number of messages handled at the same time, at most 10,000. The
-	// default is 16.
+	// default is 16. The owner of a service sets it after measuring.
 	Concurrency int
 
-	// Transactions is the transaction mode. The default is the highest mode
-	// that the transport has.
+	// Transactions is the transaction mode. The default is the highest mode that the
+	// transport has. Set it for handlers that need a lower mode, which is faster, or to be
+	// sure of one on every transport.
 	Transactions TransactionMode
 
 	// Recoverability configures retries and the queues for failed messages.
 	Recoverability Recoverability
 
-	// InputQueue is the queue that the endpoint receives from. The default, "",
-	// is a queue with the endpoint's name.
+	// InputQueue is the queue that the endpoint receives from. The default, "", is a queue
+	// with the endpoint's name. A tool that reads an error queue sets it.
 	InputQueue string
 
 	// QueueExpiry makes the broker delete the input queue, with its messages, when nothing
@@ -43,33 +44,38 @@ type Config struct {
 	// [Endpoint.Run] returns an error; the documentation of the transport says so.
 	QueueExpiry time.Duration
 
-	// AuditQueue receives a copy of every message that was handled
-	// successfully. The default, "", is none.
+	// AuditQueue receives a copy of every message that was handled successfully. The default,
+	// "", is none. Operations set it where handled messages are kept.
 	AuditQueue string
 
 	// Provision says when [Endpoint.Run] creates the input queue, the error queues of the
-	// configuration and the audit queue.
+	// configuration and the audit queue. Teams whose deployment does not create queues set
+	// [ProvisionAlways].
 	Provision Provisioning
 
-	// SendOnly makes an endpoint without an input queue. It sends and publishes; handlers
-	// are refused, and so are [Endpoint.Run] and the settings for receiving.
+	// SendOnly makes an endpoint without an input queue, for a process that only sends and
+	// publishes, such as an HTTP API. Handlers are refused, and so are [Endpoint.Run] and the
+	// settings for receiving.
 	SendOnly bool
 
 	// HandlerTimeout limits one attempt of a message: middleware and all handlers of its
 	// type. At the timeout their context is cancelled with a cause that matches
-	// context.DeadlineExceeded, and the attempt has failed. The default, 0, means no limit.
-	// [Recoverability.MessageTypes] can set another timeout for a message type.
+	// context.DeadlineExceeded, and the attempt has failed. The default, 0, means no limit:
+	// set one for handlers whose own calls have none. [Recoverability.MessageTypes] can set
+	// another timeout for a message type.
 	HandlerTimeout time.Duration
 
 	// SlowHandler is the duration after which a running handler is logged once, as a
-	// warning. The default is 1 min. Off logs none.
+	// warning. The default is 1 min. Off logs none. Services whose handlers are meant to run
+	// for longer set it.
 	SlowHandler time.Duration
 
 	// MaxPrefetchBytes limits the memory, for headers and bodies, of messages that were
 	// fetched before a handler is free for them: at the limit the endpoint fetches only as
 	// many messages as handlers are free. One message of any size may exceed it; messages in
-	// handlers are not counted. The default is 64 MiB. Off means no limit. It applies only
-	// where messages are prefetched ([Capabilities.Prefetch], not [TransactionNone], and
+	// handlers are not counted. The default is 64 MiB. Off means no limit. Set it for a
+	// container with little memory. It applies only where messages are prefetched
+	// ([Capabilities.Prefetch], not [TransactionNone], and
 	// [TransactionSendsAtomicWithReceive] only with [Capabilities.AtomicLeases]). Not every
 	// broker tells how large a message is before it delivers it; the documentation of the
 	// transport says how exact the limit is.
@@ -78,27 +84,30 @@ type Config struct {
 	// DrainTimeout is the time that handlers have after [Endpoint.Run]'s context ended,
 	// before their contexts are cancelled. The default is 20 s: with the 5 s that handlers
 	// then have to return, Run ends before Kubernetes, which waits for 30 s, ends the
-	// process. With Off they are cancelled at once. The transport may use the rest of the
-	// time for requests to the broker that are in progress.
+	// process. Set it where that time is another one. With Off they are cancelled at once.
+	// The transport may use the rest of the time for requests to the broker that are in
+	// progress.
 	DrainTimeout time.Duration
 
 	// OutageLimit is the duration after which an outage that the transport reported
-	// ([ConnectionChange]) raises a critical error that matches [ErrOutage], once for each outage.
-	// The endpoint continues to reconnect. The default is 2 min. Off raises none.
+	// ([ConnectionChange]) raises a critical error that matches [ErrOutage], once for each
+	// outage. The endpoint continues to reconnect. The default is 2 min. Off raises none. A
+	// team on call sets it to the time after which it has to know.
 	OutageLimit time.Duration
 
 	// WaitForBroker limits how long [Endpoint.Run] waits, before its first message, for a
 	// broker that cannot be reached ([ErrUnavailable]); Health and
 	// [Observer.ConnectionChanged] report the waiting. After that time Run cancels the
 	// attempt in progress and returns the error, so the time must be longer than creating
-	// the queues takes. Run returns at once an error that waiting cannot fix: a missing
-	// queue, refused credentials. The default, 0, means no limit. With Off it does not wait.
-	// A running endpoint always waits for its broker without limit.
+	// the queues takes. The default, 0, means no limit. With Off it does not wait. Set it
+	// where the process is restarted, with a back-off, by another one. An error that waiting
+	// cannot fix, such as a missing queue, is always returned at once, and a running endpoint
+	// always waits for its broker without limit.
 	WaitForBroker time.Duration
 
 	// Instance distinguishes this running endpoint from others of the same name in logs and
 	// headers. It must not have control characters. The default is the machine's name, the
-	// process id and a random part.
+	// process id and a random part. Teams whose logs name pods set it.
 	Instance string
 
 	// Codec encodes and decodes message bodies. The default is JSON. Teams with another
@@ -108,9 +117,9 @@ type Config struct {
 	// MessageType returns the type of a message, by which its handlers and settings are
 	// chosen. It is called for each delivery of a message that could be parsed. It returns
 	// "" to leave the type to the header NServiceBus.EnclosedMessageTypes, which decides
-	// without MessageType. It can name the type of a foreign message, which has no such
-	// header, or rename a type. It must not write to the message; a panic is a failed
-	// attempt.
+	// without MessageType. Receivers of foreign messages, which have no such header, set it
+	// to name their types, or to rename a type. It must not write to the message; a panic is
+	// a failed attempt.
 	MessageType func(in *Incoming) string
 
 	// MessageID returns the id of a foreign message, which has no header
@@ -130,14 +139,16 @@ type Config struct {
 	// their types.
 	BaseTypes map[string][]string
 
-	// Middleware wraps the handling of every message, outermost first.
+	// Middleware wraps the handling of every message, outermost first. Platform teams set it
+	// for the needs of all their services.
 	Middleware []Middleware
 
-	// SendMiddleware wraps every send of the application, outermost first.
+	// SendMiddleware wraps every send of the application, outermost first, as for headers
+	// that all messages have.
 	SendMiddleware []SendMiddleware
 
-	// Observers are notified of events. Each has at least one function; on a send-only
-	// endpoint one of [Observer.SendStart], [Observer.SendEnd] and
+	// Observers are notified of events, as for telemetry. Each has at least one function; on
+	// a send-only endpoint one of [Observer.SendStart], [Observer.SendEnd] and
 	// [Observer.ConnectionChanged], as it only sends.
 	Observers []Observer
 
@@ -149,9 +160,9 @@ type Config struct {
 	// OnCriticalError is called when the endpoint cannot do its work: a failed message could
 	// not be moved, a settlement fails again and again, an outage lasts for OutageLimit
 	// (the error matches [ErrOutage] then); or when the application calls
-	// [Endpoint.RaiseCritical]. Calls are made one after the other, behind a queue of 100,
-	// on their own goroutine; they may call [Endpoint.Shutdown]. Critical errors are logged
-	// and counted in any case.
+	// [Endpoint.RaiseCritical]. A team on call sets it to be paged, or to end the process.
+	// Calls are made one after the other, behind a queue of 100, on their own goroutine; they
+	// may call [Endpoint.Shutdown]. Critical errors are logged and counted in any case.
 	OnCriticalError func(ctx context.Context, err error)
 }
 
@@ -211,16 +222,17 @@ type Recoverability struct {
 	Delayed   Delayed
 
 	// ErrorQueue is the queue for messages that could not be handled. The default is
-	// "error".
+	// "error". Operations set it, for a queue for each team or endpoint.
 	ErrorQueue string
 
-	// MessageTypes has other settings for some message types. The keys are the
-	// names with which handlers are registered.
+	// MessageTypes has other settings for some message types, for partners that need more
+	// patience, or less. The keys are the names with which handlers are registered.
 	MessageTypes map[string]TypeRecoverability
 
 	// MaxRetryAge is the time after a message's first failure in which [DefaultPolicy] may
-	// schedule delayed retries. The default, 0, means no limit. [OneDay] is NServiceBus's. A
-	// Policy finds it in its [RecoverabilityConfig].
+	// schedule delayed retries. The default, 0, means no limit. Set it where messages are
+	// worthless after some time; [OneDay] is NServiceBus's limit. A Policy finds it in its
+	// [RecoverabilityConfig].
 	MaxRetryAge time.Duration
 
 	// MaxDeliveries limits the deliveries of one copy of a message, including deliveries
@@ -230,10 +242,11 @@ type Recoverability struct {
 	//
 	// A message that was delivered more often than its failures explain is attempted in
 	// isolation: this process then has no other message, so that no other message is counted
-	// if this one kills the process (R35).
+	// if this one kills the process (R35). Set it below a smaller limit of the broker.
 	MaxDeliveries MaxDeliveries
 
-	// RequeueDelay is the delay of Defer(0). The default is 1 s.
+	// RequeueDelay is the delay of Defer(0). The default is 1 s. Services whose handlers
+	// defer set it, and RequeueLimit.
 	RequeueDelay time.Duration
 
 	// RequeueLimit is the number of times that a message may be deferred; the next deferral
@@ -243,11 +256,12 @@ type Recoverability struct {
 	RequeueLimit int
 
 	// UnacceptableMessageLimit ends the endpoint when too many of its messages failed
-	// permanently.
+	// permanently, for a team that would rather look than fill an error queue.
 	UnacceptableMessageLimit UnacceptableMessageLimit
 
 	// DeadLetter selects the failed messages that go to a dead-letter queue instead of the
-	// error queue: none, those that a handler rejected, or all (R62).
+	// error queue: none, those that a handler rejected, or all (R62). Operations set it where
+	// they have tools for the broker's dead-letter queues.
 	DeadLetter DeadLetters
 
 	// DeadLetterQueue is the dead-letter queue, on any transport. It gets the same copy as
@@ -271,11 +285,12 @@ type Recoverability struct {
 	// queue does not exist, the message goes to the error queue.
 	CustomErrorQueues []string
 
-	// RateLimit switches to one attempt at a time after consecutive failures.
+	// RateLimit switches to one attempt at a time after consecutive failures, for handlers
+	// whose failures mean that a service they need is away.
 	RateLimit RateLimit
 
-	// Unrecoverable errors go to the error queue without a retry. Wrapped
-	// errors match too. [ErrNoHandler] can be one.
+	// Unrecoverable errors, which no retry can fix, go to the error queue without one.
+	// Wrapped errors match too. [ErrNoHandler] can be one.
 	Unrecoverable []error
 
 	// UnrecoverableTypes names types of errors that go to the error queue without a retry,
@@ -283,10 +298,10 @@ type Recoverability struct {
 	// that wraps one matches too. In Go [ErrorType] writes the name.
 	UnrecoverableTypes []string
 
-	// UnrecoverableFunc reports further errors as unrecoverable.
+	// UnrecoverableFunc reports further errors as unrecoverable, as for codes in them.
 	UnrecoverableFunc func(error) bool
 
-	// Policy decides instead of [DefaultPolicy].
+	// Policy decides instead of [DefaultPolicy], where settings do not suffice.
 	Policy Policy
 
 	// EditFailed edits the headers of the copy of a failed message for the error queue: it
