@@ -1,6 +1,7 @@
 package configfile_test
 
 import (
+	"encoding/json"
 	"log/slog"
 	"reflect"
 	"strings"
@@ -205,4 +206,18 @@ func endpointsOf(t *testing.T, text string) (e configfile.Endpoints) {
 		t.Fatal(err)
 	}
 	return e
+}
+
+// encoding/json would write durations as nanoseconds, and read them so.
+func TestConfig_EncodingJSONRefuses(t *testing.T) {
+	if text, err := json.Marshal(core.Config{Concurrency: 1}); err == nil { //nolint:staticcheck // that it fails is the test
+		t.Errorf("a Config is written as %s", text)
+	}
+	var c core.Config
+	if err := json.Unmarshal([]byte(`{"handlerTimeout": "10s"}`), &c); err == nil {
+		t.Errorf("a duration as text is read as %v", c.HandlerTimeout)
+	}
+	if text, err := configfile.Encode(nil); err == nil {
+		t.Errorf("nil is written as %s", text)
+	}
 }
