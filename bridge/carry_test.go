@@ -180,6 +180,24 @@ func TestCarry_DueTimeInTheHeaderAlone(t *testing.T) {
 	}
 }
 
+// A message that waits on this side until it is due lets the others pass.
+func TestCarry_EarlyMessageLetsOthersPass(t *testing.T) {
+	noDelays := able(func(c *core.Capabilities) { c.DelayedDelivery = false })
+	bubble(t, inmemory.Config{}, noDelays, func(b *bed) {
+		carrier := b.bridge("b", b.config(bridge.Side{}, bridge.Side{Queues: []string{"billing"}}))
+		b.far.queues("billing")
+		b.run(carrier.Endpoints()...)
+		early := map[string]string{core.HeaderMessageID: "early", core.HeaderDeliverAt: core.FormatTime(time.Now().Add(time.Hour))}
+		b.near.must(core.Outgoing{ID: "early", Queue: "billing", Headers: core.HeadersFromMap(early)})
+		b.pass(time.Second)
+		b.near.must(core.Outgoing{ID: "other", Queue: "billing", Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageID: "other"})})
+		b.pass(time.Millisecond)
+		if got := b.far.only("billing"); got.ID != "other" {
+			b.Errorf("%q passed", got.ID)
+		}
+	})
+}
+
 // The remaining time to be received is that on the other side; one that has passed ends the
 // message.
 func TestCarry_TimeToBeReceived(t *testing.T) {

@@ -337,12 +337,13 @@ func (o *outcomes) observer() core.Observer {
 	}}
 }
 
-// failed returns those that cost an attempt, or the message its place in the queue.
+// failed returns those that cost an attempt.
 func (o *outcomes) failed() (all []core.Recovery) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, r := range o.all {
-		if r.Action.Kind != core.ActionPutBack || r.Attempt != 1 || r.DelayedRetries+r.Deferrals > 0 {
+		waits := r.Action.Kind == core.ActionPutBack || r.Action.Kind == core.ActionDelayedRetry && r.Deferred
+		if !waits || r.Attempt != 1 || r.DelayedRetries+r.Deferrals > 0 {
 			all = append(all, r)
 		}
 	}

@@ -85,9 +85,9 @@ func (r *route) verdict(err error, pause time.Duration) error {
 		return core.Unrecoverable(fmt.Errorf("%w; given up because it cannot be reached since %s (Config.GiveUpAfter)", err, since.UTC().Format(time.RFC3339)))
 	}
 	if !r.shared {
-		return core.PutBack(err, core.Pause{Scope: core.PauseEndpoint})
+		return core.PutBack(err, 0)
 	}
-	return core.PutBack(err, core.Pause{Length: pause, Scope: core.PauseCopy})
+	return core.Refuse(err, pause)
 }
 
 // concernsMessage reports whether a send failed because of the message itself, so that it
@@ -145,7 +145,7 @@ func (r *route) setDue(out *core.Outgoing) error {
 	}
 	canDelay := r.caps.DelayedDelivery && (r.caps.MaxDelay == 0 || early <= r.caps.MaxDelay)
 	if out.Queue == "" || out.TimeToBeReceived > 0 || !canDelay {
-		return core.PutBack(fmt.Errorf("bridge %q: the message is not due before %s", r.bridge, due.UTC().Format(time.RFC3339)), core.Pause{Length: early, Scope: core.PauseCopy})
+		return core.Refuse(fmt.Errorf("bridge %q: the message is not due before %s", r.bridge, due.UTC().Format(time.RFC3339)), early)
 	}
 	out.Delay = early
 	return nil

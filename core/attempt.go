@@ -291,7 +291,7 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 		r.ep.observers.succeeded(a.settlementContext(r), r.ep.observerPanicked, Success{r.ep.observed, &a.message, a.message.isDuplicate()})
 	}
 	r.limiter.Succeeded()
-	r.pauses.Reset(a.message.handledAs().messageType)
+	r.pauses.Reset()
 	return nil
 }
 

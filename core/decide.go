@@ -23,8 +23,6 @@ type decision struct {
 	customQueue bool // a MoveToError to a queue that the handler named
 	fromVerdict bool // the handler decided, not the policy
 
-	pause Pause // of a PutBack
-
 	// reason is that of a MoveToError to a dead-letter or invalid queue, or "".
 	reason FailureReason
 
@@ -171,9 +169,11 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 	case VerdictMoveTo:
 		d.action, d.customQueue = MoveToError(v.Queue), v.Queue != ""
 	case VerdictPutBack: // the error is none of this message's
-		d.action, d.pause, d.uncounted = Action{Kind: ActionPutBack}, v.Pause, true
+		d.action, d.uncounted = Action{Kind: ActionPutBack, Delay: v.Delay}, true
 	case VerdictDefer:
 		switch {
+		case v.Refused && !r.caps.DelayedDelivery && !f.inPlace: // the message cannot wait alone
+			d.action, d.uncounted = Action{Kind: ActionPutBack, Delay: min(cmp.Or(max(v.Delay, 0), config.settings.RequeueDelay), maxRefusalPause)}, true
 		case v.Refused: // the error is none of this message's
 			d.action = DelayedRetry(r.possibleDelay(cmp.Or(max(v.Delay, 0), config.settings.RequeueDelay), f))
 			d.deferral, d.uncounted = true, true

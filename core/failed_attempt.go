@@ -31,7 +31,7 @@ func (r *runner) failed(w *worker, a *attempt, err error) {
 		f.Err = d.err
 	}
 	if d.action.Kind != ActionPutBack {
-		r.pauses.Reset(f.MessageType)
+		r.pauses.Reset()
 	}
 	if d.policyErr != nil { // the policy's incomplete work is undone too
 		r.prepareRecovery(a, f)

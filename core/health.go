@@ -82,10 +82,8 @@ type Health struct {
 	Unsettled int
 	// Stalled: Unsettled has reached its limit, so no more messages are fetched.
 	Stalled bool
-	// PutBack is the number of messages that this process keeps for the pause of their
-	// verdict PutBack ([PauseMessage]). PutBackUntil is the end of a [PauseEndpoint], during
-	// which it takes no message, or the zero time.
-	PutBack      int
+	// PutBackUntil is the end of the pause after a message that was put back ([PutBack]), or
+	// the zero time.
 	PutBackUntil time.Time
 	// Retrying is the number of messages that this process keeps for the pause before their
 	// immediate retry ([Immediate.Pause]).
@@ -120,7 +118,7 @@ func (ep *Endpoint) Health() Health {
 		h.Unsettled = r.backlog.Size()
 		h.Stalled = h.Unsettled >= r.backlog.Limit()
 		h.Retrying = r.retryWaits.Size()
-		h.PutBack, h.PutBackUntil = r.putBackMessages.Size(), r.pump.WaitsUntil(pump.WaitPutBack)
+		h.PutBackUntil = r.pump.WaitsUntil(pump.WaitPutBack)
 		h.NotificationsDropped = r.recoveryCalls.Dropped()
 	}
 	failing, accepted := ep.sends.state()
@@ -251,7 +249,6 @@ type healthJSON struct {
 	UnreachableSince     time.Time        `json:"unreachableSince,omitzero"`
 	Unsettled            int              `json:"unsettled"`
 	Stalled              bool             `json:"stalled"`
-	PutBack              int              `json:"putBack"`
 	PutBackUntil         time.Time        `json:"putBackUntil,omitzero"`
 	Retrying             int              `json:"retrying"`
 	CriticalErrors       int64            `json:"criticalErrors"`
@@ -282,8 +279,7 @@ func (h Health) MarshalJSON() ([]byte, error) {
 		SendError: calls.ErrorText(h.SendError), SendsFailingSince: h.SendsFailingSince, RunError: calls.ErrorText(h.RunError),
 		Concurrency: h.Concurrency, InFlight: h.InFlight,
 		Undelivered: h.Undelivered, UnreachableSince: h.UnreachableSince, Unsettled: h.Unsettled, Stalled: h.Stalled,
-		PutBack: h.PutBack, PutBackUntil: h.PutBackUntil,
-		Retrying: h.Retrying, CriticalErrors: h.CriticalErrors, NotificationsDropped: h.NotificationsDropped,
+		PutBackUntil: h.PutBackUntil, Retrying: h.Retrying, CriticalErrors: h.CriticalErrors, NotificationsDropped: h.NotificationsDropped,
 	}
 	for _, m := range h.Middleware {
 		j.Middleware = append(j.Middleware, middlewareJSON(m))

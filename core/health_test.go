@@ -137,7 +137,7 @@ func TestHealth_IsReadableJSON(t *testing.T) {
 			`"rateLimited":false,"isolating":false,` +
 			`"connected":false,"connectionError":"no route","disconnectedSince":"2000-01-01T00:00:00Z",` +
 			`"middleware":[{"kind":"circuit breaker","name":"bank","state":"open"}],"concurrency":3,"inFlight":1,"oldestAttempt":"1m30s",` +
-			`"undelivered":0,"unsettled":0,"stalled":false,"putBack":0,"retrying":0,"criticalErrors":1,` +
+			`"undelivered":0,"unsettled":0,"stalled":false,"retrying":0,"criticalErrors":1,` +
 			`"lastCritical":{"error":"unacceptable message limit reached: 1 messages failed for good, the newest: [\"bad 1\"]","at":"2000-01-01T00:00:00Z"},"notificationsDropped":0}`
 		if got := strings.ReplaceAll(string(text), "+00:00", "Z"); err != nil || got != want {
 			fx.Errorf("%v\n%s, want\n%s", err, text, want)

@@ -229,7 +229,7 @@ func TestIndependent_Precedence(t *testing.T) {
 		{"error", func() error { return errors.New("failed") }},
 		{"defer", func() error { return core.Defer(time.Hour) }},
 		{"refused", func() error { return core.Refuse(core.ErrCircuitOpen, 2*time.Hour) }},
-		{"put back", func() error { return core.PutBack(errors.New("not ready"), core.Pause{Length: time.Minute}) }},
+		{"put back", func() error { return core.PutBack(errors.New("not ready"), time.Minute) }},
 		{"reject", func() error { return core.Reject(errors.New("rejected")) }},
 		{"invalid", func() error { return core.Invalid(errors.New("invalid")) }},
 		{"unrecoverable", func() error { return core.Unrecoverable(errors.New("unrecoverable")) }},

@@ -88,7 +88,11 @@ func (l *loggers) actionLine(d *decision) (to *slog.Logger, level slog.Level, te
 		}
 		return l.immediate, slog.LevelInfo, logline.RetryImmediately, more
 	case d.deferral:
-		return l.deferred, slog.LevelInfo, "deferring message", []slog.Attr{slog.Duration("delay", a.Delay)}
+		level = slog.LevelInfo
+		if d.uncounted { // middleware may refuse all messages, and logs the reason itself
+			level = slog.LevelDebug
+		}
+		return l.deferred, level, "deferring message", []slog.Attr{slog.Duration("delay", a.Delay)}
 	case d.newCopy:
 		return l.recoverability, slog.LevelWarn, "sending a new copy of the message, whose deliveries are counted from 1: the broker may have counted deliveries in which no handler began",
 			[]slog.Attr{slog.Duration("delay", a.Delay)}

@@ -33,8 +33,9 @@ type MiddlewareScope struct {
 // instance, or slog.Default() outside an endpoint.
 func (s MiddlewareScope) Logger() *slog.Logger { return cmp.Or(s.logger, slog.Default()) }
 
-// CanDefer reports whether [Defer], [Refuse] and [RetryAfter] work: the transport has
-// delayed delivery and the transaction mode is not None.
+// CanDefer reports whether [Defer] and [RetryAfter] work, and whether [Refuse] lets a
+// message wait alone: the transport has delayed delivery and the transaction mode is not
+// None.
 func (s MiddlewareScope) CanDefer() bool {
 	return s.Capabilities.DelayedDelivery && s.Transactions != TransactionNone
 }

@@ -155,3 +155,79 @@ func TestRefuse_GivesNoAttempt(t *testing.T) {
 		}
 	}
 }
+
+func TestRefuse_OneTypeIsOffAndOthersFlow(t *testing.T) {
+	inModes(t, retryModes, func(fx *fixture) {
+		var off atomic.Bool
+		off.Store(true)
+		var others, orders atomic.Int64
+		ep := fx.newEndpoint("orders", core.Config{Concurrency: 2, Middleware: []core.Middleware{
+			refusingMiddleware(1e6, func(m *core.Message) bool { return off.Load() && m.Type == "order" }),
+		}})
+		fx.handle(ep, "order", func(context.Context, *core.Message) error { orders.Add(1); return nil })
+		fx.handle(ep, "other", func(context.Context, *core.Message) error { others.Add(1); return nil })
+		fx.run(ep)
+		for n := range 3000 {
+			fx.send(order(fmt.Sprint("off ", n)))
+		}
+		for n := range 60 {
+			other := order(fmt.Sprint("other ", n))
+			other.Headers.Set(core.HeaderMessageTypes, "other")
+			fx.send(other)
+			fx.advance(time.Second)
+			if got := others.Load(); got != int64(n+1) {
+				fx.Fatalf("%d others were handled in %d s, want %d", got, n+1, n+1)
+			}
+		}
+		equal(fx, "handled while the type is off", orders.Load(), 0)
+		off.Store(false)
+		fx.advance(5 * time.Second)
+		equal(fx, "handled after the switch was on again", orders.Load(), 3000)
+		fx.wantDepth("error", 0)
+	})
+}
+
+// Without delayed delivery no message can wait alone, so the endpoint does.
+func TestRefuse_WithoutDelayedDelivery(t *testing.T) {
+	for name, counts := range map[string]bool{"failures are counted": false, "each delivery is counted": true} {
+		t.Run(name, func(t *testing.T) {
+			change := func(c *core.Capabilities) { c.CountsReleases, c.DelayedDelivery = counts, false }
+			inModesWith(t, withCapabilities(change), retryModes, func(fx *fixture) {
+				start := time.Now()
+				var seen recorder[string]
+				var recovered recoveryRecorder
+				delays := []time.Duration{5 * time.Second, time.Hour, 0}
+				refuse := func(next core.HandlerFunc) core.HandlerFunc {
+					return func(ctx context.Context, m *core.Message) error {
+						if m.ID == "m1" && len(delays) > 0 {
+							delay := delays[0]
+							delays = delays[1:]
+							return core.Refuse(errBoom, delay)
+						}
+						return next(ctx, m)
+					}
+				}
+				recover := core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
+				ep, _ := fx.runOrders(core.Config{Concurrency: 1, Middleware: []core.Middleware{core.MiddlewareFunc(refuse)}, Recoverability: recover, Observers: []core.Observer{recovered.observer()}}, func(_ context.Context, m *core.Message) error {
+					seen.add(fmt.Sprint(m.ID, " after ", time.Since(start), " attempt ", m.Attempt, " deferrals ", m.Deferrals))
+					return nil
+				})
+				fx.enqueue("m1")
+				equal(fx, "put back until", ep.Health().PutBackUntil, start.Add(5*time.Second))
+				fx.enqueue("m2")
+				fx.advance(4 * time.Second)
+				equal(fx, "handled in the pause", seen.len(), 0)
+				fx.advance(2 * time.Minute)
+				got := seen.all()
+				slices.Sort(got)
+				if len(got) != 2 || got[0] != "m1 after 1m6s attempt 1 deferrals 0" { // after 5 s, 1 min and RequeueDelay
+					fx.Errorf("runs %q", got)
+				}
+				fx.wantDepth("error", 0)
+				for _, e := range recovered.all() {
+					equal(fx, "action", e.Action.Kind, core.ActionPutBack)
+				}
+			})
+		})
+	}
+}

@@ -18,15 +18,14 @@ import (
 
 // runner is one Run of an endpoint.
 type runner struct {
-	ep              *Endpoint
-	receiver        Receiver
-	pump            *pump.Pump[Delivery, attempt]
-	backlog         *backlog.Backlog
-	putBackMessages *backlog.Backlog // messages that were put back, for their pause
-	retryWaits      *backlog.Backlog // messages that wait for an immediate retry
-	pauses          pauses.Pauses    // after messages that were put back
-	limiter         *ratelimit.Limiter
-	renewer         *locks.Renewer
+	ep         *Endpoint
+	receiver   Receiver
+	pump       *pump.Pump[Delivery, attempt]
+	backlog    *backlog.Backlog
+	retryWaits *backlog.Backlog // messages that wait for an immediate retry
+	pauses     pauses.Pauses    // after messages that were put back
+	limiter    *ratelimit.Limiter
+	renewer    *locks.Renewer
 	// Calls of users' code: recovery observers, critical errors, and hooks of rate limiting
 	// and connections, each with its own queue so that one kind cannot fill the queue of
 	// another.
@@ -157,10 +156,8 @@ func (r *runner) start() {
 	r.pump = r.newPump()
 	controlled := backlog.Pump{Retain: r.pump.Retain, PauseFetching: r.pump.PauseFetching, ResumeFetching: r.pump.ResumeFetching}
 	r.backlog = backlog.New(r.backlogLimit(), controlled, r.reportFullBacklog)
-	r.putBackMessages = backlog.New(maxPutBacks, controlled, r.reportFullPutBacks)
 	r.retryWaits = backlog.New(r.backlogLimit(), controlled, nil) // further messages would probably fail too
 	r.pauses.Wait = func(d time.Duration) { r.pump.WaitFor(pump.WaitPutBack, d) }
-	r.pauses.EndWait = func() { r.pump.EndWait(pump.WaitPutBack) }
 	r.limiter = r.newRateLimiter()
 	if ep.paused {
 		r.pump.SetPaused(true)

@@ -79,10 +79,6 @@ func (r *runner) drain() error {
 	}
 	r.cancelHandlers(ErrShutdown) // for a HandleFailed that the backlog runs again
 	deadline := time.Now().Add(closeGrace)
-	r.pauses.Stop()
-	if !r.putBackMessages.Stop(time.Until(deadline)) {
-		r.ep.log.endpoint.Warn("a message that was put back could not be released in time; it is redelivered")
-	}
 	if !r.retryWaits.Stop(time.Until(deadline)) {
 		r.ep.log.endpoint.Warn("a message that waited for its retry could not be given back in time; it is redelivered")
 	}

@@ -13,10 +13,9 @@ import (
 type Verdict struct {
 	Kind   VerdictKind
 	Err    error         // the failure, or nil
-	Delay  time.Duration // of Defer and RetryAfter
+	Delay  time.Duration // of Defer and RetryAfter; the pause of PutBack
 	Queue  string        // of MoveTo
 	Reason string        // of Discard
-	Pause  Pause         // of PutBack
 
 	// Refused: middleware did not let the message reach its handlers ([Refuse]).
 	Refused bool
@@ -59,8 +58,9 @@ func DeferError(err error, delay time.Duration) error {
 // attempts either: earlier failed attempts are not forgotten. A delay that is too long
 // for the transport is shortened. If err is nil, so is the result.
 //
-// Middleware that gets such an error returns it at once (R53). Like each deferral it
-// needs a transport with delayed delivery ([MiddlewareScope.CanDefer]).
+// On a transport without delayed delivery the endpoint pauses instead, as with [PutBack],
+// for 1 min at most. Middleware that gets such an error returns it at once (R53). In
+// [TransactionNone] the message goes to the error queue.
 func Refuse(err error, delay time.Duration) error {
 	if err == nil {
 		return nil

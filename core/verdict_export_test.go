@@ -27,8 +27,8 @@ func TestVerdict_Fields(t *testing.T) {
 		{"DeferError until a time that has passed", core.DeferError(errBoom, -time.Minute), core.Verdict{Kind: core.VerdictDefer, Err: errBoom}},
 		{"Refuse", core.Refuse(errBoom, time.Minute), core.Verdict{Kind: core.VerdictDefer, Delay: time.Minute, Err: errBoom, Refused: true}},
 		{"Refuse until a time that has passed", core.Refuse(errBoom, -time.Minute), core.Verdict{Kind: core.VerdictDefer, Err: errBoom, Refused: true}},
-		{"PutBack", core.PutBack(errBoom, core.Pause{Length: time.Minute}), core.Verdict{Kind: core.VerdictPutBack, Err: errBoom, Pause: core.Pause{Length: time.Minute}}},
-		{"PutBack until a time that has passed", core.PutBack(errBoom, core.Pause{Length: -1}), core.Verdict{Kind: core.VerdictPutBack, Err: errBoom}},
+		{"PutBack", core.PutBack(errBoom, time.Minute), core.Verdict{Kind: core.VerdictPutBack, Err: errBoom, Delay: time.Minute}},
+		{"PutBack until a time that has passed", core.PutBack(errBoom, -1), core.Verdict{Kind: core.VerdictPutBack, Err: errBoom}},
 		{"RetryAfter a time that has passed", core.RetryAfter(errBoom, -time.Hour), core.Verdict{Kind: core.VerdictRetryAfter, Err: errBoom}},
 		{"RetryAfter", core.RetryAfter(errBoom, time.Hour), core.Verdict{Kind: core.VerdictRetryAfter, Delay: time.Hour, Err: errBoom}},
 	} {
@@ -56,7 +56,7 @@ func TestVerdict_Fields(t *testing.T) {
 
 func TestVerdictOf_ReturnsTheEffectiveOne(t *testing.T) {
 	ranked := []error{ // in the order of their kinds, from 1
-		core.Discard("old"), core.MoveTo(errBoom, "fraud"), core.Reject(errBoom), core.Invalid(errBoom), core.Unrecoverable(errBoom), core.PutBack(errBoom, core.Pause{}), core.Defer(1), core.RetryAfter(errBoom, 1),
+		core.Discard("old"), core.MoveTo(errBoom, "fraud"), core.Reject(errBoom), core.Invalid(errBoom), core.Unrecoverable(errBoom), core.PutBack(errBoom, 0), core.Defer(1), core.RetryAfter(errBoom, 1),
 	}
 	for i, strong := range ranked {
 		for _, weak := range ranked[i+1:] {

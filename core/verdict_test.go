@@ -135,7 +135,7 @@ func TestVerdict_Precedence(t *testing.T) {
 		{"MoveTo", MoveTo(errFailed, "poison"), MoveToError("poison")},
 		{"Reject", Reject(errFailed), MoveToError("error")},
 		{"Unrecoverable", Unrecoverable(errFailed), MoveToError("error")},
-		{"PutBack", PutBack(errFailed, Pause{}), Action{Kind: ActionPutBack}},
+		{"PutBack", PutBack(errFailed, 0), Action{Kind: ActionPutBack}},
 		{"Defer", Defer(time.Minute), DelayedRetry(time.Minute)},
 		{"RetryAfter", RetryAfter(errFailed, time.Hour), DelayedRetry(time.Hour)},
 		{"the policy", errFailed, ImmediateRetry()},

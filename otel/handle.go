@@ -163,8 +163,10 @@ func outcomeOf(e *core.HandleEnd) (outcome, kind string) {
 	}
 	kind = errorTypeOf(e.Err)
 	switch v := core.VerdictOf(e.Err); {
-	case v != nil && v.Kind == core.VerdictPutBack: // it does not count as a failure, for example when a feature is off
+	case v != nil && v.Kind == core.VerdictPutBack: // it does not count as a failure
 		return outcomePutBack, ""
+	case v != nil && v.Refused: // nor does this, for example when a feature is off
+		return outcomeDeferred, ""
 	case kind != "":
 		return outcomeFailed, kind
 	case v.Kind == core.VerdictDefer:

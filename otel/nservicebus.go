@@ -101,12 +101,12 @@ func (n *nservicebusMetrics) succeeded(a *attempt) {
 
 // recovered counts a failure, and the action for the message. a is nil if no attempt
 // began. failed is the attribute error.type, or empty if a handler decided without an
-// error.
+// error, or the message waits.
 func (n *nservicebusMetrics) recovered(ctx context.Context, s *nservicebusSeries, a *attempt, handler, action string, failed []attribute.KeyValue) {
 	if a == nil {
 		n.fetched(ctx, s)
 	}
-	if len(failed) == 0 || action == actionPutBack {
+	if len(failed) == 0 {
 		return
 	}
 	n.failures.Add(ctx, 1, addOptions(s.tags, tagHandlerTypes.String(""), tagResult.String(resultFailure), failed[0])...)

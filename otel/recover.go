@@ -77,6 +77,10 @@ func (o *Observer) measureRecovery(ctx context.Context, e *core.Recovery, a *att
 		o.instruments.failedAge.Record(ctx, max(time.Since(first), 0).Seconds(), recordOptions(ours)...)
 	}
 	if o.nservicebus != nil {
-		o.nservicebus.recovered(ctx, series.nservicebus, a, e.Handler, action, failed[1:])
+		failed = failed[1:]
+		if v := core.VerdictOf(e.Err); action == actionPutBack || action == actionDeferral && v != nil && v.Refused {
+			failed = nil // the message waits, and has not failed
+		}
+		o.nservicebus.recovered(ctx, series.nservicebus, a, e.Handler, action, failed)
 	}
 }

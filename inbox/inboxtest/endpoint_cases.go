@@ -195,7 +195,7 @@ func verdicts(ctx context.Context, db Database) error {
 		"defer":         {core.Defer(time.Millisecond), 2, 1},
 		"retry after":   {core.RetryAfter(errAgain, time.Millisecond), 2, 1},
 		"unrecoverable": {core.Unrecoverable(errAgain), 2, 1},
-		"put back":      {core.PutBack(errAgain, core.Pause{Length: time.Millisecond, Scope: core.PauseMessage}), 2, 1},
+		"put back":      {core.PutBack(errAgain, time.Millisecond), 2, 1},
 		"refuse":        {core.Refuse(errAgain, time.Millisecond), 2, 1},
 	}
 	first := func(id string) bool {

@@ -293,7 +293,7 @@ func TestFailureAfterAVerdictCounts(t *testing.T) {
 		"refused":   func() error { return core.Refuse(&refusedError{core.ErrCircuitOpen}, time.Second) },
 		"deferred":  func() error { return core.DeferError(&refusedError{errServiceUnavailable}, time.Second) },
 		"discarded": func() error { return core.DiscardError(&refusedError{errServiceUnavailable}, "it is late") },
-		"put back":  func() error { return core.PutBack(&refusedError{errServiceUnavailable}, core.Pause{}) },
+		"put back":  func() error { return core.PutBack(&refusedError{errServiceUnavailable}, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, retryModes, func(fx *fixture) {

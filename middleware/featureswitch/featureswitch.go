@@ -6,17 +6,17 @@
 //	...
 //	config.Middleware = []core.Middleware{refunds.For("orders.refund")}
 //	...
-//	refunds.Set(featureswitch.On) // the waiting messages are handled now
+//	refunds.Set(featureswitch.On) // the waiting messages are handled after their pause
 package featureswitch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -52,7 +52,8 @@ type Answer int
 
 // The answers.
 const (
-	// Leave leaves the message in its queue (core.PutBack). Nothing is counted.
+	// Leave lets the message wait in its queue for Config.Pause, again and again
+	// (core.Refuse). Nothing is counted.
 	Leave Answer = iota
 	// Discard drops the message (core.DiscardError), and logs that.
 	Discard
@@ -105,13 +106,15 @@ type Config struct {
 	// ErrUnknown, and is retried.
 	Unknown State
 
-	// Pause is how long a message is left in its queue, and Delay how long it is
-	// deferred. 0 has the meaning that it has in core.Pause and core.Defer. Set and
-	// Refresh end a pause early.
-	Pause, Delay time.Duration
-	// WholeEndpoint stops the endpoint from receiving any message while a message is left
-	// in the queue (core.PauseEndpoint), because other instances may be able to handle
-	// the message. Without it, messages of other types are handled (core.PauseMessage).
+	// Pause is the time after which a message that waits is redelivered, and the longest
+	// time until it is handled after its feature was switched on. The default is 30 s; with
+	// WholeEndpoint it is 1 s at first, and up to 30 s, as of core.PutBack.
+	Pause time.Duration
+	// Delay is the time for which a message is deferred. The default is that of core.Defer.
+	Delay time.Duration
+	// WholeEndpoint stops the endpoint from receiving any message for the pause
+	// (core.PutBack), because other instances may be able to handle the message. Without
+	// it, messages of other types are handled.
 	WholeEndpoint bool
 
 	// Logger gets a line at Info for each Set. The default is slog.Default().
@@ -157,16 +160,10 @@ func (c *Config) check() error {
 type Switch struct {
 	config Config
 	state  atomic.Int32
-
-	mu     sync.Mutex
-	paused atomic.Pointer[pauses]
 }
 
-// pauses is the context that ends the pauses of messages left in their queue.
-type pauses struct {
-	context.Context
-	end context.CancelFunc
-}
+// defaultPause is the pause of single messages.
+const defaultPause = 30 * time.Second
 
 // New makes a switch. Its error lists all mistakes.
 func New(c Config) (*Switch, error) {
@@ -178,49 +175,22 @@ func New(c Config) (*Switch, error) {
 	}
 	s := &Switch{config: c}
 	s.state.Store(int32(c.State))
-	s.newPauses()
 	return s, nil
 }
 
-func (s *Switch) newPauses() {
-	ctx, end := context.WithCancel(context.Background())
-	s.paused.Store(&pauses{ctx, end})
-}
-
-// Set switches the feature on or off. On ends the pauses of messages that this process
-// keeps, and those of its endpoints: their messages are handled at once. Set returns an
-// error if the switch has a Lookup.
+// Set switches the feature on or off. Messages that wait are handled after their pause. Set
+// returns an error if the switch has a Lookup.
 func (s *Switch) Set(state State) error {
 	switch {
 	case s.config.Lookup != nil:
-		return fmt.Errorf("featureswitch: feature %q is switched by Lookup; change what that returns, and call Refresh", s.config.Name)
+		return fmt.Errorf("featureswitch: feature %q is switched by Lookup; change what that returns", s.config.Name)
 	case state != On && state != Off:
 		return fmt.Errorf("featureswitch: feature %q cannot be set to %v; use On or Off", s.config.Name, state)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.state.Swap(int32(state)) == int32(state) {
-		return nil
-	}
-	s.config.Logger.Info("feature was switched", "feature", s.config.Name, "state", state.String())
-	if state == On {
-		s.refreshLocked()
+	if s.state.Swap(int32(state)) != int32(state) {
+		s.config.Logger.Info("feature was switched", "feature", s.config.Name, "state", state.String())
 	}
 	return nil
-}
-
-// Refresh ends the pauses as Set does, so that Lookup is called again for the waiting
-// messages. Call it when the configuration has changed.
-func (s *Switch) Refresh() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refreshLocked()
-}
-
-func (s *Switch) refreshLocked() {
-	ended := s.paused.Load()
-	s.newPauses()
-	ended.end()
 }
 
 // State returns the state of the feature, with Unknown replaced by Config.Unknown if that
@@ -258,12 +228,11 @@ func (w *middleware) Wrap(_ core.MiddlewareScope, next core.HandlerFunc) core.Ha
 		if w.types != nil && !slices.Contains(w.types, m.Type) {
 			return next(ctx, m)
 		}
-		paused := w.paused.Load() // read before the state, so that a change of the state ends the pause
 		switch w.State() {
 		case On:
 			return next(ctx, m)
 		case Off:
-			return w.answer(paused)
+			return w.answer()
 		}
 		return fmt.Errorf("feature %q: %w", w.config.Name, ErrUnknown)
 	}
@@ -274,7 +243,7 @@ func (w *middleware) Wrap(_ core.MiddlewareScope, next core.HandlerFunc) core.Ha
 func (w *middleware) Describe(scope core.MiddlewareScope) ([]core.MiddlewareFacts, error) {
 	facts := core.MiddlewareFacts{Kind: "feature switch", Name: w.config.Name, MessageTypes: w.types, State: func() string { return w.State().String() }}
 	if w.config.Off != Skip {
-		facts.Refusals = []error{w.answer(w.paused.Load())}
+		facts.Refusals = []error{w.answer()}
 	}
 	var err error
 	switch {
@@ -288,18 +257,17 @@ func (w *middleware) Describe(scope core.MiddlewareScope) ([]core.MiddlewareFact
 	return []core.MiddlewareFacts{facts}, err
 }
 
-func (s *Switch) answer(paused *pauses) error {
+func (s *Switch) answer() error {
 	if s.config.Off == Skip {
 		return nil
 	}
 	err := fmt.Errorf("feature %q: %w", s.config.Name, ErrOff)
 	switch s.config.Off {
 	case Leave:
-		pause := core.Pause{Length: s.config.Pause, Scope: core.PauseMessage, Context: paused}
 		if s.config.WholeEndpoint {
-			pause.Scope = core.PauseEndpoint
+			return core.PutBack(err, s.config.Pause)
 		}
-		return core.PutBack(err, pause)
+		return core.Refuse(err, cmp.Or(s.config.Pause, defaultPause))
 	case Discard:
 		return core.DiscardError(err, "its feature is off")
 	case Defer:

@@ -163,8 +163,9 @@ func TestSwitch_OffAnswers(t *testing.T) {
 	}
 }
 
-// A feature that is switched on has its messages at once, and others are handled all the time.
-func TestSwitch_OnAtOnce(t *testing.T) {
+// A feature that is off stops no other type, and has its messages after their pause when it is
+// switched on. With WholeEndpoint it stops the others too.
+func TestSwitch_OthersAreHandled(t *testing.T) {
 	for _, whole := range []bool{false, true} {
 		t.Run(fmt.Sprint("the whole endpoint: ", whole), func(t *testing.T) {
 			s := newSwitch(t, featureswitch.Config{State: featureswitch.Off, WholeEndpoint: whole, Pause: time.Hour})
@@ -179,10 +180,12 @@ func TestSwitch_OnAtOnce(t *testing.T) {
 						shop.expect("while it is off", "order 1")
 					}
 					_ = s.Set(featureswitch.On)
+					shop.expect("when it is on, in the pause")
+					time.Sleep(time.Hour)
 					if whole {
-						shop.expect("when it is on", "refund 1", "refund 1", "order 1")
+						shop.expect("after the pause", "refund 1", "refund 1", "order 1")
 					} else {
-						shop.expect("when it is on", "refund 1", "refund 1")
+						shop.expect("after the pause", "refund 1", "refund 1")
 					}
 					_ = s.Set(featureswitch.Off)
 				}
@@ -190,6 +193,20 @@ func TestSwitch_OnAtOnce(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Without delayed delivery no message can wait alone, so the endpoint pauses.
+func TestSwitch_WithoutDelayedDelivery(t *testing.T) {
+	s := newSwitch(t, featureswitch.Config{State: featureswitch.Off})
+	inShop(t, s.For("refund"), func(c *core.Capabilities) { c.DelayedDelivery = false }, func(shop *shop) {
+		shop.send("refund")
+		shop.send("order")
+		shop.expect("in the pause")
+		_ = s.Set(featureswitch.On)
+		time.Sleep(30 * time.Second)
+		shop.expect("after the pause", "refund 1", "order 1")
+		shop.left("error", 0)
+	})
 }
 
 // Where the broker counts every delivery the messages are back after the pause, and have lost
@@ -227,15 +244,14 @@ func TestSwitch_Lookup(t *testing.T) {
 				shop.send("order")
 				shop.expect("off")
 				state.Store(int32(featureswitch.On))
-				synctest.Wait()
-				shop.expect("on, before Refresh")
-				s.Refresh()
+				shop.expect("on, in the pause")
+				time.Sleep(time.Hour)
 				if unknown == featureswitch.Off {
 					shop.expect("on", "refund 1", "order 1")
 				} else {
 					shop.expect("on", "order 1")
 				}
-				if err := s.Set(featureswitch.Off); err == nil || !strings.Contains(err.Error(), "Refresh") {
+				if err := s.Set(featureswitch.Off); err == nil || !strings.Contains(err.Error(), "switched by Lookup") {
 					t.Errorf("Set returned %v", err)
 				}
 			})

@@ -42,7 +42,8 @@ type Refusal int
 const (
 	// Defer redelivers the message when it may be let through, with up to a fifth of
 	// jitter (core.Refuse). It is not counted: an outage of an hour delays the message by
-	// an hour and uses up no attempts.
+	// an hour and uses up no attempts. On a transport without delayed delivery the endpoint
+	// pauses, for 1 min at most.
 	Defer Refusal = iota
 	// RetryAfter uses up one of the message's delayed retries for each refusal
 	// (core.RetryAfter): with three of them, and a circuit that opens for 30 s at a time,
@@ -53,13 +54,6 @@ const (
 	// follow at once. It needs no delayed delivery. With MaxWait of the strategies the
 	// message first waits in its handler.
 	Fail
-	// PutBack leaves the message in its queue, where it alone waits (core.PutBack with
-	// core.PauseMessage). It is not counted, as with Defer. If the broker counts only
-	// failures, the message keeps its place and needs no delayed delivery: this instance
-	// keeps such messages for the pause, at most 1,000 of them, beyond which the endpoint
-	// waits. On other brokers a copy waits, as with Defer; without delayed delivery the
-	// endpoint waits.
-	PutBack
 )
 
 // String returns the constant's name.
@@ -71,8 +65,6 @@ func (r Refusal) String() string {
 		return "RetryAfter"
 	case Fail:
 		return "Fail"
-	case PutBack:
-		return "PutBack"
 	default:
 		return fmt.Sprintf("Refusal(%d)", int(r))
 	}
@@ -201,8 +193,8 @@ func (c Config) resolve() (Config, error) {
 			p.add("%s is %v; it cannot be negative", d.field, d.value)
 		}
 	}
-	if c.Refusal < Defer || c.Refusal > PutBack {
-		p.add("Refusal is %d, which is none of Defer, RetryAfter, Fail, PutBack", int(c.Refusal))
+	if c.Refusal < Defer || c.Refusal > Fail {
+		p.add("Refusal is %d, which is none of Defer, RetryAfter, Fail", int(c.Refusal))
 	}
 	b, l, h, r := &c.Breaker, &c.RateLimit, &c.Bulkhead, &c.Retry
 	switchedOn(&p, "Breaker", "Failures", b.Failures, b.Of != 0 || b.Within != 0 || b.OpenFor != 0 || b.CountTries || b.On != nil || b.OnFunc != nil || b.MaxWait != 0)

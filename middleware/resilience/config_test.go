@@ -19,7 +19,7 @@ func TestNew_RefusesWhatIsWrong(t *testing.T) {
 		{resilience.Config{Retry: retry}, "Name is empty"},
 		{resilience.Config{Name: "x", Timeout: -1}, "Timeout is -1ns; it cannot be negative"},
 		{resilience.Config{Name: "x", Retry: retry, Bulkhead: resilience.Bulkhead{RefuseFor: -1}}, "Bulkhead.RefuseFor is -1ns"},
-		{resilience.Config{Name: "x", Retry: retry, Refusal: 7}, "Refusal is 7, which is none of Defer, RetryAfter, Fail, PutBack"},
+		{resilience.Config{Name: "x", Retry: retry, Refusal: 7}, "Refusal is 7, which is none of Defer, RetryAfter, Fail"},
 		{resilience.Config{Name: "x", Breaker: resilience.Breaker{Failures: -1}}, "Breaker.Failures is -1"},
 		{resilience.Config{Name: "x", Breaker: resilience.Breaker{OpenFor: time.Second}}, "Breaker is configured without Failures"},
 		{resilience.Config{Name: "x", Breaker: resilience.Breaker{Failures: 3, Of: 2}}, "Breaker.Of is 2, of which there are never 3 Failures"},
@@ -72,7 +72,7 @@ func TestPerType_RefusesWhatIsWrong(t *testing.T) {
 
 func TestTexts(t *testing.T) {
 	for got, want := range map[string]string{
-		resilience.Defer.String() + resilience.RetryAfter.String() + resilience.Fail.String() + resilience.PutBack.String() + resilience.Refusal(9).String(): "DeferRetryAfterFailPutBackRefusal(9)",
+		resilience.Defer.String() + resilience.RetryAfter.String() + resilience.Fail.String() + resilience.Refusal(9).String():                               "DeferRetryAfterFailRefusal(9)",
 		resilience.Closed.String() + resilience.Open.String() + resilience.HalfOpen.String():                                                                 "closedopenhalf-open",
 		resilience.StrategyBreaker.String() + resilience.StrategyRateLimit.String() + resilience.StrategyBulkhead.String() + resilience.Strategy(9).String(): "circuit breakerrate limiterbulkheadStrategy(9)",
 	} {

@@ -211,10 +211,9 @@ func TestRefusal(t *testing.T) {
 		inErrorQueue   bool // m1, after an outage of two minutes
 		delayedRetries []string
 	}{
-		{refusal: resilience.PutBack, delayed: 3, outage: 2 * time.Minute, delayedRetries: []string{"0"}},
-		{caps: &counting, refusal: resilience.PutBack, delayed: 3, outage: 2 * time.Minute, delayedRetries: []string{"0"}},
-		{caps: &both, refusal: resilience.PutBack, outage: 2 * time.Minute, delayedRetries: []string{"0"}},
-		{caps: &unable, refusal: resilience.PutBack, outage: 2 * time.Minute, delayedRetries: []string{"0"}},
+		{caps: &counting, refusal: resilience.Defer, delayed: 3, outage: 2 * time.Minute, delayedRetries: []string{"0"}},
+		{caps: &both, refusal: resilience.Defer, outage: 2 * time.Minute, delayedRetries: []string{"0"}},
+		{caps: &unable, refusal: resilience.Defer, outage: 2 * time.Minute, delayedRetries: []string{"0"}},
 		{nil, resilience.Defer, 0, 3, 2 * time.Minute, false, []string{"0"}},
 		{nil, resilience.RetryAfter, 0, 3, 2 * time.Minute, true, nil},
 		{nil, resilience.RetryAfter, 0, 10, 2 * time.Minute, false, []string{"3", "4", "5"}},

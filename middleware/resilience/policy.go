@@ -230,8 +230,6 @@ func (p *Policy) refusal(refused *RefusedError, delay time.Duration) error {
 		return core.RetryAfter(refused, delay)
 	case Fail:
 		return refused
-	case PutBack:
-		return core.PutBack(refused, core.Pause{Length: delay, Scope: core.PauseMessage})
 	default:
 		return core.Refuse(refused, delay)
 	}

@@ -28,9 +28,9 @@ func (w *middleware) Describe(s core.MiddlewareScope) ([]core.MiddlewareFacts, e
 	case s.Transactions == core.TransactionNone:
 		fail("Refusal is %v, but in transaction mode None no message can be kept, so a refused one would go to the error queue: "+
 			"set Refusal to Fail, and let messages wait in their handlers with MaxWait of the strategies: %w", refusal, errors.ErrUnsupported)
-	case refusal != PutBack && !s.CanDefer():
+	case refusal == RetryAfter && !s.CanDefer():
 		fail("Refusal is %v, but on this transport nothing can be deferred (Capabilities.DelayedDelivery), so a refused message would go to the error queue: "+
-			"set Refusal to PutBack: %w", refusal, errors.ErrUnsupported)
+			"set Refusal to Defer: %w", refusal, errors.ErrUnsupported)
 	}
 	if w.refuses() && w.config.Refusal == RetryAfter && s.CanDefer() {
 		for _, messageType := range append(w.types, "")[:max(1, len(w.types))] {

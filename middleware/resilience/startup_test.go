@@ -98,8 +98,6 @@ func TestDescribe_Refuses(t *testing.T) {
 	failing.Refusal = resilience.Fail
 	after := breaker
 	after.Refusal = resilience.RetryAfter
-	back := breaker
-	back.Refusal = resilience.PutBack
 	able := inmemory.Everything()
 	unable := able
 	unable.DelayedDelivery = false
@@ -119,12 +117,9 @@ func TestDescribe_Refuses(t *testing.T) {
 		{name: "retry around a breaker that fails", order: []resilience.Config{retry, failing}},
 		{name: "a policy in itself", order: []resilience.Config{retry, retry}, says: `Middleware[1] (retry "retry") is nested in Middleware[0] (retry "retry"), which is the same`},
 		{name: "for no type", order: []resilience.Config{retry}, types: []string{}, says: `Middleware[0]: resilience: policy "retry": For was called without message types`},
-		{name: "Defer without delayed delivery", caps: unable, order: []resilience.Config{breaker}, says: `policy "breaker": Refusal is Defer, but on this transport nothing can be deferred`},
+		{name: "Defer without delayed delivery", caps: unable, order: []resilience.Config{breaker}},
 		{name: "Defer without transactions", config: core.Config{Transactions: core.TransactionNone}, order: []resilience.Config{breaker}, says: `Refusal is Defer, but in transaction mode None no message can be kept`},
-		{name: "RetryAfter without delayed delivery", caps: unable, order: []resilience.Config{after}, says: `set Refusal to PutBack`},
-		{name: "PutBack without delayed delivery", caps: unable, order: []resilience.Config{back}},
-		{name: "PutBack without transactions", config: core.Config{Transactions: core.TransactionNone}, order: []resilience.Config{back}, says: `set Refusal to Fail`},
-		{name: "retry around a breaker that puts back", order: []resilience.Config{retry, back}, says: `which would try 3 times`},
+		{name: "RetryAfter without delayed delivery", caps: unable, order: []resilience.Config{after}, says: `policy "breaker": Refusal is RetryAfter, but on this transport nothing can be deferred (Capabilities.DelayedDelivery), so a refused message would go to the error queue: set Refusal to Defer`},
 		{name: "Fail without delayed delivery", caps: unable, order: []resilience.Config{failing}},
 		{name: "retry without delayed delivery", caps: unable, order: []resilience.Config{retry}},
 		{name: "RetryAfter without delayed retries", order: []resilience.Config{after}, says: `Refusal is RetryAfter, but delayed retries are off`},

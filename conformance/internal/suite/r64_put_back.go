@@ -12,9 +12,9 @@ import (
 // putBackPause is long enough to be noticed between two deliveries.
 const putBackPause = 50 * time.Millisecond
 
-// putBackOften has a message put back twenty times, with two failures in between,
+// putBackOften has a message wait twenty times by a verdict, with two failures in between,
 // although it may be delivered five times at most.
-func putBackOften(scope core.PauseScope) func(t *caseT) {
+func putBackOften(verdict func(err error, pause time.Duration) error) func(t *caseT) {
 	return func(t *caseT) {
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) {
@@ -36,7 +36,7 @@ func putBackOften(scope core.PauseScope) func(t *caseT) {
 				return nil
 			}
 			before = time.Now()
-			return core.PutBack(errHandler, core.Pause{Length: putBackPause, Scope: scope})
+			return verdict(errHandler, putBackPause)
 		})
 		s.run()
 		t.send(transport, t.command(s.queue, "job", "put back"))
@@ -60,15 +60,15 @@ func putBackOften(scope core.PauseScope) func(t *caseT) {
 }
 
 var putBackCases = []testCase{
-	{rule: "R64", title: "a message that is put back twenty times loses no attempt, and the endpoint waits each time", modes: withRedelivery, run: putBackOften(core.PauseEndpoint)},
-	{rule: "R64", title: "a message that is put back twenty times loses no attempt, and waits alone each time", modes: withRedelivery, needs: []need{delays}, run: putBackOften(core.PauseMessage)},
+	{rule: "R64", title: "a message that is put back twenty times loses no attempt, and the endpoint waits each time", modes: withRedelivery, run: putBackOften(core.PutBack)},
+	{rule: "R64", title: "a message that is refused twenty times loses no attempt, and waits alone each time", modes: withRedelivery, needs: []need{delays}, run: putBackOften(core.Refuse)},
 	{rule: "R64", title: "a message that one instance puts back is handled by another", modes: withRedelivery, run: func(t *caseT) {
 		first, second := t.open(), t.open()
 		cold := t.service(first, nil)
 		putBack, handled := &attempts{}, &attempts{}
 		cold.handle("job", func(_ context.Context, m *core.Message) error {
 			putBack.add(m)
-			return core.PutBack(errHandler, core.Pause{Length: time.Hour})
+			return core.PutBack(errHandler, time.Hour)
 		})
 		cold.run()
 		t.send(first, t.command(cold.queue, "job", "put back"))
@@ -89,16 +89,16 @@ var putBackCases = []testCase{
 		t.wantLeft(cold.queue, "after the message was handled")
 		t.wantLeft(cold.errorQueue, "after the message was handled")
 	}},
-	{rule: "R64", title: "messages of one type are put back, and others are handled", modes: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R64", title: "messages of one type are refused, and others are handled", modes: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		var on atomic.Bool
-		putBack, handled := &attempts{}, &attempts{}
+		refused, handled := &attempts{}, &attempts{}
 		s := t.service(transport, func(c *core.Config) { c.Concurrency = 2 })
 		s.handle("off", func(_ context.Context, m *core.Message) error {
 			if !on.Load() {
-				putBack.add(m)
+				refused.add(m)
 				t.sleep(time.Millisecond) // otherwise a transport without pauses would keep the endpoint busy for ever
-				return core.PutBack(errHandler, core.Pause{Length: putBackPause, Scope: core.PauseMessage})
+				return core.Refuse(errHandler, putBackPause)
 			}
 			handled.add(m)
 			return nil
@@ -117,13 +117,13 @@ var putBackCases = []testCase{
 		}
 		on.Store(true)
 		for _, body := range bodies {
-			t.awaitCount("messages handled that were put back before", 1, func() int { return len(handled.forBody(body)) })
-			if len(putBack.forBody(body)) == 0 {
-				t.fail("a message of a type that is put back is not handled before that ends", "%q was", body)
+			t.awaitCount("messages handled that were refused before", 1, func() int { return len(handled.forBody(body)) })
+			if len(refused.forBody(body)) == 0 {
+				t.fail("a message of a type that is refused is not handled before that ends", "%q was", body)
 			}
-			for _, a := range append(putBack.forBody(body), handled.forBody(body)...) {
+			for _, a := range append(refused.forBody(body), handled.forBody(body)...) {
 				if a.number != 1 {
-					t.fail("a message that is put back loses no attempt", "%q: %v", body, a)
+					t.fail("a message that is refused loses no attempt", "%q: %v", body, a)
 				}
 			}
 		}
@@ -132,14 +132,14 @@ var putBackCases = []testCase{
 		t.wantLeft(s.errorQueue, "after all messages were handled")
 	}},
 	{rule: "R64", title: "a message of a group that is put back holds its group", modes: withRedelivery, needs: []need{groupOrder, delays}, run: func(t *caseT) {
-		for _, scope := range []core.PauseScope{core.PauseEndpoint, core.PauseMessage} {
+		for _, verdict := range []func(error, time.Duration) error{core.PutBack, core.Refuse} {
 			transport := t.open()
 			s := t.groupService(transport, 1, 0, 0)
 			puts := 0
 			seen := s.record(func(m *core.Message) error {
 				if string(m.RawBody()) == "put back" && puts < 3 {
 					puts++
-					return core.PutBack(errHandler, core.Pause{Length: putBackPause, Scope: scope})
+					return verdict(errHandler, putBackPause)
 				}
 				return nil
 			})

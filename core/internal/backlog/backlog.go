@@ -2,7 +2,6 @@
 package backlog
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,13 +46,10 @@ type Entry struct {
 	// CopyKey is the key of the message's stored copy for which a decision is
 	// tried, or empty.
 	CopyKey string
-	// SkipPause ends the first pause early when it ends, or is nil.
-	SkipPause context.Context
 
 	// Guarded by the backlog's mu.
-	timer         *time.Timer
-	stopSkipPause func() bool
-	superseded    bool // the copy was delivered again
+	timer      *time.Timer
+	superseded bool // the copy was delivered again
 }
 
 // Max limits the deliveries of a backlog, and separately the entries without one.
@@ -92,9 +88,6 @@ func (b *Backlog) Add(e *Entry) {
 		b.copyCount.Store(int64(len(b.copies)))
 	}
 	b.scheduleLocked(e, 1)
-	if e.SkipPause != nil {
-		e.stopSkipPause = context.AfterFunc(e.SkipPause, func() { b.retryNow(e) })
-	}
 	if e.WithoutDelivery {
 		b.mu.Unlock()
 		return
@@ -114,15 +107,6 @@ func (b *Backlog) Add(e *Entry) {
 // scheduleLocked sets the timer for the next try.
 func (b *Backlog) scheduleLocked(e *Entry, tries int) {
 	e.timer = time.AfterFunc(e.Backoff.After(tries), func() { b.retry(e, tries+1) })
-}
-
-// retryNow makes the next try of a waiting entry now.
-func (b *Backlog) retryNow(e *Entry) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if _, waiting := b.entries[e]; waiting && !b.stopped && e.timer.Stop() {
-		e.timer.Reset(0)
-	}
 }
 
 // retry makes one more try.
@@ -185,9 +169,6 @@ func (b *Backlog) forgetCopyLocked(e *Entry) {
 func (b *Backlog) remove(e *Entry) {
 	b.mu.Lock()
 	delete(b.entries, e)
-	if e.stopSkipPause != nil {
-		e.stopSkipPause()
-	}
 	b.forgetCopyLocked(e)
 	hasRoom := false
 	if !e.WithoutDelivery {

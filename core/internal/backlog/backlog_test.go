@@ -1,7 +1,6 @@
 package backlog
 
 import (
-	"context"
 	"runtime"
 	"slices"
 	"sync"
@@ -157,24 +156,6 @@ func TestAdd_EntriesWithoutDeliveryHaveASeparateLimit(t *testing.T) {
 			t.Errorf("they count as %d deliveries, size %d, full %v", b.inReceiver(), b.Size(), b.reported())
 		}
 		b.Stop(time.Minute)
-	})
-}
-
-func TestAdd_SkipPauseEndsTheFirstPause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFixture(10)
-		ctx, cancel := context.WithCancel(t.Context())
-		var r recorder
-		e := r.entry(2)
-		e.SkipPause = ctx
-		b.Add(e)
-		cancel()
-		synctest.Wait()
-		r.check(t, "when the context has ended", calls{tries: 1})
-		sleep(999 * time.Millisecond)
-		r.check(t, "during the second pause", calls{tries: 1})
-		sleep(time.Second)
-		r.check(t, "after the second pause", calls{tries: 2})
 	})
 }
 

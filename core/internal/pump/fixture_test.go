@@ -123,6 +123,14 @@ type harness struct {
 	most      int // the largest running
 }
 
+// endWait ends the wait for a reason, as SetRateLimited does.
+func (h *harness) endWait(reason WaitReason) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.endWaitLocked(reason)
+	h.applyLimitsLocked()
+}
+
 // newHarness returns a pump without slots. The test must run in a bubble of synctest.
 func newHarness(t *testing.T, rules Rules, stock ...*message) *harness {
 	t.Helper()

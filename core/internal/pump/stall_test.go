@@ -72,8 +72,8 @@ func TestStall_LongStopReleasesAtOnce(t *testing.T) {
 		begin, end func(*harness)
 		releases   bool
 	}{
-		{"short wait", func(h *harness) { h.WaitFor(WaitPutBack, hangTimeout-1) }, func(h *harness) { h.EndWait(WaitPutBack) }, false},
-		{"long wait", func(h *harness) { h.WaitFor(WaitPutBack, hangTimeout) }, func(h *harness) { h.EndWait(WaitPutBack) }, true},
+		{"short wait", func(h *harness) { h.WaitFor(WaitPutBack, hangTimeout-1) }, func(h *harness) { h.endWait(WaitPutBack) }, false},
+		{"long wait", func(h *harness) { h.WaitFor(WaitPutBack, hangTimeout) }, func(h *harness) { h.endWait(WaitPutBack) }, true},
 		{"paused", func(h *harness) { h.SetPaused(true) }, func(h *harness) { h.SetPaused(false) }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -37,14 +37,6 @@ func (p *Pump[D, A]) WaitFor(reason WaitReason, d time.Duration) {
 	}
 }
 
-// EndWait ends the wait for a reason early.
-func (p *Pump[D, A]) EndWait(reason WaitReason) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.endWaitLocked(reason)
-	p.applyLimitsLocked()
-}
-
 // WaitsUntil returns when the wait for a reason ends, or the zero time.
 func (p *Pump[D, A]) WaitsUntil(reason WaitReason) time.Time {
 	p.mu.Lock()

@@ -32,7 +32,7 @@ func TestStops_EveryReasonHasToEnd(t *testing.T) {
 	}
 	paused := func(paused bool) func(*harness) { return func(h *harness) { h.SetPaused(paused) } }
 	fetching := stop{"fetching", func(h *harness) { h.PauseFetching() }, func(h *harness) { h.ResumeFetching() }}
-	wait := stop{"wait", func(h *harness) { h.WaitFor(WaitRateLimited, time.Minute) }, func(h *harness) { h.EndWait(WaitRateLimited) }}
+	wait := stop{"wait", func(h *harness) { h.WaitFor(WaitRateLimited, time.Minute) }, func(h *harness) { h.endWait(WaitRateLimited) }}
 	stops := []stop{{"paused", paused(true), paused(false)}, fetching, fetching, wait}
 	for last, final := range stops {
 		t.Run(final.name, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestWaitFor_LastsUntilTheLastOfItsReasons(t *testing.T) {
 			t.Errorf("the wait ends after %v", until.Sub(began))
 		}
 		pass(2 * time.Second)
-		h.EndWait(WaitRateLimited)
+		h.endWait(WaitRateLimited)
 		h.want("started after two seconds", &h.started)
 		pass(time.Second)
 		h.want("started after three seconds", &h.started, 0)

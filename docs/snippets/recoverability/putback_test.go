@@ -19,7 +19,7 @@ func prepared(ready *atomic.Bool) core.MiddlewareFunc {
 	return func(next core.HandlerFunc) core.HandlerFunc {
 		return func(ctx context.Context, m *core.Message) error {
 			if !ready.Load() {
-				return core.PutBack(errNotReady, core.Pause{}) // other instances are ready
+				return core.PutBack(errNotReady, 0) // other instances are ready
 			}
 			return next(ctx, m)
 		}
@@ -28,14 +28,14 @@ func prepared(ready *atomic.Bool) core.MiddlewareFunc {
 
 // end
 
-// snippet: put-back-errors
+// snippet: refuse-errors
 func leaveInQueue(next core.HandlerFunc) core.HandlerFunc {
 	return func(ctx context.Context, m *core.Message) error {
 		err := next(ctx, m)
 		if core.IsVerdict(err) {
 			return err
 		}
-		return core.PutBack(err, core.Pause{Scope: core.PauseMessage}) // nil if err is nil
+		return core.Refuse(err, 30*time.Second) // nil if err is nil
 	}
 }
 

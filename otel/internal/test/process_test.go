@@ -272,29 +272,39 @@ func TestProcessSpan_VerdictsWithoutAnErrorAreNoFailures(t *testing.T) {
 	}
 }
 
-// TestProcessSpan_PutBackIsNotGivenUp: the message stays in its queue.
-func TestProcessSpan_PutBackIsNotGivenUp(t *testing.T) {
-	bubble(t, func(b *bed) {
-		done := false
-		b.orders(core.Config{Transactions: core.TransactionReceiveOnly}, b.observer(otelreprise.Config{NServiceBusMetrics: true}), func(context.Context, *core.Message) error {
-			if !done {
-				done = true
-				return core.PutBack(errAway, core.Pause{Length: time.Second})
-			}
-			return nil
+// TestProcessSpan_WaitingIsNotGivenUp: the message stays in its queue.
+func TestProcessSpan_WaitingIsNotGivenUp(t *testing.T) {
+	for _, test := range []struct {
+		verdict         func(error, time.Duration) error
+		outcome, action string
+	}{
+		{core.PutBack, "put_back", "put_back"},
+		{core.Refuse, "deferred", "deferral"},
+	} {
+		t.Run(test.action, func(t *testing.T) {
+			bubble(t, func(b *bed) {
+				done := false
+				b.orders(core.Config{Transactions: core.TransactionReceiveOnly}, b.observer(otelreprise.Config{NServiceBusMetrics: true}), func(context.Context, *core.Message) error {
+					if !done {
+						done = true
+						return test.verdict(errAway, time.Second)
+					}
+					return nil
+				})
+				b.put(nil, "m1")
+				b.pass(time.Minute)
+				equal(b, "outcome", attr(b.several("process orders", 2)[0], "reprise.outcome"), test.outcome)
+				span := b.one("recover orders")
+				equal(b, "action", attr(span, "reprise.action"), test.action)
+				equal(b, "status", span.Status.Code, codes.Unset)
+				equal(b, "given up", b.total("reprise.attempts", "reprise.outcome=given_up"), int64(0))
+				equal(b, "failed age", b.total("reprise.failed.age", ""), int64(0))
+				// A feature that is switched off is no failure.
+				equal(b, "attempts", b.total("messaging.process.duration", ""), int64(2))
+				equal(b, "attempts that failed", b.total("messaging.process.duration", "error.type=*errors.errorString"), int64(0))
+				equal(b, "error.type of the attempt", attr(b.several("process orders", 2)[0], "error.type"), "")
+				equal(b, "NServiceBus's failures", b.total("nservicebus.messaging.failures", ""), int64(0))
+			})
 		})
-		b.put(nil, "m1")
-		b.pass(time.Minute)
-		equal(b, "outcome", attr(b.several("process orders", 2)[0], "reprise.outcome"), "put_back")
-		span := b.one("recover orders")
-		equal(b, "action", attr(span, "reprise.action"), "put_back")
-		equal(b, "status", span.Status.Code, codes.Unset)
-		equal(b, "given up", b.total("reprise.attempts", "reprise.outcome=given_up"), int64(0))
-		equal(b, "failed age", b.total("reprise.failed.age", ""), int64(0))
-		// A feature that is switched off is no failure.
-		equal(b, "attempts", b.total("messaging.process.duration", ""), int64(2))
-		equal(b, "attempts that failed", b.total("messaging.process.duration", "error.type=*errors.errorString"), int64(0))
-		equal(b, "error.type of the attempt", attr(b.several("process orders", 2)[0], "error.type"), "")
-		equal(b, "NServiceBus's failures", b.total("nservicebus.messaging.failures", ""), int64(0))
-	})
+	}
 }
