@@ -34,7 +34,7 @@ func set(t *testing.T, text string, reports ...*conformance.Report) (dir, doc st
 	t.Helper()
 	dir = t.TempDir()
 	for _, r := range reports {
-		encoded, err := json.Marshal(r)
+		encoded, err := json.Marshal(asWritten(r))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,6 +47,30 @@ func set(t *testing.T, text string, reports ...*conformance.Report) (dir, doc st
 		t.Fatal(err)
 	}
 	return dir, doc
+}
+
+// asWritten returns what conformance.Run writes of a report, with the names of transaction modes.
+func asWritten(r *conformance.Report) any {
+	type capabilities struct {
+		Transactions []string
+		core.Capabilities
+	}
+	type result struct {
+		conformance.Result
+		Mode string `json:"mode"`
+	}
+	written := struct {
+		Adapter      string       `json:"adapter"`
+		Capabilities capabilities `json:"capabilities"`
+		Results      []result     `json:"results"`
+	}{Adapter: r.Adapter, Capabilities: capabilities{Capabilities: r.Capabilities}}
+	for _, mode := range r.Capabilities.Transactions {
+		written.Capabilities.Transactions = append(written.Capabilities.Transactions, mode.String())
+	}
+	for _, one := range r.Results {
+		written.Results = append(written.Results, result{one, one.Mode.String()})
+	}
+	return written
 }
 
 func report(adapter string, outcomes ...conformance.Outcome) *conformance.Report {
