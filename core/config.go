@@ -194,10 +194,6 @@ func (p Provisioning) String() string {
 	return fmt.Sprintf("Provisioning(%d)", int(p))
 }
 
-// OneDay is a MaxRetryAge that limits delayed retries to 24 hours in total, as
-// NServiceBus does by default.
-const OneDay = 24 * time.Hour
-
 // Defaults and limits of Config beside those in settings.
 const (
 	maxConcurrency        = 10_000 // each is a goroutine or two
@@ -209,7 +205,7 @@ const (
 	handlerGrace          = 5 * time.Second  // from cancelling handlers to ErrHandlersRunning
 	closeGrace            = 4 * time.Second  // for the steps after that
 	maxRememberedMessages = 1000             // settled memory and pending decisions (R28, R25)
-	maxRetryDelay         = OneDay           // R5
+	maxRetryDelay         = 24 * time.Hour   // R5
 	applicationReserve    = 8 << 10          // bytes kept free for failure headers (R24)
 	pendingExpiry         = 10 * time.Minute // of a decision whose message is not redelivered
 )
@@ -231,7 +227,7 @@ type Recoverability struct {
 
 	// MaxRetryAge is the time after a message's first failure in which [DefaultPolicy] may
 	// schedule delayed retries. The default, 0, means no limit. Set it where messages are
-	// worthless after some time; [OneDay] is NServiceBus's limit. A Policy finds it in its
+	// worthless after some time; NServiceBus's limit is 24 h. A Policy finds it in its
 	// [RecoverabilityConfig].
 	MaxRetryAge time.Duration
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/reprise-go/reprise/core"
 )
@@ -219,7 +220,7 @@ func TestMessageTypes_RetriesKeepThem(t *testing.T) {
 		}
 		fx.run(ep)
 		fx.sendEach(orderOfTypes("m1", threeTypes))
-		fx.advance(core.OneDay)
+		fx.advance(24 * time.Hour)
 		equal(fx, "types in the error queue", fx.onlyMessage("error").Headers.Get(core.HeaderMessageTypes), threeTypes)
 		equal(fx, "ran", strings.Join(ran.all(), " "), strings.TrimSpace(strings.Repeat("Shop.OrderPlaced Shop.IOrderEvent ", 2)))
 	})

@@ -266,27 +266,12 @@ func (d declared) text() string {
 	return fmt.Sprint(d.value)
 }
 
-// number returns the value of a number or duration.
-func (d declared) number() (n float64, ok bool) {
-	switch v := d.value.Interface().(type) {
-	case int:
-		return float64(v), true
-	case time.Duration:
-		return float64(v), true
-	case float64:
-		return v, true
-	}
-	return 0, false
-}
-
 func (d declared) isNegative() bool {
-	n, ok := d.number()
-	return ok && n < 0
+	return d.value.CanInt() && d.value.Int() < 0 || d.value.CanFloat() && d.value.Float() < 0
 }
 
 func (d declared) isOff() bool {
-	n, ok := d.number()
-	return ok && n == Off
+	return d.value.CanInt() && d.value.Int() == Off || d.value.CanFloat() && d.value.Float() == Off
 }
 
 // resolve turns Off into 0, and 0 into the default.

@@ -105,7 +105,7 @@ func (m *Message) note(t testing.TB) (n Note) {
 // day after that time neither NServiceBus nor Reprise makes delayed retries. (ServiceControl
 // removes the header when it returns a message.)
 func (m *Message) rounds() int {
-	if at, err := core.ParseTime(m.Headers[core.HeaderRetriesTimestamp]); err == nil && time.Since(at) > core.OneDay {
+	if at, err := core.ParseTime(m.Headers[core.HeaderRetriesTimestamp]); err == nil && time.Since(at) > 24*time.Hour {
 		return 1
 	}
 	return 2

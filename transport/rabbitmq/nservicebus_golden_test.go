@@ -169,7 +169,7 @@ func (r *recorded) rounds(t *testing.T) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if time.Since(at) > core.OneDay {
+	if time.Since(at) > 24*time.Hour {
 		return 1
 	}
 	return 2

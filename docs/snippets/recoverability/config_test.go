@@ -69,7 +69,7 @@ var perType = core.Recoverability{
 // snippet: age
 var bounded = core.Recoverability{
 	Delayed:     core.Delayed{Retries: 40, Increase: 10 * time.Minute},
-	MaxRetryAge: core.OneDay, // in JSON "24h"
+	MaxRetryAge: 24 * time.Hour, // in JSON "24h"
 }
 
 // end
