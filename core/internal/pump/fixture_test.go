@@ -125,8 +125,8 @@ type harness struct {
 
 // endWait ends the wait for a reason, as SetRateLimited does.
 func (h *harness) endWait(reason WaitReason) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.Pump.mu.Lock()
+	defer h.Pump.mu.Unlock()
 	h.endWaitLocked(reason)
 	h.applyLimitsLocked()
 }
