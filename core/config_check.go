@@ -282,7 +282,15 @@ func (c RecoverabilityConfig) delayed() Delayed {
 	return Delayed{Retries: n, Increase: s.Increase, Factor: s.Factor, MaxDelay: s.Ceiling, Jitter: s.Jitter}
 }
 
-// zeroAsOff returns Off for none, which is 0 in resolved settings.
+// offAsZero returns 0 for Off: none, in resolved settings.
+func offAsZero[T float64 | time.Duration](value T) T {
+	if value == Off {
+		return 0
+	}
+	return value
+}
+
+// zeroAsOff is the reverse of offAsZero.
 func zeroAsOff[T float64 | time.Duration](value T) T {
 	if value == 0 {
 		return Off

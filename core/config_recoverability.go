@@ -30,7 +30,11 @@ func (r *resolvedConfig) resolveRecoverability(errs *validationErrors, caps Capa
 	base := r.config.shared()
 	r.rules.config = base.inForce()
 	r.setImmediate(errs, prefix+"Immediate", base.Immediate, &r.rules.config)
+	beforeDelayed := len(errs.errs)
 	r.setDelayed(errs, prefix+"Delayed", base.Delayed, &r.rules.config)
+	if len(errs.errs) > beforeDelayed {
+		r.wrong[prefix+"Delayed"] = true
+	}
 	types := slices.Sorted(maps.Keys(c.MessageTypes))
 	for _, messageType := range types {
 		own := c.MessageTypes[messageType]
@@ -49,7 +53,7 @@ func (r *resolvedConfig) resolveRecoverability(errs *validationErrors, caps Capa
 	if r.config.SendOnly {
 		return
 	}
-	r.invalid = len(errs.errs) > before
+	r.invalid = len(errs.errs) > before || len(r.wrong) > 0
 	visitSettings(prefix, reflect.ValueOf(r.original.Recoverability), func(d declared) { d.checkUse(errs, r, "") })
 	for _, messageType := range types {
 		own := reflect.ValueOf(c.MessageTypes[messageType])
@@ -149,6 +153,7 @@ func (r *resolvedConfig) setImmediate(errs *validationErrors, field string, c Im
 		return
 	}
 	before := len(errs.errs)
+	c.Pause = offAsZero(c.Pause)
 	inForce.Immediate.MaxNumberOfRetries = r.immediateRetries(errs, field, c)
 	switch longest := max(c.Pause, c.MaxPause); {
 	case len(errs.errs) > before:
@@ -194,7 +199,10 @@ func (r *resolvedConfig) setDelayed(errs *validationErrors, field string, c Dela
 	if r.wrong[field] {
 		return
 	}
-	s := delays.Schedule{Increase: cmp.Or(c.Increase, defaultIncrease), Factor: c.Factor, Ceiling: c.MaxDelay, List: slices.Clone(c.Delays), Jitter: c.Jitter}
+	s := delays.Schedule{
+		Increase: cmp.Or(c.Increase, defaultIncrease), Factor: offAsZero(c.Factor), Ceiling: offAsZero(c.MaxDelay),
+		List: slices.Clone(c.Delays), Jitter: offAsZero(c.Jitter),
+	}
 	inForce.schedule = s
 	inForce.Delayed.TimeIncrease = s.Increase
 	inForce.Delayed.MaxNumberOfRetries, inForce.delayedReduced = r.delayedRetries(errs, field, c, s)

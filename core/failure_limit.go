@@ -84,7 +84,8 @@ func (t *terminalFailures) restart(returned bool) {
 // the endpoint or, until OnReached has returned, stops fetching (R50).
 func (r *runner) countTerminalFailure(messageID string, at time.Time) {
 	limit := &r.ep.config.Recoverability.UnacceptableMessageLimit
-	if limit.Count == 0 || r.ep.isPaused() {
+	isEnding := r.fetchCtx.Err() != nil
+	if limit.Count == 0 || r.ep.isPaused() || isEnding && limit.OnReached == nil {
 		return
 	}
 	err := r.terminalFailures.count(messageID, at, limit)

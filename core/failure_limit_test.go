@@ -298,6 +298,38 @@ func TestFailureLimit_InRunAllOneEndpointEnds(t *testing.T) {
 }
 
 // Rule R50.
+func TestFailureLimit_ReachedDuringADrainIsNoCriticalError(t *testing.T) {
+	inModes(t, allModes, func(fx *fixture) {
+		var criticals recorder[error]
+		one := fx.newEndpoint("orders", core.Config{
+			Recoverability: limited(1, nil), OnCriticalError: func(_ context.Context, err error) { criticals.add(err) },
+		})
+		release := make(chan struct{})
+		fx.handle(one, "order", func(ctx context.Context, m *core.Message) error {
+			<-release
+			return failBadMessages(ctx, m)
+		})
+		other := fx.newEndpoint("shipping", core.Config{})
+		fx.handle(other, "order", func(context.Context, *core.Message) error { return nil })
+		ctx, stop := context.WithCancel(fx.Context())
+		done := make(chan error, 1)
+		go func() { done <- core.RunAll(ctx, one, other) }()
+		synctest.Wait()
+		fx.enqueue("bad 1")
+		stop()
+		synctest.Wait()
+		close(release)
+		if err := <-done; err != nil {
+			fx.Errorf("RunAll returned %v", err)
+		}
+		fx.wantDepth("error", 1)
+		if all := criticals.all(); len(all) != 0 {
+			fx.Errorf("OnCriticalError got %v", all)
+		}
+	})
+}
+
+// Rule R50.
 // What is counted, in docs/recoverability.md#stopping-on-too-many-failures.
 func TestFailureLimit_CountsMovesAlone(t *testing.T) {
 	exhausted := immediateRetries(1)

@@ -18,9 +18,9 @@ type setting struct {
 	// standard is the value in force if the field is 0; nil means that it is 0, or follows
 	// from other settings.
 	standard any
-	// off: Off is accepted. It means none, and is 0 in force, unless it stands besideZero: there
-	// 0 means no limit.
-	off, besideZero bool
+	// off: Off is accepted. It means none, and becomes 0, unless it differsFromZero: where 0
+	// means no limit, and in levels of retries, in which it counts as a set field.
+	off, differsFromZero bool
 	// none ends the error about a negative value: how to write none, where it is not Off.
 	none string
 	// sends: it has an effect on an endpoint that only sends.
@@ -51,7 +51,7 @@ var settings = map[string]setting{
 	"Config.MaxPrefetchBytes": {standard: 64 << 20, off: true},
 	"Config.DrainTimeout":     {standard: 20 * time.Second, off: true},
 	"Config.OutageLimit":      {standard: 2 * time.Minute, off: true},
-	"Config.WaitForBroker":    {off: true, besideZero: true},
+	"Config.WaitForBroker":    {off: true, differsFromZero: true},
 	"Config.Instance": {sends: true, wrong: valid(func(name string) string {
 		if utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl) {
 			return ""
@@ -73,10 +73,13 @@ var settings = map[string]setting{
 		return "there are no delayed retries to limit; remove it, or set Delayed.Retries"
 	}},
 	"Recoverability.RequeueDelay": {standard: time.Second, unused: func(r *resolvedConfig, messageType string, v any) string {
+		if text := whyNothingIsDeferred(r, messageType, v); text != "" {
+			return text
+		}
 		if most := r.rules.caps.MaxDelay; most > 0 && v.(time.Duration) > most {
 			return fmt.Sprintf("the transport's Capabilities.MaxDelay is %v; use no more", most)
 		}
-		return whyNothingIsDeferred(r, messageType, v)
+		return ""
 	}},
 	"Recoverability.RequeueLimit": {off: true, unused: whyNothingIsDeferred},
 	"Recoverability.DeadLetter": {wrong: oneOf("DeadLettersNone, DeadLettersRejected, DeadLettersAll", DeadLettersNone, DeadLettersRejected, DeadLettersAll), unused: func(r *resolvedConfig, _ string, _ any) string {
@@ -99,23 +102,23 @@ var settings = map[string]setting{
 	})},
 
 	"Immediate.Retries": {none: "; for none set Off"},
-	"Immediate.Pause":   {off: true},
+	"Immediate.Pause":   {off: true, differsFromZero: true},
 
 	"Delayed.Retries": {none: "; for none set Off"},
-	"Delayed.Factor": {off: true, wrong: valid(func(factor float64) string {
+	"Delayed.Factor": {off: true, differsFromZero: true, wrong: valid(func(factor float64) string {
 		if factor == 0 || factor == Off || factor >= 1 && factor <= 1e6 {
 			return ""
 		}
 		return "; use 1 or more, or 0 for linear growth"
 	})},
-	"Delayed.MaxDelay": {off: true},
+	"Delayed.MaxDelay": {off: true, differsFromZero: true},
 	"Delayed.Delays": {wrong: valid(func(delay time.Duration) string {
 		if delay >= 0 {
 			return ""
 		}
 		return "; it cannot be negative"
 	})},
-	"Delayed.Jitter": {off: true, wrong: valid(func(part float64) string {
+	"Delayed.Jitter": {off: true, differsFromZero: true, wrong: valid(func(part float64) string {
 		if part == Off || part >= 0 && part <= 1 {
 			return ""
 		}
@@ -267,7 +270,15 @@ func (d declared) text() string {
 }
 
 func (d declared) isNegative() bool {
-	return d.value.CanInt() && d.value.Int() < 0 || d.value.CanFloat() && d.value.Float() < 0
+	switch v := d.value.Interface().(type) {
+	case int:
+		return v < 0
+	case time.Duration:
+		return v < 0
+	case float64:
+		return v < 0
+	}
+	return false
 }
 
 func (d declared) isOff() bool {
@@ -277,7 +288,7 @@ func (d declared) isOff() bool {
 // resolve turns Off into 0, and 0 into the default.
 func (d declared) resolve() {
 	switch {
-	case d.off && d.isOff() && !d.besideZero:
+	case d.off && d.isOff() && !d.differsFromZero:
 		d.value.SetZero()
 	case d.standard != nil && d.value.IsZero():
 		d.value.Set(reflect.ValueOf(d.standard))

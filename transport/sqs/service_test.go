@@ -151,7 +151,7 @@ func (s *service) harness(name string, cfg sqs.Config) conformance.Harness {
 			return name, [2]string{`DelaySeconds "1"`, `"0"`}
 		},
 		OpenWrong: func(t testing.TB) []error {
-			wrong := forTests(sqs.Config{WaitTime: time.Minute}, &s.shared, "")
+			wrong := forTests(sqs.Config{VisibilityTimeout: 24 * time.Hour}, &s.shared, "")
 			_, err := sqs.New(wrong)
 			errs := []error{err}
 			shared := s.shared.Copy()
