@@ -31,7 +31,7 @@ var areas = map[string]rules{
 	"examples":    {imports: []string{"core", "transport", "transport/inmemory", "conformance"}},
 	"example":     {imports: []string{"core", "transport", "adapter", "middleware", "otel", "bridge", "inbox", "store"}, tests: []string{"internal"}, foreign: true},
 	"middleware":  {imports: []string{"core"}, tests: []string{"transport/inmemory"}, foreign: true},
-	"otel":        {imports: []string{"core", "middleware"}, tests: []string{"transport/inmemory"}, foreign: true},
+	"otel":        {imports: []string{"internal", "core", "middleware"}, tests: []string{"transport/inmemory"}, foreign: true},
 	"docs":        {imports: []string{"core", "transport", "transport/inmemory", "conformance", "inbox"}},
 	"bench":       {imports: []string{"core", "transport", "adapter", "internal", "otel", "inbox", "store"}, foreign: true},
 	"soak":        {imports: []string{"core", "transport", "adapter", "internal"}, foreign: true},
