@@ -127,7 +127,7 @@ func TestReport_HasEverythingOfTheSuite(t *testing.T) {
 	f.compare(t, "Report", reflect.ValueOf(&s), reflect.ValueOf(reportOf(&s)))
 }
 
-// The suite has constants of its own.
+// The suite declares the constants too.
 func TestConstants_AreThoseOfTheSuite(t *testing.T) {
 	for public, internal := range map[any]any{
 		Passed: Outcome(suite.Passed), Failed: Outcome(suite.Failed), Deviates: Outcome(suite.Deviates), NotRun: Outcome(suite.NotRun),

@@ -68,7 +68,7 @@ func (r *rules) retrySpan() (longest time.Duration) {
 // MiddlewareFacts describes middleware, or one of several parts of it, to the endpoint and
 // to other middleware. All fields but Kind may be left out.
 type MiddlewareFacts struct {
-	// Kind says in a word or two what it is: "retry".
+	// Kind is a word or two for middleware of this kind: "retry".
 	Kind string
 	// Name distinguishes it from others of its kind. Middleware of one Kind and Name cannot be
 	// nested: it is the same, listed twice.

@@ -41,7 +41,7 @@ func ExampleDecode() {
 	// configfile: timeuot is unknown here; known are database, timeout, orders
 }
 
-// Variables of the environment, for which os.Environ stands in a program, change what the
+// Variables of the environment (in a program: os.Environ) replace the settings that the
 // file says.
 func ExampleDecodeEnv() {
 	var settings struct {

@@ -114,7 +114,7 @@ func TestDecode_ErrorsInOwnSettingsNameThePlace(t *testing.T) {
 	}
 }
 
-// A second text changes what it mentions, and nothing that others share with the first.
+// A second text changes the settings that it mentions, and no value shared with the first.
 func TestDecode_SecondTextOfOwnSettings(t *testing.T) {
 	second, shared := time.Second, &host{Address: "a"}
 	s := shop{Main: shared, Retry: &second, Name: "x", Timeouts: map[region]time.Duration{"eu": 1}}

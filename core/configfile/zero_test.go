@@ -105,7 +105,7 @@ func TestConfig_RefusesNegativeNumbers(t *testing.T) {
 	}
 }
 
-// A second text changes what it mentions and nothing else.
+// A second text changes the settings that it mentions, and no others.
 func TestConfig_SecondTextKeepsTheFirst(t *testing.T) {
 	for _, test := range []struct{ name, first, second, want string }{
 		{

@@ -181,7 +181,7 @@ func TestFoldRepeats_DistinguishesCauses(t *testing.T) {
 	}
 }
 
-// What an outer handler does with attributes and groups changes nothing.
+// Attributes and groups of an outer handler change nothing.
 func TestFoldRepeats_FindsAttributesWhereverTheyAre(t *testing.T) {
 	for name, logger := range map[string]func(slog.Handler) *slog.Logger{
 		"of the logger": func(h slog.Handler) *slog.Logger { return slog.New(h).With("logger", "reprise.Defer") },

@@ -12,7 +12,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// A fallback handles what the handler could not, here in the last attempt. Its messages
+// A fallback handles a message whose handler failed, here in the last attempt. Its messages
 // are sent instead of the handler's.
 func Example() {
 	transport := inmemory.Open()

@@ -84,7 +84,7 @@ var failureLimitCases = []testCase{
 		t.send(transport, t.jobs(s.queue, 3)...)
 		t.wantSteady("messages that a paused endpoint has handled", before, func() int { return int(failed.Load()) })
 		s.Resume()
-		t.wantArrivals(s.errorQueue, "what was sent to the paused endpoint, after Resume", 3)
+		t.wantArrivals(s.errorQueue, "the messages that were sent to the paused endpoint, after Resume", 3)
 		s.end()
 		t.wantLeft(s.queue, "after all have failed or were handled")
 	}},

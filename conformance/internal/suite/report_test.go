@@ -65,7 +65,7 @@ func TestSummary_NamesFailuresInOrder(t *testing.T) {
 	}
 }
 
-// TestFailure_Text shows what an author sees.
+// TestFailure_Text is the text that an author reads.
 func TestFailure_Text(t *testing.T) {
 	h := harnessOn(inmemory.Config{}, changes{capabilities: func(c core.Capabilities) core.Capabilities {
 		c.DelayPrecision = 0

@@ -181,7 +181,7 @@ func (s *suite) wrongDeviations() (mistakes []string) {
 			continue
 		}
 		if strings.TrimSpace(reason) == "" {
-			mistakes = append(mistakes, fmt.Sprintf("Harness.Deviations[%q] is empty; say why, and what a user should know", name))
+			mistakes = append(mistakes, fmt.Sprintf("Harness.Deviations[%q] is empty; say why the case fails, for the users of the adapter", name))
 		}
 		held, ran := true, false
 		for _, r := range s.report.Results {

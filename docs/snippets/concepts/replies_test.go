@@ -162,7 +162,7 @@ func TestReplies_WaitForTheInstanceThatRestarts(t *testing.T) {
 		for i := range n {
 			all.Go(func() {
 				if _, err := w.place(ctx, PlaceOrder{ID: fmt.Sprint(i)}); err == nil {
-					t.Error("there is a reply, and nobody has handled the command")
+					t.Error("there is a reply, although no handler has run")
 				}
 			})
 		}
