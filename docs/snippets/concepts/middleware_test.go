@@ -11,7 +11,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// snippet: startup
+// snippet: facts
 // retries is the middleware again, which describes itself.
 type retries struct{}
 
