@@ -45,11 +45,10 @@ func bounded[T any](t *testing.T, name string, call func() T) T {
 const notReturned = "the SDK has not returned"
 
 // sendStalled sends messages until the SDK does not return from one, because the window is closed, and returns the error.
-func (s *site) sendStalled(t *testing.T, transport *asb.Transport, queue, other string) error {
+func (s *site) sendStalled(t *testing.T, transport *asb.Transport, queue string) error {
 	t.Helper()
 	for {
 		s.CloseWindows(queue)
-		send(t, transport, other, "when this is answered, the client knows of its window")
 		err := bounded(t, "Send", func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
@@ -64,7 +63,7 @@ func (s *site) sendStalled(t *testing.T, transport *asb.Transport, queue, other 
 func TestSend_IsGivenUpWhereTheSDKDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
-	transport := s.provisioned(t, asb.Config{}, "q", "slow", "other")
+	transport := s.provisioned(t, asb.Config{}, "q", "slow")
 	send(t, transport, "q", "before")
 	send(t, transport, "slow", "before")
 	// The other messages on the connection keep it until they are answered.
@@ -73,7 +72,7 @@ func TestSend_IsGivenUpWhereTheSDKDoesNotReturn(t *testing.T) {
 	go func() { slow <- transport.Send(t.Context(), core.Outgoing{ID: "slow", Queue: "slow"}) }()
 	await(t, "the slow message is sent", func() bool { return s.Count(sbserver.OpSend, "slow") == 2 })
 	connections := s.Connections()
-	err := s.sendStalled(t, transport, "q", "other")
+	err := s.sendStalled(t, transport, "q")
 	if failed, ok := errors.AsType[*core.SendError](err); !ok || failed.Results[0].State != core.SendUnknown || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Send returned %v; want an unknown outcome and the error of the context", err)
 	}
@@ -138,7 +137,7 @@ func TestRenew_IsRepeatedWhereTheSDKDoesNotReturn(t *testing.T) {
 	send(t, transport, "q", "a", "b")
 	taken := take(t, openReceiver(t, transport, "q", 2), 2)
 	s.CloseWindows("q/$management")
-	complete(t, taken[0]) // when this is answered, the client knows of its window
+	complete(t, taken[0])
 	began := time.Now()
 	if err := bounded(t, "Renew", func() error { return taken[1].Renew(t.Context()) }); err != nil {
 		t.Error(err)
@@ -154,7 +153,7 @@ func TestSettle_IsRepeatedWhereTheSDKDoesNotReturn(t *testing.T) {
 	send(t, transport, "q", "a", "b")
 	taken := take(t, openReceiver(t, transport, "q", 2), 2)
 	s.CloseWindows("q/$management")
-	complete(t, taken[0]) // when this is answered, the client knows of its window
+	complete(t, taken[0])
 	s.DetachLinks("q", amqp10.Errorf(amqp10.ErrDetachForced, "idle"))
 	began := time.Now()
 	if err := bounded(t, "Complete", func() error { return taken[1].Complete(t.Context()) }); err != nil {
@@ -174,7 +173,7 @@ func TestSession_IsLostWhereTheSDKDoesNotReturn(t *testing.T) {
 	r := openReceiver(t, transport, "q", 2)
 	taken := take(t, r, 2)
 	s.CloseWindows("q/$management")
-	complete(t, taken[0]) // when this is answered, the client knows of its window
+	complete(t, taken[0])
 	began := time.Now()
 	if err := bounded(t, "Renew", func() error { return taken[1].Renew(t.Context()) }); err == nil {
 		t.Error("Renew succeeded")

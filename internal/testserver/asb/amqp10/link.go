@@ -234,13 +234,25 @@ func (l *Link) Detach(err *Error) {
 }
 
 // SetWindow opens or closes the window of the link's session. While it is closed, a client
-// may send no messages on the session.
-func (l *Link) SetWindow(open bool) {
+// may send no messages on the session. The function that it returns waits until the client
+// has answered, or the link has ended; it must not be called by the connection's reader.
+func (l *Link) SetWindow(open bool) (wait func()) {
 	s, c := l.session, l.session.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.shut = !open
-	c.sendLocked(s.channel, s.flowLocked())
+	f := s.flowLocked()
+	f.Echo = true
+	c.sendLocked(s.channel, f)
+	answered := make(chan struct{})
+	s.asked = append(s.asked, answered)
+	return func() {
+		select {
+		case <-answered:
+		case <-l.done:
+		case <-c.done:
+		}
+	}
 }
 
 // endLocked ends the link. It reports whether the link was attached until now: if so, the

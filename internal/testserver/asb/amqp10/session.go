@@ -18,6 +18,7 @@ type session struct {
 	links                map[uint32]*Link
 	unsettled            map[uint32]unsettled // by delivery-id
 	shut                 bool                 // the client may send no transfers
+	asked                []chan<- struct{}    // closed one by one, as the client answers flows
 	ended                bool                 // the server has ended it, and the client has not answered
 }
 

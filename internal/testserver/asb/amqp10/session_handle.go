@@ -55,7 +55,13 @@ func (s *session) flow(p *Flow) {
 	}
 	if l != nil {
 		l.flowLocked(p)
-	} else if p.Echo {
+		return
+	}
+	if len(s.asked) > 0 { // a client sends such flows as answers
+		close(s.asked[0])
+		s.asked = s.asked[1:]
+	}
+	if p.Echo {
 		c.sendLocked(s.channel, s.flowLocked())
 	}
 }

@@ -309,23 +309,26 @@ func (s *Server) DetachLinks(entity string, err *amqp10.Error) int {
 }
 
 // CloseWindows closes the windows of the sessions that have a link on which clients send to
-// a node: an entity, $cbs, or $management of an entity. It returns the number of links.
+// a node: an entity, $cbs, or $management of an entity. It returns the number of links, once
+// the clients have answered.
 func (s *Server) CloseWindows(node string) int { return s.setWindows(node, false) }
 
 // OpenWindows opens these windows again.
 func (s *Server) OpenWindows(node string) int { return s.setWindows(node, true) }
 
 func (s *Server) setWindows(node string, open bool) int {
-	n := 0
+	var answers []func()
 	for _, c := range s.clients() {
 		for _, l := range c.conn.Links() {
 			if l.Incoming() && strings.EqualFold(entityPath(l.Address()), node) {
-				l.SetWindow(open)
-				n++
+				answers = append(answers, l.SetWindow(open))
 			}
 		}
 	}
-	return n
+	for _, wait := range answers {
+		wait()
+	}
+	return len(answers)
 }
 
 // LoseEnds makes the connections that are open now answer no more ends of sessions, as if
