@@ -1,0 +1,145 @@
+// Package plan knows the ways of a message that failed: for each decision the steps that
+// carry it out, and what follows each of them. It is pure: it does nothing, and knows no
+// message and no broker. Package core performs the steps.
+//
+// A [Walk] is the way of one message. It plans a ladder of steps, [Failed] or [Stored], and
+// a table, [After], says for each step and for each [Class] of its outcome what follows:
+// the next step, another form of the same copy, another place, a later try, the end. A
+// later try is planned again, from the [Progress] of those before.
+package plan
+
+// Verb is what a step does.
+type Verb uint8
+
+// The verbs.
+const (
+	// Undo undoes the failed work, before users' code runs in the same transaction.
+	Undo Verb = iota
+	// RunHook runs HandleFailed, and TakeOver sends its messages instead of moving the
+	// message. SendAhead sends them before a move that they cannot be one with.
+	RunHook
+	TakeOver
+	SendAhead
+	// SendCommitted sends the messages that handlers committed.
+	SendCommitted
+	// EditCopy lets the application edit the headers of the copy.
+	EditCopy
+	// DeadLetter moves the message to the broker's own queue.
+	DeadLetter
+	// Copy sends a copy to another queue, and Store one to the own queue with a note of its
+	// destination.
+	Copy
+	Store
+	// Again sends a copy to the own queue, to be handled again.
+	Again
+	// Postpone gives the message back, to be available later.
+	Postpone
+	// Pause keeps it for a while, before an immediate retry.
+	Pause
+	// Consume, Abandon and Release settle the delivery.
+	Consume
+	Abandon
+	Release
+	// Keep lets this process keep the delivery, and try again.
+	Keep
+	// Lose ends a message that cannot be given back (TransactionNone).
+	Lose
+	verbs
+)
+
+var verbNames = [verbs]string{"undo", "hook", "take over", "send ahead", "send committed", "edit", "dead-letter", "copy", "store", "again", "postpone", "pause", "consume", "abandon", "release", "keep", "lose"}
+
+func (v Verb) String() string { return verbNames[v] }
+
+// Place is where a step puts something.
+type Place uint8
+
+// The places.
+const (
+	Here           Place = iota // nowhere: the step is about the delivery itself
+	HookPlace                   // HandleFailed, and what belongs to it
+	CommittedPlace              // the queues of committed messages
+	AheadPlace                  // the queues of HandleFailed's messages
+	BrokerQueue                 // the broker's own dead-letter queue
+	NamedQueue                  // the endpoint's dead-letter or invalid queue
+	CustomQueue                 // a queue that a verdict or a policy named
+	ErrorQueue
+	StoredQueue // the destination of a stored message
+	OwnQueue
+	places
+)
+
+var placeNames = [places]string{"", "hook", "committed", "ahead", "broker's queue", "named queue", "custom queue", "error queue", "destination", "own queue"}
+
+func (p Place) String() string { return placeNames[p] }
+
+// Form is how much of the message's headers a copy has.
+type Form uint8
+
+// The forms. Not every verb has each.
+const (
+	Full   Form = iota
+	Clean       // invalid headers of the sender are repaired
+	Small       // few headers of the engine, and all of the sender
+	Sender      // the headers of the sender alone
+	Bare        // those that an operator needs
+	forms
+)
+
+var formNames = [forms]string{"", "clean", "small", "sender", "bare"}
+
+func (f Form) String() string { return formNames[f] }
+
+// Step is one rung of a ladder.
+type Step struct {
+	Verb  Verb
+	Place Place
+	For   Place // the destination that the step serves: a stored copy has it in its note
+	Form  Form
+
+	Atomic   bool // the step consumes the message too, as one
+	Patient  bool // a place that cannot be reached is waited for, not left
+	Optional bool // where the plan would wait or end it goes on
+	Once     bool // there is no later try
+}
+
+// String describes the step, for tests.
+func (s Step) String() string {
+	text := s.Verb.String()
+	if s.Place != Here {
+		text += " " + s.Place.String()
+	}
+	if s.For != Here && s.For != s.Place {
+		text += " for " + s.For.String()
+	}
+	if s.Form != Full {
+		text += ", " + s.Form.String()
+	}
+	return text
+}
+
+// Class is what became of a step.
+type Class uint8
+
+// The classes. An error that fits no other class is Unreachable: it may last or not, and
+// the step may have had its effect.
+const (
+	OK          Class = iota
+	TooLarge          // refused for its size
+	BadHeader         // refused for a header
+	NoQueue           // refused, for there is no such queue
+	Unsupported       // refused for good, for another reason
+	Companion         // another message of the same call was refused for good
+	Unreachable       // an outage, a timeout, a missing right
+	Blocked           // not tried: another message's try has just failed
+	TakenOver         // HandleFailed took the message over
+	HookFailed        // HandleFailed or EditFailed failed
+	Interrupted       // the shutdown cut them off
+	Lost              // the lock: the broker delivers the message again
+	Settled           // by an earlier call whose answer was lost
+	Classes           // their number
+)
+
+var classNames = [Classes]string{"ok", "too large", "bad header", "no queue", "unsupported", "companion", "unreachable", "blocked", "taken over", "hook failed", "interrupted", "lost", "settled"}
+
+func (c Class) String() string { return classNames[c] }

@@ -1,0 +1,119 @@
+package plan
+
+// Walk is the way of one message through its plan. One goroutine at a time uses it.
+type Walk struct {
+	Facts
+	Progress
+
+	decision Decision
+	stored   bool
+	note     Note
+
+	steps []Step
+	at    int
+	buf   [32]Step
+}
+
+// Decided sets the decision to carry out.
+func (w *Walk) Decided(d Decision) { w.decision, w.stored = d, false }
+
+// Arrived sets a stored message to deliver instead.
+func (w *Walk) Arrived(n Note) { w.note, w.stored = n, true }
+
+// Plan begins a try. ending: the endpoint stops, or the broker will soon take the message
+// back.
+func (w *Walk) Plan(ending bool) {
+	w.Ending, w.at = ending, 0
+	if w.stored {
+		w.steps = Stored(w.note, w.Facts, w.Progress, w.buf[:0])
+	} else {
+		w.steps = Failed(w.decision, w.Facts, w.Progress, w.buf[:0])
+	}
+}
+
+// Step returns the step to perform.
+func (w *Walk) Step() Step { return w.steps[w.at] }
+
+// Went records the outcome of the step, and returns what follows: with Go, Step returns the
+// next step. After Redecide the caller sets another decision and plans again. After Wait it
+// plans again later.
+func (w *Walk) Went(c Class) Next {
+	s := w.Step()
+	n := After(s, c)
+	if n == same {
+		if w.Dropped {
+			n = elsewhere
+		}
+		w.Dropped = true
+	}
+	w.record(s, c)
+	switch n {
+	case Go, same, smaller, fewer, elsewhere, instead:
+		next := to(w.steps, w.at, n)
+		if next < 0 || next >= len(w.steps) {
+			return Redecide
+		}
+		w.leave(s, w.steps[next])
+		w.at = next
+		return Go
+	case rest:
+		w.OnlyConsume = true
+		w.Plan(w.Ending)
+		return Go
+	case giveBack:
+		w.GivenBack = true
+		w.Plan(w.Ending)
+		return Go
+	case Wait:
+		w.waits(s)
+	}
+	return n
+}
+
+// record records what the step has achieved.
+func (w *Walk) record(s Step, c Class) {
+	switch {
+	case s.Verb == Consume: // whatever becomes of it, nothing else may follow
+		w.OnlyConsume = true
+	case s.Verb == RunHook && c == HookFailed, s.Verb == TakeOver && c != OK, s.Verb == SendCommitted && s.Place == HookPlace && c != OK:
+		w.Dropped = true
+	case s.Verb == RunHook && c != Interrupted:
+		w.HookRan = true
+	case s.Verb == EditCopy && c != Interrupted:
+		w.Edited = true
+	case s.Verb == SendAhead && c == OK:
+		w.AheadSent = true
+	case s.Verb == SendCommitted && c == OK:
+		w.CommittedSent = true
+	}
+}
+
+// leave records a place that is given up for good.
+func (w *Walk) leave(from, next Step) {
+	if next.For == from.For || next.For == Here {
+		return
+	}
+	switch from.For {
+	case BrokerQueue:
+		w.LeftBroker = true
+	case NamedQueue:
+		w.LeftNamed = true
+	case CustomQueue:
+		w.LeftCustom = true
+	}
+}
+
+// waits records a try that ended without an end of the message.
+func (w *Walk) waits(s Step) {
+	if s.Verb == Pause {
+		w.Paused = true
+		return
+	}
+	w.Tries++
+	if w.Atomic && !w.AheadSent { // the transaction is undone for the wait, and HandleFailed's work with it
+		w.HookRan = false
+	}
+}
+
+// Redelivered adapts the progress to another delivery of the message.
+func (w *Walk) Redelivered() { w.Edited, w.Paused = false, false }
