@@ -10,6 +10,7 @@ import (
 	"github.com/reprise-go/reprise/core/internal/calls"
 	"github.com/reprise-go/reprise/core/internal/ids"
 	"github.com/reprise-go/reprise/core/internal/locks"
+	"github.com/reprise-go/reprise/core/internal/plan"
 )
 
 // attempt is one attempt at handling one delivery. It is the handler's context
@@ -45,18 +46,17 @@ func (a *attempt) Value(key any) any {
 	return a.Context.Value(key)
 }
 
-// handle handles one fetched delivery until it is settled or in the backlog.
+// handle handles one fetched delivery until it is settled, or kept without a slot.
 func (r *runner) handle(w *worker, item fetchedDelivery) {
 	var idErr error
 	item.Delivery, idErr = r.ep.withID(item.Delivery)
 	in := item.Delivery.Incoming()
-	if (in.DeliveryCount > 1 || in.Redelivered) && (r.ep.redeliveries.wasSettled(in.NativeID) || r.isCompleting(in.NativeID)) {
-		r.completeAgain(w, item)
+	if (in.DeliveryCount > 1 || in.Redelivered) && (r.ep.unfinished.wasSettled(in.NativeID) || r.isCompleting(in.NativeID)) {
+		w.ReleaseSlotEarly()
+		r.settle(item, plan.Progress{OnlyConsume: true})
 		return
 	}
-	if r.backlog.HasCopies() && mayBeRedelivery(in) {
-		r.backlog.Supersede(pendingKey(in))
-	}
+	unfinished := r.ep.unfinished.take(in)
 	a := r.newAttempt(item, w.SlotStart())
 	if a == nil { // the lock was lost before anything began
 		r.ep.log.endpoint.Warn("lock on an unstarted message was lost; it is redelivered", "message_id", in.ID)
@@ -71,29 +71,25 @@ func (r *runner) handle(w *worker, item fetchedDelivery) {
 		}
 	}()
 	if note, ok := readNote(in.Headers); ok {
-		r.deliverStored(w, a, note)
-		dealtWith = true
-		return
-	}
-	if u := r.ep.redeliveries.decisionFor(in); u != nil {
-		r.resumeDecision(w, a, u)
-		dealtWith = true
-		return
-	}
-	if err := r.whyRefused(in); err != nil {
+		r.carrier.carry(r.carrier.storedWork(w, a, note))
+	} else if unfinished != nil {
+		r.carrier.resume(w, a, unfinished)
+	} else if err := r.whyRefused(in); err != nil {
 		r.failed(w, a, err)
-		dealtWith = true
-		return
+	} else {
+		r.runHandlers(w, a, idErr)
 	}
+	dealtWith = true
+}
 
+// runHandlers lets the handlers of a message handle it.
+func (r *runner) runHandlers(w *worker, a *attempt, err error) {
 	finished := false
 	defer func() {
 		if !finished { // the handler ended its goroutine
 			r.failed(w, a, calls.ErrGoexit)
-			dealtWith = true
 		}
 	}()
-	err := idErr
 	if err == nil {
 		err = r.ep.resolveMessageType(a)
 	}
@@ -108,7 +104,66 @@ func (r *runner) handle(w *worker, item fetchedDelivery) {
 	if err != nil {
 		r.failed(w, a, err)
 	}
-	dealtWith = true
+}
+
+// failed decides about an attempt that returned an error, and carries the decision out.
+func (r *runner) failed(w *worker, a *attempt, err error) {
+	a.message.end()
+	switch {
+	case r.lockLost(a):
+		r.endLockLost(a)
+		return
+	case r.interruptedByShutdown(): // not its fault (R27)
+		r.carrier.carry(r.carrier.newSettlement(a, plan.Progress{GivenBack: true}))
+		return
+	}
+	f := r.ep.describe(a, err)
+	r.undoForPolicy(a, f)
+	a.returned.Store(false)
+	d := r.ep.rules.decide(a.decisionContext(), *f)
+	a.returned.Store(true)
+	if d.reason.cause != nil && r.interruptedByShutdown() {
+		r.ep.log.logUndecided(a.decisionContext(), f, d.reason.cause)
+		r.carrier.carry(r.carrier.newSettlement(a, plan.Progress{GivenBack: true}))
+		return
+	}
+	f.Err = d.reason.err
+	if d.action.Kind != ActionPutBack {
+		r.pauses.Reset()
+	}
+	if d.reason.cause != nil { // the policy's incomplete work is undone too
+		r.undoForPolicy(a, f)
+	}
+	counts := d.limit == limitFailure && r.limiter.Counts(err)
+	if counts { // before a retry can begin, and succeed
+		r.limiter.Failed()
+	}
+	r.ep.log.logReasons(a.decisionContext(), f, &d)
+	work := r.carrier.newWork(w, a, f, d)
+	switch d.action.Kind { // before the message can be delivered again
+	case ActionImmediateRetry:
+		r.carrier.announce(work, plan.Step{})
+		r.carrier.notify(work, d.action)
+	case ActionPutBack:
+		r.putBack(work)
+	}
+	r.carrier.carry(work)
+	switch {
+	case counts:
+		r.limiter.Probed()
+	case d.limit == limitSuccess:
+		r.limiter.Succeeded()
+	}
+}
+
+// undoForPolicy undoes the failed work before a custom policy works in the same transaction.
+func (r *runner) undoForPolicy(a *attempt, f *failure) {
+	if !r.isAtomic() || r.ep.rules.policy == nil {
+		return
+	}
+	if err := a.undo(r.settleCtx); err != nil {
+		r.ep.log.logNotUndone(a.decisionContext(), f, err)
+	}
 }
 
 // isCompleting reports whether a worker waits for a delivery of the message to be
@@ -124,19 +179,24 @@ func (r *runner) isCompleting(nativeID string) bool {
 // the worker's goroutine (runtime.Goexit) before the message was settled. It
 // counts as a failure, so that MaxDeliveries bounds the attempts.
 func (r *runner) abandonAfterGoexit(a *attempt) {
-	r.ep.recordSurvived(a.delivery.Incoming())
 	cause := errors.New("a policy, filter or observer ended the goroutine with runtime.Goexit (testing's FailNow does)")
-	err := a.delivery.Abandon(r.settleCtx, cause)
-	if errors.Is(err, ErrSettled) {
-		r.endAttempt(a)
-		return
-	}
 	r.ep.log.endpoint.ErrorContext(a.decisionContext(), "message was left in the middle of being settled", "message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType, "error", cause)
-	if err == nil {
-		r.endAttempt(a)
-		return
-	}
-	r.retrySettlement(a.decisionContext(), a.fetched(), "abandoned", err, func() error { return a.delivery.Abandon(r.settleCtx, cause) }, a.end)
+	work := r.carrier.newWork(nil, a, r.ep.describe(a, cause), decision{action: ImmediateRetry()})
+	work.announced = true
+	r.carrier.carry(work)
+}
+
+// releaseUnstarted gives back a delivery that was not started.
+func (r *runner) releaseUnstarted(item fetchedDelivery) {
+	r.settle(item, plan.Progress{GivenBack: true})
+}
+
+// settle settles a delivery without an attempt.
+func (r *runner) settle(item fetchedDelivery, p plan.Progress) {
+	a := &attempt{Context: r.valuesCtx, delivery: item.Delivery, lock: item.Lock}
+	in := item.Delivery.Incoming()
+	a.message.begin(r.ep.deps, in, r.ep.handlingOf(in.Headers.Get(HeaderMessageTypes)))
+	r.carrier.carry(r.carrier.newSettlement(a, p))
 }
 
 // newAttempt returns nil if the lock is lost already. began is when it got its slot.
@@ -174,8 +234,8 @@ func (r *runner) whyRefused(in *Incoming) error {
 	switch {
 	case in.Malformed != nil:
 		return newMalformedError(in.Malformed)
-	case r.ep.exceedsDeliveries(in):
-		err := fmt.Errorf("%w: delivery %d, at most %d", ErrDeliveryCountExceeded, in.DeliveryCount, r.ep.maxDeliveriesOf(in))
+	case r.ep.suspects.exceedsDeliveries(in):
+		err := fmt.Errorf("%w: delivery %d, at most %d", ErrDeliveryCountExceeded, in.DeliveryCount, r.ep.suspects.maxDeliveriesOf(in))
 		if in.LastError != "" {
 			err = fmt.Errorf("%w; last error: %s", err, in.LastError)
 		}
@@ -284,7 +344,7 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 			}
 		}
 		w.ReleaseSlotEarly()
-		r.complete(a)
+		r.carrier.complete(a)
 	}
 	a.message.committedSends().notifySent(r.ep.observerPanicked)
 	if len(r.ep.observers.success) > 0 {
@@ -293,6 +353,52 @@ func (r *runner) succeeded(w *worker, a *attempt) error {
 	r.limiter.Succeeded()
 	r.pauses.Reset()
 	return nil
+}
+
+// describe collects the facts for the decision and the failure headers.
+func (ep *Endpoint) describe(a *attempt, err error) *failure {
+	in := a.delivery.Incoming()
+	handler := a.message.failingHandler()
+	f := &failure{
+		ErrorContext: ErrorContext{
+			Err:                         err,
+			MessageID:                   in.ID,
+			MessageType:                 a.message.handledAs().messageType,
+			ReceiveQueue:                ep.address,
+			ImmediateProcessingFailures: in.attempt(),
+			DelayedDeliveriesPerformed:  in.delayedRetries(),
+			FailedAt:                    time.Now(),
+			LastDelayedRetry:            parseTimeOrZero(in.Headers.Get(HeaderRetriesTimestamp)),
+			FirstFailure:                in.firstFailure(),
+			attemptValues:               a.message.values(false),
+			Handler:                     handler.name,
+			HandlerStarted:              handler.began,
+		},
+		deferrals:     in.deferrals(),
+		inPlace:       ep.retriesInPlace(a.delivery),
+		handlerFailed: handler.failed,
+	}
+	f.setMessage(in)
+	return f
+}
+
+// IsLastAttempt reports whether no other attempt follows if this one fails with err: the
+// message then goes to the error queue, or is discarded. Middleware that answers for
+// handlers asks it, as package middleware/fallback does. With [Endpoint.Invoke], and outside an
+// endpoint, each attempt is the last. With a [Policy] ([MiddlewareScope.HasPolicy]), whose
+// decision cannot be known beforehand, it returns false.
+func (m *Message) IsLastAttempt(err error) bool {
+	a := m.attempt()
+	return a == nil || a.delivery == nil || m.deps.isLast(a, err)
+}
+
+// isLastAttempt makes the decision in advance.
+func (ep *Endpoint) isLastAttempt(a *attempt, err error) bool {
+	if ep.rules.policy != nil { // which would be called twice
+		return false
+	}
+	kind := ep.rules.decide(a, *ep.describe(a, err)).action.Kind
+	return kind == ActionMoveToError || kind == ActionDiscard
 }
 
 // Invoke runs middleware and handlers for a message in this process, without a queue in
@@ -329,4 +435,83 @@ func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) er
 	}
 	a.message.committedSends().notifySent(ep.observerPanicked)
 	return err
+}
+
+// settlementContext returns the context for sends and settlements: it outlives the
+// handler's context, but has the values that observers added to it, so that sent messages
+// belong to the trace of the handled message.
+func (a *attempt) settlementContext(r *runner) context.Context {
+	if a.observedCtx == nil {
+		return r.settleCtx
+	}
+	return &settlementContext{r.settleCtx, a.observedCtx}
+}
+
+type settlementContext struct {
+	context.Context
+	values context.Context
+}
+
+func (c *settlementContext) Value(key any) any {
+	// The settlement context's own values are needed too: the context package
+	// finds a cancelled parent by one.
+	if value := c.Context.Value(key); value != nil {
+		return value
+	}
+	return c.values.Value(key)
+}
+
+// decisionContext returns the context for policies and HandleFailed: the attempt's, with
+// the values that observers put into that of its handlers, a trace for example.
+func (a *attempt) decisionContext() context.Context {
+	if a.observedCtx == nil {
+		return a
+	}
+	return decisionContext{a}
+}
+
+type decisionContext struct{ *attempt }
+
+func (c decisionContext) Value(key any) any { return c.observedCtx.Value(key) }
+
+// recoveryContext returns the context for recovery observers: it does not end, and has the
+// values that observers gave the attempt's.
+func (a *attempt) recoveryContext(r *runner) context.Context {
+	if a.observedCtx == nil {
+		return r.valuesCtx
+	}
+	return context.WithoutCancel(a.observedCtx)
+}
+
+// isAtomic reports whether a message's sends and settlement are one transaction.
+func (r *runner) isAtomic() bool { return r.ep.mode == TransactionSendsAtomicWithReceive }
+
+// endAttempt ends the attempt and the renewal of its lock, after any outcome.
+func (r *runner) endAttempt(a *attempt) {
+	r.renewer.Forget(a.lock)
+	a.end()
+}
+
+// end ends the attempt's context.
+func (a *attempt) end() {
+	if a.lock != nil {
+		a.lock.End()
+	}
+}
+
+func (r *runner) lockLost(a *attempt) bool {
+	return a.lock != nil && a.lock.IsLost()
+}
+
+// endLockLost ends the work on a message whose lock is lost (R27).
+func (r *runner) endLockLost(a *attempt) {
+	r.ep.suspects.recordSurvived(a.delivery.Incoming())
+	r.endAttempt(a)
+	r.logLockLost(a)
+}
+
+// logLockLost logs that a message is redelivered because its lock was lost.
+func (r *runner) logLockLost(a *attempt) {
+	r.ep.log.endpoint.WarnContext(a.decisionContext(), "lock on a message was lost while it was being handled; it is redelivered",
+		"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType)
 }

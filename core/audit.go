@@ -145,14 +145,14 @@ func (r *runner) completeWith(a *attempt, out, engineSends []Outgoing) error {
 	// Nothing was sent, and the handlers' work is unchanged, unless the transaction broke:
 	// then another try fails too.
 	for _, try := range r.fewerEngineSends(engineSends) {
-		if endsDelivery(err) {
+		if errors.Is(err, ErrLockLost) || errors.Is(err, ErrSettled) {
 			break
 		}
 		tried := time.Now()
 		retried := commit(slices.Concat(out, try.now))
 		if retried == nil {
 			if try.stored {
-				r.reportUnreachable(r.ep.auditAddress, refusalOf(err, r.ep.auditAddress), began)
+				r.reportUnreachable(r.ep.auditAddress, "", refusalOf(err, r.ep.auditAddress), began)
 			}
 			r.engineSendsAccepted(a, try.now)
 			r.sendEngineSendsLater(a, try.later, err)
@@ -231,7 +231,7 @@ func (r *runner) sendEngineSendsLater(a *attempt, sends []Outgoing, err error) {
 				}
 			}
 			if failedByQueue(cause, out.ID) {
-				r.reportUnreachable(out.Queue, cause, began)
+				r.reportUnreachable(out.Queue, "", cause, began)
 			}
 			if r.ep.canStore(out.Queue) {
 				stored := []Outgoing{r.ep.storedAudit(out)}
@@ -264,7 +264,7 @@ func (r *runner) retrySendInProcess(out Outgoing, err error) {
 	cancel := func() {
 		r.raiseCritical(fmt.Errorf("%v of message %s to queue %q is given up: %w", out.Reason, out.ID, out.Queue, err))
 	}
-	r.backlog.Add(&backlog.Entry{WithoutDelivery: true, Backoff: moveBackoff, Cancel: cancel, Try: func() bool {
+	r.ep.unfinished.kept.Add(&backlog.Entry{WithoutDelivery: true, Backoff: moveBackoff, Cancel: cancel, Try: func() bool {
 		if err = r.ep.transportSend(r.settleCtx, []Outgoing{out}); err != nil && time.Since(began) > maxAuditRetryTime {
 			cancel()
 			return true

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
 // storingMiddleware is middleware that stores what the handler collects, as an inbox
@@ -186,6 +187,33 @@ func TestCommit_RefusedMessageKeepsTheDiscardedOne(t *testing.T) {
 			fx.Errorf("the failure is %q", text)
 		}
 		equal(fx, "told", len(k.sent.all()), 0)
+	})
+}
+
+// A message that cannot be discarded is moved as any other is: HandleFailed runs for it, and
+// the queue is that of the configuration.
+func TestCommit_RefusedDiscardIsAnOrdinaryMove(t *testing.T) {
+	inModes(t, allModes, func(fx *fixture) {
+		_, ep := fx.runCommitting(core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersAll}}, core.Discard("not wanted"))
+		var told recorder[string]
+		core.HandleFailed(ep, "order", func(_ context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error {
+			told.add(f.Err.Error())
+			return nil
+		})
+		fx.broker.setFaults(faults{send: func(out []core.Outgoing) error {
+			if out[0].Queue == "shipping" {
+				return fmt.Errorf("no such queue: %w", core.ErrQueueNotFound)
+			}
+			return nil
+		}})
+		fx.run(ep)
+		fx.enqueue("m1")
+		fx.advance(time.Minute)
+		letter := fx.onlyMessage(inmemory.DeadLetterQueue("orders"))
+		equal(fx, "reason", letter.Headers.Get(core.HeaderFailureReason), string(core.FailureCommitRefused))
+		if texts := told.all(); len(texts) != 1 || !strings.Contains(texts[0], "no such queue") {
+			fx.Errorf("HandleFailed is told %q; want the refusal, once", texts)
+		}
 	})
 }
 

@@ -334,7 +334,7 @@ func TestSettings_OthersOfAMessageType(t *testing.T) {
 		{"no age", "endless", errFailed, aged(2 * time.Hour), retry},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := at(test.messageType, test.err, test.change); got.action != test.want || got.whyReplaced != "" {
+			if got := at(test.messageType, test.err, test.change); got.action != test.want || got.reason.text != "" {
 				t.Errorf("%+v, want %v", got, test.want)
 			}
 		})
@@ -408,8 +408,8 @@ func TestConfig_EffectiveOneIsAFixedPoint(t *testing.T) {
 					t.Errorf("%q\n%+v becomes\n%+v", messageType, a, b)
 				}
 			}
-			if first.maxDeliveries != second.maxDeliveries {
-				t.Errorf("MaxDeliveries %d becomes %d", first.maxDeliveries, second.maxDeliveries)
+			if first.suspects.maxDeliveries != second.suspects.maxDeliveries {
+				t.Errorf("MaxDeliveries %d becomes %d", first.suspects.maxDeliveries, second.suspects.maxDeliveries)
 			}
 		})
 	}

@@ -10,39 +10,39 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core/internal/delays"
+	"github.com/reprise-go/reprise/core/internal/plan"
 )
 
-// decision is the next step for a failed message. It is made once, by decide, from values
-// alone; tryDecision carries it out.
+// decision is the next step for a failed message. Only decide makes one, from values alone,
+// and nothing changes it.
 type decision struct {
-	action      Action
-	deferral    bool // a DelayedRetry that is a handler's Defer
-	uncounted   bool // a deferral without a call of a handler (Refuse)
-	newCopy     bool // a DelayedRetry that begins the count of deliveries anew
-	deadLetter  bool // a MoveToError that goes to the broker's own queue
-	customQueue bool // a MoveToError to a queue that the handler named
-	fromVerdict bool // the handler decided, not the policy
-
-	// reason is that of a MoveToError to a dead-letter or invalid queue, or "".
-	reason FailureReason
-
-	// err is the failure to report instead of the handler's error, which it
-	// wraps, or nil.
-	err error
-
-	// whyReplaced names the requested action and the reason why it cannot be fulfilled (R8),
-	// or is "".
-	whyReplaced string
-	// policyErr is the error of the policy (R12), or nil.
-	policyErr error
-
-	// handleFailedSends has the messages that HandleFailed sent; they are sent with the move
-	// (R51).
-	handleFailedSends []Outgoing
-	// committedSends is sent before the message is consumed (Message.Commit); nil: there is
-	// none, or it has been sent.
-	committedSends *committedSends
+	action Action // its delay is possible, its queue that of the configuration
+	// errorQueue replaces the queue of a MoveToError that cannot have the message.
+	errorQueue string
+	as         copyAs     // of a DelayedRetry, and asRefusal of a PutBack
+	target     plan.Place // of a MoveToError
+	reason     reason
+	limit      limitEffect
 }
+
+// copyAs is the purpose of a copy of a message in its own queue.
+type copyAs uint8
+
+const (
+	asRetry    copyAs = iota
+	asDeferral        // a handler's Defer
+	asRefusal         // nothing is counted (Refuse)
+	asNewCopy         // the count of deliveries begins anew
+)
+
+// limitEffect is the effect of a failure on RateLimit (R44).
+type limitEffect uint8
+
+const (
+	limitUnchanged limitEffect = iota // it says nothing about an outage
+	limitFailure                      // it may come from an outage
+	limitSuccess                      // the handler ran to a decision about its message
+)
 
 // rules has the inputs of a decision besides the failure: the configuration in force and
 // the abilities of the transport.
@@ -100,10 +100,10 @@ func (r *rules) handlerTimeout(messageType string) time.Duration {
 type failure struct {
 	ErrorContext
 	deferrals     int
-	inPlace       bool          // a delayed retry postpones the message, because of its group
-	handlerFailed time.Time     // when Handler did, or the zero time
-	reason        FailureReason // that of the decision
-	generatedID   bool          // the sender gave the message no id
+	inPlace       bool      // a delayed retry postpones the message, because of its group
+	handlerFailed time.Time // when Handler did, or the zero time
+	generatedID   bool      // the sender gave the message no id
+	refused       *refusal  // of the decision before, or nil
 
 	// The copy for the error queue that EditFailed made of this delivery, or nil, and
 	// whether EditFailed was called.
@@ -111,26 +111,85 @@ type failure struct {
 	editCalled bool
 }
 
+// refusal is a decision that can never be carried out.
+type refusal struct {
+	decision decision
+	err      error
+}
+
 // decide turns a failure into a decision. It has no side effects except those of a custom
 // policy.
 func (r *rules) decide(ctx context.Context, f failure) decision {
 	config := r.configFor(f.MessageType)
-	d := r.choose(ctx, config, f)
+	var d decision
+	if f.refused != nil {
+		d = decideRefused(f)
+	} else {
+		d = r.choose(ctx, config, f)
+		d.limit = limitEffectOf(f.Err)
+	}
 	d.action.Delay = max(d.action.Delay, 0)
-	if reason := r.whyUnsupported(d.action, f); reason != "" && !d.newCopy {
+	if reason := r.whyUnsupported(d.action, f); reason != "" && d.as != asNewCopy {
 		d.replaceAction(reason)
 	}
-	if d.action.Kind == ActionMoveToError && !d.customQueue && (d.action.Queue == "" || d.action.Queue == config.Failed.ErrorQueue) {
+	if d.reason.err == nil {
+		d.reason.err = f.Err
+	}
+	switch d.action.Kind {
+	case ActionImmediateRetry:
+		d.action.Delay = r.possiblePause(d.action.Delay, f)
+	case ActionMoveToError:
 		r.chooseErrorQueue(config, f, &d)
 	}
 	return d
 }
 
+// decideRefused decides about a message whose decision the transport, or another queue, has
+// refused for good (R8).
+func decideRefused(f failure) decision {
+	before := f.refused.decision
+	d := decision{action: before.action, reason: reason{err: before.reason.err}}
+	if before.action.Kind == ActionDiscard {
+		d.replaceAction(fmt.Sprintf("messages that a handler has committed cannot be sent: %v", f.refused.err))
+		d.reason.kind, d.reason.err = FailureCommitRefused, f.refused.err
+		return d
+	}
+	d.replaceAction(fmt.Sprintf("the transport refused it: %v", f.refused.err))
+	return d
+}
+
 // replaceAction replaces an action that cannot be fulfilled, and keeps the reason.
-func (d *decision) replaceAction(reason string) {
-	d.whyReplaced = fmt.Sprintf("%v was asked for, but %s", d.action, reason)
-	d.action = MoveToError("")
-	d.deferral, d.uncounted, d.newCopy, d.customQueue = false, false, false, false
+func (d *decision) replaceAction(why string) {
+	d.reason.text = fmt.Sprintf("%v was asked for, but %s", d.action, why)
+	d.action, d.as, d.target = MoveToError(""), asRetry, plan.ErrorQueue
+}
+
+// limitEffectOf returns the effect of an error on rate limiting, which is for outages. A
+// final verdict or a plain Defer is the handler's decision about its message. RetryAfter,
+// and Defer with an error, are its answers to a service that is unavailable, and
+// Unrecoverable says only that no retry helps. A message that middleware refused or put back
+// says nothing new, nor does one that no handler got.
+func limitEffectOf(err error) (effect limitEffect) {
+	defer func() {
+		if recover() != nil { // a method of the error panicked
+			effect = limitFailure
+		}
+	}()
+	if neverHandled(err) {
+		return limitUnchanged
+	}
+	v := VerdictOf(err)
+	switch {
+	case v == nil && errors.Is(err, ErrNoType):
+		return limitUnchanged
+	case v == nil, v.Kind == VerdictRetryAfter, v.Kind == VerdictUnrecoverable:
+		return limitFailure
+	case v.Kind == VerdictPutBack, v.Kind == VerdictDefer && v.Refused:
+		return limitUnchanged
+	case v.Kind == VerdictDefer && v.Err != nil:
+		return limitFailure
+	}
+	return limitSuccess
 }
 
 // choose decides by the verdict or the policy, and handles panics of users' code: of a
@@ -138,20 +197,17 @@ func (d *decision) replaceAction(reason string) {
 func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failure) (d decision) {
 	defer func() {
 		if value := recover(); value != nil {
-			d = decision{
-				action:    MoveToError(""),
-				policyErr: fmt.Errorf("recoverability policy: %w", newPanicError(value)),
-			}
+			d = decision{action: MoveToError(""), reason: reason{cause: fmt.Errorf("recoverability policy: %w", newPanicError(value))}}
 		}
 	}()
 	if neverHandled(f.Err) {
 		if r.mayBeUnhandled(f) {
-			return decision{action: DelayedRetry(r.newCopyDelay(f.MessageID)), newCopy: true}
+			return decision{action: DelayedRetry(r.newCopyDelay(f.MessageID)), as: asNewCopy}
 		}
 		if r.policy == nil || !errors.Is(f.Err, ErrMalformed) {
 			return decision{action: MoveToError("")}
 		}
-		d.action, d.policyErr = r.callPolicy(ctx, config, f.ErrorContext)
+		d.action, d.reason.cause = r.callPolicy(ctx, config, f.ErrorContext)
 		if kind := d.action.Kind; kind == ActionImmediateRetry || kind == ActionDelayedRetry {
 			d.replaceAction("the transport cannot read the message, and no retry changes that")
 		}
@@ -160,31 +216,33 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 	v := VerdictOf(f.Err)
 	if v == nil {
 		action, err := r.callPolicy(ctx, config, f.ErrorContext)
-		return decision{action: action, policyErr: err}
+		return decision{action: action, reason: reason{cause: err}}
 	}
-	d.fromVerdict = true
 	switch v.Kind {
 	case VerdictDiscard:
 		d.action = DiscardMessage(v.Reason)
 	case VerdictMoveTo:
-		d.action, d.customQueue = MoveToError(v.Queue), v.Queue != ""
+		d.action = MoveToError(v.Queue)
+		if v.Queue != "" {
+			d.target = plan.CustomQueue // also if the name is that of the error queue
+		}
 	case VerdictPutBack: // the error is none of this message's
-		d.action, d.uncounted = Action{Kind: ActionPutBack, Delay: v.Delay}, true
+		d.action, d.as = Action{Kind: ActionPutBack, Delay: v.Delay}, asRefusal
 	case VerdictDefer:
 		switch {
 		case v.Refused && !r.caps.DelayedDelivery && !f.inPlace: // the message cannot wait alone
-			d.action, d.uncounted = Action{Kind: ActionPutBack, Delay: min(cmp.Or(max(v.Delay, 0), config.settings.RequeueDelay), maxRefusalPause)}, true
+			d.action, d.as = Action{Kind: ActionPutBack, Delay: min(cmp.Or(max(v.Delay, 0), config.settings.RequeueDelay), maxRefusalPause)}, asRefusal
 		case v.Refused: // the error is none of this message's
 			d.action = DelayedRetry(r.possibleDelay(cmp.Or(max(v.Delay, 0), config.settings.RequeueDelay), f))
-			d.deferral, d.uncounted = true, true
+			d.as = asRefusal
 		case config.isUnrecoverableWith(v, f.Err):
 			d.action = MoveToError("")
 		case config.settings.RequeueLimit > 0 && f.deferrals >= config.settings.RequeueLimit:
-			d.action, d.err = MoveToError(""), newRequeueLimitError(config.settings.RequeueLimit, f.Err)
+			d.action, d.reason.err = MoveToError(""), newRequeueLimitError(config.settings.RequeueLimit, f.Err)
 		case v.Delay <= 0:
-			d.action, d.deferral = DelayedRetry(config.settings.RequeueDelay), true
+			d.action, d.as = DelayedRetry(config.settings.RequeueDelay), asDeferral
 		default:
-			d.action, d.deferral = DelayedRetry(v.Delay), true
+			d.action, d.as = DelayedRetry(v.Delay), asDeferral
 		}
 	case VerdictRetryAfter:
 		switch {
@@ -238,6 +296,16 @@ func (r *rules) possibleDelay(delay time.Duration, f failure) time.Duration {
 	return delay
 }
 
+// possiblePause shortens the pause before an immediate retry to the longest possible one:
+// the message is kept for it and its lock renewed, unless it waits in its group.
+func (r *rules) possiblePause(pause time.Duration, f failure) time.Duration {
+	pause = min(pause, maxImmediatePause)
+	if longest := r.caps.MaxLockTime; longest > 0 && !f.inPlace {
+		pause = min(pause, longest/2)
+	}
+	return pause
+}
+
 const (
 	newCopyDelay  = time.Second
 	newCopyJitter = 4 // times as long, at most, is added
@@ -260,6 +328,38 @@ func (r *rules) callPolicy(ctx context.Context, config RecoverabilityConfig, f E
 		return action, nil
 	}
 	return MoveToError(""), fmt.Errorf("recoverability policy returned %v, which is no action", action)
+}
+
+// chooseErrorQueue chooses the queue of a message, unless a verdict or a policy has named
+// one (R62, R63).
+func (r *rules) chooseErrorQueue(config RecoverabilityConfig, f failure, d *decision) {
+	standard := config.Failed.ErrorQueue
+	d.errorQueue = standard
+	if d.reason.kind == "" {
+		d.reason.kind = r.failureReason(config, f, d)
+	}
+	isNamed := d.target == plan.CustomQueue || d.action.Queue != "" && d.action.Queue != standard
+	deadLettered := r.deadLetters == DeadLettersAll || r.deadLetters == DeadLettersRejected && d.reason.kind == FailureRejected
+	switch {
+	case isNamed && d.action.Queue != standard:
+		d.target = plan.CustomQueue
+	case isNamed:
+		d.target = plan.ErrorQueue
+	case config.settings.InvalidQueue != "" && isInvalid(d.reason.kind):
+		d.action.Queue, d.target = config.settings.InvalidQueue, plan.NamedQueue
+	case deadLettered && config.settings.DeadLetterQueue != "":
+		d.action.Queue, d.target = config.settings.DeadLetterQueue, plan.NamedQueue
+	case deadLettered:
+		d.action.Queue, d.target = standard, plan.BrokerQueue
+	default:
+		d.action.Queue, d.target = standard, plan.ErrorQueue
+	}
+}
+
+// isInvalid reports whether a message with that reason belongs in the invalid queue: no
+// retry and no other version of its data would help, only another sender.
+func isInvalid(reason FailureReason) bool {
+	return reason == FailureMalformed || reason == FailureUndecodable || reason == FailureInvalid
 }
 
 // whyUnsupported returns the reason why an action cannot be fulfilled (R8), or "".

@@ -300,7 +300,7 @@ func TestPolicy_EveryAction(t *testing.T) {
 		t.Run(want.String(), func(t *testing.T) {
 			r := rulesOf(t, Recoverability{Policy: func(context.Context, RecoverabilityConfig, ErrorContext) Action { return want }})
 			d := r.decide(t.Context(), failureAfter(1, 0, errFailed))
-			if d.action != want || d.whyReplaced != "" || d.policyErr != nil || d.fromVerdict {
+			if d.action != want || d.reason.text != "" || d.reason.cause != nil || d.limit != limitFailure {
 				t.Errorf("%+v", d)
 			}
 		})

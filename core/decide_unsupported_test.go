@@ -62,16 +62,16 @@ func TestUnsupportedAction_MovesToTheErrorQueue(t *testing.T) {
 				if want.Kind == ActionMoveToError && want.Queue == "" {
 					want.Queue = "failed"
 				}
-				if d.action != want || d.whyReplaced != "" {
-					t.Errorf("%v, fallback %q", d.action, d.whyReplaced)
+				if d.action != want || d.reason.text != "" {
+					t.Errorf("%v, fallback %q", d.action, d.reason.text)
 				}
 				return
 			}
 			if d.action != MoveToError("failed") {
 				t.Errorf("%v, want the default error queue", d.action)
 			}
-			if !strings.Contains(d.whyReplaced, row.action.String()+" was asked for") || !strings.Contains(d.whyReplaced, row.reason) {
-				t.Errorf("fallback %q does not say what was asked for and why not", d.whyReplaced)
+			if !strings.Contains(d.reason.text, row.action.String()+" was asked for") || !strings.Contains(d.reason.text, row.reason) {
+				t.Errorf("fallback %q does not say what was asked for and why not", d.reason.text)
 			}
 		})
 	}
@@ -98,7 +98,7 @@ func TestUnsupportedAction_AppliesToVerdictsAndToTheDefaultPolicy(t *testing.T) 
 			r := rulesOf(t, Recoverability{}) // what the policy is shown allows retries; the transport below does not
 			r.mode, r.caps = test.mode, test.caps
 			d := r.decide(t.Context(), failureAfter(1, 0, test.err))
-			if d.action != MoveToError("error") || d.whyReplaced == "" || d.deferral {
+			if d.action != MoveToError("error") || d.reason.text == "" || (d.as == asDeferral) {
 				t.Errorf("%+v", d)
 			}
 		})
@@ -129,16 +129,16 @@ func TestUnsupportedAction_DowngradedRetryAfterSaysWhy(t *testing.T) {
 				t.Fatal(err)
 			}
 			d := r.rules.decide(t.Context(), failureAfter(1, 0, RetryAfter(errFailed, 5*time.Second)))
-			if d.action != MoveToError("error") || (d.whyReplaced != "") != (test.says != "") || !strings.Contains(d.whyReplaced, test.says) {
+			if d.action != MoveToError("error") || (d.reason.text != "") != (test.says != "") || !strings.Contains(d.reason.text, test.says) {
 				t.Errorf("%+v", d)
 			}
-			if test.says != "" && !strings.HasPrefix(d.whyReplaced, "DelayedRetry(5s) was asked for, but ") {
-				t.Errorf("fallback %q", d.whyReplaced)
+			if test.says != "" && !strings.HasPrefix(d.reason.text, "DelayedRetry(5s) was asked for, but ") {
+				t.Errorf("fallback %q", d.reason.text)
 			}
 		})
 	}
 	t.Run("used up is no downgrade", func(t *testing.T) {
-		if d := rulesOf(t, Recoverability{}).decide(t.Context(), failureAfter(1, 3, RetryAfter(errFailed, 1))); d.action != MoveToError("error") || d.whyReplaced != "" {
+		if d := rulesOf(t, Recoverability{}).decide(t.Context(), failureAfter(1, 3, RetryAfter(errFailed, 1))); d.action != MoveToError("error") || d.reason.text != "" {
 			t.Errorf("%+v", d)
 		}
 	})
@@ -165,11 +165,11 @@ func TestMaxDeliveries_ImmediateRetriesOfAPolicyEnd(t *testing.T) {
 			if test.ends {
 				want = MoveToError("error")
 			}
-			if d.action != want || (d.whyReplaced != "") != test.ends {
+			if d.action != want || (d.reason.text != "") != test.ends {
 				t.Errorf("%+v, want %v", d, want)
 			}
-			if test.ends && !strings.Contains(d.whyReplaced, fmt.Sprintf("ImmediateRetry was asked for, but this was delivery %d and MaxDeliveries is", test.deliveries)) {
-				t.Errorf("fallback %q", d.whyReplaced)
+			if test.ends && !strings.Contains(d.reason.text, fmt.Sprintf("ImmediateRetry was asked for, but this was delivery %d and MaxDeliveries is", test.deliveries)) {
+				t.Errorf("fallback %q", d.reason.text)
 			}
 		})
 	}
@@ -192,7 +192,7 @@ func TestMoveToError_OwnQueueInAnySpelling(t *testing.T) {
 			if says == "" {
 				want = MoveToError(queue)
 			}
-			if d.action != want || (d.whyReplaced != "") != (says != "") || !strings.Contains(d.whyReplaced, says) {
+			if d.action != want || (d.reason.text != "") != (says != "") || !strings.Contains(d.reason.text, says) {
 				t.Errorf("%q: %+v", queue, d)
 			}
 		}
@@ -202,7 +202,7 @@ func TestMoveToError_OwnQueueInAnySpelling(t *testing.T) {
 func TestPolicy_NegativeDelayIsNone(t *testing.T) {
 	for _, action := range []Action{DelayedRetry(-time.Hour), {Kind: ActionDelayedRetry, Delay: -1}} {
 		d := rulesOf(t, Recoverability{Policy: policyOf(action)}).decide(t.Context(), failureAfter(1, 0, errFailed))
-		if d.action != DelayedRetry(0) || d.whyReplaced != "" {
+		if d.action != DelayedRetry(0) || d.reason.text != "" {
 			t.Errorf("%+v", d)
 		}
 	}
@@ -237,17 +237,17 @@ func TestPolicy_ThatDecidesNothing(t *testing.T) {
 			if d.action != MoveToError("failed") {
 				t.Errorf("%v, want the default error queue", d.action)
 			}
-			if d.policyErr == nil || !strings.Contains(d.policyErr.Error(), test.says) {
-				t.Errorf("policyErr = %v, want it to tell %q", d.policyErr, test.says)
+			if d.reason.cause == nil || !strings.Contains(d.reason.cause.Error(), test.says) {
+				t.Errorf("policyErr = %v, want it to tell %q", d.reason.cause, test.says)
 			}
 		})
 	}
 	t.Run("the panic keeps its cause and stack", func(t *testing.T) {
 		r := rulesOf(t, Recoverability{Policy: func(context.Context, RecoverabilityConfig, ErrorContext) Action { panic(cause) }})
 		d := r.decide(t.Context(), failureAfter(1, 0, errFailed))
-		p, ok := errors.AsType[*PanicError](d.policyErr)
-		if !ok || !errors.Is(d.policyErr, cause) || !bytes.Contains(p.Stack, []byte("decide_unsupported_test.go")) {
-			t.Errorf("%v", d.policyErr)
+		p, ok := errors.AsType[*PanicError](d.reason.cause)
+		if !ok || !errors.Is(d.reason.cause, cause) || !bytes.Contains(p.Stack, []byte("decide_unsupported_test.go")) {
+			t.Errorf("%v", d.reason.cause)
 		}
 	})
 	t.Run("both errors are recorded", func(t *testing.T) {
@@ -256,7 +256,7 @@ func TestPolicy_ThatDecidesNothing(t *testing.T) {
 		f := failureAfter(1, 0, errFailed)
 		d := rulesOf(t, Recoverability{Policy: policyOf(Action{})}).decide(t.Context(), f)
 		logs.logReasons(t.Context(), &f, &d)
-		if !strings.Contains(text.String(), errFailed.Error()) || !strings.Contains(text.String(), d.policyErr.Error()) {
+		if !strings.Contains(text.String(), errFailed.Error()) || !strings.Contains(text.String(), d.reason.cause.Error()) {
 			t.Errorf("%s", text.String())
 		}
 	})
@@ -277,7 +277,7 @@ func TestDefaultPolicy_UserCodePanics(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			d := rulesOf(t, test.config).decide(t.Context(), failureAfter(1, 0, test.err))
-			if d.action != MoveToError("error") || d.deferral || d.policyErr == nil {
+			if d.action != MoveToError("error") || (d.as == asDeferral) || d.reason.cause == nil {
 				t.Errorf("%+v", d)
 			}
 		})

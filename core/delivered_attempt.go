@@ -2,23 +2,12 @@ package core
 
 import (
 	"fmt"
-	"time"
 	"unicode/utf8"
 )
 
 // This file tells which attempt at a message a delivery is: its headers count
 // those of earlier copies, and the instance that postponed it remembers those of earlier
 // rounds.
-
-// earlierRounds has an instance's knowledge of the rounds of a message before the current
-// one.
-type earlierRounds struct {
-	retries      int // delayed retries
-	deferrals    int
-	firstFailure time.Time // for the first time, or the zero time
-	deliveries   int       // in these rounds
-	expected     int       // the broker's count for the next delivery, if no other instance gets one before
-}
 
 // attempt returns the number of this attempt in its round. A refused message (Refuse)
 // keeps its number.
@@ -34,14 +23,6 @@ func (in *Incoming) delayedRetries() int {
 // deferrals returns the number of deferrals before this delivery.
 func (in *Incoming) deferrals() int {
 	return intHeader(in.Headers, HeaderDeferrals) + in.earlier.deferrals
-}
-
-// roundsAfter returns the rounds to remember when the message is given back, and its
-// count rises.
-func (in *Incoming) roundsAfter(counted int) earlierRounds {
-	e := in.earlier
-	e.expected = e.deliveries + in.DeliveryCount + counted
-	return e
 }
 
 // adjustedDelivery is a delivery whose message differs for the engine and the adapter: it

@@ -31,23 +31,23 @@ type Endpoint struct {
 	address      string // of the input queue; "" if send-only
 	auditAddress string // "" without audit
 
-	registry      registry
-	rules         rules
-	maxDeliveries int
-	keepsGroups   bool // the input queue keeps groups in order
-	isolation     isolationRules
-	composer      *composer
-	deps          *messageDeps
-	chain         HandlerFunc
-	scope         string // of the sends of the outermost middleware
-	nest          nest   // facts of Config.Middleware
-	host          hostInfo
-	observers     *observers
-	observed      ObservedEndpoint
-	log           *loggers
-	resolved      *resolvedConfig
-	redeliveries  *redeliveryState
-	unreachable   *unreachable.Queues
+	registry    registry
+	rules       rules
+	keepsGroups bool // the input queue keeps groups in order
+	composer    *composer
+	deps        *messageDeps
+	chain       HandlerFunc
+	scope       string // of the sends of the outermost middleware
+	nest        nest   // facts of Config.Middleware
+	host        hostInfo
+	observers   *observers
+	observed    ObservedEndpoint
+	log         *loggers
+	resolved    *resolvedConfig
+	unfinished  *unfinished
+	suspects    *suspects
+	rounds      *rememberedRounds
+	unreachable *unreachable.Queues
 
 	criticals    atomic.Int64
 	lastCritical atomic.Pointer[CriticalError]
@@ -86,8 +86,8 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	ep := &Endpoint{
 		name: name, transport: t, caps: caps, config: r.config, mode: r.mode,
 		address: r.rules.ownAddress, auditAddress: r.auditAddress,
-		rules: r.rules, maxDeliveries: r.maxDeliveries, keepsGroups: r.keepsGroups, isolation: r.isolation, resolved: r, observers: r.observers,
-		redeliveries: newRedeliveryState(), unreachable: unreachable.New(), concurrency: r.config.Concurrency, ready: make(chan struct{}),
+		rules: r.rules, keepsGroups: r.keepsGroups, resolved: r, observers: r.observers,
+		unfinished: newUnfinished(), rounds: newRememberedRounds(), unreachable: unreachable.New(), concurrency: r.config.Concurrency, ready: make(chan struct{}),
 	}
 	if err := errors.Join(errs.errs...); err != nil {
 		return fail(err)
@@ -97,6 +97,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	if err != nil {
 		machine = "unknown"
 	}
+	ep.suspects = newSuspects(r.isolation, r.maxDeliveries, ep.unfinished)
 	ep.instance = c.Instance
 	if ep.instance == "" {
 		ep.instance = fmt.Sprintf("%s-%d-%s", machine, os.Getpid(), ids.New()[24:])

@@ -58,6 +58,7 @@ func TestMoveToError_KeepsTheMessageAndNamesTheCause(t *testing.T) {
 			core.HeaderFailedQ:            "orders",
 			core.HeaderTimeOfFailure:      core.FormatTime(failedAt),
 			core.HeaderExceptionType:      "*core_test.orderError",
+			core.HeaderFailureReason:      string(core.FailureUnrecoverable),
 			core.HeaderExceptionMessage:   "order 7 is wrong",
 			core.HeaderExceptionSource:    "github.com/reprise-go/reprise/core_test",
 			core.HeaderProcessingEndpoint: "orders",

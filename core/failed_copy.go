@@ -2,7 +2,6 @@ package core
 
 import (
 	"encoding/json"
-	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -19,42 +18,12 @@ func failedCopy(a *attempt, f *failure, queue string, headers Headers, reason Se
 	return out
 }
 
-// sendFailedCopy sends a failed message with fewer and fewer headers while the transport
-// refuses them (R24): with those that fit, repaired if it does not accept them; with
-// FailedQ alone; as it was; with those that an operator needs.
-func (r *runner) sendFailedCopy(a *attempt, f *failure, d *decision, send func(Headers) error) error {
-	caps := r.ep.caps.limitsForCopy(a.delivery.Incoming())
-	err := send(headersForCopy(f, d.action, r.ep.host, caps))
-	if isRefusedWith(err, f.MessageID, ErrInvalidHeader) {
-		f.sanitize()
-		err = send(headersForCopy(f, d.action, r.ep.host, caps))
-	}
-	for _, fewer := range []func(*failure) Headers{copyForErrorMinimal, (*failure).senderHeaders} {
-		if areHeadersRefused(err, f) {
-			err = send(fewer(f))
-		}
-	}
-	if areHeadersRefused(err, f) {
-		headers := copyForErrorBare(f)
-		if err = send(headers); err == nil {
-			logFailure(a.decisionContext(), r.ep.log.moved, slog.LevelError, f, "message was moved without headers of its sender, which the transport refused",
-				slog.Any("headers_left_out", f.Headers.without(headers)))
-		}
-	}
-	return err
-}
-
-// areHeadersRefused reports whether a copy with fewer headers may be accepted.
-func areHeadersRefused(err error, f *failure) bool {
-	return isRefusedWith(err, f.MessageID, ErrTooLarge) || isRefusedWith(err, f.MessageID, ErrInvalidHeader)
-}
-
 // headersForCopy returns the headers of a failed message within the limits.
-func headersForCopy(f *failure, action Action, by hostInfo, caps Capabilities) Headers {
+func headersForCopy(f *failure, d *decision, by hostInfo, caps Capabilities) Headers {
 	if f.edited != nil {
 		return f.edited.fitHeaders(f, caps)
 	}
-	return copyForError(f, action, by, caps)
+	return copyForError(f, d, by, caps)
 }
 
 // copyForErrorMinimal returns only FailedQ of them, for a transport that refused more.
@@ -172,8 +141,8 @@ func newCopy(f *failure) Headers {
 // limits beside the body (R24). A message that leaves no room for any header was sent
 // with other limits, or by a foreign sender. As the limits are those for applications and
 // say nothing about the broker's own, it then gets all headers.
-func copyForError(f *failure, action Action, by hostInfo, caps Capabilities) Headers {
-	all := headersForError(f, action, by)
+func copyForError(f *failure, d *decision, by hostInfo, caps Capabilities) Headers {
+	all := headersForError(f, d, by)
 	h := all
 	for _, key := range failureHeaders {
 		if fits(h, f.Body, caps) {
@@ -185,18 +154,16 @@ func copyForError(f *failure, action Action, by hostInfo, caps Capabilities) Hea
 }
 
 // headersForError returns all headers of a failed message (R23).
-func headersForError(f *failure, action Action, by hostInfo) Headers {
+func headersForError(f *failure, d *decision, by hostInfo) Headers {
 	h := f.Headers
 	description := describe(f.Err)
-	trace := extendTrace(f, description.exceptionType, action)
+	trace := extendTrace(f, description.exceptionType, d.action)
 	stale := append(staleFailureHeaders(h), HeaderTimeToBeReceived)
 	h.Del(append(stale, retryHeaders...)...)
 	f.writeID(&h)
 	description.write(&h)
 	h.Set(HeaderTimeOfFailure, FormatTime(f.FailedAt))
-	if f.reason != "" {
-		h.Set(HeaderFailureReason, string(f.reason))
-	}
+	h.Set(HeaderFailureReason, string(d.reason.kind))
 	h.Set(HeaderProcessingEndpoint, by.endpoint)
 	h.Set(HeaderProcessingMachine, by.machine)
 	h.Set(HeaderHostID, by.hostID)

@@ -67,14 +67,18 @@ func TestDeferral_Headers(t *testing.T) {
 	}
 }
 
+// unrecoverableMove is the decision about an unrecoverable error.
+var unrecoverableMove = &decision{action: MoveToError("error"), reason: reason{kind: FailureUnrecoverable}}
+
 // Rule R23.
 func TestFailureHeaders_InTheErrorQueue(t *testing.T) {
 	f := failedMessage(fmt.Errorf("save: %w", codeError{7}))
 	before := f.Headers.Map()
-	got := copyForError(f, MoveToError("error"), testHost, Capabilities{}).Map()
+	got := copyForError(f, unrecoverableMove, testHost, Capabilities{}).Map()
 	want := map[string]string{
 		"app": "value", "empty": "", HeaderMessageID: "m1", HeaderTimeSent: "then",
 		HeaderFailedQ:             "input",
+		HeaderFailureReason:       "Unrecoverable",
 		HeaderTimeOfFailure:       "2026-03-01 12:00:00:000000 Z",
 		HeaderExceptionType:       "core.codeError",
 		HeaderExceptionInnerType:  "core.codeError",
@@ -102,7 +106,7 @@ func TestFailureHeaders_InTheErrorQueue(t *testing.T) {
 	})
 	t.Run("a message without an id of its own gets the one it has here", func(t *testing.T) {
 		f := failureAfter(1, 0, errFailed)
-		if h := copyForError(&f, MoveToError("error"), testHost, Capabilities{}); h.Get(HeaderMessageID) != "m1" {
+		if h := copyForError(&f, &decision{action: MoveToError("error")}, testHost, Capabilities{}); h.Get(HeaderMessageID) != "m1" {
 			t.Errorf("%v", h.Map())
 		}
 	})
@@ -133,7 +137,7 @@ func TestFailureHeaders_DescribeTheError(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := failureAfter(1, 0, test.err)
-			h := copyForError(&f, MoveToError("error"), testHost, Capabilities{})
+			h := copyForError(&f, &decision{action: MoveToError("error")}, testHost, Capabilities{})
 			if got := h.Get(HeaderExceptionType); got != test.kind {
 				t.Errorf("type %q, want %q", got, test.kind)
 			}
@@ -173,8 +177,8 @@ func TestFailureHeaders_TypedNilErrors(t *testing.T) {
 			err := HandlerFunc(func(context.Context, *Message) error { return err }).CallRecovered(t.Context(), m)
 			f := failureAfter(1, 0, err)
 			d := rulesOf(t, Recoverability{}).decide(t.Context(), f)
-			h := copyForError(&f, d.action, testHost, Capabilities{})
-			if d.policyErr != nil || d.action != ImmediateRetry() || h.Get(HeaderExceptionMessage) == "" {
+			h := copyForError(&f, &d, testHost, Capabilities{})
+			if d.reason.cause != nil || d.action != ImmediateRetry() || h.Get(HeaderExceptionMessage) == "" {
 				t.Errorf("%+v, %v", d, h.Map())
 			}
 		})
@@ -208,7 +212,7 @@ func TestFailedCopy_TextIsBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := failureAfter(1, 0, err)
-			h := copyForError(&f, MoveToError("error"), testHost, Capabilities{})
+			h := copyForError(&f, &decision{action: MoveToError("error")}, testHost, Capabilities{})
 			for _, key := range []string{HeaderExceptionMessage, HeaderExceptionStackTrace} {
 				text := h.Get(key)
 				if len(text) > 16<<10 || len(text) == 0 {
@@ -241,12 +245,12 @@ func TestFailedCopy_HeadersGiveWayInOrder(t *testing.T) {
 	order := []string{
 		HeaderExceptionStackTrace, HeaderAttempts, HeaderExceptionSource, HeaderExceptionInnerType,
 		HeaderHandlerFailureTime, HeaderHandlerStartTime, HeaderHandledMessageType, HeaderHostDisplayName,
-		HeaderHostID, HeaderProcessingMachine, HeaderProcessingEndpoint, HeaderHandlerType, HeaderExceptionMessage, HeaderExceptionType, HeaderTimeOfFailure,
+		HeaderHostID, HeaderProcessingMachine, HeaderProcessingEndpoint, HeaderHandlerType, HeaderExceptionMessage, HeaderExceptionType, HeaderTimeOfFailure, HeaderFailureReason,
 	}
 	f := failedMessage(fmt.Errorf("save: %w", codeError{7}))
 	f.Handler, f.HandlerStarted, f.handlerFailed = "shop.charge", day, day
 	f.Body = []byte(strings.Repeat("b", 500))
-	all := copyForError(f, MoveToError("error"), testHost, Capabilities{})
+	all := copyForError(f, unrecoverableMove, testHost, Capabilities{})
 	for _, limit := range []struct {
 		name string
 		caps func(n int) Capabilities
@@ -258,7 +262,7 @@ func TestFailedCopy_HeadersGiveWayInOrder(t *testing.T) {
 		t.Run(limit.name, func(t *testing.T) {
 			dropped := 0
 			for n := limit.size(all) + 1; n > 0; n-- {
-				got := copyForError(f, MoveToError("error"), testHost, limit.caps(n))
+				got := copyForError(f, unrecoverableMove, testHost, limit.caps(n))
 				want := all
 				want.Del(order[:dropped]...)
 				for limit.size(want) > n && dropped < len(order) {

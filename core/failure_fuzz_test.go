@@ -25,8 +25,8 @@ func FuzzFailureHeaders(f *testing.F) {
 		before := message.Headers.Map()
 		caps := Capabilities{MaxHeaderBytes: max(maxHeaders, 0), MaxMessageBytes: max(maxMessage, 0)}
 
-		moved := copyForError(&message, MoveToError("error"), testHost, caps)
-		all := headersForError(&message, MoveToError("error"), testHost)
+		moved := copyForError(&message, &decision{action: MoveToError("error")}, testHost, caps)
+		all := headersForError(&message, &decision{action: MoveToError("error")}, testHost)
 		if !fits(moved, message.Body, caps) && !maps.Equal(moved.Map(), all.Map()) {
 			t.Errorf("%d bytes of headers do not fit into %+v, and are not all", moved.Bytes(), caps)
 		}
@@ -118,10 +118,10 @@ func FuzzPolicyAction(f *testing.F) {
 		if d.action.Kind != answer.Kind && d.action != MoveToError("error") {
 			t.Errorf("%v was asked for, %v decided", answer, d.action)
 		}
-		if d.action.Kind != answer.Kind && d.whyReplaced == "" && d.policyErr == nil {
+		if d.action.Kind != answer.Kind && d.reason.text == "" && d.reason.cause == nil {
 			t.Error("nothing says why")
 		}
 		_ = copyForRetry(&failure, d.action)
-		_ = copyForError(&failure, d.action, testHost, r.caps)
+		_ = copyForError(&failure, &d, testHost, r.caps)
 	})
 }

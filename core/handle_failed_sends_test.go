@@ -262,6 +262,20 @@ func TestHandleFailed_CustomQueueAndSendsAreRefusedSeparately(t *testing.T) {
 }
 
 // Rule R51.
+// In TransactionNone, which has no later try, the move does not wait for them.
+func TestHandleFailed_UnreachableSendsLoseNoMessage(t *testing.T) {
+	inModes(t, allModes[:1], func(fx *fixture) {
+		fx.failSendsTo("shipping")
+		ep := fx.runHandleFailed(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message, _ *core.Failed) error {
+			return m.Send("shipping", "of the last resort", "x")
+		})
+		fx.enqueue("m1")
+		fx.onlyMessage("error")
+		equal(fx, "critical errors", ep.Health().CriticalErrors, 0)
+	})
+}
+
+// Rule R51.
 func TestTakeOver_IsNoCriticalError(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.runHandleFailed(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message, f *core.Failed) error {

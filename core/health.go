@@ -115,9 +115,9 @@ func (ep *Endpoint) Health() Health {
 		h.Isolating = r.pump.IsIsolating()
 		h.InFlight = r.pump.InFlight()
 		h.OldestAttempt = r.pump.OldestAttempt()
-		h.Unsettled = r.backlog.Size()
-		h.Stalled = h.Unsettled >= r.backlog.Limit()
-		h.Retrying = r.retryWaits.Size()
+		h.Unsettled = ep.unfinished.kept.Size()
+		h.Stalled = h.Unsettled >= ep.unfinished.kept.Limit()
+		h.Retrying = ep.unfinished.paused.Size()
 		h.PutBackUntil = r.pump.WaitsUntil(pump.WaitPutBack)
 		h.NotificationsDropped = r.recoveryCalls.Dropped()
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core/internal/logline"
+	"github.com/reprise-go/reprise/core/internal/plan"
 )
 
 // loggers are the named loggers of an endpoint. slog has no names, so each line
@@ -59,14 +60,20 @@ func logFailure(ctx context.Context, to *slog.Logger, level slog.Level, f *failu
 // logReasons logs the error of the policy, or the reason why its answer cannot be
 // fulfilled.
 func (l *loggers) logReasons(ctx context.Context, f *failure, d *decision) {
-	if d.policyErr != nil {
+	if d.reason.cause != nil {
 		logFailure(ctx, l.recoverability, slog.LevelError, f, "recoverability policy failed; moving message to the error queue",
-			withStack([]slog.Attr{slog.Any("policy_error", d.policyErr)}, "policy_stack", d.policyErr)...)
+			withStack([]slog.Attr{slog.Any("policy_error", d.reason.cause)}, "policy_stack", d.reason.cause)...)
 	}
-	if d.whyReplaced != "" {
+	if d.reason.text != "" {
 		logFailure(ctx, l.recoverability, slog.LevelWarn, f, "recoverability action cannot be carried out; moving message to the error queue",
-			slog.String("reason", d.whyReplaced))
+			slog.String("reason", d.reason.text))
 	}
+}
+
+// logNotUndone logs that users' code cannot work in the message's transaction.
+func (l *loggers) logNotUndone(ctx context.Context, f *failure, err error) {
+	logFailure(ctx, l.recoverability, slog.LevelWarn, f, "the failed handler's work could not be undone before the decision; it is undone with the decision, without HandleFailed",
+		slog.Any("reset_error", err))
 }
 
 // logAction writes the line about a failed attempt. It is written before the action, so
@@ -87,22 +94,22 @@ func (l *loggers) actionLine(d *decision) (to *slog.Logger, level slog.Level, te
 			more = []slog.Attr{slog.Duration("pause", a.Delay)}
 		}
 		return l.immediate, slog.LevelInfo, logline.RetryImmediately, more
-	case d.deferral:
+	case a.Kind == ActionDelayedRetry && (d.as == asDeferral || d.as == asRefusal):
 		level = slog.LevelInfo
-		if d.uncounted { // middleware may refuse all messages, and logs the reason itself
+		if d.as == asRefusal { // middleware may refuse all messages, and logs the reason itself
 			level = slog.LevelDebug
 		}
 		return l.deferred, level, "deferring message", []slog.Attr{slog.Duration("delay", a.Delay)}
-	case d.newCopy:
+	case d.as == asNewCopy:
 		return l.recoverability, slog.LevelWarn, "sending a new copy of the message, whose deliveries are counted from 1: the broker may have counted deliveries in which no handler began",
 			[]slog.Attr{slog.Duration("delay", a.Delay)}
 	case a.Kind == ActionDelayedRetry:
 		return l.delayed, slog.LevelWarn, logline.RetryAfterDelay, []slog.Attr{slog.Duration("delay", a.Delay)}
-	case d.deadLetter:
-		return l.moved, slog.LevelError, "moving message to the broker's dead-letter queue", []slog.Attr{slog.String("failure_reason", string(d.reason))}
-	case a.Kind == ActionMoveToError && d.reason != "":
+	case d.target == plan.BrokerQueue:
+		return l.moved, slog.LevelError, "moving message to the broker's dead-letter queue", []slog.Attr{slog.String("failure_reason", string(d.reason.kind))}
+	case d.target == plan.NamedQueue:
 		return l.moved, slog.LevelError, "moving message to another queue than the error queue",
-			[]slog.Attr{slog.String("queue", a.Queue), slog.String("failure_reason", string(d.reason))}
+			[]slog.Attr{slog.String("queue", a.Queue), slog.String("failure_reason", string(d.reason.kind))}
 	case a.Kind == ActionMoveToError:
 		return l.moved, slog.LevelError, logline.MoveToErrorQueue, []slog.Attr{slog.String("queue", a.Queue)}
 	case a.Kind == ActionDiscard:

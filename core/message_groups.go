@@ -5,6 +5,10 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sync"
+	"time"
+
+	"github.com/reprise-go/reprise/internal/lru"
 )
 
 // This file is about queues that keep groups in order (Capabilities.GroupOrder). A failed
@@ -77,7 +81,7 @@ func (ep *Endpoint) withRoundCount(d Delivery) Delivery {
 	if in.DeliveryCount <= 1 && !in.Redelivered || !ep.retriesInPlace(d) {
 		return d
 	}
-	e := ep.redeliveries.roundsOf(in.NativeID)
+	e := ep.rounds.of(in.NativeID)
 	delivered := max(in.DeliveryCount, 1)
 	e.deliveries = min(e.deliveries, delivered-1) // an adapter may have subtracted a deferral from the count
 	count := delivered - e.deliveries
@@ -136,43 +140,90 @@ func (r *rules) groupDeliveries() int {
 	return total
 }
 
-// postpone gives the message back for a new round, and its group waits for it. The failed
-// handler's work is undone.
-func (r *runner) postpone(a *attempt, f *failure, d *decision) error {
-	if r.lockLost(a) { // while policy ran
-		return ErrLockLost
-	}
-	in := a.delivery.Incoming()
-	cause, counted := f.Err, 1
-	if d.deferral {
+// postpone gives the message back for a new round, or for a later attempt of this one, and
+// its group waits for it. The failed handler's work is undone.
+func (c *carrier) postpone(w *work) error {
+	in, f, d := w.attempt.delivery.Incoming(), w.failure, &w.decision
+	cause, counted, delay := f.Err, 1, d.action.Delay
+	if d.as == asDeferral || d.as == asRefusal {
 		cause = nil
-		if !r.ep.rules.caps.CountsReleases {
+		if !c.ep.caps.CountsReleases {
 			counted = 0
 		}
 	}
 	e := in.roundsAfter(counted)
-	before := e.deliveries
-	e.deliveries = e.expected - 1
 	switch {
-	case d.uncounted: // the round continues
-		e.deliveries = before + counted
-	case d.deferral:
-		e.deferrals++
+	case d.action.Kind == ActionImmediateRetry:
+	case d.as == asRefusal: // the round continues
+		e.deliveries += counted
+		if d.action.Kind == ActionPutBack {
+			delay = c.ep.rules.putBackDelay(w.pause, *f)
+		}
 	default:
-		e.retries++
+		e.deliveries = e.expected - 1
+		if d.as == asDeferral {
+			e.deferrals++
+		} else {
+			e.retries++
+		}
+		if e.firstFailure.IsZero() {
+			e.firstFailure = f.FailedAt
+		}
 	}
-	if e.firstFailure.IsZero() && !d.uncounted {
-		e.firstFailure = f.FailedAt
-	}
-	r.ep.redeliveries.rememberRounds(in.NativeID, e) // before it can be redelivered
-	r.ep.recordSurvived(in)
-	err := a.delivery.Postpone(r.settleCtx, d.action.Delay, cause)
+	c.ep.rounds.remember(in.NativeID, e) // before it can be redelivered
+	c.ep.suspects.recordSurvived(in)
+	err := w.attempt.delivery.Postpone(c.run.settleCtx, delay, cause)
 	if err != nil { // this round continues
-		r.ep.redeliveries.rememberRounds(in.NativeID, in.roundsAfter(1))
-		return err
+		c.ep.rounds.remember(in.NativeID, in.roundsAfter(1))
 	}
-	r.endAttempt(a)
-	return nil
+	return err
+}
+
+// earlierRounds has an instance's knowledge of the rounds of a message before the current
+// one.
+type earlierRounds struct {
+	retries      int // delayed retries
+	deferrals    int
+	firstFailure time.Time // for the first time, or the zero time
+	deliveries   int       // in these rounds
+	expected     int       // the broker's count for the next delivery, if no other instance gets one before
+}
+
+// roundsAfter returns the rounds to remember when the message is given back, and its
+// count rises.
+func (in *Incoming) roundsAfter(counted int) earlierRounds {
+	e := in.earlier
+	e.expected = e.deliveries + in.DeliveryCount + counted
+	return e
+}
+
+// rememberedRounds remembers the rounds of messages, which their next deliveries do not have (R61). It
+// survives Run, because messages do, and is bounded. All methods may be called concurrently.
+type rememberedRounds struct {
+	mu   sync.Mutex
+	byID *lru.Cache[string, earlierRounds] // by NativeID
+}
+
+func newRememberedRounds() *rememberedRounds {
+	return &rememberedRounds{byID: lru.New[string, earlierRounds](maxRememberedMessages)}
+}
+
+// remember records the rounds of a message.
+func (r *rememberedRounds) remember(nativeID string, e earlierRounds) {
+	if nativeID == "" {
+		return
+	}
+	r.mu.Lock()
+	r.byID.Put(nativeID, e)
+	r.mu.Unlock()
+}
+
+// of returns the rounds that were recorded last.
+func (r *rememberedRounds) of(nativeID string) earlierRounds {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, _ := r.byID.Get(nativeID)
+	return e
 }
 
 // receiverMaxDeliveries returns the receiver's limit of deliveries of one copy of a
@@ -181,5 +232,5 @@ func (ep *Endpoint) receiverMaxDeliveries() int {
 	if ep.keepsGroups {
 		return ep.rules.groupDeliveries()
 	}
-	return ep.maxDeliveries
+	return ep.suspects.maxDeliveries
 }

@@ -54,54 +54,36 @@ func PutBack(err error, pause time.Duration) error {
 	return &Verdict{Kind: VerdictPutBack, Err: err, Delay: max(pause, 0)}
 }
 
-// putBack carries out the verdict. The pause begins before the message is released.
-func (r *runner) putBack(w *worker, a *attempt, f *failure, d *decision) {
-	var begins bool
-	d.action.Delay, begins = r.pauses.Begin(d.action.Delay)
-	r.ep.log.logPutBack(a.decisionContext(), f, d, begins)
-	r.notifyRecovered(a, f, d, false) // before the message can be redelivered
-	r.ep.recordSurvived(a.delivery.Incoming())
-	if r.ep.caps.CountsReleases && r.putBackCopy(a, f, d.action.Delay) {
-		return
-	}
-	w.ReleaseSlotEarly()
-	r.releaseDelivery(a.decisionContext(), a.fetched())
-	a.end()
+// putBack begins the pause for a message that is put back, before it is released.
+func (r *runner) putBack(w *work) {
+	action, begins := w.decision.action, false
+	action.Delay, begins = r.pauses.Begin(action.Delay)
+	w.pause = action.Delay
+	r.ep.log.logPutBack(w.attempt.decisionContext(), w.failure, action.Delay, begins)
+	w.announced = true
+	r.carrier.notify(w, action)
+	r.ep.suspects.recordSurvived(w.attempt.delivery.Incoming())
 }
 
-// putBackCopy replaces the message by a copy, or postpones a message of a group, without
-// counting it. It returns false if neither is possible.
-func (r *runner) putBackCopy(a *attempt, f *failure, pause time.Duration) bool {
-	delay := pause
-	if !f.inPlace { // other instances may have it
-		delay = 0
-		if r.ep.caps.DelayedDelivery {
-			delay = min(pause, putBackCopyDelay)
-		}
+// putBackDelay returns the delay of a copy that replaces a message that is put back, or of
+// the message in its group.
+func (r *rules) putBackDelay(pause time.Duration, f failure) time.Duration {
+	switch {
+	case f.inPlace:
+	case r.caps.DelayedDelivery: // other instances may have it
+		pause = min(pause, putBackCopyDelay)
+	default:
+		pause = 0
 	}
-	d := &decision{action: DelayedRetry(r.ep.rules.possibleDelay(delay, *f)), deferral: true, uncounted: true}
-	replace := r.sendAgain
-	if f.inPlace {
-		replace = r.postpone
-	}
-	err := replace(a, f, d)
-	if err != nil && endsDelivery(err) {
-		r.endDelivery(a, err)
-		return true
-	}
-	if err != nil {
-		logFailure(a.decisionContext(), r.ep.log.putBack, slog.LevelWarn, f, "message could not be replaced by a copy; it is given back, which the broker counts as a delivery",
-			slog.Any("send_error", err))
-	}
-	return err == nil
+	return r.possibleDelay(pause, f)
 }
 
 // logPutBack writes a line at Info when a pause begins, and at Debug for each other message
 // that is put back in it.
-func (l *loggers) logPutBack(ctx context.Context, f *failure, d *decision, begins bool) {
+func (l *loggers) logPutBack(ctx context.Context, f *failure, pause time.Duration, begins bool) {
 	level := slog.LevelDebug
 	if begins {
 		level = slog.LevelInfo
 	}
-	logFailure(ctx, l.putBack, level, f, "putting message back", slog.Duration("pause", d.action.Delay))
+	logFailure(ctx, l.putBack, level, f, "putting message back", slog.Duration("pause", pause))
 }

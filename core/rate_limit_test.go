@@ -78,7 +78,7 @@ func TestRateLimit_ErrorsThatCount(t *testing.T) {
 		"defer":               {core.Defer(time.Hour), endsTheRow},
 		"discard":             {core.Discard("x"), endsTheRow},
 		"reject":              {core.Reject(errBoom), endsTheRow},
-		"unrecoverable":       {core.Unrecoverable(errBoom), endsTheRow},
+		"unrecoverable":       {core.Unrecoverable(errBoom), counts},
 		"move":                {core.MoveTo(errBoom, "shipping"), endsTheRow},
 		"filtered":            {errors.New("filtered"), neither},
 		"filtered in verdict": {core.RetryAfter(errors.New("filtered"), time.Hour), neither},

@@ -232,11 +232,13 @@ func TestRetryPause_NotWithWorkThatIsNotUndone(t *testing.T) {
 	})
 }
 
-// A policy chooses the pause, and none of more than a minute.
+// A policy chooses the pause, and none of more than a minute. Observers are told of the pause
+// that is made.
 func TestRetryPause_OfAPolicy(t *testing.T) {
 	for asked, want := range map[time.Duration]time.Duration{0: 0, 3 * time.Second: 3 * time.Second, time.Hour: time.Minute} {
 		inModes(t, retryModes, func(fx *fixture) {
 			var attempts recorder[time.Time]
+			var recovered recoveryRecorder
 			policy := func(_ context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
 				equal(fx, "Pause in the policy's configuration", c.Immediate.Pause, time.Second)
 				if f.ImmediateProcessingFailures > 1 {
@@ -248,7 +250,7 @@ func TestRetryPause_OfAPolicy(t *testing.T) {
 			}
 			r := pausedRetries(1)
 			r.Policy = policy
-			fx.runOrders(core.Config{Recoverability: r}, func(context.Context, *core.Message) error {
+			fx.runOrders(core.Config{Recoverability: r, Observers: []core.Observer{recovered.observer()}}, func(context.Context, *core.Message) error {
 				attempts.add(time.Now())
 				return errBoom
 			})
@@ -258,6 +260,7 @@ func TestRetryPause_OfAPolicy(t *testing.T) {
 			if len(at) != 2 || at[1].Sub(at[0]) != want {
 				fx.Errorf("attempts at %v, want two with a pause of %v", at, want)
 			}
+			equal(fx, "pause that observers are told", recovered.all()[0].Action.Delay, want)
 		})
 	}
 }

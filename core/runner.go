@@ -18,14 +18,13 @@ import (
 
 // runner is one Run of an endpoint.
 type runner struct {
-	ep         *Endpoint
-	receiver   Receiver
-	pump       *pump.Pump[Delivery, attempt]
-	backlog    *backlog.Backlog
-	retryWaits *backlog.Backlog // messages that wait for an immediate retry
-	pauses     pauses.Pauses    // after messages that were put back
-	limiter    *ratelimit.Limiter
-	renewer    *locks.Renewer
+	ep       *Endpoint
+	receiver Receiver
+	pump     *pump.Pump[Delivery, attempt]
+	carrier  *carrier
+	pauses   pauses.Pauses // after messages that were put back
+	limiter  *ratelimit.Limiter
+	renewer  *locks.Renewer
 	// Calls of users' code: recovery observers, critical errors, and hooks of rate limiting
 	// and connections, each with its own queue so that one kind cannot fill the queue of
 	// another.
@@ -155,8 +154,8 @@ func (r *runner) start() {
 	go r.renewer.Run()
 	r.pump = r.newPump()
 	controlled := backlog.Pump{Retain: r.pump.Retain, PauseFetching: r.pump.PauseFetching, ResumeFetching: r.pump.ResumeFetching}
-	r.backlog = backlog.New(r.backlogLimit(), controlled, r.reportFullBacklog)
-	r.retryWaits = backlog.New(r.backlogLimit(), controlled, nil) // further messages would probably fail too
+	ep.unfinished.begin(r.backlogLimit(), controlled, r.reportFullBacklog)
+	r.carrier = &carrier{run: r, ep: ep, unfinished: ep.unfinished}
 	r.pauses.Wait = func(d time.Duration) { r.pump.WaitFor(pump.WaitPutBack, d) }
 	r.limiter = r.newRateLimiter()
 	if ep.paused {
@@ -188,7 +187,7 @@ func (r *runner) reportFullBacklog(full bool) {
 		r.ep.log.endpoint.Info("messages are fetched again: fewer of them wait to be settled or moved")
 		return
 	}
-	r.raiseCritical(fmt.Errorf("no more messages are fetched: %d cannot be settled, moved or stored, and are tried again; see the errors before", r.backlog.Limit()))
+	r.raiseCritical(fmt.Errorf("no more messages are fetched: %d cannot be settled, moved or stored, and are tried again; see the errors before", r.ep.unfinished.kept.Limit()))
 }
 
 // reportSlowHandler reports a handler that takes long.
@@ -228,7 +227,7 @@ func (ep *Endpoint) pumpRules() pump.Rules {
 		Prefetches:       ep.caps.Prefetch && !ep.connectionPerMessage() && !receiveAndDelete,
 		MaxBatch:         ep.caps.MaxReceiveBatch,
 		MaxPrefetchBytes: ep.maxPrefetchBytes(),
-		Isolates:         ep.isolation.threshold > 0,
+		Isolates:         ep.suspects.threshold > 0,
 		SlowAfter:        max(ep.config.SlowHandler, 0),
 	}
 }
@@ -242,7 +241,7 @@ func (r *runner) newPump() *pump.Pump[Delivery, attempt] {
 		OnError:         r.receiveFailed,
 		OnSlow:          r.reportSlowHandler,
 		Bytes:           messageBytes,
-		IsSuspect:       r.ep.isSuspectDelivery,
+		IsSuspect:       r.ep.suspects.isSuspectDelivery,
 		TotalDeliveries: totalDeliveries,
 		OnIsolate:       r.isolationChanged,
 	})

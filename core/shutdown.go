@@ -79,12 +79,7 @@ func (r *runner) drain() error {
 	}
 	r.cancelHandlers(ErrShutdown) // for a HandleFailed that the backlog runs again
 	deadline := time.Now().Add(closeGrace)
-	if !r.retryWaits.Stop(time.Until(deadline)) {
-		r.ep.log.endpoint.Warn("a message that waited for its retry could not be given back in time; it is redelivered")
-	}
-	if !r.backlog.Stop(time.Until(deadline)) {
-		r.ep.log.endpoint.Warn("a settlement that was tried again has not returned; its message is redelivered")
-	}
+	r.ep.unfinished.stop(deadline, r.ep.log.endpoint)
 	if !r.renewer.Stop(time.Until(deadline)) {
 		r.ep.log.endpoint.Warn("a renewal of a lock has not returned after its context ended; it is left behind")
 	}

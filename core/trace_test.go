@@ -25,7 +25,7 @@ func TestTrace_HasEveryStep(t *testing.T) {
 	h := rounds(Headers{}, 2, day)
 	f := failureAfter(3, 2, fmt.Errorf("last: %w", errFailed))
 	f.Headers, f.FailedAt, f.deferrals = h, day.Add(5*time.Hour), 2
-	h = copyForError(&f, MoveToError("error"), testHost, Capabilities{})
+	h = copyForError(&f, &decision{action: MoveToError("error")}, testHost, Capabilities{})
 	const want = `[{"at":"2026-03-01 12:00:00:000000 Z","error":"core.codeError","attempts":6,"action":"DelayedRetry","delay":"1h0m0s"},` +
 		`{"at":"2026-03-01 13:00:00:000000 Z","error":"core.codeError","attempts":6,"action":"DelayedRetry","delay":"1h0m0s"},` +
 		`{"at":"2026-03-01 17:00:00:000000 Z","error":"*errors.errorString","attempts":3,"deferrals":2,"action":"MoveToError"}]`
@@ -128,7 +128,7 @@ func TestRetryAge_FirstFailureOfALife(t *testing.T) {
 	moved := func(h Headers, at time.Time) Headers {
 		f := failureAfter(6, 0, errFailed)
 		f.Headers, f.FailedAt = h, at
-		return copyForError(&f, MoveToError("error"), testHost, Capabilities{})
+		return copyForError(&f, &decision{action: MoveToError("error")}, testHost, Capabilities{})
 	}
 	second := day.AddDate(0, 1, 0)
 	for _, test := range []struct {

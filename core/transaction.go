@@ -3,7 +3,6 @@ package core
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 )
 
@@ -123,34 +122,4 @@ func (m *Message) committedSends() *committedSends {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.committed
-}
-
-// sendCommitted sends the committed messages after a failed attempt.
-func (r *runner) sendCommitted(a *attempt, d *decision) error {
-	c := d.committedSends
-	if c == nil {
-		return nil
-	}
-	if r.lockLost(a) { // another delivery sends them
-		return ErrLockLost
-	}
-	if len(c.messages) > 0 {
-		if err := r.ep.transportSend(a.settlementContext(r), c.messages); err != nil {
-			return wrapSendError(err, c.messages)
-		}
-	}
-	d.committedSends = nil
-	c.notifySent(r.ep.observerPanicked)
-	return nil
-}
-
-// sendCommittedBeforeMove sends as many of them as it can: the moved message still stands
-// for the others.
-func (r *runner) sendCommittedBeforeMove(a *attempt, f *failure, d *decision) {
-	err := r.sendCommitted(a, d)
-	if err == nil || endsDelivery(err) {
-		return
-	}
-	logFailure(a.decisionContext(), r.ep.log.moved, slog.LevelWarn, f, "messages that a handler has committed could not be sent before the message is moved; they are sent when it is returned to its queue",
-		slog.Any("send_error", err))
 }

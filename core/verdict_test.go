@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/plan"
 )
 
 func TestVerdict_Decides(t *testing.T) {
@@ -13,41 +15,42 @@ func TestVerdict_Decides(t *testing.T) {
 		Unrecoverable: []error{errListed},
 	})
 	for _, test := range []struct {
-		name       string
-		err        error
-		delayed    int // delayed retries performed
-		deferrals  int
-		want       Action
-		deferral   bool
-		deadLetter bool
+		name      string
+		err       error
+		delayed   int // delayed retries performed
+		deferrals int
+		want      Action
+		as        copyAs
+		target    plan.Place
+		limit     limitEffect // on RateLimit (R44)
 	}{
-		{name: "Defer", err: Defer(time.Minute), want: DelayedRetry(time.Minute), deferral: true},
-		{name: "Defer without a delay uses the endpoint's", err: Defer(0), want: DelayedRetry(3 * time.Second), deferral: true},
-		{name: "Defer until a time that has passed", err: Defer(-time.Minute), want: DelayedRetry(3 * time.Second), deferral: true},
-		{name: "Defer written by hand", err: &Verdict{Kind: VerdictDefer, Delay: -1}, want: DelayedRetry(3 * time.Second), deferral: true},
-		{name: "Defer is not bound by the number of delayed retries", err: Defer(1), delayed: 9, want: DelayedRetry(1), deferral: true},
-		{name: "Defer once more before the limit", err: Defer(1), deferrals: 1, want: DelayedRetry(1), deferral: true},
-		{name: "Defer at the limit", err: Defer(1), deferrals: 2, want: MoveToError("failed")},
-		{name: "Defer above the limit", err: DeferError(errFailed, 1), deferrals: 20, want: MoveToError("failed")},
-		{name: "DeferError", err: DeferError(errFailed, time.Minute), want: DelayedRetry(time.Minute), deferral: true},
-		{name: "DeferError of an unrecoverable error", err: DeferError(errListed, time.Minute), want: MoveToError("failed")},
-		{name: "Refuse", err: Refuse(errFailed, time.Minute), want: DelayedRetry(time.Minute), deferral: true},
-		{name: "Refuse without a delay uses the endpoint's", err: Refuse(errFailed, 0), want: DelayedRetry(3 * time.Second), deferral: true},
-		{name: "Refuse is not bound by the limit of deferrals", err: Refuse(errFailed, 1), deferrals: 20, want: DelayedRetry(1), deferral: true},
-		{name: "Refuse because of an error that is unrecoverable for another message", err: Refuse(errListed, 1), want: DelayedRetry(1), deferral: true},
-		{name: "Reject", err: Reject(errFailed), want: MoveToError("failed"), deadLetter: true},
-		{name: "Unrecoverable", err: Unrecoverable(errFailed), want: MoveToError("failed")},
-		{name: "Discard", err: Discard("too late"), want: DiscardMessage("too late")},
-		{name: "DiscardError", err: DiscardError(errFailed, "too late"), want: DiscardMessage("too late")},
-		{name: "MoveTo", err: MoveTo(errFailed, "poison"), want: MoveToError("poison")},
-		{name: "MoveTo without a queue", err: MoveTo(errFailed, ""), want: MoveToError("failed")},
-		{name: "RetryAfter", err: RetryAfter(errFailed, time.Hour), want: DelayedRetry(time.Hour)},
-		{name: "RetryAfter at once", err: RetryAfter(errFailed, 0), want: DelayedRetry(0)},
-		{name: "RetryAfter a time that has passed", err: RetryAfter(errFailed, -time.Hour), want: DelayedRetry(0)},
-		{name: "RetryAfter written by hand", err: &Verdict{Kind: VerdictRetryAfter, Err: errFailed, Delay: -1}, want: DelayedRetry(0)},
-		{name: "RetryAfter for the last time", err: RetryAfter(errFailed, time.Hour), delayed: 1, want: DelayedRetry(time.Hour)},
-		{name: "RetryAfter when retries are used up", err: RetryAfter(errFailed, time.Hour), delayed: 2, want: MoveToError("failed")},
-		{name: "RetryAfter of an unrecoverable error", err: RetryAfter(errListed, time.Hour), want: MoveToError("failed")},
+		{name: "Defer", err: Defer(time.Minute), want: DelayedRetry(time.Minute), as: asDeferral, limit: limitSuccess},
+		{name: "Defer without a delay uses the endpoint's", err: Defer(0), want: DelayedRetry(3 * time.Second), as: asDeferral, limit: limitSuccess},
+		{name: "Defer until a time that has passed", err: Defer(-time.Minute), want: DelayedRetry(3 * time.Second), as: asDeferral, limit: limitSuccess},
+		{name: "Defer written by hand", err: &Verdict{Kind: VerdictDefer, Delay: -1}, want: DelayedRetry(3 * time.Second), as: asDeferral, limit: limitSuccess},
+		{name: "Defer is not bound by the number of delayed retries", err: Defer(1), delayed: 9, want: DelayedRetry(1), as: asDeferral, limit: limitSuccess},
+		{name: "Defer once more before the limit", err: Defer(1), deferrals: 1, want: DelayedRetry(1), as: asDeferral, limit: limitSuccess},
+		{name: "Defer at the limit", err: Defer(1), deferrals: 2, want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitSuccess},
+		{name: "Defer above the limit", err: DeferError(errFailed, 1), deferrals: 20, want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitFailure},
+		{name: "DeferError", err: DeferError(errFailed, time.Minute), want: DelayedRetry(time.Minute), as: asDeferral, limit: limitFailure},
+		{name: "DeferError of an unrecoverable error", err: DeferError(errListed, time.Minute), want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitFailure},
+		{name: "Refuse", err: Refuse(errFailed, time.Minute), want: DelayedRetry(time.Minute), as: asRefusal},
+		{name: "Refuse without a delay uses the endpoint's", err: Refuse(errFailed, 0), want: DelayedRetry(3 * time.Second), as: asRefusal},
+		{name: "Refuse is not bound by the limit of deferrals", err: Refuse(errFailed, 1), deferrals: 20, want: DelayedRetry(1), as: asRefusal},
+		{name: "Refuse because of an error that is unrecoverable for another message", err: Refuse(errListed, 1), want: DelayedRetry(1), as: asRefusal},
+		{name: "Reject", err: Reject(errFailed), want: MoveToError("failed"), target: plan.BrokerQueue, limit: limitSuccess},
+		{name: "Unrecoverable", err: Unrecoverable(errFailed), want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitFailure},
+		{name: "Discard", err: Discard("too late"), want: DiscardMessage("too late"), limit: limitSuccess},
+		{name: "DiscardError", err: DiscardError(errFailed, "too late"), want: DiscardMessage("too late"), limit: limitSuccess},
+		{name: "MoveTo", err: MoveTo(errFailed, "poison"), want: MoveToError("poison"), target: plan.CustomQueue, limit: limitSuccess},
+		{name: "MoveTo without a queue", err: MoveTo(errFailed, ""), want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitSuccess},
+		{name: "RetryAfter", err: RetryAfter(errFailed, time.Hour), want: DelayedRetry(time.Hour), limit: limitFailure},
+		{name: "RetryAfter at once", err: RetryAfter(errFailed, 0), want: DelayedRetry(0), limit: limitFailure},
+		{name: "RetryAfter a time that has passed", err: RetryAfter(errFailed, -time.Hour), want: DelayedRetry(0), limit: limitFailure},
+		{name: "RetryAfter written by hand", err: &Verdict{Kind: VerdictRetryAfter, Err: errFailed, Delay: -1}, want: DelayedRetry(0), limit: limitFailure},
+		{name: "RetryAfter for the last time", err: RetryAfter(errFailed, time.Hour), delayed: 1, want: DelayedRetry(time.Hour), limit: limitFailure},
+		{name: "RetryAfter when retries are used up", err: RetryAfter(errFailed, time.Hour), delayed: 2, want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitFailure},
+		{name: "RetryAfter of an unrecoverable error", err: RetryAfter(errListed, time.Hour), want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitFailure},
 	} {
 		for wrapping, wrap := range map[string]func(error) error{
 			"as it is": func(err error) error { return err },
@@ -61,7 +64,7 @@ func TestVerdict_Decides(t *testing.T) {
 				f := failureAfter(1, test.delayed, wrap(test.err))
 				f.deferrals = test.deferrals
 				d := r.decide(t.Context(), f)
-				if d.action != test.want || d.deferral != test.deferral || d.deadLetter != test.deadLetter || !d.fromVerdict || d.whyReplaced != "" {
+				if d.action != test.want || d.as != test.as || d.target != test.target || d.limit != test.limit || d.reason.text != "" {
 					t.Errorf("%+v", d)
 				}
 				if !IsVerdict(f.Err) {
@@ -77,7 +80,7 @@ var errListed = errors.New("listed as unrecoverable")
 func TestVerdict_DeferHasNoLimitByDefault(t *testing.T) {
 	f := failureAfter(1, 0, Defer(0))
 	f.deferrals = 1 << 30
-	if d := rulesOf(t, Recoverability{}).decide(t.Context(), f); d.action != DelayedRetry(time.Second) || !d.deferral {
+	if d := rulesOf(t, Recoverability{}).decide(t.Context(), f); d.action != DelayedRetry(time.Second) || d.as != asDeferral {
 		t.Errorf("%+v", d)
 	}
 }
@@ -101,15 +104,15 @@ func TestVerdict_DeferBeyondTheLimit(t *testing.T) {
 			f.deferrals = test.deferrals
 			d := r.decide(t.Context(), f)
 			if test.text == "" {
-				if d.err != nil {
-					t.Errorf("failed with %v", d.err)
+				if d.reason.err != f.Err {
+					t.Errorf("failed with %v", d.reason.err)
 				}
 				return
 			}
-			if d.err == nil || d.err.Error() != test.text || !errors.Is(d.err, ErrRequeueLimitExceeded) || !errors.Is(d.err, test.err) {
-				t.Fatalf("failed with %v, want %q", d.err, test.text)
+			if d.reason.err.Error() != test.text || !errors.Is(d.reason.err, ErrRequeueLimitExceeded) || !errors.Is(d.reason.err, test.err) {
+				t.Fatalf("failed with %v, want %q", d.reason.err, test.text)
 			}
-			if shown := describe(d.err); shown.exceptionType != test.errorType || shown.message != test.text {
+			if shown := describe(d.reason.err); shown.exceptionType != test.errorType || shown.message != test.text {
 				t.Errorf("the headers show %q, %q", shown.exceptionType, shown.message)
 			}
 		})
@@ -118,7 +121,7 @@ func TestVerdict_DeferBeyondTheLimit(t *testing.T) {
 
 func TestVerdict_RejectWithoutDeadLetter(t *testing.T) {
 	f := failureAfter(1, 0, Reject(errFailed))
-	if d := rulesOf(t, Recoverability{}).decide(t.Context(), f); d.action != MoveToError("error") || d.deadLetter {
+	if d := rulesOf(t, Recoverability{}).decide(t.Context(), f); d.action != MoveToError("error") || d.target != plan.ErrorQueue {
 		t.Errorf("%+v", d)
 	}
 }

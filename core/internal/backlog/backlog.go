@@ -159,6 +159,13 @@ func (b *Backlog) Supersede(copyKey string) {
 	}
 }
 
+// IsSuperseded reports whether the copy of an entry was delivered again (Supersede).
+func (b *Backlog) IsSuperseded(e *Entry) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return e.superseded
+}
+
 func (b *Backlog) forgetCopyLocked(e *Entry) {
 	if e.CopyKey != "" && b.copies[e.CopyKey] == e {
 		delete(b.copies, e.CopyKey)

@@ -75,7 +75,8 @@ func (w *Walk) record(s Step, c Class) {
 	switch {
 	case s.Verb == Consume: // whatever becomes of it, nothing else may follow
 		w.OnlyConsume = true
-	case s.Verb == RunHook && c == HookFailed, s.Verb == TakeOver && c != OK, s.Verb == SendCommitted && s.Place == HookPlace && c != OK:
+	case s.Verb == RunHook && c == HookFailed, s.Verb == TakeOver && c != OK, s.Verb == SendAhead && c != OK && s.Optional,
+		s.Verb == SendCommitted && s.Place == HookPlace && c != OK:
 		w.Dropped = true
 	case s.Verb == RunHook && c != Interrupted:
 		w.HookRan = true
@@ -110,10 +111,13 @@ func (w *Walk) waits(s Step) {
 		return
 	}
 	w.Tries++
-	if w.Atomic && !w.AheadSent { // the transaction is undone for the wait, and HandleFailed's work with it
-		w.HookRan = false
+	if w.Atomic && !w.AheadSent && w.Target() != BrokerQueue { // the transaction is undone for the wait, and HandleFailed's work with it
+		w.HookRan, w.Dropped = false, false
 	}
 }
 
 // Redelivered adapts the progress to another delivery of the message.
 func (w *Walk) Redelivered() { w.Edited, w.Paused = false, false }
+
+// Target returns the place that a message of a MoveToError is to be moved to now.
+func (w *Walk) Target() Place { return target(w.decision, w.Progress) }

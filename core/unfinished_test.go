@@ -9,12 +9,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/reprise-go/reprise/core/internal/backlog"
 	"github.com/reprise-go/reprise/core/internal/unreachable"
 )
 
 // Rule R28.
 func TestSettlement_SettledMessagesAreRemembered(t *testing.T) {
-	s := newRedeliveryState()
+	s := emptyUnfinished()
 	if s.wasSettled("n1") {
 		t.Error("remembers what never was")
 	}
@@ -30,7 +31,7 @@ func TestSettlement_SettledMessagesAreRemembered(t *testing.T) {
 		}
 	})
 	t.Run("holds 1,000, the most recently used", func(t *testing.T) {
-		s := newRedeliveryState()
+		s := emptyUnfinished()
 		for i := range 1000 {
 			s.rememberSettled(fmt.Sprint(i))
 		}
@@ -42,24 +43,36 @@ func TestSettlement_SettledMessagesAreRemembered(t *testing.T) {
 	})
 }
 
+// emptyUnfinished is the memory of an endpoint in a Run.
+func emptyUnfinished() *unfinished {
+	u := newUnfinished()
+	u.begin(backlog.Max, backlog.Pump{}, nil)
+	return u
+}
+
+// workFor is the work for a decision about a delivery.
+func workFor(in *Incoming, f failure, d decision) *work {
+	return &work{attempt: &attempt{delivery: &adjustedDelivery{in: in}}, failure: &f, decision: d}
+}
+
 // storedCopyOf is a stored copy of a message.
 func storedCopyOf(nativeID string) *Incoming {
 	return &Incoming{ID: "id of " + nativeID, NativeID: nativeID, DeliveryCount: 2}
 }
 
-func TestPendingDecisions(t *testing.T) {
-	s := newRedeliveryState()
-	if s.decisionFor(storedCopyOf("n1")) != nil {
+func TestRemembered(t *testing.T) {
+	s := emptyUnfinished()
+	if s.take(storedCopyOf("n1")) != nil {
 		t.Error("remembers what never was")
 	}
 	f := failureAfter(3, 1, errFailed)
 	f.Body, f.Headers = make([]byte, 100), HeadersFromMap(map[string]string{"k": "v"})
 	d := decision{action: MoveToError("error")}
-	for range 3 {
-		s.rememberPending(storedCopyOf("n1"), &f, &d)
-	}
-	u := s.decisionFor(storedCopyOf("n1"))
-	if u == nil || u.tries != 3 || u.decision.action != d.action || u.failure.ImmediateProcessingFailures != 3 || u.failure.DelayedDeliveriesPerformed != 1 {
+	w := workFor(storedCopyOf("n1"), f, d)
+	w.walk.Tries = 3
+	s.remember(w)
+	u := s.take(storedCopyOf("n1"))
+	if u == nil || u.walk.Tries != 3 || u.decision.action != d.action || u.failure.ImmediateProcessingFailures != 3 || u.failure.DelayedDeliveriesPerformed != 1 {
 		t.Fatalf("%+v", u)
 	}
 	if u.failure.Body != nil || u.failure.Headers.Len() != 0 {
@@ -67,11 +80,11 @@ func TestPendingDecisions(t *testing.T) {
 	}
 	t.Run("describe the error as before", func(t *testing.T) {
 		f := failureAfter(1, 0, fmt.Errorf("save: %w", codeError{7}))
-		s.rememberPending(storedCopyOf("n2"), &f, &d)
-		u := s.decisionFor(storedCopyOf("n2"))
+		s.remember(workFor(storedCopyOf("n2"), f, d))
+		u := s.take(storedCopyOf("n2"))
 		kept := f
 		kept.Err = u.failure.Err
-		first, later := copyForError(&f, d.action, testHost, Capabilities{}), copyForError(&kept, d.action, testHost, Capabilities{})
+		first, later := copyForError(&f, &d, testHost, Capabilities{}), copyForError(&kept, &d, testHost, Capabilities{})
 		if first.Get(HeaderExceptionStackTrace) != later.Get(HeaderExceptionStackTrace) || first.Get(HeaderExceptionType) != later.Get(HeaderExceptionType) {
 			t.Errorf("%v\n%v", first.Map(), later.Map())
 		}
@@ -80,48 +93,46 @@ func TestPendingDecisions(t *testing.T) {
 		}
 	})
 	t.Run("are copied", func(t *testing.T) {
-		one := s.decisionFor(storedCopyOf("n1"))
-		one.decision.action, one.tries = ImmediateRetry(), one.tries+99
-		if one.tries != 102 {
-			t.Errorf("%d tries", one.tries)
-		}
-		if two := s.decisionFor(storedCopyOf("n1")); two.decision.action != d.action || two.tries != 3 {
+		one := s.take(storedCopyOf("n1"))
+		one.walk.Tries, one.failure.MessageID = 99, "changed"
+		if two := s.take(storedCopyOf("n1")); two.walk.Tries != 3 || two.failure.MessageID == "changed" {
 			t.Errorf("%+v", two)
 		}
 	})
 	t.Run("are forgotten when asked", func(t *testing.T) {
-		s.forgetPending(storedCopyOf("n1"))
-		s.forgetPending(storedCopyOf("never was"))
-		if s.decisionFor(storedCopyOf("n1")) != nil || s.decisionFor(storedCopyOf("n2")) == nil {
+		s.forget(storedCopyOf("n1"))
+		s.forget(storedCopyOf("never was"))
+		if s.take(storedCopyOf("n1")) != nil || s.take(storedCopyOf("n2")) == nil {
 			t.Error("the wrong one is forgotten")
 		}
-		s.forgetPending(storedCopyOf("n2"))
-		if s.pendingCount.Load() != 0 {
-			t.Errorf("%d wait", s.pendingCount.Load())
+		s.forget(storedCopyOf("n2"))
+		if s.count.Load() != 0 {
+			t.Errorf("%d wait", s.count.Load())
 		}
 	})
 	t.Run("with more sends than are worth remembering are not remembered", func(t *testing.T) {
-		large := decision{action: d.action, handleFailedSends: []Outgoing{{Body: make([]byte, maxRememberedBytes+1)}}}
-		s.rememberPending(storedCopyOf("n3"), &f, &d)
-		s.rememberPending(storedCopyOf("n3"), &f, &large)
-		if s.decisionFor(storedCopyOf("n3")) != nil {
+		large := workFor(storedCopyOf("n3"), f, d)
+		large.hookSends = []Outgoing{{Body: make([]byte, maxRememberedBytes+1)}}
+		s.remember(workFor(storedCopyOf("n3"), f, d))
+		s.remember(large)
+		if s.take(storedCopyOf("n3")) != nil {
 			t.Error("they are")
 		}
 	})
 	t.Run("expire ten minutes after the last try", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s := newRedeliveryState()
-			s.rememberPending(storedCopyOf("n0"), &f, &d)
-			s.rememberPending(storedCopyOf("n1"), &f, &d)
+			s := emptyUnfinished()
+			s.remember(workFor(storedCopyOf("n0"), f, d))
+			s.remember(workFor(storedCopyOf("n1"), f, d))
 			for range 30 {
 				time.Sleep(unreachable.MaxPause)
-				s.rememberPending(storedCopyOf("n0"), &f, &d)
+				s.remember(workFor(storedCopyOf("n0"), f, d))
 			}
-			if n := s.pendingDecisions(); n != 1 {
+			if n := s.undelivered(); n != 1 {
 				t.Errorf("%d wait, want the one that was tried", n)
 			}
 			time.Sleep(pendingExpiry)
-			if n := s.pendingDecisions(); n != 0 || s.pendingCount.Load() != 0 {
+			if n := s.undelivered(); n != 0 || s.count.Load() != 0 {
 				t.Errorf("%d wait, want none", n)
 			}
 		})
@@ -129,13 +140,13 @@ func TestPendingDecisions(t *testing.T) {
 }
 
 // A foreign message has an id of its sender's, or none, and perhaps no NativeID.
-func TestPendingDecisions_ForeignMessages(t *testing.T) {
+func TestRemembered_ForeignMessages(t *testing.T) {
 	f, d := failureAfter(1, 0, errFailed), decision{action: MoveToError("error")}
 	foreign := func(id, body string, redelivered bool) *Incoming {
 		return &Incoming{ID: id, Body: []byte(body), DeliveryCount: 1, Redelivered: redelivered}
 	}
-	s := newRedeliveryState()
-	s.rememberPending(foreign("7", "a", false), &f, &d)
+	s := emptyUnfinished()
+	s.remember(workFor(foreign("7", "a", false), f, d))
 	for name, c := range map[string]struct {
 		in   *Incoming
 		want bool
@@ -145,21 +156,21 @@ func TestPendingDecisions_ForeignMessages(t *testing.T) {
 		"another id":                     {foreign("8", "a", true), false},
 		"another body":                   {foreign("7", "b", true), false},
 	} {
-		if found := s.decisionFor(c.in) != nil; found != c.want {
+		if found := s.take(c.in) != nil; found != c.want {
 			t.Errorf("%s: %t", name, found)
 		}
 	}
-	s.forgetPending(foreign("7", "a", true))
-	if s.pendingDecisions() != 0 {
+	s.forget(foreign("7", "a", true))
+	if s.undelivered() != 0 {
 		t.Error("is not forgotten")
 	}
 }
 
-func TestRedeliveryState_IsBounded(t *testing.T) {
+func TestUnfinished_IsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("2,000 errors of 256 KiB: not in short runs")
 	}
-	s := newRedeliveryState()
+	s := emptyUnfinished()
 	inUse := func() uint64 {
 		runtime.GC()
 		var stats runtime.MemStats
@@ -172,19 +183,19 @@ func TestRedeliveryState_IsBounded(t *testing.T) {
 		// An error that pins much, though its text is short.
 		f := failureAfter(1, 0, largeError{text: errors.New("short"), ballast: make([]byte, 256<<10)})
 		f.Body = make([]byte, 1<<10)
-		s.rememberPending(storedCopyOf(fmt.Sprint(i)), &f, &d)
+		s.remember(workFor(storedCopyOf(fmt.Sprint(i)), f, d))
 		s.rememberSettled(fmt.Sprint(i))
 	}
 	if after := inUse(); after > before+8<<20 {
 		t.Errorf("%d MiB more than before", (after-before)>>20)
 	}
-	if s.pending.Len() != 1000 || s.settled.Len() != 1000 || s.pendingCount.Load() != 1000 {
-		t.Errorf("%d pending, %d settled", s.pending.Len(), s.settled.Len())
+	if s.remembered.Len() != 1000 || s.settled.Len() != 1000 || s.count.Load() != 1000 {
+		t.Errorf("%d pending, %d settled", s.remembered.Len(), s.settled.Len())
 	}
 	t.Run("with huge texts too", func(t *testing.T) {
 		f := failureAfter(1, 0, errors.New(strings.Repeat("x", 1<<20)))
-		s.rememberPending(storedCopyOf("huge"), &f, &d)
-		u := s.decisionFor(storedCopyOf("huge"))
+		s.remember(workFor(storedCopyOf("huge"), f, d))
+		u := s.take(storedCopyOf("huge"))
 		if n := len(u.failure.Err.Error()); n == 0 || n > maxErrorText {
 			t.Errorf("keeps %d bytes", n)
 		}

@@ -1,17 +1,13 @@
 package core
 
 import (
-	"bytes"
 	"cmp"
-	"fmt"
-	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 )
 
-// This file is about Recoverability.EditFailed: the application's changes to the headers of
-// a failed message that goes to an error queue.
+// This file is about the changes that Recoverability.EditFailed makes to the headers of a
+// failed message.
 
 // editedCopy has the headers of a failed message as EditFailed changed them.
 type editedCopy struct {
@@ -20,38 +16,6 @@ type editedCopy struct {
 	// large: the stack trace, and those that EditFailed added or made longer. The largest is
 	// the first.
 	droppable []string
-}
-
-// callEditFailed calls EditFailed, once for a delivery. Its error is an *undecidedError:
-// the message is not to be moved.
-func (r *runner) callEditFailed(a *attempt, f *failure, d *decision) error {
-	hook := r.ep.config.Recoverability.EditFailed
-	if hook == nil || f.editCalled {
-		return nil
-	}
-	f.editCalled = true
-	standard := headersForError(f, d.action, r.ep.host)
-	headers := standard
-	given := f.ErrorContext
-	given.Body, given.Properties = bytes.Clone(f.Body), maps.Clone(f.Properties)
-	a.returned.Store(false)
-	err := recoveredGoexit(func() error { hook(a.decisionContext(), given, &headers); return nil })
-	a.returned.Store(true)
-	if err != nil && r.interruptedByShutdown() {
-		return &undecidedError{fmt.Errorf("EditFailed: %w", err)}
-	}
-	if err != nil {
-		logFailure(a.decisionContext(), r.ep.log.recoverability, slog.LevelError, f, "EditFailed failed; the message is moved unedited",
-			withStack([]slog.Attr{slog.Any("edit_error", err)}, "edit_stack", err)...)
-		return nil
-	}
-	var restored []string
-	f.edited, restored = newEditedCopy(standard, headers)
-	if len(restored) > 0 {
-		logFailure(a.decisionContext(), r.ep.log.recoverability, slog.LevelWarn, f, "EditFailed changed headers by which the message can be sent back; they are restored",
-			slog.Any("headers", restored))
-	}
-	return nil
 }
 
 // identityHeaders has the headers that are needed to send a message back.

@@ -1,5 +1,11 @@
 package core
 
+import (
+	"sync"
+
+	"github.com/reprise-go/reprise/internal/lru"
+)
+
 // This file decides which messages may have killed their process (R35), and how
 // often they are delivered. The pump attempts them when the process has no other message, so that no
 // other message is counted with them.
@@ -38,55 +44,79 @@ func (i isolationRules) isNewCopy(in *Incoming) bool {
 	return i.reserved > 0 && in.Headers.Get(HeaderDeliveries) != ""
 }
 
+// suspects knows which messages may have killed their process, and how often each may be
+// delivered. It survives Run, because messages do. All methods may be called concurrently.
+type suspects struct {
+	isolationRules
+	maxDeliveries int // of one copy; 0 = no limit
+	unfinished    *unfinished
+
+	mu       sync.Mutex
+	survived *lru.Cache[string, int] // by NativeID, the DeliveryCount
+}
+
+func newSuspects(rules isolationRules, maxDeliveries int, u *unfinished) *suspects {
+	return &suspects{isolationRules: rules, maxDeliveries: maxDeliveries, unfinished: u, survived: lru.New[string, int](maxRememberedMessages)}
+}
+
 // isSuspect reports whether a message was delivered more often than its failures can
 // explain, and the process is not known to have survived that. A new copy is a suspect
 // from its second delivery on.
-func (ep *Endpoint) isSuspect(in *Incoming) bool {
-	i := ep.isolation
+func (s *suspects) isSuspect(in *Incoming) bool {
 	switch {
-	case i.threshold == 0 || in.DeliveryCount <= 1:
+	case s.threshold == 0 || in.DeliveryCount <= 1:
 		return false
-	case in.DeliveryCount <= i.threshold && !i.isNewCopy(in):
+	case in.DeliveryCount <= s.threshold && !s.isNewCopy(in):
 		return false
-	case in.DeliveryCount <= i.explainedDeliveries && in.LastError != "":
+	case in.DeliveryCount <= s.explainedDeliveries && in.LastError != "":
 		return false
 	}
-	return !ep.redeliveries.wasSurvived(in) && !ep.redeliveries.wasSettled(in.NativeID)
+	return !s.wasSurvived(in) && !s.unfinished.wasSettled(in.NativeID)
+}
+
+// wasSurvived reports whether this process survived the previous delivery of the message.
+func (s *suspects) wasSurvived(in *Incoming) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	count, ok := s.survived.Get(in.NativeID)
+	return ok && count == in.DeliveryCount-1
 }
 
 // recordSurvived records that a handler of the message returned, if that can matter.
-func (ep *Endpoint) recordSurvived(in *Incoming) {
-	if i := ep.isolation; i.threshold > 0 && (in.DeliveryCount >= i.threshold || i.isNewCopy(in)) {
-		ep.redeliveries.rememberSurvived(in)
+func (s *suspects) recordSurvived(in *Incoming) {
+	if s.threshold == 0 || in.DeliveryCount < s.threshold && !s.isNewCopy(in) || in.NativeID == "" {
+		return
 	}
+	s.mu.Lock()
+	s.survived.Put(in.NativeID, in.DeliveryCount)
+	s.mu.Unlock()
 }
 
 // exceedsDeliveries reports whether a message was delivered too often for a handler.
-func (ep *Endpoint) exceedsDeliveries(in *Incoming) bool {
-	if ep.maxDeliveries == 0 {
+func (s *suspects) exceedsDeliveries(in *Incoming) bool {
+	if s.maxDeliveries == 0 {
 		return false
 	}
-	return in.DeliveryCount > ep.maxDeliveries || in.DeliveryCount > ep.isolation.reserved && in.DeliveryCount > ep.maxDeliveriesOf(in)
+	return in.DeliveryCount > s.maxDeliveries || in.DeliveryCount > s.reserved && in.DeliveryCount > s.maxDeliveriesOf(in)
 }
 
 // maxDeliveriesOf returns the limit of deliveries of a message to a handler. The
 // deliveries of a suspect and of its new copy are MaxDeliveries together.
-func (ep *Endpoint) maxDeliveriesOf(in *Incoming) int {
-	i := ep.isolation
+func (s *suspects) maxDeliveriesOf(in *Incoming) int {
 	switch {
-	case i.reserved == 0 || !ep.isSuspect(in):
-		return ep.maxDeliveries
-	case i.isNewCopy(in):
-		return i.reserved
+	case s.reserved == 0 || !s.isSuspect(in):
+		return s.maxDeliveries
+	case s.isNewCopy(in):
+		return s.reserved
 	}
-	return i.firstCopyLimit(ep.maxDeliveries)
+	return s.firstCopyLimit(s.maxDeliveries)
 }
 
 // isSuspectDelivery is isSuspect for the pump, and totalDeliveries also counts the deliveries
 // of the message that this one is a new copy of.
-func (ep *Endpoint) isSuspectDelivery(d Delivery) bool {
+func (s *suspects) isSuspectDelivery(d Delivery) bool {
 	in := d.Incoming()
-	return in.DeliveryCount > 1 && ep.isSuspect(in)
+	return in.DeliveryCount > 1 && s.isSuspect(in)
 }
 
 func totalDeliveries(d Delivery) int {
@@ -105,6 +135,6 @@ func (r *runner) isolationChanged(isolating bool, suspect Delivery) {
 	id, deliveries := in.ID, in.DeliveryCount
 	r.hookCalls.Add(func() {
 		log.Warn("a message was delivered several times without a known end and may have killed its process: such messages are attempted one at a time, with nothing beside them",
-			"message_id", id, "deliveries", deliveries, "isolate_after", r.ep.isolation.threshold)
+			"message_id", id, "deliveries", deliveries, "isolate_after", r.ep.suspects.threshold)
 	})
 }

@@ -1,0 +1,173 @@
+package core
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/reprise-go/reprise/core/internal/plan"
+)
+
+// A message that cannot be moved because its destination cannot be reached is stored in
+// the endpoint's own queue with a delay, complete as it is to be moved, and with a note
+// of its destination. A later delivery needs only the note: it outlives the process, and
+// another instance can carry out the decision as well. No handler runs again, no slot and
+// no lock are kept, and no delivery count rises (R25).
+
+// undeliveredNote is the value of HeaderUndelivered.
+type undeliveredNote struct {
+	// Queue is the destination. Only a queue of the endpoint's configuration is accepted:
+	// the right to send to the endpoint is not the right to send elsewhere.
+	Queue string `json:"queue"`
+	// Audit: it is an audit copy, which is given up after maxAuditRetryTime.
+	Audit bool `json:"audit,omitempty"`
+	// Tries is the number of failed tries to deliver it.
+	Tries int `json:"tries"`
+	// Since is the time of the first failed try.
+	Since string `json:"since"`
+}
+
+// maxAuditRetryTime limits the time for which the delivery of an audit copy is tried. A
+// lost copy is no lost message, but an unlimited number of copies would fill the
+// endpoint's queue.
+const maxAuditRetryTime = time.Hour
+
+func (n undeliveredNote) String() string {
+	text, err := json.Marshal(n)
+	if err != nil {
+		return "" // unreachable: strings and integers always encode
+	}
+	return string(text)
+}
+
+// readNote reads the header. A header that cannot be read counts as none.
+func readNote(h Headers) (n undeliveredNote, ok bool) {
+	text, ok := h.Lookup(HeaderUndelivered)
+	if !ok { // as a rule, and it costs no allocation
+		return undeliveredNote{}, false
+	}
+	return parseNote(text)
+}
+
+func parseNote(text string) (undeliveredNote, bool) {
+	var n undeliveredNote
+	if json.Unmarshal([]byte(text), &n) != nil || n.Queue == "" {
+		return undeliveredNote{}, false
+	}
+	n.Tries = min(max(n.Tries, 1), 1000)
+	return n, true
+}
+
+// canStore reports whether messages for a queue may be stored in the endpoint's own
+// queue until it can be reached.
+func (ep *Endpoint) canStore(queue string) bool {
+	return ep.caps.DelayedDelivery && ep.mode != TransactionNone && ep.isConfiguredQueue(queue)
+}
+
+// storedCopy returns a message as it is stored until its destination can be reached.
+func (ep *Endpoint) storedCopy(out Outgoing, note undeliveredNote) Outgoing {
+	out.Queue = ep.address
+	out.Headers.Set(HeaderUndelivered, note.String())
+	out.Delay = ep.unreachable.StoredDelay(note.Tries)
+	if ep.caps.MaxDelay > 0 {
+		out.Delay = min(out.Delay, ep.caps.MaxDelay)
+	}
+	out.Reason = ReasonUndelivered
+	return out
+}
+
+// reportUnreachable records that a queue of the endpoint cannot be reached, and reports it
+// once for each probe. replacement is the queue that takes its messages until it can, or "".
+func (r *runner) reportUnreachable(queue, replacement string, cause error, began time.Time) {
+	isNew, since := r.ep.unreachable.RecordFailure(queue, cause, began)
+	switch at := since.UTC().Format(time.RFC3339); {
+	case !isNew:
+	case replacement != "":
+		r.raiseCritical(fmt.Errorf("queue %q cannot be reached since %s; until it can, messages for it go to the error queue %q: %w", queue, at, replacement, cause))
+	default:
+		r.raiseCritical(fmt.Errorf("queue %q cannot be reached since %s; messages for it are kept until it can (%d so far): %w", queue, at, r.ep.undelivered(), cause))
+	}
+}
+
+// reportReached records that a queue of the endpoint can be reached.
+func (r *runner) reportReached(queue string) {
+	if since, wasUnreachable := r.ep.unreachable.RecordReached(queue); wasUnreachable {
+		r.ep.log.endpoint.Info("queue can be reached again; messages for it are delivered", "queue", queue, "unreachable_since", since)
+	}
+}
+
+// reportStored logs and counts a message that was stored.
+func (r *runner) reportStored(ctx context.Context, stored *Outgoing, note undeliveredNote) {
+	r.ep.unreachable.AddStored(note.key(stored.ID), time.Now().Add(stored.Delay))
+	r.ep.log.moved.LogAttrs(ctx, slog.LevelWarn, "message is stored in the endpoint's own queue until its destination can be reached",
+		slog.String("message_id", stored.ID), slog.String("queue", note.Queue), slog.Int("tries", note.Tries),
+		slog.String("since", note.Since), slog.Duration("retry_in", stored.Delay))
+}
+
+// storedWork returns the work for a message that was stored, whose destination may have to
+// be another one by now.
+func (c *carrier) storedWork(w *worker, a *attempt, note undeliveredNote) *work {
+	in := a.delivery.Incoming()
+	switch {
+	case c.ep.isConfiguredQueue(note.Queue):
+	case note.Audit && c.ep.auditAddress != "": // the configuration has changed
+		note.Queue = c.ep.auditAddress
+	default: // it has changed, or the note is not ours
+		standard := c.ep.rules.config.Failed.ErrorQueue
+		c.ep.log.moved.LogAttrs(a.decisionContext(), slog.LevelWarn, "the queue of a stored message is not one of the endpoint's configuration; it goes to the error queue",
+			slog.String("message_id", in.ID), slog.String("queue", note.Queue), slog.String("error_queue", standard))
+		note.Queue = standard
+	}
+	note.Audit = note.Audit && note.Queue == c.ep.auditAddress // failed messages are not given up
+	wk := &work{attempt: a, worker: w, note: note}
+	wk.walk.Facts = c.facts(wk)
+	wk.walk.Arrived(note.planned())
+	return wk
+}
+
+// planned returns what a plan has to know of the note.
+func (n undeliveredNote) planned() plan.Note {
+	return plan.Note{Expired: n.Audit && time.Since(parseTimeOrZero(n.Since)) > maxAuditRetryTime}
+}
+
+// outgoing returns the stored message of an attempt for a queue.
+func (n undeliveredNote) outgoing(a *attempt, queue string) Outgoing {
+	in := a.delivery.Incoming()
+	out := in.copyTo(queue, in.Headers, ReasonMoveToError)
+	if n.Audit {
+		out.Reason = ReasonAudit
+	}
+	out.Headers.Del(HeaderUndelivered)
+	return out
+}
+
+// storedWasDelivered reports that a stored message has reached its destination.
+func (c *carrier) storedWasDelivered(w *work, queue string) {
+	in := w.attempt.delivery.Incoming()
+	c.ep.unreachable.RemoveStored(w.note.key(in.ID))
+	c.ep.log.moved.LogAttrs(w.attempt.decisionContext(), slog.LevelInfo, "stored message was delivered",
+		slog.String("message_id", in.ID), slog.String("queue", queue), slog.Int("tries", w.note.Tries+1), slog.String("since", w.note.Since))
+}
+
+// giveUpStored reports that an expired audit copy is given up.
+func (c *carrier) giveUpStored(w *work) {
+	in := w.attempt.delivery.Incoming()
+	c.ep.unreachable.RemoveStored(w.note.key(in.ID))
+	c.run.raiseCriticalContext(w.attempt.decisionContext(), fmt.Errorf("audit copy of message %s is given up after %v: %w", in.ID, maxAuditRetryTime, w.cause))
+}
+
+// key identifies a stored message for Health.
+func (n undeliveredNote) key(id string) string {
+	if n.Audit {
+		return "audit/" + id
+	}
+	return id
+}
+
+// undelivered returns the number of messages known to this process that wait for their
+// destination.
+func (ep *Endpoint) undelivered() int {
+	return ep.unfinished.undelivered() + ep.unreachable.StoredMessages()
+}

@@ -1,0 +1,348 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/reprise-go/reprise/core/internal/plan"
+	"github.com/reprise-go/reprise/core/internal/unreachable"
+)
+
+// perform performs a step of a plan. Its error has the class; Blocked has one too.
+func (c *carrier) perform(w *work, s plan.Step) (plan.Class, error) {
+	if s.Form == plan.Clean { // and so are all later forms
+		w.failure.sanitize()
+	}
+	switch s.Verb {
+	case plan.Undo:
+		return classOf(c.undo(w, s))
+	case plan.RunHook:
+		return c.runHook(w)
+	case plan.TakeOver:
+		w.takenOver = true
+		return classOf(c.replace(w, s, w.hookSends))
+	case plan.SendAhead:
+		return classOfSends(c.send(w, w.hookSends), w.hookSends)
+	case plan.SendCommitted:
+		return c.sendCommitted(w)
+	case plan.EditCopy:
+		return c.editCopy(w)
+	case plan.DeadLetter:
+		return c.deadLetter(w, s)
+	case plan.Copy:
+		return c.copyTo(w, s)
+	case plan.Store:
+		return c.store(w, s)
+	case plan.Again:
+		return c.sendAgain(w, s)
+	case plan.Postpone:
+		return classOf(c.postpone(w))
+	case plan.Consume:
+		return classOf(c.consume(w.attempt, w))
+	case plan.Abandon:
+		return classOf(c.abandon(w))
+	case plan.Release:
+		w.releaseSlot()
+		return classOf(w.attempt.delivery.Release(c.run.settleCtx))
+	default: // Pause, Keep, Lose: what follows is all
+		return plan.OK, nil
+	}
+}
+
+// classOf returns an error with its class, for a step without a copy.
+func classOf(err error) (plan.Class, error) { return class(err, "", nil), err }
+
+// classOfSends returns the class of the sends of handlers: that of a refusal if one of them
+// was refused for good.
+func classOfSends(err error, out []Outgoing) (plan.Class, error) {
+	if err != nil && slices.ContainsFunc(out, func(o Outgoing) bool { return isRefusedPermanently(err, o.ID) }) {
+		return plan.Unsupported, err
+	}
+	return class(err, "", nil), err
+}
+
+// send sends messages that are not sent with the settlement.
+func (c *carrier) send(w *work, out []Outgoing) error {
+	if len(out) == 0 {
+		return nil
+	}
+	return c.ep.transportSend(w.attempt.settlementContext(c.run), out)
+}
+
+// replace sends out, and consumes the message if the step does both as one. The failed
+// handler's work is undone then.
+func (c *carrier) replace(w *work, s plan.Step, out []Outgoing) error {
+	if !s.Atomic {
+		return c.send(w, out)
+	}
+	a := w.attempt
+	return c.ep.observedSend(a.settlementContext(c.run), out, func(ctx context.Context) error {
+		if a.workUndone { // the work of HandleFailed or the policy is kept
+			return a.delivery.CompleteWith(ctx, out)
+		}
+		return a.delivery.ReplaceWith(ctx, out)
+	})
+}
+
+// undo undoes the failed work, so that users' code can work in the same transaction, or
+// before a pause, for which its locks must not last.
+func (c *carrier) undo(w *work, s plan.Step) error {
+	if s.Place == plan.HookPlace && w.attempt.workUndone {
+		return nil
+	}
+	return w.attempt.undo(c.run.settleCtx)
+}
+
+// undo undoes the work of the attempt.
+func (a *attempt) undo(ctx context.Context) error {
+	err := a.delivery.Reset(ctx)
+	a.workUndone = err == nil
+	if err == nil {
+		a.allowCommit()
+	}
+	return err
+}
+
+// sendCommitted sends the committed messages.
+func (c *carrier) sendCommitted(w *work) (plan.Class, error) {
+	if err := c.send(w, w.committed.messages); err != nil {
+		err = wrapSendError(err, w.committed.messages)
+		return classOfSends(err, w.committed.messages)
+	}
+	w.committed.notifySent(c.ep.observerPanicked)
+	return plan.OK, nil
+}
+
+// copyTo sends a copy of the message to a queue (R23, R24), if that is not known to be out
+// of reach.
+func (c *carrier) copyTo(w *work, s plan.Step) (plan.Class, error) {
+	queue := w.queueOf(s.Place)
+	id, send := w.id(), func() error {
+		out := w.note.outgoing(w.attempt, queue)
+		if w.failure == nil {
+			return c.replace(w, s, []Outgoing{out})
+		}
+		headers := c.headersOf(w, w.failure, s.Form)
+		out = failedCopy(w.attempt, w.failure, queue, headers, ReasonMoveToError)
+		err := c.replace(w, s, w.sendsWith(s, out))
+		if err == nil && s.Form == plan.Bare {
+			logFailure(w.attempt.decisionContext(), c.ep.log.moved, slog.LevelError, w.failure, "message was moved without headers of its sender, which the transport refused",
+				slog.Any("headers_left_out", w.failure.Headers.without(headers)))
+		}
+		return err
+	}
+	if !c.ep.isConfiguredQueue(queue) || w.walk.None && s.Place == plan.ErrorQueue { // there is no other place for it
+		err := send()
+		w.arrive(s, err)
+		return class(err, id, w.hookSends), err
+	}
+	endProbe, err := c.ep.unreachable.Blocked(queue)
+	if err != nil {
+		return plan.Blocked, err
+	}
+	defer endProbe()
+	began := time.Now()
+	err = send()
+	w.arrive(s, err)
+	result := class(err, id, w.hookSends)
+	switch result {
+	case plan.OK:
+		c.run.reportReached(queue)
+		if w.failure == nil {
+			c.storedWasDelivered(w, queue)
+		}
+	case plan.Unreachable, plan.NoQueue:
+		c.run.reportUnreachable(queue, w.replaces(s), err, began)
+	case plan.TooLarge, plan.BadHeader, plan.Unsupported:
+		if w.failure == nil {
+			c.run.raiseCriticalContext(w.attempt.decisionContext(), fmt.Errorf("queue %q refuses stored message %s; it is stored further: %w", queue, id, err))
+		}
+	}
+	return result, err
+}
+
+// headersOf returns the headers of the message in an error queue, in one form (R24).
+func (c *carrier) headersOf(w *work, f *failure, form plan.Form) Headers {
+	switch form {
+	case plan.Small:
+		return copyForErrorMinimal(f)
+	case plan.Sender:
+		return f.senderHeaders()
+	case plan.Bare:
+		return copyForErrorBare(f)
+	}
+	return headersForCopy(f, &w.decision, c.ep.host, c.ep.caps.limitsForCopy(w.attempt.delivery.Incoming()))
+}
+
+// arrive records where the message is.
+func (w *work) arrive(s plan.Step, err error) {
+	if err == nil {
+		w.arrived = s.For
+	}
+}
+
+// replaces returns the queue that takes messages while the queue of the step cannot, or "".
+func (w *work) replaces(s plan.Step) string {
+	if s.Place == plan.ErrorQueue || s.Place == plan.StoredQueue || s.Place == plan.CustomQueue && w.walk.Configured && w.walk.Delayed {
+		return ""
+	}
+	return w.decision.errorQueue
+}
+
+// queueOf returns the queue of a place.
+func (w *work) queueOf(p plan.Place) string {
+	switch p {
+	case plan.StoredQueue:
+		return w.note.Queue
+	case plan.ErrorQueue:
+		return w.decision.errorQueue
+	}
+	return w.decision.action.Queue
+}
+
+// id returns the id of the copies of the message.
+func (w *work) id() string {
+	if w.failure == nil {
+		return w.attempt.delivery.Incoming().ID
+	}
+	return w.failure.MessageID
+}
+
+// store stores the message in the endpoint's own queue until its destination can be reached.
+func (c *carrier) store(w *work, s plan.Step) (plan.Class, error) {
+	note := undeliveredNote{Queue: w.queueOf(s.For), Tries: 1, Since: FormatTime(time.Now())}
+	var stored Outgoing
+	var err error
+	if w.failure == nil {
+		note = w.note
+		note.Tries++
+		stored = c.ep.storedCopy(w.note.outgoing(w.attempt, ""), note)
+		err = c.replace(w, s, []Outgoing{stored})
+	} else {
+		f := *w.failure
+		f.Headers.Set(HeaderUndelivered, note.String()) // so that other headers make room for it
+		headers := c.headersOf(w, &f, s.Form)
+		stored = c.ep.storedCopy(failedCopy(w.attempt, &f, "", headers, ReasonUndelivered), note)
+		err = c.replace(w, s, w.sendsWith(s, stored))
+	}
+	w.arrive(s, err)
+	if err == nil {
+		c.run.reportStored(w.attempt.decisionContext(), &stored, note)
+	}
+	return class(err, w.id(), w.hookSends), err
+}
+
+// deadLetter moves the message to the broker's own queue. Headers that do not fit, or that
+// the broker does not accept, are left out (R24).
+func (c *carrier) deadLetter(w *work, s plan.Step) (plan.Class, error) {
+	a, f := w.attempt, w.failure
+	if w.walk.Atomic && !a.workUndone {
+		if err := a.delivery.Reset(c.run.settleCtx); err != nil {
+			return classOf(err)
+		}
+	}
+	letter := DeadLetter{Reason: w.decision.reason.kind, Description: boundedText(f.description(), maxDeadLetterDescription)}
+	if s.Form != plan.Bare {
+		letter.Headers = c.headersOf(w, f, s.Form)
+	}
+	err := a.delivery.DeadLetter(c.run.settleCtx, letter)
+	w.arrive(s, err)
+	return class(err, f.MessageID, nil), err
+}
+
+// maxDeadLetterDescription limits the description of a dead letter, which is the
+// beginning of the error's text, in bytes.
+const maxDeadLetterDescription = 4 << 10
+
+// sendAgain sends the message to the endpoint's own queue with a delay. The smallest form
+// has no trace (R24).
+func (c *carrier) sendAgain(w *work, s plan.Step) (plan.Class, error) {
+	f := w.failure
+	headers, reason := w.headersAgain()
+	if s.Form == plan.Bare {
+		headers.Del(HeaderAttempts)
+	}
+	out := failedCopy(w.attempt, f, c.ep.address, headers, reason)
+	out.Delay = w.decision.action.Delay
+	if w.decision.action.Kind == ActionPutBack {
+		out.Delay = c.ep.rules.putBackDelay(w.pause, *f)
+	}
+	err := c.replace(w, s, []Outgoing{out})
+	return class(err, f.MessageID, nil), err
+}
+
+// headersAgain returns the headers of a copy that is to be handled again, and the reason of
+// its send.
+func (w *work) headersAgain() (Headers, SendReason) {
+	switch w.decision.as {
+	case asRefusal:
+		return copyForRefusal(w.failure), ReasonDeferral
+	case asDeferral:
+		return copyForDeferral(w.failure), ReasonDeferral
+	case asNewCopy:
+		return newCopy(w.failure), ReasonNewCopy
+	}
+	return copyForRetry(w.failure, w.decision.action), ReasonDelayedRetry
+}
+
+// consume ends the delivery of a message that has been dealt with; w is nil for one that was
+// handled. A failure is remembered
+// for the redelivery that follows it, and so is a call that has not returned (R28).
+func (c *carrier) consume(a *attempt, w *work) error {
+	id := a.delivery.Incoming().NativeID
+	a.settled.Store(true)
+	if !c.ep.caps.ConfirmsSettlement {
+		c.unfinished.rememberSettled(id)
+	}
+	var err error
+	if w != nil && w.walk.Atomic && w.failure != nil { // and undoes the failed handler's work
+		err = c.replace(w, plan.Step{Atomic: true}, nil)
+	} else {
+		err = a.delivery.Complete(c.run.settleCtx)
+	}
+	if err != nil {
+		c.unfinished.rememberSettled(id)
+	}
+	return err
+}
+
+// complete consumes a message that was handled.
+func (c *carrier) complete(a *attempt) {
+	err := c.consume(a, nil)
+	if err == nil {
+		c.run.endAttempt(a)
+		return
+	}
+	w := c.newSettlement(a, plan.Progress{OnlyConsume: true})
+	w.walk.Plan(false)
+	result, _ := classOf(err)
+	c.went(w, w.walk.Step(), result, err)
+}
+
+// abandon gives the message back for its next attempt.
+func (c *carrier) abandon(w *work) error {
+	w.releaseSlot()
+	in := w.attempt.delivery.Incoming()
+	c.ep.suspects.recordSurvived(in)
+	if w.failure.inPlace {
+		c.ep.rounds.remember(in.NativeID, in.roundsAfter(1))
+	}
+	return w.attempt.delivery.Abandon(c.run.settleCtx, w.failure.Err)
+}
+
+// releaseSlot frees the worker's slot for another message.
+func (w *work) releaseSlot() {
+	if w.worker != nil {
+		w.worker.ReleaseSlotEarly()
+	}
+}
+
+// isBlocked reports whether a queue was not tried because of another message's try.
+func isBlocked(err error) bool {
+	_, blocked := errors.AsType[*unreachable.BlockedError](err)
+	return blocked
+}
