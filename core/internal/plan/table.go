@@ -52,23 +52,23 @@ var copies = every(rest, instead, elsewhere).except(row{TooLarge: fewer, BadHead
 // following is the table: (verb, class) -> next.
 var following = [verbs]row{
 	Undo:    every(Go, elsewhere, elsewhere),
-	RunHook: {OK: elsewhere, TakenOver: Go, HookFailed: elsewhere, Interrupted: giveBack},
+	RunHook: {OK: elsewhere, TakenOver: Go, HookFailed: elsewhere, Interrupted: giveBack, Lost: Gone},
 	// Committed messages that are refused are sent again when the moved message is returned.
 	SendCommitted: every(Go, Redecide, Wait),
 	TakeOver:      every(rest, elsewhere, elsewhere),
 	SendAhead:     every(Go, same, Wait),
-	EditCopy:      {OK: Go, HookFailed: Go, Interrupted: giveBack},
+	EditCopy:      {OK: Go, HookFailed: Go, Interrupted: giveBack, Lost: Gone},
 	DeadLetter:    copies,
 	Copy:          copies,
 	Store:         copies,
 	Again:         every(rest, Wait, Wait).except(row{TooLarge: fewer, BadHeader: smaller, Unsupported: Redecide}),
 	Postpone:      every(Done, Wait, Wait).except(row{Unsupported: Redecide}),
-	Pause:         {OK: Wait},
+	Pause:         {OK: Wait, Lost: Gone},
 	Consume:       every(Done, Wait, Wait),
 	Abandon:       every(Done, Wait, Wait),
 	Release:       every(Done, Wait, Wait),
-	Keep:          {OK: Wait},
-	Lose:          {OK: LoseIt},
+	Keep:          {OK: Wait, Unreachable: Wait, Lost: Gone},
+	Lose:          {OK: LoseIt, Unreachable: LoseIt},
 }
 
 // After returns what follows a step with an outcome.

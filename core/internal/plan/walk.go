@@ -39,6 +39,14 @@ func (w *Walk) Step() Step { return w.steps[w.at] }
 // plans again later.
 func (w *Walk) Went(c Class) Next {
 	s := w.Step()
+	if w.None && s.Verb != Consume { // there is no lock, and the message cannot be given back
+		switch c {
+		case Lost:
+			c = Unreachable
+		case Interrupted:
+			c = HookFailed
+		}
+	}
 	n := After(s, c)
 	if n == same {
 		if w.Dropped {
@@ -50,6 +58,9 @@ func (w *Walk) Went(c Class) Next {
 	switch n {
 	case Go, same, smaller, fewer, elsewhere, instead:
 		next := to(w.steps, w.at, n)
+		for w.CommittedSent && next >= 0 && next < len(w.steps) && w.steps[next].Verb == SendCommitted {
+			next++ // they left before the take-over that failed
+		}
 		if next < 0 || next >= len(w.steps) {
 			return Redecide
 		}
@@ -75,11 +86,14 @@ func (w *Walk) record(s Step, c Class) {
 	switch {
 	case s.Verb == Consume: // whatever becomes of it, nothing else may follow
 		w.OnlyConsume = true
-	case s.Verb == RunHook && c == HookFailed, s.Verb == TakeOver && c != OK, s.Verb == SendAhead && c != OK && s.Optional,
+	case s.Verb == Release: // likewise, for this delivery
+		w.GivenBack = true
+	case c == Lost && w.Atomic: // all is undone, and HandleFailed runs again
+	case s.Verb == RunHook && (c == OK || c == TakenOver):
+		w.HookRan = true
+	case s.Verb == RunHook && c != Interrupted && c != Lost, s.Verb == TakeOver && c != OK, s.Verb == SendAhead && c != OK && s.Optional,
 		s.Verb == SendCommitted && s.Place == HookPlace && c != OK:
 		w.Dropped = true
-	case s.Verb == RunHook && c != Interrupted:
-		w.HookRan = true
 	case s.Verb == EditCopy && c != Interrupted:
 		w.Edited = true
 	case s.Verb == SendAhead && c == OK:
@@ -111,13 +125,22 @@ func (w *Walk) waits(s Step) {
 		return
 	}
 	w.Tries++
-	if w.Atomic && !w.AheadSent && w.Target() != BrokerQueue { // the transaction is undone for the wait, and HandleFailed's work with it
-		w.HookRan, w.Dropped = false, false
-	}
+	w.undone()
 }
 
 // Redelivered adapts the progress to another delivery of the message.
-func (w *Walk) Redelivered() { w.Edited, w.Paused = false, false }
+func (w *Walk) Redelivered() {
+	w.Edited, w.Paused, w.GivenBack = false, false, false
+	w.undone()
+}
+
+// undone records that the transaction is undone, and HandleFailed's work with it. It runs
+// again, unless its messages leave before the move.
+func (w *Walk) undone() {
+	if w.Atomic && !w.AheadSent && w.Target() != BrokerQueue {
+		w.HookRan, w.Dropped = false, false
+	}
+}
 
 // Target returns the place that a message of a MoveToError is to be moved to now.
 func (w *Walk) Target() Place { return target(w.decision, w.Progress) }
