@@ -80,7 +80,7 @@ func (d *decision) planned() plan.Decision {
 func (c *carrier) facts(w *work) plan.Facts {
 	caps := c.ep.caps
 	f := plan.Facts{
-		None: c.ep.mode == TransactionNone, Atomic: c.run.isAtomic(),
+		None: c.ep.mode == TransactionNone, Atomic: c.ep.isAtomic(),
 		Delayed: caps.DelayedDelivery, CountsReleases: caps.CountsReleases,
 		Isolated: w.decision.action.Kind == ActionImmediateRetry && w.decision.action.Delay > 0 && w.worker.IsIsolated(),
 	}

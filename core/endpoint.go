@@ -308,3 +308,6 @@ func (ep *Endpoint) subscribe(ctx context.Context) error {
 func (ep *Endpoint) isConfiguredQueue(queue string) bool {
 	return queue != "" && (queue == ep.auditAddress || slices.Contains(ep.rules.errorQueues(), queue))
 }
+
+// isAtomic reports whether a message's sends and settlement are one transaction.
+func (ep *Endpoint) isAtomic() bool { return ep.mode == TransactionSendsAtomicWithReceive }

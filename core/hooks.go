@@ -16,12 +16,6 @@ import (
 // the next run decides (R27). Only in TransactionNone, which cannot release messages, the
 // plan goes on.
 
-// interruptedByShutdown reports whether a failure of user code may come from the
-// shutdown, which has cancelled its context, and the message can be released.
-func (r *runner) interruptedByShutdown() bool {
-	return r.handlerCtx.Err() != nil && r.ep.mode != TransactionNone
-}
-
 // logUndecided logs that a failed message is given back undecided.
 func (l *loggers) logUndecided(ctx context.Context, f *failure, cause error) {
 	logFailure(ctx, l.recoverability, slog.LevelInfo, f, "the endpoint stopped before the failure was decided; the message is given back", slog.Any("cause", cause))

@@ -55,14 +55,14 @@ func PutBack(err error, pause time.Duration) error {
 }
 
 // putBack begins the pause for a message that is put back, before it is released.
-func (r *runner) putBack(w *work) {
+func (p *processor) putBack(w *work) {
 	action, begins := w.decision.action, false
-	action.Delay, begins = r.pauses.Begin(action.Delay)
+	action.Delay, begins = p.run.pauses.Begin(action.Delay)
 	w.pause = action.Delay
-	r.ep.log.logPutBack(w.attempt.decisionContext(), w.failure, action.Delay, begins)
+	p.ep.log.logPutBack(w.attempt.decisionContext(), w.failure, action.Delay, begins)
 	w.announced = true
-	r.carrier.notify(w, action)
-	r.ep.suspects.recordSurvived(w.attempt.delivery.Incoming())
+	p.carrier.notify(w, action)
+	p.ep.suspects.recordSurvived(w.attempt.delivery.Incoming())
 }
 
 // putBackDelay returns the delay of a copy that replaces a message that is put back, or of

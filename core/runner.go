@@ -18,13 +18,13 @@ import (
 
 // runner is one Run of an endpoint.
 type runner struct {
-	ep       *Endpoint
-	receiver Receiver
-	pump     *pump.Pump[Delivery, attempt]
-	carrier  *carrier
-	pauses   pauses.Pauses // after messages that were put back
-	limiter  *ratelimit.Limiter
-	renewer  *locks.Renewer
+	ep        *Endpoint
+	receiver  Receiver
+	pump      *pump.Pump[Delivery, attempt]
+	processor *processor
+	pauses    pauses.Pauses // after messages that were put back
+	limiter   *ratelimit.Limiter
+	renewer   *locks.Renewer
 	// Calls of users' code: recovery observers, critical errors, and hooks of rate limiting
 	// and connections, each with its own queue so that one kind cannot fill the queue of
 	// another.
@@ -152,10 +152,10 @@ func (r *runner) start() {
 	ep.mu.Lock()
 	r.renewer = locks.New(r.settleCtx, ErrLockLost)
 	go r.renewer.Run()
+	r.processor = &processor{r, ep, &carrier{run: r, ep: ep, unfinished: ep.unfinished}}
 	r.pump = r.newPump()
 	controlled := backlog.Pump{Retain: r.pump.Retain, PauseFetching: r.pump.PauseFetching, ResumeFetching: r.pump.ResumeFetching}
 	ep.unfinished.begin(r.backlogLimit(), controlled, r.reportFullBacklog)
-	r.carrier = &carrier{run: r, ep: ep, unfinished: ep.unfinished}
 	r.pauses.Wait = func(d time.Duration) { r.pump.WaitFor(pump.WaitPutBack, d) }
 	r.limiter = r.newRateLimiter()
 	if ep.paused {
@@ -236,8 +236,8 @@ func (ep *Endpoint) pumpRules() pump.Rules {
 func (r *runner) newPump() *pump.Pump[Delivery, attempt] {
 	return pump.New(r.fetchCtx, r.receiver, r.ep.pumpRules(), pump.Calls[Delivery, attempt]{
 		Fetched:         r.fetched,
-		Handle:          r.handle,
-		Release:         r.releaseUnstarted,
+		Handle:          r.processor.handle,
+		Release:         r.processor.releaseUnstarted,
 		OnError:         r.receiveFailed,
 		OnSlow:          r.reportSlowHandler,
 		Bytes:           messageBytes,
@@ -312,4 +312,38 @@ func (r *runner) newRateLimiter() *ratelimit.Limiter {
 			notify(false, c.OnEnded)
 		},
 	}
+}
+
+// endAttempt ends the attempt and the renewal of its lock, after any outcome.
+func (r *runner) endAttempt(a *attempt) {
+	r.renewer.Forget(a.lock)
+	a.end()
+}
+
+// endLockLost ends the work on a message whose lock is lost (R27).
+func (r *runner) endLockLost(a *attempt) {
+	r.ep.suspects.recordSurvived(a.delivery.Incoming())
+	r.endAttempt(a)
+	r.logLockLost(a)
+}
+
+// logLockLost logs that a message is redelivered because its lock was lost.
+func (r *runner) logLockLost(a *attempt) {
+	r.ep.log.endpoint.WarnContext(a.decisionContext(), "lock on a message was lost while it was being handled; it is redelivered",
+		"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType)
+}
+
+// isolationChanged reports suspects, once while there are some.
+func (r *runner) isolationChanged(isolating bool, suspect Delivery) {
+	log := r.ep.log.recoverability
+	if !isolating {
+		r.hookCalls.Add(func() { log.Info("messages are attempted side by side again") })
+		return
+	}
+	in := suspect.Incoming()
+	id, deliveries := in.ID, in.DeliveryCount
+	r.hookCalls.Add(func() {
+		log.Warn("a message was delivered several times without a known end and may have killed its process: such messages are attempted one at a time, with nothing beside them",
+			"message_id", id, "deliveries", deliveries, "isolate_after", r.ep.suspects.threshold)
+	})
 }

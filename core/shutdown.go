@@ -193,3 +193,9 @@ func (r *runner) end(err error) bool {
 	r.stopFetch()
 	return true
 }
+
+// interruptedByShutdown reports whether a failure of user code may come from the
+// shutdown, which has cancelled its context, and the message can be released.
+func (r *runner) interruptedByShutdown() bool {
+	return r.handlerCtx.Err() != nil && r.ep.mode != TransactionNone
+}

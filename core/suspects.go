@@ -123,18 +123,3 @@ func totalDeliveries(d Delivery) int {
 	in := d.Incoming()
 	return in.DeliveryCount + intHeader(in.Headers, HeaderDeliveries)
 }
-
-// isolationChanged reports suspects, once while there are some.
-func (r *runner) isolationChanged(isolating bool, suspect Delivery) {
-	log := r.ep.log.recoverability
-	if !isolating {
-		r.hookCalls.Add(func() { log.Info("messages are attempted side by side again") })
-		return
-	}
-	in := suspect.Incoming()
-	id, deliveries := in.ID, in.DeliveryCount
-	r.hookCalls.Add(func() {
-		log.Warn("a message was delivered several times without a known end and may have killed its process: such messages are attempted one at a time, with nothing beside them",
-			"message_id", id, "deliveries", deliveries, "isolate_after", r.ep.suspects.threshold)
-	})
-}

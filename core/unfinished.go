@@ -350,4 +350,4 @@ func (c *carrier) resume(wk *worker, a *attempt, w *work) {
 }
 
 // isLost reports whether the lock on a message is lost.
-func (c *carrier) isLost(w *work) bool { return c.run.lockLost(w.attempt) }
+func (c *carrier) isLost(w *work) bool { return w.attempt.isLockLost() }

@@ -44,10 +44,14 @@ const (
 	Keep
 	// Lose ends a message that cannot be given back (TransactionNone).
 	Lose
+	// SendAll sends the messages of handlers that succeeded, and Commit consumes the message
+	// too, as one.
+	SendAll
+	Commit
 	verbs
 )
 
-var verbNames = [verbs]string{"undo", "hook", "take over", "send ahead", "send committed", "edit", "dead-letter", "copy", "store", "again", "postpone", "pause", "consume", "abandon", "release", "keep", "lose"}
+var verbNames = [verbs]string{"undo", "hook", "take over", "send ahead", "send committed", "edit", "dead-letter", "copy", "store", "again", "postpone", "pause", "consume", "abandon", "release", "keep", "lose", "send all", "commit"}
 
 func (v Verb) String() string { return verbNames[v] }
 
@@ -96,6 +100,7 @@ type Step struct {
 	Place Place
 	For   Place // the destination that the step serves: a stored copy has it in its note
 	Form  Form
+	With  With
 
 	Atomic   bool // the step consumes the message too, as one
 	Patient  bool // a place that cannot be reached is waited for, not left
@@ -114,6 +119,9 @@ func (s Step) String() string {
 	}
 	if s.Form != Full {
 		text += ", " + s.Form.String()
+	}
+	if s.With != AllSends {
+		text += ", " + withNames[s.With]
 	}
 	return text
 }

@@ -69,6 +69,8 @@ var following = [verbs]row{
 	Release:       every(Done, Wait, Wait),
 	Keep:          {OK: Wait, Unreachable: Wait, Lost: Gone},
 	Lose:          {OK: LoseIt, Unreachable: LoseIt},
+	SendAll:       every(Done, Go, Go),
+	Commit:        every(Done, Go, Go),
 }
 
 // After returns what follows a step with an outcome.
