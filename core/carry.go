@@ -190,9 +190,11 @@ func (c *carrier) done(w *work, s plan.Step, class plan.Class) {
 	if w.failure == nil && s.Verb == plan.Consume && w.note.Queue != "" && w.arrived == plan.Here {
 		c.giveUpStored(w)
 	}
-	if s.Verb != plan.Release { // else the next delivery has to carry it out
-		c.conclude(w)
+	if s.Verb == plan.Release { // the next delivery has to carry it out
+		c.rememberAgain(w)
+		return
 	}
+	c.conclude(w)
 }
 
 // conclude reports, once, that a decision was carried out: the message is where it belongs,
@@ -233,6 +235,8 @@ func (c *carrier) lost(w *work, s plan.Step, err error) {
 	c.ep.suspects.recordSurvived(in)
 	if w.walk.OnlyConsume {
 		c.unfinished.rememberSettled(in.NativeID)
+	} else {
+		c.rememberAgain(w)
 	}
 	c.run.endAttempt(a)
 	switch {

@@ -362,3 +362,32 @@ func TestHandleFailed_SendsLeaveOnceBeforeADeadLetter(t *testing.T) {
 		})
 	}
 }
+
+// Rule R51.
+// A lock may be lost in a later try, after the messages have left.
+func TestHandleFailed_SendsLeaveOnceThoughALaterTryLosesItsLock(t *testing.T) {
+	inModesWith(t, expiringLocks, retryModes, func(fx *fixture) {
+		fails := refuseOnce("shipping", 1)
+		var deadLetters atomic.Int64
+		fails.settle = func(operation string, _ *core.Incoming) error {
+			if operation == "DeadLetter" && deadLetters.Add(1) == 1 {
+				return core.ErrLockLost
+			}
+			return nil
+		}
+		fx.broker.setFaults(fails)
+		runs := 0
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}})
+		fx.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })
+		core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte], _ *core.Failed) error {
+			runs++
+			return m.Send("shipping", "of the last resort", "x")
+		})
+		fx.run(ep)
+		fx.enqueue("m1")
+		fx.advance(10 * time.Minute)
+		equal(fx, "dead letter", fx.onlyMessage(inmemory.DeadLetterQueue("orders")).ID, "m1")
+		fx.wantDepth("shipping", 1)
+		equal(fx, "runs", runs, 1)
+	})
+}

@@ -325,6 +325,13 @@ func (c *carrier) recordFailedTry(w *work) {
 	c.run.raiseCriticalContext(a.decisionContext(), err)
 }
 
+// rememberAgain remembers the progress of a later try that ended without an end of the message.
+func (c *carrier) rememberAgain(w *work) {
+	if w.failure != nil && w.walk.Tries > 0 && w.decision.action.Kind != ActionImmediateRetry && !c.isSuperseded(w) {
+		c.unfinished.remember(w)
+	}
+}
+
 // isEnding reports whether a kept message has to be given back: the endpoint stops, the
 // message was redelivered, or the broker would soon end the delivery.
 func (c *carrier) isEnding(w *work) bool {
