@@ -35,7 +35,7 @@ type work struct {
 	rememberedAt time.Time // in unfinished
 }
 
-// carrier carries decisions out. Package plan says which steps, and what follows each; its
+// carrier carries decisions out. Package plan chooses the steps, and the next after each; its
 // methods perform them. It belongs to one Run.
 type carrier struct {
 	run        *runner
@@ -58,7 +58,7 @@ func (c *carrier) newSettlement(a *attempt, p plan.Progress) *work {
 	return wk
 }
 
-// planned returns what a plan has to know of a decision.
+// planned returns the part of a decision that its plan depends on.
 func (d *decision) planned() plan.Decision {
 	p := plan.Decision{Target: d.target, Pause: d.action.Delay > 0}
 	switch d.action.Kind {

@@ -127,7 +127,7 @@ func (c *carrier) storedWork(w *worker, a *attempt, note undeliveredNote) *work 
 	return wk
 }
 
-// planned returns what a plan has to know of the note.
+// planned returns the part of the note that its plan depends on.
 func (n undeliveredNote) planned() plan.Note {
 	return plan.Note{Expired: n.Audit && time.Since(parseTimeOrZero(n.Since)) > maxAuditRetryTime}
 }

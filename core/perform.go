@@ -48,7 +48,7 @@ func (c *carrier) perform(w *work, s plan.Step) (plan.Class, error) {
 	case plan.Release:
 		w.releaseSlot()
 		return classOf(w.attempt.delivery.Release(c.run.settleCtx))
-	default: // Pause, Keep, Lose: what follows is all
+	default: // Pause, Keep, Lose: only the next step matters
 		return plan.OK, nil
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/reprise-go/reprise/internal/lru"
 )
 
-// unfinished is the memory of what is decided, or done, and not carried out. Where a failed
+// unfinished is the memory of all that is decided, or done, and not carried out. Where a failed
 // message can be:
 //
 //	| where                              | its keeper                        | survives a kill                     | ends by
@@ -29,7 +29,7 @@ import (
 //	| in an error queue                  | an operator                       | yes                                 |
 //	| in TransactionNone, not in a queue | this process alone                | no                                  | a copy is out, or a critical error
 //
-// The Endpoint owns it: what is remembered survives Run, because messages do. It is bounded
+// The Endpoint owns it: its contents survive Run, because messages do. It is bounded
 // under any load. All methods may be called concurrently.
 type unfinished struct {
 	mu         sync.Mutex

@@ -1,6 +1,6 @@
 package plan
 
-// Action is what was decided about a failed message.
+// Action is the decision about a failed message.
 type Action uint8
 
 // The actions.
@@ -19,7 +19,7 @@ type Decision struct {
 	Pause  bool  // an ImmediateRetry comes after a pause
 }
 
-// Facts is what a plan depends on besides.
+// Facts are the other values that a plan depends on.
 type Facts struct {
 	None, Atomic   bool // the transaction mode
 	Delayed        bool // the transport has delayed delivery
@@ -33,13 +33,12 @@ type Facts struct {
 	Ending         bool // the endpoint stops, or the broker will soon take the message back
 }
 
-// Progress is what earlier steps and tries have achieved. It is remembered with the
-// decision.
+// Progress has the effects of earlier steps and tries. It is remembered with the decision.
 type Progress struct {
 	Tries         int  // failed tries
 	OnlyConsume   bool // a copy is out, or none is needed: the delivery has to be consumed
 	GivenBack     bool // the message is to be released
-	Paused        bool // the pause before an immediate retry is over
+	Paused        bool // the pause before an immediate retry has ended
 	CommittedSent bool
 	HookRan       bool // HandleFailed, and it need not run again
 	Dropped       bool // HandleFailed's messages and work were given up
@@ -93,8 +92,8 @@ func (l *ladder) copies(s Step, forms ...Form) {
 	}
 }
 
-// endsEarly plans the rest of what earlier steps began, and the end of what cannot be
-// carried out in time.
+// endsEarly plans the rest of a settlement that an earlier step began, and the end of a
+// decision that cannot be carried out in time.
 func (l *ladder) endsEarly(d Decision, f Facts, p Progress) bool {
 	switch {
 	case p.OnlyConsume:
@@ -190,7 +189,7 @@ func target(d Decision, p Progress) Place {
 	return d.Target
 }
 
-// beforeMove plans what comes before the message is moved, or instead.
+// beforeMove plans the steps before the message is moved, or in place of that.
 func (l *ladder) beforeMove(d Decision, f Facts, p Progress) {
 	if f.Hook && !p.HookRan && !p.Dropped {
 		if f.Atomic {
@@ -212,7 +211,7 @@ func (l *ladder) beforeMove(d Decision, f Facts, p Progress) {
 	}
 }
 
-// Note is what is known of a stored message.
+// Note describes a stored message.
 type Note struct {
 	Expired bool // it is an audit copy that was tried for long enough
 }

@@ -1,14 +1,14 @@
 // Package plan knows the ways of a message that failed: for each decision the steps that
-// carry it out, and what follows each of them. It is pure: it does nothing, and knows no
+// carry it out, and the next after each of them. It is pure: it does nothing, and knows no
 // message and no broker. Package core performs the steps.
 //
 // A [Walk] is the way of one message. It plans a ladder of steps, [Failed] or [Stored], and
-// a table, [After], says for each step and for each [Class] of its outcome what follows:
+// a table, [After], says what follows each step, for each [Class] of its outcome:
 // the next step, another form of the same copy, another place, a later try, the end. A
 // later try is planned again, from the [Progress] of those before.
 package plan
 
-// Verb is what a step does.
+// Verb is the kind of a step.
 type Verb uint8
 
 // The verbs.
@@ -61,7 +61,7 @@ type Place uint8
 // The places.
 const (
 	Here           Place = iota // nowhere: the step is about the delivery itself
-	HookPlace                   // HandleFailed, and what belongs to it
+	HookPlace                   // HandleFailed, and the steps that belong to it
 	CommittedPlace              // the queues of committed messages
 	AheadPlace                  // the queues of HandleFailed's messages
 	BrokerQueue                 // the broker's own dead-letter queue
@@ -126,7 +126,7 @@ func (s Step) String() string {
 	return text
 }
 
-// Class is what became of a step.
+// Class is the outcome of a step.
 type Class uint8
 
 // The classes. An error that fits no other class is Unreachable: it may last or not, and

@@ -21,11 +21,11 @@ type Sends struct {
 }
 
 // Succeeded returns the ladder for a message that was handled, appended to buf: each step
-// sends the messages of the handlers, and the last ones without what may have failed the
+// sends the messages of the handlers, and the last ones without those that may have failed the
 // others. They consume the message too (Commit), or leave that to the caller (SendAll). After
 // Go the next step is tried; without one the attempt has failed.
 func Succeeded(atomic bool, s Sends, buf []Step) []Step {
-	if !atomic { // what was accepted is not sent again, so that two tries are enough
+	if !atomic { // accepted messages are not sent again, so that two tries are enough
 		buf = append(buf, Step{Verb: SendAll})
 		if s.Acks || s.Audits {
 			buf = append(buf, Step{Verb: SendAll, With: NoSends})

@@ -1,9 +1,9 @@
 package plan
 
-// Next is what follows a step.
+// Next is the answer to the outcome of a step.
 type Next uint8
 
-// What follows. Walk.Went returns Go, Wait, Redecide, Done, Gone or LoseIt; the others are
+// The answers. Walk.Went returns Go, Wait, Redecide, Done, Gone or LoseIt; the others are
 // ways to the next step, which the walk itself goes.
 const (
 	impossible Next = iota
@@ -73,7 +73,7 @@ var following = [verbs]row{
 	Commit:        every(Done, Go, Go),
 }
 
-// After returns what follows a step with an outcome.
+// After returns the answer to an outcome of a step.
 func After(s Step, c Class) Next {
 	n := following[s.Verb][c]
 	if n == impossible { // an adapter that breaks its contract must not end a message

@@ -34,7 +34,7 @@ func (w *Walk) Plan(ending bool) {
 // Step returns the step to perform.
 func (w *Walk) Step() Step { return w.steps[w.at] }
 
-// Went records the outcome of the step, and returns what follows: with Go, Step returns the
+// Went records the outcome of the step, and returns the answer: with Go, Step returns the
 // next step. After Redecide the caller sets another decision and plans again. After Wait it
 // plans again later.
 func (w *Walk) Went(c Class) Next {
@@ -81,10 +81,10 @@ func (w *Walk) Went(c Class) Next {
 	return n
 }
 
-// record records what the step has achieved.
+// record records the effect of the step.
 func (w *Walk) record(s Step, c Class) {
 	switch {
-	case s.Verb == Consume: // whatever becomes of it, nothing else may follow
+	case s.Verb == Consume: // nothing else may follow, also if it failed
 		w.OnlyConsume = true
 	case s.Verb == Release: // likewise, for this delivery
 		w.GivenBack = true
