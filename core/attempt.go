@@ -99,12 +99,12 @@ func (ep *Endpoint) observedCall(ctx context.Context, a *attempt) error {
 		return ep.call(ctx, a)
 	}
 	at := ep.observed
-	ctx = ep.observers.handleStart(ctx, ep.observerPanicked, HandleStart{at, &a.message})
+	ctx = ep.observers.handleStart(ctx, HandleStart{at, &a.message})
 	a.observedCtx, a.message.ctx = ctx, ctx
 	start := time.Now()
 	err := calls.ErrGoexit
 	defer func() {
-		ep.observers.handleEnd(ctx, ep.observerPanicked, HandleEnd{ObservedEndpoint: at, Message: &a.message, Err: err, Duration: time.Since(start), Duplicate: a.message.isDuplicate()})
+		ep.observers.handleEnd(ctx, HandleEnd{ObservedEndpoint: at, Message: &a.message, Err: err, Duration: time.Since(start), Duplicate: a.message.isDuplicate()})
 	}()
 	err = ep.call(ctx, a)
 	return err
@@ -194,11 +194,11 @@ func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) er
 		if a.observedCtx != nil {
 			ctx = a.observedCtx
 		}
-		if failed := ep.transportSend(ctx, toSend); failed != nil {
+		if failed := ep.sender.send(ctx, toSend...); failed != nil {
 			return errors.Join(err, failed)
 		}
 	}
-	a.message.committedSends().notifySent(ep.observerPanicked)
+	a.message.committedSends().notifySent(ep.observers.onPanic)
 	return err
 }
 

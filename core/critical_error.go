@@ -28,7 +28,7 @@ func (ep *Endpoint) RaiseCritical(err error) {
 	}
 	ep.recordCritical(context.Background(), err)
 	if f := ep.config.OnCriticalError; f != nil {
-		calls.Recover(ep.observerPanicked, func() { f(context.Background(), err) })
+		calls.Recover(ep.observers.onPanic, func() { f(context.Background(), err) })
 	}
 }
 

@@ -9,10 +9,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 	"unicode/utf8"
 
-	"github.com/reprise-go/reprise/core/internal/calls"
 	"github.com/reprise-go/reprise/core/internal/ids"
 	"github.com/reprise-go/reprise/core/internal/unreachable"
 )
@@ -35,6 +33,7 @@ type Endpoint struct {
 	rules       rules
 	keepsGroups bool // the input queue keeps groups in order
 	composer    *composer
+	sender      *sender
 	deps        *messageDeps
 	chain       HandlerFunc
 	scope       string // of the sends of the outermost middleware
@@ -51,9 +50,6 @@ type Endpoint struct {
 
 	criticals    atomic.Int64
 	lastCritical atomic.Pointer[CriticalError]
-	sends        sendHealth
-
-	sentInHandler atomic.Bool // Send was called with a handler's context
 
 	mu          sync.Mutex
 	current     *runner // of the Run in progress
@@ -104,10 +100,8 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	}
 	ep.host = hostInfo{endpoint: name, instance: ep.instance, machine: machine, hostID: ids.Derived(machine, name, 0)}
 	ep.observed = ObservedEndpoint{Endpoint: name, Instance: ep.instance, Queue: ep.address, Transport: describeTransport(t)}
-	if c.SendOnly && len(r.observers.connection) > 0 {
-		ep.sends.notify = ep.notifySendHealth
-	}
 	ep.log = newLoggers(c.Logger, name, ep.instance)
+	ep.observers.onPanic = ep.log.observerPanicked
 	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, codec: r.codec, caps: caps, address: t.Address, baseTypes: r.original.BaseTypes}
 	if checker, ok := t.(TopicChecker); ok {
 		ep.composer.topic = checker.CheckTopic
@@ -115,9 +109,11 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	if ep.composer.sendChain, err = ep.composer.wrapSends(c.SendMiddleware); err != nil {
 		return fail(err)
 	}
-	ep.deps = &messageDeps{composer: ep.composer, registry: &ep.registry, log: ep.log.endpoint, atomic: ep.mode == TransactionSendsAtomicWithReceive, send: func(ctx context.Context, out ...Outgoing) error {
-		return ep.transportSend(ctx, out)
-	}}
+	ep.sender = &sender{transport: t, composer: ep.composer, observers: ep.observers, endpoint: ep.observed, log: ep.log.endpoint}
+	if c.SendOnly && len(r.observers.connection) > 0 {
+		ep.sender.health.notify = ep.sender.notifyConnectionChange
+	}
+	ep.deps = &messageDeps{composer: ep.composer, registry: &ep.registry, send: ep.sender.send, log: ep.log.endpoint, atomic: ep.mode == TransactionSendsAtomicWithReceive}
 	ep.deps.configFor, ep.deps.isLast = ep.rules.configFor, ep.isLastAttempt
 	if ep.chain, ep.nest, err = ep.applyMiddleware(dispatch, "Middleware", c.Middleware, nil, ""); err != nil {
 		return fail(err)
@@ -175,63 +171,13 @@ func (ep *Endpoint) Instance() string { return ep.instance }
 // message once more, with another id and in its own conversation. The first such call
 // logs a warning.
 func (ep *Endpoint) Send(ctx context.Context, queue, messageType string, body any, opts ...SendOptions) error {
-	return ep.sendOne(ctx, IntentSend, queue, messageType, body, opts)
+	return ep.sender.composeAndSend(ctx, IntentSend, queue, messageType, body, opts)
 }
 
 // Publish publishes an event to all subscribers of messageType, with the guarantees of
 // [Endpoint.Send]. No subscribers is no error.
 func (ep *Endpoint) Publish(ctx context.Context, messageType string, body any, opts ...SendOptions) error {
-	return ep.sendOne(ctx, IntentPublish, "", messageType, body, opts)
-}
-
-func (ep *Endpoint) sendOne(ctx context.Context, intent, queue, messageType string, body any, opts []SendOptions) error {
-	if m, ok := MessageFromContext(ctx); ok && m.deps == ep.deps && !ep.sentInHandler.Swap(true) {
-		ep.log.endpoint.WarnContext(ctx, "Endpoint.Send or Publish was called with a handler's context: the message leaves at each attempt, even if the handler fails; "+
-			"use Message.Send, or Message.SendNow where that is meant (this is logged once)", "message_id", m.ID, "message_type", m.Type, "sent_type", messageType)
-	}
-	composed, err := ep.composer.compose(intent, queue, messageType, body, opts, causation{}, ids.New)
-	var out []Outgoing
-	if err == nil {
-		out, err = ep.composer.runSendMiddleware(ctx, composed)
-	}
-	if err == nil && len(out) > 0 {
-		err = ep.transportSend(ctx, out)
-	}
-	if err != nil {
-		return fmt.Errorf("core: endpoint %q: %s %q: %w", ep.name, sendVerb(intent), messageType, err)
-	}
-	return nil
-}
-
-// transportSend sends through the transport and notifies the observers.
-func (ep *Endpoint) transportSend(ctx context.Context, out []Outgoing) error {
-	return ep.observedSend(ctx, out, func(ctx context.Context) error {
-		err := ep.transport.Send(ctx, out...)
-		ep.sends.record(ctx, err)
-		return err
-	})
-}
-
-// notifySendHealth notifies the observers of a send-only endpoint when its sends begin to
-// fail, or are accepted again.
-func (ep *Endpoint) notifySendHealth(e ConnectionChange) {
-	e.ObservedEndpoint = ep.observed
-	for _, o := range ep.observers.connection {
-		calls.Recover(ep.observerPanicked, func() { o.ConnectionChanged(e) })
-	}
-}
-
-// observedSend calls send, with the observers around it if it sends anything.
-func (ep *Endpoint) observedSend(ctx context.Context, out []Outgoing, send func(ctx context.Context) error) error {
-	recomputeDelays(out)
-	if len(ep.observers.send) == 0 || len(out) == 0 {
-		return send(ctx)
-	}
-	ctx = ep.observers.sendStart(ctx, ep.observerPanicked, SendStart{ep.observed, out})
-	start := time.Now()
-	err := send(ctx)
-	ep.observers.sendEnd(ctx, ep.observerPanicked, SendEnd{ep.observed, out, err, time.Since(start)})
-	return err
+	return ep.sender.composeAndSend(ctx, IntentPublish, "", messageType, body, opts)
 }
 
 // Provision creates the queues that the endpoint needs, regardless of [Config.Provision],

@@ -1,12 +1,8 @@
 package core
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/reprise-go/reprise/core/internal/calls"
@@ -121,7 +117,7 @@ func (ep *Endpoint) Health() Health {
 		h.PutBackUntil = r.pump.WaitsUntil(pump.WaitPutBack)
 		h.NotificationsDropped = r.recoveryCalls.Dropped()
 	}
-	failing, accepted := ep.sends.state()
+	failing, accepted := ep.sender.health.state()
 	if failing != nil {
 		h.SendError, h.SendsFailingSince = failing.err, failing.since
 	}
@@ -291,128 +287,4 @@ func (h Health) MarshalJSON() ([]byte, error) {
 		j.LastCritical = &criticalJSON{calls.ErrorText(h.LastCritical.Err), h.LastCritical.At}
 	}
 	return json.Marshal(j)
-}
-
-// sendHealth records whether the newest Send of a transport was accepted, for Health. A
-// Send that succeeds after a successful one costs two atomic loads.
-type sendHealth struct {
-	accepted atomic.Bool // whether a Send was ever accepted
-	failing  atomic.Pointer[sendOutage]
-
-	// notify notifies the observers of a send-only endpoint. It is nil on other endpoints,
-	// whose receivers report their connection, and without observers.
-	notify    func(ConnectionChange)
-	mu        sync.Mutex
-	notifying bool
-	notified  *sendOutage // the outage that they know of
-}
-
-// sendOutage is a period in which every Send has failed.
-type sendOutage struct {
-	since time.Time
-	err   error // of the newest
-}
-
-// record records the result of a Send.
-func (h *sendHealth) record(ctx context.Context, err error) {
-	switch {
-	case err == nil:
-		if h.failing.Load() != nil {
-			h.failing.Store(nil)
-			h.changed()
-		}
-		if !h.accepted.Load() {
-			h.accepted.Store(true)
-		}
-	case !errors.Is(ctx.Err(), context.Canceled) && !concernsMessage(err):
-		for { // other Sends may have failed at the same time
-			before := h.failing.Load()
-			now := sendOutage{since: time.Now(), err: err}
-			if before != nil {
-				now.since = before.since
-			}
-			if h.failing.CompareAndSwap(before, &now) {
-				break
-			}
-		}
-		h.changed()
-	}
-}
-
-// changed starts a goroutine that notifies observers of the beginning or the end of an
-// outage, so that they do not delay a Send, and may send themselves.
-func (h *sendHealth) changed() {
-	if h.notify == nil {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.notifying && h.hasChangeLocked() {
-		h.notifying = true
-		go h.notifyAll()
-	}
-}
-
-func (h *sendHealth) hasChangeLocked() bool { return (h.failing.Load() == nil) != (h.notified == nil) }
-
-// notifyAll notifies observers until they know the newest state. Outages that begin and
-// end while they are busy are left out. If an observer ends the goroutine
-// (runtime.Goexit), another goroutine continues.
-func (h *sendHealth) notifyAll() {
-	finished := false
-	defer func() {
-		if !finished {
-			go h.notifyAll()
-		}
-	}()
-	for {
-		change, ok := h.next()
-		if !ok {
-			break
-		}
-		h.notify(change)
-	}
-	finished = true
-}
-
-// next returns the change that observers do not know yet, if there is one.
-func (h *sendHealth) next() (change ConnectionChange, ok bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.hasChangeLocked() {
-		h.notifying = false
-		return change, false
-	}
-	before := h.notified
-	if h.notified = h.failing.Load(); h.notified == nil {
-		return ConnectionChange{Connected: true, Since: before.since}, true
-	}
-	return ConnectionChange{Err: h.notified.err, Since: h.notified.since}, true
-}
-
-// state returns the current failures of Sends, or nil, and whether the newest was
-// accepted: nil and false before the first.
-func (h *sendHealth) state() (failing *sendOutage, accepted bool) {
-	failing = h.failing.Load()
-	return failing, h.accepted.Load() && failing == nil
-}
-
-// concernsMessage reports whether a Send failed because of its messages and their
-// destinations, which says nothing about the broker. Of several messages all that failed
-// must have such a reason.
-func concernsMessage(err error) bool {
-	if several, ok := errors.AsType[*SendError](err); ok {
-		for _, r := range several.Results {
-			if r.State != SendAccepted && !concernsMessage(r.Err) {
-				return false
-			}
-		}
-		return true
-	}
-	for _, target := range []error{ErrTooLarge, ErrInvalidHeader, ErrQueueNotFound, errors.ErrUnsupported} {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	return false
 }

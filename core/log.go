@@ -126,3 +126,8 @@ func withStack(attrs []slog.Attr, key string, err error) []slog.Attr {
 	}
 	return attrs
 }
+
+// observerPanicked logs the panic of an observer or a hook.
+func (l *loggers) observerPanicked(value any) {
+	l.endpoint.Error("an observer or hook panicked", "panic", value)
+}

@@ -182,6 +182,8 @@ type ConnectionChange struct {
 
 // observers holds an endpoint's observers by kind of event.
 type observers struct {
+	onPanic func(value any) // logs the panic of an observer or a hook
+
 	handle, success, send, recovery, run, rateLimit, connection, undeliverable []*Observer
 }
 
@@ -213,12 +215,12 @@ func groupObservers(errs *validationErrors, all []Observer, sendOnly bool) *obse
 	return o
 }
 
-func (o *observers) handleStart(ctx context.Context, onPanic func(any), e HandleStart) context.Context {
+func (o *observers) handleStart(ctx context.Context, e HandleStart) context.Context {
 	for _, each := range o.handle {
 		if each.HandleStart == nil {
 			continue
 		}
-		calls.Recover(onPanic, func() {
+		calls.Recover(o.onPanic, func() {
 			if c := each.HandleStart(ctx, e); c != nil {
 				ctx = c
 			}
@@ -227,26 +229,26 @@ func (o *observers) handleStart(ctx context.Context, onPanic func(any), e Handle
 	return ctx
 }
 
-func (o *observers) handleEnd(ctx context.Context, onPanic func(any), e HandleEnd) {
+func (o *observers) handleEnd(ctx context.Context, e HandleEnd) {
 	for _, each := range o.handle {
 		if each.HandleEnd != nil {
-			calls.Recover(onPanic, func() { each.HandleEnd(ctx, e) })
+			calls.Recover(o.onPanic, func() { each.HandleEnd(ctx, e) })
 		}
 	}
 }
 
-func (o *observers) succeeded(ctx context.Context, onPanic func(any), e Success) {
+func (o *observers) succeeded(ctx context.Context, e Success) {
 	for _, each := range o.success {
-		calls.Recover(onPanic, func() { each.Succeeded(ctx, e) })
+		calls.Recover(o.onPanic, func() { each.Succeeded(ctx, e) })
 	}
 }
 
-func (o *observers) sendStart(ctx context.Context, onPanic func(any), e SendStart) context.Context {
+func (o *observers) sendStart(ctx context.Context, e SendStart) context.Context {
 	for _, each := range o.send {
 		if each.SendStart == nil {
 			continue
 		}
-		calls.Recover(onPanic, func() {
+		calls.Recover(o.onPanic, func() {
 			if c := each.SendStart(ctx, e); c != nil {
 				ctx = c
 			}
@@ -255,26 +257,26 @@ func (o *observers) sendStart(ctx context.Context, onPanic func(any), e SendStar
 	return ctx
 }
 
-func (o *observers) sendEnd(ctx context.Context, onPanic func(any), e SendEnd) {
+func (o *observers) sendEnd(ctx context.Context, e SendEnd) {
 	for _, each := range o.send {
 		if each.SendEnd != nil {
-			calls.Recover(onPanic, func() { each.SendEnd(ctx, e) })
+			calls.Recover(o.onPanic, func() { each.SendEnd(ctx, e) })
 		}
 	}
 }
 
-func (o *observers) runStarted(ctx context.Context, onPanic func(any), ep *Endpoint) {
+func (o *observers) runStarted(ctx context.Context, ep *Endpoint) {
 	for _, each := range o.run {
 		if each.RunStarted != nil {
-			calls.Recover(onPanic, func() { each.RunStarted(ctx, ep) })
+			calls.Recover(o.onPanic, func() { each.RunStarted(ctx, ep) })
 		}
 	}
 }
 
-func (o *observers) runEnded(ctx context.Context, onPanic func(any), ep *Endpoint, err error) {
+func (o *observers) runEnded(ctx context.Context, ep *Endpoint, err error) {
 	for _, each := range o.run {
 		if each.RunEnded != nil {
-			calls.Recover(onPanic, func() { each.RunEnded(ctx, ep, err) })
+			calls.Recover(o.onPanic, func() { each.RunEnded(ctx, ep, err) })
 		}
 	}
 }
@@ -282,7 +284,3 @@ func (o *observers) runEnded(ctx context.Context, onPanic func(any), ep *Endpoin
 // Value returns the value that the attempt set with [Message.SetValue], or nil. A
 // decision that was carried out in a later delivery of the message (R25) has none.
 func (r Recovery) Value(key any) any { return r.attemptValues.Get(key) }
-
-func (ep *Endpoint) observerPanicked(value any) {
-	ep.log.endpoint.Error("an observer or hook panicked", "panic", value)
-}

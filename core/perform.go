@@ -70,7 +70,7 @@ func (c *carrier) send(w *work, out []Outgoing) error {
 	if len(out) == 0 {
 		return nil
 	}
-	return c.ep.transportSend(w.attempt.settlementContext(c.run), out)
+	return c.ep.sender.send(w.attempt.settlementContext(c.run), out...)
 }
 
 // replace sends out, and consumes the message if the step does both as one. The failed
@@ -80,7 +80,7 @@ func (c *carrier) replace(w *work, s plan.Step, out []Outgoing) error {
 		return c.send(w, out)
 	}
 	a := w.attempt
-	return c.ep.observedSend(a.settlementContext(c.run), out, func(ctx context.Context) error {
+	return c.ep.sender.observe(a.settlementContext(c.run), out, func(ctx context.Context) error {
 		if a.workUndone { // the work of HandleFailed or the policy is kept
 			return a.delivery.CompleteWith(ctx, out)
 		}
@@ -113,7 +113,7 @@ func (c *carrier) sendCommitted(w *work) (plan.Class, error) {
 		err = wrapSendError(err, w.committed.messages)
 		return classOfSends(err, w.committed.messages)
 	}
-	w.committed.notifySent(c.ep.observerPanicked)
+	w.committed.notifySent(c.ep.observers.onPanic)
 	return plan.OK, nil
 }
 

@@ -64,7 +64,7 @@ type runner struct {
 func (ep *Endpoint) begin(ctx context.Context) (*runner, error) {
 	r, err := ep.newRunner(ctx)
 	if err == nil {
-		ep.observers.runStarted(r.valuesCtx, ep.observerPanicked, ep) // they may call Health
+		ep.observers.runStarted(r.valuesCtx, ep) // they may call Health
 	}
 	return r, err
 }
@@ -78,10 +78,10 @@ func (ep *Endpoint) newRunner(ctx context.Context) (*runner, error) {
 	r := &runner{
 		ep: ep, valuesCtx: context.WithoutCancel(ctx),
 		ended: make(chan struct{}), forceStop: make(chan struct{}), drained: make(chan struct{}), finished: make(chan struct{}),
-		recoveryCalls: calls.New(1000, ep.observerPanicked), criticalCalls: calls.New(100, ep.observerPanicked), hookCalls: calls.New(1000, ep.observerPanicked),
+		recoveryCalls: calls.New(1000, ep.observers.onPanic), criticalCalls: calls.New(100, ep.observers.onPanic), hookCalls: calls.New(1000, ep.observers.onPanic),
 	}
 	if ep.config.Recoverability.UnacceptableMessageLimit.OnReached != nil {
-		r.limitCalls = calls.New(1, ep.observerPanicked) // the limit is not reached again before OnReached returns
+		r.limitCalls = calls.New(1, ep.observers.onPanic) // the limit is not reached again before OnReached returns
 	}
 	r.outages.limit, r.outages.raise = ep.config.OutageLimit, r.raiseCritical
 	r.fetchCtx, r.stopFetch = context.WithCancel(ctx)
@@ -98,7 +98,7 @@ func (ep *Endpoint) finish(r *runner, err error) {
 	r.cancelHandlers(ErrShutdown)
 	r.stopSettle()
 	r.closeCallQueues(time.Now().Add(closeGrace))
-	ep.observers.runEnded(r.valuesCtx, ep.observerPanicked, ep, err)
+	ep.observers.runEnded(r.valuesCtx, ep, err)
 	ep.mu.Lock()
 	ep.current, ep.runErr = nil, err
 	select {
@@ -297,7 +297,7 @@ func (r *runner) newRateLimiter() *ratelimit.Limiter {
 	return &ratelimit.Limiter{
 		Threshold: c.ConsecutiveFailures,
 		Filter:    c.Filter,
-		OnPanic:   r.ep.observerPanicked,
+		OnPanic:   r.ep.observers.onPanic,
 		OnLimit: func() {
 			r.pump.SetRateLimited(true)
 			r.hookCalls.Add(func() {

@@ -48,9 +48,9 @@ func (p *processor) succeeded(w *worker, a *attempt) error {
 		w.ReleaseSlotEarly()
 		p.carrier.complete(a)
 	}
-	a.message.committedSends().notifySent(p.ep.observerPanicked)
+	a.message.committedSends().notifySent(p.ep.observers.onPanic)
 	if len(p.ep.observers.success) > 0 {
-		p.ep.observers.succeeded(a.settlementContext(p.run), p.ep.observerPanicked, Success{p.ep.observed, &a.message, a.message.isDuplicate()})
+		p.ep.observers.succeeded(a.settlementContext(p.run), Success{p.ep.observed, &a.message, a.message.isDuplicate()})
 	}
 	p.run.limiter.Succeeded()
 	p.run.pauses.Reset()
@@ -130,11 +130,11 @@ func (p *processor) try(a *attempt, s plan.Step, out, own []Outgoing) error {
 	ctx := a.settlementContext(p.run)
 	switch {
 	case s.Atomic:
-		return p.ep.observedSend(ctx, out, func(ctx context.Context) error { return a.delivery.CompleteWith(ctx, out) })
+		return p.ep.sender.observe(ctx, out, func(ctx context.Context) error { return a.delivery.CompleteWith(ctx, out) })
 	case len(out) == 0:
 		return nil
 	}
-	return p.ep.transportSend(ctx, out)
+	return p.ep.sender.send(ctx, out...)
 }
 
 // notAccepted returns the messages that were not accepted by a call that failed with err.
@@ -196,7 +196,7 @@ func (p *processor) sendLater(a *attempt, sends []Outgoing, err error) {
 		case out.Reason == ReasonAudit:
 			began := time.Now()
 			if !isRefusedPermanently(err, out.ID) { // perhaps another send was the cause
-				if cause = p.ep.transportSend(a.settlementContext(p.run), []Outgoing{out}); cause == nil {
+				if cause = p.ep.sender.send(a.settlementContext(p.run), out); cause == nil {
 					p.accepted(a, []Outgoing{out})
 					continue
 				}
@@ -206,7 +206,7 @@ func (p *processor) sendLater(a *attempt, sends []Outgoing, err error) {
 			}
 			if p.ep.canStore(out.Queue) {
 				stored := []Outgoing{p.ep.storedAudit(out)}
-				if p.ep.transportSend(a.settlementContext(p.run), stored) == nil {
+				if p.ep.sender.send(a.settlementContext(p.run), stored...) == nil {
 					p.accepted(a, stored)
 					continue
 				}
@@ -236,7 +236,7 @@ func (p *processor) retrySendInProcess(out Outgoing, err error) {
 		p.run.raiseCritical(fmt.Errorf("%v of message %s to queue %q is given up: %w", out.Reason, out.ID, out.Queue, err))
 	}
 	p.ep.unfinished.kept.Add(&backlog.Entry{WithoutDelivery: true, Backoff: moveBackoff, Cancel: cancel, Try: func() bool {
-		if err = p.ep.transportSend(p.run.settleCtx, []Outgoing{out}); err != nil && time.Since(began) > maxAuditRetryTime {
+		if err = p.ep.sender.send(p.run.settleCtx, out); err != nil && time.Since(began) > maxAuditRetryTime {
 			cancel()
 			return true
 		}
