@@ -68,7 +68,7 @@ func (ep *Endpoint) resolveMessageType(a *attempt) (err error) {
 	}()
 	in := a.delivery.Incoming()
 	if messageType := name(in); messageType != "" {
-		a.message.begin(ep.deps, in, ep.handlingOf(messageType))
+		a.message.begin(ep.deps, in, ep.registry.handlingOf(messageType))
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) er
 	out.Headers.Del(HeaderReplyToAddress)
 	in := &Incoming{ID: out.ID, NativeID: out.ID, Headers: out.Headers, Body: out.Body, DeliveryCount: 1}
 	a := &attempt{Context: ctx}
-	a.message.begin(ep.deps, in, ep.handlingOf(messageType))
+	a.message.begin(ep.deps, in, ep.registry.handlingOf(messageType))
 	a.message.scope = ep.scope
 	err = ep.invoke(a)
 	toSend := a.message.end()

@@ -29,7 +29,7 @@ type Endpoint struct {
 	address      string // of the input queue; "" if send-only
 	auditAddress string // "" without audit
 
-	registry    registry
+	registry    *registry
 	rules       rules
 	keepsGroups bool // the input queue keeps groups in order
 	composer    *composer
@@ -37,7 +37,6 @@ type Endpoint struct {
 	deps        *messageDeps
 	chain       HandlerFunc
 	scope       string // of the sends of the outermost middleware
-	nest        nest   // facts of Config.Middleware
 	host        hostInfo
 	observers   *observers
 	observed    ObservedEndpoint
@@ -113,9 +112,13 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	if c.SendOnly && len(r.observers.connection) > 0 {
 		ep.sender.health.notify = ep.sender.notifyConnectionChange
 	}
-	ep.deps = &messageDeps{composer: ep.composer, registry: &ep.registry, send: ep.sender.send, log: ep.log.endpoint, atomic: ep.mode == TransactionSendsAtomicWithReceive}
+	ep.registry = &registry{sendOnly: c.SendOnly, checkTopic: ep.composer.checkTopic, scope: MiddlewareScope{
+		Endpoint: name, Transactions: r.mode, Capabilities: caps, HasPolicy: r.rules.policy != nil,
+		RetrySpan: r.rules.retrySpan(), recoverability: ep.RecoverabilityConfig, logger: ep.log.endpoint,
+	}}
+	ep.deps = &messageDeps{composer: ep.composer, registry: ep.registry, send: ep.sender.send, log: ep.log.endpoint, atomic: ep.mode == TransactionSendsAtomicWithReceive}
 	ep.deps.configFor, ep.deps.isLast = ep.rules.configFor, ep.isLastAttempt
-	if ep.chain, ep.nest, err = ep.applyMiddleware(dispatch, "Middleware", c.Middleware, nil, ""); err != nil {
+	if ep.chain, ep.registry.surrounding, err = applyMiddleware(dispatch, "Middleware", c.Middleware, ep.registry.scope, nil, ""); err != nil {
 		return fail(err)
 	}
 	if len(c.Middleware) > 0 {

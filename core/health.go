@@ -94,7 +94,7 @@ type Health struct {
 
 // Health returns the endpoint's state.
 func (ep *Endpoint) Health() Health {
-	states := ep.middlewareStates() // their code may call the endpoint
+	states := ep.registry.middlewareStates() // their code may call the endpoint
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	h := Health{

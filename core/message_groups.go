@@ -116,10 +116,10 @@ func (ep *Endpoint) typeOf(in *Incoming) (messageType string) {
 			}
 		}()
 		if messageType = name(in); messageType != "" {
-			return ep.handlingOf(messageType).messageType
+			return ep.registry.handlingOf(messageType).messageType
 		}
 	}
-	return ep.handlingOf(in.Headers.Get(HeaderMessageTypes)).messageType
+	return ep.registry.handlingOf(in.Headers.Get(HeaderMessageTypes)).messageType
 }
 
 // groupDeliveries returns the limit of deliveries of a message of a group, in all its

@@ -75,11 +75,10 @@ func wrapMiddleware(handler HandlerFunc, list string, middleware []Middleware, s
 
 // applyMiddleware describes and checks the middleware of a list within that around it, and
 // puts it around handler.
-func (ep *Endpoint) applyMiddleware(handler HandlerFunc, list string, middleware []Middleware, surrounding nest, sends string) (HandlerFunc, nest, error) {
+func applyMiddleware(handler HandlerFunc, list string, middleware []Middleware, scope MiddlewareScope, surrounding nest, sends string) (HandlerFunc, nest, error) {
 	if len(middleware) == 0 {
 		return handler, nil, nil
 	}
-	scope := ep.middlewareScope()
 	var errs validationErrors
 	facts := describeMiddleware(list, middleware, scope, &errs)
 	facts.check(surrounding, &errs)
@@ -185,7 +184,7 @@ type MiddlewareState struct {
 // middlewareStates returns the states of middleware that has one: first of
 // Config.Middleware, then of single handlers, in the order of their message types.
 // Middleware with the same kind, name and state is listed once.
-func (ep *Endpoint) middlewareStates() (states []MiddlewareState) {
+func (r *registry) middlewareStates() (states []MiddlewareState) {
 	add := func(all nest, messageType string, handlers ...string) {
 		for _, s := range all {
 			if s.State == nil {
@@ -205,8 +204,8 @@ func (ep *Endpoint) middlewareStates() (states []MiddlewareState) {
 			states[i].Handlers = unionOrNil(states[i].Handlers, state.Handlers)
 		}
 	}
-	add(ep.nest, "")
-	for _, h := range ep.registry.middleware() { // without a lock: State is users' code
+	add(r.surrounding, "")
+	for _, h := range r.middleware() { // without a lock: State is users' code
 		add(h.nest, typeLabel(h.messageType), h.name)
 	}
 	return states
@@ -302,20 +301,20 @@ func handlerScope(position int) string { return "/handler/" + strconv.Itoa(posit
 
 // wrapHandler puts the middleware of a handler around it, and a separate run for each
 // attempt if it is independent.
-func (ep *Endpoint) wrapHandler(handler HandlerFunc, messageType string, position int, o HandleOptions) (HandlerFunc, nest, error) {
+func (r *registry) wrapHandler(handler HandlerFunc, messageType string, position int, o HandleOptions) (HandlerFunc, nest, error) {
 	if len(o.Middleware) == 0 && !o.Independent {
 		return handler, nil, nil
 	}
-	scope := handlerScope(position)
-	chain, facts, err := ep.applyMiddleware(handler, "HandleOptions.Middleware", o.Middleware, ep.nest.filter(messageType), scope)
+	sends := handlerScope(position)
+	chain, facts, err := applyMiddleware(handler, "HandleOptions.Middleware", o.Middleware, r.scope, r.surrounding.filter(messageType), sends)
 	if err != nil {
 		return nil, nil, err
 	}
 	if o.Independent {
 		if len(o.Middleware) > 0 {
-			scope += middlewareSends(0)
+			sends += middlewareSends(0)
 		}
-		chain = (&runStarter{chain, scope}).handle
+		chain = (&runStarter{chain, sends}).handle
 	}
 	return func(ctx context.Context, m *Message) error {
 		err := chain(ctx, m)

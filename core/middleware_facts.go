@@ -49,14 +49,6 @@ func (s MiddlewareScope) Recoverability(messageType string) RecoverabilityConfig
 	return s.recoverability(messageType)
 }
 
-// middlewareScope returns the scope of the endpoint's middleware.
-func (ep *Endpoint) middlewareScope() MiddlewareScope {
-	return MiddlewareScope{
-		Endpoint: ep.name, Transactions: ep.mode, Capabilities: ep.caps, HasPolicy: ep.rules.policy != nil,
-		RetrySpan: ep.rules.retrySpan(), recoverability: ep.RecoverabilityConfig, logger: ep.log.endpoint,
-	}
-}
-
 // retrySpan returns the longest time that retries can keep a message.
 func (r *rules) retrySpan() (longest time.Duration) {
 	for _, c := range r.allConfigs() {

@@ -167,7 +167,7 @@ func (p *processor) releaseUnstarted(item fetchedDelivery) {
 func (p *processor) settle(item fetchedDelivery, progress plan.Progress) {
 	a := &attempt{Context: p.run.valuesCtx, delivery: item.Delivery, lock: item.Lock}
 	in := item.Delivery.Incoming()
-	a.message.begin(p.ep.deps, in, p.ep.handlingOf(in.Headers.Get(HeaderMessageTypes)))
+	a.message.begin(p.ep.deps, in, p.ep.registry.handlingOf(in.Headers.Get(HeaderMessageTypes)))
 	p.carrier.carry(p.carrier.newSettlement(a, progress))
 }
 
@@ -200,7 +200,7 @@ func (p *processor) newAttempt(item fetchedDelivery, began time.Time) *attempt {
 	if p.ep.isAtomic() {
 		a.Context = a.delivery.BindContext(a.Context)
 	}
-	a.message.begin(p.ep.deps, in, p.ep.handlingOf(in.Headers.Get(HeaderMessageTypes)))
+	a.message.begin(p.ep.deps, in, p.ep.registry.handlingOf(in.Headers.Get(HeaderMessageTypes)))
 	a.message.scope = p.ep.scope
 	a.message.started = began.UnixNano()
 	return a

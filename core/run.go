@@ -93,7 +93,7 @@ func RunAll(ctx context.Context, endpoints ...*Endpoint) error {
 func checkSharedQueues(endpoints []*Endpoint) error {
 	for i, ep := range endpoints {
 		for j, other := range endpoints[:i] {
-			if ep.address != "" && ep.address == other.address && sameTransport(ep.transport, other.transport) && !ep.registry.handlesSame(&other.registry) {
+			if ep.address != "" && ep.address == other.address && sameTransport(ep.transport, other.transport) && !ep.registry.handlesSame(other.registry) {
 				return fmt.Errorf("core: run all: endpoints %d (%q) and %d (%q) receive from one queue, %s, and have handlers for different message types, but each gets a part of the messages of every type; "+
 					"to fix: register all handlers at one endpoint, or give one of them another name",
 					j+1, other.name, i+1, ep.name, ep.address)
