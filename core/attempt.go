@@ -2,13 +2,8 @@ package core
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync/atomic"
-	"time"
 
-	"github.com/reprise-go/reprise/core/internal/calls"
-	"github.com/reprise-go/reprise/core/internal/ids"
 	"github.com/reprise-go/reprise/core/internal/locks"
 )
 
@@ -55,98 +50,6 @@ func TransactionBegun(ctx context.Context) {
 	}
 }
 
-// resolveMessageType calls Config.MessageType for the type of the message.
-func (ep *Endpoint) resolveMessageType(a *attempt) (err error) {
-	name := ep.config.MessageType
-	if name == nil {
-		return nil
-	}
-	defer func() {
-		if value := recover(); value != nil {
-			err = safeError(fmt.Errorf("Config.MessageType: %w", newPanicError(value)))
-		}
-	}()
-	in := a.delivery.Incoming()
-	if messageType := name(in); messageType != "" {
-		a.message.begin(ep.deps, in, ep.registry.handlingOf(messageType))
-	}
-	return nil
-}
-
-// invoke calls middleware and handlers, with observers around them, within the handler
-// timeout.
-func (ep *Endpoint) invoke(a *attempt) error {
-	if !ep.rules.hasTimeouts() {
-		return ep.observedCall(a, a)
-	}
-	timeout := ep.rules.handlerTimeout(a.message.handledAs().messageType)
-	if timeout == 0 {
-		return ep.observedCall(a, a)
-	}
-	ctx, cancel := context.WithTimeoutCause(a, timeout, ErrHandlerTimeout)
-	defer cancel()
-	err := ep.observedCall(ctx, a)
-	if err != nil && errors.Is(context.Cause(ctx), ErrHandlerTimeout) {
-		err = fmt.Errorf("%w of %v: %w", ErrHandlerTimeout, timeout, err)
-	}
-	return err
-}
-
-// observedCall calls middleware and handlers, with observers around them.
-func (ep *Endpoint) observedCall(ctx context.Context, a *attempt) error {
-	a.message.ctx = ctx
-	if len(ep.observers.handle) == 0 {
-		return ep.call(ctx, a)
-	}
-	at := ep.observed
-	ctx = ep.observers.handleStart(ctx, HandleStart{at, &a.message})
-	a.observedCtx, a.message.ctx = ctx, ctx
-	start := time.Now()
-	err := calls.ErrGoexit
-	defer func() {
-		ep.observers.handleEnd(ctx, HandleEnd{ObservedEndpoint: at, Message: &a.message, Err: err, Duration: time.Since(start), Duplicate: a.message.isDuplicate()})
-	}()
-	err = ep.call(ctx, a)
-	return err
-}
-
-// call calls middleware and handlers. No handler has failed if they return nil, also where
-// middleware hid a failure.
-func (ep *Endpoint) call(ctx context.Context, a *attempt) error {
-	err := ep.chain.CallRecovered(ctx, &a.message)
-	if err == nil {
-		a.message.recordFailingHandler(nil)
-	}
-	return err
-}
-
-// describe collects the facts for the decision and the failure headers.
-func (ep *Endpoint) describe(a *attempt, err error) *failure {
-	in := a.delivery.Incoming()
-	handler := a.message.failingHandler()
-	f := &failure{
-		ErrorContext: ErrorContext{
-			Err:                         err,
-			MessageID:                   in.ID,
-			MessageType:                 a.message.handledAs().messageType,
-			ReceiveQueue:                ep.address,
-			ImmediateProcessingFailures: in.attempt(),
-			DelayedDeliveriesPerformed:  in.delayedRetries(),
-			FailedAt:                    time.Now(),
-			LastDelayedRetry:            parseTimeOrZero(in.Headers.Get(HeaderRetriesTimestamp)),
-			FirstFailure:                in.firstFailure(),
-			attemptValues:               a.message.values(false),
-			Handler:                     handler.name,
-			HandlerStarted:              handler.began,
-		},
-		deferrals:     in.deferrals(),
-		inPlace:       ep.retriesInPlace(a.delivery),
-		handlerFailed: handler.failed,
-	}
-	f.setMessage(in)
-	return f
-}
-
 // IsLastAttempt reports whether no other attempt follows if this one fails with err: the
 // message then goes to the error queue, or is discarded. Middleware that answers for
 // handlers asks it, as package middleware/fallback does. With [Endpoint.Invoke], and outside an
@@ -154,52 +57,7 @@ func (ep *Endpoint) describe(a *attempt, err error) *failure {
 // decision cannot be known beforehand, it returns false.
 func (m *Message) IsLastAttempt(err error) bool {
 	a := m.attempt()
-	return a == nil || a.delivery == nil || m.deps.isLast(a, err)
-}
-
-// isLastAttempt makes the decision in advance.
-func (ep *Endpoint) isLastAttempt(a *attempt, err error) bool {
-	if ep.rules.policy != nil { // which would be called twice
-		return false
-	}
-	kind := ep.rules.decide(a, *ep.describe(a, err)).action.Kind
-	return kind == ActionMoveToError || kind == ActionDiscard
-}
-
-// Invoke runs middleware and handlers for a message in this process, without a queue in
-// between: no retries, no error queue; the handlers' error is returned as it is. The
-// messages that the handlers collect are sent if they succeed, committed messages
-// ([Message.Commit]) in any case. Invoke calls the observers' functions about attempts
-// and sends, not those about received messages. Invoke ends the registration of handlers,
-// as [Endpoint.Run] does.
-func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) error {
-	if err := ep.registry.seal(); err != nil {
-		return err
-	}
-	out, err := ep.composer.compose(IntentSend, ep.name, messageType, body, nil, causation{}, ids.New)
-	if err != nil {
-		return fmt.Errorf("core: endpoint %q: invoke %q: %w", ep.name, messageType, err)
-	}
-	out.Headers.Del(HeaderReplyToAddress)
-	in := &Incoming{ID: out.ID, NativeID: out.ID, Headers: out.Headers, Body: out.Body, DeliveryCount: 1}
-	a := &attempt{Context: ctx}
-	a.message.begin(ep.deps, in, ep.registry.handlingOf(messageType))
-	a.message.scope = ep.scope
-	err = ep.invoke(a)
-	toSend := a.message.end()
-	if err != nil {
-		toSend = a.message.committedSends().withCommitted(nil)
-	}
-	if len(toSend) > 0 {
-		if a.observedCtx != nil {
-			ctx = a.observedCtx
-		}
-		if failed := ep.sender.send(ctx, toSend...); failed != nil {
-			return errors.Join(err, failed)
-		}
-	}
-	a.message.committedSends().notifySent(ep.observers.onPanic)
-	return err
+	return a == nil || a.delivery == nil || m.deps.rules.isLastAttempt(a, err)
 }
 
 // settlementContext returns the context for sends and settlements: it outlives the

@@ -27,7 +27,6 @@ type resolvedConfig struct {
 	observers          *observers
 	queues             []string // that the endpoint needs
 	inputQueue         string   // one of queues; "" if send-only
-	keepsGroups        bool     // the input queue keeps groups in order
 	groupOrderWarnings []string // reasons why groups are not always in order
 	auditAddress       string   // "" without audit
 	// reducedDefaults lists the defaults that the transport cannot provide (R10).

@@ -27,7 +27,7 @@ func (ep *Endpoint) connect(ctx context.Context, watch connectionReporter) (Rece
 	concurrency := ep.concurrency
 	ep.mu.Unlock()
 	receiver, err := ep.transport.OpenReceiver(ctx, ReceiverConfig{
-		Queue: ep.inputQueue(), Mode: ep.mode, MaxInFlight: ep.pumpRules().FirstMaxInFlight(concurrency), MaxDeliveries: ep.receiverMaxDeliveries(),
+		Queue: ep.inputQueue(), Mode: ep.mode, MaxInFlight: ep.pumpRules().FirstMaxInFlight(concurrency), MaxDeliveries: ep.rules.receiverMaxDeliveries(),
 		ConnectionChanged: watch.connectionChanged, MessageUndeliverable: watch.messageUndeliverable,
 		MaxReceiveBytes: ep.maxReceiveBytes(),
 		ErrorQueue:      ep.rules.config.Failed.ErrorQueue,

@@ -59,6 +59,7 @@ type rules struct {
 	// maxDeliveries limits the deliveries of one copy of a message; 0 means no limit.
 	maxDeliveries int
 	ownAddress    string                             // of the input queue
+	keepsGroups   bool                               // the input queue keeps groups in order
 	address       func(queue string) (string, error) // Transport.Address
 }
 
@@ -111,6 +112,33 @@ type failure struct {
 	editCalled bool
 }
 
+// describe collects the facts for the decision and the failure headers.
+func (r *rules) describe(a *attempt, err error) *failure {
+	in := a.delivery.Incoming()
+	handler := a.message.failingHandler()
+	f := &failure{
+		ErrorContext: ErrorContext{
+			Err:                         err,
+			MessageID:                   in.ID,
+			MessageType:                 a.message.handledAs().messageType,
+			ReceiveQueue:                r.ownAddress,
+			ImmediateProcessingFailures: in.attempt(),
+			DelayedDeliveriesPerformed:  in.delayedRetries(),
+			FailedAt:                    time.Now(),
+			LastDelayedRetry:            parseTimeOrZero(in.Headers.Get(HeaderRetriesTimestamp)),
+			FirstFailure:                in.firstFailure(),
+			attemptValues:               a.message.values(false),
+			Handler:                     handler.name,
+			HandlerStarted:              handler.began,
+		},
+		deferrals:     in.deferrals(),
+		inPlace:       r.retriesInPlace(in),
+		handlerFailed: handler.failed,
+	}
+	f.setMessage(in)
+	return f
+}
+
 // refusal is a decision that can never be carried out.
 type refusal struct {
 	decision decision
@@ -142,6 +170,15 @@ func (r *rules) decide(ctx context.Context, f failure) decision {
 		r.chooseErrorQueue(config, f, &d)
 	}
 	return d
+}
+
+// isLastAttempt makes the decision in advance.
+func (r *rules) isLastAttempt(a *attempt, err error) bool {
+	if r.policy != nil { // which would be called twice
+		return false
+	}
+	kind := r.decide(a, *r.describe(a, err)).action.Kind
+	return kind == ActionMoveToError || kind == ActionDiscard
 }
 
 // decideRefused decides about a message whose decision the transport, or another queue, has

@@ -35,10 +35,9 @@ type adjustedDelivery struct {
 // Incoming implements Delivery.
 func (d *adjustedDelivery) Incoming() *Incoming { return d.in }
 
-// withID returns the delivery with the id that Config.MessageID gives its message, if
-// that could be parsed and has no header NServiceBus.MessageId.
-func (ep *Endpoint) withID(d Delivery) (named Delivery, err error) {
-	name := ep.config.MessageID
+// identify returns the delivery with the id that name, which is Config.MessageID or nil,
+// gives its message, if that could be parsed and has no header NServiceBus.MessageId.
+func identify(d Delivery, name func(in *Incoming) string) (named Delivery, err error) {
 	if name == nil {
 		return d, nil
 	}

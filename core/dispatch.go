@@ -170,7 +170,7 @@ func (e *rollbackError) Unwrap() error { return e.err }
 
 // decidingFailure returns the position of the failure that decides about the message.
 func (deps *messageDeps) decidingFailure(m *Message, failures []HandlerFailure) int {
-	config := deps.configFor(m.Type)
+	config := deps.rules.configFor(m.Type)
 	chosen, best := 0, precedence{}
 	for i, f := range failures {
 		if p := precedenceOf(f.Err, config, m); i == 0 || p.compare(best) < 0 {

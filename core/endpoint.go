@@ -30,13 +30,11 @@ type Endpoint struct {
 	auditAddress string // "" without audit
 
 	registry    *registry
-	rules       rules
-	keepsGroups bool // the input queue keeps groups in order
+	rules       *rules
 	composer    *composer
 	sender      *sender
 	deps        *messageDeps
-	chain       HandlerFunc
-	scope       string // of the sends of the outermost middleware
+	invoker     *invoker
 	host        hostInfo
 	observers   *observers
 	observed    ObservedEndpoint
@@ -44,7 +42,7 @@ type Endpoint struct {
 	resolved    *resolvedConfig
 	unfinished  *unfinished
 	suspects    *suspects
-	rounds      *rememberedRounds
+	rounds      *groupRounds
 	unreachable *unreachable.Queues
 
 	criticals    atomic.Int64
@@ -81,8 +79,8 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	ep := &Endpoint{
 		name: name, transport: t, caps: caps, config: r.config, mode: r.mode,
 		address: r.rules.ownAddress, auditAddress: r.auditAddress,
-		rules: r.rules, keepsGroups: r.keepsGroups, resolved: r, observers: r.observers,
-		unfinished: newUnfinished(), rounds: newRememberedRounds(), unreachable: unreachable.New(), concurrency: r.config.Concurrency, ready: make(chan struct{}),
+		rules: &r.rules, resolved: r, observers: r.observers,
+		unfinished: newUnfinished(), unreachable: unreachable.New(), concurrency: r.config.Concurrency, ready: make(chan struct{}),
 	}
 	if err := errors.Join(errs.errs...); err != nil {
 		return fail(err)
@@ -116,14 +114,18 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 		Endpoint: name, Transactions: r.mode, Capabilities: caps, HasPolicy: r.rules.policy != nil,
 		RetrySpan: r.rules.retrySpan(), recoverability: ep.RecoverabilityConfig, logger: ep.log.endpoint,
 	}}
-	ep.deps = &messageDeps{composer: ep.composer, registry: ep.registry, send: ep.sender.send, log: ep.log.endpoint, atomic: ep.mode == TransactionSendsAtomicWithReceive}
-	ep.deps.configFor, ep.deps.isLast = ep.rules.configFor, ep.isLastAttempt
-	if ep.chain, ep.registry.surrounding, err = applyMiddleware(dispatch, "Middleware", c.Middleware, ep.registry.scope, nil, ""); err != nil {
+	ep.deps = &messageDeps{
+		composer: ep.composer, registry: ep.registry, rules: ep.rules, send: ep.sender.send, log: ep.log.endpoint,
+		atomic: ep.mode == TransactionSendsAtomicWithReceive,
+	}
+	ep.invoker = &invoker{deps: ep.deps, messageType: r.config.MessageType, observers: ep.observers, endpoint: ep.observed}
+	if ep.invoker.chain, ep.registry.surrounding, err = applyMiddleware(dispatch, "Middleware", c.Middleware, ep.registry.scope, nil, ""); err != nil {
 		return fail(err)
 	}
 	if len(c.Middleware) > 0 {
-		ep.scope = middlewareSends(0)
+		ep.invoker.scope = middlewareSends(0)
 	}
+	ep.rounds = newGroupRounds(ep.rules, ep.invoker.typeOf)
 	ep.logWarnings()
 	return ep, nil
 }
@@ -181,6 +183,42 @@ func (ep *Endpoint) Send(ctx context.Context, queue, messageType string, body an
 // [Endpoint.Send]. No subscribers is no error.
 func (ep *Endpoint) Publish(ctx context.Context, messageType string, body any, opts ...SendOptions) error {
 	return ep.sender.composeAndSend(ctx, IntentPublish, "", messageType, body, opts)
+}
+
+// Invoke runs middleware and handlers for a message in this process, without a queue in
+// between: no retries, no error queue; the handlers' error is returned as it is. The
+// messages that the handlers collect are sent if they succeed, committed messages
+// ([Message.Commit]) in any case. Invoke calls the observers' functions about attempts
+// and sends, not those about received messages. Invoke ends the registration of handlers,
+// as [Endpoint.Run] does.
+func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) error {
+	if err := ep.registry.seal(); err != nil {
+		return err
+	}
+	out, err := ep.composer.compose(IntentSend, ep.name, messageType, body, nil, causation{}, ids.New)
+	if err != nil {
+		return fmt.Errorf("core: endpoint %q: invoke %q: %w", ep.name, messageType, err)
+	}
+	out.Headers.Del(HeaderReplyToAddress)
+	in := &Incoming{ID: out.ID, NativeID: out.ID, Headers: out.Headers, Body: out.Body, DeliveryCount: 1}
+	a := &attempt{Context: ctx}
+	ep.invoker.begin(a, in, messageType)
+	a.message.scope = ep.invoker.scope
+	err = ep.invoker.invoke(a)
+	toSend := a.message.end()
+	if err != nil {
+		toSend = a.message.committedSends().withCommitted(nil)
+	}
+	if len(toSend) > 0 {
+		if a.observedCtx != nil {
+			ctx = a.observedCtx
+		}
+		if failed := ep.sender.send(ctx, toSend...); failed != nil {
+			return errors.Join(err, failed)
+		}
+	}
+	a.message.committedSends().notifySent(ep.observers.onPanic)
+	return err
 }
 
 // Provision creates the queues that the endpoint needs, regardless of [Config.Provision],

@@ -81,11 +81,8 @@ type messageDeps struct {
 	registry *registry
 	send     func(ctx context.Context, out ...Outgoing) error
 	log      *slog.Logger
-	// configFor returns the recoverability in force for a message type.
-	configFor func(messageType string) RecoverabilityConfig
-	// isLast reports whether an attempt that fails with err is the last one.
-	isLast func(a *attempt, err error) bool
-	atomic bool // sends, receive and the handlers' work are one transaction
+	rules    *rules // nil outside an endpoint
+	atomic   bool   // sends, receive and the handlers' work are one transaction
 }
 
 // handling is the type under which a message is handled, and its handlers.

@@ -30,7 +30,7 @@ func (r *resolvedConfig) resolveGroups(t Transport) {
 	keeper, choosesQueues := t.(GroupKeeper)
 	own := r.rules.ownAddress
 	keeps := own != "" && (!choosesQueues || keeper.KeepsGroups(own))
-	r.keepsGroups = keeps && r.mode != TransactionNone
+	r.rules.keepsGroups = keeps && r.mode != TransactionNone
 	switch {
 	case !keeps:
 	case r.mode == TransactionNone:
@@ -71,55 +71,17 @@ func ofTypeText(messageType string) string {
 }
 
 // retriesInPlace reports whether a delayed retry postpones a message, because of its group.
-func (ep *Endpoint) retriesInPlace(d Delivery) bool {
-	return ep.keepsGroups && d.Incoming().GroupKey != ""
+func (r *rules) retriesInPlace(in *Incoming) bool {
+	return r.keepsGroups && in.GroupKey != ""
 }
 
-// withRoundCount returns the delivery with the count of its round.
-func (ep *Endpoint) withRoundCount(d Delivery) Delivery {
-	in := d.Incoming()
-	if in.DeliveryCount <= 1 && !in.Redelivered || !ep.retriesInPlace(d) {
-		return d
+// receiverMaxDeliveries returns the receiver's limit of deliveries of one copy of a message; 0
+// means no limit.
+func (r *rules) receiverMaxDeliveries() int {
+	if r.keepsGroups {
+		return r.groupDeliveries()
 	}
-	e := ep.rounds.of(in.NativeID)
-	delivered := max(in.DeliveryCount, 1)
-	e.deliveries = min(e.deliveries, delivered-1) // an adapter may have subtracted a deferral from the count
-	count := delivered - e.deliveries
-	if delivered > e.expected { // other instances had it, or this one has forgotten it
-		config := ep.rules.configFor(ep.typeOf(in))
-		if round := config.Immediate.MaxNumberOfRetries; round < math.MaxInt {
-			round++
-			rounds := min((count-1)/round, max(config.Delayed.MaxNumberOfRetries-e.retries, 0))
-			e.retries += rounds
-			e.deliveries += rounds * round
-			count -= rounds * round
-		}
-	}
-	if e.retries == 0 && e.deferrals == 0 && e.deliveries == 0 {
-		return d
-	}
-	copied := *in
-	copied.DeliveryCount, copied.Redelivered, copied.earlier = count, true, e
-	return &adjustedDelivery{d, &copied}
-}
-
-// typeOf returns the type that a message will be handled as, for the retries that are in
-// force for it.
-func (ep *Endpoint) typeOf(in *Incoming) (messageType string) {
-	if len(ep.rules.perType) == 0 {
-		return ""
-	}
-	if name := ep.config.MessageType; name != nil {
-		defer func() {
-			if recover() != nil { // it is called again for the attempt, which fails
-				messageType = ""
-			}
-		}()
-		if messageType = name(in); messageType != "" {
-			return ep.registry.handlingOf(messageType).messageType
-		}
-	}
-	return ep.registry.handlingOf(in.Headers.Get(HeaderMessageTypes)).messageType
+	return r.maxDeliveries
 }
 
 // groupDeliveries returns the limit of deliveries of a message of a group, in all its
@@ -197,19 +159,52 @@ func (in *Incoming) roundsAfter(counted int) earlierRounds {
 	return e
 }
 
-// rememberedRounds remembers the rounds of messages, which their next deliveries do not have (R61). It
-// survives Run, because messages do, and is bounded. All methods may be called concurrently.
-type rememberedRounds struct {
+// groupRounds counts the rounds of messages of groups, which their deliveries do not have (R61): it
+// remembers those of this instance, and estimates those of others. The Endpoint owns it: it
+// survives Run, because messages do. It is bounded. The goroutines that fetch use it, and each
+// that settles a delivery.
+type groupRounds struct {
+	rules  *rules
+	typeOf func(in *Incoming) (messageType string) // that the message will be handled as
+
 	mu   sync.Mutex
 	byID *lru.Cache[string, earlierRounds] // by NativeID
 }
 
-func newRememberedRounds() *rememberedRounds {
-	return &rememberedRounds{byID: lru.New[string, earlierRounds](maxRememberedMessages)}
+func newGroupRounds(r *rules, typeOf func(in *Incoming) string) *groupRounds {
+	return &groupRounds{rules: r, typeOf: typeOf, byID: lru.New[string, earlierRounds](maxRememberedMessages)}
+}
+
+// adjust returns the delivery with the count of its round.
+func (r *groupRounds) adjust(d Delivery) Delivery {
+	in := d.Incoming()
+	if in.DeliveryCount <= 1 && !in.Redelivered || !r.rules.retriesInPlace(in) {
+		return d
+	}
+	e := r.recall(in.NativeID)
+	delivered := max(in.DeliveryCount, 1)
+	e.deliveries = min(e.deliveries, delivered-1) // an adapter may have subtracted a deferral from the count
+	count := delivered - e.deliveries
+	if delivered > e.expected { // other instances had it, or this one has forgotten it
+		config := r.rules.configFor(r.typeOf(in))
+		if round := config.Immediate.MaxNumberOfRetries; round < math.MaxInt {
+			round++
+			others := min((count-1)/round, max(config.Delayed.MaxNumberOfRetries-e.retries, 0))
+			e.retries += others
+			e.deliveries += others * round
+			count -= others * round
+		}
+	}
+	if e.retries == 0 && e.deferrals == 0 && e.deliveries == 0 {
+		return d
+	}
+	copied := *in
+	copied.DeliveryCount, copied.Redelivered, copied.earlier = count, true, e
+	return &adjustedDelivery{d, &copied}
 }
 
 // remember records the rounds of a message.
-func (r *rememberedRounds) remember(nativeID string, e earlierRounds) {
+func (r *groupRounds) remember(nativeID string, e earlierRounds) {
 	if nativeID == "" {
 		return
 	}
@@ -218,19 +213,10 @@ func (r *rememberedRounds) remember(nativeID string, e earlierRounds) {
 	r.mu.Unlock()
 }
 
-// of returns the rounds that were recorded last.
-func (r *rememberedRounds) of(nativeID string) earlierRounds {
+// recall returns the rounds that were recorded last.
+func (r *groupRounds) recall(nativeID string) earlierRounds {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e, _ := r.byID.Get(nativeID)
 	return e
-}
-
-// receiverMaxDeliveries returns the receiver's limit of deliveries of one copy of a
-// message; 0 means no limit.
-func (ep *Endpoint) receiverMaxDeliveries() int {
-	if ep.keepsGroups {
-		return ep.rules.groupDeliveries()
-	}
-	return ep.suspects.maxDeliveries
 }

@@ -21,7 +21,7 @@ type processor struct {
 // handle handles one fetched delivery until it is settled, or kept without a slot.
 func (p *processor) handle(w *worker, item fetchedDelivery) {
 	var idErr error
-	item.Delivery, idErr = p.ep.withID(item.Delivery)
+	item.Delivery, idErr = identify(item.Delivery, p.ep.config.MessageID)
 	in := item.Delivery.Incoming()
 	if (in.DeliveryCount > 1 || in.Redelivered) && (p.ep.unfinished.wasSettled(in.NativeID) || p.isCompleting(in.NativeID)) {
 		w.ReleaseSlotEarly()
@@ -63,10 +63,10 @@ func (p *processor) runHandlers(w *worker, a *attempt, err error) {
 		}
 	}()
 	if err == nil {
-		err = p.ep.resolveMessageType(a)
+		err = p.ep.invoker.resolveMessageType(a)
 	}
 	if err == nil {
-		err = p.ep.invoke(a)
+		err = p.ep.invoker.invoke(a)
 	}
 	finished = true
 	a.returned.Store(true)
@@ -89,7 +89,7 @@ func (p *processor) failed(w *worker, a *attempt, err error) {
 		p.carrier.carry(p.carrier.newSettlement(a, plan.Progress{GivenBack: true}))
 		return
 	}
-	f := p.ep.describe(a, err)
+	f := p.ep.rules.describe(a, err)
 	p.undoForPolicy(a, f)
 	a.returned.Store(false)
 	d := p.ep.rules.decide(a.decisionContext(), *f)
@@ -153,7 +153,7 @@ func (p *processor) isCompleting(nativeID string) bool {
 func (p *processor) abandonAfterGoexit(a *attempt) {
 	cause := errors.New("a policy, filter or observer ended the goroutine with runtime.Goexit (testing's FailNow does)")
 	p.ep.log.endpoint.ErrorContext(a.decisionContext(), "message was left in the middle of being settled", "message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType, "error", cause)
-	work := p.carrier.newWork(nil, a, p.ep.describe(a, cause), decision{action: ImmediateRetry()})
+	work := p.carrier.newWork(nil, a, p.ep.rules.describe(a, cause), decision{action: ImmediateRetry()})
 	work.announced = true
 	p.carrier.carry(work)
 }
@@ -167,7 +167,7 @@ func (p *processor) releaseUnstarted(item fetchedDelivery) {
 func (p *processor) settle(item fetchedDelivery, progress plan.Progress) {
 	a := &attempt{Context: p.run.valuesCtx, delivery: item.Delivery, lock: item.Lock}
 	in := item.Delivery.Incoming()
-	a.message.begin(p.ep.deps, in, p.ep.registry.handlingOf(in.Headers.Get(HeaderMessageTypes)))
+	p.ep.invoker.begin(a, in, in.Headers.Get(HeaderMessageTypes))
 	p.carrier.carry(p.carrier.newSettlement(a, progress))
 }
 
@@ -200,8 +200,8 @@ func (p *processor) newAttempt(item fetchedDelivery, began time.Time) *attempt {
 	if p.ep.isAtomic() {
 		a.Context = a.delivery.BindContext(a.Context)
 	}
-	a.message.begin(p.ep.deps, in, p.ep.registry.handlingOf(in.Headers.Get(HeaderMessageTypes)))
-	a.message.scope = p.ep.scope
+	p.ep.invoker.begin(a, in, in.Headers.Get(HeaderMessageTypes))
+	a.message.scope = p.ep.invoker.scope
 	a.message.started = began.UnixNano()
 	return a
 }

@@ -250,7 +250,7 @@ func (r *runner) newPump() *pump.Pump[Delivery, attempt] {
 // fetched begins the renewal of a delivery's lock, if it has one that ends, and wraps the
 // delivery for the engine.
 func (r *runner) fetched(d Delivery) fetchedDelivery {
-	return fetchedDelivery{Delivery: r.ep.withRoundCount(d), Lock: r.renewer.Watch(d)}
+	return fetchedDelivery{Delivery: r.ep.rounds.adjust(d), Lock: r.renewer.Watch(d)}
 }
 
 // messageBytes returns the memory that a delivery's message takes.

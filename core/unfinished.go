@@ -351,7 +351,7 @@ func (c *carrier) isSuperseded(w *work) bool {
 // resume carries out the decision about a message that was redelivered before that was done.
 func (c *carrier) resume(wk *worker, a *attempt, w *work) {
 	w.attempt, w.worker = a, wk
-	a.message.begin(c.ep.deps, a.delivery.Incoming(), c.ep.registry.handlingOf(w.failure.MessageType)) // that of the attempt that failed
+	c.ep.invoker.begin(a, a.delivery.Incoming(), w.failure.MessageType) // that of the attempt that failed
 	w.walk.Facts = c.facts(w)
 	c.carry(w)
 }
