@@ -80,7 +80,7 @@ func (d *decision) planned() plan.Decision {
 func (c *carrier) facts(w *work) plan.Facts {
 	caps := c.ep.caps
 	f := plan.Facts{
-		None: c.ep.mode == TransactionNone, Atomic: c.ep.isAtomic(),
+		None: c.ep.mode == TransactionNone, Atomic: c.ep.mode.isAtomic(),
 		Delayed: caps.DelayedDelivery, CountsReleases: caps.CountsReleases,
 		Isolated: w.decision.action.Kind == ActionImmediateRetry && w.decision.action.Delay > 0 && w.worker.IsIsolated(),
 	}
@@ -91,7 +91,7 @@ func (c *carrier) facts(w *work) plan.Facts {
 	f.Hook = handleFailedOf(w.attempt) != nil && !errors.Is(w.failure.Err, ErrUndecodable) && !neverHandled(w.failure.Err)
 	f.Edit = c.ep.config.Recoverability.EditFailed != nil
 	f.Committed, f.SendsFailed = w.committed != nil, w.attempt.sendsFailed
-	f.Configured = w.decision.target == plan.CustomQueue && c.ep.isConfiguredQueue(w.decision.action.Queue)
+	f.Configured = w.decision.target == plan.CustomQueue && c.ep.resolved.isConfiguredQueue(w.decision.action.Queue)
 	return f
 }
 

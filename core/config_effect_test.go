@@ -194,7 +194,7 @@ func TestErrorQueue_OfATypeIsProvisioned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := ep.topology().Queues; !slices.Equal(got, []string{"billing", "error", "bad.a", "bad.b", "audit"}) {
+	if got := ep.resolved.topology().Queues; !slices.Equal(got, []string{"billing", "error", "bad.a", "bad.b", "audit"}) {
 		t.Errorf("%v", got)
 	}
 }

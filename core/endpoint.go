@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"unicode/utf8"
@@ -116,7 +115,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	}}
 	ep.deps = &messageDeps{
 		composer: ep.composer, registry: ep.registry, rules: ep.rules, send: ep.sender.send, log: ep.log.endpoint,
-		atomic: ep.mode == TransactionSendsAtomicWithReceive,
+		atomic: ep.mode.isAtomic(),
 	}
 	ep.invoker = &invoker{deps: ep.deps, messageType: r.config.MessageType, observers: ep.observers, endpoint: ep.observed}
 	if ep.invoker.chain, ep.registry.surrounding, err = applyMiddleware(dispatch, "Middleware", c.Middleware, ep.registry.scope, nil, ""); err != nil {
@@ -233,9 +232,9 @@ func (ep *Endpoint) Provision(ctx context.Context) error {
 	p, ok := ep.transport.(Provisioner)
 	if !ok {
 		return fmt.Errorf("core: provision endpoint %q: the transport cannot create queues; create %v yourself: %w",
-			ep.name, ep.topology().Queues, errors.ErrUnsupported)
+			ep.name, ep.resolved.topology().Queues, errors.ErrUnsupported)
 	}
-	err := p.Provision(ctx, ep.topology())
+	err := p.Provision(ctx, ep.resolved.topology())
 	if err == nil {
 		err = ep.subscribe(ctx)
 	}
@@ -260,19 +259,12 @@ func (ep *Endpoint) Purge(ctx context.Context) (removed int, err error) {
 	case !ok:
 		err = fmt.Errorf("the transport cannot empty queues (it is no core.Purger); empty %q yourself: %w", ep.address, errors.ErrUnsupported)
 	default:
-		removed, err = p.Purge(ctx, ep.inputQueue())
+		removed, err = p.Purge(ctx, ep.resolved.inputQueue)
 	}
 	if err != nil && !errors.Is(err, ErrQueueNotFound) {
 		return 0, fmt.Errorf("core: purge endpoint %q: %w", ep.name, err)
 	}
 	return removed, nil
-}
-
-// inputQueue is the name of the queue that instances of the endpoint share.
-func (ep *Endpoint) inputQueue() string { return ep.resolved.inputQueue }
-
-func (ep *Endpoint) topology() Topology {
-	return Topology{Queues: ep.resolved.queues, InputQueue: ep.inputQueue(), QueueExpiry: ep.config.QueueExpiry, Transactions: ep.mode}
 }
 
 // subscribe subscribes to the events that the endpoint handles.
@@ -285,16 +277,8 @@ func (ep *Endpoint) subscribe(ctx context.Context) error {
 	if !ok || !ep.caps.PublishSubscribe {
 		return fmt.Errorf("subscribe to %v: the transport has no PublishSubscribe: %w", topics, errors.ErrUnsupported)
 	}
-	if err := s.Subscribe(ctx, ep.inputQueue(), topics...); err != nil {
+	if err := s.Subscribe(ctx, ep.resolved.inputQueue, topics...); err != nil {
 		return fmt.Errorf("subscribe to %v: %w", topics, err)
 	}
 	return nil
 }
-
-// isConfiguredQueue reports whether the endpoint's configuration names the queue.
-func (ep *Endpoint) isConfiguredQueue(queue string) bool {
-	return queue != "" && (queue == ep.auditAddress || slices.Contains(ep.rules.errorQueues(), queue))
-}
-
-// isAtomic reports whether a message's sends and settlement are one transaction.
-func (ep *Endpoint) isAtomic() bool { return ep.mode == TransactionSendsAtomicWithReceive }

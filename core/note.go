@@ -63,7 +63,7 @@ func parseNote(text string) (undeliveredNote, bool) {
 // canStore reports whether messages for a queue may be stored in the endpoint's own
 // queue until it can be reached.
 func (ep *Endpoint) canStore(queue string) bool {
-	return ep.caps.DelayedDelivery && ep.mode != TransactionNone && ep.isConfiguredQueue(queue)
+	return ep.caps.DelayedDelivery && ep.mode != TransactionNone && ep.resolved.isConfiguredQueue(queue)
 }
 
 // storedCopy returns a message as it is stored until its destination can be reached.
@@ -111,7 +111,7 @@ func (r *runner) reportStored(ctx context.Context, stored *Outgoing, note undeli
 func (c *carrier) storedWork(w *worker, a *attempt, note undeliveredNote) *work {
 	in := a.delivery.Incoming()
 	switch {
-	case c.ep.isConfiguredQueue(note.Queue):
+	case c.ep.resolved.isConfiguredQueue(note.Queue):
 	case note.Audit && c.ep.auditAddress != "": // the configuration has changed
 		note.Queue = c.ep.auditAddress
 	default: // it has changed, or the note is not ours

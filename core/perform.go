@@ -135,7 +135,7 @@ func (c *carrier) copyTo(w *work, s plan.Step) (plan.Class, error) {
 		}
 		return err
 	}
-	if !c.ep.isConfiguredQueue(queue) || w.walk.None && s.Place == plan.ErrorQueue { // there is no other place for it
+	if !c.ep.resolved.isConfiguredQueue(queue) || w.walk.None && s.Place == plan.ErrorQueue { // there is no other place for it
 		err := send()
 		w.arrive(s, err)
 		return class(err, id, w.hookSends), err

@@ -130,7 +130,7 @@ func (p *processor) failed(w *worker, a *attempt, err error) {
 
 // undoForPolicy undoes the failed work before a custom policy works in the same transaction.
 func (p *processor) undoForPolicy(a *attempt, f *failure) {
-	if !p.ep.isAtomic() || p.ep.rules.policy == nil {
+	if !p.ep.mode.isAtomic() || p.ep.rules.policy == nil {
 		return
 	}
 	if err := a.undo(p.run.settleCtx); err != nil {
@@ -197,7 +197,7 @@ func (p *processor) newAttempt(item fetchedDelivery, began time.Time) *attempt {
 		}
 		a.Context = a.lock
 	}
-	if p.ep.isAtomic() {
+	if p.ep.mode.isAtomic() {
 		a.Context = a.delivery.BindContext(a.Context)
 	}
 	p.ep.invoker.begin(a, in, in.Headers.Get(HeaderMessageTypes))

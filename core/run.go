@@ -138,6 +138,35 @@ func (ep *Endpoint) open(ctx context.Context, waiting func()) (*runner, error) {
 	return nil, err
 }
 
+// connect creates and checks the endpoint's queues, and opens its receiver.
+func (ep *Endpoint) connect(ctx context.Context, watch connectionReporter) (Receiver, error) {
+	always := ep.config.Provision == ProvisionAlways
+	if p, ok := ep.transport.(Provisioner); ok && (always || ep.config.Provision == ProvisionAuto && !ep.caps.Durable) {
+		err := p.Provision(ctx, ep.resolved.topology())
+		if err != nil && (always || !errors.Is(err, errors.ErrUnsupported)) {
+			return nil, fmt.Errorf("provision: %w", err)
+		}
+	}
+	if c, ok := ep.transport.(Checker); ok {
+		if err := c.Check(ctx, ep.resolved.topology()); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			return nil, fmt.Errorf("check: %w", err)
+		}
+	}
+	if err := ep.subscribe(ctx); err != nil {
+		return nil, err
+	}
+	ep.mu.Lock()
+	concurrency := ep.concurrency
+	ep.mu.Unlock()
+	config := ep.resolved.receiverConfig(concurrency)
+	config.ConnectionChanged, config.MessageUndeliverable = watch.connectionChanged, watch.messageUndeliverable
+	receiver, err := ep.transport.OpenReceiver(ctx, config)
+	if err == nil {
+		ep.logWarnings()
+	}
+	return receiver, err
+}
+
 // connectWithRetry retries to connect while the broker cannot be reached, within
 // Config.WaitForBroker.
 func (r *runner) connectWithRetry(waiting func()) error {

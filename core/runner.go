@@ -174,7 +174,7 @@ func (r *runner) start() {
 // transaction takes a connection of the transport; still, with few slots a few messages
 // that the broker refuses must not stop all others.
 func (r *runner) backlogLimit() int {
-	if r.ep.connectionPerMessage() {
+	if r.ep.resolved.connectionPerMessage() {
 		return max(r.ep.concurrency, backlog.Min)
 	}
 	return backlog.Max
@@ -217,24 +217,9 @@ type (
 	fetchedDelivery = pump.Item[Delivery]
 )
 
-// pumpRules returns how a pump works with this transport in this mode.
-func (ep *Endpoint) pumpRules() pump.Rules {
-	receiveAndDelete := ep.mode == TransactionNone
-	return pump.Rules{
-		FetchPerWorker:   ep.connectionPerMessage(),
-		ReceiveAndDelete: receiveAndDelete,
-		CountsReleases:   ep.caps.CountsReleases && !receiveAndDelete,
-		Prefetches:       ep.caps.Prefetch && !ep.connectionPerMessage() && !receiveAndDelete,
-		MaxBatch:         ep.caps.MaxReceiveBatch,
-		MaxPrefetchBytes: ep.maxPrefetchBytes(),
-		Isolates:         ep.suspects.threshold > 0,
-		SlowAfter:        max(ep.config.SlowHandler, 0),
-	}
-}
-
 // newPump returns the pump of a Run, which has its receiver and its renewer.
 func (r *runner) newPump() *pump.Pump[Delivery, attempt] {
-	return pump.New(r.fetchCtx, r.receiver, r.ep.pumpRules(), pump.Calls[Delivery, attempt]{
+	return pump.New(r.fetchCtx, r.receiver, r.ep.resolved.pumpRules(), pump.Calls[Delivery, attempt]{
 		Fetched:         r.fetched,
 		Handle:          r.processor.handle,
 		Release:         r.processor.releaseUnstarted,
@@ -261,24 +246,6 @@ func messageBytes(d Delivery) int {
 		n += len(pair.key) + len(pair.value)
 	}
 	return n
-}
-
-// maxPrefetchBytes returns the limit for unstarted deliveries; 0 = no limit, as without
-// prefetching.
-func (ep *Endpoint) maxPrefetchBytes() int {
-	if !ep.caps.Prefetch || ep.mode == TransactionNone || ep.connectionPerMessage() {
-		return 0
-	}
-	return ep.config.MaxPrefetchBytes
-}
-
-// maxReceiveBytes returns the part of it that one Receive may fetch.
-func (ep *Endpoint) maxReceiveBytes() int { return (ep.maxPrefetchBytes() + 1) / 2 }
-
-// connectionPerMessage reports whether each message takes a connection of the transport
-// from its receipt on.
-func (ep *Endpoint) connectionPerMessage() bool {
-	return ep.mode == TransactionSendsAtomicWithReceive && !ep.caps.AtomicLeases
 }
 
 // newRateLimiter connects rate limiting with the pump. In rate-limited mode there

@@ -27,7 +27,7 @@ func (p *processor) succeeded(w *worker, a *attempt) error {
 	}
 	own, endProbe := p.engineSends(a)
 	defer endProbe()
-	atomic := p.ep.isAtomic()
+	atomic := p.ep.mode.isAtomic()
 	if atomic && !a.transactionBegun.Load() {
 		w.ReleaseSlotEarly()
 	}
@@ -61,13 +61,13 @@ func (p *processor) succeeded(w *worker, a *attempt) error {
 // SendsAtomicWithReceive commits the handlers' work with them. Its error is that of the
 // handlers' work. lost: the broker delivers the message again.
 func (p *processor) commit(a *attempt, out, own []Outgoing) (lost bool, err error) {
-	if len(out)+len(own) == 0 && !p.ep.isAtomic() {
+	if len(out)+len(own) == 0 && !p.ep.mode.isAtomic() {
 		return false, nil
 	}
 	var buf [4]plan.Step
 	var cause error // why the step before failed
 	var began time.Time
-	for _, s := range plan.Succeeded(p.ep.isAtomic(), p.factsOf(own), buf[:0]) {
+	for _, s := range plan.Succeeded(p.ep.mode.isAtomic(), p.factsOf(own), buf[:0]) {
 		now, later := p.choose(s.With, own)
 		tried := time.Now()
 		err = p.try(a, s, out, now)

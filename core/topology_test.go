@@ -24,7 +24,7 @@ func TestTopology_NamesTheInputQueueAndItsExpiry(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := ep.topology(); got.InputQueue != c.input || !slices.Equal(got.Queues, c.queues) || got.QueueExpiry != c.expiry {
+			if got := ep.resolved.topology(); got.InputQueue != c.input || !slices.Equal(got.Queues, c.queues) || got.QueueExpiry != c.expiry {
 				t.Errorf("%+v, want the queue %q of %q with the expiry %v", got, c.input, c.queues, c.expiry)
 			}
 		})

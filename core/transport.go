@@ -385,6 +385,9 @@ func (m TransactionMode) String() string {
 	}
 }
 
+// isAtomic reports whether a message's sends and settlement are one transaction.
+func (m TransactionMode) isAtomic() bool { return m == TransactionSendsAtomicWithReceive }
+
 // Capabilities lists the abilities, limits and guarantees of a transport. The zero value
 // is the least able transport. Package conformance checks that the fields agree with the
 // optional interfaces and with the transport's behaviour.
