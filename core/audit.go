@@ -65,20 +65,21 @@ func (p *processor) auditCopy(a *attempt, audit Headers, now string) (out Outgoi
 		audit = sanitizeHeaders(in.Headers)
 	}
 	out = in.copyTo(p.ep.auditAddress, audit, ReasonAudit)
-	if !p.ep.canStore(out.Queue) {
+	if !p.ep.resolved.canStore(out.Queue) {
 		return out, unreachable.NoProbe
 	}
 	endProbe, cause := p.ep.unreachable.Blocked(out.Queue)
 	if cause == nil {
 		return out, endProbe
 	}
-	if stored := p.ep.storedAudit(out); hasRoom(stored.Headers) {
+	if stored := p.storedAudit(out); hasRoom(stored.Headers) {
 		return stored, unreachable.NoProbe
 	}
 	return out, unreachable.NoProbe
 }
 
 // storedAudit returns an audit copy for the endpoint's own queue.
-func (ep *Endpoint) storedAudit(out Outgoing) Outgoing {
-	return ep.storedCopy(out, undeliveredNote{Queue: out.Queue, Audit: true, Tries: 1, Since: FormatTime(time.Now())})
+func (p *processor) storedAudit(out Outgoing) Outgoing {
+	note := undeliveredNote{Queue: out.Queue, Audit: true, Tries: 1, Since: FormatTime(time.Now())}
+	return note.storedCopy(out, p.ep.rules, p.ep.unreachable)
 }

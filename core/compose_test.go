@@ -19,7 +19,7 @@ func composerOf(t *testing.T, caps Capabilities) *composer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := *ep.composer
+	c := *ep.sender.composer
 	c.machine, c.replyTo = "host-7", "billing@here"
 	return &c
 }

@@ -214,14 +214,7 @@ func checkBaseTypes(errs *validationErrors, types map[string][]string) {
 	}
 }
 
-// Config returns the configuration in force: the one that [New] got, with the defaults
-// for this transport filled in. New accepts it again, with the same effect, and package
-// configfile writes it without the fields that hold code.
-//
-// A message type in [Recoverability.MessageTypes] has all fields of a level of retries
-// that it changes, not only those that differ.
-func (ep *Endpoint) Config() Config { return ep.resolved.effective() }
-
+// effective returns the configuration in force.
 func (r *resolvedConfig) effective() Config {
 	c := clone(r.original)
 	if c.SendOnly {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/reprise-go/reprise/core/internal/calls"
@@ -26,17 +27,25 @@ func (ep *Endpoint) RaiseCritical(err error) {
 		r.raiseCritical(err)
 		return
 	}
-	ep.recordCritical(context.Background(), err)
+	ep.criticals.record(context.Background(), err)
 	if f := ep.config.OnCriticalError; f != nil {
 		calls.Recover(ep.observers.onPanic, func() { f(context.Background(), err) })
 	}
 }
 
-// recordCritical logs and counts a critical error.
-func (ep *Endpoint) recordCritical(ctx context.Context, err error) {
-	ep.criticals.Add(1)
-	ep.lastCritical.Store(&CriticalError{Err: err, At: time.Now()})
-	ep.log.endpoint.ErrorContext(ctx, "critical error", "error", err)
+// criticalErrors logs and counts critical errors, for Health. The Endpoint owns it. All methods
+// may be called concurrently.
+type criticalErrors struct {
+	log   *slog.Logger
+	count atomic.Int64
+	last  atomic.Pointer[CriticalError]
+}
+
+// record logs and counts a critical error.
+func (c *criticalErrors) record(ctx context.Context, err error) {
+	c.count.Add(1)
+	c.last.Store(&CriticalError{Err: err, At: time.Now()})
+	c.log.ErrorContext(ctx, "critical error", "error", err)
 }
 
 // raiseCritical raises a critical error of the endpoint.
@@ -44,7 +53,7 @@ func (r *runner) raiseCritical(err error) { r.raiseCriticalContext(r.valuesCtx, 
 
 // raiseCriticalContext is raiseCritical with the context of an attempt for the log.
 func (r *runner) raiseCriticalContext(ctx context.Context, err error) {
-	r.ep.recordCritical(ctx, err)
+	r.ep.criticals.record(ctx, err)
 	if f := r.ep.config.OnCriticalError; f != nil {
 		r.criticalCalls.Add(func() { f(r.valuesCtx, err) })
 	}

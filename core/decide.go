@@ -71,6 +71,12 @@ func (r *rules) configFor(messageType string) RecoverabilityConfig {
 	return r.config
 }
 
+// copyLists returns the settings with lists that users' code may write to.
+func (c RecoverabilityConfig) copyLists() RecoverabilityConfig {
+	c.Failed.Unrecoverable, c.Failed.UnrecoverableTypes = slices.Clone(c.Failed.Unrecoverable), slices.Clone(c.Failed.UnrecoverableTypes)
+	return c
+}
+
 // errorQueues returns the queues of the configuration that failed messages go to.
 func (r *rules) errorQueues() []string {
 	queues := slices.Concat(r.config.failedQueues(), r.customErrorQueues)
@@ -354,7 +360,7 @@ func (r *rules) callPolicy(ctx context.Context, config RecoverabilityConfig, f E
 	if r.policy == nil {
 		return DefaultPolicy(ctx, config, f), nil
 	}
-	config.Failed.Unrecoverable, config.Failed.UnrecoverableTypes = slices.Clone(config.Failed.Unrecoverable), slices.Clone(config.Failed.UnrecoverableTypes)
+	config = config.copyLists()
 	f.Body, f.Properties = slices.Clone(f.Body), maps.Clone(f.Properties)
 	var action Action
 	if err := recovered(func() error { action = r.policy(ctx, config, f); return nil }); err != nil {
@@ -460,13 +466,4 @@ func (r *rules) whyNotPostponable(delay time.Duration) string {
 		return fmt.Sprintf("the transport holds a message of a group for %v at most, and a copy of it would come after those that follow it", limit)
 	}
 	return ""
-}
-
-// RecoverabilityConfig returns the settings in force for a message type, as a [Policy]
-// gets them. A test can pass them to [DefaultPolicy] with an [ErrorContext], to see how a
-// failure would end.
-func (ep *Endpoint) RecoverabilityConfig(messageType string) RecoverabilityConfig {
-	c := ep.rules.configFor(messageType)
-	c.Failed.Unrecoverable, c.Failed.UnrecoverableTypes = slices.Clone(c.Failed.Unrecoverable), slices.Clone(c.Failed.UnrecoverableTypes)
-	return c
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"reflect"
 	"sync"
-	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/core/internal/ids"
@@ -24,28 +23,28 @@ type Endpoint struct {
 	caps      Capabilities
 	config    Config
 	mode      TransactionMode
+	resolved  *resolvedConfig
+	rules     *rules // those of resolved
 
 	address      string // of the input queue; "" if send-only
 	auditAddress string // "" without audit
 
-	registry    *registry
-	rules       *rules
-	composer    *composer
-	sender      *sender
-	deps        *messageDeps
-	invoker     *invoker
-	host        hostInfo
-	observers   *observers
-	observed    ObservedEndpoint
-	log         *loggers
-	resolved    *resolvedConfig
+	host      hostInfo
+	log       *loggers
+	observers *observers
+	observed  ObservedEndpoint
+	criticals criticalErrors
+
+	registry *registry
+	deps     *messageDeps
+	invoker  *invoker
+	sender   *sender
+
+	// Memory of messages and queues, which survives Run because they do.
 	unfinished  *unfinished
 	suspects    *suspects
 	rounds      *groupRounds
 	unreachable *unreachable.Queues
-
-	criticals    atomic.Int64
-	lastCritical atomic.Pointer[CriticalError]
 
 	mu          sync.Mutex
 	current     *runner // of the Run in progress
@@ -97,24 +96,24 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	ep.host = hostInfo{endpoint: name, instance: ep.instance, machine: machine, hostID: ids.Derived(machine, name, 0)}
 	ep.observed = ObservedEndpoint{Endpoint: name, Instance: ep.instance, Queue: ep.address, Transport: describeTransport(t)}
 	ep.log = newLoggers(c.Logger, name, ep.instance)
-	ep.observers.onPanic = ep.log.observerPanicked
-	ep.composer = &composer{endpoint: name, machine: machine, replyTo: ep.address, codec: r.codec, caps: caps, address: t.Address, baseTypes: r.original.BaseTypes}
+	ep.observers.onPanic, ep.criticals.log = ep.log.observerPanicked, ep.log.endpoint
+	composer := &composer{endpoint: name, machine: machine, replyTo: ep.address, codec: r.codec, caps: caps, address: t.Address, baseTypes: r.original.BaseTypes}
 	if checker, ok := t.(TopicChecker); ok {
-		ep.composer.topic = checker.CheckTopic
+		composer.topic = checker.CheckTopic
 	}
-	if ep.composer.sendChain, err = ep.composer.wrapSends(c.SendMiddleware); err != nil {
+	if composer.sendChain, err = composer.wrapSends(c.SendMiddleware); err != nil {
 		return fail(err)
 	}
-	ep.sender = &sender{transport: t, composer: ep.composer, observers: ep.observers, endpoint: ep.observed, log: ep.log.endpoint}
+	ep.sender = &sender{transport: t, composer: composer, observers: ep.observers, endpoint: ep.observed, log: ep.log.endpoint}
 	if c.SendOnly && len(r.observers.connection) > 0 {
 		ep.sender.health.notify = ep.sender.notifyConnectionChange
 	}
-	ep.registry = &registry{sendOnly: c.SendOnly, checkTopic: ep.composer.checkTopic, scope: MiddlewareScope{
+	ep.registry = &registry{sendOnly: c.SendOnly, checkTopic: composer.checkTopic, scope: MiddlewareScope{
 		Endpoint: name, Transactions: r.mode, Capabilities: caps, HasPolicy: r.rules.policy != nil,
 		RetrySpan: r.rules.retrySpan(), recoverability: ep.RecoverabilityConfig, logger: ep.log.endpoint,
 	}}
 	ep.deps = &messageDeps{
-		composer: ep.composer, registry: ep.registry, rules: ep.rules, send: ep.sender.send, log: ep.log.endpoint,
+		composer: composer, registry: ep.registry, rules: ep.rules, send: ep.sender.send, log: ep.log.endpoint,
 		atomic: ep.mode.isAtomic(),
 	}
 	ep.invoker = &invoker{deps: ep.deps, messageType: r.config.MessageType, observers: ep.observers, endpoint: ep.observed}
@@ -165,6 +164,21 @@ func (ep *Endpoint) Name() string { return ep.name }
 // ([Config.Instance]).
 func (ep *Endpoint) Instance() string { return ep.instance }
 
+// Config returns the configuration in force: the one that [New] got, with the defaults
+// for this transport filled in. New accepts it again, with the same effect, and package
+// configfile writes it without the fields that hold code.
+//
+// A message type in [Recoverability.MessageTypes] has all fields of a level of retries
+// that it changes, not only those that differ.
+func (ep *Endpoint) Config() Config { return ep.resolved.effective() }
+
+// RecoverabilityConfig returns the settings in force for a message type, as a [Policy]
+// gets them. A test can pass them to [DefaultPolicy] with an [ErrorContext], to see how a
+// failure would end.
+func (ep *Endpoint) RecoverabilityConfig(messageType string) RecoverabilityConfig {
+	return ep.rules.configFor(messageType).copyLists()
+}
+
 // Send sends a command to a queue. It returns nil when the broker has accepted
 // it durably. It works before and after [Endpoint.Run], and on send-only endpoints.
 //
@@ -194,7 +208,7 @@ func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) er
 	if err := ep.registry.seal(); err != nil {
 		return err
 	}
-	out, err := ep.composer.compose(IntentSend, ep.name, messageType, body, nil, causation{}, ids.New)
+	out, err := ep.sender.composer.compose(IntentSend, ep.name, messageType, body, nil, causation{}, ids.New)
 	if err != nil {
 		return fmt.Errorf("core: endpoint %q: invoke %q: %w", ep.name, messageType, err)
 	}

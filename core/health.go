@@ -102,7 +102,7 @@ func (ep *Endpoint) Health() Health {
 		Middleware: states,
 		Paused:     ep.paused, Concurrency: ep.concurrency,
 		Undelivered: ep.undelivered(), UnreachableSince: ep.unreachable.OldestOutage(),
-		CriticalErrors: ep.criticals.Load(), LastCritical: ep.lastCritical.Load(),
+		CriticalErrors: ep.criticals.count.Load(), LastCritical: ep.criticals.last.Load(),
 	}
 	if r := ep.current; r != nil && r.pump != nil {
 		h.Draining = r.fetchCtx.Err() != nil
@@ -135,6 +135,12 @@ func (ep *Endpoint) Health() Health {
 		}
 	}
 	return h
+}
+
+// undelivered returns the number of messages known to this process that wait for their
+// destination.
+func (ep *Endpoint) undelivered() int {
+	return ep.unfinished.undelivered() + ep.unreachable.StoredMessages()
 }
 
 // Ready returns a channel that is closed once [Endpoint.Run] receives messages. It stays

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core/internal/plan"
+	"github.com/reprise-go/reprise/core/internal/unreachable"
 )
 
 // A message that cannot be moved because its destination cannot be reached is stored in
@@ -62,17 +63,17 @@ func parseNote(text string) (undeliveredNote, bool) {
 
 // canStore reports whether messages for a queue may be stored in the endpoint's own
 // queue until it can be reached.
-func (ep *Endpoint) canStore(queue string) bool {
-	return ep.caps.DelayedDelivery && ep.mode != TransactionNone && ep.resolved.isConfiguredQueue(queue)
+func (r *resolvedConfig) canStore(queue string) bool {
+	return r.rules.caps.DelayedDelivery && r.mode != TransactionNone && r.isConfiguredQueue(queue)
 }
 
 // storedCopy returns a message as it is stored until its destination can be reached.
-func (ep *Endpoint) storedCopy(out Outgoing, note undeliveredNote) Outgoing {
-	out.Queue = ep.address
-	out.Headers.Set(HeaderUndelivered, note.String())
-	out.Delay = ep.unreachable.StoredDelay(note.Tries)
-	if ep.caps.MaxDelay > 0 {
-		out.Delay = min(out.Delay, ep.caps.MaxDelay)
+func (n undeliveredNote) storedCopy(out Outgoing, r *rules, queues *unreachable.Queues) Outgoing {
+	out.Queue = r.ownAddress
+	out.Headers.Set(HeaderUndelivered, n.String())
+	out.Delay = queues.StoredDelay(n.Tries)
+	if r.caps.MaxDelay > 0 {
+		out.Delay = min(out.Delay, r.caps.MaxDelay)
 	}
 	out.Reason = ReasonUndelivered
 	return out
@@ -164,10 +165,4 @@ func (n undeliveredNote) key(id string) string {
 		return "audit/" + id
 	}
 	return id
-}
-
-// undelivered returns the number of messages known to this process that wait for their
-// destination.
-func (ep *Endpoint) undelivered() int {
-	return ep.unfinished.undelivered() + ep.unreachable.StoredMessages()
 }

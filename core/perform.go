@@ -220,13 +220,13 @@ func (c *carrier) store(w *work, s plan.Step) (plan.Class, error) {
 	if w.failure == nil {
 		note = w.note
 		note.Tries++
-		stored = c.ep.storedCopy(w.note.outgoing(w.attempt, ""), note)
+		stored = note.storedCopy(w.note.outgoing(w.attempt, ""), c.ep.rules, c.ep.unreachable)
 		err = c.replace(w, s, []Outgoing{stored})
 	} else {
 		f := *w.failure
 		f.Headers.Set(HeaderUndelivered, note.String()) // so that other headers make room for it
 		headers := c.headersOf(w, &f, s.Form)
-		stored = c.ep.storedCopy(failedCopy(w.attempt, &f, "", headers, ReasonUndelivered), note)
+		stored = note.storedCopy(failedCopy(w.attempt, &f, "", headers, ReasonUndelivered), c.ep.rules, c.ep.unreachable)
 		err = c.replace(w, s, w.sendsWith(s, stored))
 	}
 	w.arrive(s, err)

@@ -138,6 +138,42 @@ func (ep *Endpoint) open(ctx context.Context, waiting func()) (*runner, error) {
 	return nil, err
 }
 
+// begin creates the Run in progress, and notifies observers.
+func (ep *Endpoint) begin(ctx context.Context) (*runner, error) {
+	ep.mu.Lock()
+	if ep.current != nil {
+		ep.mu.Unlock()
+		return nil, fmt.Errorf("core: run endpoint %q: it is running already; make a second endpoint for a second receiver", ep.name)
+	}
+	r := newRunner(ctx, ep)
+	ep.unreachable.AllowProbes()
+	ep.current = r
+	ep.mu.Unlock()
+	ep.observers.runStarted(r.valuesCtx, ep) // they may call Health
+	return r, nil
+}
+
+// finish ends a Run, also after a failed start.
+func (ep *Endpoint) finish(r *runner, err error) {
+	r.stopFetch()
+	r.cancelHandlers(ErrShutdown)
+	r.stopSettle()
+	r.closeCallQueues(time.Now().Add(closeGrace))
+	ep.observers.runEnded(r.valuesCtx, ep, err)
+	ep.mu.Lock()
+	ep.current, ep.runErr = nil, err
+	select {
+	case <-ep.ready:
+		ep.ready = make(chan struct{})
+	default:
+	}
+	ep.mu.Unlock()
+	if !r.isDrained() { // it failed to start
+		close(r.drained)
+	}
+	close(r.finished)
+}
+
 // connect creates and checks the endpoint's queues, and opens its receiver.
 func (ep *Endpoint) connect(ctx context.Context, watch connectionReporter) (Receiver, error) {
 	always := ep.config.Provision == ProvisionAlways

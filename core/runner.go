@@ -60,21 +60,7 @@ type runner struct {
 	inRunAll         bool         // runs with others (RunAll)
 }
 
-// begin creates the Run in progress, and notifies observers.
-func (ep *Endpoint) begin(ctx context.Context) (*runner, error) {
-	r, err := ep.newRunner(ctx)
-	if err == nil {
-		ep.observers.runStarted(r.valuesCtx, ep) // they may call Health
-	}
-	return r, err
-}
-
-func (ep *Endpoint) newRunner(ctx context.Context) (*runner, error) {
-	ep.mu.Lock()
-	defer ep.mu.Unlock()
-	if ep.current != nil {
-		return nil, fmt.Errorf("core: run endpoint %q: it is running already; make a second endpoint for a second receiver", ep.name)
-	}
+func newRunner(ctx context.Context, ep *Endpoint) *runner {
 	r := &runner{
 		ep: ep, valuesCtx: context.WithoutCancel(ctx),
 		ended: make(chan struct{}), forceStop: make(chan struct{}), drained: make(chan struct{}), finished: make(chan struct{}),
@@ -87,30 +73,7 @@ func (ep *Endpoint) newRunner(ctx context.Context) (*runner, error) {
 	r.fetchCtx, r.stopFetch = context.WithCancel(ctx)
 	r.handlerCtx, r.cancelHandlers = context.WithCancelCause(r.valuesCtx)
 	r.settleCtx, r.stopSettle = context.WithCancel(r.valuesCtx)
-	ep.unreachable.AllowProbes()
-	ep.current = r
-	return r, nil
-}
-
-// finish ends a Run, also after a failed start.
-func (ep *Endpoint) finish(r *runner, err error) {
-	r.stopFetch()
-	r.cancelHandlers(ErrShutdown)
-	r.stopSettle()
-	r.closeCallQueues(time.Now().Add(closeGrace))
-	ep.observers.runEnded(r.valuesCtx, ep, err)
-	ep.mu.Lock()
-	ep.current, ep.runErr = nil, err
-	select {
-	case <-ep.ready:
-		ep.ready = make(chan struct{})
-	default:
-	}
-	ep.mu.Unlock()
-	if !r.isDrained() { // it failed to start
-		close(r.drained)
-	}
-	close(r.finished)
+	return r
 }
 
 func (r *runner) isDrained() bool {

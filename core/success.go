@@ -95,7 +95,7 @@ func (p *processor) factsOf(own []Outgoing) (f plan.Sends) {
 			f.Acks = true
 		default: // an audit copy, or a stored one
 			f.Audits = true
-			f.Storable = own[i].Reason == ReasonAudit && p.ep.canStore(own[i].Queue)
+			f.Storable = own[i].Reason == ReasonAudit && p.ep.resolved.canStore(own[i].Queue)
 		}
 	}
 	return f
@@ -114,7 +114,7 @@ func (p *processor) choose(with plan.With, own []Outgoing) (now, later []Outgoin
 		case o.Reason == ReasonAcknowledgement:
 			later = append(later, o)
 		case with == plan.StoredCopies:
-			now = append(now, p.ep.storedAudit(o))
+			now = append(now, p.storedAudit(o))
 		default:
 			now = append(now, o)
 		}
@@ -204,8 +204,8 @@ func (p *processor) sendLater(a *attempt, sends []Outgoing, err error) {
 			if failedByQueue(cause, out.ID) {
 				p.run.reportUnreachable(out.Queue, "", cause, began)
 			}
-			if p.ep.canStore(out.Queue) {
-				stored := []Outgoing{p.ep.storedAudit(out)}
+			if p.ep.resolved.canStore(out.Queue) {
+				stored := []Outgoing{p.storedAudit(out)}
 				if p.ep.sender.send(a.settlementContext(p.run), stored...) == nil {
 					p.accepted(a, stored)
 					continue
