@@ -278,6 +278,7 @@ func Kept(more ...Allowed) []Allowed {
 		{Name: "header NServiceBus.Retries.Timestamp", Kind: Missing, Situations: []string{"forwarded", "moved"}, Reason: "of retries that are over; the next receiver begins anew"},
 		{Name: "header NServiceBus.ExceptionInfo.Data.*", Kind: Missing, Situations: []string{"moved"}, Reason: "of an earlier failure"},
 		{Name: "header Reprise.Attempts", Kind: Added, Situations: []string{"moved"}, Reason: "the way of the message; ServiceControl shows headers that it does not know"},
+		{Name: "header Reprise.FailureReason", Kind: Added, Situations: []string{"moved"}, Reason: "why it was given up, in one word"},
 	}
 	// A copy says where and when the message was processed, and why it failed, and replaces
 	// the values of an earlier copy.
@@ -336,6 +337,7 @@ func Written(more ...Allowed) []Allowed {
 		value(core.HeaderHandlerType, free, "a function of Go"),
 		value(core.HeaderExceptionType, free, "a type of Go"), value(core.HeaderExceptionSource, free, "a package of Go"), value(core.HeaderExceptionStackTrace, free, "the chain of Go's errors"),
 		Allowed{Name: "header Reprise.Attempts", Kind: Added, Situations: []string{"moved"}, Reason: "the way of the message; ServiceControl shows headers that it does not know"},
+		Allowed{Name: "header Reprise.FailureReason", Kind: Added, Situations: []string{"moved"}, Reason: "why it was given up, in one word"},
 		missing("$.diagnostics.license.expired", "of the licence of NServiceBus", "audited"),
 	)
 }
