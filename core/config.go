@@ -261,10 +261,10 @@ type Recoverability struct {
 	DeadLetter DeadLetters
 
 	// DeadLetterQueue is the dead-letter queue, on any transport. It gets the same copy as
-	// an error queue, with [HeaderFailureReason]. The default is the broker's own
-	// dead-letter queue, which a transport with [Capabilities.DeadLetter] has. A message
-	// goes to the error queue if the dead-letter queue does not accept it, as some brokers'
-	// own in [TransactionNone], or cannot be reached.
+	// an error queue. The default is the broker's own dead-letter queue, which a transport
+	// with [Capabilities.DeadLetter] has. A message goes to the error queue if the
+	// dead-letter queue does not accept it, as some brokers' own in [TransactionNone], or
+	// cannot be reached, by the broker's own queue in 8 tries.
 	DeadLetterQueue string
 
 	// InvalidQueue is for messages that no handler can handle: malformed ones
@@ -277,8 +277,10 @@ type Recoverability struct {
 
 	// CustomErrorQueues are queues that handlers name in [MoveTo], and a Policy in
 	// [MoveToError]. Like the error queue, Provision creates them, and they must exist when
-	// [Endpoint.Run] begins. MoveTo and MoveToError may name other queues too; if such a
-	// queue does not exist, the message goes to the error queue.
+	// [Endpoint.Run] begins, and messages are stored for them while they cannot be reached.
+	// MoveTo and MoveToError may name other queues too. A message goes to the error queue
+	// at once if its queue does not exist or refuses it, and after 8 tries, about a minute
+	// and a half, if the queue cannot be reached and the message is not stored for it.
 	CustomErrorQueues []string
 
 	// RateLimit switches to one attempt at a time after consecutive failures, for handlers
@@ -426,7 +428,9 @@ type MaxDeliveries struct {
 type RateLimit struct {
 	// ConsecutiveFailures is the number of failed attempts in a row, over all messages of
 	// the endpoint and including immediate retries, that switches to one attempt at a time.
-	// The default, 0, is never.
+	// The default, 0, is never. The verdicts [Unrecoverable], [RetryAfter] and [DeferError]
+	// are failures, too; [Refuse] and [PutBack] are neither failures nor successes, and any
+	// other verdict is a success: the handler ran to a decision.
 	ConsecutiveFailures int
 	// TimeToWait is the pause after each failed attempt in that mode, at most an
 	// hour. The default is 1 s.

@@ -61,7 +61,7 @@ func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *Typ
 // to be tried again, handler runs again in the transaction mode SendsAtomicWithReceive,
 // in which its earlier work is undone, and in no other. A move to the broker's own
 // dead-letter queue is never atomic with the sends of handler: they are sent before it,
-// and handler does not run again unless the error queue replaces that queue.
+// and handler does not run again, also if the error queue replaces that queue.
 //
 // Its message has the values that the failed attempt set ([Message.SetValue]), and its
 // context those that [Observer.HandleStart] gave the attempt's context. A shutdown

@@ -262,8 +262,8 @@ const (
 	// HeaderAttempts is the decision trace (R33).
 	HeaderAttempts = "Reprise.Attempts"
 
-	// HeaderFailureReason is on a message in a dead-letter or invalid queue: a
-	// [FailureReason].
+	// HeaderFailureReason is on a message in an error, dead-letter, invalid or custom
+	// queue: a [FailureReason].
 	HeaderFailureReason = "Reprise.FailureReason"
 
 	// On a message in an error queue (R23).

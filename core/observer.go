@@ -137,8 +137,10 @@ type Recovery struct {
 	Err                                error
 	Handler                            string // that failed, as in ErrorContext
 	Attempt, DelayedRetries, Deferrals int
-	// Action is the decision that was carried out. A [MoveToError] whose queue cannot be
-	// reached counts as carried out when the message is stored ([Health.Undelivered]).
+	// Action is the decision that was carried out. The Delay of an [ImmediateRetry] is
+	// the pause as it is made. A [MoveToError] whose queue cannot be reached counts as
+	// carried out when the message is stored ([Health.Undelivered]); if the error queue
+	// replaced another queue, Queue names the error queue.
 	Action Action
 	// Deferred: the handler deferred the message; Action is a [DelayedRetry].
 	Deferred bool
@@ -148,7 +150,7 @@ type Recovery struct {
 	// DeadLettered: the message went to the broker's own dead-letter queue; Action
 	// is a [MoveToError].
 	DeadLettered bool
-	// Reason is that of a message in a dead-letter queue or the invalid queue, or "".
+	// Reason is that of a [MoveToError], as in [HeaderFailureReason]; otherwise it is "".
 	Reason FailureReason
 	// TakenOver: [HandleFailed] took the message over; it was not moved.
 	TakenOver bool

@@ -95,7 +95,8 @@ func (a Action) String() string {
 }
 
 // ImmediateRetry makes the message available again at once, or after a pause that a
-// [Policy] sets in Delay: at most 1 min, during which the message takes no slot.
+// [Policy] sets in Delay, and during which the message takes no slot. A pause of more than
+// 1 min, or of more than half of [Capabilities.MaxLockTime] outside a group, is shortened.
 // [DefaultPolicy] sets the pause of [Immediate.Pause].
 func ImmediateRetry() Action { return Action{Kind: ActionImmediateRetry} }
 
@@ -105,7 +106,7 @@ func DelayedRetry(delay time.Duration) Action {
 }
 
 // MoveToError moves the message to an error queue. If a queue other than the default one
-// does not exist, the default one is used (R31).
+// cannot take it, the default one does ([Recoverability.CustomErrorQueues], R31).
 func MoveToError(queue string) Action { return Action{Kind: ActionMoveToError, Queue: queue} }
 
 // DiscardMessage drops the message: it goes neither to the error queue nor to

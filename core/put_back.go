@@ -34,10 +34,10 @@ const (
 // A pause of 0 or less is 1 s at first, and twice as long each time that a message is put
 // back after a pause, up to 30 s. A message that ends in any other way resets it to 1 s.
 //
-// The message has not been attempted. PutBack is neither a failure nor a success, also for
-// [RateLimit], and no deferral: nothing is counted, also for UnacceptableMessageLimit,
-// RequeueLimit does not apply, and the messages that handlers sent are dropped. It does not
-// begin a new round of attempts. If err is nil, so is the result.
+// The message has not been attempted. PutBack is neither a failure nor a success, and no
+// deferral: nothing is counted, also for UnacceptableMessageLimit, RequeueLimit does not
+// apply, and the messages that handlers sent are dropped. It does not begin a new round of
+// attempts. If err is nil, so is the result.
 //
 // If the broker counts failures only, the message keeps its place, its id and its
 // headers, and any number of pauses is possible. If it counts every delivery

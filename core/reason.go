@@ -20,7 +20,7 @@ const (
 	FailureRejected         FailureReason = "Rejected"         // its handler rejected it (Reject)
 	FailureInvalid          FailureReason = "Invalid"          // its handler found it invalid (Invalid)
 	FailureUnrecoverable    FailureReason = "Unrecoverable"    // an error that is not retried
-	FailureRetriesExhausted FailureReason = "RetriesExhausted" // the retries were used up, or a Policy gave it up
+	FailureRetriesExhausted FailureReason = "RetriesExhausted" // the retries were used up, or a Policy or MoveTo gave it up
 	FailureDeferralLimit    FailureReason = "DeferralLimit"    // RequeueLimit was used up
 	FailureDeliveryLimit    FailureReason = "DeliveryLimit"    // MaxDeliveries was used up
 	FailureUndecodable      FailureReason = "Undecodable"      // its body cannot be decoded, or it names no type

@@ -73,9 +73,10 @@ func (m *Message) isDuplicate() bool {
 // sent regardless of the attempt's outcome: also if a later handler fails, a fallback
 // answers, or the message is discarded, moved or taken over. If they cannot be sent, a
 // message that is to be discarded is kept until they can, and a message that is taken
-// over goes to the error queue, as does a message whose sends are refused permanently. An
-// operator can return it from there, and the middleware can send them again. If the
-// message is given back, for an immediate retry for example, the middleware has to send
+// over goes to the error queue, as does a message whose sends are refused permanently. A
+// message that was to be discarded is then moved with the reason [FailureCommitRefused], in
+// [TransactionNone] after the first failed try. An operator can return it from there, and
+// the middleware can send them again. If the message is given back, for an immediate retry for example, the middleware has to send
 // them, too; before a delayed retry one try is made. In all these cases they are sent
 // before the message is consumed, not atomically with that: a crash between the two sends
 // them once more.

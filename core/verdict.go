@@ -53,8 +53,8 @@ func DeferError(err error, delay time.Duration) error {
 
 // Refuse is [DeferError] for middleware that does not let a message reach its handlers
 // now, for example because a circuit is open. The message has not been attempted: Refuse
-// counts neither as a failure nor as a success, also for [RateLimit], and not as a
-// deferral, so that RequeueLimit does not apply. It does not begin a new round of
+// counts neither as a failure nor as a success, and not as a deferral, so that
+// RequeueLimit does not apply. It does not begin a new round of
 // attempts either: earlier failed attempts are not forgotten. A delay that is too long
 // for the transport is shortened. If err is nil, so is the result.
 //
@@ -110,9 +110,9 @@ func DiscardError(err error, reason string) error {
 	return &Verdict{Kind: VerdictDiscard, Reason: reason, Err: err}
 }
 
-// MoveTo moves the message to the given queue as a failed message. The queue must exist;
-// if it does not, the message goes to the error queue. If err is nil, so is the result: a
-// message is only moved with an error as the reason.
+// MoveTo moves the message to the given queue as a failed message. If the queue cannot
+// take it, the message goes to the error queue ([Recoverability.CustomErrorQueues]). If err
+// is nil, so is the result: a message is only moved with an error as the reason.
 func MoveTo(err error, queue string) error {
 	if err == nil {
 		return nil

@@ -239,11 +239,10 @@ func (t *caseT) replacedWhileAway(verdict error, reason core.FailureReason, conf
 	t.wantLeft(errorQueue, "after the other queue was back")
 }
 
-// wantFailedBecause checks the reason in the headers of a message in a dead-letter or
-// invalid queue.
+// wantFailedBecause checks the reason in the headers of a message that was moved.
 func (t *caseT) wantFailedBecause(in *core.Incoming, want core.FailureReason) {
 	if got := in.Headers.Get(core.HeaderFailureReason); got != string(want) {
-		t.fail(fmt.Sprintf("a message in such a queue has the reason %q in the header %s", want, core.HeaderFailureReason), "%q", got)
+		t.fail(fmt.Sprintf("a moved message has the reason %q in the header %s", want, core.HeaderFailureReason), "%q", got)
 	}
 	if in.Headers.Get(core.HeaderFailedQ) == "" {
 		t.fail("a moved message has the address of its queue in the header "+core.HeaderFailedQ, "%q", in.Headers.Map())

@@ -49,8 +49,8 @@ type Progress struct {
 	LeftCustom    bool
 }
 
-// Patience is how many tries a place gets that no configuration names, and the broker's own
-// queue: about a minute.
+// Patience is the number of tries that a custom queue gets if messages are not stored for
+// it, and the broker's own queue: about a minute and a half.
 const Patience = 8
 
 // Failed returns the ladder of steps for a decision. Its last step cannot fail, or gives the

@@ -84,9 +84,9 @@ type Form uint8
 const (
 	Full   Form = iota
 	Clean       // invalid headers of the sender are repaired
-	Small       // few headers of the engine, and all of the sender
+	Small       // the headers of the sender and FailedQ
 	Sender      // the headers of the sender alone
-	Bare        // those that an operator needs
+	Bare        // the fewest: those that an operator needs; of a retry all but the trace; of a dead letter none
 	forms
 )
 
