@@ -106,7 +106,7 @@ func (c *carrier) carry(w *work) (keep bool) {
 		}
 		s := w.walk.Step()
 		class, err := plan.Lost, ErrLockLost
-		if !c.isLost(w) {
+		if !w.attempt.isLockLost() {
 			c.announce(w, s)
 			class, err = c.perform(w, s) // the only calls of the transport, and of users' code
 		}

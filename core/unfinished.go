@@ -355,6 +355,3 @@ func (c *carrier) resume(wk *worker, a *attempt, w *work) {
 	w.walk.Facts = c.facts(w)
 	c.carry(w)
 }
-
-// isLost reports whether the lock on a message is lost.
-func (c *carrier) isLost(w *work) bool { return w.attempt.isLockLost() }
