@@ -16,6 +16,7 @@ type attempt struct {
 	lock             *locks.Context
 	returned         atomic.Bool     // the handlers have returned, or the policy or HandleFailed after them
 	settled          atomic.Bool     // only Complete is left to do
+	dealtWith        bool            // settled, or kept: the worker has nothing left to do
 	workUndone       bool            // the failed handler's work has been undone (Reset)
 	sendsFailed      bool            // the handlers have succeeded, and their sends have failed
 	transactionBegun atomic.Bool     // the native transaction, see TransactionBegun

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/reprise-go/reprise/core/internal/backlog"
 	"github.com/reprise-go/reprise/core/internal/plan"
 )
 
@@ -27,10 +28,11 @@ type work struct {
 	committed *committedSends // to be sent before the message is consumed; nil: none
 	pause     time.Duration   // of the endpoint, after a PutBack
 
-	announced bool       // the line about the action is written
-	concluded bool       // observers were told
-	arrived   plan.Place // of the copy that is out
-	cause     error      // why the newest step failed
+	announced  bool       // the line about the action is written
+	concluded  bool       // observers were told
+	superseded bool       // the message was redelivered, and another goroutine has the decision
+	arrived    plan.Place // of the copy that is out
+	cause      error      // why the newest step failed
 
 	rememberedAt time.Time // in unfinished
 }
@@ -41,6 +43,8 @@ type carrier struct {
 	run        *runner
 	ep         *Endpoint
 	unfinished *unfinished
+	// Those of unfinished in this Run: a handler may outlive it.
+	kept, paused *backlog.Backlog
 }
 
 // newWork returns the work for a decision about a failed attempt.
@@ -101,15 +105,16 @@ func (c *carrier) carry(w *work) (keep bool) {
 	w.walk.Plan(c.isEnding(w))
 	for {
 		if !w.walk.GivenBack && c.isSuperseded(w) {
-			w.walk.GivenBack = true
+			w.superseded, w.walk.GivenBack = true, true
 			w.walk.Plan(true)
 		}
 		s := w.walk.Step()
-		class, err := plan.Lost, ErrLockLost
-		if !w.attempt.isLockLost() {
-			c.announce(w, s)
-			class, err = c.perform(w, s) // the only calls of the transport, and of users' code
+		if w.attempt.isLockLost() {
+			c.lostBefore(w, s)
+			return false
 		}
+		c.announce(w, s)
+		class, err := c.perform(w, s) // the only calls of the transport, and of users' code
 		if next := c.went(w, s, class, err); next != plan.Go {
 			return next == plan.Wait
 		}
@@ -187,9 +192,6 @@ func (c *carrier) done(w *work, s plan.Step, class plan.Class) {
 		c.ep.log.endpoint.WarnContext(a.decisionContext(), "message was settled already, by a call of the transport that returned an error",
 			"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType)
 	}
-	if w.failure == nil && s.Verb == plan.Consume && w.note.Queue != "" && w.arrived == plan.Here {
-		c.giveUpStored(w)
-	}
 	if s.Verb == plan.Release { // the next delivery has to carry it out
 		c.rememberAgain(w)
 		return
@@ -200,10 +202,16 @@ func (c *carrier) done(w *work, s plan.Step, class plan.Class) {
 // conclude reports, once, that a decision was carried out: the message is where it belongs,
 // and has at most to be consumed.
 func (c *carrier) conclude(w *work) {
-	if w.failure == nil || w.concluded {
+	if w.concluded {
 		return
 	}
 	w.concluded = true
+	if w.failure == nil {
+		if w.note.Queue != "" && w.arrived == plan.Here {
+			c.giveUpStored(w)
+		}
+		return
+	}
 	a := w.attempt
 	c.unfinished.forget(a.delivery.Incoming())
 	kind := w.decision.action.Kind
@@ -228,11 +236,24 @@ func (w *work) action() Action {
 	return action
 }
 
+// lostBefore ends a work whose lock was lost before a step.
+func (c *carrier) lostBefore(w *work, s plan.Step) {
+	if w.walk.OnlyConsume {
+		c.conclude(w)
+	}
+	if s.Verb != plan.Release && (w.kept == nil || w.kept.as != keptUnsettled) {
+		s = plan.Step{} // no settlement has failed
+	}
+	c.lost(w, s, ErrLockLost)
+}
+
 // lost ends a work whose message the broker delivers again (R27).
 func (c *carrier) lost(w *work, s plan.Step, err error) {
 	a := w.attempt
 	in := a.delivery.Incoming()
-	c.ep.suspects.recordSurvived(in)
+	if w.failure != nil || s.Verb != plan.Release { // else no handler has begun
+		c.ep.suspects.recordSurvived(in)
+	}
 	if w.walk.OnlyConsume {
 		c.unfinished.rememberSettled(in.NativeID)
 	} else {
@@ -298,7 +319,7 @@ func (c *carrier) report(w *work, s, next plan.Step, err error) {
 func (c *carrier) dropHook(w *work, s plan.Step, err error) {
 	w.hookSends, w.takenOver = nil, false
 	w.attempt.workUndone = false // so that the move undoes its work too
-	if s.Verb != plan.RunHook {
+	if s.Verb != plan.RunHook && s.Verb != plan.Undo {
 		logFailure(w.attempt.decisionContext(), c.ep.log.recoverability, slog.LevelError, w.failure, "messages of HandleFailed could not be delivered; the message is moved", slog.Any("send_error", err))
 	}
 }

@@ -155,7 +155,11 @@ func (c *carrier) copyTo(w *work, s plan.Step) (plan.Class, error) {
 		if w.failure == nil {
 			c.storedWasDelivered(w, queue)
 		}
-	case plan.Unreachable, plan.NoQueue:
+	case plan.NoQueue:
+		if s.Place == plan.ErrorQueue || s.Place == plan.StoredQueue {
+			c.run.reportUnreachable(queue, "", err, began)
+		}
+	case plan.Unreachable:
 		c.run.reportUnreachable(queue, w.replaces(s), err, began)
 	case plan.TooLarge, plan.BadHeader, plan.Unsupported:
 		if w.failure == nil {

@@ -36,9 +36,8 @@ func (p *processor) handle(w *worker, item fetchedDelivery) {
 	}
 	w.Current.Store(a)
 	defer w.Current.Store(nil)
-	dealtWith := false
 	defer func() {
-		if !dealtWith {
+		if !a.dealtWith {
 			p.abandonAfterGoexit(a)
 		}
 	}()
@@ -51,7 +50,7 @@ func (p *processor) handle(w *worker, item fetchedDelivery) {
 	} else {
 		p.runHandlers(w, a, idErr)
 	}
-	dealtWith = true
+	a.dealtWith = true
 }
 
 // runHandlers lets the handlers of a message handle it.
@@ -60,6 +59,7 @@ func (p *processor) runHandlers(w *worker, a *attempt, err error) {
 	defer func() {
 		if !finished { // the handler ended its goroutine
 			p.failed(w, a, calls.ErrGoexit)
+			a.dealtWith = true
 		}
 	}()
 	if err == nil {

@@ -56,9 +56,9 @@ func PutBack(err error, pause time.Duration) error {
 
 // putBack begins the pause for a message that is put back, before it is released.
 func (p *processor) putBack(w *work) {
-	action, begins := w.decision.action, false
-	action.Delay, begins = p.run.pauses.Begin(action.Delay)
-	w.pause = action.Delay
+	action := w.decision.action
+	pause, begins := p.run.pauses.Begin(action.Delay)
+	action.Delay, w.pause = pause, pause
 	p.ep.log.logPutBack(w.attempt.decisionContext(), w.failure, action.Delay, begins)
 	w.announced = true
 	p.carrier.notify(w, action)

@@ -119,6 +119,7 @@ func (r *runner) start() {
 	r.pump = r.newPump()
 	controlled := backlog.Pump{Retain: r.pump.Retain, PauseFetching: r.pump.PauseFetching, ResumeFetching: r.pump.ResumeFetching}
 	ep.unfinished.begin(r.backlogLimit(), controlled, r.reportFullBacklog)
+	r.processor.carrier.kept, r.processor.carrier.paused = ep.unfinished.kept, ep.unfinished.paused
 	r.pauses.Wait = func(d time.Duration) { r.pump.WaitFor(pump.WaitPutBack, d) }
 	r.limiter = r.newRateLimiter()
 	if ep.paused {

@@ -48,6 +48,7 @@ func (p *processor) succeeded(w *worker, a *attempt) error {
 		w.ReleaseSlotEarly()
 		p.carrier.complete(a)
 	}
+	a.dealtWith = true // observers may end the goroutine
 	a.message.committedSends().notifySent(p.ep.observers.onPanic)
 	if len(p.ep.observers.success) > 0 {
 		p.ep.observers.succeeded(a.settlementContext(p.run), Success{p.ep.observed, &a.message, a.message.isDuplicate()})
@@ -75,7 +76,8 @@ func (p *processor) commit(a *attempt, out, own []Outgoing) (lost bool, err erro
 		case plan.Done:
 			p.committed(a, s, now, cause, began)
 			p.sendLater(a, later, cause)
-			return false, p.logSettled(a, err)
+			p.logSettled(a, err)
+			return false, nil
 		case plan.Gone:
 			return true, nil
 		}
@@ -162,11 +164,10 @@ func (p *processor) committed(a *attempt, s plan.Step, sent []Outgoing, cause er
 }
 
 // logSettled logs that the answer of an earlier commit was lost.
-func (p *processor) logSettled(a *attempt, err error) error {
+func (p *processor) logSettled(a *attempt, err error) {
 	if errors.Is(err, ErrSettled) {
 		p.ep.log.endpoint.WarnContext(a.decisionContext(), "message was settled already, by a call of the transport that returned an error", "message_id", a.message.incoming.ID)
 	}
-	return nil
 }
 
 // accepted records that the engine's sends were accepted.

@@ -140,7 +140,7 @@ func (u *unfinished) remember(w *work) {
 	f.setMessage(&Incoming{})
 	f.attemptValues, f.refused = nil, nil
 	f.Err = snapshotError(f.Err)
-	r := &work{walk: w.walk, failure: &f, decision: w.decision, hookSends: w.hookSends, committed: w.committed, announced: true, arrived: w.arrived}
+	r := &work{walk: w.walk.Remembered(), failure: &f, decision: w.decision, hookSends: w.hookSends, committed: w.committed, announced: true, arrived: w.arrived}
 	r.decision.reason.err, r.decision.reason.cause = f.Err, nil
 	r.rememberedAt = time.Now()
 	key := redeliveryKey(in)
@@ -250,6 +250,7 @@ func (c *carrier) keep(w *work, s plan.Step) {
 	k.Try = func() bool { return !c.carry(w) }
 	k.Cancel = func() {
 		k.ending = true
+		w.superseded = w.superseded || c.isSuperseded(w)
 		if w.kept == k && c.carry(w) { // the receiver's Close gives the message back
 			c.lost(w, w.walk.Step(), fmt.Errorf("%w: %w", ErrLockLost, w.cause))
 		}
@@ -259,15 +260,21 @@ func (c *carrier) keep(w *work, s plan.Step) {
 	}
 	c.waitAgain(w, s)
 	if k.as == keptPaused {
-		c.unfinished.paused.Add(&k.Entry)
+		c.paused.Add(&k.Entry)
 	} else {
-		c.unfinished.kept.Add(&k.Entry)
+		c.kept.Add(&k.Entry)
 	}
 }
 
 // waitAgain prepares the wait after a step.
 func (c *carrier) waitAgain(w *work, s plan.Step) {
 	a, k := w.attempt, w.kept
+	if w.walk.Atomic && w.failure != nil && k.as != keptPaused {
+		// The failed work must not keep locks for the wait. If it cannot be undone now, the next
+		// try or the release undoes it.
+		_ = a.delivery.Reset(c.run.settleCtx)
+		a.workUndone = false
+	}
 	switch {
 	case k.as == keptPaused:
 		a.end()
@@ -307,14 +314,8 @@ func (c *carrier) moveBackoff(w *work) delays.Backoff {
 // recordFailedTry remembers and reports a try that failed.
 func (c *carrier) recordFailedTry(w *work) {
 	a := w.attempt
-	if w.walk.Atomic {
-		if !w.walk.HookRan {
-			w.hookSends = nil // HandleFailed runs again, in the next try
-		}
-		// The failed work must not keep locks until then. If it cannot be undone now, the next
-		// try or the release undoes it.
-		_ = a.delivery.Reset(c.run.settleCtx)
-		a.workUndone = false
+	if w.walk.Atomic && !w.walk.HookRan {
+		w.hookSends = nil // HandleFailed runs again, in the next try
 	}
 	c.unfinished.remember(w)
 	err := fmt.Errorf("%v of message %s cannot be carried out; trying again in %v: %w", w.action(), w.failure.MessageID, w.kept.Backoff.After(w.walk.Tries), w.cause)
@@ -327,7 +328,7 @@ func (c *carrier) recordFailedTry(w *work) {
 
 // rememberAgain remembers the progress of a later try that ended without an end of the message.
 func (c *carrier) rememberAgain(w *work) {
-	if w.failure != nil && w.walk.Tries > 0 && w.decision.action.Kind != ActionImmediateRetry && !c.isSuperseded(w) {
+	if w.failure != nil && w.walk.Tries > 0 && w.decision.action.Kind != ActionImmediateRetry && w.decision.action.Kind != ActionPutBack && !w.superseded && !w.concluded {
 		c.unfinished.remember(w)
 	}
 }
@@ -345,7 +346,7 @@ func (c *carrier) isEnding(w *work) bool {
 // isSuperseded reports whether the message of a kept work was redelivered, so that another
 // goroutine carries the decision out.
 func (c *carrier) isSuperseded(w *work) bool {
-	return w.kept != nil && w.kept.as == keptUndelivered && c.unfinished.kept.IsSuperseded(&w.kept.Entry)
+	return w.kept != nil && w.kept.as == keptUndelivered && c.kept.IsSuperseded(&w.kept.Entry)
 }
 
 // resume carries out the decision about a message that was redelivered before that was done.

@@ -104,7 +104,7 @@ func TestVerdict_DeferBeyondTheLimit(t *testing.T) {
 			f.deferrals = test.deferrals
 			d := r.decide(t.Context(), f)
 			if test.text == "" {
-				if d.reason.err != f.Err {
+				if !errors.Is(d.reason.err, f.Err) || errors.Is(d.reason.err, ErrRequeueLimitExceeded) {
 					t.Errorf("failed with %v", d.reason.err)
 				}
 				return

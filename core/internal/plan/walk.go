@@ -55,6 +55,11 @@ func (w *Walk) Went(c Class) Next {
 		w.Dropped = true
 	}
 	w.record(s, c)
+	if (n == smaller || n == fewer) && s.Atomic && w.HookRan && !w.Dropped && !w.hasForm(n) {
+		w.Dropped = true // HandleFailed's messages, which leave with the copy, may be the cause
+		w.Plan(w.Ending)
+		return Go
+	}
 	switch n {
 	case Go, same, smaller, fewer, elsewhere, instead:
 		next := to(w.steps, w.at, n)
@@ -81,6 +86,12 @@ func (w *Walk) Went(c Class) Next {
 	return n
 }
 
+// hasForm reports whether the copy has another form.
+func (w *Walk) hasForm(n Next) bool {
+	s, i := w.Step(), to(w.steps, w.at, n)
+	return i >= 0 && w.steps[i].Verb == s.Verb && w.steps[i].Place == s.Place && w.steps[i].For == s.For
+}
+
 // record records the effect of the step.
 func (w *Walk) record(s Step, c Class) {
 	switch {
@@ -88,10 +99,10 @@ func (w *Walk) record(s Step, c Class) {
 		w.OnlyConsume = true
 	case s.Verb == Release: // likewise, for this delivery
 		w.GivenBack = true
-	case c == Lost && w.Atomic: // all is undone, and HandleFailed runs again
+	case c == Lost, c == Settled: // the delivery has ended
 	case s.Verb == RunHook && (c == OK || c == TakenOver):
 		w.HookRan = true
-	case s.Verb == RunHook && c != Interrupted && c != Lost, s.Verb == TakeOver && c != OK, s.Verb == SendAhead && c != OK && s.Optional,
+	case s.Verb == Undo && s.Place == HookPlace && c != OK, s.Verb == RunHook && c != Interrupted, s.Verb == TakeOver && c != OK, s.Verb == SendAhead && c != OK && s.Optional,
 		s.Verb == SendCommitted && s.Place == HookPlace && c != OK:
 		w.Dropped = true
 	case s.Verb == EditCopy && c != Interrupted:
@@ -124,7 +135,9 @@ func (w *Walk) waits(s Step) {
 		w.Paused = true
 		return
 	}
-	w.Tries++
+	if s.Verb != Consume && s.Verb != Abandon && s.Verb != Release { // settlements have no other place
+		w.Tries++
+	}
 	w.undone()
 }
 
@@ -140,6 +153,13 @@ func (w *Walk) undone() {
 	if w.Atomic && !w.AheadSent && w.Target() != BrokerQueue {
 		w.HookRan, w.Dropped = false, false
 	}
+}
+
+// Remembered returns the walk for a later delivery, to be planned anew.
+func (w *Walk) Remembered() Walk {
+	r := *w
+	r.steps = nil // they are a part of w
+	return r
 }
 
 // Target returns the place that a message of a MoveToError is to be moved to now.
