@@ -102,6 +102,9 @@ func (c *carrier) facts(w *work) plan.Facts {
 // carry performs the steps of w's plan until one of them ends the delivery, or only a later
 // try is left: then w is kept, or this is such a try and carry returns true.
 func (c *carrier) carry(w *work) (keep bool) {
+	if w.note.Queue != "" { // an audit copy may have expired since the last try
+		w.walk.Arrived(w.note.planned())
+	}
 	w.walk.Plan(c.isEnding(w))
 	for {
 		if !w.walk.GivenBack && c.isSuperseded(w) {

@@ -71,7 +71,7 @@ func TestUnsupportedAction_MovesToTheErrorQueue(t *testing.T) {
 				t.Errorf("%v, want the default error queue", d.action)
 			}
 			if !strings.Contains(d.reason.text, row.action.String()+" was asked for") || !strings.Contains(d.reason.text, row.reason) {
-				t.Errorf("fallback %q does not say what was asked for and why not", d.reason.text)
+				t.Errorf("fallback %q names neither the action that was asked for nor the reason", d.reason.text)
 			}
 		})
 	}

@@ -124,7 +124,6 @@ func (c *carrier) storedWork(w *worker, a *attempt, note undeliveredNote) *work 
 	note.Audit = note.Audit && note.Queue == c.ep.auditAddress // failed messages are not given up
 	wk := &work{attempt: a, worker: w, note: note}
 	wk.walk.Facts = c.facts(wk)
-	wk.walk.Arrived(note.planned())
 	return wk
 }
 

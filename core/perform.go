@@ -12,7 +12,7 @@ import (
 	"github.com/reprise-go/reprise/core/internal/unreachable"
 )
 
-// perform performs a step of a plan. Its error has the class; Blocked has one too.
+// perform performs a step of a plan. An error comes with every class of one, Blocked too.
 func (c *carrier) perform(w *work, s plan.Step) (plan.Class, error) {
 	if s.Form == plan.Clean { // and so are all later forms
 		w.failure.sanitize()
@@ -122,12 +122,11 @@ func (c *carrier) sendCommitted(w *work) (plan.Class, error) {
 func (c *carrier) copyTo(w *work, s plan.Step) (plan.Class, error) {
 	queue := w.queueOf(s.Place)
 	id, send := w.id(), func() error {
-		out := w.note.outgoing(w.attempt, queue)
 		if w.failure == nil {
-			return c.replace(w, s, []Outgoing{out})
+			return c.replace(w, s, []Outgoing{w.note.outgoing(w.attempt, queue)})
 		}
 		headers := c.headersOf(w, w.failure, s.Form)
-		out = failedCopy(w.attempt, w.failure, queue, headers, ReasonMoveToError)
+		out := failedCopy(w.attempt, w.failure, queue, headers, ReasonMoveToError)
 		err := c.replace(w, s, w.sendsWith(s, out))
 		if err == nil && s.Form == plan.Bare {
 			logFailure(w.attempt.decisionContext(), c.ep.log.moved, slog.LevelError, w.failure, "message was moved without headers of its sender, which the transport refused",
@@ -294,8 +293,8 @@ func (w *work) headersAgain() (Headers, SendReason) {
 }
 
 // consume ends the delivery of a message that has been dealt with; w is nil for one that was
-// handled. A failure is remembered
-// for the redelivery that follows it, and so is a call that has not returned (R28).
+// handled. A failure is remembered for the redelivery that follows it, and so is a call that
+// has not returned (R28).
 func (c *carrier) consume(a *attempt, w *work) error {
 	id := a.delivery.Incoming().NativeID
 	a.settled.Store(true)

@@ -236,7 +236,7 @@ func (p *processor) retrySendInProcess(out Outgoing, err error) {
 	cancel := func() {
 		p.run.raiseCritical(fmt.Errorf("%v of message %s to queue %q is given up: %w", out.Reason, out.ID, out.Queue, err))
 	}
-	p.ep.unfinished.kept.Add(&backlog.Entry{WithoutDelivery: true, Backoff: moveBackoff, Cancel: cancel, Try: func() bool {
+	p.carrier.kept.Add(&backlog.Entry{WithoutDelivery: true, Backoff: moveBackoff, Cancel: cancel, Try: func() bool {
 		if err = p.ep.sender.send(p.run.settleCtx, out); err != nil && time.Since(began) > maxAuditRetryTime {
 			cancel()
 			return true

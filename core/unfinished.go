@@ -30,7 +30,7 @@ import (
 //	| in TransactionNone, not in a queue | this process alone                | no                                  | a copy is out, or a critical error
 //
 // The Endpoint owns it: its contents survive Run, because messages do. It is bounded
-// under any load. All methods may be called concurrently.
+// under any load. All methods but begin may be called concurrently.
 type unfinished struct {
 	mu         sync.Mutex
 	remembered *lru.Cache[string, *work]    // by redeliveryKey (R25)
@@ -67,7 +67,7 @@ func newUnfinished() *unfinished {
 	}
 }
 
-// begin prepares a Run, and stop ends it.
+// begin prepares a Run. It must not be called beside other methods.
 func (u *unfinished) begin(limit int, pump backlog.Pump, onFull func(now bool)) {
 	u.kept = backlog.New(limit, pump, onFull)
 	u.paused = backlog.New(limit, pump, nil) // further messages would probably fail too

@@ -523,7 +523,7 @@ func (x *explorer) effect(l *life, w *Walk, f fate) {
 		}
 	case TakeOver:
 		if w.Committed && l.committed == 0 {
-			x.fail("taken over, and what was committed is lost")
+			x.fail("taken over, and committed messages are lost")
 		}
 		count(&l.copies)
 		l.unsureCopy = l.unsureCopy || unsure

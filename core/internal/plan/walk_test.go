@@ -105,7 +105,7 @@ func TestWalk(t *testing.T) {
 
 		"discarded": {Decision{Action: Discard}, hook, "ok, ok",
 			"send committed committed; consume -> done"},
-		"what was committed is refused": {Decision{Action: Discard}, hook, "no queue",
+		"committed messages are refused": {Decision{Action: Discard}, hook, "no queue",
 			"send committed committed -> redecide"},
 		"an immediate retry": {Decision{Action: ImmediateRetry, Pause: true}, Facts{Atomic: true}, "ok, ok, ok",
 			"undo own queue; pause own queue; abandon -> done"},
