@@ -105,7 +105,7 @@ func (c *carrier) carry(w *work) (keep bool) {
 	if w.note.Queue != "" { // an audit copy may have expired since the last try
 		w.walk.Arrived(w.note.planned())
 	}
-	w.walk.Plan(c.isEnding(w))
+	w.walk.Plan(w.isEnding(c.ep.caps.MaxLockTime))
 	for {
 		if !w.walk.GivenBack && c.isSuperseded(w) {
 			w.superseded, w.walk.GivenBack = true, true
@@ -164,7 +164,7 @@ func (c *carrier) went(w *work, s plan.Step, class plan.Class, err error) plan.N
 	case plan.Done:
 		c.done(w, s, class)
 	default:
-		panic("core: a step is followed by " + next.String()) // unreachable
+		panic(fmt.Sprintf("core: step %+v is followed by %d", s, next)) // unreachable
 	}
 	return plan.Done
 }

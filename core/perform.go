@@ -2,14 +2,12 @@ package core
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/reprise-go/reprise/core/internal/plan"
-	"github.com/reprise-go/reprise/core/internal/unreachable"
 )
 
 // perform performs a step of a plan. An error comes with every class of one, Blocked too.
@@ -342,10 +340,4 @@ func (w *work) releaseSlot() {
 	if w.worker != nil {
 		w.worker.ReleaseSlotEarly()
 	}
-}
-
-// isBlocked reports whether a queue was not tried because of another message's try.
-func isBlocked(err error) bool {
-	_, blocked := errors.AsType[*unreachable.BlockedError](err)
-	return blocked
 }

@@ -48,12 +48,8 @@ const (
 	// too, as one.
 	SendAll
 	Commit
-	verbs
+	verbs // their number
 )
-
-var verbNames = [verbs]string{"undo", "hook", "take over", "send ahead", "send committed", "edit", "dead-letter", "copy", "store", "again", "postpone", "pause", "consume", "abandon", "release", "keep", "lose", "send all", "commit"}
-
-func (v Verb) String() string { return verbNames[v] }
 
 // Place is where a step puts something.
 type Place uint8
@@ -70,12 +66,8 @@ const (
 	ErrorQueue
 	StoredQueue // the destination of a stored message
 	OwnQueue
-	places
+	places // their number
 )
-
-var placeNames = [places]string{"", "hook", "committed", "ahead", "broker's queue", "named queue", "custom queue", "error queue", "destination", "own queue"}
-
-func (p Place) String() string { return placeNames[p] }
 
 // Form is how much of the message's headers a copy has.
 type Form uint8
@@ -87,12 +79,8 @@ const (
 	Small       // the headers of the sender and FailedQ
 	Sender      // the headers of the sender alone
 	Bare        // the fewest: those that an operator needs; of a retry all but the trace; of a dead letter none
-	forms
+	forms       // their number
 )
-
-var formNames = [forms]string{"", "clean", "small", "sender", "bare"}
-
-func (f Form) String() string { return formNames[f] }
 
 // Step is one rung of a ladder.
 type Step struct {
@@ -106,24 +94,6 @@ type Step struct {
 	Patient  bool // a place that cannot be reached is waited for, not left
 	Optional bool // where the plan would wait or end it goes on
 	Once     bool // there is no later try
-}
-
-// String describes the step, for tests.
-func (s Step) String() string {
-	text := s.Verb.String()
-	if s.Place != Here {
-		text += " " + s.Place.String()
-	}
-	if s.For != Here && s.For != s.Place {
-		text += " for " + s.For.String()
-	}
-	if s.Form != Full {
-		text += ", " + s.Form.String()
-	}
-	if s.With != AllSends {
-		text += ", " + withNames[s.With]
-	}
-	return text
 }
 
 // Class is the outcome of a step.
@@ -147,7 +117,3 @@ const (
 	Settled           // by an earlier call whose answer was lost
 	Classes           // their number
 )
-
-var classNames = [Classes]string{"ok", "too large", "bad header", "no queue", "unsupported", "companion", "unreachable", "blocked", "taken over", "hook failed", "interrupted", "lost", "settled"}
-
-func (c Class) String() string { return classNames[c] }

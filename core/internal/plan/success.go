@@ -12,8 +12,6 @@ const (
 	NoSends
 )
 
-var withNames = [...]string{AllSends: "all", AuditCopies: "audit copies", StoredCopies: "stored audit copies", NoSends: "alone"}
-
 // Sends are the facts about the engine's sends for a message that was handled.
 type Sends struct {
 	Acks, Audits bool // there are some

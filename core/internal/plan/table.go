@@ -21,12 +21,8 @@ const (
 	rest      // the copy is out: only Consume is left
 	same      // the step once more, without HandleFailed's messages
 	giveBack  // undecided: the message is released
-	nexts
+	nexts     // their number
 )
-
-var nextNames = [nexts]string{"-", "go", "wait", "redecide", "done", "gone", "lose", "smaller", "fewer", "elsewhere", "instead", "rest", "same", "give back"}
-
-func (n Next) String() string { return nextNames[n] }
 
 type row [Classes]Next
 
