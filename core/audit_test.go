@@ -106,9 +106,17 @@ func TestEngineSends_AuditQueueThatCannotBeReached(t *testing.T) {
 
 // A copy for a queue that is gone for good must not be stored without end.
 func TestEngineSends_AuditCopyIsGivenUpAfterAnHour(t *testing.T) {
-	for name, cfg := range map[string]inmemory.Config{"stored": {}, "in memory": withCapabilities(func(c *core.Capabilities) { c.DelayedDelivery = false })} {
+	tests := map[string]struct {
+		config inmemory.Config
+		later  []string // the queues out of reach after a minute
+	}{
+		"stored":    {inmemory.Config{}, []string{"audit"}},
+		"kept":      {inmemory.Config{}, []string{"audit", "orders"}},
+		"in memory": {withCapabilities(func(c *core.Capabilities) { c.DelayedDelivery = false }), []string{"audit"}},
+	}
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			inModesWith(t, cfg, retryModes, func(fx *fixture) {
+			inModesWith(t, test.config, retryModes, func(fx *fixture) {
 				fx.provision("audit")
 				fx.failSendsTo("audit")
 				var given recorder[string]
@@ -120,7 +128,9 @@ func TestEngineSends_AuditCopyIsGivenUpAfterAnHour(t *testing.T) {
 				}
 				ep, _ := fx.runOrders(config, func(context.Context, *core.Message) error { return nil })
 				fx.enqueue("m1")
-				fx.advance(50 * time.Minute)
+				fx.advance(time.Minute)
+				fx.failSendsTo(test.later...)
+				fx.advance(49 * time.Minute)
 				equal(fx, "given up after 50 minutes", given.len(), 0)
 				fx.advance(20 * time.Minute)
 				fx.wantDepth("orders", 0)
