@@ -34,7 +34,7 @@ soak:
 	scripts/servers
 	go run ./soak -for $(or $(SOAK),1h) -transport '$(or $(TRANSPORT),all)'
 
-check: format lint tidy alone imports snippets links words paths scripts workflows tsql vulnerabilities
+check: format lint tidy alone imports surface snippets links words paths scripts workflows tsql vulnerabilities
 
 bench:
 	go run -C bench . -scenario $(or $(SCENARIO),all)
@@ -43,9 +43,10 @@ bench:
 report: .bin/transports
 	scripts/report
 
-# How many exported items each public package has; make api TYPE=core.Config: how many fields a type has.
+# Records the exported API in api/, and prints how many items each public package has; make api TYPE=core.Config: how many
+# fields a type has.
 api: .bin/api
-	.bin/api $(TYPE)
+	.bin/api $(or $(TYPE),-w)
 
 # Copies the code that the documentation shows from where it is compiled and tested.
 docs: .bin/snippets
@@ -58,7 +59,7 @@ clean:
 	rm -rf .bin
 
 # The parts of check. Each can be run alone; make --keep-going check runs all of them whatever fails.
-.PHONY: format lint tidy alone imports snippets links words paths scripts workflows tsql vulnerabilities
+.PHONY: format lint tidy alone imports surface snippets links words paths scripts workflows tsql vulnerabilities
 
 # gofmt's formatting, and imports in groups.
 goimports = .bin/goimports -local github.com/reprise-go/reprise
@@ -79,6 +80,10 @@ alone:
 
 imports: .bin/imports
 	.bin/imports
+
+# Each change of the exported API is a change of api/.
+surface: .bin/api
+	.bin/api
 
 snippets: .bin/snippets
 	.bin/snippets

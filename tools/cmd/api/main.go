@@ -1,9 +1,14 @@
-// Api prints how many exported items each public package of the workspace has, so that growth is seen: constants, variables,
-// functions, types, methods, and the exported fields and interface methods of exported types. Run it at the top of the
-// repository. With names of types, such as core.Config, it prints the number of their fields instead.
+// Api keeps the exported API of each public package of the workspace in a file below api/, one line for each item: a
+// constant, variable, function, type, method, exported field or interface method. It fails if a file differs from the code, or
+// if a package has more items than its budget, which is the file's first line. Run it at the top of the repository.
+//
+//	api             compares
+//	api -w          rewrites the files, and prints how many items each package has
+//	api core.Config prints how many fields a type has
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,13 +19,15 @@ import (
 )
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	write := flag.Bool("w", false, "rewrite the files below api/")
+	flag.Parse()
+	if err := run(*write, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "api:", err)
 		os.Exit(1)
 	}
 }
 
-func run(types []string) error {
+func run(write bool, types []string) error {
 	packages, err := publicPackages()
 	if err != nil {
 		return err
@@ -35,6 +42,24 @@ func run(types []string) error {
 	if len(types) > 0 {
 		return nil
 	}
+	mistakes, err := check("api", packages, write)
+	if err != nil {
+		return err
+	}
+	for _, m := range mistakes {
+		fmt.Fprintln(os.Stderr, m)
+	}
+	if len(mistakes) > 0 {
+		return fmt.Errorf("%d differences; make api rewrites the files", len(mistakes))
+	}
+	if write {
+		return printCounts(packages)
+	}
+	return nil
+}
+
+// printCounts prints how many items each package has.
+func printCounts(packages []goPackage) error {
 	total := 0
 	for _, p := range packages {
 		items, err := p.count()
