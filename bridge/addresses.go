@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // HeaderReplyToAddress is set on a message whose reply address is not a queue that the
@@ -49,17 +50,17 @@ func (a addresses) translate(address string) (string, bool) {
 
 // write replaces the addresses in the headers of a message that leaves its side.
 func (a addresses) write(h *core.Headers) {
-	if failed, ok := a.translate(h.Get(core.HeaderFailedQ)); ok {
-		h.Set(core.HeaderFailedQ, failed)
+	if failed, ok := a.translate(h.Get(headers.FailedQ)); ok {
+		h.Set(headers.FailedQ, failed)
 	}
-	address := h.Get(core.HeaderReplyToAddress)
+	address := h.Get(headers.ReplyToAddress)
 	if address == "" {
 		return
 	}
 	if target, ok := a.translate(address); ok {
-		h.Set(core.HeaderReplyToAddress, target)
+		h.Set(headers.ReplyToAddress, target)
 		return
 	}
-	h.Del(core.HeaderReplyToAddress)
+	h.Del(headers.ReplyToAddress)
 	h.Set(HeaderReplyToAddress, address)
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // Bridge carries messages between two transports. It consists of endpoints, one for each
@@ -164,7 +165,7 @@ const untyped = "(untyped)"
 
 // typeOfUntyped is the core.Config.MessageType of queues.
 func typeOfUntyped(in *core.Incoming) string {
-	if in.Headers.Get(core.HeaderMessageTypes) == "" {
+	if in.Headers.Get(headers.MessageTypes) == "" {
 		return untyped
 	}
 	return ""

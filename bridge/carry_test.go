@@ -9,6 +9,7 @@ import (
 
 	"github.com/reprise-go/reprise/bridge"
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -51,8 +52,8 @@ func TestCarry_KeepsTheMessage(t *testing.T) {
 				b.Errorf("%s has an id that seems to be generated", id)
 			}
 			for key, want := range map[string]string{
-				core.HeaderMessageID: id, core.HeaderConversationID: "talk", core.HeaderCorrelationID: "order 1",
-				core.HeaderReplyToAddress: "shop@far", core.HeaderOriginatingEndpoint: "shop", "Tenant": "é",
+				headers.MessageID: id, headers.ConversationID: "talk", headers.CorrelationID: "order 1",
+				headers.ReplyToAddress: "shop@far", headers.OriginatingEndpoint: "shop", "Tenant": "é",
 				"traceparent": options.Headers["traceparent"], "Reprise.Bridge.Hops": "b",
 			} {
 				if m.Headers.Get(key) != want {
@@ -69,7 +70,7 @@ func TestCarry_ChangesNoOtherHeader(t *testing.T) {
 		carrier := b.bridge("b", b.config(bridge.Side{}, bridge.Side{Queues: []string{"billing"}}))
 		b.far.queues("billing")
 		b.run(carrier.Endpoints()...)
-		want := map[string]string{"A": "", "ü": "\x00", core.HeaderMessageID: "m1", core.HeaderRelatedTo: "m0", core.HeaderTimeSent: core.FormatTime(time.Now())}
+		want := map[string]string{"A": "", "ü": "\x00", headers.MessageID: "m1", headers.RelatedTo: "m0", headers.TimeSent: headers.FormatTime(time.Now())}
 		b.near.must(core.Outgoing{ID: "m1", Queue: "billing", Headers: core.HeadersFromMap(want), Body: []byte{0, 255}})
 		b.pass(time.Second)
 		got := b.far.only("billing")
@@ -91,7 +92,7 @@ func TestCarry_GeneratedIDStaysOne(t *testing.T) {
 		billing := b.endpoint("billing", b.far, core.Config{})
 		core.HandleDefault(billing, got.handle)
 		b.run(append(carrier.Endpoints(), billing)...)
-		b.near.must(core.Outgoing{Queue: "billing", Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageTypes: "x"})})
+		b.near.must(core.Outgoing{Queue: "billing", Headers: core.HeadersFromMap(map[string]string{headers.MessageTypes: "x"})})
 		b.pass(time.Second)
 		if id, known := got.messages()[0].SentID(); known {
 			b.Errorf("the id %q seems to be the sender's, who gave none", id)
@@ -105,7 +106,7 @@ func TestCarry_ControlMessage(t *testing.T) {
 		carrier := b.bridge("b", b.config(bridge.Side{}, bridge.Side{Queues: []string{"control"}}))
 		b.far.queues("control")
 		b.run(carrier.Endpoints()...)
-		b.near.must(core.Outgoing{ID: "m1", Queue: "control", Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageID: "m1", core.HeaderControlMessage: "True"})})
+		b.near.must(core.Outgoing{ID: "m1", Queue: "control", Headers: core.HeadersFromMap(map[string]string{headers.MessageID: "m1", headers.ControlMessage: "True"})})
 		b.pass(time.Second)
 		if got := b.far.only("control"); got.ID != "m1" {
 			b.Errorf("%q arrived", got.ID)
@@ -135,7 +136,7 @@ func TestCarry_DueTime(t *testing.T) {
 			b.Fatalf("%d messages arrived when they were due, want 2", n)
 		}
 		for _, m := range got.messages() {
-			if at := m.Headers.Get(core.HeaderDeliverAt); at != core.FormatTime(due) {
+			if at := m.Headers.Get(headers.DeliverAt); at != headers.FormatTime(due) {
 				b.Errorf("the header says %s", at)
 			}
 		}
@@ -162,8 +163,8 @@ func TestCarry_DueTimeInTheHeaderAlone(t *testing.T) {
 				carrier := b.bridge("b", b.config(bridge.Side{}, bridge.Side{Queues: []string{"billing"}}))
 				b.far.queues("billing")
 				b.run(carrier.Endpoints()...)
-				headers := map[string]string{core.HeaderMessageID: "m1", core.HeaderDeliverAt: core.FormatTime(time.Now().Add(time.Hour))}
-				b.near.must(core.Outgoing{ID: "m1", Queue: "billing", Headers: core.HeadersFromMap(headers)})
+				h := map[string]string{headers.MessageID: "m1", headers.DeliverAt: headers.FormatTime(time.Now().Add(time.Hour))}
+				b.near.must(core.Outgoing{ID: "m1", Queue: "billing", Headers: core.HeadersFromMap(h)})
 				b.pass(time.Hour - time.Millisecond)
 				if depth, err := b.far.memory().Depth("billing"); err != nil || depth.Ready != 0 {
 					b.Errorf("it is there early: %+v, %v", depth, err)
@@ -187,10 +188,10 @@ func TestCarry_EarlyMessageLetsOthersPass(t *testing.T) {
 		carrier := b.bridge("b", b.config(bridge.Side{}, bridge.Side{Queues: []string{"billing"}}))
 		b.far.queues("billing")
 		b.run(carrier.Endpoints()...)
-		early := map[string]string{core.HeaderMessageID: "early", core.HeaderDeliverAt: core.FormatTime(time.Now().Add(time.Hour))}
+		early := map[string]string{headers.MessageID: "early", headers.DeliverAt: headers.FormatTime(time.Now().Add(time.Hour))}
 		b.near.must(core.Outgoing{ID: "early", Queue: "billing", Headers: core.HeadersFromMap(early)})
 		b.pass(time.Second)
-		b.near.must(core.Outgoing{ID: "other", Queue: "billing", Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageID: "other"})})
+		b.near.must(core.Outgoing{ID: "other", Queue: "billing", Headers: core.HeadersFromMap(map[string]string{headers.MessageID: "other"})})
 		b.pass(time.Millisecond)
 		if got := b.far.only("billing"); got.ID != "other" {
 			b.Errorf("%q passed", got.ID)
@@ -207,8 +208,8 @@ func TestCarry_TimeToBeReceived(t *testing.T) {
 		b.noError(carrier.Provision(b.Context()))
 		shop := b.endpoint("shop", b.near, core.Config{SendOnly: true})
 		b.noError(shop.Send(b.Context(), "billing", "x", nil, core.SendOptions{ID: "alive", TimeToBeReceived: time.Minute}))
-		headers := map[string]string{core.HeaderMessageID: "dead", core.HeaderTimeToBeReceived: "00:00:10", core.HeaderTimeSent: core.FormatTime(time.Now())}
-		b.near.must(core.Outgoing{ID: "dead", Queue: "billing", Headers: core.HeadersFromMap(headers)})
+		h := map[string]string{headers.MessageID: "dead", headers.TimeToBeReceived: "00:00:10", headers.TimeSent: headers.FormatTime(time.Now())}
+		b.near.must(core.Outgoing{ID: "dead", Queue: "billing", Headers: core.HeadersFromMap(h)})
 		b.pass(20 * time.Second)
 		b.run(carrier.Endpoints()...)
 		b.pass(time.Second)
@@ -216,7 +217,7 @@ func TestCarry_TimeToBeReceived(t *testing.T) {
 		if len(carried) != 1 || carried[0].ID != "alive" || carried[0].TimeToBeReceived.Round(time.Second) != 40*time.Second {
 			b.Errorf("carried: %v", carried)
 		}
-		if text := carried[0].Headers.Get(core.HeaderTimeToBeReceived); text != "00:01:00" {
+		if text := carried[0].Headers.Get(headers.TimeToBeReceived); text != "00:01:00" {
 			b.Errorf("the header says %q", text)
 		}
 		b.pass(time.Minute)
@@ -251,7 +252,7 @@ func TestCarry_Replies(t *testing.T) {
 		b.noError(shop.Send(b.Context(), "billing", "billing.Write", nil, core.SendOptions{ID: "m1"}))
 		b.noError(stock.Send(b.Context(), "billing", "billing.Write", nil, core.SendOptions{ID: "m2", ReplyTo: "warehouse"}))
 		b.pass(time.Second)
-		if all := replies.messages(); len(all) != 1 || all[0].Headers.Get(core.HeaderCorrelationID) != "m1" || all[0].Headers.Get(core.HeaderReplyToAddress) != "billing" {
+		if all := replies.messages(); len(all) != 1 || all[0].Headers.Get(headers.CorrelationID) != "m1" || all[0].Headers.Get(headers.ReplyToAddress) != "billing" {
 			b.Errorf("%d replies", len(all))
 		}
 		if fmt.Sprint(unknown) == "<nil>" {
@@ -274,7 +275,7 @@ func TestCarry_ErrorQueue(t *testing.T) {
 			if attempts++; attempts == 1 {
 				return core.Unrecoverable(errAway)
 			}
-			if at := m.Headers.Get(core.HeaderReplyToAddress); at != "shop@far" {
+			if at := m.Headers.Get(headers.ReplyToAddress); at != "shop@far" {
 				b.Errorf("the reply address is %q in the end", at)
 			}
 			return nil
@@ -284,16 +285,16 @@ func TestCarry_ErrorQueue(t *testing.T) {
 		b.pass(time.Second)
 		failed := b.near.only("error")
 		for key, want := range map[string]string{
-			core.HeaderFailedQ: "billing", core.HeaderExceptionMessage: errAway.Error(), core.HeaderReplyToAddress: "shop", "Reprise.Bridge.Hops": "b",
+			headers.FailedQ: "billing", headers.ExceptionMessage: errAway.Error(), headers.ReplyToAddress: "shop", "Reprise.Bridge.Hops": "b",
 		} {
 			if got := failed.Headers.Get(key); got != want {
 				b.Errorf("header %s is %q, want %q", key, got, want)
 			}
 		}
-		if failed.Headers.Get(core.HeaderAttempts) == "" {
+		if failed.Headers.Get(headers.Attempts) == "" {
 			b.Error("the error queue does not tell of the attempts")
 		}
-		b.near.must(core.Outgoing{ID: failed.ID, Queue: failed.Headers.Get(core.HeaderFailedQ), Headers: failed.Headers, Body: failed.Body})
+		b.near.must(core.Outgoing{ID: failed.ID, Queue: failed.Headers.Get(headers.FailedQ), Headers: failed.Headers, Body: failed.Body})
 		b.pass(time.Second)
 		if attempts != 2 {
 			b.Errorf("%d attempts, want one more after the return", attempts)
@@ -356,13 +357,13 @@ func TestLoop_QueueBetweenTwoBridges(t *testing.T) {
 		one := b.bridge("one", b.config(bridge.Side{}, bridge.Side{Queues: []string{"billing"}}))
 		two := b.bridge("two", b.config(bridge.Side{Queues: []string{"billing"}}, bridge.Side{}))
 		b.run(append(one.Endpoints(), two.Endpoints()...)...)
-		b.near.must(core.Outgoing{ID: "m1", Queue: "billing", Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageID: "m1"})})
+		b.near.must(core.Outgoing{ID: "m1", Queue: "billing", Headers: core.HeadersFromMap(map[string]string{headers.MessageID: "m1"})})
 		b.pass(time.Minute)
 		if n := b.near.sendTries() + b.far.sendTries(); n != 16 {
 			b.Errorf("it was carried %d times, want 16", n)
 		}
 		failed := b.near.only("error")
-		if text := failed.Headers.Get(core.HeaderExceptionMessage); text != `bridge "one": message goes in circles between bridges: it has crossed 16 of them (one, two); to fix: let each queue be bridged in one direction alone` {
+		if text := failed.Headers.Get(headers.ExceptionMessage); text != `bridge "one": message goes in circles between bridges: it has crossed 16 of them (one, two); to fix: let each queue be bridged in one direction alone` {
 			b.Errorf("the reason is %q", text)
 		}
 	})

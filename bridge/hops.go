@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // headerHops has the names of the bridges that a message has crossed, in order, separated by
@@ -40,7 +41,7 @@ func crossed(h core.Headers, bridge string) bool { return slices.Contains(hops(h
 // when a failed message is returned, its earlier hops do not count.
 func addHop(h *core.Headers, bridge string) error {
 	before := hops(*h)
-	if h.Get(core.HeaderFailedQ) != "" {
+	if h.Get(headers.FailedQ) != "" {
 		before = nil
 	}
 	if len(before) >= mostHops {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-go/reprise/bridge"
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/inbox"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -241,7 +242,7 @@ func TestOutage_GiveUpAfter(t *testing.T) {
 		if len(failed) != 21 {
 			b.Fatalf("%d messages in the error queue, want 21", len(failed))
 		}
-		if text := failed[len(failed)-1].Headers.Get(core.HeaderExceptionMessage); !strings.Contains(text, `bridge "b": send to `) || !strings.Contains(text, "given up because it cannot be reached since 2000-") {
+		if text := failed[len(failed)-1].Headers.Get(headers.ExceptionMessage); !strings.Contains(text, `bridge "b": send to `) || !strings.Contains(text, "given up because it cannot be reached since 2000-") {
 			b.Errorf("the reason is %q", text)
 		}
 	})
@@ -259,9 +260,9 @@ func TestOutage_MessageThatIsNotPossible(t *testing.T) {
 			core.Outgoing{ID: "small", Queue: "billing"},
 		)
 		b.pass(time.Second)
-		if failed := b.near.only("error"); failed.ID != "large" || !strings.Contains(failed.Headers.Get(core.HeaderExceptionMessage), `bridge "b": the other side cannot take the message for queue billing: `) ||
-			!strings.Contains(failed.Headers.Get(core.HeaderExceptionMessage), "MaxMessageBytes is 1000") {
-			b.Errorf("%s failed: %s", failed.ID, failed.Headers.Get(core.HeaderExceptionMessage))
+		if failed := b.near.only("error"); failed.ID != "large" || !strings.Contains(failed.Headers.Get(headers.ExceptionMessage), `bridge "b": the other side cannot take the message for queue billing: `) ||
+			!strings.Contains(failed.Headers.Get(headers.ExceptionMessage), "MaxMessageBytes is 1000") {
+			b.Errorf("%s failed: %s", failed.ID, failed.Headers.Get(headers.ExceptionMessage))
 		}
 		if got := b.far.only("billing"); got.ID != "small" {
 			b.Errorf("%s arrived", got.ID)

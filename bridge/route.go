@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport"
 )
 
@@ -100,8 +101,8 @@ func concernsMessage(err error) bool {
 func (r *route) copy(m *core.Message) (core.Outgoing, error) {
 	out := m.Copy()
 	out.Queue, out.Topic = r.queue, r.topic
-	if trace := m.Headers.Get(core.HeaderAttempts); trace != "" && m.Headers.Get(core.HeaderFailedQ) != "" {
-		out.Headers.Set(core.HeaderAttempts, trace) // of a failure on this side
+	if trace := m.Headers.Get(headers.Attempts); trace != "" && m.Headers.Get(headers.FailedQ) != "" {
+		out.Headers.Set(headers.Attempts, trace) // of a failure on this side
 	}
 	if err := addHop(&out.Headers, r.bridge); err != nil {
 		return out, core.Unrecoverable(fmt.Errorf("bridge %q: %w", r.bridge, err))
@@ -116,18 +117,18 @@ func (r *route) copy(m *core.Message) (core.Outgoing, error) {
 // setExpiry sets the time to be received to the remaining one, if the other side supports
 // it.
 func (r *route) setExpiry(out *core.Outgoing, received core.Headers) error {
-	text := received.Get(core.HeaderTimeToBeReceived)
+	text := received.Get(headers.TimeToBeReceived)
 	lives, ok := transport.ParseTimeSpan(text)
 	if !ok || lives <= 0 {
 		return nil
 	}
-	if sent, err := core.ParseTime(received.Get(core.HeaderTimeSent)); err == nil {
+	if sent, err := headers.ParseTime(received.Get(headers.TimeSent)); err == nil {
 		lives -= max(time.Since(sent), 0)
 	}
 	if lives <= 0 {
 		return core.Discard("its time to be received (" + text + ") has passed")
 	}
-	out.Headers.Set(core.HeaderTimeToBeReceived, text)
+	out.Headers.Set(headers.TimeToBeReceived, text)
 	if r.caps.TimeToBeReceived {
 		out.TimeToBeReceived = lives
 	}
@@ -153,7 +154,7 @@ func (r *route) setDue(out *core.Outgoing) error {
 
 // dueTime returns the time in the header, or the zero time.
 func dueTime(h core.Headers) time.Time {
-	due, err := core.ParseTime(h.Get(core.HeaderDeliverAt))
+	due, err := headers.ParseTime(h.Get(headers.DeliverAt))
 	if err != nil {
 		return time.Time{}
 	}

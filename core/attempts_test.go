@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -290,7 +291,7 @@ func TestMaxDeliveries_MessageThatNoHandlerSaw(t *testing.T) {
 		fx.wantDepth("orders", 0)
 		failed := fx.onlyMessage("error") // m2, after all its attempts
 		equal(fx, "failed", failed.ID, "m2")
-		equal(fx, "header of the copy is gone", failed.Headers.Get(core.HeaderDeliveries), "")
+		equal(fx, "header of the copy is gone", failed.Headers.Get(headers.Deliveries), "")
 		equal(fx, "attempts", handled.len(), 3)
 
 		// The copy is no more than one chance.
@@ -298,7 +299,7 @@ func TestMaxDeliveries_MessageThatNoHandlerSaw(t *testing.T) {
 			fx.Error(err)
 		}
 		again := order("m3")
-		again.Headers.Set(core.HeaderDeliveries, "4")
+		again.Headers.Set(headers.Deliveries, "4")
 		fx.send(again)
 		deliver(3)
 		fx.run(ep)

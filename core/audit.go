@@ -3,6 +3,7 @@ package core
 import (
 	"time"
 
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/internal/ids"
 	"github.com/reprise-go/reprise/core/internal/unreachable"
 )
@@ -16,25 +17,25 @@ import (
 // to call after the try to send them (unreachable.Queues.Blocked).
 func (p *processor) engineSends(a *attempt) (sends []Outgoing, endProbe func()) {
 	in := a.delivery.Incoming()
-	ackQueue := in.Headers.Get(HeaderRetryAckQueue)
+	ackQueue := in.Headers.Get(headers.RetryAckQueue)
 	if ackQueue == "" && p.ep.auditAddress == "" {
 		return nil, unreachable.NoProbe
 	}
 	endProbe = unreachable.NoProbe
-	now := FormatTime(time.Now())
+	now := headers.FormatTime(time.Now())
 	audit := in.Headers
-	if unique := in.Headers.Get(HeaderRetryUniqueMessageID); unique != "" && ackQueue != "" {
+	if unique := in.Headers.Get(headers.RetryUniqueMessageID); unique != "" && ackQueue != "" {
 		id := ids.Derived(in.ID, p.ep.name+"/retry-acknowledgement", 1)
 		sends = append(sends, Outgoing{ID: id, Queue: ackQueue, Reason: ReasonAcknowledgement, Headers: Headers{pairs: []header{
-			{HeaderMessageID, id},
-			{HeaderControlMessage, "True"},
-			{HeaderRetrySuccessful, now},
-			{HeaderRetryUniqueMessageID, unique},
-			{HeaderMessageIntent, IntentSend},
-			{HeaderOriginatingEndpoint, p.ep.name},
-			{HeaderTimeSent, now},
+			{headers.MessageID, id},
+			{headers.ControlMessage, "True"},
+			{headers.RetrySuccessful, now},
+			{headers.RetryUniqueMessageID, unique},
+			{headers.MessageIntent, headers.IntentSend},
+			{headers.OriginatingEndpoint, p.ep.name},
+			{headers.TimeSent, now},
 		}}})
-		audit.Set(HeaderRetryAckSent, "true")
+		audit.Set(headers.RetryAckSent, "true")
 	}
 	if p.ep.auditAddress != "" {
 		var copied Outgoing
@@ -49,12 +50,12 @@ func (p *processor) engineSends(a *attempt) (sends []Outgoing, endProbe func()) 
 func (p *processor) auditCopy(a *attempt, audit Headers, now string) (out Outgoing, endProbe func()) {
 	in := a.delivery.Incoming()
 	in.writeID(&audit)
-	audit.Set(HeaderProcessingEndpoint, p.ep.host.endpoint)
-	audit.Set(HeaderProcessingMachine, p.ep.host.machine)
-	audit.Set(HeaderHostID, p.ep.host.hostID)
-	audit.Set(HeaderHostDisplayName, p.ep.host.instance)
-	audit.Set(HeaderProcessingStarted, FormatTime(time.Unix(0, a.message.started)))
-	audit.Set(HeaderProcessingEnded, now)
+	audit.Set(headers.ProcessingEndpoint, p.ep.host.endpoint)
+	audit.Set(headers.ProcessingMachine, p.ep.host.machine)
+	audit.Set(headers.HostID, p.ep.host.hostID)
+	audit.Set(headers.HostDisplayName, p.ep.host.instance)
+	audit.Set(headers.ProcessingStarted, headers.FormatTime(time.Unix(0, a.message.started)))
+	audit.Set(headers.ProcessingEnded, now)
 	// The copy must not fail a message that was handled. A message that itself exceeds the
 	// limits was sent with other limits, and the broker accepts the headers too.
 	caps := p.ep.caps.limitsForCopy(in)
@@ -80,6 +81,6 @@ func (p *processor) auditCopy(a *attempt, audit Headers, now string) (out Outgoi
 
 // storedAudit returns an audit copy for the endpoint's own queue.
 func (p *processor) storedAudit(out Outgoing) Outgoing {
-	note := undeliveredNote{Queue: out.Queue, Audit: true, Tries: 1, Since: FormatTime(time.Now())}
+	note := undeliveredNote{Queue: out.Queue, Audit: true, Tries: 1, Since: headers.FormatTime(time.Now())}
 	return note.storedCopy(out, p.ep.rules, p.ep.unreachable)
 }

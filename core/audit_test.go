@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -19,8 +20,8 @@ var auditConfig = core.Config{AuditQueue: "audit"}
 // and wants to hear of.
 func returnedByAnOperator(id, ackQueue string) core.Outgoing {
 	out := order(id)
-	out.Headers.Set(core.HeaderRetryUniqueMessageID, "unique "+id)
-	out.Headers.Set(core.HeaderRetryAckQueue, ackQueue)
+	out.Headers.Set(headers.RetryUniqueMessageID, "unique "+id)
+	out.Headers.Set(headers.RetryAckQueue, ackQueue)
 	return out
 }
 
@@ -60,7 +61,7 @@ func TestEngineSends_AcknowledgementIsSentLater(t *testing.T) {
 		reachable()
 		fx.advance(time.Minute)
 		ack := fx.onlyMessage("acks")
-		equal(fx, "acknowledged", ack.Headers.Get(core.HeaderRetryUniqueMessageID), "unique m1")
+		equal(fx, "acknowledged", ack.Headers.Get(headers.RetryUniqueMessageID), "unique m1")
 		equal(fx, "runs", runs, 1)
 	})
 }
@@ -95,8 +96,8 @@ func TestEngineSends_AuditQueueThatCannotBeReached(t *testing.T) {
 		copies := fx.messages("audit")
 		equal(fx, "audit copies", len(copies), 10)
 		for _, c := range copies {
-			equal(fx, "note", c.Headers.Get(core.HeaderUndelivered), "")
-			equal(fx, "processing endpoint", c.Headers.Get(core.HeaderProcessingEndpoint), "orders")
+			equal(fx, "note", c.Headers.Get(headers.Undelivered), "")
+			equal(fx, "processing endpoint", c.Headers.Get(headers.ProcessingEndpoint), "orders")
 		}
 		equal(fx, "runs", runs, 10)
 		equal(fx, "undelivered", ep.Health().Undelivered, 0)

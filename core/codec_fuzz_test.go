@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // FuzzDecode gives handlers of several kinds whatever content type and body:
@@ -30,7 +32,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, contentType string, body []byte) {
 		original := string(body)
 		in := &Incoming{ID: "m1", DeliveryCount: 1, Body: body}
-		in.Headers.Set(HeaderContentType, contentType)
+		in.Headers.Set(headers.ContentType, contentType)
 		var m Message
 		m.begin(env, in, handling{messageType: "order"})
 		for name, handle := range map[string]HandlerFunc{

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -183,7 +184,7 @@ func TestCommit_RefusedMessageKeepsTheDiscardedOne(t *testing.T) {
 		fx.run(ep)
 		fx.enqueue("m1")
 		fx.advance(time.Minute)
-		if text := fx.onlyMessage("error").Headers.Get(core.HeaderExceptionMessage); !strings.Contains(text, "no such queue") {
+		if text := fx.onlyMessage("error").Headers.Get(headers.ExceptionMessage); !strings.Contains(text, "no such queue") {
 			fx.Errorf("the failure is %q", text)
 		}
 		equal(fx, "told", len(k.sent.all()), 0)
@@ -210,7 +211,7 @@ func TestCommit_RefusedDiscardIsAnOrdinaryMove(t *testing.T) {
 		fx.enqueue("m1")
 		fx.advance(time.Minute)
 		letter := fx.onlyMessage(inmemory.DeadLetterQueue("orders"))
-		equal(fx, "reason", letter.Headers.Get(core.HeaderFailureReason), string(core.FailureCommitRefused))
+		equal(fx, "reason", letter.Headers.Get(headers.FailureReason), string(headers.FailureCommitRefused))
 		if texts := told.all(); len(texts) != 1 || !strings.Contains(texts[0], "no such queue") {
 			fx.Errorf("HandleFailed is told %q; want the refusal, once", texts)
 		}
@@ -360,12 +361,12 @@ func TestSentID(t *testing.T) {
 			})
 			out := order(c.sent)
 			if c.sent == "" {
-				out.Headers.Del(core.HeaderMessageID)
+				out.Headers.Del(headers.MessageID)
 			}
 			fx.send(out)
 			fx.advance(5 * time.Second)
 			equal(fx, name, fmt.Sprint(got.all()), fmt.Sprintf("[%v %v]", c.want, c.want))
-			equal(fx, name+", forwarded", fx.onlyMessage("shipping").Headers.Get(core.HeaderGeneratedID) == "", c.want)
+			equal(fx, name+", forwarded", fx.onlyMessage("shipping").Headers.Get(headers.GeneratedID) == "", c.want)
 			fx.noError(running.stop())
 		}
 	})

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/internal/calls"
-	"github.com/reprise-go/reprise/core/internal/headertime"
 )
 
 // SendOptions are the options of a send besides destination, type and body. The zero
@@ -68,13 +68,6 @@ type SendOptions struct {
 	Properties map[string]string
 }
 
-// Values of the header NServiceBus.MessageIntent.
-const (
-	IntentSend    = "Send"
-	IntentPublish = "Publish"
-	IntentReply   = "Reply"
-)
-
 // composer turns an application's sends into transport messages: encoding, standard
 // headers, checks. It is immutable.
 type composer struct {
@@ -119,7 +112,7 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 		GroupKey: o.GroupKey, Properties: maps.Clone(o.Properties),
 	}
 	bases := c.baseTypes[messageType]
-	if intent == IntentPublish {
+	if intent == headers.IntentPublish {
 		out.Topic = messageType
 		if c.caps.BaseTopics {
 			out.BaseTopics = bases
@@ -174,29 +167,29 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 			pairs = append(pairs, header{key, value})
 		}
 	}
-	add(HeaderMessageID, out.ID)
-	add(HeaderMessageTypes, typeHeader(messageType, bases))
-	add(HeaderContentType, contentType)
-	add(HeaderMessageIntent, intent)
-	add(HeaderConversationID, conversation)
-	if previous := from.conversationID; previous != firstNonEmpty(o.Headers[HeaderConversationID], conversation) {
-		add(HeaderPreviousConversationID, previous)
+	add(headers.MessageID, out.ID)
+	add(headers.MessageTypes, typeHeader(messageType, bases))
+	add(headers.ContentType, contentType)
+	add(headers.MessageIntent, intent)
+	add(headers.ConversationID, conversation)
+	if previous := from.conversationID; previous != firstNonEmpty(o.Headers[headers.ConversationID], conversation) {
+		add(headers.PreviousConversationID, previous)
 	}
-	add(HeaderCorrelationID, firstNonEmpty(o.CorrelationID, from.correlationID, from.id, out.ID))
-	add(HeaderRelatedTo, from.id)
-	if intent == IntentReply {
+	add(headers.CorrelationID, firstNonEmpty(o.CorrelationID, from.correlationID, from.id, out.ID))
+	add(headers.RelatedTo, from.id)
+	if intent == headers.IntentReply {
 		add(headerSagaID, from.sagaID)
 		add(headerSagaType, from.sagaType)
 	}
-	add(HeaderReplyToAddress, firstNonEmpty(o.ReplyTo, c.replyTo))
-	add(HeaderOriginatingEndpoint, c.endpoint)
-	add(HeaderOriginatingMachine, c.machine)
-	add(HeaderTimeSent, FormatTime(now))
+	add(headers.ReplyToAddress, firstNonEmpty(o.ReplyTo, c.replyTo))
+	add(headers.OriginatingEndpoint, c.endpoint)
+	add(headers.OriginatingMachine, c.machine)
+	add(headers.TimeSent, headers.FormatTime(now))
 	if out.Delay > 0 {
-		add(HeaderDeliverAt, FormatTime(now.Add(out.Delay)))
+		add(headers.DeliverAt, headers.FormatTime(now.Add(out.Delay)))
 	}
 	if o.TimeToBeReceived > 0 {
-		add(HeaderTimeToBeReceived, headertime.FormatSpan(o.TimeToBeReceived))
+		add(headers.TimeToBeReceived, headers.FormatSpan(o.TimeToBeReceived))
 	}
 	out.Headers = Headers{pairs: override(pairs, o.Headers)}
 	if c.sendChain != nil {
@@ -208,12 +201,12 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 // reservedHeaders are the headers that the call determines, and the part of the call that
 // does.
 var reservedHeaders = []struct{ key, instead string }{
-	{HeaderMessageID, "use SendOptions.ID"},
-	{HeaderMessageTypes, "pass the message type to the call, or replace it in SendMiddleware"},
-	{HeaderMessageIntent, "call Send, Publish or Reply"},
-	{HeaderContentType, "use SendOptions.ContentType and send []byte"},
-	{HeaderDeliverAt, "use SendOptions.Delay or SendOptions.DeliverAt"},
-	{HeaderTimeToBeReceived, "use SendOptions.TimeToBeReceived"},
+	{headers.MessageID, "use SendOptions.ID"},
+	{headers.MessageTypes, "pass the message type to the call, or replace it in SendMiddleware"},
+	{headers.MessageIntent, "call Send, Publish or Reply"},
+	{headers.ContentType, "use SendOptions.ContentType and send []byte"},
+	{headers.DeliverAt, "use SendOptions.Delay or SendOptions.DeliverAt"},
+	{headers.TimeToBeReceived, "use SendOptions.TimeToBeReceived"},
 }
 
 // checkHeaders refuses headers that could contradict the call.

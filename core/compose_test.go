@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 func composerOf(t *testing.T, caps Capabilities) *composer {
@@ -33,9 +35,9 @@ func fixedID() string { return "new-id" }
 func TestCompose_Headers(t *testing.T) {
 	handled := causation{id: "m1", conversationID: "conversation", correlationID: "correlation"}
 	standard := map[string]string{
-		HeaderMessageID: "new-id", HeaderMessageTypes: "order", HeaderContentType: "application/json", HeaderMessageIntent: "Send",
-		HeaderConversationID: "new-id", HeaderCorrelationID: "new-id", HeaderReplyToAddress: "billing@here",
-		HeaderOriginatingEndpoint: "billing", HeaderOriginatingMachine: "host-7", HeaderTimeSent: "2000-01-01 00:00:00:000000 Z",
+		headers.MessageID: "new-id", headers.MessageTypes: "order", headers.ContentType: "application/json", headers.MessageIntent: "Send",
+		headers.ConversationID: "new-id", headers.CorrelationID: "new-id", headers.ReplyToAddress: "billing@here",
+		headers.OriginatingEndpoint: "billing", headers.OriginatingMachine: "host-7", headers.TimeSent: "2000-01-01 00:00:00:000000 Z",
 	}
 	for _, test := range []struct {
 		name   string
@@ -44,63 +46,63 @@ func TestCompose_Headers(t *testing.T) {
 		from   causation
 		want   map[string]string // beside the standard ones; "-" is none
 	}{
-		{"a message that begins a conversation", IntentSend, nil, causation{}, nil},
-		{"empty options", IntentSend, []SendOptions{{}}, causation{}, nil},
-		{"an event", IntentPublish, nil, causation{}, map[string]string{HeaderMessageIntent: "Publish"}},
-		{"one sent while handling another", IntentSend, nil, handled, map[string]string{
-			HeaderConversationID: "conversation", HeaderCorrelationID: "correlation", HeaderRelatedTo: "m1",
+		{"a message that begins a conversation", headers.IntentSend, nil, causation{}, nil},
+		{"empty options", headers.IntentSend, []SendOptions{{}}, causation{}, nil},
+		{"an event", headers.IntentPublish, nil, causation{}, map[string]string{headers.MessageIntent: "Publish"}},
+		{"one sent while handling another", headers.IntentSend, nil, handled, map[string]string{
+			headers.ConversationID: "conversation", headers.CorrelationID: "correlation", headers.RelatedTo: "m1",
 		}},
-		{"a reply", IntentReply, nil, handled, map[string]string{
-			HeaderMessageIntent: "Reply", HeaderConversationID: "conversation", HeaderCorrelationID: "correlation", HeaderRelatedTo: "m1",
+		{"a reply", headers.IntentReply, nil, handled, map[string]string{
+			headers.MessageIntent: "Reply", headers.ConversationID: "conversation", headers.CorrelationID: "correlation", headers.RelatedTo: "m1",
 		}},
-		{"one sent while handling a foreign message", IntentSend, nil, causation{id: "m1"}, map[string]string{
-			HeaderConversationID: "m1", HeaderCorrelationID: "m1", HeaderRelatedTo: "m1",
+		{"one sent while handling a foreign message", headers.IntentSend, nil, causation{id: "m1"}, map[string]string{
+			headers.ConversationID: "m1", headers.CorrelationID: "m1", headers.RelatedTo: "m1",
 		}},
-		{"an id", IntentSend, []SendOptions{{ID: "own"}}, causation{}, map[string]string{
-			HeaderMessageID: "own", HeaderConversationID: "own", HeaderCorrelationID: "own",
+		{"an id", headers.IntentSend, []SendOptions{{ID: "own"}}, causation{}, map[string]string{
+			headers.MessageID: "own", headers.ConversationID: "own", headers.CorrelationID: "own",
 		}},
-		{"a correlation id", IntentSend, []SendOptions{{CorrelationID: "own"}}, handled, map[string]string{
-			HeaderConversationID: "conversation", HeaderCorrelationID: "own", HeaderRelatedTo: "m1",
+		{"a correlation id", headers.IntentSend, []SendOptions{{CorrelationID: "own"}}, handled, map[string]string{
+			headers.ConversationID: "conversation", headers.CorrelationID: "own", headers.RelatedTo: "m1",
 		}},
-		{"a conversation id", IntentSend, []SendOptions{{ConversationID: "own"}}, handled, map[string]string{
-			HeaderConversationID: "own", HeaderPreviousConversationID: "conversation", HeaderCorrelationID: "correlation", HeaderRelatedTo: "m1",
+		{"a conversation id", headers.IntentSend, []SendOptions{{ConversationID: "own"}}, handled, map[string]string{
+			headers.ConversationID: "own", headers.PreviousConversationID: "conversation", headers.CorrelationID: "correlation", headers.RelatedTo: "m1",
 		}},
-		{"the same conversation id", IntentSend, []SendOptions{{ConversationID: "conversation"}}, handled, map[string]string{
-			HeaderConversationID: "conversation", HeaderCorrelationID: "correlation", HeaderRelatedTo: "m1",
+		{"the same conversation id", headers.IntentSend, []SendOptions{{ConversationID: "conversation"}}, handled, map[string]string{
+			headers.ConversationID: "conversation", headers.CorrelationID: "correlation", headers.RelatedTo: "m1",
 		}},
-		{"a new conversation", IntentSend, []SendOptions{{NewConversation: true}}, handled, map[string]string{
-			HeaderConversationID: "new-id", HeaderPreviousConversationID: "conversation", HeaderCorrelationID: "correlation", HeaderRelatedTo: "m1",
+		{"a new conversation", headers.IntentSend, []SendOptions{{NewConversation: true}}, handled, map[string]string{
+			headers.ConversationID: "new-id", headers.PreviousConversationID: "conversation", headers.CorrelationID: "correlation", headers.RelatedTo: "m1",
 		}},
-		{"a new conversation with an id", IntentSend, []SendOptions{{NewConversation: true, ConversationID: "own"}}, handled, map[string]string{
-			HeaderConversationID: "own", HeaderPreviousConversationID: "conversation", HeaderCorrelationID: "correlation", HeaderRelatedTo: "m1",
+		{"a new conversation with an id", headers.IntentSend, []SendOptions{{NewConversation: true, ConversationID: "own"}}, handled, map[string]string{
+			headers.ConversationID: "own", headers.PreviousConversationID: "conversation", headers.CorrelationID: "correlation", headers.RelatedTo: "m1",
 		}},
-		{"a conversation id among the headers", IntentSend, []SendOptions{{Headers: map[string]string{HeaderConversationID: "own"}}}, handled, map[string]string{
-			HeaderConversationID: "own", HeaderPreviousConversationID: "conversation", HeaderCorrelationID: "correlation", HeaderRelatedTo: "m1",
+		{"a conversation id among the headers", headers.IntentSend, []SendOptions{{Headers: map[string]string{headers.ConversationID: "own"}}}, handled, map[string]string{
+			headers.ConversationID: "own", headers.PreviousConversationID: "conversation", headers.CorrelationID: "correlation", headers.RelatedTo: "m1",
 		}},
-		{"a new conversation where there was none", IntentSend, []SendOptions{{NewConversation: true}}, causation{}, nil},
-		{"a new conversation after a foreign message", IntentSend, []SendOptions{{NewConversation: true}}, causation{id: "m1"}, map[string]string{
-			HeaderConversationID: "new-id", HeaderCorrelationID: "m1", HeaderRelatedTo: "m1",
+		{"a new conversation where there was none", headers.IntentSend, []SendOptions{{NewConversation: true}}, causation{}, nil},
+		{"a new conversation after a foreign message", headers.IntentSend, []SendOptions{{NewConversation: true}}, causation{id: "m1"}, map[string]string{
+			headers.ConversationID: "new-id", headers.CorrelationID: "m1", headers.RelatedTo: "m1",
 		}},
-		{"a time to be received", IntentSend, []SendOptions{{TimeToBeReceived: 26*time.Hour + 90*time.Second + time.Millisecond}}, causation{}, map[string]string{
-			HeaderTimeToBeReceived: "1.02:01:30.0010000",
+		{"a time to be received", headers.IntentSend, []SendOptions{{TimeToBeReceived: 26*time.Hour + 90*time.Second + time.Millisecond}}, causation{}, map[string]string{
+			headers.TimeToBeReceived: "1.02:01:30.0010000",
 		}},
-		{"a due time", IntentSend, []SendOptions{{DeliverAt: time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC)}}, causation{}, map[string]string{
-			HeaderDeliverAt: "2000-01-02 00:00:00:000000 Z",
+		{"a due time", headers.IntentSend, []SendOptions{{DeliverAt: time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC)}}, causation{}, map[string]string{
+			headers.DeliverAt: "2000-01-02 00:00:00:000000 Z",
 		}},
-		{"a due time in the past", IntentSend, []SendOptions{{DeliverAt: time.Date(1999, 1, 2, 0, 0, 0, 0, time.UTC)}}, causation{}, nil},
-		{"a reply address", IntentSend, []SendOptions{{ReplyTo: "elsewhere"}}, causation{}, map[string]string{HeaderReplyToAddress: "elsewhere"}},
-		{"a reply address as the transport writes it", IntentPublish, []SendOptions{{ReplyTo: "ElseWhere"}}, causation{}, map[string]string{
-			HeaderMessageIntent: "Publish", HeaderReplyToAddress: "elsewhere",
+		{"a due time in the past", headers.IntentSend, []SendOptions{{DeliverAt: time.Date(1999, 1, 2, 0, 0, 0, 0, time.UTC)}}, causation{}, nil},
+		{"a reply address", headers.IntentSend, []SendOptions{{ReplyTo: "elsewhere"}}, causation{}, map[string]string{headers.ReplyToAddress: "elsewhere"}},
+		{"a reply address as the transport writes it", headers.IntentPublish, []SendOptions{{ReplyTo: "ElseWhere"}}, causation{}, map[string]string{
+			headers.MessageIntent: "Publish", headers.ReplyToAddress: "elsewhere",
 		}},
-		{"further headers", IntentSend, []SendOptions{{Headers: map[string]string{"b": "2", "a": "1", "empty": ""}}}, causation{}, map[string]string{"b": "2", "a": "1", "empty": ""}},
-		{"standard headers of its own", IntentSend, []SendOptions{{Headers: map[string]string{HeaderRelatedTo: "r", HeaderTimeSent: "then"}}}, causation{}, map[string]string{
-			HeaderRelatedTo: "r", HeaderTimeSent: "then",
+		{"further headers", headers.IntentSend, []SendOptions{{Headers: map[string]string{"b": "2", "a": "1", "empty": ""}}}, causation{}, map[string]string{"b": "2", "a": "1", "empty": ""}},
+		{"standard headers of its own", headers.IntentSend, []SendOptions{{Headers: map[string]string{headers.RelatedTo: "r", headers.TimeSent: "then"}}}, causation{}, map[string]string{
+			headers.RelatedTo: "r", headers.TimeSent: "then",
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // whose clock begins in 2000
 				queue := "shipping"
-				if test.intent == IntentPublish {
+				if test.intent == headers.IntentPublish {
 					queue = ""
 				}
 				out, err := composerOf(t, allCapabilities()).compose(test.intent, queue, "order", map[string]int{"n": 1}, test.opts, test.from, fixedID)
@@ -112,7 +114,7 @@ func TestCompose_Headers(t *testing.T) {
 				if got := out.Headers.Map(); !maps.Equal(got, want) {
 					t.Errorf("got  %v\nwant %v", got, want)
 				}
-				if out.ID != want[HeaderMessageID] || string(out.Body) != `{"n":1}` || out.Queue != queue || (out.Topic == "order") != (queue == "") {
+				if out.ID != want[headers.MessageID] || string(out.Body) != `{"n":1}` || out.Queue != queue || (out.Topic == "order") != (queue == "") {
 					t.Errorf("%+v", out)
 				}
 				if out.Headers.Len() != len(want) {
@@ -129,8 +131,8 @@ func TestCompose_Headers(t *testing.T) {
 	t.Run("a send-only endpoint has no address for replies", func(t *testing.T) {
 		c := composerOf(t, allCapabilities())
 		c.replyTo = ""
-		out, err := c.compose(IntentSend, "shipping", "order", 1, nil, causation{}, fixedID)
-		if _, ok := out.Headers.Lookup(HeaderReplyToAddress); ok || err != nil {
+		out, err := c.compose(headers.IntentSend, "shipping", "order", 1, nil, causation{}, fixedID)
+		if _, ok := out.Headers.Lookup(headers.ReplyToAddress); ok || err != nil {
 			t.Errorf("%v, %v", out.Headers.Map(), err)
 		}
 	})
@@ -139,7 +141,7 @@ func TestCompose_Headers(t *testing.T) {
 func TestCompose_Options(t *testing.T) {
 	properties := map[string]string{"p": "1"}
 	extra := map[string]string{"h": "1"}
-	out, err := composerOf(t, allCapabilities()).compose(IntentSend, "shipping", "order", []byte("raw"), []SendOptions{{
+	out, err := composerOf(t, allCapabilities()).compose(headers.IntentSend, "shipping", "order", []byte("raw"), []SendOptions{{
 		Delay: time.Minute, TimeToBeReceived: time.Hour, GroupKey: "g", Properties: properties, Headers: extra, ContentType: "text/plain",
 	}}, causation{}, fixedID)
 	if err != nil {
@@ -152,12 +154,12 @@ func TestCompose_Options(t *testing.T) {
 	if out.Properties["p"] != "1" || out.Headers.Get("h") != "1" {
 		t.Error("the caller's maps are not copied")
 	}
-	if got := out.Headers.Get(HeaderContentType); got != "text/plain" {
+	if got := out.Headers.Get(headers.ContentType); got != "text/plain" {
 		t.Errorf("content type %q", got)
 	}
 	t.Run("further headers come in the order of their keys", func(t *testing.T) {
-		out, err := composerOf(t, allCapabilities()).compose(IntentSend, "shipping", "order", 1, []SendOptions{{
-			Headers: map[string]string{"d": "", "b": "", "e": "", "a": "", "c": "", HeaderTimeSent: "x"},
+		out, err := composerOf(t, allCapabilities()).compose(headers.IntentSend, "shipping", "order", 1, []SendOptions{{
+			Headers: map[string]string{"d": "", "b": "", "e": "", "a": "", "c": "", headers.TimeSent: "x"},
 		}}, causation{}, fixedID)
 		keys := keysOf(out.Headers)
 		if err != nil || !slices.Equal(keys[len(keys)-5:], []string{"a", "b", "c", "d", "e"}) {
@@ -186,14 +188,14 @@ func TestCompose_Refuses(t *testing.T) {
 		{name: "a message type that is not UTF-8", messageType: "\xff", says: "cannot be a message type"},
 		{name: "no queue", queue: "-", says: "no destination queue"},
 		{name: "two options", opts: make([]SendOptions, 2), says: "2 SendOptions were given; merge them"},
-		{name: "the header of the id", opts: []SendOptions{{Headers: map[string]string{HeaderMessageID: "x"}}}, says: "use SendOptions.ID"},
-		{name: "the header of the type", opts: []SendOptions{{Headers: map[string]string{HeaderMessageTypes: "other"}}}, says: `header NServiceBus.EnclosedMessageTypes ("other") cannot be set by SendOptions.Headers; pass the message type to the call`},
-		{name: "the header of the type of an event", intent: IntentPublish, queue: "-", opts: []SendOptions{{Headers: map[string]string{HeaderMessageTypes: "other"}}}, says: "pass the message type to the call"},
-		{name: "the header of the type of a reply", intent: IntentReply, opts: []SendOptions{{Headers: map[string]string{HeaderMessageTypes: ""}}}, says: "pass the message type to the call"},
-		{name: "the header of the intent", opts: []SendOptions{{Headers: map[string]string{HeaderMessageIntent: IntentPublish}}}, says: "call Send, Publish or Reply"},
-		{name: "the header of the content type", opts: []SendOptions{{Headers: map[string]string{HeaderContentType: "text/xml"}}}, says: "use SendOptions.ContentType"},
-		{name: "the header of the due time", opts: []SendOptions{{Headers: map[string]string{HeaderDeliverAt: "x"}}}, says: "use SendOptions.Delay or SendOptions.DeliverAt"},
-		{name: "the header of the time to be received", opts: []SendOptions{{Headers: map[string]string{HeaderTimeToBeReceived: "00:00:01"}}}, says: "use SendOptions.TimeToBeReceived"},
+		{name: "the header of the id", opts: []SendOptions{{Headers: map[string]string{headers.MessageID: "x"}}}, says: "use SendOptions.ID"},
+		{name: "the header of the type", opts: []SendOptions{{Headers: map[string]string{headers.MessageTypes: "other"}}}, says: `header NServiceBus.EnclosedMessageTypes ("other") cannot be set by SendOptions.Headers; pass the message type to the call`},
+		{name: "the header of the type of an event", intent: headers.IntentPublish, queue: "-", opts: []SendOptions{{Headers: map[string]string{headers.MessageTypes: "other"}}}, says: "pass the message type to the call"},
+		{name: "the header of the type of a reply", intent: headers.IntentReply, opts: []SendOptions{{Headers: map[string]string{headers.MessageTypes: ""}}}, says: "pass the message type to the call"},
+		{name: "the header of the intent", opts: []SendOptions{{Headers: map[string]string{headers.MessageIntent: headers.IntentPublish}}}, says: "call Send, Publish or Reply"},
+		{name: "the header of the content type", opts: []SendOptions{{Headers: map[string]string{headers.ContentType: "text/xml"}}}, says: "use SendOptions.ContentType"},
+		{name: "the header of the due time", opts: []SendOptions{{Headers: map[string]string{headers.DeliverAt: "x"}}}, says: "use SendOptions.Delay or SendOptions.DeliverAt"},
+		{name: "the header of the time to be received", opts: []SendOptions{{Headers: map[string]string{headers.TimeToBeReceived: "00:00:01"}}}, says: "use SendOptions.TimeToBeReceived"},
 		{name: "a reply address that is none", opts: []SendOptions{{ReplyTo: "a#b"}}, says: `SendOptions.ReplyTo "a#b" cannot be a queue's name: '#' is not allowed`},
 		{name: "a content type of what a codec encodes", opts: []SendOptions{{ContentType: "text/plain"}}, says: `SendOptions.ContentType is "text/plain"`},
 		{name: "a body that cannot be encoded", body: make(chan int), says: `encode "order" from chan int`},
@@ -205,7 +207,7 @@ func TestCompose_Refuses(t *testing.T) {
 		{name: "a due time without delayed delivery", caps: Capabilities{TimeToBeReceived: true}, opts: []SendOptions{{DeliverAt: time.Unix(0, 0)}}, says: "DelayedDelivery", unsupported: true},
 		{name: "a due time that is too late", caps: short, opts: []SendOptions{{DeliverAt: time.Now().Add(time.Hour)}}, says: "MaxDelay 1m0s", unsupported: true},
 		{name: "a time to be received that cannot be", caps: Capabilities{DelayedDelivery: true}, opts: []SendOptions{{TimeToBeReceived: 1}}, says: "TimeToBeReceived", unsupported: true},
-		{name: "an event that cannot be published", caps: Capabilities{DelayedDelivery: true}, intent: IntentPublish, queue: "-", says: "PublishSubscribe", unsupported: true},
+		{name: "an event that cannot be published", caps: Capabilities{DelayedDelivery: true}, intent: headers.IntentPublish, queue: "-", says: "PublishSubscribe", unsupported: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.caps.Transactions == nil && !test.unsupported {
@@ -220,14 +222,14 @@ func TestCompose_Refuses(t *testing.T) {
 			if test.body == nil {
 				test.body = 1
 			}
-			_, err := composerOf(t, test.caps).compose(pick(test.intent, IntentSend), pick(test.queue, "shipping"), pick(test.messageType, "order"), test.body, test.opts, causation{}, fixedID)
+			_, err := composerOf(t, test.caps).compose(pick(test.intent, headers.IntentSend), pick(test.queue, "shipping"), pick(test.messageType, "order"), test.body, test.opts, causation{}, fixedID)
 			if err == nil || !strings.Contains(err.Error(), test.says) || errors.Is(err, errors.ErrUnsupported) != test.unsupported {
 				t.Errorf("%v, want it to say %q", err, test.says)
 			}
 		})
 	}
 	t.Run("but not what is just possible", func(t *testing.T) {
-		if _, err := composerOf(t, short).compose(IntentSend, "shipping", "order", 1, []SendOptions{{Delay: time.Minute, ContentType: "application/json"}}, causation{}, fixedID); err != nil {
+		if _, err := composerOf(t, short).compose(headers.IntentSend, "shipping", "order", 1, []SendOptions{{Delay: time.Minute, ContentType: "application/json"}}, causation{}, fixedID); err != nil {
 			t.Error(err)
 		}
 	})
@@ -238,7 +240,7 @@ func TestFailedCopy_KeepsRoomForFailureHeaders(t *testing.T) {
 	compose := func(limit, body int) (Outgoing, error) {
 		caps := allCapabilities()
 		caps.MaxMessageBytes = limit
-		return composerOf(t, caps).compose(IntentSend, "shipping", "order", make([]byte, body), nil, causation{}, fixedID)
+		return composerOf(t, caps).compose(headers.IntentSend, "shipping", "order", make([]byte, body), nil, causation{}, fixedID)
 	}
 	out, err := compose(0, 0)
 	if err != nil {

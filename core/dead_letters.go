@@ -1,6 +1,10 @@
 package core
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/reprise-go/reprise/core/headers"
+)
 
 // DeadLetters selects the failed messages that go to a dead-letter queue instead of the
 // error queue (R62).
@@ -31,7 +35,7 @@ func (d DeadLetters) String() string {
 // DeadLetter has the reason and headers with which a message is dead-lettered.
 type DeadLetter struct {
 	// Reason is one word, and Description a text of at most 4 KiB.
-	Reason      FailureReason
+	Reason      headers.Failure
 	Description string
 
 	// Headers are all headers of the dead letter: those of the message and those of its

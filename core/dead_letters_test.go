@@ -9,28 +9,29 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
 // terminalFailure is one way for a message to be given up. Its name is the message's id.
 type terminalFailure struct {
-	reason core.FailureReason
+	reason headers.Failure
 	err    error // of the handler
 }
 
 var errPermanent = errors.New("hopeless")
 
 var terminalFailures = map[string]terminalFailure{
-	"rejected":      {core.FailureRejected, core.Reject(errBoom)},
-	"invalid":       {core.FailureInvalid, fmt.Errorf("wrapped: %w", core.Invalid(errBoom))},
-	"unrecoverable": {core.FailureUnrecoverable, core.Unrecoverable(errBoom)},
-	"by function":   {core.FailureUnrecoverable, errPermanent},
-	"failing":       {core.FailureRetriesExhausted, errBoom},
-	"undecodable":   {core.FailureUndecodable, nil},
-	"malformed":     {core.FailureMalformed, nil},
-	"no-handler":    {core.FailureNoHandler, nil},
-	"no-type":       {core.FailureUndecodable, nil},
-	"too-often":     {core.FailureDeliveryLimit, nil},
+	"rejected":      {headers.FailureRejected, core.Reject(errBoom)},
+	"invalid":       {headers.FailureInvalid, fmt.Errorf("wrapped: %w", core.Invalid(errBoom))},
+	"unrecoverable": {headers.FailureUnrecoverable, core.Unrecoverable(errBoom)},
+	"by function":   {headers.FailureUnrecoverable, errPermanent},
+	"failing":       {headers.FailureRetriesExhausted, errBoom},
+	"undecodable":   {headers.FailureUndecodable, nil},
+	"malformed":     {headers.FailureMalformed, nil},
+	"no-handler":    {headers.FailureNoHandler, nil},
+	"no-type":       {headers.FailureUndecodable, nil},
+	"too-often":     {headers.FailureDeliveryLimit, nil},
 }
 
 // moveAllToError runs the endpoint "orders" until it has given up one message of each
@@ -50,11 +51,11 @@ func moveAllToError(fx *fixture, c core.Config) {
 		m := order(id)
 		switch id {
 		case "undecodable":
-			m.Headers.Set(core.HeaderMessageTypes, "number")
+			m.Headers.Set(headers.MessageTypes, "number")
 		case "no-handler":
-			m.Headers.Set(core.HeaderMessageTypes, "unknown")
+			m.Headers.Set(headers.MessageTypes, "unknown")
 		case "no-type":
-			m.Headers.Del(core.HeaderMessageTypes)
+			m.Headers.Del(headers.MessageTypes)
 		}
 		fx.send(m)
 	}
@@ -78,17 +79,17 @@ func messageIDs(fx *fixture, queue string) (ids []string) {
 	for _, m := range fx.messages(queue) {
 		ids = append(ids, m.ID)
 		equal(fx, "body of "+m.ID, string(m.Body), "body of "+m.ID)
-		equal(fx, "FailedQ of "+m.ID, m.Headers.Get(core.HeaderFailedQ), "orders")
-		for _, key := range []string{core.HeaderTimeOfFailure, core.HeaderExceptionType, core.HeaderExceptionMessage, core.HeaderProcessingEndpoint, core.HeaderAttempts} {
+		equal(fx, "FailedQ of "+m.ID, m.Headers.Get(headers.FailedQ), "orders")
+		for _, key := range []string{headers.TimeOfFailure, headers.ExceptionType, headers.ExceptionMessage, headers.ProcessingEndpoint, headers.Attempts} {
 			if m.Headers.Get(key) == "" {
 				fx.Errorf("%s in %s has no %s", m.ID, queue, key)
 			}
 		}
 		want := string(terminalFailures[m.ID].reason)
-		equal(fx, "reason of "+m.ID, m.Headers.Get(core.HeaderFailureReason), want)
+		equal(fx, "reason of "+m.ID, m.Headers.Get(headers.FailureReason), want)
 		if queue == inmemory.DeadLetterQueue("orders") {
 			equal(fx, "the broker's reason of "+m.ID, m.Headers.Get(inmemory.HeaderDeadLetterReason), want)
-			equal(fx, "the broker's description of "+m.ID, m.Headers.Get(inmemory.HeaderDeadLetterDescription), m.Headers.Get(core.HeaderExceptionMessage))
+			equal(fx, "the broker's description of "+m.ID, m.Headers.Get(inmemory.HeaderDeadLetterDescription), m.Headers.Get(headers.ExceptionMessage))
 		}
 	}
 	slices.Sort(ids)
@@ -163,7 +164,7 @@ func TestDeadLetters_ReasonIsTheDeferralTooMany(t *testing.T) {
 		})
 		fx.enqueue("m1")
 		fx.advance(time.Minute)
-		equal(fx, "reason", fx.onlyMessage(inmemory.DeadLetterQueue("orders")).Headers.Get(core.HeaderFailureReason), string(core.FailureDeferralLimit))
+		equal(fx, "reason", fx.onlyMessage(inmemory.DeadLetterQueue("orders")).Headers.Get(headers.FailureReason), string(headers.FailureDeferralLimit))
 	})
 }
 
@@ -227,9 +228,9 @@ func TestDeadLetters_ErrorQueueStandsIn(t *testing.T) {
 				ep, _ := fx.runOrders(core.Config{Recoverability: test.config}, func(context.Context, *core.Message) error { return core.Reject(errBoom) })
 				fx.enqueue("m1")
 				failed := fx.onlyMessage("error")
-				equal(fx, "FailedQ", failed.Headers.Get(core.HeaderFailedQ), "orders")
-				equal(fx, "reason", failed.Headers.Get(core.HeaderFailureReason), string(core.FailureRejected))
-				equal(fx, "cause", failed.Headers.Get(core.HeaderExceptionMessage), errBoom.Error())
+				equal(fx, "FailedQ", failed.Headers.Get(headers.FailedQ), "orders")
+				equal(fx, "reason", failed.Headers.Get(headers.FailureReason), string(headers.FailureRejected))
+				equal(fx, "cause", failed.Headers.Get(headers.ExceptionMessage), errBoom.Error())
 				equal(fx, "lines", len(fx.logs.find(test.log)), 1)
 				fx.wantDepth("orders", 0)
 				equal(fx, "undelivered", ep.Health().Undelivered, 0)
@@ -245,11 +246,11 @@ func TestDeadLetters_RefusedDelayedRetryGoesToTheDeadLetterQueue(t *testing.T) {
 	for name, test := range map[string]struct {
 		config core.Recoverability
 		queue  string
-		reason core.FailureReason
+		reason headers.Failure
 	}{
-		"the broker's":  {core.Recoverability{DeadLetter: core.DeadLettersAll}, inmemory.DeadLetterQueue("orders"), core.FailureRetriesExhausted},
-		"one by name":   {core.Recoverability{DeadLetter: core.DeadLettersAll, DeadLetterQueue: "dead"}, "dead", core.FailureRetriesExhausted},
-		"the error one": {core.Recoverability{InvalidQueue: "invalid"}, "error", core.FailureRetriesExhausted},
+		"the broker's":  {core.Recoverability{DeadLetter: core.DeadLettersAll}, inmemory.DeadLetterQueue("orders"), headers.FailureRetriesExhausted},
+		"one by name":   {core.Recoverability{DeadLetter: core.DeadLettersAll, DeadLetterQueue: "dead"}, "dead", headers.FailureRetriesExhausted},
+		"the error one": {core.Recoverability{InvalidQueue: "invalid"}, "error", headers.FailureRetriesExhausted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -264,7 +265,7 @@ func TestDeadLetters_RefusedDelayedRetryGoesToTheDeadLetterQueue(t *testing.T) {
 				fx.runOrders(core.Config{Recoverability: test.config, Observers: []core.Observer{recovered.observer()}}, func(context.Context, *core.Message) error { return errBoom })
 				fx.send(order("m1"))
 				letter := fx.onlyMessage(test.queue)
-				equal(fx, "reason", letter.Headers.Get(core.HeaderFailureReason), string(test.reason))
+				equal(fx, "reason", letter.Headers.Get(headers.FailureReason), string(test.reason))
 				all := recovered.all()
 				equal(fx, "reason that observers are told", all[len(all)-1].Reason, test.reason)
 				fx.wantDepth("orders", 0)
@@ -309,7 +310,7 @@ func TestDeadLetters_OutageOfTheBrokersDeadLetterQueue(t *testing.T) {
 					queue = "error"
 				}
 				fx.advance(30 * time.Minute)
-				equal(fx, "reason", fx.onlyMessage(queue).Headers.Get(core.HeaderFailureReason), string(core.FailureRejected))
+				equal(fx, "reason", fx.onlyMessage(queue).Headers.Get(headers.FailureReason), string(headers.FailureRejected))
 				fx.wantDepth("orders", 0)
 				if !slices.Equal(told.all(), []string{""}) { // once: its messages have left
 					fx.Errorf("HandleFailed is told of the queues %q, want one that has no name", told.all())
@@ -353,7 +354,7 @@ func TestInvalidQueue_ErrorQueueStandsIn(t *testing.T) {
 		fx.broker.setFaults(faults{send: failSendsToQueue("invalid")})
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{InvalidQueue: "invalid"}}, func(context.Context, *core.Message) error { return core.Invalid(errBoom) })
 		fx.enqueue("m1")
-		equal(fx, "reason", fx.onlyMessage("error").Headers.Get(core.HeaderFailureReason), string(core.FailureInvalid))
+		equal(fx, "reason", fx.onlyMessage("error").Headers.Get(headers.FailureReason), string(headers.FailureInvalid))
 		equal(fx, "lines", len(fx.logs.find("cannot be reached")), 1)
 	})
 }
@@ -406,8 +407,8 @@ func TestDeadLetters_HeadersThatTheBrokerDoesNotTakeAreLeftOut(t *testing.T) {
 		fx.enqueue("m1")
 		letter := fx.onlyMessage(inmemory.DeadLetterQueue("orders"))
 		equal(fx, "the sender's header", letter.Headers.Get("Sender"), "unit \u00e9")
-		equal(fx, "FailedQ", letter.Headers.Get(core.HeaderFailedQ), "")
-		equal(fx, "reason", letter.Headers.Get(inmemory.HeaderDeadLetterReason), string(core.FailureRejected))
+		equal(fx, "FailedQ", letter.Headers.Get(headers.FailedQ), "")
+		equal(fx, "reason", letter.Headers.Get(inmemory.HeaderDeadLetterReason), string(headers.FailureRejected))
 		equal(fx, "tries", tries, 3)
 	})
 }
@@ -517,6 +518,6 @@ func TestInvalid_MessagesOfUnknownTypes(t *testing.T) {
 		fx.run(ep)
 		fx.enqueue("m1")
 		equal(fx, "runs", runs, 1)
-		equal(fx, "reason", fx.onlyMessage("skipped").Headers.Get(core.HeaderFailureReason), string(core.FailureInvalid))
+		equal(fx, "reason", fx.onlyMessage("skipped").Headers.Get(headers.FailureReason), string(headers.FailureInvalid))
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/internal/delays"
 	"github.com/reprise-go/reprise/core/internal/plan"
 )
@@ -131,7 +132,7 @@ func (r *rules) describe(a *attempt, err error) *failure {
 			ImmediateProcessingFailures: in.attempt(),
 			DelayedDeliveriesPerformed:  in.delayedRetries(),
 			FailedAt:                    time.Now(),
-			LastDelayedRetry:            parseTimeOrZero(in.Headers.Get(HeaderRetriesTimestamp)),
+			LastDelayedRetry:            parseTimeOrZero(in.Headers.Get(headers.RetriesTimestamp)),
 			FirstFailure:                in.firstFailure(),
 			attemptValues:               a.message.values(false),
 			Handler:                     handler.name,
@@ -194,7 +195,7 @@ func decideRefused(f failure) decision {
 	d := decision{action: before.action, reason: reason{err: before.reason.err}}
 	if before.action.Kind == ActionDiscard {
 		d.replaceAction(fmt.Sprintf("messages that a handler has committed cannot be sent: %v", f.refused.err))
-		d.reason.kind, d.reason.err = FailureCommitRefused, f.refused.err
+		d.reason.kind, d.reason.err = headers.FailureCommitRefused, f.refused.err
 		return d
 	}
 	d.replaceAction(fmt.Sprintf("the transport refused it: %v", f.refused.err))
@@ -311,7 +312,7 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 // a new copy, once (R34).
 func (r *rules) mayBeUnhandled(f failure) bool {
 	return r.caps.CountsReleases && r.mode != TransactionNone && !f.inPlace &&
-		errors.Is(f.Err, ErrDeliveryCountExceeded) && f.Headers.Get(HeaderDeliveries) == ""
+		errors.Is(f.Err, ErrDeliveryCountExceeded) && f.Headers.Get(headers.Deliveries) == ""
 }
 
 // newCopyDelay separates messages that were delivered together, as far as the transport
@@ -382,7 +383,7 @@ func (r *rules) chooseErrorQueue(config RecoverabilityConfig, f failure, d *deci
 		d.reason.kind = r.failureReason(config, f, d)
 	}
 	isNamed := d.target == plan.CustomQueue || d.action.Queue != "" && d.action.Queue != standard
-	deadLettered := r.deadLetters == DeadLettersAll || r.deadLetters == DeadLettersRejected && d.reason.kind == FailureRejected
+	deadLettered := r.deadLetters == DeadLettersAll || r.deadLetters == DeadLettersRejected && d.reason.kind == headers.FailureRejected
 	switch {
 	case isNamed && d.action.Queue != standard:
 		d.target = plan.CustomQueue
@@ -401,8 +402,8 @@ func (r *rules) chooseErrorQueue(config RecoverabilityConfig, f failure, d *deci
 
 // isInvalid reports whether a message with that reason belongs in the invalid queue: no
 // retry and no other version of its data would help, only another sender.
-func isInvalid(reason FailureReason) bool {
-	return reason == FailureMalformed || reason == FailureUndecodable || reason == FailureInvalid
+func isInvalid(reason headers.Failure) bool {
+	return reason == headers.FailureMalformed || reason == headers.FailureUndecodable || reason == headers.FailureInvalid
 }
 
 // whyUnsupported returns the reason why an action cannot be fulfilled (R8), or "".

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 var (
@@ -157,7 +159,7 @@ func TestDelayedRetries_FollowTheImmediateOnes(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var h Headers
 			if test.retries != "-" {
-				h.Set(HeaderRetries, test.retries)
+				h.Set(headers.Retries, test.retries)
 			}
 			d := r.decide(t.Context(), failureOf(&Incoming{ID: "m1", Headers: h, DeliveryCount: 1}, "order", errFailed, day))
 			if got := d.action.Kind == ActionDelayedRetry; got != test.delayed {

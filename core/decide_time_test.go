@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // Rule R5.
@@ -12,22 +14,22 @@ func TestRetryAge_DayBetweenDelayedRetries(t *testing.T) {
 	r := rulesOf(t, Recoverability{Immediate: Immediate{Off: true}})
 	for _, test := range []struct {
 		name    string
-		header  string // HeaderRetriesTimestamp; "-" is none
+		header  string // headers.RetriesTimestamp; "-" is none
 		allowed bool
 	}{
-		{"an hour ago", FormatTime(day.Add(-time.Hour)), true},
-		{"exactly 24 hours ago", FormatTime(day.Add(-24 * time.Hour)), true},
-		{"a microsecond more", FormatTime(day.Add(-24*time.Hour - time.Microsecond)), false},
-		{"a year ago", FormatTime(day.AddDate(-1, 0, 0)), false},
-		{"in the future, by another machine's clock", FormatTime(day.Add(time.Hour)), true},
+		{"an hour ago", headers.FormatTime(day.Add(-time.Hour)), true},
+		{"exactly 24 hours ago", headers.FormatTime(day.Add(-24 * time.Hour)), true},
+		{"a microsecond more", headers.FormatTime(day.Add(-24*time.Hour - time.Microsecond)), false},
+		{"a year ago", headers.FormatTime(day.AddDate(-1, 0, 0)), false},
+		{"in the future, by another machine's clock", headers.FormatTime(day.Add(time.Hour)), true},
 		{"no timestamp", "-", true},
 		{"an empty timestamp", "", true},
 		{"a timestamp that is none", "yesterday", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			h := HeadersFromMap(map[string]string{HeaderRetries: "1"})
+			h := HeadersFromMap(map[string]string{headers.Retries: "1"})
 			if test.header != "-" {
-				h.Set(HeaderRetriesTimestamp, test.header)
+				h.Set(headers.RetriesTimestamp, test.header)
 			}
 			d := r.decide(t.Context(), failureOf(&Incoming{ID: "m1", Headers: h, DeliveryCount: 1}, "order", errFailed, day))
 			want := MoveToError("error")

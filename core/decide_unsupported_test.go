@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 func policyOf(a Action) Policy {
@@ -405,9 +407,9 @@ func TestPolicy_ChangesHaveNoEffect(t *testing.T) {
 
 // Rule R11.
 func TestPolicy_GetsAllFields(t *testing.T) {
-	trace := `[{"at":"` + FormatTime(day.Add(-time.Hour)) + `","error":"x","attempts":6,"action":"DelayedRetry"}]`
+	trace := `[{"at":"` + headers.FormatTime(day.Add(-time.Hour)) + `","error":"x","attempts":6,"action":"DelayedRetry"}]`
 	in := &Incoming{ID: "m1", NativeID: "n1", Body: []byte("body"), DeliveryCount: 4, Headers: HeadersFromMap(map[string]string{
-		"k": "v", HeaderRetries: "2", HeaderRetriesTimestamp: FormatTime(day.Add(-time.Minute)), HeaderAttempts: trace,
+		"k": "v", headers.Retries: "2", headers.RetriesTimestamp: headers.FormatTime(day.Add(-time.Minute)), headers.Attempts: trace,
 	})}
 	_, seen := decideRecorded(t, Recoverability{}, fullCapabilities(), TransactionDefault, failureOf(in, "order", errFailed, day))
 	for _, each := range []struct {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -393,7 +394,7 @@ func TestUndelivered_StoredMessageInNone(t *testing.T) {
 		ep, run := fx.runOrders(core.Config{}, func(context.Context, *core.Message) error { return nil })
 		stored := func(id string) core.Outgoing {
 			m := order(id)
-			m.Headers.Set(core.HeaderUndelivered, `{"queue":"error","tries":1,"since":"x"}`)
+			m.Headers.Set(headers.Undelivered, `{"queue":"error","tries":1,"since":"x"}`)
 			return m
 		}
 		fx.send(stored("m1"))

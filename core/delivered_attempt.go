@@ -3,6 +3,8 @@ package core
 import (
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // This file tells which attempt at a message a delivery is: its headers count
@@ -12,17 +14,17 @@ import (
 // attempt returns the number of this attempt in its round. A refused message (Refuse)
 // keeps its number.
 func (in *Incoming) attempt() int {
-	return max(in.DeliveryCount, 1) + intHeader(in.Headers, HeaderFailures)
+	return max(in.DeliveryCount, 1) + intHeader(in.Headers, headers.Failures)
 }
 
 // delayedRetries returns the number of delayed retries before this delivery.
 func (in *Incoming) delayedRetries() int {
-	return intHeader(in.Headers, HeaderRetries) + in.earlier.retries
+	return intHeader(in.Headers, headers.Retries) + in.earlier.retries
 }
 
 // deferrals returns the number of deferrals before this delivery.
 func (in *Incoming) deferrals() int {
-	return intHeader(in.Headers, HeaderDeferrals) + in.earlier.deferrals
+	return intHeader(in.Headers, headers.Deferrals) + in.earlier.deferrals
 }
 
 // adjustedDelivery is a delivery whose message differs for the engine and the adapter: it
@@ -42,7 +44,7 @@ func identify(d Delivery, name func(in *Incoming) string) (named Delivery, err e
 		return d, nil
 	}
 	in := d.Incoming()
-	if in.Malformed != nil || in.Headers.Get(HeaderMessageID) != "" {
+	if in.Malformed != nil || in.Headers.Get(headers.MessageID) != "" {
 		return d, nil
 	}
 	defer func() {
@@ -74,7 +76,7 @@ func (in *Incoming) hasSentID() bool {
 	if in.IDSent {
 		return true
 	}
-	return in.Headers.Get(HeaderMessageID) != "" && in.Headers.Get(HeaderGeneratedID) == ""
+	return in.Headers.Get(headers.MessageID) != "" && in.Headers.Get(headers.GeneratedID) == ""
 }
 
 // writeID sets the header of the message id on a copy of the message.
@@ -83,8 +85,8 @@ func (in *Incoming) writeID(h *Headers) { writeID(h, in.ID, in.hasSentID()) }
 func (f *failure) writeID(h *Headers) { writeID(h, f.MessageID, !f.generatedID) }
 
 func writeID(h *Headers, id string, sent bool) {
-	h.Set(HeaderMessageID, id)
+	h.Set(headers.MessageID, id)
 	if !sent {
-		h.Set(HeaderGeneratedID, "True")
+		h.Set(headers.GeneratedID, "True")
 	}
 }

@@ -12,10 +12,11 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-type editor = func(ctx context.Context, failure core.ErrorContext, headers *core.Headers)
+type editor = func(ctx context.Context, failure core.ErrorContext, h *core.Headers)
 
 // withEditFailed is noRetries with EditFailed.
 func withEditFailed(edit editor) core.Config {
@@ -25,11 +26,11 @@ func withEditFailed(edit editor) core.Config {
 }
 
 // redact removes personal data from error text and headers, as hooks do.
-func redact(_ context.Context, failure core.ErrorContext, headers *core.Headers) {
-	headers.Set(core.HeaderExceptionMessage, "[redacted]")
-	headers.Set("Team", "billing")
-	headers.Del(core.HeaderExceptionStackTrace, "Sender")
-	headers.Set("For", failure.MessageType)
+func redact(_ context.Context, failure core.ErrorContext, h *core.Headers) {
+	h.Set(headers.ExceptionMessage, "[redacted]")
+	h.Set("Team", "billing")
+	h.Del(headers.ExceptionStackTrace, "Sender")
+	h.Set("For", failure.MessageType)
 }
 
 // wantRedacted checks what redact made of an order.
@@ -38,17 +39,17 @@ func (fx *fixture) wantRedacted(in core.Incoming, id string) {
 	equal(fx, "id", in.ID, id)
 	equal(fx, "body", string(in.Body), "body of "+id)
 	for key, want := range map[string]string{
-		core.HeaderExceptionMessage: "[redacted]", "Team": "billing", "For": "order",
-		core.HeaderFailedQ: "orders", core.HeaderMessageID: id, core.HeaderMessageTypes: "order",
+		headers.ExceptionMessage: "[redacted]", "Team": "billing", "For": "order",
+		headers.FailedQ: "orders", headers.MessageID: id, headers.MessageTypes: "order",
 	} {
 		equal(fx, key, in.Headers.Get(key), want)
 	}
-	for _, key := range []string{core.HeaderExceptionStackTrace, "Sender", core.HeaderUndelivered} {
+	for _, key := range []string{headers.ExceptionStackTrace, "Sender", headers.Undelivered} {
 		if value, ok := in.Headers.Lookup(key); ok {
 			fx.Errorf("header %s is there: %q", key, value)
 		}
 	}
-	if len(core.Rounds(in.Headers)) == 0 || in.Headers.Get(core.HeaderExceptionType) == "" || in.Headers.Get(core.HeaderTimeOfFailure) == "" {
+	if len(headers.ParseAttempts(in.Headers.Get(headers.Attempts))) == 0 || in.Headers.Get(headers.ExceptionType) == "" || in.Headers.Get(headers.TimeOfFailure) == "" {
 		fx.Errorf("headers that it did not touch are missing: %v", in.Headers.Map())
 	}
 }
@@ -56,14 +57,14 @@ func (fx *fixture) wantRedacted(in core.Incoming, id string) {
 func TestEditFailed_ChangesAddsDropsAndRedacts(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		var told []core.ErrorContext
-		config := withEditFailed(func(ctx context.Context, failure core.ErrorContext, headers *core.Headers) {
+		config := withEditFailed(func(ctx context.Context, failure core.ErrorContext, h *core.Headers) {
 			told = append(told, failure)
-			equal(fx, "standard text", headers.Get(core.HeaderExceptionMessage), "order 7 is wrong")
+			equal(fx, "standard text", h.Get(headers.ExceptionMessage), "order 7 is wrong")
 			if m, ok := core.MessageFromContext(ctx); !ok || m.ID != "m1" {
 				fx.Errorf("the context has the message %v", m)
 			}
-			redact(ctx, failure, headers)
-			headers.Set(core.HeaderUndelivered, `{"queue": "shipping"}`)
+			redact(ctx, failure, h)
+			h.Set(headers.Undelivered, `{"queue": "shipping"}`)
 		})
 		fx.runOrders(config, func(context.Context, *core.Message) error { return &orderError{"7"} })
 		fx.enqueue("m1")
@@ -99,7 +100,7 @@ func TestEditFailed_IsAskedBeforeAMoveAlone(t *testing.T) {
 				return core.Discard("x")
 			case "moved":
 				bodies.add(string(m.RawBody()))
-				traces.add(m.Headers.Get(core.HeaderAttempts))
+				traces.add(m.Headers.Get(headers.Attempts))
 			}
 			return errBoom
 		})
@@ -125,22 +126,22 @@ func TestEditFailed_IsAskedBeforeAMoveAlone(t *testing.T) {
 		}
 		failed := fx.onlyMessage("error")
 		fx.wantRedacted(failed, "moved")
-		equal(fx, "rounds", len(core.Rounds(failed.Headers)), 2)
+		equal(fx, "rounds", len(headers.ParseAttempts(failed.Headers.Get(headers.Attempts))), 2)
 	})
 }
 
 func TestEditFailed_CannotTakeTheWayBack(t *testing.T) {
 	for name, edit := range map[string]editor{
 		"drops": func(_ context.Context, _ core.ErrorContext, h *core.Headers) {
-			h.Del(core.HeaderFailedQ, core.HeaderMessageID)
+			h.Del(headers.FailedQ, headers.MessageID)
 		},
 		"empties": func(_ context.Context, _ core.ErrorContext, h *core.Headers) {
-			h.Set(core.HeaderFailedQ, "")
-			h.Set(core.HeaderMessageID, "")
+			h.Set(headers.FailedQ, "")
+			h.Set(headers.MessageID, "")
 		},
 		"changes": func(_ context.Context, _ core.ErrorContext, h *core.Headers) {
-			h.Set(core.HeaderFailedQ, strings.Repeat("x", 1<<20))
-			h.Set(core.HeaderMessageID, "another")
+			h.Set(headers.FailedQ, strings.Repeat("x", 1<<20))
+			h.Set(headers.MessageID, "another")
 		},
 		"drops all": func(_ context.Context, _ core.ErrorContext, h *core.Headers) { *h = core.Headers{} },
 	} {
@@ -150,8 +151,8 @@ func TestEditFailed_CannotTakeTheWayBack(t *testing.T) {
 				fx.enqueue("m1")
 				failed := fx.onlyMessage("error")
 				equal(fx, "id", failed.ID, "m1")
-				equal(fx, "FailedQ", failed.Headers.Get(core.HeaderFailedQ), "orders")
-				equal(fx, "MessageId", failed.Headers.Get(core.HeaderMessageID), "m1")
+				equal(fx, "FailedQ", failed.Headers.Get(headers.FailedQ), "orders")
+				equal(fx, "MessageId", failed.Headers.Get(headers.MessageID), "m1")
 				if name == "drops all" {
 					equal(fx, "headers", failed.Headers.Len(), 2)
 				}
@@ -160,8 +161,8 @@ func TestEditFailed_CannotTakeTheWayBack(t *testing.T) {
 					fx.Errorf("logged %+v", lines)
 				}
 				// The way back.
-				back := core.Outgoing{ID: failed.ID, Queue: failed.Headers.Get(core.HeaderFailedQ), Headers: failed.Headers, Body: failed.Body}
-				back.Headers.Set(core.HeaderMessageTypes, "order")
+				back := core.Outgoing{ID: failed.ID, Queue: failed.Headers.Get(headers.FailedQ), Headers: failed.Headers, Body: failed.Body}
+				back.Headers.Set(headers.MessageTypes, "order")
 				fx.send(back)
 				equal(fx, "failed again", len(fx.messages("error")), 2)
 			})
@@ -182,7 +183,7 @@ func TestEditFailed_ThatFailsChangesNothing(t *testing.T) {
 				fx.enqueue("m1", "m2")
 				for _, failed := range fx.messages("error") {
 					equal(fx, "body", string(failed.Body), "body of "+failed.ID)
-					equal(fx, "text", failed.Headers.Get(core.HeaderExceptionMessage), "order 7 is wrong")
+					equal(fx, "text", failed.Headers.Get(headers.ExceptionMessage), "order 7 is wrong")
 					equal(fx, "sender", failed.Headers.Get("Sender"), "unit é")
 					equal(fx, "team", failed.Headers.Get("Team"), "")
 				}
@@ -234,8 +235,8 @@ func TestEditFailed_IsAppliedOnceToAStoredMessage(t *testing.T) {
 		reachable := fx.failSendsTo("error")
 		var calls recorder[string]
 		config := withEditFailed(func(ctx context.Context, f core.ErrorContext, h *core.Headers) {
-			calls.add(f.MessageID + fmt.Sprint(f.Headers.Get(core.HeaderUndelivered), h.Get(core.HeaderUndelivered)))
-			h.Set(core.HeaderUndelivered, "mine")
+			calls.add(f.MessageID + fmt.Sprint(f.Headers.Get(headers.Undelivered), h.Get(headers.Undelivered)))
+			h.Set(headers.Undelivered, "mine")
 			redact(ctx, f, h)
 		})
 		_, run := fx.runOrders(config, func(context.Context, *core.Message) error { return &orderError{"7"} })
@@ -283,7 +284,7 @@ func TestEditFailed_CannotPreventTheMove(t *testing.T) {
 		return func(_ context.Context, _ core.ErrorContext, h *core.Headers) {
 			h.Set(key, large)
 			h.Set("Team", "billing")
-			h.Del(core.HeaderExceptionSource)
+			h.Del(headers.ExceptionSource)
 		}
 	}
 	limits := map[string]inmemory.Config{
@@ -294,8 +295,8 @@ func TestEditFailed_CannotPreventTheMove(t *testing.T) {
 		for name, edit := range map[string]editor{
 			"a header of 1 MiB":          set("Large"),
 			"a sender's header of 1 MiB": set("Sender"),
-			"an error text of 1 MiB":     set(core.HeaderExceptionMessage),
-			"an error type of 1 MiB":     set(core.HeaderExceptionType),
+			"an error text of 1 MiB":     set(headers.ExceptionMessage),
+			"an error type of 1 MiB":     set(headers.ExceptionType),
 			"1,000 headers of 1 KiB": func(ctx context.Context, f core.ErrorContext, h *core.Headers) {
 				set("Large")(ctx, f, h)
 				h.Del("Large")
@@ -316,12 +317,12 @@ func TestEditFailed_CannotPreventTheMove(t *testing.T) {
 					failed := fx.onlyMessage("error")
 					equal(fx, "body", string(failed.Body), "body of m1")
 					for key, want := range map[string]string{
-						core.HeaderFailedQ: "orders", core.HeaderProcessingEndpoint: "orders", core.HeaderHandledMessageType: "order",
-						"Team": "billing", core.HeaderExceptionSource: "", core.HeaderMessageTypes: "order",
+						headers.FailedQ: "orders", headers.ProcessingEndpoint: "orders", headers.HandledMessageType: "order",
+						"Team": "billing", headers.ExceptionSource: "", headers.MessageTypes: "order",
 					} {
 						equal(fx, key, failed.Headers.Get(key), want)
 					}
-					if len(core.Rounds(failed.Headers)) != 1 {
+					if len(headers.ParseAttempts(failed.Headers.Get(headers.Attempts))) != 1 {
 						fx.Error("the trace gave way, although the headers that were added are what is too large")
 					}
 					if name != "a sender's header of 1 MiB" {
@@ -352,7 +353,7 @@ func TestEditFailed_FallbackKeepsItsEdits(t *testing.T) {
 				fx.enqueue("m1")
 				failed := fx.onlyMessage("error")
 				equal(fx, "body", string(failed.Body), "body of m1")
-				equal(fx, "FailedQ", failed.Headers.Get(core.HeaderFailedQ), "orders")
+				equal(fx, "FailedQ", failed.Headers.Get(headers.FailedQ), "orders")
 				for key, value := range failed.Headers.All() {
 					if key == "Sender" || strings.Contains(value, "secret") {
 						fx.Errorf("header %s is %q", key, value)
@@ -374,7 +375,7 @@ func TestEditFailed_DescribesADeadLetter(t *testing.T) {
 		letter := fx.onlyMessage(inmemory.DeadLetterQueue("orders"))
 		equal(fx, "body", string(letter.Body), "body of m1")
 		equal(fx, "sender, which the hook dropped", letter.Headers.Get("Sender"), "")
-		equal(fx, "FailedQ", letter.Headers.Get(core.HeaderFailedQ), "orders")
+		equal(fx, "FailedQ", letter.Headers.Get(headers.FailedQ), "orders")
 		all := fmt.Sprint(letter.Headers.Map())
 		if !strings.Contains(all, "[redacted]") || strings.Contains(all, "secret") {
 			fx.Errorf("the dead letter says %s", all)

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // This file is about the changes that Recoverability.EditFailed makes to the headers of a
@@ -19,7 +21,7 @@ type editedCopy struct {
 }
 
 // identityHeaders has the headers that are needed to send a message back.
-var identityHeaders = []string{HeaderMessageID, HeaderFailedQ}
+var identityHeaders = []string{headers.MessageID, headers.FailedQ}
 
 // newEditedCopy returns the copy with EditFailed's changes of the standard headers, and
 // the headers that were restored.
@@ -31,12 +33,12 @@ func newEditedCopy(standard, changed Headers) (e *editedCopy, restored []string)
 			restored = append(restored, key)
 		}
 	}
-	h.Del(HeaderUndelivered) // the endpoint's own; allHeaders sets it
+	h.Del(headers.Undelivered) // the endpoint's own; allHeaders sets it
 	e = &editedCopy{headers: h}
 	size := func(key string) int { return len(key) + len(h.Get(key)) }
 	for key, value := range h.All() {
 		before, known := standard.Lookup(key)
-		if key == HeaderExceptionStackTrace || !slices.Contains(identityHeaders, key) && (!known || len(value) > len(before)) {
+		if key == headers.ExceptionStackTrace || !slices.Contains(identityHeaders, key) && (!known || len(value) > len(before)) {
 			e.droppable = append(e.droppable, key)
 		}
 	}
@@ -48,8 +50,8 @@ func newEditedCopy(standard, changed Headers) (e *editedCopy, restored []string)
 func (e *editedCopy) allHeaders(f *failure) Headers {
 	h := e.headers
 	f.writeID(&h)
-	if note, ok := f.Headers.Lookup(HeaderUndelivered); ok {
-		h.Set(HeaderUndelivered, note)
+	if note, ok := f.Headers.Lookup(headers.Undelivered); ok {
+		h.Set(headers.Undelivered, note)
 	}
 	return h
 }
@@ -81,7 +83,7 @@ func (f *failure) description() string {
 	if f.edited == nil {
 		return f.Err.Error()
 	}
-	return f.edited.headers.Get(HeaderExceptionMessage)
+	return f.edited.headers.Get(headers.ExceptionMessage)
 }
 
 // senderHeaders returns the headers of the received message with EditFailed's changes,

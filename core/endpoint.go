@@ -9,6 +9,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/internal/ids"
 	"github.com/reprise-go/reprise/core/internal/unreachable"
 )
@@ -189,13 +190,13 @@ func (ep *Endpoint) RecoverabilityConfig(messageType string) RecoverabilityConfi
 // message once more, with another id and in its own conversation. The first such call
 // logs a warning.
 func (ep *Endpoint) Send(ctx context.Context, queue, messageType string, body any, opts ...SendOptions) error {
-	return ep.sender.composeAndSend(ctx, IntentSend, queue, messageType, body, opts)
+	return ep.sender.composeAndSend(ctx, headers.IntentSend, queue, messageType, body, opts)
 }
 
 // Publish publishes an event to all subscribers of messageType, with the guarantees of
 // [Endpoint.Send]. No subscribers is no error.
 func (ep *Endpoint) Publish(ctx context.Context, messageType string, body any, opts ...SendOptions) error {
-	return ep.sender.composeAndSend(ctx, IntentPublish, "", messageType, body, opts)
+	return ep.sender.composeAndSend(ctx, headers.IntentPublish, "", messageType, body, opts)
 }
 
 // Invoke runs middleware and handlers for a message in this process, without a queue in
@@ -208,11 +209,11 @@ func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) er
 	if err := ep.registry.seal(); err != nil {
 		return err
 	}
-	out, err := ep.sender.composer.compose(IntentSend, ep.name, messageType, body, nil, causation{}, ids.New)
+	out, err := ep.sender.composer.compose(headers.IntentSend, ep.name, messageType, body, nil, causation{}, ids.New)
 	if err != nil {
 		return fmt.Errorf("core: endpoint %q: invoke %q: %w", ep.name, messageType, err)
 	}
-	out.Headers.Del(HeaderReplyToAddress)
+	out.Headers.Del(headers.ReplyToAddress)
 	in := &Incoming{ID: out.ID, NativeID: out.ID, Headers: out.Headers, Body: out.Body, DeliveryCount: 1}
 	a := &attempt{Context: ctx}
 	ep.invoker.begin(a, in, messageType)

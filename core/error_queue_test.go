@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // orderError is an error of a type that the error queue can name.
@@ -33,9 +34,9 @@ func TestMoveToError_KeepsTheMessageAndNamesTheCause(t *testing.T) {
 		}
 		stale := order("m1")
 		for key, value := range map[string]string{
-			core.HeaderRetries: "3", core.HeaderRetriesTimestamp: core.FormatTime(failedAt), core.HeaderDeferrals: "2",
-			core.HeaderFailedQ: "elsewhere", core.HeaderTimeOfFailure: "long ago",
-			core.HeaderExceptionInnerType: "stale", "NServiceBus.ExceptionInfo.HelpLink": "stale",
+			headers.Retries: "3", headers.RetriesTimestamp: headers.FormatTime(failedAt), headers.Deferrals: "2",
+			headers.FailedQ: "elsewhere", headers.TimeOfFailure: "long ago",
+			headers.ExceptionInnerType: "stale", "NServiceBus.ExceptionInfo.HelpLink": "stale",
 			"NServiceBus.TimeToBeReceived": "00:00:05",
 		} {
 			stale.Headers.Set(key, value)
@@ -55,27 +56,27 @@ func TestMoveToError_KeepsTheMessageAndNamesTheCause(t *testing.T) {
 		equal(fx, "body", string(failed.Body), "body of m1")
 		want := order("m1").Headers.Map()
 		maps.Copy(want, map[string]string{
-			core.HeaderFailedQ:            "orders",
-			core.HeaderTimeOfFailure:      core.FormatTime(failedAt),
-			core.HeaderExceptionType:      "*core_test.orderError",
-			core.HeaderFailureReason:      string(core.FailureUnrecoverable),
-			core.HeaderExceptionMessage:   "order 7 is wrong",
-			core.HeaderExceptionSource:    "github.com/reprise-go/reprise/core_test",
-			core.HeaderProcessingEndpoint: "orders",
-			core.HeaderProcessingMachine:  machine,
-			core.HeaderHostDisplayName:    "instance 1",
-			core.HeaderHandlerType:        "github.com/reprise-go/reprise/core_test.(*fixture).handle.func1",
-			core.HeaderHandlerStartTime:   core.FormatTime(failedAt),
-			core.HeaderHandlerFailureTime: core.FormatTime(failedAt),
-			core.HeaderHandledMessageType: "order",
+			headers.FailedQ:            "orders",
+			headers.TimeOfFailure:      headers.FormatTime(failedAt),
+			headers.ExceptionType:      "*core_test.orderError",
+			headers.FailureReason:      string(headers.FailureUnrecoverable),
+			headers.ExceptionMessage:   "order 7 is wrong",
+			headers.ExceptionSource:    "github.com/reprise-go/reprise/core_test",
+			headers.ProcessingEndpoint: "orders",
+			headers.ProcessingMachine:  machine,
+			headers.HostDisplayName:    "instance 1",
+			headers.HandlerType:        "github.com/reprise-go/reprise/core_test.(*fixture).handle.func1",
+			headers.HandlerStartTime:   headers.FormatTime(failedAt),
+			headers.HandlerFailureTime: headers.FormatTime(failedAt),
+			headers.HandledMessageType: "order",
 		})
-		equalHeaders(fx, "headers", failed.Headers, want, core.HeaderExceptionStackTrace, core.HeaderAttempts, core.HeaderHostID)
-		for _, key := range []string{core.HeaderExceptionStackTrace, core.HeaderAttempts, core.HeaderHostID} {
+		equalHeaders(fx, "headers", failed.Headers, want, headers.ExceptionStackTrace, headers.Attempts, headers.HostID)
+		for _, key := range []string{headers.ExceptionStackTrace, headers.Attempts, headers.HostID} {
 			if failed.Headers.Get(key) == "" {
 				fx.Errorf("header %s is missing", key)
 			}
 		}
-		if trace := failed.Headers.Get(core.HeaderExceptionStackTrace); !containsAll(trace, "*core_test.orderError", "order 7 is wrong") {
+		if trace := failed.Headers.Get(headers.ExceptionStackTrace); !containsAll(trace, "*core_test.orderError", "order 7 is wrong") {
 			fx.Errorf("stack trace is %q", trace)
 		}
 		operation := "Complete m1"
@@ -119,11 +120,11 @@ func TestMoveToError_ForeignMessageGetsAnID(t *testing.T) {
 		fx.runOrders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return nil })
 		fx.send(core.Outgoing{Queue: "orders", Body: []byte("who am I")})
 		failed := fx.onlyMessage("error")
-		if id := failed.Headers.Get(core.HeaderMessageID); id == "" || id != failed.ID {
+		if id := failed.Headers.Get(headers.MessageID); id == "" || id != failed.ID {
 			fx.Errorf("message id is %q, its header says %q", failed.ID, id)
 		}
 		equal(fx, "body", string(failed.Body), "who am I")
-		if text := failed.Headers.Get(core.HeaderExceptionMessage); !strings.Contains(text, core.ErrNoType.Error()) {
+		if text := failed.Headers.Get(headers.ExceptionMessage); !strings.Contains(text, core.ErrNoType.Error()) {
 			fx.Errorf("error text is %q", text)
 		}
 	})
@@ -146,7 +147,7 @@ func TestFailedCopy_HugeErrorsAreCut(t *testing.T) {
 		})
 		fx.enqueue("m1")
 		failed := fx.onlyMessage("error")
-		for _, key := range []string{core.HeaderExceptionMessage, core.HeaderExceptionStackTrace} {
+		for _, key := range []string{headers.ExceptionMessage, headers.ExceptionStackTrace} {
 			value := failed.Headers.Get(key)
 			if len(value) > 16<<10 || len(value) < 8<<10 || !strings.HasSuffix(value, "[truncated]") {
 				fx.Errorf("%s has %d bytes and ends with %q", key, len(value), value[max(0, len(value)-20):])
@@ -168,23 +169,23 @@ func TestFailedCopy_MoveFitsTinyTransports(t *testing.T) {
 	}{
 		{
 			name: "message limit with some room", able: func(c *core.Capabilities) { c.MaxMessageBytes = own + 400 },
-			has: []string{core.HeaderFailedQ, core.HeaderExceptionType, core.HeaderExceptionMessage}, not: []string{core.HeaderExceptionStackTrace},
+			has: []string{headers.FailedQ, headers.ExceptionType, headers.ExceptionMessage}, not: []string{headers.ExceptionStackTrace},
 		},
 		{
 			name: "message limit with room for FailedQ", able: func(c *core.Capabilities) { c.MaxMessageBytes = own + 25 },
-			has: []string{core.HeaderFailedQ}, not: []string{core.HeaderTimeOfFailure},
+			has: []string{headers.FailedQ}, not: []string{headers.TimeOfFailure},
 		},
 		{ // the limit, which is for applications, does not tell what the broker takes
 			name: "message limit without room", able: func(c *core.Capabilities) { c.MaxMessageBytes = own + 24 },
-			has: []string{core.HeaderFailedQ, core.HeaderExceptionMessage, core.HeaderExceptionStackTrace},
+			has: []string{headers.FailedQ, headers.ExceptionMessage, headers.ExceptionStackTrace},
 		},
 		{
 			name: "header limit", able: func(c *core.Capabilities) { c.MaxHeaderBytes = own - len(body) + 25 },
-			has: []string{core.HeaderFailedQ}, not: []string{core.HeaderTimeOfFailure},
+			has: []string{headers.FailedQ}, not: []string{headers.TimeOfFailure},
 		},
 		{
-			name: "short keys", able: func(c *core.Capabilities) { c.MaxHeaderKeyBytes = len(core.HeaderMessageTypes) },
-			has: []string{core.HeaderFailedQ, core.HeaderExceptionType},
+			name: "short keys", able: func(c *core.Capabilities) { c.MaxHeaderKeyBytes = len(headers.MessageTypes) },
+			has: []string{headers.FailedQ, headers.ExceptionType},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -300,17 +301,17 @@ func TestUnrecoverable_PermanentFailuresMoveAtOnce(t *testing.T) {
 		fx.enqueue("listed", "func", "malformed")
 		for _, messageType := range []string{"number", "unknown"} {
 			m := order(messageType)
-			m.Headers.Set(core.HeaderMessageTypes, messageType)
+			m.Headers.Set(headers.MessageTypes, messageType)
 			fx.send(m)
 		}
 		var failed []string
 		for _, m := range fx.messages("error") {
 			failed = append(failed, m.ID)
 			if m.ID == "malformed" {
-				equal(fx, "its exception type", m.Headers.Get(core.HeaderExceptionType), "*core.malformedError")
-				equal(fx, "its message", m.Headers.Get(core.HeaderExceptionMessage), "message cannot be parsed: "+errBoom.Error())
+				equal(fx, "its exception type", m.Headers.Get(headers.ExceptionType), "*core.malformedError")
+				equal(fx, "its message", m.Headers.Get(headers.ExceptionMessage), "message cannot be parsed: "+errBoom.Error())
 			}
-			equal(fx, "attempts of "+m.ID, strings.Count(m.Headers.Get(core.HeaderAttempts), `"attempts":1,`), 1)
+			equal(fx, "attempts of "+m.ID, strings.Count(m.Headers.Get(headers.Attempts), `"attempts":1,`), 1)
 		}
 		slices.Sort(failed)
 		if want := []string{"func", "listed", "malformed", "number", "unknown"}; !slices.Equal(failed, want) {

@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // Errors that an adapter returns, wrapped with its own context.
@@ -392,15 +394,15 @@ func describe(err error) errorDescription {
 }
 
 func (e *errorDescription) write(h *Headers) {
-	h.Set(HeaderExceptionType, e.exceptionType)
+	h.Set(headers.ExceptionType, e.exceptionType)
 	if e.innerType != "" {
-		h.Set(HeaderExceptionInnerType, e.innerType)
+		h.Set(headers.ExceptionInnerType, e.innerType)
 	}
-	h.Set(HeaderExceptionMessage, e.message)
+	h.Set(headers.ExceptionMessage, e.message)
 	if e.source != "" {
-		h.Set(HeaderExceptionSource, e.source)
+		h.Set(headers.ExceptionSource, e.source)
 	}
-	h.Set(HeaderExceptionStackTrace, e.stackTrace)
+	h.Set(headers.ExceptionStackTrace, e.stackTrace)
 }
 
 // errorSnapshot stands for an error of which only the text was kept, and the properties

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -73,7 +74,7 @@ func ExampleEndpoint_Send() {
 	billing := exampleEndpoint("billing", transport, core.Config{})
 	handled := make(chan bool)
 	core.Handle(billing, "orders.remind", func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
-		due, err := core.ParseTime(m.Headers.Get(core.HeaderDeliverAt))
+		due, err := headers.ParseTime(m.Headers.Get(headers.DeliverAt))
 		if err != nil {
 			return core.Unrecoverable(err)
 		}

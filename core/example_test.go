@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -81,7 +82,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	for _, m := range failed {
-		fmt.Println("in the error queue:", m.Headers.Get(core.HeaderExceptionMessage))
+		fmt.Println("in the error queue:", m.Headers.Get(headers.ExceptionMessage))
 	}
 	// Output:
 	// shipped o-2

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // This file makes the copies of a failed message: their headers (R33), and fewer of these,
@@ -31,14 +33,14 @@ func copyForErrorMinimal(f *failure) Headers {
 	h := f.senderHeaders()
 	h.Del(staleFailureHeaders(h)...)
 	h.Del(retryHeaders...)
-	h.Del(HeaderTimeToBeReceived)
-	h.Set(HeaderFailedQ, f.ReceiveQueue)
+	h.Del(headers.TimeToBeReceived)
+	h.Set(headers.FailedQ, f.ReceiveQueue)
 	return h
 }
 
 // bareHeaders are the headers that an operator needs to recognise a failed message and
 // return it.
-var bareHeaders = []string{HeaderMessageID, HeaderMessageTypes, HeaderContentType, HeaderReplyToAddress, HeaderConversationID, HeaderCorrelationID, HeaderUndelivered}
+var bareHeaders = []string{headers.MessageID, headers.MessageTypes, headers.ContentType, headers.ReplyToAddress, headers.ConversationID, headers.CorrelationID, headers.Undelivered}
 
 // copyForErrorBare is the last resort for a message whose own headers no transport
 // accepts: only the headers that an operator needs to recognise and return it.
@@ -51,42 +53,41 @@ func copyForErrorBare(f *failure) Headers {
 		}
 	}
 	f.writeID(&h)
-	h.Set(HeaderFailedQ, f.ReceiveQueue)
+	h.Set(headers.FailedQ, f.ReceiveQueue)
 	return sanitizeHeaders(h)
 }
 
 // Limits of the headers that a failure adds to a message (R24, R33).
 const (
 	maxErrorText   = 16 << 10
-	maxTrace       = 4 << 10
 	maxTypeName    = 128
 	maxTraceRounds = 20
 )
 
 // retryHeaders belong to a message that is still being retried.
-var retryHeaders = []string{HeaderRetries, HeaderRetriesTimestamp, HeaderDeferrals, HeaderDeliveries, HeaderFailures, headerLegacyImmediateRetries}
+var retryHeaders = []string{headers.Retries, headers.RetriesTimestamp, headers.Deferrals, headers.Deliveries, headers.Failures, headerLegacyImmediateRetries}
 
 // failureHeaders are written by a move to an error queue. They are dropped in this order
 // when the message is too large (R24): first the headers that help least to find and
 // repair the message, FailedQ never.
 var failureHeaders = []string{
-	HeaderExceptionStackTrace,
-	HeaderAttempts,
-	HeaderExceptionSource,
-	HeaderExceptionInnerType,
-	HeaderHandlerFailureTime,
-	HeaderHandlerStartTime,
-	HeaderHandledMessageType,
-	HeaderHostDisplayName,
-	HeaderHostID,
-	HeaderProcessingMachine,
-	HeaderProcessingEndpoint,
-	HeaderHandlerType,
-	HeaderExceptionMessage,
-	HeaderExceptionType,
-	HeaderTimeOfFailure,
-	HeaderFailureReason,
-	HeaderFailedQ,
+	headers.ExceptionStackTrace,
+	headers.Attempts,
+	headers.ExceptionSource,
+	headers.ExceptionInnerType,
+	headers.HandlerFailureTime,
+	headers.HandlerStartTime,
+	headers.HandledMessageType,
+	headers.HostDisplayName,
+	headers.HostID,
+	headers.ProcessingMachine,
+	headers.ProcessingEndpoint,
+	headers.HandlerType,
+	headers.ExceptionMessage,
+	headers.ExceptionType,
+	headers.TimeOfFailure,
+	headers.FailureReason,
+	headers.FailedQ,
 }
 
 // hostInfo identifies the endpoint in the headers of messages that it processed.
@@ -98,10 +99,10 @@ type hostInfo struct {
 func copyForRetry(f *failure, action Action) Headers {
 	h := f.Headers
 	f.writeID(&h)
-	h.Del(HeaderTimeToBeReceived, HeaderDeliveries, HeaderFailures)
-	h.Set(HeaderRetries, strconv.Itoa(f.DelayedDeliveriesPerformed+1))
-	h.Set(HeaderRetriesTimestamp, FormatTime(f.FailedAt))
-	h.Set(HeaderAttempts, extendTrace(f, describe(f.Err).exceptionType, action))
+	h.Del(headers.TimeToBeReceived, headers.Deliveries, headers.Failures)
+	h.Set(headers.Retries, strconv.Itoa(f.DelayedDeliveriesPerformed+1))
+	h.Set(headers.RetriesTimestamp, headers.FormatTime(f.FailedAt))
+	h.Set(headers.Attempts, extendTrace(f, describe(f.Err).exceptionType, action))
 	return h
 }
 
@@ -110,9 +111,9 @@ func copyForRetry(f *failure, action Action) Headers {
 func copyForRefusal(f *failure) Headers {
 	h := f.Headers
 	f.writeID(&h)
-	h.Del(HeaderTimeToBeReceived, HeaderDeliveries, HeaderFailures)
+	h.Del(headers.TimeToBeReceived, headers.Deliveries, headers.Failures)
 	if failed := f.ImmediateProcessingFailures - 1; failed > 0 {
-		h.Set(HeaderFailures, strconv.Itoa(failed))
+		h.Set(headers.Failures, strconv.Itoa(failed))
 	}
 	return h
 }
@@ -122,8 +123,8 @@ func copyForRefusal(f *failure) Headers {
 func copyForDeferral(f *failure) Headers {
 	h := f.Headers
 	f.writeID(&h)
-	h.Del(HeaderTimeToBeReceived, HeaderDeliveries, HeaderFailures)
-	h.Set(HeaderDeferrals, strconv.Itoa(f.deferrals+1))
+	h.Del(headers.TimeToBeReceived, headers.Deliveries, headers.Failures)
+	h.Set(headers.Deferrals, strconv.Itoa(f.deferrals+1))
 	return h
 }
 
@@ -132,8 +133,8 @@ func copyForDeferral(f *failure) Headers {
 func newCopy(f *failure) Headers {
 	h := f.Headers
 	f.writeID(&h)
-	h.Del(HeaderTimeToBeReceived)
-	h.Set(HeaderDeliveries, strconv.Itoa(f.ImmediateProcessingFailures))
+	h.Del(headers.TimeToBeReceived)
+	h.Set(headers.Deliveries, strconv.Itoa(f.ImmediateProcessingFailures))
 	return h
 }
 
@@ -158,24 +159,24 @@ func headersForError(f *failure, d *decision, by hostInfo) Headers {
 	h := f.Headers
 	description := describe(f.Err)
 	trace := extendTrace(f, description.exceptionType, d.action)
-	stale := append(staleFailureHeaders(h), HeaderTimeToBeReceived)
+	stale := append(staleFailureHeaders(h), headers.TimeToBeReceived)
 	h.Del(append(stale, retryHeaders...)...)
 	f.writeID(&h)
 	description.write(&h)
-	h.Set(HeaderTimeOfFailure, FormatTime(f.FailedAt))
-	h.Set(HeaderFailureReason, string(d.reason.kind))
-	h.Set(HeaderProcessingEndpoint, by.endpoint)
-	h.Set(HeaderProcessingMachine, by.machine)
-	h.Set(HeaderHostID, by.hostID)
-	h.Set(HeaderHostDisplayName, by.instance)
-	h.Set(HeaderAttempts, trace)
+	h.Set(headers.TimeOfFailure, headers.FormatTime(f.FailedAt))
+	h.Set(headers.FailureReason, string(d.reason.kind))
+	h.Set(headers.ProcessingEndpoint, by.endpoint)
+	h.Set(headers.ProcessingMachine, by.machine)
+	h.Set(headers.HostID, by.hostID)
+	h.Set(headers.HostDisplayName, by.instance)
+	h.Set(headers.Attempts, trace)
 	if f.Handler != "" {
-		h.Set(HeaderHandlerType, f.Handler)
-		h.Set(HeaderHandlerStartTime, FormatTime(f.HandlerStarted))
-		h.Set(HeaderHandlerFailureTime, FormatTime(f.handlerFailed))
-		h.Set(HeaderHandledMessageType, f.MessageType)
+		h.Set(headers.HandlerType, f.Handler)
+		h.Set(headers.HandlerStartTime, headers.FormatTime(f.HandlerStarted))
+		h.Set(headers.HandlerFailureTime, headers.FormatTime(f.handlerFailed))
+		h.Set(headers.HandledMessageType, f.MessageType)
 	}
-	h.Set(HeaderFailedQ, f.ReceiveQueue)
+	h.Set(headers.FailedQ, f.ReceiveQueue)
 	return h
 }
 
@@ -220,44 +221,12 @@ func (f *failure) sanitize() {
 	f.MessageID = strings.ToValidUTF8(f.MessageID, "\uFFFD")
 }
 
-// Round is one round of attempts at a message, as the header Reprise.Attempts
-// tells it (R33).
-type Round struct {
-	// At is when the round's last attempt failed, as [FormatTime] writes it.
-	At string `json:"at"`
-	// Error is the type of the last error.
-	Error string `json:"error"`
-	// Attempts is how many attempts failed.
-	Attempts int `json:"attempts"`
-	// Deferrals is how often handlers had deferred the message by then.
-	Deferrals int `json:"deferrals,omitempty"`
-	// Action is the action after the round: [DelayedRetry] or [MoveToError].
-	Action string `json:"action"`
-	// Delay is that of a [DelayedRetry], as time.Duration writes it.
-	Delay string `json:"delay,omitempty"`
-}
-
-// Rounds returns the rounds of a message so far, in their order, from its header
-// Reprise.Attempts. At most 20 rounds are kept: the first, and the last ones. A header
-// that cannot be read counts as none.
-func Rounds(h Headers) []Round {
-	text := h.Get(HeaderAttempts)
-	if text == "" || len(text) > maxTrace {
-		return nil
-	}
-	var rounds []Round
-	if json.Unmarshal([]byte(text), &rounds) != nil {
-		return nil
-	}
-	return rounds
-}
-
-// extendTrace returns the value of HeaderAttempts with this failure added. If there are
+// extendTrace returns the value of headers.Attempts with this failure added. If there are
 // too many rounds, those after the first since the message was last in an error queue are
 // dropped; the first is kept because it tells when the failures began.
 func extendTrace(f *failure, exceptionType string, action Action) string {
-	rounds := append(Rounds(f.Headers), Round{
-		At:        FormatTime(f.FailedAt),
+	rounds := append(headers.ParseAttempts(f.Headers.Get(headers.Attempts)), headers.Round{
+		At:        headers.FormatTime(f.FailedAt),
 		Error:     exceptionType,
 		Attempts:  f.ImmediateProcessingFailures,
 		Deferrals: f.deferrals,
@@ -274,7 +243,7 @@ func extendTrace(f *failure, exceptionType string, action Action) string {
 		if err != nil {
 			return "" // unreachable: strings and integers always encode
 		}
-		if len(text) <= maxTrace || len(rounds) == 1 {
+		if len(text) <= headers.MaxAttempts || len(rounds) == 1 {
 			return string(text)
 		}
 		rounds = shortenRounds(rounds)
@@ -283,7 +252,7 @@ func extendTrace(f *failure, exceptionType string, action Action) string {
 
 // shortenRounds drops the second of several rounds, or the rounds before a move to an
 // error queue.
-func shortenRounds(rounds []Round) []Round {
+func shortenRounds(rounds []headers.Round) []headers.Round {
 	moved := ActionMoveToError.String()
 	switch {
 	case len(rounds) == 2 || rounds[0].Action == moved:
@@ -299,7 +268,7 @@ func shortenRounds(rounds []Round) []Round {
 // gave it a fresh start.
 func firstFailure(h Headers) time.Time {
 	var first time.Time
-	for _, round := range Rounds(h) {
+	for _, round := range headers.ParseAttempts(h.Get(headers.Attempts)) {
 		switch {
 		case round.Action == ActionMoveToError.String():
 			first = time.Time{}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 var testHost = hostInfo{endpoint: "billing", instance: "billing-1", machine: "host-7", hostID: "id-7"}
@@ -21,12 +23,12 @@ func failedMessage(err error) *failure {
 	f.deferrals = 4
 	f.Body = []byte("body")
 	f.Headers = HeadersFromMap(map[string]string{
-		"app": "value", "empty": "", HeaderMessageID: "m1", HeaderTimeSent: "then", HeaderTimeToBeReceived: "00:01:00",
-		HeaderRetries: "2", HeaderRetriesTimestamp: "before", HeaderDeferrals: "4", headerLegacyImmediateRetries: "1",
-		HeaderFailedQ: "stale", HeaderTimeOfFailure: "stale", HeaderExceptionType: "stale", HeaderExceptionMessage: "stale",
-		HeaderExceptionStackTrace: "stale", HeaderExceptionSource: "stale", HeaderExceptionInnerType: "stale",
+		"app": "value", "empty": "", headers.MessageID: "m1", headers.TimeSent: "then", headers.TimeToBeReceived: "00:01:00",
+		headers.Retries: "2", headers.RetriesTimestamp: "before", headers.Deferrals: "4", headerLegacyImmediateRetries: "1",
+		headers.FailedQ: "stale", headers.TimeOfFailure: "stale", headers.ExceptionType: "stale", headers.ExceptionMessage: "stale",
+		headers.ExceptionStackTrace: "stale", headers.ExceptionSource: "stale", headers.ExceptionInnerType: "stale",
 		headerExceptionPrefix + "Data.Reason": "stale", headerExceptionPrefix + "HelpLink": "stale",
-		HeaderProcessingEndpoint: "stale", HeaderProcessingMachine: "stale", HeaderHostID: "stale", HeaderHostDisplayName: "stale",
+		headers.ProcessingEndpoint: "stale", headers.ProcessingMachine: "stale", headers.HostID: "stale", headers.HostDisplayName: "stale",
 	})
 	return &f
 }
@@ -37,10 +39,10 @@ func TestDelayedRetry_Headers(t *testing.T) {
 	before := f.Headers.Map()
 	got := copyForRetry(f, DelayedRetry(time.Minute)).Map()
 	want := maps.Clone(before)
-	delete(want, HeaderTimeToBeReceived)
-	want[HeaderRetries] = "3"
-	want[HeaderRetriesTimestamp] = "2026-03-01 12:00:00:000000 Z"
-	want[HeaderAttempts] = got[HeaderAttempts] // R33
+	delete(want, headers.TimeToBeReceived)
+	want[headers.Retries] = "3"
+	want[headers.RetriesTimestamp] = "2026-03-01 12:00:00:000000 Z"
+	want[headers.Attempts] = got[headers.Attempts] // R33
 	if !maps.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
@@ -50,7 +52,7 @@ func TestDelayedRetry_Headers(t *testing.T) {
 	t.Run("the first one, of a message without headers", func(t *testing.T) {
 		f := failureAfter(6, 0, errFailed)
 		h := copyForRetry(&f, DelayedRetry(time.Minute))
-		if h.Get(HeaderRetries) != "1" || h.Get(HeaderMessageID) != "m1" || h.Len() != 4 {
+		if h.Get(headers.Retries) != "1" || h.Get(headers.MessageID) != "m1" || h.Len() != 4 {
 			t.Errorf("%v", h.Map())
 		}
 	})
@@ -60,15 +62,15 @@ func TestDelayedRetry_Headers(t *testing.T) {
 func TestDeferral_Headers(t *testing.T) {
 	f := failedMessage(Defer(time.Minute))
 	want := f.Headers.Map()
-	delete(want, HeaderTimeToBeReceived)
-	want[HeaderDeferrals] = "5"
+	delete(want, headers.TimeToBeReceived)
+	want[headers.Deferrals] = "5"
 	if got := copyForDeferral(f).Map(); !maps.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
 }
 
 // unrecoverableMove is the decision about an unrecoverable error.
-var unrecoverableMove = &decision{action: MoveToError("error"), reason: reason{kind: FailureUnrecoverable}}
+var unrecoverableMove = &decision{action: MoveToError("error"), reason: reason{kind: headers.FailureUnrecoverable}}
 
 // Rule R23.
 func TestFailureHeaders_InTheErrorQueue(t *testing.T) {
@@ -76,20 +78,20 @@ func TestFailureHeaders_InTheErrorQueue(t *testing.T) {
 	before := f.Headers.Map()
 	got := copyForError(f, unrecoverableMove, testHost, Capabilities{}).Map()
 	want := map[string]string{
-		"app": "value", "empty": "", HeaderMessageID: "m1", HeaderTimeSent: "then",
-		HeaderFailedQ:             "input",
-		HeaderFailureReason:       "Unrecoverable",
-		HeaderTimeOfFailure:       "2026-03-01 12:00:00:000000 Z",
-		HeaderExceptionType:       "core.codeError",
-		HeaderExceptionInnerType:  "core.codeError",
-		HeaderExceptionMessage:    "save: code 7",
-		HeaderExceptionSource:     "github.com/reprise-go/reprise/core",
-		HeaderExceptionStackTrace: "*fmt.wrapError: save: code 7\n  core.codeError: code 7\n",
-		HeaderProcessingEndpoint:  "billing",
-		HeaderProcessingMachine:   "host-7",
-		HeaderHostID:              "id-7",
-		HeaderHostDisplayName:     "billing-1",
-		HeaderAttempts:            got[HeaderAttempts], // R33
+		"app": "value", "empty": "", headers.MessageID: "m1", headers.TimeSent: "then",
+		headers.FailedQ:             "input",
+		headers.FailureReason:       "Unrecoverable",
+		headers.TimeOfFailure:       "2026-03-01 12:00:00:000000 Z",
+		headers.ExceptionType:       "core.codeError",
+		headers.ExceptionInnerType:  "core.codeError",
+		headers.ExceptionMessage:    "save: code 7",
+		headers.ExceptionSource:     "github.com/reprise-go/reprise/core",
+		headers.ExceptionStackTrace: "*fmt.wrapError: save: code 7\n  core.codeError: code 7\n",
+		headers.ProcessingEndpoint:  "billing",
+		headers.ProcessingMachine:   "host-7",
+		headers.HostID:              "id-7",
+		headers.HostDisplayName:     "billing-1",
+		headers.Attempts:            got[headers.Attempts], // R33
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
@@ -99,14 +101,14 @@ func TestFailureHeaders_InTheErrorQueue(t *testing.T) {
 	}
 	t.Run("the least of them", func(t *testing.T) {
 		got := copyForErrorMinimal(f).Map()
-		want := map[string]string{"app": "value", "empty": "", HeaderMessageID: "m1", HeaderTimeSent: "then", HeaderFailedQ: "input"}
+		want := map[string]string{"app": "value", "empty": "", headers.MessageID: "m1", headers.TimeSent: "then", headers.FailedQ: "input"}
 		if !maps.Equal(got, want) {
 			t.Errorf("%v", got)
 		}
 	})
 	t.Run("a message without an id of its own gets the one it has here", func(t *testing.T) {
 		f := failureAfter(1, 0, errFailed)
-		if h := copyForError(&f, &decision{action: MoveToError("error")}, testHost, Capabilities{}); h.Get(HeaderMessageID) != "m1" {
+		if h := copyForError(&f, &decision{action: MoveToError("error")}, testHost, Capabilities{}); h.Get(headers.MessageID) != "m1" {
 			t.Errorf("%v", h.Map())
 		}
 	})
@@ -138,16 +140,16 @@ func TestFailureHeaders_DescribeTheError(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			f := failureAfter(1, 0, test.err)
 			h := copyForError(&f, &decision{action: MoveToError("error")}, testHost, Capabilities{})
-			if got := h.Get(HeaderExceptionType); got != test.kind {
+			if got := h.Get(headers.ExceptionType); got != test.kind {
 				t.Errorf("type %q, want %q", got, test.kind)
 			}
-			if got, ok := h.Lookup(HeaderExceptionInnerType); got != test.inner || ok != (test.inner != "") {
+			if got, ok := h.Lookup(headers.ExceptionInnerType); got != test.inner || ok != (test.inner != "") {
 				t.Errorf("inner type %q, %v, want %q", got, ok, test.inner)
 			}
-			if got := h.Get(HeaderExceptionMessage); got != test.text {
+			if got := h.Get(headers.ExceptionMessage); got != test.text {
 				t.Errorf("text %q, want %q", got, test.text)
 			}
-			if got := h.Get(HeaderExceptionStackTrace); !strings.Contains(got, test.way) {
+			if got := h.Get(headers.ExceptionStackTrace); !strings.Contains(got, test.way) {
 				t.Errorf("trace %q, want %q in it", got, test.way)
 			}
 		})
@@ -178,7 +180,7 @@ func TestFailureHeaders_TypedNilErrors(t *testing.T) {
 			f := failureAfter(1, 0, err)
 			d := rulesOf(t, Recoverability{}).decide(t.Context(), f)
 			h := copyForError(&f, &d, testHost, Capabilities{})
-			if d.reason.cause != nil || d.action != ImmediateRetry() || h.Get(HeaderExceptionMessage) == "" {
+			if d.reason.cause != nil || d.action != ImmediateRetry() || h.Get(headers.ExceptionMessage) == "" {
 				t.Errorf("%+v, %v", d, h.Map())
 			}
 		})
@@ -213,7 +215,7 @@ func TestFailedCopy_TextIsBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := failureAfter(1, 0, err)
 			h := copyForError(&f, &decision{action: MoveToError("error")}, testHost, Capabilities{})
-			for _, key := range []string{HeaderExceptionMessage, HeaderExceptionStackTrace} {
+			for _, key := range []string{headers.ExceptionMessage, headers.ExceptionStackTrace} {
 				text := h.Get(key)
 				if len(text) > 16<<10 || len(text) == 0 {
 					t.Errorf("%s has %d bytes", key, len(text))
@@ -243,9 +245,9 @@ func TestFailedCopy_TextIsBounded(t *testing.T) {
 // Rule R24.
 func TestFailedCopy_HeadersGiveWayInOrder(t *testing.T) {
 	order := []string{
-		HeaderExceptionStackTrace, HeaderAttempts, HeaderExceptionSource, HeaderExceptionInnerType,
-		HeaderHandlerFailureTime, HeaderHandlerStartTime, HeaderHandledMessageType, HeaderHostDisplayName,
-		HeaderHostID, HeaderProcessingMachine, HeaderProcessingEndpoint, HeaderHandlerType, HeaderExceptionMessage, HeaderExceptionType, HeaderTimeOfFailure, HeaderFailureReason,
+		headers.ExceptionStackTrace, headers.Attempts, headers.ExceptionSource, headers.ExceptionInnerType,
+		headers.HandlerFailureTime, headers.HandlerStartTime, headers.HandledMessageType, headers.HostDisplayName,
+		headers.HostID, headers.ProcessingMachine, headers.ProcessingEndpoint, headers.HandlerType, headers.ExceptionMessage, headers.ExceptionType, headers.TimeOfFailure, headers.FailureReason,
 	}
 	f := failedMessage(fmt.Errorf("save: %w", codeError{7}))
 	f.Handler, f.HandlerStarted, f.handlerFailed = "shop.charge", day, day

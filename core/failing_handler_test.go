@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 const thisPackage = "github.com/reprise-go/reprise/core_test."
@@ -74,14 +75,14 @@ func TestFailureHeaders_NamesTheFailingHandler(t *testing.T) {
 				fx.enqueue("m1")
 				fx.advance(time.Minute)
 				h := fx.onlyMessage("error").Headers
-				name := h.Get(core.HeaderHandlerType)
+				name := h.Get(headers.HandlerType)
 				if !isNamed(name, test.want) {
 					fx.Errorf("the failing handler is %q, want %q", name, test.want)
 				}
 				began, failed := sentAt.Add(test.began), sentAt.Add(test.began+test.took)
-				equal(fx, "began", h.Get(core.HeaderHandlerStartTime), core.FormatTime(began))
-				equal(fx, "failed", h.Get(core.HeaderHandlerFailureTime), core.FormatTime(failed))
-				equal(fx, "message type", h.Get(core.HeaderHandledMessageType), "order")
+				equal(fx, "began", h.Get(headers.HandlerStartTime), headers.FormatTime(began))
+				equal(fx, "failed", h.Get(headers.HandlerFailureTime), headers.FormatTime(failed))
+				equal(fx, "message type", h.Get(headers.HandledMessageType), "order")
 				equal(fx, "handler in ErrorContext", policy.Handler, name)
 				equal(fx, "its beginning", policy.HandlerStarted, began)
 				equal(fx, "handler in Recovery", seen.all()[0].Handler, name)
@@ -157,7 +158,7 @@ func TestFailureHeaders_NamesNoHandlerWhereNoneFailed(t *testing.T) {
 				}
 			})}}, message: order("m1"), handler: func(context.Context, *core.Message) error { return errBoom }, named: true,
 		},
-		"no handler":             {message: orderWithout("m1", func(h *core.Headers) { h.Set(core.HeaderMessageTypes, "stranger") }), handler: func(context.Context, *core.Message) error { return nil }},
+		"no handler":             {message: orderWithout("m1", func(h *core.Headers) { h.Set(headers.MessageTypes, "stranger") }), handler: func(context.Context, *core.Message) error { return nil }},
 		"a send that is refused": {message: order("m1"), handler: func(_ context.Context, m *core.Message) error { return m.Send("nowhere", "x", "x") }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -166,7 +167,7 @@ func TestFailureHeaders_NamesNoHandlerWhereNoneFailed(t *testing.T) {
 				fx.runOrders(test.config, test.handler)
 				fx.send(test.message)
 				h := fx.onlyMessage("error").Headers
-				for _, key := range []string{core.HeaderHandlerType, core.HeaderHandlerStartTime, core.HeaderHandlerFailureTime, core.HeaderHandledMessageType} {
+				for _, key := range []string{headers.HandlerType, headers.HandlerStartTime, headers.HandlerFailureTime, headers.HandledMessageType} {
 					if value, ok := h.Lookup(key); ok != test.named {
 						fx.Errorf("header %s is %q", key, value)
 					}
@@ -181,13 +182,13 @@ func TestFailureHeaders_NamesNoHandlerWhereNoneFailed(t *testing.T) {
 func TestFailureHeaders_ForgetsAnEarlierFailingHandler(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		stale := order("m1")
-		stale.Headers.Set(core.HeaderMessageTypes, "stranger")
-		stale.Headers.Set(core.HeaderHandlerType, "shop.charge")
-		stale.Headers.Set(core.HeaderHandlerStartTime, "then")
+		stale.Headers.Set(headers.MessageTypes, "stranger")
+		stale.Headers.Set(headers.HandlerType, "shop.charge")
+		stale.Headers.Set(headers.HandlerStartTime, "then")
 		fx.runOrders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return nil })
 		fx.send(stale)
 		h := fx.onlyMessage("error").Headers
-		equal(fx, "handler", h.Get(core.HeaderHandlerType), "")
-		equal(fx, "its beginning", h.Get(core.HeaderHandlerStartTime), "")
+		equal(fx, "handler", h.Get(headers.HandlerType), "")
+		equal(fx, "its beginning", h.Get(headers.HandlerStartTime), "")
 	})
 }

@@ -10,18 +10,20 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 func FuzzFailureHeaders(f *testing.F) {
 	f.Add("handler failed", byte(0), "app", "value", "", "body", 0, 0)
-	f.Add("\xff\x00", byte(1), HeaderExceptionType, "stale", "[]", "", 300, 0)
-	f.Add(strings.Repeat("\x00", 5000), byte(2), HeaderFailedQ, "stale", `[{"action":"MoveToError"},{}]`, "body", 0, 900)
+	f.Add("\xff\x00", byte(1), headers.ExceptionType, "stale", "[]", "", 300, 0)
+	f.Add(strings.Repeat("\x00", 5000), byte(2), headers.FailedQ, "stale", `[{"action":"MoveToError"},{}]`, "body", 0, 900)
 	f.Add("x", byte(3), "k", strings.Repeat("v", 500), `[{"error":"<<<<"}]`, strings.Repeat("b", 100), 100, 200)
 	f.Add("x", byte(6), headerExceptionPrefix+"Data", "v", strings.Repeat("[", 100), "b", 50000, 50)
 	f.Fuzz(func(t *testing.T, text string, shape byte, key, value, trace, body string, maxHeaders, maxMessage int) {
 		message := failureAfter(int(shape), 1, errorOf(text, shape))
 		message.Body = []byte(body)
-		message.Headers = HeadersFromMap(map[string]string{key: value, "app": "value", HeaderAttempts: trace, HeaderRetries: "1"})
+		message.Headers = HeadersFromMap(map[string]string{key: value, "app": "value", headers.Attempts: trace, headers.Retries: "1"})
 		before := message.Headers.Map()
 		caps := Capabilities{MaxHeaderBytes: max(maxHeaders, 0), MaxMessageBytes: max(maxMessage, 0)}
 
@@ -30,11 +32,11 @@ func FuzzFailureHeaders(f *testing.F) {
 		if !fits(moved, message.Body, caps) && !maps.Equal(moved.Map(), all.Map()) {
 			t.Errorf("%d bytes of headers do not fit into %+v, and are not all", moved.Bytes(), caps)
 		}
-		if moved.Get(HeaderFailedQ) != "input" {
-			t.Errorf("FailedQ is %q", moved.Get(HeaderFailedQ))
+		if moved.Get(headers.FailedQ) != "input" {
+			t.Errorf("FailedQ is %q", moved.Get(headers.FailedQ))
 		}
 		for _, h := range []Headers{moved, copyForRetry(&message, DelayedRetry(1)), copyForDeferral(&message), copyForRefusal(&message), copyForErrorMinimal(&message)} {
-			ours := slices.Concat(failureHeaders, retryHeaders, []string{HeaderTimeToBeReceived, HeaderMessageID})
+			ours := slices.Concat(failureHeaders, retryHeaders, []string{headers.TimeToBeReceived, headers.MessageID})
 			for k, v := range before {
 				if got, ok := h.Lookup(k); !slices.Contains(ours, k) && !strings.HasPrefix(k, headerExceptionPrefix) && (got != v || !ok) {
 					t.Errorf("header %q was %q and is %q", k, v, got)
@@ -45,11 +47,11 @@ func FuzzFailureHeaders(f *testing.F) {
 					t.Errorf("header %q is not UTF-8 without NUL: %q", k, v)
 				}
 			}
-			if size := len(h.Get(HeaderAttempts)); h.Get(HeaderAttempts) != trace && size > maxTrace {
+			if size := len(h.Get(headers.Attempts)); h.Get(headers.Attempts) != trace && size > headers.MaxAttempts {
 				t.Errorf("the trace has %d bytes", size)
 			}
 		}
-		if len(moved.Get(HeaderExceptionMessage)) > maxErrorText || len(moved.Get(HeaderExceptionStackTrace)) > maxErrorText {
+		if len(moved.Get(headers.ExceptionMessage)) > maxErrorText || len(moved.Get(headers.ExceptionStackTrace)) > maxErrorText {
 			t.Error("the error's text is not bounded")
 		}
 		if string(message.Body) != body || !maps.Equal(message.Headers.Map(), before) {

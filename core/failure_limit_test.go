@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -401,7 +402,7 @@ func TestFailureLimit_CountsMovesAlone(t *testing.T) {
 				}
 				fx.run(ep)
 				m := order(cmp.Or(test.message, "m1"))
-				m.Headers.Set(core.HeaderMessageTypes, cmp.Or(test.of, "order"))
+				m.Headers.Set(headers.MessageTypes, cmp.Or(test.of, "order"))
 				fx.send(m)
 				fx.advance(time.Hour)
 				equal(fx, "counts", reached.Load(), test.counts)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -202,9 +203,9 @@ func order(id string) core.Outgoing {
 	return core.Outgoing{
 		ID: id, Queue: "orders", Body: []byte("body of " + id),
 		Headers: core.HeadersFromMap(map[string]string{
-			core.HeaderMessageID:    id,
-			core.HeaderMessageTypes: "order",
-			"Sender":                "unit \u00e9",
+			headers.MessageID:    id,
+			headers.MessageTypes: "order",
+			"Sender":             "unit \u00e9",
 		}),
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // A forwarded message is the received one: not what middleware made of it, and without
@@ -36,16 +37,16 @@ func TestForward_KeepsTheMessage(t *testing.T) {
 		})
 		sent := order("m1")
 		sent.GroupKey, sent.Properties = "g", map[string]string{"p": "1"}
-		sent.Headers.Set(core.HeaderReplyToAddress, "elsewhere")
-		sent.Headers.Set(core.HeaderRetryUniqueMessageID, "unique")
-		sent.Headers.Set(core.HeaderTimeToBeReceived, "01:00:00")
+		sent.Headers.Set(headers.ReplyToAddress, "elsewhere")
+		sent.Headers.Set(headers.RetryUniqueMessageID, "unique")
+		sent.Headers.Set(headers.TimeToBeReceived, "01:00:00")
 		fx.send(sent)
 		fx.advance(time.Hour)
 		got := fx.onlyMessage("shipping")
 		equal(fx, "forwarded", fmt.Sprint(got.ID, " ", string(got.Body), " ", got.GroupKey, " ", got.Properties), "m1 body of m1 g map[p:1]")
 		want := sent.Headers.Map()
-		delete(want, core.HeaderRetryUniqueMessageID)
-		delete(want, core.HeaderTimeToBeReceived)
+		delete(want, headers.RetryUniqueMessageID)
+		delete(want, headers.TimeToBeReceived)
 		equalHeaders(fx, "headers", got.Headers, want)
 		fx.noError(running.stop())
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -82,7 +83,7 @@ func TestGroupKey_LeavesRoomInTheErrorQueue(t *testing.T) {
 		time.Sleep(time.Second)
 		moved := fx.onlyMessage("error")
 		equal(fx, "group key", moved.GroupKey, m.GroupKey)
-		for _, key := range []string{core.HeaderFailedQ, core.HeaderExceptionType, core.HeaderTimeOfFailure} {
+		for _, key := range []string{headers.FailedQ, headers.ExceptionType, headers.TimeOfFailure} {
 			if moved.Headers.Get(key) == "" {
 				fx.Errorf("the moved message has no header %s, though there is room: %d bytes of headers and %d of group key, of 2000",
 					key, moved.Headers.Bytes(), len(moved.GroupKey))

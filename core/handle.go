@@ -45,7 +45,7 @@ func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx conte
 // of one type do. [Config.MessageType] can return types for messages that name none, so
 // that each type can have its handler.
 //
-// Control messages ([HeaderControlMessage]) that name no type have no body, and do not
+// Control messages ([headers.ControlMessage]) that name no type have no body, and do not
 // reach default handlers: they are consumed. A Config.MessageType or middleware that
 // names a type for them gives them a handler.
 func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *TypedMessage[T]) error, opts ...HandleOptions) {

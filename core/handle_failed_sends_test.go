@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -202,7 +203,7 @@ func TestHandleFailed_RefusedSendsAreDropped(t *testing.T) {
 				fx.wantDepth("shipping", 0)
 				fx.wantDepth("orders", 0)
 				// The message itself was not refused: it has all of its headers.
-				equal(fx, "error text", failed.Headers.Get(core.HeaderExceptionMessage), "boom")
+				equal(fx, "error text", failed.Headers.Get(headers.ExceptionMessage), "boom")
 				equal(fx, "runs", runs, 1)
 				equal(fx, "work committed", fx.broker.committed.len(), 0)
 				equal(fx, "critical errors", ep.Health().CriticalErrors, 0)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // runHandleFailed registers a handler that always fails and what runs then.
@@ -31,7 +32,7 @@ func (fx *fixture) sentTypes(queue string) []string {
 	fx.Helper()
 	var types []string
 	for _, m := range fx.messages(queue) {
-		types = append(types, m.Headers.Get(core.HeaderMessageTypes))
+		types = append(types, m.Headers.Get(headers.MessageTypes))
 	}
 	slices.Sort(types)
 	return types
@@ -130,7 +131,7 @@ func TestHandleFailed_FailureLetsTheMoveHappen(t *testing.T) {
 				})
 				fx.enqueue("m1")
 				failed := fx.onlyMessage("error")
-				equal(fx, "error text", failed.Headers.Get(core.HeaderExceptionMessage), "boom")
+				equal(fx, "error text", failed.Headers.Get(headers.ExceptionMessage), "boom")
 				fx.wantDepth("orders", 0)
 				fx.wantDepth("shipping", 0)
 				equal(fx, "committed", fx.broker.committed.len(), 0)

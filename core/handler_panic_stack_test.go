@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // firstFrame returns the function in which a stack begins.
@@ -54,7 +55,7 @@ func TestPanic_StackBeginsAtTheHandler(t *testing.T) {
 			inModes(t, allModes, func(fx *fixture) {
 				fx.runOrders(core.Config{Recoverability: noRetries, Middleware: []core.Middleware{core.MiddlewareFunc(passesOn), core.MiddlewareFunc(passesOn)}}, handler)
 				fx.enqueue("m1")
-				stack := fx.onlyMessage("error").Headers.Get(core.HeaderExceptionStackTrace)
+				stack := fx.onlyMessage("error").Headers.Get(headers.ExceptionStackTrace)
 				if got, want := firstFrame(stack), "github.com/reprise-go/reprise/core_test."+name; got != want {
 					fx.Errorf("the stack begins at %q, want %q:\n%s", got, want, stack)
 				}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -36,7 +37,7 @@ func TestHandlerSends_FailedHandlerSendsNothingButSendNow(t *testing.T) {
 				})
 				fx.enqueue("m1")
 				for _, m := range fx.messages("shipping") {
-					equal(fx, "type of what left", m.Headers.Get(core.HeaderMessageTypes), "at once")
+					equal(fx, "type of what left", m.Headers.Get(headers.MessageTypes), "at once")
 				}
 				if len(fx.messages("shipping")) == 0 {
 					fx.Error("SendNow did not leave")
@@ -58,7 +59,7 @@ func TestHandlerSends_SendsOfASuccessLeaveOnceWithTheReceive(t *testing.T) {
 		fx.enqueue("m1")
 		var types []string
 		for _, m := range fx.messages("shipping") {
-			types = append(types, m.Headers.Get(core.HeaderMessageTypes))
+			types = append(types, m.Headers.Get(headers.MessageTypes))
 		}
 		if !slices.Equal(types, []string{"first", "second"}) {
 			fx.Errorf("sent %v", types)
@@ -109,7 +110,7 @@ func TestHandlerSends_FailingDispatchEndsInTheErrorQueue(t *testing.T) {
 		})
 		fx.enqueue("m1")
 		failed := fx.onlyMessage("error")
-		if text := failed.Headers.Get(core.HeaderExceptionMessage); !containsAll(text, "nowhere", core.ErrQueueNotFound.Error()) {
+		if text := failed.Headers.Get(headers.ExceptionMessage); !containsAll(text, "nowhere", core.ErrQueueNotFound.Error()) {
 			fx.Errorf("the error queue tells %q", text)
 		}
 		fx.wantDepth("orders", 0)
@@ -134,7 +135,7 @@ func TestHandlerSends_RetrySendsTheSameMessageIDs(t *testing.T) {
 		fx.enqueue("m1", "m2")
 		ids := map[string]map[string]bool{}
 		for _, m := range fx.messages("shipping") {
-			kind := m.Headers.Get(core.HeaderMessageTypes) + " of " + m.Headers.Get(core.HeaderRelatedTo)
+			kind := m.Headers.Get(headers.MessageTypes) + " of " + m.Headers.Get(headers.RelatedTo)
 			if ids[kind] == nil {
 				ids[kind] = map[string]bool{}
 			}
@@ -176,7 +177,7 @@ func TestHandlerSends_DeferralSendsOtherMessageIDs(t *testing.T) {
 		ids := map[string]map[string]int{}
 		all := map[string]bool{}
 		for _, m := range fx.messages("shipping") {
-			run := m.Headers.Get(core.HeaderMessageTypes)
+			run := m.Headers.Get(headers.MessageTypes)
 			if ids[run] == nil {
 				ids[run] = map[string]int{}
 			}
@@ -211,7 +212,7 @@ func TestHandlerSends_IDsIgnoreChangesOfTheHandler(t *testing.T) {
 			fx.Fatalf("sent %v", sent)
 		}
 		for _, m := range sent {
-			for _, key := range []string{core.HeaderRelatedTo, core.HeaderConversationID, core.HeaderCorrelationID} {
+			for _, key := range []string{headers.RelatedTo, headers.ConversationID, headers.CorrelationID} {
 				equal(fx, key, m.Headers.Get(key), "m1")
 			}
 		}
@@ -354,8 +355,8 @@ func TestSends_RefusedForGoodIsUnrecoverable(t *testing.T) {
 				equal(fx, "runs", runs, 1)
 				fx.wantDepth("orders", 0)
 				failed := fx.messages("error")
-				if last := failed[len(failed)-1]; !strings.Contains(last.Headers.Get(core.HeaderExceptionMessage), "a message that the handler sent was refused") {
-					fx.Errorf("the error queue tells %q", last.Headers.Get(core.HeaderExceptionMessage))
+				if last := failed[len(failed)-1]; !strings.Contains(last.Headers.Get(headers.ExceptionMessage), "a message that the handler sent was refused") {
+					fx.Errorf("the error queue tells %q", last.Headers.Get(headers.ExceptionMessage))
 				}
 			})
 		})

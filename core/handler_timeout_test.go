@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 func TestHandlerTimeout(t *testing.T) {
@@ -28,7 +29,7 @@ func TestHandlerTimeout(t *testing.T) {
 			fx.advance(time.Minute)
 			failed := fx.onlyMessage("error")
 			equal(fx, "time", time.Since(start), time.Minute)
-			if text := failed.Headers.Get(core.HeaderExceptionMessage); !containsAll(text, "handler timeout of 1m0s", "deadline exceeded") {
+			if text := failed.Headers.Get(headers.ExceptionMessage); !containsAll(text, "handler timeout of 1m0s", "deadline exceeded") {
 				fx.Errorf("the error queue tells %q", text)
 			}
 			if got := causes.all(); !errors.Is(got[0], core.ErrHandlerTimeout) {

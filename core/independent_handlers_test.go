@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // handleIndependently registers independent handlers of "order", by the order of their
@@ -151,7 +152,7 @@ func TestIndependent_CancellationEndsTheLaterOnes(t *testing.T) {
 		fx.advance(time.Minute)
 		equal(fx, "ran", strings.Join(ran.all(), ""), "a")
 		moved := fx.onlyMessage("error")
-		if text := moved.Headers.Get(core.HeaderExceptionMessage); !strings.Contains(text, "before this handler ran") {
+		if text := moved.Headers.Get(headers.ExceptionMessage); !strings.Contains(text, "before this handler ran") {
 			fx.Errorf("the failure is %q", text)
 		}
 		fx.wantDepth("shipping", 0)
@@ -191,7 +192,7 @@ func TestIndependent_IDsDoNotDependOnOtherHandlers(t *testing.T) {
 		fx.run(ep)
 		fx.enqueue("m1")
 		for _, m := range fx.messages("shipping") {
-			name := m.Headers.Get(core.HeaderMessageTypes)
+			name := m.Headers.Get(headers.MessageTypes)
 			ids[name] = append(ids[name], m.ID)
 		}
 		if got := ids["b"]; len(got) != 2 || got[0] != got[1] {
@@ -286,7 +287,7 @@ func TestIndependent_TellsThePanicThatDoesNotDecide(t *testing.T) {
 		fx.run(ep)
 		fx.enqueue("m1")
 		const want = "github.com/reprise-go/reprise/core_test.panicsWithText"
-		equal(fx, "frame in the error queue", firstFrame(fx.onlyMessage("error").Headers.Get(core.HeaderExceptionStackTrace)), want)
+		equal(fx, "frame in the error queue", firstFrame(fx.onlyMessage("error").Headers.Get(headers.ExceptionStackTrace)), want)
 		line := fx.logs.find("moving message to the error queue", "message_id", "m1")[0]
 		equal(fx, "frame in the log", firstFrame(fmt.Sprint(line.attrs["stack"])), want)
 	})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // An endpoint whose input queue has another name does with that queue all that it does
@@ -43,16 +44,16 @@ func TestInputQueue_TakesThePlaceOfTheName(t *testing.T) {
 		fx.advance(time.Minute)
 		equal(fx, "attempts", attempts, 4)
 		failed := fx.onlyMessage("error")
-		equal(fx, "FailedQ", failed.Headers.Get(core.HeaderFailedQ), "orders-in")
-		equal(fx, "endpoint", failed.Headers.Get(core.HeaderProcessingEndpoint), "billing")
+		equal(fx, "FailedQ", failed.Headers.Get(headers.FailedQ), "orders-in")
+		equal(fx, "endpoint", failed.Headers.Get(headers.ProcessingEndpoint), "billing")
 		equal(fx, "queue that observers see", recovered.all()[0].Queue, "orders-in")
 
 		if err := ep.Publish(fx.Context(), "ordered", []byte("x")); err != nil {
 			fx.Fatal(err)
 		}
 		sent := fx.onlyMessage("shipping")
-		equal(fx, "address for replies", sent.Headers.Get(core.HeaderReplyToAddress), "orders-in")
-		equal(fx, "sender", sent.Headers.Get(core.HeaderOriginatingEndpoint), "billing")
+		equal(fx, "address for replies", sent.Headers.Get(headers.ReplyToAddress), "orders-in")
+		equal(fx, "sender", sent.Headers.Get(headers.OriginatingEndpoint), "billing")
 	})
 }
 

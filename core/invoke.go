@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/internal/calls"
 )
 
@@ -62,7 +63,7 @@ func (i *invoker) typeOf(in *Incoming) string {
 	case err != nil: // it is called again for the attempt, which fails
 		return ""
 	case messageType == "":
-		messageType = in.Headers.Get(HeaderMessageTypes)
+		messageType = in.Headers.Get(headers.MessageTypes)
 	}
 	return i.deps.registry.handlingOf(messageType).messageType
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -513,7 +514,7 @@ func TestMaxDeliveries_DeliveriesOfAMessageAndItsNewCopy(t *testing.T) {
 				}
 				copied := last(func() core.Outgoing {
 					m := order("m1")
-					m.Headers.Set(core.HeaderDeliveries, "50")
+					m.Headers.Set(headers.Deliveries, "50")
 					return m
 				})
 				equal(fx, "deliveries of a copy", copied, c.copied)

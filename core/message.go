@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/internal/ids"
 	"github.com/reprise-go/reprise/core/internal/values"
 )
@@ -251,33 +252,33 @@ func (m *Message) Outgoing() []Outgoing {
 // that is too large, an option that the transport does not support) means that nothing
 // was collected.
 func (m *Message) Send(queue, messageType string, body any, opts ...SendOptions) error {
-	return m.collect(IntentSend, queue, messageType, body, opts)
+	return m.collect(headers.IntentSend, queue, messageType, body, opts)
 }
 
 // Publish collects an event for all subscribers of messageType.
 func (m *Message) Publish(messageType string, body any, opts ...SendOptions) error {
-	return m.collect(IntentPublish, "", messageType, body, opts)
+	return m.collect(headers.IntentPublish, "", messageType, body, opts)
 }
 
 // Reply collects an answer to the address that the message names. Without one
 // it returns [ErrNoReplyAddress].
 func (m *Message) Reply(messageType string, body any, opts ...SendOptions) error {
-	to := m.incoming.Headers.Get(HeaderReplyToAddress)
+	to := m.incoming.Headers.Get(headers.ReplyToAddress)
 	if to == "" {
 		return fmt.Errorf("core: reply to message %s: %w", m.incoming.ID, ErrNoReplyAddress)
 	}
-	return m.collect(IntentReply, to, messageType, body, opts)
+	return m.collect(headers.IntentReply, to, messageType, body, opts)
 }
 
 // SendNow sends a command at once: it is sent even if the handler fails, and once more at
 // every attempt, with the same message id. After a deferral ([Defer]) the id changes.
 func (m *Message) SendNow(ctx context.Context, queue, messageType string, body any, opts ...SendOptions) error {
-	return m.sendImmediately(ctx, IntentSend, queue, messageType, body, opts)
+	return m.sendImmediately(ctx, headers.IntentSend, queue, messageType, body, opts)
 }
 
 // PublishNow publishes an event at once, as [Message.SendNow] does.
 func (m *Message) PublishNow(ctx context.Context, messageType string, body any, opts ...SendOptions) error {
-	return m.sendImmediately(ctx, IntentPublish, "", messageType, body, opts)
+	return m.sendImmediately(ctx, headers.IntentPublish, "", messageType, body, opts)
 }
 
 func (m *Message) collect(intent, queue, messageType string, body any, opts []SendOptions) error {
@@ -355,8 +356,8 @@ func (m *Message) composeLocked(intent, queue, messageType string, body any, opt
 	}
 	from := causation{
 		id:             m.incoming.ID,
-		conversationID: m.incoming.Headers.Get(HeaderConversationID),
-		correlationID:  m.incoming.Headers.Get(HeaderCorrelationID),
+		conversationID: m.incoming.Headers.Get(headers.ConversationID),
+		correlationID:  m.incoming.Headers.Get(headers.CorrelationID),
 		sagaID:         m.incoming.Headers.Get(headerOriginatingSagaID),
 		sagaType:       m.incoming.Headers.Get(headerOriginatingSagaType),
 	}
@@ -378,9 +379,9 @@ func (m *Message) composeLocked(intent, queue, messageType string, body any, opt
 
 func sendVerb(intent string) string {
 	switch intent {
-	case IntentPublish:
+	case headers.IntentPublish:
 		return "publish"
-	case IntentReply:
+	case headers.IntentReply:
 		return "reply with"
 	default:
 		return "send"
@@ -482,7 +483,7 @@ func decodeTyped[T any](m *Message) (*TypedMessage[T], error) {
 		*raw = m.RawBody()
 		return in, nil
 	}
-	err := m.deps.composer.codec.decode(m.Type, m.Headers.Get(HeaderContentType), m.rawBody(), &in.Body)
+	err := m.deps.composer.codec.decode(m.Type, m.Headers.Get(headers.ContentType), m.rawBody(), &in.Body)
 	return in, err
 }
 
@@ -540,7 +541,7 @@ func (m *Message) Copy() Outgoing {
 	in := m.incoming
 	out := in.copyTo("", in.Headers, ReasonForward)
 	in.writeID(&out.Headers)
-	out.Headers.Del(HeaderAttempts, HeaderUndelivered, HeaderTimeToBeReceived, HeaderRetryUniqueMessageID, HeaderRetryAckQueue, HeaderRetryAckSent)
+	out.Headers.Del(headers.Attempts, headers.Undelivered, headers.TimeToBeReceived, headers.RetryUniqueMessageID, headers.RetryAckQueue, headers.RetryAckSent)
 	out.Headers.Del(retryHeaders...)
 	return out
 }

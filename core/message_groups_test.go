@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -129,7 +130,7 @@ func TestGroups_RoundsOfTheMessageType(t *testing.T) {
 		fx.run(ep)
 		m := order("1")
 		m.GroupKey = "customer 7"
-		m.Headers.Del(core.HeaderMessageTypes)
+		m.Headers.Del(headers.MessageTypes)
 		fx.send(m)
 		fx.advance(time.Hour)
 		equal(fx, "attempts", fmt.Sprint(attempts.all()), "[1/0 2/0 3/0 1/1 2/1 3/1 1/2 2/2 3/2]")

@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // foreign is a message to the queue "orders" whose headers name no type.
 func foreign(id, kind string) core.Outgoing {
 	out := order(id)
-	out.Headers.Del(core.HeaderMessageTypes)
+	out.Headers.Del(headers.MessageTypes)
 	out.Headers.Set("ce-type", kind)
 	return out
 }
@@ -65,7 +66,7 @@ func TestMessageType_OfForeignMessages(t *testing.T) {
 		fx.sendOneByOne(foreign("m5", "unknown"))
 		failed := fx.onlyMessage("error")
 		equal(fx, "failed", failed.ID, "m5")
-		if text := failed.Headers.Get(core.HeaderExceptionMessage); !strings.Contains(text, `no handler for the message type: "unknown"`) {
+		if text := failed.Headers.Get(headers.ExceptionMessage); !strings.Contains(text, `no handler for the message type: "unknown"`) {
 			fx.Errorf("the error queue tells %q", text)
 		}
 		equal(fx, "handled", strings.Join(handled.all(), ", "), "order m1 order, cancelled m2 Shop.Cancelled, order m3 order, cancelled m4 Shop.Cancelled")
@@ -149,7 +150,7 @@ func TestMessageType_MayPanicOrEndItsGoroutine(t *testing.T) {
 				failed := fx.onlyMessage("error")
 				equal(fx, "failed", failed.ID, "bad")
 				equal(fx, "calls", calls.len(), 3)
-				if text := failed.Headers.Get(core.HeaderExceptionMessage); name == "panic" && text != "Config.MessageType: panic: boom" {
+				if text := failed.Headers.Get(headers.ExceptionMessage); name == "panic" && text != "Config.MessageType: panic: boom" {
 					fx.Errorf("the error queue tells %q", text)
 				}
 			})
@@ -225,7 +226,7 @@ func TestDefaultHandler_TakesOtherTypes(t *testing.T) {
 		fx.run(ep)
 		fx.enqueue("m1")
 		other := order("m3")
-		other.Headers.Set(core.HeaderMessageTypes, "order.v2, Shop")
+		other.Headers.Set(headers.MessageTypes, "order.v2, Shop")
 		fx.sendOneByOne(foreign("m2", ""), other)
 		equal(fx, "handled", strings.Join(handled.all(), ", "),
 			"order m1, first  body of m2, second  body of m2, first order.v2 body of m3, second order.v2 body of m3")
@@ -255,7 +256,7 @@ func TestDefaultHandler_Alone(t *testing.T) {
 		})
 		fx.run(ep)
 		out := order("m1")
-		out.Headers.Set(core.HeaderMessageTypes, "parcel")
+		out.Headers.Set(headers.MessageTypes, "parcel")
 		out.Body = []byte(`{"Weight": 7}`)
 		fx.send(out)
 		equal(fx, "failed", fx.onlyMessage("error").ID, "m1")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 const assembly = ", Shop.Contracts, Version=1.0.0.0, Culture=neutral, PublicKeyToken=null"
@@ -19,7 +20,7 @@ const threeTypes = "Shop.OrderPlaced" + assembly + ";Shop.OrderChanged" + assemb
 // orderOfTypes is an order with another header of types.
 func orderOfTypes(id, types string) core.Outgoing {
 	out := order(id)
-	out.Headers.Set(core.HeaderMessageTypes, types)
+	out.Headers.Set(headers.MessageTypes, types)
 	out.Body = []byte(`{"ID":"` + id + `","Total":5}`)
 	return out
 }
@@ -133,7 +134,7 @@ func TestMessageTypes_IndependentBesideOthers(t *testing.T) {
 		add("Shop.IOrderEvent", "f", nil, core.HandleOptions{})
 		fx.run(ep)
 		fx.sendEach(orderOfTypes("m1", threeTypes))
-		text := fx.onlyMessage("error").Headers.Get(core.HeaderExceptionMessage)
+		text := fx.onlyMessage("error").Headers.Get(headers.ExceptionMessage)
 		if !containsAll(text, "2 of 7 handlers failed", "boom", "other") {
 			fx.Errorf("the failure says %q", text)
 		}
@@ -165,7 +166,7 @@ func TestMessageTypes_SendsOfEachTypeHaveIDsOfTheirOwn(t *testing.T) {
 			fx.sendEach(orderOfTypes(name, threeTypes))
 			ids := map[string]string{}
 			for _, m := range fx.messages("shipping") {
-				ids[m.ID] = m.Headers.Get(core.HeaderMessageTypes)
+				ids[m.ID] = m.Headers.Get(headers.MessageTypes)
 			}
 			if len(ids) != 3 {
 				fx.Errorf("%s: three messages have the ids %v", name, ids)
@@ -221,7 +222,7 @@ func TestMessageTypes_RetriesKeepThem(t *testing.T) {
 		fx.run(ep)
 		fx.sendEach(orderOfTypes("m1", threeTypes))
 		fx.advance(24 * time.Hour)
-		equal(fx, "types in the error queue", fx.onlyMessage("error").Headers.Get(core.HeaderMessageTypes), threeTypes)
+		equal(fx, "types in the error queue", fx.onlyMessage("error").Headers.Get(headers.MessageTypes), threeTypes)
 		equal(fx, "ran", strings.Join(ran.all(), " "), strings.TrimSpace(strings.Repeat("Shop.OrderPlaced Shop.IOrderEvent ", 2)))
 	})
 }
@@ -275,10 +276,10 @@ func TestBaseTypes_HeaderOfEachSend(t *testing.T) {
 		fx.run(ep)
 		fx.noError(ep.Send(fx.Context(), "shipping", "Shop.OrderPlaced", "x"))
 		out := order("m1")
-		out.Headers.Set(core.HeaderReplyToAddress, "shipping")
+		out.Headers.Set(headers.ReplyToAddress, "shipping")
 		fx.send(out)
 		for _, m := range fx.messages("shipping") {
-			equal(fx, "types of "+m.Headers.Get(core.HeaderMessageIntent), m.Headers.Get(core.HeaderMessageTypes), want)
+			equal(fx, "types of "+m.Headers.Get(headers.MessageIntent), m.Headers.Get(headers.MessageTypes), want)
 		}
 		equal(fx, "messages", len(fx.messages("shipping")), 4)
 	})
@@ -291,7 +292,7 @@ func TestBaseTypes_WithoutBaseTopics(t *testing.T) {
 		var ran recorder[string]
 		ep := fx.newEndpoint("orders", core.Config{BaseTypes: orderTypes})
 		core.HandleEvent(ep, "Shop.OrderPlaced", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
-			ran.add(m.Headers.Get(core.HeaderMessageTypes))
+			ran.add(m.Headers.Get(headers.MessageTypes))
 			return nil
 		})
 		fx.run(ep)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -43,17 +44,17 @@ func TestReply_AnswersARequest(t *testing.T) {
 		pong := pongs.all()[0]
 		equal(fx, "body", pong.Body, ping{2})
 		for key, want := range map[string]string{
-			core.HeaderConversationID: "request", core.HeaderCorrelationID: "request", core.HeaderRelatedTo: "request",
-			core.HeaderMessageIntent: core.IntentReply, core.HeaderMessageTypes: "pong", core.HeaderMessageID: pong.ID,
-			core.HeaderReplyToAddress: "server", core.HeaderOriginatingEndpoint: "server", core.HeaderContentType: "application/json",
+			headers.ConversationID: "request", headers.CorrelationID: "request", headers.RelatedTo: "request",
+			headers.MessageIntent: headers.IntentReply, headers.MessageTypes: "pong", headers.MessageID: pong.ID,
+			headers.ReplyToAddress: "server", headers.OriginatingEndpoint: "server", headers.ContentType: "application/json",
 			"Tenant": "",
 		} {
 			equal(fx, key, pong.Headers.Get(key), want)
 		}
-		if _, err := core.ParseTime(pong.Headers.Get(core.HeaderTimeSent)); err != nil {
+		if _, err := headers.ParseTime(pong.Headers.Get(headers.TimeSent)); err != nil {
 			fx.Error(err)
 		}
-		equal(fx, "intent of a send", notes.all()[0].Headers.Get(core.HeaderMessageIntent), core.IntentSend)
+		equal(fx, "intent of a send", notes.all()[0].Headers.Get(headers.MessageIntent), headers.IntentSend)
 	})
 }
 
@@ -119,7 +120,7 @@ func TestPublish_ReachesEverySubscriberOnce(t *testing.T) {
 				topic = "another"
 			}
 			core.HandleEvent(ep, topic, func(_ context.Context, m *core.TypedMessage[ping]) error {
-				got.add(fmt.Sprint(name, " ", m.Body.N, " ", m.Headers.Get(core.HeaderMessageIntent)))
+				got.add(fmt.Sprint(name, " ", m.Body.N, " ", m.Headers.Get(headers.MessageIntent)))
 				if m.Attempt == 1 && name == "stock" && fx.mode != core.TransactionNone {
 					return errBoom // retried for its own queue alone
 				}
@@ -184,7 +185,7 @@ func TestMessageType_ForeignNotations(t *testing.T) {
 		})
 		for _, types := range []string{"order", "special.order;order", "Special, Assembly, Version=1.0.0.0;order, Assembly", " order "} {
 			m := order("m")
-			m.Headers.Set(core.HeaderMessageTypes, types)
+			m.Headers.Set(headers.MessageTypes, types)
 			fx.send(m)
 		}
 		fx.wantDepth("orders", 0)
@@ -199,11 +200,11 @@ func TestMessageType_UnknownOneIsAFailure(t *testing.T) {
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 2}, Delayed: core.Delayed{Retries: 1, Increase: time.Second}}},
 			func(context.Context, *core.Message) error { return nil })
 		unknown := order("m1")
-		unknown.Headers.Set(core.HeaderMessageTypes, "unknown;stranger")
+		unknown.Headers.Set(headers.MessageTypes, "unknown;stranger")
 		fx.send(unknown)
 		time.Sleep(2 * time.Second)
 		failed := fx.onlyMessage("error")
-		if text := failed.Headers.Get(core.HeaderExceptionMessage); !containsAll(text, core.ErrNoHandler.Error(), "unknown") {
+		if text := failed.Headers.Get(headers.ExceptionMessage); !containsAll(text, core.ErrNoHandler.Error(), "unknown") {
 			fx.Errorf("error text is %q", text)
 		}
 		equal(fx, "abandoned", fx.broker.countSettled("Abandon", "m1"), 4)
@@ -231,8 +232,8 @@ func TestAudit_CopiesSuccesses(t *testing.T) {
 		equal(fx, "body", string(audit.Body), "body of good")
 		equal(fx, "sender's header", audit.Headers.Get("Sender"), "unit \u00e9")
 		for key, want := range map[string]string{
-			core.HeaderProcessingStarted: core.FormatTime(started), core.HeaderProcessingEnded: core.FormatTime(started.Add(time.Second)),
-			core.HeaderProcessingEndpoint: "orders", core.HeaderHostDisplayName: "i1", core.HeaderFailedQ: "",
+			headers.ProcessingStarted: headers.FormatTime(started), headers.ProcessingEnded: headers.FormatTime(started.Add(time.Second)),
+			headers.ProcessingEndpoint: "orders", headers.HostDisplayName: "i1", headers.FailedQ: "",
 		} {
 			equal(fx, key, audit.Headers.Get(key), want)
 		}
@@ -254,16 +255,16 @@ func TestAcknowledgement_OfAnOperatorsRetry(t *testing.T) {
 				})
 				for _, id := range []string{"retried", "fails again", "no queue"} {
 					m := order(id)
-					m.Headers.Set(core.HeaderRetryUniqueMessageID, "unique "+id)
+					m.Headers.Set(headers.RetryUniqueMessageID, "unique "+id)
 					if id != "no queue" {
-						m.Headers.Set(core.HeaderRetryAckQueue, "shipping")
+						m.Headers.Set(headers.RetryAckQueue, "shipping")
 					}
 					fx.send(m)
 				}
 				ack := fx.onlyMessage("shipping")
-				equal(fx, "unique id", ack.Headers.Get(core.HeaderRetryUniqueMessageID), "unique retried")
-				equal(fx, "time", ack.Headers.Get(core.HeaderRetrySuccessful), core.FormatTime(now))
-				equal(fx, "control message", ack.Headers.Get(core.HeaderControlMessage), "True")
+				equal(fx, "unique id", ack.Headers.Get(headers.RetryUniqueMessageID), "unique retried")
+				equal(fx, "time", ack.Headers.Get(headers.RetrySuccessful), headers.FormatTime(now))
+				equal(fx, "control message", ack.Headers.Get(headers.ControlMessage), "True")
 				equal(fx, "body", len(ack.Body), 0)
 				if auditQueue == "" {
 					return
@@ -273,7 +274,7 @@ func TestAcknowledgement_OfAnOperatorsRetry(t *testing.T) {
 					if m.ID == "no queue" {
 						want = ""
 					}
-					equal(fx, "acknowledgement sent for "+m.ID, m.Headers.Get(core.HeaderRetryAckSent), want)
+					equal(fx, "acknowledgement sent for "+m.ID, m.Headers.Get(headers.RetryAckSent), want)
 				}
 				fx.wantDepth(auditQueue, 2)
 			})
@@ -365,10 +366,10 @@ func TestDelayedSend_HasItsDueTime(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		var seen recorder[string]
 		began := time.Now()
-		due := core.FormatTime(began.Add(time.Minute))
+		due := headers.FormatTime(began.Add(time.Minute))
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1}}})
 		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
-			seen.add(m.Headers.Get(core.HeaderDeliverAt))
+			seen.add(m.Headers.Get(headers.DeliverAt))
 			if m.DelayedRetries == 0 {
 				return errBoom
 			}
@@ -382,7 +383,7 @@ func TestDelayedSend_HasItsDueTime(t *testing.T) {
 		if got := seen.all(); !slices.Equal(got, []string{due, due}) {
 			fx.Errorf("handlers saw %q, want twice %q", got, due)
 		}
-		if value, ok := fx.onlyMessage("shipping").Headers.Lookup(core.HeaderDeliverAt); ok {
+		if value, ok := fx.onlyMessage("shipping").Headers.Lookup(headers.DeliverAt); ok {
 			fx.Errorf("a message without a delay is due at %q", value)
 		}
 	})
@@ -413,7 +414,7 @@ func TestTransport_SharedByEndpoints(t *testing.T) {
 				if i+1 < endpoints {
 					return m.Send(fmt.Sprint("station ", i+1), "letter", m.RawBody())
 				}
-				equal(fx, "conversation at the end", m.Headers.Get(core.HeaderConversationID), "letter")
+				equal(fx, "conversation at the end", m.Headers.Get(headers.ConversationID), "letter")
 				return nil
 			})
 			fx.run(ep)

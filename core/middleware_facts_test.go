@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // describingMiddleware is middleware that has these facts, and does nothing.
@@ -253,6 +254,6 @@ func TestMiddleware_CallsNextWithoutAMessage(t *testing.T) {
 			return func(ctx context.Context, _ *core.Message) error { return next(ctx, nil) }
 		})}}, func(context.Context, *core.Message) error { return nil })
 		fx.enqueue("m1")
-		equal(fx, "error text", fx.onlyMessage("error").Headers.Get(core.HeaderExceptionMessage), "middleware called next without a message (nil)")
+		equal(fx, "error text", fx.onlyMessage("error").Headers.Get(headers.ExceptionMessage), "middleware called next without a message (nil)")
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // retryMiddleware is middleware that runs the handlers up to n times, until they succeed.
@@ -55,7 +56,7 @@ func (fx *fixture) shippedTypes() string {
 	fx.Helper()
 	var types []string
 	for _, m := range fx.messages("shipping") {
-		types = append(types, m.Headers.Get(core.HeaderMessageTypes))
+		types = append(types, m.Headers.Get(headers.MessageTypes))
 	}
 	return strings.Join(types, " ")
 }
@@ -367,7 +368,7 @@ func TestHandlerSends_EachRunHasTheSameMessageIDs(t *testing.T) {
 		fx.enqueue("m1")
 		ids := map[string][]string{}
 		for _, m := range fx.messages("shipping") {
-			messageType := m.Headers.Get(core.HeaderMessageTypes)
+			messageType := m.Headers.Get(headers.MessageTypes)
 			ids[messageType] = append(ids[messageType], m.ID)
 		}
 		equal(fx, "sends of the handler", len(ids["handler"]), 4)

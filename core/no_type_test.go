@@ -8,20 +8,21 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // typeless are the ways not to name a type.
 var typeless = map[string]func(h *core.Headers){
-	"no header":        func(h *core.Headers) { h.Del(core.HeaderMessageTypes) },
-	"an empty header":  func(h *core.Headers) { h.Set(core.HeaderMessageTypes, "") },
-	"blanks":           func(h *core.Headers) { h.Set(core.HeaderMessageTypes, " \t ") },
-	"only separators":  func(h *core.Headers) { h.Set(core.HeaderMessageTypes, ";; ,;") },
-	"only an assembly": func(h *core.Headers) { h.Set(core.HeaderMessageTypes, ", Shop, Version=1.0.0.0") },
+	"no header":        func(h *core.Headers) { h.Del(headers.MessageTypes) },
+	"an empty header":  func(h *core.Headers) { h.Set(headers.MessageTypes, "") },
+	"blanks":           func(h *core.Headers) { h.Set(headers.MessageTypes, " \t ") },
+	"only separators":  func(h *core.Headers) { h.Set(headers.MessageTypes, ";; ,;") },
+	"only an assembly": func(h *core.Headers) { h.Set(headers.MessageTypes, ", Shop, Version=1.0.0.0") },
 	"another spelling": func(h *core.Headers) {
-		h.Del(core.HeaderMessageTypes)
+		h.Del(headers.MessageTypes)
 		h.Set("nservicebus.enclosedmessagetypes", "order")
 	},
-	"a control message": func(h *core.Headers) { h.Del(core.HeaderMessageTypes); h.Set(core.HeaderControlMessage, "False") },
+	"a control message": func(h *core.Headers) { h.Del(headers.MessageTypes); h.Set(headers.ControlMessage, "False") },
 }
 
 // orderWithout returns an order that names no type, in one of these ways.
@@ -67,8 +68,8 @@ func TestNoType_MessageIsAttemptedOnce(t *testing.T) {
 				for key, want := range sent.Headers.All() {
 					equal(fx, key, failed.Headers.Get(key), want)
 				}
-				equal(fx, "FailedQ", failed.Headers.Get(core.HeaderFailedQ), "orders")
-				if text := failed.Headers.Get(core.HeaderExceptionMessage); !containsAll(text, core.ErrNoType.Error(), core.HeaderMessageTypes, "HandleDefault") {
+				equal(fx, "FailedQ", failed.Headers.Get(headers.FailedQ), "orders")
+				if text := failed.Headers.Get(headers.ExceptionMessage); !containsAll(text, core.ErrNoType.Error(), headers.MessageTypes, "HandleDefault") {
 					fx.Errorf("error text is %q", text)
 				}
 				fx.wantDepth("orders", 0)
@@ -171,9 +172,9 @@ func TestRateLimit_MessageWithoutATypeDoesNotCount(t *testing.T) {
 // controlMessage is a control message as NServiceBus makes one.
 func controlMessage(id string) core.Outgoing {
 	return core.Outgoing{ID: id, Queue: "orders", Headers: core.HeadersFromMap(map[string]string{
-		core.HeaderMessageID:      id,
-		core.HeaderControlMessage: "True",
-		core.HeaderMessageIntent:  core.IntentSend,
+		headers.MessageID:      id,
+		headers.ControlMessage: "True",
+		headers.MessageIntent:  headers.IntentSend,
 	})}
 }
 
@@ -193,13 +194,13 @@ func TestControlMessage_IsConsumedWithoutHandlers(t *testing.T) {
 		core.HandleDefault(ep, func(context.Context, *core.TypedMessage[ping]) error { return errBoom })
 		fx.run(ep)
 		sent := controlMessage("m1")
-		sent.Headers.Set(core.HeaderRetryUniqueMessageID, "unique m1")
-		sent.Headers.Set(core.HeaderRetryAckQueue, "acks")
+		sent.Headers.Set(headers.RetryUniqueMessageID, "unique m1")
+		sent.Headers.Set(headers.RetryAckQueue, "acks")
 		fx.send(sent)
-		equal(fx, "acknowledged", fx.onlyMessage("acks").Headers.Get(core.HeaderRetryUniqueMessageID), "unique m1")
+		equal(fx, "acknowledged", fx.onlyMessage("acks").Headers.Get(headers.RetryUniqueMessageID), "unique m1")
 		audit := fx.onlyMessage("audit")
 		equal(fx, "audited", audit.ID, "m1")
-		equal(fx, "acknowledgement noted", audit.Headers.Get(core.HeaderRetryAckSent), "true")
+		equal(fx, "acknowledgement noted", audit.Headers.Get(headers.RetryAckSent), "true")
 		equal(fx, "body", len(audit.Body), 0)
 		equal(fx, "middleware runs", middleware.len(), 1)
 		fx.wantDepth("orders", 0)
@@ -214,7 +215,7 @@ func TestControlMessage_IsConsumedWithoutHandlers(t *testing.T) {
 // A boolean of AMQP arrives as "true".
 func TestControlMessage_HeaderValues(t *testing.T) {
 	named := func(messageType string) func(m *core.Outgoing) {
-		return func(m *core.Outgoing) { m.Headers.Set(core.HeaderMessageTypes, messageType) }
+		return func(m *core.Outgoing) { m.Headers.Set(headers.MessageTypes, messageType) }
 	}
 	inModes(t, allModes, func(fx *fixture) {
 		recover := noRetries
@@ -236,9 +237,9 @@ func TestControlMessage_HeaderValues(t *testing.T) {
 			failed, rises int
 		}{
 			{"True", func(*core.Outgoing) {}, 0, 0},
-			{"true", func(m *core.Outgoing) { m.Headers.Set(core.HeaderControlMessage, "true") }, 0, 0},
+			{"true", func(m *core.Outgoing) { m.Headers.Set(headers.ControlMessage, "true") }, 0, 0},
 			{"with a body", func(m *core.Outgoing) { m.Body = []byte("<x/>") }, 0, 0},
-			{"False", func(m *core.Outgoing) { m.Headers.Set(core.HeaderControlMessage, "False") }, 1, 0},
+			{"False", func(m *core.Outgoing) { m.Headers.Set(headers.ControlMessage, "False") }, 1, 0},
 			{"of a type that has a handler", named("order"), 0, 1},
 			{"named by Config.MessageType", func(m *core.Outgoing) { m.Headers.Set("Named", "x") }, 0, 1},
 			{"of an unknown type", named("stranger"), 1, 0},
@@ -261,7 +262,7 @@ func TestControlMessage_SubscriptionIsLogged(t *testing.T) {
 		fx.runOrders(core.Config{}, func(context.Context, *core.Message) error { return nil })
 		for _, intent := range []string{"Subscribe", "Unsubscribe"} {
 			m := controlMessage(intent)
-			m.Headers.Set(core.HeaderMessageIntent, intent)
+			m.Headers.Set(headers.MessageIntent, intent)
 			m.Headers.Set("SubscriptionMessageType", "Shop.Placed, Shop")
 			m.Headers.Set("NServiceBus.SubscriberAddress", "billing")
 			fx.send(m)

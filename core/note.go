@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/internal/plan"
 	"github.com/reprise-go/reprise/core/internal/unreachable"
 )
@@ -17,7 +18,7 @@ import (
 // another instance can carry out the decision as well. No handler runs again, no slot and
 // no lock are kept, and no delivery count rises (R25).
 
-// undeliveredNote is the value of HeaderUndelivered.
+// undeliveredNote is the value of headers.Undelivered.
 type undeliveredNote struct {
 	// Queue is the destination. Only a queue of the endpoint's configuration is accepted:
 	// the right to send to the endpoint is not the right to send elsewhere.
@@ -45,7 +46,7 @@ func (n undeliveredNote) String() string {
 
 // readNote reads the header. A header that cannot be read counts as none.
 func readNote(h Headers) (n undeliveredNote, ok bool) {
-	text, ok := h.Lookup(HeaderUndelivered)
+	text, ok := h.Lookup(headers.Undelivered)
 	if !ok { // as a rule, and it costs no allocation
 		return undeliveredNote{}, false
 	}
@@ -70,7 +71,7 @@ func (r *resolvedConfig) canStore(queue string) bool {
 // storedCopy returns a message as it is stored until its destination can be reached.
 func (n undeliveredNote) storedCopy(out Outgoing, r *rules, queues *unreachable.Queues) Outgoing {
 	out.Queue = r.ownAddress
-	out.Headers.Set(HeaderUndelivered, n.String())
+	out.Headers.Set(headers.Undelivered, n.String())
 	out.Delay = queues.StoredDelay(n.Tries)
 	if r.caps.MaxDelay > 0 {
 		out.Delay = min(out.Delay, r.caps.MaxDelay)
@@ -139,7 +140,7 @@ func (n undeliveredNote) outgoing(a *attempt, queue string) Outgoing {
 	if n.Audit {
 		out.Reason = ReasonAudit
 	}
-	out.Headers.Del(HeaderUndelivered)
+	out.Headers.Del(headers.Undelivered)
 	return out
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/internal/calls"
 	"github.com/reprise-go/reprise/core/internal/values"
 )
@@ -150,8 +151,8 @@ type Recovery struct {
 	// DeadLettered: the message went to the broker's own dead-letter queue; Action
 	// is a [MoveToError].
 	DeadLettered bool
-	// Reason is that of a [MoveToError], as in [HeaderFailureReason]; otherwise it is "".
-	Reason FailureReason
+	// Reason is that of a [MoveToError], as in [headers.FailureReason]; otherwise it is "".
+	Reason headers.Failure
 	// TakenOver: [HandleFailed] took the message over; it was not moved.
 	TakenOver bool
 	// FailedAt is when the attempt failed.

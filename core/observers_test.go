@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // onRecovery returns an observer that calls f for each failed message.
@@ -188,7 +189,7 @@ func TestRecoveryObserver_GetsEachOutcome(t *testing.T) {
 			switch {
 			case m.ID == "discard":
 				return core.Discard("why")
-			case m.ID == "defer" && m.Headers.Get(core.HeaderDeferrals) == "":
+			case m.ID == "defer" && m.Headers.Get(headers.Deferrals) == "":
 				return core.Defer(time.Second)
 			case m.ID == "bad":
 				return errBoom

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // refuseAbove is a broker that takes no message of more bytes.
@@ -40,7 +41,7 @@ func oversizedOrder(id string, headers, body int) core.Outgoing {
 // whole, and with all that the engine adds.
 func TestOversize_MessageBeyondLimitsIsMovedWhole(t *testing.T) {
 	small := withCapabilities(func(c *core.Capabilities) {
-		c.MaxMessageBytes, c.MaxHeaderBytes, c.MaxHeaderKeyBytes = 4000, 2000, len(core.HeaderMessageTypes)
+		c.MaxMessageBytes, c.MaxHeaderBytes, c.MaxHeaderKeyBytes = 4000, 2000, len(headers.MessageTypes)
 	})
 	for name, size := range map[string][2]int{"body": {10, 8000}, "headers": {3000, 10}, "both": {3000, 8000}} {
 		t.Run(name, func(t *testing.T) {
@@ -72,12 +73,12 @@ func TestOversize_MessageBeyondLimitsIsMovedWhole(t *testing.T) {
 					}
 				}
 				failed := fx.onlyMessage("error").Headers
-				for _, key := range []string{core.HeaderFailedQ, core.HeaderExceptionMessage, core.HeaderExceptionStackTrace, core.HeaderAttempts} {
+				for _, key := range []string{headers.FailedQ, headers.ExceptionMessage, headers.ExceptionStackTrace, headers.Attempts} {
 					if failed.Get(key) == "" {
 						fx.Errorf("header %s is missing in the error queue", key)
 					}
 				}
-				if fx.onlyMessage("audit").Headers.Get(core.HeaderProcessingEndpoint) == "" {
+				if fx.onlyMessage("audit").Headers.Get(headers.ProcessingEndpoint) == "" {
 					fx.Error("the headers of the audit copy are missing")
 				}
 				all := attempts.all()
@@ -143,8 +144,8 @@ func TestOversize_BrokerRefusesLargeCopies(t *testing.T) {
 	m := order("m1")
 	m.Headers.Set("Large", strings.Repeat("l", 2000))
 	m.Headers.Set("Small", "kept")
-	failedQ := len(core.HeaderFailedQ) + len("orders")
-	needed := failedQ + len(core.HeaderMessageID) + len("m1") + len(core.HeaderMessageTypes) + len("order")
+	failedQ := len(headers.FailedQ) + len("orders")
+	needed := failedQ + len(headers.MessageID) + len("m1") + len(headers.MessageTypes) + len("order")
 	whole := len(m.Body) + m.Headers.Bytes()
 	for name, test := range map[string]struct {
 		most    int

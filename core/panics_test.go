@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 //go:noinline
@@ -62,10 +63,10 @@ func TestPanic_EndpointSurvivesHandlers(t *testing.T) {
 				fx.enqueue("m1")
 				failed := fx.onlyMessage("error")
 				equal(fx, "attempts", attempts, want)
-				if text := failed.Headers.Get(core.HeaderExceptionMessage); !strings.Contains(text, c.text) {
+				if text := failed.Headers.Get(headers.ExceptionMessage); !strings.Contains(text, c.text) {
 					fx.Errorf("error text is %q, want it to contain %q", text, c.text)
 				}
-				if stack := failed.Headers.Get(core.HeaderExceptionStackTrace); !strings.Contains(stack, c.stack) {
+				if stack := failed.Headers.Get(headers.ExceptionStackTrace); !strings.Contains(stack, c.stack) {
 					fx.Errorf("stack is %q, want it to contain %q", stack, c.stack)
 				}
 				fx.enqueue("good")
@@ -88,7 +89,7 @@ func TestPanic_MiddlewareMayPanic(t *testing.T) {
 			})},
 		}, func(context.Context, *core.Message) error { return nil })
 		fx.enqueue("m1")
-		equal(fx, "error text", fx.onlyMessage("error").Headers.Get(core.HeaderExceptionMessage), "panic: in middleware")
+		equal(fx, "error text", fx.onlyMessage("error").Headers.Get(headers.ExceptionMessage), "panic: in middleware")
 	})
 }
 
@@ -106,7 +107,7 @@ func TestPanic_PanicOfACodecIsUndecodable(t *testing.T) {
 		fx.run(ep)
 		fx.enqueue("m1")
 		failed := fx.onlyMessage("error")
-		if text := failed.Headers.Get(core.HeaderExceptionMessage); !containsAll(text, "decode", "panic: in codec") {
+		if text := failed.Headers.Get(headers.ExceptionMessage); !containsAll(text, "decode", "panic: in codec") {
 			fx.Errorf("error text is %q", text)
 		}
 	})
@@ -122,7 +123,7 @@ func TestPanic_PanicOfAnEncoderFailsTheAttempt(t *testing.T) {
 			inModes(t, allModes, func(fx *fixture) {
 				fx.runOrders(core.Config{Codec: panickingCodec{core.JSON}, Recoverability: noRetries}, func(_ context.Context, m *core.Message) error { return send(m) })
 				fx.enqueue("m1")
-				equal(fx, "error text", fx.onlyMessage("error").Headers.Get(core.HeaderExceptionMessage), "panic: in codec")
+				equal(fx, "error text", fx.onlyMessage("error").Headers.Get(headers.ExceptionMessage), "panic: in codec")
 			})
 		})
 	}
@@ -145,7 +146,7 @@ func TestPolicy_PanicMovesTheMessage(t *testing.T) {
 					return errBoom
 				})
 				fx.enqueue("m1")
-				equal(fx, "error text", fx.onlyMessage("error").Headers.Get(core.HeaderExceptionMessage), "boom")
+				equal(fx, "error text", fx.onlyMessage("error").Headers.Get(headers.ExceptionMessage), "boom")
 				equal(fx, "runs", runs, 1)
 				lines := fx.logs.find("recoverability policy failed", "message_id", "m1")
 				if len(lines) != 1 || lines[0].attrs["error"] == nil || lines[0].attrs["policy_error"] == nil {

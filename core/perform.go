@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/internal/plan"
 )
 
@@ -215,7 +216,7 @@ func (w *work) id() string {
 
 // store stores the message in the endpoint's own queue until its destination can be reached.
 func (c *carrier) store(w *work, s plan.Step) (plan.Class, error) {
-	note := undeliveredNote{Queue: w.queueOf(s.For), Tries: 1, Since: FormatTime(time.Now())}
+	note := undeliveredNote{Queue: w.queueOf(s.For), Tries: 1, Since: headers.FormatTime(time.Now())}
 	var stored Outgoing
 	var err error
 	if w.failure == nil {
@@ -225,7 +226,7 @@ func (c *carrier) store(w *work, s plan.Step) (plan.Class, error) {
 		err = c.replace(w, s, []Outgoing{stored})
 	} else {
 		f := *w.failure
-		f.Headers.Set(HeaderUndelivered, note.String()) // so that other headers make room for it
+		f.Headers.Set(headers.Undelivered, note.String()) // so that other headers make room for it
 		headers := c.headersOf(w, &f, s.Form)
 		stored = note.storedCopy(failedCopy(w.attempt, &f, "", headers, ReasonUndelivered), c.ep.rules, c.ep.unreachable)
 		err = c.replace(w, s, w.sendsWith(s, stored))
@@ -263,11 +264,11 @@ const maxDeadLetterDescription = 4 << 10
 // has no trace (R24).
 func (c *carrier) sendAgain(w *work, s plan.Step) (plan.Class, error) {
 	f := w.failure
-	headers, reason := w.headersAgain()
+	again, reason := w.headersAgain()
 	if s.Form == plan.Bare {
-		headers.Del(HeaderAttempts)
+		again.Del(headers.Attempts)
 	}
-	out := failedCopy(w.attempt, f, c.ep.address, headers, reason)
+	out := failedCopy(w.attempt, f, c.ep.address, again, reason)
 	out.Delay = w.decision.action.Delay
 	if w.decision.action.Kind == ActionPutBack {
 		out.Delay = c.ep.rules.putBackDelay(w.pause, *f)

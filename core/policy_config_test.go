@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -97,7 +98,7 @@ func TestErrorType_IsTheNameInTheErrorQueue(t *testing.T) {
 		})
 		fx.enqueue("m1")
 		failed := fx.onlyMessage("error")
-		equal(fx, "type", failed.Headers.Get(core.HeaderExceptionType), core.ErrorType[*orderError]())
-		equal(fx, "attempts", core.Rounds(failed.Headers)[0].Attempts, 1)
+		equal(fx, "type", failed.Headers.Get(headers.ExceptionType), core.ErrorType[*orderError]())
+		equal(fx, "attempts", headers.ParseAttempts(failed.Headers.Get(headers.Attempts))[0].Attempts, 1)
 	})
 }

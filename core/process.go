@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/internal/calls"
 	"github.com/reprise-go/reprise/core/internal/plan"
 )
@@ -167,7 +168,7 @@ func (p *processor) releaseUnstarted(item fetchedDelivery) {
 func (p *processor) settle(item fetchedDelivery, progress plan.Progress) {
 	a := &attempt{Context: p.run.valuesCtx, delivery: item.Delivery, lock: item.Lock}
 	in := item.Delivery.Incoming()
-	p.ep.invoker.begin(a, in, in.Headers.Get(HeaderMessageTypes))
+	p.ep.invoker.begin(a, in, in.Headers.Get(headers.MessageTypes))
 	p.carrier.carry(p.carrier.newSettlement(a, progress))
 }
 
@@ -200,7 +201,7 @@ func (p *processor) newAttempt(item fetchedDelivery, began time.Time) *attempt {
 	if p.ep.mode.isAtomic() {
 		a.Context = a.delivery.BindContext(a.Context)
 	}
-	p.ep.invoker.begin(a, in, in.Headers.Get(HeaderMessageTypes))
+	p.ep.invoker.begin(a, in, in.Headers.Get(headers.MessageTypes))
 	a.message.scope = p.ep.invoker.scope
 	a.message.started = began.UnixNano()
 	return a

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // switchableMiddleware is middleware that puts messages back while it is off.
@@ -77,7 +78,7 @@ func TestPutBack_CostsNoAttempt(t *testing.T) {
 			fx.Errorf("attempts %q, want %q", got, want)
 		}
 		failed := fx.onlyMessage("error")
-		if value, ok := failed.Headers.Lookup(core.HeaderFailures); ok {
+		if value, ok := failed.Headers.Lookup(headers.Failures); ok {
 			fx.Errorf("the error queue shows %s failures", value)
 		}
 		fx.wantDepth("shipping", 0)
@@ -169,7 +170,7 @@ func TestPutBack_TheEndpointWaits(t *testing.T) {
 		fx.run(ep)
 		fx.enqueue("m1")
 		other := order("m2")
-		other.Headers.Set(core.HeaderMessageTypes, "other")
+		other.Headers.Set(headers.MessageTypes, "other")
 		fx.send(other)
 		fx.advance(time.Second)
 		h := ep.Health()

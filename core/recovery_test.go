@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 var atomicMode = allModes[2:]
@@ -144,8 +145,8 @@ func TestGoexit_OfPolicyFilterOrObserver(t *testing.T) {
 				})
 				fx.enqueue("m1")
 				failed := fx.onlyMessage("error")
-				if !containsAll(failed.Headers.Get(core.HeaderExceptionMessage), core.ErrDeliveryCountExceeded.Error(), "Goexit") {
-					fx.Errorf("moved because of %q", failed.Headers.Get(core.HeaderExceptionMessage))
+				if !containsAll(failed.Headers.Get(headers.ExceptionMessage), core.ErrDeliveryCountExceeded.Error(), "Goexit") {
+					fx.Errorf("moved because of %q", failed.Headers.Get(headers.ExceptionMessage))
 				}
 				fx.wantDepth("orders", 0)
 			})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -147,7 +148,7 @@ func TestRefuse_GivesNoAttempt(t *testing.T) {
 						fx.Errorf("attempts %q, want %q", got, want)
 					}
 					failed := fx.onlyMessage("error")
-					if value, ok := failed.Headers.Lookup(core.HeaderFailures); ok {
+					if value, ok := failed.Headers.Lookup(headers.Failures); ok {
 						fx.Errorf("the error queue shows %s failures", value)
 					}
 				})
@@ -172,7 +173,7 @@ func TestRefuse_OneTypeIsOffAndOthersFlow(t *testing.T) {
 		}
 		for n := range 60 {
 			other := order(fmt.Sprint("other ", n))
-			other.Headers.Set(core.HeaderMessageTypes, "other")
+			other.Headers.Set(headers.MessageTypes, "other")
 			fx.send(other)
 			fx.advance(time.Second)
 			if got := others.Load(); got != int64(n+1) {

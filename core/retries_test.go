@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // attemptSeen is what a handler is told of its attempt.
@@ -132,9 +133,9 @@ func TestDelayedRetry_IsACopyToTheOwnQueue(t *testing.T) {
 		equal(fx, "attempt, which starts again", m.Attempt, 1)
 		equal(fx, "body", string(m.RawBody()), "body of m1")
 		want := order("m1").Headers.Map()
-		want[core.HeaderRetries] = "1"
-		want[core.HeaderRetriesTimestamp] = core.FormatTime(failedAt)
-		equalHeaders(fx, "headers of the copy", m.Headers, want, core.HeaderAttempts)
+		want[headers.Retries] = "1"
+		want[headers.RetriesTimestamp] = headers.FormatTime(failedAt)
+		equalHeaders(fx, "headers of the copy", m.Headers, want, headers.Attempts)
 	})
 }
 
@@ -229,7 +230,7 @@ func TestMaxDeliveries_EndlessPolicyEnds(t *testing.T) {
 		if !errors.Is(last, errBoom) || errors.Is(last, core.ErrDeliveryCountExceeded) {
 			fx.Errorf("HandleFailed was given %v", last)
 		}
-		equal(fx, "error text", fx.onlyMessage("error").Headers.Get(core.HeaderExceptionMessage), "attempt 50: boom")
+		equal(fx, "error text", fx.onlyMessage("error").Headers.Get(headers.ExceptionMessage), "attempt 50: boom")
 		equal(fx, "lines that name MaxDeliveries", len(fx.logs.findReason("MaxDeliveries is 50")), 1)
 	})
 }
@@ -254,7 +255,7 @@ func TestHandler_ChangesStayInItsAttempt(t *testing.T) {
 			clear(m.RawBody())
 			m.Headers.Set("Sender", "overwritten")
 			m.Headers.Set("Handler", "was here")
-			m.Headers.Del(core.HeaderMessageTypes)
+			m.Headers.Del(headers.MessageTypes)
 			m.ID, m.Type = "another", "something else"
 			return errBoom
 		})
@@ -267,7 +268,7 @@ func TestHandler_ChangesStayInItsAttempt(t *testing.T) {
 		}
 		equal(fx, "id in the error queue", failed.ID, "m1")
 		equal(fx, "body in the error queue", string(failed.Body), "body of m1")
-		equal(fx, "message type", failed.Headers.Get(core.HeaderMessageTypes), "order")
+		equal(fx, "message type", failed.Headers.Get(headers.MessageTypes), "order")
 		equal(fx, "sender's header", failed.Headers.Get("Sender"), "unit \u00e9")
 		for _, key := range []string{"Middleware", "Handler"} {
 			if value, ok := failed.Headers.Lookup(key); ok {
@@ -292,7 +293,7 @@ func TestTrace_InTheErrorQueue(t *testing.T) {
 		fx.enqueue("m1")
 		time.Sleep(time.Minute)
 		var trace []map[string]any
-		if err := json.Unmarshal([]byte(fx.onlyMessage("error").Headers.Get(core.HeaderAttempts)), &trace); err != nil {
+		if err := json.Unmarshal([]byte(fx.onlyMessage("error").Headers.Get(headers.Attempts)), &trace); err != nil {
 			fx.Fatal(err)
 		}
 		if len(trace) != 3 {
@@ -305,7 +306,7 @@ func TestTrace_InTheErrorQueue(t *testing.T) {
 			delay    any
 		}{{0, 3, "DelayedRetry", "10s"}, {10 * time.Second, 3, "DelayedRetry", "20s"}, {30 * time.Second, 1, "MoveToError", nil}} {
 			name := "round " + strconv.Itoa(round)
-			equal(fx, name+": time", trace[round]["at"], any(core.FormatTime(start.Add(want.after))))
+			equal(fx, name+": time", trace[round]["at"], any(headers.FormatTime(start.Add(want.after))))
 			equal(fx, name+": error", trace[round]["error"], any("*errors.errorString"))
 			equal(fx, name+": attempts", trace[round]["attempts"], any(float64(want.attempts)))
 			equal(fx, name+": action", trace[round]["action"], any(want.action))
@@ -339,7 +340,7 @@ func TestMaxDeliveries_MessageDeliveredTooOftenIsNotRun(t *testing.T) {
 		if got := ran.all(); !slices.Equal(got, []string{"m2"}) {
 			fx.Errorf("handled %v, want m2, whose count is at the limit", got)
 		}
-		text := fx.onlyMessage("error").Headers.Get(core.HeaderExceptionMessage)
+		text := fx.onlyMessage("error").Headers.Get(headers.ExceptionMessage)
 		if !containsAll(text, core.ErrDeliveryCountExceeded.Error(), "51", "50", "killed the process") {
 			fx.Errorf("error text is %q", text)
 		}

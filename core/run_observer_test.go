@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // runCalls notes calls of RunStarted and RunEnded, and what Health told then.
@@ -227,7 +228,7 @@ func TestErrorTypeOf_IsThatOfTheHeader(t *testing.T) {
 			bubble(t, func(fx *fixture) {
 				fx.runOrders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return err })
 				fx.enqueue("m1")
-				equal(fx, "type", core.ErrorTypeOf(err), fx.onlyMessage("error").Headers.Get(core.HeaderExceptionType))
+				equal(fx, "type", core.ErrorTypeOf(err), fx.onlyMessage("error").Headers.Get(headers.ExceptionType))
 			})
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -87,7 +88,7 @@ func TestSendOnly_SendsAndHasNothingToRun(t *testing.T) {
 			fx.Error(err)
 		}
 		m := fx.onlyMessage("orders")
-		if address, ok := m.Headers.Lookup(core.HeaderReplyToAddress); ok {
+		if address, ok := m.Headers.Lookup(headers.ReplyToAddress); ok {
 			fx.Errorf("a send-only endpoint asks for replies to %q", address)
 		}
 		if err := fx.start(ep).wait(); err == nil || !strings.Contains(err.Error(), "send-only") {

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/reprise-go/reprise/core/internal/headertime"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // This file is about SendMiddleware, and about data that the engine keeps between
@@ -141,18 +141,18 @@ func (c *composer) collectSend(_ context.Context, given *Outgoing) error {
 	if err := c.checkRequest(&out); err != nil {
 		return err
 	}
-	out.Headers.Set(HeaderMessageID, out.ID)
+	out.Headers.Set(headers.MessageID, out.ID)
 	if out.Delay != given.metadata.delay {
 		out.metadata = nil // it is not due when it was
-		out.Headers.Del(HeaderDeliverAt)
+		out.Headers.Del(headers.DeliverAt)
 		if out.Delay > 0 {
-			out.Headers.Set(HeaderDeliverAt, FormatTime(time.Now().Add(out.Delay)))
+			out.Headers.Set(headers.DeliverAt, headers.FormatTime(time.Now().Add(out.Delay)))
 		}
 	}
 	if out.TimeToBeReceived != given.metadata.ttbr {
-		out.Headers.Del(HeaderTimeToBeReceived)
+		out.Headers.Del(headers.TimeToBeReceived)
 		if out.TimeToBeReceived > 0 {
-			out.Headers.Set(HeaderTimeToBeReceived, headertime.FormatSpan(out.TimeToBeReceived))
+			out.Headers.Set(headers.TimeToBeReceived, headers.FormatSpan(out.TimeToBeReceived))
 		}
 	}
 	if err := c.checkSize(&out); err != nil {

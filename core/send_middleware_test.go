@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // compress is SendMiddleware that compresses bodies.
@@ -69,21 +70,21 @@ type parcel struct{ Text string }
 // receivers of .NET, which want the base types too.
 func TestSendMiddleware_MayReplaceTheType(t *testing.T) {
 	inModes(t, allModes[1:], func(fx *fixture) {
-		types := changeSends(func(_ context.Context, out *core.Outgoing) { out.Headers.Set(core.HeaderMessageTypes, "ship;order") })
+		types := changeSends(func(_ context.Context, out *core.Outgoing) { out.Headers.Set(headers.MessageTypes, "ship;order") })
 		fx.runOrders(core.Config{SendMiddleware: []core.SendMiddleware{types}}, func(_ context.Context, m *core.Message) error {
-			forged := core.SendOptions{Headers: map[string]string{core.HeaderMessageTypes: "other"}}
+			forged := core.SendOptions{Headers: map[string]string{headers.MessageTypes: "other"}}
 			for _, err := range []error{m.Send("shipping", "ship", nil, forged), m.Reply("ship", nil, forged), m.SendNow(fx.Context(), "shipping", "ship", nil, forged)} {
-				if err == nil || !containsAll(err.Error(), core.HeaderMessageTypes, "cannot be set by SendOptions.Headers") {
+				if err == nil || !containsAll(err.Error(), headers.MessageTypes, "cannot be set by SendOptions.Headers") {
 					fx.Errorf("a send with another type among its headers returned %v", err)
 				}
 			}
 			return m.Send("shipping", "ship", nil)
 		})
 		m := order("m1")
-		m.Headers.Set(core.HeaderReplyToAddress, "shipping")
+		m.Headers.Set(headers.ReplyToAddress, "shipping")
 		fx.send(m)
 		fx.advance(time.Minute)
-		equal(fx, "types", fx.onlyMessage("shipping").Headers.Get(core.HeaderMessageTypes), "ship;order")
+		equal(fx, "types", fx.onlyMessage("shipping").Headers.Get(headers.MessageTypes), "ship;order")
 	})
 }
 
@@ -202,7 +203,7 @@ func TestSetBody_ChangesContentTypeAndNothingElse(t *testing.T) {
 			return func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					m.SetBody(body)
-					m.Headers.Set(core.HeaderContentType, contentType)
+					m.Headers.Set(headers.ContentType, contentType)
 					return next(ctx, m)
 				}
 			}
@@ -214,7 +215,7 @@ func TestSetBody_ChangesContentTypeAndNothingElse(t *testing.T) {
 		})
 		fx.run(ep)
 		m := order("m1")
-		m.Headers.Set(core.HeaderContentType, "application/unknown")
+		m.Headers.Set(headers.ContentType, "application/unknown")
 		fx.sendOneByOne(m)
 		equal(fx, "seen", fmt.Sprintf("%q", got.all()), `["handler set" "inner {\"Text\":\"set\"}" "outer body of m1"]`)
 
@@ -319,7 +320,7 @@ func TestSendMiddleware_ChangesDestinationAndOptions(t *testing.T) {
 		start := time.Now()
 		route := func(next core.SendFunc) core.SendFunc {
 			return func(ctx context.Context, out *core.Outgoing) error {
-				switch out.Headers.Get(core.HeaderMessageTypes) {
+				switch out.Headers.Get(headers.MessageTypes) {
 				case "dropped":
 					return nil
 				case "copied":
@@ -343,15 +344,15 @@ func TestSendMiddleware_ChangesDestinationAndOptions(t *testing.T) {
 		fx.enqueue("m1")
 		equal(fx, "sent at once", fx.shippedTypes(), "copied hurried")
 		hurried := fx.messages("shipping")[1].Headers
-		equal(fx, "headers of what is no longer delayed", hurried.Get(core.HeaderDeliverAt)+hurried.Get(core.HeaderTimeToBeReceived), "")
+		equal(fx, "headers of what is no longer delayed", hurried.Get(headers.DeliverAt)+hurried.Get(headers.TimeToBeReceived), "")
 		equal(fx, "headers of the first copy", fx.messages("shipping")[0].Headers.Get("Copy"), "")
 		second := fx.onlyMessage("copies")
-		equal(fx, "second copy", second.ID+second.Headers.Get(core.HeaderMessageID)+second.Headers.Get("Copy"), "c-copyc-copyyes")
+		equal(fx, "second copy", second.ID+second.Headers.Get(headers.MessageID)+second.Headers.Get("Copy"), "c-copyc-copyyes")
 		fx.advance(time.Minute)
 		equal(fx, "sent after a minute", fx.shippedTypes(), "copied hurried delayed")
 		delayed := fx.messages("shipping")[2]
-		equal(fx, "headers of what is delayed", delayed.Headers.Get(core.HeaderDeliverAt)+" "+delayed.Headers.Get(core.HeaderTimeToBeReceived)+" "+delayed.GroupKey,
-			core.FormatTime(start.Add(time.Minute))+" 01:00:00 g")
+		equal(fx, "headers of what is delayed", delayed.Headers.Get(headers.DeliverAt)+" "+delayed.Headers.Get(headers.TimeToBeReceived)+" "+delayed.GroupKey,
+			headers.FormatTime(start.Add(time.Minute))+" 01:00:00 g")
 		fx.noError(running.stop())
 	})
 }
@@ -395,7 +396,7 @@ func TestSendMiddleware_MayPanic(t *testing.T) {
 		fx.runOrders(core.Config{Recoverability: immediateRetries(1), SendMiddleware: []core.SendMiddleware{changeSends(func(context.Context, *core.Outgoing) { panic("no key") })}},
 			func(_ context.Context, m *core.Message) error { return m.Send("shipping", "ship", "x") })
 		fx.enqueue("m1")
-		if text := fx.onlyMessage("error").Headers.Get(core.HeaderExceptionMessage); !strings.Contains(text, "no key") {
+		if text := fx.onlyMessage("error").Headers.Get(headers.ExceptionMessage); !strings.Contains(text, "no key") {
 			fx.Errorf("the error queue says %q", text)
 		}
 	})

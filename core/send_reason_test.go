@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // tracer gives each message the application sends a trace of its own, and notes
@@ -66,8 +67,8 @@ func TestSendReason_TellsCopiesFromSends(t *testing.T) {
 				m := order("m1")
 				m.Headers.Set("traceparent", "of its creation")
 				if c.in == "audit" {
-					m.Headers.Set(core.HeaderRetryAckQueue, "acks")
-					m.Headers.Set(core.HeaderRetryUniqueMessageID, "campaign")
+					m.Headers.Set(headers.RetryAckQueue, "acks")
+					m.Headers.Set(headers.RetryUniqueMessageID, "campaign")
 				}
 				fx.send(m)
 				time.Sleep(5 * time.Minute)

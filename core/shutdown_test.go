@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -393,7 +394,7 @@ func TestNone_CutOffMessageIsMoved(t *testing.T) {
 			fx.Error(err)
 		}
 		failed := fx.onlyMessage("error")
-		equal(fx, "error text", failed.Headers.Get(core.HeaderExceptionMessage), core.ErrShutdown.Error())
+		equal(fx, "error text", failed.Headers.Get(headers.ExceptionMessage), core.ErrShutdown.Error())
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -252,14 +253,14 @@ func (s *faultySoak) check(instances []*core.Endpoint) {
 
 	ends := map[string]int{}
 	for _, m := range s.messages("shipping") {
-		ends[m.Headers.Get(core.HeaderRelatedTo)]++
+		ends[m.Headers.Get(headers.RelatedTo)]++
 	}
 	for _, m := range s.messages("error") {
 		ends[m.ID]++
-		equal(s.fixture, "note of "+m.ID, m.Headers.Get(core.HeaderUndelivered), "")
+		equal(s.fixture, "note of "+m.ID, m.Headers.Get(headers.Undelivered), "")
 	}
 	for _, m := range s.messages("audit") {
-		equal(s.fixture, "note of the audit copy of "+m.ID, m.Headers.Get(core.HeaderUndelivered), "")
+		equal(s.fixture, "note of the audit copy of "+m.ID, m.Headers.Get(headers.Undelivered), "")
 	}
 	for _, id := range s.sent {
 		want := 1

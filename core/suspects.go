@@ -3,6 +3,7 @@ package core
 import (
 	"sync"
 
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/internal/lru"
 )
 
@@ -41,7 +42,7 @@ func (i isolationRules) firstCopyLimit(maxDeliveries int) int {
 // isNewCopy reports whether a message is the new copy of one that was delivered too
 // often.
 func (i isolationRules) isNewCopy(in *Incoming) bool {
-	return i.reserved > 0 && in.Headers.Get(HeaderDeliveries) != ""
+	return i.reserved > 0 && in.Headers.Get(headers.Deliveries) != ""
 }
 
 // suspects knows which messages may have killed their process, and how often each may be
@@ -121,5 +122,5 @@ func (s *suspects) isSuspectDelivery(d Delivery) bool {
 
 func totalDeliveries(d Delivery) int {
 	in := d.Incoming()
-	return in.DeliveryCount + intHeader(in.Headers, HeaderDeliveries)
+	return in.DeliveryCount + intHeader(in.Headers, headers.Deliveries)
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // rounds lets a message go through so many delayed retries, an hour apart, and
@@ -29,16 +31,16 @@ func TestTrace_HasEveryStep(t *testing.T) {
 	const want = `[{"at":"2026-03-01 12:00:00:000000 Z","error":"core.codeError","attempts":6,"action":"DelayedRetry","delay":"1h0m0s"},` +
 		`{"at":"2026-03-01 13:00:00:000000 Z","error":"core.codeError","attempts":6,"action":"DelayedRetry","delay":"1h0m0s"},` +
 		`{"at":"2026-03-01 17:00:00:000000 Z","error":"*errors.errorString","attempts":3,"deferrals":2,"action":"MoveToError"}]`
-	if got := h.Get(HeaderAttempts); got != want {
+	if got := h.Get(headers.Attempts); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	told := Rounds(h)
+	told := headers.ParseAttempts(h.Get(headers.Attempts))
 	if len(told) != 3 || told[0].Attempts != 6 || told[2].Action != "MoveToError" || told[1].Delay != "1h0m0s" {
 		t.Errorf("%+v", told)
 	}
 	t.Run("a deferral adds nothing", func(t *testing.T) {
 		f := failureAfter(1, 0, Defer(0))
-		if _, ok := copyForDeferral(&f).Lookup(HeaderAttempts); ok {
+		if _, ok := copyForDeferral(&f).Lookup(headers.Attempts); ok {
 			t.Error("it does")
 		}
 	})
@@ -49,15 +51,15 @@ func TestTrace_IsBounded(t *testing.T) {
 	for _, n := range []int{19, 20, 21, 100} {
 		t.Run(fmt.Sprint(n, " rounds"), func(t *testing.T) {
 			h := rounds(Headers{}, n, day)
-			told := Rounds(h)
-			if len(told) != min(n, 20) || len(h.Get(HeaderAttempts)) > 4<<10 {
-				t.Errorf("%d rounds, %d bytes", len(told), len(h.Get(HeaderAttempts)))
+			told := headers.ParseAttempts(h.Get(headers.Attempts))
+			if len(told) != min(n, 20) || len(h.Get(headers.Attempts)) > 4<<10 {
+				t.Errorf("%d rounds, %d bytes", len(told), len(h.Get(headers.Attempts)))
 			}
-			if told[0].At != FormatTime(day) {
+			if told[0].At != headers.FormatTime(day) {
 				t.Errorf("the first is of %s", told[0].At)
 			}
 			for i, round := range told[1:] {
-				if want := FormatTime(day.Add(time.Duration(n-len(told)+1+i) * time.Hour)); round.At != want {
+				if want := headers.FormatTime(day.Add(time.Duration(n-len(told)+1+i) * time.Hour)); round.At != want {
 					t.Errorf("round %d is of %s, want %s", i+1, round.At, want)
 				}
 			}
@@ -69,7 +71,7 @@ func TestTrace_IsBounded(t *testing.T) {
 			f := failureAfter(6, i, errLongName{})
 			f.Headers = h
 			h = copyForRetry(&f, DelayedRetry(time.Hour))
-			if size, told := len(h.Get(HeaderAttempts)), Rounds(h); size > 4<<10 || len(told) < min(i+1, 10) {
+			if size, told := len(h.Get(headers.Attempts)), headers.ParseAttempts(h.Get(headers.Attempts)); size > 4<<10 || len(told) < min(i+1, 10) {
 				t.Fatalf("round %d: %d bytes, %d rounds", i, size, len(told))
 			}
 		}
@@ -107,14 +109,14 @@ func TestTrace_SurvivesGarbage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := failureAfter(6, 0, errFailed)
-			f.Headers = HeadersFromMap(map[string]string{HeaderAttempts: text})
+			f.Headers = HeadersFromMap(map[string]string{headers.Attempts: text})
 			for i := range 3 {
 				f.Headers = copyForRetry(&f, DelayedRetry(time.Duration(i)))
-				got := f.Headers.Get(HeaderAttempts)
+				got := f.Headers.Get(headers.Attempts)
 				if len(got) > 4<<10 || !json.Valid([]byte(got)) || !utf8.ValidString(got) {
 					t.Fatalf("%d bytes: %.100s", len(got), got)
 				}
-				told := Rounds(f.Headers)
+				told := headers.ParseAttempts(f.Headers.Get(headers.Attempts))
 				if len(told) <= i || told[len(told)-1].Attempts != 6 || told[len(told)-1].Delay != time.Duration(i).String() {
 					t.Fatalf("retry %d is not told: %.200s", i, got)
 				}
@@ -143,8 +145,8 @@ func TestRetryAge_FirstFailureOfALife(t *testing.T) {
 		{"the first round's since then", rounds(moved(rounds(Headers{}, 3, day), day.AddDate(0, 0, 1)), 3, second), second},
 		{"however many followed since then", rounds(moved(rounds(Headers{}, 3, day), day.AddDate(0, 0, 1)), 40, second), second},
 		{"also when it has been there without a retry", rounds(moved(Headers{}, day), 40, second), second},
-		{"none where the trace is not ours", HeadersFromMap(map[string]string{HeaderAttempts: "x"}), time.Time{}},
-		{"none where its time is not", HeadersFromMap(map[string]string{HeaderAttempts: `[{"at":"x","action":"DelayedRetry"}]`}), time.Time{}},
+		{"none where the trace is not ours", HeadersFromMap(map[string]string{headers.Attempts: "x"}), time.Time{}},
+		{"none where its time is not", HeadersFromMap(map[string]string{headers.Attempts: `[{"at":"x","action":"DelayedRetry"}]`}), time.Time{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := firstFailure(test.h); !got.Equal(test.want) {

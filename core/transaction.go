@@ -74,7 +74,7 @@ func (m *Message) isDuplicate() bool {
 // answers, or the message is discarded, moved or taken over. If they cannot be sent, a
 // message that is to be discarded is kept until they can, and a message that is taken
 // over goes to the error queue, as does a message whose sends are refused permanently. A
-// message that was to be discarded is then moved with the reason [FailureCommitRefused], in
+// message that was to be discarded is then moved with the reason [headers.FailureCommitRefused], in
 // [TransactionNone] after the first failed try. An operator can return it from there, and
 // the middleware can send them again. If the message is given back, for an immediate retry for example, the middleware has to send
 // them, too; before a delayed retry one try is made. In all these cases they are sent

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // The message of a foreign sender has the id that Config.MessageID gives it, wherever it
@@ -32,7 +33,7 @@ func TestMessageID_NamesForeignMessages(t *testing.T) {
 			if err := m.Send("shipping", "ship", m.ID); err != nil {
 				return err
 			}
-			sent.add(m.Outgoing()[0].Headers.Get(core.HeaderRelatedTo))
+			sent.add(m.Outgoing()[0].Headers.Get(headers.RelatedTo))
 			if m.Headers.Get("bad") != "" {
 				return errBoom
 			}
@@ -41,7 +42,7 @@ func TestMessageID_NamesForeignMessages(t *testing.T) {
 		fx.run(ep)
 		named, nameless, own, bad := order("1"), order("2"), order("3"), order("4")
 		for _, m := range []*core.Outgoing{&named, &nameless, &bad} {
-			m.Headers.Del(core.HeaderMessageID)
+			m.Headers.Del(headers.MessageID)
 		}
 		named.Headers.Set("invoice", "invoice-1")
 		own.Headers.Set("invoice", "invoice-3")
@@ -56,7 +57,7 @@ func TestMessageID_NamesForeignMessages(t *testing.T) {
 		equal(fx, "related to", fmt.Sprint(sent.all()), fmt.Sprint(handled.all()))
 		var audited []string
 		for _, in := range fx.messages("audit") {
-			audited = append(audited, in.Headers.Get(core.HeaderMessageID))
+			audited = append(audited, in.Headers.Get(headers.MessageID))
 		}
 		slices.Sort(audited)
 		want := handled.all()
@@ -67,7 +68,7 @@ func TestMessageID_NamesForeignMessages(t *testing.T) {
 		fx.advance(time.Hour)
 		equal(fx, "attempts of the bad one", fmt.Sprint(handled.all()[3:]), "[invoice-4 invoice-4 invoice-4 invoice-4]")
 		in := fx.onlyMessage("error")
-		equal(fx, "id in the error queue", in.ID+" "+in.Headers.Get(core.HeaderMessageID), "invoice-4 invoice-4")
+		equal(fx, "id in the error queue", in.ID+" "+in.Headers.Get(headers.MessageID), "invoice-4 invoice-4")
 		for _, e := range recovered.all() {
 			equal(fx, "id of a recovery", e.MessageID, "invoice-4")
 		}
@@ -85,10 +86,10 @@ func TestMessageID_FailuresAreAttempts(t *testing.T) {
 				ran := 0
 				fx.runOrders(core.Config{MessageID: f, Recoverability: noRetries}, func(context.Context, *core.Message) error { ran++; return nil })
 				m := order("m1")
-				m.Headers.Del(core.HeaderMessageID)
+				m.Headers.Del(headers.MessageID)
 				fx.sendOneByOne(m)
 				equal(fx, "handled", ran, 0)
-				if text := fx.onlyMessage("error").Headers.Get(core.HeaderExceptionMessage); !containsAll(text, name) {
+				if text := fx.onlyMessage("error").Headers.Get(headers.ExceptionMessage); !containsAll(text, name) {
 					fx.Errorf("the error queue says %q", text)
 				}
 			})

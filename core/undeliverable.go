@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // Undeliverable is a failed try to put a delayed message into its queue, or its move to
@@ -37,12 +39,12 @@ type Undeliverable struct {
 // (NServiceBus.ExceptionInfo) and name Queue as the queue at which the message failed
 // (NServiceBus.FailedQ), so that an operator's retry sends it there. h is not changed.
 func (e Undeliverable) MoveHeaders(h Headers, at time.Time) Headers {
-	h.Del(append(staleFailureHeaders(h), HeaderTimeToBeReceived)...)
+	h.Del(append(staleFailureHeaders(h), headers.TimeToBeReceived)...)
 	h.Del(retryHeaders...)
 	description := describe(e.Err)
 	description.write(&h)
-	h.Set(HeaderTimeOfFailure, FormatTime(at))
-	h.Set(HeaderFailedQ, e.Queue)
+	h.Set(headers.TimeOfFailure, headers.FormatTime(at))
+	h.Set(headers.FailedQ, e.Queue)
 	return h
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -92,14 +93,14 @@ func TestUndelivered_StoredUntilTheErrorQueueIsReached(t *testing.T) {
 		equal(fx, "undelivered", health.Undelivered, 0)
 		equal(fx, "unreachable since", health.UnreachableSince, time.Time{})
 		equal(fx, "critical errors in Health", health.CriticalErrors, int64(critical.len()))
-		equal(fx, "error type", failed.Headers.Get(core.HeaderExceptionType), "*core_test.orderError")
-		equal(fx, "error text", failed.Headers.Get(core.HeaderExceptionMessage), "order 7 is wrong")
-		equal(fx, "time of failure", failed.Headers.Get(core.HeaderTimeOfFailure), core.FormatTime(failedAt))
-		equal(fx, "failed queue", failed.Headers.Get(core.HeaderFailedQ), "orders")
-		equal(fx, "note", failed.Headers.Get(core.HeaderUndelivered), "")
+		equal(fx, "error type", failed.Headers.Get(headers.ExceptionType), "*core_test.orderError")
+		equal(fx, "error text", failed.Headers.Get(headers.ExceptionMessage), "order 7 is wrong")
+		equal(fx, "time of failure", failed.Headers.Get(headers.TimeOfFailure), headers.FormatTime(failedAt))
+		equal(fx, "failed queue", failed.Headers.Get(headers.FailedQ), "orders")
+		equal(fx, "note", failed.Headers.Get(headers.Undelivered), "")
 		equal(fx, "body", string(failed.Body), "body of m1")
 		equal(fx, "header of the sender", failed.Headers.Get("Sender"), "unit é")
-		equal(fx, "attempts in the trace", strings.Count(failed.Headers.Get(core.HeaderAttempts), `"attempts":2,`), 1)
+		equal(fx, "attempts in the trace", strings.Count(failed.Headers.Get(headers.Attempts), `"attempts":2,`), 1)
 		equal(fx, "lines that it is moved", len(fx.logs.find("moving message")), 1)
 		equal(fx, "lines that it was delivered in the end", len(fx.logs.find("stored message was delivered")), 1)
 		equal(fx, "kinds of recovery", recovered.actions(), "ImmediateRetry MoveToError")
@@ -284,12 +285,12 @@ func TestUndelivered_NoteOfAStrangerIsNotFollowed(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.runOrders(core.Config{}, func(context.Context, *core.Message) error { return nil })
 		forged := order("m1")
-		forged.Headers.Set(core.HeaderUndelivered, `{"queue":"shipping","tries":1,"since":"x"}`)
+		forged.Headers.Set(headers.Undelivered, `{"queue":"shipping","tries":1,"since":"x"}`)
 		fx.send(forged)
 		fx.wantDepth("shipping", 0)
 		fx.onlyMessage("error")
 		broken := order("m2")
-		broken.Headers.Set(core.HeaderUndelivered, `{"queue":7}`)
+		broken.Headers.Set(headers.Undelivered, `{"queue":7}`)
 		fx.send(broken)
 		fx.wantDepth("orders", 0) // handled as any other
 		fx.wantDepth("error", 1)
@@ -311,8 +312,8 @@ func TestUndelivered_RefusedHeadersAreDropped(t *testing.T) {
 		fx.enqueue("m1")
 		failed := fx.onlyMessage("error")
 		equal(fx, "body", string(failed.Body), "body of m1")
-		equal(fx, "failed queue", failed.Headers.Get(core.HeaderFailedQ), "orders")
-		equal(fx, "type", failed.Headers.Get(core.HeaderMessageTypes), "order")
+		equal(fx, "failed queue", failed.Headers.Get(headers.FailedQ), "orders")
+		equal(fx, "type", failed.Headers.Get(headers.MessageTypes), "order")
 		lines := fx.logs.find("without headers of its sender")
 		if len(lines) != 1 || fmt.Sprint(lines[0].attrs["headers_left_out"]) != "[Sender]" {
 			fx.Errorf("logged %+v", lines)
@@ -345,7 +346,7 @@ func TestUndelivered_NoteOfAnAuditCopyForTheErrorQueue(t *testing.T) {
 		reachable := fx.failSendsTo("error")
 		fx.runOrders(core.Config{}, func(context.Context, *core.Message) error { return nil })
 		forged := order("m1")
-		forged.Headers.Set(core.HeaderUndelivered, `{"queue":"error","audit":true,"tries":1,"since":"x"}`)
+		forged.Headers.Set(headers.Undelivered, `{"queue":"error","audit":true,"tries":1,"since":"x"}`)
 		fx.send(forged)
 		fx.advance(2 * time.Hour)
 		fx.wantDepth("orders", 1)
@@ -386,7 +387,7 @@ func TestUndelivered_RefusedMessageIsNoOutage(t *testing.T) {
 		}})
 		ep, _ := fx.runOrders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return errBoom })
 		large := order("large")
-		large.Headers.Set(core.HeaderUndelivered, `{"queue":"error","tries":1,"since":"x"}`)
+		large.Headers.Set(headers.Undelivered, `{"queue":"error","tries":1,"since":"x"}`)
 		fx.send(large)
 		fx.enqueue("m1")
 		fx.onlyMessage("error")
@@ -438,7 +439,7 @@ func TestUndelivered_NoteLeavesRoom(t *testing.T) {
 		failed := fx.messages("error")
 		equal(fx, "failed messages", len(failed), sent)
 		for _, in := range failed {
-			if in.Headers.Get(core.HeaderFailedQ) != "orders" || in.Headers.Get(core.HeaderExceptionMessage) == "" {
+			if in.Headers.Get(headers.FailedQ) != "orders" || in.Headers.Get(headers.ExceptionMessage) == "" {
 				fx.Errorf("a body of %d bytes leaves %v", len(in.Body), in.Headers.Map())
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/internal/backlog"
 	"github.com/reprise-go/reprise/core/internal/unreachable"
 )
@@ -85,7 +86,7 @@ func TestRemembered(t *testing.T) {
 		kept := f
 		kept.Err = u.failure.Err
 		first, later := copyForError(&f, &d, testHost, Capabilities{}), copyForError(&kept, &d, testHost, Capabilities{})
-		if first.Get(HeaderExceptionStackTrace) != later.Get(HeaderExceptionStackTrace) || first.Get(HeaderExceptionType) != later.Get(HeaderExceptionType) {
+		if first.Get(headers.ExceptionStackTrace) != later.Get(headers.ExceptionStackTrace) || first.Get(headers.ExceptionType) != later.Get(headers.ExceptionType) {
 			t.Errorf("%v\n%v", first.Map(), later.Map())
 		}
 		if kept.Err.Error() != f.Err.Error() {

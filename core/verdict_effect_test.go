@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -56,11 +57,11 @@ func TestVerdict_DecidesAtTheFirstAttempt(t *testing.T) {
 						fx.wantDepth(queue, want)
 					}
 					if c.queue != "" {
-						text := fx.onlyMessage(c.queue).Headers.Get(core.HeaderExceptionMessage)
+						text := fx.onlyMessage(c.queue).Headers.Get(headers.ExceptionMessage)
 						if !containsAll(text, c.text) {
 							fx.Errorf("error text is %q", text)
 						}
-						equal(fx, "FailedQ", fx.onlyMessage(c.queue).Headers.Get(core.HeaderFailedQ), "orders")
+						equal(fx, "FailedQ", fx.onlyMessage(c.queue).Headers.Get(headers.FailedQ), "orders")
 					}
 					equal(fx, "lines with "+c.log, len(fx.logs.find(c.log, append(c.attrs, "message_id", "m1")...)), 1)
 				})
@@ -76,7 +77,7 @@ func TestDefer_IsNotCountedAsAFailure(t *testing.T) {
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{
 			Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1, Increase: 10 * time.Second}, RequeueDelay: 3 * time.Second,
 		}}, func(_ context.Context, m *core.Message) error {
-			n := seen.add(fmt.Sprint(time.Since(start), " retries ", m.DelayedRetries, " deferrals ", m.Headers.Get(core.HeaderDeferrals), " attempt ", m.Attempt))
+			n := seen.add(fmt.Sprint(time.Since(start), " retries ", m.DelayedRetries, " deferrals ", m.Headers.Get(headers.Deferrals), " attempt ", m.Attempt))
 			switch n {
 			case 1:
 				return errBoom // one delayed retry
@@ -117,10 +118,10 @@ func TestDefer_TooOftenMovesToTheErrorQueue(t *testing.T) {
 		time.Sleep(time.Minute)
 		failed := fx.onlyMessage("error")
 		equal(fx, "runs", runs, 4)
-		if value, ok := failed.Headers.Lookup(core.HeaderDeferrals); ok {
+		if value, ok := failed.Headers.Lookup(headers.Deferrals); ok {
 			fx.Errorf("the error queue shows %s deferrals", value)
 		}
-		equal(fx, "error text", failed.Headers.Get(core.HeaderExceptionMessage), "deferred more often than RequeueLimit (3): boom")
+		equal(fx, "error text", failed.Headers.Get(headers.ExceptionMessage), "deferred more often than RequeueLimit (3): boom")
 		lines := fx.logs.find("moving message to the error queue", "message_id", "m1", "queue", "error")
 		if len(lines) != 1 || !errors.Is(lines[0].attrs["error"].(error), core.ErrRequeueLimitExceeded) {
 			fx.Errorf("logged %+v", lines)
@@ -282,7 +283,7 @@ func TestDeferral_BeginsARoundOfAttempts(t *testing.T) {
 		if want := slices.Repeat([]int{1, 2, 3}, 4); !slices.Equal(calls.all(), want) {
 			fx.Errorf("attempts %v, want %v", calls.all(), want)
 		}
-		rounds := core.Rounds(failed.Headers)
+		rounds := headers.ParseAttempts(failed.Headers.Get(headers.Attempts))
 		if len(rounds) != 1 || rounds[0].Attempts != 3 || rounds[0].Deferrals != 3 {
 			fx.Errorf("rounds %+v", rounds)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/inbox"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -84,7 +85,7 @@ func pairs(t *testing.T, mode core.TransactionMode, change func(p *pair, c *core
 func (p *pair) put() {
 	p.Helper()
 	if err := p.broker.Transport.Send(p.Context(), core.Outgoing{ID: "m1", Queue: "billing", Headers: core.HeadersFromMap(map[string]string{
-		core.HeaderMessageID: "m1", core.HeaderMessageTypes: "order",
+		headers.MessageID: "m1", headers.MessageTypes: "order",
 	})}); err != nil {
 		p.Fatal(err)
 	}

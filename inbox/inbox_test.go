@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/inbox"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -129,7 +130,7 @@ func (b *bed) put(ids ...string) {
 	b.Helper()
 	for _, id := range ids {
 		if err := b.broker.Transport.Send(b.Context(), core.Outgoing{ID: id, Queue: "billing", Headers: core.HeadersFromMap(map[string]string{
-			core.HeaderMessageID: id, core.HeaderMessageTypes: "order",
+			headers.MessageID: id, headers.MessageTypes: "order",
 		})}); err != nil {
 			b.Fatal(err)
 		}
@@ -187,7 +188,7 @@ func TestInbox_TimesOfRepeatedSends(t *testing.T) {
 		if fmt.Sprint(string(got[0].Body), string(got[1].Body)) != "soonfresh" {
 			b.Errorf("two hours later %q and %q have arrived", got[0].Body, got[1].Body)
 		}
-		if due := got[0].Headers.Get(core.HeaderDeliverAt); due != core.FormatTime(began.Add(11*time.Minute)) {
+		if due := got[0].Headers.Get(headers.DeliverAt); due != headers.FormatTime(began.Add(11*time.Minute)) {
 			b.Errorf("the delayed one is due at %s", due)
 		}
 		b.pass(time.Until(began.Add(3*time.Hour + time.Minute)))
@@ -211,13 +212,13 @@ func sentOrRandom(m *core.Message) (string, error) {
 // end
 
 func TestInbox_MessageWithoutIDIsRefused(t *testing.T) {
-	foreign := core.Outgoing{Queue: "billing", Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageTypes: "order"})}
+	foreign := core.Outgoing{Queue: "billing", Headers: core.HeadersFromMap(map[string]string{headers.MessageTypes: "order"})}
 	t.Run("by default", func(t *testing.T) {
 		bubble(t, func(*bed, *setup) {}, func(b *bed) {
 			if err := b.broker.Transport.Send(b.Context(), foreign); err != nil {
 				b.Fatal(err)
 			}
-			text := b.has("error", 1)[0].Headers.Get(core.HeaderExceptionMessage)
+			text := b.has("error", 1)[0].Headers.Get(headers.ExceptionMessage)
 			if !strings.Contains(text, "has no id that its sender gave it") || !strings.Contains(text, "Config.Key") || !errors.Is(b.ends[0], inbox.ErrNoID) {
 				b.Errorf("%s; %v", text, b.ends)
 			}

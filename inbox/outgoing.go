@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // stored is the JSON of a message in an entry. Times are absolute: a message that is sent
@@ -43,7 +44,7 @@ func encode(out []core.Outgoing, now time.Time) ([]byte, error) {
 		}
 		if o.Delay > 0 {
 			s.Due = at(now, o.Delay)
-			if due, err := core.ParseTime(o.Headers.Get(core.HeaderDeliverAt)); err == nil {
+			if due, err := headers.ParseTime(o.Headers.Get(headers.DeliverAt)); err == nil {
 				s.Due = &due // the exact time: the delay was set a while ago
 			}
 		}

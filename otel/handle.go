@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/middleware/fallback"
 )
 
@@ -102,7 +103,7 @@ func (o *Observer) relate(ctx context.Context, h *core.Headers, options []trace.
 // for more.
 func (o *Observer) messageAttributes(id string, h core.Headers) []attribute.KeyValue {
 	attrs := append(make([]attribute.KeyValue, 0, 8), semconv.MessagingMessageID(id))
-	if conversation := h.Get(core.HeaderConversationID); conversation != "" {
+	if conversation := h.Get(headers.ConversationID); conversation != "" {
 		attrs = append(attrs, semconv.MessagingMessageConversationID(conversation))
 	}
 	return attrs
@@ -239,14 +240,14 @@ func (o *Observer) succeeded(ctx context.Context, e core.Success) {
 // criticalTime returns the age of a message: the time since it was due or, without a
 // delay, sent. It is 0 if the sender's clock is ahead.
 func criticalTime(h core.Headers) (time.Duration, bool) {
-	text := h.Get(core.HeaderDeliverAt)
+	text := h.Get(headers.DeliverAt)
 	if text == "" {
-		text = h.Get(core.HeaderTimeSent)
+		text = h.Get(headers.TimeSent)
 	}
 	if text == "" {
 		return 0, false
 	}
-	since, err := core.ParseTime(text)
+	since, err := headers.ParseTime(text)
 	if err != nil {
 		return 0, false
 	}
@@ -256,11 +257,11 @@ func criticalTime(h core.Headers) (time.Duration, bool) {
 // attemptsBefore returns the number of attempts that failed in earlier rounds since the
 // message was last in an error queue.
 func attemptsBefore(h core.Headers) int {
-	if h.Get(core.HeaderAttempts) == "" {
+	if h.Get(headers.Attempts) == "" {
 		return 0
 	}
 	n := 0
-	for _, round := range core.Rounds(h) {
+	for _, round := range headers.ParseAttempts(h.Get(headers.Attempts)) {
 		n += max(round.Attempts, 0)
 		if round.Action == core.ActionMoveToError.String() {
 			n = 0

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // outgoingKey identifies a series of sent messages.
@@ -42,7 +43,7 @@ type failedSends struct {
 }
 
 func (o *Observer) outgoingOf(at *core.ObservedEndpoint, m *core.Outgoing) *outgoing {
-	key := outgoingKey{at.Transport, at.Endpoint, m.Queue, m.Headers.Get(core.HeaderMessageTypes), m.Reason, m.Topic != ""}
+	key := outgoingKey{at.Transport, at.Endpoint, m.Queue, m.Headers.Get(headers.MessageTypes), m.Reason, m.Topic != ""}
 	if key.publish {
 		key.destination = m.Topic
 	}

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // failEvery: one of failEvery orders always fails.
@@ -54,8 +54,8 @@ func (o *order) String() string {
 
 // movedCopy is a message in the error queue.
 type movedCopy struct {
-	fromOrders bool         // the header NServiceBus.FailedQ names the queue of orders
-	rounds     []core.Round // the header Reprise.Attempts
+	fromOrders bool            // the header NServiceBus.FailedQ names the queue of orders
+	rounds     []headers.Round // the header Reprise.Attempts
 }
 
 // A ledger records the orders that were sent and the reports of the workers, and compares

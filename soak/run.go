@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // A run soaks one subject.
@@ -152,7 +153,7 @@ func (r *run) provision(ctx context.Context, t core.Transport) (*core.Endpoint, 
 		return nil, err
 	}
 	core.HandleDefault(reader, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
-		r.ledger.addMoved(idOf(m.ID), movedCopy{m.Headers.Get(core.HeaderFailedQ) == address, core.Rounds(m.Headers)})
+		r.ledger.addMoved(idOf(m.ID), movedCopy{m.Headers.Get(headers.FailedQ) == address, headers.ParseAttempts(m.Headers.Get(headers.Attempts))})
 		return nil
 	})
 	for _, ep := range append(all, reader) {

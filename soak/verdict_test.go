@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // failingOrder is the one of goodLedger that always fails.
@@ -54,7 +55,7 @@ func goodLedger(t *testing.T) *ledger {
 func moved(attempts ...int) movedCopy {
 	c := movedCopy{fromOrders: true}
 	for _, n := range attempts {
-		c.rounds = append(c.rounds, core.Round{Attempts: n})
+		c.rounds = append(c.rounds, headers.Round{Attempts: n})
 	}
 	return c
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport"
 )
 
@@ -249,12 +250,12 @@ func TestHeadersJSON_SeldomAllocates(t *testing.T) {
 
 func ExampleParseHeadersJSON() {
 	var h core.Headers
-	h.Set(core.HeaderContentType, "application/json")
+	h.Set(headers.ContentType, "application/json")
 	column := transport.AppendHeadersJSON(nil, h)
 	fmt.Printf("%s\n", column)
 
 	h, err := transport.ParseHeadersJSON(column)
-	fmt.Println(h.Get(core.HeaderContentType), err)
+	fmt.Println(h.Get(headers.ContentType), err)
 
 	// What can be read of a broken column goes with the message, and so does the reason.
 	in := core.Incoming{}
@@ -271,17 +272,17 @@ func ExampleParseHeadersJSON() {
 // standardHeaders returns the first n headers of an event.
 func standardHeaders(n int) core.Headers {
 	return headersOf([]string{
-		core.HeaderMessageID, "018f9c2e-6a51-7d3e-9b1a-2f6f0f6f5a11",
-		core.HeaderMessageTypes, "Shop.Orders.OrderPlaced, Shop.Messages, Version=1.4.0.0, Culture=neutral, PublicKeyToken=null",
-		core.HeaderContentType, "application/json",
-		core.HeaderTimeSent, "2026-11-20 14:31:00:123456 Z",
-		core.HeaderMessageIntent, "Publish",
-		core.HeaderConversationID, "018f9c2e-6a51-7d3e-9b1a-2f6f0f6f5a10",
-		core.HeaderCorrelationID, "018f9c2e-6a51-7d3e-9b1a-2f6f0f6f5a10",
-		core.HeaderRelatedTo, "018f9c2e-6a51-7d3e-9b1a-2f6f0f6f5a0f",
-		core.HeaderOriginatingEndpoint, "sales",
-		core.HeaderOriginatingMachine, "sales-7c9d6b5f4-x2x7k",
-		core.HeaderReplyToAddress, `"shop"."sales"`,
+		headers.MessageID, "018f9c2e-6a51-7d3e-9b1a-2f6f0f6f5a11",
+		headers.MessageTypes, "Shop.Orders.OrderPlaced, Shop.Messages, Version=1.4.0.0, Culture=neutral, PublicKeyToken=null",
+		headers.ContentType, "application/json",
+		headers.TimeSent, "2026-11-20 14:31:00:123456 Z",
+		headers.MessageIntent, "Publish",
+		headers.ConversationID, "018f9c2e-6a51-7d3e-9b1a-2f6f0f6f5a10",
+		headers.CorrelationID, "018f9c2e-6a51-7d3e-9b1a-2f6f0f6f5a10",
+		headers.RelatedTo, "018f9c2e-6a51-7d3e-9b1a-2f6f0f6f5a0f",
+		headers.OriginatingEndpoint, "sales",
+		headers.OriginatingMachine, "sales-7c9d6b5f4-x2x7k",
+		headers.ReplyToAddress, `"shop"."sales"`,
 	}[:2*n]...)
 }
 

@@ -25,6 +25,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/internal/mediatype"
 )
 
@@ -115,7 +116,7 @@ func Message[T any](messageType string, body T, opts ...Options) (*core.TypedMes
 		Incoming: core.Incoming{
 			ID:            o.ID,
 			NativeID:      o.ID,
-			Headers:       headers(messageType, contentType, o),
+			Headers:       headersOf(messageType, contentType, o),
 			Body:          raw,
 			DeliveryCount: o.Attempt,
 			LastError:     o.LastError,
@@ -197,23 +198,23 @@ func throughCodec[T any](messageType string, body T, codec core.Codec) (raw []by
 	return raw, codec.ContentType(), decoded
 }
 
-func headers(messageType, contentType string, o Options) core.Headers {
+func headersOf(messageType, contentType string, o Options) core.Headers {
 	var h core.Headers
-	h.Set(core.HeaderMessageID, o.ID)
-	h.Set(core.HeaderMessageTypes, messageType)
-	h.Set(core.HeaderContentType, contentType)
-	h.Set(core.HeaderMessageIntent, core.IntentSend)
-	h.Set(core.HeaderConversationID, o.ID)
-	h.Set(core.HeaderCorrelationID, o.ID)
-	h.Set(core.HeaderTimeSent, core.FormatTime(o.EnqueuedAt))
+	h.Set(headers.MessageID, o.ID)
+	h.Set(headers.MessageTypes, messageType)
+	h.Set(headers.ContentType, contentType)
+	h.Set(headers.MessageIntent, headers.IntentSend)
+	h.Set(headers.ConversationID, o.ID)
+	h.Set(headers.CorrelationID, o.ID)
+	h.Set(headers.TimeSent, headers.FormatTime(o.EnqueuedAt))
 	if !o.NoReplyTo {
-		h.Set(core.HeaderReplyToAddress, o.ReplyTo)
+		h.Set(headers.ReplyToAddress, o.ReplyTo)
 	}
 	if o.DelayedRetries > 0 {
-		h.Set(core.HeaderRetries, strconv.Itoa(o.DelayedRetries))
+		h.Set(headers.Retries, strconv.Itoa(o.DelayedRetries))
 	}
 	if o.Deferrals > 0 {
-		h.Set(core.HeaderDeferrals, strconv.Itoa(o.Deferrals))
+		h.Set(headers.Deferrals, strconv.Itoa(o.Deferrals))
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.Headers)) {
 		h.Set(key, o.Headers[key])
@@ -267,9 +268,9 @@ func (r *Recorder) sendNow(ctx context.Context, broker func(context.Context, Rec
 
 func (r *Recorder) record(out core.Outgoing) Record {
 	return Record{
-		Intent:   out.Headers.Get(core.HeaderMessageIntent),
+		Intent:   out.Headers.Get(headers.MessageIntent),
 		Queue:    out.Queue,
-		Type:     out.Headers.Get(core.HeaderMessageTypes),
+		Type:     out.Headers.Get(headers.MessageTypes),
 		Headers:  out.Headers,
 		Delay:    out.Delay,
 		Outgoing: out,
@@ -279,7 +280,7 @@ func (r *Recorder) record(out core.Outgoing) Record {
 
 // Record is one message that a handler sent. Body decodes its body.
 type Record struct {
-	// Intent is [core.IntentSend], [core.IntentPublish] or [core.IntentReply].
+	// Intent is [headers.IntentSend], [headers.IntentPublish] or [headers.IntentReply].
 	Intent string
 	// Queue is the destination; "" for an event.
 	Queue string
@@ -320,7 +321,7 @@ func Body[T any](r Record) T {
 		*raw = slices.Clone(r.Outgoing.Body)
 		return body
 	}
-	if contentType := r.Headers.Get(core.HeaderContentType); contentType != r.codec.ContentType() {
+	if contentType := r.Headers.Get(headers.ContentType); contentType != r.codec.ContentType() {
 		panic(fmt.Sprintf("coretest: the body of %q has content type %q, which %T does not read; use Body[[]byte]", r.Type, contentType, r.codec))
 	}
 	if err := r.codec.Decode(mediatype.Of(r.codec.ContentType()), r.Outgoing.Body, &body); err != nil {

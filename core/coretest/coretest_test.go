@@ -12,6 +12,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/coretest"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -28,11 +29,11 @@ func TestMessage_IsAFirstAttemptByDefault(t *testing.T) {
 		t.Errorf("EnqueuedAt is %v, before the call at %v", in.EnqueuedAt, before)
 	}
 	for key, want := range map[string]string{
-		core.HeaderMessageID:      coretest.ID,
-		core.HeaderMessageTypes:   "orders.placed",
-		core.HeaderContentType:    "application/json",
-		core.HeaderReplyToAddress: coretest.ReplyTo,
-		core.HeaderRetries:        "",
+		headers.MessageID:      coretest.ID,
+		headers.MessageTypes:   "orders.placed",
+		headers.ContentType:    "application/json",
+		headers.ReplyToAddress: coretest.ReplyTo,
+		headers.Retries:        "",
 	} {
 		if got := in.Headers.Get(key); got != want {
 			t.Errorf("header %s is %q, want %q", key, got, want)
@@ -47,7 +48,7 @@ func TestMessage_Options(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	in, rec := coretest.Message("orders.placed", OrderPlaced{}, coretest.Options{
 		ID: "m-1", Attempt: 3, DelayedRetries: 2, Deferrals: 4, LastError: "timeout", GroupKey: "customer 7", EnqueuedAt: at, ReplyTo: "web", Endpoint: "billing",
-		Headers: map[string]string{"tenant": "acme", core.HeaderConversationID: "c-1"},
+		Headers: map[string]string{"tenant": "acme", headers.ConversationID: "c-1"},
 	})
 	if in.ID != "m-1" || in.Attempt != 3 || in.DelayedRetries != 2 || in.Deferrals != 4 || in.LastError != "timeout" || !in.EnqueuedAt.Equal(at) {
 		t.Errorf("message is %q, attempt %d, delayed retries %d, deferrals %d, last error %q, of %v", in.ID, in.Attempt, in.DelayedRetries, in.Deferrals, in.LastError, in.EnqueuedAt)
@@ -62,13 +63,13 @@ func TestMessage_Options(t *testing.T) {
 		t.Fatal(err)
 	}
 	reply := rec.Sent()[0]
-	if reply.Queue != "web" || reply.Intent != core.IntentReply {
+	if reply.Queue != "web" || reply.Intent != headers.IntentReply {
 		t.Errorf("reply is %q to %q", reply.Intent, reply.Queue)
 	}
 	for key, want := range map[string]string{
-		core.HeaderConversationID:      "c-1",
-		core.HeaderRelatedTo:           "m-1",
-		core.HeaderOriginatingEndpoint: "billing",
+		headers.ConversationID:      "c-1",
+		headers.RelatedTo:           "m-1",
+		headers.OriginatingEndpoint: "billing",
 	} {
 		if got := reply.Headers.Get(key); got != want {
 			t.Errorf("reply's header %s is %q, want %q", key, got, want)
@@ -95,7 +96,7 @@ func TestMessage_RawBodyIsACopy(t *testing.T) {
 	if string(in.Body) != "rXw" || string(in.RawBody()) != "raw" {
 		t.Errorf("Body is %s and RawBody %s", in.Body, in.RawBody())
 	}
-	if got := in.Headers.Get(core.HeaderContentType); got != "application/octet-stream" {
+	if got := in.Headers.Get(headers.ContentType); got != "application/octet-stream" {
 		t.Errorf("content type is %q", got)
 	}
 }
@@ -117,13 +118,13 @@ func TestSent_RecordsCollectedSends(t *testing.T) {
 	if len(sent) != 3 {
 		t.Fatalf("Sent is %v", sent)
 	}
-	if s := sent[0]; s.Intent != core.IntentSend || s.Queue != "shipping" || s.Type != "orders.ship" || s.Delay != time.Hour || s.Headers.Get("tenant") != "acme" {
+	if s := sent[0]; s.Intent != headers.IntentSend || s.Queue != "shipping" || s.Type != "orders.ship" || s.Delay != time.Hour || s.Headers.Get("tenant") != "acme" {
 		t.Errorf("the command is %+v", s)
 	}
-	if s := sent[1]; s.Intent != core.IntentPublish || s.Queue != "" || s.Type != "orders.shipped" || s.Outgoing.TimeToBeReceived != time.Minute {
+	if s := sent[1]; s.Intent != headers.IntentPublish || s.Queue != "" || s.Type != "orders.shipped" || s.Outgoing.TimeToBeReceived != time.Minute {
 		t.Errorf("the event is %+v", s)
 	}
-	if s := sent[2]; s.Intent != core.IntentReply || s.Queue != coretest.ReplyTo || string(coretest.Body[[]byte](s)) != "ok" {
+	if s := sent[2]; s.Intent != headers.IntentReply || s.Queue != coretest.ReplyTo || string(coretest.Body[[]byte](s)) != "ok" {
 		t.Errorf("the reply is %+v", s)
 	}
 	if got := coretest.Body[Ship](sent[0]); got.OrderID != "1" {
@@ -204,7 +205,7 @@ func TestHandler_MistakesAreErrors(t *testing.T) {
 		"cannot be encoded":  in.Send("q", "a", func() {}),
 		"two options":        in.Send("q", "a", nil, core.SendOptions{}, core.SendOptions{}),
 		"negative delay":     in.Send("q", "a", nil, core.SendOptions{Delay: -1}),
-		"message id by hand": in.Send("q", "a", nil, core.SendOptions{Headers: map[string]string{core.HeaderMessageID: "1"}}),
+		"message id by hand": in.Send("q", "a", nil, core.SendOptions{Headers: map[string]string{headers.MessageID: "1"}}),
 	} {
 		if err == nil {
 			t.Errorf("%s: no error", name)
@@ -228,8 +229,8 @@ func (upper) Decode(_ string, body []byte, v any) error {
 
 func TestOptions_CodecIsUsed(t *testing.T) {
 	in, rec := coretest.Message("t", "a", coretest.Options{Codec: upper{}})
-	if in.Body != "A" || in.Headers.Get(core.HeaderContentType) != "text/x-upper" {
-		t.Errorf("Body is %q of %q", in.Body, in.Headers.Get(core.HeaderContentType))
+	if in.Body != "A" || in.Headers.Get(headers.ContentType) != "text/x-upper" {
+		t.Errorf("Body is %q of %q", in.Body, in.Headers.Get(headers.ContentType))
 	}
 	if err := in.Send("q", "b", "b"); err != nil {
 		t.Fatal(err)

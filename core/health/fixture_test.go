@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/health"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -128,7 +129,7 @@ func (fx *fixture) run() (stop func() error) {
 // send sends a message to the endpoint past all others.
 func (fx *fixture) send() {
 	fx.Helper()
-	out := core.Outgoing{ID: "m1", Queue: "orders", Body: []byte(`"x"`), Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageID: "m1", core.HeaderMessageTypes: "order"})}
+	out := core.Outgoing{ID: "m1", Queue: "orders", Body: []byte(`"x"`), Headers: core.HeadersFromMap(map[string]string{headers.MessageID: "m1", headers.MessageTypes: "order"})}
 	if err := fx.broker.Transport.Send(fx.Context(), out); err != nil {
 		fx.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/reprise-go/reprise/core"
@@ -14,14 +15,26 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// about is a handler that shows the lines about failed messages with some of their attributes.
+// lines is a handler without the lines about the endpoint's beginning and end, which other goroutines write.
+type lines struct{ slog.Handler }
+
+func (l lines) Handle(ctx context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "endpoint ") {
+		return nil
+	}
+	return l.Handler.Handle(ctx, r)
+}
+
+func (l lines) WithAttrs(attrs []slog.Attr) slog.Handler { return lines{l.Handler.WithAttrs(attrs)} }
+
+// about is a handler that shows the lines about messages with some of their attributes.
 func about(shown ...string) slog.Handler {
-	return slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+	return lines{slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.MessageKey || slices.Contains(shown, a.Key) {
 			return a
 		}
 		return slog.Attr{}
-	}})
+	}})}
 }
 
 // handleOrders runs billing until its handler has succeeded for n orders.
@@ -73,11 +86,8 @@ func ExampleFoldRepeats() {
 	folder.Flush() // the program ends before the 10 s do
 
 	// Output:
-	// msg="endpoint is running"
 	// msg="retrying message immediately" message_id=m-1 error="the bank is down"
 	// msg="retrying message immediately" message_id=m-2 error="the bank is down"
-	// msg="endpoint is draining"
-	// msg="endpoint has stopped"
 	// msg="further attempts failed for the same reason; their log lines were left out" attempts=3 error="the bank is down"
 }
 
@@ -95,10 +105,7 @@ func ExampleWriteNServiceBusTexts() {
 	}
 
 	// Output:
-	// msg="endpoint is running"
 	// msg="Immediate Retry is going to retry message 'm-1' because of an exception:" error="the bank is down"
-	// msg="endpoint is draining"
-	// msg="endpoint has stopped"
 }
 
 // A handler's own lines tell of which message they are.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/internal/logattrs"
 )
 
@@ -31,7 +32,7 @@ func messageAttrs(ctx context.Context) []slog.Attr {
 		slog.Int("attempt", m.Attempt),
 		slog.Int("delayed_retries", m.DelayedRetries),
 	}
-	if id := m.Headers.Get(core.HeaderConversationID); id != "" {
+	if id := m.Headers.Get(headers.ConversationID); id != "" {
 		attrs = append(attrs, slog.String("conversation_id", id))
 	}
 	return attrs

@@ -11,12 +11,13 @@ import (
 	"testing/synctest"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/logformat"
 )
 
 func TestAddMessageAttrs(t *testing.T) {
 	m := &core.Message{ID: "m1", Type: "order", Attempt: 2, DelayedRetries: 1}
-	m.Headers.Set(core.HeaderConversationID, "c1")
+	m.Headers.Set(headers.ConversationID, "c1")
 	all := map[string]any{"message_id": "m1", "message_type": "order", "attempt": 2.0, "delayed_retries": 1.0, "conversation_id": "c1"}
 	without := func(keys ...string) map[string]any {
 		rest := maps.Clone(all)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/examples/filetransport"
 )
 
@@ -157,7 +158,7 @@ func TestProcesses_Compete(t *testing.T) {
 		out := make([]core.Outgoing, n)
 		for i := range out {
 			id := strconv.Itoa(messages + i)
-			out[i] = core.Outgoing{ID: id, Queue: "orders", Body: []byte(id), Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageID: id})}
+			out[i] = core.Outgoing{ID: id, Queue: "orders", Body: []byte(id), Headers: core.HeadersFromMap(map[string]string{headers.MessageID: id})}
 		}
 		settled(t, transport.Send(t.Context(), out...))
 		messages += n
@@ -329,7 +330,7 @@ func child(text string) int {
 func (j job) send(transport *filetransport.Transport) error {
 	for i := 0; ; i++ {
 		id := fmt.Sprintf("%d-%d", os.Getpid(), i)
-		out := core.Outgoing{ID: id, Queue: "orders", Body: []byte(id), Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageID: id})}
+		out := core.Outgoing{ID: id, Queue: "orders", Body: []byte(id), Headers: core.HeadersFromMap(map[string]string{headers.MessageID: id})}
 		if err := transport.Send(context.Background(), out); err != nil {
 			return err
 		}

@@ -25,6 +25,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport"
 )
 
@@ -269,7 +270,7 @@ func (r *receiver) claim(m message) core.Delivery {
 		d.in.Body, d.in.Headers, d.in.Malformed = content, core.Headers{}, cmp.Or(d.in.Malformed, core.ErrInvalidHeader) // C4
 	}
 	transport.UnpackHeaders(&d.in)
-	d.in.ID = cmp.Or(d.in.Headers.Get(core.HeaderMessageID), m.id)
+	d.in.ID = cmp.Or(d.in.Headers.Get(headers.MessageID), m.id)
 	if os.Rename(r.file(m), r.file(d.message)) != nil {
 		return nil // another receiver was faster
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // account observes the endpoints, records the outcome of every attempt, and knows when no
@@ -70,7 +71,7 @@ func (a *account) handleStart(ctx context.Context, e core.HandleStart) context.C
 	if m == nil {
 		m = &message{
 			id: e.Message.ID, endpoint: e.Endpoint, place: len(a.messages),
-			conversation: e.Message.Headers.Get(core.HeaderConversationID),
+			conversation: e.Message.Headers.Get(headers.ConversationID),
 		}
 		a.messages[m.id] = m
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -67,14 +68,14 @@ func (a *account) errorQueue(failed []core.Incoming) {
 	for _, in := range failed {
 		fmt.Fprintf(a.out, "\n  %s  %s\n", a.paint(red, in.ID), in.Body)
 		for _, key := range []string{
-			core.HeaderFailedQ,
-			core.HeaderTimeOfFailure,
-			core.HeaderExceptionType,
-			core.HeaderExceptionMessage,
+			headers.FailedQ,
+			headers.TimeOfFailure,
+			headers.ExceptionType,
+			headers.ExceptionMessage,
 		} {
 			a.header(key, in.Headers.Get(key))
 		}
-		a.header(core.HeaderAttempts, rounds(in.Headers)...)
+		a.header(headers.Attempts, rounds(in.Headers)...)
 	}
 }
 
@@ -88,7 +89,7 @@ func (a *account) header(key string, lines ...string) {
 // rounds makes a line of every round of attempts at a failed message.
 func rounds(h core.Headers) []string {
 	var lines []string
-	for _, r := range core.Rounds(h) {
+	for _, r := range headers.ParseAttempts(h.Get(headers.Attempts)) {
 		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%d failed, %s %s", r.Attempts, r.Action, r.Delay)))
 	}
 	return lines

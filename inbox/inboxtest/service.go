@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/inbox"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -130,7 +131,7 @@ func (s *service) handleEnd(_ context.Context, e core.HandleEnd) {
 func (s *service) put(ctx context.Context, ids ...string) error {
 	for _, id := range ids {
 		if err := s.Transport.Send(ctx, core.Outgoing{ID: id, Topic: "event", Body: []byte("event"), Headers: core.HeadersFromMap(map[string]string{
-			core.HeaderMessageID: id, core.HeaderMessageTypes: "event",
+			headers.MessageID: id, headers.MessageTypes: "event",
 		})}); err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // Message is a message as NServiceBus writes it for a transport: headers, body, and other
@@ -61,7 +62,7 @@ func Messages(t testing.TB, file string) map[string]*Message {
 
 // Type returns the type of the message, without its assembly.
 func (m *Message) Type() string {
-	name, _, _ := strings.Cut(m.Headers[core.HeaderMessageTypes], ",")
+	name, _, _ := strings.Cut(m.Headers[headers.MessageTypes], ",")
 	return name
 }
 
@@ -73,7 +74,7 @@ func (m *Message) request() *Message {
 next:
 	for key, value := range m.Headers {
 		switch key {
-		case core.HeaderFailedQ, core.HeaderTimeOfFailure, core.HeaderTimeSent, core.HeaderDeliverAt, core.HeaderRetriesTimestamp, "NServiceBus.Version":
+		case headers.FailedQ, headers.TimeOfFailure, headers.TimeSent, headers.DeliverAt, headers.RetriesTimestamp, "NServiceBus.Version":
 			continue
 		}
 		for _, prefix := range []string{"NServiceBus.ExceptionInfo.", "NServiceBus.Processing", "$.diagnostics."} {
@@ -105,7 +106,7 @@ func (m *Message) note(t testing.TB) (n Note) {
 // day after that time neither NServiceBus nor Reprise makes delayed retries. (ServiceControl
 // removes the header when it returns a message.)
 func (m *Message) rounds() int {
-	if at, err := core.ParseTime(m.Headers[core.HeaderRetriesTimestamp]); err == nil && time.Since(at) > 24*time.Hour {
+	if at, err := headers.ParseTime(m.Headers[headers.RetriesTimestamp]); err == nil && time.Since(at) > 24*time.Hour {
 		return 1
 	}
 	return 2
@@ -216,7 +217,7 @@ func (s *Site) Received(t *testing.T, all map[string]*Message, kept *Comparison)
 			kept.Compare(t, situation, m.Fields(), in[name].Fields())
 		}
 		mu.Lock()
-		id := m.Headers[core.HeaderMessageID]
+		id := m.Headers[headers.MessageID]
 		if n := attempts[attempt{id, false}]; n != 1 {
 			t.Errorf("%s was handled in %d attempts, want 1", name, n)
 		}
@@ -283,11 +284,11 @@ func Kept(more ...Allowed) []Allowed {
 	// A copy says where and when the message was processed, and why it failed, and replaces
 	// the values of an earlier copy.
 	for situation, names := range map[string][]string{
-		"audited": {core.HeaderProcessingStarted, core.HeaderProcessingEnded, core.HeaderProcessingEndpoint, core.HeaderProcessingMachine, core.HeaderHostID, core.HeaderHostDisplayName},
+		"audited": {headers.ProcessingStarted, headers.ProcessingEnded, headers.ProcessingEndpoint, headers.ProcessingMachine, headers.HostID, headers.HostDisplayName},
 		"moved": {
-			core.HeaderProcessingEndpoint, core.HeaderProcessingMachine, core.HeaderHostID, core.HeaderHostDisplayName, core.HeaderFailedQ, core.HeaderTimeOfFailure,
-			core.HeaderExceptionType, core.HeaderExceptionMessage, core.HeaderExceptionSource, core.HeaderExceptionStackTrace,
-			core.HeaderHandlerType, core.HeaderHandlerStartTime, core.HeaderHandlerFailureTime, core.HeaderHandledMessageType,
+			headers.ProcessingEndpoint, headers.ProcessingMachine, headers.HostID, headers.HostDisplayName, headers.FailedQ, headers.TimeOfFailure,
+			headers.ExceptionType, headers.ExceptionMessage, headers.ExceptionSource, headers.ExceptionStackTrace,
+			headers.HandlerType, headers.HandlerStartTime, headers.HandlerFailureTime, headers.HandledMessageType,
 		},
 	} {
 		for _, name := range names {
@@ -295,7 +296,7 @@ func Kept(more ...Allowed) []Allowed {
 				Allowed{Name: "header " + name, Kind: Added, Situations: []string{situation}, Reason: "NServiceBus adds it to such a copy, too"},
 				Allowed{
 					Name: "header " + name, Kind: Differs, Situations: []string{situation}, Reason: "of an earlier failure or audit",
-					Optional: name == core.HeaderProcessingMachine || name == core.HeaderHandledMessageType, // the values may be equal
+					Optional: name == headers.ProcessingMachine || name == headers.HandledMessageType, // the values may be equal
 				})
 		}
 	}
@@ -318,24 +319,24 @@ func Written(more ...Allowed) []Allowed {
 		return Allowed{Name: "header " + name, Kind: Missing, Situations: situations, Reason: reason}
 	}
 	return append(more,
-		moment(core.HeaderTimeSent), moment(core.HeaderDeliverAt), moment(core.HeaderTimeOfFailure), moment(core.HeaderProcessingStarted), moment(core.HeaderProcessingEnded),
-		moment(core.HeaderHandlerStartTime), moment(core.HeaderHandlerFailureTime),
-		value(core.HeaderMessageID, id, "another message"), value(core.HeaderConversationID, id, "another conversation"), value(core.HeaderCorrelationID, id, "another message"),
-		value(core.HeaderHostID, id, "another machine"), value(core.HeaderHostDisplayName, free, "another machine"),
-		value(core.HeaderOriginatingMachine, machine, "another machine"), value(core.HeaderProcessingMachine, machine, "another machine"),
+		moment(headers.TimeSent), moment(headers.DeliverAt), moment(headers.TimeOfFailure), moment(headers.ProcessingStarted), moment(headers.ProcessingEnded),
+		moment(headers.HandlerStartTime), moment(headers.HandlerFailureTime),
+		value(headers.MessageID, id, "another message"), value(headers.ConversationID, id, "another conversation"), value(headers.CorrelationID, id, "another message"),
+		value(headers.HostID, id, "another machine"), value(headers.HostDisplayName, free, "another machine"),
+		value(headers.OriginatingMachine, machine, "another machine"), value(headers.ProcessingMachine, machine, "another machine"),
 		Allowed{Name: "body", Kind: Differs, Situations: []string{"send", "delay"}, Reason: "the same JSON: .NET escapes more characters than it must; the delayed message says when it was sent"},
-		value(core.HeaderMessageTypes, free, "without the assembly, which NServiceBus does not need to find the type"),
+		value(headers.MessageTypes, free, "without the assembly, which NServiceBus does not need to find the type"),
 		missing("NServiceBus.Version", "of NServiceBus; it is for people"),
 		missing("$.diagnostics.originating.hostid", "ServiceControl falls back to the name of the machine"),
 		missing("NServiceBus.OpenTelemetry.StartNewTrace", "package otel writes it, where it is used"),
-		missing(core.HeaderTimeSent, "the request had none, and a copy of Reprise claims no other sender's time", "moved", "audited"),
-		missing(core.HeaderDeliverAt, "of the delayed retry; Reprise's retries leave the sender's, and the request had none", "moved"),
-		missing(core.HeaderRetriesTimestamp, "NServiceBus forgets to remove it, so that a message that is returned after a day gets no delayed retries", "moved"),
+		missing(headers.TimeSent, "the request had none, and a copy of Reprise claims no other sender's time", "moved", "audited"),
+		missing(headers.DeliverAt, "of the delayed retry; Reprise's retries leave the sender's, and the request had none", "moved"),
+		missing(headers.RetriesTimestamp, "NServiceBus forgets to remove it, so that a message that is returned after a day gets no delayed retries", "moved"),
 		missing("NServiceBus.ExceptionInfo.Data.Handler canceled", "Reprise moves no message whose handler was cancelled by a shutdown", "moved"),
 		missing("NServiceBus.ExceptionInfo.Data.Pipeline canceled", "Reprise moves no message whose handler was cancelled by a shutdown", "moved"),
 		missing("NServiceBus.ExceptionInfo.Data.Message ID", "the header NServiceBus.MessageId says it", "moved"),
-		value(core.HeaderHandlerType, free, "a function of Go"),
-		value(core.HeaderExceptionType, free, "a type of Go"), value(core.HeaderExceptionSource, free, "a package of Go"), value(core.HeaderExceptionStackTrace, free, "the chain of Go's errors"),
+		value(headers.HandlerType, free, "a function of Go"),
+		value(headers.ExceptionType, free, "a type of Go"), value(headers.ExceptionSource, free, "a package of Go"), value(headers.ExceptionStackTrace, free, "the chain of Go's errors"),
 		Allowed{Name: "header Reprise.Attempts", Kind: Added, Situations: []string{"moved"}, Reason: "the way of the message; ServiceControl shows headers that it does not know"},
 		Allowed{Name: "header Reprise.FailureReason", Kind: Added, Situations: []string{"moved"}, Reason: "why it was given up, in one word"},
 		missing("$.diagnostics.license.expired", "of the licence of NServiceBus", "audited"),

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -104,7 +105,7 @@ func (fx *fixture) run(ep *core.Endpoint) (stop func()) {
 // enqueue sends an order and waits for all that happens at once.
 func (fx *fixture) enqueue(id string) {
 	fx.Helper()
-	headers := core.HeadersFromMap(map[string]string{core.HeaderMessageID: id, core.HeaderMessageTypes: "order"})
+	headers := core.HeadersFromMap(map[string]string{headers.MessageID: id, headers.MessageTypes: "order"})
 	fx.noError(fx.broker.Send(fx.Context(), core.Outgoing{ID: id, Queue: "orders", Headers: headers, Body: []byte(id)}))
 	synctest.Wait()
 }
@@ -121,7 +122,7 @@ func (fx *fixture) shippedTypes() string {
 	fx.noError(err)
 	var types []string
 	for _, m := range all {
-		types = append(types, m.Headers.Get(core.HeaderMessageTypes))
+		types = append(types, m.Headers.Get(headers.MessageTypes))
 	}
 	return strings.Join(types, " ")
 }

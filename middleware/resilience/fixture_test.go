@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/middleware/resilience"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -109,7 +110,7 @@ func (b *bed) orders(c core.Config, h core.HandlerFunc) *core.Endpoint {
 func (b *bed) put(queue, messageType string, ids ...string) {
 	b.Helper()
 	for _, id := range ids {
-		headers := core.HeadersFromMap(map[string]string{core.HeaderMessageID: id, core.HeaderMessageTypes: messageType})
+		headers := core.HeadersFromMap(map[string]string{headers.MessageID: id, headers.MessageTypes: messageType})
 		if err := b.transport.Send(b.Context(), core.Outgoing{ID: id, Queue: queue, Headers: headers, Body: []byte(id)}); err != nil {
 			b.Fatal(err)
 		}

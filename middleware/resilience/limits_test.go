@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/middleware/resilience"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -256,7 +257,7 @@ func TestRefusal(t *testing.T) {
 					b.holds("error", 1)
 					equal(b, "runs of m1", seen.len(), 0)
 					failed, _ := b.transport.Peek("error")
-					if text := failed[0].Headers.Get(core.HeaderExceptionMessage); !strings.Contains(text, `policy "bank": the circuit breaker refuses messages until`) || !strings.Contains(text, "503") {
+					if text := failed[0].Headers.Get(headers.ExceptionMessage); !strings.Contains(text, `policy "bank": the circuit breaker refuses messages until`) || !strings.Contains(text, "503") {
 						b.Errorf("it failed with %q", text)
 					}
 					return

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/middleware/resilience"
 )
 
@@ -161,7 +162,7 @@ func TestRetry_UndoesFailedTries(t *testing.T) {
 					if err != nil || len(failed) != 1 {
 						b.Fatalf("the error queue has %v, %v", failed, err)
 					}
-					if text := failed[0].Headers.Get(core.HeaderExceptionMessage); !strings.Contains(text, "could not be undone") || !strings.Contains(text, "connection lost") || !strings.Contains(text, "503") {
+					if text := failed[0].Headers.Get(headers.ExceptionMessage); !strings.Contains(text, "could not be undone") || !strings.Contains(text, "connection lost") || !strings.Contains(text, "503") {
 						b.Errorf("it failed with %q", text)
 					}
 				}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver"
 	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/broker"
 	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver/clock"
@@ -104,7 +105,7 @@ func TestDeadLetterQueue_EndpointGivesUp(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
 	transport := s.provisioned(t, asb.Config{}, "q", "error")
-	if err := transport.Send(t.Context(), core.Outgoing{ID: "id", Queue: "q", Headers: headersOf(core.HeaderMessageTypes, "job")}); err != nil {
+	if err := transport.Send(t.Context(), core.Outgoing{ID: "id", Queue: "q", Headers: headersOf(headers.MessageTypes, "job")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := take(t, openReceiver(t, transport, "q", 1), 1)[0].DeadLetter(t.Context(), core.DeadLetter{Reason: "a reason"}); err != nil {
@@ -157,20 +158,20 @@ func TestDeadLetterQueue_ServesAsErrorQueue(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- ep.Run(ctx) }()
-	if err := transport.Send(t.Context(), core.Outgoing{ID: "id", Queue: "q", Body: []byte(`"Ym9keQ=="`), Headers: headersOf(core.HeaderMessageTypes, "job")}); err != nil {
+	if err := transport.Send(t.Context(), core.Outgoing{ID: "id", Queue: "q", Body: []byte(`"Ym9keQ=="`), Headers: headersOf(headers.MessageTypes, "job")}); err != nil {
 		t.Fatal(err)
 	}
 	d := take(t, openReceiver(t, transport, "q/$deadletterqueue", 1), 1)[0]
 	in := d.Incoming()
 	for key, want := range map[string]string{
-		core.HeaderFailureReason: "RetriesExhausted", "DeadLetterReason": "RetriesExhausted", core.HeaderFailedQ: "q", core.HeaderExceptionMessage: "down for now",
-		core.HeaderMessageTypes: "job", core.HeaderRetries: "",
+		headers.FailureReason: "RetriesExhausted", "DeadLetterReason": "RetriesExhausted", headers.FailedQ: "q", headers.ExceptionMessage: "down for now",
+		headers.MessageTypes: "job", headers.Retries: "",
 	} {
 		if got := in.Headers.Get(key); got != want {
 			t.Errorf("the dead letter has %s: %q, want %q", key, got, want)
 		}
 	}
-	if err := transport.Send(t.Context(), core.Outgoing{ID: in.ID, Queue: in.Headers.Get(core.HeaderFailedQ), Body: in.Body, Headers: in.Headers}); err != nil {
+	if err := transport.Send(t.Context(), core.Outgoing{ID: in.ID, Queue: in.Headers.Get(headers.FailedQ), Body: in.Body, Headers: in.Headers}); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Complete(t.Context()); err != nil {

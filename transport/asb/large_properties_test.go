@@ -12,6 +12,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/internal/testserver/asb/sbserver"
 	"github.com/reprise-go/reprise/transport/asb"
 )
@@ -29,15 +30,15 @@ func TestFailure_OfAForeignMessageWithLargeProperties(t *testing.T) {
 		pieces  int
 		headers []string // that the failed message has, among others
 	}{
-		{"46 KiB", 3, []string{core.HeaderFailedQ, core.HeaderExceptionMessage, core.HeaderTimeOfFailure}},
-		{"61 KiB", 4, []string{core.HeaderFailedQ}},
+		{"46 KiB", 3, []string{headers.FailedQ, headers.ExceptionMessage, headers.TimeOfFailure}},
+		{"61 KiB", 4, []string{headers.FailedQ}},
 	} {
 		for where, letters := range map[string]core.DeadLetters{"error": core.DeadLettersNone, "q/$deadletterqueue": core.DeadLettersAll} {
 			t.Run(c.name+", "+where, func(t *testing.T) {
 				t.Parallel()
 				s := startSite(t, sbserver.Config{})
 				transport := s.provisioned(t, asb.Config{}, "q", "error")
-				m := &azservicebus.Message{Body: []byte("body"), ApplicationProperties: map[string]any{core.HeaderMessageTypes: "job"}}
+				m := &azservicebus.Message{Body: []byte("body"), ApplicationProperties: map[string]any{headers.MessageTypes: "job"}}
 				for i := range c.pieces {
 					m.ApplicationProperties[fmt.Sprint("Piece", i)] = strings.Repeat("x", piece)
 				}

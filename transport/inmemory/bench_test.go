@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -12,11 +13,11 @@ import (
 
 func benchmarkMessage(queue string) core.Outgoing {
 	var h core.Headers
-	h.Set(core.HeaderMessageID, "0d2a7b6e-6f3e-4f0c-9d55-8f0f3f0c1a11")
-	h.Set(core.HeaderMessageTypes, "orders.placed")
-	h.Set(core.HeaderContentType, "application/json")
-	h.Set(core.HeaderConversationID, "5bd6c6ae-4a39-4a0e-8d6a-1f1c8d7f2b7a")
-	return core.Outgoing{ID: h.Get(core.HeaderMessageID), Queue: queue, Headers: h, Body: make([]byte, 256)}
+	h.Set(headers.MessageID, "0d2a7b6e-6f3e-4f0c-9d55-8f0f3f0c1a11")
+	h.Set(headers.MessageTypes, "orders.placed")
+	h.Set(headers.ContentType, "application/json")
+	h.Set(headers.ConversationID, "5bd6c6ae-4a39-4a0e-8d6a-1f1c8d7f2b7a")
+	return core.Outgoing{ID: h.Get(headers.MessageID), Queue: queue, Headers: h, Body: make([]byte, 256)}
 }
 
 func benchmarkReceiver(b *testing.B, mode core.TransactionMode, cfg inmemory.Config) (*inmemory.Transport, core.Receiver) {

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // Broker holds queues, subscriptions and messages: it takes the place of a server. A
@@ -174,7 +175,7 @@ func (b *Broker) newMessage(out *core.Outgoing, body []byte, now time.Time, orde
 		enqueued: now.Add(out.Delay),
 	}
 	m.nativeID = strconv.FormatUint(m.seq, 10)
-	if m.id = out.Headers.Get(core.HeaderMessageID); m.id == "" {
+	if m.id = out.Headers.Get(headers.MessageID); m.id == "" {
 		m.id = out.ID
 	}
 	if m.id == "" {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -176,7 +177,7 @@ func TestIncoming_IDs(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
 		var h core.Headers
-		h.Set(core.HeaderMessageID, "from the header")
+		h.Set(headers.MessageID, "from the header")
 		send(t, transport,
 			core.Outgoing{ID: "field", Queue: "q", Headers: h},
 			core.Outgoing{ID: "field", Queue: "q"},

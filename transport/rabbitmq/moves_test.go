@@ -14,6 +14,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
@@ -66,7 +67,7 @@ func TestMoves_ForeignMessageBeyondLimits(t *testing.T) {
 						t.Errorf("header %q has %d bytes in the error queue, want %v", key, len(got), len(fmt.Sprint(value)))
 					}
 				}
-				for _, key := range []string{core.HeaderFailedQ, core.HeaderExceptionMessage} {
+				for _, key := range []string{headers.FailedQ, headers.ExceptionMessage} {
 					if moved.Headers.Get(key) == "" {
 						t.Errorf("header %s is missing in the error queue", key)
 					}
@@ -159,7 +160,7 @@ func testMovesBrokerRefusesTheSize(t *testing.T, _ *broker, s *site) {
 // orderOf is a message for the queue billing.
 func orderOf(id string, size int) core.Outgoing {
 	return core.Outgoing{ID: id, Queue: "billing", Body: bytes.Repeat([]byte("x"), size), Headers: core.HeadersFromMap(map[string]string{
-		core.HeaderMessageID: id, core.HeaderMessageTypes: "orders.placed", core.HeaderContentType: "application/octet-stream",
+		headers.MessageID: id, headers.MessageTypes: "orders.placed", headers.ContentType: "application/octet-stream",
 	})}
 }
 
@@ -194,7 +195,7 @@ func TestMoves_ForeignHeadersThatFillTheFrame(t *testing.T) {
 					t.Fatal(err)
 				}
 				moved := next(t, consume(t, transport, core.ReceiverConfig{Queue: "error"}), 1)[0].Incoming()
-				if moved.ID != "m-1" || string(moved.Body) != "the body" || moved.Headers.Get(core.HeaderFailedQ) != "billing" {
+				if moved.ID != "m-1" || string(moved.Body) != "the body" || moved.Headers.Get(headers.FailedQ) != "billing" {
 					t.Errorf("message %q is in the error queue with the body %q and headers of %d bytes", moved.ID, moved.Body, moved.Headers.Bytes())
 				}
 				for key, size := range map[string]int{"big": c.size, "small": len("kept")} {
@@ -239,8 +240,8 @@ func TestMoves_FullDeadLetterQueue(t *testing.T) {
 			t.Errorf("%d messages are in the dead-letter queue and %d in the error queue, want some of %d in each", dead, failed, n)
 		}
 		for _, d := range next(t, consume(t, transport, core.ReceiverConfig{Queue: "error", MaxInFlight: n}), failed) {
-			if reason := d.Incoming().Headers.Get(core.HeaderFailureReason); reason != string(core.FailureRejected) {
-				t.Errorf("the reason is %q in the error queue, want %q", reason, core.FailureRejected)
+			if reason := d.Incoming().Headers.Get(headers.FailureReason); reason != string(headers.FailureRejected) {
+				t.Errorf("the reason is %q in the error queue, want %q", reason, headers.FailureRejected)
 			}
 		}
 	})

@@ -19,6 +19,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/internal/nservicebus"
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
@@ -161,11 +162,11 @@ func (r *recorded) want(t *testing.T) (n note) {
 // there and here. (ServiceControl removes it when it returns a message.)
 func (r *recorded) rounds(t *testing.T) int {
 	t.Helper()
-	last, ok := r.Properties.Headers[core.HeaderRetriesTimestamp].(string)
+	last, ok := r.Properties.Headers[headers.RetriesTimestamp].(string)
 	if !ok {
 		return 2
 	}
-	at, err := core.ParseTime(last)
+	at, err := headers.ParseTime(last)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +323,7 @@ func TestNServiceBus_RecordedMessages(t *testing.T) {
 // message when it moves or audits it: the others were in the request.
 func addedByFailure(key string) bool {
 	switch key {
-	case core.HeaderFailedQ, core.HeaderTimeOfFailure, core.HeaderTimeSent, core.HeaderDeliverAt, core.HeaderRetriesTimestamp, "NServiceBus.Version":
+	case headers.FailedQ, headers.TimeOfFailure, headers.TimeSent, headers.DeliverAt, headers.RetriesTimestamp, "NServiceBus.Version":
 		return true
 	}
 	for _, prefix := range []string{"NServiceBus.ExceptionInfo.", "NServiceBus.Processing", "$.diagnostics.", "x-"} {

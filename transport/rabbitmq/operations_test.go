@@ -16,6 +16,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
@@ -196,7 +197,7 @@ var operations = map[string]func(t *testing.T, o *operator){
 	"failed": func(t *testing.T, o *operator) {
 		transport := o.queues(t, "error")
 		failed := core.Outgoing{ID: "1", Queue: "error", Body: []byte("42")}
-		failed.Headers.Set(core.HeaderFailedQ, "billing")
+		failed.Headers.Set(headers.FailedQ, "billing")
 		mustSend(t, transport, failed)
 		saysAll(t, errors.New(o.run(t, "failed")), `"NServiceBus.FailedQ":"billing"`, `"payload":"42"`)
 		o.lists(t, 1)
@@ -381,8 +382,8 @@ func returns(t *testing.T, o *operator) {
 	transport := o.queues(t, "billing", "error")
 	failed := numbered("error", 1, 20)
 	for i := range failed {
-		failed[i].Headers.Set(core.HeaderMessageID, failed[i].ID)
-		failed[i].Headers.Set(core.HeaderFailedQ, "billing")
+		failed[i].Headers.Set(headers.MessageID, failed[i].ID)
+		failed[i].Headers.Set(headers.FailedQ, "billing")
 	}
 	mustSend(t, transport, failed...)
 	o.run(t, "return")
@@ -390,7 +391,7 @@ func returns(t *testing.T, o *operator) {
 	for came := map[string]bool{}; len(came) < len(failed); {
 		for _, d := range next(t, r, 10) {
 			in := d.Incoming()
-			if in.ID != string(in.Body) || in.DeliveryCount != 1 || in.Headers.Get(core.HeaderFailedQ) != "billing" {
+			if in.ID != string(in.Body) || in.DeliveryCount != 1 || in.Headers.Get(headers.FailedQ) != "billing" {
 				t.Errorf("it came as %+v", in)
 			}
 			came[in.ID] = true

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
@@ -84,6 +85,6 @@ func register(t *testing.T, ep *core.Endpoint, messageType string, handler func(
 // typed returns a message for the handlers of a type.
 func typed(queue, messageType, id string) core.Outgoing {
 	return core.Outgoing{ID: id, Queue: queue, Body: []byte(id), Headers: core.HeadersFromMap(map[string]string{
-		core.HeaderMessageID: id, core.HeaderMessageTypes: messageType,
+		headers.MessageID: id, headers.MessageTypes: messageType,
 	})}
 }

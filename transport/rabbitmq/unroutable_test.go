@@ -11,6 +11,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	testserver "github.com/reprise-go/reprise/internal/testserver/rabbitmq"
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
@@ -88,7 +89,7 @@ func TestUnroutable_MessageOfAQueueThatIsBoundIsDelivered(t *testing.T) {
 				for all < c.copies*messages {
 					for _, d := range next(t, r, 100) {
 						in := d.Incoming()
-						if in.Headers.Get(core.HeaderMessageTypes) != "t" || in.ID != string(in.Body) {
+						if in.Headers.Get(headers.MessageTypes) != "t" || in.ID != string(in.Body) {
 							t.Errorf("message %s has the body %s and the headers %v", in.ID, in.Body, in.Headers)
 						}
 						came[in.ID]++

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
@@ -209,6 +210,6 @@ func send(t *testing.T, transport core.Transport, msgs ...core.Outgoing) {
 // letter is a message with an id and a body of the same text.
 func letter(id, queue string) core.Outgoing {
 	out := core.Outgoing{ID: id, Queue: queue, Body: []byte(id)}
-	out.Headers.Set(core.HeaderMessageID, id)
+	out.Headers.Set(headers.MessageID, id)
 	return out
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
@@ -105,7 +106,7 @@ func TestDelayed_ReceivingWithoutTheTable(t *testing.T) {
 	}
 	theirs := db.theirTable(t, "theirs")
 	send(t, transport, delayed("1", "theirs", time.Millisecond))
-	if row := db.awaitAsThey(t, theirs); row.headers[core.HeaderMessageID] != "1" {
+	if row := db.awaitAsThey(t, theirs); row.headers[headers.MessageID] != "1" {
 		t.Errorf("they got %+v", row)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
@@ -157,7 +158,7 @@ func TestUndeliverable_EndsInTheErrorQueue(t *testing.T) {
 			db.exec(t, `drop table `+gone)
 			for i := range 3 {
 				id := fmt.Sprint(i + 1)
-				text, err := json.Marshal(map[string]string{core.HeaderMessageID: id, "a": "b", core.HeaderExceptionMessage: "of another failure"})
+				text, err := json.Marshal(map[string]string{headers.MessageID: id, "a": "b", headers.ExceptionMessage: "of another failure"})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -177,15 +178,15 @@ func TestUndeliverable_EndsInTheErrorQueue(t *testing.T) {
 				d := receive(t, r)
 				in := d.Incoming()
 				got[in.ID] = string(in.Body)
-				for key, want := range map[string]string{core.HeaderFailedQ: gone, "a": "b"} {
+				for key, want := range map[string]string{headers.FailedQ: gone, "a": "b"} {
 					if v := in.Headers.Get(key); v != want {
 						t.Errorf("message %s: header %s is %q, want %q", in.ID, key, v, want)
 					}
 				}
-				if reason := in.Headers.Get(core.HeaderExceptionMessage); !strings.Contains(reason, "gone") || !strings.Contains(reason, core.ErrQueueNotFound.Error()) {
+				if reason := in.Headers.Get(headers.ExceptionMessage); !strings.Contains(reason, "gone") || !strings.Contains(reason, core.ErrQueueNotFound.Error()) {
 					t.Errorf("message %s: the reason is %q", in.ID, reason)
 				}
-				if _, err := core.ParseTime(in.Headers.Get(core.HeaderTimeOfFailure)); err != nil {
+				if _, err := headers.ParseTime(in.Headers.Get(headers.TimeOfFailure)); err != nil {
 					t.Errorf("message %s: the time of the failure: %v", in.ID, err)
 				}
 				complete(t, d)
@@ -341,7 +342,7 @@ func TestUndeliverable_GoesToItsSender(t *testing.T) {
 	}
 	for id, sender := range map[string]string{"1": "first", "2": "second", "3": "another"} {
 		out := delayed(id, "gone", time.Hour)
-		out.Headers.Set(core.HeaderOriginatingEndpoint, sender)
+		out.Headers.Set(headers.OriginatingEndpoint, sender)
 		send(t, transport, out)
 	}
 	db.exec(t, `drop table `+gone)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
@@ -55,8 +56,8 @@ func TestHandler_SendsInItsOwnTransaction(t *testing.T) {
 			sender := open(t, sqlserver.Config{URL: e.broker.server.PasswordURL(e.broker.database)})
 			for _, body := range []string{"committed, and handled", "committed, and failed", "rolled back, and handled", "rolled back, and failed"} {
 				m := letter(body, inputQueue)
-				m.Headers.Set(core.HeaderMessageTypes, "orders.Place")
-				m.Headers.Set(core.HeaderContentType, "application/octet-stream")
+				m.Headers.Set(headers.MessageTypes, "orders.Place")
+				m.Headers.Set(headers.ContentType, "application/octet-stream")
 				m.Body = []byte(body)
 				send(t, sender, m)
 			}
@@ -114,19 +115,19 @@ func TestHandler_ErrorQueueInAnotherSchema(t *testing.T) {
 				}
 			}()
 			m := letter("1", "orders")
-			m.Headers.Set(core.HeaderMessageTypes, "orders.Place")
-			m.Headers.Set(core.HeaderContentType, "application/octet-stream")
+			m.Headers.Set(headers.MessageTypes, "orders.Place")
+			m.Headers.Set(headers.ContentType, "application/octet-stream")
 			send(t, transport, m)
 			next(t, "the message is handled", bodies)
 
 			failed := receive(t, openReceiver(t, operator, "failed", core.TransactionNone)).Incoming()
-			if got, want := failed.Headers.Get(core.HeaderFailedQ), here.table("orders"); got != want {
-				t.Errorf("the header %s is %s, want the address of the input queue, %s", core.HeaderFailedQ, got, want)
+			if got, want := failed.Headers.Get(headers.FailedQ), here.table("orders"); got != want {
+				t.Errorf("the header %s is %s, want the address of the input queue, %s", headers.FailedQ, got, want)
 			}
 			if n := here.count(t, here.table("failed")); n != "0" {
 				t.Errorf("%s messages are in the queue of the same name in the endpoint's own schema, want none", n)
 			}
-			send(t, operator, core.Outgoing{ID: failed.ID, Queue: failed.Headers.Get(core.HeaderFailedQ), Headers: failed.Headers, Body: failed.Body})
+			send(t, operator, core.Outgoing{ID: failed.ID, Queue: failed.Headers.Get(headers.FailedQ), Headers: failed.Headers, Body: failed.Body})
 			if got := next(t, "the message that was sent back is handled", bodies); got != string(m.Body) {
 				t.Errorf("the message that was sent back has the body %q, want %q", got, m.Body)
 			}

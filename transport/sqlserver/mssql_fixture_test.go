@@ -20,6 +20,7 @@ import (
 	"github.com/microsoft/go-mssqldb/msdsn"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/internal/testserver/proxy"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 	_ "github.com/reprise-go/reprise/transport/sqlserver/microsoft"
@@ -316,7 +317,7 @@ func runs(t *testing.T, name string, transport core.Transport, cfg core.Config, 
 // order is a message for the handler of runs.
 func order(id, queue string) core.Outgoing {
 	out := letter(id, queue)
-	out.Headers.Set(core.HeaderMessageTypes, "orders.Place")
-	out.Headers.Set(core.HeaderContentType, "application/octet-stream")
+	out.Headers.Set(headers.MessageTypes, "orders.Place")
+	out.Headers.Set(headers.ContentType, "application/octet-stream")
 	return out
 }

@@ -15,6 +15,7 @@ import (
 	mssql "github.com/microsoft/go-mssqldb"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
@@ -136,8 +137,8 @@ func separated(t *testing.T, places []*mssqlDatabase) {
 				t.Errorf("the subscriber got %v, want one sent and one published", got)
 			}
 			bad := receive(t, openReceiver(t, transport, failed.at(failures), core.TransactionReceiveOnly))
-			if in := bad.Incoming(); string(in.Body) != "bad" || in.Headers.Get(core.HeaderFailedQ) != input.at(queue) {
-				t.Errorf("in the error queue: %q, failed at %q, want \"bad\" and %q", in.Body, in.Headers.Get(core.HeaderFailedQ), input.at(queue))
+			if in := bad.Incoming(); string(in.Body) != "bad" || in.Headers.Get(headers.FailedQ) != input.at(queue) {
+				t.Errorf("in the error queue: %q, failed at %q, want \"bad\" and %q", in.Body, in.Headers.Get(headers.FailedQ), input.at(queue))
 			}
 			complete(t, bad)
 			// A message of this mode to the other place, later.

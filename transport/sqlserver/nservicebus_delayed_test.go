@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
@@ -28,7 +29,7 @@ func TestNServiceBus_DelayedMessageWaitsBesideTheirTable(t *testing.T) {
 	theirs := db.theirTable(t, "theirs")
 	transport := db.open(t, sqlserver.Config{}) // a sender: it receives nothing
 	const delay = 500 * time.Millisecond
-	headers := map[string]string{core.HeaderMessageID: "1", "a": "\x00/\"\\ \u00e4"}
+	headers := map[string]string{headers.MessageID: "1", "a": "\x00/\"\\ \u00e4"}
 	out := core.Outgoing{ID: "1", Queue: "theirs", Headers: core.HeadersFromMap(headers), Body: []byte("b\x00"), Delay: delay, TimeToBeReceived: time.Hour}
 	sent := time.Now()
 	send(t, transport, out)
@@ -107,7 +108,7 @@ func TestNServiceBus_DelayedMessageOutlivesItsSender(t *testing.T) {
 	if took := time.Since(sent); took < delay {
 		t.Errorf("they got it after %v, want %v", took, delay)
 	}
-	if row.headers[core.HeaderMessageID] != "1" {
+	if row.headers[headers.MessageID] != "1" {
 		t.Errorf("they got %+v", row)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
@@ -88,11 +89,11 @@ func TestNServiceBus_EndpointOnTheirTables(t *testing.T) {
 			if n := attempts.Load(); n != c.attempts {
 				t.Errorf("%d attempts, want %d", n, c.attempts)
 			}
-			if schema, queue := theirAddress(row.headers[core.HeaderFailedQ]); schema != db.schema || queue != name {
-				t.Errorf("FailedQ is %s, which they read as %q and %q", row.headers[core.HeaderFailedQ], schema, queue)
+			if schema, queue := theirAddress(row.headers[headers.FailedQ]); schema != db.schema || queue != name {
+				t.Errorf("FailedQ is %s, which they read as %q and %q", row.headers[headers.FailedQ], schema, queue)
 			}
-			if string(row.body) != `{"OrderID":"A-1"}` || row.headers[core.HeaderMessageID] != theirMessageID ||
-				row.headers[core.HeaderReplyToAddress] != `"public"."Sales.Web"` || row.headers[core.HeaderExceptionMessage] != "no stock for A-1" {
+			if string(row.body) != `{"OrderID":"A-1"}` || row.headers[headers.MessageID] != theirMessageID ||
+				row.headers[headers.ReplyToAddress] != `"public"."Sales.Web"` || row.headers[headers.ExceptionMessage] != "no stock for A-1" {
 				t.Errorf("in the error queue: %s %q", row.body, row.headers)
 			}
 			if _, ok := row.headers["NServiceBus.SqlServer.ForwardDestination"]; ok {
@@ -126,19 +127,19 @@ func TestNServiceBus_Conversation(t *testing.T) {
 				)
 			})
 			run(t, ep)
-			headers := `{"NServiceBus.MessageId":"q","NServiceBus.EnclosedMessageTypes":"Sales.PlaceOrder, Sales.Messages",` +
+			fields := `{"NServiceBus.MessageId":"q","NServiceBus.EnclosedMessageTypes":"Sales.PlaceOrder, Sales.Messages",` +
 				`"NServiceBus.ContentType":"application\/json","NServiceBus.ReplyToAddress":` + fmt.Sprintf("%q", web) + `}`
 			asked := time.Now()
-			db.exec(t, on(db.table(name), theirSend), "11111111-1111-4111-8111-111111111111", nil, headers, []byte(`{"OrderID":"A-1"}`))
+			db.exec(t, on(db.table(name), theirSend), "11111111-1111-4111-8111-111111111111", nil, fields, []byte(`{"OrderID":"A-1"}`))
 			reply := db.awaitAsThey(t, web)
-			if reply.headers[core.HeaderMessageTypes] != "Sales.OrderPlaced" || reply.headers[core.HeaderCorrelationID] != "q" || string(reply.body) != `{"OrderID":"A-1"}` {
+			if reply.headers[headers.MessageTypes] != "Sales.OrderPlaced" || reply.headers[headers.CorrelationID] != "q" || string(reply.body) != `{"OrderID":"A-1"}` {
 				t.Errorf("the reply is %s %q", reply.body, reply.headers)
 			}
-			if schema, queue := theirAddress(reply.headers[core.HeaderReplyToAddress]); schema != db.schema || queue != name {
-				t.Errorf("they would answer %s, which they read as %q and %q", reply.headers[core.HeaderReplyToAddress], schema, queue)
+			if schema, queue := theirAddress(reply.headers[headers.ReplyToAddress]); schema != db.schema || queue != name {
+				t.Errorf("they would answer %s, which they read as %q and %q", reply.headers[headers.ReplyToAddress], schema, queue)
 			}
 			reminder := db.awaitAsThey(t, web)
-			if reminder.headers[core.HeaderMessageTypes] != "Sales.Remind" {
+			if reminder.headers[headers.MessageTypes] != "Sales.Remind" {
 				t.Errorf("the reminder is %s %q", reminder.body, reminder.headers)
 			}
 			if early := 300*time.Millisecond - time.Since(asked); early > 0 {

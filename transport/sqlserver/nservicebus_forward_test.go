@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
@@ -27,7 +28,7 @@ func TestNServiceBus_TheirDelayedMessageIsForwarded(t *testing.T) {
 			provision(t, reprise, ours)
 			moved := func(n int, destination string) {
 				t.Helper()
-				headers := map[string]string{core.HeaderMessageID: fmt.Sprint(n), "a": "/\x00\"", "NServiceBus.SqlServer.ForwardDestination": destination}
+				headers := map[string]string{headers.MessageID: fmt.Sprint(n), "a": "/\x00\"", "NServiceBus.SqlServer.ForwardDestination": destination}
 				text, err := json.Marshal(headers)
 				if err != nil {
 					t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/internal/nservicebus"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
@@ -41,7 +42,7 @@ func recordings(t *testing.T) map[string]*recorded {
 	}
 	all := map[string]*recorded{}
 	for _, r := range list {
-		name, _, _ := strings.Cut(r.Headers[core.HeaderMessageTypes], ",")
+		name, _, _ := strings.Cut(r.Headers[headers.MessageTypes], ",")
 		all[name] = r
 	}
 	if len(all) != 7 {
@@ -51,9 +52,9 @@ func recordings(t *testing.T) map[string]*recorded {
 }
 
 // insert adds a message to a table as NServiceBus does.
-func (db *testDatabase) insert(t *testing.T, quotedTable string, headers map[string]string, body string) {
+func (db *testDatabase) insert(t *testing.T, quotedTable string, sent map[string]string, body string) {
 	t.Helper()
-	text, err := json.Marshal(headers)
+	text, err := json.Marshal(sent)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,9 +63,9 @@ func (db *testDatabase) insert(t *testing.T, quotedTable string, headers map[str
 }
 
 // fields returns what a message has, for comparison.
-func fields(headers map[string]string, body []byte) map[string]string {
+func fields(sent map[string]string, body []byte) map[string]string {
 	all := map[string]string{"body": string(body)}
-	for key, value := range headers {
+	for key, value := range sent {
 		all["header "+key] = value
 	}
 	return all
@@ -89,11 +90,11 @@ func (r *recorded) want(t *testing.T) (n note) {
 // there and here. (ServiceControl removes it when it returns a message.)
 func (r *recorded) rounds(t *testing.T) int {
 	t.Helper()
-	last, ok := r.Headers[core.HeaderRetriesTimestamp]
+	last, ok := r.Headers[headers.RetriesTimestamp]
 	if !ok {
 		return 2
 	}
-	at, err := core.ParseTime(last)
+	at, err := headers.ParseTime(last)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +186,7 @@ func TestNServiceBus_RecordedMessages(t *testing.T) {
 			taken := map[string]theirRow{}
 			for len(taken) < len(all) {
 				row := db.awaitAsThey(t, db.table(queue))
-				taken[row.headers[core.HeaderMessageID]] = row
+				taken[row.headers[headers.MessageID]] = row
 			}
 			return taken
 		}
@@ -198,7 +199,7 @@ func TestNServiceBus_RecordedMessages(t *testing.T) {
 		insertAll()
 		failed := take("error")
 		for name, r := range all {
-			id := r.Headers[core.HeaderMessageID]
+			id := r.Headers[headers.MessageID]
 			for situation, in := range map[string]map[string]theirRow{"forwarded": forwarded, "audited": audited, "moved": failed} {
 				kept.Compare(t, situation, fields(r.Headers, []byte(r.Body)), fields(in[id].headers, in[id].body))
 			}
@@ -217,11 +218,11 @@ func TestNServiceBus_RecordedMessages(t *testing.T) {
 // request returns the headers of the message that the recorded one in the error or audit table
 // was made of.
 func (r *recorded) request() map[string]string {
-	headers := map[string]string{}
+	sent := map[string]string{}
 next:
 	for key, value := range r.Headers {
 		switch key {
-		case core.HeaderFailedQ, core.HeaderTimeOfFailure, core.HeaderTimeSent, core.HeaderDeliverAt, core.HeaderRetriesTimestamp, "NServiceBus.Version":
+		case headers.FailedQ, headers.TimeOfFailure, headers.TimeSent, headers.DeliverAt, headers.RetriesTimestamp, "NServiceBus.Version":
 			continue
 		}
 		for _, prefix := range []string{"NServiceBus.ExceptionInfo.", "NServiceBus.Processing", "$.diagnostics."} {
@@ -229,9 +230,9 @@ next:
 				continue next
 			}
 		}
-		headers[key] = value
+		sent[key] = value
 	}
-	return headers
+	return sent
 }
 
 // TestNServiceBus_WrittenAsTheirs has an endpoint of Reprise do what the endpoint Interop.Net of
@@ -278,7 +279,7 @@ func TestNServiceBus_WrittenAsTheirs(t *testing.T) {
 			await(t, fmt.Sprint(n, " messages are written"), func() bool {
 				for _, queue := range queues {
 					if row, ok := db.receiveAsThey(t, db.table(queue)); ok {
-						came[row.headers[core.HeaderMessageTypes]] = row
+						came[row.headers[headers.MessageTypes]] = row
 					}
 				}
 				return len(came) == n

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
@@ -50,7 +51,7 @@ func TestNServiceBus_SharedSubscriptions(t *testing.T) {
 	// Their row makes a publish reach their endpoint.
 	db.exec(t, on(table, theirSubscribe), theirs, topic, "Sales.Web")
 	send(t, transport, publication("1", topic))
-	if row, ok := db.receiveAsThey(t, theirs); !ok || row.headers[core.HeaderMessageID] != "1" || string(row.body) != "1" {
+	if row, ok := db.receiveAsThey(t, theirs); !ok || row.headers[headers.MessageID] != "1" || string(row.body) != "1" {
 		t.Errorf("they received %+v, %v", row, ok)
 	}
 
@@ -78,7 +79,7 @@ func TestNServiceBus_SharedSubscriptions(t *testing.T) {
 	if id := receive(t, r).Incoming().ID; id != "2" {
 		t.Errorf("received %s", id)
 	}
-	if row, ok := db.receiveAsThey(t, theirs); !ok || row.headers[core.HeaderMessageID] != "2" {
+	if row, ok := db.receiveAsThey(t, theirs); !ok || row.headers[headers.MessageID] != "2" {
 		t.Errorf("they received %+v, %v", row, ok)
 	}
 
@@ -116,7 +117,7 @@ func TestNServiceBus_SubscribersToBaseTypes(t *testing.T) {
 			if !ok {
 				break
 			}
-			got = append(got, row.headers[core.HeaderMessageID])
+			got = append(got, row.headers[headers.MessageID])
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s has %q, want %q", address, got, want)
@@ -258,7 +259,7 @@ func TestNServiceBus_PublishWithDelayAndTimeToBeReceived(t *testing.T) {
 	if early := out.Delay - time.Since(sent); early > 0 {
 		t.Errorf("they got it %v early", early)
 	}
-	if row.expired != 0 || row.headers[core.HeaderMessageID] != "1" {
+	if row.expired != 0 || row.headers[headers.MessageID] != "1" {
 		t.Errorf("they got %+v", row)
 	}
 	complete(t, receive(t, openReceiver(t, transport, "ours", core.TransactionReceiveOnly)))

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
@@ -173,7 +174,7 @@ func TestNServiceBus_ReadsSentMessages(t *testing.T) {
 			t.Parallel()
 			transport := db.open(t, sqlserver.Config{})
 			headers := map[string]string{
-				core.HeaderMessageID: "1", core.HeaderContentType: "application/json", "empty": "",
+				headers.MessageID: "1", headers.ContentType: "application/json", "empty": "",
 				"any": "\x00\t\"\\/ \u00e4 \U0001F600", "\u00fc": "\ufffe",
 			}
 			message := func(ttl time.Duration, body []byte) core.Outgoing {

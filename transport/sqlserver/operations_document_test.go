@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
@@ -113,8 +114,8 @@ const invoiceType = "billing.WriteInvoice"
 // invoice is a message to billing as an endpoint sends it.
 func invoice(id string) core.Outgoing {
 	out := letter(id, "billing")
-	out.Headers.Set(core.HeaderMessageTypes, invoiceType)
-	out.Headers.Set(core.HeaderContentType, core.JSON.ContentType())
+	out.Headers.Set(headers.MessageTypes, invoiceType)
+	out.Headers.Set(headers.ContentType, core.JSON.ContentType())
 	out.Body = []byte(`{"OrderID":42}`)
 	return out
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
@@ -64,12 +65,12 @@ var operationsOnTables = operations{
 	"take-over-rename, take-over-move": func(t *testing.T, o *operator) {
 		o.exec(t, `drop table billing`)
 		o.theirTable(t, "billing")
-		o.insert(t, "billing", map[string]string{core.HeaderMessageID: "1", core.HeaderMessageTypes: invoiceType}, "a")
-		o.exec(t, on("billing", theirSend), "22222222-2222-4222-8222-222222222222", 3_600_000, `{"`+core.HeaderMessageID+`":"2"}`, []byte("b"))
+		o.insert(t, "billing", map[string]string{headers.MessageID: "1", headers.MessageTypes: invoiceType}, "a")
+		o.exec(t, on("billing", theirSend), "22222222-2222-4222-8222-222222222222", 3_600_000, `{"`+headers.MessageID+`":"2"}`, []byte("b"))
 		o.sql(t, "take-over-rename")
 		again := o.open(t, sqlserver.Config{}) // the other one has seen the table of theirs
 		provision(t, again, "billing")
-		o.insert(t, "billing", map[string]string{core.HeaderMessageID: "3"}, "c") // of a sender that has noticed nothing
+		o.insert(t, "billing", map[string]string{headers.MessageID: "3"}, "c") // of a sender that has noticed nothing
 		o.sql(t, "take-over-move")
 		o.wantCounts(t, map[string]string{"billing": "3", "billing_old": "0"})
 		if n := o.column(t, `select count(*)::text from billing where expires is not null`)[0]; n != "1" {
@@ -96,10 +97,10 @@ var operationsOnTables = operations{
 		send(t, o.transport, delayed("delayed", "billing", time.Hour), invoice("waits"))
 		theirs := *o.testDatabase
 		theirs.pool = poolOf(t, rawURL)
-		theirs.insert(t, "billing", map[string]string{core.HeaderMessageID: "theirs"}, "")
+		theirs.insert(t, "billing", map[string]string{headers.MessageID: "theirs"}, "")
 		for _, want := range []string{"waits", "theirs"} {
 			row, ok := theirs.receiveAsThey(t, "billing")
-			if !ok || row.headers[core.HeaderMessageID] != want {
+			if !ok || row.headers[headers.MessageID] != want {
 				t.Errorf("they receive %q, want %s", row.headers, want)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
@@ -143,7 +144,7 @@ var operationsOnMessages = operations{
 
 	"delayed, hasten, cancel": func(t *testing.T, o *operator) {
 		retried := delayed("1", "billing", time.Hour)
-		retried.Headers.Set(core.HeaderRetries, "2")
+		retried.Headers.Set(headers.Retries, "2")
 		send(t, o.transport, retried)
 		o.wantRow(t, o.one(t, "delayed"), map[string]string{"message_id": "1", "delayed_retries": "2"})
 		r := openReceiver(t, o.transport, "billing", core.TransactionReceiveOnly)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/internal/testserver/postgres"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
@@ -84,8 +85,8 @@ func prepare(t *testing.T, url, topic string) {
 
 // typed returns the headers of a message of a type.
 func typed(messageType string) (h core.Headers) {
-	h.Set(core.HeaderMessageID, "1")
-	h.Set(core.HeaderMessageTypes, messageType)
+	h.Set(headers.MessageID, "1")
+	h.Set(headers.MessageTypes, messageType)
 	return h
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/notify"
@@ -349,11 +350,11 @@ func (r *receiver) lowerWatermark(due time.Time) {
 
 // incoming converts a row for the engine.
 func (r *receiver) incoming(m *dialect.Row) core.Incoming {
-	headers, malformed := transport.ParseHeadersJSON(m.Headers)
+	h, malformed := transport.ParseHeadersJSON(m.Headers)
 	in := core.Incoming{
-		ID:            headers.Get(core.HeaderMessageID),
+		ID:            h.Get(headers.MessageID),
 		NativeID:      m.ID,
-		Headers:       headers,
+		Headers:       h,
 		Body:          m.Body,
 		DeliveryCount: m.Deliveries,
 		LastError:     m.LastError,

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
@@ -142,10 +143,10 @@ func converseWith(t *testing.T, transport *sqlserver.Transport, queue string, mo
 	for i := range 256 {
 		body = append(body, byte(i))
 	}
-	headers := map[string]string{"a": "it's \\ \"b\" \u00e4 $1 ? \x00", "empty": ""}
+	names := map[string]string{"a": "it's \\ \"b\" \u00e4 $1 ? \x00", "empty": ""}
 	message := func(id string) core.Outgoing {
-		out := core.Outgoing{ID: id, Queue: queue, Headers: core.HeadersFromMap(headers), Body: body}
-		out.Headers.Set(core.HeaderMessageID, id)
+		out := core.Outgoing{ID: id, Queue: queue, Headers: core.HeadersFromMap(names), Body: body}
+		out.Headers.Set(headers.MessageID, id)
 		return out
 	}
 	const delay = 100 * time.Millisecond
@@ -180,7 +181,7 @@ func converseWith(t *testing.T, transport *sqlserver.Transport, queue string, mo
 			t.Errorf("%s: delivery %d with the last error %q", in.ID, in.DeliveryCount, in.LastError)
 		}
 		got = append(got, in.ID)
-		if all := in.Headers.Map(); in.Malformed != nil || all["a"] != headers["a"] || len(all) != 3 || in.ID != "empty" && !bytes.Equal(in.Body, body) || in.ID == "empty" && len(in.Body) != 0 {
+		if all := in.Headers.Map(); in.Malformed != nil || all["a"] != names["a"] || len(all) != 3 || in.ID != "empty" && !bytes.Equal(in.Body, body) || in.ID == "empty" && len(in.Body) != 0 {
 			t.Errorf("%s: %v, headers %q, body %q", in.ID, in.Malformed, all, in.Body)
 		}
 		earliest := sent

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	testserver "github.com/reprise-go/reprise/internal/testserver/sqs"
 	"github.com/reprise-go/reprise/transport/sqs"
 )
@@ -26,7 +27,7 @@ func messages(n int, out core.Outgoing) []core.Outgoing {
 	for i := range list {
 		list[i] = out
 		list[i].ID = fmt.Sprintf("m-%d", i)
-		list[i].Headers.Set(core.HeaderMessageID, list[i].ID)
+		list[i].Headers.Set(headers.MessageID, list[i].ID)
 	}
 	return list
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	testserver "github.com/reprise-go/reprise/internal/testserver/sqs"
 	"github.com/reprise-go/reprise/transport/sqs"
 )
@@ -114,7 +115,7 @@ func TestDelay_LongerThan15Minutes(t *testing.T) {
 			due := s.Now().Add(delay)
 			out := core.Outgoing{
 				ID: "m-1", Queue: "billing", Body: []byte("hello"), Delay: delay, GroupKey: "customer 7",
-				Headers: headersOf(core.HeaderMessageID, "m-1", "a", "b"),
+				Headers: headersOf(headers.MessageID, "m-1", "a", "b"),
 			}
 			if err := transport.Send(t.Context(), out); err != nil {
 				t.Fatal(err)

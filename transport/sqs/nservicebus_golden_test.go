@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/internal/nservicebus"
 	testserver "github.com/reprise-go/reprise/internal/testserver/sqs"
 	"github.com/reprise-go/reprise/transport/sqs"
@@ -104,7 +105,7 @@ func ofNServiceBus(t *testing.T, name string) *nservicebus.Site {
 		Transport: transport,
 		Put: func(_ testing.TB, queue string, m *nservicebus.Message) {
 			body, attributes := f.write(t, m)
-			attributes[core.HeaderMessageID] = text(m.Headers[core.HeaderMessageID])
+			attributes[headers.MessageID] = text(m.Headers[headers.MessageID])
 			s.put(t, address(t, queue), body, attributes)
 		},
 		Take: func(_ testing.TB, queue string) *nservicebus.Message {

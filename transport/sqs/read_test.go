@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	testserver "github.com/reprise-go/reprise/internal/testserver/sqs"
 	"github.com/reprise-go/reprise/transport/sqs"
 )
@@ -210,7 +211,7 @@ func TestReceive_ReadsTheOtherFormat(t *testing.T) {
 	raw := s.open(t, sqs.Config{Format: sqs.Raw})
 	out := core.Outgoing{
 		ID: "m-1", Queue: "billing", Body: []byte("a\x00\xff"), GroupKey: "customer 7", Properties: map[string]string{"p": "q"},
-		Headers: headersOf(core.HeaderMessageID, "m-1", "Reprise.Packed", "mine", "NServiceBus.AmazonSQS.TimeToBeReceived", "mine", "Reprise.Escaped.SQS.x", "mine", "NUL", "\x00"),
+		Headers: headersOf(headers.MessageID, "m-1", "Reprise.Packed", "mine", "NServiceBus.AmazonSQS.TimeToBeReceived", "mine", "Reprise.Escaped.SQS.x", "mine", "NUL", "\x00"),
 	}
 	for _, c := range []struct {
 		name     string

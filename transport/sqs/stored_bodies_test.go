@@ -19,6 +19,7 @@ import (
 	"github.com/aws/smithy-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	testserver "github.com/reprise-go/reprise/internal/testserver/sqs"
 	"github.com/reprise-go/reprise/transport/sqs"
 )
@@ -202,7 +203,7 @@ func TestBodies_KeyOnTheWire(t *testing.T) {
 			queue := "billing-" + format.String()
 			send := func(body string) {
 				t.Helper()
-				if err := transport.Send(t.Context(), core.Outgoing{ID: "m-1", Queue: queue, Body: []byte(body), Headers: headersOf(core.HeaderMessageID, "m-1")}); err != nil {
+				if err := transport.Send(t.Context(), core.Outgoing{ID: "m-1", Queue: queue, Body: []byte(body), Headers: headersOf(headers.MessageID, "m-1")}); err != nil {
 					t.Fatal(err)
 				}
 			}

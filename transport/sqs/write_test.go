@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	testserver "github.com/reprise-go/reprise/internal/testserver/sqs"
 	"github.com/reprise-go/reprise/transport/sqs"
 )
@@ -60,7 +61,7 @@ func TestSend_WritesWrapper(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			out := c.out
 			out.ID, out.Queue = "m-1", "billing"
-			out.Headers.Set(core.HeaderMessageID, "m-1")
+			out.Headers.Set(headers.MessageID, "m-1")
 			if err := transport.Send(t.Context(), out); err != nil {
 				t.Fatal(err)
 			}
@@ -111,7 +112,7 @@ func TestSend_WritesRawBody(t *testing.T) {
 		"U+FFFF":            {"\uffff", "77+/", "base64"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out := core.Outgoing{ID: "m-1", Queue: "billing", Body: []byte(c.body), Headers: headersOf(core.HeaderMessageID, "m-1", "k", "\x00é\"")}
+			out := core.Outgoing{ID: "m-1", Queue: "billing", Body: []byte(c.body), Headers: headersOf(headers.MessageID, "m-1", "k", "\x00é\"")}
 			if err := transport.Send(t.Context(), out); err != nil {
 				t.Fatal(err)
 			}
@@ -120,12 +121,12 @@ func TestSend_WritesRawBody(t *testing.T) {
 				t.Errorf("the body is %q, want %q", *m.Body, c.text)
 			}
 			attributes := stringsOf(t, &m)
-			var headers map[string]string
-			if err := json.Unmarshal([]byte(attributes[headersAttribute]), &headers); err != nil {
+			var got map[string]string
+			if err := json.Unmarshal([]byte(attributes[headersAttribute]), &got); err != nil {
 				t.Fatalf("the attribute %s, %q: %v", headersAttribute, attributes[headersAttribute], err)
 			}
-			if want := map[string]string{core.HeaderMessageID: "m-1", "k": "\x00é\""}; !maps.Equal(headers, want) {
-				t.Errorf("the headers are %q, want %q", headers, want)
+			if want := map[string]string{headers.MessageID: "m-1", "k": "\x00é\""}; !maps.Equal(got, want) {
+				t.Errorf("the headers are %q, want %q", got, want)
 			}
 			delete(attributes, headersAttribute)
 			want := map[string]string{"NServiceBus.MessageId": "m-1"}
@@ -150,7 +151,7 @@ func TestSend_MessageIDsThatNoAttributeTakes(t *testing.T) {
 		strings.Repeat("x", 300): strings.Repeat("x", 256),
 		strings.Repeat("x", 255) + "é" + "the end": strings.Repeat("x", 255),
 	} {
-		if err := transport.Send(t.Context(), core.Outgoing{ID: id, Queue: "billing", Headers: headersOf(core.HeaderMessageID, id)}); err != nil {
+		if err := transport.Send(t.Context(), core.Outgoing{ID: id, Queue: "billing", Headers: headersOf(headers.MessageID, id)}); err != nil {
 			t.Errorf("%q: %v", id, err)
 			continue
 		}
@@ -169,7 +170,7 @@ func TestPublish_WritesWrapper(t *testing.T) {
 	if err := transport.Subscribe(t.Context(), "billing", "Interop.Outer+Order"); err != nil {
 		t.Fatal(err)
 	}
-	if err := transport.Send(t.Context(), core.Outgoing{ID: "m-1", Topic: "Interop.Outer+Order", Body: []byte("hello"), Headers: headersOf(core.HeaderMessageID, "m-1")}); err != nil {
+	if err := transport.Send(t.Context(), core.Outgoing{ID: "m-1", Topic: "Interop.Outer+Order", Body: []byte("hello"), Headers: headersOf(headers.MessageID, "m-1")}); err != nil {
 		t.Fatal(err)
 	}
 	m := s.get(t, "billing")

@@ -12,6 +12,7 @@ import (
 	"github.com/reprise-go/reprise/bench/internal/measure"
 	"github.com/reprise-go/reprise/bench/internal/workload"
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
@@ -149,14 +150,14 @@ func (p *rawPublisher) confirmed(ctx context.Context) error {
 // message has the headers and properties that Reprise writes, except the name of the
 // stored copy.
 func (s *rawStore) message(sequence string) amqp.Publishing {
-	headers := make(amqp.Table, len(workload.Headers)+2)
-	headers[core.HeaderMessageTypes] = workload.MessageType
+	table := make(amqp.Table, len(workload.Headers)+2)
+	table[headers.MessageTypes] = workload.MessageType
 	for _, h := range workload.Headers {
-		headers[h.Key] = h.Value
+		table[h.Key] = h.Value
 	}
-	headers[workload.SequenceHeader] = sequence
+	table[workload.SequenceHeader] = sequence
 	return amqp.Publishing{
-		Headers:      headers,
+		Headers:      table,
 		ContentType:  "application/octet-stream",
 		DeliveryMode: amqp.Persistent,
 		MessageId:    sequence,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/reprise-go/reprise/bench/internal/workload"
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/logformat"
 )
 
@@ -89,25 +90,25 @@ func (setup Setup) Start(ctx context.Context, t core.Transport, handle func(stri
 // Send implements measure.System.
 func (s *System) Send(ctx context.Context, sequence string) error {
 	if s.setup.EndpointSend {
-		headers := make(map[string]string, len(workload.Headers)+1)
+		sent := make(map[string]string, len(workload.Headers)+1)
 		for _, h := range workload.Headers {
-			headers[h.Key] = h.Value
+			sent[h.Key] = h.Value
 		}
-		headers[workload.SequenceHeader] = sequence
-		return s.endpoint.Send(ctx, workload.Queue, workload.MessageType, s.body, core.SendOptions{Headers: headers})
+		sent[workload.SequenceHeader] = sequence
+		return s.endpoint.Send(ctx, workload.Queue, workload.MessageType, s.body, core.SendOptions{Headers: sent})
 	}
 	return s.transport.Send(ctx, Message(sequence, s.body))
 }
 
 // Message is the message for sends without an endpoint.
 func Message(sequence string, body []byte) core.Outgoing {
-	var headers core.Headers
-	headers.Set(core.HeaderMessageTypes, workload.MessageType)
+	var sent core.Headers
+	sent.Set(headers.MessageTypes, workload.MessageType)
 	for _, h := range workload.Headers {
-		headers.Set(h.Key, h.Value)
+		sent.Set(h.Key, h.Value)
 	}
-	headers.Set(workload.SequenceHeader, sequence)
-	return core.Outgoing{ID: sequence, Queue: workload.Queue, Headers: headers, Body: body}
+	sent.Set(workload.SequenceHeader, sequence)
+	return core.Outgoing{ID: sequence, Queue: workload.Queue, Headers: sent, Body: body}
 }
 
 // Close stops the endpoint. The transport stays open.

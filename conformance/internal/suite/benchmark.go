@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // Benchmark is conformance.Benchmark.
@@ -122,9 +123,9 @@ func (b *bench) messages(n int) []core.Outgoing {
 	for i := range out {
 		id := fmt.Sprintf("bench-%016x", benchIDs.Add(1))
 		var h core.Headers
-		h.Set(core.HeaderMessageID, id)
-		h.Set(core.HeaderMessageTypes, "job")
-		h.Set(core.HeaderContentType, "application/octet-stream")
+		h.Set(headers.MessageID, id)
+		h.Set(headers.MessageTypes, "job")
+		h.Set(headers.ContentType, "application/octet-stream")
 		out[i] = core.Outgoing{ID: id, Queue: b.queue, Headers: h, Body: benchBody}
 	}
 	return out

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // contentCases are about the contents of received messages; limitCases are about the
@@ -157,7 +158,7 @@ var contentCases = []testCase{
 				t.fail("a message that was sent without headers is not Malformed", "%v", in.Malformed)
 			}
 			if in.Headers.Len() > 0 {
-				t.fail("a message that was sent without headers has none, not even "+core.HeaderMessageID, "it has %s", excerptHeaders(in.Headers.Map(), nil))
+				t.fail("a message that was sent without headers has none, not even "+headers.MessageID, "it has %s", excerptHeaders(in.Headers.Map(), nil))
 			}
 			switch {
 			case in.ID == "":
@@ -225,7 +226,7 @@ var contentCases = []testCase{
 			t.send(transport, t.message(from, "any"))
 			r := t.receiver(transport, from, 1)
 			out := []core.Outgoing{t.richMessage(to), {ID: t.id(), Queue: to, Headers: core.HeadersFromMap(map[string]string{"Empty": ""})}}
-			out[1].Headers.Set(core.HeaderMessageID, out[1].ID)
+			out[1].Headers.Set(headers.MessageID, out[1].ID)
 			t.settleWith(s, r.next(), slices.Clone(out)...)
 			r.close()
 			t.arriveUnchanged(transport, to, out...)
@@ -265,8 +266,8 @@ var contentCases = []testCase{
 					t.fail(fmt.Sprintf("the audit copy has the message's header %s: %q", key, want), "%q", got)
 				}
 			}
-			if in.Headers.Get(core.HeaderProcessingEndpoint) != s.queue {
-				t.fail(fmt.Sprintf("the audit copy says in the header %s who handled it: %q", core.HeaderProcessingEndpoint, s.queue), "%q", in.Headers.Map())
+			if in.Headers.Get(headers.ProcessingEndpoint) != s.queue {
+				t.fail(fmt.Sprintf("the audit copy says in the header %s who handled it: %q", headers.ProcessingEndpoint, s.queue), "%q", in.Headers.Map())
 			}
 		}
 		t.wantLeft(s.errorQueue, "what failed", "bad")
@@ -307,15 +308,15 @@ var contentCases = []testCase{
 		s.run()
 		sent := t.message(s.queue, "")
 		sent.Body = nil
-		sent.Headers.Set(core.HeaderControlMessage, "True")
-		sent.Headers.Set(core.HeaderMessageIntent, core.IntentSend)
-		sent.Headers.Set(core.HeaderRetryUniqueMessageID, "unique "+sent.ID)
-		sent.Headers.Set(core.HeaderRetryAckQueue, acks)
+		sent.Headers.Set(headers.ControlMessage, "True")
+		sent.Headers.Set(headers.MessageIntent, headers.IntentSend)
+		sent.Headers.Set(headers.RetryUniqueMessageID, "unique "+sent.ID)
+		sent.Headers.Set(headers.RetryAckQueue, acks)
 		t.send(transport, sent)
 		const consumed = "a control message, which has neither a type nor a body, is consumed"
 		for _, ack := range t.wantArrivals(acks, consumed+", and an operator's retry of it acknowledged", 1) {
-			if got, want := ack.Headers.Get(core.HeaderRetryUniqueMessageID), "unique "+sent.ID; got != want {
-				t.fail(fmt.Sprintf("the acknowledgement has the header %s: %q", core.HeaderRetryUniqueMessageID, want), "%q", got)
+			if got, want := ack.Headers.Get(headers.RetryUniqueMessageID), "unique "+sent.ID; got != want {
+				t.fail(fmt.Sprintf("the acknowledgement has the header %s: %q", headers.RetryUniqueMessageID, want), "%q", got)
 			}
 		}
 		for _, in := range t.wantLeft(audit, consumed+", and audited", "") {

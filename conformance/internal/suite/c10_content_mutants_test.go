@@ -15,17 +15,18 @@ import (
 	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // altersKeys is one that changes keys: to "" to leave the header out.
 func altersKeys(change func(key string) string) func() changes {
-	return altersHeaders(func(headers map[string]string) {
-		for _, key := range slices.Sorted(maps.Keys(headers)) {
-			value := headers[key]
+	return altersHeaders(func(h map[string]string) {
+		for _, key := range slices.Sorted(maps.Keys(h)) {
+			value := h[key]
 			if changed := change(key); changed != key {
-				delete(headers, key)
+				delete(h, key)
 				if changed != "" {
-					headers[changed] = value
+					h[changed] = value
 				}
 			}
 		}
@@ -34,9 +35,9 @@ func altersKeys(change func(key string) string) func() changes {
 
 // altersValues is one that changes values.
 func altersValues(change func(value string) string) func() changes {
-	return altersHeaders(func(headers map[string]string) {
-		for key, value := range headers {
-			headers[key] = change(value)
+	return altersHeaders(func(h map[string]string) {
+		for key, value := range h {
+			h[key] = change(value)
 		}
 	})
 }
@@ -101,12 +102,12 @@ var contentMutants = []mutant{
 		}
 		return strings.ToLower(key)
 	})},
-	{rule: "C10", name: "compares keys as a database's collation does", breaks: altersHeaders(func(headers map[string]string) {
+	{rule: "C10", name: "compares keys as a database's collation does", breaks: altersHeaders(func(h map[string]string) {
 		seen := map[string]bool{}
-		for _, key := range slices.Sorted(maps.Keys(headers)) {
+		for _, key := range slices.Sorted(maps.Keys(h)) {
 			folded := strings.ToLower(strings.TrimRight(key, " "))
 			if seen[folded] {
-				delete(headers, key)
+				delete(h, key)
 			}
 			seen[folded] = true
 		}
@@ -127,8 +128,8 @@ var contentMutants = []mutant{
 		return key
 	})},
 	{rule: "C10", name: "adds a header of its own", breaks: alters(func(in *core.Incoming) { in.Headers.Set("Content-Length", strconv.Itoa(len(in.Body))) })},
-	{rule: "C10", name: "leaves out headers without a value", breaks: altersHeaders(func(headers map[string]string) {
-		maps.DeleteFunc(headers, func(_, value string) bool { return value == "" })
+	{rule: "C10", name: "leaves out headers without a value", breaks: altersHeaders(func(h map[string]string) {
+		maps.DeleteFunc(h, func(_, value string) bool { return value == "" })
 	})},
 	{rule: "C10", name: "trims values", breaks: altersValues(strings.TrimSpace)},
 	{rule: "C10", name: "makes numbers of values that look like them", breaks: altersValues(func(value string) string {
@@ -150,17 +151,17 @@ var contentMutants = []mutant{
 		key, _, _ = strings.Cut(key, "\x00")
 		return key
 	})},
-	{rule: "C10", name: "has room for ten headers", breaks: altersHeaders(func(headers map[string]string) {
-		for i, key := range slices.Sorted(maps.Keys(headers)) {
+	{rule: "C10", name: "has room for ten headers", breaks: altersHeaders(func(h map[string]string) {
+		for i, key := range slices.Sorted(maps.Keys(h)) {
 			if i >= 12 { // the first two are the suite's
-				delete(headers, key)
+				delete(h, key)
 			}
 		}
 	})},
 	{rule: "C10", name: "has values in a column of 1,000 bytes", breaks: altersValues(func(value string) string { return value[:min(len(value), 1000)] })},
 	{rule: "C10", name: "has keys of 255 bytes at most, and does not say so", breaks: altersKeys(func(key string) string { return key[:min(len(key), 255)] })},
-	{rule: "C10", name: "writes the header for an id that was not sent", breaks: alters(func(in *core.Incoming) { in.Headers.Set(core.HeaderMessageID, in.ID) })},
-	{rule: "C10", name: "gives a message without an id none", breaks: alters(func(in *core.Incoming) { in.ID = in.Headers.Get(core.HeaderMessageID) })},
+	{rule: "C10", name: "writes the header for an id that was not sent", breaks: alters(func(in *core.Incoming) { in.Headers.Set(headers.MessageID, in.ID) })},
+	{rule: "C10", name: "gives a message without an id none", breaks: alters(func(in *core.Incoming) { in.ID = in.Headers.Get(headers.MessageID) })},
 	{rule: "C10", name: "has bodies of text", breaks: altersBody(func(body []byte) []byte { return bytes.ToValidUTF8(body, []byte("\ufffd")) })},
 	{rule: "C10", name: "ends a body at a zero byte", breaks: altersBody(func(body []byte) []byte {
 		body, _, _ = bytes.Cut(body, []byte{0})
@@ -196,9 +197,9 @@ var contentMutants = []mutant{
 	{rule: "C10", name: "has no headers for what is sent with a settlement", breaks: func() changes {
 		return changes{settle: func(d *brokenDelivery, _ string, next func() error) error {
 			for i := range d.out {
-				var headers core.Headers
-				headers.Set(core.HeaderMessageID, d.out[i].ID)
-				d.out[i].Headers = headers
+				var h core.Headers
+				h.Set(headers.MessageID, d.out[i].ID)
+				d.out[i].Headers = h
 			}
 			return next()
 		}}
@@ -235,7 +236,7 @@ var contentMutants = []mutant{
 		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			var kept []core.Outgoing
 			for _, o := range out {
-				if o.Headers.Get(core.HeaderControlMessage) == "" {
+				if o.Headers.Get(headers.ControlMessage) == "" {
 					kept = append(kept, o)
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // redeliveryCases are about the contents of redelivered messages, and about their earlier
@@ -36,7 +37,7 @@ var redeliveryCases = []testCase{
 			own := d.Incoming().Headers // a copy
 			own.Set("Added", "by the handler")
 			own.Set("UPPER", "changed by the handler")
-			own.Del("Empty", core.HeaderMessageID)
+			own.Del("Empty", headers.MessageID)
 			t.wantSame(d.Incoming(), sent)
 			t.abandon(d)
 		}
@@ -53,7 +54,7 @@ var redeliveryCases = []testCase{
 		for i := range given {
 			given[i].Headers.Set("Added", "after Send")
 			given[i].Headers.Set("UPPER", "changed after Send")
-			given[i].Headers.Del("Empty", core.HeaderMessageID)
+			given[i].Headers.Del("Empty", headers.MessageID)
 		}
 		t.arriveUnchanged(transport, queue, sent...)
 	}},

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 var deadLetterCases = []testCase{
@@ -53,12 +54,12 @@ var deadLetterCases = []testCase{
 		r := t.receiver(transport, queue, 1)
 		t.deadLetter(r.next(), "the reason", "the description")
 		r.close()
-		headers := t.wantDeadLetters(queue, 1)[0].Headers
-		if headers.Len() == 0 {
+		h := t.wantDeadLetters(queue, 1)[0].Headers
+		if h.Len() == 0 {
 			t.notRun("Harness.DeadLetters fills in no Headers")
 		}
 		for key, want := range m.Headers.All() {
-			if got, has := headers.Lookup(key); !has || got != want {
+			if got, has := h.Lookup(key); !has || got != want {
 				t.fail(fmt.Sprintf("a dead letter has the message's own headers, among them %s: %q", key, want), "%q (there: %t)", got, has)
 			}
 		}
@@ -69,14 +70,14 @@ var deadLetterCases = []testCase{
 		t.send(transport, t.message(queue, "dead"))
 		r := t.receiver(transport, queue, 1)
 		d := r.next()
-		headers := d.Incoming().Headers
-		headers.Set(core.HeaderFailedQ, queue)
-		headers.Set(core.HeaderExceptionMessage, "Grund: ünïcode ✓\r\nand a second line")
-		headers.Set(core.HeaderExceptionStackTrace, strings.Repeat("at one of many places\n", 100))
-		headers.Set(core.HeaderFailureReason, string(core.FailureRejected))
+		h := d.Incoming().Headers
+		h.Set(headers.FailedQ, queue)
+		h.Set(headers.ExceptionMessage, "Grund: ünïcode ✓\r\nand a second line")
+		h.Set(headers.ExceptionStackTrace, strings.Repeat("at one of many places\n", 100))
+		h.Set(headers.FailureReason, string(headers.FailureRejected))
 		ctx, cancel := t.withTimeout()
 		defer cancel()
-		if err := d.DeadLetter(ctx, core.DeadLetter{Reason: core.FailureRejected, Description: "description", Headers: headers}); err != nil {
+		if err := d.DeadLetter(ctx, core.DeadLetter{Reason: headers.FailureRejected, Description: "description", Headers: h}); err != nil {
 			t.stop("DeadLetter with the headers of a failure moves a message that is held", "%v", err)
 		}
 		r.close()
@@ -84,7 +85,7 @@ var deadLetterCases = []testCase{
 		if kept.Len() == 0 {
 			t.notRun("Harness.DeadLetters fills in no Headers")
 		}
-		for key, want := range headers.All() {
+		for key, want := range h.All() {
 			if got, has := kept.Lookup(key); !has || got != want {
 				t.fail(fmt.Sprintf("a dead letter has the headers that DeadLetter is given, among them %s: %s", key, excerpt([]byte(want))), "%s (there: %t)", excerpt([]byte(got)), has)
 			}
@@ -308,7 +309,7 @@ var deadLetterCases = []testCase{
 func (t *caseT) tryDeadLetter(d core.Delivery, reason, description string) error {
 	ctx, cancel := t.withTimeout()
 	defer cancel()
-	return d.DeadLetter(ctx, core.DeadLetter{Reason: core.FailureReason(reason), Description: description})
+	return d.DeadLetter(ctx, core.DeadLetter{Reason: headers.Failure(reason), Description: description})
 }
 
 func (t *caseT) deadLetter(d core.Delivery, reason, description string) {

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -60,7 +61,7 @@ var deadLetterMutants = []mutant{
 		return next()
 	})},
 	{rule: "C22", name: "dead-letters the description as the reason", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
-		d.letter.Reason = core.FailureReason(d.letter.Description)
+		d.letter.Reason = headers.Failure(d.letter.Description)
 		return next()
 	})},
 	{rule: "C22", name: "takes a dead-lettered message that failed before for a failure", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
@@ -105,7 +106,7 @@ var deadLetterMutants = []mutant{
 		return next()
 	})},
 	{rule: "C22", name: "writes reasons in ASCII", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
-		d.letter.Reason = core.FailureReason(strings.Map(func(r rune) rune {
+		d.letter.Reason = headers.Failure(strings.Map(func(r rune) rune {
 			if r >= utf8.RuneSelf {
 				return '?'
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // Counting of received messages, for cases that send many messages and tell them apart by
@@ -249,9 +250,9 @@ func (t *caseT) headersArrive(list ...map[string]string) {
 	transport := t.open()
 	queue := t.queue(transport)
 	var sent []core.Outgoing
-	for _, headers := range list {
-		m := core.Outgoing{ID: t.id(), Queue: queue, Headers: core.HeadersFromMap(headers), Body: []byte("body")}
-		m.Headers.Set(core.HeaderMessageID, m.ID)
+	for _, h := range list {
+		m := core.Outgoing{ID: t.id(), Queue: queue, Headers: core.HeadersFromMap(h), Body: []byte("body")}
+		m.Headers.Set(headers.MessageID, m.ID)
 		sent = append(sent, m)
 	}
 	t.unchanged(transport, queue, sent...)

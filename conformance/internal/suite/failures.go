@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // Messages that an endpoint cannot handle, and the checks of their copies in an error
@@ -119,26 +120,26 @@ func (t *caseT) wantFailedFrom(in *core.Incoming, transport core.Transport, queu
 	if err != nil {
 		t.stop("Address takes a queue's name", "%v", err)
 	}
-	if got := in.Headers.Get(core.HeaderFailedQ); got != address {
-		t.fail(fmt.Sprintf("the header %s is Address(%q), %q", core.HeaderFailedQ, queue, address), "%q", got)
+	if got := in.Headers.Get(headers.FailedQ); got != address {
+		t.fail(fmt.Sprintf("the header %s is Address(%q), %q", headers.FailedQ, queue, address), "%q", got)
 	}
 }
 
 // wantFailedHeaders checks the headers of a failed message in the queue to which it was
 // moved.
 func (t *caseT) wantFailedHeaders(in *core.Incoming, cause string) {
-	if got := in.Headers.Get(core.HeaderExceptionMessage); !strings.Contains(got, cause) {
-		t.fail(fmt.Sprintf("a moved message has its error %q in the header %s", cause, core.HeaderExceptionMessage), "%q", got)
+	if got := in.Headers.Get(headers.ExceptionMessage); !strings.Contains(got, cause) {
+		t.fail(fmt.Sprintf("a moved message has its error %q in the header %s", cause, headers.ExceptionMessage), "%q", got)
 	}
-	if in.Headers.Get(core.HeaderFailedQ) == "" {
-		t.fail("a moved message has the address of its queue in the header "+core.HeaderFailedQ, "%q", in.Headers.Map())
+	if in.Headers.Get(headers.FailedQ) == "" {
+		t.fail("a moved message has the address of its queue in the header "+headers.FailedQ, "%q", in.Headers.Map())
 	}
-	for _, key := range []string{core.HeaderRetries, core.HeaderRetriesTimestamp, core.HeaderDeferrals} {
+	for _, key := range []string{headers.Retries, headers.RetriesTimestamp, headers.Deferrals} {
 		if value, has := in.Headers.Lookup(key); has {
 			t.fail("a moved message has no headers of retries: not "+key, "%q", value)
 		}
 	}
-	if got := in.Headers.Get(core.HeaderMessageTypes); got != "job" {
+	if got := in.Headers.Get(headers.MessageTypes); got != "job" {
 		t.fail("a moved message has its own headers still, such as its type, \"job\"", "%q", got)
 	}
 }
@@ -147,11 +148,11 @@ func (t *caseT) wantFailedHeaders(in *core.Incoming, cause string) {
 // error queue.
 func original(h core.Headers) map[string]string {
 	h.Del(
-		core.HeaderFailedQ, core.HeaderFailureReason, core.HeaderTimeOfFailure, core.HeaderAttempts,
-		core.HeaderExceptionType, core.HeaderExceptionMessage, core.HeaderExceptionStackTrace,
-		core.HeaderExceptionSource, core.HeaderExceptionInnerType,
-		core.HeaderHandlerType, core.HeaderHandlerStartTime, core.HeaderHandlerFailureTime, core.HeaderHandledMessageType,
-		core.HeaderProcessingEndpoint, core.HeaderProcessingMachine, core.HeaderHostID, core.HeaderHostDisplayName,
+		headers.FailedQ, headers.FailureReason, headers.TimeOfFailure, headers.Attempts,
+		headers.ExceptionType, headers.ExceptionMessage, headers.ExceptionStackTrace,
+		headers.ExceptionSource, headers.ExceptionInnerType,
+		headers.HandlerType, headers.HandlerStartTime, headers.HandlerFailureTime, headers.HandledMessageType,
+		headers.ProcessingEndpoint, headers.ProcessingMachine, headers.HostID, headers.HostDisplayName,
 	)
 	return h.Map()
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -163,7 +164,7 @@ func sendsTwice(which func(o core.Outgoing) bool) changes {
 	})
 }
 
-func hasFailed(o core.Outgoing) bool { return o.Headers.Get(core.HeaderFailedQ) != "" }
+func hasFailed(o core.Outgoing) bool { return o.Headers.Get(headers.FailedQ) != "" }
 
 // dropsOwnHeaders drops the headers whose names begin like the product's.
 func dropsOwnHeaders() changes {

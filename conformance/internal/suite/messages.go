@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // id returns a message id that no other message has.
@@ -21,7 +22,7 @@ func (t *caseT) id() string {
 func (t *caseT) message(queue, body string) core.Outgoing {
 	id := t.id()
 	var h core.Headers
-	h.Set(core.HeaderMessageID, id)
+	h.Set(headers.MessageID, id)
 	h.Set("Sender", "conformance, ünïcode ✓")
 	return core.Outgoing{ID: id, Queue: queue, Headers: h, Body: []byte(body)}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 var attemptMutants = []mutant{
@@ -16,7 +17,7 @@ var attemptMutants = []mutant{
 	}},
 	{rule: "R1", name: "drops a message whose id it has seen", breaks: dropsKnownIDs},
 	{rule: "R1", name: "carries no retry headers", breaks: func() changes {
-		return dropsHeaders(func(key string) bool { return !strings.HasPrefix(key, core.HeaderRetries) })
+		return dropsHeaders(func(key string) bool { return !strings.HasPrefix(key, headers.Retries) })
 	}},
 	{rule: "R1", name: "counts every message twice", breaks: func() changes {
 		return changes{arrive: func(_ *brokenReceiver, in *core.Incoming) { in.DeliveryCount *= 2 }}

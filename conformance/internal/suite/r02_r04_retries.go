@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 var retryCases = []testCase{
@@ -51,8 +52,8 @@ var retryCases = []testCase{
 		for n, body := range retried {
 			m := t.command(s.queue, "order", body)
 			if n > 0 {
-				m.Headers.Set(core.HeaderRetries, strconv.Itoa(n))
-				m.Headers.Set(core.HeaderRetriesTimestamp, core.FormatTime(time.Now()))
+				m.Headers.Set(headers.Retries, strconv.Itoa(n))
+				m.Headers.Set(headers.RetriesTimestamp, headers.FormatTime(time.Now()))
 			}
 			t.send(transport, m)
 		}
@@ -64,7 +65,7 @@ var retryCases = []testCase{
 			if in == nil {
 				continue
 			}
-			for _, key := range []string{core.HeaderRetries, core.HeaderRetriesTimestamp} {
+			for _, key := range []string{headers.Retries, headers.RetriesTimestamp} {
 				if value, ok := in.Headers.Lookup(key); ok {
 					t.fail(fmt.Sprintf("a message in the error queue has no header %s, so that its life begins anew when it is sent back", key), "%q", value)
 				}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // sendsDelayedAsFirstSent keeps the envelope of a message by its id, and uses it
@@ -32,7 +33,7 @@ var retryMutants = []mutant{
 	}},
 	{rule: "R2", name: "counts by the message id, which the delayed copy has too", breaks: countsByID},
 	{rule: "R3", name: "carries no retry headers", breaks: func() changes {
-		return dropsHeaders(func(key string) bool { return !strings.HasPrefix(key, core.HeaderRetries) })
+		return dropsHeaders(func(key string) bool { return !strings.HasPrefix(key, headers.Retries) })
 	}},
 	{rule: "R3", name: "delivers a delayed message as it was first sent", breaks: sendsDelayedAsFirstSent},
 	{rule: "R4", name: "delivers at once what is delayed", breaks: func() changes {

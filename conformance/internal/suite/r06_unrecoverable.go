@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 var unrecoverableCases = []testCase{
@@ -57,7 +58,7 @@ var unrecoverableCases = []testCase{
 		sent := map[string]core.Outgoing{"no header": t.message(s.queue, "no header")}
 		for body, value := range map[string]string{"blanks": "  ", "only separators": ";;,;"} {
 			m := t.message(s.queue, body)
-			m.Headers.Set(core.HeaderMessageTypes, value)
+			m.Headers.Set(headers.MessageTypes, value)
 			sent[body] = m
 		}
 		for _, m := range sent {
@@ -120,11 +121,11 @@ func malformedToErrorQueue(t *caseT) {
 	if !bytes.Equal(in.Body, body) {
 		t.fail(fmt.Sprintf("the raw body is in the error queue, %s", excerpt(body)), "%s", excerpt(in.Body))
 	}
-	if got := in.Headers.Get(core.HeaderFailedQ); got != address {
-		t.fail(fmt.Sprintf("%s names the queue that the message failed in, %q", core.HeaderFailedQ, address), "%q", got)
+	if got := in.Headers.Get(headers.FailedQ); got != address {
+		t.fail(fmt.Sprintf("%s names the queue that the message failed in, %q", headers.FailedQ, address), "%q", got)
 	}
-	if in.Headers.Get(core.HeaderExceptionMessage) == "" {
-		t.fail(core.HeaderExceptionMessage+" says why the message could not be parsed", "it is empty")
+	if in.Headers.Get(headers.ExceptionMessage) == "" {
+		t.fail(headers.ExceptionMessage+" says why the message could not be parsed", "it is empty")
 	}
 	t.complete(d)
 	r.close()

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 var unrecoverableMutants = []mutant{
@@ -34,15 +35,15 @@ var unrecoverableMutants = []mutant{
 		}
 	})},
 	{rule: "R6", name: "takes a message without a type for an order", breaks: arriving(func(in *core.Incoming) {
-		if strings.Trim(in.Headers.Get(core.HeaderMessageTypes), " ;,") == "" {
-			in.Headers.Set(core.HeaderMessageTypes, "order")
+		if strings.Trim(in.Headers.Get(headers.MessageTypes), " ;,") == "" {
+			in.Headers.Set(headers.MessageTypes, "order")
 		}
 	})},
 	{rule: "R6", name: "trims the values of headers", breaks: func() changes { return cutsHeaders(strings.TrimSpace) }},
 	{rule: "R6", name: "drops a message without a type", breaks: func() changes {
 		return outgoing(func(out []core.Outgoing) (typed []core.Outgoing) {
 			for _, o := range out {
-				if _, ok := o.Headers.Lookup(core.HeaderMessageTypes); ok {
+				if _, ok := o.Headers.Lookup(headers.MessageTypes); ok {
 					typed = append(typed, o)
 				}
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 var actionCases = []testCase{
@@ -29,9 +30,9 @@ var actionCases = []testCase{
 			return nil
 		})
 		sent := t.command(s.queue, "job", "deferred twice\x00\xff")
-		stamp := core.FormatTime(time.Now())
-		sent.Headers.Set(core.HeaderRetries, "1")
-		sent.Headers.Set(core.HeaderRetriesTimestamp, stamp)
+		stamp := headers.FormatTime(time.Now())
+		sent.Headers.Set(headers.Retries, "1")
+		sent.Headers.Set(headers.RetriesTimestamp, stamp)
 		s.run()
 		t.send(transport, sent)
 		before := t.awaitTime(verdicts, "the handler runs")
@@ -46,7 +47,7 @@ var actionCases = []testCase{
 			if a.number != 1 && !t.caps.MayDuplicate {
 				t.fail("a deferred message has not failed: each of its copies is attempt 1", "copy %d is %v", i+1, a)
 			}
-			if got, at := a.headers.Get(core.HeaderRetries), a.headers.Get(core.HeaderRetriesTimestamp); got != "1" || at != stamp {
+			if got, at := a.headers.Get(headers.Retries), a.headers.Get(headers.RetriesTimestamp); got != "1" || at != stamp {
 				t.fail(fmt.Sprintf("a deferred message keeps the count and time of its delayed retries, 1 and %s", stamp), "copy %d has %q and %q", i+1, got, at)
 			}
 			for key, want := range sent.Headers.All() {

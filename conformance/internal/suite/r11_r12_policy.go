@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 var policyCases = []testCase{
@@ -55,9 +56,9 @@ var policyCases = []testCase{
 			if !bytes.Equal(f.Body, sent.Body) {
 				t.fail(fmt.Sprintf("the policy sees the body that was sent, %q", sent.Body), "%s", excerpt(f.Body))
 			}
-			headers := f.Headers
-			headers.Del(core.HeaderRetries, core.HeaderRetriesTimestamp, core.HeaderAttempts)
-			if got, want := headers.Map(), sent.Headers.Map(); !maps.Equal(got, want) {
+			h := f.Headers
+			h.Del(headers.Retries, headers.RetriesTimestamp, headers.Attempts)
+			if got, want := h.Map(), sent.Headers.Map(); !maps.Equal(got, want) {
 				t.fail(fmt.Sprintf("the policy sees the headers that were sent, %s", excerptHeaders(want, got)), "%s", excerptHeaders(got, want))
 			}
 			if len(failures) != all { // the broker may deliver a message twice

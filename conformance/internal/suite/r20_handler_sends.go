@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // sendTargets has the destinations of messages that a handler sends: one queue for all,
@@ -59,7 +60,7 @@ func (targets *sendTargets) order(t *caseT, transport core.Transport, s *service
 		t.stop("Address takes a queue's name", "%v", err)
 	}
 	m := t.command(s.queue, "order", "m1")
-	m.Headers.Set(core.HeaderReplyToAddress, address)
+	m.Headers.Set(headers.ReplyToAddress, address)
 	return m
 }
 
@@ -240,7 +241,7 @@ var handlerSendCases = []testCase{
 		r := t.receiver(transport, out, 3)
 		var sent []string
 		for _, d := range r.take(2) {
-			sent = append(sent, d.Incoming().Headers.Get(core.HeaderMessageTypes))
+			sent = append(sent, d.Incoming().Headers.Get(headers.MessageTypes))
 			t.complete(d)
 		}
 		if slices.Contains(sent, failed) {

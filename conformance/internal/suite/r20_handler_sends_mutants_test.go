@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // enlistsSends takes what is sent under the context of a native transaction into
@@ -80,7 +81,7 @@ func releasesUncommitted() changes {
 var handlerSendMutants = []mutant{
 	{rule: "R20", name: "sends with the transaction what a handler sends at once", breaks: enlistsSends},
 	{rule: "R20", name: "sends twice what a handler sends", breaks: func() changes {
-		return sendsTwice(func(o core.Outgoing) bool { return o.Headers.Get(core.HeaderRelatedTo) != "" && !hasFailed(o) })
+		return sendsTwice(func(o core.Outgoing) bool { return o.Headers.Get(headers.RelatedTo) != "" && !hasFailed(o) })
 	}},
 	{rule: "R20", name: "drops a message whose id it has seen", breaks: dropsKnownIDs},
 	{rule: "R20", name: "gives every message an id of its own", breaks: func() changes {

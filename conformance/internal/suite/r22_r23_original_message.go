@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 var originalMessageCases = []testCase{
@@ -30,13 +31,13 @@ var originalMessageCases = []testCase{
 		s.wantDrained("after the delayed retry succeeded")
 		t.wantAttempts(&seen, "m1", 2)
 		h := seen.forBody("m1")[1].headers
-		if got := h.Get(core.HeaderRetries); got != "1" {
-			t.fail(fmt.Sprintf("the delayed copy's header %s is 1", core.HeaderRetries), "%q", got)
+		if got := h.Get(headers.Retries); got != "1" {
+			t.fail(fmt.Sprintf("the delayed copy's header %s is 1", headers.Retries), "%q", got)
 		}
-		if _, err := core.ParseTime(h.Get(core.HeaderRetriesTimestamp)); err != nil {
-			t.fail(fmt.Sprintf("the delayed copy's header %s is a time", core.HeaderRetriesTimestamp), "%v", err)
+		if _, err := headers.ParseTime(h.Get(headers.RetriesTimestamp)); err != nil {
+			t.fail(fmt.Sprintf("the delayed copy's header %s is a time", headers.RetriesTimestamp), "%v", err)
 		}
-		h.Del(core.HeaderRetries, core.HeaderRetriesTimestamp, core.HeaderAttempts)
+		h.Del(headers.Retries, headers.RetriesTimestamp, headers.Attempts)
 		if got, want := h.Map(), sent.Headers.Map(); !maps.Equal(got, want) {
 			t.fail(fmt.Sprintf("besides those of the retry, the delayed copy has the headers that were sent, %s", excerptHeaders(want, got)), "%s", excerptHeaders(got, want))
 		}
@@ -73,16 +74,16 @@ var originalMessageCases = []testCase{
 		ended := time.Now()
 		t.wantFailedWith(in, sent)
 		t.wantFailedFrom(in, transport, s.queue)
-		if got := in.Headers.Get(core.HeaderExceptionMessage); got != errHandler.Error() {
-			t.fail(fmt.Sprintf("the header %s is the error's text, %q", core.HeaderExceptionMessage, errHandler), "%q", got)
+		if got := in.Headers.Get(headers.ExceptionMessage); got != errHandler.Error() {
+			t.fail(fmt.Sprintf("the header %s is the error's text, %q", headers.ExceptionMessage, errHandler), "%q", got)
 		}
-		if got := in.Headers.Get(core.HeaderExceptionType); got != "*errors.errorString" {
-			t.fail(fmt.Sprintf("the header %s is the error's type, *errors.errorString", core.HeaderExceptionType), "%q", got)
+		if got := in.Headers.Get(headers.ExceptionType); got != "*errors.errorString" {
+			t.fail(fmt.Sprintf("the header %s is the error's type, *errors.errorString", headers.ExceptionType), "%q", got)
 		}
 		// Headers carry microseconds.
-		at, err := core.ParseTime(in.Headers.Get(core.HeaderTimeOfFailure))
+		at, err := headers.ParseTime(in.Headers.Get(headers.TimeOfFailure))
 		if err != nil || at.Before(began.Truncate(time.Microsecond)) || at.After(ended) {
-			t.fail(fmt.Sprintf("the header %s is a time between %v and %v", core.HeaderTimeOfFailure, began.UTC(), ended.UTC()), "%v, %v", at, err)
+			t.fail(fmt.Sprintf("the header %s is a time between %v and %v", headers.TimeOfFailure, began.UTC(), ended.UTC()), "%v, %v", at, err)
 		}
 	}},
 	{rule: "R23", title: "a failed message can be sent back to the queue that it names", modes: inHighest, run: func(t *caseT) {
@@ -95,7 +96,7 @@ var originalMessageCases = []testCase{
 		t.send(transport, sent)
 		in := s.wantOneMoved()
 		// Like an operator, from a separate process.
-		t.send(t.open(), core.Outgoing{ID: in.ID, Queue: in.Headers.Get(core.HeaderFailedQ), Headers: in.Headers, Body: in.Body})
+		t.send(t.open(), core.Outgoing{ID: in.ID, Queue: in.Headers.Get(headers.FailedQ), Headers: in.Headers, Body: in.Body})
 		back := t.wantArrivals(s.queue, "what is sent to the queue that NServiceBus.FailedQ names arrives where it failed", 1)["m1"]
 		if back == nil {
 			t.stop("the message that was sent to the queue which NServiceBus.FailedQ names is delivered from it", "it is not")
@@ -108,9 +109,9 @@ var originalMessageCases = []testCase{
 		const text, team = "[redacted]\n\tünïcode", "billing ✓"
 		s := t.service(transport, func(c *core.Config) {
 			c.Recoverability.EditFailed = func(_ context.Context, _ core.ErrorContext, h *core.Headers) {
-				h.Set(core.HeaderExceptionMessage, text)
+				h.Set(headers.ExceptionMessage, text)
 				h.Set("Company.Team", team)
-				h.Del(core.HeaderExceptionStackTrace, "Company.Customer", core.HeaderFailedQ, core.HeaderMessageID)
+				h.Del(headers.ExceptionStackTrace, "Company.Customer", headers.FailedQ, headers.MessageID)
 			}
 		})
 		s.handle("order", seen.fail)
@@ -124,13 +125,13 @@ var originalMessageCases = []testCase{
 		edited.Headers.Set("Company.Team", team)
 		t.wantFailedWith(in, edited)
 		t.wantFailedFrom(in, transport, s.queue)
-		if got := in.Headers.Get(core.HeaderExceptionMessage); got != text {
-			t.fail(fmt.Sprintf("the header %s is what EditFailed made of it, %q", core.HeaderExceptionMessage, text), "%q", got)
+		if got := in.Headers.Get(headers.ExceptionMessage); got != text {
+			t.fail(fmt.Sprintf("the header %s is what EditFailed made of it, %q", headers.ExceptionMessage, text), "%q", got)
 		}
-		if got, ok := in.Headers.Lookup(core.HeaderExceptionStackTrace); ok {
-			t.fail(fmt.Sprintf("the header %s, which EditFailed dropped, is not there", core.HeaderExceptionStackTrace), "%s", excerpt([]byte(got)))
+		if got, ok := in.Headers.Lookup(headers.ExceptionStackTrace); ok {
+			t.fail(fmt.Sprintf("the header %s, which EditFailed dropped, is not there", headers.ExceptionStackTrace), "%s", excerpt([]byte(got)))
 		}
-		t.send(transport, core.Outgoing{ID: in.ID, Queue: in.Headers.Get(core.HeaderFailedQ), Headers: in.Headers, Body: in.Body})
+		t.send(transport, core.Outgoing{ID: in.ID, Queue: in.Headers.Get(headers.FailedQ), Headers: in.Headers, Body: in.Body})
 		back := t.wantArrivals(s.queue, "an edited message that is sent to the queue which NServiceBus.FailedQ names arrives where it failed", 1)["personal data"]
 		if back == nil {
 			t.stop("the edited message that was sent back is delivered", "it is not")

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // tryable: the message limit is small enough to be tried.
@@ -23,11 +24,11 @@ var errorPathLimitCases = []testCase{
 		transport := t.open()
 		text := "out of stock: " + strings.Repeat("é✓ ", 1<<20/6)
 		in := t.failsWith(transport, errors.New(text))
-		got := in.Headers.Get(core.HeaderExceptionMessage)
+		got := in.Headers.Get(headers.ExceptionMessage)
 		const kept = 8 << 10 // the engine keeps the first 16 KiB of the text
 		fits := t.caps.MaxHeaderBytes == 0 || t.caps.MaxHeaderBytes >= 64<<10
 		if limit := t.caps.MaxMessageBytes; fits && (limit == 0 || limit >= 64<<10) && (len(got) < kept || !strings.HasPrefix(text, got[:kept])) {
-			t.fail(fmt.Sprintf("the header %s has the beginning of the error's text, of which 16 KiB are within MaxHeaderBytes and MaxMessageBytes", core.HeaderExceptionMessage),
+			t.fail(fmt.Sprintf("the header %s has the beginning of the error's text, of which 16 KiB are within MaxHeaderBytes and MaxMessageBytes", headers.ExceptionMessage),
 				"%d bytes, %s", len(got), excerpt([]byte(got)))
 		}
 	}},
@@ -35,8 +36,8 @@ var errorPathLimitCases = []testCase{
 		transport := t.open()
 		in := t.failsWith(transport, errors.New("code \xff\xfe, \x00 and a tab\t✓"))
 		const want = "code \uFFFD, \uFFFD and a tab\t✓"
-		if got := in.Headers.Get(core.HeaderExceptionMessage); got != want {
-			t.fail(fmt.Sprintf("the header %s is %q", core.HeaderExceptionMessage, want), "%q", got)
+		if got := in.Headers.Get(headers.ExceptionMessage); got != want {
+			t.fail(fmt.Sprintf("the header %s is %q", headers.ExceptionMessage, want), "%q", got)
 		}
 	}},
 	{rule: "R24", title: "the largest message that an endpoint sends reaches the error queue", slow: true, needs: []need{tryable}, run: func(t *caseT) {
@@ -109,7 +110,7 @@ var errorPathLimitCases = []testCase{
 		})
 		s.run()
 		sent := t.beyondLimit(s.queue, "sent with higher limits")
-		sent.Headers.Set(core.HeaderMessageTypes, "order")
+		sent.Headers.Set(headers.MessageTypes, "order")
 		t.send(sender, sent)
 		in := s.wantOneMoved()
 		if !bytes.Equal(in.Body, sent.Body) {
@@ -119,8 +120,8 @@ var errorPathLimitCases = []testCase{
 			t.fail(fmt.Sprintf("the headers in the error queue are the %d that were sent", len(want)), "%d headers of %d bytes", len(got), in.Headers.Bytes())
 		}
 		t.wantFailedFrom(in, transport, s.queue)
-		if in.Headers.Get(core.HeaderExceptionMessage) == "" {
-			t.fail(fmt.Sprintf("the header %s is in the error queue", core.HeaderExceptionMessage), "there is none")
+		if in.Headers.Get(headers.ExceptionMessage) == "" {
+			t.fail(fmt.Sprintf("the header %s is in the error queue", headers.ExceptionMessage), "there is none")
 		}
 		if t.canDelay() && delayed.Load() == 0 {
 			t.fail("the message is attempted after a delayed retry", "it was attempted %d times, never after one", runs.Load())

@@ -3,7 +3,7 @@ package suite
 import (
 	"context"
 
-	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 var failedMoveMutants = []mutant{
@@ -20,7 +20,7 @@ var failedMoveMutants = []mutant{
 	{rule: "R25", name: "holds no more than it was opened for", config: receivingOnly, breaks: func() changes {
 		return changes{maxInFlight: func(r *brokenReceiver, n int, next func(int)) { next(min(n, r.cfg.MaxInFlight)) }}
 	}},
-	{rule: "R25", name: "loses the headers whose meaning it does not know", breaks: altersHeaders(func(headers map[string]string) {
-		delete(headers, core.HeaderUndelivered)
+	{rule: "R25", name: "loses the headers whose meaning it does not know", breaks: altersHeaders(func(h map[string]string) {
+		delete(h, headers.Undelivered)
 	})},
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 var panicCases = []testCase{
@@ -30,12 +31,12 @@ var panicCases = []testCase{
 		}
 		t.wantAttempts(&seen, "m1", want)
 		t.wantFailedWith(in, sent)
-		if got, want := in.Headers.Get(core.HeaderExceptionMessage), "panic: "+text; got != want {
-			t.fail(fmt.Sprintf("the header %s is %q, all of its lines", core.HeaderExceptionMessage, want), "%q", got)
+		if got, want := in.Headers.Get(headers.ExceptionMessage), "panic: "+text; got != want {
+			t.fail(fmt.Sprintf("the header %s is %q, all of its lines", headers.ExceptionMessage, want), "%q", got)
 		}
-		stack := in.Headers.Get(core.HeaderExceptionStackTrace)
+		stack := in.Headers.Get(headers.ExceptionStackTrace)
 		if !strings.Contains(stack, "goroutine ") || strings.Count(stack, "\n\t") < 2 {
-			t.fail(fmt.Sprintf("the header %s has the stack of the panic, with its lines and tabs", core.HeaderExceptionStackTrace), "%s", excerpt([]byte(stack)))
+			t.fail(fmt.Sprintf("the header %s has the stack of the panic, with its lines and tabs", headers.ExceptionStackTrace), "%s", excerpt([]byte(stack)))
 		}
 	}},
 }

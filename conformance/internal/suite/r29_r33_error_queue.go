@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 var errorQueueCases = []testCase{
@@ -23,9 +24,9 @@ var errorQueueCases = []testCase{
 			if n := seen.add(m.Message); n > endless {
 				return nil
 			}
-			headers := m.Headers
-			headers.Del(core.HeaderRetries, core.HeaderRetriesTimestamp, core.HeaderAttempts)
-			if got, want := headers.Map(), sent.Headers.Map(); !maps.Equal(got, want) || !bytes.Equal(m.Body, sent.Body) {
+			h := m.Headers
+			h.Del(headers.Retries, headers.RetriesTimestamp, headers.Attempts)
+			if got, want := h.Map(), sent.Headers.Map(); !maps.Equal(got, want) || !bytes.Equal(m.Body, sent.Body) {
 				t.fail(fmt.Sprintf("every attempt gets the body and headers that were sent, %s and %s", excerpt(sent.Body), excerptHeaders(want, got)),
 					"%v: %s and %s", attempt{number: m.Attempt, delayedRetries: m.DelayedRetries, headers: m.Headers}, excerpt(m.Body), excerptHeaders(got, want))
 			}
@@ -48,9 +49,9 @@ var errorQueueCases = []testCase{
 		for key, value := range sent.Headers.All() {
 			want.Headers.Set(key, value)
 		}
-		unchanged := func(where string, headers core.Headers) {
-			headers.Del(core.HeaderRetries, core.HeaderRetriesTimestamp, core.HeaderAttempts)
-			if got, want := headers.Map(), want.Headers.Map(); !maps.Equal(got, want) {
+		unchanged := func(where string, h core.Headers) {
+			h.Del(headers.Retries, headers.RetriesTimestamp, headers.Attempts)
+			if got, want := h.Map(), want.Headers.Map(); !maps.Equal(got, want) {
 				t.fail(fmt.Sprintf("every attempt and every decision gets the headers that were sent, %s", excerptHeaders(want, got)), "%s: %s", where, excerptHeaders(got, want))
 			}
 		}
@@ -61,7 +62,7 @@ var errorQueueCases = []testCase{
 				action := core.DefaultPolicy(ctx, config, failure)
 				failure.Headers.Set("Company.Customer", "changed")
 				failure.Headers.Set("Company.Policy", "was here")
-				failure.Headers.Del("Sender", core.HeaderMessageID, core.HeaderMessageTypes)
+				failure.Headers.Del("Sender", headers.MessageID, headers.MessageTypes)
 				return action
 			}
 		})
@@ -125,8 +126,8 @@ var errorQueueCases = []testCase{
 		t.send(transport, t.command(s.queue, "order", "m1"))
 		in := s.wantOneMoved()
 		var got, want []string
-		for _, r := range core.Rounds(in.Headers) {
-			if _, err := core.ParseTime(r.At); err != nil {
+		for _, r := range headers.ParseAttempts(in.Headers.Get(headers.Attempts)) {
+			if _, err := headers.ParseTime(r.At); err != nil {
 				t.fail("each round in the header Reprise.Attempts has its time", "%v", err)
 			}
 			got = append(got, fmt.Sprintf("%d attempts, %s, then %s %s", r.Attempts, r.Error, r.Action, r.Delay))
@@ -141,8 +142,8 @@ var errorQueueCases = []testCase{
 		}
 		want = append(want, fmt.Sprintf("%d attempts, *errors.errorString, then MoveToError ", perRound))
 		if !slices.Equal(got, want) {
-			t.fail(fmt.Sprintf("the header %s, which each delayed copy carries on, tells of each round: %q", core.HeaderAttempts, want),
-				"%q, from %q", got, in.Headers.Get(core.HeaderAttempts))
+			t.fail(fmt.Sprintf("the header %s, which each delayed copy carries on, tells of each round: %q", headers.Attempts, want),
+				"%q, from %q", got, in.Headers.Get(headers.Attempts))
 		}
 	}},
 }

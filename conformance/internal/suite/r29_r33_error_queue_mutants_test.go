@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // hidesMissingQueue has an error of its own for a queue that does not exist.
@@ -45,7 +46,7 @@ var errorQueueMutants = []mutant{
 				return n, err
 			}
 			for _, d := range dst[:n] {
-				if in := d.Incoming(); in.Headers.Get("x-again") == "" && in.Headers.Get(core.HeaderFailedQ) == "" {
+				if in := d.Incoming(); in.Headers.Get("x-again") == "" && in.Headers.Get(headers.FailedQ) == "" {
 					again := core.Outgoing{ID: in.ID, Queue: r.cfg.Queue, Headers: in.Headers, Body: in.Body}
 					again.Headers.Set("x-again", "true")
 					_ = r.transport.base.Send(context.Background(), again)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 var poisonMessageCases = []testCase{
@@ -48,8 +49,8 @@ var poisonMessageCases = []testCase{
 		if failed[0].ID != sent.ID {
 			t.fail(fmt.Sprintf("the error queue holds the message %s", sent.ID), "%s", failed[0].ID)
 		}
-		if why, want := failed[0].Headers.Get(core.HeaderExceptionMessage), core.ErrDeliveryCountExceeded.Error(); !strings.Contains(why, want) {
-			t.fail(fmt.Sprintf("%s says why: %q", core.HeaderExceptionMessage, want), "%q", why)
+		if why, want := failed[0].Headers.Get(headers.ExceptionMessage), core.ErrDeliveryCountExceeded.Error(); !strings.Contains(why, want) {
+			t.fail(fmt.Sprintf("%s says why: %q", headers.ExceptionMessage, want), "%q", why)
 		}
 		t.wantLeft(w.queue, "after the message was moved to the error queue")
 	}},
@@ -137,8 +138,8 @@ func (t *caseT) handlePoisonMessage(processes int) {
 		t.stop(fmt.Sprintf("of %d messages the one that kills its process goes to the error queue, alone: what was delivered several times is attempted with nothing beside it, so a receiver holds no more than MaxInFlight", 1+healthy),
 			"%d others were not handled, and the error queue got %d, after %d crashes", len(bodies), len(failed), crashed)
 	}
-	if text, want := why.Headers.Get(core.HeaderExceptionMessage), core.ErrDeliveryCountExceeded.Error(); !strings.Contains(text, want) {
-		t.fail(fmt.Sprintf("%s says why: %q", core.HeaderExceptionMessage, want), "%q", text)
+	if text, want := why.Headers.Get(headers.ExceptionMessage), core.ErrDeliveryCountExceeded.Error(); !strings.Contains(text, want) {
+		t.fail(fmt.Sprintf("%s says why: %q", headers.ExceptionMessage, want), "%q", text)
 	}
 	if crashed > w.MaxDeliveries {
 		t.fail(expected, "it has killed %d", crashed)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 var failureQueueCases = []testCase{
@@ -23,7 +24,7 @@ var failureQueueCases = []testCase{
 		})
 		for _, in := range t.wantLeft(dead, "the message that its handler rejected", "judged") {
 			t.wantFailedHeaders(in, "no good")
-			t.wantFailedBecause(in, core.FailureRejected)
+			t.wantFailedBecause(in, headers.FailureRejected)
 		}
 		s.end()
 		t.wantAttempts(seen, "judged", 1)
@@ -56,8 +57,8 @@ var failureQueueCases = []testCase{
 		}
 		in := letters[0]
 		t.wantFailedHeaders(in, "down for now")
-		t.wantFailedBecause(in, core.FailureRetriesExhausted)
-		back := core.Outgoing{ID: in.ID, Queue: in.Headers.Get(core.HeaderFailedQ), Headers: in.Headers, Body: in.Body, Properties: in.Properties}
+		t.wantFailedBecause(in, headers.FailureRetriesExhausted)
+		back := core.Outgoing{ID: in.ID, Queue: in.Headers.Get(headers.FailedQ), Headers: in.Headers, Body: in.Body, Properties: in.Properties}
 		t.send(transport, back)
 		t.await("a dead letter that is sent back to the queue that it names is handled", func() bool { return seen.get("attempt") > attempts })
 		s.end()
@@ -66,7 +67,7 @@ var failureQueueCases = []testCase{
 		t.wantLeft(dead, "after its message was taken away")
 	}},
 	{rule: "R62", title: "messages go to the error queue while the dead-letter queue is away, and to it when it is back", run: func(t *caseT) {
-		t.replacedWhileAway(core.Reject(errHandler), core.FailureRejected, func(c *core.Config, queue string) {
+		t.replacedWhileAway(core.Reject(errHandler), headers.FailureRejected, func(c *core.Config, queue string) {
 			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersRejected, queue
 		})
 	}},
@@ -82,7 +83,7 @@ var failureQueueCases = []testCase{
 		t.send(transport, t.command(s.queue, "job", "rejected"))
 		in := s.wantOneMoved()
 		t.wantFailedHeaders(in, errHandler.Error())
-		t.wantFailedBecause(in, core.FailureRejected)
+		t.wantFailedBecause(in, headers.FailureRejected)
 		t.wantAttempts(&seen, "rejected", 1)
 	}},
 	{rule: "R62", title: "a dead letter keeps 33 KiB of headers of its sender", run: func(t *caseT) {
@@ -108,7 +109,7 @@ var failureQueueCases = []testCase{
 			}
 			if limit := t.caps.MaxHeaderBytes; limit == 0 || limit >= size+8<<10 {
 				t.wantFailedHeaders(in, errHandler.Error())
-				t.wantFailedBecause(in, core.FailureRejected)
+				t.wantFailedBecause(in, headers.FailureRejected)
 			}
 		}
 		s.wantDrained("after a message was dead-lettered")
@@ -140,13 +141,13 @@ var failureQueueCases = []testCase{
 			if in.ID != sent.ID {
 				t.fail("each copy of a dead letter has the id of the message, "+sent.ID, "%s", in.ID)
 			}
-			t.wantFailedBecause(in, core.FailureRejected)
+			t.wantFailedBecause(in, headers.FailureRejected)
 		}
 		second.wantDrained("after the second instance dead-lettered the message")
 		t.wantLeft(errorQueue, "after a message was dead-lettered instead")
 	}},
 	{rule: "R63", title: "messages go to the error queue while the invalid queue is away, and to it when it is back", run: func(t *caseT) {
-		t.replacedWhileAway(core.Invalid(errHandler), core.FailureInvalid, func(c *core.Config, queue string) { c.Recoverability.InvalidQueue = queue })
+		t.replacedWhileAway(core.Invalid(errHandler), headers.FailureInvalid, func(c *core.Config, queue string) { c.Recoverability.InvalidQueue = queue })
 	}},
 	{rule: "R63", title: "without an invalid queue an invalid message is a dead letter", run: func(t *caseT) {
 		transport := t.open()
@@ -156,7 +157,7 @@ var failureQueueCases = []testCase{
 		})
 		for _, in := range t.wantLeft(dead, "the message that its handler called invalid", "judged") {
 			t.wantFailedHeaders(in, errHandler.Error())
-			t.wantFailedBecause(in, core.FailureInvalid)
+			t.wantFailedBecause(in, headers.FailureInvalid)
 		}
 		s.wantDrained("after a message was dead-lettered and another handled")
 		t.wantAttempts(seen, "judged", 1)
@@ -168,7 +169,7 @@ var failureQueueCases = []testCase{
 		s, seen := t.runVerdict(transport, core.Invalid(errors.New("no customer")), func(c *core.Config) { c.Recoverability.InvalidQueue = invalid })
 		for _, in := range t.wantLeft(invalid, "the message that its handler called invalid", "judged") {
 			t.wantFailedHeaders(in, "no customer")
-			t.wantFailedBecause(in, core.FailureInvalid)
+			t.wantFailedBecause(in, headers.FailureInvalid)
 		}
 		s.end()
 		t.wantAttempts(seen, "judged", 1)
@@ -184,7 +185,7 @@ var failureQueueCases = []testCase{
 		const body = "{\"no\": number\x00\xff"
 		t.send(transport, t.command(s.queue, "number", body))
 		for _, in := range t.wantLeft(invalid, "the message whose body is no number", body) {
-			t.wantFailedBecause(in, core.FailureUndecodable)
+			t.wantFailedBecause(in, headers.FailureUndecodable)
 		}
 		s.end()
 		t.wantLeft(s.queue, "after a message went to the invalid queue")
@@ -207,7 +208,7 @@ var failureQueueCases = []testCase{
 		if in := found[0]; !bytes.Equal(in.Body, body) {
 			t.fail(fmt.Sprintf("the raw body is in the invalid queue, %s", excerpt(body)), "%s", excerpt(in.Body))
 		}
-		t.wantFailedBecause(found[0], core.FailureMalformed)
+		t.wantFailedBecause(found[0], headers.FailureMalformed)
 		s.end()
 		t.wantLeft(s.queue, "after a message went to the invalid queue")
 		t.wantLeft(s.errorQueue, "after a message went to the invalid queue instead")
@@ -216,7 +217,7 @@ var failureQueueCases = []testCase{
 
 // replacedWhileAway lets messages fail with a verdict while the queue configured for them
 // is unreachable, and again afterwards.
-func (t *caseT) replacedWhileAway(verdict error, reason core.FailureReason, configure func(c *core.Config, queue string)) {
+func (t *caseT) replacedWhileAway(verdict error, reason headers.Failure, configure func(c *core.Config, queue string)) {
 	transport := t.open()
 	queue, away, errorQueue := t.queue(transport), t.queue(transport), t.queue(transport)
 	var isBack atomic.Bool
@@ -240,11 +241,11 @@ func (t *caseT) replacedWhileAway(verdict error, reason core.FailureReason, conf
 }
 
 // wantFailedBecause checks the reason in the headers of a message that was moved.
-func (t *caseT) wantFailedBecause(in *core.Incoming, want core.FailureReason) {
-	if got := in.Headers.Get(core.HeaderFailureReason); got != string(want) {
-		t.fail(fmt.Sprintf("a moved message has the reason %q in the header %s", want, core.HeaderFailureReason), "%q", got)
+func (t *caseT) wantFailedBecause(in *core.Incoming, want headers.Failure) {
+	if got := in.Headers.Get(headers.FailureReason); got != string(want) {
+		t.fail(fmt.Sprintf("a moved message has the reason %q in the header %s", want, headers.FailureReason), "%q", got)
 	}
-	if in.Headers.Get(core.HeaderFailedQ) == "" {
-		t.fail("a moved message has the address of its queue in the header "+core.HeaderFailedQ, "%q", in.Headers.Map())
+	if in.Headers.Get(headers.FailedQ) == "" {
+		t.fail("a moved message has the address of its queue in the header "+headers.FailedQ, "%q", in.Headers.Map())
 	}
 }

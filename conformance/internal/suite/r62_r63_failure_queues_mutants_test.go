@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 var failureQueueMutants = []mutant{
@@ -20,8 +21,8 @@ var failureQueueMutants = []mutant{
 			return out
 		})
 	}},
-	{rule: "R62", name: "drops the header that names the queue of a failed message", breaks: altersHeaders(func(headers map[string]string) {
-		delete(headers, core.HeaderFailedQ)
+	{rule: "R62", name: "drops the header that names the queue of a failed message", breaks: altersHeaders(func(h map[string]string) {
+		delete(h, headers.FailedQ)
 	})},
 	{rule: "R62", name: "swallows the refusal of a queue that does not exist", breaks: swallowsUnroutable},
 	{rule: "R62", name: "cuts off headers beyond 32 KiB", breaks: func() changes {
@@ -41,7 +42,7 @@ var failureQueueMutants = []mutant{
 		var errorQueue atomic.Value // the newest queue: services make theirs last
 		c := changesOutgoing(func(out []core.Outgoing) []core.Outgoing {
 			for i := range out {
-				if out[i].Headers.Get(core.HeaderFailureReason) != "" {
+				if out[i].Headers.Get(headers.FailureReason) != "" {
 					out[i].Queue, _ = errorQueue.Load().(string)
 				}
 			}

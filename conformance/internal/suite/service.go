@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // service is an endpoint with its own input queue and error queue.
@@ -162,6 +163,6 @@ func (s *service) ended() error {
 // command returns a message for the handlers of a type.
 func (t *caseT) command(queue, messageType, body string) core.Outgoing {
 	m := t.message(queue, body)
-	m.Headers.Set(core.HeaderMessageTypes, messageType)
+	m.Headers.Set(headers.MessageTypes, messageType)
 	return m
 }

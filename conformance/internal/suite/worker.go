@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // workerSpec describes the work of a process that a case starts, and may kill.
@@ -240,7 +241,7 @@ func (spec workerSpec) reportingTransport(transport core.Transport, env workerEn
 	}
 	if spec.Mode == core.TransactionSendsAtomicWithReceive { // sending is part of the settlement
 		watched.send = func(ctx context.Context, out []core.Outgoing, next func(context.Context) error) error {
-			return settling(out[0].Headers.Get(core.HeaderRelatedTo), func() error { return next(ctx) })
+			return settling(out[0].Headers.Get(headers.RelatedTo), func() error { return next(ctx) })
 		}
 	}
 	return watched
@@ -249,7 +250,7 @@ func (spec workerSpec) reportingTransport(transport core.Transport, env workerEn
 func (spec workerSpec) send(ctx context.Context, transport core.Transport, env workerEnv) error {
 	for i := range spec.Count {
 		out := core.Outgoing{ID: fmt.Sprintf("%s-%d", spec.Prefix, i), Queue: spec.To, Delay: spec.Delay}
-		out.Headers.Set(core.HeaderMessageID, out.ID)
+		out.Headers.Set(headers.MessageID, out.ID)
 		out.Body = []byte(out.ID)
 		if err := transport.Send(ctx, out); err != nil {
 			return err

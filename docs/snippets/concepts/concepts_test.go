@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -95,10 +96,10 @@ func TestCommandEventReply(t *testing.T) {
 			t.Errorf("charged %q", charged)
 		}
 		for key, want := range map[string]string{
-			core.HeaderConversationID: "place-42",
-			core.HeaderCorrelationID:  "place-42",
-			core.HeaderRelatedTo:      "place-42",
-			"tenant":                  "", // headers of the application do not flow by themselves
+			headers.ConversationID: "place-42",
+			headers.CorrelationID:  "place-42",
+			headers.RelatedTo:      "place-42",
+			"tenant":               "", // headers of the application do not flow by themselves
 		} {
 			if got := accepted.Get(key); got != want {
 				t.Errorf("the reply's %s is %q; want %q", key, got, want)

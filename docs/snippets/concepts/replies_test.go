@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -66,7 +67,7 @@ func (w *Web) place(ctx context.Context, order PlaceOrder) (Accepted, error) {
 }
 
 func (w *Web) accepted(ctx context.Context, m *core.TypedMessage[Accepted]) error {
-	reply, ok := w.waiting.LoadAndDelete(m.Headers.Get(core.HeaderRelatedTo))
+	reply, ok := w.waiting.LoadAndDelete(m.Headers.Get(headers.RelatedTo))
 	if !ok { // the request has ended, or this process has started since
 		return tellByMail(ctx, m.Body)
 	}

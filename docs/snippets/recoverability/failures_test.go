@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -259,14 +260,14 @@ func TestFailureHeaders_OfTheGuide(t *testing.T) {
 			t.Errorf("the guide does not tell of the header %s", key)
 		}
 	}
-	for _, key := range []string{core.HeaderRetries, core.HeaderRetriesTimestamp} {
+	for _, key := range []string{headers.Retries, headers.RetriesTimestamp} {
 		if _, there := after.Lookup(key); there {
 			t.Errorf("header %s is still there", key)
 		}
 	}
 	var text strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(after.Map())) {
-		if _, known := before.Lookup(key); !known && key != core.HeaderAttempts {
+		if _, known := before.Lookup(key); !known && key != headers.Attempts {
 			fmt.Fprintf(&text, "%s: %s\n", key, strings.ReplaceAll(strings.TrimRight(after.Get(key), "\n"), "\n", "\n    "))
 		}
 	}
@@ -276,7 +277,7 @@ func TestFailureHeaders_OfTheGuide(t *testing.T) {
 	if want := file(t, "failed.txt"); got != want {
 		t.Errorf("the headers are\n%s\nthe guide says\n%s", got, want)
 	}
-	trace := strings.ReplaceAll(after.Get(core.HeaderAttempts), "},{", "},\n {") + "\n"
+	trace := strings.ReplaceAll(after.Get(headers.Attempts), "},{", "},\n {") + "\n"
 	if want := file(t, "trace.json"); trace != want {
 		t.Errorf("the trace is\n%s\nthe guide says\n%s", trace, want)
 	}
@@ -286,8 +287,8 @@ func TestFailureHeaders_OfTheGuide(t *testing.T) {
 var redacting = core.Recoverability{
 	EditFailed: func(_ context.Context, _ core.ErrorContext, h *core.Headers) {
 		// Error texts and the stacks of panics may name customers.
-		h.Set(core.HeaderExceptionMessage, "[redacted]")
-		h.Del(core.HeaderExceptionStackTrace)
+		h.Set(headers.ExceptionMessage, "[redacted]")
+		h.Del(headers.ExceptionStackTrace)
 		h.Set("Shop.Team", "billing")
 	},
 }
@@ -299,7 +300,7 @@ func TestEditFailed(t *testing.T) {
 	c.EditFailed = redacting.EditFailed
 	_, after, _ := failForGood(t, c)
 	for key, want := range map[string]string{
-		core.HeaderExceptionMessage: "[redacted]", core.HeaderExceptionStackTrace: "", "Shop.Team": "billing", core.HeaderFailedQ: "billing",
+		headers.ExceptionMessage: "[redacted]", headers.ExceptionStackTrace: "", "Shop.Team": "billing", headers.FailedQ: "billing",
 	} {
 		if got := after.Get(key); got != want {
 			t.Errorf("%s is %q, want %q", key, got, want)

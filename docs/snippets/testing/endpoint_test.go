@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -81,9 +82,9 @@ func TestBilling_BankIsDownForAnHour(t *testing.T) {
 			t.Fatalf("%d messages in the error queue; want 1", len(failed))
 		}
 		for header, want := range map[string]string{
-			core.HeaderFailedQ:          "billing",
-			core.HeaderExceptionMessage: "charge order 42: the bank does not answer",
-			core.HeaderTimeOfFailure:    core.FormatTime(start.Add(time.Hour)),
+			headers.FailedQ:          "billing",
+			headers.ExceptionMessage: "charge order 42: the bank does not answer",
+			headers.TimeOfFailure:    headers.FormatTime(start.Add(time.Hour)),
 		} {
 			if got := failed[0].Headers.Get(header); got != want {
 				t.Errorf("%s is %q; want %q", header, got, want)
@@ -232,7 +233,7 @@ func TestBilling_WithoutDelayedDelivery(t *testing.T) {
 		if err != nil || len(failed) != 1 {
 			t.Fatalf("in the error queue: %v, %v", failed, err)
 		}
-		if got := failed[0].Headers.Get(core.HeaderAttempts); !strings.Contains(got, `"attempts":6`) {
+		if got := failed[0].Headers.Get(headers.Attempts); !strings.Contains(got, `"attempts":6`) {
 			t.Errorf("trace %s", got)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	otelreprise "github.com/reprise-go/reprise/otel"
 )
 
@@ -34,11 +35,11 @@ func BenchmarkObserver(b *testing.B) {
 	} {
 		o := otelreprise.New(otelreprise.Config{TracerProvider: bench.tracers, MeterProvider: bench.meters})
 		at := core.ObservedEndpoint{Endpoint: "orders", Instance: "pod", Queue: "orders"}
-		headers := core.HeadersFromMap(map[string]string{
-			core.HeaderMessageTypes: "order", core.HeaderTimeSent: core.FormatTime(time.Now()), "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00",
+		sent := core.HeadersFromMap(map[string]string{
+			headers.MessageTypes: "order", headers.TimeSent: headers.FormatTime(time.Now()), "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00",
 		})
 		b.Run("handle/"+bench.name, func(b *testing.B) {
-			m := core.NewMessage([]byte("x"), core.MessageConfig{Type: "order", Incoming: core.Incoming{ID: "m1", Headers: headers}}).Message
+			m := core.NewMessage([]byte("x"), core.MessageConfig{Type: "order", Incoming: core.Incoming{ID: "m1", Headers: sent}}).Message
 			b.ReportAllocs()
 			for b.Loop() {
 				ctx := o.HandleStart(b.Context(), core.HandleStart{ObservedEndpoint: at, Message: m})
@@ -47,7 +48,7 @@ func BenchmarkObserver(b *testing.B) {
 			}
 		})
 		b.Run("send/"+bench.name, func(b *testing.B) {
-			fresh := core.HeadersFromMap(map[string]string{core.HeaderMessageTypes: "order", core.HeaderTimeSent: core.FormatTime(time.Now())})
+			fresh := core.HeadersFromMap(map[string]string{headers.MessageTypes: "order", headers.TimeSent: headers.FormatTime(time.Now())})
 			out := []core.Outgoing{{ID: "m1", Queue: "orders"}}
 			b.ReportAllocs()
 			for b.Loop() {

@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	otelreprise "github.com/reprise-go/reprise/otel"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -158,11 +159,11 @@ const (
 )
 
 // put sends messages past all endpoints, and waits for what becomes of them at once.
-func (b *bed) put(headers map[string]string, ids ...string) {
+func (b *bed) put(more map[string]string, ids ...string) {
 	b.Helper()
 	for _, id := range ids {
-		h := core.HeadersFromMap(map[string]string{core.HeaderMessageID: id, core.HeaderMessageTypes: "order"})
-		for key, value := range headers {
+		h := core.HeadersFromMap(map[string]string{headers.MessageID: id, headers.MessageTypes: "order"})
+		for key, value := range more {
 			h.Set(key, value)
 		}
 		if err := b.transport.Send(b.Context(), core.Outgoing{ID: id, Queue: "orders", Headers: h, Body: []byte(id)}); err != nil {

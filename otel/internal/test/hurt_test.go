@@ -16,6 +16,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	otelreprise "github.com/reprise-go/reprise/otel"
 )
 
@@ -143,7 +144,7 @@ func TestObserver_IsShared(t *testing.T) {
 		for _, queue := range []string{"orders", "shipping"} {
 			wg.Go(func() {
 				for range 200 {
-					h := core.HeadersFromMap(map[string]string{core.HeaderMessageTypes: "order"})
+					h := core.HeadersFromMap(map[string]string{headers.MessageTypes: "order"})
 					if err := b.broker.Send(context.Background(), core.Outgoing{ID: "m", Queue: queue, Headers: h}); err != nil {
 						b.Error(err)
 					}

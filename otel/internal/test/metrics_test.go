@@ -16,6 +16,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	otelreprise "github.com/reprise-go/reprise/otel"
 )
 
@@ -48,7 +49,7 @@ func TestCountsAddUp(t *testing.T) {
 		for i := range messages {
 			out := core.Outgoing{
 				ID: fmt.Sprint("m", i), Queue: "orders", Body: []byte(fmt.Sprint(i)),
-				Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageID: fmt.Sprint("m", i), core.HeaderMessageTypes: "order"}),
+				Headers: core.HeadersFromMap(map[string]string{headers.MessageID: fmt.Sprint("m", i), headers.MessageTypes: "order"}),
 			}
 			if err := b.transport.Send(b.Context(), out); err != nil {
 				b.Fatal(err)
@@ -83,19 +84,19 @@ func TestCountsAddUp(t *testing.T) {
 }
 
 func TestCriticalTime(t *testing.T) {
-	ago := func(d time.Duration) string { return core.FormatTime(time.Now().Add(-d)) }
+	ago := func(d time.Duration) string { return headers.FormatTime(time.Now().Add(-d)) }
 	for name, c := range map[string]struct {
 		headers func() map[string]string
 		want    float64
 		count   int64
 	}{
-		"since it was sent": {func() map[string]string { return map[string]string{core.HeaderTimeSent: ago(time.Minute)} }, 60, 1},
+		"since it was sent": {func() map[string]string { return map[string]string{headers.TimeSent: ago(time.Minute)} }, 60, 1},
 		"since it was due": {func() map[string]string {
-			return map[string]string{core.HeaderTimeSent: ago(time.Hour), core.HeaderDeliverAt: ago(time.Second)}
+			return map[string]string{headers.TimeSent: ago(time.Hour), headers.DeliverAt: ago(time.Second)}
 		}, 1, 1},
-		"from the future": {func() map[string]string { return map[string]string{core.HeaderTimeSent: ago(-time.Hour)} }, 0, 1},
+		"from the future": {func() map[string]string { return map[string]string{headers.TimeSent: ago(-time.Hour)} }, 0, 1},
 		"unknown":         {func() map[string]string { return nil }, 0, 0},
-		"unreadable":      {func() map[string]string { return map[string]string{core.HeaderTimeSent: "yesterday"} }, 0, 0},
+		"unreadable":      {func() map[string]string { return map[string]string{headers.TimeSent: "yesterday"} }, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(b *bed) {
@@ -141,7 +142,7 @@ func TestCardinality(t *testing.T) {
 			ctx := o.HandleStart(context.Background(), core.HandleStart{ObservedEndpoint: at, Message: m})
 			o.HandleEnd(ctx, core.HandleEnd{ObservedEndpoint: at, Message: m, Err: err, Duration: time.Millisecond})
 			o.Recovered(ctx, core.Recovery{ObservedEndpoint: at, MessageType: messageType, Err: err, FailedAt: time.Now()})
-			out := []core.Outgoing{{ID: messageType, Queue: "reply-" + messageType, Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageTypes: messageType})}}
+			out := []core.Outgoing{{ID: messageType, Queue: "reply-" + messageType, Headers: core.HeadersFromMap(map[string]string{headers.MessageTypes: messageType})}}
 			ctx = o.SendStart(context.Background(), core.SendStart{ObservedEndpoint: at, Messages: out})
 			o.SendEnd(ctx, core.SendEnd{ObservedEndpoint: at, Messages: out})
 		}
@@ -337,7 +338,7 @@ func TestNServiceBusMeters(t *testing.T) {
 			}
 			return nil
 		})
-		b.put(map[string]string{"good": "yes", core.HeaderTimeSent: core.FormatTime(time.Now().Add(-time.Second))}, "m1")
+		b.put(map[string]string{"good": "yes", headers.TimeSent: headers.FormatTime(time.Now().Add(-time.Second))}, "m1")
 		b.put(nil, "m2")
 		b.pass(time.Minute)
 		const common = "nservicebus.discriminator= "

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/middleware/fallback"
 	otelreprise "github.com/reprise-go/reprise/otel"
 )
@@ -22,7 +23,7 @@ func TestProcessSpan_Attributes(t *testing.T) {
 			time.Sleep(time.Second)
 			return nil
 		})
-		b.put(map[string]string{core.HeaderConversationID: "c1", core.HeaderRetries: "2", core.HeaderDeferrals: "1"}, "m1")
+		b.put(map[string]string{headers.ConversationID: "c1", headers.Retries: "2", headers.Deferrals: "1"}, "m1")
 		b.pass(time.Second)
 		span := b.one("process orders")
 		equal(b, "kind", span.SpanKind, trace.SpanKindConsumer)
@@ -55,7 +56,7 @@ func TestProcessSpan_EndsHoweverTheHandlerEnds(t *testing.T) {
 				span := b.one("process orders")
 				equal(b, "outcome", attr(span, "reprise.outcome"), "failed")
 				equal(b, "error.type", attr(span, "error.type"), c.kind)
-				equal(b, "header", b.only("error").Headers.Get(core.HeaderExceptionType), c.kind)
+				equal(b, "header", b.only("error").Headers.Get(headers.ExceptionType), c.kind)
 				if len(span.Events) != 1 || span.Events[0].Name != "exception" || valueOf(span.Events[0].Attributes, "exception.type") != c.kind {
 					b.Errorf("the events are %+v, want one exception", span.Events)
 				}

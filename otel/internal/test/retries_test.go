@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	otelreprise "github.com/reprise-go/reprise/otel"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -103,7 +104,7 @@ func TestRetryLinks(t *testing.T) {
 func (b *bed) sendBack(failed core.Incoming) {
 	b.Helper()
 	h := failed.Headers
-	h.Del(core.HeaderFailedQ, core.HeaderTimeOfFailure, core.HeaderExceptionType, core.HeaderExceptionMessage, core.HeaderExceptionStackTrace)
+	h.Del(headers.FailedQ, headers.TimeOfFailure, headers.ExceptionType, headers.ExceptionMessage, headers.ExceptionStackTrace)
 	if err := b.transport.Send(b.Context(), core.Outgoing{ID: failed.ID, Queue: "orders", Headers: h, Body: failed.Body}); err != nil {
 		b.Fatal(err)
 	}
@@ -210,7 +211,7 @@ func TestPreviousHeader_GivesWayWhereItDoesNotFit(t *testing.T) {
 	bubbleOn(t, inmemory.Config{}, func(b *bed) {
 		b.transport = strict{b.broker, most}
 		b.orders(core.Config{Recoverability: none}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return errAway })
-		h := core.HeadersFromMap(map[string]string{core.HeaderMessageID: "m1", core.HeaderMessageTypes: "order"})
+		h := core.HeadersFromMap(map[string]string{headers.MessageID: "m1", headers.MessageTypes: "order"})
 		body := make([]byte, most-h.Bytes())
 		if err := b.broker.Send(b.Context(), core.Outgoing{ID: "m1", Queue: "orders", Headers: h, Body: body}); err != nil {
 			b.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/inbox"
 	"github.com/reprise-go/reprise/inbox/postgres"
 	rabbitserver "github.com/reprise-go/reprise/internal/testserver/rabbitmq"
@@ -127,7 +128,7 @@ func billing(transport core.Transport, pool *pgxpool.Pool, c core.Config) (*core
 }
 
 func order(id string) core.Outgoing {
-	return core.Outgoing{ID: id, Queue: "billing", Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageID: id, core.HeaderMessageTypes: "order"})}
+	return core.Outgoing{ID: id, Queue: "billing", Headers: core.HeadersFromMap(map[string]string{headers.MessageID: id, headers.MessageTypes: "order"})}
 }
 
 // ledger is an endpoint that notes the ids of the events about each message.

@@ -17,6 +17,7 @@ import (
 	"github.com/Azure/go-amqp"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/asb/internal/names"
 )
@@ -41,7 +42,7 @@ func (c *Codec) Read(r *Received, queue string, m *azservicebus.ReceivedMessage)
 	if m.EnqueuedTime != nil {
 		r.EnqueuedAt = *m.EnqueuedTime
 	}
-	headers := make(map[string]string, len(m.ApplicationProperties))
+	h := make(map[string]string, len(m.ApplicationProperties))
 	for key, value := range m.ApplicationProperties {
 		if isOwnProperty(key, value) {
 			continue
@@ -51,7 +52,7 @@ func (c *Codec) Read(r *Received, queue string, m *azservicebus.ReceivedMessage)
 			r.Malformed = fmt.Errorf("%w: the application property %q is not UTF-8 or has no name", core.ErrInvalidHeader, key)
 			continue
 		}
-		headers[key] = text
+		h[key] = text
 	}
 	r.readState(queue, m)
 	switch {
@@ -64,12 +65,12 @@ func (c *Codec) Read(r *Received, queue string, m *azservicebus.ReceivedMessage)
 	}
 	body, err := bodyOf(&raw.Body)
 	r.Body, r.Malformed = body, errors.Join(r.Malformed, err)
-	r.Headers = core.HeadersFromMap(headers)
+	r.Headers = core.HeadersFromMap(h)
 	transport.UnpackHeaders(&r.Incoming)
 	if r.GroupKey == "" && m.SessionID != nil && *m.SessionID != m.MessageID {
 		r.GroupKey = *m.SessionID
 	}
-	r.ID = r.Headers.Get(core.HeaderMessageID)
+	r.ID = r.Headers.Get(headers.MessageID)
 	if r.ID == "" {
 		r.ID = foreignID(m)
 		r.IDSent = r.ID != ""
@@ -78,9 +79,9 @@ func (c *Codec) Read(r *Received, queue string, m *azservicebus.ReceivedMessage)
 	if r.ID == "" {
 		r.ID = r.NativeID
 	}
-	if c.MessageType != nil && r.Headers.Get(core.HeaderMessageTypes) == "" {
+	if c.MessageType != nil && r.Headers.Get(headers.MessageTypes) == "" {
 		if name := c.MessageType(queue, m); name != "" {
-			r.Headers.Set(core.HeaderMessageTypes, name)
+			r.Headers.Set(headers.MessageTypes, name)
 		}
 	}
 }
@@ -144,7 +145,7 @@ func (r *Received) addForeign(m *azservicebus.ReceivedMessage) {
 		key   string
 		value *string
 	}{
-		{core.HeaderCorrelationID, m.CorrelationID}, {core.HeaderReplyToAddress, m.ReplyTo}, {core.HeaderContentType, m.ContentType},
+		{headers.CorrelationID, m.CorrelationID}, {headers.ReplyToAddress, m.ReplyTo}, {headers.ContentType, m.ContentType},
 	} {
 		if field.value != nil && *field.value != "" && utf8.ValidString(*field.value) {
 			if _, has := r.Headers.Lookup(field.key); !has {

@@ -13,6 +13,7 @@ import (
 	"github.com/Azure/go-amqp"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/asb/internal/message"
 )
@@ -89,7 +90,7 @@ func TestRead_ForeignProperties(t *testing.T) {
 		"time": "2026-01-02T03:04:05.006Z", "symbol": "s", "binary": "AP8=", "nothing": "", "uuid": "12340000-0000-0000-0000-000000000000",
 		"span": "-1.02:03:04.0050000", "minute": "00:01:00", "shortest": "-10675199.02:48:05.4775808",
 		"at": "2026-01-02T03:04:05.0060007Z", "uri": "https://example.com/a?b=c", "other": "7",
-		core.HeaderContentType: "text/plain",
+		headers.ContentType: "text/plain",
 	} {
 		if got, has := in.Headers.Lookup(key); got != want || !has {
 			t.Errorf("the header %s is %q, %v; want %q", key, got, has, want)
@@ -304,8 +305,8 @@ func TestResent_IsReadAsBefore(t *testing.T) {
 		})
 	}
 	for name, out := range map[string]core.Outgoing{
-		"ours":       {ID: "id", Body: []byte("body"), Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageID: "id", "key": "value"})},
-		"of a group": {ID: "id", GroupKey: "group", Headers: core.HeadersFromMap(map[string]string{core.HeaderMessageID: "id"})},
+		"ours":       {ID: "id", Body: []byte("body"), Headers: core.HeadersFromMap(map[string]string{headers.MessageID: "id", "key": "value"})},
+		"of a group": {ID: "id", GroupKey: "group", Headers: core.HeadersFromMap(map[string]string{headers.MessageID: "id"})},
 		"foreign":    {ID: "id", Body: []byte("body")},
 	} {
 		sent, err := codec.Encode(&out, true)

@@ -12,6 +12,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport"
 )
 
@@ -71,7 +72,7 @@ func (c *Codec) Encode(out *core.Outgoing, sessions bool) (*Outgoing, error) {
 		sum := sha256.Sum256([]byte(out.GroupKey))
 		session = "sha256-" + hex.EncodeToString(sum[:])
 	}
-	headers := transport.PackHeaders(&packed)
+	h := transport.PackHeaders(&packed)
 	m := &Outgoing{
 		Body:       azservicebus.AMQPAnnotatedMessageBody{Data: [][]byte{out.Body}},
 		Properties: &azservicebus.AMQPAnnotatedMessageProperties{MessageID: id},
@@ -81,12 +82,12 @@ func (c *Codec) Encode(out *core.Outgoing, sessions bool) (*Outgoing, error) {
 		m.Properties.GroupID = &session
 	}
 	var err error
-	if m.ApplicationProperties, err = ApplicationProperties(headers); err != nil {
+	if m.ApplicationProperties, err = ApplicationProperties(h); err != nil {
 		return nil, err
 	}
-	nativeProperty(&m.Properties.ReplyTo, headers, core.HeaderReplyToAddress)
-	nativeProperty(&m.Properties.ContentType, headers, core.HeaderContentType)
-	if text := headers.Get(core.HeaderCorrelationID); text != "" && len(text) <= maxMessageIDLength {
+	nativeProperty(&m.Properties.ReplyTo, h, headers.ReplyToAddress)
+	nativeProperty(&m.Properties.ContentType, h, headers.ContentType)
+	if text := h.Get(headers.CorrelationID); text != "" && len(text) <= maxMessageIDLength {
 		m.Properties.CorrelationID = text
 	}
 	due := c.Scheduled(out.Delay)
@@ -102,12 +103,12 @@ func (c *Codec) Encode(out *core.Outgoing, sessions bool) (*Outgoing, error) {
 
 // ApplicationProperties returns headers in the form that the service keeps; nil if there
 // are none.
-func ApplicationProperties(headers core.Headers) (map[string]any, error) {
-	if headers.Len() == 0 {
+func ApplicationProperties(h core.Headers) (map[string]any, error) {
+	if h.Len() == 0 {
 		return nil, nil
 	}
-	properties, total := make(map[string]any, headers.Len()), 0
-	for key, value := range headers.All() {
+	properties, total := make(map[string]any, h.Len()), 0
+	for key, value := range h.All() {
 		switch key {
 		case PropertyReleased, PropertyNotBefore, PropertyFailed, PropertyFailedOf, propertyMessageID:
 			return nil, fmt.Errorf("%w: the adapter uses the key %q itself", core.ErrInvalidHeader, key)
@@ -160,8 +161,8 @@ func RoundUp(t time.Time) time.Time {
 
 // nativeProperty sets the AMQP field that corresponds to a header: programs without
 // Reprise read it.
-func nativeProperty(field **string, headers core.Headers, key string) {
-	text := headers.Get(key)
+func nativeProperty(field **string, h core.Headers, key string) {
+	text := h.Get(key)
 	if text == "" {
 		return
 	}

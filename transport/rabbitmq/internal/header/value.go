@@ -13,7 +13,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport"
 )
 
@@ -59,7 +59,7 @@ func AppendValue(dst []byte, value any) (text []byte, valid bool) {
 	case amqp.Decimal:
 		return append(dst, decimal(v)...), true
 	case time.Time:
-		return append(dst, core.FormatTime(v)...), true
+		return append(dst, headers.FormatTime(v)...), true
 	case []any:
 		return appendArray(dst, v)
 	case amqp.Table:

@@ -12,6 +12,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/delays"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/header"
@@ -75,7 +76,7 @@ func (f *Format) Incoming(d *amqp.Delivery, queue string, in *core.Incoming) {
 		in.Properties = map[string]string{propertyPriority: strconv.Itoa(int(d.Priority))}
 	}
 
-	in.ID = in.Headers.Get(core.HeaderMessageID)
+	in.ID = in.Headers.Get(headers.MessageID)
 	if in.ID == "" {
 		in.ID = strings.ToValidUTF8(d.MessageId, header.Replacement)
 		in.IDSent = in.ID != ""
@@ -170,16 +171,16 @@ const roomForProperties = 5
 // setForeign adds headers from the properties of a foreign message. It calls messageType
 // for a message without a type.
 func (r *headerReader) setForeign(d *amqp.Delivery, messageType func() string) {
-	r.setMissing(core.HeaderMessageID, "message-id", d.MessageId)
-	r.setMissing(core.HeaderCorrelationID, "correlation-id", d.CorrelationId)
-	r.setMissing(core.HeaderContentType, "content-type", d.ContentType)
-	r.setMissing(core.HeaderReplyToAddress, "reply-to", d.ReplyTo)
+	r.setMissing(headers.MessageID, "message-id", d.MessageId)
+	r.setMissing(headers.CorrelationID, "correlation-id", d.CorrelationId)
+	r.setMissing(headers.ContentType, "content-type", d.ContentType)
+	r.setMissing(headers.ReplyToAddress, "reply-to", d.ReplyTo)
 	if callback := r.headers.Get(callbackHeader); callback != "" {
-		r.headers.Set(core.HeaderReplyToAddress, callback)
+		r.headers.Set(headers.ReplyToAddress, callback)
 	}
-	r.setMissing(core.HeaderMessageTypes, "type", d.Type)
-	if r.headers.Get(core.HeaderMessageTypes) == "" {
-		r.setMissing(core.HeaderMessageTypes, "Config.MessageType", messageType())
+	r.setMissing(headers.MessageTypes, "type", d.Type)
+	if r.headers.Get(headers.MessageTypes) == "" {
+		r.setMissing(headers.MessageTypes, "Config.MessageType", messageType())
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/delays"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/header"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
@@ -35,9 +36,9 @@ func TestIncoming_OwnMessagesArriveAsSent(t *testing.T) {
 		"standard":    standard(),
 		"nothing":     {Queue: "billing"},
 		"an id alone": {Queue: "billing", ID: "m1"},
-		"late":        {Queue: "billing", ID: "m1", Headers: headers(core.HeaderMessageID, "m1"), Delay: time.Minute},
+		"late":        {Queue: "billing", ID: "m1", Headers: pairs(headers.MessageID, "m1"), Delay: time.Minute},
 		"many":        {Queue: "billing", Headers: headersOf(1000, "v")},
-		"awkward": {Queue: "billing", Headers: headers(
+		"awkward": {Queue: "billing", Headers: pairs(
 			"CC", "a", "BCC", "b", "x-death", "c", "x-delivery-count", "d", "x-acquired-count", "e", "x-last-death-queue", "f", "Reprise.CopyID", "g@billing",
 			"Reprise.Header.", "h", "Reprise.Header.CC", "i", "Reprise.Header.Reprise.Header.x", "j", header.Delay, "k", header.Confirmation, "l", header.Sequence, "m",
 			"\x00", "\x00", "Örder ✓", "\uFFFD", "empty", "", callbackHeader, "n",
@@ -110,21 +111,21 @@ func TestIncoming_ForeignMessages(t *testing.T) {
 	}{
 		"properties": {
 			amqp.Delivery{MessageId: "m1", CorrelationId: "c", ReplyTo: "r", ContentType: "text/plain", Type: "T"}, "m1",
-			map[string]string{core.HeaderMessageID: "m1", core.HeaderCorrelationID: "c", core.HeaderReplyToAddress: "r", core.HeaderContentType: "text/plain", core.HeaderMessageTypes: "T"},
+			map[string]string{headers.MessageID: "m1", headers.CorrelationID: "c", headers.ReplyToAddress: "r", headers.ContentType: "text/plain", headers.MessageTypes: "T"},
 		},
 		"headers count more": {
 			amqp.Delivery{MessageId: "m1", CorrelationId: "c", ReplyTo: "r", ContentType: "text/plain", Type: "T", Headers: amqp.Table{
-				core.HeaderMessageID: "m2", core.HeaderCorrelationID: "", core.HeaderReplyToAddress: "s", core.HeaderContentType: "text/html", core.HeaderMessageTypes: "U",
+				headers.MessageID: "m2", headers.CorrelationID: "", headers.ReplyToAddress: "s", headers.ContentType: "text/html", headers.MessageTypes: "U",
 			}}, "m2",
-			map[string]string{core.HeaderMessageID: "m2", core.HeaderCorrelationID: "", core.HeaderReplyToAddress: "s", core.HeaderContentType: "text/html", core.HeaderMessageTypes: "U"},
+			map[string]string{headers.MessageID: "m2", headers.CorrelationID: "", headers.ReplyToAddress: "s", headers.ContentType: "text/html", headers.MessageTypes: "U"},
 		},
 		"the callback queue": {
-			amqp.Delivery{MessageId: "m1", ReplyTo: "r", Type: "T", Headers: amqp.Table{callbackHeader: "cb", core.HeaderReplyToAddress: "s"}}, "m1",
-			map[string]string{core.HeaderMessageID: "m1", callbackHeader: "cb", core.HeaderReplyToAddress: "cb", core.HeaderMessageTypes: "T"},
+			amqp.Delivery{MessageId: "m1", ReplyTo: "r", Type: "T", Headers: amqp.Table{callbackHeader: "cb", headers.ReplyToAddress: "s"}}, "m1",
+			map[string]string{headers.MessageID: "m1", callbackHeader: "cb", headers.ReplyToAddress: "cb", headers.MessageTypes: "T"},
 		},
 		"a type by configuration": {
 			amqp.Delivery{MessageId: "m1", AppId: "app"}, "m1",
-			map[string]string{core.HeaderMessageID: "m1", core.HeaderMessageTypes: "typeOf billing app"},
+			map[string]string{headers.MessageID: "m1", headers.MessageTypes: "typeOf billing app"},
 		},
 		"what brokers and clients add": {
 			amqp.Delivery{MessageId: "m1", Type: "T", Headers: amqp.Table{
@@ -132,15 +133,15 @@ func TestIncoming_ForeignMessages(t *testing.T) {
 				"x-last-death-exchange": "", "x-last-death-queue": "q", "x-last-death-reason": "rejected", "x-delivery-count": int64(3), "x-acquired-count": int64(4),
 				header.Delay: int32(5), header.Confirmation: "6", header.Sequence: []byte("7"), "x-other": int32(8), "CC": []any{"a", "b"},
 			}}, "m1",
-			map[string]string{core.HeaderMessageID: "m1", core.HeaderMessageTypes: "T", "x-other": "8", "CC": "a;b"},
+			map[string]string{headers.MessageID: "m1", headers.MessageTypes: "T", "x-other": "8", "CC": "a;b"},
 		},
 		"of ours, sent again by somebody": {
 			amqp.Delivery{MessageId: "m1", Type: "T", Headers: amqp.Table{header.CopyID: "c1@error", "Reprise.Header.CC": "a", "k": "v"}}, "m1",
-			map[string]string{core.HeaderMessageID: "m1", core.HeaderMessageTypes: "T", "CC": "a", "k": "v"},
+			map[string]string{headers.MessageID: "m1", headers.MessageTypes: "T", "CC": "a", "k": "v"},
 		},
 		"escaped by nobody": {
 			amqp.Delivery{MessageId: "m1", Type: "T", Headers: amqp.Table{"Reprise.Header.CC": "a"}}, "m1",
-			map[string]string{core.HeaderMessageID: "m1", core.HeaderMessageTypes: "T", "Reprise.Header.CC": "a"},
+			map[string]string{headers.MessageID: "m1", headers.MessageTypes: "T", "Reprise.Header.CC": "a"},
 		},
 	} {
 		var in core.Incoming
@@ -174,7 +175,7 @@ func TestIncoming_MalformedMessages(t *testing.T) {
 		"a value":              {amqp.Delivery{Headers: amqp.Table{"bad": "a\xff", "k": "v"}}, `"bad"`, map[string]string{"bad": "a\uFFFD", "k": "v"}},
 		"a key":                {amqp.Delivery{Headers: amqp.Table{"\xff": "a", "k": "v"}}, `"\xff"`, map[string]string{"\uFFFD": "a", "k": "v"}},
 		"deep in a table":      {amqp.Delivery{Headers: amqp.Table{"t": []any{amqp.Table{"a": "\xff"}}, "k": "v"}}, `"t"`, map[string]string{"t": "a=\uFFFD", "k": "v"}},
-		"a property":           {amqp.Delivery{Type: "T\xff", Headers: amqp.Table{"k": "v"}}, "type is not UTF-8", map[string]string{core.HeaderMessageTypes: "T\uFFFD", "k": "v"}},
+		"a property":           {amqp.Delivery{Type: "T\xff", Headers: amqp.Table{"k": "v"}}, "type is not UTF-8", map[string]string{headers.MessageTypes: "T\uFFFD", "k": "v"}},
 		"the first of several": {amqp.Delivery{Headers: amqp.Table{"b": "\xff", "a": "\xff", "c": "\xff"}}, `"a"`, map[string]string{"a": "\uFFFD", "b": "\uFFFD", "c": "\uFFFD"}},
 		"bytes are text":       {amqp.Delivery{Headers: amqp.Table{"b": []byte("\xff")}}, "", map[string]string{"b": "/w=="}},
 	} {
@@ -278,7 +279,7 @@ func FuzzRoundTrip(f *testing.F) {
 		if _, err := names.Queue(queue); err != nil || key == "" || key2 == "" || len(key) > names.MaxShortString || len(key2) > names.MaxShortString {
 			return
 		}
-		out := core.Outgoing{ID: "m1", Queue: queue, Headers: headers(key, value, key2, value2), Body: body}
+		out := core.Outgoing{ID: "m1", Queue: queue, Headers: pairs(key, value, key2, value2), Body: body}
 		format := NewFormat(Config{})
 		p, err := format.Publishing(&out, "c1")
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/delays"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/header"
@@ -104,12 +105,12 @@ func (f *Format) Publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 	if err := setProperties(&p, out.Properties); err != nil {
 		return amqp.Publishing{}, err
 	}
-	headers := transport.PackHeaders(out)
+	h := transport.PackHeaders(out)
 	most := mostHeaders
 	if out.Reason.IsCopy() && out.Delay == 0 {
 		most = mostCopyHeaders
 	}
-	if n := headers.Len(); n > most {
+	if n := h.Len(); n > most {
 		return amqp.Publishing{}, fmt.Errorf("%w: it has %d headers, the most is %d", core.ErrTooLarge, n, most)
 	}
 	if out.TimeToBeReceived > 0 && out.Delay > 0 {
@@ -121,20 +122,20 @@ func (f *Format) Publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 	if out.Queue != "" {
 		copyID += "@" + out.Queue
 	}
-	p.Headers = f.table(headers.Len() + 2)
+	p.Headers = f.table(h.Len() + 2)
 	p.Headers[header.CopyID] = copyID
 	size := len(copyID)
-	for key, value := range headers.All() {
+	for key, value := range h.All() {
 		switch key {
-		case core.HeaderContentType:
+		case headers.ContentType:
 			if value := property(value); value != "" {
 				p.ContentType = value
 			}
-		case core.HeaderMessageTypes:
+		case headers.MessageTypes:
 			p.Type = firstType(value)
-		case core.HeaderCorrelationID:
+		case headers.CorrelationID:
 			p.CorrelationId = property(value)
-		case core.HeaderReplyToAddress:
+		case headers.ReplyToAddress:
 			if value != names.DirectReplies {
 				p.ReplyTo = property(value)
 			}

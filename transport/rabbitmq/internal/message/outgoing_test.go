@@ -12,11 +12,12 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/delays"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
-func headers(pairs ...string) (h core.Headers) {
+func pairs(pairs ...string) (h core.Headers) {
 	for i := 0; i < len(pairs); i += 2 {
 		h.Set(pairs[i], pairs[i+1])
 	}
@@ -32,7 +33,7 @@ func TestOutgoing_Publishing(t *testing.T) {
 		want amqp.Publishing
 	}{
 		"to a queue": {
-			core.Outgoing{ID: "m1", Queue: "billing", Headers: headers("k", "v", "empty", ""), Body: []byte("body")},
+			core.Outgoing{ID: "m1", Queue: "billing", Headers: pairs("k", "v", "empty", ""), Body: []byte("body")},
 			amqp.Publishing{MessageId: "m1", DeliveryMode: 2, ContentType: "application/octet-stream", Headers: amqp.Table{"k": "v", "empty": "", "Reprise.CopyID": "c1@billing"}},
 		},
 		"to a topic": {
@@ -40,24 +41,24 @@ func TestOutgoing_Publishing(t *testing.T) {
 			amqp.Publishing{DeliveryMode: 2, ContentType: "application/octet-stream", Headers: amqp.Table{"Reprise.CopyID": "c1"}},
 		},
 		"properties from headers": {
-			core.Outgoing{ID: "m1", Queue: "q", Headers: headers(
-				core.HeaderMessageID, "m1", core.HeaderCorrelationID, "corr", core.HeaderReplyToAddress, "shop",
-				core.HeaderContentType, "application/json", core.HeaderMessageTypes, "Sales.Placed, Sales, Version=1.0; Sales.IEvent",
+			core.Outgoing{ID: "m1", Queue: "q", Headers: pairs(
+				headers.MessageID, "m1", headers.CorrelationID, "corr", headers.ReplyToAddress, "shop",
+				headers.ContentType, "application/json", headers.MessageTypes, "Sales.Placed, Sales, Version=1.0; Sales.IEvent",
 			)},
 			amqp.Publishing{MessageId: "m1", CorrelationId: "corr", ReplyTo: "shop", ContentType: "application/json", Type: "Sales.Placed", DeliveryMode: 2, Headers: amqp.Table{
-				core.HeaderMessageID: "m1", core.HeaderCorrelationID: "corr", core.HeaderReplyToAddress: "shop",
-				core.HeaderContentType: "application/json", core.HeaderMessageTypes: "Sales.Placed, Sales, Version=1.0; Sales.IEvent", "Reprise.CopyID": "c1@q",
+				headers.MessageID: "m1", headers.CorrelationID: "corr", headers.ReplyToAddress: "shop",
+				headers.ContentType: "application/json", headers.MessageTypes: "Sales.Placed, Sales, Version=1.0; Sales.IEvent", "Reprise.CopyID": "c1@q",
 			}},
 		},
 		"what is too long for a property": {
-			core.Outgoing{ID: long, Queue: "q", Headers: headers(core.HeaderCorrelationID, long, core.HeaderReplyToAddress, long, core.HeaderContentType, long, core.HeaderMessageTypes, long)},
+			core.Outgoing{ID: long, Queue: "q", Headers: pairs(headers.CorrelationID, long, headers.ReplyToAddress, long, headers.ContentType, long, headers.MessageTypes, long)},
 			amqp.Publishing{ContentType: "application/octet-stream", DeliveryMode: 2, Headers: amqp.Table{
-				core.HeaderCorrelationID: long, core.HeaderReplyToAddress: long, core.HeaderContentType: long, core.HeaderMessageTypes: long, "Reprise.CopyID": "c1@q",
+				headers.CorrelationID: long, headers.ReplyToAddress: long, headers.ContentType: long, headers.MessageTypes: long, "Reprise.CopyID": "c1@q",
 			}},
 		},
 		"several types": {
-			core.Outgoing{Queue: "q", Headers: headers(core.HeaderMessageTypes, " A ;B")},
-			amqp.Publishing{ContentType: "application/octet-stream", Type: "A", DeliveryMode: 2, Headers: amqp.Table{core.HeaderMessageTypes: " A ;B", "Reprise.CopyID": "c1@q"}},
+			core.Outgoing{Queue: "q", Headers: pairs(headers.MessageTypes, " A ;B")},
+			amqp.Publishing{ContentType: "application/octet-stream", Type: "A", DeliveryMode: 2, Headers: amqp.Table{headers.MessageTypes: " A ;B", "Reprise.CopyID": "c1@q"}},
 		},
 		"late": {
 			core.Outgoing{Queue: "q", Delay: 1500 * time.Millisecond},
@@ -92,13 +93,13 @@ func TestOutgoing_Publishing(t *testing.T) {
 			}},
 		},
 		"with a group": {
-			core.Outgoing{Queue: "q", GroupKey: "customer 7", Headers: headers("Reprise.GroupKey", "the application's")},
+			core.Outgoing{Queue: "q", GroupKey: "customer 7", Headers: pairs("Reprise.GroupKey", "the application's")},
 			amqp.Publishing{ContentType: "application/octet-stream", DeliveryMode: 2, Headers: amqp.Table{
 				"Reprise.CopyID": "c1@q", "Reprise.GroupKey": "customer 7", "Reprise.Escaped.Reprise.GroupKey": "the application's",
 			}},
 		},
 		"headers that mean something to the broker": {
-			core.Outgoing{Queue: "q", Headers: headers("CC", "a", "BCC", "b", "Cc", "c", "x-death", "d", "x-first-death-queue", "e", "x-delivery-count", "9", "x-other", "f", "Reprise.CopyID", "g", "Reprise.Header.CC", "h", "Reprise.Deferrals", "i")},
+			core.Outgoing{Queue: "q", Headers: pairs("CC", "a", "BCC", "b", "Cc", "c", "x-death", "d", "x-first-death-queue", "e", "x-delivery-count", "9", "x-other", "f", "Reprise.CopyID", "g", "Reprise.Header.CC", "h", "Reprise.Deferrals", "i")},
 			amqp.Publishing{ContentType: "application/octet-stream", DeliveryMode: 2, Headers: amqp.Table{
 				"Reprise.Header.CC": "a", "Reprise.Header.BCC": "b", "Cc": "c", "Reprise.Header.x-death": "d", "Reprise.Header.x-first-death-queue": "e",
 				"Reprise.Header.x-delivery-count": "9", "x-other": "f", "Reprise.Header.Reprise.CopyID": "g", "Reprise.Header.Reprise.Header.CC": "h", "Reprise.Deferrals": "i", "Reprise.CopyID": "c1@q",
@@ -140,7 +141,7 @@ func TestOutgoing_Refused(t *testing.T) {
 		}
 		return core.HeadersFromMap(m)
 	}
-	large := func(n int) core.Headers { return headers("k", strings.Repeat("x", n)) }
+	large := func(n int) core.Headers { return pairs("k", strings.Repeat("x", n)) }
 	for name, c := range map[string]struct {
 		out   core.Outgoing
 		is    error
@@ -154,7 +155,7 @@ func TestOutgoing_Refused(t *testing.T) {
 		"headers over a frame":  {core.Outgoing{Queue: "q", Headers: large(126 << 10)}, core.ErrTooLarge, []string{"MaxHeaderBytes"}},
 		"many, over a frame":    {core.Outgoing{Queue: "q", Headers: headersOf(8000, "0123456789")}, core.ErrTooLarge, []string{"MaxHeaderBytes"}},
 		"late, over a frame":    {core.Outgoing{Queue: "q", Delay: delays.Max, Headers: large(120 << 10)}, core.ErrTooLarge, []string{"MaxHeaderBytes"}},
-		"a key that is escaped": {core.Outgoing{Queue: "q", Headers: headers("x-first-death-"+strings.Repeat("k", 230), "")}, core.ErrTooLarge, []string{"MaxHeaderKeyBytes"}},
+		"a key that is escaped": {core.Outgoing{Queue: "q", Headers: pairs("x-first-death-"+strings.Repeat("k", 230), "")}, core.ErrTooLarge, []string{"MaxHeaderKeyBytes"}},
 	} {
 		p, err := f.Publishing(&c.out, "c1")
 		if err == nil || p.Headers != nil {
@@ -202,11 +203,11 @@ func headersOf(n int, value string) core.Headers {
 
 // standard is a message as an endpoint sends it.
 func standard() core.Outgoing {
-	return core.Outgoing{ID: "c0a8e3a0-7d6c-4f0e-9d55-2f5f3f1f0a11", Queue: "billing", Body: make([]byte, 256), Headers: headers(
-		core.HeaderMessageID, "c0a8e3a0-7d6c-4f0e-9d55-2f5f3f1f0a11", core.HeaderConversationID, "5f2b5d9e-95a3-4f0e-9d55-2f5f3f1f0a11",
-		core.HeaderCorrelationID, "c0a8e3a0-7d6c-4f0e-9d55-2f5f3f1f0a11", core.HeaderMessageIntent, "Send", core.HeaderMessageTypes, "orders.PlaceOrder",
-		core.HeaderContentType, "application/json", core.HeaderReplyToAddress, "shop", core.HeaderOriginatingEndpoint, "shop",
-		core.HeaderOriginatingMachine, "shop-7f9c4d", core.HeaderHostID, "8b1a9953c4611296a827abf8c47804d7", core.HeaderTimeSent, "2026-08-21 09:05:07:123456 Z",
+	return core.Outgoing{ID: "c0a8e3a0-7d6c-4f0e-9d55-2f5f3f1f0a11", Queue: "billing", Body: make([]byte, 256), Headers: pairs(
+		headers.MessageID, "c0a8e3a0-7d6c-4f0e-9d55-2f5f3f1f0a11", headers.ConversationID, "5f2b5d9e-95a3-4f0e-9d55-2f5f3f1f0a11",
+		headers.CorrelationID, "c0a8e3a0-7d6c-4f0e-9d55-2f5f3f1f0a11", headers.MessageIntent, "Send", headers.MessageTypes, "orders.PlaceOrder",
+		headers.ContentType, "application/json", headers.ReplyToAddress, "shop", headers.OriginatingEndpoint, "shop",
+		headers.OriginatingMachine, "shop-7f9c4d", headers.HostID, "8b1a9953c4611296a827abf8c47804d7", headers.TimeSent, "2026-08-21 09:05:07:123456 Z",
 	)}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
@@ -78,7 +79,7 @@ func (d *Forwarder) listenerFor(h core.Headers) (listener, bool) {
 	if len(d.told) == 0 {
 		return listener{}, false
 	}
-	if sender := h.Get(core.HeaderOriginatingEndpoint); sender != "" {
+	if sender := h.Get(headers.OriginatingEndpoint); sender != "" {
 		for _, l := range d.told {
 			if l.queue == sender {
 				return l, true
@@ -90,14 +91,14 @@ func (d *Forwarder) listenerFor(h core.Headers) (listener, bool) {
 
 // failedFor postpones a message that could not be forwarded, or moves it.
 func (d *Forwarder) failedFor(ctx context.Context, bad *undeliverable) error {
-	headers, malformed := transport.ParseHeadersJSON([]byte(bad.Headers))
-	l, ok := d.listenerFor(headers)
+	h, malformed := transport.ParseHeadersJSON([]byte(bad.Headers))
+	l, ok := d.listenerFor(h)
 	if !ok {
 		_, err := d.postponed(ctx, bad, untoldWait, bad.err, bad.Tries)
 		return err
 	}
 	e := core.Undeliverable{
-		MessageID: headers.Get(core.HeaderMessageID), Queue: bad.Destination, Err: d.server.Explained(bad.err), Tries: dialect.StoredInt(max(bad.Tries, 0) + 1), // other senders may have written any number
+		MessageID: h.Get(headers.MessageID), Queue: bad.Destination, Err: d.server.Explained(bad.err), Tries: dialect.StoredInt(max(bad.Tries, 0) + 1), // other senders may have written any number
 	}
 	cause := e.Err
 	switch {
@@ -108,7 +109,7 @@ func (d *Forwarder) failedFor(ctx context.Context, bad *undeliverable) error {
 	default:
 		text := bad.Headers
 		if malformed == nil {
-			text = string(transport.AppendHeadersJSON(nil, e.MoveHeaders(headers, time.Now())))
+			text = string(transport.AppendHeadersJSON(nil, e.MoveHeaders(h, time.Now())))
 		}
 		to, moved, err := d.move(ctx, bad, l.errorQueue, text)
 		switch {
@@ -141,7 +142,7 @@ func (d *Forwarder) postponed(ctx context.Context, bad *undeliverable, wait time
 
 // move moves a message to the error queue in one transaction, unless another process was
 // faster. A failed message does not expire.
-func (d *Forwarder) move(ctx context.Context, bad *undeliverable, errorQueue, headers string) (to *queues.Queue, ok bool, err error) {
+func (d *Forwarder) move(ctx context.Context, bad *undeliverable, errorQueue, h string) (to *queues.Queue, ok bool, err error) {
 	to, err = d.queues.Get(errorQueue)
 	if err != nil {
 		return nil, false, transport.Permanent(err)
@@ -154,7 +155,7 @@ func (d *Forwarder) move(ctx context.Context, bad *undeliverable, errorQueue, he
 		tx.Rollback(ctx)
 		return to, false, nil
 	}
-	if err := tx.Commit(ctx, sqlexec.Command(d.DelayedTexts.Forward(to.Table), "", headers, bad.Body)); err != nil {
+	if err := tx.Commit(ctx, sqlexec.Command(d.DelayedTexts.Forward(to.Table), "", h, bad.Body)); err != nil {
 		tx.Rollback(ctx)
 		return nil, false, d.server.Explained(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport"
 )
 
@@ -84,9 +85,9 @@ func (c *Codec) Read(queue string, m *types.Message) *Received {
 // finish reads the parts that all shapes share.
 func (r *Received) finish(c *Codec, queue string, m *types.Message, attrs map[string]string) {
 	if text, ok := r.Headers.Lookup(headerPacked); ok {
-		headers, err := unpacked(text)
+		h, err := unpacked(text)
 		r.Malformed = errors.Join(r.Malformed, err)
-		r.Headers = headers
+		r.Headers = h
 	}
 	if text, ok := r.Headers.Lookup(headerTimeToBeReceived); ok {
 		if d, ok := transport.ParseTimeSpan(text); ok && d > 0 {
@@ -105,7 +106,7 @@ func (r *Received) finish(c *Codec, queue string, m *types.Message, attrs map[st
 			r.GroupKey = id
 		}
 	}
-	r.ID = r.Headers.Get(core.HeaderMessageID)
+	r.ID = r.Headers.Get(headers.MessageID)
 	if r.ID == "" {
 		r.ID = attrs[attrMessageID]
 		r.IDSent = r.ID != ""
@@ -113,9 +114,9 @@ func (r *Received) finish(c *Codec, queue string, m *types.Message, attrs map[st
 	if r.ID == "" {
 		r.ID = r.NativeID
 	}
-	if c.MessageType != nil && r.Headers.Get(core.HeaderMessageTypes) == "" {
+	if c.MessageType != nil && r.Headers.Get(headers.MessageTypes) == "" {
 		if name := c.MessageType(queue, m); name != "" {
-			r.Headers.Set(core.HeaderMessageTypes, name)
+			r.Headers.Set(headers.MessageTypes, name)
 		}
 	}
 }
@@ -134,8 +135,8 @@ func (r *Received) unescape() {
 	}
 }
 
-func (r *Received) readRaw(text, headers string, attrs map[string]string) {
-	h, err := transport.ParseHeadersJSON([]byte(headers))
+func (r *Received) readRaw(text, packed string, attrs map[string]string) {
+	h, err := transport.ParseHeadersJSON([]byte(packed))
 	if err != nil {
 		r.Malformed = fmt.Errorf("the attribute %s: %w", attrHeaders, err)
 	}
@@ -159,19 +160,19 @@ func (r *Received) readRaw(text, headers string, attrs map[string]string) {
 // readForeign reads a message of a sender that uses neither format: its body unchanged,
 // and its attributes as headers.
 func (r *Received) readForeign(text string, attrs map[string]string) {
-	headers := make(map[string]string, len(attrs)+1)
+	h := make(map[string]string, len(attrs)+1)
 	for name, v := range attrs {
 		switch {
 		case name == "" || strings.HasPrefix(name, "Reprise.") || name == attrBodyKey:
 		case !utf8.ValidString(v):
 			r.Malformed = fmt.Errorf("%w: the attribute %q is not UTF-8", core.ErrInvalidHeader, name)
 		case name == attrType:
-			headers[core.HeaderMessageTypes] = v
+			h[headers.MessageTypes] = v
 		default:
-			headers[name] = v
+			h[name] = v
 		}
 	}
-	r.Headers = core.HeadersFromMap(headers)
+	r.Headers = core.HeadersFromMap(h)
 	r.BodyKey = attrs[attrBodyKey]
 	if r.BodyKey == "" && text != emptyBody {
 		r.Body = []byte(text)
@@ -181,11 +182,11 @@ func (r *Received) readForeign(text string, attrs map[string]string) {
 // readWrapped reads the JSON object that NServiceBus writes, and reports whether the text
 // is one.
 func (r *Received) readWrapped(text string, attrs map[string]string) bool {
-	if headers, body, ok := parseWritten(text); ok {
-		if !isWrapper(headers, attrs) {
+	if h, body, ok := parseWritten(text); ok {
+		if !isWrapper(h, attrs) {
 			return false
 		}
-		r.Headers, r.Body = headers, body
+		r.Headers, r.Body = h, body
 		return true
 	}
 	if !strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), "{") {
@@ -199,11 +200,11 @@ func (r *Received) readWrapped(text string, attrs map[string]string) bool {
 	if err := json.Unmarshal([]byte(text), &w); err != nil || len(w.Headers) == 0 || w.Headers[0] != '{' || w.Body == nil && w.S3BodyKey == nil {
 		return false
 	}
-	headers, err := transport.ParseHeadersJSON(w.Headers)
-	if !isWrapper(headers, attrs) {
+	h, err := transport.ParseHeadersJSON(w.Headers)
+	if !isWrapper(h, attrs) {
 		return false
 	}
-	r.Headers = headers
+	r.Headers = h
 	if err != nil {
 		r.Malformed = fmt.Errorf("the member Headers: %w", err)
 	}
@@ -219,9 +220,9 @@ func (r *Received) readWrapped(text string, attrs map[string]string) bool {
 
 // isWrapper reports whether an object with these headers is a message, and not an
 // application's object that happens to have the same members.
-func isWrapper(headers core.Headers, attrs map[string]string) bool {
+func isWrapper(h core.Headers, attrs map[string]string) bool {
 	_, ours := attrs[attrMessageID]
-	return ours || headers.Get(core.HeaderMessageID) != "" || headers.Get(headerPacked) != ""
+	return ours || h.Get(headers.MessageID) != "" || h.Get(headerPacked) != ""
 }
 
 // wrapperStart is the beginning of a Wrapped message. No envelope of SNS begins with it.
@@ -230,26 +231,26 @@ const wrapperStart = `{"Headers":`
 // parseWritten reads {"Headers":{...},"Body":"base64"}, the form in which the adapter
 // writes nearly every message, in a third of the time that encoding/json needs. It
 // returns false for any other text, valid or not.
-func parseWritten(text string) (headers core.Headers, body []byte, ok bool) {
+func parseWritten(text string) (h core.Headers, body []byte, ok bool) {
 	if text, ok = strings.CutPrefix(text, wrapperStart); !ok {
-		return headers, nil, false
+		return h, nil, false
 	}
 	if text, ok = strings.CutSuffix(text, `"}`); !ok {
-		return headers, nil, false
+		return h, nil, false
 	}
 	encoded := text[strings.LastIndexByte(text, '"')+1:] // base64 has no quotes
 	if text, ok = strings.CutSuffix(text[:len(text)-len(encoded)], `,"Body":"`); !ok {
-		return headers, nil, false
+		return h, nil, false
 	}
 	if strings.IndexByte(encoded, '\r') >= 0 || strings.IndexByte(encoded, '\n') >= 0 { // base64 ignores them, but JSON refuses them
-		return headers, nil, false
+		return h, nil, false
 	}
 	body, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
-		return headers, nil, false
+		return h, nil, false
 	}
-	headers, err = transport.ParseHeadersJSON([]byte(text)) // which refuses text after the object
-	return headers, body, err == nil
+	h, err = transport.ParseHeadersJSON([]byte(text)) // which refuses text after the object
+	return h, body, err == nil
 }
 
 // FetchBody gets the body of a message that is stored elsewhere. If the body does not

@@ -8,6 +8,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // wrappers are bodies of messages, and whether the adapter writes such ones.
@@ -50,7 +51,7 @@ func TestParseWritten_RecognizesWhatIsWritten(t *testing.T) {
 	}
 	var out core.Outgoing
 	out.ID, out.Body = "m-1", []byte("hello")
-	out.Headers.Set(core.HeaderMessageID, "m-1")
+	out.Headers.Set(headers.MessageID, "m-1")
 	written := (&Codec{}).write(&out, outgoingHeaders(&out), "")
 	if _, _, ok := parseWritten(written.Text); !ok {
 		t.Errorf("the adapter writes %s, which takes the slow path", written.Text)

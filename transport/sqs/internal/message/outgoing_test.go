@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // bodies is a store of bodies in memory, which chooses their keys.
@@ -47,11 +48,11 @@ func asReceived(m *Encoded) *types.Message {
 	return &types.Message{Body: &m.Text, MessageAttributes: attrs}
 }
 
-func outgoing(body string, headers ...string) *core.Outgoing {
+func outgoing(body string, pairs ...string) *core.Outgoing {
 	out := &core.Outgoing{ID: "m-1", Body: []byte(body), TimeToBeReceived: time.Minute}
-	out.Headers.Set(core.HeaderMessageID, "m-1")
-	for i := 0; i+1 < len(headers); i += 2 {
-		out.Headers.Set(headers[i], headers[i+1])
+	out.Headers.Set(headers.MessageID, "m-1")
+	for i := 0; i+1 < len(pairs); i += 2 {
+		out.Headers.Set(pairs[i], pairs[i+1])
 	}
 	return out
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	testserver "github.com/reprise-go/reprise/internal/testserver/sqs"
 	"github.com/reprise-go/reprise/transport/sqs"
 	"github.com/reprise-go/reprise/transport/sqs/s3bodies"
@@ -125,8 +126,8 @@ func takeFailed(t *testing.T, transport core.Transport) *core.Incoming {
 func send(t *testing.T, transport core.Transport, body []byte) {
 	t.Helper()
 	m := core.Outgoing{ID: "order-1", Queue: "orders", Body: body}
-	m.Headers.Set(core.HeaderMessageTypes, "orders.place")
-	m.Headers.Set(core.HeaderContentType, "application/octet-stream")
+	m.Headers.Set(headers.MessageTypes, "orders.place")
+	m.Headers.Set(headers.ContentType, "application/octet-stream")
 	if err := transport.Send(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +159,7 @@ func TestEndToEnd_LargeBody(t *testing.T) {
 			if in.Malformed != nil || in.ID != "order-1" || !bytes.Equal(in.Body, body) {
 				t.Errorf("the error queue has the message %q with a body of %d bytes, malformed: %v", in.ID, len(in.Body), in.Malformed)
 			}
-			if got := in.Headers.Get(core.HeaderExceptionMessage); got != "no stock" {
+			if got := in.Headers.Get(headers.ExceptionMessage); got != "no stock" {
 				t.Errorf("it failed with %q, want the handler's error", got)
 			}
 			keys := s.keys(t)
@@ -200,7 +201,7 @@ func TestEndToEnd_MissingBody(t *testing.T) {
 	}
 	run(t, endpoint)
 	in := takeFailed(t, transport)
-	text := in.Headers.Get(core.HeaderExceptionMessage)
+	text := in.Headers.Get(headers.ExceptionMessage)
 	for _, want := range []string{keys[0], bucket, "lifecycle rule"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the reason does not say %q: %q", want, text)

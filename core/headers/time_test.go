@@ -1,11 +1,11 @@
-package headertime
+package headers
 
 import (
 	"testing"
 	"time"
 )
 
-func TestFormat(t *testing.T) {
+func TestFormatTime(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		t    time.Time
@@ -19,11 +19,11 @@ func TestFormat(t *testing.T) {
 		{"the zero time", time.Time{}, "0001-01-01 00:00:00:000000 Z"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := Format(test.t)
+			got := FormatTime(test.t)
 			if got != test.want {
 				t.Errorf("%q, want %q", got, test.want)
 			}
-			back, err := Parse(got)
+			back, err := ParseTime(got)
 			if err != nil || !back.Equal(test.t.Truncate(time.Microsecond)) {
 				t.Errorf("is read as %v, %v", back, err)
 			}
@@ -38,7 +38,7 @@ func TestParse_Refuses(t *testing.T) {
 		"2026-02-30 03:04:05:000000 Z", "2026-01-02 25:04:05:000000 Z", "2026-01-02T03:04:05:000000 Z", "2026-01-02 03:04:05:-00001 Z",
 		"2026-01-02 03:04:05:00000x Z", "2026-01-02 03:04:05:000000 Z Z", ":000000 Z", "2026-01-02 03:04:05:000000 +01:00",
 	} {
-		if got, err := Parse(text); err == nil {
+		if got, err := ParseTime(text); err == nil {
 			t.Errorf("%q is read as %v", text, got)
 		} else if !got.IsZero() {
 			t.Errorf("%q: %v instead of the zero time", text, got)
@@ -46,12 +46,12 @@ func TestParse_Refuses(t *testing.T) {
 	}
 }
 
-func FuzzParse(f *testing.F) {
+func FuzzParseTime(f *testing.F) {
 	for _, seed := range []string{"2026-01-02 03:04:05:000007 Z", "0000-01-01 00:00:00:999999 Z", "2026-01-02 3:04:05:000000 Z", ": Z", "\xff"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		at, err := Parse(text)
+		at, err := ParseTime(text)
 		if err != nil {
 			if !at.IsZero() {
 				t.Errorf("%q: %v with %v", text, at, err)
@@ -61,7 +61,7 @@ func FuzzParse(f *testing.F) {
 		if at.Location() != time.UTC {
 			t.Errorf("%q is read in %v", text, at.Location())
 		}
-		again, err := Parse(Format(at))
+		again, err := ParseTime(FormatTime(at))
 		if err != nil || !again.Equal(at) {
 			t.Errorf("%q is %v, then %v, %v", text, at, again, err)
 		}
@@ -109,7 +109,7 @@ func TestParseFast_AgreesWithPackageTime(t *testing.T) {
 		for _, each := range texts {
 			want, valid := slow(each)
 			got, ok := parseFast(each)
-			written := valid && Format(want) == each // the other one takes some more, such as a space for a digit
+			written := valid && FormatTime(want) == each // the other one takes some more, such as a space for a digit
 			if ok && (!valid || !got.Equal(want)) || written && !ok {
 				t.Errorf("%q is %v, %t; package time says %v, %t", each, got, ok, want, valid)
 			}
@@ -121,11 +121,11 @@ func TestParseFast_AgreesWithPackageTime(t *testing.T) {
 	}
 }
 
-func BenchmarkParse(b *testing.B) {
-	text := Format(time.Now())
+func BenchmarkParseTime(b *testing.B) {
+	text := FormatTime(time.Now())
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Parse(text); err != nil {
+		if _, err := ParseTime(text); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,6 +1,4 @@
-// Package headertime writes and reads the times in headers: UTC, "2006-01-02
-// 15:04:05:000000 Z", the format of NServiceBus, with a colon before the microseconds.
-package headertime
+package headers
 
 import (
 	"fmt"
@@ -10,8 +8,9 @@ import (
 
 const layout = "2006-01-02 15:04:05"
 
-// Format writes t in the format of the headers.
-func Format(t time.Time) string {
+// FormatTime writes t in UTC as "2006-01-02 15:04:05:000000 Z", the format of NServiceBus,
+// with a colon before the microseconds.
+func FormatTime(t time.Time) string {
 	var space [32]byte
 	b := t.UTC().AppendFormat(space[:0], layout)
 	micros := t.Nanosecond() / 1000
@@ -22,14 +21,14 @@ func Format(t time.Time) string {
 	return string(append(b, " Z"...))
 }
 
-// Parse reads a time that [Format] wrote.
-func Parse(text string) (time.Time, error) {
+// ParseTime reads a time that [FormatTime] wrote.
+func ParseTime(text string) (time.Time, error) {
 	if t, ok := parseFast(text); ok { // the usual case, and five times as fast
 		return t, nil
 	}
 	seconds, micros, ok := cutLast(strings.TrimSuffix(text, " Z"), ":")
 	if !ok || len(micros) != 6 || !strings.HasSuffix(text, " Z") {
-		return time.Time{}, fmt.Errorf("core: %q is not a time like %q", text, "2006-01-02 15:04:05:000000 Z")
+		return time.Time{}, fmt.Errorf("headers: %q is not a time like %q", text, "2006-01-02 15:04:05:000000 Z")
 	}
 	return time.Parse(layout+".000000", seconds+"."+micros)
 }

@@ -1,0 +1,19 @@
+package headers
+
+// Failure is one word for why a message was given up: the value of the header
+// [FailureReason], and the reason of a dead letter.
+type Failure string
+
+// The reasons.
+const (
+	FailureRejected         Failure = "Rejected"         // its handler rejected it (Reject)
+	FailureInvalid          Failure = "Invalid"          // its handler found it invalid (Invalid)
+	FailureUnrecoverable    Failure = "Unrecoverable"    // an error that is not retried
+	FailureRetriesExhausted Failure = "RetriesExhausted" // the retries were used up, or a Policy or MoveTo gave it up
+	FailureDeferralLimit    Failure = "DeferralLimit"    // RequeueLimit was used up
+	FailureDeliveryLimit    Failure = "DeliveryLimit"    // MaxDeliveries was used up
+	FailureUndecodable      Failure = "Undecodable"      // its body cannot be decoded, or it names no type
+	FailureMalformed        Failure = "Malformed"        // the transport cannot read it
+	FailureNoHandler        Failure = "NoHandler"        // no handler is registered for its type
+	FailureCommitRefused    Failure = "CommitRefused"    // messages that its handler has committed were refused (Message.Commit)
+)

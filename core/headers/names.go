@@ -1,0 +1,88 @@
+// Package headers has the names of the headers of messages, and reads and writes their
+// values. A service needs it seldom: to read a header that core does not show, or to look
+// at messages in an error queue.
+//
+// The names are NServiceBus's on purpose, so that endpoints and operator tools of both
+// frameworks can share one error queue. Those that begin with "Reprise." are of core alone.
+package headers
+
+// The names.
+const (
+	// On every message that an endpoint sends.
+	MessageID              = "NServiceBus.MessageId"
+	ConversationID         = "NServiceBus.ConversationId"
+	PreviousConversationID = "NServiceBus.PreviousConversationId" // if it differs from the handled message's
+	CorrelationID          = "NServiceBus.CorrelationId"
+	RelatedTo              = "NServiceBus.RelatedTo"
+	MessageIntent          = "NServiceBus.MessageIntent"
+	MessageTypes           = "NServiceBus.EnclosedMessageTypes"
+	ContentType            = "NServiceBus.ContentType"
+	ReplyToAddress         = "NServiceBus.ReplyToAddress"
+	OriginatingEndpoint    = "NServiceBus.OriginatingEndpoint"
+	OriginatingMachine     = "NServiceBus.OriginatingMachine"
+	TimeSent               = "NServiceBus.TimeSent"
+	DeliverAt              = "NServiceBus.DeliverAt" // with SendOptions.Delay or DeliverAt
+	TimeToBeReceived       = "NServiceBus.TimeToBeReceived"
+	ControlMessage         = "NServiceBus.ControlMessage"
+	ProcessingEndpoint     = "NServiceBus.ProcessingEndpoint"
+	ProcessingMachine      = "NServiceBus.ProcessingMachine"
+	HostID                 = "$.diagnostics.hostid"
+	HostDisplayName        = "$.diagnostics.hostdisplayname"
+	ProcessingStarted      = "NServiceBus.ProcessingStarted"
+	ProcessingEnded        = "NServiceBus.ProcessingEnded"
+	RetryUniqueMessageID   = "ServiceControl.Retry.UniqueMessageId"
+	RetryAckQueue          = "ServiceControl.Retry.AcknowledgementQueue"
+	RetryAckSent           = "ServiceControl.Retry.AcknowledgementSent"
+	RetrySuccessful        = "ServiceControl.Retry.Successful"
+
+	// On a delayed retry: the number of the round, and its time.
+	Retries          = "NServiceBus.Retries"
+	RetriesTimestamp = "NServiceBus.Retries.Timestamp"
+
+	// Deferrals counts how often a handler deferred the message.
+	Deferrals = "Reprise.Deferrals"
+
+	// Failures is on a message that middleware refused (core.Refuse): the number of earlier
+	// failed attempts of this round.
+	Failures = "Reprise.Failures"
+
+	// Deliveries is on the new copy of a message that was delivered too often,
+	// perhaps without a handler, on a broker that counts such deliveries.
+	// It is the number of the earlier copy's deliveries.
+	Deliveries = "Reprise.Deliveries"
+
+	// GeneratedID is on a copy of a message whose sender gave it no id: the id in
+	// NServiceBus.MessageId was generated when it was received (core.Message.SentID).
+	GeneratedID = "Reprise.GeneratedMessageId"
+
+	// Undelivered is on a message that waits in the endpoint's own queue until
+	// its destination can be reached. The value is JSON.
+	Undelivered = "Reprise.Undelivered"
+
+	// Attempts is the trace of a message that failed, which [ParseAttempts] reads.
+	Attempts = "Reprise.Attempts"
+
+	// FailureReason is on a message in an error, dead-letter, invalid or custom
+	// queue: a [Failure].
+	FailureReason = "Reprise.FailureReason"
+
+	// On a message in an error queue: where it failed, when, and why.
+	FailedQ             = "NServiceBus.FailedQ"
+	TimeOfFailure       = "NServiceBus.TimeOfFailure"
+	ExceptionType       = "NServiceBus.ExceptionInfo.ExceptionType"
+	ExceptionMessage    = "NServiceBus.ExceptionInfo.Message"
+	ExceptionStackTrace = "NServiceBus.ExceptionInfo.StackTrace"
+	ExceptionSource     = "NServiceBus.ExceptionInfo.Source"
+	ExceptionInnerType  = "NServiceBus.ExceptionInfo.InnerExceptionType"
+	HandlerType         = "NServiceBus.ExceptionInfo.Data.Handler type"
+	HandlerStartTime    = "NServiceBus.ExceptionInfo.Data.Handler start time"
+	HandlerFailureTime  = "NServiceBus.ExceptionInfo.Data.Handler failure time"
+	HandledMessageType  = "NServiceBus.ExceptionInfo.Data.Message type"
+)
+
+// Values of the header [MessageIntent].
+const (
+	IntentSend    = "Send"
+	IntentPublish = "Publish"
+	IntentReply   = "Reply"
+)
