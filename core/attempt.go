@@ -41,7 +41,7 @@ func (a *attempt) Value(key any) any {
 	return a.Context.Value(key)
 }
 
-// TransactionBegun is called by an adapter with [Capabilities.AtomicLeases] when the
+// TransactionBegun is called by an adapter with [Abilities.AtomicLeases] when the
 // native transaction of a message begins, with the context in which it was requested. The
 // message then keeps its slot until it is settled: an endpoint has no more transactions
 // than slots. With any other context it does nothing.

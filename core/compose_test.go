@@ -27,7 +27,7 @@ func composerOf(t *testing.T, caps Capabilities) *composer {
 }
 
 func allCapabilities() Capabilities {
-	return Capabilities{DelayedDelivery: true, PublishSubscribe: true, TimeToBeReceived: true}
+	return Capabilities{Abilities: Abilities{DelayedDelivery: true, PublishSubscribe: true, TimeToBeReceived: true}}
 }
 
 func fixedID() string { return "new-id" }
@@ -201,13 +201,13 @@ func TestCompose_Refuses(t *testing.T) {
 		{name: "a body that cannot be encoded", body: make(chan int), says: `encode "order" from chan int`},
 		{name: "a negative delay", opts: []SendOptions{{Delay: -1}}, says: "delay -1ns is negative"},
 		{name: "a negative time to be received", opts: []SendOptions{{TimeToBeReceived: -1}}, says: "time to be received -1ns is negative"},
-		{name: "a delay without delayed delivery", caps: Capabilities{TimeToBeReceived: true}, opts: []SendOptions{{Delay: 1}}, says: "DelayedDelivery", unsupported: true},
+		{name: "a delay without delayed delivery", caps: Capabilities{Abilities: Abilities{TimeToBeReceived: true}}, opts: []SendOptions{{Delay: 1}}, says: "DelayedDelivery", unsupported: true},
 		{name: "a delay that is too long", caps: short, opts: []SendOptions{{Delay: time.Minute + 1}}, says: "MaxDelay 1m0s", unsupported: true},
 		{name: "a due time and a delay", opts: []SendOptions{{Delay: 1, DeliverAt: time.Unix(0, 0)}}, says: "both Delay (1ns) and DeliverAt (1970"},
-		{name: "a due time without delayed delivery", caps: Capabilities{TimeToBeReceived: true}, opts: []SendOptions{{DeliverAt: time.Unix(0, 0)}}, says: "DelayedDelivery", unsupported: true},
+		{name: "a due time without delayed delivery", caps: Capabilities{Abilities: Abilities{TimeToBeReceived: true}}, opts: []SendOptions{{DeliverAt: time.Unix(0, 0)}}, says: "DelayedDelivery", unsupported: true},
 		{name: "a due time that is too late", caps: short, opts: []SendOptions{{DeliverAt: time.Now().Add(time.Hour)}}, says: "MaxDelay 1m0s", unsupported: true},
-		{name: "a time to be received that cannot be", caps: Capabilities{DelayedDelivery: true}, opts: []SendOptions{{TimeToBeReceived: 1}}, says: "TimeToBeReceived", unsupported: true},
-		{name: "an event that cannot be published", caps: Capabilities{DelayedDelivery: true}, intent: headers.IntentPublish, queue: "-", says: "PublishSubscribe", unsupported: true},
+		{name: "a time to be received that cannot be", caps: Capabilities{Abilities: Abilities{DelayedDelivery: true}}, opts: []SendOptions{{TimeToBeReceived: 1}}, says: "TimeToBeReceived", unsupported: true},
+		{name: "an event that cannot be published", caps: Capabilities{Abilities: Abilities{DelayedDelivery: true}}, intent: headers.IntentPublish, queue: "-", says: "PublishSubscribe", unsupported: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.caps.Transactions == nil && !test.unsupported {

@@ -75,8 +75,8 @@ type Config struct {
 	// many messages as handlers are free. One message of any size may exceed it; messages in
 	// handlers are not counted. The default is 64 MiB. Off means no limit. Set it for a
 	// container with little memory. It applies only where messages are prefetched
-	// ([Capabilities.Prefetch], not [TransactionNone], and
-	// [TransactionSendsAtomicWithReceive] only with [Capabilities.AtomicLeases]). Not every
+	// ([Abilities.Prefetch], not [TransactionNone], and
+	// [TransactionSendsAtomicWithReceive] only with [Abilities.AtomicLeases]). Not every
 	// broker tells how large a message is before it delivers it; the documentation of the
 	// transport says how exact the limit is.
 	MaxPrefetchBytes int
@@ -135,7 +135,7 @@ type Config struct {
 	// lists all of them behind its type in the header NServiceBus.EnclosedMessageTypes, so
 	// that a receiver that knows only a base type has handlers for it. An event also reaches
 	// the subscribers to the base types, each queue once, on a transport with
-	// [Capabilities.BaseTopics]. It does not apply to received messages: their header lists
+	// [Abilities.BaseTopics]. It does not apply to received messages: their header lists
 	// their types.
 	BaseTypes map[string][]string
 
@@ -233,7 +233,7 @@ type Recoverability struct {
 
 	// MaxDeliveries limits the deliveries of one copy of a message, including deliveries
 	// that ended with the death of the process (R34). If the broker also counts deliveries
-	// in which no handler began ([Capabilities.CountsReleases]), the last deliveries are
+	// in which no handler began ([Guarantees.CountsReleases]), the last deliveries are
 	// those of a new copy of the message.
 	//
 	// A message that was delivered more often than its failures explain is attempted in
@@ -262,7 +262,7 @@ type Recoverability struct {
 
 	// DeadLetterQueue is the dead-letter queue, on any transport. It gets the same copy as
 	// an error queue. The default is the broker's own dead-letter queue, which a transport
-	// with [Capabilities.DeadLetter] has. A message goes to the error queue if the
+	// with [Abilities.DeadLetter] has. A message goes to the error queue if the
 	// dead-letter queue does not accept it, as some brokers' own in [TransactionNone], or
 	// cannot be reached, by the broker's own queue in 8 tries.
 	DeadLetterQueue string
@@ -337,7 +337,7 @@ type Immediate struct {
 	// MaxPause. It is lengthened by a random part, up to a half, so that messages that
 	// failed together are not tried together. The message takes no slot while it waits. This
 	// instance keeps up to 1,000 waiting messages (in SendsAtomicWithReceive without
-	// [Capabilities.AtomicLeases] as many as Concurrency, but at least 10), and at that
+	// [Abilities.AtomicLeases] as many as Concurrency, but at least 10), and at that
 	// limit fetches nothing until one is given back. In a queue that keeps groups the rest
 	// of the group waits for the message. At most 1 min. The default, 0 or Off, is none, as
 	// with NServiceBus.

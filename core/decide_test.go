@@ -21,10 +21,8 @@ var (
 // fullCapabilities can do everything that recoverability needs.
 func fullCapabilities() Capabilities {
 	return Capabilities{
-		Transactions:     []TransactionMode{TransactionNone, TransactionReceiveOnly, TransactionSendsAtomicWithReceive},
-		DelayedDelivery:  true,
-		PublishSubscribe: true,
-		DeadLetter:       true,
+		Transactions: []TransactionMode{TransactionNone, TransactionReceiveOnly, TransactionSendsAtomicWithReceive},
+		Abilities:    Abilities{DelayedDelivery: true, PublishSubscribe: true, DeadLetter: true},
 	}
 }
 

@@ -21,8 +21,8 @@ func policyOf(a Action) Policy {
 // Rule R8.
 func TestUnsupportedAction_MovesToTheErrorQueue(t *testing.T) {
 	const none, receive, atomic = TransactionNone, TransactionReceiveOnly, TransactionSendsAtomicWithReceive
-	delays, noDelays := Capabilities{DelayedDelivery: true}, Capabilities{}
-	short := Capabilities{DelayedDelivery: true, MaxDelay: time.Minute}
+	delays, noDelays := Capabilities{Abilities: Abilities{DelayedDelivery: true}}, Capabilities{}
+	short := Capabilities{Abilities: Abilities{DelayedDelivery: true}, Limits: Limits{MaxDelay: time.Minute}}
 	now, later := ImmediateRetry(), DelayedRetry(time.Minute)
 	for _, row := range []struct {
 		mode   TransactionMode
@@ -87,13 +87,13 @@ func TestUnsupportedAction_AppliesToVerdictsAndToTheDefaultPolicy(t *testing.T) 
 		mode TransactionMode
 		caps Capabilities
 	}{
-		{"Defer in mode None", Defer(time.Second), TransactionNone, Capabilities{DelayedDelivery: true}},
+		{"Defer in mode None", Defer(time.Second), TransactionNone, Capabilities{Abilities: Abilities{DelayedDelivery: true}}},
 		{"Defer without delayed delivery", Defer(time.Second), TransactionReceiveOnly, Capabilities{}},
-		{"Defer for longer than can be", Defer(time.Hour), TransactionReceiveOnly, Capabilities{DelayedDelivery: true, MaxDelay: time.Minute}},
-		{"DeferError in mode None", DeferError(errFailed, 0), TransactionNone, Capabilities{DelayedDelivery: true}},
-		{"RetryAfter in mode None", RetryAfter(errFailed, time.Second), TransactionNone, Capabilities{DelayedDelivery: true}},
+		{"Defer for longer than can be", Defer(time.Hour), TransactionReceiveOnly, Capabilities{Abilities: Abilities{DelayedDelivery: true}, Limits: Limits{MaxDelay: time.Minute}}},
+		{"DeferError in mode None", DeferError(errFailed, 0), TransactionNone, Capabilities{Abilities: Abilities{DelayedDelivery: true}}},
+		{"RetryAfter in mode None", RetryAfter(errFailed, time.Second), TransactionNone, Capabilities{Abilities: Abilities{DelayedDelivery: true}}},
 		{"RetryAfter without delayed delivery", RetryAfter(errFailed, time.Second), TransactionReceiveOnly, Capabilities{}},
-		{"RetryAfter for longer than can be", RetryAfter(errFailed, time.Hour), TransactionReceiveOnly, Capabilities{DelayedDelivery: true, MaxDelay: time.Minute}},
+		{"RetryAfter for longer than can be", RetryAfter(errFailed, time.Hour), TransactionReceiveOnly, Capabilities{Abilities: Abilities{DelayedDelivery: true}, Limits: Limits{MaxDelay: time.Minute}}},
 		{"the default policy in mode None", errFailed, TransactionNone, Capabilities{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -258,8 +258,8 @@ func TestFailedCopy_HeadersGiveWayInOrder(t *testing.T) {
 		caps func(n int) Capabilities
 		size func(Headers) int
 	}{
-		{"MaxHeaderBytes", func(n int) Capabilities { return Capabilities{MaxHeaderBytes: n} }, Headers.Bytes},
-		{"MaxMessageBytes", func(n int) Capabilities { return Capabilities{MaxMessageBytes: n} }, func(h Headers) int { return h.Bytes() + 500 }},
+		{"MaxHeaderBytes", func(n int) Capabilities { return Capabilities{Limits: Limits{MaxHeaderBytes: n}} }, Headers.Bytes},
+		{"MaxMessageBytes", func(n int) Capabilities { return Capabilities{Limits: Limits{MaxMessageBytes: n}} }, func(h Headers) int { return h.Bytes() + 500 }},
 	} {
 		t.Run(limit.name, func(t *testing.T) {
 			dropped := 0

@@ -25,7 +25,7 @@ func FuzzFailureHeaders(f *testing.F) {
 		message.Body = []byte(body)
 		message.Headers = HeadersFromMap(map[string]string{key: value, "app": "value", headers.Attempts: trace, headers.Retries: "1"})
 		before := message.Headers.Map()
-		caps := Capabilities{MaxHeaderBytes: max(maxHeaders, 0), MaxMessageBytes: max(maxMessage, 0)}
+		caps := Capabilities{Limits: Limits{MaxHeaderBytes: max(maxHeaders, 0), MaxMessageBytes: max(maxMessage, 0)}}
 
 		moved := copyForError(&message, &decision{action: MoveToError("error")}, testHost, caps)
 		all := headersForError(&message, &decision{action: MoveToError("error")}, testHost)

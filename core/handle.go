@@ -167,7 +167,7 @@ type HandleOptions struct {
 	// The attempt fails if one of them failed, and a retry runs all again: their messages
 	// are sent only when all have succeeded. Each has a separate [Message]. In
 	// SendsAtomicWithReceive each starts from a savepoint, if the transport has them
-	// ([Capabilities.Savepoints]), so that the work of a failed handler is undone alone and
+	// ([Abilities.Savepoints]), so that the work of a failed handler is undone alone and
 	// does not break the transaction for the next. A panic is the failure of its handler.
 	// When the context ends, the remaining handlers do not run, and the attempt fails.
 	// [Message.SkipRemainingHandlers] skips none of them.

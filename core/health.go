@@ -73,7 +73,7 @@ type Health struct {
 	UnreachableSince time.Time
 	// Unsettled is the number of messages that this process keeps without a slot because
 	// their settlement or decision has failed and is tried again. At 1,000 (in
-	// SendsAtomicWithReceive without [Capabilities.AtomicLeases] at Concurrency, but at
+	// SendsAtomicWithReceive without [Abilities.AtomicLeases] at Concurrency, but at
 	// least 10), Stalled is set.
 	Unsettled int
 	// Stalled: Unsettled has reached its limit, so no more messages are fetched.
@@ -155,7 +155,7 @@ func (ep *Endpoint) Ready() <-chan struct{} {
 // SetConcurrency changes the number of messages handled at the same time, while the
 // endpoint runs or for its next Run. Messages being handled are not interrupted; if there
 // are fewer slots, unstarted messages are given back, unless the broker would count that
-// as an attempt ([Capabilities.CountsReleases]).
+// as an attempt ([Guarantees.CountsReleases]).
 func (ep *Endpoint) SetConcurrency(n int) error {
 	if n < 1 {
 		return fmt.Errorf("core: endpoint %q: concurrency %d is below 1; use Pause to stop receiving", ep.name, n)
@@ -173,7 +173,7 @@ func (ep *Endpoint) SetConcurrency(n int) error {
 }
 
 // Pause stops receiving: messages being handled are finished, unstarted ones are given
-// back. If the broker would count that as an attempt ([Capabilities.CountsReleases]), the
+// back. If the broker would count that as an attempt ([Guarantees.CountsReleases]), the
 // few prefetched messages are handled instead. It lasts until [Endpoint.Resume], over
 // several Runs.
 func (ep *Endpoint) Pause() { ep.setPaused(true) }

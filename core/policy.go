@@ -96,7 +96,7 @@ func (a Action) String() string {
 
 // ImmediateRetry makes the message available again at once, or after a pause that a
 // [Policy] sets in Delay, and during which the message takes no slot. A pause of more than
-// 1 min, or of more than half of [Capabilities.MaxLockTime] outside a group, is shortened.
+// 1 min, or of more than half of [Limits.MaxLockTime] outside a group, is shortened.
 // [DefaultPolicy] sets the pause of [Immediate.Pause].
 func ImmediateRetry() Action { return Action{Kind: ActionImmediateRetry} }
 

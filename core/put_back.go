@@ -41,7 +41,7 @@ const (
 //
 // If the broker counts failures only, the message keeps its place, its id and its
 // headers, and any number of pauses is possible. If it counts every delivery
-// ([Capabilities.CountsReleases]), a copy at the end of the queue replaces the message,
+// ([Guarantees.CountsReleases]), a copy at the end of the queue replaces the message,
 // as with [Refuse]. So the broker's own delivery limit is not reached there either,
 // except by a message of a group, which stays in its place and is counted.
 //

@@ -24,7 +24,7 @@ type Savepoint struct {
 // alone: a try of middleware that retries, or a step of a handler. Rollback drops the
 // messages that were collected since. In SendsAtomicWithReceive it also undoes the work
 // since then in the transport's transaction; if the transport cannot do that
-// ([Capabilities.Savepoints]), the error matches errors.ErrUnsupported. In the other
+// ([Abilities.Savepoints]), the error matches errors.ErrUnsupported. In the other
 // transaction modes, and outside of an endpoint, there is no transaction, and a savepoint
 // only covers messages.
 //

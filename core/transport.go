@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -70,7 +69,7 @@ type Receiver interface {
 	// without reconnecting. Deliveries already handed out are not taken back. With 0 (the
 	// endpoint is paused, or waits) the receiver fetches no more messages and releases its
 	// prefetched deliveries. A receiver whose broker counts releases as attempts
-	// ([Capabilities.CountsReleases]) keeps its prefetched deliveries, also when n becomes
+	// ([Guarantees.CountsReleases]) keeps its prefetched deliveries, also when n becomes
 	// smaller, and hands them out in [Receiver.Receive]: as many as n allows, or all of them
 	// with 0. The engine handles them, or releases them if it must. SetMaxInFlight is called
 	// from any goroutine, under a lock of the engine: it must neither block nor call the
@@ -119,15 +118,15 @@ type Delivery interface {
 	Abandon(ctx context.Context, cause error) error
 
 	// Release gives back a message that has not failed: it is available at once, and its
-	// [Incoming.DeliveryCount] is unchanged unless [Capabilities.CountsReleases] (C8).
+	// [Incoming.DeliveryCount] is unchanged unless [Guarantees.CountsReleases] (C8).
 	Release(ctx context.Context) error
 
 	// Postpone gives back a message of a group from a queue that keeps groups
-	// ([Capabilities.GroupOrder]), to be available after a delay, which may be 0 (C24). It
-	// is never early, and late by [Capabilities.DelayPrecision] at most; no later message of
+	// ([Abilities.GroupOrder]), to be available after a delay, which may be 0 (C24). It
+	// is never early, and late by [Limits.DelayPrecision] at most; no later message of
 	// its group is delivered before. With a cause it counts as [Delivery.Abandon] does,
 	// without one as [Delivery.Release] does. A delay that would end later than
-	// [Capabilities.MaxLockTime] after the delivery is refused with an error matching
+	// [Limits.MaxLockTime] after the delivery is refused with an error matching
 	// errors.ErrUnsupported.
 	Postpone(ctx context.Context, delay time.Duration, cause error) error
 
@@ -158,7 +157,7 @@ type Delivery interface {
 	// or a settlement; after that it returns an error and changes nothing. After any other
 	// error of rollback, such as a broken connection, the work cannot be committed before a
 	// Reset. Savepoint and rollback are not called at the same time as a settlement or
-	// Reset. Without [Capabilities.Savepoints] it is unsupported.
+	// Reset. Without [Abilities.Savepoints] it is unsupported.
 	Savepoint(ctx context.Context) (rollback func(ctx context.Context) error, err error)
 
 	// ReplaceWith undoes all work done through [Delivery.BindContext], sends out and
@@ -172,7 +171,7 @@ type Delivery interface {
 	// means that it does not expire; such a lock is not renewed.
 	LockedUntil() time.Time
 
-	// Renew moves [Delivery.LockedUntil] forward, but not beyond [Capabilities.MaxLockTime],
+	// Renew moves [Delivery.LockedUntil] forward, but not beyond [Limits.MaxLockTime],
 	// or returns [ErrLockLost]; after the settlement it may return [ErrSettled] as well. Any
 	// other error, such as that of ctx, leaves the lock unchanged. ctx ends with the lock.
 	Renew(ctx context.Context) error
@@ -218,12 +217,12 @@ type Topology struct {
 	Transactions TransactionMode
 }
 
-// Subscriber is implemented by a [Transport] that has [Capabilities.PublishSubscribe]. A
+// Subscriber is implemented by a [Transport] that has [Abilities.PublishSubscribe]. A
 // transport that implements it without the capability (because it can be switched off)
 // returns errors matching errors.ErrUnsupported.
 type Subscriber interface {
 	// Subscribe lets queue receive a copy of every message published to each topic. Topic
-	// names are compared literally, without patterns. From [Capabilities.SubscriptionDelay]
+	// names are compared literally, without patterns. From [Limits.SubscriptionDelay]
 	// after it returned, every published message reaches the queue once (C19), as a copy
 	// with its own NativeID. Subscribe is idempotent. A queue that does not exist is
 	// [ErrQueueNotFound].
@@ -272,7 +271,7 @@ type TopicChecker interface {
 	CheckTopic(topic string) error
 }
 
-// GroupKeeper is implemented by a [Transport] that has [Capabilities.GroupOrder] for some
+// GroupKeeper is implemented by a [Transport] that has [Abilities.GroupOrder] for some
 // queues only. Without it all queues keep groups.
 type GroupKeeper interface {
 	// KeepsGroups reports whether the queue with this name or address keeps groups in order,
@@ -387,119 +386,3 @@ func (m TransactionMode) String() string {
 
 // isAtomic reports whether a message's sends and settlement are one transaction.
 func (m TransactionMode) isAtomic() bool { return m == TransactionSendsAtomicWithReceive }
-
-// Capabilities lists the abilities, limits and guarantees of a transport. The zero value
-// is the least able transport. Package conformance checks that the fields agree with the
-// optional interfaces and with the transport's behaviour.
-type Capabilities struct {
-	// Transactions lists the modes that [Transport.OpenReceiver] accepts. No mode implies
-	// another.
-	Transactions []TransactionMode
-
-	// DelayedDelivery: [Outgoing.Delay] works (C13).
-	DelayedDelivery bool
-
-	// NativeDeliveryCount: [Incoming.DeliveryCount] is durable and shared by all instances
-	// (C9), exactly when this is set. Without it an adapter counts in the memory of its
-	// process, and attempts multiply by the number of instances. A delivery that ended with
-	// its process counts too, but need not in [TransactionSendsAtomicWithReceive] without
-	// AtomicLeases, where a crash may roll it back (R34).
-	NativeDeliveryCount bool
-
-	// PublishSubscribe: [Outgoing.Topic] works and the [Transport] is a [Subscriber].
-	PublishSubscribe bool
-
-	// BaseTopics: [Outgoing.BaseTopics] works (C19). Without it an event reaches the
-	// subscribers to its own topic alone. It needs PublishSubscribe.
-	BaseTopics bool
-
-	// TimeToBeReceived: [Outgoing.TimeToBeReceived] works (C20).
-	TimeToBeReceived bool
-
-	// DeadLetter: the broker has its own dead-letter queue, and [Delivery.DeadLetter] works.
-	DeadLetter bool
-
-	// Savepoints: in [TransactionSendsAtomicWithReceive] a part of the work done through
-	// [Delivery.BindContext] can be undone alone, and [Delivery.Savepoint] works (C12).
-	Savepoints bool
-
-	// GroupOrder: there are queues that keep groups (all, or those of [GroupKeeper]). From
-	// such a queue the messages with one GroupKey, unless it is empty, come in the order in
-	// which they were sent, and one at a time: the next when the one before it has been
-	// consumed, or has expired. A message that is given back by any means is redelivered
-	// before later messages of its group, and [Delivery.Postpone] works (C24). A delayed
-	// message takes its place when it is due. In [TransactionNone], in which no message is
-	// given back, messages come in order, but without waiting for each other.
-	GroupOrder bool
-
-	// Limits. Zero means none.
-
-	// MaxDelay is the longest [Outgoing.Delay] that the transport accepts. Zero accepts
-	// years too.
-	MaxDelay time.Duration
-	// DelayPrecision is how much later than due a delayed message may arrive
-	// on an idle system; more than 0 with DelayedDelivery. It is never early.
-	DelayPrecision time.Duration
-	// SubscriptionDelay is the longest time between the return of Subscribe and the start of
-	// the subscription.
-	SubscriptionDelay time.Duration
-	// DeliveryCountLag is the longest time for which the broker may keep a change of a
-	// [Incoming.DeliveryCount] in memory alone. If the broker dies (kill -9, not a power
-	// failure), newer changes are lost and those messages are attempted more often. With
-	// NativeDeliveryCount and Durable, 0 means that no change is lost.
-	DeliveryCountLag time.Duration
-	// MaxLockTime is the longest time that a delivery may stay unsettled, renewals included:
-	// after it the broker redelivers the message, even if [Delivery.LockedUntil] is later.
-	// The engine gives a message back well before that.
-	MaxLockTime time.Duration
-	// MaxReceiveBatch is the most deliveries that one Receive can return.
-	MaxReceiveBatch int
-
-	// MaxMessageBytes, MaxHeaderBytes and MaxHeaderKeyBytes limit the messages of
-	// applications. A copy that the engine makes of a received message ([SendReason.IsCopy])
-	// is refused only if the broker would refuse it (C10).
-
-	// MaxMessageBytes bounds body and headers together.
-	MaxMessageBytes int
-	// MaxHeaderBytes bounds all header keys and values together.
-	MaxHeaderBytes int
-	// MaxHeaderKeyBytes bounds one header key.
-	MaxHeaderKeyBytes int
-
-	// Guarantees and behaviour.
-
-	// Durable: sent messages survive a restart of the broker.
-	Durable bool
-	// CountsReleases: [Incoming.DeliveryCount] also rises when a message that has not failed
-	// is given back, as by Release. So that each attempt counts once, the engine then
-	// releases messages only at a shutdown or when all handlers hang. It needs
-	// NativeDeliveryCount.
-	CountsReleases bool
-	// ConfirmsSettlement: a settlement that returned nil took effect.
-	ConfirmsSettlement bool
-	// MayDuplicate: the broker itself may deliver a message twice.
-	MayDuplicate bool
-	// Prefetch: deliveries are leased, so that the engine may fetch more of them than it has
-	// free slots. It does not apply to [TransactionSendsAtomicWithReceive] without
-	// AtomicLeases.
-	Prefetch bool
-	// AtomicLeases: in [TransactionSendsAtomicWithReceive] a delivery is leased as in
-	// [TransactionReceiveOnly]. It takes no connection before the native transaction is
-	// first used (C12), which the adapter reports to the engine ([TransactionBegun]). With
-	// NativeDeliveryCount, a delivery that ended with its process is counted (R34).
-	AtomicLeases bool
-}
-
-// Supports reports whether Transactions lists mode.
-func (c Capabilities) Supports(mode TransactionMode) bool {
-	return slices.Contains(c.Transactions, mode)
-}
-
-// HighestTransaction returns the most protective mode of Transactions, or
-// [TransactionDefault] if there is none.
-func (c Capabilities) HighestTransaction() TransactionMode {
-	if len(c.Transactions) == 0 {
-		return TransactionDefault
-	}
-	return slices.Max(c.Transactions)
-}

@@ -26,7 +26,7 @@ type Outgoing struct {
 	// BaseTopics are the topics of the types that the message's type is derived from
 	// ([Config.BaseTypes]). Subscribers to any of them get the message as subscribers to
 	// Topic do, and a queue with several of these subscriptions gets it once. BaseTopics is
-	// only set with Topic and on a transport with [Capabilities.BaseTopics]; other
+	// only set with Topic and on a transport with [Abilities.BaseTopics]; other
 	// transports refuse it. Neither side writes the slice after Send.
 	BaseTopics []string
 
@@ -104,8 +104,8 @@ func (r SendReason) String() string {
 
 // IsCopy reports whether the message is a copy that the engine makes of a message that it
 // received: for a delayed retry, a deferral, the error queue, the audit queue, a new
-// copy, or to wait until its destination can be reached. [Capabilities.MaxMessageBytes],
-// [Capabilities.MaxHeaderBytes] and [Capabilities.MaxHeaderKeyBytes] limit all other
+// copy, or to wait until its destination can be reached. [Limits.MaxMessageBytes],
+// [Limits.MaxHeaderBytes] and [Limits.MaxHeaderKeyBytes] limit all other
 // messages, [Message.Forward] included: the broker has accepted this message once,
 // perhaps from a sender with other limits, and it must not get stuck (C10). A copy fails
 // with [ErrTooLarge] only if the broker itself would refuse it.

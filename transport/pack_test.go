@@ -59,7 +59,7 @@ func TestPackHeaders_AllocatesNothingWithoutNeed(t *testing.T) {
 }
 
 func TestCheckOutgoing_GroupKeyAndPropertiesAreTextAndCount(t *testing.T) {
-	caps := &core.Capabilities{MaxHeaderBytes: 8}
+	caps := &core.Capabilities{Limits: core.Limits{MaxHeaderBytes: 8}}
 	for name, c := range map[string]struct {
 		out  core.Outgoing
 		want error

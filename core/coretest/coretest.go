@@ -164,11 +164,13 @@ func singleOptions(messageType string, opts []Options) Options {
 				core.TransactionReceiveOnly,
 				core.TransactionSendsAtomicWithReceive,
 			},
-			DelayedDelivery:     true,
-			NativeDeliveryCount: true,
-			PublishSubscribe:    true,
-			TimeToBeReceived:    true,
-			DeadLetter:          true,
+			Abilities: core.Abilities{
+				DelayedDelivery:  true,
+				PublishSubscribe: true,
+				TimeToBeReceived: true,
+				DeadLetter:       true,
+			},
+			Guarantees: core.Guarantees{NativeDeliveryCount: true},
 		}
 	}
 	return o

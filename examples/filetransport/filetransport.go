@@ -57,9 +57,12 @@ func New(cfg Config) (*Transport, error) {
 // Capabilities implements core.Transport (C1).
 func (t *Transport) Capabilities() core.Capabilities {
 	return core.Capabilities{
-		Transactions:    []core.TransactionMode{core.TransactionReceiveOnly},
-		DelayedDelivery: true, NativeDeliveryCount: true, Durable: true, ConfirmsSettlement: true, Prefetch: true,
-		DelayPrecision: t.cfg.PollInterval + 50*time.Millisecond, // a poll, and the time of the disk
+		Transactions: []core.TransactionMode{core.TransactionReceiveOnly},
+		Abilities:    core.Abilities{DelayedDelivery: true, Prefetch: true},
+		Limits: core.Limits{
+			DelayPrecision: t.cfg.PollInterval + 50*time.Millisecond, // a poll, and the time of the disk
+		},
+		Guarantees: core.Guarantees{NativeDeliveryCount: true, Durable: true, ConfirmsSettlement: true},
 	}
 }
 

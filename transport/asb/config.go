@@ -254,19 +254,25 @@ func (c Config) shown() shownConfig {
 // capabilities returns the capabilities of a transport with the configuration.
 func capabilities(c *Config) core.Capabilities {
 	return core.Capabilities{
-		Transactions:        []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly},
-		DelayedDelivery:     true,
-		NativeDeliveryCount: true,
-		PublishSubscribe:    true,
-		TimeToBeReceived:    true,
-		DeadLetter:          true,
-		GroupOrder:          true, // of session queues
-		DelayPrecision:      delayPrecision,
-		MaxMessageBytes:     c.MaxMessageBytes,
-		MaxHeaderBytes:      message.MaxHeaderBytes,
-		Durable:             true,
-		ConfirmsSettlement:  true,
-		Prefetch:            true,
+		Transactions: []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly},
+		Abilities: core.Abilities{
+			DelayedDelivery:  true,
+			PublishSubscribe: true,
+			TimeToBeReceived: true,
+			DeadLetter:       true,
+			GroupOrder:       true, // of session queues
+			Prefetch:         true,
+		},
+		Limits: core.Limits{
+			DelayPrecision:  delayPrecision,
+			MaxMessageBytes: c.MaxMessageBytes,
+			MaxHeaderBytes:  message.MaxHeaderBytes,
+		},
+		Guarantees: core.Guarantees{
+			NativeDeliveryCount: true,
+			Durable:             true,
+			ConfirmsSettlement:  true,
+		},
 	}
 }
 

@@ -3,7 +3,7 @@
 //	transport, err := asb.New(asb.Config{Namespace: "shop.servicebus.windows.net"})
 //
 // Queues that [Config.SessionQueues] lists keep the messages of a group in order, by
-// sessions ([core.Capabilities.GroupOrder]). Messages are written in NServiceBus's
+// sessions ([core.Abilities.GroupOrder]). Messages are written in NServiceBus's
 // format: headers are application properties. docs/transports/asb.md describes tiers,
 // topology, rights and limits.
 package asb

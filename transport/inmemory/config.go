@@ -53,16 +53,17 @@ func Everything() core.Capabilities {
 			core.TransactionReceiveOnly,
 			core.TransactionSendsAtomicWithReceive,
 		},
-		DelayedDelivery:     true,
-		NativeDeliveryCount: true,
-		PublishSubscribe:    true,
-		BaseTopics:          true,
-		TimeToBeReceived:    true,
-		DeadLetter:          true,
-		GroupOrder:          true,
-		Savepoints:          true,
-		DelayPrecision:      delayPrecision,
-		ConfirmsSettlement:  true,
+		Abilities: core.Abilities{
+			DelayedDelivery:  true,
+			PublishSubscribe: true,
+			BaseTopics:       true,
+			TimeToBeReceived: true,
+			DeadLetter:       true,
+			GroupOrder:       true,
+			Savepoints:       true,
+		},
+		Limits:     core.Limits{DelayPrecision: delayPrecision},
+		Guarantees: core.Guarantees{NativeDeliveryCount: true, ConfirmsSettlement: true},
 	}
 }
 

@@ -23,20 +23,26 @@ import (
 func LikeSQS() Config {
 	return Config{
 		Capabilities: &core.Capabilities{
-			Transactions:        []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly},
-			DelayedDelivery:     true,
-			NativeDeliveryCount: true,
-			PublishSubscribe:    true,
-			TimeToBeReceived:    true,
-			GroupOrder:          true,
-			DelayPrecision:      time.Second,
-			MaxLockTime:         12 * time.Hour,
-			MaxReceiveBatch:     10,
-			MaxMessageBytes:     640 << 10,
-			MaxHeaderBytes:      64 << 10,
-			CountsReleases:      true,
-			ConfirmsSettlement:  true,
-			MayDuplicate:        true,
+			Transactions: []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly},
+			Abilities: core.Abilities{
+				DelayedDelivery:  true,
+				PublishSubscribe: true,
+				TimeToBeReceived: true,
+				GroupOrder:       true,
+			},
+			Limits: core.Limits{
+				DelayPrecision:  time.Second,
+				MaxLockTime:     12 * time.Hour,
+				MaxReceiveBatch: 10,
+				MaxMessageBytes: 640 << 10,
+				MaxHeaderBytes:  64 << 10,
+			},
+			Guarantees: core.Guarantees{
+				NativeDeliveryCount: true,
+				CountsReleases:      true,
+				ConfirmsSettlement:  true,
+				MayDuplicate:        true,
+			},
 		},
 		LockDuration: 30 * time.Second,
 	}
@@ -49,18 +55,21 @@ func LikeSQS() Config {
 func LikeAzureServiceBus() Config {
 	return Config{
 		Capabilities: &core.Capabilities{
-			Transactions:        []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly},
-			DelayedDelivery:     true,
-			NativeDeliveryCount: true,
-			PublishSubscribe:    true,
-			TimeToBeReceived:    true,
-			DeadLetter:          true,
-			GroupOrder:          true,
-			DelayPrecision:      time.Second,
-			MaxMessageBytes:     240 << 10,
-			MaxHeaderBytes:      30 << 10,
-			ConfirmsSettlement:  true,
-			Prefetch:            true,
+			Transactions: []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly},
+			Abilities: core.Abilities{
+				DelayedDelivery:  true,
+				PublishSubscribe: true,
+				TimeToBeReceived: true,
+				DeadLetter:       true,
+				GroupOrder:       true,
+				Prefetch:         true,
+			},
+			Limits: core.Limits{
+				DelayPrecision:  time.Second,
+				MaxMessageBytes: 240 << 10,
+				MaxHeaderBytes:  30 << 10,
+			},
+			Guarantees: core.Guarantees{NativeDeliveryCount: true, ConfirmsSettlement: true},
 		},
 		LockDuration: time.Minute,
 	}
@@ -75,20 +84,23 @@ func LikeAzureServiceBus() Config {
 func LikeRabbitMQ() Config {
 	return Config{
 		Capabilities: &core.Capabilities{
-			Transactions:        []core.TransactionMode{core.TransactionReceiveOnly},
-			DelayedDelivery:     true,
-			NativeDeliveryCount: true,
-			PublishSubscribe:    true,
-			BaseTopics:          true,
-			TimeToBeReceived:    true,
-			MaxDelay:            (1<<28 - 1) * time.Second,
-			DelayPrecision:      2 * time.Second,
-			MaxLockTime:         30 * time.Minute,
-			MaxMessageBytes:     16 << 20,
-			MaxHeaderBytes:      64 << 10,
-			MaxHeaderKeyBytes:   255,
-			CountsReleases:      true,
-			Prefetch:            true,
+			Transactions: []core.TransactionMode{core.TransactionReceiveOnly},
+			Abilities: core.Abilities{
+				DelayedDelivery:  true,
+				PublishSubscribe: true,
+				BaseTopics:       true,
+				TimeToBeReceived: true,
+				Prefetch:         true,
+			},
+			Limits: core.Limits{
+				MaxDelay:          (1<<28 - 1) * time.Second,
+				DelayPrecision:    2 * time.Second,
+				MaxLockTime:       30 * time.Minute,
+				MaxMessageBytes:   16 << 20,
+				MaxHeaderBytes:    64 << 10,
+				MaxHeaderKeyBytes: 255,
+			},
+			Guarantees: core.Guarantees{NativeDeliveryCount: true, CountsReleases: true},
 		},
 	}
 }

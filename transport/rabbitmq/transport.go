@@ -121,21 +121,27 @@ func (t *Transport) Describe() core.TransportInfo {
 
 func capabilities(cfg *Config) core.Capabilities {
 	caps := core.Capabilities{
-		Transactions:        []core.TransactionMode{core.TransactionReceiveOnly},
-		DelayedDelivery:     true,
-		NativeDeliveryCount: cfg.QueueType == Quorum,
-		CountsReleases:      cfg.QueueType == Quorum,
-		PublishSubscribe:    true,
-		BaseTopics:          true,
-		TimeToBeReceived:    true,
-		MaxDelay:            delays.Max,
-		DelayPrecision:      delays.Precision,
-		MaxLockTime:         cfg.ConsumerTimeout,
-		MaxMessageBytes:     cfg.MaxMessageBytes,
-		MaxHeaderBytes:      maxHeaderBytes,
-		MaxHeaderKeyBytes:   names.MaxShortString,
-		Durable:             true,
-		Prefetch:            true,
+		Transactions: []core.TransactionMode{core.TransactionReceiveOnly},
+		Abilities: core.Abilities{
+			DelayedDelivery:  true,
+			PublishSubscribe: true,
+			BaseTopics:       true,
+			TimeToBeReceived: true,
+			Prefetch:         true,
+		},
+		Limits: core.Limits{
+			MaxDelay:          delays.Max,
+			DelayPrecision:    delays.Precision,
+			MaxLockTime:       cfg.ConsumerTimeout,
+			MaxMessageBytes:   cfg.MaxMessageBytes,
+			MaxHeaderBytes:    maxHeaderBytes,
+			MaxHeaderKeyBytes: names.MaxShortString,
+		},
+		Guarantees: core.Guarantees{
+			NativeDeliveryCount: cfg.QueueType == Quorum,
+			CountsReleases:      cfg.QueueType == Quorum,
+			Durable:             true,
+		},
 	}
 	if cfg.NoDelays {
 		caps.DelayedDelivery, caps.MaxDelay, caps.DelayPrecision = false, 0, 0

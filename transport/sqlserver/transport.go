@@ -140,21 +140,27 @@ func capabilities(cfg *Config, d dialect.Dialect) core.Capabilities {
 			core.TransactionReceiveOnly,
 			core.TransactionSendsAtomicWithReceive,
 		},
-		DelayedDelivery:     true,
-		NativeDeliveryCount: !cfg.NServiceBusTables,
-		PublishSubscribe:    true,
-		BaseTopics:          true,
-		TimeToBeReceived:    true,
-		// Microsoft SQL Server has savepoints too, but after some errors a transaction
-		// cannot return to one.
-		Savepoints:         onPostgres,
-		DelayPrecision:     time.Second,
-		SubscriptionDelay:  cfg.SubscriptionCache,
-		MaxMessageBytes:    cfg.MaxMessageBytes,
-		Durable:            true,
-		ConfirmsSettlement: true,
-		Prefetch:           !cfg.NServiceBusTables,
-		AtomicLeases:       onPostgres && !cfg.NServiceBusTables,
+		Abilities: core.Abilities{
+			DelayedDelivery:  true,
+			PublishSubscribe: true,
+			BaseTopics:       true,
+			TimeToBeReceived: true,
+			// Microsoft SQL Server has savepoints too, but after some errors a transaction
+			// cannot return to one.
+			Savepoints:   onPostgres,
+			Prefetch:     !cfg.NServiceBusTables,
+			AtomicLeases: onPostgres && !cfg.NServiceBusTables,
+		},
+		Limits: core.Limits{
+			DelayPrecision:    time.Second,
+			SubscriptionDelay: cfg.SubscriptionCache,
+			MaxMessageBytes:   cfg.MaxMessageBytes,
+		},
+		Guarantees: core.Guarantees{
+			NativeDeliveryCount: !cfg.NServiceBusTables,
+			Durable:             true,
+			ConfirmsSettlement:  true,
+		},
 	}
 }
 

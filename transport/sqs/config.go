@@ -240,21 +240,27 @@ func (c Config) shown() shownConfig {
 // capabilities returns the capabilities of a transport with the configuration.
 func capabilities(c *Config) core.Capabilities {
 	caps := core.Capabilities{
-		Transactions:        []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly},
-		DelayedDelivery:     true,
-		NativeDeliveryCount: true,
-		CountsReleases:      true,
-		PublishSubscribe:    true,
-		TimeToBeReceived:    true,
-		GroupOrder:          true, // of FIFO queues
-		DelayPrecision:      deliveryDelayPrecision,
-		MaxLockTime:         mostVisibility,
-		MaxReceiveBatch:     receiveBatch,
-		MaxMessageBytes:     c.MaxMessageBytes,
-		MaxHeaderBytes:      maxHeaderBytes,
-		Durable:             true,
-		ConfirmsSettlement:  true,
-		MayDuplicate:        true,
+		Transactions: []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly},
+		Abilities: core.Abilities{
+			DelayedDelivery:  true,
+			PublishSubscribe: true,
+			TimeToBeReceived: true,
+			GroupOrder:       true, // of FIFO queues
+		},
+		Limits: core.Limits{
+			DelayPrecision:  deliveryDelayPrecision,
+			MaxLockTime:     mostVisibility,
+			MaxReceiveBatch: receiveBatch,
+			MaxMessageBytes: c.MaxMessageBytes,
+			MaxHeaderBytes:  maxHeaderBytes,
+		},
+		Guarantees: core.Guarantees{
+			NativeDeliveryCount: true,
+			CountsReleases:      true,
+			Durable:             true,
+			ConfirmsSettlement:  true,
+			MayDuplicate:        true,
+		},
 	}
 	if c.NoLongDelays {
 		caps.MaxDelay = mostNativeDelay

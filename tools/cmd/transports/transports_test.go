@@ -75,8 +75,14 @@ func asWritten(r *conformance.Report) any {
 
 func report(adapter string, outcomes ...conformance.Outcome) *conformance.Report {
 	r := &conformance.Report{Adapter: adapter, Capabilities: core.Capabilities{
-		Transactions: []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly}, DelayedDelivery: true,
-		MaxDelay: 15 * time.Minute, DelayPrecision: time.Second, MaxMessageBytes: 256 << 10, MaxHeaderKeyBytes: 255,
+		Transactions: []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly},
+		Abilities:    core.Abilities{DelayedDelivery: true},
+		Limits: core.Limits{
+			MaxDelay:          15 * time.Minute,
+			DelayPrecision:    time.Second,
+			MaxMessageBytes:   256 << 10,
+			MaxHeaderKeyBytes: 255,
+		},
 	}}
 	for i, o := range outcomes {
 		r.Results = append(r.Results, conformance.Result{Case: strings.Repeat("C1 case ", i+1), Rule: "C1", Outcome: o, Reason: "of a reason"})
