@@ -76,8 +76,10 @@ func TestBreaker_CountsTriesThatSucceed(t *testing.T) {
 			}
 			return nil
 		})
-		b.put("orders", "order", "m1", "m2")
-		b.pass(time.Minute)
+		for _, id := range []string{"m1", "m2"} { // one after the other: the breaker counts in the order of the ends
+			b.put("orders", "order", id)
+			b.pass(time.Minute)
+		}
 		equal(b, "runs", runs.Load(), 6)
 		b.holds("error", 0)
 		equal(b, "stats", p.Stats(), resilience.Stats{Tries: 6, Retries: 4})
