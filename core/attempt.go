@@ -23,8 +23,8 @@ type attempt struct {
 	observedCtx      context.Context // the context that observers returned, or nil
 
 	// The reason why a part of the work could not be undone (Savepoint), so that none of it
-	// may be committed, or nil. Guarded by message.mu.
-	partialUndoErr error
+	// may be committed, or nil.
+	partialUndoErr atomic.Pointer[error]
 }
 
 // attemptKey lets Shutdown detect that a handler called it, for which it would wait.

@@ -49,7 +49,7 @@ type carrier struct {
 
 // newWork returns the work for a decision about a failed attempt.
 func (c *carrier) newWork(w *worker, a *attempt, f *failure, d decision) *work {
-	wk := &work{failure: f, decision: d, attempt: a, worker: w, committed: a.message.committedSends()}
+	wk := &work{failure: f, decision: d, attempt: a, worker: w, committed: a.message.sends.committedSends()}
 	wk.walk.Facts = c.facts(wk)
 	wk.walk.Decided(d.planned())
 	return wk

@@ -62,7 +62,7 @@ func dispatch(ctx context.Context, m *Message) error {
 	}()
 	for i, handler := range handlers.handlers {
 		current, began = i, time.Now()
-		m.typeScope = handlers.scopeOf(i)
+		m.part = handlers.partOf(i)
 		if err := handler(ctx, m); err != nil {
 			return err
 		}
@@ -117,9 +117,9 @@ func dispatchIndependent(ctx context.Context, m *Message, handlers *handlerSet) 
 			if skipped || i < stopped {
 				continue
 			}
-			m.resetSkip() // which an independent handler has requested
+			m.setSkip(false) // which an independent handler has requested
 		}
-		m.typeScope = handlers.scopeOf(i)
+		m.part = handlers.partOf(i)
 		name, began = handlers.names[i], time.Now()
 		if ctx.Err() != nil {
 			fail(fmt.Errorf("%w: %w", errNotRun, context.Cause(ctx)))

@@ -217,11 +217,11 @@ func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) er
 	in := &Incoming{ID: out.ID, NativeID: out.ID, Headers: out.Headers, Body: out.Body, DeliveryCount: 1}
 	a := &attempt{Context: ctx}
 	ep.invoker.begin(a, in, messageType)
-	a.message.scope = ep.invoker.scope
+	a.message.sends.scope = ep.invoker.scope
 	err = ep.invoker.invoke(a)
-	toSend := a.message.end()
+	toSend := a.message.sends.end()
 	if err != nil {
-		toSend = a.message.committedSends().withCommitted(nil)
+		toSend = a.message.sends.committedSends().withCommitted(nil)
 	}
 	if len(toSend) > 0 {
 		if a.observedCtx != nil {
@@ -231,7 +231,7 @@ func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) er
 			return errors.Join(err, failed)
 		}
 	}
-	a.message.committedSends().notifySent(ep.observers.onPanic)
+	a.message.sends.committedSends().notifySent(ep.observers.onPanic)
 	return err
 }
 

@@ -32,7 +32,8 @@ func handleFailedOf(a *attempt) func(context.Context, *Message, *Failed) error {
 // runHook runs HandleFailed, and collects the messages that it sends.
 func (c *carrier) runHook(w *work) (plan.Class, error) {
 	a, handler := w.attempt, handleFailedOf(w.attempt)
-	m := &Message{scope: "/failed", attemptValues: a.message.values(true)}
+	m := &Message{attemptValues: a.message.values(true)}
+	m.sends.scope = "/failed"
 	m.begin(c.ep.deps, a.delivery.Incoming(), a.message.handledAs())
 	failed := &Failed{Err: w.failure.Err}
 	if target := w.walk.Target(); target != plan.BrokerQueue {
@@ -43,7 +44,7 @@ func (c *carrier) runHook(w *work) (plan.Class, error) {
 	m.ctx = ctx
 	err := HandlerFunc(func(ctx context.Context, m *Message) error { return handler(ctx, m, failed) }).CallRecovered(ctx, m)
 	a.returned.Store(true)
-	out := m.end()
+	out := m.sends.end()
 	if err == nil {
 		err = a.commitError()
 	}

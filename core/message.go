@@ -2,16 +2,13 @@ package core
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/reprise-go/reprise/core/headers"
-	"github.com/reprise-go/reprise/core/internal/ids"
 	"github.com/reprise-go/reprise/core/internal/values"
 )
 
@@ -56,24 +53,17 @@ type Message struct {
 	ctx           context.Context // the handler's, or nil outside an endpoint
 	deps          *messageDeps
 	started       int64          // when the attempt got its slot, in Unix nanoseconds
-	scope         string         // makes the derived ids of middleware and HandleFailed distinct
-	typeScope     string         // added to the scopes of runs for handlers of a further type of the message
+	part          *handlerPart   // the handlers of the message's types that are running, or nil
 	parent        *Message       // of the middleware that called next for this one, or nil
 	attemptValues *values.Values // of the outermost Message, guarded by its mu; nil until one is set
+	sends         sends          // has a separate mutex
 
-	mu       sync.Mutex
-	handling handling        // of the outermost Message
-	failing  *failingHandler // in the last run; of the outermost Message
-	outgoing []Outgoing
-	// outgoing[adoptedAt:][:adopted] were collected by the last run of next that
-	// succeeded.
-	adoptedAt, adopted int32
-	composed           int32 // messages composed so far, those sent at once included
-	ended              bool
-	skipsRest          bool            // the handlers that have not run
-	duplicate          bool            // it was handled before; of the outermost Message
-	handlersChosen     bool            // handlers were chosen, which are about to run; of the outermost Message
-	committed          *committedSends // of the outermost Message, or nil
+	mu             sync.Mutex
+	handling       handling        // of the outermost Message
+	failing        *failingHandler // in the last run; of the outermost Message
+	skipsRest      bool            // the handlers that have not run
+	duplicate      bool            // it was handled before; of the outermost Message
+	handlersChosen bool            // handlers were chosen, which are about to run; of the outermost Message
 }
 
 // messageDeps has the parts of the endpoint that messages need.
@@ -161,6 +151,7 @@ func (m *Message) begin(deps *messageDeps, in *Incoming, h handling) {
 	m.EnqueuedAt = in.EnqueuedAt
 	m.incoming = in
 	m.deps = deps
+	m.sends.message = m
 	if c := h.content; c != nil {
 		m.Headers, m.replaced = c.headers, &replacedBody{body: c.body}
 	}
@@ -172,14 +163,6 @@ func (m *Message) handledAs() handling {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.handling
-}
-
-// end closes m and returns the messages to send if it succeeded.
-func (m *Message) end() []Outgoing {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.ended = true
-	return m.committed.withCommitted(m.outgoing)
 }
 
 // RawBody returns a copy of the body before it is decoded: as it was received, or
@@ -211,16 +194,12 @@ func (m *Message) SetBody(body []byte) {
 // run after this one, except independent ones ([HandleOptions.Independent]). The message
 // counts as handled if this one succeeds; another attempt begins with the first handler
 // again. It is for handlers: middleware that is to skip all handlers does not call next.
-func (m *Message) SkipRemainingHandlers() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.skipsRest = true
-}
+func (m *Message) SkipRemainingHandlers() { m.setSkip(true) }
 
-func (m *Message) resetSkip() {
+func (m *Message) setSkip(skip bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.skipsRest = false
+	m.skipsRest = skip
 }
 
 func (m *Message) skipsRemaining() bool {
@@ -242,22 +221,18 @@ func (m *Message) Native() any { return m.incoming.Native }
 
 // Outgoing returns copies of the messages collected so far: for middleware, also those of
 // the last run of next that succeeded.
-func (m *Message) Outgoing() []Outgoing {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Clone(m.outgoing)
-}
+func (m *Message) Outgoing() []Outgoing { return m.sends.all() }
 
 // Send collects a command for a queue. An error (a body that cannot be encoded, a message
 // that is too large, an option that the transport does not support) means that nothing
 // was collected.
 func (m *Message) Send(queue, messageType string, body any, opts ...SendOptions) error {
-	return m.collect(headers.IntentSend, queue, messageType, body, opts)
+	return m.sends.collect(headers.IntentSend, queue, messageType, body, opts)
 }
 
 // Publish collects an event for all subscribers of messageType.
 func (m *Message) Publish(messageType string, body any, opts ...SendOptions) error {
-	return m.collect(headers.IntentPublish, "", messageType, body, opts)
+	return m.sends.collect(headers.IntentPublish, "", messageType, body, opts)
 }
 
 // Reply collects an answer to the address that the message names. Without one
@@ -267,49 +242,18 @@ func (m *Message) Reply(messageType string, body any, opts ...SendOptions) error
 	if to == "" {
 		return fmt.Errorf("core: reply to message %s: %w", m.incoming.ID, ErrNoReplyAddress)
 	}
-	return m.collect(headers.IntentReply, to, messageType, body, opts)
+	return m.sends.collect(headers.IntentReply, to, messageType, body, opts)
 }
 
 // SendNow sends a command at once: it is sent even if the handler fails, and once more at
 // every attempt, with the same message id. After a deferral ([Defer]) the id changes.
 func (m *Message) SendNow(ctx context.Context, queue, messageType string, body any, opts ...SendOptions) error {
-	return m.sendImmediately(ctx, headers.IntentSend, queue, messageType, body, opts)
+	return m.sends.sendNow(ctx, headers.IntentSend, queue, messageType, body, opts)
 }
 
 // PublishNow publishes an event at once, as [Message.SendNow] does.
 func (m *Message) PublishNow(ctx context.Context, messageType string, body any, opts ...SendOptions) error {
-	return m.sendImmediately(ctx, headers.IntentPublish, "", messageType, body, opts)
-}
-
-func (m *Message) collect(intent, queue, messageType string, body any, opts []SendOptions) error {
-	if m.deps.composer.sendChain == nil {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		out, err := m.composeLocked(intent, queue, messageType, body, opts)
-		if err == nil {
-			m.outgoing = append(m.outgoing, out)
-		}
-		return err
-	}
-	out, err := m.compose(m.context(), intent, queue, messageType, body, opts)
-	if err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.endedLocked() { // while SendMiddleware ran
-		return m.sendError(intent, messageType, ErrHandlingEnded)
-	}
-	m.outgoing = append(m.outgoing, out...)
-	return nil
-}
-
-func (m *Message) sendImmediately(ctx context.Context, intent, queue, messageType string, body any, opts []SendOptions) error {
-	out, err := m.compose(ctx, intent, queue, messageType, body, opts)
-	if err != nil || len(out) == 0 {
-		return err
-	}
-	return m.deps.send(ctx, out...)
+	return m.sends.sendNow(ctx, headers.IntentPublish, "", messageType, body, opts)
 }
 
 // context returns the context of the handler.
@@ -318,74 +262,6 @@ func (m *Message) context() context.Context {
 		return m.ctx
 	}
 	return ContextWithMessage(context.Background(), m)
-}
-
-// compose returns the messages of a send: one, unless SendMiddleware makes more or fewer
-// of it. The middleware runs without m's lock.
-func (m *Message) compose(ctx context.Context, intent, queue, messageType string, body any, opts []SendOptions) ([]Outgoing, error) {
-	composed, err := m.composeOne(intent, queue, messageType, body, opts)
-	if err != nil {
-		return nil, err
-	}
-	c := m.deps.composer
-	if c.sendChain != nil {
-		if found, _ := MessageFromContext(ctx); found != m {
-			ctx = ContextWithMessage(ctx, m)
-		}
-	}
-	out, err := c.runSendMiddleware(ctx, composed)
-	if err != nil {
-		return nil, m.sendError(intent, messageType, err)
-	}
-	return out, nil
-}
-
-func (m *Message) composeOne(intent, queue, messageType string, body any, opts []SendOptions) (Outgoing, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.composeLocked(intent, queue, messageType, body, opts)
-}
-
-func (m *Message) sendError(intent, messageType string, err error) error {
-	return fmt.Errorf("core: %s %q while handling message %s: %w", sendVerb(intent), messageType, m.incoming.ID, err)
-}
-
-func (m *Message) composeLocked(intent, queue, messageType string, body any, opts []SendOptions) (Outgoing, error) {
-	if m.endedLocked() {
-		return Outgoing{}, m.sendError(intent, messageType, ErrHandlingEnded)
-	}
-	from := causation{
-		id:             m.incoming.ID,
-		conversationID: m.incoming.Headers.Get(headers.ConversationID),
-		correlationID:  m.incoming.Headers.Get(headers.CorrelationID),
-		sagaID:         m.incoming.Headers.Get(headerOriginatingSagaID),
-		sagaType:       m.incoming.Headers.Get(headerOriginatingSagaType),
-	}
-	m.composed++
-	out, err := m.deps.composer.compose(intent, queue, messageType, body, opts, from, func() string {
-		sender := m.deps.composer.endpoint + m.scope
-		if n := m.incoming.deferrals(); n > 0 {
-			// A deferred message is not retried but handled anew, and its messages (SendNow) are
-			// new ones.
-			sender += "/deferral/" + strconv.Itoa(n)
-		}
-		return ids.Derived(m.incoming.ID, sender, int(m.composed))
-	})
-	if err != nil {
-		return Outgoing{}, m.sendError(intent, messageType, err)
-	}
-	return out, nil
-}
-
-func sendVerb(intent string) string {
-	switch intent {
-	case headers.IntentPublish:
-		return "publish"
-	case headers.IntentReply:
-		return "reply with"
-	default:
-		return "send"
-	}
 }
 
 // messageKey is the context key of a handler's Message.
@@ -460,17 +336,6 @@ func (m *Message) failingHandler() failingHandler {
 	return *m.failing
 }
 
-// isEnded reports whether m's run, or a run around it, has ended.
-func (m *Message) isEnded() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.endedLocked()
-}
-
-func (m *Message) endedLocked() bool {
-	return m.ended || m.parent != nil && m.parent.isEnded()
-}
-
 func decodeTyped[T any](m *Message) (*TypedMessage[T], error) {
 	in := &TypedMessage[T]{Message: m}
 	if m.replaced != nil {
@@ -494,54 +359,16 @@ func decodeTyped[T any](m *Message) (*TypedMessage[T], error) {
 // is still that of the first sender. Like the messages of [Message.Send], the copy is
 // sent when all handlers have succeeded. An empty queue, and a message that has no room
 // for failure headers ([ErrTooLarge]), are errors.
-func (m *Message) Forward(queue string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	out, err := m.forwardLocked(queue)
-	if err != nil {
-		return err
-	}
-	m.outgoing = append(m.outgoing, out)
-	return nil
-}
+func (m *Message) Forward(queue string) error { return m.sends.forward(queue) }
 
 // ForwardNow forwards the message at once, as [Message.SendNow] does: the copy is sent
 // even if the handler fails, and once more at every attempt.
 func (m *Message) ForwardNow(ctx context.Context, queue string) error {
-	m.mu.Lock()
-	out, err := m.forwardLocked(queue)
-	m.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	return m.deps.send(ctx, out)
-}
-
-func (m *Message) forwardLocked(queue string) (Outgoing, error) {
-	out := m.Copy()
-	out.Queue = queue
-	err := m.deps.composer.checkSize(&out)
-	switch {
-	case m.endedLocked():
-		err = ErrHandlingEnded
-	case queue == "":
-		err = errors.New("no destination queue was given")
-	}
-	if err != nil {
-		return Outgoing{}, fmt.Errorf("core: forward message %s to %q: %w", m.incoming.ID, queue, err)
-	}
-	return out, nil
+	return m.sends.forwardNow(ctx, queue)
 }
 
 // Copy returns the copy of the message that [Message.Forward] collects, without a
 // destination: for code that sends it through another transport, as package bridge does.
 // It shares the body and Properties with the message, so neither must be written to. It
 // does not have the time to be received.
-func (m *Message) Copy() Outgoing {
-	in := m.incoming
-	out := in.copyTo("", in.Headers, ReasonForward)
-	in.writeID(&out.Headers)
-	out.Headers.Del(headers.Attempts, headers.Undelivered, headers.TimeToBeReceived, headers.RetryUniqueMessageID, headers.RetryAckQueue, headers.RetryAckSent)
-	out.Headers.Del(retryHeaders...)
-	return out
-}
+func (m *Message) Copy() Outgoing { return m.incoming.forwarded() }

@@ -116,12 +116,14 @@ func (s *runStarter) handle(ctx context.Context, m *Message) error {
 	r := &middlewareRun{Context: ctx}
 	r.message.beginRun(m, s.scope)
 	r.message.ctx = r
-	defer r.message.end() // also where next panics
+	defer r.message.sends.end() // also where next panics
 	if err := s.next(r, &r.message); err != nil {
 		return err
 	}
 	m.recordFailingHandler(nil) // whose failure inner middleware hid
-	m.adopt(r.message.end(), r.message.skipsRemaining())
+	out := r.message.sends.end()
+	m.setSkip(r.message.skipsRemaining())
+	m.sends.adopt(out)
 	return nil
 }
 
@@ -145,25 +147,11 @@ func (m *Message) beginRun(by *Message, scope string) {
 	m.Attempt, m.DelayedRetries, m.Deferrals = by.Attempt, by.DelayedRetries, by.Deferrals
 	m.LastError, m.EnqueuedAt = by.LastError, by.EnqueuedAt
 	m.incoming, m.replaced, m.deps = by.incoming, by.replaced, by.deps
-	m.scope, m.typeScope, m.parent = scope+by.typeScope, by.typeScope, by
-}
-
-// adopt replaces the messages of an earlier run by those of a run that succeeded. skips
-// is whether this run skips the remaining handlers.
-func (m *Message) adopt(out []Outgoing, skips bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.skipsRest = skips
-	m.outgoing = slices.Delete(m.outgoing, int(m.adoptedAt), int(m.adoptedAt+m.adopted))
-	m.adoptedAt, m.adopted = int32(len(m.outgoing)), int32(len(out))
-	m.outgoing = append(m.outgoing, out...)
-}
-
-// keepAdopted makes later runs keep the messages that earlier runs have collected.
-func (m *Message) keepAdopted() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.adopted = 0
+	m.part, m.parent = by.part, by
+	m.sends.message, m.sends.scope = m, scope
+	if m.part != nil {
+		m.sends.scope += m.part.scope
+	}
 }
 
 // MiddlewareState is the state of middleware at one moment ([MiddlewareFacts.State]).
@@ -318,7 +306,7 @@ func (r *registry) wrapHandler(handler HandlerFunc, messageType string, position
 	}
 	return func(ctx context.Context, m *Message) error {
 		err := chain(ctx, m)
-		m.keepAdopted() // beside the messages of other handlers
+		m.sends.keepAdopted() // beside the messages of other handlers
 		return err
 	}, facts, nil
 }

@@ -81,7 +81,7 @@ func (p *processor) runHandlers(w *worker, a *attempt, err error) {
 
 // failed decides about an attempt that returned an error, and carries the decision out.
 func (p *processor) failed(w *worker, a *attempt, err error) {
-	a.message.end()
+	a.message.sends.end()
 	switch {
 	case a.isLockLost():
 		p.run.endLockLost(a)
@@ -202,7 +202,7 @@ func (p *processor) newAttempt(item fetchedDelivery, began time.Time) *attempt {
 		a.Context = a.delivery.BindContext(a.Context)
 	}
 	p.ep.invoker.begin(a, in, in.Headers.Get(headers.MessageTypes))
-	a.message.scope = p.ep.invoker.scope
+	a.message.sends.scope = p.ep.invoker.scope
 	a.message.started = began.UnixNano()
 	return a
 }

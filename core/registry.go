@@ -251,8 +251,8 @@ type typedHandlers struct {
 
 // handlerPart is the place of the handlers of one type among those of a message.
 type handlerPart struct {
-	end         int // index where the next part begins
-	scope       string
+	end         int    // index where the next part begins
+	scope       string // added to the scopes of their runs: of further types of the message
 	independent bool
 }
 
@@ -291,24 +291,23 @@ func joinHandlers(all []typedHandlers) *handlerSet {
 // without other types.
 func typeScope(messageType string) string { return "/type/" + messageType }
 
-// part returns the part of a handler.
-func (s *handlerSet) part(i int) handlerPart {
-	for _, p := range s.parts {
-		if i < p.end {
-			return p
+// partOf returns the part of a handler, or nil if the message has handlers of one type.
+func (s *handlerSet) partOf(i int) *handlerPart {
+	for p := range s.parts {
+		if i < s.parts[p].end {
+			return &s.parts[p]
 		}
 	}
-	return handlerPart{end: len(s.handlers), independent: s.independent}
+	return nil
 }
-
-// scopeOf returns the addition to the scope of a handler.
-func (s *handlerSet) scopeOf(i int) string { return s.part(i).scope }
 
 // independentAt reports whether a handler is independent, and returns the first handler
 // that it does not stop if it is not.
 func (s *handlerSet) independentAt(i int) (independent bool, end int) {
-	p := s.part(i)
-	return p.independent, p.end
+	if p := s.partOf(i); p != nil {
+		return p.independent, p.end
+	}
+	return s.independent, len(s.handlers)
 }
 
 // distinctName adds a number to the name of a handler if the same type already has a

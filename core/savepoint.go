@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 )
 
 // This file is about savepoints.
@@ -14,10 +13,7 @@ import (
 type Savepoint struct {
 	message *Message
 	undo    func(ctx context.Context) error // of the transport's transaction, or nil
-
-	// The messages collected before the savepoint.
-	outgoing           []Outgoing
-	adoptedAt, adopted int32
+	before  collectedSends
 }
 
 // Savepoint marks the state of this attempt, so that the work after it can be undone
@@ -46,15 +42,11 @@ type Savepoint struct {
 // released. Savepoint and Rollback are called by one goroutine at a time, not while next
 // or the transaction is in use.
 func (m *Message) Savepoint(ctx context.Context) (*Savepoint, error) {
-	s := &Savepoint{message: m}
-	m.mu.Lock()
-	ended := m.endedLocked()
-	s.outgoing = slices.Clone(m.outgoing)
-	s.adoptedAt, s.adopted = m.adoptedAt, m.adopted
-	m.mu.Unlock()
-	if ended {
+	before, ok := m.sends.mark()
+	if !ok {
 		return nil, fmt.Errorf("core: savepoint for message %s: %w", m.ID, ErrHandlingEnded)
 	}
+	s := &Savepoint{message: m, before: before}
 	a := m.transaction()
 	if a == nil {
 		return s, nil
@@ -77,7 +69,7 @@ func (m *Message) Savepoint(ctx context.Context) (*Savepoint, error) {
 // ones.
 func (s *Savepoint) Rollback(ctx context.Context) error {
 	m := s.message
-	if m.isEnded() {
+	if m.sends.isEnded() {
 		return fmt.Errorf("core: rollback to a savepoint of message %s: %w", m.ID, ErrHandlingEnded)
 	}
 	if s.undo != nil {
@@ -89,10 +81,7 @@ func (s *Savepoint) Rollback(ctx context.Context) error {
 			return err
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.outgoing = slices.Clone(s.outgoing)
-	m.adoptedAt, m.adopted = s.adoptedAt, s.adopted
+	m.sends.restore(s.before)
 	return nil
 }
 
@@ -119,25 +108,16 @@ func (m *Message) attempt() *attempt {
 }
 
 // refuseCommit lets the attempt fail: a part of its work could not be undone.
-func (a *attempt) refuseCommit(err error) {
-	a.message.mu.Lock()
-	defer a.message.mu.Unlock()
-	if a.partialUndoErr == nil {
-		a.partialUndoErr = err
-	}
-}
+func (a *attempt) refuseCommit(err error) { a.partialUndoErr.CompareAndSwap(nil, &err) }
 
 // allowCommit is called after a Reset.
-func (a *attempt) allowCommit() {
-	a.message.mu.Lock()
-	defer a.message.mu.Unlock()
-	a.partialUndoErr = nil
-}
+func (a *attempt) allowCommit() { a.partialUndoErr.Store(nil) }
 
 // commitError returns the reason why the work of the attempt must not be committed, or
 // nil.
 func (a *attempt) commitError() error {
-	a.message.mu.Lock()
-	defer a.message.mu.Unlock()
-	return a.partialUndoErr
+	if err := a.partialUndoErr.Load(); err != nil {
+		return *err
+	}
+	return nil
 }

@@ -17,7 +17,7 @@ import (
 // succeeded sends the messages that the handlers collected and consumes the message. An
 // error means that it was not settled: the attempt failed after all (R20).
 func (p *processor) succeeded(w *worker, a *attempt) error {
-	out := a.message.end()
+	out := a.message.sends.end()
 	if a.isLockLost() {
 		p.run.endLockLost(a)
 		return nil
@@ -49,7 +49,7 @@ func (p *processor) succeeded(w *worker, a *attempt) error {
 		p.carrier.complete(a)
 	}
 	a.dealtWith = true // observers may end the goroutine
-	a.message.committedSends().notifySent(p.ep.observers.onPanic)
+	a.message.sends.committedSends().notifySent(p.ep.observers.onPanic)
 	if len(p.ep.observers.success) > 0 {
 		p.ep.observers.succeeded(a.settlementContext(p.run), Success{p.ep.observed, &a.message, a.message.isDuplicate()})
 	}

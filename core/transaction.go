@@ -1,11 +1,5 @@
 package core
 
-import (
-	"errors"
-	"fmt"
-	"slices"
-)
-
 // This file is for middleware that keeps a handler's messages until they have been sent,
 // an inbox for example: it stores the messages that Message.Outgoing returns, calls
 // Commit, passes them to a later attempt with Resend, and deletes them when Commit
@@ -17,40 +11,7 @@ import (
 // [SendOptions.DeliverAt]: Delay and TimeToBeReceived count from now. An error, as for a
 // message without an ID or with neither or both of Queue and Topic, means that none of
 // them was collected. m takes over the bodies.
-func (m *Message) Resend(out ...Outgoing) error {
-	fail := func(err error) error {
-		return fmt.Errorf("core: resend %d messages while handling message %s: %w", len(out), m.incoming.ID, err)
-	}
-	for i := range out {
-		if err := m.deps.composer.checkResent(&out[i]); err != nil {
-			return fail(err)
-		}
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.endedLocked() {
-		return fail(ErrHandlingEnded)
-	}
-	m.outgoing = append(m.outgoing, out...)
-	return nil
-}
-
-// checkResent refuses a message that cannot have come from Outgoing, or that the
-// transport can no longer send.
-func (c *composer) checkResent(out *Outgoing) error {
-	switch {
-	case out.ID == "":
-		return errors.New("a message has no ID; set the one that it was first sent with")
-	case out.Queue != "" && out.Topic != "":
-		return fmt.Errorf("message %s has both queue %q and topic %q; empty one of them", out.ID, out.Queue, out.Topic)
-	case out.Reason != ReasonApplication && out.Reason != ReasonForward:
-		return fmt.Errorf("message %s is a %v, which handlers do not send", out.ID, out.Reason)
-	}
-	if err := c.checkRequest(out); err != nil {
-		return fmt.Errorf("message %s: %w", out.ID, err)
-	}
-	return nil
-}
+func (m *Message) Resend(out ...Outgoing) error { return m.sends.resend(out) }
 
 // SetDuplicate marks the message as handled before, for middleware that does not run the
 // handlers again: observers see the mark ([HandleEnd.Duplicate], [Success.Duplicate]),
@@ -92,35 +53,4 @@ func (m *Message) isDuplicate() bool {
 // Resend, means that nothing was committed. After the handler, or the middleware, has
 // returned it is [ErrHandlingEnded]. With [Endpoint.Invoke] committed messages are sent
 // even if it returns an error.
-func (m *Message) Commit(out []Outgoing, sent func()) error {
-	fail := func(err error) error {
-		return fmt.Errorf("core: commit %d messages while handling message %s: %w", len(out), m.incoming.ID, err)
-	}
-	for i := range out {
-		if err := m.deps.composer.checkResent(&out[i]); err != nil {
-			return fail(err)
-		}
-	}
-	if m.isEnded() {
-		return fail(ErrHandlingEnded)
-	}
-	outermost := m.outermost()
-	outermost.mu.Lock()
-	defer outermost.mu.Unlock()
-	if outermost.committed == nil {
-		outermost.committed = &committedSends{}
-	}
-	c := outermost.committed
-	c.messages = c.appendMissing(slices.Clone(c.messages), out)
-	if sent != nil {
-		c.callbacks = append(c.callbacks, sent)
-	}
-	return nil
-}
-
-// committedSends returns the committed messages to send, or nil.
-func (m *Message) committedSends() *committedSends {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.committed
-}
+func (m *Message) Commit(out []Outgoing, sent func()) error { return m.sends.commit(out, sent) }
