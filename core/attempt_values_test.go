@@ -33,7 +33,7 @@ func TestAttemptValues_ReachTheDecisionOfTheirAttempt(t *testing.T) {
 		inner := func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error { return next(ctx, m) }
 		}
-		recover := core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Off: true}}
+		recover := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
 		recover.Policy = func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
 			policy.add(f.Value(noteKey{}))
 			equal(fx, "value of middleware", f.Value("outer"), any("by middleware"))
@@ -113,7 +113,7 @@ func TestAttemptValues_BelongToOneAttempt(t *testing.T) {
 		const messages, attempts = 64, 3
 		var mu sync.Mutex
 		decided := map[string]int{}
-		recover := core.Recoverability{Immediate: core.Immediate{Retries: attempts - 1}, Delayed: core.Delayed{Off: true}}
+		recover := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: attempts - 1}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
 		recover.Policy = func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
 			if want := fmt.Sprint(f.MessageID, " ", f.ImmediateProcessingFailures); f.Value(noteKey{}) != want {
 				fx.Errorf("the policy sees %v in %s", f.Value(noteKey{}), want)
@@ -249,7 +249,7 @@ func TestLog_LinesAboutAFailureHaveTheContextOfItsObservers(t *testing.T) {
 		want    string // in a line
 	}{
 		"immediate retry":     {once(errBoom), immediateRetries(1), nil, nil, "retrying message immediately"},
-		"delayed retry":       {once(errBoom), core.Recoverability{Immediate: core.Immediate{Off: true}}, nil, nil, "retrying message after a delay"},
+		"delayed retry":       {once(errBoom), core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}}, nil, nil, "retrying message after a delay"},
 		"deferral":            {once(core.Defer(time.Second)), noRetries, nil, nil, "deferring message"},
 		"discard":             {fail(core.Discard("why")), noRetries, nil, nil, "discarding message"},
 		"move":                {fail(errBoom), noRetries, nil, nil, "moving message to the error queue"},

@@ -47,9 +47,9 @@ func TestAttempts_ExactWhateverWasPrefetched(t *testing.T) {
 	t.Parallel()
 	const quick, failing = 800, 500
 	rules := core.Recoverability{
-		Immediate:     core.Immediate{Retries: 1},
-		Delayed:       core.Delayed{Retries: 1, Increase: 2 * time.Second},
-		MaxDeliveries: core.MaxDeliveries{Count: 3},
+		Immediate:     core.Immediate{NumberOfRetries: 1},
+		Delayed:       core.Delayed{NumberOfRetries: 1, TimeIncrease: 2 * time.Second},
+		MaxDeliveries: 3,
 	}
 	rateLimited := rules
 	rateLimited.RateLimit = core.RateLimit{ConsecutiveFailures: 20, TimeToWait: time.Second}
@@ -253,7 +253,7 @@ func TestRateLimited_PrefetchedWhereTheBrokerCounts(t *testing.T) {
 func TestMaxDeliveries_MessageThatNoHandlerSaw(t *testing.T) {
 	inModesWith(t, countsReleasesConfig(), retryModes, func(fx *fixture) {
 		rules := immediateRetries(1)
-		rules.MaxDeliveries.Count = 3
+		rules.MaxDeliveries = 3
 		// deliver lets the messages of the queue be delivered as often without a handler.
 		deliver := func(times int) {
 			fx.Helper()

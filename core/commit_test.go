@@ -152,7 +152,7 @@ func TestCommit_LeavesWhateverBecomesOfTheAttempt(t *testing.T) {
 		for _, loss := range []int{0, 3} {
 			t.Run(fmt.Sprint(name, " after sends that failed: ", loss), func(t *testing.T) {
 				inModes(t, retryModes, func(fx *fixture) {
-					k, ep := fx.runCommitting(core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 3}}}, c.result)
+					k, ep := fx.runCommitting(core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 3}}}, c.result)
 					fx.broker.setFaults(failFirstSends(loss, "shipping"))
 					fx.run(ep)
 					fx.enqueue("m1")
@@ -349,7 +349,7 @@ func TestSentID(t *testing.T) {
 			attempts := 0
 			_, running := fx.runOrders(core.Config{
 				MessageID:      c.id,
-				Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1, Delays: []time.Duration{time.Second}}},
+				Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 1, Delays: []time.Duration{time.Second}}},
 			}, func(_ context.Context, m *core.Message) error {
 				_, sent := m.SentID()
 				got.add(fmt.Sprint(sent))

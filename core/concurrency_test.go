@@ -137,7 +137,7 @@ func TestConcurrency_ChangesLoseAndDuplicateNothing(t *testing.T) {
 		config := core.Config{Concurrency: 8}
 		if fx.mode != core.TransactionNone {
 			config.Recoverability = immediateRetries(40) // CountsReleases also counts what was given back
-			config.Recoverability.MaxDeliveries.Off = true
+			config.Recoverability.MaxDeliveries = core.Off
 		}
 		ep, run := fx.runOrders(config, func(_ context.Context, m *core.Message) error {
 			time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)

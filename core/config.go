@@ -9,8 +9,7 @@ import (
 
 // Config configures an endpoint. The zero value is ready for use; [New] checks every
 // field, refuses settings that would have no effect, and reports all problems together. A
-// field that is 0 has its default. Retries and [MaxDeliveries] have a field Off, other
-// settings accept the constant Off if their comment says so.
+// field that is 0 has its default. A field accepts [Off] if its comment says so.
 //
 // Package configfile reads a Config from JSON and environment variables, and writes it,
 // without the fields that hold code (functions, errors, a logger). encoding/json does
@@ -239,7 +238,8 @@ type Recoverability struct {
 	// A message that was delivered more often than its failures explain is attempted in
 	// isolation: this process then has no other message, so that no other message is counted
 	// if this one kills the process (R35). Set it below a smaller limit of the broker.
-	MaxDeliveries MaxDeliveries
+	// The default, 0, is the larger of 50 and 4 x (immediate retries + 1). Off means no limit.
+	MaxDeliveries int
 
 	// RequeueDelay is the delay of Defer(0). The default is 1 s. Services whose handlers
 	// defer set it, and RequeueLimit.
@@ -329,10 +329,9 @@ type Recoverability struct {
 
 // Immediate configures retries at once, or after a short pause.
 type Immediate struct {
-	// Retries is the number of retries; the default, 0, is 5.
-	Retries int
-	// Off turns them off.
-	Off bool
+	// NumberOfRetries is the number of retries in a round; the default, 0, is 5. Off means
+	// none.
+	NumberOfRetries int
 	// Pause is before the first retry of a round; each further pause is twice as long, up to
 	// MaxPause. It is lengthened by a random part, up to a half, so that messages that
 	// failed together are not tried together. The message takes no slot while it waits. This
@@ -349,21 +348,20 @@ type Immediate struct {
 
 // Delayed configures retries after a delay, each with a full round of immediate retries.
 type Delayed struct {
-	// Retries is the number of retries; the default, 0, is 3, or the number of Delays.
-	Retries int
-	// Off turns them off.
-	Off bool
-	// Increase is the first delay, and the amount by which each later delay is longer. The
-	// default is 10 s.
-	Increase time.Duration
-	// Factor, at least 1, multiplies each delay instead of adding Increase: Increase,
-	// Increase x Factor, Increase x Factor x Factor. The default, 0 or Off, is the linear
-	// growth of Increase.
+	// NumberOfRetries is the number of retries; the default, 0, is 3, or the number of
+	// Delays. Off means none.
+	NumberOfRetries int
+	// TimeIncrease is the first delay, and the amount by which each later delay is longer.
+	// The default is 10 s.
+	TimeIncrease time.Duration
+	// Factor, at least 1, multiplies each delay instead of adding TimeIncrease: TimeIncrease,
+	// TimeIncrease x Factor, TimeIncrease x Factor x Factor. The default, 0 or Off, is the
+	// linear growth by TimeIncrease.
 	Factor float64
-	// MaxDelay limits each delay before jitter; it is at least Increase. The default, 0 or
-	// Off, is none.
+	// MaxDelay limits each delay before jitter; it is at least TimeIncrease. The default, 0
+	// or Off, is none.
 	MaxDelay time.Duration
-	// Delays lists each delay, instead of Increase, Factor and MaxDelay.
+	// Delays lists each delay, instead of TimeIncrease, Factor and MaxDelay.
 	Delays []time.Duration
 	// Jitter, between 0 and 1, lengthens a delay by a random part of it: 0.2 by up to a
 	// fifth. It never shortens a delay. The default, 0 or Off, is none.
@@ -371,15 +369,15 @@ type Delayed struct {
 }
 
 // TypeRecoverability has the settings of one message type. It is merged with those of the
-// endpoint field by field: with Delayed{Retries: 10, Increase: time.Minute} in
+// endpoint field by field: with Delayed{NumberOfRetries: 10, TimeIncrease: time.Minute} in
 // [Recoverability], Delayed{MaxDelay: 5 * time.Minute} here means 10 retries, with delays
 // that grow by a minute up to five.
 //
 //   - A field that is 0 is inherited.
-//   - Immediate.Off and Delayed.Off switch a level off; Retries or Delays switch
-//     on a level that is off for the endpoint.
-//   - Delays replace the inherited Retries, Increase, Factor and MaxDelay;
-//     Retries and Increase together replace inherited Delays.
+//   - NumberOfRetries: Off switches a level off; another number, or Delays, switch on a
+//     level that is off for the endpoint.
+//   - Delays replace the inherited NumberOfRetries, TimeIncrease, Factor and MaxDelay;
+//     NumberOfRetries and TimeIncrease together replace inherited Delays.
 //   - Off, if the field's comment mentions it, replaces an inherited value by none, as
 //     in Delayed.Factor, Delayed.MaxDelay and Delayed.Jitter.
 type TypeRecoverability struct {
@@ -413,15 +411,6 @@ type TypeRecoverability struct {
 
 	// UnrecoverableFunc is called in addition to that of the endpoint.
 	UnrecoverableFunc func(error) bool
-}
-
-// MaxDeliveries limits the deliveries of one copy of a message.
-type MaxDeliveries struct {
-	// Count is the limit; the default, 0, is the larger of 50 and 4 x (immediate retries +
-	// 1).
-	Count int
-	// Off turns the limit off.
-	Off bool
 }
 
 // RateLimit configures automatic rate limiting (R40-R45).

@@ -38,18 +38,18 @@ func TestUnsupportedSettings_AreRefused(t *testing.T) {
 	}{
 		{
 			"immediate retries in mode None",
-			Config{Transactions: TransactionNone, Recoverability: Recoverability{Immediate: Immediate{Retries: 3}, Delayed: Delayed{Off: true}}}, able,
-			[]string{"Recoverability.Immediate.Retries is 3", "transaction mode is None", "set Recoverability.Immediate.Off, or use a transaction mode above None"},
+			Config{Transactions: TransactionNone, Recoverability: Recoverability{Immediate: Immediate{NumberOfRetries: 3}, Delayed: Delayed{NumberOfRetries: Off}}}, able,
+			[]string{"Recoverability.Immediate.NumberOfRetries is 3", "transaction mode is None", "set it to core.Off, or use a transaction mode above None"},
 		},
 		{
 			"delayed retries in mode None",
-			Config{Transactions: TransactionNone, Recoverability: Recoverability{Delayed: Delayed{Retries: 2}}}, able,
-			[]string{"Recoverability.Delayed asks for 2 retries", "transaction mode is None", "set Recoverability.Delayed.Off"},
+			Config{Transactions: TransactionNone, Recoverability: Recoverability{Delayed: Delayed{NumberOfRetries: 2}}}, able,
+			[]string{"Recoverability.Delayed asks for 2 retries", "transaction mode is None", "set Recoverability.Delayed.NumberOfRetries to core.Off"},
 		},
 		{
 			"delayed retries without delayed delivery",
-			Config{Recoverability: Recoverability{Delayed: Delayed{Retries: 2}}}, undelayed,
-			[]string{"Recoverability.Delayed asks for 2 retries", "Capabilities.DelayedDelivery", "set Recoverability.Delayed.Off"},
+			Config{Recoverability: Recoverability{Delayed: Delayed{NumberOfRetries: 2}}}, undelayed,
+			[]string{"Recoverability.Delayed asks for 2 retries", "Capabilities.DelayedDelivery", "set Recoverability.Delayed.NumberOfRetries to core.Off"},
 		},
 		{
 			"listed delays without delayed delivery",
@@ -58,12 +58,12 @@ func TestUnsupportedSettings_AreRefused(t *testing.T) {
 		},
 		{
 			"an increase alone, on which three default retries would be built",
-			Config{Recoverability: Recoverability{Delayed: Delayed{Increase: 10 * time.Minute}}}, short,
+			Config{Recoverability: Recoverability{Delayed: Delayed{TimeIncrease: 10 * time.Minute}}}, short,
 			[]string{"Recoverability.Delayed asks for 3 retries", "longest delay would be 30m0s", "Capabilities.MaxDelay is 15m0s"},
 		},
 		{
 			"a delay longer than the transport's",
-			Config{Recoverability: Recoverability{Delayed: Delayed{Retries: 3, Increase: 6 * time.Minute}}}, short,
+			Config{Recoverability: Recoverability{Delayed: Delayed{NumberOfRetries: 3, TimeIncrease: 6 * time.Minute}}}, short,
 			[]string{"Recoverability.Delayed", "longest delay would be 18m0s", "Capabilities.MaxDelay is 15m0s", "choose what the transport can do"},
 		},
 		{
@@ -98,8 +98,8 @@ func TestUnsupportedSettings_AreRefused(t *testing.T) {
 		},
 		{
 			"retries of one message type",
-			Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {Delayed: Delayed{Retries: 1}}}}}, undelayed,
-			[]string{`Recoverability.MessageTypes["order"].Delayed asks for 1 retries`, "Capabilities.DelayedDelivery", `set Recoverability.MessageTypes["order"].Delayed.Off`},
+			Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {Delayed: Delayed{NumberOfRetries: 1}}}}}, undelayed,
+			[]string{`Recoverability.MessageTypes["order"].Delayed asks for 1 retries`, "Capabilities.DelayedDelivery", `set Recoverability.MessageTypes["order"].Delayed.NumberOfRetries to core.Off`},
 		},
 		{
 			"dead-lettering",
@@ -136,7 +136,7 @@ func TestUnsupportedSettings_DefaultsAreReduced(t *testing.T) {
 	short.MaxDelay = 20 * time.Second
 	brief := able
 	brief.MaxDelay = time.Millisecond
-	off := map[string]TypeRecoverability{"order": {Delayed: Delayed{Off: true}}}
+	off := map[string]TypeRecoverability{"order": {Delayed: Delayed{NumberOfRetries: Off}}}
 	for _, test := range []struct {
 		name               string
 		config             Config
@@ -152,10 +152,10 @@ func TestUnsupportedSettings_DefaultsAreReduced(t *testing.T) {
 		{"the delayed level above MaxDelay", Config{}, short, 5, 0,
 			[]string{"Recoverability.Delayed: the longest delay would be 30s and the transport's Capabilities.MaxDelay is 20s"}},
 		{"a level once, though message types inherit it", Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{
-			"order": {HandlerTimeout: 1}, "price": {Immediate: Immediate{Retries: 1}},
+			"order": {HandlerTimeout: 1}, "price": {Immediate: Immediate{NumberOfRetries: 1}},
 		}}}, undelayed, 5, 0, []string{"Recoverability.Delayed: the transport has no delayed delivery"}},
-		{"a default requeue delay is never told of", Config{Recoverability: Recoverability{Delayed: Delayed{Retries: 1, Increase: time.Millisecond}}}, brief, 5, 1, nil},
-		{"nothing that is off anyway", Config{Recoverability: Recoverability{Delayed: Delayed{Off: true}, MessageTypes: off}}, undelayed, 5, 0, nil},
+		{"a default requeue delay is never told of", Config{Recoverability: Recoverability{Delayed: Delayed{NumberOfRetries: 1, TimeIncrease: time.Millisecond}}}, brief, 5, 1, nil},
+		{"nothing that is off anyway", Config{Recoverability: Recoverability{Delayed: Delayed{NumberOfRetries: Off}, MessageTypes: off}}, undelayed, 5, 0, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, err := resolve(test.config, test.caps)
@@ -196,10 +196,10 @@ func TestStart_Warnings(t *testing.T) {
 	}{
 		{"R40 a limit as low as the immediate retries", limit(5, Immediate{}), counting, []string{one}, []string{many}},
 		{"R40 a limit above them", limit(6, Immediate{}), counting, nil, []string{one}},
-		{"R40 any limit without immediate retries", limit(1, Immediate{Off: true}), counting, nil, []string{one}},
+		{"R40 any limit without immediate retries", limit(1, Immediate{NumberOfRetries: Off}), counting, nil, []string{one}},
 		{"R40 no limit", Config{}, counting, nil, []string{one}},
 		{"a transport that counts in memory", Config{}, fullCapabilities(), []string{many}, nil},
-		{"but there is nothing to count", Config{Recoverability: Recoverability{Immediate: Immediate{Off: true}}}, fullCapabilities(), nil, []string{many}},
+		{"but there is nothing to count", Config{Recoverability: Recoverability{Immediate: Immediate{NumberOfRetries: Off}}}, fullCapabilities(), nil, []string{many}},
 		{"nor in mode None", Config{Transactions: TransactionNone}, fullCapabilities(), nil, []string{many}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

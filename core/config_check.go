@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -232,19 +233,19 @@ func (r *resolvedConfig) effective() Config {
 	f := &c.Recoverability
 	f.Immediate, f.Delayed = r.rules.config.immediate(), r.rules.config.delayed()
 	if r.mode != TransactionNone && r.maxDeliveries < math.MaxInt { // else it follows from the retries
-		f.MaxDeliveries = MaxDeliveries{Count: r.maxDeliveries, Off: r.maxDeliveries == 0}
+		f.MaxDeliveries = cmp.Or(r.maxDeliveries, Off)
 	}
 	for messageType, own := range f.MessageTypes {
 		config := r.rules.perType[messageType]
 		if own.Immediate != (Immediate{}) {
 			own.Immediate = config.immediate()
-			if !own.Immediate.Off { // or it would inherit it
+			if own.Immediate.NumberOfRetries != Off { // or it would inherit it
 				own.Immediate.Pause = zeroAsOff(own.Immediate.Pause)
 			}
 		}
 		if !own.Delayed.isZero() {
 			own.Delayed = config.delayed()
-			if !own.Delayed.Off { // or it would inherit them
+			if own.Delayed.NumberOfRetries != Off { // or it would inherit them
 				own.Delayed.Jitter = zeroAsOff(own.Delayed.Jitter)
 				if own.Delayed.Delays == nil {
 					own.Delayed.Factor, own.Delayed.MaxDelay = zeroAsOff(own.Delayed.Factor), zeroAsOff(own.Delayed.MaxDelay)
@@ -259,7 +260,7 @@ func (r *resolvedConfig) effective() Config {
 // immediate returns the settings that are in force.
 func (c RecoverabilityConfig) immediate() Immediate {
 	n := c.Immediate.MaxNumberOfRetries
-	return Immediate{Retries: n, Off: n == 0, Pause: c.Immediate.Pause, MaxPause: c.Immediate.MaxPause}
+	return Immediate{NumberOfRetries: cmp.Or(n, Off), Pause: c.Immediate.Pause, MaxPause: c.Immediate.MaxPause}
 }
 
 // delayed returns the settings that are in force.
@@ -267,11 +268,11 @@ func (c RecoverabilityConfig) delayed() Delayed {
 	n, s := c.Delayed.MaxNumberOfRetries, c.schedule
 	switch {
 	case n == 0:
-		return Delayed{Off: true}
+		return Delayed{NumberOfRetries: Off}
 	case len(s.List) > 0:
 		return Delayed{Delays: slices.Clone(s.List), Jitter: s.Jitter}
 	}
-	return Delayed{Retries: n, Increase: s.Increase, Factor: s.Factor, MaxDelay: s.Ceiling, Jitter: s.Jitter}
+	return Delayed{NumberOfRetries: n, TimeIncrease: s.Increase, Factor: s.Factor, MaxDelay: s.Ceiling, Jitter: s.Jitter}
 }
 
 // offAsZero returns 0 for Off: none, in resolved settings.

@@ -46,31 +46,31 @@ func TestNew_RefusesSettingsWithoutEffect(t *testing.T) {
 		{"audit queue with white space", Config{AuditQueue: "audit\n"}, fullCapabilities(), []string{`AuditQueue is "audit\n"`, "white space"}},
 		{"concurrency without bounds", Config{Concurrency: 1 << 40}, fullCapabilities(), []string{"Concurrency is 1099511627776", "use at most 10000"}},
 		{"an endless pause", Config{Recoverability: Recoverability{RateLimit: RateLimit{ConsecutiveFailures: 9, TimeToWait: 1000 * time.Hour}}}, fullCapabilities(), []string{"Recoverability.RateLimit.TimeToWait is 1000h0m0s", "use at most 1h0m0s"}},
-		{"Off and Increase", delayed(Delayed{Off: true, Increase: time.Second}), fullCapabilities(), []string{"Recoverability.Delayed has Increase and Off", "remove one"}},
-		{"Off and the rest", delayed(Delayed{Off: true, Factor: 2, Jitter: 0.5, MaxDelay: time.Hour}), fullCapabilities(), []string{"Recoverability.Delayed has Factor, MaxDelay, Jitter and Off"}},
-		{"Off twice", delayed(Delayed{Off: true, Jitter: Off}), fullCapabilities(), []string{"Recoverability.Delayed has Jitter and Off", "remove one"}},
+		{"Off and Increase", delayed(Delayed{NumberOfRetries: Off, TimeIncrease: time.Second}), fullCapabilities(), []string{"Recoverability.Delayed has TimeIncrease, but NumberOfRetries is Off", "remove one"}},
+		{"Off and the rest", delayed(Delayed{NumberOfRetries: Off, Factor: 2, Jitter: 0.5, MaxDelay: time.Hour}), fullCapabilities(), []string{"Recoverability.Delayed has Factor, MaxDelay, Jitter, but NumberOfRetries is Off"}},
+		{"Off twice", delayed(Delayed{NumberOfRetries: Off, Jitter: Off}), fullCapabilities(), []string{"Recoverability.Delayed has Jitter, but NumberOfRetries is Off", "remove one"}},
 		{"jitter without delayed delivery", delayed(Delayed{Jitter: Off}), undelayed, []string{"Recoverability.Delayed asks for 3 retries, but the transport has no delayed delivery"}},
 		{"a wrong field beside MaxRetryAge", Config{Recoverability: Recoverability{MaxRetryAge: time.Hour, Delayed: Delayed{Factor: 0.5}}}, fullCapabilities(), []string{"Recoverability.Delayed.Factor is 0.5", "use 1 or more"}},
 		{
 			"a mistake that types inherit",
-			Config{Recoverability: Recoverability{Delayed: Delayed{Increase: time.Minute, MaxDelay: time.Second}, MessageTypes: map[string]TypeRecoverability{"a": {Delayed: Delayed{Jitter: 0.1}}, "b": {Delayed: Delayed{Jitter: 0.1}}}}},
-			fullCapabilities(), []string{"Recoverability.Delayed has MaxDelay 1s below its Increase"},
+			Config{Recoverability: Recoverability{Delayed: Delayed{TimeIncrease: time.Minute, MaxDelay: time.Second}, MessageTypes: map[string]TypeRecoverability{"a": {Delayed: Delayed{Jitter: 0.1}}, "b": {Delayed: Delayed{Jitter: 0.1}}}}},
+			fullCapabilities(), []string{"Recoverability.Delayed has MaxDelay 1s below its TimeIncrease"},
 		},
 		{"RequeueDelay without delayed delivery, beyond MaxDelay", Config{Recoverability: Recoverability{RequeueDelay: 100 * time.Hour}}, undelayed, []string{"Recoverability.RequeueDelay is 100h0m0s, but nothing can be deferred"}},
 		{"a transaction mode that is none", Config{Transactions: -1}, fullCapabilities(), []string{"Transactions is", "which the transport does not have"}},
-		{"a ceiling below the first delay", delayed(Delayed{Increase: time.Minute, MaxDelay: time.Second}), fullCapabilities(), []string{"Recoverability.Delayed has MaxDelay 1s below its Increase of 1m0s", "raise MaxDelay or lower Increase"}},
-		{"a ceiling below the default increase", delayed(Delayed{MaxDelay: 5 * time.Second}), fullCapabilities(), []string{"MaxDelay 5s below its Increase of 10s"}},
-		{"an empty list of delays", delayed(Delayed{Delays: []time.Duration{}}), fullCapabilities(), []string{"Recoverability.Delayed.Delays is empty", "set Recoverability.Delayed.Off"}},
-		{"MaxRetryAge and no delayed retries", Config{Recoverability: Recoverability{MaxRetryAge: time.Hour, Delayed: Delayed{Off: true}}}, fullCapabilities(), []string{"Recoverability.MaxRetryAge is 1h0m0s", "no delayed retries", "remove it"}},
+		{"a ceiling below the first delay", delayed(Delayed{TimeIncrease: time.Minute, MaxDelay: time.Second}), fullCapabilities(), []string{"Recoverability.Delayed has MaxDelay 1s below its TimeIncrease of 1m0s", "raise MaxDelay or lower TimeIncrease"}},
+		{"a ceiling below the default increase", delayed(Delayed{MaxDelay: 5 * time.Second}), fullCapabilities(), []string{"MaxDelay 5s below its TimeIncrease of 10s"}},
+		{"an empty list of delays", delayed(Delayed{Delays: []time.Duration{}}), fullCapabilities(), []string{"Recoverability.Delayed.Delays is empty", "set Recoverability.Delayed.NumberOfRetries to core.Off"}},
+		{"MaxRetryAge and no delayed retries", Config{Recoverability: Recoverability{MaxRetryAge: time.Hour, Delayed: Delayed{NumberOfRetries: Off}}}, fullCapabilities(), []string{"Recoverability.MaxRetryAge is 1h0m0s", "no delayed retries", "remove it"}},
 		{"MaxRetryAge in mode None", Config{Transactions: TransactionNone, Recoverability: Recoverability{MaxRetryAge: time.Hour}}, fullCapabilities(), []string{"Recoverability.MaxRetryAge is 1h0m0s"}},
 		{"MaxRetryAge where None is all there is", Config{Recoverability: Recoverability{MaxRetryAge: time.Hour}}, letterless, []string{"Recoverability.MaxRetryAge is 1h0m0s"}},
 		{"MaxRetryAge without delayed delivery", Config{Recoverability: Recoverability{MaxRetryAge: time.Hour}}, undelayed, []string{"Recoverability.MaxRetryAge is 1h0m0s"}},
-		{"MaxRetryAge of a type without delayed retries", perType("order", TypeRecoverability{MaxRetryAge: time.Hour, Delayed: Delayed{Off: true}}), fullCapabilities(), []string{`Recoverability.MessageTypes["order"].MaxRetryAge is 1h0m0s`}},
+		{"MaxRetryAge of a type without delayed retries", perType("order", TypeRecoverability{MaxRetryAge: time.Hour, Delayed: Delayed{NumberOfRetries: Off}}), fullCapabilities(), []string{`Recoverability.MessageTypes["order"].MaxRetryAge is 1h0m0s`}},
 		{"RequeueLimit in mode None", Config{Transactions: TransactionNone, Recoverability: Recoverability{RequeueLimit: 3}}, fullCapabilities(), []string{"Recoverability.RequeueLimit is 3", "nothing can be deferred", "remove it"}},
 		{"RequeueLimit without delayed delivery", Config{Recoverability: Recoverability{RequeueLimit: 3}}, undelayed, []string{"Recoverability.RequeueLimit is 3", "Capabilities.DelayedDelivery"}},
 		{"RequeueLimit of a type without delayed delivery", perType("order", TypeRecoverability{RequeueLimit: 3}), undelayed, []string{`Recoverability.MessageTypes["order"].RequeueLimit is 3`}},
 		{"RequeueDelay of a type without delayed delivery", perType("order", TypeRecoverability{RequeueDelay: 3}), undelayed, []string{`Recoverability.MessageTypes["order"].RequeueDelay is 3ns`}},
-		{"MaxDeliveries in mode None", Config{Transactions: TransactionNone, Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: 60}}}, fullCapabilities(), []string{"Recoverability.MaxDeliveries.Count is 60", "delivered once", "remove it"}},
+		{"MaxDeliveries in mode None", Config{Transactions: TransactionNone, Recoverability: Recoverability{MaxDeliveries: 60}}, fullCapabilities(), []string{"Recoverability.MaxDeliveries is 60", "delivered once", "remove it"}},
 		{"a type without a name", perType("", TypeRecoverability{HandlerTimeout: 1}), fullCapabilities(), []string{`Recoverability.MessageTypes: "" cannot be a message type`}},
 		{"two types in one", perType("a;b", TypeRecoverability{HandlerTimeout: 1}), fullCapabilities(), []string{`"a;b" cannot be a message type`, "without ';'"}},
 		{"a type with white space", perType(" a", TypeRecoverability{HandlerTimeout: 1}), fullCapabilities(), []string{`" a" cannot be a message type`}},
@@ -115,10 +115,10 @@ func TestNew_AcceptsSettingsWithAnEffect(t *testing.T) {
 		config Config
 		caps   Capabilities
 	}{
-		"MaxRetryAge of a policy, which reads it":          {Config{Recoverability: Recoverability{MaxRetryAge: 1, Delayed: Delayed{Off: true}, Policy: policy}}, fullCapabilities()},
-		"MaxRetryAge that a type inherits":                 {Config{Recoverability: Recoverability{MaxRetryAge: 1, Delayed: Delayed{Off: true}, MessageTypes: map[string]TypeRecoverability{"a": {Delayed: Delayed{Retries: 1}}}}}, fullCapabilities()},
-		"RequeueLimit beside Off, which Defer ignores":     {Config{Recoverability: Recoverability{RequeueLimit: 3, Delayed: Delayed{Off: true}}}, fullCapabilities()},
-		"MaxDeliveries beside Off, for processes that die": {Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: 1}, Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}}}, fullCapabilities()},
+		"MaxRetryAge of a policy, which reads it":          {Config{Recoverability: Recoverability{MaxRetryAge: 1, Delayed: Delayed{NumberOfRetries: Off}, Policy: policy}}, fullCapabilities()},
+		"MaxRetryAge that a type inherits":                 {Config{Recoverability: Recoverability{MaxRetryAge: 1, Delayed: Delayed{NumberOfRetries: Off}, MessageTypes: map[string]TypeRecoverability{"a": {Delayed: Delayed{NumberOfRetries: 1}}}}}, fullCapabilities()},
+		"RequeueLimit beside Off, which Defer ignores":     {Config{Recoverability: Recoverability{RequeueLimit: 3, Delayed: Delayed{NumberOfRetries: Off}}}, fullCapabilities()},
+		"MaxDeliveries beside Off, for processes that die": {Config{Recoverability: Recoverability{MaxDeliveries: 1, Immediate: Immediate{NumberOfRetries: Off}, Delayed: Delayed{NumberOfRetries: Off}}}, fullCapabilities()},
 		"as many slots as there can be":                    {Config{Concurrency: 10_000}, fullCapabilities()},
 		"Off where it is the default":                      {Config{QueueExpiry: Off, HandlerTimeout: Off, Recoverability: Recoverability{MaxRetryAge: Off, RequeueLimit: Off, Delayed: Delayed{Factor: Off, MaxDelay: Off, Jitter: Off}}}, fullCapabilities()},
 		"Off where nothing can be deferred":                {Config{Recoverability: Recoverability{RequeueLimit: Off}}, undelayed},
@@ -214,10 +214,10 @@ func TestSetConcurrency_HasTheBoundsOfTheSetting(t *testing.T) {
 // Rule R13.
 func TestSettings_OverridesMergeFieldByField(t *testing.T) {
 	const s, m, h = time.Second, time.Minute, time.Hour
-	base := Recoverability{Immediate: Immediate{Retries: 2}, Delayed: Delayed{Retries: 10, Increase: m, Jitter: 0.1}}
-	off := Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}}
+	base := Recoverability{Immediate: Immediate{NumberOfRetries: 2}, Delayed: Delayed{NumberOfRetries: 10, TimeIncrease: m, Jitter: 0.1}}
+	off := Recoverability{Immediate: Immediate{NumberOfRetries: Off}, Delayed: Delayed{NumberOfRetries: Off}}
 	listed := Recoverability{Delayed: Delayed{Delays: []time.Duration{s, m}, Jitter: 0.5}}
-	exponential := Recoverability{Delayed: Delayed{Retries: 4, Increase: s, Factor: 2, MaxDelay: 3 * s, Jitter: 0.5}}
+	exponential := Recoverability{Delayed: Delayed{NumberOfRetries: 4, TimeIncrease: s, Factor: 2, MaxDelay: 3 * s, Jitter: 0.5}}
 	for _, test := range []struct {
 		name      string
 		base      Recoverability
@@ -225,34 +225,34 @@ func TestSettings_OverridesMergeFieldByField(t *testing.T) {
 		immediate Immediate // in force; Retries 0 is none
 		delayed   Delayed
 	}{
-		{"a ceiling", base, TypeRecoverability{Delayed: Delayed{MaxDelay: 5 * m}}, Immediate{Retries: 2}, Delayed{Retries: 10, Increase: m, MaxDelay: 5 * m, Jitter: 0.1}},
-		{"retries", base, TypeRecoverability{Delayed: Delayed{Retries: 3}}, Immediate{Retries: 2}, Delayed{Retries: 3, Increase: m, Jitter: 0.1}},
-		{"an increase", base, TypeRecoverability{Delayed: Delayed{Increase: h}}, Immediate{Retries: 2}, Delayed{Retries: 10, Increase: h, Jitter: 0.1}},
-		{"a factor", exponential, TypeRecoverability{Delayed: Delayed{Factor: 3}}, Immediate{Retries: 5}, Delayed{Retries: 4, Increase: s, Factor: 3, MaxDelay: 3 * s, Jitter: 0.5}},
-		{"jitter", base, TypeRecoverability{Delayed: Delayed{Jitter: 1}}, Immediate{Retries: 2}, Delayed{Retries: 10, Increase: m, Jitter: 1}},
-		{"everything off that can be", exponential, TypeRecoverability{Delayed: Delayed{Factor: Off, MaxDelay: Off, Jitter: Off}}, Immediate{Retries: 5}, Delayed{Retries: 4, Increase: s}},
-		{"over the defaults", Recoverability{}, TypeRecoverability{Delayed: Delayed{MaxDelay: 20 * s}}, Immediate{Retries: 5}, Delayed{Retries: 3, Increase: 10 * s, MaxDelay: 20 * s}},
-		{"a list over growing delays", exponential, TypeRecoverability{Delayed: Delayed{Delays: []time.Duration{h}}}, Immediate{Retries: 5}, Delayed{Retries: 1, Increase: 10 * s, Delays: []time.Duration{h}, Jitter: 0.5}},
-		{"growing delays over a list", listed, TypeRecoverability{Delayed: Delayed{Retries: 5, Increase: h}}, Immediate{Retries: 5}, Delayed{Retries: 5, Increase: h, Jitter: 0.5}},
-		{"jitter over a list", listed, TypeRecoverability{Delayed: Delayed{Jitter: 0.2}}, Immediate{Retries: 5}, Delayed{Retries: 2, Increase: 10 * s, Delays: []time.Duration{s, m}, Jitter: 0.2}},
-		{"a level off", base, TypeRecoverability{Delayed: Delayed{Off: true}}, Immediate{Retries: 2}, Delayed{Increase: 10 * s}},
-		{"the other level off", base, TypeRecoverability{Immediate: Immediate{Off: true}}, Immediate{}, Delayed{Retries: 10, Increase: m, Jitter: 0.1}},
-		{"levels on by retries", off, TypeRecoverability{Immediate: Immediate{Retries: 1}, Delayed: Delayed{Retries: 7}}, Immediate{Retries: 1}, Delayed{Retries: 7, Increase: 10 * s}},
-		{"a level on by delays", off, TypeRecoverability{Delayed: Delayed{Delays: []time.Duration{s}}}, Immediate{}, Delayed{Retries: 1, Increase: 10 * s, Delays: []time.Duration{s}}},
-		{"something else", base, TypeRecoverability{HandlerTimeout: 1}, Immediate{Retries: 2}, Delayed{Retries: 10, Increase: m, Jitter: 0.1}},
+		{"a ceiling", base, TypeRecoverability{Delayed: Delayed{MaxDelay: 5 * m}}, Immediate{NumberOfRetries: 2}, Delayed{NumberOfRetries: 10, TimeIncrease: m, MaxDelay: 5 * m, Jitter: 0.1}},
+		{"retries", base, TypeRecoverability{Delayed: Delayed{NumberOfRetries: 3}}, Immediate{NumberOfRetries: 2}, Delayed{NumberOfRetries: 3, TimeIncrease: m, Jitter: 0.1}},
+		{"an increase", base, TypeRecoverability{Delayed: Delayed{TimeIncrease: h}}, Immediate{NumberOfRetries: 2}, Delayed{NumberOfRetries: 10, TimeIncrease: h, Jitter: 0.1}},
+		{"a factor", exponential, TypeRecoverability{Delayed: Delayed{Factor: 3}}, Immediate{NumberOfRetries: 5}, Delayed{NumberOfRetries: 4, TimeIncrease: s, Factor: 3, MaxDelay: 3 * s, Jitter: 0.5}},
+		{"jitter", base, TypeRecoverability{Delayed: Delayed{Jitter: 1}}, Immediate{NumberOfRetries: 2}, Delayed{NumberOfRetries: 10, TimeIncrease: m, Jitter: 1}},
+		{"everything off that can be", exponential, TypeRecoverability{Delayed: Delayed{Factor: Off, MaxDelay: Off, Jitter: Off}}, Immediate{NumberOfRetries: 5}, Delayed{NumberOfRetries: 4, TimeIncrease: s}},
+		{"over the defaults", Recoverability{}, TypeRecoverability{Delayed: Delayed{MaxDelay: 20 * s}}, Immediate{NumberOfRetries: 5}, Delayed{NumberOfRetries: 3, TimeIncrease: 10 * s, MaxDelay: 20 * s}},
+		{"a list over growing delays", exponential, TypeRecoverability{Delayed: Delayed{Delays: []time.Duration{h}}}, Immediate{NumberOfRetries: 5}, Delayed{NumberOfRetries: 1, TimeIncrease: 10 * s, Delays: []time.Duration{h}, Jitter: 0.5}},
+		{"growing delays over a list", listed, TypeRecoverability{Delayed: Delayed{NumberOfRetries: 5, TimeIncrease: h}}, Immediate{NumberOfRetries: 5}, Delayed{NumberOfRetries: 5, TimeIncrease: h, Jitter: 0.5}},
+		{"jitter over a list", listed, TypeRecoverability{Delayed: Delayed{Jitter: 0.2}}, Immediate{NumberOfRetries: 5}, Delayed{NumberOfRetries: 2, TimeIncrease: 10 * s, Delays: []time.Duration{s, m}, Jitter: 0.2}},
+		{"a level off", base, TypeRecoverability{Delayed: Delayed{NumberOfRetries: Off}}, Immediate{NumberOfRetries: 2}, Delayed{TimeIncrease: 10 * s}},
+		{"the other level off", base, TypeRecoverability{Immediate: Immediate{NumberOfRetries: Off}}, Immediate{}, Delayed{NumberOfRetries: 10, TimeIncrease: m, Jitter: 0.1}},
+		{"levels on by retries", off, TypeRecoverability{Immediate: Immediate{NumberOfRetries: 1}, Delayed: Delayed{NumberOfRetries: 7}}, Immediate{NumberOfRetries: 1}, Delayed{NumberOfRetries: 7, TimeIncrease: 10 * s}},
+		{"a level on by delays", off, TypeRecoverability{Delayed: Delayed{Delays: []time.Duration{s}}}, Immediate{}, Delayed{NumberOfRetries: 1, TimeIncrease: 10 * s, Delays: []time.Duration{s}}},
+		{"something else", base, TypeRecoverability{HandlerTimeout: 1}, Immediate{NumberOfRetries: 2}, Delayed{NumberOfRetries: 10, TimeIncrease: m, Jitter: 0.1}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.base.MessageTypes = map[string]TypeRecoverability{"order": test.own}
 			c := rulesOf(t, test.base).configFor("order")
 			got := Delayed{
-				Retries: c.Delayed.MaxNumberOfRetries, Increase: c.schedule.Increase, Factor: c.schedule.Factor,
+				NumberOfRetries: c.Delayed.MaxNumberOfRetries, TimeIncrease: c.schedule.Increase, Factor: c.schedule.Factor,
 				MaxDelay: c.schedule.Ceiling, Delays: c.schedule.List, Jitter: c.schedule.Jitter,
 			}
-			if !reflect.DeepEqual(got, test.delayed) || c.Delayed.TimeIncrease != test.delayed.Increase {
+			if !reflect.DeepEqual(got, test.delayed) || c.Delayed.TimeIncrease != test.delayed.TimeIncrease {
 				t.Errorf("delayed\n%+v, want\n%+v", got, test.delayed)
 			}
-			if c.Immediate.MaxNumberOfRetries != test.immediate.Retries {
-				t.Errorf("%d immediate, want %d", c.Immediate.MaxNumberOfRetries, test.immediate.Retries)
+			if c.Immediate.MaxNumberOfRetries != test.immediate.NumberOfRetries {
+				t.Errorf("%d immediate, want %d", c.Immediate.MaxNumberOfRetries, test.immediate.NumberOfRetries)
 			}
 		})
 	}
@@ -262,11 +262,11 @@ func TestSettings_OverridesMergeFieldByField(t *testing.T) {
 		own  Delayed
 		says string
 	}{
-		{"a ceiling of a level that is off", off, Delayed{MaxDelay: m}, "has MaxDelay and Off; remove one of the two (the fields that it leaves 0 are those of Recoverability.Delayed)"},
-		{"another number of listed delays", listed, Delayed{Retries: 5}, ".Retries is 5, but Delays lists 2; remove Retries (the fields"},
-		{"an increase beside a list", listed, Delayed{Increase: h}, "has Delays, with which Increase, Factor and MaxDelay mean nothing"},
-		{"a ceiling below the inherited increase", base, Delayed{MaxDelay: s}, "has MaxDelay 1s below its Increase of 1m0s"},
-		{"retries and off", base, Delayed{Retries: 1, Off: true}, "has Retries and Off"},
+		{"a ceiling of a level that is off", off, Delayed{MaxDelay: m}, "has MaxDelay, but NumberOfRetries is Off; remove one of the two (the fields that it leaves 0 are those of Recoverability.Delayed)"},
+		{"another number of listed delays", listed, Delayed{NumberOfRetries: 5}, ".NumberOfRetries is 5, but Delays lists 2; remove NumberOfRetries (the fields"},
+		{"an increase beside a list", listed, Delayed{TimeIncrease: h}, "has Delays, with which TimeIncrease, Factor and MaxDelay mean nothing"},
+		{"a ceiling below the inherited increase", base, Delayed{MaxDelay: s}, "has MaxDelay 1s below its TimeIncrease of 1m0s"},
+		{"a factor and off", base, Delayed{NumberOfRetries: Off, Factor: 2}, "has Factor, but NumberOfRetries is Off"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.base.MessageTypes = map[string]TypeRecoverability{"order": {Delayed: test.own}}
@@ -369,24 +369,24 @@ func TestConfig_EffectiveOneIsAFixedPoint(t *testing.T) {
 		"no delays":           {Config{}, undelayed},
 		"delays too short":    {Config{}, brief},
 		"send-only":           {Config{SendOnly: true, Instance: "one"}, fullCapabilities()},
-		"off":                 {Config{DrainTimeout: Off, OutageLimit: Off, WaitForBroker: Off, MaxPrefetchBytes: Off, SlowHandler: Off, HandlerTimeout: Off, QueueExpiry: Off, Recoverability: Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}, MaxDeliveries: MaxDeliveries{Off: true}}}, fullCapabilities()},
-		"retries without end": {Config{Recoverability: Recoverability{Immediate: Immediate{Retries: math.MaxInt}}}, fullCapabilities()},
+		"off":                 {Config{DrainTimeout: Off, OutageLimit: Off, WaitForBroker: Off, MaxPrefetchBytes: Off, SlowHandler: Off, HandlerTimeout: Off, QueueExpiry: Off, Recoverability: Recoverability{Immediate: Immediate{NumberOfRetries: Off}, Delayed: Delayed{NumberOfRetries: Off}, MaxDeliveries: Off}}, fullCapabilities()},
+		"retries without end": {Config{Recoverability: Recoverability{Immediate: Immediate{NumberOfRetries: math.MaxInt}}}, fullCapabilities()},
 		"everything": {Config{
 			Concurrency: 3, InputQueue: "orders", QueueExpiry: time.Hour, Instance: "one", AuditQueue: "audit", HandlerTimeout: time.Minute, Provision: ProvisionNever,
 			Recoverability: Recoverability{
-				Delayed:    Delayed{Retries: 4, Increase: time.Second, Factor: 2, MaxDelay: time.Minute, Jitter: 0.5},
+				Delayed:    Delayed{NumberOfRetries: 4, TimeIncrease: time.Second, Factor: 2, MaxDelay: time.Minute, Jitter: 0.5},
 				ErrorQueue: "failed", MaxRetryAge: time.Hour, RequeueLimit: 9, RateLimit: RateLimit{ConsecutiveFailures: 20},
 				MessageTypes: types(
 					TypeRecoverability{Delayed: Delayed{Factor: Off, MaxDelay: Off, Jitter: Off}, MaxRetryAge: Off, RequeueLimit: Off, HandlerTimeout: Off},
-					TypeRecoverability{Delayed: Delayed{Delays: []time.Duration{1, 2}}, Immediate: Immediate{Off: true}, ErrorQueue: "bad"},
-					TypeRecoverability{Delayed: Delayed{Off: true}},
+					TypeRecoverability{Delayed: Delayed{Delays: []time.Duration{1, 2}}, Immediate: Immediate{NumberOfRetries: Off}, ErrorQueue: "bad"},
+					TypeRecoverability{Delayed: Delayed{NumberOfRetries: Off}},
 					TypeRecoverability{RequeueDelay: 5},
 				),
 			},
 		}, fullCapabilities()},
 		"a list": {Config{Recoverability: Recoverability{
 			Delayed:      Delayed{Delays: []time.Duration{1, 2}, Jitter: 1},
-			MessageTypes: types(TypeRecoverability{Delayed: Delayed{Jitter: Off}}, TypeRecoverability{Delayed: Delayed{Retries: 4, Increase: 7}}),
+			MessageTypes: types(TypeRecoverability{Delayed: Delayed{Jitter: Off}}, TypeRecoverability{Delayed: Delayed{NumberOfRetries: 4, TimeIncrease: 7}}),
 		}}, fullCapabilities()},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -422,8 +422,8 @@ func TestConfig_EffectiveOneIsAFixedPoint(t *testing.T) {
 			Concurrency: 16, Transactions: TransactionSendsAtomicWithReceive, SlowHandler: time.Minute, MaxPrefetchBytes: 64 << 20,
 			DrainTimeout: 20 * time.Second, OutageLimit: 2 * time.Minute,
 			Recoverability: Recoverability{
-				Immediate: Immediate{Retries: 5}, Delayed: Delayed{Retries: 3, Increase: 10 * time.Second},
-				ErrorQueue: "error", MaxDeliveries: MaxDeliveries{Count: 50}, RequeueDelay: time.Second,
+				Immediate: Immediate{NumberOfRetries: 5}, Delayed: Delayed{NumberOfRetries: 3, TimeIncrease: 10 * time.Second},
+				ErrorQueue: "error", MaxDeliveries: 50, RequeueDelay: time.Second,
 			},
 		}
 		if got := ep.Config(); !reflect.DeepEqual(got, want) {

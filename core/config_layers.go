@@ -9,9 +9,7 @@ func putOver(own, base any) any {
 	switch own := own.(type) {
 	case Immediate:
 		return own.over(base.(Immediate))
-	case Delayed:
-		return own.over(base.(Delayed))
 	default:
-		return own.(MaxDeliveries).over(base.(MaxDeliveries))
+		return own.(Delayed).over(base.(Delayed))
 	}
 }

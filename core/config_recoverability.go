@@ -74,7 +74,7 @@ func (r *resolvedConfig) resolveType(errs *validationErrors, prefix string, own,
 	if !own.Delayed.isZero() && !r.wrong["Recoverability.Delayed"] {
 		before := len(errs.errs)
 		r.setDelayed(errs, prefix+"Delayed", merged.Delayed, &c)
-		if !base.Delayed.isZero() && !own.Delayed.Off {
+		if !base.Delayed.isZero() && own.Delayed.NumberOfRetries != Off {
 			for i, err := range errs.errs[before:] {
 				errs.errs[before+i] = fmt.Errorf("%w (the fields that it leaves 0 are those of Recoverability.Delayed)", err)
 			}
@@ -121,14 +121,11 @@ func (r *resolvedConfig) resolveMaxDeliveries(errs *validationErrors) {
 	c, most := r.config.Recoverability.MaxDeliveries, r.maxImmediateRetries()
 	const field = "Recoverability.MaxDeliveries"
 	switch {
-	case r.wrong[field]:
-	case c.Off && c.Count > 0:
-		errs.add("%s has Count %d and Off; remove one of the two", field, c.Count)
-	case c.Off:
-	case c.Count > 0 && c.Count <= most:
-		errs.add("%s.Count is %d, which a round of %d immediate retries would exceed; use more than that", field, c.Count, most)
-	case c.Count > 0:
-		r.maxDeliveries = c.Count
+	case c < 0: // Off, or refused
+	case c > 0 && c <= most:
+		errs.add("%s is %d, which a round of %d immediate retries would exceed; use more than that", field, c, most)
+	case c > 0:
+		r.maxDeliveries = c
 	case most < math.MaxInt/4:
 		r.maxDeliveries = max(defaultMaxDeliveries, 4*(most+1))
 	default: // retries without end
@@ -157,8 +154,8 @@ func (r *resolvedConfig) setImmediate(errs *validationErrors, field string, c Im
 	inForce.Immediate.MaxNumberOfRetries = r.immediateRetries(errs, field, c)
 	switch longest := max(c.Pause, c.MaxPause); {
 	case len(errs.errs) > before:
-	case c.Off && longest > 0:
-		errs.add("%s has a Pause or MaxPause and Off; remove one of the two", field)
+	case c.NumberOfRetries == Off && longest > 0:
+		errs.add("%s has a Pause or MaxPause, but NumberOfRetries is Off; remove one of the two", field)
 	case inForce.Immediate.MaxNumberOfRetries == 0 && longest > 0 && !r.config.SendOnly:
 		errs.add("%s has a Pause or MaxPause, but the transaction mode is None, in which there are no immediate retries; remove it", field)
 	case longest > maxImmediatePause:
@@ -178,21 +175,18 @@ func (r *resolvedConfig) setImmediate(errs *validationErrors, field string, c Im
 
 func (r *resolvedConfig) immediateRetries(errs *validationErrors, field string, c Immediate) int {
 	switch {
-	case c.Off && c.Retries > 0:
-		errs.add("%s has Retries %d and Off; remove one of the two", field, c.Retries)
+	case c.NumberOfRetries == Off || r.config.SendOnly:
 		return 0
-	case c.Off || r.config.SendOnly:
-		return 0
-	case r.mode == TransactionNone && c.Retries > 0:
-		errs.add("%s.Retries is %d, but the transaction mode is None, in which a message cannot be given back; set %s.Off, or use a transaction mode above None", field, c.Retries, field)
+	case r.mode == TransactionNone && c.NumberOfRetries > 0:
+		errs.add("%s.NumberOfRetries is %d, but the transaction mode is None, in which a message cannot be given back; set it to core.Off, or use a transaction mode above None", field, c.NumberOfRetries)
 		return 0
 	case r.mode == TransactionNone:
 		r.reducedDefaults = append(r.reducedDefaults, field+": transaction mode None allows no retries")
 		return 0
-	case c.Retries == 0:
+	case c.NumberOfRetries == 0:
 		return defaultImmediate
 	}
-	return c.Retries
+	return c.NumberOfRetries
 }
 
 func (r *resolvedConfig) setDelayed(errs *validationErrors, field string, c Delayed, inForce *RecoverabilityConfig) {
@@ -200,7 +194,7 @@ func (r *resolvedConfig) setDelayed(errs *validationErrors, field string, c Dela
 		return
 	}
 	s := delays.Schedule{
-		Increase: cmp.Or(c.Increase, defaultIncrease), Factor: offAsZero(c.Factor), Ceiling: offAsZero(c.MaxDelay),
+		Increase: cmp.Or(c.TimeIncrease, defaultIncrease), Factor: offAsZero(c.Factor), Ceiling: offAsZero(c.MaxDelay),
 		List: slices.Clone(c.Delays), Jitter: offAsZero(c.Jitter),
 	}
 	inForce.schedule = s
@@ -214,26 +208,26 @@ func (r *resolvedConfig) delayedRetries(errs *validationErrors, field string, c 
 	before := len(errs.errs)
 	switch set := c.set(); {
 	case c.Delays != nil && len(c.Delays) == 0:
-		errs.add("%s.Delays is empty; list delays, or set %s.Off for no retries", field, field)
-	case c.Off && len(set) > 0:
-		errs.add("%s has %s and Off; remove one of the two", field, strings.Join(set, ", "))
-	case c.Off || r.config.SendOnly:
+		errs.add("%s.Delays is empty; list delays, or set %s.NumberOfRetries to core.Off for no retries", field, field)
+	case c.NumberOfRetries == Off && len(set) > 1:
+		errs.add("%s has %s, but NumberOfRetries is Off; remove one of the two", field, strings.Join(set[1:], ", "))
+	case c.NumberOfRetries == Off || r.config.SendOnly:
 		return 0, ""
 	case len(c.Delays) > 0:
-		if c.Retries > 0 && c.Retries != len(c.Delays) {
-			errs.add("%s.Retries is %d, but Delays lists %d; remove Retries", field, c.Retries, len(c.Delays))
+		if c.NumberOfRetries > 0 && c.NumberOfRetries != len(c.Delays) {
+			errs.add("%s.NumberOfRetries is %d, but Delays lists %d; remove NumberOfRetries", field, c.NumberOfRetries, len(c.Delays))
 		}
-		if c.Increase != 0 || c.Factor > 0 || c.MaxDelay > 0 {
-			errs.add("%s has Delays, with which Increase, Factor and MaxDelay mean nothing; remove them", field)
+		if c.TimeIncrease != 0 || c.Factor > 0 || c.MaxDelay > 0 {
+			errs.add("%s has Delays, with which TimeIncrease, Factor and MaxDelay mean nothing; remove them", field)
 		}
 	case s.Ceiling > 0 && s.Ceiling < s.Increase:
-		errs.add("%s has MaxDelay %v below its Increase of %v, which would never be used; raise MaxDelay or lower Increase", field, s.Ceiling, s.Increase)
+		errs.add("%s has MaxDelay %v below its TimeIncrease of %v, which would never be used; raise MaxDelay or lower TimeIncrease", field, s.Ceiling, s.Increase)
 	}
 	if len(errs.errs) > before {
 		return 0, ""
 	}
 
-	retries = cmp.Or(c.Retries, len(c.Delays), defaultDelayed)
+	retries = cmp.Or(c.NumberOfRetries, len(c.Delays), defaultDelayed)
 	longest := s.Longest(retries)
 	obstacle := ""
 	switch caps := r.rules.caps; {
@@ -246,7 +240,7 @@ func (r *resolvedConfig) delayedRetries(errs *validationErrors, field string, c 
 	}
 	switch {
 	case obstacle != "" && !c.isZero():
-		errs.add("%s asks for %d retries, but %s; set %s.Off or choose what the transport can do", field, retries, obstacle, field)
+		errs.add("%s asks for %d retries, but %s; set %s.NumberOfRetries to core.Off or choose what the transport can do", field, retries, obstacle, field)
 		return 0, ""
 	case obstacle != "":
 		r.reducedDefaults = append(r.reducedDefaults, field+": "+obstacle)
@@ -258,15 +252,15 @@ func (r *resolvedConfig) delayedRetries(errs *validationErrors, field string, c 
 	return retries, ""
 }
 
-func (c Delayed) isZero() bool { return !c.Off && len(c.set()) == 0 }
+func (c Delayed) isZero() bool { return len(c.set()) == 0 }
 
-// set returns the names of the set fields, without Off.
+// set returns the names of the set fields, NumberOfRetries first.
 func (c Delayed) set() []string {
 	var names []string
 	v := reflect.ValueOf(c)
 	for i := range v.NumField() {
-		if name := v.Type().Field(i).Name; name != "Off" && !v.Field(i).IsZero() {
-			names = append(names, name)
+		if !v.Field(i).IsZero() {
+			names = append(names, v.Type().Field(i).Name)
 		}
 	}
 	return names
@@ -274,13 +268,11 @@ func (c Delayed) set() []string {
 
 // over returns base with the fields that c has.
 func (c Immediate) over(base Immediate) Immediate {
-	if c.Off {
+	if c.NumberOfRetries == Off {
 		return c
 	}
 	merged := base
-	if c.Retries != 0 {
-		merged.Off, merged.Retries = false, c.Retries
-	}
+	overrideIfSet(&merged.NumberOfRetries, c.NumberOfRetries)
 	if c.Pause != 0 {
 		merged.Pause, merged.MaxPause = c.Pause, 0
 	}
@@ -289,33 +281,24 @@ func (c Immediate) over(base Immediate) Immediate {
 }
 
 // over returns base with the set fields of c. A level that is switched off keeps nothing,
-// Retries or Delays switch a level on, and listed and growing delays replace each other.
+// NumberOfRetries or Delays switch a level on, and listed and growing delays replace each
+// other.
 func (c Delayed) over(base Delayed) Delayed {
 	merged := base
 	switch {
-	case c.Off:
+	case c.NumberOfRetries == Off:
 		return c
 	case c.Delays != nil:
 		merged = Delayed{Delays: c.Delays, Jitter: base.Jitter}
-	case c.Retries != 0 && c.Increase != 0:
+	case c.NumberOfRetries != 0 && c.TimeIncrease != 0:
 		merged.Delays = nil
 	}
-	if c.Retries != 0 {
-		merged.Off, merged.Retries = false, c.Retries
-	}
-	overrideIfSet(&merged.Increase, c.Increase)
+	overrideIfSet(&merged.NumberOfRetries, c.NumberOfRetries)
+	overrideIfSet(&merged.TimeIncrease, c.TimeIncrease)
 	overrideIfSet(&merged.Factor, c.Factor)
 	overrideIfSet(&merged.MaxDelay, c.MaxDelay)
 	overrideIfSet(&merged.Jitter, c.Jitter)
 	return merged
-}
-
-// over returns base with the fields that c has.
-func (c MaxDeliveries) over(base MaxDeliveries) MaxDeliveries {
-	if c == (MaxDeliveries{}) {
-		return base
-	}
-	return c
 }
 
 // overrideIfSet replaces a value by one that is set.

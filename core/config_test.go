@@ -66,9 +66,8 @@ func TestNew_ReportsEveryWrongField(t *testing.T) {
 		{"UnacceptableMessageLimit.Window", Config{Recoverability: Recoverability{UnacceptableMessageLimit: UnacceptableMessageLimit{Count: 1, Window: -1}}}, []string{"Recoverability.UnacceptableMessageLimit.Window is -1ns"}},
 		{"UnacceptableMessageLimit.Window alone", Config{Recoverability: Recoverability{UnacceptableMessageLimit: UnacceptableMessageLimit{Window: time.Minute}}}, []string{"Recoverability.UnacceptableMessageLimit.Window is 1m0s, but without Count there is no limit; set Count to 1 or more, or remove it"}},
 		{"UnacceptableMessageLimit.OnReached alone", Config{Recoverability: Recoverability{UnacceptableMessageLimit: UnacceptableMessageLimit{OnReached: func(context.Context, error) {}}}}, []string{"Recoverability.UnacceptableMessageLimit.OnReached is set, but without Count there is no limit"}},
-		{"R34 MaxDeliveries.Count", Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: -1}}}, []string{"Recoverability.MaxDeliveries.Count is -1"}},
-		{"R34 MaxDeliveries both set", Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: 60, Off: true}}}, []string{"Recoverability.MaxDeliveries has Count 60 and Off", "remove one"}},
-		{"R34 MaxDeliveries below a round", Config{Recoverability: Recoverability{MaxDeliveries: MaxDeliveries{Count: 5}}}, []string{"Recoverability.MaxDeliveries.Count is 5", "5 immediate retries", "use more than that"}},
+		{"R34 MaxDeliveries", Config{Recoverability: Recoverability{MaxDeliveries: -2}}, []string{"Recoverability.MaxDeliveries is -2; it cannot be negative (0 is the default, core.Off is none)"}},
+		{"R34 MaxDeliveries below a round", Config{Recoverability: Recoverability{MaxDeliveries: 5}}, []string{"Recoverability.MaxDeliveries is 5", "5 immediate retries", "use more than that"}},
 		{"UnrecoverableTypes", Config{Recoverability: Recoverability{UnrecoverableTypes: []string{"*fs.PathError", "PathError"}}}, []string{`Recoverability.UnrecoverableTypes[1] is "PathError"`, "with the package"}},
 		{"Unrecoverable", Config{Recoverability: Recoverability{Unrecoverable: []error{errFailed, nil}}}, []string{"Recoverability.Unrecoverable[1] is nil", "remove it"}},
 		{"R40 ConsecutiveFailures", Config{Recoverability: Recoverability{RateLimit: RateLimit{ConsecutiveFailures: -1}}}, []string{"Recoverability.RateLimit.ConsecutiveFailures is -1"}},
@@ -96,8 +95,8 @@ func TestNew_ReportsAllErrorsTogether(t *testing.T) {
 	_, err := New("", capableTransport(), Config{
 		Concurrency: -1, DrainTimeout: -2, Provision: -1, Transactions: 9, AuditQueue: "#",
 		Recoverability: Recoverability{
-			Immediate: Immediate{Retries: -1}, Delayed: Delayed{Retries: 1, Off: true}, RequeueLimit: -2, MaxRetryAge: -2,
-			MessageTypes: map[string]TypeRecoverability{"b": {Immediate: Immediate{Retries: -2}}, "a": {Delayed: Delayed{Factor: -2}}},
+			Immediate: Immediate{NumberOfRetries: -2}, Delayed: Delayed{NumberOfRetries: Off, MaxDelay: 1}, RequeueLimit: -2, MaxRetryAge: -2,
+			MessageTypes: map[string]TypeRecoverability{"b": {Immediate: Immediate{NumberOfRetries: -2}}, "a": {Delayed: Delayed{Factor: -2}}},
 			RateLimit:    RateLimit{ConsecutiveFailures: -1},
 		},
 	})
@@ -105,9 +104,9 @@ func TestNew_ReportsAllErrorsTogether(t *testing.T) {
 		t.Fatal("accepted")
 	}
 	for _, field := range []string{
-		"the name \"\"", "Concurrency", "DrainTimeout", "Provision", "Transactions", "AuditQueue", "Recoverability.Immediate.Retries",
+		"the name \"\"", "Concurrency", "DrainTimeout", "Provision", "Transactions", "AuditQueue", "Recoverability.Immediate.NumberOfRetries",
 		"Recoverability.Delayed has", "Recoverability.RequeueLimit", "Recoverability.MaxRetryAge", "ConsecutiveFailures",
-		`MessageTypes["b"].Immediate.Retries`, `MessageTypes["a"].Delayed.Factor`,
+		`MessageTypes["b"].Immediate.NumberOfRetries`, `MessageTypes["a"].Delayed.Factor`,
 	} {
 		if !strings.Contains(err.Error(), field) {
 			t.Errorf("%s is missing in:\n%v", field, err)
@@ -188,19 +187,19 @@ func TestConfig_Defaults(t *testing.T) {
 
 // Rule R34.
 func TestMaxDeliveries_Default(t *testing.T) {
-	perType := map[string]TypeRecoverability{"order": {Immediate: Immediate{Retries: 99}}}
+	perType := map[string]TypeRecoverability{"order": {Immediate: Immediate{NumberOfRetries: 99}}}
 	for _, test := range []struct {
 		name   string
 		config Recoverability
 		want   int
 	}{
-		{"50 for few immediate retries", Recoverability{Immediate: Immediate{Retries: 11}}, 50},
-		{"four rounds for more", Recoverability{Immediate: Immediate{Retries: 12}}, 52},
+		{"50 for few immediate retries", Recoverability{Immediate: Immediate{NumberOfRetries: 11}}, 50},
+		{"four rounds for more", Recoverability{Immediate: Immediate{NumberOfRetries: 12}}, 52},
 		{"of the message type with the most", Recoverability{MessageTypes: perType}, 400},
-		{"as configured", Recoverability{MaxDeliveries: MaxDeliveries{Count: 6}}, 6},
-		{"without limit when off", Recoverability{MaxDeliveries: MaxDeliveries{Off: true}}, 0},
-		{"never below the retries, however many", Recoverability{Immediate: Immediate{Retries: math.MaxInt}}, math.MaxInt},
-		{"nor when four rounds of them are no number", Recoverability{Immediate: Immediate{Retries: math.MaxInt/4 + 5}}, math.MaxInt},
+		{"as configured", Recoverability{MaxDeliveries: 6}, 6},
+		{"without limit when off", Recoverability{MaxDeliveries: Off}, 0},
+		{"never below the retries, however many", Recoverability{Immediate: Immediate{NumberOfRetries: math.MaxInt}}, math.MaxInt},
+		{"nor when four rounds of them are no number", Recoverability{Immediate: Immediate{NumberOfRetries: math.MaxInt/4 + 5}}, math.MaxInt},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, err := resolve(Config{Recoverability: test.config}, fullCapabilities())
@@ -213,14 +212,14 @@ func TestMaxDeliveries_Default(t *testing.T) {
 		})
 	}
 	t.Run("a count below endless retries is refused", func(t *testing.T) {
-		refusedBecause(t, Config{Recoverability: Recoverability{Immediate: Immediate{Retries: math.MaxInt}, MaxDeliveries: MaxDeliveries{Count: 60}}},
-			fullCapabilities(), "MaxDeliveries.Count is 60")
+		refusedBecause(t, Config{Recoverability: Recoverability{Immediate: Immediate{NumberOfRetries: math.MaxInt}, MaxDeliveries: 60}},
+			fullCapabilities(), "MaxDeliveries is 60")
 	})
 }
 
 func TestConfig_HandlerTimeout(t *testing.T) {
 	const s = time.Second
-	perType := map[string]TypeRecoverability{"long": {HandlerTimeout: time.Hour}, "endless": {HandlerTimeout: Off}, "other": {Immediate: Immediate{Retries: 1}}}
+	perType := map[string]TypeRecoverability{"long": {HandlerTimeout: time.Hour}, "endless": {HandlerTimeout: Off}, "other": {Immediate: Immediate{NumberOfRetries: 1}}}
 	for _, test := range []struct {
 		name   string
 		config Config

@@ -418,7 +418,7 @@ func (r *rules) whyUnsupported(a Action, f failure) string {
 		case r.mode == TransactionNone:
 			return "transaction mode None cannot give a message back"
 		case r.maxDeliveries > 0 && f.ImmediateProcessingFailures >= r.maxDeliveries:
-			return fmt.Sprintf("this was delivery %d and MaxDeliveries is %d, so no handler would get the next one; raise Recoverability.MaxDeliveries.Count, or set Off",
+			return fmt.Sprintf("this was delivery %d and MaxDeliveries is %d, so no handler would get the next one; raise Recoverability.MaxDeliveries, or set it to core.Off",
 				f.ImmediateProcessingFailures, r.maxDeliveries)
 		}
 	case ActionMoveToError:

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,8 +97,8 @@ func TestAttempts_TotalOfBothKindsOfRetries(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d immediate and %d delayed are %d attempts", row.immediate, row.delayed, row.attempts), func(t *testing.T) {
 			actions := decisionsUntilMoved(t, rulesOf(t, Recoverability{
-				Immediate: Immediate{Retries: row.immediate, Off: row.immediate == 0},
-				Delayed:   Delayed{Retries: row.delayed, Off: row.delayed == 0},
+				Immediate: Immediate{NumberOfRetries: cmp.Or(row.immediate, Off)},
+				Delayed:   Delayed{NumberOfRetries: cmp.Or(row.delayed, Off)},
 			}), errFailed)
 			if len(actions) != row.attempts {
 				t.Errorf("%d attempts, want %d: %v", len(actions), row.attempts, actions)
@@ -113,7 +114,7 @@ func TestAttempts_TotalOfBothKindsOfRetries(t *testing.T) {
 
 // Rule R2.
 func TestImmediateRetries_FollowTheDeliveryCount(t *testing.T) {
-	r := rulesOf(t, Recoverability{Immediate: Immediate{Retries: 2}})
+	r := rulesOf(t, Recoverability{Immediate: Immediate{NumberOfRetries: 2}})
 	for _, test := range []struct {
 		name      string
 		count     int
@@ -140,7 +141,7 @@ func TestImmediateRetries_FollowTheDeliveryCount(t *testing.T) {
 
 // Rule R3.
 func TestDelayedRetries_FollowTheImmediateOnes(t *testing.T) {
-	r := rulesOf(t, Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Retries: 3}})
+	r := rulesOf(t, Recoverability{Immediate: Immediate{NumberOfRetries: Off}, Delayed: Delayed{NumberOfRetries: 3}})
 	for _, test := range []struct {
 		name    string
 		retries string // the header; "-" is none
@@ -169,7 +170,7 @@ func TestDelayedRetries_FollowTheImmediateOnes(t *testing.T) {
 		i, e := ImmediateRetry(), MoveToError("error")
 		want := []Action{i, i, DelayedRetry(time.Second), i, i, DelayedRetry(2 * time.Second), i, i, e}
 		got := decisionsUntilMoved(t, rulesOf(t, Recoverability{
-			Immediate: Immediate{Retries: 2}, Delayed: Delayed{Retries: 2, Increase: time.Second},
+			Immediate: Immediate{NumberOfRetries: 2}, Delayed: Delayed{NumberOfRetries: 2, TimeIncrease: time.Second},
 		}), errFailed)
 		if !slices.Equal(got, want) {
 			t.Errorf("got  %v\nwant %v", got, want)
@@ -185,8 +186,8 @@ func TestDelayedRetry_DelaysGrow(t *testing.T) {
 		want    []time.Duration
 	}{
 		{"10, 20 and 30 s by default", Delayed{}, []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second}},
-		{"by the configured increase", Delayed{Retries: 2, Increase: 2 * time.Second}, []time.Duration{2 * time.Second, 4 * time.Second}},
-		{"an increase alone keeps three retries", Delayed{Increase: time.Minute}, []time.Duration{time.Minute, 2 * time.Minute, 3 * time.Minute}},
+		{"by the configured increase", Delayed{NumberOfRetries: 2, TimeIncrease: 2 * time.Second}, []time.Duration{2 * time.Second, 4 * time.Second}},
+		{"an increase alone keeps three retries", Delayed{TimeIncrease: time.Minute}, []time.Duration{time.Minute, 2 * time.Minute, 3 * time.Minute}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := delaysOf(t, Recoverability{Delayed: test.delayed}); !slices.Equal(got, test.want) {
@@ -199,7 +200,7 @@ func TestDelayedRetry_DelaysGrow(t *testing.T) {
 // delaysOf returns the delays that a message goes through.
 func delaysOf(t *testing.T, c Recoverability) []time.Duration {
 	t.Helper()
-	c.Immediate = Immediate{Off: true}
+	c.Immediate = Immediate{NumberOfRetries: Off}
 	var delays []time.Duration
 	for _, a := range decisionsUntilMoved(t, rulesOf(t, c), errFailed) {
 		if a.Kind == ActionDelayedRetry {

@@ -11,7 +11,7 @@ import (
 
 // Rule R5.
 func TestRetryAge_DayBetweenDelayedRetries(t *testing.T) {
-	r := rulesOf(t, Recoverability{Immediate: Immediate{Off: true}})
+	r := rulesOf(t, Recoverability{Immediate: Immediate{NumberOfRetries: Off}})
 	for _, test := range []struct {
 		name    string
 		header  string // headers.RetriesTimestamp; "-" is none
@@ -75,19 +75,19 @@ func TestRetryAge_RefusesDelaysOfADay(t *testing.T) {
 		config  Recoverability
 		refused bool
 	}{
-		{"an increase that reaches 24 h", Recoverability{Delayed: Delayed{Increase: 8 * time.Hour}}, true},
-		{"an increase that stays below", Recoverability{Delayed: Delayed{Increase: 8*time.Hour - 1}}, false},
+		{"an increase that reaches 24 h", Recoverability{Delayed: Delayed{TimeIncrease: 8 * time.Hour}}, true},
+		{"an increase that stays below", Recoverability{Delayed: Delayed{TimeIncrease: 8*time.Hour - 1}}, false},
 		{"a listed delay of 24 h", Recoverability{Delayed: Delayed{Delays: []time.Duration{time.Second, 24 * time.Hour, time.Second}}}, true},
 		{"a listed delay just below", Recoverability{Delayed: Delayed{Delays: []time.Duration{24*time.Hour - 1}}}, false},
-		{"jitter that reaches it", Recoverability{Delayed: Delayed{Retries: 1, Increase: 13 * time.Hour, Jitter: 1}}, true},
-		{"growth that reaches it", Recoverability{Delayed: Delayed{Retries: 20, Increase: time.Second, Factor: 2}}, true},
-		{"growth under a ceiling", Recoverability{Delayed: Delayed{Retries: 20, Increase: time.Second, Factor: 2, MaxDelay: time.Hour}}, false},
-		{"a ceiling of 24 h that is reached", Recoverability{Delayed: Delayed{Retries: 20, Increase: time.Second, Factor: 2, MaxDelay: 24 * time.Hour}}, true},
-		{"very many small steps", Recoverability{Delayed: Delayed{Retries: 8640}}, true},
-		{"not quite as many", Recoverability{Delayed: Delayed{Retries: 8639}}, false},
-		{"as many as there can be", Recoverability{Delayed: Delayed{Retries: 1<<63 - 1, Factor: 1.5}}, true},
-		{"for one message type", Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {Delayed: Delayed{Increase: 25 * time.Hour}}}}, true},
-		{"beside a custom policy", Recoverability{Delayed: Delayed{Increase: 25 * time.Hour}, Policy: forever}, false},
+		{"jitter that reaches it", Recoverability{Delayed: Delayed{NumberOfRetries: 1, TimeIncrease: 13 * time.Hour, Jitter: 1}}, true},
+		{"growth that reaches it", Recoverability{Delayed: Delayed{NumberOfRetries: 20, TimeIncrease: time.Second, Factor: 2}}, true},
+		{"growth under a ceiling", Recoverability{Delayed: Delayed{NumberOfRetries: 20, TimeIncrease: time.Second, Factor: 2, MaxDelay: time.Hour}}, false},
+		{"a ceiling of 24 h that is reached", Recoverability{Delayed: Delayed{NumberOfRetries: 20, TimeIncrease: time.Second, Factor: 2, MaxDelay: 24 * time.Hour}}, true},
+		{"very many small steps", Recoverability{Delayed: Delayed{NumberOfRetries: 8640}}, true},
+		{"not quite as many", Recoverability{Delayed: Delayed{NumberOfRetries: 8639}}, false},
+		{"as many as there can be", Recoverability{Delayed: Delayed{NumberOfRetries: 1<<63 - 1, Factor: 1.5}}, true},
+		{"for one message type", Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {Delayed: Delayed{TimeIncrease: 25 * time.Hour}}}}, true},
+		{"beside a custom policy", Recoverability{Delayed: Delayed{TimeIncrease: 25 * time.Hour}, Policy: forever}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := resolve(Config{Recoverability: test.config}, fullCapabilities())
@@ -103,7 +103,7 @@ func TestRetryAge_RefusesDelaysOfADay(t *testing.T) {
 
 // Rule R5.
 func TestRetryAge_MaxRetryAge(t *testing.T) {
-	r := rulesOf(t, Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Retries: 100}, MaxRetryAge: time.Hour})
+	r := rulesOf(t, Recoverability{Immediate: Immediate{NumberOfRetries: Off}, Delayed: Delayed{NumberOfRetries: 100}, MaxRetryAge: time.Hour})
 	for _, test := range []struct {
 		name    string
 		first   time.Time
@@ -125,7 +125,7 @@ func TestRetryAge_MaxRetryAge(t *testing.T) {
 	t.Run("counts from the first failure, over all rounds", func(t *testing.T) {
 		// Rounds at 0, 10, 30 and 60 minutes; the next would be at 100.
 		r := rulesOf(t, Recoverability{
-			Immediate: Immediate{Off: true}, Delayed: Delayed{Retries: 100, Increase: 10 * time.Minute, MaxDelay: time.Hour},
+			Immediate: Immediate{NumberOfRetries: Off}, Delayed: Delayed{NumberOfRetries: 100, TimeIncrease: 10 * time.Minute, MaxDelay: time.Hour},
 			MaxRetryAge: time.Hour,
 		})
 		if actions := decisionsUntilMoved(t, r, errFailed); len(actions) != 5 {
@@ -135,7 +135,7 @@ func TestRetryAge_MaxRetryAge(t *testing.T) {
 	t.Run("is not in force without being asked for", func(t *testing.T) {
 		f := failureAfter(1, 1, errFailed)
 		f.Err, f.FirstFailure = errFailed, day.AddDate(-10, 0, 0)
-		r := rulesOf(t, Recoverability{Immediate: Immediate{Off: true}})
+		r := rulesOf(t, Recoverability{Immediate: Immediate{NumberOfRetries: Off}})
 		if d := r.decide(t.Context(), f); d.action.Kind != ActionDelayedRetry {
 			t.Errorf("%v", d.action)
 		}

@@ -121,9 +121,9 @@ func TestUnsupportedAction_DowngradedRetryAfterSaysWhy(t *testing.T) {
 		{"in mode None", Config{Transactions: TransactionNone}, fullCapabilities(), "the transaction mode is None"},
 		{"without delayed delivery", Config{}, undelayed, "no delayed delivery"},
 		{"where the default delays are too long", Config{}, short, "the longest delay would be 30s"},
-		{"for a type that inherits them", Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {Immediate: Immediate{Retries: 1}}}}}, undelayed, "no delayed delivery"},
-		{"where delayed retries are off", Config{Recoverability: Recoverability{Delayed: Delayed{Off: true}}}, fullCapabilities(), ""},
-		{"where they are off anyway", Config{Recoverability: Recoverability{Delayed: Delayed{Off: true}}}, undelayed, ""},
+		{"for a type that inherits them", Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {Immediate: Immediate{NumberOfRetries: 1}}}}}, undelayed, "no delayed delivery"},
+		{"where delayed retries are off", Config{Recoverability: Recoverability{Delayed: Delayed{NumberOfRetries: Off}}}, fullCapabilities(), ""},
+		{"where they are off anyway", Config{Recoverability: Recoverability{Delayed: Delayed{NumberOfRetries: Off}}}, undelayed, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, err := resolve(test.config, test.caps)
@@ -158,8 +158,8 @@ func TestMaxDeliveries_ImmediateRetriesOfAPolicyEnd(t *testing.T) {
 		{"below the default", Recoverability{Policy: stubborn}, 49, false},
 		{"at the default", Recoverability{Policy: stubborn}, 50, true},
 		{"beyond it", Recoverability{Policy: stubborn}, 1000, true},
-		{"at a configured one", Recoverability{Policy: stubborn, MaxDeliveries: MaxDeliveries{Count: 7}}, 7, true},
-		{"never when off", Recoverability{Policy: stubborn, MaxDeliveries: MaxDeliveries{Off: true}}, 1 << 30, false},
+		{"at a configured one", Recoverability{Policy: stubborn, MaxDeliveries: 7}, 7, true},
+		{"never when off", Recoverability{Policy: stubborn, MaxDeliveries: Off}, 1 << 30, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			d := rulesOf(t, test.config).decide(t.Context(), failureAfter(test.deliveries, 0, errFailed))
@@ -323,8 +323,8 @@ func TestPolicy_PolicySeesSettingsInForce(t *testing.T) {
 		immediate, delayed int
 	}{
 		{"the defaults", Recoverability{}, able, TransactionDefault, 5, 3},
-		{"what is configured", Recoverability{Immediate: Immediate{Retries: 7}, Delayed: Delayed{Retries: 9}}, able, TransactionDefault, 7, 9},
-		{"what is off", Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}}, able, TransactionDefault, 0, 0},
+		{"what is configured", Recoverability{Immediate: Immediate{NumberOfRetries: 7}, Delayed: Delayed{NumberOfRetries: 9}}, able, TransactionDefault, 7, 9},
+		{"what is off", Recoverability{Immediate: Immediate{NumberOfRetries: Off}, Delayed: Delayed{NumberOfRetries: Off}}, able, TransactionDefault, 0, 0},
 		{"as many as there are delays", Recoverability{Delayed: Delayed{Delays: []time.Duration{1, 2}}}, able, TransactionDefault, 5, 2},
 		{"nothing in mode None", Recoverability{}, able, TransactionNone, 0, 0},
 		{"no delays without delayed delivery", Recoverability{}, undelayed, TransactionDefault, 5, 0},
@@ -339,14 +339,14 @@ func TestPolicy_PolicySeesSettingsInForce(t *testing.T) {
 	}
 	t.Run("the time increase, the error queue and the unrecoverable errors too", func(t *testing.T) {
 		c, _ := decideRecorded(t, Recoverability{
-			ErrorQueue: "failed", Unrecoverable: []error{errFailed}, Delayed: Delayed{Increase: time.Minute},
+			ErrorQueue: "failed", Unrecoverable: []error{errFailed}, Delayed: Delayed{TimeIncrease: time.Minute},
 		}, able, TransactionDefault, failureAfter(1, 0, errFailed))
 		if c.Failed.ErrorQueue != "failed" || c.Delayed.TimeIncrease != time.Minute || !slices.Equal(c.Failed.Unrecoverable, []error{errFailed}) {
 			t.Errorf("%+v", c)
 		}
 	})
 	t.Run("those of the message's type", func(t *testing.T) {
-		c, _ := decideRecorded(t, Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {Immediate: Immediate{Retries: 1}}}},
+		c, _ := decideRecorded(t, Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {Immediate: Immediate{NumberOfRetries: 1}}}},
 			able, TransactionDefault, failureAfter(1, 0, errFailed))
 		if c.Immediate.MaxNumberOfRetries != 1 || c.Delayed.MaxNumberOfRetries != 3 {
 			t.Errorf("%+v", c)

@@ -54,7 +54,7 @@ func TestDecisionRetry_DelayedRetryIsRepeatedUntilItSucceeds(t *testing.T) {
 			inModes(t, retryModes, func(fx *fixture) {
 				reachable := fx.failSendsTo("orders")
 				runs := 0
-				fx.runOrders(core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}}}, func(context.Context, *core.Message) error {
+				fx.runOrders(core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}}}, func(context.Context, *core.Message) error {
 					if runs++; runs == 1 {
 						return fail
 					}
@@ -336,7 +336,7 @@ func TestDecisionRetry_RedeliveredWhileKept(t *testing.T) {
 	}{
 		"failed message": {noRetries, false, 1, 1},
 		"stored message": {noRetries, true, 1, 1},
-		"delayed retry":  {core.Recoverability{Immediate: core.Immediate{Off: true}}, false, 2, 0},
+		"delayed retry":  {core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}}, false, 2, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inModesWith(t, expiringLocks, retryModes, func(fx *fixture) {

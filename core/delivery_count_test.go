@@ -27,8 +27,8 @@ func TestDeliveryCount_MoreFailuresThanTheTransportRemembers(t *testing.T) {
 		}
 		var attempts, delayed atomic.Int64
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{
-			Immediate: core.Immediate{Retries: 1},
-			Delayed:   core.Delayed{Retries: 1},
+			Immediate: core.Immediate{NumberOfRetries: 1},
+			Delayed:   core.Delayed{NumberOfRetries: 1},
 		}}, func(_ context.Context, m *core.Message) error {
 			if attempts.Add(1) > messages*attemptsOfOne {
 				return nil // it would go on for ever

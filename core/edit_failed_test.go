@@ -87,7 +87,7 @@ func TestEditFailed_ChangesAddsDropsAndRedacts(t *testing.T) {
 func TestEditFailed_IsAskedBeforeAMoveAlone(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		calls := 0
-		recover := core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: time.Second}}
+		recover := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Second}}
 		recover.EditFailed = func(ctx context.Context, f core.ErrorContext, h *core.Headers) {
 			calls++
 			redact(ctx, f, h)

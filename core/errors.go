@@ -209,7 +209,7 @@ var (
 	// [Incoming.Malformed]. It is unrecoverable (R6).
 	ErrMalformed = errors.New("message cannot be parsed")
 
-	// ErrDeliveryCountExceeded: the message was delivered more often than [MaxDeliveries],
+	// ErrDeliveryCountExceeded: the message was delivered more often than [Recoverability.MaxDeliveries],
 	// for example because it kills its process (R34).
 	ErrDeliveryCountExceeded = errors.New("delivered more often than MaxDeliveries")
 

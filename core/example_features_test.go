@@ -155,7 +155,7 @@ func ExampleRateLimit() {
 	changes := make(chan string, 10)
 	billing := exampleEndpoint("billing", transport, core.Config{
 		Recoverability: core.Recoverability{
-			Immediate: core.Immediate{Retries: 100},
+			Immediate: core.Immediate{NumberOfRetries: 100},
 			RateLimit: core.RateLimit{
 				ConsecutiveFailures: 5,
 				TimeToWait:          time.Millisecond,
@@ -193,8 +193,8 @@ func ExampleObserver() {
 			Recovered: func(_ context.Context, e core.Recovery) { decisions <- e },
 		}},
 		Recoverability: core.Recoverability{
-			Immediate: core.Immediate{Retries: 1},
-			Delayed:   core.Delayed{Retries: 1, Increase: 10 * time.Millisecond},
+			Immediate: core.Immediate{NumberOfRetries: 1},
+			Delayed:   core.Delayed{NumberOfRetries: 1, TimeIncrease: 10 * time.Millisecond},
 		},
 	})
 	core.Handle(billing, "orders.placed", func(context.Context, *core.TypedMessage[OrderPlaced]) error {

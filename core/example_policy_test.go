@@ -43,8 +43,8 @@ func failedAfter(attempts, delayed int, err error) core.ErrorContext {
 func ExamplePolicy_unrecoverable() {
 	_, err := core.New("billing", inmemory.Open(), core.Config{
 		Recoverability: core.Recoverability{
-			Immediate:     core.Immediate{Retries: 3},
-			Delayed:       core.Delayed{Retries: 3, Increase: 2 * time.Second},
+			Immediate:     core.Immediate{NumberOfRetries: 3},
+			Delayed:       core.Delayed{NumberOfRetries: 3, TimeIncrease: 2 * time.Second},
 			Unrecoverable: []error{errBusiness},
 		},
 	})
@@ -73,8 +73,8 @@ func ExamplePolicy_partial() {
 	}
 	_, err := core.New("billing", inmemory.Open(), core.Config{
 		Recoverability: core.Recoverability{
-			Immediate:     core.Immediate{Retries: 3},
-			Delayed:       core.Delayed{Retries: 3, Increase: 2 * time.Second},
+			Immediate:     core.Immediate{NumberOfRetries: 3},
+			Delayed:       core.Delayed{NumberOfRetries: 3, TimeIncrease: 2 * time.Second},
 			Unrecoverable: []error{errBusiness},
 			Policy:        policy,
 		},
@@ -112,8 +112,8 @@ func ExamplePolicy_full() {
 	}
 	_, err := core.New("billing", inmemory.Open(), core.Config{
 		Recoverability: core.Recoverability{
-			Immediate:     core.Immediate{Retries: 3},
-			Delayed:       core.Delayed{Retries: 3, Increase: 2 * time.Second},
+			Immediate:     core.Immediate{NumberOfRetries: 3},
+			Delayed:       core.Delayed{NumberOfRetries: 3, TimeIncrease: 2 * time.Second},
 			Unrecoverable: []error{errBusiness},
 			Policy:        policy,
 		},

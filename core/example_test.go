@@ -36,7 +36,7 @@ func Example() {
 		Concurrency: 1,
 		Logger:      slog.New(slog.DiscardHandler),
 		Recoverability: core.Recoverability{
-			Delayed: core.Delayed{Retries: 3, Increase: 2 * time.Second},
+			Delayed: core.Delayed{NumberOfRetries: 3, TimeIncrease: 2 * time.Second},
 		},
 	})
 	if err != nil {

@@ -372,7 +372,7 @@ func TestFailureLimit_CountsMovesAlone(t *testing.T) {
 		{name: "Defer", recover: core.Recoverability{RequeueDelay: 2 * time.Hour}, answer: func(*core.Message) error { return core.Defer(0) }},
 		{name: "Refuse", recover: exhausted, answer: func(*core.Message) error { return core.Refuse(errBoom, 2*time.Hour) }},
 		{name: "Defer with an error", recover: exhausted, answer: func(*core.Message) error { return core.DeferError(errBoom, 2*time.Hour) }},
-		{name: "RetryAfter", recover: core.Recoverability{Delayed: core.Delayed{Retries: 1}}, answer: func(*core.Message) error { return core.RetryAfter(errBoom, 2*time.Hour) }},
+		{name: "RetryAfter", recover: core.Recoverability{Delayed: core.Delayed{NumberOfRetries: 1}}, answer: func(*core.Message) error { return core.RetryAfter(errBoom, 2*time.Hour) }},
 		{name: "RetryAfter without delayed retries", recover: exhausted, answer: func(*core.Message) error { return core.RetryAfter(errBoom, time.Hour) }, counts: true},
 		{name: "PutBack", recover: exhausted, answer: func(*core.Message) error { return core.PutBack(errBoom, 0) }},
 		{name: "middleware that hides the failure", recover: exhausted, around: []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
@@ -487,7 +487,7 @@ func TestFailureLimit_PausesLoseNothing(t *testing.T) {
 					ep.Pause()
 					time.AfterFunc(200*time.Millisecond, ep.Resume)
 				})
-				recover.MaxDeliveries.Off = true
+				recover.MaxDeliveries = core.Off
 				var good atomic.Int64
 				ep = fx.newEndpoint("orders", core.Config{Recoverability: recover})
 				fx.handle(ep, "order", func(ctx context.Context, m *core.Message) error {

@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -27,11 +28,11 @@ var (
 )
 
 // noRetries lets the first failure be the last.
-var noRetries = core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
+var noRetries = core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
 
 // immediateRetries allows n immediate retries and no others.
 func immediateRetries(n int) core.Recoverability {
-	return core.Recoverability{Immediate: core.Immediate{Retries: n, Off: n == 0}, Delayed: core.Delayed{Off: true}}
+	return core.Recoverability{Immediate: core.Immediate{NumberOfRetries: cmp.Or(n, core.Off)}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
 }
 
 // fixture is the environment of a test: an in-memory transport whose calls can be made to

@@ -15,7 +15,7 @@ import (
 // the history of its retries here.
 func TestForward_KeepsTheMessage(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
-		rules := core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 2}, RequeueDelay: time.Second}
+		rules := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 2}, RequeueDelay: time.Second}
 		changed := func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error {
 				m.SetBody([]byte("changed"))

@@ -17,7 +17,7 @@ import (
 // TestGroupKey_SurvivesInCopies: a queue with ordered groups refuses a copy that
 // has lost its group, and a copy without its properties is another message.
 func TestGroupKey_SurvivesInCopies(t *testing.T) {
-	twoRounds := core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1}, DeadLetter: core.DeadLettersRejected}
+	twoRounds := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1}, DeadLetter: core.DeadLettersRejected}
 	for name, c := range map[string]struct {
 		outcome func(m *core.Message) error
 		at      string // the queue that has the copy

@@ -69,7 +69,7 @@ func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *Typ
 // then runs again in the next Run (R27).
 //
 // It does not run for messages that could not be parsed or decoded, or that
-// exceeded [MaxDeliveries]. There is at most one for a type.
+// exceeded [Recoverability.MaxDeliveries]. There is at most one for a type.
 func HandleFailed[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *TypedMessage[T], f *Failed) error) {
 	r := ep.registry
 	err := r.check("HandleFailed", messageType, handler == nil)

@@ -85,7 +85,7 @@ func TestHandleFailed_HandleFailedRunsBeforeTheMove(t *testing.T) {
 func TestHandleFailed_HandleFailedMayTakeOver(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		var recovered recoveryRecorder
-		recover := core.Recoverability{UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 1}, Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
+		recover := core.Recoverability{UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 1}, Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
 		fx.runHandleFailed(core.Config{Recoverability: recover, Observers: []core.Observer{recovered.observer()}, AuditQueue: "audit"},
 			func(ctx context.Context, m *core.Message, f *core.Failed) error {
 				doWork(ctx, "last resort")

@@ -243,7 +243,7 @@ func TestIndependent_Precedence(t *testing.T) {
 			var recovered recoveryRecorder
 			ep := fx.newEndpoint("orders", core.Config{
 				Observers:      []core.Observer{recovered.observer()},
-				Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1, Increase: time.Second}, InvalidQueue: "invalid"},
+				Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Second}, InvalidQueue: "invalid"},
 			})
 			for _, err := range errs {
 				core.Handle(ep, "order", func(context.Context, *core.TypedMessage[[]byte]) error { return err }, core.HandleOptions{Independent: true})
@@ -299,7 +299,7 @@ func TestIndependent_LimitsEndTheWishForARetry(t *testing.T) {
 		ep := fx.newEndpoint("orders", core.Config{
 			Observers: []core.Observer{recovered.observer()},
 			Recoverability: core.Recoverability{
-				Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}, RequeueLimit: 1,
+				Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}, RequeueLimit: 1,
 				UnrecoverableFunc: func(err error) bool { return err.Error() == "never" },
 			},
 		})
@@ -340,7 +340,7 @@ func FuzzIndependent(f *testing.F) {
 			fx := newFixture(t, withCapabilities(func(*core.Capabilities) {}), retryModes[int(script[1])%2])
 			var recovered recoveryRecorder
 			ep := fx.newEndpoint("orders", core.Config{Observers: []core.Observer{recovered.observer()}, Recoverability: core.Recoverability{
-				Immediate: core.Immediate{Retries: 2}, Delayed: core.Delayed{Retries: 2, Increase: time.Second}, RequeueLimit: 5,
+				Immediate: core.Immediate{NumberOfRetries: 2}, Delayed: core.Delayed{NumberOfRetries: 2, TimeIncrease: time.Second}, RequeueLimit: 5,
 			}})
 			runs, succeeded, gaveUp := make([]int, n), make([]bool, n), make([]bool, n)
 			for h := range n {

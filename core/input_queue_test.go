@@ -19,7 +19,7 @@ func TestInputQueue_TakesThePlaceOfTheName(t *testing.T) {
 		ep := fx.newEndpoint("billing", core.Config{
 			InputQueue: "orders-in", Observers: []core.Observer{recovered.observer()},
 			Recoverability: core.Recoverability{
-				Immediate: core.Immediate{Retries: 1},
+				Immediate: core.Immediate{NumberOfRetries: 1},
 				Delayed:   core.Delayed{Delays: []time.Duration{time.Minute}},
 			},
 		})

@@ -225,7 +225,7 @@ func TestSuspects_FailingMessagesAreNone(t *testing.T) {
 		instances int
 		rules     core.Recoverability
 	}{
-		"three instances":     {3, core.Recoverability{Delayed: core.Delayed{Off: true}}},
+		"three instances":     {3, core.Recoverability{Delayed: core.Delayed{NumberOfRetries: core.Off}}},
 		"one that knows them": {1, core.Recoverability{Policy: stubborn}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -436,7 +436,7 @@ func TestSuspects_InARateLimitedEndpoint(t *testing.T) {
 	onSuspectTransports(t, func(fx *fixture) {
 		var down atomic.Bool
 		down.Store(true)
-		rules := core.Recoverability{Immediate: core.Immediate{Retries: 3}, Delayed: core.Delayed{Off: true}, MaxDeliveries: core.MaxDeliveries{Count: 1000}}
+		rules := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 3}, Delayed: core.Delayed{NumberOfRetries: core.Off}, MaxDeliveries: 1000}
 		rules.RateLimit = core.RateLimit{ConsecutiveFailures: 2, TimeToWait: 10 * time.Second}
 		rules.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
 			return core.ImmediateRetry()
@@ -476,11 +476,11 @@ func TestMaxDeliveries_DeliveriesOfAMessageAndItsNewCopy(t *testing.T) {
 	}{
 		{core.Recoverability{}, 44, 6},
 		{immediateRetries(0), 47, 3},
-		{core.Recoverability{Immediate: core.Immediate{Retries: 12}}, 39, 13}, // of 52
-		{core.Recoverability{MaxDeliveries: core.MaxDeliveries{Count: 100}}, 94, 6},
-		{core.Recoverability{MaxDeliveries: core.MaxDeliveries{Count: 12}}, 6, 6},
-		{core.Recoverability{MaxDeliveries: core.MaxDeliveries{Count: 7}}, 6, 3}, // not fewer than attempts
-		{core.Recoverability{Immediate: core.Immediate{Off: true}, MaxDeliveries: core.MaxDeliveries{Count: 2}}, 1, 1},
+		{core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 12}}, 39, 13}, // of 52
+		{core.Recoverability{MaxDeliveries: 100}, 94, 6},
+		{core.Recoverability{MaxDeliveries: 12}, 6, 6},
+		{core.Recoverability{MaxDeliveries: 7}, 6, 3}, // not fewer than attempts
+		{core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, MaxDeliveries: 2}, 1, 1},
 	} {
 		t.Run(fmt.Sprint(c.original, " and ", c.copied), func(t *testing.T) {
 			inModesWith(t, countsReleasesConfig(), retryModes[:1], func(fx *fixture) {
@@ -551,8 +551,8 @@ func TestSuspects_NumberOfDeliveries(t *testing.T) {
 		"default":                {core.Recoverability{}, 6},
 		"no immediate retries":   {immediateRetries(0), 2},
 		"many immediate retries": {immediateRetries(20), 21},
-		"of a message type":      {core.Recoverability{MessageTypes: map[string]core.TypeRecoverability{"a": {Immediate: core.Immediate{Retries: 30}}}}, 31},
-		"few deliveries":         {core.Recoverability{Immediate: core.Immediate{Off: true}, MaxDeliveries: core.MaxDeliveries{Count: 2}}, 1},
+		"of a message type":      {core.Recoverability{MessageTypes: map[string]core.TypeRecoverability{"a": {Immediate: core.Immediate{NumberOfRetries: 30}}}}, 31},
+		"few deliveries":         {core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, MaxDeliveries: 2}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inModesWith(t, expiringLocks, retryModes[:1], func(fx *fixture) { fx.wantSuspectAfter(c.rules, c.after) })
@@ -581,7 +581,7 @@ func TestSuspects_NoneWithoutMaxDeliveries(t *testing.T) {
 	inModesWith(t, expiringLocks, retryModes[:1], func(fx *fixture) {
 		fx.enqueue("m1")
 		fx.redeliverTimes("orders", 60)
-		fx.runOrders(core.Config{Recoverability: core.Recoverability{MaxDeliveries: core.MaxDeliveries{Off: true}}}, func(context.Context, *core.Message) error { return nil })
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{MaxDeliveries: core.Off}}, func(context.Context, *core.Message) error { return nil })
 		synctest.Wait()
 		equal(fx, "suspects", len(fx.isolationLines()), 0)
 		fx.wantDepth("orders", 0)

@@ -36,7 +36,7 @@ func TestLog_RecoverabilityLines(t *testing.T) {
 	}
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.runOrders(core.Config{Instance: "i1", Recoverability: core.Recoverability{
-			Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: delay},
+			Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: delay},
 		}}, failAsTold)
 		before := fx.logs.len()
 		fx.enqueue("m1")
@@ -86,7 +86,7 @@ func failAsTold(_ context.Context, m *core.Message) error {
 // No text tells of one message, so that lines can be grouped by it.
 func TestLog_ConstantTexts(t *testing.T) {
 	recover := core.Recoverability{
-		Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1}, RequeueLimit: 1,
+		Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1}, RequeueLimit: 1,
 		Policy: func(ctx context.Context, c core.RecoverabilityConfig, e core.ErrorContext) core.Action {
 			switch strings.TrimPrefix(e.MessageID, "id-") {
 			case "policy":

@@ -40,12 +40,12 @@ func TestGroups_MaxDeliveriesOfAllRounds(t *testing.T) {
 	}{
 		"the defaults":            {"orders", core.Recoverability{}, 50 + 6*3},
 		"another queue":           {"other", core.Recoverability{}, 50},
-		"without delayed retries": {"orders", core.Recoverability{Delayed: core.Delayed{Off: true}}, 50},
+		"without delayed retries": {"orders", core.Recoverability{Delayed: core.Delayed{NumberOfRetries: core.Off}}, 50},
 		"more for a message type": {"orders", core.Recoverability{
-			Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1}, MaxDeliveries: core.MaxDeliveries{Count: 20},
-			MessageTypes: map[string]core.TypeRecoverability{"order": {Immediate: core.Immediate{Retries: 4}, Delayed: core.Delayed{Retries: 2}}},
+			Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1}, MaxDeliveries: 20,
+			MessageTypes: map[string]core.TypeRecoverability{"order": {Immediate: core.Immediate{NumberOfRetries: 4}, Delayed: core.Delayed{NumberOfRetries: 2}}},
 		}, 20 + 5*2},
-		"off": {"orders", core.Recoverability{MaxDeliveries: core.MaxDeliveries{Off: true}}, 0},
+		"off": {"orders", core.Recoverability{MaxDeliveries: core.Off}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opened := make(chan int, 1)
@@ -73,7 +73,7 @@ func TestGroups_WarningsAtStart(t *testing.T) {
 	const says = "the order of a group's messages is not always kept"
 	able := inmemory.Everything()
 	able.MaxLockTime = time.Minute
-	long := core.Recoverability{Delayed: core.Delayed{Retries: 2, Increase: 40 * time.Second}}
+	long := core.Recoverability{Delayed: core.Delayed{NumberOfRetries: 2, TimeIncrease: 40 * time.Second}}
 	for name, c := range map[string]struct {
 		keeps  string
 		config core.Config
@@ -118,8 +118,8 @@ func TestGroups_RoundsOfTheMessageType(t *testing.T) {
 		ep := fx.newEndpoint("orders", core.Config{
 			MessageType: func(*core.Incoming) string { return "order" },
 			Recoverability: core.Recoverability{
-				Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true},
-				MessageTypes: map[string]core.TypeRecoverability{"order": {Immediate: core.Immediate{Retries: 2}, Delayed: core.Delayed{Retries: 2}}},
+				Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off},
+				MessageTypes: map[string]core.TypeRecoverability{"order": {Immediate: core.Immediate{NumberOfRetries: 2}, Delayed: core.Delayed{NumberOfRetries: 2}}},
 			},
 		})
 		var attempts recorder[string]
@@ -142,7 +142,7 @@ func TestGroups_RoundsOfTheMessageType(t *testing.T) {
 // counts as it does where a delayed retry sends a copy.
 func TestGroups_AttemptsFollowVerdictsAndPolicies(t *testing.T) {
 	retries := func(immediate, delayed int) core.Recoverability {
-		return core.Recoverability{Immediate: core.Immediate{Retries: immediate}, Delayed: core.Delayed{Retries: delayed, Increase: time.Second}}
+		return core.Recoverability{Immediate: core.Immediate{NumberOfRetries: immediate}, Delayed: core.Delayed{NumberOfRetries: delayed, TimeIncrease: time.Second}}
 	}
 	for name, c := range map[string]struct {
 		config core.Recoverability
@@ -228,7 +228,7 @@ func TestGroups_AttemptsFollowVerdictsAndPolicies(t *testing.T) {
 func TestGroups_DeferralThatIsNotCounted(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.broker.caps.CountsReleases = true // by what it says alone
-		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Off: true}}})
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: core.Off}}})
 		var attempts recorder[string]
 		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 			attempts.add(fmt.Sprintf("%d/%d", m.Attempt, m.Deferrals))
@@ -256,7 +256,7 @@ func TestGroups_RefusedPostponementMovesToTheErrorQueue(t *testing.T) {
 			}
 			return nil
 		}})
-		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}}})
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}}})
 		fx.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
 		fx.run(ep)
 		m := order("1")
@@ -278,7 +278,7 @@ func TestGroups_LostLockBeginsNoRound(t *testing.T) {
 			}
 			return nil
 		}})
-		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1}}})
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1}}})
 		var rounds recorder[int]
 		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 			rounds.add(m.DelayedRetries)

@@ -86,8 +86,8 @@ func TestMessageType_SelectsRecoverability(t *testing.T) {
 				var told recoveryRecorder
 				c.Recoverability = immediateRetries(1)
 				c.Recoverability.MessageTypes = map[string]core.TypeRecoverability{
-					"fragile": {Immediate: core.Immediate{Retries: 3}},
-					"robust":  {Immediate: core.Immediate{Retries: 7}},
+					"fragile": {Immediate: core.Immediate{NumberOfRetries: 3}},
+					"robust":  {Immediate: core.Immediate{NumberOfRetries: 7}},
 				}
 				c.Observers = []core.Observer{told.observer()}
 				ep := fx.newEndpoint("orders", c)
@@ -242,7 +242,7 @@ func TestDefaultHandler_Alone(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		type parcel struct{ Weight int }
 		var recover = noRetries
-		recover.MessageTypes = map[string]core.TypeRecoverability{"parcel": {Immediate: core.Immediate{Retries: 2}}}
+		recover.MessageTypes = map[string]core.TypeRecoverability{"parcel": {Immediate: core.Immediate{NumberOfRetries: 2}}}
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: recover})
 		var attempts, last recorder[string]
 		core.HandleDefault(ep, func(_ context.Context, m *core.TypedMessage[parcel]) error {

@@ -210,7 +210,7 @@ func TestMessageTypes_LastResortIsThatOfTheFirstTypeThatHasOne(t *testing.T) {
 func TestMessageTypes_RetriesKeepThem(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		var ran recorder[string]
-		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1}}})
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 1}}})
 		for _, messageType := range []string{"Shop.OrderPlaced", "Shop.IOrderEvent"} {
 			fx.handle(ep, messageType, func(context.Context, *core.Message) error {
 				if n := ran.add(messageType); n == 2 || n == 4 {

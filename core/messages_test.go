@@ -197,7 +197,7 @@ func TestMessageType_ForeignNotations(t *testing.T) {
 
 func TestMessageType_UnknownOneIsAFailure(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
-		fx.runOrders(core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 2}, Delayed: core.Delayed{Retries: 1, Increase: time.Second}}},
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 2}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Second}}},
 			func(context.Context, *core.Message) error { return nil })
 		unknown := order("m1")
 		unknown.Headers.Set(headers.MessageTypes, "unknown;stranger")
@@ -367,7 +367,7 @@ func TestDelayedSend_HasItsDueTime(t *testing.T) {
 		var seen recorder[string]
 		began := time.Now()
 		due := headers.FormatTime(began.Add(time.Minute))
-		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1}}})
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 1}}})
 		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 			seen.add(m.Headers.Get(headers.DeliverAt))
 			if m.DelayedRetries == 0 {

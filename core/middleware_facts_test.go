@@ -224,8 +224,8 @@ func TestMiddlewareFacts_ExclusiveNameBesideAnotherHandler(t *testing.T) {
 		handler := func(context.Context, *core.TypedMessage[[]byte]) error { return nil }
 		register := func(exclusive bool, first, second string) error {
 			ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{
-				Delayed:      core.Delayed{Retries: 2, Delays: []time.Duration{time.Minute, time.Minute}},
-				MessageTypes: map[string]core.TypeRecoverability{"slow": {Delayed: core.Delayed{Retries: 1, Delays: []time.Duration{3 * time.Hour}}}},
+				Delayed:      core.Delayed{NumberOfRetries: 2, Delays: []time.Duration{time.Minute, time.Minute}},
+				MessageTypes: map[string]core.TypeRecoverability{"slow": {Delayed: core.Delayed{NumberOfRetries: 1, Delays: []time.Duration{3 * time.Hour}}}},
 			}})
 			core.Handle(ep, "order", handler, describes(first, exclusive))
 			core.Handle(ep, "other", handler, describes(first, exclusive))

@@ -420,7 +420,7 @@ func TestMiddleware_ChangesTheMessageForInnerOnes(t *testing.T) {
 func TestIsLastAttempt(t *testing.T) {
 	errKnown := errors.New("known")
 	retries := core.Recoverability{
-		Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: time.Second}, Unrecoverable: []error{errKnown},
+		Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Second}, Unrecoverable: []error{errKnown},
 	}
 	policy := retries
 	policy.Policy = core.DefaultPolicy

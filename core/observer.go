@@ -146,7 +146,7 @@ type Recovery struct {
 	// Deferred: the handler deferred the message; Action is a [DelayedRetry].
 	Deferred bool
 	// NewCopy: the message was delivered too often, perhaps without a handler, and gets
-	// the rest of [MaxDeliveries] as a new copy (R34); Action is a [DelayedRetry].
+	// the rest of [Recoverability.MaxDeliveries] as a new copy (R34); Action is a [DelayedRetry].
 	NewCopy bool
 	// DeadLettered: the message went to the broker's own dead-letter queue; Action
 	// is a [MoveToError].

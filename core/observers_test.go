@@ -31,7 +31,7 @@ func TestObserver_SlowDelaysNothing(t *testing.T) {
 			<-release
 			seen.add(e.MessageID)
 		})
-		recover := core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
+		recover := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
 		ep, run := fx.runOrders(core.Config{Recoverability: recover, Observers: []core.Observer{slow}}, func(context.Context, *core.Message) error { return errBoom })
 		for i := range 1200 {
 			fx.send(order(fmt.Sprint("m", i)))
@@ -184,7 +184,7 @@ func TestRecoveryObserver_GetsEachOutcome(t *testing.T) {
 		var recovered recoveryRecorder
 		failedAt := time.Now()
 		fx.runOrders(core.Config{Instance: "i1", Observers: []core.Observer{recovered.observer()}, Recoverability: core.Recoverability{
-			Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: time.Second},
+			Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Second},
 		}}, func(_ context.Context, m *core.Message) error {
 			switch {
 			case m.ID == "discard":

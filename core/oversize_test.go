@@ -50,7 +50,7 @@ func TestOversize_MessageBeyondLimitsIsMovedWhole(t *testing.T) {
 				var attempts recorder[string]
 				fx.runOrders(core.Config{
 					AuditQueue:     "audit",
-					Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1}, RequeueDelay: time.Second},
+					Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1}, RequeueDelay: time.Second},
 				}, func(_ context.Context, m *core.Message) error {
 					attempts.add(m.ID)
 					switch {

@@ -16,7 +16,7 @@ import (
 // [DefaultPolicy] and change its answer, or decide alone. It must be safe for concurrent
 // use. An action that cannot be fulfilled becomes [MoveToError] with the default error
 // queue (R8), and so does a panic or no action (R12). One such action is an
-// [ImmediateRetry] of a message that was delivered [MaxDeliveries] times: MaxDeliveries
+// [ImmediateRetry] of a message that was delivered [Recoverability.MaxDeliveries] times: MaxDeliveries
 // limits policies too, by default to 50 deliveries. It does not limit [DelayedRetry],
 // each of which is a new copy, except for messages of a group.
 //

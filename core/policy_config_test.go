@@ -19,14 +19,14 @@ import (
 func TestDefaultPolicy_WithoutAMessage(t *testing.T) {
 	errFinal := errors.New("final")
 	ep, err := core.New("orders", inmemory.Open(), core.Config{Recoverability: core.Recoverability{
-		Immediate:         core.Immediate{Retries: 1},
+		Immediate:         core.Immediate{NumberOfRetries: 1},
 		Delayed:           core.Delayed{Delays: []time.Duration{time.Minute, time.Hour}},
 		Unrecoverable:     []error{errFinal},
 		UnrecoverableFunc: func(err error) bool { return err.Error() == "by func" },
 		ErrorQueue:        "failed",
 		MaxRetryAge:       2 * time.Hour,
 		MessageTypes: map[string]core.TypeRecoverability{
-			"price": {Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 2, Increase: time.Second, Factor: 10, MaxDelay: 5 * time.Second}},
+			"price": {Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 2, TimeIncrease: time.Second, Factor: 10, MaxDelay: 5 * time.Second}},
 		},
 	}})
 	if err != nil {

@@ -17,14 +17,14 @@ func TestSettings_DelaySchedules(t *testing.T) {
 		delayed Delayed
 		want    []time.Duration
 	}{
-		{"a factor multiplies", Delayed{Retries: 5, Increase: s, Factor: 2}, []time.Duration{s, 2 * s, 4 * s, 8 * s, 16 * s}},
-		{"a broken factor too", Delayed{Retries: 3, Increase: 10 * s, Factor: 1.5}, []time.Duration{10 * s, 15 * s, 22500 * time.Millisecond}},
-		{"a factor of 1 repeats", Delayed{Retries: 3, Increase: s, Factor: 1}, []time.Duration{s, s, s}},
-		{"a ceiling bounds growth", Delayed{Retries: 5, Increase: s, Factor: 3, MaxDelay: 10 * s}, []time.Duration{s, 3 * s, 9 * s, 10 * s, 10 * s}},
-		{"a ceiling bounds the linear increase", Delayed{Retries: 4, Increase: 10 * s, MaxDelay: 25 * s}, []time.Duration{10 * s, 20 * s, 25 * s, 25 * s}},
-		{"a ceiling as long as the first delay is the delay", Delayed{Retries: 2, Increase: m, MaxDelay: m}, []time.Duration{m, m}},
+		{"a factor multiplies", Delayed{NumberOfRetries: 5, TimeIncrease: s, Factor: 2}, []time.Duration{s, 2 * s, 4 * s, 8 * s, 16 * s}},
+		{"a broken factor too", Delayed{NumberOfRetries: 3, TimeIncrease: 10 * s, Factor: 1.5}, []time.Duration{10 * s, 15 * s, 22500 * time.Millisecond}},
+		{"a factor of 1 repeats", Delayed{NumberOfRetries: 3, TimeIncrease: s, Factor: 1}, []time.Duration{s, s, s}},
+		{"a ceiling bounds growth", Delayed{NumberOfRetries: 5, TimeIncrease: s, Factor: 3, MaxDelay: 10 * s}, []time.Duration{s, 3 * s, 9 * s, 10 * s, 10 * s}},
+		{"a ceiling bounds the linear increase", Delayed{NumberOfRetries: 4, TimeIncrease: 10 * s, MaxDelay: 25 * s}, []time.Duration{10 * s, 20 * s, 25 * s, 25 * s}},
+		{"a ceiling as long as the first delay is the delay", Delayed{NumberOfRetries: 2, TimeIncrease: m, MaxDelay: m}, []time.Duration{m, m}},
 		{"delays are taken as listed", Delayed{Delays: []time.Duration{h, 0, s}}, []time.Duration{h, 0, s}},
-		{"as many retries as listed may be said", Delayed{Retries: 2, Delays: []time.Duration{s, s}}, []time.Duration{s, s}},
+		{"as many retries as listed may be said", Delayed{NumberOfRetries: 2, Delays: []time.Duration{s, s}}, []time.Duration{s, s}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := delaysOf(t, Recoverability{Delayed: test.delayed}); !slices.Equal(got, test.want) {
@@ -36,7 +36,7 @@ func TestSettings_DelaySchedules(t *testing.T) {
 
 // Rule R13.
 func TestSettings_JitterOnlyLengthens(t *testing.T) {
-	r := rulesOf(t, Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Retries: 2, Increase: 10 * time.Second, Jitter: 0.5}})
+	r := rulesOf(t, Recoverability{Immediate: Immediate{NumberOfRetries: Off}, Delayed: Delayed{NumberOfRetries: 2, TimeIncrease: 10 * time.Second, Jitter: 0.5}})
 	delay := func(message string, round int) time.Duration {
 		f := failureAfter(1, round, errFailed)
 		f.MessageID = message
@@ -90,13 +90,13 @@ func TestSettings_JitterOnlyLengthens(t *testing.T) {
 // Rule R13.
 func TestSettings_OfAMessageType(t *testing.T) {
 	r := rulesOf(t, Recoverability{
-		Immediate:  Immediate{Retries: 2},
-		Delayed:    Delayed{Retries: 2, Increase: time.Second},
+		Immediate:  Immediate{NumberOfRetries: 2},
+		Delayed:    Delayed{NumberOfRetries: 2, TimeIncrease: time.Second},
 		ErrorQueue: "failed",
 		MessageTypes: map[string]TypeRecoverability{
-			"immediate": {Immediate: Immediate{Retries: 1}},
+			"immediate": {Immediate: Immediate{NumberOfRetries: 1}},
 			"delayed":   {Delayed: Delayed{Delays: []time.Duration{time.Minute}}},
-			"hopeless":  {Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}},
+			"hopeless":  {Immediate: Immediate{NumberOfRetries: Off}, Delayed: Delayed{NumberOfRetries: Off}},
 			"inherited": {HandlerTimeout: time.Hour},
 		},
 	})
@@ -135,15 +135,15 @@ func TestSettings_ContradictionsAreRefused(t *testing.T) {
 		config Recoverability
 		says   []string // field, value, remedy
 	}{
-		{"immediate retries and off", Recoverability{Immediate: Immediate{Retries: 3, Off: true}}, []string{"Recoverability.Immediate has Retries 3 and Off", "remove one"}},
-		{"delayed retries and off", Recoverability{Delayed: Delayed{Retries: 3, Off: true}}, []string{"Recoverability.Delayed has Retries", "and Off", "remove one"}},
-		{"delays and off", Recoverability{Delayed: Delayed{Delays: []time.Duration{1}, Off: true}}, []string{"Recoverability.Delayed", "Delays and Off", "remove one"}},
-		{"both for a message type", perType(TypeRecoverability{Immediate: Immediate{Retries: 1, Off: true}}), []string{`Recoverability.MessageTypes["order"].Immediate has Retries 1 and Off`}},
-		{"negative immediate retries", Recoverability{Immediate: Immediate{Retries: -1}}, []string{"Recoverability.Immediate.Retries is -1", "cannot be negative", "0 is the default"}},
-		{"negative delayed retries", Recoverability{Delayed: Delayed{Retries: -2}}, []string{"Recoverability.Delayed.Retries is -2", "cannot be negative"}},
-		{"negative immediate retries of a type", perType(TypeRecoverability{Immediate: Immediate{Retries: -1}}), []string{`Recoverability.MessageTypes["order"].Immediate.Retries is -1`}},
-		{"negative delayed retries of a type", perType(TypeRecoverability{Delayed: Delayed{Retries: -1}}), []string{`Recoverability.MessageTypes["order"].Delayed.Retries is -1`}},
-		{"a negative increase", Recoverability{Delayed: Delayed{Increase: -time.Second}}, []string{"Recoverability.Delayed.Increase is -1s", "cannot be negative"}},
+		{"a pause and off", Recoverability{Immediate: Immediate{NumberOfRetries: Off, Pause: 1}}, []string{"Recoverability.Immediate has a Pause or MaxPause, but NumberOfRetries is Off", "remove one"}},
+		{"an increase and off", Recoverability{Delayed: Delayed{NumberOfRetries: Off, TimeIncrease: 3}}, []string{"Recoverability.Delayed has TimeIncrease, but NumberOfRetries is Off", "remove one"}},
+		{"delays and off", Recoverability{Delayed: Delayed{Delays: []time.Duration{1}, NumberOfRetries: Off}}, []string{"Recoverability.Delayed", "Delays, but NumberOfRetries is Off", "remove one"}},
+		{"both for a message type", perType(TypeRecoverability{Immediate: Immediate{NumberOfRetries: Off, Pause: 1}}), []string{`Recoverability.MessageTypes["order"].Immediate has a Pause or MaxPause, but NumberOfRetries is Off`}},
+		{"negative immediate retries", Recoverability{Immediate: Immediate{NumberOfRetries: -2}}, []string{"Recoverability.Immediate.NumberOfRetries is -2", "cannot be negative", "0 is the default, core.Off is none"}},
+		{"negative delayed retries", Recoverability{Delayed: Delayed{NumberOfRetries: -2}}, []string{"Recoverability.Delayed.NumberOfRetries is -2", "cannot be negative"}},
+		{"negative immediate retries of a type", perType(TypeRecoverability{Immediate: Immediate{NumberOfRetries: -2}}), []string{`Recoverability.MessageTypes["order"].Immediate.NumberOfRetries is -2`}},
+		{"negative delayed retries of a type", perType(TypeRecoverability{Delayed: Delayed{NumberOfRetries: -2}}), []string{`Recoverability.MessageTypes["order"].Delayed.NumberOfRetries is -2`}},
+		{"a negative increase", Recoverability{Delayed: Delayed{TimeIncrease: -time.Second}}, []string{"Recoverability.Delayed.TimeIncrease is -1s", "cannot be negative"}},
 		{"a negative ceiling", Recoverability{Delayed: Delayed{MaxDelay: -time.Second}}, []string{"Recoverability.Delayed.MaxDelay is -1s", "cannot be negative"}},
 		{"a negative listed delay", Recoverability{Delayed: Delayed{Delays: []time.Duration{0, -time.Second}}}, []string{"Recoverability.Delayed.Delays[1] is -1s", "cannot be negative"}},
 		{"a factor that shrinks", Recoverability{Delayed: Delayed{Factor: 0.5}}, []string{"Recoverability.Delayed.Factor is 0.5", "use 1 or more"}},
@@ -153,8 +153,8 @@ func TestSettings_ContradictionsAreRefused(t *testing.T) {
 		{"negative jitter", Recoverability{Delayed: Delayed{Jitter: -0.1}}, []string{"Recoverability.Delayed.Jitter is -0.1", "between 0 and 1"}},
 		{"jitter above 1", Recoverability{Delayed: Delayed{Jitter: 1.1}}, []string{"Recoverability.Delayed.Jitter is 1.1", "between 0 and 1"}},
 		{"jitter that is no number", Recoverability{Delayed: Delayed{Jitter: math.NaN()}}, []string{"Recoverability.Delayed.Jitter is NaN"}},
-		{"a number of retries and another of delays", Recoverability{Delayed: Delayed{Retries: 3, Delays: []time.Duration{1, 2}}}, []string{"Recoverability.Delayed.Retries is 3", "Delays lists 2", "remove Retries"}},
-		{"delays and an increase", Recoverability{Delayed: Delayed{Delays: []time.Duration{1}, Increase: 1}}, []string{"Recoverability.Delayed has Delays", "remove them"}},
+		{"a number of retries and another of delays", Recoverability{Delayed: Delayed{NumberOfRetries: 3, Delays: []time.Duration{1, 2}}}, []string{"Recoverability.Delayed.NumberOfRetries is 3", "Delays lists 2", "remove NumberOfRetries"}},
+		{"delays and an increase", Recoverability{Delayed: Delayed{Delays: []time.Duration{1}, TimeIncrease: 1}}, []string{"Recoverability.Delayed has Delays", "remove them"}},
 		{"delays and a factor", Recoverability{Delayed: Delayed{Delays: []time.Duration{1}, Factor: 2}}, []string{"Recoverability.Delayed has Delays", "remove them"}},
 		{"delays and a ceiling", Recoverability{Delayed: Delayed{Delays: []time.Duration{1}, MaxDelay: 1}}, []string{"Recoverability.Delayed has Delays", "remove them"}},
 	} {
@@ -163,7 +163,7 @@ func TestSettings_ContradictionsAreRefused(t *testing.T) {
 		})
 	}
 	t.Run("zero is the default and off is none", func(t *testing.T) {
-		off := rulesOf(t, Recoverability{Immediate: Immediate{Off: true}, Delayed: Delayed{Off: true}})
+		off := rulesOf(t, Recoverability{Immediate: Immediate{NumberOfRetries: Off}, Delayed: Delayed{NumberOfRetries: Off}})
 		if got := decisionsUntilMoved(t, off, errFailed); len(got) != 1 {
 			t.Errorf("%v", got)
 		}
@@ -176,13 +176,13 @@ func TestSettings_ContradictionsAreRefused(t *testing.T) {
 		}
 	})
 	t.Run("each is told once", func(t *testing.T) {
-		_, err := resolve(Config{Recoverability: Recoverability{Delayed: Delayed{Retries: -1}}}, fullCapabilities())
+		_, err := resolve(Config{Recoverability: Recoverability{Delayed: Delayed{NumberOfRetries: -2}}}, fullCapabilities())
 		if n := strings.Count(err.Error(), "Recoverability.Delayed"); n != 1 {
 			t.Errorf("told %d times: %v", n, err)
 		}
-		inherited := map[string]TypeRecoverability{"a": {RequeueDelay: 1}, "b": {Immediate: Immediate{Retries: 1}}}
-		_, err = resolve(Config{Recoverability: Recoverability{Delayed: Delayed{Retries: -1}, MessageTypes: inherited}}, fullCapabilities())
-		if n := strings.Count(err.Error(), "Delayed.Retries is -1"); n != 1 {
+		inherited := map[string]TypeRecoverability{"a": {RequeueDelay: 1}, "b": {Immediate: Immediate{NumberOfRetries: 1}}}
+		_, err = resolve(Config{Recoverability: Recoverability{Delayed: Delayed{NumberOfRetries: -2}, MessageTypes: inherited}}, fullCapabilities())
+		if n := strings.Count(err.Error(), "Delayed.NumberOfRetries is -2"); n != 1 {
 			t.Errorf("told %d times, where message types inherit it: %v", n, err)
 		}
 	})

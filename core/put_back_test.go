@@ -64,7 +64,7 @@ func TestPutBack_CostsNoAttempt(t *testing.T) {
 		}
 		fx.runOrders(core.Config{
 			Middleware:     []core.Middleware{core.MiddlewareFunc(every)},
-			Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 3}, Delayed: core.Delayed{Retries: 1}, RequeueLimit: 1},
+			Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 3}, Delayed: core.Delayed{NumberOfRetries: 1}, RequeueLimit: 1},
 		}, func(_ context.Context, m *core.Message) error {
 			seen.add(fmt.Sprint(m.DelayedRetries, ".", m.Attempt, ".", m.Deferrals))
 			return errBoom
@@ -100,7 +100,7 @@ func TestPutBack_AnyNumberOfTimes(t *testing.T) {
 			return func(ctx context.Context, m *core.Message) error { puts.Add(1); return next(ctx, m) }
 		}
 		r := noRetries
-		r.MaxDeliveries.Count = 5
+		r.MaxDeliveries = 5
 		fx.broker.setFaults(faults{onReceive: func(in *core.Incoming) { ids.add(in.NativeID) }})
 		fx.runOrders(core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(count), core.MiddlewareFunc(s.middleware)}, Recoverability: r, Observers: []core.Observer{recovered.observer()}},
 			func(_ context.Context, m *core.Message) error {

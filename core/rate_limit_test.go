@@ -94,7 +94,7 @@ func TestRateLimit_ErrorsThatCount(t *testing.T) {
 					}
 					return err.Error() != "filtered"
 				}
-				recover.Immediate = core.Immediate{Off: true}
+				recover.Immediate = core.Immediate{NumberOfRetries: core.Off}
 				ep, _ := fx.runOrders(core.Config{Concurrency: 1, Recoverability: recover}, func(_ context.Context, m *core.Message) error {
 					switch m.ID {
 					case "m1":
@@ -412,7 +412,7 @@ func TestRateLimit_LogThatBlocks(t *testing.T) {
 	inModes(t, retryModes[:1], func(fx *fixture) {
 		release := make(chan struct{})
 		config := core.Config{Recoverability: core.Recoverability{
-			Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}, RateLimit: core.RateLimit{ConsecutiveFailures: 1, TimeToWait: time.Millisecond},
+			Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}, RateLimit: core.RateLimit{ConsecutiveFailures: 1, TimeToWait: time.Millisecond},
 		}}
 		config.Logger = slog.New(blockingLog{logHandler{recorder: fx.logs}, release})
 		fx.runOrders(config, func(context.Context, *core.Message) error { return errBoom })

@@ -36,7 +36,7 @@ func TestRefuse_CostsNothing(t *testing.T) {
 		fx.runOrders(core.Config{
 			Middleware: []core.Middleware{refusingMiddleware(3, func(m *core.Message) bool { return m.DelayedRetries == 1 })},
 			Recoverability: core.Recoverability{
-				Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 2, Increase: 10 * time.Second}, RequeueLimit: 1,
+				Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 2, TimeIncrease: 10 * time.Second}, RequeueLimit: 1,
 			},
 		}, func(_ context.Context, m *core.Message) error {
 			seen.add(fmt.Sprint(time.Since(start), " retries ", m.DelayedRetries, " deferrals ", m.Deferrals))
@@ -96,7 +96,7 @@ func TestRefuse_InAGroup(t *testing.T) {
 				var seen recorder[string]
 				fx.runOrders(core.Config{
 					Middleware:     []core.Middleware{refusingMiddleware(3, func(m *core.Message) bool { return m.ID == "m1" })},
-					Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Off: true}, RequeueLimit: 1},
+					Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: core.Off}, RequeueLimit: 1},
 				}, func(_ context.Context, m *core.Message) error {
 					seen.add(fmt.Sprint(m.ID, " after ", time.Since(start), " attempt ", m.Attempt, " deferrals ", m.Deferrals))
 					return nil
@@ -134,7 +134,7 @@ func TestRefuse_GivesNoAttempt(t *testing.T) {
 					every := refusingMiddleware(100, func(*core.Message) bool { return deliveries.Add(1)%2 == 0 })
 					fx.runOrders(core.Config{
 						Middleware:     []core.Middleware{every},
-						Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 3}, Delayed: core.Delayed{Retries: 1}},
+						Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 3}, Delayed: core.Delayed{NumberOfRetries: 1}},
 					}, func(_ context.Context, m *core.Message) error {
 						seen.add(fmt.Sprint(m.DelayedRetries, ".", m.Attempt))
 						return errBoom
@@ -208,7 +208,7 @@ func TestRefuse_WithoutDelayedDelivery(t *testing.T) {
 						return next(ctx, m)
 					}
 				}
-				recover := core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
+				recover := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
 				ep, _ := fx.runOrders(core.Config{Concurrency: 1, Middleware: []core.Middleware{core.MiddlewareFunc(refuse)}, Recoverability: recover, Observers: []core.Observer{recovered.observer()}}, func(_ context.Context, m *core.Message) error {
 					seen.add(fmt.Sprint(m.ID, " after ", time.Since(start), " attempt ", m.Attempt, " deferrals ", m.Deferrals))
 					return nil

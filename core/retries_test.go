@@ -98,7 +98,7 @@ func TestDelayedRetry_IsACopyToTheOwnQueue(t *testing.T) {
 		}})
 		var second recorder[*core.Message]
 		_, run := fx.runOrders(core.Config{Recoverability: core.Recoverability{
-			Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: 7 * time.Second},
+			Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: 7 * time.Second},
 		}}, func(_ context.Context, m *core.Message) error {
 			if m.DelayedRetries == 0 {
 				return errBoom
@@ -241,7 +241,7 @@ func TestHandler_ChangesStayInItsAttempt(t *testing.T) {
 		sender := order("m1")
 		var bodies recorder[string]
 		fx.runOrders(core.Config{
-			Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: time.Second}},
+			Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Second}},
 			Middleware: []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					m.Headers.Set("Middleware", "was here")
@@ -283,7 +283,7 @@ func TestTrace_InTheErrorQueue(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		start := time.Now()
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{
-			Immediate: core.Immediate{Retries: 2}, Delayed: core.Delayed{Retries: 2, Increase: 10 * time.Second},
+			Immediate: core.Immediate{NumberOfRetries: 2}, Delayed: core.Delayed{NumberOfRetries: 2, TimeIncrease: 10 * time.Second},
 		}}, func(_ context.Context, m *core.Message) error {
 			if m.DelayedRetries == 2 {
 				return core.Unrecoverable(errBoom)
@@ -351,9 +351,9 @@ func TestMaxDeliveries_MessageDeliveredTooOftenIsNotRun(t *testing.T) {
 // Rule R34.
 func TestMaxDeliveries_LimitCanBeSetAndTurnedOff(t *testing.T) {
 	for name, c := range map[string]struct {
-		max  core.MaxDeliveries
+		max  int
 		runs int
-	}{"set": {core.MaxDeliveries{Count: 10}, 0}, "off": {core.MaxDeliveries{Off: true}, 1}} {
+	}{"set": {10, 0}, "off": {core.Off, 1}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(fx *fixture) {
 				fx.broker.setFaults(faults{onReceive: func(in *core.Incoming) { in.DeliveryCount = 11 }})

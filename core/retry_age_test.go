@@ -22,7 +22,7 @@ func TestRetryAge_LimitsAllDelayedRetriesTogether(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(fx *fixture) {
 				c := core.Config{Recoverability: core.Recoverability{
-					Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 40, Increase: 10 * time.Minute}, MaxRetryAge: test.age,
+					Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 40, TimeIncrease: 10 * time.Minute}, MaxRetryAge: test.age,
 				}}
 				start := time.Now()
 				var last time.Duration

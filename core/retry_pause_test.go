@@ -278,7 +278,7 @@ func TestRetryPause_Config(t *testing.T) {
 	}{
 		"negative":          {core.Immediate{Pause: -2}, 0, "Immediate.Pause is -2ns"},
 		"negative MaxPause": {core.Immediate{Pause: 1, MaxPause: -1}, 0, "Immediate.MaxPause is -1ns"},
-		"with Off":          {core.Immediate{Pause: 1, Off: true}, 0, "remove one of the two"},
+		"with Off":          {core.Immediate{Pause: 1, NumberOfRetries: core.Off}, 0, "remove one of the two"},
 		"too long":          {core.Immediate{Pause: time.Hour}, 0, "use at most 1m0s, and Delayed for longer ones"},
 		"MaxPause too long": {core.Immediate{Pause: 1, MaxPause: time.Hour}, 0, "use at most 1m0s"},
 		"MaxPause alone":    {core.Immediate{MaxPause: time.Second}, 0, "there is no pause to limit"},
@@ -294,7 +294,7 @@ func TestRetryPause_Config(t *testing.T) {
 	}
 
 	config := core.Config{Recoverability: core.Recoverability{
-		Immediate: core.Immediate{Retries: 2, Pause: 3 * time.Second},
+		Immediate: core.Immediate{NumberOfRetries: 2, Pause: 3 * time.Second},
 		MessageTypes: map[string]core.TypeRecoverability{
 			"quick":   {Immediate: core.Immediate{Pause: core.Off}},
 			"patient": {Immediate: core.Immediate{Pause: 20 * time.Second}},

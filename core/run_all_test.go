@@ -131,8 +131,8 @@ func TestRun_WarnsOfMissingHandlers(t *testing.T) {
 		fx.run(fx.newEndpoint("shipping", core.Config{}))
 		equal(fx, "warnings of an endpoint without handlers", len(fx.logs.find("has no handlers")), 1)
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{MessageTypes: map[string]core.TypeRecoverability{
-			"order": {Immediate: core.Immediate{Retries: 1}},
-			"odrer": {Immediate: core.Immediate{Retries: 2}},
+			"order": {Immediate: core.Immediate{NumberOfRetries: 1}},
+			"odrer": {Immediate: core.Immediate{NumberOfRetries: 2}},
 		}}}, func(context.Context, *core.Message) error { return nil })
 		lines := fx.logs.find("message type without a handler")
 		if len(lines) != 1 || lines[0].attrs["message_type"] != "odrer" {

@@ -181,7 +181,7 @@ func sendStartFunc(f func(e core.SendStart)) core.Observer {
 func TestMessage_NativeIDNamesTheCopy(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		var seen recorder[string]
-		fx.runOrders(core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1}}}, func(_ context.Context, m *core.Message) error {
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1}}}, func(_ context.Context, m *core.Message) error {
 			seen.add(m.NativeID())
 			return errBoom
 		})
@@ -198,7 +198,7 @@ func TestRecovery_TellsTheFirstFailure(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		var first recorder[time.Time]
 		observer := onRecovery(func(_ context.Context, e core.Recovery) { first.add(e.FirstFailure) })
-		recover := core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 2}}
+		recover := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 2}}
 		fx.runOrders(core.Config{Recoverability: recover, Observers: []core.Observer{observer}}, func(context.Context, *core.Message) error { return errBoom })
 		began := time.Now()
 		fx.enqueue("m1")

@@ -134,7 +134,7 @@ func TestSendMiddleware_LeavesCopiesAlone(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		var ran recorder[string]
 		fx.noError(fx.broker.Provision(fx.Context(), core.Topology{Queues: []string{"audit", "parked"}}))
-		rules := core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1}}
+		rules := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1}}
 		ep := fx.newEndpoint("orders", core.Config{
 			Recoverability: rules, AuditQueue: "audit", Middleware: []core.Middleware{core.MiddlewareFunc(decompress)},
 			SendMiddleware: []core.SendMiddleware{changeSends(func(_ context.Context, out *core.Outgoing) { ran.add(out.ID) }), compress},

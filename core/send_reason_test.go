@@ -60,7 +60,7 @@ func TestSendReason_TellsCopiesFromSends(t *testing.T) {
 				if err := fx.broker.Provision(fx.Context(), core.Topology{Queues: []string{"audit", "acks"}}); err != nil {
 					fx.Fatal(err)
 				}
-				rules := core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1}}
+				rules := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 1}}
 				fx.runOrders(core.Config{Observers: []core.Observer{seen.observer()}, AuditQueue: "audit", Recoverability: rules}, func(_ context.Context, m *core.Message) error {
 					return c.outcome(m)
 				})

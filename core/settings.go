@@ -21,8 +21,6 @@ type setting struct {
 	// off: Off is accepted. It means none, and becomes 0, unless it differsFromZero: where 0
 	// means no limit, and in levels of retries, in which it counts as a set field.
 	off, differsFromZero bool
-	// none ends the error about a negative value: how to write none, where it is not Off.
-	none string
 	// sends: it has an effect on an endpoint that only sends.
 	sends bool
 	// wrong returns the rest of the error "FIELD is VALUE" for a value that is refused on any
@@ -70,7 +68,13 @@ var settings = map[string]setting{
 		if r.canRetryLater(messageType) {
 			return ""
 		}
-		return "there are no delayed retries to limit; remove it, or set Delayed.Retries"
+		return "there are no delayed retries to limit; remove it, or set Delayed.NumberOfRetries"
+	}},
+	"Recoverability.MaxDeliveries": {off: true, differsFromZero: true, unused: func(r *resolvedConfig, _ string, _ any) string {
+		if r.mode != TransactionNone {
+			return ""
+		}
+		return "in transaction mode None a message is delivered once; remove it"
 	}},
 	"Recoverability.RequeueDelay": {standard: time.Second, unused: func(r *resolvedConfig, messageType string, v any) string {
 		if text := whyNothingIsDeferred(r, messageType, v); text != "" {
@@ -101,10 +105,10 @@ var settings = map[string]setting{
 		return ", which is no type of errors; write its name with the package, such as \"*fs.PathError\""
 	})},
 
-	"Immediate.Retries": {none: "; for none set Off"},
-	"Immediate.Pause":   {off: true, differsFromZero: true},
+	"Immediate.NumberOfRetries": {off: true, differsFromZero: true},
+	"Immediate.Pause":           {off: true, differsFromZero: true},
 
-	"Delayed.Retries": {none: "; for none set Off"},
+	"Delayed.NumberOfRetries": {off: true, differsFromZero: true},
 	"Delayed.Factor": {off: true, differsFromZero: true, wrong: valid(func(factor float64) string {
 		if factor == 0 || factor == Off || factor >= 1 && factor <= 1e6 {
 			return ""
@@ -124,13 +128,6 @@ var settings = map[string]setting{
 		}
 		return "; use a part between 0 and 1"
 	})},
-
-	"MaxDeliveries.Count": {none: "; for none set Off", unused: func(r *resolvedConfig, _ string, _ any) string {
-		if r.mode != TransactionNone {
-			return ""
-		}
-		return "in transaction mode None a message is delivered once; remove it"
-	}},
 
 	"UnacceptableMessageLimit.Window":    {unused: withoutLimit},
 	"UnacceptableMessageLimit.OnReached": {unused: withoutLimit},
@@ -225,7 +222,7 @@ func (d declared) checkValue(errs *validationErrors) {
 	if text := d.whyWrong(); text != "" {
 		errs.add("%s is %s%s", d.path, d.text(), text)
 	} else if d.isNegative() && !(d.off && d.isOff()) {
-		none := d.none
+		none := ""
 		if d.off {
 			none = ", core.Off is none"
 		}

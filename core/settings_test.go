@@ -10,7 +10,7 @@ import (
 // configStructs are the structs that hold settings.
 var configStructs = []reflect.Type{
 	reflect.TypeFor[Config](), reflect.TypeFor[Recoverability](), reflect.TypeFor[Immediate](), reflect.TypeFor[Delayed](),
-	reflect.TypeFor[MaxDeliveries](), reflect.TypeFor[UnacceptableMessageLimit](), reflect.TypeFor[RateLimit](),
+	reflect.TypeFor[UnacceptableMessageLimit](), reflect.TypeFor[RateLimit](),
 }
 
 func TestSettings_NameFields(t *testing.T) {

@@ -134,12 +134,12 @@ func roundOf(instance, id string, delayedRetries int) string {
 }
 
 func (s *faultySoak) instance(name string) *core.Endpoint {
-	delayed := core.Delayed{Off: true}
+	delayed := core.Delayed{NumberOfRetries: core.Off}
 	if s.broker.caps.DelayedDelivery {
-		delayed = core.Delayed{Retries: 1, Increase: 5 * time.Second}
+		delayed = core.Delayed{NumberOfRetries: 1, TimeIncrease: 5 * time.Second}
 	}
 	ep := s.newEndpoint("orders", core.Config{Instance: name, Concurrency: 3, AuditQueue: "audit", Recoverability: core.Recoverability{
-		Immediate: core.Immediate{Retries: 1},
+		Immediate: core.Immediate{NumberOfRetries: 1},
 		Delayed:   delayed,
 		RateLimit: core.RateLimit{ConsecutiveFailures: 6},
 		Policy: func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {

@@ -227,7 +227,7 @@ func runSoak(t *testing.T, cfg inmemory.Config, mode core.TransactionMode, messa
 	var workers, all []*core.Endpoint
 	for _, name := range []string{"left", "left", "right"} {
 		ep := newEndpoint(t, transport, name, core.Config{Transactions: mode, Recoverability: core.Recoverability{
-			Immediate: core.Immediate{Retries: 2}, Delayed: core.Delayed{Retries: 1, Increase: time.Millisecond}, DeadLetter: core.DeadLettersRejected,
+			Immediate: core.Immediate{NumberOfRetries: 2}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Millisecond}, DeadLetter: core.DeadLettersRejected,
 		}})
 		core.Handle(ep, "soak", s.handle)
 		workers = append(workers, ep)

@@ -26,7 +26,7 @@ func TestMessageID_NamesForeignMessages(t *testing.T) {
 		}
 		ep := fx.newEndpoint("orders", core.Config{
 			MessageID: name, AuditQueue: "audit", Observers: []core.Observer{recovered.observer()},
-			Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1}},
+			Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1}},
 		})
 		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 			handled.add(m.ID)

@@ -61,7 +61,7 @@ func TestUndelivered_StoredUntilTheErrorQueueIsReached(t *testing.T) {
 		var recovered recoveryRecorder
 		runs := 0
 		ep, _ := fx.runOrders(core.Config{
-			Recoverability:  core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Off: true}},
+			Recoverability:  core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: core.Off}},
 			OnCriticalError: func(_ context.Context, err error) { critical.add(err) },
 			Observers:       []core.Observer{recovered.observer()},
 		}, func(context.Context, *core.Message) error {

@@ -75,7 +75,7 @@ func TestDefer_IsNotCountedAsAFailure(t *testing.T) {
 		start := time.Now()
 		var seen recorder[string]
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{
-			Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1, Increase: 10 * time.Second}, RequeueDelay: 3 * time.Second,
+			Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: 10 * time.Second}, RequeueDelay: 3 * time.Second,
 		}}, func(_ context.Context, m *core.Message) error {
 			n := seen.add(fmt.Sprint(time.Since(start), " retries ", m.DelayedRetries, " deferrals ", m.Headers.Get(headers.Deferrals), " attempt ", m.Attempt))
 			switch n {
@@ -150,7 +150,7 @@ func TestRetryAfter_CountsAsADelayedRetry(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		start := time.Now()
 		var at recorder[time.Duration]
-		fx.runOrders(core.Config{Recoverability: core.Recoverability{Delayed: core.Delayed{Retries: 2}}}, func(context.Context, *core.Message) error {
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{Delayed: core.Delayed{NumberOfRetries: 2}}}, func(context.Context, *core.Message) error {
 			at.add(time.Since(start))
 			return core.RetryAfter(errBoom, time.Hour)
 		})
@@ -249,7 +249,7 @@ func TestFailureLimit_WindowForgetsOldMessages(t *testing.T) {
 // Rule R50.
 func TestFailureLimit_DeadLettersAndFailedDispatchesCount(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
-		recover := core.Recoverability{UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 2}, DeadLetter: core.DeadLettersRejected, Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
+		recover := core.Recoverability{UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 2}, DeadLetter: core.DeadLettersRejected, Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
 		_, run := fx.runOrders(core.Config{Recoverability: recover}, func(_ context.Context, m *core.Message) error {
 			if m.ID == "rejected" {
 				return core.Reject(errBoom)

@@ -11,7 +11,7 @@ import (
 
 func TestVerdict_Decides(t *testing.T) {
 	r := rulesOf(t, Recoverability{
-		ErrorQueue: "failed", Delayed: Delayed{Retries: 2}, RequeueDelay: 3 * time.Second, RequeueLimit: 2, DeadLetter: DeadLettersRejected,
+		ErrorQueue: "failed", Delayed: Delayed{NumberOfRetries: 2}, RequeueDelay: 3 * time.Second, RequeueLimit: 2, DeadLetter: DeadLettersRejected,
 		Unrecoverable: []error{errListed},
 	})
 	for _, test := range []struct {

@@ -44,7 +44,7 @@ func pairs(t *testing.T, mode core.TransactionMode, change func(p *pair, c *core
 		}
 		c := core.Config{
 			Transactions: mode, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
-			Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Off: true}},
+			Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: core.Off}},
 		}
 		change(p, &c)
 		if p.ep, err = core.New("billing", p.broker, c); err != nil {
@@ -169,7 +169,7 @@ func TestHandler_IndependentHandlersRunAgainAlone(t *testing.T) {
 		}
 		ep, err := core.New("billing", transport, core.Config{
 			Transactions: core.TransactionReceiveOnly, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
-			Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Delays: []time.Duration{time.Hour}}},
+			Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1, Delays: []time.Duration{time.Hour}}},
 		})
 		if err != nil {
 			t.Fatal(err)

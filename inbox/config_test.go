@@ -41,7 +41,7 @@ func around(box *inbox.Inbox) []core.Middleware { return []core.Middleware{box.M
 func TestMiddleware_Refuses(t *testing.T) {
 	for text, try := range map[string]func() (*core.Endpoint, error){
 		"in transaction mode None": func() (*core.Endpoint, error) {
-			return endpoint("billing", inbox.Config{}, core.Config{Transactions: core.TransactionNone, Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}}, around)
+			return endpoint("billing", inbox.Config{}, core.Config{Transactions: core.TransactionNone, Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}}}, around)
 		},
 		"Config.Retention is 1h0m0s, but delayed retries can keep a message for 2h0m0s": func() (*core.Endpoint, error) {
 			return endpoint("billing", inbox.Config{Retention: time.Hour}, core.Config{Recoverability: core.Recoverability{

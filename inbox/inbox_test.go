@@ -82,7 +82,7 @@ func bubble(t *testing.T, change func(b *bed, s *setup), test func(b *bed)) {
 			t.Fatal(err)
 		}
 		s := &setup{
-			core:   core.Config{Transactions: core.TransactionReceiveOnly, Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Delays: slices.Repeat([]time.Duration{2 * time.Hour}, 3)}}},
+			core:   core.Config{Transactions: core.TransactionReceiveOnly, Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{Delays: slices.Repeat([]time.Duration{2 * time.Hour}, 3)}}},
 			handle: func(_ context.Context, m *core.Message) error { return m.Send("events", "billed", []byte("bill")) },
 		}
 		s.config.Logger = slog.New(slog.NewTextHandler(b.log, nil))
@@ -502,7 +502,7 @@ func TestInbox_CopyInProgress(t *testing.T) {
 					if err := transport.Provision(b.Context(), core.Topology{Queues: []string{"events", "error"}}); err != nil {
 						b.Fatal(err)
 					}
-					s.core.Recoverability = core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
+					s.core.Recoverability = core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
 				}
 			}, func(b *bed) {
 				b.put("m1", "m1")

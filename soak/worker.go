@@ -55,8 +55,8 @@ func (j *job) endpoints(log *slog.Logger) ([]*core.Endpoint, error) {
 		ep, err := core.New(j.queue(s), j.transport, core.Config{
 			Transactions: j.mode, Concurrency: concurrency, Logger: log,
 			Recoverability: core.Recoverability{
-				Immediate:  core.Immediate{Retries: immediateRetries},
-				Delayed:    core.Delayed{Retries: delayedRetries, Increase: delayIncrease},
+				Immediate:  core.Immediate{NumberOfRetries: immediateRetries},
+				Delayed:    core.Delayed{NumberOfRetries: delayedRetries, TimeIncrease: delayIncrease},
 				ErrorQueue: errorQueue,
 			},
 		})

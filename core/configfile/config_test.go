@@ -30,14 +30,14 @@ const wholeConfig = `{
 	"waitForBroker": "5m",
 	"instance": "one",
 	"recoverability": {
-		"immediate": {"retries": 2, "off": false, "pause": "100ms", "maxPause": "5s"},
-		"delayed": {"retries": 4, "increase": "2s", "factor": 1.5, "maxDelay": "1h", "jitter": 0.25},
+		"immediate": {"numberOfRetries": 2, "pause": "100ms", "maxPause": "5s"},
+		"delayed": {"numberOfRetries": 4, "timeIncrease": "2s", "factor": 1.5, "maxDelay": "1h", "jitter": 0.25},
 		"errorQueue": "failed",
 		"messageTypes": {
-			"orders.placed": {"immediate": {"off": true}, "delayed": {"delays": ["1s", "1m", "0s"]}},
+			"orders.placed": {"immediate": {"numberOfRetries": 0}, "delayed": {"delays": ["1s", "1m", "0s"]}},
 			"orders.shipped": {
-				"immediate": {"retries": 1, "pause": "20ms", "maxPause": "1s"},
-				"delayed": {"retries": 9, "increase": "1s", "factor": 2, "maxDelay": "1m", "jitter": 0.5},
+				"immediate": {"numberOfRetries": 1, "pause": "20ms", "maxPause": "1s"},
+				"delayed": {"numberOfRetries": 9, "timeIncrease": "1s", "factor": 2, "maxDelay": "1m", "jitter": 0.5},
 				"errorQueue": "unshipped",
 				"deadLetterQueue": "dead-shipped",
 				"invalidQueue": "invalid-shipped",
@@ -49,7 +49,7 @@ const wholeConfig = `{
 			}
 		},
 		"maxRetryAge": "12h",
-		"maxDeliveries": {"count": 99},
+		"maxDeliveries": 99,
 		"requeueDelay": "250ms",
 		"requeueLimit": 10,
 		"unacceptableMessageLimit": {"count": 5, "window": "10m"},
@@ -70,18 +70,18 @@ func TestSettings_WholeConfigurationFromJSON(t *testing.T) {
 		BaseTypes:      map[string][]string{"orders.placed": {"orders.changed", "orders.event"}},
 		HandlerTimeout: 10 * time.Second, SlowHandler: 30 * time.Second, OutageLimit: time.Minute, WaitForBroker: 5 * time.Minute,
 		Recoverability: core.Recoverability{
-			Immediate:  core.Immediate{Retries: 2, Pause: 100 * time.Millisecond, MaxPause: 5 * time.Second},
-			Delayed:    core.Delayed{Retries: 4, Increase: 2 * time.Second, Factor: 1.5, MaxDelay: time.Hour, Jitter: 0.25},
+			Immediate:  core.Immediate{NumberOfRetries: 2, Pause: 100 * time.Millisecond, MaxPause: 5 * time.Second},
+			Delayed:    core.Delayed{NumberOfRetries: 4, TimeIncrease: 2 * time.Second, Factor: 1.5, MaxDelay: time.Hour, Jitter: 0.25},
 			ErrorQueue: "failed",
 			MessageTypes: map[string]core.TypeRecoverability{
-				"orders.placed": {Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Delays: []time.Duration{time.Second, time.Minute, 0}}},
+				"orders.placed": {Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{Delays: []time.Duration{time.Second, time.Minute, 0}}},
 				"orders.shipped": {
-					Immediate:  core.Immediate{Retries: 1, Pause: 20 * time.Millisecond, MaxPause: time.Second},
-					Delayed:    core.Delayed{Retries: 9, Increase: time.Second, Factor: 2, MaxDelay: time.Minute, Jitter: 0.5},
+					Immediate:  core.Immediate{NumberOfRetries: 1, Pause: 20 * time.Millisecond, MaxPause: time.Second},
+					Delayed:    core.Delayed{NumberOfRetries: 9, TimeIncrease: time.Second, Factor: 2, MaxDelay: time.Minute, Jitter: 0.5},
 					ErrorQueue: "unshipped", DeadLetterQueue: "dead-shipped", InvalidQueue: "invalid-shipped", UnrecoverableTypes: []string{"*url.Error"}, HandlerTimeout: time.Minute, MaxRetryAge: 6 * time.Hour, RequeueDelay: 3 * time.Second, RequeueLimit: 20,
 				},
 			},
-			MaxRetryAge: 12 * time.Hour, MaxDeliveries: core.MaxDeliveries{Count: 99},
+			MaxRetryAge: 12 * time.Hour, MaxDeliveries: 99,
 			RequeueDelay: 250 * time.Millisecond, RequeueLimit: 10,
 			UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 5, Window: 10 * time.Minute},
 			DeadLetter:               core.DeadLettersRejected, DeadLetterQueue: "dead",
@@ -106,10 +106,10 @@ func TestSettings_WholeConfigurationFromJSON(t *testing.T) {
 	})
 	t.Run("recoverability alone", func(t *testing.T) {
 		var r core.Recoverability
-		if err := configfile.Decode([]byte(`{"delayed": {"increase": "2s"}, "errorQueue": "failed"}`), &r); err != nil {
+		if err := configfile.Decode([]byte(`{"delayed": {"timeIncrease": "2s"}, "errorQueue": "failed"}`), &r); err != nil {
 			t.Fatal(err)
 		}
-		if r.Delayed.Increase != 2*time.Second || r.ErrorQueue != "failed" {
+		if r.Delayed.TimeIncrease != 2*time.Second || r.ErrorQueue != "failed" {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -123,11 +123,11 @@ func TestSettings_WholeConfigurationFromJSON(t *testing.T) {
 		}
 	})
 	t.Run("what is not mentioned keeps its value", func(t *testing.T) {
-		c := core.Config{Concurrency: 3, Recoverability: core.Recoverability{ErrorQueue: "failed", Delayed: core.Delayed{Retries: 9}, UnrecoverableFunc: func(error) bool { return true }}}
-		if err := configfile.Decode([]byte(`{"recoverability": {"delayed": {"increase": "1s"}}}`), &c); err != nil {
+		c := core.Config{Concurrency: 3, Recoverability: core.Recoverability{ErrorQueue: "failed", Delayed: core.Delayed{NumberOfRetries: 9}, UnrecoverableFunc: func(error) bool { return true }}}
+		if err := configfile.Decode([]byte(`{"recoverability": {"delayed": {"timeIncrease": "1s"}}}`), &c); err != nil {
 			t.Fatal(err)
 		}
-		if c.Concurrency != 3 || c.Recoverability.ErrorQueue != "failed" || c.Recoverability.Delayed.Retries != 9 || c.Recoverability.UnrecoverableFunc == nil {
+		if c.Concurrency != 3 || c.Recoverability.ErrorQueue != "failed" || c.Recoverability.Delayed.NumberOfRetries != 9 || c.Recoverability.UnrecoverableFunc == nil {
 			t.Errorf("%+v", c)
 		}
 	})
@@ -174,7 +174,7 @@ func TestConfig_ErrorsNameThePlace(t *testing.T) {
 		name, text, says string
 	}{
 		{"an unknown key", `{"concurency": 3}`, "concurency is unknown here; known are concurrency, transactions, recoverability"},
-		{"an unknown key below", `{"recoverability": {"delayed": {"retrys": 3}}}`, "recoverability.delayed.retrys is unknown here; known are retries, off, increase"},
+		{"an unknown key below", `{"recoverability": {"delayed": {"retrys": 3}}}`, "recoverability.delayed.retrys is unknown here; known are numberOfRetries, timeIncrease"},
 		{"a key in Go's case", `{"Concurrency": 3}`, "Concurrency is unknown here"},
 		{"a field that holds code", `{"recoverability": {"policy": "x"}}`, "recoverability.policy is unknown here"},
 		{"a field that holds code, of the endpoint", `{"codec": "x"}`, "codec is unknown here"},
@@ -198,7 +198,7 @@ func TestConfig_ErrorsNameThePlace(t *testing.T) {
 		{"a list for an object", `{"recoverability": {"delayed": [1]}}`, "recoverability.delayed is [1]; it must be an object"},
 		{"a list for a map", `{"recoverability": {"messageTypes": []}}`, "recoverability.messageTypes is []; it must be an object"},
 		{"an object for a list", `{"recoverability": {"delayed": {"delays": {}}}}`, "recoverability.delayed.delays is {}; it must be a list"},
-		{"a wrong value in a map", `{"recoverability": {"messageTypes": {"a b": {"immediate": {"retries": true}}}}}`, `recoverability.messageTypes["a b"].immediate.retries is true; it must be a whole number`},
+		{"a wrong value in a map", `{"recoverability": {"messageTypes": {"a b": {"immediate": {"numberOfRetries": true}}}}}`, `recoverability.messageTypes["a b"].immediate.numberOfRetries is true; it must be a whole number`},
 		{"a value that is cut", `{"recoverability": "` + strings.Repeat("x", 200) + `"}`, strings.Repeat("x", 30) + "...; it must be an object"},
 		{"null for all", `null`, "the configuration is null; it must be an object"},
 		{"null for a number", `{"concurrency": null}`, "concurrency is null; leave the key out for the default"},
@@ -245,11 +245,11 @@ func TestDecode_TellsTheLineOfASyntaxError(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
-		wholeConfig, "{}", "null", `{"recoverability":{"delayed":{"retries":3,"increase":"-1s"}}}`,
-		`{"recoverability":{"immediate":{"retries":9223372036854775807},"delayed":{"retries":9223372036854775807,"factor":1,"maxDelay":"1h","jitter":1}}}`,
+		wholeConfig, "{}", "null", `{"recoverability":{"delayed":{"numberOfRetries":3,"timeIncrease":"-1s"}}}`,
+		`{"recoverability":{"immediate":{"numberOfRetries":9223372036854775807},"delayed":{"numberOfRetries":9223372036854775807,"factor":1,"maxDelay":"1h","jitter":1}}}`,
 		`{"transactions":"None"}`, `{"sendOnly":true}`, `{"concurrency":1}}`, `{"concurrency":0}`, `{"slowHandler":"0s","drainTimeout":"1.5ns"}`,
-		`{"recoverability":{"delayed":{"off":true},"messageTypes":{"orders.placed":{"delayed":{"retries":2,"jitter":0},"maxRetryAge":"0s"}}}}`,
-		`{"recoverability":{"delayed":{"delays":["0s"],"jitter":1e-300},"messageTypes":{"a":{"delayed":{"factor":1.5,"retries":1,"increase":"1h"}}}}}`,
+		`{"recoverability":{"delayed":{"numberOfRetries":0},"messageTypes":{"orders.placed":{"delayed":{"numberOfRetries":2,"jitter":0},"maxRetryAge":"0s"}}}}`,
+		`{"recoverability":{"delayed":{"delays":["0s"],"jitter":1e-300},"messageTypes":{"a":{"delayed":{"factor":1.5,"numberOfRetries":1,"timeIncrease":"1h"}}}}}`,
 	} {
 		f.Add([]byte(seed))
 	}

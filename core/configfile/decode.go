@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -173,30 +172,25 @@ func decodeStruct(data []byte, v reflect.Value, path string) error {
 	if levels[v.Type()] {
 		return decodeLevel(data, v, path)
 	}
-	_, err := decodeFields(data, v, path)
-	return err
+	return decodeFields(data, v, path)
 }
 
-// decodeLevel reads settings that can be Off, and puts them over the earlier ones: a
-// level that the JSON switches off keeps nothing, for example.
+// decodeLevel reads a level of retries and puts it over the earlier one: a level that the
+// JSON switches off keeps nothing, for example.
 func decodeLevel(data []byte, v reflect.Value, path string) error {
 	own := reflect.New(v.Type()).Elem()
-	keys, err := decodeFields(data, own, path)
-	if err != nil {
+	if err := decodeFields(data, own, path); err != nil {
 		return err
-	}
-	if slices.Contains(keys, "off") { // false, or Over sets it
-		v.FieldByName("Off").SetBool(false)
 	}
 	v.Set(reflect.ValueOf(layers.Over(own.Interface(), v.Interface())))
 	return nil
 }
 
-// decodeFields returns the keys that the JSON mentions.
-func decodeFields(data []byte, v reflect.Value, path string) (keys []string, err error) {
+// decodeFields changes the fields that the JSON mentions.
+func decodeFields(data []byte, v reflect.Value, path string) error {
 	all, err := fields(v.Type())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	byKey := map[string]field{}
 	var known []string
@@ -204,8 +198,7 @@ func decodeFields(data []byte, v reflect.Value, path string) (keys []string, err
 		byKey[f.key] = f
 		known = append(known, f.key)
 	}
-	err = decodeObject(data, path, func(key string, value json.RawMessage) error {
-		keys = append(keys, key)
+	return decodeObject(data, path, func(key string, value json.RawMessage) error {
 		at := join(path, key)
 		f, ok := byKey[key]
 		if !ok {
@@ -226,7 +219,6 @@ func decodeFields(data []byte, v reflect.Value, path string) (keys []string, err
 		}
 		return nil
 	})
-	return keys, err
 }
 
 // decodeMap changes the entries that the JSON mentions, in a copy of the map.
@@ -260,7 +252,7 @@ func decodeList(data []byte, v reflect.Value, path string, ofCore bool) error {
 		return fmt.Errorf("%s is %s; it must be a list", path, abbreviate(data))
 	}
 	if ofCore && len(elements) == 0 {
-		return fmt.Errorf("%s is an empty list; leave the key out, or switch the level off with \"off\": true", path)
+		return fmt.Errorf("%s is an empty list; leave the key out, or write \"numberOfRetries\": 0 for no retries", path)
 	}
 	list := reflect.New(v.Type()).Elem()
 	if v.Kind() == reflect.Slice {

@@ -17,7 +17,7 @@
 //	{
 //		"database": "postgres://db/shop",
 //		"timeout": "30s",
-//		"orders": {"concurrency": 32, "recoverability": {"delayed": {"increase": "1m"}}}
+//		"orders": {"concurrency": 32, "recoverability": {"delayed": {"timeIncrease": "1m"}}}
 //	}
 //
 // These rules hold for Config and for the application's structs:
@@ -36,9 +36,10 @@
 // These hold for the settings of package core only:
 //
 //   - A 0, or "", never stands for a default. It is obeyed if it means none (a limit, a
-//     timeout, jitter); otherwise it is refused with the way to fix it, as for retries.
+//     timeout, retries); otherwise it is refused with the way to fix it, as for concurrency.
 //     Negative numbers and empty lists are refused.
-//   - A level of retries is switched off by "off": true, and on again by retries or delays.
+//   - A level of retries is switched off by "numberOfRetries": 0, and on again by another
+//     number or by delays.
 //   - Transaction modes and other constants are named without their prefix: "ReceiveOnly",
 //     "Never".
 //

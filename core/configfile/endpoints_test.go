@@ -15,10 +15,10 @@ import (
 const configFile = `{
 	"defaults": {
 		"concurrency": 8,
-		"recoverability": {"errorQueue": "failed", "delayed": {"retries": 4}, "messageTypes": {"order": {"maxRetryAge": "1h"}}}
+		"recoverability": {"errorQueue": "failed", "delayed": {"numberOfRetries": 4}, "messageTypes": {"order": {"maxRetryAge": "1h"}}}
 	},
 	"endpoints": {
-		"orders": {"concurrency": 32, "recoverability": {"delayed": {"off": true}, "messageTypes": {"order": {"requeueLimit": 9}}}},
+		"orders": {"concurrency": 32, "recoverability": {"delayed": {"numberOfRetries": 0}, "messageTypes": {"order": {"requeueLimit": 9}}}},
 		"billing": {}
 	}
 }`
@@ -38,11 +38,11 @@ func TestEndpoints_DefaultsThenEndpoint(t *testing.T) {
 	order := core.TypeRecoverability{ErrorQueue: "unshipped", MaxRetryAge: time.Hour}
 	for name, want := range map[string]core.Config{
 		"billing": {SlowHandler: time.Hour, Concurrency: 8, Recoverability: core.Recoverability{
-			Unrecoverable: base.Recoverability.Unrecoverable, ErrorQueue: "failed", Delayed: core.Delayed{Retries: 4},
+			Unrecoverable: base.Recoverability.Unrecoverable, ErrorQueue: "failed", Delayed: core.Delayed{NumberOfRetries: 4},
 			MessageTypes: map[string]core.TypeRecoverability{"order": order},
 		}},
 		"orders": {SlowHandler: time.Hour, Concurrency: 32, Recoverability: core.Recoverability{
-			Unrecoverable: base.Recoverability.Unrecoverable, ErrorQueue: "failed", Delayed: core.Delayed{Off: true},
+			Unrecoverable: base.Recoverability.Unrecoverable, ErrorQueue: "failed", Delayed: core.Delayed{NumberOfRetries: core.Off},
 			MessageTypes: map[string]core.TypeRecoverability{"order": {ErrorQueue: "unshipped", MaxRetryAge: time.Hour, RequeueLimit: 9}},
 		}},
 	} {
@@ -117,18 +117,18 @@ func TestEndpoints_SecondText(t *testing.T) {
 	first := e
 	if err := configfile.Decode([]byte(`{
 		"defaults": {"concurrency": 9, "recoverability": {"requeueLimit": 5}},
-		"endpoints": {"orders": {"recoverability": {"delayed": {"retries": 2}}}, "mail": {"concurrency": 1}}
+		"endpoints": {"orders": {"recoverability": {"delayed": {"numberOfRetries": 2}}}, "mail": {"concurrency": 1}}
 	}`), &e); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string][4]int{"orders": {32, 2, 5, 9}, "billing": {9, 4, 5, 0}, "mail": {1, 4, 5, 0}} {
 		c, err := e.Config(name, core.Config{})
 		r := c.Recoverability
-		if got := [4]int{c.Concurrency, r.Delayed.Retries, r.RequeueLimit, r.MessageTypes["order"].RequeueLimit}; err != nil || got != want || r.Delayed.Off {
+		if got := [4]int{c.Concurrency, r.Delayed.NumberOfRetries, r.RequeueLimit, r.MessageTypes["order"].RequeueLimit}; err != nil || got != want {
 			t.Errorf("%s: %v, %v, want %v", name, err, got, want)
 		}
 	}
-	if c, err := first.Config("orders", core.Config{}); err != nil || !c.Recoverability.Delayed.Off || len(first.Names()) != 2 {
+	if c, err := first.Config("orders", core.Config{}); err != nil || c.Recoverability.Delayed.NumberOfRetries != core.Off || len(first.Names()) != 2 {
 		t.Errorf("the copy of the first text was changed: %v, %+v", err, c)
 	}
 	before := e
@@ -148,7 +148,7 @@ func TestEndpoints_ErrorsNameThePlace(t *testing.T) {
 		`{"endpoints": {"orders": null}}`: {`endpoints["orders"] is null`},
 		`{"endpoints": {"orders": {}, "orders": {}}}`:                                          {"endpoints.orders is given twice"},
 		`{"endpoints": {"orders": {"concurency": 3}}}`:                                         {`endpoints["orders"].concurency is unknown here`},
-		`{"endpoints": {"orders": {"recoverability": {"delayed": {"increase": 10}}}}}`:         {`endpoints["orders"].recoverability.delayed.increase is 10`, `"10s"`},
+		`{"endpoints": {"orders": {"recoverability": {"delayed": {"timeIncrease": 10}}}}}`:     {`endpoints["orders"].recoverability.delayed.timeIncrease is 10`, `"10s"`},
 		`{"endpoints": {"orders": {}}, "defaults": {"recoverability": {"immediate": 5}}}`:      {"defaults.recoverability.immediate is 5"},
 		`{"endpoints": {"orders": {}, "billing": {"recoverability": {"requeueDelay": "0s"}}}}`: {`endpoints["billing"].recoverability.requeueDelay is "0s"`},
 	} {

@@ -32,33 +32,33 @@ type service struct {
 func TestDecodeEnv_SetsEveryKindOfSetting(t *testing.T) {
 	const file = `{
 		"timeouts": {"db.read": "1s"},
-		"audit": {"baseTypes": {"orders.placed": ["orders.event"]}, "recoverability": {"delayed": {"retries": 9}, "messageTypes": {"Shop.OrderPlaced": {"requeueLimit": 2}}}},
+		"audit": {"baseTypes": {"orders.placed": ["orders.event"]}, "recoverability": {"delayed": {"numberOfRetries": 9}, "messageTypes": {"Shop.OrderPlaced": {"requeueLimit": 2}}}},
 		"messaging": {
 			"defaults": {"concurrency": 2, "slowHandler": "1s", "recoverability": {"messageTypes": {"orders.placed": {"requeueLimit": 3}}}},
 			"endpoints": {"orders": {"concurrency": 4}, "orders-eu": {}}
 		}
 	}`
 	for variable, asInFile := range map[string]string{
-		"SHOP_DATABASE=postgres://db?a=b":                 `{"database": "postgres://db?a=b"}`,
-		"SHOP_DATABASE=":                                  `{"database": ""}`,
-		"SHOP_DATABASE=5":                                 `{"database": "5"}`,
-		"SHOP_TIMEOUT=1m30s":                              `{"timeout": "1m30s"}`,
-		"SHOP_MAIN_WAIT=1s":                               `{"main": {"wait": "1s"}}`,
-		"SHOP_OTHER_ADDRESS=a,b":                          `{"other": {"address": "a,b"}}`,
-		"SHOP_PORTS=1, 2,3":                               `{"ports": [1, 2, 3]}`,
-		"SHOP_DEBUG=true":                                 `{"debug": true}`,
-		"SHOP_ANY=text":                                   `{"any": "text"}`,
-		"SHOP_ANY=5":                                      `{"any": 5}`,
-		"SHOP_OPENED=2024-05-06T07:08:09Z":                `{"opened": "2024-05-06T07:08:09Z"}`,
-		`SHOP_RAW={"a":1}`:                                `{"raw": {"a":1}}`,
-		"SHOP_SHARE=0.5":                                  `{"share": 0.5}`,
-		"SHOP_TIMEOUTS_DB_READ=2s":                        `{"timeouts": {"db.read": "2s"}}`,
-		"SHOP_AUDIT_TRANSACTIONS=ReceiveOnly":             `{"audit": {"transactions": "ReceiveOnly"}}`,
-		"SHOP_AUDIT_SLOW_HANDLER=0s":                      `{"audit": {"slowHandler": "0s"}}`,
-		"SHOP_AUDIT_BASE_TYPES_ORDERS_PLACED=a,b":         `{"audit": {"baseTypes": {"orders.placed": ["a", "b"]}}}`,
-		"SHOP_AUDIT_RECOVERABILITY_DELAYED_OFF=true":      `{"audit": {"recoverability": {"delayed": {"off": true}}}}`,
-		"SHOP_AUDIT_RECOVERABILITY_DELAYED_DELAYS=1s, 1m": `{"audit": {"recoverability": {"delayed": {"delays": ["1s", "1m"]}}}}`,
-		"SHOP_AUDIT_RECOVERABILITY_CUSTOM_ERROR_QUEUES=a": `{"audit": {"recoverability": {"customErrorQueues": ["a"]}}}`,
+		"SHOP_DATABASE=postgres://db?a=b":         `{"database": "postgres://db?a=b"}`,
+		"SHOP_DATABASE=":                          `{"database": ""}`,
+		"SHOP_DATABASE=5":                         `{"database": "5"}`,
+		"SHOP_TIMEOUT=1m30s":                      `{"timeout": "1m30s"}`,
+		"SHOP_MAIN_WAIT=1s":                       `{"main": {"wait": "1s"}}`,
+		"SHOP_OTHER_ADDRESS=a,b":                  `{"other": {"address": "a,b"}}`,
+		"SHOP_PORTS=1, 2,3":                       `{"ports": [1, 2, 3]}`,
+		"SHOP_DEBUG=true":                         `{"debug": true}`,
+		"SHOP_ANY=text":                           `{"any": "text"}`,
+		"SHOP_ANY=5":                              `{"any": 5}`,
+		"SHOP_OPENED=2024-05-06T07:08:09Z":        `{"opened": "2024-05-06T07:08:09Z"}`,
+		`SHOP_RAW={"a":1}`:                        `{"raw": {"a":1}}`,
+		"SHOP_SHARE=0.5":                          `{"share": 0.5}`,
+		"SHOP_TIMEOUTS_DB_READ=2s":                `{"timeouts": {"db.read": "2s"}}`,
+		"SHOP_AUDIT_TRANSACTIONS=ReceiveOnly":     `{"audit": {"transactions": "ReceiveOnly"}}`,
+		"SHOP_AUDIT_SLOW_HANDLER=0s":              `{"audit": {"slowHandler": "0s"}}`,
+		"SHOP_AUDIT_BASE_TYPES_ORDERS_PLACED=a,b": `{"audit": {"baseTypes": {"orders.placed": ["a", "b"]}}}`,
+		"SHOP_AUDIT_RECOVERABILITY_DELAYED_NUMBER_OF_RETRIES=0":                                    `{"audit": {"recoverability": {"delayed": {"numberOfRetries": 0}}}}`,
+		"SHOP_AUDIT_RECOVERABILITY_DELAYED_DELAYS=1s, 1m":                                          `{"audit": {"recoverability": {"delayed": {"delays": ["1s", "1m"]}}}}`,
+		"SHOP_AUDIT_RECOVERABILITY_CUSTOM_ERROR_QUEUES=a":                                          `{"audit": {"recoverability": {"customErrorQueues": ["a"]}}}`,
 		"SHOP_AUDIT_RECOVERABILITY_MESSAGE_TYPES_SHOP_ORDER_PLACED_MAX_RETRY_AGE=1h":               `{"audit": {"recoverability": {"messageTypes": {"Shop.OrderPlaced": {"maxRetryAge": "1h"}}}}}`,
 		"SHOP_MESSAGING_DEFAULTS_CONCURRENCY=7":                                                    `{"messaging": {"defaults": {"concurrency": 7}}}`,
 		"SHOP_MESSAGING_ENDPOINTS_ORDERS_CONCURRENCY=7":                                            `{"messaging": {"endpoints": {"orders": {"concurrency": 7}}}}`,
@@ -94,14 +94,14 @@ func TestDecodeEnv_SetsEveryKindOfSetting(t *testing.T) {
 // Variables of one level of retries are one layer, and the file's settings the one below.
 func TestDecodeEnv_SeveralVariables(t *testing.T) {
 	var c core.Config
-	if err := configfile.Decode([]byte(`{"auditQueue": "audit", "recoverability": {"delayed": {"delays": ["1s"]}, "immediate": {"off": true}}}`), &c); err != nil {
+	if err := configfile.Decode([]byte(`{"auditQueue": "audit", "recoverability": {"delayed": {"delays": ["1s"]}, "immediate": {"numberOfRetries": 0}}}`), &c); err != nil {
 		t.Fatal(err)
 	}
-	environ := []string{"SHOP_RECOVERABILITY_DELAYED_RETRIES=4", "SHOP_RECOVERABILITY_DELAYED_INCREASE=5s", "SHOP_RECOVERABILITY_IMMEDIATE_OFF=false", "SHOP_CONCURRENCY=3"}
+	environ := []string{"SHOP_RECOVERABILITY_DELAYED_NUMBER_OF_RETRIES=4", "SHOP_RECOVERABILITY_DELAYED_TIME_INCREASE=5s", "SHOP_RECOVERABILITY_IMMEDIATE_NUMBER_OF_RETRIES=1", "SHOP_CONCURRENCY=3"}
 	if err := configfile.DecodeEnv(environ, "SHOP", &c); err != nil {
 		t.Fatal(err)
 	}
-	want := core.Config{AuditQueue: "audit", Concurrency: 3, Recoverability: core.Recoverability{Delayed: core.Delayed{Retries: 4, Increase: 5 * time.Second}}}
+	want := core.Config{AuditQueue: "audit", Concurrency: 3, Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 4, TimeIncrease: 5 * time.Second}}}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("%+v, want %+v", c, want)
 	}
@@ -127,7 +127,7 @@ func TestDecodeEnv_ErrorsNameTheVariable(t *testing.T) {
 		"SHOP_AUDIT_CONCURRENCY=null":                        "SHOP_AUDIT_CONCURRENCY: audit.concurrency is null",
 		"SHOP_AUDIT_HANDLER_TIMEOUT=-1s":                     `audit.handlerTimeout is "-1s"; it cannot be negative`,
 		"SHOP_AUDIT_TRANSACTIONS=none":                       `audit.transactions is "none"; use None, ReceiveOnly`,
-		"SHOP_AUDIT_RECOVERABILITY_DELAYED_RETRIES=0":        `audit.recoverability.delayed.retries is 0; write "off": true`,
+		"SHOP_AUDIT_RECOVERABILITY_DELAYED_TIME_INCREASE=0s": `audit.recoverability.delayed.timeIncrease is "0s"; list such delays`,
 		"SHOP_DATABASE=\xff":                                 `SHOP_DATABASE: "\xff" is not UTF-8`,
 		"SHOP_DATABSE=x":                                     "SHOP_DATABSE: no setting has this variable; the nearest are SHOP_DATABASE, ",
 		"SHOP_database=x":                                    "SHOP_database: no setting has this variable",

@@ -23,21 +23,21 @@ func ExampleDecode() {
 		"orders": {
 			"concurrency": 32,
 			"recoverability": {
-				"immediate": {"retries": 2},
+				"immediate": {"numberOfRetries": 2},
 				"delayed": {"delays": ["1s", "10s", "5m"]},
-				"messageTypes": {"orders.cancel": {"delayed": {"off": true}}}
+				"messageTypes": {"orders.cancel": {"delayed": {"numberOfRetries": 0}}}
 			}
 		}
 	}`), &settings)
 	fmt.Println(settings.Timeout, settings.Orders.Concurrency, settings.Orders.Recoverability.Delayed.Delays, err)
 
-	err = configfile.Decode([]byte(`{"orders": {"recoverability": {"delayed": {"increase": 10}}}}`), &settings)
+	err = configfile.Decode([]byte(`{"orders": {"recoverability": {"delayed": {"timeIncrease": 10}}}}`), &settings)
 	fmt.Println(err)
 	err = configfile.Decode([]byte(`{"timeuot": "1m"}`), &settings)
 	fmt.Println(err)
 	// Output:
 	// 30s 32 [1s 10s 5m0s] <nil>
-	// configfile: orders.recoverability.delayed.increase is 10; write a duration as text, such as "10s"
+	// configfile: orders.recoverability.delayed.timeIncrease is 10; write a duration as text, such as "10s"
 	// configfile: timeuot is unknown here; known are database, timeout, orders
 }
 
@@ -72,7 +72,7 @@ func ExampleEncode() {
 	text, err := configfile.Encode(endpoint.Config().Recoverability)
 	fmt.Println(string(text), err)
 	// Output:
-	// {"immediate":{"retries":5},"delayed":{"retries":3,"increase":"10s"},"errorQueue":"error","maxDeliveries":{"count":50},"requeueDelay":"1s"} <nil>
+	// {"immediate":{"numberOfRetries":5},"delayed":{"numberOfRetries":3,"timeIncrease":"10s"},"errorQueue":"error","maxDeliveries":50,"requeueDelay":"1s"} <nil>
 }
 
 // One file configures the endpoints of a process that runs several.

@@ -53,7 +53,7 @@ type common struct{ Region region }
 
 const wholeShop = `{"name":"x","db_url":"postgres://db","timeout":"1h30m0s","offset":-5,"port":8080,"share":0.5,"debug":true,"key":"AQI=","level":"WARN",` +
 	`"opened":"2024-05-06T07:08:09Z","any":{"a":[1]},"retry":"1s","hosts":[{"address":"a","wait":"1s"},{"address":"b"}],"pair":["1s","2s"],` +
-	`"timeouts":{"eu":"-1s"},"main":{"wait":"1s","next":{"address":"c"}},"orders":{"concurrency":3,"recoverability":{"delayed":{"jitter":0}}},"patient":{"increase":"1m0s"},"region":"eu"}`
+	`"timeouts":{"eu":"-1s"},"main":{"wait":"1s","next":{"address":"c"}},"orders":{"concurrency":3,"recoverability":{"delayed":{"jitter":0}}},"patient":{"timeIncrease":"1m0s"},"region":"eu"}`
 
 func TestDecode_ReadsAnApplicationsOwnSettings(t *testing.T) {
 	second := time.Second
@@ -62,7 +62,7 @@ func TestDecode_ReadsAnApplicationsOwnSettings(t *testing.T) {
 		Opened: time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC), Any: map[string]any{"a": []any{1.0}}, Retry: &second,
 		Hosts: []host{{Address: "a", Wait: second}, {Address: "b"}}, Pair: [2]time.Duration{second, 2 * second}, Timeouts: map[region]time.Duration{"eu": -second},
 		Main: &host{Wait: second, Next: &host{Address: "c"}}, Orders: core.Config{Concurrency: 3, Recoverability: core.Recoverability{Delayed: core.Delayed{Jitter: core.Off}}},
-		Patient: core.Delayed{Increase: time.Minute}, common: common{Region: "eu"},
+		Patient: core.Delayed{TimeIncrease: time.Minute}, common: common{Region: "eu"},
 	}
 	var got shop
 	if err := configfile.Decode([]byte(wholeShop), &got); err != nil {
@@ -101,7 +101,7 @@ func TestDecode_ErrorsInOwnSettingsNameThePlace(t *testing.T) {
 		`{"level": "loud"}`:                       "level: slog: level string \"loud\"",
 		`{"opened": "today"}`:                     "opened: parsing time",
 		`{"orders": {"concurrency": 0}}`:          "orders.concurrency is 0; write 1 or more",
-		`{"patient": {"increase": "-1s"}}`:        `patient.increase is "-1s"; it cannot be negative`,
+		`{"patient": {"timeIncrease": "-1s"}}`:    `patient.timeIncrease is "-1s"; it cannot be negative`,
 		`{"orders": {"recoverability": {"x":1}}}`: "orders.recoverability.x is unknown here",
 	} {
 		s := shop{Name: "kept", Main: &host{}}
@@ -190,7 +190,7 @@ func TestEncode_Refuses(t *testing.T) {
 		`name is "\xff", which is not UTF-8`:                  shop{Name: "\xff"},
 		"any: json: unsupported type":                         shop{Any: func() {}},
 		"patient.jitter is NaN; it must be a finite number":   shop{Patient: core.Delayed{Jitter: nan()}},
-		"patient.increase is -1ns; it cannot be negative":     shop{Patient: core.Delayed{Increase: core.Off}},
+		"patient.timeIncrease is -1ns; it cannot be negative": shop{Patient: core.Delayed{TimeIncrease: core.Off}},
 		"patient.delays[0] is -1ns; it cannot be negative":    shop{Patient: core.Delayed{Delays: []time.Duration{core.Off}}},
 		"orders.provision is Provisioning(9); use Auto, Alwa": shop{Orders: core.Config{Provision: 9}},
 	} {

@@ -27,13 +27,14 @@ var zeroValueErrors = map[string]string{
 	"Recoverability.DeadLetterQueue":     `leave the key out for the broker's own dead-letter queue`,
 	"Recoverability.InvalidQueue":        `leave the key out for none`,
 	"Recoverability.MaxRetryAge":         "",
+	"Recoverability.MaxDeliveries":       "",
 	"Recoverability.RequeueDelay":        `deferred messages would be redelivered without a pause: write "1ms" or more, or leave the key out for the default`,
 	"Recoverability.RequeueLimit":        "",
-	"Immediate.Retries":                  `write "off": true for none, or leave the key out for the default`,
+	"Immediate.NumberOfRetries":          "",
 	"Immediate.Pause":                    "",
 	"Immediate.MaxPause":                 `write "pause": "0s" for no pauses, or leave the key out for the default`,
-	"Delayed.Retries":                    `write "off": true for none, or leave the key out for the default`,
-	"Delayed.Increase":                   `list such delays: "delays": ["0s", "0s"], or leave the key out for the default`,
+	"Delayed.NumberOfRetries":            "",
+	"Delayed.TimeIncrease":               `list such delays: "delays": ["0s", "0s"], or leave the key out for the default`,
 	"Delayed.Factor":                     "",
 	"Delayed.MaxDelay":                   "",
 	"Delayed.Jitter":                     "",
@@ -44,16 +45,13 @@ var zeroValueErrors = map[string]string{
 	"TypeRecoverability.MaxRetryAge":     "",
 	"TypeRecoverability.RequeueDelay":    `deferred messages would be redelivered without a pause: write "1ms" or more, or leave the key out for the endpoint's`,
 	"TypeRecoverability.RequeueLimit":    "",
-	"MaxDeliveries.Count":                `write "off": true for no limit, or leave the key out for the default`,
 	"RateLimit.TimeToWait":               `messages would fail without a pause: write "1ms" or more, or leave the key out for the default`,
 }
 
-// levels are the structs that can be Off, whose settings are put over earlier ones
-// together.
+// levels are the levels of retries, whose settings are put over earlier ones together.
 var levels = map[reflect.Type]bool{
-	reflect.TypeFor[core.Immediate]():     true,
-	reflect.TypeFor[core.Delayed]():       true,
-	reflect.TypeFor[core.MaxDeliveries](): true,
+	reflect.TypeFor[core.Immediate](): true,
+	reflect.TypeFor[core.Delayed]():   true,
 }
 
 // enumerations has the constants of core that a file names.

@@ -14,7 +14,7 @@ func TestRules_AreThoseOfEachSetting(t *testing.T) {
 		"UnacceptableMessageLimit.Count": true, "UnacceptableMessageLimit.Window": true, "RateLimit.ConsecutiveFailures": true,
 	}
 	there := map[string]bool{}
-	for _, part := range []any{core.Config{}, core.Recoverability{}, core.Immediate{}, core.Delayed{}, core.TypeRecoverability{}, core.MaxDeliveries{}, core.UnacceptableMessageLimit{}, core.RateLimit{}} {
+	for _, part := range []any{core.Config{}, core.Recoverability{}, core.Immediate{}, core.Delayed{}, core.TypeRecoverability{}, core.UnacceptableMessageLimit{}, core.RateLimit{}} {
 		all, err := fields(reflect.TypeOf(part))
 		if err != nil {
 			t.Fatal(err)
@@ -30,8 +30,8 @@ func TestRules_AreThoseOfEachSetting(t *testing.T) {
 				t.Errorf("%s has no names of its constants", name)
 			}
 		}
-		if _, hasOff := reflect.TypeOf(part).FieldByName("Off"); hasOff != levels[reflect.TypeOf(part)] {
-			t.Errorf("%T is a level: %v", part, !hasOff)
+		if _, ok := reflect.TypeOf(part).FieldByName("NumberOfRetries"); ok != levels[reflect.TypeOf(part)] {
+			t.Errorf("%T is a level: %v", part, !ok)
 		}
 	}
 	for name := range zeroValueErrors {

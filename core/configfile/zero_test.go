@@ -26,14 +26,14 @@ func TestConfig_ExplicitZeroIsNoDefault(t *testing.T) {
 		{"slowHandler", `"0s"`, obeyed, time.Duration(core.Off)},
 		{"drainTimeout", `"0s"`, obeyed, time.Duration(core.Off)},
 		{"maxPrefetchBytes", "0", obeyed, core.Off},
-		{"recoverability.immediate.retries", "0", `write "off": true for none`, nil},
-		{"recoverability.delayed.retries", "0", `write "off": true for none`, nil},
-		{"recoverability.delayed.increase", `"0s"`, `"delays": ["0s", "0s"]`, nil},
+		{"recoverability.immediate.numberOfRetries", "0", obeyed, core.Off},
+		{"recoverability.delayed.numberOfRetries", "0", obeyed, core.Off},
+		{"recoverability.delayed.timeIncrease", `"0s"`, `"delays": ["0s", "0s"]`, nil},
 		{"recoverability.delayed.factor", "0", obeyed, float64(core.Off)},
 		{"recoverability.delayed.maxDelay", `"0s"`, obeyed, time.Duration(core.Off)},
 		{"recoverability.delayed.jitter", "0", obeyed, float64(core.Off)},
 		{"recoverability.maxRetryAge", `"0s"`, obeyed, time.Duration(core.Off)},
-		{"recoverability.maxDeliveries.count", "0", `write "off": true for no limit`, nil},
+		{"recoverability.maxDeliveries", "0", obeyed, core.Off},
 		{"recoverability.requeueDelay", `"0s"`, `write "1ms" or more`, nil},
 		{"recoverability.requeueLimit", "0", obeyed, core.Off},
 		{"recoverability.unacceptableMessageLimit.count", "0", obeyed, 0},
@@ -49,7 +49,7 @@ func TestConfig_ExplicitZeroIsNoDefault(t *testing.T) {
 		{"auditQueue", `""`, obeyed, ""},
 		{"recoverability.errorQueue", `""`, "leave the key out", nil},
 		{"recoverability.messageTypes.order.errorQueue", `""`, "leave the key out for the endpoint's", nil},
-		{"recoverability.delayed.delays", "[]", `switch the level off with "off": true`, nil},
+		{"recoverability.delayed.delays", "[]", `write "numberOfRetries": 0 for no retries`, nil},
 	} {
 		t.Run(test.path, func(t *testing.T) {
 			keys := strings.Split(test.path, ".")
@@ -95,7 +95,7 @@ func TestConfig_RefusesNegativeNumbers(t *testing.T) {
 		`{"recoverability": {"delayed": {"jitter": -1}}}`:                   "recoverability.delayed.jitter is -1; it cannot be negative",
 		`{"recoverability": {"requeueLimit": -1}}`:                          "recoverability.requeueLimit is -1; it cannot be negative",
 		`{"recoverability": {"delayed": {"delays": ["-1s"]}}}`:              `recoverability.delayed.delays[0] is "-1s"; it cannot be negative`,
-		`{"recoverability": {"immediate": {"retries": -1}}}`:                "recoverability.immediate.retries is -1; it cannot be negative",
+		`{"recoverability": {"immediate": {"numberOfRetries": -1}}}`:        "recoverability.immediate.numberOfRetries is -1; it cannot be negative",
 		`{"recoverability": {"unacceptableMessageLimit": {"count": -100}}}`: "recoverability.unacceptableMessageLimit.count is -100; it cannot be negative",
 	} {
 		var c core.Config
@@ -109,24 +109,23 @@ func TestConfig_RefusesNegativeNumbers(t *testing.T) {
 func TestConfig_SecondTextKeepsTheFirst(t *testing.T) {
 	for _, test := range []struct{ name, first, second, want string }{
 		{
-			"other message types", `{"messageTypes": {"a": {"immediate": {"off": true}}}}`, `{"messageTypes": {"b": {"requeueLimit": 3}}}`,
-			`{"messageTypes": {"a": {"immediate": {"off": true}}, "b": {"requeueLimit": 3}}}`,
+			"other message types", `{"messageTypes": {"a": {"immediate": {"numberOfRetries": 0}}}}`, `{"messageTypes": {"b": {"requeueLimit": 3}}}`,
+			`{"messageTypes": {"a": {"immediate": {"numberOfRetries": 0}}, "b": {"requeueLimit": 3}}}`,
 		},
 		{
-			"other fields of a message type", `{"messageTypes": {"a": {"immediate": {"off": true}, "errorQueue": "x"}}}`, `{"messageTypes": {"a": {"errorQueue": "y", "maxRetryAge": "1h"}}}`,
-			`{"messageTypes": {"a": {"immediate": {"off": true}, "errorQueue": "y", "maxRetryAge": "1h"}}}`,
+			"other fields of a message type", `{"messageTypes": {"a": {"immediate": {"numberOfRetries": 0}, "errorQueue": "x"}}}`, `{"messageTypes": {"a": {"errorQueue": "y", "maxRetryAge": "1h"}}}`,
+			`{"messageTypes": {"a": {"immediate": {"numberOfRetries": 0}, "errorQueue": "y", "maxRetryAge": "1h"}}}`,
 		},
 		{"no message types", `{"messageTypes": {"a": {"errorQueue": "x"}}}`, `{"messageTypes": {}}`, `{"messageTypes": {"a": {"errorQueue": "x"}}}`},
-		{"other fields of a level", `{"delayed": {"retries": 9, "increase": "2s"}}`, `{"delayed": {"maxDelay": "1m"}}`, `{"delayed": {"retries": 9, "increase": "2s", "maxDelay": "1m"}}`},
-		{"a level off", `{"immediate": {"retries": 2}, "delayed": {"retries": 9, "jitter": 1}}`, `{"immediate": {"off": true}, "delayed": {"off": true}}`, `{"immediate": {"off": true}, "delayed": {"off": true}}`},
-		{"a level on by retries", `{"immediate": {"off": true}, "delayed": {"off": true}}`, `{"immediate": {"retries": 2}, "delayed": {"retries": 9}}`, `{"immediate": {"retries": 2}, "delayed": {"retries": 9}}`},
-		{"a level on by delays", `{"delayed": {"off": true}}`, `{"delayed": {"delays": ["1s"]}}`, `{"delayed": {"delays": ["1s"]}}`},
-		{"a level on with its defaults", `{"immediate": {"off": true}, "delayed": {"off": true}, "maxDeliveries": {"off": true}}`, `{"immediate": {"off": false}, "delayed": {"off": false}, "maxDeliveries": {"off": false}}`, `{}`},
-		{"a list instead of growing delays", `{"delayed": {"retries": 9, "increase": "2s", "factor": 2, "jitter": 1}}`, `{"delayed": {"delays": ["1s"]}}`, `{"delayed": {"delays": ["1s"], "jitter": 1}}`},
-		{"growing delays instead of a list", `{"delayed": {"delays": ["1s"]}}`, `{"delayed": {"retries": 9, "increase": "2s"}}`, `{"delayed": {"retries": 9, "increase": "2s"}}`},
-		{"empty levels", `{"immediate": {"retries": 2}, "delayed": {"off": true}, "maxDeliveries": {"count": 9}}`, `{"immediate": {}, "delayed": {}, "maxDeliveries": {}}`, `{"immediate": {"retries": 2}, "delayed": {"off": true}, "maxDeliveries": {"count": 9}}`},
-		{"a limit instead of none", `{"maxDeliveries": {"off": true}}`, `{"maxDeliveries": {"count": 9}}`, `{"maxDeliveries": {"count": 9}}`},
-		{"no limit instead of one", `{"maxDeliveries": {"count": 9}, "maxRetryAge": "1h"}`, `{"maxDeliveries": {"off": true}, "maxRetryAge": "0s"}`, `{"maxDeliveries": {"off": true}, "maxRetryAge": "0s"}`},
+		{"other fields of a level", `{"delayed": {"numberOfRetries": 9, "timeIncrease": "2s"}}`, `{"delayed": {"maxDelay": "1m"}}`, `{"delayed": {"numberOfRetries": 9, "timeIncrease": "2s", "maxDelay": "1m"}}`},
+		{"a level off", `{"immediate": {"numberOfRetries": 2}, "delayed": {"numberOfRetries": 9, "jitter": 1}}`, `{"immediate": {"numberOfRetries": 0}, "delayed": {"numberOfRetries": 0}}`, `{"immediate": {"numberOfRetries": 0}, "delayed": {"numberOfRetries": 0}}`},
+		{"a level on by retries", `{"immediate": {"numberOfRetries": 0}, "delayed": {"numberOfRetries": 0}}`, `{"immediate": {"numberOfRetries": 2}, "delayed": {"numberOfRetries": 9}}`, `{"immediate": {"numberOfRetries": 2}, "delayed": {"numberOfRetries": 9}}`},
+		{"a level on by delays", `{"delayed": {"numberOfRetries": 0}}`, `{"delayed": {"delays": ["1s"]}}`, `{"delayed": {"delays": ["1s"]}}`},
+		{"a list instead of growing delays", `{"delayed": {"numberOfRetries": 9, "timeIncrease": "2s", "factor": 2, "jitter": 1}}`, `{"delayed": {"delays": ["1s"]}}`, `{"delayed": {"delays": ["1s"], "jitter": 1}}`},
+		{"growing delays instead of a list", `{"delayed": {"delays": ["1s"]}}`, `{"delayed": {"numberOfRetries": 9, "timeIncrease": "2s"}}`, `{"delayed": {"numberOfRetries": 9, "timeIncrease": "2s"}}`},
+		{"empty levels", `{"immediate": {"numberOfRetries": 2}, "delayed": {"numberOfRetries": 0}, "maxDeliveries": 9}`, `{"immediate": {}, "delayed": {}}`, `{"immediate": {"numberOfRetries": 2}, "delayed": {"numberOfRetries": 0}, "maxDeliveries": 9}`},
+		{"a limit instead of none", `{"maxDeliveries": 0}`, `{"maxDeliveries": 9}`, `{"maxDeliveries": 9}`},
+		{"no limit instead of one", `{"maxDeliveries": 9, "maxRetryAge": "1h"}`, `{"maxDeliveries": 0, "maxRetryAge": "0s"}`, `{"maxDeliveries": 0, "maxRetryAge": "0s"}`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var got, want core.Recoverability
@@ -144,11 +143,11 @@ func TestConfig_SecondTextKeepsTheFirst(t *testing.T) {
 		})
 	}
 	t.Run("contradictions within one text stay", func(t *testing.T) {
-		c := core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}}}
-		if err := configfile.Decode([]byte(`{"recoverability": {"immediate": {"off": true, "retries": 3}}}`), &c); err != nil {
+		c := core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}}}
+		if err := configfile.Decode([]byte(`{"recoverability": {"immediate": {"numberOfRetries": 0, "pause": "1s"}}}`), &c); err != nil {
 			t.Fatal(err)
 		}
-		if c.Recoverability.Immediate != (core.Immediate{Retries: 3, Off: true}) {
+		if c.Recoverability.Immediate != (core.Immediate{NumberOfRetries: core.Off, Pause: time.Second}) {
 			t.Errorf("%+v", c)
 		}
 	})
@@ -170,13 +169,13 @@ func TestConfig_OfParts(t *testing.T) {
 		into any // a pointer
 		want any
 	}{
-		{`{"retries":2}`, &core.Immediate{}, core.Immediate{Retries: 2}},
-		{`{"off":true}`, &core.Immediate{Retries: 2}, core.Immediate{Off: true}},
-		{`{"retries":2,"increase":"1m0s","jitter":0}`, &core.Delayed{}, core.Delayed{Retries: 2, Increase: time.Minute, Jitter: core.Off}},
+		{`{"numberOfRetries":2}`, &core.Immediate{}, core.Immediate{NumberOfRetries: 2}},
+		{`{"numberOfRetries":0}`, &core.Immediate{NumberOfRetries: 2}, core.Immediate{NumberOfRetries: core.Off}},
+		{`{"numberOfRetries":2,"timeIncrease":"1m0s","jitter":0}`, &core.Delayed{}, core.Delayed{NumberOfRetries: 2, TimeIncrease: time.Minute, Jitter: core.Off}},
 		{`{"delays":["1s","0s"]}`, &core.Delayed{}, core.Delayed{Delays: []time.Duration{time.Second, 0}}},
 		{`{"consecutiveFailures":9,"timeToWait":"5s"}`, &core.RateLimit{}, core.RateLimit{ConsecutiveFailures: 9, TimeToWait: 5 * time.Second}},
-		{`{"count":60}`, &core.MaxDeliveries{}, core.MaxDeliveries{Count: 60}},
-		{`{"immediate":{"off":true},"errorQueue":"x","handlerTimeout":"1s","maxRetryAge":"0s"}`, &core.TypeRecoverability{}, core.TypeRecoverability{Immediate: core.Immediate{Off: true}, ErrorQueue: "x", HandlerTimeout: time.Second, MaxRetryAge: core.Off}},
+		{`{"maxDeliveries":60}`, &core.Recoverability{}, core.Recoverability{MaxDeliveries: 60}},
+		{`{"immediate":{"numberOfRetries":0},"errorQueue":"x","handlerTimeout":"1s","maxRetryAge":"0s"}`, &core.TypeRecoverability{}, core.TypeRecoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, ErrorQueue: "x", HandlerTimeout: time.Second, MaxRetryAge: core.Off}},
 		{`{"errorQueue":"x","requeueLimit":0}`, &core.Recoverability{}, core.Recoverability{ErrorQueue: "x", RequeueLimit: core.Off}},
 		{`{"transactions":"ReceiveOnly","provision":"Never","slowHandler":"0s","outageLimit":"0s","waitForBroker":"0s"}`, &core.Config{}, core.Config{Transactions: core.TransactionReceiveOnly, Provision: core.ProvisionNever, SlowHandler: core.Off, OutageLimit: core.Off, WaitForBroker: core.Off}},
 		{`{}`, &core.Config{}, core.Config{}},
@@ -197,7 +196,7 @@ func TestConfig_OfParts(t *testing.T) {
 	}
 	t.Run("an unknown key", func(t *testing.T) {
 		var d core.Delayed
-		if err := configfile.Decode([]byte(`{"retrys": 2}`), &d); err == nil || !strings.HasPrefix(err.Error(), "configfile: retrys is unknown here; known are retries, off") {
+		if err := configfile.Decode([]byte(`{"retrys": 2}`), &d); err == nil || !strings.HasPrefix(err.Error(), "configfile: retrys is unknown here; known are numberOfRetries, ") {
 			t.Errorf("%v", err)
 		}
 	})
@@ -227,9 +226,9 @@ func TestConfig_RoundTrip(t *testing.T) {
 		type file struct {
 			Name    string       `json:"name"`
 			Billing core.Config  `json:"billing"`
-			Retries core.Delayed `json:"retries"`
+			Retries core.Delayed `json:"numberOfRetries"`
 		}
-		want := file{"x", c, core.Delayed{Retries: 2}}
+		want := file{"x", c, core.Delayed{NumberOfRetries: 2}}
 		text, err := configfile.Encode(want)
 		if err != nil {
 			t.Fatal(err)
@@ -241,15 +240,15 @@ func TestConfig_RoundTrip(t *testing.T) {
 	})
 	t.Run("a value that no text can have is an error", func(t *testing.T) {
 		for says, c := range map[string]core.Config{
-			"concurrency is -1; it cannot be negative":                         {Concurrency: -1},
-			"slowHandler is -2ns; it cannot be negative":                       {SlowHandler: -2},
-			"recoverability.delayed.retries is -3; it cannot be negative":      {Recoverability: core.Recoverability{Delayed: core.Delayed{Retries: -3}}},
-			"recoverability.delayed.jitter is NaN; it must be a finite number": {Recoverability: core.Recoverability{Delayed: core.Delayed{Jitter: nan()}}},
-			"provision is Provisioning(9); use Auto":                           {Provision: 9},
-			"transactions is TransactionMode(9); use None":                     {Transactions: 9},
-			`instance is "\xff", which is not UTF-8`:                           {Instance: "\xff"},
-			`recoverability.messageTypes["\xff"] is "\xff", which is not`:      {Recoverability: core.Recoverability{MessageTypes: map[string]core.TypeRecoverability{"\xff": {}}}},
-			`recoverability.messageTypes["a"].requeueDelay is -1ns; it can`:    {Recoverability: core.Recoverability{MessageTypes: map[string]core.TypeRecoverability{"a": {RequeueDelay: -1}}}},
+			"concurrency is -1; it cannot be negative":                            {Concurrency: -1},
+			"slowHandler is -2ns; it cannot be negative":                          {SlowHandler: -2},
+			"recoverability.delayed.numberOfRetries is -3; it cannot be negative": {Recoverability: core.Recoverability{Delayed: core.Delayed{NumberOfRetries: -3}}},
+			"recoverability.delayed.jitter is NaN; it must be a finite number":    {Recoverability: core.Recoverability{Delayed: core.Delayed{Jitter: nan()}}},
+			"provision is Provisioning(9); use Auto":                              {Provision: 9},
+			"transactions is TransactionMode(9); use None":                        {Transactions: 9},
+			`instance is "\xff", which is not UTF-8`:                              {Instance: "\xff"},
+			`recoverability.messageTypes["\xff"] is "\xff", which is not`:         {Recoverability: core.Recoverability{MessageTypes: map[string]core.TypeRecoverability{"\xff": {}}}},
+			`recoverability.messageTypes["a"].requeueDelay is -1ns; it can`:       {Recoverability: core.Recoverability{MessageTypes: map[string]core.TypeRecoverability{"a": {RequeueDelay: -1}}}},
 		} {
 			if _, err := configfile.Encode(c); err == nil || !strings.HasPrefix(err.Error(), "configfile: "+says) {
 				t.Errorf("%v, want it to say %s", err, says)

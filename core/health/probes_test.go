@@ -164,7 +164,7 @@ func TestLiveness_AttemptLimit(t *testing.T) {
 // TestProbes_StatesThatAreNoReason: a restart fixes none of these, and no other process is better off.
 func TestProbes_StatesThatAreNoReason(t *testing.T) {
 	failing := func(context.Context, *core.TypedMessage[string]) error { return errBoom }
-	noRetries := core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
+	noRetries := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
 	limiting := noRetries
 	limiting.RateLimit.ConsecutiveFailures = 1
 	for name, c := range map[string]struct {

@@ -344,7 +344,7 @@ func runOrders(t *testing.T, c core.Config, n int, handler core.HandlerFunc) {
 	}
 }
 
-var noRetries = core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
+var noRetries = core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
 
 // An endpoint's lines about retries and deferrals are folded; no moved or discarded message is
 // left out.
@@ -360,13 +360,13 @@ func TestFoldRepeats_OfAnEndpoint(t *testing.T) {
 		want    int // lines
 		folded  int // lines that count others
 	}{
-		"immediate retries": {core.Recoverability{Immediate: core.Immediate{Retries: 1}}, func(m *core.Message) error {
+		"immediate retries": {core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}}, func(m *core.Message) error {
 			if m.Attempt == 1 {
 				return down(m.ID)
 			}
 			return nil
 		}, "retrying message immediately", 3, 1},
-		"two causes": {core.Recoverability{Immediate: core.Immediate{Retries: 1}}, func(m *core.Message) error {
+		"two causes": {core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}}, func(m *core.Message) error {
 			if m.Attempt > 1 {
 				return nil
 			}
@@ -375,7 +375,7 @@ func TestFoldRepeats_OfAnEndpoint(t *testing.T) {
 			}
 			return down(m.ID)
 		}, "retrying message immediately", 4, 1},
-		"delayed retries": {core.Recoverability{Immediate: core.Immediate{Off: true}}, func(m *core.Message) error {
+		"delayed retries": {core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}}, func(m *core.Message) error {
 			if m.DelayedRetries == 0 {
 				return down(m.ID)
 			}

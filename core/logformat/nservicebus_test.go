@@ -37,7 +37,7 @@ func TestWriteNServiceBusTexts_OfAnEndpoint(t *testing.T) {
 				var log buffer
 				c := core.Config{
 					Logger:         slog.New(wrap(messagesOnly(&log))),
-					Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: 10 * time.Second}},
+					Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: 10 * time.Second}},
 				}
 				runOrders(t, c, 1, func(context.Context, *core.Message) error { return errors.New("boom") })
 				got := slices.DeleteFunc(log.take(), func(line string) bool { return strings.Contains(line, "endpoint") })
@@ -73,7 +73,7 @@ func TestWriteNServiceBusTexts_FoldsWithFoldRepeats(t *testing.T) {
 				var log buffer
 				var outer slog.Handler
 				folder := wrap(&outer, messagesOnly(&log))
-				c := core.Config{Logger: slog.New(outer), Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Off: true}}}
+				c := core.Config{Logger: slog.New(outer), Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: core.Off}}}
 				runOrders(t, c, 5, func(_ context.Context, m *core.Message) error {
 					if m.Attempt == 1 {
 						return errors.New("boom")

@@ -33,7 +33,7 @@ var (
 // while.
 func endpoints(transport core.Transport, observer *otelreprise.Observer, log *slog.Logger, delay time.Duration) (shop, billing *core.Endpoint, err error) {
 	config := core.Config{
-		Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 2, Increase: delay}},
+		Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 2, TimeIncrease: delay}},
 		Provision:      core.ProvisionAlways,
 		Observers:      []core.Observer{observer.Observer},
 		Logger:         log,

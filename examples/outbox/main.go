@@ -99,8 +99,8 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 		Concurrency:  concurrency,
 		Transactions: core.TransactionSendsAtomicWithReceive,
 		Recoverability: core.Recoverability{
-			Immediate: core.Immediate{Retries: 2},
-			Delayed:   core.Delayed{Off: true},
+			Immediate: core.Immediate{NumberOfRetries: 2},
+			Delayed:   core.Delayed{NumberOfRetries: core.Off},
 		},
 		Observers: []core.Observer{account.observer()},
 		Logger:    o.logger,

@@ -83,8 +83,8 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 	account := newAccount(out, o.colour, len(placedOrders))
 	config := core.Config{
 		Recoverability: core.Recoverability{
-			Immediate: core.Immediate{Retries: 1},
-			Delayed:   core.Delayed{Retries: 2, Increase: time.Second}, // after 1 s, then after 2 s
+			Immediate: core.Immediate{NumberOfRetries: 1},
+			Delayed:   core.Delayed{NumberOfRetries: 2, TimeIncrease: time.Second}, // after 1 s, then after 2 s
 		},
 		Observers: []core.Observer{account.observer()},
 		Logger:    o.logger,

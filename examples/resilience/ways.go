@@ -35,8 +35,8 @@ var ways = []way{
 // The defaults, written in full: 5 immediate retries, then 3 more rounds.
 func defaults(c clock, _ *slog.Logger) (core.Config, error) {
 	return core.Config{Recoverability: core.Recoverability{
-		Immediate: core.Immediate{Retries: 5},
-		Delayed:   core.Delayed{Retries: 3, Increase: c.seconds(10)}, // 10, 20, 30 s
+		Immediate: core.Immediate{NumberOfRetries: 5},
+		Delayed:   core.Delayed{NumberOfRetries: 3, TimeIncrease: c.seconds(10)}, // 10, 20, 30 s
 	}}, nil
 }
 
@@ -44,13 +44,13 @@ func defaults(c clock, _ *slog.Logger) (core.Config, error) {
 func lasting(c clock, _ *slog.Logger) (core.Config, error) {
 	// snippet: lasting
 	recoverability := core.Recoverability{
-		Immediate: core.Immediate{Retries: 1},
+		Immediate: core.Immediate{NumberOfRetries: 1},
 		Delayed: core.Delayed{
-			Retries:  12, // 10, 20, 40, 80, 120, 120, ... s: 18 minutes
-			Increase: c.seconds(10),
-			Factor:   2,
-			MaxDelay: c.minutes(2),
-			Jitter:   0.2,
+			NumberOfRetries: 12, // 10, 20, 40, 80, 120, 120, ... s: 18 minutes
+			TimeIncrease:    c.seconds(10),
+			Factor:          2,
+			MaxDelay:        c.minutes(2),
+			Jitter:          0.2,
 		},
 	}
 	// end

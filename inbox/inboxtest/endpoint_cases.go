@@ -19,7 +19,7 @@ func (s *service) adds(suffix string) core.HandlerFunc {
 var errAgain = errors.New("the handler fails")
 
 // soon retries at once and then after a millisecond.
-var soon = core.Recoverability{Immediate: core.Immediate{Retries: 2}, Delayed: core.Delayed{Retries: 2, Delays: []time.Duration{time.Millisecond, time.Millisecond}}}
+var soon = core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 2}, Delayed: core.Delayed{NumberOfRetries: 2, Delays: []time.Duration{time.Millisecond, time.Millisecond}}}
 
 func duplicateIsNotHandled(ctx context.Context, db Database) error {
 	s, err := newService(ctx, db)

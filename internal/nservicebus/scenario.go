@@ -128,7 +128,7 @@ func (s *Site) endpoint(t testing.TB, name string) *core.Endpoint {
 	ep, err := core.New(name, s.Transport, core.Config{
 		Transactions: core.TransactionReceiveOnly, AuditQueue: "audit", Logger: slog.New(slog.DiscardHandler), Concurrency: 2,
 		Recoverability: core.Recoverability{
-			ErrorQueue: "error", Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: time.Second},
+			ErrorQueue: "error", Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Second},
 		},
 	})
 	if err != nil {

@@ -25,7 +25,7 @@ func Example() {
 	}
 	billing, err := core.New("billing", transport, core.Config{
 		Middleware:     []core.Middleware{apology},
-		Recoverability: core.Recoverability{Delayed: core.Delayed{Off: true}},
+		Recoverability: core.Recoverability{Delayed: core.Delayed{NumberOfRetries: core.Off}},
 		Logger:         slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

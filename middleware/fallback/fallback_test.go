@@ -48,7 +48,7 @@ func TestRunsInTheLastAttempt(t *testing.T) {
 						}
 					},
 				}
-				retries := core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: time.Second}}
+				retries := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Second}}
 				ep := fx.newEndpoint(core.Config{
 					Observers:  []core.Observer{observer},
 					Middleware: []core.Middleware{f}, Recoverability: retries,

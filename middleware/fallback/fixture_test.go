@@ -1,6 +1,7 @@
 package fallback_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -29,7 +30,7 @@ var (
 
 // immediateRetries allows n immediate retries and no others.
 func immediateRetries(n int) core.Recoverability {
-	return core.Recoverability{Immediate: core.Immediate{Retries: n, Off: n == 0}, Delayed: core.Delayed{Off: true}}
+	return core.Recoverability{Immediate: core.Immediate{NumberOfRetries: cmp.Or(n, core.Off)}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
 }
 
 // fixture is an in-memory transport for endpoints in a bubble of virtual time.

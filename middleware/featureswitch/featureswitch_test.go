@@ -64,7 +64,7 @@ func inShop(t *testing.T, middleware core.Middleware, change func(c *core.Capabi
 		ep, err := core.New("shop", s.transport, core.Config{
 			Transactions:   core.TransactionReceiveOnly,
 			Middleware:     []core.Middleware{middleware},
-			Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}},
+			Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}},
 			Logger:         slog.New(slog.DiscardHandler),
 		})
 		if err != nil {

@@ -226,8 +226,8 @@ func TestBreaker_IsNotMovedBy(t *testing.T) {
 				p := b.policy(resilience.Config{Breaker: c})
 				var result func() error
 				config := middleware(p.Middleware())
-				config.Recoverability.Delayed = core.Delayed{Retries: 1}
-				config.Recoverability.Immediate = core.Immediate{Off: true}
+				config.Recoverability.Delayed = core.Delayed{NumberOfRetries: 1}
+				config.Recoverability.Immediate = core.Immediate{NumberOfRetries: core.Off}
 				config.Recoverability.Unrecoverable = []error{errListed}
 				b.orders(config, func(context.Context, *core.Message) error { return result() })
 				failing := func() error { return errAway }
@@ -279,7 +279,7 @@ func TestBreaker_CountsEachIndependentHandler(t *testing.T) {
 			bubble(t, func(b *bed) {
 				p := b.policy(resilience.Config{Breaker: resilience.Breaker{Failures: 2, On: []error{errAway}}})
 				c := middleware(p.Middleware())
-				c.Recoverability.Delayed = core.Delayed{Retries: 1}
+				c.Recoverability.Delayed = core.Delayed{NumberOfRetries: 1}
 				ep := b.endpoint("orders", c, nil)
 				away := errAway
 				for _, err := range []*error{&other, &away} {
@@ -520,7 +520,7 @@ func TestBreaker_OutageOfAnHourCostsNothing(t *testing.T) {
 		var limited atomic.Bool
 		c := core.Config{Middleware: []core.Middleware{p.Middleware()}}
 		c.Recoverability = core.Recoverability{
-			Delayed: core.Delayed{Off: true}, Immediate: core.Immediate{Retries: 200}, MaxDeliveries: core.MaxDeliveries{Off: true}, RequeueLimit: 1, UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 1},
+			Delayed: core.Delayed{NumberOfRetries: core.Off}, Immediate: core.Immediate{NumberOfRetries: 200}, MaxDeliveries: core.Off, RequeueLimit: 1, UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 1},
 			RateLimit: core.RateLimit{ConsecutiveFailures: 1000, OnStarted: func(context.Context) { limited.Store(true) }},
 		}
 		b.orders(c, func(_ context.Context, m *core.Message) error {

@@ -19,7 +19,7 @@ import (
 var errAway = errors.New("503")
 
 // none is recoverability in which the first failure is the last.
-var none = core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
+var none = core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
 
 // bed is an in-memory transport for endpoints in a bubble of virtual time, and what they log.
 type bed struct {

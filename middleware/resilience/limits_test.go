@@ -1,6 +1,7 @@
 package resilience_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -228,11 +229,11 @@ func TestRefusal(t *testing.T) {
 				start := time.Now()
 				var seen record[string]
 				config := core.Config{Middleware: []core.Middleware{p.Middleware()}, Recoverability: core.Recoverability{
-					Immediate: core.Immediate{Retries: test.immediate, Off: test.immediate == 0},
-					Delayed:   core.Delayed{Retries: test.delayed, Increase: time.Second},
+					Immediate: core.Immediate{NumberOfRetries: cmp.Or(test.immediate, core.Off)},
+					Delayed:   core.Delayed{NumberOfRetries: test.delayed, TimeIncrease: time.Second},
 				}}
 				if test.delayed == 0 {
-					config.Recoverability.Delayed = core.Delayed{Off: true}
+					config.Recoverability.Delayed = core.Delayed{NumberOfRetries: core.Off}
 				}
 				b.orders(config, func(_ context.Context, m *core.Message) error {
 					if m.ID == "m0" || time.Since(start) < test.outage {

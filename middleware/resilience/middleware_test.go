@@ -1,6 +1,7 @@
 package resilience_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,8 +60,8 @@ func TestRetry_TriesMultiply(t *testing.T) {
 		name := fmt.Sprintf("seed %d: %d x %d tries, %d immediate and %d delayed retries", seed, outer, tries, immediate, delayed)
 		bubble(t, func(b *bed) {
 			c := core.Config{Recoverability: core.Recoverability{
-				Immediate: core.Immediate{Retries: immediate, Off: immediate == 0},
-				Delayed:   core.Delayed{Retries: delayed, Off: delayed == 0},
+				Immediate: core.Immediate{NumberOfRetries: cmp.Or(immediate, core.Off)},
+				Delayed:   core.Delayed{NumberOfRetries: cmp.Or(delayed, core.Off)},
 			}}
 			for j, n := range []int{outer, tries} {
 				config := everything
@@ -103,7 +104,7 @@ func TestDescribe_Refuses(t *testing.T) {
 	unable.DelayedDelivery = false
 	unmarked := able
 	unmarked.Savepoints = false
-	withDelayed := core.Recoverability{Delayed: core.Delayed{Retries: 1}}
+	withDelayed := core.Recoverability{Delayed: core.Delayed{NumberOfRetries: 1}}
 	for _, test := range []struct {
 		name   string
 		caps   core.Capabilities
@@ -126,7 +127,7 @@ func TestDescribe_Refuses(t *testing.T) {
 		{name: "RetryAfter", config: core.Config{Recoverability: withDelayed}, order: []resilience.Config{after}},
 		{
 			name: "RetryAfter for a type without delayed retries", order: []resilience.Config{after}, types: []string{"a", "b"}, says: `delayed retries are off`,
-			config: core.Config{Recoverability: core.Recoverability{Delayed: core.Delayed{Retries: 1}, MessageTypes: map[string]core.TypeRecoverability{"b": {Delayed: core.Delayed{Off: true}}}}},
+			config: core.Config{Recoverability: core.Recoverability{Delayed: core.Delayed{NumberOfRetries: 1}, MessageTypes: map[string]core.TypeRecoverability{"b": {Delayed: core.Delayed{NumberOfRetries: core.Off}}}}},
 		},
 		{
 			name: "retry with atomic sends without savepoints", caps: unmarked, config: core.Config{Transactions: core.TransactionSendsAtomicWithReceive}, order: []resilience.Config{retry},
@@ -141,7 +142,7 @@ func TestDescribe_Refuses(t *testing.T) {
 			}
 			bubbleOn(t, inmemory.Config{Capabilities: &test.caps}, func(b *bed) {
 				c := test.config
-				if c.Recoverability.Delayed.Retries == 0 {
+				if c.Recoverability.Delayed.NumberOfRetries == 0 {
 					c.Recoverability = none
 				}
 				if c.Transactions == core.TransactionDefault {

@@ -89,7 +89,7 @@ func TestRetry_DoesNotTryAgain(t *testing.T) {
 				c.Tries = 5
 				p := b.policy(resilience.Config{Retry: c})
 				config := middleware(p.Middleware())
-				config.Recoverability.Delayed = core.Delayed{Retries: 1, Increase: 2 * time.Hour}
+				config.Recoverability.Delayed = core.Delayed{NumberOfRetries: 1, TimeIncrease: 2 * time.Hour}
 				config.Recoverability.Unrecoverable = []error{errListed}
 				var runs atomic.Int64
 				b.orders(config, func(context.Context, *core.Message) error { runs.Add(1); return test.result })

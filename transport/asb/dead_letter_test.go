@@ -112,7 +112,7 @@ func TestDeadLetterQueue_EndpointGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	ep, err := core.New("repair", transport, core.Config{
-		InputQueue: "q/$deadletterqueue", Provision: core.ProvisionNever, Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 2}},
+		InputQueue: "q/$deadletterqueue", Provision: core.ProvisionNever, Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 2}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestDeadLetterQueue_ServesAsErrorQueue(t *testing.T) {
 	s := startSite(t, sbserver.Config{})
 	transport := s.provisioned(t, asb.Config{}, "q", "error")
 	ep, err := core.New("q", transport, core.Config{Recoverability: core.Recoverability{
-		DeadLetter: core.DeadLettersAll, Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1, Increase: time.Millisecond},
+		DeadLetter: core.DeadLettersAll, Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Millisecond},
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -33,7 +33,7 @@ func TestEmulator_RefusalsTellTheSettings(t *testing.T) {
 		t.Errorf("Subscribe: %v", err)
 	}
 	receiver := core.ReceiverConfig{Queue: "q", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, MaxDeliveries: 10}
-	if _, err := transport.OpenReceiver(t.Context(), receiver); err == nil || !strings.Contains(err.Error(), "set Recoverability.MaxDeliveries.Count to 9") {
+	if _, err := transport.OpenReceiver(t.Context(), receiver); err == nil || !strings.Contains(err.Error(), "set Recoverability.MaxDeliveries to 9") {
 		t.Errorf("OpenReceiver for an endpoint with more deliveries: %v", err)
 	}
 	receiver.MaxDeliveries = 9

@@ -121,7 +121,7 @@ func emulatorConfig() (asb.Config, core.Config) {
 			p.MaxDeliveryCount = new(int32(10))
 		},
 	}
-	endpoint := core.Config{Recoverability: core.Recoverability{MaxDeliveries: core.MaxDeliveries{Count: 9}}}
+	endpoint := core.Config{Recoverability: core.Recoverability{MaxDeliveries: 9}}
 	// end
 	return transport, endpoint
 }

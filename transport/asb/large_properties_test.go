@@ -44,7 +44,7 @@ func TestFailure_OfAForeignMessageWithLargeProperties(t *testing.T) {
 				}
 				sendForeign(t, s, "q", m)
 				ep, err := core.New("q", transport, core.Config{Recoverability: core.Recoverability{
-					DeadLetter: letters, Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true},
+					DeadLetter: letters, Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off},
 				}})
 				if err != nil {
 					t.Fatal(err)

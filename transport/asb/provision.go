@@ -282,7 +282,7 @@ func (t *Transport) checkMaxDeliveries(name string, has int32, maxDeliveries int
 	err := fmt.Errorf("the queue %q has MaxDeliveryCount %d, and the endpoint %s: Service Bus would dead-letter messages before they reach the error queue; to fix: "+update,
 		name, has, need, t.cfg.namespaceName(), names.ARMName(name), wanted)
 	if t.cfg.client().IsEmulator() {
-		err = fmt.Errorf("%w, or, since Microsoft's emulator allows %d at most: set Recoverability.MaxDeliveries.Count to %d", err, emulatorDeliveries, emulatorDeliveries-1)
+		err = fmt.Errorf("%w, or, since Microsoft's emulator allows %d at most: set Recoverability.MaxDeliveries to %d", err, emulatorDeliveries, emulatorDeliveries-1)
 	}
 	return transport.Permanent(err)
 }

@@ -28,7 +28,7 @@ func testRestartLosesNoMessage(t *testing.T, b *broker, s *site) {
 	for range 2 {
 		ep, err := core.New("billing", transport, core.Config{
 			Concurrency: 16, Logger: slog.New(slog.DiscardHandler),
-			Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 100}},
+			Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 100}},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -82,7 +82,7 @@ func TestCopies_SharedIDHidesNoMessage(t *testing.T) {
 				ep, err := core.New(queue, s.open(t, rabbitmq.Config{QueueType: kind}), core.Config{
 					Logger:         slog.New(slog.DiscardHandler),
 					Concurrency:    2,
-					Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 30}, Delayed: core.Delayed{Off: true}, ErrorQueue: errorQueue},
+					Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 30}, Delayed: core.Delayed{NumberOfRetries: core.Off}, ErrorQueue: errorQueue},
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -120,7 +120,7 @@ func TestCopies_OfAHandledMessageAreHandled(t *testing.T) {
 		ch := s.channel(t)
 		ep, err := core.New("billing", transport, core.Config{
 			Logger:         slog.New(slog.DiscardHandler),
-			Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Off: true}},
+			Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: core.Off}},
 		})
 		if err != nil {
 			t.Fatal(err)

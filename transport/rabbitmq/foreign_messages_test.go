@@ -102,7 +102,7 @@ func TestForeign_MessagesWithTheSameBody(t *testing.T) {
 			transport := s.provisioned(t, rabbitmq.Config{QueueType: kind}, queue, "error-"+queue)
 			ep, err := core.New(queue, transport, core.Config{
 				Logger:         slog.New(slog.DiscardHandler),
-				Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 50}, ErrorQueue: "error-" + queue},
+				Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 50}, ErrorQueue: "error-" + queue},
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -49,7 +49,7 @@ func TestHostileHeaders_ReachTheErrorQueue(t *testing.T) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing", "error")
 		ep, err := core.New("billing", transport, core.Config{
 			Logger:         slog.New(slog.DiscardHandler),
-			Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1, Delays: []time.Duration{time.Second}}},
+			Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 1, Delays: []time.Duration{time.Second}}},
 		})
 		if err != nil {
 			t.Fatal(err)

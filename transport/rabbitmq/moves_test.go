@@ -40,7 +40,7 @@ func TestMoves_ForeignMessageBeyondLimits(t *testing.T) {
 				transport := s.provisioned(t, rabbitmq.Config{MaxMessageBytes: 256 << 10}, "billing", "error")
 				ep, err := core.New("billing", transport, core.Config{
 					Logger:          slog.New(slog.DiscardHandler),
-					Recoverability:  core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: time.Second}},
+					Recoverability:  core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Second}},
 					OnCriticalError: func(_ context.Context, err error) { t.Errorf("critical error: %v", err) },
 				})
 				if err != nil {
@@ -103,7 +103,7 @@ func testMovesBrokerRefusesTheSize(t *testing.T, _ *broker, s *site) {
 	critical := make(chan error, 1000)
 	ep, err := core.New("billing", transport, core.Config{
 		Logger:          slog.New(slog.DiscardHandler),
-		Recoverability:  core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Off: true}},
+		Recoverability:  core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: core.Off}},
 		OnCriticalError: func(_ context.Context, err error) { critical <- err },
 	})
 	if err != nil {
@@ -181,7 +181,7 @@ func TestMoves_ForeignHeadersThatFillTheFrame(t *testing.T) {
 				transport := s.provisioned(t, rabbitmq.Config{}, "billing", "error")
 				ep, err := core.New("billing", transport, core.Config{
 					Logger:         slog.New(slog.DiscardHandler),
-					Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1, Increase: time.Second}},
+					Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Second}},
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -223,7 +223,7 @@ func TestMoves_FullDeadLetterQueue(t *testing.T) {
 		}()...)
 		ep, err := core.New("billing", transport, core.Config{
 			Logger: slog.New(slog.DiscardHandler), Concurrency: 1,
-			Recoverability: core.Recoverability{Delayed: core.Delayed{Off: true}, DeadLetter: core.DeadLettersRejected, DeadLetterQueue: "dead"},
+			Recoverability: core.Recoverability{Delayed: core.Delayed{NumberOfRetries: core.Off}, DeadLetter: core.DeadLettersRejected, DeadLetterQueue: "dead"},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -226,8 +226,8 @@ func TestNServiceBus_RecordedMessages(t *testing.T) {
 			AuditQueue: "audit", Logger: slog.New(slog.DiscardHandler),
 			Recoverability: core.Recoverability{
 				ErrorQueue: "error",
-				Immediate:  core.Immediate{Retries: 1},
-				Delayed:    core.Delayed{Retries: 1, Increase: time.Second},
+				Immediate:  core.Immediate{NumberOfRetries: 1},
+				Delayed:    core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Second},
 			},
 		})
 		if err != nil {
@@ -395,8 +395,8 @@ func writesAsTheirs(t *testing.T, topology rabbitmq.RoutingTopology) {
 			AuditQueue: "audit", Logger: slog.New(slog.DiscardHandler),
 			Recoverability: core.Recoverability{
 				ErrorQueue: "error",
-				Immediate:  core.Immediate{Retries: 1},
-				Delayed:    core.Delayed{Retries: 1, Increase: time.Second},
+				Immediate:  core.Immediate{NumberOfRetries: 1},
+				Delayed:    core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Second},
 			},
 		})
 		if err != nil {

@@ -495,7 +495,7 @@ func TestNServiceBus_EndpointHandlesDerivedTypes(t *testing.T) {
 			Provision: core.ProvisionAlways,
 			BaseTypes: map[string][]string{"Shop.Billing.InvoicePaid": {"Shop.IOrderEvent"}},
 			// The queues of delayed messages are not made here.
-			Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}},
+			Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}},
 		})
 		if err != nil {
 			t.Fatal(err)

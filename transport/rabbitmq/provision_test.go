@@ -70,7 +70,7 @@ func TestNoDelays_DeclaresNoLevelAndRefusesDelays(t *testing.T) {
 		if err := transport.Send(t.Context(), delayed); !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("Send with a delay returns %v, want errors.ErrUnsupported", err)
 		}
-		ep, err := core.New("billing", transport, core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}}})
+		ep, err := core.New("billing", transport, core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,7 +26,7 @@ func answering(t *testing.T, s *site) *rabbitmq.Transport {
 	transport := s.provisioned(t, rabbitmq.Config{}, "billing", "error")
 	ep, err := core.New("billing", transport, core.Config{
 		Logger:         slog.New(slog.DiscardHandler),
-		Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}},
+		Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}},
 	})
 	if err != nil {
 		t.Fatal(err)

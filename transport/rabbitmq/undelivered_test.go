@@ -25,7 +25,7 @@ func TestUndelivered_ErrorQueueDeletedWhileRunning(t *testing.T) {
 		ep, err := core.New("orders", transport, core.Config{
 			Concurrency:    slots,
 			Logger:         slog.New(slog.DiscardHandler),
-			Recoverability: core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Off: true}},
+			Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: core.Off}},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -95,7 +95,7 @@ func TestDelayedRetry_InsertRefused(t *testing.T) {
 			t.Parallel()
 			cfg, role := db.rowsRole(t)
 			e := newRowsEndpoint(t, db, cfg, mode, func(c *core.Config) {
-				c.Recoverability.Delayed = core.Delayed{Retries: 1, Increase: time.Millisecond}
+				c.Recoverability.Delayed = core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Millisecond}
 			})
 			db.grant(t, "grant select, insert, update, delete on "+db.table(e.queue)+" to "+role)
 			db.grant(t, "grant insert on "+db.table(e.errorQueue)+" to "+role)

@@ -107,9 +107,9 @@ func newBusiness(t *testing.T, b *broker, mode core.TransactionMode) *business {
 		Recoverability: core.Recoverability{
 			ErrorQueue: errorQueue,
 			// What fails because of an outage is tried until it is over.
-			Immediate:     core.Immediate{Retries: 1_000_000},
-			Delayed:       core.Delayed{Off: true},
-			MaxDeliveries: core.MaxDeliveries{Off: true},
+			Immediate:     core.Immediate{NumberOfRetries: 1_000_000},
+			Delayed:       core.Delayed{NumberOfRetries: core.Off},
+			MaxDeliveries: core.Off,
 		},
 	}
 	past := open(t, sqlserver.Config{URL: b.server.PasswordURL(b.database)})

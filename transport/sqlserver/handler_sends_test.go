@@ -23,7 +23,7 @@ func TestHandler_SendsInItsOwnTransaction(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			e := newBusiness(t, brokerOn(t, server), mode)
-			e.config.Recoverability.Immediate = core.Immediate{Off: true}
+			e.config.Recoverability.Immediate = core.Immediate{NumberOfRetries: core.Off}
 			e.config.Concurrency = 1 // each handler takes two connections of the application's
 			errAfterwards := errors.New("the handler fails after it has sent")
 			e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
@@ -92,7 +92,7 @@ func TestHandler_ErrorQueueInAnotherSchema(t *testing.T) {
 			mended := false // read and written by one handler at a time
 			ep, err := core.New("orders", transport, core.Config{
 				Transactions: mode, Concurrency: 1, Provision: core.ProvisionNever, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
-				Recoverability: core.Recoverability{ErrorQueue: there.table("failed"), Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}},
+				Recoverability: core.Recoverability{ErrorQueue: there.table("failed"), Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}},
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 func TestHandler_OwnTimeoutIsCounted(t *testing.T) {
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
-	e.config.Recoverability.Immediate.Retries = 2
+	e.config.Recoverability.Immediate.NumberOfRetries = 2
 	var attempts atomic.Int64
 	e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 		if attempts.Add(1) > 20 {

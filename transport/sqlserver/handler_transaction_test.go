@@ -152,7 +152,7 @@ func TestHandler_DeadlockIsRetried(t *testing.T) {
 func TestHandler_FailedCommitGoesToTheErrorQueue(t *testing.T) {
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
-	e.config.Recoverability.Immediate.Retries = 2
+	e.config.Recoverability.Immediate.NumberOfRetries = 2
 	var attempts atomic.Int64
 	e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 		attempts.Add(1)

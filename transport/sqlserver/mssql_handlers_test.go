@@ -72,7 +72,7 @@ func (b *mssqlBusiness) checkDone(n, attempt int) {
 
 // untilItWorks tries a message for as long as it takes.
 var untilItWorks = core.Recoverability{
-	Immediate: core.Immediate{Retries: 1_000_000}, Delayed: core.Delayed{Off: true}, MaxDeliveries: core.MaxDeliveries{Off: true},
+	Immediate: core.Immediate{NumberOfRetries: 1_000_000}, Delayed: core.Delayed{NumberOfRetries: core.Off}, MaxDeliveries: core.Off,
 }
 
 func TestMSSQL_HandlerMistreatsItsTransaction(t *testing.T) {
@@ -183,7 +183,7 @@ func TestMSSQL_FailedCommitGoesToTheErrorQueue(t *testing.T) {
 	t.Parallel()
 	b := newMSSQLBusiness(t)
 	var attempts atomic.Int64
-	b.handles(1, 1, core.Recoverability{Immediate: core.Immediate{Retries: 2}, Delayed: core.Delayed{Off: true}}, func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+	b.handles(1, 1, core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 2}, Delayed: core.Delayed{NumberOfRetries: core.Off}}, func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
 		attempts.Add(1)
 		if err := b.work(ctx, m); err != nil {
 			return err

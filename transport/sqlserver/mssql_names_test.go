@@ -115,7 +115,7 @@ func separated(t *testing.T, places []*mssqlDatabase) {
 			}
 			runs(t, queue, transport, core.Config{
 				Transactions: mode, Provision: core.ProvisionNever,
-				Recoverability: core.Recoverability{ErrorQueue: failed.at(failures), Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}},
+				Recoverability: core.Recoverability{ErrorQueue: failed.at(failures), Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}},
 			}, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
 				if string(m.Body) == "bad" {
 					return errors.New("as the test wants it")

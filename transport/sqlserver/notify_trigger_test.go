@@ -122,7 +122,7 @@ func TestNotifyTrigger_CostsOurSendersNothing(t *testing.T) {
 	for _, mode := range bothModes {
 		t.Run(mode.String(), func(t *testing.T) {
 			recoverability := twoRounds()
-			recoverability.Delayed.Increase = time.Millisecond
+			recoverability.Delayed.TimeIncrease = time.Millisecond
 			ep, err := core.New("orders", owner, core.Config{Transactions: mode, AuditQueue: "audit", Logger: silent, Recoverability: recoverability})
 			if err != nil {
 				t.Fatal(err)

@@ -66,10 +66,10 @@ func TestNServiceBus_EndpointOnTheirTables(t *testing.T) {
 			name, errorQueue := "Sales."+c.mode.String(), "error."+c.mode.String()
 			table, errorTable := db.theirTable(t, name), db.theirTable(t, errorQueue)
 			recoverability := core.Recoverability{ErrorQueue: errorQueue}
-			recoverability.Immediate.Retries = 1
-			recoverability.Delayed = core.Delayed{Retries: 1, Increase: 200 * time.Millisecond}
+			recoverability.Immediate.NumberOfRetries = 1
+			recoverability.Delayed = core.Delayed{NumberOfRetries: 1, TimeIncrease: 200 * time.Millisecond}
 			if c.mode == core.TransactionNone {
-				recoverability.Immediate, recoverability.Delayed = core.Immediate{Off: true}, core.Delayed{Off: true}
+				recoverability.Immediate, recoverability.Delayed = core.Immediate{NumberOfRetries: core.Off}, core.Delayed{NumberOfRetries: core.Off}
 			}
 			ep, err := core.New(name, db.open(t, sqlserver.Config{NServiceBusTables: true}), core.Config{
 				Transactions: c.mode, Recoverability: recoverability, Logger: silent, Concurrency: 2,

@@ -107,7 +107,7 @@ func (r *recorded) rounds(t *testing.T) int {
 // twoRounds are two attempts, a delay, and two more.
 func twoRounds() core.Recoverability {
 	return core.Recoverability{
-		ErrorQueue: "error", Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1, Increase: 200 * time.Millisecond},
+		ErrorQueue: "error", Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: 200 * time.Millisecond},
 	}
 }
 

@@ -125,7 +125,7 @@ func (o *operator) billing(t *testing.T, mode core.TransactionMode, handler func
 	t.Helper()
 	ep, err := core.New("billing", o.transport, core.Config{
 		Transactions: mode, Logger: silent,
-		Recoverability: core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}},
+		Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}},
 	})
 	if err != nil {
 		t.Fatal(err)

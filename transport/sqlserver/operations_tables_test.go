@@ -118,7 +118,7 @@ var operationsOnTables = operations{
 			config := core.Config{Transactions: mode, Logger: silent}
 			if mode != core.TransactionNone {
 				config.Recoverability = core.Recoverability{
-					Immediate: core.Immediate{Retries: 1},
+					Immediate: core.Immediate{NumberOfRetries: 1},
 					Delayed:   core.Delayed{Delays: []time.Duration{time.Millisecond}},
 				}
 			}

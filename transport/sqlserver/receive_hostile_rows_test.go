@@ -142,10 +142,10 @@ func newRowsEndpoint(t *testing.T, db *testDatabase, cfg sqlserver.Config, mode 
 	provision(t, db.open(t, sqlserver.Config{}), e.queue, e.errorQueue)
 	c := core.Config{Transactions: mode, Concurrency: 2, Logger: slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), &e.log), nil))}
 	c.Recoverability.ErrorQueue = e.errorQueue
-	c.Recoverability.Delayed.Off = true
-	c.Recoverability.Immediate.Retries = e.attempts - 1
+	c.Recoverability.Delayed.NumberOfRetries = core.Off
+	c.Recoverability.Immediate.NumberOfRetries = e.attempts - 1
 	if mode == core.TransactionNone {
-		c.Recoverability.Immediate = core.Immediate{Off: true}
+		c.Recoverability.Immediate = core.Immediate{NumberOfRetries: core.Off}
 		e.attempts = 1
 	}
 	for _, f := range change {

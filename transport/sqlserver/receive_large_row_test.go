@@ -25,8 +25,8 @@ func TestReceive_RowBeyondMaxMessageBytes(t *testing.T) {
 		mode    core.TransactionMode
 		delayed core.Delayed
 	}{
-		"atomic":  {sqlserver.Config{MaxMessageBytes: 64 << 10}, 1 << 20, core.TransactionSendsAtomicWithReceive, core.Delayed{Off: true}},
-		"delayed": {sqlserver.Config{MaxMessageBytes: 64 << 10}, 1 << 20, core.TransactionReceiveOnly, core.Delayed{Retries: 1, Increase: time.Second}},
+		"atomic":  {sqlserver.Config{MaxMessageBytes: 64 << 10}, 1 << 20, core.TransactionSendsAtomicWithReceive, core.Delayed{NumberOfRetries: core.Off}},
+		"delayed": {sqlserver.Config{MaxMessageBytes: 64 << 10}, 1 << 20, core.TransactionReceiveOnly, core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := newSchema(t)
@@ -37,7 +37,7 @@ func TestReceive_RowBeyondMaxMessageBytes(t *testing.T) {
 			var critical atomic.Value
 			ep, err := core.New("billing", transport, core.Config{
 				Transactions: c.mode, Logger: slog.New(slog.DiscardHandler),
-				Recoverability:  core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: c.delayed},
+				Recoverability:  core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: c.delayed},
 				OnCriticalError: func(_ context.Context, err error) { critical.CompareAndSwap(nil, err.Error()) },
 			})
 			if err != nil {
@@ -65,7 +65,7 @@ func TestReceive_RowBeyondMaxMessageBytes(t *testing.T) {
 			if want := fmt.Sprint(c.size, " "); len(got) != 1 || !strings.HasPrefix(got[0], want) || !strings.Contains(got[0], "billing") {
 				t.Errorf("%q in the error queue, want one message of %d bytes from billing; critical error: %v", got, c.size, critical.Load())
 			}
-			if n, want := attempts.Load(), int64(1+c.delayed.Retries); n != want {
+			if n, want := attempts.Load(), int64(1+c.delayed.NumberOfRetries); n != want {
 				t.Errorf("%d attempts, want %d", n, want)
 			}
 		})

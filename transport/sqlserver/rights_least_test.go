@@ -183,10 +183,10 @@ func TestRights_EndpointWithTheLeast(t *testing.T) {
 			cfg := core.Config{Transactions: mode, Logger: silent, Concurrency: 2, Provision: core.ProvisionAlways}
 			cfg.Recoverability.ErrorQueue = errorQueue
 			if mode == core.TransactionNone {
-				cfg.Recoverability.Immediate.Off, cfg.Recoverability.Delayed.Off = true, true
+				cfg.Recoverability.Immediate.NumberOfRetries, cfg.Recoverability.Delayed.NumberOfRetries = core.Off, core.Off
 			} else {
-				cfg.Recoverability.Immediate.Retries = 1
-				cfg.Recoverability.Delayed = core.Delayed{Retries: 1, Increase: 10 * time.Millisecond}
+				cfg.Recoverability.Immediate.NumberOfRetries = 1
+				cfg.Recoverability.Delayed = core.Delayed{NumberOfRetries: 1, TimeIncrease: 10 * time.Millisecond}
 			}
 			ep, err := core.New(name, db.open(t, sqlserver.Config{URL: rawURL, SubscriptionCache: -1}), cfg)
 			if err != nil {

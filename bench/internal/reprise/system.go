@@ -42,10 +42,14 @@ const ErrorQueue = "error"
 
 // NewEndpoint returns an endpoint that does not run yet.
 func (setup Setup) NewEndpoint(t core.Transport, handle func(string) error) (*core.Endpoint, error) {
+	delayed := core.Delayed{}
+	if setup.NoDelayedRetries {
+		delayed.NumberOfRetries = core.Off
+	}
 	ep, err := core.New(workload.Queue, t, core.Config{
 		Transactions:   setup.Mode,
 		Concurrency:    setup.Concurrency,
-		Recoverability: core.Recoverability{ErrorQueue: ErrorQueue, Delayed: core.Delayed{Off: setup.NoDelayedRetries}},
+		Recoverability: core.Recoverability{ErrorQueue: ErrorQueue, Delayed: delayed},
 		Observers:      setup.Observers,
 		Middleware:     setup.Middleware,
 		Logger:         slog.New(logformat.FoldRepeats(workload.DiscardingLogger().Handler(), 100)),

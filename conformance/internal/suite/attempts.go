@@ -86,15 +86,15 @@ func (t *caseT) awaitSignal(signal <-chan struct{}, what string) {
 // immediate returns n immediate retries, or none in mode None.
 func (t *caseT) immediate(n int) core.Immediate {
 	if n == 0 || t.mode == core.TransactionNone {
-		return core.Immediate{Off: true}
+		return core.Immediate{NumberOfRetries: core.Off}
 	}
-	return core.Immediate{Retries: n}
+	return core.Immediate{NumberOfRetries: n}
 }
 
 // delayed returns n delayed retries, or none where they are not possible.
 func (t *caseT) delayed(n int) core.Delayed {
 	if n == 0 || !t.canDelay() {
-		return core.Delayed{Off: true}
+		return core.Delayed{NumberOfRetries: core.Off}
 	}
 	return core.Delayed{Delays: slices.Repeat([]time.Duration{t.shortDelay()}, n)}
 }

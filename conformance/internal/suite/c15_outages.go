@@ -224,7 +224,7 @@ var outageCases = []testCase{
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) {
 			if t.mode != core.TransactionNone { // a settlement may fail in the outage
-				c.Recoverability.Immediate = core.Immediate{Retries: 5}
+				c.Recoverability.Immediate = core.Immediate{NumberOfRetries: 5}
 			}
 		})
 		var handled counter
@@ -296,7 +296,7 @@ var outageCases = []testCase{
 				}
 			}
 			if t.mode != core.TransactionNone { // a settlement may fail in the outage
-				c.Recoverability.Immediate = core.Immediate{Retries: 5}
+				c.Recoverability.Immediate = core.Immediate{NumberOfRetries: 5}
 			}
 		})
 		s.handle(workType, func(_ context.Context, m *core.Message) error {

@@ -18,10 +18,10 @@ import (
 // that a verdict causes none.
 func (t *caseT) enableRetries(c *core.Config) {
 	if t.mode != core.TransactionNone {
-		c.Recoverability.Immediate = core.Immediate{Retries: 3}
+		c.Recoverability.Immediate = core.Immediate{NumberOfRetries: 3}
 	}
 	if t.canDelay() {
-		c.Recoverability.Delayed = core.Delayed{Retries: 2, Increase: t.delay()}
+		c.Recoverability.Delayed = core.Delayed{NumberOfRetries: 2, TimeIncrease: t.delay()}
 	}
 }
 

@@ -247,7 +247,7 @@ func (t *caseT) dieBeforeSettling() (handled, copies int) {
 	}
 	s := t.serviceOn(through, queue, errorQueue, func(c *core.Config) {
 		c.Concurrency = 1
-		c.Recoverability.Immediate = core.Immediate{Retries: 5}
+		c.Recoverability.Immediate = core.Immediate{NumberOfRetries: 5}
 	})
 	var attempts counter
 	s.handle(workType, func(_ context.Context, m *core.Message) error {

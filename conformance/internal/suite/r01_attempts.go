@@ -45,8 +45,8 @@ var attemptCases = []testCase{
 			immediate, delayed := t.immediate(row.immediate), t.delayed(row.delayed)
 			types[body] = core.TypeRecoverability{Immediate: immediate, Delayed: delayed}
 			want[body] = row.attempts
-			if immediate.Off || delayed.Off { // configured so, or because retries are not possible
-				want[body] = (immediate.Retries + 1) * (len(delayed.Delays) + 1)
+			if immediate.NumberOfRetries == core.Off || delayed.NumberOfRetries == core.Off { // configured so, or because retries are not possible
+				want[body] = (max(immediate.NumberOfRetries, 0) + 1) * (len(delayed.Delays) + 1)
 			}
 		}
 		s := t.service(transport, func(c *core.Config) { c.Recoverability.MessageTypes = types })

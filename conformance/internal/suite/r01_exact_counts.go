@@ -165,7 +165,7 @@ func (t *caseT) countExactly(e exactCountConfig, fewerAllowed bool) (exact bool)
 			c.Concurrency = 16 / e.instances // each message may have a connection
 			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(exactImmediate), t.delayed(exactDelayed)
 			if !t.caps.MayDuplicate { // so a delivery that was counted but not handled moves its message
-				c.Recoverability.MaxDeliveries.Count = perRound
+				c.Recoverability.MaxDeliveries = perRound
 			}
 			c.Recoverability.UnacceptableMessageLimit.Count = 10 * (e.failing + 1)
 			if e.change != nil {

@@ -19,10 +19,10 @@ var soakCases = []testCase{
 		s := t.service(transport, func(c *core.Config) {
 			c.Concurrency = 16
 			if t.mode != core.TransactionNone {
-				c.Recoverability.Immediate = core.Immediate{Retries: soakImmediate}
+				c.Recoverability.Immediate = core.Immediate{NumberOfRetries: soakImmediate}
 			}
 			if t.canDelay() {
-				c.Recoverability.Delayed = core.Delayed{Retries: 1, Increase: 10 * time.Millisecond}
+				c.Recoverability.Delayed = core.Delayed{NumberOfRetries: 1, TimeIncrease: 10 * time.Millisecond}
 			}
 		})
 		s.handle("job", k.handle)

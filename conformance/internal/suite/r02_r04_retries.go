@@ -80,7 +80,7 @@ var retryCases = []testCase{
 			increase = min(increase, t.caps.MaxDelay/2)
 		}
 		s := t.service(transport, func(c *core.Config) {
-			c.Recoverability.Delayed = core.Delayed{Retries: 2, Increase: increase}
+			c.Recoverability.Delayed = core.Delayed{NumberOfRetries: 2, TimeIncrease: increase}
 		})
 		s.handle("order", seen.fail)
 		s.run()

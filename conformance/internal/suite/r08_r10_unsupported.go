@@ -32,9 +32,9 @@ var unsupportedCases = []testCase{
 			option, obstacle string // obstacle: the reason why the option is not possible, or ""
 			config           core.Recoverability
 		}{
-			{"Recoverability.Immediate", t.obstacle(false, 0), core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Off: true}}},
-			{"Recoverability.Delayed", t.obstacle(true, time.Second), core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1, Increase: time.Second}}},
-			{"Recoverability.Delayed", t.obstacle(true, t.caps.MaxDelay+time.Hour), core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 1, Increase: t.caps.MaxDelay + time.Hour}}},
+			{"Recoverability.Immediate", t.obstacle(false, 0), core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: core.Off}}},
+			{"Recoverability.Delayed", t.obstacle(true, time.Second), core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Second}}},
+			{"Recoverability.Delayed", t.obstacle(true, t.caps.MaxDelay+time.Hour), core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: t.caps.MaxDelay + time.Hour}}},
 		} {
 			asked.config.ErrorQueue = errorQueue
 			asked.config.Policy = core.DefaultPolicy // its delays may be longer than a day

@@ -52,7 +52,7 @@ var originalMessageCases = []testCase{
 			t.note("not tried: MaxDelay is %v, and a time to be received of %v is to end before it", t.caps.MaxDelay, brief)
 			return
 		}
-		s := t.service(transport, func(c *core.Config) { c.Recoverability.Delayed = core.Delayed{Retries: 1, Increase: delay} })
+		s := t.service(transport, func(c *core.Config) { c.Recoverability.Delayed = core.Delayed{NumberOfRetries: 1, TimeIncrease: delay} })
 		s.handle("order", seen.fail)
 		s.run()
 		t.receivedInTime(transport, brief, t.command(s.queue, "order", "m1"), func() int { return len(seen.forBody("m1")) })

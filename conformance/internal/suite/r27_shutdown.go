@@ -157,7 +157,7 @@ var shutdownCases = []testCase{
 		started, done := make(chan struct{}, endless), make(chan struct{}, endless)
 		s := t.service(transport, func(c *core.Config) {
 			c.DrainTimeout = 20 * time.Millisecond
-			c.Recoverability.Immediate = core.Immediate{Retries: 3}
+			c.Recoverability.Immediate = core.Immediate{NumberOfRetries: 3}
 		})
 		s.handle("order", func(ctx context.Context, m *core.Message) error {
 			switch seen.add(m) {

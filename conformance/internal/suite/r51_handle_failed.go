@@ -68,7 +68,7 @@ func (t *caseT) handleFailedFixture(transport core.Transport, resort func(m *cor
 	l.service = t.service(transport, func(c *core.Config) {
 		if t.mode != core.TransactionNone {
 			l.retries = 1
-			c.Recoverability.Immediate = core.Immediate{Retries: 1}
+			c.Recoverability.Immediate = core.Immediate{NumberOfRetries: 1}
 		}
 	})
 	l.handle("job", func(context.Context, *core.Message) error {

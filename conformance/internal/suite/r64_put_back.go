@@ -19,7 +19,7 @@ func putBackOften(verdict func(err error, pause time.Duration) error) func(t *ca
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) {
 			c.Recoverability.Immediate = t.immediate(3)
-			c.Recoverability.MaxDeliveries = core.MaxDeliveries{Count: 5}
+			c.Recoverability.MaxDeliveries = 5
 		})
 		seen := &attempts{}
 		var before time.Time // the time before a pause

@@ -37,8 +37,8 @@ func (t *caseT) serviceOn(transport core.Transport, queue, errorQueue string, ch
 		Logger:       t.log.logger(),
 		Recoverability: core.Recoverability{
 			ErrorQueue: errorQueue,
-			Immediate:  core.Immediate{Off: true},
-			Delayed:    core.Delayed{Off: true},
+			Immediate:  core.Immediate{NumberOfRetries: core.Off},
+			Delayed:    core.Delayed{NumberOfRetries: core.Off},
 			// A failed message that is redelivered for ever, without a handler that could
 			// notice it, would stop a bubble's clock.
 			UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 1000},

@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -171,9 +172,9 @@ func (spec workerSpec) run(ctx context.Context, transport core.Transport, env wo
 		Logger:       slog.New(slog.DiscardHandler),
 		Recoverability: core.Recoverability{
 			ErrorQueue:    spec.ErrorQueue,
-			Immediate:     core.Immediate{Retries: spec.Immediate, Off: spec.Immediate == 0},
-			Delayed:       core.Delayed{Off: true},
-			MaxDeliveries: core.MaxDeliveries{Count: spec.MaxDeliveries},
+			Immediate:     core.Immediate{NumberOfRetries: cmp.Or(spec.Immediate, core.Off)},
+			Delayed:       core.Delayed{NumberOfRetries: core.Off},
+			MaxDeliveries: spec.MaxDeliveries,
 		},
 	})
 	if err != nil {

@@ -2,6 +2,6 @@
 // first by the rules by which core puts those of a message type over the endpoint's.
 package layers
 
-// Over returns base with the set fields of own. Both are of the same type: core.Immediate,
-// core.Delayed or core.MaxDeliveries. Package core sets it.
+// Over returns base with the set fields of own. Both are of the same type: core.Immediate
+// or core.Delayed. Package core sets it.
 var Over func(own, base any) any

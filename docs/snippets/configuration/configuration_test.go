@@ -81,12 +81,12 @@ func TestLoad_FileThenEnvironment(t *testing.T) {
 	if settings.Database != "postgres://db/shop" || settings.PaymentTimeout != 45*time.Second {
 		t.Errorf("%+v", settings)
 	}
-	delayed := core.Delayed{Retries: 5, Increase: time.Minute}
+	delayed := core.Delayed{NumberOfRetries: 5, TimeIncrease: time.Minute}
 	for name, want := range map[string]core.Config{
 		"orders": {Concurrency: 64, Recoverability: core.Recoverability{
 			ErrorQueue: "failed", Delayed: delayed, MessageTypes: map[string]core.TypeRecoverability{"orders.ship": {HandlerTimeout: 5 * time.Minute}},
 		}},
-		"mail": {Concurrency: 2, Recoverability: core.Recoverability{ErrorQueue: "failed", Delayed: delayed, Immediate: core.Immediate{Off: true}}},
+		"mail": {Concurrency: 2, Recoverability: core.Recoverability{ErrorQueue: "failed", Delayed: delayed, Immediate: core.Immediate{NumberOfRetries: core.Off}}},
 	} {
 		if got, err := settings.Messaging.Config(name, core.Config{}); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %v\n%+v, want\n%+v", name, err, got, want)

@@ -2,6 +2,7 @@
 package recoverability_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -20,16 +21,16 @@ import (
 
 // snippet: set
 var patient = core.Recoverability{
-	Immediate: core.Immediate{Retries: 2},
-	Delayed:   core.Delayed{Retries: 5, Increase: time.Minute}, // 1, 2, 3, 4, 5 minutes
+	Immediate: core.Immediate{NumberOfRetries: 2},
+	Delayed:   core.Delayed{NumberOfRetries: 5, TimeIncrease: time.Minute}, // 1, 2, 3, 4, 5 minutes
 }
 
 // end
 
 // snippet: off
 var noRetries = core.Recoverability{
-	Immediate: core.Immediate{Off: true},
-	Delayed:   core.Delayed{Off: true},
+	Immediate: core.Immediate{NumberOfRetries: core.Off},
+	Delayed:   core.Delayed{NumberOfRetries: core.Off},
 }
 
 // end
@@ -37,11 +38,11 @@ var noRetries = core.Recoverability{
 // snippet: backoff
 var exponential = core.Recoverability{
 	Delayed: core.Delayed{
-		Retries:  8,
-		Increase: 5 * time.Second,
-		Factor:   3,                // 5 s, 15 s, 45 s, ...
-		MaxDelay: 10 * time.Minute, // and never more
-		Jitter:   0.2,              // each up to 20 % longer
+		NumberOfRetries: 8,
+		TimeIncrease:    5 * time.Second,
+		Factor:          3,                // 5 s, 15 s, 45 s, ...
+		MaxDelay:        10 * time.Minute, // and never more
+		Jitter:          0.2,              // each up to 20 % longer
 	},
 }
 
@@ -56,10 +57,10 @@ var listed = core.Recoverability{
 
 // snippet: types
 var perType = core.Recoverability{
-	Delayed: core.Delayed{Retries: 10, Increase: time.Minute}, // 1, 2, 3, ... 10 minutes
+	Delayed: core.Delayed{NumberOfRetries: 10, TimeIncrease: time.Minute}, // 1, 2, 3, ... 10 minutes
 	MessageTypes: map[string]core.TypeRecoverability{
 		"orders.ship":   {Delayed: core.Delayed{MaxDelay: 5 * time.Minute}}, // 1, 2, 3, 4, 5, 5, ... minutes
-		"prices.update": {Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}},
+		"prices.update": {Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}},
 		"reports.make":  {HandlerTimeout: time.Hour, ErrorQueue: "failed-reports"},
 	},
 }
@@ -68,7 +69,7 @@ var perType = core.Recoverability{
 
 // snippet: age
 var bounded = core.Recoverability{
-	Delayed:     core.Delayed{Retries: 40, Increase: 10 * time.Minute},
+	Delayed:     core.Delayed{NumberOfRetries: 40, TimeIncrease: 10 * time.Minute},
 	MaxRetryAge: 24 * time.Hour, // in JSON "24h"
 }
 
@@ -244,8 +245,8 @@ func TestAttempts_TableOfTheGuide(t *testing.T) {
 		}
 		rows++
 		c := core.Recoverability{
-			Immediate: core.Immediate{Retries: immediate, Off: immediate == 0},
-			Delayed:   core.Delayed{Retries: delayed, Off: delayed == 0},
+			Immediate: core.Immediate{NumberOfRetries: cmp.Or(immediate, core.Off)},
+			Delayed:   core.Delayed{NumberOfRetries: cmp.Or(delayed, core.Off)},
 		}
 		if _, attempts := roundsOf(t, c, "any"); attempts != want {
 			t.Errorf("%d immediate, %d delayed: %d attempts; the guide says %d", immediate, delayed, attempts, want)

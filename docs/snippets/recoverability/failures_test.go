@@ -196,8 +196,8 @@ func file(t *testing.T, name string) string {
 }
 
 var smallRounds = core.Recoverability{
-	Immediate: core.Immediate{Retries: 1},
-	Delayed:   core.Delayed{Retries: 2},
+	Immediate: core.Immediate{NumberOfRetries: 1},
+	Delayed:   core.Delayed{NumberOfRetries: 2},
 }
 
 func TestLog_OfTheGuide(t *testing.T) {
@@ -226,8 +226,8 @@ func TestLog_OfAHandlerThatLogsAttempts(t *testing.T) {
 		billing, err := core.New("billing", inmemory.Open(), core.Config{
 			Logger: log,
 			Recoverability: core.Recoverability{
-				Immediate: core.Immediate{Retries: 3},
-				Delayed:   core.Delayed{Retries: 2},
+				Immediate: core.Immediate{NumberOfRetries: 3},
+				Delayed:   core.Delayed{NumberOfRetries: 2},
 			},
 		})
 		if err != nil {

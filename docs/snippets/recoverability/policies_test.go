@@ -29,8 +29,8 @@ var unrecoverable = core.Recoverability{
 // snippet: partial
 var partial = core.Recoverability{
 	Unrecoverable: []error{ErrBusiness},
-	Immediate:     core.Immediate{Retries: 3},
-	Delayed:       core.Delayed{Retries: 3, Increase: 2 * time.Second},
+	Immediate:     core.Immediate{NumberOfRetries: 3},
+	Delayed:       core.Delayed{NumberOfRetries: 3, TimeIncrease: 2 * time.Second},
 	Policy: func(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) core.Action {
 		action := core.DefaultPolicy(ctx, config, failure)
 		if action.Kind == core.ActionDelayedRetry && errors.Is(failure.Err, ErrOtherBusiness) {
@@ -45,8 +45,8 @@ var partial = core.Recoverability{
 // snippet: full
 var full = core.Recoverability{
 	Unrecoverable: []error{ErrBusiness},
-	Immediate:     core.Immediate{Retries: 3},
-	Delayed:       core.Delayed{Retries: 3, Increase: 2 * time.Second},
+	Immediate:     core.Immediate{NumberOfRetries: 3},
+	Delayed:       core.Delayed{NumberOfRetries: 3, TimeIncrease: 2 * time.Second},
 	Policy: func(_ context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) core.Action {
 		switch {
 		case config.IsUnrecoverable(failure.Err):

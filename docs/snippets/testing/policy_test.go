@@ -24,7 +24,7 @@ func patient(ctx context.Context, config core.RecoverabilityConfig, failure core
 
 func TestPatient(t *testing.T) {
 	ep, err := core.New("billing", inmemory.Open(), core.Config{Recoverability: core.Recoverability{
-		Immediate: core.Immediate{Retries: 1},
+		Immediate: core.Immediate{NumberOfRetries: 1},
 		Delayed:   core.Delayed{Delays: []time.Duration{10 * time.Second, 20 * time.Second}},
 		Policy:    patient,
 	}})

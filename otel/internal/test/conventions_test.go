@@ -53,7 +53,7 @@ func readConventions(t *testing.T) (c conventions) {
 // everything lets an endpoint do all that is told of.
 func everything(b *bed) {
 	b.transport = located{b.broker}
-	recover := core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1}}
+	recover := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1}}
 	o := b.observer(otelreprise.Config{})
 	ep := b.endpoint("orders", core.Config{Recoverability: recover, AuditQueue: "audit", Middleware: []core.Middleware{circuit("payments", func() string { return "open" })}}, o, func(_ context.Context, m *core.Message) error {
 		switch {

@@ -30,9 +30,9 @@ var errAway = errors.New("503")
 
 // Recoverability of tests.
 var (
-	none      = core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Off: true}}
-	immediate = core.Recoverability{Immediate: core.Immediate{Retries: 2}, Delayed: core.Delayed{Off: true}}
-	delayed   = core.Recoverability{Immediate: core.Immediate{Off: true}, Delayed: core.Delayed{Retries: 3}}
+	none      = core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
+	immediate = core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 2}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
+	delayed   = core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 3}}
 )
 
 // bed is an in-memory transport, and an SDK that keeps what it is told.

@@ -27,7 +27,7 @@ func TestCountsAddUp(t *testing.T) {
 		messages = 800
 	}
 	bubble(t, func(b *bed) {
-		recover := core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 2}}
+		recover := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 2}}
 		var attempts, failures, sends atomic.Int64
 		ep := b.orders(core.Config{Recoverability: recover, Transactions: core.TransactionReceiveOnly}, b.observer(otelreprise.Config{TracerProvider: tracenoop.NewTracerProvider()}), func(_ context.Context, m *core.Message) error {
 			attempts.Add(1)
@@ -331,7 +331,7 @@ func (o *outage) Send(ctx context.Context, out ...core.Outgoing) error {
 // TestNServiceBusMeters: names, units and tags are those of NServiceBus's IncomingPipelineMetrics.
 func TestNServiceBusMeters(t *testing.T) {
 	bubble(t, func(b *bed) {
-		recover := core.Recoverability{Immediate: core.Immediate{Retries: 1}, Delayed: core.Delayed{Retries: 1}}
+		recover := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1}}
 		b.orders(core.Config{Recoverability: recover}, b.observer(otelreprise.Config{NServiceBusMetrics: true}), func(_ context.Context, m *core.Message) error {
 			if m.Headers.Get("good") == "" {
 				return errAway

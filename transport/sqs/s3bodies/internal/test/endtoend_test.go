@@ -54,8 +54,8 @@ func newEndpoint(t *testing.T, transport core.Transport) *core.Endpoint {
 	endpoint, err := core.New("orders", transport, core.Config{
 		Logger: slog.New(slog.DiscardHandler),
 		Recoverability: core.Recoverability{
-			Immediate: core.Immediate{Retries: 1},
-			Delayed:   core.Delayed{Retries: 1, Increase: time.Second},
+			Immediate: core.Immediate{NumberOfRetries: 1},
+			Delayed:   core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Second},
 		},
 	})
 	if err != nil {
