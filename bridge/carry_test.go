@@ -10,6 +10,7 @@ import (
 	"github.com/reprise-go/reprise/bridge"
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/messagekit"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -45,10 +46,10 @@ func TestCarry_KeepsTheMessage(t *testing.T) {
 			}
 			m := got.messages()[0]
 			body := map[string]string{"m1": "write", "m2": "placed"}[id]
-			if m.ID != id || string(m.RawBody()) != body || m.GroupKey() != "g" || m.Copy().Properties["p"] != "1" {
-				b.Errorf("%s arrived as %q, %q, group %q, properties %v", id, m.ID, m.RawBody(), m.GroupKey(), m.Copy().Properties)
+			if m.ID != id || string(m.RawBody()) != body || m.GroupKey() != "g" || messagekit.Copy(m).Properties["p"] != "1" {
+				b.Errorf("%s arrived as %q, %q, group %q, properties %v", id, m.ID, m.RawBody(), m.GroupKey(), messagekit.Copy(m).Properties)
 			}
-			if _, known := m.SentID(); !known {
+			if _, known := messagekit.SentID(m); !known {
 				b.Errorf("%s has an id that seems to be generated", id)
 			}
 			for key, want := range map[string]string{
@@ -94,7 +95,7 @@ func TestCarry_GeneratedIDStaysOne(t *testing.T) {
 		b.run(append(carrier.Endpoints(), billing)...)
 		b.near.must(core.Outgoing{Queue: "billing", Headers: core.HeadersFromMap(map[string]string{headers.MessageTypes: "x"})})
 		b.pass(time.Second)
-		if id, known := got.messages()[0].SentID(); known {
+		if id, known := messagekit.SentID(got.messages()[0]); known {
 			b.Errorf("the id %q seems to be the sender's, who gave none", id)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/messagekit"
 	"github.com/reprise-go/reprise/transport"
 )
 
@@ -99,7 +100,7 @@ func concernsMessage(err error) bool {
 
 // copy returns the message to send to the other side, or a verdict.
 func (r *route) copy(m *core.Message) (core.Outgoing, error) {
-	out := m.Copy()
+	out := messagekit.Copy(m)
 	out.Queue, out.Topic = r.queue, r.topic
 	if trace := m.Headers.Get(headers.Attempts); trace != "" && m.Headers.Get(headers.FailedQ) != "" {
 		out.Headers.Set(headers.Attempts, trace) // of a failure on this side

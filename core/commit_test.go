@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/messagekit"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -26,16 +27,16 @@ func (k *storingMiddleware) wrap(next core.HandlerFunc) core.HandlerFunc {
 	return func(ctx context.Context, m *core.Message) error {
 		out, known := k.stored[m.ID]
 		if known {
-			if err := m.Resend(out...); err != nil {
+			if err := messagekit.Resend(m, out...); err != nil {
 				return err
 			}
 		} else {
 			if err := next(ctx, m); err != nil {
 				return err
 			}
-			k.stored[m.ID] = m.Outgoing()
+			k.stored[m.ID] = messagekit.Collected(m)
 		}
-		return m.Commit(m.Outgoing(), func() { k.sent.add(m.ID) })
+		return messagekit.Commit(m, messagekit.Collected(m), func() { k.sent.add(m.ID) })
 	}
 }
 
@@ -91,11 +92,11 @@ func TestResend_RefusesWhatHandlersDoNotSend(t *testing.T) {
 			change(&bad)
 			ep := fx.newEndpoint("orders", core.Config{})
 			fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
-				err := m.Resend(good, bad)
+				err := messagekit.Resend(m, good, bad)
 				if err == nil || !strings.Contains(err.Error(), what) {
 					fx.Errorf("%s: %v", what, err)
 				}
-				equal(fx, what, len(m.Outgoing()), 0)
+				equal(fx, what, len(messagekit.Collected(m)), 0)
 				return nil
 			})
 			fx.noError(ep.Invoke(fx.Context(), "order", []byte("x")))
@@ -107,20 +108,20 @@ func TestResend_RefusesWhatHandlersDoNotSend(t *testing.T) {
 // not run it again where they are known.
 func (k *storingMiddleware) committing(next core.HandlerFunc) core.HandlerFunc {
 	return func(ctx context.Context, m *core.Message) error {
-		before := len(m.Outgoing())
+		before := len(messagekit.Collected(m))
 		out, known := k.stored[m.ID]
 		if known {
-			if err := m.Resend(out...); err != nil {
+			if err := messagekit.Resend(m, out...); err != nil {
 				return err
 			}
 		} else {
 			if err := next(ctx, m); err != nil {
 				return err
 			}
-			out = m.Outgoing()[before:]
+			out = messagekit.Collected(m)[before:]
 			k.stored[m.ID] = out
 		}
-		return m.Commit(out, func() { k.sent.add(m.ID) })
+		return messagekit.Commit(m, out, func() { k.sent.add(m.ID) })
 	}
 }
 
@@ -267,17 +268,17 @@ func TestCommit_Refuses(t *testing.T) {
 		var late *core.Message
 		_, running := fx.runOrders(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
 			late = m
-			if err := m.Commit([]core.Outgoing{{Queue: "shipping"}}, nil); err == nil || !strings.Contains(err.Error(), "no ID") {
+			if err := messagekit.Commit(m, []core.Outgoing{{Queue: "shipping"}}, nil); err == nil || !strings.Contains(err.Error(), "no ID") {
 				fx.Errorf("a message without an id: %v", err)
 			}
-			return m.Commit(nil, func() { panic("in Commit") })
+			return messagekit.Commit(m, nil, func() { panic("in Commit") })
 		})
 		fx.enqueue("m1")
 		fx.wantDepth("error", 0)
-		if err := late.Commit(nil, func() {}); !errors.Is(err, core.ErrHandlingEnded) {
+		if err := messagekit.Commit(late, nil, func() {}); !errors.Is(err, core.ErrHandlingEnded) {
 			fx.Errorf("Commit after the end: %v", err)
 		}
-		if err := late.Resend(); !errors.Is(err, core.ErrHandlingEnded) {
+		if err := messagekit.Resend(late); !errors.Is(err, core.ErrHandlingEnded) {
 			fx.Errorf("Resend after the end: %v", err)
 		}
 		fx.noError(running.stop())
@@ -313,13 +314,13 @@ func (e *handleEndRecorder) observer() core.Observer {
 	return core.Observer{HandleEnd: e.HandleEnd, Succeeded: e.Succeeded}
 }
 
-func TestSetDuplicate_UnlessHandlersHaveRun(t *testing.T) {
+func TestMarkDuplicate_UnlessHandlersHaveRun(t *testing.T) {
 	for runs, want := range map[bool]string{false: "[end true success true]", true: "[end false success false]"} {
 		bubble(t, func(fx *fixture) {
 			seen := &handleEndRecorder{}
 			fx.runOrders(core.Config{Observers: []core.Observer{seen.observer()}, Middleware: []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
-					m.SetDuplicate()
+					messagekit.MarkDuplicate(m)
 					if runs {
 						return next(ctx, m)
 					}
@@ -351,7 +352,7 @@ func TestSentID(t *testing.T) {
 				MessageID:      c.id,
 				Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 1, Delays: []time.Duration{time.Second}}},
 			}, func(_ context.Context, m *core.Message) error {
-				_, sent := m.SentID()
+				_, sent := messagekit.SentID(m)
 				got.add(fmt.Sprint(sent))
 				if attempts++; attempts == 2 {
 					fx.noError(m.Forward("shipping"))

@@ -64,13 +64,7 @@ func identify(d Delivery, name func(in *Incoming) string) (named Delivery, err e
 	}
 }
 
-// SentID returns the id that the message was sent with, or that [Config.MessageID] gave
-// it. sent is false if the adapter generated the ID, because the sender gave none: the ID
-// then identifies a stored copy, or a content that several messages may have, and must
-// not be used to recognize duplicates.
-func (m *Message) SentID() (id string, sent bool) { return m.ID, m.incoming.hasSentID() }
-
-// hasSentID reports whether the sender gave the message its ID. A copy that the engine
+// hasSentID reports whether the sender, or [Config.MessageID], gave the message its ID. A copy that the engine
 // made always has the header, and a mark if the ID was generated.
 func (in *Incoming) hasSentID() bool {
 	if in.IDSent {

@@ -202,7 +202,7 @@ func (ep *Endpoint) Publish(ctx context.Context, messageType string, body any, o
 // Invoke runs middleware and handlers for a message in this process, without a queue in
 // between: no retries, no error queue; the handlers' error is returned as it is. The
 // messages that the handlers collect are sent if they succeed, committed messages
-// ([Message.Commit]) in any case. Invoke calls the observers' functions about attempts
+// (messagekit.Commit) in any case. Invoke calls the observers' functions about attempts
 // and sends, not those about received messages. Invoke ends the registration of handlers,
 // as [Endpoint.Run] does.
 func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/messagekit"
 )
 
 // A forwarded message is the received one: not what middleware made of it, and without
@@ -30,7 +31,7 @@ func TestForward_KeepsTheMessage(t *testing.T) {
 			if m.DelayedRetries == 0 {
 				return errBoom
 			}
-			if out := m.Copy(); out.Queue != "" || out.Topic != "" || out.Reason != core.ReasonForward || out.ID != "m1" || string(out.Body) != "body of m1" || out.GroupKey != "g" {
+			if out := messagekit.Copy(m); out.Queue != "" || out.Topic != "" || out.Reason != core.ReasonForward || out.ID != "m1" || string(out.Body) != "body of m1" || out.GroupKey != "g" {
 				fx.Errorf("the copy is %+v", out)
 			}
 			return m.Forward("shipping")

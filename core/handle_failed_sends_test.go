@@ -12,6 +12,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/messagekit"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -98,7 +99,7 @@ func TestHandleFailed_RunsAgainAfterAFailedMove(t *testing.T) {
 		core.HandleFailed(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte], f *core.Failed) error {
 			doWork(ctx, "last resort")
 			err := m.Send("shipping", "of the last resort", "x")
-			ids.add(m.Outgoing()[0].ID)
+			ids.add(messagekit.Collected(m.Message)[0].ID)
 			texts.add(f.Err.Error() + " " + f.Queue + " " + string(m.Body))
 			return err
 		})

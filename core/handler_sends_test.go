@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/messagekit"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -281,7 +282,7 @@ func TestSends_UnsupportedOnesAreRefusedBeforehand(t *testing.T) {
 					fx.Errorf("%s: %v, want ErrUnsupported", name, err)
 				}
 			}
-			equal(fx, "messages collected", len(m.Outgoing()), 0)
+			equal(fx, "messages collected", len(messagekit.Collected(m)), 0)
 			return nil
 		})
 		fx.enqueue("m1")

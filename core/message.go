@@ -208,6 +208,18 @@ func (m *Message) skipsRemaining() bool {
 	return m.skipsRest
 }
 
+func (m *Message) markDuplicate() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.duplicate = true
+}
+
+func (m *Message) isDuplicate() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.duplicate && !m.handlersChosen
+}
+
 // GroupKey returns the key that the message was sent with ([SendOptions.GroupKey]). The
 // messages that the handler sends have it only if their own [SendOptions] set it.
 func (m *Message) GroupKey() string { return m.incoming.GroupKey }
@@ -218,10 +230,6 @@ func (m *Message) NativeID() string { return m.incoming.NativeID }
 
 // Native returns the client library's own message, or nil. See [Incoming.Native].
 func (m *Message) Native() any { return m.incoming.Native }
-
-// Outgoing returns copies of the messages collected so far: for middleware, also those of
-// the last run of next that succeeded.
-func (m *Message) Outgoing() []Outgoing { return m.sends.all() }
 
 // Send collects a command for a queue. An error (a body that cannot be encoded, a message
 // that is too large, an option that the transport does not support) means that nothing
@@ -366,9 +374,3 @@ func (m *Message) Forward(queue string) error { return m.sends.forward(queue) }
 func (m *Message) ForwardNow(ctx context.Context, queue string) error {
 	return m.sends.forwardNow(ctx, queue)
 }
-
-// Copy returns the copy of the message that [Message.Forward] collects, without a
-// destination: for code that sends it through another transport, as package bridge does.
-// It shares the body and Properties with the message, so neither must be written to. It
-// does not have the time to be received.
-func (m *Message) Copy() Outgoing { return m.incoming.forwarded() }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/messagekit"
 )
 
 func TestMessage_WithoutAnEndpoint(t *testing.T) {
@@ -20,7 +21,7 @@ func TestMessage_WithoutAnEndpoint(t *testing.T) {
 		t.Errorf("attempt %d", in.Attempt)
 	}
 	err := in.Send("shipping", "ship", 7, core.SendOptions{ReplyTo: "answers"})
-	if sent := in.Outgoing(); err != nil || len(sent) != 1 || sent[0].Headers.Get(headers.ReplyToAddress) != "answers" {
+	if sent := messagekit.Collected(in.Message); err != nil || len(sent) != 1 || sent[0].Headers.Get(headers.ReplyToAddress) != "answers" {
 		t.Errorf("sent %v, %v", sent, err)
 	}
 	if err := in.SendNow(t.Context(), "shipping", "ship", 7); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/messagekit"
 )
 
 // retryMiddleware is middleware that runs the handlers up to n times, until they succeed.
@@ -115,7 +116,7 @@ var runs = []struct {
 					sendToShipping(fx, m, "between")
 					err := next(ctx, m)
 					sendToShipping(fx, m, "after")
-					equal(fx, "messages that middleware sees", len(m.Outgoing()), 4)
+					equal(fx, "messages that middleware sees", len(messagekit.Collected(m)), 4)
 					return err
 				}
 			})}

@@ -101,7 +101,7 @@ type HandleEnd struct {
 	Duration time.Duration
 
 	// Duplicate: the message was handled before, and no handler has run
-	// ([Message.SetDuplicate]).
+	// (messagekit.MarkDuplicate).
 	Duplicate bool
 }
 
@@ -111,7 +111,7 @@ type Success struct {
 	Message *Message
 
 	// Duplicate: the message was handled before, and no handler has run
-	// ([Message.SetDuplicate]).
+	// (messagekit.MarkDuplicate).
 	Duplicate bool
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/messagekit"
 )
 
 // compress is SendMiddleware that compresses bodies.
@@ -371,7 +372,7 @@ func TestSendMiddleware_HasTheHandlersContext(t *testing.T) {
 			}
 			seen.add(fmt.Sprint(m.ID, " ", ctx.Value(key{})))
 			if out.Queue == "shipping" {
-				fx.noError(m.Send("error", "note", len(m.Outgoing())))
+				fx.noError(m.Send("error", "note", len(messagekit.Collected(m))))
 			}
 		})
 		value := func(next core.HandlerFunc) core.HandlerFunc {

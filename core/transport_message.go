@@ -136,7 +136,7 @@ type Incoming struct {
 	// IDSent: the sender gave the message its ID, in a field of the broker. It need not be
 	// set if the header NServiceBus.MessageId has the ID. Without either, the adapter
 	// generated the ID, which then must not be used to recognize duplicates
-	// ([Message.SentID]).
+	// (messagekit.SentID).
 	IDSent bool
 
 	// NativeID names one stored copy of the message. It is stable over the copy's

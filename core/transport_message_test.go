@@ -9,6 +9,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/messagekit"
 )
 
 // The message of a foreign sender has the id that Config.MessageID gives it, wherever it
@@ -33,7 +34,7 @@ func TestMessageID_NamesForeignMessages(t *testing.T) {
 			if err := m.Send("shipping", "ship", m.ID); err != nil {
 				return err
 			}
-			sent.add(m.Outgoing()[0].Headers.Get(headers.RelatedTo))
+			sent.add(messagekit.Collected(m)[0].Headers.Get(headers.RelatedTo))
 			if m.Headers.Get("bad") != "" {
 				return errBoom
 			}

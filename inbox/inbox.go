@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/messagekit"
 )
 
 // Config describes an [Inbox]. Only Store must be set.
@@ -261,7 +262,7 @@ func (g *guard) begin(ctx context.Context, key Key) (Transaction, *Entry, error)
 
 // key returns the key of a message's entry.
 func (g *guard) key(m *core.Message) (Key, error) {
-	id, sent := m.SentID()
+	id, sent := messagekit.SentID(m)
 	if g.config.Key != nil {
 		var err error
 		if id, err = g.config.Key(m); err != nil {
@@ -299,7 +300,7 @@ func (g *guard) first(ctx context.Context, m *core.Message, key Key, tx Transact
 			g.rollback(ctx, key, tx)
 		}
 	}()
-	before := len(m.Outgoing()) // sent by the handlers before this one
+	before := len(messagekit.Collected(m)) // sent by the handlers before this one
 	if err := g.next(tx.Context(ctx), m); err != nil {
 		ended = true
 		g.rollback(ctx, key, tx)
@@ -308,7 +309,7 @@ func (g *guard) first(ctx context.Context, m *core.Message, key Key, tx Transact
 		}
 		return err
 	}
-	out := m.Outgoing()[before:]
+	out := messagekit.Collected(m)[before:]
 	outgoing, err := encode(out, time.Now())
 	if err != nil {
 		return fmt.Errorf("inbox: %w", err) // and the deferred function rolls back
@@ -321,7 +322,7 @@ func (g *guard) first(ctx context.Context, m *core.Message, key Key, tx Transact
 	if len(out) == 0 {
 		return nil
 	}
-	return m.Commit(out, func() { g.upkeep.mark(key) })
+	return messagekit.Commit(m, out, func() { g.upkeep.mark(key) })
 }
 
 // rollbackPatience limits a rollback, which must happen even after the context has ended.
@@ -357,17 +358,17 @@ func (g *guard) repeat(ctx context.Context, m *core.Message, key Key, entry *Ent
 		return fmt.Errorf("inbox: message %s in %s was handled, but %w", key.ID, key.Scope, err)
 	}
 	if len(out) > 0 {
-		if err := m.Resend(out...); err != nil {
+		if err := messagekit.Resend(m, out...); err != nil {
 			return fmt.Errorf("inbox: %w", err)
 		}
 	}
 	if len(entry.Outgoing) > 0 {
-		if err := m.Commit(out, func() { g.upkeep.mark(key) }); err != nil {
+		if err := messagekit.Commit(m, out, func() { g.upkeep.mark(key) }); err != nil {
 			return fmt.Errorf("inbox: %w", err)
 		}
 	}
 	if g.whole {
-		m.SetDuplicate()
+		messagekit.MarkDuplicate(m)
 	}
 	g.config.Logger.InfoContext(ctx, "message was handled before and is not handled again",
 		"scope", key.Scope, "message_id", key.ID, "handled_at", entry.HandledAt, "messages_sent_again", len(out))

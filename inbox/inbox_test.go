@@ -17,6 +17,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/messagekit"
 	"github.com/reprise-go/reprise/inbox"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -203,7 +204,7 @@ func TestInbox_TimesOfRepeatedSends(t *testing.T) {
 
 // snippet: without-id
 func sentOrRandom(m *core.Message) (string, error) {
-	if id, sent := m.SentID(); sent {
+	if id, sent := messagekit.SentID(m); sent {
 		return id, nil
 	}
 	return rand.Text(), nil

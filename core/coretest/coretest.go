@@ -27,6 +27,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/internal/mediatype"
+	"github.com/reprise-go/reprise/core/messagekit"
 )
 
 // Defaults of [Options].
@@ -239,7 +240,7 @@ type Recorder struct {
 // error: look at the error first.
 func (r *Recorder) Sent() []Record {
 	var records []Record
-	for _, out := range r.message.Outgoing() {
+	for _, out := range messagekit.Collected(r.message) {
 		records = append(records, r.record(out))
 	}
 	return records

@@ -15,5 +15,5 @@ const (
 	FailureUndecodable      Failure = "Undecodable"      // its body cannot be decoded, or it names no type
 	FailureMalformed        Failure = "Malformed"        // the transport cannot read it
 	FailureNoHandler        Failure = "NoHandler"        // no handler is registered for its type
-	FailureCommitRefused    Failure = "CommitRefused"    // messages that its handler has committed were refused (Message.Commit)
+	FailureCommitRefused    Failure = "CommitRefused"    // messages that its handler has committed were refused (messagekit.Commit)
 )

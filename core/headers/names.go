@@ -52,7 +52,7 @@ const (
 	Deliveries = "Reprise.Deliveries"
 
 	// GeneratedID is on a copy of a message whose sender gave it no id: the id in
-	// NServiceBus.MessageId was generated when it was received (core.Message.SentID).
+	// NServiceBus.MessageId was generated when it was received (messagekit.SentID).
 	GeneratedID = "Reprise.GeneratedMessageId"
 
 	// Undelivered is on a message that waits in the endpoint's own queue until

@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/messagekit"
 )
 
 // account observes the endpoints, records the outcome of every attempt, and knows when no
@@ -89,7 +90,7 @@ func (a *account) handleEnd(ctx context.Context, e core.HandleEnd) {
 		return
 	}
 	var sent []string
-	for _, out := range e.Message.Outgoing() {
+	for _, out := range messagekit.Collected(e.Message) {
 		if out.Topic != "" {
 			sent = append(sent, "publishes "+out.ID)
 		} else {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/messagekit"
 	"github.com/reprise-go/reprise/middleware/fallback"
 	otelreprise "github.com/reprise-go/reprise/otel"
 )
@@ -70,7 +71,7 @@ func TestProcessSpan_Duplicate(t *testing.T) {
 	bubble(t, func(b *bed) {
 		answer := func(core.HandlerFunc) core.HandlerFunc {
 			return func(_ context.Context, m *core.Message) error {
-				m.SetDuplicate()
+				messagekit.MarkDuplicate(m)
 				return nil
 			}
 		}
