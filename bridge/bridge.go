@@ -110,7 +110,7 @@ func (d *direction) checkTopics(p *problems, source, target string, from *Side) 
 	if len(from.Topics) > 0 && !d.caps.PublishSubscribe {
 		p.add("%s.Topics are listed, but the transport of %s has no events (Capabilities.PublishSubscribe): %w", source, target, errors.ErrUnsupported)
 	}
-	checker, ok := d.to.(core.TopicChecker)
+	checker, ok := d.to.(core.Subscriber)
 	if !ok {
 		return
 	}

@@ -38,8 +38,8 @@ type Abilities struct {
 	// Savepoints: in [TransactionSendsAtomicWithReceive] a part of the work done through
 	// [Delivery.BindContext] can be undone alone, and [Delivery.Savepoint] works (C12).
 	Savepoints bool
-	// GroupOrder: there are queues that keep groups (all, or those of [GroupKeeper]). From
-	// such a queue the messages with one GroupKey, unless it is empty, come in the order in
+	// GroupOrder: there are queues that keep groups ([Describer.KeepsGroups]). From such a
+	// queue the messages with one GroupKey, unless it is empty, come in the order in
 	// which they were sent, and one at a time: the next when the one before it has been
 	// consumed, or has expired. A message that is given back by any means is redelivered
 	// before later messages of its group, and [Delivery.Postpone] works (C24). A delayed

@@ -76,7 +76,7 @@ type composer struct {
 	codec     *bodyCodec
 	caps      Capabilities
 	address   func(queue string) (string, error) // Transport.Address
-	topic     func(topic string) error           // TopicChecker.CheckTopic, or nil
+	topic     func(topic string) error           // Subscriber.CheckTopic, or nil
 	baseTypes map[string][]string                // Config.BaseTypes
 	sendChain SendFunc                           // Config.SendMiddleware, or nil
 }

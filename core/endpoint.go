@@ -57,7 +57,7 @@ type Endpoint struct {
 
 // New makes an endpoint. It checks the whole configuration against the transport's
 // capabilities without contacting the broker; its error lists all problems at once. It
-// logs the warnings of the transport ([Warner]).
+// logs the warnings of the transport ([Describer]).
 func New(name string, t Transport, c Config) (*Endpoint, error) {
 	fail := func(err error) (*Endpoint, error) {
 		return nil, fmt.Errorf("core: new endpoint %q on %T: %w", name, t, err)
@@ -99,8 +99,8 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 	ep.log = newLoggers(c.Logger, name, ep.instance)
 	ep.observers.onPanic, ep.criticals.log = ep.log.observerPanicked, ep.log.endpoint
 	composer := &composer{endpoint: name, machine: machine, replyTo: ep.address, codec: r.codec, caps: caps, address: t.Address, baseTypes: r.original.BaseTypes}
-	if checker, ok := t.(TopicChecker); ok {
-		composer.topic = checker.CheckTopic
+	if s, ok := t.(Subscriber); ok {
+		composer.topic = s.CheckTopic
 	}
 	if composer.sendChain, err = composer.wrapSends(c.SendMiddleware); err != nil {
 		return fail(err)
@@ -131,11 +131,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 
 // logWarnings logs the warnings of the transport.
 func (ep *Endpoint) logWarnings() {
-	w, ok := ep.transport.(Warner)
-	if !ok {
-		return
-	}
-	for _, text := range w.Warnings() {
+	for _, text := range describerOf(ep.transport).Warnings() {
 		ep.log.endpoint.Warn("the transport should be configured differently", "reason", text)
 	}
 }
@@ -264,15 +260,15 @@ func (ep *Endpoint) Provision(ctx context.Context) error {
 // [Endpoint.Run]. Removed are also messages for other instances, and failed messages that
 // are stored there because their error queue cannot be reached (R25). Messages that an
 // instance has received, and delayed messages that are not due, stay. A queue that does not
-// exist has no messages. On a transport that is no [Purger] the error matches
+// exist has no messages. On a transport that is no [Remover] the error matches
 // errors.ErrUnsupported.
 func (ep *Endpoint) Purge(ctx context.Context) (removed int, err error) {
-	p, ok := ep.transport.(Purger)
+	p, ok := ep.transport.(Remover)
 	switch {
 	case ep.config.SendOnly:
 		err = errors.New("it is send-only, so it has no input queue")
 	case !ok:
-		err = fmt.Errorf("the transport cannot empty queues (it is no core.Purger); empty %q yourself: %w", ep.address, errors.ErrUnsupported)
+		err = fmt.Errorf("the transport cannot empty queues (it is no core.Remover); empty %q yourself: %w", ep.address, errors.ErrUnsupported)
 	default:
 		removed, err = p.Purge(ctx, ep.resolved.inputQueue)
 	}

@@ -34,7 +34,7 @@ func Handle[T any](ep *Endpoint, messageType string, handler func(ctx context.Co
 
 // HandleEvent registers a handler as [Handle] does, and subscribes the endpoint's queue
 // to the messages that are published with this type. A type that the transport does not
-// accept as a topic is an error ([TopicChecker]).
+// accept as a topic is an error ([Subscriber]).
 func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *TypedMessage[T]) error, opts ...HandleOptions) {
 	register(ep.registry, "HandleEvent", messageType, handler, true, opts)
 }

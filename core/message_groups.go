@@ -21,15 +21,14 @@ import (
 // knows only the number: it counts them as rounds with the configured number of attempts.
 
 // resolveGroups finds out whether the input queue keeps groups, and the reasons why their
-// order is not always kept. Without a GroupKeeper there are no such reasons: the application
-// may not use groups.
+// order is not always kept. If all queues keep groups there are no such reasons: the
+// application may not use groups.
 func (r *resolvedConfig) resolveGroups(t Transport) {
 	if !r.rules.caps.GroupOrder {
 		return
 	}
-	keeper, choosesQueues := t.(GroupKeeper)
-	own := r.rules.ownAddress
-	keeps := own != "" && (!choosesQueues || keeper.KeepsGroups(own))
+	describer, own := describerOf(t), r.rules.ownAddress
+	keeps, choosesQueues := own != "" && describer.KeepsGroups(own), !describer.KeepsGroups("")
 	r.rules.keepsGroups = keeps && r.mode != TransactionNone
 	switch {
 	case !keeps:

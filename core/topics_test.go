@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -16,6 +17,7 @@ type topicChecker struct {
 	core.Transport
 	core.Subscriber
 	core.Provisioner
+	transport.Undescribed
 	warnings []string
 }
 
@@ -35,12 +37,12 @@ func (c *topicChecker) Warnings() (texts []string) {
 
 func newTopicChecker(t *testing.T) *topicChecker {
 	t.Helper()
-	transport, err := inmemory.New(inmemory.Config{})
+	memory, err := inmemory.New(inmemory.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = transport.Close(context.Background()) })
-	return &topicChecker{Transport: transport, Subscriber: transport, Provisioner: transport}
+	t.Cleanup(func() { _ = memory.Close(context.Background()) })
+	return &topicChecker{Transport: memory, Subscriber: memory, Provisioner: memory}
 }
 
 // HandleEvent, Publish and the endpoint after SendMiddleware check topics before anything is

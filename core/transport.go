@@ -186,11 +186,11 @@ type Delivery interface {
 	DeadLetter(ctx context.Context, letter DeadLetter) error
 }
 
-// Provisioner, Subscriber, Checker, Purger, Warner, TopicChecker, GroupKeeper and
-// Describer are optional interfaces of an adapter. A wrapper for any adapter implements
-// all of them, and returns an error matching errors.ErrUnsupported if the wrapped
-// transport lacks an interface: the engine then treats the wrapper as a transport that
-// does not implement it. A wrapper can embed transport.Wrapper.
+// Provisioner, Checker, Subscriber, Remover and Describer are optional interfaces of an
+// adapter. A wrapper for any adapter implements all of them, and returns an error matching
+// errors.ErrUnsupported if the wrapped transport lacks an interface: the engine then treats
+// the wrapper as a transport that does not implement it. A wrapper can embed
+// transport.Wrapper.
 
 // Provisioner is implemented by a [Transport] that can create the queues of an endpoint.
 type Provisioner interface {
@@ -230,6 +230,12 @@ type Subscriber interface {
 
 	// Unsubscribe ends subscriptions. A subscription that does not exist is no error.
 	Unsubscribe(ctx context.Context, queue string, topics ...string) error
+
+	// CheckTopic returns an error that says why a topic cannot have this name, or nil: the
+	// check that [Transport.Address] does for queues. It does no I/O. Publish returns its
+	// error, [Endpoint.Err] that of a topic of [HandleEvent]; Subscribe and Send refuse such a
+	// topic too.
+	CheckTopic(topic string) error
 }
 
 // Checker is implemented by a [Transport] that can tell before the first message
@@ -242,41 +248,23 @@ type Checker interface {
 	Check(ctx context.Context, t Topology) error
 }
 
-// Purger is implemented by a [Transport] that can empty a queue.
-type Purger interface {
+// Remover is implemented by a [Transport] that can empty and remove queues. The engine
+// removes nothing by itself: the owner of a queue or topic asks for it.
+type Remover interface {
 	// Purge permanently removes the messages that could be delivered from a queue now, and
 	// returns their number, or -1 if the broker does not tell it (C23). Messages that a
 	// receiver has locked, delayed messages that are not due, other queues and the queue
 	// itself are not changed. A message that is sent at the same time may be removed or not.
 	// A queue that does not exist is [ErrQueueNotFound].
 	Purge(ctx context.Context, queue string) (removed int, err error)
-}
 
-// Warner is implemented by a [Transport] that detects risky settings which do not prevent
-// it from working: connections that do not verify the server, for example.
-type Warner interface {
-	// Warnings returns the problems that operators should know and their fixes, one sentence
-	// each and without secrets, or nil. It does no I/O. Each warning is returned once, also
-	// if several endpoints share the transport. [New] logs each as a warning, and
-	// [Endpoint.Run] those that Provision, Check, Subscribe and OpenReceiver have added.
-	Warnings() []string
-}
-
-// TopicChecker is implemented by a [Transport] whose broker does not accept every topic
-// name. It does for topics the check that [Transport.Address] does for queues.
-type TopicChecker interface {
-	// CheckTopic returns an error that says why a topic cannot have this name, or nil. It
-	// does no I/O. Publish returns its error, [Endpoint.Err] that of a topic of
-	// [HandleEvent]; Subscribe and Send refuse such a topic too.
-	CheckTopic(topic string) error
-}
-
-// GroupKeeper is implemented by a [Transport] that has [Abilities.GroupOrder] for some
-// queues only. Without it all queues keep groups.
-type GroupKeeper interface {
-	// KeepsGroups reports whether the queue with this name or address keeps groups in order,
-	// if it exists. The answer is the same for the [Transport]'s whole life. It does no I/O.
-	KeepsGroups(queue string) bool
+	// Remove permanently removes queues, with their messages and subscriptions, and topics,
+	// with all subscriptions to them (C23). The other parts that Provision and Subscribe
+	// created for them are removed too; other queues and topics are not changed. One that does
+	// not exist is no error. After Remove a queue can be created again, and has no messages and no
+	// subscriptions. A receiver of a removed queue behaves as if an operator had deleted the
+	// queue. A broker may deliver a removed message that a receiver has prefetched.
+	Remove(ctx context.Context, queues, topics []string) error
 }
 
 // ReceiverConfig configures a [Receiver].
@@ -310,12 +298,25 @@ type ReceiverConfig struct {
 	ErrorQueue string
 }
 
-// Describer is implemented by a [Transport] that can describe its connection, for
-// telemetry.
+// Describer is implemented by a [Transport] that states facts about itself. Its methods do
+// no I/O. An adapter without one of these facts embeds transport.Undescribed.
 type Describer interface {
-	// Describe returns the same for the [Transport]'s whole life, or the zero value if a
-	// wrapped transport is no Describer. It does no I/O.
+	// Describe describes the connection for telemetry. It returns the same for the
+	// [Transport]'s whole life, or the zero value if that is not known.
 	Describe() TransportInfo
+
+	// Warnings returns the problems that operators should know and their fixes, one sentence
+	// each and without secrets, or nil: risky settings which do not prevent the transport
+	// from working, such as connections that do not verify the server. Each warning is
+	// returned once, also if several endpoints share the transport. [New] logs each as a
+	// warning, and [Endpoint.Run] those that Provision, Check, Subscribe and OpenReceiver have
+	// added.
+	Warnings() []string
+
+	// KeepsGroups reports whether the queue with this name or address keeps groups in order,
+	// if it exists, on a transport that has [Abilities.GroupOrder]. For the name "" it
+	// reports whether all queues do. The answer is the same for the [Transport]'s whole life.
+	KeepsGroups(queue string) bool
 }
 
 // TransportInfo describes a transport for telemetry. It has no secrets: no user, and no
@@ -332,14 +333,24 @@ type TransportInfo struct {
 	ServerPort int
 }
 
-// describeTransport returns nil if the transport is no Describer or returns the zero
-// value.
-func describeTransport(t Transport) *TransportInfo {
-	d, ok := t.(Describer)
-	if !ok {
-		return nil
+// undescribed answers for a transport that is no Describer.
+type undescribed struct{}
+
+func (undescribed) Describe() (none TransportInfo) { return none }
+func (undescribed) Warnings() []string             { return nil }
+func (undescribed) KeepsGroups(string) bool        { return true }
+
+// describerOf returns the transport's Describer.
+func describerOf(t Transport) Describer {
+	if d, ok := t.(Describer); ok {
+		return d
 	}
-	info := d.Describe()
+	return undescribed{}
+}
+
+// describeTransport returns nil if the transport does not describe itself.
+func describeTransport(t Transport) *TransportInfo {
+	info := describerOf(t).Describe()
 	if info == (TransportInfo{}) {
 		return nil
 	}

@@ -25,7 +25,7 @@ func VerifiesServer(c *tls.Config) bool {
 	return c != nil && (!c.InsecureSkipVerify || c.VerifyPeerCertificate != nil || c.VerifyConnection != nil)
 }
 
-// Warnings collects the warnings that an adapter's [core.Warner] returns, each once. The
+// Warnings collects the warnings that an adapter's [core.Describer] returns, each once. The
 // zero value has none. It is safe for concurrent use.
 type Warnings struct {
 	mu    sync.Mutex

@@ -44,6 +44,7 @@ func TestVerifiesServer(t *testing.T) {
 // warner is a transport with warnings.
 type warner struct {
 	core.Transport
+	transport.Undescribed
 	texts transport.Warnings
 }
 

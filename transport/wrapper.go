@@ -25,12 +25,9 @@ type Wrapper struct{ core.Transport }
 
 var _ interface {
 	core.Provisioner
-	core.Subscriber
 	core.Checker
-	core.Purger
-	core.Warner
-	core.TopicChecker
-	core.GroupKeeper
+	core.Subscriber
+	core.Remover
 	core.Describer
 } = Wrapper{}
 
@@ -66,44 +63,44 @@ func (w Wrapper) Check(ctx context.Context, t core.Topology) error {
 	return w.lacks("Check")
 }
 
-// Purge implements [core.Purger].
+// CheckTopic implements [core.Subscriber].
+func (w Wrapper) CheckTopic(topic string) error {
+	if s, ok := w.Transport.(core.Subscriber); ok {
+		return s.CheckTopic(topic)
+	}
+	return nil
+}
+
+// Purge implements [core.Remover].
 func (w Wrapper) Purge(ctx context.Context, queue string) (int, error) {
-	if p, ok := w.Transport.(core.Purger); ok {
-		return p.Purge(ctx, queue)
+	if r, ok := w.Transport.(core.Remover); ok {
+		return r.Purge(ctx, queue)
 	}
 	return 0, w.lacks("Purge")
 }
 
-// Warnings implements [core.Warner].
-func (w Wrapper) Warnings() []string {
-	if warner, ok := w.Transport.(core.Warner); ok {
-		return warner.Warnings()
+// Remove implements [core.Remover].
+func (w Wrapper) Remove(ctx context.Context, queues, topics []string) error {
+	if r, ok := w.Transport.(core.Remover); ok {
+		return r.Remove(ctx, queues, topics)
 	}
-	return nil
-}
-
-// CheckTopic implements [core.TopicChecker].
-func (w Wrapper) CheckTopic(topic string) error {
-	if checker, ok := w.Transport.(core.TopicChecker); ok {
-		return checker.CheckTopic(topic)
-	}
-	return nil
-}
-
-// KeepsGroups implements [core.GroupKeeper].
-func (w Wrapper) KeepsGroups(queue string) bool {
-	if keeper, ok := w.Transport.(core.GroupKeeper); ok {
-		return keeper.KeepsGroups(queue)
-	}
-	return w.Transport.Capabilities().GroupOrder
+	return w.lacks("Remove")
 }
 
 // Describe implements [core.Describer].
-func (w Wrapper) Describe() core.TransportInfo {
+func (w Wrapper) Describe() core.TransportInfo { return w.describer().Describe() }
+
+// Warnings implements [core.Describer].
+func (w Wrapper) Warnings() []string { return w.describer().Warnings() }
+
+// KeepsGroups implements [core.Describer].
+func (w Wrapper) KeepsGroups(queue string) bool { return w.describer().KeepsGroups(queue) }
+
+func (w Wrapper) describer() core.Describer {
 	if d, ok := w.Transport.(core.Describer); ok {
-		return d.Describe()
+		return d
 	}
-	return core.TransportInfo{}
+	return Undescribed{}
 }
 
 func (w Wrapper) lacks(method string) error {

@@ -89,7 +89,7 @@ type Transport interface {
 	core.Provisioner
 	core.Subscriber
 	core.Checker
-	core.Purger
+	core.Remover
 }
 
 // CheckTransport calls all methods of a transport that cannot reach its server, and fails
@@ -109,6 +109,7 @@ func CheckTransport(t testing.TB, what string, transport Transport) {
 		"Subscribe":   transport.Subscribe(t.Context(), "orders", "placed"),
 		"Unsubscribe": transport.Unsubscribe(t.Context(), "orders", "placed"),
 		"Purge":       purged,
+		"Remove":      transport.Remove(t.Context(), []string{"orders"}, []string{"placed"}),
 		"Send":        transport.Send(t.Context(), core.Outgoing{ID: "1", Queue: "orders"}),
 		"Publish":     transport.Send(t.Context(), core.Outgoing{ID: "1", Topic: "placed"}),
 	} {

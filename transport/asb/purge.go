@@ -14,7 +14,7 @@ import (
 	"github.com/reprise-go/reprise/transport/asb/internal/sdkclient"
 )
 
-// Purge implements core.Purger. It receives and completes messages until none is left of
+// Purge implements core.Remover. It receives and completes messages until none is left of
 // those that existed when it began: a delayed message that becomes due later stays.
 func (t *Transport) Purge(ctx context.Context, queue string) (int, error) {
 	removed, err := t.purge(ctx, queue)

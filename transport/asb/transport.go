@@ -21,8 +21,8 @@ import (
 )
 
 // Transport connects endpoints to the queues and topics of a Service Bus namespace. It implements
-// core.Transport, core.Provisioner, core.Subscriber, core.Checker, core.Purger, core.Warner, core.TopicChecker and
-// core.GroupKeeper, and is safe for concurrent use.
+// core.Transport, core.Provisioner, core.Checker, core.Subscriber, core.Remover and core.Describer, and is safe for concurrent
+// use.
 type Transport struct {
 	cfg      *Config // a pointer, which fmt does not follow: the configuration has credentials
 	caps     core.Capabilities
@@ -38,12 +38,9 @@ type Transport struct {
 var _ interface {
 	core.Transport
 	core.Provisioner
-	core.Subscriber
 	core.Checker
-	core.Purger
-	core.Warner
-	core.TopicChecker
-	core.GroupKeeper
+	core.Subscriber
+	core.Remover
 	core.Describer
 } = (*Transport)(nil)
 
@@ -125,14 +122,14 @@ func (r redirected) Do(req *http.Request) (*http.Response, error) {
 	return r.through.Do(req)
 }
 
-// KeepsGroups implements core.GroupKeeper. It returns true for the queues of
+// KeepsGroups implements core.Describer. It returns true for the queues of
 // Config.SessionQueues.
 func (t *Transport) KeepsGroups(queue string) bool {
 	address, err := t.cfg.names().QueueAddress(queue)
 	return err == nil && t.cfg.names().KeepsGroups(address)
 }
 
-// CheckTopic implements core.TopicChecker.
+// CheckTopic implements core.Subscriber.
 func (t *Transport) CheckTopic(topic string) error {
 	if err := t.cfg.names().CheckTopic(topic); err != nil {
 		return fmt.Errorf("asb: %w", err)
@@ -140,7 +137,7 @@ func (t *Transport) CheckTopic(topic string) error {
 	return nil
 }
 
-// Warnings implements core.Warner.
+// Warnings implements core.Describer.
 func (t *Transport) Warnings() []string { return t.warnings.Take() }
 
 // Capabilities implements core.Transport.

@@ -70,6 +70,13 @@ func checkQueueName(name string) error {
 	return nil
 }
 
+func checkTopicName(name string) error {
+	if name == "" {
+		return errors.New("the topic's name is empty")
+	}
+	return nil
+}
+
 func (b *Broker) queue(name string) (*queue, error) {
 	if q := b.directory.Load().queues[name]; q != nil {
 		return q, nil
@@ -113,8 +120,10 @@ func (b *Broker) subscribe(name string, topics []string, on bool) error {
 	if err != nil {
 		return err
 	}
-	if slices.Contains(topics, "") {
-		return errors.New("a topic's name is empty")
+	for _, topic := range topics {
+		if err := checkTopicName(topic); err != nil {
+			return err
+		}
 	}
 	old := b.directory.Load()
 	all := maps.Clone(old.topics)
@@ -133,6 +142,50 @@ func (b *Broker) subscribe(name string, topics []string, on bool) error {
 		}
 	}
 	b.directory.Store(&directory{old.queues, all})
+	return nil
+}
+
+// remove removes queues and topics that exist.
+func (b *Broker) remove(names, topics []string) error {
+	for _, name := range names {
+		if strings.HasSuffix(name, deadLetterSuffix) {
+			return fmt.Errorf("queue %q: a dead-letter queue is removed with its queue", name)
+		}
+		if err := checkQueueName(name); err != nil {
+			return err
+		}
+	}
+	for _, topic := range topics {
+		if err := checkTopicName(topic); err != nil {
+			return err
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	old := b.directory.Load()
+	left := &directory{maps.Clone(old.queues), maps.Clone(old.topics)}
+	for _, topic := range topics {
+		delete(left.topics, topic)
+	}
+	for _, name := range names {
+		q := left.queues[name]
+		if q == nil {
+			continue
+		}
+		for topic, subscribers := range left.topics {
+			subscribers = slices.DeleteFunc(slices.Clone(subscribers), func(s *queue) bool { return s == q })
+			if len(subscribers) == 0 {
+				delete(left.topics, topic)
+			} else {
+				left.topics[topic] = subscribers
+			}
+		}
+		delete(left.queues, name)
+		delete(left.queues, q.deadLetters.name)
+		q.stop()
+		q.purge()
+	}
+	b.directory.Store(left)
 	return nil
 }
 

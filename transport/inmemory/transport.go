@@ -11,8 +11,8 @@ import (
 )
 
 // Transport connects endpoints to a Broker. It implements core.Transport,
-// core.Provisioner, core.Subscriber, core.Checker and core.Purger, and is safe for
-// concurrent use. After Close all methods except those for inspection return an error
+// core.Provisioner, core.Checker, core.Subscriber, core.Remover and core.Describer, and is
+// safe for concurrent use. After Close all methods except those for inspection return an error
 // matching core.ErrClosed.
 //
 // The broker is in the same process, so no method waits for an answer. A context that has
@@ -24,14 +24,15 @@ type Transport struct {
 	caps   core.Capabilities
 
 	life *transport.Lifecycle
+	transport.Undescribed
 }
 
 var _ interface {
 	core.Transport
 	core.Provisioner
-	core.Subscriber
 	core.Checker
-	core.Purger
+	core.Subscriber
+	core.Remover
 	core.Describer
 } = (*Transport)(nil)
 
@@ -152,6 +153,27 @@ func (t *Transport) Purge(ctx context.Context, queue string) (int, error) {
 		return 0, fmt.Errorf("inmemory: purge: %w", err)
 	}
 	return q.purge(), nil
+}
+
+// CheckTopic returns an error for the name "": any other text is a topic.
+func (t *Transport) CheckTopic(topic string) error {
+	if err := checkTopicName(topic); err != nil {
+		return fmt.Errorf("inmemory: %w", err)
+	}
+	return nil
+}
+
+// Remove removes queues, each with its dead-letter queue, and topics. A receiver of a removed
+// queue gets no more messages.
+func (t *Transport) Remove(ctx context.Context, queues, topics []string) error {
+	err := t.life.Err(ctx)
+	if err == nil {
+		err = t.broker.remove(queues, topics)
+	}
+	if err != nil {
+		return fmt.Errorf("inmemory: remove: %w", err)
+	}
+	return nil
 }
 
 // OpenReceiver starts to receive from a queue, which must exist.

@@ -30,7 +30,7 @@ func (t *Transport) Unsubscribe(ctx context.Context, queue string, topics ...str
 	return nil
 }
 
-// CheckTopic implements core.TopicChecker.
+// CheckTopic implements core.Subscriber.
 func (t *Transport) CheckTopic(topic string) error {
 	_, _, err := t.topicRoute(topic)
 	return err

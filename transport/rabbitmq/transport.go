@@ -22,8 +22,8 @@ import (
 )
 
 // Transport connects endpoints to the queues of a RabbitMQ broker or cluster. It implements
-// core.Transport, core.Provisioner, core.Subscriber, core.Checker and core.Purger, and is
-// safe for concurrent use.
+// core.Transport, core.Provisioner, core.Checker, core.Subscriber, core.Remover and
+// core.Describer, and is safe for concurrent use.
 type Transport struct {
 	cfg    *Config       // pointers, which fmt does not follow: these have passwords
 	hosts  []*brokerHost // likewise
@@ -54,16 +54,16 @@ type Transport struct {
 
 	life     *transport.Lifecycle
 	warnings transport.Warnings
+
+	transport.Undescribed // KeepsGroups: no queue keeps groups
 }
 
 var _ interface {
 	core.Transport
 	core.Provisioner
-	core.Subscriber
 	core.Checker
-	core.Purger
-	core.Warner
-	core.TopicChecker
+	core.Subscriber
+	core.Remover
 	core.Describer
 } = (*Transport)(nil)
 
@@ -172,7 +172,7 @@ func (t *Transport) String() string {
 // GoString returns the same as String.
 func (t *Transport) GoString() string { return t.String() }
 
-// Warnings implements core.Warner: it warns of connections to other machines that are not
+// Warnings implements core.Describer: it warns of connections to other machines that are not
 // encrypted or do not verify the server.
 func (t *Transport) Warnings() []string { return t.warnings.Take() }
 

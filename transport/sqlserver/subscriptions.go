@@ -7,7 +7,7 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// CheckTopic implements core.TopicChecker: a topic is UTF-8 without NUL, of 1 to 200
+// CheckTopic implements core.Subscriber: a topic is UTF-8 without NUL, of 1 to 200
 // characters.
 func (t *Transport) CheckTopic(topic string) error { return t.subscriptions.CheckTopic(topic) }
 

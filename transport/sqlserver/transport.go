@@ -23,8 +23,8 @@ import (
 )
 
 // Transport connects endpoints to queues that are tables. It implements core.Transport,
-// core.Provisioner, core.Subscriber, core.Checker and core.Purger, and is safe for
-// concurrent use.
+// core.Provisioner, core.Checker, core.Subscriber, core.Remover and core.Describer, and is
+// safe for concurrent use.
 type Transport struct {
 	db      sqlexec.Database
 	dialect dialect.Dialect
@@ -50,16 +50,16 @@ type Transport struct {
 	life     *transport.Lifecycle
 	warnings transport.Warnings
 	warnedOf sync.Map // addresses of tables without a trigger that a warning has named
+
+	transport.Undescribed // KeepsGroups: no queue keeps groups
 }
 
 var _ interface {
 	core.Transport
 	core.Provisioner
-	core.Subscriber
 	core.Checker
-	core.Purger
-	core.Warner
-	core.TopicChecker
+	core.Subscriber
+	core.Remover
 	core.Describer
 } = (*Transport)(nil)
 
@@ -186,7 +186,7 @@ func (t *Transport) Describe() core.TransportInfo { return t.info }
 // GoString returns the same text as String.
 func (t *Transport) GoString() string { return t.String() }
 
-// Warnings implements core.Warner: it returns warnings about connections to other
+// Warnings implements core.Describer: it returns warnings about connections to other
 // machines that do not verify the server, and about tables without the trigger that wakes
 // receivers.
 func (t *Transport) Warnings() []string { return t.warnings.Take() }

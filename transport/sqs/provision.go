@@ -283,7 +283,7 @@ func (t *Transport) explainedOrNil(err error) error {
 	return t.explained(err)
 }
 
-// Purge implements core.Purger. It receives and deletes messages until none is left: the
+// Purge implements core.Remover. It receives and deletes messages until none is left: the
 // service's own PurgeQueue takes a minute, is allowed once a minute, and removes delayed
 // messages too.
 func (t *Transport) Purge(ctx context.Context, queue string) (int, error) {

@@ -50,7 +50,7 @@ func (t *Transport) topicARN(ctx context.Context, name string) (string, error) {
 	return "arn:" + owner.partition + ":sns:" + t.cfg.AWS.Region + ":" + owner.account + ":" + name, nil
 }
 
-// CheckTopic implements core.TopicChecker.
+// CheckTopic implements core.Subscriber.
 func (t *Transport) CheckTopic(topic string) error {
 	_, err := t.cfg.topicName(topic)
 	return err

@@ -27,8 +27,8 @@ import (
 )
 
 // Transport connects endpoints to the queues of an account in a region. It implements
-// core.Transport, core.Provisioner, core.Subscriber, core.Checker, core.Purger, core.TopicChecker and
-// core.GroupKeeper, and is safe for concurrent use.
+// core.Transport, core.Provisioner, core.Checker, core.Subscriber, core.Remover and
+// core.Describer, and is safe for concurrent use.
 type Transport struct {
 	cfg   *Config // a pointer, which fmt does not follow: the configuration has credentials
 	caps  core.Capabilities
@@ -50,16 +50,16 @@ type Transport struct {
 
 	life    *transport.Lifecycle
 	runners *batch.Runners
+
+	transport.Undescribed // Warnings: there are none
 }
 
 var _ interface {
 	core.Transport
 	core.Provisioner
-	core.Subscriber
 	core.Checker
-	core.Purger
-	core.TopicChecker
-	core.GroupKeeper
+	core.Subscriber
+	core.Remover
 	core.Describer
 } = (*Transport)(nil)
 
@@ -146,7 +146,7 @@ func (t *Transport) Describe() core.TransportInfo {
 	return info
 }
 
-// KeepsGroups implements core.GroupKeeper. It returns true for FIFO queues.
+// KeepsGroups implements core.Describer. It returns true for FIFO queues.
 func (t *Transport) KeepsGroups(queue string) bool {
 	address, err := t.cfg.queueAddress(queue)
 	return err == nil && isFIFO(address)

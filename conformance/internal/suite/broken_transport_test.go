@@ -22,6 +22,7 @@ type changes struct {
 	provision     func(t *brokenTransport, topology core.Topology, next func() error) error
 	check         func(t *brokenTransport, topology core.Topology, next func() error) error
 	purge         func(t *brokenTransport, queue string, next func(queue string) (int, error)) (int, error)
+	remove        func(t *brokenTransport, queues, topics []string, next func(queues, topics []string) error) error
 	subscribe     func(t *brokenTransport, queue string, topics []string, next func() error) error
 	unsubscribe   func(t *brokenTransport, queue string, topics []string, next func() error) error
 	open          func(t *brokenTransport, ctx context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error)
@@ -47,7 +48,8 @@ type base interface {
 	core.Provisioner
 	core.Subscriber
 	core.Checker
-	core.Purger
+	core.Remover
+	core.Describer
 }
 
 // brokenTransport is a sound transport with changes.
@@ -102,6 +104,14 @@ func (t *brokenTransport) Check(ctx context.Context, topology core.Topology) err
 		return t.changes.check(t, topology, next)
 	}
 	return next()
+}
+
+func (t *brokenTransport) Remove(ctx context.Context, queues, topics []string) error {
+	next := func(queues, topics []string) error { return t.base.Remove(ctx, queues, topics) }
+	if t.changes.remove != nil {
+		return t.changes.remove(t, queues, topics, next)
+	}
+	return next(queues, topics)
 }
 
 func (t *brokenTransport) Purge(ctx context.Context, queue string) (int, error) {

@@ -211,9 +211,10 @@ var closeCases = []testCase{
 		if checker, ok := transport.(core.Checker); ok {
 			refused("Check", checker.Check(ctx, topology))
 		}
-		if purger, ok := transport.(core.Purger); ok {
-			_, err := purger.Purge(ctx, queue)
+		if remover, ok := transport.(core.Remover); ok {
+			_, err := remover.Purge(ctx, queue)
 			refused("Purge", err)
+			refused("Remove", remover.Remove(ctx, []string{queue}, nil))
 		}
 		if subscriber, ok := transport.(core.Subscriber); ok && t.caps.PublishSubscribe {
 			topic := t.uniqueName()

@@ -410,8 +410,10 @@ func (t *caseT) requests(transport core.Transport, queue string) map[string]func
 	if c, ok := transport.(core.Checker); ok {
 		requests["Check"] = func(ctx context.Context) error { return c.Check(ctx, topology) }
 	}
-	if p, ok := transport.(core.Purger); ok {
+	if p, ok := transport.(core.Remover); ok {
 		requests["Purge"] = func(ctx context.Context) error { _, err := p.Purge(ctx, queue); return err }
+		missing := t.uniqueName()
+		requests["Remove"] = func(ctx context.Context) error { return p.Remove(ctx, []string{missing}, nil) }
 	}
 	if s, ok := transport.(core.Subscriber); ok && t.caps.PublishSubscribe {
 		topic := t.uniqueName()

@@ -11,16 +11,16 @@ import (
 // purge empties a queue from another process, and checks the number of removed messages,
 // if the broker reports it.
 func (t *caseT) purge(queue string, want int) {
-	purger := t.open().(core.Purger)
-	if removed := t.purgeOnce(purger, queue); removed >= 0 && removed != want {
+	remover := t.open().(core.Remover)
+	if removed := t.purgeOnce(remover, queue); removed >= 0 && removed != want {
 		t.fail(fmt.Sprintf("Purge returns how many messages it removed, %d", want), "%d", removed)
 	}
 }
 
-func (t *caseT) purgeOnce(purger core.Purger, queue string) int {
+func (t *caseT) purgeOnce(remover core.Remover, queue string) int {
 	ctx, cancel := t.withTimeout()
 	defer cancel()
-	removed, err := purger.Purge(ctx, queue)
+	removed, err := remover.Purge(ctx, queue)
 	if err != nil {
 		t.stop(fmt.Sprintf("Purge of queue %q returns nil", queue), "%v", err)
 	}
@@ -28,7 +28,7 @@ func (t *caseT) purgeOnce(purger core.Purger, queue string) int {
 }
 
 var purgeCases = []testCase{
-	{rule: "C23", title: "Purge empties a queue, which can be used as before", modes: inHighest, needs: []need{purging}, run: func(t *caseT) {
+	{rule: "C23", title: "Purge empties a queue, which can be used as before", modes: inHighest, needs: []need{removing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.purge(queue, 0)
@@ -46,7 +46,7 @@ var purgeCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after it was purged, and what was sent since was received")
 	}},
-	{rule: "C23", title: "Purge removes messages whose delivery was given back", modes: withRedelivery, needs: []need{purging}, run: func(t *caseT) {
+	{rule: "C23", title: "Purge removes messages whose delivery was given back", modes: withRedelivery, needs: []need{removing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.messages(queue, 2)...)
@@ -55,15 +55,15 @@ var purgeCases = []testCase{
 		t.abandon(both[0])
 		t.release(both[1])
 		r.close()
-		purger, total := t.open().(core.Purger), 0
+		remover, total := t.open().(core.Remover), 0
 		t.await("Purge removes two messages that were given back", func() bool { // which the broker may return later
-			removed := t.purgeOnce(purger, queue)
+			removed := t.purgeOnce(remover, queue)
 			total += max(removed, 0)
 			return removed < 0 || total >= 2
 		})
 		t.wantLeft(queue, "after it was purged")
 	}},
-	{rule: "C23", title: "Purge leaves messages that a receiver has", modes: withRedelivery, needs: []need{purging}, run: func(t *caseT) {
+	{rule: "C23", title: "Purge leaves messages that a receiver has", modes: withRedelivery, needs: []need{removing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "to be completed"), t.message(queue, "to be given back"))
@@ -76,7 +76,7 @@ var purgeCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after a purge while a receiver had two messages, of which it completed one", "to be given back")
 	}},
-	{rule: "C23", title: "Purge leaves delayed messages that are not due", modes: inHighest, needs: []need{purging, delays}, run: func(t *caseT) {
+	{rule: "C23", title: "Purge leaves delayed messages that are not due", modes: inHighest, needs: []need{removing, delays}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "delayed")
@@ -89,7 +89,7 @@ var purgeCases = []testCase{
 		}
 		t.wantLeft(queue, "when the delayed message is due", "delayed")
 	}},
-	{rule: "C23", title: "Purge leaves other queues alone, and refuses one that does not exist", modes: inHighest, needs: []need{purging}, run: func(t *caseT) {
+	{rule: "C23", title: "Purge leaves other queues alone, and refuses one that does not exist", modes: inHighest, needs: []need{removing}, run: func(t *caseT) {
 		transport := t.open()
 		queue, other := t.queue(transport), t.queue(transport)
 		address, err := transport.Address(queue)
@@ -102,11 +102,83 @@ var purgeCases = []testCase{
 		ctx, cancel := t.withTimeout()
 		defer cancel()
 		missing := t.uniqueName()
-		if _, err := transport.(core.Purger).Purge(ctx, missing); !errors.Is(err, core.ErrQueueNotFound) {
+		if _, err := transport.(core.Remover).Purge(ctx, missing); !errors.Is(err, core.ErrQueueNotFound) {
 			t.fail("Purge of a queue that does not exist returns core.ErrQueueNotFound", "%v", err)
 		}
 		if err := t.trySend(transport, t.message(missing, "lost")); !errors.Is(err, core.ErrQueueNotFound) {
 			t.fail("Purge creates nothing: a Send to the missing queue returns core.ErrQueueNotFound", "%v", err)
 		}
+	}}, {rule: "C23", title: "Remove removes a queue with its messages, and no other", modes: inHighest, needs: []need{removing}, run: func(t *caseT) {
+		transport := t.open()
+		first, second, other := t.queue(transport), t.queue(transport), t.queue(transport)
+		t.send(transport, t.message(first, "removed"), t.message(second, "removed too"), t.message(other, "kept"))
+		address, err := transport.Address(first)
+		if err != nil {
+			t.stop("Address takes a queue's name", "%v", err)
+		}
+		t.remove(t.open(), []string{address, second}, nil)
+		for _, queue := range []string{first, second} {
+			t.await("a Send to a removed queue returns core.ErrQueueNotFound", func() bool {
+				return errors.Is(t.trySend(transport, t.message(queue, "too late")), core.ErrQueueNotFound)
+			})
+		}
+		t.wantLeft(other, "after others were removed", "kept")
+		t.remove(transport, []string{first, t.uniqueName()}, nil) // neither exists
+		if !t.suite.provisioner || t.suite.h.Queue != nil {
+			return
+		}
+		ctx, cancel := t.withTimeout()
+		defer cancel()
+		switch err := transport.(core.Provisioner).Provision(ctx, core.Topology{Queues: []string{first}}); {
+		case errors.Is(err, core.ErrUnavailable): // the broker reserves the name for a while
+		case err != nil:
+			t.fail("Provision creates a removed queue again", "%v", err)
+		default:
+			t.wantLeft(first, "after it was removed and created again")
+		}
 	}},
+	{rule: "C23", title: "Remove ends the subscriptions of a queue", modes: inHighest, needs: []need{removing, publishing}, run: func(t *caseT) {
+		transport := t.open()
+		removed, kept := t.queue(transport), t.queue(transport)
+		event := t.event("event")
+		t.subscribe(transport, removed, event.Topic)
+		t.subscribe(transport, kept, event.Topic)
+		t.remove(transport, []string{removed}, nil)
+		t.sleep(t.caps.SubscriptionDelay)
+		t.send(transport, event)
+		t.wantLeft(kept, "after the other subscriber was removed", "event")
+	}},
+	{rule: "C23", title: "Remove removes a topic with its subscriptions, and no other", modes: inHighest, needs: []need{removing, publishing}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		gone, kept := t.event("gone"), t.event("kept")
+		t.subscribe(transport, queue, gone.Topic, kept.Topic)
+		if err := t.tryRemove(transport, nil, []string{gone.Topic}); errors.Is(err, errors.ErrUnsupported) {
+			t.note("Remove of topics is refused: %v", err)
+			return
+		} else if err != nil {
+			t.stop("Remove of a topic returns nil", "%v", err)
+		}
+		t.sleep(t.caps.SubscriptionDelay)
+		_ = t.trySend(transport, gone) // which may be refused, because the topic does not exist
+		t.send(transport, kept)
+		t.wantLeft(queue, "after one of its topics was removed", "kept")
+		t.remove(transport, nil, []string{gone.Topic, t.uniqueName()}) // neither exists
+		t.subscribe(transport, queue, gone.Topic)
+		t.send(transport, gone)
+		t.wantLeft(queue, "after it was subscribed again to a removed topic", "gone")
+	}},
+}
+
+// remove removes queues and topics.
+func (t *caseT) remove(transport core.Transport, queues, topics []string) {
+	if err := t.tryRemove(transport, queues, topics); err != nil {
+		t.stop(fmt.Sprintf("Remove of the queues %q and the topics %q returns nil", queues, topics), "%v", err)
+	}
+}
+
+func (t *caseT) tryRemove(transport core.Transport, queues, topics []string) error {
+	ctx, cancel := t.withTimeout()
+	defer cancel()
+	return transport.(core.Remover).Remove(ctx, queues, topics)
 }

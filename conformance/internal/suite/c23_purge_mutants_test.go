@@ -3,6 +3,8 @@ package suite
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/reprise-go/reprise/core"
@@ -123,5 +125,45 @@ var purgeMutants = []mutant{
 			return 0, nil
 		}
 		return n, err
+	})}, {rule: "C23", name: "removes nothing", breaks: onRemove(func(*brokenTransport, []string, []string, func([]string, []string) error) error { return nil })},
+	{rule: "C23", name: "removes the first queue alone", breaks: onRemove(func(_ *brokenTransport, queues, topics []string, next func([]string, []string) error) error {
+		return next(queues[:min(len(queues), 1)], topics)
 	})},
+	{rule: "C23", name: "removes no topics", breaks: onRemove(func(_ *brokenTransport, queues, _ []string, next func([]string, []string) error) error {
+		return next(queues, nil)
+	})},
+	{rule: "C23", name: "removes all topics", breaks: onRemove(func(t *brokenTransport, queues, topics []string, next func([]string, []string) error) error {
+		for _, queue := range t.fixture.view().Queues() {
+			if len(topics) > 0 {
+				_ = t.base.Remove(context.Background(), []string{queue}, nil)
+				_ = t.base.Provision(context.Background(), core.Topology{Queues: []string{queue}})
+			}
+		}
+		return next(queues, topics)
+	})},
+	{rule: "C23", name: "removes other queues too", breaks: onRemove(func(t *brokenTransport, queues, topics []string, next func([]string, []string) error) error {
+		if len(queues) > 0 {
+			queues = slices.DeleteFunc(t.fixture.view().Queues(), func(name string) bool { return strings.HasSuffix(name, "/$deadletter") })
+		}
+		return next(queues, topics)
+	})},
+	{rule: "C23", name: "empties the queues that it should remove", breaks: onRemove(func(t *brokenTransport, queues, topics []string, next func([]string, []string) error) error {
+		for _, queue := range queues {
+			_, _ = t.base.Purge(context.Background(), queue)
+		}
+		return next(nil, topics)
+	})},
+	{rule: "C23", name: "refuses to remove a queue that does not exist", breaks: onRemove(func(t *brokenTransport, queues, topics []string, next func([]string, []string) error) error {
+		for _, queue := range queues {
+			if _, err := t.fixture.view().Depth(queue); err != nil {
+				return err
+			}
+		}
+		return next(queues, topics)
+	})},
+}
+
+// onRemove makes changes of a function that replaces Remove.
+func onRemove(remove func(t *brokenTransport, queues, topics []string, next func(queues, topics []string) error) error) func() changes {
+	return func() changes { return changes{remove: remove} }
 }

@@ -172,7 +172,7 @@ var (
 	lockLimit      = need{"MaxLockTime is without limit", func(s *suite) bool { return s.caps.MaxLockTime > 0 }}
 	receiveBatch   = need{"MaxReceiveBatch is without limit", func(s *suite) bool { return s.caps.MaxReceiveBatch > 0 }}
 	provisioning   = need{"the transport is no core.Provisioner", func(s *suite) bool { return s.provisioner }}
-	purging        = need{"the transport is no core.Purger", func(s *suite) bool { return s.purger }}
+	removing       = need{"the transport is no core.Remover", func(s *suite) bool { return s.remover }}
 	checking       = need{"the transport is no core.Checker", func(s *suite) bool { return s.checker }}
 	shortestLife   = need{"MaxLockTime is without limit, or longer than a case can wait", func(s *suite) bool {
 		return s.caps.MaxLockTime > 0 && (s.caps.MaxLockTime <= time.Minute || s.h.Synctest && s.caps.MaxLockTime <= 5*time.Minute)

@@ -20,7 +20,7 @@ func (t *caseT) groupQueue(transport core.Transport) string {
 	} else {
 		queue = t.queue(transport)
 	}
-	if keeper, ok := transport.(core.GroupKeeper); ok && !keeper.KeepsGroups(queue) {
+	if describer, ok := transport.(core.Describer); ok && !describer.KeepsGroups(queue) {
 		t.stop("KeepsGroups reports true for a queue that Harness.GroupQueue names, or without that for any", "it reports false for %q", queue)
 	}
 	return queue

@@ -11,12 +11,14 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
 // remote is a transport that is connected to a server, and connects again when
 // the connection is lost: a model of an adapter for a broker.
 type remote struct {
+	transport.Undescribed
 	server *server
 	rules  *inmemory.Transport // knows capabilities and addresses; never used otherwise
 
@@ -200,6 +202,16 @@ func (t *remote) Purge(ctx context.Context, queue string) (int, error) {
 	}
 	return c.transport.Purge(ctx, queue)
 }
+
+func (t *remote) Remove(ctx context.Context, queues, topics []string) error {
+	c, err := t.connected()
+	if err != nil {
+		return fmt.Errorf("remote: remove: %w", err)
+	}
+	return c.transport.Remove(ctx, queues, topics)
+}
+
+func (t *remote) CheckTopic(topic string) error { return t.rules.CheckTopic(topic) }
 
 func (t *remote) Check(ctx context.Context, topology core.Topology) error {
 	c, err := t.connected()

@@ -35,7 +35,7 @@ var rules = map[string]string{
 	"C20": "a message past its time to be received is never delivered",
 	"C21": "no password, key or token appears in an error or a String",
 	"C22": "DeadLetter moves the message, reason, description and headers to the broker's own queue",
-	"C23": "Purge removes what could be delivered from one queue, and nothing else",
+	"C23": "Purge removes the deliverable messages of one queue, and Remove the given queues and topics: nothing else",
 	"C24": "a queue that keeps groups delivers the messages of a group in their order, one at a time; Postpone gives one back in its place",
 
 	"R1":  "a message is attempted (immediate + 1) x (delayed + 1) times",

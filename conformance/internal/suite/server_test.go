@@ -153,7 +153,7 @@ func (s *server) connect(quit <-chan struct{}) (*connection, error) {
 	c := &connection{server: s, lost: make(chan struct{}), held: map[core.Delivery]int{}}
 	c.transport = &brokenTransport{
 		base: transport, fixture: s.fixture, memory: map[string]int{}, leave: func() {}, login: func() string { return "" },
-		changes: &changes{deliver: c.deliver, settle: c.settle, provision: c.provision, check: c.check, purge: c.purge, subscribe: c.subscribe, unsubscribe: c.subscribe},
+		changes: &changes{deliver: c.deliver, settle: c.settle, provision: c.provision, check: c.check, purge: c.purge, remove: c.remove, subscribe: c.subscribe, unsubscribe: c.subscribe},
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -304,6 +304,10 @@ func (c *connection) purge(_ *brokenTransport, queue string, next func(string) (
 		return err
 	})
 	return removed, err
+}
+
+func (c *connection) remove(_ *brokenTransport, queues, topics []string, next func(queues, topics []string) error) error {
+	return c.call(func() error { return next(queues, topics) })
 }
 
 func (c *connection) provision(_ *brokenTransport, _ core.Topology, next func() error) error {

@@ -27,8 +27,8 @@ type suite struct {
 	report *Report
 
 	// Properties of the transport, determined at the start.
-	caps                         core.Capabilities
-	provisioner, checker, purger bool
+	caps                          core.Capabilities
+	provisioner, checker, remover bool
 
 	// The duration of a delivery's lock, in the mode with the shortest one; 0: it does
 	// not end. lock is for transports that Open returns, shortLock for those used by
@@ -108,7 +108,7 @@ func (s *suite) separate(t *testing.T) (*suite, error) {
 	}
 	h.seed, h.quietPeriod, h.process = s.h.seed, s.h.quietPeriod, s.h.process
 	return &suite{
-		h: h.withoutLabels(), report: s.report, caps: s.caps, provisioner: s.provisioner, checker: s.checker, purger: s.purger,
+		h: h.withoutLabels(), report: s.report, caps: s.caps, provisioner: s.provisioner, checker: s.checker, remover: s.remover,
 		lock: s.lock, shortLock: s.shortLock, short: s.short, probed: true,
 		run: fmt.Sprintf("%s-%d", s.run, s.names.Add(1)), spinLimit: s.spinLimit, abort: s.abort,
 	}, nil
@@ -136,7 +136,7 @@ func (s *suite) probe(t *caseT) {
 	t.caps = s.caps
 	_, s.provisioner = transport.(core.Provisioner)
 	_, s.checker = transport.(core.Checker)
-	_, s.purger = transport.(core.Purger)
+	_, s.remover = transport.(core.Remover)
 	t.mode = s.caps.HighestTransaction()
 	switch {
 	case len(s.caps.Transactions) == 0:

@@ -202,6 +202,9 @@ type SubscriptionTexts struct {
 	Subscribe   string // queue address (1), endpoint (2), topic (3)
 	Unsubscribe string // endpoint (1), topic (2)
 
+	RemoveQueue string // ends the subscriptions of a queue address (1), and returns their topics
+	RemoveTopic string // ends the subscriptions to a topic (1)
+
 	// IsCurrent returns 1 if a statement sees all commits before its own begin, and 0 if it
 	// sees those before its transaction's. It is empty if the server may refuse the question.
 	IsCurrent string

@@ -204,6 +204,8 @@ select @p1, @p2, @p3
 where not exists (select 1 from ` + t.Quoted + ` with (updlock, holdlock) where ` + row + `);
 update ` + t.Quoted + ` set QueueAddress = @p1 where ` + row + ` and QueueAddress <> @p1;`,
 		Unsubscribe: `delete from ` + t.Quoted + ` where Endpoint = @p1 and Topic = @p2 collate Latin1_General_BIN2;`,
+		RemoveQueue: `delete from ` + t.Quoted + ` output deleted.Topic where QueueAddress = @p1;`,
+		RemoveTopic: `delete from ` + t.Quoted + ` where Topic = @p1 collate Latin1_General_BIN2;`,
 	}
 }
 

@@ -305,6 +305,8 @@ func (Dialect) Subscriptions(t dialect.Table) *dialect.SubscriptionTexts {
 		Subscribe: `insert into ` + t.Quoted + ` (queueaddress, endpoint, topic) values ($1, $2, $3)
 on conflict (endpoint, topic) do update set queueaddress = excluded.queueaddress`,
 		Unsubscribe: `delete from ` + t.Quoted + ` where endpoint = $1 and topic = $2`,
+		RemoveQueue: `delete from ` + t.Quoted + ` where queueaddress = $1 returning topic`,
+		RemoveTopic: `delete from ` + t.Quoted + ` where topic = $1`,
 	}
 }
 

@@ -233,7 +233,11 @@ func (s *Table) Remove(ctx context.Context, endpoint string, topics []string) er
 	for _, topic := range topics {
 		statements = append(statements, sqlexec.Command(s.Unsubscribe, endpoint, topic))
 	}
-	err := s.server.DB.Exec(ctx, statements...)
+	return s.removed(ctx, s.server.DB.Exec(ctx, statements...))
+}
+
+// removed explains the error of a statement that removes subscriptions.
+func (s *Table) removed(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -245,6 +249,33 @@ func (s *Table) Remove(ctx context.Context, endpoint string, topics []string) er
 	default:
 		return err
 	}
+}
+
+// RemoveQueue removes all subscriptions of a queue.
+func (s *Table) RemoveQueue(ctx context.Context, address string) error {
+	var topics []string
+	err := s.removed(ctx, s.server.DB.Exec(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error {
+		var topic string
+		err := scan(&topic)
+		topics = append(topics, topic)
+		return err
+	}, s.SubscriptionTexts.RemoveQueue, address)))
+	s.Forget(topics)
+	return err
+}
+
+// RemoveTopics removes all subscriptions to topics.
+func (s *Table) RemoveTopics(ctx context.Context, topics []string) error {
+	if len(topics) == 0 {
+		return nil
+	}
+	var statements []*sqlexec.Statement
+	for _, topic := range topics {
+		statements = append(statements, sqlexec.Command(s.RemoveTopic, topic))
+	}
+	err := s.removed(ctx, s.server.DB.Exec(ctx, statements...))
+	s.Forget(topics)
+	return err
 }
 
 // rights returns the rights that a change of subscriptions needs.
