@@ -287,17 +287,12 @@ type Recoverability struct {
 	// whose failures mean that a service they need is away.
 	RateLimit RateLimit
 
-	// Unrecoverable errors, which no retry can fix, go to the error queue without one.
-	// Wrapped errors match too. [ErrNoHandler] can be one.
+	// Unrecoverable lists errors that no retry can fix: a message that fails with one goes to
+	// the error queue without a retry. Wrapped errors match too. [ErrNoHandler] can be one,
+	// and [ErrorOfType] stands for all errors of a type. A configuration file lists names of
+	// types, as the header NServiceBus.ExceptionInfo.ExceptionType does: "*fs.PathError". For
+	// other conditions, such as codes in errors, write a Policy.
 	Unrecoverable []error
-
-	// UnrecoverableTypes names types of errors that go to the error queue without a retry,
-	// as the header NServiceBus.ExceptionInfo.ExceptionType does: "*fs.PathError". An error
-	// that wraps one matches too. In Go [ErrorType] writes the name.
-	UnrecoverableTypes []string
-
-	// UnrecoverableFunc reports further errors as unrecoverable, as for codes in them.
-	UnrecoverableFunc func(error) bool
 
 	// Policy decides instead of [DefaultPolicy], where settings do not suffice.
 	Policy Policy
@@ -405,12 +400,6 @@ type TypeRecoverability struct {
 
 	// Unrecoverable errors are added to those of the endpoint.
 	Unrecoverable []error
-
-	// UnrecoverableTypes are added to those of the endpoint.
-	UnrecoverableTypes []string
-
-	// UnrecoverableFunc is called in addition to that of the endpoint.
-	UnrecoverableFunc func(error) bool
 }
 
 // RateLimit configures automatic rate limiting (R40-R45).

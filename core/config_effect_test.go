@@ -280,13 +280,11 @@ func TestSettings_OthersOfAMessageType(t *testing.T) {
 	errOwn := errors.New("of the type")
 	r := rulesOf(t, Recoverability{
 		ErrorQueue: "failed", MaxRetryAge: time.Hour, RequeueDelay: 2 * time.Second, RequeueLimit: 3,
-		Unrecoverable: []error{errListed}, UnrecoverableFunc: func(err error) bool { return err.Error() == "by func" },
-		UnrecoverableTypes: []string{ErrorType[codeError]()},
+		Unrecoverable: []error{errListed, ErrorOfType[codeError]()},
 		MessageTypes: map[string]TypeRecoverability{
 			"own": {
 				ErrorQueue: "bad", MaxRetryAge: time.Minute, RequeueDelay: time.Minute, RequeueLimit: 1,
-				Unrecoverable: []error{errOwn}, UnrecoverableFunc: func(err error) bool { return err.Error() == "by own func" },
-				UnrecoverableTypes: []string{ErrorType[*statusError]()},
+				Unrecoverable: []error{errOwn, ErrorOfType[*statusError]()},
 			},
 			"endless": {MaxRetryAge: Off, RequeueLimit: Off},
 		},
@@ -320,9 +318,6 @@ func TestSettings_OthersOfAMessageType(t *testing.T) {
 		{"its own error queue where an action cannot be done", "own", MoveTo(errFailed, ""), nil, MoveToError("bad")},
 		{"the endpoint's error is no error of the type's", "other", errOwn, nil, ImmediateRetry()},
 		{"its own unrecoverable error", "own", errOwn, nil, MoveToError("bad")},
-		{"the endpoint's function", "own", errors.New("by func"), nil, MoveToError("bad")},
-		{"its own function", "own", errors.New("by own func"), nil, MoveToError("bad")},
-		{"not of others", "other", errors.New("by own func"), nil, ImmediateRetry()},
 		{"the endpoint's requeue delay", "other", Defer(0), nil, DelayedRetry(2 * time.Second)},
 		{"its own requeue delay", "own", Defer(0), nil, DelayedRetry(time.Minute)},
 		{"the endpoint's requeue limit", "other", Defer(1), deferred(3), MoveToError("failed")},

@@ -87,7 +87,7 @@ func (r *resolvedConfig) resolveType(errs *validationErrors, prefix string, own,
 func (c TypeRecoverability) inForce() (config RecoverabilityConfig) {
 	c.Immediate, c.Delayed = Immediate{}, Delayed{}
 	config.settings = &c
-	config.Failed.ErrorQueue, config.Failed.Unrecoverable, config.Failed.UnrecoverableTypes = c.ErrorQueue, c.Unrecoverable, c.UnrecoverableTypes
+	config.Failed.ErrorQueue, config.Failed.Unrecoverable = c.ErrorQueue, c.Unrecoverable
 	config.MaxRetryAge = c.MaxRetryAge
 	return config
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/reprise-go/reprise/core/internal/errortype"
 )
 
 // namedTransport has capabilities and checks names; it is connected to nothing.
@@ -68,7 +70,7 @@ func TestNew_ReportsEveryWrongField(t *testing.T) {
 		{"UnacceptableMessageLimit.OnReached alone", Config{Recoverability: Recoverability{UnacceptableMessageLimit: UnacceptableMessageLimit{OnReached: func(context.Context, error) {}}}}, []string{"Recoverability.UnacceptableMessageLimit.OnReached is set, but without Count there is no limit"}},
 		{"R34 MaxDeliveries", Config{Recoverability: Recoverability{MaxDeliveries: -2}}, []string{"Recoverability.MaxDeliveries is -2; it cannot be negative (0 is the default, core.Off is none)"}},
 		{"R34 MaxDeliveries below a round", Config{Recoverability: Recoverability{MaxDeliveries: 5}}, []string{"Recoverability.MaxDeliveries is 5", "5 immediate retries", "use more than that"}},
-		{"UnrecoverableTypes", Config{Recoverability: Recoverability{UnrecoverableTypes: []string{"*fs.PathError", "PathError"}}}, []string{`Recoverability.UnrecoverableTypes[1] is "PathError"`, "with the package"}},
+		{"Unrecoverable type", Config{Recoverability: Recoverability{Unrecoverable: []error{errortype.Type{Name: "*fs.PathError"}, errortype.Type{Name: "PathError"}}}}, []string{`Recoverability.Unrecoverable[1] is set for errors of the type "PathError"`, "with the package"}},
 		{"Unrecoverable", Config{Recoverability: Recoverability{Unrecoverable: []error{errFailed, nil}}}, []string{"Recoverability.Unrecoverable[1] is nil", "remove it"}},
 		{"R40 ConsecutiveFailures", Config{Recoverability: Recoverability{RateLimit: RateLimit{ConsecutiveFailures: -1}}}, []string{"Recoverability.RateLimit.ConsecutiveFailures is -1"}},
 		{"R40 TimeToWait", Config{Recoverability: Recoverability{RateLimit: RateLimit{ConsecutiveFailures: 9, TimeToWait: -1}}}, []string{"Recoverability.RateLimit.TimeToWait is -1ns"}},

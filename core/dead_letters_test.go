@@ -39,7 +39,7 @@ var terminalFailures = map[string]terminalFailure{
 func moveAllToError(fx *fixture, c core.Config) {
 	fx.Helper()
 	c.Recoverability.Immediate, c.Recoverability.Delayed = core.Immediate{NumberOfRetries: core.Off}, core.Delayed{NumberOfRetries: core.Off}
-	c.Recoverability.UnrecoverableFunc = func(err error) bool { return errors.Is(err, errPermanent) }
+	c.Recoverability.Unrecoverable = []error{errPermanent}
 	ep := fx.newEndpoint("orders", c)
 	fx.handle(ep, "order", func(_ context.Context, m *core.Message) error { return terminalFailures[m.ID].err })
 	core.Handle(ep, "number", func(context.Context, *core.TypedMessage[int]) error { return nil })

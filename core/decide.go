@@ -74,7 +74,7 @@ func (r *rules) configFor(messageType string) RecoverabilityConfig {
 
 // copyLists returns the settings with lists that users' code may write to.
 func (c RecoverabilityConfig) copyLists() RecoverabilityConfig {
-	c.Failed.Unrecoverable, c.Failed.UnrecoverableTypes = slices.Clone(c.Failed.Unrecoverable), slices.Clone(c.Failed.UnrecoverableTypes)
+	c.Failed.Unrecoverable = slices.Clone(c.Failed.Unrecoverable)
 	return c
 }
 
@@ -237,7 +237,7 @@ func limitEffectOf(err error) (effect limitEffect) {
 }
 
 // choose decides by the verdict or the policy, and handles panics of users' code: of a
-// policy, UnrecoverableFunc, or a method of the error itself.
+// policy, or a method of the error itself.
 func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failure) (d decision) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -279,7 +279,7 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 		case v.Refused: // the error is none of this message's
 			d.action = DelayedRetry(r.possibleDelay(cmp.Or(max(v.Delay, 0), config.settings.RequeueDelay), f))
 			d.as = asRefusal
-		case config.isUnrecoverableWith(v, f.Err):
+		case config.IsUnrecoverable(f.Err):
 			d.action = MoveToError("")
 		case config.settings.RequeueLimit > 0 && f.deferrals >= config.settings.RequeueLimit:
 			d.action, d.reason.err = MoveToError(""), newRequeueLimitError(config.settings.RequeueLimit, f.Err)
@@ -290,7 +290,7 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 		}
 	case VerdictRetryAfter:
 		switch {
-		case config.isUnrecoverableWith(v, f.Err):
+		case config.IsUnrecoverable(f.Err):
 			d.action = MoveToError("")
 		case config.delayedReduced != "":
 			d.action = DelayedRetry(v.Delay)

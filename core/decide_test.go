@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"slices"
 	"testing"
@@ -222,9 +223,7 @@ func (*statusError) Error() string { return "status" }
 func TestUnrecoverable_FailuresAreNotRetried(t *testing.T) {
 	listed := errors.New("listed")
 	r := rulesOf(t, Recoverability{
-		Unrecoverable:      []error{listed, ErrNoHandler},
-		UnrecoverableTypes: []string{"*core.statusError", "*fs.PathError"},
-		UnrecoverableFunc:  func(err error) bool { e, ok := errors.AsType[codeError](err); return ok && e.code == 4 },
+		Unrecoverable: []error{listed, ErrNoHandler, ErrorOfType[*statusError](), ErrorOfType[*fs.PathError](), ErrorOfType[net.Error]()},
 	})
 	sources := []struct {
 		name  string
@@ -235,12 +234,12 @@ func TestUnrecoverable_FailuresAreNotRetried(t *testing.T) {
 		{"a message that cannot be parsed", fmt.Errorf("%w: %w", ErrMalformed, errFailed), true},
 		{"a listed error", listed, true},
 		{"no handler, where listed", fmt.Errorf("%w: %q", ErrNoHandler, "order"), true},
-		{"what the function reports", codeError{4}, true},
+		{"an error that implements an interface", &net.DNSError{}, true},
 		{"the verdict Unrecoverable", Unrecoverable(errFailed), true},
 		{"an error of a type that is named", &statusError{}, true},
 		{"an error that wraps one of another package", &fs.PathError{Err: errFailed}, true},
 		{"an error of a type that is almost named", &os.LinkError{Err: errFailed}, false},
-		{"what the function does not report", codeError{5}, false},
+		{"an error of another type", codeError{5}, false},
 		{"any other error", errFailed, false},
 		{"one that only reads the same", errors.New("listed"), false},
 	}

@@ -266,19 +266,16 @@ func TestPolicy_ThatDecidesNothing(t *testing.T) {
 
 // Rule R12.
 func TestDefaultPolicy_UserCodePanics(t *testing.T) {
-	panics := Recoverability{UnrecoverableFunc: func(error) bool { panic("oh no") }}
 	for _, test := range []struct {
-		name   string
-		config Recoverability
-		err    error
+		name string
+		err  error
 	}{
-		{"UnrecoverableFunc panics", panics, errFailed},
-		{"UnrecoverableFunc panics about a RetryAfter", panics, RetryAfter(errFailed, time.Second)},
-		{"UnrecoverableFunc panics about a DeferError", panics, DeferError(errFailed, time.Second)},
-		{"an error's Is panics", Recoverability{}, panickingError{}},
+		{"an error's Is panics", panickingError{}},
+		{"an error's Is panics about a RetryAfter", RetryAfter(panickingError{}, time.Second)},
+		{"an error's Is panics about a DeferError", DeferError(panickingError{}, time.Second)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			d := rulesOf(t, test.config).decide(t.Context(), failureAfter(1, 0, test.err))
+			d := rulesOf(t, Recoverability{}).decide(t.Context(), failureAfter(1, 0, test.err))
 			if d.action != MoveToError("error") || (d.as == asDeferral) || d.reason.cause == nil {
 				t.Errorf("%+v", d)
 			}

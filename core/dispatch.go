@@ -207,8 +207,7 @@ func (p precedence) compare(other precedence) int {
 	return cmp.Or(cmp.Compare(p.rank, other.rank), cmp.Compare(other.delay, p.delay))
 }
 
-// precedenceOf also handles errors whose methods panic, and an UnrecoverableFunc that
-// panics.
+// precedenceOf also handles errors whose methods panic.
 func precedenceOf(err error, config RecoverabilityConfig, m *Message) (p precedence) {
 	defer func() {
 		if recover() != nil {
@@ -216,7 +215,7 @@ func precedenceOf(err error, config RecoverabilityConfig, m *Message) (p precede
 		}
 	}()
 	v := VerdictOf(err)
-	unrecoverable := func() bool { return config.isUnrecoverableWith(v, err) }
+	unrecoverable := func() bool { return config.IsUnrecoverable(err) }
 	if v == nil {
 		if unrecoverable() {
 			return precedence{rank: rankUnrecoverable}

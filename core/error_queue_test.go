@@ -274,8 +274,7 @@ func TestUnrecoverable_PermanentFailuresMoveAtOnce(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		errKnown := errors.New("known")
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{
-			Unrecoverable:     []error{errKnown, core.ErrNoHandler},
-			UnrecoverableFunc: func(err error) bool { return strings.Contains(err.Error(), "by func") },
+			Unrecoverable: []error{errKnown, core.ErrNoHandler, core.ErrorOfType[*orderError]()},
 		}})
 		var runs atomic.Int64
 		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
@@ -283,8 +282,8 @@ func TestUnrecoverable_PermanentFailuresMoveAtOnce(t *testing.T) {
 			switch m.ID {
 			case "listed":
 				return fmt.Errorf("wrapped: %w", errKnown)
-			case "func":
-				return errors.New("by func")
+			case "type":
+				return &orderError{"7"}
 			}
 			return nil
 		})
@@ -298,7 +297,7 @@ func TestUnrecoverable_PermanentFailuresMoveAtOnce(t *testing.T) {
 			}
 		}})
 		fx.run(ep)
-		fx.enqueue("listed", "func", "malformed")
+		fx.enqueue("listed", "type", "malformed")
 		for _, messageType := range []string{"number", "unknown"} {
 			m := order(messageType)
 			m.Headers.Set(headers.MessageTypes, messageType)
@@ -314,7 +313,7 @@ func TestUnrecoverable_PermanentFailuresMoveAtOnce(t *testing.T) {
 			equal(fx, "attempts of "+m.ID, strings.Count(m.Headers.Get(headers.Attempts), `"attempts":1,`), 1)
 		}
 		slices.Sort(failed)
-		if want := []string{"func", "listed", "malformed", "number", "unknown"}; !slices.Equal(failed, want) {
+		if want := []string{"listed", "malformed", "number", "type", "unknown"}; !slices.Equal(failed, want) {
 			fx.Errorf("in the error queue: %v, want %v", failed, want)
 		}
 		equal(fx, "runs", runs.Load(), 2)

@@ -294,19 +294,20 @@ func TestIndependent_TellsThePanicThatDoesNotDecide(t *testing.T) {
 }
 
 func TestIndependent_LimitsEndTheWishForARetry(t *testing.T) {
+	errNever := errors.New("never")
 	bubble(t, func(fx *fixture) {
 		var recovered recoveryRecorder
 		ep := fx.newEndpoint("orders", core.Config{
 			Observers: []core.Observer{recovered.observer()},
 			Recoverability: core.Recoverability{
 				Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}, RequeueLimit: 1,
-				UnrecoverableFunc: func(err error) bool { return err.Error() == "never" },
+				Unrecoverable: []error{errNever},
 			},
 		})
 		deferrals := 0
 		for _, h := range []func(m *core.Message) error{
 			func(*core.Message) error { return core.RetryAfter(errBoom, time.Minute) }, // there are no delayed retries
-			func(*core.Message) error { return errors.New("never") },
+			func(*core.Message) error { return errNever },
 			func(*core.Message) error { deferrals++; return core.Defer(time.Second) },
 		} {
 			core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error { return h(m.Message) }, core.HandleOptions{Independent: true})

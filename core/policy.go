@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
 	"github.com/reprise-go/reprise/core/internal/delays"
+	"github.com/reprise-go/reprise/core/internal/errortype"
 	"github.com/reprise-go/reprise/core/internal/values"
 )
 
@@ -126,9 +126,8 @@ type RecoverabilityConfig struct {
 		TimeIncrease       time.Duration
 	}
 	Failed struct {
-		ErrorQueue         string
-		Unrecoverable      []error
-		UnrecoverableTypes []string
+		ErrorQueue    string
+		Unrecoverable []error
 	}
 
 	// MaxRetryAge is the time after a message's first failure in which [DefaultPolicy] may
@@ -142,51 +141,27 @@ type RecoverabilityConfig struct {
 
 // IsUnrecoverable reports whether err is not retried (R6): an undecodable or malformed
 // message, a message without a type ([ErrNoType]), a send that was refused
-// ([ErrSendRefused]), the verdict [Unrecoverable], an error of Failed.Unrecoverable or of
-// a type in Failed.UnrecoverableTypes, or one that the configured function reports.
+// ([ErrSendRefused]), the verdict [Unrecoverable], or an error that Failed.Unrecoverable
+// lists.
 func (c RecoverabilityConfig) IsUnrecoverable(err error) bool {
-	return c.listsUnrecoverable(err) || c.settings != nil && c.settings.UnrecoverableFunc != nil && c.settings.UnrecoverableFunc(err)
-}
-
-// isUnrecoverableWith is IsUnrecoverable for an error whose verdict, or nil, is v. The
-// configured function gets the error without the verdict.
-func (c RecoverabilityConfig) isUnrecoverableWith(v *Verdict, err error) bool {
-	if v == nil {
-		return c.IsUnrecoverable(err)
-	}
-	return c.listsUnrecoverable(err) || v.Err != nil && c.IsUnrecoverable(v.Err)
-}
-
-// listsUnrecoverable is IsUnrecoverable without the configured function, which may report
-// all errors that it does not know, including a bare Defer.
-func (c RecoverabilityConfig) listsUnrecoverable(err error) bool {
 	if errors.Is(err, ErrUndecodable) || errors.Is(err, ErrMalformed) || errors.Is(err, ErrNoType) || errors.Is(err, ErrSendRefused) {
 		return true
 	}
 	if v := VerdictOf(err); v != nil && v.Kind == VerdictUnrecoverable {
 		return true
 	}
-	return slices.ContainsFunc(c.Failed.Unrecoverable, func(target error) bool { return errors.Is(err, target) }) ||
-		len(c.Failed.UnrecoverableTypes) > 0 && hasTypeIn(err, c.Failed.UnrecoverableTypes)
+	return slices.ContainsFunc(c.Failed.Unrecoverable, func(target error) bool {
+		if t, ok := target.(errortype.Type); ok {
+			return t.Matches(err)
+		}
+		return errors.Is(err, target)
+	})
 }
 
-// ErrorType returns the name of a type of errors for [Recoverability.UnrecoverableTypes],
-// such as "*fs.PathError".
-func ErrorType[E error]() string { return reflect.TypeFor[E]().String() }
-
-// hasTypeIn reports whether err is or wraps an error whose type has one of the names.
-func hasTypeIn(err error, names []string) bool {
-	for err != nil {
-		if slices.Contains(names, reflect.TypeOf(err).String()) {
-			return true
-		}
-		if joined, ok := err.(interface{ Unwrap() []error }); ok {
-			return slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return hasTypeIn(err, names) })
-		}
-		err = errors.Unwrap(err)
-	}
-	return false
-}
+// ErrorOfType stands for all errors of a type in [Recoverability.Unrecoverable]:
+// ErrorOfType[*fs.PathError](). An error that wraps one matches too. If E is an interface,
+// the errors that implement it match. errors.Is does not know this value.
+func ErrorOfType[E error]() error { return errortype.Of[E]() }
 
 // ErrorContext describes one failure.
 type ErrorContext struct {

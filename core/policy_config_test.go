@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"slices"
 	"testing"
 	"time"
 
@@ -19,12 +17,11 @@ import (
 func TestDefaultPolicy_WithoutAMessage(t *testing.T) {
 	errFinal := errors.New("final")
 	ep, err := core.New("orders", inmemory.Open(), core.Config{Recoverability: core.Recoverability{
-		Immediate:         core.Immediate{NumberOfRetries: 1},
-		Delayed:           core.Delayed{Delays: []time.Duration{time.Minute, time.Hour}},
-		Unrecoverable:     []error{errFinal},
-		UnrecoverableFunc: func(err error) bool { return err.Error() == "by func" },
-		ErrorQueue:        "failed",
-		MaxRetryAge:       2 * time.Hour,
+		Immediate:     core.Immediate{NumberOfRetries: 1},
+		Delayed:       core.Delayed{Delays: []time.Duration{time.Minute, time.Hour}},
+		Unrecoverable: []error{errFinal, core.ErrorOfType[*orderError]()},
+		ErrorQueue:    "failed",
+		MaxRetryAge:   2 * time.Hour,
 		MessageTypes: map[string]core.TypeRecoverability{
 			"price": {Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 2, TimeIncrease: time.Second, Factor: 10, MaxDelay: 5 * time.Second}},
 		},
@@ -46,7 +43,7 @@ func TestDefaultPolicy_WithoutAMessage(t *testing.T) {
 		{"all used up", "order", errBoom, 2, 2, 0, core.MoveToError("failed")},
 		{"too old", "order", errBoom, 2, 1, 3 * time.Hour, core.MoveToError("failed")},
 		{"a listed error", "order", fmt.Errorf("x: %w", errFinal), 1, 0, 0, core.MoveToError("failed")},
-		{"one of the function's", "order", errors.New("by func"), 1, 0, 0, core.MoveToError("failed")},
+		{"one of a listed type", "order", &orderError{"7"}, 1, 0, 0, core.MoveToError("failed")},
 		{"a type of its own", "price", errBoom, 1, 0, 0, core.DelayedRetry(time.Second)},
 		{"its ceiling", "price", errBoom, 1, 1, 0, core.DelayedRetry(5 * time.Second)},
 		{"its end", "price", errBoom, 1, 2, 0, core.MoveToError("failed")},
@@ -69,7 +66,7 @@ func TestDefaultPolicy_WithoutAMessage(t *testing.T) {
 		c.Failed.Unrecoverable[0] = errBoom
 		c.Delayed.MaxNumberOfRetries = 99
 		again := ep.RecoverabilityConfig("price")
-		if !slices.Equal(again.Failed.Unrecoverable, []error{errFinal}) || again.Delayed.MaxNumberOfRetries != 2 {
+		if again.Failed.Unrecoverable[0] != errFinal || again.Delayed.MaxNumberOfRetries != 2 {
 			t.Errorf("%+v", again)
 		}
 	})
@@ -88,17 +85,15 @@ func TestDefaultPolicy_WithoutAMessage(t *testing.T) {
 	})
 }
 
-func TestErrorType_IsTheNameInTheErrorQueue(t *testing.T) {
-	if got := core.ErrorType[*fs.PathError](); got != "*fs.PathError" {
-		t.Errorf("%q", got)
-	}
+func TestErrorOfType_NamesTheTypeInTheErrorQueue(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
-		fx.runOrders(core.Config{Recoverability: core.Recoverability{UnrecoverableTypes: []string{core.ErrorType[*orderError]()}}}, func(context.Context, *core.Message) error {
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{Unrecoverable: []error{core.ErrorOfType[*orderError]()}}}, func(context.Context, *core.Message) error {
 			return fmt.Errorf("wrapped: %w", &orderError{"7"})
 		})
 		fx.enqueue("m1")
 		failed := fx.onlyMessage("error")
-		equal(fx, "type", failed.Headers.Get(headers.ExceptionType), core.ErrorType[*orderError]())
+		name := failed.Headers.Get(headers.ExceptionType)
+		equal(fx, "type", core.ErrorOfType[*orderError]().Error(), "any error of the type "+name)
 		equal(fx, "attempts", headers.ParseAttempts(failed.Headers.Get(headers.Attempts))[0].Attempts, 1)
 	})
 }

@@ -38,7 +38,7 @@ func (r *rules) failureReason(config RecoverabilityConfig, f failure, d *decisio
 		return headers.FailureUndecodable
 	case errors.Is(f.Err, ErrNoHandler):
 		return headers.FailureNoHandler
-	case config.isUnrecoverableWith(v, f.Err):
+	case config.IsUnrecoverable(f.Err):
 		return headers.FailureUnrecoverable
 	default:
 		return headers.FailureRetriesExhausted

@@ -8,6 +8,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/reprise-go/reprise/core/internal/errortype"
 )
 
 // setting declares a field of [Config], or of a struct in it: all that the checks need to
@@ -98,11 +100,12 @@ var settings = map[string]setting{
 		}
 		return "no message is dead-lettered; set Recoverability.DeadLetter to DeadLettersRejected or DeadLettersAll, or remove it"
 	}},
-	"Recoverability.UnrecoverableTypes": {wrong: valid(func(name string) string {
-		if strings.Contains(name, ".") && !strings.ContainsFunc(name, unicode.IsSpace) {
+	"Recoverability.Unrecoverable": {wrong: valid(func(err error) string {
+		t, named := err.(errortype.Type)
+		if !named || strings.Contains(t.Name, ".") && !strings.ContainsFunc(t.Name, unicode.IsSpace) {
 			return ""
 		}
-		return ", which is no type of errors; write its name with the package, such as \"*fs.PathError\""
+		return fmt.Sprintf(" for errors of the type %q, which is no type; write its name with the package, such as \"*fs.PathError\"", t.Name)
 	})},
 
 	"Immediate.NumberOfRetries": {off: true, differsFromZero: true},
@@ -313,14 +316,13 @@ func (c Config) shared() (all TypeRecoverability) {
 	return all
 }
 
-// over returns base with the fields that c has. Lists are added to those of base, and
-// functions are called after it.
+// over returns base with the fields that c has. Lists are added to those of base.
 func (c TypeRecoverability) over(base TypeRecoverability) TypeRecoverability {
 	merged := base
 	own, to := reflect.ValueOf(c), reflect.ValueOf(&merged).Elem()
 	for i := range own.NumField() {
 		switch own, to := own.Field(i), to.Field(i); own.Kind() {
-		case reflect.Struct, reflect.Func:
+		case reflect.Struct:
 		case reflect.Slice:
 			to.Set(reflect.AppendSlice(to.Slice3(0, to.Len(), to.Len()), own))
 		default:
@@ -330,11 +332,6 @@ func (c TypeRecoverability) over(base TypeRecoverability) TypeRecoverability {
 		}
 	}
 	merged.Immediate, merged.Delayed = c.Immediate.over(base.Immediate), c.Delayed.over(base.Delayed)
-	if first, second := base.UnrecoverableFunc, c.UnrecoverableFunc; first != nil && second != nil {
-		merged.UnrecoverableFunc = func(err error) bool { return first(err) || second(err) }
-	} else if second != nil {
-		merged.UnrecoverableFunc = second
-	}
 	return merged
 }
 

@@ -84,13 +84,13 @@ func example(t reflect.Type, n int) reflect.Value {
 func TestClone_SharesNoListsAndMaps(t *testing.T) {
 	c := Config{
 		BaseTypes: map[string][]string{"a": {"b"}}, Observers: []Observer{{}},
-		Recoverability: Recoverability{CustomErrorQueues: []string{"a"}, MessageTypes: map[string]TypeRecoverability{"a": {UnrecoverableTypes: []string{"a"}}}},
+		Recoverability: Recoverability{CustomErrorQueues: []string{"a"}, MessageTypes: map[string]TypeRecoverability{"a": {Unrecoverable: []error{errFailed}}}},
 	}
 	copied := clone(c)
-	c.BaseTypes["a"][0], c.Recoverability.CustomErrorQueues[0], c.Recoverability.MessageTypes["a"].UnrecoverableTypes[0] = "x", "x", "x"
+	c.BaseTypes["a"][0], c.Recoverability.CustomErrorQueues[0], c.Recoverability.MessageTypes["a"].Unrecoverable[0] = "x", "x", errListed
 	c.BaseTypes["c"], c.Recoverability.MessageTypes["c"] = nil, TypeRecoverability{}
 	r := copied.Recoverability
-	if copied.BaseTypes["a"][0] != "b" || len(copied.BaseTypes) != 1 || r.CustomErrorQueues[0] != "a" || r.MessageTypes["a"].UnrecoverableTypes[0] != "a" || len(r.MessageTypes) != 1 {
+	if copied.BaseTypes["a"][0] != "b" || len(copied.BaseTypes) != 1 || r.CustomErrorQueues[0] != "a" || r.MessageTypes["a"].Unrecoverable[0] != errFailed || len(r.MessageTypes) != 1 {
 		t.Errorf("the copy changed with the original: %+v", copied)
 	}
 	if (clone(Config{}).Recoverability.MessageTypes) != nil {

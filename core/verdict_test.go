@@ -176,12 +176,6 @@ func TestVerdict_Precedence(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a function that reports all it does not know leaves Defer alone", func(t *testing.T) {
-		r := rulesOf(t, Recoverability{UnrecoverableFunc: func(err error) bool { return !errors.Is(err, errFailed) }})
-		if d := r.decide(t.Context(), failureAfter(1, 0, fmt.Errorf("busy: %w", Defer(time.Minute)))); d.action != DelayedRetry(time.Minute) {
-			t.Errorf("%v", d.action)
-		}
-	})
 }
 
 func TestVerdict_OfNilErrors(t *testing.T) {

@@ -3,6 +3,8 @@ package configfile_test
 import (
 	"encoding/json"
 	"errors"
+	"io/fs"
+	"net/url"
 	"reflect"
 	"strings"
 	"testing"
@@ -41,7 +43,7 @@ const wholeConfig = `{
 				"errorQueue": "unshipped",
 				"deadLetterQueue": "dead-shipped",
 				"invalidQueue": "invalid-shipped",
-				"unrecoverableTypes": ["*url.Error"],
+				"unrecoverable": ["*url.Error"],
 				"handlerTimeout": "1m",
 				"maxRetryAge": "6h",
 				"requeueDelay": "3s",
@@ -57,7 +59,7 @@ const wholeConfig = `{
 		"deadLetterQueue": "dead",
 		"invalidQueue": "invalid",
 		"customErrorQueues": ["fraud", "spam"],
-		"unrecoverableTypes": ["*fs.PathError"],
+		"unrecoverable": ["*fs.PathError"],
 		"rateLimit": {"consecutiveFailures": 20, "timeToWait": "5s"}
 	}
 }`
@@ -78,7 +80,7 @@ func TestSettings_WholeConfigurationFromJSON(t *testing.T) {
 				"orders.shipped": {
 					Immediate:  core.Immediate{NumberOfRetries: 1, Pause: 20 * time.Millisecond, MaxPause: time.Second},
 					Delayed:    core.Delayed{NumberOfRetries: 9, TimeIncrease: time.Second, Factor: 2, MaxDelay: time.Minute, Jitter: 0.5},
-					ErrorQueue: "unshipped", DeadLetterQueue: "dead-shipped", InvalidQueue: "invalid-shipped", UnrecoverableTypes: []string{"*url.Error"}, HandlerTimeout: time.Minute, MaxRetryAge: 6 * time.Hour, RequeueDelay: 3 * time.Second, RequeueLimit: 20,
+					ErrorQueue: "unshipped", DeadLetterQueue: "dead-shipped", InvalidQueue: "invalid-shipped", Unrecoverable: []error{core.ErrorOfType[*url.Error]()}, HandlerTimeout: time.Minute, MaxRetryAge: 6 * time.Hour, RequeueDelay: 3 * time.Second, RequeueLimit: 20,
 				},
 			},
 			MaxRetryAge: 12 * time.Hour, MaxDeliveries: 99,
@@ -86,8 +88,8 @@ func TestSettings_WholeConfigurationFromJSON(t *testing.T) {
 			UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 5, Window: 10 * time.Minute},
 			DeadLetter:               core.DeadLettersRejected, DeadLetterQueue: "dead",
 			InvalidQueue: "invalid", CustomErrorQueues: []string{"fraud", "spam"},
-			UnrecoverableTypes: []string{"*fs.PathError"},
-			RateLimit:          core.RateLimit{ConsecutiveFailures: 20, TimeToWait: 5 * time.Second},
+			Unrecoverable: []error{core.ErrorOfType[*fs.PathError]()},
+			RateLimit:     core.RateLimit{ConsecutiveFailures: 20, TimeToWait: 5 * time.Second},
 		},
 	}
 	var got core.Config
@@ -123,11 +125,11 @@ func TestSettings_WholeConfigurationFromJSON(t *testing.T) {
 		}
 	})
 	t.Run("what is not mentioned keeps its value", func(t *testing.T) {
-		c := core.Config{Concurrency: 3, Recoverability: core.Recoverability{ErrorQueue: "failed", Delayed: core.Delayed{NumberOfRetries: 9}, UnrecoverableFunc: func(error) bool { return true }}}
+		c := core.Config{Concurrency: 3, Recoverability: core.Recoverability{ErrorQueue: "failed", Delayed: core.Delayed{NumberOfRetries: 9}, Unrecoverable: []error{errFailed}}}
 		if err := configfile.Decode([]byte(`{"recoverability": {"delayed": {"timeIncrease": "1s"}}}`), &c); err != nil {
 			t.Fatal(err)
 		}
-		if c.Concurrency != 3 || c.Recoverability.ErrorQueue != "failed" || c.Recoverability.Delayed.NumberOfRetries != 9 || c.Recoverability.UnrecoverableFunc == nil {
+		if c.Concurrency != 3 || c.Recoverability.ErrorQueue != "failed" || c.Recoverability.Delayed.NumberOfRetries != 9 || len(c.Recoverability.Unrecoverable) != 1 {
 			t.Errorf("%+v", c)
 		}
 	})

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/internal/errortype"
 	"github.com/reprise-go/reprise/core/internal/layers"
 )
 
@@ -93,6 +95,8 @@ func decodeValue(data []byte, v reflect.Value, path string, ofCore bool) error {
 	switch {
 	case isRead(v.Type()):
 		return decodeScalar(data, v, path, "text")
+	case v.Type() == errorsType:
+		return decodeErrorTypes(data, v, path)
 	case enumerations[v.Type()] != nil:
 		return decodeConstant(data, v, path)
 	case v.Type() == durationType:
@@ -149,6 +153,27 @@ func decodeConstant(data []byte, v reflect.Value, path string) error {
 	}
 	v.Set(c)
 	return nil
+}
+
+// decodeErrorTypes reads names of types of errors. They replace earlier names, and leave
+// errors of code.
+func decodeErrorTypes(data []byte, v reflect.Value, path string) error {
+	var names []string
+	if err := decodeList(data, reflect.ValueOf(&names).Elem(), path, true); err != nil {
+		return err
+	}
+	list := slices.DeleteFunc(slices.Clone(v.Interface().([]error)), isErrorType)
+	for _, name := range names {
+		list = append(list, errortype.Type{Name: name})
+	}
+	v.Set(reflect.ValueOf(list))
+	return nil
+}
+
+// isErrorType reports whether an error stands for a type that a name tells.
+func isErrorType(err error) bool {
+	t, ok := err.(errortype.Type)
+	return ok && t.Interface == nil
 }
 
 func decodeDuration(data []byte, v reflect.Value, path string, ofCore bool) error {

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/internal/errortype"
 )
 
 // Encode writes the text that [Decode] reads: the fields of a struct that are set, without
@@ -45,6 +46,14 @@ func encodeValue(b *bytes.Buffer, v reflect.Value, path string, of field) error 
 			return fmt.Errorf("%s is %v; use %s", path, v, names(v.Type()))
 		}
 		return encodeScalar(b, v.Interface().(fmt.Stringer).String(), path)
+	case v.Type() == errorsType:
+		var names []string
+		for _, err := range v.Interface().([]error) {
+			if isErrorType(err) {
+				names = append(names, err.(errortype.Type).Name)
+			}
+		}
+		return encodeList(b, reflect.ValueOf(names), path, of)
 	case writesItself(v):
 		return encodeScalar(b, v.Interface(), path)
 	case v.CanInt(), v.CanFloat():
@@ -116,6 +125,9 @@ func encodeStruct(b *bytes.Buffer, v reflect.Value, path string) error {
 
 // isSet reports whether a field is written: it is set, and holds more than code.
 func isSet(v reflect.Value) bool {
+	if v.Type() == errorsType {
+		return slices.ContainsFunc(v.Interface().([]error), isErrorType)
+	}
 	if v.Kind() != reflect.Struct || isRead(v.Type()) || v.Type() == endpointsType {
 		return !v.IsZero()
 	}

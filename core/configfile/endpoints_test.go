@@ -70,7 +70,7 @@ func TestEndpoints_EndpointsShareNoSlice(t *testing.T) {
 	}
 	var base core.Config
 	base.Observers, base.Recoverability.Unrecoverable = make([]core.Observer, 0, 4), make([]error, 0, 4)
-	base.Recoverability.UnrecoverableTypes, base.Recoverability.CustomErrorQueues = make([]string, 0, 4), make([]string, 0, 4)
+	base.Recoverability.CustomErrorQueues = make([]string, 0, 4)
 	configs := map[string]core.Config{}
 	called := ""
 	for _, name := range []string{"a", "b"} {
@@ -81,12 +81,12 @@ func TestEndpoints_EndpointsShareNoSlice(t *testing.T) {
 		r := &c.Recoverability
 		told := core.Observer{ConnectionChanged: func(core.ConnectionChange) { called = name }}
 		c.Observers, r.Unrecoverable = append(c.Observers, told), append(r.Unrecoverable, errors.New(name))
-		r.UnrecoverableTypes, r.CustomErrorQueues = append(r.UnrecoverableTypes, name), append(r.CustomErrorQueues, name)
+		r.CustomErrorQueues = append(r.CustomErrorQueues, name)
 		configs[name] = c
 	}
 	r := configs["a"].Recoverability
 	configs["a"].Observers[0].ConnectionChanged(core.ConnectionChange{})
-	if got := []any{called, r.Unrecoverable[0].Error(), r.UnrecoverableTypes[0], r.CustomErrorQueues[0]}; !reflect.DeepEqual(got, []any{"a", "a", "a", "a"}) {
+	if got := []any{called, r.Unrecoverable[0].Error(), r.CustomErrorQueues[0]}; !reflect.DeepEqual(got, []any{"a", "a", "a"}) {
 		t.Errorf("a has %v, want its own", got)
 	}
 }

@@ -166,7 +166,7 @@ func jsonOf(t reflect.Type, value string) any {
 			elements = append(elements, jsonOf(t.Elem(), strings.TrimSpace(element)))
 		}
 		return elements
-	case isRead(t) && !readsJSON, t.Kind() == reflect.String, t == durationType, enumerations[t] != nil, !json.Valid([]byte(value)):
+	case isRead(t) && !readsJSON, t.Kind() == reflect.String, t == errorsType.Elem(), t == durationType, enumerations[t] != nil, !json.Valid([]byte(value)):
 		return value
 	}
 	return json.RawMessage(value)

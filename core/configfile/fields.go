@@ -18,6 +18,7 @@ var (
 	endpointsType   = reflect.TypeFor[Endpoints]()
 	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
 	jsonUnmarshaler = reflect.TypeFor[json.Unmarshaler]()
+	errorsType      = reflect.TypeFor[[]error]()
 	corePackage     = reflect.TypeFor[core.Config]().PkgPath()
 )
 
@@ -66,7 +67,8 @@ func fields(t reflect.Type) ([]field, error) {
 			}
 			continue
 		}
-		if !f.IsExported() || !isData(f.Type, nil) {
+		errorTypes := f.Type == errorsType && t.PkgPath() == corePackage // their names are data
+		if !f.IsExported() || !isData(f.Type, nil) && !errorTypes {
 			continue
 		}
 		if err := checkType(f.Type); err != nil {

@@ -2,6 +2,8 @@ package configfile_test
 
 import (
 	"fmt"
+	"io/fs"
+	"net"
 	"reflect"
 	"slices"
 	"strings"
@@ -151,6 +153,15 @@ func TestConfig_SecondTextKeepsTheFirst(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	})
+	t.Run("names of errors replace names, not errors of code", func(t *testing.T) {
+		r := core.Recoverability{Unrecoverable: []error{core.ErrorOfType[*net.OpError](), errFailed, core.ErrorOfType[net.Error]()}}
+		if err := configfile.Decode([]byte(`{"unrecoverable": ["*fs.PathError"]}`), &r); err != nil {
+			t.Fatal(err)
+		}
+		if want := []error{errFailed, core.ErrorOfType[net.Error](), core.ErrorOfType[*fs.PathError]()}; !slices.Equal(r.Unrecoverable, want) {
+			t.Errorf("%v, want %v", r.Unrecoverable, want)
+		}
+	})
 	t.Run("a map that was there is not written", func(t *testing.T) {
 		shared := map[string]core.TypeRecoverability{"a": {ErrorQueue: "x"}}
 		r := core.Recoverability{MessageTypes: shared}
@@ -207,8 +218,8 @@ func TestConfig_RoundTrip(t *testing.T) {
 	if err := configfile.Decode([]byte(wholeConfig), &c); err != nil {
 		t.Fatal(err)
 	}
-	c.Recoverability.Unrecoverable = []error{errFailed} // code is left out
-	c.Recoverability.UnrecoverableFunc = func(error) bool { return false }
+	listed := c.Recoverability.Unrecoverable
+	c.Recoverability.Unrecoverable = slices.Concat([]error{errFailed, core.ErrorOfType[net.Error]()}, listed) // code is left out
 	c.Codec = core.JSON
 	text, err := configfile.Encode(c)
 	if err != nil {
@@ -218,7 +229,7 @@ func TestConfig_RoundTrip(t *testing.T) {
 	if err := configfile.Decode(text, &again); err != nil {
 		t.Fatalf("%v in %s", err, text)
 	}
-	c.Recoverability.Unrecoverable, c.Recoverability.UnrecoverableFunc, c.Codec = nil, nil, nil
+	c.Recoverability.Unrecoverable, c.Codec = listed, nil
 	if !reflect.DeepEqual(again, c) {
 		t.Errorf("got  %+v\nwant %+v", again, c)
 	}

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -75,12 +76,14 @@ var bounded = core.Recoverability{
 
 // end
 
-// snippet: unrecoverable-func
+// snippet: unrecoverable
 var unrecoverableToo = core.Recoverability{
-	Unrecoverable: []error{sql.ErrNoRows, core.ErrNoHandler},
-	UnrecoverableFunc: func(err error) bool {
-		status, ok := errors.AsType[*StatusError](err)
-		return ok && status.Code == http.StatusUnprocessableEntity
+	Unrecoverable: []error{sql.ErrNoRows, core.ErrNoHandler, core.ErrorOfType[*strconv.NumError]()},
+	Policy: func(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) core.Action {
+		if status, ok := errors.AsType[*StatusError](failure.Err); ok && status.Code == http.StatusUnprocessableEntity {
+			return core.MoveToError("")
+		}
+		return core.DefaultPolicy(ctx, config, failure)
 	},
 }
 
