@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/coretest"
 )
 
 type noteKey struct{}
@@ -88,7 +89,7 @@ func TestAttemptValues_OfHandleFailedReachTheRecoveryObserver(t *testing.T) {
 }
 
 func TestAttemptValues_CostNothingWhereThereAreNone(t *testing.T) {
-	m := core.NewMessage("x", core.MessageConfig{})
+	m, _ := coretest.Message("t", "x")
 	f := core.ErrorContext{}
 	if n := testing.AllocsPerRun(100, func() { _, _ = m.Value(noteKey{}), f.Value(noteKey{}) }); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -151,8 +152,8 @@ func TestAttemptValues_BelongToOneAttempt(t *testing.T) {
 }
 
 func TestErrorContext_WithValue(t *testing.T) {
-	first := core.ErrorContext{}.WithValue(noteKey{}, 1)
-	second := first.WithValue("other", 2)
+	first := coretest.WithValue(core.ErrorContext{}, noteKey{}, 1)
+	second := coretest.WithValue(first, "other", 2)
 	if first.Value(noteKey{}) != 1 || first.Value("other") != nil || second.Value(noteKey{}) != 1 || second.Value("other") != 2 {
 		t.Errorf("%v, %v; %v, %v", first.Value(noteKey{}), first.Value("other"), second.Value(noteKey{}), second.Value("other"))
 	}

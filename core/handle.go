@@ -105,9 +105,6 @@ type Failed struct {
 // TakeOver makes the message count as handled: it is not moved.
 func (f *Failed) TakeOver() { f.takenOver = true }
 
-// TakenOver reports whether [Failed.TakeOver] was called.
-func (f *Failed) TakenOver() bool { return f.takenOver }
-
 // anyType is the type under which default handlers are registered. No message
 // type is "".
 const anyType = ""

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/coretest"
 	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/messagekit"
 	"github.com/reprise-go/reprise/transport/inmemory"
@@ -62,7 +63,7 @@ func TestTakeOver_WhoseSendsFailIsUndone(t *testing.T) {
 			runs++
 			doWork(ctx, "last resort")
 			f.TakeOver()
-			equal(fx, "taken over", f.TakenOver(), true)
+			equal(fx, "taken over", coretest.TakenOver(f), true)
 			return m.Send("shipping", "of the last resort", "x")
 		})
 		fx.enqueue("m1")

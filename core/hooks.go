@@ -39,7 +39,7 @@ func (c *carrier) runHook(w *work) (plan.Class, error) {
 	if target := w.walk.Target(); target != plan.BrokerQueue {
 		failed.Queue = w.queueOf(target)
 	}
-	ctx := ContextWithMessage(a.decisionContext(), m)
+	ctx := contextWithMessage(a.decisionContext(), m)
 	a.returned.Store(false)
 	m.ctx = ctx
 	err := HandlerFunc(func(ctx context.Context, m *Message) error { return handler(ctx, m, failed) }).CallRecovered(ctx, m)

@@ -1,6 +1,10 @@
 package core
 
-import "github.com/reprise-go/reprise/core/internal/hooks"
+import (
+	"context"
+
+	"github.com/reprise-go/reprise/core/internal/hooks"
+)
 
 // kit has the functions of packages messagekit and coretest, which document them.
 type kit struct{}
@@ -18,3 +22,32 @@ func (kit) MarkDuplicate(m *Message) { m.outermost().markDuplicate() }
 func (kit) Copy(m *Message) Outgoing { return m.incoming.forwarded() }
 
 func (kit) SentID(m *Message) (id string, sent bool) { return m.ID, m.incoming.hasSentID() }
+
+// NewMessage makes a message that no endpoint received. send gets the messages of
+// [Message.SendNow].
+func (kit) NewMessage(endpoint, messageType string, in *Incoming, caps Capabilities, codec Codec, send func(context.Context, ...Outgoing) error) (*Message, error) {
+	bodies, err := newBodyCodec(codec)
+	if err != nil {
+		return nil, err
+	}
+	m := &Message{}
+	m.begin(&messageDeps{
+		composer: &composer{
+			endpoint: endpoint, machine: "test", replyTo: endpoint, codec: bodies, caps: caps,
+			address: func(queue string) (string, error) { return queue, nil },
+		},
+		send: send,
+	}, in, handling{messageType: messageType})
+	return m, nil
+}
+
+func (kit) ContextWithMessage(ctx context.Context, m *Message) context.Context {
+	return contextWithMessage(ctx, m)
+}
+
+func (kit) TakenOver(f *Failed) bool { return f.takenOver }
+
+func (kit) WithValue(c ErrorContext, key, value any) ErrorContext {
+	c.attemptValues = c.attemptValues.With(key, value)
+	return c
+}

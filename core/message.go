@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -95,49 +96,6 @@ type content struct {
 	headers Headers
 }
 
-// MessageConfig describes a [TypedMessage] that no endpoint received. See [NewMessage].
-type MessageConfig struct {
-	// Endpoint is the name of the endpoint that seems to handle the message.
-	// The default is "test".
-	Endpoint string
-	// Incoming is the received message. Its Body is not decoded: the body is
-	// given to [NewMessage]. An [Incoming.DeliveryCount] of 0 becomes 1.
-	Incoming Incoming
-	// Type is the message type.
-	Type string
-	// Capabilities are those of the transport; sends that need other abilities are refused.
-	Capabilities Capabilities
-	// Codec encodes sent messages. The default is JSON.
-	Codec Codec
-	// SendNow gets the messages of [Message.SendNow] and [Message.PublishNow]. nil drops
-	// them.
-	SendNow func(ctx context.Context, out ...Outgoing) error
-}
-
-// NewMessage makes a [TypedMessage] outside an endpoint, for a handler's unit test;
-// package coretest is more convenient. It panics for a [Codec] that [New] would refuse.
-func NewMessage[T any](body T, c MessageConfig) *TypedMessage[T] {
-	codec, err := newBodyCodec(c.Codec)
-	if err != nil {
-		panic(fmt.Sprintf("core: NewMessage: %v", err)) // a mistake in the test
-	}
-	c.Incoming.DeliveryCount = max(c.Incoming.DeliveryCount, 1)
-	deps := &messageDeps{
-		composer: &composer{
-			endpoint: firstNonEmpty(c.Endpoint, "test"), machine: "test", replyTo: firstNonEmpty(c.Endpoint, "test"),
-			codec: codec, caps: c.Capabilities,
-			address: func(queue string) (string, error) { return queue, nil },
-		},
-		send: c.SendNow,
-	}
-	if deps.send == nil {
-		deps.send = func(context.Context, ...Outgoing) error { return nil }
-	}
-	m := &Message{}
-	m.begin(deps, &c.Incoming, handling{messageType: c.Type})
-	return &TypedMessage[T]{Message: m, Body: body}
-}
-
 // begin fills m for one attempt.
 func (m *Message) begin(deps *messageDeps, in *Incoming, h handling) {
 	m.ID = in.ID
@@ -224,6 +182,10 @@ func (m *Message) isDuplicate() bool {
 // messages that the handler sends have it only if their own [SendOptions] set it.
 func (m *Message) GroupKey() string { return m.incoming.GroupKey }
 
+// Properties returns a copy of the properties that the message was received with, by
+// which an adapter passes on those of its broker. See [Incoming.Properties].
+func (m *Message) Properties() map[string]string { return maps.Clone(m.incoming.Properties) }
+
 // NativeID identifies the stored copy of the message: it is the same at every delivery of
 // the copy, and differs for each copy, such as a delayed retry. See [Incoming.NativeID].
 func (m *Message) NativeID() string { return m.incoming.NativeID }
@@ -269,15 +231,13 @@ func (m *Message) context() context.Context {
 	if m.ctx != nil {
 		return m.ctx
 	}
-	return ContextWithMessage(context.Background(), m)
+	return contextWithMessage(context.Background(), m)
 }
 
 // messageKey is the context key of a handler's Message.
 type messageKey struct{}
 
-// ContextWithMessage returns a context in which [MessageFromContext] finds m, as in the
-// context of an endpoint's handlers: for code that calls a handler itself.
-func ContextWithMessage(ctx context.Context, m *Message) context.Context {
+func contextWithMessage(ctx context.Context, m *Message) context.Context {
 	return context.WithValue(ctx, messageKey{}, m)
 }
 

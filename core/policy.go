@@ -270,13 +270,6 @@ const (
 // Value returns the value that the attempt set with [Message.SetValue], or nil.
 func (c ErrorContext) Value(key any) any { return c.attemptValues.Get(key) }
 
-// WithValue returns a copy with one more value, for the test of a policy that calls
-// [ErrorContext.Value].
-func (c ErrorContext) WithValue(key, value any) ErrorContext {
-	c.attemptValues = c.attemptValues.With(key, value)
-	return c
-}
-
 // delays returns the longest time that a message waits for its retries, all together.
 func (c RecoverabilityConfig) delays() time.Duration {
 	sum := c.schedule.Total(c.Delayed.MaxNumberOfRetries)

@@ -107,7 +107,7 @@ func (s *sends) compose(ctx context.Context, intent, queue, messageType string, 
 	c := s.composer()
 	if c.sendChain != nil {
 		if found, _ := MessageFromContext(ctx); found != s.message {
-			ctx = ContextWithMessage(ctx, s.message)
+			ctx = contextWithMessage(ctx, s.message)
 		}
 	}
 	out, err := c.runSendMiddleware(ctx, composed)

@@ -6,7 +6,7 @@
 //	// look at err and at rec.Sent()
 //
 // core.VerdictOf(err) returns the handler's verdict, or nil. Code that finds the message
-// by [core.MessageFromContext] needs core.ContextWithMessage(ctx, in.Message).
+// by [core.MessageFromContext] needs coretest.Context(ctx, in.Message).
 //
 // It tests the handler alone. The endpoint sends, retries and moves messages: to test
 // that, run a whole endpoint on package inmemory.
@@ -26,6 +26,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/internal/hooks"
 	"github.com/reprise-go/reprise/core/internal/mediatype"
 	"github.com/reprise-go/reprise/core/messagekit"
 )
@@ -62,6 +63,9 @@ type Options struct {
 	// GroupKey is the key that the message was sent with.
 	GroupKey string
 
+	// Properties are those that the message was received with.
+	Properties map[string]string
+
 	// EnqueuedAt is when the message became available. The default is the time
 	// of the call.
 	EnqueuedAt time.Time
@@ -97,6 +101,28 @@ type Options struct {
 	SendNow func(ctx context.Context, r Record) error
 }
 
+var kit = hooks.Core.(interface {
+	NewMessage(endpoint, messageType string, in *core.Incoming, caps core.Capabilities, codec core.Codec, send func(context.Context, ...core.Outgoing) error) (*core.Message, error)
+	ContextWithMessage(ctx context.Context, m *core.Message) context.Context
+	TakenOver(f *core.Failed) bool
+	WithValue(c core.ErrorContext, key, value any) core.ErrorContext
+})
+
+// Context returns a context in which [core.MessageFromContext] finds m, as in the context
+// of an endpoint's handlers.
+func Context(ctx context.Context, m *core.Message) context.Context {
+	return kit.ContextWithMessage(ctx, m)
+}
+
+// TakenOver reports whether a handler of failed messages called [core.Failed.TakeOver].
+func TakenOver(f *core.Failed) bool { return kit.TakenOver(f) }
+
+// WithValue returns a copy of c with one more value, for the test of a policy that calls
+// [core.ErrorContext.Value].
+func WithValue(c core.ErrorContext, key, value any) core.ErrorContext {
+	return kit.WithValue(c, key, value)
+}
+
 // Message returns a message for a handler's test, and the recorder of the messages that
 // the handler sends through it. The body is encoded and decoded by the codec, as it would
 // be through a queue: the handler only sees data that survives this, such as exported
@@ -109,25 +135,22 @@ func Message[T any](messageType string, body T, opts ...Options) (*core.TypedMes
 	o := singleOptions(messageType, opts)
 	rec := &Recorder{codec: o.Codec}
 	raw, contentType, decoded := throughCodec(messageType, body, o.Codec)
-	in := core.NewMessage(decoded, core.MessageConfig{
-		Endpoint:     o.Endpoint,
-		Type:         messageType,
-		Capabilities: *o.Capabilities,
-		Codec:        o.Codec,
-		Incoming: core.Incoming{
-			ID:            o.ID,
-			NativeID:      o.ID,
-			Headers:       headersOf(messageType, contentType, o),
-			Body:          raw,
-			DeliveryCount: o.Attempt,
-			LastError:     o.LastError,
-			GroupKey:      o.GroupKey,
-			EnqueuedAt:    o.EnqueuedAt,
-		},
-		SendNow: func(ctx context.Context, out ...core.Outgoing) error { return rec.sendNow(ctx, o.SendNow, out) },
-	})
-	rec.message = in.Message
-	return in, rec
+	m, err := kit.NewMessage(o.Endpoint, messageType, &core.Incoming{
+		ID:            o.ID,
+		NativeID:      o.ID,
+		Headers:       headersOf(messageType, contentType, o),
+		Body:          raw,
+		DeliveryCount: o.Attempt,
+		LastError:     o.LastError,
+		GroupKey:      o.GroupKey,
+		Properties:    o.Properties,
+		EnqueuedAt:    o.EnqueuedAt,
+	}, *o.Capabilities, o.Codec, func(ctx context.Context, out ...core.Outgoing) error { return rec.sendNow(ctx, o.SendNow, out) })
+	if err != nil {
+		panic(fmt.Sprintf("coretest: message %q: %v", messageType, err))
+	}
+	rec.message = m
+	return &core.TypedMessage[T]{Message: m, Body: decoded}, rec
 }
 
 // singleOptions returns the options with their defaults.
@@ -138,15 +161,15 @@ func singleOptions(messageType string, opts []Options) Options {
 	case 1:
 		o = opts[0]
 	default:
-		panic(fmt.Sprintf("coretest: inbound %q: %d Options were given; merge them into one", messageType, len(opts)))
+		panic(fmt.Sprintf("coretest: message %q: %d Options were given; merge them into one", messageType, len(opts)))
 	}
 	switch {
 	case messageType == "" || !utf8.ValidString(messageType) || strings.ContainsAny(messageType, ";,"):
 		panic(fmt.Sprintf("coretest: inbound: %q cannot be a message type; use UTF-8 text without ';' and ','", messageType))
 	case o.Attempt < 0 || o.DelayedRetries < 0 || o.Deferrals < 0:
-		panic(fmt.Sprintf("coretest: inbound %q: Attempt is %d, DelayedRetries %d and Deferrals %d; none can be negative", messageType, o.Attempt, o.DelayedRetries, o.Deferrals))
+		panic(fmt.Sprintf("coretest: message %q: Attempt is %d, DelayedRetries %d and Deferrals %d; none can be negative", messageType, o.Attempt, o.DelayedRetries, o.Deferrals))
 	case o.NoReplyTo && o.ReplyTo != "":
-		panic(fmt.Sprintf("coretest: inbound %q: ReplyTo is %q, but NoReplyTo is set; remove one of the two", messageType, o.ReplyTo))
+		panic(fmt.Sprintf("coretest: message %q: ReplyTo is %q, but NoReplyTo is set; remove one of the two", messageType, o.ReplyTo))
 	}
 	orDefault(&o.ID, ID)
 	orDefault(&o.Attempt, 1)
@@ -193,10 +216,10 @@ func throughCodec[T any](messageType string, body T, codec core.Codec) (raw []by
 	}
 	raw, err := codec.Encode(body)
 	if err != nil {
-		panic(fmt.Sprintf("coretest: inbound %q: encode a %T: %v", messageType, body, err))
+		panic(fmt.Sprintf("coretest: message %q: encode a %T: %v", messageType, body, err))
 	}
 	if err := codec.Decode(mediatype.Of(codec.ContentType()), raw, &decoded); err != nil {
-		panic(fmt.Sprintf("coretest: inbound %q: a %T cannot be decoded from its own encoding: %v", messageType, body, err))
+		panic(fmt.Sprintf("coretest: message %q: a %T cannot be decoded from its own encoding: %v", messageType, body, err))
 	}
 	return raw, codec.ContentType(), decoded
 }

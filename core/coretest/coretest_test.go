@@ -47,7 +47,7 @@ func TestMessage_IsAFirstAttemptByDefault(t *testing.T) {
 func TestMessage_Options(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	in, rec := coretest.Message("orders.placed", OrderPlaced{}, coretest.Options{
-		ID: "m-1", Attempt: 3, DelayedRetries: 2, Deferrals: 4, LastError: "timeout", GroupKey: "customer 7", EnqueuedAt: at, ReplyTo: "web", Endpoint: "billing",
+		ID: "m-1", Attempt: 3, DelayedRetries: 2, Deferrals: 4, LastError: "timeout", GroupKey: "customer 7", Properties: map[string]string{"label": "x"}, EnqueuedAt: at, ReplyTo: "web", Endpoint: "billing",
 		Headers: map[string]string{"tenant": "acme", headers.ConversationID: "c-1"},
 	})
 	if in.ID != "m-1" || in.Attempt != 3 || in.DelayedRetries != 2 || in.Deferrals != 4 || in.LastError != "timeout" || !in.EnqueuedAt.Equal(at) {
@@ -55,6 +55,9 @@ func TestMessage_Options(t *testing.T) {
 	}
 	if got := in.GroupKey(); got != "customer 7" {
 		t.Errorf("group key is %q", got)
+	}
+	if in.Properties()["label"] = "changed"; in.Properties()["label"] != "x" {
+		t.Errorf("properties are %v", in.Properties())
 	}
 	if got := in.Headers.Get("tenant"); got != "acme" {
 		t.Errorf("header tenant is %q", got)
@@ -227,6 +230,11 @@ func (upper) Decode(_ string, body []byte, v any) error {
 	return json.Unmarshal(bytes.ToUpper(body), v)
 }
 
+// nameless has no content type.
+type nameless struct{ core.Codec }
+
+func (nameless) ContentType() string { return "" }
+
 func TestOptions_CodecIsUsed(t *testing.T) {
 	in, rec := coretest.Message("t", "a", coretest.Options{Codec: upper{}})
 	if in.Body != "A" || in.Headers.Get(headers.ContentType) != "text/x-upper" {
@@ -254,6 +262,7 @@ func TestMessage_MistakesOfTheTestPanic(t *testing.T) {
 		{"negative attempt", "Attempt is -1", func() { coretest.Message("t", 1, coretest.Options{Attempt: -1}) }},
 		{"two options", "merge them into one", func() { coretest.Message("t", 1, coretest.Options{}, coretest.Options{}) }},
 		{"contradicting reply address", "remove one of the two", func() { coretest.Message("t", 1, coretest.Options{ReplyTo: "q", NoReplyTo: true}) }},
+		{"codec without a content type", "content type", func() { coretest.Message("t", 1, coretest.Options{Codec: nameless{core.JSON}}) }},
 		{"body that cannot be encoded", "encode a func()", func() { coretest.Message("t", func() {}) }},
 		{"body that cannot be decoded", "cannot be decoded from its own encoding", func() { coretest.Message[error]("t", errors.New("an interface")) }},
 		{"wrong body expected", `the body of "a" cannot be decoded into a coretest_test.Ship`, func() { coretest.Body[Ship](sent[0]) }},

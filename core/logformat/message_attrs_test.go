@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/coretest"
 	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/logformat"
 )
@@ -35,12 +36,12 @@ func TestAddMessageAttrs(t *testing.T) {
 		log  func(ctx context.Context, l *slog.Logger)
 		want map[string]any
 	}{
-		"a line of a handler":             {core.ContextWithMessage(t.Context(), m), func(ctx context.Context, l *slog.Logger) { l.InfoContext(ctx, "x", "n", 7) }, with(without(), "n", 7.0)},
+		"a line of a handler":             {coretest.Context(t.Context(), m), func(ctx context.Context, l *slog.Logger) { l.InfoContext(ctx, "x", "n", 7) }, with(without(), "n", 7.0)},
 		"a line without a message":        {t.Context(), func(ctx context.Context, l *slog.Logger) { l.InfoContext(ctx, "x", "n", 7) }, map[string]any{"n": 7.0}},
-		"a line that has the attribute":   {core.ContextWithMessage(t.Context(), m), func(ctx context.Context, l *slog.Logger) { l.InfoContext(ctx, "x", "message_id", "own") }, with(without(), "message_id", "own")},
-		"a logger that has the attribute": {core.ContextWithMessage(t.Context(), m), func(ctx context.Context, l *slog.Logger) { l.With("attempt", 9).With("n", 1).InfoContext(ctx, "x") }, with(with(without(), "attempt", 9.0), "n", 1.0)},
-		"a group":                         {core.ContextWithMessage(t.Context(), m), func(ctx context.Context, l *slog.Logger) { l.With("attempt", 9).WithGroup("g").InfoContext(ctx, "x") }, map[string]any{"attempt": 9.0, "g": without()}},
-		"no group":                        {core.ContextWithMessage(t.Context(), m), func(ctx context.Context, l *slog.Logger) { l.With("attempt", 9).WithGroup("").InfoContext(ctx, "x") }, with(without(), "attempt", 9.0)},
+		"a line that has the attribute":   {coretest.Context(t.Context(), m), func(ctx context.Context, l *slog.Logger) { l.InfoContext(ctx, "x", "message_id", "own") }, with(without(), "message_id", "own")},
+		"a logger that has the attribute": {coretest.Context(t.Context(), m), func(ctx context.Context, l *slog.Logger) { l.With("attempt", 9).With("n", 1).InfoContext(ctx, "x") }, with(with(without(), "attempt", 9.0), "n", 1.0)},
+		"a group":                         {coretest.Context(t.Context(), m), func(ctx context.Context, l *slog.Logger) { l.With("attempt", 9).WithGroup("g").InfoContext(ctx, "x") }, map[string]any{"attempt": 9.0, "g": without()}},
+		"no group":                        {coretest.Context(t.Context(), m), func(ctx context.Context, l *slog.Logger) { l.With("attempt", 9).WithGroup("").InfoContext(ctx, "x") }, with(without(), "attempt", 9.0)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer

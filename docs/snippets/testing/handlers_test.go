@@ -129,8 +129,8 @@ func TestHandleFailed_TellsTheCustomer(t *testing.T) {
 		if err := (&Billing{}).OrderFailed(t.Context(), in, failed); err != nil {
 			t.Fatal(err)
 		}
-		if sent := rec.Sent(); len(sent) != 1 || sent[0].Queue != "web" || failed.TakenOver() != takenOver {
-			t.Errorf("%v: sent %v, taken over: %v", err, sent, failed.TakenOver())
+		if sent := rec.Sent(); len(sent) != 1 || sent[0].Queue != "web" || coretest.TakenOver(failed) != takenOver {
+			t.Errorf("%v: sent %v, taken over: %v", err, sent, coretest.TakenOver(failed))
 		}
 	}
 }
@@ -147,7 +147,7 @@ func region(ctx context.Context) string {
 
 func TestMessage_FromTheContext(t *testing.T) {
 	in, _ := coretest.Message("orders.placed", OrderPlaced{}, coretest.Options{Headers: map[string]string{"region": "eu"}})
-	if got := region(core.ContextWithMessage(t.Context(), in.Message)); got != "eu" {
+	if got := region(coretest.Context(t.Context(), in.Message)); got != "eu" {
 		t.Errorf("region %q", got)
 	}
 	if got := region(t.Context()); got != "" {

@@ -12,6 +12,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/coretest"
 	"github.com/reprise-go/reprise/core/headers"
 	otelreprise "github.com/reprise-go/reprise/otel"
 )
@@ -35,11 +36,9 @@ func BenchmarkObserver(b *testing.B) {
 	} {
 		o := otelreprise.New(otelreprise.Config{TracerProvider: bench.tracers, MeterProvider: bench.meters})
 		at := core.ObservedEndpoint{Endpoint: "orders", Instance: "pod", Queue: "orders"}
-		sent := core.HeadersFromMap(map[string]string{
-			headers.MessageTypes: "order", headers.TimeSent: headers.FormatTime(time.Now()), "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00",
-		})
+		sent := map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"}
 		b.Run("handle/"+bench.name, func(b *testing.B) {
-			m := core.NewMessage([]byte("x"), core.MessageConfig{Type: "order", Incoming: core.Incoming{ID: "m1", Headers: sent}}).Message
+			m := newMessage("order", coretest.Options{Headers: sent})
 			b.ReportAllocs()
 			for b.Loop() {
 				ctx := o.HandleStart(b.Context(), core.HandleStart{ObservedEndpoint: at, Message: m})
@@ -58,4 +57,10 @@ func BenchmarkObserver(b *testing.B) {
 			}
 		})
 	}
+}
+
+// newMessage returns a message that no endpoint received.
+func newMessage(messageType string, o coretest.Options) *core.Message {
+	in, _ := coretest.Message(messageType, []byte("x"), o)
+	return in.Message
 }

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/coretest"
 	otelreprise "github.com/reprise-go/reprise/otel"
 )
 
@@ -99,10 +100,10 @@ func FuzzExtract(f *testing.F) {
 	}
 	o := otelreprise.New(otelreprise.Config{})
 	f.Fuzz(func(t *testing.T, parent, state, bag, previous, startNew string) {
-		h := core.HeadersFromMap(map[string]string{
+		h := map[string]string{
 			"traceparent": parent, "tracestate": state, "baggage": bag, headerPrevious: previous, headerStartNewTrace: startNew,
-		})
-		e := core.HandleStart{Message: core.NewMessage([]byte("x"), core.MessageConfig{Type: "order", Incoming: core.Incoming{ID: "m1", Headers: h}}).Message}
+		}
+		e := core.HandleStart{Message: newMessage("order", coretest.Options{Headers: h})}
 		ctx := o.HandleStart(context.Background(), e)
 		o.HandleEnd(ctx, core.HandleEnd{Message: e.Message})
 	})

@@ -16,6 +16,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/coretest"
 	"github.com/reprise-go/reprise/core/headers"
 	otelreprise "github.com/reprise-go/reprise/otel"
 )
@@ -163,7 +164,7 @@ func TestObserver_IsShared(t *testing.T) {
 func TestAllocations(t *testing.T) {
 	// testing.AllocsPerRun needs the time of the machine, not a bubble.
 	o := otelreprise.New(otelreprise.Config{TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider()})
-	m := core.NewMessage([]byte("x"), core.MessageConfig{Type: "order", Incoming: core.Incoming{ID: "m1"}}).Message
+	m := newMessage("order", coretest.Options{})
 	at := core.ObservedEndpoint{Endpoint: "orders", Queue: "orders"}
 	ctx := context.Background()
 	allocs := testing.AllocsPerRun(1000, func() {

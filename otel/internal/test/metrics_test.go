@@ -16,6 +16,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/coretest"
 	"github.com/reprise-go/reprise/core/headers"
 	otelreprise "github.com/reprise-go/reprise/otel"
 )
@@ -137,7 +138,7 @@ func TestCardinality(t *testing.T) {
 	bubble(t, func(b *bed) {
 		o := b.observer(otelreprise.Config{NServiceBusMetrics: true})
 		start := func(queue, messageType string, err error) {
-			m := core.NewMessage([]byte("x"), core.MessageConfig{Type: messageType, Incoming: core.Incoming{ID: messageType + " id", NativeID: messageType}}).Message
+			m := newMessage(messageType, coretest.Options{ID: messageType + " id"})
 			at := core.ObservedEndpoint{Endpoint: "orders", Instance: "pod-7f9c", Queue: queue}
 			ctx := o.HandleStart(context.Background(), core.HandleStart{ObservedEndpoint: at, Message: m})
 			o.HandleEnd(ctx, core.HandleEnd{ObservedEndpoint: at, Message: m, Err: err, Duration: time.Millisecond})
@@ -388,7 +389,7 @@ func otherMetrics(b *bed) map[string][]point {
 	o := &bed{T: b.T, reader: sdkmetric.NewManualReader()}
 	o.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(o.reader))
 	other := otelreprise.New(otelreprise.Config{MeterProvider: o.meters, TracerProvider: b.tracers})
-	m := core.NewMessage([]byte("x"), core.MessageConfig{Type: "order"}).Message
+	m := newMessage("order", coretest.Options{})
 	ctx := other.HandleStart(context.Background(), core.HandleStart{Message: m})
 	other.HandleEnd(ctx, core.HandleEnd{Message: m})
 	all := map[string][]point{}
