@@ -9,7 +9,7 @@
 // by [core.MessageFromContext] needs coretest.Context(ctx, in.Message).
 //
 // It tests the handler alone. The endpoint sends, retries and moves messages: to test
-// that, run a whole endpoint on package inmemory.
+// that, [Run] a whole endpoint on package inmemory.
 package coretest
 
 import (

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/coretest"
 	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -52,16 +53,7 @@ func start(t *testing.T, name string, transport core.Transport, c core.Config, r
 		t.Fatal(err)
 	}
 	register(ep)
-	ended := make(chan error, 1)
-	ctx, stop := context.WithCancel(context.Background())
-	go func() { ended <- ep.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	<-ep.Ready()
+	coretest.Run(t, ep)
 	return ep
 }
 

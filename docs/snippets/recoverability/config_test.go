@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/coretest"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -172,7 +173,7 @@ func roundsOf(t *testing.T, c core.Recoverability, messageType string) (rounds [
 			attempts++
 			return errors.New("always")
 		})
-		run(t, ep)
+		coretest.Run(t, ep)
 		if err := ep.Send(t.Context(), "billing", messageType, "body"); err != nil {
 			t.Fatal(err)
 		}
@@ -212,26 +213,6 @@ func TestConfigurations_RetryAsDocumented(t *testing.T) {
 			t.Errorf("delay %d is %v; want %v and up to a fifth more", i+1, delay, least)
 		}
 	}
-}
-
-// run runs the endpoint until the test ends.
-func run(t *testing.T, ep *core.Endpoint) {
-	t.Helper()
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- ep.Run(ctx) }()
-	select {
-	case <-ep.Ready():
-	case err := <-ended:
-		stop()
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 func TestAttempts_TableOfTheGuide(t *testing.T) {

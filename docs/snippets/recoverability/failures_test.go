@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/coretest"
 	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -80,7 +81,7 @@ func TestVerdicts(t *testing.T) {
 					t.Fatal(err)
 				}
 				core.Handle(ep, "orders.placed", handle)
-				run(t, ep)
+				coretest.Run(t, ep)
 				if err := ep.Send(t.Context(), "billing", "orders.placed", Order{ID: order}); err != nil {
 					t.Fatal(err)
 				}
@@ -121,7 +122,7 @@ func TestHandleFailed(t *testing.T) {
 			}
 			core.Handle(ep, "orders.placed", handle)
 			takeOver(ep)
-			run(t, ep)
+			coretest.Run(t, ep)
 			if err := ep.Send(t.Context(), "billing", "orders.placed", Order{ID: order}, core.SendOptions{ReplyTo: "web"}); err != nil {
 				t.Fatal(err)
 			}
@@ -171,7 +172,7 @@ func failForGood(t *testing.T, c core.Recoverability) (before, after core.Header
 		}
 		orders := &billing{}
 		core.Handle(ep, "orders.placed", orders.Charge)
-		run(t, ep)
+		coretest.Run(t, ep)
 		if err := ep.Send(t.Context(), "billing", "orders.placed", Order{ID: "42"}, core.SendOptions{ID: "m-42"}); err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +239,7 @@ func TestLog_OfAHandlerThatLogsAttempts(t *testing.T) {
 			return errors.New("the bank is down")
 		})
 		// end
-		run(t, billing)
+		coretest.Run(t, billing)
 		synctest.Wait()
 		lines.Reset() // the start of the endpoint
 		if err := billing.Send(t.Context(), "billing", "orders.placed", Order{ID: "42"}, core.SendOptions{ID: "m-42"}); err != nil {

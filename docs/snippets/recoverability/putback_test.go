@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/coretest"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -67,7 +68,7 @@ func TestPutBack_OfTheGuide(t *testing.T) {
 					attempt = m.Attempt
 					return nil
 				})
-				run(t, ep)
+				coretest.Run(t, ep)
 				if err := ep.Send(t.Context(), "billing", "orders.placed", Order{ID: "1"}); err != nil {
 					t.Fatal(err)
 				}

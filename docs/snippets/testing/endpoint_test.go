@@ -10,32 +10,10 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/coretest"
 	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
-
-// snippet: run
-// run runs the endpoint until the test ends.
-func run(t *testing.T, ep *core.Endpoint) {
-	t.Helper()
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- ep.Run(ctx) }()
-	select {
-	case <-ep.Ready():
-	case err := <-ended:
-		stop()
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// end
 
 // snippet: hour
 func TestBilling_BankIsDownForAnHour(t *testing.T) {
@@ -57,7 +35,7 @@ func TestBilling_BankIsDownForAnHour(t *testing.T) {
 			return errBankDown
 		}}
 		core.Handle(ep, "orders.placed", billing.OrderPlaced)
-		run(t, ep)
+		coretest.Run(t, ep)
 
 		if err := ep.Send(t.Context(), "billing", "orders.placed", OrderPlaced{ID: "42", Total: 7}); err != nil {
 			t.Fatal(err)
@@ -111,7 +89,7 @@ func TestBilling_BankRecovers(t *testing.T) {
 			return nil
 		}}
 		core.Handle(ep, "orders.placed", billing.OrderPlaced)
-		run(t, ep)
+		coretest.Run(t, ep)
 
 		// The destination exists once something has created it; here the test.
 		if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"shipping"}}); err != nil {
@@ -146,7 +124,7 @@ func TestBilling_NegativeTotalIsMovedAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		core.Handle(ep, "orders.placed", (&Billing{Charge: bankIsUp}).OrderPlaced)
-		run(t, ep)
+		coretest.Run(t, ep)
 
 		if err := ep.Send(t.Context(), "billing", "orders.placed", OrderPlaced{ID: "42", Total: -7}); err != nil {
 			t.Fatal(err)
@@ -178,7 +156,7 @@ func TestBilling_OnEachBroker(t *testing.T) {
 					t.Fatal(err)
 				}
 				core.Handle(ep, "orders.placed", (&Billing{Charge: bankIsDown}).OrderPlaced)
-				run(t, ep)
+				coretest.Run(t, ep)
 
 				if err := ep.Send(t.Context(), "billing", "orders.placed", OrderPlaced{ID: "42", Total: 7}); err != nil {
 					t.Fatal(err)
@@ -224,7 +202,7 @@ func TestBilling_WithoutDelayedDelivery(t *testing.T) {
 			t.Fatal(err)
 		}
 		core.Handle(ep, "orders.placed", (&Billing{Charge: bankIsDown}).OrderPlaced)
-		run(t, ep)
+		coretest.Run(t, ep)
 		if err := ep.Send(t.Context(), "billing", "orders.placed", OrderPlaced{ID: "42", Total: 7}); err != nil {
 			t.Fatal(err)
 		}

@@ -91,6 +91,30 @@ func TestWriteInvoice(t *testing.T) {
 
 // end
 
+// snippet: endpoint
+func TestWriteInvoice_OfAnEndpoint(t *testing.T) {
+	ctx := sqlservertest.Begin(t, testPool(t))
+	billing, err := core.New("billing", inmemory.Open(), core.Config{Concurrency: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan string)
+	core.Handle(billing, "orders.placed", WriteInvoice)
+	core.HandleEvent(billing, "invoices.written", func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
+		written <- m.Body.ID
+		return nil
+	})
+	coretest.RunContext(ctx, t, billing)
+	if err := billing.Send(t.Context(), "billing", "orders.placed", OrderPlaced{ID: "42"}); err != nil {
+		t.Fatal(err)
+	}
+	if id := <-written; id != "42" {
+		t.Errorf("wrote the invoice of order %s", id)
+	}
+}
+
+// end
+
 // snippet: fake
 // readOnly is a transaction in which each statement fails. A test overrides the methods that
 // its handler calls.

@@ -8,8 +8,8 @@
 //	err := handler(ctx, in)
 //	// look at err, at rec.Sent(), and with sqlserver.Tx(ctx) at the rows
 //
-// In the test of a whole endpoint, on package inmemory for example, a middleware calls
-// next with such a context.
+// In the test of a whole endpoint, on package inmemory for example, coretest.RunContext
+// gets such a context.
 package sqlservertest
 
 import (
