@@ -31,7 +31,9 @@ var (
 	ErrQueueNotFound = errors.New("queue does not exist")
 
 	// ErrUnavailable: the broker cannot be reached, or cannot serve for now: the same call
-	// may succeed later without a change by anybody (C15).
+	// may succeed later without a change by anybody (C15). The error wraps its cause. If the
+	// broker has not answered before the deadline of the call's context, the error matches
+	// context.DeadlineExceeded too.
 	ErrUnavailable = errors.New("broker is unavailable")
 
 	// ErrInvalidHeader: a header's key or value is not UTF-8, or the key is
@@ -175,7 +177,7 @@ func isRefusedWith(err error, id string, target error) bool {
 
 // isRefusedPermanently reports whether sending the message again cannot help.
 func isRefusedPermanently(err error, id string) bool {
-	for _, target := range []error{ErrQueueNotFound, ErrTooLarge, ErrInvalidHeader, errors.ErrUnsupported} {
+	for _, target := range permanentErrors {
 		if isRefusedWith(err, id, target) {
 			return true
 		}

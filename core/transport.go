@@ -35,7 +35,8 @@ type Transport interface {
 	// call if one is wrong, as it does after [Transport.Close] ([ErrClosed]) and when ctx
 	// had ended before. If the broker itself refuses a message for its size, the state is
 	// [SendRefused] with [ErrTooLarge]; the engine then tries to move the message in a
-	// smaller form. A message has a Queue or a Topic, and no negative duration. Send takes
+	// smaller form. In an outage the messages' errors match [ErrUnavailable] (C15). A message
+	// has a Queue or a Topic, and no negative duration. Send takes
 	// over the messages' Body: neither side writes to it afterwards. Send keeps no reference
 	// to msgs.
 	Send(ctx context.Context, msgs ...Outgoing) error
@@ -43,7 +44,7 @@ type Transport interface {
 	// OpenReceiver starts to receive from a queue. It returns the errors that waiting cannot
 	// fix: a missing queue, refused credentials, a transaction mode that the transport does
 	// not have, a [ReceiverConfig.MaxInFlight] below 1. In an outage it waits until ctx
-	// ends, or returns [ErrUnavailable] (C15). ctx applies to the opening alone: the
+	// ends, and then returns an error that matches [ErrUnavailable] and wraps the cause (C15). ctx applies to the opening alone: the
 	// receiver continues after ctx ends.
 	OpenReceiver(ctx context.Context, cfg ReceiverConfig) (Receiver, error)
 
@@ -88,8 +89,12 @@ type Receiver interface {
 // and changes nothing (C5), a settlement after the lock was lost, or its receiver closed,
 // is [ErrLockLost] (C6) and changes nothing for the receiver that has the message by
 // then. After any other error the delivery is still unsettled, as far as the adapter can
-// tell, and another settlement may be tried. If ctx ends, the settlement either takes
-// full effect or has none; a nil error means that it took effect.
+// tell, and another settlement may be tried. In an outage the error matches [ErrUnavailable].
+//
+// A settlement ends with the deadline of its ctx, and then returns an error that matches
+// context.DeadlineExceeded and ErrUnavailable (C15). If ctx is cancelled, it may take some
+// seconds longer, to learn its outcome. It either takes full effect or has none; a nil error
+// means that it took effect.
 //
 // Every delivery has every method, so that a wrapper is one type. A method for an
 // ability that the transport does not claim, or that the receiver's mode does not

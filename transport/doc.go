@@ -11,7 +11,8 @@
 // [Permanent] marks errors that no retry can fix. [Sleep] is a pause that a context ends,
 // [Await] waits for goroutines until a context ends, and [Signal] wakes a goroutine.
 //
-// [ServiceClock] estimates the broker's clock.
+// [KeepLocked] renews the lock of a delivery, for programs that call a transport without an
+// endpoint. [ServiceClock] estimates the broker's clock.
 //
 // [DeliveryLog] counts deliveries for a broker that does not. [Cache] is a bounded map.
 //

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -80,9 +81,11 @@ func (o *Outages) isOn() bool {
 }
 
 // Retry calls try until it succeeds, fails with an error that is not transient, or ctx
-// ends, whose error it then returns. Between attempts it calls sleep with the pause of
-// [Outages.Failed]; an error of sleep ends it too.
+// ends. Its error then matches ctx's and [core.ErrUnavailable], and wraps the last error of
+// try. Between attempts it calls sleep with the pause of [Outages.Failed]; another error of
+// sleep ends it too.
 func (o *Outages) Retry(ctx context.Context, try func() error, transient func(error) bool, sleep func(time.Duration) error) error {
+	var last error
 	for {
 		began := time.Now()
 		err := try()
@@ -91,11 +94,18 @@ func (o *Outages) Retry(ctx context.Context, try func() error, transient func(er
 			o.End()
 			return nil
 		case ctx.Err() != nil:
-			return ctx.Err()
+			if last == nil && !errors.Is(err, ctx.Err()) && transient(err) {
+				last = err
+			}
+			return interrupted(ctx, last)
 		case !transient(err):
 			return err
 		}
+		last = err
 		if err := sleep(o.Failed(err, began)); err != nil {
+			if ctx.Err() != nil {
+				return interrupted(ctx, last)
+			}
 			return err
 		}
 	}

@@ -100,10 +100,19 @@ func NoneSent(msgs []core.Outgoing, bad int, cause error) *core.SendError {
 	failed := AllSent(msgs, core.SendRefused, cause)
 	for i := range failed.Results {
 		if bad >= 0 && bad != i {
-			failed.Results[i].Err = fmt.Errorf("not sent because message %s was refused", msgs[bad].ID)
+			failed.Results[i].Err = companionError(msgs[bad].ID)
 		}
 	}
 	return failed
+}
+
+// companionError is the error of a message that was not sent because of another message,
+// whose id it is.
+type companionError string
+
+// Error implements error.
+func (e companionError) Error() string {
+	return fmt.Sprintf("not sent because message %s was refused", string(e))
 }
 
 // AllSent returns a SendError with the same state for every message, which the caller may

@@ -237,9 +237,9 @@ func (r *receiver) settleError(ctx context.Context, err error) error {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return transport.Unavailable(ctx, ctx.Err(), transient)
 	case faultOf(err) == faultLockLost || faultOf(err) == faultNoEntity:
 		return fmt.Errorf("asb: settle a message of %q: %w: %w", r.address, core.ErrLockLost, err)
 	}
-	return fmt.Errorf("asb: settle a message of %q: %w", r.address, r.t.explained(err))
+	return fmt.Errorf("asb: settle a message of %q: %w", r.address, transport.Unavailable(ctx, r.t.explained(err), transient))
 }

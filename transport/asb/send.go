@@ -82,7 +82,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 			}
 		}
 	}
-	return fmt.Errorf("asb: send: %w", &core.SendError{Results: results})
+	return fmt.Errorf("asb: send: %w", transport.Unavailable(ctx, &core.SendError{Results: results}, transient))
 }
 
 // streamsAtOnce is how many streams of a call are sent at the same time.

@@ -36,7 +36,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	c.declareDestinations(ctx)
 	c.publish(ctx)
 	if c.failed != nil {
-		return fmt.Errorf("rabbitmq: send: %w", c.failed)
+		return fmt.Errorf("rabbitmq: send: %w", transport.Unavailable(ctx, c.failed, amqperror.IsTransient))
 	}
 	return nil
 }

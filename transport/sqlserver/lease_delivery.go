@@ -82,11 +82,11 @@ func (d *leaseDelivery) become(s state) {
 	d.state = s
 }
 
-func (d *leaseDelivery) failed(what string, err error) error {
+func (d *leaseDelivery) failed(ctx context.Context, what string, err error) error {
 	if errors.Is(err, core.ErrLockLost) && d.r.isClosed() {
 		err = fmt.Errorf("%w: %w", err, core.ErrClosed)
 	}
-	return fmt.Errorf("sqlserver: %s message %s from %s: %w", what, d.in.NativeID, d.r.q.Table.Address, err)
+	return fmt.Errorf("sqlserver: %s message %s from %s: %w", what, d.in.NativeID, d.r.q.Table.Address, transport.Unavailable(ctx, err, d.r.t.server.Transient))
 }
 
 // LockedUntil implements core.Delivery.

@@ -106,7 +106,7 @@ func (d *leaseDelivery) giveBack(ctx context.Context, what settle.Request) error
 		d.work.mu.Lock()
 		defer d.work.mu.Unlock()
 		if err := d.usable(ctx); err != nil {
-			return d.failed(what.Action.String(), err)
+			return d.failed(ctx, what.Action.String(), err)
 		}
 		if d.work.tx != nil {
 			d.undo(ctx)
@@ -119,7 +119,7 @@ func (d *leaseDelivery) giveBack(ctx context.Context, what settle.Request) error
 // settle performs the one settlement.
 func (d *leaseDelivery) settle(ctx context.Context, what settle.Request) error {
 	if err := d.begin(); err != nil {
-		return d.failed(what.Action.String(), err)
+		return d.failed(ctx, what.Action.String(), err)
 	}
 	what.Message = d
 	err := d.r.settler.Do(ctx, what)
@@ -135,20 +135,20 @@ func (d *leaseDelivery) settle(ctx context.Context, what settle.Request) error {
 	default: // as far as is known, nothing happened
 		d.become(held)
 	}
-	return d.failed(what.Action.String(), err)
+	return d.failed(ctx, what.Action.String(), err)
 }
 
 // Renew implements core.Delivery.
 func (d *leaseDelivery) Renew(ctx context.Context) error {
 	if err := d.advance(held); err != nil {
-		return d.failed(settle.Renewal.String(), err)
+		return d.failed(ctx, settle.Renewal.String(), err)
 	}
 	until := time.Now().Add(d.r.t.lease)
 	if err := d.r.renewals.Do(ctx, settle.Request{Action: settle.Renewal, Message: d}); err != nil {
 		if errors.Is(err, core.ErrLockLost) {
 			err = d.lose(err)
 		}
-		return d.failed(settle.Renewal.String(), err)
+		return d.failed(ctx, settle.Renewal.String(), err)
 	}
 	d.until.Store(&until)
 	return nil

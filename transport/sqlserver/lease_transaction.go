@@ -115,7 +115,7 @@ func (d *leaseDelivery) rollBackWork(ctx context.Context) {
 // undo undoes the handler's work and restores the state before the handler began.
 func (d *leaseDelivery) undo(ctx context.Context) {
 	if d.work.tx != nil {
-		op := d.r.operations.Begin(ctx)
+		op := d.r.operations.BeginSettlement(ctx)
 		defer op.End()
 		d.rollBackWork(op)
 	}
@@ -185,22 +185,22 @@ func (d *leaseDelivery) ReplaceWith(ctx context.Context, out []core.Outgoing) er
 // without.
 func (d *leaseDelivery) completeWith(ctx context.Context, what string, out []core.Outgoing) error {
 	if !d.r.works {
-		return d.failed(what, transport.Unsupported("SendsAtomicWithReceive"))
+		return d.failed(ctx, what, transport.Unsupported("SendsAtomicWithReceive"))
 	}
 	m, err := d.r.t.plan(ctx, out)
 	if err != nil {
-		return d.failed(what, err)
+		return d.failed(ctx, what, err)
 	}
 	d.work.mu.Lock()
 	defer d.work.mu.Unlock()
 	if err := d.usable(ctx); err != nil {
-		return d.failed(what, err)
+		return d.failed(ctx, what, err)
 	}
 	switch {
 	case what == "replace":
 		d.undo(ctx)
 	case d.work.undone != nil:
-		return d.failed(what, fmt.Errorf("what the handler did in the transaction is undone: %w", d.work.undone))
+		return d.failed(ctx, what, fmt.Errorf("what the handler did in the transaction is undone: %w", d.work.undone))
 	}
 	if _, bytes := m.Size(); bytes > dialect.BytesAtOnce && d.work.tx == nil { // too much for one statement
 		err = d.beginWork(ctx)
@@ -213,7 +213,7 @@ func (d *leaseDelivery) completeWith(ctx context.Context, what string, out []cor
 		if refused, ok := errors.AsType[*refusedError](err); ok && len(out) > 0 {
 			err = transport.AllSent(out, core.SendRefused, refused.err)
 		}
-		return d.failed(what, err)
+		return d.failed(ctx, what, err)
 	}
 	m.wakeReceivers()
 	return nil
@@ -249,7 +249,7 @@ func (d *leaseDelivery) commit(ctx context.Context, m *sendPlan) error {
 // commitWork commits the transaction. If the server refuses m, the handler's work
 // remains.
 func (d *leaseDelivery) commitWork(ctx context.Context, m *sendPlan) error {
-	op := d.r.operations.Begin(ctx)
+	op := d.r.operations.BeginSettlement(ctx)
 	defer op.End()
 	tx := d.work.tx
 	tx.Reclaim(op)
@@ -330,12 +330,12 @@ func (d *leaseDelivery) learnOutcome(ctx context.Context, cause error) error {
 // Reset implements core.Delivery.
 func (d *leaseDelivery) Reset(ctx context.Context) error {
 	if !d.r.works {
-		return d.failed("reset", transport.Unsupported("SendsAtomicWithReceive"))
+		return d.failed(ctx, "reset", transport.Unsupported("SendsAtomicWithReceive"))
 	}
 	d.work.mu.Lock()
 	defer d.work.mu.Unlock()
 	if err := d.usable(ctx); err != nil {
-		return d.failed("reset", err)
+		return d.failed(ctx, "reset", err)
 	}
 	d.undo(ctx)
 	return nil
@@ -347,13 +347,13 @@ func (d *leaseDelivery) Savepoint(ctx context.Context) (func(context.Context) er
 	defer d.work.mu.Unlock()
 	n, name, err := d.addSavepoint(ctx)
 	if err != nil {
-		return nil, d.failed("savepoint for", err)
+		return nil, d.failed(ctx, "savepoint for", err)
 	}
 	return func(ctx context.Context) error {
 		d.work.mu.Lock()
 		defer d.work.mu.Unlock()
 		if err := d.rollbackTo(ctx, n, name); err != nil {
-			return d.failed("rollback to a savepoint of", err)
+			return d.failed(ctx, "rollback to a savepoint of", err)
 		}
 		return nil
 	}, nil

@@ -38,11 +38,12 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	if len(msgs) == 0 {
 		return nil
 	}
+	caller := ctx
 	ctx, done := t.server.Bound(ctx)
 	defer done()
 	mail, err := t.plan(ctx, msgs)
 	if err != nil {
-		return fmt.Errorf("sqlserver: send: %w", err)
+		return fmt.Errorf("sqlserver: send: %w", transport.Unavailable(caller, err, t.server.Transient))
 	}
 	if len(mail.batches) == 0 { // the topic has no subscribers
 		return nil
@@ -58,7 +59,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 		if t.server.Fault(err) == dialect.FaultOutage {
 			state = core.SendUnknown
 		}
-		return fmt.Errorf("sqlserver: send: %w", transport.AllSent(msgs, state, t.server.Explained(err)))
+		return fmt.Errorf("sqlserver: send: %w", transport.Unavailable(caller, transport.AllSent(msgs, state, t.server.Explained(err)), t.server.Transient))
 	}
 	return nil
 }

@@ -30,12 +30,12 @@ func (d *transactionDelivery) CompleteWith(ctx context.Context, out []core.Outgo
 // Reset implements core.Delivery.
 func (d *transactionDelivery) Reset(ctx context.Context) error {
 	if !d.isAtomic() {
-		return d.failed("reset", transport.Unsupported("SendsAtomicWithReceive"))
+		return d.failed(ctx, "reset", transport.Unsupported("SendsAtomicWithReceive"))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.reset(ctx); err != nil {
-		return d.failed("reset", err)
+		return d.failed(ctx, "reset", err)
 	}
 	return nil
 }
@@ -70,11 +70,11 @@ func (d *transactionDelivery) ReplaceWith(ctx context.Context, out []core.Outgoi
 // send is a settlement that sends.
 func (d *transactionDelivery) send(ctx context.Context, what string, work bool, out []core.Outgoing, commit func(ctx context.Context, statements ...*sqlexec.Statement) error) error {
 	if !d.isAtomic() {
-		return d.failed(what, transport.Unsupported("SendsAtomicWithReceive"))
+		return d.failed(ctx, what, transport.Unsupported("SendsAtomicWithReceive"))
 	}
 	mail, err := d.r.t.plan(ctx, out)
 	if err != nil {
-		return d.failed(what, err)
+		return d.failed(ctx, what, err)
 	}
 	failed := false
 	err = d.settle(ctx, what, work, func(ctx context.Context) error {
@@ -101,13 +101,13 @@ func (d *transactionDelivery) Savepoint(ctx context.Context) (func(context.Conte
 	defer d.mu.Unlock()
 	n, name, err := d.addSavepoint(ctx)
 	if err != nil {
-		return nil, d.failed("savepoint for", err)
+		return nil, d.failed(ctx, "savepoint for", err)
 	}
 	return func(ctx context.Context) error {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if err := d.rollbackTo(ctx, n, name); err != nil {
-			return d.failed("rollback to a savepoint of", err)
+			return d.failed(ctx, "rollback to a savepoint of", err)
 		}
 		return nil
 	}, nil

@@ -73,11 +73,11 @@ func (d *transactionDelivery) available() {
 	d.r.t.wakeReceivers(d.r.q)
 }
 
-func (d *transactionDelivery) failed(what string, err error) error {
+func (d *transactionDelivery) failed(ctx context.Context, what string, err error) error {
 	if errors.Is(err, core.ErrLockLost) && d.r.isClosed() {
 		err = fmt.Errorf("%w: %w", err, core.ErrClosed)
 	}
-	return fmt.Errorf("sqlserver: %s message %s from %s: %w", what, d.ID, d.r.q.Table.Address, err)
+	return fmt.Errorf("sqlserver: %s message %s from %s: %w", what, d.ID, d.r.q.Table.Address, transport.Unavailable(ctx, err, d.r.t.server.Transient))
 }
 
 // usable returns an error if the message can no longer be settled.

@@ -67,7 +67,7 @@ func (d *transactionDelivery) settle(ctx context.Context, what string, work bool
 	defer d.mu.Unlock()
 	err := d.settleOnce(ctx, work, do)
 	if err != nil {
-		return d.failed(what, err)
+		return d.failed(ctx, what, err)
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func (d *transactionDelivery) settleOnce(ctx context.Context, work bool, do func
 	if err := d.usable(ctx); err != nil {
 		return err
 	}
-	op := d.r.operations.Begin(ctx)
+	op := d.r.operations.BeginSettlement(ctx)
 	defer op.End()
 	d.tx.Reclaim(op)
 	var err error

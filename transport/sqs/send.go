@@ -69,7 +69,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 		}
 	}
 	if failed {
-		return fmt.Errorf("sqs: send: %w", &core.SendError{Results: results})
+		return fmt.Errorf("sqs: send: %w", transport.Unavailable(ctx, &core.SendError{Results: results}, transient))
 	}
 	return nil
 }

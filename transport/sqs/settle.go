@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqs/internal/batch"
 )
 
@@ -91,11 +92,15 @@ func (s *settler) do(ctx context.Context, d *delivery, request settlement) (aske
 	}
 	e := &batch.Entry[*settlement]{Item: &request}
 	b.Add(e)
-	if err, _ := b.Await(ctx, e, settleGrace); err != nil {
+	grace := settleGrace
+	if _, ends := ctx.Deadline(); ends {
+		grace = 0
+	}
+	if err, _ := b.Await(ctx, e, grace); err != nil {
 		if !errors.Is(err, ctx.Err()) {
 			err = s.explained(err)
 		}
-		return time.Time{}, err // the request may still be in progress, and write to asked
+		return time.Time{}, transport.Unavailable(ctx, err, transient) // the request may still be in progress, and write to asked
 	}
 	return request.asked, nil
 }

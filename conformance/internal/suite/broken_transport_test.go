@@ -225,6 +225,7 @@ type brokenDelivery struct {
 	delay    time.Duration   // of Postpone
 	work     *transaction    // what was done through BindContext; nil unless atomic
 
+	ctx    context.Context // of the settlement
 	mark   savedWork       // to which Rollback returns
 	letter core.DeadLetter // of DeadLetter
 }
@@ -239,12 +240,14 @@ func (d *brokenDelivery) settle(operation string, next func() error) error {
 }
 
 func (d *brokenDelivery) Complete(ctx context.Context) error {
+	d.ctx = ctx
 	return d.settle("Complete", func() error {
 		return d.work.commits(func() error { return d.Delivery.Complete(ctx) })
 	})
 }
 
 func (d *brokenDelivery) Abandon(ctx context.Context, cause error) error {
+	d.ctx = ctx
 	d.cause = cause
 	return d.settle("Abandon", func() error {
 		return d.work.undoes(func() error { return d.Delivery.Abandon(ctx, d.cause) })
@@ -252,12 +255,14 @@ func (d *brokenDelivery) Abandon(ctx context.Context, cause error) error {
 }
 
 func (d *brokenDelivery) Release(ctx context.Context) error {
+	d.ctx = ctx
 	return d.settle("Release", func() error {
 		return d.work.undoes(func() error { return d.Delivery.Release(ctx) })
 	})
 }
 
 func (d *brokenDelivery) Postpone(ctx context.Context, delay time.Duration, cause error) error {
+	d.ctx = ctx
 	d.delay, d.cause = delay, cause
 	return d.settle("Postpone", func() error {
 		return d.work.undoes(func() error { return d.Delivery.Postpone(ctx, d.delay, d.cause) })
@@ -278,6 +283,7 @@ func (d *brokenDelivery) BindContext(ctx context.Context) context.Context {
 }
 
 func (d *brokenDelivery) CompleteWith(ctx context.Context, out []core.Outgoing) error {
+	d.ctx = ctx
 	d.out = out
 	return d.settle("CompleteWith", func() error {
 		return d.work.commits(func() error { return d.Delivery.CompleteWith(ctx, d.out) })
@@ -314,6 +320,7 @@ func (d *brokenDelivery) Savepoint(ctx context.Context) (func(context.Context) e
 }
 
 func (d *brokenDelivery) ReplaceWith(ctx context.Context, out []core.Outgoing) error {
+	d.ctx = ctx
 	d.out = out
 	return d.settle("ReplaceWith", func() error {
 		return d.work.undoes(func() error { return d.Delivery.ReplaceWith(ctx, d.out) })
@@ -332,6 +339,7 @@ func (d *brokenDelivery) Renew(ctx context.Context) error {
 }
 
 func (d *brokenDelivery) DeadLetter(ctx context.Context, letter core.DeadLetter) error {
+	d.ctx = ctx
 	d.letter = letter
 	return d.settle("DeadLetter", func() error {
 		return d.work.commits(func() error { return d.Delivery.DeadLetter(ctx, d.letter) })

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -269,6 +271,19 @@ var outageCases = []testCase{
 				t.fail(name+" returns core.ErrUnavailable while the broker cannot be reached", "%v", err)
 			}
 		}
+		if err := t.trySend(transport, t.command(s.queue, workType, "lost")); !errors.Is(err, core.ErrUnavailable) || core.IsPermanent(err) {
+			t.fail("Send returns core.ErrUnavailable while the broker cannot be reached, and no permanent error", "%v", err)
+		}
+		told := &connectionLog{}
+		ctx, cancel := context.WithTimeout(t.ctx, max(t.quietPeriod(), time.Second))
+		_, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: s.queue, Mode: t.mode, MaxInFlight: 1, ConnectionChanged: told.ConnectionChanged})
+		cancel()
+		if !errors.Is(err, core.ErrUnavailable) {
+			t.fail("OpenReceiver returns core.ErrUnavailable while the broker cannot be reached", "%v", err)
+		}
+		if text := strings.ToLower(fmt.Sprint(err)); strings.HasSuffix(text, ": "+context.DeadlineExceeded.Error()) && len(told.outages(0)) > 0 && !strings.Contains(text, told.outages(0)[0].Err.Error()) {
+			t.fail("the error of OpenReceiver wraps the cause of the outage, which ConnectionChanged reported", "%v, and not %v", err, told.outages(0)[0].Err)
+		}
 		s.launch()
 		t.await("Endpoint.Health says of an endpoint that was started in an outage that it is Starting and not Connected, with a ConnectionError", func() bool {
 			if s.hasEnded() {
@@ -282,6 +297,44 @@ var outageCases = []testCase{
 		after := t.command(s.queue, workType, "after")
 		t.sendEventually(transport, after)
 		t.await("a message is handled after the outage", func() bool { return handled.get(after.ID) > 0 })
+	}},
+	{rule: "C15", title: "a settlement ends with the deadline of its context", modes: withRedelivery, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
+		broker := t.brokerController()
+		transport := t.open()
+		queue := t.queue(transport)
+		t.send(transport, t.messages(queue, 3)...)
+		r := t.receiver(transport, queue, 3)
+		held := r.take(3)
+		heal := broker.partition()
+		settlements := []struct {
+			name   string
+			settle func(ctx context.Context, d core.Delivery) error
+		}{
+			{"Complete", func(ctx context.Context, d core.Delivery) error { return d.Complete(ctx) }},
+			{"Abandon", func(ctx context.Context, d core.Delivery) error { return d.Abandon(ctx, errors.New("failed")) }},
+			{"Release", func(ctx context.Context, d core.Delivery) error { return d.Release(ctx) }},
+		}
+		var settling sync.WaitGroup
+		for i, one := range settlements {
+			settling.Go(func() {
+				end := time.Now().Add(150 * time.Millisecond)
+				ctx, cancel := context.WithDeadline(t.ctx, end)
+				defer cancel()
+				err := one.settle(ctx, held[i])
+				took := time.Since(end)
+				if took > deadlineTolerance {
+					t.fail(one.name+" ends with the deadline of its context while the broker does not answer", "it ended %v later", took)
+				}
+				switch {
+				case err == nil && !t.caps.ConfirmsSettlement, errors.Is(err, core.ErrLockLost): // it ended before
+				case !errors.Is(err, core.ErrUnavailable) || took >= 0 && !errors.Is(err, context.DeadlineExceeded):
+					t.fail(one.name+" returns context.DeadlineExceeded with core.ErrUnavailable when its deadline passes while the broker does not answer", "%v", err)
+				}
+			})
+		}
+		settling.Wait()
+		heal()
+		r.close()
 	}},
 	{rule: "C15", title: "an outage that lasts is one critical error, and the endpoint goes on after it", modes: inHighest, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		broker := t.brokerController()
@@ -398,6 +451,9 @@ var outageCases = []testCase{
 		t.sendEventually(transport, t.message(queue, "afterwards"))
 	}},
 }
+
+// deadlineTolerance is how much later than its deadline a call may return on a busy machine.
+const deadlineTolerance = 1500 * time.Millisecond
 
 // requests are the requests that an endpoint makes before it opens its receiver, if the
 // transport supports them.

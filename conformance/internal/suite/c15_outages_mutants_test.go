@@ -50,6 +50,68 @@ var outageMutants = []mutant{
 			return n, asFailure(err)
 		}}
 	}},
+	{rule: "C15", name: "does not say in Remove that there is an outage", onServer: true, breaks: func() changes {
+		return changes{remove: func(_ *brokenTransport, queues, topics []string, next func(queues, topics []string) error) error {
+			return asFailure(next(queues, topics))
+		}}
+	}},
+	{rule: "C15", name: "does not say in Send that there is an outage", onServer: true, breaks: func() changes {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			return asFailure(next(ctx, out...))
+		}}
+	}},
+	{rule: "C15", name: "takes an outage in Send for a missing queue", onServer: true, breaks: func() changes {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			err := next(ctx, out...)
+			if errors.Is(err, core.ErrUnavailable) {
+				err = errors.Join(core.ErrQueueNotFound, core.ErrUnavailable)
+			}
+			return err
+		}}
+	}},
+	{rule: "C15", name: "does not say in OpenReceiver that there is an outage", onServer: true, breaks: func() changes {
+		return changes{open: func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+			r, err := next(cfg)
+			return r, asFailure(err)
+		}}
+	}},
+	{rule: "C15", name: "says in OpenReceiver only that the deadline has passed", onServer: true, breaks: func() changes {
+		return changes{open: func(_ *brokenTransport, ctx context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
+			r, err := next(cfg)
+			if ctx.Err() != nil {
+				cfg.ConnectionChanged(core.ConnectionChange{Err: errRefused})
+				err = bareOutage{ctx.Err()}
+			}
+			return r, err
+		}}
+	}},
+	{rule: "C15", name: "settles until long after the deadline", onServer: true, breaks: func() changes {
+		return changes{settle: func(_ *brokenDelivery, _ string, next func() error) error {
+			err := next()
+			if errors.Is(err, core.ErrUnavailable) {
+				time.Sleep(2 * deadlineTolerance)
+			}
+			return err
+		}}
+	}},
+	{rule: "C15", name: "says of a settlement whose deadline passed that it was cancelled", onServer: true, breaks: func() changes {
+		return changes{settle: func(_ *brokenDelivery, _ string, next func() error) error {
+			err := next()
+			if errors.Is(err, core.ErrUnavailable) {
+				err = context.Canceled
+			}
+			return err
+		}}
+	}},
+	{rule: "C15", name: "says of a settlement only that there is an outage", onServer: true, breaks: func() changes {
+		return changes{settle: func(_ *brokenDelivery, _ string, next func() error) error {
+			err := next()
+			if errors.Is(err, core.ErrUnavailable) {
+				err = core.ErrUnavailable
+			}
+			return err
+		}}
+	}},
 	{rule: "C15", name: "returns an outage from Receive", onServer: true, breaks: func() changes {
 		return changes{receive: func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
 			lost := r.transport.base.(*remote).lost()
@@ -155,6 +217,13 @@ func observing(tell func(told func(core.ConnectionChange), c core.ConnectionChan
 }
 
 // asFailure keeps the text of an outage alone.
+// bareOutage is an outage that does not say its cause.
+type bareOutage struct{ error }
+
+func (e bareOutage) Error() string        { return "open: " + e.error.Error() }
+func (e bareOutage) Unwrap() error        { return e.error }
+func (e bareOutage) Is(target error) bool { return target == core.ErrUnavailable }
+
 func asFailure(err error) error {
 	if !errors.Is(err, core.ErrUnavailable) {
 		return err

@@ -241,6 +241,9 @@ func (t *remote) Unsubscribe(ctx context.Context, queue string, topics ...string
 func (t *remote) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
 	r := &remoteReceiver{transport: t, cfg: cfg, maxInFlight: cfg.MaxInFlight, quit: make(chan struct{})}
 	if _, err := r.attached(ctx); err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("%w: %w", err, errRefused)
+		}
 		return nil, fmt.Errorf("remote: open receiver: %w", err)
 	}
 	t.mu.Lock()

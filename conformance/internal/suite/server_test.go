@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -294,7 +295,7 @@ func (c *connection) call(do func() error) error {
 	return err
 }
 
-var errNoAnswer = errors.New("the connection to the server was lost before its answer")
+var errNoAnswer = fmt.Errorf("the connection to the server was lost before its answer: %w", core.ErrUnavailable)
 
 // The changes to the sound transport.
 
@@ -340,6 +341,8 @@ func (c *connection) settle(d *brokenDelivery, operation string, next func() err
 	switch {
 	case errors.Is(err, errConnectionLost):
 		return errors.Join(err, core.ErrLockLost)
+	case errors.Is(err, errNoAnswer) && d.ctx != nil:
+		return transport.Unavailable(d.ctx, err, func(error) bool { return true })
 	case err == nil && operation != "Renew" && operation != "Reset":
 		c.mu.Lock()
 		delete(c.held, d.Delivery)

@@ -4,6 +4,7 @@ package operation
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -39,6 +40,7 @@ type Operation struct {
 	of       *Tracker
 	caller   context.Context
 	deadline time.Time
+	settles  bool // it ends with the caller's deadline
 	done     chan struct{}
 
 	next, last *Operation // in the list of operations in progress
@@ -54,7 +56,17 @@ var _ context.Context = (*Operation)(nil)
 
 // Begin returns a context for statements that begin now. The caller has to call End.
 func (s *Tracker) Begin(caller context.Context) *Operation {
-	o := &Operation{of: s, caller: caller, deadline: time.Now().Add(Timeout), done: make(chan struct{})}
+	return s.begin(&Operation{of: s, caller: caller})
+}
+
+// BeginSettlement is Begin for the statements of a settlement, which end when the deadline of
+// the caller's context passes, soon after it.
+func (s *Tracker) BeginSettlement(caller context.Context) *Operation {
+	return s.begin(&Operation{of: s, caller: caller, settles: true})
+}
+
+func (s *Tracker) begin(o *Operation) *Operation {
+	o.deadline, o.done = time.Now().Add(Timeout), make(chan struct{})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.Life.Err() != nil {
@@ -113,6 +125,8 @@ func (s *Tracker) watch() {
 		case s.Life.Err() != nil:
 			o.cancel(context.Canceled)
 		case now.After(o.deadline):
+			o.cancel(context.DeadlineExceeded)
+		case o.settles && errors.Is(o.caller.Err(), context.DeadlineExceeded):
 			o.cancel(context.DeadlineExceeded)
 		case o.caller.Err() == nil && s.Closing.Err() == nil:
 		case o.unwanted.IsZero():

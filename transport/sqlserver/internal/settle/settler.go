@@ -105,6 +105,9 @@ func (s *Settler) Do(ctx context.Context, what Request) error {
 			return err
 		}
 		o := &b.requests[i]
+		if o.err == errUnwanted {
+			return ctx.Err()
+		}
 		if o.movedTo == nil {
 			return o.err
 		}
@@ -127,7 +130,7 @@ func (s *Settler) await(ctx context.Context, b *batch, i int) error {
 		b.requests[i].abandoned = true
 		begun := b.begun
 		s.mu.Unlock()
-		if !begun {
+		if !begun || errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return ctx.Err()
 		}
 		timer := time.NewTimer(operation.Grace)
@@ -334,11 +337,14 @@ func (s *Settler) wanted(b *batch, list []int) []int {
 	return slices.DeleteFunc(list, func(i int) bool {
 		o := &b.requests[i]
 		if o.abandoned && o.err == nil {
-			o.err = context.Canceled
+			o.err = errUnwanted
 		}
 		return o.abandoned
 	})
 }
+
+// errUnwanted is the error of a request whose caller no longer waits.
+var errUnwanted = errors.New("the caller no longer waits")
 
 func (s *Settler) isClosed() bool {
 	s.mu.Lock()
