@@ -132,7 +132,7 @@ func (d *direction) topicsEndpoint(from *Side) (*core.Endpoint, error) {
 	}
 	for _, topic := range from.Topics {
 		r := &route{direction: d, topic: topic, shared: len(from.Topics) > 1}
-		core.HandleEvent(ep, topic, r.handle, r.options())
+		core.HandleEvent(ep, core.NewEvent[[]byte](topic), func(ctx context.Context, m *core.Message, _ []byte) error { return r.handle(ctx, m) }, r.options())
 	}
 	return ep, ep.Err()
 }

@@ -27,18 +27,18 @@ func TestCarry_KeepsTheMessage(t *testing.T) {
 		carrier := b.bridge("b", c)
 		shop, billing := b.endpoint("shop", b.near, core.Config{}), b.endpoint("billing", b.far, core.Config{})
 		var commands, events received
-		core.HandleDefault(shop, (&received{}).handle)
-		core.Handle(billing, "billing.Write", commands.handle)
-		core.HandleEvent(billing, orderPlaced, events.handle)
+		core.HandleDefault(shop, (&received{}).add)
+		core.Handle(billing, writeType, commands.handle)
+		core.HandleEvent(billing, orderPlacedEvent, events.handle)
 		b.run(append(carrier.Endpoints(), shop, billing)...)
 
 		options := core.SendOptions{
 			ID: "m1", ConversationID: "talk", CorrelationID: "order 1", GroupKey: "g", Properties: map[string]string{"p": "1"},
 			Headers: map[string]string{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "Tenant": "é"},
 		}
-		b.noError(shop.Send(b.Context(), "billing", "billing.Write", []byte("write"), options))
+		b.noError(shop.Send(b.Context(), "billing", writeType.Of([]byte("write")).With(options)))
 		options.ID = "m2"
-		b.noError(shop.Publish(b.Context(), orderPlaced, []byte("placed"), options))
+		b.noError(shop.Publish(b.Context(), orderPlacedEvent.Of([]byte("placed")).With(options)))
 		b.pass(time.Second)
 		for id, got := range map[string]*received{"m1": &commands, "m2": &events} {
 			if len(got.messages()) != 1 {
@@ -91,7 +91,7 @@ func TestCarry_GeneratedIDStaysOne(t *testing.T) {
 		carrier := b.bridge("b", b.config(bridge.Side{}, bridge.Side{Queues: []string{"billing"}}))
 		var got received
 		billing := b.endpoint("billing", b.far, core.Config{})
-		core.HandleDefault(billing, got.handle)
+		core.HandleDefault(billing, got.add)
 		b.run(append(carrier.Endpoints(), billing)...)
 		b.near.must(core.Outgoing{Queue: "billing", Headers: core.HeadersFromMap(map[string]string{headers.MessageTypes: "x"})})
 		b.pass(time.Second)
@@ -122,12 +122,12 @@ func TestCarry_DueTime(t *testing.T) {
 		carrier := b.bridge("b", c)
 		shop, billing := b.endpoint("shop", b.near, core.Config{SendOnly: true}), b.endpoint("billing", b.far, core.Config{})
 		var got received
-		core.HandleEvent(billing, orderPlaced, got.handle)
-		core.HandleDefault(billing, got.handle)
+		core.HandleEvent(billing, orderPlacedEvent, got.handle)
+		core.HandleDefault(billing, got.add)
 		b.run(append(carrier.Endpoints(), billing)...)
 		due := time.Now().Add(time.Hour)
-		b.noError(shop.Send(b.Context(), "billing", "x", nil, core.SendOptions{DeliverAt: due}))
-		b.noError(shop.Publish(b.Context(), orderPlaced, nil, core.SendOptions{DeliverAt: due}))
+		b.noError(shop.Send(b.Context(), "billing", xType.Of(nil).With(core.SendOptions{DeliverAt: due})))
+		b.noError(shop.Publish(b.Context(), orderPlacedEvent.Of(nil).With(core.SendOptions{DeliverAt: due})))
 		b.pass(time.Hour - time.Millisecond)
 		if n := len(got.messages()); n != 0 {
 			b.Errorf("%d messages arrived early", n)
@@ -208,7 +208,7 @@ func TestCarry_TimeToBeReceived(t *testing.T) {
 		b.far.queues("billing")
 		b.noError(carrier.Provision(b.Context()))
 		shop := b.endpoint("shop", b.near, core.Config{SendOnly: true})
-		b.noError(shop.Send(b.Context(), "billing", "x", nil, core.SendOptions{ID: "alive", TimeToBeReceived: time.Minute}))
+		b.noError(shop.Send(b.Context(), "billing", xType.Of(nil).With(core.SendOptions{ID: "alive", TimeToBeReceived: time.Minute})))
 		h := map[string]string{headers.MessageID: "dead", headers.TimeToBeReceived: "00:00:10", headers.TimeSent: headers.FormatTime(time.Now())}
 		b.near.must(core.Outgoing{ID: "dead", Queue: "billing", Headers: core.HeadersFromMap(h)})
 		b.pass(20 * time.Second)
@@ -237,9 +237,9 @@ func TestCarry_Replies(t *testing.T) {
 		billing := b.endpoint("billing", b.far, core.Config{})
 		var replies received
 		var unknown error
-		core.Handle(shop, "billing.Done", replies.handle)
-		core.Handle(billing, "billing.Write", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
-			err := m.Reply("billing.Done", nil)
+		core.Handle(shop, doneType, replies.handle)
+		core.Handle(billing, writeType, func(_ context.Context, m *core.Message, _ []byte) error {
+			err := m.Reply(doneType.Of(nil))
 			if m.ID == "m2" {
 				unknown = err
 				if got := m.Headers.Get(bridge.HeaderReplyToAddress); got != "warehouse" {
@@ -250,8 +250,8 @@ func TestCarry_Replies(t *testing.T) {
 			return err
 		})
 		b.run(append(carrier.Endpoints(), shop, billing)...)
-		b.noError(shop.Send(b.Context(), "billing", "billing.Write", nil, core.SendOptions{ID: "m1"}))
-		b.noError(stock.Send(b.Context(), "billing", "billing.Write", nil, core.SendOptions{ID: "m2", ReplyTo: "warehouse"}))
+		b.noError(shop.Send(b.Context(), "billing", writeType.Of(nil).With(core.SendOptions{ID: "m1"})))
+		b.noError(stock.Send(b.Context(), "billing", writeType.Of(nil).With(core.SendOptions{ID: "m2", ReplyTo: "warehouse"})))
 		b.pass(time.Second)
 		if all := replies.messages(); len(all) != 1 || all[0].Headers.Get(headers.CorrelationID) != "m1" || all[0].Headers.Get(headers.ReplyToAddress) != "billing" {
 			b.Errorf("%d replies", len(all))
@@ -269,10 +269,10 @@ func TestCarry_ErrorQueue(t *testing.T) {
 		c.Endpoint.Recoverability.ErrorQueue = "b.error"
 		carrier := b.bridge("b", c)
 		shop := b.endpoint("shop", b.near, core.Config{})
-		core.HandleDefault(shop, (&received{}).handle)
+		core.HandleDefault(shop, (&received{}).add)
 		billing := b.endpoint("billing", b.far, core.Config{})
 		attempts := 0
-		core.Handle(billing, "billing.Write", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+		core.Handle(billing, writeType, func(_ context.Context, m *core.Message, _ []byte) error {
 			if attempts++; attempts == 1 {
 				return core.Unrecoverable(errAway)
 			}
@@ -282,7 +282,7 @@ func TestCarry_ErrorQueue(t *testing.T) {
 			return nil
 		})
 		b.run(append(carrier.Endpoints(), shop, billing)...)
-		b.noError(shop.Send(b.Context(), "billing", "billing.Write", []byte("write"), core.SendOptions{ID: "m1"}))
+		b.noError(shop.Send(b.Context(), "billing", writeType.Of([]byte("write")).With(core.SendOptions{ID: "m1"})))
 		b.pass(time.Second)
 		failed := b.near.only("error")
 		for key, want := range map[string]string{
@@ -310,11 +310,11 @@ func TestLoop_EventOfBothSides(t *testing.T) {
 		carrier := b.bridge("b", c)
 		var near, far received
 		left, right := b.endpoint("left", b.near, core.Config{}), b.endpoint("right", b.far, core.Config{})
-		core.HandleEvent(left, orderPlaced, near.handle)
-		core.HandleEvent(right, orderPlaced, far.handle)
+		core.HandleEvent(left, orderPlacedEvent, near.handle)
+		core.HandleEvent(right, orderPlacedEvent, far.handle)
 		b.run(append(carrier.Endpoints(), left, right)...)
-		b.noError(left.Publish(b.Context(), orderPlaced, nil, core.SendOptions{ID: "m1"}))
-		b.noError(right.Publish(b.Context(), orderPlaced, nil, core.SendOptions{ID: "m2"}))
+		b.noError(left.Publish(b.Context(), orderPlacedEvent.Of(nil).With(core.SendOptions{ID: "m1"})))
+		b.noError(right.Publish(b.Context(), orderPlacedEvent.Of(nil).With(core.SendOptions{ID: "m2"})))
 		b.pass(time.Minute)
 		for side, got := range map[string]*received{"near": &near, "far": &far} {
 			if ids := fmt.Sprint(got.ids()); ids != "[m1 m2]" {
@@ -338,12 +338,12 @@ func TestLoop_EventInARing(t *testing.T) {
 			}
 			endpoints = append(endpoints, b.bridge(fmt.Sprint("ring ", i), c).Endpoints()...)
 			ep := b.endpoint("subscriber", s, core.Config{})
-			core.HandleEvent(ep, orderPlaced, got[i].handle)
+			core.HandleEvent(ep, orderPlacedEvent, got[i].handle)
 			endpoints = append(endpoints, ep)
 		}
 		b.run(endpoints...)
 		shop := b.endpoint("shop", b.near, core.Config{SendOnly: true})
-		b.noError(shop.Publish(b.Context(), orderPlaced, nil, core.SendOptions{ID: "m1"}))
+		b.noError(shop.Publish(b.Context(), orderPlacedEvent.Of(nil).With(core.SendOptions{ID: "m1"})))
 		b.pass(time.Minute)
 		// On the first side it arrives as published and, with the same id, from the ring.
 		if ids := fmt.Sprint(got[0].ids(), got[1].ids(), got[2].ids()); ids != "[m1 m1] [m1] [m1]" {

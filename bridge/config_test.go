@@ -130,7 +130,7 @@ func TestRunAll_RefusesAnEndpointOnAQueueOfTheBridge(t *testing.T) {
 	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
 		carrier := b.bridge("b", b.config(bridge.Side{}, bridge.Side{Queues: []string{"billing"}}))
 		billing := b.endpoint("billing", b.near, core.Config{})
-		core.Handle(billing, "billing.Write", func(context.Context, *core.TypedMessage[[]byte]) error { return nil })
+		core.Handle(billing, writeType, func(context.Context, *core.Message, []byte) error { return nil })
 		err := core.RunAll(b.Context(), append(carrier.Endpoints(), billing)...)
 		if err == nil || !strings.Contains(err.Error(), "receive from one queue, billing,") {
 			b.Errorf("RunAll returned %v", err)

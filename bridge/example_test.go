@@ -40,18 +40,18 @@ func Example() {
 		panic(err)
 	}
 	type Invoice struct{ Order int }
-	core.HandleEvent(billing, "shop.OrderPlaced", func(_ context.Context, m *core.TypedMessage[Invoice]) error {
-		fmt.Println("billing: order", m.Body.Order, "is placed")
-		return m.Reply("billing.InvoiceWritten", m.Body) // to the queue shop of the other side
+	core.HandleEvent(billing, core.NewEvent[Invoice]("shop.OrderPlaced"), func(_ context.Context, m *core.Message, body Invoice) error {
+		fmt.Println("billing: order", body.Order, "is placed")
+		return m.Reply(core.NewMessageType[Invoice]("billing.InvoiceWritten").Of(body)) // to the queue shop of the other side
 	})
-	core.Handle(shop, "billing.InvoiceWritten", func(_ context.Context, m *core.TypedMessage[Invoice]) error {
-		fmt.Println("shop: the invoice of order", m.Body.Order, "is written")
+	core.Handle(shop, core.NewMessageType[Invoice]("billing.InvoiceWritten"), func(_ context.Context, _ *core.Message, body Invoice) error {
+		fmt.Println("shop: the invoice of order", body.Order, "is written")
 		stop()
 		return nil
 	})
 	go func() {
 		<-billing.Ready()
-		if err := shop.Publish(ctx, "shop.OrderPlaced", Invoice{Order: 7}); err != nil {
+		if err := shop.Publish(ctx, core.NewEvent[Invoice]("shop.OrderPlaced").Of(Invoice{Order: 7})); err != nil {
 			panic(err)
 		}
 	}()

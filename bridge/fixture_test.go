@@ -275,10 +275,12 @@ type received struct {
 	all []*core.Message
 }
 
-func (r *received) handle(_ context.Context, m *core.TypedMessage[[]byte]) error {
+func (r *received) handle(ctx context.Context, m *core.Message, _ []byte) error { return r.add(ctx, m) }
+
+func (r *received) add(_ context.Context, m *core.Message) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.all = append(r.all, m.Message)
+	r.all = append(r.all, m)
 	return nil
 }
 

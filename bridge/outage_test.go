@@ -23,7 +23,7 @@ func (b *bed) publish(topic string, n int) (ids []string) {
 	for i := range n {
 		id := fmt.Sprintf("%s %04d", topic, i)
 		ids = append(ids, id)
-		b.noError(shop.Publish(b.Context(), topic, nil, core.SendOptions{ID: id}))
+		b.noError(shop.Publish(b.Context(), core.NewEvent[[]byte](topic).Of(nil).With(core.SendOptions{ID: id})))
 	}
 	return ids
 }
@@ -56,9 +56,9 @@ func TestOutage_CostsNoAttempts(t *testing.T) {
 					carrier := b.bridge("b", c)
 					var got received
 					billing := b.endpoint(orderPlaced, b.far, core.Config{})
-					core.HandleDefault(billing, got.handle)
+					core.HandleDefault(billing, got.add)
 					for _, topic := range to.topics {
-						core.HandleEvent(billing, topic, got.handle)
+						core.HandleEvent(billing, core.NewEvent[[]byte](topic), got.handle)
 					}
 					b.run(append(carrier.Endpoints(), billing)...)
 					b.far.away()
@@ -66,7 +66,7 @@ func TestOutage_CostsNoAttempts(t *testing.T) {
 					if to.queues != nil {
 						shop := b.endpoint("shop", b.near, core.Config{SendOnly: true})
 						for i := range messages {
-							b.noError(shop.Send(b.Context(), orderPlaced, "x", nil, core.SendOptions{ID: fmt.Sprint(i)}))
+							b.noError(shop.Send(b.Context(), orderPlaced, xType.Of(nil).With(core.SendOptions{ID: fmt.Sprint(i)})))
 						}
 					} else {
 						b.publish(to.topics[0], messages/2)
@@ -134,7 +134,7 @@ func outageOfTopics(b *bed, cause error, bad []string) {
 	var got received
 	billing := b.endpoint("billing", b.far, core.Config{})
 	for _, topic := range topics {
-		core.HandleEvent(billing, topic, got.handle)
+		core.HandleEvent(billing, core.NewEvent[[]byte](topic), got.handle)
 	}
 	b.run(billing)
 	b.far.fail(func(out core.Outgoing) error {
@@ -193,8 +193,8 @@ func TestOutage_OfAQueue(t *testing.T) {
 		b.run(carrier.Endpoints()...)
 		shop := b.endpoint("shop", b.near, core.Config{SendOnly: true})
 		for i := range 100 {
-			b.noError(shop.Send(b.Context(), "missing", "x", nil, core.SendOptions{ID: fmt.Sprint("missing ", i)}))
-			b.noError(shop.Send(b.Context(), "billing", "x", nil))
+			b.noError(shop.Send(b.Context(), "missing", xType.Of(nil).With(core.SendOptions{ID: fmt.Sprint("missing ", i)})))
+			b.noError(shop.Send(b.Context(), "billing", xType.Of(nil)))
 		}
 		b.publish(orderPlaced, 100)
 		b.pass(time.Second)
@@ -310,8 +310,8 @@ func TestOutage_TopicThatDoesNotAnswer(t *testing.T) {
 		b.noError(b.near.Subscribe(b.Context(), "b", orderPlaced, orderPaid))
 		var got received
 		billing := b.endpoint("billing", b.far, core.Config{})
-		core.HandleEvent(billing, orderPlaced, got.handle)
-		core.HandleEvent(billing, orderPaid, got.handle)
+		core.HandleEvent(billing, orderPlacedEvent, got.handle)
+		core.HandleEvent(billing, orderPaidEvent, got.handle)
 		b.run(billing)
 		b.far.hang(func(out core.Outgoing) bool { return out.Topic == orderPlaced })
 		b.publish(orderPlaced, 200)
@@ -321,7 +321,7 @@ func TestOutage_TopicThatDoesNotAnswer(t *testing.T) {
 		shop := b.endpoint("shop", b.near, core.Config{SendOnly: true})
 		const minutes = 10
 		for i := range 6 * minutes {
-			b.noError(shop.Publish(b.Context(), orderPaid, nil))
+			b.noError(shop.Publish(b.Context(), orderPaidEvent.Of(nil)))
 			b.pass(time.Second)
 			if n := len(got.messages()); n != i+1 {
 				b.Fatalf("%d messages for the other topic have arrived, want %d: the newest waits for longer than a second", n, i+1)
@@ -363,9 +363,9 @@ func TestOutage_KeepsTheOrderOfAGroup(t *testing.T) {
 				const groups, each = 5, 20
 				for i := range each {
 					for g := range groups {
-						b.noError(shop.Publish(b.Context(), orderPlaced, nil, core.SendOptions{ID: fmt.Sprintf("%d %02d", g, i), GroupKey: fmt.Sprint(g)}))
+						b.noError(shop.Publish(b.Context(), orderPlacedEvent.Of(nil).With(core.SendOptions{ID: fmt.Sprintf("%d %02d", g, i), GroupKey: fmt.Sprint(g)})))
 					}
-					b.noError(shop.Publish(b.Context(), orderPaid, nil))
+					b.noError(shop.Publish(b.Context(), orderPaidEvent.Of(nil)))
 					b.pass(2 * time.Second)
 				}
 				b.far.reachable()
@@ -406,7 +406,7 @@ func TestCrash_InboxDropsTheDuplicate(t *testing.T) {
 				}
 			},
 		}}})
-		core.HandleEvent(billing, orderPlaced, func(context.Context, *core.TypedMessage[[]byte]) error { handled++; return nil })
+		core.HandleEvent(billing, orderPlacedEvent, func(context.Context, *core.Message, []byte) error { handled++; return nil })
 		b.run(billing)
 
 		b.near.loseSettlements(true)

@@ -44,11 +44,11 @@ func (c circuit) Describe(core.MiddlewareScope) ([]core.MiddlewareFacts, error) 
 func (circuit) Wrap(_ core.MiddlewareScope, next core.HandlerFunc) core.HandlerFunc { return next }
 
 // handle sends a copy of the message to the other side.
-func (r *route) handle(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+func (r *route) handle(ctx context.Context, m *core.Message) error {
 	if r.topic != "" && crossed(m.Headers, r.bridge) {
 		return nil // the bridge published it on this side
 	}
-	out, err := r.copy(m.Message)
+	out, err := r.copy(m)
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func TestAttemptValues_ReachTheDecisionOfTheirAttempt(t *testing.T) {
 			m.SetValue(noteKey{}, fmt.Sprint("run ", runs))
 			return errBoom
 		})
-		core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte], _ *core.Failed) error {
+		core.HandleFailed(ep, orderType, func(_ context.Context, m *core.Message, _ []byte, _ *core.Failed) error {
 			resort.add(m.Value(noteKey{}))
 			m.SetValue("HandleFailed", "ran")
 			return nil
@@ -89,7 +89,7 @@ func TestAttemptValues_OfHandleFailedReachTheRecoveryObserver(t *testing.T) {
 }
 
 func TestAttemptValues_CostNothingWhereThereAreNone(t *testing.T) {
-	m, _ := coretest.Message("t", "x")
+	m, _, _ := coretest.Message(core.NewMessageType[string]("t"), "x")
 	f := core.ErrorContext{}
 	if n := testing.AllocsPerRun(100, func() { _, _ = m.Value(noteKey{}), f.Value(noteKey{}) }); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -272,7 +272,7 @@ func TestLog_LinesAboutAFailureHaveTheContextOfItsObservers(t *testing.T) {
 				ep := fx.newEndpoint("orders", core.Config{Logger: log, Recoverability: c.recover, Observers: []core.Observer{tracing{}.observer()}})
 				fx.handle(ep, "order", c.handler)
 				if c.last != nil {
-					core.HandleFailed(ep, "order", func(_ context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error { return c.last(f) })
+					core.HandleFailed(ep, orderType, func(_ context.Context, _ *core.Message, _ []byte, f *core.Failed) error { return c.last(f) })
 				}
 				if c.faults != nil {
 					fx.broker.setFaults(c.faults())

@@ -32,7 +32,7 @@ func TestEngineSends_AcknowledgementQueueThatDoesNotExist(t *testing.T) {
 		runs := 0
 		fx.runOrders(core.Config{}, func(_ context.Context, m *core.Message) error {
 			runs++
-			return m.Send("shipping", "ship", "x")
+			return m.Send("shipping", shipType.Of("x"))
 		})
 		fx.send(returnedByAnOperator("m1", "nowhere"))
 		fx.advance(time.Hour)
@@ -77,7 +77,7 @@ func TestEngineSends_AuditQueueThatCannotBeReached(t *testing.T) {
 		config.OnCriticalError = func(context.Context, error) { critical.Add(1) }
 		ep, _ := fx.runOrders(config, func(_ context.Context, m *core.Message) error {
 			runs++
-			return m.Send("shipping", "ship", "x")
+			return m.Send("shipping", shipType.Of("x"))
 		})
 		for i := range 10 {
 			fx.enqueue(fmt.Sprint("m", i))
@@ -154,7 +154,7 @@ func TestEngineSends_HandlersSendFailsBesideThem(t *testing.T) {
 		config.Recoverability = immediateRetries(2)
 		fx.runOrders(config, func(_ context.Context, m *core.Message) error {
 			runs++
-			return m.Send("shipping", "ship", "x")
+			return m.Send("shipping", shipType.Of("x"))
 		})
 		fx.enqueue("m1")
 		equal(fx, "runs", runs, 3)
@@ -171,7 +171,7 @@ func TestEngineSends_WorkInTheTransactionStays(t *testing.T) {
 		fx.broker.setFaults(refusePermanently("audit", core.ErrQueueNotFound))
 		fx.runOrders(auditConfig, func(ctx context.Context, m *core.Message) error {
 			doWork(ctx, "handler")
-			return m.Send("shipping", "ship", "x")
+			return m.Send("shipping", shipType.Of("x"))
 		})
 		fx.enqueue("m1")
 		if got := fx.broker.committed.all(); len(got) != 1 {
@@ -191,7 +191,7 @@ func TestEngineSends_MissingAcknowledgementQueueBesideAudit(t *testing.T) {
 		ep, _ := fx.runOrders(auditConfig, func(ctx context.Context, m *core.Message) error {
 			runs++
 			doWork(ctx, "handler")
-			return m.Send("shipping", "ship", "x")
+			return m.Send("shipping", shipType.Of("x"))
 		})
 		fx.send(returnedByAnOperator("m1", "nowhere"))
 		fx.wantDepth("audit", 1)

@@ -95,7 +95,7 @@ func TestHandleFailed_SendsThatMakeTheMoveTooLargeAreDropped(t *testing.T) {
 				runs := 0
 				fx.runHandleFailed(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message, _ *core.Failed) error {
 					runs++
-					return m.Send("shipping", "of the last resort", "x")
+					return m.Send("shipping", resortType.Of("x"))
 				})
 				fx.enqueue("m1")
 				fx.onlyMessage("error")

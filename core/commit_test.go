@@ -65,7 +65,7 @@ func TestResend_LeavesAsItWasFirstComposed(t *testing.T) {
 			SendMiddleware: []core.SendMiddleware{changeSends(func(_ context.Context, out *core.Outgoing) { out.Headers.Set("passed", out.Headers.Get("passed")+"x") })},
 		}, func(_ context.Context, m *core.Message) error {
 			runs++
-			return m.Send("shipping", "ship", []byte("body"), core.SendOptions{GroupKey: "g", Properties: map[string]string{"p": "1"}})
+			return m.Send("shipping", shipByteType.Of([]byte("body")).With(core.SendOptions{GroupKey: "g", Properties: map[string]string{"p": "1"}}))
 		})
 		fx.enqueue("m1")
 		got := fx.onlyMessage("shipping")
@@ -99,7 +99,7 @@ func TestResend_RefusesWhatHandlersDoNotSend(t *testing.T) {
 				equal(fx, what, len(messagekit.Collected(m)), 0)
 				return nil
 			})
-			fx.noError(ep.Invoke(fx.Context(), "order", []byte("x")))
+			fx.noError(ep.Invoke(fx.Context(), orderType.Of([]byte("x"))))
 		}
 	})
 }
@@ -130,11 +130,11 @@ func (k *storingMiddleware) committing(next core.HandlerFunc) core.HandlerFunc {
 func (fx *fixture) runCommitting(c core.Config, result error) (k *storingMiddleware, ep *core.Endpoint) {
 	k = &storingMiddleware{stored: map[string][]core.Outgoing{}}
 	ep = fx.newEndpoint("orders", c)
-	core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
-		return m.Send("shipping", "ship", []byte("body"))
+	core.Handle(ep, orderType, func(_ context.Context, m *core.Message, _ []byte) error {
+		return m.Send("shipping", shipByteType.Of([]byte("body")))
 	}, core.HandleOptions{Middleware: []core.Middleware{core.MiddlewareFunc(k.committing)}})
-	core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
-		return errors.Join(m.Send("shipping", "other", []byte("dropped")), result)
+	core.Handle(ep, orderType, func(_ context.Context, m *core.Message, _ []byte) error {
+		return errors.Join(m.Send("shipping", otherType.Of([]byte("dropped"))), result)
 	})
 	return k, ep
 }
@@ -198,7 +198,7 @@ func TestCommit_RefusedDiscardIsAnOrdinaryMove(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		_, ep := fx.runCommitting(core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersAll}}, core.Discard("not wanted"))
 		var told recorder[string]
-		core.HandleFailed(ep, "order", func(_ context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error {
+		core.HandleFailed(ep, orderType, func(_ context.Context, _ *core.Message, _ []byte, f *core.Failed) error {
 			told.add(f.Err.Error())
 			return nil
 		})
@@ -223,7 +223,7 @@ func TestCommit_TakenOver(t *testing.T) {
 	for _, loss := range []int{0, 1} {
 		inModes(t, retryModes, func(fx *fixture) {
 			k, ep := fx.runCommitting(core.Config{Recoverability: noRetries}, errSecondHandler)
-			core.HandleFailed(ep, "order", func(_ context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error {
+			core.HandleFailed(ep, orderType, func(_ context.Context, _ *core.Message, _ []byte, f *core.Failed) error {
 				f.TakeOver()
 				return nil
 			})
@@ -255,7 +255,7 @@ func TestCommit_LeavesOnceAfterSeveralRuns(t *testing.T) {
 				return nil
 			}
 		})}, Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
-			return m.Send("shipping", "ship", []byte("body"))
+			return m.Send("shipping", shipByteType.Of([]byte("body")))
 		})
 		fx.enqueue("m1")
 		equal(fx, "id", fx.onlyMessage("shipping").ID, k.stored["m1"][0].ID)
@@ -289,10 +289,10 @@ func TestCommit_Invoke(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		k, ep := fx.runCommitting(core.Config{}, errSecondHandler)
 		fx.broker.setFaults(failFirstSends(1, "shipping"))
-		if err := ep.Invoke(fx.Context(), "order", []byte("x")); !errors.Is(err, errLostSend) || !errors.Is(err, errSecondHandler) || len(k.sent.all()) > 0 {
+		if err := ep.Invoke(fx.Context(), orderType.Of([]byte("x"))); !errors.Is(err, errLostSend) || !errors.Is(err, errSecondHandler) || len(k.sent.all()) > 0 {
 			fx.Errorf("a lost send: %v, told %v", err, k.sent.all())
 		}
-		if err := ep.Invoke(fx.Context(), "order", []byte("x")); !errors.Is(err, errSecondHandler) || errors.Is(err, errLostSend) {
+		if err := ep.Invoke(fx.Context(), orderType.Of([]byte("x"))); !errors.Is(err, errSecondHandler) || errors.Is(err, errLostSend) {
 			fx.Error(err)
 		}
 		fx.onlyMessage("shipping")

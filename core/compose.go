@@ -30,7 +30,7 @@ type SendOptions struct {
 
 	// Headers are further headers. They may override standard headers such as
 	// NServiceBus.TimeSent. Headers that other parts of the call determine are refused: the
-	// message id (ID), type (the argument), intent (the method), content type (ContentType),
+	// message id (ID), type (its declaration), intent (the method), content type (ContentType),
 	// DeliverAt (Delay, DeliverAt) and TimeToBeReceived (TimeToBeReceived). [SendMiddleware]
 	// may replace a type.
 	Headers map[string]string
@@ -96,14 +96,14 @@ type causation struct {
 
 // compose returns the message for a destination: a queue, or the topic of the message
 // type if the intent is to publish. id is used if the options have none.
-func (c *composer) compose(intent, queue, messageType string, body any, opts []SendOptions, from causation, id func() string) (Outgoing, error) {
+func (c *composer) compose(intent, queue string, d *Draft, from causation, id func() string) (Outgoing, error) {
+	if err := d.check(); err != nil {
+		return Outgoing{}, err
+	}
+	messageType, body := d.messageType, d.body
 	var o SendOptions
-	switch len(opts) {
-	case 0:
-	case 1:
-		o = opts[0]
-	default:
-		return Outgoing{}, fmt.Errorf("%d SendOptions were given; merge them into one", len(opts))
+	if d.options != nil {
+		o = *d.options
 	}
 	out := Outgoing{
 		ID: o.ID, Queue: queue,
@@ -201,7 +201,7 @@ func (c *composer) compose(intent, queue, messageType string, body any, opts []S
 // does.
 var reservedHeaders = []struct{ key, instead string }{
 	{headers.MessageID, "use SendOptions.ID"},
-	{headers.MessageTypes, "pass the message type to the call, or replace it in SendMiddleware"},
+	{headers.MessageTypes, "send a draft of that message type, or replace it in SendMiddleware"},
 	{headers.MessageIntent, "call Send, Publish or Reply"},
 	{headers.ContentType, "use SendOptions.ContentType and send []byte"},
 	{headers.DeliverAt, "use SendOptions.Delay or SendOptions.DeliverAt"},

@@ -145,7 +145,7 @@ func TestConcurrency_ChangesLoseAndDuplicateNothing(t *testing.T) {
 				return errBoom
 			}
 			handled.Add(1)
-			return m.Send("shipping", "ship", "x")
+			return m.Send("shipping", shipType.Of("x"))
 		})
 		for i := range messages {
 			fx.send(order(fmt.Sprint("m", i)))

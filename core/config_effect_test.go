@@ -178,7 +178,7 @@ func TestHandleEvent_NeedsATransportWithEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	HandleEvent(ep, "orders.placed", func(context.Context, *TypedMessage[string]) error { return nil })
+	HandleEvent(ep, placedEvent, func(context.Context, *Message, string) error { return nil })
 	if err := ep.Err(); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), `HandleEvent "orders.placed": the transport has no events`) {
 		t.Errorf("%v", err)
 	}

@@ -124,13 +124,13 @@ func TestConnectionObserver_OfSends(t *testing.T) {
 			told.add(e)
 			if first { // an observer may send, also where it ends the goroutine
 				first = false
-				_ = ep.Send(context.Background(), "shipping", "ship", []byte("x"))
+				_ = ep.Send(context.Background(), "shipping", shipByteType.Of([]byte("x")))
 				runtime.Goexit()
 			}
 		})}})
 		send := func(err error) {
 			fx.broker.setFaults(faults{send: func([]core.Outgoing) error { return err }})
-			if got := ep.Send(fx.Context(), "shipping", "ship", []byte("x")); !errors.Is(got, err) {
+			if got := ep.Send(fx.Context(), "shipping", shipByteType.Of([]byte("x"))); !errors.Is(got, err) {
 				fx.Errorf("Send returned %v, want %v", got, err)
 			}
 			synctest.Wait()
@@ -168,7 +168,7 @@ func TestConnectionObserver_OfSendsIsToldTheNewestState(t *testing.T) {
 		})}})
 		send := func(err error) {
 			fx.broker.setFaults(faults{send: func([]core.Outgoing) error { return err }})
-			_ = ep.Send(fx.Context(), "shipping", "ship", []byte("x"))
+			_ = ep.Send(fx.Context(), "shipping", shipByteType.Of([]byte("x")))
 			synctest.Wait()
 		}
 		for range 1000 {

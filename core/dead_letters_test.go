@@ -42,7 +42,7 @@ func moveAllToError(fx *fixture, c core.Config) {
 	c.Recoverability.Unrecoverable = []error{errPermanent}
 	ep := fx.newEndpoint("orders", c)
 	fx.handle(ep, "order", func(_ context.Context, m *core.Message) error { return terminalFailures[m.ID].err })
-	core.Handle(ep, "number", func(context.Context, *core.TypedMessage[int]) error { return nil })
+	core.Handle(ep, numberType, func(context.Context, *core.Message, int) error { return nil })
 	if fx.broker.currentFaults().onReceive == nil {
 		fx.broker.setFaults(faults{onReceive: makeUnhandleable})
 	}
@@ -299,9 +299,9 @@ func TestDeadLetters_OutageOfTheBrokersDeadLetterQueue(t *testing.T) {
 				}})
 				ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}})
 				fx.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })
-				core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte], f *core.Failed) error {
+				core.HandleFailed(ep, orderType, func(_ context.Context, m *core.Message, _ []byte, f *core.Failed) error {
 					told.add(f.Queue)
-					return m.Send("shipping", "failed", nil)
+					return m.Send("shipping", failedType.Of(nil))
 				})
 				fx.run(ep)
 				fx.enqueue("m1")
@@ -511,7 +511,7 @@ func TestInvalid_MessagesOfUnknownTypes(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{InvalidQueue: "skipped"}})
 		runs := 0
-		core.HandleDefault(ep, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+		core.HandleDefault(ep, func(_ context.Context, m *core.Message) error {
 			runs++
 			return core.Invalid(errors.New("there is no handler for " + m.Type))
 		})

@@ -8,8 +8,9 @@
 // # For application developers
 //
 // [New] makes an [Endpoint] from a name, a [Transport] and a [Config], whose zero value
-// works. [Handle], [HandleEvent] and [HandleFailed] register handlers, which get a
-// [TypedMessage]. [Endpoint.Run] receives until its context ends, and drains.
+// works. [NewMessageType] and [NewEvent] declare messages, [Handle], [HandleEvent] and
+// [HandleFailed] register their handlers. [Endpoint.Run] receives until its context ends,
+// and drains.
 //
 // A handler that returns nil has handled its message: its messages of [Message.Send],
 // [Message.Publish] and [Message.Reply] are sent, and the message is consumed. After an

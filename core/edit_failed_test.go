@@ -104,7 +104,7 @@ func TestEditFailed_IsAskedBeforeAMoveAlone(t *testing.T) {
 			}
 			return errBoom
 		})
-		core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte], f *core.Failed) error {
+		core.HandleFailed(ep, orderType, func(_ context.Context, m *core.Message, _ []byte, f *core.Failed) error {
 			if m.ID == "taken" {
 				f.TakeOver()
 			}

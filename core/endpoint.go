@@ -176,7 +176,7 @@ func (ep *Endpoint) RecoverabilityConfig(messageType string) RecoverabilityConfi
 	return ep.rules.configFor(messageType).copyLists()
 }
 
-// Send sends a command to a queue. It returns nil when the broker has accepted
+// Send sends a message to a queue. It returns nil when the broker has accepted
 // it durably. It works before and after [Endpoint.Run], and on send-only endpoints.
 //
 // Inside a handler use [Message.Send], whose messages are sent only if the handler
@@ -185,14 +185,14 @@ func (ep *Endpoint) RecoverabilityConfig(messageType string) RecoverabilityConfi
 // at once, or with the transaction that the context carries. Each attempt then sends the
 // message once more, with another id and in its own conversation. The first such call
 // logs a warning.
-func (ep *Endpoint) Send(ctx context.Context, queue, messageType string, body any, opts ...SendOptions) error {
-	return ep.sender.composeAndSend(ctx, headers.IntentSend, queue, messageType, body, opts)
+func (ep *Endpoint) Send(ctx context.Context, queue string, d Draft) error {
+	return ep.sender.composeAndSend(ctx, headers.IntentSend, queue, &d)
 }
 
-// Publish publishes an event to all subscribers of messageType, with the guarantees of
+// Publish publishes an event to all its subscribers, with the guarantees of
 // [Endpoint.Send]. No subscribers is no error.
-func (ep *Endpoint) Publish(ctx context.Context, messageType string, body any, opts ...SendOptions) error {
-	return ep.sender.composeAndSend(ctx, headers.IntentPublish, "", messageType, body, opts)
+func (ep *Endpoint) Publish(ctx context.Context, e EventDraft) error {
+	return ep.sender.composeAndSend(ctx, headers.IntentPublish, "", &e.draft)
 }
 
 // Invoke runs middleware and handlers for a message in this process, without a queue in
@@ -201,18 +201,18 @@ func (ep *Endpoint) Publish(ctx context.Context, messageType string, body any, o
 // (messagekit.Commit) in any case. Invoke calls the observers' functions about attempts
 // and sends, not those about received messages. Invoke ends the registration of handlers,
 // as [Endpoint.Run] does.
-func (ep *Endpoint) Invoke(ctx context.Context, messageType string, body any) error {
+func (ep *Endpoint) Invoke(ctx context.Context, d Draft) error {
 	if err := ep.registry.seal(); err != nil {
 		return err
 	}
-	out, err := ep.sender.composer.compose(headers.IntentSend, ep.name, messageType, body, nil, causation{}, ids.New)
+	out, err := ep.sender.composer.compose(headers.IntentSend, ep.name, &d, causation{}, ids.New)
 	if err != nil {
-		return fmt.Errorf("core: endpoint %q: invoke %q: %w", ep.name, messageType, err)
+		return fmt.Errorf("core: endpoint %q: invoke %q: %w", ep.name, d.messageType, err)
 	}
 	out.Headers.Del(headers.ReplyToAddress)
 	in := &Incoming{ID: out.ID, NativeID: out.ID, Headers: out.Headers, Body: out.Body, DeliveryCount: 1}
 	a := &attempt{Context: ctx}
-	ep.invoker.begin(a, in, messageType)
+	ep.invoker.begin(a, in, d.messageType)
 	a.message.sends.scope = ep.invoker.scope
 	err = ep.invoker.invoke(a)
 	toSend := a.message.sends.end()

@@ -37,7 +37,7 @@ func TestRun_LogsWarningsOfTheTransport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	core.HandleEvent(ep, "placed", func(context.Context, *core.TypedMessage[string]) error { return nil })
+	core.HandleEvent(ep, placedEvent, func(context.Context, *core.Message, string) error { return nil })
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- ep.Run(ctx) }()

@@ -287,7 +287,7 @@ func TestUnrecoverable_PermanentFailuresMoveAtOnce(t *testing.T) {
 			}
 			return nil
 		})
-		core.Handle(ep, "number", func(context.Context, *core.TypedMessage[int]) error {
+		core.Handle(ep, numberType, func(context.Context, *core.Message, int) error {
 			runs.Add(1)
 			return nil
 		})

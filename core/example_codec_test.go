@@ -27,18 +27,18 @@ func ExampleCodec() {
 	defer transport.Close(context.Background())
 	ep := exampleEndpoint("billing", transport, core.Config{Codec: jsonAndXML{core.JSON}})
 	handled := make(chan string)
-	core.Handle(ep, "orders.placed", func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
-		handled <- "order " + m.Body.ID
+	core.Handle(ep, placedOrderPlacedType.MessageType, func(_ context.Context, _ *core.Message, body OrderPlaced) error {
+		handled <- "order " + body.ID
 		return nil
 	})
 	stop := startExample(ep)
 	defer stop()
 
-	if err := ep.Send(context.Background(), "billing", "orders.placed", OrderPlaced{ID: "7"}); err != nil {
+	if err := ep.Send(context.Background(), "billing", placedOrderPlacedType.MessageType.Of(OrderPlaced{ID: "7"})); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(<-handled)
-	err := ep.Send(context.Background(), "billing", "orders.placed", []byte(`<OrderPlaced><ID>8</ID></OrderPlaced>`), core.SendOptions{ContentType: "text/xml"})
+	err := ep.Send(context.Background(), "billing", placedType.Of([]byte(`<OrderPlaced><ID>8</ID></OrderPlaced>`)).With(core.SendOptions{ContentType: "text/xml"}))
 	if err != nil {
 		log.Fatal(err)
 	}

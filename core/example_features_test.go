@@ -47,8 +47,8 @@ func ExampleHandleEvent() {
 	var subscribers []*core.Endpoint
 	for _, name := range []string{"billing", "shipping"} {
 		ep := exampleEndpoint(name, transport, core.Config{})
-		core.HandleEvent(ep, "orders.placed", func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
-			handled <- name + " knows order " + m.Body.ID
+		core.HandleEvent(ep, placedOrderPlacedType, func(_ context.Context, _ *core.Message, body OrderPlaced) error {
+			handled <- name + " knows order " + body.ID
 			return nil
 		})
 		subscribers = append(subscribers, ep)
@@ -57,7 +57,7 @@ func ExampleHandleEvent() {
 	defer stop()
 
 	shop := exampleEndpoint("shop", transport, core.Config{})
-	if err := shop.Publish(context.Background(), "orders.placed", OrderPlaced{ID: "7"}); err != nil {
+	if err := shop.Publish(context.Background(), placedOrderPlacedType.Of(OrderPlaced{ID: "7"})); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(<-handled)
@@ -73,7 +73,7 @@ func ExampleEndpoint_Send() {
 	defer transport.Close(context.Background())
 	billing := exampleEndpoint("billing", transport, core.Config{})
 	handled := make(chan bool)
-	core.Handle(billing, "orders.remind", func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
+	core.Handle(billing, remindType, func(_ context.Context, m *core.Message, _ OrderPlaced) error {
 		due, err := headers.ParseTime(m.Headers.Get(headers.DeliverAt))
 		if err != nil {
 			return core.Unrecoverable(err)
@@ -84,7 +84,7 @@ func ExampleEndpoint_Send() {
 	stop := startExample(billing)
 	defer stop()
 
-	err := billing.Send(context.Background(), "billing", "orders.remind", OrderPlaced{ID: "7"}, core.SendOptions{Delay: 100 * time.Millisecond})
+	err := billing.Send(context.Background(), "billing", remindType.Of(OrderPlaced{ID: "7"}).With(core.SendOptions{Delay: 100 * time.Millisecond}))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -97,18 +97,18 @@ func ExampleMessage_Reply() {
 	transport := inmemory.Open()
 	defer transport.Close(context.Background())
 	billing, shop := exampleEndpoint("billing", transport, core.Config{}), exampleEndpoint("shop", transport, core.Config{})
-	core.Handle(billing, "orders.total", func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
-		return m.Reply("orders.total.answer", OrderPlaced{ID: m.Body.ID, Total: 42})
+	core.Handle(billing, totalType, func(_ context.Context, m *core.Message, body OrderPlaced) error {
+		return m.Reply(answerType.Of(OrderPlaced{ID: body.ID, Total: 42}))
 	})
 	answers := make(chan OrderPlaced)
-	core.Handle(shop, "orders.total.answer", func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
-		answers <- m.Body
+	core.Handle(shop, answerType, func(_ context.Context, _ *core.Message, body OrderPlaced) error {
+		answers <- body
 		return nil
 	})
 	stop := startExample(billing, shop)
 	defer stop()
 
-	if err := shop.Send(context.Background(), "billing", "orders.total", OrderPlaced{ID: "7"}); err != nil {
+	if err := shop.Send(context.Background(), "billing", totalType.Of(OrderPlaced{ID: "7"})); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(<-answers)
@@ -128,7 +128,7 @@ func ExampleMiddleware() {
 	transport := inmemory.Open()
 	defer transport.Close(context.Background())
 	billing := exampleEndpoint("billing", transport, core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(trace)}})
-	core.Handle(billing, "orders.placed", func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
+	core.Handle(billing, placedOrderPlacedType.MessageType, func(_ context.Context, m *core.Message, _ OrderPlaced) error {
 		if m.Attempt == 1 {
 			return errors.New("the bank does not answer")
 		}
@@ -137,7 +137,7 @@ func ExampleMiddleware() {
 	stop := startExample(billing)
 	defer stop()
 
-	if err := billing.Send(context.Background(), "billing", "orders.placed", OrderPlaced{ID: "7"}); err != nil {
+	if err := billing.Send(context.Background(), "billing", placedOrderPlacedType.MessageType.Of(OrderPlaced{ID: "7"})); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(<-lines)
@@ -164,7 +164,7 @@ func ExampleRateLimit() {
 			},
 		},
 	})
-	core.Handle(billing, "orders.placed", func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
+	core.Handle(billing, placedOrderPlacedType.MessageType, func(_ context.Context, m *core.Message, _ OrderPlaced) error {
 		if m.Attempt < 10 {
 			return errors.New("the bank does not answer")
 		}
@@ -173,7 +173,7 @@ func ExampleRateLimit() {
 	stop := startExample(billing)
 	defer stop()
 
-	if err := billing.Send(context.Background(), "billing", "orders.placed", OrderPlaced{ID: "7"}); err != nil {
+	if err := billing.Send(context.Background(), "billing", placedOrderPlacedType.MessageType.Of(OrderPlaced{ID: "7"})); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(<-changes)
@@ -197,13 +197,13 @@ func ExampleObserver() {
 			Delayed:   core.Delayed{NumberOfRetries: 1, TimeIncrease: 10 * time.Millisecond},
 		},
 	})
-	core.Handle(billing, "orders.placed", func(context.Context, *core.TypedMessage[OrderPlaced]) error {
+	core.Handle(billing, placedOrderPlacedType.MessageType, func(context.Context, *core.Message, OrderPlaced) error {
 		return errors.New("the bank does not answer")
 	})
 	stop := startExample(billing)
 	defer stop()
 
-	if err := billing.Send(context.Background(), "billing", "orders.placed", OrderPlaced{ID: "7"}); err != nil {
+	if err := billing.Send(context.Background(), "billing", placedOrderPlacedType.MessageType.Of(OrderPlaced{ID: "7"})); err != nil {
 		log.Fatal(err)
 	}
 	for range 4 {
@@ -222,19 +222,19 @@ func ExampleHandleFailed() {
 	transport := inmemory.Open()
 	defer transport.Close(context.Background())
 	billing := exampleEndpoint("billing", transport, core.Config{})
-	core.Handle(billing, "orders.placed", func(context.Context, *core.TypedMessage[OrderPlaced]) error {
+	core.Handle(billing, placedOrderPlacedType.MessageType, func(context.Context, *core.Message, OrderPlaced) error {
 		return core.Unrecoverable(errors.New("negative total"))
 	})
 	cancelled := make(chan string)
-	core.HandleFailed(billing, "orders.placed", func(_ context.Context, m *core.TypedMessage[OrderPlaced], failed *core.Failed) error {
-		cancelled <- fmt.Sprintf("order %s is cancelled: %v", m.Body.ID, failed.Err)
+	core.HandleFailed(billing, placedOrderPlacedType.MessageType, func(_ context.Context, _ *core.Message, body OrderPlaced, failed *core.Failed) error {
+		cancelled <- fmt.Sprintf("order %s is cancelled: %v", body.ID, failed.Err)
 		failed.TakeOver() // it does not go to the error queue
 		return nil
 	})
 	stop := startExample(billing)
 	defer stop()
 
-	if err := billing.Send(context.Background(), "billing", "orders.placed", OrderPlaced{ID: "7", Total: -1}); err != nil {
+	if err := billing.Send(context.Background(), "billing", placedOrderPlacedType.MessageType.Of(OrderPlaced{ID: "7", Total: -1})); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(<-cancelled)

@@ -47,18 +47,18 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	core.Handle(billing, "orders.placed", func(ctx context.Context, m *core.TypedMessage[OrderPlaced]) error {
-		if m.Body.Total < 0 {
+	core.Handle(billing, placedOrderPlacedType.MessageType, func(ctx context.Context, m *core.Message, body OrderPlaced) error {
+		if body.Total < 0 {
 			return core.Unrecoverable(errors.New("negative total"))
 		}
 		if m.Attempt == 1 {
 			return errors.New("the bank does not answer")
 		}
-		return m.Send("shipping", "orders.ship", Ship{OrderID: m.Body.ID}) // leaves only if the handler succeeds
+		return m.Send("shipping", shipShipType.Of(Ship{OrderID: body.ID})) // leaves only if the handler succeeds
 	})
 	shipped := make(chan string)
-	core.Handle(shipping, "orders.ship", func(ctx context.Context, m *core.TypedMessage[Ship]) error {
-		shipped <- m.Body.OrderID
+	core.Handle(shipping, shipShipType, func(ctx context.Context, _ *core.Message, body Ship) error {
+		shipped <- body.OrderID
 		return nil
 	})
 
@@ -67,7 +67,7 @@ func Example() {
 	<-billing.Ready()
 
 	for _, order := range []OrderPlaced{{ID: "o-1", Total: -1}, {ID: "o-2", Total: 42}} {
-		if err := billing.Send(ctx, "billing", "orders.placed", order); err != nil {
+		if err := billing.Send(ctx, "billing", placedOrderPlacedType.MessageType.Of(order)); err != nil {
 			log.Fatal(err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 // firstDecision lets an endpoint with default recoverability handle one order and
 // returns the first decision about it.
-func firstDecision(handler func(ctx context.Context, m *core.TypedMessage[OrderPlaced]) error) core.Action {
+func firstDecision(handler func(ctx context.Context, m *core.Message, body OrderPlaced) error) core.Action {
 	transport := inmemory.Open()
 	defer transport.Close(context.Background())
 	decided := make(chan core.Recovery, 100)
@@ -25,11 +25,11 @@ func firstDecision(handler func(ctx context.Context, m *core.TypedMessage[OrderP
 	if err != nil {
 		log.Fatal(err)
 	}
-	core.Handle(ep, "orders.placed", handler)
+	core.Handle(ep, placedOrderPlacedType.MessageType, handler)
 	if err := transport.Provision(context.Background(), core.Topology{Queues: []string{"billing", "error", "disputes"}}); err != nil {
 		log.Fatal(err)
 	}
-	if err := ep.Send(context.Background(), "billing", "orders.placed", OrderPlaced{ID: "7"}); err != nil {
+	if err := ep.Send(context.Background(), "billing", placedOrderPlacedType.MessageType.Of(OrderPlaced{ID: "7"})); err != nil {
 		log.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -45,9 +45,9 @@ func firstDecision(handler func(ctx context.Context, m *core.TypedMessage[OrderP
 
 // An order that can never be billed goes to the error queue without a retry.
 func ExampleUnrecoverable() {
-	fmt.Println(firstDecision(func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
-		if m.Body.Total <= 0 {
-			return core.Unrecoverable(fmt.Errorf("total of order %s is %d", m.Body.ID, m.Body.Total))
+	fmt.Println(firstDecision(func(_ context.Context, _ *core.Message, body OrderPlaced) error {
+		if body.Total <= 0 {
+			return core.Unrecoverable(fmt.Errorf("total of order %s is %d", body.ID, body.Total))
 		}
 		return nil
 	}))
@@ -56,7 +56,7 @@ func ExampleUnrecoverable() {
 
 // A message that came too early comes again later. That is no failure.
 func ExampleDefer() {
-	fmt.Println(firstDecision(func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
+	fmt.Println(firstDecision(func(_ context.Context, m *core.Message, _ OrderPlaced) error {
 		if m.Deferrals == 0 { // the customer is not known yet
 			return core.Defer(30 * time.Second)
 		}
@@ -67,7 +67,7 @@ func ExampleDefer() {
 
 // A message that has become pointless is dropped, and the reason is logged.
 func ExampleDiscard() {
-	fmt.Println(firstDecision(func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
+	fmt.Println(firstDecision(func(_ context.Context, _ *core.Message, _ OrderPlaced) error {
 		return core.Discard("the order was cancelled")
 	}))
 	// Output: Discard("the order was cancelled")
@@ -75,7 +75,7 @@ func ExampleDiscard() {
 
 // A message may go to an error queue of its own, which must exist.
 func ExampleMoveTo() {
-	fmt.Println(firstDecision(func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
+	fmt.Println(firstDecision(func(_ context.Context, _ *core.Message, _ OrderPlaced) error {
 		return core.MoveTo(errors.New("the customer disputes the total"), "disputes")
 	}))
 	// Output: MoveToError("disputes")
@@ -83,7 +83,7 @@ func ExampleMoveTo() {
 
 // A service that says when it will be back is asked again then.
 func ExampleRetryAfter() {
-	fmt.Println(firstDecision(func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
+	fmt.Println(firstDecision(func(_ context.Context, _ *core.Message, _ OrderPlaced) error {
 		return core.RetryAfter(errors.New("the bank answers 503"), 2*time.Minute)
 	}))
 	// Output: DelayedRetry(2m0s)
@@ -92,7 +92,7 @@ func ExampleRetryAfter() {
 // A message that the handler will not have goes to the error queue or, with
 // Recoverability.DeadLetter, to the broker's own dead-letter queue.
 func ExampleReject() {
-	fmt.Println(firstDecision(func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
+	fmt.Println(firstDecision(func(_ context.Context, _ *core.Message, _ OrderPlaced) error {
 		return core.Reject(errors.New("no such product"))
 	}))
 	// Output: MoveToError("error")

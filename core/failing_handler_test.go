@@ -14,21 +14,21 @@ import (
 
 const thisPackage = "github.com/reprise-go/reprise/core_test."
 
-func passesSlowly(context.Context, *core.TypedMessage[[]byte]) error {
+func passesSlowly(context.Context, *core.Message, []byte) error {
 	time.Sleep(2 * time.Second)
 	return nil
 }
 
-func failsSlowly(context.Context, *core.TypedMessage[[]byte]) error {
+func failsSlowly(context.Context, *core.Message, []byte) error {
 	time.Sleep(3 * time.Second)
 	return errBoom
 }
 
 type namedService struct{ name string }
 
-func (d *namedService) serve(context.Context, *core.TypedMessage[[]byte]) error { panic(d.name) }
+func (d *namedService) serve(context.Context, *core.Message, []byte) error { panic(d.name) }
 
-func endsGoroutine(context.Context, *core.TypedMessage[[]byte]) error {
+func endsGoroutine(context.Context, *core.Message, []byte) error {
 	runtime.Goexit()
 	return nil
 }
@@ -36,15 +36,15 @@ func endsGoroutine(context.Context, *core.TypedMessage[[]byte]) error {
 // newHandler returns different handlers whose function is the same.
 //
 //go:noinline
-func newHandler(err error) func(context.Context, *core.TypedMessage[[]byte]) error {
-	return func(context.Context, *core.TypedMessage[[]byte]) error { return err }
+func newHandler(err error) func(context.Context, *core.Message, []byte) error {
+	return func(context.Context, *core.Message, []byte) error { return err }
 }
 
-func generic[T any](context.Context, *core.TypedMessage[T]) error { return errBoom }
+func generic[T any](context.Context, *core.Message, T) error { return errBoom }
 
 // Rule R23.
 func TestFailureHeaders_NamesTheFailingHandler(t *testing.T) {
-	type handlers []func(context.Context, *core.TypedMessage[[]byte]) error
+	type handlers []func(context.Context, *core.Message, []byte) error
 	for _, test := range []struct {
 		name     string
 		handlers handlers
@@ -68,7 +68,7 @@ func TestFailureHeaders_NamesTheFailingHandler(t *testing.T) {
 				}}
 				ep := fx.newEndpoint("orders", core.Config{Recoverability: recover, Observers: []core.Observer{seen.observer()}})
 				for _, h := range test.handlers {
-					core.Handle(ep, "order", h)
+					core.Handle(ep, orderType, h)
 				}
 				fx.run(ep)
 				sentAt := time.Now()
@@ -126,7 +126,7 @@ func TestFailureHeaders_NamesNoHandlerWhereNoneFailed(t *testing.T) {
 			if next(ctx, m) == nil {
 				return errors.New("the handler has not failed")
 			}
-			return m.Send("nowhere", "x", "x")
+			return m.Send("nowhere", xType.Of("x"))
 		}
 	})
 	failing := func(context.Context, *core.Message) error { return errBoom }
@@ -159,7 +159,7 @@ func TestFailureHeaders_NamesNoHandlerWhereNoneFailed(t *testing.T) {
 			})}}, message: order("m1"), handler: func(context.Context, *core.Message) error { return errBoom }, named: true,
 		},
 		"no handler":             {message: orderWithout("m1", func(h *core.Headers) { h.Set(headers.MessageTypes, "stranger") }), handler: func(context.Context, *core.Message) error { return nil }},
-		"a send that is refused": {message: order("m1"), handler: func(_ context.Context, m *core.Message) error { return m.Send("nowhere", "x", "x") }},
+		"a send that is refused": {message: order("m1"), handler: func(_ context.Context, m *core.Message) error { return m.Send("nowhere", xType.Of("x")) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, allModes, func(fx *fixture) {

@@ -338,7 +338,7 @@ func TestFailureLimit_CountsMovesAlone(t *testing.T) {
 		name    string
 		recover core.Recoverability
 		answer  func(m *core.Message) error
-		failed  func(context.Context, *core.TypedMessage[[]byte], *core.Failed) error
+		failed  func(context.Context, *core.Message, []byte, *core.Failed) error
 		message string // its id, where makeUnhandleable knows it
 		of      string // the message's type, where it is not "order"
 		around  []core.Middleware
@@ -356,12 +356,12 @@ func TestFailureLimit_CountsMovesAlone(t *testing.T) {
 			name: "RequeueLimit", recover: core.Recoverability{RequeueLimit: 1, RequeueDelay: time.Second},
 			answer: func(*core.Message) error { return core.Defer(0) }, counts: true,
 		},
-		{name: "HandleFailed that fails", recover: exhausted, answer: func(*core.Message) error { return errBoom }, failed: func(context.Context, *core.TypedMessage[[]byte], *core.Failed) error { return errBoom }, counts: true},
-		{name: "HandleFailed that takes the message over", recover: exhausted, answer: func(*core.Message) error { return errBoom }, failed: func(_ context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error {
+		{name: "HandleFailed that fails", recover: exhausted, answer: func(*core.Message) error { return errBoom }, failed: func(context.Context, *core.Message, []byte, *core.Failed) error { return errBoom }, counts: true},
+		{name: "HandleFailed that takes the message over", recover: exhausted, answer: func(*core.Message) error { return errBoom }, failed: func(_ context.Context, _ *core.Message, _ []byte, f *core.Failed) error {
 			f.TakeOver()
 			return nil
 		}},
-		{name: "HandleFailed that lets the message go", recover: exhausted, answer: func(*core.Message) error { return errBoom }, failed: func(context.Context, *core.TypedMessage[[]byte], *core.Failed) error { return nil }, counts: true},
+		{name: "HandleFailed that lets the message go", recover: exhausted, answer: func(*core.Message) error { return errBoom }, failed: func(context.Context, *core.Message, []byte, *core.Failed) error { return nil }, counts: true},
 		{name: "success after a retry", recover: exhausted, answer: func(m *core.Message) error {
 			if m.Attempt == 1 {
 				return errBoom
@@ -395,10 +395,10 @@ func TestFailureLimit_CountsMovesAlone(t *testing.T) {
 				var reached atomic.Bool
 				test.recover.UnacceptableMessageLimit = core.UnacceptableMessageLimit{Count: max(test.limit, 1), OnReached: func(context.Context, error) { reached.Store(true) }}
 				ep := fx.newEndpoint("orders", core.Config{Recoverability: test.recover, AuditQueue: "audit", Middleware: test.around})
-				core.Handle(ep, "number", func(context.Context, *core.TypedMessage[int]) error { return nil })
+				core.Handle(ep, numberType, func(context.Context, *core.Message, int) error { return nil })
 				fx.handle(ep, "order", func(_ context.Context, m *core.Message) error { return test.answer(m) })
 				if test.failed != nil {
-					core.HandleFailed(ep, "order", test.failed)
+					core.HandleFailed(ep, orderType, test.failed)
 				}
 				fx.run(ep)
 				m := order(cmp.Or(test.message, "m1"))

@@ -125,7 +125,7 @@ func (fx *fixture) runOrders(c core.Config, h core.HandlerFunc) (*core.Endpoint,
 // handle registers a handler that takes the body as it is.
 func (fx *fixture) handle(ep *core.Endpoint, messageType string, h core.HandlerFunc) {
 	fx.Helper()
-	core.Handle(ep, messageType, func(ctx context.Context, m *core.TypedMessage[[]byte]) error { return h(ctx, m.Message) })
+	core.Handle(ep, core.NewMessageType[[]byte](messageType), func(ctx context.Context, m *core.Message, _ []byte) error { return h(ctx, m) })
 }
 
 // runningEndpoint is a Run in progress.

@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// Handle registers a handler for a command. The message type is the name on the wire,
-// chosen once and independent of Go's names. The body is decoded into a T; []byte gets a
-// copy of the raw body.
+// Handle registers a handler for messages of one type, which gets the decoded body. A T of
+// []byte gets a copy of the raw body.
 //
 // Several handlers of one type take the same T. They run in the order of their
 // registration, each with a copy of the body. The first handler that fails stops the
@@ -28,28 +27,28 @@ import (
 // Handlers are registered before the first Run or Invoke. A wrong registration has no
 // effect: [Endpoint.Run], [Endpoint.Invoke] and Provision return its error, and so does
 // [Endpoint.Err]. A registration has at most one [HandleOptions].
-func Handle[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *TypedMessage[T]) error, opts ...HandleOptions) {
+func Handle[T any](ep *Endpoint, messageType MessageType[T], handler func(ctx context.Context, m *Message, body T) error, opts ...HandleOptions) {
 	register(ep.registry, "Handle", messageType, handler, false, opts)
 }
 
 // HandleEvent registers a handler as [Handle] does, and subscribes the endpoint's queue
-// to the messages that are published with this type. A type that the transport does not
-// accept as a topic is an error ([Subscriber]).
-func HandleEvent[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *TypedMessage[T]) error, opts ...HandleOptions) {
-	register(ep.registry, "HandleEvent", messageType, handler, true, opts)
+// to the event. A name that the transport does not accept as a topic is an error
+// ([Subscriber]).
+func HandleEvent[T any](ep *Endpoint, event Event[T], handler func(ctx context.Context, m *Message, body T) error, opts ...HandleOptions) {
+	register(ep.registry, "HandleEvent", event.MessageType, handler, true, opts)
 }
 
 // HandleDefault registers a handler for messages whose type has no handler, or that name
-// no type. TypedMessage.Type is the type, or "". T is often []byte. HandleDefault does
-// not subscribe the endpoint to events. Several default handlers run as several handlers
+// no type. [Message.Type] is the type, or "", and [Message.RawBody] the body. HandleDefault
+// does not subscribe the endpoint to events. Several default handlers run as several handlers
 // of one type do. [Config.MessageType] can return types for messages that name none, so
 // that each type can have its handler.
 //
 // Control messages ([headers.ControlMessage]) that name no type have no body, and do not
 // reach default handlers: they are consumed. A Config.MessageType or middleware that
 // names a type for them gives them a handler.
-func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *TypedMessage[T]) error, opts ...HandleOptions) {
-	register(ep.registry, "HandleDefault", anyType, handler, false, opts)
+func HandleDefault(ep *Endpoint, handler func(ctx context.Context, m *Message) error, opts ...HandleOptions) {
+	ep.registry.register("HandleDefault", anyType, nil, handler, functionName(handler), false, opts)
 }
 
 // HandleFailed registers a last resort for messages of one type: handler runs when a
@@ -70,16 +69,16 @@ func HandleDefault[T any](ep *Endpoint, handler func(ctx context.Context, m *Typ
 //
 // It does not run for messages that could not be parsed or decoded, or that
 // exceeded [Recoverability.MaxDeliveries]. There is at most one for a type.
-func HandleFailed[T any](ep *Endpoint, messageType string, handler func(ctx context.Context, m *TypedMessage[T], f *Failed) error) {
+func HandleFailed[T any](ep *Endpoint, messageType MessageType[T], handler func(ctx context.Context, m *Message, body T, f *Failed) error) {
 	r := ep.registry
-	err := r.check("HandleFailed", messageType, handler == nil)
+	err := r.check("HandleFailed", messageType.name, handler == nil)
 	if err == nil {
-		err = r.addHandleFailed(messageType, reflect.TypeFor[T](), func(ctx context.Context, m *Message, f *Failed) error {
-			in, err := decodeTyped[T](m)
+		err = r.addHandleFailed(messageType.name, reflect.TypeFor[T](), func(ctx context.Context, m *Message, f *Failed) error {
+			body, err := decodeBody[T](m)
 			if err != nil {
 				return err
 			}
-			return handler(ctx, in, f)
+			return handler(ctx, m, body, f)
 		})
 	}
 	r.recordError(err)
@@ -117,7 +116,23 @@ func typeText(messageType string) string {
 	return strconv.Quote(messageType)
 }
 
-func register[T any](r *registry, name, messageType string, handler func(ctx context.Context, m *TypedMessage[T]) error, event bool, opts []HandleOptions) {
+func register[T any](r *registry, name string, messageType MessageType[T], handler func(ctx context.Context, m *Message, body T) error, event bool, opts []HandleOptions) {
+	var decoding HandlerFunc
+	if handler != nil {
+		decoding = func(ctx context.Context, m *Message) error {
+			body, err := decodeBody[T](m)
+			if err != nil {
+				return err
+			}
+			return handler(ctx, m, body)
+		}
+	}
+	r.register(name, messageType.name, reflect.TypeFor[T](), decoding, functionName(handler), event, opts)
+}
+
+// register registers a handler, whose function is the given one; body is nil for one that
+// gets all messages.
+func (r *registry) register(name, messageType string, body reflect.Type, handler HandlerFunc, function string, event bool, opts []HandleOptions) {
 	err := r.check(name, messageType, handler == nil)
 	var o HandleOptions
 	if err == nil {
@@ -126,13 +141,7 @@ func register[T any](r *registry, name, messageType string, handler func(ctx con
 		}
 	}
 	if err == nil {
-		err = r.add(name, messageType, reflect.TypeFor[T](), event, functionName(handler), func(ctx context.Context, m *Message) error {
-			in, err := decodeTyped[T](m)
-			if err != nil {
-				return err
-			}
-			return handler(ctx, in)
-		}, o)
+		err = r.add(name, messageType, body, event, function, handler, o)
 	}
 	r.recordError(err)
 }

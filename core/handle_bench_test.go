@@ -33,7 +33,7 @@ func runHandler(t testing.TB, mode core.TransactionMode) (send func()) {
 		t.Fatal(err)
 	}
 	handled := make(chan struct{})
-	core.Handle(ep, "order", func(context.Context, *core.TypedMessage[[]byte]) error {
+	core.Handle(ep, orderType, func(context.Context, *core.Message, []byte) error {
 		handled <- struct{}{}
 		return nil
 	})

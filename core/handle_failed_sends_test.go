@@ -64,7 +64,7 @@ func TestTakeOver_WhoseSendsFailIsUndone(t *testing.T) {
 			doWork(ctx, "last resort")
 			f.TakeOver()
 			equal(fx, "taken over", coretest.TakenOver(f), true)
-			return m.Send("shipping", "of the last resort", "x")
+			return m.Send("shipping", resortType.Of("x"))
 		})
 		fx.enqueue("m1")
 		time.Sleep(time.Hour)
@@ -97,11 +97,11 @@ func TestHandleFailed_RunsAgainAfterAFailedMove(t *testing.T) {
 			doWork(ctx, "handler")
 			return &orderError{"7"}
 		})
-		core.HandleFailed(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte], f *core.Failed) error {
+		core.HandleFailed(ep, orderType, func(ctx context.Context, m *core.Message, body []byte, f *core.Failed) error {
 			doWork(ctx, "last resort")
-			err := m.Send("shipping", "of the last resort", "x")
-			ids.add(messagekit.Collected(m.Message)[0].ID)
-			texts.add(f.Err.Error() + " " + f.Queue + " " + string(m.Body))
+			err := m.Send("shipping", resortType.Of("x"))
+			ids.add(messagekit.Collected(m)[0].ID)
+			texts.add(f.Err.Error() + " " + f.Queue + " " + string(body))
 			return err
 		})
 		fx.run(ep)
@@ -143,7 +143,7 @@ func TestTakeOver_InTheNextTransaction(t *testing.T) {
 		}})
 		fx.runHandleFailed(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message, f *core.Failed) error {
 			f.TakeOver()
-			return m.Send("shipping", "of the last resort", "x")
+			return m.Send("shipping", resortType.Of("x"))
 		})
 		fx.enqueue("m1")
 		down.Store(false)
@@ -166,7 +166,7 @@ func TestHandleFailed_InReceiveOnlySendsLeaveOnceBeforeTheMove(t *testing.T) {
 				runs := 0
 				fx.runHandleFailed(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message, _ *core.Failed) error {
 					runs++
-					return m.Send("shipping", "of the last resort", "x")
+					return m.Send("shipping", resortType.Of("x"))
 				})
 				fx.enqueue("m1")
 				time.Sleep(time.Minute)
@@ -196,7 +196,7 @@ func TestHandleFailed_RefusedSendsAreDropped(t *testing.T) {
 				ep := fx.runHandleFailed(core.Config{Recoverability: noRetries}, func(ctx context.Context, m *core.Message, _ *core.Failed) error {
 					runs++
 					doWork(ctx, "last resort")
-					return m.Send("shipping", "of the last resort", "x")
+					return m.Send("shipping", resortType.Of("x"))
 				})
 				fx.enqueue("m1")
 				failed := fx.onlyMessage("error")
@@ -246,9 +246,9 @@ func TestHandleFailed_CustomQueueAndSendsAreRefusedSeparately(t *testing.T) {
 				}
 				ep := fx.newEndpoint("orders", core.Config{})
 				fx.handle(ep, "order", func(context.Context, *core.Message) error { return core.MoveTo(errBoom, test.errorQueue) })
-				core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte], f *core.Failed) error {
+				core.HandleFailed(ep, orderType, func(_ context.Context, m *core.Message, _ []byte, f *core.Failed) error {
 					equal(fx, "queue", f.Queue, test.errorQueue)
-					return m.Send(test.extraQueue, "answer", "x")
+					return m.Send(test.extraQueue, answerStringType.Of("x"))
 				})
 				fx.run(ep)
 				fx.enqueue("m1")
@@ -270,7 +270,7 @@ func TestHandleFailed_UnreachableSendsLoseNoMessage(t *testing.T) {
 	inModes(t, allModes[:1], func(fx *fixture) {
 		fx.failSendsTo("shipping")
 		ep := fx.runHandleFailed(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message, _ *core.Failed) error {
-			return m.Send("shipping", "of the last resort", "x")
+			return m.Send("shipping", resortType.Of("x"))
 		})
 		fx.enqueue("m1")
 		fx.onlyMessage("error")
@@ -303,8 +303,8 @@ func TestTakeOver_IsNoCriticalError(t *testing.T) {
 func TestHandleFailed_HandleFailedSkipsUnhandledMessagesAfterFailedMoves(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: noRetries})
-		core.Handle(ep, "order", func(context.Context, *core.TypedMessage[int]) error { return nil })
-		core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[int], _ *core.Failed) error {
+		core.Handle(ep, orderIntType, func(context.Context, *core.Message, int) error { return nil })
+		core.HandleFailed(ep, orderIntType, func(_ context.Context, m *core.Message, _ int, _ *core.Failed) error {
 			fx.Errorf("HandleFailed ran for %s", m.ID)
 			return nil
 		})
@@ -350,9 +350,9 @@ func TestHandleFailed_SendsLeaveOnceBeforeADeadLetter(t *testing.T) {
 				runs := 0
 				ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}})
 				fx.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })
-				core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte], _ *core.Failed) error {
+				core.HandleFailed(ep, orderType, func(_ context.Context, m *core.Message, _ []byte, _ *core.Failed) error {
 					runs++
-					return m.Send("shipping", "of the last resort", "x")
+					return m.Send("shipping", resortType.Of("x"))
 				})
 				fx.run(ep)
 				fx.enqueue("m1")
@@ -382,9 +382,9 @@ func TestHandleFailed_SendsLeaveOnceThoughALaterTryLosesItsLock(t *testing.T) {
 		runs := 0
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}})
 		fx.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })
-		core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte], _ *core.Failed) error {
+		core.HandleFailed(ep, orderType, func(_ context.Context, m *core.Message, _ []byte, _ *core.Failed) error {
 			runs++
-			return m.Send("shipping", "of the last resort", "x")
+			return m.Send("shipping", resortType.Of("x"))
 		})
 		fx.run(ep)
 		fx.enqueue("m1")

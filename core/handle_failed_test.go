@@ -19,10 +19,10 @@ func (fx *fixture) runHandleFailed(c core.Config, last func(ctx context.Context,
 	ep := fx.newEndpoint("orders", c)
 	fx.handle(ep, "order", func(ctx context.Context, m *core.Message) error {
 		doWork(ctx, "handler")
-		return errors.Join(m.Send("shipping", "of the handler", "x"), errBoom)
+		return errors.Join(m.Send("shipping", handlerType.Of("x")), errBoom)
 	})
-	core.HandleFailed(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte], f *core.Failed) error {
-		return last(ctx, m.Message, f)
+	core.HandleFailed(ep, orderType, func(ctx context.Context, m *core.Message, _ []byte, f *core.Failed) error {
+		return last(ctx, m, f)
 	})
 	fx.run(ep)
 	return ep
@@ -60,7 +60,7 @@ func TestHandleFailed_HandleFailedRunsBeforeTheMove(t *testing.T) {
 				fx.Error("the context does not know its message")
 			}
 			doWork(ctx, "last resort")
-			return m.Send("shipping", "of the last resort", "x")
+			return m.Send("shipping", resortType.Of("x"))
 		})
 		fx.enqueue("m1")
 		fx.onlyMessage("error")
@@ -90,7 +90,7 @@ func TestHandleFailed_HandleFailedMayTakeOver(t *testing.T) {
 			func(ctx context.Context, m *core.Message, f *core.Failed) error {
 				doWork(ctx, "last resort")
 				f.TakeOver()
-				return m.Send("shipping", "of the last resort", "x")
+				return m.Send("shipping", resortType.Of("x"))
 			})
 		fx.enqueue("m1")
 		fx.wantDepth("error", 0)
@@ -124,7 +124,7 @@ func TestHandleFailed_FailureLetsTheMoveHappen(t *testing.T) {
 					}
 					doWork(ctx, "last resort")
 					f.TakeOver()
-					if err := m.Send("shipping", "of the last resort", "x"); err != nil {
+					if err := m.Send("shipping", resortType.Of("x")); err != nil {
 						fx.Error(err)
 					}
 					return fail()
@@ -146,8 +146,8 @@ func TestHandleFailed_FailureLetsTheMoveHappen(t *testing.T) {
 func TestHandleFailed_HandleFailedSkipsUnhandledMessages(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		ep := fx.newEndpoint("orders", core.Config{})
-		core.Handle(ep, "order", func(context.Context, *core.TypedMessage[int]) error { return nil })
-		core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[int], _ *core.Failed) error {
+		core.Handle(ep, orderIntType, func(context.Context, *core.Message, int) error { return nil })
+		core.HandleFailed(ep, orderIntType, func(_ context.Context, m *core.Message, _ int, _ *core.Failed) error {
 			fx.Errorf("HandleFailed ran for %s", m.ID)
 			return nil
 		})
@@ -180,7 +180,7 @@ func TestHandleFailed_SendsLeaveOnceWithTheMove(t *testing.T) {
 		fx.runHandleFailed(core.Config{Recoverability: noRetries}, func(ctx context.Context, m *core.Message, _ *core.Failed) error {
 			runs.Add(1)
 			doWork(ctx, "last resort")
-			return m.Send("shipping", "of the last resort", "x")
+			return m.Send("shipping", resortType.Of("x"))
 		})
 		fx.enqueue("m1")
 		time.Sleep(5 * time.Second)
@@ -215,7 +215,7 @@ func TestHandleFailed_SendsToAMissingQueueDoNotPreventTheMove(t *testing.T) {
 					if takeOver {
 						f.TakeOver()
 					}
-					return m.Send("nowhere", "of the last resort", "x")
+					return m.Send("nowhere", resortType.Of("x"))
 				})
 				fx.enqueue("m1")
 				time.Sleep(time.Hour)
@@ -234,8 +234,8 @@ func TestHandleFailed_DeadLetterQueue(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}})
 		fx.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })
-		core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte], _ *core.Failed) error {
-			return m.Send("shipping", "of the last resort", "x")
+		core.HandleFailed(ep, orderType, func(_ context.Context, m *core.Message, _ []byte, _ *core.Failed) error {
+			return m.Send("shipping", resortType.Of("x"))
 		})
 		fx.run(ep)
 		fx.enqueue("m1")

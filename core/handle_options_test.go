@@ -19,15 +19,15 @@ func TestHandleOptions_MiddlewareWrapsOneHandler(t *testing.T) {
 			return func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					ran.add(name)
-					fx.noError(m.Send("shipping", "by "+name, nil))
+					fx.noError(m.Send("shipping", core.NewMessageType[[]byte]("by "+name).Of(nil)))
 					return next(ctx, m)
 				}
 			}
 		}
-		handler := func(name string) func(context.Context, *core.TypedMessage[[]byte]) error {
-			return func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+		handler := func(name string) func(context.Context, *core.Message, []byte) error {
+			return func(_ context.Context, m *core.Message, _ []byte) error {
 				ran.add(name)
-				return m.Send("shipping", name, nil)
+				return m.Send("shipping", core.NewMessageType[[]byte](name).Of(nil))
 			}
 		}
 		for _, independent := range []bool{false, true} {
@@ -36,9 +36,9 @@ func TestHandleOptions_MiddlewareWrapsOneHandler(t *testing.T) {
 				return core.HandleOptions{Independent: independent, Middleware: middleware}
 			}
 			ep := fx.newEndpoint("orders", core.Config{Middleware: []core.Middleware{says("all")}})
-			core.Handle(ep, "order", handler("a"), with(says("outer"), says("inner")))
-			core.Handle(ep, "order", handler("b"), with())
-			core.Handle(ep, "order", handler("c"), with(says("c's")))
+			core.Handle(ep, orderType, handler("a"), with(says("outer"), says("inner")))
+			core.Handle(ep, orderType, handler("b"), with())
+			core.Handle(ep, orderType, handler("c"), with(says("c's")))
 			r := fx.run(ep)
 			fx.enqueue("m1")
 			equal(fx, "ran", fmt.Sprint(ran.all()), "[all outer inner a b c's c]")
@@ -63,13 +63,13 @@ func TestHandleOptions_MiddlewareTriesOneHandlerAgain(t *testing.T) {
 			var ran recorder[string]
 			ep := fx.newEndpoint("orders", core.Config{})
 			failing := 2
-			core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+			core.Handle(ep, orderType, func(_ context.Context, m *core.Message, _ []byte) error {
 				ran.add("a")
-				return m.Send("shipping", "a", nil)
+				return m.Send("shipping", aType.Of(nil))
 			}, core.HandleOptions{Independent: independent})
-			core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+			core.Handle(ep, orderType, func(_ context.Context, m *core.Message, _ []byte) error {
 				ran.add("b")
-				fx.noError(m.Send("shipping", "b", nil))
+				fx.noError(m.Send("shipping", bType.Of(nil)))
 				if failing--; failing >= 0 {
 					return errBoom
 				}
@@ -90,7 +90,7 @@ func TestHandleOptions_SkipOfTheLastRunCounts(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		var ran recorder[string]
 		ep := fx.newEndpoint("orders", core.Config{})
-		core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+		core.Handle(ep, orderType, func(_ context.Context, m *core.Message, _ []byte) error {
 			if ran.add("a"); ran.len() == 1 {
 				return errBoom
 			}
@@ -115,11 +115,10 @@ func TestHandleOptions_OfDefaultAndEventHandlers(t *testing.T) {
 		}
 		o := core.HandleOptions{Middleware: []core.Middleware{core.MiddlewareFunc(says)}}
 		ep := fx.newEndpoint("orders", core.Config{})
-		h := func(context.Context, *core.TypedMessage[[]byte]) error { return nil }
-		core.HandleDefault(ep, h, o)
-		core.HandleEvent(ep, "event", h, o)
-		fx.noError(ep.Invoke(fx.Context(), "order", []byte("x")))
-		fx.noError(ep.Invoke(fx.Context(), "event", []byte("x")))
+		core.HandleDefault(ep, func(context.Context, *core.Message) error { return nil }, o)
+		core.HandleEvent(ep, eventEvent, func(context.Context, *core.Message, []byte) error { return nil }, o)
+		fx.noError(ep.Invoke(fx.Context(), orderType.Of([]byte("x"))))
+		fx.noError(ep.Invoke(fx.Context(), eventEvent.MessageType.Of([]byte("x"))))
 		equal(fx, "ran", fmt.Sprint(ran.all()), "[around order around event]")
 	})
 }
@@ -128,20 +127,20 @@ func TestHandleOptions_RefusesAWrongOrderOfMiddleware(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		retry, breaker := core.MiddlewareFacts{Kind: "retry", Runs: 3}, core.MiddlewareFacts{Kind: "circuit breaker", Refusals: []error{core.Refuse(errBoom, 0)}}
 		ep := fx.newEndpoint("orders", core.Config{Middleware: []core.Middleware{describingMiddleware(retry)}})
-		h := func(context.Context, *core.TypedMessage[[]byte]) error { return nil }
-		core.Handle(ep, "order", h, core.HandleOptions{Middleware: []core.Middleware{describingMiddleware(breaker)}})
+		h := func(context.Context, *core.Message, []byte) error { return nil }
+		core.Handle(ep, orderType, h, core.HandleOptions{Middleware: []core.Middleware{describingMiddleware(breaker)}})
 		if err := ep.Err(); err == nil || !strings.Contains(err.Error(), "HandleOptions.Middleware[0] (circuit breaker) stands inside of Middleware[0] (retry)") {
 			fx.Errorf("a circuit breaker of a handler within a retry of the endpoint: %v", err)
 		}
 		ep = fx.newEndpoint("orders", core.Config{Middleware: []core.Middleware{describingMiddleware(breaker)}})
-		core.Handle(ep, "order", h, core.HandleOptions{Middleware: []core.Middleware{describingMiddleware(retry)}})
-		core.Handle(ep, "order", h)
-		core.Handle(ep, "order", h, core.HandleOptions{Middleware: []core.Middleware{core.MiddlewareFunc(func(core.HandlerFunc) core.HandlerFunc { return nil })}})
+		core.Handle(ep, orderType, h, core.HandleOptions{Middleware: []core.Middleware{describingMiddleware(retry)}})
+		core.Handle(ep, orderType, h)
+		core.Handle(ep, orderType, h, core.HandleOptions{Middleware: []core.Middleware{core.MiddlewareFunc(func(core.HandlerFunc) core.HandlerFunc { return nil })}})
 		if err := ep.Err(); err == nil || !strings.Contains(err.Error(), "HandleOptions.Middleware[0] returned no handler") {
 			fx.Errorf("middleware that returns nothing: %v", err)
 		}
 		ep = fx.newEndpoint("orders", core.Config{})
-		core.Handle(ep, "order", h, core.HandleOptions{Middleware: []core.Middleware{nil}})
+		core.Handle(ep, orderType, h, core.HandleOptions{Middleware: []core.Middleware{nil}})
 		if err := ep.Err(); err == nil || !strings.Contains(err.Error(), "HandleOptions.Middleware[0] is nil; remove it") {
 			fx.Errorf("nil: %v", err)
 		}
@@ -153,26 +152,26 @@ type placed struct {
 	Tags []string
 }
 
+type handlerOf[T any] = func(ctx context.Context, m *core.Message, body T) error
+
 func TestTypedMiddleware_GetsTheBody(t *testing.T) {
 	for _, independent := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			fx := newFixture(t, withCapabilities(func(*core.Capabilities) {}), core.TransactionReceiveOnly)
 			var got recorder[string]
-			rename := core.TypedMiddleware(func(next core.TypedHandlerFunc[placed]) core.TypedHandlerFunc[placed] {
-				return func(ctx context.Context, m *core.TypedMessage[placed]) error {
-					got.add("sees " + m.Body.Name)
-					m.Body.Name = "changed"
-					return next(ctx, m)
-				}
+			rename := core.TypedMiddleware(func(ctx context.Context, m *core.Message, body placed, next handlerOf[placed]) error {
+				got.add("sees " + body.Name)
+				body.Name = "changed"
+				return next(ctx, m, body)
 			})
-			handler := func(_ context.Context, m *core.TypedMessage[placed]) error {
-				got.add("handles " + m.Body.Name)
+			handler := func(_ context.Context, _ *core.Message, body placed) error {
+				got.add("handles " + body.Name)
 				return nil
 			}
 			ep := fx.newEndpoint("orders", core.Config{})
-			core.Handle(ep, "order", handler, core.HandleOptions{Independent: independent, Middleware: []core.Middleware{rename, retryMiddleware(1), rename}})
-			core.Handle(ep, "order", handler, core.HandleOptions{Independent: independent})
-			fx.noError(ep.Invoke(fx.Context(), "order", placed{Name: "original"}))
+			core.Handle(ep, orderPlacedType, handler, core.HandleOptions{Independent: independent, Middleware: []core.Middleware{rename, retryMiddleware(1), rename}})
+			core.Handle(ep, orderPlacedType, handler, core.HandleOptions{Independent: independent})
+			fx.noError(ep.Invoke(fx.Context(), orderPlacedType.Of(placed{Name: "original"})))
 			want := "[sees original sees changed handles changed handles original]"
 			equal(fx, "bodies", fmt.Sprint(got.all()), want)
 		})
@@ -181,7 +180,9 @@ func TestTypedMiddleware_GetsTheBody(t *testing.T) {
 
 func TestTypedMiddleware_BodyThatAnInnerMiddlewareReplaces(t *testing.T) {
 	bubble(t, func(fx *fixture) {
-		typed := core.TypedMiddleware(func(next core.TypedHandlerFunc[placed]) core.TypedHandlerFunc[placed] { return next })
+		typed := core.TypedMiddleware(func(ctx context.Context, m *core.Message, body placed, next handlerOf[placed]) error {
+			return next(ctx, m, body)
+		})
 		replace := func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error {
 				m.SetBody([]byte(`{"Name":"replaced"}`))
@@ -190,35 +191,27 @@ func TestTypedMiddleware_BodyThatAnInnerMiddlewareReplaces(t *testing.T) {
 		}
 		got := ""
 		ep := fx.newEndpoint("orders", core.Config{})
-		core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[placed]) error {
-			got = m.Body.Name
-			again, err := core.DecodeBody[placed](m.Message)
-			equal(fx, "DecodeBody", again.Name, got)
+		core.Handle(ep, orderPlacedType, func(_ context.Context, m *core.Message, body placed) error {
+			got = body.Name
+			again, err := orderPlacedType.Decode(m)
+			equal(fx, "decoded again", again.Name, got)
 			return err
 		}, core.HandleOptions{Middleware: []core.Middleware{typed, core.MiddlewareFunc(replace)}})
-		fx.noError(ep.Invoke(fx.Context(), "order", placed{Name: "original"}))
+		fx.noError(ep.Invoke(fx.Context(), orderPlacedType.Of(placed{Name: "original"})))
 		equal(fx, "the handler's body", got, "replaced")
 	})
 }
 
 func TestTypedMiddleware_NotForBodiesThatCannotBeDecoded(t *testing.T) {
 	bubble(t, func(fx *fixture) {
-		never := core.TypedMiddleware(func(core.TypedHandlerFunc[placed]) core.TypedHandlerFunc[placed] {
-			return func(context.Context, *core.TypedMessage[placed]) error {
-				fx.Error("it runs")
-				return nil
-			}
+		never := core.TypedMiddleware(func(context.Context, *core.Message, placed, handlerOf[placed]) error {
+			fx.Error("it runs")
+			return nil
 		})
 		ep := fx.newEndpoint("orders", core.Config{})
-		core.Handle(ep, "order", func(context.Context, *core.TypedMessage[placed]) error { return nil }, core.HandleOptions{Middleware: []core.Middleware{never}})
-		if err := ep.Invoke(fx.Context(), "order", []byte("no JSON")); !errors.Is(err, core.ErrUndecodable) {
+		core.Handle(ep, orderPlacedType, func(context.Context, *core.Message, placed) error { return nil }, core.HandleOptions{Middleware: []core.Middleware{never}})
+		if err := ep.Invoke(fx.Context(), orderType.Of([]byte("no JSON"))); !errors.Is(err, core.ErrUndecodable) {
 			fx.Errorf("Invoke returned %v", err)
-		}
-		others := fx.newEndpoint("others", core.Config{})
-		core.Handle(others, "order", func(context.Context, *core.TypedMessage[placed]) error { return nil },
-			core.HandleOptions{Middleware: []core.Middleware{core.TypedMiddleware(func(core.TypedHandlerFunc[placed]) core.TypedHandlerFunc[placed] { return nil })}})
-		if err := others.Err(); err == nil || !strings.Contains(err.Error(), "returned no handler") {
-			fx.Errorf("typed middleware that returns nothing: %v", err)
 		}
 	})
 }

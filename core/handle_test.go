@@ -17,9 +17,11 @@ func newEndpoint(t *testing.T) *Endpoint {
 	return ep
 }
 
-func ignore[T any](context.Context, *TypedMessage[T]) error { return nil }
+func ignore[T any](context.Context, *Message, T) error { return nil }
 
-func ignoreFailed[T any](context.Context, *TypedMessage[T], *Failed) error { return nil }
+func ignoreAll(context.Context, *Message) error { return nil }
+
+func ignoreFailed[T any](context.Context, *Message, T, *Failed) error { return nil }
 
 func TestHandle_TellsErrorsOfRegistrations(t *testing.T) {
 	for _, test := range []struct {
@@ -27,46 +29,42 @@ func TestHandle_TellsErrorsOfRegistrations(t *testing.T) {
 		register func(ep *Endpoint)
 		says     string
 	}{
-		{"no name", func(ep *Endpoint) { Handle(ep, "", ignore[string]) }, `Handle: "" cannot be a message type`},
-		{"a name with ';'", func(ep *Endpoint) { Handle(ep, "a;b", ignore[string]) }, `"a;b" cannot be a message type`},
-		{"a name with ','", func(ep *Endpoint) { HandleEvent(ep, "a, b", ignore[string]) }, `HandleEvent: "a, b" cannot be a message type`},
-		{"a name that is not UTF-8", func(ep *Endpoint) { HandleFailed(ep, "a\xff", ignoreFailed[string]) }, `HandleFailed: "a\xff" cannot be`},
-		{"no handler", func(ep *Endpoint) { Handle[string](ep, "a", nil) }, `Handle "a": the handler is nil`},
-		{"no handler of an event", func(ep *Endpoint) { HandleEvent[string](ep, "a", nil) }, `HandleEvent "a": the handler is nil`},
-		{"no handler of failures", func(ep *Endpoint) { HandleFailed[string](ep, "a", nil) }, `HandleFailed "a": the handler is nil`},
-		{"no default handler", func(ep *Endpoint) { HandleDefault[string](ep, nil) }, `HandleDefault: the handler is nil`},
-		{"two types for default handlers", func(ep *Endpoint) {
-			HandleDefault(ep, ignore[string])
-			HandleDefault(ep, ignore[int])
-		}, "handlers for messages without a handler contradict each other: one takes string, another int"},
+		{"no name", func(ep *Endpoint) { Handle(ep, messageStringType, ignore[string]) }, "Handle: the message type has no name"},
+		{"a name with ';'", func(ep *Endpoint) { Handle(ep, aBType, ignore[string]) }, `"a;b" cannot be a message type`},
+		{"a name with ','", func(ep *Endpoint) { HandleEvent(ep, bEvent, ignore[string]) }, `HandleEvent: "a, b" cannot be a message type`},
+		{"a name that is not UTF-8", func(ep *Endpoint) { HandleFailed(ep, aType, ignoreFailed[string]) }, `HandleFailed: "a\xff" cannot be`},
+		{"no handler", func(ep *Endpoint) { Handle[string](ep, aEvent.MessageType, nil) }, `Handle "a": the handler is nil`},
+		{"no handler of an event", func(ep *Endpoint) { HandleEvent[string](ep, aEvent, nil) }, `HandleEvent "a": the handler is nil`},
+		{"no handler of failures", func(ep *Endpoint) { HandleFailed[string](ep, aEvent.MessageType, nil) }, `HandleFailed "a": the handler is nil`},
+		{"no default handler", func(ep *Endpoint) { HandleDefault(ep, nil) }, `HandleDefault: the handler is nil`},
 		{"two types for one message", func(ep *Endpoint) {
-			Handle(ep, "a", ignore[string])
-			Handle(ep, "a", ignore[int])
+			Handle(ep, aEvent.MessageType, ignore[string])
+			Handle(ep, aIntType, ignore[int])
 		}, `handlers for "a" contradict each other: one takes string, another int`},
 		{"a value and a pointer", func(ep *Endpoint) {
-			Handle(ep, "a", ignore[string])
-			Handle(ep, "a", ignore[*string])
+			Handle(ep, aEvent.MessageType, ignore[string])
+			Handle(ep, aStringType, ignore[*string])
 		}, "one takes string, another *string"},
 		{"another type for failures", func(ep *Endpoint) {
-			Handle(ep, "a", ignore[string])
-			HandleFailed(ep, "a", ignoreFailed[int])
+			Handle(ep, aEvent.MessageType, ignore[string])
+			HandleFailed(ep, aIntType, ignoreFailed[int])
 		}, "one takes string, another int"},
 		{"another type than for failures", func(ep *Endpoint) {
-			HandleFailed(ep, "a", ignoreFailed[int])
-			Handle(ep, "a", ignore[string])
+			HandleFailed(ep, aIntType, ignoreFailed[int])
+			Handle(ep, aEvent.MessageType, ignore[string])
 		}, "one takes int, another string"},
 		{"a command and an event", func(ep *Endpoint) {
-			Handle(ep, "a", ignore[string])
-			HandleEvent(ep, "a", ignore[string])
+			Handle(ep, aEvent.MessageType, ignore[string])
+			HandleEvent(ep, aEvent, ignore[string])
 		}, `"a" is registered both by Handle and by HandleEvent`},
 		{"an event and a command", func(ep *Endpoint) {
-			HandleEvent(ep, "a", ignore[string])
-			Handle(ep, "a", ignore[string])
+			HandleEvent(ep, aEvent, ignore[string])
+			Handle(ep, aEvent.MessageType, ignore[string])
 		}, `"a" is registered both by Handle and by HandleEvent`},
 		{"failures handled twice", func(ep *Endpoint) {
-			Handle(ep, "a", ignore[string])
-			HandleFailed(ep, "a", ignoreFailed[string])
-			HandleFailed(ep, "a", ignoreFailed[string])
+			Handle(ep, aEvent.MessageType, ignore[string])
+			HandleFailed(ep, aEvent.MessageType, ignoreFailed[string])
+			HandleFailed(ep, aEvent.MessageType, ignoreFailed[string])
 		}, `HandleFailed is registered twice for "a"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -76,7 +74,7 @@ func TestHandle_TellsErrorsOfRegistrations(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(err.Error(), `core: endpoint "billing": `) {
 				t.Fatalf("%v, want it to say %q", err, test.says)
 			}
-			for _, later := range []error{ep.Provision(t.Context()), ep.Run(t.Context()), ep.Run(t.Context()), ep.Invoke(t.Context(), "a", "x")} {
+			for _, later := range []error{ep.Provision(t.Context()), ep.Run(t.Context()), ep.Run(t.Context()), ep.Invoke(t.Context(), aEvent.MessageType.Of("x"))} {
 				if later == nil || !strings.HasPrefix(later.Error(), err.Error()) {
 					t.Errorf("later %v, want it to begin with %v", later, err)
 				}
@@ -85,8 +83,8 @@ func TestHandle_TellsErrorsOfRegistrations(t *testing.T) {
 	}
 	t.Run("all together", func(t *testing.T) {
 		ep := newEndpoint(t)
-		Handle[string](ep, "first", nil)
-		HandleFailed(ep, "second", ignoreFailed[string])
+		Handle[string](ep, firstType, nil)
+		HandleFailed(ep, secondType, ignoreFailed[string])
 		err := ep.Run(t.Context())
 		if err == nil || !strings.Contains(err.Error(), "first") || !strings.Contains(err.Error(), "second") {
 			t.Errorf("%v", err)
@@ -94,15 +92,15 @@ func TestHandle_TellsErrorsOfRegistrations(t *testing.T) {
 	})
 	t.Run("R51 HandleFailed without a handler", func(t *testing.T) {
 		ep := newEndpoint(t)
-		HandleFailed(ep, "a", ignoreFailed[string])
+		HandleFailed(ep, aEvent.MessageType, ignoreFailed[string])
 		if err := ep.Run(t.Context()); err == nil || !strings.Contains(err.Error(), `HandleFailed is registered for "a", which has no handler`) {
 			t.Errorf("%v", err)
 		}
 	})
 	t.Run("HandleFailed for a type with the default handler", func(t *testing.T) {
 		ep := newEndpoint(t)
-		HandleFailed(ep, "a", ignoreFailed[string])
-		HandleDefault(ep, ignore[[]byte])
+		HandleFailed(ep, aEvent.MessageType, ignoreFailed[string])
+		HandleDefault(ep, ignoreAll)
 		if err := ep.registry.seal(); err != nil {
 			t.Fatal(err)
 		}
@@ -112,13 +110,13 @@ func TestHandle_TellsErrorsOfRegistrations(t *testing.T) {
 	})
 	t.Run("too late", func(t *testing.T) {
 		ep := newEndpoint(t)
-		Handle(ep, "a", ignore[string])
-		if err := ep.Invoke(t.Context(), "a", "x"); err != nil {
+		Handle(ep, aEvent.MessageType, ignore[string])
+		if err := ep.Invoke(t.Context(), aEvent.MessageType.Of("x")); err != nil {
 			t.Fatal(err)
 		}
-		Handle(ep, "b", ignore[string])
-		HandleFailed(ep, "a", ignoreFailed[string])
-		for _, err := range []error{ep.Err(), ep.Run(t.Context()), ep.Invoke(t.Context(), "a", "x")} {
+		Handle(ep, bStringType.MessageType, ignore[string])
+		HandleFailed(ep, aEvent.MessageType, ignoreFailed[string])
+		for _, err := range []error{ep.Err(), ep.Run(t.Context()), ep.Invoke(t.Context(), aEvent.MessageType.Of("x"))} {
 			if !errors.Is(err, errSealed) || !strings.Contains(err.Error(), `handler for "b"`) || !strings.Contains(err.Error(), `handler for "a"`) {
 				t.Errorf("%v, want it to name both", err)
 			}
@@ -129,10 +127,10 @@ func TestHandle_TellsErrorsOfRegistrations(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		Handle(ep, "a", ignore[string])
-		HandleEvent(ep, "b", ignore[string])
-		HandleDefault(ep, ignore[string])
-		HandleFailed(ep, "a", ignoreFailed[string])
+		Handle(ep, aEvent.MessageType, ignore[string])
+		HandleEvent(ep, bStringType, ignore[string])
+		HandleDefault(ep, ignoreAll)
+		HandleFailed(ep, aEvent.MessageType, ignoreFailed[string])
 		err = ep.Run(t.Context())
 		for _, name := range []string{`Handle "a"`, `HandleEvent "b"`, `HandleDefault`, `HandleFailed "a"`} {
 			if err == nil || !strings.Contains(err.Error(), name+": the endpoint is send-only") {
@@ -144,15 +142,15 @@ func TestHandle_TellsErrorsOfRegistrations(t *testing.T) {
 
 func TestHandle_AcceptsRegistrations(t *testing.T) {
 	ep := newEndpoint(t)
-	Handle(ep, "a", ignore[string])
-	Handle(ep, "a", ignore[string])
-	HandleEvent(ep, "z.event", ignore[int])
-	HandleEvent(ep, "b event", ignore[int])
-	HandleEvent(ep, "b event", ignore[int])
-	HandleFailed(ep, "a", ignoreFailed[string])
-	HandleFailed(ep, "b event", ignoreFailed[int])
-	HandleFailed(ep, "c", ignoreFailed[[]byte])
-	Handle(ep, "c", ignore[[]byte])
+	Handle(ep, aEvent.MessageType, ignore[string])
+	Handle(ep, aEvent.MessageType, ignore[string])
+	HandleEvent(ep, eventEvent, ignore[int])
+	HandleEvent(ep, eventIntType, ignore[int])
+	HandleEvent(ep, eventIntType, ignore[int])
+	HandleFailed(ep, aEvent.MessageType, ignoreFailed[string])
+	HandleFailed(ep, eventIntType.MessageType, ignoreFailed[int])
+	HandleFailed(ep, cType, ignoreFailed[[]byte])
+	Handle(ep, cType, ignore[[]byte])
 	if err := ep.registry.seal(); err != nil {
 		t.Error(err)
 	}
@@ -167,7 +165,7 @@ func TestHandle_AcceptsRegistrations(t *testing.T) {
 func TestMessageTypeOf_Message(t *testing.T) {
 	ep := newEndpoint(t)
 	for _, name := range []string{"orders.place", "Sales.OrderPlaced", "Sales.IEvent"} {
-		Handle(ep, name, ignore[string])
+		Handle(ep, NewMessageType[string](name), ignore[string])
 	}
 	const assembly = ", Sales, Version=1.0.0.0, Culture=neutral, PublicKeyToken=null"
 	for _, test := range []struct {
@@ -205,8 +203,8 @@ func TestMessageTypeOf_Message(t *testing.T) {
 
 func TestMessageTypeOf_DefaultHandler(t *testing.T) {
 	ep := newEndpoint(t)
-	Handle(ep, "orders.place", ignore[string])
-	HandleDefault(ep, ignore[[]byte])
+	Handle(ep, placeType, ignore[string])
+	HandleDefault(ep, ignoreAll)
 	for header, want := range map[string]string{
 		"":                                   "",
 		";,;":                                "",
@@ -224,15 +222,15 @@ func TestMessageTypeOf_DefaultHandler(t *testing.T) {
 func TestHandlers_GetTheirOwnBodies(t *testing.T) {
 	ep := newEndpoint(t)
 	var got []string
-	change := func(_ context.Context, m *TypedMessage[[]byte]) error {
-		got = append(got, string(m.Body))
-		copy(m.Body, "XXX")
+	change := func(_ context.Context, m *Message, body []byte) error {
+		got = append(got, string(body))
+		copy(body, "XXX")
 		copy(m.RawBody(), "YYY")
 		return nil
 	}
-	Handle(ep, "a", change)
-	Handle(ep, "a", change)
-	if err := ep.Invoke(t.Context(), "a", []byte("raw")); err != nil || !slices.Equal(got, []string{"raw", "raw"}) {
+	Handle(ep, aByteType, change)
+	Handle(ep, aByteType, change)
+	if err := ep.Invoke(t.Context(), aByteType.Of([]byte("raw"))); err != nil || !slices.Equal(got, []string{"raw", "raw"}) {
 		t.Errorf("%q, %v", got, err)
 	}
 }

@@ -31,7 +31,7 @@ func TestHandlerSends_FailedHandlerSendsNothingButSendNow(t *testing.T) {
 			inModes(t, allModes, func(fx *fixture) {
 				fx.runOrders(core.Config{}, func(ctx context.Context, m *core.Message) error {
 					doWork(ctx, "insert")
-					if err := errors.Join(m.Send("shipping", "collected", "x"), m.SendNow(ctx, "shipping", "at once", "x")); err != nil {
+					if err := errors.Join(m.Send("shipping", collectedType.Of("x")), m.SendNow(ctx, "shipping", onceType.Of("x"))); err != nil {
 						fx.Error(err)
 					}
 					return fail()
@@ -55,7 +55,7 @@ func TestHandlerSends_SendsOfASuccessLeaveOnceWithTheReceive(t *testing.T) {
 		fx.runOrders(core.Config{}, func(ctx context.Context, m *core.Message) error {
 			doWork(ctx, "insert")
 			fx.wantDepthNow("shipping", 0)
-			return errors.Join(m.Send("shipping", "first", "x"), m.Send("shipping", "second", "x"))
+			return errors.Join(m.Send("shipping", firstType.Of("x")), m.Send("shipping", secondType.Of("x")))
 		})
 		fx.enqueue("m1")
 		var types []string
@@ -91,7 +91,7 @@ func TestHandlerSends_FailedDispatchIsAFailedAttempt(t *testing.T) {
 		var attempts recorder[int]
 		fx.runOrders(core.Config{}, func(ctx context.Context, m *core.Message) error {
 			attempts.add(m.Attempt)
-			return m.Send("shipping", "ship", "x")
+			return m.Send("shipping", shipType.Of("x"))
 		})
 		fx.enqueue("m1")
 		if got := attempts.all(); !slices.Equal(got, []int{1, 2}) {
@@ -107,7 +107,7 @@ func TestHandlerSends_FailedDispatchIsAFailedAttempt(t *testing.T) {
 func TestHandlerSends_FailingDispatchEndsInTheErrorQueue(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.runOrders(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
-			return m.Send("nowhere", "ship", "x")
+			return m.Send("nowhere", shipType.Of("x"))
 		})
 		fx.enqueue("m1")
 		failed := fx.onlyMessage("error")
@@ -122,10 +122,10 @@ func TestHandlerSends_FailingDispatchEndsInTheErrorQueue(t *testing.T) {
 func TestHandlerSends_RetrySendsTheSameMessageIDs(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.runOrders(core.Config{}, func(ctx context.Context, m *core.Message) error {
-			if err := m.SendNow(ctx, "shipping", "at once", "x"); err != nil {
+			if err := m.SendNow(ctx, "shipping", onceType.Of("x")); err != nil {
 				return err
 			}
-			if err := m.Send("shipping", "collected", "x"); err != nil {
+			if err := m.Send("shipping", collectedType.Of("x")); err != nil {
 				return err
 			}
 			if m.Attempt < 5 {
@@ -162,7 +162,7 @@ func TestHandlerSends_RetrySendsTheSameMessageIDs(t *testing.T) {
 func TestHandlerSends_DeferralSendsOtherMessageIDs(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.runOrders(core.Config{}, func(ctx context.Context, m *core.Message) error {
-			if err := m.SendNow(ctx, "shipping", fmt.Sprint("run ", m.Deferrals), "x"); err != nil {
+			if err := m.SendNow(ctx, "shipping", core.NewMessageType[string](fmt.Sprint("run ", m.Deferrals)).Of("x")); err != nil {
 				return err
 			}
 			switch {
@@ -203,7 +203,7 @@ func TestHandlerSends_IDsIgnoreChangesOfTheHandler(t *testing.T) {
 			if m.Headers.Get("overwrite") != "" {
 				m.ID = "another"
 			}
-			return m.Send("shipping", "ship", "x")
+			return m.Send("shipping", shipType.Of("x"))
 		})
 		overwriting := order("m1")
 		overwriting.Headers.Set("overwrite", "yes")
@@ -233,13 +233,13 @@ func TestFailedCopy_SendsLeaveRoomForFailureHeaders(t *testing.T) {
 			}
 			equal(fx, what+": limit", e.Max, limit-8<<10)
 		}
-		tooLarge("Endpoint.Send", ep.Send(fx.Context(), "shipping", "ship", make([]byte, limit-8<<10)))
-		if err := ep.Send(fx.Context(), "shipping", "ship", make([]byte, limit-10<<10)); err != nil {
+		tooLarge("Endpoint.Send", ep.Send(fx.Context(), "shipping", shipByteType.Of(make([]byte, limit-8<<10))))
+		if err := ep.Send(fx.Context(), "shipping", shipByteType.Of(make([]byte, limit-10<<10))); err != nil {
 			fx.Errorf("10 KiB below the limit: %v", err)
 		}
 		fx.handle(ep, "order", func(ctx context.Context, m *core.Message) error {
-			tooLarge("Message.Send", m.Send("shipping", "ship", make([]byte, limit-8<<10)))
-			tooLarge("Message.SendNow", m.SendNow(ctx, "shipping", "ship", make([]byte, limit-8<<10)))
+			tooLarge("Message.Send", m.Send("shipping", shipByteType.Of(make([]byte, limit-8<<10))))
+			tooLarge("Message.SendNow", m.SendNow(ctx, "shipping", shipByteType.Of(make([]byte, limit-8<<10))))
 			return nil
 		})
 		fx.run(ep)
@@ -258,9 +258,9 @@ func TestSends_RefusedAfterTheHandler(t *testing.T) {
 		})
 		fx.enqueue("m1")
 		for name, err := range map[string]error{
-			"Send":    kept.Send("shipping", "ship", "x"),
-			"SendNow": kept.SendNow(fx.Context(), "shipping", "ship", "x"),
-			"Publish": kept.Publish("shipped", "x"),
+			"Send":    kept.Send("shipping", shipType.Of("x")),
+			"SendNow": kept.SendNow(fx.Context(), "shipping", shipType.Of("x")),
+			"Publish": kept.Publish(shippedEvent.Of("x")),
 		} {
 			if !errors.Is(err, core.ErrHandlingEnded) {
 				fx.Errorf("%s: %v, want ErrHandlingEnded", name, err)
@@ -274,9 +274,9 @@ func TestSends_UnsupportedOnesAreRefusedBeforehand(t *testing.T) {
 	bubbleWith(t, inmemory.Config{Capabilities: &core.Capabilities{Transactions: allModes}}, func(fx *fixture) {
 		fx.runOrders(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
 			for name, err := range map[string]error{
-				"Publish": m.Publish("shipped", "x"),
-				"Delay":   m.Send("shipping", "ship", "x", core.SendOptions{Delay: 1}),
-				"TTBR":    m.Send("shipping", "ship", "x", core.SendOptions{TimeToBeReceived: 1}),
+				"Publish": m.Publish(shippedEvent.Of("x")),
+				"Delay":   m.Send("shipping", shipType.Of("x").With(core.SendOptions{Delay: 1})),
+				"TTBR":    m.Send("shipping", shipType.Of("x").With(core.SendOptions{TimeToBeReceived: 1})),
 			} {
 				if !errors.Is(err, errors.ErrUnsupported) {
 					fx.Errorf("%s: %v, want ErrUnsupported", name, err)
@@ -317,7 +317,7 @@ func TestSends_AcceptedOnesAreRepeatedWithTheirIDs(t *testing.T) {
 			if runs++; runs == 3 {
 				fx.broker.setFaults(faults{})
 			}
-			return errors.Join(m.Send("shipping", "ship", "x"), m.Send("error", "bill", "x"))
+			return errors.Join(m.Send("shipping", shipType.Of("x")), m.Send("error", billType.Of("x")))
 		})
 		fx.enqueue("m1")
 		equal(fx, "runs", runs, 3)
@@ -336,9 +336,9 @@ func TestSends_AcceptedOnesAreRepeatedWithTheirIDs(t *testing.T) {
 // attempt repeats all else that the handler does.
 func TestSends_RefusedForGoodIsUnrecoverable(t *testing.T) {
 	for name, send := range map[string]func(m *core.Message) error{
-		"no such queue": func(m *core.Message) error { return m.Send("nowhere", "ship", "x") },
+		"no such queue": func(m *core.Message) error { return m.Send("nowhere", shipType.Of("x")) },
 		"invalid header": func(m *core.Message) error {
-			return m.Send("shipping", "ship", "x", core.SendOptions{Headers: map[string]string{"\xff": "x"}})
+			return m.Send("shipping", shipType.Of("x").With(core.SendOptions{Headers: map[string]string{"\xff": "x"}}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -346,7 +346,7 @@ func TestSends_RefusedForGoodIsUnrecoverable(t *testing.T) {
 				runs := 0
 				fx.runOrders(core.Config{}, func(_ context.Context, m *core.Message) error {
 					runs++
-					if err := m.Send("error", "bill", "x"); err != nil {
+					if err := m.Send("error", billType.Of("x")); err != nil {
 						return err
 					}
 					return send(m)
@@ -373,7 +373,7 @@ func TestSends_RefusedForGoodIsUnrecoverable(t *testing.T) {
 			}}
 			fx.runOrders(core.Config{Recoverability: recover}, func(_ context.Context, m *core.Message) error {
 				runs++
-				return m.Send("nowhere", "ship", "x")
+				return m.Send("nowhere", shipType.Of("x"))
 			})
 			fx.enqueue("m1")
 			equal(fx, "runs", runs, 3)

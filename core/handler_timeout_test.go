@@ -80,7 +80,7 @@ func TestHandlerTimeout(t *testing.T) {
 				}
 				return ctx.Err()
 			})
-			core.HandleFailed(ep, "order", func(ctx context.Context, _ *core.TypedMessage[[]byte], _ *core.Failed) error {
+			core.HandleFailed(ep, orderType, func(ctx context.Context, _ *core.Message, _ []byte, _ *core.Failed) error {
 				after.add(ctx.Err())
 				return nil
 			})

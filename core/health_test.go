@@ -50,7 +50,9 @@ func TestHealth_KnowsAboutSending(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		start := time.Now()
 		only := fx.newEndpoint("sender", core.Config{SendOnly: true})
-		send := func(ctx context.Context, ep *core.Endpoint) { _ = ep.Send(ctx, "shipping", "ship", []byte("x")) }
+		send := func(ctx context.Context, ep *core.Endpoint) {
+			_ = ep.Send(ctx, "shipping", shipByteType.Of([]byte("x")))
+		}
 		fails := func(err error) { fx.broker.setFaults(faults{send: func([]core.Outgoing) error { return err }}) }
 
 		fails(errBoom)
@@ -90,7 +92,7 @@ func TestHealth_KnowsAboutSending(t *testing.T) {
 
 		// A handler's send fails while its endpoint receives.
 		fx.mode = core.TransactionReceiveOnly
-		ep, _ := fx.runOrders(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message) error { return m.Send("shipping", "ship", "x") })
+		ep, _ := fx.runOrders(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message) error { return m.Send("shipping", shipType.Of("x")) })
 		fx.broker.setFaults(faults{send: func(out []core.Outgoing) error {
 			if out[0].Queue == "shipping" {
 				return errBoom

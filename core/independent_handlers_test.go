@@ -24,11 +24,11 @@ func (fx *fixture) handleIndependently(ep *core.Endpoint, ran *recorder[string],
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		core.Handle(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+		core.Handle(ep, orderType, func(ctx context.Context, m *core.Message, _ []byte) error {
 			ran.add(name)
 			doWork(ctx, name)
-			fx.noError(m.Send("shipping", name, nil))
-			return handlers[name](m.Message)
+			fx.noError(m.Send("shipping", core.NewMessageType[[]byte](name).Of(nil)))
+			return handlers[name](m)
 		}, core.HandleOptions{Independent: true})
 	}
 }
@@ -178,11 +178,11 @@ func TestIndependent_IDsDoNotDependOnOtherHandlers(t *testing.T) {
 		ids := map[string][]string{}
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: immediateRetries(1)})
 		for _, name := range []string{"a", "b"} {
-			core.Handle(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+			core.Handle(ep, orderType, func(ctx context.Context, m *core.Message, _ []byte) error {
 				if name == "a" && m.Attempt == 2 {
-					fx.noError(m.Send("shipping", "only in the second attempt", nil))
+					fx.noError(m.Send("shipping", attemptType.Of(nil)))
 				}
-				fx.noError(m.SendNow(ctx, "shipping", name, nil))
+				fx.noError(m.SendNow(ctx, "shipping", core.NewMessageType[[]byte](name).Of(nil)))
 				if m.Attempt == 1 {
 					return errBoom
 				}
@@ -207,13 +207,13 @@ func TestIndependent_IDsDoNotDependOnOtherHandlers(t *testing.T) {
 func TestIndependent_AllOrNone(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		ep := fx.newEndpoint("orders", core.Config{})
-		h := func(context.Context, *core.TypedMessage[[]byte]) error { return nil }
-		core.Handle(ep, "order", h, core.HandleOptions{Independent: true})
-		core.Handle(ep, "order", h)
+		h := func(context.Context, *core.Message, []byte) error { return nil }
+		core.Handle(ep, orderType, h, core.HandleOptions{Independent: true})
+		core.Handle(ep, orderType, h)
 		if err := ep.Err(); err == nil || !strings.Contains(err.Error(), "independent") {
 			fx.Errorf("a handler that is not independent beside one that is: %v", err)
 		}
-		core.Handle(ep, "order", h, core.HandleOptions{Independent: true}, core.HandleOptions{})
+		core.Handle(ep, orderType, h, core.HandleOptions{Independent: true}, core.HandleOptions{})
 		if err := ep.Err(); err == nil || !strings.Contains(err.Error(), "2 HandleOptions") {
 			fx.Errorf("two HandleOptions: %v", err)
 		}
@@ -246,7 +246,7 @@ func TestIndependent_Precedence(t *testing.T) {
 				Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Second}, InvalidQueue: "invalid"},
 			})
 			for _, err := range errs {
-				core.Handle(ep, "order", func(context.Context, *core.TypedMessage[[]byte]) error { return err }, core.HandleOptions{Independent: true})
+				core.Handle(ep, orderType, func(context.Context, *core.Message, []byte) error { return err }, core.HandleOptions{Independent: true})
 			}
 			fx.run(ep)
 			fx.enqueue("m1")
@@ -282,7 +282,7 @@ func TestIndependent_TellsThePanicThatDoesNotDecide(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: noRetries})
 		for _, h := range []core.HandlerFunc{func(context.Context, *core.Message) error { return errBoom }, panicsWithText} {
-			core.Handle(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte]) error { return h(ctx, m.Message) }, core.HandleOptions{Independent: true})
+			core.Handle(ep, orderType, func(ctx context.Context, m *core.Message, _ []byte) error { return h(ctx, m) }, core.HandleOptions{Independent: true})
 		}
 		fx.run(ep)
 		fx.enqueue("m1")
@@ -310,7 +310,7 @@ func TestIndependent_LimitsEndTheWishForARetry(t *testing.T) {
 			func(*core.Message) error { return errNever },
 			func(*core.Message) error { deferrals++; return core.Defer(time.Second) },
 		} {
-			core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error { return h(m.Message) }, core.HandleOptions{Independent: true})
+			core.Handle(ep, orderType, func(_ context.Context, m *core.Message, _ []byte) error { return h(m) }, core.HandleOptions{Independent: true})
 		}
 		fx.run(ep)
 		fx.enqueue("m1")
@@ -345,11 +345,11 @@ func FuzzIndependent(f *testing.F) {
 			}})
 			runs, succeeded, gaveUp := make([]int, n), make([]bool, n), make([]bool, n)
 			for h := range n {
-				core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+				core.Handle(ep, orderType, func(_ context.Context, m *core.Message, _ []byte) error {
 					outcome := next(h, runs[h])
 					runs[h]++
 					succeeded[h], gaveUp[h] = false, false
-					fx.noError(m.Send("shipping", fmt.Sprint(h), nil))
+					fx.noError(m.Send("shipping", core.NewMessageType[[]byte](fmt.Sprint(h)).Of(nil)))
 					switch outcome % 8 {
 					case 1:
 						return errBoom

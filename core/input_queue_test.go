@@ -25,10 +25,10 @@ func TestInputQueue_TakesThePlaceOfTheName(t *testing.T) {
 		})
 		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 			attempts++
-			return errors.Join(errBoom, m.Send("shipping", "never", nil))
+			return errors.Join(errBoom, m.Send("shipping", neverType.Of(nil)))
 		})
-		core.HandleEvent(ep, "ordered", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
-			return m.Send("shipping", "ship", []byte("now"))
+		core.HandleEvent(ep, orderedEvent, func(_ context.Context, m *core.Message, _ []byte) error {
+			return m.Send("shipping", shipByteType.Of([]byte("now")))
 		})
 		fx.run(ep)
 		if _, err := fx.broker.Peek("billing"); !errors.Is(err, core.ErrQueueNotFound) {
@@ -48,7 +48,7 @@ func TestInputQueue_TakesThePlaceOfTheName(t *testing.T) {
 		equal(fx, "endpoint", failed.Headers.Get(headers.ProcessingEndpoint), "billing")
 		equal(fx, "queue that observers see", recovered.all()[0].Queue, "orders-in")
 
-		if err := ep.Publish(fx.Context(), "ordered", []byte("x")); err != nil {
+		if err := ep.Publish(fx.Context(), orderedEvent.Of([]byte("x"))); err != nil {
 			fx.Fatal(err)
 		}
 		sent := fx.onlyMessage("shipping")
@@ -78,7 +78,7 @@ func TestInputQueue_NameNeedNotBeAQueues(t *testing.T) {
 		fx.run(ep)
 		fx.enqueue("m1")
 		equal(fx, "handled", handled, 1)
-		if err := ep.Invoke(fx.Context(), "order", []byte("x")); err != nil {
+		if err := ep.Invoke(fx.Context(), orderType.Of([]byte("x"))); err != nil {
 			fx.Error(err)
 		}
 	})

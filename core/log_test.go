@@ -113,12 +113,12 @@ func TestLog_ConstantTexts(t *testing.T) {
 			}
 			return errBoom
 		})
-		core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte], f *core.Failed) error {
+		core.HandleFailed(ep, orderType, func(_ context.Context, m *core.Message, _ []byte, f *core.Failed) error {
 			switch strings.TrimPrefix(m.ID, "id-") {
 			case "last":
 				return errBoom
 			case "extra":
-				return m.Send("nowhere", "ship", "x")
+				return m.Send("nowhere", shipType.Of("x"))
 			case "taken":
 				f.TakeOver()
 			}

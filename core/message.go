@@ -13,14 +13,6 @@ import (
 	"github.com/reprise-go/reprise/core/internal/values"
 )
 
-// TypedMessage is a [Message] with its decoded body, as a handler gets it.
-type TypedMessage[T any] struct {
-	*Message
-	// Body is the decoded body. It is the handler's copy: no other handler and no
-	// retry sees changes to it.
-	Body T
-}
-
 // Message is one attempt at handling one message, with its properties and methods for
 // sending other messages. The messages that [Message.Send], [Message.Publish] and
 // [Message.Reply] collect are sent when all handlers have succeeded, and never otherwise.
@@ -193,37 +185,37 @@ func (m *Message) NativeID() string { return m.incoming.NativeID }
 // Native returns the client library's own message, or nil. See [Incoming.Native].
 func (m *Message) Native() any { return m.incoming.Native }
 
-// Send collects a command for a queue. An error (a body that cannot be encoded, a message
+// Send collects a message for a queue. An error (a body that cannot be encoded, a message
 // that is too large, an option that the transport does not support) means that nothing
 // was collected.
-func (m *Message) Send(queue, messageType string, body any, opts ...SendOptions) error {
-	return m.sends.collect(headers.IntentSend, queue, messageType, body, opts)
+func (m *Message) Send(queue string, d Draft) error {
+	return m.sends.collect(headers.IntentSend, queue, &d)
 }
 
-// Publish collects an event for all subscribers of messageType.
-func (m *Message) Publish(messageType string, body any, opts ...SendOptions) error {
-	return m.sends.collect(headers.IntentPublish, "", messageType, body, opts)
+// Publish collects an event for all its subscribers.
+func (m *Message) Publish(e EventDraft) error {
+	return m.sends.collect(headers.IntentPublish, "", &e.draft)
 }
 
 // Reply collects an answer to the address that the message names. Without one
 // it returns [ErrNoReplyAddress].
-func (m *Message) Reply(messageType string, body any, opts ...SendOptions) error {
+func (m *Message) Reply(d Draft) error {
 	to := m.incoming.Headers.Get(headers.ReplyToAddress)
 	if to == "" {
 		return fmt.Errorf("core: reply to message %s: %w", m.incoming.ID, ErrNoReplyAddress)
 	}
-	return m.sends.collect(headers.IntentReply, to, messageType, body, opts)
+	return m.sends.collect(headers.IntentReply, to, &d)
 }
 
-// SendNow sends a command at once: it is sent even if the handler fails, and once more at
+// SendNow sends a message at once: it is sent even if the handler fails, and once more at
 // every attempt, with the same message id. After a deferral ([Defer]) the id changes.
-func (m *Message) SendNow(ctx context.Context, queue, messageType string, body any, opts ...SendOptions) error {
-	return m.sends.sendNow(ctx, headers.IntentSend, queue, messageType, body, opts)
+func (m *Message) SendNow(ctx context.Context, queue string, d Draft) error {
+	return m.sends.sendNow(ctx, headers.IntentSend, queue, &d)
 }
 
 // PublishNow publishes an event at once, as [Message.SendNow] does.
-func (m *Message) PublishNow(ctx context.Context, messageType string, body any, opts ...SendOptions) error {
-	return m.sends.sendNow(ctx, headers.IntentPublish, "", messageType, body, opts)
+func (m *Message) PublishNow(ctx context.Context, e EventDraft) error {
+	return m.sends.sendNow(ctx, headers.IntentPublish, "", &e.draft)
 }
 
 // context returns the context of the handler.
@@ -302,22 +294,6 @@ func (m *Message) failingHandler() failingHandler {
 		return failingHandler{}
 	}
 	return *m.failing
-}
-
-func decodeTyped[T any](m *Message) (*TypedMessage[T], error) {
-	in := &TypedMessage[T]{Message: m}
-	if m.replaced != nil {
-		if decoded, ok := m.replaced.decoded.(*T); ok {
-			in.Body = *decoded
-			return in, nil
-		}
-	}
-	if raw, ok := any(&in.Body).(*[]byte); ok {
-		*raw = m.RawBody()
-		return in, nil
-	}
-	err := m.deps.composer.codec.decode(m.Type, m.Headers.Get(headers.ContentType), m.rawBody(), &in.Body)
-	return in, err
 }
 
 // Forward collects a copy of the message for another queue: the message id, the body, all

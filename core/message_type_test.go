@@ -103,7 +103,7 @@ func TestMessageType_SelectsRecoverability(t *testing.T) {
 					return nil
 				})
 				var last recorder[string]
-				core.HandleFailed(ep, "fragile", func(_ context.Context, m *core.TypedMessage[[]byte], _ *core.Failed) error {
+				core.HandleFailed(ep, fragileType, func(_ context.Context, m *core.Message, _ []byte, _ *core.Failed) error {
 					last.add(m.ID + " " + m.Type)
 					return nil
 				})
@@ -171,7 +171,7 @@ func TestMessageType_OfAWaitingMove(t *testing.T) {
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: noRetries, Middleware: []core.Middleware{setsType("typed")}})
 		fx.handle(ep, "typed", func(context.Context, *core.Message) error { return errBoom })
 		var last recorder[string]
-		core.HandleFailed(ep, "typed", func(_ context.Context, m *core.TypedMessage[[]byte], _ *core.Failed) error {
+		core.HandleFailed(ep, typedType, func(_ context.Context, m *core.Message, _ []byte, _ *core.Failed) error {
 			last.add(m.Type)
 			return nil
 		})
@@ -200,7 +200,9 @@ func TestMiddleware_MayChangeTheTypeForEachRun(t *testing.T) {
 				return next(ctx, m)
 			}
 		})}})
-		fx.handle(ep, "v1", func(_ context.Context, m *core.Message) error { return m.Send("shipping", "as "+m.Type, "x") })
+		fx.handle(ep, "v1", func(_ context.Context, m *core.Message) error {
+			return m.Send("shipping", core.NewMessageType[string]("as "+m.Type).Of("x"))
+		})
 		fx.handle(ep, "v2", func(context.Context, *core.Message) error { return errBoom })
 		fx.run(ep)
 		fx.send(foreign("m1", ""))
@@ -218,8 +220,8 @@ func TestDefaultHandler_TakesOtherTypes(t *testing.T) {
 			return nil
 		})
 		for _, name := range []string{"first", "second"} {
-			core.HandleDefault(ep, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
-				handled.add(name + " " + m.Type + " " + string(m.Body))
+			core.HandleDefault(ep, func(_ context.Context, m *core.Message) error {
+				handled.add(name + " " + m.Type + " " + string(m.RawBody()))
 				return nil
 			})
 		}
@@ -231,7 +233,7 @@ func TestDefaultHandler_TakesOtherTypes(t *testing.T) {
 		equal(fx, "handled", strings.Join(handled.all(), ", "),
 			"order m1, first  body of m2, second  body of m2, first order.v2 body of m3, second order.v2 body of m3")
 		fx.wantDepth("error", 0)
-		if err := ep.Invoke(fx.Context(), "unheard of", []byte("x")); err != nil {
+		if err := ep.Invoke(fx.Context(), ofByteType.Of([]byte("x"))); err != nil {
 			fx.Error(err)
 		}
 		equal(fx, "invoked", strings.Join(handled.all()[5:], ", "), "first unheard of x, second unheard of x")
@@ -245,13 +247,13 @@ func TestDefaultHandler_Alone(t *testing.T) {
 		recover.MessageTypes = map[string]core.TypeRecoverability{"parcel": {Immediate: core.Immediate{NumberOfRetries: 2}}}
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: recover})
 		var attempts, last recorder[string]
-		core.HandleDefault(ep, func(_ context.Context, m *core.TypedMessage[parcel]) error {
+		core.HandleDefault(ep, func(_ context.Context, m *core.Message) error {
 			attempts.add(m.Type)
 			return errBoom
 		})
-		core.HandleFailed(ep, "parcel", func(_ context.Context, m *core.TypedMessage[parcel], _ *core.Failed) error {
+		core.HandleFailed(ep, core.NewMessageType[parcel]("parcel"), func(_ context.Context, m *core.Message, body parcel, _ *core.Failed) error {
 			last.add(m.Type)
-			equal(fx, "weight", m.Body.Weight, 7)
+			equal(fx, "weight", body.Weight, 7)
 			return nil
 		})
 		fx.run(ep)

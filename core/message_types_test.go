@@ -43,17 +43,17 @@ func TestMessageTypes_HandlersOfAllTypesRunInTheirOrder(t *testing.T) {
 		type changed struct{ ID string }
 		var ran recorder[string]
 		ep := fx.newEndpoint("orders", core.Config{})
-		core.Handle(ep, "Shop.IOrderEvent", func(_ context.Context, m *core.TypedMessage[json.RawMessage]) error {
-			ran.add("interface " + string(m.Body))
+		core.Handle(ep, iOrderEventType, func(_ context.Context, _ *core.Message, body json.RawMessage) error {
+			ran.add("interface " + string(body))
 			return nil
 		})
-		core.Handle(ep, "Shop.OrderPlaced", func(_ context.Context, m *core.TypedMessage[placed]) error {
-			ran.add("placed " + m.Body.ID + " as " + m.Type)
+		core.Handle(ep, core.NewMessageType[placed]("Shop.OrderPlaced"), func(_ context.Context, m *core.Message, body placed) error {
+			ran.add("placed " + body.ID + " as " + m.Type)
 			return nil
 		})
 		for _, name := range []string{"changed", "changed too"} {
-			core.Handle(ep, "Shop.OrderChanged", func(_ context.Context, m *core.TypedMessage[changed]) error {
-				ran.add(name + " " + m.Body.ID)
+			core.Handle(ep, core.NewMessageType[changed]("Shop.OrderChanged"), func(_ context.Context, _ *core.Message, body changed) error {
+				ran.add(name + " " + body.ID)
 				return nil
 			})
 		}
@@ -99,7 +99,7 @@ func TestMessageTypes_SkipRemainingHandlers(t *testing.T) {
 			return nil
 		})
 		fx.handle(ep, "Shop.OrderChanged", func(context.Context, *core.Message) error { ran.add("changed"); return nil })
-		core.Handle(ep, "Shop.IOrderEvent", func(context.Context, *core.TypedMessage[[]byte]) error {
+		core.Handle(ep, iOrderByteType, func(context.Context, *core.Message, []byte) error {
 			ran.add("interface")
 			return nil
 		}, core.HandleOptions{Independent: true})
@@ -116,9 +116,9 @@ func TestMessageTypes_IndependentBesideOthers(t *testing.T) {
 		var ran recorder[string]
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: noRetries})
 		add := func(messageType, name string, err error, o core.HandleOptions) {
-			core.Handle(ep, messageType, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+			core.Handle(ep, core.NewMessageType[[]byte](messageType), func(_ context.Context, m *core.Message, _ []byte) error {
 				ran.add(name)
-				sendToShipping(fx, m.Message, name)
+				sendToShipping(fx, m, name)
 				if o.Independent {
 					m.SkipRemainingHandlers() // which skips none
 				}
@@ -153,8 +153,8 @@ func TestMessageTypes_SendsOfEachTypeHaveIDsOfTheirOwn(t *testing.T) {
 			ep := fx.newEndpoint("orders", core.Config{})
 			alone := map[string]string{}
 			for _, messageType := range []string{"Shop.OrderPlaced", "Shop.OrderChanged", "Shop.IOrderEvent"} {
-				core.Handle(ep, messageType, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
-					sendToShipping(fx, m.Message, messageType)
+				core.Handle(ep, core.NewMessageType[[]byte](messageType), func(_ context.Context, m *core.Message, _ []byte) error {
+					sendToShipping(fx, m, messageType)
 					return nil
 				}, o)
 			}
@@ -183,7 +183,7 @@ func TestMessageTypes_LastResortIsThatOfTheFirstTypeThatHasOne(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		var ran recorder[string]
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: noRetries})
-		core.HandleDefault(ep, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+		core.HandleDefault(ep, func(_ context.Context, m *core.Message) error {
 			ran.add("default " + m.Type)
 			return nil
 		})
@@ -192,7 +192,7 @@ func TestMessageTypes_LastResortIsThatOfTheFirstTypeThatHasOne(t *testing.T) {
 			return errBoom
 		})
 		failed := func(messageType string) {
-			core.HandleFailed(ep, messageType, func(_ context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error {
+			core.HandleFailed(ep, core.NewMessageType[[]byte](messageType), func(_ context.Context, _ *core.Message, _ []byte, f *core.Failed) error {
 				ran.add("failed " + messageType)
 				f.TakeOver()
 				return nil
@@ -235,7 +235,7 @@ func TestBaseTypes_SubscribersToEachGetAnEventOnce(t *testing.T) {
 		subscriber := func(name string, types ...string) {
 			ep := fx.newEndpoint(name, core.Config{Provision: core.ProvisionAlways})
 			for _, messageType := range types {
-				core.HandleEvent(ep, messageType, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+				core.HandleEvent(ep, core.NewEvent[[]byte](messageType), func(_ context.Context, _ *core.Message, _ []byte) error {
 					ran.add(name + " " + messageType)
 					return nil
 				})
@@ -246,7 +246,7 @@ func TestBaseTypes_SubscribersToEachGetAnEventOnce(t *testing.T) {
 		subscriber("base", "Shop.IOrderEvent")
 		subscriber("sibling", "Shop.OrderCancelled")
 		sender := fx.newEndpoint("sender", core.Config{SendOnly: true, BaseTypes: orderTypes})
-		fx.noError(sender.Publish(fx.Context(), "Shop.OrderPlaced", "x"))
+		fx.noError(sender.Publish(fx.Context(), orderPlacedEvent.Of("x")))
 		fx.wantDepth("base", 0)
 		for _, want := range []string{"all Shop.OrderPlaced", "all Shop.OrderChanged", "all Shop.IOrderEvent", "base Shop.IOrderEvent"} {
 			n := 0
@@ -269,12 +269,12 @@ func TestBaseTypes_HeaderOfEachSend(t *testing.T) {
 		types["Shop.OrderPlaced"][0] = "changed since"
 		fx.handle(ep, "order", func(ctx context.Context, m *core.Message) error {
 			return errors.Join(
-				m.Send("shipping", "Shop.OrderPlaced", "x"),
-				m.Reply("Shop.OrderPlaced", "x"),
-				m.SendNow(ctx, "shipping", "Shop.OrderPlaced", "x"))
+				m.Send("shipping", orderPlacedEvent.MessageType.Of("x")),
+				m.Reply(orderPlacedEvent.MessageType.Of("x")),
+				m.SendNow(ctx, "shipping", orderPlacedEvent.MessageType.Of("x")))
 		})
 		fx.run(ep)
-		fx.noError(ep.Send(fx.Context(), "shipping", "Shop.OrderPlaced", "x"))
+		fx.noError(ep.Send(fx.Context(), "shipping", orderPlacedEvent.MessageType.Of("x")))
 		out := order("m1")
 		out.Headers.Set(headers.ReplyToAddress, "shipping")
 		fx.send(out)
@@ -291,12 +291,12 @@ func TestBaseTypes_WithoutBaseTopics(t *testing.T) {
 	bubbleWith(t, withCapabilities(func(c *core.Capabilities) { c.BaseTopics = false }), func(fx *fixture) {
 		var ran recorder[string]
 		ep := fx.newEndpoint("orders", core.Config{BaseTypes: orderTypes})
-		core.HandleEvent(ep, "Shop.OrderPlaced", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+		core.HandleEvent(ep, orderPlacedByteType, func(_ context.Context, m *core.Message, _ []byte) error {
 			ran.add(m.Headers.Get(headers.MessageTypes))
 			return nil
 		})
 		fx.run(ep)
-		fx.noError(ep.Publish(fx.Context(), "Shop.OrderPlaced", "x"))
+		fx.noError(ep.Publish(fx.Context(), orderPlacedEvent.Of("x")))
 		fx.wantDepth("orders", 0)
 		equal(fx, "types", strings.Join(ran.all(), "|"), "Shop.OrderPlaced;Shop.OrderChanged;Shop.IOrderEvent")
 	})
@@ -331,7 +331,7 @@ func TestBaseTypes_LeaveWithTheTopic(t *testing.T) {
 			}
 		}
 		ep := fx.newEndpoint("orders", core.Config{BaseTypes: orderTypes, SendMiddleware: []core.SendMiddleware{redirect}})
-		fx.noError(ep.Publish(fx.Context(), "Shop.OrderPlaced", "x"))
+		fx.noError(ep.Publish(fx.Context(), orderPlacedEvent.Of("x")))
 		fx.wantDepth("shipping", 1)
 	})
 }

@@ -20,12 +20,16 @@ type ping struct{ N int }
 func TestReply_AnswersARequest(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		client, server := fx.newEndpoint("client", core.Config{}), fx.newEndpoint("server", core.Config{})
-		core.Handle(server, "ping", func(_ context.Context, m *core.TypedMessage[ping]) error {
-			return errors.Join(m.Reply("pong", ping{m.Body.N + 1}), m.Send("client", "note", ping{}))
+		core.Handle(server, pingType, func(_ context.Context, m *core.Message, body ping) error {
+			return errors.Join(m.Reply(pongType.Of(ping{body.N + 1})), m.Send("client", noteType.Of(ping{})))
 		})
-		var pongs recorder[*core.TypedMessage[ping]]
-		core.Handle(client, "pong", func(_ context.Context, m *core.TypedMessage[ping]) error {
-			pongs.add(m)
+		type answer struct {
+			*core.Message
+			body ping
+		}
+		var pongs recorder[answer]
+		core.Handle(client, pongType, func(_ context.Context, m *core.Message, body ping) error {
+			pongs.add(answer{m, body})
 			return nil
 		})
 		var notes recorder[*core.Message]
@@ -33,7 +37,7 @@ func TestReply_AnswersARequest(t *testing.T) {
 		fx.run(client)
 		fx.run(server)
 		options := core.SendOptions{ID: "request", Headers: map[string]string{"Tenant": "7"}}
-		if err := client.Send(fx.Context(), "server", "ping", ping{1}, options); err != nil {
+		if err := client.Send(fx.Context(), "server", pingType.Of(ping{1}).With(options)); err != nil {
 			fx.Fatal(err)
 		}
 		fx.wantDepth("server", 0)
@@ -42,7 +46,7 @@ func TestReply_AnswersARequest(t *testing.T) {
 			fx.Fatalf("%d replies, %d notes", pongs.len(), notes.len())
 		}
 		pong := pongs.all()[0]
-		equal(fx, "body", pong.Body, ping{2})
+		equal(fx, "body", pong.body, ping{2})
 		for key, want := range map[string]string{
 			headers.ConversationID: "request", headers.CorrelationID: "request", headers.RelatedTo: "request",
 			headers.MessageIntent: headers.IntentReply, headers.MessageTypes: "pong", headers.MessageID: pong.ID,
@@ -63,8 +67,8 @@ func TestReply_AnswersARequest(t *testing.T) {
 func TestReply_NamesTheSagaThatAsked(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		saga, server := fx.newEndpoint("saga", core.Config{}), fx.newEndpoint("server", core.Config{})
-		core.Handle(server, "ping", func(_ context.Context, m *core.TypedMessage[ping]) error {
-			return errors.Join(m.Reply("pong", ping{}), m.Send("saga", "note", ping{}))
+		core.Handle(server, pingType, func(_ context.Context, m *core.Message, _ ping) error {
+			return errors.Join(m.Reply(pongType.Of(ping{})), m.Send("saga", noteType.Of(ping{})))
 		})
 		headers := map[string]core.Headers{}
 		var mu sync.Mutex
@@ -79,9 +83,9 @@ func TestReply_NamesTheSagaThatAsked(t *testing.T) {
 		fx.run(saga)
 		fx.run(server)
 		const id, of = "0b5d7a3e-4a5b-4c0e-9d3c-b50a00ee32fa", "Shop.OrderSaga, Shop, Version=1.0.0.0, Culture=neutral, PublicKeyToken=null"
-		if err := saga.Send(fx.Context(), "server", "ping", ping{}, core.SendOptions{Headers: map[string]string{
+		if err := saga.Send(fx.Context(), "server", pingType.Of(ping{}).With(core.SendOptions{Headers: map[string]string{
 			"NServiceBus.OriginatingSagaId": id, "NServiceBus.OriginatingSagaType": of,
-		}}); err != nil {
+		}})); err != nil {
 			fx.Fatal(err)
 		}
 		fx.wantDepth("server", 0)
@@ -100,7 +104,7 @@ func TestReply_NamesTheSagaThatAsked(t *testing.T) {
 func TestReply_WithoutAnAddress(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		fx.runOrders(core.Config{}, func(_ context.Context, m *core.Message) error {
-			if err := m.Reply("pong", "x"); !errors.Is(err, core.ErrNoReplyAddress) {
+			if err := m.Reply(pongStringType.Of("x")); !errors.Is(err, core.ErrNoReplyAddress) {
 				fx.Errorf("Reply: %v", err)
 			}
 			return nil
@@ -119,8 +123,8 @@ func TestPublish_ReachesEverySubscriberOnce(t *testing.T) {
 			if name == "deaf" {
 				topic = "another"
 			}
-			core.HandleEvent(ep, topic, func(_ context.Context, m *core.TypedMessage[ping]) error {
-				got.add(fmt.Sprint(name, " ", m.Body.N, " ", m.Headers.Get(headers.MessageIntent)))
+			core.HandleEvent(ep, core.NewEvent[ping](topic), func(_ context.Context, m *core.Message, body ping) error {
+				got.add(fmt.Sprint(name, " ", body.N, " ", m.Headers.Get(headers.MessageIntent)))
 				if m.Attempt == 1 && name == "stock" && fx.mode != core.TransactionNone {
 					return errBoom // retried for its own queue alone
 				}
@@ -129,10 +133,10 @@ func TestPublish_ReachesEverySubscriberOnce(t *testing.T) {
 			fx.run(ep)
 		}
 		publisher := fx.newEndpoint("publisher", core.Config{SendOnly: true})
-		if err := publisher.Publish(fx.Context(), "order.placed", ping{1}); err != nil {
+		if err := publisher.Publish(fx.Context(), placedPingType.Of(ping{1})); err != nil {
 			fx.Fatal(err)
 		}
-		if err := publisher.Publish(fx.Context(), "nobody.listens", ping{1}); err != nil {
+		if err := publisher.Publish(fx.Context(), listensEvent.Of(ping{1})); err != nil {
 			fx.Error(err)
 		}
 		fx.wantDepth("billing", 0)
@@ -162,7 +166,7 @@ func TestHandlers_RunInOrderAndAllAgainOnRetry(t *testing.T) {
 				if name == "second" && m.Attempt == 1 {
 					return errBoom
 				}
-				return m.Send("shipping", name, "x")
+				return m.Send("shipping", core.NewMessageType[string](name).Of("x"))
 			})
 		}
 		fx.run(ep)
@@ -223,7 +227,7 @@ func TestAudit_CopiesSuccesses(t *testing.T) {
 			case "discarded":
 				return core.Discard("x")
 			}
-			return m.Send("shipping", "ship", "x")
+			return m.Send("shipping", shipType.Of("x"))
 		})
 		fx.enqueue("bad", "discarded", "good")
 		time.Sleep(2 * time.Second)
@@ -292,12 +296,12 @@ func TestInvoke_RunsHandlersInProcess(t *testing.T) {
 				return next(ctx, m)
 			}
 		})}})
-		core.Handle(ep, "ping", func(ctx context.Context, m *core.TypedMessage[ping]) error {
-			got.add(fmt.Sprint(m.Body.N, m.Attempt, ctx.Value(key{})))
-			if err := m.Send("shipping", "ship", "x"); err != nil {
+		core.Handle(ep, pingType, func(ctx context.Context, m *core.Message, body ping) error {
+			got.add(fmt.Sprint(body.N, m.Attempt, ctx.Value(key{})))
+			if err := m.Send("shipping", shipType.Of("x")); err != nil {
 				fx.Error(err)
 			}
-			switch m.Body.N {
+			switch body.N {
 			case 2:
 				return errBoom
 			case 3:
@@ -306,20 +310,20 @@ func TestInvoke_RunsHandlersInProcess(t *testing.T) {
 			return nil
 		})
 		ctx := context.WithValue(fx.Context(), key{}, "value")
-		if err := ep.Invoke(ctx, "ping", ping{1}); err != nil {
+		if err := ep.Invoke(ctx, pingType.Of(ping{1})); err != nil {
 			fx.Error(err)
 		}
-		if err := ep.Invoke(ctx, "ping", ping{2}); err != errBoom { //nolint:errorlint // the error itself, not one that wraps it
+		if err := ep.Invoke(ctx, pingType.Of(ping{2})); err != errBoom { //nolint:errorlint // the error itself, not one that wraps it
 			fx.Errorf("Invoke returned %v, want the handler's error itself", err)
 		}
 		var panicked *core.PanicError
-		if err := ep.Invoke(ctx, "ping", ping{3}); !errors.As(err, &panicked) {
+		if err := ep.Invoke(ctx, pingType.Of(ping{3})); !errors.As(err, &panicked) {
 			fx.Errorf("Invoke returned %v, want a PanicError", err)
 		}
-		if err := ep.Invoke(ctx, "unknown", ping{}); !errors.Is(err, core.ErrNoHandler) {
+		if err := ep.Invoke(ctx, unknownType.Of(ping{})); !errors.Is(err, core.ErrNoHandler) {
 			fx.Errorf("Invoke returned %v, want ErrNoHandler", err)
 		}
-		if err := ep.Invoke(ctx, "ping", make(chan int)); err == nil {
+		if err := ep.Invoke(ctx, pingChanIntType.Of(make(chan int))); err == nil {
 			fx.Error("a body that cannot be encoded was accepted")
 		}
 		fx.wantDepth("shipping", 1)
@@ -340,12 +344,12 @@ func TestInvoke_RunsObservers(t *testing.T) {
 			if string(m.RawBody()) == "bad" {
 				return errBoom
 			}
-			return m.Send("shipping", "ship", "x")
+			return m.Send("shipping", shipType.Of("x"))
 		})
-		if err := ep.Invoke(fx.Context(), "order", []byte("good")); err != nil {
+		if err := ep.Invoke(fx.Context(), orderType.Of([]byte("good"))); err != nil {
 			fx.Error(err)
 		}
-		if err := ep.Invoke(fx.Context(), "order", []byte("bad")); !errors.Is(err, errBoom) {
+		if err := ep.Invoke(fx.Context(), orderType.Of([]byte("bad"))); !errors.Is(err, errBoom) {
 			fx.Errorf("Invoke returned %v", err)
 		}
 		all := seen.all()
@@ -373,10 +377,10 @@ func TestDelayedSend_HasItsDueTime(t *testing.T) {
 			if m.DelayedRetries == 0 {
 				return errBoom
 			}
-			return m.Send("shipping", "at once", "x")
+			return m.Send("shipping", onceType.Of("x"))
 		})
 		fx.run(ep)
-		if err := ep.Send(fx.Context(), "orders", "order", []byte("x"), core.SendOptions{Delay: time.Minute}); err != nil {
+		if err := ep.Send(fx.Context(), "orders", orderType.Of([]byte("x")).With(core.SendOptions{Delay: time.Minute})); err != nil {
 			fx.Fatal(err)
 		}
 		time.Sleep(time.Hour)
@@ -392,7 +396,7 @@ func TestDelayedSend_HasItsDueTime(t *testing.T) {
 func TestDelayedSend_OfAHandlerArrivesWhenDue(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.runOrders(core.Config{}, func(_ context.Context, m *core.Message) error {
-			return m.Send("shipping", "later", "x", core.SendOptions{Delay: time.Minute})
+			return m.Send("shipping", laterType.Of("x").With(core.SendOptions{Delay: time.Minute}))
 		})
 		fx.enqueue("m1")
 		time.Sleep(time.Minute - time.Nanosecond)
@@ -412,7 +416,7 @@ func TestTransport_SharedByEndpoints(t *testing.T) {
 			fx.handle(ep, "letter", func(_ context.Context, m *core.Message) error {
 				path.add(name)
 				if i+1 < endpoints {
-					return m.Send(fmt.Sprint("station ", i+1), "letter", m.RawBody())
+					return m.Send(fmt.Sprint("station ", i+1), letterType.Of(m.RawBody()))
 				}
 				equal(fx, "conversation at the end", m.Headers.Get(headers.ConversationID), "letter")
 				return nil
@@ -420,7 +424,7 @@ func TestTransport_SharedByEndpoints(t *testing.T) {
 			fx.run(ep)
 		}
 		sender := fx.newEndpoint("sender", core.Config{SendOnly: true})
-		if err := sender.Send(fx.Context(), "station 0", "letter", []byte("x"), core.SendOptions{ID: "letter"}); err != nil {
+		if err := sender.Send(fx.Context(), "station 0", letterType.Of([]byte("x")).With(core.SendOptions{ID: "letter"})); err != nil {
 			fx.Fatal(err)
 		}
 		fx.wantDepth("station 19", 0)

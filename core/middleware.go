@@ -239,48 +239,35 @@ func (r *registry) middleware() (all []handlerMiddleware) {
 	return all
 }
 
-// TypedHandlerFunc is the function of a handler that takes a T.
-type TypedHandlerFunc[T any] func(ctx context.Context, m *TypedMessage[T]) error
-
 // TypedMiddleware makes a [Middleware] of a function that gets the decoded body: it may
 // read or change the body, or pass on another one. It is for the [HandleOptions] of a
 // handler that takes the same T: the handler gets the body that next was called with, and
 // it is decoded once. A body that cannot be decoded does not reach the function. It may
 // call next several times, as any Middleware; the calls then share data that the body
 // refers to.
-func TypedMiddleware[T any](middleware func(next TypedHandlerFunc[T]) TypedHandlerFunc[T]) Middleware {
+func TypedMiddleware[T any](middleware func(ctx context.Context, m *Message, body T, next func(ctx context.Context, m *Message, body T) error) error) Middleware {
 	if middleware == nil {
-		return MiddlewareFunc(nil)
+		return MiddlewareFunc(nil) // which is refused
 	}
 	return MiddlewareFunc(func(next HandlerFunc) HandlerFunc {
-		handle := middleware(func(ctx context.Context, m *TypedMessage[T]) error {
-			outer, passed := m.replaced, &replacedBody{decoded: &m.Body}
+		passOn := func(ctx context.Context, m *Message, body T) error {
+			outer, passed := m.replaced, &replacedBody{decoded: &body}
 			if outer != nil {
 				passed.body = outer.body
 			}
 			m.replaced = passed
-			err := next(ctx, m.Message)
+			err := next(ctx, m)
 			m.replaced = outer // for the other handlers of the message
 			return err
-		})
-		if handle == nil {
-			return nil // which is refused
 		}
 		return func(ctx context.Context, m *Message) error {
-			in, err := decodeTyped[T](m)
+			body, err := decodeBody[T](m)
 			if err != nil {
 				return err
 			}
-			return handle(ctx, in)
+			return middleware(ctx, m, body, passOn)
 		}
 	})
-}
-
-// DecodeBody returns the decoded body of a message, for middleware that handles messages of
-// several types. It decodes at each call, as a handler that takes a T would.
-func DecodeBody[T any](m *Message) (T, error) {
-	in, err := decodeTyped[T](m)
-	return in.Body, err
 }
 
 // handlerScope makes the ids of messages distinct that the handlers of a type send in

@@ -59,11 +59,11 @@ func TestMiddlewareFacts_StatesOfHandlersAreInHealth(t *testing.T) {
 		}
 		bank, post, whole := "closed", "closed", "closed"
 		ep := fx.newEndpoint("orders", core.Config{Middleware: []core.Middleware{describingMiddleware(core.MiddlewareFacts{Kind: "circuit breaker", Name: "all", State: func() string { return whole }})}})
-		core.Handle(ep, "b", charge, breaker("bank", &bank))
-		core.Handle(ep, "a", refund, breaker("bank", &bank))
-		core.Handle(ep, "a", charge, breaker("post", &post))
-		core.Handle(ep, "c", charge)
-		core.HandleDefault(ep, refund, breaker("", &post))
+		core.Handle(ep, bType, charge, breaker("bank", &bank))
+		core.Handle(ep, aType, refund, breaker("bank", &bank))
+		core.Handle(ep, aType, charge, breaker("post", &post))
+		core.Handle(ep, cType, charge)
+		core.HandleDefault(ep, other, breaker("", &post))
 		fx.run(ep)
 		shown := func() string {
 			var all []string
@@ -75,14 +75,15 @@ func TestMiddlewareFacts_StatesOfHandlersAreInHealth(t *testing.T) {
 			}
 			return strings.Join(all, " ")
 		}
-		equal(fx, "states", shown(), "{circuit breaker all closed [] [] false} {circuit breaker  closed [(others)] [refund] false} {circuit breaker bank closed [a b] [refund charge] false} {circuit breaker post closed [a] [charge] false}")
+		equal(fx, "states", shown(), "{circuit breaker all closed [] [] false} {circuit breaker  closed [(others)] [other] false} {circuit breaker bank closed [a b] [refund charge] false} {circuit breaker post closed [a] [charge] false}")
 		bank = "open"
-		equal(fx, "states", shown(), "{circuit breaker all closed [] [] false} {circuit breaker  closed [(others)] [refund] false} {circuit breaker bank open [a b] [refund charge] false} {circuit breaker post closed [a] [charge] false}")
+		equal(fx, "states", shown(), "{circuit breaker all closed [] [] false} {circuit breaker  closed [(others)] [other] false} {circuit breaker bank open [a b] [refund charge] false} {circuit breaker post closed [a] [charge] false}")
 	})
 }
 
-func charge(context.Context, *core.TypedMessage[[]byte]) error { return nil }
-func refund(context.Context, *core.TypedMessage[[]byte]) error { return nil }
+func charge(context.Context, *core.Message, []byte) error { return nil }
+func refund(context.Context, *core.Message, []byte) error { return nil }
+func other(context.Context, *core.Message) error          { return nil }
 
 // Two policies with one name are one while they agree: an open one is not hidden.
 func TestMiddlewareFacts_StatesThatDifferAreShown(t *testing.T) {
@@ -159,14 +160,14 @@ func TestMiddlewareFacts_CheckSeesTheNeighbours(t *testing.T) {
 		config := core.Config{Middleware: []core.Middleware{describingMiddleware(named("all"), named("a", "A")), describingMiddleware(named("b", "B"))}}
 		ep := fx.newEndpoint("orders", config)
 		wantAsked("New", "[Middleware[0] (all)] a []", "[Middleware[0] (all)] b []", "[] all [Middleware[0] (a) Middleware[1] (b)]")
-		core.Handle(ep, "B", charge)
+		core.Handle(ep, bByteType, charge)
 		wantAsked("a handler without middleware")
-		core.Handle(ep, "B", charge, core.HandleOptions{Middleware: []core.Middleware{describingMiddleware(named("own"))}})
+		core.Handle(ep, bByteType, charge, core.HandleOptions{Middleware: []core.Middleware{describingMiddleware(named("own"))}})
 		wantAsked("a handler with middleware",
 			"[Middleware[0] (all) Middleware[1] (b)] own []", "[Middleware[0] (all)] b [HandleOptions.Middleware[0] (own)]", "[] all [Middleware[1] (b) HandleOptions.Middleware[0] (own)]")
 
 		refuse = "all"
-		core.Handle(ep, "A", charge, core.HandleOptions{Middleware: []core.Middleware{describingMiddleware(named("own"))}})
+		core.Handle(ep, aByteType, charge, core.HandleOptions{Middleware: []core.Middleware{describingMiddleware(named("own"))}})
 		if err := ep.Err(); !errors.Is(err, errBoom) || !strings.Contains(err.Error(), `Handle "A": Middleware[0] (all) stands badly`) {
 			fx.Errorf("Handle: %v", err)
 		}
@@ -221,15 +222,15 @@ func TestMiddlewareFacts_ExclusiveNameBesideAnotherHandler(t *testing.T) {
 				return []core.MiddlewareFacts{{Kind: "inbox", Name: name, Exclusive: exclusive}}, nil
 			}}}}
 		}
-		handler := func(context.Context, *core.TypedMessage[[]byte]) error { return nil }
+		handler := func(context.Context, *core.Message, []byte) error { return nil }
 		register := func(exclusive bool, first, second string) error {
 			ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{
 				Delayed:      core.Delayed{NumberOfRetries: 2, Delays: []time.Duration{time.Minute, time.Minute}},
 				MessageTypes: map[string]core.TypeRecoverability{"slow": {Delayed: core.Delayed{NumberOfRetries: 1, Delays: []time.Duration{3 * time.Hour}}}},
 			}})
-			core.Handle(ep, "order", handler, describes(first, exclusive))
-			core.Handle(ep, "other", handler, describes(first, exclusive))
-			core.Handle(ep, "order", handler, describes(second, exclusive))
+			core.Handle(ep, orderType, handler, describes(first, exclusive))
+			core.Handle(ep, otherType, handler, describes(first, exclusive))
+			core.Handle(ep, orderType, handler, describes(second, exclusive))
 			return ep.Err()
 		}
 		fx.noError(register(true, "a", "b"))

@@ -47,7 +47,7 @@ func recoveringMiddleware(next core.HandlerFunc) core.HandlerFunc {
 // sendToShipping collects a message of a type for the queue "shipping".
 func sendToShipping(fx *fixture, m *core.Message, messageType string) {
 	fx.Helper()
-	if err := m.Send("shipping", messageType, "x"); err != nil {
+	if err := m.Send("shipping", core.NewMessageType[string](messageType).Of("x")); err != nil {
 		fx.Error(err)
 	}
 }
@@ -257,7 +257,7 @@ func TestHandlerSends_OnlyASuccessfulRunSends(t *testing.T) {
 				bubble(t, func(fx *fixture) {
 					ep := fx.newEndpoint("orders", core.Config{Middleware: c.middleware(fx)})
 					fx.handle(ep, "order", handler(fx))
-					if err := ep.Invoke(fx.Context(), "order", []byte("x")); !errors.Is(err, c.err) {
+					if err := ep.Invoke(fx.Context(), orderType.Of([]byte("x"))); !errors.Is(err, c.err) {
 						fx.Errorf("Invoke: %v", err)
 					}
 					equal(fx, "types that left", fx.shippedTypes(), c.want)
@@ -298,8 +298,8 @@ func TestHandlerSends_EndedRunTakesNoSends(t *testing.T) {
 			if calls.add(m) == 1 {
 				go func() {
 					<-late
-					refused <- m.Send("shipping", "late", "x")
-					refused <- m.SendNow(fx.Context(), "shipping", "late", "x")
+					refused <- m.Send("shipping", lateType.Of("x"))
+					refused <- m.SendNow(fx.Context(), "shipping", lateType.Of("x"))
 				}()
 				return errBoom
 			}
@@ -336,7 +336,7 @@ func TestHandlerSends_AbandonedRunSendsNothing(t *testing.T) {
 			sendToShipping(fx, m, "slow")
 			close(slow)
 			<-stuck
-			refused <- m.Send("shipping", "slower", "x")
+			refused <- m.Send("shipping", slowerType.Of("x"))
 			return nil
 		})
 		fx.enqueue("m1")
@@ -355,10 +355,10 @@ func TestHandlerSends_EachRunHasTheSameMessageIDs(t *testing.T) {
 		fx.runOrders(core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error {
 				err := retryMiddleware(2)(next)(ctx, m)
-				return errors.Join(err, m.SendNow(ctx, "shipping", "middleware", "x"))
+				return errors.Join(err, m.SendNow(ctx, "shipping", middlewareType.Of("x")))
 			}
 		})}}, func(ctx context.Context, m *core.Message) error {
-			if err := m.SendNow(ctx, "shipping", "handler", "x"); err != nil {
+			if err := m.SendNow(ctx, "shipping", handlerStringType.Of("x")); err != nil {
 				return err
 			}
 			if calls.add(0) < 4 { // both runs of the first attempt, one of the second
@@ -462,6 +462,6 @@ func TestIsLastAttempt(t *testing.T) {
 			equal(fx, "last attempt in Invoke", m.IsLastAttempt(errBoom), true)
 			return nil
 		})
-		fx.noError(ep.Invoke(fx.Context(), "order", []byte("x")))
+		fx.noError(ep.Invoke(fx.Context(), orderType.Of([]byte("x"))))
 	})
 }

@@ -86,7 +86,7 @@ func TestNoType_Handlers(t *testing.T) {
 			if err := next(ctx, m); !errors.Is(err, core.ErrNoType) {
 				return err
 			}
-			return m.Send("shipping", "caught", m.RawBody())
+			return m.Send("shipping", caughtType.Of(m.RawBody()))
 		}
 	})}}
 	for name, test := range map[string]struct {
@@ -101,10 +101,10 @@ func TestNoType_Handlers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, allModes, func(fx *fixture) {
 				ep := fx.newEndpoint("orders", test.config)
-				fx.handle(ep, "order", func(_ context.Context, m *core.Message) error { return m.Send("shipping", "caught", m.RawBody()) })
+				fx.handle(ep, "order", func(_ context.Context, m *core.Message) error { return m.Send("shipping", caughtType.Of(m.RawBody())) })
 				if test.defaultTakes {
-					core.HandleDefault(ep, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
-						return m.Send("shipping", "caught", m.Body)
+					core.HandleDefault(ep, func(_ context.Context, m *core.Message) error {
+						return m.Send("shipping", caughtType.Of(m.RawBody()))
 					})
 				}
 				fx.run(ep)
@@ -122,7 +122,7 @@ func TestDefaultHandler_FailureIsRetried(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		runs := 0
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: immediateRetries(2)})
-		core.HandleDefault(ep, func(context.Context, *core.TypedMessage[[]byte]) error {
+		core.HandleDefault(ep, func(context.Context, *core.Message) error {
 			runs++
 			return errBoom
 		})
@@ -191,7 +191,7 @@ func TestControlMessage_IsConsumedWithoutHandlers(t *testing.T) {
 		})}
 		ep := fx.newEndpoint("orders", config)
 		fx.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
-		core.HandleDefault(ep, func(context.Context, *core.TypedMessage[ping]) error { return errBoom })
+		core.HandleDefault(ep, func(context.Context, *core.Message) error { return errBoom })
 		fx.run(ep)
 		sent := controlMessage("m1")
 		sent.Headers.Set(headers.RetryUniqueMessageID, "unique m1")

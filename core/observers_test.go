@@ -94,7 +94,7 @@ func TestObserver_PanicsChangeNothing(t *testing.T) {
 			if m.Attempt == 1 {
 				return errBoom
 			}
-			return m.Send("shipping", "ship", "x")
+			return m.Send("shipping", shipType.Of("x"))
 		})
 		fx.enqueue("m1")
 		time.Sleep(10 * time.Second)
@@ -160,7 +160,7 @@ func TestObservers_SeeAttemptsAndSendsInOrder(t *testing.T) {
 			if m.ID == "bad" {
 				return errBoom
 			}
-			return m.Send("shipping", "ship", "x")
+			return m.Send("shipping", shipType.Of("x"))
 		})
 		fx.enqueue("good")
 		time.Sleep(2 * time.Second)
@@ -316,9 +316,9 @@ func TestObservers_TheirContextReachesPolicyAndHandleFailed(t *testing.T) {
 		}
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: recover, Observers: []core.Observer{tracing{}.observer()}})
 		fx.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
-		core.HandleFailed(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte], _ *core.Failed) error {
+		core.HandleFailed(ep, orderType, func(ctx context.Context, m *core.Message, _ []byte, _ *core.Failed) error {
 			spans.add(ctx.Value(traceKey{}))
-			if from, ok := core.MessageFromContext(ctx); !ok || from != m.Message {
+			if from, ok := core.MessageFromContext(ctx); !ok || from != m {
 				fx.Error("HandleFailed's context has another message")
 			}
 			return nil

@@ -123,7 +123,7 @@ func TestOversize_LimitsAreForApplications(t *testing.T) {
 		var refused recorder[error]
 		fx.runOrders(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
 			refused.add(m.Forward("shipping"))
-			refused.add(m.Send("shipping", "ship", make([]byte, 8000)))
+			refused.add(m.Send("shipping", shipByteType.Of(make([]byte, 8000))))
 			return nil
 		})
 		fx.send(oversizedOrder("m1", 10, 8000))

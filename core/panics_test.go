@@ -55,7 +55,7 @@ func TestPanic_EndpointSurvivesHandlers(t *testing.T) {
 						return nil
 					}
 					attempts++
-					if err := m.Send("shipping", "ship", "x"); err != nil {
+					if err := m.Send("shipping", shipType.Of("x")); err != nil {
 						fx.Error(err)
 					}
 					return c.fail(m)
@@ -103,7 +103,7 @@ func (panickingCodec) Encode(any) ([]byte, error)       { panic("in codec") }
 func TestPanic_PanicOfACodecIsUndecodable(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		ep := fx.newEndpoint("orders", core.Config{Codec: panickingCodec{core.JSON}})
-		core.Handle(ep, "order", func(context.Context, *core.TypedMessage[string]) error { return nil })
+		core.Handle(ep, orderStringType, func(context.Context, *core.Message, string) error { return nil })
 		fx.run(ep)
 		fx.enqueue("m1")
 		failed := fx.onlyMessage("error")
@@ -116,8 +116,8 @@ func TestPanic_PanicOfACodecIsUndecodable(t *testing.T) {
 // Rule R26.
 func TestPanic_PanicOfAnEncoderFailsTheAttempt(t *testing.T) {
 	for name, send := range map[string]func(m *core.Message) error{
-		"Send":    func(m *core.Message) error { return m.Send("shipping", "ship", "x") },
-		"SendNow": func(m *core.Message) error { return m.SendNow(context.Background(), "shipping", "ship", "x") },
+		"Send":    func(m *core.Message) error { return m.Send("shipping", shipType.Of("x")) },
+		"SendNow": func(m *core.Message) error { return m.SendNow(context.Background(), "shipping", shipType.Of("x")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, allModes, func(fx *fixture) {

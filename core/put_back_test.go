@@ -56,7 +56,7 @@ func TestPutBack_CostsNoAttempt(t *testing.T) {
 		every := func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error {
 				if deliveries.Add(1)%2 == 0 {
-					fx.noError(m.Send("shipping", "order", nil))
+					fx.noError(m.Send("shipping", orderType.Of(nil)))
 					return core.PutBack(errBoom, 0)
 				}
 				return next(ctx, m)

@@ -363,7 +363,7 @@ func TestRateLimit_SwitchingLosesAndDuplicatesNothing(t *testing.T) {
 						return errBoom // an outage in every other tenth of a second
 					}
 					handled.Add(1)
-					return m.Send("shipping", "ship", m.ID)
+					return m.Send("shipping", shipType.Of(m.ID))
 				})
 				for i := range messages {
 					fx.send(order(fmt.Sprint("message ", i)))

@@ -22,7 +22,7 @@ func TestHandleFailed_HandleFailedNeedsReset(t *testing.T) {
 		fx.broker.setFaults(failFirst("Reset", 1))
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: noRetries})
 		fx.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
-		core.HandleFailed(ep, "order", func(ctx context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error {
+		core.HandleFailed(ep, orderType, func(ctx context.Context, _ *core.Message, _ []byte, f *core.Failed) error {
 			doWork(ctx, "compensation")
 			f.TakeOver()
 			return nil
@@ -137,7 +137,7 @@ func TestGoexit_OfPolicyFilterOrObserver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inModesWith(t, expiringLocks, retryModes, func(fx *fixture) {
 				fx.runOrders(c, func(_ context.Context, m *core.Message) error {
-					_ = m.Send("shipping", "ship", "x")
+					_ = m.Send("shipping", shipType.Of("x"))
 					if name != "send observer" {
 						return errBoom
 					}

@@ -46,6 +46,8 @@ var errSealed = errors.New("handlers are registered before the first Run or Invo
 func (r *registry) check(name, messageType string, handlerIsNil bool) error {
 	call := callText(name, messageType)
 	switch {
+	case name != "HandleDefault" && messageType == "":
+		return fmt.Errorf("%s: %w", name, errNoName)
 	case name != "HandleDefault" && !isMessageType(messageType):
 		return fmt.Errorf("%s: %q cannot be a message type; use UTF-8 text without ';' and ','", name, messageType)
 	case r.sendOnly:

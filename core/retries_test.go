@@ -218,7 +218,7 @@ func TestMaxDeliveries_EndlessPolicyEnds(t *testing.T) {
 			runs++
 			return fmt.Errorf("attempt %d: %w", runs, errBoom)
 		})
-		core.HandleFailed(ep, "order", func(_ context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error {
+		core.HandleFailed(ep, orderType, func(_ context.Context, _ *core.Message, _ []byte, f *core.Failed) error {
 			told++
 			last = f.Err
 			return nil

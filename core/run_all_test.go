@@ -21,22 +21,22 @@ func TestRunAll_ConnectsAllBeforeReceiving(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		fx.handle(first, "order", func(ctx context.Context, m *core.Message) error {
-			return errors.Join(m.Publish("event", "an event"), m.Send("last", "command", "a command"))
+			return errors.Join(m.Publish(eventStringType.Of("an event")), m.Send("last", commandType.Of("a command")))
 		})
 		var got recorder[string]
-		core.HandleEvent(last, "event", func(_ context.Context, m *core.TypedMessage[string]) error {
-			got.add(m.Body)
+		core.HandleEvent(last, eventStringType, func(_ context.Context, _ *core.Message, body string) error {
+			got.add(body)
 			return nil
 		})
-		core.Handle(last, "command", func(_ context.Context, m *core.TypedMessage[string]) error {
-			got.add(m.Body)
+		core.Handle(last, commandType, func(_ context.Context, _ *core.Message, body string) error {
+			got.add(body)
 			return nil
 		})
 		// The message waits already when the first endpoint connects.
 		if err := first.Provision(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := first.Send(ctx, "first", "order", []byte("order")); err != nil {
+		if err := first.Send(ctx, "first", orderType.Of([]byte("order"))); err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan error, 1)
@@ -145,7 +145,7 @@ func TestRun_WarnsOfMissingHandlers(t *testing.T) {
 func TestHandle_AfterRunIsLogged(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		ep, _ := fx.runOrders(core.Config{}, func(context.Context, *core.Message) error { return nil })
-		core.Handle(ep, "late", func(context.Context, *core.TypedMessage[string]) error { return nil })
+		core.Handle(ep, lateType, func(context.Context, *core.Message, string) error { return nil })
 		equal(fx, "lines", len(fx.logs.find("registered too late")), 1)
 	})
 }

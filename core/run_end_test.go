@@ -16,7 +16,7 @@ func TestShutdown_FromAHandler(t *testing.T) {
 			if err := ep.Shutdown(ctx); err != nil {
 				fx.Errorf("Shutdown: %v", err)
 			}
-			return m.Send("shipping", "ship", "x")
+			return m.Send("shipping", shipType.Of("x"))
 		})
 		run := fx.run(ep)
 		fx.enqueue("m1")

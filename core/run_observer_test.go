@@ -150,7 +150,7 @@ func TestObservedEndpoint_TellsTheTransport(t *testing.T) {
 				fx.Fatal(err)
 			}
 			for range 2 {
-				if err := ep.Invoke(fx.Context(), "x", "y"); !errors.Is(err, core.ErrNoHandler) {
+				if err := ep.Invoke(fx.Context(), xType.Of("y")); !errors.Is(err, core.ErrNoHandler) {
 					fx.Fatal(err)
 				}
 			}
@@ -158,7 +158,7 @@ func TestObservedEndpoint_TellsTheTransport(t *testing.T) {
 				fx.Fatal(err)
 			}
 			for range 2 {
-				if err := ep.Send(fx.Context(), "orders", "order", "x"); err != nil {
+				if err := ep.Send(fx.Context(), "orders", orderStringType.Of("x")); err != nil {
 					fx.Fatal(err)
 				}
 			}

@@ -28,7 +28,7 @@ func TestNew_RefusesANilTransport(t *testing.T) {
 func TestRun_TellsErrorsOfLateRegistrations(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		ep, run := fx.runOrders(core.Config{}, func(context.Context, *core.Message) error { return nil })
-		core.Handle(ep, "late", func(context.Context, *core.TypedMessage[int]) error { return nil })
+		core.Handle(ep, lateIntType, func(context.Context, *core.Message, int) error { return nil })
 		if err := ep.Err(); err == nil || !strings.Contains(err.Error(), "before the first Run") {
 			fx.Errorf("registration while the endpoint runs: %v", err)
 		}
@@ -84,7 +84,7 @@ func TestRun_UnderAnEndedContextReturnsAtOnce(t *testing.T) {
 func TestSendOnly_SendsAndHasNothingToRun(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		ep := fx.newEndpoint("website", core.Config{SendOnly: true})
-		if err := ep.Send(fx.Context(), "orders", "order", "x"); err != nil {
+		if err := ep.Send(fx.Context(), "orders", orderStringType.Of("x")); err != nil {
 			fx.Error(err)
 		}
 		m := fx.onlyMessage("orders")
@@ -172,14 +172,14 @@ func TestProvision_Subscribes(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		var handled recorder[string]
 		ep := fx.newEndpoint("billing", core.Config{})
-		core.HandleEvent(ep, "ordered", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
-			handled.add(string(m.Body))
+		core.HandleEvent(ep, orderedEvent, func(_ context.Context, _ *core.Message, body []byte) error {
+			handled.add(string(body))
 			return nil
 		})
 		if err := ep.Provision(fx.Context()); err != nil {
 			fx.Fatal(err)
 		}
-		if err := ep.Publish(fx.Context(), "ordered", []byte("early")); err != nil {
+		if err := ep.Publish(fx.Context(), orderedEvent.Of([]byte("early"))); err != nil {
 			fx.Fatal(err)
 		}
 		fx.run(ep)

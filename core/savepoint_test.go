@@ -26,16 +26,16 @@ func TestSavepoint_RollbackUndoesAPart(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		fx.runOrders(core.Config{}, func(ctx context.Context, m *core.Message) error {
 			doWork(ctx, "before")
-			fx.noError(m.Send("shipping", "before", nil))
+			fx.noError(m.Send("shipping", beforeType.Of(nil)))
 			savepoint, err := m.Savepoint(ctx)
 			fx.noError(err)
 			for range 2 {
 				doWork(ctx, "undone")
-				fx.noError(m.Send("shipping", "undone", nil))
+				fx.noError(m.Send("shipping", undoneType.Of(nil)))
 				fx.noError(savepoint.Rollback(ctx))
 			}
 			doWork(ctx, "after")
-			return m.Send("shipping", "after", nil)
+			return m.Send("shipping", afterType.Of(nil))
 		})
 		fx.enqueue("m1")
 		synctest.Wait()
@@ -67,7 +67,7 @@ func TestSavepoint_OfMiddleware(t *testing.T) {
 			run++
 			name := []string{"", "first", "second"}[run]
 			doWork(ctx, name)
-			return m.Send("shipping", name, nil)
+			return m.Send("shipping", core.NewMessageType[[]byte](name).Of(nil))
 		})
 		fx.enqueue("m1")
 		synctest.Wait()
@@ -111,7 +111,7 @@ func TestSavepoint_HandleFailedWhoseRollbackFailsIsUndone(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: noRetries})
 		fx.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
-		core.HandleFailed(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte], f *core.Failed) error {
+		core.HandleFailed(ep, orderType, func(ctx context.Context, m *core.Message, _ []byte, f *core.Failed) error {
 			savepoint, err := m.Savepoint(ctx)
 			fx.noError(err)
 			doWork(ctx, "last resort")
@@ -163,12 +163,12 @@ func TestSavepoint_EndsWithItsRun(t *testing.T) {
 }
 
 func TestSavepoint_OutsideOfAnEndpoint(t *testing.T) {
-	in, sent := coretest.Message("order", "body")
+	in, _, sent := coretest.Message(orderStringType, "body")
 	savepoint, err := in.Savepoint(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(in.Send("shipping", "ship", nil), savepoint.Rollback(t.Context())); err != nil {
+	if err := errors.Join(in.Send("shipping", shipByteType.Of(nil)), savepoint.Rollback(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	if got := sent.Sent(); len(got) > 0 {
@@ -183,11 +183,11 @@ func TestSavepoint_OfInvoke(t *testing.T) {
 		fx.handle(ep, "order", func(ctx context.Context, m *core.Message) error {
 			savepoint, err := m.Savepoint(ctx)
 			fx.noError(err)
-			fx.noError(m.Send("shipping", "undone", nil))
+			fx.noError(m.Send("shipping", undoneType.Of(nil)))
 			fx.noError(savepoint.Rollback(ctx))
-			return m.Send("shipping", "after", nil)
+			return m.Send("shipping", afterType.Of(nil))
 		})
-		fx.noError(ep.Invoke(t.Context(), "order", []byte("body")))
+		fx.noError(ep.Invoke(t.Context(), orderType.Of([]byte("body"))))
 		if got := fx.sentTypes("shipping"); !slices.Equal(got, []string{"after"}) {
 			fx.Errorf("sent %q", got)
 		}

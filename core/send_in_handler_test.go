@@ -22,14 +22,14 @@ func TestSendInHandler_WarnsOnce(t *testing.T) {
 			send func(ctx context.Context, m *core.Message) error
 			want int
 		}{
-			{"Message.Send", func(_ context.Context, m *core.Message) error { return m.Send("billing", "bill", "x") }, 0},
-			{"Message.SendNow", func(ctx context.Context, m *core.Message) error { return m.SendNow(ctx, "billing", "bill", "x") }, 0},
-			{"another endpoint's Send", func(ctx context.Context, _ *core.Message) error { return other.Send(ctx, "billing", "bill", "x") }, 0},
+			{"Message.Send", func(_ context.Context, m *core.Message) error { return m.Send("billing", billType.Of("x")) }, 0},
+			{"Message.SendNow", func(ctx context.Context, m *core.Message) error { return m.SendNow(ctx, "billing", billType.Of("x")) }, 0},
+			{"another endpoint's Send", func(ctx context.Context, _ *core.Message) error { return other.Send(ctx, "billing", billType.Of("x")) }, 0},
 			{"Send with another context", func(context.Context, *core.Message) error {
-				return ep.Send(context.Background(), "billing", "bill", "x")
+				return ep.Send(context.Background(), "billing", billType.Of("x"))
 			}, 0},
-			{"Send", func(ctx context.Context, _ *core.Message) error { return ep.Send(ctx, "billing", "bill", "x") }, 1},
-			{"Publish, later", func(ctx context.Context, _ *core.Message) error { return ep.Publish(ctx, "billed", "x") }, 1},
+			{"Send", func(ctx context.Context, _ *core.Message) error { return ep.Send(ctx, "billing", billType.Of("x")) }, 1},
+			{"Publish, later", func(ctx context.Context, _ *core.Message) error { return ep.Publish(ctx, billedEvent.Of("x")) }, 1},
 		} {
 			send = c.send
 			fx.enqueue(string(rune('a' + i)))

@@ -74,12 +74,12 @@ func TestSendMiddleware_MayReplaceTheType(t *testing.T) {
 		types := changeSends(func(_ context.Context, out *core.Outgoing) { out.Headers.Set(headers.MessageTypes, "ship;order") })
 		fx.runOrders(core.Config{SendMiddleware: []core.SendMiddleware{types}}, func(_ context.Context, m *core.Message) error {
 			forged := core.SendOptions{Headers: map[string]string{headers.MessageTypes: "other"}}
-			for _, err := range []error{m.Send("shipping", "ship", nil, forged), m.Reply("ship", nil, forged), m.SendNow(fx.Context(), "shipping", "ship", nil, forged)} {
+			for _, err := range []error{m.Send("shipping", shipByteType.Of(nil).With(forged)), m.Reply(shipByteType.Of(nil).With(forged)), m.SendNow(fx.Context(), "shipping", shipByteType.Of(nil).With(forged))} {
 				if err == nil || !containsAll(err.Error(), headers.MessageTypes, "cannot be set by SendOptions.Headers") {
 					fx.Errorf("a send with another type among its headers returned %v", err)
 				}
 			}
-			return m.Send("shipping", "ship", nil)
+			return m.Send("shipping", shipByteType.Of(nil))
 		})
 		m := order("m1")
 		m.Headers.Set(headers.ReplyToAddress, "shipping")
@@ -94,27 +94,27 @@ func TestSendMiddleware_ChangesBodiesOfEverySend(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		var got recorder[string]
 		ep := fx.newEndpoint("orders", core.Config{SendMiddleware: []core.SendMiddleware{compress}, Middleware: []core.Middleware{core.MiddlewareFunc(decompress)}})
-		core.Handle(ep, "start", func(ctx context.Context, m *core.TypedMessage[parcel]) error {
+		core.Handle(ep, startType, func(ctx context.Context, m *core.Message, body parcel) error {
 			return errors.Join(
-				m.Send("orders", "order", parcel{m.Body.Text + "send"}),
-				m.Reply("order", parcel{m.Body.Text + "reply"}),
-				m.Publish("event", parcel{m.Body.Text + "publish"}),
-				m.SendNow(ctx, "orders", "order", parcel{m.Body.Text + "send now"}),
-				m.PublishNow(ctx, "event", parcel{m.Body.Text + "publish now"}),
+				m.Send("orders", orderParcelType.Of(parcel{body.Text + "send"})),
+				m.Reply(orderParcelType.Of(parcel{body.Text + "reply"})),
+				m.Publish(eventParcelType.Of(parcel{body.Text + "publish"})),
+				m.SendNow(ctx, "orders", orderParcelType.Of(parcel{body.Text + "send now"})),
+				m.PublishNow(ctx, eventParcelType.Of(parcel{body.Text + "publish now"})),
 			)
 		})
-		note := func(_ context.Context, m *core.TypedMessage[parcel]) error { got.add(m.Body.Text); return nil }
-		core.Handle(ep, "order", note)
-		core.HandleEvent(ep, "event", note)
+		note := func(_ context.Context, _ *core.Message, body parcel) error { got.add(body.Text); return nil }
+		core.Handle(ep, orderParcelType, note)
+		core.HandleEvent(ep, eventParcelType, note)
 		fx.run(ep)
-		fx.noError(ep.Send(fx.Context(), "orders", "start", parcel{"by "}))
-		fx.noError(ep.Send(fx.Context(), "orders", "order", parcel{"endpoint"}))
-		fx.noError(ep.Publish(fx.Context(), "event", parcel{"endpoint's event"}))
+		fx.noError(ep.Send(fx.Context(), "orders", startType.Of(parcel{"by "})))
+		fx.noError(ep.Send(fx.Context(), "orders", orderParcelType.Of(parcel{"endpoint"})))
+		fx.noError(ep.Publish(fx.Context(), eventParcelType.Of(parcel{"endpoint's event"})))
 		synctest.Wait()
 		all := got.all()
 		slices.Sort(all)
 		equal(fx, "bodies", fmt.Sprintf("%q", all), `["by publish" "by publish now" "by reply" "by send" "by send now" "endpoint" "endpoint's event"]`)
-		fx.noError(ep.Send(fx.Context(), "shipping", "order", parcel{"x"}))
+		fx.noError(ep.Send(fx.Context(), "shipping", orderParcelType.Of(parcel{"x"})))
 		sent := fx.onlyMessage("shipping")
 		if !bytes.HasPrefix(sent.Body, []byte{0x1f, 0x8b}) || sent.Headers.Get("Encoding") != "gzip" {
 			fx.Errorf("on the wire is %q with %v", sent.Body, sent.Headers)
@@ -140,18 +140,18 @@ func TestSendMiddleware_LeavesCopiesAlone(t *testing.T) {
 			Recoverability: rules, AuditQueue: "audit", Middleware: []core.Middleware{core.MiddlewareFunc(decompress)},
 			SendMiddleware: []core.SendMiddleware{changeSends(func(_ context.Context, out *core.Outgoing) { ran.add(out.ID) }), compress},
 		})
-		core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[parcel]) error {
+		core.Handle(ep, orderParcelType, func(_ context.Context, m *core.Message, body parcel) error {
 			switch {
-			case m.Body.Text == "bad":
+			case body.Text == "bad":
 				return errBoom
-			case m.Body.Text == "late" && m.Deferrals == 0:
+			case body.Text == "late" && m.Deferrals == 0:
 				return core.Defer(time.Second)
 			}
 			return m.Forward("parked")
 		})
 		fx.run(ep)
 		for _, text := range []string{"bad", "late"} {
-			fx.noError(ep.Send(fx.Context(), "orders", "order", parcel{text}, core.SendOptions{ID: text}))
+			fx.noError(ep.Send(fx.Context(), "orders", orderParcelType.Of(parcel{text}).With(core.SendOptions{ID: text})))
 		}
 		fx.advance(time.Hour)
 		equal(fx, "runs", fmt.Sprint(ran.all()), "[bad late]")
@@ -173,13 +173,13 @@ func TestSetBody_HandleFailedGetsTheSameBody(t *testing.T) {
 		ep := fx.newEndpoint("orders", core.Config{
 			Recoverability: immediateRetries(1), SendMiddleware: []core.SendMiddleware{compress}, Middleware: []core.Middleware{core.MiddlewareFunc(decompress)},
 		})
-		core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[parcel]) error { return errBoom })
-		core.HandleFailed(ep, "order", func(_ context.Context, m *core.TypedMessage[parcel], _ *core.Failed) error {
-			got.add(m.Body.Text + m.Headers.Get("Encoding"))
+		core.Handle(ep, orderParcelType, func(_ context.Context, _ *core.Message, _ parcel) error { return errBoom })
+		core.HandleFailed(ep, orderParcelType, func(_ context.Context, m *core.Message, body parcel, _ *core.Failed) error {
+			got.add(body.Text + m.Headers.Get("Encoding"))
 			return nil
 		})
 		fx.run(ep)
-		fx.noError(ep.Send(fx.Context(), "orders", "order", parcel{"x"}))
+		fx.noError(ep.Send(fx.Context(), "orders", orderParcelType.Of(parcel{"x"})))
 		synctest.Wait()
 		equal(fx, "HandleFailed got", fmt.Sprint(got.all()), "[x]")
 		equal(fx, "encoding in the error queue", fx.onlyMessage("error").Headers.Get("Encoding"), "gzip")
@@ -210,8 +210,8 @@ func TestSetBody_ChangesContentTypeAndNothingElse(t *testing.T) {
 			}
 		}
 		ep := fx.newEndpoint("orders", core.Config{Middleware: []core.Middleware{look("outer"), set([]byte(`{"Text":"set"}`), "application/json"), look("inner")}})
-		core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[parcel]) error {
-			got.add("handler " + m.Body.Text)
+		core.Handle(ep, orderParcelType, func(_ context.Context, _ *core.Message, body parcel) error {
+			got.add("handler " + body.Text)
 			return nil
 		})
 		fx.run(ep)
@@ -267,13 +267,13 @@ func TestSendMiddleware_ErrorsFailTheCall(t *testing.T) {
 			inModesWith(t, withCapabilities(func(c *core.Capabilities) { c.MaxMessageBytes = 100_000 }), retryModes, func(fx *fixture) {
 				var errs recorder[error]
 				_, running := fx.runOrders(core.Config{SendMiddleware: []core.SendMiddleware{c.middleware}}, func(ctx context.Context, m *core.Message) error {
-					errs.add(m.Send("shipping", "ship", "x"))
-					errs.add(m.SendNow(ctx, "shipping", "ship", "x"))
+					errs.add(m.Send("shipping", shipType.Of("x")))
+					errs.add(m.SendNow(ctx, "shipping", shipType.Of("x")))
 					return nil
 				})
 				fx.enqueue("m1")
 				ep := fx.newEndpoint("sender", core.Config{SendOnly: true, SendMiddleware: []core.SendMiddleware{c.middleware}})
-				errs.add(ep.Send(fx.Context(), "shipping", "ship", "x"))
+				errs.add(ep.Send(fx.Context(), "shipping", shipType.Of("x")))
 				fx.advance(time.Minute)
 				for i, err := range errs.all() {
 					if err == nil || !strings.Contains(err.Error(), c.says) || c.is != nil && !errors.Is(err, c.is) {
@@ -304,7 +304,7 @@ func TestSendMiddleware_NextEndsWithTheCall(t *testing.T) {
 			}
 		}
 		ep := fx.newEndpoint("sender", core.Config{SendOnly: true, SendMiddleware: []core.SendMiddleware{slow}})
-		fx.noError(ep.Send(fx.Context(), "shipping", "ship", "x"))
+		fx.noError(ep.Send(fx.Context(), "shipping", shipType.Of("x")))
 		fx.advance(time.Minute)
 		if err := late.all()[0]; err == nil || !strings.Contains(err.Error(), "after the call had returned") {
 			fx.Errorf("next returned %v", err)
@@ -339,8 +339,8 @@ func TestSendMiddleware_ChangesDestinationAndOptions(t *testing.T) {
 		}
 		_, running := fx.runOrders(core.Config{SendMiddleware: []core.SendMiddleware{route}}, func(_ context.Context, m *core.Message) error {
 			slow := core.SendOptions{Delay: time.Hour, TimeToBeReceived: 2 * time.Hour}
-			return errors.Join(m.Send("shipping", "dropped", "x"), m.Send("shipping", "copied", "x", core.SendOptions{ID: "c"}),
-				m.Send("shipping", "delayed", "x"), m.Send("shipping", "hurried", "x", slow))
+			return errors.Join(m.Send("shipping", droppedType.Of("x")), m.Send("shipping", copiedType.Of("x").With(core.SendOptions{ID: "c"})),
+				m.Send("shipping", delayedType.Of("x")), m.Send("shipping", hurriedType.Of("x").With(slow)))
 		})
 		fx.enqueue("m1")
 		equal(fx, "sent at once", fx.shippedTypes(), "copied hurried")
@@ -372,7 +372,7 @@ func TestSendMiddleware_HasTheHandlersContext(t *testing.T) {
 			}
 			seen.add(fmt.Sprint(m.ID, " ", ctx.Value(key{})))
 			if out.Queue == "shipping" {
-				fx.noError(m.Send("error", "note", len(messagekit.Collected(m))))
+				fx.noError(m.Send("error", noteIntType.Of(len(messagekit.Collected(m)))))
 			}
 		})
 		value := func(next core.HandlerFunc) core.HandlerFunc {
@@ -381,7 +381,7 @@ func TestSendMiddleware_HasTheHandlersContext(t *testing.T) {
 			}
 		}
 		_, running := fx.runOrders(core.Config{SendMiddleware: []core.SendMiddleware{look}, Middleware: []core.Middleware{core.MiddlewareFunc(value)}}, func(ctx context.Context, m *core.Message) error {
-			return errors.Join(m.Send("shipping", "ship", "x"), m.SendNow(context.Background(), "shipping", "ship", "x"))
+			return errors.Join(m.Send("shipping", shipType.Of("x")), m.SendNow(context.Background(), "shipping", shipType.Of("x")))
 		})
 		fx.enqueue("m1")
 		equal(fx, "seen", fmt.Sprintf("%q", seen.all()), `["m1 value" "m1 value" "m1 <nil>" "m1 value"]`)
@@ -395,7 +395,7 @@ func TestSendMiddleware_HasTheHandlersContext(t *testing.T) {
 func TestSendMiddleware_MayPanic(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.runOrders(core.Config{Recoverability: immediateRetries(1), SendMiddleware: []core.SendMiddleware{changeSends(func(context.Context, *core.Outgoing) { panic("no key") })}},
-			func(_ context.Context, m *core.Message) error { return m.Send("shipping", "ship", "x") })
+			func(_ context.Context, m *core.Message) error { return m.Send("shipping", shipType.Of("x")) })
 		fx.enqueue("m1")
 		if text := fx.onlyMessage("error").Headers.Get(headers.ExceptionMessage); !strings.Contains(text, "no key") {
 			fx.Errorf("the error queue says %q", text)
@@ -409,8 +409,8 @@ func TestDeliverAt_HoldsAfterALongHandler(t *testing.T) {
 		due := time.Now().Add(time.Minute)
 		_, running := fx.runOrders(core.Config{}, func(_ context.Context, m *core.Message) error {
 			err := errors.Join(
-				m.Send("shipping", "due", "x", core.SendOptions{DeliverAt: due}),
-				m.Send("shipping", "overdue", "x", core.SendOptions{DeliverAt: time.Now().Add(10 * time.Second)}),
+				m.Send("shipping", dueType.Of("x").With(core.SendOptions{DeliverAt: due})),
+				m.Send("shipping", overdueType.Of("x").With(core.SendOptions{DeliverAt: time.Now().Add(10 * time.Second)})),
 			)
 			time.Sleep(40 * time.Second)
 			return err

@@ -37,7 +37,7 @@ func TestSendReason_TellsCopiesFromSends(t *testing.T) {
 		in      string // the queue that has the copy at the end
 	}{
 		"handled": {
-			func(m *core.Message) error { return m.Send("shipping", "ship", "x") },
+			func(m *core.Message) error { return m.Send("shipping", shipType.Of("x")) },
 			[]string{"send to shipping", "acknowledgement to acks", "audit copy to audit"}, "audit",
 		},
 		"retried, then moved": {

@@ -28,12 +28,12 @@ type sender struct {
 }
 
 // composeAndSend sends one message of the application, outside of handlers.
-func (s *sender) composeAndSend(ctx context.Context, intent, queue, messageType string, body any, opts []SendOptions) error {
+func (s *sender) composeAndSend(ctx context.Context, intent, queue string, d *Draft) error {
 	if m, ok := MessageFromContext(ctx); ok && m.deps.composer == s.composer && !s.sentInHandler.Swap(true) {
 		s.log.WarnContext(ctx, "Endpoint.Send or Publish was called with a handler's context: the message leaves at each attempt, even if the handler fails; "+
-			"use Message.Send, or Message.SendNow where that is meant (this is logged once)", "message_id", m.ID, "message_type", m.Type, "sent_type", messageType)
+			"use Message.Send, or Message.SendNow where that is meant (this is logged once)", "message_id", m.ID, "message_type", m.Type, "sent_type", d.messageType)
 	}
-	composed, err := s.composer.compose(intent, queue, messageType, body, opts, causation{}, ids.New)
+	composed, err := s.composer.compose(intent, queue, d, causation{}, ids.New)
 	var out []Outgoing
 	if err == nil {
 		out, err = s.composer.runSendMiddleware(ctx, composed)
@@ -42,7 +42,7 @@ func (s *sender) composeAndSend(ctx context.Context, intent, queue, messageType 
 		err = s.send(ctx, out...)
 	}
 	if err != nil {
-		return fmt.Errorf("core: endpoint %q: %s %q: %w", s.endpoint.Endpoint, sendVerb(intent), messageType, err)
+		return fmt.Errorf("core: endpoint %q: %s %q: %w", s.endpoint.Endpoint, sendVerb(intent), d.messageType, err)
 	}
 	return nil
 }

@@ -65,32 +65,32 @@ func (s *sends) all() []Outgoing {
 }
 
 // collect composes a message and collects it.
-func (s *sends) collect(intent, queue, messageType string, body any, opts []SendOptions) error {
+func (s *sends) collect(intent, queue string, d *Draft) error {
 	if s.composer().sendChain == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		out, err := s.composeLocked(intent, queue, messageType, body, opts)
+		out, err := s.composeLocked(intent, queue, d)
 		if err == nil {
 			s.collected = append(s.collected, out)
 		}
 		return err
 	}
-	out, err := s.compose(s.message.context(), intent, queue, messageType, body, opts)
+	out, err := s.compose(s.message.context(), intent, queue, d)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.endedLocked() { // while SendMiddleware ran
-		return s.errorOf(intent, messageType, ErrHandlingEnded)
+		return s.errorOf(intent, d.messageType, ErrHandlingEnded)
 	}
 	s.collected = append(s.collected, out...)
 	return nil
 }
 
 // sendNow composes a message and sends it at once.
-func (s *sends) sendNow(ctx context.Context, intent, queue, messageType string, body any, opts []SendOptions) error {
-	out, err := s.compose(ctx, intent, queue, messageType, body, opts)
+func (s *sends) sendNow(ctx context.Context, intent, queue string, d *Draft) error {
+	out, err := s.compose(ctx, intent, queue, d)
 	if err != nil || len(out) == 0 {
 		return err
 	}
@@ -99,8 +99,8 @@ func (s *sends) sendNow(ctx context.Context, intent, queue, messageType string, 
 
 // compose returns the messages of a send: one, unless SendMiddleware makes more or
 // fewer of it.
-func (s *sends) compose(ctx context.Context, intent, queue, messageType string, body any, opts []SendOptions) ([]Outgoing, error) {
-	composed, err := s.composeOne(intent, queue, messageType, body, opts)
+func (s *sends) compose(ctx context.Context, intent, queue string, d *Draft) ([]Outgoing, error) {
+	composed, err := s.composeOne(intent, queue, d)
 	if err != nil {
 		return nil, err
 	}
@@ -112,20 +112,20 @@ func (s *sends) compose(ctx context.Context, intent, queue, messageType string, 
 	}
 	out, err := c.runSendMiddleware(ctx, composed)
 	if err != nil {
-		return nil, s.errorOf(intent, messageType, err)
+		return nil, s.errorOf(intent, d.messageType, err)
 	}
 	return out, nil
 }
 
-func (s *sends) composeOne(intent, queue, messageType string, body any, opts []SendOptions) (Outgoing, error) {
+func (s *sends) composeOne(intent, queue string, d *Draft) (Outgoing, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.composeLocked(intent, queue, messageType, body, opts)
+	return s.composeLocked(intent, queue, d)
 }
 
-func (s *sends) composeLocked(intent, queue, messageType string, body any, opts []SendOptions) (Outgoing, error) {
+func (s *sends) composeLocked(intent, queue string, d *Draft) (Outgoing, error) {
 	if s.endedLocked() {
-		return Outgoing{}, s.errorOf(intent, messageType, ErrHandlingEnded)
+		return Outgoing{}, s.errorOf(intent, d.messageType, ErrHandlingEnded)
 	}
 	in := s.received()
 	from := causation{
@@ -136,7 +136,7 @@ func (s *sends) composeLocked(intent, queue, messageType string, body any, opts 
 		sagaType:       in.Headers.Get(headerOriginatingSagaType),
 	}
 	s.composed++
-	out, err := s.composer().compose(intent, queue, messageType, body, opts, from, func() string {
+	out, err := s.composer().compose(intent, queue, d, from, func() string {
 		sender := s.composer().endpoint + s.scope
 		if n := in.deferrals(); n > 0 {
 			// A deferred message is not retried but handled anew, and its messages (SendNow) are
@@ -146,7 +146,7 @@ func (s *sends) composeLocked(intent, queue, messageType string, body any, opts 
 		return ids.Derived(in.ID, sender, int(s.composed))
 	})
 	if err != nil {
-		return Outgoing{}, s.errorOf(intent, messageType, err)
+		return Outgoing{}, s.errorOf(intent, d.messageType, err)
 	}
 	return out, nil
 }

@@ -203,7 +203,7 @@ func TestCommit_FailureIsAFailedAttempt(t *testing.T) {
 		fx.runOrders(core.Config{}, func(ctx context.Context, m *core.Message) error {
 			doWork(ctx, "insert")
 			attempts.add(m.Attempt)
-			return m.Send("shipping", "ship", "x")
+			return m.Send("shipping", shipType.Of("x"))
 		})
 		fx.enqueue("m1")
 		if got := attempts.all(); !slices.Equal(got, []int{1, 2, 3}) {
@@ -240,7 +240,7 @@ func TestLostLock_IsNotSettled(t *testing.T) {
 					if attempts.add(m.Attempt) > 1 {
 						return nil
 					}
-					if err := m.Send("shipping", "ship", "x"); err != nil {
+					if err := m.Send("shipping", shipType.Of("x")); err != nil {
 						fx.Error(err)
 					}
 					<-ctx.Done()

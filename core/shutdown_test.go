@@ -79,7 +79,7 @@ func TestShutdown_LetsHandlersFinish(t *testing.T) {
 	onEachStop(t, expiringLocks, allModes, func(fx *fixture, stop func(*core.Endpoint, *runningEndpoint)) {
 		ep, run := fx.runOrders(core.Config{Concurrency: 1}, func(ctx context.Context, m *core.Message) error {
 			time.Sleep(15 * time.Second)
-			return errors.Join(ctx.Err(), m.Send("shipping", "ship", "x"))
+			return errors.Join(ctx.Err(), m.Send("shipping", shipType.Of("x")))
 		})
 		fx.enqueue("m1", "m2")
 		stop(ep, run)
@@ -111,7 +111,7 @@ func TestShutdown_ReleasesCutOffMessages(t *testing.T) {
 				var causes recorder[error]
 				start := time.Now()
 				_, run := fx.runOrders(core.Config{DrainTimeout: 7 * time.Second}, func(ctx context.Context, m *core.Message) error {
-					if err := m.Send("shipping", "ship", "x"); err != nil {
+					if err := m.Send("shipping", shipType.Of("x")); err != nil {
 						fx.Error(err)
 					}
 					<-ctx.Done()
@@ -143,7 +143,7 @@ func TestShutdown_SuccessAfterTheCutOffCounts(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		_, run := fx.runOrders(core.Config{DrainTimeout: time.Second}, func(ctx context.Context, m *core.Message) error {
 			<-ctx.Done()
-			return m.Send("shipping", "ship", "x")
+			return m.Send("shipping", shipType.Of("x"))
 		})
 		fx.enqueue("m1")
 		if err := run.stop(); err != nil {

@@ -19,7 +19,7 @@ func TestSkipRemainingHandlers_InThisAttempt(t *testing.T) {
 				if skip(m) {
 					m.SkipRemainingHandlers()
 				}
-				fx.noError(m.Send("shipping", name, "x"))
+				fx.noError(m.Send("shipping", core.NewMessageType[string](name).Of("x")))
 				return err(m)
 			})
 		}

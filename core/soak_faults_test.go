@@ -171,7 +171,7 @@ func (s *faultySoak) instance(name string) *core.Endpoint {
 		case kind == "deferred" && run == 1:
 			return core.Defer(3 * time.Second)
 		}
-		return m.Send("shipping", "ship", m.ID)
+		return m.Send("shipping", shipType.Of(m.ID))
 	})
 	return ep
 }

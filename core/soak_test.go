@@ -83,8 +83,8 @@ const (
 	soakPatience = 10 * time.Minute
 )
 
-func (s *soak) handle(_ context.Context, m *core.TypedMessage[int]) error {
-	n := m.Body
+func (s *soak) handle(_ context.Context, m *core.Message, body int) error {
+	n := body
 	what := fateOf(n)
 	last := int(s.attempts[n].Add(1)) == what.attempts
 	switch what.name {
@@ -104,7 +104,7 @@ func (s *soak) handle(_ context.Context, m *core.TypedMessage[int]) error {
 	case "reject":
 		return core.Reject(errSoak)
 	case "send refused":
-		return m.Send("nowhere", "soak", n)
+		return m.Send("nowhere", soakType.Of(n))
 	case "slow":
 		if n%1000 == 0 {
 			time.Sleep(2 * time.Millisecond)
@@ -124,7 +124,7 @@ func (s *soak) handle(_ context.Context, m *core.TypedMessage[int]) error {
 			return core.RetryAfter(errSoak, time.Millisecond)
 		}
 	}
-	return m.Send("done", "done", n, core.SendOptions{Headers: map[string]string{headerNumber: strconv.Itoa(n)}})
+	return m.Send("done", doneType.Of(n).With(core.SendOptions{Headers: map[string]string{headerNumber: strconv.Itoa(n)}}))
 }
 
 func (s *soak) send(from *core.Endpoint, n int) {
@@ -141,7 +141,7 @@ func (s *soak) send(from *core.Endpoint, n int) {
 	if n%3 == 0 {
 		queue = "right"
 	}
-	if err := from.Send(s.t.Context(), queue, messageType, body, options); err != nil {
+	if err := from.Send(s.t.Context(), queue, core.NewMessageType[any](messageType).Of(body).With(options)); err != nil {
 		s.t.Error(err)
 	}
 }
@@ -229,7 +229,7 @@ func runSoak(t *testing.T, cfg inmemory.Config, mode core.TransactionMode, messa
 		ep := newEndpoint(t, transport, name, core.Config{Transactions: mode, Recoverability: core.Recoverability{
 			Immediate: core.Immediate{NumberOfRetries: 2}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Millisecond}, DeadLetter: core.DeadLettersRejected,
 		}})
-		core.Handle(ep, "soak", s.handle)
+		core.Handle(ep, soakType, s.handle)
 		workers = append(workers, ep)
 	}
 	// What ends is taken away by endpoints, so that no queue grows.
@@ -239,7 +239,7 @@ func runSoak(t *testing.T, cfg inmemory.Config, mode core.TransactionMode, messa
 	} {
 		ep := newEndpoint(t, transport, queue, core.Config{Provision: core.ProvisionNever, Recoverability: core.Recoverability{ErrorQueue: "unexpected"}})
 		for _, messageType := range []string{"soak", "done", "strange"} {
-			core.Handle(ep, messageType, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+			core.Handle(ep, core.NewMessageType[[]byte](messageType), func(_ context.Context, m *core.Message, _ []byte) error {
 				n, err := strconv.Atoi(m.Headers.Get(headerNumber))
 				if err == nil {
 					s.end(n, end)

@@ -63,22 +63,22 @@ func TestTopics_AreCheckedBeforeSending(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler := func(context.Context, *core.TypedMessage[[]byte]) error { return nil }
-	core.HandleEvent(ep, "placed", handler)
-	core.Handle(ep, "place!", handler)
+	handler := func(context.Context, *core.Message, []byte) error { return nil }
+	core.HandleEvent(ep, placedByteType, handler)
+	core.Handle(ep, placeType, handler)
 	if err := ep.Err(); err != nil {
 		t.Errorf("HandleEvent of a topic and Handle of a command: %v", err)
 	}
-	core.HandleEvent(ep, "placed!", handler)
+	core.HandleEvent(ep, placedEvent2, handler)
 	for what, c := range map[string]struct {
 		err  error
 		want error
 	}{
 		"HandleEvent":           {ep.Err(), errTopic},
-		"Publish":               {ep.Publish(t.Context(), "placed!", nil), errTopic},
-		"Publish, good":         {ep.Publish(t.Context(), "placed", nil), nil},
-		"Publish, then renamed": {ep.Publish(t.Context(), "renamed", nil), errTopic},
-		"Send of a command":     {ep.Send(t.Context(), "nowhere", "place!", nil), core.ErrQueueNotFound},
+		"Publish":               {ep.Publish(t.Context(), placedEvent2.Of(nil)), errTopic},
+		"Publish, good":         {ep.Publish(t.Context(), placedByteType.Of(nil)), nil},
+		"Publish, then renamed": {ep.Publish(t.Context(), renamedEvent.Of(nil)), errTopic},
+		"Send of a command":     {ep.Send(t.Context(), "nowhere", placeType.Of(nil)), core.ErrQueueNotFound},
 	} {
 		if !errors.Is(c.err, c.want) {
 			t.Errorf("%s = %v, want %v", what, c.err, c.want)

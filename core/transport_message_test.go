@@ -31,7 +31,7 @@ func TestMessageID_NamesForeignMessages(t *testing.T) {
 		})
 		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 			handled.add(m.ID)
-			if err := m.Send("shipping", "ship", m.ID); err != nil {
+			if err := m.Send("shipping", shipType.Of(m.ID)); err != nil {
 				return err
 			}
 			sent.add(messagekit.Collected(m)[0].Headers.Get(headers.RelatedTo))

@@ -28,9 +28,9 @@ var deciders = map[string]func(fx *fixture, c core.Config, before func(ctx conte
 	"HandleFailed": func(fx *fixture, c core.Config, before func(context.Context) error) *core.Endpoint {
 		ep := fx.newEndpoint("orders", c)
 		fx.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
-		core.HandleFailed(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte], _ *core.Failed) error {
+		core.HandleFailed(ep, orderType, func(ctx context.Context, m *core.Message, _ []byte, _ *core.Failed) error {
 			doWork(ctx, "HandleFailed")
-			return errors.Join(m.Send("shipping", "sorry", "x"), before(ctx))
+			return errors.Join(m.Send("shipping", sorryType.Of("x")), before(ctx))
 		})
 		return ep
 	},

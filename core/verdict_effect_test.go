@@ -254,7 +254,7 @@ func TestFailureLimit_DeadLettersAndFailedDispatchesCount(t *testing.T) {
 			if m.ID == "rejected" {
 				return core.Reject(errBoom)
 			}
-			return m.Send("nowhere", "ship", "x")
+			return m.Send("nowhere", shipType.Of("x"))
 		})
 		fx.enqueue("rejected", "undispatched")
 		if err := run.wait(); !errors.Is(err, core.ErrUnacceptableMessageLimit) {
@@ -333,7 +333,7 @@ func TestMiddleware_Decides(t *testing.T) {
 func TestMiddleware_HandlesAlone(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.runOrders(core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(func(core.HandlerFunc) core.HandlerFunc {
-			return func(_ context.Context, m *core.Message) error { return m.Send("shipping", "ship", "x") }
+			return func(_ context.Context, m *core.Message) error { return m.Send("shipping", shipType.Of("x")) }
 		})}}, func(context.Context, *core.Message) error {
 			fx.Error("the handler ran")
 			return nil

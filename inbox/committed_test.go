@@ -50,20 +50,20 @@ func pairs(t *testing.T, mode core.TransactionMode, change func(p *pair, c *core
 		if p.ep, err = core.New("billing", p.broker, c); err != nil {
 			t.Fatal(err)
 		}
-		handlers := map[string]core.TypedHandlerFunc[[]byte]{
-			"a": func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+		handlers := map[string]func(ctx context.Context, m *core.Message, body []byte) error{
+			"a": func(_ context.Context, m *core.Message, _ []byte) error {
 				p.runs++
-				return m.Send("events", "billed", []byte("bill"))
+				return m.Send("events", billedType.Of([]byte("bill")))
 			},
-			"b": func(_ context.Context, m *core.TypedMessage[[]byte]) error {
-				return errors.Join(m.Send("events", "noted", []byte("note")), p.result)
+			"b": func(_ context.Context, m *core.Message, _ []byte) error {
+				return errors.Join(m.Send("events", notedType.Of([]byte("note"))), p.result)
 			},
 		}
 		for _, name := range []string{"a", "b"} {
-			core.Handle(p.ep, "order", handlers[name], core.HandleOptions{Middleware: []core.Middleware{box.Handler(name)}})
+			core.Handle(p.ep, orderType, handlers[name], core.HandleOptions{Middleware: []core.Middleware{box.Handler(name)}})
 		}
 		if p.takesOver {
-			core.HandleFailed(p.ep, "order", func(_ context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error {
+			core.HandleFailed(p.ep, orderType, func(_ context.Context, _ *core.Message, _ []byte, f *core.Failed) error {
 				f.TakeOver()
 				return nil
 			})
@@ -177,13 +177,13 @@ func TestHandler_IndependentHandlersRunAgainAlone(t *testing.T) {
 		var runs []string
 		failures := 2 // the second one is followed by the delayed retry
 		for _, name := range []string{"1", "2", "3"} {
-			core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+			core.Handle(ep, orderType, func(_ context.Context, m *core.Message, _ []byte) error {
 				runs = append(runs, name)
 				if name == "2" && failures > 0 {
 					failures--
 					return errSecond
 				}
-				return m.Send("events", "done", []byte(name))
+				return m.Send("events", doneType.Of([]byte(name)))
 			}, core.HandleOptions{Independent: true, Middleware: []core.Middleware{box.Handler(name)}})
 		}
 		ctx, cancel := context.WithCancel(context.Background())

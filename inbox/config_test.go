@@ -102,12 +102,12 @@ func TestMiddleware_RefusesToStandAroundTries(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			handler := func(context.Context, *core.TypedMessage[[]byte]) error { return nil }
-			core.Handle(ep, "order", handler)
+			handler := func(context.Context, *core.Message, []byte) error { return nil }
+			core.Handle(ep, orderType, handler)
 			if err := ep.Err(); err != nil {
 				t.Error(err)
 			}
-			core.Handle(ep, "order", handler, core.HandleOptions{Middleware: []core.Middleware{test.inner}})
+			core.Handle(ep, orderType, handler, core.HandleOptions{Middleware: []core.Middleware{test.inner}})
 			wants(ep.Err(), `Middleware[0] (inbox "billing") stands around HandleOptions.Middleware[0] `)
 
 			outside := func(box *inbox.Inbox) []core.Middleware { return []core.Middleware{test.inner, box.Middleware()} }
@@ -128,7 +128,7 @@ func TestHandler_NameIsUniqueAmongHandlersOfAType(t *testing.T) {
 		t.Fatal(err)
 	}
 	register := func(messageType, name string) error {
-		core.Handle(ep, messageType, func(context.Context, *core.TypedMessage[[]byte]) error { return nil },
+		core.Handle(ep, core.NewMessageType[[]byte](messageType), func(context.Context, *core.Message, []byte) error { return nil },
 			core.HandleOptions{Middleware: []core.Middleware{box.Handler(name)}})
 		return ep.Err()
 	}
@@ -163,12 +163,12 @@ func TestScope(t *testing.T) {
 		if c.handler != "" {
 			middleware = box.Handler(c.handler)
 		}
-		core.Handle(ep, "order", func(context.Context, *core.TypedMessage[[]byte]) error { return nil }, core.HandleOptions{Middleware: []core.Middleware{
+		core.Handle(ep, orderType, func(context.Context, *core.Message, []byte) error { return nil }, core.HandleOptions{Middleware: []core.Middleware{
 			core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc { return next }), middleware,
 		}})
 		id := ""
-		core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error { id = m.ID; return nil })
-		if err := ep.Invoke(t.Context(), "order", []byte("x")); err != nil {
+		core.Handle(ep, orderType, func(_ context.Context, m *core.Message, _ []byte) error { id = m.ID; return nil })
+		if err := ep.Invoke(t.Context(), orderType.Of([]byte("x"))); err != nil {
 			t.Fatal(err)
 		}
 		if _, ok := store.Entry(inbox.Key{Scope: c.want, ID: id}); !ok {
@@ -185,10 +185,10 @@ func TestMiddleware_OutsideOfAnEndpoint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		in, recorder := coretest.Message("order", []byte("x"))
-		handle := box.Middleware().Wrap(core.MiddlewareScope{}, func(_ context.Context, m *core.Message) error { return m.Send("events", "billed", []byte("bill")) })
+		in, _, recorder := coretest.Message(orderType, []byte("x"))
+		handle := box.Middleware().Wrap(core.MiddlewareScope{}, func(_ context.Context, m *core.Message) error { return m.Send("events", billedType.Of([]byte("bill"))) })
 		for range 2 {
-			if err := handle(t.Context(), in.Message); (err == nil) != works {
+			if err := handle(t.Context(), in); (err == nil) != works {
 				t.Errorf("scope %q: %v", scope, err)
 			}
 		}

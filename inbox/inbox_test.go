@@ -84,7 +84,7 @@ func bubble(t *testing.T, change func(b *bed, s *setup), test func(b *bed)) {
 		}
 		s := &setup{
 			core:   core.Config{Transactions: core.TransactionReceiveOnly, Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{Delays: slices.Repeat([]time.Duration{2 * time.Hour}, 3)}}},
-			handle: func(_ context.Context, m *core.Message) error { return m.Send("events", "billed", []byte("bill")) },
+			handle: func(_ context.Context, m *core.Message) error { return m.Send("events", billedType.Of([]byte("bill"))) },
 		}
 		s.config.Logger = slog.New(slog.NewTextHandler(b.log, nil))
 		change(b, s)
@@ -100,11 +100,11 @@ func bubble(t *testing.T, change func(b *bed, s *setup), test func(b *bed)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+		core.Handle(ep, orderType, func(ctx context.Context, m *core.Message, _ []byte) error {
 			b.mu.Lock()
 			b.runs++
 			b.mu.Unlock()
-			return s.handle(ctx, m.Message)
+			return s.handle(ctx, m)
 		})
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
@@ -175,10 +175,10 @@ func TestInbox_TimesOfRepeatedSends(t *testing.T) {
 		s.handle = func(_ context.Context, m *core.Message) error {
 			time.Sleep(time.Minute)
 			return errors.Join(
-				m.Send("events", "soon", []byte("soon"), core.SendOptions{Delay: 10 * time.Minute}),
-				m.Send("events", "late", []byte("late"), core.SendOptions{DeliverAt: began.Add(5 * time.Hour)}),
-				m.Send("events", "expired", []byte("expired"), core.SendOptions{TimeToBeReceived: time.Hour}),
-				m.Send("events", "fresh", []byte("fresh"), core.SendOptions{TimeToBeReceived: 3 * time.Hour}),
+				m.Send("events", soonType.Of([]byte("soon")).With(core.SendOptions{Delay: 10 * time.Minute})),
+				m.Send("events", lateType.Of([]byte("late")).With(core.SendOptions{DeliverAt: began.Add(5 * time.Hour)})),
+				m.Send("events", expiredType.Of([]byte("expired")).With(core.SendOptions{TimeToBeReceived: time.Hour})),
+				m.Send("events", freshType.Of([]byte("fresh")).With(core.SendOptions{TimeToBeReceived: 3 * time.Hour})),
 			)
 		}
 	}, func(b *bed) {
@@ -490,7 +490,7 @@ func TestInbox_CopyInProgress(t *testing.T) {
 				s.config.Wait = time.Second
 				s.handle = func(ctx context.Context, m *core.Message) error {
 					<-finish
-					return m.Send("events", "billed", []byte("bill"))
+					return m.Send("events", billedType.Of([]byte("bill")))
 				}
 				if !delays {
 					caps := inmemory.Everything()

@@ -40,9 +40,9 @@ func ExampleNewTrace() {
 		panic(err)
 	}
 	// snippet: newtrace
-	err = ep.Send(context.Background(), "billing", "invoice", []byte("4711"), core.SendOptions{
+	err = ep.Send(context.Background(), "billing", invoiceType.Of([]byte("4711")).With(core.SendOptions{
 		Headers: otelreprise.NewTrace(),
-	})
+	}))
 	// end
 	if err != nil {
 		slog.Error("the command was not sent", "error", err)
@@ -52,7 +52,7 @@ func ExampleNewTrace() {
 // Two handlers of one event, with a span each.
 func ExampleObserver_HandlerSpan() {
 	type orderPlaced struct{ ID string }
-	var invoice, points func(ctx context.Context, m *core.TypedMessage[orderPlaced]) error
+	var invoice, points func(ctx context.Context, m *core.Message, body orderPlaced) error
 	observer := otelreprise.New(otelreprise.Config{})
 	billing, err := core.New("billing", inmemory.Open(), core.Config{Observers: []core.Observer{observer.Observer}})
 	if err != nil {
@@ -62,8 +62,8 @@ func ExampleObserver_HandlerSpan() {
 	spans := func(name string) core.HandleOptions {
 		return core.HandleOptions{Middleware: []core.Middleware{observer.HandlerSpan(name)}}
 	}
-	core.HandleEvent(billing, "orders.placed", invoice, spans("invoice"))
-	core.HandleEvent(billing, "orders.placed", points, spans("points"))
+	core.HandleEvent(billing, core.NewEvent[orderPlaced]("orders.placed"), invoice, spans("invoice"))
+	core.HandleEvent(billing, core.NewEvent[orderPlaced]("orders.placed"), points, spans("points"))
 	// end
 }
 
@@ -78,7 +78,7 @@ func Example_http() {
 
 	mux := http.NewServeMux() // serve otelhttp.NewHandler(mux, "orders")
 	mux.HandleFunc("POST /orders", func(w http.ResponseWriter, r *http.Request) {
-		if err := orders.Send(r.Context(), "billing", "orders.charge", []byte("4711")); err != nil {
+		if err := orders.Send(r.Context(), "billing", chargeType.Of([]byte("4711"))); err != nil {
 			http.Error(w, "the order was not taken", http.StatusServiceUnavailable)
 		}
 	})

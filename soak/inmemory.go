@@ -79,8 +79,8 @@ func (s *inMemory) prepare(ctx context.Context, mode core.TransactionMode, l *le
 	if err != nil {
 		return err
 	}
-	core.Handle(ep, rowType, func(_ context.Context, m *core.TypedMessage[row]) error {
-		l.addRow(m.Body.Stage, m.Body.Order)
+	core.Handle(ep, rowRow, func(_ context.Context, _ *core.Message, body row) error {
+		l.addRow(body.Stage, body.Order)
 		return nil
 	})
 	if err := ep.Provision(ctx); err != nil {
@@ -113,7 +113,7 @@ func (s *inMemory) startWorker(w workerOptions, log io.Writer) (worker, error) {
 	}
 	if w.mode == core.TransactionSendsAtomicWithReceive {
 		j.addRow = func(_ context.Context, m *core.Message, s stage, id int) error {
-			return m.Send(rowsQueue, rowType, row{s, id})
+			return m.Send(rowsQueue, rowRow.Of(row{s, id}))
 		}
 	}
 	go func() {

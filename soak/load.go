@@ -55,7 +55,7 @@ func (l *load) send(ctx context.Context, id, group int) (accepted, doubtful bool
 		if l.ordered {
 			options.GroupKey = fmt.Sprintf("group-%d", group)
 		}
-		err := l.from.Send(limited, l.queue(orders), l.messageType(orders), body{Order: id}, options)
+		err := l.from.Send(limited, l.queue(orders), core.NewMessageType[body](l.messageType(orders)).Of(body{Order: id}).With(options))
 		cancel()
 		if err == nil {
 			return true, doubtful

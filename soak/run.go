@@ -152,7 +152,7 @@ func (r *run) provision(ctx context.Context, t core.Transport) (*core.Endpoint, 
 	if err != nil {
 		return nil, err
 	}
-	core.HandleDefault(reader, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+	core.HandleDefault(reader, func(_ context.Context, m *core.Message) error {
 		r.ledger.addMoved(idOf(m.ID), movedCopy{m.Headers.Get(headers.FailedQ) == address, headers.ParseAttempts(m.Headers.Get(headers.Attempts))})
 		return nil
 	})

@@ -63,7 +63,7 @@ func TestReadErrorQueue_ReadsToTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	core.HandleDefault(reader, func(context.Context, *core.TypedMessage[[]byte]) error { return nil })
+	core.HandleDefault(reader, func(context.Context, *core.Message) error { return nil })
 	if err := reader.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -63,11 +63,11 @@ func (j *job) endpoints(log *slog.Logger) ([]*core.Endpoint, error) {
 		if err != nil {
 			return nil, err
 		}
-		handle := func(ctx context.Context, m *core.TypedMessage[body]) error { return j.handle(ctx, m, s) }
+		handle := func(ctx context.Context, m *core.Message, content body) error { return j.handle(ctx, m, content, s) }
 		if s == notices {
-			core.HandleEvent(ep, j.messageType(s), handle)
+			core.HandleEvent(ep, core.NewEvent[body](j.messageType(s)), handle)
 		} else {
-			core.Handle(ep, j.messageType(s), handle)
+			core.Handle(ep, core.NewMessageType[body](j.messageType(s)), handle)
 		}
 		all = append(all, ep)
 	}
@@ -113,8 +113,8 @@ func (j *job) report(kind factKind, s stage, id int, text string) {
 }
 
 // handle handles one message of a stage.
-func (j *job) handle(ctx context.Context, m *core.TypedMessage[body], s stage) error {
-	id, began := m.Body.Order, time.Now()
+func (j *job) handle(ctx context.Context, m *core.Message, content body, s stage) error {
+	id, began := content.Order, time.Now()
 	if alwaysFails(id) {
 		j.report(factBegan, s, id, "")
 	}
@@ -124,14 +124,14 @@ func (j *job) handle(ctx context.Context, m *core.TypedMessage[body], s stage) e
 		return context.Cause(ctx)
 	}
 	if j.addRow != nil {
-		if err := j.addRow(ctx, m.Message, s, id); err != nil {
+		if err := j.addRow(ctx, m, s, id); err != nil {
 			return err
 		}
 	}
 	if s == orders {
 		if err := errors.Join(
-			m.Send(j.queue(shipping), j.messageType(shipping), m.Body, core.SendOptions{GroupKey: m.GroupKey()}),
-			m.Publish(j.messageType(notices), m.Body, core.SendOptions{GroupKey: m.GroupKey()}),
+			m.Send(j.queue(shipping), core.NewMessageType[body](j.messageType(shipping)).Of(content).With(core.SendOptions{GroupKey: m.GroupKey()})),
+			m.Publish(core.NewEvent[body](j.messageType(notices)).Of(content).With(core.SendOptions{GroupKey: m.GroupKey()})),
 		); err != nil {
 			return err
 		}

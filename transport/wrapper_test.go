@@ -87,8 +87,8 @@ func TestWrapper_RunsEndpoints(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[string]) error {
-						handled <- m.Body
+					core.Handle(ep, orderType, func(_ context.Context, _ *core.Message, body string) error {
+						handled <- body
 						return nil
 					})
 					ctx, cancel := context.WithCancel(t.Context())
@@ -98,7 +98,7 @@ func TestWrapper_RunsEndpoints(t *testing.T) {
 					return ep, func() error { cancel(); return <-ended }
 				}
 				ep, stop := run(core.Config{})
-				if err := ep.Send(t.Context(), "orders", "order", "x"); err != nil {
+				if err := ep.Send(t.Context(), "orders", orderType.Of("x")); err != nil {
 					t.Fatal(err)
 				}
 				if body := <-handled; body != "x" || sent.Load() != 1 {

@@ -123,17 +123,18 @@ func WithValue(c core.ErrorContext, key, value any) core.ErrorContext {
 	return kit.WithValue(c, key, value)
 }
 
-// Message returns a message for a handler's test, and the recorder of the messages that
-// the handler sends through it. The body is encoded and decoded by the codec, as it would
-// be through a queue: the handler only sees data that survives this, such as exported
-// fields with JSON. A []byte is passed unchanged.
+// Message returns a message for a handler's test, its body as the handler gets it, and the
+// recorder of the messages that the handler sends. The body is encoded and decoded by the
+// codec, as it would be through a queue: the handler only sees data that survives this, such
+// as exported fields with JSON. A []byte is copied.
 //
 // Message panics if the test itself is wrong: a body that its codec cannot encode or
 // decode, a type that no handler could be registered for, a negative count, more than one
 // [Options].
-func Message[T any](messageType string, body T, opts ...Options) (*core.TypedMessage[T], *Recorder) {
+func Message[T any](t core.MessageType[T], body T, opts ...Options) (m *core.Message, decoded T, sent *Recorder) {
+	messageType := t.Name()
 	o := singleOptions(messageType, opts)
-	rec := &Recorder{codec: o.Codec}
+	sent = &Recorder{codec: o.Codec}
 	raw, contentType, decoded := throughCodec(messageType, body, o.Codec)
 	m, err := kit.NewMessage(o.Endpoint, messageType, &core.Incoming{
 		ID:            o.ID,
@@ -145,12 +146,12 @@ func Message[T any](messageType string, body T, opts ...Options) (*core.TypedMes
 		GroupKey:      o.GroupKey,
 		Properties:    o.Properties,
 		EnqueuedAt:    o.EnqueuedAt,
-	}, *o.Capabilities, o.Codec, func(ctx context.Context, out ...core.Outgoing) error { return rec.sendNow(ctx, o.SendNow, out) })
+	}, *o.Capabilities, o.Codec, func(ctx context.Context, out ...core.Outgoing) error { return sent.sendNow(ctx, o.SendNow, out) })
 	if err != nil {
 		panic(fmt.Sprintf("coretest: message %q: %v", messageType, err))
 	}
-	rec.message = m
-	return &core.TypedMessage[T]{Message: m, Body: decoded}, rec
+	sent.message = m
+	return m, decoded, sent
 }
 
 // singleOptions returns the options with their defaults.

@@ -18,9 +18,9 @@ import (
 
 func TestMessage_IsAFirstAttemptByDefault(t *testing.T) {
 	before := time.Now()
-	in, _ := coretest.Message("orders.placed", OrderPlaced{ID: "42", Total: 7})
-	if in.Body != (OrderPlaced{ID: "42", Total: 7}) {
-		t.Errorf("Body is %+v", in.Body)
+	in, body, _ := coretest.Message(placedType, OrderPlaced{ID: "42", Total: 7})
+	if body != (OrderPlaced{ID: "42", Total: 7}) {
+		t.Errorf("Body is %+v", body)
 	}
 	if in.ID != coretest.ID || in.Type != "orders.placed" || in.Attempt != 1 || in.DelayedRetries != 0 || in.LastError != "" {
 		t.Errorf("message is %q %q, attempt %d, delayed retries %d, last error %q", in.ID, in.Type, in.Attempt, in.DelayedRetries, in.LastError)
@@ -46,7 +46,7 @@ func TestMessage_IsAFirstAttemptByDefault(t *testing.T) {
 
 func TestMessage_Options(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
-	in, rec := coretest.Message("orders.placed", OrderPlaced{}, coretest.Options{
+	in, _, rec := coretest.Message(placedType, OrderPlaced{}, coretest.Options{
 		ID: "m-1", Attempt: 3, DelayedRetries: 2, Deferrals: 4, LastError: "timeout", GroupKey: "customer 7", Properties: map[string]string{"label": "x"}, EnqueuedAt: at, ReplyTo: "web", Endpoint: "billing",
 		Headers: map[string]string{"tenant": "acme", headers.ConversationID: "c-1"},
 	})
@@ -62,7 +62,7 @@ func TestMessage_Options(t *testing.T) {
 	if got := in.Headers.Get("tenant"); got != "acme" {
 		t.Errorf("header tenant is %q", got)
 	}
-	if err := in.Reply("orders.accepted", nil); err != nil {
+	if err := in.Reply(acceptedType.Of(nil)); err != nil {
 		t.Fatal(err)
 	}
 	reply := rec.Sent()[0]
@@ -85,19 +85,19 @@ func TestMessage_BodyGoesThroughTheCodec(t *testing.T) {
 		Public string
 		secret string
 	}
-	in, _ := coretest.Message("t", body{Public: "a", secret: "b"})
-	if in.Body != (body{Public: "a"}) {
-		t.Errorf("Body is %+v; the unexported field does not survive a queue", in.Body)
+	_, content, _ := coretest.Message(core.NewMessageType[body]("t"), body{Public: "a", secret: "b"})
+	if content != (body{Public: "a"}) {
+		t.Errorf("Body is %+v; the unexported field does not survive a queue", content)
 	}
 }
 
 func TestMessage_RawBodyIsACopy(t *testing.T) {
 	raw := []byte("raw")
-	in, _ := coretest.Message("t", raw)
+	in, body, _ := coretest.Message(tType, raw)
 	raw[0] = 'X'
-	in.Body[1] = 'X'
-	if string(in.Body) != "rXw" || string(in.RawBody()) != "raw" {
-		t.Errorf("Body is %s and RawBody %s", in.Body, in.RawBody())
+	body[1] = 'X'
+	if string(body) != "rXw" || string(in.RawBody()) != "raw" {
+		t.Errorf("Body is %s and RawBody %s", body, in.RawBody())
 	}
 	if got := in.Headers.Get(headers.ContentType); got != "application/octet-stream" {
 		t.Errorf("content type is %q", got)
@@ -105,14 +105,14 @@ func TestMessage_RawBodyIsACopy(t *testing.T) {
 }
 
 func TestSent_RecordsCollectedSends(t *testing.T) {
-	in, rec := coretest.Message("t", OrderPlaced{})
+	in, _, rec := coretest.Message(tOrderPlacedType, OrderPlaced{})
 	if len(rec.Sent()) != 0 {
 		t.Errorf("Sent is %v before anything was sent", rec.Sent())
 	}
 	steps := []error{
-		in.Send("shipping", "orders.ship", Ship{OrderID: "1"}, core.SendOptions{Delay: time.Hour, Headers: map[string]string{"tenant": "acme"}}),
-		in.Publish("orders.shipped", Ship{OrderID: "2"}, core.SendOptions{TimeToBeReceived: time.Minute}),
-		in.Reply("orders.accepted", []byte("ok")),
+		in.Send("shipping", shipType.Of(Ship{OrderID: "1"}).With(core.SendOptions{Delay: time.Hour, Headers: map[string]string{"tenant": "acme"}})),
+		in.Publish(shippedEvent.Of(Ship{OrderID: "2"}).With(core.SendOptions{TimeToBeReceived: time.Minute})),
+		in.Reply(acceptedType.Of([]byte("ok"))),
 	}
 	if err := errors.Join(steps...); err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func TestSent_RecordsCollectedSends(t *testing.T) {
 
 func TestSentNow_RecordsAcceptedSends(t *testing.T) {
 	outage := errors.New("outage")
-	in, rec := coretest.Message("t", OrderPlaced{}, coretest.Options{
+	in, _, rec := coretest.Message(tOrderPlacedType, OrderPlaced{}, coretest.Options{
 		SendNow: func(_ context.Context, r coretest.Record) error {
 			if r.Queue == "down" {
 				return outage
@@ -148,13 +148,13 @@ func TestSentNow_RecordsAcceptedSends(t *testing.T) {
 			return nil
 		},
 	})
-	if err := in.SendNow(t.Context(), "up", "a", "body"); err != nil {
+	if err := in.SendNow(t.Context(), "up", aType.Of("body")); err != nil {
 		t.Error(err)
 	}
-	if err := in.SendNow(t.Context(), "down", "b", "body"); !errors.Is(err, outage) {
+	if err := in.SendNow(t.Context(), "down", bType.Of("body")); !errors.Is(err, outage) {
 		t.Errorf("the error is %v, want %v", err, outage)
 	}
-	if err := in.PublishNow(t.Context(), "c", "body"); err != nil {
+	if err := in.PublishNow(t.Context(), cEvent.Of("body")); err != nil {
 		t.Error(err)
 	}
 	if got := fmt.Sprint(rec.SentNow()); got != `[Send a to up: "body" Publish c: "body"]` {
@@ -167,8 +167,8 @@ func TestSentNow_RecordsAcceptedSends(t *testing.T) {
 
 func TestOutgoing_IDsAreTheSameInEveryRun(t *testing.T) {
 	ids := func() string {
-		in, rec := coretest.Message("t", OrderPlaced{})
-		if err := in.Send("q", "a", nil); err != nil {
+		in, _, rec := coretest.Message(tOrderPlacedType, OrderPlaced{})
+		if err := in.Send("q", aEvent.MessageType.Of(nil)); err != nil {
 			t.Fatal(err)
 		}
 		return rec.Sent()[0].Outgoing.ID
@@ -181,15 +181,15 @@ func TestOutgoing_IDsAreTheSameInEveryRun(t *testing.T) {
 func TestTransport_MissingCapabilityIsRefused(t *testing.T) {
 	able := *inmemory.LikeSQS().Capabilities
 	able.MaxDelay = 15 * time.Minute
-	in, rec := coretest.Message("t", OrderPlaced{}, coretest.Options{Capabilities: &able})
-	if err := in.Send("q", "a", nil, core.SendOptions{Delay: time.Hour}); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "15m0s") {
+	in, _, rec := coretest.Message(tOrderPlacedType, OrderPlaced{}, coretest.Options{Capabilities: &able})
+	if err := in.Send("q", aEvent.MessageType.Of(nil).With(core.SendOptions{Delay: time.Hour})); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "15m0s") {
 		t.Errorf("a delay of an hour: %v; want an unsupported one that names the limit", err)
 	}
-	if err := in.Send("q", "a", bytes.Repeat([]byte("x"), 1<<20)); !errors.Is(err, core.ErrTooLarge) {
+	if err := in.Send("q", aEvent.MessageType.Of(bytes.Repeat([]byte("x"), 1<<20))); !errors.Is(err, core.ErrTooLarge) {
 		t.Errorf("a body of 1 MiB: %v; want ErrTooLarge", err)
 	}
-	in, _ = coretest.Message("t", OrderPlaced{}, coretest.Options{Capabilities: &core.Capabilities{}})
-	if err := in.Publish("a", nil); !errors.Is(err, errors.ErrUnsupported) {
+	in, _, _ = coretest.Message(tOrderPlacedType, OrderPlaced{}, coretest.Options{Capabilities: &core.Capabilities{}})
+	if err := in.Publish(aEvent.Of(nil)); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("an event: %v; want ErrUnsupported", err)
 	}
 	if len(rec.Sent()) != 0 {
@@ -198,17 +198,16 @@ func TestTransport_MissingCapabilityIsRefused(t *testing.T) {
 }
 
 func TestHandler_MistakesAreErrors(t *testing.T) {
-	in, rec := coretest.Message("t", OrderPlaced{}, coretest.Options{NoReplyTo: true})
-	if err := in.Reply("a", nil); !errors.Is(err, core.ErrNoReplyAddress) {
+	in, _, rec := coretest.Message(tOrderPlacedType, OrderPlaced{}, coretest.Options{NoReplyTo: true})
+	if err := in.Reply(aEvent.MessageType.Of(nil)); !errors.Is(err, core.ErrNoReplyAddress) {
 		t.Errorf("Reply: %v; want ErrNoReplyAddress", err)
 	}
 	for name, err := range map[string]error{
-		"no destination":     in.Send("", "a", nil),
-		"no type":            in.Send("q", "", nil),
-		"cannot be encoded":  in.Send("q", "a", func() {}),
-		"two options":        in.Send("q", "a", nil, core.SendOptions{}, core.SendOptions{}),
-		"negative delay":     in.Send("q", "a", nil, core.SendOptions{Delay: -1}),
-		"message id by hand": in.Send("q", "a", nil, core.SendOptions{Headers: map[string]string{headers.MessageID: "1"}}),
+		"no destination":     in.Send("", aEvent.MessageType.Of(nil)),
+		"no type":            in.Send("q", messageType.Of(nil)),
+		"cannot be encoded":  in.Send("q", aFuncType.Of(func() {})),
+		"negative delay":     in.Send("q", aEvent.MessageType.Of(nil).With(core.SendOptions{Delay: -1})),
+		"message id by hand": in.Send("q", aEvent.MessageType.Of(nil).With(core.SendOptions{Headers: map[string]string{headers.MessageID: "1"}})),
 	} {
 		if err == nil {
 			t.Errorf("%s: no error", name)
@@ -236,11 +235,11 @@ type nameless struct{ core.Codec }
 func (nameless) ContentType() string { return "" }
 
 func TestOptions_CodecIsUsed(t *testing.T) {
-	in, rec := coretest.Message("t", "a", coretest.Options{Codec: upper{}})
-	if in.Body != "A" || in.Headers.Get(headers.ContentType) != "text/x-upper" {
-		t.Errorf("Body is %q of %q", in.Body, in.Headers.Get(headers.ContentType))
+	in, body, rec := coretest.Message(tStringType, "a", coretest.Options{Codec: upper{}})
+	if body != "A" || in.Headers.Get(headers.ContentType) != "text/x-upper" {
+		t.Errorf("Body is %q of %q", body, in.Headers.Get(headers.ContentType))
 	}
-	if err := in.Send("q", "b", "b"); err != nil {
+	if err := in.Send("q", bType.Of("b")); err != nil {
 		t.Fatal(err)
 	}
 	if got := coretest.Body[string](rec.Sent()[0]); got != "B" {
@@ -249,8 +248,8 @@ func TestOptions_CodecIsUsed(t *testing.T) {
 }
 
 func TestMessage_MistakesOfTheTestPanic(t *testing.T) {
-	in, rec := coretest.Message("t", OrderPlaced{})
-	if err := errors.Join(in.Send("q", "a", "text"), in.Send("q", "raw", []byte("text"))); err != nil {
+	in, _, rec := coretest.Message(tOrderPlacedType, OrderPlaced{})
+	if err := errors.Join(in.Send("q", aType.Of("text")), in.Send("q", rawType.Of([]byte("text")))); err != nil {
 		t.Fatal(err)
 	}
 	sent := rec.Sent()
@@ -258,13 +257,13 @@ func TestMessage_MistakesOfTheTestPanic(t *testing.T) {
 		name, want string
 		do         func()
 	}{
-		{"no type", `"" cannot be a message type`, func() { coretest.Message("", 1) }},
-		{"negative attempt", "Attempt is -1", func() { coretest.Message("t", 1, coretest.Options{Attempt: -1}) }},
-		{"two options", "merge them into one", func() { coretest.Message("t", 1, coretest.Options{}, coretest.Options{}) }},
-		{"contradicting reply address", "remove one of the two", func() { coretest.Message("t", 1, coretest.Options{ReplyTo: "q", NoReplyTo: true}) }},
-		{"codec without a content type", "content type", func() { coretest.Message("t", 1, coretest.Options{Codec: nameless{core.JSON}}) }},
-		{"body that cannot be encoded", "encode a func()", func() { coretest.Message("t", func() {}) }},
-		{"body that cannot be decoded", "cannot be decoded from its own encoding", func() { coretest.Message[error]("t", errors.New("an interface")) }},
+		{"no type", `"" cannot be a message type`, func() { coretest.Message(messageIntType, 1) }},
+		{"negative attempt", "Attempt is -1", func() { coretest.Message(tIntType, 1, coretest.Options{Attempt: -1}) }},
+		{"two options", "merge them into one", func() { coretest.Message(tIntType, 1, coretest.Options{}, coretest.Options{}) }},
+		{"contradicting reply address", "remove one of the two", func() { coretest.Message(tIntType, 1, coretest.Options{ReplyTo: "q", NoReplyTo: true}) }},
+		{"codec without a content type", "content type", func() { coretest.Message(tIntType, 1, coretest.Options{Codec: nameless{core.JSON}}) }},
+		{"body that cannot be encoded", "encode a func()", func() { coretest.Message(tFuncType, func() {}) }},
+		{"body that cannot be decoded", "cannot be decoded from its own encoding", func() { coretest.Message[error](tErrorType, errors.New("an interface")) }},
 		{"wrong body expected", `the body of "a" cannot be decoded into a coretest_test.Ship`, func() { coretest.Body[Ship](sent[0]) }},
 		{"raw body expected to be decodable", "use Body[[]byte]", func() { coretest.Body[Ship](sent[1]) }},
 	} {

@@ -18,26 +18,26 @@ type OrderPlaced struct {
 type Ship struct{ OrderID string }
 
 // ship is the handler under test.
-func ship(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
-	if m.Body.Total < 0 {
+func ship(_ context.Context, m *core.Message, body OrderPlaced) error {
+	if body.Total < 0 {
 		return core.Unrecoverable(errors.New("negative total"))
 	}
-	if err := m.Send("shipping", "orders.ship", Ship{OrderID: m.Body.ID}); err != nil {
+	if err := m.Send("shipping", shipType.Of(Ship{OrderID: body.ID})); err != nil {
 		return err
 	}
-	return m.Send("billing", "orders.remind", m.Body, core.SendOptions{Delay: 24 * time.Hour})
+	return m.Send("billing", remindType.Of(body).With(core.SendOptions{Delay: 24 * time.Hour}))
 }
 
 func ExampleMessage() {
-	in, rec := coretest.Message("orders.placed", OrderPlaced{ID: "42", Total: 7})
-	fmt.Println("error:", ship(context.Background(), in))
+	in, body, rec := coretest.Message(placedType, OrderPlaced{ID: "42", Total: 7})
+	fmt.Println("error:", ship(context.Background(), in, body))
 	for _, sent := range rec.Sent() {
 		fmt.Println(sent)
 	}
 	fmt.Println("to be shipped:", coretest.Body[Ship](rec.Sent()[0]).OrderID)
 
-	in, rec = coretest.Message("orders.placed", OrderPlaced{ID: "43", Total: -1}, coretest.Options{Attempt: 3, DelayedRetries: 1})
-	fmt.Println("error:", ship(context.Background(), in))
+	in, body, rec = coretest.Message(placedType, OrderPlaced{ID: "43", Total: -1}, coretest.Options{Attempt: 3, DelayedRetries: 1})
+	fmt.Println("error:", ship(context.Background(), in, body))
 	fmt.Println("sent:", len(rec.Sent()))
 
 	// Output:

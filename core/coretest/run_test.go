@@ -15,20 +15,22 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-func newEndpoint(t *testing.T, transport core.Transport, c core.Config, handler func(context.Context, *core.TypedMessage[string]) error) *core.Endpoint {
+var orderType = core.NewMessageType[string]("order")
+
+func newEndpoint(t *testing.T, transport core.Transport, c core.Config, handler func(context.Context, *core.Message, string) error) *core.Endpoint {
 	t.Helper()
 	c.Logger = slog.New(slog.DiscardHandler)
 	ep, err := core.New("shop", transport, c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	core.Handle(ep, "order", handler)
+	core.Handle(ep, orderType, handler)
 	return ep
 }
 
 func TestRun_StopsAtTheEndOfTheTest(t *testing.T) {
 	handled := 0
-	ep := newEndpoint(t, inmemory.Open(), core.Config{}, func(context.Context, *core.TypedMessage[string]) error { handled++; return nil })
+	ep := newEndpoint(t, inmemory.Open(), core.Config{}, func(context.Context, *core.Message, string) error { handled++; return nil })
 	t.Run("test", func(t *testing.T) {
 		t.Cleanup(func() {
 			if ep.Health().Running {
@@ -37,7 +39,7 @@ func TestRun_StopsAtTheEndOfTheTest(t *testing.T) {
 		})
 		synctest.Test(t, func(t *testing.T) {
 			coretest.Run(t, ep)
-			if err := ep.Send(t.Context(), "shop", "order", "body"); err != nil {
+			if err := ep.Send(t.Context(), "shop", orderType.Of("body")); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -62,18 +64,18 @@ func TestRunContext_ValuesReachEachFunction(t *testing.T) {
 				see(ctx, "policy")
 				return core.MoveToError("error")
 			},
-		}}, func(ctx context.Context, _ *core.TypedMessage[string]) error {
+		}}, func(ctx context.Context, _ *core.Message, _ string) error {
 			see(ctx, "handler")
 			return errors.New("failed")
 		})
-		core.HandleFailed(ep, "order", func(ctx context.Context, _ *core.TypedMessage[string], f *core.Failed) error {
+		core.HandleFailed(ep, orderType, func(ctx context.Context, _ *core.Message, _ string, f *core.Failed) error {
 			see(ctx, "failed")
 			f.TakeOver()
 			return nil
 		})
 		coretest.RunContext(ctx, t, ep)
 		cancel()
-		if err := ep.Send(t.Context(), "shop", "order", "body"); err != nil {
+		if err := ep.Send(t.Context(), "shop", orderType.Of("body")); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -108,9 +110,9 @@ func TestRun_SaysWhyItFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				transport := inmemory.Open()
-				ep := newEndpoint(t, transport, core.Config{}, func(context.Context, *core.TypedMessage[string]) error { return nil })
+				ep := newEndpoint(t, transport, core.Config{}, func(context.Context, *core.Message, string) error { return nil })
 				if c.cannotStart {
-					core.Handle[string](ep, "order", nil)
+					core.Handle[string](ep, orderType, nil)
 				}
 				test := &brokenTest{TB: t}
 				done := make(chan bool)

@@ -86,13 +86,13 @@ type fixture struct {
 }
 
 // bubble runs body with the endpoint "orders", whose handler is h.
-func bubble(t *testing.T, c core.Config, h func(ctx context.Context, m *core.TypedMessage[string]) error, body func(fx *fixture)) {
+func bubble(t *testing.T, c core.Config, h func(ctx context.Context, m *core.Message, body string) error, body func(fx *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		fx := &fixture{T: t, broker: &fakeTransport{Transport: inmemory.Open(), receiverErrors: make(chan error)}}
 		t.Cleanup(func() { _ = fx.broker.Close(context.Background()) })
 		fx.ep = fx.endpoint("orders", c)
-		core.Handle(fx.ep, "order", h)
+		core.Handle(fx.ep, orderType, h)
 		body(fx)
 	})
 }

@@ -43,10 +43,10 @@ func TestHandler_Body(t *testing.T) {
 		fx.run()
 		fx.broker.report(core.ConnectionChange{Err: errors.New(secret), Since: time.Now()})
 		fx.broker.fail(nil, errors.New(secret))
-		_ = fx.ep.Send(fx.Context(), "orders", "order", "x")
+		_ = fx.ep.Send(fx.Context(), "orders", orderType.Of("x"))
 		fx.ep.RaiseCritical(errors.New(secret))
 		sender := fx.endpoint("mail", core.Config{SendOnly: true, Instance: "one"})
-		_ = sender.Send(fx.Context(), "orders", "order", "x")
+		_ = sender.Send(fx.Context(), "orders", orderType.Of("x"))
 		synctest.Wait()
 
 		type state struct {

@@ -27,7 +27,7 @@ const (
 )
 
 // untilCancelled is a handler that ends with its context.
-func untilCancelled(ctx context.Context, _ *core.TypedMessage[string]) error {
+func untilCancelled(ctx context.Context, _ *core.Message, _ string) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -115,8 +115,8 @@ func TestProbes_EndpointThatEndsAtItsLimit(t *testing.T) {
 	c := core.Config{Concurrency: 2, Transactions: core.TransactionReceiveOnly}
 	c.Recoverability.UnacceptableMessageLimit.Count = 1
 	release := make(chan struct{})
-	handle := func(_ context.Context, m *core.TypedMessage[string]) error {
-		if m.Body == "slow" {
+	handle := func(_ context.Context, _ *core.Message, body string) error {
+		if body == "slow" {
 			<-release
 			return nil
 		}
@@ -130,7 +130,7 @@ func TestProbes_EndpointThatEndsAtItsLimit(t *testing.T) {
 		go func() { ended <- core.RunAll(ctx, fx.ep, other) }()
 		synctest.Wait()
 		for _, body := range []string{"slow", "bad"} {
-			if err := other.Send(fx.Context(), "orders", "order", body); err != nil {
+			if err := other.Send(fx.Context(), "orders", orderType.Of(body)); err != nil {
 				fx.Fatal(err)
 			}
 			synctest.Wait()
@@ -163,7 +163,7 @@ func TestLiveness_AttemptLimit(t *testing.T) {
 
 // TestProbes_StatesThatAreNoReason: a restart fixes none of these, and no other process is better off.
 func TestProbes_StatesThatAreNoReason(t *testing.T) {
-	failing := func(context.Context, *core.TypedMessage[string]) error { return errBoom }
+	failing := func(context.Context, *core.Message, string) error { return errBoom }
 	noRetries := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
 	limiting := noRetries
 	limiting.RateLimit.ConsecutiveFailures = 1
@@ -177,7 +177,7 @@ func TestProbes_StatesThatAreNoReason(t *testing.T) {
 		}, func(h core.Health) bool { return !h.Connected && h.ConnectionError != nil }},
 		"sends fail": {noRetries, func(fx *fixture) {
 			fx.broker.fail(nil, errBoom)
-			_ = fx.ep.Send(fx.Context(), "orders", "order", "x")
+			_ = fx.ep.Send(fx.Context(), "orders", orderType.Of("x"))
 		}, func(h core.Health) bool { return h.SendError != nil }},
 		"paused":         {noRetries, func(fx *fixture) { fx.ep.Pause() }, func(h core.Health) bool { return h.Paused }},
 		"rate limited":   {limiting, (*fixture).send, func(h core.Health) bool { return h.RateLimited }},
@@ -206,7 +206,7 @@ func TestProbes_SendOnlyEndpoint(t *testing.T) {
 		p := fx.probes(health.Config{})
 		fx.wantAnswers("before its first send", p, "", "", "")
 		fx.broker.fail(nil, errBoom)
-		if err := fx.ep.Send(fx.Context(), "orders", "order", "x"); !errors.Is(err, errBoom) {
+		if err := fx.ep.Send(fx.Context(), "orders", orderType.Of("x")); !errors.Is(err, errBoom) {
 			fx.Fatal(err)
 		}
 		time.Sleep(time.Hour)

@@ -38,13 +38,13 @@ func about(shown ...string) slog.Handler {
 }
 
 // handleOrders runs billing until its handler has succeeded for n orders.
-func handleOrders(billing *core.Endpoint, n int, handler func(ctx context.Context, m *core.TypedMessage[[]byte]) error) error {
+func handleOrders(billing *core.Endpoint, n int, handler func(ctx context.Context, m *core.Message, body []byte) error) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	var left sync.WaitGroup
 	left.Add(n)
-	core.Handle(billing, "orders.placed", func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
-		err := handler(ctx, m)
+	core.Handle(billing, placedType, func(ctx context.Context, m *core.Message, body []byte) error {
+		err := handler(ctx, m, body)
 		if err == nil {
 			left.Done()
 		}
@@ -54,7 +54,7 @@ func handleOrders(billing *core.Endpoint, n int, handler func(ctx context.Contex
 		return err
 	}
 	for i := range n {
-		if err := billing.Send(ctx, "billing", "orders.placed", []byte(nil), core.SendOptions{ID: fmt.Sprint("m-", i+1)}); err != nil {
+		if err := billing.Send(ctx, "billing", placedType.Of([]byte(nil)).With(core.SendOptions{ID: fmt.Sprint("m-", i+1)})); err != nil {
 			return err
 		}
 	}
@@ -65,7 +65,7 @@ func handleOrders(billing *core.Endpoint, n int, handler func(ctx context.Contex
 	return billing.Run(ctx)
 }
 
-func failFirst(_ context.Context, m *core.TypedMessage[[]byte]) error {
+func failFirst(_ context.Context, m *core.Message, _ []byte) error {
 	if m.Attempt == 1 {
 		return errors.New("the bank is down")
 	}
@@ -116,7 +116,7 @@ func ExampleAddMessageAttrs() {
 		fmt.Println(err)
 		return
 	}
-	err = handleOrders(billing, 1, func(ctx context.Context, _ *core.TypedMessage[[]byte]) error {
+	err = handleOrders(billing, 1, func(ctx context.Context, _ *core.Message, _ []byte) error {
 		log.InfoContext(ctx, "charging", "amount", 99)
 		return nil
 	})

@@ -328,12 +328,12 @@ func runOrders(t *testing.T, c core.Config, n int, handler core.HandlerFunc) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	core.Handle(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte]) error { return handler(ctx, m.Message) })
+	core.Handle(ep, orderType, func(ctx context.Context, m *core.Message, _ []byte) error { return handler(ctx, m) })
 	if err := ep.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for i := range n {
-		if err := ep.Send(t.Context(), "orders", "order", []byte(nil), core.SendOptions{ID: fmt.Sprint("m", i)}); err != nil {
+		if err := ep.Send(t.Context(), "orders", orderType.Of([]byte(nil)).With(core.SendOptions{ID: fmt.Sprint("m", i)})); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -49,17 +49,17 @@ func TestMessagekit_FunctionsReachTheMessage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	core.HandleDefault(ep, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+	core.HandleDefault(ep, func(_ context.Context, m *core.Message) error {
 		runs++
 		return m.Forward("shop")
 	})
 	if err := ep.Provision(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := ep.Invoke(t.Context(), "order", []byte("body")); !errors.Is(err, errCrash) {
+	if err := ep.Invoke(t.Context(), core.NewMessageType[[]byte]("order").Of([]byte("body"))); !errors.Is(err, errCrash) {
 		t.Fatal(err)
 	}
-	if err := ep.Invoke(t.Context(), "order", []byte("body")); err != nil {
+	if err := ep.Invoke(t.Context(), core.NewMessageType[[]byte]("order").Of([]byte("body"))); err != nil {
 		t.Fatal(err)
 	}
 	if len(stored) != 1 || runs != 1 || sent != 1 || !slices.Equal(duplicates, []bool{false, true}) {

@@ -94,7 +94,7 @@ func open(ctx context.Context, o options) (s *service, err error) {
 // newCarrier makes the bridge.
 func newCarrier(database, broker core.Transport, c core.Config) (*bridge.Bridge, error) {
 	return bridge.New("shop-bridge", bridge.Config{
-		Near:        bridge.Side{Transport: database, Topics: []string{orderPlaced}},
+		Near:        bridge.Side{Transport: database, Topics: []string{orderPlaced.Name()}},
 		Far:         bridge.Side{Transport: broker},
 		Endpoint:    c,
 		SendTimeout: 5 * time.Second, // then RabbitMQ is taken to be unreachable
@@ -113,12 +113,12 @@ func newMails(broker core.Transport, box *inbox.Inbox, c core.Config) (*core.End
 	if err != nil {
 		return nil, err
 	}
-	core.HandleEvent(mails, orderPlaced, func(ctx context.Context, m *core.TypedMessage[OrderPlaced]) error {
+	core.HandleEvent(mails, orderPlaced, func(ctx context.Context, _ *core.Message, body OrderPlaced) error {
 		tx, err := postgres.Tx(ctx)
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, `insert into reprise_bridge.mails (order_id) values ($1)`, m.Body.OrderID)
+		_, err = tx.Exec(ctx, `insert into reprise_bridge.mails (order_id) values ($1)`, body.OrderID)
 		return err
 	})
 	return mails, nil

@@ -12,7 +12,7 @@ import (
 )
 
 // orderPlaced is the shop's event.
-const orderPlaced = "shop.OrderPlaced"
+var orderPlaced = core.NewEvent[OrderPlaced]("shop.OrderPlaced")
 
 // OrderPlaced is its body.
 type OrderPlaced struct {
@@ -40,7 +40,7 @@ func (s *shop) place(ctx context.Context, item string) error {
 		if err := tx.QueryRow(ctx, `insert into reprise_bridge.orders (item) values ($1) returning id`, item).Scan(&id); err != nil {
 			return err
 		}
-		return s.endpoint.Publish(sqlserver.WithTx(ctx, tx), orderPlaced, OrderPlaced{id, item})
+		return s.endpoint.Publish(sqlserver.WithTx(ctx, tx), orderPlaced.Of(OrderPlaced{id, item}))
 	})
 }
 

@@ -29,17 +29,17 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	core.Handle(shop, "shop.order", func(_ context.Context, m *core.TypedMessage[Order]) error {
+	core.Handle(shop, core.NewMessageType[Order]("shop.order"), func(_ context.Context, m *core.Message, body Order) error {
 		if m.Attempt < 3 {
 			return errors.New("out of stock") // the message is tried again, here or in another process
 		}
-		fmt.Println("attempt", m.Attempt, "delivered a", m.Body.Item)
+		fmt.Println("attempt", m.Attempt, "delivered a", body.Item)
 		stop() // Run drains and returns
 		return nil
 	})
 	if err := errors.Join(
 		shop.Provision(ctx), // makes the directories of the queues
-		shop.Send(ctx, "shop", "shop.order", Order{Item: "lamp"}),
+		shop.Send(ctx, "shop", core.NewMessageType[Order]("shop.order").Of(Order{Item: "lamp"})),
 		shop.Run(ctx),
 	); err != nil {
 		log.Fatal(err)

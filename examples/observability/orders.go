@@ -17,9 +17,9 @@ type (
 	Invoiced struct{ Number int }
 )
 
-const (
-	typeOrder    = "billing.order"
-	typeInvoiced = "billing.invoiced"
+var (
+	order    = core.NewMessageType[Order]("billing.order")
+	invoiced = core.NewEvent[Invoiced]("billing.invoiced")
 )
 
 var (
@@ -49,19 +49,19 @@ func endpoints(transport core.Transport, observer *otelreprise.Observer, log *sl
 	if err != nil {
 		return nil, nil, err
 	}
-	config.Middleware = []core.Middleware{taxOffice.For(typeOrder)}
+	config.Middleware = []core.Middleware{taxOffice.For(order.Name())}
 	if billing, err = core.New("billing", transport, config); err != nil {
 		return nil, nil, err
 	}
-	core.HandleEvent(shop, typeInvoiced, func(context.Context, *core.TypedMessage[Invoiced]) error { return nil })
-	core.Handle(billing, typeOrder, func(_ context.Context, m *core.TypedMessage[Order]) error {
-		switch n := m.Body.Number; {
+	core.HandleEvent(shop, invoiced, func(context.Context, *core.Message, Invoiced) error { return nil })
+	core.Handle(billing, order, func(_ context.Context, m *core.Message, body Order) error {
+		switch n := body.Number; {
 		case n%100 == 7:
 			return errNoAddress
 		case n%10 == 3 && m.Attempt == 1 && m.DelayedRetries == 0, n%10 == 5 && m.DelayedRetries == 0:
 			return errTaxOffice
 		default:
-			return m.Publish(typeInvoiced, Invoiced{n})
+			return m.Publish(invoiced.Of(Invoiced{n}))
 		}
 	})
 	return shop, billing, nil
@@ -72,7 +72,7 @@ func placeOrders(ctx context.Context, shop *core.Endpoint, every time.Duration, 
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for n := 1; ; n++ {
-		if err := shop.Send(ctx, "billing", typeOrder, Order{n}); err != nil && ctx.Err() == nil {
+		if err := shop.Send(ctx, "billing", order.Of(Order{n})); err != nil && ctx.Err() == nil {
 			log.ErrorContext(ctx, "an order was not placed", "order", n, "error", err)
 		}
 		select {

@@ -12,9 +12,9 @@ import (
 
 // writeInvoice is the command that billing handles, invoiceWritten the event that
 // it publishes.
-const (
-	writeInvoice   = "billing.WriteInvoice"
-	invoiceWritten = "billing.InvoiceWritten"
+var (
+	writeInvoice   = core.NewMessageType[WriteInvoice]("billing.WriteInvoice")
+	invoiceWritten = core.NewEvent[InvoiceWritten]("billing.InvoiceWritten")
 )
 
 // WriteInvoice is the command's body.
@@ -49,18 +49,18 @@ func newBilling(t core.Transport, c core.Config) (*core.Endpoint, error) {
 
 // write writes the invoice for an order. It is in the table if and only if this handler
 // has succeeded and the message is consumed.
-func (b *billing) write(ctx context.Context, m *core.TypedMessage[WriteInvoice]) error {
+func (b *billing) write(ctx context.Context, m *core.Message, body WriteInvoice) error {
 	tx, err := sqlserver.Tx(ctx) // of the message; it is committed after the handler
 	if err != nil {
 		return err
 	}
-	order := m.Body
+	order := body
 	_, err = tx.Exec(ctx, `insert into reprise_outbox.invoices (order_id, item, quantity) values ($1, $2, $3)`,
 		order.OrderID, order.Item, order.Quantity)
 	if err != nil {
 		return err
 	}
-	if err := m.Publish(invoiceWritten, InvoiceWritten{order.OrderID}); err != nil {
+	if err := m.Publish(invoiceWritten.Of(InvoiceWritten{order.OrderID})); err != nil {
 		return err
 	}
 	return b.taxes.register(order) // a failure undoes the invoice and drops the event
@@ -70,8 +70,8 @@ func (b *billing) write(ctx context.Context, m *core.TypedMessage[WriteInvoice])
 
 // refuse runs when write's retries are used up, after the work of the last one has been
 // undone. Its sends leave together with the command's move to the error queue.
-func (b *billing) refuse(_ context.Context, m *core.TypedMessage[WriteInvoice], f *core.Failed) error {
-	return m.Send("shop", refuseOrder, RefuseOrder{m.Body.OrderID, f.Err.Error()})
+func (b *billing) refuse(_ context.Context, m *core.Message, body WriteInvoice, f *core.Failed) error {
+	return m.Send("shop", refuseOrder.Of(RefuseOrder{body.OrderID, f.Err.Error()}))
 }
 
 // taxOffice stands for an external service, which takes no part in the transaction. It is

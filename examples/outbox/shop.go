@@ -23,7 +23,7 @@ type Order struct {
 }
 
 // refuseOrder is a command that the shop handles.
-const refuseOrder = "shop.RefuseOrder"
+var refuseOrder = core.NewMessageType[RefuseOrder]("shop.RefuseOrder")
 
 // RefuseOrder is its body.
 type RefuseOrder struct {
@@ -66,7 +66,7 @@ func (s *shop) place(ctx context.Context, o Order) (id int64, err error) {
 		if err != nil {
 			return err
 		}
-		err = s.endpoint.Send(sqlserver.WithTx(ctx, tx), "billing", writeInvoice, WriteInvoice{id, o.Item, o.Quantity})
+		err = s.endpoint.Send(sqlserver.WithTx(ctx, tx), "billing", writeInvoice.Of(WriteInvoice{id, o.Item, o.Quantity}))
 		if err != nil {
 			return err
 		}
@@ -100,13 +100,13 @@ func (s *shop) status(ctx context.Context, id string) (status string, err error)
 }
 
 // noteInvoice handles billing's event.
-func noteInvoice(ctx context.Context, m *core.TypedMessage[InvoiceWritten]) error {
-	return noteStatus(ctx, m.Body.OrderID, "invoiced")
+func noteInvoice(ctx context.Context, _ *core.Message, body InvoiceWritten) error {
+	return noteStatus(ctx, body.OrderID, "invoiced")
 }
 
 // noteRefusal handles billing's refusal.
-func noteRefusal(ctx context.Context, m *core.TypedMessage[RefuseOrder]) error {
-	return noteStatus(ctx, m.Body.OrderID, "refused: "+m.Body.Reason)
+func noteRefusal(ctx context.Context, _ *core.Message, body RefuseOrder) error {
+	return noteStatus(ctx, body.OrderID, "refused: "+body.Reason)
 }
 
 func noteStatus(ctx context.Context, id int64, status string) error {

@@ -11,7 +11,7 @@ import (
 )
 
 // placeOrder is the command that the orders endpoint handles.
-const placeOrder = "orders.PlaceOrder"
+var placeOrder = core.NewMessageType[PlaceOrder]("orders.PlaceOrder")
 
 // PlaceOrder is its body.
 type PlaceOrder struct {
@@ -38,8 +38,8 @@ func newOrders(t core.Transport, c core.Config) (*core.Endpoint, error) {
 }
 
 // place reserves the ordered items and has the customer charged.
-func (h *orderHandlers) place(ctx context.Context, m *core.TypedMessage[PlaceOrder]) error {
-	order := m.Body.Order
+func (h *orderHandlers) place(ctx context.Context, m *core.Message, body PlaceOrder) error {
+	order := body.Order
 	if order.Quantity < 1 {
 		return core.Unrecoverable(fmt.Errorf("order %d has the quantity %d", order.Number, order.Quantity))
 	}
@@ -48,7 +48,7 @@ func (h *orderHandlers) place(ctx context.Context, m *core.TypedMessage[PlaceOrd
 	}
 
 	// Collected, and sent only if this handler succeeds.
-	err := m.Send("payments", chargeCustomer, ChargeCustomer{order}, core.SendOptions{ID: fmt.Sprintf("charge-%d", order.Number)})
+	err := m.Send("payments", chargeCustomer.Of(ChargeCustomer{order}).With(core.SendOptions{ID: fmt.Sprintf("charge-%d", order.Number)}))
 	if err != nil {
 		return err
 	}

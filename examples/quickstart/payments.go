@@ -12,9 +12,9 @@ import (
 
 // chargeCustomer is the command that the payments endpoint handles, orderPaid
 // the event that it publishes.
-const (
-	chargeCustomer = "payments.ChargeCustomer"
-	orderPaid      = "payments.OrderPaid"
+var (
+	chargeCustomer = core.NewMessageType[ChargeCustomer]("payments.ChargeCustomer")
+	orderPaid      = core.NewEvent[OrderPaid]("payments.OrderPaid")
 )
 
 // ChargeCustomer is the command's body.
@@ -43,14 +43,14 @@ func newPayments(t core.Transport, c core.Config) (*core.Endpoint, error) {
 }
 
 // charge takes the customer's money and publishes an event.
-func (h *paymentHandlers) charge(ctx context.Context, m *core.TypedMessage[ChargeCustomer]) error {
-	order := m.Body.Order
+func (h *paymentHandlers) charge(ctx context.Context, m *core.Message, body ChargeCustomer) error {
+	order := body.Order
 	// The message id is the same at every attempt. A provider that takes it as the key of
 	// the payment charges once, for any number of requests.
 	if err := h.provider.pay(ctx, m.ID); err != nil {
 		return err
 	}
-	return m.Publish(orderPaid, OrderPaid{order}, core.SendOptions{ID: fmt.Sprintf("paid-%d", order.Number)})
+	return m.Publish(orderPaid.Of(OrderPaid{order}).With(core.SendOptions{ID: fmt.Sprintf("paid-%d", order.Number)}))
 }
 
 // provider stands for a payment provider, which goes down for a while after it

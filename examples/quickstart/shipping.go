@@ -17,8 +17,8 @@ func newShipping(t core.Transport, c core.Config) (*core.Endpoint, error) {
 }
 
 // ship books a carrier for the order.
-func ship(ctx context.Context, m *core.TypedMessage[OrderPaid]) error {
-	return bookCarrier(ctx, m.Body.Order.ShipTo)
+func ship(ctx context.Context, _ *core.Message, body OrderPaid) error {
+	return bookCarrier(ctx, body.Order.ShipTo)
 }
 
 // bookCarrier stands for a call to carriers. Its callers treat a place that no carrier

@@ -23,6 +23,11 @@ const (
 	outageFor = 10  // minutes
 )
 
+var (
+	charged = core.NewMessageType[order]("orders.charge")
+	noted   = core.NewMessageType[note]("orders.note")
+)
+
 // api is the payment service: an HTTP API without a network, so that it can also run in virtual
 // time. It answers within 0.2 s, during the outage with 503.
 type api struct {
@@ -77,36 +82,36 @@ type shop struct {
 }
 
 // snippet: handler
-func (s *shop) charge(ctx context.Context, m *core.TypedMessage[order]) error {
-	s.update(func() { s.tries[m.Body.Number]++ })
-	url := "http://payments.example/orders/" + strconv.Itoa(m.Body.Number)
+func (s *shop) charge(ctx context.Context, _ *core.Message, body order) error {
+	s.update(func() { s.tries[body.Number]++ })
+	url := "http://payments.example/orders/" + strconv.Itoa(body.Number)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPut, url, http.NoBody)
 	if err != nil {
 		return err
 	}
 	response, err := s.client.Do(request)
 	if err != nil {
-		return fmt.Errorf("charge order %d: %w", m.Body.Number, err)
+		return fmt.Errorf("charge order %d: %w", body.Number, err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	switch response.StatusCode {
 	case http.StatusOK:
-		s.update(func() { s.charged[m.Body.Number] = time.Now() })
+		s.update(func() { s.charged[body.Number] = time.Now() })
 		return nil
 	case http.StatusServiceUnavailable:
-		return fmt.Errorf("charge order %d: %w", m.Body.Number, errUnavailable)
+		return fmt.Errorf("charge order %d: %w", body.Number, errUnavailable)
 	default:
-		return core.Unrecoverable(fmt.Errorf("charge order %d: %s", m.Body.Number, response.Status))
+		return core.Unrecoverable(fmt.Errorf("charge order %d: %s", body.Number, response.Status))
 	}
 }
 
 // end
 
 // note handles a message that does not need the API.
-func (s *shop) note(_ context.Context, m *core.TypedMessage[note]) error {
+func (s *shop) note(_ context.Context, _ *core.Message, body note) error {
 	s.update(func() {
 		s.noted++
-		s.longest = max(s.longest, time.Since(m.Body.At))
+		s.longest = max(s.longest, time.Since(body.At))
 	})
 	return nil
 }
@@ -165,8 +170,8 @@ func run(ctx context.Context, w way, c clock, logger *slog.Logger) (r result, er
 	if err != nil {
 		return r, err
 	}
-	core.Handle(ep, "orders.charge", s.charge)
-	core.Handle(ep, "orders.note", s.note)
+	core.Handle(ep, charged, s.charge)
+	core.Handle(ep, noted, s.note)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
@@ -198,9 +203,9 @@ func (s *shop) place(ctx context.Context, ep *core.Endpoint, began time.Time, c 
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		err := ep.Send(ctx, ep.Name(), "orders.charge", order{i})
+		err := ep.Send(ctx, ep.Name(), charged.Of(order{i}))
 		if i%(orders/notes) == 0 {
-			err = errors.Join(err, ep.Send(ctx, ep.Name(), "orders.note", note{time.Now()}))
+			err = errors.Join(err, ep.Send(ctx, ep.Name(), noted.Of(note{time.Now()})))
 		}
 		if err != nil {
 			return err

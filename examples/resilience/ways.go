@@ -73,7 +73,7 @@ func inHandler(c clock, logger *slog.Logger) (core.Config, error) {
 	if err != nil {
 		return core.Config{}, err
 	}
-	config.Middleware = []core.Middleware{policy.For("orders.charge")}
+	config.Middleware = []core.Middleware{policy.For(charged.Name())}
 	// end
 	return config, nil
 }
@@ -96,7 +96,7 @@ func breaker(c clock, logger *slog.Logger) (core.Config, error) {
 	if err != nil {
 		return core.Config{}, err
 	}
-	config.Middleware = []core.Middleware{policy.For("orders.charge")}
+	config.Middleware = []core.Middleware{policy.For(charged.Name())}
 	// end
 	return config, nil
 }

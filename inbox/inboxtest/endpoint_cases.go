@@ -57,8 +57,8 @@ func lostSendsAreRepeated(ctx context.Context, db Database) error {
 	stop, err := s.run(ctx, inside{name: "billing", retries: soon, handlers: []core.HandlerFunc{func(ctx context.Context, m *core.Message) error {
 		return errors.Join(
 			db.Effect(ctx, m.ID),
-			m.Send("events", "billed", []byte("bill \x00\xff"), core.SendOptions{GroupKey: "g", Properties: map[string]string{"p": "1"}, Headers: map[string]string{"app": "v \u00e9"}}),
-			m.Send("events", "noted", []byte("note")),
+			m.Send("events", billedType.Of([]byte("bill \x00\xff")).With(core.SendOptions{GroupKey: "g", Properties: map[string]string{"p": "1"}, Headers: map[string]string{"app": "v \u00e9"}})),
+			m.Send("events", notedType.Of([]byte("note"))),
 		)
 	}}})
 	if err != nil {
@@ -138,10 +138,10 @@ func eachHandlerOnce(ctx context.Context, db Database) error {
 	}
 	runs := 0
 	sends := func(ctx context.Context, m *core.Message) error {
-		return errors.Join(db.Effect(ctx, "first"), m.Send("events", "first", []byte("first")))
+		return errors.Join(db.Effect(ctx, "first"), m.Send("events", firstType.Of([]byte("first"))))
 	}
 	failsOnce := func(ctx context.Context, m *core.Message) error {
-		if err := errors.Join(db.Effect(ctx, "second"), m.Send("events", "second", []byte("second"))); err != nil {
+		if err := errors.Join(db.Effect(ctx, "second"), m.Send("events", secondType.Of([]byte("second")))); err != nil {
 			return err
 		}
 		if runs++; runs == 1 {
@@ -245,7 +245,7 @@ func copiesAtOnce(ctx context.Context, db Database) error {
 		stop, err := s.run(ctx, inside{name: "billing", retries: soon, handlers: []core.HandlerFunc{func(ctx context.Context, m *core.Message) error {
 			began <- struct{}{}
 			<-finish
-			return errors.Join(db.Effect(ctx, m.ID), m.Send("events", "billed", []byte(m.ID)))
+			return errors.Join(db.Effect(ctx, m.ID), m.Send("events", billedType.Of([]byte(m.ID))))
 		}}})
 		if err != nil {
 			return err

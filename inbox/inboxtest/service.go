@@ -92,9 +92,9 @@ func (s *service) run(ctx context.Context, in inside) (stop func() error, err er
 		if in.each {
 			o.Middleware = []core.Middleware{box.Handler(fmt.Sprint("handler ", i))}
 		}
-		core.HandleEvent(ep, "event", func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+		core.HandleEvent(ep, eventEvent, func(ctx context.Context, m *core.Message, _ []byte) error {
 			s.ran(m.ID)
-			return h(ctx, m.Message)
+			return h(ctx, m)
 		}, o)
 	}
 	ctx, cancel := context.WithCancel(ctx)

@@ -49,7 +49,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	core.HandleEvent(billing, "orders.placed", writeInvoice)
+	core.HandleEvent(billing, placed, writeInvoice)
 	// end
 	if err := billing.Run(ctx); err != nil {
 		log.Fatal(err)
@@ -76,20 +76,20 @@ func provision(ctx context.Context, store *postgres.Store) error {
 // end
 
 // snippet: handler
-func writeInvoice(ctx context.Context, m *core.TypedMessage[OrderPlaced]) error {
+func writeInvoice(ctx context.Context, m *core.Message, body OrderPlaced) error {
 	tx, err := postgres.Tx(ctx) // of the message, with its entry in the inbox
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, "insert into invoices (order_id) values ($1)", m.Body.ID); err != nil {
+	if _, err := tx.Exec(ctx, "insert into invoices (order_id) values ($1)", body.ID); err != nil {
 		return err
 	}
-	return m.Publish("invoices.written", m.Body) // stored with the row, and sent after the commit
+	return m.Publish(written.Of(body)) // stored with the row, and sent after the commit
 }
 
 // end
 
-func noteAudit(context.Context, *core.TypedMessage[OrderPlaced]) error { return nil }
+func noteAudit(context.Context, *core.Message, OrderPlaced) error { return nil }
 
 // Handlers that fail apart from each other.
 func ExampleNew_independentHandlers() {
@@ -98,8 +98,8 @@ func ExampleNew_independentHandlers() {
 		once := func(name string) core.HandleOptions {
 			return core.HandleOptions{Independent: true, Middleware: []core.Middleware{box.Handler(name)}}
 		}
-		core.HandleEvent(billing, "orders.placed", writeInvoice, once("invoice"))
-		core.HandleEvent(billing, "orders.placed", noteAudit, once("audit"))
+		core.HandleEvent(billing, placed, writeInvoice, once("invoice"))
+		core.HandleEvent(billing, placed, noteAudit, once("audit"))
 		// end
 	}
 	_ = register

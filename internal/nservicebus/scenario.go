@@ -173,12 +173,12 @@ func (s *Site) Received(t *testing.T, all map[string]*Message, kept *Comparison)
 	ep := s.endpoint(t, "Interop.Go")
 	for name, m := range all {
 		want := m.note(t)
-		core.Handle(ep, name, func(_ context.Context, in *core.TypedMessage[Note]) error {
+		core.Handle(ep, core.NewMessageType[Note](name), func(_ context.Context, in *core.Message, body Note) error {
 			mu.Lock()
 			defer mu.Unlock()
 			attempts[attempt{in.ID, fails}]++
-			if in.Body != want {
-				t.Errorf("%s has the body %+v, want %+v", name, in.Body, want)
+			if body != want {
+				t.Errorf("%s has the body %+v, want %+v", name, body, want)
 			}
 			for key, value := range m.Headers {
 				if in.Headers.Get(key) != value {
@@ -233,20 +233,20 @@ func (s *Site) Received(t *testing.T, all map[string]*Message, kept *Comparison)
 func (s *Site) Written(t *testing.T, all map[string]*Message, written *Comparison) {
 	t.Helper()
 	ep := s.endpoint(t, "Interop.Net")
-	core.Handle(ep, "Interop.PingNet", func(_ context.Context, m *core.TypedMessage[Note]) error {
-		return m.Reply("Interop.PongFromNet", Note{"reply to " + m.Body.Text, m.Body.N})
+	core.Handle(ep, pingNetType, func(_ context.Context, m *core.Message, body Note) error {
+		return m.Reply(pongFromNetType.Of(Note{"reply to " + body.Text, body.N}))
 	})
-	core.Handle(ep, "Interop.FailInNet", func(_ context.Context, m *core.TypedMessage[Note]) error {
-		return fmt.Errorf("this always fails in .NET: %s", m.Body.Text)
+	core.Handle(ep, failInNetType, func(_ context.Context, _ *core.Message, body Note) error {
+		return fmt.Errorf("this always fails in .NET: %s", body.Text)
 	})
 	run(t, ep)
 	s.Put(t, "Interop.Net", all["Interop.PingNet"].request())
 	s.Put(t, "Interop.Net", all["Interop.FailInNet"].request())
 	if err := errors.Join(
-		ep.Send(t.Context(), "Interop.Go", "Interop.PingGo", Note{"from .NET: grüße \u2028 \"quoted\"", 1}),
-		ep.Send(t.Context(), "Interop.Go", "Interop.FailInGo", Note{"fail", 2}),
-		ep.Publish(t.Context(), "Interop.NetHappened", Note{"published in .NET", 3}),
-		ep.Send(t.Context(), "Interop.Go", "Interop.DelayedToGo", Note{time.Now().String(), 5}, core.SendOptions{Delay: time.Second}),
+		ep.Send(t.Context(), "Interop.Go", pingGoType.Of(Note{"from .NET: grüße \u2028 \"quoted\"", 1})),
+		ep.Send(t.Context(), "Interop.Go", failInGoType.Of(Note{"fail", 2})),
+		ep.Publish(t.Context(), netHappenedEvent.Of(Note{"published in .NET", 3})),
+		ep.Send(t.Context(), "Interop.Go", delayedToGoType.Of(Note{time.Now().String(), 5}).With(core.SendOptions{Delay: time.Second})),
 	); err != nil {
 		t.Fatal(err)
 	}

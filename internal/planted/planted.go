@@ -187,8 +187,8 @@ func checkEndpoint(t testing.TB, what string, transport Transport) {
 		t.Errorf("%s: core.New: %v", what, err)
 		return
 	}
-	core.Handle(ep, "place", func(context.Context, *core.TypedMessage[[]byte]) error { return nil })
-	err = ep.Send(t.Context(), "orders", "place", []byte("x"))
+	core.Handle(ep, placeType, func(context.Context, *core.Message, []byte) error { return nil })
+	err = ep.Send(t.Context(), "orders", placeType.Of([]byte("x")))
 	Check(t, what+": Endpoint.Send", err)
 	ep.RaiseCritical(err) // a handler may do this, and the text gets into Health
 	err = ep.Run(t.Context())

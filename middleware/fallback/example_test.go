@@ -20,7 +20,7 @@ func Example() {
 	apology := fallback.Middleware{
 		On: fallback.On{Any: true},
 		Handle: func(_ context.Context, m *core.Message, cause error) error {
-			return m.Send("billing", "letters.apology", cause.Error())
+			return m.Send("billing", apologyType.Of(cause.Error()))
 		},
 	}
 	billing, err := core.New("billing", transport, core.Config{
@@ -31,12 +31,12 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	core.Handle(billing, "orders.placed", func(context.Context, *core.TypedMessage[string]) error {
+	core.Handle(billing, placedType, func(context.Context, *core.Message, string) error {
 		return errors.New("the bank does not answer")
 	})
 	ctx, stop := context.WithCancel(context.Background())
-	core.Handle(billing, "letters.apology", func(_ context.Context, m *core.TypedMessage[string]) error {
-		fmt.Println("we are sorry:", m.Body)
+	core.Handle(billing, apologyType, func(_ context.Context, _ *core.Message, body string) error {
+		fmt.Println("we are sorry:", body)
 		stop()
 		return nil
 	})
@@ -44,7 +44,7 @@ func Example() {
 	if err := billing.Provision(ctx); err != nil {
 		log.Fatal(err)
 	}
-	if err := billing.Send(ctx, "billing", "orders.placed", "order 7"); err != nil {
+	if err := billing.Send(ctx, "billing", placedType.Of("order 7")); err != nil {
 		log.Fatal(err)
 	}
 	if err := billing.Run(ctx); err != nil {

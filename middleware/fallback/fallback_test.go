@@ -19,7 +19,7 @@ import (
 func answeringFallback(fx *fixture, on fallback.On) fallback.Middleware {
 	return fallback.Middleware{On: on, Name: "answer", Handle: func(ctx context.Context, m *core.Message, _ error) error {
 		doWork(ctx, "answer")
-		return m.Send("shipping", "answer", nil)
+		return m.Send("shipping", answerType.Of(nil))
 	}}
 }
 
@@ -27,7 +27,7 @@ func answeringFallback(fx *fixture, on fallback.On) fallback.Middleware {
 func failingHandler(fx *fixture, err func() error) core.HandlerFunc {
 	return func(ctx context.Context, m *core.Message) error {
 		doWork(ctx, "half")
-		fx.noError(m.Send("shipping", "half", nil))
+		fx.noError(m.Send("shipping", halfType.Of(nil)))
 		return err()
 	}
 }
@@ -54,7 +54,7 @@ func TestRunsInTheLastAttempt(t *testing.T) {
 					Middleware: []core.Middleware{f}, Recoverability: retries,
 				})
 				fx.handle(ep, failingHandler(fx, func() error { attempts++; return errServiceUnavailable }))
-				core.HandleFailed(ep, "order", func(context.Context, *core.TypedMessage[[]byte], *core.Failed) error {
+				core.HandleFailed(ep, orderType, func(context.Context, *core.Message, []byte, *core.Failed) error {
 					fx.Error("HandleFailed runs")
 					return nil
 				})
@@ -118,7 +118,7 @@ func TestFilter(t *testing.T) {
 					f := fallback.Middleware{On: c.on, Handle: func(context.Context, *core.Message, error) error { taken = true; return nil }}
 					ep := fx.newEndpoint(core.Config{Middleware: []core.Middleware{f}})
 					fx.handle(ep, func(context.Context, *core.Message) error { return err() })
-					got := ep.Invoke(fx.Context(), "order", []byte("x"))
+					got := ep.Invoke(fx.Context(), orderType.Of([]byte("x")))
 					if want := slices.Contains(c.takes, failure); taken != want || (got == nil) != want {
 						fx.Errorf("%s: taken %t, Invoke returned %v; want it to be taken: %t", failure, taken, got, want)
 					}
@@ -161,13 +161,13 @@ func TestTheInnermostThatTakesTheFailureAnswers(t *testing.T) {
 			level("other type", fallback.On{Any: true}, "other"),
 		}})
 		var err error
-		handler := func(context.Context, *core.TypedMessage[[]byte]) error { return err }
+		handler := func(context.Context, *core.Message, []byte) error { return err }
 		away := core.HandleOptions{Middleware: []core.Middleware{level("handler", fallback.On{Errors: []error{errServiceUnavailable}})}}
-		core.Handle(ep, "order", handler, away)
-		core.Handle(ep, "third", handler)
+		core.Handle(ep, orderType, handler, away)
+		core.Handle(ep, thirdType, handler)
 		invoke := func(messageType string, fails error) {
 			err = fails
-			fx.noError(ep.Invoke(fx.Context(), messageType, []byte("x")))
+			fx.noError(ep.Invoke(fx.Context(), core.NewMessageType[[]byte](messageType).Of([]byte("x"))))
 		}
 		invoke("order", errServiceUnavailable)
 		invoke("order", errBoom)
@@ -180,18 +180,18 @@ func TestOfOneOfSeveralHandlers(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		for _, independent := range []bool{false, true} {
 			ep := fx.newEndpoint(core.Config{Recoverability: immediateRetries(0)})
-			h := func(name string, err error) func(context.Context, *core.TypedMessage[[]byte]) error {
-				return func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+			h := func(name string, err error) func(context.Context, *core.Message, []byte) error {
+				return func(ctx context.Context, m *core.Message, _ []byte) error {
 					doWork(ctx, name)
-					fx.noError(m.Send("shipping", name, nil))
+					fx.noError(m.Send("shipping", core.NewMessageType[[]byte](name).Of(nil)))
 					return err
 				}
 			}
 			plain := core.HandleOptions{Independent: independent}
 			helped := core.HandleOptions{Independent: independent, Middleware: []core.Middleware{answeringFallback(fx, fallback.On{Any: true})}}
-			core.Handle(ep, "order", h("first", nil), plain)
-			core.Handle(ep, "order", h("second", errBoom), helped)
-			core.Handle(ep, "order", h("third", nil), plain)
+			core.Handle(ep, orderType, h("first", nil), plain)
+			core.Handle(ep, orderType, h("second", errBoom), helped)
+			core.Handle(ep, orderType, h("third", nil), plain)
 			stop := fx.run(ep)
 			fx.enqueue("m1")
 			equal(fx, "sent", fx.shippedTypes(), "first answer third")
@@ -233,7 +233,7 @@ func TestTakesAllFailuresOfIndependentHandlersOrNone(t *testing.T) {
 				for _, fails := range []func(*core.Message) error{c.a, c.b} {
 					fx.handle(ep, func(_ context.Context, m *core.Message) error { return fails(m) }, core.HandleOptions{Independent: true})
 				}
-				err := ep.Invoke(fx.Context(), "order", []byte("x"))
+				err := ep.Invoke(fx.Context(), orderType.Of([]byte("x")))
 				if (err == nil) != c.takes {
 					fx.Errorf("Invoke returned %v; want it to be taken: %t", err, c.takes)
 				}
@@ -255,13 +255,13 @@ func TestFailureIsThatOfTheAttempt(t *testing.T) {
 			inModes(t, retryModes, func(fx *fixture) {
 				f := fallback.Middleware{On: fallback.On{Any: true}, Handle: func(ctx context.Context, m *core.Message, cause error) error {
 					doWork(ctx, "answer")
-					fx.noError(m.Send("shipping", "answer", nil))
+					fx.noError(m.Send("shipping", answerType.Of(nil)))
 					return c.answer()
 				}}
 				ep := fx.newEndpoint(core.Config{Middleware: []core.Middleware{f}, Recoverability: immediateRetries(0)})
 				fx.handle(ep, failingHandler(fx, func() error { return errServiceUnavailable }))
 				last := 0
-				core.HandleFailed(ep, "order", func(_ context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error {
+				core.HandleFailed(ep, orderType, func(_ context.Context, _ *core.Message, _ []byte, f *core.Failed) error {
 					last++
 					both, ok := errors.AsType[*fallback.Error](f.Err)
 					if !ok || !errors.Is(both, errServiceUnavailable) || !strings.Contains(both.Error(), "no answer") {
@@ -303,7 +303,7 @@ func TestFailureAfterAVerdictCounts(t *testing.T) {
 					Observers: []core.Observer{recovered.observer()}, Middleware: []core.Middleware{f}, Recoverability: immediateRetries(1),
 				})
 				fx.handle(ep, func(context.Context, *core.Message) error { return verdict() })
-				core.HandleFailed(ep, "order", func(_ context.Context, _ *core.TypedMessage[[]byte], f *core.Failed) error {
+				core.HandleFailed(ep, orderType, func(_ context.Context, _ *core.Message, _ []byte, f *core.Failed) error {
 					_, wraps := errors.AsType[*refusedError](f.Err)
 					_, isVerdict := errors.AsType[*core.Verdict](f.Err)
 					if !wraps || isVerdict || core.IsVerdict(f.Err) || !errors.Is(f.Err, errBoom) {
@@ -407,13 +407,13 @@ func TestIsCheckedAtTheStart(t *testing.T) {
 }
 
 func TestOutsideOfAnEndpoint(t *testing.T) {
-	in, sent := coretest.Message("order", "body")
-	f := fallback.Middleware{On: fallback.On{Any: true}, Handle: func(_ context.Context, m *core.Message, _ error) error { return m.Send("shipping", "answer", nil) }}
-	err := f.Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { return errBoom })(t.Context(), in.Message)
+	in, _, sent := coretest.Message(orderStringType, "body")
+	f := fallback.Middleware{On: fallback.On{Any: true}, Handle: func(_ context.Context, m *core.Message, _ error) error { return m.Send("shipping", answerType.Of(nil)) }}
+	err := f.Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { return errBoom })(t.Context(), in)
 	if err != nil || len(sent.Sent()) != 1 {
 		t.Errorf("returned %v, sent %v", err, sent.Sent())
 	}
-	if err := (fallback.Middleware{}).Wrap(core.MiddlewareScope{}, nil)(t.Context(), in.Message); err == nil {
+	if err := (fallback.Middleware{}).Wrap(core.MiddlewareScope{}, nil)(t.Context(), in); err == nil {
 		t.Error("a fallback without a filter returned nil")
 	}
 }

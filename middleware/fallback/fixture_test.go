@@ -85,7 +85,7 @@ func (fx *fixture) newEndpoint(c core.Config) *core.Endpoint {
 
 // handle registers a handler for "order".
 func (fx *fixture) handle(ep *core.Endpoint, h core.HandlerFunc, o ...core.HandleOptions) {
-	core.Handle(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte]) error { return h(ctx, m.Message) }, o...)
+	core.Handle(ep, orderType, func(ctx context.Context, m *core.Message, _ []byte) error { return h(ctx, m) }, o...)
 }
 
 // run runs an endpoint until the test's end, and returns what stops it before.

@@ -72,7 +72,7 @@ func inShop(t *testing.T, middleware core.Middleware, change func(c *core.Capabi
 		}
 		s.endpoint = ep
 		for _, messageType := range []string{"refund", "order"} {
-			core.Handle(ep, messageType, func(_ context.Context, m *core.TypedMessage[string]) error {
+			core.Handle(ep, core.NewMessageType[string](messageType), func(_ context.Context, m *core.Message, _ string) error {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				s.handled = append(s.handled, fmt.Sprint(m.Type, " ", m.Attempt))
@@ -96,7 +96,7 @@ func inShop(t *testing.T, middleware core.Middleware, change func(c *core.Capabi
 func (s *shop) send(messageTypes ...string) {
 	s.Helper()
 	for _, messageType := range messageTypes {
-		if err := s.endpoint.Send(s.Context(), "shop", messageType, "x"); err != nil {
+		if err := s.endpoint.Send(s.Context(), "shop", core.NewMessageType[string](messageType).Of("x")); err != nil {
 			s.Fatal(err)
 		}
 	}
@@ -273,7 +273,7 @@ func TestSwitch_SkipsOneHandler(t *testing.T) {
 			if name == "first" {
 				options = append(options, core.HandleOptions{Middleware: []core.Middleware{s.Middleware()}})
 			}
-			core.Handle(ep, "order", func(context.Context, *core.TypedMessage[string]) error {
+			core.Handle(ep, orderType, func(context.Context, *core.Message, string) error {
 				shop.mu.Lock()
 				defer shop.mu.Unlock()
 				shop.handled = append(shop.handled, name)
@@ -286,7 +286,7 @@ func TestSwitch_SkipsOneHandler(t *testing.T) {
 		synctest.Wait()
 		for state, want := range map[featureswitch.State][]string{featureswitch.Off: {"second"}, featureswitch.On: {"first", "second"}} {
 			_ = s.Set(state)
-			if err := ep.Send(t.Context(), "audit", "order", "x"); err != nil {
+			if err := ep.Send(t.Context(), "audit", orderType.Of("x")); err != nil {
 				t.Fatal(err)
 			}
 			shop.expect(state.String(), want...)
@@ -301,7 +301,7 @@ func TestSwitch_SkipsOneHandler(t *testing.T) {
 func TestSwitch_Errors(t *testing.T) {
 	s := newSwitch(t, featureswitch.Config{State: featureswitch.Off, Off: featureswitch.Fail})
 	inShop(t, s.Middleware(), nil, func(shop *shop) {
-		err := shop.endpoint.Invoke(t.Context(), "order", "x")
+		err := shop.endpoint.Invoke(t.Context(), orderType.Of("x"))
 		if !errors.Is(err, featureswitch.ErrOff) || !strings.Contains(err.Error(), `feature "refunds"`) {
 			t.Errorf("Invoke returned %v", err)
 		}

@@ -44,11 +44,11 @@ func BenchmarkPolicy(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			core.Handle(ep, "order", func(context.Context, *core.TypedMessage[[]byte]) error { return nil })
+			core.Handle(ep, orderType, func(context.Context, *core.Message, []byte) error { return nil })
 			body := []byte("x")
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := ep.Invoke(b.Context(), "order", body); err != nil {
+				if err := ep.Invoke(b.Context(), orderType.Of(body)); err != nil {
 					b.Fatal(err)
 				}
 			}

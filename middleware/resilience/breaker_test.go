@@ -283,11 +283,11 @@ func TestBreaker_CountsEachIndependentHandler(t *testing.T) {
 				ep := b.endpoint("orders", c, nil)
 				away := errAway
 				for _, err := range []*error{&other, &away} {
-					handler := func(context.Context, *core.TypedMessage[[]byte]) error { return *err }
-					core.Handle(ep, "order", handler, core.HandleOptions{Independent: true})
+					handler := func(context.Context, *core.Message, []byte) error { return *err }
+					core.Handle(ep, orderType, handler, core.HandleOptions{Independent: true})
 				}
 				fails := func() {
-					if err := ep.Invoke(b.Context(), "order", []byte("x")); !errors.Is(err, other) {
+					if err := ep.Invoke(b.Context(), orderType.Of([]byte("x"))); !errors.Is(err, other) {
 						b.Errorf("Invoke returned %v", err)
 					}
 				}

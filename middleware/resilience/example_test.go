@@ -116,9 +116,9 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	core.Handle(ep, "orders.charge", func(context.Context, *core.TypedMessage[string]) error { return errUnavailable })
+	core.Handle(ep, chargeType, func(context.Context, *core.Message, string) error { return errUnavailable })
 	for range 4 {
-		failure := ep.Invoke(context.Background(), "orders.charge", "order 42")
+		failure := ep.Invoke(context.Background(), chargeType.Of("order 42"))
 		fmt.Println("refused:", errors.Is(failure, core.ErrCircuitOpen), "- the circuit is", policy.State())
 	}
 	// Output:

@@ -19,7 +19,7 @@ func postponed(payments *resilience.Policy) []core.Middleware {
 		Name: "postponed",
 		On:   fallback.On{OpenCircuit: true, Errors: []error{errUnavailable}},
 		Handle: func(_ context.Context, m *core.Message, _ error) error {
-			return m.Send("customers", "PaymentPostponed", m.ID)
+			return m.Send("customers", paymentPostponedType.Of(m.ID))
 		},
 	}
 	return []core.Middleware{tell, payments.Middleware()}
@@ -47,9 +47,9 @@ func TestFallback_ForAnOpenCircuit(t *testing.T) {
 			t.Fatal(err)
 		}
 		runs := 0
-		core.Handle(ep, "orders.charge", func(context.Context, *core.TypedMessage[string]) error { runs++; return errUnavailable })
+		core.Handle(ep, chargeType, func(context.Context, *core.Message, string) error { runs++; return errUnavailable })
 		for range 4 {
-			if err := ep.Invoke(t.Context(), "orders.charge", "o1"); err != nil {
+			if err := ep.Invoke(t.Context(), chargeType.Of("o1")); err != nil {
 				t.Error(err)
 			}
 		}

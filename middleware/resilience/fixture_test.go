@@ -76,7 +76,7 @@ func (b *bed) endpoint(name string, c core.Config, h core.HandlerFunc, types ...
 		b.Fatal(err)
 	}
 	for _, messageType := range types {
-		core.Handle(ep, messageType, func(ctx context.Context, m *core.TypedMessage[[]byte]) error { return h(ctx, m.Message) })
+		core.Handle(ep, core.NewMessageType[[]byte](messageType), func(ctx context.Context, m *core.Message, _ []byte) error { return h(ctx, m) })
 	}
 	return ep
 }

@@ -17,11 +17,11 @@ func TestPolicy_OfOneHandler(t *testing.T) {
 		p := b.policy(resilience.Config{Retry: resilience.Retry{Tries: 3}})
 		var runs record[string]
 		ep := b.endpoint("orders", core.Config{Recoverability: none}, nil)
-		handler := func(name string, err error) func(context.Context, *core.TypedMessage[[]byte]) error {
-			return func(context.Context, *core.TypedMessage[[]byte]) error { runs.add(name); return err }
+		handler := func(name string, err error) func(context.Context, *core.Message, []byte) error {
+			return func(context.Context, *core.Message, []byte) error { runs.add(name); return err }
 		}
-		core.Handle(ep, "order", handler("audit", nil))
-		core.Handle(ep, "order", handler("charge", errAway), core.HandleOptions{Middleware: []core.Middleware{p.Middleware()}})
+		core.Handle(ep, orderType, handler("audit", nil))
+		core.Handle(ep, orderType, handler("charge", errAway), core.HandleOptions{Middleware: []core.Middleware{p.Middleware()}})
 		b.run(ep)
 		b.put("orders", "order", "m1")
 		b.pass(time.Minute)
@@ -38,7 +38,7 @@ func TestPolicy_FallbackForAnOpenCircuit(t *testing.T) {
 		later := fallback.Middleware{
 			On: fallback.On{OpenCircuit: true},
 			Handle: func(_ context.Context, m *core.Message, _ error) error {
-				return m.Send("shipping", "orders.chargeLater", m.ID)
+				return m.Send("shipping", chargeLaterType.Of(m.ID))
 			},
 		}
 		config := core.Config{Middleware: []core.Middleware{later, p.Middleware()}} // the fallback outermost

@@ -288,10 +288,10 @@ func TestInvoke(t *testing.T) {
 		p := b.policy(resilience.Config{Breaker: resilience.Breaker{Failures: 1}, Retry: resilience.Retry{Tries: 3}})
 		runs := 0
 		ep := b.endpoint("orders", middleware(p.Middleware()), func(context.Context, *core.Message) error { runs++; return errAway }, "order")
-		if err := ep.Invoke(b.Context(), "order", []byte("x")); !errors.Is(err, errAway) {
+		if err := ep.Invoke(b.Context(), orderType.Of([]byte("x"))); !errors.Is(err, errAway) {
 			b.Error(err)
 		}
-		err := ep.Invoke(b.Context(), "order", []byte("x"))
+		err := ep.Invoke(b.Context(), orderType.Of([]byte("x")))
 		if !errors.Is(err, core.ErrCircuitOpen) || !isRefused(err) {
 			b.Error(err)
 		}

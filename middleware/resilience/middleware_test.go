@@ -192,9 +192,9 @@ func TestDocumentation(t *testing.T) {
 			b.Fatal(err)
 		}
 		calls := 0
-		core.Handle(shop, "orders.charge", func(context.Context, *core.TypedMessage[string]) error { calls++; return errUnavailable })
+		core.Handle(shop, chargeType, func(context.Context, *core.Message, string) error { calls++; return errUnavailable })
 		for range 6 {
-			err = shop.Invoke(b.Context(), "orders.charge", "order 42")
+			err = shop.Invoke(b.Context(), chargeType.Of("order 42"))
 		}
 		if calls != 15 || !errors.Is(err, core.ErrCircuitOpen) || !slices.Equal(states, []resilience.State{resilience.Open}) {
 			b.Errorf("%d calls, then %v; states %v", calls, err, states)
@@ -226,8 +226,8 @@ func TestDescribe_RefusesAFallbackInsideItsBreaker(t *testing.T) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			handler := func(context.Context, *core.TypedMessage[string]) error { return nil }
-			core.Handle(ep, "order", handler, core.HandleOptions{Middleware: []core.Middleware{later}})
+			handler := func(context.Context, *core.Message, string) error { return nil }
+			core.Handle(ep, orderStringType, handler, core.HandleOptions{Middleware: []core.Middleware{later}})
 			if err := ep.Err(); err == nil || !strings.Contains(err.Error(), says) {
 				b.Errorf("Handle: %v", err)
 			}

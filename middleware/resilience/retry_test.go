@@ -22,7 +22,7 @@ func TestRetry_RunsAgainWithPauses(t *testing.T) {
 		var runs record[string]
 		b.orders(middleware(p.Middleware()), func(_ context.Context, m *core.Message) error {
 			runs.add(time.Since(start).String())
-			if err := m.Send("shipping", "parcel", fmt.Sprint("run ", runs.len())); err != nil {
+			if err := m.Send("shipping", parcelType.Of(fmt.Sprint("run ", runs.len()))); err != nil {
 				b.Error(err)
 			}
 			if runs.len() < 6 {

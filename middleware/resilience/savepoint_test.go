@@ -138,10 +138,10 @@ func TestRetry_UndoesFailedTries(t *testing.T) {
 					b.Fatal(err)
 				}
 				n := 0
-				core.Handle(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+				core.Handle(ep, orderType, func(ctx context.Context, m *core.Message, _ []byte) error {
 					n++
 					write(ctx, fmt.Sprint("try ", n))
-					if err := m.Send("shipping", "parcel", n); err != nil {
+					if err := m.Send("shipping", parcelIntType.Of(n)); err != nil {
 						return err
 					}
 					if n != test.succeeds {

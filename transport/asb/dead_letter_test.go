@@ -118,7 +118,7 @@ func TestDeadLetterQueue_EndpointGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	var attempts atomic.Int64
-	core.Handle(ep, "job", func(context.Context, *core.TypedMessage[[]byte]) error {
+	core.Handle(ep, jobType, func(context.Context, *core.Message, []byte) error {
 		attempts.Add(1)
 		return errors.New("fails")
 	})
@@ -148,7 +148,7 @@ func TestDeadLetterQueue_ServesAsErrorQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	var attempts, retries atomic.Int64
-	core.Handle(ep, "job", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+	core.Handle(ep, jobType, func(_ context.Context, m *core.Message, _ []byte) error {
 		retries.Store(int64(m.DelayedRetries))
 		if attempts.Add(1) <= 2 {
 			return errors.New("down for now")

@@ -34,14 +34,14 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	core.Handle(billing, "billing.WriteInvoice", func(ctx context.Context, m *core.TypedMessage[WriteInvoice]) error {
-		fmt.Println("an invoice for order", m.Body.OrderID)
+	core.Handle(billing, writeInvoiceType, func(ctx context.Context, _ *core.Message, body WriteInvoice) error {
+		fmt.Println("an invoice for order", body.OrderID)
 		stop() // Run drains and returns; a service runs until it gets a signal
 		return nil
 	})
 	if err := errors.Join(
 		billing.Provision(ctx), // creates billing and error if they are missing
-		billing.Send(ctx, "billing", "billing.WriteInvoice", WriteInvoice{OrderID: 42}),
+		billing.Send(ctx, "billing", writeInvoiceType.Of(WriteInvoice{OrderID: 42})),
 		billing.Run(ctx),
 	); err != nil {
 		log.Fatal(err)
@@ -101,7 +101,7 @@ func ExampleConfig_sessions() {
 		log.Fatal(err)
 	}
 	post := func(ctx context.Context, customer string, amount int) error {
-		return ledger.Send(ctx, "ledger", "ledger.Post", amount, core.SendOptions{GroupKey: customer})
+		return ledger.Send(ctx, "ledger", postType.Of(amount).With(core.SendOptions{GroupKey: customer}))
 	}
 	// end
 	_ = post

@@ -49,7 +49,7 @@ func TestFailure_OfAForeignMessageWithLargeProperties(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				core.Handle(ep, "job", func(context.Context, *core.TypedMessage[[]byte]) error {
+				core.Handle(ep, jobType, func(context.Context, *core.Message, []byte) error {
 					return errors.New(strings.Repeat("out of stock ", 1000))
 				})
 				ctx, stop := context.WithCancel(t.Context())

@@ -70,14 +70,14 @@ func TestNoAdmin_EndpointReceivesEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	handled := make(chan struct{}, 1)
-	core.HandleEvent(ep, "Shop.Placed", func(context.Context, *core.TypedMessage[string]) error {
+	core.HandleEvent(ep, placedEvent, func(context.Context, *core.Message, string) error {
 		handled <- struct{}{}
 		return nil
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- ep.Run(ctx) }()
-	if err := ep.Publish(t.Context(), "Shop.Placed", "order"); err != nil {
+	if err := ep.Publish(t.Context(), placedEvent.Of("order")); err != nil {
 		t.Fatal(err)
 	}
 	select {

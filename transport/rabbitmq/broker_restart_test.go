@@ -33,8 +33,8 @@ func testRestartLosesNoMessage(t *testing.T, b *broker, s *site) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(ep, "soak", func(_ context.Context, m *core.TypedMessage[int]) error {
-			if handled[m.Body].Add(1) == 1 {
+		core.Handle(ep, soakType, func(_ context.Context, _ *core.Message, body int) error {
+			if handled[body].Add(1) == 1 {
 				distinct.Add(1)
 			} else {
 				again.Add(1)

@@ -33,10 +33,10 @@ func (l *ledger) handledTimes(number int) int {
 func (l *ledger) failing(t *testing.T, ep *core.Endpoint, attempts int) {
 	t.Helper()
 	l.attempts, l.handled = map[int]int{}, map[int]int{}
-	core.Handle(ep, "orders.placed", func(_ context.Context, m *core.TypedMessage[order]) error {
+	core.Handle(ep, placedType, func(_ context.Context, _ *core.Message, body order) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		number := m.Body.Number
+		number := body.Number
 		if l.attempts[number]++; number < 0 || l.attempts[number] <= attempts {
 			return errors.New("failed")
 		}
@@ -128,7 +128,7 @@ func TestCopies_OfAHandledMessageAreHandled(t *testing.T) {
 		fails := []bool{false, true, false, true, true, true, false} // run by run
 		handled, run := 0, 0
 		var mu sync.Mutex
-		core.Handle(ep, "orders.placed", func(context.Context, *core.TypedMessage[order]) error {
+		core.Handle(ep, placedType, func(context.Context, *core.Message, order) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if run++; fails[run-1] {

@@ -36,14 +36,14 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	core.Handle(billing, "billing.WriteInvoice", func(ctx context.Context, m *core.TypedMessage[WriteInvoice]) error {
-		fmt.Println("an invoice for order", m.Body.OrderID)
+	core.Handle(billing, writeInvoiceType, func(ctx context.Context, _ *core.Message, body WriteInvoice) error {
+		fmt.Println("an invoice for order", body.OrderID)
 		stop() // Run drains and returns; a service runs until it gets a signal
 		return nil
 	})
 	if err := errors.Join(
 		billing.Provision(ctx), // creates what is missing: its queues, and the delays of the virtual host
-		billing.Send(ctx, "billing", "billing.WriteInvoice", WriteInvoice{OrderID: 42}),
+		billing.Send(ctx, "billing", writeInvoiceType.Of(WriteInvoice{OrderID: 42})),
 		billing.Run(ctx),
 	); err != nil {
 		log.Fatal(err)
@@ -110,13 +110,13 @@ func ExampleTransport_Send() {
 		log.Fatal(err)
 	}
 	// snippet: properties
-	err = dashboard.Send(ctx, "screens", "screens.Refresh", Refresh{}, core.SendOptions{
+	err = dashboard.Send(ctx, "screens", refreshType.Of(Refresh{}).With(core.SendOptions{
 		TimeToBeReceived: 5 * time.Second,
 		Properties: map[string]string{
 			"rabbitmq.delivery-mode": "transient", // or "persistent", the default
 			"rabbitmq.priority":      "9",         // 0 to 255, for queues that have priorities
 		},
-	})
+	}))
 	// end
 	if send, ok := errors.AsType[*core.SendError](err); ok {
 		for _, result := range send.Results {

@@ -37,8 +37,8 @@ func TestForeign_MessagesAreHandled(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"orders.placed", "guessed.billing.billing"} {
-			core.Handle(ep, name, func(_ context.Context, m *core.TypedMessage[order]) error {
-				arrivals <- arrival{name, m.Body, m.Headers}
+			core.Handle(ep, core.NewMessageType[order](name), func(_ context.Context, m *core.Message, body order) error {
+				arrivals <- arrival{name, body, m.Headers}
 				return nil
 			})
 		}
@@ -110,7 +110,7 @@ func TestForeign_MessagesWithTheSameBody(t *testing.T) {
 			const n = 20
 			var mu sync.Mutex
 			attempts, handled := 0, 0
-			core.Handle(ep, "orders.placed", func(context.Context, *core.TypedMessage[order]) error {
+			core.Handle(ep, placedType, func(context.Context, *core.Message, order) error {
 				mu.Lock()
 				defer mu.Unlock()
 				if attempts++; attempts <= n {

@@ -54,7 +54,7 @@ func TestHostileHeaders_ReachTheErrorQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(ep, "text", func(context.Context, *core.TypedMessage[[]byte]) error { return errors.New("failed") })
+		core.Handle(ep, textType, func(context.Context, *core.Message, []byte) error { return errors.New("failed") })
 		ch := s.channel(t)
 		missing := map[string]bool{}
 		for name, headers := range hostile() {

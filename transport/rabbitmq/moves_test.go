@@ -47,7 +47,7 @@ func TestMoves_ForeignMessageBeyondLimits(t *testing.T) {
 					t.Fatal(err)
 				}
 				var attempts atomic.Int64
-				core.Handle(ep, "orders.placed", func(context.Context, *core.TypedMessage[[]byte]) error {
+				core.Handle(ep, placedByteType, func(context.Context, *core.Message, []byte) error {
 					attempts.Add(1)
 					return errors.New("fails always")
 				})
@@ -110,7 +110,7 @@ func testMovesBrokerRefusesTheSize(t *testing.T, _ *broker, s *site) {
 		t.Fatal(err)
 	}
 	var large, small atomic.Int64
-	core.Handle(ep, "orders.placed", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+	core.Handle(ep, placedByteType, func(_ context.Context, m *core.Message, _ []byte) error {
 		if m.ID == "large" {
 			large.Add(1)
 			return errors.New("fails always")
@@ -186,7 +186,7 @@ func TestMoves_ForeignHeadersThatFillTheFrame(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				core.Handle(ep, "orders.placed", func(context.Context, *core.TypedMessage[[]byte]) error { return errors.New("fails always") })
+				core.Handle(ep, placedByteType, func(context.Context, *core.Message, []byte) error { return errors.New("fails always") })
 				runs(t, ep)
 				if err := s.channel(t).PublishWithContext(t.Context(), "", "billing", true, false, amqp.Publishing{
 					Type: "orders.placed", MessageId: "m-1", Body: []byte("the body"),
@@ -228,7 +228,7 @@ func TestMoves_FullDeadLetterQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(ep, "orders.placed", func(context.Context, *core.TypedMessage[[]byte]) error { return core.Reject(errors.New("barred")) })
+		core.Handle(ep, placedByteType, func(context.Context, *core.Message, []byte) error { return core.Reject(errors.New("barred")) })
 		runs(t, ep)
 		dead, failed := 0, 0
 		until(t, "all messages are in one of the two queues", func() bool {

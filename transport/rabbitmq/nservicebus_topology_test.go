@@ -502,10 +502,10 @@ func TestNServiceBus_EndpointHandlesDerivedTypes(t *testing.T) {
 		}
 		ran := make(chan string, 10)
 		for _, messageType := range []string{"Shop.IOrderEvent", "Shop.Orders.OrderChanged"} {
-			core.HandleEvent(ep, messageType, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+			core.HandleEvent(ep, core.NewEvent[[]byte](messageType), func(_ context.Context, m *core.Message, _ []byte) error {
 				ran <- messageType
 				if messageType == "Shop.IOrderEvent" && m.ID == "1" { // and not at its own event
-					return m.Publish("Shop.Billing.InvoicePaid", []byte("42"))
+					return m.Publish(invoicePaidEvent.Of([]byte("42")))
 				}
 				return nil
 			})

@@ -75,7 +75,7 @@ func TestNoDelays_DeclaresNoLevelAndRefusesDelays(t *testing.T) {
 			t.Fatal(err)
 		}
 		attempts := make(chan int, 10)
-		core.Handle(ep, "order", func(_ context.Context, m *core.TypedMessage[string]) error {
+		core.Handle(ep, orderType, func(_ context.Context, m *core.Message, _ string) error {
 			attempts <- m.Attempt
 			if m.Attempt == 1 {
 				return errors.New("boom")
@@ -85,7 +85,7 @@ func TestNoDelays_DeclaresNoLevelAndRefusesDelays(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- ep.Run(ctx) }()
-		if err := ep.Send(t.Context(), "billing", "order", "x"); err != nil {
+		if err := ep.Send(t.Context(), "billing", orderType.Of("x")); err != nil {
 			t.Fatal(err)
 		}
 		for want := 1; want <= 2; want++ {

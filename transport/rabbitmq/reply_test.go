@@ -31,8 +31,8 @@ func answering(t *testing.T, s *site) *rabbitmq.Transport {
 	if err != nil {
 		t.Fatal(err)
 	}
-	core.Handle(ep, "orders.asked", func(_ context.Context, m *core.TypedMessage[order]) error {
-		return m.Reply("orders.answered", order{m.Body.Number})
+	core.Handle(ep, askedType, func(_ context.Context, m *core.Message, body order) error {
+		return m.Reply(answeredType.Of(order{body.Number}))
 	})
 	runs(t, ep)
 	return transport

@@ -62,10 +62,10 @@ func TestUndecodable_MessagesAreMoved(t *testing.T) {
 			}
 			var mu sync.Mutex
 			counts := map[int]int{} // of deliveries, by number
-			core.Handle(ep, "orders.placed", func(_ context.Context, m *core.TypedMessage[order]) error {
+			core.Handle(ep, placedType, func(_ context.Context, m *core.Message, body order) error {
 				mu.Lock()
 				defer mu.Unlock()
-				counts[m.Body.Number] = m.Attempt
+				counts[body.Number] = m.Attempt
 				return nil
 			})
 			ch := s.channel(t)

@@ -31,12 +31,12 @@ func TestUndelivered_ErrorQueueDeletedWhileRunning(t *testing.T) {
 			t.Fatal(err)
 		}
 		var failed, handled, highest atomic.Int64
-		register(t, ep, "fails", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+		register(t, ep, "fails", func(_ context.Context, m *core.Message, _ []byte) error {
 			failed.Add(1)
 			highest.Store(max(highest.Load(), int64(m.Attempt)))
 			return errors.New("as the test wants it")
 		})
-		register(t, ep, "works", func(context.Context, *core.TypedMessage[[]byte]) error {
+		register(t, ep, "works", func(context.Context, *core.Message, []byte) error {
 			handled.Add(1)
 			return nil
 		})
@@ -77,9 +77,9 @@ func TestUndelivered_ErrorQueueDeletedWhileRunning(t *testing.T) {
 	})
 }
 
-func register(t *testing.T, ep *core.Endpoint, messageType string, handler func(context.Context, *core.TypedMessage[[]byte]) error) {
+func register(t *testing.T, ep *core.Endpoint, messageType string, handler func(context.Context, *core.Message, []byte) error) {
 	t.Helper()
-	core.Handle(ep, messageType, handler)
+	core.Handle(ep, core.NewMessageType[[]byte](messageType), handler)
 }
 
 // typed returns a message for the handlers of a type.

@@ -150,7 +150,7 @@ func TestUndeliverable_EndsInTheErrorQueue(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			core.HandleDefault(ep, func(context.Context, *core.TypedMessage[[]byte]) error { return nil })
+			core.HandleDefault(ep, func(context.Context, *core.Message) error { return nil })
 			ctx, stop := context.WithCancel(t.Context())
 			ran := make(chan error, 1)
 			go func() { ran <- ep.Run(ctx) }()

@@ -73,7 +73,7 @@ type business struct {
 
 	config    core.Config
 	transport sqlserver.Config
-	handle    func(ctx context.Context, m *core.TypedMessage[[]byte]) error
+	handle    func(ctx context.Context, m *core.Message, body []byte) error
 
 	ordered int // messages
 	changes outageLog
@@ -119,20 +119,20 @@ func newBusiness(t *testing.T, b *broker, mode core.TransactionMode) *business {
 }
 
 // work is the handler unless a test has another one.
-func (e *business) work(ctx context.Context, m *core.TypedMessage[[]byte]) error {
-	if err := e.write(ctx, m); err != nil {
+func (e *business) work(ctx context.Context, m *core.Message, body []byte) error {
+	if err := e.write(ctx, m, body); err != nil {
 		return err
 	}
-	return m.Send(outputQueue, "invoices.Send", m.Body)
+	return m.Send(outputQueue, sendType.Of(body))
 }
 
 // write writes the row: in the message's transaction where there is one.
-func (e *business) write(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+func (e *business) write(ctx context.Context, m *core.Message, body []byte) error {
 	const text = `insert into written values ($1, $2)`
 	if e.mode == core.TransactionSendsAtomicWithReceive {
-		return work(ctx, text, string(m.Body), m.Attempt)
+		return work(ctx, text, string(body), m.Attempt)
 	}
-	_, err := e.app.Exec(ctx, text, string(m.Body), m.Attempt)
+	_, err := e.app.Exec(ctx, text, string(body), m.Attempt)
 	return err
 }
 
@@ -195,7 +195,7 @@ func (e *business) runOn(transport *sqlserver.Transport) {
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	core.Handle(endpoint, "orders.Place", e.handle)
+	core.Handle(endpoint, placeType, e.handle)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- endpoint.Run(ctx) }()

@@ -35,12 +35,12 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	core.Handle(billing, "billing.WriteInvoice", func(ctx context.Context, m *core.TypedMessage[WriteInvoice]) error {
+	core.Handle(billing, writeInvoiceType, func(ctx context.Context, _ *core.Message, body WriteInvoice) error {
 		tx, err := sqlserver.Tx(ctx) // of the message: committed with it, or not at all
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "insert into invoices (order_id) values ($1)", m.Body.OrderID); err != nil {
+		if _, err := tx.Exec(ctx, "insert into invoices (order_id) values ($1)", body.OrderID); err != nil {
 			return err
 		}
 		stop() // Run drains and returns; a service runs until it gets a signal
@@ -48,7 +48,7 @@ func Example() {
 	})
 	if err := errors.Join(
 		billing.Provision(ctx), // creates the tables of its queues that are missing
-		billing.Send(ctx, "billing", "billing.WriteInvoice", WriteInvoice{OrderID: 42}),
+		billing.Send(ctx, "billing", writeInvoiceType.Of(WriteInvoice{OrderID: 42})),
 		billing.Run(ctx),
 	); err != nil {
 		log.Fatal(err)
@@ -107,7 +107,7 @@ func ExampleWithTx() {
 		if _, err := tx.Exec(ctx, "insert into orders (id) values ($1)", 42); err != nil {
 			return err
 		}
-		return shop.Send(sqlserver.WithTx(ctx, tx), "billing", "billing.WriteInvoice", WriteInvoice{OrderID: 42})
+		return shop.Send(sqlserver.WithTx(ctx, tx), "billing", writeInvoiceType.Of(WriteInvoice{OrderID: 42}))
 	})
 	if err != nil { // then there is neither an order nor a message
 		log.Fatal(err)
@@ -140,7 +140,7 @@ func ExampleWithSQLTx() {
 	if _, err := tx.ExecContext(ctx, "insert into orders (id) values ($1)", 43); err != nil {
 		log.Fatal(err)
 	}
-	if err := shop.Send(sqlserver.WithSQLTx(ctx, tx), "billing", "billing.WriteInvoice", WriteInvoice{OrderID: 43}); err != nil {
+	if err := shop.Send(sqlserver.WithSQLTx(ctx, tx), "billing", writeInvoiceType.Of(WriteInvoice{OrderID: 43})); err != nil {
 		log.Fatal(err)
 	}
 	if err := tx.Commit(); err != nil {

@@ -26,28 +26,28 @@ func TestHandler_SendsInItsOwnTransaction(t *testing.T) {
 			e.config.Recoverability.Immediate = core.Immediate{NumberOfRetries: core.Off}
 			e.config.Concurrency = 1 // each handler takes two connections of the application's
 			errAfterwards := errors.New("the handler fails after it has sent")
-			e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+			e.handle = func(ctx context.Context, m *core.Message, body []byte) error {
 				tx, err := e.app.Begin(ctx)
 				if err != nil {
 					return err
 				}
 				defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-				if _, err := tx.Exec(ctx, `insert into written values ($1, $2)`, string(m.Body), m.Attempt); err != nil {
+				if _, err := tx.Exec(ctx, `insert into written values ($1, $2)`, string(body), m.Attempt); err != nil {
 					return err
 				}
-				if err := m.SendNow(sqlserver.WithTx(ctx, tx), outputQueue, "invoices.Send", m.Body); err != nil {
+				if err := m.SendNow(sqlserver.WithTx(ctx, tx), outputQueue, sendType.Of(body)); err != nil {
 					return err
 				}
-				if n := e.number(`select count(*) from ` + outputQueue + ` where convert_from(body, 'UTF8') = '` + string(m.Body) + `'`); n != 0 {
-					t.Errorf("message %s is there before the transaction in which it was sent is committed", m.Body)
+				if n := e.number(`select count(*) from ` + outputQueue + ` where convert_from(body, 'UTF8') = '` + string(body) + `'`); n != 0 {
+					t.Errorf("message %s is there before the transaction in which it was sent is committed", body)
 				}
-				commit := string(m.Body) == "committed, and handled" || string(m.Body) == "committed, and failed"
+				commit := string(body) == "committed, and handled" || string(body) == "committed, and failed"
 				if commit {
 					if err := tx.Commit(ctx); err != nil {
 						return err
 					}
 				}
-				if string(m.Body) == "committed, and failed" || string(m.Body) == "rolled back, and failed" {
+				if string(body) == "committed, and failed" || string(body) == "rolled back, and failed" {
 					return errAfterwards
 				}
 				return nil
@@ -97,8 +97,8 @@ func TestHandler_ErrorQueueInAnotherSchema(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			core.Handle(ep, "orders.Place", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
-				bodies <- string(m.Body)
+			core.Handle(ep, placeType, func(_ context.Context, _ *core.Message, body []byte) error {
+				bodies <- string(body)
 				if !mended {
 					mended = true
 					return errors.New("it fails once")

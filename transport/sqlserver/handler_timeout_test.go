@@ -17,7 +17,7 @@ func TestHandler_OwnTimeoutIsCounted(t *testing.T) {
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
 	e.config.Recoverability.Immediate.NumberOfRetries = 2
 	var attempts atomic.Int64
-	e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+	e.handle = func(ctx context.Context, _ *core.Message, _ []byte) error {
 		if attempts.Add(1) > 20 {
 			return errors.New("enough")
 		}

@@ -82,8 +82,8 @@ func TestHandler_MistreatsItsTransaction(t *testing.T) {
 			e.exec(`create table parts (whole integer references wholes deferrable initially deferred)`)
 			e.exec(`grant all on wholes, parts to ` + postgres.User)
 			e.config.Concurrency = 2
-			e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
-				err := e.work(ctx, m)
+			e.handle = func(ctx context.Context, m *core.Message, body []byte) error {
+				err := e.work(ctx, m, body)
 				if err != nil || m.Attempt > 1 {
 					return err
 				}
@@ -115,10 +115,10 @@ func TestHandler_DeadlockIsRetried(t *testing.T) {
 	var both sync.WaitGroup
 	both.Add(2)
 	var victims atomic.Int64
-	e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+	e.handle = func(ctx context.Context, m *core.Message, body []byte) error {
 		const text = `update accounts set balance = balance + 1 where id = $1`
 		first, second := "1", "2"
-		if string(m.Body) == "2" {
+		if string(body) == "2" {
 			first, second = second, first
 		}
 		if err := work(ctx, text, first); err != nil {
@@ -132,7 +132,7 @@ func TestHandler_DeadlockIsRetried(t *testing.T) {
 			victims.Add(1)
 			return err
 		}
-		return e.work(ctx, m)
+		return e.work(ctx, m, body)
 	}
 	e.order(2)
 	e.run()
@@ -154,9 +154,9 @@ func TestHandler_FailedCommitGoesToTheErrorQueue(t *testing.T) {
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
 	e.config.Recoverability.Immediate.NumberOfRetries = 2
 	var attempts atomic.Int64
-	e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+	e.handle = func(ctx context.Context, m *core.Message, body []byte) error {
 		attempts.Add(1)
-		if err := e.work(ctx, m); err != nil {
+		if err := e.work(ctx, m, body); err != nil {
 			return err
 		}
 		_ = work(ctx, fails, "x")
@@ -179,7 +179,7 @@ func TestHandler_KeepsItsTransaction(t *testing.T) {
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
 	e.config.Concurrency = 1
 	var kept []pgx.Tx
-	e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+	e.handle = func(ctx context.Context, m *core.Message, body []byte) error {
 		for _, tx := range kept {
 			if _, err := tx.Exec(ctx, `insert into written values ('kept', 0)`); !errors.Is(err, pgx.ErrTxClosed) {
 				t.Errorf("the transaction of another message returns %v, want ErrTxClosed", err)
@@ -190,7 +190,7 @@ func TestHandler_KeepsItsTransaction(t *testing.T) {
 			return err
 		}
 		kept = append(kept, tx)
-		return e.work(ctx, m)
+		return e.work(ctx, m, body)
 	}
 	e.order(messages)
 	e.run()

@@ -23,9 +23,9 @@ func TestLease_LostDeliveryLeavesItsSlot(t *testing.T) {
 	started, lost := make(chan struct{}, 1), make(chan error, 1)
 	var stalled atomic.Bool
 	stalled.Store(true)
-	e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+	e.handle = func(ctx context.Context, m *core.Message, body []byte) error {
 		if !stalled.Load() {
-			return e.work(ctx, m)
+			return e.work(ctx, m, body)
 		}
 		started <- struct{}{}
 		<-ctx.Done()

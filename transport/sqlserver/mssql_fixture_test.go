@@ -282,7 +282,7 @@ func (d *mssqlDatabase) lockRow(t *testing.T, queue string, m core.Delivery) (wa
 }
 
 // runs runs an endpoint until the test ends.
-func runs(t *testing.T, name string, transport core.Transport, cfg core.Config, handle func(ctx context.Context, m *core.TypedMessage[[]byte]) error) *core.Endpoint {
+func runs(t *testing.T, name string, transport core.Transport, cfg core.Config, handle func(ctx context.Context, m *core.Message, body []byte) error) *core.Endpoint {
 	t.Helper()
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -291,7 +291,7 @@ func runs(t *testing.T, name string, transport core.Transport, cfg core.Config, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	core.Handle(ep, "orders.Place", handle)
+	core.Handle(ep, core.NewMessageType[[]byte]("orders.Place"), handle)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- ep.Run(ctx) }()

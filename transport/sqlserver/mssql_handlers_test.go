@@ -30,15 +30,15 @@ func newMSSQLBusiness(t *testing.T) *mssqlBusiness {
 }
 
 // work is what each handler does.
-func (b *mssqlBusiness) work(ctx context.Context, m *core.TypedMessage[[]byte]) error {
-	if err := work(ctx, `insert into `+b.d.table("written")+` values (@p1, @p2)`, string(m.Body), m.Attempt); err != nil {
+func (b *mssqlBusiness) work(ctx context.Context, m *core.Message, body []byte) error {
+	if err := work(ctx, `insert into `+b.d.table("written")+` values (@p1, @p2)`, string(body), m.Attempt); err != nil {
 		return err
 	}
-	return m.Send(outputQueue, "invoices.Send", m.Body)
+	return m.Send(outputQueue, core.NewMessageType[[]byte]("invoices.Send").Of(body))
 }
 
 // handles runs the endpoint with this handler until n messages are consumed.
-func (b *mssqlBusiness) handles(n, concurrency int, recoverability core.Recoverability, handle func(ctx context.Context, m *core.TypedMessage[[]byte]) error) {
+func (b *mssqlBusiness) handles(n, concurrency int, recoverability core.Recoverability, handle func(ctx context.Context, m *core.Message, body []byte) error) {
 	b.t.Helper()
 	transport := b.d.open(b.t, sqlserver.Config{})
 	provision(b.t, transport, inputQueue, outputQueue, errorQueue)
@@ -123,8 +123,8 @@ func TestMSSQL_HandlerMistreatsItsTransaction(t *testing.T) {
 			t.Parallel()
 			const messages = 3
 			b := newMSSQLBusiness(t)
-			b.handles(messages, 2, untilItWorks, func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
-				err := b.work(ctx, m)
+			b.handles(messages, 2, untilItWorks, func(ctx context.Context, m *core.Message, body []byte) error {
+				err := b.work(ctx, m, body)
 				if err != nil || m.Attempt > 1 {
 					return err
 				}
@@ -149,10 +149,10 @@ func TestMSSQL_DeadlockOfHandlersIsRetried(t *testing.T) {
 	var both sync.WaitGroup
 	both.Add(2)
 	var victims atomic.Int64
-	b.handles(2, 2, untilItWorks, func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+	b.handles(2, 2, untilItWorks, func(ctx context.Context, m *core.Message, body []byte) error {
 		text := `update ` + accounts + ` set balance = balance + 1 where id = @p1`
 		first, second := 1, 2
-		if string(m.Body) == "2" {
+		if string(body) == "2" {
 			first, second = second, first
 		}
 		if err := work(ctx, text, first); err != nil {
@@ -166,7 +166,7 @@ func TestMSSQL_DeadlockOfHandlersIsRetried(t *testing.T) {
 			victims.Add(1)
 			return err
 		}
-		return b.work(ctx, m)
+		return b.work(ctx, m, body)
 	})
 	b.checkDone(2, 0)
 	if n := b.d.number(t, `select sum(balance) from `+accounts); n != 4 {
@@ -183,9 +183,9 @@ func TestMSSQL_FailedCommitGoesToTheErrorQueue(t *testing.T) {
 	t.Parallel()
 	b := newMSSQLBusiness(t)
 	var attempts atomic.Int64
-	b.handles(1, 1, core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 2}, Delayed: core.Delayed{NumberOfRetries: core.Off}}, func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+	b.handles(1, 1, core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 2}, Delayed: core.Delayed{NumberOfRetries: core.Off}}, func(ctx context.Context, m *core.Message, body []byte) error {
 		attempts.Add(1)
-		if err := b.work(ctx, m); err != nil {
+		if err := b.work(ctx, m, body); err != nil {
 			return err
 		}
 		_ = work(ctx, `set xact_abort on; select 1 / cast(@p1 as int)`, "0")
@@ -202,7 +202,7 @@ func TestMSSQL_HandlerKeepsItsTransaction(t *testing.T) {
 	const messages = 3
 	b := newMSSQLBusiness(t)
 	var kept []*sql.Tx
-	b.handles(messages, 1, untilItWorks, func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+	b.handles(messages, 1, untilItWorks, func(ctx context.Context, m *core.Message, body []byte) error {
 		for _, tx := range kept {
 			if _, err := tx.ExecContext(ctx, `insert into `+b.d.table("written")+` values ('kept', 0)`); err == nil {
 				t.Error("the transaction of another message can be used")
@@ -213,7 +213,7 @@ func TestMSSQL_HandlerKeepsItsTransaction(t *testing.T) {
 			return err
 		}
 		kept = append(kept, tx)
-		return b.work(ctx, m)
+		return b.work(ctx, m, body)
 	})
 	b.checkDone(messages, 1)
 }

@@ -116,14 +116,14 @@ func separated(t *testing.T, places []*mssqlDatabase) {
 			runs(t, queue, transport, core.Config{
 				Transactions: mode, Provision: core.ProvisionNever,
 				Recoverability: core.Recoverability{ErrorQueue: failed.at(failures), Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}},
-			}, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
-				if string(m.Body) == "bad" {
+			}, func(_ context.Context, m *core.Message, body []byte) error {
+				if string(body) == "bad" {
 					return errors.New("as the test wants it")
 				}
-				if err := m.Send(subscriber.at(bills), "bills.Write", []byte("sent")); err != nil {
+				if err := m.Send(subscriber.at(bills), core.NewMessageType[[]byte]("bills.Write").Of([]byte("sent"))); err != nil {
 					return err
 				}
-				return m.Publish("orders.Placed "+mode.String(), []byte("published"))
+				return m.Publish(core.NewEvent[[]byte]("orders.Placed " + mode.String()).Of([]byte("published")))
 			})
 			send(t, transport, order("good", queue), order("bad", queue))
 			r := openReceiver(t, other, bills, core.TransactionReceiveOnly)

@@ -127,23 +127,23 @@ func TestNotifyTrigger_CostsOurSendersNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			core.Handle(ep, "Send", func(ctx context.Context, m *core.TypedMessage[string]) error {
-				if m.Body == "in a transaction" && mode == core.TransactionSendsAtomicWithReceive {
+			core.Handle(ep, sendStringType, func(ctx context.Context, m *core.Message, body string) error {
+				if body == "in a transaction" && mode == core.TransactionSendsAtomicWithReceive {
 					if _, err := sqlserver.Tx(ctx); err != nil {
 						return err
 					}
 				}
 				return errors.Join(
-					m.Send("other", "Sent", m.Body), m.Forward("other"),
-					m.Send("other", "Sent", m.Body, core.SendOptions{Delay: time.Millisecond}),
-					m.Send("other", "Sent", m.Body, core.SendOptions{TimeToBeReceived: time.Hour}),
-					m.Send(theirs, "Sent", m.Body),
+					m.Send("other", sentType.Of(body)), m.Forward("other"),
+					m.Send("other", sentType.Of(body).With(core.SendOptions{Delay: time.Millisecond})),
+					m.Send("other", sentType.Of(body).With(core.SendOptions{TimeToBeReceived: time.Hour})),
+					m.Send(theirs, sentType.Of(body)),
 				)
 			})
-			core.Handle(ep, "Fail", func(context.Context, *core.TypedMessage[string]) error { return errors.New("no") })
+			core.Handle(ep, failType, func(context.Context, *core.Message, string) error { return errors.New("no") })
 			run(t, ep)
 			for _, m := range [][2]string{{"Send", "plainly"}, {"Send", "in a transaction"}, {"Fail", ""}} {
-				if err := ep.Send(t.Context(), "orders", m[0], m[1]); err != nil {
+				if err := ep.Send(t.Context(), "orders", core.NewMessageType[string](m[0]).Of(m[1])); err != nil {
 					t.Error(err)
 				}
 			}

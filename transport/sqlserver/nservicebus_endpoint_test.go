@@ -78,9 +78,9 @@ func TestNServiceBus_EndpointOnTheirTables(t *testing.T) {
 				t.Fatal(err)
 			}
 			var attempts atomic.Int32
-			core.Handle(ep, "Sales.PlaceOrder", func(_ context.Context, m *core.TypedMessage[placeOrder]) error {
+			core.Handle(ep, placeOrderType, func(_ context.Context, _ *core.Message, body placeOrder) error {
 				attempts.Add(1)
-				return fmt.Errorf("no stock for %s", m.Body.OrderID)
+				return fmt.Errorf("no stock for %s", body.OrderID)
 			})
 			run(t, ep)
 			db.exec(t, on(table, theirSend), "11111111-1111-4111-8111-111111111111", nil, theirHeaders, []byte(`{"OrderID":"A-1"}`))
@@ -120,10 +120,10 @@ func TestNServiceBus_Conversation(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			core.Handle(ep, "Sales.PlaceOrder", func(_ context.Context, m *core.TypedMessage[placeOrder]) error {
+			core.Handle(ep, placeOrderType, func(_ context.Context, m *core.Message, body placeOrder) error {
 				return errors.Join(
-					m.Reply("Sales.OrderPlaced", m.Body),
-					m.Send(web, "Sales.Remind", m.Body, core.SendOptions{Delay: 300 * time.Millisecond}),
+					m.Reply(orderPlacedType.Of(body)),
+					m.Send(web, remindType.Of(body).With(core.SendOptions{Delay: 300 * time.Millisecond})),
 				)
 			})
 			run(t, ep)

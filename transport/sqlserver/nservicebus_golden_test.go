@@ -158,12 +158,12 @@ func TestNServiceBus_RecordedMessages(t *testing.T) {
 		fails := false
 		for name, r := range all {
 			want := r.want(t)
-			core.Handle(ep, name, func(_ context.Context, m *core.TypedMessage[note]) error {
+			core.Handle(ep, core.NewMessageType[note](name), func(_ context.Context, m *core.Message, body note) error {
 				mu.Lock()
 				defer mu.Unlock()
 				attempts[attempt{m.ID, fails}]++
-				if m.Body != want {
-					t.Errorf("%s has the body %+v, want %+v", name, m.Body, want)
+				if body != want {
+					t.Errorf("%s has the body %+v, want %+v", name, body, want)
 				}
 				for key, value := range r.Headers {
 					if key != forwardDestination && m.Headers.Get(key) != value {
@@ -257,20 +257,20 @@ func TestNServiceBus_WrittenAsTheirs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(ep, "Interop.PingNet", func(_ context.Context, m *core.TypedMessage[note]) error {
-			return m.Reply("Interop.PongFromNet", note{"reply to " + m.Body.Text, m.Body.N})
+		core.Handle(ep, pingNetType, func(_ context.Context, m *core.Message, body note) error {
+			return m.Reply(pongFromNetType.Of(note{"reply to " + body.Text, body.N}))
 		})
-		core.Handle(ep, "Interop.FailInNet", func(_ context.Context, m *core.TypedMessage[note]) error {
-			return fmt.Errorf("this always fails in .NET: %s", m.Body.Text)
+		core.Handle(ep, failInNetType, func(_ context.Context, _ *core.Message, body note) error {
+			return fmt.Errorf("this always fails in .NET: %s", body.Text)
 		})
 		run(t, ep)
 		for _, of := range []string{"Interop.PingNet", "Interop.FailInNet"} {
 			db.insert(t, db.table("Interop.Net"), all[of].request(), all[of].Body)
 		}
 		if err := errors.Join(
-			ep.Send(t.Context(), "Interop.Go", "Interop.PingGo", note{"from .NET: grüße \u2028 \"quoted\"", 1}),
-			ep.Send(t.Context(), "Interop.Go", "Interop.FailInGo", note{"fail", 2}),
-			ep.Publish(t.Context(), "Interop.NetHappened", note{"published in .NET", 3}),
+			ep.Send(t.Context(), "Interop.Go", pingGoType.Of(note{"from .NET: grüße \u2028 \"quoted\"", 1})),
+			ep.Send(t.Context(), "Interop.Go", failInGoType.Of(note{"fail", 2})),
+			ep.Publish(t.Context(), netHappenedEvent.Of(note{"published in .NET", 3})),
 		); err != nil {
 			t.Fatal(err)
 		}
@@ -286,7 +286,7 @@ func TestNServiceBus_WrittenAsTheirs(t *testing.T) {
 			})
 		}
 		takeInto(6, "Interop.Go", "error", "audit")
-		if err := ep.Send(t.Context(), "Interop.Go", "Interop.DelayedToGo", note{time.Now().String(), 5}, core.SendOptions{Delay: 200 * time.Millisecond}); err != nil {
+		if err := ep.Send(t.Context(), "Interop.Go", delayedToGoType.Of(note{time.Now().String(), 5}).With(core.SendOptions{Delay: 200 * time.Millisecond})); err != nil {
 			t.Fatal(err)
 		}
 		await(t, "the delay is over", func() bool {

@@ -76,11 +76,11 @@ func TestNServiceBus_SharedQueue(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			core.Handle(ep, "Count", func(ctx context.Context, m *core.TypedMessage[int]) error {
-				write := func() error { return work(ctx, note, fmt.Sprint(m.Body), "ours") }
+			core.Handle(ep, countType, func(ctx context.Context, _ *core.Message, body int) error {
+				write := func() error { return work(ctx, note, fmt.Sprint(body), "ours") }
 				if c.mode == core.TransactionReceiveOnly {
 					write = func() error {
-						_, err := ours.Exec(ctx, note, fmt.Sprint(m.Body), "ours")
+						_, err := ours.Exec(ctx, note, fmt.Sprint(body), "ours")
 						return err
 					}
 				}

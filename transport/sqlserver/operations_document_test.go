@@ -121,7 +121,7 @@ func invoice(id string) core.Outgoing {
 }
 
 // billing runs the endpoint until the end of the test.
-func (o *operator) billing(t *testing.T, mode core.TransactionMode, handler func(context.Context, *core.TypedMessage[WriteInvoice]) error) {
+func (o *operator) billing(t *testing.T, mode core.TransactionMode, handler func(context.Context, *core.Message, WriteInvoice) error) {
 	t.Helper()
 	ep, err := core.New("billing", o.transport, core.Config{
 		Transactions: mode, Logger: silent,
@@ -130,7 +130,7 @@ func (o *operator) billing(t *testing.T, mode core.TransactionMode, handler func
 	if err != nil {
 		t.Fatal(err)
 	}
-	core.Handle(ep, invoiceType, handler)
+	core.Handle(ep, writeInvoiceType, handler)
 	run(t, ep)
 }
 

@@ -126,17 +126,17 @@ var operationsOnTables = operations{
 			if err != nil {
 				t.Fatal(err)
 			}
-			core.Handle(ep, invoiceType, func(_ context.Context, m *core.TypedMessage[WriteInvoice]) error {
-				return errors.Join(m.Send("shop", "x", 1), m.Publish("written", 1))
+			core.Handle(ep, writeInvoiceType, func(_ context.Context, m *core.Message, _ WriteInvoice) error {
+				return errors.Join(m.Send("shop", xType.Of(1)), m.Publish(writtenEvent.Of(1)))
 			})
-			core.HandleEvent(ep, "placed", func(context.Context, *core.TypedMessage[int]) error { return errors.New("no paper") })
+			core.HandleEvent(ep, placedEvent, func(context.Context, *core.Message, int) error { return errors.New("no paper") })
 			if err := o.transport.Subscribe(t.Context(), "shop", "written"); err != nil {
 				t.Fatal(err)
 			}
 			run(t, ep)
 			if err := errors.Join(
-				ep.Send(t.Context(), "billing", invoiceType, WriteInvoice{42}),
-				ep.Publish(t.Context(), "placed", 1),
+				ep.Send(t.Context(), "billing", writeInvoiceType.Of(WriteInvoice{42})),
+				ep.Publish(t.Context(), placedEvent.Of(1)),
 			); err != nil {
 				t.Fatal(err)
 			}

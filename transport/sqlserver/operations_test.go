@@ -105,7 +105,7 @@ var operationsOnMessages = operations{
 	"failed, failed-one, retry, forget": func(t *testing.T, o *operator) {
 		mended := make(chan struct{})
 		handled := make(chan int, 4)
-		o.billing(t, core.TransactionSendsAtomicWithReceive, func(_ context.Context, m *core.TypedMessage[WriteInvoice]) error {
+		o.billing(t, core.TransactionSendsAtomicWithReceive, func(_ context.Context, m *core.Message, _ WriteInvoice) error {
 			select {
 			case <-mended:
 				handled <- m.Attempt
@@ -189,8 +189,8 @@ var operationsOnMessages = operations{
 			t.Fatal(err)
 		}
 		got := make(chan int, 1)
-		o.billing(t, core.TransactionReceiveOnly, func(_ context.Context, m *core.TypedMessage[WriteInvoice]) error {
-			got <- m.Body.OrderID
+		o.billing(t, core.TransactionReceiveOnly, func(_ context.Context, _ *core.Message, body WriteInvoice) error {
+			got <- body.OrderID
 			return nil
 		})
 		if order := next(t, "the message is handled", got); order != 42 {

@@ -44,9 +44,9 @@ func TestOutage_DiskFullMessageIsRedelivered(t *testing.T) {
 			const n = 4 // more than an endpoint with one slot may hold
 			started, fail := make(chan struct{}, n), make(chan struct{})
 			failures := 0
-			e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+			e.handle = func(ctx context.Context, m *core.Message, body []byte) error {
 				if failures++; failures > n {
-					return e.work(ctx, m)
+					return e.work(ctx, m, body)
 				}
 				started <- struct{}{}
 				select {

@@ -32,8 +32,8 @@ func startOn(t *testing.T, cfg sqlserver.Config, handled chan string, topics ...
 		t.Fatal(err)
 	}
 	for _, topic := range topics {
-		core.HandleEvent(ep, topic, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
-			handled <- string(m.Body)
+		core.HandleEvent(ep, core.NewEvent[[]byte](topic), func(_ context.Context, _ *core.Message, body []byte) error {
+			handled <- string(body)
 			return nil
 		})
 	}

@@ -25,7 +25,7 @@ func settings(t *testing.T, s *postgres.Server, text string) {
 func (e *business) some() (goOn func()) {
 	var handled atomic.Int64
 	gate := make(chan struct{})
-	e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+	e.handle = func(ctx context.Context, m *core.Message, body []byte) error {
 		if handled.Add(1) > 20 {
 			select {
 			case <-gate:
@@ -33,7 +33,7 @@ func (e *business) some() (goOn func()) {
 				return ctx.Err()
 			}
 		}
-		return e.work(ctx, m)
+		return e.work(ctx, m, body)
 	}
 	return sync.OnceFunc(func() { close(gate) })
 }

@@ -64,8 +64,8 @@ func TestHandler_IdleTransactionTimeoutIsCounted(t *testing.T) {
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
 	const messages = 3
 	e.config.Concurrency = 1
-	e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
-		err := e.work(ctx, m)
+	e.handle = func(ctx context.Context, m *core.Message, body []byte) error {
+		err := e.work(ctx, m, body)
 		if m.Attempt == 1 {
 			// As if the role had it, but for this transaction alone: the transport may be
 			// slow too.
@@ -89,8 +89,8 @@ func TestHandler_StatementTimeoutIsCounted(t *testing.T) {
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
 	const messages = 2
-	e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
-		if err := e.work(ctx, m); err != nil || m.Attempt > 1 {
+	e.handle = func(ctx context.Context, m *core.Message, body []byte) error {
+		if err := e.work(ctx, m, body); err != nil || m.Attempt > 1 {
 			return err
 		}
 		// As if the role had it, but for this transaction alone: the transport's own

@@ -83,12 +83,12 @@ func TestOutage_ConnectionBreaksAtAStatement(t *testing.T) {
 			e := newBusiness(t, brokerOn(t, server), c.mode)
 			e.transport.Lease = outageLease
 			e.config.Concurrency = 1
-			e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
-				if err := e.work(ctx, m); err != nil || m.Attempt > 1 {
+			e.handle = func(ctx context.Context, m *core.Message, body []byte) error {
+				if err := e.work(ctx, m, body); err != nil || m.Attempt > 1 {
 					return err
 				}
 				if e.mode != atomic { // nobody undoes what a handler did elsewhere
-					e.exec(`delete from written where key = $1`, string(m.Body))
+					e.exec(`delete from written where key = $1`, string(body))
 				}
 				return errors.New("as ordered")
 			}

@@ -75,7 +75,7 @@ func TestOutage_SessionIsTerminatedInTheHandler(t *testing.T) {
 			e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
 			e.config.Concurrency = 1
 			const messages = 3
-			e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+			e.handle = func(ctx context.Context, m *core.Message, body []byte) error {
 				terminate := func() {
 					if m.Attempt > 1 {
 						return
@@ -91,7 +91,7 @@ func TestOutage_SessionIsTerminatedInTheHandler(t *testing.T) {
 					}
 					terminate()
 				}
-				err := e.work(ctx, m)
+				err := e.work(ctx, m, body)
 				if !c.before {
 					terminate()
 				}
@@ -117,8 +117,8 @@ func TestOutage_SessionIsTerminatedInAStatement(t *testing.T) {
 			e.config.Concurrency = 1
 			const messages = 10                         // half of them when the others may be done
 			handled := make(chan struct{}, 10*messages) // some more than once
-			e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
-				err := e.work(ctx, m)
+			e.handle = func(ctx context.Context, m *core.Message, body []byte) error {
+				err := e.work(ctx, m, body)
 				handled <- struct{}{}
 				return err
 			}

@@ -40,8 +40,8 @@ func TestPolicy_WritesInTheTransactionOfTheMessage(t *testing.T) {
 				}
 				return test.actions[min(failure.DelayedDeliveriesPerformed+failure.ImmediateProcessingFailures-1, len(test.actions)-1)]
 			}
-			e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
-				if err := e.work(ctx, m); err != nil {
+			e.handle = func(ctx context.Context, m *core.Message, body []byte) error {
+				if err := e.work(ctx, m, body); err != nil {
 					return err
 				}
 				return errors.New("failed after its work")

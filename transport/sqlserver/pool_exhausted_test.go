@@ -159,11 +159,11 @@ func TestPool_ManyPublishersNeedFewConnections(t *testing.T) {
 	e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)
 	e.config.Concurrency = handlers
 	begin, begun := make(chan struct{}), make(chan struct{}, handlers)
-	e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+	e.handle = func(ctx context.Context, m *core.Message, body []byte) error {
 		begun <- struct{}{}
 		<-begin
 		begun <- struct{}{}
-		return m.Publish("placed", m.Body)
+		return m.Publish(placedByteType.Of(body))
 	}
 	e.order(handlers)
 	e.run()

@@ -32,11 +32,11 @@ func limitedPool(t *testing.T, url string, connections int32) *pgxpool.Pool {
 }
 
 // sendNow writes the row and sends at once, on a second connection.
-func (e *business) sendNow(ctx context.Context, m *core.TypedMessage[[]byte]) error {
-	if err := e.write(ctx, m); err != nil {
+func (e *business) sendNow(ctx context.Context, m *core.Message, body []byte) error {
+	if err := e.write(ctx, m, body); err != nil {
 		return err
 	}
-	return m.SendNow(ctx, outputQueue, "invoices.Send", m.Body)
+	return m.SendNow(ctx, outputQueue, sendType.Of(body))
 }
 
 // With one connection for the message there is none for what its handler sends.

@@ -174,8 +174,8 @@ func TestMaxPrefetchBytes_BoundsWhatIsLeased(t *testing.T) {
 	e.config.MaxPrefetchBytes = most
 	var handled, waiting atomic.Int64
 	gate := make(chan struct{})
-	e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
-		if len(m.Body) == mib {
+	e.handle = func(ctx context.Context, _ *core.Message, body []byte) error {
+		if len(body) == mib {
 			waiting.Add(1)
 			defer waiting.Add(-1)
 			select {

@@ -155,22 +155,22 @@ func newRowsEndpoint(t *testing.T, db *testDatabase, cfg sqlserver.Config, mode 
 	if e.Endpoint, err = core.New(e.queue, db.open(t, cfg), c); err != nil {
 		t.Fatal(err)
 	}
-	core.Handle(e.Endpoint, "Row", func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+	core.Handle(e.Endpoint, rowType, func(ctx context.Context, _ *core.Message, body []byte) error {
 		if e.before != nil {
 			e.first.Do(e.before)
 		}
 		e.mu.Lock()
-		e.ran[string(m.Body)]++
+		e.ran[string(body)]++
 		e.mu.Unlock()
 		if err := e.handle(ctx); err != nil {
 			return err
 		}
-		if strings.HasPrefix(string(m.Body), rowFails) {
+		if strings.HasPrefix(string(body), rowFails) {
 			return errors.New("as ordered")
 		}
 		return nil
 	})
-	core.Handle(e.Endpoint, "Healthy", func(context.Context, *core.TypedMessage[placeOrder]) error {
+	core.Handle(e.Endpoint, healthyType, func(context.Context, *core.Message, placeOrder) error {
 		e.healthy.Add(1)
 		return nil
 	})
@@ -192,7 +192,7 @@ func (e *rowsEndpoint) run(t *testing.T) {
 	t.Helper()
 	run(t, e.Endpoint)
 	for range healthyMessages {
-		if err := e.Send(t.Context(), e.queue, "Healthy", placeOrder{"A-1"}); err != nil {
+		if err := e.Send(t.Context(), e.queue, healthyType.Of(placeOrder{"A-1"})); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -44,7 +44,7 @@ func TestReceive_RowBeyondMaxMessageBytes(t *testing.T) {
 				t.Fatal(err)
 			}
 			var attempts atomic.Int64
-			core.Handle(ep, "Row", func(context.Context, *core.TypedMessage[[]byte]) error {
+			core.Handle(ep, rowType, func(context.Context, *core.Message, []byte) error {
 				attempts.Add(1)
 				return errors.New("fails always")
 			})

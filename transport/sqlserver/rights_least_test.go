@@ -193,18 +193,18 @@ func TestRights_EndpointWithTheLeast(t *testing.T) {
 				t.Fatal(err)
 			}
 			topic := "Sales.OrderPlaced." + mode.String()
-			core.HandleEvent(ep, topic, func(_ context.Context, m *core.TypedMessage[placeOrder]) error {
+			core.HandleEvent(ep, core.NewEvent[placeOrder](topic), func(_ context.Context, m *core.Message, body placeOrder) error {
 				return errors.Join(
-					m.Send(next, "Ship", m.Body),
-					m.Send(theirs, "Ship", m.Body),
-					m.Send(theirs, "Remind", m.Body, core.SendOptions{Delay: 10 * time.Millisecond}),
+					m.Send(next, shipType.Of(body)),
+					m.Send(theirs, shipType.Of(body)),
+					m.Send(theirs, remindPlaceOrderType.Of(body).With(core.SendOptions{Delay: 10 * time.Millisecond})),
 				)
 			})
-			core.Handle(ep, "Fail", func(context.Context, *core.TypedMessage[placeOrder]) error { return errors.New("no") })
+			core.Handle(ep, failPlaceOrderType, func(context.Context, *core.Message, placeOrder) error { return errors.New("no") })
 			run(t, ep)
 			if err := errors.Join(
-				ep.Publish(t.Context(), topic, placeOrder{"A-1"}),
-				ep.Send(t.Context(), name, "Fail", placeOrder{"A-2"}),
+				ep.Publish(t.Context(), core.NewEvent[placeOrder](topic).Of(placeOrder{"A-1"})),
+				ep.Send(t.Context(), name, failPlaceOrderType.Of(placeOrder{"A-2"})),
 			); err != nil {
 				t.Fatal(err)
 			}

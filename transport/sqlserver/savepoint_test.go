@@ -159,8 +159,8 @@ func TestSavepoint_OfMiddlewareThatTriesAgain(t *testing.T) {
 	})}
 	tries := map[string]int{}
 	e.config.Concurrency = 1
-	e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
-		if err := e.work(ctx, m); err != nil {
+	e.handle = func(ctx context.Context, m *core.Message, body []byte) error {
+		if err := e.work(ctx, m, body); err != nil {
 			return err
 		}
 		if tries[m.ID]++; tries[m.ID] < 3 {
@@ -182,8 +182,8 @@ func TestSavepoint_OfMiddlewareThatTriesAgain(t *testing.T) {
 func TestSavepoint_ThatTheHandlerReleases(t *testing.T) {
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
-	e.handle = func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
-		if err := e.work(ctx, m); err != nil || m.Attempt > 1 {
+	e.handle = func(ctx context.Context, m *core.Message, body []byte) error {
+		if err := e.work(ctx, m, body); err != nil || m.Attempt > 1 {
 			return err
 		}
 		savepoint, err := m.Savepoint(ctx)

@@ -146,8 +146,8 @@ func TestPool_HandlersThatOnlySendShareConnections(t *testing.T) {
 	pool := limitedPool(t, e.broker.url, 90)
 	e.transport = sqlserver.Config{Pool: pool}
 	const messages = 1000
-	e.handle = func(_ context.Context, m *core.TypedMessage[[]byte]) error {
-		return m.Send(outputQueue, "invoices.Send", m.Body)
+	e.handle = func(_ context.Context, m *core.Message, body []byte) error {
+		return m.Send(outputQueue, sendType.Of(body))
 	}
 	e.order(messages)
 	e.run()

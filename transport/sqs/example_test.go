@@ -38,14 +38,14 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	core.Handle(billing, "billing.WriteInvoice", func(ctx context.Context, m *core.TypedMessage[WriteInvoice]) error {
-		fmt.Println("an invoice for order", m.Body.OrderID)
+	core.Handle(billing, writeInvoiceType, func(ctx context.Context, _ *core.Message, body WriteInvoice) error {
+		fmt.Println("an invoice for order", body.OrderID)
 		stop() // Run drains and returns; a service runs until it gets a signal
 		return nil
 	})
 	if err := errors.Join(
 		billing.Provision(ctx), // creates billing, billing-delay.fifo and error if they are missing
-		billing.Send(ctx, "billing", "billing.WriteInvoice", WriteInvoice{OrderID: 42}),
+		billing.Send(ctx, "billing", writeInvoiceType.Of(WriteInvoice{OrderID: 42})),
 		billing.Run(ctx),
 	); err != nil {
 		log.Fatal(err)
@@ -88,7 +88,7 @@ func ExampleTransport_KeepsGroups() {
 		log.Fatal(err)
 	}
 	post := func(ctx context.Context, customer string, amount int) error {
-		return ledger.Send(ctx, "ledger.fifo", "ledger.Post", amount, core.SendOptions{GroupKey: customer})
+		return ledger.Send(ctx, "ledger.fifo", postType.Of(amount).With(core.SendOptions{GroupKey: customer}))
 	}
 	// end
 	_ = post
@@ -109,12 +109,12 @@ func ExampleTransport_Send() {
 		log.Fatal(err)
 	}
 	// snippet: deduplication
-	err = bank.Send(ctx, "ledger.fifo", "ledger.Post", 100, core.SendOptions{
+	err = bank.Send(ctx, "ledger.fifo", postType.Of(100).With(core.SendOptions{
 		GroupKey: "customer-7",
 		Properties: map[string]string{
 			sqs.PropertyDeduplicationID: "payment-4711", // of the bank statement
 		},
-	})
+	}))
 	// end
 	if send, ok := errors.AsType[*core.SendError](err); ok {
 		for _, result := range send.Results {

@@ -108,7 +108,7 @@ func startFailing(ctx context.Context, setup reprise.Setup, handle func(string) 
 	if err != nil {
 		return nil, err
 	}
-	core.Handle(taker, workload.MessageType, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+	core.Handle(taker, placedType, func(_ context.Context, m *core.Message, _ []byte) error {
 		return handle(m.Headers.Get(workload.SequenceHeader))
 	})
 	s := &failingSystem{finished: make(chan error, 1)}

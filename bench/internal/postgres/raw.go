@@ -88,7 +88,7 @@ func (s *rawStore) whatHandlersSend(ctx context.Context, t core.Transport) (head
 	if err != nil {
 		return "", err
 	}
-	if err := ep.Invoke(ctx, workload.MessageType, s.body); err != nil {
+	if err := ep.Invoke(ctx, placedType.Of(s.body)); err != nil {
 		return "", err
 	}
 	err = s.pool.QueryRow(ctx, "delete from shipping returning headers").Scan(&headers)

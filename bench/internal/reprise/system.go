@@ -58,7 +58,7 @@ func (setup Setup) NewEndpoint(t core.Transport, handle func(string) error) (*co
 		return nil, err
 	}
 	body := setup.Body()
-	core.Handle(ep, workload.MessageType, func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+	core.Handle(ep, placedType, func(ctx context.Context, m *core.Message, _ []byte) error {
 		sequence := m.Headers.Get(workload.SequenceHeader)
 		if setup.Work != nil {
 			if err := setup.Work(ctx, sequence); err != nil {
@@ -68,7 +68,7 @@ func (setup Setup) NewEndpoint(t core.Transport, handle func(string) error) (*co
 		if err := handle(sequence); err != nil || !setup.Sends {
 			return err
 		}
-		return m.Send(workload.HandlerQueue, workload.MessageType, body)
+		return m.Send(workload.HandlerQueue, placedType.Of(body))
 	})
 	return ep, nil
 }
@@ -99,7 +99,7 @@ func (s *System) Send(ctx context.Context, sequence string) error {
 			sent[h.Key] = h.Value
 		}
 		sent[workload.SequenceHeader] = sequence
-		return s.endpoint.Send(ctx, workload.Queue, workload.MessageType, s.body, core.SendOptions{Headers: sent})
+		return s.endpoint.Send(ctx, workload.Queue, placedType.Of(s.body).With(core.SendOptions{Headers: sent}))
 	}
 	return s.transport.Send(ctx, Message(sequence, s.body))
 }

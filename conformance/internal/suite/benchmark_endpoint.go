@@ -15,7 +15,7 @@ import (
 
 // run starts an endpoint with this handler. The endpoint stops at the end of the
 // measurement.
-func (b *bench) run(mode core.TransactionMode, succeeded func(context.Context, core.Success), handler func(ctx context.Context, m *core.TypedMessage[[]byte]) error) {
+func (b *bench) run(mode core.TransactionMode, succeeded func(context.Context, core.Success), handler func(ctx context.Context, m *core.Message, body []byte) error) {
 	ep, err := core.New(b.queue, b.transport, core.Config{
 		Transactions: mode, Provision: core.ProvisionNever, Logger: slog.New(slog.DiscardHandler),
 		Recoverability: core.Recoverability{ErrorQueue: b.newQueue()}, Observers: []core.Observer{{Succeeded: succeeded}},
@@ -23,7 +23,7 @@ func (b *bench) run(mode core.TransactionMode, succeeded func(context.Context, c
 	if err != nil {
 		b.Fatal(err)
 	}
-	core.Handle(ep, "job", handler)
+	core.Handle(ep, jobType, handler)
 	ctx, cancel := context.WithCancel(b.ctx)
 	done := make(chan error, 1)
 	go func() { done <- ep.Run(ctx) }()
@@ -48,7 +48,7 @@ func (s *successCount) succeeded(context.Context, core.Success) { s.n.Add(1) }
 
 func (b *bench) endToEnd(mode core.TransactionMode, failing bool) {
 	done := &successCount{}
-	b.run(mode, done.succeeded, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+	b.run(mode, done.succeeded, func(_ context.Context, m *core.Message, _ []byte) error {
 		if failing && m.Attempt == 1 {
 			return errHandler
 		}
@@ -84,7 +84,7 @@ func (b *bench) reach(done *successCount) {
 func (b *bench) latency(mode core.TransactionMode) {
 	var handled atomic.Pointer[time.Time]
 	done := make(chan struct{}, 1)
-	b.run(mode, func(context.Context, core.Success) { done <- struct{}{} }, func(context.Context, *core.TypedMessage[[]byte]) error {
+	b.run(mode, func(context.Context, core.Success) { done <- struct{}{} }, func(context.Context, *core.Message, []byte) error {
 		now := time.Now()
 		handled.Store(&now)
 		return nil

@@ -220,7 +220,7 @@ var capabilityCases = []testCase{
 		answers.releaseAll()
 		asking.handle("answer", answers.handle)
 		answering.handle("question", func(_ context.Context, m *core.Message) error {
-			return m.Reply("answer", append([]byte("re "), m.RawBody()...))
+			return m.Reply(answerType.Of(append([]byte("re "), m.RawBody()...)))
 		})
 		asking.run()
 		answering.run()
@@ -228,7 +228,7 @@ var capabilityCases = []testCase{
 		for i := range 3 {
 			body := fmt.Appendf(nil, "question %d", i)
 			ctx, cancel := t.withTimeout()
-			err := asking.Send(ctx, answering.queue, "question", body)
+			err := asking.Send(ctx, answering.queue, questionType.Of(body))
 			cancel()
 			if err != nil {
 				t.stop("Endpoint.Send sends to a queue", "%v", err)

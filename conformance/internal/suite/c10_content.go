@@ -277,7 +277,7 @@ var contentCases = []testCase{
 		transport := t.open()
 		s := t.service(transport, nil)
 		out := t.queue(transport)
-		s.handle("job", func(_ context.Context, m *core.Message) error { return m.Send(out, "done", m.RawBody()) })
+		s.handle("job", func(_ context.Context, m *core.Message) error { return m.Send(out, doneType.Of(m.RawBody())) })
 		s.handle("bad", func(context.Context, *core.Message) error { return errHandler })
 		size := 64 << 10
 		if limit := t.caps.MaxMessageBytes; limit > 0 { // the endpoint reserves 8 KiB, or half

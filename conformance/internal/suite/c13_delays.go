@@ -313,10 +313,10 @@ var delayCases = []testCase{
 		s.handle("job", func(_ context.Context, m *core.Message) error {
 			times <- time.Now()
 			later := core.SendOptions{Delay: delay}
-			if err := m.Send(out, "job", []byte("elsewhere"), later); err != nil {
+			if err := m.Send(out, jobType.Of([]byte("elsewhere")).With(later)); err != nil {
 				return err
 			}
-			return m.Send(s.queue, "reminder", []byte("to itself"), later)
+			return m.Send(s.queue, reminderType.Of([]byte("to itself")).With(later))
 		})
 		s.handle("reminder", func(context.Context, *core.Message) error {
 			times <- time.Now()

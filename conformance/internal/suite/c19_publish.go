@@ -420,7 +420,7 @@ func (t *caseT) publish(transport core.Transport, topic, name string, n int) []c
 	var sent []core.Outgoing
 	for i := range n {
 		body := fmt.Sprintf("%s %d", name, i)
-		if err := ep.Publish(ctx, topic, []byte(body)); err != nil {
+		if err := ep.Publish(ctx, core.NewEvent[[]byte](topic).Of([]byte(body))); err != nil {
 			t.stop("Endpoint.Publish publishes", "%v", err)
 		}
 		sent = append(sent, core.Outgoing{Topic: topic, Body: []byte(body)})

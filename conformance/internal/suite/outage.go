@@ -252,7 +252,7 @@ func (t *caseT) dieBeforeSettling() (handled, copies int) {
 	var attempts counter
 	s.handle(workType, func(_ context.Context, m *core.Message) error {
 		attempts.add(m.ID)
-		return m.Send(forward, workType, []byte("forwarded"))
+		return m.Send(forward, workByteType.Of([]byte("forwarded")))
 	})
 	s.run()
 	t.Cleanup(let) // before the endpoint is stopped

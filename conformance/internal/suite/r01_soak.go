@@ -149,7 +149,7 @@ func (k *soak) handle(_ context.Context, m *core.Message) error {
 	case j.kind == "slow":
 		k.t.sleep(20 * time.Millisecond)
 	}
-	return m.Send(k.done, "job", m.RawBody())
+	return m.Send(k.done, jobType.Of(m.RawBody()))
 }
 
 // account compares the plan with the observations.

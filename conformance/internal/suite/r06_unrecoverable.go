@@ -34,7 +34,7 @@ var unrecoverableCases = []testCase{
 			t.send(transport, t.command(s.queue, body, body))
 		}
 		const undecodable = "this is no JSON"
-		core.Handle(s.Endpoint, "undecodable", func(context.Context, *core.TypedMessage[map[string]int]) error { return nil })
+		core.Handle(s.Endpoint, undecodableType, func(context.Context, *core.Message, map[string]int) error { return nil })
 		t.send(transport, t.command(s.queue, "undecodable", undecodable))
 		s.run()
 		s.wantMoved(len(failures) + 1)

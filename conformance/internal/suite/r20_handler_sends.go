@@ -38,15 +38,15 @@ func (t *caseT) sendTargets(transport core.Transport) *sendTargets {
 // fill sends messages in every way available to a handler.
 func (targets *sendTargets) fill(ctx context.Context, t *caseT, m *core.Message) {
 	errs := []error{
-		m.Send(targets.queue, "any", []byte("sent")),
-		m.Reply("any", []byte("replied")),
-		m.SendNow(ctx, targets.atOnce, "any", fmt.Appendf(nil, "at once, run %d", targets.filled.Add(1))),
+		m.Send(targets.queue, anyType.Of([]byte("sent"))),
+		m.Reply(anyType.Of([]byte("replied"))),
+		m.SendNow(ctx, targets.atOnce, anyType.Of(fmt.Appendf(nil, "at once, run %d", targets.filled.Add(1)))),
 	}
 	if t.caps.DelayedDelivery {
-		errs = append(errs, m.Send(targets.queue, "any", []byte("delayed"), core.SendOptions{Delay: t.shortDelay()}))
+		errs = append(errs, m.Send(targets.queue, anyType.Of([]byte("delayed")).With(core.SendOptions{Delay: t.shortDelay()})))
 	}
 	if targets.topic != "" {
-		errs = append(errs, m.Publish(targets.topic, []byte("published")))
+		errs = append(errs, m.Publish(core.NewEvent[[]byte](targets.topic).Of([]byte("published"))))
 	}
 	if err := errors.Join(errs...); err != nil {
 		t.fail("a handler can send what the transport's Capabilities allow", "%v", err)
@@ -210,7 +210,7 @@ var handlerSendCases = []testCase{
 			if err := t.suite.h.NativeTx.Write(ctx, key); err != nil {
 				t.fail("Harness.NativeTx.Write works in the context of several handlers and a fallback", "%v", err)
 			}
-			if err := m.Send(out, key, nil); err != nil {
+			if err := m.Send(out, core.NewMessageType[[]byte](key).Of(nil)); err != nil {
 				t.fail("a handler and a fallback can send", "%v", err)
 			}
 		}
@@ -256,7 +256,7 @@ var handlerSendCases = []testCase{
 		transport := t.open()
 		out := t.queue(transport)
 		send := func(m *core.Message, body string) {
-			if err := m.Send(out, "sent", []byte(body)); err != nil {
+			if err := m.Send(out, sentType.Of([]byte(body))); err != nil {
 				t.fail("a handler and a fallback can send", "%v", err)
 			}
 		}
@@ -308,7 +308,7 @@ var handlerSendCases = []testCase{
 			if seen.add(m) > endless {
 				return nil
 			}
-			return errors.Join(m.Send(out, "any", []byte("sent")), m.Send(missing, "any", []byte("lost")))
+			return errors.Join(m.Send(out, anyType.Of([]byte("sent"))), m.Send(missing, anyType.Of([]byte("lost"))))
 		})
 		s.run()
 		sent := t.command(s.queue, "order", "m1")
@@ -380,7 +380,7 @@ var handlerSendCases = []testCase{
 			if seen.add(m) > endless {
 				return core.Discard("attempted too often")
 			}
-			return m.Send(targets.queue, "any", []byte("sent"))
+			return m.Send(targets.queue, anyType.Of([]byte("sent")))
 		})
 		s.run()
 		t.send(transport, targets.order(t, transport, s))
@@ -406,7 +406,7 @@ var handlerSendCases = []testCase{
 			mu.Lock()
 			keys = append(keys, key)
 			mu.Unlock()
-			err := m.Send(targets.queue, "any", []byte("sent"))
+			err := m.Send(targets.queue, anyType.Of([]byte("sent")))
 			return errors.Join(err, t.suite.h.NativeTx.Write(ctx, key), t.suite.h.NativeTx.Break(ctx))
 		})
 		s.run()

@@ -52,7 +52,7 @@ var errorPathLimitCases = []testCase{
 		if t.caps.MaxMessageBytes > 0 {
 			// The refusal says by how much the body is too large.
 			body = bytes.Repeat([]byte("x"), t.caps.MaxMessageBytes)
-			tooLarge, ok := errors.AsType[*core.TooLargeError](s.Send(t.ctx, s.queue, "order", body))
+			tooLarge, ok := errors.AsType[*core.TooLargeError](s.Send(t.ctx, s.queue, orderType.Of(body)))
 			if !ok {
 				t.stop("an endpoint refuses a body as large as MaxMessageBytes", "it did not")
 			}
@@ -60,7 +60,7 @@ var errorPathLimitCases = []testCase{
 		}
 		ctx, cancel := t.withTimeout()
 		defer cancel()
-		if err := s.Send(ctx, s.queue, "order", body); err != nil {
+		if err := s.Send(ctx, s.queue, orderType.Of(body)); err != nil {
 			t.stop(fmt.Sprintf("the transport takes a body of %d bytes, which is within its MaxMessageBytes of %d", len(body), t.caps.MaxMessageBytes), "%v", err)
 		}
 		in := s.wantOneMoved()

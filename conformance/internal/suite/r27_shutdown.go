@@ -23,7 +23,7 @@ var shutdownCases = []testCase{
 			if err != nil {
 				return err
 			}
-			return m.Send(out, "done", m.RawBody())
+			return m.Send(out, doneType.Of(m.RawBody()))
 		})
 		s.run()
 		msgs := t.jobs(s.queue, 2)
@@ -124,11 +124,11 @@ var shutdownCases = []testCase{
 			}
 			return errHandler
 		})
-		core.HandleFailed(s.Endpoint, "job", func(ctx context.Context, m *core.TypedMessage[[]byte], _ *core.Failed) error {
-			if err := m.Send(out, "report", m.Body); err != nil {
+		core.HandleFailed(s.Endpoint, jobType, func(ctx context.Context, m *core.Message, body []byte, _ *core.Failed) error {
+			if err := m.Send(out, reportType.Of(body)); err != nil {
 				return err
 			}
-			if resorts.add(string(m.Body)) == 1 && string(m.Body) == byHandleFailed {
+			if resorts.add(string(body)) == 1 && string(body) == byHandleFailed {
 				return cutOff(ctx)
 			}
 			return nil

@@ -20,17 +20,17 @@ var errorQueueCases = []testCase{
 		})
 		sent := t.command(s.queue, "order", "m1")
 		sent.Headers.Set("Company.Customer", "4711")
-		core.Handle(s.Endpoint, "order", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
-			if n := seen.add(m.Message); n > endless {
+		core.Handle(s.Endpoint, orderType, func(_ context.Context, m *core.Message, body []byte) error {
+			if n := seen.add(m); n > endless {
 				return nil
 			}
 			h := m.Headers
 			h.Del(headers.Retries, headers.RetriesTimestamp, headers.Attempts)
-			if got, want := h.Map(), sent.Headers.Map(); !maps.Equal(got, want) || !bytes.Equal(m.Body, sent.Body) {
+			if got, want := h.Map(), sent.Headers.Map(); !maps.Equal(got, want) || !bytes.Equal(body, sent.Body) {
 				t.fail(fmt.Sprintf("every attempt gets the body and headers that were sent, %s and %s", excerpt(sent.Body), excerptHeaders(want, got)),
-					"%v: %s and %s", attempt{number: m.Attempt, delayedRetries: m.DelayedRetries, headers: m.Headers}, excerpt(m.Body), excerptHeaders(got, want))
+					"%v: %s and %s", attempt{number: m.Attempt, delayedRetries: m.DelayedRetries, headers: m.Headers}, excerpt(body), excerptHeaders(got, want))
 			}
-			clear(m.Body)
+			clear(body)
 			m.Headers.Set("Company.Customer", "changed")
 			m.Headers.Del("Sender")
 			return errHandler

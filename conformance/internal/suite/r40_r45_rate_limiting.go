@@ -219,7 +219,7 @@ var rateLimitCases = []testCase{
 			if n <= failures[string(m.RawBody())] {
 				return errHandler
 			}
-			return m.Send(out, "done", m.RawBody())
+			return m.Send(out, doneType.Of(m.RawBody()))
 		})
 		s.run()
 		t.send(transport, msgs...)

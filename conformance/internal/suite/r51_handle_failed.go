@@ -15,7 +15,7 @@ var handleFailedCases = []testCase{
 		out := t.queue(transport)
 		s := t.handleFailedFixture(transport, func(m *core.Message, f *core.Failed) error {
 			f.TakeOver()
-			return errors.Join(m.Send(out, "done", []byte("apology")), m.Send(out, "done", []byte("report")))
+			return errors.Join(m.Send(out, doneType.Of([]byte("apology"))), m.Send(out, doneType.Of([]byte("report"))))
 		})
 		t.wantLeft(out, "what HandleFailed sent when it took a message over", "apology", "report")
 		s.end()
@@ -27,7 +27,7 @@ var handleFailedCases = []testCase{
 		transport := t.open()
 		out := t.queue(transport)
 		s := t.handleFailedFixture(transport, func(m *core.Message, _ *core.Failed) error {
-			return errors.Join(m.Send(out, "done", []byte("apology")), m.Send(out, "done", []byte("report")))
+			return errors.Join(m.Send(out, doneType.Of([]byte("apology"))), m.Send(out, doneType.Of([]byte("report"))))
 		})
 		t.wantLeft(out, "what HandleFailed sent when it let a message go", "apology", "report")
 		t.wantFailedHeaders(s.wantOneMoved(), "the handler failed")
@@ -38,7 +38,7 @@ var handleFailedCases = []testCase{
 		out := t.queue(transport)
 		s := t.handleFailedFixture(transport, func(m *core.Message, f *core.Failed) error {
 			f.TakeOver()
-			return errors.Join(m.Send(out, "done", []byte("apology")), errors.New("the last resort failed too"))
+			return errors.Join(m.Send(out, doneType.Of([]byte("apology"))), errors.New("the last resort failed too"))
 		})
 		t.wantFailedHeaders(s.wantOneMoved(), "the handler failed")
 		s.wantRuns(t)
@@ -48,7 +48,7 @@ var handleFailedCases = []testCase{
 		transport := t.open()
 		missing := t.uniqueName()
 		s := t.handleFailedFixture(transport, func(m *core.Message, _ *core.Failed) error {
-			return m.Send(missing, "done", []byte("apology"))
+			return m.Send(missing, doneType.Of([]byte("apology")))
 		})
 		t.wantFailedHeaders(s.wantOneMoved(), "the handler failed")
 		s.wantRuns(t)
@@ -77,9 +77,9 @@ func (t *caseT) handleFailedFixture(transport core.Transport, resort func(m *cor
 		}
 		return errHandler
 	})
-	core.HandleFailed(l.Endpoint, "job", func(_ context.Context, m *core.TypedMessage[[]byte], f *core.Failed) error {
+	core.HandleFailed(l.Endpoint, jobType, func(_ context.Context, m *core.Message, _ []byte, f *core.Failed) error {
 		l.fallbacks.Add(1)
-		return resort(m.Message, f)
+		return resort(m, f)
 	})
 	l.run()
 	t.send(transport, t.command(l.queue, "job", "fails"))

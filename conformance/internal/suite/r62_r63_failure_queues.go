@@ -180,7 +180,7 @@ var failureQueueCases = []testCase{
 		transport := t.open()
 		invalid := t.queue(transport)
 		s := t.service(transport, func(c *core.Config) { c.Recoverability.InvalidQueue = invalid })
-		core.Handle(s.Endpoint, "number", func(context.Context, *core.TypedMessage[int]) error { return nil })
+		core.Handle(s.Endpoint, numberType, func(context.Context, *core.Message, int) error { return nil })
 		s.run()
 		const body = "{\"no\": number\x00\xff"
 		t.send(transport, t.command(s.queue, "number", body))

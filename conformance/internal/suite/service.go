@@ -59,7 +59,7 @@ func (t *caseT) serviceOn(transport core.Transport, queue, errorQueue string, ch
 
 // handle registers a handler that receives the undecoded body.
 func (s *service) handle(messageType string, h core.HandlerFunc, opts ...core.HandleOptions) {
-	core.Handle(s.Endpoint, messageType, func(ctx context.Context, m *core.TypedMessage[[]byte]) error { return h(ctx, m.Message) }, opts...)
+	core.Handle(s.Endpoint, core.NewMessageType[[]byte](messageType), func(ctx context.Context, m *core.Message, _ []byte) error { return h(ctx, m) }, opts...)
 }
 
 // run starts the endpoint, and waits until it receives messages.
@@ -131,7 +131,7 @@ func (s *service) end() {
 
 // handleEvent registers a handler of events that receives the undecoded body.
 func (s *service) handleEvent(topic string, h core.HandlerFunc) {
-	core.HandleEvent(s.Endpoint, topic, func(ctx context.Context, m *core.TypedMessage[[]byte]) error { return h(ctx, m.Message) })
+	core.HandleEvent(s.Endpoint, core.NewEvent[[]byte](topic), func(ctx context.Context, m *core.Message, _ []byte) error { return h(ctx, m) })
 }
 
 // endRun asks Run to end, and does not wait.

@@ -180,7 +180,7 @@ func (spec workerSpec) run(ctx context.Context, transport core.Transport, env wo
 	if err != nil {
 		return err
 	}
-	core.Handle(ep, workType, func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+	core.Handle(ep, workByteType, func(ctx context.Context, m *core.Message, body []byte) error {
 		env.report(event{isHandling, m.ID})
 		if m.ID == spec.Poison {
 			env.crash()
@@ -206,7 +206,7 @@ func (spec workerSpec) run(ctx context.Context, transport core.Transport, env wo
 		if spec.Forward == "" {
 			return nil
 		}
-		return m.Send(spec.Forward, workType, m.Body)
+		return m.Send(spec.Forward, workByteType.Of(body))
 	})
 	ended := make(chan error, 1)
 	go func() { ended <- ep.Run(ctx) }()

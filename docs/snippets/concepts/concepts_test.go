@@ -27,18 +27,18 @@ var quiet = slog.New(slog.DiscardHandler)
 // snippet: handlers
 func registerOrders(orders *core.Endpoint) {
 	// A command: one endpoint is told to do something.
-	core.Handle(orders, "orders.place", func(_ context.Context, m *core.TypedMessage[PlaceOrder]) error {
+	core.Handle(orders, placeType, func(_ context.Context, m *core.Message, body PlaceOrder) error {
 		return errors.Join(
-			m.Publish("orders.placed", OrderPlaced(m.Body)), // an event: it has happened
-			m.Reply("orders.accepted", Accepted(m.Body)),    // a reply: to whoever sent the command
+			m.Publish(placed.Of(OrderPlaced(body))),  // an event: it has happened
+			m.Reply(acceptedType.Of(Accepted(body))), // a reply: to whoever sent the command
 		)
 	})
 }
 
 func registerBilling(billing *core.Endpoint, charge func(ctx context.Context, id string) error) {
 	// A handler of an event also subscribes to it.
-	core.HandleEvent(billing, "orders.placed", func(ctx context.Context, m *core.TypedMessage[OrderPlaced]) error {
-		return charge(ctx, m.Body.ID)
+	core.HandleEvent(billing, placed, func(ctx context.Context, _ *core.Message, body OrderPlaced) error {
+		return charge(ctx, body.ID)
 	})
 }
 
@@ -69,16 +69,16 @@ func TestCommandEventReply(t *testing.T) {
 		})
 		start(t, "orders", transport, core.Config{}, registerOrders)
 		web := start(t, "web", transport, core.Config{}, func(ep *core.Endpoint) {
-			core.Handle(ep, "orders.accepted", func(_ context.Context, m *core.TypedMessage[Accepted]) error {
+			core.Handle(ep, acceptedType, func(_ context.Context, m *core.Message, _ Accepted) error {
 				accepted = m.Headers
 				return nil
 			})
 		})
 		// snippet: send
-		err := web.Send(t.Context(), "orders", "orders.place", PlaceOrder{ID: "42"}, core.SendOptions{
+		err := web.Send(t.Context(), "orders", placeType.Of(PlaceOrder{ID: "42"}).With(core.SendOptions{
 			ID:      "place-42",
 			Headers: map[string]string{"tenant": "acme"},
-		})
+		}))
 		// end
 		if err != nil {
 			t.Fatal(err)
@@ -110,8 +110,8 @@ func TestEndpoints_InOneProcess(t *testing.T) {
 		if err := errors.Join(errOrders, errBilling); err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(orders, "orders.place", func(_ context.Context, m *core.TypedMessage[PlaceOrder]) error {
-			return m.Publish("orders.placed", OrderPlaced(m.Body))
+		core.Handle(orders, placeType, func(_ context.Context, m *core.Message, body PlaceOrder) error {
+			return m.Publish(placed.Of(OrderPlaced(body)))
 		})
 		registerBilling(billing, func(context.Context, string) error {
 			stop()
@@ -119,7 +119,7 @@ func TestEndpoints_InOneProcess(t *testing.T) {
 		})
 		go func() {
 			<-orders.Ready()
-			if err := orders.Send(ctx, "orders", "orders.place", PlaceOrder{ID: "42"}); err != nil {
+			if err := orders.Send(ctx, "orders", placeType.Of(PlaceOrder{ID: "42"})); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -140,20 +140,20 @@ func TestSends_SameIDsAtEveryAttempt(t *testing.T) {
 		}
 		ep := start(t, "orders", transport, core.Config{}, func(ep *core.Endpoint) {
 			// snippet: now
-			core.Handle(ep, "orders.place", func(ctx context.Context, m *core.TypedMessage[PlaceOrder]) error {
+			core.Handle(ep, placeType, func(ctx context.Context, m *core.Message, body PlaceOrder) error {
 				// Leaves at once, whatever becomes of this attempt, and at every attempt.
-				if err := m.SendNow(ctx, "audit-trail", "orders.attempted", m.Body); err != nil {
+				if err := m.SendNow(ctx, "audit-trail", attemptedType.Of(body)); err != nil {
 					return err
 				}
 				// Leaves when the handler has succeeded.
-				if err := m.Send("shipping", "orders.ship", m.Body, core.SendOptions{Delay: time.Hour}); err != nil {
+				if err := m.Send("shipping", ship.Of(body).With(core.SendOptions{Delay: time.Hour})); err != nil {
 					return err
 				}
 				return charge(ctx, m.Attempt)
 			})
 			// end
 		})
-		if err := ep.Send(t.Context(), "orders", "orders.place", PlaceOrder{ID: "42"}); err != nil {
+		if err := ep.Send(t.Context(), "orders", placeType.Of(PlaceOrder{ID: "42"})); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Hour)
@@ -231,12 +231,12 @@ func TestRunsOfOneAttempt(t *testing.T) {
 		}
 		run := 0
 		ep := start(t, "orders", transport, core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(again)}}, func(ep *core.Endpoint) {
-			core.Handle(ep, "orders.place", func(ctx context.Context, m *core.TypedMessage[PlaceOrder]) error {
+			core.Handle(ep, placeType, func(ctx context.Context, m *core.Message, body PlaceOrder) error {
 				run++
-				return errors.Join(m.Send("shipping", "orders.ship", m.Body), charge(ctx, run))
+				return errors.Join(m.Send("shipping", ship.Of(body)), charge(ctx, run))
 			})
 		})
-		if err := ep.Send(t.Context(), "orders", "orders.place", PlaceOrder{ID: "42"}); err != nil {
+		if err := ep.Send(t.Context(), "orders", placeType.Of(PlaceOrder{ID: "42"})); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -260,7 +260,7 @@ func TestLifecycle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(orders, "orders.place", func(ctx context.Context, _ *core.TypedMessage[PlaceOrder]) error {
+		core.Handle(orders, placeType, func(ctx context.Context, _ *core.Message, _ PlaceOrder) error {
 			tenant, _ = ctx.Value(tenantKey{}).(string)
 			return nil
 		})
@@ -276,7 +276,7 @@ func TestLifecycle(t *testing.T) {
 			return
 		}
 		// end
-		if err := orders.Send(t.Context(), "orders", "orders.place", PlaceOrder{}, core.SendOptions{Headers: map[string]string{"tenant": "acme"}}); err != nil {
+		if err := orders.Send(t.Context(), "orders", placeType.Of(PlaceOrder{}).With(core.SendOptions{Headers: map[string]string{"tenant": "acme"}})); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

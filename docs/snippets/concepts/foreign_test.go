@@ -19,12 +19,12 @@ func newImport(t core.Transport, archive func(messageType string, body []byte) e
 	if err != nil {
 		return nil, err
 	}
-	core.Handle(ep, "com.example.order.placed", func(ctx context.Context, m *core.TypedMessage[OrderPlaced]) error {
-		return charge(ctx, m.Body.ID)
+	core.Handle(ep, placedType, func(ctx context.Context, _ *core.Message, body OrderPlaced) error {
+		return charge(ctx, body.ID)
 	})
 	// All others, whatever they are.
-	core.HandleDefault(ep, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
-		return archive(m.Type, m.Body)
+	core.HandleDefault(ep, func(_ context.Context, m *core.Message) error {
+		return archive(m.Type, m.RawBody())
 	})
 	return ep, nil
 }

@@ -14,26 +14,24 @@ type Order struct {
 	Items []string
 }
 
-func bill(context.Context, *core.TypedMessage[Order]) error  { return nil }
-func audit(context.Context, *core.TypedMessage[Order]) error { return nil }
+func bill(context.Context, *core.Message, Order) error  { return nil }
+func audit(context.Context, *core.Message, Order) error { return nil }
 
 // snippet: independent
 func register(ep *core.Endpoint) {
-	core.HandleEvent(ep, "OrderPlaced", bill, core.HandleOptions{Independent: true})
-	core.HandleEvent(ep, "OrderPlaced", audit, core.HandleOptions{
+	core.HandleEvent(ep, orderPlaced, bill, core.HandleOptions{Independent: true})
+	core.HandleEvent(ep, orderPlaced, audit, core.HandleOptions{
 		Independent: true,
 		Middleware:  []core.Middleware{core.TypedMiddleware(complete)},
 	})
 }
 
 // complete is a typed middleware: it gets the decoded body.
-func complete(next core.TypedHandlerFunc[Order]) core.TypedHandlerFunc[Order] {
-	return func(ctx context.Context, m *core.TypedMessage[Order]) error {
-		if len(m.Body.Items) == 0 {
-			return core.Reject(errors.New("an order without items"))
-		}
-		return next(ctx, m)
+func complete(ctx context.Context, m *core.Message, order Order, next func(context.Context, *core.Message, Order) error) error {
+	if len(order.Items) == 0 {
+		return core.Reject(errors.New("an order without items"))
 	}
+	return next(ctx, m, order)
 }
 
 // end
@@ -49,10 +47,10 @@ func TestIndependentHandlers(t *testing.T) {
 		t.Fatal(err)
 	}
 	register(ep)
-	if err := ep.Invoke(t.Context(), "OrderPlaced", Order{Items: []string{"book"}}); err != nil {
+	if err := ep.Invoke(t.Context(), orderPlaced.MessageType.Of(Order{Items: []string{"book"}})); err != nil {
 		t.Error(err)
 	}
-	if err := ep.Invoke(t.Context(), "OrderPlaced", Order{}); !core.IsVerdict(err) {
+	if err := ep.Invoke(t.Context(), orderPlaced.MessageType.Of(Order{})); !core.IsVerdict(err) {
 		t.Errorf("an order without items: %v", err)
 	}
 }

@@ -81,13 +81,13 @@ func TestDescribed(t *testing.T) {
 			t.Fatal(err)
 		}
 		runs := 0
-		core.Handle(ep, "orders.place", func(context.Context, *core.TypedMessage[string]) error {
+		core.Handle(ep, placeString, func(context.Context, *core.Message, string) error {
 			if runs++; runs < 3 {
 				return errors.New("not yet")
 			}
 			return nil
 		})
-		if err := ep.Invoke(t.Context(), "orders.place", "x"); err != nil || runs != 3 || committed != 1 {
+		if err := ep.Invoke(t.Context(), placeString.Of("x")); err != nil || runs != 3 || committed != 1 {
 			t.Errorf("%v after %d runs, %d of them committed", err, runs, committed)
 		}
 	}

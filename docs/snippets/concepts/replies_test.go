@@ -40,7 +40,7 @@ func newWeb(transport core.Transport) (*Web, error) {
 	if err != nil {
 		return nil, err
 	}
-	core.Handle(w.replies, "orders.accepted", w.accepted) // Handle, not HandleEvent
+	core.Handle(w.replies, acceptedType, w.accepted) // Handle, not HandleEvent
 	return w, nil
 }
 
@@ -51,10 +51,10 @@ func (w *Web) place(ctx context.Context, order PlaceOrder) (Accepted, error) {
 	reply, id := make(chan Accepted, 1), "place-"+order.ID
 	w.waiting.Store(id, reply)
 	defer w.waiting.Delete(id)
-	err := w.web.Send(ctx, "orders", "orders.place", order, core.SendOptions{
+	err := w.web.Send(ctx, "orders", placeType.Of(order).With(core.SendOptions{
 		ID:      id,
 		ReplyTo: w.replies.Config().InputQueue, // the reply comes to this process
-	})
+	}))
 	if err != nil {
 		return Accepted{}, err
 	}
@@ -66,12 +66,12 @@ func (w *Web) place(ctx context.Context, order PlaceOrder) (Accepted, error) {
 	}
 }
 
-func (w *Web) accepted(ctx context.Context, m *core.TypedMessage[Accepted]) error {
+func (w *Web) accepted(ctx context.Context, m *core.Message, body Accepted) error {
 	reply, ok := w.waiting.LoadAndDelete(m.Headers.Get(headers.RelatedTo))
 	if !ok { // the request has ended, or this process has started since
-		return tellByMail(ctx, m.Body)
+		return tellByMail(ctx, body)
 	}
-	reply.(chan Accepted) <- m.Body
+	reply.(chan Accepted) <- body
 	return nil
 }
 

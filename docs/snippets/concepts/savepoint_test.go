@@ -26,20 +26,20 @@ func answered(next core.HandlerFunc) core.HandlerFunc {
 		if err := savepoint.Rollback(ctx); err != nil {
 			return err
 		}
-		return m.Send("support", "OrderFailed", m.ID)
+		return m.Send("support", orderFailed.Of(m.ID))
 	}
 }
 
 // end
 
 func TestSavepointOfMiddleware(t *testing.T) {
-	in, sent := coretest.Message("order", "body")
+	in, _, sent := coretest.Message(orderType, "body")
 	err := answered(func(_ context.Context, m *core.Message) error {
-		if err := m.Send("shipping", "Ship", nil); err != nil {
+		if err := m.Send("shipping", shipByte.Of(nil)); err != nil {
 			return err
 		}
 		return errors.New("no")
-	})(t.Context(), in.Message)
+	})(t.Context(), in)
 	if err != nil {
 		t.Fatal(err)
 	}

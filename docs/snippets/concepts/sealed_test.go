@@ -61,14 +61,14 @@ func TestSealedBodies(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := ""
-		core.Handle(ep, "orders.placed", func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
-			got = m.Body.ID
+		core.Handle(ep, placed.MessageType, func(_ context.Context, m *core.Message, body OrderPlaced) error {
+			got = body.ID
 			return m.Forward("error")
 		})
 		ended := make(chan error, 1)
 		go func() { ended <- ep.Run(t.Context()) }()
 		<-ep.Ready()
-		if err := ep.Send(t.Context(), "import", "orders.placed", OrderPlaced{ID: "42"}); err != nil {
+		if err := ep.Send(t.Context(), "import", placed.MessageType.Of(OrderPlaced{ID: "42"})); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

@@ -22,7 +22,7 @@ func TestTypes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := billing.Publish(t.Context(), "Shop.Billing.InvoicePaid", 42); err != nil {
+	if err := billing.Publish(t.Context(), invoicePaid.Of(42)); err != nil {
 		t.Fatal(err)
 	}
 }

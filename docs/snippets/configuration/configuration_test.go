@@ -110,7 +110,7 @@ func TestRun_EndpointsOfTheFile(t *testing.T) {
 		ended <- run(ctx, settings, inmemory.Open(), map[string]func(*core.Endpoint){
 			"orders": func(ep *core.Endpoint) { ready <- ep },
 			"mail": func(ep *core.Endpoint) {
-				core.Handle(ep, "mail.send", func(_ context.Context, m *core.TypedMessage[string]) error { mailed <- m.Body; return nil })
+				core.Handle(ep, send, func(_ context.Context, _ *core.Message, body string) error { mailed <- body; return nil })
 				ready <- ep
 			},
 		})
@@ -118,7 +118,7 @@ func TestRun_EndpointsOfTheFile(t *testing.T) {
 	mail := <-ready // the names are in alphabetical order
 	orders := <-ready
 	<-mail.Ready()
-	if err := orders.Send(t.Context(), "mail", "mail.send", "hello", core.SendOptions{}); err != nil {
+	if err := orders.Send(t.Context(), "mail", send.Of("hello").With(core.SendOptions{})); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-mailed; got != "hello" {

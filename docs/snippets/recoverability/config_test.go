@@ -166,7 +166,7 @@ func roundsOf(t *testing.T, c core.Recoverability, messageType string) (rounds [
 			t.Fatal(err)
 		}
 		start := time.Now()
-		core.Handle(ep, messageType, func(_ context.Context, m *core.TypedMessage[string]) error {
+		core.Handle(ep, core.NewMessageType[string](messageType), func(_ context.Context, m *core.Message, _ string) error {
 			if m.Attempt == 1 {
 				rounds = append(rounds, time.Since(start))
 			}
@@ -174,7 +174,7 @@ func roundsOf(t *testing.T, c core.Recoverability, messageType string) (rounds [
 			return errors.New("always")
 		})
 		coretest.Run(t, ep)
-		if err := ep.Send(t.Context(), "billing", messageType, "body"); err != nil {
+		if err := ep.Send(t.Context(), "billing", core.NewMessageType[string](messageType).Of("body")); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(30 * time.Hour)

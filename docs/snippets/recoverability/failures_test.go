@@ -31,8 +31,8 @@ var (
 )
 
 // snippet: verdicts
-func handle(ctx context.Context, m *core.TypedMessage[Order]) error {
-	err := charge(ctx, m.Body)
+func handle(ctx context.Context, _ *core.Message, body Order) error {
+	err := charge(ctx, body)
 	switch {
 	case errors.Is(err, ErrUnknownCustomer):
 		return core.Unrecoverable(err) // error queue, no retries
@@ -80,9 +80,9 @@ func TestVerdicts(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				core.Handle(ep, "orders.placed", handle)
+				core.Handle(ep, placed, handle)
 				coretest.Run(t, ep)
-				if err := ep.Send(t.Context(), "billing", "orders.placed", Order{ID: order}); err != nil {
+				if err := ep.Send(t.Context(), "billing", placed.Of(Order{ID: order})); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(90 * time.Minute)
@@ -100,11 +100,11 @@ type Refused struct{ OrderID string }
 // takeOver registers the handlers of the guide.
 func takeOver(ep *core.Endpoint) {
 	// snippet: handle-failed
-	core.HandleFailed(ep, "orders.placed", func(_ context.Context, m *core.TypedMessage[Order], f *core.Failed) error {
+	core.HandleFailed(ep, placed, func(_ context.Context, m *core.Message, body Order, f *core.Failed) error {
 		if errors.Is(f.Err, ErrUnknownCustomer) {
 			f.TakeOver() // not moved: the answer below is all there is to do
 		}
-		return m.Reply("orders.refused", Refused{OrderID: m.Body.ID})
+		return m.Reply(refused.Of(Refused{OrderID: body.ID}))
 	})
 	// end
 }
@@ -120,10 +120,10 @@ func TestHandleFailed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			core.Handle(ep, "orders.placed", handle)
+			core.Handle(ep, placed, handle)
 			takeOver(ep)
 			coretest.Run(t, ep)
-			if err := ep.Send(t.Context(), "billing", "orders.placed", Order{ID: order}, core.SendOptions{ReplyTo: "web"}); err != nil {
+			if err := ep.Send(t.Context(), "billing", placed.Of(Order{ID: order}).With(core.SendOptions{ReplyTo: "web"})); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(2 * time.Minute)
@@ -140,7 +140,7 @@ func TestHandleFailed(t *testing.T) {
 // billing is a service whose ledger cannot be opened.
 type billing struct{ seen core.Headers }
 
-func (s *billing) Charge(_ context.Context, m *core.TypedMessage[Order]) error {
+func (s *billing) Charge(_ context.Context, m *core.Message, _ Order) error {
 	if m.Attempt == 1 && m.DelayedRetries == 0 {
 		s.seen = m.Headers
 	}
@@ -171,9 +171,9 @@ func failForGood(t *testing.T, c core.Recoverability) (before, after core.Header
 			t.Fatal(err)
 		}
 		orders := &billing{}
-		core.Handle(ep, "orders.placed", orders.Charge)
+		core.Handle(ep, placed, orders.Charge)
 		coretest.Run(t, ep)
-		if err := ep.Send(t.Context(), "billing", "orders.placed", Order{ID: "42"}, core.SendOptions{ID: "m-42"}); err != nil {
+		if err := ep.Send(t.Context(), "billing", placed.Of(Order{ID: "42"}).With(core.SendOptions{ID: "m-42"})); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
@@ -234,15 +234,15 @@ func TestLog_OfAHandlerThatLogsAttempts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(billing, "orders.placed", func(_ context.Context, m *core.TypedMessage[Order]) error {
-			log.Info("charging order "+m.Body.ID, "attempt", m.Attempt, "delayed_retries", m.DelayedRetries)
+		core.Handle(billing, placed, func(_ context.Context, m *core.Message, body Order) error {
+			log.Info("charging order "+body.ID, "attempt", m.Attempt, "delayed_retries", m.DelayedRetries)
 			return errors.New("the bank is down")
 		})
 		// end
 		coretest.Run(t, billing)
 		synctest.Wait()
 		lines.Reset() // the start of the endpoint
-		if err := billing.Send(t.Context(), "billing", "orders.placed", Order{ID: "42"}, core.SendOptions{ID: "m-42"}); err != nil {
+		if err := billing.Send(t.Context(), "billing", placed.Of(Order{ID: "42"}).With(core.SendOptions{ID: "m-42"})); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)

@@ -62,7 +62,7 @@ func TestLimit_PausesUntilAnOperatorResumes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			core.Handle(orders, "orders.place", func(context.Context, *core.TypedMessage[string]) error {
+			core.Handle(orders, place, func(context.Context, *core.Message, string) error {
 				time.Sleep(time.Millisecond)
 				return core.Reject(errors.New("no"))
 			})
@@ -75,7 +75,7 @@ func TestLimit_PausesUntilAnOperatorResumes(t *testing.T) {
 			<-orders.Ready()
 			if process == 0 {
 				for range 150 {
-					if err := orders.Send(t.Context(), "orders", "orders.place", "x"); err != nil {
+					if err := orders.Send(t.Context(), "orders", place.Of("x")); err != nil {
 						t.Fatal(err)
 					}
 				}

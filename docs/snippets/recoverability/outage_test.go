@@ -47,7 +47,7 @@ func outageOf34Seconds(t *testing.T, c core.Config, folded bool) (cost outageCos
 		}
 		began := time.Now()
 		var attempts atomic.Int64
-		core.Handle(ep, "forward", func(context.Context, *core.TypedMessage[[]byte]) error {
+		core.Handle(ep, forward, func(context.Context, *core.Message, []byte) error {
 			time.Sleep(20 * time.Millisecond)
 			if time.Since(began) > 34*time.Second {
 				return nil
@@ -59,7 +59,7 @@ func outageOf34Seconds(t *testing.T, c core.Config, folded bool) (cost outageCos
 			t.Fatal(err)
 		}
 		for range messages {
-			if err := ep.Send(t.Context(), "bridge", "forward", []byte("x")); err != nil {
+			if err := ep.Send(t.Context(), "bridge", forward.Of([]byte("x"))); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -61,7 +61,7 @@ func TestPutBack_OfTheGuide(t *testing.T) {
 					t.Fatal(err)
 				}
 				attempt := 0
-				core.Handle(ep, "orders.placed", func(_ context.Context, m *core.TypedMessage[Order]) error {
+				core.Handle(ep, placed, func(_ context.Context, m *core.Message, _ Order) error {
 					if !ready.Load() {
 						return errors.New("no price")
 					}
@@ -69,7 +69,7 @@ func TestPutBack_OfTheGuide(t *testing.T) {
 					return nil
 				})
 				coretest.Run(t, ep)
-				if err := ep.Send(t.Context(), "billing", "orders.placed", Order{ID: "1"}); err != nil {
+				if err := ep.Send(t.Context(), "billing", placed.Of(Order{ID: "1"})); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(time.Hour)

@@ -34,10 +34,10 @@ func TestBilling_BankIsDownForAnHour(t *testing.T) {
 			attempts = append(attempts, time.Since(start))
 			return errBankDown
 		}}
-		core.Handle(ep, "orders.placed", billing.OrderPlaced)
+		core.Handle(ep, placed, billing.OrderPlaced)
 		coretest.Run(t, ep)
 
-		if err := ep.Send(t.Context(), "billing", "orders.placed", OrderPlaced{ID: "42", Total: 7}); err != nil {
+		if err := ep.Send(t.Context(), "billing", placed.Of(OrderPlaced{ID: "42", Total: 7})); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(59 * time.Minute) // of the bubble's clock
@@ -88,14 +88,14 @@ func TestBilling_BankRecovers(t *testing.T) {
 			}
 			return nil
 		}}
-		core.Handle(ep, "orders.placed", billing.OrderPlaced)
+		core.Handle(ep, placed, billing.OrderPlaced)
 		coretest.Run(t, ep)
 
 		// The destination exists once something has created it; here the test.
 		if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"shipping"}}); err != nil {
 			t.Fatal(err)
 		}
-		if err := ep.Send(t.Context(), "billing", "orders.placed", OrderPlaced{ID: "42", Total: 7}); err != nil {
+		if err := ep.Send(t.Context(), "billing", placed.Of(OrderPlaced{ID: "42", Total: 7})); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(31 * time.Second) // the defaults retry after 10 s, and after 20 s more
@@ -123,10 +123,10 @@ func TestBilling_NegativeTotalIsMovedAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(ep, "orders.placed", (&Billing{Charge: bankIsUp}).OrderPlaced)
+		core.Handle(ep, placed, (&Billing{Charge: bankIsUp}).OrderPlaced)
 		coretest.Run(t, ep)
 
-		if err := ep.Send(t.Context(), "billing", "orders.placed", OrderPlaced{ID: "42", Total: -7}); err != nil {
+		if err := ep.Send(t.Context(), "billing", placed.Of(OrderPlaced{ID: "42", Total: -7})); err != nil {
 			t.Fatal(err)
 		}
 		if r := <-seen; r.Action != core.MoveToError("error") || r.Attempt != 1 || !errors.Is(r.Err, errNegativeTotal) {
@@ -155,10 +155,10 @@ func TestBilling_OnEachBroker(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				core.Handle(ep, "orders.placed", (&Billing{Charge: bankIsDown}).OrderPlaced)
+				core.Handle(ep, placed, (&Billing{Charge: bankIsDown}).OrderPlaced)
 				coretest.Run(t, ep)
 
-				if err := ep.Send(t.Context(), "billing", "orders.placed", OrderPlaced{ID: "42", Total: 7}); err != nil {
+				if err := ep.Send(t.Context(), "billing", placed.Of(OrderPlaced{ID: "42", Total: 7})); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(2 * time.Minute)
@@ -201,9 +201,9 @@ func TestBilling_WithoutDelayedDelivery(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(ep, "orders.placed", (&Billing{Charge: bankIsDown}).OrderPlaced)
+		core.Handle(ep, placed, (&Billing{Charge: bankIsDown}).OrderPlaced)
 		coretest.Run(t, ep)
-		if err := ep.Send(t.Context(), "billing", "orders.placed", OrderPlaced{ID: "42", Total: 7}); err != nil {
+		if err := ep.Send(t.Context(), "billing", placed.Of(OrderPlaced{ID: "42", Total: 7})); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

@@ -13,8 +13,8 @@ import (
 // snippet: unit
 func TestChargeOrder_ShipsTheOrder(t *testing.T) {
 	billing := &Billing{Charge: bankIsUp}
-	in, rec := coretest.Message("orders.placed", OrderPlaced{ID: "42", Total: 7})
-	if err := billing.OrderPlaced(t.Context(), in); err != nil {
+	in, body, rec := coretest.Message(placed, OrderPlaced{ID: "42", Total: 7})
+	if err := billing.OrderPlaced(t.Context(), in, body); err != nil {
 		t.Fatal(err)
 	}
 	sent := rec.Sent()
@@ -31,8 +31,8 @@ func TestChargeOrder_ShipsTheOrder(t *testing.T) {
 // snippet: unit-failure
 func TestChargeOrder_RetriesAnOutage(t *testing.T) {
 	billing := &Billing{Charge: bankIsDown}
-	in, _ := coretest.Message("orders.placed", OrderPlaced{ID: "42", Total: 7})
-	err := billing.OrderPlaced(t.Context(), in)
+	in, body, _ := coretest.Message(placed, OrderPlaced{ID: "42", Total: 7})
+	err := billing.OrderPlaced(t.Context(), in, body)
 	if !errors.Is(err, errBankDown) || core.IsVerdict(err) {
 		t.Errorf("error %v; want an ordinary one, which is retried", err)
 	}
@@ -40,8 +40,8 @@ func TestChargeOrder_RetriesAnOutage(t *testing.T) {
 
 func TestChargeOrder_RejectsANegativeTotal(t *testing.T) {
 	billing := &Billing{Charge: bankIsUp}
-	in, _ := coretest.Message("orders.placed", OrderPlaced{ID: "42", Total: -7})
-	err := billing.OrderPlaced(t.Context(), in)
+	in, body, _ := coretest.Message(placed, OrderPlaced{ID: "42", Total: -7})
+	err := billing.OrderPlaced(t.Context(), in, body)
 	if v := core.VerdictOf(err); v == nil || v.Kind != core.VerdictUnrecoverable || !errors.Is(err, errNegativeTotal) {
 		t.Errorf("error %v; want the verdict Unrecoverable", err)
 	}
@@ -51,9 +51,9 @@ func TestChargeOrder_RejectsANegativeTotal(t *testing.T) {
 
 // notify depends on the attempt: it tells the customer once, when the order is
 // late, and does not wait for its own success.
-func notify(ctx context.Context, m *core.TypedMessage[OrderPlaced]) error {
+func notify(ctx context.Context, m *core.Message, body OrderPlaced) error {
 	if m.Attempt == 1 && m.DelayedRetries == 1 {
-		if err := m.SendNow(ctx, m.Headers.Get("customer-queue"), "orders.late", m.Body); err != nil {
+		if err := m.SendNow(ctx, m.Headers.Get("customer-queue"), late.Of(body)); err != nil {
 			return err
 		}
 	}
@@ -62,7 +62,7 @@ func notify(ctx context.Context, m *core.TypedMessage[OrderPlaced]) error {
 
 func TestLateCustomers_AreToldOnce(t *testing.T) {
 	// snippet: options
-	in, rec := coretest.Message("orders.placed", OrderPlaced{ID: "42"}, coretest.Options{
+	in, body, rec := coretest.Message(placed, OrderPlaced{ID: "42"}, coretest.Options{
 		Attempt:        1,
 		DelayedRetries: 1,
 		LastError:      "the bank does not answer",
@@ -71,14 +71,14 @@ func TestLateCustomers_AreToldOnce(t *testing.T) {
 		Capabilities:   inmemory.LikeSQS().Capabilities,
 	})
 	// end
-	if err := notify(t.Context(), in); !errors.Is(err, errBankDown) {
+	if err := notify(t.Context(), in, body); !errors.Is(err, errBankDown) {
 		t.Fatal(err)
 	}
 	if now := rec.SentNow(); len(now) != 1 || now[0].Queue != "customers" {
 		t.Errorf("sent at once: %v", now)
 	}
-	in, rec = coretest.Message("orders.placed", OrderPlaced{ID: "42"}, coretest.Options{Attempt: 2, DelayedRetries: 1})
-	if err := notify(t.Context(), in); !errors.Is(err, errBankDown) {
+	in, body, rec = coretest.Message(placed, OrderPlaced{ID: "42"}, coretest.Options{Attempt: 2, DelayedRetries: 1})
+	if err := notify(t.Context(), in, body); !errors.Is(err, errBankDown) {
 		t.Fatal(err)
 	}
 	if now := rec.SentNow(); len(now) != 0 {
@@ -103,8 +103,8 @@ func TestTenant_MissingIsRejected(t *testing.T) {
 		handled = true
 		return nil
 	})
-	in, _ := coretest.Message("orders.placed", OrderPlaced{})
-	err := chain(t.Context(), in.Message)
+	in, _, _ := coretest.Message(placed, OrderPlaced{})
+	err := chain(t.Context(), in)
 	if v := core.VerdictOf(err); v == nil || v.Kind != core.VerdictReject || handled {
 		t.Errorf("error %v, handled %v; want the verdict Reject, and nothing handled", err, handled)
 	}
@@ -115,18 +115,18 @@ func TestTenant_MissingIsRejected(t *testing.T) {
 // snippet: handle-failed
 // OrderFailed is the last resort of Billing: the customer is told, and what can
 // never be charged needs nobody else.
-func (b *Billing) OrderFailed(_ context.Context, m *core.TypedMessage[OrderPlaced], f *core.Failed) error {
+func (b *Billing) OrderFailed(_ context.Context, m *core.Message, body OrderPlaced, f *core.Failed) error {
 	if errors.Is(f.Err, errNegativeTotal) {
 		f.TakeOver()
 	}
-	return m.Reply("orders.refused", m.Body)
+	return m.Reply(refused.Of(body))
 }
 
 func TestHandleFailed_TellsTheCustomer(t *testing.T) {
 	for err, takenOver := range map[error]bool{core.Unrecoverable(errNegativeTotal): true, errBankDown: false} {
-		in, rec := coretest.Message("orders.placed", OrderPlaced{ID: "42"}, coretest.Options{ReplyTo: "web"})
+		in, body, rec := coretest.Message(placed, OrderPlaced{ID: "42"}, coretest.Options{ReplyTo: "web"})
 		failed := &core.Failed{Err: err, Queue: "error"}
-		if err := (&Billing{}).OrderFailed(t.Context(), in, failed); err != nil {
+		if err := (&Billing{}).OrderFailed(t.Context(), in, body, failed); err != nil {
 			t.Fatal(err)
 		}
 		if sent := rec.Sent(); len(sent) != 1 || sent[0].Queue != "web" || coretest.TakenOver(failed) != takenOver {
@@ -146,8 +146,8 @@ func region(ctx context.Context) string {
 }
 
 func TestMessage_FromTheContext(t *testing.T) {
-	in, _ := coretest.Message("orders.placed", OrderPlaced{}, coretest.Options{Headers: map[string]string{"region": "eu"}})
-	if got := region(coretest.Context(t.Context(), in.Message)); got != "eu" {
+	in, _, _ := coretest.Message(placed, OrderPlaced{}, coretest.Options{Headers: map[string]string{"region": "eu"}})
+	if got := region(coretest.Context(t.Context(), in)); got != "eu" {
 		t.Errorf("region %q", got)
 	}
 	if got := region(t.Context()); got != "" {

@@ -24,14 +24,14 @@ type Billing struct {
 
 var errNegativeTotal = errors.New("negative total")
 
-func (b *Billing) OrderPlaced(ctx context.Context, m *core.TypedMessage[OrderPlaced]) error {
-	if m.Body.Total < 0 {
+func (b *Billing) OrderPlaced(ctx context.Context, m *core.Message, body OrderPlaced) error {
+	if body.Total < 0 {
 		return core.Unrecoverable(errNegativeTotal)
 	}
-	if err := b.Charge(ctx, m.Body.ID, m.Body.Total); err != nil {
-		return fmt.Errorf("charge order %s: %w", m.Body.ID, err)
+	if err := b.Charge(ctx, body.ID, body.Total); err != nil {
+		return fmt.Errorf("charge order %s: %w", body.ID, err)
 	}
-	return m.Send("shipping", "orders.ship", Ship{OrderID: m.Body.ID})
+	return m.Send("shipping", shipType.Of(Ship{OrderID: body.ID}))
 }
 
 // end

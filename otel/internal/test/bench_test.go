@@ -61,6 +61,6 @@ func BenchmarkObserver(b *testing.B) {
 
 // newMessage returns a message that no endpoint received.
 func newMessage(messageType string, o coretest.Options) *core.Message {
-	in, _ := coretest.Message(messageType, []byte("x"), o)
-	return in.Message
+	m, _, _ := coretest.Message(core.NewMessageType[[]byte](messageType), []byte("x"), o)
+	return m
 }

@@ -58,7 +58,7 @@ func everything(b *bed) {
 	ep := b.endpoint("orders", core.Config{Recoverability: recover, AuditQueue: "audit", Middleware: []core.Middleware{circuit("payments", func() string { return "open" })}}, o, func(_ context.Context, m *core.Message) error {
 		switch {
 		case m.Type == "event-placed":
-			return errors.Join(m.Send("shipping", "ship", "x"), m.Publish("event-shipped", "x"))
+			return errors.Join(m.Send("shipping", shipType.Of("x")), m.Publish(eventShippedEvent.Of("x")))
 		case m.Headers.Get("defer") != "" && m.Deferrals == 0:
 			return core.Defer(time.Second)
 		case m.Headers.Get("bad") != "":
@@ -70,10 +70,10 @@ func everything(b *bed) {
 	b.send(ep, core.SendOptions{Delay: time.Second})
 	b.send(ep, core.SendOptions{Headers: map[string]string{"bad": "yes"}})
 	b.send(ep, core.SendOptions{Headers: map[string]string{"defer": "yes"}})
-	if err := ep.Publish(b.Context(), "event-placed", "x"); err != nil {
+	if err := ep.Publish(b.Context(), eventPlacedEvent.Of("x")); err != nil {
 		b.Fatal(err)
 	}
-	if err := ep.Send(b.Context(), "nowhere", "order", "x"); err == nil {
+	if err := ep.Send(b.Context(), "nowhere", orderType.Of("x")); err == nil {
 		b.Error("a send to a queue that does not exist succeeded")
 	}
 	o.CircuitChanged("payments", text("open"))
@@ -283,7 +283,7 @@ func TestSampler_SeesTheAttributes(t *testing.T) {
 			seen = append(seen, p.Name+" "+valueOf(p.Attributes, "messaging.operation.type")+" "+valueOf(p.Attributes, "messaging.destination.name"))
 		})
 		tracers := sdktrace.NewTracerProvider(sdktrace.WithSampler(sampler))
-		b.orders(core.Config{}, b.observer(otelreprise.Config{TracerProvider: tracers}), func(_ context.Context, m *core.Message) error { return m.Send("shipping", "ship", "x") })
+		b.orders(core.Config{}, b.observer(otelreprise.Config{TracerProvider: tracers}), func(_ context.Context, m *core.Message) error { return m.Send("shipping", shipType.Of("x")) })
 		b.put(nil, "m1")
 		equal(b, "seen", fmt.Sprint(seen), "[process orders process orders send shipping send shipping]")
 	})

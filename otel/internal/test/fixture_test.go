@@ -110,11 +110,12 @@ func (b *bed) endpoint(name string, c core.Config, o *otelreprise.Observer, h co
 		b.Fatal(err)
 	}
 	for _, messageType := range types {
-		register := core.Handle[[]byte]
+		handle := func(ctx context.Context, m *core.Message, _ []byte) error { return h(ctx, m) }
 		if strings.HasPrefix(messageType, "event-") {
-			register = core.HandleEvent[[]byte]
+			core.HandleEvent(ep, core.NewEvent[[]byte](messageType), handle)
+		} else {
+			core.Handle(ep, core.NewMessageType[[]byte](messageType), handle)
 		}
-		register(ep, messageType, func(ctx context.Context, m *core.TypedMessage[[]byte]) error { return h(ctx, m.Message) })
 	}
 	return ep
 }
@@ -175,7 +176,11 @@ func (b *bed) put(more map[string]string, ids ...string) {
 
 func (b *bed) send(ep *core.Endpoint, opts ...core.SendOptions) {
 	b.Helper()
-	if err := ep.Send(b.Context(), "orders", "order", []byte("x"), opts...); err != nil {
+	draft := orderByteType.Of([]byte("x"))
+	for _, o := range opts {
+		draft = draft.With(o)
+	}
+	if err := ep.Send(b.Context(), "orders", draft); err != nil {
 		b.Fatal(err)
 	}
 	synctest.Wait()

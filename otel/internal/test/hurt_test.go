@@ -51,7 +51,7 @@ func TestTelemetryNeverHurts(t *testing.T) {
 						if attempts++; attempts < 3 {
 							return errAway
 						}
-						return m.Send("shipping", "ship", "x")
+						return m.Send("shipping", shipType.Of("x"))
 					})
 					b.put(map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, "m1")
 					b.pass(time.Hour)
@@ -137,7 +137,7 @@ func TestObserver_IsShared(t *testing.T) {
 			if m.Attempt == 1 {
 				return errAway
 			}
-			return m.Send("audit", "seen", "x")
+			return m.Send("audit", seenType.Of("x"))
 		}
 		b.run(b.endpoint("orders", core.Config{Recoverability: immediate}, o, handler, "order"))
 		b.run(b.endpoint("shipping", core.Config{Recoverability: immediate}, o, handler, "order"))

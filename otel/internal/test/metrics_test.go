@@ -45,7 +45,7 @@ func TestCountsAddUp(t *testing.T) {
 				return errAway
 			}
 			sends.Add(1)
-			return m.Send("shipping", "ship", "x")
+			return m.Send("shipping", shipType.Of("x"))
 		})
 		for i := range messages {
 			out := core.Outgoing{
@@ -288,7 +288,7 @@ func TestHealthGauges_States(t *testing.T) {
 		gauges("before its first send", "shop", "")
 		away.send.Store(true)
 		for _, each := range []*core.Endpoint{ep, sender} {
-			if err := each.Send(b.Context(), "shipping", "ship", []byte("x")); !errors.Is(err, errAway) {
+			if err := each.Send(b.Context(), "shipping", shipByteType.Of([]byte("x"))); !errors.Is(err, errAway) {
 				b.Fatal(err)
 			}
 		}
@@ -297,7 +297,7 @@ func TestHealthGauges_States(t *testing.T) {
 		gauges("while its sends fail", "shop", "connected=0 sends_failing=1")
 		away.send.Store(false)
 		for _, each := range []*core.Endpoint{ep, sender} {
-			if err := each.Send(b.Context(), "shipping", "ship", []byte("x")); err != nil {
+			if err := each.Send(b.Context(), "shipping", shipByteType.Of([]byte("x"))); err != nil {
 				b.Fatal(err)
 			}
 		}

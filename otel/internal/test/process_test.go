@@ -125,8 +125,8 @@ func TestHandlerSpan(t *testing.T) {
 				ep := b.endpoint("orders", core.Config{Recoverability: none}, o, nil)
 				handler := func(name string, end func() error) {
 					b.Helper()
-					core.Handle(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
-						if err := m.SendNow(ctx, "audit", "notice", "x"); err != nil {
+					core.Handle(ep, orderByteType, func(ctx context.Context, m *core.Message, _ []byte) error {
+						if err := m.SendNow(ctx, "audit", noticeType.Of("x")); err != nil {
 							return err
 						}
 						return end()
@@ -160,7 +160,7 @@ func TestHandlerSpan_NeverHurts(t *testing.T) {
 			o := b.observer(otelreprise.Config{TracerProvider: p})
 			ep := b.endpoint("orders", core.Config{Recoverability: none}, o, nil)
 			handled := 0
-			core.Handle(ep, "order", func(context.Context, *core.TypedMessage[[]byte]) error { handled++; return nil },
+			core.Handle(ep, orderByteType, func(context.Context, *core.Message, []byte) error { handled++; return nil },
 				core.HandleOptions{Middleware: []core.Middleware{o.HandlerSpan("only")}})
 			b.run(ep)
 			b.put(nil, "m1")
@@ -184,10 +184,10 @@ func TestProcessSpan_NotOfTheTraceOfRun(t *testing.T) {
 func TestProcessSpan_OfInvokeIsAChild(t *testing.T) {
 	bubble(t, func(b *bed) {
 		ep := b.orders(core.Config{}, b.observer(otelreprise.Config{}), func(_ context.Context, m *core.Message) error {
-			return m.Send("shipping", "ship", "x")
+			return m.Send("shipping", shipType.Of("x"))
 		})
 		ctx, span := b.tracers.Tracer("main").Start(b.Context(), "POST /orders")
-		if err := ep.Invoke(ctx, "order", []byte("x")); err != nil {
+		if err := ep.Invoke(ctx, orderByteType.Of([]byte("x"))); err != nil {
 			b.Fatal(err)
 		}
 		span.End()
@@ -246,7 +246,7 @@ func TestProcessSpan_DroppedBySampling(t *testing.T) {
 			if m.Attempt < 3 {
 				return errAway
 			}
-			return m.Send("shipping", "ship", "x")
+			return m.Send("shipping", shipType.Of("x"))
 		})
 		b.put(nil, "m1")
 		equal(b, "spans", len(b.all()), 0)

@@ -260,7 +260,7 @@ func TestRefusedMessages(t *testing.T) {
 			bubble(t, func(b *bed) {
 				b.transport = altered{b.broker, c.arrives}
 				ep := b.endpoint("orders", core.Config{Recoverability: none, Transactions: core.TransactionReceiveOnly}, b.observer(otelreprise.Config{}), nil)
-				core.Handle(ep, "order", func(context.Context, *core.TypedMessage[struct{}]) error {
+				core.Handle(ep, orderStructType, func(context.Context, *core.Message, struct{}) error {
 					b.Error("the handler is called")
 					return nil
 				})

@@ -20,10 +20,10 @@ func TestSendsInHandler(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			bubble(t, func(b *bed) {
 				b.orders(core.Config{Transactions: mode}, b.observer(otelreprise.Config{}), func(ctx context.Context, m *core.Message) error {
-					if err := m.SendNow(ctx, "audit", "notice", "x"); err != nil {
+					if err := m.SendNow(ctx, "audit", noticeType.Of("x")); err != nil {
 						return err
 					}
-					return m.Send("shipping", "ship", "x")
+					return m.Send("shipping", shipType.Of("x"))
 				})
 				b.send(b.client())
 				process, send, now := b.one("process orders"), b.one("send shipping"), b.one("send audit")
@@ -46,7 +46,7 @@ func TestSeveralSends(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			bubble(t, func(b *bed) {
 				b.orders(core.Config{Transactions: mode}, b.observer(otelreprise.Config{}), func(_ context.Context, m *core.Message) error {
-					return errors.Join(m.Send("shipping", "ship", "x"), m.Publish("event-placed", "x"))
+					return errors.Join(m.Send("shipping", shipType.Of("x")), m.Publish(eventPlacedEvent.Of("x")))
 				})
 				b.put(nil, "m1")
 				process, send := b.one("process orders"), b.one("send")
@@ -85,16 +85,16 @@ func TestTraceModes_Defaults(t *testing.T) {
 		isNew  bool
 		header string
 	}{
-		"command":           {otelreprise.Config{}, func(ep *core.Endpoint) error { return ep.Send(context.Background(), "orders", "order", "x") }, false, ""},
-		"event":             {otelreprise.Config{}, func(ep *core.Endpoint) error { return ep.Publish(context.Background(), "event-placed", "x") }, true, "True"},
+		"command":           {otelreprise.Config{}, func(ep *core.Endpoint) error { return ep.Send(context.Background(), "orders", orderType.Of("x")) }, false, ""},
+		"event":             {otelreprise.Config{}, func(ep *core.Endpoint) error { return ep.Publish(context.Background(), eventPlacedEvent.Of("x")) }, true, "True"},
 		"delayed command":   {otelreprise.Config{}, func(ep *core.Endpoint) error { return delayedSend(ep) }, true, "True"},
-		"event, continued":  {otelreprise.Config{ContinueEvents: true}, func(ep *core.Endpoint) error { return ep.Publish(context.Background(), "event-placed", "x") }, false, ""},
+		"event, continued":  {otelreprise.Config{ContinueEvents: true}, func(ep *core.Endpoint) error { return ep.Publish(context.Background(), eventPlacedEvent.Of("x")) }, false, ""},
 		"delayed, continue": {otelreprise.Config{ContinueDelayed: true}, func(ep *core.Endpoint) error { return delayedSend(ep) }, false, ""},
 		"command, by option": {otelreprise.Config{}, func(ep *core.Endpoint) error {
-			return ep.Send(context.Background(), "orders", "order", "x", core.SendOptions{Headers: otelreprise.NewTrace()})
+			return ep.Send(context.Background(), "orders", orderType.Of("x").With(core.SendOptions{Headers: otelreprise.NewTrace()}))
 		}, true, "True"},
 		"event, by option": {otelreprise.Config{}, func(ep *core.Endpoint) error {
-			return ep.Publish(context.Background(), "event-placed", "x", core.SendOptions{Headers: otelreprise.ContinueTrace()})
+			return ep.Publish(context.Background(), eventPlacedEvent.Of("x").With(core.SendOptions{Headers: otelreprise.ContinueTrace()}))
 		}, false, "False"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestTraceModes_Defaults(t *testing.T) {
 }
 
 func delayedSend(ep *core.Endpoint) error {
-	return ep.Send(context.Background(), "orders", "order", "x", core.SendOptions{Delay: time.Second})
+	return ep.Send(context.Background(), "orders", orderType.Of("x").With(core.SendOptions{Delay: time.Second}))
 }
 
 // TestTraceModes_Retries: where delayed retries continue, they are siblings of the first attempt.
@@ -132,7 +132,7 @@ func TestTraceModes_Retries(t *testing.T) {
 	bubble(t, func(b *bed) {
 		config := otelreprise.Config{ContinueDelayed: true}
 		b.run(b.endpoint("orders", core.Config{Recoverability: delayed}, b.observer(config), func(context.Context, *core.Message) error { return errAway }, "event-placed"))
-		if err := b.client().Publish(b.Context(), "event-placed", "x"); err != nil {
+		if err := b.client().Publish(b.Context(), eventPlacedEvent.Of("x")); err != nil {
 			b.Fatal(err)
 		}
 		b.pass(time.Hour)
@@ -151,7 +151,7 @@ func TestBaggage_TravelsThroughHandlers(t *testing.T) {
 	bubble(t, func(b *bed) {
 		b.orders(core.Config{}, b.observer(otelreprise.Config{}), func(ctx context.Context, m *core.Message) error {
 			equal(b, "baggage", baggage.FromContext(ctx).Member("tenant").Value(), "Österreich 1")
-			return m.Send("shipping", "ship", "x")
+			return m.Send("shipping", shipType.Of("x"))
 		})
 		member, err := baggage.NewMemberRaw("tenant", "Österreich 1")
 		if err != nil {
@@ -161,7 +161,7 @@ func TestBaggage_TravelsThroughHandlers(t *testing.T) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := b.client().Send(baggage.ContextWithBaggage(b.Context(), bag), "orders", "order", []byte("x")); err != nil {
+		if err := b.client().Send(baggage.ContextWithBaggage(b.Context(), bag), "orders", orderByteType.Of([]byte("x"))); err != nil {
 			b.Fatal(err)
 		}
 		b.pass(0)
@@ -172,7 +172,7 @@ func TestBaggage_TravelsThroughHandlers(t *testing.T) {
 func TestSendErrors(t *testing.T) {
 	bubble(t, func(b *bed) {
 		client := b.client()
-		if err := client.Send(b.Context(), "nowhere", "order", "x"); !errors.Is(err, core.ErrQueueNotFound) {
+		if err := client.Send(b.Context(), "nowhere", orderType.Of("x")); !errors.Is(err, core.ErrQueueNotFound) {
 			b.Fatal(err)
 		}
 		span := b.one("send nowhere")
@@ -181,7 +181,7 @@ func TestSendErrors(t *testing.T) {
 		equal(b, "counted", b.total("messaging.client.sent.messages", "error.type=queue_not_found"), int64(1))
 
 		b.orders(core.Config{Recoverability: none}, b.observer(otelreprise.Config{}), func(_ context.Context, m *core.Message) error {
-			return errors.Join(m.Send("shipping", "ship", "x"), m.Send("missing", "ship", "x"))
+			return errors.Join(m.Send("shipping", shipType.Of("x")), m.Send("missing", shipType.Of("x")))
 		})
 		b.put(nil, "m1")
 		send := b.one("send")

@@ -55,15 +55,15 @@ func testPool(t *testing.T) *pgxpool.Pool {
 type OrderPlaced struct{ ID string }
 
 // WriteInvoice writes a row in the transaction of its message.
-func WriteInvoice(ctx context.Context, m *core.TypedMessage[OrderPlaced]) error {
+func WriteInvoice(ctx context.Context, m *core.Message, body OrderPlaced) error {
 	tx, err := sqlserver.Tx(ctx)
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, "insert into invoices (order_id) values ($1)", m.Body.ID); err != nil {
-		return fmt.Errorf("invoice of order %s: %w", m.Body.ID, err)
+	if _, err := tx.Exec(ctx, "insert into invoices (order_id) values ($1)", body.ID); err != nil {
+		return fmt.Errorf("invoice of order %s: %w", body.ID, err)
 	}
-	return m.Publish("invoices.written", m.Body)
+	return m.Publish(written.Of(body))
 }
 
 // end
@@ -72,8 +72,8 @@ func WriteInvoice(ctx context.Context, m *core.TypedMessage[OrderPlaced]) error 
 func TestWriteInvoice(t *testing.T) {
 	pool := testPool(t)
 	ctx := sqlservertest.Begin(t, pool) // rolled back when the test ends
-	in, rec := coretest.Message("orders.placed", OrderPlaced{ID: "42"})
-	if err := WriteInvoice(ctx, in); err != nil {
+	in, body, rec := coretest.Message(placed, OrderPlaced{ID: "42"})
+	if err := WriteInvoice(ctx, in, body); err != nil {
 		t.Fatal(err)
 	}
 	tx, err := sqlserver.Tx(ctx) // the test sees what the handler wrote
@@ -98,17 +98,17 @@ func TestWriteInvoice_OfAnEndpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	written := make(chan string)
-	core.Handle(billing, "orders.placed", WriteInvoice)
-	core.HandleEvent(billing, "invoices.written", func(_ context.Context, m *core.TypedMessage[OrderPlaced]) error {
-		written <- m.Body.ID
+	orders := make(chan string)
+	core.Handle(billing, placed, WriteInvoice)
+	core.HandleEvent(billing, written, func(_ context.Context, _ *core.Message, body OrderPlaced) error {
+		orders <- body.ID
 		return nil
 	})
 	coretest.RunContext(ctx, t, billing)
-	if err := billing.Send(t.Context(), "billing", "orders.placed", OrderPlaced{ID: "42"}); err != nil {
+	if err := billing.Send(t.Context(), "billing", placed.Of(OrderPlaced{ID: "42"})); err != nil {
 		t.Fatal(err)
 	}
-	if id := <-written; id != "42" {
+	if id := <-orders; id != "42" {
 		t.Errorf("wrote the invoice of order %s", id)
 	}
 }
@@ -125,8 +125,8 @@ func (readOnly) Exec(context.Context, string, ...any) (pgconn.CommandTag, error)
 }
 
 func TestWriteInvoice_TellsOfItsFailure(t *testing.T) {
-	in, rec := coretest.Message("orders.placed", OrderPlaced{ID: "42"})
-	err := WriteInvoice(sqlservertest.WithTx(t.Context(), readOnly{}), in)
+	in, body, rec := coretest.Message(placed, OrderPlaced{ID: "42"})
+	err := WriteInvoice(sqlservertest.WithTx(t.Context(), readOnly{}), in, body)
 	if err == nil || !strings.Contains(err.Error(), "order 42: the server is read-only") || len(rec.Sent()) > 0 {
 		t.Errorf("error %v, sent %v", err, rec.Sent())
 	}
@@ -146,7 +146,7 @@ func PlaceOrder(ctx context.Context, db beginner, shop *core.Endpoint, o OrderPl
 		if _, err := tx.Exec(ctx, "insert into orders (id) values ($1)", o.ID); err != nil {
 			return err
 		}
-		return shop.Send(sqlserver.WithTx(ctx, tx), "billing", "orders.placed", o)
+		return shop.Send(sqlserver.WithTx(ctx, tx), "billing", placed.Of(o))
 	})
 }
 
@@ -194,8 +194,8 @@ func TestBegin_RollsBackAndKeepsTheTransaction(t *testing.T) {
 	pool := testPool(t)
 	t.Run("handler", func(t *testing.T) {
 		ctx := sqlservertest.Begin(t, pool)
-		in, _ := coretest.Message("orders.placed", OrderPlaced{ID: "42"})
-		if err := WriteInvoice(ctx, in); err != nil {
+		in, body, _ := coretest.Message(placed, OrderPlaced{ID: "42"})
+		if err := WriteInvoice(ctx, in, body); err != nil {
 			t.Fatal(err)
 		}
 		tx, err := sqlserver.Tx(ctx)

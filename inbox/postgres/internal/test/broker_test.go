@@ -114,7 +114,7 @@ func billing(transport core.Transport, pool *pgxpool.Pool, c core.Config) (*core
 	if err != nil {
 		return nil, nil, err
 	}
-	core.Handle(ep, "order", func(ctx context.Context, m *core.TypedMessage[[]byte]) error {
+	core.Handle(ep, orderType, func(ctx context.Context, m *core.Message, _ []byte) error {
 		tx, err := postgres.Tx(ctx)
 		if err != nil {
 			return err
@@ -122,7 +122,7 @@ func billing(transport core.Transport, pool *pgxpool.Pool, c core.Config) (*core
 		if _, err := tx.Exec(ctx, insertEffect, m.ID); err != nil {
 			return err
 		}
-		return m.Send("events", "billed", []byte(m.ID))
+		return m.Send("events", billed.Of([]byte(m.ID)))
 	})
 	return ep, box, nil
 }
@@ -144,10 +144,10 @@ func newLedger(t *testing.T, transport core.Transport) *ledger {
 	if err != nil {
 		t.Fatal(err)
 	}
-	core.Handle(ep, "billed", func(_ context.Context, m *core.TypedMessage[[]byte]) error {
+	core.Handle(ep, billed, func(_ context.Context, m *core.Message, body []byte) error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.ids[string(m.Body)] = append(l.ids[string(m.Body)], m.ID)
+		l.ids[string(body)] = append(l.ids[string(body)], m.ID)
 		return nil
 	})
 	running(t, ep)

@@ -144,8 +144,8 @@ func TestEndToEnd_LargeBody(t *testing.T) {
 			provision(t, transport)
 			endpoint := newEndpoint(t, transport)
 			attempts := make(chan []byte, 100)
-			core.HandleDefault(endpoint, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
-				attempts <- m.Body
+			core.HandleDefault(endpoint, func(_ context.Context, m *core.Message) error {
+				attempts <- m.RawBody()
 				return errors.New("no stock")
 			})
 			send(t, transport, body)
@@ -187,7 +187,7 @@ func TestEndToEnd_MissingBody(t *testing.T) {
 	transport := openTransport(t, queues, s, sqs.Wrapped)
 	provision(t, transport)
 	endpoint := newEndpoint(t, transport)
-	core.HandleDefault(endpoint, func(context.Context, *core.TypedMessage[[]byte]) error {
+	core.HandleDefault(endpoint, func(context.Context, *core.Message) error {
 		t.Error("the message without its body is handled")
 		return nil
 	})
@@ -235,8 +235,8 @@ func TestEndToEnd_Outage(t *testing.T) {
 				body   []byte
 			}
 			attempts := make(chan attempt, 100)
-			core.HandleDefault(endpoint, func(_ context.Context, m *core.TypedMessage[[]byte]) error {
-				attempts <- attempt{m.Attempt, m.Body}
+			core.HandleDefault(endpoint, func(_ context.Context, m *core.Message) error {
+				attempts <- attempt{m.Attempt, m.RawBody()}
 				return nil
 			})
 			body := random(2 << 20)

@@ -1,0 +1,10 @@
+package inmemory
+
+import (
+	"github.com/reprise-go/reprise/core"
+)
+
+// The messages.
+var (
+	placedType = core.NewMessageType[[]byte]("orders.placed")
+)

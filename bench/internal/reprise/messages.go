@@ -1,0 +1,10 @@
+package reprise
+
+import (
+	"github.com/reprise-go/reprise/core"
+)
+
+// The messages.
+var (
+	placedType = core.NewMessageType[[]byte]("orders.placed")
+)

@@ -1,0 +1,11 @@
+package logformat_test
+
+import (
+	"github.com/reprise-go/reprise/core"
+)
+
+// The messages.
+var (
+	orderType  = core.NewMessageType[[]byte]("order")
+	placedType = core.NewMessageType[[]byte]("orders.placed")
+)

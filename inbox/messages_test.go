@@ -1,0 +1,17 @@
+package inbox_test
+
+import (
+	"github.com/reprise-go/reprise/core"
+)
+
+// The messages.
+var (
+	billedType  = core.NewMessageType[[]byte]("billed")
+	doneType    = core.NewMessageType[[]byte]("done")
+	expiredType = core.NewMessageType[[]byte]("expired")
+	freshType   = core.NewMessageType[[]byte]("fresh")
+	lateType    = core.NewMessageType[[]byte]("late")
+	notedType   = core.NewMessageType[[]byte]("noted")
+	orderType   = core.NewMessageType[[]byte]("order")
+	soonType    = core.NewMessageType[[]byte]("soon")
+)

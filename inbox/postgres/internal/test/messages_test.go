@@ -1,0 +1,11 @@
+package postgres_test
+
+import (
+	"github.com/reprise-go/reprise/core"
+)
+
+// The messages.
+var (
+	billed    = core.NewMessageType[[]byte]("billed")
+	orderType = core.NewMessageType[[]byte]("order")
+)

@@ -1,0 +1,11 @@
+package postgres_test
+
+import (
+	"github.com/reprise-go/reprise/core"
+)
+
+// The messages.
+var (
+	placed  = core.NewEvent[OrderPlaced]("orders.placed")
+	written = core.NewEvent[OrderPlaced]("invoices.written")
+)

@@ -1,0 +1,16 @@
+package fallback_test
+
+import (
+	"github.com/reprise-go/reprise/core"
+)
+
+// The messages.
+var (
+	answerType      = core.NewMessageType[[]byte]("answer")
+	apologyType     = core.NewMessageType[string]("letters.apology")
+	halfType        = core.NewMessageType[[]byte]("half")
+	orderStringType = core.NewMessageType[string]("order")
+	orderType       = core.NewMessageType[[]byte]("order")
+	placedType      = core.NewMessageType[string]("orders.placed")
+	thirdType       = core.NewMessageType[[]byte]("third")
+)

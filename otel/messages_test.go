@@ -1,0 +1,11 @@
+package otelreprise_test
+
+import (
+	"github.com/reprise-go/reprise/core"
+)
+
+// The messages.
+var (
+	chargeType  = core.NewMessageType[[]byte]("orders.charge")
+	invoiceType = core.NewMessageType[[]byte]("invoice")
+)

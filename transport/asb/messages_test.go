@@ -1,0 +1,13 @@
+package asb_test
+
+import (
+	"github.com/reprise-go/reprise/core"
+)
+
+// The messages.
+var (
+	jobType          = core.NewMessageType[[]byte]("job")
+	placedEvent      = core.NewEvent[string]("Shop.Placed")
+	postType         = core.NewMessageType[int]("ledger.Post")
+	writeInvoiceType = core.NewMessageType[WriteInvoice]("billing.WriteInvoice")
+)

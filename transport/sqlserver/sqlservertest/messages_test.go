@@ -1,0 +1,11 @@
+package sqlservertest_test
+
+import (
+	"github.com/reprise-go/reprise/core"
+)
+
+// The messages.
+var (
+	placed  = core.NewMessageType[OrderPlaced]("orders.placed")
+	written = core.NewEvent[OrderPlaced]("invoices.written")
+)
