@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"go/scanner"
+	"go/token"
 	"io/fs"
 	"path"
 	"regexp"
@@ -30,10 +32,21 @@ var patterns = func() map[string]*regexp.Regexp {
 	return all
 }()
 
-// amounts has the counts of each turn: in comments, and in documentation.
-type amounts map[string][2]int
+// kind is a kind of text.
+type kind int
 
-const inComments, inDocs = 0, 1
+const (
+	inComments     kind = iota // of Go, except tests
+	inTestComments             // of Go's tests
+	inStrings                  // of Go, tests included: error texts, log lines, titles of test cases
+	inDocs                     // Markdown
+	kinds
+)
+
+var kindNames = [kinds]string{"comments", "comments of tests", "strings of Go", "documentation"}
+
+// amounts has the counts of each turn.
+type amounts map[string][kinds]int
 
 // exempt are files that name the turns, or tell what was.
 var exempt = []string{"docs/contributing/glossary.md", "CHANGELOG.md"}
@@ -42,12 +55,8 @@ var exempt = []string{"docs/contributing/glossary.md", "CHANGELOG.md"}
 func count(files fs.FS, names []string) (amounts, error) {
 	found := amounts{}
 	for _, name := range names {
-		kind := inDocs
-		switch {
-		case slices.Contains(exempt, name), strings.HasSuffix(name, "_test.go"), strings.HasPrefix(name, "tools/cmd/words/"):
+		if slices.Contains(exempt, name) || strings.HasPrefix(name, "tools/cmd/words/") {
 			continue
-		case path.Ext(name) == ".go":
-			kind = inComments
 		}
 		text, err := fs.ReadFile(files, name)
 		if errors.Is(err, fs.ErrNotExist) { // deleted, and not yet committed
@@ -56,38 +65,51 @@ func count(files fs.FS, names []string) (amounts, error) {
 		if err != nil {
 			return nil, err
 		}
-		prose := string(text)
-		if kind == inComments {
-			prose = comments(prose)
+		var prose [kinds]string
+		if path.Ext(name) == ".go" {
+			own := inComments
+			if strings.HasSuffix(name, "_test.go") {
+				own = inTestComments
+			}
+			prose[own], prose[inStrings] = proseOf(text)
+		} else {
+			prose[inDocs] = string(text)
 		}
 		for turn, pattern := range patterns {
-			both := found[turn]
-			both[kind] += len(pattern.FindAllString(prose, -1))
-			found[turn] = both
+			all := found[turn]
+			for k, p := range prose {
+				all[k] += len(pattern.FindAllString(p, -1))
+			}
+			found[turn] = all
 		}
 	}
 	return found, nil
 }
 
-// comments returns the comments of a Go file. What stands behind two slashes in a string is no comment, but few strings have
-// such a text.
-func comments(source string) string {
-	var all strings.Builder
-	for line := range strings.SplitSeq(source, "\n") {
-		if _, comment, ok := strings.Cut(line, "//"); ok {
-			all.WriteString(comment)
-			all.WriteByte('\n')
+// proseOf returns the comments and the strings of a Go file.
+func proseOf(source []byte) (comments, literals string) {
+	var s scanner.Scanner
+	set := token.NewFileSet()
+	s.Init(set.AddFile("", set.Base(), len(source)), source, nil, scanner.ScanComments)
+	var c, l strings.Builder
+	for {
+		switch _, tok, text := s.Scan(); tok {
+		case token.EOF:
+			return c.String(), l.String()
+		case token.COMMENT:
+			c.WriteString(strings.TrimPrefix(text, "//") + "\n")
+		case token.STRING:
+			l.WriteString(text + "\n")
 		}
 	}
-	return all.String()
 }
 
 // compare returns a line for each turn of which there is more than the limit.
 func compare(limits, found amounts) (problems []string) {
 	for _, turn := range turns {
-		for kind, where := range []string{"comments", "documentation"} {
-			if is, most := found[turn][kind], limits[turn][kind]; is > most {
-				problems = append(problems, fmt.Sprintf("%q is %d times in %s, and was %d times", turn, is, where, most))
+		for kind, where := range kindNames {
+			if is, limit := found[turn][kind], limits[turn][kind]; is > limit {
+				problems = append(problems, fmt.Sprintf("%q is %d times in %s, and was %d times", turn, is, where, limit))
 			}
 		}
 	}
@@ -98,18 +120,23 @@ func compare(limits, found amounts) (problems []string) {
 func lower(a, b amounts) amounts {
 	both := amounts{}
 	for _, turn := range turns {
-		both[turn] = [2]int{min(a[turn][0], b[turn][0]), min(a[turn][1], b[turn][1])}
+		n := a[turn]
+		for k := range n {
+			n[k] = min(n[k], b[turn][k])
+		}
+		both[turn] = n
 	}
 	return both
 }
 
-const header = "# turn of speech, times in comments of Go, times in Markdown: make check counts them, tools/cmd/words -w lowers them.\n"
+const header = "# turn of speech, times in comments of Go, in comments of tests, in strings of Go, in Markdown: make check counts them, tools/cmd/words -w lowers them.\n"
 
 func format(a amounts) string {
 	var all strings.Builder
 	all.WriteString(header)
 	for _, turn := range turns {
-		fmt.Fprintf(&all, "%s: %d %d\n", turn, a[turn][inComments], a[turn][inDocs])
+		n := a[turn]
+		fmt.Fprintf(&all, "%s: %d %d %d %d\n", turn, n[inComments], n[inTestComments], n[inStrings], n[inDocs])
 	}
 	return all.String()
 }
@@ -122,17 +149,17 @@ func parse(text string) (amounts, error) {
 		}
 		turn, numbers, _ := strings.Cut(line, ":")
 		fields := strings.Fields(numbers)
-		if !slices.Contains(turns, turn) || len(fields) != 2 {
-			return nil, fmt.Errorf("line %d is %q; write a turn of tools/cmd/words, a colon and two numbers", n+1, line)
+		if !slices.Contains(turns, turn) || len(fields) != int(kinds) {
+			return nil, fmt.Errorf("line %d is %q; write a turn of tools/cmd/words, a colon and %d numbers", n+1, line, kinds)
 		}
-		var both [2]int
-		for kind := range both {
+		var counts [kinds]int
+		for kind := range counts {
 			var err error
-			if both[kind], err = strconv.Atoi(fields[kind]); err != nil {
+			if counts[kind], err = strconv.Atoi(fields[kind]); err != nil {
 				return nil, fmt.Errorf("line %d: %w", n+1, err)
 			}
 		}
-		all[turn] = both
+		all[turn] = counts
 	}
 	return all, nil
 }

@@ -1,5 +1,5 @@
-// Command words counts turns of speech that the glossary (docs/contributing/glossary.md) rules out, in the comments of Go files that are no
-// tests and in Markdown files. tools/words.txt has how many there are of each: more of them than that is an error, so that
+// Command words counts turns of speech that the glossary (docs/contributing/glossary.md) rules out, in the comments and strings of
+// Go files and in Markdown files. tools/words.txt has how many there are of each: more of them than that is an error, so that
 // they become fewer. With -w it writes the counts there; it never writes a larger one.
 package main
 
