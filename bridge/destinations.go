@@ -158,7 +158,7 @@ func (d *destinations) givenUp(key string) (since time.Time, given bool) {
 	return o.since, true
 }
 
-// state returns the state of a destination for core.Health, in the words of a circuit.
+// state returns the state of a destination for Endpoint.Health, in the words of a circuit.
 func (d *destinations) state(key string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

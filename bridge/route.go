@@ -27,7 +27,7 @@ func (r *route) key() string {
 	return "queue " + r.queue
 }
 
-// options make core.Health, and metrics made of it, include the destination as a circuit.
+// options make Endpoint.Health, and metrics made of it, include the destination as a circuit.
 func (r *route) options() core.HandleOptions {
 	return core.HandleOptions{Middleware: []core.Middleware{circuit{r}}}
 }

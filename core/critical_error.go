@@ -8,11 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/reprise-go/reprise/core/health"
 	"github.com/reprise-go/reprise/core/internal/calls"
 )
 
 // RaiseCritical reports an error of the application as a critical error: it is logged,
-// counted in [Endpoint.Health] and given to [Config.OnCriticalError], as the endpoint's
+// counted in [Endpoint.Health] and given to [Config.Onhealth.CriticalError], as the endpoint's
 // own are. The endpoint continues; OnCriticalError decides whether to call
 // [Endpoint.Shutdown]. If no Run is in progress, OnCriticalError is called before
 // RaiseCritical returns. A nil error is ignored.
@@ -38,13 +39,13 @@ func (ep *Endpoint) RaiseCritical(err error) {
 type criticalErrors struct {
 	log   *slog.Logger
 	count atomic.Int64
-	last  atomic.Pointer[CriticalError]
+	last  atomic.Pointer[health.CriticalError]
 }
 
 // record logs and counts a critical error.
 func (c *criticalErrors) record(ctx context.Context, err error) {
 	c.count.Add(1)
-	c.last.Store(&CriticalError{Err: err, At: time.Now()})
+	c.last.Store(&health.CriticalError{Err: err, At: time.Now()})
 	c.log.ErrorContext(ctx, "critical error", "error", err)
 }
 
@@ -57,13 +58,6 @@ func (r *runner) raiseCriticalContext(ctx context.Context, err error) {
 	if f := r.ep.config.OnCriticalError; f != nil {
 		r.criticalCalls.Add(func() { f(r.valuesCtx, err) })
 	}
-}
-
-// CriticalError is a failure of the endpoint's own work, or an error that the application
-// raised ([Endpoint.RaiseCritical]).
-type CriticalError struct {
-	Err error
-	At  time.Time
 }
 
 // outageLogInterval is the time between warnings about one outage.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+
+	"github.com/reprise-go/reprise/core/health"
 )
 
 // HandlerFunc handles one message in one attempt. Middleware wraps it.
@@ -154,25 +156,10 @@ func (m *Message) beginRun(by *Message, scope string) {
 	}
 }
 
-// MiddlewareState is the state of middleware at one moment ([MiddlewareFacts.State]).
-type MiddlewareState struct {
-	Kind, Name string // of the MiddlewareFacts
-	State      string
-	// MessageTypes are the types that it applies to; nil means all. "(others)" are the types
-	// of [HandleDefault].
-	MessageTypes []string
-	// Handlers are the names of the handlers in whose [HandleOptions.Middleware] it is; nil
-	// means [Config.Middleware].
-	Handlers []string
-	// OpensCircuit: State is that of a circuit, which refuses messages with [ErrCircuitOpen]
-	// and lets them pass while it is "closed".
-	OpensCircuit bool
-}
-
 // middlewareStates returns the states of middleware that has one: first of
 // Config.Middleware, then of single handlers, in the order of their message types.
 // Middleware with the same kind, name and state is listed once.
-func (r *registry) middlewareStates() (states []MiddlewareState) {
+func (r *registry) middlewareStates() (states []health.MiddlewareState) {
 	add := func(all nest, messageType string, handlers ...string) {
 		for _, s := range all {
 			if s.State == nil {
@@ -182,8 +169,8 @@ func (r *registry) middlewareStates() (states []MiddlewareState) {
 			if handlers != nil {
 				types = []string{messageType}
 			}
-			state := MiddlewareState{Kind: s.Kind, Name: s.Name, State: s.State(), MessageTypes: types, Handlers: handlers, OpensCircuit: s.isCircuit()}
-			i := slices.IndexFunc(states, state.isSame)
+			state := health.MiddlewareState{Kind: s.Kind, Name: s.Name, State: s.State(), MessageTypes: types, Handlers: handlers, OpensCircuit: s.isCircuit()}
+			i := slices.IndexFunc(states, func(s health.MiddlewareState) bool { return isSameMiddleware(s, state) })
 			if i < 0 {
 				states = append(states, state)
 				continue
@@ -199,9 +186,9 @@ func (r *registry) middlewareStates() (states []MiddlewareState) {
 	return states
 }
 
-// isSame reports whether two states belong to the same middleware, as far as that can be
-// detected.
-func (s MiddlewareState) isSame(other MiddlewareState) bool {
+// isSameMiddleware reports whether two states belong to the same middleware, as far as
+// that can be detected.
+func isSameMiddleware(s, other health.MiddlewareState) bool {
 	return s.Name != "" && s.Kind == other.Kind && s.Name == other.Name && s.State == other.State
 }
 

@@ -66,7 +66,7 @@ type Observer struct {
 	// the hooks of rate limiting.
 	//
 	// A send-only endpoint does not receive, and reports its sends instead: the first that
-	// fails for a reason other than its message ([Health.SendError]), and the first that is
+	// fails for a reason other than its message (health.State), and the first that is
 	// accepted after it, if any; RetryIn is 0. A separate goroutine makes these calls one
 	// after the other. An outage that ends during a call may be left out.
 	ConnectionChanged func(e ConnectionChange)
@@ -140,7 +140,7 @@ type Recovery struct {
 	Attempt, DelayedRetries, Deferrals int
 	// Action is the decision that was carried out. The Delay of an [ImmediateRetry] is
 	// the pause as it is made. A [MoveToError] whose queue cannot be reached counts as
-	// carried out when the message is stored ([Health.Undelivered]); if the error queue
+	// carried out when the message is stored (health.Waiting); if the error queue
 	// replaced another queue, Queue names the error queue.
 	Action Action
 	// Deferred: the handler deferred the message; Action is a [DelayedRetry].

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/reprise-go/reprise/core"
+	corehealth "github.com/reprise-go/reprise/core/health"
 )
 
 // health observes gauges of the state of endpoints whenever a reader collects.
@@ -216,7 +217,7 @@ const closed = "closed"
 
 // openCircuits returns the names of the circuits, each with whether a circuit of that
 // name is open.
-func openCircuits(states []core.MiddlewareState) map[string]bool {
+func openCircuits(states []corehealth.MiddlewareState) map[string]bool {
 	open := map[string]bool{}
 	for _, s := range states {
 		if s.OpensCircuit {

@@ -1,5 +1,5 @@
-// Package health has HTTP handlers for the probes of Kubernetes and of load balancers,
-// over [core.Endpoint.Health].
+// Package health has the [State] of an endpoint, and HTTP handlers for the probes of
+// Kubernetes and of load balancers, which answer from it.
 //
 // The three probes ask different questions, and the platform reacts differently to each
 // answer "no" (status 503):

@@ -4,16 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-
-	"github.com/reprise-go/reprise/core"
 )
 
 // response is the body of a response.
 type response struct {
-	Probe     string        `json:"probe"`
-	OK        bool          `json:"ok"`
-	Reasons   []reason      `json:"reasons,omitempty"`
-	Endpoints []core.Health `json:"endpoints"`
+	Probe     string   `json:"probe"`
+	OK        bool     `json:"ok"`
+	Reasons   []reason `json:"reasons,omitempty"`
+	Endpoints []State  `json:"endpoints"`
 }
 
 type reason struct {
@@ -22,7 +20,7 @@ type reason struct {
 }
 
 // handler answers 200, or 503 with the reasons of the endpoints that have one.
-func (p *Probes) handler(probe string, reasonOf func(h *core.Health) string) http.Handler {
+func (p *Probes) handler(probe string, reasonOf func(h *State) string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
 		header.Set("Cache-Control", "no-store")
@@ -46,7 +44,7 @@ func (p *Probes) handler(probe string, reasonOf func(h *core.Health) string) htt
 	})
 }
 
-func (p *Probes) probe(probe string, reasonOf func(h *core.Health) string) response {
+func (p *Probes) probe(probe string, reasonOf func(h *State) string) response {
 	a := response{Probe: probe, OK: true}
 	for _, ep := range p.endpoints {
 		h := ep.Health()
@@ -65,13 +63,13 @@ func (p *Probes) probe(probe string, reasonOf func(h *core.Health) string) respo
 // errHidden stands for an error whose text is not shown.
 var errHidden = errors.New("see the log")
 
-func hideErrorTexts(h *core.Health) {
+func hideErrorTexts(h *State) {
 	for _, err := range []*error{&h.ConnectionError, &h.SendError, &h.RunError} {
 		if *err != nil {
 			*err = errHidden
 		}
 	}
 	if h.LastCritical != nil {
-		h.LastCritical = &core.CriticalError{Err: errHidden, At: h.LastCritical.At}
+		h.LastCritical = &CriticalError{Err: errHidden, At: h.LastCritical.At}
 	}
 }

@@ -4,29 +4,28 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"time"
-
-	"github.com/reprise-go/reprise/core"
 )
 
 // Config configures the answers of the probes. The zero value is ready for use.
 type Config struct {
 	// AttemptLimit is the duration of an attempt after which the liveness probe answers
-	// "no", because a handler hangs ([core.Health.OldestAttempt]). The default, 0, means no
+	// "no", because a handler hangs ([State.OldestAttempt]). The default, 0, means no
 	// limit. Choose more than the longest time that a handler may need when its database is
-	// slow: a restart interrupts all other handlers too. [core.Config.HandlerTimeout] ends
+	// slow: a restart interrupts all other handlers too. Config.HandlerTimeout of core ends
 	// one attempt, if its handler heeds its context.
 	AttemptLimit time.Duration
 
 	// ReadyWithoutBroker lets the readiness probe answer "yes" while an endpoint waits at
-	// its start for a broker that cannot be reached ([core.Config.WaitForBroker]). It is for
+	// its start for a broker that cannot be reached (Config.WaitForBroker of core). It is for
 	// a process whose other work, such as answering requests, does not need that broker. By
 	// default the answer is "no", which stops the deployment of a version whose broker has a
 	// wrong address.
 	ReadyWithoutBroker bool
 
-	// ErrorTexts adds the texts of errors to the answers: [core.Health]'s ConnectionError,
+	// ErrorTexts adds the texts of errors to the answers: [State]'s ConnectionError,
 	// SendError, RunError and LastCritical. They come from clients, adapters and the
 	// application, and may contain hosts, users and data; adapters of Reprise keep passwords
 	// out of them. By default an answer says that there is an error and since when, and the
@@ -39,14 +38,19 @@ type Config struct {
 // broker.
 type Probes struct {
 	config    Config
-	endpoints []*core.Endpoint
+	endpoints []Source
+}
+
+// Source is an endpoint: *core.Endpoint implements it.
+type Source interface {
+	Health() State
 }
 
 // New returns the probes of endpoints. To base the probes on different endpoints make
 // several [Probes], for example one for the readiness of the endpoints that requests
 // depend on.
-func New(c Config, endpoints ...*core.Endpoint) (*Probes, error) {
-	switch i := slices.Index(endpoints, nil); {
+func New[E Source](c Config, endpoints ...E) (*Probes, error) {
+	switch i := slices.IndexFunc(endpoints, isNil); {
 	case len(endpoints) == 0:
 		return nil, errors.New("health: new probes: no endpoint was given")
 	case i >= 0:
@@ -54,7 +58,17 @@ func New(c Config, endpoints ...*core.Endpoint) (*Probes, error) {
 	case c.AttemptLimit < 0:
 		return nil, fmt.Errorf("health: new probes: Config.AttemptLimit is %v; it cannot be negative (0 is without limit)", c.AttemptLimit)
 	}
-	return &Probes{config: c, endpoints: slices.Clone(endpoints)}, nil
+	p := &Probes{config: c}
+	for _, each := range endpoints {
+		p.endpoints = append(p.endpoints, each)
+	}
+	return p, nil
+}
+
+// isNil reports whether a source is nil, or a nil pointer.
+func isNil[E Source](each E) bool {
+	v := reflect.ValueOf(each)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // Liveness returns the handler that asks for a restart of the process: once a Run ends
@@ -77,7 +91,7 @@ func (p *Probes) Readiness() http.Handler { return p.handler("readiness", p.whyN
 func (p *Probes) Startup() http.Handler { return p.handler("startup", whyNotStarted) }
 
 // whyNotAlive returns the reason why the process should be restarted, or "".
-func (p *Probes) whyNotAlive(h *core.Health) string {
+func (p *Probes) whyNotAlive(h *State) string {
 	switch {
 	case h.RunError != nil && h.Draining:
 		return "Run is ending with an error"
@@ -90,7 +104,7 @@ func (p *Probes) whyNotAlive(h *core.Health) string {
 }
 
 // whyNotReady returns the reason why the process should get no requests, or "".
-func (p *Probes) whyNotReady(h *core.Health) string {
+func (p *Probes) whyNotReady(h *State) string {
 	waits := h.Starting && h.ConnectionError != nil
 	switch {
 	case h.Running, waits && p.config.ReadyWithoutBroker:
@@ -106,14 +120,14 @@ func (p *Probes) whyNotReady(h *core.Health) string {
 }
 
 // whyNotStarted returns the reason why the other probes should wait, or "".
-func whyNotStarted(h *core.Health) string {
+func whyNotStarted(h *State) string {
 	if h.Starting || h.Running || h.Draining {
 		return ""
 	}
 	return whyNotRunning(h)
 }
 
-func whyNotRunning(h *core.Health) string {
+func whyNotRunning(h *State) string {
 	if h.RunError != nil {
 		return "Run ended with an error"
 	}

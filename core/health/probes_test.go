@@ -170,18 +170,18 @@ func TestProbes_StatesThatAreNoReason(t *testing.T) {
 	for name, c := range map[string]struct {
 		recoverability core.Recoverability
 		provoke        func(fx *fixture)
-		isSo           func(h core.Health) bool
+		isSo           func(h health.State) bool
 	}{
 		"outage": {noRetries, func(fx *fixture) {
 			fx.broker.report(core.ConnectionChange{Err: errBoom, Since: time.Now()})
-		}, func(h core.Health) bool { return !h.Connected && h.ConnectionError != nil }},
+		}, func(h health.State) bool { return !h.Connected && h.ConnectionError != nil }},
 		"sends fail": {noRetries, func(fx *fixture) {
 			fx.broker.fail(nil, errBoom)
 			_ = fx.ep.Send(fx.Context(), "orders", orderType.Of("x"))
-		}, func(h core.Health) bool { return h.SendError != nil }},
-		"paused":         {noRetries, func(fx *fixture) { fx.ep.Pause() }, func(h core.Health) bool { return h.Paused }},
-		"rate limited":   {limiting, (*fixture).send, func(h core.Health) bool { return h.RateLimited }},
-		"critical error": {noRetries, func(fx *fixture) { fx.ep.RaiseCritical(errBoom) }, func(h core.Health) bool { return h.CriticalErrors == 1 }},
+		}, func(h health.State) bool { return h.SendError != nil }},
+		"paused":         {noRetries, func(fx *fixture) { fx.ep.Pause() }, func(h health.State) bool { return h.Paused }},
+		"rate limited":   {limiting, (*fixture).send, func(h health.State) bool { return h.RateLimited }},
+		"critical error": {noRetries, func(fx *fixture) { fx.ep.RaiseCritical(errBoom) }, func(h health.State) bool { return h.CriticalErrors == 1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, core.Config{Recoverability: c.recoverability, Transactions: core.TransactionReceiveOnly}, failing, func(fx *fixture) {
@@ -217,7 +217,7 @@ func TestProbes_SendOnlyEndpoint(t *testing.T) {
 func TestNew_RefusesWhatCannotBeMeant(t *testing.T) {
 	bubble(t, core.Config{}, untilCancelled, func(fx *fixture) {
 		for want, refused := range map[string]func() (*health.Probes, error){
-			"no endpoint was given":  func() (*health.Probes, error) { return health.New(health.Config{}) },
+			"no endpoint was given":  func() (*health.Probes, error) { return health.New[*core.Endpoint](health.Config{}) },
 			"endpoint 2 of 2 is nil": func() (*health.Probes, error) { return health.New(health.Config{}, fx.ep, nil) },
 			"Config.AttemptLimit is -1s": func() (*health.Probes, error) {
 				return health.New(health.Config{AttemptLimit: -time.Second}, fx.ep)
