@@ -6,8 +6,7 @@ import (
 
 // The messages.
 var (
-	jobType          = core.NewMessageType[[]byte]("job")
-	placedEvent      = core.NewEvent[string]("Shop.Placed")
-	postType         = core.NewMessageType[int]("ledger.Post")
-	writeInvoiceType = core.NewMessageType[WriteInvoice]("billing.WriteInvoice")
+	jobType     = core.NewMessageType[[]byte]("job")
+	placedEvent = core.NewEvent[string]("Shop.Placed")
+	postType    = core.NewMessageType[int]("ledger.Post")
 )

@@ -32,18 +32,19 @@ func Example() {
 	}
 	defer transport.Close(context.Background())
 
+	writeInvoice := core.NewMessageType[WriteInvoice]("billing.WriteInvoice") // its name on the wire
 	billing, err := core.New("billing", transport, core.Config{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	core.Handle(billing, writeInvoiceType, func(ctx context.Context, _ *core.Message, body WriteInvoice) error {
+	core.Handle(billing, writeInvoice, func(ctx context.Context, _ *core.Message, body WriteInvoice) error {
 		fmt.Println("an invoice for order", body.OrderID)
 		stop() // Run drains and returns; a service runs until it gets a signal
 		return nil
 	})
 	if err := errors.Join(
 		billing.Provision(ctx), // creates what is missing: its queues, and the delays of the virtual host
-		billing.Send(ctx, "billing", writeInvoiceType.Of(WriteInvoice{OrderID: 42})),
+		billing.Send(ctx, "billing", writeInvoice.Of(WriteInvoice{OrderID: 42})),
 		billing.Run(ctx),
 	); err != nil {
 		log.Fatal(err)

@@ -22,5 +22,4 @@ var (
 	refreshType      = core.NewMessageType[Refresh]("screens.Refresh")
 	soakType         = core.NewMessageType[int]("soak")
 	textType         = core.NewMessageType[[]byte]("text")
-	writeInvoiceType = core.NewMessageType[WriteInvoice]("billing.WriteInvoice")
 )

@@ -31,11 +31,12 @@ func Example() {
 	}
 	defer transport.Close(context.Background())
 
+	writeInvoice := core.NewMessageType[WriteInvoice]("billing.WriteInvoice") // its name on the wire
 	billing, err := core.New("billing", transport, core.Config{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	core.Handle(billing, writeInvoiceType, func(ctx context.Context, _ *core.Message, body WriteInvoice) error {
+	core.Handle(billing, writeInvoice, func(ctx context.Context, _ *core.Message, body WriteInvoice) error {
 		tx, err := sqlserver.Tx(ctx) // of the message: committed with it, or not at all
 		if err != nil {
 			return err
@@ -48,7 +49,7 @@ func Example() {
 	})
 	if err := errors.Join(
 		billing.Provision(ctx), // creates the tables of its queues that are missing
-		billing.Send(ctx, "billing", writeInvoiceType.Of(WriteInvoice{OrderID: 42})),
+		billing.Send(ctx, "billing", writeInvoice.Of(WriteInvoice{OrderID: 42})),
 		billing.Run(ctx),
 	); err != nil {
 		log.Fatal(err)
@@ -107,7 +108,7 @@ func ExampleWithTx() {
 		if _, err := tx.Exec(ctx, "insert into orders (id) values ($1)", 42); err != nil {
 			return err
 		}
-		return shop.Send(sqlserver.WithTx(ctx, tx), "billing", writeInvoiceType.Of(WriteInvoice{OrderID: 42}))
+		return shop.Send(sqlserver.WithTx(ctx, tx), "billing", writeInvoice.Of(WriteInvoice{OrderID: 42}))
 	})
 	if err != nil { // then there is neither an order nor a message
 		log.Fatal(err)
@@ -140,7 +141,7 @@ func ExampleWithSQLTx() {
 	if _, err := tx.ExecContext(ctx, "insert into orders (id) values ($1)", 43); err != nil {
 		log.Fatal(err)
 	}
-	if err := shop.Send(sqlserver.WithSQLTx(ctx, tx), "billing", writeInvoiceType.Of(WriteInvoice{OrderID: 43})); err != nil {
+	if err := shop.Send(sqlserver.WithSQLTx(ctx, tx), "billing", writeInvoice.Of(WriteInvoice{OrderID: 43})); err != nil {
 		log.Fatal(err)
 	}
 	if err := tx.Commit(); err != nil {

@@ -29,7 +29,7 @@ var (
 	sendType             = core.NewMessageType[[]byte]("invoices.Send")
 	sentType             = core.NewMessageType[string]("Sent")
 	shipType             = core.NewMessageType[placeOrder]("Ship")
-	writeInvoiceType     = core.NewMessageType[WriteInvoice]("billing.WriteInvoice")
+	writeInvoice         = core.NewMessageType[WriteInvoice]("billing.WriteInvoice")
 	writtenEvent         = core.NewEvent[int]("written")
 	xType                = core.NewMessageType[int]("x")
 )

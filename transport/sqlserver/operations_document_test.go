@@ -130,7 +130,7 @@ func (o *operator) billing(t *testing.T, mode core.TransactionMode, handler func
 	if err != nil {
 		t.Fatal(err)
 	}
-	core.Handle(ep, writeInvoiceType, handler)
+	core.Handle(ep, writeInvoice, handler)
 	run(t, ep)
 }
 

@@ -126,7 +126,7 @@ var operationsOnTables = operations{
 			if err != nil {
 				t.Fatal(err)
 			}
-			core.Handle(ep, writeInvoiceType, func(_ context.Context, m *core.Message, _ WriteInvoice) error {
+			core.Handle(ep, writeInvoice, func(_ context.Context, m *core.Message, _ WriteInvoice) error {
 				return errors.Join(m.Send("shop", xType.Of(1)), m.Publish(writtenEvent.Of(1)))
 			})
 			core.HandleEvent(ep, placedEvent, func(context.Context, *core.Message, int) error { return errors.New("no paper") })
@@ -135,7 +135,7 @@ var operationsOnTables = operations{
 			}
 			run(t, ep)
 			if err := errors.Join(
-				ep.Send(t.Context(), "billing", writeInvoiceType.Of(WriteInvoice{42})),
+				ep.Send(t.Context(), "billing", writeInvoice.Of(WriteInvoice{42})),
 				ep.Publish(t.Context(), placedEvent.Of(1)),
 			); err != nil {
 				t.Fatal(err)

@@ -6,6 +6,5 @@ import (
 
 // The messages.
 var (
-	postType         = core.NewMessageType[int]("ledger.Post")
-	writeInvoiceType = core.NewMessageType[WriteInvoice]("billing.WriteInvoice")
+	postType = core.NewMessageType[int]("ledger.Post")
 )

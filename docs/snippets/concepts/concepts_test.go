@@ -24,13 +24,22 @@ type Accepted struct{ ID string }
 
 var quiet = slog.New(slog.DiscardHandler)
 
+// snippet: messages
+var (
+	place    = core.NewMessageType[PlaceOrder]("orders.place")
+	accepted = core.NewMessageType[Accepted]("orders.accepted")
+	placed   = core.NewEvent[OrderPlaced]("orders.placed")
+)
+
+// end
+
 // snippet: handlers
 func registerOrders(orders *core.Endpoint) {
 	// A command: one endpoint is told to do something.
-	core.Handle(orders, placeType, func(_ context.Context, m *core.Message, body PlaceOrder) error {
+	core.Handle(orders, place, func(_ context.Context, m *core.Message, body PlaceOrder) error {
 		return errors.Join(
-			m.Publish(placed.Of(OrderPlaced(body))),  // an event: it has happened
-			m.Reply(acceptedType.Of(Accepted(body))), // a reply: to whoever sent the command
+			m.Publish(placed.Of(OrderPlaced(body))), // an event: it has happened
+			m.Reply(accepted.Of(Accepted(body))),    // a reply: to the sender of the command
 		)
 	})
 }
@@ -60,7 +69,7 @@ func start(t *testing.T, name string, transport core.Transport, c core.Config, r
 func TestCommandEventReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := inmemory.Open()
-		charged, accepted := "", core.Headers{}
+		charged, reply := "", core.Headers{}
 		start(t, "billing", transport, core.Config{}, func(ep *core.Endpoint) {
 			registerBilling(ep, func(_ context.Context, id string) error {
 				charged = id
@@ -69,13 +78,13 @@ func TestCommandEventReply(t *testing.T) {
 		})
 		start(t, "orders", transport, core.Config{}, registerOrders)
 		web := start(t, "web", transport, core.Config{}, func(ep *core.Endpoint) {
-			core.Handle(ep, acceptedType, func(_ context.Context, m *core.Message, _ Accepted) error {
-				accepted = m.Headers
+			core.Handle(ep, accepted, func(_ context.Context, m *core.Message, _ Accepted) error {
+				reply = m.Headers
 				return nil
 			})
 		})
 		// snippet: send
-		err := web.Send(t.Context(), "orders", placeType.Of(PlaceOrder{ID: "42"}).With(core.SendOptions{
+		err := web.Send(t.Context(), "orders", place.Of(PlaceOrder{ID: "42"}).With(core.SendOptions{
 			ID:      "place-42",
 			Headers: map[string]string{"tenant": "acme"},
 		}))
@@ -93,7 +102,7 @@ func TestCommandEventReply(t *testing.T) {
 			headers.RelatedTo:      "place-42",
 			"tenant":               "", // headers of the application do not flow by themselves
 		} {
-			if got := accepted.Get(key); got != want {
+			if got := reply.Get(key); got != want {
 				t.Errorf("the reply's %s is %q; want %q", key, got, want)
 			}
 		}
@@ -110,7 +119,7 @@ func TestEndpoints_InOneProcess(t *testing.T) {
 		if err := errors.Join(errOrders, errBilling); err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(orders, placeType, func(_ context.Context, m *core.Message, body PlaceOrder) error {
+		core.Handle(orders, place, func(_ context.Context, m *core.Message, body PlaceOrder) error {
 			return m.Publish(placed.Of(OrderPlaced(body)))
 		})
 		registerBilling(billing, func(context.Context, string) error {
@@ -119,7 +128,7 @@ func TestEndpoints_InOneProcess(t *testing.T) {
 		})
 		go func() {
 			<-orders.Ready()
-			if err := orders.Send(ctx, "orders", placeType.Of(PlaceOrder{ID: "42"})); err != nil {
+			if err := orders.Send(ctx, "orders", place.Of(PlaceOrder{ID: "42"})); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -140,9 +149,9 @@ func TestSends_SameIDsAtEveryAttempt(t *testing.T) {
 		}
 		ep := start(t, "orders", transport, core.Config{}, func(ep *core.Endpoint) {
 			// snippet: now
-			core.Handle(ep, placeType, func(ctx context.Context, m *core.Message, body PlaceOrder) error {
+			core.Handle(ep, place, func(ctx context.Context, m *core.Message, body PlaceOrder) error {
 				// Leaves at once, whatever becomes of this attempt, and at every attempt.
-				if err := m.SendNow(ctx, "audit-trail", attemptedType.Of(body)); err != nil {
+				if err := m.SendNow(ctx, "audit-trail", attempted.Of(body)); err != nil {
 					return err
 				}
 				// Leaves when the handler has succeeded.
@@ -153,7 +162,7 @@ func TestSends_SameIDsAtEveryAttempt(t *testing.T) {
 			})
 			// end
 		})
-		if err := ep.Send(t.Context(), "orders", placeType.Of(PlaceOrder{ID: "42"})); err != nil {
+		if err := ep.Send(t.Context(), "orders", place.Of(PlaceOrder{ID: "42"})); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Hour)
@@ -231,12 +240,12 @@ func TestRunsOfOneAttempt(t *testing.T) {
 		}
 		run := 0
 		ep := start(t, "orders", transport, core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(again)}}, func(ep *core.Endpoint) {
-			core.Handle(ep, placeType, func(ctx context.Context, m *core.Message, body PlaceOrder) error {
+			core.Handle(ep, place, func(ctx context.Context, m *core.Message, body PlaceOrder) error {
 				run++
 				return errors.Join(m.Send("shipping", ship.Of(body)), charge(ctx, run))
 			})
 		})
-		if err := ep.Send(t.Context(), "orders", placeType.Of(PlaceOrder{ID: "42"})); err != nil {
+		if err := ep.Send(t.Context(), "orders", place.Of(PlaceOrder{ID: "42"})); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -260,7 +269,7 @@ func TestLifecycle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(orders, placeType, func(ctx context.Context, _ *core.Message, _ PlaceOrder) error {
+		core.Handle(orders, place, func(ctx context.Context, _ *core.Message, _ PlaceOrder) error {
 			tenant, _ = ctx.Value(tenantKey{}).(string)
 			return nil
 		})
@@ -276,7 +285,7 @@ func TestLifecycle(t *testing.T) {
 			return
 		}
 		// end
-		if err := orders.Send(t.Context(), "orders", placeType.Of(PlaceOrder{}).With(core.SendOptions{Headers: map[string]string{"tenant": "acme"}})); err != nil {
+		if err := orders.Send(t.Context(), "orders", place.Of(PlaceOrder{}).With(core.SendOptions{Headers: map[string]string{"tenant": "acme"}})); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

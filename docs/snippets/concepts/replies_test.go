@@ -40,7 +40,7 @@ func newWeb(transport core.Transport) (*Web, error) {
 	if err != nil {
 		return nil, err
 	}
-	core.Handle(w.replies, acceptedType, w.accepted) // Handle, not HandleEvent
+	core.Handle(w.replies, accepted, w.accepted) // Handle, not HandleEvent
 	return w, nil
 }
 
@@ -51,7 +51,7 @@ func (w *Web) place(ctx context.Context, order PlaceOrder) (Accepted, error) {
 	reply, id := make(chan Accepted, 1), "place-"+order.ID
 	w.waiting.Store(id, reply)
 	defer w.waiting.Delete(id)
-	err := w.web.Send(ctx, "orders", placeType.Of(order).With(core.SendOptions{
+	err := w.web.Send(ctx, "orders", place.Of(order).With(core.SendOptions{
 		ID:      id,
 		ReplyTo: w.replies.Config().InputQueue, // the reply comes to this process
 	}))
