@@ -93,7 +93,7 @@ func TestCarry_GeneratedIDStaysOne(t *testing.T) {
 		billing := b.endpoint("billing", b.far, core.Config{})
 		core.HandleDefault(billing, got.add)
 		b.run(append(carrier.Endpoints(), billing)...)
-		b.near.must(core.Outgoing{Queue: "billing", Headers: core.HeadersFromMap(map[string]string{headers.MessageTypes: "x"})})
+		b.near.must(core.Outgoing{ID: "1", Queue: "billing", Headers: core.HeadersFromMap(map[string]string{headers.MessageTypes: "x", headers.GeneratedID: "True"})})
 		b.pass(time.Second)
 		if id, known := messagekit.SentID(got.messages()[0]); known {
 			b.Errorf("the id %q seems to be the sender's, who gave none", id)

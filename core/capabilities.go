@@ -80,6 +80,15 @@ type Limits struct {
 	// MaxReceiveBatch is the most deliveries that one Receive can return.
 	MaxReceiveBatch int
 
+	// MaxQueueName and MaxTopicName are the lengths of the longest names of a queue and a
+	// topic, as the broker counts: in bytes or in characters, which are the same for a name
+	// in ASCII. A longer name is refused with a [*NameError].
+
+	// MaxQueueName is the length of the longest name of a queue.
+	MaxQueueName int
+	// MaxTopicName is the length of the longest name of a topic.
+	MaxTopicName int
+
 	// MaxMessageBytes, MaxHeaderBytes and MaxHeaderKeyBytes limit the messages of
 	// applications. A copy that the engine makes of a received message ([SendReason.IsCopy])
 	// is refused only if the broker would refuse it (C10).

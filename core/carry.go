@@ -371,7 +371,7 @@ func class(err error, id string, others []Outgoing) plan.Class {
 		return plan.TooLarge
 	case isRefusedWith(err, id, ErrInvalidHeader):
 		return plan.BadHeader
-	case isRefusedWith(err, id, ErrQueueNotFound):
+	case isRefusedWith(err, id, ErrQueueNotFound), isRefusedWith(err, id, errName):
 		return plan.NoQueue
 	case isRefusedWith(err, id, errors.ErrUnsupported):
 		return plan.Unsupported

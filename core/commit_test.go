@@ -362,7 +362,9 @@ func TestSentID(t *testing.T) {
 			})
 			out := order(c.sent)
 			if c.sent == "" {
+				out.ID = "generated"
 				out.Headers.Del(headers.MessageID)
+				out.Headers.Set(headers.GeneratedID, "True")
 			}
 			fx.send(out)
 			fx.advance(5 * time.Second)

@@ -80,7 +80,9 @@ func (f *failure) writeID(h *Headers) { writeID(h, f.MessageID, !f.generatedID) 
 
 func writeID(h *Headers, id string, sent bool) {
 	h.Set(headers.MessageID, id)
-	if !sent {
+	if sent {
+		h.Del(headers.GeneratedID) // Config.MessageID may have replaced the generated id
+	} else {
 		h.Set(headers.GeneratedID, "True")
 	}
 }

@@ -118,7 +118,7 @@ func TestMoveToError_IsAtomic(t *testing.T) {
 func TestMoveToError_ForeignMessageGetsAnID(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.runOrders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return nil })
-		fx.send(core.Outgoing{Queue: "orders", Body: []byte("who am I")})
+		fx.send(core.Outgoing{ID: "1", Queue: "orders", Body: []byte("who am I"), Headers: core.HeadersFromMap(map[string]string{headers.GeneratedID: "True"})})
 		failed := fx.onlyMessage("error")
 		if id := failed.Headers.Get(headers.MessageID); id == "" || id != failed.ID {
 			fx.Errorf("message id is %q, its header says %q", failed.ID, id)

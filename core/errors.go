@@ -188,7 +188,7 @@ func isRefusedPermanently(err error, id string) bool {
 // failedByQueue reports whether a send failed because of its queue, not because of the
 // message.
 func failedByQueue(err error, id string) bool {
-	return !isRefusedPermanently(err, id) || isRefusedWith(err, id, ErrQueueNotFound)
+	return !isRefusedPermanently(err, id) || isRefusedWith(err, id, ErrQueueNotFound) || isRefusedWith(err, id, errName)
 }
 
 // Errors with which messages fail.
@@ -229,8 +229,8 @@ var (
 	ErrCircuitOpen = errors.New("the circuit is open")
 
 	// ErrSendRefused matches the failure of an attempt whose sends the transport refused for
-	// a permanent reason: the queue does not exist, the message is too large, the transport
-	// lacks the ability. It is unrecoverable (R6): another run of the handler would repeat
+	// a permanent reason: the queue does not exist or cannot, the message is too large, the
+	// transport lacks the ability. It is unrecoverable (R6): another run of the handler would repeat
 	// its effects and fail again.
 	ErrSendRefused = errors.New("a message that the handler sent was refused")
 

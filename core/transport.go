@@ -24,7 +24,7 @@ type Transport interface {
 
 	// Address returns the canonical form of a queue's name: the value of the headers FailedQ
 	// and ReplyToAddress. It is idempotent, does no I/O, and refuses a name that the broker
-	// would not accept.
+	// would not accept with a [*NameError].
 	Address(queue string) (string, error)
 
 	// Send hands messages to the broker. It returns nil only when every one is durably
@@ -236,7 +236,7 @@ type Subscriber interface {
 	// Unsubscribe ends subscriptions. A subscription that does not exist is no error.
 	Unsubscribe(ctx context.Context, queue string, topics ...string) error
 
-	// CheckTopic returns an error that says why a topic cannot have this name, or nil: the
+	// CheckTopic returns a [*NameError] if a topic cannot have this name, or nil: the
 	// check that [Transport.Address] does for queues. It does no I/O. Publish returns its
 	// error, [Endpoint.Err] that of a topic of [HandleEvent]; Subscribe and Send refuse such a
 	// topic too.

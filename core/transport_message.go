@@ -11,9 +11,10 @@ import (
 // It is a value: a copy may be kept. Headers is immutable; Body must not be written to
 // after it was handed to Send.
 type Outgoing struct {
-	// ID is the message id. The engine always sets it, and writes the header
-	// NServiceBus.MessageId with the same value; an adapter may use it where the
-	// broker has a field for it.
+	// ID is the message id, which the receiver gets as [Incoming.ID]. An empty one is
+	// refused. The engine writes the header NServiceBus.MessageId with the same value. A
+	// message without this header has its ID too: the adapter sends it in a field of the
+	// broker, or as transport.PackHeaders does.
 	ID string
 
 	// Queue is the destination's name or address. Exactly one of Queue and
@@ -133,8 +134,8 @@ type Incoming struct {
 	// message, the broker's own field, or else NativeID. It is never empty.
 	ID string
 
-	// IDSent: the sender gave the message its ID, in a field of the broker. It need not be
-	// set if the header NServiceBus.MessageId has the ID. Without either, the adapter
+	// IDSent: the sender gave the message its ID, as [Outgoing.ID] or in a field of the
+	// broker. It need not be set if the header NServiceBus.MessageId has the ID. Without either, the adapter
 	// generated the ID, which then must not be used to recognize duplicates
 	// (messagekit.SentID).
 	IDSent bool

@@ -213,7 +213,7 @@ func sentOrRandom(m *core.Message) (string, error) {
 // end
 
 func TestInbox_MessageWithoutIDIsRefused(t *testing.T) {
-	foreign := core.Outgoing{Queue: "billing", Headers: core.HeadersFromMap(map[string]string{headers.MessageTypes: "order"})}
+	foreign := core.Outgoing{ID: "1", Queue: "billing", Headers: core.HeadersFromMap(map[string]string{headers.MessageTypes: "order", headers.GeneratedID: "True"})}
 	t.Run("by default", func(t *testing.T) {
 		bubble(t, func(*bed, *setup) {}, func(b *bed) {
 			if err := b.broker.Transport.Send(b.Context(), foreign); err != nil {

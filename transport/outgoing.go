@@ -19,6 +19,8 @@ import (
 // against the limits of its broker, unless the broker's refusal affects only that message.
 func CheckOutgoing(out *core.Outgoing, caps *core.Capabilities) error {
 	switch {
+	case out.ID == "":
+		return errors.New("ID is empty; give the message an id, which a receiver recognizes it by")
 	case out.Queue == "" && out.Topic == "":
 		return errors.New("neither Queue nor Topic is set")
 	case out.Queue != "" && out.Topic != "":

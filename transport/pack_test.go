@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport"
 )
 
@@ -64,16 +65,48 @@ func TestCheckOutgoing_GroupKeyAndPropertiesAreTextAndCount(t *testing.T) {
 		out  core.Outgoing
 		want error
 	}{
-		"as many bytes as there may be": {core.Outgoing{Queue: "q", GroupKey: "1234", Properties: map[string]string{"p": "123"}}, nil},
-		"a group key that is too long":  {core.Outgoing{Queue: "q", GroupKey: "123456789"}, core.ErrTooLarge},
-		"properties that are too long":  {core.Outgoing{Queue: "q", Properties: map[string]string{"p": "12345678"}}, core.ErrTooLarge},
-		"a group key of bytes":          {core.Outgoing{Queue: "q", GroupKey: "\xff"}, core.ErrInvalidHeader},
-		"a property without a name":     {core.Outgoing{Queue: "q", Properties: map[string]string{"": "1"}}, core.ErrInvalidHeader},
-		"a name of bytes":               {core.Outgoing{Queue: "q", Properties: map[string]string{"\xff": "1"}}, core.ErrInvalidHeader},
-		"a value of bytes":              {core.Outgoing{Queue: "q", Properties: map[string]string{"p": "\xff"}}, core.ErrInvalidHeader},
+		"as many bytes as there may be": {core.Outgoing{ID: "1", Queue: "q", GroupKey: "1234", Properties: map[string]string{"p": "123"}}, nil},
+		"a group key that is too long":  {core.Outgoing{ID: "1", Queue: "q", GroupKey: "123456789"}, core.ErrTooLarge},
+		"properties that are too long":  {core.Outgoing{ID: "1", Queue: "q", Properties: map[string]string{"p": "12345678"}}, core.ErrTooLarge},
+		"a group key of bytes":          {core.Outgoing{ID: "1", Queue: "q", GroupKey: "\xff"}, core.ErrInvalidHeader},
+		"a property without a name":     {core.Outgoing{ID: "1", Queue: "q", Properties: map[string]string{"": "1"}}, core.ErrInvalidHeader},
+		"a name of bytes":               {core.Outgoing{ID: "1", Queue: "q", Properties: map[string]string{"\xff": "1"}}, core.ErrInvalidHeader},
+		"a value of bytes":              {core.Outgoing{ID: "1", Queue: "q", Properties: map[string]string{"p": "\xff"}}, core.ErrInvalidHeader},
 	} {
 		if err := transport.CheckOutgoing(&c.out, caps); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+func TestCheckOutgoing_RefusesAMessageWithoutAnID(t *testing.T) {
+	if err := transport.CheckOutgoing(&core.Outgoing{Queue: "q"}, &core.Capabilities{}); err == nil {
+		t.Error("a message without an id can be sent")
+	}
+}
+
+// The ID of a message without the header NServiceBus.MessageId arrives, and the header stays
+// missing.
+func TestPackHeaders_CarriesTheID(t *testing.T) {
+	out := core.Outgoing{ID: "1", Queue: "q"}
+	out.Headers.Set("key", "value")
+	in := core.Incoming{Headers: transport.PackHeaders(&out)}
+	transport.UnpackHeaders(&in)
+	if in.ID != "1" || !in.IDSent || !maps.Equal(in.Headers.Map(), map[string]string{"key": "value"}) {
+		t.Errorf("the message arrives with the ID %q, IDSent %t and the headers %v", in.ID, in.IDSent, in.Headers.Map())
+	}
+}
+
+func TestUnpackHeaders_ReadsTheIDOfTheHeader(t *testing.T) {
+	for generated, sent := range map[string]bool{"": true, "True": false} {
+		h := core.HeadersFromMap(map[string]string{headers.MessageID: "1"})
+		if generated != "" {
+			h.Set(headers.GeneratedID, generated)
+		}
+		in := core.Incoming{Headers: h}
+		transport.UnpackHeaders(&in)
+		if in.ID != "1" || in.IDSent != sent || in.Headers.Get(headers.MessageID) != "1" {
+			t.Errorf("with the mark %q the ID is %q, IDSent %t", generated, in.ID, in.IDSent)
 		}
 	}
 }

@@ -28,14 +28,14 @@ func TestFiles_AreReadable(t *testing.T) {
 	}
 	content, err := os.ReadFile(filepath.Join(dir, all[0]))
 	settled(t, err)
-	equal(t, "content", string(content), `{"empty":"","kind":"line\nbreak, ä and \u003c\"quotes\"\u003e"}`+"\ntwo\nlines\x00")
+	equal(t, "content", string(content), `{"Reprise.MessageID":"1","empty":"","kind":"line\nbreak, ä and \u003c\"quotes\"\u003e"}`+"\ntwo\nlines\x00")
 
 	in := receive(t, receiver(t, transport, 1)).Incoming()
 	equal(t, "header", in.Headers.Get("kind"), headers.Get("kind"))
 	equal(t, "headers", in.Headers.Len(), 2)
 	equal(t, "body", string(in.Body), "two\nlines\x00")
 	equal(t, "native id", in.NativeID, strings.Split(all[0], "_")[2])
-	equal(t, "id", in.ID, in.NativeID)
+	equal(t, "id", in.ID, "1")
 	if in.Malformed != nil || in.Redelivered || in.DeliveryCount != 1 || time.Since(in.EnqueuedAt) > time.Minute {
 		t.Errorf("received %+v", in)
 	}
@@ -75,7 +75,7 @@ func TestFiles_Unreadable(t *testing.T) {
 				t.Errorf("malformed: %v, headers %v", in.Malformed, in.Headers.Map())
 			}
 			// What could be read goes to the error queue like any message.
-			settled(t, transport.Send(t.Context(), core.Outgoing{Queue: "orders", Headers: in.Headers, Body: in.Body}))
+			settled(t, transport.Send(t.Context(), core.Outgoing{ID: "1", Queue: "orders", Headers: in.Headers, Body: in.Body}))
 			settled(t, d.Complete(t.Context()))
 			equal(t, "the next", string(receive(t, r).Incoming().Body), "sound")
 		})
@@ -121,14 +121,14 @@ func TestSend_RefusedWritesNothing(t *testing.T) {
 		out  core.Outgoing
 		want error
 	}{
-		"topic":        {core.Outgoing{Topic: "t"}, errors.ErrUnsupported},
-		"queue, topic": {core.Outgoing{Queue: "orders", Topic: "t"}, nil},
+		"topic":        {core.Outgoing{ID: "1", Topic: "t"}, errors.ErrUnsupported},
+		"queue, topic": {core.Outgoing{ID: "1", Queue: "orders", Topic: "t"}, nil},
 		"neither":      {core.Outgoing{}, nil},
-		"expiry":       {core.Outgoing{Queue: "orders", TimeToBeReceived: 1}, errors.ErrUnsupported},
-		"delay":        {core.Outgoing{Queue: "orders", Delay: -1}, nil},
-		"empty key":    {core.Outgoing{Queue: "orders", Headers: header("", "x")}, core.ErrInvalidHeader},
-		"key":          {core.Outgoing{Queue: "orders", Headers: header("\xff", "x")}, core.ErrInvalidHeader},
-		"value":        {core.Outgoing{Queue: "orders", Headers: header("x", "\xff")}, core.ErrInvalidHeader},
+		"expiry":       {core.Outgoing{ID: "1", Queue: "orders", TimeToBeReceived: 1}, errors.ErrUnsupported},
+		"delay":        {core.Outgoing{ID: "1", Queue: "orders", Delay: -1}, nil},
+		"empty key":    {core.Outgoing{ID: "1", Queue: "orders", Headers: header("", "x")}, core.ErrInvalidHeader},
+		"key":          {core.Outgoing{ID: "1", Queue: "orders", Headers: header("\xff", "x")}, core.ErrInvalidHeader},
+		"value":        {core.Outgoing{ID: "1", Queue: "orders", Headers: header("x", "\xff")}, core.ErrInvalidHeader},
 	} {
 		sound := core.Outgoing{ID: "sound", Queue: "orders"}
 		err := transport.Send(t.Context(), sound, c.out, sound)
@@ -143,7 +143,7 @@ func TestSend_RefusedWritesNothing(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	matches(t, "an ended context", transport.Send(ended, core.Outgoing{Queue: "orders"}), context.Canceled)
+	matches(t, "an ended context", transport.Send(ended, core.Outgoing{ID: "1", Queue: "orders"}), context.Canceled)
 	if left := names(t, dir); len(left) > 0 {
 		t.Errorf("written: %q", left)
 	}

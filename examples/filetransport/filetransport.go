@@ -25,7 +25,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/core"
-	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport"
 )
 
@@ -61,6 +60,7 @@ func (t *Transport) Capabilities() core.Capabilities {
 		Abilities:    core.Abilities{DelayedDelivery: true, Prefetch: true},
 		Limits: core.Limits{
 			DelayPrecision: t.cfg.PollInterval + 50*time.Millisecond, // a poll, and the time of the disk
+			MaxQueueName:   maxName,
 		},
 		Guarantees: core.Guarantees{NativeDeliveryCount: true, Durable: true, ConfirmsSettlement: true},
 	}
@@ -72,16 +72,24 @@ func (t *Transport) Address(queue string) (string, error) {
 	return queue, err
 }
 
+const (
+	suffix  = ".queue"
+	maxName = 255 - len(suffix) // of a file in most file systems
+)
+
 var upperCase = regexp.MustCompile("[A-Z]")
 
 // queueDir returns a queue's directory. Its name is escaped as in a URL, with a ^ before upper case: names that differ
 // in case are two queues even on a file system that ignores case (C18).
 func (t *Transport) queueDir(queue string) (string, error) {
-	name := upperCase.ReplaceAllString(url.QueryEscape(queue), "^$0") + ".queue"
-	if queue == "" || len(name) > 255 || !utf8.ValidString(queue) {
-		return "", fmt.Errorf("filetransport: %q is no name: it is empty, not UTF-8, or too long when it is escaped", queue)
+	name := upperCase.ReplaceAllString(url.QueryEscape(queue), "^$0")
+	switch {
+	case queue == "" || !utf8.ValidString(queue):
+		return "", transport.BadName("queue", queue, 0, "filetransport: %q is no name: it is empty, or not UTF-8", queue)
+	case len(name) > maxName:
+		return "", transport.BadName("queue", queue, maxName, "filetransport: %q is no name: it is too long when it is escaped, %d bytes of %d", queue, len(name), maxName)
 	}
-	return filepath.Join(t.cfg.Dir, name), nil
+	return filepath.Join(t.cfg.Dir, name+suffix), nil
 }
 
 var errExpiry = errors.New("filetransport: a file system deletes no directory by itself; remove Config.QueueExpiry of the endpoint")
@@ -273,7 +281,7 @@ func (r *receiver) claim(m message) core.Delivery {
 		d.in.Body, d.in.Headers, d.in.Malformed = content, core.Headers{}, cmp.Or(d.in.Malformed, core.ErrInvalidHeader) // C4
 	}
 	transport.UnpackHeaders(&d.in)
-	d.in.ID = cmp.Or(d.in.Headers.Get(headers.MessageID), m.id)
+	d.in.ID = cmp.Or(d.in.ID, m.id)
 	if os.Rename(r.file(m), r.file(d.message)) != nil {
 		return nil // another receiver was faster
 	}

@@ -165,7 +165,7 @@ func TestReceive_PollsForOtherProcesses(t *testing.T) {
 			go func() { received <- receive(t, r) }()
 			synctest.Wait() // it has found nothing
 			start := time.Now()
-			settled(t, other.Send(t.Context(), core.Outgoing{Queue: "orders", Delay: delay}))
+			settled(t, other.Send(t.Context(), core.Outgoing{ID: "1", Queue: "orders", Delay: delay}))
 			settled(t, (<-received).Complete(t.Context()))
 			if late := time.Since(start) - delay; late < 0 || late > transport.Capabilities().DelayPrecision {
 				t.Errorf("delayed by %v, it came %v later", delay, late)

@@ -51,7 +51,7 @@ func TestQueueName_Accepted(t *testing.T) {
 		if address, err := transport.Address(queue); address != queue || err != nil {
 			t.Errorf("Address(%q) = %q, %v", queue, address, err)
 		}
-		if err := transport.Send(t.Context(), core.Outgoing{Queue: queue, Body: []byte(queue)}); err != nil {
+		if err := transport.Send(t.Context(), core.Outgoing{ID: "1", Queue: queue, Body: []byte(queue)}); err != nil {
 			t.Errorf("Send to %q: %v", queue, err)
 		}
 	}
@@ -77,7 +77,7 @@ func TestQueueName_Refused(t *testing.T) {
 		if err := transport.Provision(t.Context(), core.Topology{Queues: []string{queue}}); err == nil {
 			t.Errorf("Provision accepts %q", queue)
 		}
-		if err := transport.Send(t.Context(), core.Outgoing{Queue: queue}); err == nil {
+		if err := transport.Send(t.Context(), core.Outgoing{ID: "1", Queue: queue}); err == nil {
 			t.Errorf("Send accepts %q", queue)
 		}
 	}

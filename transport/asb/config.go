@@ -267,6 +267,8 @@ func capabilities(c *Config) core.Capabilities {
 			DelayPrecision:  delayPrecision,
 			MaxMessageBytes: c.MaxMessageBytes,
 			MaxHeaderBytes:  message.MaxHeaderBytes,
+			MaxQueueName:    c.names().MaxQueueName(),
+			MaxTopicName:    c.names().MaxTopicName(),
 		},
 		Guarantees: core.Guarantees{
 			NativeDeliveryCount: true,

@@ -96,7 +96,7 @@ func TestSend_RequestsOfACallWithSeveralDestinations(t *testing.T) {
 	transport := s.provisioned(t, asb.Config{SessionQueues: []string{"ordered"}}, "plain", "other", "ordered")
 	var msgs []core.Outgoing
 	for i := range 3 {
-		for _, to := range []core.Outgoing{{Queue: "plain"}, {Queue: "other"}, {Queue: "ordered", GroupKey: "a"}, {Queue: "ordered", GroupKey: "b"}} {
+		for _, to := range []core.Outgoing{{ID: "1", Queue: "plain"}, {ID: "1", Queue: "other"}, {ID: "1", Queue: "ordered", GroupKey: "a"}, {ID: "1", Queue: "ordered", GroupKey: "b"}} {
 			to.ID = fmt.Sprint(to.Queue, to.GroupKey, i)
 			msgs = append(msgs, to)
 		}

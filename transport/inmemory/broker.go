@@ -1,7 +1,6 @@
 package inmemory
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/transport"
 )
 
 // Broker holds queues, subscriptions and messages: it takes the place of a server. A
@@ -63,16 +63,16 @@ const (
 func checkQueueName(name string) error {
 	switch {
 	case name == "":
-		return errors.New("the queue's name is empty")
+		return transport.BadName("queue", name, 0, "the queue's name is empty")
 	case !utf8.ValidString(name):
-		return fmt.Errorf("the queue's name %q is not UTF-8", name)
+		return transport.BadName("queue", name, 0, "the queue's name %q is not UTF-8", name)
 	}
 	return nil
 }
 
 func checkTopicName(name string) error {
 	if name == "" {
-		return errors.New("the topic's name is empty")
+		return transport.BadName("topic", name, 0, "the topic's name is empty")
 	}
 	return nil
 }
@@ -231,9 +231,7 @@ func (b *Broker) newMessage(out *core.Outgoing, body []byte, now time.Time, orde
 	if m.id = out.Headers.Get(headers.MessageID); m.id == "" {
 		m.id = out.ID
 	}
-	if m.id == "" {
-		m.id = m.nativeID
-	}
+	m.generatedID = out.Headers.Get(headers.GeneratedID) != ""
 	if out.TimeToBeReceived > 0 {
 		m.expires = now.Add(out.TimeToBeReceived)
 	}

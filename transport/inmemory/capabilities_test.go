@@ -21,10 +21,10 @@ func TestCapabilities_MissingOnesAreRefusedBeforehand(t *testing.T) {
 		cfg inmemory.Config
 		out core.Outgoing
 	}{
-		"delay":          {without(func(c *core.Capabilities) { c.DelayedDelivery = false }), core.Outgoing{Queue: "q", Delay: 1}},
-		"delay too long": {without(func(c *core.Capabilities) { c.MaxDelay = time.Minute }), core.Outgoing{Queue: "q", Delay: time.Minute + 1}},
-		"publish":        {without(func(c *core.Capabilities) { c.PublishSubscribe = false }), core.Outgoing{Topic: "t"}},
-		"time to live":   {without(func(c *core.Capabilities) { c.TimeToBeReceived = false }), core.Outgoing{Queue: "q", TimeToBeReceived: 1}},
+		"delay":          {without(func(c *core.Capabilities) { c.DelayedDelivery = false }), core.Outgoing{ID: "1", Queue: "q", Delay: 1}},
+		"delay too long": {without(func(c *core.Capabilities) { c.MaxDelay = time.Minute }), core.Outgoing{ID: "1", Queue: "q", Delay: time.Minute + 1}},
+		"publish":        {without(func(c *core.Capabilities) { c.PublishSubscribe = false }), core.Outgoing{ID: "1", Topic: "t"}},
+		"time to live":   {without(func(c *core.Capabilities) { c.TimeToBeReceived = false }), core.Outgoing{ID: "1", Queue: "q", TimeToBeReceived: 1}},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			transport := open(t, c.cfg, "q")
@@ -127,7 +127,7 @@ func TestLikeRabbitMQ_RefusesAsRabbitMQ(t *testing.T) {
 				{core.Outgoing{Headers: header(1, headers-1)}, core.Outgoing{Headers: header(1, headers)}, core.ErrTooLarge},
 				{core.Outgoing{Headers: header(key, 1)}, core.Outgoing{Headers: header(key+1, 1)}, core.ErrTooLarge},
 			} {
-				c.most.Queue, c.more.Queue = "q", "q"
+				c.most.Queue, c.more.Queue, c.most.ID, c.more.ID = "q", "q", "1", "1"
 				send(t, transport, c.most)
 				failWith(t, transport.Send(t.Context(), c.more), c.refusal)
 			}

@@ -10,16 +10,17 @@ import (
 // message is one stored copy. Its queue's lock guards the fields that change: those from
 // delivered on.
 type message struct {
-	seq      uint64 // order of sending, over all queues
-	id       string
-	nativeID string
-	headers  core.Headers
-	body     []byte // never written; copies for several subscribers share it
-	group    string
-	ordered  bool              // the group is kept in order
-	props    map[string]string // likewise
-	enqueued time.Time
-	expires  time.Time // zero: never
+	seq         uint64 // order of sending, over all queues
+	id          string
+	nativeID    string
+	headers     core.Headers
+	body        []byte // never written; copies for several subscribers share it
+	group       string
+	ordered     bool              // the group is kept in order
+	generatedID bool              // an adapter made the id, as a header says
+	props       map[string]string // likewise
+	enqueued    time.Time
+	expires     time.Time // zero: never
 
 	delivered bool
 	failures  int // deliveries that count
@@ -47,6 +48,7 @@ const (
 func (m *message) incoming() core.Incoming {
 	return core.Incoming{
 		ID:            m.id,
+		IDSent:        !m.generatedID,
 		NativeID:      m.nativeID,
 		Headers:       m.headers,
 		Body:          m.body,

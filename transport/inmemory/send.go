@@ -21,6 +21,13 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	bad := -1
 	for i := 0; i < len(msgs) && err == nil; i++ {
 		err, bad = transport.CheckOutgoing(&msgs[i], &t.caps), i
+		switch {
+		case err != nil:
+		case msgs[i].Topic != "":
+			err = t.checkTopic(msgs[i].Topic)
+		case t.caps.MaxQueueName > 0:
+			err = t.checkQueue(msgs[i].Queue)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("inmemory: send: %w", transport.NoneSent(msgs, bad, err))

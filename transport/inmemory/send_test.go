@@ -73,7 +73,7 @@ func TestSend_HeadersAndBodyArriveAsSent(t *testing.T) {
 			everyByte[i] = byte(i)
 		}
 		for _, body := range [][]byte{nil, {}, everyByte, make([]byte, 1<<20)} {
-			send(t, transport, core.Outgoing{Queue: "q", Headers: h, Body: body})
+			send(t, transport, core.Outgoing{ID: "1", Queue: "q", Headers: h, Body: body})
 			d := receive(t, r, string(body))
 			in := d.Incoming()
 			if in.Headers.Len() != 2 || in.Headers.Get("Ключ ключ") != "線\n\x00:value" {
@@ -101,16 +101,16 @@ func TestSend_RefusesIllegalMessagesBeforehand(t *testing.T) {
 		out  core.Outgoing
 		want error // nil: any
 	}{
-		"key not UTF-8":      {core.Outgoing{Queue: "q", Headers: header("\xff", "")}, core.ErrInvalidHeader},
-		"value not UTF-8":    {core.Outgoing{Queue: "q", Headers: header("k", "\xff")}, core.ErrInvalidHeader},
-		"empty key":          {core.Outgoing{Queue: "q", Headers: header("", "v")}, core.ErrInvalidHeader},
-		"long key":           {core.Outgoing{Queue: "q", Headers: header("12345678901", "")}, tooLarge("MaxHeaderKeyBytes", 10, 11)},
-		"large headers":      {core.Outgoing{Queue: "q", Headers: header("k", strings.Repeat("v", 13))}, tooLarge("MaxHeaderBytes", 20, 21)},
-		"large message":      {core.Outgoing{Queue: "q", Headers: header("k", "v"), Body: make([]byte, 22)}, tooLarge("MaxMessageBytes", 30, 31)},
+		"key not UTF-8":      {core.Outgoing{ID: "1", Queue: "q", Headers: header("\xff", "")}, core.ErrInvalidHeader},
+		"value not UTF-8":    {core.Outgoing{ID: "1", Queue: "q", Headers: header("k", "\xff")}, core.ErrInvalidHeader},
+		"empty key":          {core.Outgoing{ID: "1", Queue: "q", Headers: header("", "v")}, core.ErrInvalidHeader},
+		"long key":           {core.Outgoing{ID: "1", Queue: "q", Headers: header("12345678901", "")}, tooLarge("MaxHeaderKeyBytes", 10, 11)},
+		"large headers":      {core.Outgoing{ID: "1", Queue: "q", Headers: header("k", strings.Repeat("v", 13))}, tooLarge("MaxHeaderBytes", 20, 21)},
+		"large message":      {core.Outgoing{ID: "1", Queue: "q", Headers: header("k", "v"), Body: make([]byte, 22)}, tooLarge("MaxMessageBytes", 30, 31)},
 		"no destination":     {core.Outgoing{}, nil},
-		"both destinations":  {core.Outgoing{Queue: "q", Topic: "t"}, nil},
-		"negative delay":     {core.Outgoing{Queue: "q", Delay: -1}, nil},
-		"negative time left": {core.Outgoing{Queue: "q", TimeToBeReceived: -1}, nil},
+		"both destinations":  {core.Outgoing{ID: "1", Queue: "q", Topic: "t"}, nil},
+		"negative delay":     {core.Outgoing{ID: "1", Queue: "q", Delay: -1}, nil},
+		"negative time left": {core.Outgoing{ID: "1", Queue: "q", TimeToBeReceived: -1}, nil},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			transport := open(t, inmemory.Config{Capabilities: able(func(caps *core.Capabilities) {
@@ -140,7 +140,7 @@ func TestSend_RefusesIllegalMessagesBeforehand(t *testing.T) {
 		})}, "q")
 		var h core.Headers
 		h.Set("k", "v")
-		send(t, transport, core.Outgoing{Queue: "q", Headers: h, Body: make([]byte, 28), Delay: time.Hour})
+		send(t, transport, core.Outgoing{ID: "1", Queue: "q", Headers: h, Body: make([]byte, 28), Delay: time.Hour})
 	})
 }
 
@@ -152,7 +152,7 @@ func TestSend_CopiesMessages(t *testing.T) {
 		var h core.Headers
 		h.Set("k", "sent")
 		body := []byte("sent")
-		send(t, transport, core.Outgoing{Queue: "q", Headers: h, Body: body})
+		send(t, transport, core.Outgoing{ID: "1", Queue: "q", Headers: h, Body: body})
 		copy(body, "EVIL")
 		h.Set("k", "evil")
 		peeked, err := transport.Peek("q")
@@ -180,15 +180,11 @@ func TestIncoming_IDs(t *testing.T) {
 		h.Set(headers.MessageID, "from the header")
 		send(t, transport,
 			core.Outgoing{ID: "field", Queue: "q", Headers: h},
-			core.Outgoing{ID: "field", Queue: "q"},
-			core.Outgoing{Queue: "q"})
+			core.Outgoing{ID: "field", Queue: "q"})
 		seen := map[string]bool{}
-		for _, want := range []string{"from the header", "field", ""} {
+		for _, want := range []string{"from the header", "field"} {
 			in := receive(t, r, "").Incoming()
-			if want == "" {
-				want = in.NativeID
-			}
-			if in.ID != want || in.NativeID == "" || seen[in.NativeID] {
+			if in.ID != want || !in.IDSent || in.NativeID == "" || seen[in.NativeID] {
 				t.Errorf("ID %q, NativeID %q; want ID %q and a new NativeID", in.ID, in.NativeID, want)
 			}
 			seen[in.NativeID] = true
@@ -204,7 +200,7 @@ func TestReceive_IsInTheOrderOfSending(t *testing.T) {
 		for i := range 100 { // in steps of one: the ring grows while it wraps round
 			body := []byte{byte(i)}
 			want = append(want, body...)
-			send(t, transport, core.Outgoing{Queue: "q", Body: body}, core.Outgoing{Queue: "q", Body: body})
+			send(t, transport, core.Outgoing{ID: "1", Queue: "q", Body: body}, core.Outgoing{ID: "1", Queue: "q", Body: body})
 			succeed(t, receive(t, r, string([]byte{byte(i / 2)})).Complete(t.Context()))
 		}
 		left, err := transport.Peek("q")

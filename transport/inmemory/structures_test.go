@@ -132,7 +132,7 @@ func testQueue(t *testing.T, cfg Config) (*Transport, *queue, core.Receiver) {
 func TestClose_StopsTimers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport, q, _ := testQueue(t, Config{})
-		if err := transport.Send(t.Context(), core.Outgoing{Queue: "q", Delay: time.Hour, TimeToBeReceived: 2 * time.Hour}); err != nil {
+		if err := transport.Send(t.Context(), core.Outgoing{ID: "1", Queue: "q", Delay: time.Hour, TimeToBeReceived: 2 * time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		if err := transport.Close(t.Context()); err != nil {
@@ -156,7 +156,7 @@ func TestExpiry_MessagesLeaveTheRing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport, q, _ := testQueue(t, Config{})
 		send := func(timeToBeReceived time.Duration) {
-			if err := transport.Send(t.Context(), core.Outgoing{Queue: "q", Body: make([]byte, 1), TimeToBeReceived: timeToBeReceived}); err != nil {
+			if err := transport.Send(t.Context(), core.Outgoing{ID: "1", Queue: "q", Body: make([]byte, 1), TimeToBeReceived: timeToBeReceived}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -192,7 +192,7 @@ func TestExpiry_ReceiveDoesNotRelyOnTheTimer(t *testing.T) {
 		transport, q, r := testQueue(t, Config{})
 		q.stop()
 		for _, timeToBeReceived := range []time.Duration{time.Second, time.Second, 0} {
-			if err := transport.Send(t.Context(), core.Outgoing{Queue: "q", TimeToBeReceived: timeToBeReceived}); err != nil {
+			if err := transport.Send(t.Context(), core.Outgoing{ID: "1", Queue: "q", TimeToBeReceived: timeToBeReceived}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -212,7 +212,7 @@ func TestDeliveryCount_MemoryFollowsMaxInFlight(t *testing.T) {
 	r.SetMaxInFlight(500) // 2,000 messages are remembered
 	dst := make([]core.Delivery, 1)
 	for range 1500 {
-		if err := transport.Send(t.Context(), core.Outgoing{Queue: "q"}); err != nil {
+		if err := transport.Send(t.Context(), core.Outgoing{ID: "1", Queue: "q"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -287,7 +287,7 @@ func TestReceive_CallCancelledWhileWokenPassesItsWakeUpOn(t *testing.T) {
 			t.Errorf("two calls should wait: %d waiting, %d woken", q.waiting, q.woken)
 		}
 		for _, call := range []<-chan error{third, fourth} {
-			if err := transport.Send(t.Context(), core.Outgoing{Queue: "q"}); err != nil {
+			if err := transport.Send(t.Context(), core.Outgoing{ID: "1", Queue: "q"}); err != nil {
 				t.Fatal(err)
 			}
 			if err := <-call; err != nil {
@@ -303,7 +303,7 @@ func TestBroker_KeepsNothingOfSettledMessages(t *testing.T) {
 		transport, q, r := testQueue(t, Config{LockDuration: time.Hour})
 		dst := make([]core.Delivery, 1)
 		for range 10_000 {
-			if err := transport.Send(t.Context(), core.Outgoing{Queue: "q", TimeToBeReceived: time.Hour}); err != nil {
+			if err := transport.Send(t.Context(), core.Outgoing{ID: "1", Queue: "q", TimeToBeReceived: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := r.Receive(t.Context(), dst); err != nil {
@@ -337,7 +337,7 @@ func TestBroker_KeepsNothingOfSettledMessages(t *testing.T) {
 
 func TestBroker_FewAllocationsPerMessage(t *testing.T) {
 	transport, _, r := testQueue(t, Config{})
-	out := []core.Outgoing{{Queue: "q", Body: make([]byte, 256)}}
+	out := []core.Outgoing{{ID: "1", Queue: "q", Body: make([]byte, 256)}}
 	dst := make([]core.Delivery, 1)
 	ctx := t.Context()
 	sent := testing.AllocsPerRun(1000, func() {

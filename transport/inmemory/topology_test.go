@@ -106,7 +106,7 @@ func TestSubscribe_NeedsAQueueAndATopic(t *testing.T) {
 	if err := transport.Subscribe(t.Context(), "q", "t", ""); err == nil {
 		t.Error("a topic without a name was accepted")
 	}
-	send(t, transport, core.Outgoing{Topic: "t"})
+	send(t, transport, core.Outgoing{ID: "1", Topic: "t"})
 	depth(t, transport, "q", inmemory.Depth{})
 }
 
@@ -119,7 +119,7 @@ func TestSubscribe_WhileOthersPublish(t *testing.T) {
 		for range 4 {
 			publishers.Go(func() {
 				for range 500 {
-					if err := transport.Send(t.Context(), core.Outgoing{Topic: "t"}); err != nil {
+					if err := transport.Send(t.Context(), core.Outgoing{ID: "1", Topic: "t"}); err != nil {
 						t.Error(err)
 					}
 				}

@@ -78,12 +78,20 @@ func (t *Transport) Describe() core.TransportInfo {
 	return core.TransportInfo{System: "reprise.inmemory"}
 }
 
-// Address returns the queue's name itself. Any UTF-8 text except "" is a name.
+// Address returns the queue's name itself. Any UTF-8 text except "" is a name, unless it is
+// longer than Capabilities.MaxQueueName.
 func (t *Transport) Address(queue string) (string, error) {
-	if err := checkQueueName(queue); err != nil {
+	if err := t.checkQueue(queue); err != nil {
 		return "", fmt.Errorf("inmemory: address: %w", err)
 	}
 	return queue, nil
+}
+
+func (t *Transport) checkQueue(queue string) error {
+	if most := t.caps.MaxQueueName; most > 0 && len(queue) > most {
+		return transport.BadName("queue", queue, most, "the queue's name may have %d bytes (Capabilities.MaxQueueName), but has %d: %.40q...", most, len(queue), queue)
+	}
+	return checkQueueName(queue)
 }
 
 // Check reports whether the transport is open and the queues exist.
@@ -107,6 +115,9 @@ func (t *Transport) Check(ctx context.Context, topology core.Topology) error {
 // mismatch. QueueExpiry has no effect: all queues end with the process.
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)
+	for i := 0; i < len(topology.Queues) && err == nil; i++ {
+		err = t.checkQueue(topology.Queues[i])
+	}
 	if err == nil {
 		err = t.broker.provision(topology.Queues)
 	}
@@ -133,6 +144,9 @@ func (t *Transport) changeSubscription(ctx context.Context, operation, queue str
 	if err == nil && !t.caps.PublishSubscribe {
 		err = transport.Unsupported("PublishSubscribe")
 	}
+	for i := 0; i < len(topics) && err == nil; i++ {
+		err = t.checkTopic(topics[i])
+	}
 	if err == nil {
 		err = t.broker.subscribe(queue, topics, on)
 	}
@@ -155,12 +169,20 @@ func (t *Transport) Purge(ctx context.Context, queue string) (int, error) {
 	return q.purge(), nil
 }
 
-// CheckTopic returns an error for the name "": any other text is a topic.
+// CheckTopic returns an error for the name "", and for one that is longer than
+// Capabilities.MaxTopicName. Any other text is a topic.
 func (t *Transport) CheckTopic(topic string) error {
-	if err := checkTopicName(topic); err != nil {
+	if err := t.checkTopic(topic); err != nil {
 		return fmt.Errorf("inmemory: %w", err)
 	}
 	return nil
+}
+
+func (t *Transport) checkTopic(topic string) error {
+	if most := t.caps.MaxTopicName; most > 0 && len(topic) > most {
+		return transport.BadName("topic", topic, most, "the topic's name may have %d bytes (Capabilities.MaxTopicName), but has %d: %.40q...", most, len(topic), topic)
+	}
+	return checkTopicName(topic)
 }
 
 // Remove removes queues, each with its dead-letter queue, and topics. A receiver of a removed

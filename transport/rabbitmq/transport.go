@@ -136,12 +136,20 @@ func capabilities(cfg *Config) core.Capabilities {
 			MaxMessageBytes:   cfg.MaxMessageBytes,
 			MaxHeaderBytes:    maxHeaderBytes,
 			MaxHeaderKeyBytes: names.MaxShortString,
+			MaxQueueName:      names.MaxQueue,
+			MaxTopicName:      names.MaxTopic,
 		},
 		Guarantees: core.Guarantees{
 			NativeDeliveryCount: cfg.QueueType == Quorum,
 			CountsReleases:      cfg.QueueType == Quorum,
 			Durable:             true,
 		},
+	}
+	switch cfg.Topology {
+	case Direct:
+		caps.MaxTopicName = names.MaxShortString
+	case NServiceBus:
+		caps.MaxTopicName = names.MaxEvent
 	}
 	if cfg.NoDelays {
 		caps.DelayedDelivery, caps.MaxDelay, caps.DelayPrecision = false, 0, 0

@@ -236,9 +236,9 @@ func TestMicrosoft_ParameterTypes(t *testing.T) {
 	s := startStandIn(t)
 	transport := openStandIn(t, s)
 	err := transport.Send(t.Context(),
-		core.Outgoing{Queue: "orders", Headers: core.HeadersFromMap(map[string]string{"key": "värde 𝄞"})},
-		core.Outgoing{Queue: "orders", Body: bytes.Repeat([]byte{0, 255}, 10_000), Delay: time.Hour + 1},
-		core.Outgoing{Queue: "orders", Body: []byte("x"), TimeToBeReceived: time.Microsecond - 1},
+		core.Outgoing{ID: "1", Queue: "orders", Headers: core.HeadersFromMap(map[string]string{"key": "värde 𝄞"})},
+		core.Outgoing{ID: "1", Queue: "orders", Body: bytes.Repeat([]byte{0, 255}, 10_000), Delay: time.Hour + 1},
+		core.Outgoing{ID: "1", Queue: "orders", Body: []byte("x"), TimeToBeReceived: time.Microsecond - 1},
 	)
 	if err != nil {
 		t.Fatal(err)

@@ -229,7 +229,7 @@ var operationsOnMessages = operations{
 		}
 		published := func(topic, want string) {
 			t.Helper()
-			if err := transport.Send(t.Context(), core.Outgoing{Topic: topic}); err != nil {
+			if err := transport.Send(t.Context(), core.Outgoing{ID: "1", Topic: topic}); err != nil {
 				t.Fatal(err)
 			}
 			o.wantCounts(t, map[string]string{"billing": want})
@@ -246,7 +246,7 @@ var operationsOnMessages = operations{
 		o.sql(t, "remove-subscriptions")
 		published("orders.Paid", "2")
 		o.sql(t, "remove")
-		if err := transport.Send(t.Context(), core.Outgoing{Topic: "orders.Paid"}); err != nil {
+		if err := transport.Send(t.Context(), core.Outgoing{ID: "1", Topic: "orders.Paid"}); err != nil {
 			t.Errorf("to publish to nobody: %v", err)
 		}
 		if err := transport.Send(t.Context(), invoice("1")); !errors.Is(err, core.ErrQueueNotFound) {

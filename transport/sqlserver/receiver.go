@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
-	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/notify"
@@ -352,7 +351,6 @@ func (r *receiver) lowerWatermark(due time.Time) {
 func (r *receiver) incoming(m *dialect.Row) core.Incoming {
 	h, malformed := transport.ParseHeadersJSON(m.Headers)
 	in := core.Incoming{
-		ID:            h.Get(headers.MessageID),
 		NativeID:      m.ID,
 		Headers:       h,
 		Body:          m.Body,

@@ -155,6 +155,8 @@ func capabilities(cfg *Config, d dialect.Dialect) core.Capabilities {
 			DelayPrecision:    time.Second,
 			SubscriptionDelay: cfg.SubscriptionCache,
 			MaxMessageBytes:   cfg.MaxMessageBytes,
+			MaxQueueName:      d.MaxName(),
+			MaxTopicName:      subscriptions.MaxTopic,
 		},
 		Guarantees: core.Guarantees{
 			NativeDeliveryCount: !cfg.NServiceBusTables,

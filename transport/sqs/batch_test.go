@@ -55,10 +55,10 @@ func TestSend_OneEntryOfBatchFails(t *testing.T) {
 		code      testserver.Code
 		said      string
 	}{
-		"message that is throttled": {core.Outgoing{Queue: "billing"}, "SendMessageBatch", testserver.KmsThrottled, "ThrottlingException"},
-		"internal failure":          {core.Outgoing{Queue: "billing"}, "SendMessageBatch", testserver.InternalFailure, "InternalFailure"},
-		"access denied":             {core.Outgoing{Queue: "billing"}, "SendMessageBatch", testserver.AccessDenied, "sqs.Policy"},
-		"event":                     {core.Outgoing{Topic: "Order"}, "PublishBatch", testserver.InternalFailure, "InternalError"},
+		"message that is throttled": {core.Outgoing{ID: "1", Queue: "billing"}, "SendMessageBatch", testserver.KmsThrottled, "ThrottlingException"},
+		"internal failure":          {core.Outgoing{ID: "1", Queue: "billing"}, "SendMessageBatch", testserver.InternalFailure, "InternalFailure"},
+		"access denied":             {core.Outgoing{ID: "1", Queue: "billing"}, "SendMessageBatch", testserver.AccessDenied, "sqs.Policy"},
+		"event":                     {core.Outgoing{ID: "1", Topic: "Order"}, "PublishBatch", testserver.InternalFailure, "InternalError"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const n, bad = 10, 3
@@ -121,7 +121,7 @@ func TestSend_AnswerWithoutAnEntry(t *testing.T) {
 		answer["Successful"] = answer["Successful"].([]any)[1:]
 	}}
 	transport := openConfigured(t, cfg)
-	err := transport.Send(t.Context(), messages(3, core.Outgoing{Queue: "billing"})...)
+	err := transport.Send(t.Context(), messages(3, core.Outgoing{ID: "1", Queue: "billing"})...)
 	for i, r := range resultsOf(t, err, 3) {
 		if r.State != core.SendUnknown || r.Err == nil {
 			t.Errorf("message %d is %v: %v", i, r.State, r.Err)
@@ -141,7 +141,7 @@ func TestSend_SplitsBatches(t *testing.T) {
 	}
 	const mebibyte = 1 << 20
 	// The bytes of a message that the service counts besides the body.
-	if err := raw.Send(t.Context(), messages(1, core.Outgoing{Queue: "billing", Body: []byte("x")})...); err != nil {
+	if err := raw.Send(t.Context(), messages(1, core.Outgoing{ID: "1", Queue: "billing", Body: []byte("x")})...); err != nil {
 		t.Fatal(err)
 	}
 	m := s.get(t, "billing")
@@ -156,14 +156,14 @@ func TestSend_SplitsBatches(t *testing.T) {
 		operation string
 		requests  int
 	}{
-		"10 messages":                     {core.Outgoing{Queue: "billing"}, 10, "SendMessageBatch", 1},
-		"11 messages":                     {core.Outgoing{Queue: "billing"}, 11, "SendMessageBatch", 2},
-		"25 messages":                     {core.Outgoing{Queue: "billing"}, 25, "SendMessageBatch", 3},
-		"2 messages of 1 MiB":             {core.Outgoing{Queue: "billing", Body: body(mebibyte/2 - besides)}, 2, "SendMessageBatch", 1},
-		"2 messages of 1 MiB and 2 bytes": {core.Outgoing{Queue: "billing", Body: body(mebibyte/2 - besides + 1)}, 2, "SendMessageBatch", 2},
-		"5 messages of 300 KiB":           {core.Outgoing{Queue: "billing", Body: body(300 << 10)}, 5, "SendMessageBatch", 2},
-		"11 events":                       {core.Outgoing{Topic: "Order"}, 11, "PublishBatch", 2},
-		"7 events of 60 KiB":              {core.Outgoing{Topic: "Order", Body: body(60 << 10)}, 7, "PublishBatch", 2},
+		"10 messages":                     {core.Outgoing{ID: "1", Queue: "billing"}, 10, "SendMessageBatch", 1},
+		"11 messages":                     {core.Outgoing{ID: "1", Queue: "billing"}, 11, "SendMessageBatch", 2},
+		"25 messages":                     {core.Outgoing{ID: "1", Queue: "billing"}, 25, "SendMessageBatch", 3},
+		"2 messages of 1 MiB":             {core.Outgoing{ID: "1", Queue: "billing", Body: body(mebibyte/2 - besides)}, 2, "SendMessageBatch", 1},
+		"2 messages of 1 MiB and 2 bytes": {core.Outgoing{ID: "1", Queue: "billing", Body: body(mebibyte/2 - besides + 1)}, 2, "SendMessageBatch", 2},
+		"5 messages of 300 KiB":           {core.Outgoing{ID: "1", Queue: "billing", Body: body(300 << 10)}, 5, "SendMessageBatch", 2},
+		"11 events":                       {core.Outgoing{ID: "1", Topic: "Order"}, 11, "PublishBatch", 2},
+		"7 events of 60 KiB":              {core.Outgoing{ID: "1", Topic: "Order", Body: body(60 << 10)}, 7, "PublishBatch", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.ResetRequests()
@@ -188,7 +188,7 @@ func TestSend_CallerGivesUp(t *testing.T) {
 	s.DelayAnswer(testserver.Match{Operation: "SendMessageBatch"}, time.Hour)
 	ctx, cancel := context.WithCancel(t.Context())
 	first := make(chan error, 1)
-	go func() { first <- transport.Send(ctx, messages(1, core.Outgoing{Queue: "billing.fifo"})...) }()
+	go func() { first <- transport.Send(ctx, messages(1, core.Outgoing{ID: "1", Queue: "billing.fifo"})...) }()
 	await(t, "the first message leaves", func() bool { return s.Requests("billing.fifo")["SendMessageBatch"] == 1 })
 	short, cancelShort := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancelShort()
@@ -248,7 +248,7 @@ func TestSettle_OneEntryOfBatchFails(t *testing.T) {
 			t.Parallel()
 			s := startSite(t, testserver.Config{})
 			transport := s.provisioned(t, sqs.Config{VisibilityTimeout: 10 * time.Minute}, "billing")
-			if err := transport.Send(t.Context(), messages(n, core.Outgoing{Queue: "billing"})...); err != nil {
+			if err := transport.Send(t.Context(), messages(n, core.Outgoing{ID: "1", Queue: "billing"})...); err != nil {
 				t.Fatal(err)
 			}
 			receiver := openReceiver(t, transport, "billing", n)
@@ -292,7 +292,7 @@ func TestReceive_OneDeletionFailsWithoutTransaction(t *testing.T) {
 	s := startSite(t, testserver.Config{})
 	transport := s.provisioned(t, sqs.Config{}, "billing")
 	const n, bad = 10, 3
-	if err := transport.Send(t.Context(), messages(n, core.Outgoing{Queue: "billing"})...); err != nil {
+	if err := transport.Send(t.Context(), messages(n, core.Outgoing{ID: "1", Queue: "billing"})...); err != nil {
 		t.Fatal(err)
 	}
 	s.FailEntry(testserver.Match{Operation: "DeleteMessageBatch"}, bad, testserver.InternalFailure)
@@ -320,7 +320,7 @@ func TestSettle_SplitsBatches(t *testing.T) {
 	s := startSite(t, testserver.Config{})
 	transport := s.provisioned(t, sqs.Config{VisibilityTimeout: 10 * time.Minute}, "billing")
 	const n = 25
-	if err := transport.Send(t.Context(), messages(n, core.Outgoing{Queue: "billing"})...); err != nil {
+	if err := transport.Send(t.Context(), messages(n, core.Outgoing{ID: "1", Queue: "billing"})...); err != nil {
 		t.Fatal(err)
 	}
 	receiver, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "billing", Mode: core.TransactionReceiveOnly, MaxInFlight: n})

@@ -87,7 +87,7 @@ func TestBodies_PausesDuringOutage(t *testing.T) {
 	s.queue(t, "orders")
 	transport := openConfigured(t, configured(sqs.Config{Bodies: bodies, LargeBodies: 10, NoLongDelays: true}, s.URL()))
 	const n = 200
-	if err := transport.Send(t.Context(), messages(n, core.Outgoing{Queue: "orders", Body: []byte("a large body")})...); err != nil {
+	if err := transport.Send(t.Context(), messages(n, core.Outgoing{ID: "1", Queue: "orders", Body: []byte("a large body")})...); err != nil {
 		t.Fatal(err)
 	}
 	seen := &outages{}

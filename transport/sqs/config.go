@@ -253,6 +253,8 @@ func capabilities(c *Config) core.Capabilities {
 			MaxReceiveBatch: receiveBatch,
 			MaxMessageBytes: c.MaxMessageBytes,
 			MaxHeaderBytes:  maxHeaderBytes,
+			MaxQueueName:    c.maxQueueName(),
+			MaxTopicName:    c.maxTopicName(),
 		},
 		Guarantees: core.Guarantees{
 			NativeDeliveryCount: true,

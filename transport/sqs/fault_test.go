@@ -125,7 +125,7 @@ func TestReceive_OnePollerAsksInOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := transport.Send(t.Context(), messages(20, core.Outgoing{Queue: "billing"})...); err != nil {
+	if err := transport.Send(t.Context(), messages(20, core.Outgoing{ID: "1", Queue: "billing"})...); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range take(t, receiver, 20) {

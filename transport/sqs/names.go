@@ -17,15 +17,15 @@ func (c *Config) queueAddress(queue string) (string, error) {
 
 func (c *Config) addressOf(queue string) (string, error) {
 	if queue == "" {
-		return "", fmt.Errorf("the name of a queue is empty")
+		return "", transport.BadName("queue", queue, 0, "the name of a queue is empty")
 	}
 	base, fifo := strings.CutSuffix(queue, fifoSuffix)
 	if fifo && base == "" {
-		return "", fmt.Errorf("the queue %q has no name but its suffix", queue)
+		return "", transport.BadName("queue", queue, 0, "the queue %q has no name but its suffix", queue)
 	}
 	address, err := sanitized(base, ".")
 	if err != nil {
-		return "", fmt.Errorf("the queue %q %w", queue, err)
+		return "", transport.BadName("queue", queue, 0, "the queue %q %v", queue, err)
 	}
 	if fifo {
 		address += fifoSuffix
@@ -36,10 +36,22 @@ func (c *Config) addressOf(queue string) (string, error) {
 		longest = len(address)
 	}
 	if n := len(c.QueuePrefix) + longest; n > maxQueueNameLength {
-		return "", fmt.Errorf("the queue %q, or the one for its long delays, would have a name of %d characters, and SQS allows %d; shorten it%s", queue, n, maxQueueNameLength, c.orPrefix())
+		return "", transport.BadName("queue", queue, c.maxQueueName(), "the queue %q, or the one for its long delays, would have a name of %d characters, and SQS allows %d; shorten it%s", queue, n, maxQueueNameLength, c.orPrefix())
 	}
 	return address, nil
 }
+
+// maxQueueName returns the length of the longest name of a queue.
+func (c *Config) maxQueueName() int {
+	n := maxQueueNameLength - len(c.QueuePrefix)
+	if !c.NoLongDelays {
+		n -= len(delaySuffix)
+	}
+	return n
+}
+
+// maxTopicName returns the length of the longest name of a topic.
+func (c *Config) maxTopicName() int { return maxTopicNameLength - len(c.TopicPrefix) }
 
 func (c *Config) orPrefix() string {
 	if c.QueuePrefix == "" {
@@ -63,19 +75,19 @@ func (c *Config) topicName(topic string) (string, error) {
 
 func (c *Config) nameOf(topic string) (string, error) {
 	if topic == "" {
-		return "", fmt.Errorf("the topic is empty")
+		return "", transport.BadName("topic", topic, 0, "the topic is empty")
 	}
 	base, fifo := strings.CutSuffix(topic, fifoSuffix)
 	name, err := sanitized(base, ".+") // of .NET's names of types
 	if err != nil {
-		return "", fmt.Errorf("the topic %q %w", topic, err)
+		return "", transport.BadName("topic", topic, 0, "the topic %q %v", topic, err)
 	}
 	name = c.TopicPrefix + name
 	if fifo {
 		name += fifoSuffix
 	}
 	if len(name) > maxTopicNameLength {
-		return "", fmt.Errorf("the topic %q would have a name of %d characters, and SNS allows %d; shorten it", topic, len(name), maxTopicNameLength)
+		return "", transport.BadName("topic", topic, c.maxTopicName(), "the topic %q would have a name of %d characters, and SNS allows %d; shorten it", topic, len(name), maxTopicNameLength)
 	}
 	return name, nil
 }

@@ -36,7 +36,7 @@ func TestSetMaxInFlight_PutsBackMessagesThatWait(t *testing.T) {
 			s := startSite(t, testserver.Config{})
 			transport := s.provisioned(t, sqs.Config{NoLongDelays: true, VisibilityTimeout: 10 * time.Minute}, queue)
 			const n = 10
-			if err := transport.Send(t.Context(), messages(n, core.Outgoing{Queue: queue})...); err != nil {
+			if err := transport.Send(t.Context(), messages(n, core.Outgoing{ID: "1", Queue: queue})...); err != nil {
 				t.Fatal(err)
 			}
 			receiver := openReceiver(t, transport, queue, n)
@@ -89,7 +89,7 @@ func TestReceive_RenewsLockOfMessageThatWaited(t *testing.T) {
 	s := startSite(t, testserver.Config{})
 	const visibility = 20 * time.Second
 	transport := s.provisioned(t, sqs.Config{NoLongDelays: true, VisibilityTimeout: visibility}, "billing")
-	if err := transport.Send(t.Context(), messages(3, core.Outgoing{Queue: "billing"})...); err != nil {
+	if err := transport.Send(t.Context(), messages(3, core.Outgoing{ID: "1", Queue: "billing"})...); err != nil {
 		t.Fatal(err)
 	}
 	receiver := openReceiver(t, transport, "billing", 3)
@@ -117,7 +117,7 @@ func TestClose_CountsNoAttempt(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, testserver.Config{})
 	transport := s.provisioned(t, sqs.Config{NoLongDelays: true, VisibilityTimeout: 10 * time.Minute}, "billing")
-	if err := transport.Send(t.Context(), messages(2, core.Outgoing{Queue: "billing"})...); err != nil {
+	if err := transport.Send(t.Context(), messages(2, core.Outgoing{ID: "1", Queue: "billing"})...); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
@@ -151,7 +151,7 @@ func TestRequests_NumberOfPollersFollowsLoad(t *testing.T) {
 		{20, 3},   // two full answers
 		{100, 10}, // as many as the places need, although more answers were full
 	} {
-		if err := transport.Send(t.Context(), messages(c.messages, core.Outgoing{Queue: "billing"})...); err != nil {
+		if err := transport.Send(t.Context(), messages(c.messages, core.Outgoing{ID: "1", Queue: "billing"})...); err != nil {
 			t.Fatal(err)
 		}
 		for _, d := range take(t, receiver, c.messages) {

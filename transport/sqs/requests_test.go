@@ -195,7 +195,7 @@ func TestRequests_OfBusyReceiver(t *testing.T) {
 		t.Fatal(err)
 	}
 	const n, slots = 100, 25
-	if err := transport.Send(t.Context(), messages(n, core.Outgoing{Queue: "billing"})...); err != nil {
+	if err := transport.Send(t.Context(), messages(n, core.Outgoing{ID: "1", Queue: "billing"})...); err != nil {
 		t.Fatal(err)
 	}
 	s.ResetRequests()

@@ -18,6 +18,7 @@ import (
 type changes struct {
 	capabilities  func(c core.Capabilities) core.Capabilities
 	address       func(queue string, next func(string) (string, error)) (string, error)
+	checkTopic    func(topic string, next func(string) error) error
 	send          func(t *brokenTransport, ctx context.Context, out []core.Outgoing, next func(ctx context.Context, out ...core.Outgoing) error) error
 	provision     func(t *brokenTransport, topology core.Topology, next func() error) error
 	check         func(t *brokenTransport, topology core.Topology, next func() error) error
@@ -76,6 +77,13 @@ func (t *brokenTransport) Address(queue string) (string, error) {
 		return t.changes.address(queue, t.base.Address)
 	}
 	return t.base.Address(queue)
+}
+
+func (t *brokenTransport) CheckTopic(topic string) error {
+	if t.changes.checkTopic != nil {
+		return t.changes.checkTopic(topic, t.base.CheckTopic)
+	}
+	return t.base.CheckTopic(topic)
 }
 
 func (t *brokenTransport) Send(ctx context.Context, out ...core.Outgoing) error {

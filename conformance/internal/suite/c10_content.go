@@ -149,27 +149,31 @@ var contentCases = []testCase{
 	{rule: "C10", title: "a message without headers arrives without headers", modes: inHighest, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
-		id := t.id()
-		t.send(transport, core.Outgoing{Queue: queue, Body: []byte("no id")}, core.Outgoing{Queue: queue, Body: []byte("no id either")},
-			core.Outgoing{ID: id, Queue: queue, Body: []byte("an id")})
-		seen := map[string]bool{}
-		for _, in := range t.receiver(transport, queue, 3).drain("no id", "no id either", "an id") {
+		ids := map[string]string{"an id": t.id(), "a long id": strings.Repeat(t.id()+" ünïcode ✓ ", 20), "the id of its group": t.id()}
+		var out []core.Outgoing
+		for body, id := range ids {
+			m := core.Outgoing{ID: id, Queue: queue, Body: []byte(body)}
+			if body == "the id of its group" {
+				m.GroupKey = id
+			}
+			out = append(out, m)
+		}
+		t.send(transport, out...)
+		for _, in := range t.receiver(transport, queue, 3).drain("an id", "a long id", "the id of its group") {
 			if in.Malformed != nil {
 				t.fail("a message that was sent without headers is not Malformed", "%v", in.Malformed)
 			}
 			if in.Headers.Len() > 0 {
 				t.fail("a message that was sent without headers has none, not even "+headers.MessageID, "it has %s", excerptHeaders(in.Headers.Map(), nil))
 			}
-			switch {
-			case in.ID == "":
-				t.fail("Incoming.ID is NativeID where neither a header nor the broker has an id", "it is empty; NativeID is %q", in.NativeID)
-			case string(in.Body) == "an id" && in.ID != id && in.ID != in.NativeID:
-				t.fail(fmt.Sprintf("Incoming.ID is the ID that was sent, %q, where the broker has a field for it, or else NativeID, %q", id, in.NativeID), "it is %q", in.ID)
-			case seen[in.ID] && !t.caps.MayDuplicate:
-				t.fail("Incoming.ID is different for each message", "%q is that of two", in.ID)
+			if id := ids[string(in.Body)]; in.ID != id || !in.IDSent {
+				t.fail(fmt.Sprintf("Incoming.ID is the ID that was sent without a header, %.60q, with IDSent", id), "it is %.60q, and IDSent is %t", in.ID, in.IDSent)
 			}
-			seen[in.ID] = true
 		}
+		if err := t.trySend(transport, core.Outgoing{Queue: queue, Body: []byte("no id")}); err == nil {
+			t.fail("Send refuses a message without an ID", "it returned nil")
+		}
+		t.wantLeft(queue, "after a message without an ID was refused")
 	}},
 	{rule: "C10", title: "a body may be any bytes", modes: inHighest, run: func(t *caseT) {
 		all := make([]byte, 256)

@@ -55,6 +55,22 @@ func altersBody(change func(body []byte) []byte) func() changes {
 }
 
 var contentMutants = []mutant{
+	{rule: "C10", name: "sends an id as a header alone", breaks: alters(func(in *core.Incoming) {
+		if in.Headers.Get(headers.MessageID) == "" {
+			in.ID, in.IDSent = in.NativeID, false
+		}
+	})},
+	{rule: "C10", name: "does not say that the sender gave the message its id", breaks: alters(func(in *core.Incoming) { in.IDSent = false })},
+	{rule: "C10", name: "cuts long ids", breaks: alters(func(in *core.Incoming) { in.ID = in.ID[:min(len(in.ID), 128)] })},
+	{rule: "C10", name: "gives a message an id that has none", breaks: func() changes {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			out = slices.Clone(out)
+			for i := range out {
+				out[i].ID = cmp.Or(out[i].ID, "generated")
+			}
+			return next(ctx, out...)
+		}}
+	}},
 	{rule: "C10", name: "does not carry the group key", breaks: alters(func(in *core.Incoming) { in.GroupKey = "" })},
 	{rule: "C10", name: "hands back the group key of another message", breaks: func() changes {
 		var mu sync.Mutex

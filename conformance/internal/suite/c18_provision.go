@@ -12,6 +12,39 @@ import (
 
 // provisionCases are about queues; publishCases about subscriptions.
 var provisionCases = []testCase{
+	{rule: "C18", title: "a name that the broker does not accept is a core.NameError", modes: inHighest, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		_, err := transport.Address("")
+		t.wantNameError("Address", err, "queue", "", 0)
+		if most := t.caps.MaxQueueName; most > 0 {
+			long := strings.Repeat("q", most)
+			if _, err := transport.Address(long); err != nil {
+				t.fail(fmt.Sprintf("a queue may have a name of MaxQueueName, %d", most), "%v", err)
+			}
+			_, err := transport.Address(long + "q")
+			t.wantNameError("Address", err, "queue", long+"q", most)
+			t.wantNameError("Send", t.trySend(transport, t.message(long+"q", "lost")), "queue", long+"q", most)
+		}
+		subscriber, ok := transport.(core.Subscriber)
+		if !ok || !t.caps.PublishSubscribe {
+			return
+		}
+		t.wantNameError("CheckTopic", subscriber.CheckTopic(""), "topic", "", 0)
+		if most := t.caps.MaxTopicName; most > 0 {
+			long := strings.Repeat("t", most)
+			if err := subscriber.CheckTopic(long); err != nil {
+				t.fail(fmt.Sprintf("a topic may have a name of MaxTopicName, %d", most), "%v", err)
+			}
+			t.wantNameError("CheckTopic", subscriber.CheckTopic(long+"t"), "topic", long+"t", most)
+			event := t.event("lost")
+			event.Topic = long + "t"
+			t.wantNameError("Send", t.trySend(transport, event), "topic", long+"t", most)
+			ctx, cancel := t.withTimeout()
+			defer cancel()
+			t.wantNameError("Subscribe", subscriber.Subscribe(ctx, queue, long+"t"), "topic", long+"t", most)
+		}
+	}},
 	{rule: "C18", title: "a queue that was created can be used at once, by every instance", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.uniqueName()
@@ -306,4 +339,17 @@ func (t *caseT) separateQueues(similar func(name string) []string) {
 		}
 	}
 	t.wantNoneDelivered(fmt.Sprintf("of the queues %q, none gets what is sent to another", queues), receivers...)
+}
+
+// wantNameError checks the error of a method that was given a name which the broker does not
+// accept.
+func (t *caseT) wantNameError(method string, err error, kind, name string, most int) {
+	bad, ok := errors.AsType[*core.NameError](err)
+	expected := fmt.Sprintf("%s of the %s %.60q returns a permanent *core.NameError that names it, with the Max %d", method, kind, name, most)
+	switch {
+	case !ok || !core.IsPermanent(err):
+		t.fail(expected, "%v", err)
+	case bad.Kind != kind || bad.Name != name || bad.Max != most || bad.Reason == "":
+		t.fail(expected, "%+v", *bad)
+	}
 }

@@ -37,7 +37,69 @@ func refuseExpiry(topology core.Topology, err error) error {
 	return err
 }
 
+// limitingNames is a transport with a limit of the length of names.
+var limitingNames = able(func(c *core.Capabilities) { c.MaxQueueName, c.MaxTopicName = 200, 150 })
+
+// addressing makes changes of the error of Address.
+func addressing(change func(err error) error) func() changes {
+	return func() changes {
+		return changes{address: func(queue string, next func(string) (string, error)) (string, error) {
+			address, err := next(queue)
+			if err != nil {
+				err = change(err)
+			}
+			return address, err
+		}}
+	}
+}
+
+// withoutLimit returns the error of a name without its limit.
+func withoutLimit(err error) error {
+	if bad, ok := errors.AsType[*core.NameError](err); ok {
+		return &core.NameError{Kind: bad.Kind, Name: bad.Name, Reason: bad.Reason}
+	}
+	return err
+}
+
 var provisionMutants = []mutant{
+	{rule: "C18", name: "says in a text only that it does not accept a name", breaks: addressing(func(err error) error { return errors.New(err.Error()) })},
+	{rule: "C18", name: "does not say how long a name may be", config: limitingNames, breaks: addressing(withoutLimit)},
+	{rule: "C18", name: "accepts names that are shorter than it claims", config: limitingNames, breaks: func() changes {
+		return changes{capabilities: func(c core.Capabilities) core.Capabilities {
+			c.MaxQueueName++
+			return c
+		}}
+	}},
+	{rule: "C18", name: "accepts longer names than it claims", config: limitingNames, breaks: func() changes {
+		return changes{capabilities: func(c core.Capabilities) core.Capabilities {
+			c.MaxQueueName--
+			return c
+		}}
+	}},
+	{rule: "C18", name: "accepts any topic in CheckTopic", breaks: func() changes {
+		return changes{checkTopic: func(string, func(string) error) error { return nil }}
+	}},
+	{rule: "C18", name: "does not say how long a topic may be", config: limitingNames, breaks: func() changes {
+		return changes{checkTopic: func(topic string, next func(string) error) error { return withoutLimit(next(topic)) }}
+	}},
+	{rule: "C18", name: "says in Subscribe in a text only that it does not accept a topic", config: limitingNames, breaks: func() changes {
+		return changes{subscribe: func(_ *brokenTransport, _ string, topics []string, next func() error) error {
+			err := next()
+			if _, ok := errors.AsType[*core.NameError](err); ok {
+				err = errors.New(err.Error())
+			}
+			return err
+		}}
+	}},
+	{rule: "C18", name: "takes a queue whose name is too long for a missing one", config: limitingNames, breaks: func() changes {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			err := next(ctx, out...)
+			if bad, ok := errors.AsType[*core.NameError](err); ok && bad.Kind == "queue" {
+				err = core.ErrQueueNotFound
+			}
+			return err
+		}}
+	}},
 	{rule: "C18", name: "takes names that differ in case for one", breaks: func() changes { return renamesQueues(strings.ToLower) }},
 	{rule: "C18", name: "drops quotes from names", breaks: func() changes {
 		return renamesQueues(strings.NewReplacer("'", "", `"`, "", "`", "").Replace)

@@ -423,7 +423,7 @@ func (t *caseT) publish(transport core.Transport, topic, name string, n int) []c
 		if err := ep.Publish(ctx, core.NewEvent[[]byte](topic).Of([]byte(body))); err != nil {
 			t.stop("Endpoint.Publish publishes", "%v", err)
 		}
-		sent = append(sent, core.Outgoing{Topic: topic, Body: []byte(body)})
+		sent = append(sent, core.Outgoing{ID: t.id(), Topic: topic, Body: []byte(body)})
 	}
 	return sent
 }

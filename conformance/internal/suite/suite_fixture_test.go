@@ -86,7 +86,7 @@ var errCorrupt = errors.New("the envelope is cut off")
 
 func (f *suiteFixture) corrupt(t testing.TB, queue string) []byte {
 	body := []byte("\x00\xff{half an enve")
-	m := core.Outgoing{Queue: queue, Body: body}
+	m := core.Outgoing{ID: "1", Queue: queue, Body: body}
 	m.Headers.Set(headerCorrupt, "true")
 	if err := f.openSound(t).Send(t.Context(), m); err != nil {
 		t.Fatal(err)

@@ -70,7 +70,6 @@ func (c *Codec) Read(r *Received, queue string, m *azservicebus.ReceivedMessage)
 	if r.GroupKey == "" && m.SessionID != nil && *m.SessionID != m.MessageID {
 		r.GroupKey = *m.SessionID
 	}
-	r.ID = r.Headers.Get(headers.MessageID)
 	if r.ID == "" {
 		r.ID = foreignID(m)
 		r.IDSent = r.ID != ""

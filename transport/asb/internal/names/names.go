@@ -53,18 +53,18 @@ func (n Namespace) QueueAddress(queue string) (string, error) {
 // (https://learn.microsoft.com/azure/azure-resource-manager/management/resource-name-rules#microsoftservicebus).
 func CheckName(kind, name, prefix string) error {
 	if name == "" {
-		return fmt.Errorf("the name of a %s is empty", kind)
+		return transport.BadName(kind, name, 0, "the name of a %s is empty", kind)
 	}
 	for _, r := range name {
 		if !isPlain(r) && r != '/' && r != '.' {
-			return fmt.Errorf("the %s %q has %q in its name, which Service Bus does not allow; use letters, digits, periods, hyphens, underscores and slashes", kind, name, r)
+			return transport.BadName(kind, name, 0, "the %s %q has %q in its name, which Service Bus does not allow; use letters, digits, periods, hyphens, underscores and slashes", kind, name, r)
 		}
 	}
 	if !isLetterOrDigit(name[0]) || !isLetterOrDigit(name[len(name)-1]) {
-		return fmt.Errorf("the name of the %s %q has to begin and end with a letter or a digit", kind, name)
+		return transport.BadName(kind, name, 0, "the name of the %s %q has to begin and end with a letter or a digit", kind, name)
 	}
 	if length := len(prefix) + len(name); length > maxQueueNameLength {
-		return fmt.Errorf("the %s %q would have a name of %d characters, and Service Bus allows %d; shorten it", kind, name, length, maxQueueNameLength)
+		return transport.BadName(kind, name, maxQueueNameLength-len(prefix), "the %s %q would have a name of %d characters, and Service Bus allows %d; shorten it", kind, name, length, maxQueueNameLength)
 	}
 	return nil
 }
@@ -135,6 +135,10 @@ func (n Namespace) KeepsGroups(address string) bool {
 	}
 	return false
 }
+
+// MaxQueueName and MaxTopicName return the lengths of the longest names of a queue and a topic.
+func (n Namespace) MaxQueueName() int { return maxQueueNameLength - len(n.QueuePrefix) }
+func (n Namespace) MaxTopicName() int { return maxQueueNameLength - len(n.TopicPrefix) }
 
 // CheckTopic returns an error for a topic that cannot exist.
 func (n Namespace) CheckTopic(topic string) error {

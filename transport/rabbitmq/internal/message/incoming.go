@@ -76,7 +76,6 @@ func (f *Format) Incoming(d *amqp.Delivery, queue string, in *core.Incoming) {
 		in.Properties = map[string]string{propertyPriority: strconv.Itoa(int(d.Priority))}
 	}
 
-	in.ID = in.Headers.Get(headers.MessageID)
 	if in.ID == "" {
 		in.ID = strings.ToValidUTF8(d.MessageId, header.Replacement)
 		in.IDSent = in.ID != ""

@@ -2,7 +2,6 @@
 package names
 
 import (
-	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -18,6 +17,15 @@ const MaxShortString = 255
 // MaxQueue is the maximum size in bytes of the name of a queue. With it, the routing
 // key of a delayed message to the queue still fits into MaxShortString.
 const MaxQueue = MaxShortString - len(delays.BindingPattern)
+
+const (
+	// MaxTopic is the maximum size in bytes of a topic, whose exchange has a prefix.
+	MaxTopic = MaxShortString - len(TopicPrefix)
+
+	// MaxEvent is that of a topic in the topology of NServiceBus: the name of its exchange
+	// may have a colon more.
+	MaxEvent = MaxShortString - 1
+)
 
 const (
 	// BrokerPrefix begins names that only the broker may declare.
@@ -43,13 +51,13 @@ func Queue(queue string) (string, error) {
 func checkQueue(queue string) error {
 	switch {
 	case strings.HasPrefix(queue, BrokerPrefix):
-		return fmt.Errorf("the name of a queue cannot begin with %q, which is for the broker itself: %q", BrokerPrefix, queue)
+		return transport.BadName("queue", queue, 0, "the name of a queue cannot begin with %q, which is for the broker itself: %q", BrokerPrefix, queue)
 	case strings.HasPrefix(queue, TopicPrefix):
-		return fmt.Errorf("the name of a queue cannot begin with %q, as the exchanges of topics do: %q", TopicPrefix, queue)
+		return transport.BadName("queue", queue, 0, "the name of a queue cannot begin with %q, as the exchanges of topics do: %q", TopicPrefix, queue)
 	case strings.HasPrefix(queue, delays.Prefix):
-		return fmt.Errorf("the name of a queue cannot begin with %q, as the queues of delayed messages do: %q", delays.Prefix, queue)
+		return transport.BadName("queue", queue, 0, "the name of a queue cannot begin with %q, as the queues of delayed messages do: %q", delays.Prefix, queue)
 	case hasWildcard(queue):
-		return fmt.Errorf("the name of a queue cannot have * or # as a word between dots: %q", queue)
+		return transport.BadName("queue", queue, 0, "the name of a queue cannot have * or # as a word between dots: %q", queue)
 	}
 	return check("queue", queue, MaxQueue)
 }
@@ -72,7 +80,7 @@ func CheckReply(name string) error {
 
 // TopicExchange returns the name of a topic's exchange.
 func TopicExchange(topic string) (string, error) {
-	if err := check("topic", topic, MaxShortString-len(TopicPrefix)); err != nil {
+	if err := check("topic", topic, MaxTopic); err != nil {
 		return "", transport.Permanent(err)
 	}
 	return TopicPrefix + topic, nil
@@ -83,7 +91,7 @@ func TopicExchange(topic string) (string, error) {
 func TopicKey(topic string) (string, error) {
 	err := check("topic", topic, MaxShortString)
 	if err == nil && hasWildcard(topic) {
-		err = fmt.Errorf("a topic cannot have * or # as a word between dots in the direct topology: %q", topic)
+		err = transport.BadName("topic", topic, 0, "a topic cannot have * or # as a word between dots in the direct topology: %q", topic)
 	}
 	if err != nil {
 		return "", transport.Permanent(err)
@@ -94,15 +102,19 @@ func TopicKey(topic string) (string, error) {
 // check applies the rules common to all names. The broker itself accepts nearly any
 // bytes, but drops line breaks from some names and not from others.
 func check(what, name string, most int) error {
+	kind := what
+	if kind != "topic" {
+		kind = "queue"
+	}
 	switch {
 	case name == "":
-		return fmt.Errorf("the name of a %s is empty", what)
+		return transport.BadName(kind, name, 0, "the name of a %s is empty", what)
 	case len(name) > most:
-		return fmt.Errorf("the name of a %s may have %d bytes, but has %d: %.40q...", what, most, len(name), name)
+		return transport.BadName(kind, name, most, "the name of a %s may have %d bytes, but has %d: %.40q...", what, most, len(name), name)
 	case !utf8.ValidString(name):
-		return fmt.Errorf("the name of a %s is not UTF-8: %q", what, name)
+		return transport.BadName(kind, name, 0, "the name of a %s is not UTF-8: %q", what, name)
 	case strings.ContainsFunc(name, unicode.IsControl):
-		return fmt.Errorf("the name of a %s has a control character: %q", what, name)
+		return transport.BadName(kind, name, 0, "the name of a %s has a control character: %q", what, name)
 	}
 	return nil
 }
@@ -134,19 +146,19 @@ const (
 // leaves out the classes that enclose a nested type.
 func EventExchange(topic string) (string, error) {
 	exchange := eventExchangeName(topic)
-	err := check("topic", topic, MaxShortString)
+	err := check("topic", topic, MaxEvent)
 	switch {
 	case err != nil:
 	case strings.ContainsAny(topic, "`[]"):
-		err = fmt.Errorf("the topology of NServiceBus has no topic for a generic type: %q; publish a type that is none", topic)
+		err = transport.BadName("topic", topic, 0, "the topology of NServiceBus has no topic for a generic type: %q; publish a type that is none", topic)
 	case strings.Contains(topic, ":"):
-		err = fmt.Errorf("in the topology of NServiceBus a topic is the full name of a .NET type, such as Shop.Billing.OrderPlaced, which has no colon: %q", topic)
+		err = transport.BadName("topic", topic, 0, "in the topology of NServiceBus a topic is the full name of a .NET type, such as Shop.Billing.OrderPlaced, which has no colon: %q", topic)
 	case strings.HasSuffix(exchange, ":"):
-		err = fmt.Errorf("in the topology of NServiceBus a topic is the full name of a .NET type, such as Shop.Billing.OrderPlaced, and this one ends before the name: %q", topic)
+		err = transport.BadName("topic", topic, 0, "in the topology of NServiceBus a topic is the full name of a .NET type, such as Shop.Billing.OrderPlaced, and this one ends before the name: %q", topic)
 	case strings.HasPrefix(exchange, BrokerPrefix):
-		err = fmt.Errorf("the exchange of a topic cannot begin with %q, which is for the broker itself: %q", BrokerPrefix, topic)
+		err = transport.BadName("topic", topic, 0, "the exchange of a topic cannot begin with %q, which is for the broker itself: %q", BrokerPrefix, topic)
 	case len(exchange) > MaxShortString:
-		err = fmt.Errorf("the exchange of the topic %.40q... may have %d bytes, but has %d", topic, MaxShortString, len(exchange))
+		err = transport.BadName("topic", topic, MaxEvent, "the exchange of the topic %.40q... may have %d bytes, but has %d", topic, MaxShortString, len(exchange))
 	}
 	if err != nil {
 		return "", transport.Permanent(err)

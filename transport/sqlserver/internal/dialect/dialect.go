@@ -19,6 +19,9 @@ type Dialect interface {
 	// DefaultSchema is the schema of tables if Config.Schema is empty.
 	DefaultSchema() string
 
+	// MaxName is the longest name of a table, as the product counts.
+	MaxName() int
+
 	// Length returns the number of characters of a text as columns of names count them.
 	Length(text string) int
 

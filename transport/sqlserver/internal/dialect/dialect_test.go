@@ -111,7 +111,7 @@ func TestCheckName(t *testing.T) {
 		"orders": "", "12345678": "",
 		"": "empty", "a\xff": "UTF-8", "a\x00b": "NUL", "123456789": "9 bytes, but the longest name of a table has 8",
 	} {
-		err := CheckName(name, len(name), 8, "bytes")
+		err := CheckName("q", name, len(name), 8, "bytes")
 		if (err == nil) != (wantText == "") || err != nil && !strings.Contains(err.Error(), wantText) {
 			t.Errorf("%q: %v, want %q", name, err, wantText)
 		}

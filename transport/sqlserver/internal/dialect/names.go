@@ -1,9 +1,10 @@
 package dialect
 
 import (
-	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/reprise-go/reprise/transport"
 )
 
 // QuoteWith quotes a name so that no part of it can end the quotation.
@@ -11,17 +12,21 @@ func QuoteWith(name, open, end string) string {
 	return open + strings.ReplaceAll(name, end, end+end) + end
 }
 
-// CheckName checks the rules for names of tables that all products share.
-func CheckName(name string, length, most int, unit string) error {
+// CheckName checks the rules for names of tables that all products share. The name is one of
+// the parts of the name of a queue.
+func CheckName(queue, name string, length, most int, unit string) error {
+	bad := func(limit int, format string, args ...any) error {
+		return transport.BadName("queue", queue, limit, "queue %q: "+format, append([]any{queue}, args...)...)
+	}
 	switch {
 	case name == "":
-		return fmt.Errorf("a name is empty")
+		return bad(0, "a name is empty")
 	case !utf8.ValidString(name):
-		return fmt.Errorf("the name %q is not UTF-8", name)
+		return bad(0, "the name %q is not UTF-8", name)
 	case strings.ContainsRune(name, 0):
-		return fmt.Errorf("the name %q contains a NUL", name)
+		return bad(0, "the name %q contains a NUL", name)
 	case length > most:
-		return fmt.Errorf("the name %q has %d %s, but the longest name of a table has %d", name, length, unit, most)
+		return bad(most, "the name %q has %d %s, but the longest name of a table has %d", name, length, unit, most)
 	}
 	return nil
 }

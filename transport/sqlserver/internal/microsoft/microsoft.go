@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf16"
 
+	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/microsoftdriver"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
@@ -40,6 +41,9 @@ const nameUnits = 128
 // Table parses a plain name, or an address as NServiceBus writes it:
 // table@[schema]@[catalog]. The name of the table is never in brackets there and ends at
 // the first @, so it cannot contain an @; the schema and the catalog may be without
+// MaxName implements dialect.Dialect.
+func (Dialect) MaxName() int { return nameUnits }
+
 // brackets.
 func (Dialect) Table(queue string, in dialect.Location) (dialect.Table, error) {
 	t := dialect.Table{Location: in}
@@ -52,7 +56,7 @@ func (Dialect) Table(queue string, in dialect.Location) (dialect.Table, error) {
 		var text string
 		var ok bool
 		if text, rest, qualified, ok = addressPart(rest); !ok {
-			return dialect.Table{}, fmt.Errorf("queue address %q is not of the form table@[schema]@[catalog]", queue)
+			return dialect.Table{}, transport.BadName("queue", queue, 0, "queue address %q is not of the form table@[schema]@[catalog]", queue)
 		}
 		if strings.TrimSpace(text) != "" { // as in NServiceBus
 			*part = text
@@ -60,21 +64,21 @@ func (Dialect) Table(queue string, in dialect.Location) (dialect.Table, error) {
 	}
 	switch {
 	case qualified:
-		return dialect.Table{}, fmt.Errorf("queue address %q has more parts than table@[schema]@[catalog]", queue)
+		return dialect.Table{}, transport.BadName("queue", queue, 0, "queue address %q has more parts than table@[schema]@[catalog]", queue)
 	case strings.HasPrefix(name, "[") && strings.HasSuffix(name, "]"):
-		return dialect.Table{}, fmt.Errorf("queue %q: write the name of the table without brackets, as NServiceBus does", queue)
+		return dialect.Table{}, transport.BadName("queue", queue, 0, "queue %q: write the name of the table without brackets, as NServiceBus does", queue)
 	case strings.HasPrefix(name, "#"):
-		return dialect.Table{}, fmt.Errorf("queue %q: a table whose name begins with # is one of the session", queue)
+		return dialect.Table{}, transport.BadName("queue", queue, 0, "queue %q: a table whose name begins with # is one of the session", queue)
 	case name != "" && strings.TrimSpace(name) == "":
-		return dialect.Table{}, fmt.Errorf("queue %q: the name of the table is blank", queue)
+		return dialect.Table{}, transport.BadName("queue", queue, 0, "queue %q: the name of the table is blank", queue)
 	}
 	names := []string{t.Schema, t.Name}
 	if t.Catalog != "" {
 		names = []string{t.Catalog, t.Schema, t.Name}
 	}
 	for i, name := range names {
-		if err := dialect.CheckName(name, len(utf16.Encode([]rune(name))), nameUnits, "characters"); err != nil {
-			return dialect.Table{}, fmt.Errorf("queue %q: %w", queue, err)
+		if err := dialect.CheckName(queue, name, len(utf16.Encode([]rune(name))), nameUnits, "characters"); err != nil {
+			return dialect.Table{}, err
 		}
 		names[i] = bracketed(name)
 	}

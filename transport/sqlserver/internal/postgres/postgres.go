@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
@@ -31,6 +32,9 @@ func (Dialect) Length(text string) int { return utf8.RuneCountInString(text) }
 const nameBytes = 63
 
 // Table parses a plain name, or an address as NServiceBus writes it: "schema"."name",
+// MaxName implements dialect.Dialect.
+func (Dialect) MaxName() int { return nameBytes }
+
 // each in double quotes.
 func (Dialect) Table(queue string, in dialect.Location) (dialect.Table, error) {
 	t := dialect.Table{Location: in, Name: queue}
@@ -41,13 +45,13 @@ func (Dialect) Table(queue string, in dialect.Location) (dialect.Table, error) {
 			schema, rest, ok = quotedPart(rest[1:])
 		}
 		if !ok || rest != "" {
-			return dialect.Table{}, fmt.Errorf(`queue address %q is not of the form "schema"."table"`, queue)
+			return dialect.Table{}, transport.BadName("queue", queue, 0, `queue address %q is not of the form "schema"."table"`, queue)
 		}
 		t.Name = schema
 	}
 	for _, name := range []string{t.Schema, t.Name} {
-		if err := dialect.CheckName(name, len(name), nameBytes, "bytes"); err != nil {
-			return dialect.Table{}, fmt.Errorf("queue %q: %w", queue, err)
+		if err := dialect.CheckName(queue, name, len(name), nameBytes, "bytes"); err != nil {
+			return dialect.Table{}, err
 		}
 	}
 	t.Quoted = dialect.QuoteWith(t.Schema, `"`, `"`) + "." + dialect.QuoteWith(t.Name, `"`, `"`)

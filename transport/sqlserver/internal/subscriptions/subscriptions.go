@@ -3,7 +3,6 @@ package subscriptions
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -17,9 +16,9 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
-// longestTopic is the length of the columns of NServiceBus's table of subscriptions, in
+// MaxTopic is the length of the columns of NServiceBus's table of subscriptions, in
 // characters.
-const longestTopic = 200
+const MaxTopic = 200
 
 // Table is the table of subscriptions, with a cache of subscribers.
 type Table struct {
@@ -165,21 +164,21 @@ func (s *Table) CheckTopic(topic string) error {
 	n := s.server.Dialect.Length(topic)
 	switch {
 	case topic == "":
-		return errors.New("the name of a topic is empty")
+		return transport.BadName("topic", topic, 0, "the name of a topic is empty")
 	case !utf8.ValidString(topic):
-		return fmt.Errorf("the topic %q is not UTF-8", topic)
+		return transport.BadName("topic", topic, 0, "the topic %q is not UTF-8", topic)
 	case strings.ContainsRune(topic, 0):
-		return fmt.Errorf("the topic %q contains a NUL", topic)
-	case n > longestTopic:
-		return fmt.Errorf("the topic %.40q... has %d characters, but the table of subscriptions holds %d at most: give the message type a shorter name", topic, n, longestTopic)
+		return transport.BadName("topic", topic, 0, "the topic %q contains a NUL", topic)
+	case n > MaxTopic:
+		return transport.BadName("topic", topic, MaxTopic, "the topic %.40q... has %d characters, but the table of subscriptions holds %d at most: give the message type a shorter name", topic, n, MaxTopic)
 	}
 	return nil
 }
 
 // CheckAddress checks that an address, or the name of an endpoint, can be stored.
 func (s *Table) CheckAddress(name string) error {
-	if n := s.server.Dialect.Length(name); n > longestTopic {
-		return fmt.Errorf("the address %s has %d characters, but the table of subscriptions holds %d at most: give the queue or the schema a shorter name", name, n, longestTopic)
+	if n := s.server.Dialect.Length(name); n > MaxTopic {
+		return fmt.Errorf("the address %s has %d characters, but the table of subscriptions holds %d at most: give the queue or the schema a shorter name", name, n, MaxTopic)
 	}
 	return nil
 }

@@ -106,7 +106,6 @@ func (r *Received) finish(c *Codec, queue string, m *types.Message, attrs map[st
 			r.GroupKey = id
 		}
 	}
-	r.ID = r.Headers.Get(headers.MessageID)
 	if r.ID == "" {
 		r.ID = attrs[attrMessageID]
 		r.IDSent = r.ID != ""
