@@ -65,6 +65,12 @@ type SendOptions struct {
 	// how it uses them.
 	GroupKey   string
 	Properties map[string]string
+
+	// RequireSubscriber is for a publisher whose event must not be lost: Publish fails with
+	// [ErrNoSubscriber] if no queue has subscribed to it. Azure Service Bus and SNS can tell
+	// only that there is no topic. Without it an event that reaches no queue is logged, once
+	// for each type, and counted ([health.Sends]).
+	RequireSubscriber bool
 }
 
 // composer turns an application's sends into transport messages: encoding, standard
@@ -110,6 +116,10 @@ func (c *composer) compose(intent, queue string, d *Draft, from causation, id fu
 		Delay: o.Delay, TimeToBeReceived: o.TimeToBeReceived,
 		GroupKey: o.GroupKey, Properties: maps.Clone(o.Properties),
 	}
+	if o.RequireSubscriber && intent != headers.IntentPublish {
+		return Outgoing{}, errors.New("SendOptions.RequireSubscriber is for events; remove it, or call Publish")
+	}
+	out.RequireSubscriber = o.RequireSubscriber
 	bases := c.baseTypes[messageType]
 	if intent == headers.IntentPublish {
 		out.Topic = messageType

@@ -106,6 +106,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 		return fail(err)
 	}
 	ep.sender = &sender{transport: t, composer: composer, observers: ep.observers, endpoint: ep.observed, log: ep.log.endpoint}
+	ep.sender.unsubscribed.log = ep.log.endpoint
 	if c.SendOnly && len(r.observers.connection) > 0 {
 		ep.sender.health.notify = ep.sender.notifyConnectionChange
 	}

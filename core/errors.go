@@ -30,6 +30,10 @@ var (
 	// ErrQueueNotFound: the queue does not exist.
 	ErrQueueNotFound = errors.New("queue does not exist")
 
+	// ErrNoSubscriber: an event that requires a subscriber has none
+	// ([SendOptions.RequireSubscriber]).
+	ErrNoSubscriber = errors.New("the event has no subscriber")
+
 	// ErrUnavailable: the broker cannot be reached, or cannot serve for now: the same call
 	// may succeed later without a change by anybody (C15). The error wraps its cause. If the
 	// broker has not answered before the deadline of the call's context, the error matches

@@ -25,6 +25,8 @@ type sender struct {
 	log       *slog.Logger
 
 	sentInHandler atomic.Bool // a message was sent with a handler's context
+
+	unsubscribed unsubscribedEvents
 }
 
 // composeAndSend sends one message of the application, outside of handlers.
@@ -59,6 +61,7 @@ func (s *sender) send(ctx context.Context, out ...Outgoing) error {
 // observe calls send, which sends out, with the observers around it if there is a message.
 func (s *sender) observe(ctx context.Context, out []Outgoing, send func(ctx context.Context) error) error {
 	recomputeDelays(out)
+	ctx = s.unsubscribed.context(ctx, out)
 	if len(s.observers.send) == 0 || len(out) == 0 {
 		return send(ctx)
 	}

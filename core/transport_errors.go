@@ -5,7 +5,7 @@ import "errors"
 // For authors of adapters. This file has the errors that an adapter returns.
 
 // permanentErrors are the errors of sends that no repetition of the same call can fix.
-var permanentErrors = []error{ErrQueueNotFound, ErrTooLarge, ErrInvalidHeader, errors.ErrUnsupported, errName}
+var permanentErrors = []error{ErrQueueNotFound, ErrNoSubscriber, ErrTooLarge, ErrInvalidHeader, errors.ErrUnsupported, errName}
 
 // NameError says why a transport does not accept the name of a queue or a topic.
 // [Transport.Address] and CheckTopic of a [Subscriber] return it, and the methods that get

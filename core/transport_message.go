@@ -31,6 +31,11 @@ type Outgoing struct {
 	// transports refuse it. Neither side writes the slice after Send.
 	BaseTopics []string
 
+	// RequireSubscriber refuses a message to a topic that reaches no queue, with
+	// [ErrNoSubscriber], where the transport can tell. Without it such a message is accepted,
+	// and [ReportNoSubscriber] reports it. It is only set with Topic.
+	RequireSubscriber bool
+
 	// Headers are carried unchanged: keys and values may hold any UTF-8, NUL
 	// included.
 	Headers Headers

@@ -1,12 +1,27 @@
 package transport
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/core"
 )
+
+// CheckSubscribers handles a message that goes to a number of queues: if it is an event that
+// goes to none, it returns [core.ErrNoSubscriber] where one is required, and reports it
+// otherwise. ctx is that of the send or the settlement.
+func CheckSubscribers(ctx context.Context, out *core.Outgoing, queues int) error {
+	switch {
+	case queues > 0 || out.Topic == "":
+	case out.RequireSubscriber:
+		return fmt.Errorf("%w: topic %q; to fix: start a subscriber, or remove SendOptions.RequireSubscriber", core.ErrNoSubscriber, out.Topic)
+	default:
+		core.ReportNoSubscriber(ctx, out)
+	}
+	return nil
+}
 
 // CheckOutgoing returns an error for a message that a transport with these capabilities
 // cannot send to any destination: the message needs an ability that is not claimed
@@ -27,6 +42,8 @@ func CheckOutgoing(out *core.Outgoing, caps *core.Capabilities) error {
 		return fmt.Errorf("both Queue %q and Topic %q are set", out.Queue, out.Topic)
 	case out.Topic != "" && !caps.PublishSubscribe:
 		return Unsupported("PublishSubscribe")
+	case out.Topic == "" && out.RequireSubscriber:
+		return errors.New("RequireSubscriber is set without Topic")
 	case out.Topic == "" && len(out.BaseTopics) > 0:
 		return fmt.Errorf("BaseTopics %q are set without Topic", out.BaseTopics)
 	case len(out.BaseTopics) > 0 && !caps.BaseTopics:

@@ -78,6 +78,9 @@ type Sends struct {
 	// (SendsAtomicWithReceive) do not count.
 	SendError         error
 	SendsFailingSince time.Time
+	// EventsWithoutSubscriber is the number of published events that reached no queue, where
+	// the transport can tell.
+	EventsWithoutSubscriber int64
 }
 
 // Waiting counts the messages that wait, by reason.
@@ -143,6 +146,7 @@ type stateJSON struct {
 	DisconnectedSince    time.Time        `json:"disconnectedSince,omitzero"`
 	SendError            string           `json:"sendError,omitempty"`
 	SendsFailingSince    time.Time        `json:"sendsFailingSince,omitzero"`
+	WithoutSubscriber    int64            `json:"eventsWithoutSubscriber,omitempty"`
 	RunError             string           `json:"runError,omitempty"`
 	Middleware           []middlewareJSON `json:"middleware,omitempty"`
 	Concurrency          int              `json:"concurrency"`
@@ -179,7 +183,7 @@ func (s State) MarshalJSON() ([]byte, error) {
 		Endpoint: s.Endpoint, Instance: s.Instance, Queue: s.Queue,
 		Starting: s.Starting, Running: s.Running, Draining: s.Draining, Paused: s.Paused, RateLimited: s.RateLimited, Isolating: s.Isolating,
 		Connected: s.Connected, ConnectionError: calls.ErrorText(s.ConnectionError), DisconnectedSince: s.DisconnectedSince,
-		SendError: calls.ErrorText(s.SendError), SendsFailingSince: s.SendsFailingSince, RunError: calls.ErrorText(s.RunError),
+		SendError: calls.ErrorText(s.SendError), SendsFailingSince: s.SendsFailingSince, WithoutSubscriber: s.EventsWithoutSubscriber, RunError: calls.ErrorText(s.RunError),
 		Concurrency: s.Concurrency, InFlight: s.InFlight,
 		Undelivered: s.Undelivered, UnreachableSince: s.UnreachableSince, Unsettled: s.Unsettled, Stalled: s.Stalled,
 		PutBackUntil: s.PutBackUntil, Retrying: s.Retrying, CriticalErrors: s.CriticalErrors, NotificationsDropped: s.NotificationsDropped,

@@ -33,5 +33,5 @@ func (t *Transport) missing(to destination, err error) error {
 	if t.cfg.IgnoreMissingTopics {
 		return nil
 	}
-	return fmt.Errorf("%w: %q, because it has no subscriber; to fix: start a subscriber with Config.Provision, create the topic, or set Config.IgnoreMissingTopics: %w", errNoTopic, to.entity, err)
+	return fmt.Errorf("%w: %q, because it has no subscriber; to fix: start a subscriber with Config.Provision, create the topic, or set Config.IgnoreMissingTopics: %w (%w)", errNoTopic, to.entity, err, core.ErrNoSubscriber)
 }

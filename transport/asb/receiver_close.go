@@ -76,7 +76,7 @@ func (r *receiver) resend(ctx context.Context, left []*delivery) {
 	for i, d := range left {
 		again.messages = append(again.messages, pendingSend{i, message.Resent(d.message)})
 	}
-	r.t.sendStream(ctx, again, make([]error, len(left)))
+	r.t.sendStream(ctx, again, nil, make([]error, len(left)))
 }
 
 // disconnect closes the connection.

@@ -56,14 +56,14 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	}
 	errs := make([]error, len(msgs))
 	if len(streams) == 1 {
-		t.sendStream(ctx, streams[0], errs)
+		t.sendStream(ctx, streams[0], msgs, errs)
 	} else {
 		slots := make(chan struct{}, streamsAtOnce)
 		var running sync.WaitGroup
 		for _, s := range streams {
 			slots <- struct{}{}
 			running.Go(func() {
-				t.sendStream(ctx, s, errs)
+				t.sendStream(ctx, s, msgs, errs)
 				<-slots
 			})
 		}
@@ -171,7 +171,7 @@ const (
 // ends: throttling is part of normal operation, and all SDKs wait
 // (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-throttling). The
 // SDK's own retries are off, since they also repeat messages with an unknown outcome.
-func (t *Transport) sendStream(ctx context.Context, s *stream, errs []error) {
+func (t *Transport) sendStream(ctx context.Context, s *stream, msgs []core.Outgoing, errs []error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	remaining := s.messages
@@ -192,8 +192,11 @@ func (t *Transport) sendStream(ctx context.Context, s *stream, errs []error) {
 			err = fmt.Errorf("the service was busy until the call ended (%w): %w", ended, err)
 		}
 		if err != nil {
-			if err = t.missing(s.to, err); err == nil {
-				return // a topic without subscribers
+			if err = t.missing(s.to, err); err == nil { // a topic without subscribers
+				for _, p := range remaining {
+					errs[p.index] = transport.CheckSubscribers(ctx, &msgs[p.index], 0)
+				}
+				return
 			}
 			for i, p := range remaining {
 				if errs[p.index] = err; i >= n {

@@ -98,6 +98,9 @@ func (d *delivery) consumeAndSend(ctx context.Context, verb string, out []core.O
 		if err == nil {
 			destinations[i], err = d.receiver.transport.broker.destinations(&out[i], new([1]*queue))
 		}
+		if err == nil {
+			err = transport.CheckSubscribers(ctx, &out[i], len(destinations[i]))
+		}
 		if err != nil {
 			return d.failed(verb, transport.NoneSent(out, i, err))
 		}

@@ -37,6 +37,9 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	for i := range msgs {
 		var one [1]*queue
 		queues, err := t.broker.destinations(&msgs[i], &one)
+		if err == nil {
+			err = transport.CheckSubscribers(ctx, &msgs[i], len(queues))
+		}
 		if err != nil {
 			if failed == nil {
 				failed = transport.AllSent(msgs, core.SendAccepted, nil)

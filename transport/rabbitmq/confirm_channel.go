@@ -239,7 +239,7 @@ func (c *confirmChannel) outcome(ctx context.Context, m *publication) (core.Send
 		}
 		return core.SendUnknown, fmt.Errorf("the connection was lost before its confirm: %w", err)
 	}
-	if !m.mandatory { // some of a topic's queues may have the message
+	if m.event || !m.mandatory { // some of a topic's queues may have the message
 		return core.SendUnknown, errNegative
 	}
 	return core.SendRefused, errNegative

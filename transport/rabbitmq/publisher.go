@@ -48,6 +48,7 @@ type publication struct {
 	index         int // of the message in its Send
 	exchange, key string
 	mandatory     bool
+	event         bool // to a topic, and so perhaps to several queues
 	copyID        string
 	publishing    amqp.Publishing
 	confirm       *amqp.DeferredConfirmation // nil: it was not written completely

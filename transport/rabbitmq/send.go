@@ -29,7 +29,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	if len(msgs) == 0 {
 		return nil
 	}
-	c := &sendCall{t: t, msgs: msgs}
+	c := &sendCall{t: t, msgs: msgs, ctx: ctx}
 	if bad, err := c.addAll(); err != nil {
 		return fmt.Errorf("rabbitmq: send: %w", transport.NoneSent(msgs, bad, err))
 	}
@@ -45,6 +45,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 type sendCall struct {
 	t    *Transport
 	msgs []core.Outgoing
+	ctx  context.Context // of Send
 
 	toQueues, toExchanges, toClients []publication
 
@@ -98,6 +99,7 @@ func (c *sendCall) add(i int) error {
 				return err
 			}
 		}
+		m.event, m.mandatory = true, true // the broker returns an event that reaches no queue
 	case strings.HasPrefix(out.Queue, names.ReplyPrefix):
 		if err := names.CheckReply(out.Queue); err != nil {
 			return err
@@ -182,6 +184,11 @@ func (c *sendCall) publish(ctx context.Context) {
 func (c *sendCall) report(m *publication, state core.SendState, err error) {
 	if state == core.SendAccepted {
 		return
+	}
+	if out := &c.msgs[m.index]; out.Topic != "" && errors.Is(err, core.ErrQueueNotFound) {
+		if err = transport.CheckSubscribers(c.ctx, out, 0); err == nil {
+			return // accepted
+		}
 	}
 	if f := amqperror.KindOf(err); f == amqperror.NoExchange {
 		c.t.declarations.Forget()

@@ -162,6 +162,9 @@ func (t *Transport) plan(ctx context.Context, msgs []core.Outgoing) (*sendPlan, 
 		if i == 0 || out.Queue != msgs[i-1].Queue || out.Topic != msgs[i-1].Topic || !slices.Equal(out.BaseTopics, msgs[i-1].BaseTopics) {
 			to, err = t.destinations(ctx, out)
 		}
+		if err == nil {
+			err = transport.CheckSubscribers(ctx, out, len(to))
+		}
 		message := dialect.NewRow{Headers: headers(i), Body: out.Body, Delay: out.Delay, TTL: out.TimeToBeReceived}
 		if message.Body == nil {
 			message.Body = []byte{} // a nil body would be NULL

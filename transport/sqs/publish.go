@@ -70,7 +70,7 @@ func (t *Transport) preparePublish(ctx context.Context, out *core.Outgoing) (*pe
 	if err != nil {
 		return nil, err
 	}
-	s := &sending{Encoded: m}
+	s := &sending{Encoded: m, required: out.RequireSubscriber}
 	if out.Delay > 0 { // SNS has no delays: the receivers delay the message
 		s.Add(message.AttrWait, strconv.FormatInt(out.Delay.Milliseconds(), 10))
 	}
@@ -106,9 +106,14 @@ func (t *Transport) publishBatch(ctx context.Context, topic, arn string, entries
 	switch {
 	case err == nil:
 	case faultOf(err) == faultNoQueue && t.cfg.IgnoreMissingTopics:
-		return // each entry has succeeded
+		for _, e := range entries { // the others have succeeded
+			if e.Item.required {
+				e.Err = fmt.Errorf("%w: there is no SNS topic for %q", core.ErrNoSubscriber, topic)
+			}
+		}
+		return
 	case faultOf(err) == faultNoQueue:
-		refuse(entries, fmt.Errorf("there is no SNS topic for %q, because it has no subscriber (%s); to fix: start a subscriber with Config.Provision, create the topic, or set Config.IgnoreMissingTopics: %w", topic, arn, noTopicError{err}))
+		refuse(entries, fmt.Errorf("there is no SNS topic for %q, because it has no subscriber (%s); to fix: start a subscriber with Config.Provision, create the topic, or set Config.IgnoreMissingTopics: %w (%w)", topic, arn, noTopicError{err}, core.ErrNoSubscriber))
 		return
 	default:
 		fail(entries, err)

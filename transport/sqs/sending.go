@@ -30,6 +30,7 @@ type sending struct {
 	delaySeconds  int32
 	native        map[string]types.MessageAttributeValue // of a message that is forwarded unchanged
 	unknown       bool                                   // after an error: the message may have been accepted
+	required      bool                                   // Outgoing.RequireSubscriber
 }
 
 // pendingSend is a message of a call of Send that waits for its request.

@@ -95,6 +95,18 @@ var publishCases = []testCase{
 		t.send(transport, t.message(queue, "before"), event, t.message(queue, "after"))
 		t.wantLeft(queue, "after an event without subscribers was sent between two commands", "before", "after")
 	}},
+	{rule: "C19", title: "an event that requires a subscriber is refused without one", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		event := t.event("required")
+		event.RequireSubscriber = true
+		if err := transport.Send(t.Context(), event); !errors.Is(err, core.ErrNoSubscriber) {
+			t.fail("an event that requires a subscriber is refused with ErrNoSubscriber without one", "%v", err)
+		}
+		t.subscribe(transport, queue, event.Topic)
+		t.send(transport, event)
+		t.wantLeft(queue, "subscribed between the refused event and another one", "required")
+	}},
 	{rule: "C19", title: "a topic may be published to before it is first subscribed to", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)

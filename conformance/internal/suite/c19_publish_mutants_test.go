@@ -46,6 +46,19 @@ func (s *subscriptions) remove(queue string, topics []string) (had int) {
 	return had
 }
 
+// changesEvents changes each event before it is sent.
+func changesEvents(change func(event *core.Outgoing)) func() changes {
+	return func() changes {
+		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			out = slices.Clone(out)
+			for i := range out {
+				change(&out[i])
+			}
+			return next(ctx, out...)
+		}}
+	}
+}
+
 // queuesFor returns the queues of the topics that fit.
 func (s *subscriptions) queuesFor(fits func(topic string) bool) (queues []string) {
 	s.mu.Lock()
@@ -125,15 +138,14 @@ var publishMutants = []mutant{
 	{rule: "C19", name: "publishes again when it has no answer at once", breaks: onPublish(func(_ *brokenTransport, _ core.Outgoing, next func() error) error {
 		return errors.Join(next(), next())
 	})},
-	{rule: "C19", name: "does not publish to base topics", breaks: func() changes {
-		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
-			out = slices.Clone(out)
-			for i := range out {
-				out[i].BaseTopics = nil
-			}
-			return next(ctx, out...)
-		}}
-	}},
+	{rule: "C19", name: "does not publish to base topics", breaks: changesEvents(func(event *core.Outgoing) { event.BaseTopics = nil })},
+	{rule: "C19", name: "requires no subscriber", breaks: changesEvents(func(event *core.Outgoing) { event.RequireSubscriber = false })},
+	{rule: "C19", name: "refuses each event that requires a subscriber", breaks: onPublish(func(_ *brokenTransport, event core.Outgoing, next func() error) error {
+		if event.RequireSubscriber {
+			return core.ErrNoSubscriber
+		}
+		return next()
+	})},
 	{rule: "C19", name: "publishes once for each base topic", breaks: onPublish(func(t *brokenTransport, event core.Outgoing, next func() error) error {
 		for _, topic := range event.BaseTopics {
 			event.Topic, event.BaseTopics = topic, nil

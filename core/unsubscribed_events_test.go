@@ -1,0 +1,53 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/reprise-go/reprise/core"
+)
+
+var forgotten = core.NewEvent[string]("orders.forgotten")
+
+const unsubscribedLine = "an event has no subscriber"
+
+func TestPublish_WithoutASubscriberIsLoggedOnceAndCounted(t *testing.T) {
+	inModes(t, allModes, func(fx *fixture) {
+		ep, _ := fx.runOrders(core.Config{}, func(_ context.Context, m *core.Message) error {
+			return m.Publish(forgotten.Of("x"))
+		})
+		fx.enqueue("m1", "m2")
+		fx.noError(ep.Publish(fx.Context(), forgotten.Of("x")))
+		equal(fx, "events without a subscriber", ep.Health().EventsWithoutSubscriber, 3)
+		equal(fx, "lines", len(fx.logs.find(unsubscribedLine)), 1)
+	})
+}
+
+func TestPublish_RequiresASubscriber(t *testing.T) {
+	inModes(t, allModes, func(fx *fixture) {
+		required := forgotten.Of("x").With(core.SendOptions{RequireSubscriber: true})
+		ep, _ := fx.runOrders(core.Config{Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
+			return m.Publish(required)
+		})
+		if err := ep.Publish(fx.Context(), required); !errors.Is(err, core.ErrNoSubscriber) || !core.IsPermanent(err) {
+			fx.Errorf("Publish: %v", err)
+		}
+		fx.enqueue("m1")
+		fx.wantDepth("error", 1) // the handler's send has failed
+		billing := fx.newEndpoint("billing", core.Config{})
+		var got recorder[string]
+		core.HandleEvent(billing, forgotten, func(_ context.Context, _ *core.Message, body string) error {
+			got.add(body)
+			return nil
+		})
+		fx.run(billing)
+		fx.noError(ep.Publish(fx.Context(), required))
+		fx.enqueue("m2")
+		equal(fx, "events", got.len(), 2)
+		equal(fx, "events without a subscriber", ep.Health().EventsWithoutSubscriber, 0)
+		if err := ep.Send(fx.Context(), "shipping", orderType.Of(nil).With(core.SendOptions{RequireSubscriber: true})); err == nil {
+			fx.Error("a message to a queue may require a subscriber")
+		}
+	})
+}
