@@ -133,8 +133,8 @@ type Harness struct {
 	// as not run, for this reason.
 	SameAs string
 
-	// Deviations are cases that are known to fail, by name, such as "C13 goes to any
-	// queue". The values are texts that a user of the adapter should read. A listed case
+	// Deviations are cases that are known to fail, by name, such as "C13 a
+	// delayed message goes to any queue". The values are texts that a user of the adapter should read. A listed case
 	// that does not fail makes the run fail. A difference that Capabilities can express
 	// is not a deviation.
 	Deviations map[string]string

@@ -81,7 +81,7 @@ func TestGivenServer_IsLeftAsItWas(t *testing.T) {
 		name, cases string
 		kill        bool
 	}{
-		{"at the end of the tests", "^(C18|C19 subscribing|C22 [^D]|C24 in None)", false},
+		{"at the end of the tests", "^(C18|C19 a queue that subscribes|C22 [^D]|C24 in mode None)", false},
 		{"when the tests are killed", "^C19", true}, // long before the last of them
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -38,12 +38,12 @@ var serviceRules = []string{"C6", "C8", "C9", "C10", "C13", "C18", "C19", "C24"}
 // fauxqsDeviations are the cases that fail because fauxqs is not like AWS, each for a reason
 // that package fauxqs documents. No case of these rules meets the other differences in its list.
 var fauxqsDeviations = map[string]string{
-	"C10 a header's key may be any text":                              beyondU10000,
-	"C10 a header's value may be any text":                            beyondU10000,
-	"C10 properties arrive as they were sent":                         beyondU10000,
-	"C10 group key and properties are there at every delivery":        beyondU10000,
-	"C10 a delayed message arrives as it was sent":                    beyondU10000,
-	"C10 a message with a time to be received arrives as it was sent": beyondU10000,
+	"C10 a header's key may be any text":                               beyondU10000,
+	"C10 a header's value may be any text":                             beyondU10000,
+	"C10 properties arrive as they were sent":                          beyondU10000,
+	"C10 every delivery of a message has its group key and properties": beyondU10000,
+	"C10 a delayed message arrives as it was sent":                     beyondU10000,
+	"C10 a message with a time to be received arrives as it was sent":  beyondU10000,
 }
 
 const beyondU10000 = "fauxqs refuses the characters from U+10000 on, such as emojis, which SQS takes: " +

@@ -34,7 +34,7 @@ var capabilityCases = []testCase{
 			t.fail(fmt.Sprintf("every transport that Harness.Open returns has the same capabilities: %+v", before), "%+v", other)
 		}
 	}},
-	{rule: "C1", title: "the capabilities make sense", modes: inHighest, run: func(t *caseT) {
+	{rule: "C1", title: "the capabilities are consistent", modes: inHighest, run: func(t *caseT) {
 		c := t.caps
 		for i, mode := range c.Transactions {
 			if mode <= core.TransactionDefault || mode > core.TransactionSendsAtomicWithReceive {
@@ -113,7 +113,7 @@ var capabilityCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C1", title: "a delivery tells what it is without doing anything", run: func(t *caseT) {
+	{rule: "C1", title: "the accessors of a delivery return its message and have no effect", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "any"))
@@ -172,7 +172,7 @@ var capabilityCases = []testCase{
 		t.wantSendRefused(transport, errors.ErrUnsupported, t.message(queue, "command"), event)
 		t.wantLeft(queue, "after a refused Send")
 	}},
-	{rule: "C1", title: "CompleteWith and ReplaceWith refuse what is not claimed", modes: inAtomic, needs: []need{unclaimedSends}, run: func(t *caseT) {
+	{rule: "C1", title: "CompleteWith and ReplaceWith refuse messages that need an unclaimed capability", modes: inAtomic, needs: []need{unclaimedSends}, run: func(t *caseT) {
 		for _, s := range []atomicSettle{completeWith, replaceWith} {
 			f := t.atomicFixture()
 			for _, m := range t.unsupported(f.to) {
@@ -212,7 +212,7 @@ var capabilityCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after what was sent to the address was taken from it")
 	}},
-	{rule: "C1", title: "a reply finds its way by the address that the transport gave", run: func(t *caseT) {
+	{rule: "C1", title: "a reply arrives at the address that the transport returned", run: func(t *caseT) {
 		transport := t.open()
 		asking := t.service(transport, nil)
 		answering := t.service(t.open(), nil)

@@ -13,7 +13,7 @@ import (
 )
 
 var sendCases = []testCase{
-	{rule: "C2", title: "what was accepted is delivered once, as it was sent", run: func(t *caseT) {
+	{rule: "C2", title: "a sent message is delivered once and unchanged", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 100) // more than brokers accept at once
@@ -25,7 +25,7 @@ var sendCases = []testCase{
 			t.fail("Send without messages returns nil: all of them are accepted", "%v", err)
 		}
 	}},
-	{rule: "C2", title: "a Send may hold more than one message can", modes: inHighest, run: func(t *caseT) {
+	{rule: "C2", title: "a Send accepts more bytes than one message may have", modes: inHighest, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		size := 64 << 10
@@ -38,7 +38,7 @@ var sendCases = []testCase{
 		}
 		t.unchanged(transport, queue, sent...)
 	}},
-	{rule: "C2", title: "a Send may hold more messages than brokers take at once", modes: inHighest, slow: true, run: func(t *caseT) {
+	{rule: "C2", title: "a Send accepts more messages than a broker takes in one request", modes: inHighest, slow: true, run: func(t *caseT) {
 		transport := t.open()
 		// Adapters split large sends: 1,000 rows, or 2,048 unconfirmed messages, at a
 		// time.
@@ -102,7 +102,7 @@ var sendCases = []testCase{
 		t.receiver(transport, queue, 32).drain(want...)
 		t.wantLeft(queue, "after all messages were taken")
 	}},
-	{rule: "C2", title: "a queue that does not exist is an error", modes: inHighest, run: func(t *caseT) {
+	{rule: "C2", title: "a Send to a queue that does not exist is an error", modes: inHighest, run: func(t *caseT) {
 		transport := t.open()
 		lost := t.messages(t.uniqueName(), 2)
 		err := t.trySend(transport, lost...)
@@ -118,7 +118,7 @@ var sendCases = []testCase{
 		t.send(transport, t.message(queue, "afterwards"))
 		t.wantLeft(queue, "after a Send to another queue failed", "afterwards")
 	}},
-	{rule: "C2", title: "a SendError tells what became of each message", modes: inHighest, run: func(t *caseT) {
+	{rule: "C2", title: "a SendError has the outcome of each message", modes: inHighest, run: func(t *caseT) {
 		transport := t.open()
 		queue, other, missing := t.queue(transport), t.queue(transport), t.uniqueName()
 		var sent []core.Outgoing
@@ -146,7 +146,7 @@ var sendCases = []testCase{
 		t.wantContents(queue, "what the SendError calls accepted", must[queue], may[queue], refused[queue]...)
 		t.wantContents(other, "what the SendError calls accepted", must[other], may[other], refused[other]...)
 	}},
-	{rule: "C2", title: "a queue that does not exist disturbs no other Send", modes: inHighest, run: func(t *caseT) {
+	{rule: "C2", title: "a Send to a queue that does not exist has no effect on other Sends", modes: inHighest, run: func(t *caseT) {
 		transport := t.open()
 		queue, missing := t.queue(transport), t.uniqueName()
 		sound, lost := t.messages(queue, 100), t.messages(missing, 40)
@@ -173,7 +173,7 @@ var sendCases = []testCase{
 		t.receiver(transport, queue, 16).drain(bodiesOf(sound)...)
 		t.wantLeft(queue, "after all messages were taken")
 	}},
-	{rule: "C2", title: "a queue that is created later is found", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
+	{rule: "C2", title: "a Send finds a queue that is created later", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.uniqueName()
 		if err := t.trySend(transport, t.message(queue, "too early")); !errors.Is(err, core.ErrQueueNotFound) {
@@ -183,7 +183,7 @@ var sendCases = []testCase{
 		t.send(transport, t.message(queue, "in time"))
 		t.wantLeft(queue, "after it was created", "in time")
 	}},
-	{rule: "C2", title: "a Send after its context ended says so", modes: inHighest, run: func(t *caseT) {
+	{rule: "C2", title: "a Send whose context has ended returns the context's error", modes: inHighest, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		cancelled, cancel := context.WithCancel(t.ctx)
@@ -205,7 +205,7 @@ var sendCases = []testCase{
 		t.send(transport, t.message(queue, "afterwards"))
 		t.wantContents(queue, "what was accepted", append(must, "afterwards"), may, refused...)
 	}},
-	{rule: "C2", title: "a Send cut short tells the truth", modes: inHighest, run: func(t *caseT) {
+	{rule: "C2", title: "an interrupted Send returns the right outcome of each message", modes: inHighest, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		type attempt struct {
@@ -244,7 +244,7 @@ var sendCases = []testCase{
 		t.wantSendRefused(transport, core.ErrClosed, t.messages(queue, 2)...)
 		t.wantLeft(queue, "after a Send to it by a closed transport")
 	}},
-	{rule: "C2", title: "what was accepted outlives its sender", modes: inHighest, run: func(t *caseT) {
+	{rule: "C2", title: "a sent message is delivered after its transport was closed", modes: inHighest, run: func(t *caseT) {
 		sender := t.open()
 		queue := t.queue(sender)
 		sent := t.messages(queue, 20)
@@ -253,7 +253,7 @@ var sendCases = []testCase{
 		t.close(sender) // before any receiver is opened
 		t.wantLeft(queue, "after its sender closed its transport", bodiesOf(sent)...)
 	}},
-	{rule: "C2", title: "the slice is the sender's own again", modes: inHighest, run: func(t *caseT) {
+	{rule: "C2", title: "the sender may reuse its slice after Send", modes: inHighest, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 12)
@@ -264,7 +264,7 @@ var sendCases = []testCase{
 		}
 		t.wantLeft(queue, "after the slice given to Send was written to", bodiesOf(sent)...)
 	}},
-	{rule: "C2", title: "Send leaves the sender's messages as they are", modes: inHighest, run: func(t *caseT) {
+	{rule: "C2", title: "Send does not change the sender's messages", modes: inHighest, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		given := t.messages(queue, 3)
@@ -332,7 +332,7 @@ var sendCases = []testCase{
 		t.wantLeft(there, "after all requests were answered")
 		t.wantLeft(back, "after all answers were taken")
 	}},
-	{rule: "C2", title: "a Send whose answer was lost is not said to be refused", modes: inHighest, slow: true, needs: []need{ownLine}, run: func(t *caseT) {
+	{rule: "C2", title: "a Send whose answer was lost does not report the messages as refused", modes: inHighest, slow: true, needs: []need{ownLine}, run: func(t *caseT) {
 		other := t.open()
 		queue := t.queue(other)
 		transport, line := t.openOnLine()
@@ -345,7 +345,7 @@ var sendCases = []testCase{
 		t.sortOut(transport.Send(ctx, sent...), sent, &must, &may, &refused)
 		t.wantContents(queue, "what was accepted before, or by a new connection,", append(must, "before"), may, refused...)
 	}},
-	{rule: "C2", title: "a Send in an outage is an error in time, and works afterwards", modes: inHighest, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
+	{rule: "C2", title: "a Send in an outage returns an error in time, and succeeds after it", modes: inHighest, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		broker := t.brokerController()
 		transport := t.open()
 		queue := t.queue(transport)
@@ -375,7 +375,7 @@ var sendCases = []testCase{
 			t.fail(`the queue holds what Send accepted, "before" and "after" the outage`, "missing are %s; it holds %s", sample(lost), sample(bodiesIn(found)))
 		}
 	}},
-	{rule: "C2", title: "what Send had accepted is there when its process was killed", modes: inHighest, needs: []need{processes}, run: func(t *caseT) {
+	{rule: "C2", title: "a sent message is delivered after its process was killed", modes: inHighest, needs: []need{processes}, run: func(t *caseT) {
 		queue := t.queue(t.open())
 		accepted := map[string]bool{}
 		for range 3 {
@@ -395,7 +395,7 @@ var sendCases = []testCase{
 			t.fail("the queue holds every message for which Send returned nil before its process was killed", "%d are missing", len(accepted))
 		}
 	}},
-	{rule: "C2", title: "what Send accepted is there when the broker died meanwhile", modes: inHighest, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
+	{rule: "C2", title: "a sent message is delivered after the broker was killed", modes: inHighest, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
 		const total, senders = 100, 4
 		broker := t.brokerController()
 		transport := t.open()

@@ -84,7 +84,7 @@ var maxInFlightCases = []testCase{
 		held = t.exactly(r, held, 2, "changed many times, the last time to 4, two more are handed out than the two in hand")
 		t.complete(held...)
 	}},
-	{rule: "C3", title: "room wakes a Receive that waits", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C3", title: "a free place wakes a waiting Receive", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.messages(queue, 5)...)
@@ -111,7 +111,7 @@ var maxInFlightCases = []testCase{
 		}
 		t.complete(held...)
 	}},
-	{rule: "C3", title: "SetMaxInFlight 0 fetches nothing more, and keeps nothing", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C3", title: "after SetMaxInFlight 0 a receiver fetches no messages and releases its prefetched ones", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 12)
@@ -150,7 +150,7 @@ var maxInFlightCases = []testCase{
 		t.complete(again)
 		t.wantLeft(queue, "after all messages were taken")
 	}},
-	{rule: "C3", title: "a Receive that waits can be paused", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C3", title: "a waiting Receive can be paused", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -179,7 +179,7 @@ var maxInFlightCases = []testCase{
 		t.complete(a.deliveries...)
 		t.wantLeft(queue, "after the message was taken")
 	}},
-	{rule: "C3", title: "more than 1,000 messages can be held", modes: inReceiveOnly, slow: true, needs: []need{holdsManyDeliveries}, run: func(t *caseT) {
+	{rule: "C3", title: "a receiver can have more than 1,000 messages in flight", modes: inReceiveOnly, slow: true, needs: []need{holdsManyDeliveries}, run: func(t *caseT) {
 		const total = manyDeliveries
 		transport := t.open()
 		queue := t.queue(transport)
@@ -212,7 +212,7 @@ var maxInFlightCases = []testCase{
 		t.complete(held["0"], held[fmt.Sprint(total-1)])
 		r.close() // gives back the others
 	}},
-	{rule: "C3", title: "a pause gives back what arrived after Receive had ended", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C3", title: "a paused receiver releases messages that arrive after Receive has ended", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		paused := t.receiver(transport, queue, 4)
@@ -233,7 +233,7 @@ var maxInFlightCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after the message was completed")
 	}},
-	{rule: "C3", title: "a delivery whose lock has ended leaves its place to another", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C3", title: "a delivery whose lock has ended does not count towards MaxInFlight", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		const places = 2
 		transport := t.open()
 		queue := t.queue(transport)
@@ -252,7 +252,7 @@ var maxInFlightCases = []testCase{
 		}
 		t.wantNoPlaceLeft(r, next, "a late settlement frees no place of MaxInFlight: its place was free since the lock ended")
 	}},
-	{rule: "C3", title: "a message that comes as a Receive is cancelled goes to another that waits", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C3", title: "a message that arrives while a Receive is cancelled goes to another waiting Receive", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 2)
@@ -285,7 +285,7 @@ var maxInFlightCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C3", title: "an endpoint handles as many messages at the same time as it may, and no more", run: func(t *caseT) {
+	{rule: "C3", title: "an endpoint handles as many messages concurrently as configured", run: func(t *caseT) {
 		jobs := t.blockingHandler()
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) { c.Concurrency = 5 })
@@ -305,7 +305,7 @@ var maxInFlightCases = []testCase{
 		t.wantLeft(s.queue, "after all was handled")
 		t.wantLeft(s.errorQueue, "after all was handled")
 	}},
-	{rule: "C3", title: "the concurrency of an endpoint follows every change while messages are handled", run: func(t *caseT) {
+	{rule: "C3", title: "an endpoint applies each change of its concurrency while it handles messages", run: func(t *caseT) {
 		jobs := t.blockingHandler()
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) { c.Concurrency = 5 })
@@ -351,7 +351,7 @@ var maxInFlightCases = []testCase{
 		t.wantOnce(msgs, jobs)
 		t.wantLeft(s.queue, "after all was handled")
 	}},
-	{rule: "C3", title: "a paused endpoint fetches nothing and holds nothing that another instance could have", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C3", title: "a paused endpoint fetches no messages and releases its prefetched ones to other instances", modes: withRedelivery, run: func(t *caseT) {
 		firstJobs, secondJobs := t.blockingHandler(), t.blockingHandler()
 		transport := t.open()
 		first := t.service(transport, func(c *core.Config) { c.Concurrency = 2 })

@@ -11,7 +11,7 @@ import (
 )
 
 var receiveCases = []testCase{
-	{rule: "C3", title: "a message wakes a Receive that waits", run: func(t *caseT) {
+	{rule: "C3", title: "a message wakes a waiting Receive", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sender := t.open()
@@ -31,7 +31,7 @@ var receiveCases = []testCase{
 			t.complete(a.deliveries...)
 		}
 	}},
-	{rule: "C3", title: "Receive fills no more than it is given", run: func(t *caseT) {
+	{rule: "C3", title: "Receive returns no more deliveries than its slice has room for", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 60)
@@ -105,7 +105,7 @@ var receiveCases = []testCase{
 		}
 		c.check(t)
 	}},
-	{rule: "C3", title: "the end of its context ends a Receive", run: func(t *caseT) {
+	{rule: "C3", title: "a Receive returns when its context ends", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 4)
@@ -168,7 +168,7 @@ var receiveCases = []testCase{
 		alone.close()
 		t.wantLeft(queue, "after all messages were taken")
 	}},
-	{rule: "C3", title: "Receive may be called by many at once", slow: true, run: func(t *caseT) {
+	{rule: "C3", title: "Receive may be called concurrently", slow: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.messages(queue, 200)
@@ -198,7 +198,7 @@ var receiveCases = []testCase{
 		t.drainConcurrently(bodiesOf(sent), make([][]time.Duration, 8), r)
 		t.wantLeft(queue, "after all messages were taken")
 	}},
-	{rule: "C3", title: "receivers of one transport keep to their queues", run: func(t *caseT) {
+	{rule: "C3", title: "receivers of one transport receive only from their own queues", run: func(t *caseT) {
 		transport := t.open()
 		var receivers []*receiver
 		var want [][]string
@@ -219,7 +219,7 @@ var receiveCases = []testCase{
 			t.wantLeft(r.queue, "after all messages were taken")
 		}
 	}},
-	{rule: "C3", title: "a queue that does not exist has no receiver", run: func(t *caseT) {
+	{rule: "C3", title: "OpenReceiver of a queue that does not exist is an error", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.uniqueName()
 		opened := make(chan error, 1)

@@ -26,7 +26,7 @@ var malformedCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after a malformed message was completed")
 	}},
-	{rule: "C4", title: "a malformed message disturbs none before or after it", needs: []need{corruption}, run: func(t *caseT) {
+	{rule: "C4", title: "the messages before and after a malformed one are delivered", needs: []need{corruption}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -60,7 +60,7 @@ var malformedCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after all were completed")
 	}},
-	{rule: "C4", title: "several malformed messages are delivered, each as itself", needs: []need{corruption}, run: func(t *caseT) {
+	{rule: "C4", title: "several malformed messages are delivered, each with its own body", needs: []need{corruption}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		body := t.suite.h.Corrupt(t, queue)
@@ -86,7 +86,7 @@ var malformedCases = []testCase{
 	{rule: "C4", title: "a malformed message is released like any other", modes: withRedelivery, needs: []need{corruption}, run: func(t *caseT) {
 		t.malformedAgain("Release", func(d core.Delivery) { t.release(d) }, 1)
 	}},
-	{rule: "C4", title: "a malformed message that is held comes again when the receiver closes", modes: withRedelivery, needs: []need{corruption}, run: func(t *caseT) {
+	{rule: "C4", title: "an unsettled malformed message is redelivered when its receiver closes", modes: withRedelivery, needs: []need{corruption}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		body := t.suite.h.Corrupt(t, queue)

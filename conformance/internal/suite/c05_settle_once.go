@@ -85,7 +85,7 @@ var settleOnceCases = []testCase{
 		}
 		t.wantLeft(out, "what the first settlements sent", sent...)
 	}},
-	{rule: "C5", title: "a settlement concerns one delivery alone", run: func(t *caseT) {
+	{rule: "C5", title: "a settlement has no effect on other deliveries", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)

@@ -38,7 +38,7 @@ func (t *caseT) wantLockLost(when string, ways []wayToSettle, late []core.Delive
 }
 
 var lostLockCases = []testCase{
-	{rule: "C6", title: "a settlement after the lock has ended is refused, and the message comes again", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C6", title: "a settlement after the lock has ended is refused, and the message is redelivered", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue, out := t.queue(transport), t.queue(transport)
 		ways := t.waysToSettle(out)
@@ -50,7 +50,7 @@ var lostLockCases = []testCase{
 		t.wantLeft(queue, "after they were completed by who received them next")
 		t.wantLeft(out, "what CompleteWith and ReplaceWith would have sent is not there after they were refused")
 	}},
-	{rule: "C6", title: "a late settlement does not touch the next holder", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C6", title: "a late settlement has no effect on the next delivery of the message", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue, out := t.queue(transport), t.queue(transport)
 		ways := t.waysToSettle(out)
@@ -65,7 +65,7 @@ var lostLockCases = []testCase{
 		t.wantLeft(queue, "after the next holder completed them")
 		t.wantLeft(out, "what CompleteWith and ReplaceWith would have sent is not there after they were refused")
 	}},
-	{rule: "C6", title: "a late settlement counts nothing", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C6", title: "a late settlement does not change the delivery count", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		ways := t.waysToSettle("")[1:3] // Abandon and Release
@@ -119,7 +119,7 @@ var lostLockCases = []testCase{
 	{rule: "C6", title: "a settlement after the transport was closed is refused", modes: withRedelivery, run: func(t *caseT) {
 		t.settleAfter("its transport was closed", func(transport core.Transport, _ *receiver) { t.close(transport) })
 	}},
-	{rule: "C6", title: "a delivery held in an outage is settled or comes again", modes: withRedelivery, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
+	{rule: "C6", title: "a delivery that is in flight in an outage is settled or redelivered", modes: withRedelivery, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		broker := t.brokerController()
 		transport := t.open()
 		queue := t.queue(transport)
@@ -176,7 +176,7 @@ var lostLockCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C6", title: "a return whose answer was lost is not made again at another's expense", modes: withRedelivery, exclusive: true, needs: []need{outages, durable}, run: returnsWithoutAnswer},
+	{rule: "C6", title: "an Abandon or Release whose answer was lost is not repeated for a later delivery", modes: withRedelivery, exclusive: true, needs: []need{outages, durable}, run: returnsWithoutAnswer},
 }
 
 // settleAfter tries each way to settle after an event that takes the deliveries away from

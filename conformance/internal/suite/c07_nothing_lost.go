@@ -28,7 +28,7 @@ func (t *caseT) settleSome(transport core.Transport, r *receiver) []string {
 const othersComeAgain = "what was abandoned and released comes again, each once, and what was completed does not"
 
 var nothingLostCases = []testCase{
-	{rule: "C7", title: "a completed message does not come again", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C7", title: "a completed message is not redelivered", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -37,7 +37,7 @@ var nothingLostCases = []testCase{
 		}
 		t.wantNoneDelivered("what was completed comes to nobody", r, t.receiver(transport, queue, 8), t.receiver(t.open(), queue, 8))
 	}},
-	{rule: "C7", title: "a completed message does not come again after its receiver was closed", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C7", title: "a completed message is not redelivered after its receiver was closed", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -50,7 +50,7 @@ var nothingLostCases = []testCase{
 		again.close()
 		t.wantLeft(queue, "after all were completed, and their receivers closed")
 	}},
-	{rule: "C7", title: "a completed message does not come again after a restart of the process", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C7", title: "a completed message is not redelivered after a restart of the process", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		back := t.settleSome(transport, t.receiver(transport, queue, 8))
@@ -62,7 +62,7 @@ var nothingLostCases = []testCase{
 		t.close(transport)
 		t.wantLeft(queue, "after all were completed, and their transports closed")
 	}},
-	{rule: "C7", title: "a completed message does not come again when its lock would have ended", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C7", title: "a completed message is not redelivered after the time of its lock", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue, out := t.queue(transport), t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -89,7 +89,7 @@ var nothingLostCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after the messages were consumed and their locks would have ended")
 	}},
-	{rule: "C7", title: "of a batch exactly what is not completed comes again", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C7", title: "exactly the messages of a batch that are not completed are redelivered", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -115,7 +115,7 @@ var nothingLostCases = []testCase{
 		other.close()
 		t.wantLeft(queue, "after all were completed")
 	}},
-	{rule: "C7", title: "every message is completed once, whatever is abandoned, released and closed on the way", modes: withRedelivery, run: completeAllAtRandom},
+	{rule: "C7", title: "messages that are abandoned, released and closed at random are each completed once", modes: withRedelivery, run: completeAllAtRandom},
 	{rule: "C7", title: "a settlement whose context has ended happens or does not", run: func(t *caseT) {
 		transport := t.open()
 		queue, out := t.queue(transport), t.queue(transport)
@@ -162,7 +162,7 @@ var nothingLostCases = []testCase{
 		t.wantLeft(queue, "after all were completed")
 		t.wantLeft(out, "what was sent by CompleteWith and ReplaceWith, once each", sent...)
 	}},
-	{rule: "C7", title: "in mode None a message is consumed before it is handed out", modes: inNone, shortLocks: true, run: func(t *caseT) {
+	{rule: "C7", title: "in mode None a message is consumed before it is delivered", modes: inNone, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "a", "b", "c", "d")
@@ -176,7 +176,7 @@ var nothingLostCases = []testCase{
 		t.sleep(t.lock() - time.Since(began))
 		t.wantLeft(queue, "after all was received in mode None, and nothing settled")
 	}},
-	{rule: "C7", title: "in mode None settlements give nothing back", modes: inNone, run: func(t *caseT) {
+	{rule: "C7", title: "in mode None no settlement causes a redelivery", modes: inNone, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "completed", "abandoned", "released")
@@ -189,7 +189,7 @@ var nothingLostCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after a message was abandoned and another released in mode None")
 	}},
-	{rule: "C7", title: "what a killed process had handled but not settled comes again", modes: withRedelivery, needs: []need{processes}, run: func(t *caseT) {
+	{rule: "C7", title: "a message that a killed process handled but did not settle is redelivered", modes: withRedelivery, needs: []need{processes}, run: func(t *caseT) {
 		w := t.workerFixture(4)
 		sent := t.command(w.queue, workType, "work")
 		t.send(t.open(), sent)
@@ -211,7 +211,7 @@ var nothingLostCases = []testCase{
 		}
 		t.wantDrained(w)
 	}},
-	{rule: "C7", title: "what a killed process was handling in None does not come again", modes: inNone, needs: []need{processes}, run: func(t *caseT) {
+	{rule: "C7", title: "in mode None a message that a killed process was handling is not redelivered", modes: inNone, needs: []need{processes}, run: func(t *caseT) {
 		w := t.workerFixture(1)
 		t.send(t.open(), t.command(w.queue, workType, "work"))
 		w.HoldSettlement = true
@@ -231,13 +231,13 @@ var nothingLostCases = []testCase{
 		t.note("of a message that was handled in None when its process was killed, %d of 1 sent messages arrived", len(t.contents(w.forward, 0)))
 		t.wantDrained(w)
 	}},
-	{rule: "C7", title: "nothing is lost when processes are killed at random", modes: inReceiveOnly, needs: []need{processes}, run: func(t *caseT) {
+	{rule: "C7", title: "no message is lost when processes are killed at random", modes: inReceiveOnly, needs: []need{processes}, run: func(t *caseT) {
 		t.killAtRandom()
 	}},
-	{rule: "C7", title: "nothing comes twice in None when processes are killed at random", modes: inNone, needs: []need{processes}, run: func(t *caseT) {
+	{rule: "C7", title: "in mode None no message is redelivered when processes are killed at random", modes: inNone, needs: []need{processes}, run: func(t *caseT) {
 		t.killAtRandom()
 	}},
-	{rule: "C7", title: "what waits survives a restart of the broker, what was completed does not", modes: withRedelivery, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
+	{rule: "C7", title: "waiting messages survive a restart of the broker, and completed ones are not redelivered", modes: withRedelivery, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
 		const total, done = 20, 10
 		broker := t.brokerController()
 		transport := t.open()
@@ -263,7 +263,7 @@ var nothingLostCases = []testCase{
 			t.fail("ConfirmsSettlement is claimed, so what was completed does not come again after a restart of the broker", "%d of %d messages do", seen.redelivered, done)
 		}
 	}},
-	{rule: "C7", title: "nothing is lost when the broker dies while messages are received", modes: withRedelivery, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
+	{rule: "C7", title: "no message is lost when the broker is killed while messages are received", modes: withRedelivery, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
 		const total = 60
 		broker := t.brokerController()
 		transport := t.open()
@@ -287,7 +287,7 @@ var nothingLostCases = []testCase{
 		seen.drain(r, total)
 		t.wantNothingLost(seen, total)
 	}},
-	{rule: "C7", title: "nothing is lost when the broker restarts three times under load", modes: withRedelivery, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
+	{rule: "C7", title: "no message is lost when the broker restarts three times under load", modes: withRedelivery, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
 		const total, senders = 100, 4
 		broker := t.brokerController()
 		receives := t.open()

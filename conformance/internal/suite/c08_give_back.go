@@ -32,7 +32,7 @@ func abandonWith(cause error) wayToSettle {
 }
 
 var giveBackCases = []testCase{
-	{rule: "C8", title: "an abandoned message comes again at once, counted", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C8", title: "an abandoned message is redelivered at once, and its delivery is counted", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "abandoned")
@@ -44,7 +44,7 @@ var giveBackCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C8", title: "a released message comes again at once, not counted", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C8", title: "a released message is redelivered at once, and its delivery is not counted", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "released")
@@ -59,7 +59,7 @@ var giveBackCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C8", title: "what is given back is available to another instance at once", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C8", title: "an abandoned or released message is available to another instance at once", modes: withRedelivery, run: func(t *caseT) {
 		first, second := t.open(), t.open()
 		queue := t.queue(first)
 		for _, way := range t.waysToSettle("")[1:3] {
@@ -74,7 +74,7 @@ var giveBackCases = []testCase{
 		}
 		t.wantLeft(queue, "after they were completed by another instance")
 	}},
-	{rule: "C8", title: "what is given back is not lost with its receiver", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C8", title: "an abandoned or released message is not lost when its receiver closes", modes: withRedelivery, run: func(t *caseT) {
 		first, second := t.open(), t.open()
 		queue := t.queue(first)
 		for _, way := range t.waysToSettle("")[1:3] {
@@ -134,7 +134,7 @@ var giveBackCases = []testCase{
 		}
 		t.wantLeft(queue, "after all were completed")
 	}},
-	{rule: "C8", title: "no cause's text does harm", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C8", title: "a cause may have any text", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.message(queue, "abandoned with strange causes")
@@ -171,7 +171,7 @@ var giveBackCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C8", title: "an abandoned message does not keep others from being delivered", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C8", title: "an abandoned message does not delay other messages", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "failing")
@@ -202,7 +202,7 @@ var giveBackCases = []testCase{
 		t.complete(failing)
 		t.wantLeft(queue, "after all were completed")
 	}},
-	{rule: "C8", title: "what is given back comes again as quickly as a new message", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C8", title: "an abandoned or released message is redelivered as quickly as a new message is delivered", modes: withRedelivery, run: func(t *caseT) {
 		// The times are compared with those of new messages sent in between, so that a
 		// busy machine does not fail the case; and medians are compared, so that one
 		// pause of the machine does not either.

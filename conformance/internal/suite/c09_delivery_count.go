@@ -39,7 +39,7 @@ var deliveryCountCases = []testCase{
 		}
 		t.wantLeft(queue, "after all were completed")
 	}},
-	{rule: "C9", title: "another copy of a message has a count of its own", run: func(t *caseT) {
+	{rule: "C9", title: "another copy of a message has a separate delivery count", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 2)
@@ -64,7 +64,7 @@ var deliveryCountCases = []testCase{
 		t.complete(held, copied)
 		t.wantLeft(queue, "after both were completed")
 	}},
-	{rule: "C9", title: "the count and the NativeID are of one copy", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C9", title: "the delivery count and the NativeID belong to one copy of a message", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		names := []string{"failing never", "failing once", "failing twice", "failing thrice"}
@@ -132,7 +132,7 @@ var deliveryCountCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C9", title: "a delivery after one that was given back is a redelivery", modes: inReceiveOnly, run: func(t *caseT) {
+	{rule: "C9", title: "a delivery of an abandoned or released message is a redelivery", modes: inReceiveOnly, run: func(t *caseT) {
 		for _, c := range []struct {
 			name     string
 			giveBack func(r *receiver, d core.Delivery)
@@ -154,7 +154,7 @@ var deliveryCountCases = []testCase{
 			t.wantLeft(queue, "after it was completed")
 		}
 	}},
-	{rule: "C9", title: "the count goes on after a restart of the process", modes: withRedelivery, needs: []need{nativeCount}, run: func(t *caseT) {
+	{rule: "C9", title: "the delivery count continues after a restart of the process", modes: withRedelivery, needs: []need{nativeCount}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "failing")
@@ -176,7 +176,7 @@ var deliveryCountCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C9", title: "the count is shared by instances", modes: withRedelivery, needs: []need{nativeCount}, run: func(t *caseT) {
+	{rule: "C9", title: "instances share the delivery count", modes: withRedelivery, needs: []need{nativeCount}, run: func(t *caseT) {
 		first, second := t.open(), t.open()
 		queue := t.queue(first)
 		t.sendEach(first, queue, "failing")
@@ -203,7 +203,7 @@ var deliveryCountCases = []testCase{
 		t.complete(r.next())
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C9", title: "the count starts again after a restart of the process where NativeDeliveryCount is not claimed", modes: withRedelivery, needs: []need{noNativeCount}, run: func(t *caseT) {
+	{rule: "C9", title: "without NativeDeliveryCount the delivery count restarts with the process", modes: withRedelivery, needs: []need{noNativeCount}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "failing")
@@ -220,7 +220,7 @@ var deliveryCountCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C9", title: "each instance counts for itself where NativeDeliveryCount is not claimed", modes: withRedelivery, needs: []need{noNativeCount}, run: func(t *caseT) {
+	{rule: "C9", title: "without NativeDeliveryCount each instance has a separate delivery count", modes: withRedelivery, needs: []need{noNativeCount}, run: func(t *caseT) {
 		first, second := t.open(), t.open()
 		queue := t.queue(first)
 		r, other := t.receiver(first, queue, 1), t.receiver(second, queue, 1)
@@ -239,7 +239,7 @@ var deliveryCountCases = []testCase{
 		t.complete(r.next())
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C9", title: "an instance counts, however many messages that failed there others took", modes: withRedelivery, needs: []need{noNativeCount}, run: func(t *caseT) {
+	{rule: "C9", title: "an instance counts the deliveries of a message after other instances took many that failed there", modes: withRedelivery, needs: []need{noNativeCount}, run: func(t *caseT) {
 		first, second := t.open(), t.open()
 		queue := t.queue(first)
 		const batch = 10 // some transports have a connection for each
@@ -270,7 +270,7 @@ var deliveryCountCases = []testCase{
 		}
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C9", title: "what was handed out when the broker died is known as delivered before", modes: inReceiveOnly, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
+	{rule: "C9", title: "a message that was in flight when the broker was killed is a redelivery", modes: inReceiveOnly, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
 		broker := t.brokerController()
 		transport := t.open()
 		queue := t.queue(transport)
@@ -293,7 +293,7 @@ var deliveryCountCases = []testCase{
 			t.fail("Durable is claimed, so a message that was handed out when the broker died comes again", "it does not within %v", t.redeliveryTimeout())
 		}
 	}},
-	{rule: "C9", title: "a delivery after its process was killed counts", modes: withLeases, needs: []need{processes, nativeCount}, run: func(t *caseT) {
+	{rule: "C9", title: "a delivery whose process was killed is counted", modes: withLeases, needs: []need{processes, nativeCount}, run: func(t *caseT) {
 		w := t.workerFixture(1)
 		w.Then = blocks
 		transport := t.open()

@@ -37,7 +37,7 @@ var contentCases = []testCase{
 			map[string]string{"a.b": "dot", "a-b": "dash", "a_b": "underscore", "a:b": "colon", "a/b": "slash", "ab": "none"},
 		)
 	}},
-	{rule: "C10", title: "a header may be called as brokers call theirs", modes: inHighest, run: func(t *caseT) {
+	{rule: "C10", title: "a header may have the name of a broker's header", modes: inHighest, run: func(t *caseT) {
 		t.headersArrive(eachWith("the application's own",
 			"id", "ID", "Id", "type", "timestamp", "priority", "headers", "body", "queue", "expiration", "delivery-mode",
 			"content-type", "Content-Type", "ContentType", "content-encoding", "correlation-id", "CorrelationId",
@@ -128,7 +128,7 @@ var contentCases = []testCase{
 		}
 		t.unchanged(transport, queue, sent...)
 	}},
-	{rule: "C10", title: "group key and properties are there at every delivery", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C10", title: "every delivery of a message has its group key and properties", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.richMessage(queue)
@@ -215,7 +215,7 @@ var contentCases = []testCase{
 		m.TimeToBeReceived = time.Hour
 		t.unchanged(transport, queue, m)
 	}},
-	{rule: "C10", title: "what is published arrives as it was sent", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C10", title: "a published event arrives as it was sent", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.richMessage("")
@@ -223,7 +223,7 @@ var contentCases = []testCase{
 		t.subscribe(transport, queue, m.Topic)
 		t.unchanged(transport, queue, m)
 	}},
-	{rule: "C10", title: "what is sent with a settlement arrives as it was sent", modes: inAtomic, run: func(t *caseT) {
+	{rule: "C10", title: "a message that is sent with a settlement arrives as it was sent", modes: inAtomic, run: func(t *caseT) {
 		transport := t.open()
 		from, to := t.queue(transport), t.queue(transport)
 		for _, s := range []atomicSettle{completeWith, replaceWith} {
@@ -236,7 +236,7 @@ var contentCases = []testCase{
 			t.arriveUnchanged(transport, to, out...)
 		}
 	}},
-	{rule: "C10", title: "the audit queue gets a copy of what was handled, and of nothing else", run: func(t *caseT) {
+	{rule: "C10", title: "the audit queue gets a copy of each handled message, and no other messages", run: func(t *caseT) {
 		transport := t.open()
 		audit := t.queue(transport)
 		s := t.service(transport, func(c *core.Config) { c.AuditQueue = audit })
@@ -277,7 +277,7 @@ var contentCases = []testCase{
 		t.wantLeft(s.errorQueue, "what failed", "bad")
 		t.wantLeft(s.queue, "after all was handled")
 	}},
-	{rule: "C10", title: "messages of 64 KiB come and go", slow: true, run: func(t *caseT) {
+	{rule: "C10", title: "messages of 64 KiB are sent and received", slow: true, run: func(t *caseT) {
 		transport := t.open()
 		s := t.service(transport, nil)
 		out := t.queue(transport)

@@ -79,7 +79,7 @@ var limitCases = []testCase{
 	{rule: "C10", title: "a negative time is refused", modes: inHighest, run: func(t *caseT) {
 		t.refusesEach(t.negativeTimes)
 	}},
-	{rule: "C10", title: "a message that is refused costs nobody else", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C10", title: "a refused message has no effect on other messages", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 2)
@@ -101,7 +101,7 @@ var limitCases = []testCase{
 		t.complete(held, next)
 		t.wantLeft(queue, "after both messages were completed")
 	}},
-	{rule: "C10", title: "a settlement checks what it sends", modes: inAtomic, run: func(t *caseT) {
+	{rule: "C10", title: "a settlement checks the messages that it sends", modes: inAtomic, run: func(t *caseT) {
 		transport := t.open()
 		from, to := t.queue(transport), t.queue(transport)
 		for _, s := range []atomicSettle{completeWith, replaceWith} {
@@ -126,7 +126,7 @@ var limitCases = []testCase{
 		t.wantLeft(from, "after its messages were settled by CompleteWith and ReplaceWith")
 		t.wantLeft(to, "after what was illegal was refused with all that was sent with it", "sent with CompleteWith", "sent with ReplaceWith")
 	}},
-	{rule: "C10", title: "the limits are for what applications send", modes: inHighest, needs: []need{lowerLimit}, run: func(t *caseT) {
+	{rule: "C10", title: "the limits hold for the messages of applications, not for copies of failed messages", modes: inHighest, needs: []need{lowerLimit}, run: func(t *caseT) {
 		transport := t.openLimited(lowLimit)
 		queue := t.queue(transport)
 		for _, reason := range []core.SendReason{core.ReasonApplication, core.ReasonForward, core.ReasonAcknowledgement} {

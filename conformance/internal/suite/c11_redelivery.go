@@ -13,19 +13,19 @@ import (
 // redeliveryCases are about the contents of redelivered messages, and about their earlier
 // deliveries.
 var redeliveryCases = []testCase{
-	{rule: "C11", title: "an abandoned message comes again as it was sent", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C11", title: "an abandoned message is redelivered as it was sent", modes: withRedelivery, run: func(t *caseT) {
 		t.redelivers(func(r *receiver, d core.Delivery) *receiver { t.abandon(d); return r })
 	}},
-	{rule: "C11", title: "a released message comes again as it was sent", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C11", title: "a released message is redelivered as it was sent", modes: withRedelivery, run: func(t *caseT) {
 		t.redelivers(func(r *receiver, d core.Delivery) *receiver { t.release(d); return r })
 	}},
-	{rule: "C11", title: "a message whose receiver was closed comes again as it was sent", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C11", title: "a message whose receiver was closed is redelivered as it was sent", modes: withRedelivery, run: func(t *caseT) {
 		t.redelivers(func(r *receiver, _ core.Delivery) *receiver {
 			r.close()
 			return t.receiver(t.open(), r.queue, 1)
 		})
 	}},
-	{rule: "C11", title: "what a handler makes of its headers reaches no other delivery", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C11", title: "a handler's changes to its headers have no effect on other deliveries", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := t.richMessage(queue)
@@ -45,7 +45,7 @@ var redeliveryCases = []testCase{
 		t.wantSame(d.Incoming(), sent)
 		t.complete(d)
 	}},
-	{rule: "C11", title: "what a sender makes of its headers reaches no message that was sent", modes: inHighest, run: func(t *caseT) {
+	{rule: "C11", title: "a sender's changes to its headers have no effect on sent messages", modes: inHighest, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		given := []core.Outgoing{t.richMessage(queue), t.richMessage(queue)}
@@ -58,7 +58,7 @@ var redeliveryCases = []testCase{
 		}
 		t.arriveUnchanged(transport, queue, sent...)
 	}},
-	{rule: "C11", title: "a delivery's message is its own for ever", run: func(t *caseT) {
+	{rule: "C11", title: "a transport does not change the message of a delivery later", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		const messages, atOnce = 400, 20
@@ -103,7 +103,7 @@ var redeliveryCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C11", title: "NativeID stays while a message comes again", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C11", title: "NativeID stays the same when a message is redelivered", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "any"))

@@ -47,10 +47,10 @@ var atomicCases = []testCase{
 	{rule: "C12", title: "200 concurrent CompleteWith forward 200 messages", modes: inAtomic, slow: true, run: func(t *caseT) {
 		t.forwardConcurrently(200)
 	}},
-	{rule: "C12", title: "nothing is lost or doubled when processes are killed at random", modes: inAtomic, needs: []need{processes}, run: func(t *caseT) {
+	{rule: "C12", title: "no message is lost or duplicated when processes are killed at random", modes: inAtomic, needs: []need{processes}, run: func(t *caseT) {
 		t.killAtRandom()
 	}},
-	{rule: "C12", title: "a commit that the broker's death prevented is made again", modes: inAtomic, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
+	{rule: "C12", title: "a commit that failed because the broker was killed is repeated", modes: inAtomic, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
 		handled, copies := t.dieBeforeSettling()
 		if copies != 1 && (copies == 0 || !t.caps.MayDuplicate) {
 			t.fail("when the broker dies before CompleteWith, nothing was sent; the message is handled again, and what the handler sends arrives once",

@@ -22,7 +22,7 @@ var nativeTransactionCases = []testCase{
 		t.wantCommitted(second, "after Complete")
 		t.wantQueues(f, "after Complete", nil, nil)
 	}},
-	{rule: "C12", title: "CompleteWith commits the handler's work, what it sends and the receive", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
+	{rule: "C12", title: "CompleteWith commits the handler's work, the messages that it sends and the receive", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		key := t.writeInTx(f.delivery.BindContext(t.ctx))
 		t.wantNotCommitted(key, "before CompleteWith")
@@ -30,7 +30,7 @@ var nativeTransactionCases = []testCase{
 		t.wantCommitted(key, "after CompleteWith")
 		t.wantQueues(f, "after CompleteWith", nil, []string{"sent"})
 	}},
-	{rule: "C12", title: "what CompleteWith commits is seen together", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
+	{rule: "C12", title: "the effects of CompleteWith become visible at the same time", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		key := t.writeInTx(f.delivery.BindContext(t.ctx))
 		r := t.receiver(f.transport, f.to, 1)
@@ -47,7 +47,7 @@ var nativeTransactionCases = []testCase{
 			t.fail("CompleteWith returns nil when its messages were sent", "%v", err)
 		}
 	}},
-	{rule: "C12", title: "CompleteWith that was refused commits nothing", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
+	{rule: "C12", title: "a refused CompleteWith commits nothing", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		key := t.writeInTx(f.delivery.BindContext(t.ctx))
 		t.wantSettleRefused(completeWith, f.delivery, core.ErrQueueNotFound, t.message(f.to, "good"), t.message(t.uniqueName(), "lost"))
@@ -56,7 +56,7 @@ var nativeTransactionCases = []testCase{
 		t.wantNotCommitted(key, "after a refused CompleteWith and Abandon")
 		t.wantQueues(f, "after a refused CompleteWith and Abandon", []string{forwardedBody}, nil)
 	}},
-	{rule: "C12", title: "Reset mends a delivery whose CompleteWith was refused", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
+	{rule: "C12", title: "Reset makes a delivery usable whose CompleteWith was refused", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		ctx := f.delivery.BindContext(t.ctx)
 		undone := t.writeInTx(ctx)
@@ -78,7 +78,7 @@ var nativeTransactionCases = []testCase{
 		t.reset(f.delivery)
 		t.complete(f.delivery)
 	}, nil, nil),
-	{rule: "C12", title: "work after Reset counts, in the same context", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
+	{rule: "C12", title: "work after Reset is committed, in the same context", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		ctx := f.delivery.BindContext(t.ctx)
 		before := t.writeInTx(ctx)
@@ -101,7 +101,7 @@ var nativeTransactionCases = []testCase{
 		t.wantCommitted(second, "by CompleteWith, in the second context")
 		t.wantQueues(f, "after CompleteWith", nil, nil)
 	}},
-	{rule: "C12", title: "Reset mends a broken transaction", modes: inAtomic, needs: []need{breakableTx}, run: func(t *caseT) {
+	{rule: "C12", title: "Reset repairs a broken transaction", modes: inAtomic, needs: []need{breakableTx}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		ctx := f.delivery.BindContext(t.ctx)
 		lost := t.writeInTx(ctx)
@@ -148,7 +148,7 @@ var nativeTransactionCases = []testCase{
 		t.wantNotCommitted(key, "by a CompleteWith that was core.ErrLockLost")
 		t.wantQueues(f, "after CompleteWith with a lost lock", []string{forwardedBody}, nil)
 	}},
-	{rule: "C12", title: "the end of the handler's context tears nothing apart", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
+	{rule: "C12", title: "the end of the handler's context does not split the transaction", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		ctx, cancel := context.WithCancel(t.ctx)
 		key := t.writeInTx(f.delivery.BindContext(ctx))

@@ -12,11 +12,11 @@ import (
 )
 
 var delayCases = []testCase{
-	{rule: "C13", title: "is never early, and late by no more than DelayPrecision", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "C13", title: "a delayed message is never early, and late by no more than DelayPrecision", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
 		p := t.caps.DelayPrecision
 		t.punctual(positive(p, p+p/2, 2*p, 2*p+p/4)...)
 	}},
-	{rule: "C13", title: "one of several comes within DelayPrecision", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "C13", title: "one of several delayed messages arrives within DelayPrecision", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
 		// DelayTolerance allows for a busy machine. This case finds an adapter that uses
 		// it up each time.
 		const tries, margin = 20, 100 * time.Millisecond
@@ -37,10 +37,10 @@ var delayCases = []testCase{
 		}
 		t.fail(fmt.Sprintf("of %d messages with a delay one at least is late by no more than the claimed DelayPrecision of %v", tries, p), "each is late by %v or more", least)
 	}},
-	{rule: "C13", title: "a delay of zero is at once", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "C13", title: "a message with a delay of zero is delivered at once", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
 		t.punctual(0)
 	}},
-	{rule: "C13", title: "a tiny delay is neither early nor lost", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "C13", title: "a message with a tiny delay is neither early nor lost", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
 		p := t.caps.DelayPrecision
 		t.punctual(positive(1, time.Microsecond, time.Millisecond, p/3, p-1)...)
 	}},
@@ -48,7 +48,7 @@ var delayCases = []testCase{
 		p := t.caps.DelayPrecision
 		t.punctual(positive(p+p/2, p+9*p/10, 2*p-1)...)
 	}},
-	{rule: "C13", title: "a long delay holds up nothing that is sent after it", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "C13", title: "a message with a long delay does not delay messages that are sent after it", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		var later []dueMessage
@@ -61,7 +61,7 @@ var delayCases = []testCase{
 		r := t.receiver(transport, queue, 4)
 		t.punctualOn(transport, queue, r, later, 0, t.briefDelay())
 	}},
-	{rule: "C13", title: "fifty random delays: none is early, none is missing", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "C13", title: "no message of fifty with random delays is early or missing", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -134,7 +134,7 @@ var delayCases = []testCase{
 			t.fail(fmt.Sprintf("EnqueuedAt is the zero time, or when the message became available: at least %v after that of a message without delay sent before", least), "it is %v after it", until.Sub(from))
 		}
 	}},
-	{rule: "C13", title: "nobody receives it before it is due", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "C13", title: "no receiver gets a delayed message before it is due", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		late := t.message(queue, "late")
@@ -152,7 +152,7 @@ var delayCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after the delayed message was received")
 	}},
-	{rule: "C13", title: "goes to any queue", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "C13", title: "a delayed message goes to any queue", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		// Queues that another transport has created, and that this transport has never
 		// received from.
@@ -173,7 +173,7 @@ var delayCases = []testCase{
 			t.wantLeft(queue, "after its delayed message was received")
 		}
 	}},
-	{rule: "C13", title: "an unknown queue is refused with a delay too", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "C13", title: "a delayed message to an unknown queue is refused", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		lost := t.message(t.uniqueName(), "lost")
 		lost.Delay = t.briefDelay()
@@ -185,7 +185,7 @@ var delayCases = []testCase{
 			t.fail("a message to a queue that does not exist is core.SendRefused", "%v", state)
 		}
 	}},
-	{rule: "C13", title: "messages whose queue is deleted before they are due hold up no other", modes: inHighest, needs: []need{delays, deletion}, run: func(t *caseT) {
+	{rule: "C13", title: "delayed messages whose queue is deleted do not delay other messages", modes: inHighest, needs: []need{delays, deletion}, run: func(t *caseT) {
 		transport := t.open()
 		gone, queue := t.queue(transport), t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -198,7 +198,7 @@ var delayCases = []testCase{
 		t.suite.h.DeleteQueue(t, gone)
 		t.punctualOn(transport, queue, r, nil, t.briefDelay(), t.briefDelay(), t.briefDelay()+t.caps.DelayPrecision)
 	}},
-	{rule: "C13", title: "over MaxDelay is refused before anything is sent", modes: inHighest, needs: []need{delays, longestDelay}, run: func(t *caseT) {
+	{rule: "C13", title: "a delay above MaxDelay is refused before any message is sent", modes: inHighest, needs: []need{delays, longestDelay}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		for _, beyond := range positive(1, time.Millisecond, time.Second, t.caps.DelayPrecision) {
@@ -208,7 +208,7 @@ var delayCases = []testCase{
 		}
 		t.wantLeft(queue, "after Sends with a delay over MaxDelay")
 	}},
-	{rule: "C13", title: "the longest delay is accepted, and does not end at once", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "C13", title: "a message with the longest delay is accepted, and is not delivered at once", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		longest := t.caps.MaxDelay
@@ -228,7 +228,7 @@ var delayCases = []testCase{
 		}
 		t.wantLeft(queue, "with messages that are due in an hour or more")
 	}},
-	{rule: "C13", title: "waits with the broker, not with the process that sent it", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "C13", title: "the broker keeps a delayed message, not the process that sent it", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
 		sender := t.open()
 		queue := t.queue(sender)
 		late := t.message(queue, "late")
@@ -244,7 +244,7 @@ var delayCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after the delayed message was received")
 	}},
-	{rule: "C13", title: "is punctual for a receiver that was opened after the sender closed", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "C13", title: "a delayed message is punctual for a receiver that opens after the sender closed", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
 		sender := t.open()
 		queue := t.queue(sender)
 		other := t.open()
@@ -259,7 +259,7 @@ var delayCases = []testCase{
 		t.wantOnTime("a message whose sender has closed", late.Delay, start.Add(late.Delay), due, time.Now())
 		t.complete(d)
 	}},
-	{rule: "C13", title: "holds for messages sent with a settlement", modes: inAtomic, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "C13", title: "messages that are sent with a settlement are delayed", modes: inAtomic, needs: []need{delays}, run: func(t *caseT) {
 		for _, s := range []atomicSettle{completeWith, replaceWith} {
 			f := t.atomicFixture()
 			r := t.receiver(f.transport, f.to, 1)
@@ -277,7 +277,7 @@ var delayCases = []testCase{
 			t.wantQueues(f, "after the delayed message was received", nil, nil)
 		}
 	}},
-	{rule: "C13", title: "a copy goes to the own queue while the message is held", needs: []need{delays}, modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C13", title: "a delayed copy goes to the receiver's own queue while the message is in flight", needs: []need{delays}, modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "original"))
@@ -304,7 +304,7 @@ var delayCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after message and copy were completed")
 	}},
-	{rule: "C13", title: "what a handler sends with a delay comes when it is due", needs: []need{delays}, run: func(t *caseT) {
+	{rule: "C13", title: "a delayed message that a handler sends arrives when it is due", needs: []need{delays}, run: func(t *caseT) {
 		delay := t.delay()
 		transport := t.open()
 		out := t.queue(transport)
@@ -334,7 +334,7 @@ var delayCases = []testCase{
 		t.wantLeft(s.errorQueue, "after all was handled")
 		t.wantLeft(out, "after its only message was consumed")
 	}},
-	{rule: "C13", title: "a delayed message outlives the process that sent it", modes: inHighest, needs: []need{processes, delays}, run: func(t *caseT) {
+	{rule: "C13", title: "a delayed message is delivered after the process that sent it was killed", modes: inHighest, needs: []need{processes, delays}, run: func(t *caseT) {
 		queue := t.queue(t.open())
 		delay := 2*t.caps.DelayPrecision + time.Second
 		if t.caps.MaxDelay > 0 {

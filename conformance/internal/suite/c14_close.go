@@ -88,7 +88,7 @@ var closeCases = []testCase{
 		r.close()
 		calls.endWith("Receive, which waits while its receiver is closed, returns core.ErrClosed", core.ErrClosed)
 	}},
-	{rule: "C14", title: "a closed receiver receives nothing", run: func(t *caseT) {
+	{rule: "C14", title: "a closed receiver delivers no messages", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 4)
@@ -99,7 +99,7 @@ var closeCases = []testCase{
 		t.receiveClosed("after Receiver.Close was called twice", r)
 		t.wantLeft(queue, "after a closed receiver was asked", "for others")
 	}},
-	{rule: "C14", title: "a receiver can be closed again, and by several at once", run: func(t *caseT) {
+	{rule: "C14", title: "Close of a receiver may be called repeatedly and concurrently", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 4)
@@ -109,7 +109,7 @@ var closeCases = []testCase{
 		r.close()
 		t.receiveClosed("after Receiver.Close", r)
 	}},
-	{rule: "C14", title: "closing a receiver disturbs no other of the transport", run: func(t *caseT) {
+	{rule: "C14", title: "closing a receiver has no effect on other receivers of the transport", run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r, other := t.receiver(transport, queue, 2), t.receiver(transport, queue, 2)
@@ -126,13 +126,13 @@ var closeCases = []testCase{
 		t.complete(other.next())
 		t.wantLeft(queue, "after all were completed")
 	}},
-	{rule: "C14", title: "what is unsettled goes back at once when its receiver is closed", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C14", title: "unsettled messages are released at once when their receiver is closed", modes: withRedelivery, run: func(t *caseT) {
 		t.wantReturned(func(_ core.Transport, r *receiver) { r.close() })
 	}},
-	{rule: "C14", title: "what is unsettled goes back at once when its transport is closed", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C14", title: "unsettled messages are released at once when their transport is closed", modes: withRedelivery, run: func(t *caseT) {
 		t.wantReturned(func(transport core.Transport, _ *receiver) { t.close(transport) })
 	}},
-	{rule: "C14", title: "what was fetched ahead goes back when its receiver is closed", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "C14", title: "prefetched messages are released when their receiver is closed", modes: withRedelivery, run: func(t *caseT) {
 		first, second := t.open(), t.open()
 		queue := t.queue(first)
 		var names []string
@@ -152,7 +152,7 @@ var closeCases = []testCase{
 		other.close()
 		t.wantLeft(queue, "after all were completed by another receiver")
 	}},
-	{rule: "C14", title: "what is called too late does no harm", run: func(t *caseT) {
+	{rule: "C14", title: "calls after Close have no effect", run: func(t *caseT) {
 		transport := t.open()
 		queue, out := t.queue(transport), t.queue(transport)
 		ways := t.waysToSettle(out)
@@ -236,7 +236,7 @@ var closeCases = []testCase{
 		other.close()
 		t.receiveClosed("after Transport.Close and Receiver.Close", other)
 	}},
-	{rule: "C14", title: "a transport can be closed again, and by several at once", run: func(t *caseT) {
+	{rule: "C14", title: "Close of a transport may be called repeatedly and concurrently", run: func(t *caseT) {
 		transport := t.open()
 		r := t.receiver(transport, t.queue(transport), 2)
 		calls := r.blockReceives(2)
@@ -244,7 +244,7 @@ var closeCases = []testCase{
 		calls.endWith("Receive, which waits while its transport is closed, returns core.ErrClosed", core.ErrClosed)
 		t.close(transport)
 	}},
-	{rule: "C14", title: "closing a transport disturbs no other", run: func(t *caseT) {
+	{rule: "C14", title: "closing a transport has no effect on other transports", run: func(t *caseT) {
 		transport, other := t.open(), t.open()
 		queue := t.queue(other)
 		r := t.receiver(other, queue, 2)
@@ -256,7 +256,7 @@ var closeCases = []testCase{
 		t.complete(r.next())
 		t.wantLeft(queue, "after all were completed")
 	}},
-	{rule: "C14", title: "nothing is lost when a transport in full work is closed", slow: true, run: closeInFullWork},
+	{rule: "C14", title: "no message is lost when a transport is closed while it sends and receives", slow: true, run: closeInFullWork},
 	{rule: "C14", title: "a closed transport leaves no goroutine", run: func(t *caseT) {
 		// Goroutines that are started once in a process are started by the first
 		// transport.
@@ -279,7 +279,7 @@ var closeCases = []testCase{
 			t.fail(fmt.Sprintf("after Transport.Close the broker has no more connections than before the transport was opened, %d", before), "%d after %v", now, t.timeout())
 		}
 	}},
-	{rule: "C14", title: "Close in an outage returns, and leaves nothing behind", modes: inHighest, exclusive: true, needs: []need{outages}, run: func(t *caseT) {
+	{rule: "C14", title: "Close in an outage returns, and leaves no goroutine and no connection", modes: inHighest, exclusive: true, needs: []need{outages}, run: func(t *caseT) {
 		broker := t.brokerController()
 		first := t.open() // starts the goroutines that are started once in a process
 		queue := t.queue(first)
@@ -323,7 +323,7 @@ var closeCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C14", title: "an endpoint that runs again gets what was sent meanwhile", run: func(t *caseT) {
+	{rule: "C14", title: "an endpoint that runs again gets the messages that were sent while it was stopped", run: func(t *caseT) {
 		jobs := t.blockingHandler()
 		jobs.releaseAll()
 		transport := t.open()

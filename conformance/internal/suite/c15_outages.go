@@ -14,7 +14,7 @@ import (
 
 // outageCases are about a transport during an outage of the broker, and after it.
 var outageCases = []testCase{
-	{rule: "C15", title: "a queue that does not exist is an error of OpenReceiver at once", modes: inHighest, run: func(t *caseT) {
+	{rule: "C15", title: "OpenReceiver of a queue that does not exist fails at once", modes: inHighest, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.uniqueName()
 		ctx, cancel := t.withTimeout()
@@ -31,7 +31,7 @@ var outageCases = []testCase{
 		}
 		t.wantNoOutage("OpenReceiver of a queue that does not exist", err)
 	}},
-	{rule: "C15", title: "Receive outlasts an outage", exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
+	{rule: "C15", title: "Receive continues after an outage", exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		broker := t.brokerController()
 		transport := t.open()
 		queue := t.queue(transport)
@@ -55,7 +55,7 @@ var outageCases = []testCase{
 			t.stop("Receive goes on when the broker is back, and returns what is sent", "it has not returned after %v", t.timeout())
 		}
 	}},
-	{rule: "C15", title: "an outage and its end are told to the observer", modes: inHighest, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
+	{rule: "C15", title: "the observer learns of an outage and of its end", modes: inHighest, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		broker := t.brokerController()
 		transport := t.open()
 		queue := t.queue(transport)
@@ -94,7 +94,7 @@ var outageCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C15", title: "reconnecting is neither hasty nor in step", modes: inHighest, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
+	{rule: "C15", title: "transports reconnect with back-off and jitter", modes: inHighest, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		const instances = 6
 		broker := t.brokerController()
 		queue := t.queue(t.open())
@@ -134,7 +134,7 @@ var outageCases = []testCase{
 			t.fail("the pauses between attempts to connect have jitter, so that many instances do not all come at once", "the first pause of %d instances is %v for each", instances, pauses(observers[0])[0])
 		}
 	}},
-	{rule: "C15", title: "a partition is outlasted", modes: withRedelivery, exclusive: true, needs: []need{outages}, run: func(t *caseT) {
+	{rule: "C15", title: "a receiver continues after a network partition", modes: withRedelivery, exclusive: true, needs: []need{outages}, run: func(t *caseT) {
 		const total = 30
 		broker := t.brokerController()
 		transport := t.open()
@@ -221,7 +221,7 @@ var outageCases = []testCase{
 			t.fail("Check returns an error while the broker cannot be reached", "nil")
 		}
 	}},
-	{rule: "C15", title: "an endpoint goes on after an outage, and its Health tells", exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
+	{rule: "C15", title: "an endpoint continues after an outage, and its Health reports the outage", exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		broker := t.brokerController()
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) {
@@ -252,7 +252,7 @@ var outageCases = []testCase{
 		t.sendEventually(transport, after)
 		t.await("a message is handled after the outage", func() bool { return handled.get(after.ID) > 0 })
 	}},
-	{rule: "C15", title: "what an outage prevents is ErrUnavailable, and an endpoint that starts in it waits", exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
+	{rule: "C15", title: "operations in an outage return ErrUnavailable, and an endpoint that starts in it waits", exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		broker := t.brokerController()
 		transport := t.open()
 		s := t.service(transport, nil)
@@ -336,7 +336,7 @@ var outageCases = []testCase{
 		heal()
 		r.close()
 	}},
-	{rule: "C15", title: "an outage that lasts is one critical error, and the endpoint goes on after it", modes: inHighest, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
+	{rule: "C15", title: "a long outage is one critical error, and the endpoint continues after it", modes: inHighest, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		broker := t.brokerController()
 		transport := t.open()
 		limit := max(t.quietPeriod(), time.Second)
@@ -375,7 +375,7 @@ var outageCases = []testCase{
 		t.sendEventually(transport, after)
 		t.await("a message is handled after the outage", func() bool { return handled.get(after.ID) > 0 })
 	}},
-	{rule: "C15", title: "the transport goes on with a broker that has forgotten all", exclusive: true, needs: []need{brokerControl, notDurable}, run: func(t *caseT) {
+	{rule: "C15", title: "the transport continues with a broker that has lost its data", exclusive: true, needs: []need{brokerControl, notDurable}, run: func(t *caseT) {
 		const total = 10
 		broker := t.brokerController()
 		transport := t.open()
@@ -413,7 +413,7 @@ var outageCases = []testCase{
 			t.fail("a message that was sent after the outage is delivered", "it is not within %v", t.timeout())
 		}
 	}},
-	{rule: "C15", title: "connections that have fallen silent are noticed", modes: withRedelivery, slow: true, needs: []need{ownLine}, run: func(t *caseT) {
+	{rule: "C15", title: "the transport detects silent connections", modes: withRedelivery, slow: true, needs: []need{ownLine}, run: func(t *caseT) {
 		other := t.open()
 		queue := t.queue(other)
 		transport, line := t.openOnLine()

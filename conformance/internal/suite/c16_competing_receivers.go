@@ -40,8 +40,8 @@ var competingReceiverCases = []testCase{
 		t.wantLeft(first.queue, "after all was handled")
 		t.wantLeft(first.errorQueue, "after all was handled")
 	}},
-	{rule: "C16", title: "competing receivers never hold one message together", run: compete},
-	{rule: "C16", title: "a held message goes to no other receiver", modes: withRedelivery, needs: []need{noDuplicates}, run: func(t *caseT) {
+	{rule: "C16", title: "competing receivers never have the same message in flight", run: compete},
+	{rule: "C16", title: "a message in flight goes to no other receiver", modes: withRedelivery, needs: []need{noDuplicates}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 4)

@@ -39,7 +39,7 @@ var lockCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C17", title: "a lock that is renewed holds", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C17", title: "a lock that is renewed does not end", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 3)
@@ -84,7 +84,7 @@ var lockCases = []testCase{
 		t.complete(again)
 		t.wantLeft(queue, "after the other receiver completed it")
 	}},
-	{rule: "C17", title: "a lock that was renewed and then no more is lost at its new end", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C17", title: "a lock that was renewed once is lost at its new end", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "renewed once")
@@ -116,7 +116,7 @@ var lockCases = []testCase{
 		t.complete(t.receiver(t.open(), queue, 1).next())
 		t.wantLeft(queue, "after another receiver completed it")
 	}},
-	{rule: "C17", title: "a lock that is renewed holds for MaxLockTime", modes: withRedelivery, needs: []need{locks, shortestLife}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C17", title: "a lock can be renewed for MaxLockTime", modes: withRedelivery, needs: []need{locks, shortestLife}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "kept for long")
@@ -131,7 +131,7 @@ var lockCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed, shortly before MaxLockTime")
 	}},
-	{rule: "C17", title: "renewing ends with its context", modes: withRedelivery, needs: []need{locks}, run: func(t *caseT) {
+	{rule: "C17", title: "a renewal ends with its context", modes: withRedelivery, needs: []need{locks}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "held")
@@ -146,8 +146,8 @@ var lockCases = []testCase{
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C17", title: "a message whose lock does not end stays with its holder", modes: withRedelivery, slow: true, run: keepsForEver},
-	{rule: "C17", title: "renewing while settling does no harm", modes: withRedelivery, needs: []need{locks}, run: func(t *caseT) {
+	{rule: "C17", title: "a message whose lock does not end stays with its receiver", modes: withRedelivery, slow: true, run: keepsForEver},
+	{rule: "C17", title: "a lock can be renewed while its delivery is settled", modes: withRedelivery, needs: []need{locks}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -203,7 +203,7 @@ var lockCases = []testCase{
 		t.wantLeft(first.queue, "after all was handled")
 		t.wantLeft(first.errorQueue, "after all was handled")
 	}},
-	{rule: "C17", title: "what waits behind a slow handler is not lost to its lock", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C17", title: "a message that waits behind a slow handler keeps its lock", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		jobs := t.blockingHandler()
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) { c.Concurrency = 2 })

@@ -66,7 +66,7 @@ var provisionCases = []testCase{
 		t.wantLeft(old, "after it was provisioned again", "kept")
 		t.wantLeft(added, "after it was provisioned together with one that existed")
 	}},
-	{rule: "C18", title: "Provision creates what is missing among queues that exist", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
+	{rule: "C18", title: "Provision creates missing queues among queues that exist", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
 		transport := t.open()
 		old, first, last := t.uniqueName(), t.uniqueName(), t.uniqueName()
 		t.provision(transport, old)
@@ -76,7 +76,7 @@ var provisionCases = []testCase{
 			t.wantLeft(queue, "after it was created beside one that existed", "any")
 		}
 	}},
-	{rule: "C18", title: "eight instances may create the same queues at once", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
+	{rule: "C18", title: "eight instances may create the same queues concurrently", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
 		names := []string{t.uniqueName(), t.uniqueName(), t.uniqueName(), t.uniqueName()}
 		transports := make([]core.Transport, 8)
 		for i := range transports {
@@ -101,7 +101,7 @@ var provisionCases = []testCase{
 			t.wantLeft(queue, "after 8 instances created it", "any")
 		}
 	}},
-	{rule: "C18", title: "Provision disturbs no messages that flow", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
+	{rule: "C18", title: "Provision has no effect on the flow of messages", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
 		const n = 50
 		transport := t.open()
 		queue := t.uniqueName()
@@ -165,7 +165,7 @@ var provisionCases = []testCase{
 	{rule: "C18", title: "Provision of nothing is nil", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
 		t.provision(t.open())
 	}},
-	{rule: "C18", title: "Provision creates what it is told to, and nothing before", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
+	{rule: "C18", title: "Provision creates the given queues, and the transport creates none before", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.uniqueName()
 		ctx, cancel := t.withTimeout()
@@ -233,7 +233,7 @@ var provisionCases = []testCase{
 			t.fail("Check refuses a QueueExpiry that Provision refuses, with an error that does not match errors.ErrUnsupported", "it returns %v", err)
 		}
 	}},
-	{rule: "C18", title: "a queue that is not as Provision would create it is named, and left as it is", modes: inHighest, needs: []need{provisioning, mismatches}, run: func(t *caseT) {
+	{rule: "C18", title: "Provision names a queue that differs from its configuration, and does not change it", modes: inHighest, needs: []need{provisioning, mismatches}, run: func(t *caseT) {
 		queue, values := t.suite.h.Mismatch(t)
 		transport := t.open()
 		t.send(transport, t.message(queue, "kept"))
@@ -257,7 +257,7 @@ var provisionCases = []testCase{
 		}
 		t.wantLeft(queue, "after Provision refused it", "kept")
 	}},
-	{rule: "C18", title: "Check knows which queues exist", modes: inHighest, needs: []need{checking}, run: func(t *caseT) {
+	{rule: "C18", title: "Check reports the queues that do not exist", modes: inHighest, needs: []need{checking}, run: func(t *caseT) {
 		transport := t.open()
 		first, second := t.queue(transport), t.queue(transport)
 		missing := t.uniqueName()

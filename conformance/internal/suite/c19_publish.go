@@ -48,7 +48,7 @@ var publishCases = []testCase{
 			t.fail("the copies of an event are messages of their own, with different NativeIDs", "the NativeIDs of two copies are %s", sample(slices.Sorted(maps.Keys(natives))))
 		}
 	}},
-	{rule: "C19", title: "one queue's failure concerns no other queue", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "an event that is completed in one queue stays in the others", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		first, second := t.queue(transport), t.queue(transport)
 		event := t.event("event")
@@ -107,7 +107,7 @@ var publishCases = []testCase{
 		t.send(transport, event)
 		t.wantLeft(queue, "subscribed between the refused event and another one", "required")
 	}},
-	{rule: "C19", title: "a topic may be published to before it is first subscribed to", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "a topic may be published to before its first subscription", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.event("too soon")
@@ -118,7 +118,7 @@ var publishCases = []testCase{
 		t.send(t.open(), event)
 		t.wantLeft(queue, "subscribed between the first event and two others", "in time", "in time")
 	}},
-	{rule: "C19", title: "Unsubscribe ends it, for that queue and topic alone", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "Unsubscribe ends the subscription of that queue to that topic only", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		leaving, staying := t.queue(transport), t.queue(transport)
 		kept, ended := t.event("kept"), t.event("ended")
@@ -130,7 +130,7 @@ var publishCases = []testCase{
 		t.wantLeft(leaving, "after it unsubscribed from one of two topics", "kept", "kept")
 		t.wantLeft(staying, "after another queue unsubscribed", "kept", "kept", "ended")
 	}},
-	{rule: "C19", title: "Unsubscribe leaves what has arrived, and may be undone", modes: withRedelivery, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "Unsubscribe keeps events that have arrived, and the queue may subscribe again", modes: withRedelivery, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		first, second, third := t.event("first"), t.event("second"), t.event("third")
@@ -144,7 +144,7 @@ var publishCases = []testCase{
 		t.send(transport, third)
 		t.wantLeft(queue, "unsubscribed while the second of three events was published", "first", "third")
 	}},
-	{rule: "C19", title: "unsubscribing what is not subscribed is nil", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "Unsubscribe without a subscription is nil", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.event("event")
@@ -155,7 +155,7 @@ var publishCases = []testCase{
 		t.send(transport, event)
 		t.wantLeft(queue, "after it unsubscribed twice")
 	}},
-	{rule: "C19", title: "subscribing again delivers once", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "a queue that subscribes twice gets an event once", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.event("event")
@@ -165,7 +165,7 @@ var publishCases = []testCase{
 		t.send(transport, event)
 		t.wantLeft(queue, "subscribed four times, by two instances", "event")
 	}},
-	{rule: "C19", title: "eight instances may subscribe at once", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "eight instances may subscribe concurrently", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.event("event")
@@ -200,7 +200,7 @@ var publishCases = []testCase{
 		second.close()
 		t.wantLeft(queue, "after the event was completed")
 	}},
-	{rule: "C19", title: "a subscription outlives the process that made it", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "a subscription outlives the process that created it", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		event := t.event("event")
@@ -227,7 +227,7 @@ var publishCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "subscribed and unsubscribed by another process than the one that publishes")
 	}},
-	{rule: "C19", title: "a queue that does not exist cannot be subscribed", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "Subscribe of a queue that does not exist is an error", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		ctx, cancel := t.withTimeout()
 		defer cancel()
 		err := t.subscriber(t.open()).Subscribe(ctx, t.uniqueName(), t.uniqueName())
@@ -237,7 +237,7 @@ var publishCases = []testCase{
 		}
 	}},
 	{rule: "C19", title: "a topic is no pattern: another topic's events do not arrive", modes: inHighest, needs: []need{publishing}, run: similarTopics},
-	{rule: "C19", title: "an event and commands may be sent together", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "one Send may have events and commands", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		subscribed, commanded := t.queue(transport), t.queue(transport)
 		event := t.event("event")
@@ -247,7 +247,7 @@ var publishCases = []testCase{
 		t.wantLeft(commanded, "after two commands", "one", "three")
 	}},
 	{rule: "C19", title: "a hundred events published concurrently arrive once each", modes: inHighest, needs: []need{publishing}, run: publishConcurrently},
-	{rule: "C19", title: "an event is handled once by each endpoint, whatever the number of its instances", needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "each endpoint handles an event once, with any number of instances", needs: []need{publishing}, run: func(t *caseT) {
 		topic := t.uniqueName()
 		transport := t.open()
 		firstEvents, secondEvents, otherEvents := t.blockingHandler(), t.blockingHandler(), t.blockingHandler()
@@ -273,7 +273,7 @@ var publishCases = []testCase{
 			t.wantLeft(queue, "after all was handled")
 		}
 	}},
-	{rule: "C19", title: "an event waits for an endpoint of which no instance runs any more", needs: []need{publishing}, run: func(t *caseT) {
+	{rule: "C19", title: "an event waits for an endpoint that has no running instance", needs: []need{publishing}, run: func(t *caseT) {
 		topic := t.uniqueName()
 		transport := t.open()
 		firstEvents, secondEvents := t.blockingHandler(), t.blockingHandler()

@@ -10,7 +10,7 @@ import (
 )
 
 var expiryCases = []testCase{
-	{rule: "C20", title: "a message past its time is not delivered", needs: []need{expiry}, run: func(t *caseT) {
+	{rule: "C20", title: "an expired message is not delivered", needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.brief(queue, "brief"), t.message(queue, "for ever"))
@@ -21,7 +21,7 @@ var expiryCases = []testCase{
 		}
 		r.wantSilence("a message is not delivered past its time")
 	}},
-	{rule: "C20", title: "a message within its time is delivered as it was sent", needs: []need{expiry}, run: func(t *caseT) {
+	{rule: "C20", title: "a message is delivered as it was sent before it expires", needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		sent := map[string]core.Outgoing{}
@@ -46,7 +46,7 @@ var expiryCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after all were completed")
 	}},
-	{rule: "C20", title: "a message that waits within its time is not dropped", modes: inHighest, needs: []need{expiry}, run: func(t *caseT) {
+	{rule: "C20", title: "a waiting message is not dropped before it expires", modes: inHighest, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "long")
@@ -56,7 +56,7 @@ var expiryCases = []testCase{
 		t.expire()
 		t.wantLeft(queue, "after the time of another message", "long")
 	}},
-	{rule: "C20", title: "expired messages disturb no others", modes: inHighest, needs: []need{expiry}, run: func(t *caseT) {
+	{rule: "C20", title: "expired messages have no effect on other messages", modes: inHighest, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		var want []string
@@ -86,7 +86,7 @@ var expiryCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after all that had not expired were completed")
 	}},
-	{rule: "C20", title: "a message that expires behind one that is held is not delivered", modes: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
+	{rule: "C20", title: "a message that expires behind a message in flight is not delivered", modes: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 1)
@@ -104,7 +104,7 @@ var expiryCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after the brief message expired")
 	}},
-	{rule: "C20", title: "a message that expires in the hands of its receiver is not delivered", modes: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
+	{rule: "C20", title: "a prefetched message that expires is not delivered", modes: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
@@ -139,7 +139,7 @@ var expiryCases = []testCase{
 		}
 		r.wantSilence("a message that expired during a pause is not delivered after it")
 	}},
-	{rule: "C20", title: "a message past its time does not come again", modes: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
+	{rule: "C20", title: "an expired message is not redelivered", modes: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
 		for _, c := range []struct {
 			name     string
 			giveBack func(r *receiver, d core.Delivery)
@@ -161,7 +161,7 @@ var expiryCases = []testCase{
 			t.wantLeft(queue, "after "+c.name+" of a message whose time had passed")
 		}
 	}},
-	{rule: "C20", title: "a message given back within its time comes again, until then", modes: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
+	{rule: "C20", title: "a message that is abandoned or released before it expires is redelivered until it expires", modes: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "valid")
@@ -182,7 +182,7 @@ var expiryCases = []testCase{
 		t.expire()
 		t.wantLeft(queue, "after a message that was abandoned within its time had expired")
 	}},
-	{rule: "C20", title: "a message that is handled may be completed past its time", modes: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
+	{rule: "C20", title: "a message in flight may be completed after it expires", modes: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 1)
@@ -231,7 +231,7 @@ var expiryCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after a delayed message has expired")
 	}},
-	{rule: "C20", title: "an event expires too", modes: inHighest, needs: []need{expiry, publishing}, run: func(t *caseT) {
+	{rule: "C20", title: "an event expires", modes: inHighest, needs: []need{expiry, publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		brief, long := t.event("brief"), t.event("long")
@@ -241,7 +241,7 @@ var expiryCases = []testCase{
 		t.expire()
 		t.wantLeft(queue, "after the time of one of two events", "long")
 	}},
-	{rule: "C20", title: "what is sent with a settlement expires too", modes: inAtomic, needs: []need{expiry}, run: func(t *caseT) {
+	{rule: "C20", title: "a message that is sent with a settlement expires", modes: inAtomic, needs: []need{expiry}, run: func(t *caseT) {
 		for _, s := range []atomicSettle{completeWith, replaceWith} {
 			f := t.atomicFixture()
 			t.settleWith(s, f.delivery, t.brief(f.to, "brief"), t.message(f.to, "for ever"))
@@ -249,7 +249,7 @@ var expiryCases = []testCase{
 			t.wantQueues(f, "after the time of one of two messages sent with "+s.name, nil, []string{"for ever"})
 		}
 	}},
-	{rule: "C20", title: "the time of what is sent with a settlement counts from the settlement", modes: inAtomic, needs: []need{expiry}, run: func(t *caseT) {
+	{rule: "C20", title: "the time to be received of a message that is sent with a settlement begins at the settlement", modes: inAtomic, needs: []need{expiry}, run: func(t *caseT) {
 		for life := time.Second; ; life *= 2 {
 			f := t.atomicFixture()
 			t.sleep(life + 50*time.Millisecond) // like a handler that takes longer than the messages it sends may live

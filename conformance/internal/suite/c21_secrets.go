@@ -14,13 +14,13 @@ import (
 
 var secretCases = []testCase{
 	// fmt also reads data that the values share with others, so these two are exclusive.
-	{rule: "C21", title: "none is shown by printing a transport", modes: inHighest, exclusive: true, needs: []need{secrets}, run: func(t *caseT) {
+	{rule: "C21", title: "printing a transport shows no secret", modes: inHighest, exclusive: true, needs: []need{secrets}, run: func(t *caseT) {
 		transport := t.open()
 		t.printsNoSecret("an open transport", transport, false)
 		t.close(transport)
 		t.printsNoSecret("a transport", transport, true)
 	}},
-	{rule: "C21", title: "none is shown by printing a receiver or a delivery", exclusive: true, needs: []need{secrets}, run: func(t *caseT) {
+	{rule: "C21", title: "printing a receiver or a delivery shows no secret", exclusive: true, needs: []need{secrets}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "any"))
@@ -35,7 +35,7 @@ var secretCases = []testCase{
 		t.printsNoSecret("a delivery", d, true)
 		t.showsNoSecret("a message's Native", fmt.Sprint(d.Incoming().Native))
 	}},
-	{rule: "C21", title: "none is in an error about a queue that does not exist", modes: inHighest, needs: []need{secrets}, run: func(t *caseT) {
+	{rule: "C21", title: "an error about a queue that does not exist has no secret", modes: inHighest, needs: []need{secrets}, run: func(t *caseT) {
 		transport := t.open()
 		missing := t.uniqueName()
 		ctx, cancel := t.withTimeout()
@@ -50,7 +50,7 @@ var secretCases = []testCase{
 			t.tellsNoSecret("Check of a missing queue", checker.Check(ctx, core.Topology{InputQueue: missing, Queues: []string{missing}}))
 		}
 	}},
-	{rule: "C21", title: "none is in an error about what is refused", modes: inHighest, needs: []need{secrets}, run: func(t *caseT) {
+	{rule: "C21", title: "an error about a refused message has no secret", modes: inHighest, needs: []need{secrets}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		ctx, cancel := t.withTimeout()
@@ -66,7 +66,7 @@ var secretCases = []testCase{
 			t.tellsNoSecret("Provision of an empty name", provisioner.Provision(ctx, core.Topology{InputQueue: "", Queues: []string{""}}))
 		}
 	}},
-	{rule: "C21", title: "none is in an error about an ended context", modes: inHighest, needs: []need{secrets}, run: func(t *caseT) {
+	{rule: "C21", title: "an error about an ended context has no secret", modes: inHighest, needs: []need{secrets}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 1)
@@ -87,7 +87,7 @@ var secretCases = []testCase{
 			t.tellsNoSecret("Check in an ended context", checker.Check(ended, core.Topology{InputQueue: queue, Queues: []string{queue}}))
 		}
 	}},
-	{rule: "C21", title: "none is in an error about what is closed", needs: []need{secrets}, run: func(t *caseT) {
+	{rule: "C21", title: "an error about a closed transport or receiver has no secret", needs: []need{secrets}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "any"))
@@ -105,7 +105,7 @@ var secretCases = []testCase{
 		t.tellsNoSecret("OpenReceiver after Transport.Close", err)
 		t.tellsNoSecret("Transport.Close again", transport.Close(ctx))
 	}},
-	{rule: "C21", title: "none is told when a transport cannot be opened", modes: inHighest, exclusive: true, needs: []need{secrets, outages}, run: func(t *caseT) {
+	{rule: "C21", title: "an error about a transport that cannot be opened has no secret", modes: inHighest, exclusive: true, needs: []need{secrets, outages}, run: func(t *caseT) {
 		t.open() // a queue or a database may have to exist
 		broker := t.brokerController()
 		broker.kill()
@@ -127,7 +127,7 @@ var secretCases = []testCase{
 		}
 		t.showsNoSecret("the error of an Open that fails", heard.text())
 	}},
-	{rule: "C21", title: "none is in an error about a wrong configuration", modes: inHighest, needs: []need{secrets, misconfiguration}, run: func(t *caseT) {
+	{rule: "C21", title: "an error about a wrong configuration has no secret", modes: inHighest, needs: []need{secrets, misconfiguration}, run: func(t *caseT) {
 		failures := t.suite.h.OpenWrong(t)
 		if len(failures) == 0 {
 			t.stop("Harness.OpenWrong returns the errors of configurations with which no transport can be opened", "it returned none")
@@ -139,7 +139,7 @@ var secretCases = []testCase{
 			t.tellsNoSecret("an Open with a wrong configuration", err)
 		}
 	}},
-	{rule: "C21", title: "none is told in an outage", modes: inHighest, exclusive: true, needs: []need{secrets, outages}, run: secretsInOutage},
+	{rule: "C21", title: "errors, notifications and log lines in an outage have no secret", modes: inHighest, exclusive: true, needs: []need{secrets, outages}, run: secretsInOutage},
 }
 
 // logRecorder is a testing.TB for Harness.Open that only records failures: Open is

@@ -91,7 +91,7 @@ var deadLetterCases = []testCase{
 			}
 		}
 	}},
-	{rule: "C22", title: "a message that failed before may be dead-lettered", modes: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
+	{rule: "C22", title: "a message that failed earlier may be dead-lettered", modes: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "dead"))
@@ -104,7 +104,7 @@ var deadLetterCases = []testCase{
 		t.wantLeft(queue, "after its message was dead-lettered")
 		t.wantDeadBodies(queue, "dead")
 	}},
-	{rule: "C22", title: "DeadLetter is the one settlement", modes: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
+	{rule: "C22", title: "no settlement is possible after DeadLetter", modes: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		ctx, cancel := t.withTimeout()
@@ -140,7 +140,7 @@ var deadLetterCases = []testCase{
 		t.wantLeft(queue, "after DeadLetter on a closed receiver", "alive")
 		t.wantDeadBodies(queue)
 	}},
-	{rule: "C22", title: "DeadLetter after its lock ran out does nothing", modes: withRedelivery, needs: []need{deadLettering, locks}, shortLocks: true, run: func(t *caseT) {
+	{rule: "C22", title: "DeadLetter after its lock has ended does nothing", modes: withRedelivery, needs: []need{deadLettering, locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "alive"))
@@ -154,7 +154,7 @@ var deadLetterCases = []testCase{
 		t.wantLeft(queue, "after DeadLetter with a lost lock", "alive")
 		t.wantDeadBodies(queue)
 	}},
-	{rule: "C22", title: "any reason and description will do", modes: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
+	{rule: "C22", title: "a reason and a description may be any text", modes: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 1)
@@ -184,7 +184,7 @@ var deadLetterCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after its messages were dead-lettered")
 	}},
-	{rule: "C22", title: "a reason in Unicode arrives as it was", modes: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
+	{rule: "C22", title: "a reason in Unicode arrives unchanged", modes: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		const reason, description = "Grund: ünïcode ✓ 🐇", "“so” war's"
 		transport := t.open()
 		queue := t.queue(transport)
@@ -239,7 +239,7 @@ var deadLetterCases = []testCase{
 		t.wantLeft(queue, "after all its messages were dead-lettered")
 		t.wantDeadBodies(queue, want...)
 	}},
-	{rule: "C22", title: "DeadLetter in an ended context is all or nothing", modes: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
+	{rule: "C22", title: "DeadLetter in an ended context happens completely or not at all", modes: withRedelivery, needs: []need{deadLettering}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "either"))
@@ -287,7 +287,7 @@ var deadLetterCases = []testCase{
 		t.wantQueues(f, "after DeadLetter", nil, nil)
 		t.wantDeadBodies(f.from, forwardedBody)
 	}},
-	{rule: "C22", title: "an endpoint that wants it rejects to the broker's own dead-letter queue", modes: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
+	{rule: "C22", title: "an endpoint rejects messages to the broker's dead-letter queue where it is configured", modes: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		transport := t.open()
 		s, seen := t.runVerdict(transport, core.Reject(errors.New("no good")), func(c *core.Config) { c.Recoverability.DeadLetter = core.DeadLettersRejected })
 		var dead []DeadLetter

@@ -46,7 +46,7 @@ var purgeCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after it was purged, and what was sent since was received")
 	}},
-	{rule: "C23", title: "Purge removes messages whose delivery was given back", modes: withRedelivery, needs: []need{removing}, run: func(t *caseT) {
+	{rule: "C23", title: "Purge removes messages that were abandoned or released", modes: withRedelivery, needs: []need{removing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.messages(queue, 2)...)
@@ -63,7 +63,7 @@ var purgeCases = []testCase{
 		})
 		t.wantLeft(queue, "after it was purged")
 	}},
-	{rule: "C23", title: "Purge leaves messages that a receiver has", modes: withRedelivery, needs: []need{removing}, run: func(t *caseT) {
+	{rule: "C23", title: "Purge keeps messages that are in flight", modes: withRedelivery, needs: []need{removing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "to be completed"), t.message(queue, "to be given back"))
@@ -76,7 +76,7 @@ var purgeCases = []testCase{
 		r.close()
 		t.wantLeft(queue, "after a purge while a receiver had two messages, of which it completed one", "to be given back")
 	}},
-	{rule: "C23", title: "Purge leaves delayed messages that are not due", modes: inHighest, needs: []need{removing, delays}, run: func(t *caseT) {
+	{rule: "C23", title: "Purge keeps delayed messages that are not due", modes: inHighest, needs: []need{removing, delays}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		m := t.message(queue, "delayed")
@@ -89,7 +89,7 @@ var purgeCases = []testCase{
 		}
 		t.wantLeft(queue, "when the delayed message is due", "delayed")
 	}},
-	{rule: "C23", title: "Purge leaves other queues alone, and refuses one that does not exist", modes: inHighest, needs: []need{removing}, run: func(t *caseT) {
+	{rule: "C23", title: "Purge has no effect on other queues, and refuses a queue that does not exist", modes: inHighest, needs: []need{removing}, run: func(t *caseT) {
 		transport := t.open()
 		queue, other := t.queue(transport), t.queue(transport)
 		address, err := transport.Address(queue)

@@ -114,7 +114,7 @@ var groupCases = []testCase{
 			answers[which] = rs[which].receiveInBackground()
 		}
 	}},
-	{rule: "C24", title: "a message that is given back is redelivered before those that follow it", modes: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
+	{rule: "C24", title: "an abandoned or released message is redelivered before those that follow it", modes: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
 		transport := t.open()
 		for _, way := range t.waysToSettle("") {
 			if way.consumes {
@@ -138,7 +138,7 @@ var groupCases = []testCase{
 			r.close()
 		}
 	}},
-	{rule: "C24", title: "the receiver's end gives a group back in its order", modes: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
+	{rule: "C24", title: "closing a receiver releases a group in its order", modes: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.groupQueue(transport)
 		t.sendGroup(transport, queue, "one", "first", "second")
@@ -149,7 +149,7 @@ var groupCases = []testCase{
 		t.complete(r.expect("after its receiver was closed", "first"))
 		t.complete(r.expect("after the first was completed", "second"))
 	}},
-	{rule: "C24", title: "a group goes on when a message of it is consumed", modes: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
+	{rule: "C24", title: "the next message of a group is delivered when its first is consumed", modes: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
 		transport := t.open()
 		out := t.queue(transport)
 		for _, way := range t.waysToSettle(out) {
@@ -247,7 +247,7 @@ var groupCases = []testCase{
 		}
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C24", title: "a message that is postponed stays so when its receiver is closed", modes: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
+	{rule: "C24", title: "a postponed message stays postponed when its receiver is closed", modes: withRedelivery, needs: []need{groupOrder}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.groupQueue(transport)
 		t.sendGroup(transport, queue, "one", "first", "second")
@@ -284,7 +284,7 @@ var groupCases = []testCase{
 		t.notPostponed(t.receiver(transport, queue, 1))
 		t.wantLeft(queue, "after it was completed")
 	}},
-	{rule: "C24", title: "the end of a lock leaves a group in its order", modes: withRedelivery, shortLocks: true, needs: []need{groupOrder, locks}, run: func(t *caseT) {
+	{rule: "C24", title: "a group keeps its order when a lock ends", modes: withRedelivery, shortLocks: true, needs: []need{groupOrder, locks}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.groupQueue(transport)
 		t.sendGroup(transport, queue, "one", "first", "second")
@@ -296,7 +296,7 @@ var groupCases = []testCase{
 		t.complete(r.expect("after its lock has ended", "first"))
 		t.complete(r.expect("after the first was completed", "second"))
 	}},
-	{rule: "C24", title: "in None the messages of a group are delivered in their order", modes: inNone, needs: []need{groupOrder}, run: func(t *caseT) {
+	{rule: "C24", title: "in mode None the messages of a group are delivered in their order", modes: inNone, needs: []need{groupOrder}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.groupQueue(transport)
 		order := numbered("number", 20)

@@ -32,7 +32,7 @@ func lostLocks(t *testing.T, lock time.Duration, renew func(d *brokenDelivery, n
 	return s.runCase(t, &cases()[i], core.TransactionReceiveOnly)
 }
 
-const renewedHolds = "C17 a lock that is renewed holds"
+const renewedHolds = "C17 a lock that is renewed does not end"
 
 // notesAbout returns the notes with a text.
 func notesAbout(r Result, text string) []string {
@@ -98,7 +98,7 @@ func TestSlowMachine_DefectIsFoundAllTheSame(t *testing.T) {
 			t.Parallel()
 			title := renewedHolds
 			if !c.again {
-				title = "C17 renewing ends with its context"
+				title = "C17 a renewal ends with its context"
 			}
 			r := lostLocks(t, c.lock, c.renew, title)
 			if r.Outcome != Failed {

@@ -9,7 +9,7 @@ import (
 )
 
 var attemptCases = []testCase{
-	{rule: "R1", title: "more messages fail than an instance can remember, and each reaches the error queue", modes: withRedelivery, needs: []need{noNativeCount}, run: func(t *caseT) {
+	{rule: "R1", title: "each message reaches the error queue when more fail than an instance can remember", modes: withRedelivery, needs: []need{noNativeCount}, run: func(t *caseT) {
 		const attemptsOfOne = 50 // 2 are configured: there may be more, but not unlimited ones
 		transport := t.open()
 		var attempts atomic.Int64
@@ -64,13 +64,13 @@ var attemptCases = []testCase{
 		}
 		t.wantLeft(s.queue, "after all messages went to the error queue")
 	}},
-	{rule: "R1", title: "three instances that take turns at one failing message attempt it no more often than they may", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "R1", title: "three instances that take turns at one failing message attempt it no more often than configured", modes: withRedelivery, run: func(t *caseT) {
 		tries := t.triesToCount()
 		for try := 1; !t.scaledOut(1, true, try < tries); try++ {
 			t.note("an attempt was lost at the end of a consumer, in %d of at most %d tries", try, tries)
 		}
 	}},
-	{rule: "R1", title: "three instances attempt each of twenty failing messages no more often than they may", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "R1", title: "three instances attempt each of twenty failing messages no more often than configured", modes: withRedelivery, run: func(t *caseT) {
 		t.scaledOut(20, false, false)
 	}},
 }

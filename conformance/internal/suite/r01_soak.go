@@ -10,7 +10,7 @@ import (
 )
 
 var soakCases = []testCase{
-	{rule: "R1", title: "of hundreds of messages of all kinds each is attempted as often as it should be, and ends where it belongs", slow: true, run: func(t *caseT) {
+	{rule: "R1", title: "hundreds of messages of all kinds are each attempted as often as configured, and settled correctly", slow: true, run: func(t *caseT) {
 		plan := t.soakPlan(t.many(1000, 250))
 		k := &soak{t: t, plan: plan, attempts: &counter{}, ends: &counter{}}
 		transport := t.open()

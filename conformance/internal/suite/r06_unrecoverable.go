@@ -11,7 +11,7 @@ import (
 )
 
 var unrecoverableCases = []testCase{
-	{rule: "R6", title: "an unrecoverable failure is attempted once", run: func(t *caseT) {
+	{rule: "R6", title: "a message with an unrecoverable failure is attempted once", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		errInvalid := errors.New("the order is invalid")
@@ -44,7 +44,7 @@ var unrecoverableCases = []testCase{
 		}
 		t.wantAttempts(&seen, undecodable, 1)
 	}},
-	{rule: "R6", title: "a message that cannot be parsed goes to the error queue, whatever the policy says, without a handler", needs: []need{corruption}, run: malformedToErrorQueue},
+	{rule: "R6", title: "a message that cannot be parsed goes to the error queue under any policy, without a handler", needs: []need{corruption}, run: malformedToErrorQueue},
 	{rule: "R6", title: "a message that names no type goes to the error queue at once", run: func(t *caseT) {
 		transport := t.open()
 		var seen, handled attempts
@@ -78,7 +78,7 @@ var unrecoverableCases = []testCase{
 			}
 		}
 	}},
-	{rule: "R6", title: "a handler's verdict Unrecoverable is found through any wrapping", run: func(t *caseT) {
+	{rule: "R6", title: "a handler's verdict Unrecoverable is found in any wrapped error", run: func(t *caseT) {
 		transport := t.open()
 		s, seen := t.runVerdict(transport, errors.Join(errors.New("beside it"), fmt.Errorf("around it: %w", core.Unrecoverable(errors.New("hopeless")))), nil)
 		t.wantFailedHeaders(s.wantOneMoved(), "hopeless")

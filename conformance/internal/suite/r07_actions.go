@@ -12,7 +12,7 @@ import (
 )
 
 var actionCases = []testCase{
-	{rule: "R7", title: "a deferred message comes again after its delay, and has not failed", modes: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R7", title: "a deferred message is redelivered after its delay, and has not failed", modes: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		s := t.service(transport, t.enableRetries)
 		delay := t.delay()
@@ -59,7 +59,7 @@ var actionCases = []testCase{
 		t.wantLeft(s.queue, "after the message was handled at last")
 		t.wantLeft(s.errorQueue, "after the message was handled at last")
 	}},
-	{rule: "R7", title: "a message that is refused is counted for nothing, and goes on where it was", modes: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R7", title: "a refused message loses no attempt, and continues in its round", modes: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) {
 			c.Recoverability.Immediate = t.immediate(1)
@@ -106,7 +106,7 @@ var actionCases = []testCase{
 		t.wantFailedHeaders(in, errHandler.Error())
 		t.wantAttempts(seen, "always deferred", 3)
 	}},
-	{rule: "R7", title: "RetryAfter asks for one delayed retry with a delay of its own", modes: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R7", title: "RetryAfter asks for one delayed retry with the given delay", modes: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		seen := &attempts{}
 		delay := t.delay()
@@ -129,7 +129,7 @@ var actionCases = []testCase{
 			}
 		}
 	}},
-	{rule: "R7", title: "a policy retries at once", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "R7", title: "a policy can retry a message immediately", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.policyEndpoint(transport, core.ImmediateRetry())
@@ -148,7 +148,7 @@ var actionCases = []testCase{
 		t.wantAttempts(&seen, "m1", 3)
 		t.wantLeft(s.errorQueue, "after the third attempt succeeded")
 	}},
-	{rule: "R7", title: "a policy retries later", modes: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
+	{rule: "R7", title: "a policy can retry a message with a delay", modes: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		delay := t.withinMaxDelay(max(50*time.Millisecond, t.caps.DelayPrecision*3/2))
@@ -172,7 +172,7 @@ var actionCases = []testCase{
 		}
 		t.wantLeft(s.errorQueue, "after the delayed retry succeeded")
 	}},
-	{rule: "R7", title: "a policy moves to a queue of its choice", run: func(t *caseT) {
+	{rule: "R7", title: "a policy moves a message to a queue that it names", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		queue := t.queue(transport)
@@ -187,7 +187,7 @@ var actionCases = []testCase{
 		t.wantAttempts(&seen, "m1", 1)
 		t.wantLeft(s.errorQueue, "after the message was moved to another queue")
 	}},
-	{rule: "R7", title: "a policy discards", run: func(t *caseT) {
+	{rule: "R7", title: "a policy can discard a message", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.policyEndpoint(transport, core.DiscardMessage("nobody wants it"))
@@ -203,7 +203,7 @@ var actionCases = []testCase{
 		t.wantAttempts(&seen, "m1", 1)
 		t.wantLeft(s.errorQueue, "after the message was discarded")
 	}},
-	{rule: "R7", title: "a policy asks the default one first", run: func(t *caseT) {
+	{rule: "R7", title: "a policy can ask the default policy first", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		other := t.queue(transport)
@@ -233,7 +233,7 @@ var actionCases = []testCase{
 		t.wantAttempts(&seen, "m1", want)
 		t.wantAttempts(&seen, "m2", want)
 	}},
-	{rule: "R7", title: "a message that its handler discards is gone", run: func(t *caseT) {
+	{rule: "R7", title: "a message that its handler discards is consumed", run: func(t *caseT) {
 		transport := t.open()
 		audit := t.queue(transport)
 		s, seen := t.runVerdict(transport, fmt.Errorf("wrapped: %w", core.Discard("the case wants it")), func(c *core.Config) { c.AuditQueue = audit })

@@ -21,7 +21,7 @@ var unsupportedCases = []testCase{
 	{rule: "R8", title: "a delayed retry beyond MaxDelay goes to the error queue", modes: withRedelivery, needs: []need{delays, longestDelay}, run: func(t *caseT) {
 		t.wantFallback(core.DelayedRetry(t.caps.MaxDelay + time.Second))
 	}},
-	{rule: "R10", title: "retries that cannot be made are refused or left out", run: func(t *caseT) {
+	{rule: "R10", title: "retries that the transport cannot make are refused or omitted", run: func(t *caseT) {
 		transport := t.open()
 		queue, errorQueue := t.queue(transport), t.queue(transport)
 		// An endpoint may be created long after the transport started.

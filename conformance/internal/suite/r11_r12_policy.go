@@ -13,7 +13,7 @@ import (
 )
 
 var policyCases = []testCase{
-	{rule: "R11", title: "a policy sees the failure as it was", run: func(t *caseT) {
+	{rule: "R11", title: "a policy gets the failure unchanged", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		var mu sync.Mutex
@@ -72,7 +72,7 @@ var policyCases = []testCase{
 			}
 		}
 	}},
-	{rule: "R11", title: "what a policy does in the transaction goes with its decision", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
+	{rule: "R11", title: "a policy's work in the transaction is committed with its decision", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		handled, decided := t.uniqueName(), t.uniqueName()
@@ -106,10 +106,10 @@ var policyCases = []testCase{
 			t.fail("what a policy did in the transaction is committed with the move that it decided", "it was not")
 		}
 	}},
-	{rule: "R12", title: "a policy that decides nothing moves to the error queue", run: func(t *caseT) {
+	{rule: "R12", title: "a message whose policy decides nothing goes to the error queue", run: func(t *caseT) {
 		t.wantFallback(core.Action{})
 	}},
-	{rule: "R12", title: "a policy that panics moves to the error queue", run: func(t *caseT) {
+	{rule: "R12", title: "a message whose policy panics goes to the error queue", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.service(transport, func(c *core.Config) {

@@ -114,7 +114,7 @@ func runsUntil(seen *attempts, n int) core.MiddlewareFunc {
 }
 
 var handlerSendCases = []testCase{
-	{rule: "R20", title: "nothing that a failed handler sent leaves", run: func(t *caseT) {
+	{rule: "R20", title: "no message of a failed handler is sent", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		targets := t.sendTargets(transport)
@@ -131,7 +131,7 @@ var handlerSendCases = []testCase{
 		t.wantLeft(targets.queue, "after the handler failed that sent, replied, delayed and published there")
 		targets.sentAtOnce(t, 1)
 	}},
-	{rule: "R20", title: "what a handler sends leaves once, when it succeeds", run: func(t *caseT) {
+	{rule: "R20", title: "the messages of a handler are sent once, when it succeeds", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		targets := t.sendTargets(transport)
@@ -177,7 +177,7 @@ var handlerSendCases = []testCase{
 		t.wantLeft(targets.queue, "after the messages of the run that succeeded arrived")
 		t.wantLeft(s.errorQueue, "after the handler succeeded")
 	}},
-	{rule: "R20", title: "what all runs of a handler in one attempt did in the transaction is committed", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
+	{rule: "R20", title: "the work of all runs of a handler in one attempt is committed with the transaction", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		keys, done := []string{t.uniqueName(), t.uniqueName()}, make(chan struct{}, endless)
@@ -201,7 +201,7 @@ var handlerSendCases = []testCase{
 			t.wantCommitted(key, "after middleware ran the handler again, and it succeeded")
 		}
 	}},
-	{rule: "R20", title: "what a fallback does and sends replaces what the failed handler did and sent", modes: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
+	{rule: "R20", title: "the work and the messages of a fallback replace those of the failed handler", modes: inAtomic, needs: []need{savepoints, nativeTransactions}, run: func(t *caseT) {
 		transport := t.open()
 		out := t.queue(transport)
 		first, failed, answer := t.uniqueName(), t.uniqueName(), t.uniqueName()
@@ -249,7 +249,7 @@ var handlerSendCases = []testCase{
 		}
 		r.wantSilence("what a failed handler sent does not leave beside what its fallback sends")
 	}},
-	{rule: "R20", title: "a fallback answers in the last attempt, and what it sends leaves instead of what the handler sent", run: func(t *caseT) {
+	{rule: "R20", title: "a fallback runs in the last attempt, and its messages are sent instead of the handler's", run: func(t *caseT) {
 		if t.mode == core.TransactionSendsAtomicWithReceive && !t.caps.Savepoints {
 			t.notRun("Savepoints is not claimed")
 		}
@@ -330,7 +330,7 @@ var handlerSendCases = []testCase{
 			t.fail("where a message left before the attempt failed, that of the retry has the same id", "%q", ids)
 		}
 	}},
-	{rule: "R20", title: "what a failed handler did in the transaction is undone", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
+	{rule: "R20", title: "the work of a failed handler in the transaction is undone", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		var mu sync.Mutex
@@ -367,7 +367,7 @@ var handlerSendCases = []testCase{
 			}
 		}
 	}},
-	{rule: "R20", title: "a commit that fails is an attempt that failed", modes: inAtomic, run: func(t *caseT) {
+	{rule: "R20", title: "a failed commit is a failed attempt", modes: inAtomic, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		targets := t.sendTargets(transport)
@@ -389,7 +389,7 @@ var handlerSendCases = []testCase{
 		t.wantAttemptNumbers(&seen, "m1", 1, 2, 3)
 		t.wantLeft(s.errorQueue, "after the third attempt was committed")
 	}},
-	{rule: "R20", title: "what can never be committed is attempted as often as configured, and leaves nothing but a message in the error queue", modes: inAtomic, needs: []need{breakableTx}, run: func(t *caseT) {
+	{rule: "R20", title: "a message that can never be committed is attempted as often as configured, and only moved to the error queue", modes: inAtomic, needs: []need{breakableTx}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		var mu sync.Mutex

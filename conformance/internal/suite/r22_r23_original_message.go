@@ -43,7 +43,7 @@ var originalMessageCases = []testCase{
 		}
 		t.wantLeft(s.errorQueue, "after the delayed retry succeeded")
 	}},
-	{rule: "R22", title: "a delayed retry outlives the time to be received", modes: withRedelivery, slow: true, needs: []need{delays, expiry}, run: func(t *caseT) {
+	{rule: "R22", title: "a delayed retry does not expire", modes: withRedelivery, slow: true, needs: []need{delays, expiry}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		const brief = time.Second

@@ -9,7 +9,7 @@ import (
 )
 
 var shutdownCases = []testCase{
-	{rule: "R27", title: "stopping waits for the handlers under way, and settles their messages", run: func(t *caseT) {
+	{rule: "R27", title: "a stopping endpoint waits for the running handlers, and settles their messages", run: func(t *caseT) {
 		jobs := t.blockingHandler()
 		transport := t.open()
 		out := t.queue(transport)
@@ -44,7 +44,7 @@ var shutdownCases = []testCase{
 		t.wantLeft(s.queue, "after what was handled during the drain")
 		t.wantLeft(s.errorQueue, "after what was handled during the drain")
 	}},
-	{rule: "R27", title: "what was not started is free for others while a handler is waited for", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "R27", title: "a stopping endpoint releases the messages that it has not started", modes: withRedelivery, run: func(t *caseT) {
 		firstJobs, secondJobs := t.blockingHandler(), t.blockingHandler()
 		transport := t.open()
 		first := t.service(transport, func(c *core.Config) { c.Concurrency, c.DrainTimeout = 2, 2*t.timeout() })
@@ -66,7 +66,7 @@ var shutdownCases = []testCase{
 		t.wantLeft(first.queue, "after all was handled")
 		t.wantLeft(first.errorQueue, "after all was handled")
 	}},
-	{rule: "R27", title: "a handler that is cut off after DrainTimeout leaves its message with the count it had", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "R27", title: "a message whose handler is stopped after DrainTimeout keeps its delivery count", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		jobs := t.blockingHandler()
 		drain := 2 * t.quietPeriod()
@@ -98,7 +98,7 @@ var shutdownCases = []testCase{
 			}
 		}
 	}},
-	{rule: "R27", title: "a failure that is being decided when the endpoint is cut off is decided again", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "R27", title: "a failure whose decision is interrupted by the shutdown is decided again", modes: withRedelivery, run: func(t *caseT) {
 		const byPolicy, byHandleFailed = "job 0", "job 1" // the messages cut off in the policy and in HandleFailed
 		transport := t.open()
 		out := t.queue(transport)
@@ -151,7 +151,7 @@ var shutdownCases = []testCase{
 		t.wantLeft(out, "what HandleFailed sends leaves once", byPolicy, byHandleFailed)
 		t.wantLeft(s.queue, "after all failures were decided")
 	}},
-	{rule: "R27", title: "a retry that the shutdown cuts off keeps its count", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "R27", title: "a retry that the shutdown interrupts keeps its attempt count", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		started, done := make(chan struct{}, endless), make(chan struct{}, endless)

@@ -81,13 +81,13 @@ var lostSettlementCases = []testCase{
 	{rule: "R28", title: "a success whose settlement was lost is not handled again", modes: inReceiveOnly, run: func(t *caseT) {
 		t.loseComplete(errInjected, nil)
 	}},
-	{rule: "R28", title: "a move whose settlement was lost is not made again", modes: inReceiveOnly, run: func(t *caseT) {
+	{rule: "R28", title: "a move whose settlement was lost is not repeated", modes: inReceiveOnly, run: func(t *caseT) {
 		t.loseComplete(errInjected, errHandler)
 	}},
 	{rule: "R28", title: "a settlement that is not confirmed is remembered", modes: inReceiveOnly, needs: []need{unconfirmed}, run: func(t *caseT) {
 		t.loseComplete(nil, nil)
 	}},
-	{rule: "R28", title: "a settlement that the end of a receiver lost is remembered", modes: inReceiveOnly, run: func(t *caseT) {
+	{rule: "R28", title: "a settlement that was lost when a receiver closed is remembered", modes: inReceiveOnly, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		queue, errorQueue := t.queue(transport), t.queue(transport)
@@ -111,7 +111,7 @@ var lostSettlementCases = []testCase{
 			t.fail("a message that comes again after its receiver was closed has Redelivered or a DeliveryCount above 1: it is handled again where neither is", "%s", fmt.Sprint(seen.forBody("m1")))
 		}
 	}},
-	{rule: "R28", title: "a message whose settlement the broker's death prevented is not handled again", modes: inReceiveOnly, exclusive: true, needs: []need{brokerControl, durable, nativeCount}, run: func(t *caseT) {
+	{rule: "R28", title: "a message whose settlement failed because the broker was killed is not handled again", modes: inReceiveOnly, exclusive: true, needs: []need{brokerControl, durable, nativeCount}, run: func(t *caseT) {
 		handled, copies := t.dieBeforeSettling()
 		if handled != 1 || copies != 1 && !t.caps.MayDuplicate {
 			t.fail("when the broker dies after a handler's message was sent and before the settlement, the message that comes again is completed without being handled",

@@ -12,7 +12,7 @@ import (
 )
 
 var errorQueueCases = []testCase{
-	{rule: "R29", title: "what a handler overwrites reaches nobody else", run: func(t *caseT) {
+	{rule: "R29", title: "a handler's changes to its message have no effect on other deliveries and copies", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.service(transport, func(c *core.Config) {
@@ -39,7 +39,7 @@ var errorQueueCases = []testCase{
 		t.send(transport, sent)
 		t.wantFailedWith(s.wantOneMoved(), sent)
 	}},
-	{rule: "R29", title: "what a policy writes to the headers that it got reaches nobody else", run: func(t *caseT) {
+	{rule: "R29", title: "a policy's changes to its headers have no effect on other deliveries and copies", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		sent := t.command(t.queue(transport), "order", "m1")
@@ -104,7 +104,7 @@ var errorQueueCases = []testCase{
 			}
 		}
 	}},
-	{rule: "R31", title: "an error queue that does not exist gives way to the default one", run: func(t *caseT) {
+	{rule: "R31", title: "failed messages go to the default error queue if theirs does not exist", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.policyEndpoint(transport, core.MoveToError(t.uniqueName()))
@@ -115,7 +115,7 @@ var errorQueueCases = []testCase{
 		t.wantFailedWith(s.wantOneMoved(), sent)
 		t.wantAttempts(&seen, "m1", 1)
 	}},
-	{rule: "R33", title: "the error queue shows every round of attempts", run: func(t *caseT) {
+	{rule: "R33", title: "a message in the error queue has every round of attempts", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
 		s := t.service(transport, func(c *core.Config) {

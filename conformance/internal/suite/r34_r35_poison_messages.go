@@ -12,7 +12,7 @@ import (
 
 var poisonMessageCases = []testCase{
 	// In SendsAtomicWithReceive without AtomicLeases a crash may roll back the count.
-	{rule: "R34", title: "what kills its process goes to the error queue", modes: withLeases, needs: []need{processes, nativeCount}, run: func(t *caseT) {
+	{rule: "R34", title: "a message that kills its process goes to the error queue", modes: withLeases, needs: []need{processes, nativeCount}, run: func(t *caseT) {
 		w := t.workerFixture(1)
 		w.Then, w.MaxDeliveries = crashes, 2
 		sent := t.command(w.queue, workType, "deadly")
@@ -54,10 +54,10 @@ var poisonMessageCases = []testCase{
 		}
 		t.wantLeft(w.queue, "after the message was moved to the error queue")
 	}},
-	{rule: "R35", title: "what kills its process takes no other message along", modes: withLeases, needs: []need{processes, nativeCount}, run: func(t *caseT) {
+	{rule: "R35", title: "a message that kills its process moves no other message to the error queue", modes: withLeases, needs: []need{processes, nativeCount}, run: func(t *caseT) {
 		t.handlePoisonMessage(1)
 	}},
-	{rule: "R35", title: "what kills three processes in turn takes no other message along", modes: withLeases, needs: []need{processes, nativeCount}, run: func(t *caseT) {
+	{rule: "R35", title: "a message that kills three processes in turn moves no other message to the error queue", modes: withLeases, needs: []need{processes, nativeCount}, run: func(t *caseT) {
 		t.handlePoisonMessage(3)
 	}},
 }

@@ -127,7 +127,7 @@ var rateLimitCases = []testCase{
 		s.end()
 		t.wantContents(s.errorQueue, "no message fails for good", nil, nil)
 	}},
-	{rule: "R41", title: "a rate-limited endpoint that waits leaves its messages to others, with the count they had", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "R41", title: "a rate-limited endpoint that waits releases its messages to other instances", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		// The limit is lower than the number of failures allowed for one message: one
 		// message may cause all of them, while the other slots wait for their
@@ -162,7 +162,7 @@ var rateLimitCases = []testCase{
 		t.wantLeft(first.queue, "after another instance handled all")
 		t.wantLeft(first.errorQueue, "after another instance handled all")
 	}},
-	{rule: "R42", title: "one success brings back all of the concurrency", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "R42", title: "one success restores the full concurrency", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		s := t.rateLimitedEndpoint(transport, 4, 400*time.Millisecond)
 		jobs := t.rateLimitAttempts()
@@ -185,7 +185,7 @@ var rateLimitCases = []testCase{
 		t.wantLeft(s.queue, "after all was handled")
 		t.wantLeft(s.errorQueue, "after all was handled")
 	}},
-	{rule: "R45", title: "many switches lose, duplicate and count nothing", slow: true, run: func(t *caseT) {
+	{rule: "R45", title: "no message is lost, duplicated or counted when rate limiting begins and ends many times", slow: true, run: func(t *caseT) {
 		transport := t.open()
 		out := t.queue(transport)
 		var switches atomic.Int64

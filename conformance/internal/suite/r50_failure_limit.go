@@ -12,7 +12,7 @@ import (
 )
 
 var failureLimitCases = []testCase{
-	{rule: "R50", title: "an endpoint stops at its limit of failed messages, and goes on when it runs again", run: func(t *caseT) {
+	{rule: "R50", title: "an endpoint stops at its limit of failed messages, and continues when it runs again", run: func(t *caseT) {
 		transport := t.open()
 		s := t.service(transport, func(c *core.Config) {
 			c.Concurrency = 1
@@ -43,7 +43,7 @@ var failureLimitCases = []testCase{
 		}
 		t.wantLeft(s.queue, "after all have failed")
 	}},
-	{rule: "R50", title: "an endpoint that pauses at its limit leaves the rest to other instances, and continues after Resume", modes: withRedelivery, run: func(t *caseT) {
+	{rule: "R50", title: "an endpoint that pauses at its limit leaves other messages to other instances, and continues after Resume", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		var s *service
 		s = t.service(transport, func(c *core.Config) {

@@ -10,7 +10,7 @@ import (
 )
 
 var handleFailedCases = []testCase{
-	{rule: "R51", title: "HandleFailed takes a message over, and what it sends leaves", run: func(t *caseT) {
+	{rule: "R51", title: "HandleFailed consumes a message, and its messages are sent", run: func(t *caseT) {
 		transport := t.open()
 		out := t.queue(transport)
 		s := t.handleFailedFixture(transport, func(m *core.Message, f *core.Failed) error {
@@ -23,7 +23,7 @@ var handleFailedCases = []testCase{
 		t.wantLeft(s.queue, "after HandleFailed took the only message over")
 		t.wantLeft(s.errorQueue, "after HandleFailed took the only message over")
 	}},
-	{rule: "R51", title: "what HandleFailed sends leaves with the move", run: func(t *caseT) {
+	{rule: "R51", title: "the messages of HandleFailed are sent with the move", run: func(t *caseT) {
 		transport := t.open()
 		out := t.queue(transport)
 		s := t.handleFailedFixture(transport, func(m *core.Message, _ *core.Failed) error {
@@ -33,7 +33,7 @@ var handleFailedCases = []testCase{
 		t.wantFailedHeaders(s.wantOneMoved(), "the handler failed")
 		s.wantRuns(t)
 	}},
-	{rule: "R51", title: "the move happens although HandleFailed fails, without what it sent", run: func(t *caseT) {
+	{rule: "R51", title: "a failed HandleFailed does not prevent the move, and its messages are not sent", run: func(t *caseT) {
 		transport := t.open()
 		out := t.queue(transport)
 		s := t.handleFailedFixture(transport, func(m *core.Message, f *core.Failed) error {
@@ -44,7 +44,7 @@ var handleFailedCases = []testCase{
 		s.wantRuns(t)
 		t.wantLeft(out, "nothing of a HandleFailed that failed is sent")
 	}},
-	{rule: "R51", title: "the move happens although HandleFailed sends to a queue that does not exist", run: func(t *caseT) {
+	{rule: "R51", title: "a HandleFailed that sends to a queue that does not exist does not prevent the move", run: func(t *caseT) {
 		transport := t.open()
 		missing := t.uniqueName()
 		s := t.handleFailedFixture(transport, func(m *core.Message, _ *core.Failed) error {

@@ -8,7 +8,7 @@ import (
 )
 
 var middlewareCases = []testCase{
-	{rule: "R53", title: "middleware judges a message by its headers", run: func(t *caseT) {
+	{rule: "R53", title: "middleware can fail a message because of its headers", run: func(t *caseT) {
 		transport := t.open()
 		var seen counter
 		s := t.service(transport, func(c *core.Config) {

@@ -12,7 +12,7 @@ import (
 )
 
 var groupRetryCases = []testCase{
-	{rule: "R61", title: "a message that fails holds its group through immediate and delayed retries", modes: withRedelivery, needs: []need{groupOrder, delays}, run: func(t *caseT) {
+	{rule: "R61", title: "a failing message blocks its group during immediate and delayed retries", modes: withRedelivery, needs: []need{groupOrder, delays}, run: func(t *caseT) {
 		transport := t.open()
 		s := t.groupService(transport, 1, 2, 0)
 		seen := s.record(func(m *core.Message) error {
@@ -36,7 +36,7 @@ var groupRetryCases = []testCase{
 		}
 		t.wantLeft(s.queue, "after all were dealt with")
 	}},
-	{rule: "R61", title: "other groups, and messages without one, do not wait for a group that is held", modes: withRedelivery, needs: []need{groupOrder, delays}, run: func(t *caseT) {
+	{rule: "R61", title: "other groups, and messages without one, do not wait for a blocked group", modes: withRedelivery, needs: []need{groupOrder, delays}, run: func(t *caseT) {
 		transport := t.open()
 		s := t.groupService(transport, 0, 1, t.outlasting())
 		var failed, others counter
@@ -57,7 +57,7 @@ var groupRetryCases = []testCase{
 		t.awaitCount("other messages handled", 2, others.total)
 		s.end()
 	}},
-	{rule: "R61", title: "a message of a group is attempted as often as configured by instances that take turns", modes: withRedelivery, needs: []need{groupOrder, delays, nativeCount}, run: func(t *caseT) {
+	{rule: "R61", title: "instances that take turns attempt a message of a group as often as configured", modes: withRedelivery, needs: []need{groupOrder, delays, nativeCount}, run: func(t *caseT) {
 		first := t.open()
 		queue, errorQueue := t.groupQueue(first), t.queue(first)
 		var seen attempts
@@ -78,7 +78,7 @@ var groupRetryCases = []testCase{
 			t.wantAttempts(&seen, body, 9)
 		}
 	}},
-	{rule: "R61", title: "a deferral begins a new round, and holds its group", modes: withRedelivery, needs: []need{groupOrder, delays}, run: func(t *caseT) {
+	{rule: "R61", title: "a deferral begins a new round, and blocks its group", modes: withRedelivery, needs: []need{groupOrder, delays}, run: func(t *caseT) {
 		transport := t.open()
 		delay := t.groupDelay()
 		s := t.groupService(transport, 1, 1, 0)
@@ -102,7 +102,7 @@ var groupRetryCases = []testCase{
 		t.wantLeft(s.queue, "after all were handled")
 		t.wantLeft(s.errorQueue, "after all were handled")
 	}},
-	{rule: "R61", title: "RetryAfter is one delayed retry, and holds its group", modes: withRedelivery, needs: []need{groupOrder, delays}, run: func(t *caseT) {
+	{rule: "R61", title: "RetryAfter is one delayed retry, and blocks its group", modes: withRedelivery, needs: []need{groupOrder, delays}, run: func(t *caseT) {
 		transport := t.open()
 		delay := t.groupDelay()
 		s := t.groupService(transport, 2, 2, 0)
@@ -126,7 +126,7 @@ var groupRetryCases = []testCase{
 		}
 		t.wantLeft(s.queue, "after all were dealt with")
 	}},
-	{rule: "R61", title: "a delay for which no message of a group can be held becomes a move to the error queue", modes: withRedelivery, needs: []need{groupOrder, delays, lockLimit}, run: func(t *caseT) {
+	{rule: "R61", title: "a message of a group whose delay exceeds MaxLockTime goes to the error queue", modes: withRedelivery, needs: []need{groupOrder, delays, lockLimit}, run: func(t *caseT) {
 		transport := t.open()
 		s := t.groupService(transport, 0, 1, t.caps.MaxLockTime+time.Second)
 		seen := s.record(func(m *core.Message) error {

@@ -66,12 +66,12 @@ var failureQueueCases = []testCase{
 		t.wantLeft(s.errorQueue, "after a message was dead-lettered instead")
 		t.wantLeft(dead, "after its message was taken away")
 	}},
-	{rule: "R62", title: "messages go to the error queue while the dead-letter queue is away, and to it when it is back", run: func(t *caseT) {
+	{rule: "R62", title: "messages go to the error queue while the dead-letter queue cannot be reached, and to it afterwards", run: func(t *caseT) {
 		t.replacedWhileAway(core.Reject(errHandler), headers.FailureRejected, func(c *core.Config, queue string) {
 			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersRejected, queue
 		})
 	}},
-	{rule: "R62", title: "a dead-letter queue that does not exist gives way to the error queue", run: func(t *caseT) {
+	{rule: "R62", title: "dead letters go to the error queue if the dead-letter queue does not exist", run: func(t *caseT) {
 		transport := t.open()
 		unchecked := &faultTransport{Transport: transport} // which is no core.Checker: otherwise Run would report the missing queue
 		var seen attempts
@@ -86,7 +86,7 @@ var failureQueueCases = []testCase{
 		t.wantFailedBecause(in, headers.FailureRejected)
 		t.wantAttempts(&seen, "rejected", 1)
 	}},
-	{rule: "R62", title: "a dead letter keeps 33 KiB of headers of its sender", run: func(t *caseT) {
+	{rule: "R62", title: "a dead letter keeps 33 KiB of its sender's headers", run: func(t *caseT) {
 		transport := t.open()
 		dead := t.queue(transport)
 		s := t.service(transport, func(c *core.Config) {
@@ -146,7 +146,7 @@ var failureQueueCases = []testCase{
 		second.wantDrained("after the second instance dead-lettered the message")
 		t.wantLeft(errorQueue, "after a message was dead-lettered instead")
 	}},
-	{rule: "R63", title: "messages go to the error queue while the invalid queue is away, and to it when it is back", run: func(t *caseT) {
+	{rule: "R63", title: "messages go to the error queue while the invalid queue cannot be reached, and to it afterwards", run: func(t *caseT) {
 		t.replacedWhileAway(core.Invalid(errHandler), headers.FailureInvalid, func(c *core.Config, queue string) { c.Recoverability.InvalidQueue = queue })
 	}},
 	{rule: "R63", title: "without an invalid queue an invalid message is a dead letter", run: func(t *caseT) {
@@ -176,7 +176,7 @@ var failureQueueCases = []testCase{
 		t.wantLeft(s.queue, "after a message was called invalid and another handled")
 		t.wantLeft(s.errorQueue, "after a message went to the invalid queue instead")
 	}},
-	{rule: "R63", title: "a body that cannot be decoded goes to the invalid queue as it is", run: func(t *caseT) {
+	{rule: "R63", title: "a message whose body cannot be decoded goes unchanged to the invalid queue", run: func(t *caseT) {
 		transport := t.open()
 		invalid := t.queue(transport)
 		s := t.service(transport, func(c *core.Config) { c.Recoverability.InvalidQueue = invalid })

@@ -60,7 +60,7 @@ func putBackOften(verdict func(err error, pause time.Duration) error) func(t *ca
 }
 
 var putBackCases = []testCase{
-	{rule: "R64", title: "a message that is put back twenty times loses no attempt, and the endpoint waits each time", modes: withRedelivery, run: putBackOften(core.PutBack)},
+	{rule: "R64", title: "a message that is put back twenty times loses no attempt, and its endpoint waits each time", modes: withRedelivery, run: putBackOften(core.PutBack)},
 	{rule: "R64", title: "a message that is refused twenty times loses no attempt, and waits alone each time", modes: withRedelivery, needs: []need{delays}, run: putBackOften(core.Refuse)},
 	{rule: "R64", title: "a message that one instance puts back is handled by another", modes: withRedelivery, run: func(t *caseT) {
 		first, second := t.open(), t.open()
@@ -131,7 +131,7 @@ var putBackCases = []testCase{
 		t.wantLeft(s.queue, "after all messages were handled")
 		t.wantLeft(s.errorQueue, "after all messages were handled")
 	}},
-	{rule: "R64", title: "a message of a group that is put back holds its group", modes: withRedelivery, needs: []need{groupOrder, delays}, run: func(t *caseT) {
+	{rule: "R64", title: "a message of a group that is put back blocks its group", modes: withRedelivery, needs: []need{groupOrder, delays}, run: func(t *caseT) {
 		for _, verdict := range []func(error, time.Duration) error{core.PutBack, core.Refuse} {
 			transport := t.open()
 			s := t.groupService(transport, 1, 0, 0)

@@ -148,7 +148,7 @@ func TestControl_ServerVariants(t *testing.T) {
 	}{
 		{"writes delivery counts later", inmemory.Config{}, changes{}, writesCountsLater(100*time.Millisecond, 100*time.Millisecond), casesNeeding(brokerControl)},
 		{"keeps nothing", inmemory.Config{}, forgetful(), atDeath(func(s *server, t *inmemory.Transport) { s.takeAll(t) }), slices.Concat(casesNeeding(outages), casesNeeding(brokerControl))},
-		{"completes fetches on a new connection", inmemory.Config{}, completesFetches(), func(*Harness) {}, casesTitled("a return whose answer was lost")},
+		{"completes fetches on a new connection", inmemory.Config{}, completesFetches(), func(*Harness) {}, casesTitled("an Abandon or Release whose answer was lost")},
 		{"counts every delivery", countingEvery, changes{}, func(*Harness) {}, casesNeeding(processes)},
 	} {
 		t.Run(c.name, func(t *testing.T) {

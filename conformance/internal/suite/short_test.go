@@ -45,12 +45,12 @@ func TestShortLocks_OnlyForCasesThatAwaitTheirEnd(t *testing.T) {
 		name string
 		want time.Duration
 	}{
-		{"C6 a late settlement counts nothing", short},
-		{"C17 a lock that is renewed holds", short},
+		{"C6 a late settlement does not change the delivery count", short},
+		{"C17 a lock that is renewed does not end", short},
 		{"C9 a delivery after one whose lock ended is a redelivery", short},
 		{"C5 the lock of a settled delivery cannot be renewed", long},
 		{"C6 a settlement after the receiver was closed is refused", long},
-		{"C17 renewing ends with its context", long},
+		{"C17 a renewal ends with its context", long},
 	} {
 		if !opened[c.name][c.want] || len(opened[c.name]) != 1 {
 			t.Errorf("%s opened transports with locks of %v, want %v", c.name, opened[c.name], c.want)
@@ -62,7 +62,7 @@ func TestShortLocks_OnlyForCasesThatAwaitTheirEnd(t *testing.T) {
 	if _, err := check(t, h, "C6"); err != nil {
 		t.Fatal(err)
 	}
-	if name := "C6 a late settlement counts nothing"; !opened[name][long] {
+	if name := "C6 a late settlement does not change the delivery count"; !opened[name][long] {
 		t.Errorf("without OpenShortLocks %s opened transports with locks of %v, want %v", name, opened[name], long)
 	}
 }
@@ -95,9 +95,9 @@ func TestShortRun_LeavesOutLongCases(t *testing.T) {
 			name     string
 			inBubble bool // there it runs, because waiting takes no time
 		}{
-			{"C15 Receive outlasts an outage", true},
-			{"C17 a lock that is renewed holds", true},
-			{"C7 what a killed process had handled but not settled comes again", true},
+			{"C15 Receive continues after an outage", true},
+			{"C17 a lock that is renewed does not end", true},
+			{"C7 a message that a killed process handled but did not settle is redelivered", true},
 			{"C3 a large backlog is delivered to the last message", false},
 			{soakCases[0].name(), false},
 		} {
@@ -141,11 +141,11 @@ func TestTags_AreAtTheEndOfSubtestNames(t *testing.T) {
 		names[c.subtestName()] = true
 	}
 	for _, want := range []string{
-		"C15 Receive outlasts an outage @broker",
-		"C17 a lock that is renewed holds @locks",
-		"C7 what a killed process had handled but not settled comes again @processes",
+		"C15 Receive continues after an outage @broker",
+		"C17 a lock that is renewed does not end @locks",
+		"C7 a message that a killed process handled but did not settle is redelivered @processes",
 		"C3 a large backlog is delivered to the last message @slow",
-		"C15 a queue that does not exist is an error of OpenReceiver at once",
+		"C15 OpenReceiver of a queue that does not exist fails at once",
 	} {
 		if !names[want] {
 			t.Errorf("no case has a subtest named %q", want)
