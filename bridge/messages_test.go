@@ -1,10 +1,8 @@
 package bridge_test
 
-import (
-	"github.com/reprise-go/reprise/core"
-)
+import "github.com/reprise-go/reprise/core"
 
-// The messages.
+// The messages of the tests.
 var (
 	doneType         = core.NewMessageType[[]byte]("billing.Done")
 	orderPaidEvent   = core.NewEvent[[]byte]("shop.OrderPaid")

@@ -5,7 +5,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// The messages.
+// The messages of the tests.
 var (
 	aByteType             = core.NewMessageType[[]byte]("A")
 	aType                 = core.NewMessageType[[]byte]("a")

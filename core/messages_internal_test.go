@@ -1,6 +1,6 @@
 package core
 
-// The messages.
+// The messages of the tests.
 var (
 	aBType            = NewMessageType[string]("a;b")
 	aByteType         = NewMessageType[[]byte]("a")

@@ -1,10 +1,8 @@
 package inbox_test
 
-import (
-	"github.com/reprise-go/reprise/core"
-)
+import "github.com/reprise-go/reprise/core"
 
-// The messages.
+// The messages of the tests.
 var (
 	billedType  = core.NewMessageType[[]byte]("billed")
 	doneType    = core.NewMessageType[[]byte]("done")

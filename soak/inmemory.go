@@ -17,6 +17,8 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
+var stageDone = core.NewMessageType[row]("soak.row")
+
 // inMemory is a broker in this process. Its workers are goroutines. A wrapper of each
 // worker's transport injects the faults of a network and a server, and can stop all effects
 // of the worker, as if its process had been killed.
@@ -79,7 +81,7 @@ func (s *inMemory) prepare(ctx context.Context, mode core.TransactionMode, l *le
 	if err != nil {
 		return err
 	}
-	core.Handle(ep, rowRow, func(_ context.Context, _ *core.Message, body row) error {
+	core.Handle(ep, stageDone, func(_ context.Context, _ *core.Message, body row) error {
 		l.addRow(body.Stage, body.Order)
 		return nil
 	})
@@ -113,7 +115,7 @@ func (s *inMemory) startWorker(w workerOptions, log io.Writer) (worker, error) {
 	}
 	if w.mode == core.TransactionSendsAtomicWithReceive {
 		j.addRow = func(_ context.Context, m *core.Message, s stage, id int) error {
-			return m.Send(rowsQueue, rowRow.Of(row{s, id}))
+			return m.Send(rowsQueue, stageDone.Of(row{s, id}))
 		}
 	}
 	go func() {

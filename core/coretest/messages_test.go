@@ -1,10 +1,8 @@
 package coretest_test
 
-import (
-	"github.com/reprise-go/reprise/core"
-)
+import "github.com/reprise-go/reprise/core"
 
-// The messages.
+// The messages of the tests.
 var (
 	aEvent           = core.NewEvent[[]byte]("a")
 	aFuncType        = core.NewMessageType[func()]("a")

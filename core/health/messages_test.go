@@ -1,10 +1,6 @@
 package health_test
 
-import (
-	"github.com/reprise-go/reprise/core"
-)
+import "github.com/reprise-go/reprise/core"
 
-// The messages.
-var (
-	orderType = core.NewMessageType[string]("order")
-)
+// orderType is the message of the tests.
+var orderType = core.NewMessageType[string]("order")

@@ -1,10 +1,8 @@
 package logformat_test
 
-import (
-	"github.com/reprise-go/reprise/core"
-)
+import "github.com/reprise-go/reprise/core"
 
-// The messages.
+// The messages of the tests.
 var (
 	orderType  = core.NewMessageType[[]byte]("order")
 	placedType = core.NewMessageType[[]byte]("orders.placed")

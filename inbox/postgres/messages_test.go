@@ -1,10 +1,8 @@
 package postgres_test
 
-import (
-	"github.com/reprise-go/reprise/core"
-)
+import "github.com/reprise-go/reprise/core"
 
-// The messages.
+// The messages of the tests.
 var (
 	placed  = core.NewEvent[OrderPlaced]("orders.placed")
 	written = core.NewEvent[OrderPlaced]("invoices.written")

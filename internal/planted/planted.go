@@ -19,6 +19,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
+var place = core.NewMessageType[[]byte]("place")
+
 // mark is in every secret. No error, name or other text contains it.
 const mark = "zqsecret"
 
@@ -187,8 +189,8 @@ func checkEndpoint(t testing.TB, what string, transport Transport) {
 		t.Errorf("%s: core.New: %v", what, err)
 		return
 	}
-	core.Handle(ep, placeType, func(context.Context, *core.Message, []byte) error { return nil })
-	err = ep.Send(t.Context(), "orders", placeType.Of([]byte("x")))
+	core.Handle(ep, place, func(context.Context, *core.Message, []byte) error { return nil })
+	err = ep.Send(t.Context(), "orders", place.Of([]byte("x")))
 	Check(t, what+": Endpoint.Send", err)
 	ep.RaiseCritical(err) // a handler may do this, and the text gets into Health
 	err = ep.Run(t.Context())

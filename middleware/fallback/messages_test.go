@@ -1,10 +1,8 @@
 package fallback_test
 
-import (
-	"github.com/reprise-go/reprise/core"
-)
+import "github.com/reprise-go/reprise/core"
 
-// The messages.
+// The messages of the tests.
 var (
 	answerType      = core.NewMessageType[[]byte]("answer")
 	apologyType     = core.NewMessageType[string]("letters.apology")

@@ -1,10 +1,8 @@
 package resilience_test
 
-import (
-	"github.com/reprise-go/reprise/core"
-)
+import "github.com/reprise-go/reprise/core"
 
-// The messages.
+// The messages of the tests.
 var (
 	chargeLaterType      = core.NewMessageType[string]("orders.chargeLater")
 	chargeType           = core.NewMessageType[string]("orders.charge")

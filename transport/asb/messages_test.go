@@ -1,10 +1,8 @@
 package asb_test
 
-import (
-	"github.com/reprise-go/reprise/core"
-)
+import "github.com/reprise-go/reprise/core"
 
-// The messages.
+// The messages of the tests.
 var (
 	jobType     = core.NewMessageType[[]byte]("job")
 	placedEvent = core.NewEvent[string]("Shop.Placed")

@@ -1,10 +1,8 @@
 package rabbitmq_test
 
-import (
-	"github.com/reprise-go/reprise/core"
-)
+import "github.com/reprise-go/reprise/core"
 
-// The messages.
+// The messages of the tests.
 var (
 	answeredType     = core.NewMessageType[order]("orders.answered")
 	askedType        = core.NewMessageType[order]("orders.asked")

@@ -1,10 +1,8 @@
 package sqlserver_test
 
-import (
-	"github.com/reprise-go/reprise/core"
-)
+import "github.com/reprise-go/reprise/core"
 
-// The messages.
+// The messages of the tests.
 var (
 	countType            = core.NewMessageType[int]("Count")
 	delayedToGoType      = core.NewMessageType[note]("Interop.DelayedToGo")

@@ -1,10 +1,6 @@
 package sqs_test
 
-import (
-	"github.com/reprise-go/reprise/core"
-)
+import "github.com/reprise-go/reprise/core"
 
-// The messages.
-var (
-	postType = core.NewMessageType[int]("ledger.Post")
-)
+// postType is the message of the tests.
+var postType = core.NewMessageType[int]("ledger.Post")

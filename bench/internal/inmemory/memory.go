@@ -21,6 +21,8 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
+var placed = core.NewMessageType[[]byte]("orders.placed")
+
 // memoryRepetitions is the most samples of memory: each takes half a minute with a
 // million messages.
 const memoryRepetitions = 2
@@ -108,7 +110,7 @@ func startFailing(ctx context.Context, setup reprise.Setup, handle func(string) 
 	if err != nil {
 		return nil, err
 	}
-	core.Handle(taker, placedType, func(_ context.Context, m *core.Message, _ []byte) error {
+	core.Handle(taker, placed, func(_ context.Context, m *core.Message, _ []byte) error {
 		return handle(m.Headers.Get(workload.SequenceHeader))
 	})
 	s := &failingSystem{finished: make(chan error, 1)}

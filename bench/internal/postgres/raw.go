@@ -18,6 +18,8 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
+var placed = core.NewMessageType[[]byte]("orders.placed")
+
 // rawSetup is the code of a user who needs only the rate, with pgx, on a table like
 // Reprise's: no endpoint, no recoverability, no delivery count, headers that are searched
 // instead of parsed.
@@ -88,7 +90,7 @@ func (s *rawStore) whatHandlersSend(ctx context.Context, t core.Transport) (head
 	if err != nil {
 		return "", err
 	}
-	if err := ep.Invoke(ctx, placedType.Of(s.body)); err != nil {
+	if err := ep.Invoke(ctx, placed.Of(s.body)); err != nil {
 		return "", err
 	}
 	err = s.pool.QueryRow(ctx, "delete from shipping returning headers").Scan(&headers)

@@ -12,6 +12,8 @@ import (
 	"github.com/reprise-go/reprise/core/logformat"
 )
 
+var placed = core.NewMessageType[[]byte]("orders.placed")
+
 // Setup is one way of running Reprise. All other settings are as in production:
 // recoverability on, log lines at Info or above folded as docs/recoverability.md recommends,
 // formatted and discarded, so that the speed of a terminal does not matter.
@@ -58,7 +60,7 @@ func (setup Setup) NewEndpoint(t core.Transport, handle func(string) error) (*co
 		return nil, err
 	}
 	body := setup.Body()
-	core.Handle(ep, placedType, func(ctx context.Context, m *core.Message, _ []byte) error {
+	core.Handle(ep, placed, func(ctx context.Context, m *core.Message, _ []byte) error {
 		sequence := m.Headers.Get(workload.SequenceHeader)
 		if setup.Work != nil {
 			if err := setup.Work(ctx, sequence); err != nil {
@@ -68,7 +70,7 @@ func (setup Setup) NewEndpoint(t core.Transport, handle func(string) error) (*co
 		if err := handle(sequence); err != nil || !setup.Sends {
 			return err
 		}
-		return m.Send(workload.HandlerQueue, placedType.Of(body))
+		return m.Send(workload.HandlerQueue, placed.Of(body))
 	})
 	return ep, nil
 }
@@ -99,7 +101,7 @@ func (s *System) Send(ctx context.Context, sequence string) error {
 			sent[h.Key] = h.Value
 		}
 		sent[workload.SequenceHeader] = sequence
-		return s.endpoint.Send(ctx, workload.Queue, placedType.Of(s.body).With(core.SendOptions{Headers: sent}))
+		return s.endpoint.Send(ctx, workload.Queue, placed.Of(s.body).With(core.SendOptions{Headers: sent}))
 	}
 	return s.transport.Send(ctx, Message(sequence, s.body))
 }

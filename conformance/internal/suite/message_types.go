@@ -1,8 +1,6 @@
 package suite
 
-import (
-	"github.com/reprise-go/reprise/core"
-)
+import "github.com/reprise-go/reprise/core"
 
 // The messages.
 var (

@@ -1,10 +1,8 @@
 package concepts_test
 
-import (
-	"github.com/reprise-go/reprise/core"
-)
+import "github.com/reprise-go/reprise/core"
 
-// The messages.
+// The messages of the tests.
 var (
 	attempted   = core.NewMessageType[PlaceOrder]("orders.attempted")
 	invoicePaid = core.NewEvent[int]("Shop.Billing.InvoicePaid")

@@ -1,10 +1,6 @@
 package configuration_test
 
-import (
-	"github.com/reprise-go/reprise/core"
-)
+import "github.com/reprise-go/reprise/core"
 
-// The messages.
-var (
-	send = core.NewMessageType[string]("mail.send")
-)
+// send is the message of the tests.
+var send = core.NewMessageType[string]("mail.send")

@@ -1,10 +1,8 @@
 package recoverability_test
 
-import (
-	"github.com/reprise-go/reprise/core"
-)
+import "github.com/reprise-go/reprise/core"
 
-// The messages.
+// The messages of the tests.
 var (
 	forward = core.NewMessageType[[]byte]("forward")
 	place   = core.NewMessageType[string]("orders.place")

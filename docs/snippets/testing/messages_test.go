@@ -1,10 +1,8 @@
 package testing_test
 
-import (
-	"github.com/reprise-go/reprise/core"
-)
+import "github.com/reprise-go/reprise/core"
 
-// The messages.
+// The messages of the tests.
 var (
 	late     = core.NewMessageType[OrderPlaced]("orders.late")
 	placed   = core.NewMessageType[OrderPlaced]("orders.placed")

@@ -1,10 +1,8 @@
 package otelreprise_test
 
-import (
-	"github.com/reprise-go/reprise/core"
-)
+import "github.com/reprise-go/reprise/core"
 
-// The messages.
+// The messages of the tests.
 var (
 	eventPlacedEvent  = core.NewEvent[string]("event-placed")
 	eventShippedEvent = core.NewEvent[string]("event-shipped")

@@ -1,10 +1,8 @@
 package sqlservertest_test
 
-import (
-	"github.com/reprise-go/reprise/core"
-)
+import "github.com/reprise-go/reprise/core"
 
-// The messages.
+// The messages of the tests.
 var (
 	placed  = core.NewMessageType[OrderPlaced]("orders.placed")
 	written = core.NewEvent[OrderPlaced]("invoices.written")
