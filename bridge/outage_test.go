@@ -400,7 +400,7 @@ func TestCrash_InboxDropsTheDuplicate(t *testing.T) {
 		b.noError(err)
 		b.Cleanup(func() { _ = box.Close(context.Background()) })
 		billing := b.endpoint("billing", b.far, core.Config{Middleware: []core.Middleware{box.Middleware()}, Observers: []core.Observer{{
-			Succeeded: func(_ context.Context, s core.Success) {
+			Succeeded: func(_ context.Context, s core.Handling) {
 				if s.Duplicate {
 					duplicates++
 				}

@@ -16,8 +16,8 @@ import (
 type noteKey struct{}
 
 // successObserver returns an observer that calls f for each message that is done.
-func successObserver(f func(core.Success)) core.Observer {
-	return core.Observer{Succeeded: func(_ context.Context, e core.Success) { f(e) }}
+func successObserver(f func(core.Handling)) core.Observer {
+	return core.Observer{Succeeded: func(_ context.Context, e core.Handling) { f(e) }}
 }
 
 func TestAttemptValues_ReachTheDecisionOfTheirAttempt(t *testing.T) {
@@ -47,7 +47,7 @@ func TestAttemptValues_ReachTheDecisionOfTheirAttempt(t *testing.T) {
 		ep := fx.newEndpoint("orders", core.Config{
 			Recoverability: recover, Middleware: []core.Middleware{core.MiddlewareFunc(outer), core.MiddlewareFunc(inner)},
 			Observers: []core.Observer{onRecovery(func(_ context.Context, e core.Recovery) {
-				told.add(fmt.Sprint(e.Value(noteKey{}), " ", e.Value("HandleFailed")))
+				told.add(fmt.Sprint(e.Failure.Value(noteKey{}), " ", e.Failure.Value("HandleFailed")))
 			})},
 		})
 		runs := 0
@@ -78,7 +78,7 @@ func TestAttemptValues_OfHandleFailedReachTheRecoveryObserver(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		var told recorder[any]
 		fx.runHandleFailed(core.Config{Recoverability: noRetries, Observers: []core.Observer{onRecovery(func(_ context.Context, e core.Recovery) {
-			told.add(e.Value(noteKey{}))
+			told.add(e.Failure.Value(noteKey{}))
 		})}}, func(_ context.Context, m *core.Message, _ *core.Failed) error {
 			m.SetValue(noteKey{}, "noted")
 			return nil
@@ -99,7 +99,7 @@ func TestAttemptValues_CostNothingWhereThereAreNone(t *testing.T) {
 func TestAttemptValues_ReachTheSuccessObserver(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		var seen recorder[any]
-		fx.runOrders(core.Config{Concurrency: 1, Observers: []core.Observer{successObserver(func(e core.Success) { seen.add(e.Message.Value(noteKey{})) })}}, func(_ context.Context, m *core.Message) error {
+		fx.runOrders(core.Config{Concurrency: 1, Observers: []core.Observer{successObserver(func(e core.Handling) { seen.add(e.Message.Value(noteKey{})) })}}, func(_ context.Context, m *core.Message) error {
 			m.SetValue(noteKey{}, m.ID)
 			return nil
 		})

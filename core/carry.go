@@ -335,14 +335,12 @@ func (c *carrier) notify(w *work, action Action) {
 	}
 	f, d, ctx := w.failure, &w.decision, w.attempt.recoveryContext(c.run)
 	e := Recovery{
-		ObservedEndpoint: c.ep.observed,
-		MessageID:        f.MessageID, MessageType: f.MessageType, Headers: f.Headers, Err: f.Err, Handler: f.Handler,
-		Attempt: f.ImmediateProcessingFailures, DelayedRetries: f.DelayedDeliveriesPerformed, Deferrals: f.deferrals,
+		ObservedEndpoint: c.ep.observed, Failure: f.ErrorContext,
 		Action: action, Deferred: action.Kind == ActionDelayedRetry && (d.as == asDeferral || d.as == asRefusal), NewCopy: d.as == asNewCopy,
 		DeadLettered: w.arrived == plan.BrokerQueue, Reason: d.reason.kind, TakenOver: w.takenOver,
-		FailedAt: f.FailedAt, FirstFailure: f.FirstFailure,
-		attemptValues: w.attempt.message.values(false),
 	}
+	e.Failure.Body = nil // which events in the queue would keep in memory
+	e.Failure.attemptValues = w.attempt.message.values(false)
 	for _, o := range observers {
 		c.run.recoveryCalls.Add(func() { o.Recovered(ctx, e) })
 	}

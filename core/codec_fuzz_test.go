@@ -34,7 +34,7 @@ func FuzzDecode(f *testing.F) {
 		in := &Incoming{ID: "m1", DeliveryCount: 1, Body: body}
 		in.Headers.Set(headers.ContentType, contentType)
 		var m Message
-		m.begin(env, in, handling{messageType: "order"})
+		m.begin(env, in, selection{messageType: "order"})
 		for name, handle := range map[string]HandlerFunc{
 			"struct":  func(_ context.Context, m *Message) error { _, err := decodeBody[order](m); return err },
 			"pointer": func(_ context.Context, m *Message) error { _, err := decodeBody[*order](m); return err },

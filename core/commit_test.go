@@ -303,10 +303,10 @@ func TestCommit_Invoke(t *testing.T) {
 // handleEndRecorder keeps what observers were told of attempts.
 type handleEndRecorder struct{ recorder[string] }
 
-func (e *handleEndRecorder) HandleEnd(_ context.Context, end core.HandleEnd) {
+func (e *handleEndRecorder) HandleEnd(_ context.Context, end core.Handling) {
 	e.add(fmt.Sprint("end ", end.Duplicate))
 }
-func (e *handleEndRecorder) Succeeded(_ context.Context, s core.Success) {
+func (e *handleEndRecorder) Succeeded(_ context.Context, s core.Handling) {
 	e.add(fmt.Sprint("success ", s.Duplicate))
 }
 

@@ -300,7 +300,7 @@ func TestSettings_OthersOfAMessageType(t *testing.T) {
 	aged := func(age time.Duration) func(*failure) {
 		return func(f *failure) { f.ImmediateProcessingFailures, f.FirstFailure = 6, f.FailedAt.Add(-age) }
 	}
-	deferred := func(n int) func(*failure) { return func(f *failure) { f.deferrals = n } }
+	deferred := func(n int) func(*failure) { return func(f *failure) { f.Deferrals = n } }
 	retry := DelayedRetry(10 * time.Second)
 	for _, test := range []struct {
 		name        string

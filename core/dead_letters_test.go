@@ -148,7 +148,7 @@ func TestDeadLetters_FailedMessagesGoToTheDeadLetterQueue(t *testing.T) {
 					}
 				}
 				for _, e := range recovered.all() {
-					equal(fx, "reason that observers are told of "+e.MessageID, e.Reason, terminalFailures[e.MessageID].reason)
+					equal(fx, "reason that observers are told of "+e.Failure.MessageID, e.Reason, terminalFailures[e.Failure.MessageID].reason)
 				}
 			})
 		})

@@ -107,7 +107,6 @@ func (r *rules) handlerTimeout(messageType string) time.Duration {
 // failure is an ErrorContext with fields that only verdicts need.
 type failure struct {
 	ErrorContext
-	deferrals     int
 	inPlace       bool      // a delayed retry postpones the message, because of its group
 	handlerFailed time.Time // when Handler did, or the zero time
 	generatedID   bool      // the sender gave the message no id
@@ -131,6 +130,7 @@ func (r *rules) describe(a *attempt, err error) *failure {
 			ReceiveQueue:                r.ownAddress,
 			ImmediateProcessingFailures: in.attempt(),
 			DelayedDeliveriesPerformed:  in.delayedRetries(),
+			Deferrals:                   in.deferrals(),
 			FailedAt:                    time.Now(),
 			LastDelayedRetry:            parseTimeOrZero(in.Headers.Get(headers.RetriesTimestamp)),
 			FirstFailure:                in.firstFailure(),
@@ -138,7 +138,6 @@ func (r *rules) describe(a *attempt, err error) *failure {
 			Handler:                     handler.name,
 			HandlerStarted:              handler.began,
 		},
-		deferrals:     in.deferrals(),
 		inPlace:       r.retriesInPlace(in),
 		handlerFailed: handler.failed,
 	}
@@ -281,7 +280,7 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 			d.as = asRefusal
 		case config.IsUnrecoverable(f.Err):
 			d.action = MoveToError("")
-		case config.settings.RequeueLimit > 0 && f.deferrals >= config.settings.RequeueLimit:
+		case config.settings.RequeueLimit > 0 && f.Deferrals >= config.settings.RequeueLimit:
 			d.action, d.reason.err = MoveToError(""), newRequeueLimitError(config.settings.RequeueLimit, f.Err)
 		case v.Delay <= 0:
 			d.action, d.as = DelayedRetry(config.settings.RequeueDelay), asDeferral

@@ -49,7 +49,7 @@ func (d unsettledDelivery) Incoming() *Incoming { return d.in }
 // failureOf describes a failed delivery the way the engine does.
 func failureOf(in *Incoming, messageType string, err error, at time.Time) failure {
 	r := &rules{ownAddress: "input"}
-	f := r.describe(&attempt{delivery: unsettledDelivery{in: in}, message: Message{handling: handling{messageType: messageType}}}, err)
+	f := r.describe(&attempt{delivery: unsettledDelivery{in: in}, message: Message{selected: selection{messageType: messageType}}}, err)
 	f.FailedAt = at
 	return *f
 }

@@ -81,7 +81,7 @@ func (m *Message) chooseHandlers() *handlerSet {
 	outermost.mu.Lock()
 	defer outermost.mu.Unlock()
 	outermost.failing, outermost.handlersChosen = nil, true
-	h := &outermost.handling
+	h := &outermost.selected
 	if m.Type != h.messageType {
 		m.Type, h.handlers = m.deps.registry.lookup(m.Type)
 		h.messageType = m.Type

@@ -124,7 +124,7 @@ func copyForDeferral(f *failure) Headers {
 	h := f.Headers
 	f.writeID(&h)
 	h.Del(headers.TimeToBeReceived, headers.Deliveries, headers.Failures)
-	h.Set(headers.Deferrals, strconv.Itoa(f.deferrals+1))
+	h.Set(headers.Deferrals, strconv.Itoa(f.Deferrals+1))
 	return h
 }
 
@@ -229,7 +229,7 @@ func extendTrace(f *failure, exceptionType string, action Action) string {
 		At:        headers.FormatTime(f.FailedAt),
 		Error:     exceptionType,
 		Attempts:  f.ImmediateProcessingFailures,
-		Deferrals: f.deferrals,
+		Deferrals: f.Deferrals,
 		Action:    action.Kind.String(),
 	})
 	if action.Kind == ActionDelayedRetry {

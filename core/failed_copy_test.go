@@ -20,7 +20,7 @@ var testHost = hostInfo{endpoint: "billing", instance: "billing-1", machine: "ho
 // and of an earlier stay in an error queue.
 func failedMessage(err error) *failure {
 	f := failureAfter(6, 2, err)
-	f.deferrals = 4
+	f.Deferrals = 4
 	f.Body = []byte("body")
 	f.Headers = HeadersFromMap(map[string]string{
 		"app": "value", "empty": "", headers.MessageID: "m1", headers.TimeSent: "then", headers.TimeToBeReceived: "00:01:00",

@@ -58,8 +58,8 @@ func TestIndependent_AllRunInEachAttempt(t *testing.T) {
 				equal(fx, name+": committed", strings.Join(fx.broker.committed.all(), ""), "abc")
 			}
 			for _, e := range recovered.all() {
-				if !strings.Contains(e.Handler, "handleIndependently") {
-					fx.Errorf("the handler that failed is %q", e.Handler)
+				if !strings.Contains(e.Failure.Handler, "handleIndependently") {
+					fx.Errorf("the handler that failed is %q", e.Failure.Handler)
 				}
 			}
 			fx.noError(r.stop())
@@ -265,9 +265,9 @@ func TestIndependent_Precedence(t *testing.T) {
 				if got.Action != alone.Action || got.Deferred != alone.Deferred {
 					t.Errorf("%s: %v, want %v", name, got.Action, alone.Action)
 				}
-				failures, ok := errors.AsType[*core.HandlersError](got.Err)
-				if !ok || len(failures.Failures) != 2 || !strings.HasPrefix(got.Err.Error(), "2 of 2 handlers failed: ") {
-					t.Errorf("%s: the error is %v", name, got.Err)
+				failures, ok := errors.AsType[*core.HandlersError](got.Failure.Err)
+				if !ok || len(failures.Failures) != 2 || !strings.HasPrefix(got.Failure.Err.Error(), "2 of 2 handlers failed: ") {
+					t.Errorf("%s: the error is %v", name, got.Failure.Err)
 				}
 			}
 		}

@@ -25,7 +25,7 @@ type invoker struct {
 // begin begins an attempt at a message as one of the given type, or of those that a header
 // lists.
 func (i *invoker) begin(a *attempt, in *Incoming, messageTypes string) {
-	a.message.begin(i.deps, in, i.deps.registry.handlingOf(messageTypes))
+	a.message.begin(i.deps, in, i.deps.registry.selectionOf(messageTypes))
 }
 
 // resolveMessageType changes the type of an attempt to the one that Config.MessageType gives
@@ -65,7 +65,7 @@ func (i *invoker) typeOf(in *Incoming) string {
 	case messageType == "":
 		messageType = in.Headers.Get(headers.MessageTypes)
 	}
-	return i.deps.registry.handlingOf(messageType).messageType
+	return i.deps.registry.selectionOf(messageType).messageType
 }
 
 // invoke calls middleware and handlers, with observers around them, within the handler
@@ -93,12 +93,12 @@ func (i *invoker) observedCall(ctx context.Context, a *attempt) error {
 	if len(i.observers.handle) == 0 {
 		return i.call(ctx, a)
 	}
-	ctx = i.observers.handleStart(ctx, HandleStart{i.endpoint, &a.message})
+	ctx = i.observers.handleStart(ctx, Handling{ObservedEndpoint: i.endpoint, Message: &a.message})
 	a.observedCtx, a.message.ctx = ctx, ctx
 	start := time.Now()
 	err := calls.ErrGoexit
 	defer func() {
-		i.observers.handleEnd(ctx, HandleEnd{ObservedEndpoint: i.endpoint, Message: &a.message, Err: err, Duration: time.Since(start), Duplicate: a.message.isDuplicate()})
+		i.observers.handleEnd(ctx, Handling{ObservedEndpoint: i.endpoint, Message: &a.message, Err: err, Duration: time.Since(start), Duplicate: a.message.isDuplicate()})
 	}()
 	err = i.call(ctx, a)
 	return err

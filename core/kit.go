@@ -37,7 +37,7 @@ func (kit) NewMessage(endpoint, messageType string, in *Incoming, caps Capabilit
 			address: func(queue string) (string, error) { return queue, nil },
 		},
 		send: send,
-	}, in, handling{messageType: messageType})
+	}, in, selection{messageType: messageType})
 	return m, nil
 }
 

@@ -52,7 +52,7 @@ type Message struct {
 	sends         sends          // has a separate mutex
 
 	mu             sync.Mutex
-	handling       handling        // of the outermost Message
+	selected       selection       // of the outermost Message
 	failing        *failingHandler // in the last run; of the outermost Message
 	skipsRest      bool            // the handlers that have not run
 	duplicate      bool            // it was handled before; of the outermost Message
@@ -69,8 +69,8 @@ type messageDeps struct {
 	atomic   bool   // sends, receive and the handlers' work are one transaction
 }
 
-// handling is the type under which a message is handled, and its handlers.
-type handling struct {
+// selection is the type under which a message is handled, and its handlers.
+type selection struct {
 	messageType string
 	handlers    *handlerSet // nil if there are none
 	content     *content    // replaces the received content (set by middleware), or nil
@@ -89,10 +89,10 @@ type content struct {
 }
 
 // begin fills m for one attempt.
-func (m *Message) begin(deps *messageDeps, in *Incoming, h handling) {
+func (m *Message) begin(deps *messageDeps, in *Incoming, h selection) {
 	m.ID = in.ID
 	m.Type = h.messageType
-	m.handling = h
+	m.selected = h
 	m.Headers = in.Headers
 	m.Attempt = in.attempt()
 	m.DelayedRetries = in.delayedRetries()
@@ -107,12 +107,12 @@ func (m *Message) begin(deps *messageDeps, in *Incoming, h handling) {
 	}
 }
 
-// handledAs returns the handling of the message in the last run, or the one that it would
+// handledAs returns the selection of the last run, or the one that it would
 // have had. Unlike m's fields, only chooseHandlers changes it.
-func (m *Message) handledAs() handling {
+func (m *Message) handledAs() selection {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.handling
+	return m.selected
 }
 
 // RawBody returns a copy of the body before it is decoded: as it was received, or

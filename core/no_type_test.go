@@ -61,7 +61,7 @@ func TestNoType_MessageIsAttemptedOnce(t *testing.T) {
 				equal(fx, "attempts", middleware.len(), 1)
 				equal(fx, "middleware saw", middleware.all()[0], "m1 ")
 				equal(fx, "recovered by", seen.actions(), "MoveToError")
-				if err := seen.all()[0].Err; !errors.Is(err, core.ErrNoType) || errors.Is(err, core.ErrNoHandler) {
+				if err := seen.all()[0].Failure.Err; !errors.Is(err, core.ErrNoType) || errors.Is(err, core.ErrNoHandler) {
 					fx.Errorf("failed with %v", err)
 				}
 				equal(fx, "body", string(failed.Body), "body of m1")

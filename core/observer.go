@@ -6,7 +6,6 @@ import (
 
 	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/internal/calls"
-	"github.com/reprise-go/reprise/core/internal/values"
 )
 
 // Observer has functions for the events of an endpoint, by which tracing and metrics can
@@ -21,14 +20,14 @@ type Observer struct {
 	// middleware and handlers, and after them on the same goroutine, with the context that
 	// HandleStart returned; nil stands for the context that it got. Both are called inline.
 	// After successful handlers the message is not yet done: see Succeeded.
-	HandleStart func(ctx context.Context, e HandleStart) context.Context
-	HandleEnd   func(ctx context.Context, e HandleEnd)
+	HandleStart func(ctx context.Context, e Handling) context.Context
+	HandleEnd   func(ctx context.Context, e Handling)
 
 	// Succeeded is called inline when a message has been handled, the messages of its
 	// handlers have been sent, and it was consumed. A settlement that the transport does not
 	// confirm, or that failed after the sends, counts too, because such a message is not
 	// handled again here.
-	Succeeded func(ctx context.Context, e Success)
+	Succeeded func(ctx context.Context, e Handling)
 
 	// SendStart and SendEnd are called around every call to the transport that sends,
 	// for any reason: the application, a handler's success, a delayed retry, a move
@@ -39,8 +38,8 @@ type Observer struct {
 	// send of a message, such as the traceparent of its creation, is set where Reason is
 	// [ReasonApplication]: with the other reasons but [ReasonAcknowledgement] the message is
 	// a copy of a received message, and has the header already.
-	SendStart func(ctx context.Context, e SendStart) context.Context
-	SendEnd   func(ctx context.Context, e SendEnd)
+	SendStart func(ctx context.Context, e Sending) context.Context
+	SendEnd   func(ctx context.Context, e Sending)
 
 	// Recovered reports the outcome of failed messages. It has its own goroutine and queue;
 	// Health counts the dropped events. For one message the events are in order, and the
@@ -87,45 +86,29 @@ type ObservedEndpoint struct {
 	Transport *TransportInfo
 }
 
-// HandleStart describes an attempt that begins.
-type HandleStart struct {
+// Handling is an attempt at a message: one that begins, one that has ended, whose sends and
+// settlement follow, or the one with which the message was done.
+type Handling struct {
 	ObservedEndpoint
 	Message *Message
-}
 
-// HandleEnd describes an attempt that ended. Sends and settlement follow.
-type HandleEnd struct {
-	ObservedEndpoint
-	Message  *Message
-	Err      error // nil on success
+	// Err is the error of the attempt, nil on success, and Duration is how long middleware
+	// and handlers took. Only HandleEnd gets them.
+	Err      error
 	Duration time.Duration
 
 	// Duplicate: the message was handled before, and no handler has run
-	// (messagekit.MarkDuplicate).
+	// (messagekit.MarkDuplicate). HandleStart does not know it.
 	Duplicate bool
 }
 
-// Success describes a message that is done.
-type Success struct {
+// Sending is a send, which begins or has ended.
+type Sending struct {
 	ObservedEndpoint
-	Message *Message
-
-	// Duplicate: the message was handled before, and no handler has run
-	// (messagekit.MarkDuplicate).
-	Duplicate bool
-}
-
-// SendStart describes a send that begins.
-type SendStart struct {
-	ObservedEndpoint
-	// Messages are the messages to send. An observer may change their Headers, nothing else.
+	// Messages are the messages to send. SendStart may change their Headers, nothing else.
 	Messages []Outgoing
-}
 
-// SendEnd describes a send that ended.
-type SendEnd struct {
-	ObservedEndpoint
-	Messages []Outgoing
+	// Err is the error of the send, and Duration is how long it took. Only SendEnd gets them.
 	Err      error
 	Duration time.Duration
 }
@@ -133,11 +116,11 @@ type SendEnd struct {
 // Recovery describes the outcome of a failed message.
 type Recovery struct {
 	ObservedEndpoint
-	MessageID, MessageType             string
-	Headers                            Headers
-	Err                                error
-	Handler                            string // that failed, as in ErrorContext
-	Attempt, DelayedRetries, Deferrals int
+
+	// Failure is the failure, as a [Policy] gets it, without the Body. A decision that was
+	// carried out in a later delivery of the message (R25) has no values of the attempt.
+	Failure ErrorContext
+
 	// Action is the decision that was carried out. The Delay of an [ImmediateRetry] is
 	// the pause as it is made. A [MoveToError] whose queue cannot be reached counts as
 	// carried out when the message is stored (health.Waiting); if the error queue
@@ -155,13 +138,6 @@ type Recovery struct {
 	Reason headers.Failure
 	// TakenOver: [HandleFailed] took the message over; it was not moved.
 	TakenOver bool
-	// FailedAt is when the attempt failed.
-	FailedAt time.Time
-	// FirstFailure is when the message failed for the first time, as in [ErrorContext]: the
-	// zero time if this is the first round.
-	FirstFailure time.Time
-
-	attemptValues *values.Values // of the attempt
 }
 
 // RateLimitChange is the beginning or the end of rate-limited mode.
@@ -218,7 +194,7 @@ func groupObservers(errs *validationErrors, all []Observer, sendOnly bool) *obse
 	return o
 }
 
-func (o *observers) handleStart(ctx context.Context, e HandleStart) context.Context {
+func (o *observers) handleStart(ctx context.Context, e Handling) context.Context {
 	for _, each := range o.handle {
 		if each.HandleStart == nil {
 			continue
@@ -232,7 +208,7 @@ func (o *observers) handleStart(ctx context.Context, e HandleStart) context.Cont
 	return ctx
 }
 
-func (o *observers) handleEnd(ctx context.Context, e HandleEnd) {
+func (o *observers) handleEnd(ctx context.Context, e Handling) {
 	for _, each := range o.handle {
 		if each.HandleEnd != nil {
 			calls.Recover(o.onPanic, func() { each.HandleEnd(ctx, e) })
@@ -240,13 +216,13 @@ func (o *observers) handleEnd(ctx context.Context, e HandleEnd) {
 	}
 }
 
-func (o *observers) succeeded(ctx context.Context, e Success) {
+func (o *observers) succeeded(ctx context.Context, e Handling) {
 	for _, each := range o.success {
 		calls.Recover(o.onPanic, func() { each.Succeeded(ctx, e) })
 	}
 }
 
-func (o *observers) sendStart(ctx context.Context, e SendStart) context.Context {
+func (o *observers) sendStart(ctx context.Context, e Sending) context.Context {
 	for _, each := range o.send {
 		if each.SendStart == nil {
 			continue
@@ -260,7 +236,7 @@ func (o *observers) sendStart(ctx context.Context, e SendStart) context.Context 
 	return ctx
 }
 
-func (o *observers) sendEnd(ctx context.Context, e SendEnd) {
+func (o *observers) sendEnd(ctx context.Context, e Sending) {
 	for _, each := range o.send {
 		if each.SendEnd != nil {
 			calls.Recover(o.onPanic, func() { each.SendEnd(ctx, e) })
@@ -283,7 +259,3 @@ func (o *observers) runEnded(ctx context.Context, ep *Endpoint, err error) {
 		}
 	}
 }
-
-// Value returns the value that the attempt set with [Message.SetValue], or nil. A
-// decision that was carried out in a later delivery of the message (R25) has none.
-func (r Recovery) Value(key any) any { return r.attemptValues.Get(key) }

@@ -29,7 +29,7 @@ func TestObserver_SlowDelaysNothing(t *testing.T) {
 		var seen recorder[string]
 		slow := onRecovery(func(_ context.Context, e core.Recovery) {
 			<-release
-			seen.add(e.MessageID)
+			seen.add(e.Failure.MessageID)
 		})
 		recover := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
 		ep, run := fx.runOrders(core.Config{Recoverability: recover, Observers: []core.Observer{slow}}, func(context.Context, *core.Message) error { return errBoom })
@@ -67,15 +67,15 @@ func TestObserver_HangingIsLeftBehind(t *testing.T) {
 // panickingObserver panics in each function of an observer.
 type panickingObserver struct{}
 
-func (panickingObserver) HandleStart(context.Context, core.HandleStart) context.Context {
+func (panickingObserver) HandleStart(context.Context, core.Handling) context.Context {
 	panic("HandleStart")
 }
-func (panickingObserver) HandleEnd(context.Context, core.HandleEnd) { panic("HandleEnd") }
-func (panickingObserver) SendStart(context.Context, core.SendStart) context.Context {
+func (panickingObserver) HandleEnd(context.Context, core.Handling) { panic("HandleEnd") }
+func (panickingObserver) SendStart(context.Context, core.Sending) context.Context {
 	panic("SendStart")
 }
-func (panickingObserver) SendEnd(context.Context, core.SendEnd)    { panic("SendEnd") }
-func (panickingObserver) Succeeded(context.Context, core.Success)  { panic("Succeeded") }
+func (panickingObserver) SendEnd(context.Context, core.Sending)    { panic("SendEnd") }
+func (panickingObserver) Succeeded(context.Context, core.Handling) { panic("Succeeded") }
 func (panickingObserver) Recovered(context.Context, core.Recovery) { panic("Recovered") }
 func (panickingObserver) RateLimitChanged(context.Context, core.RateLimitChange) {
 	panic("RateLimitChanged")
@@ -122,20 +122,20 @@ type calls struct{ recorder[string] }
 
 type callKey struct{}
 
-func (c *calls) HandleStart(ctx context.Context, e core.HandleStart) context.Context {
+func (c *calls) HandleStart(ctx context.Context, e core.Handling) context.Context {
 	c.add(fmt.Sprint("handle ", e.Message.ID, " ", e.Message.Attempt, " ", e.Queue))
 	return context.WithValue(ctx, callKey{}, "traced")
 }
 
-func (c *calls) HandleEnd(ctx context.Context, e core.HandleEnd) {
+func (c *calls) HandleEnd(ctx context.Context, e core.Handling) {
 	c.add(fmt.Sprint("handled ", e.Err, " ", e.Duration, " ", ctx.Value(callKey{})))
 }
 
-func (c *calls) Succeeded(ctx context.Context, e core.Success) {
+func (c *calls) Succeeded(ctx context.Context, e core.Handling) {
 	c.add(fmt.Sprint("done ", e.Message.ID, " ", ctx.Value(callKey{})))
 }
 
-func (c *calls) SendStart(ctx context.Context, e core.SendStart) context.Context {
+func (c *calls) SendStart(ctx context.Context, e core.Sending) context.Context {
 	for i := range e.Messages {
 		e.Messages[i].Headers.Set("Trace", "on "+e.Messages[i].Queue)
 	}
@@ -143,7 +143,7 @@ func (c *calls) SendStart(ctx context.Context, e core.SendStart) context.Context
 	return ctx
 }
 
-func (c *calls) SendEnd(_ context.Context, e core.SendEnd) { c.add(fmt.Sprint("sent ", e.Err)) }
+func (c *calls) SendEnd(_ context.Context, e core.Sending) { c.add(fmt.Sprint("sent ", e.Err)) }
 
 func (c *calls) observer() core.Observer {
 	return core.Observer{HandleStart: c.HandleStart, HandleEnd: c.HandleEnd, Succeeded: c.Succeeded, SendStart: c.SendStart, SendEnd: c.SendEnd}
@@ -205,15 +205,15 @@ func TestRecoveryObserver_GetsEachOutcome(t *testing.T) {
 		equal(fx, "kinds", recovered.actions(), "ImmediateRetry DelayedRetry ImmediateRetry MoveToError Discard DelayedRetry")
 		all := recovered.all()
 		for i, want := range []struct{ attempt, delayed int }{{1, 0}, {2, 0}, {1, 1}, {2, 1}, {1, 0}, {1, 0}} {
-			equal(fx, fmt.Sprint("attempt of event ", i), all[i].Attempt, want.attempt)
-			equal(fx, fmt.Sprint("delayed retries of event ", i), all[i].DelayedRetries, want.delayed)
+			equal(fx, fmt.Sprint("attempt of event ", i), all[i].Failure.ImmediateProcessingFailures, want.attempt)
+			equal(fx, fmt.Sprint("delayed retries of event ", i), all[i].Failure.DelayedDeliveriesPerformed, want.delayed)
 			equal(fx, fmt.Sprint("deferred ", i), all[i].Deferred, i == 5)
 		}
 		first := all[0]
 		equal(fx, "endpoint, instance, queue", first.Endpoint+first.Instance+first.Queue, "ordersi1orders")
-		equal(fx, "message", first.MessageID+" "+first.MessageType, "bad order")
-		equal(fx, "time", first.FailedAt, failedAt)
-		if !errors.Is(first.Err, errBoom) || all[3].Action.Queue != "error" || all[4].Action.Reason != "why" || all[1].Action.Delay != time.Second {
+		equal(fx, "message", first.Failure.MessageID+" "+first.Failure.MessageType, "bad order")
+		equal(fx, "time", first.Failure.FailedAt, failedAt)
+		if !errors.Is(first.Failure.Err, errBoom) || all[3].Action.Queue != "error" || all[4].Action.Reason != "why" || all[1].Action.Delay != time.Second {
 			fx.Errorf("told %+v", all)
 		}
 	})
@@ -247,7 +247,7 @@ func TestObservers_SurviveGoexit(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		var told recorder[string]
 		observer := onRecovery(func(_ context.Context, e core.Recovery) {
-			if told.add(e.MessageID) == 1 {
+			if told.add(e.Failure.MessageID) == 1 {
 				runtime.Goexit()
 			}
 		})
@@ -296,7 +296,7 @@ type traceKey struct{}
 // tracing puts a span into the context of each attempt.
 type tracing struct{}
 
-func (tracing) HandleStart(ctx context.Context, e core.HandleStart) context.Context {
+func (tracing) HandleStart(ctx context.Context, e core.Handling) context.Context {
 	return context.WithValue(ctx, traceKey{}, "span of "+e.Message.ID)
 }
 

@@ -189,6 +189,9 @@ type ErrorContext struct {
 	// DelayedDeliveriesPerformed is the number of earlier delayed retries.
 	DelayedDeliveriesPerformed int
 
+	// Deferrals is how often handlers have deferred the message ([Defer]).
+	Deferrals int
+
 	// FailedAt is the time of this failure.
 	FailedAt time.Time
 

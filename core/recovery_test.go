@@ -157,7 +157,7 @@ func TestGoexit_OfPolicyFilterOrObserver(t *testing.T) {
 // sendExit ends the goroutine of whatever sends, but a move to the error queue.
 type sendExit struct{}
 
-func (sendExit) SendStart(_ context.Context, e core.SendStart) context.Context {
+func (sendExit) SendStart(_ context.Context, e core.Sending) context.Context {
 	if sendsTo(e.Messages, "shipping") {
 		runtime.Goexit()
 	}

@@ -239,8 +239,8 @@ func (r *registry) lookup(header string) (messageType string, set *handlerSet) {
 	return messageType, set
 }
 
-// handlingOf returns the handling of a message type. A header may list several types.
-func (r *registry) handlingOf(messageType string) (h handling) {
+// selectionOf returns the selection for a message type. A header may list several types.
+func (r *registry) selectionOf(messageType string) (h selection) {
 	h.messageType, h.handlers = r.lookup(messageType)
 	return h
 }

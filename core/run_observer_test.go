@@ -144,7 +144,7 @@ func TestObservedEndpoint_TellsTheTransport(t *testing.T) {
 			{"unknown", undescribedTransport{fx.broker}, "<nil>"},
 		} {
 			var seen recorder[*core.TransportInfo]
-			starts := sendStartFunc(func(e core.SendStart) { seen.add(e.Transport) })
+			starts := sendStartFunc(func(e core.Sending) { seen.add(e.Transport) })
 			ep, err := core.New(c.name, c.transport, core.Config{Observers: []core.Observer{starts}})
 			if err != nil {
 				fx.Fatal(err)
@@ -171,8 +171,8 @@ func TestObservedEndpoint_TellsTheTransport(t *testing.T) {
 }
 
 // sendStartFunc returns an observer that calls f at the start of each send.
-func sendStartFunc(f func(e core.SendStart)) core.Observer {
-	return core.Observer{SendStart: func(ctx context.Context, e core.SendStart) context.Context {
+func sendStartFunc(f func(e core.Sending)) core.Observer {
+	return core.Observer{SendStart: func(ctx context.Context, e core.Sending) context.Context {
 		f(e)
 		return ctx
 	}}
@@ -197,7 +197,7 @@ func TestMessage_NativeIDNamesTheCopy(t *testing.T) {
 func TestRecovery_TellsTheFirstFailure(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		var first recorder[time.Time]
-		observer := onRecovery(func(_ context.Context, e core.Recovery) { first.add(e.FirstFailure) })
+		observer := onRecovery(func(_ context.Context, e core.Recovery) { first.add(e.Failure.FirstFailure) })
 		recover := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 2}}
 		fx.runOrders(core.Config{Recoverability: recover, Observers: []core.Observer{observer}}, func(context.Context, *core.Message) error { return errBoom })
 		began := time.Now()

@@ -15,7 +15,7 @@ import (
 // why messages were sent.
 type tracer struct{ recorder[string] }
 
-func (tr *tracer) SendStart(ctx context.Context, e core.SendStart) context.Context {
+func (tr *tracer) SendStart(ctx context.Context, e core.Sending) context.Context {
 	for i := range e.Messages {
 		m := &e.Messages[i]
 		tr.add(fmt.Sprint(m.Reason, " to ", m.Queue))

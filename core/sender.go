@@ -65,10 +65,10 @@ func (s *sender) observe(ctx context.Context, out []Outgoing, send func(ctx cont
 	if len(s.observers.send) == 0 || len(out) == 0 {
 		return send(ctx)
 	}
-	ctx = s.observers.sendStart(ctx, SendStart{s.endpoint, out})
+	ctx = s.observers.sendStart(ctx, Sending{ObservedEndpoint: s.endpoint, Messages: out})
 	start := time.Now()
 	err := send(ctx)
-	s.observers.sendEnd(ctx, SendEnd{s.endpoint, out, err, time.Since(start)})
+	s.observers.sendEnd(ctx, Sending{s.endpoint, out, err, time.Since(start)})
 	return err
 }
 

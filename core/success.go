@@ -51,7 +51,7 @@ func (p *processor) succeeded(w *worker, a *attempt) error {
 	a.dealtWith = true // observers may end the goroutine
 	a.message.sends.committedSends().notifySent(p.ep.observers.onPanic)
 	if len(p.ep.observers.success) > 0 {
-		p.ep.observers.succeeded(a.settlementContext(p.run), Success{p.ep.observed, &a.message, a.message.isDuplicate()})
+		p.ep.observers.succeeded(a.settlementContext(p.run), Handling{ObservedEndpoint: p.ep.observed, Message: &a.message, Duplicate: a.message.isDuplicate()})
 	}
 	p.run.limiter.Succeeded()
 	p.run.pauses.Reset()

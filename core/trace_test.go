@@ -26,7 +26,7 @@ func rounds(h Headers, n int, from time.Time) Headers {
 func TestTrace_HasEveryStep(t *testing.T) {
 	h := rounds(Headers{}, 2, day)
 	f := failureAfter(3, 2, fmt.Errorf("last: %w", errFailed))
-	f.Headers, f.FailedAt, f.deferrals = h, day.Add(5*time.Hour), 2
+	f.Headers, f.FailedAt, f.Deferrals = h, day.Add(5*time.Hour), 2
 	h = copyForError(&f, &decision{action: MoveToError("error")}, testHost, Capabilities{})
 	const want = `[{"at":"2026-03-01 12:00:00:000000 Z","error":"core.codeError","attempts":6,"action":"DelayedRetry","delay":"1h0m0s"},` +
 		`{"at":"2026-03-01 13:00:00:000000 Z","error":"core.codeError","attempts":6,"action":"DelayedRetry","delay":"1h0m0s"},` +

@@ -120,7 +120,7 @@ func bubble(t *testing.T, change func(b *bed, s *setup), test func(b *bed)) {
 	})
 }
 
-func (b *bed) handleEnd(_ context.Context, e core.HandleEnd) {
+func (b *bed) handleEnd(_ context.Context, e core.Handling) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ends = append(b.ends, e.Err)

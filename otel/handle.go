@@ -47,7 +47,7 @@ func (o *Observer) attemptOf(ctx context.Context) *attempt {
 }
 
 // handleStart starts the span of the attempt.
-func (o *Observer) handleStart(ctx context.Context, e core.HandleStart) context.Context {
+func (o *Observer) handleStart(ctx context.Context, e core.Handling) context.Context {
 	m := e.Message
 	a := &attempt{observer: o, series: o.incomingOf(&e.ObservedEndpoint, m.Type)}
 	copied := attemptedCopy{e.Queue, ""}
@@ -110,7 +110,7 @@ func (o *Observer) messageAttributes(id string, h core.Headers) []attribute.KeyV
 }
 
 // handleEnd ends the span.
-func (o *Observer) handleEnd(ctx context.Context, e core.HandleEnd) {
+func (o *Observer) handleEnd(ctx context.Context, e core.Handling) {
 	a := o.attemptOf(ctx)
 	if a == nil {
 		return
@@ -153,7 +153,7 @@ func (o *Observer) handleEnd(ctx context.Context, e core.HandleEnd) {
 
 // outcomeOf returns the name of an attempt's outcome, and the type of its error, which is
 // "" for a success.
-func outcomeOf(e *core.HandleEnd) (outcome, kind string) {
+func outcomeOf(e *core.Handling) (outcome, kind string) {
 	switch {
 	case e.Err == nil && e.Message != nil && fallback.Cause(e.Message) != nil:
 		return outcomeFallback, ""
@@ -217,7 +217,7 @@ func boundedText(text string, most int) string {
 }
 
 // succeeded records the metrics of successes.
-func (o *Observer) succeeded(ctx context.Context, e core.Success) {
+func (o *Observer) succeeded(ctx context.Context, e core.Handling) {
 	a := o.attemptOf(ctx)
 	if a == nil {
 		return

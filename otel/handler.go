@@ -52,7 +52,7 @@ func (o *Observer) endHandler(span trace.Span, err error, returned bool) {
 		}
 		outcome, kind := outcomeFailed, other
 		if returned {
-			outcome, kind = outcomeOf(&core.HandleEnd{Err: err})
+			outcome, kind = outcomeOf(&core.Handling{Err: err})
 		}
 		span.SetAttributes(keyOutcome.String(outcome))
 		if kind == "" {

@@ -16,21 +16,21 @@ import (
 // action was done, and counts it.
 func (o *Observer) recovered(ctx context.Context, e core.Recovery) {
 	action := actionOf(&e)
-	kind := errorTypeOf(e.Err)
+	kind := errorTypeOf(e.Failure.Err)
 	failed := []attribute.KeyValue{keyAction.String(action)} // and the type of the error, if there is one
 	bounded := failed
 	if kind != "" {
 		failed = append(failed[:1:1], semconv.ErrorTypeKey.String(kind))
 		bounded = append(bounded[:1:1], semconv.ErrorTypeKey.String(o.bounds.errorType(kind)))
 	}
-	series := o.incomingOf(&e.ObservedEndpoint, e.MessageType)
+	series := o.incomingOf(&e.ObservedEndpoint, e.Failure.MessageType)
 	options := []trace.SpanStartOption{
-		trace.WithSpanKind(trace.SpanKindInternal), trace.WithTimestamp(e.FailedAt),
-		trace.WithAttributes(append(failed, keyEndpoint.String(e.Endpoint), keyMessageType.String(e.MessageType))...),
+		trace.WithSpanKind(trace.SpanKindInternal), trace.WithTimestamp(e.Failure.FailedAt),
+		trace.WithAttributes(append(failed, keyEndpoint.String(e.Endpoint), keyMessageType.String(e.Failure.MessageType))...),
 	}
 	a := o.attemptOf(ctx)
 	if a == nil { // no attempt has begun: the message was malformed, or delivered too often
-		ctx, options = o.relate(ctx, &e.Headers, options, attemptedCopy{})
+		ctx, options = o.relate(ctx, &e.Failure.Headers, options, attemptedCopy{})
 		o.instruments.consumed.Add(ctx, 1, series.failuresOf(o.bounds.errorType(kind)).consumed...)
 	}
 	ctx, span := o.tracer.Start(ctx, series.recover, options...)
@@ -39,7 +39,7 @@ func (o *Observer) recovered(ctx context.Context, e core.Recovery) {
 	if !span.IsRecording() {
 		return
 	}
-	attrs := append(o.messageAttributes(e.MessageID, e.Headers), keyAttempt.Int(e.Attempt))
+	attrs := append(o.messageAttributes(e.Failure.MessageID, e.Failure.Headers), keyAttempt.Int(e.Failure.ImmediateProcessingFailures))
 	if e.Action.Kind == core.ActionDelayedRetry {
 		attrs = append(attrs, keyDelay.Float64(e.Action.Delay.Seconds()))
 	}
@@ -49,38 +49,38 @@ func (o *Observer) recovered(ctx context.Context, e core.Recovery) {
 	if e.Reason != "" {
 		attrs = append(attrs, keyFailureReason.String(string(e.Reason)))
 	}
-	if e.Handler != "" {
-		attrs = append(attrs, keyHandler.String(e.Handler))
+	if e.Failure.Handler != "" {
+		attrs = append(attrs, keyHandler.String(e.Failure.Handler))
 	}
 	span.SetAttributes(attrs...)
 	if a == nil {
-		recordException(span, e.Err, kind)
+		recordException(span, e.Failure.Err, kind)
 	}
 	if action == actionError || action == actionDeadLetter {
-		span.SetStatus(codes.Error, statusText(e.Err))
+		span.SetStatus(codes.Error, statusText(e.Failure.Err))
 	}
 }
 
 func (o *Observer) measureRecovery(ctx context.Context, e *core.Recovery, a *attempt, series *incoming, failed []attribute.KeyValue) {
 	action := failed[0].Value.AsString()
-	ours := []attribute.KeyValue{keyEndpoint.String(e.Endpoint), keyMessageType.String(o.bounds.messageType(e.MessageType))}
+	ours := []attribute.KeyValue{keyEndpoint.String(e.Endpoint), keyMessageType.String(o.bounds.messageType(e.Failure.MessageType))}
 	o.instruments.actions.Add(ctx, 1, addOptions(ours, failed...)...)
 	switch action {
 	case actionError, actionDeadLetter, actionDiscard, actionTakenOver:
-		o.instruments.attempts.Record(ctx, int64(e.Attempt+attemptsBefore(e.Headers)), recordOptions(ours, keyOutcome.String(outcomeGivenUp))...)
+		o.instruments.attempts.Record(ctx, int64(e.Failure.ImmediateProcessingFailures+attemptsBefore(e.Failure.Headers)), recordOptions(ours, keyOutcome.String(outcomeGivenUp))...)
 	}
 	if action == actionError || action == actionDeadLetter {
-		first := e.FirstFailure
+		first := e.Failure.FirstFailure
 		if first.IsZero() {
-			first = e.FailedAt
+			first = e.Failure.FailedAt
 		}
 		o.instruments.failedAge.Record(ctx, max(time.Since(first), 0).Seconds(), recordOptions(ours)...)
 	}
 	if o.nservicebus != nil {
 		failed = failed[1:]
-		if v := core.VerdictOf(e.Err); action == actionPutBack || action == actionDeferral && v != nil && v.Refused {
+		if v := core.VerdictOf(e.Failure.Err); action == actionPutBack || action == actionDeferral && v != nil && v.Refused {
 			failed = nil // the message waits, and has not failed
 		}
-		o.nservicebus.recovered(ctx, series.nservicebus, a, e.Handler, action, failed)
+		o.nservicebus.recovered(ctx, series.nservicebus, a, e.Failure.Handler, action, failed)
 	}
 }

@@ -115,7 +115,7 @@ func (s *sending) Value(key any) any {
 
 // sendStart starts the span of the send, and writes trace contexts to messages that have
 // none.
-func (o *Observer) sendStart(ctx context.Context, e core.SendStart) context.Context {
+func (o *Observer) sendStart(ctx context.Context, e core.Sending) context.Context {
 	s := &sending{observer: o}
 	if len(e.Messages) == 1 {
 		o.startOne(ctx, s, &e.ObservedEndpoint, &e.Messages[0])
@@ -238,7 +238,7 @@ func (o *Observer) sendAttributes(m *core.Outgoing) []attribute.KeyValue {
 }
 
 // sendEnd ends the span.
-func (o *Observer) sendEnd(ctx context.Context, e core.SendEnd) {
+func (o *Observer) sendEnd(ctx context.Context, e core.Sending) {
 	s, _ := ctx.Value(sendKey{o}).(*sending)
 	if s == nil {
 		return
@@ -282,7 +282,7 @@ func (o *Observer) sendEnd(ctx context.Context, e core.SendEnd) {
 }
 
 // seriesOf returns the series of one message of a send.
-func (o *Observer) seriesOf(s *sending, e *core.SendEnd, i int) *outgoing {
+func (o *Observer) seriesOf(s *sending, e *core.Sending, i int) *outgoing {
 	if len(e.Messages) == 1 {
 		return s.series
 	}

@@ -63,8 +63,8 @@ func Commit(m *core.Message, out []core.Outgoing, sent func()) error { return ki
 func Resend(m *core.Message, out ...core.Outgoing) error { return kit.Resend(m, out) }
 
 // MarkDuplicate marks the message as handled before, for middleware that does not run the
-// handlers again: observers see the mark ([core.HandleEnd.Duplicate],
-// [core.Success.Duplicate]), unless handlers have run in this attempt.
+// handlers again: observers see the mark ([core.Handling.Duplicate]), unless handlers have
+// run in this attempt.
 func MarkDuplicate(m *core.Message) { kit.MarkDuplicate(m) }
 
 // Copy returns the copy of the message that [core.Message.Forward] collects, without a

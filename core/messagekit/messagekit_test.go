@@ -44,7 +44,7 @@ func TestMessagekit_FunctionsReachTheMessage(t *testing.T) {
 	ep, err := core.New("shop", broker, core.Config{
 		Logger:     slog.New(slog.DiscardHandler),
 		Middleware: []core.Middleware{inbox},
-		Observers:  []core.Observer{{HandleEnd: func(_ context.Context, e core.HandleEnd) { duplicates = append(duplicates, e.Duplicate) }}},
+		Observers:  []core.Observer{{HandleEnd: func(_ context.Context, e core.Handling) { duplicates = append(duplicates, e.Duplicate) }}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -49,7 +49,7 @@ func (a *account) observer() core.Observer { return core.Observer{HandleEnd: a.h
 
 // handleEnd is called after every attempt, before its transaction is committed or
 // rolled back.
-func (a *account) handleEnd(_ context.Context, e core.HandleEnd) {
+func (a *account) handleEnd(_ context.Context, e core.Handling) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	result := "handled"

@@ -65,7 +65,7 @@ func newAccount(out io.Writer, colour bool, orders int) *account {
 type messageKey struct{}
 
 // handleStart is called before every attempt.
-func (a *account) handleStart(ctx context.Context, e core.HandleStart) context.Context {
+func (a *account) handleStart(ctx context.Context, e core.Handling) context.Context {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	m := a.messages[e.Message.ID]
@@ -84,7 +84,7 @@ func (a *account) handleStart(ctx context.Context, e core.HandleStart) context.C
 // handleEnd is called after every attempt. recovered deals with errors, since it knows
 // the decision. Without an error the handler has succeeded, and its sends are about to
 // leave, together with the settlement of its message.
-func (a *account) handleEnd(ctx context.Context, e core.HandleEnd) {
+func (a *account) handleEnd(ctx context.Context, e core.Handling) {
 	m, ok := ctx.Value(messageKey{}).(*message)
 	if !ok || e.Err != nil {
 		return
@@ -111,20 +111,20 @@ func (a *account) recovered(_ context.Context, e core.Recovery) {
 	o, why := decided(e)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	m := a.messages[e.MessageID]
+	m := a.messages[e.Failure.MessageID]
 	if m == nil {
 		return // refused before any attempt, which does not happen in this flow
 	}
 	if e.Deferred {
 		m.deferrals++
 	}
-	a.line(e.FailedAt, e.Endpoint, e.MessageID, e.DelayedRetries, e.Attempt, o, why)
+	a.line(e.Failure.FailedAt, e.Endpoint, e.Failure.MessageID, e.Failure.DelayedDeliveriesPerformed, e.Failure.ImmediateProcessingFailures, o, why)
 	a.note(m, o)
 }
 
 // decided describes the decision about a failed attempt, and its reason.
 func decided(e core.Recovery) (o outcome, why string) {
-	why = e.Err.Error()
+	why = e.Failure.Err.Error()
 	switch {
 	case e.Deferred:
 		return outcome{fmt.Sprintf("deferred for %v", e.Action.Delay), blue, false}, why

@@ -118,7 +118,7 @@ func (s *service) ran(id string) {
 	s.runs[id]++
 }
 
-func (s *service) handleEnd(_ context.Context, e core.HandleEnd) {
+func (s *service) handleEnd(_ context.Context, e core.Handling) {
 	if v := core.VerdictOf(e.Err); e.Err == nil || v != nil && v.Refused {
 		return
 	}

@@ -162,7 +162,7 @@ func (e *events) ConnectionChanged(change core.ConnectionChange) {
 	e.told()
 }
 
-func (e *events) sendEnd(_ context.Context, end core.SendEnd) {
+func (e *events) sendEnd(_ context.Context, end core.Sending) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.changes = append(e.changes, core.ConnectionChange{Err: end.Err})

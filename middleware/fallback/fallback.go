@@ -109,7 +109,7 @@ func (e *Error) Unwrap() []error {
 type causeKey struct{}
 
 // Cause returns the failure that a fallback handled in this attempt of m, or nil. It is for
-// observers, whose core.HandleEnd and core.Success have the message. Where middleware around
+// observers, whose core.Handling has the message. Where middleware around
 // the fallback tries again, it is that of any of its runs.
 func Cause(m *core.Message) error {
 	cause, _ := m.Value(causeKey{}).(error)

@@ -41,8 +41,8 @@ func TestRunsInTheLastAttempt(t *testing.T) {
 				f.EachAttempt = each
 				var successes, ends recorder[error] // the causes
 				observer := core.Observer{
-					Succeeded: func(_ context.Context, e core.Success) { successes.add(fallback.Cause(e.Message)) },
-					HandleEnd: func(_ context.Context, e core.HandleEnd) {
+					Succeeded: func(_ context.Context, e core.Handling) { successes.add(fallback.Cause(e.Message)) },
+					HandleEnd: func(_ context.Context, e core.Handling) {
 						if e.Err == nil {
 							ends.add(fallback.Cause(e.Message))
 						}

@@ -15,7 +15,7 @@ import (
 
 // run starts an endpoint with this handler. The endpoint stops at the end of the
 // measurement.
-func (b *bench) run(mode core.TransactionMode, succeeded func(context.Context, core.Success), handler func(ctx context.Context, m *core.Message, body []byte) error) {
+func (b *bench) run(mode core.TransactionMode, succeeded func(context.Context, core.Handling), handler func(ctx context.Context, m *core.Message, body []byte) error) {
 	ep, err := core.New(b.queue, b.transport, core.Config{
 		Transactions: mode, Provision: core.ProvisionNever, Logger: slog.New(slog.DiscardHandler),
 		Recoverability: core.Recoverability{ErrorQueue: b.newQueue()}, Observers: []core.Observer{{Succeeded: succeeded}},
@@ -44,7 +44,7 @@ func (b *bench) run(mode core.TransactionMode, succeeded func(context.Context, c
 // successCount counts completed messages.
 type successCount struct{ n atomic.Int64 }
 
-func (s *successCount) succeeded(context.Context, core.Success) { s.n.Add(1) }
+func (s *successCount) succeeded(context.Context, core.Handling) { s.n.Add(1) }
 
 func (b *bench) endToEnd(mode core.TransactionMode, failing bool) {
 	done := &successCount{}
@@ -84,7 +84,7 @@ func (b *bench) reach(done *successCount) {
 func (b *bench) latency(mode core.TransactionMode) {
 	var handled atomic.Pointer[time.Time]
 	done := make(chan struct{}, 1)
-	b.run(mode, func(context.Context, core.Success) { done <- struct{}{} }, func(context.Context, *core.Message, []byte) error {
+	b.run(mode, func(context.Context, core.Handling) { done <- struct{}{} }, func(context.Context, *core.Message, []byte) error {
 		now := time.Now()
 		handled.Store(&now)
 		return nil

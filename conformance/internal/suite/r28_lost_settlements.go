@@ -13,7 +13,7 @@ type settledSignal chan struct{}
 
 func (s settledSignal) observer() core.Observer {
 	return core.Observer{
-		Succeeded: func(context.Context, core.Success) { s <- struct{}{} },
+		Succeeded: func(context.Context, core.Handling) { s <- struct{}{} },
 		Recovered: func(context.Context, core.Recovery) { s <- struct{}{} },
 	}
 }

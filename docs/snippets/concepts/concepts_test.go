@@ -194,11 +194,11 @@ func charge(_ context.Context, attempt int) error {
 // failed.
 func logged(log *slog.Logger) core.Observer {
 	return core.Observer{
-		HandleEnd: func(_ context.Context, e core.HandleEnd) {
+		HandleEnd: func(_ context.Context, e core.Handling) {
 			log.Info("handled", "type", e.Message.Type, "attempt", e.Message.Attempt, "took", e.Duration, "error", e.Err)
 		},
 		Recovered: func(_ context.Context, r core.Recovery) {
-			log.Info("recovered", "message", r.MessageID, "action", r.Action)
+			log.Info("recovered", "message", r.Failure.MessageID, "action", r.Action)
 		},
 	}
 }

@@ -129,8 +129,8 @@ func TestBilling_NegativeTotalIsMovedAtOnce(t *testing.T) {
 		if err := ep.Send(t.Context(), "billing", placed.Of(OrderPlaced{ID: "42", Total: -7})); err != nil {
 			t.Fatal(err)
 		}
-		if r := <-seen; r.Action != core.MoveToError("error") || r.Attempt != 1 || !errors.Is(r.Err, errNegativeTotal) {
-			t.Errorf("attempt %d: %v because of %v", r.Attempt, r.Action, r.Err)
+		if r := <-seen; r.Action != core.MoveToError("error") || r.Failure.ImmediateProcessingFailures != 1 || !errors.Is(r.Failure.Err, errNegativeTotal) {
+			t.Errorf("attempt %d: %v because of %v", r.Failure.ImmediateProcessingFailures, r.Action, r.Failure.Err)
 		}
 	})
 }

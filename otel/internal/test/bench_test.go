@@ -41,9 +41,9 @@ func BenchmarkObserver(b *testing.B) {
 			m := newMessage("order", coretest.Options{Headers: sent})
 			b.ReportAllocs()
 			for b.Loop() {
-				ctx := o.HandleStart(b.Context(), core.HandleStart{ObservedEndpoint: at, Message: m})
-				o.HandleEnd(ctx, core.HandleEnd{ObservedEndpoint: at, Message: m, Duration: time.Millisecond})
-				o.Succeeded(ctx, core.Success{ObservedEndpoint: at, Message: m})
+				ctx := o.HandleStart(b.Context(), core.Handling{ObservedEndpoint: at, Message: m})
+				o.HandleEnd(ctx, core.Handling{ObservedEndpoint: at, Message: m, Duration: time.Millisecond})
+				o.Succeeded(ctx, core.Handling{ObservedEndpoint: at, Message: m})
 			}
 		})
 		b.Run("send/"+bench.name, func(b *testing.B) {
@@ -52,8 +52,8 @@ func BenchmarkObserver(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				out[0].Headers = fresh
-				ctx := o.SendStart(b.Context(), core.SendStart{ObservedEndpoint: at, Messages: out})
-				o.SendEnd(ctx, core.SendEnd{ObservedEndpoint: at, Messages: out, Duration: time.Millisecond})
+				ctx := o.SendStart(b.Context(), core.Sending{ObservedEndpoint: at, Messages: out})
+				o.SendEnd(ctx, core.Sending{ObservedEndpoint: at, Messages: out, Duration: time.Millisecond})
 			}
 		})
 	}

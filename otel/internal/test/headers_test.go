@@ -103,9 +103,9 @@ func FuzzExtract(f *testing.F) {
 		h := map[string]string{
 			"traceparent": parent, "tracestate": state, "baggage": bag, headerPrevious: previous, headerStartNewTrace: startNew,
 		}
-		e := core.HandleStart{Message: newMessage("order", coretest.Options{Headers: h})}
+		e := core.Handling{Message: newMessage("order", coretest.Options{Headers: h})}
 		ctx := o.HandleStart(context.Background(), e)
-		o.HandleEnd(ctx, core.HandleEnd{Message: e.Message})
+		o.HandleEnd(ctx, core.Handling{Message: e.Message})
 	})
 }
 

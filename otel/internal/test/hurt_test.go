@@ -168,9 +168,9 @@ func TestAllocations(t *testing.T) {
 	at := core.ObservedEndpoint{Endpoint: "orders", Queue: "orders"}
 	ctx := context.Background()
 	allocs := testing.AllocsPerRun(1000, func() {
-		ctx := o.HandleStart(ctx, core.HandleStart{ObservedEndpoint: at, Message: m})
-		o.HandleEnd(ctx, core.HandleEnd{ObservedEndpoint: at, Message: m, Duration: time.Millisecond})
-		o.Succeeded(ctx, core.Success{ObservedEndpoint: at, Message: m})
+		ctx := o.HandleStart(ctx, core.Handling{ObservedEndpoint: at, Message: m})
+		o.HandleEnd(ctx, core.Handling{ObservedEndpoint: at, Message: m, Duration: time.Millisecond})
+		o.Succeeded(ctx, core.Handling{ObservedEndpoint: at, Message: m})
 	})
 	if allocs > 2 {
 		t.Errorf("a message takes %v allocations, want 2 at most", allocs)

@@ -140,12 +140,12 @@ func TestCardinality(t *testing.T) {
 		start := func(queue, messageType string, err error) {
 			m := newMessage(messageType, coretest.Options{ID: messageType + " id"})
 			at := core.ObservedEndpoint{Endpoint: "orders", Instance: "pod-7f9c", Queue: queue}
-			ctx := o.HandleStart(context.Background(), core.HandleStart{ObservedEndpoint: at, Message: m})
-			o.HandleEnd(ctx, core.HandleEnd{ObservedEndpoint: at, Message: m, Err: err, Duration: time.Millisecond})
-			o.Recovered(ctx, core.Recovery{ObservedEndpoint: at, MessageType: messageType, Err: err, FailedAt: time.Now()})
+			ctx := o.HandleStart(context.Background(), core.Handling{ObservedEndpoint: at, Message: m})
+			o.HandleEnd(ctx, core.Handling{ObservedEndpoint: at, Message: m, Err: err, Duration: time.Millisecond})
+			o.Recovered(ctx, core.Recovery{ObservedEndpoint: at, Failure: core.ErrorContext{MessageType: messageType, Err: err, FailedAt: time.Now()}})
 			out := []core.Outgoing{{ID: messageType, Queue: "reply-" + messageType, Headers: core.HeadersFromMap(map[string]string{headers.MessageTypes: messageType})}}
-			ctx = o.SendStart(context.Background(), core.SendStart{ObservedEndpoint: at, Messages: out})
-			o.SendEnd(ctx, core.SendEnd{ObservedEndpoint: at, Messages: out})
+			ctx = o.SendStart(context.Background(), core.Sending{ObservedEndpoint: at, Messages: out})
+			o.SendEnd(ctx, core.Sending{ObservedEndpoint: at, Messages: out})
 		}
 		const hostile = 3000
 		for i := range hostile {
@@ -390,8 +390,8 @@ func otherMetrics(b *bed) map[string][]point {
 	o.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(o.reader))
 	other := otelreprise.New(otelreprise.Config{MeterProvider: o.meters, TracerProvider: b.tracers})
 	m := newMessage("order", coretest.Options{})
-	ctx := other.HandleStart(context.Background(), core.HandleStart{Message: m})
-	other.HandleEnd(ctx, core.HandleEnd{Message: m})
+	ctx := other.HandleStart(context.Background(), core.Handling{Message: m})
+	other.HandleEnd(ctx, core.Handling{Message: m})
 	all := map[string][]point{}
 	for name, m := range o.collect() {
 		all[name] = pointsOf(m)
