@@ -64,22 +64,6 @@ type Config struct {
 	// another timeout for a message type.
 	HandlerTimeout time.Duration
 
-	// SlowHandler is the duration after which a running handler is logged once, as a
-	// warning. The default is 1 min. Off logs none. Services whose handlers are meant to run
-	// for longer set it.
-	SlowHandler time.Duration
-
-	// MaxPrefetchBytes limits the memory, for headers and bodies, of messages that were
-	// fetched before a handler is free for them: at the limit the endpoint fetches only as
-	// many messages as handlers are free. One message of any size may exceed it; messages in
-	// handlers are not counted. The default is 64 MiB. Off means no limit. Set it for a
-	// container with little memory. It applies only where messages are prefetched
-	// ([Abilities.Prefetch], not [TransactionNone], and
-	// [TransactionSendsAtomicWithReceive] only with [Abilities.AtomicLeases]). Not every
-	// broker tells how large a message is before it delivers it; the documentation of the
-	// transport says how exact the limit is.
-	MaxPrefetchBytes int
-
 	// DrainTimeout is the time that handlers have after [Endpoint.Run]'s context ended,
 	// before their contexts are cancelled. The default is 20 s: with the 5 s that handlers
 	// then have to return, Run ends before Kubernetes, which waits for 30 s, ends the
@@ -93,16 +77,6 @@ type Config struct {
 	// outage. The endpoint continues to reconnect. The default is 2 min. Off raises none. A
 	// team on call sets it to the time after which it has to know.
 	OutageLimit time.Duration
-
-	// WaitForBroker limits how long [Endpoint.Run] waits, before its first message, for a
-	// broker that cannot be reached ([ErrUnavailable]); Health and
-	// [Observer.ConnectionChanged] report the waiting. After that time Run cancels the
-	// attempt in progress and returns the error, so the time must be longer than creating
-	// the queues takes. The default, 0, means no limit. With Off it does not wait. Set it
-	// where the process is restarted, with a back-off, by another one. An error that waiting
-	// cannot fix, such as a missing queue, is always returned at once, and a running endpoint
-	// always waits for its broker without limit.
-	WaitForBroker time.Duration
 
 	// Instance distinguishes this running endpoint from others of the same name in logs and
 	// headers. It must not have control characters. The default is the machine's name, the
@@ -166,7 +140,7 @@ type Config struct {
 }
 
 // Off switches off a setting that has a default, or that a message type would inherit
-// from [Recoverability]: Config{SlowHandler: Off}. The comments of the fields say which
+// from [Recoverability]: Config{OutageLimit: Off}. The comments of the fields say which
 // accept it.
 const Off = -1
 
@@ -201,6 +175,8 @@ const (
 	defaultIncrease       = 10 * time.Second
 	maxTimeToWait         = time.Hour
 	defaultMaxDeliveries  = 50
+	slowHandlerAfter      = time.Minute      // a running handler is logged once
+	maxPrefetchBytes      = 64 << 20         // of headers and bodies of messages without a handler
 	handlerGrace          = 5 * time.Second  // from cancelling handlers to ErrHandlersRunning
 	closeGrace            = 4 * time.Second  // for the steps after that
 	maxRememberedMessages = 1000             // settled memory and pending decisions (R28, R25)
@@ -415,7 +391,4 @@ type RateLimit struct {
 	TimeToWait time.Duration
 	// Filter reports which errors count. The default is all.
 	Filter func(error) bool
-	// OnStarted and OnEnded are called when the mode changes.
-	OnStarted func(ctx context.Context)
-	OnEnded   func(ctx context.Context)
 }

@@ -23,6 +23,7 @@ type resolvedConfig struct {
 	mode               TransactionMode
 	rules              rules
 	maxDeliveries      int // 0 = no limit
+	maxPrefetchBytes   int // less in tests
 	isolation          isolationRules
 	codec              *bodyCodec
 	observers          *observers
@@ -38,7 +39,7 @@ type resolvedConfig struct {
 // together.
 func resolve(c Config, caps Capabilities) (*resolvedConfig, error) {
 	var errs validationErrors
-	r := &resolvedConfig{original: clone(c), config: clone(c), wrong: map[string]bool{}}
+	r := &resolvedConfig{original: clone(c), config: clone(c), wrong: map[string]bool{}, maxPrefetchBytes: maxPrefetchBytes}
 	visitSettings("", reflect.ValueOf(&r.config).Elem(), func(d declared) {
 		if c.SendOnly && !d.sends && !d.value.IsZero() {
 			errs.add("%s is set on a send-only endpoint, which receives and handles nothing; remove it, or SendOnly", d.path)

@@ -134,21 +134,18 @@ func TestNew_AcceptsSettingsWithAnEffect(t *testing.T) {
 
 func TestSendOnly_RefusesSettingsForReceiving(t *testing.T) {
 	for field, c := range map[string]Config{
-		"Concurrency":      {Concurrency: 2},
-		"Transactions":     {Transactions: 99},
-		"Recoverability":   {Recoverability: Recoverability{RateLimit: RateLimit{ConsecutiveFailures: 1}}},
-		"InputQueue":       {InputQueue: "orders"},
-		"QueueExpiry":      {QueueExpiry: time.Hour},
-		"AuditQueue":       {AuditQueue: "audit"},
-		"Provision":        {Provision: ProvisionAlways},
-		"HandlerTimeout":   {HandlerTimeout: 1},
-		"SlowHandler":      {SlowHandler: Off},
-		"DrainTimeout":     {DrainTimeout: 1},
-		"OutageLimit":      {OutageLimit: Off},
-		"WaitForBroker":    {WaitForBroker: Off},
-		"MaxPrefetchBytes": {MaxPrefetchBytes: 1},
-		"MessageID":        {MessageID: func(*Incoming) string { return "" }},
-		"Middleware":       {Middleware: []Middleware{MiddlewareFunc(func(next HandlerFunc) HandlerFunc { return next })}},
+		"Concurrency":    {Concurrency: 2},
+		"Transactions":   {Transactions: 99},
+		"Recoverability": {Recoverability: Recoverability{RateLimit: RateLimit{ConsecutiveFailures: 1}}},
+		"InputQueue":     {InputQueue: "orders"},
+		"QueueExpiry":    {QueueExpiry: time.Hour},
+		"AuditQueue":     {AuditQueue: "audit"},
+		"Provision":      {Provision: ProvisionAlways},
+		"HandlerTimeout": {HandlerTimeout: 1},
+		"DrainTimeout":   {DrainTimeout: 1},
+		"OutageLimit":    {OutageLimit: Off},
+		"MessageID":      {MessageID: func(*Incoming) string { return "" }},
+		"Middleware":     {Middleware: []Middleware{MiddlewareFunc(func(next HandlerFunc) HandlerFunc { return next })}},
 	} {
 		c.SendOnly = true
 		if _, err := New("website", capableTransport(), c); err == nil || !strings.Contains(err.Error(), field+" is set on a send-only endpoint") {
@@ -364,7 +361,7 @@ func TestConfig_EffectiveOneIsAFixedPoint(t *testing.T) {
 		"no delays":           {Config{}, undelayed},
 		"delays too short":    {Config{}, brief},
 		"send-only":           {Config{SendOnly: true, Instance: "one"}, fullCapabilities()},
-		"off":                 {Config{DrainTimeout: Off, OutageLimit: Off, WaitForBroker: Off, MaxPrefetchBytes: Off, SlowHandler: Off, HandlerTimeout: Off, QueueExpiry: Off, Recoverability: Recoverability{Immediate: Immediate{NumberOfRetries: Off}, Delayed: Delayed{NumberOfRetries: Off}, MaxDeliveries: Off}}, fullCapabilities()},
+		"off":                 {Config{DrainTimeout: Off, OutageLimit: Off, HandlerTimeout: Off, QueueExpiry: Off, Recoverability: Recoverability{Immediate: Immediate{NumberOfRetries: Off}, Delayed: Delayed{NumberOfRetries: Off}, MaxDeliveries: Off}}, fullCapabilities()},
 		"retries without end": {Config{Recoverability: Recoverability{Immediate: Immediate{NumberOfRetries: math.MaxInt}}}, fullCapabilities()},
 		"everything": {Config{
 			Concurrency: 3, InputQueue: "orders", QueueExpiry: time.Hour, Instance: "one", AuditQueue: "audit", HandlerTimeout: time.Minute, Provision: ProvisionNever,
@@ -414,8 +411,7 @@ func TestConfig_EffectiveOneIsAFixedPoint(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := Config{
-			Concurrency: 16, Transactions: TransactionSendsAtomicWithReceive, SlowHandler: time.Minute, MaxPrefetchBytes: 64 << 20,
-			DrainTimeout: 20 * time.Second, OutageLimit: 2 * time.Minute,
+			Concurrency: 16, Transactions: TransactionSendsAtomicWithReceive, DrainTimeout: 20 * time.Second, OutageLimit: 2 * time.Minute,
 			Recoverability: Recoverability{
 				Immediate: Immediate{NumberOfRetries: 5}, Delayed: Delayed{NumberOfRetries: 3, TimeIncrease: 10 * time.Second},
 				ErrorQueue: "error", MaxDeliveries: 50, RequeueDelay: time.Second,

@@ -12,7 +12,7 @@ import (
 func (r *resolvedConfig) receiverConfig(concurrency int) ReceiverConfig {
 	return ReceiverConfig{
 		Queue: r.inputQueue, Mode: r.mode, MaxInFlight: r.pumpRules().FirstMaxInFlight(concurrency), MaxDeliveries: r.rules.receiverMaxDeliveries(),
-		MaxReceiveBytes: (r.maxPrefetchBytes() + 1) / 2,
+		MaxReceiveBytes: (r.prefetchBytesLimit() + 1) / 2,
 		ErrorQueue:      r.rules.config.Failed.ErrorQueue,
 	}
 }
@@ -26,19 +26,19 @@ func (r *resolvedConfig) pumpRules() pump.Rules {
 		CountsReleases:   caps.CountsReleases && !receiveAndDelete,
 		Prefetches:       caps.Prefetch && !r.connectionPerMessage() && !receiveAndDelete,
 		MaxBatch:         caps.MaxReceiveBatch,
-		MaxPrefetchBytes: r.maxPrefetchBytes(),
+		MaxPrefetchBytes: r.prefetchBytesLimit(),
 		Isolates:         r.isolation.threshold > 0,
-		SlowAfter:        max(r.config.SlowHandler, 0),
+		SlowAfter:        slowHandlerAfter,
 	}
 }
 
-// maxPrefetchBytes returns the limit for unstarted deliveries; 0 = no limit, as without
+// prefetchBytesLimit returns the limit for unstarted deliveries; 0 = no limit, as without
 // prefetching. One Receive may fetch half of it.
-func (r *resolvedConfig) maxPrefetchBytes() int {
+func (r *resolvedConfig) prefetchBytesLimit() int {
 	if !r.rules.caps.Prefetch || r.mode == TransactionNone || r.connectionPerMessage() {
 		return 0
 	}
-	return r.config.MaxPrefetchBytes
+	return r.maxPrefetchBytes
 }
 
 // connectionPerMessage reports whether each message takes a connection of the transport

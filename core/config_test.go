@@ -43,10 +43,7 @@ func TestNew_ReportsEveryWrongField(t *testing.T) {
 		{"DrainTimeout", Config{DrainTimeout: -time.Second}, []string{"DrainTimeout is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
 		{"QueueExpiry", Config{QueueExpiry: -time.Second}, []string{"QueueExpiry is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
 		{"HandlerTimeout", Config{HandlerTimeout: -time.Second}, []string{"HandlerTimeout is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
-		{"MaxPrefetchBytes", Config{MaxPrefetchBytes: -2}, []string{"MaxPrefetchBytes is -2", "cannot be negative (0 is the default, core.Off is none)"}},
 		{"OutageLimit", Config{OutageLimit: -time.Second}, []string{"OutageLimit is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
-		{"WaitForBroker", Config{WaitForBroker: -time.Second}, []string{"WaitForBroker is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
-		{"SlowHandler", Config{SlowHandler: -time.Second}, []string{"SlowHandler is -1s", "cannot be negative (0 is the default, core.Off is none)"}},
 		{"HandlerTimeout of a type", Config{Recoverability: Recoverability{MessageTypes: map[string]TypeRecoverability{"order": {HandlerTimeout: -2}}}}, []string{`MessageTypes["order"].HandlerTimeout is -2ns`}},
 		{"Provision", Config{Provision: 7}, []string{"Provision is Provisioning(7)", "ProvisionAuto, ProvisionAlways, ProvisionNever"}},
 		{"Instance", Config{Instance: "a\xffb"}, []string{`Instance is "a\xffb"`, "UTF-8"}},
@@ -76,8 +73,6 @@ func TestNew_ReportsEveryWrongField(t *testing.T) {
 		{"R40 TimeToWait", Config{Recoverability: Recoverability{RateLimit: RateLimit{ConsecutiveFailures: 9, TimeToWait: -1}}}, []string{"Recoverability.RateLimit.TimeToWait is -1ns"}},
 		{"R40 TimeToWait alone", Config{Recoverability: Recoverability{RateLimit: RateLimit{TimeToWait: time.Second}}}, []string{"Recoverability.RateLimit.TimeToWait is 1s, but without ConsecutiveFailures", "set ConsecutiveFailures to 1 or more"}},
 		{"R40 Filter alone", Config{Recoverability: Recoverability{RateLimit: RateLimit{Filter: func(error) bool { return true }}}}, []string{"without ConsecutiveFailures"}},
-		{"R43 OnStarted alone", Config{Recoverability: Recoverability{RateLimit: RateLimit{OnStarted: func(context.Context) {}}}}, []string{"without ConsecutiveFailures"}},
-		{"R43 OnEnded alone", Config{Recoverability: Recoverability{RateLimit: RateLimit{OnEnded: func(context.Context) {}}}}, []string{"without ConsecutiveFailures"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			ep, err := New("billing", capableTransport(), test.config)
@@ -167,7 +162,7 @@ func TestConfig_Defaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := r.config
-	if c.Concurrency != 16 || c.DrainTimeout != 20*time.Second || c.SlowHandler != time.Minute || c.OutageLimit != 2*time.Minute || c.MaxPrefetchBytes != 64<<20 || c.HandlerTimeout != 0 || c.Recoverability.ErrorQueue != "error" ||
+	if c.Concurrency != 16 || c.DrainTimeout != 20*time.Second || c.OutageLimit != 2*time.Minute || c.HandlerTimeout != 0 || c.Recoverability.ErrorQueue != "error" ||
 		r.rules.config.settings.RequeueDelay != time.Second || c.Recoverability.RateLimit.TimeToWait != time.Second ||
 		c.Recoverability.RateLimit.ConsecutiveFailures != 0 || r.rules.config.settings.RequeueLimit != 0 || r.maxDeliveries != 50 {
 		t.Errorf("%+v", r)
@@ -244,10 +239,4 @@ func TestConfig_HandlerTimeout(t *testing.T) {
 			}
 		})
 	}
-	t.Run("SlowHandler can be off", func(t *testing.T) {
-		r, err := resolve(Config{SlowHandler: Off}, fullCapabilities())
-		if err != nil || r.config.SlowHandler != 0 {
-			t.Errorf("%v, %v", r.config.SlowHandler, err)
-		}
-	})
 }

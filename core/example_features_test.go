@@ -159,10 +159,15 @@ func ExampleRateLimit() {
 			RateLimit: core.RateLimit{
 				ConsecutiveFailures: 5,
 				TimeToWait:          time.Millisecond,
-				OnStarted:           func(context.Context) { changes <- "the bank is away" },
-				OnEnded:             func(context.Context) { changes <- "the bank is back" },
 			},
 		},
+		Observers: []core.Observer{{RateLimitChanged: func(_ context.Context, e core.RateLimitChange) {
+			if e.Limited {
+				changes <- "the bank is away"
+			} else {
+				changes <- "the bank is back"
+			}
+		}}},
 	})
 	core.Handle(billing, placedOrderPlacedType.MessageType, func(_ context.Context, m *core.Message, _ OrderPlaced) error {
 		if m.Attempt < 10 {

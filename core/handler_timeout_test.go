@@ -103,7 +103,7 @@ func TestHandlerTimeout(t *testing.T) {
 func TestSlowHandler(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		release := make(chan struct{})
-		ep, _ := fx.runOrders(core.Config{SlowHandler: time.Minute}, func(_ context.Context, m *core.Message) error {
+		ep, _ := fx.runOrders(core.Config{}, func(_ context.Context, m *core.Message) error {
 			if m.ID == "slow" {
 				<-release
 			}

@@ -57,12 +57,11 @@ type Observer struct {
 	RunStarted func(ctx context.Context, ep *Endpoint)
 	RunEnded   func(ctx context.Context, ep *Endpoint, err error)
 
-	// RateLimitChanged is called when rate-limited mode begins and ends, like
-	// [RateLimit.OnStarted] and [RateLimit.OnEnded].
+	// RateLimitChanged is called when rate-limited mode begins and ends (R43).
 	RateLimitChanged func(ctx context.Context, e RateLimitChange)
 
 	// ConnectionChanged reports outages and their end, on a goroutine that it shares with
-	// the hooks of rate limiting.
+	// RateLimitChanged.
 	//
 	// A send-only endpoint does not receive, and reports its sends instead: the first that
 	// fails for a reason other than its message (health.State), and the first that is

@@ -17,18 +17,20 @@ const kib = 1 << 10
 // prefetchBytes runs an endpoint that has handled many small messages quickly, and then
 // gets large ones whose handlers wait until release. It returns how many are in flight
 // with four in handlers.
-func prefetchBytes(fx *fixture, c core.Config, large int, body int) (inFlight int, release func()) {
+func prefetchBytes(fx *fixture, most, large, body int) (inFlight int, release func()) {
 	const slots = 4
 	var handled atomic.Int64
 	gate := make(chan struct{})
-	c.Concurrency = slots
-	fx.runOrders(c, func(_ context.Context, m *core.Message) error {
+	ep := fx.newEndpoint("orders", core.Config{Concurrency: slots})
+	core.LimitPrefetchBytes(ep, most)
+	fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 		if len(m.RawBody()) >= body {
 			<-gate
 		}
 		handled.Add(1)
 		return nil
 	})
+	fx.run(ep)
 	const small = 3000
 	for i := range small {
 		fx.send(order(fmt.Sprint("small", i)))
@@ -51,7 +53,7 @@ func prefetchBytes(fx *fixture, c core.Config, large int, body int) (inFlight in
 	}
 }
 
-func TestMaxPrefetchBytes_BoundsLargeMessagesAfterSmallOnes(t *testing.T) {
+func TestPrefetchBytes_BoundsLargeMessagesAfterSmallOnes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("large messages: not in short runs")
 	}
@@ -63,12 +65,12 @@ func TestMaxPrefetchBytes_BoundsLargeMessagesAfterSmallOnes(t *testing.T) {
 		{most: 1024 * kib, body: 100 * kib, least: 6, upTo: 11},
 		{most: 10 * kib, body: 100 * kib, least: 0, upTo: 1},
 		{most: 1, body: 100 * kib, least: 0, upTo: 1},
-		{most: 0, body: 100 * kib, least: 56, upTo: 56},         // the default is 64 MiB
-		{most: core.Off, body: 1536 * kib, least: 56, upTo: 56}, // 84 MiB
+		{most: 64 << 20, body: 100 * kib, least: 56, upTo: 56},
+		{most: 0, body: 1536 * kib, least: 56, upTo: 56}, // 84 MiB
 	} {
 		t.Run(fmt.Sprint(c.most), func(t *testing.T) {
 			inModesWith(t, prefetchConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
-				inFlight, release := prefetchBytes(fx, core.Config{MaxPrefetchBytes: c.most}, 60, c.body)
+				inFlight, release := prefetchBytes(fx, c.most, 60, c.body)
 				if ahead := inFlight - 4; ahead < c.least || ahead > c.upTo {
 					fx.Errorf("%d messages of %d bytes are prefetched, want %d to %d", ahead, c.body, c.least, c.upTo)
 				}
@@ -79,13 +81,13 @@ func TestMaxPrefetchBytes_BoundsLargeMessagesAfterSmallOnes(t *testing.T) {
 }
 
 // One large message among small ones delays no prefetching for long.
-func TestMaxPrefetchBytes_SmallMessagesArePrefetchedAgain(t *testing.T) {
+func TestPrefetchBytes_SmallMessagesArePrefetchedAgain(t *testing.T) {
 	if testing.Short() {
 		t.Skip("6,000 messages: not in short runs")
 	}
 	t.Parallel()
 	inModesWith(t, prefetchConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
-		_, release := prefetchBytes(fx, core.Config{MaxPrefetchBytes: 256 * kib}, 60, 100*kib)
+		_, release := prefetchBytes(fx, 256*kib, 60, 100*kib)
 		release()
 		if most := fx.newestMaxInFlight(); most > 4+4+4 {
 			fx.Errorf("MaxInFlight is %d after large messages, want no more than a few ahead of 4", most)
@@ -99,15 +101,13 @@ func TestMaxPrefetchBytes_SmallMessagesArePrefetchedAgain(t *testing.T) {
 }
 
 // A broker that hands out what it has learns of a bound for one Receive.
-func TestMaxPrefetchBytes_IsHalvedForOneReceive(t *testing.T) {
+func TestPrefetchBytes_IsHalvedForOneReceive(t *testing.T) {
 	for _, c := range []struct {
 		config core.Config
 		ahead  bool
 		want   int
 	}{
 		{core.Config{}, true, 32 << 20},
-		{core.Config{MaxPrefetchBytes: 7}, true, 4},
-		{core.Config{MaxPrefetchBytes: core.Off}, true, 0},
 		{core.Config{}, false, 0},
 		{core.Config{Transactions: core.TransactionNone}, true, 0},
 	} {

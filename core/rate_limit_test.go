@@ -208,9 +208,8 @@ func TestRateLimit_OneSuccessSwitchesBack(t *testing.T) {
 				var running, most, handled atomic.Int64
 				var changes recorder[string]
 				recover := rateLimitedConfig(4)
-				recover.RateLimit.OnStarted = func(context.Context) { changes.add("started") }
-				recover.RateLimit.OnEnded = func(context.Context) { changes.add("ended") }
-				ep, _ := fx.runOrders(core.Config{Concurrency: 4, Recoverability: recover}, func(context.Context, *core.Message) error {
+				observer := core.Observer{RateLimitChanged: func(_ context.Context, e core.RateLimitChange) { changes.add(fmt.Sprint(e.Limited)) }}
+				ep, _ := fx.runOrders(core.Config{Concurrency: 4, Recoverability: recover, Observers: []core.Observer{observer}}, func(context.Context, *core.Message) error {
 					if down.Load() {
 						return errBoom
 					}
@@ -236,8 +235,8 @@ func TestRateLimit_OneSuccessSwitchesBack(t *testing.T) {
 				synctest.Wait()
 				equal(fx, "handled", handled.Load(), 21)
 				fx.wantDepth("orders", 0)
-				if got := changes.all(); !slices.Equal(got, []string{"started", "ended"}) {
-					fx.Errorf("hooks: %v", got)
+				if got := changes.all(); !slices.Equal(got, []string{"true", "false"}) {
+					fx.Errorf("rate limited: %v", got)
 				}
 			})
 		})
@@ -278,19 +277,20 @@ func (r *rateLimitChanges) observer() core.Observer {
 }
 
 // Rule R43.
-func TestRateLimit_HooksObserversLogsAndGauge(t *testing.T) {
+func TestRateLimit_ObserversLogsAndGauge(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		var observed rateLimitChanges
 		recover := rateLimitedConfig(1)
 		started := make(chan struct{})
 		type key struct{}
-		recover.RateLimit.OnStarted = func(ctx context.Context) {
-			equal(fx, "value of the hook's context", ctx.Value(key{}), any("value"))
-			<-started // slow
+		slow := core.Observer{RateLimitChanged: func(ctx context.Context, e core.RateLimitChange) {
+			equal(fx, "value of the observer's context", ctx.Value(key{}), any("value"))
+			if e.Limited {
+				<-started
+			}
 			panic("in hook")
-		}
-		recover.RateLimit.OnEnded = func(context.Context) { panic("in hook") }
-		ep := fx.newEndpoint("orders", core.Config{Recoverability: recover, Instance: "i1", Observers: []core.Observer{observed.observer()}})
+		}}
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: recover, Instance: "i1", Observers: []core.Observer{slow, observed.observer()}})
 		var runs atomic.Int64
 		fx.handle(ep, "order", func(context.Context, *core.Message) error {
 			if runs.Add(1) <= 3 {
@@ -354,10 +354,14 @@ func TestRateLimit_SwitchingLosesAndDuplicatesNothing(t *testing.T) {
 				const messages = 500
 				var handled, switches atomic.Int64
 				recover := rateLimitedConfig(5)
-				recover.RateLimit.OnStarted = func(context.Context) { switches.Add(1) }
 				recover.RateLimit.TimeToWait = 50 * time.Millisecond
 				start := time.Now()
-				fx.runOrders(core.Config{Concurrency: 8, Recoverability: recover}, func(_ context.Context, m *core.Message) error {
+				observer := core.Observer{RateLimitChanged: func(_ context.Context, e core.RateLimitChange) {
+					if e.Limited {
+						switches.Add(1)
+					}
+				}}
+				fx.runOrders(core.Config{Concurrency: 8, Recoverability: recover, Observers: []core.Observer{observer}}, func(_ context.Context, m *core.Message) error {
 					time.Sleep(time.Duration(len(m.ID)) * time.Millisecond)
 					if int(time.Since(start)/(100*time.Millisecond))%2 == 1 {
 						return errBoom // an outage in every other tenth of a second

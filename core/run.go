@@ -19,9 +19,9 @@ import (
 // finish before their contexts are cancelled. If some have not returned 5 s later, Run
 // returns [ErrHandlersRunning] naming their messages, which are redelivered.
 //
-// Run waits for a broker that cannot be reached: before the first message up to
-// [Config.WaitForBroker], and without limit afterwards. Any other error before the first
-// message is returned at once.
+// Run waits for a broker that cannot be reached, before the first message too: Health and
+// [Observer.ConnectionChanged] report the waiting. Any other error before the first message
+// is returned at once.
 //
 // Handlers' contexts carry ctx's values, not its cancellation. Run returns nil after a
 // drain that ctx or Shutdown caused, and may then be called again.
@@ -38,7 +38,7 @@ func (ep *Endpoint) Run(ctx context.Context) error {
 // before the first of them starts to receive: messages that one endpoint sends at once
 // reach the others. Endpoints of different transports connect at the same time and wait
 // for each other too, up to 5 s. Endpoints whose broker cannot be reached do not delay
-// others: they start when it can be reached ([Config.WaitForBroker]). When an endpoint
+// others: they start when it can be reached. When an endpoint
 // ends with an error, the others are drained; all errors are returned together. An
 // endpoint that ends at its [Recoverability.UnacceptableMessageLimit] drains no other: its
 // error is a critical error, and returned when all have ended.
@@ -114,7 +114,7 @@ func sameTransport(a, b Transport) bool {
 var connectBackoff = delays.Backoff{First: 250 * time.Millisecond, Last: 10 * time.Second}
 
 // open does all steps before the first message, and waits for a broker that cannot be
-// reached (Config.WaitForBroker): then it calls waiting, which may be nil, at least once.
+// reached: then it calls waiting, which may be nil, at least once.
 // It returns nil and nil if the Run was ended before open was done.
 func (ep *Endpoint) open(ctx context.Context, waiting func()) (*runner, error) {
 	if err := ep.registry.seal(); err != nil {
@@ -203,34 +203,20 @@ func (ep *Endpoint) connect(ctx context.Context, watch connectionReporter) (Rece
 	return receiver, err
 }
 
-// connectWithRetry retries to connect while the broker cannot be reached, within
-// Config.WaitForBroker.
+// connectWithRetry retries to connect while the broker cannot be reached.
 func (r *runner) connectWithRetry(waiting func()) error {
-	limit, began := r.ep.config.WaitForBroker, time.Now()
-	ctx, stop := r.fetchCtx, context.CancelFunc(func() {})
-	if limit > 0 {
-		ctx, stop = context.WithDeadline(ctx, began.Add(limit))
-	}
-	defer stop()
+	began := time.Now()
 	var reported *ConnectionChange
 	for tries := 1; ; tries++ {
 		var err error
-		if r.receiver, err = r.ep.connect(ctx, connectionReporter{r}); err == nil {
+		if r.receiver, err = r.ep.connect(r.fetchCtx, connectionReporter{r}); err == nil {
 			break
 		}
-		switch {
-		case limit < 0 || r.fetchCtx.Err() != nil:
-			return err
-		case ctx.Err() != nil:
-			return r.brokerWaitError(reported, err)
-		case !errors.Is(err, ErrUnavailable): // waiting cannot fix it
+		if r.fetchCtx.Err() != nil || !errors.Is(err, ErrUnavailable) { // waiting cannot fix it
 			return err
 		}
 		pause := connectBackoff.After(tries)
 		pause = pause/2 + rand.N(pause) // instances that start together do not all try together
-		if limit > 0 {
-			pause = min(pause, limit-time.Since(began))
-		}
 		reported = &ConnectionChange{Err: err, Since: began, RetryIn: pause}
 		connectionReporter{r}.record(reported)
 		if waiting != nil {
@@ -246,17 +232,6 @@ func (r *runner) connectWithRetry(waiting func()) error {
 	}
 	r.hookCalls.Add(func() { r.outageLog.connected = true })
 	return nil
-}
-
-// brokerWaitError returns the error of a Run whose Config.WaitForBroker ended during a
-// try. An outage that was reported before says more than the error of that try.
-func (r *runner) brokerWaitError(reported *ConnectionChange, err error) error {
-	if reported != nil {
-		err = reported.Err
-	} else {
-		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	return fmt.Errorf("waited for %v (Config.WaitForBroker): %w", r.ep.config.WaitForBroker, err)
 }
 
 // sleep returns an error if the Run was ended before d has passed.

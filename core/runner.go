@@ -25,7 +25,7 @@ type runner struct {
 	pauses    pauses.Pauses // after messages that were put back
 	limiter   *ratelimit.Limiter
 	renewer   *locks.Renewer
-	// Calls of users' code: recovery observers, critical errors, and hooks of rate limiting
+	// Calls of users' code: recovery observers, critical errors, and rate limit observers
 	// and connections, each with its own queue so that one kind cannot fill the queue of
 	// another.
 	recoveryCalls, criticalCalls, hookCalls *calls.Queue
@@ -217,10 +217,7 @@ func messageBytes(d Delivery) int {
 func (r *runner) newRateLimiter() *ratelimit.Limiter {
 	c := r.ep.config.Recoverability.RateLimit
 	log := r.ep.log.rateLimit
-	notify := func(limited bool, hook func(context.Context)) {
-		if hook != nil {
-			r.hookCalls.Add(func() { hook(r.valuesCtx) })
-		}
+	notify := func(limited bool) {
 		for _, o := range r.ep.observers.rateLimit {
 			r.hookCalls.Add(func() { o.RateLimitChanged(r.valuesCtx, RateLimitChange{r.ep.observed, limited}) })
 		}
@@ -234,13 +231,13 @@ func (r *runner) newRateLimiter() *ratelimit.Limiter {
 			r.hookCalls.Add(func() {
 				log.Warn("rate limiting began: one message is attempted at a time", "consecutive_failures", c.ConsecutiveFailures, "time_to_wait", c.TimeToWait)
 			})
-			notify(true, c.OnStarted)
+			notify(true)
 		},
 		OnProbe: func() { r.pump.WaitFor(pump.WaitRateLimited, c.TimeToWait) },
 		OnNormal: func() {
 			r.pump.SetRateLimited(false)
 			r.hookCalls.Add(func() { log.Info("rate limiting ended") })
-			notify(false, c.OnEnded)
+			notify(false)
 		},
 	}
 }

@@ -43,15 +43,12 @@ var settings = map[string]setting{
 		}
 		return fmt.Sprintf(", for which as many goroutines would start; use at most %d, or more instances", maxConcurrency)
 	})},
-	"Config.QueueExpiry":      {off: true},
-	"Config.Provision":        {wrong: oneOf("ProvisionAuto, ProvisionAlways, ProvisionNever", ProvisionAuto, ProvisionAlways, ProvisionNever)},
-	"Config.SendOnly":         {sends: true},
-	"Config.HandlerTimeout":   {off: true},
-	"Config.SlowHandler":      {standard: time.Minute, off: true},
-	"Config.MaxPrefetchBytes": {standard: 64 << 20, off: true},
-	"Config.DrainTimeout":     {standard: 20 * time.Second, off: true},
-	"Config.OutageLimit":      {standard: 2 * time.Minute, off: true},
-	"Config.WaitForBroker":    {off: true, differsFromZero: true},
+	"Config.QueueExpiry":    {off: true},
+	"Config.Provision":      {wrong: oneOf("ProvisionAuto, ProvisionAlways, ProvisionNever", ProvisionAuto, ProvisionAlways, ProvisionNever)},
+	"Config.SendOnly":       {sends: true},
+	"Config.HandlerTimeout": {off: true},
+	"Config.DrainTimeout":   {standard: 20 * time.Second, off: true},
+	"Config.OutageLimit":    {standard: 2 * time.Minute, off: true},
 	"Config.Instance": {sends: true, wrong: valid(func(name string) string {
 		if utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl) {
 			return ""
@@ -141,9 +138,7 @@ var settings = map[string]setting{
 		}
 		return fmt.Sprintf(", for which the endpoint would stand still after the outage has ended; use at most %v", maxTimeToWait)
 	})},
-	"RateLimit.Filter":    {unused: withoutRateLimit},
-	"RateLimit.OnStarted": {unused: withoutRateLimit},
-	"RateLimit.OnEnded":   {unused: withoutRateLimit},
+	"RateLimit.Filter": {unused: withoutRateLimit},
 }
 
 func whyNothingIsDeferred(r *resolvedConfig, _ string, _ any) string {

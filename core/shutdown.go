@@ -21,8 +21,7 @@ import (
 //
 // Called with the context of a handler of this endpoint it does not wait, since
 // it would wait for the handler: it returns nil, and Run ends after it. Observers,
-// [Config.OnCriticalError], [UnacceptableMessageLimit.OnReached] and the hooks of
-// [RateLimit] may call it.
+// [Config.OnCriticalError] and [UnacceptableMessageLimit.OnReached] may call it.
 func (ep *Endpoint) Shutdown(ctx context.Context) error {
 	ep.mu.Lock()
 	r := ep.current

@@ -83,54 +83,17 @@ func TestStart_WaitsForItsBroker(t *testing.T) {
 	})
 }
 
-func TestStart_WaitsNoLongerThanConfigured(t *testing.T) {
-	for name, c := range map[string]struct {
-		wait  time.Duration
-		tries func(int) bool
-	}{
-		"not at all":   {core.Off, func(n int) bool { return n == 1 }},
-		"for a minute": {time.Minute, func(n int) bool { return n > 5 }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(fx *fixture) {
-				var tries int
-				fx.failOpening(&tries)
-				began := time.Now()
-				err := fx.newEndpoint("orders", core.Config{WaitForBroker: c.wait}).Run(fx.Context())
-				if !errors.Is(err, core.ErrUnavailable) || !containsAll(err.Error(), "orders", "connection refused") {
-					fx.Errorf("Run returned %v", err)
-				}
-				equal(fx, "time", time.Since(began), max(c.wait, 0))
-				if !c.tries(tries) {
-					fx.Errorf("%d tries", tries)
-				}
-			})
-		})
-	}
-}
-
 // An adapter may wait by itself in OpenReceiver, or need long to notice that its broker is away.
-func TestStart_TryEndsWithTheWait(t *testing.T) {
+func TestStart_TryEndsWithTheRun(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		fx.broker.setFaults(faults{open: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
 		began := time.Now()
-		err := fx.newEndpoint("orders", core.Config{WaitForBroker: time.Minute}).Run(fx.Context())
-		if !errors.Is(err, core.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || !containsAll(err.Error(), "orders", "waited for 1m0s (Config.WaitForBroker)") {
+		ctx, cancel := context.WithTimeout(fx.Context(), time.Minute)
+		defer cancel()
+		if err := fx.newEndpoint("orders", core.Config{}).Run(ctx); err != nil {
 			fx.Errorf("Run returned %v", err)
 		}
 		equal(fx, "time", time.Since(began), time.Minute)
-	})
-}
-
-// The limit is for the start alone.
-func TestStart_ReceivesAfterTheWait(t *testing.T) {
-	bubble(t, func(fx *fixture) {
-		ep := fx.newEndpoint("orders", core.Config{WaitForBroker: time.Minute})
-		fx.handle(ep, "order", func(context.Context, *core.Message) error { return nil })
-		fx.run(ep)
-		fx.advance(time.Hour)
-		fx.enqueue("m1")
-		fx.wantDepth("orders", 0)
 	})
 }
 
@@ -308,19 +271,5 @@ func TestRunAll_FailedStartOfAnotherTransport(t *testing.T) {
 		default:
 		}
 		fx.run(other) // it is free to run again
-	})
-}
-
-func TestRunAll_EndsWhenOneHasWaitedForTooLong(t *testing.T) {
-	bubble(t, func(fx *fixture) {
-		var tries int
-		fx.failOpening(&tries)
-		other := fx.newReachableEndpoint("billing")
-		began := time.Now()
-		if err := core.RunAll(fx.Context(), fx.newEndpoint("orders", core.Config{WaitForBroker: time.Minute}), other); !errors.Is(err, core.ErrUnavailable) {
-			fx.Errorf("RunAll returned %v", err)
-		}
-		equal(fx, "time", time.Since(began), time.Minute)
-		equal(fx, "the other is drained", other.Health().Running, false)
 	})
 }

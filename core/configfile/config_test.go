@@ -24,12 +24,9 @@ const wholeConfig = `{
 	"provision": "Never",
 	"sendOnly": false,
 	"baseTypes": {"orders.placed": ["orders.changed", "orders.event"]},
-	"maxPrefetchBytes": 1000000,
 	"drainTimeout": "1m30s",
 	"handlerTimeout": "10s",
-	"slowHandler": "30s",
 	"outageLimit": "1m",
-	"waitForBroker": "5m",
 	"instance": "one",
 	"recoverability": {
 		"immediate": {"numberOfRetries": 2, "pause": "100ms", "maxPause": "5s"},
@@ -68,9 +65,9 @@ const wholeConfig = `{
 func TestSettings_WholeConfigurationFromJSON(t *testing.T) {
 	want := core.Config{
 		Concurrency: 8, Transactions: core.TransactionReceiveOnly, InputQueue: "orders", QueueExpiry: 7 * 24 * time.Hour, AuditQueue: "audit", Provision: core.ProvisionNever,
-		MaxPrefetchBytes: 1_000_000, DrainTimeout: 90 * time.Second, Instance: "one",
+		DrainTimeout: 90 * time.Second, Instance: "one",
 		BaseTypes:      map[string][]string{"orders.placed": {"orders.changed", "orders.event"}},
-		HandlerTimeout: 10 * time.Second, SlowHandler: 30 * time.Second, OutageLimit: time.Minute, WaitForBroker: 5 * time.Minute,
+		HandlerTimeout: 10 * time.Second, OutageLimit: time.Minute,
 		Recoverability: core.Recoverability{
 			Immediate:  core.Immediate{NumberOfRetries: 2, Pause: 100 * time.Millisecond, MaxPause: 5 * time.Second},
 			Delayed:    core.Delayed{NumberOfRetries: 4, TimeIncrease: 2 * time.Second, Factor: 1.5, MaxDelay: time.Hour, Jitter: 0.25},
@@ -249,7 +246,7 @@ func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		wholeConfig, "{}", "null", `{"recoverability":{"delayed":{"numberOfRetries":3,"timeIncrease":"-1s"}}}`,
 		`{"recoverability":{"immediate":{"numberOfRetries":9223372036854775807},"delayed":{"numberOfRetries":9223372036854775807,"factor":1,"maxDelay":"1h","jitter":1}}}`,
-		`{"transactions":"None"}`, `{"sendOnly":true}`, `{"concurrency":1}}`, `{"concurrency":0}`, `{"slowHandler":"0s","drainTimeout":"1.5ns"}`,
+		`{"transactions":"None"}`, `{"sendOnly":true}`, `{"concurrency":1}}`, `{"concurrency":0}`, `{"outageLimit":"0s","drainTimeout":"1.5ns"}`,
 		`{"recoverability":{"delayed":{"numberOfRetries":0},"messageTypes":{"orders.placed":{"delayed":{"numberOfRetries":2,"jitter":0},"maxRetryAge":"0s"}}}}`,
 		`{"recoverability":{"delayed":{"delays":["0s"],"jitter":1e-300},"messageTypes":{"a":{"delayed":{"factor":1.5,"numberOfRetries":1,"timeIncrease":"1h"}}}}}`,
 	} {

@@ -31,17 +31,17 @@ func TestEndpoints_DefaultsThenEndpoint(t *testing.T) {
 	if got := f.Names(); !slices.Equal(got, []string{"billing", "orders"}) {
 		t.Errorf("the endpoints are %q", got)
 	}
-	base := core.Config{SlowHandler: time.Hour, Concurrency: 2, Recoverability: core.Recoverability{
+	base := core.Config{OutageLimit: time.Hour, Concurrency: 2, Recoverability: core.Recoverability{
 		Unrecoverable: []error{errors.ErrUnsupported},
 		MessageTypes:  map[string]core.TypeRecoverability{"order": {ErrorQueue: "unshipped"}},
 	}}
 	order := core.TypeRecoverability{ErrorQueue: "unshipped", MaxRetryAge: time.Hour}
 	for name, want := range map[string]core.Config{
-		"billing": {SlowHandler: time.Hour, Concurrency: 8, Recoverability: core.Recoverability{
+		"billing": {OutageLimit: time.Hour, Concurrency: 8, Recoverability: core.Recoverability{
 			Unrecoverable: base.Recoverability.Unrecoverable, ErrorQueue: "failed", Delayed: core.Delayed{NumberOfRetries: 4},
 			MessageTypes: map[string]core.TypeRecoverability{"order": order},
 		}},
-		"orders": {SlowHandler: time.Hour, Concurrency: 32, Recoverability: core.Recoverability{
+		"orders": {OutageLimit: time.Hour, Concurrency: 32, Recoverability: core.Recoverability{
 			Unrecoverable: base.Recoverability.Unrecoverable, ErrorQueue: "failed", Delayed: core.Delayed{NumberOfRetries: core.Off},
 			MessageTypes: map[string]core.TypeRecoverability{"order": {ErrorQueue: "unshipped", MaxRetryAge: time.Hour, RequeueLimit: 9}},
 		}},

@@ -34,7 +34,7 @@ func TestDecodeEnv_SetsEveryKindOfSetting(t *testing.T) {
 		"timeouts": {"db.read": "1s"},
 		"audit": {"baseTypes": {"orders.placed": ["orders.event"]}, "recoverability": {"delayed": {"numberOfRetries": 9}, "messageTypes": {"Shop.OrderPlaced": {"requeueLimit": 2}}}},
 		"messaging": {
-			"defaults": {"concurrency": 2, "slowHandler": "1s", "recoverability": {"messageTypes": {"orders.placed": {"requeueLimit": 3}}}},
+			"defaults": {"concurrency": 2, "outageLimit": "1s", "recoverability": {"messageTypes": {"orders.placed": {"requeueLimit": 3}}}},
 			"endpoints": {"orders": {"concurrency": 4}, "orders-eu": {}}
 		}
 	}`
@@ -54,7 +54,7 @@ func TestDecodeEnv_SetsEveryKindOfSetting(t *testing.T) {
 		"SHOP_SHARE=0.5":                          `{"share": 0.5}`,
 		"SHOP_TIMEOUTS_DB_READ=2s":                `{"timeouts": {"db.read": "2s"}}`,
 		"SHOP_AUDIT_TRANSACTIONS=ReceiveOnly":     `{"audit": {"transactions": "ReceiveOnly"}}`,
-		"SHOP_AUDIT_SLOW_HANDLER=0s":              `{"audit": {"slowHandler": "0s"}}`,
+		"SHOP_AUDIT_OUTAGE_LIMIT=0s":              `{"audit": {"outageLimit": "0s"}}`,
 		"SHOP_AUDIT_BASE_TYPES_ORDERS_PLACED=a,b": `{"audit": {"baseTypes": {"orders.placed": ["a", "b"]}}}`,
 		"SHOP_AUDIT_RECOVERABILITY_DELAYED_NUMBER_OF_RETRIES=0":                                    `{"audit": {"recoverability": {"delayed": {"numberOfRetries": 0}}}}`,
 		"SHOP_AUDIT_RECOVERABILITY_DELAYED_DELAYS=1s, 1m":                                          `{"audit": {"recoverability": {"delayed": {"delays": ["1s", "1m"]}}}}`,
@@ -62,7 +62,7 @@ func TestDecodeEnv_SetsEveryKindOfSetting(t *testing.T) {
 		"SHOP_AUDIT_RECOVERABILITY_MESSAGE_TYPES_SHOP_ORDER_PLACED_MAX_RETRY_AGE=1h":               `{"audit": {"recoverability": {"messageTypes": {"Shop.OrderPlaced": {"maxRetryAge": "1h"}}}}}`,
 		"SHOP_MESSAGING_DEFAULTS_CONCURRENCY=7":                                                    `{"messaging": {"defaults": {"concurrency": 7}}}`,
 		"SHOP_MESSAGING_ENDPOINTS_ORDERS_CONCURRENCY=7":                                            `{"messaging": {"endpoints": {"orders": {"concurrency": 7}}}}`,
-		"SHOP_MESSAGING_ENDPOINTS_ORDERS_EU_SLOW_HANDLER=2s":                                       `{"messaging": {"endpoints": {"orders-eu": {"slowHandler": "2s"}}}}`,
+		"SHOP_MESSAGING_ENDPOINTS_ORDERS_EU_OUTAGE_LIMIT=2s":                                       `{"messaging": {"endpoints": {"orders-eu": {"outageLimit": "2s"}}}}`,
 		"SHOP_MESSAGING_ENDPOINTS_ORDERS_RECOVERABILITY_MESSAGE_TYPES_ORDERS_PLACED_ERROR_QUEUE=x": `{"messaging": {"endpoints": {"orders": {"recoverability": {"messageTypes": {"orders.placed": {"errorQueue": "x"}}}}}}}`,
 	} {
 		var got, want service

@@ -65,7 +65,7 @@ func ExampleDecodeEnv() {
 
 // An operator sees the configuration in force, with its defaults.
 func ExampleEncode() {
-	endpoint, err := core.New("orders", inmemory.Open(), core.Config{Concurrency: 32, SlowHandler: core.Off})
+	endpoint, err := core.New("orders", inmemory.Open(), core.Config{Concurrency: 32, OutageLimit: core.Off})
 	if err != nil {
 		panic(err)
 	}

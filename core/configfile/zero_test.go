@@ -25,9 +25,8 @@ func TestConfig_ExplicitZeroIsNoDefault(t *testing.T) {
 	}{
 		{"concurrency", "0", "write 1 or more", nil},
 		{"handlerTimeout", `"0s"`, obeyed, time.Duration(core.Off)},
-		{"slowHandler", `"0s"`, obeyed, time.Duration(core.Off)},
+		{"outageLimit", `"0s"`, obeyed, time.Duration(core.Off)},
 		{"drainTimeout", `"0s"`, obeyed, time.Duration(core.Off)},
-		{"maxPrefetchBytes", "0", obeyed, core.Off},
 		{"recoverability.immediate.numberOfRetries", "0", obeyed, core.Off},
 		{"recoverability.delayed.numberOfRetries", "0", obeyed, core.Off},
 		{"recoverability.delayed.timeIncrease", `"0s"`, `"delays": ["0s", "0s"]`, nil},
@@ -93,7 +92,7 @@ func TestConfig_ExplicitZeroIsNoDefault(t *testing.T) {
 func TestConfig_RefusesNegativeNumbers(t *testing.T) {
 	for text, says := range map[string]string{
 		`{"concurrency": -1}`:                                               "concurrency is -1; it cannot be negative",
-		`{"slowHandler": "-1ns"}`:                                           `slowHandler is "-1ns"; it cannot be negative`,
+		`{"outageLimit": "-1ns"}`:                                           `outageLimit is "-1ns"; it cannot be negative`,
 		`{"recoverability": {"delayed": {"jitter": -1}}}`:                   "recoverability.delayed.jitter is -1; it cannot be negative",
 		`{"recoverability": {"requeueLimit": -1}}`:                          "recoverability.requeueLimit is -1; it cannot be negative",
 		`{"recoverability": {"delayed": {"delays": ["-1s"]}}}`:              `recoverability.delayed.delays[0] is "-1s"; it cannot be negative`,
@@ -188,7 +187,7 @@ func TestConfig_OfParts(t *testing.T) {
 		{`{"maxDeliveries":60}`, &core.Recoverability{}, core.Recoverability{MaxDeliveries: 60}},
 		{`{"immediate":{"numberOfRetries":0},"errorQueue":"x","handlerTimeout":"1s","maxRetryAge":"0s"}`, &core.TypeRecoverability{}, core.TypeRecoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, ErrorQueue: "x", HandlerTimeout: time.Second, MaxRetryAge: core.Off}},
 		{`{"errorQueue":"x","requeueLimit":0}`, &core.Recoverability{}, core.Recoverability{ErrorQueue: "x", RequeueLimit: core.Off}},
-		{`{"transactions":"ReceiveOnly","provision":"Never","slowHandler":"0s","outageLimit":"0s","waitForBroker":"0s"}`, &core.Config{}, core.Config{Transactions: core.TransactionReceiveOnly, Provision: core.ProvisionNever, SlowHandler: core.Off, OutageLimit: core.Off, WaitForBroker: core.Off}},
+		{`{"transactions":"ReceiveOnly","provision":"Never","drainTimeout":"0s","outageLimit":"0s"}`, &core.Config{}, core.Config{Transactions: core.TransactionReceiveOnly, Provision: core.ProvisionNever, DrainTimeout: core.Off, OutageLimit: core.Off}},
 		{`{}`, &core.Config{}, core.Config{}},
 	} {
 		if err := configfile.Decode([]byte(test.text), test.into); err != nil {
@@ -252,7 +251,7 @@ func TestConfig_RoundTrip(t *testing.T) {
 	t.Run("a value that no text can have is an error", func(t *testing.T) {
 		for says, c := range map[string]core.Config{
 			"concurrency is -1; it cannot be negative":                            {Concurrency: -1},
-			"slowHandler is -2ns; it cannot be negative":                          {SlowHandler: -2},
+			"outageLimit is -2ns; it cannot be negative":                          {OutageLimit: -2},
 			"recoverability.delayed.numberOfRetries is -3; it cannot be negative": {Recoverability: core.Recoverability{Delayed: core.Delayed{NumberOfRetries: -3}}},
 			"recoverability.delayed.jitter is NaN; it must be a finite number":    {Recoverability: core.Recoverability{Delayed: core.Delayed{Jitter: nan()}}},
 			"provision is Provisioning(9); use Auto":                              {Provision: 9},

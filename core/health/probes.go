@@ -19,7 +19,7 @@ type Config struct {
 	AttemptLimit time.Duration
 
 	// ReadyWithoutBroker lets the readiness probe answer "yes" while an endpoint waits at
-	// its start for a broker that cannot be reached (Config.WaitForBroker of core). It is for
+	// its start for a broker that cannot be reached. It is for
 	// a process whose other work, such as answering requests, does not need that broker. By
 	// default the answer is "no", which stops the deployment of a version whose broker has a
 	// wrong address.

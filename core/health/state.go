@@ -16,7 +16,7 @@ type State struct {
 	Endpoint, Instance, Queue string
 
 	// Starting: Run was called and does not receive yet. It creates and checks queues and
-	// connects, and waits while the broker cannot be reached (Config.WaitForBroker).
+	// connects, and waits while the broker cannot be reached.
 	Starting bool
 	// Running: Run is receiving, or would if it were not Paused.
 	Running bool

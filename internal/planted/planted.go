@@ -4,6 +4,7 @@ package planted
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -173,7 +174,9 @@ func checkEndpoint(t testing.TB, what string, transport Transport) {
 	t.Helper()
 	var mu sync.Mutex
 	var logs bytes.Buffer
-	seen := &events{told: func() {}}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	seen := &events{told: stop} // Run ends with the first report of an outage
 	ep, err := core.New("orders", transport, core.Config{
 		Observers: []core.Observer{{ConnectionChanged: seen.ConnectionChanged, SendEnd: seen.sendEnd}},
 		Logger: slog.New(slog.NewTextHandler(writer(func(text []byte) (int, error) {
@@ -181,7 +184,6 @@ func checkEndpoint(t testing.TB, what string, transport Transport) {
 			defer mu.Unlock()
 			return logs.Write(text)
 		}), &slog.HandlerOptions{Level: slog.LevelDebug})),
-		WaitForBroker:   core.Off, // otherwise Run would wait for ever
 		OnCriticalError: func(_ context.Context, err error) { Check(t, what+": OnCriticalError", err) },
 	})
 	if err != nil {
@@ -193,11 +195,16 @@ func checkEndpoint(t testing.TB, what string, transport Transport) {
 	err = ep.Send(t.Context(), "orders", place.Of([]byte("x")))
 	Check(t, what+": Endpoint.Send", err)
 	ep.RaiseCritical(err) // a handler may do this, and the text gets into Health
-	err = ep.Run(t.Context())
-	if err == nil {
+	err = ep.Run(ctx)
+	Check(t, what+": Endpoint.Run", err)
+	seen.mu.Lock()
+	if err == nil && !slices.ContainsFunc(seen.changes, func(c core.ConnectionChange) bool { return c.RetryIn > 0 }) {
 		t.Errorf("%s: Run returned nil: the server can be reached, and this shows nothing", what)
 	}
-	Check(t, what+": Endpoint.Run", err)
+	for _, change := range seen.changes {
+		err = cmp.Or(err, change.Err)
+	}
+	seen.mu.Unlock()
 	Check(t, what+": Endpoint.Health", ep.Health())
 	Check(t, what+": Endpoint", ep)
 	seen.mu.Lock()

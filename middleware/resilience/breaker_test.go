@@ -521,8 +521,9 @@ func TestBreaker_OutageOfAnHourCostsNothing(t *testing.T) {
 		c := core.Config{Middleware: []core.Middleware{p.Middleware()}}
 		c.Recoverability = core.Recoverability{
 			Delayed: core.Delayed{NumberOfRetries: core.Off}, Immediate: core.Immediate{NumberOfRetries: 200}, MaxDeliveries: core.Off, RequeueLimit: 1, UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 1},
-			RateLimit: core.RateLimit{ConsecutiveFailures: 1000, OnStarted: func(context.Context) { limited.Store(true) }},
+			RateLimit: core.RateLimit{ConsecutiveFailures: 1000},
 		}
+		c.Observers = []core.Observer{{RateLimitChanged: func(_ context.Context, e core.RateLimitChange) { limited.Store(true) }}}
 		b.orders(c, func(_ context.Context, m *core.Message) error {
 			runs.Add(1)
 			if time.Since(start) < time.Hour {

@@ -165,13 +165,12 @@ func TestReceive_LargeMessagesAreLikeOthers(t *testing.T) {
 
 // The endpoint has handled small messages fast, so that it fetches hundreds, and then
 // large ones come, whose handlers take their time.
-func TestMaxPrefetchBytes_BoundsWhatIsLeased(t *testing.T) {
+func TestPrefetchBytes_BoundsWhatIsLeased(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
-	const slots, small, large, most = 4, 3000, 60, 8 * mib
+	const slots, small, large, most = 4, 3000, 100, 64 * mib // most is fixed in core
 	e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)
 	e.config.Concurrency = slots
-	e.config.MaxPrefetchBytes = most
 	var handled, waiting atomic.Int64
 	gate := make(chan struct{})
 	e.handle = func(ctx context.Context, _ *core.Message, body []byte) error {

@@ -40,11 +40,14 @@ var exactCountCases = []testCase{
 	{rule: "R1", title: "each message is attempted exactly as often as configured while rate limiting begins and ends", modes: withRedelivery, slow: true, run: func(t *caseT) {
 		var began, ended atomic.Int64
 		t.countsExactly(exactCountConfig{quick: 200, failing: 40, slow: 12, instances: 1, change: func(c *core.Config) {
-			c.Recoverability.RateLimit = core.RateLimit{
-				ConsecutiveFailures: 4, TimeToWait: 5 * time.Millisecond,
-				OnStarted: func(context.Context) { began.Add(1) },
-				OnEnded:   func(context.Context) { ended.Add(1) },
-			}
+			c.Recoverability.RateLimit = core.RateLimit{ConsecutiveFailures: 4, TimeToWait: 5 * time.Millisecond}
+			c.Observers = append(c.Observers, core.Observer{RateLimitChanged: func(_ context.Context, e core.RateLimitChange) {
+				if e.Limited {
+					began.Add(1)
+				} else {
+					ended.Add(1)
+				}
+			}})
 		}})
 		if began.Load() == 0 || ended.Load() == 0 {
 			t.fail("four failures in a row begin rate limiting, and a success ends it", "it began %d times and ended %d times", began.Load(), ended.Load())

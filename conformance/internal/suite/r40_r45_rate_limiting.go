@@ -192,10 +192,12 @@ var rateLimitCases = []testCase{
 		s := t.service(transport, func(c *core.Config) {
 			c.Concurrency = 8
 			c.Recoverability.Immediate = t.immediate(10)
-			c.Recoverability.RateLimit = core.RateLimit{
-				ConsecutiveFailures: 2, TimeToWait: 20 * time.Millisecond,
-				OnStarted: func(context.Context) { switches.Add(1) },
-			}
+			c.Recoverability.RateLimit = core.RateLimit{ConsecutiveFailures: 2, TimeToWait: 20 * time.Millisecond}
+			c.Observers = append(c.Observers, core.Observer{RateLimitChanged: func(_ context.Context, e core.RateLimitChange) {
+				if e.Limited {
+					switches.Add(1)
+				}
+			}})
 		})
 		seen := &attempts{}
 		failures := map[string]int{}

@@ -96,8 +96,6 @@ var rateLimited = core.Recoverability{
 		ConsecutiveFailures: 100,
 		TimeToWait:          5 * time.Second,
 		Filter:              func(err error) bool { return errors.Is(err, ErrOutage) },
-		OnStarted:           func(context.Context) { fmt.Println("the database seems to be down") },
-		OnEnded:             func(context.Context) { fmt.Println("the database is back") },
 	},
 }
 
