@@ -96,7 +96,7 @@ func TestReadReport_RefusesOtherFiles(t *testing.T) {
 func TestMarkdown_LinesAndColumns(t *testing.T) {
 	var b bytes.Buffer
 	err := small(
-		Result{Case: "C1 whatever the mode", Outcome: Passed},
+		Result{Case: "C1 in any mode", Outcome: Passed},
 		Result{Case: "C7 in both", Mode: core.TransactionNone, Outcome: Passed},
 		Result{Case: "C7 in both", Mode: core.TransactionReceiveOnly, Outcome: Deviates, Reason: "it forgets"},
 		Result{Case: "C8 in one", Mode: core.TransactionReceiveOnly, Outcome: Failed},
@@ -107,7 +107,7 @@ func TestMarkdown_LinesAndColumns(t *testing.T) {
 	}
 	const want = `| case | None | ReceiveOnly |
 |---|---|---|
-| C1 whatever the mode | passed | passed |
+| C1 in any mode | passed | passed |
 | C7 in both | passed | deviates |
 | C8 in one |  | failed |
 | C15 outage | not run | not run |

@@ -210,7 +210,7 @@ var capabilityCases = []testCase{
 		r := t.receiver(transport, address, 1)
 		d := r.next()
 		t.complete(d)
-		t.wantLeft(queue, "after what was sent to the address was taken from it")
+		t.wantLeft(queue, "after the messages for the address were received")
 	}},
 	{rule: "C1", title: "a reply arrives at the address that the transport returned", run: func(t *caseT) {
 		transport := t.open()

@@ -20,7 +20,7 @@ var capabilityMutants = []mutant{
 			return c
 		}}
 	}},
-	{rule: "C1", name: "claims a count that rises with every delivery, of its own memory",
+	{rule: "C1", name: "claims a count that rises with every delivery, from its memory",
 		config: able(func(c *core.Capabilities) { c.NativeDeliveryCount = false }),
 		breaks: func() changes {
 			return changes{capabilities: func(c core.Capabilities) core.Capabilities {
@@ -124,7 +124,7 @@ var capabilityMutants = []mutant{
 				return next(ctx, out...)
 			}}
 		}},
-	{rule: "C1", name: "drops what is published when it cannot publish",
+	{rule: "C1", name: "drops published events when it cannot publish",
 		config: able(func(c *core.Capabilities) { c.PublishSubscribe = false }),
 		breaks: func() changes {
 			return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
@@ -138,7 +138,7 @@ var capabilityMutants = []mutant{
 				return nil
 			}}
 		}},
-	{rule: "C1", name: "ignores with a settlement what it cannot honour",
+	{rule: "C1", name: "ignores unsupported properties of messages that are sent with a settlement",
 		config: able(func(c *core.Capabilities) { c.DelayedDelivery = false }),
 		breaks: func() changes {
 			return changes{settle: func(d *brokenDelivery, _ string, next func() error) error {

@@ -143,8 +143,8 @@ var sendCases = []testCase{
 				refused[to] = append(refused[to], body)
 			}
 		}
-		t.wantContents(queue, "what the SendError calls accepted", must[queue], may[queue], refused[queue]...)
-		t.wantContents(other, "what the SendError calls accepted", must[other], may[other], refused[other]...)
+		t.wantContents(queue, "each message that the SendError reports as accepted", must[queue], may[queue], refused[queue]...)
+		t.wantContents(other, "each message that the SendError reports as accepted", must[other], may[other], refused[other]...)
 	}},
 	{rule: "C2", title: "a Send to a queue that does not exist has no effect on other Sends", modes: inHighest, run: func(t *caseT) {
 		transport := t.open()
@@ -203,7 +203,7 @@ var sendCases = []testCase{
 			t.sortOut(err, sent, &must, &may, &refused)
 		}
 		t.send(transport, t.message(queue, "afterwards"))
-		t.wantContents(queue, "what was accepted", append(must, "afterwards"), may, refused...)
+		t.wantContents(queue, "each accepted message", append(must, "afterwards"), may, refused...)
 	}},
 	{rule: "C2", title: "an interrupted Send returns the right outcome of each message", modes: inHighest, run: func(t *caseT) {
 		transport := t.open()
@@ -235,7 +235,7 @@ var sendCases = []testCase{
 		for _, a := range attempts {
 			t.sortOut(a.err, a.sent, &must, &may, &refused)
 		}
-		t.wantContents(queue, "what was accepted before its context ended", must, may, refused...)
+		t.wantContents(queue, "each message that was accepted before its context ended", must, may, refused...)
 	}},
 	{rule: "C2", title: "a Send after Close is core.ErrClosed", modes: inHighest, run: func(t *caseT) {
 		transport := t.open()
@@ -343,7 +343,7 @@ var sendCases = []testCase{
 		defer cancel()
 		var must, may, refused []string
 		t.sortOut(transport.Send(ctx, sent...), sent, &must, &may, &refused)
-		t.wantContents(queue, "what was accepted before, or by a new connection,", append(must, "before"), may, refused...)
+		t.wantContents(queue, "each message that was accepted before, or by a new connection,", append(must, "before"), may, refused...)
 	}},
 	{rule: "C2", title: "a Send in an outage returns an error in time, and succeeds after it", modes: inHighest, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
 		broker := t.brokerController()
@@ -372,7 +372,7 @@ var sendCases = []testCase{
 		accepted := []string{"before", "after"} // the others may have been sent
 		found := t.drainQueue(queue, func(found []*core.Incoming) bool { return len(missingBodies(accepted, found)) == 0 })
 		if lost := missingBodies(accepted, found); len(lost) > 0 {
-			t.fail(`the queue holds what Send accepted, "before" and "after" the outage`, "missing are %s; it holds %s", sample(lost), sample(bodiesIn(found)))
+			t.fail(`the queue holds the messages that Send accepted, "before" and "after" the outage`, "missing are %s; it holds %s", sample(lost), sample(bodiesIn(found)))
 		}
 	}},
 	{rule: "C2", title: "a sent message is delivered after its process was killed", modes: inHighest, needs: []need{processes}, run: func(t *caseT) {

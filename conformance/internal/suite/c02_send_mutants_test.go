@@ -16,12 +16,12 @@ import (
 )
 
 var sendMutants = []mutant{
-	{rule: "C2", name: "drops what is beyond the first 1,000 messages of a Send", breaks: func() changes {
+	{rule: "C2", name: "drops the messages after the first 1,000 of a Send", breaks: func() changes {
 		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			return next(ctx, out[:min(len(out), 1000)]...)
 		}}
 	}},
-	{rule: "C2", name: "takes what is beyond 2,048 unroutable messages of a Send for accepted", breaks: func() changes {
+	{rule: "C2", name: "reports the unroutable messages of a Send after the first 2,048 as accepted", breaks: func() changes {
 		return changes{send: results(func(r []core.SendResult) {
 			for i := 2048; i < len(r); i++ {
 				r[i].State, r[i].Err = core.SendAccepted, nil
@@ -83,7 +83,7 @@ var sendMutants = []mutant{
 			return next(ctx, out...)
 		}}
 	}},
-	{rule: "C2", name: "drops in silence what no queue takes", breaks: func() changes {
+	{rule: "C2", name: "drops unroutable messages in silence", breaks: func() changes {
 		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			if err := next(ctx, out...); !errors.Is(err, core.ErrQueueNotFound) {
 				return err
@@ -146,7 +146,7 @@ var sendMutants = []mutant{
 			return err
 		}}
 	}},
-	{rule: "C2", name: "loses its channel, and what others send on it, to a missing queue", breaks: func() changes {
+	{rule: "C2", name: "loses its channel, and the messages of other Sends on it, to a missing queue", breaks: func() changes {
 		var lost atomic.Bool
 		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			if lost.Swap(false) {
@@ -191,7 +191,7 @@ var sendMutants = []mutant{
 	{rule: "C2", name: "calls refused whose confirm it did not wait for", breaks: func() changes {
 		return changes{send: withConfirms(func(out []core.Outgoing, err error) error { return refuse(out, err) })}
 	}},
-	{rule: "C2", name: "calls accepted what it had no time to send", breaks: func() changes {
+	{rule: "C2", name: "reports messages as accepted that it had no time to send", breaks: func() changes {
 		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			for i := range out {
 				select {
@@ -218,7 +218,7 @@ var sendMutants = []mutant{
 			return refuse(out, errors.New("no connection"))
 		}}
 	}},
-	{rule: "C2", name: "sends in the background what it called accepted", breaks: func() changes { return buffering(slices.Clone) }},
+	{rule: "C2", name: "sends messages in the background that it reported as accepted", breaks: func() changes { return buffering(slices.Clone) }},
 	{rule: "C2", name: "keeps the slice that it was given", breaks: func() changes {
 		return buffering(func(out []core.Outgoing) []core.Outgoing { return out })
 	}},
@@ -320,7 +320,7 @@ var sendMutants = []mutant{
 			return err
 		}}
 	}},
-	{rule: "C2", name: "keeps what waits in memory, and claims to be durable", onServer: true, harness: atDeath(func(s *server, t *inmemory.Transport) {
+	{rule: "C2", name: "keeps waiting messages in memory, and claims to be durable", onServer: true, harness: atDeath(func(s *server, t *inmemory.Transport) {
 		s.takeAll(t)
 	})},
 }

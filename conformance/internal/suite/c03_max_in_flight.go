@@ -190,7 +190,7 @@ var maxInFlightCases = []testCase{
 		t.sendEach(transport, queue, sent...)
 		r := t.receiver(transport, queue, total)
 		r.size = 100
-		expected := fmt.Sprintf("with MaxInFlight %d, so many messages are handed out although none of them is settled: a limit of the broker on unsettled messages is set to MaxInFlight or above", total)
+		expected := fmt.Sprintf("with MaxInFlight %d, that number of messages is delivered although none of them is settled: a limit of the broker on unsettled messages is set to MaxInFlight or above", total)
 		held := map[string]core.Delivery{}
 		for renewed := time.Now(); len(held) < total; {
 			ctx, cancel := t.withTimeout()
@@ -229,7 +229,7 @@ var maxInFlightCases = []testCase{
 			t.release(paused.prefetched()...)
 		}
 		other := t.receiver(t.open(), queue, 4)
-		d := other.takeBodies("a message that arrived when no Receive waited is available to another instance after SetMaxInFlight(0): the end of Receive's context, or the pause, ends an open request, and gives back what it has brought", "late")["late"]
+		d := other.takeBodies("a message that arrived when no Receive waited is available to another instance after SetMaxInFlight(0): the end of Receive's context, or the pause, ends an open request, and releases the messages that it has fetched", "late")["late"]
 		t.complete(d)
 		t.wantLeft(queue, "after the message was completed")
 	}},
@@ -281,7 +281,7 @@ var maxInFlightCases = []testCase{
 				}
 				t.complete(second.deliveries...)
 			case <-time.After(t.timeout()):
-				t.stop("of two calls of Receive, one of which is cancelled as a message comes, the other receives what the first has not returned", "it has not, in round %d, after %v", round+1, t.timeout())
+				t.stop("of two calls of Receive, one of which is cancelled while a message arrives, the other receives the message if the first has not returned it", "it has not, in round %d, after %v", round+1, t.timeout())
 			}
 		}
 	}},

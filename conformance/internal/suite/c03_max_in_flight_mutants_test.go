@@ -19,7 +19,7 @@ func openWith(maxInFlight int) func(*brokenTransport, context.Context, core.Rece
 }
 
 var maxInFlightMutants = []mutant{
-	{rule: "C3", name: "hands out whatever the queue has", breaks: func() changes {
+	{rule: "C3", name: "delivers every message of the queue at once", breaks: func() changes {
 		return changes{open: openWith(1 << 20), maxInFlight: func(*brokenReceiver, int, func(int)) {}}
 	}},
 	{rule: "C3", name: "holds each call to MaxInFlight by itself", breaks: func() changes {
@@ -63,7 +63,7 @@ var maxInFlightMutants = []mutant{
 	{rule: "C3", name: "never raises MaxInFlight above the first", breaks: func() changes {
 		return changes{maxInFlight: func(r *brokenReceiver, n int, next func(int)) { next(min(n, r.cfg.MaxInFlight)) }}
 	}},
-	{rule: "C3", name: "adds what MaxInFlight is set to", breaks: func() changes {
+	{rule: "C3", name: "adds each new MaxInFlight to the one before", breaks: func() changes {
 		return changes{maxInFlight: func(r *brokenReceiver, n int, next func(int)) {
 			r.cfg.MaxInFlight += n
 			next(r.cfg.MaxInFlight)
@@ -96,13 +96,13 @@ var maxInFlightMutants = []mutant{
 			next(n)
 		}}
 	}},
-	{rule: "C3", name: "holds on to what it fetched ahead when it is paused", breaks: func() changes {
+	{rule: "C3", name: "does not release its prefetched messages when it is paused", breaks: func() changes {
 		return fetchingAhead(false, func([]core.Delivery) bool { return false })
 	}},
-	{rule: "C3", name: "hands out what it fetched ahead although it is paused", breaks: func() changes {
+	{rule: "C3", name: "delivers prefetched messages although it is paused", breaks: func() changes {
 		return fetchingAhead(true, func([]core.Delivery) bool { return false })
 	}},
-	{rule: "C3", name: "gives back what it fetched ahead as failed", breaks: func() changes {
+	{rule: "C3", name: "abandons prefetched messages", breaks: func() changes {
 		return fetchingAhead(false, func(ahead []core.Delivery) bool {
 			for _, d := range ahead {
 				_ = d.Abandon(context.Background(), nil)
@@ -119,7 +119,7 @@ var maxInFlightMutants = []mutant{
 			maxInFlight: func(_ *brokenReceiver, n int, next func(int)) { next(min(n, 1000)) },
 		}
 	}},
-	{rule: "C3", name: "keeps what an open request brought after its caller was gone", breaks: keepsLateAnswers},
+	{rule: "C3", name: "keeps the messages of an open request whose caller has gone", breaks: keepsLateAnswers},
 	{rule: "C3", name: "keeps the place of a delivery whose lock has ended", config: withLocks, breaks: keepsLostPlaces},
 	{rule: "C3", name: "frees the place of a lost delivery once more when it is settled late", config: withLocks, breaks: func() changes {
 		return changes{settle: func(d *brokenDelivery, _ string, next func() error) error {
@@ -133,7 +133,7 @@ var maxInFlightMutants = []mutant{
 	{rule: "C3", name: "keeps the number of messages in flight with which it was opened", breaks: func() changes {
 		return changes{maxInFlight: func(*brokenReceiver, int, func(int)) {}}
 	}},
-	{rule: "C3", name: "has one message in flight whatever it is told", breaks: func() changes {
+	{rule: "C3", name: "has one message in flight with any MaxInFlight", breaks: func() changes {
 		return changes{
 			open: func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 				cfg.MaxInFlight = 1
@@ -142,7 +142,7 @@ var maxInFlightMutants = []mutant{
 			maxInFlight: func(_ *brokenReceiver, n int, next func(int)) { next(min(n, 1)) },
 		}
 	}},
-	{rule: "C3", name: "keeps what it fetched ahead when it is paused", config: receivingOnly, breaks: func() changes { return prefetching(4).changes() }},
+	{rule: "C3", name: "keeps its prefetched messages when it is paused", config: receivingOnly, breaks: func() changes { return prefetching(4).changes() }},
 	{rule: "C3", name: "takes a pause for the end", breaks: func() changes {
 		var mu sync.Mutex
 		paused := map[*brokenReceiver]bool{}

@@ -120,7 +120,7 @@ var receiveCases = []testCase{
 			if errors.Is(end, context.Canceled) {
 				cancel()
 			}
-			a := t.awaitResult(waiting, "Receive returns soon after its context has ended, whatever it waits for")
+			a := t.awaitResult(waiting, "Receive returns soon after its context has ended, also while it waits")
 			cancel()
 			if len(a.deliveries) > 0 || !errors.Is(a.err, end) {
 				t.fail(fmt.Sprintf("Receive on an empty queue returns 0 and an error matching that of its context, %q", end), "%d, %v", len(a.deliveries), a.err)
@@ -233,7 +233,7 @@ var receiveCases = []testCase{
 				t.fail("OpenReceiver of a queue that does not exist returns an error matching core.ErrQueueNotFound", "%v", err)
 			}
 		case <-time.After(t.shortTimeout()):
-			t.fail("OpenReceiver of a queue that does not exist returns its error at once, for no waiting will mend it", "it has not after %v", t.shortTimeout())
+			t.fail("OpenReceiver of a queue that does not exist returns its error at once, because waiting cannot fix it", "it has not after %v", t.shortTimeout())
 		}
 		t.receiver(transport, t.queue(transport), 1).wantSilence("nothing is delivered from a queue that is empty")
 	}},

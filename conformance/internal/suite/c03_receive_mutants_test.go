@@ -68,7 +68,7 @@ var receiveMutants = []mutant{
 			return min(n, len(dst)), err
 		}}
 	}},
-	{rule: "C3", name: "fetches ten and forgets what has no room", breaks: func() changes {
+	{rule: "C3", name: "fetches ten messages and loses those that have no room", breaks: func() changes {
 		return changes{receive: func(_ *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
 			fetched := make([]core.Delivery, 10)
 			n, err := next(ctx, fetched)
@@ -84,7 +84,7 @@ var receiveMutants = []mutant{
 			return n, err
 		}}
 	}},
-	{rule: "C3", name: "writes what comes later to the first slice", breaks: func() changes {
+	{rule: "C3", name: "writes later deliveries to the first slice", breaks: func() changes {
 		var mu sync.Mutex
 		first := map[*brokenReceiver][]core.Delivery{}
 		return changes{receive: func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
@@ -118,17 +118,17 @@ var receiveMutants = []mutant{
 			return n, err
 		}}
 	}},
-	{rule: "C3", name: "loses what it fetched when the context ends meanwhile", breaks: func() changes {
+	{rule: "C3", name: "loses the messages of a fetch during which the context ends", breaks: func() changes {
 		return changes{receive: fetching(func([]core.Delivery) {})}
 	}},
-	{rule: "C3", name: "abandons what it fetched when the context ends meanwhile", breaks: func() changes {
+	{rule: "C3", name: "abandons the messages of a fetch during which the context ends", breaks: func() changes {
 		return changes{receive: fetching(func(late []core.Delivery) {
 			for _, d := range late {
 				_ = d.Abandon(context.Background(), context.Canceled)
 			}
 		})}
 	}},
-	{rule: "C3", name: "drops an answer that nobody waits for any more", breaks: func() changes {
+	{rule: "C3", name: "drops an answer for which no call waits any more", breaks: func() changes {
 		var waiting atomic.Int64
 		return changes{receive: func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
 			waiting.Add(1)
@@ -146,14 +146,14 @@ var receiveMutants = []mutant{
 			return n, err
 		}}
 	}},
-	{rule: "C3", name: "completes what it fetched when the context ends meanwhile", breaks: func() changes {
+	{rule: "C3", name: "completes the messages of a fetch during which the context ends", breaks: func() changes {
 		return changes{receive: fetching(func(late []core.Delivery) {
 			for _, d := range late {
 				_ = d.Complete(context.Background())
 			}
 		})}
 	}},
-	{rule: "C3", name: "loses what is there when the context had ended before", breaks: func() changes {
+	{rule: "C3", name: "loses available messages when the context has already ended", breaks: func() changes {
 		return changes{receive: func(_ *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
 			if err := ctx.Err(); err != nil {
 				_, _ = glance(context.WithoutCancel(ctx), dst, next)
@@ -184,7 +184,7 @@ var receiveMutants = []mutant{
 			return n, err
 		}}
 	}},
-	{rule: "C3", name: "lets one caller receive at a time, and loses what the others would get", breaks: func() changes {
+	{rule: "C3", name: "lets one caller receive at a time, and loses the messages for the others", breaks: func() changes {
 		var under atomic.Int64
 		return changes{receive: func(_ *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
 			defer under.Add(-1)
@@ -195,7 +195,7 @@ var receiveMutants = []mutant{
 			return next(ctx, dst)
 		}}
 	}},
-	{rule: "C3", name: "drops what is beyond the length of a queue", breaks: func() changes {
+	{rule: "C3", name: "drops messages above the length of a queue", breaks: func() changes {
 		var mu sync.Mutex
 		length := map[string]int{}
 		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
@@ -245,7 +245,7 @@ var receiveMutants = []mutant{
 			return next(cfg)
 		}}
 	}},
-	{rule: "C3", name: "takes no MaxInFlight for one of its own", breaks: func() changes {
+	{rule: "C3", name: "takes a default when MaxInFlight is not set", breaks: func() changes {
 		return changes{open: func(_ *brokenTransport, _ context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error) {
 			if cfg.MaxInFlight <= 0 {
 				cfg.MaxInFlight = 16

@@ -19,7 +19,7 @@ var malformedMutants = []mutant{
 			return n, err
 		}}
 	}},
-	{rule: "C4", name: "drops what it cannot parse", breaks: func() changes {
+	{rule: "C4", name: "drops malformed messages", breaks: func() changes {
 		return changes{receive: func(_ *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
 			for {
 				n, err := next(ctx, dst)
@@ -38,7 +38,7 @@ var malformedMutants = []mutant{
 			}
 		}}
 	}},
-	{rule: "C4", name: "drops the batch that what it cannot parse came with", breaks: func() changes {
+	{rule: "C4", name: "drops the batch of a malformed message", breaks: func() changes {
 		return changes{receive: func(_ *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
 			n, err := next(ctx, dst)
 			for i, d := range dst[:n] {
@@ -56,18 +56,18 @@ var malformedMutants = []mutant{
 			return n, err
 		}}
 	}},
-	{rule: "C4", name: "delivers what it cannot parse as if it could", breaks: arriving(func(in *core.Incoming) { in.Malformed = nil })},
-	{rule: "C4", name: "delivers what it cannot parse without its body", breaks: arriving(func(in *core.Incoming) {
+	{rule: "C4", name: "delivers a malformed message as if it could be parsed", breaks: arriving(func(in *core.Incoming) { in.Malformed = nil })},
+	{rule: "C4", name: "delivers a malformed message without its body", breaks: arriving(func(in *core.Incoming) {
 		if in.Malformed != nil {
 			in.Body = nil
 		}
 	})},
-	{rule: "C4", name: "delivers what it cannot parse without a native id", breaks: arriving(func(in *core.Incoming) {
+	{rule: "C4", name: "delivers a malformed message without a native id", breaks: arriving(func(in *core.Incoming) {
 		if in.Malformed != nil {
 			in.NativeID = ""
 		}
 	})},
-	{rule: "C4", name: "consumes what it cannot parse when it hands it out", breaks: func() changes {
+	{rule: "C4", name: "consumes a malformed message when it delivers it", breaks: func() changes {
 		return changes{
 			deliver: func(_ *brokenReceiver, d core.Delivery) core.Delivery {
 				if d.Incoming().Headers.Get(headerCorrupt) != "" {
@@ -83,22 +83,22 @@ var malformedMutants = []mutant{
 			},
 		}
 	}},
-	{rule: "C4", name: "completes what it cannot parse, whatever it is told", breaks: onMalformed(func(d *brokenDelivery, _ string, _ func() error) error {
+	{rule: "C4", name: "completes a malformed message with any settlement", breaks: onMalformed(func(d *brokenDelivery, _ string, _ func() error) error {
 		return d.Delivery.Complete(context.Background())
 	})},
-	{rule: "C4", name: "does not count the failures of what it cannot parse", breaks: onMalformed(func(d *brokenDelivery, operation string, next func() error) error {
+	{rule: "C4", name: "does not count the failures of a malformed message", breaks: onMalformed(func(d *brokenDelivery, operation string, next func() error) error {
 		if operation == "Abandon" {
 			return d.Delivery.Release(context.Background())
 		}
 		return next()
 	})},
-	{rule: "C4", name: "takes the release of what it cannot parse for a failure", breaks: onMalformed(func(d *brokenDelivery, operation string, next func() error) error {
+	{rule: "C4", name: "counts the release of a malformed message as a failure", breaks: onMalformed(func(d *brokenDelivery, operation string, next func() error) error {
 		if operation == "Release" {
 			return d.Delivery.Abandon(context.Background(), errCorrupt)
 		}
 		return next()
 	})},
-	{rule: "C4", name: "settles what it cannot parse apart from what is sent", breaks: onMalformed(func(d *brokenDelivery, operation string, next func() error) error {
+	{rule: "C4", name: "settles a malformed message and sends its replacement separately", breaks: onMalformed(func(d *brokenDelivery, operation string, next func() error) error {
 		if !isSend(operation) {
 			return next()
 		}

@@ -26,7 +26,7 @@ func (t *caseT) settleTwice(transport core.Transport, queue, out string) (all []
 			names[i] = first.name + ", then " + second.name
 		}
 		t.sendEach(transport, queue, names...)
-		held := r.takeBodies("what was settled before does not come again", names...)
+		held := r.takeBodies("messages that were settled before are not redelivered", names...)
 		pairs := make([]settledTwice, len(ways))
 		for i, second := range ways {
 			if err := t.trySettling(first, held[names[i]]); err != nil {
@@ -35,7 +35,7 @@ func (t *caseT) settleTwice(transport core.Transport, queue, out string) (all []
 			pairs[i] = settledTwice{first: first, second: second, err: t.trySettling(second, held[names[i]])}
 		}
 		if !first.consumes && t.mode != core.TransactionNone {
-			back := r.takeBodies("what was settled by "+first.name+" comes again, whatever is tried next", names...)
+			back := r.takeBodies("a message that was settled by "+first.name+" is redelivered, after any second settlement", names...)
 			for i := range pairs {
 				pairs[i].again = back[names[i]].Incoming()
 				t.complete(back[names[i]])
@@ -83,7 +83,7 @@ var settleOnceCases = []testCase{
 				sent = append(sent, fmt.Sprintf("%s for %s, then %s", p.first.name, p.first.name, p.second.name))
 			}
 		}
-		t.wantLeft(out, "what the first settlements sent", sent...)
+		t.wantLeft(out, "the messages of the first settlements", sent...)
 	}},
 	{rule: "C5", title: "a settlement has no effect on other deliveries", run: func(t *caseT) {
 		transport := t.open()
@@ -127,7 +127,7 @@ var settleOnceCases = []testCase{
 					back = append(back, names[i])
 				}
 			}
-			for _, d := range r.takeBodies("what was abandoned or released comes again, and nothing else", back...) {
+			for _, d := range r.takeBodies("abandoned and released messages are redelivered, and no others", back...) {
 				t.complete(d)
 			}
 		}

@@ -13,7 +13,7 @@ func asItIs(err error) error { return err }
 var settleOnceMutants = []mutant{
 	{rule: "C5", name: "takes a second settlement for a success", breaks: func() changes { return instead(core.ErrSettled, nil) }},
 	{rule: "C5", name: "calls a settled delivery lost", breaks: func() changes { return instead(core.ErrSettled, core.ErrLockLost) }},
-	{rule: "C5", name: "forgets in mode None what was settled", breaks: func() changes {
+	{rule: "C5", name: "forgets settlements in mode None", breaks: func() changes {
 		return answering(func(d *brokenDelivery, _ string, err error) error {
 			if d.receiver.cfg.Mode == core.TransactionNone {
 				return nil
@@ -21,7 +21,7 @@ var settleOnceMutants = []mutant{
 			return err
 		})
 	}},
-	{rule: "C5", name: "counts an Abandon of what was abandoned before", breaks: func() changes {
+	{rule: "C5", name: "counts a second Abandon of a delivery", breaks: func() changes {
 		return countingMore(func(more func(*brokenDelivery)) changes {
 			return onRefusal(core.ErrSettled, func(d *brokenDelivery, operation string) {
 				if operation == "Abandon" {
@@ -65,7 +65,7 @@ var settleOnceMutants = []mutant{
 			return next()
 		}}
 	}},
-	{rule: "C5", name: "pretends to renew the lock of what is settled", config: withLocks, breaks: func() changes {
+	{rule: "C5", name: "returns nil for the renewal of a settled delivery's lock", config: withLocks, breaks: func() changes {
 		return answering(func(_ *brokenDelivery, operation string, err error) error {
 			if operation == "Renew" && errors.Is(err, core.ErrSettled) {
 				return nil

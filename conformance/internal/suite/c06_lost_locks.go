@@ -44,11 +44,11 @@ var lostLockCases = []testCase{
 		ways := t.waysToSettle(out)
 		late, names := t.lose(transport, queue, ways)
 		t.wantLockLost("after LockedUntil", ways, late)
-		for _, d := range t.receiver(t.open(), queue, len(ways)).takeBodies("a message whose lock has ended comes again, whatever was tried too late", names...) {
+		for _, d := range t.receiver(t.open(), queue, len(ways)).takeBodies("a message whose lock has ended is redelivered, after any late settlement", names...) {
 			t.complete(d)
 		}
 		t.wantLeft(queue, "after they were completed by who received them next")
-		t.wantLeft(out, "what CompleteWith and ReplaceWith would have sent is not there after they were refused")
+		t.wantLeft(out, "a refused CompleteWith or ReplaceWith sends no messages")
 	}},
 	{rule: "C6", title: "a late settlement has no effect on the next delivery of the message", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
@@ -56,14 +56,14 @@ var lostLockCases = []testCase{
 		ways := t.waysToSettle(out)
 		late, names := t.lose(transport, queue, ways)
 		next := t.receiver(t.open(), queue, len(ways))
-		held := next.takeBodies("a message whose lock has ended comes again", names...)
+		held := next.takeBodies("a message whose lock has ended is redelivered", names...)
 		t.wantLockLost("after the message went to another receiver", ways, late)
-		t.wantNoneDelivered("a late settlement takes the message from nobody", t.receiver(t.open(), queue, len(ways)))
+		t.wantNoneDelivered("a late settlement takes the message from no other receiver", t.receiver(t.open(), queue, len(ways)))
 		for _, name := range names {
 			t.complete(held[name])
 		}
 		t.wantLeft(queue, "after the next holder completed them")
-		t.wantLeft(out, "what CompleteWith and ReplaceWith would have sent is not there after they were refused")
+		t.wantLeft(out, "a refused CompleteWith or ReplaceWith sends no messages")
 	}},
 	{rule: "C6", title: "a late settlement does not change the delivery count", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
@@ -71,12 +71,12 @@ var lostLockCases = []testCase{
 		ways := t.waysToSettle("")[1:3] // Abandon and Release
 		late, names := t.lose(transport, queue, ways)
 		next := t.receiver(t.open(), queue, len(ways))
-		held := next.takeBodies("a message whose lock has ended comes again", names...)
+		held := next.takeBodies("a message whose lock has ended is redelivered", names...)
 		t.wantLockLost("after the message went to another receiver", ways, late)
 		for _, name := range names {
 			t.abandon(held[name])
 		}
-		for name, d := range next.takeBodies("an abandoned message comes again", names...) {
+		for name, d := range next.takeBodies("an abandoned message is redelivered", names...) {
 			want := held[name].Incoming().DeliveryCount + 1
 			if got := d.Incoming().DeliveryCount; got != want && (!t.caps.CountsReleases || got < want) {
 				t.fail(fmt.Sprintf("DeliveryCount is one higher, %d, after one Abandon in time and one settlement too late", want), "it is %d", got)
@@ -97,8 +97,8 @@ var lostLockCases = []testCase{
 		stop := t.keepRenewing(held["renewed"])
 		t.sleepPastLocks(expiring...)
 		next := t.receiver(t.open(), queue, 4)
-		again := next.takeBodies("those that nobody renewed come again, and nothing else", "expired", "expired too")
-		t.wantNoneDelivered("what was renewed or completed does not come again", next)
+		again := next.takeBodies("messages whose locks were not renewed are redelivered, and no others", "expired", "expired too")
+		t.wantNoneDelivered("messages that were completed, or whose locks were renewed, are not redelivered", next)
 		if err := stop(); err != nil {
 			t.stop("a lock that is renewed in time holds", "Renew: %v", err)
 		}
@@ -170,7 +170,7 @@ var lostLockCases = []testCase{
 			why, isGone := gone[body]
 			switch n := again.deliveries[body]; {
 			case n == 0 && !isGone:
-				t.fail("a message whose settlement was an error, or gave it back, comes again after the outage", "%q does not", body)
+				t.fail("a message that was abandoned or released, or whose settlement was an error, is redelivered after the outage", "%q does not", body)
 			case n > 0 && isGone && t.caps.ConfirmsSettlement && !t.caps.MayDuplicate:
 				t.fail("ConfirmsSettlement is claimed, so a message for which Complete returned nil does not come again", "%q does (%s)", body, why)
 			}
@@ -203,7 +203,7 @@ func (t *caseT) settleAfter(event string, happens func(transport core.Transport,
 	}
 	t.wantLockLost("of a delivery after "+event, ways, pick(early))
 	next := t.receiver(transport, queue, len(all))
-	held := next.takeBodies("what was unsettled comes again after "+event, all...)
+	held := next.takeBodies("unsettled messages are redelivered after "+event, all...)
 	t.wantLockLost("of a delivery after "+event+" and another receiver took the message", ways, pick(late))
 	for _, name := range all {
 		t.complete(held[name])
@@ -211,7 +211,7 @@ func (t *caseT) settleAfter(event string, happens func(transport core.Transport,
 	t.wantNoneDelivered("a settlement after "+event+" gives nothing back", next)
 	next.close()
 	t.wantLeft(queue, "after the next holder completed them")
-	t.wantLeft(out, "what CompleteWith and ReplaceWith would have sent is not there after they were refused")
+	t.wantLeft(out, "a refused CompleteWith or ReplaceWith sends no messages")
 }
 
 // retaken has the messages that were redelivered after an outage and are still unsettled.
@@ -262,8 +262,8 @@ func (t *caseT) places(r *receiver, queue string, maxInFlight int, before retake
 	}
 	t.sendEventually(t.open(), more...)
 	held := slices.Concat(before.holder, r.takePlaces(maxInFlight-len(before.holder),
-		fmt.Sprintf("a receiver whose connection was lost holds as many deliveries afterwards as before, %d: what was lost leaves its places of MaxInFlight", maxInFlight)))
-	t.wantNoPlaceLeft(r, held, fmt.Sprintf("late settlements of what was lost in an outage free no places: MaxInFlight is %d", maxInFlight))
+		fmt.Sprintf("a receiver whose connection was lost has as many deliveries in flight afterwards as before, %d: lost deliveries do not count towards MaxInFlight", maxInFlight)))
+	t.wantNoPlaceLeft(r, held, fmt.Sprintf("late settlements of deliveries that were lost in an outage free no places: MaxInFlight is %d", maxInFlight))
 }
 
 // returnsWithoutAnswer lets the broker die while messages are being given back, so that

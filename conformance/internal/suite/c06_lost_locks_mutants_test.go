@@ -36,10 +36,10 @@ var lostLockMutants = []mutant{
 	{rule: "C6", name: "says only that the receiver is closed", breaks: func() changes {
 		return instead(core.ErrLockLost, core.ErrClosed)
 	}},
-	{rule: "C6", name: "deletes a message by its id, whoever holds it now", config: withLocks, breaks: func() changes {
+	{rule: "C6", name: "deletes a message by its id, also from another receiver", config: withLocks, breaks: func() changes {
 		return lateFor("Complete", func(holder core.Delivery) { _ = holder.Complete(ctxBackground) })
 	}},
-	{rule: "C6", name: "makes a message available by its id, whoever holds it now", config: withLocks, breaks: func() changes {
+	{rule: "C6", name: "makes a message available by its id, also while another receiver has it", config: withLocks, breaks: func() changes {
 		return lateFor("Release", func(holder core.Delivery) { _ = holder.Release(ctxBackground) })
 	}},
 	{rule: "C6", name: "takes a message of a closed receiver from who holds it now", breaks: func() changes {
@@ -64,7 +64,7 @@ var lostLockMutants = []mutant{
 	{rule: "C6", name: "has one lock for all that was received together, which ends like the first", config: withLocks, breaks: func() changes {
 		return settling("Renew", func(*brokenDelivery) error { return nil })
 	}},
-	{rule: "C6", name: "completes what was lost", config: withLocks, breaks: func() changes {
+	{rule: "C6", name: "completes lost deliveries", config: withLocks, breaks: func() changes {
 		return lateComplete()
 	}},
 	{rule: "C6", name: "settles without a connection", onServer: true, breaks: func() changes {
@@ -75,8 +75,8 @@ var lostLockMutants = []mutant{
 			return nil
 		}}
 	}},
-	{rule: "C6", name: "loses what it holds in an outage", onServer: true, breaks: consumesEarly},
-	{rule: "C6", name: "keeps the places of what it held when its connection was lost", onServer: true, breaks: keepsLostPlaces},
+	{rule: "C6", name: "loses the messages in flight in an outage", onServer: true, breaks: consumesEarly},
+	{rule: "C6", name: "keeps the places of deliveries that were lost with its connection", onServer: true, breaks: keepsLostPlaces},
 	{rule: "C6", name: "has more places after an outage than before", onServer: true, breaks: func() changes {
 		return changes{settle: func(d *brokenDelivery, _ string, next func() error) error {
 			err := next()

@@ -25,7 +25,7 @@ func (t *caseT) settleSome(transport core.Transport, r *receiver) []string {
 	return []string{"abandoned 1", "released 1", "abandoned 2", "released 2"}
 }
 
-const othersComeAgain = "what was abandoned and released comes again, each once, and what was completed does not"
+const othersComeAgain = "abandoned and released messages are redelivered once, and completed ones are not"
 
 var nothingLostCases = []testCase{
 	{rule: "C7", title: "a completed message is not redelivered", modes: withRedelivery, run: func(t *caseT) {
@@ -35,7 +35,7 @@ var nothingLostCases = []testCase{
 		for _, d := range r.takeBodies(othersComeAgain, t.settleSome(transport, r)...) {
 			t.complete(d)
 		}
-		t.wantNoneDelivered("what was completed comes to nobody", r, t.receiver(transport, queue, 8), t.receiver(t.open(), queue, 8))
+		t.wantNoneDelivered("completed messages are not redelivered", r, t.receiver(transport, queue, 8), t.receiver(t.open(), queue, 8))
 	}},
 	{rule: "C7", title: "a completed message is not redelivered after its receiver was closed", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
@@ -85,7 +85,7 @@ var nothingLostCases = []testCase{
 			}
 		}
 		t.sleep(time.Until(ends) + t.quietPeriod()/2)
-		t.wantNoneDelivered("what was consumed does not come again when its lock would have ended", r)
+		t.wantNoneDelivered("a consumed message is not redelivered after the time of its lock", r)
 		r.close()
 		t.wantLeft(queue, "after the messages were consumed and their locks would have ended")
 	}},
@@ -103,10 +103,10 @@ var nothingLostCases = []testCase{
 		t.abandon(held["abandoned 2"], held["abandoned 1"])
 		t.release(held["released 2"], held["released 1"])
 		other := t.receiver(t.open(), queue, 8)
-		again := other.takeBodies("what was abandoned and released goes to another receiver", "released 1", "abandoned 1", "abandoned 2", "released 2")
-		t.wantNoneDelivered("what is completed or still held comes to nobody", other)
+		again := other.takeBodies("abandoned and released messages go to another receiver", "released 1", "abandoned 1", "abandoned 2", "released 2")
+		t.wantNoneDelivered("messages that are completed or in flight go to no other receiver", other)
 		r.close()
-		for _, d := range other.takeBodies("what was unsettled when its receiver was closed goes to another one", "unsettled 1", "unsettled 2") {
+		for _, d := range other.takeBodies("messages that were unsettled when their receiver was closed go to another one", "unsettled 1", "unsettled 2") {
 			t.complete(d)
 		}
 		for _, d := range again {
@@ -155,12 +155,12 @@ var nothingLostCases = []testCase{
 		if t.mode == core.TransactionNone {
 			back = nil
 		}
-		for _, d := range r.takeBodies("what was not consumed comes again, whatever context its settlement had", back...) {
+		for _, d := range r.takeBodies("messages that were not consumed are redelivered, with any context of their settlements", back...) {
 			t.complete(d)
 		}
 		r.close()
 		t.wantLeft(queue, "after all were completed")
-		t.wantLeft(out, "what was sent by CompleteWith and ReplaceWith, once each", sent...)
+		t.wantLeft(out, "the messages of CompleteWith and ReplaceWith, once each", sent...)
 	}},
 	{rule: "C7", title: "in mode None a message is consumed before it is delivered", modes: inNone, shortLocks: true, run: func(t *caseT) {
 		transport := t.open()
@@ -169,7 +169,7 @@ var nothingLostCases = []testCase{
 		began := time.Now()
 		r := t.receiver(transport, queue, 4)
 		r.takeBodies("four messages are delivered", "a", "b", "c", "d")
-		t.wantNoneDelivered("what was received in mode None does not come again", r)
+		t.wantNoneDelivered("a message that was received in mode None is not redelivered", r)
 		r.close()
 		t.close(transport)
 		// A message that is not consumed is redelivered when its lock ends.
@@ -185,7 +185,7 @@ var nothingLostCases = []testCase{
 		t.complete(held["completed"])
 		t.abandon(held["abandoned"])
 		t.release(held["released"])
-		t.wantNoneDelivered("what was received in mode None does not come again, however it is settled", r)
+		t.wantNoneDelivered("a message that was received in mode None is not redelivered after any settlement", r)
 		r.close()
 		t.wantLeft(queue, "after a message was abandoned and another released in mode None")
 	}},
@@ -205,9 +205,9 @@ var nothingLostCases = []testCase{
 		copies := len(t.contents(w.forward, 1))
 		switch {
 		case copies == 0, copies > 1 && t.mode == core.TransactionSendsAtomicWithReceive && !t.caps.MayDuplicate:
-			t.fail(fmt.Sprintf("the message is handled again by the next process, and what the handler sends arrives: %s", t.arrivalFrequency()), "it arrived %d times", copies)
+			t.fail(fmt.Sprintf("the message is handled again by the next process, and the handler's message arrives: %s", t.arrivalFrequency()), "it arrived %d times", copies)
 		case copies > 1:
-			t.note("what the handler sent arrived %d times", copies)
+			t.note("the handler's message arrived %d times", copies)
 		}
 		t.wantDrained(w)
 	}},
@@ -260,7 +260,7 @@ var nothingLostCases = []testCase{
 			t.fail(fmt.Sprintf("Durable is claimed, so all %d messages are delivered, before the restart or after it", total), "%d are", delivered)
 		}
 		if seen.redelivered > 0 && t.caps.ConfirmsSettlement && !t.caps.MayDuplicate {
-			t.fail("ConfirmsSettlement is claimed, so what was completed does not come again after a restart of the broker", "%d of %d messages do", seen.redelivered, done)
+			t.fail("ConfirmsSettlement is claimed, so completed messages are not redelivered after a restart of the broker", "%d of %d messages do", seen.redelivered, done)
 		}
 	}},
 	{rule: "C7", title: "no message is lost when the broker is killed while messages are received", modes: withRedelivery, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {

@@ -43,7 +43,7 @@ func onEnded(do func(d *brokenDelivery)) changes {
 }
 
 var nothingLostMutants = []mutant{
-	{rule: "C7", name: "gives back what is completed", breaks: func() changes {
+	{rule: "C7", name: "releases completed messages", breaks: func() changes {
 		return settling("Complete", func(d *brokenDelivery) error { return d.Delivery.Release(ctxBackground) })
 	}},
 	{rule: "C7", name: "acknowledges later, and forgets it when its receiver is closed", breaks: func() changes { return lazily("Complete") }},
@@ -51,7 +51,7 @@ var nothingLostMutants = []mutant{
 	{rule: "C7", name: "acknowledges every delivery up to the one that is completed, without knowing it", breaks: func() changes { return acknowledgesUpTo(notSettled) }},
 	{rule: "C7", name: "acknowledges an Abandon now and then", breaks: func() changes { return settlingAt(7, "Abandon", completeDelivery) }},
 	{rule: "C7", name: "acknowledges a Release now and then", breaks: func() changes { return settlingAt(7, "Release", completeDelivery) }},
-	{rule: "C7", name: "acknowledges what a closed receiver holds", breaks: losesWhenClosed},
+	{rule: "C7", name: "completes the unsettled messages of a closed receiver", breaks: losesWhenClosed},
 	{rule: "C7", name: "settles a delivery and says that the context ended", breaks: func() changes {
 		return onEnded(func(d *brokenDelivery) { _ = completeDelivery(d) })
 	}},
@@ -75,7 +75,7 @@ var nothingLostMutants = []mutant{
 			return next(cfg)
 		}}
 	}},
-	{rule: "C7", name: "keeps what waits in memory, and claims to be durable", onServer: true, harness: atDeath(func(s *server, t *inmemory.Transport) {
+	{rule: "C7", name: "keeps waiting messages in memory, and claims to be durable", onServer: true, harness: atDeath(func(s *server, t *inmemory.Transport) {
 		s.takeAll(t)
 	})},
 	{rule: "C7", name: "completes a moment after Complete has returned nil", onServer: true, breaks: func() changes {
@@ -87,7 +87,7 @@ var nothingLostMutants = []mutant{
 			return nil
 		}}
 	}},
-	{rule: "C7", name: "loses what it holds when the broker dies", onServer: true, breaks: consumesEarly},
+	{rule: "C7", name: "loses the messages in flight when the broker is killed", onServer: true, breaks: consumesEarly},
 }
 
 // consumesLate opens receivers in mode None as in ReceiveOnly.

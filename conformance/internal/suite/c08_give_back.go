@@ -19,7 +19,7 @@ func (t *caseT) giveBack(way wayToSettle, d core.Delivery, to *receiver) core.De
 		t.stop(way.name+" returns nil for a delivery that is held", "%v%s", err, lockEndedAgo(d))
 	}
 	body := string(d.Incoming().Body)
-	again := to.takeBodies("a message that was given back by "+way.name+" comes again", body)[body]
+	again := to.takeBodies("a message that was settled by "+way.name+" is redelivered", body)[body]
 	if took := time.Since(began); took > limit {
 		t.fail("a message that was given back by "+way.name+" is available at once", "it came after %v", took)
 	}
@@ -39,7 +39,7 @@ var giveBackCases = []testCase{
 		r := t.receiver(transport, queue, 1)
 		d := t.giveBack(abandonWith(errHandler), r.next(), r)
 		if got := d.Incoming().DeliveryCount; got != 2 {
-			t.fail("DeliveryCount is 2 when a message comes again after one Abandon", "it is %d", got)
+			t.fail("DeliveryCount is 2 when a message is redelivered after one Abandon", "it is %d", got)
 		}
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed")
@@ -51,7 +51,7 @@ var giveBackCases = []testCase{
 		r := t.receiver(transport, queue, 1)
 		release := t.waysToSettle("")[2]
 		d := t.giveBack(release, r.next(), r)
-		t.countedBeside("when a message comes again after Release", d, 1)
+		t.countedBeside("when a message is redelivered after Release", d, 1)
 		d = t.giveBack(abandonWith(errHandler), d, r)
 		t.countedBeside("after one Release and one Abandon", d, 2)
 		d = t.giveBack(release, d, r)
@@ -121,7 +121,7 @@ var giveBackCases = []testCase{
 					t.stop("Abandon returns nil for a delivery that is held", "%v%s", err, lockEndedAgo(held[name]))
 				}
 			}
-			held = r.takeBodies("what was abandoned comes again", names...)
+			held = r.takeBodies("abandoned messages are redelivered", names...)
 			for name, d := range held {
 				want := fmt.Sprintf("the %s of the %s", round, name)
 				if got := d.Incoming().LastError; got != "" && !strings.Contains(got, want) {
@@ -231,7 +231,7 @@ var giveBackCases = []testCase{
 		limit := margin + 3*median(fresh)
 		for _, way := range ways {
 			if took := median(again[way.name]); took > limit {
-				t.fail("a message that was given back by "+way.name+" comes again at once, without a back-off of the broker or the adapter: about as soon as a new message",
+				t.fail("a message that was settled by "+way.name+" is redelivered at once, without a back-off of the broker or the adapter: about as soon as a new message",
 					"%v later (median of %d), while a new message took %v", took, rounds, median(fresh))
 			}
 		}

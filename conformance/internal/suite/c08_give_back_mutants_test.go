@@ -12,8 +12,8 @@ import (
 func nothing(*brokenDelivery) error { return nil }
 
 var giveBackMutants = []mutant{
-	{rule: "C8", name: "acknowledges what is abandoned", breaks: acknowledgesAbandoned},
-	{rule: "C8", name: "acknowledges what is released", breaks: func() changes { return settling("Release", completeDelivery) }},
+	{rule: "C8", name: "completes abandoned messages", breaks: acknowledgesAbandoned},
+	{rule: "C8", name: "completes released messages", breaks: func() changes { return settling("Release", completeDelivery) }},
 	{rule: "C8", name: "waits for the lock's end instead of abandoning", config: withLocks, breaks: func() changes { return settling("Abandon", nothing) }},
 	{rule: "C8", name: "waits for the lock's end instead of releasing", config: withLocks, breaks: func() changes { return settling("Release", nothing) }},
 	{rule: "C8", name: "lets an abandoned message rest for ten seconds", breaks: func() changes {
@@ -22,10 +22,10 @@ var giveBackMutants = []mutant{
 			return nil
 		})
 	}},
-	{rule: "C8", name: "does not count what is abandoned", breaks: func() changes {
+	{rule: "C8", name: "does not count abandoned deliveries", breaks: func() changes {
 		return settling("Abandon", func(d *brokenDelivery) error { return d.Delivery.Release(ctxBackground) })
 	}},
-	{rule: "C8", name: "counts what is released", breaks: func() changes {
+	{rule: "C8", name: "counts released deliveries", breaks: func() changes {
 		return settling("Release", func(d *brokenDelivery) error { return d.Delivery.Abandon(ctxBackground, nil) })
 	}},
 	{rule: "C8", name: "forgets all failures with a Release", breaks: func() changes {
@@ -34,8 +34,8 @@ var giveBackMutants = []mutant{
 			return completeDelivery(d)
 		})
 	}},
-	{rule: "C8", name: "keeps what is given back for the same receiver", breaks: func() changes { return lazily("Abandon") }},
-	{rule: "C8", name: "loses what is given back when its receiver is closed", breaks: losesWhatIsGivenBack},
+	{rule: "C8", name: "keeps abandoned messages for the same receiver", breaks: func() changes { return lazily("Abandon") }},
+	{rule: "C8", name: "loses abandoned messages when their receiver is closed", breaks: losesWhatIsGivenBack},
 	{rule: "C8", name: "needs a cause", breaks: func() changes {
 		return failing(func(d *brokenDelivery, next func() error) error {
 			d.cause = errors.New(d.cause.Error())

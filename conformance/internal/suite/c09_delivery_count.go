@@ -59,7 +59,7 @@ var deliveryCountCases = []testCase{
 		}
 		t.wantFirstDelivery("on the first delivery of another copy with the same id", copied.Incoming())
 		if one, other := held.Incoming().NativeID, copied.Incoming().NativeID; one == other {
-			t.fail("every copy that was sent has a NativeID of its own", "two have %q", one)
+			t.fail("every copy that was sent has a separate NativeID", "two have %q", one)
 		}
 		t.complete(held, copied)
 		t.wantLeft(queue, "after both were completed")
@@ -82,7 +82,7 @@ var deliveryCountCases = []testCase{
 				if failures == 0 {
 					native[in.NativeID] = name
 				}
-				t.wantCount(fmt.Sprintf("after %d failures, whatever happened to others", failures), held[name], failures+1)
+				t.wantCount(fmt.Sprintf("after %d failures, and any number of failures of other messages", failures), held[name], failures+1)
 				if was := native[in.NativeID]; was != name {
 					t.fail("a copy has one NativeID over its redeliveries, and no other copy has it", "%q now has that of %q, %q", name, was, in.NativeID)
 				}
@@ -93,7 +93,7 @@ var deliveryCountCases = []testCase{
 					back = append(back, name)
 				}
 			}
-			held = r.takeBodies("what was abandoned comes again", back...)
+			held = r.takeBodies("abandoned messages are redelivered", back...)
 		}
 		t.wantLeft(queue, "after all were completed")
 	}},
@@ -229,7 +229,7 @@ var deliveryCountCases = []testCase{
 		for round := range 3 {
 			for _, instance := range []string{"first", "second"} {
 				d := r.next()
-				t.wantCount(fmt.Sprintf("after %d failures at the %s instance, whatever the other one counts", round, instance), d, round+1)
+				t.wantCount(fmt.Sprintf("after %d failures at the %s instance, with any count at the other one", round, instance), d, round+1)
 				r.SetMaxInFlight(0)
 				t.abandon(d)
 				r, other = other, r
@@ -283,14 +283,14 @@ var deliveryCountCases = []testCase{
 		other := t.receiver(transport, queue, 1) // of the same process, which remembers deliveries
 		ended := other.forEach(t.redeliveryTimeout(), func(d core.Delivery) bool {
 			if in := d.Incoming(); !in.Redelivered && in.DeliveryCount < 2 {
-				t.fail("a message that was handed out when the broker died comes again with Redelivered set, or a DeliveryCount above 1: the engine recognises by it what it has handled already (R28). Where a broker may forget deliveries, the adapter sets Redelivered for each message that may be older than the broker's last start",
+				t.fail("a message that was in flight when the broker was killed is redelivered with Redelivered set, or a DeliveryCount above 1: the engine recognises by it the messages that it has handled already (R28). Where a broker may forget deliveries, the adapter sets Redelivered for each message that may be older than the broker's last start",
 					"Redelivered is false and DeliveryCount is %d", in.DeliveryCount)
 			}
 			t.complete(d)
 			return true
 		})
 		if !ended {
-			t.fail("Durable is claimed, so a message that was handed out when the broker died comes again", "it does not within %v", t.redeliveryTimeout())
+			t.fail("Durable is claimed, so a message that was in flight when the broker was killed is redelivered", "it does not within %v", t.redeliveryTimeout())
 		}
 	}},
 	{rule: "C9", title: "a delivery whose process was killed is counted", modes: withLeases, needs: []need{processes, nativeCount}, run: func(t *caseT) {
@@ -307,7 +307,7 @@ var deliveryCountCases = []testCase{
 			return true
 		})
 		if in == nil {
-			t.stop("a message comes again after the process that handled it was killed", "it did not within %v", t.redeliveryTimeout())
+			t.stop("a message is redelivered after the process that handled it was killed", "it did not within %v", t.redeliveryTimeout())
 		}
 		if in.DeliveryCount < 2 {
 			t.fail("NativeDeliveryCount is claimed, so the delivery to the process that was killed counts: DeliveryCount is 2, or more", "%d", in.DeliveryCount)

@@ -12,7 +12,7 @@ import (
 
 var deliveryCountMutants = []mutant{
 	{rule: "C9", name: "begins to count at 0", breaks: arriving(func(in *core.Incoming) { in.DeliveryCount-- })},
-	{rule: "C9", name: "counts what it hands out in mode None", breaks: func() changes {
+	{rule: "C9", name: "counts deliveries in mode None", breaks: func() changes {
 		return changes{arrive: func(r *brokenReceiver, in *core.Incoming) {
 			if r.cfg.Mode == core.TransactionNone {
 				in.DeliveryCount++
@@ -21,8 +21,8 @@ var deliveryCountMutants = []mutant{
 	}},
 	{rule: "C9", name: "calls everything a redelivery", breaks: arriving(func(in *core.Incoming) { in.Redelivered = true })},
 	{rule: "C9", name: "calls nothing a redelivery", breaks: arriving(func(in *core.Incoming) { in.Redelivered = false })},
-	{rule: "C9", name: "calls a redelivery only what its own memory counted", config: locking(countingAlone()), breaks: arriving(func(in *core.Incoming) { in.Redelivered = in.DeliveryCount > 1 })},
-	{rule: "C9", name: "calls a redelivery only what failed", breaks: arriving(func(in *core.Incoming) { in.Redelivered = in.DeliveryCount > 1 })},
+	{rule: "C9", name: "sets Redelivered only for deliveries that its memory has counted", config: locking(countingAlone()), breaks: arriving(func(in *core.Incoming) { in.Redelivered = in.DeliveryCount > 1 })},
+	{rule: "C9", name: "sets Redelivered only for failed messages", breaks: arriving(func(in *core.Incoming) { in.Redelivered = in.DeliveryCount > 1 })},
 	{rule: "C9", name: "does not count a delivery whose lock has ended", config: withLocks, breaks: func() changes {
 		var mu sync.Mutex
 		failures := map[string]int{}
@@ -76,7 +76,7 @@ var deliveryCountMutants = []mutant{
 	{rule: "C9", name: "counts no other message once its memory is full", config: countingAlone(), breaks: func() changes {
 		return remembersFailures(func(*countMemory) {})
 	}},
-	{rule: "C9", name: "forgets what it had handed out when it dies", onServer: true, breaks: func() changes {
+	{rule: "C9", name: "forgets the deliveries in flight when it is killed", onServer: true, breaks: func() changes {
 		return changes{arrive: func(_ *brokenReceiver, in *core.Incoming) { in.Redelivered = in.DeliveryCount > 1 }}
 	}, harness: func(h *Harness) { h.Broker.(*server).faults.forgets = true }},
 	{rule: "C9", name: "writes counts 100 ms later, and does not say so", onServer: true, harness: writesCountsLater(100*time.Millisecond, 0)},

@@ -261,7 +261,7 @@ var contentCases = []testCase{
 		t.send(transport, t.command(s.queue, "job", "bad"), good, t.command(s.queue, "job", "unwanted"))
 		t.awaitCount("messages handled", 3, jobs.messages)
 		s.end()
-		for _, in := range t.wantLeft(audit, "the copies of what was handled", "good") {
+		for _, in := range t.wantLeft(audit, "the copies of the handled messages", "good") {
 			if in.ID != good.ID {
 				t.fail("the audit copy has the message's id, "+good.ID, "%q", in.ID)
 			}
@@ -274,7 +274,7 @@ var contentCases = []testCase{
 				t.fail(fmt.Sprintf("the audit copy says in the header %s who handled it: %q", headers.ProcessingEndpoint, s.queue), "%q", in.Headers.Map())
 			}
 		}
-		t.wantLeft(s.errorQueue, "what failed", "bad")
+		t.wantLeft(s.errorQueue, "the failed messages", "bad")
 		t.wantLeft(s.queue, "after all was handled")
 	}},
 	{rule: "C10", title: "messages of 64 KiB are sent and received", slow: true, run: func(t *caseT) {
@@ -293,7 +293,7 @@ var contentCases = []testCase{
 		}
 		s.run()
 		t.send(transport, t.command(s.queue, "job", string(body)), t.command(s.queue, "bad", string(body)))
-		for queue, what := range map[string]string{out: "what a handler sent", s.errorQueue: "what failed"} {
+		for queue, what := range map[string]string{out: "the messages of the handler", s.errorQueue: "the failed messages"} {
 			d := t.receiver(transport, queue, 1).next()
 			if in := d.Incoming(); !bytes.Equal(in.Body, body) {
 				t.fail(fmt.Sprintf("%s has the body of %d bytes that was sent", what, len(body)), "%d bytes, which differ from byte %d on", len(in.Body), differ(in.Body, body))

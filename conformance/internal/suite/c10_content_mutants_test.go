@@ -128,7 +128,7 @@ var contentMutants = []mutant{
 			seen[folded] = true
 		}
 	})},
-	{rule: "C10", name: "joins what has one normal form", breaks: altersKeys(func(key string) string {
+	{rule: "C10", name: "joins headers whose keys have one normal form", breaks: altersKeys(func(key string) string {
 		return strings.ReplaceAll(key, "e\u0301", "é")
 	})},
 	{rule: "C10", name: "takes content-type for its own", breaks: altersKeys(func(key string) string {
@@ -143,7 +143,7 @@ var contentMutants = []mutant{
 		}
 		return key
 	})},
-	{rule: "C10", name: "adds a header of its own", breaks: alters(func(in *core.Incoming) { in.Headers.Set("Content-Length", strconv.Itoa(len(in.Body))) })},
+	{rule: "C10", name: "adds a header to messages", breaks: alters(func(in *core.Incoming) { in.Headers.Set("Content-Length", strconv.Itoa(len(in.Body))) })},
 	{rule: "C10", name: "leaves out headers without a value", breaks: altersHeaders(func(h map[string]string) {
 		maps.DeleteFunc(h, func(_, value string) bool { return value == "" })
 	})},
@@ -154,7 +154,7 @@ var contentMutants = []mutant{
 		}
 		return value
 	})},
-	{rule: "C10", name: "escapes what is not ASCII", breaks: altersValues(func(value string) string {
+	{rule: "C10", name: "escapes text that is not ASCII", breaks: altersValues(func(value string) string {
 		quoted := strconv.QuoteToASCII(value)
 		return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 	})},
@@ -184,7 +184,7 @@ var contentMutants = []mutant{
 		return body
 	})},
 	{rule: "C10", name: "trims bodies", breaks: altersBody(bytes.TrimSpace)},
-	{rule: "C10", name: "decodes what looks like base64", breaks: altersBody(func(body []byte) []byte {
+	{rule: "C10", name: "decodes bodies that look like base64", breaks: altersBody(func(body []byte) []byte {
 		if decoded, err := base64.StdEncoding.DecodeString(string(body)); err == nil {
 			return decoded
 		}
@@ -199,7 +199,7 @@ var contentMutants = []mutant{
 	{rule: "C10", name: "cuts bodies at 64 KiB", breaks: altersBody(func(body []byte) []byte { return body[:min(len(body), 64<<10)] })},
 	{rule: "C10", name: "shows the way of a delayed message in its headers", breaks: marks(func(m core.Outgoing) bool { return m.Delay > 0 }, "x-death")},
 	{rule: "C10", name: "shows the time to be received in a header", breaks: marks(func(m core.Outgoing) bool { return m.TimeToBeReceived > 0 }, "expiration")},
-	{rule: "C10", name: "wraps what is published", breaks: func() changes {
+	{rule: "C10", name: "wraps published events", breaks: func() changes {
 		return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 			out = slices.Clone(out)
 			for i := range out {
@@ -210,7 +210,7 @@ var contentMutants = []mutant{
 			return next(ctx, out...)
 		}}
 	}},
-	{rule: "C10", name: "has no headers for what is sent with a settlement", breaks: func() changes {
+	{rule: "C10", name: "drops the headers of messages that are sent with a settlement", breaks: func() changes {
 		return changes{settle: func(d *brokenDelivery, _ string, next func() error) error {
 			for i := range d.out {
 				var h core.Headers

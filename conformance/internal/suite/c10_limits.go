@@ -124,7 +124,7 @@ var limitCases = []testCase{
 			r.close()
 		}
 		t.wantLeft(from, "after its messages were settled by CompleteWith and ReplaceWith")
-		t.wantLeft(to, "after what was illegal was refused with all that was sent with it", "sent with CompleteWith", "sent with ReplaceWith")
+		t.wantLeft(to, "after the invalid messages were refused with all that were sent with them", "sent with CompleteWith", "sent with ReplaceWith")
 	}},
 	{rule: "C10", title: "the limits hold for the messages of applications, not for copies of failed messages", modes: inHighest, needs: []need{lowerLimit}, run: func(t *caseT) {
 		transport := t.openLimited(lowLimit)
@@ -324,7 +324,7 @@ func (t *caseT) blamed(bad invalidMessage, msgs []core.Outgoing, results []core.
 		case msgs[i].ID == bad.message.ID && !errors.Is(r.Err, bad.want):
 			t.fail("the SendResult of the message that is wrong has an Err matching "+errorName(bad.want), "%v", r.Err)
 		case msgs[i].ID != bad.message.ID && errors.Is(r.Err, bad.want):
-			t.fail("the SendResult of a message that is not wrong has no Err matching "+errorName(bad.want)+": whoever handles the error looks for the message that is", "message %d of %d, which is sound: %v", i, len(results), r.Err)
+			t.fail("the SendResult of a message that is not wrong has no Err matching "+errorName(bad.want)+": the code that handles the error needs the index of the message that is", "message %d of %d, which is sound: %v", i, len(results), r.Err)
 		}
 	}
 }

@@ -149,7 +149,7 @@ var limitMutants = []mutant{
 			return nil
 		}}
 	}},
-	{rule: "C10", name: "replaces what is not UTF-8", breaks: fixes(func(m *core.Outgoing) { m.Headers = fixHeaders(m.Headers) })},
+	{rule: "C10", name: "replaces text that is not UTF-8", breaks: fixes(func(m *core.Outgoing) { m.Headers = fixHeaders(m.Headers) })},
 	{rule: "C10", name: "refuses an invalid header without ErrInvalidHeader", breaks: func() changes {
 		return changes{send: results(func(r []core.SendResult) {
 			for i := range r {
@@ -192,7 +192,7 @@ var limitMutants = []mutant{
 			},
 		}
 	}},
-	{rule: "C10", name: "mends what it sends with a settlement", breaks: func() changes {
+	{rule: "C10", name: "repairs invalid messages that are sent with a settlement", breaks: func() changes {
 		return changes{settle: func(d *brokenDelivery, _ string, next func() error) error {
 			for i := range d.out {
 				d.out[i].Headers = fixHeaders(d.out[i].Headers)
@@ -201,7 +201,7 @@ var limitMutants = []mutant{
 			return next()
 		}}
 	}},
-	{rule: "C10", name: "consumes a message though what was to be sent with it is illegal", breaks: func() changes {
+	{rule: "C10", name: "consumes a message although a message to be sent with it is invalid", breaks: func() changes {
 		return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
 			err := next()
 			if errors.Is(err, core.ErrInvalidHeader) && strings.HasSuffix(operation, "With") {

@@ -98,7 +98,7 @@ var redeliveryCases = []testCase{
 				t.stop(fmt.Sprintf("the body is that which was sent, %s", excerpt(m.Body)), "%s%s", excerpt(before[i].Body), ofAnother(before[i].Body, all))
 			}
 			if !bytes.Equal(in.Body, m.Body) || !maps.Equal(in.Headers.Map(), m.Headers.Map()) || in.ID != m.ID {
-				t.stop(fmt.Sprintf("a message stays what it was when it was received, %q with %s, while others are received and settled", m.ID, excerpt(m.Body)),
+				t.stop(fmt.Sprintf("a message stays as it was received, %q with %s, while others are received and settled", m.ID, excerpt(m.Body)),
 					"it has become %q with %s, and %s", in.ID, excerpt(in.Body), excerptHeaders(in.Headers.Map(), m.Headers.Map()))
 			}
 		}

@@ -39,7 +39,7 @@ func onRedelivery(operation string, change func(in *core.Incoming)) func() chang
 var redeliveryMutants = []mutant{
 	{rule: "C11", name: "writes a failure into the message that it gives back", breaks: onRedelivery("Abandon", func(in *core.Incoming) { in.Headers.Set("x-death", "rejected") })},
 	{rule: "C11", name: "sends an empty body when it releases a message", breaks: onRedelivery("Release", func(in *core.Incoming) { in.Body = nil })},
-	{rule: "C11", name: "marks what comes again in a header", breaks: onRedelivery("", func(in *core.Incoming) { in.Headers.Set("Redelivered", "true") })},
+	{rule: "C11", name: "marks redelivered messages in a header", breaks: onRedelivery("", func(in *core.Incoming) { in.Headers.Set("Redelivered", "true") })},
 	{rule: "C11", name: "gives a message another native id at each delivery", breaks: func() changes {
 		var tag atomic.Int64
 		return changes{arrive: func(_ *brokenReceiver, in *core.Incoming) { in.NativeID = fmt.Sprint(tag.Add(1)) }}

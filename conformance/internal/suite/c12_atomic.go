@@ -18,7 +18,7 @@ var atomicCases = []testCase{
 		f := t.atomicFixture()
 		rival := t.receiver(t.open(), f.from, 1)
 		t.reset(f.delivery)
-		rival.wantSilence("a delivery that was Reset stays locked: nobody else gets its message")
+		rival.wantSilence("a delivery that was Reset stays locked: no other receiver gets its message")
 		rival.close()
 		t.reset(f.delivery)
 		t.settleWith(completeWith, f.delivery, t.message(f.to, "forwarded"))
@@ -53,7 +53,7 @@ var atomicCases = []testCase{
 	{rule: "C12", title: "a commit that failed because the broker was killed is repeated", modes: inAtomic, exclusive: true, needs: []need{brokerControl, durable}, run: func(t *caseT) {
 		handled, copies := t.dieBeforeSettling()
 		if copies != 1 && (copies == 0 || !t.caps.MayDuplicate) {
-			t.fail("when the broker dies before CompleteWith, nothing was sent; the message is handled again, and what the handler sends arrives once",
+			t.fail("when the broker is killed before CompleteWith, no message was sent; the message is handled again, and the handler's message arrives once",
 				"handled %d times, arrived %d times", handled, copies)
 		}
 	}},
@@ -69,7 +69,7 @@ func atomicSettleCases(s atomicSettle) []testCase {
 			for _, d := range r.take(3) {
 				i := slices.IndexFunc(out, func(o core.Outgoing) bool { return o.ID == d.Incoming().ID })
 				if i < 0 {
-					t.stop(fmt.Sprintf("%s sends what it was given", s.name), "a message %q with body %s arrived", d.Incoming().ID, excerpt(d.Incoming().Body))
+					t.stop(fmt.Sprintf("%s sends its messages", s.name), "a message %q with body %s arrived", d.Incoming().ID, excerpt(d.Incoming().Body))
 				}
 				t.wantSame(d.Incoming(), out[i])
 				t.complete(d)
@@ -103,12 +103,12 @@ func atomicSettleCases(s atomicSettle) []testCase {
 			t.abandon(f.delivery)
 			again := f.receiver.next()
 			if in := again.Incoming(); string(in.Body) != forwardedBody || in.DeliveryCount < 2 {
-				t.fail(fmt.Sprintf("a message whose %s was refused comes again after Abandon, with DeliveryCount 2", s.name), "%s with DeliveryCount %d", excerpt(in.Body), in.DeliveryCount)
+				t.fail(fmt.Sprintf("a message whose %s was refused is redelivered after Abandon, with DeliveryCount 2", s.name), "%s with DeliveryCount %d", excerpt(in.Body), in.DeliveryCount)
 			}
 			t.release(again)
 			t.wantQueues(f, "after a refused "+s.name, []string{forwardedBody}, nil)
 		}},
-		{rule: "C12", title: s.name + " refuses what Send refuses, and does nothing", modes: inAtomic, run: func(t *caseT) {
+		{rule: "C12", title: s.name + " refuses the messages that Send refuses, and has no effect", modes: inAtomic, run: func(t *caseT) {
 			f := t.atomicFixture()
 			for _, bad := range t.refusedMessages(f.to) {
 				t.wantSettleRefused(s, f.delivery, bad.err, t.message(f.to, "good"), bad.message)
@@ -151,7 +151,7 @@ func atomicSettleCases(s atomicSettle) []testCase {
 			r := t.receiver(f.transport, f.to, 2)
 			for _, d := range r.take(2) {
 				if early := time.Until(start.Add(late.Delay)); string(d.Incoming().Body) == "late" && early > 0 {
-					t.fail("what "+s.name+" sends with a delay is not early", "it arrived %v before it was due", early)
+					t.fail("a message that "+s.name+" sends with a delay is not early", "it arrived %v before it was due", early)
 				}
 				t.complete(d)
 			}
@@ -165,14 +165,14 @@ func atomicSettleCases(s atomicSettle) []testCase {
 			t.wantSettleRefused(s, f.delivery, core.ErrQueueNotFound, late, t.message(t.uniqueName(), "lost"))
 			t.complete(f.delivery)
 			t.sleep(late.Delay + t.caps.DelayPrecision)
-			t.wantQueues(f, "when what was refused would have been due", nil, nil)
+			t.wantQueues(f, "when the refused message would have been due", nil, nil)
 		}},
 		{rule: "C12", title: s.name + " publishes", modes: inAtomic, needs: []need{publishing}, run: func(t *caseT) {
 			f := t.atomicFixture()
 			event := t.event("event")
 			t.subscribe(f.transport, f.to, event.Topic)
 			t.wantSettleRefused(s, f.delivery, core.ErrQueueNotFound, event, t.message(t.uniqueName(), "lost"))
-			unheard := t.event("nobody listens")
+			unheard := t.event("no subscriber")
 			t.settleWith(s, f.delivery, event, unheard, t.message(f.to, "command"))
 			t.wantQueues(f, "after "+s.name+" with an event was refused once, then accepted", nil, []string{"event", "command"})
 		}},

@@ -30,27 +30,27 @@ var atomicMutants = []mutant{
 		}
 		return next()
 	})},
-	{rule: "C12", name: "adds its own header to what is sent with a settlement", breaks: onSend(func(d *brokenDelivery, next func() error) error {
+	{rule: "C12", name: "adds a header to messages that are sent with a settlement", breaks: onSend(func(d *brokenDelivery, next func() error) error {
 		for i := range d.out {
 			d.out[i].Headers.Set("x-transaction", "1")
 		}
 		return next()
 	})},
-	{rule: "C12", name: "consumes the message although what it sends was refused", breaks: onSend(func(d *brokenDelivery, next func() error) error {
+	{rule: "C12", name: "consumes the message although the messages to be sent were refused", breaks: onSend(func(d *brokenDelivery, next func() error) error {
 		err := next()
 		if _, refused := errors.AsType[*core.SendError](err); refused {
 			_ = d.Delivery.Complete(context.Background())
 		}
 		return err
 	})},
-	{rule: "C12", name: "rolls everything back when what it sends is refused, the lock too", breaks: onSend(func(d *brokenDelivery, next func() error) error {
+	{rule: "C12", name: "rolls everything back when a message is refused, the lock too", breaks: onSend(func(d *brokenDelivery, next func() error) error {
 		err := next()
 		if _, refused := errors.AsType[*core.SendError](err); refused {
 			_ = d.Delivery.Release(context.Background())
 		}
 		return err
 	})},
-	{rule: "C12", name: "takes what is sent to the queue itself for the message that is consumed", breaks: onSend(func(d *brokenDelivery, next func() error) error {
+	{rule: "C12", name: "takes a message for its own queue for the message that is consumed", breaks: onSend(func(d *brokenDelivery, next func() error) error {
 		d.out = slices.DeleteFunc(d.out, func(o core.Outgoing) bool { return o.Queue == d.receiver.cfg.Queue })
 		return next()
 	})},
@@ -113,7 +113,7 @@ var atomicMutants = []mutant{
 		}
 		return err
 	})},
-	{rule: "C12", name: "forgets what it sends with a settlement now and then", breaks: func() changes {
+	{rule: "C12", name: "loses messages that are sent with a settlement now and then", breaks: func() changes {
 		var sent callCounter
 		return onSend(func(d *brokenDelivery, next func() error) error {
 			if sent.isNth(97) {
@@ -139,7 +139,7 @@ var atomicMutants = []mutant{
 			return next()
 		}}
 	}},
-	{rule: "C12", name: "binds its transaction to a context of its own", breaks: func() changes {
+	{rule: "C12", name: "binds its transaction to a new context", breaks: func() changes {
 		return changes{bind: func(_ *brokenDelivery, _ context.Context, next func(context.Context) context.Context) context.Context {
 			return next(context.Background())
 		}}

@@ -41,7 +41,7 @@ var nativeTransactionCases = []testCase{
 		})
 		t.complete(r.next())
 		if !t.suite.h.NativeTx.Committed(t, key) {
-			t.fail("what CompleteWith sends does not arrive before the handler's work is committed", "it did")
+			t.fail("the messages of CompleteWith do not arrive before the handler's work is committed", "it did")
 		}
 		if err := <-settled; err != nil {
 			t.fail("CompleteWith returns nil when its messages were sent", "%v", err)
@@ -244,9 +244,9 @@ func independentWork(t *caseT) {
 	settling.Wait()
 	for i, key := range keys {
 		if i%2 == 0 {
-			t.wantCommitted(key, "by CompleteWith, whatever happens to other deliveries")
+			t.wantCommitted(key, "by CompleteWith, with any settlement of other deliveries")
 		} else {
-			t.wantNotCommitted(key, "by ReplaceWith, whatever happens to other deliveries")
+			t.wantNotCommitted(key, "by ReplaceWith, with any settlement of other deliveries")
 		}
 	}
 }

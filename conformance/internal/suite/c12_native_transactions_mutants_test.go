@@ -20,7 +20,7 @@ var nativeTransactionMutants = []mutant{
 	{rule: "C12", name: "commits the handler's work by ReplaceWith", breaks: onOperation(committing, "ReplaceWith")},
 	{rule: "C12", name: "commits the handler's work by Reset", breaks: onOperation(committing, "Reset")},
 	{rule: "C12", name: "has nothing to undo in Reset", breaks: onOperation(func(*brokenDelivery, func() error) error { return nil }, "Reset")},
-	{rule: "C12", name: "commits the handler's work after what it sends has left", breaks: onOperation(func(d *brokenDelivery, next func() error) error {
+	{rule: "C12", name: "commits the handler's work after its messages are sent", breaks: onOperation(func(d *brokenDelivery, next func() error) error {
 		later := *d.work
 		d.work.undo()
 		err := next()

@@ -100,7 +100,7 @@ var savepointCases = []testCase{
 		}
 		t.settleWith(completeWith, f.delivery)
 		t.wantCommitted(first, "by CompleteWith, done before the outer savepoint")
-		t.wantCommitted(third, "by CompleteWith, done after the rollback to the outer savepoint, whatever a rollback to a removed one returned")
+		t.wantCommitted(third, "by CompleteWith, done after the rollback to the outer savepoint, with any result of a rollback to a removed one")
 		t.wantNotCommitted(second, "by CompleteWith, done between the outer savepoint and the rollback to it")
 		t.wantNotCommitted(undone, "by CompleteWith, done after the inner savepoint and before the rollback to the outer one")
 		t.wantQueues(f, "after a rollback to the outer savepoint and CompleteWith", nil, nil)
@@ -133,7 +133,7 @@ var savepointCases = []testCase{
 			t.fail("a rollback to a savepoint that was taken before Reset is an error", "nil")
 		}
 		t.settleWith(completeWith, f.delivery)
-		t.wantCommitted(kept, "by CompleteWith, done after Reset, whatever a rollback to a removed savepoint returned")
+		t.wantCommitted(kept, "by CompleteWith, done after Reset, with any result of a rollback to a removed savepoint")
 		t.wantNotCommitted(undone, "by CompleteWith, done before Reset")
 		t.wantQueues(f, "after Reset and CompleteWith", nil, nil)
 	}},

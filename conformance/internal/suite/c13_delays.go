@@ -80,7 +80,7 @@ var delayCases = []testCase{
 			i := slices.IndexFunc(out, func(o core.Outgoing) bool { return o.ID == in.ID })
 			switch {
 			case i < 0:
-				t.stop("nothing arrives but what was sent to the queue", "a message %q with body %s", in.ID, excerpt(in.Body))
+				t.stop("only messages that were sent to the queue arrive", "a message %q with body %s", in.ID, excerpt(in.Body))
 			case seen[in.ID] && !t.caps.MayDuplicate:
 				t.stop("a delayed message arrives once", "%q arrived twice", in.Body)
 			}
@@ -295,10 +295,10 @@ var delayCases = []testCase{
 		t.wantOnTime("a copy with the id of a message that was held", late.Delay, start.Add(late.Delay), due, time.Now())
 		t.wantSame(again.Incoming(), late)
 		if first, second := d.Incoming().NativeID, again.Incoming().NativeID; first == second {
-			t.fail("each Send makes a copy with a NativeID of its own", "both have %q", first)
+			t.fail("each Send makes a copy with a separate NativeID", "both have %q", first)
 		}
 		if n := again.Incoming().DeliveryCount; n != 1 {
-			t.fail("a copy that was sent has DeliveryCount 1, whatever its id", "%d", n)
+			t.fail("a copy that was sent has DeliveryCount 1, with any id", "%d", n)
 		}
 		t.complete(again)
 		r.close()
@@ -325,10 +325,10 @@ var delayCases = []testCase{
 		s.run()
 		r := t.receiver(t.open(), out, 1)
 		t.send(transport, t.command(s.queue, "job", "now"))
-		sent := t.awaitTime(times, "the handler of what was sent runs")
+		sent := t.awaitTime(times, "the handler of the sent message runs")
 		t.complete(r.next())
 		t.wantDue("a message that a handler sent elsewhere", delay, time.Since(sent))
-		t.wantDue("a message that a handler sent to its own queue", delay, t.awaitTime(times, "the handler of what was delayed runs").Sub(sent))
+		t.wantDue("a message that a handler sent to its own queue", delay, t.awaitTime(times, "the handler of the delayed message runs").Sub(sent))
 		s.end()
 		t.wantLeft(s.queue, "after all was handled")
 		t.wantLeft(s.errorQueue, "after all was handled")
@@ -353,11 +353,11 @@ var delayCases = []testCase{
 		})
 		switch after := arrived.Sub(sent); {
 		case arrived.IsZero():
-			t.fail(fmt.Sprintf("a message sent with a delay of %v arrives, although its sender was killed meanwhile", delay), "it did not within %v", latest+t.timeout())
+			t.fail(fmt.Sprintf("a message sent with a delay of %v arrives, although its sender was killed in the meantime", delay), "it did not within %v", latest+t.timeout())
 		case arrived.Sub(start) < delay:
 			t.fail(fmt.Sprintf("a message sent with a delay of %v does not arrive before", delay), "after %v", arrived.Sub(start))
 		case after > latest:
-			t.fail(fmt.Sprintf("a message sent with a delay of %v arrives within %v, although its sender was killed meanwhile", delay, latest), "after %v", after)
+			t.fail(fmt.Sprintf("a message sent with a delay of %v arrives within %v, although its sender was killed in the meantime", delay, latest), "after %v", after)
 		}
 	}},
 	{rule: "C13", title: "a delayed message survives a restart of the broker", modes: inHighest, exclusive: true, needs: []need{brokerControl, durable, delays}, run: func(t *caseT) {
@@ -378,7 +378,7 @@ var delayCases = []testCase{
 			arrived = time.Now()
 			return true
 		})
-		expected := fmt.Sprintf("Durable is claimed, so a message with a delay of %v arrives then, although the broker restarts meanwhile", delay)
+		expected := fmt.Sprintf("Durable is claimed, so a message with a delay of %v arrives then, although the broker restarts during the delay", delay)
 		switch {
 		case arrived.IsZero():
 			t.fail(expected, "it did not arrive within %v", delay+t.timeout())
@@ -437,7 +437,7 @@ func (t *caseT) punctualOn(transport core.Transport, queue string, r *receiver, 
 					besides = fmt.Sprintf(", %v before it was due, with a delay of %v", l.earliest.Sub(arrived), l.message.Delay)
 				}
 			}
-			t.stop("what arrives is due, and arrives once", "a message with the body %s arrived besides%s", excerpt(d.Incoming().Body), besides)
+			t.stop("each message arrives once, when it is due", "a message with the body %s arrived besides%s", excerpt(d.Incoming().Body), besides)
 		}
 		delete(expected, d.Incoming().ID)
 		t.wantOnTime("a message", e.message.Delay, e.earliest, e.last, arrived)

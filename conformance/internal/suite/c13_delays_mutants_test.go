@@ -50,7 +50,7 @@ var delayMutants = []mutant{
 	{rule: "C13", name: "ignores the delay", breaks: onDelay(func(o *core.Outgoing) { o.Delay = 0 })},
 	{rule: "C13", name: "cuts the delay off to its precision", breaks: onDelay(func(o *core.Outgoing) { o.Delay = o.Delay.Truncate(10 * time.Millisecond) })},
 	{rule: "C13", name: "looks for due messages less often than it says", breaks: onDelay(func(o *core.Outgoing) { o.Delay = o.Delay.Truncate(time.Second) + time.Second })},
-	{rule: "C13", name: "counts the delay of what is sent with a settlement from the receive", breaks: func() changes {
+	{rule: "C13", name: "counts the delay of messages that are sent with a settlement from the receive", breaks: func() changes {
 		return sinceReceive(func(o core.Outgoing, since time.Duration) (changed core.Outgoing, born bool) {
 			o.Delay = max(o.Delay-since, 0)
 			return o, true
@@ -196,7 +196,7 @@ var delayMutants = []mutant{
 		})()
 	}},
 	{rule: "C13", name: "waits for delayed messages' time in the sender's process", onServer: true, breaks: delaysItself},
-	{rule: "C13", name: "sends what goes with a settlement without its delay", breaks: func() changes {
+	{rule: "C13", name: "sends messages with a settlement without their delay", breaks: func() changes {
 		return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
 			if operation == "CompleteWith" {
 				d.out = slices.Clone(d.out)

@@ -146,7 +146,7 @@ var closeCases = []testCase{
 		}
 		r.close()
 		other := t.receiver(second, queue, len(names))
-		for _, d := range other.takeBodies("what was delivered, and what was fetched ahead, goes to another receiver", names...) {
+		for _, d := range other.takeBodies("delivered and prefetched messages go to another receiver", names...) {
 			t.complete(d)
 		}
 		other.close()
@@ -319,7 +319,7 @@ var closeCases = []testCase{
 			again := newOutageLog()
 			again.drain(t.receiver(t.open(), queue, 8), 2)
 			if len(again.deliveries) != 2 {
-				t.fail("what was held, and what waited, when the transport was closed in an outage is delivered to another", "%d of 2 messages are", len(again.deliveries))
+				t.fail("the messages that were in flight and waiting when the transport was closed in an outage are delivered to another", "%d of 2 messages are", len(again.deliveries))
 			}
 		}
 	}},
@@ -362,16 +362,16 @@ func (t *caseT) wantReturned(happens func(transport core.Transport, r *receiver)
 	other := t.receiver(second, queue, len(names))
 	began := time.Now()
 	happens(first, r)
-	again := other.takeBodies("what was unsettled goes to another receiver", names...)
+	again := other.takeBodies("unsettled messages go to another receiver", names...)
 	if took := time.Since(began); took > limit {
-		t.fail("what was unsettled goes back at once", "it came after %v", took)
+		t.fail("unsettled messages are released at once", "it came after %v", took)
 	}
 	for i, name := range names {
 		want := 1
 		if i == 2 && t.caps.NativeDeliveryCount {
 			want = 2
 		}
-		t.countedBeside(fmt.Sprintf("for what was %s, and went back with its receiver, which is no failure", name), again[name], want)
+		t.countedBeside(fmt.Sprintf("for messages that were %s and released when their receiver closed, which is no failure", name), again[name], want)
 		t.complete(again[name])
 	}
 	other.close()
@@ -502,7 +502,7 @@ func (t *caseT) accountFor(due []string, refused, completed, remaining *counter)
 		t.fail("no message is in the queue that was completed, after its transport was closed", "these are: %s", sample(twice))
 	}
 	if len(unsent) > 0 {
-		t.fail(refusedStays+", also when the transport is closed meanwhile", "%s arrived%s", sample(unsent), sayUnknown)
+		t.fail(refusedStays+", also when the transport is closed at the same time", "%s arrived%s", sample(unsent), sayUnknown)
 	}
 }
 

@@ -135,7 +135,7 @@ var closeMutants = []mutant{
 			},
 		}
 	}},
-	{rule: "C14", name: "counts as failed what goes back with its receiver", breaks: func() changes {
+	{rule: "C14", name: "counts messages as failed that are released when their receiver closes", breaks: func() changes {
 		held, c := recordDeliveries()
 		c.closeReceiver = func(r *brokenReceiver, next func() error) error {
 			for _, d := range held.all(r) {
@@ -145,8 +145,8 @@ var closeMutants = []mutant{
 		}
 		return c
 	}},
-	{rule: "C14", name: "loses what a closed receiver holds", breaks: losesWhenClosed},
-	{rule: "C14", name: "loses what a closed transport holds", breaks: func() changes {
+	{rule: "C14", name: "loses the unsettled messages of a closed receiver", breaks: losesWhenClosed},
+	{rule: "C14", name: "loses the unsettled messages of a closed transport", breaks: func() changes {
 		held, c := recordDeliveries()
 		c.close = func(t *brokenTransport, next func() error) error {
 			held.mu.Lock()
@@ -162,8 +162,8 @@ var closeMutants = []mutant{
 		}
 		return c
 	}},
-	{rule: "C14", name: "leaves what is unsettled to its lock's end when its receiver is closed", config: withLocks, breaks: leavesHeld},
-	{rule: "C14", name: "loses what it fetched ahead when its receiver is closed", breaks: func() changes {
+	{rule: "C14", name: "leaves unsettled messages locked when their receiver is closed", config: withLocks, breaks: leavesHeld},
+	{rule: "C14", name: "loses prefetched messages when their receiver is closed", breaks: func() changes {
 		held, c := recordDeliveries()
 		p := prefetching(12)
 		c.receive, c.open, c.maxInFlight = p.changes().receive, p.changes().open, p.changes().maxInFlight

@@ -25,7 +25,7 @@ var outageCases = []testCase{
 			_ = r.Close(t.ctx)
 			t.fail("OpenReceiver of a queue that does not exist is an error", "nil")
 		case ctx.Err() != nil:
-			t.fail("OpenReceiver of a queue that does not exist returns at once, because waiting cannot mend it", "after %v: %v", t.timeout(), err)
+			t.fail("OpenReceiver of a queue that does not exist returns at once, because waiting cannot fix it", "after %v: %v", t.timeout(), err)
 		case !errors.Is(err, core.ErrQueueNotFound):
 			t.fail("OpenReceiver of a queue that does not exist returns core.ErrQueueNotFound", "%v", err)
 		}
@@ -52,7 +52,7 @@ var outageCases = []testCase{
 			}
 			t.complete(got.deliveries...)
 		case <-time.After(t.timeout()):
-			t.stop("Receive goes on when the broker is back, and returns what is sent", "it has not returned after %v", t.timeout())
+			t.stop("Receive continues when the broker is back, and returns the messages that are sent", "it has not returned after %v", t.timeout())
 		}
 	}},
 	{rule: "C15", title: "the observer learns of an outage and of its end", modes: inHighest, exclusive: true, needs: []need{outages, durable}, run: func(t *caseT) {
@@ -189,7 +189,7 @@ var outageCases = []testCase{
 		}
 		seen.drain(r, total+len(late))
 		if done := len(seen.done); done != total+len(late) {
-			t.fail(fmt.Sprintf("all %d messages are delivered although the network was cut meanwhile, those whose lock was lost again", total+len(late)), "%d were not", total+len(late)-done)
+			t.fail(fmt.Sprintf("all %d messages are delivered although the network was cut, and those whose lock was lost are redelivered", total+len(late)), "%d were not", total+len(late)-done)
 		}
 	}},
 	{rule: "C15", title: "OpenReceiver and Check end with their context in an outage", modes: inHighest, exclusive: true, needs: []need{outages}, run: func(t *caseT) {
@@ -425,7 +425,7 @@ var outageCases = []testCase{
 		expected := "a transport whose connections are silent, with no reset and no end, notices it by itself (a heartbeat, a time limit for answers), connects again and receives"
 		// A fetch that was in progress may lock the messages that it finds until their
 		// locks end, which may take long. So this message is sent again and again.
-		t.sendEach(other, queue, "meanwhile")
+		t.sendEach(other, queue, "in the outage")
 		again := time.NewTicker(t.timeout() / 20)
 		defer again.Stop()
 		limit := time.NewTimer(t.timeout())
@@ -438,12 +438,12 @@ var outageCases = []testCase{
 				}
 				t.complete(got.deliveries...)
 				// "before" is redelivered if its settlement was lost.
-				arrived = slices.ContainsFunc(got.deliveries, func(d core.Delivery) bool { return string(d.Incoming().Body) == "meanwhile" })
+				arrived = slices.ContainsFunc(got.deliveries, func(d core.Delivery) bool { return string(d.Incoming().Body) == "in the outage" })
 				if !arrived {
 					received = r.receiveInBackground()
 				}
 			case <-again.C:
-				t.sendEach(other, queue, "meanwhile")
+				t.sendEach(other, queue, "in the outage")
 			case <-limit.C:
 				t.stop(expected, "it has received no message that was sent afterwards within %v", t.timeout())
 			}

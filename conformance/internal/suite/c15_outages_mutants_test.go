@@ -136,7 +136,7 @@ var outageMutants = []mutant{
 		}}
 	}},
 	{rule: "C15", name: "gives up after three attempts to connect", onServer: true, harness: givesUp},
-	{rule: "C15", name: "tells nobody of outages", onServer: true, breaks: func() changes {
+	{rule: "C15", name: "does not report outages", onServer: true, breaks: func() changes {
 		return changes{open: observing(nil)}
 	}},
 	{rule: "C15", name: "does not tell of the end of an outage", onServer: true, breaks: func() changes {
@@ -180,7 +180,7 @@ var outageMutants = []mutant{
 			return n, err
 		}}
 	}},
-	{rule: "C15", name: "waits for the broker in Check, whatever its context says", onServer: true, breaks: func() changes {
+	{rule: "C15", name: "waits for the broker in Check, also when its context has ended", onServer: true, breaks: func() changes {
 		return changes{check: func(_ *brokenTransport, _ core.Topology, next func() error) error {
 			for {
 				if err := next(); !errors.Is(err, errRefused) {

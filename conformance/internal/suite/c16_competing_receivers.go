@@ -47,7 +47,7 @@ var competingReceiverCases = []testCase{
 		r := t.receiver(transport, queue, 4)
 		t.sendEach(transport, queue, "held", "held too")
 		held := r.takeBodies("two messages are delivered", "held", "held too")
-		t.wantNoneDelivered("a message that is held is delivered to nobody else", r, t.receiver(transport, queue, 4), t.receiver(t.open(), queue, 4))
+		t.wantNoneDelivered("a message in flight is delivered to no other receiver", r, t.receiver(transport, queue, 4), t.receiver(t.open(), queue, 4))
 		t.complete(held["held"], held["held too"])
 		t.wantLeft(queue, "after both were completed")
 	}},

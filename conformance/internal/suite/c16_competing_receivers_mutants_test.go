@@ -31,7 +31,7 @@ var competingReceiverMutants = []mutant{
 			return n, err
 		}}
 	}},
-	{rule: "C16", name: "reads what another receiver holds", breaks: readsWithoutLocking},
+	{rule: "C16", name: "receives messages that another receiver has in flight", breaks: readsWithoutLocking},
 	{rule: "C16", name: "has shorter locks than it says", config: inmemory.Config{LockDuration: time.Millisecond}, breaks: func() changes { return claiming(12 * time.Second) }},
 	{rule: "C16", name: "delivers a message again as soon as its handler takes a while", config: inmemory.Config{LockDuration: 4 * time.Second}, breaks: func() changes { return claiming(20 * time.Second) }},
 }

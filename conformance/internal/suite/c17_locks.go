@@ -56,7 +56,7 @@ var lockCases = []testCase{
 		for end := time.Now().Add(min(3*duration, 2*t.timeout())); time.Now().Before(end); {
 			for _, other := range others {
 				if got := other.takeFor(min(time.Until(end), duration/4)); len(got) > 0 {
-					t.stop(fmt.Sprintf("a message whose lock of %v is renewed in time is delivered to nobody else", duration), "another receiver was delivered %s", bodies(got))
+					t.stop(fmt.Sprintf("a message whose lock of %v is renewed in time is delivered to no other receiver", duration), "another receiver was delivered %s", bodies(got))
 				}
 			}
 		}
@@ -165,7 +165,7 @@ var lockCases = []testCase{
 			for i, way := range ways {
 				t.settleWhileRenewing(way, held[names[i]])
 			}
-			for _, d := range r.takeBodies("what was abandoned or released comes again, and nothing else", back...) {
+			for _, d := range r.takeBodies("abandoned and released messages are redelivered, and no others", back...) {
 				t.complete(d)
 			}
 		}

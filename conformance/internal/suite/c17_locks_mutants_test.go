@@ -103,9 +103,9 @@ var lockMutants = []mutant{
 		}
 		return c
 	}},
-	{rule: "C17", name: "keeps a lock that nobody renews", config: inmemory.Config{LockDuration: time.Hour}, breaks: func() changes { return claiming(-time.Hour + 12*time.Second) }},
+	{rule: "C17", name: "keeps a lock that is not renewed", config: inmemory.Config{LockDuration: time.Hour}, breaks: func() changes { return claiming(-time.Hour + 12*time.Second) }},
 	{rule: "C17", name: "loses a lock before LockedUntil", config: withLocks, breaks: func() changes { return claiming(3 * time.Second) }},
-	{rule: "C17", name: "renews for ever what was renewed once", config: withLocks, breaks: func() changes {
+	{rule: "C17", name: "renews a lock for ever that was renewed once", config: withLocks, breaks: func() changes {
 		return renewing(func(d *brokenDelivery, next func() error) error {
 			err := next()
 			times := 0
@@ -149,7 +149,7 @@ var lockMutants = []mutant{
 	{rule: "C17", name: "cannot renew locks that end", config: withLocks, breaks: func() changes {
 		return pretending("Renew", func(*brokenDelivery) error { return errors.ErrUnsupported })
 	}},
-	{rule: "C17", name: "cannot settle what it is just renewing", config: withLocks, breaks: func() changes {
+	{rule: "C17", name: "cannot settle a delivery while it renews its lock", config: withLocks, breaks: func() changes {
 		var mu sync.Mutex
 		renewed := map[*brokenDelivery]time.Time{}
 		return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {

@@ -171,10 +171,10 @@ var provisionCases = []testCase{
 		ctx, cancel := t.withTimeout()
 		defer cancel()
 		if err := t.trySend(transport, t.message(queue, "too soon")); !errors.Is(err, core.ErrQueueNotFound) {
-			t.fail("Send to a queue that nobody has provisioned returns core.ErrQueueNotFound", "%v", err)
+			t.fail("Send to a queue that was not provisioned returns core.ErrQueueNotFound", "%v", err)
 		}
 		if _, err := transport.OpenReceiver(ctx, core.ReceiverConfig{Queue: queue, Mode: t.mode, MaxInFlight: 1}); !errors.Is(err, core.ErrQueueNotFound) {
-			t.fail("OpenReceiver of a queue that nobody has provisioned returns core.ErrQueueNotFound", "%v", err)
+			t.fail("OpenReceiver of a queue that was not provisioned returns core.ErrQueueNotFound", "%v", err)
 		}
 		t.provision(transport, queue)
 		t.send(transport, t.message(queue, "in time"))
@@ -334,11 +334,11 @@ func (t *caseT) separateQueues(similar func(name string) []string) {
 			want = append(want, "late to "+queue)
 		}
 		receivers[i] = t.receiver(transport, queue, len(want))
-		for _, d := range receivers[i].takeBodies(fmt.Sprintf("of the queues %q, each gets what is sent to it", queues), want...) {
+		for _, d := range receivers[i].takeBodies(fmt.Sprintf("of the queues %q, each gets the messages that are sent to it", queues), want...) {
 			t.complete(d)
 		}
 	}
-	t.wantNoneDelivered(fmt.Sprintf("of the queues %q, none gets what is sent to another", queues), receivers...)
+	t.wantNoneDelivered(fmt.Sprintf("of the queues %q, none gets the messages that are sent to another", queues), receivers...)
 }
 
 // wantNameError checks the error of a method that was given a name which the broker does not

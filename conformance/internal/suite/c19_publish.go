@@ -90,7 +90,7 @@ var publishCases = []testCase{
 	{rule: "C19", title: "publishing without subscribers is nil", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
-		event := t.event("nobody listens")
+		event := t.event("no subscriber")
 		t.send(transport, event)
 		t.send(transport, t.message(queue, "before"), event, t.message(queue, "after"))
 		t.wantLeft(queue, "after an event without subscribers was sent between two commands", "before", "after")
@@ -223,7 +223,7 @@ var publishCases = []testCase{
 		t.complete(d)
 		t.unsubscribe(subscriber, queue, first.Topic)
 		t.send(publisher, third)
-		r.wantSilence("what is published after Unsubscribe, by whomever, does not arrive")
+		r.wantSilence("an event that any transport publishes after Unsubscribe does not arrive")
 		r.close()
 		t.wantLeft(queue, "subscribed and unsubscribed by another process than the one that publishes")
 	}},
@@ -293,7 +293,7 @@ var publishCases = []testCase{
 		late := t.publish(transport, topic, "late", 2)
 		t.wantSteady("the number of events handled by an endpoint that is stopped", 2, firstEvents.messages)
 		second.run()
-		t.awaitCount("events that were published meanwhile and are handled when an instance runs again", 2, secondEvents.messages)
+		t.awaitCount("events that were published while no instance ran, and are handled when one runs again", 2, secondEvents.messages)
 		second.end()
 		t.wantOnce(append(early, late...), firstEvents, secondEvents)
 		t.wantLeft(first.queue, "after all was handled")
@@ -314,7 +314,7 @@ var publishCases = []testCase{
 		publisher := t.open()
 		t.sendEventually(publisher, event)
 		if !t.receiver(publisher, queue, 1).collect(t.timeout(), func(in *core.Incoming) bool { return in.ID == event.ID }) {
-			t.fail("Durable is claimed, so a queue that was subscribed before a restart of the broker gets what is published afterwards", "it does not within %v", t.timeout())
+			t.fail("Durable is claimed, so a queue that was subscribed before a restart of the broker gets the events that are published afterwards", "it does not within %v", t.timeout())
 		}
 	}},
 }

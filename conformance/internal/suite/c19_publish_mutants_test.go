@@ -190,7 +190,7 @@ var publishMutants = []mutant{
 		}
 		return c
 	}},
-	{rule: "C19", name: "returns what nobody has subscribed to", breaks: func() changes {
+	{rule: "C19", name: "returns events without subscribers", breaks: func() changes {
 		var s subscriptions
 		return knowing(&s, onPublish(func(_ *brokenTransport, event core.Outgoing, next func() error) error {
 			if len(s.queuesFor(func(topic string) bool { return topic == event.Topic })) == 0 {
@@ -266,7 +266,7 @@ var publishMutants = []mutant{
 			return next()
 		}}
 	}},
-	{rule: "C19", name: "fails to unsubscribe what is not subscribed", breaks: func() changes {
+	{rule: "C19", name: "returns an error from Unsubscribe without a subscription", breaks: func() changes {
 		var s subscriptions
 		c := knowing(&s, changes{})
 		c.unsubscribe = func(_ *brokenTransport, queue string, topics []string, next func() error) error {

@@ -95,7 +95,7 @@ var expiryCases = []testCase{
 		t.send(transport, t.brief(queue, "brief"))
 		t.expire()
 		t.complete(d)
-		r.wantSilence("a message is not delivered past its time, though a receiver was there all the time: what was fetched ahead is looked at again before it is handed out")
+		r.wantSilence("a message is not delivered past its time, although a receiver was open all the time: the transport checks prefetched messages again before it delivers them")
 		m := t.message(queue, "later")
 		t.send(transport, m)
 		d = r.next()
@@ -118,7 +118,7 @@ var expiryCases = []testCase{
 		}
 		t.expire()
 		if got := r.takeFor(t.quietPeriod()); len(got) > 0 {
-			t.fail("a message is not delivered past its time, though its receiver had a place for it all the time: what was prefetched is looked at again before it is handed out", "delivered: %s", bodies(got))
+			t.fail("a message is not delivered past its time, although its receiver had a place for it all the time: the transport checks prefetched messages again before it delivers them", "delivered: %s", bodies(got))
 			t.complete(got...)
 		}
 		t.complete(taken...)

@@ -51,7 +51,7 @@ var expiryMutants = []mutant{
 			return next(ctx, out...)
 		}}
 	}},
-	{rule: "C20", name: "does not look again at what it has fetched ahead", breaks: func() changes {
+	{rule: "C20", name: "does not check prefetched messages again", breaks: func() changes {
 		var mu sync.Mutex
 		fetching := map[string]bool{}
 		c := onExpiry(func(_ *brokenTransport, o *core.Outgoing) {
@@ -72,8 +72,8 @@ var expiryMutants = []mutant{
 	{rule: "C20", name: "delivers expired messages in mode None", breaks: func() changes {
 		return expiresAtReceive(func(r *brokenReceiver) bool { return r.cfg.Mode != core.TransactionNone })
 	}},
-	{rule: "C20", name: "hands out what it has prefetched without looking at its time", breaks: func() changes { return prefetching(12).changes() }},
-	{rule: "C20", name: "counts the time of what is sent with a settlement from the receive", breaks: func() changes {
+	{rule: "C20", name: "delivers prefetched messages without a check of their expiry", breaks: func() changes { return prefetching(12).changes() }},
+	{rule: "C20", name: "counts the time to be received of messages that are sent with a settlement from the receive", breaks: func() changes {
 		return sinceReceive(func(o core.Outgoing, since time.Duration) (changed core.Outgoing, born bool) {
 			if o.TimeToBeReceived > 0 {
 				o.TimeToBeReceived -= since
@@ -138,7 +138,7 @@ var expiryMutants = []mutant{
 			o.TimeToBeReceived = 0
 		}
 	})},
-	{rule: "C20", name: "lets live for ever what is sent with a settlement", breaks: onSend(func(d *brokenDelivery, next func() error) error {
+	{rule: "C20", name: "drops the expiry of messages that are sent with a settlement", breaks: onSend(func(d *brokenDelivery, next func() error) error {
 		for i := range d.out {
 			d.out[i].TimeToBeReceived = 0
 		}

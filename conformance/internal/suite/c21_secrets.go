@@ -134,7 +134,7 @@ var secretCases = []testCase{
 		}
 		for i, err := range failures {
 			if err == nil {
-				t.fail("a transport cannot be opened with a wrong configuration", "element %d of what Harness.OpenWrong returned is nil", i)
+				t.fail("a transport cannot be opened with a wrong configuration", "element %d of the result of Harness.OpenWrong is nil", i)
 			}
 			t.tellsNoSecret("an Open with a wrong configuration", err)
 		}
@@ -213,7 +213,7 @@ func secretsInOutage(t *caseT) {
 	t.tellsNoSecret("Receiver.Close after an outage", r.Close(ctx))
 	t.tellsNoSecret("Transport.Close after an outage", transport.Close(ctx))
 	for _, change := range heard.all() {
-		t.tellsNoSecret("what ReceiverConfig.ConnectionChanged is told", change.Err)
+		t.tellsNoSecret("the error that ReceiverConfig.ConnectionChanged gets", change.Err)
 	}
 }
 

@@ -172,7 +172,7 @@ var deadLetterCases = []testCase{
 			}
 			for _, kept := range []string{dead.Reason, dead.Description} {
 				if !utf8.ValidString(kept) {
-					t.fail("the reason and the description of a dead letter are UTF-8, whatever DeadLetter was given", "%s", excerpt([]byte(kept)))
+					t.fail("the reason and the description of a dead letter are UTF-8, also if those for DeadLetter were not", "%s", excerpt([]byte(kept)))
 				}
 			}
 		}
@@ -291,7 +291,7 @@ var deadLetterCases = []testCase{
 		transport := t.open()
 		s, seen := t.runVerdict(transport, core.Reject(errors.New("no good")), func(c *core.Config) { c.Recoverability.DeadLetter = core.DeadLettersRejected })
 		var dead []DeadLetter
-		t.await("the broker's own dead-letter queue gets what was rejected", func() bool {
+		t.await("the broker's dead-letter queue gets the rejected messages", func() bool {
 			dead = append(dead, t.suite.h.DeadLetters(t, s.queue)...)
 			return len(dead) > 0
 		})
@@ -334,7 +334,7 @@ func (t *caseT) wantDeadLetters(queue string, n int) []DeadLetter {
 	})
 	collect()
 	if len(all) > n && (n == 0 || !t.caps.MayDuplicate) {
-		t.stop(fmt.Sprintf("there are %d dead letters of the queue (Harness.DeadLetters takes away what it returns)", n), "%d: %s", len(all), deadBodies(all))
+		t.stop(fmt.Sprintf("there are %d dead letters of the queue (Harness.DeadLetters removes the messages that it returns)", n), "%d: %s", len(all), deadBodies(all))
 	}
 	return all
 }

@@ -41,7 +41,7 @@ var deadLetterMutants = []mutant{
 		d.letter.Headers = core.Headers{}
 		return next()
 	})},
-	{rule: "C22", name: "drops what is dead-lettered", breaks: onDeadLetter(func(d *brokenDelivery, _ func() error) error {
+	{rule: "C22", name: "drops dead letters", breaks: onDeadLetter(func(d *brokenDelivery, _ func() error) error {
 		return d.Delivery.Complete(context.Background())
 	})},
 	{rule: "C22", name: "keeps a reason that is not UTF-8", harness: func(h *Harness) {
@@ -70,7 +70,7 @@ var deadLetterMutants = []mutant{
 		}
 		return next()
 	})},
-	{rule: "C22", name: "does not notice that what it dead-letters is settled or lost", config: inmemory.Config{LockDuration: 10 * time.Second},
+	{rule: "C22", name: "dead-letters settled and lost deliveries", config: inmemory.Config{LockDuration: 10 * time.Second},
 		breaks: onDeadLetter(func(_ *brokenDelivery, next func() error) error {
 			err := next()
 			if errors.Is(err, core.ErrSettled) || errors.Is(err, core.ErrLockLost) {
@@ -78,7 +78,7 @@ var deadLetterMutants = []mutant{
 			}
 			return err
 		})},
-	{rule: "C22", name: "copies what is lost to the dead-letter queue", config: inmemory.Config{LockDuration: 10 * time.Second},
+	{rule: "C22", name: "copies lost deliveries to the dead-letter queue", config: inmemory.Config{LockDuration: 10 * time.Second},
 		breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
 			err := next()
 			if errors.Is(err, core.ErrLockLost) {
@@ -127,14 +127,14 @@ var deadLetterMutants = []mutant{
 			return next()
 		})()
 	}},
-	{rule: "C22", name: "cannot dead-letter what it could not parse", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
+	{rule: "C22", name: "cannot dead-letter malformed messages", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
 		if d.in.Malformed != nil {
 			return d.in.Malformed
 		}
 		return next()
 	})},
 	{rule: "C22", name: "undoes the handler's work when it dead-letters", breaks: onDeadLetter(undoing)},
-	{rule: "C22", name: "acknowledges what it should dead-letter", breaks: func() changes {
+	{rule: "C22", name: "completes a message that it should dead-letter", breaks: func() changes {
 		return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
 			if operation == "DeadLetter" {
 				return d.Delivery.Complete(context.Background())

@@ -44,7 +44,7 @@ var purgeCases = []testCase{
 		t.wantSame(d.Incoming(), m)
 		t.complete(d)
 		r.close()
-		t.wantLeft(queue, "after it was purged, and what was sent since was received")
+		t.wantLeft(queue, "after it was purged, and later messages were received")
 	}},
 	{rule: "C23", title: "Purge removes messages that were abandoned or released", modes: withRedelivery, needs: []need{removing}, run: func(t *caseT) {
 		transport := t.open()

@@ -67,7 +67,7 @@ var purgeMutants = []mutant{
 		_, err := t.fixture.view().Depth(queue)
 		return n, err
 	})},
-	{rule: "C23", name: "purges what receivers have", breaks: holding(func(held []core.Delivery, next func() (int, error)) (int, error) {
+	{rule: "C23", name: "purges messages in flight", breaks: holding(func(held []core.Delivery, next func() (int, error)) (int, error) {
 		for _, d := range held {
 			_ = d.Complete(context.Background())
 		}

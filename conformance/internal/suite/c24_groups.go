@@ -63,7 +63,7 @@ var groupCases = []testCase{
 			for _, d := range arrived {
 				var j, i int
 				if _, err := fmt.Sscanf(string(d.Incoming().Body), "%d %d", &j, &i); err != nil || j >= len(keys) {
-					t.stop("what was sent is delivered", "%q is", d.Incoming().Body)
+					t.stop("the sent messages are delivered", "%q is", d.Incoming().Body)
 				}
 				switch {
 				case held[j] != nil:

@@ -217,13 +217,13 @@ func (t *caseT) Failed() bool {
 // possible.
 
 func (t *caseT) Skip(args ...any) {
-	t.stop("the Harness skips nothing: what it cannot do is nil in it", "%s", strings.TrimSuffix(fmt.Sprintln(args...), "\n"))
+	t.stop("the Harness skips no tests: fields for which it has no implementation are nil", "%s", strings.TrimSuffix(fmt.Sprintln(args...), "\n"))
 }
 func (t *caseT) Skipf(format string, args ...any) {
-	t.stop("the Harness skips nothing: what it cannot do is nil in it", format, args...)
+	t.stop("the Harness skips no tests: fields for which it has no implementation are nil", format, args...)
 }
 func (t *caseT) SkipNow() {
-	t.stop("the Harness skips nothing: what it cannot do is nil in it", "the harness called SkipNow")
+	t.stop("the Harness skips no tests: fields for which it has no implementation are nil", "the harness called SkipNow")
 }
 func (t *caseT) Skipped() bool { return false }
 

@@ -86,7 +86,7 @@ func (c *collector) check(t *caseT) []*core.Incoming {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.unexpected) > 0 {
-		t.fail("each message is delivered once, and nothing but what was sent", "%d too many: %s", len(c.unexpected), sample(c.unexpected))
+		t.fail("each message is delivered once, and only messages that were sent", "%d too many: %s", len(c.unexpected), sample(c.unexpected))
 	}
 	return c.arrived
 }

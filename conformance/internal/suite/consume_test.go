@@ -21,10 +21,10 @@ var readers = map[string]func(t *caseT, transport core.Transport, queue string, 
 		t.wantLeft(queue, "after the Send", bodiesOf(sent)...)
 	},
 	"wantContents": func(t *caseT, _ core.Transport, queue string, sent []core.Outgoing) {
-		t.wantContents(queue, "what was sent", bodiesOf(sent), nil)
+		t.wantContents(queue, "the sent messages", bodiesOf(sent), nil)
 	},
 	"wantArrivals": func(t *caseT, _ core.Transport, queue string, sent []core.Outgoing) {
-		t.wantArrivals(queue, "what was sent arrives", len(sent))
+		t.wantArrivals(queue, "the sent messages arrive", len(sent))
 	},
 	"drain": func(t *caseT, transport core.Transport, queue string, sent []core.Outgoing) {
 		t.receiver(transport, queue, 16).drain(bodiesOf(sent)...)

@@ -33,7 +33,7 @@ func (t *caseT) wantDue(what string, delay, after time.Duration) {
 	case after < delay:
 		t.fail(fmt.Sprintf("%s with a delay of %v is not early", what, delay), "it came after %v", after)
 	case after > latest:
-		t.fail(fmt.Sprintf("%s with a delay of %v comes within %v, DelayPrecision and what the harness allows for included", what, delay, latest), "it came after %v", after)
+		t.fail(fmt.Sprintf("%s with a delay of %v arrives within %v, which includes DelayPrecision and Harness.DelayTolerance", what, delay, latest), "it came after %v", after)
 	}
 }
 

@@ -77,7 +77,7 @@ func (t *caseT) wantFallback(action core.Action) {
 }
 
 const (
-	arrivesInError = "what cannot be handled arrives in the error queue"
+	arrivesInError = "messages that cannot be handled arrive in the error queue"
 	movedAway      = "after the message went to the error queue"
 )
 

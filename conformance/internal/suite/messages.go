@@ -66,14 +66,14 @@ func (t *caseT) wantMalformed(d core.Delivery, body []byte) {
 		t.stop("a message that cannot be parsed is delivered with Malformed set", "Malformed is nil, the body %s", excerpt(in.Body))
 	}
 	if in.Malformed.Error() == "" {
-		t.fail("Malformed says what is wrong with the message", "an error without text: %T", in.Malformed)
+		t.fail("Malformed has the defect of the message", "an error without text: %T", in.Malformed)
 	}
 	if !bytes.Equal(in.Body, body) {
-		t.fail(fmt.Sprintf("the Body of a malformed message is what Harness.Corrupt says, %s", excerpt(body)), "%s", excerpt(in.Body))
+		t.fail(fmt.Sprintf("the Body of a malformed message is the result of Harness.Corrupt, %s", excerpt(body)), "%s", excerpt(in.Body))
 	}
 	for key := range in.Headers.All() {
 		if key == "" {
-			t.fail("the Headers of a malformed message are what could be read of them", "one has an empty key")
+			t.fail("the Headers of a malformed message are those that could be read", "one has an empty key")
 		}
 	}
 }

@@ -274,7 +274,7 @@ func (t *caseT) dieBeforeSettling() (handled, copies int) {
 	broker.start()
 	t.sendEventually(transport, t.message(t.queue(t.open()), "connected again"))
 	let()
-	t.await("the message comes again and is settled", settled.Load)
+	t.await("the message is redelivered and settled", settled.Load)
 	// At the end no message is left, neither available nor locked.
 	t.sleep(t.lock())
 	deadline := time.Now().Add(t.timeout())

@@ -147,7 +147,7 @@ func (t *caseT) scaledOut(messages int, turns, fewerAllowed bool) (enough bool) 
 			return false
 		}
 		if n < least || n > most && !t.caps.MayDuplicate {
-			t.fail(fmt.Sprintf("%q is attempted %d to %d times: (immediate + 1) x (delayed + 1) is %d, and instances that count for themselves alone may each make so many", body, least, most, exactly),
+			t.fail(fmt.Sprintf("%q is attempted %d to %d times: (immediate + 1) x (delayed + 1) is %d, and instances without a shared count may each make that number of attempts", body, least, most, exactly),
 				"%d times: %v", n, seen.forBody(body))
 		}
 		if moved[body] == nil {

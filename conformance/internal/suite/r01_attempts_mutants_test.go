@@ -11,8 +11,8 @@ import (
 
 var attemptMutants = []mutant{
 	{rule: "R1", name: "counts by the message id, which the delayed copy has too", breaks: countsByID},
-	{rule: "R1", name: "acknowledges what is abandoned", breaks: acknowledgesAbandoned},
-	{rule: "R1", name: "does not count what is abandoned", breaks: func() changes {
+	{rule: "R1", name: "completes abandoned messages", breaks: acknowledgesAbandoned},
+	{rule: "R1", name: "does not count abandoned deliveries", breaks: func() changes {
 		return settling("Abandon", func(d *brokenDelivery) error { return d.Delivery.Release(context.Background()) })
 	}},
 	{rule: "R1", name: "drops a message whose id it has seen", breaks: dropsKnownIDs},
@@ -22,7 +22,7 @@ var attemptMutants = []mutant{
 	{rule: "R1", name: "counts every message twice", breaks: func() changes {
 		return changes{arrive: func(_ *brokenReceiver, in *core.Incoming) { in.DeliveryCount *= 2 }}
 	}},
-	{rule: "R1", name: "loses what fails once a third time", config: withoutDelays, breaks: func() changes {
+	{rule: "R1", name: "loses a message at its third failure", config: withoutDelays, breaks: func() changes {
 		return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
 			if operation == "Abandon" && d.in.DeliveryCount == 3 {
 				return d.Delivery.Complete(context.Background())
@@ -50,7 +50,7 @@ var attemptMutants = []mutant{
 			return next()
 		}}
 	}},
-	{rule: "R1", name: "takes the counts of its own process for those of the broker",
+	{rule: "R1", name: "takes the counts of its process for those of the broker",
 		config: able(func(c *core.Capabilities) { c.NativeDeliveryCount = false }),
 		breaks: func() changes {
 			return changes{capabilities: func(c core.Capabilities) core.Capabilities {

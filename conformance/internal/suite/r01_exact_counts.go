@@ -240,7 +240,7 @@ func (t *caseT) countExactly(e exactCountConfig, fewerAllowed bool) (exact bool)
 		return false
 	}
 	if len(wrong) > 0 {
-		t.fail("while no process ends and no connection breaks, each message is attempted (immediate + 1) x (delayed + 1) times, or once where it does not fail, whatever was fetched ahead",
+		t.fail("while no process ends and no connection breaks, each message is attempted (immediate + 1) x (delayed + 1) times, or once where it does not fail, with any number of prefetched messages",
 			"%d of %d are attempted otherwise: %s", len(wrong), len(want), listed(wrong))
 	}
 	if len(twice) > 0 {

@@ -65,7 +65,7 @@ var exactCountMutants = []mutant{
 		return withholds(func(*brokenReceiver) bool { return now() })
 	}},
 	{rule: "R1", name: "gives messages back, counted, when MaxInFlight is lowered", breaks: withholdsWhenLowered},
-	{rule: "R1", name: "takes back what is being handled when MaxInFlight is lowered", breaks: func() changes {
+	{rule: "R1", name: "releases messages that are being handled when MaxInFlight is lowered", breaks: func() changes {
 		var mu sync.Mutex
 		held, taken := map[*brokenDelivery]bool{}, map[*brokenDelivery]bool{}
 		lowest := map[*brokenReceiver]int{}

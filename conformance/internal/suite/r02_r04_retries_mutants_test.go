@@ -36,7 +36,7 @@ var retryMutants = []mutant{
 		return dropsHeaders(func(key string) bool { return !strings.HasPrefix(key, headers.Retries) })
 	}},
 	{rule: "R3", name: "delivers a delayed message as it was first sent", breaks: sendsDelayedAsFirstSent},
-	{rule: "R4", name: "delivers at once what is delayed", breaks: func() changes {
+	{rule: "R4", name: "delivers delayed messages at once", breaks: func() changes {
 		return changesDelay(func(time.Duration) time.Duration { return 0 })
 	}},
 	{rule: "R4", name: "cuts a delay to whole seconds", config: able(func(c *core.Capabilities) { c.DelayPrecision = time.Second }), breaks: func() changes {

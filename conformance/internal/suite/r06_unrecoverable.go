@@ -116,7 +116,7 @@ func malformedToErrorQueue(t *caseT) {
 	d := r.next()
 	in := d.Incoming()
 	if in.Malformed != nil {
-		t.fail("what the engine sends to the error queue can be parsed", "%v", in.Malformed)
+		t.fail("the messages that the engine sends to the error queue can be parsed", "%v", in.Malformed)
 	}
 	if !bytes.Equal(in.Body, body) {
 		t.fail(fmt.Sprintf("the raw body is in the error queue, %s", excerpt(body)), "%s", excerpt(in.Body))
@@ -134,7 +134,7 @@ func malformedToErrorQueue(t *caseT) {
 		t.fail("the endpoint goes on after a malformed message", "Run returned %v", err)
 	}
 	if ran.get("policy") != 1 && !t.caps.MayDuplicate || ran.get("middleware for sound") != 1 || ran.total()-ran.get("policy") != 2 {
-		t.fail("the policy is asked once about a message that cannot be parsed, and neither middleware nor a handler runs for it", "what ran, and how often: %s", listed(ran.counts()))
+		t.fail("the policy is asked once about a message that cannot be parsed, and neither middleware nor a handler runs for it", "the handlers that ran, and how often: %s", listed(ran.counts()))
 	}
 	t.wantLeft(s.queue, "the input queue, after a malformed and a sound message")
 	t.wantLeft(s.errorQueue, "the error queue, after its one message was taken")

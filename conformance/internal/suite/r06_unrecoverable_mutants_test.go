@@ -9,7 +9,7 @@ import (
 )
 
 var unrecoverableMutants = []mutant{
-	{rule: "R6", name: "gives back what it replaced", breaks: givesBackReplaced},
+	{rule: "R6", name: "releases a message that it replaced", breaks: givesBackReplaced},
 	{rule: "R6", name: "forgets to acknowledge", breaks: forgetsToAcknowledge},
 	{rule: "R6", name: "gives a message that it cannot parse a header that it cannot send", breaks: func() changes {
 		return changes{
@@ -28,8 +28,8 @@ var unrecoverableMutants = []mutant{
 			},
 		}
 	}},
-	{rule: "R6", name: "delivers what it cannot parse as if it could", breaks: arriving(func(in *core.Incoming) { in.Malformed = nil })},
-	{rule: "R6", name: "delivers what it cannot parse without its body", breaks: arriving(func(in *core.Incoming) {
+	{rule: "R6", name: "delivers a malformed message as if it could be parsed", breaks: arriving(func(in *core.Incoming) { in.Malformed = nil })},
+	{rule: "R6", name: "delivers a malformed message without its body", breaks: arriving(func(in *core.Incoming) {
 		if in.Malformed != nil {
 			in.Body = nil
 		}

@@ -37,7 +37,7 @@ var actionCases = []testCase{
 		t.send(transport, sent)
 		before := t.awaitTime(verdicts, "the handler runs")
 		for n := range 2 {
-			again := t.awaitTime(verdicts, fmt.Sprintf("a message that was deferred %d times comes again", n+1))
+			again := t.awaitTime(verdicts, fmt.Sprintf("a message that was deferred %d times is redelivered", n+1))
 			t.wantDue("a message that was deferred", delay, again.Sub(before))
 			before = again
 		}
@@ -190,7 +190,7 @@ var actionCases = []testCase{
 	{rule: "R7", title: "a policy can discard a message", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
-		s := t.policyEndpoint(transport, core.DiscardMessage("nobody wants it"))
+		s := t.policyEndpoint(transport, core.DiscardMessage("not wanted"))
 		failed := make(chan struct{}, endless+1)
 		s.handle("order", func(_ context.Context, m *core.Message) error {
 			failed <- struct{}{}
@@ -237,7 +237,7 @@ var actionCases = []testCase{
 		transport := t.open()
 		audit := t.queue(transport)
 		s, seen := t.runVerdict(transport, fmt.Errorf("wrapped: %w", core.Discard("the case wants it")), func(c *core.Config) { c.AuditQueue = audit })
-		t.wantLeft(audit, "the copies of what was handled, which a discarded message is not", "after")
+		t.wantLeft(audit, "the copies of the handled messages, to which a discarded one does not belong", "after")
 		s.end()
 		t.wantAttempts(seen, "judged", 1)
 		t.wantLeft(s.queue, "after a message was discarded and another handled")
@@ -247,7 +247,7 @@ var actionCases = []testCase{
 		transport := t.open()
 		custom := t.queue(transport)
 		s, seen := t.runVerdict(transport, core.MoveTo(errors.New("it belongs elsewhere"), custom), nil)
-		for _, in := range t.wantLeft(custom, "what its handler moved there", "judged") {
+		for _, in := range t.wantLeft(custom, "the message that its handler moved there", "judged") {
 			t.wantFailedHeaders(in, "it belongs elsewhere")
 		}
 		s.end()

@@ -23,7 +23,7 @@ var actionMutants = []mutant{
 		})
 	}},
 	{rule: "R7", name: "counts the deliveries of all copies of a message together", breaks: countsCopiesTogether},
-	{rule: "R7", name: "delivers at once what it sends again with a delay", breaks: func() changes {
+	{rule: "R7", name: "delivers delayed copies at once", breaks: func() changes {
 		return changesOutgoing(func(out []core.Outgoing) []core.Outgoing {
 			for i := range out {
 				out[i].Delay = 0
@@ -41,8 +41,8 @@ var actionMutants = []mutant{
 	}},
 	{rule: "R7", name: "loses the first acknowledgement of each message", breaks: losesAcknowledgements},
 	{rule: "R7", name: "drops headers that it does not know", breaks: dropsOwnHeaders},
-	{rule: "R7", name: "acknowledges what is abandoned", breaks: acknowledgesAbandoned},
-	{rule: "R7", name: "delivers at once what is delayed", breaks: func() changes {
+	{rule: "R7", name: "completes abandoned messages", breaks: acknowledgesAbandoned},
+	{rule: "R7", name: "delivers delayed messages at once", breaks: func() changes {
 		return changesDelay(func(time.Duration) time.Duration { return 0 })
 	}},
 	{rule: "R7", name: "drops a message whose id it has seen", breaks: dropsKnownIDs},

@@ -36,5 +36,5 @@ var unsupportedMutants = []mutant{
 	{rule: "R10", name: "finds out its longest delay when it first sends", config: able(func(c *core.Capabilities) { c.MaxDelay = 15 * time.Minute }), breaks: func() changes {
 		return learnsCapabilities(func(c *core.Capabilities) { c.MaxDelay = 0 })
 	}},
-	{rule: "R10", name: "acknowledges what is abandoned, and cannot delay", config: withoutDelays, breaks: acknowledgesAbandoned},
+	{rule: "R10", name: "completes abandoned messages, and cannot delay", config: withoutDelays, breaks: acknowledgesAbandoned},
 }

@@ -80,7 +80,7 @@ var policyCases = []testCase{
 		s := t.service(transport, func(c *core.Config) {
 			c.Recoverability.Policy = func(ctx context.Context, _ core.RecoverabilityConfig, _ core.ErrorContext) core.Action {
 				if err := tx.Write(ctx, decided); err != nil {
-					t.fail("Harness.NativeTx.Write works in the context of a policy, after Reset has undone what the handler did or broke", "%v", err)
+					t.fail("Harness.NativeTx.Write works in the context of a policy, after Reset has undone the work of the handler, or repaired the transaction", "%v", err)
 				}
 				return core.MoveToError("")
 			}
@@ -100,10 +100,10 @@ var policyCases = []testCase{
 		t.send(transport, t.command(s.queue, "order", "m1"))
 		s.wantOneMoved()
 		if tx.Committed(t, handled) {
-			t.fail("what a failed handler did in the transaction is undone", "it was committed")
+			t.fail("the work of a failed handler in the transaction is undone", "it was committed")
 		}
 		if !tx.Committed(t, decided) {
-			t.fail("what a policy did in the transaction is committed with the move that it decided", "it was not")
+			t.fail("the work of a policy in the transaction is committed with the move that it decided", "it was not")
 		}
 	}},
 	{rule: "R12", title: "a message whose policy decides nothing goes to the error queue", run: func(t *caseT) {

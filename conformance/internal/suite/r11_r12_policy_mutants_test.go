@@ -36,7 +36,7 @@ var policyMutants = []mutant{
 			in.Headers = cut
 		}}
 	}},
-	{rule: "R11", name: "cannot mend a broken transaction", breaks: func() changes {
+	{rule: "R11", name: "cannot repair a broken transaction", breaks: func() changes {
 		return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
 			if operation == "Reset" {
 				return nil

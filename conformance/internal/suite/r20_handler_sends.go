@@ -49,7 +49,7 @@ func (targets *sendTargets) fill(ctx context.Context, t *caseT, m *core.Message)
 		errs = append(errs, m.Publish(core.NewEvent[[]byte](targets.topic).Of([]byte("published"))))
 	}
 	if err := errors.Join(errs...); err != nil {
-		t.fail("a handler can send what the transport's Capabilities allow", "%v", err)
+		t.fail("a handler can send messages that the transport's Capabilities allow", "%v", err)
 	}
 }
 
@@ -67,12 +67,12 @@ func (targets *sendTargets) order(t *caseT, transport core.Transport, s *service
 // sentAtOnce checks that SendNow sent at each of n attempts, with one id.
 func (targets *sendTargets) sentAtOnce(t *caseT, n int) {
 	var ids []string
-	for _, in := range t.wantArrivals(targets.atOnce, "what a handler sends with SendNow leaves at each of its attempts, whether it fails or not", n) {
+	for _, in := range t.wantArrivals(targets.atOnce, "messages that a handler sends with SendNow are sent at each of its attempts, also at failed ones", n) {
 		ids = append(ids, in.ID)
 	}
 	slices.Sort(ids)
 	if ids = slices.Compact(ids); len(ids) > 1 {
-		t.fail("what a handler sends has the same message id at every attempt", "%q", ids)
+		t.fail("a handler's message has the same id at every attempt", "%q", ids)
 	}
 }
 
@@ -149,7 +149,7 @@ var handlerSendCases = []testCase{
 		})
 		s.run()
 		t.send(transport, targets.order(t, transport, s))
-		t.wantArrivals(targets.queue, "what a handler sent, replied, delayed and published arrives", len(targets.bodies))
+		t.wantArrivals(targets.queue, "the messages that a handler sent, replied, delayed and published arrive", len(targets.bodies))
 		s.wantDrained("after the handler succeeded")
 		t.wantAttempts(&seen, "m1", want)
 		targets.sentAtOnce(t, want)
@@ -169,7 +169,7 @@ var handlerSendCases = []testCase{
 		})
 		s.run()
 		t.send(transport, targets.order(t, transport, s))
-		t.wantArrivals(targets.queue, "what the run that succeeded sent, replied, delayed and published arrives", len(targets.bodies))
+		t.wantArrivals(targets.queue, "the messages that the successful run sent, replied, delayed and published arrive", len(targets.bodies))
 		s.wantDrained("after the handler succeeded")
 		t.wantAttempts(&seen, "m1", 3)
 		targets.sentAtOnce(t, 3)
@@ -245,9 +245,9 @@ var handlerSendCases = []testCase{
 			t.complete(d)
 		}
 		if slices.Contains(sent, failed) {
-			t.fail("what a fallback sends leaves instead of what the failed handler sent", "the failed handler's message arrived")
+			t.fail("the messages of a fallback are sent instead of the failed handler's", "the failed handler's message arrived")
 		}
-		r.wantSilence("what a failed handler sent does not leave beside what its fallback sends")
+		r.wantSilence("the messages of a failed handler are not sent beside those of its fallback")
 	}},
 	{rule: "R20", title: "a fallback runs in the last attempt, and its messages are sent instead of the handler's", run: func(t *caseT) {
 		if t.mode == core.TransactionSendsAtomicWithReceive && !t.caps.Savepoints {
@@ -281,7 +281,7 @@ var handlerSendCases = []testCase{
 		s.run()
 		t.send(transport, t.command(s.queue, "order", "m1"))
 		t.awaitSignal(answered, "the fallback answers")
-		t.wantLeft(out, "what the fallback sent, and nothing that the handler sent", "of the fallback")
+		t.wantLeft(out, "the messages of the fallback, and none of the handler", "of the fallback")
 		s.wantDrained("after the fallback answered")
 		t.wantLeft(s.errorQueue, "after the fallback answered")
 		attempts := 3
@@ -363,7 +363,7 @@ var handlerSendCases = []testCase{
 		s.wantDrained("after the handler succeeded")
 		for i, key := range keys {
 			if got := t.suite.h.NativeTx.Committed(t, key); got != (i == len(keys)-1) {
-				t.fail("what the attempt that succeeded did is committed, and nothing else", "of %d attempts, the work of attempt %d: committed %t", len(keys), i+1, got)
+				t.fail("the work of the successful attempt is committed, and no other", "of %d attempts, the work of attempt %d: committed %t", len(keys), i+1, got)
 			}
 		}
 	}},
@@ -384,7 +384,7 @@ var handlerSendCases = []testCase{
 		})
 		s.run()
 		t.send(transport, targets.order(t, transport, s))
-		t.wantArrivals(targets.queue, "what the attempt sent that was committed arrives", 1)
+		t.wantArrivals(targets.queue, "the messages of the committed attempt arrive", 1)
 		s.wantDrained("after the third attempt was committed")
 		t.wantAttemptNumbers(&seen, "m1", 1, 2, 3)
 		t.wantLeft(s.errorQueue, "after the third attempt was committed")

@@ -79,16 +79,16 @@ func releasesUncommitted() changes {
 }
 
 var handlerSendMutants = []mutant{
-	{rule: "R20", name: "sends with the transaction what a handler sends at once", breaks: enlistsSends},
-	{rule: "R20", name: "sends twice what a handler sends", breaks: func() changes {
+	{rule: "R20", name: "sends messages of SendNow with the transaction", breaks: enlistsSends},
+	{rule: "R20", name: "sends a handler's messages twice", breaks: func() changes {
 		return sendsTwice(func(o core.Outgoing) bool { return o.Headers.Get(headers.RelatedTo) != "" && !hasFailed(o) })
 	}},
 	{rule: "R20", name: "drops a message whose id it has seen", breaks: dropsKnownIDs},
-	{rule: "R20", name: "gives every message an id of its own", breaks: func() changes {
+	{rule: "R20", name: "gives every message a new id", breaks: func() changes {
 		return changes{arrive: func(_ *brokenReceiver, in *core.Incoming) { in.ID = in.NativeID }}
 	}},
-	{rule: "R20", name: "accepts what it sends to a queue that does not exist", breaks: swallowsUnroutable},
-	{rule: "R20", name: "sends what it can before it fails as a whole", breaks: func() changes {
+	{rule: "R20", name: "accepts messages for a queue that does not exist", breaks: swallowsUnroutable},
+	{rule: "R20", name: "sends some messages of a Send that fails as a whole", breaks: func() changes {
 		return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
 			if operation != "CompleteWith" {
 				return next()
@@ -147,7 +147,7 @@ var handlerSendMutants = []mutant{
 		return err
 	}, "Rollback")},
 	{rule: "R20", name: "counts deliveries from three, so that a fallback answers in the first attempt", breaks: arriving(func(in *core.Incoming) { in.DeliveryCount += 2 })},
-	{rule: "R20", name: "sends what a failed handler collected beside what its fallback sends", breaks: func() changes {
+	{rule: "R20", name: "sends the messages of a failed handler beside those of its fallback", breaks: func() changes {
 		return changesOutgoing(func(out []core.Outgoing) []core.Outgoing {
 			for _, o := range out {
 				if string(o.Body) == "of the fallback" {

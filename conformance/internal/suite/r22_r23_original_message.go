@@ -97,7 +97,7 @@ var originalMessageCases = []testCase{
 		in := s.wantOneMoved()
 		// Like an operator, from a separate process.
 		t.send(t.open(), core.Outgoing{ID: in.ID, Queue: in.Headers.Get(headers.FailedQ), Headers: in.Headers, Body: in.Body})
-		back := t.wantArrivals(s.queue, "what is sent to the queue that NServiceBus.FailedQ names arrives where it failed", 1)["m1"]
+		back := t.wantArrivals(s.queue, "a message that is sent to the queue that NServiceBus.FailedQ names arrives where it failed", 1)["m1"]
 		if back == nil {
 			t.stop("the message that was sent to the queue which NServiceBus.FailedQ names is delivered from it", "it is not")
 		}
@@ -126,7 +126,7 @@ var originalMessageCases = []testCase{
 		t.wantFailedWith(in, edited)
 		t.wantFailedFrom(in, transport, s.queue)
 		if got := in.Headers.Get(headers.ExceptionMessage); got != text {
-			t.fail(fmt.Sprintf("the header %s is what EditFailed made of it, %q", headers.ExceptionMessage, text), "%q", got)
+			t.fail(fmt.Sprintf("the header %s has the value that EditFailed set, %q", headers.ExceptionMessage, text), "%q", got)
 		}
 		if got, ok := in.Headers.Lookup(headers.ExceptionStackTrace); ok {
 			t.fail(fmt.Sprintf("the header %s, which EditFailed dropped, is not there", headers.ExceptionStackTrace), "%s", excerpt([]byte(got)))

@@ -10,12 +10,12 @@ import (
 
 var originalMessageMutants = []mutant{
 	{rule: "R22", name: "drops a message whose id it has seen", breaks: dropsKnownIDs},
-	{rule: "R22", name: "hands over headers of its own", breaks: leaksItsHeaders},
+	{rule: "R22", name: "replaces the headers of a message", breaks: leaksItsHeaders},
 	{rule: "R22", name: "sends a delayed message twice", breaks: func() changes {
 		return sendsTwice(func(o core.Outgoing) bool { return o.Delay > 0 })
 	}},
-	{rule: "R22", name: "gives back what it replaced", breaks: givesBackReplaced},
-	{rule: "R22", name: "loses what replaces a message", breaks: losesWhatReplaces},
+	{rule: "R22", name: "releases a message that it replaced", breaks: givesBackReplaced},
+	{rule: "R22", name: "loses the replacement of a message", breaks: losesWhatReplaces},
 	{rule: "R22", name: "remembers a message's time to be received by its id", breaks: func() changes {
 		var mu sync.Mutex
 		brief := map[string]time.Duration{}
@@ -31,10 +31,10 @@ var originalMessageMutants = []mutant{
 			return out
 		})
 	}},
-	{rule: "R23", name: "hands over headers of its own", breaks: leaksItsHeaders},
+	{rule: "R23", name: "replaces the headers of a message", breaks: leaksItsHeaders},
 	{rule: "R23", name: "drops a message whose id it has seen", breaks: dropsKnownIDs},
 	{rule: "R23", name: "sends a failed message twice", breaks: func() changes { return sendsTwice(hasFailed) }},
-	{rule: "R23", name: "gives back what it replaced", breaks: givesBackReplaced},
+	{rule: "R23", name: "releases a message that it replaced", breaks: givesBackReplaced},
 	{rule: "R23", name: "forgets to acknowledge", breaks: forgetsToAcknowledge},
 	{rule: "R23", name: "carries text bodies alone", breaks: func() changes {
 		return outgoing(func(out []core.Outgoing) []core.Outgoing {

@@ -50,7 +50,7 @@ var errorPathLimitMutants = []mutant{
 			}, value)
 		})
 	}},
-	{rule: "R24", name: "sends bodies in base64, and claims what its broker allows", config: limited, breaks: func() changes {
+	{rule: "R24", name: "sends bodies in base64, and claims the limit of its broker", config: limited, breaks: func() changes {
 		return failingSends(func(out []core.Outgoing) error {
 			for _, o := range out {
 				if size := len(o.Body)*4/3 + o.Headers.Bytes(); size > 256<<10 {
@@ -78,7 +78,7 @@ var errorPathLimitMutants = []mutant{
 			return out
 		})
 	}},
-	{rule: "R24", name: "holds what it moves to the error queue against its limits", breaks: func() changes {
+	{rule: "R24", name: "applies its limits to messages for the error queue", breaks: func() changes {
 		return refusingCopies(core.ReasonMoveToError, core.ReasonUndelivered)
 	}},
 	{rule: "R24", name: "holds delayed retries against its limits", config: inmemory.Config{}, breaks: func() changes { return refusingCopies(core.ReasonDelayedRetry) }},

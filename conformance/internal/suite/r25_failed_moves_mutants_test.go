@@ -7,8 +7,8 @@ import (
 )
 
 var failedMoveMutants = []mutant{
-	{rule: "R25", name: "gives each delivery a NativeID of its own", breaks: namesDeliveries},
-	{rule: "R25", name: "loses what is released", breaks: losesReleased},
+	{rule: "R25", name: "gives each delivery a new NativeID", breaks: namesDeliveries},
+	{rule: "R25", name: "loses released messages", breaks: losesReleased},
 	{rule: "R25", name: "settles a delivery also when its sends failed", breaks: func() changes {
 		return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
 			if operation == "Reset" || operation == "Release" {

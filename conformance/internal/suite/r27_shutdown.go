@@ -40,9 +40,9 @@ var shutdownCases = []testCase{
 			t.fail("handlers' contexts go on for DrainTimeout after Run's context ended", "%d were cancelled", n)
 		}
 		t.wantOnce(msgs, jobs)
-		t.wantLeft(out, "what the handlers sent that ended during the drain", "job 0", "job 1")
-		t.wantLeft(s.queue, "after what was handled during the drain")
-		t.wantLeft(s.errorQueue, "after what was handled during the drain")
+		t.wantLeft(out, "the messages of the handlers that ended during the drain", "job 0", "job 1")
+		t.wantLeft(s.queue, "after the messages that were handled during the drain")
+		t.wantLeft(s.errorQueue, "after the messages that were handled during the drain")
 	}},
 	{rule: "R27", title: "a stopping endpoint releases the messages that it has not started", modes: withRedelivery, run: func(t *caseT) {
 		firstJobs, secondJobs := t.blockingHandler(), t.blockingHandler()
@@ -92,9 +92,9 @@ var shutdownCases = []testCase{
 			t.fail("handlers' contexts are cancelled DrainTimeout after Run's, "+drain.String(), "after %v", took)
 		}
 		t.wantLeft(s.errorQueue, "after handlers were cut off, which is no failure of theirs")
-		for _, in := range t.wantLeft(s.queue, "what was cut off is given back", "job 0", "job 1", "job 2") {
+		for _, in := range t.wantLeft(s.queue, "an interrupted message is released", "job 0", "job 1", "job 2") {
 			if in.DeliveryCount != 1 && !t.caps.CountsReleases {
-				t.fail("what was given back by a shutdown has not failed: it is delivered with count 1 again", "%q has count %d", in.Body, in.DeliveryCount)
+				t.fail("a message that was released by a shutdown has not failed: it is redelivered with count 1", "%q has count %d", in.Body, in.DeliveryCount)
 			}
 		}
 	}},
@@ -139,16 +139,16 @@ var shutdownCases = []testCase{
 		t.awaitSignal(deciding, "a policy or HandleFailed is asked about a message that failed")
 		s.end()
 		t.wantLeft(s.errorQueue, "after policy and HandleFailed were cut off before they decided")
-		t.wantLeft(out, "what a HandleFailed sent that was cut off")
+		t.wantLeft(out, "the messages of an interrupted HandleFailed")
 		s.run()
 		t.awaitCount("runs of HandleFailed, of which one was cut off", 3, resorts.total)
 		t.await("both messages are moved", func() bool { return s.Health().InFlight == 0 })
 		s.end()
 		if n := counted.counts(); len(n) > 0 && !t.caps.CountsReleases && !t.caps.MayDuplicate {
-			t.fail("what was given back by a shutdown is delivered with count 1 again", "with a higher one: %s", listed(n))
+			t.fail("a message that was released by a shutdown is redelivered with count 1", "with a higher one: %s", listed(n))
 		}
 		t.wantLeft(s.errorQueue, "after the failures were decided in the next run", byPolicy, byHandleFailed)
-		t.wantLeft(out, "what HandleFailed sends leaves once", byPolicy, byHandleFailed)
+		t.wantLeft(out, "the messages of HandleFailed are sent once", byPolicy, byHandleFailed)
 		t.wantLeft(s.queue, "after all failures were decided")
 	}},
 	{rule: "R27", title: "a retry that the shutdown interrupts keeps its attempt count", modes: withRedelivery, run: func(t *caseT) {

@@ -16,8 +16,8 @@ var shutdownMutants = []mutant{
 			return n, err
 		}}
 	}},
-	{rule: "R27", name: "keeps what it fetched ahead until it is closed", config: receivingOnly, breaks: func() changes { return prefetching(8).changes() }},
-	{rule: "R27", name: "counts what is released", breaks: releasesByAbandoning},
-	{rule: "R27", name: "loses what is released", breaks: losesReleased},
-	{rule: "R27", name: "loses what is released", breaks: losesReleased},
+	{rule: "R27", name: "keeps prefetched messages until it is closed", config: receivingOnly, breaks: func() changes { return prefetching(8).changes() }},
+	{rule: "R27", name: "counts released deliveries", breaks: releasesByAbandoning},
+	{rule: "R27", name: "loses released messages", breaks: losesReleased},
+	{rule: "R27", name: "loses released messages", breaks: losesReleased},
 }

@@ -67,7 +67,7 @@ func (t *caseT) loseComplete(result, handled error) {
 	t.send(transport, t.command(queue, "order", "m1"))
 	t.awaitSignal(done, "the message is handled")
 	t.abandon(lossy.lost) // its next delivery has a count of 2, by which it is recognised
-	t.awaitSignal(lossy.completed, "a message whose settlement was lost is completed when it comes again")
+	t.awaitSignal(lossy.completed, "a message whose settlement was lost is completed when it is redelivered")
 	s.wantDrained("after the message was settled again")
 	t.wantAttempts(&seen, "m1", 1)
 	if handled != nil {
@@ -108,13 +108,13 @@ var lostSettlementCases = []testCase{
 		case n > 2:
 			t.fail("the message is handled again once at most", "%d times", n)
 		default:
-			t.fail("a message that comes again after its receiver was closed has Redelivered or a DeliveryCount above 1: it is handled again where neither is", "%s", fmt.Sprint(seen.forBody("m1")))
+			t.fail("a message that is redelivered after its receiver was closed has Redelivered or a DeliveryCount above 1: it is handled again where neither is", "%s", fmt.Sprint(seen.forBody("m1")))
 		}
 	}},
 	{rule: "R28", title: "a message whose settlement failed because the broker was killed is not handled again", modes: inReceiveOnly, exclusive: true, needs: []need{brokerControl, durable, nativeCount}, run: func(t *caseT) {
 		handled, copies := t.dieBeforeSettling()
 		if handled != 1 || copies != 1 && !t.caps.MayDuplicate {
-			t.fail("when the broker dies after a handler's message was sent and before the settlement, the message that comes again is completed without being handled",
+			t.fail("when the broker is killed after a handler's message was sent and before the settlement, the redelivered message is completed without being handled",
 				"handled %d times, arrived %d times", handled, copies)
 		}
 	}},
@@ -152,7 +152,7 @@ var lostSettlementCases = []testCase{
 			}
 		})
 		t.abandon(d) // like the end of the connection or of the lock
-		t.awaitSignal(completed, "a message that comes again while Complete waits for its first delivery is completed without its handler")
+		t.awaitSignal(completed, "a message that is redelivered while Complete waits for its first delivery is completed without its handler")
 		answer()
 		s.wantDrained("after the message was settled again")
 		t.wantAttempts(&seen, "m1", 1)

@@ -8,11 +8,11 @@ import (
 )
 
 var lostSettlementMutants = []mutant{
-	{rule: "R28", name: "gives each delivery a NativeID of its own", breaks: namesDeliveries},
-	{rule: "R28", name: "gives each delivery a NativeID of its own, and confirms no settlement",
+	{rule: "R28", name: "gives each delivery a new NativeID", breaks: namesDeliveries},
+	{rule: "R28", name: "gives each delivery a new NativeID, and confirms no settlement",
 		config: able(func(c *core.Capabilities) { c.ConfirmsSettlement = false }), breaks: namesDeliveries},
-	{rule: "R28", name: "calls a redelivery only what failed", breaks: arriving(func(in *core.Incoming) { in.Redelivered = in.DeliveryCount > 1 })},
-	{rule: "R28", name: "acknowledges what is abandoned", breaks: acknowledgesAbandoned},
+	{rule: "R28", name: "sets Redelivered only for failed messages", breaks: arriving(func(in *core.Incoming) { in.Redelivered = in.DeliveryCount > 1 })},
+	{rule: "R28", name: "completes abandoned messages", breaks: acknowledgesAbandoned},
 	{rule: "R28", name: "gives a message another NativeID at each delivery", onServer: true, breaks: func() changes {
 		var mu sync.Mutex
 		deliveries := 0

@@ -30,7 +30,7 @@ func hidesMissingQueue() changes {
 }
 
 var errorQueueMutants = []mutant{
-	{rule: "R29", name: "hands over headers of its own", breaks: leaksItsHeaders},
+	{rule: "R29", name: "replaces the headers of a message", breaks: leaksItsHeaders},
 	{rule: "R29", name: "clears the body of a message that it delivers again", breaks: func() changes {
 		return changes{arrive: func(_ *brokenReceiver, in *core.Incoming) {
 			if in.Redelivered {
@@ -39,7 +39,7 @@ var errorQueueMutants = []mutant{
 		}}
 	}},
 	{rule: "R30", name: "drops a message whose id it has seen", breaks: dropsKnownIDs},
-	{rule: "R30", name: "delivers again in mode None what is not completed", breaks: func() changes {
+	{rule: "R30", name: "redelivers messages in mode None that are not completed", breaks: func() changes {
 		return changes{receive: func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
 			n, err := next(ctx, dst)
 			if r.cfg.Mode != core.TransactionNone {
@@ -55,7 +55,7 @@ var errorQueueMutants = []mutant{
 			return n, err
 		}}
 	}},
-	{rule: "R31", name: "accepts what it sends to a queue that does not exist", breaks: swallowsUnroutable},
+	{rule: "R31", name: "accepts messages for a queue that does not exist", breaks: swallowsUnroutable},
 	{rule: "R31", name: "does not say that a queue does not exist", breaks: hidesMissingQueue},
 	{rule: "R33", name: "cuts long headers", breaks: func() changes {
 		return cutsHeaders(func(value string) string { return value[:min(len(value), 128)] })

@@ -135,7 +135,7 @@ func (t *caseT) handlePoisonMessage(processes int) {
 		moved.collect(t.quietPeriod(), given)
 	}
 	if len(bodies) > 0 || len(failed) != 1 || why == nil {
-		t.stop(fmt.Sprintf("of %d messages the one that kills its process goes to the error queue, alone: what was delivered several times is attempted with nothing beside it, so a receiver holds no more than MaxInFlight", 1+healthy),
+		t.stop(fmt.Sprintf("of %d messages the one that kills its process goes to the error queue, and no other does: a message that was delivered several times is attempted alone, so a receiver has no more than MaxInFlight in flight", 1+healthy),
 			"%d others were not handled, and the error queue got %d, after %d crashes", len(bodies), len(failed), crashed)
 	}
 	if text, want := why.Headers.Get(headers.ExceptionMessage), core.ErrDeliveryCountExceeded.Error(); !strings.Contains(text, want) {
@@ -162,7 +162,7 @@ func (p *workerProcess) handles(limit time.Duration) bool {
 		case errors.Is(err, errEnded):
 			p.t.stop("a process of an endpoint handles a message", "it has ended before: %s", p.exitReport())
 		case time.Now().After(deadline):
-			p.t.stop("a message comes again after the process that handled it was killed", "the next process neither handled nor moved it within %v", limit)
+			p.t.stop("a message is redelivered after the process that handled it was killed", "the next process neither handled nor moved it within %v", limit)
 		}
 	}
 }

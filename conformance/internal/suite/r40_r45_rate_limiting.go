@@ -150,7 +150,7 @@ var rateLimitCases = []testCase{
 			// With such a long wait the endpoint gives messages back also where that is
 			// counted.
 			if m.Attempt < want || m.Attempt > want && !t.caps.CountsReleases && !t.caps.MayDuplicate {
-				t.fail(fmt.Sprintf("what a rate-limited endpoint gave back without having tried it has not failed: this is attempt %d", want), "attempt %d of %q", m.Attempt, m.RawBody())
+				t.fail(fmt.Sprintf("a message that a rate-limited endpoint released without an attempt has not failed: this is attempt %d", want), "attempt %d of %q", m.Attempt, m.RawBody())
 			}
 			return good.handle(ctx, m)
 		})
@@ -225,8 +225,8 @@ var rateLimitCases = []testCase{
 		})
 		s.run()
 		t.send(transport, msgs...)
-		t.wantLeft(out, "what the handlers sent that succeeded in the end", good...)
-		t.wantLeft(s.errorQueue, "what cannot be tried again", bad...)
+		t.wantLeft(out, "the messages of the handlers that succeeded in the end", good...)
+		t.wantLeft(s.errorQueue, "the messages that cannot be retried", bad...)
 		s.end()
 		for _, m := range msgs {
 			want := 1 + failures[string(m.Body)]

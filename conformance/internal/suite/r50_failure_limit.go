@@ -33,7 +33,7 @@ var failureLimitCases = []testCase{
 		before := t.contents(s.errorQueue, 6)
 		t.note("of %d messages %d failed before the endpoint stopped at its limit of 6", n, len(before))
 		s.run()
-		after := t.wantArrivals(s.errorQueue, "what was left when the endpoint had stopped, and failed when it ran again", n-len(before))
+		after := t.wantArrivals(s.errorQueue, "the messages that were left when the endpoint had stopped, and failed when it ran again", n-len(before))
 		s.end()
 		for _, m := range msgs {
 			same := func(in *core.Incoming) bool { return bytes.Equal(in.Body, m.Body) }
@@ -75,7 +75,7 @@ var failureLimitCases = []testCase{
 			t.fail("an endpoint that is paused at its limit leaves messages in the queue", "all %d have failed", before)
 		}
 		other.end()
-		moved := t.wantArrivals(s.errorQueue, "what failed before the endpoint was paused", before)
+		moved := t.wantArrivals(s.errorQueue, "the messages that failed before the endpoint was paused", before)
 		for _, m := range msgs {
 			if moved[string(m.Body)] == nil && jobs.calls(string(m.Body)) == 0 {
 				t.fail("an endpoint that is paused at its limit loses nothing", "%q is missing", m.Body)

@@ -7,7 +7,7 @@ import (
 )
 
 var failureLimitMutants = []mutant{
-	{rule: "R50", name: "forgets what it had fetched ahead when it is closed", config: receivingOnly, breaks: func() changes {
+	{rule: "R50", name: "loses prefetched messages when it is closed", config: receivingOnly, breaks: func() changes {
 		p := prefetching(8)
 		c := p.changes()
 		c.closeReceiver = func(r *brokenReceiver, next func() error) error {
@@ -21,5 +21,5 @@ var failureLimitMutants = []mutant{
 		}
 		return c
 	}},
-	{rule: "R50", name: "keeps what it has prefetched while it may hold nothing", config: receivingOnly, breaks: func() changes { return prefetching(8).changes() }},
+	{rule: "R50", name: "keeps prefetched messages while MaxInFlight is 0", config: receivingOnly, breaks: func() changes { return prefetching(8).changes() }},
 }

@@ -17,7 +17,7 @@ var handleFailedCases = []testCase{
 			f.TakeOver()
 			return errors.Join(m.Send(out, doneType.Of([]byte("apology"))), m.Send(out, doneType.Of([]byte("report"))))
 		})
-		t.wantLeft(out, "what HandleFailed sent when it took a message over", "apology", "report")
+		t.wantLeft(out, "the messages of a HandleFailed that consumed its message", "apology", "report")
 		s.end()
 		s.wantRuns(t)
 		t.wantLeft(s.queue, "after HandleFailed took the only message over")
@@ -29,7 +29,7 @@ var handleFailedCases = []testCase{
 		s := t.handleFailedFixture(transport, func(m *core.Message, _ *core.Failed) error {
 			return errors.Join(m.Send(out, doneType.Of([]byte("apology"))), m.Send(out, doneType.Of([]byte("report"))))
 		})
-		t.wantLeft(out, "what HandleFailed sent when it let a message go", "apology", "report")
+		t.wantLeft(out, "the messages of a HandleFailed that did not consume its message", "apology", "report")
 		t.wantFailedHeaders(s.wantOneMoved(), "the handler failed")
 		s.wantRuns(t)
 	}},

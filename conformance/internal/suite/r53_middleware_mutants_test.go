@@ -7,7 +7,7 @@ import (
 )
 
 var middlewareMutants = []mutant{
-	{rule: "R53", name: "keeps of a header's name what is ASCII", breaks: func() changes {
+	{rule: "R53", name: "keeps only the ASCII letters of a header's name", breaks: func() changes {
 		return changesOutgoing(func(out []core.Outgoing) []core.Outgoing {
 			for i := range out {
 				var h core.Headers

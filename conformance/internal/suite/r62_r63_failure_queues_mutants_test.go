@@ -63,7 +63,7 @@ var failureQueueMutants = []mutant{
 			return out
 		})
 	}},
-	{rule: "R63", name: "does not consume what it cannot parse", breaks: onMalformed(func(d *brokenDelivery, operation string, next func() error) error {
+	{rule: "R63", name: "does not consume malformed messages", breaks: onMalformed(func(d *brokenDelivery, operation string, next func() error) error {
 		if operation == "Complete" || isSend(operation) {
 			return d.Delivery.Release(context.Background())
 		}

@@ -10,8 +10,8 @@ import (
 var countingEach = able(func(c *core.Capabilities) { c.CountsReleases = true })
 
 var putBackMutants = []mutant{
-	{rule: "R64", name: "counts what is released", breaks: releasesByAbandoning},
-	{rule: "R64", name: "acknowledges what is released", breaks: func() changes {
+	{rule: "R64", name: "counts released deliveries", breaks: releasesByAbandoning},
+	{rule: "R64", name: "completes released messages", breaks: func() changes {
 		return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
 			if operation == "Release" {
 				return d.Delivery.Complete(context.Background())
@@ -19,7 +19,7 @@ var putBackMutants = []mutant{
 			return next()
 		}}
 	}},
-	{rule: "R64", name: "makes another stored copy of what is released", breaks: arriving(func(in *core.Incoming) {
+	{rule: "R64", name: "stores a second copy of a released message", breaks: arriving(func(in *core.Incoming) {
 		if in.Redelivered && in.DeliveryCount == 1 {
 			in.NativeID += "-copy"
 		}

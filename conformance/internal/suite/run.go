@@ -192,7 +192,7 @@ func (s *suite) wrongDeviations() (mistakes []string) {
 		}
 		switch {
 		case !ran:
-			mistakes = append(mistakes, fmt.Sprintf("Harness.Deviations names %q, which was not run; remove it, or what keeps the case from running", name))
+			mistakes = append(mistakes, fmt.Sprintf("Harness.Deviations names %q, which was not run; remove it, or the setting that keeps the case from running", name))
 		case held:
 			mistakes = append(mistakes, fmt.Sprintf("Harness.Deviations names %q, but the case holds in every mode; remove the deviation", name))
 		}

@@ -31,7 +31,7 @@ func TestCase_TimeoutLeavesNothing(t *testing.T) {
 		select {
 		case <-cleaned:
 		case <-time.After(time.Minute):
-			t.Errorf("what it began %s its end is not cleaned up", what)
+			t.Errorf("a Cleanup function registered %s its end does not run", what)
 		}
 	}
 }
@@ -86,6 +86,6 @@ func TestSameAs_ReportListsTheRulesThatAreLeftOut(t *testing.T) {
 	}
 	h.Rules = nil
 	if _, err := check(t, h); err == nil || !strings.Contains(err.Error(), "Harness.Rules is empty") {
-		t.Errorf("the error %v does not name what is missing, Harness.Rules", err)
+		t.Errorf("the error %v does not name the missing field, Harness.Rules", err)
 	}
 }

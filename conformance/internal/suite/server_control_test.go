@@ -74,7 +74,7 @@ func TestNetwork_RunsOutageCasesWithoutABroker(t *testing.T) {
 	for _, c := range casesNeeding(brokerControl) {
 		for _, r := range report.Results {
 			if r.Case == c.name() && r.Outcome != NotRun {
-				t.Errorf("%s %s, although nobody can restart the broker", r.Case, r.Outcome)
+				t.Errorf("%s %s, although the Harness cannot restart the broker", r.Case, r.Outcome)
 			}
 		}
 	}

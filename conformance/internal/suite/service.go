@@ -52,7 +52,7 @@ func (t *caseT) serviceOn(transport core.Transport, queue, errorQueue string, ch
 	}
 	ep, err := core.New(queue, transport, c)
 	if err != nil {
-		t.stop("core.New accepts what the transport can do", "%v", err)
+		t.stop("core.New accepts a configuration that the transport can meet", "%v", err)
 	}
 	return &service{Endpoint: ep, t: t, queue: queue, errorQueue: errorQueue}
 }

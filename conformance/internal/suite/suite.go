@@ -70,7 +70,7 @@ func newSuite(t *testing.T, h Harness) (*suite, error) {
 	s := &suite{h: h.withoutLabels(), run: hex.EncodeToString(id[:]), spinLimit: spinLimit, abort: func(text string) { panic(text) }}
 	s.report = &Report{Adapter: h.Name, Seed: h.seed}
 	t.Logf("conformance: seed %d; %s=%d repeats it", h.seed, seedVariable, h.seed)
-	probe := s.runCase(t, &testCase{rule: "C1", title: "the transport opens and tells what it can do", run: s.probe}, core.TransactionDefault)
+	probe := s.runCase(t, &testCase{rule: "C1", title: "the transport opens and has Capabilities", run: s.probe}, core.TransactionDefault)
 	if !s.probed {
 		return nil, fmt.Errorf("conformance: nothing can be tried:\n%v", probe.Failures[0])
 	}

@@ -44,7 +44,7 @@ func (p *workerProcess) awaitEvent(what eventKind, limit time.Duration) {
 			p.t.stop(fmt.Sprintf("a process of an endpoint %s", what), "it has ended: %s", p.exitReport())
 		case err != nil:
 			p.kill()
-			p.t.stop(fmt.Sprintf("a process of an endpoint %s", what), "it does not within %v; what it left when it was killed: %s", limit, p.exitReport())
+			p.t.stop(fmt.Sprintf("a process of an endpoint %s", what), "it does not within %v; its output until it was killed: %s", limit, p.exitReport())
 		case e.What == what:
 			return
 		}
@@ -103,7 +103,7 @@ func (t *caseT) awaitNewHandled(p *workerProcess, sender core.Transport, w *work
 				continue
 			case time.Now().After(deadline):
 				p.kill()
-				t.stop(expected, "it does not within %v; what it left when it was killed: %s", t.timeout(), p.exitReport())
+				t.stop(expected, "it does not within %v; its output until it was killed: %s", t.timeout(), p.exitReport())
 			}
 			break
 		}
@@ -217,11 +217,11 @@ func (t *caseT) killAtRandom() {
 			t.fail("in None a message is consumed before it is handed out, so that none is handled twice", "%d were handled again after their process was killed", twice)
 		}
 	case lost > 0:
-		t.fail(fmt.Sprintf("%d messages are handled, and one is forwarded for each, although %d processes are killed meanwhile", killMessages, killRounds),
+		t.fail(fmt.Sprintf("%d messages are handled, and one is forwarded for each, although %d processes are killed at the same time", killMessages, killRounds),
 			"nothing was forwarded for %d", lost)
 	}
 	if t.mode == core.TransactionSendsAtomicWithReceive && duplicates > 0 && !t.caps.MayDuplicate {
-		t.fail("in SendsAtomicWithReceive what a handler sends arrives once, although its process may be killed at any moment", "%d of %d arrived again", duplicates, killMessages)
+		t.fail("in SendsAtomicWithReceive a handler's message arrives once, although its process may be killed at any moment", "%d of %d arrived again", duplicates, killMessages)
 	}
 	t.wantDrained(w)
 }
