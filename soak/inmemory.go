@@ -17,7 +17,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-var stageDone = core.NewMessageType[row]("soak.row")
+var wroteRow = core.NewMessageType[row]("soak.row")
 
 // inMemory is a broker in this process. Its workers are goroutines. A wrapper of each
 // worker's transport injects the faults of a network and a server, and can stop all effects
@@ -81,7 +81,7 @@ func (s *inMemory) prepare(ctx context.Context, mode core.TransactionMode, l *le
 	if err != nil {
 		return err
 	}
-	core.Handle(ep, stageDone, func(_ context.Context, _ *core.Message, body row) error {
+	core.Handle(ep, wroteRow, func(_ context.Context, _ *core.Message, body row) error {
 		l.addRow(body.Stage, body.Order)
 		return nil
 	})
@@ -115,7 +115,7 @@ func (s *inMemory) startWorker(w workerOptions, log io.Writer) (worker, error) {
 	}
 	if w.mode == core.TransactionSendsAtomicWithReceive {
 		j.addRow = func(_ context.Context, m *core.Message, s stage, id int) error {
-			return m.Send(rowsQueue, stageDone.Of(row{s, id}))
+			return m.Send(rowsQueue, wroteRow.Of(row{s, id}))
 		}
 	}
 	go func() {
