@@ -1,3 +1,5 @@
+// Package health has the state of an endpoint, for dashboards and alerts. Package probes
+// answers the probes of Kubernetes from it.
 package health
 
 import (

@@ -13,16 +13,16 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
-	"github.com/reprise-go/reprise/core/health"
+	"github.com/reprise-go/reprise/core/health/probes"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
 // snippet: service
 // serve receives messages and answers probes until the process is asked to end.
-func serve(ctx context.Context, probes net.Listener, orders, mail *core.Endpoint) error {
+func serve(ctx context.Context, listener net.Listener, orders, mail *core.Endpoint) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer stop()
-	all, err := health.New(health.Config{AttemptLimit: 15 * time.Minute}, orders, mail)
+	all, err := probes.New(probes.Config{AttemptLimit: 15 * time.Minute}, orders, mail)
 	if err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func serve(ctx context.Context, probes net.Listener, orders, mail *core.Endpoint
 	mux.Handle("/startupz", all.Startup())
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(probes) }()
+	go func() { served <- server.Serve(listener) }()
 
 	err = core.RunAll(ctx, orders, mail) // drains when ctx ends; the probes are answered as long as it does
 	return errors.Join(err, server.Close(), ignoreClosed(<-served))

@@ -1,5 +1,5 @@
-// Package health has the [State] of an endpoint, and HTTP handlers for the probes of
-// Kubernetes and of load balancers, which answer from it.
+// Package probes has HTTP handlers for the probes of Kubernetes and of load balancers, which
+// answer from the state of endpoints ([health.State]).
 //
 // The three probes ask different questions, and the platform reacts differently to each
 // answer "no" (status 503):
@@ -21,4 +21,4 @@
 // send, and after a failed send until the next one, it does not know whether its broker
 // can be reached. A readiness probe based on sends would take a server out of rotation
 // permanently, because no request would arrive that sends anything.
-package health
+package probes

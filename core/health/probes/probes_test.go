@@ -1,4 +1,4 @@
-package health_test
+package probes_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/health"
+	"github.com/reprise-go/reprise/core/health/probes"
 )
 
 var errBoom = errors.New("boom")
@@ -34,7 +35,7 @@ func untilCancelled(ctx context.Context, _ *core.Message, _ string) error {
 
 func TestProbes_LifeOfAnEndpoint(t *testing.T) {
 	bubble(t, core.Config{}, untilCancelled, func(fx *fixture) {
-		p := fx.probes(health.Config{})
+		p := fx.probes(probes.Config{})
 		fx.wantAnswers("before Run", p, "", notRunning, notRunning)
 		stop := fx.run()
 		fx.wantAnswers("while it receives", p, "", "", "")
@@ -54,11 +55,11 @@ func TestProbes_OutageAtTheStart(t *testing.T) {
 		fx.broker.fail(fmt.Errorf("dial: %w", core.ErrUnavailable), nil)
 		fx.run()
 		time.Sleep(time.Hour)
-		fx.wantAnswers("while it waits", fx.probes(health.Config{}), "", waiting, "")
-		fx.wantAnswers("while it waits, ready without its broker", fx.probes(health.Config{ReadyWithoutBroker: true}), "", "", "")
+		fx.wantAnswers("while it waits", fx.probes(probes.Config{}), "", waiting, "")
+		fx.wantAnswers("while it waits, ready without its broker", fx.probes(probes.Config{ReadyWithoutBroker: true}), "", "", "")
 		fx.broker.fail(nil, nil)
 		time.Sleep(time.Minute)
-		fx.wantAnswers("after the outage", fx.probes(health.Config{}), "", "", "")
+		fx.wantAnswers("after the outage", fx.probes(probes.Config{}), "", "", "")
 	})
 }
 
@@ -78,12 +79,12 @@ func TestProbes_FirstTry(t *testing.T) {
 			fx.Fatal(err)
 		}
 		fx.run()
-		for _, c := range []health.Config{{}, {ReadyWithoutBroker: true}} {
+		for _, c := range []probes.Config{{}, {ReadyWithoutBroker: true}} {
 			fx.wantAnswers("while it connects", fx.probes(c), "", starting, "")
 		}
 		close(release)
 		synctest.Wait()
-		fx.wantAnswers("while it receives", fx.probes(health.Config{}), "", "", "")
+		fx.wantAnswers("while it receives", fx.probes(probes.Config{}), "", "", "")
 	})
 }
 
@@ -97,7 +98,7 @@ func TestProbes_RunThatEndsWithAnError(t *testing.T) {
 				end(fx)
 				synctest.Wait()
 				other := fx.endpoint("mail", core.Config{SendOnly: true})
-				p := fx.probes(health.Config{}, other)
+				p := fx.probes(probes.Config{}, other)
 				fx.wantAnswers("after Run", p, failed, failed, failed)
 				if text := ask(fx, p.Liveness(), http.MethodGet).Body.String(); strings.Contains(text, errBoom.Error()) {
 					fx.Errorf("the answer has the text of the error: %s", text)
@@ -135,7 +136,7 @@ func TestProbes_EndpointThatEndsAtItsLimit(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		p := fx.probes(health.Config{}, other)
+		p := fx.probes(probes.Config{}, other)
 		fx.wantAnswers("while it drains", p, failing, draining, "")
 		close(release)
 		synctest.Wait()
@@ -149,7 +150,7 @@ func TestProbes_EndpointThatEndsAtItsLimit(t *testing.T) {
 
 func TestLiveness_AttemptLimit(t *testing.T) {
 	bubble(t, core.Config{}, untilCancelled, func(fx *fixture) {
-		limited := fx.probes(health.Config{AttemptLimit: time.Minute})
+		limited := fx.probes(probes.Config{AttemptLimit: time.Minute})
 		fx.run()
 		fx.send()
 		time.Sleep(time.Minute)
@@ -157,7 +158,7 @@ func TestLiveness_AttemptLimit(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		fx.wantAnswers("above the limit", limited, "an attempt has been running for 1m0.001s, longer than 1m0s", "", "")
 		time.Sleep(time.Hour)
-		fx.wantAnswers("without a limit", fx.probes(health.Config{}), "", "", "")
+		fx.wantAnswers("without a limit", fx.probes(probes.Config{}), "", "", "")
 	})
 }
 
@@ -192,7 +193,7 @@ func TestProbes_StatesThatAreNoReason(t *testing.T) {
 					fx.Fatalf("the state was not reached: %+v", h)
 				}
 				time.Sleep(time.Hour)
-				fx.wantAnswers(name, fx.probes(health.Config{}), "", "", "")
+				fx.wantAnswers(name, fx.probes(probes.Config{}), "", "", "")
 			})
 		})
 	}
@@ -203,7 +204,7 @@ func TestProbes_StatesThatAreNoReason(t *testing.T) {
 func TestProbes_SendOnlyEndpoint(t *testing.T) {
 	bubble(t, core.Config{}, untilCancelled, func(fx *fixture) {
 		fx.ep = fx.endpoint("orders", core.Config{SendOnly: true})
-		p := fx.probes(health.Config{})
+		p := fx.probes(probes.Config{})
 		fx.wantAnswers("before its first send", p, "", "", "")
 		fx.broker.fail(nil, errBoom)
 		if err := fx.ep.Send(fx.Context(), "orders", orderType.Of("x")); !errors.Is(err, errBoom) {
@@ -216,11 +217,11 @@ func TestProbes_SendOnlyEndpoint(t *testing.T) {
 
 func TestNew_RefusesWhatCannotBeMeant(t *testing.T) {
 	bubble(t, core.Config{}, untilCancelled, func(fx *fixture) {
-		for want, refused := range map[string]func() (*health.Probes, error){
-			"no endpoint was given":  func() (*health.Probes, error) { return health.New[*core.Endpoint](health.Config{}) },
-			"endpoint 2 of 2 is nil": func() (*health.Probes, error) { return health.New(health.Config{}, fx.ep, nil) },
-			"Config.AttemptLimit is -1s": func() (*health.Probes, error) {
-				return health.New(health.Config{AttemptLimit: -time.Second}, fx.ep)
+		for want, refused := range map[string]func() (*probes.Probes, error){
+			"no endpoint was given":  func() (*probes.Probes, error) { return probes.New[*core.Endpoint](probes.Config{}) },
+			"endpoint 2 of 2 is nil": func() (*probes.Probes, error) { return probes.New(probes.Config{}, fx.ep, nil) },
+			"Config.AttemptLimit is -1s": func() (*probes.Probes, error) {
+				return probes.New(probes.Config{AttemptLimit: -time.Second}, fx.ep)
 			},
 		} {
 			if p, err := refused(); p != nil || err == nil || !strings.Contains(err.Error(), want) {

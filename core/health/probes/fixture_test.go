@@ -1,4 +1,4 @@
-package health_test
+package probes_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
-	"github.com/reprise-go/reprise/core/health"
+	"github.com/reprise-go/reprise/core/health/probes"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -137,9 +137,9 @@ func (fx *fixture) send() {
 }
 
 // probes makes probes of the endpoint and others.
-func (fx *fixture) probes(c health.Config, others ...*core.Endpoint) *health.Probes {
+func (fx *fixture) probes(c probes.Config, others ...*core.Endpoint) *probes.Probes {
 	fx.Helper()
-	p, err := health.New(c, append([]*core.Endpoint{fx.ep}, others...)...)
+	p, err := probes.New(c, append([]*core.Endpoint{fx.ep}, others...)...)
 	if err != nil {
 		fx.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func ask(t testing.TB, h http.Handler, method string) *httptest.ResponseRecorder
 }
 
 // wantAnswers checks the three probes, each as "" for yes, or the text of its reason.
-func (fx *fixture) wantAnswers(when string, p *health.Probes, live, ready, startup string) {
+func (fx *fixture) wantAnswers(when string, p *probes.Probes, live, ready, startup string) {
 	fx.Helper()
 	for _, c := range []struct {
 		name    string

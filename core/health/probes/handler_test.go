@@ -1,4 +1,4 @@
-package health_test
+package probes_test
 
 import (
 	"encoding/json"
@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
-	"github.com/reprise-go/reprise/core/health"
+	"github.com/reprise-go/reprise/core/health/probes"
 )
 
 func TestHandler_Protocol(t *testing.T) {
 	bubble(t, core.Config{}, untilCancelled, func(fx *fixture) {
-		p := fx.probes(health.Config{})
+		p := fx.probes(probes.Config{})
 		for _, method := range []string{http.MethodGet, http.MethodHead} {
 			for name, h := range map[string]http.Handler{"200": p.Liveness(), "503": p.Readiness()} {
 				w := ask(fx, h, method)
@@ -55,7 +55,7 @@ func TestHandler_Body(t *testing.T) {
 			LastCritical               *struct{ Error string }
 		}
 		var got struct{ Endpoints []state }
-		text := ask(fx, fx.probes(health.Config{}, sender).Readiness(), http.MethodGet).Body.String()
+		text := ask(fx, fx.probes(probes.Config{}, sender).Readiness(), http.MethodGet).Body.String()
 		if err := json.Unmarshal([]byte(text), &got); err != nil {
 			fx.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func TestHandler_Body(t *testing.T) {
 		if len(got.Endpoints) != 2 || got.Endpoints[0].Queue != "orders" || got.Endpoints[1].Endpoint != "mail" || got.Endpoints[0].Instance != "one" {
 			fx.Errorf("the endpoints are %+v", got.Endpoints)
 		}
-		text = ask(fx, fx.probes(health.Config{ErrorTexts: true}).Readiness(), http.MethodGet).Body.String()
+		text = ask(fx, fx.probes(probes.Config{ErrorTexts: true}).Readiness(), http.MethodGet).Body.String()
 		if err := json.Unmarshal([]byte(text), &got); err != nil {
 			fx.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package health
+package probes
 
 import (
 	"errors"
@@ -7,12 +7,14 @@ import (
 	"reflect"
 	"slices"
 	"time"
+
+	"github.com/reprise-go/reprise/core/health"
 )
 
 // Config configures the answers of the probes. The zero value is ready for use.
 type Config struct {
 	// AttemptLimit is the duration of an attempt after which the liveness probe answers
-	// "no", because a handler hangs ([State.OldestAttempt]). The default, 0, means no
+	// "no", because a handler hangs ([health.State.OldestAttempt]). The default, 0, means no
 	// limit. Choose more than the longest time that a handler may need when its database is
 	// slow: a restart interrupts all other handlers too. Config.HandlerTimeout of core ends
 	// one attempt, if its handler heeds its context.
@@ -25,7 +27,7 @@ type Config struct {
 	// wrong address.
 	ReadyWithoutBroker bool
 
-	// ErrorTexts adds the texts of errors to the answers: [State]'s ConnectionError,
+	// ErrorTexts adds the texts of errors to the answers: [health.State]'s ConnectionError,
 	// SendError, RunError and LastCritical. They come from clients, adapters and the
 	// application, and may contain hosts, users and data; adapters of Reprise keep passwords
 	// out of them. By default an answer says that there is an error and since when, and the
@@ -43,7 +45,7 @@ type Probes struct {
 
 // Source is an endpoint: *core.Endpoint implements it.
 type Source interface {
-	Health() State
+	Health() health.State
 }
 
 // New returns the probes of endpoints. To base the probes on different endpoints make
@@ -52,11 +54,11 @@ type Source interface {
 func New[E Source](c Config, endpoints ...E) (*Probes, error) {
 	switch i := slices.IndexFunc(endpoints, isNil); {
 	case len(endpoints) == 0:
-		return nil, errors.New("health: new probes: no endpoint was given")
+		return nil, errors.New("probes: new: no endpoint was given")
 	case i >= 0:
-		return nil, fmt.Errorf("health: new probes: endpoint %d of %d is nil; look at the error of its New", i+1, len(endpoints))
+		return nil, fmt.Errorf("probes: new: endpoint %d of %d is nil; look at the error of its New", i+1, len(endpoints))
 	case c.AttemptLimit < 0:
-		return nil, fmt.Errorf("health: new probes: Config.AttemptLimit is %v; it cannot be negative (0 is without limit)", c.AttemptLimit)
+		return nil, fmt.Errorf("probes: new: Config.AttemptLimit is %v; it cannot be negative (0 is without limit)", c.AttemptLimit)
 	}
 	p := &Probes{config: c}
 	for _, each := range endpoints {
@@ -91,7 +93,7 @@ func (p *Probes) Readiness() http.Handler { return p.handler("readiness", p.whyN
 func (p *Probes) Startup() http.Handler { return p.handler("startup", whyNotStarted) }
 
 // whyNotAlive returns the reason why the process should be restarted, or "".
-func (p *Probes) whyNotAlive(h *State) string {
+func (p *Probes) whyNotAlive(h *health.State) string {
 	switch {
 	case h.RunError != nil && h.Draining:
 		return "Run is ending with an error"
@@ -104,7 +106,7 @@ func (p *Probes) whyNotAlive(h *State) string {
 }
 
 // whyNotReady returns the reason why the process should get no requests, or "".
-func (p *Probes) whyNotReady(h *State) string {
+func (p *Probes) whyNotReady(h *health.State) string {
 	waits := h.Starting && h.ConnectionError != nil
 	switch {
 	case h.Running, waits && p.config.ReadyWithoutBroker:
@@ -120,14 +122,14 @@ func (p *Probes) whyNotReady(h *State) string {
 }
 
 // whyNotStarted returns the reason why the other probes should wait, or "".
-func whyNotStarted(h *State) string {
+func whyNotStarted(h *health.State) string {
 	if h.Starting || h.Running || h.Draining {
 		return ""
 	}
 	return whyNotRunning(h)
 }
 
-func whyNotRunning(h *State) string {
+func whyNotRunning(h *health.State) string {
 	if h.RunError != nil {
 		return "Run ended with an error"
 	}

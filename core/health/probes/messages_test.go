@@ -1,4 +1,4 @@
-package health_test
+package probes_test
 
 import "github.com/reprise-go/reprise/core"
 

@@ -1,4 +1,4 @@
-package health_test
+package probes_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
-	"github.com/reprise-go/reprise/core/health"
+	"github.com/reprise-go/reprise/core/health/probes"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -20,7 +20,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	probes, err := health.New(health.Config{AttemptLimit: 10 * time.Minute}, orders)
+	probes, err := probes.New(probes.Config{AttemptLimit: 10 * time.Minute}, orders)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,17 +1,19 @@
-package health
+package probes
 
 import (
 	"encoding/json"
 	"errors"
 	"net/http"
+
+	"github.com/reprise-go/reprise/core/health"
 )
 
 // response is the body of a response.
 type response struct {
-	Probe     string   `json:"probe"`
-	OK        bool     `json:"ok"`
-	Reasons   []reason `json:"reasons,omitempty"`
-	Endpoints []State  `json:"endpoints"`
+	Probe     string         `json:"probe"`
+	OK        bool           `json:"ok"`
+	Reasons   []reason       `json:"reasons,omitempty"`
+	Endpoints []health.State `json:"endpoints"`
 }
 
 type reason struct {
@@ -20,7 +22,7 @@ type reason struct {
 }
 
 // handler answers 200, or 503 with the reasons of the endpoints that have one.
-func (p *Probes) handler(probe string, reasonOf func(h *State) string) http.Handler {
+func (p *Probes) handler(probe string, reasonOf func(h *health.State) string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
 		header.Set("Cache-Control", "no-store")
@@ -44,7 +46,7 @@ func (p *Probes) handler(probe string, reasonOf func(h *State) string) http.Hand
 	})
 }
 
-func (p *Probes) probe(probe string, reasonOf func(h *State) string) response {
+func (p *Probes) probe(probe string, reasonOf func(h *health.State) string) response {
 	a := response{Probe: probe, OK: true}
 	for _, ep := range p.endpoints {
 		h := ep.Health()
@@ -63,13 +65,13 @@ func (p *Probes) probe(probe string, reasonOf func(h *State) string) response {
 // errHidden stands for an error whose text is not shown.
 var errHidden = errors.New("see the log")
 
-func hideErrorTexts(h *State) {
+func hideErrorTexts(h *health.State) {
 	for _, err := range []*error{&h.ConnectionError, &h.SendError, &h.RunError} {
 		if *err != nil {
 			*err = errHidden
 		}
 	}
 	if h.LastCritical != nil {
-		h.LastCritical = &CriticalError{Err: errHidden, At: h.LastCritical.At}
+		h.LastCritical = &health.CriticalError{Err: errHidden, At: h.LastCritical.At}
 	}
 }
