@@ -1,12 +1,14 @@
+// For authors of adapters. This file has the facts that an adapter declares about its
+// broker. The C-numbers name rules of docs/adapter-rules.md, which package conformance
+// checks.
+
 package core
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
-
-// For authors of adapters. This file has the facts that an adapter declares about its
-// broker. docs/adapter-rules.md has the rules that the C-numbers name.
 
 // Capabilities lists the abilities, limits and guarantees of a transport. The zero value
 // is the least able transport. Package conformance checks that the fields agree with the
@@ -135,3 +137,44 @@ func (c Capabilities) HighestTransaction() TransactionMode {
 	}
 	return slices.Max(c.Transactions)
 }
+
+// TransactionMode says which of receiving, handling and sending are committed together.
+type TransactionMode int
+
+const (
+	// TransactionDefault in a [Config] means the highest mode that the transport
+	// has. A transport never lists it.
+	TransactionDefault TransactionMode = iota
+
+	// TransactionNone consumes a message before its handler runs. A failure
+	// cannot give it back: there are no retries, and a crash loses it.
+	TransactionNone
+
+	// TransactionReceiveOnly consumes a message after its handler succeeded and
+	// its outgoing messages were sent. A crash in between repeats both.
+	TransactionReceiveOnly
+
+	// TransactionSendsAtomicWithReceive (sends atomic with receive) commits the receive, the
+	// outgoing messages and the handler's work in the native transaction together, or none
+	// of them.
+	TransactionSendsAtomicWithReceive
+)
+
+// String returns the mode's name as a configuration file writes it.
+func (m TransactionMode) String() string {
+	switch m {
+	case TransactionDefault:
+		return "Default"
+	case TransactionNone:
+		return "None"
+	case TransactionReceiveOnly:
+		return "ReceiveOnly"
+	case TransactionSendsAtomicWithReceive:
+		return "SendsAtomicWithReceive"
+	default:
+		return fmt.Sprintf("TransactionMode(%d)", int(m))
+	}
+}
+
+// isAtomic reports whether a message's sends and settlement are one transaction.
+func (m TransactionMode) isAtomic() bool { return m == TransactionSendsAtomicWithReceive }

@@ -1,3 +1,6 @@
+// For authors of adapters. This file has the messages that an adapter sends and receives.
+// The C-numbers name rules of docs/adapter-rules.md, which package conformance checks.
+
 package core
 
 import (
@@ -140,9 +143,9 @@ type Incoming struct {
 	ID string
 
 	// IDSent: the sender gave the message its ID, as [Outgoing.ID] or in a field of the
-	// broker. It need not be set if the header NServiceBus.MessageId has the ID. Without either, the adapter
-	// generated the ID, which then must not be used to recognize duplicates
-	// (messagekit.SentID).
+	// broker. It need not be set if the header NServiceBus.MessageId has the ID. Without
+	// either, the adapter generated the ID, which then must not be used to recognize
+	// duplicates (messagekit.SentID).
 	IDSent bool
 
 	// NativeID names one stored copy of the message. It is stable over the copy's
