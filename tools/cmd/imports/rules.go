@@ -34,6 +34,7 @@ var areas = map[string]rules{
 	"otel":        {imports: []string{"internal", "core", "middleware"}, tests: []string{"transport/inmemory"}, foreign: true},
 	"docs":        {imports: []string{"core", "transport", "transport/inmemory", "conformance", "inbox"}},
 	"bench":       {imports: []string{"core", "transport", "adapter", "internal", "otel", "inbox", "store"}, foreign: true},
+	"suites":      {imports: []string{"core", "transport", "adapter", "internal"}, foreign: true},
 	"soak":        {imports: []string{"core", "transport", "adapter", "internal"}, foreign: true},
 	"cmd":         {imports: []string{"core", "transport", "adapter", "internal"}, foreign: true},
 }
@@ -46,6 +47,9 @@ var modules = []string{"examples/bridge", "examples/observability", "examples/ou
 
 // stores lists the stores of the inbox that are separate modules, because they need a client of a database.
 var stores = []string{"inbox/postgres"}
+
+// suites lists the modules that run test suites of other projects over the transports.
+var suites = []string{"internal/foreignsuites"}
 
 // fakes lists the packages within adapters for the tests of handlers, which run on the in-memory transport.
 var fakes = []string{"transport/sqlserver/sqlservertest"}
@@ -175,7 +179,7 @@ func area(path string) string {
 		return "root"
 	}
 	directory := parts[0] + "/" + parts[1]
-	if parts[0] == "transport" && parts[1] != "" || slices.Contains(modules, directory) || slices.Contains(stores, directory) {
+	if parts[0] == "transport" && parts[1] != "" || slices.Contains(modules, directory) || slices.Contains(stores, directory) || slices.Contains(suites, directory) {
 		return directory
 	}
 	return parts[0]
@@ -190,6 +194,8 @@ func kind(area string) string {
 		return "example"
 	case slices.Contains(stores, area):
 		return "store"
+	case slices.Contains(suites, area):
+		return "suites"
 	default:
 		return area
 	}
