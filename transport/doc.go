@@ -16,10 +16,12 @@
 //
 // [DeliveryLog] counts deliveries for a broker that does not. [Cache] is a bounded map.
 //
-// [PackHeaders] and [UnpackHeaders] carry the group key and the properties of a message
-// if the broker has no fields for them. [Integer] reads an integer of any AMQP type.
+// [PackHeaders] and [UnpackHeaders] carry the group key, the properties and the id of a
+// message if the broker has no fields for them. [BadName] makes the error of a name.
+// [Integer] reads an integer of any AMQP type.
 //
-// [Wrapper] is for transports that add something to any other transport.
+// [Wrapper] is for transports that add something to any other transport, [Undescribed] for
+// those that have nothing to say about themselves.
 //
 // [AppendHeadersJSON] and [ParseHeadersJSON] write and read headers as one text, for a
 // column or an attribute, as NServiceBus does.
