@@ -274,7 +274,7 @@ func TestCarry_ErrorQueue(t *testing.T) {
 		attempts := 0
 		core.Handle(billing, writeType, func(_ context.Context, m *core.Message, _ []byte) error {
 			if attempts++; attempts == 1 {
-				return core.Unrecoverable(errAway)
+				return core.GiveUp(errAway)
 			}
 			if at := m.Headers.Get(headers.ReplyToAddress); at != "shop@far" {
 				b.Errorf("the reply address is %q in the end", at)

@@ -344,7 +344,7 @@ func (o *outcomes) failed() (all []core.Recovery) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, r := range o.all {
-		waits := r.Action.Kind == core.ActionPutBack || r.Action.Kind == core.ActionDelayedRetry && r.Deferred
+		waits := r.Action.Kind == core.ActionPutBack || r.Action.Kind == core.ActionRefuse || r.Action.Kind == core.ActionDefer
 		if !waits || r.Failure.ImmediateProcessingFailures != 1 || r.Failure.DelayedDeliveriesPerformed+r.Failure.Deferrals > 0 {
 			all = append(all, r)
 		}

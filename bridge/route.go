@@ -68,7 +68,7 @@ func (r *route) handle(ctx context.Context, m *core.Message) error {
 	case errors.Is(ctx.Err(), context.Canceled): // a shutdown, or a lost lock
 		return err
 	case concernsMessage(err):
-		return core.Unrecoverable(fmt.Errorf("bridge %q: the other side cannot take the message for %s: %w", r.bridge, r.key(), err))
+		return core.GiveUp(fmt.Errorf("bridge %q: the other side cannot take the message for %s: %w", r.bridge, r.key(), err))
 	}
 	return r.verdict(err, r.reached.failed(r.key(), m.ID, err, began))
 }
@@ -84,7 +84,7 @@ func (r *route) send(ctx context.Context, out core.Outgoing) error {
 func (r *route) verdict(err error, pause time.Duration) error {
 	err = fmt.Errorf("bridge %q: send to %s: %w", r.bridge, r.key(), err)
 	if since, given := r.reached.givenUp(r.key()); given {
-		return core.Unrecoverable(fmt.Errorf("%w; given up because it cannot be reached since %s (Config.GiveUpAfter)", err, since.UTC().Format(time.RFC3339)))
+		return core.GiveUp(fmt.Errorf("%w; given up because it cannot be reached since %s (Config.GiveUpAfter)", err, since.UTC().Format(time.RFC3339)))
 	}
 	if !r.shared {
 		return core.PutBack(err, 0)
@@ -106,7 +106,7 @@ func (r *route) copy(m *core.Message) (core.Outgoing, error) {
 		out.Headers.Set(headers.Attempts, trace) // of a failure on this side
 	}
 	if err := addHop(&out.Headers, r.bridge); err != nil {
-		return out, core.Unrecoverable(fmt.Errorf("bridge %q: %w", r.bridge, err))
+		return out, core.GiveUp(fmt.Errorf("bridge %q: %w", r.bridge, err))
 	}
 	r.addresses.write(&out.Headers)
 	if err := r.setExpiry(&out, m.Headers); err != nil {
@@ -127,7 +127,7 @@ func (r *route) setExpiry(out *core.Outgoing, received core.Headers) error {
 		lives -= max(time.Since(sent), 0)
 	}
 	if lives <= 0 {
-		return core.Discard("its time to be received (" + text + ") has passed")
+		return core.Discard(errors.New("its time to be received (" + text + ") has passed"))
 	}
 	out.Headers.Set(headers.TimeToBeReceived, text)
 	if r.caps.TimeToBeReceived {

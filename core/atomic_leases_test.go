@@ -59,7 +59,7 @@ func TestAtomicLeases_FailedSettlementTakesTheSlotBack(t *testing.T) {
 		inFlight := 0
 		var ep *core.Endpoint
 		runs := 0
-		policy := func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+		policy := func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
 			inFlight = ep.Health().InFlight
 			return core.DefaultPolicy(ctx, c, f)
 		}

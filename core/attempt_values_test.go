@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -35,7 +36,7 @@ func TestAttemptValues_ReachTheDecisionOfTheirAttempt(t *testing.T) {
 			return func(ctx context.Context, m *core.Message) error { return next(ctx, m) }
 		}
 		recover := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
-		recover.Policy = func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+		recover.Policy = func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
 			policy.add(f.Value(noteKey{}))
 			equal(fx, "value of middleware", f.Value("outer"), any("by middleware"))
 			equal(fx, "value under another key", f.Value("noteKey"), nil)
@@ -115,7 +116,7 @@ func TestAttemptValues_BelongToOneAttempt(t *testing.T) {
 		var mu sync.Mutex
 		decided := map[string]int{}
 		recover := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: attempts - 1}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
-		recover.Policy = func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+		recover.Policy = func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
 			if want := fmt.Sprint(f.MessageID, " ", f.ImmediateProcessingFailures); f.Value(noteKey{}) != want {
 				fx.Errorf("the policy sees %v in %s", f.Value(noteKey{}), want)
 			}
@@ -166,10 +167,10 @@ func TestErrorContext_HasTheBrokersFields(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		var seen recorder[core.ErrorContext]
 		recover := noRetries
-		recover.Policy = func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+		recover.Policy = func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
 			seen.add(core.ErrorContext{NativeID: f.NativeID, GroupKey: f.GroupKey, Properties: map[string]string{"p": f.Properties["p"]}})
 			f.Properties["p"] = "written by the policy"
-			return core.MoveToError("")
+			return core.MoveToError(""), nil
 		}
 		var nativeID string
 		fx.broker.setFaults(faults{onReceive: func(in *core.Incoming) { nativeID = in.NativeID }})
@@ -251,11 +252,11 @@ func TestLog_LinesAboutAFailureHaveTheContextOfItsObservers(t *testing.T) {
 	}{
 		"immediate retry":     {once(errBoom), immediateRetries(1), nil, nil, "retrying message immediately"},
 		"delayed retry":       {once(errBoom), core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}}, nil, nil, "retrying message after a delay"},
-		"deferral":            {once(core.Defer(time.Second)), noRetries, nil, nil, "deferring message"},
-		"discard":             {fail(core.Discard("why")), noRetries, nil, nil, "discarding message"},
+		"deferral":            {once(core.Defer(errors.New("not yet"), time.Second)), noRetries, nil, nil, "deferring message"},
+		"discard":             {fail(core.Discard(errors.New("why"))), noRetries, nil, nil, "discarding message"},
 		"move":                {fail(errBoom), noRetries, nil, nil, "moving message to the error queue"},
 		"panic":               {func(context.Context, *core.Message) error { panic("boom") }, noRetries, nil, nil, "moving message to the error queue"},
-		"missing queue":       {fail(core.MoveTo(errBoom, "nowhere")), noRetries, nil, nil, "does not exist"},
+		"missing queue":       {fail(core.GiveUpTo(errBoom, "nowhere")), noRetries, nil, nil, "does not exist"},
 		"HandleFailed fails":  {fail(errBoom), noRetries, func(*core.Failed) error { return errBoom }, nil, "HandleFailed failed"},
 		"HandleFailed":        {fail(errBoom), noRetries, func(f *core.Failed) error { f.TakeOver(); return nil }, nil, "took the message over"},
 		"policy panics":       {fail(errBoom), panickingPolicy, nil, nil, "policy failed"},
@@ -298,7 +299,9 @@ func TestLog_LinesAboutAFailureHaveTheContextOfItsObservers(t *testing.T) {
 
 var panickingPolicy = func() core.Recoverability {
 	r := noRetries
-	r.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action { panic("boom") }
+	r.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) (core.Action, error) {
+		panic("boom")
+	}
 	return r
 }()
 

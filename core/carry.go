@@ -68,7 +68,7 @@ func (d *decision) planned() plan.Decision {
 	switch d.action.Kind {
 	case ActionImmediateRetry:
 		p.Action = plan.ImmediateRetry
-	case ActionDelayedRetry:
+	case ActionDelayedRetry, ActionDefer, ActionRefuse:
 		p.Action = plan.DelayedRetry
 	case ActionDiscard:
 		p.Action = plan.Discard
@@ -336,7 +336,7 @@ func (c *carrier) notify(w *work, action Action) {
 	f, d, ctx := w.failure, &w.decision, w.attempt.recoveryContext(c.run)
 	e := Recovery{
 		ObservedEndpoint: c.ep.observed, Failure: f.ErrorContext,
-		Action: action, Deferred: action.Kind == ActionDelayedRetry && (d.as == asDeferral || d.as == asRefusal), NewCopy: d.as == asNewCopy,
+		Action: action, NewCopy: d.as == asNewCopy,
 		DeadLettered: w.arrived == plan.BrokerQueue, Reason: d.reason.kind, TakenOver: w.takenOver,
 	}
 	e.Failure.Body = nil // which events in the queue would keep in memory

@@ -61,8 +61,8 @@ func TestDiscard_InABrokenTransaction(t *testing.T) {
 			}
 			return nil
 		}})
-		discard := func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
-			return core.DiscardMessage("x")
+		discard := func(context.Context, core.RecoverabilityConfig, core.ErrorContext) (core.Action, error) {
+			return core.DiscardMessage(), nil
 		}
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{Policy: discard}}, func(context.Context, *core.Message) error { return errBoom })
 		fx.enqueue("m1")

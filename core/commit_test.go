@@ -146,8 +146,8 @@ func TestCommit_LeavesWhateverBecomesOfTheAttempt(t *testing.T) {
 		result error
 		failed int // messages in the error queue afterwards
 	}{
-		"Discard":       {core.Discard("not wanted"), 0},
-		"Unrecoverable": {core.Unrecoverable(errSecondHandler), 1},
+		"Discard":       {core.Discard(errors.New("not wanted")), 0},
+		"Unrecoverable": {core.GiveUp(errSecondHandler), 1},
 		"delayed retry": {core.RetryAfter(errSecondHandler, time.Hour), 0},
 	} {
 		for _, loss := range []int{0, 3} {
@@ -175,7 +175,7 @@ func TestCommit_LeavesWhateverBecomesOfTheAttempt(t *testing.T) {
 // Where a committed message is refused for good, its message is not discarded.
 func TestCommit_RefusedMessageKeepsTheDiscardedOne(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
-		k, ep := fx.runCommitting(core.Config{Recoverability: noRetries}, core.Discard("not wanted"))
+		k, ep := fx.runCommitting(core.Config{Recoverability: noRetries}, core.Discard(errors.New("not wanted")))
 		fx.broker.setFaults(faults{send: func(out []core.Outgoing) error {
 			if out[0].Queue == "shipping" {
 				return fmt.Errorf("no such queue: %w", core.ErrQueueNotFound)
@@ -196,7 +196,7 @@ func TestCommit_RefusedMessageKeepsTheDiscardedOne(t *testing.T) {
 // the queue is that of the configuration.
 func TestCommit_RefusedDiscardIsAnOrdinaryMove(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
-		_, ep := fx.runCommitting(core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersAll}}, core.Discard("not wanted"))
+		_, ep := fx.runCommitting(core.Config{Recoverability: core.Recoverability{DeadLetter: true}}, core.Discard(errors.New("not wanted")))
 		var told recorder[string]
 		core.HandleFailed(ep, orderType, func(_ context.Context, _ *core.Message, _ []byte, f *core.Failed) error {
 			told.add(f.Err.Error())

@@ -269,6 +269,8 @@ func (c *composer) checkRequest(out *Outgoing) error {
 	switch {
 	case out.Topic == "" && out.Queue == "":
 		return errors.New("no destination queue was given")
+	case isReservedQueue(out.Queue):
+		return fmt.Errorf("%q stands for a queue of the configuration (GiveUpTo); no message can be sent there", out.Queue)
 	case out.Topic != "" && !c.caps.PublishSubscribe:
 		return unsupported("publish", "PublishSubscribe")
 	case out.Topic == "" && len(out.BaseTopics) > 0:

@@ -217,7 +217,7 @@ type Recoverability struct {
 	// The default, 0, is the larger of 50 and 4 x (immediate retries + 1). Off means no limit.
 	MaxDeliveries int
 
-	// RequeueDelay is the delay of Defer(0). The default is 1 s. Services whose handlers
+	// RequeueDelay is the delay of a [Defer] without one. The default is 1 s. Services whose handlers
 	// defer set it, and RequeueLimit.
 	RequeueDelay time.Duration
 
@@ -231,10 +231,10 @@ type Recoverability struct {
 	// permanently, for a team that would rather look than fill an error queue.
 	UnacceptableMessageLimit UnacceptableMessageLimit
 
-	// DeadLetter selects the failed messages that go to a dead-letter queue instead of the
-	// error queue: none, those that a handler rejected, or all (R62). Operations set it where
-	// they have tools for the broker's dead-letter queues.
-	DeadLetter DeadLetters
+	// DeadLetter sends all failed messages to the dead-letter queue instead of the error
+	// queue (R62); handlers send single ones there by [GiveUpTo]. Operations set it where they
+	// have tools for the broker's dead-letter queues.
+	DeadLetter bool
 
 	// DeadLetterQueue is the dead-letter queue, on any transport. It gets the same copy as
 	// an error queue. The default is the broker's own dead-letter queue, which a transport
@@ -245,16 +245,15 @@ type Recoverability struct {
 
 	// InvalidQueue is for messages that no handler can handle: malformed ones
 	// ([ErrMalformed]), those whose body cannot be decoded ([ErrUndecodable]) or that name
-	// no type ([ErrNoType]), and those that a handler calls invalid ([Invalid]). Their
-	// sender has to fix them; they are not to be sent back. The default, "", is the
-	// dead-letter queue if DeadLetter is [DeadLettersAll], and the error queue otherwise
-	// (R63).
+	// no type ([ErrNoType]), and those that a handler gives up to it ([GiveUpTo]).
+	// Their sender has to fix them; they are not to be sent back. The default, "", is the
+	// dead-letter queue if DeadLetter is set, and the error queue otherwise (R63).
 	InvalidQueue string
 
-	// CustomErrorQueues are queues that handlers name in [MoveTo], and a Policy in
+	// CustomErrorQueues are queues that handlers name in [GiveUpTo], and a Policy in
 	// [MoveToError]. Like the error queue, Provision creates them, and they must exist when
 	// [Endpoint.Run] begins, and messages are stored for them while they cannot be reached.
-	// MoveTo and MoveToError may name other queues too. A message goes to the error queue
+	// GiveUpTo and MoveToError may name other queues too. A message goes to the error queue
 	// at once if its queue does not exist or refuses it, and after 8 tries, about a minute
 	// and a half, if the queue cannot be reached and the message is not stored for it.
 	CustomErrorQueues []string
@@ -382,9 +381,9 @@ type TypeRecoverability struct {
 type RateLimit struct {
 	// ConsecutiveFailures is the number of failed attempts in a row, over all messages of
 	// the endpoint and including immediate retries, that switches to one attempt at a time.
-	// The default, 0, is never. The verdicts [Unrecoverable], [RetryAfter] and [DeferError]
-	// are failures, too; [Refuse] and [PutBack] are neither failures nor successes, and any
-	// other verdict is a success: the handler ran to a decision.
+	// The default, 0, is never. The verdicts [GiveUp] and [RetryAfter] are failures, too;
+	// [Refuse] and [PutBack] are neither failures nor successes, and any other verdict is a
+	// success: the handler ran to a decision.
 	ConsecutiveFailures int
 	// TimeToWait is the pause after each failed attempt in that mode, at most an
 	// hour. The default is 1 s.

@@ -103,7 +103,7 @@ func TestUnsupportedSettings_AreRefused(t *testing.T) {
 		},
 		{
 			"dead-lettering",
-			Config{Recoverability: Recoverability{DeadLetter: DeadLettersRejected}}, letterless,
+			Config{Recoverability: Recoverability{DeadLetter: true}}, letterless,
 			[]string{"Recoverability.DeadLetter", "Capabilities.DeadLetter", "remove it"},
 		},
 		{

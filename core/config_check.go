@@ -98,6 +98,10 @@ func (r *resolvedConfig) resolveQueues(errs *validationErrors, name string, t Tr
 			errs.add("%s is %q; a queue's name neither is empty nor begins or ends with white space", field, queue)
 			return ""
 		}
+		if isReservedQueue(queue) {
+			errs.add("%s is %q, which stands for a queue of the configuration (core.GiveUpTo); write the name of that queue", field, queue)
+			return ""
+		}
 		canonical, err := t.Address(queue)
 		if err != nil {
 			errs.add("%s %q cannot be a queue's name: %w", field, queue, err)

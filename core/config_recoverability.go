@@ -20,7 +20,7 @@ func (r *resolvedConfig) resolveRecoverability(errs *validationErrors, caps Capa
 	before := len(errs.errs)
 	r.rules = rules{
 		policy:            c.Policy,
-		deadLetters:       c.DeadLetter,
+		deadLetter:        c.DeadLetter,
 		customErrorQueues: c.CustomErrorQueues,
 		mode:              r.mode,
 		caps:              caps,

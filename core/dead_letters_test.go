@@ -22,9 +22,9 @@ type terminalFailure struct {
 var errPermanent = errors.New("hopeless")
 
 var terminalFailures = map[string]terminalFailure{
-	"rejected":      {headers.FailureRejected, core.Reject(errBoom)},
-	"invalid":       {headers.FailureInvalid, fmt.Errorf("wrapped: %w", core.Invalid(errBoom))},
-	"unrecoverable": {headers.FailureUnrecoverable, core.Unrecoverable(errBoom)},
+	"rejected":      {headers.FailureRejected, core.GiveUpTo(errBoom, core.DeadLetterQueue)},
+	"invalid":       {headers.FailureInvalid, fmt.Errorf("wrapped: %w", core.GiveUpTo(errBoom, core.InvalidQueue))},
+	"unrecoverable": {headers.FailureUnrecoverable, core.GiveUp(errBoom)},
 	"by function":   {headers.FailureUnrecoverable, errPermanent},
 	"failing":       {headers.FailureRetriesExhausted, errBoom},
 	"undecodable":   {headers.FailureUndecodable, nil},
@@ -106,19 +106,19 @@ func TestDeadLetters_FailedMessagesGoToTheDeadLetterQueue(t *testing.T) {
 		letters []string // or all
 		invalid []string
 	}{
-		{"rejected ones, the broker's queue", core.Recoverability{DeadLetter: core.DeadLettersRejected}, inmemory.DeadLetterQueue("orders"), []string{"rejected"}, nil},
-		{"all, the broker's queue", core.Recoverability{DeadLetter: core.DeadLettersAll}, inmemory.DeadLetterQueue("orders"), nil, nil},
-		{"rejected ones, another queue", core.Recoverability{DeadLetter: core.DeadLettersRejected, DeadLetterQueue: "dead"}, "dead", []string{"rejected"}, nil},
-		{"all, another queue", core.Recoverability{DeadLetter: core.DeadLettersAll, DeadLetterQueue: "dead"}, "dead", nil, nil},
+		{"rejected ones, the broker's queue", core.Recoverability{}, inmemory.DeadLetterQueue("orders"), []string{"rejected"}, nil},
+		{"all, the broker's queue", core.Recoverability{DeadLetter: true}, inmemory.DeadLetterQueue("orders"), nil, nil},
+		{"rejected ones, another queue", core.Recoverability{DeadLetterQueue: "dead"}, "dead", []string{"rejected"}, nil},
+		{"all, another queue", core.Recoverability{DeadLetter: true, DeadLetterQueue: "dead"}, "dead", nil, nil},
 		{
 			"all, but for the invalid ones",
-			core.Recoverability{DeadLetter: core.DeadLettersAll, DeadLetterQueue: "dead", InvalidQueue: "invalid"},
+			core.Recoverability{DeadLetter: true, DeadLetterQueue: "dead", InvalidQueue: "invalid"},
 			"dead", []string{"by function", "failing", "no-handler", "rejected", "too-often", "unrecoverable"}, []string{"invalid", "malformed", "no-type", "undecodable"},
 		},
 		{
-			"none, with an invalid queue",
+			"rejected ones, with an invalid queue",
 			core.Recoverability{InvalidQueue: "invalid"},
-			"dead", []string{}, []string{"invalid", "malformed", "no-type", "undecodable"},
+			inmemory.DeadLetterQueue("orders"), []string{"rejected"}, []string{"invalid", "malformed", "no-type", "undecodable"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -159,8 +159,8 @@ func TestDeadLetters_FailedMessagesGoToTheDeadLetterQueue(t *testing.T) {
 func TestDeadLetters_ReasonIsTheDeferralTooMany(t *testing.T) {
 	t.Parallel()
 	inModes(t, retryModes, func(fx *fixture) {
-		fx.runOrders(core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersAll, RequeueLimit: 1}}, func(context.Context, *core.Message) error {
-			return core.Defer(time.Second)
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{DeadLetter: true, RequeueLimit: 1}}, func(context.Context, *core.Message) error {
+			return core.Defer(errors.New("not yet"), time.Second)
 		})
 		fx.enqueue("m1")
 		fx.advance(time.Minute)
@@ -173,19 +173,19 @@ func TestDeadLetters_QueuesThatHandlersAndPoliciesNameAreTheirs(t *testing.T) {
 	t.Parallel()
 	inModes(t, allModes, func(fx *fixture) {
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{
-			DeadLetter: core.DeadLettersAll, CustomErrorQueues: []string{"fraud"},
-			Policy: func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+			DeadLetter: true, CustomErrorQueues: []string{"fraud"},
+			Policy: func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
 				if f.MessageID == "by policy" {
-					return core.MoveToError("fraud")
+					return core.MoveToError("fraud"), nil
 				}
-				return core.MoveToError("")
+				return core.MoveToError(""), nil
 			},
 		}}, func(_ context.Context, m *core.Message) error {
 			switch m.ID {
 			case "to fraud":
-				return core.MoveTo(errBoom, "fraud")
+				return core.GiveUpTo(errBoom, "fraud")
 			case "to error":
-				return core.MoveTo(errBoom, "error")
+				return core.GiveUpTo(errBoom, "error")
 			}
 			return errBoom
 		})
@@ -199,9 +199,9 @@ func TestDeadLetters_QueuesThatHandlersAndPoliciesNameAreTheirs(t *testing.T) {
 // Rule R62.
 func TestDeadLetters_ErrorQueueStandsIn(t *testing.T) {
 	t.Parallel()
-	native := core.Recoverability{DeadLetter: core.DeadLettersRejected}
-	named := core.Recoverability{DeadLetter: core.DeadLettersRejected, DeadLetterQueue: "dead"}
-	ofType := core.Recoverability{DeadLetter: core.DeadLettersRejected, MessageTypes: map[string]core.TypeRecoverability{"order": {DeadLetterQueue: "dead"}}}
+	native := core.Recoverability{}
+	named := core.Recoverability{DeadLetterQueue: "dead"}
+	ofType := core.Recoverability{MessageTypes: map[string]core.TypeRecoverability{"order": {DeadLetterQueue: "dead"}}}
 	settlementFails := func(cause error) faults {
 		return faults{settle: func(operation string, _ *core.Incoming) error {
 			if operation == "DeadLetter" {
@@ -225,7 +225,7 @@ func TestDeadLetters_ErrorQueueStandsIn(t *testing.T) {
 			t.Parallel()
 			inModes(t, allModes, func(fx *fixture) {
 				fx.broker.setFaults(test.faults)
-				ep, _ := fx.runOrders(core.Config{Recoverability: test.config}, func(context.Context, *core.Message) error { return core.Reject(errBoom) })
+				ep, _ := fx.runOrders(core.Config{Recoverability: test.config}, func(context.Context, *core.Message) error { return core.GiveUpTo(errBoom, core.DeadLetterQueue) })
 				fx.enqueue("m1")
 				failed := fx.onlyMessage("error")
 				equal(fx, "FailedQ", failed.Headers.Get(headers.FailedQ), "orders")
@@ -248,8 +248,8 @@ func TestDeadLetters_RefusedDelayedRetryGoesToTheDeadLetterQueue(t *testing.T) {
 		queue  string
 		reason headers.Failure
 	}{
-		"the broker's":  {core.Recoverability{DeadLetter: core.DeadLettersAll}, inmemory.DeadLetterQueue("orders"), headers.FailureRetriesExhausted},
-		"one by name":   {core.Recoverability{DeadLetter: core.DeadLettersAll, DeadLetterQueue: "dead"}, "dead", headers.FailureRetriesExhausted},
+		"the broker's":  {core.Recoverability{DeadLetter: true}, inmemory.DeadLetterQueue("orders"), headers.FailureRetriesExhausted},
+		"one by name":   {core.Recoverability{DeadLetter: true, DeadLetterQueue: "dead"}, "dead", headers.FailureRetriesExhausted},
 		"the error one": {core.Recoverability{InvalidQueue: "invalid"}, "error", headers.FailureRetriesExhausted},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -297,8 +297,8 @@ func TestDeadLetters_OutageOfTheBrokersDeadLetterQueue(t *testing.T) {
 					}
 					return nil
 				}})
-				ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}})
-				fx.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })
+				ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{}})
+				fx.handle(ep, "order", func(context.Context, *core.Message) error { return core.GiveUpTo(errBoom, core.DeadLetterQueue) })
 				core.HandleFailed(ep, orderType, func(_ context.Context, m *core.Message, _ []byte, f *core.Failed) error {
 					told.add(f.Queue)
 					return m.Send("shipping", failedType.Of(nil))
@@ -337,9 +337,9 @@ func TestDeadLetters_CriticalErrorOfAQueueThatIsAwayNamesTheErrorQueue(t *testin
 		fx.broker.setFaults(faults{send: failSendsToQueue("dead")})
 		var critical recorder[string]
 		fx.runOrders(core.Config{
-			Recoverability:  core.Recoverability{DeadLetter: core.DeadLettersRejected, DeadLetterQueue: "dead"},
+			Recoverability:  core.Recoverability{DeadLetterQueue: "dead"},
 			OnCriticalError: func(_ context.Context, err error) { critical.add(err.Error()) },
-		}, func(context.Context, *core.Message) error { return core.Reject(errBoom) })
+		}, func(context.Context, *core.Message) error { return core.GiveUpTo(errBoom, core.DeadLetterQueue) })
 		fx.enqueue("m1")
 		if all := critical.all(); len(all) != 1 || !containsAll(all[0], `queue "dead" cannot be reached`, `go to the error queue "error"`) {
 			fx.Errorf("critical errors %q", all)
@@ -352,7 +352,7 @@ func TestInvalidQueue_ErrorQueueStandsIn(t *testing.T) {
 	t.Parallel()
 	inModes(t, allModes, func(fx *fixture) {
 		fx.broker.setFaults(faults{send: failSendsToQueue("invalid")})
-		fx.runOrders(core.Config{Recoverability: core.Recoverability{InvalidQueue: "invalid"}}, func(context.Context, *core.Message) error { return core.Invalid(errBoom) })
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{InvalidQueue: "invalid"}}, func(context.Context, *core.Message) error { return core.GiveUpTo(errBoom, core.InvalidQueue) })
 		fx.enqueue("m1")
 		equal(fx, "reason", fx.onlyMessage("error").Headers.Get(headers.FailureReason), string(headers.FailureInvalid))
 		equal(fx, "lines", len(fx.logs.find("cannot be reached")), 1)
@@ -365,7 +365,7 @@ func TestCustomQueue_MessagesWaitForIt(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		reachable := fx.failSendsTo("fraud")
 		ep, _ := fx.runOrders(core.Config{Recoverability: core.Recoverability{CustomErrorQueues: []string{"fraud"}}}, func(context.Context, *core.Message) error {
-			return core.MoveTo(errBoom, "fraud")
+			return core.GiveUpTo(errBoom, "fraud")
 		})
 		fx.enqueue("m1")
 		fx.advance(10 * time.Minute)
@@ -401,8 +401,8 @@ func TestDeadLetters_HeadersThatTheBrokerDoesNotTakeAreLeftOut(t *testing.T) {
 			}
 			return nil
 		}})
-		fx.runOrders(core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}}, func(context.Context, *core.Message) error {
-			return core.Reject(errBoom)
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{}}, func(context.Context, *core.Message) error {
+			return core.GiveUpTo(errBoom, core.DeadLetterQueue)
 		})
 		fx.enqueue("m1")
 		letter := fx.onlyMessage(inmemory.DeadLetterQueue("orders"))
@@ -418,13 +418,13 @@ func TestDeadLetters_OfATypeGoToItsQueue(t *testing.T) {
 	t.Parallel()
 	inModes(t, allModes, func(fx *fixture) {
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{
-			DeadLetter: core.DeadLettersAll, InvalidQueue: "invalid", CustomErrorQueues: []string{"spare"},
+			DeadLetter: true, InvalidQueue: "invalid", CustomErrorQueues: []string{"spare"},
 			MessageTypes: map[string]core.TypeRecoverability{"order": {DeadLetterQueue: "dead-orders", InvalidQueue: "invalid-orders"}},
 		}}, func(_ context.Context, m *core.Message) error {
 			if m.ID == "invalid" {
-				return core.Invalid(errBoom)
+				return core.GiveUpTo(errBoom, core.InvalidQueue)
 			}
-			return core.Reject(errBoom)
+			return core.GiveUp(errBoom)
 		})
 		fx.enqueue("invalid", "rejected")
 		equal(fx, "invalid", fx.onlyMessage("invalid-orders").ID, "invalid")
@@ -446,7 +446,7 @@ func TestMalformed_PolicySeesMessages(t *testing.T) {
 		"to a queue":        {core.MoveToError("fraud"), "fraud", 0},
 		"retried at once":   {core.ImmediateRetry(), "invalid", 1},
 		"retried after all": {core.DelayedRetry(time.Second), "invalid", 1},
-		"discarded":         {core.DiscardMessage("spam"), "", 0},
+		"discarded":         {core.DiscardMessage(), "", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -455,12 +455,12 @@ func TestMalformed_PolicySeesMessages(t *testing.T) {
 				asked := 0
 				fx.runOrders(core.Config{Recoverability: core.Recoverability{
 					InvalidQueue: "invalid", CustomErrorQueues: []string{"fraud"},
-					Policy: func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+					Policy: func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
 						asked++
 						if !errors.Is(f.Err, core.ErrMalformed) {
 							fx.Errorf("the policy is told of %v", f.Err)
 						}
-						return test.action
+						return test.action, nil
 					},
 				}}, func(context.Context, *core.Message) error {
 					fx.Error("a handler got it")
@@ -488,13 +488,8 @@ func TestDeadLetters_WrongConfiguration(t *testing.T) {
 		config core.Recoverability
 		want   []string
 	}{
-		{core.Recoverability{DeadLetter: 3}, []string{"Recoverability.DeadLetter is DeadLetters(3)", "DeadLettersAll"}},
-		{core.Recoverability{DeadLetterQueue: "dead"}, []string{`Recoverability.DeadLetterQueue is "dead"`, "set Recoverability.DeadLetter"}},
-		{
-			core.Recoverability{MessageTypes: map[string]core.TypeRecoverability{"order": {DeadLetterQueue: "dead"}}},
-			[]string{`MessageTypes["order"].DeadLetterQueue is "dead"`, "set Recoverability.DeadLetter"},
-		},
-		{core.Recoverability{DeadLetter: core.DeadLettersAll, DeadLetterQueue: "orders"}, []string{`DeadLetterQueue is "orders"`, "would never leave it"}},
+		{core.Recoverability{CustomErrorQueues: []string{core.DeadLetterQueue}}, []string{`CustomErrorQueues[0] is "reprise:dead-letter"`, "stands for a queue"}},
+		{core.Recoverability{DeadLetter: true, DeadLetterQueue: "orders"}, []string{`DeadLetterQueue is "orders"`, "would never leave it"}},
 		{core.Recoverability{InvalidQueue: "orders"}, []string{`InvalidQueue is "orders"`, "would never leave it"}},
 		{core.Recoverability{CustomErrorQueues: []string{" "}}, []string{"CustomErrorQueues[0]", "neither is empty"}},
 	} {
@@ -513,7 +508,7 @@ func TestInvalid_MessagesOfUnknownTypes(t *testing.T) {
 		runs := 0
 		core.HandleDefault(ep, func(_ context.Context, m *core.Message) error {
 			runs++
-			return core.Invalid(errors.New("there is no handler for " + m.Type))
+			return core.GiveUpTo(errors.New("there is no handler for "+m.Type), core.InvalidQueue)
 		})
 		fx.run(ep)
 		fx.enqueue("m1")

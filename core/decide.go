@@ -54,7 +54,7 @@ type rules struct {
 	mode    TransactionMode
 	caps    Capabilities
 
-	deadLetters       DeadLetters
+	deadLetter        bool     // failed messages go to the dead-letter queue
 	customErrorQueues []string // that verdicts and policies name
 
 	// maxDeliveries limits the deliveries of one copy of a message; 0 means no limit.
@@ -207,11 +207,11 @@ func (d *decision) replaceAction(why string) {
 	d.action, d.as, d.target = MoveToError(""), asRetry, plan.ErrorQueue
 }
 
-// limitEffectOf returns the effect of an error on rate limiting, which is for outages. A
-// final verdict or a plain Defer is the handler's decision about its message. RetryAfter,
-// and Defer with an error, are its answers to a service that is unavailable, and
-// Unrecoverable says only that no retry helps. A message that middleware refused or put back
-// says nothing new, nor does one that no handler got.
+// limitEffectOf returns the effect of an error on rate limiting, which is for outages.
+// RetryAfter is the handler's answer to a service that is unavailable, and GiveUp says only
+// that no retry helps. Any other verdict is the handler's decision about its message. A
+// message that middleware refused or put back says nothing new, nor does one that no handler
+// got.
 func limitEffectOf(err error) (effect limitEffect) {
 	defer func() {
 		if recover() != nil { // a method of the error panicked
@@ -225,12 +225,10 @@ func limitEffectOf(err error) (effect limitEffect) {
 	switch {
 	case v == nil && errors.Is(err, ErrNoType):
 		return limitUnchanged
-	case v == nil, v.Kind == VerdictRetryAfter, v.Kind == VerdictUnrecoverable:
+	case v == nil, v.is(ActionDelayedRetry), v.is(ActionMoveToError) && v.Action.Queue == "":
 		return limitFailure
-	case v.Kind == VerdictPutBack, v.Kind == VerdictDefer && v.Refused:
+	case v.is(ActionPutBack), v.is(ActionRefuse):
 		return limitUnchanged
-	case v.Kind == VerdictDefer && v.Err != nil:
-		return limitFailure
 	}
 	return limitSuccess
 }
@@ -261,46 +259,43 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 		action, err := r.callPolicy(ctx, config, f.ErrorContext)
 		return decision{action: action, reason: reason{cause: err}}
 	}
-	switch v.Kind {
-	case VerdictDiscard:
-		d.action = DiscardMessage(v.Reason)
-	case VerdictMoveTo:
-		d.action = MoveToError(v.Queue)
-		if v.Queue != "" {
+	d.action = v.Action
+	switch delay := max(v.Action.Delay, 0); v.Action.Kind {
+	case ActionDiscard, ActionImmediateRetry:
+	case ActionMoveToError:
+		if v.Action.Queue != "" && !isReservedQueue(v.Action.Queue) {
 			d.target = plan.CustomQueue // also if the name is that of the error queue
 		}
-	case VerdictPutBack: // the error is none of this message's
-		d.action, d.as = Action{Kind: ActionPutBack, Delay: v.Delay}, asRefusal
-	case VerdictDefer:
-		switch {
-		case v.Refused && !r.caps.DelayedDelivery && !f.inPlace: // the message cannot wait alone
-			d.action, d.as = Action{Kind: ActionPutBack, Delay: min(cmp.Or(max(v.Delay, 0), config.settings.RequeueDelay), maxRefusalPause)}, asRefusal
-		case v.Refused: // the error is none of this message's
-			d.action = DelayedRetry(r.possibleDelay(cmp.Or(max(v.Delay, 0), config.settings.RequeueDelay), f))
-			d.as = asRefusal
+	case ActionPutBack: // the error is none of this message's
+		d.as = asRefusal
+	case ActionRefuse: // nor is this one
+		d.as = asRefusal
+		delay = cmp.Or(delay, config.settings.RequeueDelay)
+		if !r.caps.DelayedDelivery && !f.inPlace { // the message cannot wait alone
+			d.action = Action{Kind: ActionPutBack, Delay: min(delay, maxRefusalPause)}
+		} else {
+			d.action.Delay = r.possibleDelay(delay, f)
+		}
+	case ActionDefer:
+		switch limit := config.settings.RequeueLimit; {
 		case config.IsUnrecoverable(f.Err):
 			d.action = MoveToError("")
-		case config.settings.RequeueLimit > 0 && f.Deferrals >= config.settings.RequeueLimit:
-			d.action, d.reason.err = MoveToError(""), newRequeueLimitError(config.settings.RequeueLimit, f.Err)
-		case v.Delay <= 0:
-			d.action, d.as = DelayedRetry(config.settings.RequeueDelay), asDeferral
+		case limit > 0 && f.Deferrals >= limit:
+			d.action, d.reason.err = MoveToError(""), newRequeueLimitError(limit, f.Err)
 		default:
-			d.action, d.as = DelayedRetry(v.Delay), asDeferral
+			d.action.Delay, d.as = cmp.Or(delay, config.settings.RequeueDelay), asDeferral
 		}
-	case VerdictRetryAfter:
+	case ActionDelayedRetry:
 		switch {
 		case config.IsUnrecoverable(f.Err):
 			d.action = MoveToError("")
 		case config.delayedReduced != "":
-			d.action = DelayedRetry(v.Delay)
 			d.replaceAction(config.delayedReduced)
-		case f.DelayedDeliveriesPerformed < config.Delayed.MaxNumberOfRetries:
-			d.action = DelayedRetry(v.Delay)
-		default:
+		case f.DelayedDeliveriesPerformed >= config.Delayed.MaxNumberOfRetries:
 			d.action = MoveToError("")
 		}
-	default: // VerdictReject, VerdictInvalid, VerdictUnrecoverable
-		d.action = MoveToError("")
+	default:
+		d.action, d.reason.cause = MoveToError(""), fmt.Errorf("a verdict has the action %v, which is none", v.Action)
 	}
 	return d
 }
@@ -358,17 +353,23 @@ const (
 // for a policy that returns no action.
 func (r *rules) callPolicy(ctx context.Context, config RecoverabilityConfig, f ErrorContext) (Action, error) {
 	if r.policy == nil {
-		return DefaultPolicy(ctx, config, f), nil
+		return DefaultPolicy(ctx, config, f)
 	}
 	config = config.copyLists()
 	f.Body, f.Properties = slices.Clone(f.Body), maps.Clone(f.Properties)
 	var action Action
-	if err := recovered(func() error { action = r.policy(ctx, config, f); return nil }); err != nil {
+	err := recovered(func() (err error) {
+		action, err = r.policy(ctx, config, f)
+		return err
+	})
+	if err != nil {
 		return MoveToError(""), fmt.Errorf("recoverability policy: %w", err)
 	}
 	switch action.Kind {
 	case ActionImmediateRetry, ActionDelayedRetry, ActionMoveToError, ActionDiscard:
 		return action, nil
+	case ActionDefer, ActionRefuse, ActionPutBack:
+		return MoveToError(""), fmt.Errorf("recoverability policy returned %v, which only a verdict can; return DelayedRetry", action)
 	}
 	return MoveToError(""), fmt.Errorf("recoverability policy returned %v, which is no action", action)
 }
@@ -382,13 +383,19 @@ func (r *rules) chooseErrorQueue(config RecoverabilityConfig, f failure, d *deci
 		d.reason.kind = r.failureReason(config, f, d)
 	}
 	isNamed := d.target == plan.CustomQueue || d.action.Queue != "" && d.action.Queue != standard
-	deadLettered := r.deadLetters == DeadLettersAll || r.deadLetters == DeadLettersRejected && d.reason.kind == headers.FailureRejected
+	deadLettered, invalid := r.deadLetter, isInvalid(d.reason.kind)
+	switch d.action.Queue {
+	case DeadLetterQueue:
+		isNamed, invalid, deadLettered = false, false, config.settings.DeadLetterQueue != "" || r.caps.DeadLetter
+	case InvalidQueue:
+		isNamed, invalid = false, true
+	}
 	switch {
 	case isNamed && d.action.Queue != standard:
 		d.target = plan.CustomQueue
 	case isNamed:
 		d.target = plan.ErrorQueue
-	case config.settings.InvalidQueue != "" && isInvalid(d.reason.kind):
+	case config.settings.InvalidQueue != "" && invalid:
 		d.action.Queue, d.target = config.settings.InvalidQueue, plan.NamedQueue
 	case deadLettered && config.settings.DeadLetterQueue != "":
 		d.action.Queue, d.target = config.settings.DeadLetterQueue, plan.NamedQueue
@@ -398,6 +405,9 @@ func (r *rules) chooseErrorQueue(config RecoverabilityConfig, f failure, d *deci
 		d.action.Queue, d.target = standard, plan.ErrorQueue
 	}
 }
+
+// isReservedQueue reports whether a name stands for a queue of the configuration.
+func isReservedQueue(queue string) bool { return queue == DeadLetterQueue || queue == InvalidQueue }
 
 // isInvalid reports whether a message with that reason belongs in the invalid queue: no
 // retry and no other version of its data would help, only another sender.
@@ -421,7 +431,7 @@ func (r *rules) whyUnsupported(a Action, f failure) string {
 				f.ImmediateProcessingFailures, r.maxDeliveries)
 		}
 	case ActionMoveToError:
-		if a.Queue == "" { // the configured one, which has been checked
+		if a.Queue == "" || isReservedQueue(a.Queue) { // a configured one, which has been checked
 			return ""
 		}
 		address, err := r.address(a.Queue)
@@ -431,7 +441,7 @@ func (r *rules) whyUnsupported(a Action, f failure) string {
 		case address == r.ownAddress:
 			return "that is the endpoint's own queue, which the message would never leave"
 		}
-	case ActionDelayedRetry:
+	case ActionDelayedRetry, ActionDefer, ActionRefuse:
 		switch {
 		case r.mode == TransactionNone:
 			return "transaction mode None allows no retries"

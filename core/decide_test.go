@@ -235,7 +235,7 @@ func TestUnrecoverable_FailuresAreNotRetried(t *testing.T) {
 		{"a listed error", listed, true},
 		{"no handler, where listed", fmt.Errorf("%w: %q", ErrNoHandler, "order"), true},
 		{"an error that implements an interface", &net.DNSError{}, true},
-		{"the verdict Unrecoverable", Unrecoverable(errFailed), true},
+		{"the verdict Unrecoverable", GiveUp(errFailed), true},
 		{"an error of a type that is named", &statusError{}, true},
 		{"an error that wraps one of another package", &fs.PathError{Err: errFailed}, true},
 		{"an error of a type that is almost named", &os.LinkError{Err: errFailed}, false},
@@ -280,9 +280,9 @@ func TestUnrecoverable_FailuresAreNotRetried(t *testing.T) {
 		}
 	})
 	t.Run("a message that was delivered too often is not shown to the policy", func(t *testing.T) {
-		r := rulesOf(t, Recoverability{Policy: func(context.Context, RecoverabilityConfig, ErrorContext) Action {
+		r := rulesOf(t, Recoverability{Policy: func(context.Context, RecoverabilityConfig, ErrorContext) (Action, error) {
 			t.Error("the policy was called")
-			return ImmediateRetry()
+			return ImmediateRetry(), nil
 		}})
 		for _, err := range []error{fmt.Errorf("%w: 51", ErrDeliveryCountExceeded)} {
 			if d := r.decide(t.Context(), failureAfter(1, 0, err)); d.action != MoveToError("error") {
@@ -295,10 +295,10 @@ func TestUnrecoverable_FailuresAreNotRetried(t *testing.T) {
 // Rule R7.
 func TestPolicy_EveryAction(t *testing.T) {
 	for _, want := range []Action{
-		ImmediateRetry(), DelayedRetry(0), DelayedRetry(time.Minute), MoveToError("elsewhere"), DiscardMessage("too late"),
+		ImmediateRetry(), DelayedRetry(0), DelayedRetry(time.Minute), MoveToError("elsewhere"), DiscardMessage(),
 	} {
 		t.Run(want.String(), func(t *testing.T) {
-			r := rulesOf(t, Recoverability{Policy: func(context.Context, RecoverabilityConfig, ErrorContext) Action { return want }})
+			r := rulesOf(t, Recoverability{Policy: func(context.Context, RecoverabilityConfig, ErrorContext) (Action, error) { return want, nil }})
 			d := r.decide(t.Context(), failureAfter(1, 0, errFailed))
 			if d.action != want || d.reason.text != "" || d.reason.cause != nil || d.limit != limitFailure {
 				t.Errorf("%+v", d)
@@ -306,8 +306,8 @@ func TestPolicy_EveryAction(t *testing.T) {
 		})
 	}
 	t.Run("MoveToError without a queue is the default error queue", func(t *testing.T) {
-		r := rulesOf(t, Recoverability{ErrorQueue: "failed", Policy: func(context.Context, RecoverabilityConfig, ErrorContext) Action {
-			return MoveToError("")
+		r := rulesOf(t, Recoverability{ErrorQueue: "failed", Policy: func(context.Context, RecoverabilityConfig, ErrorContext) (Action, error) {
+			return MoveToError(""), nil
 		}})
 		if d := r.decide(t.Context(), failureAfter(1, 0, errFailed)); d.action != MoveToError("failed") {
 			t.Errorf("%v", d.action)
@@ -324,7 +324,10 @@ func TestAction_String(t *testing.T) {
 		{ImmediateRetry(), "ImmediateRetry"},
 		{DelayedRetry(1500 * time.Millisecond), "DelayedRetry(1.5s)"},
 		{MoveToError("e"), `MoveToError("e")`},
-		{DiscardMessage("old"), `Discard("old")`},
+		{DiscardMessage(), "Discard"},
+		{Action{Kind: ActionDefer, Delay: time.Second}, "Defer(1s)"},
+		{Action{Kind: ActionRefuse, Delay: time.Second}, "Refuse(1s)"},
+		{Action{Kind: ActionPutBack}, "PutBack(0s)"},
 		{Action{Kind: 77}, "ActionKind(77)"},
 	} {
 		if got := test.action.String(); got != test.want {

@@ -56,8 +56,8 @@ func TestRetryAge_DayBetweenDelayedRetries(t *testing.T) {
 		}
 	})
 	t.Run("a custom policy is not bound by it", func(t *testing.T) {
-		r := rulesOf(t, Recoverability{Policy: func(context.Context, RecoverabilityConfig, ErrorContext) Action {
-			return DelayedRetry(48 * time.Hour)
+		r := rulesOf(t, Recoverability{Policy: func(context.Context, RecoverabilityConfig, ErrorContext) (Action, error) {
+			return DelayedRetry(48 * time.Hour), nil
 		}})
 		f := failureAfter(1, 1, errFailed)
 		f.LastDelayedRetry = day.AddDate(-1, 0, 0)
@@ -69,7 +69,9 @@ func TestRetryAge_DayBetweenDelayedRetries(t *testing.T) {
 
 // Rule R5.
 func TestRetryAge_RefusesDelaysOfADay(t *testing.T) {
-	forever := func(context.Context, RecoverabilityConfig, ErrorContext) Action { return ImmediateRetry() }
+	forever := func(context.Context, RecoverabilityConfig, ErrorContext) (Action, error) {
+		return ImmediateRetry(), nil
+	}
 	for _, test := range []struct {
 		name    string
 		config  Recoverability

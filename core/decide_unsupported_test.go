@@ -15,7 +15,7 @@ import (
 )
 
 func policyOf(a Action) Policy {
-	return func(context.Context, RecoverabilityConfig, ErrorContext) Action { return a }
+	return func(context.Context, RecoverabilityConfig, ErrorContext) (Action, error) { return a, nil }
 }
 
 // Rule R8.
@@ -51,9 +51,9 @@ func TestUnsupportedAction_MovesToTheErrorQueue(t *testing.T) {
 		{none, noDelays, MoveToError("elsewhere"), ""},
 		{receive, noDelays, MoveToError("elsewhere"), ""},
 		{atomic, noDelays, MoveToError(""), ""},
-		{none, noDelays, DiscardMessage("old"), ""},
-		{receive, noDelays, DiscardMessage("old"), ""},
-		{atomic, noDelays, DiscardMessage("old"), ""},
+		{none, noDelays, DiscardMessage(), ""},
+		{receive, noDelays, DiscardMessage(), ""},
+		{atomic, noDelays, DiscardMessage(), ""},
 	} {
 		t.Run(fmt.Sprintf("%v in %v, delays %v up to %v", row.action, row.mode, row.caps.DelayedDelivery, row.caps.MaxDelay), func(t *testing.T) {
 			r := rulesOf(t, Recoverability{ErrorQueue: "failed", Policy: policyOf(row.action)})
@@ -87,10 +87,10 @@ func TestUnsupportedAction_AppliesToVerdictsAndToTheDefaultPolicy(t *testing.T) 
 		mode TransactionMode
 		caps Capabilities
 	}{
-		{"Defer in mode None", Defer(time.Second), TransactionNone, Capabilities{Abilities: Abilities{DelayedDelivery: true}}},
-		{"Defer without delayed delivery", Defer(time.Second), TransactionReceiveOnly, Capabilities{}},
-		{"Defer for longer than can be", Defer(time.Hour), TransactionReceiveOnly, Capabilities{Abilities: Abilities{DelayedDelivery: true}, Limits: Limits{MaxDelay: time.Minute}}},
-		{"DeferError in mode None", DeferError(errFailed, 0), TransactionNone, Capabilities{Abilities: Abilities{DelayedDelivery: true}}},
+		{"Defer in mode None", Defer(errors.New("not yet"), time.Second), TransactionNone, Capabilities{Abilities: Abilities{DelayedDelivery: true}}},
+		{"Defer without delayed delivery", Defer(errors.New("not yet"), time.Second), TransactionReceiveOnly, Capabilities{}},
+		{"Defer for longer than can be", Defer(errors.New("not yet"), time.Hour), TransactionReceiveOnly, Capabilities{Abilities: Abilities{DelayedDelivery: true}, Limits: Limits{MaxDelay: time.Minute}}},
+		{"DeferError in mode None", Defer(errFailed, 0), TransactionNone, Capabilities{Abilities: Abilities{DelayedDelivery: true}}},
 		{"RetryAfter in mode None", RetryAfter(errFailed, time.Second), TransactionNone, Capabilities{Abilities: Abilities{DelayedDelivery: true}}},
 		{"RetryAfter without delayed delivery", RetryAfter(errFailed, time.Second), TransactionReceiveOnly, Capabilities{}},
 		{"RetryAfter for longer than can be", RetryAfter(errFailed, time.Hour), TransactionReceiveOnly, Capabilities{Abilities: Abilities{DelayedDelivery: true}, Limits: Limits{MaxDelay: time.Minute}}},
@@ -186,7 +186,7 @@ func TestMoveToError_OwnQueueInAnySpelling(t *testing.T) {
 	for queue, says := range map[string]string{
 		"Billing": "own queue", "billing": "own queue", "BILLING": "own queue", "b#": "that cannot be a queue's name: '#' is not allowed", "billing2": "",
 	} {
-		for _, cause := range []error{MoveTo(errFailed, queue), errFailed} {
+		for _, cause := range []error{GiveUpTo(errFailed, queue), errFailed} {
 			r := ep.rules
 			r.policy = policyOf(MoveToError(queue))
 			d := r.decide(t.Context(), failureAfter(1, 0, cause))
@@ -224,10 +224,10 @@ func TestPolicy_ThatDecidesNothing(t *testing.T) {
 		policy Policy
 		says   string
 	}{
-		{"panics", func(context.Context, RecoverabilityConfig, ErrorContext) Action { panic("oh no") }, "oh no"},
-		{"panics with an error", func(context.Context, RecoverabilityConfig, ErrorContext) Action { panic(cause) }, "nil map"},
-		{"panics with nil", func(context.Context, RecoverabilityConfig, ErrorContext) Action { panic(nothing) }, "nil"},
-		{"panics at a nil pointer", func(context.Context, RecoverabilityConfig, ErrorContext) Action { return *noAction }, "nil pointer"},
+		{"panics", func(context.Context, RecoverabilityConfig, ErrorContext) (Action, error) { panic("oh no") }, "oh no"},
+		{"panics with an error", func(context.Context, RecoverabilityConfig, ErrorContext) (Action, error) { panic(cause) }, "nil map"},
+		{"panics with nil", func(context.Context, RecoverabilityConfig, ErrorContext) (Action, error) { panic(nothing) }, "nil"},
+		{"panics at a nil pointer", func(context.Context, RecoverabilityConfig, ErrorContext) (Action, error) { return *noAction, nil }, "nil pointer"},
 		{"returns no action", policyOf(Action{}), "None"},
 		{"returns fields without a kind", policyOf(Action{Delay: time.Second, Queue: "q"}), "None"},
 		{"returns a kind that is none", policyOf(Action{Kind: 99}), "ActionKind(99)"},
@@ -245,7 +245,7 @@ func TestPolicy_ThatDecidesNothing(t *testing.T) {
 		})
 	}
 	t.Run("the panic keeps its cause and stack", func(t *testing.T) {
-		r := rulesOf(t, Recoverability{Policy: func(context.Context, RecoverabilityConfig, ErrorContext) Action { panic(cause) }})
+		r := rulesOf(t, Recoverability{Policy: func(context.Context, RecoverabilityConfig, ErrorContext) (Action, error) { panic(cause) }})
 		d := r.decide(t.Context(), failureAfter(1, 0, errFailed))
 		p, ok := errors.AsType[*PanicError](d.reason.cause)
 		if !ok || !errors.Is(d.reason.cause, cause) || !bytes.Contains(p.Stack, []byte("decide_unsupported_test.go")) {
@@ -272,7 +272,7 @@ func TestDefaultPolicy_UserCodePanics(t *testing.T) {
 	}{
 		{"an error's Is panics", panickingError{}},
 		{"an error's Is panics about a RetryAfter", RetryAfter(panickingError{}, time.Second)},
-		{"an error's Is panics about a DeferError", DeferError(panickingError{}, time.Second)},
+		{"an error's Is panics about a DeferError", Defer(panickingError{}, time.Second)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			d := rulesOf(t, Recoverability{}).decide(t.Context(), failureAfter(1, 0, test.err))
@@ -294,9 +294,9 @@ func decideRecorded(t *testing.T, c Recoverability, caps Capabilities, mode Tran
 	t.Helper()
 	var config RecoverabilityConfig
 	var seen ErrorContext
-	c.Policy = func(_ context.Context, rc RecoverabilityConfig, ec ErrorContext) Action {
+	c.Policy = func(_ context.Context, rc RecoverabilityConfig, ec ErrorContext) (Action, error) {
 		config, seen = rc, ec
-		return MoveToError("")
+		return MoveToError(""), nil
 	}
 	r, err := resolve(Config{Recoverability: c, Transactions: mode}, caps)
 	if err != nil {
@@ -355,7 +355,7 @@ func TestPolicy_PolicySeesSettingsInForce(t *testing.T) {
 func TestPolicy_ChangesHaveNoEffect(t *testing.T) {
 	listed := errors.New("listed")
 	calls := 0
-	r := rulesOf(t, Recoverability{Unrecoverable: []error{listed}, Policy: func(ctx context.Context, c RecoverabilityConfig, f ErrorContext) Action {
+	r := rulesOf(t, Recoverability{Unrecoverable: []error{listed}, Policy: func(ctx context.Context, c RecoverabilityConfig, f ErrorContext) (Action, error) {
 		calls++
 		if c.Immediate.MaxNumberOfRetries != 5 || c.Delayed.MaxNumberOfRetries != 3 || c.Delayed.TimeIncrease != 10*time.Second ||
 			c.Failed.ErrorQueue != "error" || !slices.Equal(c.Failed.Unrecoverable, []error{listed}) {
@@ -369,7 +369,7 @@ func TestPolicy_ChangesHaveNoEffect(t *testing.T) {
 		copy(f.Body, "XXXX")
 		f.Headers.Set("k", "changed")
 		f.Headers.Del("k")
-		return MoveToError("")
+		return MoveToError(""), nil
 	}})
 	f := failureAfter(1, 0, errFailed)
 	f.Body, f.Headers = []byte("body"), HeadersFromMap(map[string]string{"k": "v"})
@@ -431,15 +431,15 @@ func TestPolicy_GetsAllFields(t *testing.T) {
 	}
 	t.Run("and gets the context of the decision", func(t *testing.T) {
 		type key struct{}
-		r := rulesOf(t, Recoverability{Policy: func(ctx context.Context, _ RecoverabilityConfig, _ ErrorContext) Action {
-			return MoveToError(fmt.Sprint(ctx.Value(key{})))
+		r := rulesOf(t, Recoverability{Policy: func(ctx context.Context, _ RecoverabilityConfig, _ ErrorContext) (Action, error) {
+			return MoveToError(fmt.Sprint(ctx.Value(key{}))), nil
 		}})
 		if d := r.decide(context.WithValue(t.Context(), key{}, "tx"), failureAfter(1, 0, errFailed)); d.action != MoveToError("tx") {
 			t.Errorf("%v", d.action)
 		}
 	})
 	t.Run("and may change what it hands to DefaultPolicy", func(t *testing.T) {
-		r := rulesOf(t, Recoverability{Policy: func(ctx context.Context, c RecoverabilityConfig, f ErrorContext) Action {
+		r := rulesOf(t, Recoverability{Policy: func(ctx context.Context, c RecoverabilityConfig, f ErrorContext) (Action, error) {
 			c.Immediate.MaxNumberOfRetries, c.Delayed.TimeIncrease = 0, time.Minute
 			return DefaultPolicy(ctx, c, f)
 		}})

@@ -49,7 +49,7 @@ func TestUndelivered_KeptWhereItCannotBeStored(t *testing.T) {
 }
 
 func TestDecisionRetry_DelayedRetryIsRepeatedUntilItSucceeds(t *testing.T) {
-	for name, fail := range map[string]error{"policy": errBoom, "defer": core.Defer(10 * time.Second), "retry after": core.RetryAfter(errBoom, 10*time.Second)} {
+	for name, fail := range map[string]error{"policy": errBoom, "defer": core.Defer(errors.New("not yet"), 10*time.Second), "retry after": core.RetryAfter(errBoom, 10*time.Second)} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, retryModes, func(fx *fixture) {
 				reachable := fx.failSendsTo("orders")
@@ -134,7 +134,7 @@ func TestDecisionRetry_Bound(t *testing.T) {
 func TestDecisionRetry_CustomQueueGivesWayToTheErrorQueue(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.failSendsTo("shipping")
-		fx.runOrders(core.Config{}, func(context.Context, *core.Message) error { return core.MoveTo(errBoom, "shipping") })
+		fx.runOrders(core.Config{}, func(context.Context, *core.Message) error { return core.GiveUpTo(errBoom, "shipping") })
 		fx.enqueue("m1")
 		fx.advance(30 * time.Second)
 		fx.wantDepth("error", 0)
@@ -156,9 +156,9 @@ func TestDecisionRetry_DeadLetteringIsRepeated(t *testing.T) {
 			return nil
 		}})
 		runs := 0
-		fx.runOrders(core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}}, func(context.Context, *core.Message) error {
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{}}, func(context.Context, *core.Message) error {
 			runs++
-			return core.Reject(errors.New("rejected"))
+			return core.GiveUpTo(errors.New("rejected"), core.DeadLetterQueue)
 		})
 		fx.enqueue("m1")
 		fx.wantDepth("orders", 1)
@@ -270,10 +270,10 @@ func TestDecisionRetry_LostAnswerOfASettlement(t *testing.T) {
 		moved     string
 	}{
 		"move":          {"ReplaceWith", allModes[2:], errBoom, core.Config{Recoverability: noRetries}, "error"},
-		"discard":       {"ReplaceWith", allModes[2:], core.Discard("old"), core.Config{}, ""},
+		"discard":       {"ReplaceWith", allModes[2:], core.Discard(errors.New("old")), core.Config{}, ""},
 		"success":       {"CompleteWith", allModes[2:], nil, core.Config{Recoverability: noRetries}, ""},
 		"with an audit": {"CompleteWith", allModes[2:], nil, core.Config{AuditQueue: "audit", Recoverability: noRetries}, "audit"},
-		"dead-lettered": {"DeadLetter", retryModes, core.Reject(errBoom), core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}}, inmemory.DeadLetterQueue("orders")},
+		"dead-lettered": {"DeadLetter", retryModes, core.GiveUpTo(errBoom, core.DeadLetterQueue), core.Config{Recoverability: core.Recoverability{}}, inmemory.DeadLetterQueue("orders")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for lock, cfg := range map[string]inmemory.Config{"no lock that ends": {}, "a lock": expiringLocks} {

@@ -196,10 +196,10 @@ const (
 	rankDefer
 	rankRefused
 	rankPutBack
-	rankReject
+	rankDeadLetter
 	rankInvalid
-	rankUnrecoverable
-	rankMoveTo
+	rankGiveUp
+	rankGiveUpTo
 	rankDiscard
 )
 
@@ -218,36 +218,37 @@ func precedenceOf(err error, config RecoverabilityConfig, m *Message) (p precede
 	unrecoverable := func() bool { return config.IsUnrecoverable(err) }
 	if v == nil {
 		if unrecoverable() {
-			return precedence{rank: rankUnrecoverable}
+			return precedence{rank: rankGiveUp}
 		}
 		return precedence{rank: rankError}
 	}
-	switch v.Kind {
-	case VerdictRetryAfter:
+	switch a := v.Action; a.Kind {
+	case ActionDelayedRetry:
 		if m.DelayedRetries >= config.Delayed.MaxNumberOfRetries || unrecoverable() {
-			return precedence{rank: rankUnrecoverable}
+			return precedence{rank: rankGiveUp}
 		}
-		return precedence{rankRetryAfter, v.Delay}
-	case VerdictDefer:
-		switch {
-		case v.Refused:
-			return precedence{rankRefused, v.Delay}
-		case config.settings.RequeueLimit > 0 && m.Deferrals >= config.settings.RequeueLimit || unrecoverable():
-			return precedence{rank: rankUnrecoverable}
+		return precedence{rankRetryAfter, a.Delay}
+	case ActionDefer:
+		if config.settings.RequeueLimit > 0 && m.Deferrals >= config.settings.RequeueLimit || unrecoverable() {
+			return precedence{rank: rankGiveUp}
 		}
-		return precedence{rankDefer, cmp.Or(v.Delay, config.settings.RequeueDelay)}
-	case VerdictPutBack:
+		return precedence{rankDefer, cmp.Or(a.Delay, config.settings.RequeueDelay)}
+	case ActionRefuse:
+		return precedence{rankRefused, a.Delay}
+	case ActionPutBack:
 		return precedence{rank: rankPutBack}
-	case VerdictReject:
-		return precedence{rank: rankReject}
-	case VerdictInvalid:
-		return precedence{rank: rankInvalid}
-	case VerdictMoveTo:
-		return precedence{rank: rankMoveTo}
-	case VerdictDiscard:
+	case ActionDiscard:
 		return precedence{rank: rankDiscard}
 	}
-	return precedence{rank: rankUnrecoverable}
+	switch v.Action.Queue {
+	case "":
+		return precedence{rank: rankGiveUp}
+	case DeadLetterQueue:
+		return precedence{rank: rankDeadLetter}
+	case InvalidQueue:
+		return precedence{rank: rankInvalid}
+	}
+	return precedence{rank: rankGiveUpTo}
 }
 
 // HandlersError is the failure of several independent handlers

@@ -15,7 +15,7 @@
 // A handler that returns nil has handled its message: its messages of [Message.Send],
 // [Message.Publish] and [Message.Reply] are sent, and the message is consumed. After an
 // error they are not sent, and the [Policy] ([DefaultPolicy] unless [Recoverability] has
-// another) decides. Verdicts such as [Unrecoverable], [Defer] and [Discard] let the
+// another) decides. Verdicts such as [GiveUp], [Defer] and [Discard] let the
 // handler itself decide. An [Observer] and the log report the outcome.
 //
 // The example of the package is a complete program. Package coretest helps to

@@ -97,7 +97,7 @@ func TestEditFailed_IsAskedBeforeAMoveAlone(t *testing.T) {
 		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 			switch m.ID {
 			case "discarded":
-				return core.Discard("x")
+				return core.Discard(errors.New("x"))
 			case "moved":
 				bodies.add(string(m.RawBody()))
 				traces.add(m.Headers.Get(headers.Attempts))
@@ -269,7 +269,7 @@ func TestEditFailed_CustomQueueThatDoesNotExist(t *testing.T) {
 		fx.runOrders(withEditFailed(func(ctx context.Context, f core.ErrorContext, h *core.Headers) {
 			calls++
 			redact(ctx, f, h)
-		}), func(context.Context, *core.Message) error { return core.MoveTo(errBoom, "nowhere") })
+		}), func(context.Context, *core.Message) error { return core.GiveUpTo(errBoom, "nowhere") })
 		fx.enqueue("m1")
 		fx.wantRedacted(fx.onlyMessage("error"), "m1")
 		equal(fx, "calls", calls, 1)
@@ -369,8 +369,9 @@ func TestEditFailed_DescribesADeadLetter(t *testing.T) {
 		config := withEditFailed(func(ctx context.Context, f core.ErrorContext, h *core.Headers) {
 			redact(ctx, f, h)
 		})
-		config.Recoverability.DeadLetter = core.DeadLettersRejected
-		fx.runOrders(config, func(context.Context, *core.Message) error { return core.Reject(errors.New("secret")) })
+		fx.runOrders(config, func(context.Context, *core.Message) error {
+			return core.GiveUpTo(errors.New("secret"), core.DeadLetterQueue)
+		})
 		fx.enqueue("m1")
 		letter := fx.onlyMessage(inmemory.DeadLetterQueue("orders"))
 		equal(fx, "body", string(letter.Body), "body of m1")

@@ -47,7 +47,7 @@ func TestMoveToError_KeepsTheMessageAndNamesTheCause(t *testing.T) {
 			return nil
 		}})
 		fx.runOrders(core.Config{Instance: "instance 1"}, func(context.Context, *core.Message) error {
-			return core.Unrecoverable(&orderError{"7"})
+			return core.GiveUp(&orderError{"7"})
 		})
 		fx.send(stale)
 		failed := fx.onlyMessage("error")
@@ -217,7 +217,7 @@ func TestFailedCopy_MoveFitsTinyTransports(t *testing.T) {
 
 // Rule R24.
 func TestDelayedRetry_TooLargeMovesToTheErrorQueue(t *testing.T) {
-	for name, verdict := range map[string]error{"policy": errBoom, "defer": core.Defer(time.Second), "retry after": core.RetryAfter(errBoom, time.Second)} {
+	for name, verdict := range map[string]error{"policy": errBoom, "defer": core.Defer(errors.New("not yet"), time.Second), "retry after": core.RetryAfter(errBoom, time.Second)} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, retryModes, func(fx *fixture) {
 				fx.broker.setFaults(faults{send: refuseAbove(2000)})
@@ -246,8 +246,8 @@ func TestDelayedRetry_TooLargeMovesToTheErrorQueue(t *testing.T) {
 func TestCustomQueue_MissingGivesWayToTheErrorQueue(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{
-			Policy: func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
-				return core.MoveToError("custom")
+			Policy: func(context.Context, core.RecoverabilityConfig, core.ErrorContext) (core.Action, error) {
+				return core.MoveToError("custom"), nil
 			},
 		}}, func(context.Context, *core.Message) error { return errBoom })
 		fx.enqueue("m1")

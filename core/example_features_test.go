@@ -76,7 +76,7 @@ func ExampleEndpoint_Send() {
 	core.Handle(billing, remindType, func(_ context.Context, m *core.Message, _ OrderPlaced) error {
 		due, err := headers.ParseTime(m.Headers.Get(headers.DeliverAt))
 		if err != nil {
-			return core.Unrecoverable(err)
+			return core.GiveUp(err)
 		}
 		handled <- time.Now().Before(due)
 		return nil
@@ -228,7 +228,7 @@ func ExampleHandleFailed() {
 	defer transport.Close(context.Background())
 	billing := exampleEndpoint("billing", transport, core.Config{})
 	core.Handle(billing, placedOrderPlacedType.MessageType, func(context.Context, *core.Message, OrderPlaced) error {
-		return core.Unrecoverable(errors.New("negative total"))
+		return core.GiveUp(errors.New("negative total"))
 	})
 	cancelled := make(chan string)
 	core.HandleFailed(billing, placedOrderPlacedType.MessageType, func(_ context.Context, _ *core.Message, body OrderPlaced, failed *core.Failed) error {

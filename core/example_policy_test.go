@@ -57,19 +57,19 @@ func ExamplePolicy_unrecoverable() {
 	fmt.Println(core.DefaultPolicy(ctx, effectiveConfig(), failedAfter(1, 0, fmt.Errorf("save order: %w", errBusiness))))
 	fmt.Println(core.DefaultPolicy(ctx, effectiveConfig(), failedAfter(1, 0, errors.New("deadlock"))))
 	// Output:
-	// MoveToError("error")
-	// ImmediateRetry
+	// MoveToError("error") <nil>
+	// ImmediateRetry <nil>
 }
 
 // A partly custom policy asks the default one first and changes a part of its
 // answers: here, one kind of error is always retried after five seconds.
 func ExamplePolicy_partial() {
-	policy := func(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) core.Action {
-		action := core.DefaultPolicy(ctx, config, failure)
+	policy := func(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) (core.Action, error) {
+		action, err := core.DefaultPolicy(ctx, config, failure)
 		if _, other := errors.AsType[*otherBusinessError](failure.Err); other && action.Kind == core.ActionDelayedRetry {
-			return core.DelayedRetry(5 * time.Second)
+			return core.DelayedRetry(5 * time.Second), nil
 		}
-		return action
+		return action, err
 	}
 	_, err := core.New("billing", inmemory.Open(), core.Config{
 		Recoverability: core.Recoverability{
@@ -89,26 +89,26 @@ func ExamplePolicy_partial() {
 	fmt.Println(policy(ctx, effectiveConfig(), failedAfter(4, 2, errors.New("deadlock"))))
 	fmt.Println(policy(ctx, effectiveConfig(), failedAfter(4, 3, other)))
 	// Output:
-	// ImmediateRetry
-	// DelayedRetry(5s)
-	// DelayedRetry(6s)
-	// MoveToError("error")
+	// ImmediateRetry <nil>
+	// DelayedRetry(5s) <nil>
+	// DelayedRetry(6s) <nil>
+	// MoveToError("error") <nil>
 }
 
 // A wholly custom policy never asks the default one. It still sees what is
 // configured and in force.
 func ExamplePolicy_full() {
-	policy := func(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) core.Action {
+	policy := func(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) (core.Action, error) {
 		_, other := errors.AsType[*otherBusinessError](failure.Err)
 		switch {
 		case config.IsUnrecoverable(failure.Err):
-			return core.MoveToError("customErrorQueue") // must exist
+			return core.MoveToError("customErrorQueue"), nil // must exist
 		case errors.Is(failure.Err, errBusinessTimed):
-			return core.DiscardMessage("Business operation timed out.")
+			return core.DiscardMessage(), nil
 		case other && failure.DelayedDeliveriesPerformed < config.Delayed.MaxNumberOfRetries:
-			return core.DelayedRetry(5 * time.Second)
+			return core.DelayedRetry(5 * time.Second), nil
 		}
-		return core.MoveToError(config.Failed.ErrorQueue) // no retries for all others
+		return core.MoveToError(config.Failed.ErrorQueue), nil // no retries for all others
 	}
 	_, err := core.New("billing", inmemory.Open(), core.Config{
 		Recoverability: core.Recoverability{
@@ -129,11 +129,11 @@ func ExamplePolicy_full() {
 	fmt.Println(policy(ctx, effectiveConfig(), failedAfter(1, 3, other)))
 	fmt.Println(policy(ctx, effectiveConfig(), failedAfter(1, 0, errors.New("deadlock"))))
 	// Output:
-	// MoveToError("customErrorQueue")
-	// Discard("Business operation timed out.")
-	// DelayedRetry(5s)
-	// MoveToError("error")
-	// MoveToError("error")
+	// MoveToError("customErrorQueue") <nil>
+	// Discard <nil>
+	// DelayedRetry(5s) <nil>
+	// MoveToError("error") <nil>
+	// MoveToError("error") <nil>
 }
 
 // With three immediate and three delayed retries a message is attempted 16
@@ -143,8 +143,8 @@ func ExampleDefaultPolicy() {
 		fmt.Println(core.DefaultPolicy(context.Background(), effectiveConfig(), failedAfter(4, delayed, errors.New("deadlock"))))
 	}
 	// Output:
-	// DelayedRetry(2s)
-	// DelayedRetry(4s)
-	// DelayedRetry(6s)
-	// MoveToError("error")
+	// DelayedRetry(2s) <nil>
+	// DelayedRetry(4s) <nil>
+	// DelayedRetry(6s) <nil>
+	// MoveToError("error") <nil>
 }

@@ -49,7 +49,7 @@ func Example() {
 
 	core.Handle(billing, placedOrderPlacedType.MessageType, func(ctx context.Context, m *core.Message, body OrderPlaced) error {
 		if body.Total < 0 {
-			return core.Unrecoverable(errors.New("negative total"))
+			return core.GiveUp(errors.New("negative total"))
 		}
 		if m.Attempt == 1 {
 			return errors.New("the bank does not answer")

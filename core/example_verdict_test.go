@@ -44,39 +44,39 @@ func firstDecision(handler func(ctx context.Context, m *core.Message, body Order
 }
 
 // An order that can never be billed goes to the error queue without a retry.
-func ExampleUnrecoverable() {
+func ExampleGiveUp() {
 	fmt.Println(firstDecision(func(_ context.Context, _ *core.Message, body OrderPlaced) error {
 		if body.Total <= 0 {
-			return core.Unrecoverable(fmt.Errorf("total of order %s is %d", body.ID, body.Total))
+			return core.GiveUp(fmt.Errorf("total of order %s is %d", body.ID, body.Total))
 		}
 		return nil
 	}))
 	// Output: MoveToError("error")
 }
 
-// A message that came too early comes again later. That is no failure.
+// A message that came too early is redelivered later. That is no failure.
 func ExampleDefer() {
 	fmt.Println(firstDecision(func(_ context.Context, m *core.Message, _ OrderPlaced) error {
 		if m.Deferrals == 0 { // the customer is not known yet
-			return core.Defer(30 * time.Second)
+			return core.Defer(errors.New("no such customer yet"), 30*time.Second)
 		}
 		return nil
 	}))
-	// Output: DelayedRetry(30s)
+	// Output: Defer(30s)
 }
 
 // A message that has become pointless is dropped, and the reason is logged.
 func ExampleDiscard() {
 	fmt.Println(firstDecision(func(_ context.Context, _ *core.Message, _ OrderPlaced) error {
-		return core.Discard("the order was cancelled")
+		return core.Discard(errors.New("the order was cancelled"))
 	}))
-	// Output: Discard("the order was cancelled")
+	// Output: Discard
 }
 
 // A message may go to an error queue of its own, which must exist.
-func ExampleMoveTo() {
+func ExampleGiveUpTo() {
 	fmt.Println(firstDecision(func(_ context.Context, _ *core.Message, _ OrderPlaced) error {
-		return core.MoveTo(errors.New("the customer disputes the total"), "disputes")
+		return core.GiveUpTo(errors.New("the customer disputes the total"), "disputes")
 	}))
 	// Output: MoveToError("disputes")
 }
@@ -87,15 +87,6 @@ func ExampleRetryAfter() {
 		return core.RetryAfter(errors.New("the bank answers 503"), 2*time.Minute)
 	}))
 	// Output: DelayedRetry(2m0s)
-}
-
-// A message that the handler will not have goes to the error queue or, with
-// Recoverability.DeadLetter, to the broker's own dead-letter queue.
-func ExampleReject() {
-	fmt.Println(firstDecision(func(_ context.Context, _ *core.Message, _ OrderPlaced) error {
-		return core.Reject(errors.New("no such product"))
-	}))
-	// Output: MoveToError("error")
 }
 
 // Headers is a value: a copy does not see what is written to the original.

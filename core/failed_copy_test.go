@@ -60,7 +60,7 @@ func TestDelayedRetry_Headers(t *testing.T) {
 
 // Rule R22.
 func TestDeferral_Headers(t *testing.T) {
-	f := failedMessage(Defer(time.Minute))
+	f := failedMessage(Defer(errors.New("not yet"), time.Minute))
 	want := f.Headers.Map()
 	delete(want, headers.TimeToBeReceived)
 	want[headers.Deferrals] = "5"
@@ -127,9 +127,9 @@ func TestFailureHeaders_DescribeTheError(t *testing.T) {
 		{"a wrapped one", fmt.Errorf("a: %w", codeError{1}), "core.codeError", "core.codeError", "a: code 1", "*fmt.wrapError: a: code 1\n  core.codeError: code 1\n"},
 		{"joined ones", errors.Join(codeError{1}, errFailed), "core.codeError", "core.codeError", "code 1\nhandler failed", "*errors.joinError: code 1"},
 		{"nothing but text", errors.New("x"), "*errors.errorString", "", "x", "*errors.errorString: x\n"},
-		{"a verdict tells its error", Unrecoverable(codeError{1}), "core.codeError", "", "code 1", "core.codeError: code 1\n"},
-		{"a verdict in between", fmt.Errorf("a: %w", Reject(codeError{1})), "core.codeError", "core.codeError", "a: code 1", "*fmt.wrapError: a: code 1\n  core.codeError: code 1\n"},
-		{"a verdict alone", Defer(0), "*core.Verdict", "", "message deferred", "message deferred"},
+		{"a verdict tells its error", GiveUp(codeError{1}), "core.codeError", "", "code 1", "core.codeError: code 1\n"},
+		{"a verdict in between", fmt.Errorf("a: %w", GiveUp(codeError{1})), "core.codeError", "core.codeError", "a: code 1", "*fmt.wrapError: a: code 1\n  core.codeError: code 1\n"},
+		{"a verdict", Defer(errors.New("not yet"), 0), "*errors.errorString", "", "not yet", "not yet"},
 		{"a panic", panicked, "*core.PanicError", "", "panic: oh no", "*core.PanicError: panic: oh no\n\ngoroutine 7 [running]:\nmain.go:1"},
 		{"a panic with an error, wrapped", fmt.Errorf("a: %w", &PanicError{Value: codeError{1}, Stack: []byte("stack")}), "core.codeError", "core.codeError", "a: panic: code 1", "\n\nstack"},
 		{"an error without a package", errFunc(func() string { return "f" }), "core.errFunc", "", "f", "core.errFunc: f\n"},

@@ -62,9 +62,9 @@ func TestFailureHeaders_NamesTheFailingHandler(t *testing.T) {
 			inModes(t, allModes, func(fx *fixture) {
 				var policy core.ErrorContext
 				var seen recoveryRecorder
-				recover := core.Recoverability{Policy: func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+				recover := core.Recoverability{Policy: func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
 					policy = f
-					return core.MoveToError("")
+					return core.MoveToError(""), nil
 				}}
 				ep := fx.newEndpoint("orders", core.Config{Recoverability: recover, Observers: []core.Observer{seen.observer()}})
 				for _, h := range test.handlers {

@@ -69,11 +69,11 @@ func errorOf(text string, shape byte) error {
 			err = fmt.Errorf("%s: %w", text, err)
 		}
 	case 2:
-		err = errors.Join(Unrecoverable(err), codeError{int(shape)}, err)
+		err = errors.Join(GiveUp(err), codeError{int(shape)}, err)
 	case 3:
 		err = &PanicError{Value: err, Stack: []byte(text)}
 	case 4:
-		err = Discard(text)
+		err = Discard(errors.New(text))
 	case 5:
 		err = snapshotError(newDecodeError(text, text, err))
 	case 6:
@@ -83,17 +83,17 @@ func errorOf(text string, shape byte) error {
 }
 
 func FuzzPolicyAction(f *testing.F) {
-	for kind := -1; kind <= 5; kind++ {
+	for kind := -1; kind <= 8; kind++ {
 		f.Add(kind, int64(kind)*int64(time.Second), "queue", "reason", byte(kind), int64(0), 1)
 	}
 	f.Add(int(ActionDelayedRetry), int64(1)<<62, "", "", byte(2), int64(time.Minute), 1)
 	f.Fuzz(func(t *testing.T, kind int, delay int64, queue, reason string, modes byte, maxDelay int64, deliveries int) {
-		answer := Action{Kind: ActionKind(kind), Delay: time.Duration(delay), Queue: queue, Reason: reason}
-		r := rulesOf(t, Recoverability{Policy: func(context.Context, RecoverabilityConfig, ErrorContext) Action {
+		answer := Action{Kind: ActionKind(kind), Delay: time.Duration(delay), Queue: queue}
+		r := rulesOf(t, Recoverability{Policy: func(context.Context, RecoverabilityConfig, ErrorContext) (Action, error) {
 			if modes&0x80 != 0 {
 				panic(reason)
 			}
-			return answer
+			return answer, nil
 		}})
 		r.mode = TransactionNone + TransactionMode(modes%3)
 		r.caps.DelayedDelivery = modes&0x40 == 0

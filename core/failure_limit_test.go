@@ -37,7 +37,7 @@ func (fx *fixture) runLimited(count int, onReached func(ep *core.Endpoint, err e
 // failBadMessages fails messages for good whose id begins with "bad".
 func failBadMessages(_ context.Context, m *core.Message) error {
 	if strings.HasPrefix(m.ID, "bad") {
-		return core.Unrecoverable(errBoom)
+		return core.GiveUp(errBoom)
 	}
 	return nil
 }
@@ -100,7 +100,7 @@ func TestFailureLimit_OnReachedIsCalledOnce(t *testing.T) {
 		var began atomic.Int64
 		fx.handle(ep, "order", func(context.Context, *core.Message) error {
 			<-fail[began.Add(1)-1]
-			return core.Unrecoverable(errBoom)
+			return core.GiveUp(errBoom)
 		})
 		fx.run(ep)
 		for i := range fail {
@@ -347,14 +347,14 @@ func TestFailureLimit_CountsMovesAlone(t *testing.T) {
 		counts  bool
 	}{
 		{name: "retries used up", recover: exhausted, answer: func(*core.Message) error { return errBoom }, counts: true},
-		{name: "Unrecoverable", recover: exhausted, answer: func(*core.Message) error { return core.Unrecoverable(errBoom) }, counts: true},
-		{name: "MoveTo", recover: exhausted, answer: func(*core.Message) error { return core.MoveTo(errBoom, "shipping") }, counts: true},
-		{name: "Reject to the error queue", recover: exhausted, answer: func(*core.Message) error { return core.Reject(errBoom) }, counts: true},
-		{name: "Reject to a dead-letter queue", recover: core.Recoverability{DeadLetter: core.DeadLettersRejected}, answer: func(*core.Message) error { return core.Reject(errBoom) }, counts: true},
-		{name: "Invalid", recover: core.Recoverability{InvalidQueue: "invalid"}, answer: func(*core.Message) error { return core.Invalid(errBoom) }, counts: true},
+		{name: "Unrecoverable", recover: exhausted, answer: func(*core.Message) error { return core.GiveUpTo(errBoom, core.DeadLetterQueue) }, counts: true},
+		{name: "MoveTo", recover: exhausted, answer: func(*core.Message) error { return core.GiveUpTo(errBoom, "shipping") }, counts: true},
+		{name: "Reject to the error queue", recover: exhausted, answer: func(*core.Message) error { return core.GiveUpTo(errBoom, core.DeadLetterQueue) }, counts: true},
+		{name: "Reject to a dead-letter queue", recover: core.Recoverability{}, answer: func(*core.Message) error { return core.GiveUpTo(errBoom, core.DeadLetterQueue) }, counts: true},
+		{name: "Invalid", recover: core.Recoverability{InvalidQueue: "invalid"}, answer: func(*core.Message) error { return core.GiveUpTo(errBoom, core.InvalidQueue) }, counts: true},
 		{
 			name: "RequeueLimit", recover: core.Recoverability{RequeueLimit: 1, RequeueDelay: time.Second},
-			answer: func(*core.Message) error { return core.Defer(0) }, counts: true,
+			answer: func(*core.Message) error { return core.Defer(errors.New("not yet"), 0) }, counts: true,
 		},
 		{name: "HandleFailed that fails", recover: exhausted, answer: func(*core.Message) error { return errBoom }, failed: func(context.Context, *core.Message, []byte, *core.Failed) error { return errBoom }, counts: true},
 		{name: "HandleFailed that takes the message over", recover: exhausted, answer: func(*core.Message) error { return errBoom }, failed: func(_ context.Context, _ *core.Message, _ []byte, f *core.Failed) error {
@@ -368,10 +368,10 @@ func TestFailureLimit_CountsMovesAlone(t *testing.T) {
 			}
 			return nil
 		}},
-		{name: "Discard", recover: exhausted, answer: func(*core.Message) error { return core.Discard("not needed") }},
-		{name: "Defer", recover: core.Recoverability{RequeueDelay: 2 * time.Hour}, answer: func(*core.Message) error { return core.Defer(0) }},
+		{name: "Discard", recover: exhausted, answer: func(*core.Message) error { return core.Discard(errors.New("not needed")) }},
+		{name: "Defer", recover: core.Recoverability{RequeueDelay: 2 * time.Hour}, answer: func(*core.Message) error { return core.Defer(errors.New("not yet"), 0) }},
 		{name: "Refuse", recover: exhausted, answer: func(*core.Message) error { return core.Refuse(errBoom, 2*time.Hour) }},
-		{name: "Defer with an error", recover: exhausted, answer: func(*core.Message) error { return core.DeferError(errBoom, 2*time.Hour) }},
+		{name: "Defer with an error", recover: exhausted, answer: func(*core.Message) error { return core.Defer(errBoom, 2*time.Hour) }},
 		{name: "RetryAfter", recover: core.Recoverability{Delayed: core.Delayed{NumberOfRetries: 1}}, answer: func(*core.Message) error { return core.RetryAfter(errBoom, 2*time.Hour) }},
 		{name: "RetryAfter without delayed retries", recover: exhausted, answer: func(*core.Message) error { return core.RetryAfter(errBoom, time.Hour) }, counts: true},
 		{name: "PutBack", recover: exhausted, answer: func(*core.Message) error { return core.PutBack(errBoom, 0) }},

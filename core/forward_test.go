@@ -26,7 +26,7 @@ func TestForward_KeepsTheMessage(t *testing.T) {
 		}
 		_, running := fx.runOrders(core.Config{Recoverability: rules, Middleware: []core.Middleware{core.MiddlewareFunc(changed)}}, func(_ context.Context, m *core.Message) error {
 			if m.Deferrals == 0 {
-				return core.Defer(0)
+				return core.Defer(errors.New("not yet"), 0)
 			}
 			if m.DelayedRetries == 0 {
 				return errBoom

@@ -17,7 +17,7 @@ import (
 // TestGroupKey_SurvivesInCopies: a queue with ordered groups refuses a copy that
 // has lost its group, and a copy without its properties is another message.
 func TestGroupKey_SurvivesInCopies(t *testing.T) {
-	twoRounds := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1}, DeadLetter: core.DeadLettersRejected}
+	twoRounds := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1}}
 	for name, c := range map[string]struct {
 		outcome func(m *core.Message) error
 		at      string // the queue that has the copy
@@ -25,10 +25,10 @@ func TestGroupKey_SurvivesInCopies(t *testing.T) {
 	}{
 		"audit copy":           {func(*core.Message) error { return nil }, "audit", time.Second},
 		"error queue":          {func(*core.Message) error { return errBoom }, "error", time.Hour},
-		"a named error queue":  {func(*core.Message) error { return core.MoveTo(errBoom, "shipping") }, "shipping", time.Second},
+		"a named error queue":  {func(*core.Message) error { return core.GiveUpTo(errBoom, "shipping") }, "shipping", time.Second},
 		"deferral, then audit": {deferOnce, "audit", time.Hour},
 		"retry, then audit":    {failOneRound, "audit", time.Hour},
-		"dead letter":          {func(*core.Message) error { return core.Reject(errBoom) }, inmemory.DeadLetterQueue("orders"), time.Second},
+		"dead letter":          {func(*core.Message) error { return core.GiveUpTo(errBoom, core.DeadLetterQueue) }, inmemory.DeadLetterQueue("orders"), time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, retryModes, func(fx *fixture) {
@@ -57,7 +57,7 @@ func TestGroupKey_SurvivesInCopies(t *testing.T) {
 
 func deferOnce(m *core.Message) error {
 	if m.Deferrals == 0 {
-		return core.Defer(time.Minute)
+		return core.Defer(errors.New("not yet"), time.Minute)
 	}
 	return nil
 }

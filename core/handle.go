@@ -181,8 +181,8 @@ type HandleOptions struct {
 	// If several fail, the attempt fails with a [*HandlersError], and one failure decides
 	// about the message, so that no handler ends it for another that requested a retry: a
 	// [RetryAfter] comes before an error, an error before a [Defer], and these before
-	// [Reject], [Invalid], [Unrecoverable], [MoveTo] and [Discard]. An unrecoverable error,
-	// and a RetryAfter or Defer that has reached its limit, count as Unrecoverable. Of
+	// [GiveUp], [GiveUpTo] and [Discard]. An unrecoverable error, and a RetryAfter or Defer
+	// that has reached its limit, count as GiveUp. Of
 	// several RetryAfter, or Defer, the one with the longest delay decides, of other
 	// failures that of the first handler.
 	Independent bool

@@ -245,7 +245,7 @@ func TestHandleFailed_CustomQueueAndSendsAreRefusedSeparately(t *testing.T) {
 					fx.Fatal(err)
 				}
 				ep := fx.newEndpoint("orders", core.Config{})
-				fx.handle(ep, "order", func(context.Context, *core.Message) error { return core.MoveTo(errBoom, test.errorQueue) })
+				fx.handle(ep, "order", func(context.Context, *core.Message) error { return core.GiveUpTo(errBoom, test.errorQueue) })
 				core.HandleFailed(ep, orderType, func(_ context.Context, m *core.Message, _ []byte, f *core.Failed) error {
 					equal(fx, "queue", f.Queue, test.errorQueue)
 					return m.Send(test.extraQueue, answerStringType.Of("x"))
@@ -348,8 +348,8 @@ func TestHandleFailed_SendsLeaveOnceBeforeADeadLetter(t *testing.T) {
 				}
 				fx.broker.setFaults(fails)
 				runs := 0
-				ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}})
-				fx.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })
+				ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{}})
+				fx.handle(ep, "order", func(context.Context, *core.Message) error { return core.GiveUpTo(errBoom, core.DeadLetterQueue) })
 				core.HandleFailed(ep, orderType, func(_ context.Context, m *core.Message, _ []byte, _ *core.Failed) error {
 					runs++
 					return m.Send("shipping", resortType.Of("x"))
@@ -380,8 +380,8 @@ func TestHandleFailed_SendsLeaveOnceThoughALaterTryLosesItsLock(t *testing.T) {
 		}
 		fx.broker.setFaults(fails)
 		runs := 0
-		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}})
-		fx.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{}})
+		fx.handle(ep, "order", func(context.Context, *core.Message) error { return core.GiveUpTo(errBoom, core.DeadLetterQueue) })
 		core.HandleFailed(ep, orderType, func(_ context.Context, m *core.Message, _ []byte, _ *core.Failed) error {
 			runs++
 			return m.Send("shipping", resortType.Of("x"))

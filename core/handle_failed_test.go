@@ -113,7 +113,7 @@ func TestHandleFailed_FailureLetsTheMoveHappen(t *testing.T) {
 	for name, fail := range map[string]func() error{
 		"error":   func() error { return errors.New("last resort failed") },
 		"panic":   func() error { panic("last resort panicked") },
-		"verdict": func() error { return core.Discard("not now") },
+		"verdict": func() error { return core.Discard(errors.New("not now")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, allModes, func(fx *fixture) {
@@ -232,8 +232,8 @@ func TestHandleFailed_SendsToAMissingQueueDoNotPreventTheMove(t *testing.T) {
 // Rule R51.
 func TestHandleFailed_DeadLetterQueue(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
-		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}})
-		fx.handle(ep, "order", func(context.Context, *core.Message) error { return core.Reject(errBoom) })
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{}})
+		fx.handle(ep, "order", func(context.Context, *core.Message) error { return core.GiveUpTo(errBoom, core.DeadLetterQueue) })
 		core.HandleFailed(ep, orderType, func(_ context.Context, m *core.Message, _ []byte, _ *core.Failed) error {
 			return m.Send("shipping", resortType.Of("x"))
 		})

@@ -74,7 +74,7 @@ func TestPanic_StackBeginsAtTheHandler(t *testing.T) {
 	}
 }
 
-func panickingPolicyFunc(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
+func panickingPolicyFunc(context.Context, core.RecoverabilityConfig, core.ErrorContext) (core.Action, error) {
 	panic("no idea")
 }
 

@@ -22,9 +22,9 @@ func TestHandlerSends_FailedHandlerSendsNothingButSendNow(t *testing.T) {
 	failures := map[string]func() error{
 		"error":         func() error { return errBoom },
 		"panic":         func() error { panic("boom") },
-		"unrecoverable": func() error { return core.Unrecoverable(errBoom) },
-		"discard":       func() error { return core.Discard("not wanted") },
-		"defer":         func() error { return core.Defer(0) },
+		"unrecoverable": func() error { return core.GiveUp(errBoom) },
+		"discard":       func() error { return core.Discard(errors.New("not wanted")) },
+		"defer":         func() error { return core.Defer(errors.New("not yet"), 0) },
 	}
 	for name, fail := range failures {
 		t.Run(name, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestHandlerSends_DeferralSendsOtherMessageIDs(t *testing.T) {
 			case m.Attempt == 1:
 				return errBoom
 			case m.Deferrals < 3:
-				return core.Defer(time.Second)
+				return core.Defer(errors.New("not yet"), time.Second)
 			}
 			return nil
 		})
@@ -365,9 +365,9 @@ func TestSends_RefusedForGoodIsUnrecoverable(t *testing.T) {
 	t.Run("but a policy may decide otherwise", func(t *testing.T) {
 		inModes(t, retryModes, func(fx *fixture) {
 			runs := 0
-			recover := core.Recoverability{Policy: func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+			recover := core.Recoverability{Policy: func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
 				if errors.Is(f.Err, core.ErrSendRefused) && f.ImmediateProcessingFailures < 3 {
-					return core.ImmediateRetry()
+					return core.ImmediateRetry(), nil
 				}
 				return core.DefaultPolicy(ctx, c, f)
 			}}

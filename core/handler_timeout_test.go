@@ -68,7 +68,7 @@ func TestHandlerTimeout(t *testing.T) {
 		inModes(t, retryModes, func(fx *fixture) {
 			var after recorder[error]
 			recover := noRetries
-			recover.Policy = func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+			recover.Policy = func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
 				after.add(ctx.Err())
 				return core.DefaultPolicy(ctx, c, f)
 			}

@@ -228,14 +228,14 @@ func TestIndependent_Precedence(t *testing.T) {
 	}{ // the first decides
 		{"retry after a minute", func() error { return core.RetryAfter(errors.New("later"), time.Minute) }},
 		{"error", func() error { return errors.New("failed") }},
-		{"defer", func() error { return core.Defer(time.Hour) }},
+		{"defer", func() error { return core.Defer(errors.New("not yet"), time.Hour) }},
 		{"refused", func() error { return core.Refuse(core.ErrCircuitOpen, 2*time.Hour) }},
 		{"put back", func() error { return core.PutBack(errors.New("not ready"), time.Minute) }},
-		{"reject", func() error { return core.Reject(errors.New("rejected")) }},
-		{"invalid", func() error { return core.Invalid(errors.New("invalid")) }},
-		{"unrecoverable", func() error { return core.Unrecoverable(errors.New("unrecoverable")) }},
-		{"move", func() error { return core.MoveTo(errors.New("moved"), "shipping") }},
-		{"discard", func() error { return core.Discard("done") }},
+		{"reject", func() error { return core.GiveUpTo(errors.New("rejected"), core.DeadLetterQueue) }},
+		{"invalid", func() error { return core.GiveUpTo(errors.New("invalid"), core.InvalidQueue) }},
+		{"unrecoverable", func() error { return core.GiveUp(errors.New("unrecoverable")) }},
+		{"move", func() error { return core.GiveUpTo(errors.New("moved"), "shipping") }},
+		{"discard", func() error { return core.Discard(errors.New("done")) }},
 	}
 	decide := func(t *testing.T, errs ...error) (got core.Recovery) {
 		t.Helper()
@@ -262,7 +262,7 @@ func TestIndependent_Precedence(t *testing.T) {
 				second.name + " before " + first.name: {second.err(), first.err()},
 			} {
 				got := decide(t, errs...)
-				if got.Action != alone.Action || got.Deferred != alone.Deferred {
+				if got.Action != alone.Action {
 					t.Errorf("%s: %v, want %v", name, got.Action, alone.Action)
 				}
 				failures, ok := errors.AsType[*core.HandlersError](got.Failure.Err)
@@ -272,7 +272,7 @@ func TestIndependent_Precedence(t *testing.T) {
 			}
 		}
 	}
-	if got := decide(t, core.Defer(time.Second), core.Defer(time.Hour)); got.Action.Delay != time.Hour {
+	if got := decide(t, core.Defer(errors.New("not yet"), time.Second), core.Defer(errors.New("not yet"), time.Hour)); got.Action.Delay != time.Hour {
 		t.Errorf("of two Defer the delay is %v, want the longer one", got.Action.Delay)
 	}
 }
@@ -308,7 +308,7 @@ func TestIndependent_LimitsEndTheWishForARetry(t *testing.T) {
 		for _, h := range []func(m *core.Message) error{
 			func(*core.Message) error { return core.RetryAfter(errBoom, time.Minute) }, // there are no delayed retries
 			func(*core.Message) error { return errNever },
-			func(*core.Message) error { deferrals++; return core.Defer(time.Second) },
+			func(*core.Message) error { deferrals++; return core.Defer(errors.New("not yet"), time.Second) },
 		} {
 			core.Handle(ep, orderType, func(_ context.Context, m *core.Message, _ []byte) error { return h(m) }, core.HandleOptions{Independent: true})
 		}
@@ -356,16 +356,16 @@ func FuzzIndependent(f *testing.F) {
 					case 2:
 						panic("boom")
 					case 3:
-						return core.Defer(time.Second)
+						return core.Defer(errors.New("not yet"), time.Second)
 					case 4:
 						return core.RetryAfter(errBoom, time.Second)
 					case 5:
-						return core.Reject(errBoom)
+						return core.GiveUp(errBoom)
 					case 6:
 						gaveUp[h] = true
-						return core.Discard("enough")
+						return core.Discard(errors.New("enough"))
 					case 7:
-						return core.MoveTo(errBoom, "error")
+						return core.GiveUpTo(errBoom, "error")
 					}
 					succeeded[h] = true
 					return nil

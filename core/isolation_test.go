@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -215,11 +216,11 @@ func TestSuspects_HealthyStartIsOpenAfterOneMessage(t *testing.T) {
 // Failures explain as many deliveries as there are attempts in a round, whichever instance
 // they were at.
 func TestSuspects_FailingMessagesAreNone(t *testing.T) {
-	stubborn := func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+	stubborn := func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
 		if f.ImmediateProcessingFailures < 20 {
-			return core.ImmediateRetry()
+			return core.ImmediateRetry(), nil
 		}
-		return core.MoveToError("")
+		return core.MoveToError(""), nil
 	}
 	for name, c := range map[string]struct {
 		instances int
@@ -438,8 +439,8 @@ func TestSuspects_InARateLimitedEndpoint(t *testing.T) {
 		down.Store(true)
 		rules := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 3}, Delayed: core.Delayed{NumberOfRetries: core.Off}, MaxDeliveries: 1000}
 		rules.RateLimit = core.RateLimit{ConsecutiveFailures: 2, TimeToWait: 10 * time.Second}
-		rules.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
-			return core.ImmediateRetry()
+		rules.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) (core.Action, error) {
+			return core.ImmediateRetry(), nil
 		}
 		var g gauge
 		ep, _ := fx.runOrders(core.Config{Concurrency: 4, Recoverability: rules}, func(context.Context, *core.Message) error {
@@ -491,7 +492,7 @@ func TestMaxDeliveries_DeliveriesOfAMessageAndItsNewCopy(t *testing.T) {
 					ep := fx.newEndpoint("orders", core.Config{Recoverability: c.rules})
 					fx.handle(ep, "order", func(ctx context.Context, _ *core.Message) error {
 						handled++
-						return core.Discard("enough")
+						return core.Discard(errors.New("enough"))
 					})
 					run := fx.run(ep)
 					fx.advance(30 * time.Second)

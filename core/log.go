@@ -94,9 +94,9 @@ func (l *loggers) actionLine(d *decision) (to *slog.Logger, level slog.Level, te
 			more = []slog.Attr{slog.Duration("pause", a.Delay)}
 		}
 		return l.immediate, slog.LevelInfo, logline.RetryImmediately, more
-	case a.Kind == ActionDelayedRetry && (d.as == asDeferral || d.as == asRefusal):
+	case a.Kind == ActionDefer || a.Kind == ActionRefuse:
 		level = slog.LevelInfo
-		if d.as == asRefusal { // middleware may refuse all messages, and logs the reason itself
+		if a.Kind == ActionRefuse { // middleware may refuse all messages, and logs the reason itself
 			level = slog.LevelDebug
 		}
 		return l.deferred, level, "deferring message", []slog.Attr{slog.Duration("delay", a.Delay)}
@@ -113,7 +113,7 @@ func (l *loggers) actionLine(d *decision) (to *slog.Logger, level slog.Level, te
 	case a.Kind == ActionMoveToError:
 		return l.moved, slog.LevelError, logline.MoveToErrorQueue, []slog.Attr{slog.String("queue", a.Queue)}
 	case a.Kind == ActionDiscard:
-		return l.discarded, slog.LevelInfo, "discarding message", []slog.Attr{slog.String("reason", a.Reason)}
+		return l.discarded, slog.LevelInfo, "discarding message", nil
 	}
 	return nil, 0, "", nil
 }

@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -31,7 +32,7 @@ func TestLog_RecoverabilityLines(t *testing.T) {
 		{slog.LevelWarn, "retrying message after a delay", "reprise.DelayedRetry", "m1", 2, 0, "delay 3h25m45s"},
 		{slog.LevelInfo, "retrying message immediately", "reprise.ImmediateRetry", "m1", 1, 1, ""},
 		{slog.LevelError, "moving message to the error queue", "reprise.MoveToError", "m1", 2, 1, "queue error"},
-		{slog.LevelInfo, "discarding message", "reprise.Discard", "discarded", 1, 0, "reason not wanted"},
+		{slog.LevelInfo, "discarding message", "reprise.Discard", "discarded", 1, 0, ""},
 		{slog.LevelInfo, "deferring message", "reprise.Defer", "deferred", 1, 0, "delay 1s"},
 	}
 	inModes(t, retryModes, func(fx *fixture) {
@@ -74,9 +75,9 @@ func TestLog_RecoverabilityLines(t *testing.T) {
 func failAsTold(_ context.Context, m *core.Message) error {
 	switch {
 	case m.ID == "discarded":
-		return core.Discard("not wanted")
+		return core.Discard(errors.New("not wanted"))
 	case m.ID == "deferred" && m.Deferrals == 0:
-		return core.Defer(time.Second)
+		return core.Defer(errors.New("not yet"), time.Second)
 	case m.ID == "deferred":
 		return nil
 	}
@@ -87,14 +88,14 @@ func failAsTold(_ context.Context, m *core.Message) error {
 func TestLog_ConstantTexts(t *testing.T) {
 	recover := core.Recoverability{
 		Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1}, RequeueLimit: 1,
-		Policy: func(ctx context.Context, c core.RecoverabilityConfig, e core.ErrorContext) core.Action {
+		Policy: func(ctx context.Context, c core.RecoverabilityConfig, e core.ErrorContext) (core.Action, error) {
 			switch strings.TrimPrefix(e.MessageID, "id-") {
 			case "policy":
 				panic("in policy")
 			case "downgrade":
-				return core.MoveToError("orders")
+				return core.MoveToError("orders"), nil
 			case "missing":
-				return core.MoveToError("nowhere")
+				return core.MoveToError("nowhere"), nil
 			}
 			return core.DefaultPolicy(ctx, c, e)
 		},
@@ -105,9 +106,9 @@ func TestLog_ConstantTexts(t *testing.T) {
 		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 			switch strings.TrimPrefix(m.ID, "id-") {
 			case "discard":
-				return core.Discard("why discard")
+				return core.Discard(errors.New("why discard"))
 			case "defer":
-				return core.Defer(0)
+				return core.Defer(errors.New("not yet"), 0)
 			case "panic":
 				panic("boom")
 			}
@@ -159,9 +160,9 @@ func TestLog_ReasonOfADowngradedVerdict(t *testing.T) {
 		reason string
 	}{
 		"RetryAfter without delays": {withCapabilities(func(c *core.Capabilities) { c.DelayedDelivery = false }), core.RetryAfter(errBoom, time.Second), 0, "no delayed delivery"},
-		"Defer without delays":      {withCapabilities(func(c *core.Capabilities) { c.DelayedDelivery = false }), core.Defer(time.Second), 0, "no delayed delivery"},
-		"a delay that is too long":  {withCapabilities(func(c *core.Capabilities) { c.MaxDelay = time.Minute }), core.Defer(time.Hour), 0, "longest delay is 1m0s"},
-		"RequeueLimit":              {inmemory.Config{}, core.Defer(time.Second), 1, "RequeueLimit"},
+		"Defer without delays":      {withCapabilities(func(c *core.Capabilities) { c.DelayedDelivery = false }), core.Defer(errors.New("not yet"), time.Second), 0, "no delayed delivery"},
+		"a delay that is too long":  {withCapabilities(func(c *core.Capabilities) { c.MaxDelay = time.Minute }), core.Defer(errors.New("not yet"), time.Hour), 0, "longest delay is 1m0s"},
+		"RequeueLimit":              {inmemory.Config{}, core.Defer(errors.New("not yet"), time.Second), 1, "RequeueLimit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubbleWith(t, c.on, func(fx *fixture) {

@@ -174,7 +174,7 @@ func TestGroups_AttemptsFollowVerdictsAndPolicies(t *testing.T) {
 			config: retries(1, 1),
 			fail: func(m *core.Message) error {
 				if m.Attempt == 2 && m.Deferrals < 2 {
-					return core.Defer(time.Second)
+					return core.Defer(errors.New("not yet"), time.Second)
 				}
 				return errBoom
 			},
@@ -182,14 +182,14 @@ func TestGroups_AttemptsFollowVerdictsAndPolicies(t *testing.T) {
 		},
 		"a policy retries at once more often than configured": {
 			config: retries(1, 3),
-			policy: func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+			policy: func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
 				switch {
 				case f.ImmediateProcessingFailures < 4:
-					return core.ImmediateRetry()
+					return core.ImmediateRetry(), nil
 				case f.DelayedDeliveriesPerformed < 3:
-					return core.DelayedRetry(time.Second)
+					return core.DelayedRetry(time.Second), nil
 				}
-				return core.MoveToError("")
+				return core.MoveToError(""), nil
 			},
 			want: "1/0/0 2/0/0 3/0/0 4/0/0 1/1/0 2/1/0 3/1/0 4/1/0 1/2/0 2/2/0 3/2/0 4/2/0 1/3/0 2/3/0 3/3/0 4/3/0",
 		},
@@ -233,7 +233,7 @@ func TestGroups_DeferralThatIsNotCounted(t *testing.T) {
 		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 			attempts.add(fmt.Sprintf("%d/%d", m.Attempt, m.Deferrals))
 			if m.Attempt == 2 && m.Deferrals < 2 {
-				return core.Defer(time.Second)
+				return core.Defer(errors.New("not yet"), time.Second)
 			}
 			return errBoom
 		})

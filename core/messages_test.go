@@ -225,7 +225,7 @@ func TestAudit_CopiesSuccesses(t *testing.T) {
 			case "bad":
 				return errBoom
 			case "discarded":
-				return core.Discard("x")
+				return core.Discard(errors.New("x"))
 			}
 			return m.Send("shipping", shipType.Of("x"))
 		})

@@ -72,7 +72,7 @@ type MiddlewareFacts struct {
 	// HidesFailures: it may return nil although next has failed, even if Runs is one.
 	HidesFailures bool
 	// Refusals are the errors that it may return instead of calling next, an example of each
-	// kind. [IsVerdict] and errors.Is tell the kinds apart: middleware that refuses by a verdict
+	// kind. [VerdictOf] and errors.Is tell the kinds apart: middleware that refuses by a verdict
 	// cannot be inside middleware with more than one of Runs, since a verdict ends the attempt
 	// (R53), and one that matches [ErrCircuitOpen] is a circuit for Health.
 	Refusals []error
@@ -107,7 +107,9 @@ func (f MiddlewareFacts) String() string {
 }
 
 // refusesByVerdict reports whether it may return a verdict instead of calling next.
-func (f MiddlewareFacts) refusesByVerdict() bool { return slices.ContainsFunc(f.Refusals, IsVerdict) }
+func (f MiddlewareFacts) refusesByVerdict() bool {
+	return slices.ContainsFunc(f.Refusals, func(err error) bool { return VerdictOf(err) != nil })
+}
 
 // isCircuit reports whether it may return ErrCircuitOpen instead of calling next.
 func (f MiddlewareFacts) isCircuit() bool {

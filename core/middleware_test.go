@@ -21,7 +21,7 @@ func retryMiddleware(n int) core.MiddlewareFunc {
 	return func(next core.HandlerFunc) core.HandlerFunc {
 		return func(ctx context.Context, m *core.Message) (err error) {
 			for range n {
-				if err = next(ctx, m); err == nil || core.IsVerdict(err) {
+				if err = next(ctx, m); err == nil || core.VerdictOf(err) != nil {
 					return err
 				}
 			}
@@ -433,7 +433,7 @@ func TestIsLastAttempt(t *testing.T) {
 	}{
 		{"an error", retries, errBoom, "[false false false true]"},
 		{"an unrecoverable error", retries, errKnown, "[true]"},
-		{"a verdict", retries, core.Discard("not needed"), "[true]"},
+		{"a verdict", retries, core.Discard(errors.New("not needed")), "[true]"},
 		{"a policy, which is not asked beforehand", policy, errBoom, "[false false false false]"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

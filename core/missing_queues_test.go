@@ -63,8 +63,8 @@ func (fx *fixture) provision(queues ...string) {
 func TestRun_DoesNotCheckCustomErrorQueues(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		config := core.Config{Provision: core.ProvisionNever}
-		config.Recoverability.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
-			return core.MoveToError("custom")
+		config.Recoverability.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) (core.Action, error) {
+			return core.MoveToError("custom"), nil
 		}
 		fx.run(fx.newEndpoint("orders", config))
 		if slices.Contains(fx.broker.Queues(), "custom") {

@@ -137,10 +137,10 @@ func TestDefaultHandler_FailureIsRetried(t *testing.T) {
 func TestNoType_PolicyDecides(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.provision("typeless")
-		recover := core.Recoverability{Policy: func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+		recover := core.Recoverability{Policy: func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
 			equal(fx, "unrecoverable", c.IsUnrecoverable(f.Err), true)
 			if errors.Is(f.Err, core.ErrNoType) {
-				return core.MoveToError("typeless")
+				return core.MoveToError("typeless"), nil
 			}
 			return core.DefaultPolicy(ctx, c, f)
 		}}

@@ -125,8 +125,6 @@ type Recovery struct {
 	// carried out when the message is stored (health.Waiting); if the error queue
 	// replaced another queue, Queue names the error queue.
 	Action Action
-	// Deferred: the handler deferred the message; Action is a [DelayedRetry].
-	Deferred bool
 	// NewCopy: the message was delivered too often, perhaps without a handler, and gets
 	// the rest of [Recoverability.MaxDeliveries] as a new copy (R34); Action is a [DelayedRetry].
 	NewCopy bool

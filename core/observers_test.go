@@ -188,9 +188,9 @@ func TestRecoveryObserver_GetsEachOutcome(t *testing.T) {
 		}}, func(_ context.Context, m *core.Message) error {
 			switch {
 			case m.ID == "discard":
-				return core.Discard("why")
+				return core.Discard(errors.New("why"))
 			case m.ID == "defer" && m.Headers.Get(headers.Deferrals) == "":
-				return core.Defer(time.Second)
+				return core.Defer(errors.New("not yet"), time.Second)
 			case m.ID == "bad":
 				return errBoom
 			}
@@ -202,18 +202,18 @@ func TestRecoveryObserver_GetsEachOutcome(t *testing.T) {
 		fx.enqueue("defer")
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		equal(fx, "kinds", recovered.actions(), "ImmediateRetry DelayedRetry ImmediateRetry MoveToError Discard DelayedRetry")
+		equal(fx, "kinds", recovered.actions(), "ImmediateRetry DelayedRetry ImmediateRetry MoveToError Discard Defer")
 		all := recovered.all()
 		for i, want := range []struct{ attempt, delayed int }{{1, 0}, {2, 0}, {1, 1}, {2, 1}, {1, 0}, {1, 0}} {
 			equal(fx, fmt.Sprint("attempt of event ", i), all[i].Failure.ImmediateProcessingFailures, want.attempt)
 			equal(fx, fmt.Sprint("delayed retries of event ", i), all[i].Failure.DelayedDeliveriesPerformed, want.delayed)
-			equal(fx, fmt.Sprint("deferred ", i), all[i].Deferred, i == 5)
+			equal(fx, fmt.Sprint("deferred ", i), all[i].Action.Kind == core.ActionDefer, i == 5)
 		}
 		first := all[0]
 		equal(fx, "endpoint, instance, queue", first.Endpoint+first.Instance+first.Queue, "ordersi1orders")
 		equal(fx, "message", first.Failure.MessageID+" "+first.Failure.MessageType, "bad order")
 		equal(fx, "time", first.Failure.FailedAt, failedAt)
-		if !errors.Is(first.Failure.Err, errBoom) || all[3].Action.Queue != "error" || all[4].Action.Reason != "why" || all[1].Action.Delay != time.Second {
+		if !errors.Is(first.Failure.Err, errBoom) || all[3].Action.Queue != "error" || all[4].Failure.Err.Error() != "why" || all[1].Action.Delay != time.Second {
 			fx.Errorf("told %+v", all)
 		}
 	})
@@ -307,7 +307,7 @@ func TestObservers_TheirContextReachesPolicyAndHandleFailed(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		var spans recorder[any]
 		recover := noRetries
-		recover.Policy = func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+		recover.Policy = func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
 			spans.add(ctx.Value(traceKey{}))
 			if m, ok := core.MessageFromContext(ctx); !ok || m.ID != "m1" {
 				fx.Error("the policy's context has no message")

@@ -55,7 +55,7 @@ func TestOversize_MessageBeyondLimitsIsMovedWhole(t *testing.T) {
 					attempts.add(m.ID)
 					switch {
 					case m.ID == "good" && m.Deferrals == 0:
-						return core.Defer(time.Second)
+						return core.Defer(errors.New("not yet"), time.Second)
 					case m.ID == "good":
 						return nil
 					}

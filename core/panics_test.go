@@ -39,7 +39,7 @@ func TestPanic_EndpointSurvivesHandlers(t *testing.T) {
 		"panic with nil error": {
 			func(*core.Message) error { panic(error(nothing)) }, "panic", "TestPanic_", 3,
 		},
-		"panic with a verdict": {func(*core.Message) error { panic(core.Unrecoverable(errBoom)) }, "panic: boom", "TestPanic_", 1},
+		"panic with a verdict": {func(*core.Message) error { panic(core.GiveUp(errBoom)) }, "panic: boom", "TestPanic_", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, allModes, func(fx *fixture) {
@@ -132,10 +132,14 @@ func TestPanic_PanicOfAnEncoderFailsTheAttempt(t *testing.T) {
 // Rule R12.
 func TestPolicy_PanicMovesTheMessage(t *testing.T) {
 	for name, policy := range map[string]core.Policy{
-		"panics":  func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action { panic("in policy") },
-		"nothing": func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action { return core.Action{} },
-		"unknown": func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
-			return core.Action{Kind: 42}
+		"panics": func(context.Context, core.RecoverabilityConfig, core.ErrorContext) (core.Action, error) {
+			panic("in policy")
+		},
+		"nothing": func(context.Context, core.RecoverabilityConfig, core.ErrorContext) (core.Action, error) {
+			return core.Action{}, nil
+		},
+		"unknown": func(context.Context, core.RecoverabilityConfig, core.ErrorContext) (core.Action, error) {
+			return core.Action{Kind: 42}, nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -161,13 +165,13 @@ func TestPolicy_PanicMovesTheMessage(t *testing.T) {
 func TestPolicy_RunsAfterTheRollback(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{
-			Policy: func(ctx context.Context, config core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+			Policy: func(ctx context.Context, config core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
 				doWork(ctx, "policy "+f.MessageID)
 				equal(fx, "error", f.Err, errBoom)
 				equal(fx, "receive queue", f.ReceiveQueue, "orders")
 				equal(fx, "immediate retries in force", config.Immediate.MaxNumberOfRetries, 5)
 				clear(f.Body)
-				return core.MoveToError("")
+				return core.MoveToError(""), nil
 			},
 		}}, func(ctx context.Context, _ *core.Message) error {
 			doWork(ctx, "handler")

@@ -14,11 +14,14 @@ import (
 
 // Policy decides the next step for a message whose handling failed. It may call
 // [DefaultPolicy] and change its answer, or decide alone. It must be safe for concurrent
-// use. An action that cannot be fulfilled becomes [MoveToError] with the default error
-// queue (R8), and so does a panic or no action (R12). One such action is an
-// [ImmediateRetry] of a message that was delivered [Recoverability.MaxDeliveries] times: MaxDeliveries
-// limits policies too, by default to 50 deliveries. It does not limit [DelayedRetry],
-// each of which is a new copy, except for messages of a group.
+// use. It answers with [ImmediateRetry], [DelayedRetry], [MoveToError] or [DiscardMessage].
+// An error, a panic (R12) and any other action mean [MoveToError] with the default error
+// queue, and so does an action that cannot be fulfilled (R8). One such action is an
+// [ImmediateRetry] of a message that was delivered [Recoverability.MaxDeliveries] times:
+// MaxDeliveries limits policies too, by default to 50 deliveries. It does not limit
+// [DelayedRetry], each of which is a new copy, except for messages of a group.
+//
+// A policy is not asked about an error with a [Verdict], which has the decision.
 //
 // In [TransactionSendsAtomicWithReceive] ctx carries the native transaction, as that of a
 // handler does; the failed handler's work has been undone. The policy's work in the
@@ -26,51 +29,40 @@ import (
 //
 // In all modes ctx has the values that [Observer.HandleStart] gave the attempt's, and
 // [MessageFromContext] finds the message in it. A shutdown cancels it after
-// [Config.DrainTimeout]: a policy that panics or returns no action then is called again
-// in the next run (R27).
-type Policy func(ctx context.Context, config RecoverabilityConfig, failure ErrorContext) Action
+// [Config.DrainTimeout]: a policy that panics or returns an error then is called again in
+// the next run (R27).
+type Policy func(ctx context.Context, config RecoverabilityConfig, failure ErrorContext) (Action, error)
 
-// Action is the decision of a [Policy]. [ImmediateRetry], [DelayedRetry], [MoveToError]
-// and [DiscardMessage] make one; the zero Action is none. [ActionPutBack] only reports
-// the verdict [PutBack] to observers: a policy cannot use it.
+// Action is the decision about a failed message, of a [Policy] or a [Verdict]. The zero
+// Action is none.
 type Action struct {
-	Kind   ActionKind
-	Delay  time.Duration // of a DelayedRetry; the pause of a PutBack, or before an ImmediateRetry
-	Queue  string        // of a MoveToError; "" is the default error queue
-	Reason string        // of a Discard
+	Kind  ActionKind
+	Delay time.Duration // before the message is handled again; the pause of a PutBack
+	Queue string        // of a MoveToError; "" is the default error queue
 }
 
 // ActionKind is the kind of an [Action].
 type ActionKind int
 
-// The kinds of action (R7).
+// The kinds of action (R7), in the order in which verdicts count.
 const (
-	ActionNone ActionKind = iota
-	ActionImmediateRetry
-	ActionDelayedRetry
+	ActionDiscard ActionKind = iota + 1
 	ActionMoveToError
-	ActionDiscard
 	ActionPutBack
+	ActionRefuse
+	ActionDefer
+	ActionDelayedRetry
+	ActionImmediateRetry
 )
+
+var actionNames = [...]string{"None", "Discard", "MoveToError", "PutBack", "Refuse", "Defer", "DelayedRetry", "ImmediateRetry"}
 
 // String returns the kind's name.
 func (k ActionKind) String() string {
-	switch k {
-	case ActionNone:
-		return "None"
-	case ActionImmediateRetry:
-		return "ImmediateRetry"
-	case ActionDelayedRetry:
-		return "DelayedRetry"
-	case ActionMoveToError:
-		return "MoveToError"
-	case ActionDiscard:
-		return "Discard"
-	case ActionPutBack:
-		return "PutBack"
-	default:
-		return fmt.Sprintf("ActionKind(%d)", int(k))
+	if k >= 0 && int(k) < len(actionNames) {
+		return actionNames[k]
 	}
+	return fmt.Sprintf("ActionKind(%d)", int(k))
 }
 
 // String returns the action in the form of a function call.
@@ -80,18 +72,12 @@ func (a Action) String() string {
 		if a.Delay > 0 {
 			return fmt.Sprintf("ImmediateRetry after %v", a.Delay)
 		}
-		return a.Kind.String()
-	case ActionDelayedRetry:
-		return fmt.Sprintf("DelayedRetry(%v)", a.Delay)
-	case ActionPutBack:
-		return fmt.Sprintf("PutBack(%v)", a.Delay)
+	case ActionDelayedRetry, ActionDefer, ActionRefuse, ActionPutBack:
+		return fmt.Sprintf("%v(%v)", a.Kind, a.Delay)
 	case ActionMoveToError:
 		return fmt.Sprintf("MoveToError(%q)", a.Queue)
-	case ActionDiscard:
-		return fmt.Sprintf("Discard(%q)", a.Reason)
-	default:
-		return a.Kind.String()
 	}
+	return a.Kind.String()
 }
 
 // ImmediateRetry makes the message available again at once, or after a pause that a
@@ -105,13 +91,15 @@ func DelayedRetry(delay time.Duration) Action {
 	return Action{Kind: ActionDelayedRetry, Delay: max(delay, 0)}
 }
 
-// MoveToError moves the message to an error queue. If a queue other than the default one
-// cannot take it, the default one does ([Recoverability.CustomErrorQueues], R31).
+// MoveToError moves the message to an error queue: "" is the default one, and
+// [DeadLetterQueue] and [InvalidQueue] stand for those of the configuration. If another
+// queue than the default one cannot take it, the default one does
+// ([Recoverability.CustomErrorQueues], R31).
 func MoveToError(queue string) Action { return Action{Kind: ActionMoveToError, Queue: queue} }
 
 // DiscardMessage drops the message: it goes neither to the error queue nor to
-// the audit queue. The reason is logged.
-func DiscardMessage(reason string) Action { return Action{Kind: ActionDiscard, Reason: reason} }
+// the audit queue. The failure is logged.
+func DiscardMessage() Action { return Action{Kind: ActionDiscard} }
 
 // RecoverabilityConfig has the settings in force for a message. A level of retries that
 // is off, or that the transport cannot provide, has MaxNumberOfRetries 0 (R9). It is a
@@ -141,13 +129,13 @@ type RecoverabilityConfig struct {
 
 // IsUnrecoverable reports whether err is not retried (R6): an undecodable or malformed
 // message, a message without a type ([ErrNoType]), a send that was refused
-// ([ErrSendRefused]), the verdict [Unrecoverable], or an error that Failed.Unrecoverable
+// ([ErrSendRefused]), the verdict [GiveUp], or an error that Failed.Unrecoverable
 // lists.
 func (c RecoverabilityConfig) IsUnrecoverable(err error) bool {
 	if errors.Is(err, ErrUndecodable) || errors.Is(err, ErrMalformed) || errors.Is(err, ErrNoType) || errors.Is(err, ErrSendRefused) {
 		return true
 	}
-	if v := VerdictOf(err); v != nil && v.Kind == VerdictUnrecoverable {
+	if v := VerdictOf(err); v.is(ActionMoveToError) && v.Action.Queue == "" {
 		return true
 	}
 	return slices.ContainsFunc(c.Failed.Unrecoverable, func(target error) bool {
@@ -214,20 +202,20 @@ type ErrorContext struct {
 }
 
 // DefaultPolicy is the policy of an endpoint without [Recoverability.Policy] (R1-R6). Its
-// result depends only on its arguments.
-func DefaultPolicy(_ context.Context, config RecoverabilityConfig, failure ErrorContext) Action {
+// result depends only on its arguments, and its error is nil.
+func DefaultPolicy(_ context.Context, config RecoverabilityConfig, failure ErrorContext) (Action, error) {
 	if config.IsUnrecoverable(failure.Err) {
-		return MoveToError(config.Failed.ErrorQueue)
+		return MoveToError(config.Failed.ErrorQueue), nil
 	}
 	if failure.ImmediateProcessingFailures <= config.Immediate.MaxNumberOfRetries {
 		retry := ImmediateRetry()
 		retry.Delay = config.immediatePause(failure)
-		return retry
+		return retry, nil
 	}
 	if failure.DelayedDeliveriesPerformed < config.Delayed.MaxNumberOfRetries && config.youngEnough(failure) {
-		return DelayedRetry(config.delay(failure))
+		return DelayedRetry(config.delay(failure)), nil
 	}
-	return MoveToError(config.Failed.ErrorQueue)
+	return MoveToError(config.Failed.ErrorQueue), nil
 }
 
 // youngEnough checks the limits of 24 hours between delayed retries and of MaxRetryAge

@@ -56,7 +56,7 @@ func TestDefaultPolicy_WithoutAMessage(t *testing.T) {
 			if test.first > 0 {
 				failure.FirstFailure = failure.FailedAt.Add(-test.first)
 			}
-			if got := core.DefaultPolicy(t.Context(), ep.RecoverabilityConfig(test.messageType), failure); got != test.want {
+			if got, _ := core.DefaultPolicy(t.Context(), ep.RecoverabilityConfig(test.messageType), failure); got != test.want {
 				t.Errorf("%v, want %v", got, test.want)
 			}
 		})

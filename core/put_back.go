@@ -48,10 +48,7 @@ const (
 // Middleware that gets such an error returns it at once (R53). In [TransactionNone], in
 // which no message can be given back, the message goes to the error queue.
 func PutBack(err error, pause time.Duration) error {
-	if err == nil {
-		return nil
-	}
-	return &Verdict{Kind: VerdictPutBack, Err: err, Delay: max(pause, 0)}
+	return verdict(err, Action{Kind: ActionPutBack, Delay: max(pause, 0)})
 }
 
 // putBack begins the pause for a message that is put back, before it is released.

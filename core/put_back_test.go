@@ -116,7 +116,7 @@ func TestPutBack_AnyNumberOfTimes(t *testing.T) {
 			fx.Errorf("%d deliveries in 99 s of pauses of 1 s, want 100", got)
 		}
 		all := recovered.all()
-		if len(all) != 100 || all[99].Action != (core.Action{Kind: core.ActionPutBack, Delay: time.Second}) || all[99].Deferred {
+		if len(all) != 100 || all[99].Action != (core.Action{Kind: core.ActionPutBack, Delay: time.Second}) {
 			fx.Errorf("observers were told of %d, the last is %+v", len(all), all[len(all)-1].Action)
 		}
 		seen := ids.all()
@@ -246,7 +246,7 @@ func TestPutBack_BesideRateLimiting(t *testing.T) {
 			start := time.Now()
 			var seen recorder[string]
 			r := rateLimitedConfig(1)
-			r.RateLimit.TimeToWait = 20 * time.Second
+			r.RateLimit.TimeToWait, r.Delayed = 20*time.Second, core.Delayed{NumberOfRetries: 1}
 			fx.runOrders(core.Config{Concurrency: 2, Recoverability: r}, func(_ context.Context, m *core.Message) error {
 				seen.add(fmt.Sprint(m.ID, " at ", time.Since(start)))
 				switch {
@@ -256,7 +256,7 @@ func TestPutBack_BesideRateLimiting(t *testing.T) {
 					return core.PutBack(errBoom, 3*time.Second)
 				case m.ID == "bad":
 					time.Sleep(failsAfter)
-					return core.DeferError(errBoom, time.Millisecond)
+					return core.RetryAfter(errBoom, time.Millisecond)
 				}
 				return nil
 			})

@@ -75,15 +75,13 @@ func TestRateLimit_ErrorsThatCount(t *testing.T) {
 		fail error
 		want string
 	}{
-		"defer":               {core.Defer(time.Hour), endsTheRow},
-		"discard":             {core.Discard("x"), endsTheRow},
-		"reject":              {core.Reject(errBoom), endsTheRow},
-		"unrecoverable":       {core.Unrecoverable(errBoom), counts},
-		"move":                {core.MoveTo(errBoom, "shipping"), endsTheRow},
+		"defer":               {core.Defer(errors.New("not yet"), time.Hour), endsTheRow},
+		"discard":             {core.Discard(errors.New("x")), endsTheRow},
+		"give up":             {core.GiveUp(errBoom), counts},
+		"give up to":          {core.GiveUpTo(errBoom, "shipping"), endsTheRow},
 		"filtered":            {errors.New("filtered"), neither},
 		"filtered in verdict": {core.RetryAfter(errors.New("filtered"), time.Hour), neither},
 		"retry after":         {core.RetryAfter(errBoom, time.Hour), counts},
-		"defer with error":    {core.DeferError(errBoom, time.Hour), counts},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, retryModes, func(fx *fixture) {
@@ -400,7 +398,7 @@ func TestRateLimit_ByVerdictsAlone(t *testing.T) {
 			if outage.Load() {
 				return core.RetryAfter(errBoom, time.Minute) // the answer to a 503
 			}
-			return core.Discard("not wanted")
+			return core.Discard(errors.New("not wanted"))
 		})
 		fx.enqueue("m1", "m2", "m3")
 		equal(fx, "rate limited in the outage", ep.Health().RateLimited, true)

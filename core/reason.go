@@ -30,10 +30,12 @@ func (r *rules) failureReason(config RecoverabilityConfig, f failure, d *decisio
 		return headers.FailureDeliveryLimit
 	case errors.Is(d.reason.err, ErrRequeueLimitExceeded):
 		return headers.FailureDeferralLimit
-	case v != nil && v.Kind == VerdictReject:
+	case v.is(ActionMoveToError) && v.Action.Queue == DeadLetterQueue:
 		return headers.FailureRejected
-	case v != nil && v.Kind == VerdictInvalid:
+	case v.is(ActionMoveToError) && v.Action.Queue == InvalidQueue:
 		return headers.FailureInvalid
+	case v.is(ActionMoveToError) && v.Action.Queue != "":
+		return headers.FailureMovedByHandler
 	case errors.Is(f.Err, ErrUndecodable), errors.Is(f.Err, ErrNoType):
 		return headers.FailureUndecodable
 	case errors.Is(f.Err, ErrNoHandler):

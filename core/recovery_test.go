@@ -38,7 +38,7 @@ func TestHandleFailed_HandleFailedNeedsReset(t *testing.T) {
 // Rule R12.
 func TestPolicy_WorkIsUndoneAfterAPanic(t *testing.T) {
 	inModes(t, atomicMode, func(fx *fixture) {
-		policy := func(ctx context.Context, _ core.RecoverabilityConfig, _ core.ErrorContext) core.Action {
+		policy := func(ctx context.Context, _ core.RecoverabilityConfig, _ core.ErrorContext) (core.Action, error) {
 			doWork(ctx, "half of it")
 			panic("policy")
 		}
@@ -53,13 +53,13 @@ func TestPolicy_WorkIsUndoneAfterAPanic(t *testing.T) {
 func TestLostLock_DuringTheDecision(t *testing.T) {
 	inModesWith(t, expiringLocks, retryModes, func(fx *fixture) {
 		var runs atomic.Int64
-		policy := func(ctx context.Context, _ core.RecoverabilityConfig, _ core.ErrorContext) core.Action {
+		policy := func(ctx context.Context, _ core.RecoverabilityConfig, _ core.ErrorContext) (core.Action, error) {
 			if runs.Add(1) == 1 {
 				fx.broker.setFaults(failFirst("Renew", 1000))
 				<-ctx.Done()
 				fx.broker.setFaults(faults{})
 			}
-			return core.MoveToError("")
+			return core.MoveToError(""), nil
 		}
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{Policy: policy}}, func(context.Context, *core.Message) error { return errBoom })
 		fx.enqueue("m1")
@@ -88,7 +88,7 @@ func TestUnsupportedAction_RefusedDelayedRetryMovesTheMessage(t *testing.T) {
 
 // Rule R24.
 func TestFailedCopy_InvalidHeadersDoNotPreventTheMove(t *testing.T) {
-	for name, handler := range map[string]error{"move": core.Reject(errBoom), "delayed retry": core.RetryAfter(errBoom, time.Minute)} {
+	for name, handler := range map[string]error{"move": core.GiveUp(errBoom), "delayed retry": core.RetryAfter(errBoom, time.Minute)} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, retryModes, func(fx *fixture) {
 				fx.broker.setFaults(faults{onReceive: func(in *core.Incoming) {
@@ -124,9 +124,9 @@ func TestAudit_CopyOfALargestMessageFits(t *testing.T) {
 // A function that ends its goroutine, as testing's FailNow does, costs a delivery each time.
 func TestGoexit_OfPolicyFilterOrObserver(t *testing.T) {
 	for name, c := range map[string]core.Config{
-		"policy": {Recoverability: core.Recoverability{Policy: func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
+		"policy": {Recoverability: core.Recoverability{Policy: func(context.Context, core.RecoverabilityConfig, core.ErrorContext) (core.Action, error) {
 			runtime.Goexit()
-			return core.Action{}
+			return core.Action{}, nil
 		}}},
 		"filter": {Recoverability: core.Recoverability{RateLimit: core.RateLimit{ConsecutiveFailures: 100, Filter: func(error) bool {
 			runtime.Goexit()
@@ -174,7 +174,7 @@ func TestMoveToError_NeverToTheOwnQueue(t *testing.T) {
 			if runs++; runs > 10 {
 				return nil
 			}
-			return core.MoveTo(errBoom, "orders")
+			return core.GiveUpTo(errBoom, "orders")
 		})
 		fx.enqueue("m1")
 		equal(fx, "runs", runs, 1)

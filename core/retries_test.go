@@ -151,13 +151,13 @@ func TestUnsupportedAction_IsMovedOnATransport(t *testing.T) {
 	}{
 		{name: "immediate retry in None", action: core.ImmediateRetry(), modes: allModes[:1], why: "ImmediateRetry was asked for"},
 		{name: "delayed retry in None", action: core.DelayedRetry(time.Second), modes: allModes[:1], why: "DelayedRetry(1s) was asked for"},
-		{name: "defer in None", fail: core.Defer(time.Second), modes: allModes[:1], why: "DelayedRetry(1s) was asked for"},
+		{name: "defer in None", fail: core.Defer(errors.New("not yet"), time.Second), modes: allModes[:1], why: "Defer(1s) was asked for"},
 		{
 			name: "delayed retry without delayed delivery", action: core.DelayedRetry(time.Second), modes: retryModes,
 			able: func(c *core.Capabilities) { c.DelayedDelivery = false }, why: "no delayed delivery",
 		},
 		{
-			name: "defer without delayed delivery", fail: core.Defer(time.Second), modes: retryModes,
+			name: "defer without delayed delivery", fail: core.Defer(errors.New("not yet"), time.Second), modes: retryModes,
 			able: func(c *core.Capabilities) { c.DelayedDelivery = false }, why: "no delayed delivery",
 		},
 		{
@@ -182,8 +182,10 @@ func TestUnsupportedAction_IsMovedOnATransport(t *testing.T) {
 			inModesWith(t, withCapabilities(c.able), c.modes, func(fx *fixture) {
 				config := core.Config{}
 				config.Recoverability.ErrorQueue = "failed"
-				if c.action.Kind != core.ActionNone {
-					config.Recoverability.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action { return c.action }
+				if c.action.Kind != 0 {
+					config.Recoverability.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) (core.Action, error) {
+						return c.action, nil
+					}
 				}
 				runs := 0
 				fx.runOrders(config, func(context.Context, *core.Message) error {
@@ -210,8 +212,8 @@ func TestMaxDeliveries_EndlessPolicyEnds(t *testing.T) {
 		runs, told := 0, 0
 		var last error
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{
-			Policy: func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
-				return core.ImmediateRetry()
+			Policy: func(context.Context, core.RecoverabilityConfig, core.ErrorContext) (core.Action, error) {
+				return core.ImmediateRetry(), nil
 			},
 		}})
 		fx.handle(ep, "order", func(context.Context, *core.Message) error {
@@ -286,7 +288,7 @@ func TestTrace_InTheErrorQueue(t *testing.T) {
 			Immediate: core.Immediate{NumberOfRetries: 2}, Delayed: core.Delayed{NumberOfRetries: 2, TimeIncrease: 10 * time.Second},
 		}}, func(_ context.Context, m *core.Message) error {
 			if m.DelayedRetries == 2 {
-				return core.Unrecoverable(errBoom)
+				return core.GiveUp(errBoom)
 			}
 			return errBoom
 		})
@@ -326,9 +328,9 @@ func TestMaxDeliveries_MessageDeliveredTooOftenIsNotRun(t *testing.T) {
 		}})
 		var ran recorder[string]
 		config := core.Config{Recoverability: core.Recoverability{
-			Policy: func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+			Policy: func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
 				fx.Errorf("the policy was asked about %s", f.MessageID)
-				return core.ImmediateRetry()
+				return core.ImmediateRetry(), nil
 			},
 			RateLimit: core.RateLimit{ConsecutiveFailures: 1},
 		}}

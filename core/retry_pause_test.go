@@ -239,14 +239,14 @@ func TestRetryPause_OfAPolicy(t *testing.T) {
 		inModes(t, retryModes, func(fx *fixture) {
 			var attempts recorder[time.Time]
 			var recovered recoveryRecorder
-			policy := func(_ context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+			policy := func(_ context.Context, c core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
 				equal(fx, "Pause in the policy's configuration", c.Immediate.Pause, time.Second)
 				if f.ImmediateProcessingFailures > 1 {
-					return core.MoveToError("")
+					return core.MoveToError(""), nil
 				}
 				retry := core.ImmediateRetry()
 				retry.Delay = asked
-				return retry
+				return retry, nil
 			}
 			r := pausedRetries(1)
 			r.Policy = policy

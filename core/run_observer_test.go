@@ -222,7 +222,7 @@ func TestErrorTypeOf_IsThatOfTheHeader(t *testing.T) {
 		"plain":   errBoom,
 		"wrapped": fmt.Errorf("read order: %w", &fs.PathError{Op: "open", Path: "x", Err: errBoom}),
 		"joined":  errors.Join(&fs.PathError{Op: "open", Path: "x", Err: errBoom}, errBoom),
-		"verdict": core.Reject(&fs.PathError{Op: "open", Path: "x", Err: errBoom}),
+		"verdict": core.GiveUp(&fs.PathError{Op: "open", Path: "x", Err: errBoom}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(fx *fixture) {

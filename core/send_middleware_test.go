@@ -145,7 +145,7 @@ func TestSendMiddleware_LeavesCopiesAlone(t *testing.T) {
 			case body.Text == "bad":
 				return errBoom
 			case body.Text == "late" && m.Deferrals == 0:
-				return core.Defer(time.Second)
+				return core.Defer(errors.New("not yet"), time.Second)
 			}
 			return m.Forward("parked")
 		})

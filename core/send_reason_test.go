@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -47,9 +48,9 @@ func TestSendReason_TellsCopiesFromSends(t *testing.T) {
 		"deferred, then moved": {
 			func(m *core.Message) error {
 				if m.Deferrals == 0 {
-					return core.Defer(time.Minute)
+					return core.Defer(errors.New("not yet"), time.Minute)
 				}
-				return core.Reject(errBoom)
+				return core.GiveUp(errBoom)
 			},
 			[]string{"deferral to orders", "move to the error queue to error"}, "error",
 		},

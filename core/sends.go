@@ -198,6 +198,8 @@ func (s *sends) forwardedLocked(queue string) (Outgoing, error) {
 		err = ErrHandlingEnded
 	case queue == "":
 		err = errors.New("no destination queue was given")
+	case isReservedQueue(queue):
+		err = errors.New("that name stands for a queue of the configuration (GiveUpTo)")
 	}
 	if err != nil {
 		return Outgoing{}, fmt.Errorf("core: forward message %s to %q: %w", s.received().ID, queue, err)

@@ -85,17 +85,11 @@ var settings = map[string]setting{
 		return ""
 	}},
 	"Recoverability.RequeueLimit": {off: true, unused: whyNothingIsDeferred},
-	"Recoverability.DeadLetter": {wrong: oneOf("DeadLettersNone, DeadLettersRejected, DeadLettersAll", DeadLettersNone, DeadLettersRejected, DeadLettersAll), unused: func(r *resolvedConfig, _ string, _ any) string {
+	"Recoverability.DeadLetter": {unused: func(r *resolvedConfig, _ string, _ any) string {
 		if r.rules.caps.DeadLetter || r.config.Recoverability.DeadLetterQueue != "" {
 			return ""
 		}
 		return "the transport has no dead-letter queue of its own (Capabilities.DeadLetter); name a queue in Recoverability.DeadLetterQueue, or remove it"
-	}},
-	"Recoverability.DeadLetterQueue": {unused: func(r *resolvedConfig, _ string, _ any) string {
-		if r.config.Recoverability.DeadLetter != DeadLettersNone {
-			return ""
-		}
-		return "no message is dead-lettered; set Recoverability.DeadLetter to DeadLettersRejected or DeadLettersAll, or remove it"
 	}},
 	"Recoverability.Unrecoverable": {wrong: valid(func(err error) string {
 		t, named := err.(errortype.Type)

@@ -34,10 +34,10 @@ func TestSettlement_UnsettledMessageIsCompletedWithoutRunning(t *testing.T) {
 		sent   string
 	}{
 		"success":       {nil, core.Recoverability{}, ""},
-		"discard":       {core.Discard("not wanted"), core.Recoverability{}, ""},
+		"discard":       {core.Discard(errors.New("not wanted")), core.Recoverability{}, ""},
 		"move":          {errBoom, noRetries, "error"},
 		"delayed retry": {core.RetryAfter(errBoom, time.Hour), core.Recoverability{}, "orders"},
-		"defer":         {core.Defer(time.Hour), core.Recoverability{}, "orders"},
+		"defer":         {core.Defer(errors.New("not yet"), time.Hour), core.Recoverability{}, "orders"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inModesWith(t, expiringLocks, []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
@@ -219,7 +219,7 @@ func TestLostLock_IsNotSettled(t *testing.T) {
 	for name, result := range map[string]func(ctx context.Context) error{
 		"success": func(context.Context) error { return nil },
 		"error":   func(ctx context.Context) error { return ctx.Err() },
-		"verdict": func(context.Context) error { return core.Discard("the lock is lost") },
+		"verdict": func(context.Context) error { return core.Discard(errors.New("the lock is lost")) },
 		"panic":   func(context.Context) error { panic("boom") },
 	} {
 		t.Run(name, func(t *testing.T) {

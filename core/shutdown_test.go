@@ -102,7 +102,7 @@ func TestShutdown_ReleasesCutOffMessages(t *testing.T) {
 	results := map[string]func(ctx context.Context) error{
 		"cancellation": func(ctx context.Context) error { return ctx.Err() },
 		"other error":  func(context.Context) error { return errBoom },
-		"verdict":      func(context.Context) error { return core.Unrecoverable(errBoom) },
+		"verdict":      func(context.Context) error { return core.GiveUp(errBoom) },
 		"panic":        func(context.Context) error { panic("boom") },
 	}
 	for name, result := range results {

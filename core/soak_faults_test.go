@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -142,14 +143,14 @@ func (s *faultySoak) instance(name string) *core.Endpoint {
 		Immediate: core.Immediate{NumberOfRetries: 1},
 		Delayed:   delayed,
 		RateLimit: core.RateLimit{ConsecutiveFailures: 6},
-		Policy: func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
-			action := core.DefaultPolicy(ctx, c, f)
+		Policy: func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
+			action, err := core.DefaultPolicy(ctx, c, f)
 			if action.Kind != core.ActionImmediateRetry {
 				s.mu.Lock()
 				s.decided[roundOf(name, f.MessageID, f.DelayedDeliveriesPerformed)] = true
 				s.mu.Unlock()
 			}
-			return action
+			return action, err
 		},
 	}})
 	s.handle(ep, "order", func(_ context.Context, m *core.Message) error {
@@ -167,9 +168,9 @@ func (s *faultySoak) instance(name string) *core.Endpoint {
 		case kind == "bad", kind == "flaky" && run == 1, kind == "late" && run <= 2:
 			return errBoom
 		case kind == "discarded":
-			return core.Discard("not wanted")
+			return core.Discard(errors.New("not wanted"))
 		case kind == "deferred" && run == 1:
-			return core.Defer(3 * time.Second)
+			return core.Defer(errors.New("not yet"), 3*time.Second)
 		}
 		return m.Send("shipping", shipType.Of(m.ID))
 	})

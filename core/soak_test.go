@@ -93,16 +93,16 @@ func (s *soak) handle(_ context.Context, m *core.Message, body int) error {
 	case "panics always":
 		panic(errSoak)
 	case "unrecoverable":
-		return core.Unrecoverable(errSoak)
+		return core.GiveUp(errSoak)
 	case "discard":
 		s.end(n, "")
-		return core.Discard("soak")
+		return core.Discard(errors.New("soak"))
 	case "custom queue":
-		return core.MoveTo(errSoak, "custom")
+		return core.GiveUpTo(errSoak, "custom")
 	case "missing queue":
-		return core.MoveTo(errSoak, "nowhere")
+		return core.GiveUpTo(errSoak, "nowhere")
 	case "reject":
-		return core.Reject(errSoak)
+		return core.GiveUpTo(errSoak, core.DeadLetterQueue)
 	case "send refused":
 		return m.Send("nowhere", soakType.Of(n))
 	case "slow":
@@ -119,7 +119,7 @@ func (s *soak) handle(_ context.Context, m *core.Message, body int) error {
 		case "exits once":
 			runtime.Goexit()
 		case "defer":
-			return core.Defer(time.Millisecond)
+			return core.Defer(errors.New("not yet"), time.Millisecond)
 		case "retry after":
 			return core.RetryAfter(errSoak, time.Millisecond)
 		}
@@ -227,7 +227,7 @@ func runSoak(t *testing.T, cfg inmemory.Config, mode core.TransactionMode, messa
 	var workers, all []*core.Endpoint
 	for _, name := range []string{"left", "left", "right"} {
 		ep := newEndpoint(t, transport, name, core.Config{Transactions: mode, Recoverability: core.Recoverability{
-			Immediate: core.Immediate{NumberOfRetries: 2}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Millisecond}, DeadLetter: core.DeadLettersRejected,
+			Immediate: core.Immediate{NumberOfRetries: 2}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Millisecond},
 		}})
 		core.Handle(ep, soakType, s.handle)
 		workers = append(workers, ep)

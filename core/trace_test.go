@@ -2,6 +2,7 @@ package core
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -39,7 +40,7 @@ func TestTrace_HasEveryStep(t *testing.T) {
 		t.Errorf("%+v", told)
 	}
 	t.Run("a deferral adds nothing", func(t *testing.T) {
-		f := failureAfter(1, 0, Defer(0))
+		f := failureAfter(1, 0, Defer(errors.New("not yet"), 0))
 		if _, ok := copyForDeferral(&f).Lookup(headers.Attempts); ok {
 			t.Error("it does")
 		}

@@ -14,10 +14,10 @@ import (
 // every decision; an error means that the decider gives no proper answer.
 var deciders = map[string]func(fx *fixture, c core.Config, before func(ctx context.Context) error) *core.Endpoint{
 	"policy": func(fx *fixture, c core.Config, before func(context.Context) error) *core.Endpoint {
-		c.Recoverability.Policy = func(ctx context.Context, config core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+		c.Recoverability.Policy = func(ctx context.Context, config core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
 			doWork(ctx, "policy")
 			if before(ctx) != nil {
-				return core.Action{}
+				return core.Action{}, nil
 			}
 			return core.DefaultPolicy(ctx, config, f)
 		}

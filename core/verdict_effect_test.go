@@ -24,13 +24,11 @@ func TestVerdict_DecidesAtTheFirstAttempt(t *testing.T) {
 		log     string
 		attrs   []string
 	}{
-		"Unrecoverable":  {core.Unrecoverable(errBoom), "error", "boom", "moving message to the error queue", []string{"queue", "error"}},
-		"Reject":         {core.Reject(errBoom), "error", "boom", "moving message to the error queue", []string{"queue", "error"}},
-		"MoveTo":         {core.MoveTo(errBoom, "shipping"), "shipping", "boom", "moving message to the error queue", []string{"queue", "shipping"}},
-		"MoveTo missing": {core.MoveTo(errBoom, "nowhere"), "error", "boom", "queue does not exist", []string{"instead_of", "nowhere"}},
-		"Discard":        {core.Discard("too old"), "", "", "discarding message", []string{"reason", "too old"}},
-		"DiscardError":   {core.DiscardError(errBoom, "too old"), "", "", "discarding message", []string{"reason", "too old"}},
-		"several":        {errors.Join(core.RetryAfter(errBoom, 0), core.Defer(0), core.Unrecoverable(errBoom), core.Discard("wins")), "", "", "discarding message", []string{"reason", "wins"}},
+		"GiveUp":           {core.GiveUp(errBoom), "error", "boom", "moving message to the error queue", []string{"queue", "error"}},
+		"GiveUpTo":         {core.GiveUpTo(errBoom, "shipping"), "shipping", "boom", "moving message to the error queue", []string{"queue", "shipping"}},
+		"GiveUpTo missing": {core.GiveUpTo(errBoom, "nowhere"), "error", "boom", "queue does not exist", []string{"instead_of", "nowhere"}},
+		"Discard":          {core.Discard(errors.New("too old")), "", "", "discarding message", nil},
+		"several":          {errors.Join(core.RetryAfter(errBoom, 0), core.Defer(errors.New("not yet"), 0), core.GiveUp(errBoom), core.Discard(errors.New("wins"))), "", "", "discarding message", nil},
 	} {
 		for _, wrapped := range []bool{false, true} {
 			t.Run(name+" wrapped "+strconv.FormatBool(wrapped), func(t *testing.T) {
@@ -82,9 +80,9 @@ func TestDefer_IsNotCountedAsAFailure(t *testing.T) {
 			case 1:
 				return errBoom // one delayed retry
 			case 2:
-				return core.Defer(0)
+				return core.Defer(errors.New("not yet"), 0)
 			case 3:
-				return core.DeferError(errBoom, 7*time.Second)
+				return core.Defer(errBoom, 7*time.Second)
 			}
 			return nil
 		})
@@ -112,7 +110,7 @@ func TestDefer_TooOftenMovesToTheErrorQueue(t *testing.T) {
 		runs := 0
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{RequeueLimit: 3}}, func(context.Context, *core.Message) error {
 			runs++
-			return core.DeferError(errBoom, time.Second)
+			return core.Defer(errBoom, time.Second)
 		})
 		fx.enqueue("m1")
 		time.Sleep(time.Minute)
@@ -134,7 +132,7 @@ func TestDefer_HasNoLimitByDefault(t *testing.T) {
 		runs := 0
 		fx.runOrders(core.Config{}, func(context.Context, *core.Message) error {
 			if runs++; runs <= 2000 {
-				return core.Defer(time.Second)
+				return core.Defer(errors.New("not yet"), time.Second)
 			}
 			return nil
 		})
@@ -166,12 +164,12 @@ func TestRetryAfter_CountsAsADelayedRetry(t *testing.T) {
 func TestReject_DeadLetters(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		var recovered recoveryRecorder
-		fx.runOrders(core.Config{Recoverability: core.Recoverability{DeadLetter: core.DeadLettersRejected}, Observers: []core.Observer{recovered.observer()}}, func(ctx context.Context, m *core.Message) error {
+		fx.runOrders(core.Config{Recoverability: core.Recoverability{}, Observers: []core.Observer{recovered.observer()}}, func(ctx context.Context, m *core.Message) error {
 			doWork(ctx, "insert")
 			if m.ID == "moved" {
-				return core.Unrecoverable(errBoom)
+				return core.GiveUp(errBoom)
 			}
-			return core.Reject(fmt.Errorf("why: %w", errBoom))
+			return core.GiveUpTo(fmt.Errorf("why: %w", errBoom), core.DeadLetterQueue)
 		})
 		fx.enqueue("m1", "moved")
 		fx.wantDepth("orders", 0)
@@ -199,11 +197,11 @@ func TestFailureLimit_StopsTheEndpoint(t *testing.T) {
 			case "slow":
 				<-release
 			case "discard 1", "discard 2", "discard 3":
-				return core.Discard("not counted")
+				return core.Discard(errors.New("not counted"))
 			case "custom":
-				return core.MoveTo(errBoom, "shipping")
+				return core.GiveUpTo(errBoom, "shipping")
 			case "bad 1", "bad 2", "bad 3":
-				return core.Unrecoverable(errBoom)
+				return core.GiveUp(errBoom)
 			}
 			return nil
 		})
@@ -233,7 +231,7 @@ func TestFailureLimit_StopsTheEndpoint(t *testing.T) {
 func TestFailureLimit_WindowForgetsOldMessages(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		recover := core.Recoverability{UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 3, Window: time.Minute}}
-		_, run := fx.runOrders(core.Config{Recoverability: recover}, func(context.Context, *core.Message) error { return core.Reject(errBoom) })
+		_, run := fx.runOrders(core.Config{Recoverability: recover}, func(context.Context, *core.Message) error { return core.GiveUp(errBoom) })
 		for i := range 10 {
 			fx.enqueue(fmt.Sprint("m", i))
 			time.Sleep(31 * time.Second)
@@ -249,10 +247,10 @@ func TestFailureLimit_WindowForgetsOldMessages(t *testing.T) {
 // Rule R50.
 func TestFailureLimit_DeadLettersAndFailedDispatchesCount(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
-		recover := core.Recoverability{UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 2}, DeadLetter: core.DeadLettersRejected, Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
+		recover := core.Recoverability{UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 2}, Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
 		_, run := fx.runOrders(core.Config{Recoverability: recover}, func(_ context.Context, m *core.Message) error {
 			if m.ID == "rejected" {
-				return core.Reject(errBoom)
+				return core.GiveUpTo(errBoom, core.DeadLetterQueue)
 			}
 			return m.Send("nowhere", shipType.Of("x"))
 		})
@@ -273,7 +271,7 @@ func TestDeferral_BeginsARoundOfAttempts(t *testing.T) {
 		fx.runOrders(core.Config{Recoverability: recover}, func(_ context.Context, m *core.Message) error {
 			calls.add(m.Attempt)
 			if m.Attempt == 3 {
-				return core.Defer(time.Second)
+				return core.Defer(errors.New("not yet"), time.Second)
 			}
 			return errBoom
 		})
@@ -302,7 +300,7 @@ func TestMiddleware_Decides(t *testing.T) {
 					err := next(context.WithValue(ctx, key{}, 1), m)
 					order.add(fmt.Sprint(name, " after ", err))
 					if name == "outer" && m.Attempt == 2 {
-						return core.Discard("middleware has seen enough: " + m.Headers.Get("Sender"))
+						return core.Discard(errors.New("middleware has seen enough: " + m.Headers.Get("Sender")))
 					}
 					return err
 				}
@@ -325,7 +323,7 @@ func TestMiddleware_Decides(t *testing.T) {
 		}
 		fx.wantDepth("orders", 0)
 		fx.wantDepth("error", 0)
-		equal(fx, "lines of the discard", len(fx.logs.find("discarding message", "reason", "middleware has seen enough: unit \u00e9")), 1)
+		equal(fx, "lines of the discard", len(fx.logs.find("discarding message", "error", "middleware has seen enough: unit \u00e9")), 1)
 	})
 }
 

@@ -1,8 +1,10 @@
 package core
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,7 +13,7 @@ import (
 
 func TestVerdict_Decides(t *testing.T) {
 	r := rulesOf(t, Recoverability{
-		ErrorQueue: "failed", Delayed: Delayed{NumberOfRetries: 2}, RequeueDelay: 3 * time.Second, RequeueLimit: 2, DeadLetter: DeadLettersRejected,
+		ErrorQueue: "failed", Delayed: Delayed{NumberOfRetries: 2}, RequeueDelay: 3 * time.Second, RequeueLimit: 2,
 		Unrecoverable: []error{errListed},
 	})
 	for _, test := range []struct {
@@ -24,30 +26,29 @@ func TestVerdict_Decides(t *testing.T) {
 		target    plan.Place
 		limit     limitEffect // on RateLimit (R44)
 	}{
-		{name: "Defer", err: Defer(time.Minute), want: DelayedRetry(time.Minute), as: asDeferral, limit: limitSuccess},
-		{name: "Defer without a delay uses the endpoint's", err: Defer(0), want: DelayedRetry(3 * time.Second), as: asDeferral, limit: limitSuccess},
-		{name: "Defer until a time that has passed", err: Defer(-time.Minute), want: DelayedRetry(3 * time.Second), as: asDeferral, limit: limitSuccess},
-		{name: "Defer written by hand", err: &Verdict{Kind: VerdictDefer, Delay: -1}, want: DelayedRetry(3 * time.Second), as: asDeferral, limit: limitSuccess},
-		{name: "Defer is not bound by the number of delayed retries", err: Defer(1), delayed: 9, want: DelayedRetry(1), as: asDeferral, limit: limitSuccess},
-		{name: "Defer once more before the limit", err: Defer(1), deferrals: 1, want: DelayedRetry(1), as: asDeferral, limit: limitSuccess},
-		{name: "Defer at the limit", err: Defer(1), deferrals: 2, want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitSuccess},
-		{name: "Defer above the limit", err: DeferError(errFailed, 1), deferrals: 20, want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitFailure},
-		{name: "DeferError", err: DeferError(errFailed, time.Minute), want: DelayedRetry(time.Minute), as: asDeferral, limit: limitFailure},
-		{name: "DeferError of an unrecoverable error", err: DeferError(errListed, time.Minute), want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitFailure},
-		{name: "Refuse", err: Refuse(errFailed, time.Minute), want: DelayedRetry(time.Minute), as: asRefusal},
-		{name: "Refuse without a delay uses the endpoint's", err: Refuse(errFailed, 0), want: DelayedRetry(3 * time.Second), as: asRefusal},
-		{name: "Refuse is not bound by the limit of deferrals", err: Refuse(errFailed, 1), deferrals: 20, want: DelayedRetry(1), as: asRefusal},
-		{name: "Refuse because of an error that is unrecoverable for another message", err: Refuse(errListed, 1), want: DelayedRetry(1), as: asRefusal},
-		{name: "Reject", err: Reject(errFailed), want: MoveToError("failed"), target: plan.BrokerQueue, limit: limitSuccess},
-		{name: "Unrecoverable", err: Unrecoverable(errFailed), want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitFailure},
-		{name: "Discard", err: Discard("too late"), want: DiscardMessage("too late"), limit: limitSuccess},
-		{name: "DiscardError", err: DiscardError(errFailed, "too late"), want: DiscardMessage("too late"), limit: limitSuccess},
-		{name: "MoveTo", err: MoveTo(errFailed, "poison"), want: MoveToError("poison"), target: plan.CustomQueue, limit: limitSuccess},
-		{name: "MoveTo without a queue", err: MoveTo(errFailed, ""), want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitSuccess},
+		{name: "Defer", err: Defer(errors.New("not yet"), time.Minute), want: Action{Kind: ActionDefer, Delay: time.Minute}, as: asDeferral, limit: limitSuccess},
+		{name: "Defer without a delay uses the endpoint's", err: Defer(errors.New("not yet"), 0), want: Action{Kind: ActionDefer, Delay: 3 * time.Second}, as: asDeferral, limit: limitSuccess},
+		{name: "Defer until a time that has passed", err: Defer(errors.New("not yet"), -time.Minute), want: Action{Kind: ActionDefer, Delay: 3 * time.Second}, as: asDeferral, limit: limitSuccess},
+		{name: "Defer written by hand", err: &Verdict{Action{Kind: ActionDefer, Delay: -1}, errFailed}, want: Action{Kind: ActionDefer, Delay: 3 * time.Second}, as: asDeferral, limit: limitSuccess},
+		{name: "Defer is not bound by the number of delayed retries", err: Defer(errors.New("not yet"), 1), delayed: 9, want: Action{Kind: ActionDefer, Delay: 1}, as: asDeferral, limit: limitSuccess},
+		{name: "Defer once more before the limit", err: Defer(errors.New("not yet"), 1), deferrals: 1, want: Action{Kind: ActionDefer, Delay: 1}, as: asDeferral, limit: limitSuccess},
+		{name: "Defer at the limit", err: Defer(errors.New("not yet"), 1), deferrals: 2, want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitSuccess},
+		{name: "Defer above the limit", err: Defer(errFailed, 1), deferrals: 20, want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitSuccess},
+		{name: "Defer because of an unrecoverable error", err: Defer(errListed, time.Minute), want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitSuccess},
+		{name: "Refuse", err: Refuse(errFailed, time.Minute), want: Action{Kind: ActionRefuse, Delay: time.Minute}, as: asRefusal},
+		{name: "Refuse without a delay uses the endpoint's", err: Refuse(errFailed, 0), want: Action{Kind: ActionRefuse, Delay: 3 * time.Second}, as: asRefusal},
+		{name: "Refuse is not bound by the limit of deferrals", err: Refuse(errFailed, 1), deferrals: 20, want: Action{Kind: ActionRefuse, Delay: 1}, as: asRefusal},
+		{name: "Refuse because of an error that is unrecoverable for another message", err: Refuse(errListed, 1), want: Action{Kind: ActionRefuse, Delay: 1}, as: asRefusal},
+		{name: "GiveUpTo the dead-letter queue", err: GiveUpTo(errFailed, DeadLetterQueue), want: MoveToError("failed"), target: plan.BrokerQueue, limit: limitSuccess},
+		{name: "GiveUpTo the invalid queue", err: GiveUpTo(errFailed, InvalidQueue), want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitSuccess},
+		{name: "GiveUp", err: GiveUp(errFailed), want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitFailure},
+		{name: "Discard", err: Discard(errors.New("too late")), want: DiscardMessage(), limit: limitSuccess},
+		{name: "GiveUpTo", err: GiveUpTo(errFailed, "poison"), want: MoveToError("poison"), target: plan.CustomQueue, limit: limitSuccess},
+		{name: "GiveUpTo without a queue", err: GiveUpTo(errFailed, ""), want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitFailure},
 		{name: "RetryAfter", err: RetryAfter(errFailed, time.Hour), want: DelayedRetry(time.Hour), limit: limitFailure},
 		{name: "RetryAfter at once", err: RetryAfter(errFailed, 0), want: DelayedRetry(0), limit: limitFailure},
 		{name: "RetryAfter a time that has passed", err: RetryAfter(errFailed, -time.Hour), want: DelayedRetry(0), limit: limitFailure},
-		{name: "RetryAfter written by hand", err: &Verdict{Kind: VerdictRetryAfter, Err: errFailed, Delay: -1}, want: DelayedRetry(0), limit: limitFailure},
+		{name: "RetryAfter written by hand", err: &Verdict{Action{Kind: ActionDelayedRetry, Delay: -1}, errFailed}, want: DelayedRetry(0), limit: limitFailure},
 		{name: "RetryAfter for the last time", err: RetryAfter(errFailed, time.Hour), delayed: 1, want: DelayedRetry(time.Hour), limit: limitFailure},
 		{name: "RetryAfter when retries are used up", err: RetryAfter(errFailed, time.Hour), delayed: 2, want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitFailure},
 		{name: "RetryAfter of an unrecoverable error", err: RetryAfter(errListed, time.Hour), want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitFailure},
@@ -67,8 +68,8 @@ func TestVerdict_Decides(t *testing.T) {
 				if d.action != test.want || d.as != test.as || d.target != test.target || d.limit != test.limit || d.reason.text != "" {
 					t.Errorf("%+v", d)
 				}
-				if !IsVerdict(f.Err) {
-					t.Error("IsVerdict does not see it")
+				if VerdictOf(f.Err) == nil || !errors.Is(f.Err, errFailed) && !errors.Is(f.Err, errListed) && !strings.Contains(f.Err.Error(), "not yet") && !strings.Contains(f.Err.Error(), "too late") {
+					t.Errorf("the verdict or its reason is not found in %v", f.Err)
 				}
 			})
 		}
@@ -78,9 +79,9 @@ func TestVerdict_Decides(t *testing.T) {
 var errListed = errors.New("listed as unrecoverable")
 
 func TestVerdict_DeferHasNoLimitByDefault(t *testing.T) {
-	f := failureAfter(1, 0, Defer(0))
+	f := failureAfter(1, 0, Defer(errors.New("not yet"), 0))
 	f.Deferrals = 1 << 30
-	if d := rulesOf(t, Recoverability{}).decide(t.Context(), f); d.action != DelayedRetry(time.Second) || d.as != asDeferral {
+	if d := rulesOf(t, Recoverability{}).decide(t.Context(), f); d.action != (Action{Kind: ActionDefer, Delay: time.Second}) || d.as != asDeferral {
 		t.Errorf("%+v", d)
 	}
 }
@@ -94,10 +95,10 @@ func TestVerdict_DeferBeyondTheLimit(t *testing.T) {
 		text      string // of the failure; "" where it is the handler's error alone
 		errorType string // as the failure headers show it
 	}{
-		{"within the limit", Defer(1), 1, "", ""},
-		{"at the limit", Defer(0), 2, "deferred more often than RequeueLimit (2): message deferred", "*core.requeueLimitError"},
-		{"above it, with an error", fmt.Errorf("busy: %w", DeferError(codeError{7}, 1)), 3, "deferred more often than RequeueLimit (2): busy: code 7", "core.codeError"},
-		{"an unrecoverable error", DeferError(errListed, 1), 3, "", ""},
+		{"within the limit", Defer(errors.New("not yet"), 1), 1, "", ""},
+		{"at the limit", Defer(errors.New("not yet"), 0), 2, "deferred more often than RequeueLimit (2): not yet", "*core.requeueLimitError"},
+		{"above it, with an error", fmt.Errorf("busy: %w", Defer(codeError{7}, 1)), 3, "deferred more often than RequeueLimit (2): busy: code 7", "core.codeError"},
+		{"an unrecoverable error", Defer(errListed, 1), 3, "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := failureAfter(1, 0, test.err)
@@ -119,10 +120,29 @@ func TestVerdict_DeferBeyondTheLimit(t *testing.T) {
 	}
 }
 
-func TestVerdict_RejectWithoutDeadLetter(t *testing.T) {
-	f := failureAfter(1, 0, Reject(errFailed))
-	if d := rulesOf(t, Recoverability{}).decide(t.Context(), f); d.action != MoveToError("error") || d.target != plan.ErrorQueue {
-		t.Errorf("%+v", d)
+func TestVerdict_GiveUpToWithoutTheQueue(t *testing.T) {
+	r := rulesOf(t, Recoverability{})
+	r.caps.DeadLetter = false
+	for _, queue := range []string{DeadLetterQueue, InvalidQueue} {
+		d := r.decide(t.Context(), failureAfter(1, 0, GiveUpTo(errFailed, queue)))
+		if d.action != MoveToError("error") || d.target != plan.ErrorQueue {
+			t.Errorf("%s: %+v", queue, d)
+		}
+	}
+}
+
+// A policy may name the queues too; its answer is before the reason of the failure.
+func TestPolicy_NamesTheQueuesOfTheConfiguration(t *testing.T) {
+	for queue, want := range map[string]string{DeadLetterQueue: "dead", InvalidQueue: "invalid", "": "invalid"} {
+		r := rulesOf(t, Recoverability{
+			DeadLetterQueue: "dead", InvalidQueue: "invalid",
+			Policy: func(context.Context, RecoverabilityConfig, ErrorContext) (Action, error) {
+				return MoveToError(queue), nil
+			},
+		})
+		if d := r.decide(t.Context(), failureAfter(1, 0, newDecodeError("", "", errFailed))); d.action != MoveToError(want) || d.target != plan.NamedQueue {
+			t.Errorf("%q: %+v", queue, d)
+		}
 	}
 }
 
@@ -134,12 +154,12 @@ func TestVerdict_Precedence(t *testing.T) {
 		err  error
 		want Action
 	}{
-		{"Discard", Discard("old"), DiscardMessage("old")},
-		{"MoveTo", MoveTo(errFailed, "poison"), MoveToError("poison")},
-		{"Reject", Reject(errFailed), MoveToError("error")},
-		{"Unrecoverable", Unrecoverable(errFailed), MoveToError("error")},
+		{"Discard", Discard(errors.New("old")), DiscardMessage()},
+		{"GiveUpTo", GiveUpTo(errFailed, "poison"), MoveToError("poison")},
+		{"GiveUp", GiveUp(errFailed), MoveToError("error")},
 		{"PutBack", PutBack(errFailed, 0), Action{Kind: ActionPutBack}},
-		{"Defer", Defer(time.Minute), DelayedRetry(time.Minute)},
+		{"Refuse", Refuse(errFailed, time.Minute), Action{Kind: ActionRefuse, Delay: time.Minute}},
+		{"Defer", Defer(errFailed, time.Minute), Action{Kind: ActionDefer, Delay: time.Minute}},
 		{"RetryAfter", RetryAfter(errFailed, time.Hour), DelayedRetry(time.Hour)},
 		{"the policy", errFailed, ImmediateRetry()},
 	}
@@ -160,15 +180,15 @@ func TestVerdict_Precedence(t *testing.T) {
 		}
 	}
 	t.Run("a verdict within a verdict", func(t *testing.T) {
-		if d := r.decide(t.Context(), failureAfter(1, 0, RetryAfter(fmt.Errorf("x: %w", Discard("old")), time.Hour))); d.action != DiscardMessage("old") {
+		if d := r.decide(t.Context(), failureAfter(1, 0, RetryAfter(fmt.Errorf("x: %w", Discard(errors.New("old"))), time.Hour))); d.action != DiscardMessage() {
 			t.Errorf("%v", d.action)
 		}
-		if d := r.decide(t.Context(), failureAfter(1, 0, MoveTo(RetryAfter(errFailed, time.Hour), "poison"))); d.action != MoveToError("poison") {
+		if d := r.decide(t.Context(), failureAfter(1, 0, GiveUpTo(RetryAfter(errFailed, time.Hour), "poison"))); d.action != MoveToError("poison") {
 			t.Errorf("%v", d.action)
 		}
 	})
 	t.Run("R6 an unrecoverable error before Defer and RetryAfter beside it", func(t *testing.T) {
-		for _, verdict := range []error{Defer(time.Minute), DeferError(errFailed, time.Minute), RetryAfter(errFailed, time.Hour)} {
+		for _, verdict := range []error{Defer(errFailed, time.Minute), RetryAfter(errFailed, time.Hour)} {
 			for _, cause := range []error{errListed, newDecodeError("", "", errFailed)} {
 				if d := r.decide(t.Context(), failureAfter(1, 0, errors.Join(verdict, cause))); d.action != MoveToError("error") {
 					t.Errorf("%v with %v: %v", verdict, cause, d.action)
@@ -178,71 +198,59 @@ func TestVerdict_Precedence(t *testing.T) {
 	})
 }
 
-func TestVerdict_OfNilErrors(t *testing.T) {
-	for name, err := range map[string]error{
-		"DeferError":    DeferError(nil, time.Second),
-		"DiscardError":  DiscardError(nil, "old"),
-		"MoveTo":        MoveTo(nil, "q"),
-		"Reject":        Reject(nil),
-		"Unrecoverable": Unrecoverable(nil),
-		"RetryAfter":    RetryAfter(nil, time.Second),
-	} {
+// verdicts has each of the seven for an error.
+func verdicts(err error) map[string]error {
+	return map[string]error{
+		"GiveUp": GiveUp(err), "GiveUpTo": GiveUpTo(err, "q"), "RetryAfter": RetryAfter(err, time.Minute), "Defer": Defer(err, time.Minute),
+		"Refuse": Refuse(err, time.Minute), "Discard": Discard(err), "PutBack": PutBack(err, time.Minute),
+	}
+}
+
+func TestVerdict_OfNoErrorIsNone(t *testing.T) {
+	for name, err := range verdicts(nil) {
 		if err != nil {
 			t.Errorf("%s of no error is %v; a handler that succeeded would fail", name, err)
 		}
 	}
-	for name, err := range map[string]error{
-		"Defer": Defer(0), "Discard": Discard(""),
-	} {
-		if err == nil {
-			t.Errorf("%s is no error", name)
-		} else if err.Error() == "" || errors.Unwrap(err) != nil {
-			t.Errorf("%s: %q wraps %v", name, err, errors.Unwrap(err))
+}
+
+func TestVerdict_IsItsError(t *testing.T) {
+	for name, err := range verdicts(codeError{7}) {
+		if err.Error() != "code 7" || ErrorTypeOf(err) != "core.codeError" {
+			t.Errorf("%s: %q of the type %s", name, err, ErrorTypeOf(err))
+		}
+		for _, err := range []error{err, fmt.Errorf("x: %w", err), errors.Join(errFailed, err)} {
+			if found, ok := errors.AsType[codeError](err); !ok || found.code != 7 || !errors.Is(err, codeError{7}) {
+				t.Errorf("%s hides its error in %v", name, err)
+			}
+			if v, ok := errors.AsType[*Verdict](err); !ok || v != VerdictOf(err) {
+				t.Errorf("%s is not found in %v", name, err)
+			}
+		}
+	}
+	outer := GiveUp(fmt.Errorf("x: %w", Discard(errFailed)))
+	if v, _ := errors.AsType[*Verdict](outer); v.Action.Kind != ActionMoveToError || VerdictOf(outer).Action.Kind != ActionDiscard {
+		t.Errorf("errors.As finds %v, VerdictOf %v", v.Action, VerdictOf(outer).Action)
+	}
+}
+
+// Nothing else makes a Verdict.
+func TestVerdict_MadeByHand(t *testing.T) {
+	r := rulesOf(t, Recoverability{})
+	for _, v := range []*Verdict{{}, {Err: errFailed}, {Action: Action{Kind: 99}}, {Action: Action{Kind: -1}}} {
+		if d := r.decide(t.Context(), failureAfter(1, 0, v)); d.action != MoveToError("error") || d.reason.cause == nil || v.Error() == "" {
+			t.Errorf("%v: %+v", v, d)
 		}
 	}
 }
 
-func TestVerdict_Text(t *testing.T) {
-	for _, test := range []struct {
-		err  error
-		want string
-	}{
-		{Discard("too late"), "message discarded: too late"},
-		{Defer(0), "message deferred"},
-		{Defer(time.Minute), "message deferred for 1m0s"},
-		{DeferError(errFailed, time.Minute), "handler failed"},
-		{Unrecoverable(errFailed), "handler failed"},
-		{Reject(errFailed), "handler failed"},
-		{DiscardError(errFailed, "too late"), "message discarded: too late: handler failed"},
-		{&Verdict{Kind: VerdictReject}, "handler rejected the message"},
-		{&Verdict{Kind: VerdictMoveTo, Queue: "poison"}, `handler moved the message to "poison"`},
-		{MoveTo(errFailed, "poison"), "handler failed"},
-		{RetryAfter(errFailed, time.Minute), "handler failed"},
-	} {
-		if test.err.Error() != test.want {
-			t.Errorf("%q, want %q", test.err, test.want)
-		}
-	}
-}
-
-func TestVerdict_KeepsItsError(t *testing.T) {
-	for name, err := range map[string]error{
-		"DeferError": DeferError(codeError{7}, 0), "DiscardError": DiscardError(codeError{7}, "old"), "Reject": Reject(codeError{7}), "Unrecoverable": Unrecoverable(codeError{7}),
-		"MoveTo": MoveTo(codeError{7}, "q"), "RetryAfter": RetryAfter(codeError{7}, 0),
-	} {
-		if found, ok := errors.AsType[codeError](fmt.Errorf("x: %w", err)); !ok || found.code != 7 {
-			t.Errorf("%s hides its error", name)
-		}
-	}
-}
-
-func TestIsVerdict(t *testing.T) {
+func TestVerdictOf_FindsNone(t *testing.T) {
 	for _, err := range []error{nil, errFailed, errors.Join(errFailed, errListed), &PanicError{Value: "x"}, newDecodeError("", "", errFailed)} {
-		if IsVerdict(err) {
+		if VerdictOf(err) != nil {
 			t.Errorf("%v is called a verdict", err)
 		}
 	}
-	if !IsVerdict(&PanicError{Value: Discard("old")}) {
+	if VerdictOf(&PanicError{Value: Discard(errors.New("old"))}) == nil {
 		t.Error("a verdict that was panicked with is not found")
 	}
 }

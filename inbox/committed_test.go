@@ -124,9 +124,9 @@ func TestHandler_CommittedMessagesLeave(t *testing.T) {
 		change func(p *pair, c *core.Config)
 		failed string // the queue where the message is afterwards
 	}{
-		"Discard":  {result: core.Discard("not wanted")},
-		"MoveTo":   {result: core.MoveTo(errSecond, "parking"), failed: "parking"},
-		"Reject":   {result: core.Reject(errSecond), failed: "error"},
+		"Discard":  {result: core.Discard(errors.New("not wanted"))},
+		"MoveTo":   {result: core.GiveUpTo(errSecond, "parking"), failed: "parking"},
+		"Reject":   {result: core.GiveUp(errSecond), failed: "error"},
 		"error":    {result: errSecond, failed: "error"},
 		"fallback": {result: errSecond, change: func(_ *pair, c *core.Config) { c.Middleware = []core.Middleware{fallback} }},
 		"TakeOver": {result: errSecond, change: func(p *pair, _ *core.Config) { p.takesOver = true }},

@@ -64,7 +64,7 @@ type DuplicateAction int
 const (
 	// DuplicateSucceeds consumes it like a message that was handled.
 	DuplicateSucceeds DuplicateAction = iota
-	// DuplicateFails fails it without a retry (core.Unrecoverable), with an error that
+	// DuplicateFails fails it without a retry (core.GiveUp), with an error that
 	// matches ErrDuplicate. Outer middleware may return another error.
 	DuplicateFails
 )
@@ -73,7 +73,7 @@ const (
 var ErrDuplicate = errors.New("the message was handled before")
 
 // ErrNoID is the failure of a message whose sender gave it no id. It is refused
-// (core.Invalid): the id that the adapter generated may be the same as that of another
+// (core.GiveUpTo with core.InvalidQueue): the id that the adapter generated may be the same as that of another
 // message, or differ between copies of one message.
 var ErrNoID = errors.New("the message has no id that its sender gave it")
 
@@ -272,9 +272,9 @@ func (g *guard) key(m *core.Message) (Key, error) {
 	}
 	switch {
 	case !sent:
-		return Key{}, core.Invalid(fmt.Errorf("inbox: %w: %s was generated when it was received; to fix: let the sender set one, or set Config.Key or core.Config.MessageID", ErrNoID, m.ID))
+		return Key{}, core.GiveUpTo(fmt.Errorf("inbox: %w: %s was generated when it was received; to fix: let the sender set one, or set Config.Key or core.Config.MessageID", ErrNoID, m.ID), core.InvalidQueue)
 	case id == "":
-		return Key{}, core.Invalid(errors.New("inbox: Config.Key returned an empty key"))
+		return Key{}, core.GiveUpTo(errors.New("inbox: Config.Key returned an empty key"), core.InvalidQueue)
 	}
 	return Key{Scope: g.scope, ID: storable(id)}, nil
 }
@@ -304,7 +304,7 @@ func (g *guard) first(ctx context.Context, m *core.Message, key Key, tx Transact
 	if err := g.next(tx.Context(ctx), m); err != nil {
 		ended = true
 		g.rollback(ctx, key, tx)
-		if v := core.VerdictOf(err); v != nil && v.Kind == core.VerdictDiscard {
+		if v := core.VerdictOf(err); v != nil && v.Action.Kind == core.ActionDiscard {
 			g.noteDiscarded(ctx, key)
 		}
 		return err
@@ -373,7 +373,7 @@ func (g *guard) repeat(ctx context.Context, m *core.Message, key Key, entry *Ent
 	g.config.Logger.InfoContext(ctx, "message was handled before and is not handled again",
 		"scope", key.Scope, "message_id", key.ID, "handled_at", entry.HandledAt, "messages_sent_again", len(out))
 	if g.config.Duplicates == DuplicateFails {
-		return core.Unrecoverable(fmt.Errorf("inbox: %w at %v", ErrDuplicate, entry.HandledAt))
+		return core.GiveUp(fmt.Errorf("inbox: %w at %v", ErrDuplicate, entry.HandledAt))
 	}
 	return nil
 }

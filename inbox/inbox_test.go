@@ -262,7 +262,7 @@ func TestInbox_MessageWithoutIDIsRefused(t *testing.T) {
 			}
 			b.ran(2)
 			b.has("error", 1)
-			if err := b.ends[4]; !errors.Is(err, errAway) || core.IsVerdict(err) {
+			if err := b.ends[4]; !errors.Is(err, errAway) || core.VerdictOf(err) != nil {
 				b.Errorf("a Key that fails: %v", err)
 			}
 		})
@@ -512,7 +512,7 @@ func TestInbox_CopyInProgress(t *testing.T) {
 					b.Errorf("%d copies were deferred", refused)
 				}
 				for _, err := range b.ends {
-					if v := core.VerdictOf(err); v == nil || !v.Refused || !errors.Is(err, inbox.ErrInProgress) {
+					if v := core.VerdictOf(err); v == nil || v.Action.Kind != core.ActionRefuse || !errors.Is(err, inbox.ErrInProgress) {
 						b.Errorf("a copy ended with %v", err)
 					}
 				}

@@ -162,29 +162,17 @@ func outcomeOf(e *core.Handling) (outcome, kind string) {
 	case e.Err == nil:
 		return outcomeSucceeded, ""
 	}
-	kind = errorTypeOf(e.Err)
-	switch v := core.VerdictOf(e.Err); {
-	case v != nil && v.Kind == core.VerdictPutBack: // it does not count as a failure
-		return outcomePutBack, ""
-	case v != nil && v.Refused: // nor does this, for example when a feature is off
-		return outcomeDeferred, ""
-	case kind != "":
-		return outcomeFailed, kind
-	case v.Kind == core.VerdictDefer:
-		return outcomeDeferred, ""
-	default:
-		return outcomeDiscarded, ""
+	if v := core.VerdictOf(e.Err); v != nil { // those that do not count as failures
+		switch v.Action.Kind {
+		case core.ActionPutBack:
+			return outcomePutBack, ""
+		case core.ActionDefer, core.ActionRefuse:
+			return outcomeDeferred, ""
+		case core.ActionDiscard:
+			return outcomeDiscarded, ""
+		}
 	}
-}
-
-// errorTypeOf returns the name of an error's type. If a handler defers or discards a
-// message without an error, the attempt has not failed: the name is "".
-func errorTypeOf(err error) string {
-	v := core.VerdictOf(err)
-	if v != nil && v.Err == nil && (v.Kind == core.VerdictDefer || v.Kind == core.VerdictDiscard) {
-		return ""
-	}
-	return core.ErrorTypeOf(err)
+	return outcomeFailed, core.ErrorTypeOf(e.Err)
 }
 
 // recordException adds the event that semconv defines for errors.

@@ -94,7 +94,7 @@ func actionOf(e *core.Recovery) string {
 		return actionTakenOver
 	case e.DeadLettered:
 		return actionDeadLetter
-	case e.Deferred:
+	case e.Action.Kind == core.ActionDefer, e.Action.Kind == core.ActionRefuse:
 		return actionDeferral
 	case e.NewCopy:
 		return actionNewCopy

@@ -16,7 +16,10 @@ import (
 // action was done, and counts it.
 func (o *Observer) recovered(ctx context.Context, e core.Recovery) {
 	action := actionOf(&e)
-	kind := errorTypeOf(e.Failure.Err)
+	kind := ""
+	if action != actionDeferral && action != actionDiscard { // which are no failures
+		kind = core.ErrorTypeOf(e.Failure.Err)
+	}
 	failed := []attribute.KeyValue{keyAction.String(action)} // and the type of the error, if there is one
 	bounded := failed
 	if kind != "" {
@@ -40,7 +43,8 @@ func (o *Observer) recovered(ctx context.Context, e core.Recovery) {
 		return
 	}
 	attrs := append(o.messageAttributes(e.Failure.MessageID, e.Failure.Headers), keyAttempt.Int(e.Failure.ImmediateProcessingFailures))
-	if e.Action.Kind == core.ActionDelayedRetry {
+	switch e.Action.Kind {
+	case core.ActionDelayedRetry, core.ActionDefer, core.ActionRefuse:
 		attrs = append(attrs, keyDelay.Float64(e.Action.Delay.Seconds()))
 	}
 	if e.Action.Queue != "" && action == actionError {
@@ -78,7 +82,7 @@ func (o *Observer) measureRecovery(ctx context.Context, e *core.Recovery, a *att
 	}
 	if o.nservicebus != nil {
 		failed = failed[1:]
-		if v := core.VerdictOf(e.Failure.Err); action == actionPutBack || action == actionDeferral && v != nil && v.Refused {
+		if v := core.VerdictOf(e.Failure.Err); action == actionPutBack || action == actionDeferral && v != nil && v.Action.Kind == core.ActionRefuse {
 			failed = nil // the message waits, and has not failed
 		}
 		o.nservicebus.recovered(ctx, series.nservicebus, a, e.Failure.Handler, action, failed)

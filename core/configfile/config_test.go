@@ -52,7 +52,7 @@ const wholeConfig = `{
 		"requeueDelay": "250ms",
 		"requeueLimit": 10,
 		"unacceptableMessageLimit": {"count": 5, "window": "10m"},
-		"deadLetter": "Rejected",
+		"deadLetter": true,
 		"deadLetterQueue": "dead",
 		"invalidQueue": "invalid",
 		"customErrorQueues": ["fraud", "spam"],
@@ -83,7 +83,7 @@ func TestSettings_WholeConfigurationFromJSON(t *testing.T) {
 			MaxRetryAge: 12 * time.Hour, MaxDeliveries: 99,
 			RequeueDelay: 250 * time.Millisecond, RequeueLimit: 10,
 			UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 5, Window: 10 * time.Minute},
-			DeadLetter:               core.DeadLettersRejected, DeadLetterQueue: "dead",
+			DeadLetter:               true, DeadLetterQueue: "dead",
 			InvalidQueue: "invalid", CustomErrorQueues: []string{"fraud", "spam"},
 			Unrecoverable: []error{core.ErrorOfType[*fs.PathError]()},
 			RateLimit:     core.RateLimit{ConsecutiveFailures: 20, TimeToWait: 5 * time.Second},
@@ -275,8 +275,8 @@ func FuzzDecode(f *testing.F) {
 		for _, messageType := range []string{"order", "orders.placed", ""} {
 			for _, round := range []int{0, 1, 1000, 1<<63 - 1} {
 				failure := core.ErrorContext{Err: errFailed, MessageType: messageType, ImmediateProcessingFailures: round, DelayedDeliveriesPerformed: round}
-				action := core.DefaultPolicy(t.Context(), ep.RecoverabilityConfig(messageType), failure)
-				if action.Delay < 0 || action.Kind == core.ActionNone || action.Kind == core.ActionDelayedRetry && action.Delay >= 24*time.Hour {
+				action, _ := core.DefaultPolicy(t.Context(), ep.RecoverabilityConfig(messageType), failure)
+				if action.Delay < 0 || action.Kind == 0 || action.Kind == core.ActionDelayedRetry && action.Delay >= 24*time.Hour {
 					t.Errorf("R5 %v", action)
 				}
 			}

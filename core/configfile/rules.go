@@ -55,7 +55,6 @@ var levels = map[reflect.Type]bool{
 var enumerations = map[reflect.Type][]fmt.Stringer{
 	reflect.TypeFor[core.TransactionMode](): {core.TransactionNone, core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive, core.TransactionDefault},
 	reflect.TypeFor[core.Provisioning]():    {core.ProvisionAuto, core.ProvisionAlways, core.ProvisionNever},
-	reflect.TypeFor[core.DeadLetters]():     {core.DeadLettersNone, core.DeadLettersRejected, core.DeadLettersAll},
 }
 
 // constant returns the constant with the name.

@@ -20,7 +20,7 @@ type Ship struct{ OrderID string }
 // ship is the handler under test.
 func ship(_ context.Context, m *core.Message, body OrderPlaced) error {
 	if body.Total < 0 {
-		return core.Unrecoverable(errors.New("negative total"))
+		return core.GiveUp(errors.New("negative total"))
 	}
 	if err := m.Send("shipping", shipType.Of(Ship{OrderID: body.ID})); err != nil {
 		return err

@@ -60,9 +60,9 @@ func TestRunContext_ValuesReachEachFunction(t *testing.T) {
 			seen = append(seen, fmt.Sprint(function, " ", ctx.Value(txKey{}), " ", ctx.Err()))
 		}
 		ep := newEndpoint(t, inmemory.Open(), core.Config{Recoverability: core.Recoverability{
-			Policy: func(ctx context.Context, _ core.RecoverabilityConfig, _ core.ErrorContext) core.Action {
+			Policy: func(ctx context.Context, _ core.RecoverabilityConfig, _ core.ErrorContext) (core.Action, error) {
 				see(ctx, "policy")
-				return core.MoveToError("error")
+				return core.MoveToError("error"), nil
 			},
 		}}, func(ctx context.Context, _ *core.Message, _ string) error {
 			see(ctx, "handler")

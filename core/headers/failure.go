@@ -6,10 +6,11 @@ type Failure string
 
 // The reasons.
 const (
-	FailureRejected         Failure = "Rejected"         // its handler rejected it (Reject)
-	FailureInvalid          Failure = "Invalid"          // its handler found it invalid (Invalid)
-	FailureUnrecoverable    Failure = "Unrecoverable"    // an error that is not retried
-	FailureRetriesExhausted Failure = "RetriesExhausted" // the retries were used up, or a Policy or MoveTo gave it up
+	FailureRejected         Failure = "Rejected"         // its handler gave it up to DeadLetterQueue
+	FailureInvalid          Failure = "Invalid"          // its handler gave it up to InvalidQueue
+	FailureMovedByHandler   Failure = "MovedByHandler"   // its handler gave it up to a queue that it named (GiveUpTo)
+	FailureUnrecoverable    Failure = "Unrecoverable"    // an error that is not retried, or its handler gave it up (GiveUp)
+	FailureRetriesExhausted Failure = "RetriesExhausted" // the retries were used up, or a Policy gave it up
 	FailureDeferralLimit    Failure = "DeferralLimit"    // RequeueLimit was used up
 	FailureDeliveryLimit    Failure = "DeliveryLimit"    // MaxDeliveries was used up
 	FailureUndecodable      Failure = "Undecodable"      // its body cannot be decoded, or it names no type

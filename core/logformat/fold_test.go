@@ -383,12 +383,12 @@ func TestFoldRepeats_OfAnEndpoint(t *testing.T) {
 		}, "retrying message after a delay", 3, 1},
 		"deferrals": {noRetries, func(m *core.Message) error {
 			if m.Deferrals == 0 {
-				return core.DeferError(down(m.ID), time.Second)
+				return core.Defer(down(m.ID), time.Second)
 			}
 			return nil
 		}, "deferring message", 3, 1},
 		"moves":    {noRetries, func(m *core.Message) error { return down(m.ID) }, "moving message to the error queue", n, 0},
-		"discards": {noRetries, func(m *core.Message) error { return core.DiscardError(down(m.ID), "old") }, "discarding message", n, 0},
+		"discards": {noRetries, func(m *core.Message) error { return core.Discard(down(m.ID)) }, "discarding message", n, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -97,7 +97,7 @@ func (t *taxOffice) register(order WriteInvoice) error {
 	case order.Item == "kettles" && t.calls[order.OrderID] < 3:
 		return errNoAnswer
 	case order.Item == "teapots":
-		return core.Unrecoverable(fmt.Errorf("order %d: %w", order.OrderID, errTaxed))
+		return core.GiveUp(fmt.Errorf("order %d: %w", order.OrderID, errTaxed))
 	}
 	return nil
 }

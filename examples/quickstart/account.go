@@ -115,7 +115,7 @@ func (a *account) recovered(_ context.Context, e core.Recovery) {
 	if m == nil {
 		return // refused before any attempt, which does not happen in this flow
 	}
-	if e.Deferred {
+	if e.Action.Kind == core.ActionDefer {
 		m.deferrals++
 	}
 	a.line(e.Failure.FailedAt, e.Endpoint, e.Failure.MessageID, e.Failure.DelayedDeliveriesPerformed, e.Failure.ImmediateProcessingFailures, o, why)
@@ -126,14 +126,14 @@ func (a *account) recovered(_ context.Context, e core.Recovery) {
 func decided(e core.Recovery) (o outcome, why string) {
 	why = e.Failure.Err.Error()
 	switch {
-	case e.Deferred:
+	case e.Action.Kind == core.ActionDefer:
 		return outcome{fmt.Sprintf("deferred for %v", e.Action.Delay), blue, false}, why
 	case e.Action.Kind == core.ActionImmediateRetry:
 		return outcome{"retry at once", yellow, false}, why
 	case e.Action.Kind == core.ActionDelayedRetry:
 		return outcome{fmt.Sprintf("retry in %v", e.Action.Delay), yellow, false}, why
 	case e.Action.Kind == core.ActionDiscard:
-		return outcome{"discarded", grey, true}, e.Action.Reason
+		return outcome{"discarded", grey, true}, why
 	default:
 		return outcome{"to the error queue", red, true}, why
 	}

@@ -13,8 +13,8 @@
 //   - No handler has a retry loop or knows an error queue. They return errors; the
 //     configuration below, the same for all three endpoints, sets the reaction: one retry
 //     at once, two more rounds of attempts after 1 s and 2 s, then the error queue.
-//   - Where a handler knows better it returns a verdict: core.Unrecoverable, core.Discard
-//     and core.DeferError in orders.go.
+//   - Where a handler knows better it returns a verdict: core.GiveUp, core.Discard
+//     and core.Defer in orders.go.
 //   - The sends of a failed handler are dropped. order-1002 fails and is retried, and is
 //     charged once.
 //   - The error queue has a message as it was received, with headers that say where, why

@@ -41,10 +41,10 @@ func newOrders(t core.Transport, c core.Config) (*core.Endpoint, error) {
 func (h *orderHandlers) place(ctx context.Context, m *core.Message, body PlaceOrder) error {
 	order := body.Order
 	if order.Quantity < 1 {
-		return core.Unrecoverable(fmt.Errorf("order %d has the quantity %d", order.Number, order.Quantity))
+		return core.GiveUp(fmt.Errorf("order %d has the quantity %d", order.Number, order.Quantity))
 	}
 	if h.cancelled[order.Number] {
-		return core.Discard("the customer has cancelled the order")
+		return core.Discard(errors.New("the customer has cancelled the order"))
 	}
 
 	// Collected, and sent only if this handler succeeds.
@@ -54,7 +54,7 @@ func (h *orderHandlers) place(ctx context.Context, m *core.Message, body PlaceOr
 	}
 	err = h.stock.reserve(ctx, order.Item)
 	if errors.Is(err, errOutOfStock) {
-		return core.DeferError(err, time.Second) // not a failure: it is only too early
+		return core.Defer(err, time.Second) // not a failure: it is only too early
 	}
 	return err
 }

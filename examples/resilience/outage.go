@@ -101,7 +101,7 @@ func (s *shop) charge(ctx context.Context, _ *core.Message, body order) error {
 	case http.StatusServiceUnavailable:
 		return fmt.Errorf("charge order %d: %w", body.Number, errUnavailable)
 	default:
-		return core.Unrecoverable(fmt.Errorf("charge order %d: %s", body.Number, response.Status))
+		return core.GiveUp(fmt.Errorf("charge order %d: %s", body.Number, response.Status))
 	}
 }
 

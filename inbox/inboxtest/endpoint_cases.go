@@ -187,14 +187,14 @@ func verdicts(ctx context.Context, db Database) error {
 		runs, effects int
 	}{
 		"success":       {nil, 1, 1},
-		"discard":       {core.Discard("of no use"), 1, 0},
+		"discard":       {core.Discard(errors.New("of no use")), 1, 0},
 		"error":         {errAgain, 2, 1},
-		"reject":        {core.Reject(errAgain), 2, 1},
-		"invalid":       {core.Invalid(errAgain), 2, 1},
-		"move":          {core.MoveTo(errAgain, "parking"), 2, 1},
-		"defer":         {core.Defer(time.Millisecond), 2, 1},
+		"reject":        {core.GiveUp(errAgain), 2, 1},
+		"invalid":       {core.GiveUpTo(errAgain, core.InvalidQueue), 2, 1},
+		"move":          {core.GiveUpTo(errAgain, "parking"), 2, 1},
+		"defer":         {core.Defer(errors.New("not yet"), time.Millisecond), 2, 1},
 		"retry after":   {core.RetryAfter(errAgain, time.Millisecond), 2, 1},
-		"unrecoverable": {core.Unrecoverable(errAgain), 2, 1},
+		"unrecoverable": {core.GiveUp(errAgain), 2, 1},
 		"put back":      {core.PutBack(errAgain, time.Millisecond), 2, 1},
 		"refuse":        {core.Refuse(errAgain, time.Millisecond), 2, 1},
 	}

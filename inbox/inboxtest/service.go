@@ -119,7 +119,7 @@ func (s *service) ran(id string) {
 }
 
 func (s *service) handleEnd(_ context.Context, e core.Handling) {
-	if v := core.VerdictOf(e.Err); e.Err == nil || v != nil && v.Refused {
+	if v := core.VerdictOf(e.Err); e.Err == nil || v != nil && v.Action.Kind == core.ActionRefuse {
 		return
 	}
 	s.mu.Lock()

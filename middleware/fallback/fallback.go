@@ -78,7 +78,7 @@ type On struct {
 	// *core.PanicError.
 	Panics bool
 
-	// Verdicts selects the errors of core.Defer, core.Reject and the other verdicts.
+	// Verdicts selects the errors of core.Defer, core.GiveUp and the other verdicts.
 	Verdicts bool
 }
 
@@ -98,9 +98,9 @@ func (e *Error) Error() string {
 // Unwrap returns the errors.
 func (e *Error) Unwrap() []error {
 	switch {
-	case core.IsVerdict(e.Err):
+	case core.VerdictOf(e.Err) != nil:
 		return []error{e.Err}
-	case core.IsVerdict(e.Cause):
+	case core.VerdictOf(e.Cause) != nil:
 		return []error{e.Err, &formerVerdict{e.Cause}}
 	}
 	return []error{e.Err, e.Cause}
@@ -217,7 +217,7 @@ func (g *guard) handle(ctx context.Context, m *core.Message) error {
 // verdict too, as RetryAfter(cause, delay) after Refuse.
 func outermostVerdict(err error) error {
 	v, ok := errors.AsType[*core.Verdict](err)
-	if !ok || !core.IsVerdict(v.Err) {
+	if !ok || core.VerdictOf(v.Err) == nil {
 		return err
 	}
 	outermost := *v
@@ -276,7 +276,7 @@ func (on *On) selects(cause error) bool {
 		return on.Panics
 	case special(core.ErrUndecodable), special(core.ErrNoHandler), special(core.ErrNoType):
 		return false
-	case core.IsVerdict(cause):
+	case core.VerdictOf(cause) != nil:
 		return on.Verdicts || errors.Is(cause, core.ErrCircuitOpen) && slices.Contains(on.Errors, core.ErrCircuitOpen)
 	}
 	return on.Any || named || on.Func != nil && on.Func(cause)

@@ -90,7 +90,7 @@ func TestFilter(t *testing.T) {
 		"away":         func() error { return fmt.Errorf("wrapped: %w", errServiceUnavailable) },
 		"open circuit": func() error { return core.ErrCircuitOpen },
 		"refused":      func() error { return core.Refuse(core.ErrCircuitOpen, time.Second) },
-		"rejected":     func() error { return core.Reject(errServiceUnavailable) },
+		"rejected":     func() error { return core.GiveUp(errServiceUnavailable) },
 		"undecodable":  func() error { return fmt.Errorf("%w: %w", core.ErrUndecodable, errServiceUnavailable) },
 		"panic":        func() error { panic(errServiceUnavailable) },
 		"panic told":   func() error { return fmt.Errorf("wrapped: %w", &core.PanicError{Value: errServiceUnavailable}) },
@@ -221,8 +221,8 @@ func TestTakesAllFailuresOfIndependentHandlersOrNone(t *testing.T) {
 		"one that is not chosen, first": {fallback.On{Errors: []error{errServiceUnavailable}}, fails(errBoom), away, false},
 		"a panic":                       {fallback.On{Any: true}, away, panics, false},
 		"a panic that is chosen":        {fallback.On{Any: true, Panics: true}, away, panics, true},
-		"a verdict":                     {fallback.On{Any: true}, away, fails(core.Reject(errBoom)), false},
-		"a verdict beside a circuit":    {fallback.On{OpenCircuit: true}, fails(refused), fails(core.Reject(errBoom)), false},
+		"a verdict":                     {fallback.On{Any: true}, away, fails(core.GiveUp(errBoom)), false},
+		"a verdict beside a circuit":    {fallback.On{OpenCircuit: true}, fails(refused), fails(core.GiveUp(errBoom)), false},
 		"an error beside a circuit":     {fallback.On{OpenCircuit: true, Any: true}, fails(refused), away, true},
 		"two circuits":                  {fallback.On{OpenCircuit: true}, fails(refused), fails(core.ErrCircuitOpen), true},
 		"two that are chosen":           {fallback.On{Errors: []error{errServiceUnavailable, errBoom}}, away, fails(errBoom), true},
@@ -249,7 +249,7 @@ func TestFailureIsThatOfTheAttempt(t *testing.T) {
 	}{
 		"an error":  {func() error { return errors.New("no answer") }, true},
 		"a panic":   {func() error { panic("no answer") }, true},
-		"a verdict": {func() error { return core.Discard("no answer") }, false},
+		"a verdict": {func() error { return core.Discard(errors.New("no answer")) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, retryModes, func(fx *fixture) {
@@ -291,8 +291,8 @@ type refusedError struct{ error }
 func TestFailureAfterAVerdictCounts(t *testing.T) {
 	for name, verdict := range map[string]func() error{
 		"refused":   func() error { return core.Refuse(&refusedError{core.ErrCircuitOpen}, time.Second) },
-		"deferred":  func() error { return core.DeferError(&refusedError{errServiceUnavailable}, time.Second) },
-		"discarded": func() error { return core.DiscardError(&refusedError{errServiceUnavailable}, "it is late") },
+		"deferred":  func() error { return core.Defer(&refusedError{errServiceUnavailable}, time.Second) },
+		"discarded": func() error { return core.Discard(&refusedError{errServiceUnavailable}) },
 		"put back":  func() error { return core.PutBack(&refusedError{errServiceUnavailable}, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -306,7 +306,7 @@ func TestFailureAfterAVerdictCounts(t *testing.T) {
 				core.HandleFailed(ep, orderType, func(_ context.Context, _ *core.Message, _ []byte, f *core.Failed) error {
 					_, wraps := errors.AsType[*refusedError](f.Err)
 					_, isVerdict := errors.AsType[*core.Verdict](f.Err)
-					if !wraps || isVerdict || core.IsVerdict(f.Err) || !errors.Is(f.Err, errBoom) {
+					if !wraps || isVerdict || core.VerdictOf(f.Err) != nil || !errors.Is(f.Err, errBoom) {
 						fx.Errorf("HandleFailed is told %v: wraps the cause %t, is a verdict %t", f.Err, wraps, isVerdict)
 					}
 					return nil
@@ -335,7 +335,7 @@ func TestVerdictDecidesAlone(t *testing.T) {
 		fx.handle(ep, func(context.Context, *core.Message) error { return nil })
 		fx.run(ep)
 		fx.enqueue("m1")
-		if all := recovered.all(); len(all) != 1 || all[0].Action != core.DelayedRetry(time.Minute) || all[0].Deferred {
+		if all := recovered.all(); len(all) != 1 || all[0].Action != core.DelayedRetry(time.Minute) {
 			fx.Errorf("decided %v, want the delayed retry of the fallback", all)
 		}
 	})

@@ -55,16 +55,16 @@ const (
 	// Leave lets the message wait in its queue for Config.Pause, again and again
 	// (core.Refuse). Nothing is counted.
 	Leave Answer = iota
-	// Discard drops the message (core.DiscardError), and logs that.
+	// Discard drops the message (core.Discard), and logs that.
 	Discard
 	// Skip treats the message as handled, without calling its handlers. In
 	// core.HandleOptions.Middleware it skips only that handler, and the others run.
 	Skip
-	// Defer redelivers a copy of the message after Config.Delay (core.DeferError), which
+	// Defer redelivers a copy of the message after Config.Delay (core.Defer), which
 	// counts as a deferral.
 	Defer
 	// Reject moves the message to the dead-letter queue if there is one, and else to the
-	// error queue (core.Reject).
+	// error queue (core.GiveUpTo with core.DeadLetterQueue).
 	Reject
 	// Fail is an error like any other: the message is retried.
 	Fail
@@ -269,11 +269,11 @@ func (s *Switch) answer() error {
 		}
 		return core.Refuse(err, cmp.Or(s.config.Pause, defaultPause))
 	case Discard:
-		return core.DiscardError(err, "its feature is off")
+		return core.Discard(err)
 	case Defer:
-		return core.DeferError(err, s.config.Delay)
+		return core.Defer(err, s.config.Delay)
 	case Reject:
-		return core.Reject(err)
+		return core.GiveUpTo(err, core.DeadLetterQueue)
 	}
 	return err
 }

@@ -131,12 +131,12 @@ func (s *shop) left(queue string, want int) {
 }
 
 func TestSwitch_OffAnswers(t *testing.T) {
-	for answer, want := range map[featureswitch.Answer]struct{ queue, failed int }{
+	for answer, want := range map[featureswitch.Answer]struct{ queue, failed, dead int }{
 		featureswitch.Leave:   {queue: 1},
 		featureswitch.Discard: {},
 		featureswitch.Skip:    {},
 		featureswitch.Defer:   {queue: 1},
-		featureswitch.Reject:  {failed: 1},
+		featureswitch.Reject:  {dead: 1},
 		featureswitch.Fail:    {failed: 1},
 	} {
 		t.Run(answer.String(), func(t *testing.T) {
@@ -147,6 +147,7 @@ func TestSwitch_OffAnswers(t *testing.T) {
 				shop.expect("while it is off", "order 1")
 				shop.left("shop", want.queue)
 				shop.left("error", want.failed)
+				shop.left(inmemory.DeadLetterQueue("shop"), want.dead)
 				if err := s.Set(featureswitch.On); err != nil {
 					t.Fatal(err)
 				}

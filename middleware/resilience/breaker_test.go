@@ -208,7 +208,7 @@ func TestBreaker_IsNotMovedBy(t *testing.T) {
 		result  func() error
 	}{
 		"verdicts":                    {result: func() error { return core.RetryAfter(errAway, time.Hour) }},
-		"verdicts that are wrapped":   {result: func() error { return fmt.Errorf("so: %w", core.Reject(errAway)) }},
+		"verdicts that are wrapped":   {result: func() error { return fmt.Errorf("so: %w", core.GiveUp(errAway)) }},
 		"undecodable bodies":          {result: func() error { return fmt.Errorf("%w: %w", core.ErrUndecodable, errAway) }},
 		"types without a handler":     {result: func() error { return fmt.Errorf("%w: x", core.ErrNoHandler) }},
 		"unrecoverable errors":        {result: func() error { return errListed }},
@@ -438,7 +438,7 @@ func TestBreaker_TellsEachChange(t *testing.T) {
 			_ = handle(b.Context(), &core.Message{})
 			time.Sleep(time.Minute)
 		}
-		result = core.Defer(time.Hour) // says nothing, and is no change
+		result = core.Defer(errors.New("not yet"), time.Hour) // says nothing, and is no change
 		_ = handle(b.Context(), &core.Message{})
 		result = nil
 		_ = handle(b.Context(), &core.Message{})
@@ -491,7 +491,7 @@ func TestBreaker_Waits(t *testing.T) {
 		_ = handle(b.Context(), &core.Message{})
 		start := time.Now()
 		err := handle(b.Context(), &core.Message{})
-		if r, ok := errors.AsType[*resilience.RefusedError](err); !ok || core.IsVerdict(err) || !r.Until.Equal(start.Add(time.Minute)) {
+		if r, ok := errors.AsType[*resilience.RefusedError](err); !ok || core.VerdictOf(err) != nil || !r.Until.Equal(start.Add(time.Minute)) {
 			b.Errorf("refused with %v", err)
 		}
 		equal(b, "waited", time.Since(start), 20*time.Second)

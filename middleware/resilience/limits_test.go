@@ -124,7 +124,7 @@ func TestLimits_EndWithTheirMessage(t *testing.T) {
 				time.AfterFunc(time.Second, func() { cancel(core.ErrLockLost) })
 				start := time.Now()
 				err := handle(ctx, &core.Message{})
-				if !errors.Is(err, core.ErrLockLost) || isRefused(err) || core.IsVerdict(err) {
+				if !errors.Is(err, core.ErrLockLost) || isRefused(err) || core.VerdictOf(err) != nil {
 					b.Errorf("ended with %v", err)
 				}
 				equal(b, "waited", time.Since(start), time.Second)
@@ -237,7 +237,7 @@ func TestRefusal(t *testing.T) {
 				}
 				b.orders(config, func(_ context.Context, m *core.Message) error {
 					if m.ID == "m0" || time.Since(start) < test.outage {
-						return core.Unrecoverable(errAway)
+						return core.GiveUp(errAway)
 					}
 					seen.add(fmt.Sprint(m.DelayedRetries))
 					return nil

@@ -43,7 +43,7 @@ func TestDescribe_NamesTheStrategies(t *testing.T) {
 				b.Fatalf("%q, want %q", all, want)
 			}
 		}
-		if !errors.Is(facts[0].Refusals[0], core.ErrCircuitOpen) || errors.Is(facts[1].Refusals[0], core.ErrCircuitOpen) || !core.IsVerdict(facts[1].Refusals[0]) {
+		if !errors.Is(facts[0].Refusals[0], core.ErrCircuitOpen) || errors.Is(facts[1].Refusals[0], core.ErrCircuitOpen) || core.VerdictOf(facts[1].Refusals[0]) == nil {
 			b.Errorf("refusals %v, %v", facts[0].Refusals, facts[1].Refusals)
 		}
 		ep := b.orders(middleware(b.policy(everything).Middleware()), func(context.Context, *core.Message) error { return nil })

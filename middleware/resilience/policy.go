@@ -178,7 +178,7 @@ func (s *sequence) judge(err error) outcome {
 	switch {
 	case err == nil:
 		return success
-	case core.IsVerdict(err), isRefusal(err), s.isUnrecoverable(err), hasEnded(s.ctx):
+	case core.VerdictOf(err) != nil, isRefusal(err), s.isUnrecoverable(err), hasEnded(s.ctx):
 		return neutral
 	case !s.selects(s.config.Breaker.On, s.config.Breaker.OnFunc, err):
 		return neutral
@@ -244,7 +244,7 @@ func (s *sequence) timeout(ctx context.Context, limit time.Duration, total bool,
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, cause)
 	defer cancel()
 	err := f(ctx)
-	if err == nil || core.IsVerdict(err) || !errors.Is(context.Cause(ctx), cause) {
+	if err == nil || core.VerdictOf(err) != nil || !errors.Is(context.Cause(ctx), cause) {
 		return err
 	}
 	s.timedOut.Add(1)

@@ -62,7 +62,7 @@ func (s *sequence) again(ctx context.Context, before *core.Savepoint, last error
 		return last
 	})
 	switch cause := context.Cause(ctx); {
-	case last == nil || core.IsVerdict(last):
+	case last == nil || core.VerdictOf(last) != nil:
 		return last
 	case cause != nil && !isTimeout(cause) && tries < s.config.Retry.Tries:
 		return fmt.Errorf("resilience: policy %q: ended after try %d of %d: %w: %w", s.config.Name, tries, s.config.Retry.Tries, cause, last)
@@ -82,7 +82,7 @@ func isTimeout(cause error) bool {
 // retriable reports whether an error is tried again.
 func (s *sequence) retriable(err error) bool {
 	c := &s.config.Retry
-	return !core.IsVerdict(err) && !isRefusal(err) && !s.isUnrecoverable(err) && s.selects(c.On, c.OnFunc, err)
+	return core.VerdictOf(err) == nil && !isRefusal(err) && !s.isUnrecoverable(err) && s.selects(c.On, c.OnFunc, err)
 }
 
 // countedTry is try. If the circuit breaker counts tries, it counts the result.

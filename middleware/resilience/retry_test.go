@@ -75,7 +75,7 @@ func TestRetry_DoesNotTryAgain(t *testing.T) {
 	}{
 		"a success":                   {result: nil},
 		"a verdict":                   {result: core.RetryAfter(errAway, time.Hour)},
-		"a verdict that is wrapped":   {result: fmt.Errorf("so: %w", core.Defer(time.Hour))},
+		"a verdict that is wrapped":   {result: fmt.Errorf("so: %w", core.Defer(errors.New("not yet"), time.Hour))},
 		"a refusal":                   {result: fmt.Errorf("so: %w", &resilience.RefusedError{Policy: "inner", By: resilience.StrategyBreaker})},
 		"an undecodable body":         {result: fmt.Errorf("%w: %w", core.ErrUndecodable, errAway)},
 		"a type without a handler":    {result: core.ErrNoHandler},
@@ -261,7 +261,7 @@ func TestTimeouts_AreAlwaysFailures(t *testing.T) {
 func TestTimeouts_KeepVerdicts(t *testing.T) {
 	bubble(t, func(b *bed) {
 		p := b.policy(resilience.Config{TryTimeout: time.Second, Retry: resilience.Retry{Tries: 3}})
-		verdict := core.Defer(time.Hour)
+		verdict := core.Defer(errors.New("not yet"), time.Hour)
 		err := p.Middleware().Wrap(core.MiddlewareScope{}, func(ctx context.Context, _ *core.Message) error { <-ctx.Done(); return verdict })(b.Context(), &core.Message{})
 		equal(b, "error", err, verdict)
 	})

@@ -142,7 +142,7 @@ func TestDeadLetterQueue_ServesAsErrorQueue(t *testing.T) {
 	s := startSite(t, sbserver.Config{})
 	transport := s.provisioned(t, asb.Config{}, "q", "error")
 	ep, err := core.New("q", transport, core.Config{Recoverability: core.Recoverability{
-		DeadLetter: core.DeadLettersAll, Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Millisecond},
+		DeadLetter: true, Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Millisecond},
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -33,7 +33,7 @@ func TestFailure_OfAForeignMessageWithLargeProperties(t *testing.T) {
 		{"46 KiB", 3, []string{headers.FailedQ, headers.ExceptionMessage, headers.TimeOfFailure}},
 		{"61 KiB", 4, []string{headers.FailedQ}},
 	} {
-		for where, letters := range map[string]core.DeadLetters{"error": core.DeadLettersNone, "q/$deadletterqueue": core.DeadLettersAll} {
+		for where, letters := range map[string]bool{"error": false, "q/$deadletterqueue": true} {
 			t.Run(c.name+", "+where, func(t *testing.T) {
 				t.Parallel()
 				s := startSite(t, sbserver.Config{})

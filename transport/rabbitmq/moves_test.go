@@ -223,12 +223,14 @@ func TestMoves_FullDeadLetterQueue(t *testing.T) {
 		}()...)
 		ep, err := core.New("billing", transport, core.Config{
 			Logger: slog.New(slog.DiscardHandler), Concurrency: 1,
-			Recoverability: core.Recoverability{Delayed: core.Delayed{NumberOfRetries: core.Off}, DeadLetter: core.DeadLettersRejected, DeadLetterQueue: "dead"},
+			Recoverability: core.Recoverability{Delayed: core.Delayed{NumberOfRetries: core.Off}, DeadLetterQueue: "dead"},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		core.Handle(ep, placedByteType, func(context.Context, *core.Message, []byte) error { return core.Reject(errors.New("barred")) })
+		core.Handle(ep, placedByteType, func(context.Context, *core.Message, []byte) error {
+			return core.GiveUpTo(errors.New("barred"), core.DeadLetterQueue)
+		})
 		runs(t, ep)
 		dead, failed := 0, 0
 		until(t, "all messages are in one of the two queues", func() bool {

@@ -20,7 +20,7 @@ func TestPolicy_WritesInTheTransactionOfTheMessage(t *testing.T) {
 		failed  int           // messages in the error queue
 	}{
 		"a move to the error queue":       {[]core.Action{core.MoveToError("")}, 1, 1},
-		"a discard":                       {[]core.Action{core.DiscardMessage("no need")}, 1, 0},
+		"a discard":                       {[]core.Action{core.DiscardMessage()}, 1, 0},
 		"a delayed retry, then a move":    {[]core.Action{core.DelayedRetry(time.Millisecond), core.MoveToError("")}, 2, 1},
 		"an immediate retry, then a move": {[]core.Action{core.ImmediateRetry(), core.MoveToError("")}, 1, 1}, // given back with all work undone
 	} {
@@ -29,16 +29,16 @@ func TestPolicy_WritesInTheTransactionOfTheMessage(t *testing.T) {
 			e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
 			e.exec(`create table decided (key text not null)`)
 			e.exec(`grant all on decided to public`)
-			e.config.Recoverability.Policy = func(ctx context.Context, _ core.RecoverabilityConfig, failure core.ErrorContext) core.Action {
+			e.config.Recoverability.Policy = func(ctx context.Context, _ core.RecoverabilityConfig, failure core.ErrorContext) (core.Action, error) {
 				tx, err := sqlserver.Tx(ctx)
 				if err != nil {
 					t.Error(err)
-					return core.Action{}
+					return core.Action{}, nil
 				}
 				if _, err := tx.Exec(ctx, `insert into decided values ($1)`, failure.MessageID); err != nil {
 					t.Error(err)
 				}
-				return test.actions[min(failure.DelayedDeliveriesPerformed+failure.ImmediateProcessingFailures-1, len(test.actions)-1)]
+				return test.actions[min(failure.DelayedDeliveriesPerformed+failure.ImmediateProcessingFailures-1, len(test.actions)-1)], nil
 			}
 			e.handle = func(ctx context.Context, m *core.Message, body []byte) error {
 				if err := e.work(ctx, m, body); err != nil {

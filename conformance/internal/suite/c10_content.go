@@ -3,6 +3,7 @@ package suite
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -248,7 +249,7 @@ var contentCases = []testCase{
 			case "bad":
 				return errHandler
 			case "unwanted":
-				return core.Discard("the case wants it")
+				return core.Discard(errors.New("the case wants it"))
 			}
 			m.Headers.Set("Sender", "the handler's own")
 			return nil

@@ -287,9 +287,9 @@ var deadLetterCases = []testCase{
 		t.wantQueues(f, "after DeadLetter", nil, nil)
 		t.wantDeadBodies(f.from, forwardedBody)
 	}},
-	{rule: "C22", title: "an endpoint rejects messages to the broker's dead-letter queue where it is configured", modes: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
+	{rule: "C22", title: "a handler gives a message up to the broker's own dead-letter queue", modes: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
 		transport := t.open()
-		s, seen := t.runVerdict(transport, core.Reject(errors.New("no good")), func(c *core.Config) { c.Recoverability.DeadLetter = core.DeadLettersRejected })
+		s, seen := t.runVerdict(transport, core.GiveUpTo(errors.New("no good"), core.DeadLetterQueue), nil)
 		var dead []DeadLetter
 		t.await("the broker's dead-letter queue gets the rejected messages", func() bool {
 			dead = append(dead, t.suite.h.DeadLetters(t, s.queue)...)

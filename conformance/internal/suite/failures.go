@@ -54,7 +54,9 @@ func (t *caseT) runVerdict(transport core.Transport, verdict error, change func(
 // policyEndpoint makes an endpoint whose policy always returns the action.
 func (t *caseT) policyEndpoint(transport core.Transport, action core.Action) *service {
 	return t.service(transport, func(c *core.Config) {
-		c.Recoverability.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action { return action }
+		c.Recoverability.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) (core.Action, error) {
+			return action, nil
+		}
 	})
 }
 

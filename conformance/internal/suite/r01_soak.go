@@ -2,6 +2,7 @@ package suite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -134,18 +135,18 @@ func (k *soak) handle(_ context.Context, m *core.Message) error {
 	j := k.plan[i]
 	attempt := k.attempts.add(name)
 	if attempt > 10*j.attempts { // ends the case if a transport never counts
-		return core.Discard("attempted too often")
+		return core.Discard(errors.New("attempted too often"))
 	}
 	switch {
 	case j.kind == "fails for good", j.kind == "fails" && attempt <= j.failures:
 		return errHandler
 	case j.kind == "defer" && attempt <= j.failures:
-		return core.Defer(10 * time.Millisecond)
+		return core.Defer(errors.New("not yet"), 10*time.Millisecond)
 	case j.kind == "unrecoverable":
-		return core.Unrecoverable(errHandler)
+		return core.GiveUp(errHandler)
 	case j.kind == "discard":
 		k.ends.add(name + soakDiscarded)
-		return core.Discard("the case wants it")
+		return core.Discard(errors.New("the case wants it"))
 	case j.kind == "slow":
 		k.t.sleep(20 * time.Millisecond)
 	}

@@ -27,7 +27,7 @@ var unrecoverableCases = []testCase{
 		failures := map[string]error{
 			"listed":  errInvalid,
 			"wrapped": fmt.Errorf("order 7: %w", errInvalid),
-			"verdict": core.Unrecoverable(errors.New("no such customer")),
+			"verdict": core.GiveUp(errors.New("no such customer")),
 		}
 		for body, err := range failures {
 			s.handle(body, func(context.Context, *core.Message) error { return err })
@@ -80,7 +80,7 @@ var unrecoverableCases = []testCase{
 	}},
 	{rule: "R6", title: "a handler's verdict Unrecoverable is found in any wrapped error", run: func(t *caseT) {
 		transport := t.open()
-		s, seen := t.runVerdict(transport, errors.Join(errors.New("beside it"), fmt.Errorf("around it: %w", core.Unrecoverable(errors.New("hopeless")))), nil)
+		s, seen := t.runVerdict(transport, errors.Join(errors.New("beside it"), fmt.Errorf("around it: %w", core.GiveUp(errors.New("hopeless")))), nil)
 		t.wantFailedHeaders(s.wantOneMoved(), "hopeless")
 		t.wantAttempts(seen, "judged", 1)
 	}},
@@ -90,9 +90,9 @@ func malformedToErrorQueue(t *caseT) {
 	transport := t.open()
 	var ran counter
 	s := t.service(transport, func(c *core.Config) {
-		c.Recoverability.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
+		c.Recoverability.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) (core.Action, error) {
 			ran.add("policy")
-			return core.ImmediateRetry()
+			return core.ImmediateRetry(), nil
 		}
 		c.Middleware = append(c.Middleware, core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error {

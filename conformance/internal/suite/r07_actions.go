@@ -25,7 +25,7 @@ var actionCases = []testCase{
 			}
 			verdicts <- time.Now()
 			if n <= 2 {
-				return core.Defer(delay)
+				return core.Defer(errors.New("not yet"), delay)
 			}
 			return nil
 		})
@@ -98,7 +98,7 @@ var actionCases = []testCase{
 			c.Recoverability.RequeueDelay = 10 * time.Millisecond
 		})
 		s.handle("job", func(_ context.Context, m *core.Message) error {
-			return seen.failWith(m, core.DeferError(errHandler, 0))
+			return seen.failWith(m, core.Defer(errHandler, 0))
 		})
 		s.run()
 		t.send(transport, t.command(s.queue, "job", "always deferred"))
@@ -190,7 +190,7 @@ var actionCases = []testCase{
 	{rule: "R7", title: "a policy can discard a message", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
-		s := t.policyEndpoint(transport, core.DiscardMessage("not wanted"))
+		s := t.policyEndpoint(transport, core.DiscardMessage())
 		failed := make(chan struct{}, endless+1)
 		s.handle("order", func(_ context.Context, m *core.Message) error {
 			failed <- struct{}{}
@@ -209,12 +209,12 @@ var actionCases = []testCase{
 		other := t.queue(transport)
 		s := t.service(transport, func(c *core.Config) {
 			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(1), t.delayed(1)
-			c.Recoverability.Policy = func(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) core.Action {
-				action := core.DefaultPolicy(ctx, config, failure)
+			c.Recoverability.Policy = func(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) (core.Action, error) {
+				action, err := core.DefaultPolicy(ctx, config, failure)
 				if action.Kind == core.ActionMoveToError && failure.MessageType == "exception" {
-					return core.MoveToError(other)
+					return core.MoveToError(other), nil
 				}
-				return action
+				return action, err
 			}
 		})
 		s.handle("order", seen.fail)
@@ -236,7 +236,7 @@ var actionCases = []testCase{
 	{rule: "R7", title: "a message that its handler discards is consumed", run: func(t *caseT) {
 		transport := t.open()
 		audit := t.queue(transport)
-		s, seen := t.runVerdict(transport, fmt.Errorf("wrapped: %w", core.Discard("the case wants it")), func(c *core.Config) { c.AuditQueue = audit })
+		s, seen := t.runVerdict(transport, fmt.Errorf("wrapped: %w", core.Discard(errors.New("the case wants it"))), func(c *core.Config) { c.AuditQueue = audit })
 		t.wantLeft(audit, "the copies of the handled messages, to which a discarded one does not belong", "after")
 		s.end()
 		t.wantAttempts(seen, "judged", 1)
@@ -246,7 +246,7 @@ var actionCases = []testCase{
 	{rule: "R7", title: "a handler moves its message to a queue that it names", run: func(t *caseT) {
 		transport := t.open()
 		custom := t.queue(transport)
-		s, seen := t.runVerdict(transport, core.MoveTo(errors.New("it belongs elsewhere"), custom), nil)
+		s, seen := t.runVerdict(transport, core.GiveUpTo(errors.New("it belongs elsewhere"), custom), nil)
 		for _, in := range t.wantLeft(custom, "the message that its handler moved there", "judged") {
 			t.wantFailedHeaders(in, "it belongs elsewhere")
 		}
@@ -257,7 +257,7 @@ var actionCases = []testCase{
 	}},
 	{rule: "R7", title: "a message that its handler rejects goes to the error queue at once", run: func(t *caseT) {
 		transport := t.open()
-		s, seen := t.runVerdict(transport, core.Reject(errors.New("no good")), nil)
+		s, seen := t.runVerdict(transport, core.GiveUp(errors.New("no good")), nil)
 		t.wantFailedHeaders(s.wantOneMoved(), "no good")
 		t.wantAttempts(seen, "judged", 1)
 	}},

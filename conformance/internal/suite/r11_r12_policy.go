@@ -20,7 +20,7 @@ var policyCases = []testCase{
 		var failures []core.ErrorContext
 		s := t.service(transport, func(c *core.Config) {
 			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(1), t.delayed(1)
-			c.Recoverability.Policy = func(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) core.Action {
+			c.Recoverability.Policy = func(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) (core.Action, error) {
 				mu.Lock()
 				failures = append(failures, failure)
 				mu.Unlock()
@@ -78,11 +78,11 @@ var policyCases = []testCase{
 		handled, decided := t.uniqueName(), t.uniqueName()
 		tx := t.suite.h.NativeTx
 		s := t.service(transport, func(c *core.Config) {
-			c.Recoverability.Policy = func(ctx context.Context, _ core.RecoverabilityConfig, _ core.ErrorContext) core.Action {
+			c.Recoverability.Policy = func(ctx context.Context, _ core.RecoverabilityConfig, _ core.ErrorContext) (core.Action, error) {
 				if err := tx.Write(ctx, decided); err != nil {
 					t.fail("Harness.NativeTx.Write works in the context of a policy, after Reset has undone the work of the handler, or repaired the transaction", "%v", err)
 				}
-				return core.MoveToError("")
+				return core.MoveToError(""), nil
 			}
 		})
 		s.handle("order", func(ctx context.Context, m *core.Message) error {
@@ -113,7 +113,7 @@ var policyCases = []testCase{
 		transport := t.open()
 		var seen attempts
 		s := t.service(transport, func(c *core.Config) {
-			c.Recoverability.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) core.Action {
+			c.Recoverability.Policy = func(context.Context, core.RecoverabilityConfig, core.ErrorContext) (core.Action, error) {
 				panic("the policy panics, as the case wants it")
 			}
 		})

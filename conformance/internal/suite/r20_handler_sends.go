@@ -297,11 +297,11 @@ var handlerSendCases = []testCase{
 		s := t.service(transport, func(c *core.Config) {
 			c.Recoverability.Immediate = t.immediate(2)
 			// Such a failure is unrecoverable; a policy may still retry it.
-			c.Recoverability.Policy = func(_ context.Context, c core.RecoverabilityConfig, f core.ErrorContext) core.Action {
+			c.Recoverability.Policy = func(_ context.Context, c core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
 				if f.ImmediateProcessingFailures <= c.Immediate.MaxNumberOfRetries {
-					return core.ImmediateRetry()
+					return core.ImmediateRetry(), nil
 				}
-				return core.MoveToError("")
+				return core.MoveToError(""), nil
 			}
 		})
 		s.handle("order", func(_ context.Context, m *core.Message) error {
@@ -378,7 +378,7 @@ var handlerSendCases = []testCase{
 		s := t.serviceOn(lossy, queue, errorQueue, func(c *core.Config) { c.Recoverability.Immediate = t.immediate(2) })
 		s.handle("order", func(_ context.Context, m *core.Message) error {
 			if seen.add(m) > endless {
-				return core.Discard("attempted too often")
+				return core.Discard(errors.New("attempted too often"))
 			}
 			return m.Send(targets.queue, anyType.Of([]byte("sent")))
 		})
@@ -400,7 +400,7 @@ var handlerSendCases = []testCase{
 		})
 		s.handle("order", func(ctx context.Context, m *core.Message) error {
 			if seen.add(m) > endless {
-				return core.Discard("attempted too often")
+				return core.Discard(errors.New("attempted too often"))
 			}
 			key := t.uniqueName()
 			mu.Lock()

@@ -57,13 +57,13 @@ var errorQueueCases = []testCase{
 		}
 		s := t.serviceOn(transport, sent.Queue, t.queue(transport), func(c *core.Config) {
 			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(1), t.delayed(1)
-			c.Recoverability.Policy = func(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) core.Action {
+			c.Recoverability.Policy = func(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) (core.Action, error) {
 				unchanged("the policy", failure.Headers)
-				action := core.DefaultPolicy(ctx, config, failure)
+				action, err := core.DefaultPolicy(ctx, config, failure)
 				failure.Headers.Set("Company.Customer", "changed")
 				failure.Headers.Set("Company.Policy", "was here")
 				failure.Headers.Del("Sender", headers.MessageID, headers.MessageTypes)
-				return action
+				return action, err
 			}
 		})
 		s.handle("order", func(_ context.Context, m *core.Message) error {

@@ -55,7 +55,7 @@ var failureLimitCases = []testCase{
 		s.handle("job", func(context.Context, *core.Message) error {
 			t.sleep(5 * time.Millisecond) // otherwise a fast transport delivers all messages before the endpoint is paused
 			failed.Add(1)
-			return core.Unrecoverable(errHandler)
+			return core.GiveUp(errHandler)
 		})
 		jobs := t.blockingHandler()
 		jobs.releaseAll()

@@ -18,11 +18,11 @@ var middlewareCases = []testCase{
 					seen.add("before")
 					switch m.Headers.Get("Véto-By") {
 					case "discard ✓":
-						return core.Discard("the case wants it")
+						return core.Discard(errors.New("the case wants it"))
 					case "":
 						return next(ctx, m)
 					default:
-						return core.Reject(errors.New("vetoed"))
+						return core.GiveUp(errors.New("vetoed"))
 					}
 				}
 			})}

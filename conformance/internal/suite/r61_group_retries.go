@@ -2,6 +2,7 @@ package suite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -89,7 +90,7 @@ var groupRetryCases = []testCase{
 			case m.Attempt == 1:
 				return errHandler
 			}
-			return core.Defer(delay)
+			return core.Defer(errors.New("not yet"), delay)
 		})
 		t.sendGroup(transport, s.queue, "one", "deferred", "after")
 		s.run()
@@ -146,11 +147,11 @@ var groupRetryCases = []testCase{
 		errorQueue, dead := t.groupQueue(transport), t.groupQueue(transport)
 		s := t.serviceOn(transport, t.groupQueue(transport), errorQueue, func(c *core.Config) {
 			t.groupRetries(1, 0, 0)(c)
-			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersRejected, dead
+			c.Recoverability.DeadLetterQueue = dead
 		})
 		s.record(func(m *core.Message) error {
 			if strings.Contains(string(m.RawBody()), "rejected") {
-				return core.Reject(errHandler)
+				return core.GiveUpTo(errHandler, core.DeadLetterQueue)
 			}
 			return errHandler
 		})

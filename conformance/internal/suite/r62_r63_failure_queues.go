@@ -19,8 +19,8 @@ var failureQueueCases = []testCase{
 	{rule: "R62", title: "a message that its handler rejects goes to the dead-letter queue of the endpoint", run: func(t *caseT) {
 		transport := t.open()
 		dead := t.queue(transport)
-		s, seen := t.runVerdict(transport, core.Reject(errors.New("no good")), func(c *core.Config) {
-			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersRejected, dead
+		s, seen := t.runVerdict(transport, core.GiveUpTo(errors.New("no good"), core.DeadLetterQueue), func(c *core.Config) {
+			c.Recoverability.DeadLetterQueue = dead
 		})
 		for _, in := range t.wantLeft(dead, "the message that its handler rejected", "judged") {
 			t.wantFailedHeaders(in, "no good")
@@ -37,7 +37,7 @@ var failureQueueCases = []testCase{
 		var seen counter
 		s := t.service(transport, func(c *core.Config) {
 			c.Recoverability.Immediate = t.immediate(1)
-			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersAll, dead
+			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = true, dead
 		})
 		attempts := 2
 		if t.mode == core.TransactionNone {
@@ -67,8 +67,8 @@ var failureQueueCases = []testCase{
 		t.wantLeft(dead, "after its message was taken away")
 	}},
 	{rule: "R62", title: "messages go to the error queue while the dead-letter queue cannot be reached, and to it afterwards", run: func(t *caseT) {
-		t.replacedWhileAway(core.Reject(errHandler), headers.FailureRejected, func(c *core.Config, queue string) {
-			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersRejected, queue
+		t.replacedWhileAway(core.GiveUpTo(errHandler, core.DeadLetterQueue), headers.FailureRejected, func(c *core.Config, queue string) {
+			c.Recoverability.DeadLetterQueue = queue
 		})
 	}},
 	{rule: "R62", title: "dead letters go to the error queue if the dead-letter queue does not exist", run: func(t *caseT) {
@@ -76,9 +76,11 @@ var failureQueueCases = []testCase{
 		unchecked := &faultTransport{Transport: transport} // which is no core.Checker: otherwise Run would report the missing queue
 		var seen attempts
 		s := t.serviceOn(unchecked, t.queue(transport), t.queue(transport), func(c *core.Config) {
-			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersRejected, t.uniqueName()
+			c.Recoverability.DeadLetterQueue = t.uniqueName()
 		})
-		s.handle("job", func(_ context.Context, m *core.Message) error { return seen.failWith(m, core.Reject(errHandler)) })
+		s.handle("job", func(_ context.Context, m *core.Message) error {
+			return seen.failWith(m, core.GiveUpTo(errHandler, core.DeadLetterQueue))
+		})
 		s.run()
 		t.send(transport, t.command(s.queue, "job", "rejected"))
 		in := s.wantOneMoved()
@@ -90,9 +92,9 @@ var failureQueueCases = []testCase{
 		transport := t.open()
 		dead := t.queue(transport)
 		s := t.service(transport, func(c *core.Config) {
-			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersRejected, dead
+			c.Recoverability.DeadLetterQueue = dead
 		})
-		s.handle("job", func(context.Context, *core.Message) error { return core.Reject(errHandler) })
+		s.handle("job", func(context.Context, *core.Message) error { return core.GiveUpTo(errHandler, core.DeadLetterQueue) })
 		s.run()
 		sent := t.command(s.queue, "job", "letter")
 		size := 33 << 10
@@ -125,9 +127,9 @@ var failureQueueCases = []testCase{
 		}}
 		instance := func(on core.Transport) *service {
 			s := t.serviceOn(on, queue, errorQueue, func(c *core.Config) {
-				c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersRejected, dead
+				c.Recoverability.DeadLetterQueue = dead
 			})
-			s.handle("job", func(context.Context, *core.Message) error { return core.Reject(errHandler) })
+			s.handle("job", func(context.Context, *core.Message) error { return core.GiveUpTo(errHandler, core.DeadLetterQueue) })
 			s.run()
 			return s
 		}
@@ -147,13 +149,13 @@ var failureQueueCases = []testCase{
 		t.wantLeft(errorQueue, "after a message was dead-lettered instead")
 	}},
 	{rule: "R63", title: "messages go to the error queue while the invalid queue cannot be reached, and to it afterwards", run: func(t *caseT) {
-		t.replacedWhileAway(core.Invalid(errHandler), headers.FailureInvalid, func(c *core.Config, queue string) { c.Recoverability.InvalidQueue = queue })
+		t.replacedWhileAway(core.GiveUpTo(errHandler, core.InvalidQueue), headers.FailureInvalid, func(c *core.Config, queue string) { c.Recoverability.InvalidQueue = queue })
 	}},
 	{rule: "R63", title: "without an invalid queue an invalid message is a dead letter", run: func(t *caseT) {
 		transport := t.open()
 		dead := t.queue(transport)
-		s, seen := t.runVerdict(transport, core.Invalid(errHandler), func(c *core.Config) {
-			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = core.DeadLettersAll, dead
+		s, seen := t.runVerdict(transport, core.GiveUpTo(errHandler, core.InvalidQueue), func(c *core.Config) {
+			c.Recoverability.DeadLetter, c.Recoverability.DeadLetterQueue = true, dead
 		})
 		for _, in := range t.wantLeft(dead, "the message that its handler called invalid", "judged") {
 			t.wantFailedHeaders(in, errHandler.Error())
@@ -166,7 +168,7 @@ var failureQueueCases = []testCase{
 	{rule: "R63", title: "a message that its handler calls invalid goes to the invalid queue", run: func(t *caseT) {
 		transport := t.open()
 		invalid := t.queue(transport)
-		s, seen := t.runVerdict(transport, core.Invalid(errors.New("no customer")), func(c *core.Config) { c.Recoverability.InvalidQueue = invalid })
+		s, seen := t.runVerdict(transport, core.GiveUpTo(errors.New("no customer"), core.InvalidQueue), func(c *core.Config) { c.Recoverability.InvalidQueue = invalid })
 		for _, in := range t.wantLeft(invalid, "the message that its handler called invalid", "judged") {
 			t.wantFailedHeaders(in, "no customer")
 			t.wantFailedBecause(in, headers.FailureInvalid)

@@ -121,7 +121,7 @@ func TestProbes_EndpointThatEndsAtItsLimit(t *testing.T) {
 			<-release
 			return nil
 		}
-		return core.Unrecoverable(errBoom)
+		return core.GiveUp(errBoom)
 	}
 	bubble(t, c, handle, func(fx *fixture) {
 		release = make(chan struct{})

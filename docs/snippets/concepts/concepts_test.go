@@ -222,7 +222,7 @@ type tenantKey struct{}
 func again(next core.HandlerFunc) core.HandlerFunc {
 	return func(ctx context.Context, m *core.Message) (err error) {
 		for range 3 {
-			if err = next(ctx, m); err == nil || core.IsVerdict(err) {
+			if err = next(ctx, m); err == nil || core.VerdictOf(err) != nil {
 				return err // a verdict decides about the message, not about a run
 			}
 		}

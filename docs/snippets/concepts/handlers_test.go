@@ -29,7 +29,7 @@ func register(ep *core.Endpoint) {
 // complete is a typed middleware: it gets the decoded body.
 func complete(ctx context.Context, m *core.Message, order Order, next func(context.Context, *core.Message, Order) error) error {
 	if len(order.Items) == 0 {
-		return core.Reject(errors.New("an order without items"))
+		return core.GiveUp(errors.New("an order without items"))
 	}
 	return next(ctx, m, order)
 }
@@ -50,7 +50,7 @@ func TestIndependentHandlers(t *testing.T) {
 	if err := ep.Invoke(t.Context(), orderPlaced.MessageType.Of(Order{Items: []string{"book"}})); err != nil {
 		t.Error(err)
 	}
-	if err := ep.Invoke(t.Context(), orderPlaced.MessageType.Of(Order{})); !core.IsVerdict(err) {
+	if err := ep.Invoke(t.Context(), orderPlaced.MessageType.Of(Order{})); core.VerdictOf(err) == nil {
 		t.Errorf("an order without items: %v", err)
 	}
 }

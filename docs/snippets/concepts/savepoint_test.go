@@ -20,7 +20,7 @@ func answered(next core.HandlerFunc) core.HandlerFunc {
 			return err
 		}
 		err = next(ctx, m)
-		if err == nil || core.IsVerdict(err) {
+		if err == nil || core.VerdictOf(err) != nil {
 			return err
 		}
 		if err := savepoint.Rollback(ctx); err != nil {

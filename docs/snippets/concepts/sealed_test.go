@@ -32,7 +32,7 @@ func unseal(key cipher.AEAD) core.MiddlewareFunc {
 			if m.Headers.Get("Sealed") == "yes" {
 				body, err := key.Open(nil, nil, m.RawBody(), []byte(m.ID))
 				if err != nil {
-					return core.Reject(err) // another attempt has the same body
+					return core.GiveUp(err) // another attempt has the same body
 				}
 				m.SetBody(body)
 			}

@@ -80,9 +80,9 @@ var bounded = core.Recoverability{
 // snippet: unrecoverable
 var unrecoverableToo = core.Recoverability{
 	Unrecoverable: []error{sql.ErrNoRows, core.ErrNoHandler, core.ErrorOfType[*strconv.NumError]()},
-	Policy: func(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) core.Action {
+	Policy: func(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) (core.Action, error) {
 		if status, ok := errors.AsType[*StatusError](failure.Err); ok && status.Code == http.StatusUnprocessableEntity {
-			return core.MoveToError("")
+			return core.MoveToError(""), nil
 		}
 		return core.DefaultPolicy(ctx, config, failure)
 	},
@@ -110,10 +110,9 @@ var limited = core.Recoverability{
 
 // snippet: dead-letters
 var sorted = core.Recoverability{
-	DeadLetter:        core.DeadLettersRejected, // orders of customers who are barred, for example
-	DeadLetterQueue:   "billing.dead",
+	DeadLetterQueue:   "billing.dead",    // for core.GiveUpTo(err, core.DeadLetterQueue)
 	InvalidQueue:      "billing.invalid", // the team of the web shop looks at it
-	CustomErrorQueues: []string{"fraud"}, // for core.MoveTo(err, "fraud")
+	CustomErrorQueues: []string{"fraud"}, // for core.GiveUpTo(err, "fraud")
 }
 
 // end

@@ -35,15 +35,15 @@ func handle(ctx context.Context, _ *core.Message, body Order) error {
 	err := charge(ctx, body)
 	switch {
 	case errors.Is(err, ErrUnknownCustomer):
-		return core.Unrecoverable(err) // error queue, no retries
+		return core.GiveUp(err) // error queue, no retries
 	case errors.Is(err, ErrBusy):
 		return core.RetryAfter(err, time.Minute) // the partner said when
 	case errors.Is(err, ErrFraud):
-		return core.MoveTo(err, "fraud") // somebody else's queue
+		return core.GiveUpTo(err, "fraud") // somebody else's queue
 	case errors.Is(err, ErrTimedOut):
-		return core.Discard("the offer has expired") // gone
+		return core.Discard(errors.New("the offer has expired")) // gone
 	case errors.Is(err, ErrOtherBusiness):
-		return core.DeferError(err, time.Hour) // no failure: it is Sunday
+		return core.Defer(err, time.Hour) // no failure: it is Sunday
 	}
 	return err // nil, or a failure for the policy
 }
@@ -63,8 +63,8 @@ func TestVerdicts(t *testing.T) {
 		"unknown": {`MoveToError("error")`},
 		"busy":    {"DelayedRetry(1m0s)", "DelayedRetry(1m0s)", "DelayedRetry(1m0s)", `MoveToError("error")`},
 		"fraud":   {`MoveToError("fraud")`},
-		"late":    {`Discard("the offer has expired")`},
-		"sunday":  {"DelayedRetry(1h0m0s)", "DelayedRetry(1h0m0s)"}, // and so on
+		"late":    {"Discard"},
+		"sunday":  {"Defer(1h0m0s)", "Defer(1h0m0s)"}, // and so on
 		"broken":  slices.Concat(slices.Repeat([]string{"ImmediateRetry"}, 5), []string{"DelayedRetry(10s)"}, slices.Repeat([]string{"ImmediateRetry"}, 5)),
 	} {
 		t.Run(order, func(t *testing.T) {

@@ -64,7 +64,7 @@ func TestLimit_PausesUntilAnOperatorResumes(t *testing.T) {
 			}
 			core.Handle(orders, place, func(context.Context, *core.Message, string) error {
 				time.Sleep(time.Millisecond)
-				return core.Reject(errors.New("no"))
+				return core.GiveUp(errors.New("no"))
 			})
 			if err := orders.SetConcurrency(1); err != nil {
 				t.Fatal(err)

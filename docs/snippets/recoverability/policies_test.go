@@ -31,12 +31,12 @@ var partial = core.Recoverability{
 	Unrecoverable: []error{ErrBusiness},
 	Immediate:     core.Immediate{NumberOfRetries: 3},
 	Delayed:       core.Delayed{NumberOfRetries: 3, TimeIncrease: 2 * time.Second},
-	Policy: func(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) core.Action {
-		action := core.DefaultPolicy(ctx, config, failure)
+	Policy: func(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) (core.Action, error) {
+		action, err := core.DefaultPolicy(ctx, config, failure)
 		if action.Kind == core.ActionDelayedRetry && errors.Is(failure.Err, ErrOtherBusiness) {
-			return core.DelayedRetry(5 * time.Second)
+			return core.DelayedRetry(5 * time.Second), nil
 		}
-		return action
+		return action, err
 	},
 }
 
@@ -47,17 +47,17 @@ var full = core.Recoverability{
 	Unrecoverable: []error{ErrBusiness},
 	Immediate:     core.Immediate{NumberOfRetries: 3},
 	Delayed:       core.Delayed{NumberOfRetries: 3, TimeIncrease: 2 * time.Second},
-	Policy: func(_ context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) core.Action {
+	Policy: func(_ context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) (core.Action, error) {
 		switch {
 		case config.IsUnrecoverable(failure.Err):
-			return core.MoveToError("custom-errors") // must exist
+			return core.MoveToError("custom-errors"), nil // must exist
 		case errors.Is(failure.Err, ErrTimedOut):
-			return core.DiscardMessage("business operation timed out")
+			return core.DiscardMessage(), nil
 		case errors.Is(failure.Err, ErrOtherBusiness) &&
 			failure.DelayedDeliveriesPerformed < config.Delayed.MaxNumberOfRetries:
-			return core.DelayedRetry(5 * time.Second)
+			return core.DelayedRetry(5 * time.Second), nil
 		default:
-			return core.MoveToError(config.Failed.ErrorQueue)
+			return core.MoveToError(config.Failed.ErrorQueue), nil
 		}
 	},
 }
@@ -75,7 +75,7 @@ func decisions(policy core.Policy, err error) {
 	var all []core.Action
 	failure := core.ErrorContext{Err: err, ImmediateProcessingFailures: 1}
 	for {
-		action := policy(context.Background(), config, failure)
+		action, _ := policy(context.Background(), config, failure)
 		if !slices.Contains(all, action) {
 			all = append(all, action)
 		}
@@ -119,7 +119,7 @@ func Example_fullPolicy() {
 	decisions(full.Policy, errors.New("deadlock"))
 	// Output:
 	// against the rules of the business: [MoveToError("custom-errors")]
-	// the offer has expired: [Discard("business operation timed out")]
+	// the offer has expired: [Discard]
 	// the partner is closed: [DelayedRetry(5s) MoveToError("error")]
 	// deadlock: [MoveToError("error")]
 }

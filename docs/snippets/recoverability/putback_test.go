@@ -33,7 +33,7 @@ func prepared(ready *atomic.Bool) core.MiddlewareFunc {
 func leaveInQueue(next core.HandlerFunc) core.HandlerFunc {
 	return func(ctx context.Context, m *core.Message) error {
 		err := next(ctx, m)
-		if core.IsVerdict(err) {
+		if core.VerdictOf(err) != nil {
 			return err
 		}
 		return core.Refuse(err, 30*time.Second) // nil if err is nil

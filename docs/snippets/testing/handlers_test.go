@@ -33,7 +33,7 @@ func TestChargeOrder_RetriesAnOutage(t *testing.T) {
 	billing := &Billing{Charge: bankIsDown}
 	in, body, _ := coretest.Message(placed, OrderPlaced{ID: "42", Total: 7})
 	err := billing.OrderPlaced(t.Context(), in, body)
-	if !errors.Is(err, errBankDown) || core.IsVerdict(err) {
+	if !errors.Is(err, errBankDown) || core.VerdictOf(err) != nil {
 		t.Errorf("error %v; want an ordinary one, which is retried", err)
 	}
 }
@@ -42,8 +42,8 @@ func TestChargeOrder_RejectsANegativeTotal(t *testing.T) {
 	billing := &Billing{Charge: bankIsUp}
 	in, body, _ := coretest.Message(placed, OrderPlaced{ID: "42", Total: -7})
 	err := billing.OrderPlaced(t.Context(), in, body)
-	if v := core.VerdictOf(err); v == nil || v.Kind != core.VerdictUnrecoverable || !errors.Is(err, errNegativeTotal) {
-		t.Errorf("error %v; want the verdict Unrecoverable", err)
+	if v := core.VerdictOf(err); v == nil || v.Action != core.MoveToError("") || !errors.Is(err, errNegativeTotal) {
+		t.Errorf("error %v; want the verdict GiveUp", err)
 	}
 }
 
@@ -91,13 +91,13 @@ func TestLateCustomers_AreToldOnce(t *testing.T) {
 func onlyTenants(next core.HandlerFunc) core.HandlerFunc {
 	return func(ctx context.Context, m *core.Message) error {
 		if m.Headers.Get("tenant") == "" {
-			return core.Reject(errors.New("no tenant"))
+			return core.GiveUp(errors.New("no tenant"))
 		}
 		return next(ctx, m)
 	}
 }
 
-func TestTenant_MissingIsRejected(t *testing.T) {
+func TestTenant_MissingIsGivenUp(t *testing.T) {
 	handled := false
 	chain := onlyTenants(func(context.Context, *core.Message) error {
 		handled = true
@@ -105,8 +105,8 @@ func TestTenant_MissingIsRejected(t *testing.T) {
 	})
 	in, _, _ := coretest.Message(placed, OrderPlaced{})
 	err := chain(t.Context(), in)
-	if v := core.VerdictOf(err); v == nil || v.Kind != core.VerdictReject || handled {
-		t.Errorf("error %v, handled %v; want the verdict Reject, and nothing handled", err, handled)
+	if v := core.VerdictOf(err); v == nil || v.Action != core.MoveToError("") || handled {
+		t.Errorf("error %v, handled %v; want the verdict GiveUp, and nothing handled", err, handled)
 	}
 }
 
@@ -123,7 +123,7 @@ func (b *Billing) OrderFailed(_ context.Context, m *core.Message, body OrderPlac
 }
 
 func TestHandleFailed_TellsTheCustomer(t *testing.T) {
-	for err, takenOver := range map[error]bool{core.Unrecoverable(errNegativeTotal): true, errBankDown: false} {
+	for err, takenOver := range map[error]bool{core.GiveUp(errNegativeTotal): true, errBankDown: false} {
 		in, body, rec := coretest.Message(placed, OrderPlaced{ID: "42"}, coretest.Options{ReplyTo: "web"})
 		failed := &core.Failed{Err: err, Queue: "error"}
 		if err := (&Billing{}).OrderFailed(t.Context(), in, body, failed); err != nil {

@@ -14,12 +14,12 @@ import (
 // snippet: policy
 // patient is a policy that waits five seconds for the bank, however often it
 // has waited before.
-func patient(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) core.Action {
-	action := core.DefaultPolicy(ctx, config, failure)
+func patient(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) (core.Action, error) {
+	action, err := core.DefaultPolicy(ctx, config, failure)
 	if action.Kind == core.ActionDelayedRetry && errors.Is(failure.Err, errBankDown) {
-		return core.DelayedRetry(5 * time.Second)
+		return core.DelayedRetry(5 * time.Second), nil
 	}
-	return action
+	return action, err
 }
 
 func TestPatient(t *testing.T) {
@@ -45,16 +45,16 @@ func TestPatient(t *testing.T) {
 		{"second round", outage, 2, 1, core.DelayedRetry(5 * time.Second)},
 		{"all used up", outage, 2, 2, core.MoveToError("error")},
 		{"another error waits longer", errors.New("deadlock"), 2, 1, core.DelayedRetry(20 * time.Second)},
-		{"never retried", core.Unrecoverable(outage), 1, 0, core.MoveToError("error")},
+		{"never retried", core.GiveUp(outage), 1, 0, core.MoveToError("error")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := patient(t.Context(), config, core.ErrorContext{
+			got, err := patient(t.Context(), config, core.ErrorContext{
 				Err:                         c.err,
 				ImmediateProcessingFailures: c.immediate,
 				DelayedDeliveriesPerformed:  c.delayed,
 			})
-			if got != c.want {
-				t.Errorf("%v; want %v", got, c.want)
+			if got != c.want || err != nil {
+				t.Errorf("%v, %v; want %v", got, err, c.want)
 			}
 		})
 	}

@@ -26,7 +26,7 @@ var errNegativeTotal = errors.New("negative total")
 
 func (b *Billing) OrderPlaced(ctx context.Context, m *core.Message, body OrderPlaced) error {
 	if body.Total < 0 {
-		return core.Unrecoverable(errNegativeTotal)
+		return core.GiveUp(errNegativeTotal)
 	}
 	if err := b.Charge(ctx, body.ID, body.Total); err != nil {
 		return fmt.Errorf("charge order %s: %w", body.ID, err)

@@ -60,7 +60,7 @@ func everything(b *bed) {
 		case m.Type == "event-placed":
 			return errors.Join(m.Send("shipping", shipType.Of("x")), m.Publish(eventShippedEvent.Of("x")))
 		case m.Headers.Get("defer") != "" && m.Deferrals == 0:
-			return core.Defer(time.Second)
+			return core.Defer(errors.New("not yet"), time.Second)
 		case m.Headers.Get("bad") != "":
 			return errAway
 		}

@@ -113,7 +113,7 @@ func FuzzExtract(f *testing.F) {
 func TestCustomPropagator(t *testing.T) {
 	bubble(t, func(b *bed) {
 		o := b.observer(otelreprise.Config{Propagator: single{}})
-		ep := b.endpoint("orders", core.Config{Recoverability: delayed}, o, func(context.Context, *core.Message) error { return core.Reject(errAway) }, "order")
+		ep := b.endpoint("orders", core.Config{Recoverability: delayed}, o, func(context.Context, *core.Message) error { return core.GiveUp(errAway) }, "order")
 		b.run(ep)
 		b.send(ep)
 		b.isChild(b.one("process orders"), b.one("send orders").SpanContext)

@@ -39,7 +39,7 @@ func TestCountsAddUp(t *testing.T) {
 			needed := n % 8 // 0 and 1: the first attempt; 7: none of the 6 succeeds
 			if m.DelayedRetries*2+m.Attempt < needed {
 				if n%16 == 7 {
-					return core.Discard("not needed")
+					return core.Discard(errors.New("not needed"))
 				}
 				failures.Add(1)
 				return errAway

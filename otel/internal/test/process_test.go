@@ -2,6 +2,7 @@ package otelreprise_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"testing"
@@ -115,7 +116,7 @@ func TestHandlerSpan(t *testing.T) {
 	}{
 		"success": {func() error { return nil }, "succeeded", ""},
 		"error":   {func() error { return fmt.Errorf("pay: %w", errAway) }, "failed", "*errors.errorString"},
-		"verdict": {func() error { return core.Discard("not needed") }, "discarded", ""},
+		"verdict": {func() error { return core.Discard(errors.New("not needed")) }, "discarded", ""},
 		"panic":   {func() error { panic("nil map") }, "failed", "_OTHER"},
 		"Goexit":  {func() error { runtime.Goexit(); return nil }, "failed", "_OTHER"},
 	} {
@@ -258,7 +259,7 @@ func TestProcessSpan_DroppedBySampling(t *testing.T) {
 }
 
 func TestProcessSpan_VerdictsWithoutAnErrorAreNoFailures(t *testing.T) {
-	for outcome, verdict := range map[string]error{"deferred": core.Defer(time.Hour), "discarded": core.Discard("not needed")} {
+	for outcome, verdict := range map[string]error{"deferred": core.Defer(errors.New("not yet"), time.Hour), "discarded": core.Discard(errors.New("not needed"))} {
 		bubble(t, func(b *bed) {
 			b.orders(core.Config{}, b.observer(otelreprise.Config{ErrorOn: otelreprise.ErrorOnAttempt, NServiceBusMetrics: true}), func(context.Context, *core.Message) error { return verdict })
 			b.put(nil, "m1")

@@ -163,14 +163,14 @@ func TestCreationContextKept(t *testing.T) {
 		"delayed retries, then the error queue": {func(context.Context, *core.Message) error { return errAway }, "error"},
 		"deferral, then the error queue": {func(_ context.Context, m *core.Message) error {
 			if m.Deferrals == 0 {
-				return core.Defer(time.Minute)
+				return core.Defer(errors.New("not yet"), time.Minute)
 			}
-			return core.Reject(errAway)
+			return core.GiveUp(errAway)
 		}, "error"},
 		"audit queue":     {func(context.Context, *core.Message) error { return nil }, "audit"},
 		"forwarded":       {func(_ context.Context, m *core.Message) error { return m.Forward("shipping") }, "shipping"},
 		"forwarded now":   {func(ctx context.Context, m *core.Message) error { return m.ForwardNow(ctx, "shipping") }, "shipping"},
-		"moved elsewhere": {func(context.Context, *core.Message) error { return core.MoveTo(errAway, "shipping") }, "shipping"},
+		"moved elsewhere": {func(context.Context, *core.Message) error { return core.GiveUpTo(errAway, "shipping") }, "shipping"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(b *bed) {
