@@ -248,9 +248,9 @@ func TestMicrosoft_ParameterTypes(t *testing.T) {
 		t.Fatalf("the server got %v", r)
 	}
 	want := map[string]any{
-		"@h0": `{"key":"värde 𝄞"}`, "@b0": []byte{}, "@t0": int64(0), "@d0": int64(0),
-		"@h1": `{}`, "@b1": bytes.Repeat([]byte{0, 255}, 10_000), "@t1": int64(0), "@d1": int64(3_600_000_001),
-		"@h2": `{}`, "@b2": []byte("x"), "@t2": int64(1), "@d2": int64(0),
+		"@h0": `{"key":"värde 𝄞","Reprise.MessageID":"1"}`, "@b0": []byte{}, "@t0": int64(0), "@d0": int64(0),
+		"@h1": `{"Reprise.MessageID":"1"}`, "@b1": bytes.Repeat([]byte{0, 255}, 10_000), "@t1": int64(0), "@d1": int64(3_600_000_001),
+		"@h2": `{"Reprise.MessageID":"1"}`, "@b2": []byte("x"), "@t2": int64(1), "@d2": int64(0),
 		"@h3": nil, "@b3": nil, "@t3": nil, "@d3": nil,
 	}
 	if len(r[0].args) != len(want) {

@@ -34,7 +34,7 @@ func TestOutgoing_Publishing(t *testing.T) {
 	}{
 		"to a queue": {
 			core.Outgoing{ID: "m1", Queue: "billing", Headers: pairs("k", "v", "empty", ""), Body: []byte("body")},
-			amqp.Publishing{MessageId: "m1", DeliveryMode: 2, ContentType: "application/octet-stream", Headers: amqp.Table{"k": "v", "empty": "", "Reprise.CopyID": "c1@billing"}},
+			amqp.Publishing{MessageId: "m1", DeliveryMode: 2, ContentType: "application/octet-stream", Headers: amqp.Table{"k": "v", "empty": "", "Reprise.CopyID": "c1@billing", "Reprise.MessageID": "m1"}},
 		},
 		"to a topic": {
 			core.Outgoing{Topic: "orders.placed"},
@@ -53,7 +53,7 @@ func TestOutgoing_Publishing(t *testing.T) {
 		"what is too long for a property": {
 			core.Outgoing{ID: long, Queue: "q", Headers: pairs(headers.CorrelationID, long, headers.ReplyToAddress, long, headers.ContentType, long, headers.MessageTypes, long)},
 			amqp.Publishing{ContentType: "application/octet-stream", DeliveryMode: 2, Headers: amqp.Table{
-				headers.CorrelationID: long, headers.ReplyToAddress: long, headers.ContentType: long, headers.MessageTypes: long, "Reprise.CopyID": "c1@q",
+				headers.CorrelationID: long, headers.ReplyToAddress: long, headers.ContentType: long, headers.MessageTypes: long, "Reprise.CopyID": "c1@q", "Reprise.MessageID": long,
 			}},
 		},
 		"several types": {
