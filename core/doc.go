@@ -1,35 +1,50 @@
-// Package core handles messages reliably on any transport. A handler is written once; the
-// messaging system below it is an adapter chosen in one line. When a handler fails,
-// recoverability decides: retry at once, retry later, move the message to the error
-// queue, or discard it. Settings that the broker cannot support are refused at start-up,
-// and decisions that it cannot support become a move to the error queue. No message is
-// lost on the way.
+// Package core handles messages reliably on any transport. You write a handler once; the
+// messaging system below it is chosen in one line. When a handler fails, recoverability
+// decides: retry at once, retry later, move the message to an error queue, or discard it.
+// No message is lost on the way.
 //
-// # For application developers
+// # Start here
 //
-// [New] makes an [Endpoint] from a name, a [Transport] and a [Config], whose zero value
-// works. [NewMessageType] and [NewEvent] declare messages, [Handle], [HandleEvent] and
-// [HandleFailed] register their handlers. [Endpoint.Run] receives until its context ends,
-// and drains.
+// Most services need these, and nothing else of this package:
 //
-// A handler that returns nil has handled its message: its messages of [Message.Send],
-// [Message.Publish] and [Message.Reply] are sent, and the message is consumed. After an
-// error they are not sent, and the [Policy] ([DefaultPolicy] unless [Recoverability] has
-// another) decides. Verdicts such as [GiveUp], [Defer] and [Discard] let the
-// handler itself decide. An [Observer] and the log report the outcome.
+//   - [NewMessageType] and [NewEvent] declare a message: its name and its Go type.
+//   - [New] makes an [Endpoint] from a name, a [Transport] and a [Config], whose zero value
+//     works.
+//   - [Handle] and [HandleEvent] register a handler: func(ctx, *[Message], body) error.
+//   - [Endpoint.Run] receives until its context ends, then drains. [RunAll] runs several.
+//   - [Endpoint.Send] and [Endpoint.Publish] send from outside a handler, [Message.Send],
+//     [Message.Publish] and [Message.Reply] from inside it.
 //
-// The example of the package is a complete program. Package coretest helps to
-// test handlers, package inmemory to run whole endpoints in a test.
+// A handler that returns nil has handled its message: the messages that it sent leave, and
+// the message is consumed. After an error they do not leave, and the error decides.
 //
-// # For adapter authors
+// # When a handler fails
 //
-// An adapter implements [Transport], [Receiver] and [Delivery], and lists its abilities
-// in [Capabilities]. A Delivery refuses an ability that its transport does not claim with
-// errors.ErrUnsupported: adapters embed transport.UnsupportedDelivery. [Provisioner],
-// [Subscriber] and [Checker] are optional and must agree with Capabilities. The comments
-// of these types are the contract; its rules are numbered C1 to C24. Package inmemory is
-// the shortest complete adapter.
+// An ordinary error is retried 5 times at once, then after 10, 20 and 30 s, each time with 5
+// more retries at once; then the message goes to the queue "error". [Recoverability] changes
+// these numbers. A handler can decide for itself:
 //
-// The R-numbers in comments name the rules of recoverability, which
-// docs/recoverability.md explains.
+//	return core.GiveUp(err)                    // no retry: to the error queue
+//	return core.GiveUpTo(err, "fraud")         // no retry: to this queue
+//	return core.RetryAfter(err, 2*time.Second) // the other side said when
+//	return core.Defer(err, time.Minute)        // not a failure: later
+//	return core.Discard(err)                   // drop it
+//
+// A [Policy] decides for all messages, by the same [Action]s. [HandleFailed] runs before a
+// message is moved. Settings that the broker cannot support are refused at the start, and
+// decisions that it cannot support become a move to the error queue.
+//
+// # Map
+//
+//   - Application: [MessageType], [Event], [Draft], [SendOptions], [Handle], [Message],
+//     [Endpoint], [Config]
+//   - Failures: [Recoverability], [Policy], [ErrorContext], [Action], [Verdict], the errors
+//   - Middleware and telemetry: [Middleware], [SendMiddleware], [Observer]
+//   - Packages beside this one: headers, health, configfile, logformat, coretest for tests,
+//     messagekit for inboxes and bridges
+//   - Authors of adapters: [Transport], [Receiver], [Delivery], [Capabilities], [Incoming],
+//     [Outgoing]. Their comments are the contract, and its rules C1 to C24 are explained in
+//     https://github.com/reprise-go/reprise/blob/main/docs/adapter-rules.md. [Provisioner],
+//     [Checker], [Subscriber], [Remover] and [Describer] are optional. Package inmemory is
+//     the shortest complete adapter.
 package core
