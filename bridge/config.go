@@ -80,7 +80,7 @@ func (c *Config) check(p *problems, name string) {
 		p.add("GiveUpAfter is %v; it cannot be negative (0 is never)", c.GiveUpAfter)
 	}
 	if c.Near.isEmpty() && c.Far.isEmpty() {
-		p.add("neither Near nor Far has Queues or Topics; name what the bridge shall carry")
+		p.add("neither Near nor Far has Queues or Topics; list the queues or topics that the bridge forwards")
 	}
 	c.checkTransports(p)
 	c.checkEndpoint(p)
@@ -103,7 +103,7 @@ func (c *Config) checkTransports(p *problems) {
 		p.add("Far.Transport is nil; set it to a transport such as inmemory.Open()")
 	}
 	if c.hasTransports() && reflect.ValueOf(c.Near.Transport).Comparable() && c.Near.Transport == c.Far.Transport {
-		p.add("Near.Transport and Far.Transport are the same, so that the bridge would receive what it sends; pass two transports")
+		p.add("Near.Transport and Far.Transport are the same, so that the bridge would receive its own messages; pass two transports")
 	}
 }
 

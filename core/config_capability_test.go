@@ -64,7 +64,7 @@ func TestUnsupportedSettings_AreRefused(t *testing.T) {
 		{
 			"a delay longer than the transport's",
 			Config{Recoverability: Recoverability{Delayed: Delayed{NumberOfRetries: 3, TimeIncrease: 6 * time.Minute}}}, short,
-			[]string{"Recoverability.Delayed", "longest delay would be 18m0s", "Capabilities.MaxDelay is 15m0s", "choose what the transport can do"},
+			[]string{"Recoverability.Delayed", "longest delay would be 18m0s", "Capabilities.MaxDelay is 15m0s", "choose retries that the transport can make"},
 		},
 		{
 			"a listed delay longer than the transport's",
@@ -119,7 +119,7 @@ func TestUnsupportedSettings_AreRefused(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) { refusedBecause(t, test.config, test.caps, test.says...) })
 	}
-	t.Run("but not what is just possible", func(t *testing.T) {
+	t.Run("but not the largest possible value", func(t *testing.T) {
 		if _, err := resolve(Config{Recoverability: Recoverability{
 			RequeueDelay: 15 * time.Minute, Delayed: Delayed{Delays: []time.Duration{15 * time.Minute}},
 		}}, short); err != nil {

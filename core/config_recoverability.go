@@ -240,7 +240,7 @@ func (r *resolvedConfig) delayedRetries(errs *validationErrors, field string, c 
 	}
 	switch {
 	case obstacle != "" && !c.isZero():
-		errs.add("%s asks for %d retries, but %s; set %s.NumberOfRetries to core.Off or choose what the transport can do", field, retries, obstacle, field)
+		errs.add("%s asks for %d retries, but %s; set %s.NumberOfRetries to core.Off or choose retries that the transport can make", field, retries, obstacle, field)
 		return 0, ""
 	case obstacle != "":
 		r.reducedDefaults = append(r.reducedDefaults, field+": "+obstacle)

@@ -45,7 +45,7 @@ func (r *resolvedConfig) resolveGroups(t Transport) {
 			}
 			longest := c.schedule.Longest(min(c.Delayed.MaxNumberOfRetries, math.MaxInt32))
 			if reason := r.rules.whyNotPostponable(longest); reason != "" {
-				r.groupOrderWarnings = append(r.groupOrderWarnings, fmt.Sprintf("a delayed retry%s may be due after %v, but %s; after a failure with so long a delay it goes to the error queue, and its group goes on", ofTypeText(messageType), longest, reason))
+				r.groupOrderWarnings = append(r.groupOrderWarnings, fmt.Sprintf("a delayed retry%s may be due after %v, but %s; a failed message with that delay goes to the error queue, and its group continues", ofTypeText(messageType), longest, reason))
 			}
 		}
 	}

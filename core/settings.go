@@ -89,7 +89,7 @@ var settings = map[string]setting{
 		if r.rules.caps.DeadLetter || r.config.Recoverability.DeadLetterQueue != "" {
 			return ""
 		}
-		return "the transport has no dead-letter queue of its own (Capabilities.DeadLetter); name a queue in Recoverability.DeadLetterQueue, or remove it"
+		return "the transport cannot move messages to a dead-letter queue of the broker (Capabilities.DeadLetter); name a queue in Recoverability.DeadLetterQueue, or remove it"
 	}},
 	"Recoverability.Unrecoverable": {wrong: valid(func(err error) string {
 		t, named := err.(errortype.Type)

@@ -107,7 +107,7 @@ func (u *upkeep) markBatch() bool {
 	defer u.mu.Unlock()
 	if err != nil {
 		if !u.failing {
-			u.log.Warn("messages that have left cannot be marked in the inbox; it is tried again. Until then they are sent once more if what they answered is redelivered", "error", err)
+			u.log.Warn("sent messages cannot be marked in the inbox; the inbox tries again. Until then they are sent once more if the message that they answer is redelivered", "error", err)
 		}
 		u.sent = append(keys, u.sent...)
 		u.sent = u.sent[max(len(u.sent)-mostUnmarked, 0):]

@@ -71,7 +71,7 @@ func (h *health) register(m metric.Meter) {
 	h.concurrency = gauge(&problems[4], metricConcurrency, "{message}", "How many messages may be handled at the same time.")
 	h.inFlight = gauge(&problems[5], metricInFlight, "{message}", "Messages that are being handled.")
 	h.undelivered = gauge(&problems[6], metricUndelivered, "{message}", "Messages that wait because their destination, such as the error queue, cannot be reached.")
-	h.criticalErrors = counter(&problems[7], metricCriticalErrors, "{error}", "What the endpoint must do and could not.")
+	h.criticalErrors = counter(&problems[7], metricCriticalErrors, "{error}", "Critical errors: operations that the endpoint must perform and could not.")
 	h.notificationsDropped = counter(&problems[8], metricNotificationsDropped, "{event}", "Events that observers missed because they were too slow; recovery actions are counted from such events.")
 	_, problems[9] = m.RegisterCallback(h.observe, h.up, h.starting, h.connected, h.paused, h.rateLimited, h.sendsFailing, h.circuitOpen, h.concurrency, h.inFlight, h.undelivered, h.criticalErrors, h.notificationsDropped)
 	tell(problems[:]...)

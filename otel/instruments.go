@@ -36,7 +36,7 @@ func newInstruments(m metric.Meter) *instruments {
 	process, err := messagingconv.NewProcessDuration(m, bounds)
 	i.processDuration, problems[3] = process.Inst(), err
 	i.criticalTime = histogram(m, &problems[4], metricCriticalTime, "s", ageBounds, "Time from the moment at which a message was sent, or due, to its success.")
-	i.actions = counter(m, &problems[5], metricActions, "{message}", "Failed attempts, by what became of the message.")
+	i.actions = counter(m, &problems[5], metricActions, "{message}", "Failed attempts, by the action on the message.")
 	i.failedAge = histogram(m, &problems[6], metricFailedAge, "s", ageBounds, "Time from the first failure of a message to its move to an error or dead-letter queue.")
 	i.attempts, problems[7] = m.Int64Histogram(metricAttempts, metric.WithUnit("{attempt}"), metric.WithExplicitBucketBoundaries(attemptBounds...),
 		metric.WithDescription("Attempts that a message took, in all rounds, until it succeeded or was given up."))

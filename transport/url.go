@@ -28,7 +28,7 @@ func ReadURL(name, text, begin string) (*url.URL, error) {
 		return nil, fmt.Errorf("%s is no URL: %s", name, whyNoURL(err, text))
 	}
 	if isAmbiguous(text) {
-		return nil, fmt.Errorf("%s is not what it was meant to be: %s", name, separators)
+		return nil, fmt.Errorf("%s has been split in the wrong place: %s", name, separators)
 	}
 	for host := range strings.SplitSeq(u.Host, ",") {
 		port := (&url.URL{Host: host}).Port()
@@ -88,7 +88,7 @@ func whyNoURL(err error, text string) string {
 	case begins("invalid port") && certain:
 		return fmt.Sprintf("the port in %q is not a number (where there are several hosts, each has its port)", host)
 	case begins("invalid port"):
-		return "what follows the colon after the host is no port; " + separators
+		return "the text after the colon behind the host is no port; " + separators
 	case errors.As(err, new(url.InvalidHostError)) && certain:
 		return fmt.Sprintf("the host %q has a character that no host has", host)
 	case begins("net/url: invalid control character"):

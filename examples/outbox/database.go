@@ -24,7 +24,7 @@ create table if not exists reprise_outbox.stock (
 
 create table if not exists reprise_outbox.orders (
 	id       bigint generated always as identity primary key,
-	request  text not null unique, -- what the client calls it
+	request  text not null unique, -- the client's name of it
 	item     text not null,
 	quantity integer not null check (quantity > 0),
 	status   text not null default 'placed'

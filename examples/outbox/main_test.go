@@ -59,7 +59,7 @@ const wantStory = `
    In the tables: order 1 is invoiced.
    Invoices: 1. Messages to billing: 0. In the error queue: 0.
 
-2. Somebody orders 90000 lamps. There are not so many, but that is found out after the message was sent.
+2. Somebody orders 90000 lamps. There are fewer, but the handler learns that after the message was sent.
 
    shop     order 2 is not placed: out of stock
 
@@ -77,7 +77,7 @@ const wantStory = `
    In the tables: order 3 is invoiced.
    Invoices: 1. Messages to billing: 0. In the error queue: 0.
 
-4. Somebody orders 500 teapots. The tax office wants a form that nobody has, when the invoice is written already.
+4. Somebody orders 500 teapots. The tax office wants a form that the shop does not have, when the invoice is written already.
 
    shop     order 4 is placed, and the message to billing sent
    billing  attempt 1 at billing.WriteInvoice: failed: order 4: tax office: teapots need form 27b

@@ -16,9 +16,9 @@ var story = []struct {
 	about string
 }{
 	{Order{Item: "lamps", Quantity: 2}, "Nothing unusual."},
-	{Order{Item: "lamps", Quantity: 90_000}, "There are not so many, but that is found out after the message was sent."},
+	{Order{Item: "lamps", Quantity: 90_000}, "There are fewer, but the handler learns that after the message was sent."},
 	{Order{Item: "kettles", Quantity: 3}, "The tax office does not answer at first, when the invoice is written already."},
-	{Order{Item: "teapots", Quantity: 500}, "The tax office wants a form that nobody has, when the invoice is written already."},
+	{Order{Item: "teapots", Quantity: 500}, "The tax office wants a form that the shop does not have, when the invoice is written already."},
 }
 
 // tell runs the endpoints while it places the orders of the story.

@@ -165,7 +165,7 @@ Handlers return errors, no more. The endpoints are configured to try a failed
 message again at once, and to do both again after 1 s and after 2 s more, which
 is 6 attempts in the rounds 0, 1 and 2. Then it goes to the error queue.
 `)
-	fmt.Fprintf(a.out, "\n%s\n\n", a.paint(bold, "What happens at every attempt"))
+	fmt.Fprintf(a.out, "\n%s\n\n", a.paint(bold, "The handler's result at every attempt"))
 	fmt.Fprintln(a.out, a.paint(grey, fmt.Sprintf("  %5s  %-8s  %-11s  %5s  %7s  %-18s  %s",
 		"time", "endpoint", "message", "round", "attempt", "outcome", "why, or what follows")))
 }

@@ -33,7 +33,7 @@ func (a *account) table() {
 	messages := slices.SortedFunc(maps.Values(a.messages), func(x, y *message) int {
 		return cmp.Or(cmp.Compare(x.conversation, y.conversation), cmp.Compare(x.place, y.place))
 	})
-	fmt.Fprintf(a.out, "\n%s\n\n", a.paint(bold, "What became of every message"))
+	fmt.Fprintf(a.out, "\n%s\n\n", a.paint(bold, "The outcome of every message"))
 	fmt.Fprintln(a.out, a.paint(grey, fmt.Sprintf("  %-11s  %-8s  %8s  %14s  %8s  %s",
 		"message", "endpoint", "attempts", "delayed rounds", "deferred", "outcome")))
 	attempts := 0
@@ -64,7 +64,7 @@ func (a *account) errorQueue(failed []core.Incoming) {
 		return
 	}
 	slices.SortFunc(failed, func(x, y core.Incoming) int { return cmp.Compare(x.ID, y.ID) })
-	fmt.Fprintf(a.out, "\n%s\n", a.paint(bold, "What lies in the error queue"))
+	fmt.Fprintf(a.out, "\n%s\n", a.paint(bold, "The messages in the error queue"))
 	for _, in := range failed {
 		fmt.Fprintf(a.out, "\n  %s  %s\n", a.paint(red, in.ID), in.Body)
 		for _, key := range []string{
@@ -109,7 +109,7 @@ func (a *account) leftOver(t *inmemory.Transport) error {
 		}
 	}
 	if len(left) > 0 {
-		fmt.Fprintf(a.out, "\n%s\n\n%s\n", a.paint(bold, "Interrupted. What waits in the queues"), strings.Join(left, "\n"))
+		fmt.Fprintf(a.out, "\n%s\n\n%s\n", a.paint(bold, "Interrupted. The messages in the queues"), strings.Join(left, "\n"))
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ var placedOrders = []struct {
 	{"order-1004", "finds the payment provider down", placeOrder.Of(PlaceOrder{Order{1004, "lamp", 1, "Vienna"}})},
 	{"order-1005", "is not even JSON", core.NewMessageType[[]byte](placeOrder.Name()).Of([]byte("two teapots, please"))},
 	{"order-1006", "orders nothing, and no retry will change that", placeOrder.Of(PlaceOrder{Order{1006, "lamp", 0, "Athens"}})},
-	{"order-1007", "was cancelled by the customer meanwhile", placeOrder.Of(PlaceOrder{Order{1007, "lamp", 1, "Dublin"}})},
+	{"order-1007", "was cancelled by the customer in the meantime", placeOrder.Of(PlaceOrder{Order{1007, "lamp", 1, "Dublin"}})},
 	{"order-1008", "has to wait until teapots are in stock again", placeOrder.Of(PlaceOrder{Order{1008, "teapot", 1, "Prague"}})},
 }
 

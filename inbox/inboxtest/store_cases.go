@@ -349,7 +349,7 @@ func removesByTime(ctx context.Context, db Database) error {
 		return func() error {
 			removed, err := store.Remove(ctx, before, limit)
 			if err == nil && removed != want {
-				err = fmt.Errorf("Remove of what was written before %v, with a limit of %d, removed %d entries, want %d", before, limit, removed, want)
+				err = fmt.Errorf("Remove of entries that were written before %v, with a limit of %d, removed %d entries, want %d", before, limit, removed, want)
 			}
 			return err
 		}

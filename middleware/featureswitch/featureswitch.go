@@ -183,7 +183,7 @@ func New(c Config) (*Switch, error) {
 func (s *Switch) Set(state State) error {
 	switch {
 	case s.config.Lookup != nil:
-		return fmt.Errorf("featureswitch: feature %q is switched by Lookup; change what that returns", s.config.Name)
+		return fmt.Errorf("featureswitch: feature %q is switched by Lookup; change the result of Lookup", s.config.Name)
 	case state != On && state != Off:
 		return fmt.Errorf("featureswitch: feature %q cannot be set to %v; use On or Off", s.config.Name, state)
 	}

@@ -95,7 +95,7 @@ func (c Config) capabilities() (core.Capabilities, error) {
 		errs = append(errs, errors.New("Capabilities.Durable is claimed, but memory is not durable"))
 	}
 	if caps.CountsReleases && !caps.NativeDeliveryCount {
-		errs = append(errs, errors.New("Capabilities.CountsReleases needs NativeDeliveryCount: a count of its own memory counts failures only"))
+		errs = append(errs, errors.New("Capabilities.CountsReleases needs NativeDeliveryCount: a count in the transport's memory counts failures only"))
 	}
 	if caps.DelayedDelivery {
 		if caps.DelayPrecision == 0 {

@@ -163,7 +163,7 @@ func (d *delivery) Postpone(ctx context.Context, delay time.Duration, cause erro
 	case delay < 0:
 		return d.failed(verb, fmt.Errorf("the delay is %v", delay))
 	case !d.keptUntil.IsZero() && time.Now().Add(delay).After(d.keptUntil):
-		return d.failed(verb, fmt.Errorf("a delay of %v is beyond what Capabilities.MaxLockTime allows, %v: %w", delay, d.receiver.longest, errors.ErrUnsupported))
+		return d.failed(verb, fmt.Errorf("a delay of %v is above Capabilities.MaxLockTime, %v: %w", delay, d.receiver.longest, errors.ErrUnsupported))
 	}
 	text := transport.ErrorText(cause)
 	if err := d.settle(ctx, verb); err != nil {

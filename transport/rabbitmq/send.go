@@ -88,7 +88,7 @@ func (c *sendCall) add(i int) error {
 	to := &c.toExchanges
 	switch {
 	case out.Topic != "" && out.Delay > 0:
-		return fmt.Errorf("Delay of what is published to a topic: %w", errors.ErrUnsupported)
+		return fmt.Errorf("Delay of an event that is published to a topic: %w", errors.ErrUnsupported)
 	case out.Topic != "":
 		var err error
 		if m.exchange, m.key, err = t.topicRoute(out.Topic); err != nil {

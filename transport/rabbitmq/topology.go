@@ -167,5 +167,5 @@ func (t *Transport) declareExchange(ctx context.Context, name string, autoDelete
 }
 
 func exchangeMismatch(name string, err error) error {
-	return fmt.Errorf("the exchange %q is not as it must be, durable and of type fanout: delete it, or give what needs it another name: %w", name, err)
+	return fmt.Errorf("the exchange %q is not as it must be, durable and of type fanout: delete it, or use another name for the queue or topic that needs it: %w", name, err)
 }

@@ -95,7 +95,7 @@ func (t *Transport) declareUndelivered(ctx context.Context) error {
 			complete = false
 		default:
 			if err != nil {
-				return fmt.Errorf("declare what takes undelivered messages (%s): %w", undelivered, err)
+				return fmt.Errorf("declare the exchanges and the queue for undelivered messages (%s): %w", undelivered, err)
 			}
 		}
 	}

@@ -134,7 +134,7 @@ func readManagementURL(text string) (*url.URL, error) {
 	case u.User == nil:
 		return nil, fmt.Errorf("%s names no user; write it as http://user:password@host:15672", name)
 	case u.RawQuery != "":
-		return nil, fmt.Errorf("%s has options, but none is known for it; remove what follows the ?", name)
+		return nil, fmt.Errorf("%s has options, but none is known for it; remove the text after the ?", name)
 	}
 	return u, nil
 }
@@ -156,13 +156,13 @@ func splitURL(name, text string, schemes ...string) (*url.URL, error) {
 	}
 	// The last @ of a password that was not percent-encoded can be after its first / or ?.
 	if strings.Contains(u.EscapedPath(), "@") || strings.Contains(u.RawQuery, "@") {
-		return nil, fmt.Errorf("%s is not what it was meant to be: a / or ? in the user or the password is written as %%2F or %%3F, and an @ anywhere, but for the one before the host, as %%40", name)
+		return nil, fmt.Errorf("%s has been split in the wrong place: a / or ? in the user or the password is written as %%2F or %%3F, and an @ anywhere, but for the one before the host, as %%40", name)
 	}
 	if strings.Contains(text, " ") {
 		return nil, fmt.Errorf("%s has a space in it; it is written as %%20", name)
 	}
 	if strings.Contains(u.Host, ",") {
-		return nil, fmt.Errorf("%s names several hosts; each has a URL of its own", name)
+		return nil, fmt.Errorf("%s names several hosts; write a URL for each", name)
 	}
 	return u, nil
 }

@@ -146,7 +146,7 @@ func (c *Config) connectMicrosoft(u *url.URL) (*connections, error) {
 	// Without a database, the tables would be in the default database of the login, which
 	// is usually master. DDL needs no database.
 	if c.Database == "" && u.Host != "" {
-		return nil, errors.New("Config.URL names no database: add the option database=name, or set Config.Database (what follows the host is the name of an instance)")
+		return nil, errors.New("Config.URL names no database: add the option database=name, or set Config.Database (the text after the host is the name of an instance)")
 	}
 	return &connections{
 		db:       sqlexec.OpenSQL(server.Connector, microsoft.TransactionEnded),

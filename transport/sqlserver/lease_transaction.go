@@ -200,7 +200,7 @@ func (d *leaseDelivery) completeWith(ctx context.Context, what string, out []cor
 	case what == "replace":
 		d.undo(ctx)
 	case d.work.undone != nil:
-		return d.failed(ctx, what, fmt.Errorf("what the handler did in the transaction is undone: %w", d.work.undone))
+		return d.failed(ctx, what, fmt.Errorf("the work of the handler in the transaction is undone: %w", d.work.undone))
 	}
 	if _, bytes := m.Size(); bytes > dialect.BytesAtOnce && d.work.tx == nil { // too much for one statement
 		err = d.beginWork(ctx)
@@ -297,7 +297,7 @@ func (d *leaseDelivery) commitWork(ctx context.Context, m *sendPlan) error {
 func (d *leaseDelivery) workIsUndone(cause error) error {
 	d.work.undone = cause
 	d.work.savepoints.Clear()
-	return fmt.Errorf("what the handler did in the transaction is undone: %w", cause)
+	return fmt.Errorf("the work of the handler in the transaction is undone: %w", cause)
 }
 
 // learnOutcome finds out whether a commit was executed whose answer was lost. If so, the

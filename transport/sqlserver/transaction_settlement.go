@@ -87,7 +87,7 @@ func (d *transactionDelivery) settleOnce(ctx context.Context, work bool, do func
 				return err
 			}
 			if work && undone {
-				return fmt.Errorf("what the handler did in the transaction is undone: %w", cmp.Or(err, sqlexec.ErrEnded))
+				return fmt.Errorf("the work of the handler in the transaction is undone: %w", cmp.Or(err, sqlexec.ErrEnded))
 			}
 		}
 		err = do(op)

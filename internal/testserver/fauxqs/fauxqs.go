@@ -171,7 +171,7 @@ func find() (string, error) {
 func installed() (string, error) {
 	if directory := os.Getenv(directoryVariable); directory != "" {
 		if !filepath.IsAbs(directory) {
-			return "", fmt.Errorf("%s is %q; set it to an absolute path, since each test has a directory of its own", directoryVariable, directory)
+			return "", fmt.Errorf("%s is %q; set it to an absolute path, since each test has a separate directory", directoryVariable, directory)
 		}
 		return directory, nil
 	}

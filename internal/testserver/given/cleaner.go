@@ -70,7 +70,7 @@ func (c *Cleaner) Note(name string) {
 // left.
 func (c *Cleaner) Close() error {
 	if err := errors.Join(c.pipe.Close(), c.process.Wait()); err != nil {
-		return fmt.Errorf("given: clean up: %w; what is left was written above", err)
+		return fmt.Errorf("given: clean up: %w; the list of things that are left was written above", err)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func find(r Release) (installation, error) {
 	}
 	if sbin := os.Getenv(r.variable()); sbin != "" {
 		if !filepath.IsAbs(sbin) {
-			return installation{}, fmt.Errorf("%s is %q; set it to an absolute path, since each test has a directory of its own", r.variable(), sbin)
+			return installation{}, fmt.Errorf("%s is %q; set it to an absolute path, since each test has a separate directory", r.variable(), sbin)
 		}
 		if missing := missing(sbin); missing != "" {
 			return installation{}, fmt.Errorf("%s is %q, which has no %s; set it to the directory of the programs of %v", r.variable(), sbin, missing, r)
@@ -110,7 +110,7 @@ func inDebian(r Release, root, sbin string) (installation, error) {
 func debian13() (string, error) {
 	if root := os.Getenv(debianVariable); root != "" {
 		if !filepath.IsAbs(root) {
-			return "", fmt.Errorf("%s is %q; set it to an absolute path, since each test has a directory of its own", debianVariable, root)
+			return "", fmt.Errorf("%s is %q; set it to an absolute path, since each test has a separate directory", debianVariable, root)
 		}
 		return root, nil
 	}

@@ -131,7 +131,7 @@ func violations(pkg string, imports []string, test bool) (wrong []string) {
 		return nil // reported for the package itself
 	}
 	if !ok {
-		return []string{fmt.Sprintf("%s: nothing says what it may import: give it a rule in tools/cmd/imports", pkg)}
+		return []string{fmt.Sprintf("%s: no rule lists the packages that it may import: give it a rule in tools/cmd/imports", pkg)}
 	}
 	allowed := r.imports
 	if test || isTestModule || isTestServer(pkg) {
