@@ -12,7 +12,7 @@
 //	}
 //
 // Each case is a subtest, so that go test -run 'TestConformance/C13' runs the cases of
-// one rule. A failure says which rule is broken, what was expected, what was observed
+// one rule. A failure names the broken rule, the expected and the observed behaviour
 // instead, and where docs/adapter-rules.md explains the rule. The adapter has to refuse
 // everything that it does not claim; cases that could not be run are listed with the
 // reason at the end of the run.

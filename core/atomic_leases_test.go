@@ -74,7 +74,7 @@ func TestAtomicLeases_FailedSettlementTakesTheSlotBack(t *testing.T) {
 	})
 }
 
-// Messages are prefetched as in ReceiveOnly, and the isolation of what kills the process works.
+// Messages are prefetched as in ReceiveOnly, and the isolation of a message that kills the process works.
 func TestAtomicLeases_IsolationIsOn(t *testing.T) {
 	expiring := atomicLeases
 	expiring.LockDuration = 10 * time.Second

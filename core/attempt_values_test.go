@@ -305,7 +305,7 @@ var panickingPolicy = func() core.Recoverability {
 	return r
 }()
 
-// failSettlement makes the first so many settlements of one kind fail.
+// failSettlement makes the first n settlements of one kind fail.
 func failSettlement(operation string, times int) faults {
 	n := 0
 	return faults{settle: func(op string, _ *core.Incoming) error {
@@ -319,7 +319,7 @@ func failSettlement(operation string, times int) faults {
 	}}
 }
 
-// failSends makes the first so many sends fail.
+// failSends makes the first n sends fail.
 func failSends(times int) faults {
 	n := 0
 	return faults{send: func([]core.Outgoing) error {

@@ -37,10 +37,10 @@ func (t *attemptCounter) add(id string) {
 	t.counts[id]++
 }
 
-// TestAttempts_ExactWhateverWasPrefetched lets handlers turn from quick to failing and
+// TestAttempts_ExactWithPrefetchedMessages lets handlers turn from quick to failing and
 // slow: each failing message has all its attempts, though many were prefetched for the
 // quick ones, and the broker counts each delivery.
-func TestAttempts_ExactWhateverWasPrefetched(t *testing.T) {
+func TestAttempts_ExactWithPrefetchedMessages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("ten runs of 1,300 messages: not in short runs")
 	}

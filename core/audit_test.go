@@ -144,7 +144,7 @@ func TestEngineSends_AuditCopyIsGivenUpAfterAnHour(t *testing.T) {
 	}
 }
 
-// The handler's own send fails for itself, whatever becomes of the audit copy beside it.
+// A failure of the handler's own send is independent of the audit copy beside it.
 func TestEngineSends_HandlersSendFailsBesideThem(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.provision("audit")

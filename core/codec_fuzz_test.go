@@ -9,7 +9,7 @@ import (
 	"github.com/reprise-go/reprise/core/headers"
 )
 
-// FuzzDecode gives handlers of several kinds whatever content type and body:
+// FuzzDecode gives handlers of several kinds any content type and body:
 // each either gets a body or fails with an error that is not retried.
 func FuzzDecode(f *testing.F) {
 	f.Add("application/json", []byte(`{"ID":"o-1","Lines":[{"N":1}]}`))
@@ -56,7 +56,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzMessageTypes looks handlers up by whatever the header says.
+// FuzzMessageTypes looks handlers up by any text of the header.
 func FuzzMessageTypes(f *testing.F) {
 	for _, header := range []string{"order", "a.B, Shop, Version=1.0;order", ";;", " order ", "order,", "\xff;order", ""} {
 		f.Add(header)

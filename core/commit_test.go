@@ -15,7 +15,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// storingMiddleware is middleware that stores what the handler collects, as an inbox
+// storingMiddleware is middleware that stores the messages that the handler collects, as an inbox
 // does: a message that it knows is not handled again, and its stored messages are sent
 // again.
 type storingMiddleware struct {
@@ -141,7 +141,7 @@ func (fx *fixture) runCommitting(c core.Config, result error) (k *storingMiddlew
 
 var errSecondHandler = errors.New("the second handler fails")
 
-func TestCommit_LeavesWhateverBecomesOfTheAttempt(t *testing.T) {
+func TestCommit_SendsAfterAnyOutcomeOfTheAttempt(t *testing.T) {
 	for name, c := range map[string]struct {
 		result error
 		failed int // messages in the error queue afterwards
@@ -300,7 +300,7 @@ func TestCommit_Invoke(t *testing.T) {
 	})
 }
 
-// handleEndRecorder keeps what observers were told of attempts.
+// handleEndRecorder keeps the attempts that observers were told of.
 type handleEndRecorder struct{ recorder[string] }
 
 func (e *handleEndRecorder) HandleEnd(_ context.Context, end core.Handling) {

@@ -95,7 +95,7 @@ func TestCompose_Headers(t *testing.T) {
 			headers.MessageIntent: "Publish", headers.ReplyToAddress: "elsewhere",
 		}},
 		{"further headers", headers.IntentSend, SendOptions{Headers: map[string]string{"b": "2", "a": "1", "empty": ""}}, causation{}, map[string]string{"b": "2", "a": "1", "empty": ""}},
-		{"standard headers of its own", headers.IntentSend, SendOptions{Headers: map[string]string{headers.RelatedTo: "r", headers.TimeSent: "then"}}, causation{}, map[string]string{
+		{"new standard headers", headers.IntentSend, SendOptions{Headers: map[string]string{headers.RelatedTo: "r", headers.TimeSent: "then"}}, causation{}, map[string]string{
 			headers.RelatedTo: "r", headers.TimeSent: "then",
 		}},
 	} {
@@ -123,7 +123,7 @@ func TestCompose_Headers(t *testing.T) {
 				kept := out.Headers
 				out.Headers.Set("a", "changed")
 				if kept.Get("a") == "changed" {
-					t.Error("copies share what was written")
+					t.Error("copies share earlier headers")
 				}
 			})
 		})
@@ -204,7 +204,7 @@ func TestCompose_Refuses(t *testing.T) {
 		{name: "the header of the due time", opts: SendOptions{Headers: map[string]string{headers.DeliverAt: "x"}}, says: "use SendOptions.Delay or SendOptions.DeliverAt"},
 		{name: "the header of the time to be received", opts: SendOptions{Headers: map[string]string{headers.TimeToBeReceived: "00:00:01"}}, says: "use SendOptions.TimeToBeReceived"},
 		{name: "a reply address that is none", opts: SendOptions{ReplyTo: "a#b"}, says: `SendOptions.ReplyTo "a#b" cannot be a queue's name: '#' is not allowed`},
-		{name: "a content type of what a codec encodes", opts: SendOptions{ContentType: "text/plain"}, says: `SendOptions.ContentType is "text/plain"`},
+		{name: "a content type of a body that a codec encodes", opts: SendOptions{ContentType: "text/plain"}, says: `SendOptions.ContentType is "text/plain"`},
 		{name: "a body that cannot be encoded", body: make(chan int), says: `encode "order" from chan int`},
 		{name: "a negative delay", opts: SendOptions{Delay: -1}, says: "delay -1ns is negative"},
 		{name: "a negative time to be received", opts: SendOptions{TimeToBeReceived: -1}, says: "time to be received -1ns is negative"},
@@ -235,7 +235,7 @@ func TestCompose_Refuses(t *testing.T) {
 			}
 		})
 	}
-	t.Run("but not what is just possible", func(t *testing.T) {
+	t.Run("but not the largest possible value", func(t *testing.T) {
 		if _, err := composerOf(t, short).compose(headers.IntentSend, "shipping", draft("order", 1, SendOptions{Delay: time.Minute, ContentType: "application/json"}), causation{}, fixedID); err != nil {
 			t.Error(err)
 		}

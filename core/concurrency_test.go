@@ -13,7 +13,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// gauge counts what happens at the same time.
+// gauge counts concurrent operations.
 type gauge struct{ now, max atomic.Int64 }
 
 func (g *gauge) enter() {
@@ -104,7 +104,7 @@ func TestSetConcurrency_WithMessagesInFlight(t *testing.T) {
 			if err := ep.SetConcurrency(n); err != nil {
 				fx.Fatal(err)
 			}
-			time.Sleep(2 * time.Second) // what ran before has finished
+			time.Sleep(2 * time.Second) // the earlier handlers have finished
 			synctest.Wait()
 			equal(fx, fmt.Sprint("running at concurrency ", n), g.now.Load(), int64(n))
 			equal(fx, "InFlight", ep.Health().InFlight, n)
@@ -136,7 +136,7 @@ func TestConcurrency_ChangesLoseAndDuplicateNothing(t *testing.T) {
 		var handled atomic.Int64
 		config := core.Config{Concurrency: 8}
 		if fx.mode != core.TransactionNone {
-			config.Recoverability = immediateRetries(40) // CountsReleases also counts what was given back
+			config.Recoverability = immediateRetries(40) // CountsReleases also counts released messages
 			config.Recoverability.MaxDeliveries = core.Off
 		}
 		ep, run := fx.runOrders(config, func(_ context.Context, m *core.Message) error {
@@ -244,7 +244,7 @@ func TestPrefetch_NoneForSlowHandlers(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		synctest.Wait()
 		if held := fx.depth("orders").InFlight; held <= 12 || held > 4+4*20 {
-			fx.Errorf("%d messages are held for fast handlers, want what they get through in 20 ms ahead", held)
+			fx.Errorf("%d messages are prefetched for fast handlers, want as many as they handle in 20 ms", held)
 		}
 		slow.Store(true)
 		time.Sleep(10 * time.Minute)

@@ -340,7 +340,7 @@ func TestSettings_OthersOfAMessageType(t *testing.T) {
 	})
 }
 
-// New accepts what Endpoint.Config returns, with the same effect.
+// New accepts the result of Endpoint.Config, with the same effect.
 func TestConfig_EffectiveOneIsAFixedPoint(t *testing.T) {
 	undelayed, brief := fullCapabilities(), fullCapabilities()
 	undelayed.DelayedDelivery = false
@@ -395,7 +395,7 @@ func TestConfig_EffectiveOneIsAFixedPoint(t *testing.T) {
 			}
 			for _, messageType := range []string{"", "type0", "type1", "type2", "type3"} {
 				a, b := first.rules.configFor(messageType), second.rules.configFor(messageType)
-				a.delayedReduced, b.delayedReduced = "", "" // what is off on its own account the second time
+				a.delayedReduced, b.delayedReduced = "", "" // settings that are off by themselves the second time
 				if !reflect.DeepEqual(a, b) {
 					t.Errorf("%q\n%+v becomes\n%+v", messageType, a, b)
 				}

@@ -167,7 +167,7 @@ func TestConfig_Defaults(t *testing.T) {
 		c.Recoverability.RateLimit.ConsecutiveFailures != 0 || r.rules.config.settings.RequeueLimit != 0 || r.maxDeliveries != 50 {
 		t.Errorf("%+v", r)
 	}
-	t.Run("what is set is kept", func(t *testing.T) {
+	t.Run("set values are kept", func(t *testing.T) {
 		r, err := resolve(Config{Concurrency: 3, DrainTimeout: time.Minute, Recoverability: Recoverability{
 			ErrorQueue: "failed", RequeueDelay: time.Hour, RequeueLimit: 4, RateLimit: RateLimit{ConsecutiveFailures: 6, TimeToWait: 2},
 		}}, fullCapabilities())

@@ -28,7 +28,7 @@ func fullCapabilities() Capabilities {
 	}
 }
 
-// rulesOf returns what New makes of a configuration on an able transport.
+// rulesOf returns the rules that New makes of a configuration on a transport with all capabilities.
 func rulesOf(t *testing.T, c Recoverability) *rules {
 	t.Helper()
 	r, err := resolve(Config{Recoverability: c}, fullCapabilities())
@@ -38,7 +38,7 @@ func rulesOf(t *testing.T, c Recoverability) *rules {
 	return &r.rules
 }
 
-// unsettledDelivery is a delivery that nobody settles.
+// unsettledDelivery is a delivery that is not settled.
 type unsettledDelivery struct {
 	Delivery
 	in *Incoming

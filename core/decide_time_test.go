@@ -97,7 +97,7 @@ func TestRetryAge_RefusesDelaysOfADay(t *testing.T) {
 				t.Fatalf("refused: %v, want %v", err, test.refused)
 			}
 			if err != nil && (!strings.Contains(err.Error(), "Delayed has a delay of ") || !strings.Contains(err.Error(), "24 h")) {
-				t.Errorf("the message does not say what is wrong: %v", err)
+				t.Errorf("the message does not name the error: %v", err)
 			}
 		})
 	}

@@ -97,7 +97,7 @@ func TestUnsupportedAction_AppliesToVerdictsAndToTheDefaultPolicy(t *testing.T) 
 		{"the default policy in mode None", errFailed, TransactionNone, Capabilities{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := rulesOf(t, Recoverability{}) // what the policy is shown allows retries; the transport below does not
+			r := rulesOf(t, Recoverability{}) // the capabilities that the policy gets allow retries; the transport below does not
 			r.mode, r.caps = test.mode, test.caps
 			d := r.decide(t.Context(), failureAfter(1, 0, test.err))
 			if d.action != MoveToError("error") || d.reason.text == "" || (d.as == asDeferral) {
@@ -210,7 +210,7 @@ func TestPolicy_NegativeDelayIsNone(t *testing.T) {
 	}
 }
 
-// What a policy may have forgotten to set.
+// Fields that a policy may have forgotten to set.
 var (
 	nothing  any
 	noAction *Action
@@ -289,7 +289,7 @@ func (panickingError) Error() string   { return "unhelpful" }
 func (panickingError) Is(error) bool   { panic("oh no") }
 func (panickingError) Unwrap() []error { return nil }
 
-// decideRecorded runs decide with a policy that keeps what it was given.
+// decideRecorded runs decide with a policy that keeps its argument.
 func decideRecorded(t *testing.T, c Recoverability, caps Capabilities, mode TransactionMode, f failure) (RecoverabilityConfig, ErrorContext) {
 	t.Helper()
 	var config RecoverabilityConfig
@@ -320,8 +320,8 @@ func TestPolicy_PolicySeesSettingsInForce(t *testing.T) {
 		immediate, delayed int
 	}{
 		{"the defaults", Recoverability{}, able, TransactionDefault, 5, 3},
-		{"what is configured", Recoverability{Immediate: Immediate{NumberOfRetries: 7}, Delayed: Delayed{NumberOfRetries: 9}}, able, TransactionDefault, 7, 9},
-		{"what is off", Recoverability{Immediate: Immediate{NumberOfRetries: Off}, Delayed: Delayed{NumberOfRetries: Off}}, able, TransactionDefault, 0, 0},
+		{"the configured retries", Recoverability{Immediate: Immediate{NumberOfRetries: 7}, Delayed: Delayed{NumberOfRetries: 9}}, able, TransactionDefault, 7, 9},
+		{"retries that are off", Recoverability{Immediate: Immediate{NumberOfRetries: Off}, Delayed: Delayed{NumberOfRetries: Off}}, able, TransactionDefault, 0, 0},
 		{"as many as there are delays", Recoverability{Delayed: Delayed{Delays: []time.Duration{1, 2}}}, able, TransactionDefault, 5, 2},
 		{"nothing in mode None", Recoverability{}, able, TransactionNone, 0, 0},
 		{"no delays without delayed delivery", Recoverability{}, undelayed, TransactionDefault, 5, 0},
@@ -438,7 +438,7 @@ func TestPolicy_GetsAllFields(t *testing.T) {
 			t.Errorf("%v", d.action)
 		}
 	})
-	t.Run("and may change what it hands to DefaultPolicy", func(t *testing.T) {
+	t.Run("and may change the failure that it hands to DefaultPolicy", func(t *testing.T) {
 		r := rulesOf(t, Recoverability{Policy: func(ctx context.Context, c RecoverabilityConfig, f ErrorContext) (Action, error) {
 			c.Immediate.MaxNumberOfRetries, c.Delayed.TimeIncrease = 0, time.Minute
 			return DefaultPolicy(ctx, c, f)

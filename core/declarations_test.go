@@ -42,7 +42,7 @@ var (
 	lateType              = core.NewMessageType[string]("late")
 	laterType             = core.NewMessageType[string]("later")
 	letterType            = core.NewMessageType[[]byte]("letter")
-	listensEvent          = core.NewEvent[ping]("nobody.listens")
+	listensEvent          = core.NewEvent[ping]("no.subscriber")
 	middlewareType        = core.NewMessageType[string]("middleware")
 	neverType             = core.NewMessageType[[]byte]("never")
 	noteIntType           = core.NewMessageType[int]("note")

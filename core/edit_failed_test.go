@@ -33,7 +33,7 @@ func redact(_ context.Context, failure core.ErrorContext, h *core.Headers) {
 	h.Set("For", failure.MessageType)
 }
 
-// wantRedacted checks what redact made of an order.
+// wantRedacted checks the order that redact has changed.
 func (fx *fixture) wantRedacted(in core.Incoming, id string) {
 	fx.Helper()
 	equal(fx, "id", in.ID, id)
@@ -240,7 +240,7 @@ func TestEditFailed_IsAppliedOnceToAStoredMessage(t *testing.T) {
 			redact(ctx, f, h)
 		})
 		_, run := fx.runOrders(config, func(context.Context, *core.Message) error { return &orderError{"7"} })
-		fx.enqueue("m1", "m2") // m2 is stored without a try of its own
+		fx.enqueue("m1", "m2") // m2 is stored without a separate try
 		fx.advance(10 * time.Minute)
 		fx.wantDepth("orders", 2)
 		if err := run.stop(); err != nil {
@@ -323,7 +323,7 @@ func TestEditFailed_CannotPreventTheMove(t *testing.T) {
 						equal(fx, key, failed.Headers.Get(key), want)
 					}
 					if len(headers.ParseAttempts(failed.Headers.Get(headers.Attempts))) != 1 {
-						fx.Error("the trace gave way, although the headers that were added are what is too large")
+						fx.Error("the trace gave way, although the added headers are too large")
 					}
 					if name != "a sender's header of 1 MiB" {
 						equal(fx, "sender", failed.Headers.Get("Sender"), "unit é")

@@ -175,7 +175,7 @@ func TestFailedCopy_MoveFitsTinyTransports(t *testing.T) {
 			name: "message limit with room for FailedQ", able: func(c *core.Capabilities) { c.MaxMessageBytes = own + 25 },
 			has: []string{headers.FailedQ}, not: []string{headers.TimeOfFailure},
 		},
-		{ // the limit, which is for applications, does not tell what the broker takes
+		{ // the limit is for applications: the broker takes more
 			name: "message limit without room", able: func(c *core.Capabilities) { c.MaxMessageBytes = own + 24 },
 			has: []string{headers.FailedQ, headers.ExceptionMessage, headers.ExceptionStackTrace},
 		},

@@ -38,7 +38,7 @@ func failedAfter(attempts, delayed int, err error) core.ErrorContext {
 	return core.ErrorContext{Err: err, MessageID: "m1", ImmediateProcessingFailures: attempts, DelayedDeliveriesPerformed: delayed}
 }
 
-// The smallest change to recoverability: one error that no retry can mend. All
+// The smallest change to recoverability: one error that no retry can fix. All
 // others are retried as configured.
 func ExamplePolicy_unrecoverable() {
 	_, err := core.New("billing", inmemory.Open(), core.Config{

@@ -73,7 +73,7 @@ func ExampleDiscard() {
 	// Output: Discard
 }
 
-// A message may go to an error queue of its own, which must exist.
+// A message may go to a separate error queue, which must exist.
 func ExampleGiveUpTo() {
 	fmt.Println(firstDecision(func(_ context.Context, _ *core.Message, _ OrderPlaced) error {
 		return core.GiveUpTo(errors.New("the customer disputes the total"), "disputes")
@@ -89,7 +89,7 @@ func ExampleRetryAfter() {
 	// Output: DelayedRetry(2m0s)
 }
 
-// Headers is a value: a copy does not see what is written to the original.
+// Headers is a value: a copy does not see later changes of the original.
 func ExampleHeaders() {
 	var h core.Headers
 	h.Set("tenant", "north")

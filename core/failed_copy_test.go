@@ -16,7 +16,7 @@ import (
 
 var testHost = hostInfo{endpoint: "billing", instance: "billing-1", machine: "host-7", hostID: "id-7"}
 
-// failedMessage is a message with headers of its own, of two delayed retries,
+// failedMessage is a message with application headers and those of two delayed retries,
 // and of an earlier stay in an error queue.
 func failedMessage(err error) *failure {
 	f := failureAfter(6, 2, err)
@@ -106,7 +106,7 @@ func TestFailureHeaders_InTheErrorQueue(t *testing.T) {
 			t.Errorf("%v", got)
 		}
 	})
-	t.Run("a message without an id of its own gets the one it has here", func(t *testing.T) {
+	t.Run("a message without an id gets the one it has here", func(t *testing.T) {
 		f := failureAfter(1, 0, errFailed)
 		if h := copyForError(&f, &decision{action: MoveToError("error")}, testHost, Capabilities{}); h.Get(headers.MessageID) != "m1" {
 			t.Errorf("%v", h.Map())
@@ -226,14 +226,14 @@ func TestFailedCopy_TextIsBounded(t *testing.T) {
 			}
 		})
 	}
-	t.Run("what is cut says so", func(t *testing.T) {
+	t.Run("a cut value has a note", func(t *testing.T) {
 		for _, text := range []string{strings.Repeat("x", 101), strings.Repeat("\x00", 50), strings.Repeat("\xff", 200)} {
 			if got := boundedText(text, 100); !strings.HasSuffix(got, " [truncated]") || len(got) > 100 {
 				t.Errorf("%q", got)
 			}
 		}
 	})
-	t.Run("what fits is kept", func(t *testing.T) {
+	t.Run("a value that fits is kept", func(t *testing.T) {
 		for text, want := range map[string]string{"": "", "ü€😀": "ü€😀", strings.Repeat("x", 100): strings.Repeat("x", 100), "a\x00b\xffc": "a\uFFFDb\uFFFDc"} {
 			if got := boundedText(text, 100); got != want {
 				t.Errorf("%q, want %q", got, want)

@@ -331,7 +331,7 @@ func TestFailureLimit_ReachedDuringADrainIsNoCriticalError(t *testing.T) {
 }
 
 // Rule R50.
-// What is counted, in docs/recoverability.md#stopping-on-too-many-failures.
+// The failures that are counted, in docs/recoverability.md#stopping-on-too-many-failures.
 func TestFailureLimit_CountsMovesAlone(t *testing.T) {
 	exhausted := immediateRetries(1)
 	for _, test := range []struct {

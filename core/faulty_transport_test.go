@@ -18,8 +18,8 @@ type faultyTransport struct {
 	*inmemory.Transport
 	caps core.Capabilities
 
-	settled      recorder[string]   // "Abandon m1": what succeeded
-	attempted    recorder[string]   // the same, also what failed
+	settled      recorder[string]   // "Abandon m1": the operations that succeeded
+	attempted    recorder[string]   // the same, and those that failed
 	inFlight     recorder[int]      // MaxInFlight as it was set
 	receiveBytes recorder[int]      // MaxReceiveBytes of each receiver
 	opened       recorder[string]   // queues that receivers were opened for
@@ -47,7 +47,7 @@ type faults struct {
 	receive func(ctx context.Context) (instead bool, n int, err error)
 	// receiveFrom is asked by Receive for its queue.
 	receiveFrom func(queue string) error
-	// onReceive may change what is received.
+	// onReceive may change received messages.
 	onReceive func(in *core.Incoming)
 	// lockedUntil may answer for LockedUntil; the zero time leaves it the real one.
 	lockedUntil func(in *core.Incoming) time.Time

@@ -18,7 +18,7 @@ import (
 type slowTransport struct {
 	*inmemory.Transport
 	roundTrip time.Duration
-	waiting   atomic.Int64 // calls of Receive under way
+	waiting   atomic.Int64 // calls of Receive in progress
 }
 
 func (d *slowTransport) OpenReceiver(ctx context.Context, c core.ReceiverConfig) (core.Receiver, error) {
@@ -92,7 +92,7 @@ func TestPause_ReceiverPrefetchesNothing(t *testing.T) {
 			want = []int{1, 1, 0, 1} // until a message has come that is no suspect (R35)
 		}
 		if got := fx.broker.inFlight.all(); !slices.Equal(got, want) {
-			fx.Errorf("MaxInFlight was set to %v, want %v: so many to begin with, 0 for the pause, so many after it", got, want)
+			fx.Errorf("MaxInFlight was set to %v, want %v: the concurrency at first, 0 for the pause, the concurrency after it", got, want)
 		}
 	})
 }
@@ -108,7 +108,7 @@ func TestPause_BeforeRunReceiverPrefetchesNothing(t *testing.T) {
 			want = []int{1, 0, 1} // until a message has come that is no suspect (R35)
 		}
 		if got := fx.broker.inFlight.all(); !slices.Equal(got, want) {
-			fx.Errorf("MaxInFlight was set to %v, want %v: so many to begin with, 0 for the pause, so many after it", got, want)
+			fx.Errorf("MaxInFlight was set to %v, want %v: the concurrency at first, 0 for the pause, the concurrency after it", got, want)
 		}
 	})
 }
@@ -163,7 +163,7 @@ func TestRedelivery_WithoutCount(t *testing.T) {
 	})
 }
 
-// blockingLogHandler keeps whoever logs a line from going on.
+// blockingLogHandler blocks the goroutine that logs a line.
 type blockingLogHandler struct {
 	slog.Handler
 	line    string
@@ -209,7 +209,7 @@ func TestRun_EndsForANilDelivery(t *testing.T) {
 		fx.broker.setFaults(faults{receive: func(context.Context) (bool, int, error) { return true, 1, nil }})
 		r := fx.start(fx.newEndpoint("orders", core.Config{}))
 		if err := r.wait(); err == nil || !containsAll(err.Error(), "receive", "number 1 is nil (C3)") {
-			fx.Errorf("Run returned %v, want what is wrong with the adapter", err)
+			fx.Errorf("Run returned %v, want the error of the adapter", err)
 		}
 	})
 }

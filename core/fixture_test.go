@@ -367,7 +367,7 @@ func (h logHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// equal compares what a test got with what it wants.
+// equal compares the result of a test with the expected one.
 func equal[T comparable](fx *fixture, what string, got, want T) {
 	fx.Helper()
 	if got != want {

@@ -12,7 +12,7 @@ import (
 	"github.com/reprise-go/reprise/core/messagekit"
 )
 
-// A forwarded message is the received one: not what middleware made of it, and without
+// A forwarded message is the received one: not the one that middleware changed, and without
 // the history of its retries here.
 func TestForward_KeepsTheMessage(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {

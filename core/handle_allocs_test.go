@@ -13,7 +13,7 @@ func TestHandle_AllocationsPerMessage(t *testing.T) {
 	for _, mode := range allModes {
 		t.Run(mode.String(), func(t *testing.T) {
 			send := runHandler(t, mode)
-			for range 100 { // what is kept for the next message
+			for range 100 { // memory that is kept for the next message
 				send()
 			}
 			const runs = 2000

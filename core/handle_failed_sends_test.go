@@ -19,7 +19,7 @@ import (
 
 const handleFailedSendsDropped = "messages of HandleFailed could not be delivered; the message is moved"
 
-// refuseOnce makes the first so many sends that include a queue fail as those
+// refuseOnce makes the first n sends that include a queue fail as those
 // of a broker that is away for a moment.
 func refuseOnce(queue string, times int) faults {
 	var n atomic.Int64

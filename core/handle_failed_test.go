@@ -13,7 +13,7 @@ import (
 	"github.com/reprise-go/reprise/core/headers"
 )
 
-// runHandleFailed registers a handler that always fails and what runs then.
+// runHandleFailed registers a handler that always fails, and a HandleFailed.
 func (fx *fixture) runHandleFailed(c core.Config, last func(ctx context.Context, m *core.Message, f *core.Failed) error) *core.Endpoint {
 	fx.Helper()
 	ep := fx.newEndpoint("orders", c)
@@ -187,7 +187,7 @@ func TestHandleFailed_SendsLeaveOnceWithTheMove(t *testing.T) {
 		synctest.Wait()
 		if fx.mode == core.TransactionSendsAtomicWithReceive {
 			fx.wantDepth("shipping", 0)
-			// What it did in the transaction went with it, so it runs again.
+			// Its work in the transaction was undone with it, so it runs again.
 			equal(fx, "runs", runs.Load(), 3)
 		} else {
 			equal(fx, "runs", runs.Load(), 1)

@@ -96,7 +96,7 @@ func TestLostLock_EndsTheHandlersContext(t *testing.T) {
 	}
 }
 
-// Whoever keeps a handler's context is told that the handler has returned.
+// A goroutine that keeps a handler's context learns that the handler has returned.
 func TestHandlerContext_EndsWithTheAttempt(t *testing.T) {
 	inModesWith(t, expiringLocks, retryModes[:1], func(fx *fixture) {
 		var late, early context.Context

@@ -38,7 +38,7 @@ func TestHandlerSends_FailedHandlerSendsNothingButSendNow(t *testing.T) {
 				})
 				fx.enqueue("m1")
 				for _, m := range fx.messages("shipping") {
-					equal(fx, "type of what left", m.Headers.Get(headers.MessageTypes), "at once")
+					equal(fx, "type of the sent message", m.Headers.Get(headers.MessageTypes), "at once")
 				}
 				if len(fx.messages("shipping")) == 0 {
 					fx.Error("SendNow did not leave")

@@ -66,7 +66,7 @@ func TestHeaders_SetAndDel(t *testing.T) {
 			t.Errorf("%d", n)
 		}
 	})
-	t.Run("iteration sees what was there when it began", func(t *testing.T) {
+	t.Run("iteration sees the headers that were there when it began", func(t *testing.T) {
 		var seen []string
 		for key := range h.All() {
 			seen = append(seen, key)

@@ -13,7 +13,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// connectionText is what Health says of it.
+// connectionText is the text of Health for the connection.
 func connectionText(ep *core.Endpoint) string {
 	h := ep.Health()
 	return fmt.Sprintf("connected %t (%v), sends %v, run %v", h.Connected, h.ConnectionError, h.SendError, h.RunError)

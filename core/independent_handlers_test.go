@@ -320,7 +320,7 @@ func TestIndependent_LimitsEndTheWishForARetry(t *testing.T) {
 	})
 }
 
-// FuzzIndependent lets handlers end as the bytes say: whatever the order, every handler that
+// FuzzIndependent lets handlers end as the bytes say: in any order, every handler that
 // can succeed has succeeded when the message is consumed without a move.
 func FuzzIndependent(f *testing.F) {
 	f.Add([]byte{3, 0, 1, 7, 0, 0, 0})

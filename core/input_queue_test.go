@@ -57,7 +57,7 @@ func TestInputQueue_TakesThePlaceOfTheName(t *testing.T) {
 	})
 }
 
-// What cannot be moved waits in the input queue.
+// Messages that cannot be moved wait in the input queue.
 func TestInputQueue_StoresUndelivered(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		fx.failSendsTo("error")

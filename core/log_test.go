@@ -151,7 +151,7 @@ func TestLog_ConstantTexts(t *testing.T) {
 	})
 }
 
-// Whatever a verdict asked for and did not get is logged with the reason.
+// An action that a verdict asked for and the engine did not take is logged with the reason.
 func TestLog_ReasonOfADowngradedVerdict(t *testing.T) {
 	for name, c := range map[string]struct {
 		on     inmemory.Config

@@ -68,7 +68,7 @@ func TestGroups_MaxDeliveriesOfAllRounds(t *testing.T) {
 	}
 }
 
-// What cannot be kept in order is said when the endpoint starts.
+// The endpoint logs at its start if an order cannot be kept.
 func TestGroups_WarningsAtStart(t *testing.T) {
 	const says = "the order of a group's messages is not always kept"
 	able := inmemory.Everything()

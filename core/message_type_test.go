@@ -77,7 +77,7 @@ func TestMessageType_SelectsRecoverability(t *testing.T) {
 	for name, c := range map[string]core.Config{
 		"Config.MessageType": {MessageType: typeOfKind},
 		"middleware":         {Middleware: []core.Middleware{setsType("fragile")}},
-		// the type that was chosen counts, whatever is written to the message
+		// the type that was chosen counts, also after changes of the message
 		"a handler that writes its message": {MessageType: typeOfKind},
 	} {
 		t.Run(name, func(t *testing.T) {

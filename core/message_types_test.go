@@ -25,7 +25,7 @@ func orderOfTypes(id, types string) core.Outgoing {
 	return out
 }
 
-// sendEach sends messages one after the other, and waits for what becomes of each.
+// sendEach sends messages one after the other, and waits for the outcome of each.
 func (fx *fixture) sendEach(msgs ...core.Outgoing) {
 	fx.Helper()
 	for _, out := range msgs {
@@ -171,7 +171,7 @@ func TestMessageTypes_SendsOfEachTypeHaveIDsOfTheirOwn(t *testing.T) {
 			if len(ids) != 3 {
 				fx.Errorf("%s: three messages have the ids %v", name, ids)
 			}
-			equal(fx, name+": what the first type sends", ids[alone["Shop.OrderPlaced"]], "Shop.OrderPlaced")
+			equal(fx, name+": the message of the first type", ids[alone["Shop.OrderPlaced"]], "Shop.OrderPlaced")
 			_, err = fx.broker.Purge(fx.Context(), "shipping")
 			fx.noError(err)
 			fx.noError(r.stop())

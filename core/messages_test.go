@@ -96,7 +96,7 @@ func TestReply_NamesTheSagaThatAsked(t *testing.T) {
 			equal(fx, name, [2]string{headers[name].Get("NServiceBus.SagaId"), headers[name].Get("NServiceBus.SagaType")}, want)
 		}
 		if _, has := headers["note"].Lookup("NServiceBus.SagaId"); has {
-			fx.Error("what is no reply has an empty header")
+			fx.Error("a message that is no reply has an empty header")
 		}
 	})
 }

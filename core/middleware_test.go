@@ -64,7 +64,7 @@ func (fx *fixture) shippedTypes() string {
 
 // What leaves when middleware runs the handlers several times or decides instead
 // of them. The handler is given the number of its call and sends "run 1" and so on
-// before it does what the case says.
+// before it takes the action of the case.
 var runs = []struct {
 	name       string
 	middleware func(fx *fixture) []core.Middleware
@@ -105,7 +105,7 @@ var runs = []struct {
 		want: "answer",
 	},
 	{
-		name: "what middleware collects before, between and after runs",
+		name: "messages that middleware collects before, between and after runs",
 		middleware: func(fx *fixture) []core.Middleware {
 			return []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
@@ -192,7 +192,7 @@ var runs = []struct {
 		want: "run 3",
 	},
 	{
-		name: "what inner middleware collected in the run that succeeded",
+		name: "messages that inner middleware collected in the run that succeeded",
 		middleware: func(fx *fixture) []core.Middleware {
 			return []core.Middleware{retryMiddleware(2), core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {

@@ -18,7 +18,7 @@ func TestRun_RefusesMissingQueues(t *testing.T) {
 		missing []string
 	}{
 		{"none: all of them exist", core.Config{}, []string{"billing"}, nil},
-		{"an error queue of its own", errorQueue("failed"), []string{"billing"}, []string{"failed"}},
+		{"a separate error queue", errorQueue("failed"), []string{"billing"}, []string{"failed"}},
 		{"the audit queue", core.Config{AuditQueue: "audit"}, []string{"billing"}, []string{"audit"}},
 		{"the input queue", core.Config{}, nil, []string{"billing"}},
 		{"all of them, told together", core.Config{AuditQueue: "audit", Recoverability: errorQueue("failed").Recoverability}, nil, []string{"billing", "failed", "audit"}},

@@ -79,7 +79,7 @@ func TestNoType_MessageIsAttemptedOnce(t *testing.T) {
 }
 
 // Rule R6.
-// What can still take a message without a type.
+// Handlers and hooks that can still take a message without a type.
 func TestNoType_Handlers(t *testing.T) {
 	catchAll := core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 		return func(ctx context.Context, m *core.Message) error {

@@ -117,7 +117,7 @@ func TestObserver_PanicsChangeNothing(t *testing.T) {
 	})
 }
 
-// calls notes what inline observers are told, in order.
+// calls notes the notifications of inline observers, in order.
 type calls struct{ recorder[string] }
 
 type callKey struct{}
@@ -154,7 +154,7 @@ func TestObservers_SeeAttemptsAndSendsInOrder(t *testing.T) {
 		var seen calls
 		fx.runOrders(core.Config{Observers: []core.Observer{seen.observer()}, Recoverability: core.Recoverability{Unrecoverable: []error{errBoom}}}, func(ctx context.Context, m *core.Message) error {
 			if ctx.Value(callKey{}) != "traced" {
-				fx.Error("the handler's context lacks what HandleStart put there")
+				fx.Error("the handler's context lacks the value of HandleStart")
 			}
 			time.Sleep(time.Second)
 			if m.ID == "bad" {

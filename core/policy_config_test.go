@@ -44,7 +44,7 @@ func TestDefaultPolicy_WithoutAMessage(t *testing.T) {
 		{"too old", "order", errBoom, 2, 1, 3 * time.Hour, core.MoveToError("failed")},
 		{"a listed error", "order", fmt.Errorf("x: %w", errFinal), 1, 0, 0, core.MoveToError("failed")},
 		{"one of a listed type", "order", &orderError{"7"}, 1, 0, 0, core.MoveToError("failed")},
-		{"a type of its own", "price", errBoom, 1, 0, 0, core.DelayedRetry(time.Second)},
+		{"a type with a separate configuration", "price", errBoom, 1, 0, 0, core.DelayedRetry(time.Second)},
 		{"its ceiling", "price", errBoom, 1, 1, 0, core.DelayedRetry(5 * time.Second)},
 		{"its end", "price", errBoom, 1, 2, 0, core.MoveToError("failed")},
 		{"its unrecoverable errors are the endpoint's", "price", errFinal, 1, 0, 0, core.MoveToError("failed")},
@@ -70,7 +70,7 @@ func TestDefaultPolicy_WithoutAMessage(t *testing.T) {
 			t.Errorf("%+v", again)
 		}
 	})
-	t.Run("shows what the transport can do", func(t *testing.T) {
+	t.Run("has the capabilities of the transport", func(t *testing.T) {
 		transport, err := inmemory.New(withCapabilities(func(c *core.Capabilities) { c.DelayedDelivery = false }))
 		if err != nil {
 			t.Fatal(err)

@@ -100,7 +100,7 @@ func TestPrefetchBytes_SmallMessagesArePrefetchedAgain(t *testing.T) {
 	})
 }
 
-// A broker that hands out what it has learns of a bound for one Receive.
+// A broker that delivers all available messages learns of a bound for one Receive.
 func TestPrefetchBytes_IsHalvedForOneReceive(t *testing.T) {
 	for _, c := range []struct {
 		config core.Config

@@ -153,7 +153,7 @@ func TestPrefetch_NoMoreThanMeasured(t *testing.T) {
 	})
 }
 
-// slowSettlements makes settlements take a while, and counts those under way.
+// slowSettlements makes settlements take a while, and counts those in progress.
 func (fx *fixture) slowSettlements(operation string, takes time.Duration) *gauge {
 	var g gauge
 	fx.broker.setFaults(faults{settle: func(asked string, _ *core.Incoming) error {

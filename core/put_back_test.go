@@ -85,7 +85,7 @@ func TestPutBack_CostsNoAttempt(t *testing.T) {
 	})
 }
 
-// Whatever the broker counts, a hundred pauses end no message.
+// A hundred pauses end no message, with any delivery count of the broker.
 func TestPutBack_AnyNumberOfTimes(t *testing.T) {
 	onCountingTransports(t, func(fx *fixture, group string) {
 		if group != "" && fx.broker.caps.CountsReleases {

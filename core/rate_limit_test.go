@@ -222,7 +222,7 @@ func TestRateLimit_OneSuccessSwitchesBack(t *testing.T) {
 				}
 				time.Sleep(15 * time.Second)
 				down.Store(false)
-				time.Sleep(5*time.Second + 500*time.Millisecond) // the probe at 20 s is under way
+				time.Sleep(5*time.Second + 500*time.Millisecond) // the probe at 20 s is in progress
 				synctest.Wait()
 				equal(fx, "handled one at a time", most.Load(), 1)
 				time.Sleep(time.Second)
@@ -258,7 +258,7 @@ func TestRateLimit_SuccessOfAnEarlierAttemptSwitchesBack(t *testing.T) {
 		fx.enqueue("bad")
 		equal(fx, "rate limited", ep.Health().RateLimited, true)
 		time.Sleep(5 * time.Second)
-		fx.wantDepth("orders", 0) // the pause of 10 s is over at once
+		fx.wantDepth("orders", 0) // the pause of 10 s has ended at once
 		equal(fx, "rate limited", ep.Health().RateLimited, false)
 	})
 }

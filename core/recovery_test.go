@@ -98,7 +98,7 @@ func TestFailedCopy_InvalidHeadersDoNotPreventTheMove(t *testing.T) {
 				fx.runOrders(core.Config{Recoverability: core.Recoverability{Delayed: core.Delayed{NumberOfRetries: 1}}}, func(context.Context, *core.Message) error { return handler })
 				fx.enqueue("m1")
 				time.Sleep(time.Hour)
-				equal(fx, "mended header", fx.onlyMessage("error").Headers.Get("bad"), "\uFFFD")
+				equal(fx, "repaired header", fx.onlyMessage("error").Headers.Get("bad"), "\uFFFD")
 				fx.wantDepth("orders", 0)
 			})
 		})
@@ -154,7 +154,7 @@ func TestGoexit_OfPolicyFilterOrObserver(t *testing.T) {
 	}
 }
 
-// sendExit ends the goroutine of whatever sends, but a move to the error queue.
+// sendExit ends the goroutine of every send but a move to the error queue.
 type sendExit struct{}
 
 func (sendExit) SendStart(_ context.Context, e core.Sending) context.Context {

@@ -16,7 +16,7 @@ import (
 	"github.com/reprise-go/reprise/core/headers"
 )
 
-// attemptSeen is what a handler is told of its attempt.
+// attemptSeen has the facts that a handler gets about its attempt.
 type attemptSeen struct {
 	attempt, delayed int
 	lastError        string

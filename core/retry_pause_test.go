@@ -193,7 +193,7 @@ func TestRetryPause_IsBounded(t *testing.T) {
 	})
 }
 
-// What a handler did in the transaction is undone before the pause: its locks would last.
+// The work of a handler in the transaction is undone before the pause: its locks would last.
 func TestRetryPause_UndoesTheHandlersWork(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		var undone recorder[string]

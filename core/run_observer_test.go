@@ -12,7 +12,7 @@ import (
 	"github.com/reprise-go/reprise/core/headers"
 )
 
-// runCalls notes calls of RunStarted and RunEnded, and what Health told then.
+// runCalls notes calls of RunStarted and RunEnded, and the Health at those times.
 type runCalls struct{ recorder[string] }
 
 func (r *runCalls) RunStarted(_ context.Context, ep *core.Endpoint) {

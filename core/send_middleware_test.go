@@ -130,7 +130,7 @@ func (fx *fixture) noError(err error) {
 	}
 }
 
-// The engine's own copies carry what was received: none is compressed a second time.
+// The engine's copies have the received bodies: none is compressed a second time.
 func TestSendMiddleware_LeavesCopiesAlone(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		var ran recorder[string]
@@ -345,14 +345,14 @@ func TestSendMiddleware_ChangesDestinationAndOptions(t *testing.T) {
 		fx.enqueue("m1")
 		equal(fx, "sent at once", fx.shippedTypes(), "copied hurried")
 		hurried := fx.messages("shipping")[1].Headers
-		equal(fx, "headers of what is no longer delayed", hurried.Get(headers.DeliverAt)+hurried.Get(headers.TimeToBeReceived), "")
+		equal(fx, "headers of a message that is no longer delayed", hurried.Get(headers.DeliverAt)+hurried.Get(headers.TimeToBeReceived), "")
 		equal(fx, "headers of the first copy", fx.messages("shipping")[0].Headers.Get("Copy"), "")
 		second := fx.onlyMessage("copies")
 		equal(fx, "second copy", second.ID+second.Headers.Get(headers.MessageID)+second.Headers.Get("Copy"), "c-copyc-copyyes")
 		fx.advance(time.Minute)
 		equal(fx, "sent after a minute", fx.shippedTypes(), "copied hurried delayed")
 		delayed := fx.messages("shipping")[2]
-		equal(fx, "headers of what is delayed", delayed.Headers.Get(headers.DeliverAt)+" "+delayed.Headers.Get(headers.TimeToBeReceived)+" "+delayed.GroupKey,
+		equal(fx, "headers of a delayed message", delayed.Headers.Get(headers.DeliverAt)+" "+delayed.Headers.Get(headers.TimeToBeReceived)+" "+delayed.GroupKey,
 			headers.FormatTime(start.Add(time.Minute))+" 01:00:00 g")
 		fx.noError(running.stop())
 	})

@@ -12,7 +12,7 @@ import (
 	"github.com/reprise-go/reprise/core/headers"
 )
 
-// tracer gives each message the application sends a trace of its own, and notes
+// tracer gives each message that the application sends a separate trace, and notes
 // why messages were sent.
 type tracer struct{ recorder[string] }
 

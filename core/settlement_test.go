@@ -160,7 +160,7 @@ func TestSettlement_UnconfirmedOnesAreRemembered(t *testing.T) {
 					handled.add(m.ID)
 					return nil
 				})
-				fx.enqueue("m1") // and wait: what is still being handled is remembered by nobody
+				fx.enqueue("m1") // and wait: no instance remembers messages that are still being handled
 				fx.enqueue("again")
 				want := 1
 				if confirms {

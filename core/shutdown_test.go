@@ -174,7 +174,7 @@ func TestShutdown_NamesHangingHandlers(t *testing.T) {
 		equal(fx, "messages given back", fx.depth("orders").Ready, 3)
 		fx.broker.setFaults(faults{})
 
-		// They come again, and what the old handlers do now changes nothing.
+		// They are redelivered, and the old handlers have no effect any more.
 		again := make(chan string, 3)
 		second := fx.newEndpoint("orders", core.Config{})
 		fx.handle(second, "order", func(_ context.Context, m *core.Message) error {

@@ -17,7 +17,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// fate is what becomes of a message: how often it is attempted, and where it
+// fate is the outcome of a message: how often it is attempted, and where it
 // ends.
 type fate struct {
 	name     string
@@ -62,7 +62,7 @@ type soak struct {
 	t        *testing.T
 	attempts []atomic.Uint32 // by number
 	ends     []atomic.Uint32 // how often a message reached an end
-	window   chan struct{}   // a place for each message that is under way
+	window   chan struct{}   // a place for each message in progress
 }
 
 func (s *soak) end(n int, where string) {
@@ -232,7 +232,7 @@ func runSoak(t *testing.T, cfg inmemory.Config, mode core.TransactionMode, messa
 		core.Handle(ep, soakType, s.handle)
 		workers = append(workers, ep)
 	}
-	// What ends is taken away by endpoints, so that no queue grows.
+	// Endpoints consume messages in their last queues, so that no queue grows.
 	for queue, end := range map[string]string{
 		"done": "done", "error": "error", "custom": "custom",
 		inmemory.DeadLetterQueue("left"): "letters", inmemory.DeadLetterQueue("right"): "letters",

@@ -13,7 +13,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// errUnreached is what an adapter returns while its broker cannot be reached.
+// errUnreached is the error of an adapter while its broker cannot be reached.
 var errUnreached = fmt.Errorf("dial: connection refused: %w", core.ErrUnavailable)
 
 // failOpening lets no receiver be opened until the broker is back.
@@ -97,7 +97,7 @@ func TestStart_TryEndsWithTheRun(t *testing.T) {
 	})
 }
 
-func TestStart_WaitsForNothingThatWaitingCannotMend(t *testing.T) {
+func TestStart_FailsAtOnceWhenWaitingCannotHelp(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		refused := errors.New("password refused")
 		answers := []error{errUnreached, errUnreached, refused}

@@ -12,7 +12,7 @@ import (
 	"github.com/reprise-go/reprise/core/headers"
 )
 
-// rounds lets a message go through so many delayed retries, an hour apart, and
+// rounds lets a message go through n delayed retries, an hour apart, and
 // returns its headers.
 func rounds(h Headers, n int, from time.Time) Headers {
 	for i := range n {

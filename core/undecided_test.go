@@ -51,7 +51,7 @@ func onEachDecider(t *testing.T, modes []core.TransactionMode, body func(fx *fix
 	}
 }
 
-// wantShipped is what HandleFailed sends with its move.
+// wantShipped is the message that HandleFailed sends with its move.
 func wantShipped(fx *fixture, want int) {
 	fx.Helper()
 	if containsAll(fx.Name(), "HandleFailed") {
@@ -116,7 +116,7 @@ func TestShutdown_CutOffDecisionIsRepeated(t *testing.T) {
 }
 
 // Rule R27.
-// What the decider says counts, whatever happened to its context.
+// The decision of the policy counts, also when its context has ended.
 func TestShutdown_DecisionAfterTheCutOffHolds(t *testing.T) {
 	onEachDecider(t, allModes, func(fx *fixture, decider func(*fixture, core.Config, func(context.Context) error) *core.Endpoint) {
 		ep := decider(fx, core.Config{DrainTimeout: time.Second, Recoverability: noRetries}, func(ctx context.Context) error {

@@ -297,7 +297,7 @@ func TestUndelivered_NoteOfAStrangerIsNotFollowed(t *testing.T) {
 	})
 }
 
-// A message that its broker accepted once is moved, whatever the transport refuses of it.
+// A message that its broker accepted once is moved, also where the transport refuses a part of it.
 func TestUndelivered_RefusedHeadersAreDropped(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.broker.setFaults(faults{send: func(out []core.Outgoing) error {

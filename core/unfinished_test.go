@@ -18,7 +18,7 @@ import (
 func TestSettlement_SettledMessagesAreRemembered(t *testing.T) {
 	s := emptyUnfinished()
 	if s.wasSettled("n1") {
-		t.Error("remembers what never was")
+		t.Error("remembers a message that was never delivered")
 	}
 	s.rememberSettled("n1")
 	s.rememberSettled("n1")
@@ -64,7 +64,7 @@ func storedCopyOf(nativeID string) *Incoming {
 func TestRemembered(t *testing.T) {
 	s := emptyUnfinished()
 	if s.take(storedCopyOf("n1")) != nil {
-		t.Error("remembers what never was")
+		t.Error("remembers a message that was never delivered")
 	}
 	f := failureAfter(3, 1, errFailed)
 	f.Body, f.Headers = make([]byte, 100), HeadersFromMap(map[string]string{"k": "v"})

@@ -74,7 +74,7 @@ func TestVerdictOf_ReturnsTheEffectiveOne(t *testing.T) {
 }
 
 // Rule R53.
-// A middleware sees what the handler decided, and may decide otherwise.
+// A middleware gets the decision of the handler, and may decide otherwise.
 func TestMiddleware_ReadsVerdicts(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		patient := func(next core.HandlerFunc) core.HandlerFunc {

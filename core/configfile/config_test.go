@@ -121,7 +121,7 @@ func TestSettings_WholeConfigurationFromJSON(t *testing.T) {
 			t.Errorf("%+v, %v", file, err)
 		}
 	})
-	t.Run("what is not mentioned keeps its value", func(t *testing.T) {
+	t.Run("settings that the text omits keep their values", func(t *testing.T) {
 		c := core.Config{Concurrency: 3, Recoverability: core.Recoverability{ErrorQueue: "failed", Delayed: core.Delayed{NumberOfRetries: 9}, Unrecoverable: []error{errFailed}}}
 		if err := configfile.Decode([]byte(`{"recoverability": {"delayed": {"timeIncrease": "1s"}}}`), &c); err != nil {
 			t.Fatal(err)

@@ -81,7 +81,7 @@ func TestConfig_ExplicitZeroIsNoDefault(t *testing.T) {
 			if v.Interface() != test.want {
 				t.Errorf("%v, want %v", v, test.want)
 			}
-			// A second text with a 0 takes back what a first one has set.
+			// A second text with a 0 resets a value that a first one has set.
 			if _, err := core.New("billing", inmemory.Open(), c); err != nil && !strings.Contains(err.Error(), "has no settings") {
 				t.Error(err)
 			}

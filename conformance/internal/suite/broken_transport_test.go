@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// changes are what a mutant does differently from a sound transport. Each is
+// changes are the differences between a mutant and a sound transport. Each is
 // given the sound call, and the transport, receiver or delivery that it belongs
 // to; nil changes nothing. One changes value serves all transports of a harness,
 // so what is to be remembered over a restart of a process stands beside it in
@@ -29,7 +29,7 @@ type changes struct {
 	open          func(t *brokenTransport, ctx context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error)
 	close         func(t *brokenTransport, next func() error) error
 	receive       func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(ctx context.Context, dst []core.Delivery) (int, error)) (int, error)
-	arrive        func(r *brokenReceiver, in *core.Incoming) // may change what is received
+	arrive        func(r *brokenReceiver, in *core.Incoming) // may change received messages
 	maxInFlight   func(r *brokenReceiver, n int, next func(int))
 	closeReceiver func(r *brokenReceiver, next func() error) error
 	// settle is asked by Complete, Abandon, Release, Postpone, CompleteWith,
@@ -43,7 +43,7 @@ type changes struct {
 	deliver func(r *brokenReceiver, d core.Delivery) core.Delivery
 }
 
-// base is what a sound transport of the suite's own tests can do.
+// base has the capabilities of a sound transport of the suite's own tests.
 type base interface {
 	core.Transport
 	core.Provisioner
@@ -57,7 +57,7 @@ type base interface {
 type brokenTransport struct {
 	base
 	changes *changes
-	memory  map[string]int // for the changes; guarded by whoever uses it
+	memory  map[string]int // for the changes, which guard it
 	fixture *suiteFixture  // nil: the base has the native transactions
 	// login returns the password. A field would be shown by fmt.
 	login func() string
@@ -231,7 +231,7 @@ type brokenDelivery struct {
 	out      []core.Outgoing // of CompleteWith and ReplaceWith
 	cause    error           // of Abandon and Postpone
 	delay    time.Duration   // of Postpone
-	work     *transaction    // what was done through BindContext; nil unless atomic
+	work     *transaction    // the work that was done through BindContext; nil unless atomic
 
 	ctx    context.Context // of the settlement
 	mark   savedWork       // to which Rollback returns

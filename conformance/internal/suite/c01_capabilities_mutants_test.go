@@ -203,7 +203,7 @@ func withoutSavepoints() inmemory.Config {
 	return inmemory.Config{Capabilities: &able}
 }
 
-// savepointed takes savepoints whatever the mode.
+// savepointed takes savepoints in any mode.
 type savepointed struct{ core.Delivery }
 
 func (savepointed) Savepoint(context.Context) (func(context.Context) error, error) {

@@ -15,7 +15,7 @@ import (
 // receiving is the hook for Receive.
 type receiving func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(ctx context.Context, dst []core.Delivery) (int, error)) (int, error)
 
-// glance receives what is there already.
+// glance receives messages that are available at once.
 func glance(ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
 	brief, cancel := context.WithTimeout(ctx, time.Microsecond)
 	defer cancel()
@@ -191,7 +191,7 @@ var receiveMutants = []mutant{
 			if under.Add(1) > 1 {
 				return 0, errors.New("the connection is busy")
 			}
-			runtime.Gosched() // an answer takes its time: the others come meanwhile
+			runtime.Gosched() // an answer takes a while: the others arrive in that time
 			return next(ctx, dst)
 		}}
 	}},

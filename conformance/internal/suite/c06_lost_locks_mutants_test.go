@@ -109,7 +109,7 @@ func lateComplete() changes {
 	})
 }
 
-// giveBack returns the message, whoever holds it.
+// giveBack returns the message, also if another receiver has it in flight.
 func (s *server) giveBack(nativeID string) {
 	s.mu.Lock()
 	connections := s.all()

@@ -35,7 +35,7 @@ var giveBackMutants = []mutant{
 		})
 	}},
 	{rule: "C8", name: "keeps abandoned messages for the same receiver", breaks: func() changes { return lazily("Abandon") }},
-	{rule: "C8", name: "loses abandoned messages when their receiver is closed", breaks: losesWhatIsGivenBack},
+	{rule: "C8", name: "loses abandoned messages when their receiver is closed", breaks: losesAbandonedWhenClosed},
 	{rule: "C8", name: "needs a cause", breaks: func() changes {
 		return failing(func(d *brokenDelivery, next func() error) error {
 			d.cause = errors.New(d.cause.Error())
@@ -99,9 +99,9 @@ var giveBackMutants = []mutant{
 	}, harness: withSlack},
 }
 
-// losesWhatIsGivenBack keeps in its memory what is given back until somebody
+// losesAbandonedWhenClosed keeps in its memory what is given back until somebody
 // receives again.
-func losesWhatIsGivenBack() changes {
+func losesAbandonedWhenClosed() changes {
 	c := lazily("Abandon")
 	held, recorded := recordDeliveries()
 	c.deliver = recorded.deliver
@@ -121,5 +121,5 @@ func inBackground(do func(d *brokenDelivery)) func(d *brokenDelivery) error {
 	}
 }
 
-// withSlack allows what is allowed on a broker.
+// withSlack allows the tolerance of a broker.
 func withSlack(h *Harness) { h.DelayTolerance = 3 * time.Second }

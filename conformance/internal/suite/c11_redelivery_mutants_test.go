@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// onRedelivery is a transport that changes what it delivers another time, after the
+// onRedelivery is a transport that changes redelivered messages, after the
 // given operation or, for "", after any.
 func onRedelivery(operation string, change func(in *core.Incoming)) func() changes {
 	return func() changes {

@@ -167,7 +167,7 @@ var atomicMutants = []mutant{
 	}},
 }
 
-// resized brings the results of a refusal to the length of what was asked for.
+// resized brings the results of a refusal to the number of messages.
 func resized(err error, all []core.Outgoing) error {
 	sent, ok := errors.AsType[*core.SendError](err)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// onDelay makes changes of a function that changes what is sent with a delay.
+// onDelay makes changes of a function that changes messages with a delay.
 func onDelay(change func(o *core.Outgoing)) func() changes {
 	return func() changes {
 		return changes{

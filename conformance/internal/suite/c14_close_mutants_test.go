@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// receivingClosed changes what Receive does once its receiver is closed.
+// receivingClosed changes Receive of a closed receiver.
 func receivingClosed(change func(ctx context.Context, err error) error) changes {
 	return changes{receive: func(_ *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
 		n, err := next(ctx, dst)

@@ -50,7 +50,7 @@ func (unlocked) Abandon(context.Context, error) error { return nil }
 
 func (unlocked) Release(context.Context) error { return nil }
 
-// readsWithoutLocking delivers to one receiver what another one holds.
+// readsWithoutLocking delivers messages to one receiver that another one has in flight.
 func readsWithoutLocking() changes {
 	var mu sync.Mutex
 	var seen *core.Incoming

@@ -108,7 +108,7 @@ func onPublish(publish func(t *brokenTransport, event core.Outgoing, next func()
 	}
 }
 
-// knowing adds to changes what keeps subscriptions up to date.
+// knowing adds functions to changes that keep subscriptions up to date.
 func knowing(s *subscriptions, c changes) changes {
 	c.subscribe = func(_ *brokenTransport, queue string, topics []string, next func() error) error {
 		err := next()

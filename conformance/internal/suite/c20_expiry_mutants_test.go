@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// onExpiry makes changes of a function that changes what is sent with a time to
+// onExpiry makes changes of a function that changes messages with a time to
 // be received.
 func onExpiry(change func(t *brokenTransport, o *core.Outgoing)) func() changes {
 	return func() changes {

@@ -39,7 +39,7 @@ func telling(about ...error) func() changes {
 	}
 }
 
-// printing wraps what Open returns.
+// printing wraps the transport that Open returns.
 func printing(wrap func(transport core.Transport, url string) core.Transport) func(h *Harness) {
 	return func(h *Harness) {
 		open := h.Open

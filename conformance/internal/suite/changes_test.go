@@ -38,7 +38,7 @@ func pretending(method string, do func(d *brokenDelivery) error) changes {
 	}}
 }
 
-// alters is a transport that changes what arrives.
+// alters is a transport that changes received messages.
 func alters(change func(in *core.Incoming)) func() changes {
 	return func() changes {
 		return changes{arrive: func(_ *brokenReceiver, in *core.Incoming) { change(in) }}
@@ -105,7 +105,7 @@ func onMalformed(settle func(d *brokenDelivery, operation string, next func() er
 	}
 }
 
-// arriving makes changes of a function that changes what is received.
+// arriving makes changes of a function that changes received messages.
 func arriving(change func(in *core.Incoming)) func() changes {
 	return func() changes {
 		return changes{arrive: func(_ *brokenReceiver, in *core.Incoming) { change(in) }}
@@ -118,7 +118,7 @@ func locking(cfg inmemory.Config) inmemory.Config {
 	return cfg
 }
 
-// outgoing changes everything that is sent, by whatever call.
+// outgoing changes every message that is sent, by any call.
 func outgoing(change func(out []core.Outgoing) []core.Outgoing) changes {
 	return changes{
 		send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
@@ -193,7 +193,7 @@ func refuse(out []core.Outgoing, err error) *core.SendError {
 	return all
 }
 
-// results changes what a SendError says.
+// results changes the results of a SendError.
 func results(change func(r []core.SendResult)) sending {
 	return func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 		err := next(ctx, out...)
@@ -204,7 +204,7 @@ func results(change func(r []core.SendResult)) sending {
 	}
 }
 
-// buffering sends with the next call what was given to the last one, and loses it
+// buffering sends the messages of each call with the next one, and loses them
 // when it is closed before.
 func buffering(keep func([]core.Outgoing) []core.Outgoing) changes {
 	var mu sync.Mutex
@@ -233,7 +233,7 @@ func buffering(keep func([]core.Outgoing) []core.Outgoing) changes {
 // withLocks is a transport that can do everything, and whose locks end.
 var withLocks = inmemory.Config{LockDuration: 12 * time.Second}
 
-// answering changes what settlements return.
+// answering changes the errors of settlements.
 func answering(change func(d *brokenDelivery, operation string, err error) error) changes {
 	return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
 		return change(d, operation, next())
@@ -289,7 +289,7 @@ type deliveryRecord struct {
 	byReceiver map[*brokenReceiver][]core.Delivery
 }
 
-// recordDeliveries returns changes that write down what is delivered.
+// recordDeliveries returns changes that record deliveries.
 func recordDeliveries() (*deliveryRecord, changes) {
 	h := &deliveryRecord{byReceiver: map[*brokenReceiver][]core.Delivery{}}
 	return h, changes{deliver: func(r *brokenReceiver, d core.Delivery) core.Delivery {
@@ -300,14 +300,14 @@ func recordDeliveries() (*deliveryRecord, changes) {
 	}}
 }
 
-// all returns what a receiver was delivered.
+// all returns the deliveries to a receiver.
 func (h *deliveryRecord) all(r *brokenReceiver) []core.Delivery {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.byReceiver[r])
 }
 
-// upTo returns what a delivery's receiver was delivered until then.
+// upTo returns the deliveries to a delivery's receiver until then.
 func (h *deliveryRecord) upTo(d *brokenDelivery) []core.Delivery {
 	all := h.all(d.receiver)
 	return all[:slices.Index(all, d.Delivery)+1]
@@ -348,7 +348,7 @@ func deleteByNativeID(d *brokenDelivery) {
 	_ = r.Close(ctxBackground)
 }
 
-// changesOutgoing changes what is sent, by Send or with a settlement. change may
+// changesOutgoing changes sent messages, by Send or with a settlement. change may
 // write to the slice.
 func changesOutgoing(change func(out []core.Outgoing) []core.Outgoing) changes {
 	return changes{

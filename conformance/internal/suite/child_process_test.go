@@ -198,7 +198,7 @@ func TestProcess_FailureIsShown(t *testing.T) {
 	}
 }
 
-// Nobody is left when the parent dies: with it goes the standard input.
+// No child is left when the parent dies: with it goes the standard input.
 func TestProcess_EndsWithItsParent(t *testing.T) {
 	t.Parallel()
 	r := runAsCase(t, func(t *caseT) {

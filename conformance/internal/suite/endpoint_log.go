@@ -8,7 +8,7 @@ import (
 )
 
 // endpointLog has the log records of a case's endpoints, of level Warn and above. If an
-// expected event does not happen, they show what the engine did.
+// expected event does not happen, they show the engine's actions.
 type endpointLog struct {
 	mu    sync.Mutex
 	used  bool

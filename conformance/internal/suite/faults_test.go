@@ -47,7 +47,7 @@ func lazily(operation string) changes {
 
 func completeDelivery(d *brokenDelivery) error { return d.Delivery.Complete(ctxBackground) }
 
-// losesWhenClosed completes what a closed receiver holds.
+// losesWhenClosed completes the unsettled messages of a closed receiver.
 func losesWhenClosed() changes {
 	held, c := recordDeliveries()
 	c.closeReceiver = func(r *brokenReceiver, next func() error) error {
@@ -151,7 +151,7 @@ func swallowsUnroutable() changes {
 	}
 }
 
-// sendsTwice repeats what it sends to a queue under a condition.
+// sendsTwice repeats messages to a queue under a condition.
 func sendsTwice(which func(o core.Outgoing) bool) changes {
 	return outgoing(func(out []core.Outgoing) (twice []core.Outgoing) {
 		for _, o := range out {
@@ -357,8 +357,8 @@ func givesBackReset() changes {
 	return settling("Reset", func(d *brokenDelivery) error { return d.Delivery.Release(context.Background()) })
 }
 
-// losesWhatReplaces consumes a message without sending what replaces it.
-func losesWhatReplaces() changes {
+// losesReplacements consumes a message without sending its replacement.
+func losesReplacements() changes {
 	return settling("ReplaceWith", func(d *brokenDelivery) error { return d.Delivery.Complete(context.Background()) })
 }
 
@@ -386,7 +386,7 @@ func consumesEarly() changes {
 // receivingOnly has the mode ReceiveOnly alone.
 var receivingOnly = able(func(c *core.Capabilities) { c.Transactions = []core.TransactionMode{core.TransactionReceiveOnly} })
 
-// releasesByAbandoning makes no difference between what failed and what did not.
+// releasesByAbandoning makes no difference between failed and released messages.
 func releasesByAbandoning() changes {
 	return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
 		if operation == "Release" {
@@ -450,7 +450,7 @@ func forgetsToAcknowledge() changes {
 	return settling("Complete", func(*brokenDelivery) error { return nil })
 }
 
-// givesBackReplaced sends what replaces a message, and keeps the message too.
+// givesBackReplaced sends the replacement of a message, and keeps the message too.
 func givesBackReplaced() changes {
 	return settling("ReplaceWith", func(d *brokenDelivery) error {
 		if err := d.receiver.transport.base.Send(context.Background(), d.out...); err != nil {

@@ -8,12 +8,12 @@ import (
 // mutant is a transport that breaks one rule.
 type mutant struct {
 	rule string
-	name string // what it does, completing "a transport that ..."
+	name string // its mistake, completing "a transport that ..."
 	// config is that of the transport that it breaks. The default can do everything.
 	config inmemory.Config
 	// onServer: the harness has a Broker and processes too.
 	onServer bool
-	// breaks returns what it does differently, anew for each harness.
+	// breaks returns its changes, anew for each harness.
 	breaks func() changes
 	// harness, where the changes are not enough, changes the harness.
 	harness func(h *Harness)

@@ -292,7 +292,7 @@ func TestControl(t *testing.T) {
 		}
 		on := m.config
 		if on.Capabilities == nil {
-			on = withLocks // how long locks last belongs to what a mutant breaks
+			on = withLocks // the duration of locks belongs to the mistakes of a mutant
 		}
 		i := slices.IndexFunc(others, func(o transport) bool { return reflect.DeepEqual(o.on, on) })
 		if i < 0 {

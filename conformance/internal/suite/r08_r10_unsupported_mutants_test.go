@@ -8,7 +8,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// learnsCapabilities knows what its broker can do only after the first Send.
+// learnsCapabilities knows the capabilities of its broker only after the first Send.
 func learnsCapabilities(change func(c *core.Capabilities)) changes {
 	var sent atomic.Bool
 	return changes{

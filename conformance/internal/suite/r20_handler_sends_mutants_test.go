@@ -40,7 +40,7 @@ func enlistsSends() changes {
 	}
 }
 
-// keepsWork commits what the handler did when it should undo it.
+// keepsWork commits the handler's work when it should undo it.
 func keepsWork(asked string) changes {
 	return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
 		if operation == asked {

@@ -15,7 +15,7 @@ var originalMessageMutants = []mutant{
 		return sendsTwice(func(o core.Outgoing) bool { return o.Delay > 0 })
 	}},
 	{rule: "R22", name: "releases a message that it replaced", breaks: givesBackReplaced},
-	{rule: "R22", name: "loses the replacement of a message", breaks: losesWhatReplaces},
+	{rule: "R22", name: "loses the replacement of a message", breaks: losesReplacements},
 	{rule: "R22", name: "remembers a message's time to be received by its id", breaks: func() changes {
 		var mu sync.Mutex
 		brief := map[string]time.Duration{}

@@ -9,7 +9,7 @@ import (
 	"github.com/reprise-go/reprise/core/headers"
 )
 
-// hidesMissingQueue has an error of its own for a queue that does not exist.
+// hidesMissingQueue has another error for a queue that does not exist.
 func hidesMissingQueue() changes {
 	hide := func(out []core.Outgoing, err error) error {
 		if !errors.Is(err, core.ErrQueueNotFound) {

@@ -63,7 +63,7 @@ var groupRetryMutants = []mutant{
 		}
 		return next()
 	})},
-	{rule: "R61", name: "loses the copy that replaces a message", config: able(oneMinute), breaks: losesWhatReplaces},
+	{rule: "R61", name: "loses the copy that replaces a message", config: able(oneMinute), breaks: losesReplacements},
 	{rule: "R61", name: "sends failed messages without their group", breaks: func() changes {
 		ungroup := func(out []core.Outgoing) []core.Outgoing {
 			out = slices.Clone(out)

@@ -11,7 +11,7 @@ import (
 
 var failureQueueMutants = []mutant{
 	{rule: "R62", name: "drops the headers of a failure that NServiceBus does not have", breaks: dropsOwnHeaders},
-	{rule: "R62", name: "loses a copy that it accepts while it consumes the message", breaks: losesWhatReplaces},
+	{rule: "R62", name: "loses a copy that it accepts while it consumes the message", breaks: losesReplacements},
 	{rule: "R62", name: "consumes a message before its copy is accepted, and loses the copy", breaks: func() changes {
 		var moves callCounter
 		return changesOutgoing(func(out []core.Outgoing) []core.Outgoing {

@@ -27,7 +27,7 @@ var putBackMutants = []mutant{
 	{rule: "R64", name: "does not go on after it was to hold nothing", breaks: func() changes {
 		return changes{maxInFlight: keepsLowest(0)}
 	}},
-	{rule: "R64", name: "loses the copy that replaces a message", config: countingEach, breaks: losesWhatReplaces},
+	{rule: "R64", name: "loses the copy that replaces a message", config: countingEach, breaks: losesReplacements},
 	{rule: "R64", name: "delivers the copy that replaces a message at once", config: countingEach, breaks: func() changes {
 		return changes{
 			send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {

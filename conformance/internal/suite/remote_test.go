@@ -365,7 +365,7 @@ func (r *remoteReceiver) Receive(ctx context.Context, dst []core.Delivery) (int,
 	}
 }
 
-// arrived reports whether what was delivered came over the network.
+// arrived reports whether a delivery came over the network.
 func (r *remoteReceiver) arrived(inner core.Receiver) bool {
 	r.mu.Lock()
 	c := r.connection

@@ -36,7 +36,7 @@ func TestControl_Server(t *testing.T) {
 	s.runSubtests(t)
 }
 
-// serverNetwork is the network of a server that nobody stops.
+// serverNetwork is the network of a server that is never stopped.
 type serverNetwork struct{ *server }
 
 // Cut implements Network. To clients it looks like a server that was killed.

@@ -132,7 +132,7 @@ func atDeath(do func(s *server, t *inmemory.Transport)) func(h *Harness) {
 	}
 }
 
-// takeAll takes what waits in every queue.
+// takeAll takes the waiting messages of every queue.
 func (s *server) takeAll(t *inmemory.Transport) map[string][]*core.Incoming {
 	taken := map[string][]*core.Incoming{}
 	for _, queue := range t.Queues() {

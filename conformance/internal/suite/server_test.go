@@ -34,13 +34,13 @@ type server struct {
 	connections map[*connection]struct{}
 }
 
-// serverFaults are what a mutant's server and its client get wrong.
+// serverFaults are the mistakes of a mutant's server and its client.
 type serverFaults struct {
 	// killed is called when the server is, with its connections gone.
 	killed func(s *server)
-	// released: what a lost connection held comes back without being counted.
+	// released: messages in flight on a lost connection are redelivered without being counted.
 	released bool
-	// forgets: what a connection held when the server is killed comes back without being
+	// forgets: messages in flight when the server is killed are redelivered without being
 	// counted.
 	forgets bool
 	// backOff is how long the client waits before it tries to connect again.
@@ -165,7 +165,7 @@ func (s *server) connect(quit <-chan struct{}) (*connection, error) {
 	return c, nil
 }
 
-// connection is what a client has of the server: a sound transport on the
+// connection is a client's view of the server: a sound transport on the
 // broker, with a network in between.
 type connection struct {
 	server    *server
@@ -182,7 +182,7 @@ type connection struct {
 	ever    int                   // how many there were
 }
 
-// drop ends the connection. What it held goes back, and counts as delivered.
+// drop ends the connection. Its messages in flight go back, and count as delivered.
 func (c *connection) drop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -208,7 +208,7 @@ func (c *connection) drop() {
 	_ = c.transport.base.Close(ctxBackground)
 }
 
-// What travels over a connection.
+// The directions of a connection.
 const (
 	requests = iota
 	answers
@@ -262,7 +262,7 @@ func (c *connection) travel(kind int, takes time.Duration) bool {
 	}
 }
 
-// finish waits for the calls under way, and gives back in order what is held.
+// finish waits for the calls in progress, and releases the unsettled messages in order.
 func (c *connection) finish() {
 	c.mu.Lock()
 	c.closing = true

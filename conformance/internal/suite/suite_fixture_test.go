@@ -14,7 +14,7 @@ import (
 )
 
 // suiteFixture is what the suite's own tests can do on an in-memory broker besides
-// using transports: what an adapter's tests do with the tools of their broker.
+// using transports: an adapter's tests do it with the tools of their broker.
 type suiteFixture struct {
 	broker   *inmemory.Broker
 	database database
@@ -25,7 +25,7 @@ type suiteFixture struct {
 	mistaken []string // queues of mismatch
 }
 
-// password is what the transports of the suite's own tests log in with.
+// password is the one with which the transports of the suite's own tests log in.
 const password = "correct-horse-battery-staple"
 
 // equip gives the harness its functions.
@@ -64,7 +64,7 @@ func (f *suiteFixture) mismatch(t testing.TB) (queue string, values [2]string) {
 	return queue, [2]string{"classic", "quorum"}
 }
 
-// compare is what an adapter finds wrong with queues that exist.
+// compare returns the differences that an adapter finds in queues that exist.
 func (f *suiteFixture) compare(queues []string) error {
 	if f == nil {
 		return nil
@@ -94,7 +94,7 @@ func (f *suiteFixture) corrupt(t testing.TB, queue string) []byte {
 	return body
 }
 
-// unparsed is what an adapter makes of a message that it cannot parse.
+// unparsed is a message that an adapter cannot parse, as the adapter delivers it.
 func unparsed(in *core.Incoming) {
 	if in.Headers.Get(headerCorrupt) == "" {
 		return

@@ -110,7 +110,7 @@ type wireServer struct {
 	last     int
 }
 
-// end is the loss of the connection: what was held comes again, and counts.
+// end is the loss of the connection: messages in flight are redelivered, and counted.
 func (s *wireServer) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +236,7 @@ func (w *wire) Close(context.Context) error {
 	return nil
 }
 
-// wireReceiver has at most one call of Receive under way, which goes on when the
+// wireReceiver has at most one call of Receive in progress, which continues when the
 // context of the caller ends.
 type wireReceiver struct {
 	*wire

@@ -35,7 +35,7 @@ func TestSetLimit_NoMoreMessagesAreHandledAtATime(t *testing.T) {
 }
 
 // The receiver is opened for as many messages as the pump then asks it for first.
-func TestFirstMaxInFlight_IsWhatTheReceiverIsTold(t *testing.T) {
+func TestFirstMaxInFlight_EqualsThatOfTheReceiver(t *testing.T) {
 	for _, rules := range []Rules{{}, {Prefetches: true}, {Isolates: true}, {Prefetches: true, Isolates: true}, {FetchPerWorker: true}, {ReceiveAndDelete: true}} {
 		t.Run(fmt.Sprintf("%+v", rules), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestPrefetch_IsGivenBackWhenAllSlotsHang(t *testing.T) {
 		h.SetLimit(2)
 		pass(900 * time.Millisecond / 2)
 		if n := h.source.newest(); n <= 4 {
-			t.Errorf("the receiver may hold %d, no more than the slots and what is being settled", n)
+			t.Errorf("the receiver may hold %d, no more than the slots and the deliveries that are being settled", n)
 		}
 		pass(10 * StallTimeout)
 		if n := h.source.newest(); n != 4 {

@@ -196,7 +196,7 @@ func TestOf_UnreadableAddressIsAnError(t *testing.T) {
 }
 
 // An endpoint starts while the server cannot be written to, if it has its subscriptions.
-func TestAdd_WritesOnlyWhatIsMissing(t *testing.T) {
+func TestAdd_WritesOnlyMissingEntries(t *testing.T) {
 	f := newFixture(t, time.Hour)
 	f.subscribe("billing")
 	before := f.db.execs
