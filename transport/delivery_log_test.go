@@ -63,7 +63,7 @@ func TestDeliveryLog_IsBounded(t *testing.T) {
 
 // TestDeliveryLog_MoreMessagesThanItHolds plays a queue of messages that all fail,
 // several times as many as the log holds: every one must be counted up to its last
-// attempt, whatever the order in which the broker redelivers.
+// attempt, in any order in which the broker redelivers.
 func TestDeliveryLog_MoreMessagesThanItHolds(t *testing.T) {
 	const limit = 6 // attempts
 	random := rand.New(rand.NewPCG(1, 2))

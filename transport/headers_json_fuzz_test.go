@@ -12,7 +12,7 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// FuzzHeadersJSONWritten writes whatever headers and has them read, here and by
+// FuzzHeadersJSONWritten writes any headers and has them read, here and by
 // encoding/json.
 func FuzzHeadersJSONWritten(f *testing.F) {
 	f.Add("a", "1", "b", "2")
@@ -35,7 +35,7 @@ func FuzzHeadersJSONWritten(f *testing.F) {
 		}
 		if bytes.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == '\uFFFE' || r == '\uFFFF' }) ||
 			bytes.Count(text, []byte(`/`)) != bytes.Count(text, []byte(`\/`)) {
-			t.Errorf("%q has what must be escaped", text)
+			t.Errorf("%q has characters that must be escaped", text)
 		}
 		other, err := json.Marshal(h.Map())
 		if err != nil {
@@ -48,7 +48,7 @@ func FuzzHeadersJSONWritten(f *testing.F) {
 	})
 }
 
-// FuzzHeadersJSONRead reads whatever text and compares with encoding/json.
+// FuzzHeadersJSONRead reads any text and compares with encoding/json.
 func FuzzHeadersJSONRead(f *testing.F) {
 	for _, text := range []string{
 		`{"NServiceBus.ContentType":"application\/json","b":"2"}`,
@@ -59,7 +59,7 @@ func FuzzHeadersJSONRead(f *testing.F) {
 		"{\"a\":\"\x00\"}", "{\"a\xff\":\"\xe2\x82\"}", "{\"a\":\"\uFFFD\uFFFE\u2028\x7f\"}", "\uFEFF{}", "{\"a\":\"1\"\v}",
 		string(transport.AppendHeadersJSON(nil, standardHeaders(11))),
 		"{" + strings.Repeat(`"a":"1",`, 70) + `"b":"2"}`,
-		// What the fuzzer found worth to keep.
+		// Inputs of the fuzzer that are worth keeping.
 		`{"":"1","b":null}`, `{"":0"`, `{"":,"a":"1"`, `{"\ud800\u000X`, `"\uA000\uA`, "{\n\t\"\": \"\" , \"\" \x80",
 		"{\"a\":\"\",\"a\":\"\xec\xc3\xc7\xee\",\"a\":\"\"", "{\"\xe2\xbe\xe2\x80\xef\xa8\uFFFD", "{\"0\":,\"\xed\xed\":,\"\":,\"0\":0",
 	} {
@@ -103,7 +103,7 @@ func FuzzHeadersJSONRead(f *testing.F) {
 				t.Fatalf("%q: %q, %v\nwant %q", text, h.Map(), err, want)
 			}
 		}
-		// Of what is an object of other things too, every string is read.
+		// Of an object with values that are not strings, every string is read.
 		var mixed map[string]any
 		if json.Unmarshal(text, &mixed) == nil {
 			for key, value := range mixed {

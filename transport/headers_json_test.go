@@ -47,9 +47,9 @@ func TestAppendHeadersJSON(t *testing.T) {
 		"DEL":                          {[]string{"a", "\x7f"}, "{\"a\":\"\x7f\"}"},
 		"more than ASCII":              {[]string{"größe", "日本語 🫖"}, `{"größe":"日本語 🫖"}`},
 		"line and paragraph separator": {[]string{"a", "\u2028\u2029"}, "{\"a\":\"\u2028\u2029\"}"},
-		"what .NET refuses":            {[]string{"\uFFFE", "a\uFFFF/\uFFFDb\uFFFE"}, "{\"\\ufffe\":\"a\\uffff\\/\uFFFDb\\ufffe\"}"},
+		"text that .NET refuses":       {[]string{"\uFFFE", "a\uFFFF/\uFFFDb\uFFFE"}, "{\"\\ufffe\":\"a\\uffff\\/\uFFFDb\\ufffe\"}"},
 		"their neighbours":             {[]string{"a", "\uEFBF\uF000\uFEFF\uFFBE\uFFFC"}, "{\"a\":\"\uEFBF\uF000\uFEFF\uFFBE\uFFFC\"}"},
-		"what is not UTF-8":            {[]string{"a", "\xef\xbf"}, "{\"a\":\"\xef\xbf\"}"},
+		"text that is not UTF-8":       {[]string{"a", "\xef\xbf"}, "{\"a\":\"\xef\xbf\"}"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := []byte("before")
@@ -84,7 +84,7 @@ func TestParseHeadersJSON(t *testing.T) {
 		"two high surrogates and a low": {`{"a":"\ud83e\ud83e\uded6"}`, []string{"a", "\uFFFD🫖"}},
 		"a surrogate and another":       {`{"a":"\ud83e\u0041"}`, []string{"a", "\uFFFDA"}},
 		"U+FFFD is UTF-8":               {"{\"a\":\"\uFFFD\\ufffd\"}", []string{"a", "\uFFFD\uFFFD"}},
-		"what NServiceBus writes": {`{"NServiceBus.ContentType":"application\/json","NServiceBus.ReplyToAddress":"\"public\".\"sales\""}`,
+		"headers that NServiceBus writes": {`{"NServiceBus.ContentType":"application\/json","NServiceBus.ReplyToAddress":"\"public\".\"sales\""}`,
 			[]string{"NServiceBus.ContentType", "application/json", "NServiceBus.ReplyToAddress", `"public"."sales"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -257,7 +257,7 @@ func ExampleParseHeadersJSON() {
 	h, err := transport.ParseHeadersJSON(column)
 	fmt.Println(h.Get(headers.ContentType), err)
 
-	// What can be read of a broken column goes with the message, and so does the reason.
+	// The readable part of a broken column goes with the message, and so does the reason.
 	in := core.Incoming{}
 	in.Headers, in.Malformed = transport.ParseHeadersJSON([]byte(`{"Origin":"sales","Weight":3}`))
 	fmt.Println(in.Headers.Map())

@@ -14,7 +14,7 @@ import (
 	"github.com/reprise-go/reprise/transport/asb"
 )
 
-// startEmulator starts a server that allows entities what Microsoft's emulator allows them.
+// startEmulator starts a server with the limits of Microsoft's emulator for entities.
 func startEmulator(t *testing.T) *site {
 	return startSite(t, sbserver.Config{Broker: broker.Config{EmulatorLimits: true}})
 }

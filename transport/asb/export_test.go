@@ -6,7 +6,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// What tests look at from outside.
+// Internals that tests observe from outside.
 
 // Arrived returns how many messages a receiver has that no Receive has returned.
 func Arrived(of core.Receiver) int {

@@ -9,7 +9,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// The benchmarks are what one message costs: 256 bytes, 4 headers.
+// The benchmarks measure the cost of one message: 256 bytes, 4 headers.
 
 func benchmarkMessage(queue string) core.Outgoing {
 	var h core.Headers

@@ -68,7 +68,7 @@ func harness(cfg inmemory.Config) conformance.Harness {
 	}
 }
 
-// consumer takes what it receives out of the queue.
+// consumer removes received messages from the queue.
 func consumer(t testing.TB, broker *inmemory.Broker, queue string) core.Receiver {
 	t.Helper()
 	transport, err := inmemory.New(inmemory.Config{Broker: broker})

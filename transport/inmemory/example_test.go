@@ -10,7 +10,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// What an endpoint does with a transport, by hand.
+// The calls of an endpoint to a transport, by hand.
 func Example() {
 	ctx := context.Background()
 	transport := inmemory.Open()
@@ -51,7 +51,7 @@ func Example() {
 	// delivery 2 of "an invoice", last error "no database"
 }
 
-// A transport that can do what Amazon SQS can refuses what SQS would.
+// A transport with the capabilities of Amazon SQS refuses messages that SQS would refuse.
 func ExampleNew() {
 	transport, err := inmemory.New(inmemory.LikeSQS())
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // reported as a deadlock, a goroutine left behind fails the test, and time
 // passes only while everybody waits.
 
-// inBubble runs body as a subtest in a bubble of its own.
+// inBubble runs body as a subtest in a separate bubble.
 func inBubble(t *testing.T, name string, body func(t *testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { synctest.Test(t, body) })

@@ -97,7 +97,7 @@ func TestReceive_CancelledCallPassesItsWakeUpOn(t *testing.T) {
 			if !<-first {
 				passedOn++
 				if !<-second { // blocks for ever if the wake-up was lost
-					t.Fatal("nobody received the message")
+					t.Fatal("no receiver got the message")
 				}
 			}
 			stop()
@@ -167,7 +167,7 @@ func TestMaxInFlight_BoundsUnsettledDeliveries(t *testing.T) {
 		}
 		depth(t, transport, "q", inmemory.Depth{Ready: 1, InFlight: 3})
 
-		r.SetMaxInFlight(0) // what is out is not taken back
+		r.SetMaxInFlight(0) // messages in flight are not taken back
 		succeed(t, dst[1].Complete(t.Context()))
 		receiveNothing(t, r)
 		depth(t, transport, "q", inmemory.Depth{Ready: 1, InFlight: 2})

@@ -115,7 +115,7 @@ func TestReceive_ConsumesInModeNone(t *testing.T) {
 			d := receive(t, r, "a")
 			depth(t, transport, "q", inmemory.Depth{Ready: 1})
 			succeed(t, settle(t.Context(), d))
-			receive(t, r, "b") // nothing is in flight, whatever is not settled
+			receive(t, r, "b") // no message is in flight, though some are not settled
 			time.Sleep(time.Minute)
 			succeed(t, r.Close(t.Context()))
 			depth(t, transport, "q", inmemory.Depth{})
@@ -279,7 +279,7 @@ func TestDeadLetter_MovesTheMessage(t *testing.T) {
 			d := receive(t, receiver(t, transport, "q", mode, 1), "a")
 			succeed(t, d.DeadLetter(t.Context(), core.DeadLetter{Reason: "poison", Description: "cannot be\xff read"}))
 			depth(t, transport, "q", inmemory.Depth{})
-			time.Sleep(time.Hour) // what is dead does not expire
+			time.Sleep(time.Hour) // dead letters do not expire
 			dead := receive(t, receiver(t, transport, inmemory.DeadLetterQueue("q"), mode, 1), "a")
 			in := dead.Incoming()
 			counts(t, dead, 1, "")

@@ -12,7 +12,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// These tests are about what cannot be seen from outside: memory, timers, and
+// These tests are about internals that cannot be seen from outside: memory, timers, and
 // the structures below the queues.
 
 func TestRing_AgreesWithASlice(t *testing.T) {
@@ -83,7 +83,7 @@ func TestDeadlines_AreInOrder(t *testing.T) {
 		switch i % 4 {
 		case 0:
 			d.remove(m)
-			d.remove(m) // what is not there is not removed
+			d.remove(m) // a missing entry is not removed
 		case 1:
 			d.move(m, base.Add(time.Duration(rand.IntN(50))))
 		}
@@ -184,7 +184,7 @@ func TestExpiry_MessagesLeaveTheRing(t *testing.T) {
 	})
 }
 
-// A timer may run late. What it would have removed is not delivered meanwhile.
+// A timer may run late. Until it runs, the messages that it will remove are not delivered.
 //
 // Rule C20.
 func TestExpiry_ReceiveDoesNotRelyOnTheTimer(t *testing.T) {
@@ -297,7 +297,7 @@ func TestReceive_CallCancelledWhileWokenPassesItsWakeUpOn(t *testing.T) {
 	})
 }
 
-// What is settled, lost or cancelled leaves nothing behind.
+// Settled, lost and cancelled deliveries leave nothing behind.
 func TestBroker_KeepsNothingOfSettledMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport, q, r := testQueue(t, Config{LockDuration: time.Hour})

@@ -112,7 +112,7 @@ func TestLock_IsLostWithoutACall(t *testing.T) {
 			if waited := time.Since(start); waited != time.Minute {
 				t.Errorf("the lock lasted %v", waited)
 			}
-			// What was lost no longer fills the receiver.
+			// Lost deliveries no longer fill the receiver.
 			send(t, transport, message("q", "b"))
 			receive(t, r, "b")
 		})

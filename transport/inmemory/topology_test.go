@@ -23,7 +23,7 @@ func TestProvision_IsIdempotentAndConcurrent(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			instances.Go(func() { // and somebody sends meanwhile
+			instances.Go(func() { // and another transport sends at the same time
 				if err := transport.Send(t.Context(), message("other", "a")); err != nil {
 					t.Error(err)
 				}
@@ -33,7 +33,7 @@ func TestProvision_IsIdempotentAndConcurrent(t *testing.T) {
 		if n := len(transport.Queues()); n != 22 {
 			t.Errorf("%d queues, want 22: %v", n, transport.Queues())
 		}
-		depth(t, transport, "q", inmemory.Depth{Ready: 1}) // what exists is left alone
+		depth(t, transport, "q", inmemory.Depth{Ready: 1}) // existing queues are not changed
 	})
 }
 
@@ -87,7 +87,7 @@ func TestSubscribe_EachSubscriberReceivesOneCopy(t *testing.T) {
 			t.Error("two copies share a NativeID")
 		}
 		succeed(t, da.Complete(t.Context()))
-		succeed(t, db.Abandon(t.Context(), nil)) // each copy has a life of its own
+		succeed(t, db.Abandon(t.Context(), nil)) // copies are independent
 		succeed(t, receive(t, ra, "invoices").Complete(t.Context()))
 		counts(t, receive(t, rb, "orders"), 2, "")
 

@@ -60,7 +60,7 @@ func TestComplete_ConnectionCutAroundTheAck(t *testing.T) {
 			if cuts == 0 {
 				t.Error("no connection was cut")
 			}
-			until(t, "nothing is left", func() bool { // what comes again among it
+			until(t, "nothing is left", func() bool { // redelivered messages among it
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 				defer cancel()
 				dst := make([]core.Delivery, 10)

@@ -12,7 +12,7 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
-// alarm has a broker believe that its memory is full, and returns what ends that.
+// alarm has a broker believe that its memory is full, and returns a function that ends that.
 func (s *site) alarm(t testing.TB) (end func()) {
 	t.Helper()
 	set := func(share string) {
@@ -54,7 +54,7 @@ func testAlarmDelaysSendsOnly(t *testing.T, _ *broker, s *site) {
 	defer cancel()
 	err := transport.Send(ctx, numbered("audit", 1, 1)...)
 	if counts := states(t, 1, err); counts[core.SendRefused] != 1 || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("what waits for the end of the alarm is %v: %v", counts, err)
+		t.Errorf("the operations that wait for the end of the alarm are %v: %v", counts, err)
 	}
 	if err := errors.Join( // for an endpoint that starts now
 		transport.Check(t.Context(), core.Topology{InputQueue: "billing", Queues: []string{"billing"}}),
@@ -75,7 +75,7 @@ func testAlarmDelaysSendsOnly(t *testing.T, _ *broker, s *site) {
 	}
 	time.Sleep(6 * time.Second) // longer than a confirm may take, if there were no alarm
 	if w.connected() {
-		t.Errorf("the observer was told that the alarm is over: %v", w.all())
+		t.Errorf("the observer was told that the alarm has ended: %v", w.all())
 	}
 	end()
 	senders.Wait()
@@ -98,7 +98,7 @@ func testAlarmDelaysSendsOnly(t *testing.T, _ *broker, s *site) {
 	}
 	until(t, "all acknowledgements are written", func() bool { ready, unacked := s.depth(t, "billing"); return ready+unacked == 0 })
 	if got := s.take(t, "audit"); got["1"] != 0 {
-		t.Errorf("what was refused was sent all the same: %v", got)
+		t.Errorf("refused messages were sent all the same: %v", got)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // The broker is killed many times while eight senders send and two endpoints handle. A
-// sender repeats what was not accepted, so some messages arrive twice.
+// sender repeats messages that were not accepted, so some messages arrive twice.
 func testRestartLosesNoMessage(t *testing.T, b *broker, s *site) {
 	transport := s.provisioned(t, rabbitmq.Config{}, "billing", "error")
 	sender := s.open(t, rabbitmq.Config{})
@@ -92,7 +92,7 @@ func testRestartLosesNoMessage(t *testing.T, b *broker, s *site) {
 	}
 	for kill := range kills {
 		allowed.Store(int64(soakMessages * (kill + 1) / (kills + 1)))
-		// Somewhere in the midst of what was allowed.
+		// Somewhere in the middle of the allowed range.
 		reached := int64(soakMessages * (2*kill + 1) / (2 * (kills + 1)))
 		until(t, "messages are handled between the kills", func() bool { return distinct.Load() >= reached })
 		b.Kill(t)

@@ -40,7 +40,7 @@ func TestClose_KeepsSettlements(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		last.Wait() // comes after what went back when the channel was closed
+		last.Wait() // comes after the messages that went back when the channel was closed
 		if ready, _ := s.depth(t, "orders"); ready != 2 {
 			t.Errorf("%d messages are in the queue, want the one that was not settled and the last one", ready)
 		}

@@ -31,7 +31,7 @@ func TestConfig_Defaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if fmt.Sprint(c) != fmt.Sprint(set) {
-		t.Errorf("what is set became %v, want %v", c, set)
+		t.Errorf("the set values became %v, want %v", c, set)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
-// What reports call the adapter.
+// The name of the adapter in reports.
 const (
 	onQuorum   = "rabbitmq (quorum queues)"
 	onClassic  = "rabbitmq (classic queues)"
@@ -161,7 +161,7 @@ func openInChild() (core.Transport, error) {
 	return rabbitmq.New(cfg)
 }
 
-// opens returns what opens transports of a configuration.
+// opens returns a function that opens transports of a configuration.
 func opens(cfg rabbitmq.Config) func(t testing.TB) core.Transport {
 	return func(t testing.TB) core.Transport {
 		transport, err := rabbitmq.New(cfg)
@@ -181,7 +181,7 @@ func opensLimited(cfg rabbitmq.Config) func(t testing.TB, maxMessageBytes int) c
 	}
 }
 
-// sideBySide has the configurations run in parallel, each on a server of its own. On a given
+// sideBySide has the configurations run in parallel, each on a separate server. On a given
 // server they may share a virtual host.
 func sideBySide(t *testing.T) {
 	t.Helper()
@@ -190,7 +190,7 @@ func sideBySide(t *testing.T) {
 	}
 }
 
-// setenv is t.Setenv for parallel tests: each harness has variables of its own.
+// setenv is t.Setenv for parallel tests: each harness has separate variables.
 func setenv(t *testing.T, variable, value string) {
 	t.Helper()
 	if err := os.Setenv(variable, value); err != nil { //nolint:usetesting // see above
@@ -211,7 +211,7 @@ const (
 func notInShortRuns(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("another configuration of what TestConformance tests: not in short runs")
+		t.Skip("another configuration of the transport of TestConformance: not in short runs")
 	}
 }
 
@@ -229,7 +229,7 @@ type broker struct {
 	name    string         // of the transports' connections
 }
 
-// conformanceBroker is a server for the suite: one of its own, or the one that the
+// conformanceBroker is a server for the suite: a separate one, or the one that the
 // environment names.
 func conformanceBroker(t *testing.T, release testserver.Release) *broker {
 	t.Helper()
@@ -243,7 +243,7 @@ func startBroker(t *testing.T, release testserver.Release) *broker {
 	return brokerOn(t, testserver.StartFor(t, testserver.Config{Release: release}))
 }
 
-// brokerOn is a virtual host of its own on a server.
+// brokerOn is a separate virtual host on a server.
 func brokerOn(t *testing.T, server *testserver.Server) *broker {
 	p, err := proxy.New(server.Addr())
 	if err != nil {
@@ -404,7 +404,7 @@ func (b *broker) harness(t *testing.T, name string, cfg rabbitmq.Config) conform
 	return h
 }
 
-// corrupted counts the messages that nobody can read.
+// corrupted counts the messages that cannot be read.
 var corrupted atomic.Int64
 
 // connections is how many connections transports have.

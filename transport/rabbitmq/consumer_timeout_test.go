@@ -27,7 +27,7 @@ func testConsumerTimeout(t *testing.T, _ *broker, s *site) {
 	held := next(t, r, 1)[0]
 	again := next(t, r, 1)[0] // when the broker has taken it back
 	if err := held.Complete(t.Context()); !errors.Is(err, core.ErrLockLost) {
-		t.Errorf("Complete of what the broker took back = %v, want ErrLockLost", err)
+		t.Errorf("Complete of a delivery that the broker took back = %v, want ErrLockLost", err)
 	}
 	if err := again.Complete(t.Context()); err != nil {
 		t.Error(err)

@@ -162,7 +162,7 @@ func TestCopies_OfAHandledMessageAreHandled(t *testing.T) {
 			t.Fatal(err)
 		}
 		publish(amqp.Publishing{Headers: failed.Headers, DeliveryMode: amqp.Persistent, Body: failed.Body})
-		until(t, "what is returned is handled, which fails once", handledTimes(3))
+		until(t, "a returned message is handled, which fails once", handledTimes(3))
 		mu.Lock()
 		defer mu.Unlock()
 		if run != len(fails) {

@@ -91,7 +91,7 @@ func TestCredentials_RefusalIsReturned(t *testing.T) {
 	})
 }
 
-// selfSigned shows a certificate that no broker trusts, whatever the broker asks for.
+// selfSigned shows a certificate that no broker trusts, for any request of the broker.
 func selfSigned(t *testing.T) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -123,7 +123,7 @@ func TestCredentials_CutLoginIsAnOutage(t *testing.T) {
 	b.proxy.Cut()
 	select {
 	case <-struck:
-		t.Fatal("the broker sent what it never sends")
+		t.Fatal("the broker sent a message that it never sends")
 	default:
 	}
 	mustEventuallySend(t, transport, numbered("billing", 0, 1)...)

@@ -21,7 +21,7 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
-// mends runs every command that an error names.
+// mends runs every command that an error names as the fix.
 func (s *site) mends(t testing.TB, err error) {
 	t.Helper()
 	if err == nil {
@@ -43,7 +43,7 @@ func (s *site) mends(t testing.TB, err error) {
 	}
 }
 
-// Running what the error says fixes it.
+// The command in the error fixes it.
 func TestDeliveryLimit_TooLowIsRefused(t *testing.T) {
 	if testing.Short() {
 		t.Skip("servers load rabbitmqctl: not in short runs")
@@ -131,7 +131,7 @@ func TestDeliveryLimit_TooLowIsRefused(t *testing.T) {
 	}
 }
 
-// definition is what the policy P says, but for the limit.
+// definition is the definition of the policy P without the limit.
 func (s *site) definition(t testing.TB, exists bool) string {
 	t.Helper()
 	if !exists {

@@ -99,7 +99,7 @@ func TestProvision_QueueExpiresWithoutAReceiver(t *testing.T) {
 				if err := r.Close(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				// Whoever declares a queue, even passively, begins its time anew.
+				// A declaration of a queue, even a passive one, restarts its time.
 				exists := fmt.Sprintf(`length([1 || rabbit_amqqueue:exists(rabbit_misc:r(<<"%s">>, queue, <<"orders-a">>))]).`, s.vhost)
 				until(t, "the queue is deleted", func() bool { return s.evalNumber(t, exists) == 0 })
 				until(t, "its exchange is deleted too", func() bool { return !strings.Contains(strings.Join(s.catalogue(t), "\n"), "name=orders-a ") })

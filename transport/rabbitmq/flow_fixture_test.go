@@ -18,7 +18,7 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
-// patience is how long tests wait for what must happen.
+// patience is how long tests wait for an event that must happen.
 const patience = 5 * time.Minute
 
 // numbered returns messages to a queue whose bodies are the numbers from first on.
@@ -41,7 +41,7 @@ func mustSend(t testing.TB, transport core.Transport, messages ...core.Outgoing)
 	}
 }
 
-// states counts what became of the messages of a Send, by what its error says.
+// states counts the outcomes of the messages of a Send, by its error.
 func states(t testing.TB, sent int, err error) map[core.SendState]int {
 	t.Helper()
 	if err == nil {
@@ -107,7 +107,7 @@ func drain(t testing.TB, r core.Receiver, bodies int) map[string]int {
 }
 
 // depth is how many messages of a queue are ready, and how many consumers hold, as of now:
-// what list_queues says of a quorum queue is up to 5 s old.
+// the figures of list_queues for a quorum queue are up to 5 s old.
 func (s *site) depth(t testing.TB, queue string) (ready, unacked int) {
 	t.Helper()
 	text, err := s.Eval(t.Context(), fmt.Sprintf(`
@@ -154,7 +154,7 @@ func (s *site) take(t testing.TB, queue string) map[string]int {
 	}
 }
 
-// watch records what an observer of connections is told.
+// watch records the notifications of an observer of connections.
 type watch struct {
 	mu      sync.Mutex
 	changes []core.ConnectionChange

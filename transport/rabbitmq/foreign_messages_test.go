@@ -15,7 +15,7 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
-// order is what foreign publishers send.
+// order is a message of foreign publishers.
 type order struct{ Number int }
 
 // Their type comes from their property or from Config.MessageType, and their headers are

@@ -21,7 +21,7 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
-// Both releases agree with what this package assumes of a broker.
+// Both releases meet the assumptions of this package about a broker.
 func TestFormat_OnABroker(t *testing.T) {
 	t.Parallel()
 	for _, release := range Releases() {

@@ -93,7 +93,7 @@ func TestGivenServer_IsLeftAsItWas(t *testing.T) {
 			}
 		})
 	}
-	t.Run("or refused, with what to do", func(t *testing.T) { refusals(t, s, vhost) })
+	t.Run("or refused, with the fix", func(t *testing.T) { refusals(t, s, vhost) })
 }
 
 // administratorURL is that of the management API as guest.

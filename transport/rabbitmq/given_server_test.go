@@ -50,7 +50,7 @@ type givenServer struct {
 	url        *url.URL
 	management *management // nil: there is none
 	counts     bool        // the management API tells the connections
-	vhosts     bool        // each test has a virtual host of its own
+	vhosts     bool        // each test has a separate virtual host
 	secrets    []string
 	run        string // begins the names of the run's virtual hosts and connections
 	about      string // the server, for people
@@ -71,10 +71,10 @@ var givenRabbitMQ = sync.OnceValues(func() (*givenServer, error) {
 	return s, nil
 })
 
-// openedGiven is what givenRabbitMQ has returned.
+// openedGiven is the result of givenRabbitMQ.
 var openedGiven atomic.Pointer[givenServer]
 
-// leaveGiven removes what the run has made. It ends the process if something is left.
+// leaveGiven removes the things that the run has made. It ends the process if something is left.
 func leaveGiven() {
 	s := openedGiven.Load()
 	if s == nil {
@@ -138,10 +138,10 @@ func (s *givenServer) check(text string) error {
 	})
 }
 
-// checkVHost returns what keeps the suite from running in the virtual host of the URL.
+// checkVHost returns the reason why the suite cannot run in the virtual host of the URL.
 func (s *givenServer) checkVHost(text string) error {
 	vhost := vhostOf(s.url)
-	const instead = "give it a virtual host of its own (rabbitmqctl add_vhost NAME), or set " + managementVariable + " to the URL of an administrator, for whom it makes one"
+	const instead = "give it a separate virtual host (rabbitmqctl add_vhost NAME), or set " + managementVariable + " to the URL of an administrator, for whom it makes one"
 	return s.using(text, func(conn *amqp.Connection) error {
 		ch, err := conn.Channel()
 		if err != nil {
@@ -257,7 +257,7 @@ func (m *management) ask(ctx context.Context, method, path, body string, into an
 	return nil
 }
 
-// manage finds out what the user of the management API may do.
+// manage finds out the rights of the user of the management API.
 func (s *givenServer) manage(text string) error {
 	m, err := readManagement(text)
 	if err != nil {
@@ -304,7 +304,7 @@ func (s *givenServer) count(ctx context.Context, name string) (n int, err error)
 	return n, nil
 }
 
-// What notes of the cleaner begin with.
+// The beginnings of the cleaner's notes.
 const (
 	noteVHost = "vhost "
 	noteName  = "name " // of a queue, an exchange, or both
@@ -380,7 +380,7 @@ func viaNetwork(t *testing.T, u *url.URL) (*given.Network, string, error) {
 	return network, via.String(), probe.Check(ctx, core.Topology{})
 }
 
-// adapt makes a harness for a server of its own one for the given server.
+// adapt makes a harness for a separate server one for the given server.
 func (b *broker) adapt(h conformance.Harness) conformance.Harness {
 	h.Broker, h.Network, h.Connections = nil, nil, nil
 	if b.network != nil {
@@ -413,7 +413,7 @@ func (b *broker) adapt(h conformance.Harness) conformance.Harness {
 	return h
 }
 
-// noting returns a transport that notes what it makes before it does.
+// noting returns a transport that notes the things that it makes before it makes them.
 func (s *givenServer) noting(t core.Transport) core.Transport {
 	return &notingTransport{t.(*rabbitmq.Transport), s}
 }

@@ -18,7 +18,7 @@ func TestHosts_DeadOneIsPassedOver(t *testing.T) {
 	t.Parallel()
 	s := newestSite(t)
 	s.provisioned(t, rabbitmq.Config{}, "billing")
-	dead, err := loopback.Reserve() // nobody listens on it
+	dead, err := loopback.Reserve() // no server listens on it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestHosts_AnotherTakesOver(t *testing.T) {
 			}
 		}
 		if other.Connections() == 0 {
-			t.Errorf("round %d: nobody is connected to the host that is left", round)
+			t.Errorf("round %d: no client is connected to the remaining host", round)
 		}
 	}
 }

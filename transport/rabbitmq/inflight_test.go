@@ -133,7 +133,7 @@ func TestMaxInFlight_LoweredReleasesExcess(t *testing.T) {
 			until(t, "as many are fetched as may be", func() bool { return s.ready(t, ch, "billing") == 50 })
 			r.SetMaxInFlight(5)
 			exactly(t, r, 5)
-			until(t, "what is too much goes back", func() bool { return s.ready(t, ch, "billing") == 95 })
+			until(t, "surplus messages go back", func() bool { return s.ready(t, ch, "billing") == 95 })
 			if err := r.Close(t.Context()); err != nil {
 				t.Error(err)
 			}

@@ -2,7 +2,7 @@ package rabbitmq
 
 import "context"
 
-// Probe finds out how a queue was declared, even if it has gone meanwhile.
+// Probe finds out how a queue was declared, even if it has gone in the meantime.
 func Probe(ctx context.Context, t *Transport, vhost, queue string) error {
 	_, err := t.probe(ctx, vhost, queue)
 	return err

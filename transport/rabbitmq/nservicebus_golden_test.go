@@ -99,7 +99,7 @@ func asAMQP(value any) any {
 	return value
 }
 
-// fields returns what NServiceBus wrote, for comparison.
+// fields returns the fields that NServiceBus wrote, for comparison.
 func (r *recorded) fields() map[string]string {
 	d := amqp.Delivery{Exchange: r.Exchange, RoutingKey: r.RoutingKey}
 	p := r.publishing()

@@ -245,7 +245,7 @@ func TestNServiceBus_Policy(t *testing.T) {
 	})
 }
 
-// As NServiceBus does, it refuses what others have set, unless that is 100,000.
+// As NServiceBus does, it refuses a value that others have set, unless that is 100,000.
 func TestNServiceBus_ForeignLimits(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
@@ -410,7 +410,7 @@ func TestNServiceBus_Events(t *testing.T) {
 						t.Errorf("%s has %q, want %q", queue, text, want)
 					}
 				}
-				// Both sides start again, and find what they need.
+				// Both sides start again, and find the entities that they need.
 				net.install(t, "Net", "error")
 				subscribeNet()
 				provision(t, transport, "Go", "error")
@@ -484,7 +484,7 @@ func TestSubscribe_BaseTopics(t *testing.T) {
 }
 
 // Endpoints on both sides: an event of a derived .NET type reaches the handlers of its types,
-// and what the endpoint publishes names its base types.
+// and the endpoint's events name their base types.
 func TestNServiceBus_EndpointHandlesDerivedTypes(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {

@@ -44,7 +44,7 @@ func document(t *testing.T) map[string]string {
 	return blocks
 }
 
-// operator has a virtual host with what the document speaks of.
+// operator has a virtual host with the queues of the document.
 type operator struct {
 	*site
 	block func(name string) string
@@ -81,7 +81,7 @@ func (o *operator) run(t *testing.T, name string, replacements ...string) string
 	return printed.String()
 }
 
-// curl sends what curl would.
+// curl sends the same request as curl.
 func (o *operator) curl(ctx context.Context, args []string) (string, error) {
 	method, path, body := "GET", "", ""
 	for i := 0; i < len(args); i++ {
@@ -429,7 +429,7 @@ func replacesQueue(t *testing.T, o *operator) {
 	o.run(t, "aside")
 	net.send(t, "billing", "sent before the deletion")
 	sent("sent before the deletion")
-	until(t, "the shovel has ended", func() bool { // some of those that came meanwhile may be in both queues
+	until(t, "the shovel has ended", func() bool { // some of those that came in the meantime may be in both queues
 		left, err := o.Control(t.Context(), "list_parameters", "--vhost", o.vhost)
 		if err != nil {
 			t.Fatal(err)

@@ -43,7 +43,7 @@ func TestOutage_SaysWhy(t *testing.T) {
 	transport := b.proxied(t, "billing")
 	w := &watch{}
 	r := consume(t, transport, core.ReceiverConfig{Queue: "billing", ConnectionChanged: w.ConnectionChanged})
-	const rounds = 8 // what the library tells of one end comes in any order
+	const rounds = 8 // the library's notifications of one end come in any order
 	for round := range rounds {
 		mustSend(t, s.open(t, rabbitmq.Config{}), numbered("billing", round, 1)...)
 		if body := string(next(t, r, 1)[0].Incoming().Body); body == "" {
@@ -80,7 +80,7 @@ func TestOutage_DeletedQueueIsPermanent(t *testing.T) {
 			}
 		}
 		if err := d.Complete(ctx); !errors.Is(err, core.ErrLockLost) {
-			t.Errorf("Complete of what was in the queue = %v, want ErrLockLost", err)
+			t.Errorf("Complete of a delivery that was in the queue = %v, want ErrLockLost", err)
 		}
 		if err := r.Close(ctx); err != nil {
 			t.Error(err)
@@ -215,5 +215,5 @@ func TestClose_DoesNotWaitForAStalledNetwork(t *testing.T) {
 	b.proxy.Cut()
 	b.proxy.Resume()
 	again := consume(t, s.open(t, rabbitmq.Config{}), core.ReceiverConfig{Queue: "billing"})
-	drain(t, again, 50) // all of them, since nobody was told of the acknowledgement
+	drain(t, again, 50) // all of them, since the broker did not get the acknowledgement
 }

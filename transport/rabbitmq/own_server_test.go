@@ -8,7 +8,7 @@ import (
 // These change the whole of their server: its memory, its settings, its life.
 func TestOwnServer(t *testing.T) {
 	if testing.Short() {
-		t.Skip("servers of its own, alarms and time limits: not in short runs")
+		t.Skip("separate servers, alarms and time limits: not in short runs")
 	}
 	t.Parallel()
 	blocks := document(t)

@@ -109,7 +109,7 @@ func TestProvision_AgainChangesNothing(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "orders", "error")
-		// What an operator did is the operator's affair.
+		// An operator is responsible for a table or queue that the operator made.
 		ch := s.channel(t)
 		for _, err := range []error{
 			ch.QueueBind("orders", "north", "amq.direct", false, nil),
@@ -190,7 +190,7 @@ func declared(durable, autoDelete bool, arguments amqp.Table) func(*amqp.Channel
 func TestProvision_NamesMismatch(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
-		s.provisioned(t, rabbitmq.Config{}) // what all share
+		s.provisioned(t, rabbitmq.Config{}) // shared by all
 		for what, c := range odd {
 			t.Run(what, func(t *testing.T) {
 				t.Parallel()

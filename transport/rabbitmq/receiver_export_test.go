@@ -12,7 +12,7 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/acks"
 )
 
-// unconnected is a transport that reaches nobody.
+// unconnected is a transport that reaches no broker.
 func unconnected(t *testing.T) *Transport {
 	t.Helper()
 	transport, err := Open("amqp://127.0.0.1:1")
@@ -58,7 +58,7 @@ func TestReceive_OneOfSeveralWakesUp(t *testing.T) {
 			arrive()
 		}
 		if second.Wait(); patient != nil {
-			t.Fatalf("round %d: a message arrived and nobody was woken: %v", round, patient)
+			t.Fatalf("round %d: a message arrived and no receiver was woken: %v", round, patient)
 		}
 	}
 }

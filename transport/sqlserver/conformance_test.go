@@ -24,7 +24,7 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// What reports call the adapter. There is none of that over database/sql, and of that with
+// The name of the adapter in reports. There is none of that over database/sql, and of that with
 // a pool each: they can do the same.
 const (
 	overPgx         = "sqlserver (PostgreSQL)"
@@ -117,7 +117,7 @@ func (b *broker) shared(t *testing.T) sqlserver.Config {
 	return sqlserver.Config{Pool: open(t, sqlserver.Config{URL: withOptions(t, b.url, "pool_max_conns", mostConnections)}).Pool()}
 }
 
-// sideBySide has the configurations run in parallel, each on a server of its own. On a given
+// sideBySide has the configurations run in parallel, each on a separate server. On a given
 // server they would share its connections.
 func sideBySide(t *testing.T) {
 	t.Helper()
@@ -183,7 +183,7 @@ func openInChild() (core.Transport, error) {
 	return sqlserver.New(cfg)
 }
 
-// opens returns what opens transports of a configuration.
+// opens returns a function that opens transports of a configuration.
 func opens(cfg sqlserver.Config) func(t testing.TB) core.Transport {
 	return func(t testing.TB) core.Transport {
 		transport, err := sqlserver.New(cfg)
@@ -244,7 +244,7 @@ type broker struct {
 	direct  string // the URL past the network
 }
 
-// conformanceBroker is a server for the suite: one of its own, or the one that the
+// conformanceBroker is a server for the suite: a separate one, or the one that the
 // environment names.
 func conformanceBroker(t *testing.T) *broker {
 	t.Helper()

@@ -89,7 +89,7 @@ func newBusiness(t *testing.T, b *broker, mode core.TransactionMode) *business {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if !t.Failed() { // it waits for what a handler that hangs has
+		if !t.Failed() { // it waits for the connection of a handler that hangs
 			app.Close()
 		}
 	})

@@ -108,7 +108,7 @@ func limitParallel() {
 	}
 }
 
-// leaveGiven removes what the run has made. It ends the process if something is left.
+// leaveGiven removes the things that the run has made. It ends the process if something is left.
 func leaveGiven() {
 	s := openedGiven.Load()
 	if s == nil {
@@ -289,7 +289,7 @@ func nameOnGiven(name string) string {
 	return name + onGiven
 }
 
-// adapt makes a harness for a server of its own one for the given server.
+// adapt makes a harness for a separate server one for the given server.
 func (b *broker) adapt(h conformance.Harness) conformance.Harness {
 	h.Broker, h.Network = nil, nil
 	if b.network != nil {

@@ -211,7 +211,7 @@ func useQueue(t *testing.T, count func(t *testing.T, address string) string, tra
 	if err := transport.Unsubscribe(ctx, queue, queue); err != nil {
 		t.Fatal(err)
 	}
-	send(t, transport, publication("published to nobody", queue))
+	send(t, transport, publication("published without subscribers", queue))
 	for _, mode := range []core.TransactionMode{core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive, core.TransactionNone} {
 		r := openReceiver(t, transport, queue, mode)
 		if mode == core.TransactionNone {

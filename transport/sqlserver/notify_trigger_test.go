@@ -74,14 +74,14 @@ func (db *testDatabase) withoutTrigger(t *testing.T, queues ...string) {
 	db.exec(t, `drop function `+schemaOf(db)+`.reprise_notify()`)
 }
 
-// failingTrigger makes the trigger fail: whatever it is carried out for is refused.
+// failingTrigger makes the trigger fail: every statement that fires it is refused.
 func (db *testDatabase) failingTrigger(t *testing.T) {
 	t.Helper()
 	db.exec(t, `create or replace function `+schemaOf(db)+`.reprise_notify() returns trigger language plpgsql as $$ begin raise 'the trigger was carried out'; end $$`)
 }
 
 // TestNotifyTrigger_CostsOurSendersNothing: it is carried out for no message that this package
-// sends, in whatever way.
+// sends, in any way.
 func TestNotifyTrigger_CostsOurSendersNothing(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)

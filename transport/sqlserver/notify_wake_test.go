@@ -187,7 +187,7 @@ func TestNotify_SendWakesReceivers(t *testing.T) {
 			}
 			r, received := asleep(t, receiving, c.mode)
 			if c.receiving.DB == nil {
-				// What is sent before it listens is found by the look that follows.
+				// Messages that are sent before it listens are found by the poll that follows.
 				await(t, "the transport listens", func() bool { return receiving.Listens() && sqlserver.Waits(r) })
 			}
 			send()

@@ -158,7 +158,7 @@ func TestNServiceBus_ForwardersShareTheWork(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	send(t, transports[0], delayed("last", "theirs", time.Millisecond)) // so that nobody needs to wait for the next look
+	send(t, transports[0], delayed("last", "theirs", time.Millisecond)) // so that no receiver has to wait for the next poll
 	for range 2 {
 		got[string(db.awaitAsThey(t, theirs).body)]++
 	}

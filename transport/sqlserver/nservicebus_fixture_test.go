@@ -75,7 +75,7 @@ func theirUnquoted(name string) string {
 	return strings.ReplaceAll(name[1:len(name)-1], `""`, `"`)
 }
 
-// theirRow is what they receive.
+// theirRow is a row that they receive.
 type theirRow struct {
 	id      string
 	expired int

@@ -289,7 +289,7 @@ func TestNServiceBus_WrittenAsTheirs(t *testing.T) {
 		if err := ep.Send(t.Context(), "Interop.Go", delayedToGoType.Of(note{time.Now().String(), 5}).With(core.SendOptions{Delay: 200 * time.Millisecond})); err != nil {
 			t.Fatal(err)
 		}
-		await(t, "the delay is over", func() bool {
+		await(t, "the delay has ended", func() bool {
 			return db.count(t, db.table("reprise_delayed")) == "0" &&
 				db.column(t, `select count(*)::text from `+db.table("Interop.Go")+dueNow(cfg))[0] == "1"
 		})

@@ -55,7 +55,7 @@ func TestNServiceBus_SharedSubscriptions(t *testing.T) {
 		t.Errorf("they received %+v, %v", row, ok)
 	}
 
-	// Ours makes theirs reach us: once, whatever the number of topics.
+	// Our subscription makes their events reach us: once, with any number of topics.
 	if err := transport.Subscribe(t.Context(), "Shipping", topic, base); err != nil {
 		t.Fatal(err)
 	}

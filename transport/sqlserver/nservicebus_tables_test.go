@@ -274,7 +274,7 @@ func TestNServiceBus_MessagesInATableOfReprise(t *testing.T) {
 				id := "33333333-3333-4333-8333-33333333333" + string(rune('0'+len(name)))
 				before := time.Now()
 				statements[name](id)
-				d := receive(t, r) // nobody wakes the receiver, it polls
+				d := receive(t, r) // no notification wakes the receiver, it polls
 				in := d.Incoming()
 				if in.ID != theirMessageID || in.NativeID != id || in.DeliveryCount != 1 || string(in.Body) != "b" {
 					t.Errorf("%s: received %+v", name, in)

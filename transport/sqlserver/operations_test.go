@@ -15,7 +15,7 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// What an operator runs about queues and their messages.
+// Statements of operators about queues and their messages.
 var operationsOnMessages = operations{
 	"oldest": func(t *testing.T, o *operator) {
 		if row := o.one(t, "oldest"); row["oldest"] != nil {
@@ -63,7 +63,7 @@ var operationsOnMessages = operations{
 		o.sql(t, "release", o.seq(t, "billing")...)
 		again := receive(t, r)
 		if again.Incoming().ID != "the first" || again.Incoming().DeliveryCount != 2 {
-			t.Errorf("what came again is %+v", again.Incoming())
+			t.Errorf("the redelivered message is %+v", again.Incoming())
 		}
 		if err := d.Complete(t.Context()); !errors.Is(err, core.ErrLockLost) {
 			t.Errorf("who had the message completes it: %v, want %v", err, core.ErrLockLost)
@@ -90,14 +90,14 @@ var operationsOnMessages = operations{
 		o.wantRow(t, row, map[string]string{"application_name": "billing-1", "state": "idle in transaction"})
 		o.one(t, "terminate", "4711", fmt.Sprint(row["pid"]))
 		if err := held.Complete(t.Context()); err == nil {
-			t.Error("what the handler did is committed")
+			t.Error("the handler's work is committed")
 		}
 		if err := held.Abandon(t.Context(), nil); err != nil {
 			t.Error(err)
 		}
 		d := receive(t, openReceiver(t, o.transport, "billing", core.TransactionSendsAtomicWithReceive))
 		if d.Incoming().ID != "1" || d.Incoming().DeliveryCount != 2 {
-			t.Errorf("what came again is %+v", d.Incoming())
+			t.Errorf("the redelivered message is %+v", d.Incoming())
 		}
 		complete(t, d)
 	},
@@ -207,7 +207,7 @@ var operationsOnMessages = operations{
 		o.sql(t, "retry", "%no answer%", "%by hand%")
 		d := receive(t, openReceiver(t, o.transport, "billing", core.TransactionReceiveOnly))
 		if in := d.Incoming(); in.ID != "deadly" || !json.Valid(in.Body) {
-			t.Errorf("what came back is %+v", in)
+			t.Errorf("the returned message is %+v", in)
 		}
 	},
 
@@ -247,7 +247,7 @@ var operationsOnMessages = operations{
 		published("orders.Paid", "2")
 		o.sql(t, "remove")
 		if err := transport.Send(t.Context(), core.Outgoing{ID: "1", Topic: "orders.Paid"}); err != nil {
-			t.Errorf("to publish to nobody: %v", err)
+			t.Errorf("to publish without subscribers: %v", err)
 		}
 		if err := transport.Send(t.Context(), invoice("1")); !errors.Is(err, core.ErrQueueNotFound) {
 			t.Errorf("to send to a queue that was removed: %v, want %v", err, core.ErrQueueNotFound)

@@ -8,7 +8,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// When many fetches are under way at once and all fail, that is one failure, not a
+// When many fetches are in progress at once and all fail, that is one failure, not a
 // reason to wait as long as after many attempts: the server may be back in no time.
 func TestOutage_ManyFailedFetchesAreOneAttempt(t *testing.T) {
 	t.Parallel()

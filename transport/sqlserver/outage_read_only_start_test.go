@@ -142,7 +142,7 @@ func TestOutage_StartOnAStandby(t *testing.T) {
 	primary := postgres.StartFor(t, postgres.Config{})
 	database := primary.NewDatabase(t)
 	prepare(t, primary.PasswordURL(database), topic)
-	standby, err := primary.StartStandby() // with a copy of what was prepared
+	standby, err := primary.StartStandby() // with a copy of the prepared data
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestOutage_StartOnAStandby(t *testing.T) {
 	if got := next(t, "a message", handled); got != "while it could be written" {
 		t.Errorf("handled %q", got)
 	}
-	if err := primary.Kill(); err != nil { // nobody misses it
+	if err := primary.Kill(); err != nil { // no test misses it
 		t.Error(err)
 	}
 }

@@ -45,7 +45,7 @@ func (e *business) awaitReadOnly() {
 	await(e.t, "the endpoint has noticed", func() bool {
 		return e.log.count("read-only")+len(e.changes.all()) > 0
 	})
-	await(e.t, "what had begun before ends", func() bool {
+	await(e.t, "a statement that had begun before ends", func() bool {
 		return e.number(`select count(*) from pg_stat_activity where usename = $1 and backend_xid is not null`, postgres.User) == 0
 	})
 }
@@ -159,7 +159,7 @@ func TestOutage_StandbyTakesOver(t *testing.T) {
 			return err == nil && left == 0
 		})
 	}
-	if err := primary.Kill(); err != nil { // nobody misses it
+	if err := primary.Kill(); err != nil { // no test misses it
 		t.Error(err)
 	}
 }

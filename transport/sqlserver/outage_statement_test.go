@@ -87,7 +87,7 @@ func TestOutage_ConnectionBreaksAtAStatement(t *testing.T) {
 				if err := e.work(ctx, m, body); err != nil || m.Attempt > 1 {
 					return err
 				}
-				if e.mode != atomic { // nobody undoes what a handler did elsewhere
+				if e.mode != atomic { // the handler's work elsewhere is not undone
 					e.exec(`delete from written where key = $1`, string(body))
 				}
 				return errors.New("as ordered")
@@ -115,7 +115,7 @@ func TestOutage_ConnectionBreaksAtAStatement(t *testing.T) {
 }
 
 // A handler whose work is not committed has failed, and the message is held on. One
-// whose work is committed, though nobody says so, is not repeated.
+// whose work is committed, though the answer is lost, is not repeated.
 func TestOutage_ConnectionBreaksAtTheCommit(t *testing.T) {
 	t.Parallel()
 	const write = `insert into written values ($1, 1)`
@@ -141,7 +141,7 @@ func TestOutage_ConnectionBreaksAtTheCommit(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			request := []byte("with removed as") // and what was sent
+			request := []byte("with removed as") // and the sent messages
 			if c.works {
 				request = carriedOut("commit")
 			}
@@ -192,7 +192,7 @@ func TestOutage_ConnectionBreaksAtTheCommit(t *testing.T) {
 			if waiting == 1 {
 				again := receive(t, r)
 				if n := again.Incoming().DeliveryCount; n != 2 {
-					t.Errorf("the message comes again with the count %d, want 2", n)
+					t.Errorf("the message is redelivered with the count %d, want 2", n)
 				}
 				complete(t, again)
 			}

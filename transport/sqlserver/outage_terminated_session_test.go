@@ -167,7 +167,7 @@ func (e *business) lock(table string) (unlock func()) {
 }
 
 // awaitCancelled returns when a statement of the transport's that waited for a lock does not
-// any more, though nobody has let the lock go.
+// any more, though no session has released the lock.
 func (e *business) awaitCancelled() {
 	e.t.Helper()
 	seen := map[string]int{}
@@ -184,7 +184,7 @@ where query_start is not null and datname = current_database() and usename = '` 
 	})
 }
 
-// awaitWaiting returns when so many of the transport's sessions wait for a lock.
+// awaitWaiting returns when n of the transport's sessions wait for a lock.
 func (e *business) awaitWaiting(sessions int) {
 	e.t.Helper()
 	await(e.t, "statements wait for a lock", func() bool {

@@ -179,7 +179,7 @@ func TestPool_ManyPublishersNeedFewConnections(t *testing.T) {
 	e.awaitWaiting(1)
 	unlock()
 	e.awaitDone()
-	// What is not used any more stays open for long.
+	// Unused connections stay open for a long time.
 	if n := e.number(`select count(*) from pg_stat_activity where datname = current_database() and usename = $1`, postgres.User); n > handlers/2 {
 		t.Errorf("there are %d connections for %d handlers", n, handlers)
 	}

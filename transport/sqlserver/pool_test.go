@@ -11,7 +11,7 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// poolOf returns a pool of so many connections, which is the application's.
+// poolOf returns a pool of n connections, which is the application's.
 func limitedPool(t *testing.T, url string, connections int32) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(url)
@@ -24,7 +24,7 @@ func limitedPool(t *testing.T, url string, connections int32) *pgxpool.Pool {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if !t.Failed() { // it waits for what a handler that hangs has
+		if !t.Failed() { // it waits for the connection of a handler that hangs
 			pool.Close()
 		}
 	})
@@ -39,7 +39,7 @@ func (e *business) sendNow(ctx context.Context, m *core.Message, body []byte) er
 	return m.SendNow(ctx, outputQueue, sendType.Of(body))
 }
 
-// With one connection for the message there is none for what its handler sends.
+// With one connection for the message there is none for its handler's messages.
 func TestPool_NeedsAConnectionForSends(t *testing.T) {
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)

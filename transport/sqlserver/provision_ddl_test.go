@@ -44,7 +44,7 @@ order by 1`, db.schema)
 	return lines
 }
 
-// differences lists what is in one of the two.
+// differences lists the things that are in one of the two.
 func differences(got, want []string) (lines []string) {
 	for _, line := range got {
 		if !slices.Contains(want, line) {

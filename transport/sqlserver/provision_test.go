@@ -17,7 +17,7 @@ func TestProvision_AgainChangesNothing(t *testing.T) {
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{})
 	provision(t, transport, "orders", "error")
-	// What an operator did is the operator's affair.
+	// An operator is responsible for a table or queue that the operator made.
 	orders := db.table("orders")
 	for _, text := range []string{
 		`alter table ` + orders + ` add region text not null default 'north'`,
@@ -108,7 +108,7 @@ func TestProvision_TableAppearsAtTheSameTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-provisioned; err == nil || !strings.Contains(err.Error(), "no column headers") {
-		t.Errorf("Provision = %v, want it to say what the table lacks", err)
+		t.Errorf("Provision = %v, want it to name the part that the table lacks", err)
 	}
 }
 

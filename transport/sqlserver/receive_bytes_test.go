@@ -267,7 +267,7 @@ func TestReceive_RenewsLeasesDuringALongTransfer(t *testing.T) {
 	}
 }
 
-// A claim itself may take long: the leases begin when it is over.
+// A claim itself may take long: the leases begin when it has ended.
 func TestReceive_BeginsLeasesWhenTheMessagesHaveArrived(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()

@@ -106,7 +106,7 @@ func TestReceive_HostileRowsTogether(t *testing.T) {
 	}
 }
 
-// What the handler of a row does.
+// The actions of a row's handler.
 const (
 	rowSucceeds = "succeeds"
 	rowFails    = "fails"
@@ -177,7 +177,7 @@ func newRowsEndpoint(t *testing.T, db *testDatabase, cfg sqlserver.Config, mode 
 	return e
 }
 
-// insert adds a row with a body, which begins with what its handler does.
+// insert adds a row with a body, which begins with its handler's action.
 func (e *rowsEndpoint) insert(t *testing.T, body string, row hostileRow) {
 	t.Helper()
 	headers, columns, values := `{"NServiceBus.EnclosedMessageTypes": "Row"}`, row.columns, row.values

@@ -86,7 +86,7 @@ func TestReceive_LockedRowHoldsUpNoOther(t *testing.T) {
 	complete(t, kept)
 }
 
-// A settlement under way is carried out when its receiver is closed.
+// A settlement in progress is carried out when its receiver is closed.
 func TestClose_WaitsForASettlementInProgress(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)

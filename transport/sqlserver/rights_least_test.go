@@ -87,7 +87,7 @@ func TestRights_OfEachCall(t *testing.T) {
 		rights []string
 		call   func(ctx context.Context, transport *sqlserver.Transport) error
 	}{
-		"Provision of what is there": {false, []string{usage}, func(ctx context.Context, transport *sqlserver.Transport) error {
+		"Provision of existing tables": {false, []string{usage}, func(ctx context.Context, transport *sqlserver.Transport) error {
 			return transport.Provision(ctx, core.Topology{InputQueue: "orders", Queues: []string{"orders", "theirs"}})
 		}},
 		"Send": {false, []string{usage, "insert on " + orders}, func(ctx context.Context, transport *sqlserver.Transport) error {
@@ -102,7 +102,7 @@ func TestRights_OfEachCall(t *testing.T) {
 		"Subscribe": {false, []string{usage, "select, insert, update on " + subscriptions}, func(ctx context.Context, transport *sqlserver.Transport) error {
 			return transport.Subscribe(ctx, "orders", fmt.Sprint("topic ", topics.Add(1)))
 		}},
-		"Subscribe to what it has subscribed to": {false, []string{usage, "select on " + subscriptions}, func(ctx context.Context, transport *sqlserver.Transport) error {
+		"Subscribe to a topic again": {false, []string{usage, "select on " + subscriptions}, func(ctx context.Context, transport *sqlserver.Transport) error {
 			return transport.Subscribe(ctx, "orders", "topic")
 		}},
 		"Unsubscribe": {false, []string{usage, "select, delete on " + subscriptions}, func(ctx context.Context, transport *sqlserver.Transport) error {
@@ -218,7 +218,7 @@ func TestRights_EndpointWithTheLeast(t *testing.T) {
 	}
 }
 
-// TestRights_MissingIsAnErrorAtOnce: waiting does not mend it.
+// TestRights_MissingIsAnErrorAtOnce: waiting does not fix it.
 func TestRights_MissingIsAnErrorAtOnce(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)

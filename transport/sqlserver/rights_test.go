@@ -66,7 +66,7 @@ func TestCheck_NamesMissingRights(t *testing.T) {
 				if want := []string{"grant " + right + " to " + role}; !slices.Equal(grantsIn(err), want) {
 					t.Errorf("without %s: %v, want it to say %q", right, err, want)
 				}
-				if strings.HasPrefix(right, "usage on schema") && !isDenied(err) { // what the server said
+				if strings.HasPrefix(right, "usage on schema") && !isDenied(err) { // the server's answer
 					t.Errorf("without %s: %v", right, err)
 				}
 				db.grant(t, "grant "+right+" to "+role)
@@ -149,7 +149,7 @@ func TestSend_ColumnRights(t *testing.T) {
 	}
 }
 
-// grantsIn returns the statements that an error says mend it.
+// grantsIn returns the statements that an error names as its fix.
 func grantsIn(err error) []string {
 	if err == nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// wantSendError checks what a failed Send says of each message.
+// wantSendError checks the outcome of each message of a failed Send.
 func wantSendError(t *testing.T, err error, want core.SendState, messages int) {
 	t.Helper()
 	failed, ok := errors.AsType[*core.SendError](err)

@@ -19,11 +19,11 @@ func TestSend_TransactionHasTheOnlyConnection(t *testing.T) {
 		table   string // where it is then
 		drop    string // which does not exist
 	}{
-		"at once":               {func(*testDatabase) core.Outgoing { return letter("1", "orders") }, "orders", ""},
-		"later":                 {func(*testDatabase) core.Outgoing { return delayed("1", "orders", time.Hour) }, "orders", ""},
-		"later, to NServiceBus": {func(*testDatabase) core.Outgoing { return delayed("1", "theirs", time.Hour) }, "reprise_delayed", ""},
-		"published":             {func(*testDatabase) core.Outgoing { return publication("1", "topic") }, "orders", ""},
-		"published to nobody":   {func(*testDatabase) core.Outgoing { return publication("1", "topic") }, "", "SubscriptionRouting"},
+		"at once":                       {func(*testDatabase) core.Outgoing { return letter("1", "orders") }, "orders", ""},
+		"later":                         {func(*testDatabase) core.Outgoing { return delayed("1", "orders", time.Hour) }, "orders", ""},
+		"later, to NServiceBus":         {func(*testDatabase) core.Outgoing { return delayed("1", "theirs", time.Hour) }, "reprise_delayed", ""},
+		"published":                     {func(*testDatabase) core.Outgoing { return publication("1", "topic") }, "orders", ""},
+		"published without subscribers": {func(*testDatabase) core.Outgoing { return publication("1", "topic") }, "", "SubscriptionRouting"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -87,7 +87,7 @@ func TestSend_NilTransactionIsRefused(t *testing.T) {
 	}
 }
 
-// A queue gets what is published once, whatever the names under which it has subscribed.
+// A queue gets an event once, with any number of names under which it has subscribed.
 func TestPublish_QueueSubscribedUnderTwoNames(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)

@@ -62,7 +62,7 @@ func TestSession_UnreadableTextIsNoOutage(t *testing.T) {
 				defer cancel()
 				var got [1]core.Delivery
 				if _, err := r.Receive(ctx, got[:]); err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "DateStyle") {
-					t.Errorf("Receive = %v, want an error that says what to do", err)
+					t.Errorf("Receive = %v, want an error that names the fix", err)
 				}
 			})
 		}

@@ -87,7 +87,7 @@ func TestSettlement_EachOfAGroupForItself(t *testing.T) {
 	}
 }
 
-// What a handler sends to one queue arrives in its order.
+// The messages of a handler to one queue arrive in their order.
 func TestSettlement_KeepsTheOrderOfSends(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
@@ -109,7 +109,7 @@ func TestSettlement_KeepsTheOrderOfSends(t *testing.T) {
 	}
 }
 
-// What is too much for one statement goes in a transaction.
+// Messages that exceed one statement go in a transaction.
 func TestSettlement_SendsMuch(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()

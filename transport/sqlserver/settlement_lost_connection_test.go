@@ -62,7 +62,7 @@ func TestSettlement_ConnectionBreaks(t *testing.T) {
 				if action.count > 0 {
 					again := receive(t, r)
 					if n := again.Incoming().DeliveryCount; n != action.count {
-						t.Errorf("it comes again with the count %d, want %d", n, action.count)
+						t.Errorf("it is redelivered with the count %d, want %d", n, action.count)
 					}
 					complete(t, again)
 				}
@@ -94,11 +94,11 @@ func TestLease_ConnectionBreaksAtTheClaim(t *testing.T) {
 			count, since := d.Incoming().DeliveryCount, time.Since(start)
 			switch {
 			case how.name == "the request is lost" && count != 1 && since < minLease:
-				t.Errorf("it comes with the count %d, want 1: nobody had it before", count)
+				t.Errorf("it comes with the count %d, want 1: no receiver had it before", count)
 			case how.name == "the reply is lost" && count < 2:
 				t.Errorf("it comes with the count %d, want 2: who had it first may have died of it", count)
 			case count > 1 && since < minLease:
-				t.Errorf("it comes again after %v, though it is leased for %v", since, minLease)
+				t.Errorf("it is redelivered after %v, though it is leased for %v", since, minLease)
 			}
 			for errors.Is(d.Complete(t.Context()), core.ErrLockLost) { // on a busy machine its lease ends first
 				d = receive(t, r)

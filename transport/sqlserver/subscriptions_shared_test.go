@@ -40,7 +40,7 @@ func TestSubscribe_EndpointMovesToAnotherSchema(t *testing.T) {
 		}
 	}
 
-	// By its address, each queue of a name is an endpoint of its own.
+	// By its address, each queue of a name is a separate endpoint.
 	if err := moved.Subscribe(t.Context(), before.table("orders"), "topic"); err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ const (
 	longVisibility  = 10 * time.Minute
 )
 
-// TestMain removes what tests have made on a service that the environment names.
+// TestMain removes the queues and topics of tests on a service that the environment names.
 func TestMain(m *testing.M) {
 	if given.IsCleaner() {
 		os.Exit(given.Clean(removeGiven))

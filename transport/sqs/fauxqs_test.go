@@ -19,7 +19,7 @@ func TestConformance_Fauxqs(t *testing.T) {
 		return
 	}
 	if testing.Short() {
-		t.Skip("another server for what TestConformance tests: not in short runs")
+		t.Skip("another server for the transport of TestConformance: not in short runs")
 	}
 	t.Parallel()
 	s := newService(t, fauxqs.StartFor(t).URL())

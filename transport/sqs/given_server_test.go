@@ -164,7 +164,7 @@ func (s *givenService) check(ctx context.Context) (err error) {
 	return nil
 }
 
-// givenHarness is for transports on the given service, with queues and topics of its own.
+// givenHarness is for transports on the given service, with separate queues and topics.
 func givenHarness(t *testing.T, name string, cfg sqs.Config) conformance.Harness {
 	t.Helper()
 	found, err := givenSQS()

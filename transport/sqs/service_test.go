@@ -204,7 +204,7 @@ func (s *service) setChild(t testing.TB, harness string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// t.Setenv is not for parallel tests. Each harness has a variable of its own.
+	// t.Setenv is not for parallel tests. Each harness has a separate variable.
 	if err := os.Setenv(childVariable(harness), string(text)); err != nil { //nolint:usetesting // see above
 		t.Fatal(err)
 	}

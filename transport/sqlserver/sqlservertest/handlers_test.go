@@ -76,7 +76,7 @@ func TestWriteInvoice(t *testing.T) {
 	if err := WriteInvoice(ctx, in, body); err != nil {
 		t.Fatal(err)
 	}
-	tx, err := sqlserver.Tx(ctx) // the test sees what the handler wrote
+	tx, err := sqlserver.Tx(ctx) // the test sees the handler's rows
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func PlaceOrder(ctx context.Context, db beginner, shop *core.Endpoint, o OrderPl
 // end
 
 // snippet: own-test
-// fakeDB begins transactions that are itself, and notes what becomes of them.
+// fakeDB begins transactions that are itself, and notes their ends.
 type fakeDB struct {
 	pgx.Tx
 	fails     error // of each statement

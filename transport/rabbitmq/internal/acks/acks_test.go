@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// modelBroker is what a broker does with acknowledgements of one channel.
+// modelBroker models a broker's handling of the acknowledgements of one channel.
 type modelBroker struct {
 	t       *testing.T
 	a       *Batcher
@@ -16,7 +16,7 @@ type modelBroker struct {
 	left    map[uint64]bool // the broker waits for their acknowledgement
 }
 
-// write has the broker do what the next flush says.
+// write has the broker apply the next flush.
 func (b *modelBroker) write(all bool) {
 	batch := b.a.Take(all)
 	for _, r := range batch.Requeues {
@@ -63,14 +63,14 @@ func (b *modelBroker) settle(tag uint64, how Settlement) {
 	case b.arrived[tag] == nil:
 		b.t.Fatalf("tag %d is settled, which has not arrived", tag)
 	case !ok:
-		b.t.Fatalf("tag %d is settled, which nobody asked for", tag)
+		b.t.Fatalf("tag %d is settled without a call for it", tag)
 	case ordered != how:
 		b.t.Fatalf("tag %d is settled as %d, and was ordered to be as %d", tag, how, ordered)
 	}
 	delete(b.left, tag)
 }
 
-// Each settled delivery is acknowledged once, in whatever order messages arrive and are
+// Each settled delivery is acknowledged once, in any order in which messages arrive and are
 // settled.
 func TestAcks_AcknowledgeTheOrderedTags(t *testing.T) {
 	t.Parallel()

@@ -130,7 +130,7 @@ func TestDelayRoutes_ReachTheirQueueOnly(t *testing.T) {
 		}
 	}
 	if _, key, _ := delays.Route(0, "sales.billing"); !matches("#.billing", key) {
-		t.Error("the matcher does not know what NServiceBus's binding does")
+		t.Error("the matcher does not know the effect of NServiceBus's binding")
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
-// delivered returns what a publishing is when it arrives.
+// delivered returns a publishing as it arrives.
 func delivered(p *amqp.Publishing, exchange string) *amqp.Delivery {
 	return &amqp.Delivery{
 		Acknowledger: &amqp.Channel{}, Headers: maps.Clone(p.Headers), ContentType: p.ContentType, DeliveryMode: p.DeliveryMode,
@@ -127,7 +127,7 @@ func TestIncoming_ForeignMessages(t *testing.T) {
 			amqp.Delivery{MessageId: "m1", AppId: "app"}, "m1",
 			map[string]string{headers.MessageID: "m1", headers.MessageTypes: "typeOf billing app"},
 		},
-		"what brokers and clients add": {
+		"headers that brokers and clients add": {
 			amqp.Delivery{MessageId: "m1", Type: "T", Headers: amqp.Table{
 				"x-death": []any{amqp.Table{"count": int64(1)}}, "x-first-death-exchange": "", "x-first-death-queue": "q", "x-first-death-reason": "expired",
 				"x-last-death-exchange": "", "x-last-death-queue": "q", "x-last-death-reason": "rejected", "x-delivery-count": int64(3), "x-acquired-count": int64(4),

@@ -50,7 +50,7 @@ func TestOutgoing_Publishing(t *testing.T) {
 				headers.ContentType: "application/json", headers.MessageTypes: "Sales.Placed, Sales, Version=1.0; Sales.IEvent", "Reprise.CopyID": "c1@q",
 			}},
 		},
-		"what is too long for a property": {
+		"a value too long for a property": {
 			core.Outgoing{ID: long, Queue: "q", Headers: pairs(headers.CorrelationID, long, headers.ReplyToAddress, long, headers.ContentType, long, headers.MessageTypes, long)},
 			amqp.Publishing{ContentType: "application/octet-stream", DeliveryMode: 2, Headers: amqp.Table{
 				headers.CorrelationID: long, headers.ReplyToAddress: long, headers.ContentType: long, headers.MessageTypes: long, "Reprise.CopyID": "c1@q", "Reprise.MessageID": long,
@@ -80,7 +80,7 @@ func TestOutgoing_Publishing(t *testing.T) {
 			core.Outgoing{Queue: "q", TimeToBeReceived: 1},
 			amqp.Publishing{ContentType: "application/octet-stream", Expiration: "1", DeliveryMode: 2, Headers: amqp.Table{"Reprise.CopyID": "c1@q"}},
 		},
-		"properties of its own": {
+		"application properties": {
 			core.Outgoing{Queue: "q", Properties: map[string]string{"rabbitmq.delivery-mode": "transient", "rabbitmq.priority": "255", "sqs.group": "g"}},
 			amqp.Publishing{ContentType: "application/octet-stream", Priority: 255, DeliveryMode: 1, Headers: amqp.Table{
 				"Reprise.CopyID": "c1@q", "Reprise.Properties": `{"rabbitmq.delivery-mode":"transient","rabbitmq.priority":"255","sqs.group":"g"}`,
