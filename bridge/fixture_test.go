@@ -155,7 +155,7 @@ func (d losingDelivery) Complete(ctx context.Context) error {
 	return d.Delivery.Complete(ctx)
 }
 
-// carried returns what the bridge sent here.
+// carried returns the messages that the bridge sent here.
 func (s *side) carried() []core.Outgoing {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +191,7 @@ func (s *side) queues(names ...string) {
 	}
 }
 
-// bed is two sides in a synctest bubble, and what is logged.
+// bed is two sides in a synctest bubble, and their log.
 type bed struct {
 	*testing.T
 	near, far *side
@@ -299,7 +299,7 @@ func (r *received) ids() (ids []string) {
 	return ids
 }
 
-// lines is what was logged at Info and above.
+// lines has the log lines at Info and above.
 type lines struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

@@ -339,7 +339,7 @@ type failing struct {
 	marked, removed      int
 }
 
-// look calls do while nobody uses f.
+// look calls do while no other goroutine uses f.
 func (f *failing) look(do func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -433,7 +433,7 @@ func TestInbox_MarksManyAtATimeAndRepeats(t *testing.T) {
 		}
 		store.look(func() {
 			if store.marked != tries+1 {
-				b.Errorf("%d calls for what waited", store.marked-tries)
+				b.Errorf("%d calls for the waiting messages", store.marked-tries)
 			}
 		})
 	})

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// document is what users read about this program.
+// document is the users' guide of this program.
 const document = "../docs/reliability.md"
 
 func readDocument(t *testing.T) string {

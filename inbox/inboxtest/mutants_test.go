@@ -54,7 +54,7 @@ func TestMemory(t *testing.T) {
 	Run(t, func(*testing.T) Database { return newMemoryDatabase() })
 }
 
-// mutant is a store with one mistake. What is nil is as it should be.
+// mutant is a store with one mistake. Fields that are nil are without mistakes.
 type mutant struct {
 	inbox.Store
 	begin    func(ctx context.Context, s inbox.Store, k inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error)
@@ -110,7 +110,7 @@ func (t *mutantTransaction) Rollback(ctx context.Context) error {
 	return t.Transaction.Rollback(ctx)
 }
 
-// rewriting changes what an entry has to send.
+// rewriting changes the messages that an entry has to send.
 func rewriting(change func([]byte) []byte) func(context.Context, inbox.Store, inbox.Key, time.Time, time.Duration) (inbox.Transaction, *inbox.Entry, error) {
 	return func(ctx context.Context, s inbox.Store, k inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
 		tx, entry, err := s.Begin(ctx, k, at, wait)
@@ -200,7 +200,7 @@ var mutants = map[string]struct {
 			return s.Begin(ctx, k, at, wait)
 		}}
 	}, "Rollback_UndoesClaimAndEffect"},
-	"notes what was rolled back": {func() *mutant {
+	"notes work that was rolled back": {func() *mutant {
 		return &mutant{rollback: func(ctx context.Context, tx inbox.Transaction) error { return tx.Commit(ctx, nil) }}
 	}, "Endpoint_Verdicts"},
 	"commits in an ended context": {func() *mutant {
@@ -260,7 +260,7 @@ var mutants = map[string]struct {
 			},
 		}
 	}, "Remove_ByTheTimeOfWriting"},
-	"removes what is as old as the limit": {func() *mutant {
+	"removes entries as old as the limit": {func() *mutant {
 		return &mutant{remove: func(ctx context.Context, s inbox.Store, before time.Time, limit int) (int, error) {
 			return s.Remove(ctx, before.Add(time.Nanosecond), limit)
 		}}
@@ -292,7 +292,7 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// checkMutant returns what a case finds wrong with a mutant.
+// checkMutant returns the mistakes that a case finds in a mutant.
 func checkMutant(ctx context.Context, m *mutant, c testCase) error {
 	db := newMemoryDatabase()
 	m.Store = db.store

@@ -81,7 +81,7 @@ func (d *database) pool(most int32) *pgxpool.Pool {
 	return pool
 }
 
-// provisioned is what both stores are.
+// provisioned has the methods of both stores.
 type provisioned interface {
 	inbox.Store
 	Provision(ctx context.Context) error
@@ -173,7 +173,7 @@ func opened(t *testing.T, d *database) inbox.Store {
 	return store
 }
 
-// What a handler does with its transaction, and what it may not do.
+// A handler's use of its transaction, and the calls that it must not make.
 func TestTx_BelongsToTheInbox(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t, false, "")

@@ -83,7 +83,7 @@ func TestRunsInTheLastAttempt(t *testing.T) {
 	}
 }
 
-// TestFilter compares what fallbacks take, by Invoke, which has one attempt.
+// TestFilter compares the messages that fallbacks take, by Invoke, which has one attempt.
 func TestFilter(t *testing.T) {
 	failures := map[string]func() error{
 		"error":        func() error { return errBoom },

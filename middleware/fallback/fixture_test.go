@@ -88,7 +88,7 @@ func (fx *fixture) handle(ep *core.Endpoint, h core.HandlerFunc, o ...core.Handl
 	core.Handle(ep, orderType, func(ctx context.Context, m *core.Message, _ []byte) error { return h(ctx, m) }, o...)
 }
 
-// run runs an endpoint until the test's end, and returns what stops it before.
+// run runs an endpoint until the test's end, and returns a function that stops it before.
 func (fx *fixture) run(ep *core.Endpoint) (stop func()) {
 	fx.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

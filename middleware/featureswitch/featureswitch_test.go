@@ -18,7 +18,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// shop is an endpoint that notes what it has handled, in a bubble.
+// shop is an endpoint that notes the messages that it has handled, in a bubble.
 type shop struct {
 	*testing.T
 	transport *inmemory.Transport
@@ -103,7 +103,7 @@ func (s *shop) send(messageTypes ...string) {
 	synctest.Wait()
 }
 
-// expect checks what was handled since the last call.
+// expect checks the messages that were handled since the last call.
 func (s *shop) expect(when string, want ...string) {
 	s.Helper()
 	synctest.Wait()
@@ -117,7 +117,7 @@ func (s *shop) expect(when string, want ...string) {
 	s.handled = nil
 }
 
-// left checks how many messages a queue holds, whatever their state.
+// left checks how many messages a queue holds, in any state.
 func (s *shop) left(queue string, want int) {
 	s.Helper()
 	synctest.Wait()

@@ -102,7 +102,7 @@ func TestBreaker_CountsTriesOfOthers(t *testing.T) {
 	})
 }
 
-// What is the same value is the same breaker.
+// Equal values are the same breaker.
 func TestBreaker_IsThatOfItsValue(t *testing.T) {
 	opens := resilience.Config{Breaker: resilience.Breaker{Failures: 1, OpenFor: time.Hour}}
 	for _, test := range []struct {

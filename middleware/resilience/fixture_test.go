@@ -21,7 +21,7 @@ var errAway = errors.New("503")
 // none is recoverability in which the first failure is the last.
 var none = core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
 
-// bed is an in-memory transport for endpoints in a bubble of virtual time, and what they log.
+// bed is an in-memory transport for endpoints in a bubble of virtual time, and their log.
 type bed struct {
 	*testing.T
 	transport *inmemory.Transport
@@ -81,7 +81,7 @@ func (b *bed) endpoint(name string, c core.Config, h core.HandlerFunc, types ...
 	return ep
 }
 
-// run runs an endpoint until the test's end, and returns what stops it before.
+// run runs an endpoint until the test's end, and returns a function that stops it before.
 func (b *bed) run(ep *core.Endpoint) (stop func()) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -106,7 +106,7 @@ func (b *bed) orders(c core.Config, h core.HandlerFunc) *core.Endpoint {
 	return ep
 }
 
-// put sends messages of a type to a queue, and waits for what becomes of them at once.
+// put sends messages of a type to a queue, and waits for their immediate outcome.
 func (b *bed) put(queue, messageType string, ids ...string) {
 	b.Helper()
 	for _, id := range ids {

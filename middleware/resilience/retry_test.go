@@ -99,7 +99,7 @@ func TestRetry_DoesNotTryAgain(t *testing.T) {
 			})
 		})
 	}
-	t.Run("but what is selected", func(t *testing.T) {
+	t.Run("repeats selected errors", func(t *testing.T) {
 		bubble(t, func(b *bed) {
 			p := b.policy(resilience.Config{Retry: resilience.Retry{Tries: 3, On: []error{errAway}, OnFunc: func(err error) bool { return errors.Is(err, errOther) }}})
 			for _, err := range []error{fmt.Errorf("x: %w", errAway), errOther} {
@@ -244,7 +244,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// What a policy has cut off has failed, whatever errors it selects.
+// A try that a policy has interrupted has failed, with any selection of errors.
 func TestTimeouts_AreAlwaysFailures(t *testing.T) {
 	bubble(t, func(b *bed) {
 		p := b.policy(resilience.Config{

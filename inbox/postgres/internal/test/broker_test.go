@@ -57,7 +57,7 @@ func stopBroker() error {
 	return broker.server.Stop()
 }
 
-// patience is for what must happen. A test that needs it fails.
+// patience is for events that must happen. A test that needs it fails.
 const patience = 2 * time.Minute
 
 // until waits for a condition.
