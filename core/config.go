@@ -206,6 +206,11 @@ type Recoverability struct {
 	// [RecoverabilityConfig].
 	MaxRetryAge time.Duration
 
+	// RetryAfterLimit is the time after a message's first failure in which [RetryAfter] is
+	// granted; the first one always is. The default is 1 h. Off means no limit. Set it to the
+	// longest outage of a service that says when to call again.
+	RetryAfterLimit time.Duration
+
 	// MaxDeliveries limits the deliveries of one copy of a message, including deliveries
 	// that ended with the death of the process (R34). If the broker also counts deliveries
 	// in which no handler began ([Guarantees.CountsReleases]), the last deliveries are
@@ -366,6 +371,9 @@ type TypeRecoverability struct {
 
 	// MaxRetryAge replaces that of the endpoint. Off means no limit.
 	MaxRetryAge time.Duration
+
+	// RetryAfterLimit replaces that of the endpoint. Off means no limit.
+	RetryAfterLimit time.Duration
 
 	// RequeueDelay replaces that of the endpoint.
 	RequeueDelay time.Duration

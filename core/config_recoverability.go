@@ -94,7 +94,7 @@ func (c TypeRecoverability) inForce() (config RecoverabilityConfig) {
 
 // setLevels copies the levels of retries of another message type.
 func (c *RecoverabilityConfig) setLevels(from RecoverabilityConfig) {
-	c.Immediate, c.Delayed, c.schedule, c.delayedReduced = from.Immediate, from.Delayed, from.schedule, from.delayedReduced
+	c.Immediate, c.Delayed, c.schedule = from.Immediate, from.Delayed, from.schedule
 }
 
 // canRetryLater reports whether MaxRetryAge, of the endpoint or of a message type, has delayed
@@ -199,12 +199,11 @@ func (r *resolvedConfig) setDelayed(errs *validationErrors, field string, c Dela
 	}
 	inForce.schedule = s
 	inForce.Delayed.TimeIncrease = s.Increase
-	inForce.Delayed.MaxNumberOfRetries, inForce.delayedReduced = r.delayedRetries(errs, field, c, s)
+	inForce.Delayed.MaxNumberOfRetries = r.delayedRetries(errs, field, c, s)
 }
 
-// delayedRetries returns the number of delayed retries, and the reason if a default
-// became 0.
-func (r *resolvedConfig) delayedRetries(errs *validationErrors, field string, c Delayed, s delays.Schedule) (retries int, reduced string) {
+// delayedRetries returns the number of delayed retries.
+func (r *resolvedConfig) delayedRetries(errs *validationErrors, field string, c Delayed, s delays.Schedule) (retries int) {
 	before := len(errs.errs)
 	switch set := c.set(); {
 	case c.Delays != nil && len(c.Delays) == 0:
@@ -212,7 +211,7 @@ func (r *resolvedConfig) delayedRetries(errs *validationErrors, field string, c 
 	case c.NumberOfRetries == Off && len(set) > 1:
 		errs.add("%s has %s, but NumberOfRetries is Off; remove one of the two", field, strings.Join(set[1:], ", "))
 	case c.NumberOfRetries == Off || r.config.SendOnly:
-		return 0, ""
+		return 0
 	case len(c.Delays) > 0:
 		if c.NumberOfRetries > 0 && c.NumberOfRetries != len(c.Delays) {
 			errs.add("%s.NumberOfRetries is %d, but Delays lists %d; remove NumberOfRetries", field, c.NumberOfRetries, len(c.Delays))
@@ -224,7 +223,7 @@ func (r *resolvedConfig) delayedRetries(errs *validationErrors, field string, c 
 		errs.add("%s has MaxDelay %v below its TimeIncrease of %v, which would never be used; raise MaxDelay or lower TimeIncrease", field, s.Ceiling, s.Increase)
 	}
 	if len(errs.errs) > before {
-		return 0, ""
+		return 0
 	}
 
 	retries = cmp.Or(c.NumberOfRetries, len(c.Delays), defaultDelayed)
@@ -241,15 +240,15 @@ func (r *resolvedConfig) delayedRetries(errs *validationErrors, field string, c 
 	switch {
 	case obstacle != "" && !c.isZero():
 		errs.add("%s asks for %d retries, but %s; set %s.NumberOfRetries to core.Off or choose retries that the transport can make", field, retries, obstacle, field)
-		return 0, ""
+		return 0
 	case obstacle != "":
 		r.reducedDefaults = append(r.reducedDefaults, field+": "+obstacle)
-		return 0, "delayed retries are off: " + obstacle
+		return 0
 	case longest >= maxRetryDelay && r.config.Recoverability.Policy == nil:
 		errs.add("%s has a delay of %v; after 24 h or more no further retry is allowed (R5), so keep every delay below", field, longest)
-		return 0, ""
+		return 0
 	}
-	return retries, ""
+	return retries
 }
 
 func (c Delayed) isZero() bool { return len(c.set()) == 0 }

@@ -120,7 +120,7 @@ type failure struct {
 
 // describe collects the facts for the decision and the failure headers.
 func (r *rules) describe(a *attempt, err error) *failure {
-	in := a.delivery.Incoming()
+	in, now := a.delivery.Incoming(), time.Now()
 	handler := a.message.failingHandler()
 	f := &failure{
 		ErrorContext: ErrorContext{
@@ -131,9 +131,9 @@ func (r *rules) describe(a *attempt, err error) *failure {
 			ImmediateProcessingFailures: in.attempt(),
 			DelayedDeliveriesPerformed:  in.delayedRetries(),
 			Deferrals:                   in.deferrals(),
-			FailedAt:                    time.Now(),
+			FailedAt:                    now,
 			LastDelayedRetry:            parseTimeOrZero(in.Headers.Get(headers.RetriesTimestamp)),
-			FirstFailure:                in.firstFailure(),
+			FirstFailure:                in.firstFailure(now),
 			attemptValues:               a.message.values(false),
 			Handler:                     handler.name,
 			HandlerStarted:              handler.began,
@@ -289,9 +289,7 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 		switch {
 		case config.IsUnrecoverable(f.Err):
 			d.action = MoveToError("")
-		case config.delayedReduced != "":
-			d.replaceAction(config.delayedReduced)
-		case f.DelayedDeliveriesPerformed >= config.Delayed.MaxNumberOfRetries:
+		case !config.grantsRetryAfter(f.ErrorContext):
 			d.action = MoveToError("")
 		}
 	default:

@@ -224,7 +224,9 @@ func precedenceOf(err error, config RecoverabilityConfig, m *Message) (p precede
 	}
 	switch a := v.Action; a.Kind {
 	case ActionDelayedRetry:
-		if m.DelayedRetries >= config.Delayed.MaxNumberOfRetries || unrecoverable() {
+		now := time.Now()
+		failure := ErrorContext{FailedAt: now, FirstFailure: m.incoming.firstFailure(now), DelayedDeliveriesPerformed: m.DelayedRetries}
+		if !config.grantsRetryAfter(failure) || unrecoverable() {
 			return precedence{rank: rankGiveUp}
 		}
 		return precedence{rankRetryAfter, a.Delay}

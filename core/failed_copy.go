@@ -225,7 +225,13 @@ func (f *failure) sanitize() {
 // too many rounds, those after the first since the message was last in an error queue are
 // dropped; the first is kept because it tells when the failures began.
 func extendTrace(f *failure, exceptionType string, action Action) string {
-	rounds := append(headers.ParseAttempts(f.Headers.Get(headers.Attempts)), headers.Round{
+	rounds := headers.ParseAttempts(f.Headers.Get(headers.Attempts))
+	if first := firstRound(rounds); first < len(rounds) {
+		if at := parseTimeOrZero(rounds[first].At); at.IsZero() || at.After(f.FailedAt) { // a sender has forged it
+			rounds[first].At = headers.FormatTime(f.FailedAt)
+		}
+	}
+	rounds = append(rounds, headers.Round{
 		At:        headers.FormatTime(f.FailedAt),
 		Error:     exceptionType,
 		Attempts:  f.ImmediateProcessingFailures,
@@ -267,22 +273,34 @@ func shortenRounds(rounds []headers.Round) []headers.Round {
 // move to an error queue do not count: an operator who returned the message from there
 // gave it a fresh start.
 func firstFailure(h Headers) time.Time {
-	var first time.Time
-	for _, round := range headers.ParseAttempts(h.Get(headers.Attempts)) {
-		switch {
-		case round.Action == ActionMoveToError.String():
-			first = time.Time{}
-		case first.IsZero():
-			first = parseTimeOrZero(round.At)
+	rounds := headers.ParseAttempts(h.Get(headers.Attempts))
+	for _, round := range rounds[firstRound(rounds):] {
+		if at := parseTimeOrZero(round.At); !at.IsZero() {
+			return at
+		}
+	}
+	return time.Time{}
+}
+
+// firstRound returns the index of the first round after the last move to an error queue.
+func firstRound(rounds []headers.Round) (first int) {
+	for i, round := range rounds {
+		if round.Action == ActionMoveToError.String() {
+			first = i + 1
 		}
 	}
 	return first
 }
 
-// firstFailure returns when the message failed first, or the zero time.
-func (in *Incoming) firstFailure() time.Time {
-	if at := firstFailure(in.Headers); !at.IsZero() {
-		return at
+// firstFailure returns when the message failed first, or the zero time. A sender may have
+// forged the time in the headers: it is never after now.
+func (in *Incoming) firstFailure(now time.Time) time.Time {
+	at, seen := firstFailure(in.Headers), in.earlier.firstFailure
+	if at.IsZero() || !seen.IsZero() && seen.Before(at) {
+		at = seen
 	}
-	return in.earlier.firstFailure
+	if at.After(now) {
+		return now
+	}
+	return at
 }

@@ -373,7 +373,6 @@ func TestFailureLimit_CountsMovesAlone(t *testing.T) {
 		{name: "Refuse", recover: exhausted, answer: func(*core.Message) error { return core.Refuse(errBoom, 2*time.Hour) }},
 		{name: "Defer with an error", recover: exhausted, answer: func(*core.Message) error { return core.Defer(errBoom, 2*time.Hour) }},
 		{name: "RetryAfter", recover: core.Recoverability{Delayed: core.Delayed{NumberOfRetries: 1}}, answer: func(*core.Message) error { return core.RetryAfter(errBoom, 2*time.Hour) }},
-		{name: "RetryAfter without delayed retries", recover: exhausted, answer: func(*core.Message) error { return core.RetryAfter(errBoom, time.Hour) }, counts: true},
 		{name: "PutBack", recover: exhausted, answer: func(*core.Message) error { return core.PutBack(errBoom, 0) }},
 		{name: "middleware that hides the failure", recover: exhausted, around: []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error { _ = next(ctx, m); return nil }

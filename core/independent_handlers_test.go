@@ -300,13 +300,13 @@ func TestIndependent_LimitsEndTheWishForARetry(t *testing.T) {
 		ep := fx.newEndpoint("orders", core.Config{
 			Observers: []core.Observer{recovered.observer()},
 			Recoverability: core.Recoverability{
-				Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}, RequeueLimit: 1,
+				Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}, RequeueLimit: 1, RetryAfterLimit: 30 * time.Second,
 				Unrecoverable: []error{errNever},
 			},
 		})
 		deferrals := 0
 		for _, h := range []func(m *core.Message) error{
-			func(*core.Message) error { return core.RetryAfter(errBoom, time.Minute) }, // there are no delayed retries
+			func(*core.Message) error { return core.RetryAfter(errBoom, time.Minute) }, // granted once
 			func(*core.Message) error { return errNever },
 			func(*core.Message) error { deferrals++; return core.Defer(errors.New("not yet"), time.Second) },
 		} {
@@ -314,8 +314,8 @@ func TestIndependent_LimitsEndTheWishForARetry(t *testing.T) {
 		}
 		fx.run(ep)
 		fx.enqueue("m1")
-		fx.advance(time.Minute)
-		equal(fx, "runs of the handler that defers", deferrals, 2)
+		fx.advance(2 * time.Minute)
+		equal(fx, "runs of the handler that defers", deferrals, 3)
 		fx.onlyMessage("error")
 	})
 }

@@ -161,7 +161,11 @@ func TestGroups_AttemptsFollowVerdictsAndPolicies(t *testing.T) {
 			want: "1/0/0 1/1/0 1/2/0 2/2/0 3/2/0",
 		},
 		"RetryAfter ends a round": {
-			config: retries(2, 2),
+			config: func() core.Recoverability {
+				c := retries(2, 2)
+				c.RetryAfterLimit = 1500 * time.Millisecond
+				return c
+			}(),
 			fail: func(m *core.Message) error {
 				if m.Attempt == 2 {
 					return core.RetryAfter(errBoom, time.Second)
@@ -278,7 +282,7 @@ func TestGroups_LostLockBeginsNoRound(t *testing.T) {
 			}
 			return nil
 		}})
-		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1}}})
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, RetryAfterLimit: time.Second / 2}})
 		var rounds recorder[int]
 		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 			rounds.add(m.DelayedRetries)

@@ -122,9 +122,8 @@ type RecoverabilityConfig struct {
 	// schedule delayed retries; 0 means no limit.
 	MaxRetryAge time.Duration
 
-	schedule       delays.Schedule
-	delayedReduced string              // why the default delayed retries cannot be done, or ""
-	settings       *TypeRecoverability // in force, never written to: 0 is none; not for the levels of retries
+	schedule delays.Schedule
+	settings *TypeRecoverability // in force, never written to: 0 is none; not for the levels of retries
 }
 
 // IsUnrecoverable reports whether err is not retried (R6): an undecodable or malformed
@@ -225,6 +224,19 @@ func (c RecoverabilityConfig) youngEnough(f ErrorContext) bool {
 		return false
 	}
 	return c.MaxRetryAge == 0 || f.FirstFailure.IsZero() || f.FailedAt.Sub(f.FirstFailure) <= c.MaxRetryAge
+}
+
+// grantsRetryAfter reports whether a [RetryAfter] is within RetryAfterLimit. If the time of
+// the first failure did not fit into the message (R24), NumberOfRetries is the limit.
+func (c RecoverabilityConfig) grantsRetryAfter(f ErrorContext) bool {
+	limit := c.settings.RetryAfterLimit
+	switch {
+	case limit < 0:
+		return true
+	case f.FirstFailure.IsZero():
+		return f.DelayedDeliveriesPerformed == 0 || f.DelayedDeliveriesPerformed < c.Delayed.MaxNumberOfRetries
+	}
+	return f.FailedAt.Sub(f.FirstFailure) <= limit
 }
 
 // delay computes the delay from the exported fields, so that a policy can change them in

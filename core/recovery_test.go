@@ -95,7 +95,7 @@ func TestFailedCopy_InvalidHeadersDoNotPreventTheMove(t *testing.T) {
 					in.Headers.Set("bad", "\xff")
 					in.Headers.Set("", "no key")
 				}})
-				fx.runOrders(core.Config{Recoverability: core.Recoverability{Delayed: core.Delayed{NumberOfRetries: 1}}}, func(context.Context, *core.Message) error { return handler })
+				fx.runOrders(core.Config{Recoverability: core.Recoverability{RetryAfterLimit: time.Second}}, func(context.Context, *core.Message) error { return handler })
 				fx.enqueue("m1")
 				time.Sleep(time.Hour)
 				equal(fx, "repaired header", fx.onlyMessage("error").Headers.Get("bad"), "\uFFFD")

@@ -169,10 +169,6 @@ func TestUnsupportedAction_IsMovedOnATransport(t *testing.T) {
 			name: "retry after without delayed delivery", fail: core.RetryAfter(errBoom, time.Second), modes: retryModes,
 			able: func(c *core.Capabilities) { c.DelayedDelivery = false }, why: "no delayed delivery",
 		},
-		{
-			name: "retry after where the default delays are too long", fail: core.RetryAfter(errBoom, time.Second), modes: retryModes,
-			able: func(c *core.Capabilities) { c.MaxDelay = 20 * time.Second }, why: "delayed retries are off: the longest delay would be 30s",
-		},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

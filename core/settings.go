@@ -69,6 +69,7 @@ var settings = map[string]setting{
 		}
 		return "there are no delayed retries to limit; remove it, or set Delayed.NumberOfRetries"
 	}},
+	"Recoverability.RetryAfterLimit": {standard: time.Hour, off: true, differsFromZero: true, unused: whyNothingIsDeferred},
 	"Recoverability.MaxDeliveries": {off: true, differsFromZero: true, unused: func(r *resolvedConfig, _ string, _ any) string {
 		if r.mode != TransactionNone {
 			return ""

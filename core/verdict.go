@@ -36,9 +36,9 @@ func GiveUp(err error) error { return verdict(err, MoveToError("")) }
 func GiveUpTo(err error, queue string) error { return verdict(err, MoveToError(queue)) }
 
 // RetryAfter requests one delayed retry with this delay, skipping immediate retries. A
-// negative delay is 0, so that time.Until may compute it. When the configured number of
-// delayed retries has been used up, the message goes to the error queue. If err is nil,
-// so is the result.
+// negative delay is 0, so that time.Until may compute it. It is bounded by time, not by
+// [Delayed.NumberOfRetries]: after [Recoverability.RetryAfterLimit] the message goes to the
+// error queue. If err is nil, so is the result.
 func RetryAfter(err error, delay time.Duration) error { return verdict(err, DelayedRetry(delay)) }
 
 // Defer requests redelivery of the message after delay. It is no failure: deferrals are

@@ -68,6 +68,24 @@ func TestVerdict_DecidesAtTheFirstAttempt(t *testing.T) {
 	}
 }
 
+// The other side says when to call again, for longer than the configured retries.
+func TestRetryAfter_OutlastsAnOutage(t *testing.T) {
+	inModes(t, retryModes, func(fx *fixture) {
+		start, runs := time.Now(), 0
+		fx.runOrders(core.Config{}, func(context.Context, *core.Message) error {
+			if runs++; time.Since(start) < time.Minute {
+				return core.RetryAfter(errBoom, 2*time.Second)
+			}
+			return nil
+		})
+		fx.enqueue("m1")
+		fx.advance(2 * time.Minute)
+		equal(fx, "runs", runs, 31)
+		fx.wantDepth("orders", 0)
+		fx.wantDepth("error", 0)
+	})
+}
+
 func TestDefer_IsNotCountedAsAFailure(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		start := time.Now()

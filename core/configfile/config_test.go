@@ -43,11 +43,13 @@ const wholeConfig = `{
 				"unrecoverable": ["*url.Error"],
 				"handlerTimeout": "1m",
 				"maxRetryAge": "6h",
+				"retryAfterLimit": "30m",
 				"requeueDelay": "3s",
 				"requeueLimit": 20
 			}
 		},
 		"maxRetryAge": "12h",
+		"retryAfterLimit": "2h",
 		"maxDeliveries": 99,
 		"requeueDelay": "250ms",
 		"requeueLimit": 10,
@@ -77,10 +79,10 @@ func TestSettings_WholeConfigurationFromJSON(t *testing.T) {
 				"orders.shipped": {
 					Immediate:  core.Immediate{NumberOfRetries: 1, Pause: 20 * time.Millisecond, MaxPause: time.Second},
 					Delayed:    core.Delayed{NumberOfRetries: 9, TimeIncrease: time.Second, Factor: 2, MaxDelay: time.Minute, Jitter: 0.5},
-					ErrorQueue: "unshipped", DeadLetterQueue: "dead-shipped", InvalidQueue: "invalid-shipped", Unrecoverable: []error{core.ErrorOfType[*url.Error]()}, HandlerTimeout: time.Minute, MaxRetryAge: 6 * time.Hour, RequeueDelay: 3 * time.Second, RequeueLimit: 20,
+					ErrorQueue: "unshipped", DeadLetterQueue: "dead-shipped", InvalidQueue: "invalid-shipped", Unrecoverable: []error{core.ErrorOfType[*url.Error]()}, HandlerTimeout: time.Minute, MaxRetryAge: 6 * time.Hour, RetryAfterLimit: 30 * time.Minute, RequeueDelay: 3 * time.Second, RequeueLimit: 20,
 				},
 			},
-			MaxRetryAge: 12 * time.Hour, MaxDeliveries: 99,
+			MaxRetryAge: 12 * time.Hour, RetryAfterLimit: 2 * time.Hour, MaxDeliveries: 99,
 			RequeueDelay: 250 * time.Millisecond, RequeueLimit: 10,
 			UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 5, Window: 10 * time.Minute},
 			DeadLetter:               true, DeadLetterQueue: "dead",

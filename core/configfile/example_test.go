@@ -72,7 +72,7 @@ func ExampleEncode() {
 	text, err := configfile.Encode(endpoint.Config().Recoverability)
 	fmt.Println(string(text), err)
 	// Output:
-	// {"immediate":{"numberOfRetries":5},"delayed":{"numberOfRetries":3,"timeIncrease":"10s"},"errorQueue":"error","maxDeliveries":50,"requeueDelay":"1s"} <nil>
+	// {"immediate":{"numberOfRetries":5},"delayed":{"numberOfRetries":3,"timeIncrease":"10s"},"errorQueue":"error","retryAfterLimit":"1h0m0s","maxDeliveries":50,"requeueDelay":"1s"} <nil>
 }
 
 // One file configures the endpoints of a process that runs several.

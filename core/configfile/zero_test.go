@@ -34,6 +34,7 @@ func TestConfig_ExplicitZeroIsNoDefault(t *testing.T) {
 		{"recoverability.delayed.maxDelay", `"0s"`, obeyed, time.Duration(core.Off)},
 		{"recoverability.delayed.jitter", "0", obeyed, float64(core.Off)},
 		{"recoverability.maxRetryAge", `"0s"`, obeyed, time.Duration(core.Off)},
+		{"recoverability.retryAfterLimit", `"0s"`, obeyed, time.Duration(core.Off)},
 		{"recoverability.maxDeliveries", "0", obeyed, core.Off},
 		{"recoverability.requeueDelay", `"0s"`, `write "1ms" or more`, nil},
 		{"recoverability.requeueLimit", "0", obeyed, core.Off},

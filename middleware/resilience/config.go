@@ -45,10 +45,9 @@ const (
 	// an hour and uses up no attempts. On a transport without delayed delivery the endpoint
 	// pauses, for 1 min at most.
 	Defer Refusal = iota
-	// RetryAfter uses up one of the message's delayed retries for each refusal
-	// (core.RetryAfter): with three of them, and a circuit that opens for 30 s at a time,
-	// a message is in the error queue after an outage of two minutes. It limits how long
-	// a message waits.
+	// RetryAfter makes each refusal a failure with a delayed retry (core.RetryAfter), up to
+	// Recoverability.RetryAfterLimit, 1 h by default, after which a message goes to the
+	// error queue. It limits how long a message waits.
 	RetryAfter
 	// Fail is an error like any other: it uses up an attempt, and immediate retries
 	// follow at once. It needs no delayed delivery. With MaxWait of the strategies the

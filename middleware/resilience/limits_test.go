@@ -232,6 +232,9 @@ func TestRefusal(t *testing.T) {
 					Immediate: core.Immediate{NumberOfRetries: cmp.Or(test.immediate, core.Off)},
 					Delayed:   core.Delayed{NumberOfRetries: test.delayed, TimeIncrease: time.Second},
 				}}
+				if test.inErrorQueue {
+					config.Recoverability.RetryAfterLimit = time.Minute
+				}
 				if test.delayed == 0 {
 					config.Recoverability.Delayed = core.Delayed{NumberOfRetries: core.Off}
 				}

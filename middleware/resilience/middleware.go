@@ -32,14 +32,6 @@ func (w *middleware) Describe(s core.MiddlewareScope) ([]core.MiddlewareFacts, e
 		fail("Refusal is %v, but on this transport nothing can be deferred (Capabilities.DelayedDelivery), so a refused message would go to the error queue: "+
 			"set Refusal to Defer: %w", refusal, errors.ErrUnsupported)
 	}
-	if w.refuses() && w.config.Refusal == RetryAfter && s.CanDefer() {
-		for _, messageType := range append(w.types, "")[:max(1, len(w.types))] {
-			if s.Recoverability(messageType).Delayed.MaxNumberOfRetries == 0 {
-				fail("Refusal is RetryAfter, but delayed retries are off, so a refused message would go to the error queue; use Defer, or delayed retries")
-				break
-			}
-		}
-	}
 	if w.retry != nil && s.Transactions == core.TransactionSendsAtomicWithReceive && !s.Capabilities.Savepoints {
 		fail("Retry.Tries is %d, but in transaction mode SendsAtomicWithReceive the work of a failed try would be committed with that of a later one, "+
 			"since the transport cannot undo a part of it (Capabilities.Savepoints): use core.TransactionReceiveOnly, or immediate retries of the endpoint, which undo all of it: %w", w.config.Retry.Tries, errors.ErrUnsupported)

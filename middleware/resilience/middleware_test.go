@@ -104,7 +104,6 @@ func TestDescribe_Refuses(t *testing.T) {
 	unable.DelayedDelivery = false
 	unmarked := able
 	unmarked.Savepoints = false
-	withDelayed := core.Recoverability{Delayed: core.Delayed{NumberOfRetries: 1}}
 	for _, test := range []struct {
 		name   string
 		caps   core.Capabilities
@@ -123,12 +122,7 @@ func TestDescribe_Refuses(t *testing.T) {
 		{name: "RetryAfter without delayed delivery", caps: unable, order: []resilience.Config{after}, says: `policy "breaker": Refusal is RetryAfter, but on this transport nothing can be deferred (Capabilities.DelayedDelivery), so a refused message would go to the error queue: set Refusal to Defer`},
 		{name: "Fail without delayed delivery", caps: unable, order: []resilience.Config{failing}},
 		{name: "retry without delayed delivery", caps: unable, order: []resilience.Config{retry}},
-		{name: "RetryAfter without delayed retries", order: []resilience.Config{after}, says: `Refusal is RetryAfter, but delayed retries are off`},
-		{name: "RetryAfter", config: core.Config{Recoverability: withDelayed}, order: []resilience.Config{after}},
-		{
-			name: "RetryAfter for a type without delayed retries", order: []resilience.Config{after}, types: []string{"a", "b"}, says: `delayed retries are off`,
-			config: core.Config{Recoverability: core.Recoverability{Delayed: core.Delayed{NumberOfRetries: 1}, MessageTypes: map[string]core.TypeRecoverability{"b": {Delayed: core.Delayed{NumberOfRetries: core.Off}}}}},
-		},
+		{name: "RetryAfter", order: []resilience.Config{after}},
 		{
 			name: "retry with atomic sends without savepoints", caps: unmarked, config: core.Config{Transactions: core.TransactionSendsAtomicWithReceive}, order: []resilience.Config{retry},
 			says: `policy "retry": Retry.Tries is 3, but in transaction mode SendsAtomicWithReceive the work of a failed try would be committed`,

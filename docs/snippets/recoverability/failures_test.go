@@ -61,7 +61,7 @@ func TestVerdicts(t *testing.T) {
 	for order, want := range map[string][]string{
 		"fine":    nil,
 		"unknown": {`MoveToError("error")`},
-		"busy":    {"DelayedRetry(1m0s)", "DelayedRetry(1m0s)", "DelayedRetry(1m0s)", `MoveToError("error")`},
+		"busy":    append(slices.Repeat([]string{"DelayedRetry(1m0s)"}, 61), `MoveToError("error")`),
 		"fraud":   {`MoveToError("fraud")`},
 		"late":    {"Discard"},
 		"sunday":  {"Defer(1h0m0s)", "Defer(1h0m0s)"}, // and so on
