@@ -55,7 +55,7 @@ type Abilities struct {
 	// AtomicLeases: in [TransactionSendsAtomicWithReceive] a delivery is leased as in
 	// [TransactionReceiveOnly]. It takes no connection before the native transaction is
 	// first used (C12), which the adapter reports to the engine ([TransactionBegun]). With
-	// NativeDeliveryCount, a delivery that ended with its process is counted (R34).
+	// NativeDeliveryCount, a delivery that ended with its process is counted.
 	AtomicLeases bool
 }
 
@@ -109,7 +109,7 @@ type Guarantees struct {
 	// (C9), exactly when this is set. Without it an adapter counts in the memory of its
 	// process, and attempts multiply by the number of instances. A delivery that ended with
 	// its process counts too, but need not in [TransactionSendsAtomicWithReceive] without
-	// AtomicLeases, where a crash may roll it back (R34).
+	// AtomicLeases, where a crash may roll it back.
 	NativeDeliveryCount bool
 	// Durable: sent messages survive a restart of the broker.
 	Durable bool

@@ -212,13 +212,13 @@ type Recoverability struct {
 	RetryAfterLimit time.Duration
 
 	// MaxDeliveries limits the deliveries of one copy of a message, including deliveries
-	// that ended with the death of the process (R34). If the broker also counts deliveries
+	// that ended with the death of the process. If the broker also counts deliveries
 	// in which no handler began ([Guarantees.CountsReleases]), the last deliveries are
 	// those of a new copy of the message.
 	//
 	// A message that was delivered more often than its failures explain is attempted in
 	// isolation: this process then has no other message, so that no other message is counted
-	// if this one kills the process (R35). Set it below a smaller limit of the broker.
+	// if this one kills the process. Set it below a smaller limit of the broker.
 	// The default, 0, is the larger of 50 and 4 x (immediate retries + 1). Off means no limit.
 	MaxDeliveries int
 
@@ -237,7 +237,7 @@ type Recoverability struct {
 	UnacceptableMessageLimit UnacceptableMessageLimit
 
 	// DeadLetter sends all failed messages to the dead-letter queue instead of the error
-	// queue (R62); handlers send single ones there by [GiveUpTo]. Operations set it where they
+	// queue; handlers send single ones there by [GiveUpTo]. Operations set it where they
 	// have tools for the broker's dead-letter queues.
 	DeadLetter bool
 
@@ -252,7 +252,7 @@ type Recoverability struct {
 	// ([ErrMalformed]), those whose body cannot be decoded ([ErrUndecodable]) or that name
 	// no type ([ErrNoType]), and those that a handler gives up to it ([GiveUpTo]).
 	// Their sender has to fix them; they are not to be sent back. The default, "", is the
-	// dead-letter queue if DeadLetter is set, and the error queue otherwise (R63).
+	// dead-letter queue if DeadLetter is set, and the error queue otherwise.
 	InvalidQueue string
 
 	// CustomErrorQueues are queues that handlers name in [GiveUpTo], and a Policy in
@@ -287,10 +287,10 @@ type Recoverability struct {
 	//   - The endpoint restores NServiceBus.FailedQ and NServiceBus.MessageId, by which the
 	//     message can be sent back, and logs a warning.
 	//   - Headers that it added or made longer are left out, the largest first, if the
-	//     copy would exceed the transport's limits (R24).
+	//     copy would exceed the transport's limits.
 	//   - After a panic, or runtime.Goexit, the copy is moved as if there were no EditFailed,
 	//     and the panic is logged. If a shutdown had cancelled ctx, the message is given back
-	//     instead (R27).
+	//     instead.
 	//   - A message that waits because its error queue cannot be reached keeps the
 	//     changes, and EditFailed is not called for it again.
 	//   - In the broker's own dead-letter queue the description has the text that is left in

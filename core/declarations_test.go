@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"encoding/json"
+
 	"github.com/reprise-go/reprise/core"
 )
 
@@ -76,7 +77,6 @@ var (
 	resortType            = core.NewMessageType[string]("of the last resort")
 	secondType            = core.NewMessageType[string]("second")
 	shipByteType          = core.NewMessageType[[]byte]("ship")
-	shipIntType           = core.NewMessageType[int]("ship")
 	shipShipType          = core.NewMessageType[Ship]("orders.ship")
 	shipType              = core.NewMessageType[string]("ship")
 	shippedEvent          = core.NewEvent[string]("shipped")

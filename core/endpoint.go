@@ -259,7 +259,7 @@ func (ep *Endpoint) Provision(ctx context.Context) error {
 // Purge permanently removes the waiting messages from the input queue, and returns their
 // number, or -1 if the broker does not tell it. It is for development and tests, before
 // [Endpoint.Run]. Removed are also messages for other instances, and failed messages that
-// are stored there because their error queue cannot be reached (R25). Messages that an
+// are stored there because their error queue cannot be reached. Messages that an
 // instance has received, and delayed messages that are not due, stay. A queue that does not
 // exist has no messages. On a transport that is no [Remover] the error matches
 // errors.ErrUnsupported.

@@ -70,19 +70,19 @@ var (
 
 	// ErrNoType: the message names no type (no header NServiceBus.EnclosedMessageTypes, or a
 	// blank one), [Config.MessageType] and middleware gave it none, and there is no default
-	// handler. It is unrecoverable (R6): no instance can choose a handler for it.
+	// handler. It is unrecoverable: no instance can choose a handler for it.
 	ErrNoType = errors.New("the message names no type")
 
 	// ErrUndecodable matches a body that its codec could not decode, and wraps the codec's
-	// error. It is unrecoverable (R6).
+	// error. It is unrecoverable.
 	ErrUndecodable = errors.New("body cannot be decoded")
 
 	// ErrMalformed matches a message that the transport could not parse, and wraps
-	// [Incoming.Malformed]. It is unrecoverable (R6).
+	// [Incoming.Malformed]. It is unrecoverable.
 	ErrMalformed = errors.New("message cannot be parsed")
 
 	// ErrDeliveryCountExceeded: the message was delivered more often than [Recoverability.MaxDeliveries],
-	// for example because it kills its process (R34).
+	// for example because it kills its process.
 	ErrDeliveryCountExceeded = errors.New("delivered more often than MaxDeliveries")
 
 	// ErrRequeueLimitExceeded matches the failure of a message that its handler
@@ -100,7 +100,7 @@ var (
 
 	// ErrSendRefused matches the failure of an attempt whose sends the transport refused for
 	// a permanent reason: the queue does not exist or cannot, the message is too large, the
-	// transport lacks the ability. It is unrecoverable (R6): another run of the handler would repeat
+	// transport lacks the ability. It is unrecoverable: another run of the handler would repeat
 	// its effects and fail again.
 	ErrSendRefused = errors.New("a message that the handler sent was refused")
 
@@ -126,12 +126,12 @@ var (
 	ErrHandlerTimeout = errors.New("handler timeout")
 
 	// ErrUnacceptableMessageLimit: [Recoverability.UnacceptableMessageLimit] messages failed
-	// permanently (R50). [Endpoint.Run] returns it, and may be called again. Of an endpoint of
+	// permanently. [Endpoint.Run] returns it, and may be called again. Of an endpoint of
 	// [RunAll] it is a critical error too, because RunAll returns when all have ended.
 	ErrUnacceptableMessageLimit = errors.New("unacceptable message limit reached")
 )
 
-// PanicError is the failure of a handler that panicked (R26).
+// PanicError is the failure of a handler that panicked.
 type PanicError struct {
 	Value any    // the argument of panic
 	Stack []byte // of the goroutine, from the code that panicked on, without frames of this package below it

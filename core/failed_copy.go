@@ -57,7 +57,7 @@ func copyForErrorBare(f *failure) Headers {
 	return sanitizeHeaders(h)
 }
 
-// Limits of the headers that a failure adds to a message (R24, R33).
+// Limits of the headers that a failure adds to a message.
 const (
 	maxErrorText   = 16 << 10
 	maxTypeName    = 128

@@ -12,7 +12,7 @@ import (
 // permanently (R50).
 
 // UnacceptableMessageLimit limits how many messages may fail permanently before the
-// endpoint ends, or a function of the application decides (R50).
+// endpoint ends, or a function of the application decides.
 type UnacceptableMessageLimit struct {
 	// Count is the number of messages that were moved to an error, dead-letter or invalid
 	// queue. An on-call team sets it, so that a faulty release does not move a whole backlog.

@@ -56,7 +56,7 @@ func HandleDefault(ep *Endpoint, handler func(ctx context.Context, m *Message) e
 // failed work has been undone, and after middleware such as a fallback that failed. By default the message
 // then goes to the error queue, and the messages that handler sent are sent with it;
 // after [Failed.TakeOver] the message counts as handled instead. If handler fails itself,
-// its messages are dropped and the message goes to the error queue (R51). If the move has
+// its messages are dropped and the message goes to the error queue. If the move has
 // to be tried again, handler runs again in the transaction mode SendsAtomicWithReceive,
 // in which its earlier work is undone, and in no other. A move to the broker's own
 // dead-letter queue is never atomic with the sends of handler: they are sent before it,
@@ -65,7 +65,7 @@ func HandleDefault(ep *Endpoint, handler func(ctx context.Context, m *Message) e
 // Its message has the values that the failed attempt set ([Message.SetValue]), and its
 // context those that [Observer.HandleStart] gave the attempt's context. A shutdown
 // cancels the context after [Config.DrainTimeout]: a HandleFailed that returns an error
-// then runs again in the next Run (R27).
+// then runs again in the next Run.
 //
 // It does not run for messages that could not be parsed or decoded, or that
 // exceeded [Recoverability.MaxDeliveries]. There is at most one for a type.

@@ -31,7 +31,7 @@ const (
 	keptUndelivered
 )
 
-// moveBackoff is for the tries of a decision (R25), and settlementBackoff for those of a
+// moveBackoff is for the tries of a decision, and settlementBackoff for those of a
 // settlement.
 var (
 	moveBackoff       = delays.Backoff{First: time.Second, Last: unreachable.MaxPause}

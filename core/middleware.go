@@ -16,7 +16,7 @@ type HandlerFunc func(ctx context.Context, m *Message) error
 
 // Middleware wraps the handling of every message: decoding and all handlers of the message's
 // type. It sees the message before and the error after, and may return another error or a
-// verdict instead (R53). A function is Middleware as a [MiddlewareFunc].
+// verdict instead. A function is Middleware as a [MiddlewareFunc].
 //
 // It may call next several times, or replace next's error. Each call of next is a run
 // with a separate [Message]: the messages that a run collected are sent if it is the last

@@ -57,7 +57,7 @@ type Observer struct {
 	RunStarted func(ctx context.Context, ep *Endpoint)
 	RunEnded   func(ctx context.Context, ep *Endpoint, err error)
 
-	// RateLimitChanged is called when rate-limited mode begins and ends (R43).
+	// RateLimitChanged is called when rate-limited mode begins and ends.
 	RateLimitChanged func(ctx context.Context, e RateLimitChange)
 
 	// ConnectionChanged reports outages and their end, on a goroutine that it shares with
@@ -117,7 +117,7 @@ type Recovery struct {
 	ObservedEndpoint
 
 	// Failure is the failure, as a [Policy] gets it, without the Body. A decision that was
-	// carried out in a later delivery of the message (R25) has no values of the attempt.
+	// carried out in a later delivery of the message has no values of the attempt.
 	Failure ErrorContext
 
 	// Action is the decision that was carried out. The Delay of an [ImmediateRetry] is
@@ -126,7 +126,7 @@ type Recovery struct {
 	// replaced another queue, Queue names the error queue.
 	Action Action
 	// NewCopy: the message was delivered too often, perhaps without a handler, and gets
-	// the rest of [Recoverability.MaxDeliveries] as a new copy (R34); Action is a [DelayedRetry].
+	// the rest of [Recoverability.MaxDeliveries] as a new copy; Action is a [DelayedRetry].
 	NewCopy bool
 	// DeadLettered: the message went to the broker's own dead-letter queue; Action
 	// is a [MoveToError].

@@ -22,7 +22,7 @@ func newPanicError(value any) *PanicError {
 
 var packagePath = reflect.TypeFor[PanicError]().PkgPath()
 
-// CallRecovered calls the function, and turns a panic into an error, a [*PanicError] (R26).
+// CallRecovered calls the function, and turns a panic into an error, a [*PanicError].
 // It is for middleware to which a panic is a failure like any other.
 func (f HandlerFunc) CallRecovered(ctx context.Context, m *Message) (err error) {
 	defer func() {

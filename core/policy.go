@@ -15,8 +15,8 @@ import (
 // Policy decides the next step for a message whose handling failed. It may call
 // [DefaultPolicy] and change its answer, or decide alone. It must be safe for concurrent
 // use. It answers with [ImmediateRetry], [DelayedRetry], [MoveToError] or [DiscardMessage].
-// An error, a panic (R12) and any other action mean [MoveToError] with the default error
-// queue, and so does an action that cannot be fulfilled (R8). One such action is an
+// An error, a panic and any other action mean [MoveToError] with the default error
+// queue, and so does an action that cannot be fulfilled. One such action is an
 // [ImmediateRetry] of a message that was delivered [Recoverability.MaxDeliveries] times:
 // MaxDeliveries limits policies too, by default to 50 deliveries. It does not limit
 // [DelayedRetry], each of which is a new copy, except for messages of a group.
@@ -30,7 +30,7 @@ import (
 // In all modes ctx has the values that [Observer.HandleStart] gave the attempt's, and
 // [MessageFromContext] finds the message in it. A shutdown cancels it after
 // [Config.DrainTimeout]: a policy that panics or returns an error then is called again in
-// the next run (R27).
+// the next run.
 type Policy func(ctx context.Context, config RecoverabilityConfig, failure ErrorContext) (Action, error)
 
 // Action is the decision about a failed message, of a [Policy] or a [Verdict]. The zero
@@ -44,7 +44,7 @@ type Action struct {
 // ActionKind is the kind of an [Action].
 type ActionKind int
 
-// The kinds of action (R7), in the order in which verdicts count.
+// The kinds of action, in the order in which verdicts count.
 const (
 	ActionDiscard ActionKind = iota + 1
 	ActionMoveToError
@@ -102,7 +102,7 @@ func MoveToError(queue string) Action { return Action{Kind: ActionMoveToError, Q
 func DiscardMessage() Action { return Action{Kind: ActionDiscard} }
 
 // RecoverabilityConfig has the settings in force for a message. A level of retries that
-// is off, or that the transport cannot provide, has MaxNumberOfRetries 0 (R9). It is a
+// is off, or that the transport cannot provide, has MaxNumberOfRetries 0. It is a
 // copy; changing it has no effect on the endpoint.
 type RecoverabilityConfig struct {
 	Immediate struct {
@@ -126,7 +126,7 @@ type RecoverabilityConfig struct {
 	settings *TypeRecoverability // in force, never written to: 0 is none; not for the levels of retries
 }
 
-// IsUnrecoverable reports whether err is not retried (R6): an undecodable or malformed
+// IsUnrecoverable reports whether err is not retried: an undecodable or malformed
 // message, a message without a type ([ErrNoType]), a send that was refused
 // ([ErrSendRefused]), the verdict [GiveUp], or an error that Failed.Unrecoverable
 // lists.
@@ -170,7 +170,7 @@ type ErrorContext struct {
 	ReceiveQueue string
 
 	// ImmediateProcessingFailures is the number of failed attempts of this round, including
-	// this one (R2).
+	// this one.
 	ImmediateProcessingFailures int
 
 	// DelayedDeliveriesPerformed is the number of earlier delayed retries.

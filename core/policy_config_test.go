@@ -66,7 +66,7 @@ func TestDefaultPolicy_WithoutAMessage(t *testing.T) {
 		c.Failed.Unrecoverable[0] = errBoom
 		c.Delayed.MaxNumberOfRetries = 99
 		again := ep.RecoverabilityConfig("price")
-		if again.Failed.Unrecoverable[0] != errFinal || again.Delayed.MaxNumberOfRetries != 2 {
+		if !errors.Is(again.Failed.Unrecoverable[0], errFinal) || again.Delayed.MaxNumberOfRetries != 2 {
 			t.Errorf("%+v", again)
 		}
 	})

@@ -45,7 +45,7 @@ const (
 // as with [Refuse]. So the broker's own delivery limit is not reached there either,
 // except by a message of a group, which stays in its place and is counted.
 //
-// Middleware that gets such an error returns it at once (R53). In [TransactionNone], in
+// Middleware that gets such an error returns it at once. In [TransactionNone], in
 // which no message can be given back, the message goes to the error queue.
 func PutBack(err error, pause time.Duration) error {
 	return verdict(err, Action{Kind: ActionPutBack, Delay: max(pause, 0)})

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -90,7 +91,7 @@ func TestClone_SharesNoListsAndMaps(t *testing.T) {
 	c.BaseTypes["a"][0], c.Recoverability.CustomErrorQueues[0], c.Recoverability.MessageTypes["a"].Unrecoverable[0] = "x", "x", errListed
 	c.BaseTypes["c"], c.Recoverability.MessageTypes["c"] = nil, TypeRecoverability{}
 	r := copied.Recoverability
-	if copied.BaseTypes["a"][0] != "b" || len(copied.BaseTypes) != 1 || r.CustomErrorQueues[0] != "a" || r.MessageTypes["a"].Unrecoverable[0] != errFailed || len(r.MessageTypes) != 1 {
+	if copied.BaseTypes["a"][0] != "b" || len(copied.BaseTypes) != 1 || r.CustomErrorQueues[0] != "a" || !errors.Is(r.MessageTypes["a"].Unrecoverable[0], errFailed) || len(r.MessageTypes) != 1 {
 		t.Errorf("the copy changed with the original: %+v", copied)
 	}
 	if (clone(Config{}).Recoverability.MessageTypes) != nil {

@@ -176,7 +176,7 @@ type ReceiverConfig struct {
 	MaxReceiveBytes int
 	// MaxDeliveries is the engine's limit of deliveries of one copy of a message; 0 means no
 	// limit. A broker's own limit must be above it, or [Transport.OpenReceiver] returns an
-	// error with the command that fixes it (R34). From a queue that keeps groups, where a
+	// error with the command that fixes it. From a queue that keeps groups, where a
 	// delayed retry makes no new copy, it counts the deliveries of all rounds.
 	MaxDeliveries int
 	// ConnectionChanged reports outages and their end (C15). MessageUndeliverable reports

@@ -92,12 +92,12 @@ const (
 	// the error queue was handled.
 	ReasonAcknowledgement
 	// ReasonUndelivered is a copy that waits in the endpoint's own queue because its
-	// destination cannot be reached (R25).
+	// destination cannot be reached.
 	ReasonUndelivered
 	// ReasonForward is a copy of a message that its handler forwards ([Message.Forward]).
 	ReasonForward
 	// ReasonNewCopy is the one new copy of a message that was delivered too often,
-	// perhaps without a handler (R34).
+	// perhaps without a handler.
 	ReasonNewCopy
 )
 

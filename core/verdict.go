@@ -57,7 +57,7 @@ func Defer(err error, delay time.Duration) error {
 // is the result.
 //
 // On a transport without delayed delivery the endpoint pauses instead, as with [PutBack],
-// for 1 min at most. Middleware that gets such an error returns it at once (R53). In
+// for 1 min at most. Middleware that gets such an error returns it at once. In
 // [TransactionNone] the message goes to the error queue.
 func Refuse(err error, delay time.Duration) error {
 	return verdict(err, Action{Kind: ActionRefuse, Delay: max(delay, 0)})

@@ -31,7 +31,7 @@ func TestVerdict_Fields(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			for _, err := range []error{test.err, fmt.Errorf("a: %w", fmt.Errorf("b: %w", test.err)), errors.Join(errors.New("x"), test.err)} {
 				v := core.VerdictOf(err)
-				if v == nil || v.Action != test.want || v.Err != errBoom {
+				if v == nil || v.Action != test.want || !errors.Is(v.Err, errBoom) {
 					t.Errorf("%v holds %+v, want %+v", err, v, test.want)
 				}
 			}
@@ -57,7 +57,7 @@ func TestVerdictOf_ReturnsTheEffectiveOne(t *testing.T) {
 				errors.Join(strong, weak), errors.Join(weak, strong), fmt.Errorf("%w, %w", weak, strong),
 				errors.Join(weak, errors.Join(errBoom, fmt.Errorf("x: %w", strong))),
 			} {
-				if v := core.VerdictOf(err); v != strong {
+				if v := core.VerdictOf(err); error(v) != strong { //nolint:errorlint // it is the value itself
 					t.Errorf("%#v holds in %v, want %#v", v, err, strong)
 				}
 			}

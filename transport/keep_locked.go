@@ -42,7 +42,7 @@ func KeepLocked(ctx context.Context, d core.Delivery) error {
 		cancel()
 		switch {
 		case ctx.Err() != nil, errors.Is(err, core.ErrSettled):
-			return nil
+			return nil //nolint:nilerr // it has ended as it should
 		case errors.Is(err, core.ErrLockLost):
 			return err
 		case err != nil && !time.Now().Before(until):

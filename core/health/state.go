@@ -26,10 +26,10 @@ type State struct {
 	Draining bool
 	// Paused: Pause was called.
 	Paused bool
-	// RateLimited: one message is attempted at a time (R41).
+	// RateLimited: one message is attempted at a time.
 	RateLimited bool
 	// Isolating: a message was delivered several times without a known end, so one message
-	// is attempted at a time until a message comes that was not (R35).
+	// is attempted at a time until a message comes that was not.
 	Isolating bool
 	// RunError is the error with which Run ends while it is Draining, then the error that it
 	// returned. While the next Run is in progress it is nil.
@@ -55,7 +55,7 @@ type State struct {
 	CriticalErrors int64
 	LastCritical   *CriticalError
 	// NotificationsDropped is the number of events that recovery observers missed in this
-	// Run because they were too slow (R32).
+	// Run because they were too slow.
 	NotificationsDropped int64
 }
 
@@ -89,7 +89,7 @@ type Sends struct {
 type Waiting struct {
 	// Undelivered is the number of messages known to this process that wait because their
 	// destination, such as the error queue, cannot be reached: they are stored in the
-	// endpoint's own queue, or kept by this process (R25).
+	// endpoint's own queue, or kept by this process.
 	Undelivered int
 	// UnreachableSince is the beginning of the longest outage of an error or audit queue, or
 	// the zero time. A queue for which this process had no message in the last five minutes

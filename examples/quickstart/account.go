@@ -125,14 +125,14 @@ func (a *account) recovered(_ context.Context, e core.Recovery) {
 // decided describes the decision about a failed attempt, and its reason.
 func decided(e core.Recovery) (o outcome, why string) {
 	why = e.Failure.Err.Error()
-	switch {
-	case e.Action.Kind == core.ActionDefer:
+	switch e.Action.Kind {
+	case core.ActionDefer:
 		return outcome{fmt.Sprintf("deferred for %v", e.Action.Delay), blue, false}, why
-	case e.Action.Kind == core.ActionImmediateRetry:
+	case core.ActionImmediateRetry:
 		return outcome{"retry at once", yellow, false}, why
-	case e.Action.Kind == core.ActionDelayedRetry:
+	case core.ActionDelayedRetry:
 		return outcome{fmt.Sprintf("retry in %v", e.Action.Delay), yellow, false}, why
-	case e.Action.Kind == core.ActionDiscard:
+	case core.ActionDiscard:
 		return outcome{"discarded", grey, true}, why
 	default:
 		return outcome{"to the error queue", red, true}, why

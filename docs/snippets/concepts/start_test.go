@@ -40,8 +40,8 @@ func (unreachable) OpenReceiver(context.Context, core.ReceiverConfig) (core.Rece
 }
 
 func TestRunSoon_EndsWithoutABroker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, away := range []bool{false, true} {
+	for _, away := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
 			var transport core.Transport = inmemory.Open()
 			defer transport.Close(context.Background())
 			if away {
@@ -57,6 +57,6 @@ func TestRunSoon_EndsWithoutABroker(t *testing.T) {
 			if err := runSoon(ctx, ep, time.Minute); errors.Is(err, core.ErrUnavailable) != away || (time.Since(began) < time.Hour) != away {
 				t.Errorf("away: %v; after %v: %v", away, time.Since(began), err)
 			}
-		}
-	})
+		})
+	}
 }

@@ -136,8 +136,10 @@ func (n Namespace) KeepsGroups(address string) bool {
 	return false
 }
 
-// MaxQueueName and MaxTopicName return the lengths of the longest names of a queue and a topic.
+// MaxQueueName returns the length of the longest name of a queue.
 func (n Namespace) MaxQueueName() int { return maxQueueNameLength - len(n.QueuePrefix) }
+
+// MaxTopicName returns the length of the longest name of a topic.
 func (n Namespace) MaxTopicName() int { return maxQueueNameLength - len(n.TopicPrefix) }
 
 // CheckTopic returns an error for a topic that cannot exist.

@@ -38,12 +38,12 @@ func (Dialect) Length(text string) (n int) {
 // nameUnits is the longest name (sysname), in UTF-16 code units.
 const nameUnits = 128
 
-// Table parses a plain name, or an address as NServiceBus writes it:
-// table@[schema]@[catalog]. The name of the table is never in brackets there and ends at
-// the first @, so it cannot contain an @; the schema and the catalog may be without
 // MaxName implements dialect.Dialect.
 func (Dialect) MaxName() int { return nameUnits }
 
+// Table parses a plain name, or an address as NServiceBus writes it:
+// table@[schema]@[catalog]. The name of the table is never in brackets there and ends at
+// the first @, so it cannot contain an @; the schema and the catalog may be without
 // brackets.
 func (Dialect) Table(queue string, in dialect.Location) (dialect.Table, error) {
 	t := dialect.Table{Location: in}

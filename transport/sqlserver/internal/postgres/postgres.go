@@ -31,10 +31,10 @@ func (Dialect) Length(text string) int { return utf8.RuneCountInString(text) }
 // longer one silently.
 const nameBytes = 63
 
-// Table parses a plain name, or an address as NServiceBus writes it: "schema"."name",
 // MaxName implements dialect.Dialect.
 func (Dialect) MaxName() int { return nameBytes }
 
+// Table parses a plain name, or an address as NServiceBus writes it: "schema"."name",
 // each in double quotes.
 func (Dialect) Table(queue string, in dialect.Location) (dialect.Table, error) {
 	t := dialect.Table{Location: in, Name: queue}

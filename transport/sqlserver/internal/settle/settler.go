@@ -105,7 +105,7 @@ func (s *Settler) Do(ctx context.Context, what Request) error {
 			return err
 		}
 		o := &b.requests[i]
-		if o.err == errUnwanted {
+		if errors.Is(o.err, errUnwanted) {
 			return ctx.Err()
 		}
 		if o.movedTo == nil {
