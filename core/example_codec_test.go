@@ -23,18 +23,20 @@ func (c jsonAndXML) Decode(contentType string, body []byte, v any) error {
 
 // A codec may read several formats, by the content type of each message.
 func ExampleCodec() {
+	placed := core.NewEvent[OrderPlaced]("orders.placed")
+	placedType := core.NewMessageType[[]byte]("orders.placed")
 	transport := inmemory.Open()
 	defer transport.Close(context.Background())
 	ep := exampleEndpoint("billing", transport, core.Config{Codec: jsonAndXML{core.JSON}})
 	handled := make(chan string)
-	core.Handle(ep, placedOrderPlacedType.MessageType, func(_ context.Context, _ *core.Message, body OrderPlaced) error {
+	core.Handle(ep, placed.MessageType, func(_ context.Context, _ *core.Message, body OrderPlaced) error {
 		handled <- "order " + body.ID
 		return nil
 	})
 	stop := startExample(ep)
 	defer stop()
 
-	if err := ep.Send(context.Background(), "billing", placedOrderPlacedType.MessageType.Of(OrderPlaced{ID: "7"})); err != nil {
+	if err := ep.Send(context.Background(), "billing", placed.MessageType.Of(OrderPlaced{ID: "7"})); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(<-handled)

@@ -41,13 +41,14 @@ func exampleEndpoint(name string, transport core.Transport, config core.Config) 
 
 // Each endpoint that handles an event gets a copy of it. Run subscribes.
 func ExampleHandleEvent() {
+	placed := core.NewEvent[OrderPlaced]("orders.placed")
 	transport := inmemory.Open()
 	defer transport.Close(context.Background())
 	handled := make(chan string)
 	var subscribers []*core.Endpoint
 	for _, name := range []string{"billing", "shipping"} {
 		ep := exampleEndpoint(name, transport, core.Config{})
-		core.HandleEvent(ep, placedOrderPlacedType, func(_ context.Context, _ *core.Message, body OrderPlaced) error {
+		core.HandleEvent(ep, placed, func(_ context.Context, _ *core.Message, body OrderPlaced) error {
 			handled <- name + " knows order " + body.ID
 			return nil
 		})
@@ -57,7 +58,7 @@ func ExampleHandleEvent() {
 	defer stop()
 
 	shop := exampleEndpoint("shop", transport, core.Config{})
-	if err := shop.Publish(context.Background(), placedOrderPlacedType.Of(OrderPlaced{ID: "7"})); err != nil {
+	if err := shop.Publish(context.Background(), placed.Of(OrderPlaced{ID: "7"})); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(<-handled)
@@ -69,11 +70,12 @@ func ExampleHandleEvent() {
 
 // A message can be sent now and arrive later.
 func ExampleEndpoint_Send() {
+	remind := core.NewMessageType[OrderPlaced]("orders.remind")
 	transport := inmemory.Open()
 	defer transport.Close(context.Background())
 	billing := exampleEndpoint("billing", transport, core.Config{})
 	handled := make(chan bool)
-	core.Handle(billing, remindType, func(_ context.Context, m *core.Message, _ OrderPlaced) error {
+	core.Handle(billing, remind, func(_ context.Context, m *core.Message, _ OrderPlaced) error {
 		due, err := headers.ParseTime(m.Headers.Get(headers.DeliverAt))
 		if err != nil {
 			return core.GiveUp(err)
@@ -84,7 +86,7 @@ func ExampleEndpoint_Send() {
 	stop := startExample(billing)
 	defer stop()
 
-	err := billing.Send(context.Background(), "billing", remindType.Of(OrderPlaced{ID: "7"}).With(core.SendOptions{Delay: 100 * time.Millisecond}))
+	err := billing.Send(context.Background(), "billing", remind.Of(OrderPlaced{ID: "7"}).With(core.SendOptions{Delay: 100 * time.Millisecond}))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -94,21 +96,23 @@ func ExampleEndpoint_Send() {
 
 // A handler answers the endpoint that asked.
 func ExampleMessage_Reply() {
+	answer := core.NewMessageType[OrderPlaced]("orders.total.answer")
+	total := core.NewMessageType[OrderPlaced]("orders.total")
 	transport := inmemory.Open()
 	defer transport.Close(context.Background())
 	billing, shop := exampleEndpoint("billing", transport, core.Config{}), exampleEndpoint("shop", transport, core.Config{})
-	core.Handle(billing, totalType, func(_ context.Context, m *core.Message, body OrderPlaced) error {
-		return m.Reply(answerType.Of(OrderPlaced{ID: body.ID, Total: 42}))
+	core.Handle(billing, total, func(_ context.Context, m *core.Message, body OrderPlaced) error {
+		return m.Reply(answer.Of(OrderPlaced{ID: body.ID, Total: 42}))
 	})
 	answers := make(chan OrderPlaced)
-	core.Handle(shop, answerType, func(_ context.Context, _ *core.Message, body OrderPlaced) error {
+	core.Handle(shop, answer, func(_ context.Context, _ *core.Message, body OrderPlaced) error {
 		answers <- body
 		return nil
 	})
 	stop := startExample(billing, shop)
 	defer stop()
 
-	if err := shop.Send(context.Background(), "billing", totalType.Of(OrderPlaced{ID: "7"})); err != nil {
+	if err := shop.Send(context.Background(), "billing", total.Of(OrderPlaced{ID: "7"})); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(<-answers)
@@ -117,6 +121,7 @@ func ExampleMessage_Reply() {
 
 // Middleware surrounds the handling of every message.
 func ExampleMiddleware() {
+	placed := core.NewEvent[OrderPlaced]("orders.placed")
 	lines := make(chan string, 10)
 	trace := func(next core.HandlerFunc) core.HandlerFunc {
 		return func(ctx context.Context, m *core.Message) error {
@@ -128,7 +133,7 @@ func ExampleMiddleware() {
 	transport := inmemory.Open()
 	defer transport.Close(context.Background())
 	billing := exampleEndpoint("billing", transport, core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(trace)}})
-	core.Handle(billing, placedOrderPlacedType.MessageType, func(_ context.Context, m *core.Message, _ OrderPlaced) error {
+	core.Handle(billing, placed.MessageType, func(_ context.Context, m *core.Message, _ OrderPlaced) error {
 		if m.Attempt == 1 {
 			return errors.New("the bank does not answer")
 		}
@@ -137,7 +142,7 @@ func ExampleMiddleware() {
 	stop := startExample(billing)
 	defer stop()
 
-	if err := billing.Send(context.Background(), "billing", placedOrderPlacedType.MessageType.Of(OrderPlaced{ID: "7"})); err != nil {
+	if err := billing.Send(context.Background(), "billing", placed.MessageType.Of(OrderPlaced{ID: "7"})); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(<-lines)
@@ -150,6 +155,7 @@ func ExampleMiddleware() {
 // While everything fails, one attempt at a time finds out whether that has ended, instead
 // of moving all messages to the error queue.
 func ExampleRateLimit() {
+	placed := core.NewEvent[OrderPlaced]("orders.placed")
 	transport := inmemory.Open()
 	defer transport.Close(context.Background())
 	changes := make(chan string, 10)
@@ -169,7 +175,7 @@ func ExampleRateLimit() {
 			}
 		}}},
 	})
-	core.Handle(billing, placedOrderPlacedType.MessageType, func(_ context.Context, m *core.Message, _ OrderPlaced) error {
+	core.Handle(billing, placed.MessageType, func(_ context.Context, m *core.Message, _ OrderPlaced) error {
 		if m.Attempt < 10 {
 			return errors.New("the bank does not answer")
 		}
@@ -178,7 +184,7 @@ func ExampleRateLimit() {
 	stop := startExample(billing)
 	defer stop()
 
-	if err := billing.Send(context.Background(), "billing", placedOrderPlacedType.MessageType.Of(OrderPlaced{ID: "7"})); err != nil {
+	if err := billing.Send(context.Background(), "billing", placed.MessageType.Of(OrderPlaced{ID: "7"})); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(<-changes)
@@ -190,6 +196,7 @@ func ExampleRateLimit() {
 
 // An observer sees every decision about a message that failed.
 func ExampleObserver() {
+	placed := core.NewEvent[OrderPlaced]("orders.placed")
 	transport := inmemory.Open()
 	defer transport.Close(context.Background())
 	decisions := make(chan core.Recovery, 10)
@@ -202,13 +209,13 @@ func ExampleObserver() {
 			Delayed:   core.Delayed{NumberOfRetries: 1, TimeIncrease: 10 * time.Millisecond},
 		},
 	})
-	core.Handle(billing, placedOrderPlacedType.MessageType, func(context.Context, *core.Message, OrderPlaced) error {
+	core.Handle(billing, placed.MessageType, func(context.Context, *core.Message, OrderPlaced) error {
 		return errors.New("the bank does not answer")
 	})
 	stop := startExample(billing)
 	defer stop()
 
-	if err := billing.Send(context.Background(), "billing", placedOrderPlacedType.MessageType.Of(OrderPlaced{ID: "7"})); err != nil {
+	if err := billing.Send(context.Background(), "billing", placed.MessageType.Of(OrderPlaced{ID: "7"})); err != nil {
 		log.Fatal(err)
 	}
 	for range 4 {
@@ -224,14 +231,15 @@ func ExampleObserver() {
 // HandleFailed is the last resort: it runs before a message would go to the error queue,
 // and may take it over.
 func ExampleHandleFailed() {
+	placed := core.NewEvent[OrderPlaced]("orders.placed")
 	transport := inmemory.Open()
 	defer transport.Close(context.Background())
 	billing := exampleEndpoint("billing", transport, core.Config{})
-	core.Handle(billing, placedOrderPlacedType.MessageType, func(context.Context, *core.Message, OrderPlaced) error {
+	core.Handle(billing, placed.MessageType, func(context.Context, *core.Message, OrderPlaced) error {
 		return core.GiveUp(errors.New("negative total"))
 	})
 	cancelled := make(chan string)
-	core.HandleFailed(billing, placedOrderPlacedType.MessageType, func(_ context.Context, _ *core.Message, body OrderPlaced, failed *core.Failed) error {
+	core.HandleFailed(billing, placed.MessageType, func(_ context.Context, _ *core.Message, body OrderPlaced, failed *core.Failed) error {
 		cancelled <- fmt.Sprintf("order %s is cancelled: %v", body.ID, failed.Err)
 		failed.TakeOver() // it does not go to the error queue
 		return nil
@@ -239,7 +247,7 @@ func ExampleHandleFailed() {
 	stop := startExample(billing)
 	defer stop()
 
-	if err := billing.Send(context.Background(), "billing", placedOrderPlacedType.MessageType.Of(OrderPlaced{ID: "7", Total: -1})); err != nil {
+	if err := billing.Send(context.Background(), "billing", placed.MessageType.Of(OrderPlaced{ID: "7", Total: -1})); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(<-cancelled)

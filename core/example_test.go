@@ -26,6 +26,8 @@ type Ship struct{ OrderID string }
 // them. The first attempt fails and is retried; an order that can never be
 // billed goes to the error queue at once.
 func Example() {
+	placed := core.NewEvent[OrderPlaced]("orders.placed")
+	ship := core.NewMessageType[Ship]("orders.ship")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 
@@ -47,17 +49,17 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	core.Handle(billing, placedOrderPlacedType.MessageType, func(ctx context.Context, m *core.Message, body OrderPlaced) error {
+	core.Handle(billing, placed.MessageType, func(ctx context.Context, m *core.Message, body OrderPlaced) error {
 		if body.Total < 0 {
 			return core.GiveUp(errors.New("negative total"))
 		}
 		if m.Attempt == 1 {
 			return errors.New("the bank does not answer")
 		}
-		return m.Send("shipping", shipShipType.Of(Ship{OrderID: body.ID})) // leaves only if the handler succeeds
+		return m.Send("shipping", ship.Of(Ship{OrderID: body.ID})) // leaves only if the handler succeeds
 	})
 	shipped := make(chan string)
-	core.Handle(shipping, shipShipType, func(ctx context.Context, _ *core.Message, body Ship) error {
+	core.Handle(shipping, ship, func(ctx context.Context, _ *core.Message, body Ship) error {
 		shipped <- body.OrderID
 		return nil
 	})
@@ -67,7 +69,7 @@ func Example() {
 	<-billing.Ready()
 
 	for _, order := range []OrderPlaced{{ID: "o-1", Total: -1}, {ID: "o-2", Total: 42}} {
-		if err := billing.Send(ctx, "billing", placedOrderPlacedType.MessageType.Of(order)); err != nil {
+		if err := billing.Send(ctx, "billing", placed.MessageType.Of(order)); err != nil {
 			log.Fatal(err)
 		}
 	}

@@ -35,12 +35,13 @@ func Example() {
 // A command that should not be part of the sender's trace, such as one of ten thousand that a
 // nightly job sends.
 func ExampleNewTrace() {
+	invoice := core.NewMessageType[[]byte]("invoice")
 	ep, err := core.New("nightly", inmemory.Open(), core.Config{SendOnly: true, Observers: []core.Observer{otelreprise.New(otelreprise.Config{}).Observer}})
 	if err != nil {
 		panic(err)
 	}
 	// snippet: newtrace
-	err = ep.Send(context.Background(), "billing", invoiceType.Of([]byte("4711")).With(core.SendOptions{
+	err = ep.Send(context.Background(), "billing", invoice.Of([]byte("4711")).With(core.SendOptions{
 		Headers: otelreprise.NewTrace(),
 	}))
 	// end
@@ -69,6 +70,7 @@ func ExampleObserver_HandlerSpan() {
 
 // A request whose trace goes on in the messages that its handler sends.
 func Example_http() {
+	charge := core.NewMessageType[[]byte]("orders.charge")
 	orders, err := core.New("shop", inmemory.Open(), core.Config{SendOnly: true, Observers: []core.Observer{otelreprise.New(otelreprise.Config{}).Observer}})
 	if err != nil {
 		panic(err)
@@ -78,7 +80,7 @@ func Example_http() {
 
 	mux := http.NewServeMux() // serve otelhttp.NewHandler(mux, "orders")
 	mux.HandleFunc("POST /orders", func(w http.ResponseWriter, r *http.Request) {
-		if err := orders.Send(r.Context(), "billing", chargeType.Of([]byte("4711"))); err != nil {
+		if err := orders.Send(r.Context(), "billing", charge.Of([]byte("4711"))); err != nil {
 			http.Error(w, "the order was not taken", http.StatusServiceUnavailable)
 		}
 	})

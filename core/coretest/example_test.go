@@ -29,14 +29,15 @@ func ship(_ context.Context, m *core.Message, body OrderPlaced) error {
 }
 
 func ExampleMessage() {
-	in, body, rec := coretest.Message(placedType, OrderPlaced{ID: "42", Total: 7})
+	placed := core.NewMessageType[OrderPlaced]("orders.placed")
+	in, body, rec := coretest.Message(placed, OrderPlaced{ID: "42", Total: 7})
 	fmt.Println("error:", ship(context.Background(), in, body))
 	for _, sent := range rec.Sent() {
 		fmt.Println(sent)
 	}
 	fmt.Println("to be shipped:", coretest.Body[Ship](rec.Sent()[0]).OrderID)
 
-	in, body, rec = coretest.Message(placedType, OrderPlaced{ID: "43", Total: -1}, coretest.Options{Attempt: 3, DelayedRetries: 1})
+	in, body, rec = coretest.Message(placed, OrderPlaced{ID: "43", Total: -1}, coretest.Options{Attempt: 3, DelayedRetries: 1})
 	fmt.Println("error:", ship(context.Background(), in, body))
 	fmt.Println("sent:", len(rec.Sent()))
 

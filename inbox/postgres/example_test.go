@@ -23,6 +23,7 @@ var transport core.Transport
 
 // An endpoint whose handler writes to PostgreSQL once for each message.
 func Example() {
+	placed := core.NewEvent[OrderPlaced]("orders.placed")
 	ctx := context.Background()
 	// snippet: open
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
@@ -93,6 +94,7 @@ func noteAudit(context.Context, *core.Message, OrderPlaced) error { return nil }
 
 // Handlers that fail apart from each other.
 func ExampleNew_independentHandlers() {
+	placed := core.NewEvent[OrderPlaced]("orders.placed")
 	register := func(billing *core.Endpoint, box *inbox.Inbox) {
 		// snippet: independent
 		once := func(name string) core.HandleOptions {

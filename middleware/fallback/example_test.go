@@ -15,6 +15,8 @@ import (
 // A fallback handles a message whose handler failed, here in the last attempt. Its messages
 // are sent instead of the handler's.
 func Example() {
+	apologyType := core.NewMessageType[string]("letters.apology")
+	placed := core.NewMessageType[string]("orders.placed")
 	transport := inmemory.Open()
 	defer transport.Close(context.Background())
 	apology := fallback.Middleware{
@@ -31,7 +33,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	core.Handle(billing, placedType, func(context.Context, *core.Message, string) error {
+	core.Handle(billing, placed, func(context.Context, *core.Message, string) error {
 		return errors.New("the bank does not answer")
 	})
 	ctx, stop := context.WithCancel(context.Background())
@@ -44,7 +46,7 @@ func Example() {
 	if err := billing.Provision(ctx); err != nil {
 		log.Fatal(err)
 	}
-	if err := billing.Send(ctx, "billing", placedType.Of("order 7")); err != nil {
+	if err := billing.Send(ctx, "billing", placed.Of("order 7")); err != nil {
 		log.Fatal(err)
 	}
 	if err := billing.Run(ctx); err != nil {

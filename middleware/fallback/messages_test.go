@@ -9,6 +9,5 @@ var (
 	halfType        = core.NewMessageType[[]byte]("half")
 	orderStringType = core.NewMessageType[string]("order")
 	orderType       = core.NewMessageType[[]byte]("order")
-	placedType      = core.NewMessageType[string]("orders.placed")
 	thirdType       = core.NewMessageType[[]byte]("third")
 )

@@ -102,6 +102,7 @@ func ready(ep *core.Endpoint) http.HandlerFunc {
 // end
 
 func Example() {
+	charge := core.NewMessageType[string]("orders.charge")
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	policy, err := resilience.New(resilience.Config{
 		Name:    "payments",
@@ -116,9 +117,9 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	core.Handle(ep, chargeType, func(context.Context, *core.Message, string) error { return errUnavailable })
+	core.Handle(ep, charge, func(context.Context, *core.Message, string) error { return errUnavailable })
 	for range 4 {
-		failure := ep.Invoke(context.Background(), chargeType.Of("order 42"))
+		failure := ep.Invoke(context.Background(), charge.Of("order 42"))
 		fmt.Println("refused:", errors.Is(failure, core.ErrCircuitOpen), "- the circuit is", policy.State())
 	}
 	// Output:
