@@ -13,7 +13,7 @@ import (
 )
 
 const wantTable = `
-What became of every message
+The outcome of every message
 
   message      endpoint  attempts  delayed rounds  deferred  outcome
   order-1001   orders           1               -         -  handled
@@ -39,7 +39,7 @@ What became of every message
 `
 
 const wantErrorQueue = `
-What lies in the error queue
+The messages in the error queue
 
   order-1005  two teapots, please
     NServiceBus.FailedQ                      orders
@@ -91,11 +91,11 @@ var wantAttempts = map[string]string{
 func TestOrders_AreAllSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // fails also if a goroutine is left
 		output := runFlow(t, t.Context())
-		live, report, found := strings.Cut(output, "\nWhat became")
+		live, report, found := strings.Cut(output, "\nThe outcome of")
 		if !found {
 			t.Fatalf("there is no report in the output:\n%s", output)
 		}
-		if want := wantTable + wantErrorQueue; "\nWhat became"+report != want {
+		if want := wantTable + wantErrorQueue; "\nThe outcome of"+report != want {
 			t.Errorf("report:\n%s\nwant:\n%s", report, want)
 		}
 		for id, want := range wantAttempts {
@@ -120,7 +120,7 @@ func TestInterrupt_Drains(t *testing.T) {
 		for _, want := range []string{
 			"\n  0.52s  orders    order-1003       0        1  handled             sends charge-1003\n",
 			"\n  order-1003   orders           1               -         -  handled\n\n  7 messages, 8 attempts, 0.5 s\n",
-			"\nInterrupted. What waits in the queues\n\n  orders    0 ready, 5 delayed\n  payments  1 ready, 0 delayed\n",
+			"\nInterrupted. The messages in the queues\n\n  orders    0 ready, 5 delayed\n  payments  1 ready, 0 delayed\n",
 		} {
 			if !strings.Contains(output, want) {
 				t.Errorf("the output lacks %q", want)

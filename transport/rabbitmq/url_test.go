@@ -34,7 +34,7 @@ func TestURL_Refused(t *testing.T) {
 		"a space in it":                   {app + "/vhost one", []string{"a space in it", "%20"}},
 		"a bad port":                      {app + ":56x2", []string{`the port in "h:56x2"`}},
 		"a port that is too large":        {app + ":99999", []string{`the port in "h:99999"`, "65535"}},
-		"several hosts":                   {app + ",g/vhost", []string{"several hosts", "a URL of its own"}},
+		"several hosts":                   {app + ",g/vhost", []string{"several hosts", "write a URL for each"}},
 		"several hosts with ports":        {app + ":1,g:2/vhost", nil},
 		"a slash in the password":         {"amqp://app:hun/ter2@h/vhost", []string{"%2F"}},
 		"a slash after a number":          {"amqp://app:12/ter2@h/vhost", []string{"%2F"}},

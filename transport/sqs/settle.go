@@ -53,7 +53,19 @@ const (
 	// settleGrace is how long a caller whose context has ended waits for a settlement
 	// that has left.
 	settleGrace = 5 * time.Second
+	// cancelGrace is the same after the request was cancelled, because the caller's deadline
+	// has passed.
+	cancelGrace = time.Second
 )
+
+// graceOf returns the time for which a settlement waits after the end of ctx: with a deadline
+// it ends then.
+func graceOf(ctx context.Context) time.Duration {
+	if _, ends := ctx.Deadline(); ends {
+		return 0
+	}
+	return settleGrace
+}
 
 func newSettler(r *receiver) *settler {
 	s := &settler{settleRequests: settleRequests{r.t, r.url}, r: r}
@@ -92,11 +104,12 @@ func (s *settler) do(ctx context.Context, d *delivery, request settlement) (aske
 	}
 	e := &batch.Entry[*settlement]{Item: &request}
 	b.Add(e)
-	grace := settleGrace
-	if _, ends := ctx.Deadline(); ends {
-		grace = 0
+	err, begun := b.Await(ctx, e, graceOf(ctx))
+	if _, ends := ctx.Deadline(); err != nil && begun && ends { // else it could take effect when the outage ends
+		b.Cancel(e)
+		err, _ = b.Await(ctx, e, cancelGrace)
 	}
-	if err, _ := b.Await(ctx, e, grace); err != nil {
+	if err != nil {
 		if !errors.Is(err, ctx.Err()) {
 			err = s.explained(err)
 		}

@@ -79,11 +79,16 @@ var nothingLostMutants = []mutant{
 		s.takeAll(t)
 	})},
 	{rule: "C7", name: "completes a moment after Complete has returned nil", onServer: true, breaks: func() changes {
+		var mu sync.Mutex // a case may complete a delivery twice
 		return changes{settle: func(_ *brokenDelivery, operation string, next func() error) error {
 			if operation != "Complete" {
 				return next()
 			}
-			time.AfterFunc(time.Millisecond, func() { _ = next() })
+			time.AfterFunc(time.Millisecond, func() {
+				mu.Lock()
+				defer mu.Unlock()
+				_ = next()
+			})
 			return nil
 		}}
 	}},

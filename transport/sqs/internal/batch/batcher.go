@@ -53,7 +53,15 @@ type Entry[E any] struct {
 	Bytes int
 	Err   error         // valid once done is closed
 	done  chan struct{} // closed when the operation has succeeded or failed
-	begun bool          // its request has left; guarded by the batcher's mu
+
+	request *request // once it has left; guarded by the batcher's mu
+}
+
+// request is a request in progress.
+type request struct {
+	ctx     context.Context
+	cancel  context.CancelFunc
+	waiting int // callers; guarded by the batcher's mu
 }
 
 // Add queues entries, in this order.
@@ -89,13 +97,16 @@ func (b *Batcher[E]) startLocked() {
 		}
 		entries := b.waiting[:n:n]
 		b.waiting = b.waiting[n:]
+		r := &request{waiting: n}
+		r.ctx, r.cancel = context.WithTimeout(b.Life.Context(), b.Timeout)
 		for _, e := range entries {
-			e.begun = true
+			e.request = r
 			b.bytes -= e.Bytes
 		}
 		b.requests++
 		b.stopTimerLocked()
-		if !b.Runners.run(func() { b.run(entries, full) }) {
+		if !b.Runners.run(func() { b.run(r, entries, full) }) {
+			r.cancel()
 			b.requests--
 			for _, e := range entries {
 				e.Err = core.ErrClosed
@@ -137,10 +148,9 @@ func (b *Batcher[E]) lingered() {
 	b.startLocked()
 }
 
-func (b *Batcher[E]) run(entries []*Entry[E], full bool) {
-	ctx, cancel := context.WithTimeout(b.Life.Context(), b.Timeout)
-	b.Do(ctx, entries)
-	cancel()
+func (b *Batcher[E]) run(r *request, entries []*Entry[E], full bool) {
+	b.Do(r.ctx, entries)
+	r.cancel()
 	b.end(entries)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -188,6 +198,18 @@ func (b *Batcher[E]) Await(ctx context.Context, e *Entry[E], grace time.Duration
 	}
 }
 
+// Cancel cancels the request of an entry whose caller waits no longer, once no other caller
+// waits for the request. Its error is then known soon, and nothing of it happens later.
+func (b *Batcher[E]) Cancel(e *Entry[E]) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e.request != nil {
+		if e.request.waiting--; e.request.waiting == 0 {
+			e.request.cancel()
+		}
+	}
+}
+
 // ErrWithdrawn is the error of an entry that was withdrawn.
 var ErrWithdrawn = errors.New("withdrawn")
 
@@ -195,7 +217,7 @@ var ErrWithdrawn = errors.New("withdrawn")
 func (b *Batcher[E]) withdraw(e *Entry[E]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if e.begun {
+	if e.request != nil {
 		return false
 	}
 	for i, w := range b.waiting {
