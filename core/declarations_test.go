@@ -68,7 +68,6 @@ var (
 	placedEvent2          = core.NewEvent[[]byte]("placed!")
 	placedOrderPlacedType = core.NewEvent[OrderPlaced]("orders.placed")
 	placedPingType        = core.NewEvent[ping]("order.placed")
-	placedType            = core.NewMessageType[[]byte]("orders.placed")
 	pongStringType        = core.NewMessageType[string]("pong")
 	pongType              = core.NewMessageType[ping]("pong")
 	renamedEvent          = core.NewEvent[[]byte]("renamed")

@@ -129,7 +129,7 @@ func (s *shop) update(change func()) {
 // recovered counts the decisions about failed messages.
 func (s *shop) recovered(_ context.Context, e core.Recovery) {
 	switch e.Action.Kind {
-	case core.ActionDelayedRetry:
+	case core.ActionDelayedRetry, core.ActionDefer, core.ActionRefuse:
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.again++

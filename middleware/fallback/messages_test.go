@@ -5,7 +5,6 @@ import "github.com/reprise-go/reprise/core"
 // The messages of the tests.
 var (
 	answerType      = core.NewMessageType[[]byte]("answer")
-	apologyType     = core.NewMessageType[string]("letters.apology")
 	halfType        = core.NewMessageType[[]byte]("half")
 	orderStringType = core.NewMessageType[string]("order")
 	orderType       = core.NewMessageType[[]byte]("order")

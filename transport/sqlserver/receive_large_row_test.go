@@ -65,7 +65,7 @@ func TestReceive_RowBeyondMaxMessageBytes(t *testing.T) {
 			if want := fmt.Sprint(c.size, " "); len(got) != 1 || !strings.HasPrefix(got[0], want) || !strings.Contains(got[0], "billing") {
 				t.Errorf("%q in the error queue, want one message of %d bytes from billing; critical error: %v", got, c.size, critical.Load())
 			}
-			if n, want := attempts.Load(), int64(1+c.delayed.NumberOfRetries); n != want {
+			if n, want := attempts.Load(), int64(1+max(c.delayed.NumberOfRetries, 0)); n != want {
 				t.Errorf("%d attempts, want %d", n, want)
 			}
 		})
