@@ -385,7 +385,7 @@ type TypeRecoverability struct {
 	Unrecoverable []error
 }
 
-// RateLimit configures automatic rate limiting (R40-R45).
+// RateLimit configures automatic rate limiting.
 type RateLimit struct {
 	// ConsecutiveFailures is the number of failed attempts in a row, over all messages of
 	// the endpoint and including immediate retries, that switches to one attempt at a time.

@@ -73,7 +73,8 @@ type MiddlewareFacts struct {
 	HidesFailures bool
 	// Refusals are the errors that it may return instead of calling next, an example of each
 	// kind. [VerdictOf] and errors.Is tell the kinds apart: middleware that refuses by a verdict
-	// cannot be inside middleware with more than one of Runs, since a verdict ends the attempt, and one that matches [ErrCircuitOpen] is a circuit for Health.
+	// cannot be inside middleware with more than one of Runs, since a verdict ends the
+	// attempt, and one that matches [ErrCircuitOpen] is a circuit for Health.
 	Refusals []error
 	// Exclusive: no other handler of the same message type may have middleware of this Kind
 	// and Name, because the two would share state that belongs to one handler.

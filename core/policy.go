@@ -94,7 +94,7 @@ func DelayedRetry(delay time.Duration) Action {
 // MoveToError moves the message to an error queue: "" is the default one, and
 // [DeadLetterQueue] and [InvalidQueue] stand for those of the configuration. If another
 // queue than the default one cannot take it, the default one does
-// ([Recoverability.CustomErrorQueues], R31).
+// ([Recoverability.CustomErrorQueues]).
 func MoveToError(queue string) Action { return Action{Kind: ActionMoveToError, Queue: queue} }
 
 // DiscardMessage drops the message: it goes neither to the error queue nor to
@@ -200,7 +200,7 @@ type ErrorContext struct {
 	attemptValues *values.Values // of the attempt
 }
 
-// DefaultPolicy is the policy of an endpoint without [Recoverability.Policy] (R1-R6). Its
+// DefaultPolicy is the policy of an endpoint without [Recoverability.Policy]. Its
 // result depends only on its arguments, and its error is nil.
 func DefaultPolicy(_ context.Context, config RecoverabilityConfig, failure ErrorContext) (Action, error) {
 	if config.IsUnrecoverable(failure.Err) {

@@ -199,7 +199,7 @@ func TestNest_SequenceTakesOneTurnAndOnePlace(t *testing.T) {
 
 func TestRefusal(t *testing.T) {
 	opens := resilience.Config{Breaker: resilience.Breaker{Failures: 1, OpenFor: 30 * time.Second}}
-	// The circuit opens with m0. What is the outcome of m1, which comes then?
+	// The circuit opens with m0, and m1 comes next.
 	unable, counting := inmemory.Everything(), inmemory.Everything()
 	unable.DelayedDelivery, counting.CountsReleases = false, true
 	both := unable

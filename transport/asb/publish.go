@@ -1,7 +1,6 @@
 package asb
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/reprise-go/reprise/core"
@@ -9,7 +8,14 @@ import (
 )
 
 // errNoTopic is the error of a missing topic, distinct from that of a missing queue.
-var errNoTopic = errors.New("there is no such topic")
+var errNoTopic error = noTopicError{}
+
+type noTopicError struct{}
+
+func (noTopicError) Error() string { return "there is no such topic" }
+
+// Is reports that an event without a topic has no subscriber.
+func (noTopicError) Is(target error) bool { return target == core.ErrNoSubscriber }
 
 // prepareEvent returns a topic in the namespace, and an event in the form that the SDK
 // publishes.
@@ -33,5 +39,5 @@ func (t *Transport) missing(to destination, err error) error {
 	if t.cfg.IgnoreMissingTopics {
 		return nil
 	}
-	return fmt.Errorf("%w: %q, because it has no subscriber; to fix: start a subscriber with Config.Provision, create the topic, or set Config.IgnoreMissingTopics: %w (%w)", errNoTopic, to.entity, err, core.ErrNoSubscriber)
+	return fmt.Errorf("%w: %q, because it has no subscriber; to fix: start a subscriber with Config.Provision, create the topic, or set Config.IgnoreMissingTopics: %w", errNoTopic, to.entity, err)
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
-// mends runs every command that an error names as the fix.
-func (s *site) mends(t testing.TB, err error) {
+// applyFix runs every command that an error names as the fix.
+func (s *site) applyFix(t testing.TB, err error) {
 	t.Helper()
 	if err == nil {
 		t.Fatal("there is no error")
@@ -119,7 +119,7 @@ func TestDeliveryLimit_TooLowIsRefused(t *testing.T) {
 					t.Errorf("Check, which does not know MaxDeliveries: %v", err)
 				}
 				before := s.definition(t, c.policy != nil)
-				s.mends(t, err)
+				s.applyFix(t, err)
 				if err := receive(t, transport, queue, c.deliver); err != nil {
 					t.Errorf("after the fix: %v", err)
 				}
@@ -158,7 +158,7 @@ func TestDeliveryLimit_OfTheQueue(t *testing.T) {
 			})
 		}
 		transport := s.open(t, rabbitmq.Config{})
-		s.mends(t, receive(t, transport, "orders", 50))
+		s.applyFix(t, receive(t, transport, "orders", 50))
 		provision(t, transport, "orders")
 		if err := receive(t, transport, "orders", 50); err != nil {
 			t.Errorf("after the fix: %v", err)
@@ -219,7 +219,7 @@ func TestDeliveryLimit_Unknown(t *testing.T) {
 		if err := receive(t, managed, "orders", 50); err == nil {
 			t.Error("it may be received from, with a limit of 20")
 		}
-		s.mends(t, err)
+		s.applyFix(t, err)
 		if err := receive(t, managed, "orders", 50); err != nil {
 			t.Error(err)
 		}
@@ -237,7 +237,7 @@ func TestDeliveryLimit_Unreadable(t *testing.T) {
 		transport := s.open(t, rabbitmq.Config{})
 		err := receive(t, transport, limited, 50)
 		saysAll(t, err, limited, "AMQP does not tell it", "inequivalent arg", "Config.ManagementURL")
-		s.mends(t, err)
+		s.applyFix(t, err)
 		if err := receive(t, transport, unlimited, 50); s.limits() {
 			saysAll(t, err, unlimited, "no argument x-delivery-limit")
 		} else if err != nil {

@@ -266,7 +266,7 @@ func TestNServiceBus_ForeignLimits(t *testing.T) {
 		if text := strings.Join(transport.Warnings(), "\n"); !strings.Contains(text, `the queue "error" must be 100000`) {
 			t.Errorf("the warnings are %q", text)
 		}
-		s.mends(t, transport.Provision(t.Context(), topology))
+		s.applyFix(t, transport.Provision(t.Context(), topology))
 		if err := errors.Join(transport.Provision(t.Context(), topology), transport.Check(t.Context(), topology), receive(t, transport, "billing", 50)); err != nil {
 			t.Error(err)
 		}

@@ -113,7 +113,7 @@ func (t *Transport) publishBatch(ctx context.Context, topic, arn string, entries
 		}
 		return
 	case faultOf(err) == faultNoQueue:
-		refuse(entries, fmt.Errorf("there is no SNS topic for %q, because it has no subscriber (%s); to fix: start a subscriber with Config.Provision, create the topic, or set Config.IgnoreMissingTopics: %w (%w)", topic, arn, noTopicError{err}, core.ErrNoSubscriber))
+		refuse(entries, fmt.Errorf("there is no SNS topic for %q, because it has no subscriber (%s); to fix: start a subscriber with Config.Provision, create the topic, or set Config.IgnoreMissingTopics: %w", topic, arn, noTopicError{err}))
 		return
 	default:
 		fail(entries, err)
@@ -128,6 +128,9 @@ func (t *Transport) publishBatch(ctx context.Context, topic, arn string, entries
 
 // noTopicError distinguishes the error of a missing topic from that of a missing queue.
 type noTopicError struct{ error }
+
+// Is reports that an event without a topic has no subscriber.
+func (noTopicError) Is(target error) bool { return target == core.ErrNoSubscriber }
 
 func snsAttributes(attrs []message.Attr) map[string]snstypes.MessageAttributeValue {
 	m := make(map[string]snstypes.MessageAttributeValue, len(attrs))

@@ -99,8 +99,7 @@ var giveBackMutants = []mutant{
 	}, harness: withSlack},
 }
 
-// losesAbandonedWhenClosed keeps in its memory what is given back until somebody
-// receives again.
+// losesAbandonedWhenClosed keeps abandoned messages in its memory until the next Receive.
 func losesAbandonedWhenClosed() changes {
 	c := lazily("Abandon")
 	held, recorded := recordDeliveries()
