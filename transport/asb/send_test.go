@@ -303,11 +303,16 @@ func TestPublish_MissingTopic(t *testing.T) {
 	s := startSite(t, sbserver.Config{})
 	event := core.Outgoing{ID: "id", Topic: "Shop.OrderPlaced"}
 	err := s.open(t, asb.Config{}).Send(t.Context(), event)
-	if err == nil || !strings.Contains(err.Error(), `"Shop.OrderPlaced"`) || !strings.Contains(err.Error(), "to fix") || errors.Is(err, core.ErrQueueNotFound) {
+	if err == nil || !strings.Contains(err.Error(), `"Shop.OrderPlaced"`) || !strings.Contains(err.Error(), "to fix") || errors.Is(err, core.ErrQueueNotFound) || !errors.Is(err, core.ErrNoSubscriber) {
 		t.Errorf("the error is %v", err)
 	}
-	if err := s.open(t, asb.Config{IgnoreMissingTopics: true}).Send(t.Context(), event); err != nil {
+	ignoring := s.open(t, asb.Config{IgnoreMissingTopics: true})
+	if err := ignoring.Send(t.Context(), event); err != nil {
 		t.Errorf("with IgnoreMissingTopics: %v", err)
+	}
+	event.RequireSubscriber = true
+	if err := ignoring.Send(t.Context(), event); !errors.Is(err, core.ErrNoSubscriber) {
+		t.Errorf("an event that requires a subscriber: %v", err)
 	}
 }
 

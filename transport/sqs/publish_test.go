@@ -29,10 +29,14 @@ func TestPublish_TopicIsMissing(t *testing.T) {
 			if err != nil {
 				t.Errorf("with IgnoreMissingTopics: %v", err)
 			}
+			err := transport.Send(t.Context(), core.Outgoing{ID: "m-3", Topic: "Order.Placed", RequireSubscriber: true})
+			if r := resultsOf(t, err, 1)[0]; r.State != core.SendRefused || !errors.Is(r.Err, core.ErrNoSubscriber) {
+				t.Errorf("the event that requires a subscriber is %v: %v", r.State, r.Err)
+			}
 			continue
 		}
 		results := resultsOf(t, err, 2)
-		if r := results[0]; r.State != core.SendRefused || errors.Is(r.Err, core.ErrQueueNotFound) {
+		if r := results[0]; r.State != core.SendRefused || errors.Is(r.Err, core.ErrQueueNotFound) || !errors.Is(r.Err, core.ErrNoSubscriber) {
 			t.Errorf("the event is %v: %v", r.State, r.Err)
 		}
 		for _, said := range []string{`"Order.Placed"`, ":Order-Placed", "IgnoreMissingTopics", "Config.Provision"} {

@@ -130,3 +130,34 @@ func TestAdd_AfterCloseFails(t *testing.T) {
 		}
 	})
 }
+
+// A request goes on for a caller that still waits, and ends when none does.
+func TestCancel_EndsTheRequestWithItsLastCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _ := recorded(t)
+		b.Do = func(ctx context.Context, all []*Entry[string]) {
+			<-ctx.Done()
+			for _, e := range all {
+				e.Err = ctx.Err()
+			}
+		}
+		b.Timeout = time.Hour
+		both := entries(2, 1)
+		b.Add(both...)
+		synctest.Wait()
+		for i, e := range both {
+			b.Cancel(e)
+			synctest.Wait()
+			select {
+			case <-e.done:
+				if i == 0 || !errors.Is(e.Err, context.Canceled) {
+					t.Errorf("after caller %d has left the request ended: %v", i+1, e.Err)
+				}
+			default:
+				if i == 1 {
+					t.Error("the request goes on for no caller")
+				}
+			}
+		}
+	})
+}
