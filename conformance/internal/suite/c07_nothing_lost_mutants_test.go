@@ -79,16 +79,16 @@ var nothingLostMutants = []mutant{
 		s.takeAll(t)
 	})},
 	{rule: "C7", name: "completes a moment after Complete has returned nil", onServer: true, breaks: func() changes {
-		var mu sync.Mutex // a case may complete a delivery twice
-		return changes{settle: func(_ *brokenDelivery, operation string, next func() error) error {
+		var completed sync.Map // no lock is held while a message travels: the clock of the case would stand still
+		return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
+			if _, ok := completed.Load(d); ok {
+				return core.ErrSettled
+			}
 			if operation != "Complete" {
 				return next()
 			}
-			time.AfterFunc(time.Millisecond, func() {
-				mu.Lock()
-				defer mu.Unlock()
-				_ = next()
-			})
+			completed.Store(d, true)
+			time.AfterFunc(time.Millisecond, func() { _ = next() })
 			return nil
 		}}
 	}},
