@@ -155,8 +155,11 @@ type Remover interface {
 	// with all subscriptions to them (C23). The other parts that Provision and Subscribe
 	// created for them are removed too; other queues and topics are not changed. One that does
 	// not exist is no error. After Remove a queue can be created again, and has no messages and no
-	// subscriptions. A receiver of a removed queue behaves as if an operator had deleted the
-	// queue. A broker may deliver a removed message that a receiver has prefetched.
+	// subscriptions. Delayed messages that a broker stores outside of the queue may stay until
+	// they are due, if the adapter's documentation says so. A receiver of a removed queue behaves
+	// as if an operator had deleted the queue. A broker may deliver a removed message that a
+	// receiver has prefetched. An adapter that cannot find the subscriptions to a topic refuses
+	// topics with an error matching errors.ErrUnsupported, before it removes anything.
 	Remove(ctx context.Context, queues, topics []string) error
 }
 

@@ -11,11 +11,11 @@ import (
 )
 
 // Remove implements core.Remover. It drops the tables of queues, and deletes the
-// subscriptions of the queues and to the topics. It needs the rights of the tables' owner. A
-// table that is not that of a queue is not dropped: it is an error. Other transports send to
-// the removed queues' subscriptions until Config.SubscriptionCache has passed. Messages that
-// wait in the table of delayed messages for a removed queue of NServiceBus go to an error
-// queue when they are due.
+// subscriptions of the queues and to the topics, and the messages that wait for the queues in
+// the table of delayed messages. It needs the rights of the queues' owner, and to delete from
+// the other two tables. A table that is not that of a queue is not dropped: it is an error.
+// Other transports send to the removed queues' subscriptions until Config.SubscriptionCache
+// has passed. Tables of delayed messages that NServiceBus created stay as they are.
 func (t *Transport) Remove(ctx context.Context, queues, topics []string) error {
 	if err := t.remove(ctx, queues, topics); err != nil {
 		return fmt.Errorf("sqlserver: remove: %w", t.server.Unavailable(ctx, t.server.Explained(err)))
@@ -54,12 +54,12 @@ func (t *Transport) removeQueue(ctx context.Context, q *queues.Queue) error {
 		return err
 	}
 	_, err := t.server.Examine(ctx, q)
-	switch {
-	case errors.Is(err, core.ErrQueueNotFound):
-		return nil
-	case err != nil:
+	if err == nil {
+		q.SetKind(queues.UnknownKind)
+		err = t.db.Exec(ctx, sqlexec.Command("drop table if exists "+q.Table.Quoted))
+	}
+	if err != nil && !errors.Is(err, core.ErrQueueNotFound) {
 		return err
 	}
-	q.SetKind(queues.UnknownKind)
-	return t.db.Exec(ctx, sqlexec.Command("drop table if exists "+q.Table.Quoted))
+	return t.delayed.RemoveQueue(ctx, q.Table.Address)
 }

@@ -138,6 +138,21 @@ func (d *Forwarder) found(exists bool) {
 	d.exists = exists
 }
 
+// RemoveQueue removes the messages that wait for a queue address.
+func (d *Forwarder) RemoveQueue(ctx context.Context, address string) error {
+	err := d.server.DB.Exec(ctx, sqlexec.Command(d.DelayedTexts.RemoveQueue, address))
+	if err == nil {
+		return nil
+	}
+	switch d.server.Fault(err) {
+	case dialect.FaultNoTable:
+		return nil
+	case dialect.FaultRefused:
+		err = d.server.Denied(ctx, err, append(d.server.Dialect.Seeing(d.Table), dialect.RightsOn(d.Table, "select", "delete")...))
+	}
+	return fmt.Errorf("remove its delayed messages from the table %s: %w", d.Table.Quoted, err)
+}
+
 func (d *Forwarder) run() {
 	for {
 		wait := d.forwardAll()

@@ -227,6 +227,8 @@ type DelayedTexts struct {
 	// because of an error (3), and stores the new number of tries (5). Remove removes a
 	// message (1) with a number of tries (2). Both return its seq.
 	Postpone, Remove string
+	// RemoveQueue removes the messages for a queue address (1).
+	RemoveQueue string
 	// Next is like that of QueueTexts.
 	Next string
 }

@@ -234,6 +234,7 @@ where m.RowVersion = @p1 and m.Attempts = @p4;`,
 output deleted.RowVersion
 from ` + t.Quoted + ` as m` + seekRows + `
 where m.RowVersion = @p1 and m.Attempts = @p2;`,
+		RemoveQueue: `delete from ` + t.Quoted + ` where Destination = @p1;`,
 		Next: `select top (1) datediff_big(microsecond, sysutcdatetime(), Due) from ` + t.Quoted + onlyLook + `
 order by Due;`,
 	}

@@ -326,8 +326,9 @@ returning seq, destination, coalesce(expires::text, ''), headers, body, attempts
 		},
 		Postpone: `update ` + t.Quoted + ` set due = clock_timestamp() + $2::bigint` + microseconds + `,
 	attempts = $5, last_error = $3 where seq = $1 and attempts = $4 returning seq`,
-		Remove: `delete from ` + t.Quoted + ` where seq = $1 and attempts = $2 returning seq`,
-		Next:   fmt.Sprintf(untilNext, t.Quoted, ""),
+		Remove:      `delete from ` + t.Quoted + ` where seq = $1 and attempts = $2 returning seq`,
+		RemoveQueue: `delete from ` + t.Quoted + ` where destination = $1`,
+		Next:        fmt.Sprintf(untilNext, t.Quoted, ""),
 	}
 }
 

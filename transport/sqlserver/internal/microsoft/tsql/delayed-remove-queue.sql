@@ -1,0 +1,1 @@
+delete from [shop].[dbo].[reprise_delayed] where Destination = @p1;

@@ -1,0 +1,1 @@
+delete from [shop].[dbo].[SubscriptionRouting] output deleted.Topic where QueueAddress = @p1;
