@@ -90,7 +90,7 @@ func TestUnsupportedAction_AppliesToVerdictsAndToTheDefaultPolicy(t *testing.T) 
 		{"Defer in mode None", Defer(errors.New("not yet"), time.Second), TransactionNone, Capabilities{Abilities: Abilities{DelayedDelivery: true}}},
 		{"Defer without delayed delivery", Defer(errors.New("not yet"), time.Second), TransactionReceiveOnly, Capabilities{}},
 		{"Defer for longer than can be", Defer(errors.New("not yet"), time.Hour), TransactionReceiveOnly, Capabilities{Abilities: Abilities{DelayedDelivery: true}, Limits: Limits{MaxDelay: time.Minute}}},
-		{"DeferError in mode None", Defer(errFailed, 0), TransactionNone, Capabilities{Abilities: Abilities{DelayedDelivery: true}}},
+		{"Defer without a delay in mode None", Defer(errFailed, 0), TransactionNone, Capabilities{Abilities: Abilities{DelayedDelivery: true}}},
 		{"RetryAfter in mode None", RetryAfter(errFailed, time.Second), TransactionNone, Capabilities{Abilities: Abilities{DelayedDelivery: true}}},
 		{"RetryAfter without delayed delivery", RetryAfter(errFailed, time.Second), TransactionReceiveOnly, Capabilities{}},
 		{"RetryAfter for longer than can be", RetryAfter(errFailed, time.Hour), TransactionReceiveOnly, Capabilities{Abilities: Abilities{DelayedDelivery: true}, Limits: Limits{MaxDelay: time.Minute}}},
@@ -269,7 +269,7 @@ func TestDefaultPolicy_UserCodePanics(t *testing.T) {
 	}{
 		{"an error's Is panics", panickingError{}},
 		{"an error's Is panics about a RetryAfter", RetryAfter(panickingError{}, time.Second)},
-		{"an error's Is panics about a DeferError", Defer(panickingError{}, time.Second)},
+		{"an error's Is panics about a Defer", Defer(panickingError{}, time.Second)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			d := rulesOf(t, Recoverability{}).decide(t.Context(), failureAfter(1, 0, test.err))

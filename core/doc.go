@@ -30,8 +30,8 @@
 //	return core.Defer(err, time.Minute)        // not a failure: later
 //	return core.Discard(err)                   // drop it
 //
-// A [Policy] decides for all messages, by the same [Action]s. [HandleFailed] runs before a
-// message is moved. Settings that the broker cannot support are refused at the start, and
+// A [Policy] decides for all messages, by the values of [Action]. [HandleFailed] runs before
+// a message is moved. Settings that the broker cannot support are refused at the start, and
 // decisions that it cannot support become a move to the error queue.
 //
 // # Map

@@ -191,7 +191,8 @@ func (ep *Endpoint) Send(ctx context.Context, queue string, d Draft) error {
 }
 
 // Publish publishes an event to all its subscribers, with the guarantees of
-// [Endpoint.Send]. No subscribers is no error.
+// [Endpoint.Send]. An event without subscribers is no error, unless its draft has
+// [SendOptions.RequireSubscriber].
 func (ep *Endpoint) Publish(ctx context.Context, e EventDraft) error {
 	return ep.sender.composeAndSend(ctx, headers.IntentPublish, "", &e.draft)
 }

@@ -125,7 +125,7 @@ var (
 	// [Config.HandlerTimeout] ended, and matches the failure of such an attempt.
 	ErrHandlerTimeout = errors.New("handler timeout")
 
-	// ErrUnacceptableMessageLimit: [Recoverability.UnacceptableMessageLimit] messages failed
+	// ErrUnacceptableMessageLimit: [UnacceptableMessageLimit.Count] messages failed
 	// permanently. [Endpoint.Run] returns it, and may be called again. Of an endpoint of
 	// [RunAll] it is a critical error too, because RunAll returns when all have ended.
 	ErrUnacceptableMessageLimit = errors.New("unacceptable message limit reached")

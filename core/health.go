@@ -7,7 +7,8 @@ import (
 	"github.com/reprise-go/reprise/core/internal/pump"
 )
 
-// Health returns the endpoint's state. Package core/health answers probes from it.
+// Health returns the endpoint's state. Package core/health/probes answers probes from
+// it.
 func (ep *Endpoint) Health() health.State {
 	states := ep.registry.middlewareStates() // their code may call the endpoint
 	ep.mu.Lock()

@@ -33,8 +33,8 @@ func (t MessageType[T]) Of(body T) Draft { return Draft{messageType: t.name, bod
 func (t MessageType[T]) Decode(m *Message) (T, error) { return decodeBody[T](m) }
 
 // Event declares an event: a message that is published to all who subscribe to it, and not
-// sent to a queue. The [MessageType] in it is for the exceptions: a handler without a
-// subscription, an event that is sent to one queue.
+// sent to a queue. The [MessageType] in it is for the exceptions: [HandleFailed] of an event,
+// a handler without a subscription, an event that is sent to one queue.
 type Event[T any] struct{ MessageType[T] }
 
 // NewEvent declares an event, as [NewMessageType] declares a message.

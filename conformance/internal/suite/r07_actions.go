@@ -258,7 +258,7 @@ var actionCases = []testCase{
 		t.wantLeft(s.queue, "after a message was moved and another handled")
 		t.wantLeft(s.errorQueue, "after a message was moved to another queue")
 	}},
-	{rule: "R7", title: "a message that its handler rejects goes to the error queue at once", run: func(t *caseT) {
+	{rule: "R7", title: "a message that its handler gives up goes to the error queue at once", run: func(t *caseT) {
 		transport := t.open()
 		s, seen := t.runVerdict(transport, core.GiveUp(errors.New("no good")), nil)
 		t.wantFailedHeaders(s.wantOneMoved(), "no good")

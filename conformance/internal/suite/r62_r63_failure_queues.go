@@ -16,13 +16,13 @@ import (
 )
 
 var failureQueueCases = []testCase{
-	{rule: "R62", title: "a message that its handler rejects goes to the dead-letter queue of the endpoint", run: func(t *caseT) {
+	{rule: "R62", title: "a message that its handler gives up to DeadLetterQueue goes to that of the endpoint", run: func(t *caseT) {
 		transport := t.open()
 		dead := t.queue(transport)
 		s, seen := t.runVerdict(transport, core.GiveUpTo(errors.New("no good"), core.DeadLetterQueue), func(c *core.Config) {
 			c.Recoverability.DeadLetterQueue = dead
 		})
-		for _, in := range t.wantLeft(dead, "the message that its handler rejected", "judged") {
+		for _, in := range t.wantLeft(dead, "the message that its handler gave up", "judged") {
 			t.wantFailedHeaders(in, "no good")
 			t.wantFailedBecause(in, headers.FailureRejected)
 		}
@@ -105,7 +105,7 @@ var failureQueueCases = []testCase{
 			sent.Headers.Set(fmt.Sprintf("large-%d", i), strings.Repeat("x", 1000))
 		}
 		t.send(transport, sent)
-		for _, in := range t.wantLeft(dead, "the message that its handler rejected", "letter") {
+		for _, in := range t.wantLeft(dead, "the message that its handler gave up", "letter") {
 			if got, want := original(in.Headers), sent.Headers.Map(); !maps.Equal(got, want) {
 				t.fail(fmt.Sprintf("a dead letter has the %d headers that were sent", len(want)), "%d headers of %d bytes", len(got), in.Headers.Bytes())
 			}
