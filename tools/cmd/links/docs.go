@@ -16,7 +16,7 @@ import (
 
 var (
 	// docLink is a doc link, [Name], [Type.Member] or [package.Name], also one that go/doc does not recognize.
-	docLink = regexp.MustCompile(`(?:^|[\s(,;:"'/])\[\*?((?:[a-z][a-z0-9]*\.)?[A-Z]\w*(?:\.[A-Z]\w*)?)\](?:$|[\s).,;:"'/-])`)
+	docLink = regexp.MustCompile(`(?:^|[\s(,;:"'/])\[\*?((?:[a-z][a-z0-9]*\.)?[A-Z]\w*(?:\.[A-Z]\w*)*)\](?:$|[\s).,;:"'/-])`)
 	module  = regexp.MustCompile(`(?m)^module\s+(\S+)`)
 )
 

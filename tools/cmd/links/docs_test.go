@@ -74,6 +74,9 @@ const Value = 1
 
 // Function is [bad.Type], not [bad.Typo].
 func Function() {}
+
+// Third has [Type.Field.Method].
+func Third() {}
 `)},
 	}
 	if broken := checkDocs(files, []string{"core/core.go", "core/core_test.go", "health/health.go"}); len(broken) > 0 {
@@ -82,7 +85,7 @@ func Function() {}
 	broken := checkDocs(files, []string{"core/core.go", "bad/bad.go"})
 	want := []string{
 		"bad/bad.go:10: [core.Endpoint.Open]", "bad/bad.go:14: [Type.Other]", "bad/bad.go:16: [Interface.Methods]", "bad/bad.go:1: [Name]",
-		"bad/bad.go:21: [unknown.Name]", "bad/bad.go:23: [Item]", "bad/bad.go:26: [bad.Typo]", "bad/bad.go:7: [Type.Method]", "bad/bad.go:9: [core.Nothing]",
+		"bad/bad.go:21: [unknown.Name]", "bad/bad.go:23: [Item]", "bad/bad.go:26: [bad.Typo]", "bad/bad.go:29: [Type.Field.Method]", "bad/bad.go:7: [Type.Method]", "bad/bad.go:9: [core.Nothing]",
 	}
 	if len(broken) != len(want) {
 		t.Errorf("%d links are broken, want %d: %q", len(broken), len(want), broken)
