@@ -41,21 +41,20 @@ func (a *attempt) Value(key any) any {
 	return a.Context.Value(key)
 }
 
-// TransactionBegun is called by an adapter with [Abilities.AtomicLeases] when the
-// native transaction of a message begins, with the context in which it was requested. The
-// message then keeps its slot until it is settled: an endpoint has no more transactions
-// than slots. With any other context it does nothing.
+// TransactionBegun is for authors of adapters with [Abilities.AtomicLeases]: it is called
+// when the native transaction of a message begins, with the context in which it was
+// requested. The message then keeps its slot until it is settled: an endpoint has no more
+// transactions than slots. With any other context it does nothing.
 func TransactionBegun(ctx context.Context) {
 	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
 		a.transactionBegun.Store(true)
 	}
 }
 
-// IsLastAttempt reports whether no other attempt follows if this one fails with err: the
-// message then goes to the error queue, or is discarded. Middleware that answers for
-// handlers asks it, as package middleware/fallback does. With [Endpoint.Invoke], and outside an
-// endpoint, each attempt is the last. With a [Policy] ([MiddlewareScope.HasPolicy]), whose
-// decision cannot be known beforehand, it returns false.
+// IsLastAttempt reports whether no other attempt follows if this one fails with err, for
+// middleware that answers for handlers. With [Endpoint.Invoke], and outside an endpoint,
+// each attempt is the last. With a [Policy], whose decision is not known before, it returns
+// false.
 func (m *Message) IsLastAttempt(err error) bool {
 	a := m.attempt()
 	return a == nil || a.delivery == nil || m.deps.rules.isLastAttempt(a, err)

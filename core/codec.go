@@ -14,13 +14,11 @@ import (
 type Codec interface {
 	// ContentType is the media type that Encode writes, such as "application/json".
 	ContentType() string
-	// Encode returns a new body. A panic reaches the caller of Send; in a handler it fails
-	// the attempt.
+	// Encode returns a new body. A panic reaches the caller of Send.
 	Encode(v any) ([]byte, error)
 	// Decode reads body into the value that v points to. contentType is the media type of
-	// the message, in lower case and without parameters, or "" if the message has none. A
-	// type that the codec does not read is an error; a codec may read several. Decode must
-	// not keep or write body. A panic counts as an error: the body cannot be decoded.
+	// the message, in lower case and without parameters, or "". A type that the codec does
+	// not read is an error. Decode must not keep or write body. A panic counts as an error.
 	Decode(contentType string, body []byte, v any) error
 }
 

@@ -11,53 +11,42 @@ import (
 	"github.com/reprise-go/reprise/core/headers"
 )
 
-// SendOptions are the options of a send besides destination, type and body. The zero
-// value is a plain send.
+// SendOptions are the options of a send ([Draft.With]). The zero value is a plain send.
 type SendOptions struct {
-	// Delay makes the message available this much later. The header NServiceBus.DeliverAt
-	// has the time.
+	// Delay makes the message available this much later.
 	Delay time.Duration
 
-	// DeliverAt is the time at which the message becomes available, instead of Delay; a time
-	// in the past means at once. It is not affected by the duration of the handler that
-	// collected the message.
+	// DeliverAt is the time at which the message becomes available, instead of Delay,
+	// however long its handler runs. A time in the past means at once.
 	DeliverAt time.Time
 
-	// TimeToBeReceived is the time after which the message expires. The header
-	// NServiceBus.TimeToBeReceived has it. It applies to this send only: the copies for
-	// retries and in the error queue never expire.
+	// TimeToBeReceived is the time after which the message expires. Copies for retries and
+	// in the error queue never expire.
 	TimeToBeReceived time.Duration
 
 	// Headers are further headers. They may override standard headers such as
-	// NServiceBus.TimeSent. Headers that other parts of the call determine are refused: the
-	// message id (ID), type (its declaration), intent (the method), content type (ContentType),
-	// DeliverAt (Delay, DeliverAt) and TimeToBeReceived (TimeToBeReceived). [SendMiddleware]
-	// may replace a type.
+	// NServiceBus.TimeSent, but not those that the rest of the call determines, which are
+	// refused.
 	Headers map[string]string
 
-	// ID is the message id. The default is a new one or, inside a handler, one
-	// derived from the message being handled and the number of its deferrals
-	// ([Defer]), the same at every attempt.
+	// ID is the message id. The default is a new one or, in a handler, one derived from the
+	// handled message and the number of its deferrals, the same at every attempt.
 	ID string
 
-	// CorrelationID and ConversationID override the values from the message being handled. A
-	// message that leaves the conversation of the message being handled names it in the
-	// header NServiceBus.PreviousConversationId.
+	// CorrelationID and ConversationID override the values from the message being handled.
 	CorrelationID  string
 	ConversationID string
 
-	// NewConversation begins a conversation: with ConversationID or, without
-	// one, with the id of the message itself.
+	// NewConversation begins a conversation, with ConversationID or the id of the message
+	// itself.
 	NewConversation bool
 
 	// ReplyTo is the queue for replies. The default is the endpoint's own queue, from which
-	// all its instances receive. For replies that have to reach this
-	// instance it is the input queue of a second endpoint of the process
-	// ([Config.QueueExpiry]).
+	// all its instances receive.
 	ReplyTo string
 
-	// ContentType describes a []byte body. The default is "application/octet-stream". Any
-	// other body has the content type of its codec, and another one is refused.
+	// ContentType describes a []byte body. The default is "application/octet-stream". For
+	// any other body another one than the codec's is refused.
 	ContentType string
 
 	// GroupKey groups the messages whose order matters, and Properties are for the broker.
@@ -66,10 +55,10 @@ type SendOptions struct {
 	GroupKey   string
 	Properties map[string]string
 
-	// RequireSubscriber is for a publisher whose event must not be lost: Publish fails with
-	// [ErrNoSubscriber] if no queue has subscribed to it. Azure Service Bus and SNS can tell
-	// only that there is no topic. Without it an event that reaches no queue is logged, once
-	// for each type, and counted ([health.Sends]).
+	// RequireSubscriber makes Publish fail with [ErrNoSubscriber] if no queue has
+	// subscribed to the event. Azure Service Bus and SNS can tell only that there is no
+	// topic. Without it the first such event of each type is logged, and all are counted
+	// ([health.Sends]).
 	RequireSubscriber bool
 }
 

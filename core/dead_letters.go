@@ -2,7 +2,8 @@ package core
 
 import "github.com/reprise-go/reprise/core/headers"
 
-// DeadLetter has the reason and headers with which a message is dead-lettered.
+// DeadLetter is for authors of adapters: the reason and headers with which a message is
+// dead-lettered.
 type DeadLetter struct {
 	// Reason is one word, and Description a text of at most 4 KiB.
 	Reason      headers.Failure

@@ -14,9 +14,9 @@ import (
 	"github.com/reprise-go/reprise/core/internal/unreachable"
 )
 
-// Endpoint is one logical receiver: a name, which is also that of its input queue (see
-// [Config.InputQueue]), a transport, handlers, and rules for failures. Several endpoints
-// may share a transport. All methods are safe for concurrent use.
+// Endpoint is one logical receiver: a name, which is also that of its input queue, a
+// transport, handlers, and rules for failures. Several endpoints may share a transport. All
+// methods are safe for concurrent use.
 type Endpoint struct {
 	name      string
 	instance  string
@@ -56,8 +56,7 @@ type Endpoint struct {
 }
 
 // New makes an endpoint. It checks the whole configuration against the transport's
-// capabilities without contacting the broker; its error lists all problems at once. It
-// logs the warnings of the transport ([Describer]).
+// capabilities without contacting the broker; its error lists all problems at once.
 func New(name string, t Transport, c Config) (*Endpoint, error) {
 	fail := func(err error) (*Endpoint, error) {
 		return nil, fmt.Errorf("core: new endpoint %q on %T: %w", name, t, err)
@@ -162,30 +161,23 @@ func (ep *Endpoint) Name() string { return ep.name }
 // ([Config.Instance]).
 func (ep *Endpoint) Instance() string { return ep.instance }
 
-// Config returns the configuration in force: the one that [New] got, with the defaults
-// for this transport filled in. New accepts it again, with the same effect, and package
-// configfile writes it without the fields that hold code.
-//
-// A message type in [Recoverability.MessageTypes] has all fields of a level of retries
-// that it changes, not only those that differ.
+// Config returns the configuration in force: the one that [New] got, with the defaults for
+// this transport filled in. New accepts it again, with the same effect.
 func (ep *Endpoint) Config() Config { return ep.resolved.effective() }
 
-// RecoverabilityConfig returns the settings in force for a message type, as a [Policy]
-// gets them. A test can pass them to [DefaultPolicy] with an [ErrorContext], to see how a
-// failure would end.
+// RecoverabilityConfig returns the settings in force for a message type, as a [Policy] gets
+// them: for tests of policies.
 func (ep *Endpoint) RecoverabilityConfig(messageType string) RecoverabilityConfig {
 	return ep.rules.configFor(messageType).copyLists()
 }
 
-// Send sends a message to a queue. It returns nil when the broker has accepted
-// it durably. It works before and after [Endpoint.Run], and on send-only endpoints.
+// Send sends a message to a queue. It returns nil when the broker has accepted it durably.
+// It works before and after [Endpoint.Run], and on send-only endpoints.
 //
-// Inside a handler use [Message.Send], whose messages are sent only if the handler
-// succeeds, or [Message.SendNow]; code that has only the context finds the [Message] by
-// [MessageFromContext]. With the context of one of this endpoint's handlers, Send sends
-// at once, or with the transaction that the context carries. Each attempt then sends the
-// message once more, with another id and in its own conversation. The first such call
-// logs a warning.
+// In a handler use [Message.Send], which sends only if the handler succeeds, or
+// [Message.SendNow]; [MessageFromContext] finds the [Message]. With a handler's context
+// Send sends at once, or with the transaction that the context carries, and at each attempt
+// with another id. The first such call logs a warning.
 func (ep *Endpoint) Send(ctx context.Context, queue string, d Draft) error {
 	return ep.sender.composeAndSend(ctx, headers.IntentSend, queue, &d)
 }
@@ -197,12 +189,10 @@ func (ep *Endpoint) Publish(ctx context.Context, e EventDraft) error {
 	return ep.sender.composeAndSend(ctx, headers.IntentPublish, "", &e.draft)
 }
 
-// Invoke runs middleware and handlers for a message in this process, without a queue in
-// between: no retries, no error queue; the handlers' error is returned as it is. The
-// messages that the handlers collect are sent if they succeed, committed messages
-// (messagekit.Commit) in any case. Invoke calls the observers' functions about attempts
-// and sends, not those about received messages. Invoke ends the registration of handlers,
-// as [Endpoint.Run] does.
+// Invoke runs middleware and handlers for a message in this process, without a queue: no
+// retries, no error queue; the handlers' error is returned. The messages that the handlers
+// collect are sent if they succeed, committed messages (messagekit.Commit) in any case.
+// Observers see the attempt and its sends. No handlers may be registered afterwards.
 func (ep *Endpoint) Invoke(ctx context.Context, d Draft) error {
 	if err := ep.registry.seal(); err != nil {
 		return err
@@ -234,10 +224,9 @@ func (ep *Endpoint) Invoke(ctx context.Context, d Draft) error {
 }
 
 // Provision creates the queues that the endpoint needs, regardless of [Config.Provision],
-// and subscribes to the events that have handlers by now, as [Endpoint.Run] does. Call it
-// in a deployment step that has more rights than the running service, or so that no event
-// is published before its subscribers have run for the first time. If [Endpoint.Err]
-// returns an error, Provision returns it and creates nothing.
+// and subscribes to the events that have handlers by now: for a deployment step that has
+// more rights than the service. If [Endpoint.Err] returns an error, Provision returns it
+// and creates nothing.
 func (ep *Endpoint) Provision(ctx context.Context) error {
 	if err := ep.Err(); err != nil {
 		return err
@@ -257,13 +246,11 @@ func (ep *Endpoint) Provision(ctx context.Context) error {
 	return nil
 }
 
-// Purge permanently removes the waiting messages from the input queue, and returns their
-// number, or -1 if the broker does not tell it. It is for development and tests, before
-// [Endpoint.Run]. Removed are also messages for other instances, and failed messages that
-// are stored there because their error queue cannot be reached. Messages that an
-// instance has received, and delayed messages that are not due, stay. A queue that does not
-// exist has no messages. On a transport that is no [Remover] the error matches
-// errors.ErrUnsupported.
+// Purge permanently removes the waiting messages from the input queue, also those for other
+// instances and failed ones that wait for their error queue, and returns their number, or
+// -1 if the broker does not tell it. It is for development and tests, before
+// [Endpoint.Run]. Received and delayed messages stay. On a transport that is no [Remover]
+// the error matches errors.ErrUnsupported.
 func (ep *Endpoint) Purge(ctx context.Context) (removed int, err error) {
 	p, ok := ep.transport.(Remover)
 	switch {

@@ -63,45 +63,41 @@ func failedByQueue(err error, id string) bool {
 
 // Errors with which messages fail.
 var (
-	// ErrNoHandler: no handler is registered for the message's type. It is an
-	// ordinary failure, so that an instance of a newer version can still take
-	// the message; put it in [Recoverability.Unrecoverable] to change that.
+	// ErrNoHandler: no handler is registered for the message's type. It is retried, unless
+	// [Recoverability.Unrecoverable] lists it: a newer instance may have one.
 	ErrNoHandler = errors.New("no handler for the message type")
 
-	// ErrNoType: the message names no type (no header NServiceBus.EnclosedMessageTypes, or a
-	// blank one), [Config.MessageType] and middleware gave it none, and there is no default
-	// handler. It is unrecoverable: no instance can choose a handler for it.
+	// ErrNoType: the message names no type, [Config.MessageType] and middleware gave it
+	// none, and there is no default handler. It is unrecoverable.
 	ErrNoType = errors.New("the message names no type")
 
-	// ErrUndecodable matches a body that its codec could not decode, and wraps the codec's
-	// error. It is unrecoverable.
+	// ErrUndecodable: the codec could not decode the body. The error wraps the codec's. It
+	// is unrecoverable.
 	ErrUndecodable = errors.New("body cannot be decoded")
 
-	// ErrMalformed matches a message that the transport could not parse, and wraps
+	// ErrMalformed: the transport could not parse the message. The error wraps
 	// [Incoming.Malformed]. It is unrecoverable.
 	ErrMalformed = errors.New("message cannot be parsed")
 
-	// ErrDeliveryCountExceeded: the message was delivered more often than [Recoverability.MaxDeliveries],
-	// for example because it kills its process.
+	// ErrDeliveryCountExceeded: the message was delivered more often than
+	// [Recoverability.MaxDeliveries].
 	ErrDeliveryCountExceeded = errors.New("delivered more often than MaxDeliveries")
 
-	// ErrRequeueLimitExceeded matches the failure of a message that its handler
-	// deferred more often than RequeueLimit allows. It wraps the handler's error.
+	// ErrRequeueLimitExceeded: the message was deferred more often than
+	// [Recoverability.RequeueLimit]. The error wraps the handler's.
 	ErrRequeueLimitExceeded = errors.New("deferred more often than RequeueLimit")
 
-	// ErrOutage matches the critical error of an outage that has lasted for
-	// [Config.OutageLimit]. Its text has the beginning, and it wraps the transport's last
-	// error.
+	// ErrOutage: an outage has lasted for [Config.OutageLimit]. The critical error has its
+	// beginning, and wraps the transport's last error.
 	ErrOutage = errors.New("no connection to the broker")
 
-	// ErrCircuitOpen matches the error with which middleware refuses a message because a
-	// circuit breaker is open: no handler was called.
+	// ErrCircuitOpen: middleware refused the message because a circuit breaker is open; no
+	// handler was called.
 	ErrCircuitOpen = errors.New("the circuit is open")
 
-	// ErrSendRefused matches the failure of an attempt whose sends the transport refused for
-	// a permanent reason: the queue does not exist or cannot, the message is too large, the
-	// transport lacks the ability. It is unrecoverable: another run of the handler would repeat
-	// its effects and fail again.
+	// ErrSendRefused: the transport refused the sends of an attempt for a permanent reason:
+	// the queue does not exist, the message is too large, the transport lacks the ability.
+	// It is unrecoverable.
 	ErrSendRefused = errors.New("a message that the handler sent was refused")
 
 	// ErrNoReplyAddress: Reply was called for a message without a reply address.
@@ -113,21 +109,20 @@ var (
 
 // Errors of Run, and causes of a handler's cancelled context.
 var (
-	// ErrShutdown is the cause with which handlers' contexts are cancelled when
-	// the drain took too long.
+	// ErrShutdown: the handler's context was cancelled because the drain took too long.
 	ErrShutdown = errors.New("endpoint is shutting down")
 
 	// ErrHandlersRunning: handlers, a policy or [HandleFailed] did not return after their
 	// contexts had been cancelled. Their messages were not settled and are redelivered.
 	ErrHandlersRunning = errors.New("handlers are still running")
 
-	// ErrHandlerTimeout is the cause with which a handler's context is cancelled when
-	// [Config.HandlerTimeout] ended, and matches the failure of such an attempt.
+	// ErrHandlerTimeout: the handler's context was cancelled at [Config.HandlerTimeout].
+	// The failure of the attempt matches it.
 	ErrHandlerTimeout = errors.New("handler timeout")
 
 	// ErrUnacceptableMessageLimit: [UnacceptableMessageLimit.Count] messages failed
-	// permanently. [Endpoint.Run] returns it, and may be called again. Of an endpoint of
-	// [RunAll] it is a critical error too, because RunAll returns when all have ended.
+	// permanently. [Endpoint.Run] returns it, and may be called again. In [RunAll] it is a
+	// critical error too.
 	ErrUnacceptableMessageLimit = errors.New("unacceptable message limit reached")
 )
 
@@ -204,10 +199,9 @@ func specificType(chain []error) reflect.Type {
 	return reflect.TypeOf(chain[len(chain)-1])
 }
 
-// ErrorTypeOf returns the name of an error's type as in the header
-// NServiceBus.ExceptionInfo.ExceptionType: the type of the innermost error that is not of
-// package errors or fmt, such as "*fs.PathError", at most 128 bytes. For nil it returns
-// "".
+// ErrorTypeOf returns the type of the innermost error that is not of package errors or fmt,
+// such as "*fs.PathError", at most 128 bytes, as in the header
+// NServiceBus.ExceptionInfo.ExceptionType. For nil it returns "".
 func ErrorTypeOf(err error) string {
 	if err == nil {
 		return ""

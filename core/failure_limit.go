@@ -12,25 +12,21 @@ import (
 // permanently (R50).
 
 // UnacceptableMessageLimit limits how many messages may fail permanently before the
-// endpoint ends, or a function of the application decides.
+// endpoint ends.
 type UnacceptableMessageLimit struct {
 	// Count is the number of messages that were moved to an error, dead-letter or invalid
-	// queue. An on-call team sets it, so that a faulty release does not move a whole backlog.
-	// The default, 0, means no limit.
+	// queue. The default, 0, means no limit.
 	Count int
 
-	// Window restricts the count to messages that failed within this sliding window. The
-	// default, 0, counts since [Endpoint.Run] or [Endpoint.Resume].
+	// Window restricts the count to this sliding window. The default, 0, counts since
+	// [Endpoint.Run] or [Endpoint.Resume].
 	Window time.Duration
 
-	// OnReached is called at the limit instead of ending the endpoint, for example to call
-	// [Endpoint.Pause] until an operator has fixed the cause. err matches
-	// [ErrUnacceptableMessageLimit], and has the ids of the newest messages that failed. ctx
-	// has the values of Run's context and does not end.
-	//
-	// A separate goroutine calls it, and no message is started until it returns; it may call
-	// every method of the endpoint. Then the count starts from 0: at once, or with
-	// [Endpoint.Resume] if the endpoint is paused.
+	// OnReached is called at the limit instead of ending the endpoint, which it may
+	// [Endpoint.Pause]. err matches [ErrUnacceptableMessageLimit], and has the ids of the
+	// newest messages that failed. ctx has the values of Run's context and does not end. A
+	// separate goroutine calls it, and no message is started until it returns. Then the
+	// count starts from 0: at once, or with [Endpoint.Resume].
 	OnReached func(ctx context.Context, err error)
 }
 

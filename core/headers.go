@@ -13,15 +13,9 @@ import (
 	"github.com/reprise-go/reprise/core/headers"
 )
 
-// Headers are the metadata of a message: UTF-8 keys and values, keys case
-// sensitive, each once. The zero value is empty and ready to use.
-//
-// A Headers is a value. Assigning or passing it copies no data, and copies are
-// independent: [Headers.Set] and [Headers.Del] on one copy are never seen through
-// another, so copies may be used from several goroutines at once. (One variable may not
-// be written by two goroutines, as with any value.)
-//
-// All iterates in the order in which the keys were first set.
+// Headers are the metadata of a message: UTF-8 keys and values, keys case sensitive, each
+// once, in the order in which they were first set. The zero value is empty. A Headers is a
+// value: a copy shares no changes, so copies may be used from several goroutines at once.
 type Headers struct {
 	// pairs is never overwritten once visible through any Headers. Set appends to its spare
 	// capacity only after reserving the next place in tail; other copies end at their own
@@ -88,7 +82,7 @@ func (h Headers) Map() map[string]string {
 	return m
 }
 
-// Set sets key to value. Setting n keys costs O(log n) allocations.
+// Set sets key to value.
 func (h *Headers) Set(key, value string) {
 	if i := h.index(key); i >= 0 {
 		if h.pairs[i].value == value {
@@ -108,8 +102,7 @@ func (h *Headers) Set(key, value string) {
 	h.pairs = append(h.pairs, header{key, value})
 }
 
-// Grow makes room for n more headers, so that setting them allocates nothing. Of several
-// copies, the first that is written to gets the room.
+// Grow makes room for n more headers, so that setting them allocates nothing.
 func (h *Headers) Grow(n int) {
 	length, room := len(h.pairs), cap(h.pairs)-len(h.pairs)
 	if n > room || n > 0 && (h.tail == nil || h.tail.Load() > int64(length)) {

@@ -60,19 +60,17 @@ func (ep *Endpoint) undelivered() int {
 	return ep.unfinished.undelivered() + ep.unreachable.StoredMessages()
 }
 
-// Ready returns a channel that is closed once [Endpoint.Run] receives messages. It stays
-// open if Run fails before; wait for Run's return too. After Run has returned,
-// call Ready again for the next one.
+// Ready returns a channel that is closed once [Endpoint.Run] receives messages, and stays
+// open if Run fails before. After Run has returned, call Ready again for the next one.
 func (ep *Endpoint) Ready() <-chan struct{} {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
 	return ep.ready
 }
 
-// SetConcurrency changes the number of messages handled at the same time, while the
-// endpoint runs or for its next Run. Messages being handled are not interrupted; if there
-// are fewer slots, unstarted messages are given back, unless the broker would count that
-// as an attempt ([Guarantees.CountsReleases]).
+// SetConcurrency changes the number of messages handled at the same time, also while the
+// endpoint runs. Messages being handled are not interrupted; unstarted ones without a slot
+// are given back, as by [Endpoint.Pause].
 func (ep *Endpoint) SetConcurrency(n int) error {
 	if n < 1 {
 		return fmt.Errorf("core: endpoint %q: concurrency %d is below 1; use Pause to stop receiving", ep.name, n)
@@ -89,10 +87,9 @@ func (ep *Endpoint) SetConcurrency(n int) error {
 	return nil
 }
 
-// Pause stops receiving: messages being handled are finished, unstarted ones are given
-// back. If the broker would count that as an attempt ([Guarantees.CountsReleases]), the
-// few prefetched messages are handled instead. It lasts until [Endpoint.Resume], over
-// several Runs.
+// Pause stops receiving until [Endpoint.Resume], over several Runs. Messages being handled
+// are finished; unstarted ones are given back or, if the broker would count that as an
+// attempt ([Guarantees.CountsReleases]), handled.
 func (ep *Endpoint) Pause() { ep.setPaused(true) }
 
 // Resume ends [Endpoint.Pause]. The count of [Recoverability.UnacceptableMessageLimit]

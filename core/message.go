@@ -14,14 +14,10 @@ import (
 )
 
 // Message is one attempt at handling one message, with its properties and methods for
-// sending other messages. The messages that [Message.Send], [Message.Publish] and
-// [Message.Reply] collect are sent when all handlers have succeeded, and never otherwise.
-// Where middleware runs the handlers more than once, each run has a separate Message (see
-// [Middleware]).
-//
-// The fields are copies; changing them affects only the inner middleware and the handlers
-// of this attempt. The methods may be called from several goroutines, but not after the
-// handler has returned: they return [ErrHandlingEnded] then.
+// sending others. Where middleware runs the handlers more than once, each run has a
+// separate Message (see [Middleware]). The fields are copies; changing them affects only
+// the inner middleware and the handlers of this attempt. The methods may be called from
+// several goroutines; after the handler has returned they return [ErrHandlingEnded].
 type Message struct {
 	// ID is the message id.
 	ID string
@@ -115,8 +111,8 @@ func (m *Message) handledAs() selection {
 	return m.selected
 }
 
-// RawBody returns a copy of the body before it is decoded: as it was received, or
-// as an outer middleware set it ([Message.SetBody]).
+// RawBody returns a copy of the body before it is decoded: as it was received, or as an
+// outer middleware set it.
 func (m *Message) RawBody() []byte { return slices.Clone(m.rawBody()) }
 
 func (m *Message) rawBody() []byte {
@@ -126,13 +122,11 @@ func (m *Message) rawBody() []byte {
 	return m.incoming.Body
 }
 
-// SetBody replaces the body, only for inner middleware and the handlers of this attempt:
-// for middleware that decrypts or decompresses bodies, or fetches them for a claim check.
-// If the content type changes, set Headers too (NServiceBus.ContentType chooses the
-// codec). [HandleFailed] gets the body and the headers of the last attempt; retries, the
-// error queue, the audit queue and [Message.Forward] have the received ones. Like Headers
-// it is set before the call of next, by the goroutine that calls next. The message takes
-// over body.
+// SetBody replaces the body for inner middleware and the handlers of this attempt, for
+// middleware that decrypts or fetches bodies, which may change NServiceBus.ContentType in
+// Headers too. [HandleFailed] gets the replaced body; copies of the message have the
+// received one. It is called before next, by the goroutine that calls next. The message
+// takes over body.
 func (m *Message) SetBody(body []byte) {
 	if body == nil {
 		body = []byte{}
@@ -140,10 +134,9 @@ func (m *Message) SetBody(body []byte) {
 	m.replaced = &replacedBody{body: body}
 }
 
-// SkipRemainingHandlers skips the handlers of the message, of all its types, that would
-// run after this one, except independent ones ([HandleOptions.Independent]). The message
-// counts as handled if this one succeeds; another attempt begins with the first handler
-// again. It is for handlers: middleware that is to skip all handlers does not call next.
+// SkipRemainingHandlers skips the handlers of the message that would run after this one,
+// except independent ones ([HandleOptions.Independent]). The message counts as handled if
+// this one succeeds; another attempt begins with the first handler again.
 func (m *Message) SkipRemainingHandlers() { m.setSkip(true) }
 
 func (m *Message) setSkip(skip bool) {
@@ -171,34 +164,34 @@ func (m *Message) isDuplicate() bool {
 }
 
 // GroupKey returns the key that the message was sent with ([SendOptions.GroupKey]). The
-// messages that the handler sends have it only if their own [SendOptions] set it.
+// messages that the handler sends do not inherit it.
 func (m *Message) GroupKey() string { return m.incoming.GroupKey }
 
-// Properties returns a copy of the properties that the message was received with, by
-// which an adapter passes on those of its broker. See [Incoming.Properties].
+// Properties returns a copy of the broker's properties of the message. See
+// [Incoming.Properties].
 func (m *Message) Properties() map[string]string { return maps.Clone(m.incoming.Properties) }
 
 // NativeID identifies the stored copy of the message: it is the same at every delivery of
-// the copy, and differs for each copy, such as a delayed retry. See [Incoming.NativeID].
+// the copy, and another for a delayed retry. See [Incoming.NativeID].
 func (m *Message) NativeID() string { return m.incoming.NativeID }
 
 // Native returns the client library's own message, or nil. See [Incoming.Native].
 func (m *Message) Native() any { return m.incoming.Native }
 
-// Send collects a message for a queue. An error (a body that cannot be encoded, a message
-// that is too large, an option that the transport does not support) means that nothing
-// was collected.
+// Send collects a message for a queue. It is sent when all handlers have succeeded, and
+// never otherwise. An error (a body that cannot be encoded, a message that is too large, an
+// option that the transport does not support) means that nothing was collected.
 func (m *Message) Send(queue string, d Draft) error {
 	return m.sends.collect(headers.IntentSend, queue, &d)
 }
 
-// Publish collects an event for all its subscribers.
+// Publish collects an event for all its subscribers, as [Message.Send] does.
 func (m *Message) Publish(e EventDraft) error {
 	return m.sends.collect(headers.IntentPublish, "", &e.draft)
 }
 
-// Reply collects an answer to the address that the message names. Without one
-// it returns [ErrNoReplyAddress].
+// Reply collects an answer to the address that the message names, as [Message.Send] does.
+// Without an address it returns [ErrNoReplyAddress].
 func (m *Message) Reply(d Draft) error {
 	to := m.incoming.Headers.Get(headers.ReplyToAddress)
 	if to == "" {
@@ -233,23 +226,22 @@ func contextWithMessage(ctx context.Context, m *Message) context.Context {
 	return context.WithValue(ctx, messageKey{}, m)
 }
 
-// MessageFromContext returns the message that is being handled under ctx, for code
-// below the handler that has only the context, such as a log handler.
+// MessageFromContext returns the message that is being handled under ctx, for code below
+// the handler that has only the context.
 func MessageFromContext(ctx context.Context) (*Message, bool) {
 	m, ok := ctx.Value(messageKey{}).(*Message)
 	return m, ok
 }
 
-// SetValue stores a value for the rest of this attempt: for middleware around the
-// handler, for the policy, [HandleFailed] and the observers. Each attempt begins without
-// values. All runs of an attempt (see [Middleware]) share them. The key must be
-// comparable; to avoid collisions its type is one of the package that sets it, as with
-// context.WithValue. SetValue and [Message.Value] are safe for concurrent use, also after
-// the handler has returned.
+// SetValue stores a value for the rest of this attempt and all its runs: for middleware
+// around the handler, the policy, [HandleFailed] and the observers. The key must be
+// comparable, and of a type of the package that sets it, as with context.WithValue.
+// SetValue and [Message.Value] are safe for concurrent use, also after the handler has
+// returned.
 func (m *Message) SetValue(key, value any) { m.values(true).Set(key, value) }
 
-// Value returns the value that [Message.SetValue] stored in this attempt, or nil. In
-// [HandleFailed] it is the value of the attempt that failed.
+// Value returns the value that [Message.SetValue] stored in this attempt, or in
+// [HandleFailed] in the one that failed, or nil.
 func (m *Message) Value(key any) any { return m.values(false).Get(key) }
 
 // values returns the values of the attempt, or nil if there are none and none are wanted.
@@ -296,17 +288,14 @@ func (m *Message) failingHandler() failingHandler {
 	return *m.failing
 }
 
-// Forward collects a copy of the message for another queue: the message id, the body, all
-// headers, group key and properties as they were received, without changes by middleware,
-// and without [SendMiddleware]. Only the headers of its retries here are left out, and
-// those with which an operator's tool waits for this endpoint's answer; the reply address
-// is still that of the first sender. Like the messages of [Message.Send], the copy is
-// sent when all handlers have succeeded. An empty queue, and a message that has no room
-// for failure headers ([ErrTooLarge]), are errors.
+// Forward collects a copy of the message for another queue, to be sent as those of
+// [Message.Send]: with the message id, body, headers, reply address, group key and
+// properties as they were received, without the headers of its retries here, and without
+// [SendMiddleware]. An empty queue, and a message that has no room for failure headers
+// ([ErrTooLarge]), are errors.
 func (m *Message) Forward(queue string) error { return m.sends.forward(queue) }
 
-// ForwardNow forwards the message at once, as [Message.SendNow] does: the copy is sent
-// even if the handler fails, and once more at every attempt.
+// ForwardNow forwards the message at once, as [Message.SendNow] does.
 func (m *Message) ForwardNow(ctx context.Context, queue string) error {
 	return m.sends.forwardNow(ctx, queue)
 }

@@ -7,19 +7,14 @@ import (
 	"github.com/reprise-go/reprise/core/headers"
 )
 
-// MessageType declares a message: its name on the wire, which is chosen once and is
-// independent of Go's names, and the Go type T of its body. Declare it once, as a variable
-// of the package that both sides share, and hand it to [Handle], [Endpoint.Send] and the
-// others: a typo of the name, or another body, does not compile.
-//
-// A T of []byte is the raw body, in both directions. Any other T is encoded and decoded by
-// [Config.Codec], a foreign Go type such as a pointer to a protobuf message too. A
-// MessageType is a value that any number of goroutines may use.
+// MessageType declares a message: its name on the wire, and the Go type T of its body.
+// Declare it once, as a variable of the package that both sides share. A T of []byte is the
+// raw body; any other T is encoded and decoded by [Config.Codec]. A MessageType is a value
+// that any number of goroutines may use.
 type MessageType[T any] struct{ name string }
 
-// NewMessageType declares a message. A name that cannot be one is an error of its first use:
-// of the registration, which [Endpoint.Err] tells, or of Send. A name that is known at run
-// time only is possible too.
+// NewMessageType declares a message. A name that cannot be one is an error of its first
+// use: of the registration ([Endpoint.Err]), or of Send.
 func NewMessageType[T any](name string) MessageType[T] { return MessageType[T]{name} }
 
 // Name returns the name on the wire.
@@ -28,13 +23,13 @@ func (t MessageType[T]) Name() string { return t.name }
 // Of returns a message with a body, to be sent once or several times.
 func (t MessageType[T]) Of(body T) Draft { return Draft{messageType: t.name, body: body} }
 
-// Decode decodes the body of a message that has this type, for code that gets messages of
-// several types, such as middleware. It decodes at each call. The name is not compared.
+// Decode decodes the body of a message, at each call, for code that gets messages of
+// several types. It does not compare the name.
 func (t MessageType[T]) Decode(m *Message) (T, error) { return decodeBody[T](m) }
 
-// Event declares an event: a message that is published to all who subscribe to it, and not
-// sent to a queue. The [MessageType] in it is for the exceptions: [HandleFailed] of an event,
-// a handler without a subscription, an event that is sent to one queue.
+// Event declares an event: a message that is published to all who subscribe to it. The
+// [MessageType] in it is for [HandleFailed], a handler without a subscription, or a send to
+// one queue.
 type Event[T any] struct{ MessageType[T] }
 
 // NewEvent declares an event, as [NewMessageType] declares a message.
@@ -43,8 +38,8 @@ func NewEvent[T any](name string) Event[T] { return Event[T]{NewMessageType[T](n
 // Of returns an event with a body, to be published once or several times.
 func (e Event[T]) Of(body T) EventDraft { return EventDraft{e.MessageType.Of(body)} }
 
-// Draft is a message that is to be sent: its type, its body, and options. A Draft is a
-// value; the body is read when it is sent.
+// Draft is a message that is to be sent: type, body, options. It is a value; the body is
+// read when it is sent.
 type Draft struct {
 	messageType string
 	body        any
@@ -57,7 +52,7 @@ func (d Draft) With(o SendOptions) Draft {
 	return d
 }
 
-// EventDraft is an event that is to be published. It is a [Draft] otherwise.
+// EventDraft is an event that is to be published, otherwise as a [Draft].
 type EventDraft struct{ draft Draft }
 
 // With returns the draft with options, in place of those that it had.

@@ -14,30 +14,26 @@ import (
 // HandlerFunc handles one message in one attempt. Middleware wraps it.
 type HandlerFunc func(ctx context.Context, m *Message) error
 
-// Middleware wraps the handling of every message: decoding and all handlers of the message's
-// type. It sees the message before and the error after, and may return another error or a
-// verdict instead. A function is Middleware as a [MiddlewareFunc].
+// Middleware wraps the handling of every message: decoding and all handlers of the
+// message's type. It may return another error than next, or a verdict. A function is
+// Middleware as a [MiddlewareFunc].
 //
-// It may call next several times, or replace next's error. Each call of next is a run
-// with a separate [Message]: the messages that a run collected are sent if it is the last
-// run that returned nil, and the attempt succeeds. The messages that the middleware
-// itself collects, before or after, do not depend on a run. In each context
-// [MessageFromContext] returns the Message of that run.
+// It may call next several times. Each call is a run with a separate [Message], which
+// [MessageFromContext] returns in it: the messages that a run collected are sent if it is
+// the last run that returned nil, and the attempt succeeds. Those that the middleware
+// itself collects do not depend on a run.
 type Middleware interface {
 	// Wrap returns next with the middleware around it. The result is called by several
-	// goroutines. The same Middleware may be in several places, and in several endpoints.
+	// goroutines. One Middleware may be in several places, and in several endpoints.
 	Wrap(scope MiddlewareScope, next HandlerFunc) HandlerFunc
 
-	// Describe returns facts about the middleware: one MiddlewareFacts, or one for each of
-	// several parts, the outermost first. With an error [New], or the registration of the
-	// handler, refuses the endpoint as one on which the middleware cannot work. It is called
-	// before Wrap.
+	// Describe returns facts about the middleware, or about each of its parts, the
+	// outermost first, and an error for an endpoint on which it cannot work, which is
+	// refused. It is called before Wrap.
 	Describe(scope MiddlewareScope) ([]MiddlewareFacts, error)
 }
 
-// MiddlewareFunc is a function as [Middleware], which works on every endpoint:
-//
-//	config.Middleware = []core.Middleware{core.MiddlewareFunc(traced)}
+// MiddlewareFunc is a function as [Middleware], which works on every endpoint.
 type MiddlewareFunc func(next HandlerFunc) HandlerFunc
 
 // Wrap calls the function.
@@ -226,12 +222,10 @@ func (r *registry) middleware() (all []handlerMiddleware) {
 	return all
 }
 
-// TypedMiddleware makes a [Middleware] of a function that gets the decoded body: it may
-// read or change the body, or pass on another one. It is for the [HandleOptions] of a
-// handler that takes the same T: the handler gets the body that next was called with, and
-// it is decoded once. A body that cannot be decoded does not reach the function. It may
-// call next several times, as any Middleware; the calls then share data that the body
-// refers to.
+// TypedMiddleware makes a [Middleware] of a function that gets the decoded body and passes
+// it, or another one, on, for the [HandleOptions] of a handler that takes the same T. A
+// body that cannot be decoded does not reach the function. Several calls of next share data
+// that the body refers to.
 func TypedMiddleware[T any](middleware func(ctx context.Context, m *Message, body T, next func(ctx context.Context, m *Message, body T) error) error) Middleware {
 	if middleware == nil {
 		return MiddlewareFunc(nil) // which is refused

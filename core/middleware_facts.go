@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// MiddlewareScope tells middleware about the endpoint that it is in. The zero value is
-// outside an endpoint, as in a test of middleware alone.
+// MiddlewareScope tells middleware about its endpoint. The zero value is outside an
+// endpoint, as in a test.
 type MiddlewareScope struct {
 	// Endpoint is the name of the endpoint.
 	Endpoint string
@@ -18,30 +18,27 @@ type MiddlewareScope struct {
 	Transactions TransactionMode
 	// Capabilities are those of the transport.
 	Capabilities Capabilities
-	// HasPolicy: a [Policy] decides about failures, instead of the settings alone.
+	// HasPolicy: a [Policy] decides about failures.
 	HasPolicy bool
-	// RetrySpan is the longest time for which retries can keep a message, without the time
-	// of the attempts: the longest of all message types. Deferrals, and a [Policy], may keep
-	// it for longer.
+	// RetrySpan is the longest time for which retries can keep a message, without the
+	// attempts, deferrals and decisions of a [Policy].
 	RetrySpan time.Duration
 
 	recoverability func(messageType string) RecoverabilityConfig
 	logger         *slog.Logger
 }
 
-// Logger returns the logger of the endpoint, whose lines name the endpoint and its
-// instance, or slog.Default() outside an endpoint.
+// Logger returns the logger of the endpoint, or slog.Default() outside an endpoint.
 func (s MiddlewareScope) Logger() *slog.Logger { return cmp.Or(s.logger, slog.Default()) }
 
-// CanDefer reports whether [Defer] and [RetryAfter] work, and whether [Refuse] lets a
-// message wait alone: the transport has delayed delivery and the transaction mode is not
-// None.
+// CanDefer reports whether [Defer], [RetryAfter] and [Refuse] can delay one message: there
+// is delayed delivery, and the mode is not [TransactionNone].
 func (s MiddlewareScope) CanDefer() bool {
 	return s.Capabilities.DelayedDelivery && s.Transactions != TransactionNone
 }
 
-// Recoverability returns the settings in force for a message type, as
-// [Endpoint.RecoverabilityConfig] does. Middleware may call it for each message.
+// Recoverability returns the settings in force for a message type. It may be called for
+// each message.
 func (s MiddlewareScope) Recoverability(messageType string) RecoverabilityConfig {
 	if s.recoverability == nil {
 		return RecoverabilityConfig{}
@@ -57,44 +54,41 @@ func (r *rules) retrySpan() (longest time.Duration) {
 	return longest
 }
 
-// MiddlewareFacts describes middleware, or one of several parts of it, to the endpoint and
-// to other middleware. All fields but Kind may be left out.
+// MiddlewareFacts describes middleware, or one of its parts, to the endpoint and to other
+// middleware. All fields but Kind may be left out.
 type MiddlewareFacts struct {
 	// Kind is a word or two for middleware of this kind: "retry".
 	Kind string
-	// Name distinguishes it from others of its kind. Middleware of one Kind and Name cannot be
-	// nested: it is the same, listed twice.
+	// Name distinguishes it from others of its kind. Middleware of one Kind and Name cannot
+	// be nested.
 	Name string
 	// MessageTypes are the types that it applies to; nil means all.
 	MessageTypes []string
-	// Runs is the highest number of calls of next for a message in one attempt; 0 means one.
+	// Runs is the highest number of calls of next in one attempt; 0 means one.
 	Runs int
-	// HidesFailures: it may return nil although next has failed, even if Runs is one.
+	// HidesFailures: it may return nil although next has failed.
 	HidesFailures bool
-	// Refusals are the errors that it may return instead of calling next, an example of each
-	// kind. [VerdictOf] and errors.Is tell the kinds apart: middleware that refuses by a verdict
-	// cannot be inside middleware with more than one of Runs, since a verdict ends the
-	// attempt, and one that matches [ErrCircuitOpen] is a circuit for Health.
+	// Refusals are the errors that it may return instead of calling next, an example of
+	// each kind. With a verdict it cannot be inside middleware with more than one of Runs;
+	// with an error that matches [ErrCircuitOpen] it is a circuit for Health.
 	Refusals []error
-	// Exclusive: no other handler of the same message type may have middleware of this Kind
-	// and Name, because the two would share state that belongs to one handler.
+	// Exclusive: handlers of one message type cannot have middleware of one Kind and Name,
+	// because they would share its state.
 	Exclusive bool
-	// State returns the state in a word, for Health: that of a circuit breaker, for example,
-	// which is "closed" while messages pass. It is called at any time by several goroutines,
-	// and must not block. nil means that it has no state.
+	// State returns the state in a word, for Health, such as "closed" for a circuit
+	// breaker. It is called at any time by several goroutines, and must not block. nil
+	// means that it has no state.
 	State func() string
-	// Check returns an error if the middleware cannot work at its place. outer and inner are
-	// the facts of the middleware around and inside of it for the same messages, each with the
-	// outermost first. The text of the error continues a sentence that begins with the
-	// middleware: "stands inside of ...". [New] calls it, and so does the registration of
-	// each handler that has middleware.
+	// Check returns an error if the middleware cannot work at its place, as the end of a
+	// sentence: "stands inside of ...". outer and inner are the facts of the middleware
+	// around and inside of it, the outermost first. [New] and the registration of a handler
+	// call it.
 	Check func(outer, inner []MiddlewareFacts) error
 
 	place string // "Middleware[1]": the list of the configuration and the index in it
 }
 
-// String names the middleware with its place in the configuration: Middleware[1] (retry
-// "bank").
+// String names the middleware with its place: Middleware[1] (retry "bank").
 func (f MiddlewareFacts) String() string {
 	text := f.Kind
 	if f.Name != "" {

@@ -8,52 +8,40 @@ import (
 	"github.com/reprise-go/reprise/core/internal/calls"
 )
 
-// Observer has functions for the events of an endpoint, by which tracing and metrics can
-// be added from outside. Functions that are nil are not called. None can fail a message:
-// panics are caught. Functions that are called inline should be quick; the others have a
-// goroutine behind a queue of 1,000 events, and an event that does not fit is dropped.
-//
-// Functions are called by several goroutines at once. Those of several observers nest: each
-// Start gets the context that the one before it returned, and each End the innermost.
+// Observer has functions for the events of an endpoint, for tracing and metrics; nil ones
+// are not called. None can fail a message: panics are caught. Functions that are called
+// inline should be quick; the others have a goroutine behind a queue of 1,000 events, and
+// an event that does not fit is dropped. Functions are called by several goroutines at
+// once. Those of several observers nest.
 type Observer struct {
-	// HandleStart and HandleEnd are called around every attempt, that of Invoke too: before
-	// middleware and handlers, and after them on the same goroutine, with the context that
-	// HandleStart returned; nil stands for the context that it got. Both are called inline.
-	// After successful handlers the message is not yet done: see Succeeded.
+	// HandleStart and HandleEnd are called inline around every attempt, that of Invoke too.
+	// Middleware, handlers and HandleEnd get the context that HandleStart returned; nil
+	// stands for the one that it got.
 	HandleStart func(ctx context.Context, e Handling) context.Context
 	HandleEnd   func(ctx context.Context, e Handling)
 
 	// Succeeded is called inline when a message has been handled, the messages of its
-	// handlers have been sent, and it was consumed. A settlement that the transport does not
-	// confirm, or that failed after the sends, counts too, because such a message is not
-	// handled again here.
+	// handlers have been sent, and it was consumed. A settlement that the transport does
+	// not confirm, or that failed after the sends, counts too.
 	Succeeded func(ctx context.Context, e Handling)
 
-	// SendStart and SendEnd are called around every call to the transport that sends,
-	// for any reason: the application, a handler's success, a delayed retry, a move
-	// to the error queue. SendStart may set headers on the messages, such as a trace
-	// context. Both are called inline.
-	//
-	// [Outgoing.Reason] tells why each message is sent. A header that belongs to the first
-	// send of a message, such as the traceparent of its creation, is set where Reason is
-	// [ReasonApplication]: with the other reasons but [ReasonAcknowledgement] the message is
-	// a copy of a received message, and has the header already.
+	// SendStart and SendEnd are called inline around every call to the transport that
+	// sends, for any reason ([Outgoing.Reason]). SendStart may set headers on the messages.
+	// One that belongs to the first send of a message, such as a traceparent, is set where
+	// Reason is [ReasonApplication] or [ReasonAcknowledgement]: copies of received messages
+	// have it.
 	SendStart func(ctx context.Context, e Sending) context.Context
 	SendEnd   func(ctx context.Context, e Sending)
 
-	// Recovered reports the outcome of failed messages. It has its own goroutine and queue;
-	// Health counts the dropped events. For one message the events are in order, and the
-	// event of an immediate retry is queued before the retry can begin. The context has the
-	// values that HandleStart gave the attempt's.
+	// Recovered reports the outcome of failed messages, for one message in order, on a
+	// separate goroutine; Health counts the dropped events. The context has the values that
+	// HandleStart gave the attempt's.
 	Recovered func(ctx context.Context, e Recovery)
 
-	// RunStarted and RunEnded are called for each Run: for gauges that come from
-	// [Endpoint.Health]. They are called inline, once each for every Run that was not
-	// refused at once, by the goroutine of Run or [RunAll]. RunStarted is called before
-	// [Endpoint.Run] connects: Health then shows Starting, and whether Run waits for its
-	// broker. RunEnded is called after the last settlement, or when Run could not start,
-	// with the error that Run returns: Health still describes this Run, and Recovered has
-	// been called for all its events.
+	// RunStarted and RunEnded are called inline by the goroutine of Run or [RunAll], once
+	// each for every Run that was not refused at once: RunStarted before it connects,
+	// RunEnded after the last settlement and the last Recovered, with the error that Run
+	// returns. [Endpoint.Health] then still describes this Run.
 	RunStarted func(ctx context.Context, ep *Endpoint)
 	RunEnded   func(ctx context.Context, ep *Endpoint, err error)
 
@@ -61,17 +49,13 @@ type Observer struct {
 	RateLimitChanged func(ctx context.Context, e RateLimitChange)
 
 	// ConnectionChanged reports outages and their end, on a goroutine that it shares with
-	// RateLimitChanged.
-	//
-	// A send-only endpoint does not receive, and reports its sends instead: the first that
-	// fails for a reason other than its message (health.State), and the first that is
-	// accepted after it, if any; RetryIn is 0. A separate goroutine makes these calls one
-	// after the other. An outage that ends during a call may be left out.
+	// RateLimitChanged. A send-only endpoint reports, on another one, the first send that
+	// fails for a reason other than its message ([health.State]), and the first that is
+	// accepted after it.
 	ConnectionChanged func(e ConnectionChange)
 
-	// MessageUndeliverable reports delayed messages that cannot be put into their queue when
-	// they are due, for example because the queue was deleted. It is called by the goroutine
-	// of ConnectionChanged.
+	// MessageUndeliverable reports delayed messages that cannot be put into their queue
+	// when they are due, on the goroutine of ConnectionChanged.
 	MessageUndeliverable func(e Undeliverable)
 }
 
@@ -85,14 +69,14 @@ type ObservedEndpoint struct {
 	Transport *TransportInfo
 }
 
-// Handling is an attempt at a message: one that begins, one that has ended, whose sends and
-// settlement follow, or the one with which the message was done.
+// Handling is an attempt at a message that begins or has ended, or the last one of a
+// message that is done.
 type Handling struct {
 	ObservedEndpoint
 	Message *Message
 
-	// Err is the error of the attempt, nil on success, and Duration is how long middleware
-	// and handlers took. Only HandleEnd gets them.
+	// Err is the error of the attempt, nil on success, and Duration is that of middleware
+	// and handlers. Only HandleEnd gets them.
 	Err      error
 	Duration time.Duration
 
@@ -107,7 +91,8 @@ type Sending struct {
 	// Messages are the messages to send. SendStart may change their Headers, nothing else.
 	Messages []Outgoing
 
-	// Err is the error of the send, and Duration is how long it took. Only SendEnd gets them.
+	// Err is the error of the send, and Duration is how long it took. Only SendEnd gets
+	// them.
 	Err      error
 	Duration time.Duration
 }
@@ -116,17 +101,16 @@ type Sending struct {
 type Recovery struct {
 	ObservedEndpoint
 
-	// Failure is the failure, as a [Policy] gets it, without the Body. A decision that was
-	// carried out in a later delivery of the message has no values of the attempt.
+	// Failure is the failure, as a [Policy] gets it, without the Body. If a later delivery
+	// carried out the decision, it has no values of the attempt.
 	Failure ErrorContext
 
-	// Action is the decision that was carried out. The Delay of an [ImmediateRetry] is
-	// the pause as it is made. A [MoveToError] whose queue cannot be reached counts as
-	// carried out when the message is stored (health.Waiting); if the error queue
-	// replaced another queue, Queue names the error queue.
+	// Action is the decision that was carried out. A [MoveToError] whose queue cannot be
+	// reached counts as carried out when the message is stored. If the error queue replaced
+	// another queue, Queue names the error queue.
 	Action Action
-	// NewCopy: the message was delivered too often, perhaps without a handler, and gets
-	// the rest of [Recoverability.MaxDeliveries] as a new copy; Action is a [DelayedRetry].
+	// NewCopy: the message was delivered too often, and gets the rest of
+	// [Recoverability.MaxDeliveries] as a new copy; Action is a [DelayedRetry].
 	NewCopy bool
 	// DeadLettered: the message went to the broker's own dead-letter queue; Action
 	// is a [MoveToError].

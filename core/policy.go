@@ -12,25 +12,20 @@ import (
 	"github.com/reprise-go/reprise/core/internal/values"
 )
 
-// Policy decides the next step for a message whose handling failed. It may call
-// [DefaultPolicy] and change its answer, or decide alone. It must be safe for concurrent
-// use. It answers with [ImmediateRetry], [DelayedRetry], [MoveToError] or [DiscardMessage].
-// An error, a panic and any other action mean [MoveToError] with the default error
-// queue, and so does an action that cannot be fulfilled. One such action is an
-// [ImmediateRetry] of a message that was delivered [Recoverability.MaxDeliveries] times:
-// MaxDeliveries limits policies too, by default to 50 deliveries. It does not limit
-// [DelayedRetry], each of which is a new copy, except for messages of a group.
+// Policy decides the next step for a message whose handling failed with an error that is no
+// [Verdict]. It may call [DefaultPolicy] and change its answer. It must be safe for
+// concurrent use. It answers with [ImmediateRetry], [DelayedRetry], [MoveToError] or
+// [DiscardMessage]; an error, a panic and any other action, also one that cannot be
+// fulfilled, mean [MoveToError] with the default error queue.
+// [Recoverability.MaxDeliveries] limits its immediate retries; outside a group nothing
+// limits its delayed ones, each of which is a new copy.
 //
-// A policy is not asked about an error with a [Verdict], which has the decision.
-//
-// In [TransactionSendsAtomicWithReceive] ctx carries the native transaction, as that of a
-// handler does; the failed handler's work has been undone. The policy's work in the
-// transaction is committed with the action, or undone with an ImmediateRetry.
-//
-// In all modes ctx has the values that [Observer.HandleStart] gave the attempt's, and
-// [MessageFromContext] finds the message in it. A shutdown cancels it after
-// [Config.DrainTimeout]: a policy that panics or returns an error then is called again in
-// the next run.
+// ctx has the values that [Observer.HandleStart] gave the attempt's, and
+// [MessageFromContext] finds the message in it. In [TransactionSendsAtomicWithReceive] it
+// carries the native transaction, without the failed handler's work. The policy's work in
+// it is committed with the action, or undone with an ImmediateRetry. A shutdown cancels ctx
+// after [Config.DrainTimeout]: a policy that panics or returns an error then is called
+// again in the next run.
 type Policy func(ctx context.Context, config RecoverabilityConfig, failure ErrorContext) (Action, error)
 
 // Action is the decision about a failed message, of a [Policy] or a [Verdict]. The zero
@@ -81,9 +76,8 @@ func (a Action) String() string {
 }
 
 // ImmediateRetry makes the message available again at once, or after a pause that a
-// [Policy] sets in Delay, and during which the message takes no slot. A pause of more than
-// 1 min, or of more than half of [Limits.MaxLockTime] outside a group, is shortened.
-// [DefaultPolicy] sets the pause of [Immediate.Pause].
+// [Policy] sets in Delay, in which the message takes no slot. A pause of more than 1 min,
+// or of more than half of [Limits.MaxLockTime] outside a group, is shortened.
 func ImmediateRetry() Action { return Action{Kind: ActionImmediateRetry} }
 
 // DelayedRetry sends the message to its own queue with a delay. A negative delay is 0.
@@ -93,17 +87,15 @@ func DelayedRetry(delay time.Duration) Action {
 
 // MoveToError moves the message to an error queue: "" is the default one, and
 // [DeadLetterQueue] and [InvalidQueue] stand for those of the configuration. If another
-// queue than the default one cannot take it, the default one does
-// ([Recoverability.CustomErrorQueues]).
+// queue cannot take it, the default one does ([Recoverability.CustomErrorQueues]).
 func MoveToError(queue string) Action { return Action{Kind: ActionMoveToError, Queue: queue} }
 
 // DiscardMessage drops the message: it goes neither to the error queue nor to
 // the audit queue. The failure is logged.
 func DiscardMessage() Action { return Action{Kind: ActionDiscard} }
 
-// RecoverabilityConfig has the settings in force for a message. A level of retries that
-// is off, or that the transport cannot provide, has MaxNumberOfRetries 0. It is a
-// copy; changing it has no effect on the endpoint.
+// RecoverabilityConfig has a copy of the settings in force for a message. A level of
+// retries that is off, or that the transport cannot provide, has MaxNumberOfRetries 0.
 type RecoverabilityConfig struct {
 	Immediate struct {
 		MaxNumberOfRetries int
@@ -118,18 +110,16 @@ type RecoverabilityConfig struct {
 		Unrecoverable []error
 	}
 
-	// MaxRetryAge is the time after a message's first failure in which [DefaultPolicy] may
-	// schedule delayed retries; 0 means no limit.
+	// MaxRetryAge is [Recoverability.MaxRetryAge]; 0 means no limit.
 	MaxRetryAge time.Duration
 
 	schedule delays.Schedule
 	settings *TypeRecoverability // in force, never written to: 0 is none; not for the levels of retries
 }
 
-// IsUnrecoverable reports whether err is not retried: an undecodable or malformed
-// message, a message without a type ([ErrNoType]), a send that was refused
-// ([ErrSendRefused]), the verdict [GiveUp], or an error that Failed.Unrecoverable
-// lists.
+// IsUnrecoverable reports whether err is not retried: it matches [ErrUndecodable],
+// [ErrMalformed], [ErrNoType], [ErrSendRefused] or an error that Failed.Unrecoverable
+// lists, or is the verdict [GiveUp].
 func (c RecoverabilityConfig) IsUnrecoverable(err error) bool {
 	if errors.Is(err, ErrUndecodable) || errors.Is(err, ErrMalformed) || errors.Is(err, ErrNoType) || errors.Is(err, ErrSendRefused) {
 		return true
@@ -145,9 +135,9 @@ func (c RecoverabilityConfig) IsUnrecoverable(err error) bool {
 	})
 }
 
-// ErrorOfType stands for all errors of a type in [Recoverability.Unrecoverable]:
-// ErrorOfType[*fs.PathError](). An error that wraps one matches too. If E is an interface,
-// the errors that implement it match. errors.Is does not know this value.
+// ErrorOfType stands for all errors of a type in [Recoverability.Unrecoverable], and those
+// that wrap one: ErrorOfType[*fs.PathError](). If E is an interface, the errors that
+// implement it match. errors.Is does not know this value.
 func ErrorOfType[E error]() error { return errortype.Of[E]() }
 
 // ErrorContext describes one failure.

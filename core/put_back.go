@@ -25,28 +25,17 @@ const (
 	maxRefusalPause = time.Minute
 )
 
-// PutBack leaves the message in its queue and pauses this instance of the endpoint,
-// because no message can be handled here and now: its data is not loaded yet, its licence
-// has expired. The instance takes no message from its queues for the pause; attempts in
-// progress continue. The message is available to other instances at once or, if the broker
-// counts every delivery, after 1 s. To let a single message wait, use [Refuse].
+// PutBack leaves the message in its queue and pauses this instance of the endpoint, because
+// no message can be handled here and now: its data is not loaded yet, its licence has
+// expired. The instance takes no message for the pause; attempts in progress continue. A
+// pause of 0 or less is 1 s at first, and twice as long each time, up to 30 s, until a
+// message ends in any other way. To let a single message wait, use [Refuse].
 //
-// A pause of 0 or less is 1 s at first, and twice as long each time that a message is put
-// back after a pause, up to 30 s. A message that ends in any other way resets it to 1 s.
-//
-// The message has not been attempted. PutBack is neither a failure nor a success, and no
-// deferral: nothing is counted, also for UnacceptableMessageLimit, RequeueLimit does not
-// apply, and the messages that handlers sent are dropped. It does not begin a new round of
-// attempts. If err is nil, so is the result.
-//
-// If the broker counts failures only, the message keeps its place, its id and its
-// headers, and any number of pauses is possible. If it counts every delivery
-// ([Guarantees.CountsReleases]), a copy at the end of the queue replaces the message,
-// as with [Refuse]. So the broker's own delivery limit is not reached there either,
-// except by a message of a group, which stays in its place and is counted.
-//
-// Middleware that gets such an error returns it at once. In [TransactionNone], in
-// which no message can be given back, the message goes to the error queue.
+// The message has not been attempted: nothing is counted. It keeps its place and is
+// available to other instances at once; if the broker counts every delivery
+// ([Guarantees.CountsReleases]), a copy at the end of the queue replaces it after 1 s,
+// except for a message of a group, whose delivery is counted. Middleware that gets such an
+// error returns it at once. In [TransactionNone] the message goes to the error queue.
 func PutBack(err error, pause time.Duration) error {
 	return verdict(err, Action{Kind: ActionPutBack, Delay: max(pause, 0)})
 }

@@ -14,17 +14,15 @@ import (
 )
 
 // Run receives and handles messages until ctx ends, [Endpoint.Shutdown] is called, or an
-// error occurs that waiting cannot fix. It then drains: no new message is started,
-// unstarted messages are given back, running handlers have [Config.DrainTimeout] to
-// finish before their contexts are cancelled. If some have not returned 5 s later, Run
-// returns [ErrHandlersRunning] naming their messages, which are redelivered.
+// error occurs that waiting cannot fix. It waits for a broker that cannot be reached,
+// before the first message too. Handlers' contexts carry ctx's values, not its
+// cancellation.
 //
-// Run waits for a broker that cannot be reached, before the first message too: Health and
-// [Observer.ConnectionChanged] report the waiting. Any other error before the first message
-// is returned at once.
-//
-// Handlers' contexts carry ctx's values, not its cancellation. Run returns nil after a
-// drain that ctx or Shutdown caused, and may then be called again.
+// At its end it drains: unstarted messages are given back, running handlers have
+// [Config.DrainTimeout] to finish before their contexts are cancelled. If some have not
+// returned 5 s later, Run returns [ErrHandlersRunning] naming their messages, which are
+// redelivered. After a drain that ctx or Shutdown caused it returns nil, and may be called
+// again.
 func (ep *Endpoint) Run(ctx context.Context) error {
 	r, err := ep.open(ctx, nil)
 	if r == nil {
@@ -34,20 +32,14 @@ func (ep *Endpoint) Run(ctx context.Context) error {
 }
 
 // RunAll runs several endpoints until ctx ends, each as [Endpoint.Run] does. Endpoints of
-// one transport are connected one after the other, with their queues and subscriptions,
-// before the first of them starts to receive: messages that one endpoint sends at once
-// reach the others. Endpoints of different transports connect at the same time and wait
-// for each other too, up to 5 s. Endpoints whose broker cannot be reached do not delay
-// others: they start when it can be reached. When an endpoint
-// ends with an error, the others are drained; all errors are returned together. An
-// endpoint that ends at its [Recoverability.UnacceptableMessageLimit] drains no other: its
-// error is a critical error, and returned when all have ended.
+// one transport are connected before the first of them receives. Those of different
+// transports wait for each other up to 5 s; one whose broker cannot be reached starts
+// later. When an endpoint ends with an error, the others are drained, except at its
+// [Recoverability.UnacceptableMessageLimit], which is a critical error then; all errors are
+// returned together.
 //
-// Two endpoints with handlers for different message types that receive from one queue by
-// the same [Transport] are refused, since each would get a part of the messages, with or
-// without a handler for them: register all handlers at one endpoint. Instances with
-// handlers for the same types may share a queue, but to handle more messages at a time
-// use [Config.Concurrency].
+// Two endpoints that receive from one queue by the same [Transport], with handlers for
+// different message types, are refused, since each would get a part of the messages.
 func RunAll(ctx context.Context, endpoints ...*Endpoint) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

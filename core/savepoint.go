@@ -8,39 +8,23 @@ import (
 
 // This file is about savepoints.
 
-// Savepoint is a state of an attempt to which [Savepoint.Rollback] returns. See
-// [Message.Savepoint].
+// Savepoint is a state of an attempt to which [Savepoint.Rollback] returns.
 type Savepoint struct {
 	message *Message
 	undo    func(ctx context.Context) error // of the transport's transaction, or nil
 	before  collectedSends
 }
 
-// Savepoint marks the state of this attempt, so that the work after it can be undone
-// alone: a try of middleware that retries, or a step of a handler. Rollback drops the
-// messages that were collected since. In SendsAtomicWithReceive it also undoes the work
-// since then in the transport's transaction; if the transport cannot do that
-// ([Abilities.Savepoints]), the error matches errors.ErrUnsupported. In the other
-// transaction modes, and outside of an endpoint, there is no transaction, and a savepoint
-// only covers messages.
+// Savepoint marks the state of this attempt, so that the work after it can be undone alone.
+// [Savepoint.Rollback] drops the messages that were collected since and, in
+// SendsAtomicWithReceive, undoes the work since then in the transport's transaction. If the
+// transport cannot do that ([Abilities.Savepoints]), the error matches
+// errors.ErrUnsupported. Other work, and [Message.SendNow], is not undone.
 //
-//	savepoint, err := m.Savepoint(ctx)
-//	if err != nil {
-//		return err
-//	}
-//	if err = next(ctx, m); err != nil {
-//		if err := savepoint.Rollback(ctx); err != nil {
-//			return err
-//		}
-//		err = next(ctx, m)
-//	}
-//	return err
-//
-// Other work of handlers, and [Message.SendNow], is not undone. A database transaction
-// that a handler got from the context before the savepoint can also be used after a
-// Rollback; a transaction that it got after the savepoint cannot. A savepoint need not be
-// released. Savepoint and Rollback are called by one goroutine at a time, not while next
-// or the transaction is in use.
+// A database transaction that a handler got from the context before the savepoint can be
+// used after a Rollback, one that it got later cannot. A savepoint need not be released.
+// Savepoint and Rollback are called by one goroutine at a time, not while next or the
+// transaction is in use.
 func (m *Message) Savepoint(ctx context.Context) (*Savepoint, error) {
 	before, ok := m.sends.mark()
 	if !ok {
@@ -63,10 +47,8 @@ func (m *Message) Savepoint(ctx context.Context) (*Savepoint, error) {
 }
 
 // Rollback undoes the work since the savepoint. It may be called several times, until an
-// earlier savepoint of the attempt is rolled back, or its run ends. If it returns an
-// error, for example because ctx has ended, the attempt fails even if its handlers return
-// nil, and all its work is undone. Later messages do not reuse the ids of the dropped
-// ones.
+// earlier savepoint of the attempt is rolled back, or its run ends. If it returns an error,
+// the attempt fails even if its handlers return nil, and all its work is undone.
 func (s *Savepoint) Rollback(ctx context.Context) error {
 	m := s.message
 	if m.sends.isEnded() {

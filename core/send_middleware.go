@@ -17,33 +17,24 @@ import (
 // SendFunc takes over one message that the application sends. [SendMiddleware] wraps it.
 type SendFunc func(ctx context.Context, out *Outgoing) error
 
-// SendMiddleware wraps every send of the application: Send and Publish of an endpoint;
-// Send, Publish, Reply, SendNow and PublishNow of a handler, of [Middleware] and of
-// [HandleFailed]. It runs once for each such call, inside it, after the body was encoded
-// and before the message is transmitted. The call returns its error, and then neither
-// sends nor collects a message; a panic reaches the caller.
+// SendMiddleware wraps every send of the application, of endpoints and of handlers. It runs
+// inside the call, after the body was encoded. The call returns its error, and then neither
+// sends nor collects a message; a panic reaches the caller. It must be safe for concurrent
+// use. ctx is the handler's, in which [MessageFromContext] finds the message being handled,
+// or that of the call.
 //
-// It may change everything in the message but Reason before it passes the message to
-// next: the body, for encryption, compression or a claim check, headers, the destination,
-// ID, Delay, TimeToBeReceived, GroupKey and Properties. Body must be replaced, not
-// written to. Headers that depend on other fields (NServiceBus.MessageId, DeliverAt,
-// TimeToBeReceived) follow their changes. The limits of the transport are checked
-// afterwards, so that a claim check accepts a body of any size.
+// It may change everything in the message but Reason before it passes the message to next.
+// Body must be replaced, not written to. Headers that depend on other fields follow their
+// changes. The limits of the transport are checked afterwards.
 //
-// next only takes over the message: it is sent after the outermost middleware has
-// returned nil, in a handler after all handlers have succeeded. [Observer.SendStart] is
-// called then. Middleware that returns nil without a call of next drops the message. To
-// send several messages it calls next several times, with copies of its [Outgoing] that
-// have different IDs.
+// next takes over the message, which is sent after the outermost middleware has returned
+// nil, in a handler after all handlers have succeeded. Without a call of next it is
+// dropped. Several calls, with copies of its [Outgoing] that have different IDs, send
+// several messages.
 //
-// ctx is the handler's, from which [MessageFromContext] returns the message being
-// handled, or that of the call if it has one. The middleware must be safe for concurrent
-// use.
-//
-// It does not run for copies of a received message: delayed retries, deferrals, moves to
-// error queues, audit copies, acknowledgements, Forward. These have the received content.
-// It does not run for the message of Invoke either, which is not sent. Middleware with
-// [Message.SetBody] is the counterpart on the receiving side.
+// It does not run for copies of a received message, such as retries, audit copies and
+// [Message.Forward], nor for [Endpoint.Invoke]. [Message.SetBody] is the counterpart on the
+// receiving side.
 type SendMiddleware func(next SendFunc) SendFunc
 
 // sendMetadata is the engine's data about a send. It is not part of the message, and

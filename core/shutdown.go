@@ -11,17 +11,14 @@ import (
 	"github.com/reprise-go/reprise/core/internal/calls"
 )
 
-// Shutdown ends [Endpoint.Run] in two steps: no new message is started, and running
-// handlers may finish until ctx ends; then their contexts are cancelled. It returns nil
-// when all handlers have ended and their messages are settled, which is before the
-// observers have got all events and before Run returns. When ctx ends before that, it
-// returns ctx's error at once: Run returns at most 10 s later. Without a Run in progress
-// it does nothing. If ctx cannot end, [Config.DrainTimeout] cancels the handlers'
-// contexts.
+// Shutdown ends [Endpoint.Run]: no new message is started, and running handlers may finish
+// until ctx ends; then their contexts are cancelled. If ctx cannot end, that is after
+// [Config.DrainTimeout]. It returns nil when all messages are settled, which is before Run
+// returns, and without a Run in progress. When ctx ends before that, it returns ctx's error
+// at once: Run returns at most 10 s later.
 //
-// Called with the context of a handler of this endpoint it does not wait, since
-// it would wait for the handler: it returns nil, and Run ends after it. Observers,
-// [Config.OnCriticalError] and [UnacceptableMessageLimit.OnReached] may call it.
+// Observers and callbacks may call it. Called with the context of a handler of this
+// endpoint it does not wait, since it would wait for the handler: it returns nil.
 func (ep *Endpoint) Shutdown(ctx context.Context) error {
 	ep.mu.Lock()
 	r := ep.current
