@@ -14,9 +14,8 @@ import (
 
 // RaiseCritical reports an error of the application as a critical error: it is logged,
 // counted in [Endpoint.Health] and given to [Config.OnCriticalError], as the endpoint's own
-// are. The endpoint continues; OnCriticalError decides whether to call
-// [Endpoint.Shutdown]. If no Run is in progress, OnCriticalError is called before
-// RaiseCritical returns. A nil error is ignored.
+// are; without a Run in progress before RaiseCritical returns. The endpoint continues. A
+// nil error is ignored.
 func (ep *Endpoint) RaiseCritical(err error) {
 	if err == nil {
 		return
