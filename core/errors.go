@@ -192,16 +192,23 @@ func newRequeueLimitError(limit int, err error) error {
 // fmt, or else that of the innermost error.
 func specificType(chain []error) reflect.Type {
 	for _, each := range slices.Backward(chain) {
-		if source := packageOf(reflect.TypeOf(each)); source != "errors" && source != "fmt" {
+		if isSpecific(each) {
 			return reflect.TypeOf(each)
 		}
 	}
 	return reflect.TypeOf(chain[len(chain)-1])
 }
 
+// isSpecific reports whether an error's type is not one of package errors or fmt.
+func isSpecific(err error) bool {
+	source := packageOf(reflect.TypeOf(err))
+	return source != "errors" && source != "fmt"
+}
+
 // ErrorTypeOf returns the type of the innermost error that is not of package errors or fmt,
 // such as "*fs.PathError", at most 128 bytes, as in the header
-// NServiceBus.ExceptionInfo.ExceptionType. For nil it returns "".
+// NServiceBus.ExceptionInfo.ExceptionType. Of joined errors the first that has one counts.
+// For nil it returns "".
 func ErrorTypeOf(err error) string {
 	if err == nil {
 		return ""
@@ -294,26 +301,38 @@ func (e *errorSnapshot) Is(target error) bool { return slices.Contains(e.matches
 // Error implements error.
 func (e *errorSnapshot) Error() string { return e.description.message }
 
-// errorChain follows the first branch of joined errors and leaves out verdicts, which are
-// the engine's, unless there is nothing else.
+// errorChain returns err and the errors that it wraps, outermost first. It leaves out
+// verdicts, which are the engine's, unless there is nothing else.
 func errorChain(err error) []error {
+	if chain := branchOf(err); len(chain) > 0 {
+		return chain
+	}
+	return []error{err}
+}
+
+// branchOf follows one branch of joined errors: the first with an error that is not of
+// package errors or fmt, or else the first.
+func branchOf(err error) []error {
 	var chain []error
-	for e := err; e != nil; {
+	for e := err; e != nil; e = errors.Unwrap(e) {
 		if _, ours := e.(*Verdict); !ours {
 			chain = append(chain, e)
 		}
-		if joined, ok := e.(interface{ Unwrap() []error }); ok {
-			branches := joined.Unwrap()
-			if len(branches) == 0 {
-				break
-			}
-			e = branches[0]
+		joined, ok := e.(interface{ Unwrap() []error })
+		if !ok {
 			continue
 		}
-		e = errors.Unwrap(e)
-	}
-	if len(chain) == 0 {
-		chain = append(chain, err)
+		var first []error
+		for i, each := range joined.Unwrap() {
+			branch := branchOf(each)
+			if slices.ContainsFunc(branch, isSpecific) {
+				return append(chain, branch...)
+			}
+			if i == 0 {
+				first = branch
+			}
+		}
+		return append(chain, first...)
 	}
 	return chain
 }

@@ -126,6 +126,8 @@ func TestFailureHeaders_DescribeTheError(t *testing.T) {
 		{"a pointer", newDecodeError("", "", codeError{1}), "core.codeError", "core.codeError", `decode "" from : code 1`, "*core.decodeError: "},
 		{"a wrapped one", fmt.Errorf("a: %w", codeError{1}), "core.codeError", "core.codeError", "a: code 1", "*fmt.wrapError: a: code 1\n  core.codeError: code 1\n"},
 		{"joined ones", errors.Join(codeError{1}, errFailed), "core.codeError", "core.codeError", "code 1\nhandler failed", "*errors.joinError: code 1"},
+		{"joined ones, the first only a text", fmt.Errorf("%w: %w", errFailed, fmt.Errorf("a: %w", codeError{1})), "core.codeError", "core.codeError", "handler failed: a: code 1", "*fmt.wrapErrors: handler failed: a: code 1\n  *fmt.wrapError: a: code 1\n    core.codeError: code 1\n"},
+		{"joined texts", errors.Join(errFailed, errors.New("x")), "*errors.errorString", "*errors.errorString", "handler failed\nx", "*errors.joinError: handler failed\nx\n  *errors.errorString: handler failed\n"},
 		{"nothing but text", errors.New("x"), "*errors.errorString", "", "x", "*errors.errorString: x\n"},
 		{"a verdict tells its error", GiveUp(codeError{1}), "core.codeError", "", "code 1", "core.codeError: code 1\n"},
 		{"a verdict in between", fmt.Errorf("a: %w", GiveUp(codeError{1})), "core.codeError", "core.codeError", "a: code 1", "*fmt.wrapError: a: code 1\n  core.codeError: code 1\n"},
