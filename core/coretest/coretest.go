@@ -1,12 +1,12 @@
 // Package coretest is for unit tests of handlers: it makes the message for a handler,
 // without an endpoint or a transport, and records the messages that the handler sends.
 //
-//	in, rec := coretest.Message("orders.placed", OrderPlaced{ID: "42"})
-//	err := handler(ctx, in)
+//	m, body, rec := coretest.Message(placed, OrderPlaced{ID: "42"})
+//	err := handler(ctx, m, body)
 //	// look at err and at rec.Sent()
 //
 // core.VerdictOf(err) returns the handler's verdict, or nil. Code that finds the message
-// by [core.MessageFromContext] needs coretest.Context(ctx, in.Message).
+// by [core.MessageFromContext] needs coretest.Context(ctx, m).
 //
 // It tests the handler alone. The endpoint sends, retries and moves messages: to test
 // that, [Run] a whole endpoint on package inmemory.

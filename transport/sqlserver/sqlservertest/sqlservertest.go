@@ -4,8 +4,8 @@
 // rolled back when the test ends, or a fake.
 //
 //	ctx := sqlservertest.Begin(t, pool)
-//	in, rec := coretest.Message("orders.placed", OrderPlaced{ID: "42"})
-//	err := handler(ctx, in)
+//	m, body, rec := coretest.Message(placed, OrderPlaced{ID: "42"})
+//	err := handler(ctx, m, body)
 //	// look at err, at rec.Sent(), and with sqlserver.Tx(ctx) at the rows
 //
 // In the test of a whole endpoint, on package inmemory for example, coretest.RunContext
