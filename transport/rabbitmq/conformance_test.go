@@ -44,7 +44,7 @@ var (
 	differingQueueTypes = []string{"C1", "C6", "C7", "C8", "C9", "C11", "C14", "C18", "C20", "C23", "R1", "R22", "R28", "R34", "R35"}
 	// differingTopologies are those of publishing, subscribing and provisioning: commands,
 	// delays and receiving are the same code in both topologies.
-	differingTopologies = []string{"C18", "C19", "R20"}
+	differingTopologies = []string{"C18", "C19", "C23", "R20"}
 	// shortRules are for short runs: those of sending, receiving, settling, provisioning and
 	// publishing. The others take a broker longer, or are the engine's, for which the in-memory
 	// transport is enough there.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -108,6 +109,34 @@ func (t *Transport) makeLimitPolicy(ctx context.Context, queue string) error {
 			return err
 		}
 	}
+}
+
+// removeLimit deletes the policy for the delivery limit of a queue that provisionLimit makes.
+func (t *Transport) removeLimit(ctx context.Context, queue string) error {
+	if t.cfg.Topology != NServiceBus || t.cfg.ManagementURL == "" {
+		return nil
+	}
+	conn, err := t.adminConn.get(ctx)
+	if err != nil {
+		return err
+	}
+	m, err := t.managementClient()
+	if err != nil {
+		return err
+	}
+	v, _ := brokerVersion(conn)
+	p, vhost := deliverylimit.NewPolicy(queue, v), conn.Config.Vhost
+	policies, err := m.Policies(ctx, vhost)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(policies, func(other *deliverylimit.Policy) bool { return other.Name == p.Name && other.Pattern == p.Pattern }) {
+		return nil
+	}
+	if err := m.DeletePolicy(ctx, vhost, p.Name); err != nil {
+		return fmt.Errorf("delete the policy %q: %w", p.Name, err)
+	}
+	return nil
 }
 
 var errNotInForce = errors.New("the management API shows no delivery limit of it")

@@ -9,16 +9,22 @@ import (
 
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
-	"github.com/reprise-go/reprise/transport/rabbitmq/internal/delays"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
-// Remove implements core.Remover. It deletes queues, their exchanges and their bindings for
-// delayed messages, and the exchanges of topics. A delayed message to a removed queue is
-// kept in a queue for undelivered messages when it is due, and reported. In the Direct
-// topology a topic is a routing key, whose bindings AMQP does not list: topics are refused
-// with an error matching errors.ErrUnsupported before anything is removed; to fix: remove
-// the queues, or Unsubscribe each. The user needs the right to configure all of them.
+// Remove implements core.Remover. It deletes queues with their exchanges, and the exchanges of
+// topics. A delayed message to a removed queue goes to the queue "reprise.undelivered" when it
+// is due, or to its queue if that exists again by then: the binding between the exchanges of
+// delayed messages stays, because messages without it block those to other queues.
+//
+// In the topology of NServiceBus it deletes the policy with the delivery limit of a queue, if
+// Config.ManagementURL is set. In the Direct topology a topic is a routing key, whose bindings
+// AMQP does not list: topics are refused with an error matching errors.ErrUnsupported before
+// anything is removed; to fix: remove the queues, or Unsubscribe each. In the others, restart
+// the publishers of events with a removed base type, those of NServiceBus too, before a queue
+// subscribes to it again: they bind the exchanges of the types once for each connection.
+//
+// The user needs the right to configure everything that is removed.
 func (t *Transport) Remove(ctx context.Context, queues, topics []string) error {
 	if err := t.remove(ctx, queues, topics); err != nil {
 		return fmt.Errorf("rabbitmq: remove: %w", transport.Unavailable(ctx, amqperror.Explain(err), amqperror.IsTransient))
@@ -65,7 +71,7 @@ func (t *Transport) remove(ctx context.Context, queues, topics []string) error {
 	return nil
 }
 
-// removeQueue deletes a queue, its exchange, and the binding that outlasts it.
+// removeQueue deletes a queue, its exchange, and the policy with its delivery limit.
 func (t *Transport) removeQueue(ctx context.Context, queue string) error {
 	err := t.admin(ctx, func(ch *amqp.Channel) error {
 		_, err := ch.QueueDelete(queue, false, false, false)
@@ -80,15 +86,5 @@ func (t *Transport) removeQueue(ctx context.Context, queue string) error {
 			return fmt.Errorf("its exchange: %w", err)
 		}
 	}
-	if !t.caps.DelayedDelivery || t.noSecondBinding.Load() {
-		return nil
-	}
-	err = t.admin(ctx, func(ch *amqp.Channel) error {
-		return ch.ExchangeUnbind(secondExchange, delays.BindingKey(queue), delays.DeliveryExchange, false, nil)
-	})
-	switch amqperror.KindOf(err) {
-	case amqperror.Refused, amqperror.NoExchange: // it was not bound either
-		return nil
-	}
-	return err
+	return t.removeLimit(ctx, queue)
 }

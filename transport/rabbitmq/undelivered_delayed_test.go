@@ -44,17 +44,28 @@ func TestUndelivered_DelayedMessagesOfADeletedQueueHoldUpNoOther(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
 		s.withDelays()
-		for name, made := range map[string]func(queue string){
-			"provisioned": func(queue string) { s.provisioned(t, rabbitmq.Config{}, queue) },
-			"by another":  func(queue string) { s.queue(t, queue, amqp.Table{"x-queue-type": "quorum"}) },
+		provisioned := func(queue string) { s.provisioned(t, rabbitmq.Config{}, queue) }
+		deleted := func(queue string) error {
+			_, err := s.channel(t).QueueDelete(queue, false, false, false)
+			return err
+		}
+		for name, of := range map[string]struct {
+			made func(queue string)
+			gone func(queue string) error
+		}{
+			"provisioned": {provisioned, deleted},
+			"by another":  {func(queue string) { s.queue(t, queue, amqp.Table{"x-queue-type": "quorum"}) }, deleted},
+			"removed": {provisioned, func(queue string) error {
+				return s.open(t, rabbitmq.Config{}).Remove(t.Context(), []string{queue}, nil)
+			}},
 		} {
 			t.Run(name, func(t *testing.T) {
 				const messages, others = 40, 10
 				gone, kept := "gone "+name, "kept "+name
 				transport := s.provisioned(t, rabbitmq.Config{}, kept)
-				made(gone)
+				of.made(gone)
 				sendDelayed(t, transport, gone, messages)
-				if _, err := s.channel(t).QueueDelete(gone, false, false, false); err != nil {
+				if err := of.gone(gone); err != nil {
 					t.Fatal(err)
 				}
 				sendDelayed(t, transport, kept, others)

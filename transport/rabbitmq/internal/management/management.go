@@ -157,6 +157,11 @@ func (m *Client) SetLimit(ctx context.Context, vhost string, p *deliverylimit.Po
 	return m.request(ctx, http.MethodPut, body, nil, nil, "policies", vhost, p.Name)
 }
 
+// DeletePolicy deletes a policy. One that does not exist is no error.
+func (m *Client) DeletePolicy(ctx context.Context, vhost, name string) error {
+	return m.request(ctx, http.MethodDelete, nil, nil, nil, "policies", vhost, name)
+}
+
 // getOnce makes one GET request.
 func (m *Client) getOnce(ctx context.Context, into any, query url.Values, what, vhost string) error {
 	return m.request(ctx, http.MethodGet, nil, into, query, what, vhost)
@@ -189,7 +194,7 @@ func (m *Client) request(ctx context.Context, method string, body []byte, into a
 	if err != nil {
 		return fmt.Errorf("the management API at %s broke off its answer: %w", m.base, err)
 	}
-	if method != http.MethodGet && response.StatusCode/100 == 2 {
+	if method != http.MethodGet && response.StatusCode/100 == 2 || method == http.MethodDelete && response.StatusCode == http.StatusNotFound {
 		return nil
 	}
 	if response.StatusCode != http.StatusOK {
@@ -212,8 +217,8 @@ func (m *Client) statusError(response *http.Response, answer []byte, what, vhost
 	}
 	err := fmt.Errorf("the management API at %s (Config.ManagementURL) answers %s", m.base, reason)
 	switch code := response.StatusCode; {
-	case response.Request.Method == http.MethodPut && (code == http.StatusUnauthorized || code == http.StatusForbidden):
-		return transport.Permanent(fmt.Errorf("%w: the user %q does not have the tag policymaker, which making a policy needs (rabbitmqctl set_user_tags)", err, m.user.Username()))
+	case response.Request.Method != http.MethodGet && (code == http.StatusUnauthorized || code == http.StatusForbidden):
+		return transport.Permanent(fmt.Errorf("%w: the user %q does not have the tag policymaker, which a change of policies needs (rabbitmqctl set_user_tags)", err, m.user.Username()))
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		return transport.Permanent(fmt.Errorf("%w: the user %q, or its password, is not the right one, has none of the tags management and monitoring "+
 			"(rabbitmqctl set_user_tags), or has no permissions in the virtual host %q (rabbitmqctl set_permissions; empty ones will do)", err, m.user.Username(), vhost))

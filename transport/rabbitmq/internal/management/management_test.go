@@ -75,6 +75,21 @@ func TestPolicies(t *testing.T) {
 }
 
 // An error tells the reason at once, and never the password.
+func TestDeletePolicy(t *testing.T) {
+	t.Parallel()
+	for status, fails := range map[int]bool{http.StatusNoContent: false, http.StatusNotFound: false, http.StatusForbidden: true} {
+		c := client(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodDelete || r.URL.EscapedPath() != "/api/policies/%2Fshop/nsb.a%2Fb" {
+				t.Errorf("%s %s", r.Method, r.URL)
+			}
+			w.WriteHeader(status)
+		})
+		if err := c.DeletePolicy(t.Context(), "/shop", "nsb.a/b"); (err != nil) != fails {
+			t.Errorf("the answer %d gives %v", status, err)
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	for status, says := range map[int]string{
