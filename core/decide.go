@@ -30,10 +30,11 @@ type decision struct {
 type copyAs uint8
 
 const (
-	asRetry    copyAs = iota
-	asDeferral        // a handler's Defer
-	asRefusal         // nothing is counted (Refuse)
-	asNewCopy         // the count of deliveries begins anew
+	asRetry      copyAs = iota
+	asRetryAfter        // a handler's RetryAfter: NumberOfRetries does not count it
+	asDeferral          // a handler's Defer
+	asRefusal           // nothing is counted (Refuse)
+	asNewCopy           // the count of deliveries begins anew
 )
 
 // limitEffect is the effect of a failure on RateLimit (R44).
@@ -291,6 +292,8 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 			d.action = MoveToError("")
 		case !config.grantsRetryAfter(f.ErrorContext):
 			d.action = MoveToError("")
+		default:
+			d.as = asRetryAfter
 		}
 	default:
 		d.action, d.reason.cause = MoveToError(""), fmt.Errorf("a verdict has the action %v, which is none", v.Action)

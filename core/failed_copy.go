@@ -97,11 +97,18 @@ type hostInfo struct {
 
 // copyForRetry returns the headers of a delayed retry (R22).
 func copyForRetry(f *failure, action Action) Headers {
+	h := copyForRetryAfter(f, action)
+	h.Set(headers.Retries, strconv.Itoa(f.DelayedDeliveriesPerformed+1))
+	h.Set(headers.RetriesTimestamp, headers.FormatTime(f.FailedAt))
+	return h
+}
+
+// copyForRetryAfter returns the headers of a retry that a handler requested: the headers of
+// delayed retries are kept unchanged.
+func copyForRetryAfter(f *failure, action Action) Headers {
 	h := f.Headers
 	f.writeID(&h)
 	h.Del(headers.TimeToBeReceived, headers.Deliveries, headers.Failures)
-	h.Set(headers.Retries, strconv.Itoa(f.DelayedDeliveriesPerformed+1))
-	h.Set(headers.RetriesTimestamp, headers.FormatTime(f.FailedAt))
 	h.Set(headers.Attempts, extendTrace(f, describe(f.Err).exceptionType, action))
 	return h
 }
@@ -254,6 +261,21 @@ func extendTrace(f *failure, exceptionType string, action Action) string {
 		}
 		rounds = shortenRounds(rounds)
 	}
+}
+
+// shortTrace returns the value of headers.Attempts with nothing but the time of the first
+// failure. Its length is the same after each failure: a message that had room for it has it
+// again.
+func shortTrace(f *failure, action Action) string {
+	first := f.FirstFailure
+	if first.IsZero() {
+		first = f.FailedAt
+	}
+	text, err := json.Marshal([]headers.Round{{At: headers.FormatTime(first), Action: action.Kind.String()}})
+	if err != nil {
+		return "" // unreachable: strings and integers always encode
+	}
+	return string(text)
 }
 
 // shortenRounds drops the second of several rounds, or the rounds before a move to an

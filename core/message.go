@@ -28,7 +28,8 @@ type Message struct {
 	Headers Headers
 	// Attempt is the number of this attempt in this round: 1, 2, ...
 	Attempt int
-	// DelayedRetries is the number of earlier delayed retries.
+	// DelayedRetries is the number of earlier delayed retries, without those that handlers
+	// requested ([RetryAfter]).
 	DelayedRetries int
 	// Deferrals is how often handlers have deferred the message ([Defer]).
 	Deferrals int

@@ -122,9 +122,10 @@ func (c *carrier) postpone(w *work) error {
 		}
 	default:
 		e.deliveries = e.expected - 1
-		if d.as == asDeferral {
+		switch d.as {
+		case asDeferral:
 			e.deferrals++
-		} else {
+		case asRetry:
 			e.retries++
 		}
 		if e.firstFailure.IsZero() {

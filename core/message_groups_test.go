@@ -150,15 +150,15 @@ func TestGroups_AttemptsFollowVerdictsAndPolicies(t *testing.T) {
 		policy core.Policy
 		want   string
 	}{
-		"RetryAfter is one delayed retry": {
-			config: retries(2, 2),
+		"RetryAfter leaves all delayed retries": {
+			config: retries(1, 2),
 			fail: func(m *core.Message) error {
-				if m.DelayedRetries < 2 {
+				if time.Since(m.EnqueuedAt) < 100*time.Second {
 					return core.RetryAfter(errBoom, time.Second)
 				}
 				return errBoom
 			},
-			want: "1/0/0 1/1/0 1/2/0 2/2/0 3/2/0",
+			want: strings.Repeat("1/0/0 ", 100) + "1/0/0 2/0/0 1/1/0 2/1/0 1/2/0 2/2/0",
 		},
 		"RetryAfter ends a round": {
 			config: func() core.Recoverability {
@@ -172,7 +172,7 @@ func TestGroups_AttemptsFollowVerdictsAndPolicies(t *testing.T) {
 				}
 				return errBoom
 			},
-			want: "1/0/0 2/0/0 1/1/0 2/1/0 1/2/0 2/2/0",
+			want: "1/0/0 2/0/0 1/0/0 2/0/0 1/0/0 2/0/0",
 		},
 		"a deferral begins a round": {
 			config: retries(1, 1),
@@ -283,9 +283,9 @@ func TestGroups_LostLockBeginsNoRound(t *testing.T) {
 			return nil
 		}})
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, RetryAfterLimit: time.Second / 2}})
-		var rounds recorder[int]
+		var attempts recorder[int]
 		fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
-			rounds.add(m.DelayedRetries)
+			attempts.add(m.Attempt)
 			return core.RetryAfter(errBoom, time.Second)
 		})
 		fx.run(ep)
@@ -293,7 +293,7 @@ func TestGroups_LostLockBeginsNoRound(t *testing.T) {
 		m.GroupKey = "customer 7"
 		fx.send(m)
 		fx.advance(time.Hour)
-		equal(fx, "delayed retries before each attempt", fmt.Sprint(rounds.all()), "[0 0 1]")
+		equal(fx, "attempts", fmt.Sprint(attempts.all()), "[1 2 1]")
 		fx.onlyMessage("error")
 	})
 }

@@ -21,7 +21,7 @@ type MiddlewareScope struct {
 	// HasPolicy: a [Policy] decides about failures.
 	HasPolicy bool
 	// RetrySpan is the longest time for which retries can keep a message, without the
-	// attempts, deferrals and decisions of a [Policy].
+	// attempts, deferrals, [RetryAfter] and decisions of a [Policy].
 	RetrySpan time.Duration
 
 	recoverability func(messageType string) RecoverabilityConfig

@@ -261,11 +261,14 @@ func (c *carrier) deadLetter(w *work, s plan.Step) (plan.Class, error) {
 const maxDeadLetterDescription = 4 << 10
 
 // sendAgain sends the message to the endpoint's own queue with a delay. The smallest form
-// has no trace (R24).
+// has no trace, or only the time by which RetryAfter is bounded (R24).
 func (c *carrier) sendAgain(w *work, s plan.Step) (plan.Class, error) {
 	f := w.failure
 	again, reason := w.headersAgain()
-	if s.Form == plan.Bare {
+	switch {
+	case s.Form == plan.Bare && w.decision.as == asRetryAfter:
+		again.Set(headers.Attempts, shortTrace(f, w.decision.action))
+	case s.Form == plan.Bare:
 		again.Del(headers.Attempts)
 	}
 	out := failedCopy(w.attempt, f, c.ep.address, again, reason)
@@ -281,6 +284,8 @@ func (c *carrier) sendAgain(w *work, s plan.Step) (plan.Class, error) {
 // its send.
 func (w *work) headersAgain() (Headers, SendReason) {
 	switch w.decision.as {
+	case asRetryAfter:
+		return copyForRetryAfter(w.failure, w.decision.action), ReasonDelayedRetry
 	case asRefusal:
 		return copyForRefusal(w.failure), ReasonDeferral
 	case asDeferral:

@@ -163,7 +163,8 @@ type ErrorContext struct {
 	// this one.
 	ImmediateProcessingFailures int
 
-	// DelayedDeliveriesPerformed is the number of earlier delayed retries.
+	// DelayedDeliveriesPerformed is the number of earlier delayed retries, without those that
+	// handlers requested ([RetryAfter]).
 	DelayedDeliveriesPerformed int
 
 	// Deferrals is how often handlers have deferred the message ([Defer]).
@@ -179,8 +180,8 @@ type ErrorContext struct {
 	Handler        string
 	HandlerStarted time.Time
 
-	// LastDelayedRetry is when the previous delayed retry was scheduled, or the
-	// zero time.
+	// LastDelayedRetry is when the last of these delayed retries was scheduled, or the zero
+	// time.
 	LastDelayedRetry time.Time
 
 	// FirstFailure is when the first round of attempts ended, or the zero time
@@ -217,13 +218,14 @@ func (c RecoverabilityConfig) youngEnough(f ErrorContext) bool {
 }
 
 // grantsRetryAfter reports whether a [RetryAfter] is within RetryAfterLimit. If the time of
-// the first failure did not fit into the message (R24), NumberOfRetries is the limit.
+// the first failure is unknown, because it did not fit into the message (R24), another
+// instance knows it (R61), or a sender forged it, the delayed retries are the limit.
 func (c RecoverabilityConfig) grantsRetryAfter(f ErrorContext) bool {
 	limit := c.settings.RetryAfterLimit
 	switch {
 	case limit < 0:
 		return true
-	case f.FirstFailure.IsZero():
+	case f.FirstFailure.IsZero(), !f.FirstFailure.Before(f.FailedAt):
 		return f.DelayedDeliveriesPerformed == 0 || f.DelayedDeliveriesPerformed < c.Delayed.MaxNumberOfRetries
 	}
 	return f.FailedAt.Sub(f.FirstFailure) <= limit

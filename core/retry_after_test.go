@@ -12,6 +12,7 @@ func TestRetryAfter_IsBoundedByTime(t *testing.T) {
 	for name, test := range map[string]struct {
 		limit   time.Duration // 0 is the default
 		since   time.Duration // since the first failure; 0 is the first one
+		future  bool          // the time of the first failure is in the future, which counts as now
 		delayed int
 		granted bool
 	}{
@@ -23,10 +24,12 @@ func TestRetryAfter_IsBoundedByTime(t *testing.T) {
 		"without a limit":                         {limit: Off, since: 1000 * time.Hour, delayed: 1000, granted: true},
 		"no time, but within the number":          {delayed: 2, granted: true},
 		"no time of the first failure, and later": {delayed: 3},
+		"a forged time, but within the number":    {future: true, delayed: 2, granted: true},
+		"a forged time, and later":                {future: true, delayed: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := failureAfter(1, test.delayed, RetryAfter(errFailed, time.Second))
-			if test.since > 0 {
+			if test.since > 0 || test.future {
 				f.FirstFailure = f.FailedAt.Add(-test.since)
 			}
 			d := rulesOf(t, Recoverability{RetryAfterLimit: test.limit}).decide(t.Context(), f)

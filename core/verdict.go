@@ -35,10 +35,10 @@ func GiveUp(err error) error { return verdict(err, MoveToError("")) }
 // ([Recoverability.CustomErrorQueues]).
 func GiveUpTo(err error, queue string) error { return verdict(err, MoveToError(queue)) }
 
-// RetryAfter requests one delayed retry with this delay, without immediate retries. A
-// negative delay is 0. It is bounded by time, not by [Delayed.NumberOfRetries]: after
-// [Recoverability.RetryAfterLimit] the message goes to the error queue. If err is nil, so
-// is the result.
+// RetryAfter requests one retry with this delay, without immediate retries. A negative
+// delay is 0. It is bounded by time: after [Recoverability.RetryAfterLimit] the message
+// goes to the error queue. It does not count for [Delayed.NumberOfRetries]: a later failure
+// still has all delayed retries. If err is nil, so is the result.
 func RetryAfter(err error, delay time.Duration) error { return verdict(err, DelayedRetry(delay)) }
 
 // Defer requests redelivery of the message after delay. It is no failure: deferrals are

@@ -68,24 +68,6 @@ func TestVerdict_DecidesAtTheFirstAttempt(t *testing.T) {
 	}
 }
 
-// The other side says when to call again, for longer than the configured retries.
-func TestRetryAfter_OutlastsAnOutage(t *testing.T) {
-	inModes(t, retryModes, func(fx *fixture) {
-		start, runs := time.Now(), 0
-		fx.runOrders(core.Config{}, func(context.Context, *core.Message) error {
-			if runs++; time.Since(start) < time.Minute {
-				return core.RetryAfter(errBoom, 2*time.Second)
-			}
-			return nil
-		})
-		fx.enqueue("m1")
-		fx.advance(2 * time.Minute)
-		equal(fx, "runs", runs, 31)
-		fx.wantDepth("orders", 0)
-		fx.wantDepth("error", 0)
-	})
-}
-
 func TestDefer_IsNotCountedAsAFailure(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		start := time.Now()
@@ -159,23 +141,6 @@ func TestDefer_HasNoLimitByDefault(t *testing.T) {
 		fx.wantDepth("orders", 0)
 		fx.wantDepth("error", 0)
 		equal(fx, "runs", runs, 2001)
-	})
-}
-
-func TestRetryAfter_CountsAsADelayedRetry(t *testing.T) {
-	inModes(t, retryModes, func(fx *fixture) {
-		start := time.Now()
-		var at recorder[time.Duration]
-		fx.runOrders(core.Config{Recoverability: core.Recoverability{Delayed: core.Delayed{NumberOfRetries: 2}}}, func(context.Context, *core.Message) error {
-			at.add(time.Since(start))
-			return core.RetryAfter(errBoom, time.Hour)
-		})
-		fx.enqueue("m1")
-		time.Sleep(24 * time.Hour)
-		fx.onlyMessage("error")
-		if got := at.all(); !slices.Equal(got, []time.Duration{0, time.Hour, 2 * time.Hour}) {
-			fx.Errorf("attempts after %v", got)
-		}
 	})
 }
 

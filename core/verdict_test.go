@@ -45,12 +45,12 @@ func TestVerdict_Decides(t *testing.T) {
 		{name: "Discard", err: Discard(errors.New("too late")), want: DiscardMessage(), limit: limitSuccess},
 		{name: "GiveUpTo", err: GiveUpTo(errFailed, "poison"), want: MoveToError("poison"), target: plan.CustomQueue, limit: limitSuccess},
 		{name: "GiveUpTo without a queue", err: GiveUpTo(errFailed, ""), want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitFailure},
-		{name: "RetryAfter", err: RetryAfter(errFailed, time.Hour), want: DelayedRetry(time.Hour), limit: limitFailure},
-		{name: "RetryAfter at once", err: RetryAfter(errFailed, 0), want: DelayedRetry(0), limit: limitFailure},
-		{name: "RetryAfter a time that has passed", err: RetryAfter(errFailed, -time.Hour), want: DelayedRetry(0), limit: limitFailure},
-		{name: "RetryAfter written by hand", err: &Verdict{Action{Kind: ActionDelayedRetry, Delay: -1}, errFailed}, want: DelayedRetry(0), limit: limitFailure},
-		{name: "RetryAfter for the last time", err: RetryAfter(errFailed, time.Hour), delayed: 1, want: DelayedRetry(time.Hour), limit: limitFailure},
-		{name: "RetryAfter when retries are used up", err: RetryAfter(errFailed, time.Hour), delayed: 2, want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitFailure},
+		{name: "RetryAfter", err: RetryAfter(errFailed, time.Hour), want: DelayedRetry(time.Hour), as: asRetryAfter, limit: limitFailure},
+		{name: "RetryAfter at once", err: RetryAfter(errFailed, 0), want: DelayedRetry(0), as: asRetryAfter, limit: limitFailure},
+		{name: "RetryAfter a time that has passed", err: RetryAfter(errFailed, -time.Hour), want: DelayedRetry(0), as: asRetryAfter, limit: limitFailure},
+		{name: "RetryAfter written by hand", err: &Verdict{Action{Kind: ActionDelayedRetry, Delay: -1}, errFailed}, want: DelayedRetry(0), as: asRetryAfter, limit: limitFailure},
+		{name: "RetryAfter without a first failure, and retries are left", err: RetryAfter(errFailed, time.Hour), delayed: 1, want: DelayedRetry(time.Hour), as: asRetryAfter, limit: limitFailure},
+		{name: "RetryAfter without a first failure, and retries are used up", err: RetryAfter(errFailed, time.Hour), delayed: 2, want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitFailure},
 		{name: "RetryAfter of an unrecoverable error", err: RetryAfter(errListed, time.Hour), want: MoveToError("failed"), target: plan.ErrorQueue, limit: limitFailure},
 	} {
 		for wrapping, wrap := range map[string]func(error) error{

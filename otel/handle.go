@@ -50,11 +50,7 @@ func (o *Observer) attemptOf(ctx context.Context) *attempt {
 func (o *Observer) handleStart(ctx context.Context, e core.Handling) context.Context {
 	m := e.Message
 	a := &attempt{observer: o, series: o.incomingOf(&e.ObservedEndpoint, m.Type)}
-	copied := attemptedCopy{e.Queue, ""}
-	if m.Attempt > 1 || m.DelayedRetries > 0 {
-		copied.nativeID = m.NativeID()
-	}
-	parent, options := o.relate(ctx, &m.Headers, a.series.start, copied)
+	parent, options := o.relate(ctx, &m.Headers, a.series.start, attemptedCopy{e.Queue, m.NativeID()})
 	a.Context, a.span = o.tracer.Start(parent, a.series.process, options...)
 	if a.span.IsRecording() {
 		a.span.SetAttributes(append(o.messageAttributes(m.ID, m.Headers),

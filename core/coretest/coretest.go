@@ -51,7 +51,8 @@ type Options struct {
 	// Attempt is the number of this attempt in its round. The default is 1.
 	Attempt int
 
-	// DelayedRetries is the number of earlier delayed retries.
+	// DelayedRetries is the number of earlier delayed retries, without those that handlers
+	// requested ([core.RetryAfter]).
 	DelayedRetries int
 
 	// Deferrals is how often handlers have deferred the message ([core.Defer]).

@@ -35,7 +35,8 @@ const (
 	RetryAckSent           = "ServiceControl.Retry.AcknowledgementSent"
 	RetrySuccessful        = "ServiceControl.Retry.Successful"
 
-	// On a delayed retry: the number of the round, and its time.
+	// On a delayed retry: the number of the round, and its time. Retries that handlers
+	// requested (core.RetryAfter) leave both unchanged.
 	Retries          = "NServiceBus.Retries"
 	RetriesTimestamp = "NServiceBus.Retries.Timestamp"
 

@@ -138,16 +138,20 @@ func TestRetrySpans(t *testing.T) {
 // the attempt before.
 func TestRetryLinks_InPlace(t *testing.T) {
 	bubble(t, func(b *bed) {
+		start := time.Now()
 		b.orders(core.Config{Recoverability: delayed}, b.observer(otelreprise.Config{}), func(_ context.Context, m *core.Message) error {
-			if m.DelayedRetries < 2 {
+			switch {
+			case time.Since(start) < time.Second:
+				return core.RetryAfter(errAway, time.Second)
+			case m.DelayedRetries < 2:
 				return errAway
 			}
 			return nil
 		})
 		b.send(b.client(), core.SendOptions{GroupKey: "customer 7"})
 		b.pass(time.Minute)
-		send, attempts := b.one("send orders"), b.several("process orders", 3)
-		for i := 1; i < 3; i++ {
+		send, attempts := b.one("send orders"), b.several("process orders", 4)
+		for i := 1; i < 4; i++ {
 			b.isChild(attempts[i], send.SpanContext)
 			b.links(attempts[i], previous(attempts[i-1].SpanContext))
 		}
