@@ -345,7 +345,7 @@ func (o *outcomes) failed() (all []core.Recovery) {
 	defer o.mu.Unlock()
 	for _, r := range o.all {
 		waits := r.Action.Kind == core.ActionPutBack || r.Action.Kind == core.ActionRefuse || r.Action.Kind == core.ActionDefer
-		if !waits || r.Failure.ImmediateProcessingFailures != 1 || r.Failure.DelayedDeliveriesPerformed+r.Failure.Deferrals > 0 {
+		if !waits || r.Failure.ImmediateProcessingFailures != 1 || r.Failure.DelayedDeliveriesPerformed+r.Failure.Message.Deferrals > 0 {
 			all = append(all, r)
 		}
 	}

@@ -37,10 +37,10 @@ func TestAttemptValues_ReachTheDecisionOfTheirAttempt(t *testing.T) {
 		}
 		recover := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
 		recover.Policy = func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
-			policy.add(f.Value(noteKey{}))
-			equal(fx, "value of middleware", f.Value("outer"), any("by middleware"))
-			equal(fx, "value under another key", f.Value("noteKey"), nil)
-			if m, ok := core.MessageFromContext(ctx); !ok || m.Value(noteKey{}) != f.Value(noteKey{}) {
+			policy.add(f.Message.Value(noteKey{}))
+			equal(fx, "value of middleware", f.Message.Value("outer"), any("by middleware"))
+			equal(fx, "value under another key", f.Message.Value("noteKey"), nil)
+			if m, ok := core.MessageFromContext(ctx); !ok || m.Value(noteKey{}) != f.Message.Value(noteKey{}) {
 				fx.Error("the policy's message has other values")
 			}
 			return core.DefaultPolicy(ctx, c, f)
@@ -48,7 +48,7 @@ func TestAttemptValues_ReachTheDecisionOfTheirAttempt(t *testing.T) {
 		ep := fx.newEndpoint("orders", core.Config{
 			Recoverability: recover, Middleware: []core.Middleware{core.MiddlewareFunc(outer), core.MiddlewareFunc(inner)},
 			Observers: []core.Observer{onRecovery(func(_ context.Context, e core.Recovery) {
-				told.add(fmt.Sprint(e.Failure.Value(noteKey{}), " ", e.Failure.Value("HandleFailed")))
+				told.add(fmt.Sprint(e.Failure.Message.Value(noteKey{}), " ", e.Failure.Message.Value("HandleFailed")))
 			})},
 		})
 		runs := 0
@@ -79,7 +79,7 @@ func TestAttemptValues_OfHandleFailedReachTheRecoveryObserver(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		var told recorder[any]
 		fx.runHandleFailed(core.Config{Recoverability: noRetries, Observers: []core.Observer{onRecovery(func(_ context.Context, e core.Recovery) {
-			told.add(e.Failure.Value(noteKey{}))
+			told.add(e.Failure.Message.Value(noteKey{}))
 		})}}, func(_ context.Context, m *core.Message, _ *core.Failed) error {
 			m.SetValue(noteKey{}, "noted")
 			return nil
@@ -91,8 +91,7 @@ func TestAttemptValues_OfHandleFailedReachTheRecoveryObserver(t *testing.T) {
 
 func TestAttemptValues_CostNothingWhereThereAreNone(t *testing.T) {
 	m, _, _ := coretest.Message(core.NewMessageType[string]("t"), "x")
-	f := core.ErrorContext{}
-	if n := testing.AllocsPerRun(100, func() { _, _ = m.Value(noteKey{}), f.Value(noteKey{}) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { _ = m.Value(noteKey{}) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -117,11 +116,11 @@ func TestAttemptValues_BelongToOneAttempt(t *testing.T) {
 		decided := map[string]int{}
 		recover := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: attempts - 1}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
 		recover.Policy = func(ctx context.Context, c core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
-			if want := fmt.Sprint(f.MessageID, " ", f.ImmediateProcessingFailures); f.Value(noteKey{}) != want {
-				fx.Errorf("the policy sees %v in %s", f.Value(noteKey{}), want)
+			if want := fmt.Sprint(f.Message.ID, " ", f.ImmediateProcessingFailures); f.Message.Value(noteKey{}) != want {
+				fx.Errorf("the policy sees %v in %s", f.Message.Value(noteKey{}), want)
 			}
 			mu.Lock()
-			decided[f.MessageID]++
+			decided[f.Message.ID]++
 			mu.Unlock()
 			return core.DefaultPolicy(ctx, c, f)
 		}
@@ -152,24 +151,13 @@ func TestAttemptValues_BelongToOneAttempt(t *testing.T) {
 	})
 }
 
-func TestErrorContext_WithValue(t *testing.T) {
-	first := coretest.WithValue(core.ErrorContext{}, noteKey{}, 1)
-	second := coretest.WithValue(first, "other", 2)
-	if first.Value(noteKey{}) != 1 || first.Value("other") != nil || second.Value(noteKey{}) != 1 || second.Value("other") != 2 {
-		t.Errorf("%v, %v; %v, %v", first.Value(noteKey{}), first.Value("other"), second.Value(noteKey{}), second.Value("other"))
-	}
-	if (core.ErrorContext{}).Value(noteKey{}) != nil {
-		t.Error("an ErrorContext without values has one")
-	}
-}
-
-func TestErrorContext_HasTheBrokersFields(t *testing.T) {
+func TestErrorContext_HasTheMessage(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
-		var seen recorder[core.ErrorContext]
+		var seen recorder[*core.Message]
 		recover := noRetries
 		recover.Policy = func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
-			seen.add(core.ErrorContext{NativeID: f.NativeID, GroupKey: f.GroupKey, Properties: map[string]string{"p": f.Properties["p"]}})
-			f.Properties["p"] = "written by the policy"
+			seen.add(f.Message)
+			f.Message.Properties()["p"] = "written by the policy"
 			return core.MoveToError(""), nil
 		}
 		var nativeID string
@@ -180,9 +168,9 @@ func TestErrorContext_HasTheBrokersFields(t *testing.T) {
 		fx.send(out)
 		moved := fx.onlyMessage("error")
 		equal(fx, "property of the moved message", moved.Properties["p"], "v")
-		f := seen.all()[0]
-		if f.NativeID == "" || f.NativeID != nativeID || f.GroupKey != "g" || f.Properties["p"] != "v" {
-			fx.Errorf("the policy sees %q, %q, %v", f.NativeID, f.GroupKey, f.Properties)
+		m := seen.all()[0]
+		if m.NativeID() == "" || m.NativeID() != nativeID || m.GroupKey() != "g" || m.Properties()["p"] != "v" {
+			fx.Errorf("the policy sees %q, %q, %v", m.NativeID(), m.GroupKey(), m.Properties())
 		}
 	})
 }

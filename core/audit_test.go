@@ -74,7 +74,7 @@ func TestEngineSends_AuditQueueThatCannotBeReached(t *testing.T) {
 		var critical atomic.Int64
 		runs := 0
 		config := auditConfig
-		config.OnCriticalError = func(context.Context, error) { critical.Add(1) }
+		config.Observers = append(config.Observers, core.Observer{CriticalError: func(context.Context, *core.Endpoint, error) { critical.Add(1) }})
 		ep, _ := fx.runOrders(config, func(_ context.Context, m *core.Message) error {
 			runs++
 			return m.Send("shipping", shipType.Of("x"))
@@ -122,11 +122,11 @@ func TestEngineSends_AuditCopyIsGivenUpAfterAnHour(t *testing.T) {
 				fx.failSendsTo("audit")
 				var given recorder[string]
 				config := auditConfig
-				config.OnCriticalError = func(_ context.Context, err error) {
+				config.Observers = append(config.Observers, core.Observer{CriticalError: func(_ context.Context, _ *core.Endpoint, err error) {
 					if strings.Contains(err.Error(), "given up") {
 						given.add(err.Error())
 					}
-				}
+				}})
 				ep, _ := fx.runOrders(config, func(context.Context, *core.Message) error { return nil })
 				fx.enqueue("m1")
 				fx.advance(time.Minute)

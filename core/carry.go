@@ -226,7 +226,7 @@ func (c *carrier) conclude(w *work) {
 	}
 	c.notify(w, w.action())
 	if kind == ActionMoveToError && !w.takenOver {
-		c.run.countTerminalFailure(w.failure.MessageID, w.failure.FailedAt)
+		c.run.countTerminalFailure(w.failure.messageID, w.failure.FailedAt)
 	}
 }
 
@@ -284,7 +284,7 @@ func (c *carrier) lose(w *work) {
 		return
 	}
 	c.run.raiseCriticalContext(a.decisionContext(), fmt.Errorf("message %s (%d bytes) is lost: it failed (%w), %v could not be carried out (%w), and in transaction mode None it cannot be given back",
-		w.failure.MessageID, len(w.failure.Body), w.failure.Err, w.decision.action, w.cause))
+		w.failure.messageID, len(w.failure.body), w.failure.Err, w.decision.action, w.cause))
 }
 
 // report logs that a step did not succeed, and that a place was given up for another.
@@ -307,9 +307,9 @@ func (c *carrier) report(w *work, s, next plan.Step, err error) {
 	default:
 		text := "queue cannot be reached; moving message to the error queue"
 		switch {
-		case isRefusedWith(err, w.failure.MessageID, ErrQueueNotFound):
+		case isRefusedWith(err, w.failure.messageID, ErrQueueNotFound):
 			text = "queue does not exist; moving message to the error queue"
-		case isRefusedPermanently(err, w.failure.MessageID):
+		case isRefusedPermanently(err, w.failure.messageID):
 			text = "queue refuses the message; moving message to the error queue"
 		}
 		logFailure(ctx, log.moved, slog.LevelError, w.failure, text,
@@ -339,8 +339,9 @@ func (c *carrier) notify(w *work, action Action) {
 		Action: action, NewCopy: d.as == asNewCopy,
 		DeadLettered: w.arrived == plan.BrokerQueue, Reason: d.reason.kind, TakenOver: w.takenOver,
 	}
-	e.Failure.Body = nil // which events in the queue would keep in memory
-	e.Failure.attemptValues = w.attempt.message.values(false)
+	in := *w.attempt.delivery.Incoming()
+	in.Body, in.Native = nil, nil // which events in the queue would keep in memory
+	e.Failure.Message = w.attempt.failedMessage(&in)
 	for _, o := range observers {
 		c.run.recoveryCalls.Add(func() { o.Recovered(ctx, e) })
 	}

@@ -95,21 +95,13 @@ type Config struct {
 	SendMiddleware []SendMiddleware
 
 	// Observers are notified of events. Each has at least one function; on a send-only
-	// endpoint one of [Observer.SendStart], [Observer.SendEnd] and
-	// [Observer.ConnectionChanged].
+	// endpoint one of [Observer.SendStart], [Observer.SendEnd], [Observer.ConnectionChanged]
+	// and [Observer.CriticalError].
 	Observers []Observer
 
 	// Logger receives the log lines. Package logformat has handlers that fold repeated
 	// lines. The default is slog.Default().
 	Logger *slog.Logger
-
-	// OnCriticalError is called when the endpoint cannot do its work: a failed message could
-	// not be moved, a settlement fails again and again, an outage lasts for OutageLimit
-	// (the error matches [ErrOutage] then); or when the application calls
-	// [Endpoint.RaiseCritical]. A team on call sets it to be paged, or to end the process.
-	// Calls are made one after the other, behind a queue of 100, on their own goroutine; they
-	// may call [Endpoint.Shutdown]. Critical errors are logged and counted in any case.
-	OnCriticalError func(ctx context.Context, err error)
 }
 
 // Off switches off a setting that has a default, or that a message type would inherit from

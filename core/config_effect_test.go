@@ -158,7 +158,7 @@ func TestSendOnly_RefusesSettingsForReceiving(t *testing.T) {
 		t.Errorf("an observer that would never be called: %v", err)
 	}
 	ep, err := New("website", capableTransport(), Config{
-		SendOnly: true, Instance: "one", Codec: &pointerCodec{"text/x"}, Observers: []Observer{{Recovered: recovered, ConnectionChanged: func(ConnectionChange) {}}}, OnCriticalError: func(context.Context, error) {},
+		SendOnly: true, Instance: "one", Codec: &pointerCodec{"text/x"}, Observers: []Observer{{Recovered: recovered, ConnectionChanged: func(ConnectionChange) {}}, {CriticalError: func(context.Context, *Endpoint, error) {}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -288,7 +288,7 @@ func TestSettings_OthersOfAMessageType(t *testing.T) {
 	})
 	at := func(messageType string, err error, change func(*failure)) decision {
 		f := failureAfter(1, 0, err)
-		f.MessageType = messageType
+		f.messageType = messageType
 		if change != nil {
 			change(&f)
 		}
@@ -297,7 +297,7 @@ func TestSettings_OthersOfAMessageType(t *testing.T) {
 	aged := func(age time.Duration) func(*failure) {
 		return func(f *failure) { f.ImmediateProcessingFailures, f.FirstFailure = 6, f.FailedAt.Add(-age) }
 	}
-	deferred := func(n int) func(*failure) { return func(f *failure) { f.Deferrals = n } }
+	deferred := func(n int) func(*failure) { return func(f *failure) { f.deferrals = n } }
 	retry := DelayedRetry(10 * time.Second)
 	for _, test := range []struct {
 		name        string

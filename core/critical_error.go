@@ -13,7 +13,7 @@ import (
 )
 
 // RaiseCritical reports an error of the application as a critical error: it is logged,
-// counted in [Endpoint.Health] and given to [Config.OnCriticalError], as the endpoint's own
+// counted in [Endpoint.Health] and given to [Observer.CriticalError], as the endpoint's own
 // are; without a Run in progress before RaiseCritical returns. The endpoint continues. A
 // nil error is ignored.
 func (ep *Endpoint) RaiseCritical(err error) {
@@ -28,8 +28,8 @@ func (ep *Endpoint) RaiseCritical(err error) {
 		return
 	}
 	ep.criticals.record(context.Background(), err)
-	if f := ep.config.OnCriticalError; f != nil {
-		calls.Recover(ep.observers.onPanic, func() { f(context.Background(), err) })
+	for _, o := range ep.observers.critical {
+		calls.Recover(ep.observers.onPanic, func() { o.CriticalError(context.Background(), ep, err) })
 	}
 }
 
@@ -54,8 +54,8 @@ func (r *runner) raiseCritical(err error) { r.raiseCriticalContext(r.valuesCtx, 
 // raiseCriticalContext is raiseCritical with the context of an attempt for the log.
 func (r *runner) raiseCriticalContext(ctx context.Context, err error) {
 	r.ep.criticals.record(ctx, err)
-	if f := r.ep.config.OnCriticalError; f != nil {
-		r.criticalCalls.Add(func() { f(r.valuesCtx, err) })
+	for _, o := range r.ep.observers.critical {
+		r.criticalCalls.Add(func() { o.CriticalError(r.valuesCtx, r.ep, err) })
 	}
 }
 

@@ -10,13 +10,12 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// What the application raises is logged, counted and given to OnCriticalError, whether
-// the endpoint runs or not; OnCriticalError may end it.
-func TestRaiseCritical_ReachesOnCriticalError(t *testing.T) {
+// What the application raises is logged, counted and given to observers, whether
+// the endpoint runs or not; an observer may end it.
+func TestRaiseCritical_ReachesTheObserver(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		var told recorder[string]
-		var ep *core.Endpoint
-		ep = fx.newEndpoint("orders", core.Config{OnCriticalError: func(ctx context.Context, err error) {
+		ep := fx.newEndpoint("orders", core.Config{Observers: []core.Observer{{CriticalError: func(ctx context.Context, ep *core.Endpoint, err error) {
 			told.add(err.Error())
 			if err.Error() == "ends" {
 				if err := ep.Shutdown(ctx); err != nil {
@@ -24,9 +23,9 @@ func TestRaiseCritical_ReachesOnCriticalError(t *testing.T) {
 				}
 			}
 			if err.Error() == "panics" {
-				panic("in OnCriticalError")
+				panic("in CriticalError")
 			}
-		}})
+		}}}})
 		fx.handle(ep, "order", func(context.Context, *core.Message) error {
 			ep.RaiseCritical(errors.New("ends"))
 			return nil

@@ -148,7 +148,7 @@ func TestDeadLetters_FailedMessagesGoToTheDeadLetterQueue(t *testing.T) {
 					}
 				}
 				for _, e := range recovered.all() {
-					equal(fx, "reason that observers are told of "+e.Failure.MessageID, e.Reason, terminalFailures[e.Failure.MessageID].reason)
+					equal(fx, "reason that observers are told of "+e.Failure.Message.ID, e.Reason, terminalFailures[e.Failure.Message.ID].reason)
 				}
 			})
 		})
@@ -175,7 +175,7 @@ func TestDeadLetters_QueuesThatHandlersAndPoliciesNameAreTheirs(t *testing.T) {
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{
 			DeadLetter: true, CustomErrorQueues: []string{"fraud"},
 			Policy: func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
-				if f.MessageID == "by policy" {
+				if f.Message.ID == "by policy" {
 					return core.MoveToError("fraud"), nil
 				}
 				return core.MoveToError(""), nil
@@ -337,8 +337,8 @@ func TestDeadLetters_CriticalErrorOfAQueueThatIsAwayNamesTheErrorQueue(t *testin
 		fx.broker.setFaults(faults{send: failSendsToQueue("dead")})
 		var critical recorder[string]
 		fx.runOrders(core.Config{
-			Recoverability:  core.Recoverability{DeadLetterQueue: "dead"},
-			OnCriticalError: func(_ context.Context, err error) { critical.add(err.Error()) },
+			Recoverability: core.Recoverability{DeadLetterQueue: "dead"},
+			Observers:      []core.Observer{{CriticalError: func(_ context.Context, _ *core.Endpoint, err error) { critical.add(err.Error()) }}},
 		}, func(context.Context, *core.Message) error { return core.GiveUpTo(errBoom, core.DeadLetterQueue) })
 		fx.enqueue("m1")
 		if all := critical.all(); len(all) != 1 || !containsAll(all[0], `queue "dead" cannot be reached`, `go to the error queue "error"`) {

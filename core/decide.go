@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -105,9 +104,15 @@ func (r *rules) handlerTimeout(messageType string) time.Duration {
 	return r.configFor(messageType).settings.HandlerTimeout
 }
 
-// failure is an ErrorContext with fields that only verdicts need.
+// failure is an ErrorContext, without Message, and what a decision and its carrying out need
+// of the message.
 type failure struct {
 	ErrorContext
+	messageID     string
+	messageType   string // as which it was handled
+	headers       Headers
+	body          []byte // not to be written
+	deferrals     int
 	inPlace       bool      // a delayed retry postpones the message, because of its group
 	handlerFailed time.Time // when Handler did, or the zero time
 	generatedID   bool      // the sender gave the message no id
@@ -126,24 +131,35 @@ func (r *rules) describe(a *attempt, err error) *failure {
 	f := &failure{
 		ErrorContext: ErrorContext{
 			Err:                         err,
-			MessageID:                   in.ID,
-			MessageType:                 a.message.handledAs().messageType,
 			ReceiveQueue:                r.ownAddress,
 			ImmediateProcessingFailures: in.attempt(),
 			DelayedDeliveriesPerformed:  in.delayedRetries(),
-			Deferrals:                   in.deferrals(),
 			FailedAt:                    now,
 			LastDelayedRetry:            parseTimeOrZero(in.Headers.Get(headers.RetriesTimestamp)),
 			FirstFailure:                in.firstFailure(now),
-			attemptValues:               a.message.values(false),
 			Handler:                     handler.name,
 			HandlerStarted:              handler.began,
 		},
+		messageID:     in.ID,
+		messageType:   a.message.handledAs().messageType,
+		deferrals:     in.deferrals(),
 		inPlace:       r.retriesInPlace(in),
 		handlerFailed: handler.failed,
 	}
 	f.setMessage(in)
+	if r.policy != nil {
+		f.Message = a.failedMessage(in)
+	}
 	return f
+}
+
+// failedMessage returns the message of a failed attempt as it was received, which can no
+// longer send: for a policy, EditFailed and observers.
+func (a *attempt) failedMessage(in *Incoming) *Message {
+	m := &Message{attemptValues: a.message.values(true)}
+	m.begin(a.message.deps, in, selection{messageType: a.message.handledAs().messageType})
+	m.sends.end()
+	return m
 }
 
 // refusal is a decision that can never be carried out.
@@ -155,7 +171,7 @@ type refusal struct {
 // decide turns a failure into a decision. It has no side effects except those of a custom
 // policy.
 func (r *rules) decide(ctx context.Context, f failure) decision {
-	config := r.configFor(f.MessageType)
+	config := r.configFor(f.messageType)
 	var d decision
 	if f.refused != nil {
 		d = decideRefused(f)
@@ -244,12 +260,12 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 	}()
 	if neverHandled(f.Err) {
 		if r.mayBeUnhandled(f) {
-			return decision{action: DelayedRetry(r.newCopyDelay(f.MessageID)), as: asNewCopy}
+			return decision{action: DelayedRetry(r.newCopyDelay(f.messageID)), as: asNewCopy}
 		}
 		if r.policy == nil || !errors.Is(f.Err, ErrMalformed) {
 			return decision{action: MoveToError("")}
 		}
-		d.action, d.reason.cause = r.callPolicy(ctx, config, f.ErrorContext)
+		d.action, d.reason.cause = r.callPolicy(ctx, config, f)
 		if kind := d.action.Kind; kind == ActionImmediateRetry || kind == ActionDelayedRetry {
 			d.replaceAction("the transport cannot read the message, and no retry changes that")
 		}
@@ -257,7 +273,7 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 	}
 	v := VerdictOf(f.Err)
 	if v == nil {
-		action, err := r.callPolicy(ctx, config, f.ErrorContext)
+		action, err := r.callPolicy(ctx, config, f)
 		return decision{action: action, reason: reason{cause: err}}
 	}
 	d.action = v.Action
@@ -281,7 +297,7 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 		switch limit := config.settings.RequeueLimit; {
 		case config.IsUnrecoverable(f.Err):
 			d.action = MoveToError("")
-		case limit > 0 && f.Deferrals >= limit:
+		case limit > 0 && f.deferrals >= limit:
 			d.action, d.reason.err = MoveToError(""), newRequeueLimitError(limit, f.Err)
 		default:
 			d.action.Delay, d.as = cmp.Or(delay, config.settings.RequeueDelay), asDeferral
@@ -307,7 +323,7 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 // a new copy, once (R34).
 func (r *rules) mayBeUnhandled(f failure) bool {
 	return r.caps.CountsReleases && r.mode != TransactionNone && !f.inPlace &&
-		errors.Is(f.Err, ErrDeliveryCountExceeded) && f.Headers.Get(headers.Deliveries) == ""
+		errors.Is(f.Err, ErrDeliveryCountExceeded) && f.headers.Get(headers.Deliveries) == ""
 }
 
 // newCopyDelay separates messages that were delivered together, as far as the transport
@@ -350,17 +366,16 @@ const (
 	newCopyJitter = 4 // times as long, at most, is added
 )
 
-// callPolicy calls the policy with copies of the values that it could change, and decides
-// for a policy that returns no action.
-func (r *rules) callPolicy(ctx context.Context, config RecoverabilityConfig, f ErrorContext) (Action, error) {
+// callPolicy calls the policy, or the default one, with copies of the values that it could
+// change, and decides for a policy that returns no action.
+func (r *rules) callPolicy(ctx context.Context, config RecoverabilityConfig, f failure) (Action, error) {
 	if r.policy == nil {
-		return DefaultPolicy(ctx, config, f)
+		return config.defaultAction(f.ErrorContext, f.messageID), nil
 	}
 	config = config.copyLists()
-	f.Body, f.Properties = slices.Clone(f.Body), maps.Clone(f.Properties)
 	var action Action
 	err := recovered(func() (err error) {
-		action, err = r.policy(ctx, config, f)
+		action, err = r.policy(ctx, config, f.ErrorContext)
 		return err
 	})
 	if err != nil {
@@ -464,8 +479,7 @@ func neverHandled(err error) bool {
 
 // setMessage sets the fields of f that come from this delivery of its message.
 func (f *failure) setMessage(in *Incoming) {
-	f.Headers, f.Body = in.Headers, in.Body
-	f.NativeID, f.GroupKey, f.Properties = in.NativeID, in.GroupKey, in.Properties
+	f.headers, f.body, f.Message = in.Headers, in.Body, nil
 	f.generatedID = !in.hasSentID()
 	f.edited, f.editCalled = nil, false
 }

@@ -49,16 +49,17 @@ func (d unsettledDelivery) Incoming() *Incoming { return d.in }
 // failureOf describes a failed delivery the way the engine does.
 func failureOf(in *Incoming, messageType string, err error, at time.Time) failure {
 	r := &rules{ownAddress: "input"}
-	f := r.describe(&attempt{delivery: unsettledDelivery{in: in}, message: Message{selected: selection{messageType: messageType}}}, err)
-	f.FailedAt = at
+	a := &attempt{delivery: unsettledDelivery{in: in}, message: Message{selected: selection{messageType: messageType}}}
+	f := r.describe(a, err)
+	f.FailedAt, f.Message = at, a.failedMessage(in)
 	return *f
 }
 
 // failureAfter is a failure that was delivered so often in this round, after so
 // many delayed retries.
 func failureAfter(deliveries, delayed int, err error) failure {
-	return failure{ErrorContext: ErrorContext{
-		Err: err, MessageID: "m1", MessageType: "order", ReceiveQueue: "input", FailedAt: day,
+	return failure{messageID: "m1", messageType: "order", ErrorContext: ErrorContext{
+		Err: err, ReceiveQueue: "input", FailedAt: day,
 		ImmediateProcessingFailures: deliveries, DelayedDeliveriesPerformed: delayed,
 	}}
 }

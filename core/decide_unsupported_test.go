@@ -358,19 +358,19 @@ func TestPolicy_ChangesHaveNoEffect(t *testing.T) {
 			c.Failed.ErrorQueue != "error" || !slices.Equal(c.Failed.Unrecoverable, []error{listed}) {
 			t.Errorf("call %d sees %+v", calls, c)
 		}
-		if string(f.Body) != "body" || f.Headers.Get("k") != "v" || f.MessageID != "m1" {
+		if string(f.Message.RawBody()) != "body" || f.Message.Headers.Get("k") != "v" || f.Message.ID != "m1" || f.Message.Type != "order" {
 			t.Errorf("call %d sees %+v", calls, f)
 		}
 		c.Immediate.MaxNumberOfRetries, c.Delayed.MaxNumberOfRetries, c.Delayed.TimeIncrease = 100, 100, time.Hour
 		c.Failed.ErrorQueue, c.Failed.Unrecoverable[0] = "hijacked", errFailed
-		copy(f.Body, "XXXX")
-		f.Headers.Set("k", "changed")
-		f.Headers.Del("k")
+		copy(f.Message.RawBody(), "XXXX")
+		f.Message.Headers.Set("k", "changed")
+		f.Message.Headers.Del("k")
 		return MoveToError(""), nil
 	}})
-	f := failureAfter(1, 0, errFailed)
-	f.Body, f.Headers = []byte("body"), HeadersFromMap(map[string]string{"k": "v"})
+	in := &Incoming{ID: "m1", DeliveryCount: 1, Body: []byte("body"), Headers: HeadersFromMap(map[string]string{"k": "v"})}
 	for range 2 {
+		f := *r.describe(&attempt{delivery: unsettledDelivery{in: in}, message: Message{selected: selection{messageType: "order"}}}, errFailed)
 		if d := r.decide(t.Context(), f); d.action != MoveToError("error") {
 			t.Errorf("%v", d.action)
 		}
@@ -392,7 +392,7 @@ func TestPolicy_ChangesHaveNoEffect(t *testing.T) {
 			t.Errorf("%v", d.action)
 		}
 		f := failureAfter(6, 0, errFailed)
-		f.MessageType = "special"
+		f.messageType = "special"
 		if d := r.decide(t.Context(), f); d.action != DelayedRetry(time.Hour) {
 			t.Errorf("%v", d.action)
 		}
@@ -411,10 +411,10 @@ func TestPolicy_GetsAllFields(t *testing.T) {
 		got, want any
 	}{
 		{"Err", seen.Err, errFailed},
-		{"MessageID", seen.MessageID, "m1"},
-		{"MessageType", seen.MessageType, "order"},
-		{"Headers", seen.Headers.Get("k"), "v"},
-		{"Body", string(seen.Body), "body"},
+		{"MessageID", seen.Message.ID, "m1"},
+		{"MessageType", seen.Message.Type, "order"},
+		{"Headers", seen.Message.Headers.Get("k"), "v"},
+		{"Body", string(seen.Message.RawBody()), "body"},
 		{"ReceiveQueue", seen.ReceiveQueue, "input"},
 		{"ImmediateProcessingFailures", seen.ImmediateProcessingFailures, 4},
 		{"DelayedDeliveriesPerformed", seen.DelayedDeliveriesPerformed, 2},

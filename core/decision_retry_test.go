@@ -23,7 +23,7 @@ func TestUndelivered_KeptWhereItCannotBeStored(t *testing.T) {
 		reachable := fx.failSendsTo("error", "orders")
 		runs := 0
 		var critical recorder[error]
-		ep, _ := fx.runOrders(core.Config{Recoverability: noRetries, OnCriticalError: func(_ context.Context, err error) { critical.add(err) }},
+		ep, _ := fx.runOrders(core.Config{Recoverability: noRetries, Observers: []core.Observer{{CriticalError: func(_ context.Context, _ *core.Endpoint, err error) { critical.add(err) }}}},
 			func(context.Context, *core.Message) error {
 				runs++
 				return errBoom
@@ -105,7 +105,7 @@ func TestDecisionRetry_Bound(t *testing.T) {
 	inModes(t, retryModes[1:], func(fx *fixture) {
 		reachable := fx.failSendsTo("error", "orders")
 		var critical recorder[error]
-		ep, _ := fx.runOrders(core.Config{Concurrency: 12, Recoverability: noRetries, OnCriticalError: func(_ context.Context, err error) { critical.add(err) }},
+		ep, _ := fx.runOrders(core.Config{Concurrency: 12, Recoverability: noRetries, Observers: []core.Observer{{CriticalError: func(_ context.Context, _ *core.Endpoint, err error) { critical.add(err) }}}},
 			func(_ context.Context, m *core.Message) error {
 				if m.ID == "good" {
 					return nil
@@ -174,7 +174,7 @@ func TestDecisionRetry_InNoneItIsLostAndSaysSo(t *testing.T) {
 	inModes(t, allModes[:1], func(fx *fixture) {
 		fx.failSendsTo("error")
 		var critical recorder[error]
-		ep, _ := fx.runOrders(core.Config{OnCriticalError: func(_ context.Context, err error) { critical.add(err) }},
+		ep, _ := fx.runOrders(core.Config{Observers: []core.Observer{{CriticalError: func(_ context.Context, _ *core.Endpoint, err error) { critical.add(err) }}}},
 			func(context.Context, *core.Message) error { return errBoom })
 		fx.enqueue("m1")
 		fx.advance(time.Minute)

@@ -76,7 +76,7 @@ func (in *Incoming) hasSentID() bool {
 // writeID sets the header of the message id on a copy of the message.
 func (in *Incoming) writeID(h *Headers) { writeID(h, in.ID, in.hasSentID()) }
 
-func (f *failure) writeID(h *Headers) { writeID(h, f.MessageID, !f.generatedID) }
+func (f *failure) writeID(h *Headers) { writeID(h, f.messageID, !f.generatedID) }
 
 func writeID(h *Headers, id string, sent bool) {
 	h.Set(headers.MessageID, id)

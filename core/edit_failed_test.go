@@ -30,7 +30,7 @@ func redact(_ context.Context, failure core.ErrorContext, h *core.Headers) {
 	h.Set(headers.ExceptionMessage, "[redacted]")
 	h.Set("Team", "billing")
 	h.Del(headers.ExceptionStackTrace, "Sender")
-	h.Set("For", failure.MessageType)
+	h.Set("For", failure.Message.Type)
 }
 
 // wantRedacted checks the order that redact has changed.
@@ -74,8 +74,8 @@ func TestEditFailed_ChangesAddsDropsAndRedacts(t *testing.T) {
 		equal(fx, "calls", len(told), 1)
 		f := told[0]
 		equal(fx, "handler", f.Handler, thisPackage+"(*fixture).handle.func1")
-		equal(fx, "body told", string(f.Body), "body of m1")
-		equal(fx, "header told", f.Headers.Get("Sender"), "unit é")
+		equal(fx, "body told", string(f.Message.RawBody()), "body of m1")
+		equal(fx, "header told", f.Message.Headers.Get("Sender"), "unit é")
 		if !errors.As(f.Err, new(*orderError)) {
 			fx.Errorf("error told: %v", f.Err)
 		}
@@ -197,7 +197,7 @@ func TestEditFailed_ThatFailsChangesNothing(t *testing.T) {
 	}
 }
 
-// R29: a hook that writes into the given body changes only its own copy.
+// R29: a hook that writes to the given message changes only its own copy.
 func TestEditFailed_WritesToItsOwnCopies(t *testing.T) {
 	inModesWith(t, withCapabilities(func(c *core.Capabilities) { c.DelayedDelivery = false }), retryModes, func(fx *fixture) {
 		reachable := fx.failSendsTo("error")
@@ -205,9 +205,9 @@ func TestEditFailed_WritesToItsOwnCopies(t *testing.T) {
 		calls := 0
 		ep, run := fx.runOrders(withEditFailed(func(_ context.Context, f core.ErrorContext, h *core.Headers) {
 			calls++
-			bodies.add(string(f.Body) + "|" + f.Headers.Get("Sender"))
-			clear(f.Body)
-			f.Headers.Set("Sender", "changed")
+			bodies.add(string(f.Message.RawBody()) + "|" + f.Message.Headers.Get("Sender"))
+			f.Message.SetBody([]byte("written"))
+			f.Message.Headers.Set("Sender", "changed")
 		}), func(context.Context, *core.Message) error { return errBoom })
 		fx.enqueue("m1")
 		fx.advance(10 * time.Minute)
@@ -235,7 +235,7 @@ func TestEditFailed_IsAppliedOnceToAStoredMessage(t *testing.T) {
 		reachable := fx.failSendsTo("error")
 		var calls recorder[string]
 		config := withEditFailed(func(ctx context.Context, f core.ErrorContext, h *core.Headers) {
-			calls.add(f.MessageID + fmt.Sprint(f.Headers.Get(headers.Undelivered), h.Get(headers.Undelivered)))
+			calls.add(f.Message.ID + fmt.Sprint(f.Message.Headers.Get(headers.Undelivered), h.Get(headers.Undelivered)))
 			h.Set(headers.Undelivered, "mine")
 			redact(ctx, f, h)
 		})

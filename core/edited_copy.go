@@ -50,7 +50,7 @@ func newEditedCopy(standard, changed Headers) (e *editedCopy, restored []string)
 func (e *editedCopy) allHeaders(f *failure) Headers {
 	h := e.headers
 	f.writeID(&h)
-	if note, ok := f.Headers.Lookup(headers.Undelivered); ok {
+	if note, ok := f.headers.Lookup(headers.Undelivered); ok {
 		h.Set(headers.Undelivered, note)
 	}
 	return h
@@ -63,7 +63,7 @@ func (e *editedCopy) fitHeaders(f *failure, caps Capabilities) Headers {
 	var withoutDroppable Headers
 	for _, keys := range [][]string{e.droppable, failureHeaders} {
 		for _, key := range keys {
-			if fits(h, f.Body, caps) {
+			if fits(h, f.body, caps) {
 				return h
 			}
 			h.Del(key)
@@ -72,7 +72,7 @@ func (e *editedCopy) fitHeaders(f *failure, caps Capabilities) Headers {
 			withoutDroppable = h
 		}
 	}
-	if fits(h, f.Body, caps) {
+	if fits(h, f.body, caps) {
 		return h
 	}
 	return withoutDroppable
@@ -90,9 +90,9 @@ func (f *failure) description() string {
 // but without headers that it dropped or made longer.
 func (f *failure) senderHeaders() Headers {
 	if f.edited == nil {
-		return f.Headers
+		return f.headers
 	}
-	received := sanitizeHeaders(f.Headers)
+	received := sanitizeHeaders(f.headers)
 	stale := staleFailureHeaders(received)
 	h := f.edited.allHeaders(f)
 	for key := range h.All() {

@@ -35,7 +35,7 @@ func effectiveConfig() (c core.RecoverabilityConfig) {
 // failedAfter is a failure after so many attempts of this round and so many
 // delayed retries.
 func failedAfter(attempts, delayed int, err error) core.ErrorContext {
-	return core.ErrorContext{Err: err, MessageID: "m1", ImmediateProcessingFailures: attempts, DelayedDeliveriesPerformed: delayed}
+	return core.ErrorContext{Err: err, ImmediateProcessingFailures: attempts, DelayedDeliveriesPerformed: delayed}
 }
 
 // The smallest change to recoverability: one error that no retry can fix. All

@@ -15,8 +15,8 @@ import (
 // failedCopy returns the failed message for a queue.
 func failedCopy(a *attempt, f *failure, queue string, headers Headers, reason SendReason) Outgoing {
 	out := a.delivery.Incoming().copyTo(queue, headers, reason)
-	out.ID = f.MessageID // sanitized
-	out.Body = f.Body
+	out.ID = f.messageID // sanitized
+	out.Body = f.body
 	return out
 }
 
@@ -106,7 +106,7 @@ func copyForRetry(f *failure, action Action) Headers {
 // copyForRetryAfter returns the headers of a retry that a handler requested: the headers of
 // delayed retries are kept unchanged.
 func copyForRetryAfter(f *failure, action Action) Headers {
-	h := f.Headers
+	h := f.headers
 	f.writeID(&h)
 	h.Del(headers.TimeToBeReceived, headers.Deliveries, headers.Failures)
 	h.Set(headers.Attempts, extendTrace(f, describe(f.Err).exceptionType, action))
@@ -116,7 +116,7 @@ func copyForRetryAfter(f *failure, action Action) Headers {
 // copyForRefusal returns the headers of a message that middleware refused: nothing is
 // counted, and the earlier failed attempts are not forgotten.
 func copyForRefusal(f *failure) Headers {
-	h := f.Headers
+	h := f.headers
 	f.writeID(&h)
 	h.Del(headers.TimeToBeReceived, headers.Deliveries, headers.Failures)
 	if failed := f.ImmediateProcessingFailures - 1; failed > 0 {
@@ -128,17 +128,17 @@ func copyForRefusal(f *failure) Headers {
 // copyForDeferral returns the headers of a deferred message: the retry headers are kept
 // unchanged.
 func copyForDeferral(f *failure) Headers {
-	h := f.Headers
+	h := f.headers
 	f.writeID(&h)
 	h.Del(headers.TimeToBeReceived, headers.Deliveries, headers.Failures)
-	h.Set(headers.Deferrals, strconv.Itoa(f.Deferrals+1))
+	h.Set(headers.Deferrals, strconv.Itoa(f.deferrals+1))
 	return h
 }
 
 // newCopy returns the headers of the one new copy of a message that was delivered too
 // often, perhaps without a handler.
 func newCopy(f *failure) Headers {
-	h := f.Headers
+	h := f.headers
 	f.writeID(&h)
 	h.Del(headers.TimeToBeReceived)
 	h.Set(headers.Deliveries, strconv.Itoa(f.ImmediateProcessingFailures))
@@ -153,7 +153,7 @@ func copyForError(f *failure, d *decision, by hostInfo, caps Capabilities) Heade
 	all := headersForError(f, d, by)
 	h := all
 	for _, key := range failureHeaders {
-		if fits(h, f.Body, caps) {
+		if fits(h, f.body, caps) {
 			return h
 		}
 		h.Del(key)
@@ -163,7 +163,7 @@ func copyForError(f *failure, d *decision, by hostInfo, caps Capabilities) Heade
 
 // headersForError returns all headers of a failed message (R23).
 func headersForError(f *failure, d *decision, by hostInfo) Headers {
-	h := f.Headers
+	h := f.headers
 	description := describe(f.Err)
 	trace := extendTrace(f, description.exceptionType, d.action)
 	stale := append(staleFailureHeaders(h), headers.TimeToBeReceived)
@@ -181,7 +181,7 @@ func headersForError(f *failure, d *decision, by hostInfo) Headers {
 		h.Set(headers.HandlerType, f.Handler)
 		h.Set(headers.HandlerStartTime, headers.FormatTime(f.HandlerStarted))
 		h.Set(headers.HandlerFailureTime, headers.FormatTime(f.handlerFailed))
-		h.Set(headers.HandledMessageType, f.MessageType)
+		h.Set(headers.HandledMessageType, f.messageType)
 	}
 	h.Set(headers.FailedQ, f.ReceiveQueue)
 	return h
@@ -224,15 +224,15 @@ func fits(h Headers, body []byte, caps Capabilities) bool {
 // sanitize repairs invalid headers of a foreign producer, which no transport need
 // accept, so that the message can be sent on (R24).
 func (f *failure) sanitize() {
-	f.Headers = sanitizeHeaders(f.Headers)
-	f.MessageID = strings.ToValidUTF8(f.MessageID, "\uFFFD")
+	f.headers = sanitizeHeaders(f.headers)
+	f.messageID = strings.ToValidUTF8(f.messageID, "\uFFFD")
 }
 
 // extendTrace returns the value of headers.Attempts with this failure added. If there are
 // too many rounds, those after the first since the message was last in an error queue are
 // dropped; the first is kept because it tells when the failures began.
 func extendTrace(f *failure, exceptionType string, action Action) string {
-	rounds := headers.ParseAttempts(f.Headers.Get(headers.Attempts))
+	rounds := headers.ParseAttempts(f.headers.Get(headers.Attempts))
 	if first := firstRound(rounds); first < len(rounds) {
 		if at := parseTimeOrZero(rounds[first].At); at.IsZero() || at.After(f.FailedAt) { // a sender has forged it
 			rounds[first].At = headers.FormatTime(f.FailedAt)
@@ -242,7 +242,7 @@ func extendTrace(f *failure, exceptionType string, action Action) string {
 		At:        headers.FormatTime(f.FailedAt),
 		Error:     exceptionType,
 		Attempts:  f.ImmediateProcessingFailures,
-		Deferrals: f.Deferrals,
+		Deferrals: f.deferrals,
 		Action:    action.Kind.String(),
 	})
 	if action.Kind == ActionDelayedRetry {

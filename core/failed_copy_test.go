@@ -20,9 +20,9 @@ var testHost = hostInfo{endpoint: "billing", instance: "billing-1", machine: "ho
 // and of an earlier stay in an error queue.
 func failedMessage(err error) *failure {
 	f := failureAfter(6, 2, err)
-	f.Deferrals = 4
-	f.Body = []byte("body")
-	f.Headers = HeadersFromMap(map[string]string{
+	f.deferrals = 4
+	f.body = []byte("body")
+	f.headers = HeadersFromMap(map[string]string{
 		"app": "value", "empty": "", headers.MessageID: "m1", headers.TimeSent: "then", headers.TimeToBeReceived: "00:01:00",
 		headers.Retries: "2", headers.RetriesTimestamp: "before", headers.Deferrals: "4", headerLegacyImmediateRetries: "1",
 		headers.FailedQ: "stale", headers.TimeOfFailure: "stale", headers.ExceptionType: "stale", headers.ExceptionMessage: "stale",
@@ -36,7 +36,7 @@ func failedMessage(err error) *failure {
 // Rule R22.
 func TestDelayedRetry_Headers(t *testing.T) {
 	f := failedMessage(errFailed)
-	before := f.Headers.Map()
+	before := f.headers.Map()
 	got := copyForRetry(f, DelayedRetry(time.Minute)).Map()
 	want := maps.Clone(before)
 	delete(want, headers.TimeToBeReceived)
@@ -46,7 +46,7 @@ func TestDelayedRetry_Headers(t *testing.T) {
 	if !maps.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
-	if !maps.Equal(f.Headers.Map(), before) {
+	if !maps.Equal(f.headers.Map(), before) {
 		t.Error("R29 the message's own headers have changed")
 	}
 	t.Run("the first one, of a message without headers", func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestDelayedRetry_Headers(t *testing.T) {
 // Rule R22.
 func TestDeferral_Headers(t *testing.T) {
 	f := failedMessage(Defer(errors.New("not yet"), time.Minute))
-	want := f.Headers.Map()
+	want := f.headers.Map()
 	delete(want, headers.TimeToBeReceived)
 	want[headers.Deferrals] = "5"
 	if got := copyForDeferral(f).Map(); !maps.Equal(got, want) {
@@ -75,7 +75,7 @@ var unrecoverableMove = &decision{action: MoveToError("error"), reason: reason{k
 // Rule R23.
 func TestFailureHeaders_InTheErrorQueue(t *testing.T) {
 	f := failedMessage(fmt.Errorf("save: %w", codeError{7}))
-	before := f.Headers.Map()
+	before := f.headers.Map()
 	got := copyForError(f, unrecoverableMove, testHost, Capabilities{}).Map()
 	want := map[string]string{
 		"app": "value", "empty": "", headers.MessageID: "m1", headers.TimeSent: "then",
@@ -96,7 +96,7 @@ func TestFailureHeaders_InTheErrorQueue(t *testing.T) {
 	if !maps.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
 	}
-	if !maps.Equal(f.Headers.Map(), before) {
+	if !maps.Equal(f.headers.Map(), before) {
 		t.Error("R29 the message's own headers have changed")
 	}
 	t.Run("the least of them", func(t *testing.T) {
@@ -253,7 +253,7 @@ func TestFailedCopy_HeadersGiveWayInOrder(t *testing.T) {
 	}
 	f := failedMessage(fmt.Errorf("save: %w", codeError{7}))
 	f.Handler, f.HandlerStarted, f.handlerFailed = "shop.charge", day, day
-	f.Body = []byte(strings.Repeat("b", 500))
+	f.body = []byte(strings.Repeat("b", 500))
 	all := copyForError(f, unrecoverableMove, testHost, Capabilities{})
 	for _, limit := range []struct {
 		name string

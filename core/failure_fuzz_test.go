@@ -22,14 +22,14 @@ func FuzzFailureHeaders(f *testing.F) {
 	f.Add("x", byte(6), headerExceptionPrefix+"Data", "v", strings.Repeat("[", 100), "b", 50000, 50)
 	f.Fuzz(func(t *testing.T, text string, shape byte, key, value, trace, body string, maxHeaders, maxMessage int) {
 		message := failureAfter(int(shape), 1, errorOf(text, shape))
-		message.Body = []byte(body)
-		message.Headers = HeadersFromMap(map[string]string{key: value, "app": "value", headers.Attempts: trace, headers.Retries: "1"})
-		before := message.Headers.Map()
+		message.body = []byte(body)
+		message.headers = HeadersFromMap(map[string]string{key: value, "app": "value", headers.Attempts: trace, headers.Retries: "1"})
+		before := message.headers.Map()
 		caps := Capabilities{Limits: Limits{MaxHeaderBytes: max(maxHeaders, 0), MaxMessageBytes: max(maxMessage, 0)}}
 
 		moved := copyForError(&message, &decision{action: MoveToError("error")}, testHost, caps)
 		all := headersForError(&message, &decision{action: MoveToError("error")}, testHost)
-		if !fits(moved, message.Body, caps) && !maps.Equal(moved.Map(), all.Map()) {
+		if !fits(moved, message.body, caps) && !maps.Equal(moved.Map(), all.Map()) {
 			t.Errorf("%d bytes of headers do not fit into %+v, and are not all", moved.Bytes(), caps)
 		}
 		if moved.Get(headers.FailedQ) != "input" {
@@ -54,7 +54,7 @@ func FuzzFailureHeaders(f *testing.F) {
 		if len(moved.Get(headers.ExceptionMessage)) > maxErrorText || len(moved.Get(headers.ExceptionStackTrace)) > maxErrorText {
 			t.Error("the error's text is not bounded")
 		}
-		if string(message.Body) != body || !maps.Equal(message.Headers.Map(), before) {
+		if string(message.body) != body || !maps.Equal(message.headers.Map(), before) {
 			t.Error("R29 the message has changed")
 		}
 	})

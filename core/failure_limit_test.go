@@ -241,7 +241,7 @@ func TestFailureLimit_InRunAllOneEndpointEnds(t *testing.T) {
 		const many = 1000
 		var criticals recorder[error]
 		one := fx.newEndpoint("orders", core.Config{
-			Concurrency: 2, Recoverability: limited(2, nil), OnCriticalError: func(_ context.Context, err error) { criticals.add(err) },
+			Concurrency: 2, Recoverability: limited(2, nil), Observers: []core.Observer{{CriticalError: func(_ context.Context, _ *core.Endpoint, err error) { criticals.add(err) }}},
 		})
 		release := make(chan struct{})
 		fx.handle(one, "order", func(ctx context.Context, m *core.Message) error {
@@ -266,7 +266,7 @@ func TestFailureLimit_InRunAllOneEndpointEnds(t *testing.T) {
 			fx.Errorf("Health.RunError at the limit is %v", h.RunError)
 		}
 		if all := criticals.all(); len(all) != 1 || !errors.Is(all[0], core.ErrUnacceptableMessageLimit) || !strings.Contains(all[0].Error(), "the others of RunAll continue") {
-			fx.Errorf("OnCriticalError got %v", all)
+			fx.Errorf("CriticalError got %v", all)
 		}
 		close(release)
 		synctest.Wait()
@@ -303,7 +303,7 @@ func TestFailureLimit_ReachedDuringADrainIsNoCriticalError(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		var criticals recorder[error]
 		one := fx.newEndpoint("orders", core.Config{
-			Recoverability: limited(1, nil), OnCriticalError: func(_ context.Context, err error) { criticals.add(err) },
+			Recoverability: limited(1, nil), Observers: []core.Observer{{CriticalError: func(_ context.Context, _ *core.Endpoint, err error) { criticals.add(err) }}},
 		})
 		release := make(chan struct{})
 		fx.handle(one, "order", func(ctx context.Context, m *core.Message) error {
@@ -325,7 +325,7 @@ func TestFailureLimit_ReachedDuringADrainIsNoCriticalError(t *testing.T) {
 		}
 		fx.wantDepth("error", 1)
 		if all := criticals.all(); len(all) != 0 {
-			fx.Errorf("OnCriticalError got %v", all)
+			fx.Errorf("CriticalError got %v", all)
 		}
 	})
 }

@@ -1,11 +1,9 @@
 package core
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 
 	"github.com/reprise-go/reprise/core/internal/plan"
 )
@@ -70,7 +68,7 @@ func (c *carrier) editCopy(w *work) (plan.Class, error) {
 	standard := headersForError(f, &w.decision, c.ep.host)
 	headers := standard
 	given := f.ErrorContext
-	given.Body, given.Properties = bytes.Clone(f.Body), maps.Clone(f.Properties)
+	given.Message = a.failedMessage(a.delivery.Incoming())
 	a.returned.Store(false)
 	err := recoveredGoexit(func() error {
 		c.ep.config.Recoverability.EditFailed(a.decisionContext(), given, &headers)

@@ -117,7 +117,7 @@ func (c *carrier) waitAgain(w *work, s plan.Step) {
 // another try before the broker ends the delivery.
 func (c *carrier) moveBackoff(w *work) delays.Backoff {
 	pause := moveBackoff
-	if w.failure != nil && !failedByQueue(w.cause, w.failure.MessageID) {
+	if w.failure != nil && !failedByQueue(w.cause, w.failure.messageID) {
 		pause.Last = unreachable.MaxStoredDelay
 	}
 	if limit := c.ep.caps.MaxLockTime; limit > 0 {
@@ -133,7 +133,7 @@ func (c *carrier) recordFailedTry(w *work) {
 		w.hookSends = nil // HandleFailed runs again, in the next try
 	}
 	c.unfinished.remember(w)
-	err := fmt.Errorf("%v of message %s cannot be carried out; trying again in %v: %w", w.action(), w.failure.MessageID, w.kept.Backoff.After(w.walk.Tries), w.cause)
+	err := fmt.Errorf("%v of message %s cannot be carried out; trying again in %v: %w", w.action(), w.failure.messageID, w.kept.Backoff.After(w.walk.Tries), w.cause)
 	if isBlocked(w.cause) { // the critical error was that of the message that tried
 		logFailure(a.decisionContext(), c.ep.log.moved, slog.LevelWarn, w.failure, "message is kept until its destination can be reached", slog.Any("cause", err))
 		return
@@ -167,7 +167,7 @@ func (c *carrier) isSuperseded(w *work) bool {
 // resume carries out the decision about a message that was redelivered before that was done.
 func (c *carrier) resume(wk *worker, a *attempt, w *work) {
 	w.attempt, w.worker = a, wk
-	c.ep.invoker.begin(a, a.delivery.Incoming(), w.failure.MessageType) // that of the attempt that failed
+	c.ep.invoker.begin(a, a.delivery.Incoming(), w.failure.messageType) // that of the attempt that failed
 	w.walk.Facts = c.facts(w)
 	c.carry(w)
 }

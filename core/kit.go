@@ -46,8 +46,3 @@ func (kit) ContextWithMessage(ctx context.Context, m *Message) context.Context {
 }
 
 func (kit) TakenOver(f *Failed) bool { return f.takenOver }
-
-func (kit) WithValue(c ErrorContext, key, value any) ErrorContext {
-	c.attemptValues = c.attemptValues.With(key, value)
-	return c
-}

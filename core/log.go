@@ -42,8 +42,8 @@ func logFailure(ctx context.Context, to *slog.Logger, level slog.Level, f *failu
 		return
 	}
 	attrs := append(make([]slog.Attr, 0, 10),
-		slog.String("message_id", f.MessageID),
-		slog.String("message_type", f.MessageType),
+		slog.String("message_id", f.messageID),
+		slog.String("message_type", f.messageType),
 		slog.Int("attempt", f.ImmediateProcessingFailures),
 		slog.Int("delayed_retries", f.DelayedDeliveriesPerformed),
 		slog.Any("error", f.Err),

@@ -89,7 +89,7 @@ func TestLog_ConstantTexts(t *testing.T) {
 	recover := core.Recoverability{
 		Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1}, RequeueLimit: 1,
 		Policy: func(ctx context.Context, c core.RecoverabilityConfig, e core.ErrorContext) (core.Action, error) {
-			switch strings.TrimPrefix(e.MessageID, "id-") {
+			switch strings.TrimPrefix(e.Message.ID, "id-") {
 			case "policy":
 				panic("in policy")
 			case "downgrade":

@@ -113,7 +113,7 @@ func TestMessageType_SelectsRecoverability(t *testing.T) {
 				equal(fx, "attempts", attempts.len(), 4)
 				equal(fx, "last resort", strings.Join(last.all(), ", "), "m1 fragile")
 				for _, e := range told.all() {
-					equal(fx, "observed", e.Failure.MessageID+" "+e.Failure.MessageType, "m1 fragile")
+					equal(fx, "observed", e.Failure.Message.ID+" "+e.Failure.Message.Type, "m1 fragile")
 				}
 				lines := fx.logs.find("", "message_id", "m1")
 				if len(lines) == 0 {

@@ -45,6 +45,14 @@ type Observer struct {
 	RunStarted func(ctx context.Context, ep *Endpoint)
 	RunEnded   func(ctx context.Context, ep *Endpoint, err error)
 
+	// CriticalError is called when the endpoint cannot do its work: a failed message could
+	// not be moved, a settlement fails again and again, an outage lasts for
+	// [Config.OutageLimit] (the error matches [ErrOutage] then); or when the application calls
+	// [Endpoint.RaiseCritical]. A team on call sets it to be paged, or to end the process.
+	// Calls are made one after the other, behind a queue of 100, on a separate goroutine; they
+	// may call [Endpoint.Shutdown]. Critical errors are logged and counted in any case.
+	CriticalError func(ctx context.Context, ep *Endpoint, err error)
+
 	// RateLimitChanged is called when rate-limited mode begins and ends.
 	RateLimitChanged func(ctx context.Context, e RateLimitChange)
 
@@ -101,8 +109,8 @@ type Sending struct {
 type Recovery struct {
 	ObservedEndpoint
 
-	// Failure is the failure, as a [Policy] gets it, without the Body. If a later delivery
-	// carried out the decision, it has no values of the attempt.
+	// Failure is the failure, as a [Policy] gets it, but its Message has no body. If a later
+	// delivery carried out the decision, it has no values of the attempt.
 	Failure ErrorContext
 
 	// Action is the decision that was carried out. A [MoveToError] whose queue cannot be
@@ -144,7 +152,7 @@ type ConnectionChange struct {
 type observers struct {
 	onPanic func(value any) // logs the panic of an observer or a hook
 
-	handle, success, send, recovery, run, rateLimit, connection, undeliverable []*Observer
+	handle, success, send, recovery, run, critical, rateLimit, connection, undeliverable []*Observer
 }
 
 func groupObservers(errs *validationErrors, all []Observer, sendOnly bool) *observers {
@@ -162,6 +170,7 @@ func groupObservers(errs *validationErrors, all []Observer, sendOnly bool) *obse
 		add(&o.send, each.SendStart != nil || each.SendEnd != nil, true)
 		add(&o.recovery, each.Recovered != nil, false)
 		add(&o.run, each.RunStarted != nil || each.RunEnded != nil, false)
+		add(&o.critical, each.CriticalError != nil, true)
 		add(&o.rateLimit, each.RateLimitChanged != nil, false)
 		add(&o.connection, each.ConnectionChanged != nil, true)
 		add(&o.undeliverable, each.MessageUndeliverable != nil, false)
@@ -169,7 +178,7 @@ func groupObservers(errs *validationErrors, all []Observer, sendOnly bool) *obse
 		case !known:
 			errs.add("Observers[%d] has no function; set one, or remove it", i)
 		case !called:
-			errs.add("Observers[%d] has no function that a send-only endpoint calls: SendStart, SendEnd or ConnectionChanged; remove it, or SendOnly", i)
+			errs.add("Observers[%d] has no function that a send-only endpoint calls: SendStart, SendEnd, ConnectionChanged or CriticalError; remove it, or SendOnly", i)
 		}
 	}
 	return o

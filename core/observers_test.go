@@ -29,7 +29,7 @@ func TestObserver_SlowDelaysNothing(t *testing.T) {
 		var seen recorder[string]
 		slow := onRecovery(func(_ context.Context, e core.Recovery) {
 			<-release
-			seen.add(e.Failure.MessageID)
+			seen.add(e.Failure.Message.ID)
 		})
 		recover := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
 		ep, run := fx.runOrders(core.Config{Recoverability: recover, Observers: []core.Observer{slow}}, func(context.Context, *core.Message) error { return errBoom })
@@ -211,7 +211,7 @@ func TestRecoveryObserver_GetsEachOutcome(t *testing.T) {
 		}
 		first := all[0]
 		equal(fx, "endpoint, instance, queue", first.Endpoint+first.Instance+first.Queue, "ordersi1orders")
-		equal(fx, "message", first.Failure.MessageID+" "+first.Failure.MessageType, "bad order")
+		equal(fx, "message", first.Failure.Message.ID+" "+first.Failure.Message.Type, "bad order")
 		equal(fx, "time", first.Failure.FailedAt, failedAt)
 		if !errors.Is(first.Failure.Err, errBoom) || all[3].Action.Queue != "error" || all[4].Failure.Err.Error() != "why" || all[1].Action.Delay != time.Second {
 			fx.Errorf("told %+v", all)
@@ -247,7 +247,7 @@ func TestObservers_SurviveGoexit(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		var told recorder[string]
 		observer := onRecovery(func(_ context.Context, e core.Recovery) {
-			if told.add(e.Failure.MessageID) == 1 {
+			if told.add(e.Failure.Message.ID) == 1 {
 				runtime.Goexit()
 			}
 		})
@@ -265,7 +265,7 @@ func TestObservers_SurviveGoexit(t *testing.T) {
 }
 
 // A callback that blocks had a goroutine for each critical error.
-func TestOnCriticalError_ThatBlocks(t *testing.T) {
+func TestCriticalError_ThatBlocks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("hours of an outage: not in short runs")
 	}
@@ -273,10 +273,10 @@ func TestOnCriticalError_ThatBlocks(t *testing.T) {
 		fx.failSendsTo("error", "orders")
 		release := make(chan struct{})
 		var called atomic.Int64
-		ep, _ := fx.runOrders(core.Config{Recoverability: noRetries, OnCriticalError: func(context.Context, error) {
+		ep, _ := fx.runOrders(core.Config{Recoverability: noRetries, Observers: []core.Observer{{CriticalError: func(context.Context, *core.Endpoint, error) {
 			called.Add(1)
 			<-release
-		}}, func(context.Context, *core.Message) error { return errBoom })
+		}}}}, func(context.Context, *core.Message) error { return errBoom })
 		fx.enqueue("m1", "m2", "m3")
 		before := runtime.NumGoroutine()
 		fx.advance(6 * time.Hour)

@@ -22,7 +22,7 @@ func withOutages(t *testing.T, c core.Config, body func(o *outageFixture)) {
 	t.Helper()
 	bubble(t, func(fx *fixture) {
 		o := &outageFixture{fixture: fx}
-		c.OnCriticalError = func(_ context.Context, err error) { o.criticals.add(err) }
+		c.Observers = append(c.Observers, core.Observer{CriticalError: func(_ context.Context, _ *core.Endpoint, err error) { o.criticals.add(err) }})
 		o.ep, o.run = fx.runOrders(c, func(context.Context, *core.Message) error { return nil })
 		o.report = fx.broker.reportConnection
 		body(o)

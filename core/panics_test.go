@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -166,11 +167,14 @@ func TestPolicy_RunsAfterTheRollback(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.runOrders(core.Config{Recoverability: core.Recoverability{
 			Policy: func(ctx context.Context, config core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
-				doWork(ctx, "policy "+f.MessageID)
+				doWork(ctx, "policy "+f.Message.ID)
 				equal(fx, "error", f.Err, errBoom)
 				equal(fx, "receive queue", f.ReceiveQueue, "orders")
 				equal(fx, "immediate retries in force", config.Immediate.MaxNumberOfRetries, 5)
-				clear(f.Body)
+				f.Message.SetBody(nil)
+				if err := f.Message.Send("shipping", shipType.Of("x")); !errors.Is(err, core.ErrHandlingEnded) {
+					fx.Errorf("a send of the policy: %v", err)
+				}
 				return core.MoveToError(""), nil
 			},
 		}}, func(ctx context.Context, _ *core.Message) error {

@@ -129,7 +129,7 @@ func (c *carrier) copyTo(w *work, s plan.Step) (plan.Class, error) {
 		err := c.replace(w, s, w.sendsWith(s, out))
 		if err == nil && s.Form == plan.Bare {
 			logFailure(w.attempt.decisionContext(), c.ep.log.moved, slog.LevelError, w.failure, "message was moved without headers of its sender, which the transport refused",
-				slog.Any("headers_left_out", w.failure.Headers.without(headers)))
+				slog.Any("headers_left_out", w.failure.headers.without(headers)))
 		}
 		return err
 	}
@@ -211,7 +211,7 @@ func (w *work) id() string {
 	if w.failure == nil {
 		return w.attempt.delivery.Incoming().ID
 	}
-	return w.failure.MessageID
+	return w.failure.messageID
 }
 
 // store stores the message in the endpoint's own queue until its destination can be reached.
@@ -226,7 +226,7 @@ func (c *carrier) store(w *work, s plan.Step) (plan.Class, error) {
 		err = c.replace(w, s, []Outgoing{stored})
 	} else {
 		f := *w.failure
-		f.Headers.Set(headers.Undelivered, note.String()) // so that other headers make room for it
+		f.headers.Set(headers.Undelivered, note.String()) // so that other headers make room for it
 		headers := c.headersOf(w, &f, s.Form)
 		stored = note.storedCopy(failedCopy(w.attempt, &f, "", headers, ReasonUndelivered), c.ep.rules, c.ep.unreachable)
 		err = c.replace(w, s, w.sendsWith(s, stored))
@@ -253,7 +253,7 @@ func (c *carrier) deadLetter(w *work, s plan.Step) (plan.Class, error) {
 	}
 	err := a.delivery.DeadLetter(c.run.settleCtx, letter)
 	w.arrive(s, err)
-	return class(err, f.MessageID, nil), err
+	return class(err, f.messageID, nil), err
 }
 
 // maxDeadLetterDescription limits the description of a dead letter, which is the
@@ -277,7 +277,7 @@ func (c *carrier) sendAgain(w *work, s plan.Step) (plan.Class, error) {
 		out.Delay = c.ep.rules.putBackDelay(w.pause, *f)
 	}
 	err := c.replace(w, s, []Outgoing{out})
-	return class(err, f.MessageID, nil), err
+	return class(err, f.messageID, nil), err
 }
 
 // headersAgain returns the headers of a copy that is to be handled again, and the reason of

@@ -9,7 +9,6 @@ import (
 
 	"github.com/reprise-go/reprise/core/internal/delays"
 	"github.com/reprise-go/reprise/core/internal/errortype"
-	"github.com/reprise-go/reprise/core/internal/values"
 )
 
 // Policy decides the next step for a message whose handling failed with an error that is no
@@ -145,16 +144,9 @@ type ErrorContext struct {
 	// Err is the handler's error.
 	Err error
 
-	// The message. Body must not be written.
-	MessageID   string
-	MessageType string
-	Headers     Headers
-	Body        []byte
-
-	// NativeID, GroupKey and Properties are those of [Incoming].
-	NativeID   string
-	GroupKey   string
-	Properties map[string]string
+	// Message is the message that failed, as it was received. Its methods that send return
+	// [ErrHandlingEnded].
+	Message *Message
 
 	// ReceiveQueue is the address that the message was received from.
 	ReceiveQueue string
@@ -166,9 +158,6 @@ type ErrorContext struct {
 	// DelayedDeliveriesPerformed is the number of earlier delayed retries, without those that
 	// handlers requested ([RetryAfter]).
 	DelayedDeliveriesPerformed int
-
-	// Deferrals is how often handlers have deferred the message ([Defer]).
-	Deferrals int
 
 	// FailedAt is the time of this failure.
 	FailedAt time.Time
@@ -187,25 +176,31 @@ type ErrorContext struct {
 	// FirstFailure is when the first round of attempts ended, or the zero time
 	// if this is the first.
 	FirstFailure time.Time
-
-	attemptValues *values.Values // of the attempt
 }
 
 // DefaultPolicy is the policy of an endpoint without [Recoverability.Policy]. Its
 // result depends only on its arguments, and its error is nil.
 func DefaultPolicy(_ context.Context, config RecoverabilityConfig, failure ErrorContext) (Action, error) {
-	if config.IsUnrecoverable(failure.Err) {
-		return MoveToError(config.Failed.ErrorQueue), nil
+	id := ""
+	if failure.Message != nil { // a test may leave it out
+		id = failure.Message.ID
 	}
-	if failure.ImmediateProcessingFailures <= config.Immediate.MaxNumberOfRetries {
+	return config.defaultAction(failure, id), nil
+}
+
+// defaultAction is [DefaultPolicy] for the message with the id.
+func (c RecoverabilityConfig) defaultAction(f ErrorContext, id string) Action {
+	switch {
+	case c.IsUnrecoverable(f.Err):
+		return MoveToError(c.Failed.ErrorQueue)
+	case f.ImmediateProcessingFailures <= c.Immediate.MaxNumberOfRetries:
 		retry := ImmediateRetry()
-		retry.Delay = config.immediatePause(failure)
-		return retry, nil
+		retry.Delay = c.immediatePause(f, id)
+		return retry
+	case f.DelayedDeliveriesPerformed < c.Delayed.MaxNumberOfRetries && c.youngEnough(f):
+		return DelayedRetry(c.delay(f, id))
 	}
-	if failure.DelayedDeliveriesPerformed < config.Delayed.MaxNumberOfRetries && config.youngEnough(failure) {
-		return DelayedRetry(config.delay(failure)), nil
-	}
-	return MoveToError(config.Failed.ErrorQueue), nil
+	return MoveToError(c.Failed.ErrorQueue)
 }
 
 // youngEnough checks the limits of 24 hours between delayed retries and of MaxRetryAge
@@ -233,18 +228,18 @@ func (c RecoverabilityConfig) grantsRetryAfter(f ErrorContext) bool {
 
 // delay computes the delay from the exported fields, so that a policy can change them in
 // its copy.
-func (c RecoverabilityConfig) delay(f ErrorContext) time.Duration {
+func (c RecoverabilityConfig) delay(f ErrorContext, id string) time.Duration {
 	s := c.schedule
 	s.Increase = c.Delayed.TimeIncrease
-	return s.Delay(f.DelayedDeliveriesPerformed, f.MessageID)
+	return s.Delay(f.DelayedDeliveriesPerformed, id)
 }
 
 // immediatePause returns the pause before the retry that follows a failure.
-func (c RecoverabilityConfig) immediatePause(f ErrorContext) time.Duration {
+func (c RecoverabilityConfig) immediatePause(f ErrorContext, id string) time.Duration {
 	if c.Immediate.Pause <= 0 {
 		return 0
 	}
-	return c.pauses().Delay(f.ImmediateProcessingFailures-1, f.MessageID)
+	return c.pauses().Delay(f.ImmediateProcessingFailures-1, id)
 }
 
 // pauses is the schedule of the pauses in one round. It uses the exported fields, so that
@@ -261,9 +256,6 @@ const (
 	// pauseJitter is the largest part of a pause by which it is lengthened.
 	pauseJitter = 0.5
 )
-
-// Value returns the value that the attempt set with [Message.SetValue], or nil.
-func (c ErrorContext) Value(key any) any { return c.attemptValues.Get(key) }
 
 // delays returns the longest time that a message waits for its retries, all together.
 func (c RecoverabilityConfig) delays() time.Duration {

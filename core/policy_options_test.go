@@ -39,7 +39,7 @@ func TestSettings_JitterOnlyLengthens(t *testing.T) {
 	r := rulesOf(t, Recoverability{Immediate: Immediate{NumberOfRetries: Off}, Delayed: Delayed{NumberOfRetries: 2, TimeIncrease: 10 * time.Second, Jitter: 0.5}})
 	delay := func(message string, round int) time.Duration {
 		f := failureAfter(1, round, errFailed)
-		f.MessageID = message
+		f.messageID = message
 		return r.decide(t.Context(), f).action.Delay
 	}
 	different := map[time.Duration]bool{}
@@ -117,7 +117,7 @@ func TestSettings_OfAMessageType(t *testing.T) {
 				t.Errorf("got  %v\nwant %v", got, want)
 			}
 			f := failureAfter(1, 0, errFailed)
-			f.MessageType = messageType
+			f.messageType = messageType
 			if got := r.decide(t.Context(), f).action; got != want[0] {
 				t.Errorf("decide begins with %v", got)
 			}

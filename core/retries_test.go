@@ -325,7 +325,7 @@ func TestMaxDeliveries_MessageDeliveredTooOftenIsNotRun(t *testing.T) {
 		var ran recorder[string]
 		config := core.Config{Recoverability: core.Recoverability{
 			Policy: func(_ context.Context, _ core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
-				fx.Errorf("the policy was asked about %s", f.MessageID)
+				fx.Errorf("the policy was asked about %s", f.Message.ID)
 				return core.ImmediateRetry(), nil
 			},
 			RateLimit: core.RateLimit{ConsecutiveFailures: 1},

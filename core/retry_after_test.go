@@ -71,7 +71,7 @@ func TestRetryAfter_ForgedFirstFailure(t *testing.T) {
 			tries := 0
 			for now := start; ; now = now.Add(time.Minute) {
 				f := failureAfter(1, tries, RetryAfter(errFailed, time.Minute))
-				f.Headers, f.FailedAt, f.FirstFailure = in.Headers, now, in.firstFailure(now)
+				f.headers, f.FailedAt, f.FirstFailure = in.Headers, now, in.firstFailure(now)
 				if f.FirstFailure.After(now) {
 					t.Fatalf("the first failure at %v is after %v", f.FirstFailure, now)
 				}

@@ -221,18 +221,17 @@ func (c *connectionRecorder) observer() core.Observer {
 	return core.Observer{ConnectionChanged: c.ConnectionChanged}
 }
 
-func TestOnCriticalError_MayShutDown(t *testing.T) {
+func TestCriticalError_MayShutDown(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.failSendsTo("error", "orders")
 		var down atomic.Bool
-		var ep *core.Endpoint
-		ep = fx.newEndpoint("orders", core.Config{Recoverability: noRetries, OnCriticalError: func(context.Context, error) {
+		ep := fx.newEndpoint("orders", core.Config{Recoverability: noRetries, Observers: []core.Observer{{CriticalError: func(_ context.Context, ep *core.Endpoint, _ error) {
 			if err := ep.Shutdown(context.Background()); err != nil {
 				fx.Error(err)
 			}
 			down.Store(true)
 			panic("a panic in the callback")
-		}})
+		}}}})
 		fx.handle(ep, "order", func(context.Context, *core.Message) error { return errBoom })
 		run := fx.run(ep)
 		fx.enqueue("m1")

@@ -55,12 +55,11 @@ var settings = map[string]setting{
 		}
 		return ", which is not UTF-8 or has control characters; use text on one line"
 	})},
-	"Config.Codec":           {sends: true},
-	"Config.BaseTypes":       {sends: true},
-	"Config.SendMiddleware":  {sends: true},
-	"Config.Observers":       {sends: true},
-	"Config.Logger":          {sends: true},
-	"Config.OnCriticalError": {sends: true},
+	"Config.Codec":          {sends: true},
+	"Config.BaseTypes":      {sends: true},
+	"Config.SendMiddleware": {sends: true},
+	"Config.Observers":      {sends: true},
+	"Config.Logger":         {sends: true},
 
 	"Recoverability.ErrorQueue": {standard: "error"},
 	"Recoverability.MaxRetryAge": {off: true, unused: func(r *resolvedConfig, messageType string, _ any) string {

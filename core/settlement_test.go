@@ -510,7 +510,7 @@ func TestSettlement_FailsUntilShutdown(t *testing.T) {
 		fx.broker.setFaults(failFirst("Complete", 1_000_000))
 		var critical recorder[string]
 		runs := 0
-		ep, run := fx.runOrders(core.Config{OnCriticalError: func(_ context.Context, err error) { critical.add(err.Error()) }}, func(context.Context, *core.Message) error {
+		ep, run := fx.runOrders(core.Config{Observers: []core.Observer{{CriticalError: func(_ context.Context, _ *core.Endpoint, err error) { critical.add(err.Error()) }}}}, func(context.Context, *core.Message) error {
 			runs++
 			return nil
 		})

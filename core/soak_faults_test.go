@@ -147,7 +147,7 @@ func (s *faultySoak) instance(name string) *core.Endpoint {
 			action, err := core.DefaultPolicy(ctx, c, f)
 			if action.Kind != core.ActionImmediateRetry {
 				s.mu.Lock()
-				s.decided[roundOf(name, f.MessageID, f.DelayedDeliveriesPerformed)] = true
+				s.decided[roundOf(name, f.Message.ID, f.DelayedDeliveriesPerformed)] = true
 				s.mu.Unlock()
 			}
 			return action, err

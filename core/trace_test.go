@@ -17,7 +17,7 @@ import (
 func rounds(h Headers, n int, from time.Time) Headers {
 	for i := range n {
 		f := failureAfter(6, i, fmt.Errorf("round %d: %w", i, codeError{i}))
-		f.Headers, f.FailedAt = h, from.Add(time.Duration(i)*time.Hour)
+		f.headers, f.FailedAt = h, from.Add(time.Duration(i)*time.Hour)
 		h = copyForRetry(&f, DelayedRetry(time.Hour))
 	}
 	return h
@@ -27,7 +27,7 @@ func rounds(h Headers, n int, from time.Time) Headers {
 func TestTrace_HasEveryStep(t *testing.T) {
 	h := rounds(Headers{}, 2, day)
 	f := failureAfter(3, 2, fmt.Errorf("last: %w", errFailed))
-	f.Headers, f.FailedAt, f.Deferrals = h, day.Add(5*time.Hour), 2
+	f.headers, f.FailedAt, f.deferrals = h, day.Add(5*time.Hour), 2
 	h = copyForError(&f, &decision{action: MoveToError("error")}, testHost, Capabilities{})
 	const want = `[{"at":"2026-03-01 12:00:00:000000 Z","error":"core.codeError","attempts":6,"action":"DelayedRetry","delay":"1h0m0s"},` +
 		`{"at":"2026-03-01 13:00:00:000000 Z","error":"core.codeError","attempts":6,"action":"DelayedRetry","delay":"1h0m0s"},` +
@@ -70,7 +70,7 @@ func TestTrace_IsBounded(t *testing.T) {
 		var h Headers
 		for i := range 40 {
 			f := failureAfter(6, i, errLongName{})
-			f.Headers = h
+			f.headers = h
 			h = copyForRetry(&f, DelayedRetry(time.Hour))
 			if size, told := len(h.Get(headers.Attempts)), headers.ParseAttempts(h.Get(headers.Attempts)); size > 4<<10 || len(told) < min(i+1, 10) {
 				t.Fatalf("round %d: %d bytes, %d rounds", i, size, len(told))
@@ -110,14 +110,14 @@ func TestTrace_SurvivesGarbage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := failureAfter(6, 0, errFailed)
-			f.Headers = HeadersFromMap(map[string]string{headers.Attempts: text})
+			f.headers = HeadersFromMap(map[string]string{headers.Attempts: text})
 			for i := range 3 {
-				f.Headers = copyForRetry(&f, DelayedRetry(time.Duration(i)))
-				got := f.Headers.Get(headers.Attempts)
+				f.headers = copyForRetry(&f, DelayedRetry(time.Duration(i)))
+				got := f.headers.Get(headers.Attempts)
 				if len(got) > 4<<10 || !json.Valid([]byte(got)) || !utf8.ValidString(got) {
 					t.Fatalf("%d bytes: %.100s", len(got), got)
 				}
-				told := headers.ParseAttempts(f.Headers.Get(headers.Attempts))
+				told := headers.ParseAttempts(f.headers.Get(headers.Attempts))
 				if len(told) <= i || told[len(told)-1].Attempts != 6 || told[len(told)-1].Delay != time.Duration(i).String() {
 					t.Fatalf("retry %d is not told: %.200s", i, got)
 				}
@@ -130,7 +130,7 @@ func TestTrace_SurvivesGarbage(t *testing.T) {
 func TestRetryAge_FirstFailureOfALife(t *testing.T) {
 	moved := func(h Headers, at time.Time) Headers {
 		f := failureAfter(6, 0, errFailed)
-		f.Headers, f.FailedAt = h, at
+		f.headers, f.FailedAt = h, at
 		return copyForError(&f, &decision{action: MoveToError("error")}, testHost, Capabilities{})
 	}
 	second := day.AddDate(0, 1, 0)

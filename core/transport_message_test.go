@@ -71,7 +71,7 @@ func TestMessageID_NamesForeignMessages(t *testing.T) {
 		in := fx.onlyMessage("error")
 		equal(fx, "id in the error queue", in.ID+" "+in.Headers.Get(headers.MessageID), "invoice-4 invoice-4")
 		for _, e := range recovered.all() {
-			equal(fx, "id of a recovery", e.Failure.MessageID, "invoice-4")
+			equal(fx, "id of a recovery", e.Failure.Message.ID, "invoice-4")
 		}
 	})
 }

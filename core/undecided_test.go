@@ -68,7 +68,7 @@ func TestShutdown_CutOffDecisionIsRepeated(t *testing.T) {
 				asked := 0
 				ep := decider(fx, core.Config{
 					DrainTimeout: 7 * time.Second, Recoverability: noRetries,
-					OnCriticalError: func(_ context.Context, err error) { criticals.add(err) },
+					Observers: []core.Observer{{CriticalError: func(_ context.Context, _ *core.Endpoint, err error) { criticals.add(err) }}},
 				}, func(ctx context.Context) error {
 					if asked++; asked > 1 {
 						return nil

@@ -54,11 +54,10 @@ func TestUndeliverable_IsToldAtTheFirstTryAndAtTheEnd(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		var told, critical recorder[string]
 		ep, _, transport, tell := fx.runStoringEndpoint(core.Config{
-			Recoverability:  core.Recoverability{ErrorQueue: "shipping"},
-			OnCriticalError: func(_ context.Context, err error) { critical.add(err.Error()) },
+			Recoverability: core.Recoverability{ErrorQueue: "shipping"},
 			Observers: []core.Observer{undeliverableObserver(func(e core.Undeliverable) {
 				told.add(fmt.Sprint(e.MessageID, " ", e.Tries, " ", e.RetryIn, " ", e.MovedTo))
-			})},
+			}), {CriticalError: func(_ context.Context, _ *core.Endpoint, err error) { critical.add(err.Error()) }}},
 		})
 		equal(fx, "error queue of the receiver", transport.cfg.ErrorQueue, "shipping")
 		for _, e := range []core.Undeliverable{

@@ -61,9 +61,8 @@ func TestUndelivered_StoredUntilTheErrorQueueIsReached(t *testing.T) {
 		var recovered recoveryRecorder
 		runs := 0
 		ep, _ := fx.runOrders(core.Config{
-			Recoverability:  core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: core.Off}},
-			OnCriticalError: func(_ context.Context, err error) { critical.add(err) },
-			Observers:       []core.Observer{recovered.observer()},
+			Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: core.Off}},
+			Observers:      []core.Observer{recovered.observer(), {CriticalError: func(_ context.Context, _ *core.Endpoint, err error) { critical.add(err) }}},
 		}, func(context.Context, *core.Message) error {
 			runs++
 			return &orderError{"7"}

@@ -117,7 +117,7 @@ func (u *unfinished) remember(w *work) {
 	}
 	f := *w.failure
 	f.setMessage(&Incoming{})
-	f.attemptValues, f.refused = nil, nil
+	f.refused = nil
 	f.Err = snapshotError(f.Err)
 	r := &work{walk: w.walk.Remembered(), failure: &f, decision: w.decision, hookSends: w.hookSends, committed: w.committed, announced: true, arrived: w.arrived}
 	r.decision.reason.err, r.decision.reason.cause = f.Err, nil

@@ -67,7 +67,7 @@ func TestRemembered(t *testing.T) {
 		t.Error("remembers a message that was never delivered")
 	}
 	f := failureAfter(3, 1, errFailed)
-	f.Body, f.Headers = make([]byte, 100), HeadersFromMap(map[string]string{"k": "v"})
+	f.body, f.headers = make([]byte, 100), HeadersFromMap(map[string]string{"k": "v"})
 	d := decision{action: MoveToError("error")}
 	w := workFor(storedCopyOf("n1"), f, d)
 	w.walk.Tries = 3
@@ -76,7 +76,7 @@ func TestRemembered(t *testing.T) {
 	if u == nil || u.walk.Tries != 3 || u.decision.action != d.action || u.failure.ImmediateProcessingFailures != 3 || u.failure.DelayedDeliveriesPerformed != 1 {
 		t.Fatalf("%+v", u)
 	}
-	if u.failure.Body != nil || u.failure.Headers.Len() != 0 {
+	if u.failure.body != nil || u.failure.headers.Len() != 0 {
 		t.Error("keeps the message, which the redelivery brings again")
 	}
 	t.Run("describe the error as before", func(t *testing.T) {
@@ -95,8 +95,8 @@ func TestRemembered(t *testing.T) {
 	})
 	t.Run("are copied", func(t *testing.T) {
 		one := s.take(storedCopyOf("n1"))
-		one.walk.Tries, one.failure.MessageID = 99, "changed"
-		if two := s.take(storedCopyOf("n1")); two.walk.Tries != 3 || two.failure.MessageID == "changed" {
+		one.walk.Tries, one.failure.messageID = 99, "changed"
+		if two := s.take(storedCopyOf("n1")); two.walk.Tries != 3 || two.failure.messageID == "changed" {
 			t.Errorf("%+v", two)
 		}
 	})
@@ -183,7 +183,7 @@ func TestUnfinished_IsBounded(t *testing.T) {
 	for i := range 2_000 {
 		// An error that pins much, though its text is short.
 		f := failureAfter(1, 0, largeError{text: errors.New("short"), ballast: make([]byte, 256<<10)})
-		f.Body = make([]byte, 1<<10)
+		f.body = make([]byte, 1<<10)
 		s.remember(workFor(storedCopyOf(fmt.Sprint(i)), f, d))
 		s.rememberSettled(fmt.Sprint(i))
 	}

@@ -164,7 +164,7 @@ func TestReject_DeadLetters(t *testing.T) {
 		equal(fx, "work committed", fx.broker.committed.len(), 0)
 		equal(fx, "lines", len(fx.logs.find("moving message to the broker's dead-letter queue", "message_id", "m1")), 1)
 		for _, e := range recovered.all() {
-			equal(fx, "dead-lettered "+e.Failure.MessageID, e.DeadLettered, e.Failure.MessageID == "m1")
+			equal(fx, "dead-lettered "+e.Failure.Message.ID, e.DeadLettered, e.Failure.Message.ID == "m1")
 		}
 	})
 }

@@ -63,7 +63,7 @@ func TestVerdict_Decides(t *testing.T) {
 		} {
 			t.Run(test.name+", "+wrapping, func(t *testing.T) {
 				f := failureAfter(1, test.delayed, wrap(test.err))
-				f.Deferrals = test.deferrals
+				f.deferrals = test.deferrals
 				d := r.decide(t.Context(), f)
 				if d.action != test.want || d.as != test.as || d.target != test.target || d.limit != test.limit || d.reason.text != "" {
 					t.Errorf("%+v", d)
@@ -80,7 +80,7 @@ var errListed = errors.New("listed as unrecoverable")
 
 func TestVerdict_DeferHasNoLimitByDefault(t *testing.T) {
 	f := failureAfter(1, 0, Defer(errors.New("not yet"), 0))
-	f.Deferrals = 1 << 30
+	f.deferrals = 1 << 30
 	if d := rulesOf(t, Recoverability{}).decide(t.Context(), f); d.action != (Action{Kind: ActionDefer, Delay: time.Second}) || d.as != asDeferral {
 		t.Errorf("%+v", d)
 	}
@@ -102,7 +102,7 @@ func TestVerdict_DeferBeyondTheLimit(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := failureAfter(1, 0, test.err)
-			f.Deferrals = test.deferrals
+			f.deferrals = test.deferrals
 			d := r.decide(t.Context(), f)
 			if test.text == "" {
 				if !errors.Is(d.reason.err, f.Err) || errors.Is(d.reason.err, ErrRequeueLimitExceeded) {

@@ -26,14 +26,14 @@ func (o *Observer) recovered(ctx context.Context, e core.Recovery) {
 		failed = append(failed[:1:1], semconv.ErrorTypeKey.String(kind))
 		bounded = append(bounded[:1:1], semconv.ErrorTypeKey.String(o.bounds.errorType(kind)))
 	}
-	series := o.incomingOf(&e.ObservedEndpoint, e.Failure.MessageType)
+	series := o.incomingOf(&e.ObservedEndpoint, e.Failure.Message.Type)
 	options := []trace.SpanStartOption{
 		trace.WithSpanKind(trace.SpanKindInternal), trace.WithTimestamp(e.Failure.FailedAt),
-		trace.WithAttributes(append(failed, keyEndpoint.String(e.Endpoint), keyMessageType.String(e.Failure.MessageType))...),
+		trace.WithAttributes(append(failed, keyEndpoint.String(e.Endpoint), keyMessageType.String(e.Failure.Message.Type))...),
 	}
 	a := o.attemptOf(ctx)
 	if a == nil { // no attempt has begun: the message was malformed, or delivered too often
-		ctx, options = o.relate(ctx, &e.Failure.Headers, options, attemptedCopy{})
+		ctx, options = o.relate(ctx, &e.Failure.Message.Headers, options, attemptedCopy{})
 		o.instruments.consumed.Add(ctx, 1, series.failuresOf(o.bounds.errorType(kind)).consumed...)
 	}
 	ctx, span := o.tracer.Start(ctx, series.recover, options...)
@@ -42,7 +42,7 @@ func (o *Observer) recovered(ctx context.Context, e core.Recovery) {
 	if !span.IsRecording() {
 		return
 	}
-	attrs := append(o.messageAttributes(e.Failure.MessageID, e.Failure.Headers), keyAttempt.Int(e.Failure.ImmediateProcessingFailures))
+	attrs := append(o.messageAttributes(e.Failure.Message.ID, e.Failure.Message.Headers), keyAttempt.Int(e.Failure.ImmediateProcessingFailures))
 	switch e.Action.Kind {
 	case core.ActionDelayedRetry, core.ActionDefer, core.ActionRefuse:
 		attrs = append(attrs, keyDelay.Float64(e.Action.Delay.Seconds()))
@@ -67,11 +67,11 @@ func (o *Observer) recovered(ctx context.Context, e core.Recovery) {
 
 func (o *Observer) measureRecovery(ctx context.Context, e *core.Recovery, a *attempt, series *incoming, failed []attribute.KeyValue) {
 	action := failed[0].Value.AsString()
-	ours := []attribute.KeyValue{keyEndpoint.String(e.Endpoint), keyMessageType.String(o.bounds.messageType(e.Failure.MessageType))}
+	ours := []attribute.KeyValue{keyEndpoint.String(e.Endpoint), keyMessageType.String(o.bounds.messageType(e.Failure.Message.Type))}
 	o.instruments.actions.Add(ctx, 1, addOptions(ours, failed...)...)
 	switch action {
 	case actionError, actionDeadLetter, actionDiscard, actionTakenOver:
-		o.instruments.attempts.Record(ctx, int64(e.Failure.ImmediateProcessingFailures+attemptsBefore(e.Failure.Headers)), recordOptions(ours, keyOutcome.String(outcomeGivenUp))...)
+		o.instruments.attempts.Record(ctx, int64(e.Failure.ImmediateProcessingFailures+attemptsBefore(e.Failure.Message.Headers)), recordOptions(ours, keyOutcome.String(outcomeGivenUp))...)
 	}
 	if action == actionError || action == actionDeadLetter {
 		first := e.Failure.FirstFailure

@@ -276,7 +276,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		for _, messageType := range []string{"order", "orders.placed", ""} {
 			for _, round := range []int{0, 1, 1000, 1<<63 - 1} {
-				failure := core.ErrorContext{Err: errFailed, MessageType: messageType, ImmediateProcessingFailures: round, DelayedDeliveriesPerformed: round}
+				failure := core.ErrorContext{Err: errFailed, ImmediateProcessingFailures: round, DelayedDeliveriesPerformed: round}
 				action, _ := core.DefaultPolicy(t.Context(), ep.RecoverabilityConfig(messageType), failure)
 				if action.Delay < 0 || action.Kind == 0 || action.Kind == core.ActionDelayedRetry && action.Delay >= 24*time.Hour {
 					t.Errorf("R5 %v", action)

@@ -106,7 +106,6 @@ var kit = hooks.Core.(interface {
 	NewMessage(endpoint, messageType string, in *core.Incoming, caps core.Capabilities, codec core.Codec, send func(context.Context, ...core.Outgoing) error) (*core.Message, error)
 	ContextWithMessage(ctx context.Context, m *core.Message) context.Context
 	TakenOver(f *core.Failed) bool
-	WithValue(c core.ErrorContext, key, value any) core.ErrorContext
 })
 
 // Context returns a context in which [core.MessageFromContext] finds m, as in the context
@@ -117,12 +116,6 @@ func Context(ctx context.Context, m *core.Message) context.Context {
 
 // TakenOver reports whether a handler of failed messages called [core.Failed.TakeOver].
 func TakenOver(f *core.Failed) bool { return kit.TakenOver(f) }
-
-// WithValue returns a copy of c with one more value, for the test of a policy that calls
-// [core.ErrorContext.Value].
-func WithValue(c core.ErrorContext, key, value any) core.ErrorContext {
-	return kit.WithValue(c, key, value)
-}
 
 // Message returns a message for a handler's test, its body as the handler gets it, and the
 // recorder of the messages that the handler sends. The body is encoded and decoded by the

@@ -111,14 +111,14 @@ func (a *account) recovered(_ context.Context, e core.Recovery) {
 	o, why := decided(e)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	m := a.messages[e.Failure.MessageID]
+	m := a.messages[e.Failure.Message.ID]
 	if m == nil {
 		return // refused before any attempt, which does not happen in this flow
 	}
 	if e.Action.Kind == core.ActionDefer {
 		m.deferrals++
 	}
-	a.line(e.Failure.FailedAt, e.Endpoint, e.Failure.MessageID, e.Failure.DelayedDeliveriesPerformed, e.Failure.ImmediateProcessingFailures, o, why)
+	a.line(e.Failure.FailedAt, e.Endpoint, e.Failure.Message.ID, e.Failure.DelayedDeliveriesPerformed, e.Failure.ImmediateProcessingFailures, o, why)
 	a.note(m, o)
 }
 

@@ -178,13 +178,15 @@ func checkEndpoint(t testing.TB, what string, transport Transport) {
 	defer stop()
 	seen := &events{told: stop} // Run ends with the first report of an outage
 	ep, err := core.New("orders", transport, core.Config{
-		Observers: []core.Observer{{ConnectionChanged: seen.ConnectionChanged, SendEnd: seen.sendEnd}},
+		Observers: []core.Observer{{
+			ConnectionChanged: seen.ConnectionChanged, SendEnd: seen.sendEnd,
+			CriticalError: func(_ context.Context, _ *core.Endpoint, err error) { Check(t, what+": CriticalError", err) },
+		}},
 		Logger: slog.New(slog.NewTextHandler(writer(func(text []byte) (int, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			return logs.Write(text)
 		}), &slog.HandlerOptions{Level: slog.LevelDebug})),
-		OnCriticalError: func(_ context.Context, err error) { Check(t, what+": OnCriticalError", err) },
 	})
 	if err != nil {
 		Check(t, what+": core.New", err)

@@ -39,9 +39,9 @@ func TestMoves_ForeignMessageBeyondLimits(t *testing.T) {
 				s.withDelays()
 				transport := s.provisioned(t, rabbitmq.Config{MaxMessageBytes: 256 << 10}, "billing", "error")
 				ep, err := core.New("billing", transport, core.Config{
-					Logger:          slog.New(slog.DiscardHandler),
-					Recoverability:  core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Second}},
-					OnCriticalError: func(_ context.Context, err error) { t.Errorf("critical error: %v", err) },
+					Logger:         slog.New(slog.DiscardHandler),
+					Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1, TimeIncrease: time.Second}},
+					Observers:      []core.Observer{{CriticalError: func(_ context.Context, _ *core.Endpoint, err error) { t.Errorf("critical error: %v", err) }}},
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -102,9 +102,9 @@ func testMovesBrokerRefusesTheSize(t *testing.T, _ *broker, s *site) {
 	transport = s.open(t, rabbitmq.Config{})
 	critical := make(chan error, 1000)
 	ep, err := core.New("billing", transport, core.Config{
-		Logger:          slog.New(slog.DiscardHandler),
-		Recoverability:  core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: core.Off}},
-		OnCriticalError: func(_ context.Context, err error) { critical <- err },
+		Logger:         slog.New(slog.DiscardHandler),
+		Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: core.Off}},
+		Observers:      []core.Observer{{CriticalError: func(_ context.Context, _ *core.Endpoint, err error) { critical <- err }}},
 	})
 	if err != nil {
 		t.Fatal(err)

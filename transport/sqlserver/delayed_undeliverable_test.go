@@ -142,10 +142,13 @@ func TestUndeliverable_EndsInTheErrorQueue(t *testing.T) {
 			told := &undeliverables{}
 			criticals := make(chan error, 10)
 			ep, err := core.New("ours", transport, core.Config{
-				Provision: core.ProvisionNever, Observers: []core.Observer{{MessageUndeliverable: told.MessageUndeliverable}},
-				Logger:          slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), &log), nil)),
-				OnCriticalError: func(_ context.Context, err error) { criticals <- err },
-				Recoverability:  core.Recoverability{ErrorQueue: "failures"},
+				Provision: core.ProvisionNever,
+				Observers: []core.Observer{{
+					MessageUndeliverable: told.MessageUndeliverable,
+					CriticalError:        func(_ context.Context, _ *core.Endpoint, err error) { criticals <- err },
+				}},
+				Logger:         slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), &log), nil)),
+				Recoverability: core.Recoverability{ErrorQueue: "failures"},
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -35,7 +35,7 @@ func TestPolicy_WritesInTheTransactionOfTheMessage(t *testing.T) {
 					t.Error(err)
 					return core.Action{}, nil
 				}
-				if _, err := tx.Exec(ctx, `insert into decided values ($1)`, failure.MessageID); err != nil {
+				if _, err := tx.Exec(ctx, `insert into decided values ($1)`, failure.Message.ID); err != nil {
 					t.Error(err)
 				}
 				return test.actions[min(failure.DelayedDeliveriesPerformed+failure.ImmediateProcessingFailures-1, len(test.actions)-1)], nil

@@ -37,8 +37,8 @@ func TestReceive_RowBeyondMaxMessageBytes(t *testing.T) {
 			var critical atomic.Value
 			ep, err := core.New("billing", transport, core.Config{
 				Transactions: c.mode, Logger: slog.New(slog.DiscardHandler),
-				Recoverability:  core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: c.delayed},
-				OnCriticalError: func(_ context.Context, err error) { critical.CompareAndSwap(nil, err.Error()) },
+				Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: c.delayed},
+				Observers:      []core.Observer{{CriticalError: func(_ context.Context, _ *core.Endpoint, err error) { critical.CompareAndSwap(nil, err.Error()) }}},
 			})
 			if err != nil {
 				t.Fatal(err)

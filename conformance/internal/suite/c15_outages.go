@@ -343,11 +343,11 @@ var outageCases = []testCase{
 		var outages, handled counter
 		s := t.service(transport, func(c *core.Config) {
 			c.OutageLimit = limit
-			c.OnCriticalError = func(_ context.Context, err error) {
+			c.Observers = append(c.Observers, core.Observer{CriticalError: func(_ context.Context, _ *core.Endpoint, err error) {
 				if errors.Is(err, core.ErrOutage) {
 					outages.add(err.Error())
 				}
-			}
+			}})
 			if t.mode != core.TransactionNone { // a settlement may fail in the outage
 				c.Recoverability.Immediate = core.Immediate{NumberOfRetries: 5}
 			}

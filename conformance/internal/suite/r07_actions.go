@@ -214,7 +214,7 @@ var actionCases = []testCase{
 			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(1), t.delayed(1)
 			c.Recoverability.Policy = func(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) (core.Action, error) {
 				action, err := core.DefaultPolicy(ctx, config, failure)
-				if action.Kind == core.ActionMoveToError && failure.MessageType == "exception" {
+				if action.Kind == core.ActionMoveToError && failure.Message.Type == "exception" {
 					return core.MoveToError(other), nil
 				}
 				return action, err

@@ -49,14 +49,14 @@ var policyCases = []testCase{
 			t.stop("the policy is asked once for every failure", "%d times for %d", len(failures), n)
 		}
 		for i, f := range failures {
-			if f.MessageID != sent.ID || f.MessageType != "order" || f.ReceiveQueue != address || !errors.Is(f.Err, errHandler) {
+			if f.Message.ID != sent.ID || f.Message.Type != "order" || f.ReceiveQueue != address || !errors.Is(f.Err, errHandler) {
 				t.fail(fmt.Sprintf("the policy sees message %q of type order from queue %q, and the handler's error", sent.ID, address),
-					"message %q of type %s from queue %q, %v", f.MessageID, f.MessageType, f.ReceiveQueue, f.Err)
+					"message %q of type %s from queue %q, %v", f.Message.ID, f.Message.Type, f.ReceiveQueue, f.Err)
 			}
-			if !bytes.Equal(f.Body, sent.Body) {
-				t.fail(fmt.Sprintf("the policy sees the body that was sent, %q", sent.Body), "%s", excerpt(f.Body))
+			if body := f.Message.RawBody(); !bytes.Equal(body, sent.Body) {
+				t.fail(fmt.Sprintf("the policy sees the body that was sent, %q", sent.Body), "%s", excerpt(body))
 			}
-			h := f.Headers
+			h := f.Message.Headers
 			h.Del(headers.Retries, headers.RetriesTimestamp, headers.Attempts)
 			if got, want := h.Map(), sent.Headers.Map(); !maps.Equal(got, want) {
 				t.fail(fmt.Sprintf("the policy sees the headers that were sent, %s", excerptHeaders(want, got)), "%s", excerptHeaders(got, want))

@@ -112,7 +112,7 @@ var shutdownCases = []testCase{
 		s := t.service(transport, func(c *core.Config) {
 			c.DrainTimeout = t.quietPeriod()
 			c.Recoverability.Policy = func(ctx context.Context, config core.RecoverabilityConfig, f core.ErrorContext) (core.Action, error) {
-				if policies.add(string(f.Body)) == 1 && string(f.Body) == byPolicy && cutOff(ctx) != nil {
+				if body := string(f.Message.RawBody()); policies.add(body) == 1 && body == byPolicy && cutOff(ctx) != nil {
 					return core.Action{}, nil
 				}
 				return core.DefaultPolicy(ctx, config, f)

@@ -58,11 +58,11 @@ var errorQueueCases = []testCase{
 		s := t.serviceOn(transport, sent.Queue, t.queue(transport), func(c *core.Config) {
 			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(1), t.delayed(1)
 			c.Recoverability.Policy = func(ctx context.Context, config core.RecoverabilityConfig, failure core.ErrorContext) (core.Action, error) {
-				unchanged("the policy", failure.Headers)
+				unchanged("the policy", failure.Message.Headers)
 				action, err := core.DefaultPolicy(ctx, config, failure)
-				failure.Headers.Set("Company.Customer", "changed")
-				failure.Headers.Set("Company.Policy", "was here")
-				failure.Headers.Del("Sender", headers.MessageID, headers.MessageTypes)
+				failure.Message.Headers.Set("Company.Customer", "changed")
+				failure.Message.Headers.Set("Company.Policy", "was here")
+				failure.Message.Headers.Del("Sender", headers.MessageID, headers.MessageTypes)
 				return action, err
 			}
 		})

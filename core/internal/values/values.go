@@ -1,10 +1,7 @@
 // Package values has the values that one attempt at a message carries.
 package values
 
-import (
-	"maps"
-	"sync"
-)
+import "sync"
 
 // Values has values by their keys. It is safe for concurrent use.
 type Values struct {
@@ -30,16 +27,4 @@ func (v *Values) Set(key, value any) {
 		v.byKey = map[any]any{}
 	}
 	v.byKey[key] = value
-}
-
-// With returns a copy with one more value. v may be nil.
-func (v *Values) With(key, value any) *Values {
-	all := &Values{}
-	if v != nil {
-		v.mu.Lock()
-		all.byKey = maps.Clone(v.byKey)
-		v.mu.Unlock()
-	}
-	all.Set(key, value)
-	return all
 }

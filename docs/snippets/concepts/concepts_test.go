@@ -198,7 +198,7 @@ func logged(log *slog.Logger) core.Observer {
 			log.Info("handled", "type", e.Message.Type, "attempt", e.Message.Attempt, "took", e.Duration, "error", e.Err)
 		},
 		Recovered: func(_ context.Context, r core.Recovery) {
-			log.Info("recovered", "message", r.Failure.MessageID, "action", r.Action)
+			log.Info("recovered", "message", r.Failure.Message.ID, "action", r.Action)
 		},
 	}
 }

@@ -142,7 +142,7 @@ func TestCardinality(t *testing.T) {
 			at := core.ObservedEndpoint{Endpoint: "orders", Instance: "pod-7f9c", Queue: queue}
 			ctx := o.HandleStart(context.Background(), core.Handling{ObservedEndpoint: at, Message: m})
 			o.HandleEnd(ctx, core.Handling{ObservedEndpoint: at, Message: m, Err: err, Duration: time.Millisecond})
-			o.Recovered(ctx, core.Recovery{ObservedEndpoint: at, Failure: core.ErrorContext{MessageType: messageType, Err: err, FailedAt: time.Now()}})
+			o.Recovered(ctx, core.Recovery{ObservedEndpoint: at, Failure: core.ErrorContext{Message: m, Err: err, FailedAt: time.Now()}})
 			out := []core.Outgoing{{ID: messageType, Queue: "reply-" + messageType, Headers: core.HeadersFromMap(map[string]string{headers.MessageTypes: messageType})}}
 			ctx = o.SendStart(context.Background(), core.Sending{ObservedEndpoint: at, Messages: out})
 			o.SendEnd(ctx, core.Sending{ObservedEndpoint: at, Messages: out})
