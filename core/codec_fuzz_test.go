@@ -40,7 +40,7 @@ func FuzzDecode(f *testing.F) {
 			"pointer": func(_ context.Context, m *Message) error { _, err := decodeBody[*order](m); return err },
 			"any":     func(_ context.Context, m *Message) error { _, err := decodeBody[any](m); return err },
 		} {
-			err := handle.CallRecovered(t.Context(), &m)
+			err := handle.callRecovered(t.Context(), &m)
 			if err != nil && !errors.Is(err, ErrUndecodable) {
 				t.Errorf("%s: %v is retried", name, err)
 			}

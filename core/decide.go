@@ -104,8 +104,8 @@ func (r *rules) handlerTimeout(messageType string) time.Duration {
 	return r.configFor(messageType).settings.HandlerTimeout
 }
 
-// failure is an ErrorContext, without Message, and what a decision and its carrying out need
-// of the message.
+// failure is an ErrorContext, whose Message only a policy needs, with the facts of the message
+// that a decision needs, and its carrying out.
 type failure struct {
 	ErrorContext
 	messageID     string
@@ -114,7 +114,8 @@ type failure struct {
 	body          []byte // not to be written
 	deferrals     int
 	inPlace       bool      // a delayed retry postpones the message, because of its group
-	handlerFailed time.Time // when Handler did, or the zero time
+	handlerBegan  time.Time // when Handler did, or the zero time
+	handlerFailed time.Time // the same
 	generatedID   bool      // the sender gave the message no id
 	refused       *refusal  // of the decision before, or nil
 
@@ -138,12 +139,12 @@ func (r *rules) describe(a *attempt, err error) *failure {
 			LastDelayedRetry:            parseTimeOrZero(in.Headers.Get(headers.RetriesTimestamp)),
 			FirstFailure:                in.firstFailure(now),
 			Handler:                     handler.name,
-			HandlerStarted:              handler.began,
 		},
 		messageID:     in.ID,
 		messageType:   a.message.handledAs().messageType,
 		deferrals:     in.deferrals(),
 		inPlace:       r.retriesInPlace(in),
+		handlerBegan:  handler.began,
 		handlerFailed: handler.failed,
 	}
 	f.setMessage(in)

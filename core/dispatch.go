@@ -149,13 +149,13 @@ func dispatchIndependent(ctx context.Context, m *Message, handlers *handlerSet) 
 // runIndependent runs one handler. canContinue is false if the next one cannot run.
 func runIndependent(ctx context.Context, m *Message, handler HandlerFunc, useSavepoint bool) (err error, canContinue bool) {
 	if !useSavepoint {
-		return handler.CallRecovered(ctx, m), true
+		return handler.callRecovered(ctx, m), true
 	}
 	savepoint, err := m.Savepoint(ctx)
 	if err != nil {
 		return err, false
 	}
-	if err = handler.CallRecovered(ctx, m); err == nil {
+	if err = handler.callRecovered(ctx, m); err == nil {
 		return nil, true
 	}
 	if rollbackErr := savepoint.Rollback(ctx); rollbackErr != nil {

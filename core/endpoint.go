@@ -157,10 +157,6 @@ func (ep *Endpoint) GoString() string { return ep.String() }
 // Name returns the endpoint's name.
 func (ep *Endpoint) Name() string { return ep.name }
 
-// Instance returns the text that distinguishes this endpoint from others of the same name
-// ([Config.Instance]).
-func (ep *Endpoint) Instance() string { return ep.instance }
-
 // Config returns the configuration in force: the one that [New] got, with the defaults for
 // this transport filled in. New accepts it again, with the same effect.
 func (ep *Endpoint) Config() Config { return ep.resolved.effective() }

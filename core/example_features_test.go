@@ -167,8 +167,8 @@ func ExampleRateLimit() {
 				TimeToWait:          time.Millisecond,
 			},
 		},
-		Observers: []core.Observer{{RateLimitChanged: func(_ context.Context, e core.RateLimitChange) {
-			if e.Limited {
+		Observers: []core.Observer{{RateLimitChanged: func(_ context.Context, _ *core.Endpoint, limited bool) {
+			if limited {
 				changes <- "the bank is away"
 			} else {
 				changes <- "the bank is back"

@@ -179,7 +179,7 @@ func headersForError(f *failure, d *decision, by hostInfo) Headers {
 	h.Set(headers.Attempts, trace)
 	if f.Handler != "" {
 		h.Set(headers.HandlerType, f.Handler)
-		h.Set(headers.HandlerStartTime, headers.FormatTime(f.HandlerStarted))
+		h.Set(headers.HandlerStartTime, headers.FormatTime(f.handlerBegan))
 		h.Set(headers.HandlerFailureTime, headers.FormatTime(f.handlerFailed))
 		h.Set(headers.HandledMessageType, f.messageType)
 	}

@@ -178,7 +178,7 @@ func TestFailureHeaders_TypedNilErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &Message{}
-			err := HandlerFunc(func(context.Context, *Message) error { return err }).CallRecovered(t.Context(), m)
+			err := HandlerFunc(func(context.Context, *Message) error { return err }).callRecovered(t.Context(), m)
 			f := failureAfter(1, 0, err)
 			d := rulesOf(t, Recoverability{}).decide(t.Context(), f)
 			h := copyForError(&f, &d, testHost, Capabilities{})
@@ -252,7 +252,7 @@ func TestFailedCopy_HeadersGiveWayInOrder(t *testing.T) {
 		headers.HostID, headers.ProcessingMachine, headers.ProcessingEndpoint, headers.HandlerType, headers.ExceptionMessage, headers.ExceptionType, headers.TimeOfFailure, headers.FailureReason,
 	}
 	f := failedMessage(fmt.Errorf("save: %w", codeError{7}))
-	f.Handler, f.HandlerStarted, f.handlerFailed = "shop.charge", day, day
+	f.Handler, f.handlerBegan, f.handlerFailed = "shop.charge", day, day
 	f.body = []byte(strings.Repeat("b", 500))
 	all := copyForError(f, unrecoverableMove, testHost, Capabilities{})
 	for _, limit := range []struct {

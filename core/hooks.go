@@ -40,7 +40,7 @@ func (c *carrier) runHook(w *work) (plan.Class, error) {
 	ctx := contextWithMessage(a.decisionContext(), m)
 	a.returned.Store(false)
 	m.ctx = ctx
-	err := HandlerFunc(func(ctx context.Context, m *Message) error { return handler(ctx, m, failed) }).CallRecovered(ctx, m)
+	err := HandlerFunc(func(ctx context.Context, m *Message) error { return handler(ctx, m, failed) }).callRecovered(ctx, m)
 	a.returned.Store(true)
 	out := m.sends.end()
 	if err == nil {

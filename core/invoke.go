@@ -107,7 +107,7 @@ func (i *invoker) observedCall(ctx context.Context, a *attempt) error {
 // call calls middleware and handlers. No handler has failed if they return nil, also where
 // middleware hid a failure.
 func (i *invoker) call(ctx context.Context, a *attempt) error {
-	err := i.chain.CallRecovered(ctx, &a.message)
+	err := i.chain.callRecovered(ctx, &a.message)
 	if err == nil {
 		a.message.recordFailingHandler(nil)
 	}

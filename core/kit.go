@@ -11,6 +11,10 @@ type kit struct{}
 
 func init() { hooks.Core = kit{} }
 
+func (kit) CallRecovered(ctx context.Context, m *Message, handler HandlerFunc) error {
+	return handler.callRecovered(ctx, m)
+}
+
 func (kit) Collected(m *Message) []Outgoing { return m.sends.all() }
 
 func (kit) Commit(m *Message, out []Outgoing, sent func()) error { return m.sends.commit(out, sent) }

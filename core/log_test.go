@@ -218,8 +218,8 @@ func TestLog_StackOfEachPanic(t *testing.T) {
 func TestLog_NamesTheInstance(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		one, two := fx.newEndpoint("orders", core.Config{}), fx.newEndpoint("orders", core.Config{})
-		if one.Instance() == two.Instance() || one.Instance() == "" {
-			fx.Errorf("instances %q and %q", one.Instance(), two.Instance())
+		if one.Health().Instance == two.Health().Instance || one.Health().Instance == "" {
+			fx.Errorf("instances %q and %q", one.Health().Instance, two.Health().Instance)
 		}
 	})
 }

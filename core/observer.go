@@ -54,7 +54,7 @@ type Observer struct {
 	CriticalError func(ctx context.Context, ep *Endpoint, err error)
 
 	// RateLimitChanged is called when rate-limited mode begins and ends.
-	RateLimitChanged func(ctx context.Context, e RateLimitChange)
+	RateLimitChanged func(ctx context.Context, ep *Endpoint, limited bool)
 
 	// ConnectionChanged reports outages and their end, on a goroutine that it shares with
 	// RateLimitChanged. A send-only endpoint reports, on another one, the first send that
@@ -127,12 +127,6 @@ type Recovery struct {
 	Reason headers.Failure
 	// TakenOver: [HandleFailed] took the message over; it was not moved.
 	TakenOver bool
-}
-
-// RateLimitChange is the beginning or the end of rate-limited mode.
-type RateLimitChange struct {
-	ObservedEndpoint
-	Limited bool
 }
 
 // ConnectionChange is an outage, a failed attempt to end it, or its end.

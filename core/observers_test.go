@@ -77,7 +77,7 @@ func (panickingObserver) SendStart(context.Context, core.Sending) context.Contex
 func (panickingObserver) SendEnd(context.Context, core.Sending)    { panic("SendEnd") }
 func (panickingObserver) Succeeded(context.Context, core.Handling) { panic("Succeeded") }
 func (panickingObserver) Recovered(context.Context, core.Recovery) { panic("Recovered") }
-func (panickingObserver) RateLimitChanged(context.Context, core.RateLimitChange) {
+func (panickingObserver) RateLimitChanged(context.Context, *core.Endpoint, bool) {
 	panic("RateLimitChanged")
 }
 
@@ -212,6 +212,7 @@ func TestRecoveryObserver_GetsEachOutcome(t *testing.T) {
 		first := all[0]
 		equal(fx, "endpoint, instance, queue", first.Endpoint+first.Instance+first.Queue, "ordersi1orders")
 		equal(fx, "message", first.Failure.Message.ID+" "+first.Failure.Message.Type, "bad order")
+		equal(fx, "body, which events would keep in memory", len(first.Failure.Message.RawBody()), 0)
 		equal(fx, "time", first.Failure.FailedAt, failedAt)
 		if !errors.Is(first.Failure.Err, errBoom) || all[3].Action.Queue != "error" || all[4].Failure.Err.Error() != "why" || all[1].Action.Delay != time.Second {
 			fx.Errorf("told %+v", all)

@@ -22,9 +22,8 @@ func newPanicError(value any) *PanicError {
 
 var packagePath = reflect.TypeFor[PanicError]().PkgPath()
 
-// CallRecovered calls the function, and turns a panic into an error, a [*PanicError].
-// It is for middleware to which a panic is a failure like any other.
-func (f HandlerFunc) CallRecovered(ctx context.Context, m *Message) (err error) {
+// callRecovered calls the function, and turns a panic into an error, a [*PanicError].
+func (f HandlerFunc) callRecovered(ctx context.Context, m *Message) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = newPanicError(value)

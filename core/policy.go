@@ -165,9 +165,7 @@ type ErrorContext struct {
 	// Handler is the function of the handler that failed, with its package:
 	// "example.com/shop/billing.charge". It is "" if no handler was called, or if all
 	// handlers succeeded and another part of the attempt failed (middleware, a send).
-	// HandlerStarted is when that handler began, or the zero time.
-	Handler        string
-	HandlerStarted time.Time
+	Handler string
 
 	// LastDelayedRetry is when the last of these delayed retries was scheduled, or the zero
 	// time.

@@ -206,7 +206,7 @@ func TestRateLimit_OneSuccessSwitchesBack(t *testing.T) {
 				var running, most, handled atomic.Int64
 				var changes recorder[string]
 				recover := rateLimitedConfig(4)
-				observer := core.Observer{RateLimitChanged: func(_ context.Context, e core.RateLimitChange) { changes.add(fmt.Sprint(e.Limited)) }}
+				observer := core.Observer{RateLimitChanged: func(_ context.Context, _ *core.Endpoint, limited bool) { changes.add(fmt.Sprint(limited)) }}
 				ep, _ := fx.runOrders(core.Config{Concurrency: 4, Recoverability: recover, Observers: []core.Observer{observer}}, func(context.Context, *core.Message) error {
 					if down.Load() {
 						return errBoom
@@ -266,8 +266,8 @@ func TestRateLimit_SuccessOfAnEarlierAttemptSwitchesBack(t *testing.T) {
 // rateLimitChanges keeps the changes that it is told of.
 type rateLimitChanges struct{ recorder[string] }
 
-func (r *rateLimitChanges) RateLimitChanged(_ context.Context, e core.RateLimitChange) {
-	r.add(fmt.Sprint(e.Endpoint, " ", e.Instance, " ", e.Limited))
+func (r *rateLimitChanges) RateLimitChanged(_ context.Context, ep *core.Endpoint, limited bool) {
+	r.add(fmt.Sprint(ep.Name(), " ", ep.Health().Instance, " ", limited))
 }
 
 func (r *rateLimitChanges) observer() core.Observer {
@@ -281,9 +281,9 @@ func TestRateLimit_ObserversLogsAndGauge(t *testing.T) {
 		recover := rateLimitedConfig(1)
 		started := make(chan struct{})
 		type key struct{}
-		slow := core.Observer{RateLimitChanged: func(ctx context.Context, e core.RateLimitChange) {
+		slow := core.Observer{RateLimitChanged: func(ctx context.Context, _ *core.Endpoint, limited bool) {
 			equal(fx, "value of the observer's context", ctx.Value(key{}), any("value"))
-			if e.Limited {
+			if limited {
 				<-started
 			}
 			panic("in hook")
@@ -354,8 +354,8 @@ func TestRateLimit_SwitchingLosesAndDuplicatesNothing(t *testing.T) {
 				recover := rateLimitedConfig(5)
 				recover.RateLimit.TimeToWait = 50 * time.Millisecond
 				start := time.Now()
-				observer := core.Observer{RateLimitChanged: func(_ context.Context, e core.RateLimitChange) {
-					if e.Limited {
+				observer := core.Observer{RateLimitChanged: func(_ context.Context, _ *core.Endpoint, limited bool) {
+					if limited {
 						switches.Add(1)
 					}
 				}}

@@ -219,7 +219,7 @@ func (r *runner) newRateLimiter() *ratelimit.Limiter {
 	log := r.ep.log.rateLimit
 	notify := func(limited bool) {
 		for _, o := range r.ep.observers.rateLimit {
-			r.hookCalls.Add(func() { o.RateLimitChanged(r.valuesCtx, RateLimitChange{r.ep.observed, limited}) })
+			r.hookCalls.Add(func() { o.RateLimitChanged(r.valuesCtx, r.ep, limited) })
 		}
 	}
 	return &ratelimit.Limiter{

@@ -245,7 +245,7 @@ func (s *faultySoak) check(instances []*core.Endpoint) {
 	for _, ep := range instances {
 		h := ep.Health()
 		if h.InFlight+h.Unsettled+h.Undelivered != 0 || h.Stalled || !h.UnreachableSince.IsZero() {
-			s.Errorf("%s: in flight %d, unsettled %d, undelivered %d, unreachable since %v", ep.Instance(), h.InFlight, h.Unsettled, h.Undelivered, h.UnreachableSince)
+			s.Errorf("%s: in flight %d, unsettled %d, undelivered %d, unreachable since %v", h.Instance, h.InFlight, h.Unsettled, h.Undelivered, h.UnreachableSince)
 		}
 	}
 	renewals := s.broker.renewals()

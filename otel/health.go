@@ -85,7 +85,7 @@ func (o *Observer) runStarted(ctx context.Context, ep *core.Endpoint) {
 	if h.runs == nil {
 		h.runs, h.spans = map[runKey]*run{}, map[trace.SpanID]int{}
 	}
-	key := runKey{ep.Name(), ep.Instance()}
+	key := runKey{ep.Name(), ep.Health().Instance}
 	r := h.runs[key]
 	if r == nil {
 		h.forgetOne()
@@ -146,7 +146,7 @@ func (o *Observer) runEnded(ctx context.Context, ep *core.Endpoint, _ error) {
 	h := &o.health
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r := h.runs[runKey{ep.Name(), ep.Instance()}]; r != nil && r.ep == ep {
+	if r := h.runs[runKey{last.Endpoint, last.Instance}]; r != nil && r.ep == ep {
 		r.ep = nil
 		r.critical = last.CriticalErrors
 		r.dropped += last.NotificationsDropped

@@ -9,11 +9,14 @@
 package messagekit
 
 import (
+	"context"
+
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/internal/hooks"
 )
 
 var kit = hooks.Core.(interface {
+	CallRecovered(ctx context.Context, m *core.Message, handler core.HandlerFunc) error
 	Collected(m *core.Message) []core.Outgoing
 	Commit(m *core.Message, out []core.Outgoing, sent func()) error
 	Resend(m *core.Message, out []core.Outgoing) error
@@ -78,3 +81,9 @@ func Copy(m *core.Message) core.Outgoing { return kit.Copy(m) }
 // the ID then identifies a stored copy, or a content that several messages may have, and
 // must not be used to recognize duplicates.
 func SentID(m *core.Message) (id string, sent bool) { return kit.SentID(m) }
+
+// CallRecovered calls a handler, and turns a panic into an error, a [*core.PanicError]: for
+// middleware to which a panic is a failure like any other, as to package fallback.
+func CallRecovered(ctx context.Context, m *core.Message, handler core.HandlerFunc) error {
+	return kit.CallRecovered(ctx, m, handler)
+}

@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/messagekit"
 )
 
 // Middleware handles messages whose handlers failed. It is for an endpoint
@@ -204,8 +205,8 @@ func (g *guard) handle(ctx context.Context, m *core.Message) error {
 			return &Error{err, cause}
 		}
 	}
-	answer := core.HandlerFunc(func(ctx context.Context, m *core.Message) error { return g.Handle(ctx, m, cause) })
-	if err := answer.CallRecovered(ctx, m); err != nil {
+	answer := func(ctx context.Context, m *core.Message) error { return g.Handle(ctx, m, cause) }
+	if err := messagekit.CallRecovered(ctx, m, answer); err != nil {
 		return &Error{outermostVerdict(err), cause}
 	}
 	m.SetValue(causeKey{}, cause)
@@ -240,7 +241,7 @@ func (e *formerVerdict) As(target any) bool {
 // run calls the handlers, and turns a panic into an error if the fallback accepts panics.
 func (g *guard) run(ctx context.Context, m *core.Message) error {
 	if g.On.Panics {
-		return g.next.CallRecovered(ctx, m)
+		return messagekit.CallRecovered(ctx, m, g.next)
 	}
 	return g.next(ctx, m)
 }

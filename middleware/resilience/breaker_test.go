@@ -523,7 +523,7 @@ func TestBreaker_OutageOfAnHourCostsNothing(t *testing.T) {
 			Delayed: core.Delayed{NumberOfRetries: core.Off}, Immediate: core.Immediate{NumberOfRetries: 200}, MaxDeliveries: core.Off, RequeueLimit: 1, UnacceptableMessageLimit: core.UnacceptableMessageLimit{Count: 1},
 			RateLimit: core.RateLimit{ConsecutiveFailures: 1000},
 		}
-		c.Observers = []core.Observer{{RateLimitChanged: func(_ context.Context, e core.RateLimitChange) { limited.Store(true) }}}
+		c.Observers = []core.Observer{{RateLimitChanged: func(context.Context, *core.Endpoint, bool) { limited.Store(true) }}}
 		b.orders(c, func(_ context.Context, m *core.Message) error {
 			runs.Add(1)
 			if time.Since(start) < time.Hour {

@@ -41,8 +41,8 @@ var exactCountCases = []testCase{
 		var began, ended atomic.Int64
 		t.countsExactly(exactCountConfig{quick: 200, failing: 40, slow: 12, instances: 1, change: func(c *core.Config) {
 			c.Recoverability.RateLimit = core.RateLimit{ConsecutiveFailures: 4, TimeToWait: 5 * time.Millisecond}
-			c.Observers = append(c.Observers, core.Observer{RateLimitChanged: func(_ context.Context, e core.RateLimitChange) {
-				if e.Limited {
+			c.Observers = append(c.Observers, core.Observer{RateLimitChanged: func(_ context.Context, _ *core.Endpoint, limited bool) {
+				if limited {
 					began.Add(1)
 				} else {
 					ended.Add(1)

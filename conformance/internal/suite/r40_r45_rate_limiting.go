@@ -193,8 +193,8 @@ var rateLimitCases = []testCase{
 			c.Concurrency = 8
 			c.Recoverability.Immediate = t.immediate(10)
 			c.Recoverability.RateLimit = core.RateLimit{ConsecutiveFailures: 2, TimeToWait: 20 * time.Millisecond}
-			c.Observers = append(c.Observers, core.Observer{RateLimitChanged: func(_ context.Context, e core.RateLimitChange) {
-				if e.Limited {
+			c.Observers = append(c.Observers, core.Observer{RateLimitChanged: func(_ context.Context, _ *core.Endpoint, limited bool) {
+				if limited {
 					switches.Add(1)
 				}
 			}})

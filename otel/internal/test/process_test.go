@@ -34,7 +34,7 @@ func TestProcessSpan_Attributes(t *testing.T) {
 		for key, want := range map[string]string{
 			"messaging.system": "reprise.inmemory", "messaging.operation.name": "process", "messaging.operation.type": "process",
 			"messaging.destination.name": "orders", "messaging.message.id": "m1", "messaging.message.conversation_id": "c1",
-			"messaging.client.id": ep.Instance(), "reprise.endpoint": "orders", "reprise.message.type": "order",
+			"messaging.client.id": ep.Health().Instance, "reprise.endpoint": "orders", "reprise.message.type": "order",
 			"reprise.attempt": "1", "reprise.delayed_retries": "2", "reprise.deferrals": "1", "reprise.outcome": "succeeded",
 		} {
 			equal(b, key, attr(span, key), want)
